@@ -1,0 +1,113 @@
+# lockstep: one network trained by one thread per device and by one process per device. `make help` lists the targets.
+
+BUILD   ?= build
+SAN     ?=
+MAKEFLAGS += --no-print-directory
+ifeq ($(filter -j%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
+endif
+
+# --- what this machine has -------------------------------------------------------------------------------------------
+# Each is probed by compiling one line, so a ✓ means "compiles here", not "a file of that name exists".
+has_header = $(shell printf '\043include <$(1)>\n' | $(CC) $(2) -E -x c - >/dev/null 2>&1 && echo yes)
+CUDA_HOME ?= /usr/local/cuda
+NVCC      := $(shell command -v nvcc 2>/dev/null || ls $(CUDA_HOME)/bin/nvcc 2>/dev/null)
+
+# name : header or program : Debian package (packages of what the CPU side needs)
+HAVE_oneDNN  := $(call has_header,oneapi/dnnl/dnnl.h)
+HAVE_hwloc   := $(call has_header,hwloc.h)
+HAVE_cJSON   := $(call has_header,cjson/cJSON.h)
+HAVE_zlib    := $(call has_header,zlib.h)
+HAVE_cmocka  := $(shell printf '\043include <stdarg.h>\n\043include <stddef.h>\n\043include <stdint.h>\n\043include <setjmp.h>\n\043include <cmocka.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
+HAVE_gnuplot := $(if $(shell command -v gnuplot 2>/dev/null),yes)
+HAVE_nvcc    := $(if $(NVCC),yes)
+HAVE_NCCL    := $(call has_header,nccl.h,-I$(CUDA_HOME)/include)
+HAVE_MPI     := $(if $(shell command -v mpicc 2>/dev/null),yes)
+
+PACKAGE_oneDNN := libdnnl-dev
+PACKAGE_hwloc  := libhwloc-dev
+PACKAGE_cJSON  := libcjson-dev
+PACKAGE_zlib   := zlib1g-dev
+PACKAGE_cmocka := libcmocka-dev
+PACKAGE_gnuplot := gnuplot-nox
+
+NEEDED   := oneDNN hwloc cJSON zlib cmocka gnuplot
+OPTIONAL := nvcc NCCL MPI
+MISSING  := $(foreach tool,$(NEEDED),$(if $(HAVE_$(tool)),,$(PACKAGE_$(tool))))
+ifneq ($(strip $(MISSING)),)
+MISSING  += $(if $(shell command -v cc gcc 2>/dev/null),,gcc libc6-dev)
+endif
+
+# --- flags -----------------------------------------------------------------------------------------------------------
+CSTD     := -std=c11
+WARN     := -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
+OPT      ?= -O2
+CPPFLAGS += -I. -D_POSIX_C_SOURCE=200809L
+CFLAGS   += $(CSTD) $(OPT) -g $(WARN) -ffp-contract=off -pthread -MMD -MP
+LDLIBS   += -ldnnl -lhwloc -lcjson -lz -lm -ldl -pthread
+
+SAN_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+SAN_ubsan := -fsanitize=undefined -fno-sanitize-recover=all
+SAN_tsan := -fsanitize=thread -fno-omit-frame-pointer
+CFLAGS   += $(SAN_$(SAN))
+LDFLAGS  += $(SAN_$(SAN))
+
+# --- sources: a file is found by where it lies -----------------------------------------------------------------------
+MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/ddprun.c labs/bench_dp_vs_ddp/bench_dp_vs_ddp.c
+MAINS      := $(wildcard $(MAINS))
+PROGRAMS   := $(foreach main,$(MAINS),$(BUILD)/$(basename $(notdir $(main))))
+LIB_SRC    := $(filter-out $(MAINS),$(wildcard common/*/*.c kernels/*.c kernels/cpu/*.c dp_threads/*.c ddp_procs/*.c labs/*/*.c))
+LIB        := $(BUILD)/liblockstep.a
+TEST_SRC   := $(wildcard tests/*/test_*.c)
+TEST_LIB   := $(filter-out $(TEST_SRC),$(wildcard tests/*/*.c))
+TESTS      := $(foreach test,$(TEST_SRC),$(BUILD)/tests/$(basename $(notdir $(test))))
+
+# kernels/cpu/variant/*.c are built once for each instruction set and chosen at run time (kernels/cpu/select.c).
+MACHINE    := $(shell $(CC) -dumpmachine 2>/dev/null)
+ifneq ($(filter x86_64%,$(MACHINE)),)
+VARIANTS   := v2 v3 v4
+else
+VARIANTS   := plain
+endif
+ISA_v2     := -march=x86-64-v2
+ISA_v3     := -march=x86-64-v3
+ISA_v4     := -march=x86-64-v4 -mprefer-vector-width=512
+VARIANT_SRC := $(wildcard kernels/cpu/variant/*.c)
+VARIANT_OBJ := $(foreach isa,$(VARIANTS),$(VARIANT_SRC:kernels/cpu/variant/%.c=$(BUILD)/obj/kernels/cpu/variant/$(isa)/%.o))
+
+LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
+
+.PHONY: all help setup
+.DEFAULT_GOAL := all
+all: setup ## build every program
+	@$(MAKE) $(PROGRAMS)
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
+
+define variant_rule
+$(BUILD)/obj/kernels/cpu/variant/$(1)/%.o: kernels/cpu/variant/%.c
+	@mkdir -p $$(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -O3 $(ISA_$(1)) -fno-math-errno -fno-trapping-math -DLS_ISA=$(1) -c $$< -o $$@
+endef
+$(foreach isa,$(VARIANTS),$(eval $(call variant_rule,$(isa))))
+
+$(LIB): $(LIB_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+define program_rule
+$(BUILD)/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(LIB)
+	$(CC) $(LDFLAGS) $$^ $(LDLIBS) -o $$@
+endef
+$(foreach main,$(MAINS),$(eval $(call program_rule,$(main))))
+
+define test_rule
+$(BUILD)/tests/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(TEST_LIB:%.c=$(BUILD)/obj/%.o) $(LIB)
+	@mkdir -p $$(@D)
+	$(CC) $(LDFLAGS) $$^ $(LDLIBS) -lcmocka -o $$@
+endef
+$(foreach test,$(TEST_SRC),$(eval $(call test_rule,$(test))))
+
+-include $(LIB_OBJ:.o=.d) $(MAINS:%.c=$(BUILD)/obj/%.d) $(TEST_SRC:%.c=$(BUILD)/obj/%.d) $(TEST_LIB:%.c=$(BUILD)/obj/%.d)

@@ -1,0 +1,8 @@
+/* The monotonic clock. Every time in the project is in microseconds (_us) or milliseconds (_ms), as a double. */
+#ifndef LS_BASE_CLOCK_H
+#define LS_BASE_CLOCK_H
+
+/* Microseconds since an arbitrary origin that all processes of the machine share. */
+double ls_now_us(void);
+
+#endif

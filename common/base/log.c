@@ -1,0 +1,92 @@
+#include "common/base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Written once, before the first thread starts. */
+static struct {
+    const char *program;
+    int rank;
+    bool quiet;
+    int cause_fd;
+} identity = {.program = "lockstep", .rank = -1, .cause_fd = -1};
+
+static _Thread_local struct {
+    char *buffer;
+    size_t capacity;
+} capture;
+
+void ls_log_init(const char *program, int rank, bool quiet) {
+    const char *slash = strrchr(program, '/');
+    identity.program = slash ? slash + 1 : program;
+    identity.rank = rank;
+    identity.quiet = quiet;
+    const char *fd = getenv("LS_CAUSE_FD");
+    identity.cause_fd = fd ? (int)strtol(fd, NULL, 10) : -1;
+}
+
+static void write_all(int fd, const char *text, size_t nbytes) {
+    while (nbytes > 0) {
+        ssize_t written = write(fd, text, nbytes);
+        if (written <= 0) return; /* nowhere left to complain to */
+        text += written;
+        nbytes -= (size_t)written;
+    }
+}
+
+static void emit(const char *kind, const char *message) {
+    char line[2048];
+    char rank[32] = "";
+    if (identity.rank >= 0) snprintf(rank, sizeof rank, "[rank %d]", identity.rank);
+    int length = snprintf(line, sizeof line, "%s%s: %s%s\n", identity.program, rank, kind, message);
+    size_t nbytes = length < (int)sizeof line ? (size_t)length : sizeof line - 1;
+    line[nbytes - 1] = '\n'; /* also where the message was cut */
+    write_all(STDERR_FILENO, line, nbytes);
+}
+
+ls_status ls_fail(ls_status status, const char *format, ...) {
+    char message[1900];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    if (capture.buffer) {
+        if (capture.buffer[0] == '\0') snprintf(capture.buffer, capture.capacity, "%s", message);
+        return status;
+    }
+    emit("error: ", message);
+    if (identity.cause_fd >= 0) {
+        char line[1904];
+        int length = snprintf(line, sizeof line, "%s\n", message);
+        write_all(identity.cause_fd, line, (size_t)length);
+    }
+    return status;
+}
+
+void ls_warn(const char *format, ...) {
+    char message[1900];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    emit("warning: ", message);
+}
+
+void ls_note(const char *format, ...) {
+    if (identity.quiet) return;
+    char message[1900];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    emit("", message);
+}
+
+void ls_log_capture(char *buffer, size_t capacity) {
+    capture.buffer = buffer;
+    capture.capacity = capacity;
+    if (buffer) buffer[0] = '\0';
+}

@@ -1,0 +1,38 @@
+/* Messages for people: one line each, written to stderr by one write(2), so that lines of several threads and
+ * processes never mix. All functions are safe in any thread.
+ *
+ * A line reads "program: error: what, where, what to do", or "program[rank 2]: ..." once a rank is set. */
+#ifndef LS_BASE_LOG_H
+#define LS_BASE_LOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/base/status.h"
+
+#if defined(__GNUC__)
+#define LS_PRINTF(format_index, first_index) __attribute__((format(printf, format_index, first_index)))
+#else
+#define LS_PRINTF(format_index, first_index)
+#endif
+
+/* Names this process in every later line. Call before the first thread starts. `program` may be a path: its last
+ * component is used and must stay valid. `rank` < 0: no rank (the DP program, the launcher). Quiet drops notes, not
+ * warnings and errors. A file descriptor number in the environment's LS_CAUSE_FD (set by the launcher) receives a copy
+ * of each error, so that the launcher can name the cause. */
+void ls_log_init(const char *program, int rank, bool quiet);
+
+/* Reports an error and returns `status`, so that a failure is reported and passed on in one statement:
+ *     if (fd < 0) return ls_fail(LS_ERR_IO, "cannot open %s: %s", path, strerror(errno)); */
+ls_status ls_fail(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
+
+void ls_warn(const char *format, ...) LS_PRINTF(1, 2);
+
+/* A remark that --quiet drops. */
+void ls_note(const char *format, ...) LS_PRINTF(1, 2);
+
+/* Redirects this thread's errors into `buffer` (of `capacity` bytes, always terminated, first error kept) instead of stderr,
+ * until called with NULL. A replica's thread uses it: its error is reported after all threads have joined. */
+void ls_log_capture(char *buffer, size_t capacity);
+
+#endif

@@ -1,0 +1,113 @@
+/* Process groups: one rank's endpoint in a fixed group of `world_size` ranks, and the collective operations on it.
+ *
+ * Operations are stream-ordered: a call enqueues the operation on `stream` and returns; buffers belong to the operation
+ * until the stream has passed it. All ranks must enqueue the same operations in the same order; each has a sequence
+ * number (1, 2, ...) that error messages name. Counts are elements, of `dtype`.
+ *
+ * Deadlines: an operation that misses a peer for options.timeout_s ends with LS_ERR_TIMEOUT, and at once with
+ * LS_ERR_PEER when the peer's process has died; the report names the operation, its sequence number, its bytes and the ranks
+ * that did not come. After a failure the group is broken: every later operation fails at once, on all ranks.
+ *
+ * Threads: one thread at a time enqueues on a group. Reductions use the order that the algorithm's file states; all ranks
+ * always get the same bits. fp16 and bf16 sums are accumulated in fp32 and rounded once per element (naive and direct). */
+#ifndef LS_COMM_COMM_H
+#define LS_COMM_COMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/dtype.h"
+#include "common/base/status.h"
+#include "common/device/device.h"
+
+typedef struct ls_comm ls_comm;
+
+typedef enum ls_reduce_op { LS_REDUCE_SUM, LS_REDUCE_MIN, LS_REDUCE_MAX, LS_REDUCE_OP_COUNT } ls_reduce_op;
+
+/* How ranks find each other: a key-value store that all of them reach (ddp_procs/store.h implements it over TCP). `get` blocks
+ * until the key exists or the store's own deadline passes. */
+typedef struct ls_bootstrap {
+    void *context;
+    ls_status (*set)(void *context, const char *key, const void *value, size_t nbytes);
+    ls_status (*get)(void *context, const char *key, void *value, size_t capacity, size_t *nbytes);
+} ls_bootstrap;
+
+typedef struct ls_comm_options {
+    int rank, world_size;          /* 0 <= rank < world_size <= LS_COMM_MAX_RANKS */
+    double timeout_s;              /* deadline of every wait, > 0 */
+    const char *allreduce;         /* a row of ls_allreduce_algorithms, or NULL for the default */
+    const ls_bootstrap *bootstrap; /* may be NULL if world_size is 1; used by create only */
+    const char *group;             /* key prefix: distinct for each group made over the same store; NULL: "group0" */
+} ls_comm_options;
+
+#define LS_COMM_MAX_RANKS 64
+
+/* Joins the group over shared memory (all ranks on this node). Collective: returns once every rank has joined or the
+ * deadline has passed. On failure *out is NULL and nothing is left behind. World size 1 needs no bootstrap. */
+ls_status ls_comm_create_shm(ls_comm **out, const ls_comm_options *options);
+
+/* Leaves the group. Not collective; peers that still wait for this rank see it as gone. NULL is a no-op. */
+void ls_comm_destroy(ls_comm *comm);
+
+int ls_comm_rank(const ls_comm *comm);
+int ls_comm_world_size(const ls_comm *comm);
+const char *ls_comm_backend(const ls_comm *comm);   /* "shm" */
+const char *ls_comm_allreduce(const ls_comm *comm); /* "naive", "direct" */
+
+/* Marks the group as broken, so that peers stop waiting: they report that `rank` gave up and why. Any thread. */
+void ls_comm_abort(ls_comm *comm, const char *reason);
+
+/* Memory that every rank of the group can reach directly: operations on it save a copy. Collective, host-blocking (not
+ * stream-ordered); every rank must ask for the same nbytes. Zero-filled, 64-byte aligned, freed by ls_comm_destroy or by the
+ * (collective) ls_comm_free_shared. */
+ls_status ls_comm_alloc_shared(ls_comm *comm, size_t nbytes, void **out);
+ls_status ls_comm_free_shared(ls_comm *comm, void *memory);
+
+/* --- the operations (MPI's and NCCL's meaning) ------------------------------------------------------------------- */
+
+ls_status ls_comm_all_reduce(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype,
+                             ls_reduce_op op); /* in place */
+ls_status ls_comm_broadcast(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, int root);
+/* The result is in root's buffer; the other ranks' buffers are unchanged. */
+ls_status ls_comm_reduce(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, ls_reduce_op op,
+                         int root);
+/* receive holds world_size x count elements, rank r's at r x count. */
+ls_status ls_comm_all_gather(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
+                             ls_dtype dtype);
+/* send holds world_size x count elements; receive gets the reduction of everybody's rank-th count of them. */
+ls_status ls_comm_reduce_scatter(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
+                                 ls_dtype dtype, ls_reduce_op op);
+/* receive (world_size x count) is used on root only, and may be NULL elsewhere. */
+ls_status ls_comm_gather(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
+                         ls_dtype dtype, int root);
+/* send (world_size x count) is used on root only, and may be NULL elsewhere. */
+ls_status ls_comm_scatter(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
+                          ls_dtype dtype, int root);
+/* Point to point: a send is matched by the peer's receive of the same count and type; in order per pair of ranks. A send may
+ * block until it is received. */
+ls_status ls_comm_send(ls_comm *comm, ls_stream *stream, const void *buffer, size_t count, ls_dtype dtype, int peer);
+ls_status ls_comm_recv(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, int peer);
+ls_status ls_comm_barrier(ls_comm *comm, ls_stream *stream);
+
+/* --- work handles ------------------------------------------------------------------------------------------------ */
+
+/* What an operation leaves behind: its number, its completion and its status. */
+typedef struct ls_work ls_work;
+ls_status ls_work_create(ls_work **out, const char *name); /* `name`: as for ls_event_create */
+void ls_work_destroy(ls_work *work);
+
+/* Attaches the handle to the operation enqueued last on this group and stream. Reusable. */
+ls_status ls_work_record(ls_work *work, ls_comm *comm, ls_stream *stream);
+uint64_t ls_work_sequence(const ls_work *work);
+/* Makes `stream` wait for the operation (the host goes on). */
+ls_status ls_work_wait(ls_work *work, ls_stream *stream);
+/* Blocks the host until the operation is done; its status. */
+ls_status ls_work_synchronize(ls_work *work);
+
+/* Bytes that this rank has sent and received so far (as the algorithms' cost formulas count them). */
+typedef struct ls_comm_traffic {
+    uint64_t operations, sent_bytes, received_bytes;
+} ls_comm_traffic;
+void ls_comm_traffic_read(const ls_comm *comm, ls_comm_traffic *traffic);
+
+#endif

@@ -1,0 +1,144 @@
+/* Devices, streams, events and memory: one vocabulary, CUDA's, for every back-end.
+ *
+ * A device is a GPU, or a CPU stand-in with its own memory pool. Work is enqueued on streams and runs in order within a
+ * stream; across streams the only order is the one that events declare:
+ *
+ *     ls_event_record(ready, compute);       // "ready" completes when all work enqueued on compute so far is done
+ *     ls_stream_wait_event(comm, ready);     // later work on comm runs after that
+ *
+ * As in CUDA, a wait refers to the latest record at the time of the call, and waiting for an event that was never recorded
+ * does nothing: which call comes first on the host matters, and is the caller's to order.
+ *
+ * How the streams of a CPU device run is chosen by the environment's LS_CPU_STREAMS:
+ *     threads       compute runs inside the enqueueing call; copy and comm have a queue and a worker thread each
+ *     inline        everything runs inside the enqueueing call
+ *     shuffle:SEED  nothing runs until somebody synchronises, then in a random order that the declared events allow:
+ *                   the race detector of a machine without GPUs
+ * Default: threads where a core is free for the workers, otherwise inline.
+ *
+ * Threads: a stream takes work from one thread at a time (hand-overs between threads need their own ordering, as in
+ * dp_threads/worker.h). Waiting, memory accounting and destruction may happen in any thread.
+ * Errors: a failed piece of work is reported where it happens, poisons its stream (later work on it is skipped) and is
+ * returned by the next synchronise of the stream or device. */
+#ifndef LS_DEVICE_DEVICE_H
+#define LS_DEVICE_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+typedef struct ls_device ls_device;
+typedef struct ls_stream ls_stream;
+typedef struct ls_event ls_event;
+
+/* What an allocation is for. X(NAME, text) */
+#define LS_MEMORY_MAP(X)                                                                                               \
+    X(PARAMETER, "parameter")                                                                                          \
+    X(GRADIENT, "gradient")                                                                                            \
+    X(OPTIMIZER, "optimizer")                                                                                          \
+    X(ACTIVATION, "activation")                                                                                        \
+    X(INPUT, "input")                                                                                                  \
+    X(GATHERED_OUTPUT, "gathered output")                                                                              \
+    X(BUCKET, "bucket")                                                                                                \
+    X(WORKSPACE, "workspace")
+
+#define LS_MEMORY_ENUM(name, text) LS_MEMORY_##name,
+typedef enum ls_memory_category { LS_MEMORY_MAP(LS_MEMORY_ENUM) LS_MEMORY_COUNT } ls_memory_category;
+#undef LS_MEMORY_ENUM
+
+const char *ls_memory_name(ls_memory_category category);
+
+typedef enum ls_device_kind { LS_DEVICE_CPU, LS_DEVICE_CUDA, LS_DEVICE_META } ls_device_kind;
+typedef enum ls_stream_kind { LS_STREAM_COMPUTE, LS_STREAM_COPY, LS_STREAM_COMM, LS_STREAM_COUNT } ls_stream_kind;
+
+typedef struct ls_device_options {
+    ls_device_kind kind;
+    int index;           /* the device's number, 0 <= index; a CPU device is pinned to core index mod cores */
+    int devices_on_node; /* devices that train at the same time here, this one included; decides who has a core */
+    size_t memory_capacity_bytes; /* cap of a CPU device's pool; 0: no cap but the machine's */
+} ls_device_options;
+
+/* Opens a device. On failure *out is NULL and there is nothing to close. Only LS_DEVICE_CPU exists so far. */
+ls_status ls_device_open(ls_device **out, const ls_device_options *options);
+
+/* Waits for the device's work and frees it; reports allocations that were not freed. NULL is a no-op. */
+void ls_device_close(ls_device *device);
+
+int ls_device_index(const ls_device *device);
+ls_device_kind ls_device_kind_of(const ls_device *device);
+
+/* "inline", "threads" or "shuffle": how this device's streams run. */
+const char *ls_device_stream_mode(const ls_device *device);
+
+/* Microseconds that a thread of this device should spin before it sleeps (0 where devices share cores). */
+double ls_device_spin_us(const ls_device *device);
+
+/* Makes the calling thread the device's compute thread: pinned to its core (where there is a core for each device), math
+ * libraries limited to this one thread. Call once at the start of the thread that enqueues on the compute stream. */
+ls_status ls_device_bind_thread(const ls_device *device);
+
+/* --- memory ------------------------------------------------------------------------------------------------------ */
+
+/* Allocates `nbytes` (0 allowed), zero-filled and aligned to 64 bytes. `purpose` names it in error messages and must
+ * outlive the allocation. LS_ERR_NO_MEMORY names the device, the category, the request and what is in use. */
+ls_status ls_device_alloc(ls_device *device, ls_memory_category category, size_t nbytes, const char *purpose,
+                          void **out);
+
+/* Returns memory of ls_device_alloc; NULL is a no-op. */
+void ls_device_free(ls_device *device, void *memory);
+
+/* Charges `nbytes` that the device uses but somebody else allocated (gradient buckets in shared memory) to a category, or
+ * gives them back. Adopting beyond the capacity fails as ls_device_alloc does. */
+ls_status ls_device_adopt(ls_device *device, ls_memory_category category, size_t nbytes, const char *purpose);
+void ls_device_disown(ls_device *device, ls_memory_category category, size_t nbytes);
+
+typedef struct ls_memory_report {
+    size_t current_bytes[LS_MEMORY_COUNT];
+    size_t peak_bytes[LS_MEMORY_COUNT]; /* each category's own peak; they need not coincide */
+    size_t current_total_bytes;
+    size_t peak_total_bytes;
+} ls_memory_report;
+
+void ls_device_memory(const ls_device *device, ls_memory_report *report);
+
+/* --- streams and events ------------------------------------------------------------------------------------------ */
+
+/* The device's streams live as long as the device. */
+ls_stream *ls_device_stream(ls_device *device, ls_stream_kind kind);
+ls_device *ls_stream_device(const ls_stream *stream);
+
+/* One piece of work: called once with a copy of its arguments. */
+typedef ls_status (*ls_task_fn)(const void *arguments);
+
+#define LS_TASK_ARGUMENTS_NBYTES 128
+
+/* Enqueues `task`, copying `nbytes` (at most LS_TASK_ARGUMENTS_NBYTES) of `arguments`. Returns the task's status where
+ * the stream runs inline, the stream's earlier failure if it has one, LS_OK otherwise. `label` names the work in traces
+ * and must be a string that lives for ever. */
+ls_status ls_stream_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
+
+/* Copies `nbytes` in stream order, between any two devices' memory (or the host's). The ranges must not overlap. */
+ls_status ls_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes);
+
+/* `name` (a string that lives for ever) says what completes; LS_CPU_DROP_WAIT=name makes every wait for events of that name
+ * do nothing, which is how the tests show that each wait is needed. */
+ls_status ls_event_create(ls_event **out, const char *name);
+void ls_event_destroy(ls_event *event);
+ls_status ls_event_record(ls_event *event, ls_stream *stream);
+ls_status ls_stream_wait_event(ls_stream *stream, ls_event *event);
+
+/* Blocks the host until the latest record has completed (LS_OK at once if there is none). The deadline is that of
+ * ls_set_wait_timeout_s(); LS_ERR_TIMEOUT names the event. */
+ls_status ls_event_synchronize(ls_event *event);
+
+/* Blocks the host until all work enqueued so far is done; returns and clears the first failure since the last call. */
+ls_status ls_stream_synchronize(ls_stream *stream);
+ls_status ls_device_synchronize(ls_device *device);
+
+/* Every wait's deadline, for the whole process; default 300 s. Set before devices are used. */
+void ls_set_wait_timeout_s(double seconds);
+double ls_wait_timeout_s(void);
+
+#endif

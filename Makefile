@@ -3,7 +3,7 @@
 BUILD   ?= build
 SAN     ?=
 MAKEFLAGS += --no-print-directory
-ifeq ($(filter -j%,$(MAKEFLAGS)),)
+ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
 endif
 
@@ -77,10 +77,9 @@ VARIANT_OBJ := $(foreach isa,$(VARIANTS),$(VARIANT_SRC:kernels/cpu/variant/%.c=$
 
 LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 
-.PHONY: all help setup
+.PHONY: all help
 .DEFAULT_GOAL := all
-all: setup ## build every program
-	@$(MAKE) $(PROGRAMS)
+all: $(PROGRAMS) ## build every program
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)

@@ -1,0 +1,145 @@
+/* cpu_shuffle — the race detector: nothing runs when it is enqueued; whoever synchronises runs items, picked at random
+ * among the heads of all streams of the process that may run, until what it waits for has happened.
+ *   terms : a stream is ready when its head is a task, a record, or a wait whose record has been reached
+ *   order : any that the declared events allow, so a forgotten wait sooner or later reads what is not there yet. The order
+ *           depends on the seed (and, where several threads synchronise at once, on their timing); results must not
+ *   fails : if no stream is ready and no other thread makes one so before the deadline, LS_ERR_TIMEOUT
+ * Speed does not matter here: one lock guards everything except the running of an item. */
+#define _GNU_SOURCE
+#include "common/device/cpu_streams.h"
+
+#include <time.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* an item was enqueued or has run */
+    ls_stream *streams;     /* every shuffled stream of the process */
+    uint64_t random;
+} scheduler = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+void ls_shuffle_seed(uint64_t seed) { scheduler.random = seed; }
+
+/* splitmix64: any 64-bit seed is a good one */
+static uint64_t next_random(void) {
+    uint64_t z = scheduler.random += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static struct ls_item *head_of(ls_stream *stream) {
+    uint32_t next = ls_flag_value(&stream->queue.consumed);
+    if (next == ls_flag_value(&stream->queue.produced)) return NULL;
+    return &stream->queue.items[next % LS_QUEUE_CAPACITY];
+}
+
+static bool is_ready(ls_stream *stream) {
+    const struct ls_item *head = stream->busy ? NULL : head_of(stream);
+    if (!head) return false;
+    return head->kind != LS_ITEM_WAIT || ls_flag_reached(&head->event->completed, head->ticket);
+}
+
+static ls_stream *pick_ready(void) {
+    ls_stream *chosen = NULL;
+    uint64_t seen = 0;
+    for (ls_stream *stream = scheduler.streams; stream; stream = stream->next) {
+        if (is_ready(stream) && next_random() % ++seen == 0) chosen = stream;
+    }
+    return chosen;
+}
+
+/* Called and returns with the lock held; the item itself runs without it. */
+static void run_head(ls_stream *stream) {
+    struct ls_item *item = head_of(stream);
+    stream->busy = true;
+    pthread_mutex_unlock(&scheduler.lock);
+    (void)ls_stream_run_item(stream, item);
+    pthread_mutex_lock(&scheduler.lock);
+    stream->busy = false;
+    ls_flag_raise(&stream->queue.consumed);
+    pthread_cond_broadcast(&scheduler.changed);
+}
+
+/* Runs items until `goal` reaches `value`; the lock is held on entry and exit. */
+static ls_status run_until(ls_flag *goal, uint32_t value, const char *what) {
+    double until_us = ls_wait_until_us();
+    while (!ls_flag_reached(goal, value)) {
+        ls_stream *ready = pick_ready();
+        if (ready) {
+            run_head(ready);
+            until_us = ls_wait_until_us();
+            continue;
+        }
+        if (ls_now_us() > until_us) {
+            return ls_fail(LS_ERR_TIMEOUT, "nothing can run, %s: an event is waited for that nobody records", what);
+        }
+        struct timespec slice;
+        clock_gettime(CLOCK_REALTIME, &slice);
+        slice.tv_nsec += 50000000;
+        if (slice.tv_nsec >= 1000000000) slice.tv_sec++, slice.tv_nsec -= 1000000000;
+        pthread_cond_timedwait(&scheduler.changed, &scheduler.lock, &slice);
+    }
+    return LS_OK;
+}
+
+static ls_status shuffle_start(ls_stream *stream) {
+    ls_status status = ls_queue_create(&stream->queue);
+    if (status != LS_OK) return status;
+    pthread_mutex_lock(&scheduler.lock);
+    stream->next = scheduler.streams;
+    scheduler.streams = stream;
+    pthread_mutex_unlock(&scheduler.lock);
+    return LS_OK;
+}
+
+static ls_status shuffle_enqueue(ls_stream *stream, const struct ls_item *item) {
+    pthread_mutex_lock(&scheduler.lock);
+    struct ls_queue *queue = &stream->queue;
+    uint32_t next = ls_flag_value(&queue->produced);
+    ls_status status = run_until(&queue->consumed, next - LS_QUEUE_CAPACITY + 1, "a stream's queue is full");
+    if (status == LS_OK) {
+        queue->items[next % LS_QUEUE_CAPACITY] = *item;
+        ls_flag_set(&queue->produced, next + 1);
+        pthread_cond_broadcast(&scheduler.changed);
+        status = (ls_status)atomic_load(&stream->device->failure);
+    }
+    pthread_mutex_unlock(&scheduler.lock);
+    return status;
+}
+
+static ls_status shuffle_drain(ls_stream *stream) {
+    pthread_mutex_lock(&scheduler.lock);
+    ls_status status =
+        run_until(&stream->queue.consumed, ls_flag_value(&stream->queue.produced), "but a stream is not empty");
+    pthread_mutex_unlock(&scheduler.lock);
+    return status;
+}
+
+static ls_status shuffle_reach(ls_event *event, uint32_t ticket) {
+    pthread_mutex_lock(&scheduler.lock);
+    ls_status status = run_until(&event->completed, ticket, event->name);
+    pthread_mutex_unlock(&scheduler.lock);
+    return status;
+}
+
+static void shuffle_stop(ls_stream *stream) {
+    (void)shuffle_drain(stream);
+    pthread_mutex_lock(&scheduler.lock);
+    ls_stream **link = &scheduler.streams;
+    while (*link != stream) link = &(*link)->next;
+    *link = stream->next;
+    pthread_mutex_unlock(&scheduler.lock);
+    ls_queue_destroy(&stream->queue);
+}
+
+const struct ls_stream_policy ls_policy_shuffle = {
+    .name = "shuffle",
+    .start = shuffle_start,
+    .stop = shuffle_stop,
+    .enqueue = shuffle_enqueue,
+    .drain = shuffle_drain,
+    .reach = shuffle_reach,
+};

@@ -1,0 +1,209 @@
+/* device_cpu — a CPU core standing in for a GPU: its own memory pool, real copies, one compute thread, three streams.
+ *
+ * Devices are spread over the cores that this process may use (hwloc_distrib keeps them on different physical cores where
+ * it can). oneDNN and OpenMP are held to the device's one thread: a device that borrowed its neighbour's core would
+ * make every scaling figure a lie. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <hwloc.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/device/cpu_streams.h"
+
+/* --- how the streams run ----------------------------------------------------------------------------------------- */
+
+static ls_status choose_policies(const ls_device *device, const struct ls_stream_policy **compute,
+                                 const struct ls_stream_policy **other) {
+    const char *mode = getenv("LS_CPU_STREAMS");
+    /* a worker pays where it finds a core on which no device computes */
+    bool core_is_free = device->options.devices_on_node < ls_usable_cores();
+    if (!mode) mode = core_is_free ? "threads" : "inline";
+    *compute = *other = &ls_policy_inline;
+    if (strcmp(mode, "inline") == 0) return LS_OK;
+    if (strcmp(mode, "threads") == 0) {
+        *other = &ls_policy_worker;
+        return LS_OK;
+    }
+    if (strncmp(mode, "shuffle:", 8) == 0) {
+        char *end = NULL;
+        errno = 0;
+        uint64_t seed = strtoull(mode + 8, &end, 10);
+        if (errno == 0 && end != mode + 8 && *end == '\0') {
+            ls_shuffle_seed(seed);
+            *compute = *other = &ls_policy_shuffle;
+            return LS_OK;
+        }
+    }
+    return ls_fail(LS_ERR_USAGE, "LS_CPU_STREAMS is \"%s\"; it takes threads, inline or shuffle:SEED", mode);
+}
+
+static void close_streams(ls_device *device) {
+    for (int s = LS_STREAM_COUNT - 1; s >= 0; s--) {
+        ls_stream *stream = device->streams[s];
+        if (!stream) continue;
+        stream->policy->stop(stream);
+        free(stream);
+    }
+}
+
+static ls_status cpu_open(ls_device *device) {
+    const struct ls_stream_policy *compute, *other;
+    ls_status status = choose_policies(device, &compute, &other);
+    if (status != LS_OK) return status;
+    device->stream_mode = other->name;
+    device->spin_us = ls_spin_us_for(device->options.devices_on_node);
+    for (int s = 0; s < LS_STREAM_COUNT; s++) {
+        ls_stream *stream = calloc(1, sizeof *stream);
+        status = stream ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a stream");
+        if (stream) {
+            stream->device = device;
+            stream->kind = (ls_stream_kind)s;
+            stream->policy = s == LS_STREAM_COMPUTE ? compute : other;
+            status = stream->policy->start(stream);
+        }
+        if (status != LS_OK) {
+            free(stream);
+            close_streams(device);
+            return status;
+        }
+        device->streams[s] = stream;
+    }
+    return LS_OK;
+}
+
+/* --- the device's core ------------------------------------------------------------------------------------------- */
+
+/* The core of device `index` of `count`, chosen from those this process may use; false if it cannot be found out. */
+static bool core_for(hwloc_topology_t topology, int index, int count, hwloc_bitmap_t core) {
+    hwloc_bitmap_t usable = hwloc_bitmap_alloc();
+    hwloc_bitmap_t *cores = calloc((size_t)count, sizeof *cores);
+    bool found = usable && cores && hwloc_get_cpubind(topology, usable, HWLOC_CPUBIND_PROCESS) == 0 &&
+                 hwloc_topology_restrict(topology, usable, 0) == 0;
+    if (found) {
+        hwloc_obj_t root = hwloc_get_root_obj(topology);
+        found = hwloc_distrib(topology, &root, 1, cores, (unsigned)count, INT_MAX, 0) == 0;
+    }
+    if (found) {
+        hwloc_bitmap_copy(core, cores[index % count]);
+        hwloc_bitmap_singlify(core);
+        for (int i = 0; i < count; i++) hwloc_bitmap_free(cores[i]);
+    }
+    free(cores);
+    hwloc_bitmap_free(usable);
+    return found;
+}
+
+static void pin_thread(const ls_device *device) {
+    int count = device->options.devices_on_node;
+    if (count > ls_usable_cores()) return; /* devices share cores: the scheduler shares them out better than we would */
+    hwloc_topology_t topology;
+    if (hwloc_topology_init(&topology) != 0) return;
+    hwloc_bitmap_t core = hwloc_bitmap_alloc();
+    if (core && hwloc_topology_load(topology) == 0 && core_for(topology, device->options.index, count, core)) {
+        (void)hwloc_set_cpubind(topology, core, HWLOC_CPUBIND_THREAD); /* a device that may not be pinned still works */
+    }
+    hwloc_bitmap_free(core);
+    hwloc_topology_destroy(topology);
+}
+
+static ls_status cpu_bind_thread(const ls_device *device) {
+    pin_thread(device);
+    /* oneDNN's own OpenMP, whichever it was built with; without one there is nothing to limit */
+    void (*set_num_threads)(int);
+    *(void **)&set_num_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    if (set_num_threads) set_num_threads(1);
+    return LS_OK;
+}
+
+/* --- memory and work --------------------------------------------------------------------------------------------- */
+
+static void *cpu_memory_alloc(ls_device *device, size_t nbytes) {
+    (void)device;
+    size_t rounded = (nbytes + 63) / 64 * 64;
+    if (rounded < nbytes) return NULL;
+    void *memory = aligned_alloc(64, rounded);
+    if (memory) memset(memory, 0, rounded);
+    return memory;
+}
+
+static void cpu_memory_free(ls_device *device, void *memory) {
+    (void)device;
+    free(memory);
+}
+
+static ls_status cpu_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
+                            size_t nbytes) {
+    if (stream->policy == &ls_policy_inline) { /* the hot path: no copy of the arguments */
+        ls_status status = (ls_status)atomic_load_explicit(&stream->device->failure, memory_order_relaxed);
+        if (status != LS_OK) return status;
+        status = task(arguments);
+        if (status != LS_OK) ls_device_poison(stream->device, status);
+        return status;
+    }
+    struct ls_item item = {.kind = LS_ITEM_TASK, .label = label, .task = task};
+    memcpy(item.arguments, arguments, nbytes);
+    return stream->policy->enqueue(stream, &item);
+}
+
+struct copy_arguments {
+    void *destination;
+    const void *source;
+    size_t nbytes;
+};
+
+static ls_status copy_task(const void *arguments) {
+    const struct copy_arguments *copy = arguments;
+    memcpy(copy->destination, copy->source, copy->nbytes);
+    return LS_OK;
+}
+
+static ls_status cpu_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes) {
+    struct copy_arguments copy = {destination, source, nbytes};
+    return cpu_launch(stream, "copy", copy_task, &copy, sizeof copy);
+}
+
+static ls_status cpu_event_record(ls_event *event, ls_stream *stream) {
+    event->stream = stream;
+    uint32_t ticket = atomic_fetch_add(&event->recorded, 1) + 1;
+    struct ls_item item = {.kind = LS_ITEM_RECORD, .label = event->name, .event = event, .ticket = ticket};
+    return stream->policy->enqueue(stream, &item);
+}
+
+static ls_status cpu_stream_wait_event(ls_stream *stream, ls_event *event) {
+    uint32_t ticket = atomic_load(&event->recorded);
+    if (ticket == 0) return LS_OK; /* CUDA's rule: never recorded, nothing to wait for */
+    struct ls_item item = {.kind = LS_ITEM_WAIT, .label = event->name, .event = event, .ticket = ticket};
+    return stream->policy->enqueue(stream, &item);
+}
+
+static ls_status cpu_event_synchronize(ls_event *event) {
+    return event->stream->policy->reach(event, atomic_load(&event->recorded));
+}
+
+static ls_status cpu_stream_synchronize(ls_stream *stream) {
+    ls_status status = stream->policy->drain(stream);
+    ls_status failure = (ls_status)atomic_exchange(&stream->device->failure, LS_OK);
+    return failure != LS_OK ? failure : status;
+}
+
+ls_device *ls_stream_device(const ls_stream *stream) { return stream->device; }
+
+const struct ls_backend ls_backend_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = close_streams,
+    .bind_thread = cpu_bind_thread,
+    .memory_alloc = cpu_memory_alloc,
+    .memory_free = cpu_memory_free,
+    .launch = cpu_launch,
+    .copy = cpu_copy,
+    .event_record = cpu_event_record,
+    .stream_wait_event = cpu_stream_wait_event,
+    .event_synchronize = cpu_event_synchronize,
+    .stream_synchronize = cpu_stream_synchronize,
+};

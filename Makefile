@@ -52,6 +52,10 @@ SAN_tsan := -fsanitize=thread -fno-omit-frame-pointer
 CFLAGS   += $(SAN_$(SAN))
 LDFLAGS  += $(SAN_$(SAN))
 
+# `make V=1` shows the commands.
+Q        := $(if $(V),,@)
+say       = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
+
 # --- sources: a file is found by where it lies -----------------------------------------------------------------------
 MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/ddprun.c labs/bench_dp_vs_ddp/bench_dp_vs_ddp.c
 MAINS      := $(wildcard $(MAINS))
@@ -83,29 +87,34 @@ all: $(PROGRAMS) ## build every program
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 
 define variant_rule
 $(BUILD)/obj/kernels/cpu/variant/$(1)/%.o: kernels/cpu/variant/%.c
 	@mkdir -p $$(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -O3 $(ISA_$(1)) -fno-math-errno -fno-trapping-math -DLS_ISA=$(1) -c $$< -o $$@
+	$$(call say,CC,"$$< ($(1))")
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -O3 $(ISA_$(1)) -fno-math-errno -fno-trapping-math -DLS_ISA=$(1) -c $$< -o $$@
 endef
 $(foreach isa,$(VARIANTS),$(eval $(call variant_rule,$(isa))))
 
 $(LIB): $(LIB_OBJ)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,AR,$@)
+	$(Q)$(AR) rcs $@ $^
 
 define program_rule
 $(BUILD)/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(LIB)
-	$(CC) $(LDFLAGS) $$^ $(LDLIBS) -o $$@
+	$$(call say,LD,$$@)
+	$(Q)$(CC) $(LDFLAGS) $$^ $(LDLIBS) -o $$@
 endef
 $(foreach main,$(MAINS),$(eval $(call program_rule,$(main))))
 
 define test_rule
 $(BUILD)/tests/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(TEST_LIB:%.c=$(BUILD)/obj/%.o) $(LIB)
 	@mkdir -p $$(@D)
-	$(CC) $(LDFLAGS) $$^ $(LDLIBS) -lcmocka -o $$@
+	$$(call say,LD,$$@)
+	$(Q)$(CC) $(LDFLAGS) $$^ $(LDLIBS) -lcmocka -o $$@
 endef
 $(foreach test,$(TEST_SRC),$(eval $(call test_rule,$(test))))
 

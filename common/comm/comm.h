@@ -1,15 +1,24 @@
 /* Process groups: one rank's endpoint in a fixed group of `world_size` ranks, and the collective operations on it.
  *
- * Operations are stream-ordered: a call enqueues the operation on `stream` and returns; buffers belong to the operation
- * until the stream has passed it. All ranks must enqueue the same operations in the same order; each has a sequence
- * number (1, 2, ...) that error messages name. Counts are elements, of `dtype`.
+ * Operations are stream-ordered: a call checks its arguments, enqueues the operation on `stream` and returns; buffers
+ * belong to the operation until the stream has passed it. All ranks must enqueue the same operations in the same order.
+ * Collective operations are numbered 1, 2, ... over the group, sends and receives over each ordered pair of ranks;
+ * error messages name the number. Counts are elements, of `dtype`.
  *
- * Deadlines: an operation that misses a peer for options.timeout_s ends with LS_ERR_TIMEOUT, and at once with
- * LS_ERR_PEER when the peer's process has died; the report names the operation, its sequence number, its bytes and the ranks
- * that did not come. After a failure the group is broken: every later operation fails at once, on all ranks.
+ * Errors, each reported once on every rank that it concerns:
+ *   LS_ERR_INVALID  an argument is wrong (nothing was enqueued, the group is as before), or the ranks are out of step:
+ *                   the report names two ranks and what they run ("rank 1 runs all_reduce ..., rank 0 runs broadcast
+ *                   ...")
+ *   LS_ERR_TIMEOUT  a peer did not come within options.timeout_s
+ *   LS_ERR_PEER     a peer's process died, left the group or aborted it; noticed within a tenth of a second
+ * The last two name the operation, its number, its bytes and the ranks that did not come. After any failure on the
+ * stream the group is broken: every later operation fails at once, on all ranks, and its buffers' contents are
+ * undefined.
  *
- * Threads: one thread at a time enqueues on a group. Reductions use the order that the algorithm's file states; all ranks
- * always get the same bits. fp16 and bf16 sums are accumulated in fp32 and rounded once per element (naive and direct). */
+ * Threads: one thread at a time enqueues on a group, and one stream at a time carries its operations; ls_comm_abort and
+ * the read-only calls may be used in any thread. Reductions use the order that the algorithm's file states; all ranks
+ * always get the same bits. fp16 and bf16 sums are accumulated in fp32 and rounded once per element (naive and direct).
+ * min and max give NaN where any rank has one. */
 #ifndef LS_COMM_COMM_H
 #define LS_COMM_COMM_H
 
@@ -22,10 +31,12 @@
 
 typedef struct ls_comm ls_comm;
 
+/* Integer sums wrap. */
 typedef enum ls_reduce_op { LS_REDUCE_SUM, LS_REDUCE_MIN, LS_REDUCE_MAX, LS_REDUCE_OP_COUNT } ls_reduce_op;
 
-/* How ranks find each other: a key-value store that all of them reach (ddp_procs/store.h implements it over TCP). `get` blocks
- * until the key exists or the store's own deadline passes. */
+/* How ranks find each other: a key-value store that all of them reach (ddp_procs/store.h implements it over TCP). `get`
+ * blocks until the key exists or the store's own deadline passes. Both report their failures themselves; a key names
+ * the rank that sets it ("group0/shm/rank0"). */
 typedef struct ls_bootstrap {
     void *context;
     ls_status (*set)(void *context, const char *key, const void *value, size_t nbytes);
@@ -46,7 +57,8 @@ typedef struct ls_comm_options {
  * deadline has passed. On failure *out is NULL and nothing is left behind. World size 1 needs no bootstrap. */
 ls_status ls_comm_create_shm(ls_comm **out, const ls_comm_options *options);
 
-/* Leaves the group. Not collective; peers that still wait for this rank see it as gone. NULL is a no-op. */
+/* Leaves the group and frees its shared memory. Not collective; peers that still wait for this rank see it as gone. The
+ * streams must have passed all operations of the group. NULL is a no-op. */
 void ls_comm_destroy(ls_comm *comm);
 
 int ls_comm_rank(const ls_comm *comm);
@@ -58,8 +70,9 @@ const char *ls_comm_allreduce(const ls_comm *comm); /* "naive", "direct" */
 void ls_comm_abort(ls_comm *comm, const char *reason);
 
 /* Memory that every rank of the group can reach directly: operations on it save a copy. Collective, host-blocking (not
- * stream-ordered); every rank must ask for the same nbytes. Zero-filled, 64-byte aligned, freed by ls_comm_destroy or by the
- * (collective) ls_comm_free_shared. */
+ * stream-ordered); every rank must ask for the same nbytes. Zero-filled, 64-byte aligned, freed by ls_comm_destroy or
+ * by the (collective) ls_comm_free_shared. If one rank gets no memory, all return LS_ERR_NO_MEMORY and the group goes
+ * on. Operations may be running on the stream meanwhile, but none that uses memory that is being freed. */
 ls_status ls_comm_alloc_shared(ls_comm *comm, size_t nbytes, void **out);
 ls_status ls_comm_free_shared(ls_comm *comm, void *memory);
 
@@ -71,10 +84,11 @@ ls_status ls_comm_broadcast(ls_comm *comm, ls_stream *stream, void *buffer, size
 /* The result is in root's buffer; the other ranks' buffers are unchanged. */
 ls_status ls_comm_reduce(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, ls_reduce_op op,
                          int root);
-/* receive holds world_size x count elements, rank r's at r x count. */
+/* receive holds world_size x count elements, rank r's at r x count; send may be this rank's own place in it. */
 ls_status ls_comm_all_gather(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
                              ls_dtype dtype);
-/* send holds world_size x count elements; receive gets the reduction of everybody's rank-th count of them. */
+/* send holds world_size x count elements; receive gets the reduction of everybody's rank-th count of them, and
+ * may be that place in send. */
 ls_status ls_comm_reduce_scatter(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
                                  ls_dtype dtype, ls_reduce_op op);
 /* receive (world_size x count) is used on root only, and may be NULL elsewhere. */
@@ -83,15 +97,15 @@ ls_status ls_comm_gather(ls_comm *comm, ls_stream *stream, const void *send, voi
 /* send (world_size x count) is used on root only, and may be NULL elsewhere. */
 ls_status ls_comm_scatter(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
                           ls_dtype dtype, int root);
-/* Point to point: a send is matched by the peer's receive of the same count and type; in order per pair of ranks. A send may
- * block until it is received. */
+/* Point to point: a send is matched by the peer's receive of the same count and type; in order per pair of ranks. A
+ * send may block until it is received. */
 ls_status ls_comm_send(ls_comm *comm, ls_stream *stream, const void *buffer, size_t count, ls_dtype dtype, int peer);
 ls_status ls_comm_recv(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, int peer);
 ls_status ls_comm_barrier(ls_comm *comm, ls_stream *stream);
 
 /* --- work handles ------------------------------------------------------------------------------------------------ */
 
-/* What an operation leaves behind: its number, its completion and its status. */
+/* What an operation leaves behind: its number, its completion and its status. Asked while the group lives. */
 typedef struct ls_work ls_work;
 ls_status ls_work_create(ls_work **out, const char *name); /* `name`: as for ls_event_create */
 void ls_work_destroy(ls_work *work);

@@ -112,7 +112,7 @@ ls_device *ls_stream_device(const ls_stream *stream);
 /* One piece of work: called once with a copy of its arguments. */
 typedef ls_status (*ls_task_fn)(const void *arguments);
 
-#define LS_TASK_ARGUMENTS_NBYTES 128
+#define LS_TASK_ARGUMENTS_NBYTES 192
 
 /* Enqueues `task`, copying `nbytes` (at most LS_TASK_ARGUMENTS_NBYTES) of `arguments`. Returns the task's status where
  * the stream runs inline, the stream's earlier failure if it has one, LS_OK otherwise. `label` names the work in traces

@@ -1,0 +1,160 @@
+/* file — atomic replacement.
+ *   order : write, fsync of the file, link under a temporary name, rename, fsync of the folder. The rename must come
+ *           after the data's fsync, or a power cut could leave the new name on an empty file.
+ *   fails : before the rename the old file is untouched, and the new one has no name at all (O_TMPFILE), so a killed
+ *           process leaves nothing. linkat cannot replace a name, hence the short-lived temporary one between the last
+ *           two steps. */
+#define _GNU_SOURCE
+#include "common/base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+
+#define LS_TEMPORARY_TRIES 1000
+
+struct ls_file_writer {
+    int fd;
+    bool named;               /* temporary[] exists in the folder */
+    bool failed;              /* a put has failed and was reported */
+    char path[PATH_MAX];      /* what the caller gave */
+    char folder[PATH_MAX];    /* path up to its last slash, or "." */
+    char temporary[PATH_MAX]; /* in the same folder, so that rename works */
+};
+
+/* The next name nobody uses in this process; another process has another pid. */
+static bool make_temporary_name(ls_file_writer *writer) {
+    static _Atomic unsigned counter;
+    const char *slash = strrchr(writer->path, '/');
+    const char *base = slash ? slash + 1 : writer->path;
+    int length = snprintf(writer->temporary, sizeof writer->temporary, "%s/.%.200s.%ld-%u.tmp", writer->folder, base,
+                          (long)getpid(), atomic_fetch_add(&counter, 1));
+    return length < (int)sizeof writer->temporary;
+}
+
+static bool set_paths(ls_file_writer *writer, const char *path) {
+    if (strlen(path) >= sizeof writer->path) return false;
+    snprintf(writer->path, sizeof writer->path, "%s", path);
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        snprintf(writer->folder, sizeof writer->folder, ".");
+    else
+        snprintf(writer->folder, sizeof writer->folder, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    return make_temporary_name(writer);
+}
+
+/* For file systems without unnamed files. */
+static int open_named(ls_file_writer *writer) {
+    int fd = -1;
+    for (int i = 0; i < LS_TEMPORARY_TRIES && fd < 0; i++) {
+        fd = open(writer->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && (errno != EEXIST || !make_temporary_name(writer))) return -1;
+    }
+    writer->named = fd >= 0;
+    return fd;
+}
+
+static int open_hidden(ls_file_writer *writer) {
+    int fd = open(writer->folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return fd;
+    return open_named(writer);
+}
+
+ls_status ls_file_writer_open(ls_file_writer **out, const char *path) {
+    *out = NULL;
+    struct stat status;
+    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
+        return ls_fail(LS_ERR_IO, "cannot write %s: it is not a regular file; choose another path", path);
+    }
+    ls_file_writer *writer = calloc(1, sizeof *writer);
+    if (!writer) return ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", path);
+    if (!set_paths(writer, path)) {
+        free(writer);
+        return ls_fail(LS_ERR_IO, "cannot write a file whose path is too long: %s", path);
+    }
+    writer->fd = open_hidden(writer);
+    if (writer->fd < 0) {
+        int error = errno;
+        free(writer);
+        return ls_fail(LS_ERR_IO, "cannot write %s: %s; its folder must exist and be writable", path, strerror(error));
+    }
+    *out = writer;
+    return LS_OK;
+}
+
+/* Marks the writer as failed, so that commit does not put half a file in place. */
+static ls_status fail_writer(ls_file_writer *writer, const char *doing) {
+    writer->failed = true;
+    return ls_fail(LS_ERR_IO, "cannot %s %s: %s; what was there before is unchanged", doing, writer->path,
+                   strerror(errno));
+}
+
+ls_status ls_file_writer_put(ls_file_writer *writer, const void *data, size_t nbytes) {
+    const char *next = data;
+    while (nbytes > 0) {
+        ssize_t written = write(writer->fd, next, nbytes);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return fail_writer(writer, "write");
+        next += written;
+        nbytes -= (size_t)written;
+    }
+    return LS_OK;
+}
+
+/* Gives the unnamed file its temporary name. Through /proc, since linkat by descriptor alone needs a privilege. */
+static bool name_file(ls_file_writer *writer) {
+    char descriptor[64];
+    snprintf(descriptor, sizeof descriptor, "/proc/self/fd/%d", writer->fd);
+    for (int i = 0; i < LS_TEMPORARY_TRIES && !writer->named; i++) {
+        if (linkat(AT_FDCWD, descriptor, AT_FDCWD, writer->temporary, AT_SYMLINK_FOLLOW) == 0)
+            writer->named = true;
+        else if (errno != EEXIST || !make_temporary_name(writer))
+            return false;
+    }
+    return writer->named;
+}
+
+static ls_status sync_folder(const ls_file_writer *writer) {
+    int fd = open(writer->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool synced =
+        fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* EINVAL: this file system has nothing to sync here */
+    int error = errno;
+    if (fd >= 0) close(fd);
+    if (synced) return LS_OK;
+    return ls_fail(LS_ERR_IO, "%s is written, but its folder could not be synced to disk: %s", writer->path,
+                   strerror(error));
+}
+
+ls_status ls_file_writer_commit(ls_file_writer *writer) {
+    ls_status status = LS_OK;
+    if (writer->failed)
+        status = LS_ERR_IO; /* reported by put */
+    else if (fsync(writer->fd) != 0)
+        status = fail_writer(writer, "sync to disk");
+    else if (!name_file(writer))
+        status = fail_writer(writer, "name");
+    else if (rename(writer->temporary, writer->path) != 0)
+        status = fail_writer(writer, "replace");
+    if (status == LS_OK) {
+        writer->named = false;
+        status = sync_folder(writer);
+    }
+    ls_file_writer_abort(writer);
+    return status;
+}
+
+void ls_file_writer_abort(ls_file_writer *writer) {
+    if (!writer) return;
+    if (writer->named) unlink(writer->temporary);
+    close(writer->fd);
+    free(writer);
+}

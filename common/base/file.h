@@ -1,0 +1,32 @@
+/* ls_file_writer: replaces a file as a whole or not at all.
+ *
+ * The bytes go to an unnamed file in the same folder, which reaches the disk (fsync), gets the path's name in one
+ * rename and is made durable by an fsync of the folder. Whoever opens the path sees the old file or the new one, never
+ * a part; when anything fails, or the process is killed, the old file stays and nothing lies beside it. (A kill in the
+ * instant before the rename, or anywhere on a file system without unnamed files, may leave ".NAME.PID-N.tmp".)
+ *
+ * Use: open, put as often as needed, then commit or abort. Errors are reported with the path. One thread at a time. */
+#ifndef LS_BASE_FILE_H
+#define LS_BASE_FILE_H
+
+#include <stddef.h>
+
+#include "common/base/status.h"
+
+typedef struct ls_file_writer ls_file_writer;
+
+/* Begins a new content for `path`, whose folder must exist. Refuses a path that names something other than a regular
+ * file (a folder, a device). LS_ERR_IO if the folder cannot be written. On failure *out is NULL. */
+ls_status ls_file_writer_open(ls_file_writer **out, const char *path);
+
+/* Appends. After a failure (disk full, for example) only abort or commit, which then fails too, may follow. */
+ls_status ls_file_writer_put(ls_file_writer *writer, const void *data, size_t nbytes);
+
+/* Puts the new content in place and frees the writer, whatever the outcome. After a failure the old file is untouched,
+ * except where the last step, the folder's fsync, failed: then the new file is in place but a power cut may undo it. */
+ls_status ls_file_writer_commit(ls_file_writer *writer);
+
+/* Drops the new content and frees the writer. NULL is a no-op. */
+void ls_file_writer_abort(ls_file_writer *writer);
+
+#endif

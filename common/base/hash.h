@@ -1,0 +1,14 @@
+/* A 64-bit hash of bytes, to compare weights: equal bits have equal hashes, and by chance alone others hardly ever do.
+ * Not cryptographic. The value is the same on every little-endian machine. */
+#ifndef LS_BASE_HASH_H
+#define LS_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define LS_HASH_SEED UINT64_C(0xcbf29ce484222325)
+
+/* Hashes `nbytes` of `data` on top of `hash` (LS_HASH_SEED, or the hash of what came before). */
+uint64_t ls_hash(uint64_t hash, const void *data, size_t nbytes);
+
+#endif

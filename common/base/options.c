@@ -1,0 +1,245 @@
+/* options: parsing the command line by the table, over getopt_long.
+ *   idea  : each row becomes one struct option (a switch two: name and no-name) whose `val` leads back to the row. argv is
+ *           walked twice: first only for --help, so that the page shows the defaults as they were before any other
+ *           option changed them, then for the values.
+ *   fails : with the first thing that is wrong, in one line; getopt's own messages are off. */
+#define _GNU_SOURCE
+#include "common/base/options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/options_page.h"
+
+enum { VAL_HELP = 256, VAL_ROWS = 258 }; /* above every character, so that optopt tells -x from --name */
+
+/* --- values --------------------------------------------------------------------------------------------------------- */
+
+static ls_status check_limits(const ls_option *option, double value, const char *text) {
+    const ls_limits *limits = &option->limits;
+    switch (limits->kind) {
+    case LS_LIMIT_NONE: return LS_OK;
+    case LS_LIMIT_AT_LEAST:
+        if (value >= limits->min) return LS_OK;
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range, it must be at least %g", option->name, text,
+                       limits->min);
+    case LS_LIMIT_ABOVE:
+        if (value > limits->min) return LS_OK;
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range, it must be more than %g", option->name, text,
+                       limits->min);
+    case LS_LIMIT_BETWEEN:
+        if (value >= limits->min && value <= limits->max) return LS_OK;
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range, it must be %g to %g", option->name, text,
+                       limits->min, limits->max);
+    }
+    return ls_fail(LS_ERR_INVALID, "option --%s: its row has limits of an unknown kind", option->name);
+}
+
+/* The strto functions skip spaces before a number; a value does not begin with any. */
+static bool begins_like_number(const char *text) { return strchr("+-.0123456789", text[0]) && text[0] != '\0'; }
+
+static ls_status parse_whole(const ls_option *option, const char *text, int64_t least, int64_t most, int64_t *out) {
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (!begins_like_number(text) || end == text || *end != '\0')
+        return ls_fail(LS_ERR_USAGE, "option --%s: '%s' is not a whole number", option->name, text);
+    if (errno == ERANGE || value < least || value > most)
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range, it must be %lld to %lld", option->name, text,
+                       (long long)least, (long long)most);
+    ls_status status = check_limits(option, (double)value, text);
+    if (status == LS_OK) *out = value;
+    return status;
+}
+
+static ls_status parse_int(const ls_option *option, const char *text, int *out) {
+    int64_t value = 0;
+    ls_status status = parse_whole(option, text, INT_MIN, INT_MAX, &value);
+    if (status == LS_OK) *out = (int)value;
+    return status;
+}
+
+static ls_status parse_double(const ls_option *option, const char *text, double *out) {
+    char *end;
+    double value = strtod(text, &end);
+    if (!begins_like_number(text) || end == text || *end != '\0')
+        return ls_fail(LS_ERR_USAGE, "option --%s: '%s' is not a number", option->name, text);
+    if (!isfinite(value)) return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range", option->name, text);
+    ls_status status = check_limits(option, value, text);
+    if (status == LS_OK) *out = value;
+    return status;
+}
+
+static ls_status parse_bytes(const ls_option *option, const char *text, size_t *out) {
+    static const char suffixes[] = "KMG";
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    bool is_number = text[0] >= '0' && text[0] <= '9';
+    const char *suffix = *end ? strchr(suffixes, *end) : NULL;
+    if (!is_number || (*end && (!suffix || end[1] != '\0')))
+        return ls_fail(LS_ERR_USAGE,
+                       "option --%s: '%s' is not a size; give a whole number of bytes, or one with K, M or G",
+                       option->name, text);
+    int shift = suffix ? 10 * (int)(suffix - suffixes + 1) : 0;
+    if (errno == ERANGE || value > SIZE_MAX >> shift)
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range", option->name, text);
+    size_t nbytes = (size_t)value << shift;
+    ls_status status = check_limits(option, (double)nbytes, text);
+    if (status == LS_OK) *out = nbytes;
+    return status;
+}
+
+static ls_status parse_choice(const ls_option *option, const char *text, int *out) {
+    char known[1024] = "";
+    size_t length = 0;
+    for (int i = 0; option->choices[i]; i++) {
+        if (strcmp(option->choices[i], text) == 0) {
+            *out = i;
+            return LS_OK;
+        }
+        const char *joint = i == 0 ? "" : option->choices[i + 1] ? ", " : " or ";
+        length += (size_t)snprintf(known + length, sizeof known - length, "%s%s", joint, option->choices[i]);
+        if (length >= sizeof known) length = sizeof known - 1;
+    }
+    return ls_fail(LS_ERR_USAGE, "option --%s: '%s' is unknown, choose %s", option->name, text, known);
+}
+
+static ls_status parse_list(const ls_option *option, const char *text, ls_int_list *out) {
+    ls_int_list list = {0};
+    for (const char *item = text; item;) {
+        const char *comma = strchr(item, ',');
+        char number[32];
+        size_t length = comma ? (size_t)(comma - item) : strlen(item);
+        if (length == 0 || length >= sizeof number)
+            return ls_fail(LS_ERR_USAGE, "option --%s: '%s' is not a list of whole numbers such as 0,1,2", option->name,
+                           text);
+        if (list.count == LS_INT_LIST_MAX)
+            return ls_fail(LS_ERR_USAGE, "option --%s: more than %d numbers", option->name, LS_INT_LIST_MAX);
+        memcpy(number, item, length);
+        number[length] = '\0';
+        ls_status status = parse_int(option, number, &list.values[list.count++]);
+        if (status != LS_OK) return status;
+        item = comma ? comma + 1 : NULL;
+    }
+    *out = list;
+    return LS_OK;
+}
+
+static ls_status apply(const ls_option *option, const char *text, bool negated) {
+    switch (option->kind) {
+    case LS_OPTION_FLAG:
+    case LS_OPTION_SWITCH: *option->to.flag = !negated; return LS_OK;
+    case LS_OPTION_INT: return parse_int(option, text, option->to.number);
+    case LS_OPTION_INT64: return parse_whole(option, text, INT64_MIN, INT64_MAX, option->to.big_number);
+    case LS_OPTION_BYTES: return parse_bytes(option, text, option->to.nbytes);
+    case LS_OPTION_DOUBLE: return parse_double(option, text, option->to.real);
+    case LS_OPTION_CHOICE: return parse_choice(option, text, option->to.number);
+    case LS_OPTION_INT_LIST: return parse_list(option, text, option->to.list);
+    case LS_OPTION_STRING:
+        if (text[0] == '\0') return ls_fail(LS_ERR_USAGE, "option --%s: its value is empty", option->name);
+        *option->to.text = text;
+        return LS_OK;
+    case LS_OPTION_HEADING:
+    case LS_OPTION_KIND_COUNT: break;
+    }
+    return ls_fail(LS_ERR_INVALID, "option --%s: its row is of an unknown kind", option->name);
+}
+
+/* --- the walk over argv --------------------------------------------------------------------------------------------- */
+
+static const char *const negation = "no-";
+
+/* One allocation: the struct options, then the text of the "no-" names. The caller frees it. */
+static struct option *make_long_options(const ls_command *command) {
+    size_t text_bytes = 0;
+    for (size_t i = 0; i < command->count; i++)
+        if (command->options[i].kind == LS_OPTION_SWITCH)
+            text_bytes += strlen(negation) + strlen(command->options[i].name) + 1;
+    struct option *longs = calloc(1, (2 * command->count + 2) * sizeof *longs + text_bytes);
+    if (!longs) return NULL;
+    char *text = (char *)(longs + 2 * command->count + 2);
+    size_t count = 0;
+    longs[count++] = (struct option){.name = "help", .has_arg = no_argument, .val = VAL_HELP};
+    for (size_t i = 0; i < command->count; i++) {
+        const ls_option *option = &command->options[i];
+        if (option->kind == LS_OPTION_HEADING) continue;
+        bool takes_value = option->kind != LS_OPTION_FLAG && option->kind != LS_OPTION_SWITCH;
+        int val = VAL_ROWS + 2 * (int)i;
+        longs[count++] = (struct option){.name = option->name, .has_arg = takes_value, .val = val};
+        if (option->kind != LS_OPTION_SWITCH) continue;
+        longs[count++] = (struct option){.name = text, .has_arg = no_argument, .val = val + 1};
+        text = stpcpy(stpcpy(text, negation), option->name) + 1;
+    }
+    return longs;
+}
+
+/* getopt says '?' to names it does not know and to beginnings of several names. */
+static ls_status fail_name(const struct option *longs, const char *argument) {
+    char known[512] = "";
+    size_t length = 0, matches = 0;
+    const char *name = argument + 2;
+    size_t name_length = strcspn(name, "=");
+    for (const struct option *o = longs; o->name; o++) {
+        if (strncmp(o->name, name, name_length) != 0) continue;
+        length += (size_t)snprintf(known + length, sizeof known - length, "%s--%s", matches++ ? ", " : "", o->name);
+        if (length >= sizeof known) length = sizeof known - 1;
+    }
+    if (matches > 1) return ls_fail(LS_ERR_USAGE, "option %.*s may mean %s", (int)name_length + 2, argument, known);
+    return ls_fail(LS_ERR_USAGE, "unknown option %.*s; --help lists the options", (int)name_length + 2, argument);
+}
+
+static ls_status fail_option(const ls_command *command, const struct option *longs, int result, char **argv) {
+    if (optopt == 0) return fail_name(longs, argv[optind - 1]);
+    if (optopt < VAL_HELP) return ls_fail(LS_ERR_USAGE, "unknown option -%c; --help lists the options", optopt);
+    if (optopt == VAL_HELP) return ls_fail(LS_ERR_USAGE, "option --help takes no value");
+    const ls_option *option = &command->options[(optopt - VAL_ROWS) / 2];
+    if (result == ':') return ls_fail(LS_ERR_USAGE, "option --%s needs a value", option->name);
+    bool negated = (optopt - VAL_ROWS) % 2 == 1;
+    return ls_fail(LS_ERR_USAGE, "option --%s%s takes no value", negated ? negation : "", option->name);
+}
+
+/* "+": stop at the first operand; ":": say ':' for a missing value. optind = 0 makes getopt_long start anew. */
+static const char *const stop_at_operand = "+:";
+
+static bool asks_for_help(const struct option *longs, int argc, char **argv) {
+    optind = 0;
+    for (int result; (result = getopt_long(argc, argv, stop_at_operand, longs, NULL)) != -1;)
+        if (result == VAL_HELP) return true;
+    return false;
+}
+
+static ls_status walk(const ls_command *command, const struct option *longs, int argc, char **argv) {
+    optind = 0;
+    for (int result; (result = getopt_long(argc, argv, stop_at_operand, longs, NULL)) != -1;) {
+        if (result == '?' || result == ':') return fail_option(command, longs, result, argv);
+        ls_status status = apply(&command->options[(result - VAL_ROWS) / 2], optarg, (result - VAL_ROWS) % 2 == 1);
+        if (status != LS_OK) return status;
+    }
+    if (optind < argc && !command->operands)
+        return ls_fail(LS_ERR_USAGE, "'%s' is not an option; --help lists the options", argv[optind]);
+    return LS_OK;
+}
+
+ls_status ls_options_parse(const ls_command *command, int argc, char **argv, ls_parsed *parsed) {
+    *parsed = (ls_parsed){0};
+    struct option *longs = make_long_options(command);
+    if (!longs) return ls_fail(LS_ERR_NO_MEMORY, "no memory to parse the command line");
+    opterr = 0;
+    ls_status status;
+    if (asks_for_help(longs, argc, argv)) {
+        parsed->help = true;
+        status = ls_options_page(command, argc > 0 ? argv[0] : "program");
+    } else {
+        status = walk(command, longs, argc, argv);
+    }
+    parsed->first_operand = optind;
+    free(longs);
+    return status;
+}

@@ -1,0 +1,11 @@
+/* The --help page of a table of options; options.h calls it. */
+#ifndef LS_BASE_OPTIONS_PAGE_H
+#define LS_BASE_OPTIONS_PAGE_H
+
+#include "common/base/options.h"
+
+/* Writes the page to stdout: usage line, purpose, then each row with its present value as the default. LS_ERR_IO if stdout
+ * does not take it. */
+ls_status ls_options_page(const ls_command *command, const char *program);
+
+#endif

@@ -1,0 +1,172 @@
+/* collectives — what each operation publishes and how the views become its result (exchange.h moves the data).
+ *   terms : W = world size, n = bytes of count elements
+ *   cost  : sent and received bytes per rank, in 2 steps (1 for small messages), all ranks working at the same time:
+ *             broadcast       the root sends (W - 1) n, the others receive n
+ *             reduce          each rank reduces a share: receives and sends about n; the root's result goes to it alone
+ *             all_gather      each sends and receives (W - 1) n
+ *             reduce_scatter  each sends and receives (W - 1) n (of its W n)
+ *             gather, scatter the root receives or sends (W - 1) n, the others send or receive n
+ *   order : reductions run over the ranks in the order 0, 1, 2, ..., element by element
+ *   fails : a rank that misses a step is named by all others; receive buffers are then undefined */
+#include <string.h>
+
+#include "common/comm/exchange.h"
+#include "common/comm/reduce_kernels.h"
+
+static size_t slice_nbytes(const ls_exchange *x) { return x->slice_count * x->element_nbytes; }
+static size_t others(const ls_exchange *x) { return (size_t)x->comm->world_size - 1; }
+static bool is_root(const ls_operation *operation) { return operation->comm->rank == operation->what.root; }
+
+/* Where the slice at hand belongs in row `part` of the receive buffer. */
+static char *received(const ls_exchange *x, size_t part) {
+    return (char *)x->operation->receive + (part * x->count + x->first) * x->element_nbytes;
+}
+
+/* In-place callers pass a send buffer that is its own place in the receive buffer. */
+static void copy_unless_same(char *to, const char *from, size_t nbytes) {
+    if (to != from) memcpy(to, from, nbytes);
+}
+
+ls_status ls_run_all_reduce(const ls_operation *operation) {
+    ls_exchange x = {.operation = operation,
+                     .buffer = operation->receive,
+                     .parts = 1,
+                     .count = operation->what.count,
+                     .write_back = true,
+                     .one_round_bytes = operation->comm->allreduce->one_round_bytes,
+                     .run = operation->comm->allreduce->run};
+    return ls_exchange_run(&x);
+}
+
+static ls_status copy_from_root(ls_exchange *x) {
+    const ls_operation *operation = x->operation;
+    if (is_root(operation)) {
+        ls_comm_count_traffic(x->comm, others(x) * slice_nbytes(x), 0);
+        return LS_OK;
+    }
+    memcpy(received(x, 0), x->view[operation->what.root], slice_nbytes(x));
+    ls_comm_count_traffic(x->comm, 0, slice_nbytes(x));
+    return LS_OK;
+}
+
+ls_status ls_run_broadcast(const ls_operation *operation) {
+    ls_exchange x = {.operation = operation,
+                     .buffer = is_root(operation) ? operation->receive : NULL,
+                     .parts = 1,
+                     .count = operation->what.count,
+                     .one_round_bytes = LS_EAGER_BYTES,
+                     .run = copy_from_root};
+    return ls_exchange_run(&x);
+}
+
+static ls_status reduce_to_root(ls_exchange *x) {
+    const ls_announcement *what = &x->operation->what;
+    int world_size = x->comm->world_size;
+    size_t first = 0, count = x->slice_count;
+    if (x->one_round && !is_root(x->operation)) {
+        ls_comm_count_traffic(x->comm, slice_nbytes(x), 0);
+        return LS_OK;
+    }
+    if (!x->one_round) ls_exchange_share(x, x->slice_count, x->comm->rank, &first, &count);
+    const void *inputs[LS_COMM_MAX_RANKS];
+    for (int r = 0; r < world_size; r++) inputs[r] = x->view[r] + first * x->element_nbytes;
+    void *output = x->one_round ? x->buffer : x->view[what->root] + first * x->element_nbytes;
+    ls_reduce_inputs(&output, 1, inputs, world_size, count, (ls_dtype)what->dtype, (ls_reduce_op)what->op);
+    size_t share_nbytes = count * x->element_nbytes;
+    ls_comm_count_traffic(x->comm, is_root(x->operation) ? slice_nbytes(x) - share_nbytes : slice_nbytes(x),
+                          others(x) * share_nbytes + (is_root(x->operation) ? slice_nbytes(x) - share_nbytes : 0));
+    return LS_OK;
+}
+
+ls_status ls_run_reduce(const ls_operation *operation) {
+    ls_exchange x = {.operation = operation,
+                     .buffer = operation->receive,
+                     .parts = 1,
+                     .count = operation->what.count,
+                     .write_back = is_root(operation),
+                     .one_round_bytes = LS_EAGER_BYTES,
+                     .run = reduce_to_root};
+    return ls_exchange_run(&x);
+}
+
+static ls_status copy_from_all(ls_exchange *x) {
+    for (int r = 0; r < x->comm->world_size; r++) copy_unless_same(received(x, (size_t)r), x->view[r], slice_nbytes(x));
+    ls_comm_count_traffic(x->comm, others(x) * slice_nbytes(x), others(x) * slice_nbytes(x));
+    return LS_OK;
+}
+
+static void *published_by_sender(const ls_operation *operation) { return (void *)(uintptr_t)operation->send; }
+
+ls_status ls_run_all_gather(const ls_operation *operation) {
+    ls_exchange x = {.operation = operation,
+                     .buffer = published_by_sender(operation),
+                     .parts = 1,
+                     .count = operation->what.count,
+                     .one_round_bytes = LS_EAGER_BYTES,
+                     .run = copy_from_all};
+    return ls_exchange_run(&x);
+}
+
+static ls_status gather_on_root(ls_exchange *x) {
+    if (!is_root(x->operation)) {
+        ls_comm_count_traffic(x->comm, slice_nbytes(x), 0);
+        return LS_OK;
+    }
+    for (int r = 0; r < x->comm->world_size; r++) copy_unless_same(received(x, (size_t)r), x->view[r], slice_nbytes(x));
+    ls_comm_count_traffic(x->comm, 0, others(x) * slice_nbytes(x));
+    return LS_OK;
+}
+
+ls_status ls_run_gather(const ls_operation *operation) {
+    ls_exchange x = {.operation = operation,
+                     .buffer = published_by_sender(operation),
+                     .parts = 1,
+                     .count = operation->what.count,
+                     .one_round_bytes = LS_EAGER_BYTES,
+                     .run = gather_on_root};
+    return ls_exchange_run(&x);
+}
+
+static ls_status take_from_root(ls_exchange *x) {
+    int root = x->operation->what.root;
+    const char *mine = x->view[root] + (size_t)x->comm->rank * x->stride_bytes[root];
+    copy_unless_same(received(x, 0), mine, slice_nbytes(x));
+    if (is_root(x->operation)) ls_comm_count_traffic(x->comm, others(x) * slice_nbytes(x), 0);
+    if (!is_root(x->operation)) ls_comm_count_traffic(x->comm, 0, slice_nbytes(x));
+    return LS_OK;
+}
+
+ls_status ls_run_scatter(const ls_operation *operation) {
+    ls_exchange x = {.operation = operation,
+                     .buffer = is_root(operation) ? published_by_sender(operation) : NULL,
+                     .parts = (size_t)operation->comm->world_size,
+                     .count = operation->what.count,
+                     .one_round_bytes = LS_EAGER_BYTES,
+                     .run = take_from_root};
+    return ls_exchange_run(&x);
+}
+
+static ls_status reduce_own_part(ls_exchange *x) {
+    const ls_announcement *what = &x->operation->what;
+    const void *inputs[LS_COMM_MAX_RANKS];
+    for (int r = 0; r < x->comm->world_size; r++) inputs[r] = x->view[r] + (size_t)x->comm->rank * x->stride_bytes[r];
+    void *output = received(x, 0);
+    ls_reduce_inputs(&output, 1, inputs, x->comm->world_size, x->slice_count, (ls_dtype)what->dtype,
+                     (ls_reduce_op)what->op);
+    ls_comm_count_traffic(x->comm, others(x) * slice_nbytes(x), others(x) * slice_nbytes(x));
+    return LS_OK;
+}
+
+ls_status ls_run_reduce_scatter(const ls_operation *operation) {
+    ls_exchange x = {.operation = operation,
+                     .buffer = published_by_sender(operation),
+                     .parts = (size_t)operation->comm->world_size,
+                     .count = operation->what.count,
+                     .one_round_bytes = LS_EAGER_BYTES,
+                     .run = reduce_own_part};
+    return ls_exchange_run(&x);
+}
+
+ls_status ls_run_barrier(const ls_operation *operation) {
+    return ls_comm_meet(operation->comm, LS_CHANNEL_STREAM, &operation->what);
+}

@@ -1,0 +1,182 @@
+/* comm — from the calls of comm.h to tasks on a stream: arguments are checked here, once; everything behind trusts
+ * them. */
+#include "common/comm/comm.h"
+
+#include <string.h>
+
+#include "common/comm/comm_internal.h"
+
+int ls_comm_rank(const ls_comm *comm) { return comm->rank; }
+int ls_comm_world_size(const ls_comm *comm) { return comm->world_size; }
+const char *ls_comm_allreduce(const ls_comm *comm) { return comm->allreduce->name; }
+
+void ls_comm_count_traffic(ls_comm *comm, size_t sent_bytes, size_t received_bytes) {
+    atomic_fetch_add_explicit(&comm->sent_bytes, sent_bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&comm->received_bytes, received_bytes, memory_order_relaxed);
+}
+
+void ls_comm_traffic_read(const ls_comm *comm, ls_comm_traffic *traffic) {
+    traffic->operations = atomic_load_explicit(&comm->operations, memory_order_relaxed);
+    traffic->sent_bytes = atomic_load_explicit(&comm->sent_bytes, memory_order_relaxed);
+    traffic->received_bytes = atomic_load_explicit(&comm->received_bytes, memory_order_relaxed);
+}
+
+/* --- on the stream ------------------------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *label;
+    ls_status (*run)(const ls_operation *operation);
+} operations[] = {
+    [LS_OPERATION_ALL_REDUCE] = {"all_reduce", ls_run_all_reduce},
+    [LS_OPERATION_BROADCAST] = {"broadcast", ls_run_broadcast},
+    [LS_OPERATION_REDUCE] = {"reduce", ls_run_reduce},
+    [LS_OPERATION_ALL_GATHER] = {"all_gather", ls_run_all_gather},
+    [LS_OPERATION_REDUCE_SCATTER] = {"reduce_scatter", ls_run_reduce_scatter},
+    [LS_OPERATION_GATHER] = {"gather", ls_run_gather},
+    [LS_OPERATION_SCATTER] = {"scatter", ls_run_scatter},
+    [LS_OPERATION_SEND] = {"send", ls_run_send},
+    [LS_OPERATION_RECV] = {"recv", ls_run_recv},
+    [LS_OPERATION_BARRIER] = {"barrier", ls_run_barrier},
+};
+
+/* In a group of one, an operation moves its send buffer to its receive buffer, if it has two. */
+static void run_alone(const ls_operation *operation) {
+    size_t nbytes = operation->what.count * ls_dtype_nbytes((ls_dtype)operation->what.dtype);
+    if (operation->send && operation->receive && operation->send != operation->receive && nbytes > 0)
+        memcpy(operation->receive, operation->send, nbytes);
+}
+
+static ls_status run_operation(const void *arguments) {
+    const ls_operation *operation = arguments;
+    ls_comm *comm = operation->comm;
+    ls_status status = ls_comm_check(comm, &operation->what);
+    if (status == LS_OK && comm->world_size == 1) {
+        run_alone(operation);
+    } else if (status == LS_OK) {
+        status = operations[operation->what.kind].run(operation);
+    }
+    if (status == LS_OK) {
+        atomic_fetch_add_explicit(&comm->operations, 1, memory_order_relaxed);
+    } else {
+        uint64_t none = 0;
+        atomic_compare_exchange_strong(&comm->failed_ordinal, &none, operation->ordinal);
+    }
+    return status;
+}
+
+/* --- the calls ---------------------------------------------------------------------------------------------------- */
+
+static ls_status check_arguments(const ls_comm *comm, const ls_announcement *what) {
+    const char *name = operations[what->kind].label;
+    if (what->dtype < 0 || what->dtype >= LS_DTYPE_COUNT)
+        return ls_fail(LS_ERR_INVALID, "%s: %d is not a dtype", name, (int)what->dtype);
+    if (what->op < 0 || what->op >= LS_REDUCE_OP_COUNT)
+        return ls_fail(LS_ERR_INVALID, "%s: %d is not a reduction", name, (int)what->op);
+    if (what->root < -1 || what->root >= comm->world_size)
+        return ls_fail(LS_ERR_INVALID, "%s: rank %d does not exist in a group of %d", name, (int)what->root,
+                       comm->world_size);
+    if (what->count > SIZE_MAX / 16 / (size_t)comm->world_size)
+        return ls_fail(LS_ERR_INVALID, "%s: %zu elements are too many", name, (size_t)what->count);
+    return LS_OK;
+}
+
+static bool is_point_to_point(int32_t kind) { return kind == LS_OPERATION_SEND || kind == LS_OPERATION_RECV; }
+
+/* Checks, numbers and enqueues. `buffers` says whether this rank's buffers are there. */
+static ls_status enqueue(ls_operation *operation, ls_stream *stream, bool buffers) {
+    ls_comm *comm = operation->comm;
+    ls_announcement *what = &operation->what;
+    const char *name = operations[what->kind].label;
+    ls_status status = check_arguments(comm, what);
+    if (status != LS_OK) return status;
+    if (!buffers && what->count > 0)
+        return ls_fail(LS_ERR_INVALID, "%s of %zu elements: rank %d passes no buffer", name, (size_t)what->count,
+                       comm->rank);
+    if (is_point_to_point(what->kind)) {
+        if (what->root == comm->rank || what->root < 0)
+            return ls_fail(LS_ERR_INVALID, "%s: rank %d cannot be rank %d's peer", name, (int)what->root, comm->rank);
+        what->sequence = what->kind == LS_OPERATION_SEND ? ++comm->sent[what->root] : ++comm->received[what->root];
+    } else {
+        what->sequence = ++comm->collectives;
+    }
+    comm->last_sequence = what->sequence;
+    operation->ordinal = ++comm->ordinal;
+    _Static_assert(sizeof *operation <= LS_TASK_ARGUMENTS_NBYTES, "an operation must fit into a task's arguments");
+    return ls_stream_launch(stream, name, run_operation, operation, sizeof *operation);
+}
+
+static ls_operation make_operation(ls_comm *comm, ls_operation_kind kind, const void *send, void *receive, size_t count,
+                                   ls_dtype dtype) {
+    return (ls_operation){.comm = comm,
+                          .send = send,
+                          .receive = receive,
+                          .what = {.kind = (int32_t)kind, .count = count, .dtype = (int32_t)dtype, .root = -1}};
+}
+
+ls_status ls_comm_all_reduce(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype,
+                             ls_reduce_op op) {
+    ls_operation operation = make_operation(comm, LS_OPERATION_ALL_REDUCE, NULL, buffer, count, dtype);
+    operation.what.op = (int32_t)op;
+    return enqueue(&operation, stream, buffer);
+}
+
+/* A root outside of the group must not pass as "no root". */
+static int32_t rank_or_invalid(int rank) { return rank >= 0 ? (int32_t)rank : INT32_MIN; }
+
+ls_status ls_comm_broadcast(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, int root) {
+    ls_operation operation = make_operation(comm, LS_OPERATION_BROADCAST, NULL, buffer, count, dtype);
+    operation.what.root = rank_or_invalid(root);
+    return enqueue(&operation, stream, buffer);
+}
+
+ls_status ls_comm_reduce(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, ls_reduce_op op,
+                         int root) {
+    ls_operation operation = make_operation(comm, LS_OPERATION_REDUCE, NULL, buffer, count, dtype);
+    operation.what.op = (int32_t)op;
+    operation.what.root = rank_or_invalid(root);
+    return enqueue(&operation, stream, buffer);
+}
+
+ls_status ls_comm_all_gather(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
+                             ls_dtype dtype) {
+    ls_operation operation = make_operation(comm, LS_OPERATION_ALL_GATHER, send, receive, count, dtype);
+    return enqueue(&operation, stream, send && receive);
+}
+
+ls_status ls_comm_reduce_scatter(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
+                                 ls_dtype dtype, ls_reduce_op op) {
+    ls_operation operation = make_operation(comm, LS_OPERATION_REDUCE_SCATTER, send, receive, count, dtype);
+    operation.what.op = (int32_t)op;
+    return enqueue(&operation, stream, send && receive);
+}
+
+ls_status ls_comm_gather(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
+                         ls_dtype dtype, int root) {
+    ls_operation operation = make_operation(comm, LS_OPERATION_GATHER, send, receive, count, dtype);
+    operation.what.root = rank_or_invalid(root);
+    return enqueue(&operation, stream, send && (receive || comm->rank != root));
+}
+
+ls_status ls_comm_scatter(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
+                          ls_dtype dtype, int root) {
+    ls_operation operation = make_operation(comm, LS_OPERATION_SCATTER, send, receive, count, dtype);
+    operation.what.root = rank_or_invalid(root);
+    return enqueue(&operation, stream, receive && (send || comm->rank != root));
+}
+
+ls_status ls_comm_send(ls_comm *comm, ls_stream *stream, const void *buffer, size_t count, ls_dtype dtype, int peer) {
+    ls_operation operation = make_operation(comm, LS_OPERATION_SEND, buffer, NULL, count, dtype);
+    operation.what.root = rank_or_invalid(peer);
+    return enqueue(&operation, stream, buffer);
+}
+
+ls_status ls_comm_recv(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, int peer) {
+    ls_operation operation = make_operation(comm, LS_OPERATION_RECV, NULL, buffer, count, dtype);
+    operation.what.root = rank_or_invalid(peer);
+    return enqueue(&operation, stream, buffer);
+}
+
+ls_status ls_comm_barrier(ls_comm *comm, ls_stream *stream) {
+    ls_operation operation = make_operation(comm, LS_OPERATION_BARRIER, NULL, NULL, 0, LS_FP32);
+    return enqueue(&operation, stream, true);
+}

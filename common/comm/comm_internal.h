@@ -1,0 +1,237 @@
+/* What the files of this folder share; nobody else includes it.
+ *
+ * The group's memory is one anonymous file (memfd) that every rank maps whole, at an address of its own: first the
+ * control area (struct ls_segment, then mailboxes, small-message buffers and staging buffers), then the regions of
+ * ls_comm_alloc_shared. So a place in it is an offset, the same on all ranks, and address = base + offset. */
+#ifndef LS_COMM_COMM_INTERNAL_H
+#define LS_COMM_COMM_INTERNAL_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "common/base/flag.h"
+#include "common/base/log.h"
+#include "common/comm/allreduce.h"
+#include "common/comm/comm.h"
+
+#define LS_CACHE_LINE_BYTES 64
+#define LS_PAGE_BYTES ((size_t)4096)
+
+/* Address space (not memory) that each rank reserves for the group's file. */
+#define LS_SEGMENT_SPACE_BYTES ((size_t)1 << 38)
+
+/* Per rank: two buffers for messages that go along with the meeting, and two for slices of buffers that are not shared.
+ * */
+#define LS_EAGER_BYTES ((size_t)4 << 10)
+#define LS_STAGE_BYTES ((size_t)256 << 10)
+
+/* X(NAME, text, has elements, preposition before the root or peer) */
+#define LS_OPERATION_MAP(X)                                                                                            \
+    X(ALL_REDUCE, "all_reduce", true, NULL)                                                                            \
+    X(BROADCAST, "broadcast", true, "from")                                                                            \
+    X(REDUCE, "reduce", true, "to")                                                                                    \
+    X(ALL_GATHER, "all_gather", true, NULL)                                                                            \
+    X(REDUCE_SCATTER, "reduce_scatter", true, NULL)                                                                    \
+    X(GATHER, "gather", true, "to")                                                                                    \
+    X(SCATTER, "scatter", true, "from")                                                                                \
+    X(SEND, "send", true, "to")                                                                                        \
+    X(RECV, "recv", true, "from")                                                                                      \
+    X(BARRIER, "barrier", false, NULL)                                                                                 \
+    X(JOIN, "joining the group", false, NULL)                                                                          \
+    X(ALLOC, "alloc_shared", true, NULL)                                                                               \
+    X(ALLOC_VOTE, "alloc_shared (second half)", false, NULL)                                                           \
+    X(FREE, "free_shared", true, NULL)
+
+#define LS_OPERATION_ENUM(name, text, elements, preposition) LS_OPERATION_##name,
+typedef enum ls_operation_kind { LS_OPERATION_MAP(LS_OPERATION_ENUM) LS_OPERATION_COUNT } ls_operation_kind;
+#undef LS_OPERATION_ENUM
+
+/* Where a rank's published data lies: an offset into the file, or one of these. */
+#define LS_OFFSET_STAGED UINT64_MAX        /* slice by slice in the rank's staging buffers */
+#define LS_OFFSET_NOTHING (UINT64_MAX - 1) /* this rank publishes nothing */
+
+/* What a rank is about to do. Ranks that meet compare everything but offset and vote. */
+typedef struct ls_announcement {
+    uint64_t sequence, count; /* ALLOC: count is bytes; FREE: the region's offset */
+    uint64_t offset;
+    int32_t kind, dtype, op, root; /* ls_operation_kind, ls_dtype, ls_reduce_op; root or peer, -1 if none */
+    int32_t vote;                  /* ALLOC_VOTE: the rank's ls_status */
+} ls_announcement;
+
+/* Operations of the stream and collective calls of the host meet in channels of their own: they may overlap in time. */
+typedef enum ls_channel_kind { LS_CHANNEL_STREAM, LS_CHANNEL_HOST, LS_CHANNEL_COUNT } ls_channel_kind;
+
+/* One rank's side of a channel; written by that rank only. announced[] alternates, so that a rank may announce its next
+ * operation while a slow one still reads this one's. */
+typedef struct ls_channel_slot {
+    alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t arrived; /* steps this rank has come to */
+    ls_announcement announced[2];
+} ls_channel_slot;
+
+/* A step is complete when all ranks have arrived; the last one opens the gate. */
+typedef struct ls_channel {
+    alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t arrivals;
+    alignas(LS_CACHE_LINE_BYTES) ls_flag gate;
+} ls_channel;
+
+typedef enum ls_presence { LS_PRESENT, LS_LEFT, LS_DIED } ls_presence;
+
+typedef struct ls_rank_slot {
+    alignas(LS_CACHE_LINE_BYTES) _Atomic int32_t pid; /* 0 until the rank has joined */
+    _Atomic int32_t left;                             /* an ls_presence */
+    ls_channel_slot channel[LS_CHANNEL_COUNT];
+} ls_rank_slot;
+
+/* From one rank to another. Each side raises its flag by one per step and announces itself before its first. The
+ * receiver may be one message ahead of the sender's look at it, so its announcements alternate. */
+typedef struct ls_mailbox {
+    alignas(LS_CACHE_LINE_BYTES) ls_flag sent;
+    ls_announcement sender;
+    alignas(LS_CACHE_LINE_BYTES) ls_flag taken;
+    ls_announcement receiver[2];
+} ls_mailbox;
+
+#define LS_REASON_CAPACITY 400
+
+typedef enum ls_broken_state { LS_INTACT, LS_BREAKING, LS_BROKEN } ls_broken_state;
+
+/* The file's first bytes; all zero when the group begins. */
+typedef struct ls_segment {
+    /* why the group is broken: written once, by the rank that moves state from INTACT to BREAKING; read once it is
+     * BROKEN */
+    struct {
+        alignas(LS_CACHE_LINE_BYTES) _Atomic int32_t state;
+        int32_t status, rank;
+        char reason[LS_REASON_CAPACITY];
+    } broken;
+    ls_channel channel[LS_CHANNEL_COUNT];
+    ls_rank_slot slot[LS_COMM_MAX_RANKS];
+} ls_segment;
+
+/* An allocation of ls_comm_alloc_shared: world_size parts of stride_bytes, rank r's at offset + r * stride_bytes. */
+typedef struct ls_region {
+    size_t offset, stride_bytes;
+    struct ls_region *next; /* by offset */
+} ls_region;
+
+struct ls_comm {
+    /* constant after create */
+    int rank, world_size;
+    double timeout_s, spin_us;
+    const ls_allreduce_algorithm *allreduce;
+    char *base; /* the mapped file; NULL if world_size is 1 */
+    ls_segment *segment;
+    size_t regions_offset; /* where the control area ends */
+    int fd;
+    /* the process of each peer, to notice its death; -1: none or not watched. Constant after create */
+    int pidfd[LS_COMM_MAX_RANKS];
+    /* the thread that enqueues */
+    uint64_t ordinal;       /* operations enqueued */
+    uint64_t collectives;   /* of them, those of all ranks: their sequence number */
+    uint64_t last_sequence; /* of the operation enqueued last */
+    uint64_t sent[LS_COMM_MAX_RANKS], received[LS_COMM_MAX_RANKS];
+    ls_region *regions;
+    /* the thread that runs operations (channel[HOST]: the enqueueing thread) */
+    struct {
+        uint64_t step, meetings;
+    } channel[LS_CHANNEL_COUNT];
+    uint32_t sent_steps[LS_COMM_MAX_RANKS];     /* mailbox to each peer: its `sent` after the last message */
+    uint32_t taken_steps[LS_COMM_MAX_RANKS];    /* mailbox to each peer: its `taken`, likewise */
+    uint32_t received_steps[LS_COMM_MAX_RANKS]; /* mailbox from each peer: its `sent`, likewise */
+    /* any thread */
+    _Atomic int failure;             /* the first failure's ls_status */
+    _Atomic uint64_t failed_ordinal; /* the first operation that failed; 0: none */
+    _Atomic uint64_t operations, sent_bytes, received_bytes;
+};
+
+/* An operation on its way through a stream. */
+typedef struct ls_operation {
+    ls_comm *comm;
+    uint64_t ordinal;
+    ls_announcement what;
+    const void *send;
+    void *receive;
+} ls_operation;
+
+/* --- the memory (shm_group.c, shm_memory.c) ----------------------------------------------------------------------- */
+
+/* Maps the file comm->fd (fills comm->base and comm->segment) and enters this process into its slot. */
+ls_status ls_segment_map(ls_comm *comm);
+ls_mailbox *ls_segment_mailbox(const ls_comm *comm, int from, int to);
+char *ls_segment_eager(const ls_comm *comm, int rank, uint64_t meeting);
+char *ls_segment_stage(const ls_comm *comm, int rank, uint64_t slice);
+
+/* The offset of a buffer inside the group's memory, LS_OFFSET_STAGED for any other address. */
+uint64_t ls_segment_offset(const ls_comm *comm, const void *buffer);
+void ls_regions_destroy(ls_comm *comm);
+
+/* --- creation (shm_handshake.c) ----------------------------------------------------------------------------------- */
+
+/* Rank 0: makes the group's file, maps it, and hands it to the others; a failure breaks the group for those who have
+ * it. */
+ls_status ls_handshake_host(ls_comm *comm, const ls_comm_options *options, double until_us);
+
+/* The other ranks: fetch the file from rank 0 and map it. */
+ls_status ls_handshake_join(ls_comm *comm, const ls_comm_options *options, double until_us);
+
+/* --- waiting (shm_wait.c) ----------------------------------------------------------------------------------------- */
+
+/* What is waited for: a flag's value, and who is to be asked if it does not come. */
+typedef struct ls_wait {
+    ls_flag *flag;
+    uint32_t value;
+    ls_channel_kind channel;
+    int peer; /* the one rank that raises the flag; -1: all that have not arrived in the channel */
+    const ls_announcement *what;
+} ls_wait;
+
+/* Returns when the flag has reached the value. LS_ERR_PEER, LS_ERR_TIMEOUT: reported, and the group is broken. */
+ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait);
+
+/* One step of all ranks: returns once each has arrived; what they wrote before is then visible. */
+ls_status ls_comm_gate(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what);
+
+/* The step that begins an operation: announces it and checks that all ranks announce the same.
+ * Afterwards ls_comm_announced() is what a rank announced, and comm->channel[channel].meetings the number of this one.
+ * */
+ls_status ls_comm_meet(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what);
+const ls_announcement *ls_comm_announced(const ls_comm *comm, ls_channel_kind channel, int rank);
+
+/* Opens a pidfd for every peer that has joined. */
+void ls_comm_watch_peers(ls_comm *comm);
+
+/* Reports the failure and breaks the group for all ranks; returns `status`. */
+ls_status ls_comm_break(ls_comm *comm, ls_status status, const char *format, ...) LS_PRINTF(3, 4);
+
+/* LS_OK while the group is whole, else the reported failure; asked before each operation. */
+ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what);
+
+/* --- texts (comm_text.c) ------------------------------------------------------------------------------------------ */
+
+#define LS_TEXT_CAPACITY 160
+
+/* "all_reduce (sum) of 10 fp32 elements"; with `numbered`: "... (operation 3, 40 bytes)". Returns `text`. */
+const char *ls_announcement_text(char text[LS_TEXT_CAPACITY], const ls_announcement *what, bool numbered);
+
+/* "rank 2" or "ranks 2, 3" of those whose entry is true. */
+const char *ls_ranks_text(char text[LS_TEXT_CAPACITY], const bool *chosen, int world_size);
+
+/* --- running operations ------------------------------------------------------------------------------------------- */
+
+ls_status ls_run_all_reduce(const ls_operation *operation);
+ls_status ls_run_broadcast(const ls_operation *operation);
+ls_status ls_run_reduce(const ls_operation *operation);
+ls_status ls_run_all_gather(const ls_operation *operation);
+ls_status ls_run_reduce_scatter(const ls_operation *operation);
+ls_status ls_run_gather(const ls_operation *operation);
+ls_status ls_run_scatter(const ls_operation *operation);
+ls_status ls_run_send(const ls_operation *operation);
+ls_status ls_run_recv(const ls_operation *operation);
+ls_status ls_run_barrier(const ls_operation *operation);
+
+/* Adds to what ls_comm_traffic_read reports. */
+void ls_comm_count_traffic(ls_comm *comm, size_t sent_bytes, size_t received_bytes);
+
+#endif

@@ -1,0 +1,45 @@
+/* One collective operation's data movement, common to all of them.
+ *
+ * Each rank publishes a buffer (or nothing): a matrix of `parts` rows of `count` elements (parts = world size where
+ * each rank gets a row of its own, else 1). After all ranks have met, every rank sees every published buffer through
+ * views and `run` reads them (and, for reductions in place, writes them).
+ *   one round  small messages are copied into the control area before the meeting; run reads them there. One step in
+ *              all, since the next operations use other buffers.
+ *   direct     if all published buffers lie in memory of ls_comm_alloc_shared, run sees them where they lie, whole.
+ *   staged     otherwise the operation goes through in slices of columns. A rank whose buffer is not shared copies
+ *              slice j + 1 into one staging buffer while slice j is worked on in the other. Shared buffers take part
+ *              where they lie.
+ *
+ * What `run` must keep: on entry all views are readable. A rank may touch other ranks' views until it returns; the
+ * exchange then makes a step of all ranks, after which views belong to their ranks again (not in one round, where
+ * nobody may write to a view). Steps inside of run (ls_comm_gate) must be the same on all ranks. */
+#ifndef LS_COMM_EXCHANGE_H
+#define LS_COMM_EXCHANGE_H
+
+#include "common/comm/comm_internal.h"
+
+typedef struct ls_exchange {
+    /* filled by the caller */
+    const ls_operation *operation;
+    void *buffer; /* what this rank publishes; NULL: nothing */
+    size_t parts, count;
+    bool write_back; /* run leaves this rank's result in its view: bring it back to buffer */
+    size_t one_round_bytes;
+    ls_status (*run)(struct ls_exchange *exchange);
+    /* the slice at hand, for run */
+    ls_comm *comm;
+    size_t element_nbytes;
+    bool one_round;
+    size_t first, slice_count;              /* columns first .. first + slice_count */
+    char *view[LS_COMM_MAX_RANKS];          /* the slice's first element of part 0; NULL: publishes nothing */
+    size_t stride_bytes[LS_COMM_MAX_RANKS]; /* from one part to the next */
+} ls_exchange;
+
+/* Runs it; on failure the group is broken and the contents of the buffers are undefined. */
+ls_status ls_exchange_run(ls_exchange *exchange);
+
+/* The share of `rank` when `count` elements are split over all ranks, cut at cache lines: first element and how many.
+ * */
+void ls_exchange_share(const ls_exchange *exchange, size_t count, int rank, size_t *first, size_t *share_count);
+
+#endif

@@ -1,0 +1,265 @@
+/* shm_handshake — rank 0 makes the group's file and hands its descriptor to the others.
+ *   idea  : rank 0 listens on a Unix socket in the abstract namespace, whose name is random and travels through the
+ *           bootstrap store; each other rank connects, says who it is, and gets the descriptor (SCM_RIGHTS) or the
+ *           reason why not
+ *   order : callers are served one after the other, in any order of ranks; one message each way
+ *   fails : every socket call ends at the deadline. Processes of other users are turned away, whichever side they are
+ *           on (SO_PEERCRED). A caller that stays silent is dropped. Ranks that did not call in time are named */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/comm/comm_internal.h"
+
+#define LS_HELLO_MAGIC 0x6c73636fu
+#define LS_NAME_BYTES 33 /* 32 hexadecimal digits and the end */
+
+struct hello {
+    uint32_t magic, segment_nbytes; /* both differ between builds that do not understand each other */
+    int32_t rank, world_size;
+    char allreduce[32];
+};
+
+struct answer {
+    int32_t status;
+    char text[220];
+};
+
+static double left_us(double until_us) {
+    double left = until_us - ls_now_us();
+    return left > 0 ? left : 0;
+}
+
+/* Bounds each later call on the socket; a time-out of 0 would mean none. */
+static void set_deadline(int socket_fd, double wait_us) {
+    if (wait_us < 1e3) wait_us = 1e3;
+    struct timeval limit = {.tv_sec = (time_t)(wait_us / 1e6)};
+    limit.tv_usec = (suseconds_t)(wait_us - (double)limit.tv_sec * 1e6);
+    (void)setsockopt(socket_fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    (void)setsockopt(socket_fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
+static socklen_t abstract_address(struct sockaddr_un *address, const char *name) {
+    memset(address, 0, sizeof *address);
+    address->sun_family = AF_UNIX;
+    int length = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "lockstep-%s", name);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+static bool is_own_user(int connection) {
+    struct ucred peer;
+    socklen_t nbytes = sizeof peer;
+    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &nbytes) == 0 && peer.uid == geteuid();
+}
+
+static void key_of(char *key, size_t capacity, const ls_comm_options *options) {
+    snprintf(key, capacity, "%s/shm/rank0", options->group ? options->group : "group0");
+}
+
+static struct hello own_hello(const ls_comm *comm) {
+    struct hello hello = {.magic = LS_HELLO_MAGIC,
+                          .segment_nbytes = (uint32_t)sizeof(ls_segment),
+                          .rank = comm->rank,
+                          .world_size = comm->world_size};
+    snprintf(hello.allreduce, sizeof hello.allreduce, "%s", comm->allreduce->name);
+    return hello;
+}
+
+/* --- rank 0 ------------------------------------------------------------------------------------------------------- */
+
+static ls_status make_file(ls_comm *comm) {
+    comm->fd = memfd_create("lockstep", MFD_CLOEXEC);
+    if (comm->fd >= 0 && ftruncate(comm->fd, (off_t)LS_SEGMENT_SPACE_BYTES) == 0) return ls_segment_map(comm);
+    return ls_fail(LS_ERR_SYSTEM, "cannot make the group's shared memory: %s (is ulimit -f set?)", strerror(errno));
+}
+
+static ls_status listen_on(const ls_comm *comm, char name[LS_NAME_BYTES], int *listener) {
+    unsigned char random[LS_NAME_BYTES / 2];
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return ls_fail(LS_ERR_SYSTEM, "cannot get random bytes: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof random; i++) snprintf(name + 2 * i, 3, "%02x", random[i]);
+    struct sockaddr_un address;
+    socklen_t nbytes = abstract_address(&address, name);
+    *listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (*listener >= 0 && bind(*listener, (struct sockaddr *)&address, nbytes) == 0 &&
+        listen(*listener, comm->world_size) == 0)
+        return LS_OK;
+    return ls_fail(LS_ERR_SYSTEM, "rank 0 cannot listen for the other ranks: %s", strerror(errno));
+}
+
+static bool send_answer(int connection, const struct answer *answer, int fd) {
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    memset(&control, 0, sizeof control);
+    struct iovec data = {.iov_base = (void *)(uintptr_t)answer, .iov_len = sizeof *answer};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+    if (answer->status == LS_OK) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    }
+    return sendmsg(connection, &message, MSG_NOSIGNAL) == (ssize_t)sizeof *answer;
+}
+
+/* What is wrong with a caller: the text of the answer, empty if nothing. */
+static void judge(const struct hello *mine, const struct hello *theirs, const bool *served, char *text,
+                  size_t capacity) {
+    text[0] = '\0';
+    if (theirs->segment_nbytes != mine->segment_nbytes) {
+        snprintf(text, capacity, "the ranks run different builds of this program");
+    } else if (theirs->world_size != mine->world_size) {
+        snprintf(text, capacity, "rank %d counts %d ranks, rank 0 counts %d", theirs->rank, theirs->world_size,
+                 mine->world_size);
+    } else if (theirs->rank <= 0 || theirs->rank >= mine->world_size || served[theirs->rank]) {
+        snprintf(text, capacity, "two processes claim to be rank %d", theirs->rank);
+    } else if (strncmp(theirs->allreduce, mine->allreduce, sizeof mine->allreduce) != 0) {
+        snprintf(text, capacity, "rank %d uses the all-reduce algorithm %.*s, rank 0 uses %s", theirs->rank,
+                 (int)sizeof theirs->allreduce - 1, theirs->allreduce, mine->allreduce);
+    }
+}
+
+/* Serves one caller. Strangers, and callers that say nothing sensible, are dropped: they are not part of the group. */
+static ls_status serve(ls_comm *comm, int connection, bool *served, double until_us) {
+    struct hello mine = own_hello(comm), theirs;
+    struct answer answer = {.status = LS_OK};
+    set_deadline(connection, left_us(until_us) / 2); /* leave time for those behind it */
+    if (!is_own_user(connection) || recv(connection, &theirs, sizeof theirs, 0) != (ssize_t)sizeof theirs ||
+        theirs.magic != LS_HELLO_MAGIC)
+        return LS_OK;
+    judge(&mine, &theirs, served, answer.text, sizeof answer.text);
+    if (answer.text[0] != '\0') answer.status = LS_ERR_INVALID;
+    bool answered = send_answer(connection, &answer, comm->fd);
+    if (answer.status != LS_OK) return ls_comm_break(comm, LS_ERR_INVALID, "cannot form the group: %s", answer.text);
+    served[theirs.rank] = answered;
+    return LS_OK;
+}
+
+static ls_status serve_all(ls_comm *comm, int listener, double until_us) {
+    bool served[LS_COMM_MAX_RANKS] = {false};
+    served[0] = true;
+    for (;;) {
+        bool missing[LS_COMM_MAX_RANKS];
+        int count = 0;
+        for (int r = 0; r < comm->world_size; r++) count += missing[r] = !served[r];
+        if (count == 0) return LS_OK;
+        if (left_us(until_us) <= 0) {
+            char ranks[LS_TEXT_CAPACITY];
+            return ls_comm_break(comm, LS_ERR_TIMEOUT, "%s of %d did not join the group within %g s",
+                                 ls_ranks_text(ranks, missing, comm->world_size), comm->world_size, comm->timeout_s);
+        }
+        set_deadline(listener, left_us(until_us));
+        int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (connection < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+            return ls_fail(LS_ERR_SYSTEM, "rank 0 cannot accept the other ranks: %s", strerror(errno));
+        if (connection < 0) continue;
+        ls_status status = serve(comm, connection, served, until_us);
+        close(connection);
+        if (status != LS_OK) return status;
+    }
+}
+
+ls_status ls_handshake_host(ls_comm *comm, const ls_comm_options *options, double until_us) {
+    char name[LS_NAME_BYTES], key[128];
+    int listener = -1;
+    key_of(key, sizeof key, options);
+    ls_status status = make_file(comm);
+    if (status == LS_OK) status = listen_on(comm, name, &listener);
+    const ls_bootstrap *bootstrap = options->bootstrap;
+    if (status == LS_OK) status = bootstrap->set(bootstrap->context, key, name, sizeof name);
+    if (status == LS_OK) status = serve_all(comm, listener, until_us);
+    if (listener >= 0) close(listener);
+    return status;
+}
+
+/* --- the other ranks ---------------------------------------------------------------------------------------------- */
+
+static ls_status connect_to(const ls_comm *comm, int connection, const char *name, double until_us) {
+    struct sockaddr_un address;
+    socklen_t nbytes = abstract_address(&address, name);
+    int result;
+    do {
+        set_deadline(connection, left_us(until_us));
+        result = connect(connection, (struct sockaddr *)&address, nbytes);
+    } while (result != 0 && errno == EINTR && left_us(until_us) > 0);
+    if (result != 0 && (errno == EAGAIN || errno == EINTR))
+        return ls_fail(LS_ERR_TIMEOUT, "rank %d: rank 0 did not accept the connection within %g s", comm->rank,
+                       comm->timeout_s);
+    if (result != 0)
+        return ls_fail(LS_ERR_PEER, "rank %d cannot reach rank 0, which has given up or died: %s", comm->rank,
+                       strerror(errno));
+    if (!is_own_user(connection))
+        return ls_fail(LS_ERR_PEER, "the process that poses as rank 0 belongs to another user");
+    return LS_OK;
+}
+
+/* The descriptor that came along, or -1. */
+static int descriptor_in(struct msghdr *message) {
+    struct cmsghdr *header = CMSG_FIRSTHDR(message);
+    int fd = -1;
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+        header->cmsg_len == CMSG_LEN(sizeof fd))
+        memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    return fd;
+}
+
+static ls_status receive_answer(const ls_comm *comm, int connection, double until_us, int *fd) {
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct answer answer;
+    struct iovec data = {.iov_base = &answer, .iov_len = sizeof answer};
+    ssize_t nbytes;
+    struct msghdr message;
+    do {
+        message = (struct msghdr){
+            .msg_iov = &data, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+        set_deadline(connection, left_us(until_us));
+        nbytes = recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
+    } while (nbytes < 0 && errno == EINTR && left_us(until_us) > 0);
+    if (nbytes < 0 && (errno == EAGAIN || errno == EINTR))
+        return ls_fail(LS_ERR_TIMEOUT, "rank %d: rank 0 did not answer within %g s", comm->rank, comm->timeout_s);
+    if (nbytes != (ssize_t)sizeof answer)
+        return ls_fail(LS_ERR_PEER, "rank %d: rank 0 gave up or died while the group formed", comm->rank);
+    *fd = descriptor_in(&message);
+    if (answer.status == LS_OK && *fd >= 0) return LS_OK;
+    answer.text[sizeof answer.text - 1] = '\0';
+    return ls_fail(LS_ERR_INVALID, "cannot form the group: %s", answer.text);
+}
+
+ls_status ls_handshake_join(ls_comm *comm, const ls_comm_options *options, double until_us) {
+    char name[LS_NAME_BYTES], key[128];
+    size_t nbytes = 0;
+    key_of(key, sizeof key, options);
+    const ls_bootstrap *bootstrap = options->bootstrap;
+    ls_status status = bootstrap->get(bootstrap->context, key, name, sizeof name, &nbytes);
+    if (status != LS_OK) return status;
+    if (nbytes != sizeof name || name[LS_NAME_BYTES - 1] != '\0')
+        return ls_fail(LS_ERR_INVALID, "the store's key %s does not hold a socket's name", key);
+    int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (connection < 0) return ls_fail(LS_ERR_SYSTEM, "cannot open a Unix socket: %s", strerror(errno));
+    struct hello hello = own_hello(comm);
+    status = connect_to(comm, connection, name, until_us);
+    if (status == LS_OK) {
+        /* A failure to send shows as a missing answer. */
+        (void)!send(connection, &hello, sizeof hello, MSG_NOSIGNAL);
+        status = receive_answer(comm, connection, until_us, &comm->fd);
+    }
+    close(connection);
+    return status == LS_OK ? ls_segment_map(comm) : status;
+}

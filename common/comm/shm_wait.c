@@ -1,0 +1,208 @@
+/* shm_wait — meeting in shared memory: steps of all ranks, deadlines, and what is said when somebody does not come.
+ *   idea  : fast path: an atomic addition, and a flag that the last rank to arrive sets. A rank that has waited for
+ *           longer than a patrol interval asks why: has the group been broken, has a missing rank left or died (its
+ *           pidfd says so), is the deadline over? Dead ranks are thus noticed within an interval, at no cost to those
+ *           who do not wait
+ *   order : what a rank wrote before it arrived is visible to all that pass the gate (the addition releases and
+ *           acquires)
+ *   fails : the first rank that notices writes the reason into the segment; the others find it there on their patrol */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/comm/comm_internal.h"
+
+#define LS_PATROL_US 5e4
+#define LS_JOIN_GRACE_US 5e5 /* rank 0 keeps the list of who has come, so its verdict is to be the first */
+
+/* --- the broken group --------------------------------------------------------------------------------------------- */
+
+static void remember(ls_comm *comm, ls_status status) {
+    int intact = LS_OK;
+    atomic_compare_exchange_strong(&comm->failure, &intact, (int)status);
+}
+
+static void tell_peers(ls_comm *comm, ls_status status, const char *reason) {
+    if (!comm->segment) return;
+    int32_t intact = LS_INTACT;
+    if (!atomic_compare_exchange_strong(&comm->segment->broken.state, &intact, LS_BREAKING)) return;
+    comm->segment->broken.status = (int32_t)status;
+    comm->segment->broken.rank = comm->rank;
+    snprintf(comm->segment->broken.reason, sizeof comm->segment->broken.reason, "%s", reason);
+    atomic_store(&comm->segment->broken.state, LS_BROKEN);
+}
+
+ls_status ls_comm_break(ls_comm *comm, ls_status status, const char *format, ...) {
+    char reason[LS_REASON_CAPACITY];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
+    remember(comm, status);
+    tell_peers(comm, status, reason);
+    return ls_fail(status, "%s", reason);
+}
+
+void ls_comm_abort(ls_comm *comm, const char *reason) {
+    remember(comm, LS_ERR_PEER);
+    tell_peers(comm, LS_ERR_PEER, reason ? reason : "no reason given");
+}
+
+/* A rank that died while it wrote its reason is noticed as dead. */
+static bool is_broken(const ls_comm *comm) {
+    return comm->segment && atomic_load(&comm->segment->broken.state) == LS_BROKEN;
+}
+
+/* Somebody broke the group while this rank was at `what`, or before it. */
+static ls_status report_broken(ls_comm *comm, const ls_announcement *what) {
+    char text[LS_TEXT_CAPACITY], reason[LS_REASON_CAPACITY] = "it did not say why";
+    ls_status status = LS_ERR_PEER;
+    int rank = -1;
+    ls_announcement_text(text, what, true);
+    if (comm->segment && atomic_load(&comm->segment->broken.state) == LS_BROKEN) {
+        status = (ls_status)comm->segment->broken.status;
+        rank = comm->segment->broken.rank;
+        memcpy(reason, comm->segment->broken.reason, sizeof reason - 1);
+    }
+    remember(comm, status);
+    if (rank < 0) return ls_fail(status, "%s: a rank has broken the group (%s)", text, reason);
+    return ls_fail(status, "%s: rank %d has given up: %s", text, rank, reason);
+}
+
+ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what) {
+    ls_status failure = (ls_status)atomic_load_explicit(&comm->failure, memory_order_relaxed);
+    if (failure == LS_OK && !is_broken(comm)) return LS_OK;
+    if (comm->segment) return report_broken(comm, what);
+    char text[LS_TEXT_CAPACITY];
+    return ls_fail(failure, "%s: the group has been aborted", ls_announcement_text(text, what, true));
+}
+
+/* --- who is missing ----------------------------------------------------------------------------------------------- */
+
+/* Marks the ranks that the wait still lacks; how many. */
+static int find_missing(const ls_comm *comm, const ls_wait *wait, bool *missing) {
+    int count = 0;
+    for (int r = 0; r < comm->world_size; r++) {
+        const ls_channel_slot *slot = &comm->segment->slot[r].channel[wait->channel];
+        missing[r] =
+            wait->peer >= 0 ? r == wait->peer : atomic_load(&slot->arrived) < comm->channel[wait->channel].step;
+        count += missing[r];
+    }
+    return count;
+}
+
+void ls_comm_watch_peers(ls_comm *comm) {
+    for (int r = 0; r < comm->world_size; r++) {
+        pid_t pid = (pid_t)atomic_load(&comm->segment->slot[r].pid);
+        if (r == comm->rank || pid == 0 || comm->pidfd[r] >= 0) continue;
+        /* Where the kernel has no pidfds, deaths show as missed deadlines. */
+        comm->pidfd[r] = (int)syscall(SYS_pidfd_open, pid, 0);
+        if (comm->pidfd[r] < 0 && errno == ESRCH) atomic_store(&comm->segment->slot[r].left, LS_DIED);
+    }
+}
+
+static bool has_died(const ls_comm *comm, int rank) {
+    struct pollfd process = {.fd = comm->pidfd[rank], .events = POLLIN};
+    if (atomic_load(&comm->segment->slot[rank].left) == LS_DIED) return true;
+    return process.fd >= 0 && poll(&process, 1, 0) == 1;
+}
+
+/* Reduces `missing` to those who will never come; whether there are any. `died` tells how. */
+static bool only_lost(const ls_comm *comm, bool *missing, bool *died) {
+    bool any = false;
+    *died = false;
+    for (int r = 0; r < comm->world_size; r++) {
+        if (!missing[r]) continue;
+        bool dead = has_died(comm, r);
+        missing[r] = dead || atomic_load(&comm->segment->slot[r].left) != LS_PRESENT;
+        any = any || missing[r];
+        *died = *died || dead;
+    }
+    return any;
+}
+
+/* --- waiting ------------------------------------------------------------------------------------------------------ */
+
+/* Why does the flag not come? LS_OK: wait on. */
+static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
+    char text[LS_TEXT_CAPACITY], ranks[LS_TEXT_CAPACITY];
+    bool missing[LS_COMM_MAX_RANKS], died;
+    if (is_broken(comm)) return report_broken(comm, wait->what);
+    if (find_missing(comm, wait, missing) == 0) {
+        /* All have come, but the last one was stopped or killed before it opened the gate. Nobody has passed it, so it
+         * cannot be further than this. */
+        ls_flag_set(wait->flag, wait->value);
+        return LS_OK;
+    }
+    /* A rank may have arrived and left since the flag was read: only a flag that stays down accuses it. */
+    if (only_lost(comm, missing, &died) && !ls_flag_reached(wait->flag, wait->value))
+        return ls_comm_break(comm, LS_ERR_PEER, "%s: %s %s", ls_announcement_text(text, wait->what, true),
+                             ls_ranks_text(ranks, missing, comm->world_size),
+                             died ? "died" : "left the group without taking part");
+    if (ls_now_us() < until_us) return LS_OK;
+    if (find_missing(comm, wait, missing) == 0 || ls_flag_reached(wait->flag, wait->value)) return LS_OK;
+    return ls_comm_break(comm, LS_ERR_TIMEOUT, "%s: %s did not come within %g s",
+                         ls_announcement_text(text, wait->what, true), ls_ranks_text(ranks, missing, comm->world_size),
+                         comm->timeout_s);
+}
+
+ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait) {
+    if (ls_flag_reached(wait->flag, wait->value)) return LS_OK;
+    double now_us = ls_now_us(), until_us = now_us + comm->timeout_s * 1e6, spin_us = comm->spin_us;
+    if (wait->what->kind == LS_OPERATION_JOIN) until_us += LS_JOIN_GRACE_US;
+    for (;;) {
+        double patrol_us = now_us + LS_PATROL_US < until_us ? now_us + LS_PATROL_US : until_us;
+        if (ls_flag_wait(wait->flag, wait->value, spin_us, patrol_us)) return LS_OK;
+        ls_status status = patrol(comm, wait, until_us);
+        if (status != LS_OK) return status;
+        spin_us = 0;
+        now_us = ls_now_us();
+    }
+}
+
+ls_status ls_comm_gate(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what) {
+    ls_channel *shared = &comm->segment->channel[channel];
+    uint64_t step = ++comm->channel[channel].step;
+    atomic_store_explicit(&comm->segment->slot[comm->rank].channel[channel].arrived, step, memory_order_release);
+    if (atomic_fetch_add(&shared->arrivals, 1) + 1 == step * (uint64_t)comm->world_size) {
+        ls_flag_set(&shared->gate, (uint32_t)step);
+        return LS_OK;
+    }
+    ls_wait wait = {.flag = &shared->gate, .value = (uint32_t)step, .channel = channel, .peer = -1, .what = what};
+    return ls_comm_wait(comm, &wait);
+}
+
+/* --- meeting ------------------------------------------------------------------------------------------------------ */
+
+static bool same_operation(const ls_announcement *a, const ls_announcement *b) {
+    return a->sequence == b->sequence && a->count == b->count && a->kind == b->kind && a->dtype == b->dtype &&
+           a->op == b->op && a->root == b->root;
+}
+
+const ls_announcement *ls_comm_announced(const ls_comm *comm, ls_channel_kind channel, int rank) {
+    return &comm->segment->slot[rank].channel[channel].announced[comm->channel[channel].meetings % 2];
+}
+
+ls_status ls_comm_meet(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what) {
+    uint64_t meeting = ++comm->channel[channel].meetings;
+    comm->segment->slot[comm->rank].channel[channel].announced[meeting % 2] = *what;
+    ls_status status = ls_comm_gate(comm, channel, what);
+    if (status != LS_OK) return status;
+    const ls_announcement *first = ls_comm_announced(comm, channel, 0);
+    for (int r = 1; r < comm->world_size; r++) {
+        const ls_announcement *other = ls_comm_announced(comm, channel, r);
+        if (same_operation(first, other)) continue;
+        char text[LS_TEXT_CAPACITY], first_text[LS_TEXT_CAPACITY];
+        return ls_comm_break(comm, LS_ERR_INVALID,
+                             "the ranks are out of step: rank %d runs %s, rank 0 runs %s; all must enqueue the same "
+                             "operations in the same order",
+                             r, ls_announcement_text(text, other, true), ls_announcement_text(first_text, first, true));
+    }
+    return LS_OK;
+}

@@ -1,0 +1,59 @@
+/* ls_batches: which samples this rank takes at each step of an epoch. There are two ways to share a global batch:
+ *
+ *   strided      PyTorch's way for processes: the rank's DistributedSampler list, cut into batches of global_batch / W.
+ *                Every rank gets the same number of samples at each step; a few samples are seen twice in an epoch (or,
+ *                with drop_last, not at all).
+ *   contiguous   DataParallel's way: batch k is [k B, (k+1) B) of one global order (the sampler's for one rank), and
+ *                rank r takes piece r of it by torch.chunk's rule. No sample is seen twice; pieces may differ in
+ *                length and the last ranks' may be empty.
+ *
+ * With world_size 1 both give the same batches. One thread at a time. */
+#ifndef LS_DATA_BATCHES_H
+#define LS_DATA_BATCHES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+typedef struct ls_batches ls_batches;
+
+typedef enum ls_shard { LS_SHARD_STRIDED, LS_SHARD_CONTIGUOUS } ls_shard;
+
+typedef struct ls_batches_options {
+    int64_t dataset_count;
+    int64_t global_batch; /* samples of a step over all ranks, >= 1 */
+    int world_size, rank;
+    ls_shard shard;
+    bool shuffle;
+    bool drop_last; /* drop the last, shorter batch, and (strided) cut the order to a multiple of world_size */
+    uint64_t seed;
+} ls_batches_options;
+
+struct ls_batch_indices {
+    const int64_t *indices; /* local_count dataset indices; valid until the next set_epoch */
+    size_t local_count;     /* samples of this rank, may be 0 (contiguous) */
+    size_t global_count;    /* samples of the step over all ranks, > 0 */
+};
+
+/* Starts at epoch 0. LS_ERR_INVALID: an option out of range, or (strided) a global batch that world_size does not
+ * divide. On failure *out is NULL. */
+ls_status ls_batches_create(ls_batches **out, const ls_batches_options *options);
+
+/* Makes the batches of that epoch (>= 0). */
+void ls_batches_set_epoch(ls_batches *batches, int64_t epoch);
+
+/* Steps of an epoch: the same on all ranks and in each epoch; may be 0 (drop_last and less than one full batch). */
+int64_t ls_batches_per_epoch(const ls_batches *batches);
+
+/* No step has a larger local_count. */
+size_t ls_batches_max_local_count(const ls_batches *batches);
+
+/* Batch k of the epoch, 0 <= k < ls_batches_per_epoch. */
+void ls_batches_get(const ls_batches *batches, int64_t k, struct ls_batch_indices *out);
+
+/* NULL is a no-op. */
+void ls_batches_destroy(ls_batches *batches);
+
+#endif

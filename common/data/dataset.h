@@ -1,0 +1,57 @@
+/* ls_dataset: samples by index. Immutable after it is opened: any number of threads may read it at the same time.
+ *
+ * A sample is an input of channels x height x width floats and its answer: a class label, or, for regression, a vector
+ * of target floats. */
+#ifndef LS_DATA_DATASET_H
+#define LS_DATA_DATASET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+typedef struct ls_dataset ls_dataset;
+
+typedef struct ls_sample_spec {
+    int channels, height, width;
+    int classes;         /* labels lie in 0 .. classes-1; 0: regression, there are no labels */
+    size_t target_count; /* floats of a regression target; 0 where classes > 0 */
+} ls_sample_spec;
+
+/* Floats of one input: channels x height x width. */
+size_t ls_sample_input_count(const ls_sample_spec *spec);
+
+typedef enum ls_split { LS_SPLIT_TRAIN, LS_SPLIT_TEST } ls_split;
+
+/* What becomes of a pixel of 0 .. 255. Each step is rounded to float, as torchvision's ToTensor and Normalize do. */
+typedef enum ls_normalize {
+    LS_NORMALIZE_NONE, /* pixel / 255 */
+    LS_NORMALIZE_MNIST /* (pixel / 255 - 0.1307) / 0.3081: MNIST's mean and standard deviation */
+} ls_normalize;
+
+/* Opens a split of a folder in MNIST's format: {train,t10k}-images-idx3-ubyte and {train,t10k}-labels-idx1-ubyte, each
+ * also spelled ".idx3-ubyte" and ".idx1-ubyte", each plain or gzipped (.gz). 10 classes; inputs 1 x height x width. The
+ * files are read whole and kept as bytes.
+ * LS_ERR_IO: the folder or a file is missing or unreadable; LS_ERR_FORMAT: a file is not what it should be (magic
+ * number, size, gzip checksum, counts that disagree, a label above 9). On failure *out is NULL. */
+ls_status ls_dataset_open_idx(ls_dataset **out, const char *folder, ls_split split, ls_normalize normalize);
+
+/* `count` random samples: inputs and targets standard normal, labels uniform. A sample is a function of (seed, index)
+ * alone: the same at each read, on each rank, and memory does not grow with `count`. Reading one costs a few times its
+ * copying, so that a benchmark on random data does not measure the random numbers. Values do not follow PyTorch's. */
+ls_status ls_dataset_random(ls_dataset **out, uint64_t seed, size_t count, const ls_sample_spec *spec);
+
+/* Constant for the dataset's life. */
+const ls_sample_spec *ls_dataset_spec(const ls_dataset *dataset);
+size_t ls_dataset_count(const ls_dataset *dataset);
+
+/* Copies samples indices[0 .. count-1] (each in 0 .. ls_dataset_count-1; repeats are fine): inputs to
+ * count x channels x height x width floats, labels to `count` integers, targets to count x target_count floats.
+ * `labels` and `targets` may be NULL, and are not touched where the dataset has none. Safe in any thread. */
+void ls_dataset_read(const ls_dataset *dataset, const int64_t *indices, size_t count, float *inputs, int64_t *labels,
+                     float *targets);
+
+/* NULL is a no-op. */
+void ls_dataset_close(ls_dataset *dataset);
+
+#endif

@@ -1,0 +1,84 @@
+/* random_dataset — random samples that cost little more than reading memory.
+ *   idea  : a pool of P = 2^18 standard normal values is drawn once. Value i of a sample is (pool[a + i] + pool[b + i])
+ *           / sqrt(2) (indices modulo P), again standard normal; a != b come from a hash of (seed, sample). There are
+ *           about P^2 / 2 such pairs, so that no two of even a hundred thousand samples are likely to be the same.
+ *   cost  : 1 MiB; per value two loads and an addition. Drawing each value anew would take some 30 times as long.
+ *   limit : samples of more than P values repeat themselves, and samples share parts: for speed and memory, not for
+ *           statistics. */
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/base/random.h"
+#include "common/data/dataset_impl.h"
+
+#define LS_POOL_COUNT ((size_t)1 << 18)
+#define LS_MAX_INPUT_COUNT ((size_t)1 << 40) /* of a sample; keeps products far from overflow */
+
+struct random_dataset {
+    ls_dataset base;
+    uint64_t seed;
+    float pool[LS_POOL_COUNT];
+};
+
+/* splitmix64's finaliser: a bijection in which each input bit changes each output bit with probability one half. */
+static uint64_t mix(uint64_t value) {
+    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+    return value ^ (value >> 31);
+}
+
+static void fill_from_pool(const struct random_dataset *random, uint64_t key, float *destination, size_t count) {
+    size_t first = key % LS_POOL_COUNT;
+    size_t second = first + 1 + (key >> 32) % (LS_POOL_COUNT - 1);
+    for (size_t i = 0; i < count; i++) {
+        float sum = random->pool[(first + i) % LS_POOL_COUNT] + random->pool[(second + i) % LS_POOL_COUNT];
+        destination[i] = sum * 0.70710678f;
+    }
+}
+
+static void random_read(const ls_dataset *dataset, int64_t index, float *input, int64_t *label, float *target) {
+    const struct random_dataset *random = (const struct random_dataset *)dataset;
+    /* one key for the input and one for the answer, unrelated to each other */
+    uint64_t key = mix(mix(random->seed + 0x9e3779b97f4a7c15u) + (uint64_t)index);
+    uint64_t answer_key = mix(key + 0x9e3779b97f4a7c15u);
+    fill_from_pool(random, key, input, ls_sample_input_count(&dataset->spec));
+    if (label) *label = (int64_t)(answer_key % (uint64_t)dataset->spec.classes);
+    if (target) fill_from_pool(random, answer_key, target, dataset->spec.target_count);
+}
+
+static void random_close(ls_dataset *dataset) { free(dataset); }
+
+static ls_status check_spec(const ls_sample_spec *spec, size_t count) {
+    if (count == 0) return ls_fail(LS_ERR_INVALID, "a random dataset needs at least one sample");
+    if (spec->channels < 1 || spec->height < 1 || spec->width < 1) {
+        return ls_fail(LS_ERR_INVALID, "a random dataset needs a positive shape, got %d x %d x %d", spec->channels,
+                       spec->height, spec->width);
+    }
+    size_t input_count;
+    if (__builtin_mul_overflow((size_t)spec->channels * (size_t)spec->height, (size_t)spec->width, &input_count) ||
+        input_count > LS_MAX_INPUT_COUNT || spec->target_count > LS_MAX_INPUT_COUNT) {
+        return ls_fail(LS_ERR_INVALID, "samples of %d x %d x %d values and %zu targets are too large", spec->channels,
+                       spec->height, spec->width, spec->target_count);
+    }
+    if (spec->classes < 0 || (spec->classes > 0) == (spec->target_count > 0)) {
+        return ls_fail(LS_ERR_INVALID, "a random dataset needs either classes or targets, got %d and %zu",
+                       spec->classes, spec->target_count);
+    }
+    return LS_OK;
+}
+
+ls_status ls_dataset_random(ls_dataset **out, uint64_t seed, size_t count, const ls_sample_spec *spec) {
+    static const ls_dataset_kind kind = {.read = random_read, .close = random_close};
+    *out = NULL;
+    ls_status status = check_spec(spec, count);
+    if (status != LS_OK) return status;
+    struct random_dataset *random = malloc(sizeof *random);
+    if (!random) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a random dataset");
+    random->base = (ls_dataset){.kind = &kind, .spec = *spec, .count = count};
+    random->seed = seed;
+    ls_generator generator;
+    ls_generator_seed(&generator, seed);
+    ls_fill_normal(&generator, random->pool, LS_POOL_COUNT);
+    *out = &random->base;
+    return LS_OK;
+}

@@ -1,0 +1,21 @@
+/* What the reader and the writer of safetensors files share; private to common/data. */
+#ifndef LS_DATA_SAFETENSORS_IMPL_H
+#define LS_DATA_SAFETENSORS_IMPL_H
+
+#include <stdbool.h>
+
+#include "common/data/safetensors.h"
+
+#define LS_SAFETENSORS_METADATA "__metadata__"
+#define LS_SAFETENSORS_MAX_HEADER_BYTES 100000000u
+
+/* Bytes of a tensor of `ndim`, `shape` and `dtype`; false if that many cannot be counted. */
+bool ls_safetensor_shape_nbytes(const ls_safetensor *tensor, size_t *nbytes);
+
+/* Sorts `tensors` by name and returns a name that occurs twice, or NULL. */
+const char *ls_safetensors_sort_by_name(const ls_safetensor **tensors, size_t count);
+
+/* Whether the bytes are well-formed UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF. */
+bool ls_utf8_is_valid(const char *text, size_t nbytes);
+
+#endif

@@ -1,0 +1,84 @@
+#include "common/data/sampler.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/base/random.h"
+
+struct ls_sampler {
+    ls_sampler_options options;
+    int64_t count;    /* of this rank, and of every other */
+    int64_t *order;   /* dataset_count: the epoch's order, the same on all ranks */
+    int64_t *indices; /* count */
+};
+
+/* Samples per rank: floor(n / W) with drop_last, else ceil(n / W). */
+static int64_t count_per_rank(const ls_sampler_options *options) {
+    int64_t whole = options->dataset_count / options->world_size;
+    bool rest = options->dataset_count % options->world_size != 0;
+    return whole + (rest && !options->drop_last);
+}
+
+static ls_status check_options(const ls_sampler_options *options) {
+    if (options->world_size < 1) {
+        return ls_fail(LS_ERR_INVALID, "sampler: invalid world size %d, it should be at least 1", options->world_size);
+    }
+    if (options->rank < 0 || options->rank >= options->world_size) {
+        return ls_fail(LS_ERR_INVALID, "sampler: invalid rank %d, rank should be in the interval [0, %d]",
+                       options->rank, options->world_size - 1);
+    }
+    if (options->dataset_count < 0 || options->dataset_count > INT64_MAX / (int64_t)sizeof(int64_t) / 2) {
+        return ls_fail(LS_ERR_INVALID, "sampler: invalid dataset length %" PRId64, options->dataset_count);
+    }
+    return LS_OK;
+}
+
+ls_status ls_sampler_create(ls_sampler **out, const ls_sampler_options *options) {
+    *out = NULL;
+    ls_status status = check_options(options);
+    if (status != LS_OK) return status;
+    ls_sampler *sampler = calloc(1, sizeof *sampler);
+    if (sampler) {
+        sampler->options = *options;
+        sampler->count = count_per_rank(options);
+        /* one more than needed: malloc(0) may give NULL */
+        sampler->order = malloc(((size_t)options->dataset_count + 1) * sizeof *sampler->order);
+        sampler->indices = malloc(((size_t)sampler->count + 1) * sizeof *sampler->indices);
+    }
+    if (!sampler || !sampler->order || !sampler->indices) {
+        ls_sampler_destroy(sampler);
+        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the order of %" PRId64 " samples", options->dataset_count);
+    }
+    ls_sampler_set_epoch(sampler, 0);
+    *out = sampler;
+    return LS_OK;
+}
+
+void ls_sampler_set_epoch(ls_sampler *sampler, int64_t epoch) {
+    const ls_sampler_options *options = &sampler->options;
+    int64_t n = options->dataset_count;
+    if (options->shuffle) {
+        ls_generator generator;
+        ls_generator_seed(&generator, options->seed + (uint64_t)epoch);
+        ls_randperm(&generator, n, sampler->order);
+    } else {
+        for (int64_t i = 0; i < n; i++) sampler->order[i] = i;
+    }
+    /* Beyond its end the order starts again, as often as there are ranks to fill. */
+    for (int64_t i = 0; i < sampler->count; i++) {
+        sampler->indices[i] = sampler->order[(options->rank + i * options->world_size) % n];
+    }
+}
+
+const int64_t *ls_sampler_indices(const ls_sampler *sampler, int64_t *count) {
+    *count = sampler->count;
+    return sampler->indices;
+}
+
+void ls_sampler_destroy(ls_sampler *sampler) {
+    if (!sampler) return;
+    free(sampler->order);
+    free(sampler->indices);
+    free(sampler);
+}

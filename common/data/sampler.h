@@ -1,0 +1,37 @@
+/* ls_sampler: which samples a rank sees in an epoch and in which order, index for index PyTorch's
+ * DistributedSampler.
+ *
+ * All ranks draw the same order (a permutation seeded with seed + epoch, or 0 .. n-1) and rank r takes elements
+ * r, r + W, r + 2W, ... So that every rank gets the same number, the order is first made a multiple of W long: its
+ * beginning is repeated at the end, or, with drop_last, its end is cut off. One thread at a time. */
+#ifndef LS_DATA_SAMPLER_H
+#define LS_DATA_SAMPLER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+typedef struct ls_sampler ls_sampler;
+
+typedef struct ls_sampler_options {
+    int64_t dataset_count;
+    int world_size, rank; /* 0 <= rank < world_size */
+    bool shuffle;         /* false: the order 0 .. n-1 in each epoch */
+    bool drop_last;
+    uint64_t seed; /* the same on all ranks; note that (seed 0, epoch 1) and (seed 1, epoch 0) are one order */
+} ls_sampler_options;
+
+/* Starts at epoch 0. LS_ERR_INVALID for a rank or count out of range. On failure *out is NULL. */
+ls_status ls_sampler_create(ls_sampler **out, const ls_sampler_options *options);
+
+/* Makes the list of that epoch (>= 0). Without it each epoch would repeat the order of epoch 0. */
+void ls_sampler_set_epoch(ls_sampler *sampler, int64_t epoch);
+
+/* This rank's indices and how many (the same number in each epoch and on each rank). Valid until the next set_epoch. */
+const int64_t *ls_sampler_indices(const ls_sampler *sampler, int64_t *count);
+
+/* NULL is a no-op. */
+void ls_sampler_destroy(ls_sampler *sampler);
+
+#endif

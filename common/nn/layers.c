@@ -1,0 +1,260 @@
+/* layers — each kind of layer: what it plans, its forward and its backward, as calls of kernels. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/nn/layer.h"
+
+static void add_tensor(ls_layer *layer, struct ls_tensor *tensor, const char *suffix, int ndim, const size_t *shape) {
+    snprintf(tensor->name, sizeof tensor->name, "%s.%s", layer->name, suffix);
+    tensor->ndim = ndim;
+    tensor->count = 1;
+    for (int d = 0; d < ndim; d++) {
+        tensor->shape[d] = shape[d];
+        tensor->count *= shape[d];
+    }
+}
+
+void ls_layer_add_parameter(ls_layer *layer, const char *suffix, int ndim, const size_t *shape) {
+    add_tensor(layer, &layer->parameters[layer->parameter_count++], suffix, ndim, shape);
+}
+
+void ls_layer_add_buffer(ls_layer *layer, const char *suffix, int ndim, const size_t *shape) {
+    add_tensor(layer, &layer->buffers[layer->buffer_count++], suffix, ndim, shape);
+}
+
+/* The order of these operations, in double, is PyTorch's; the last bits of the bound depend on it. */
+void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *const *parameters) {
+    double fan_in = (double)(layer->parameters[0].count / layer->parameters[0].shape[0]);
+    double slope = sqrt(5.0), gain = sqrt(2.0 / (1 + slope * slope));
+    double weight_bound = sqrt(3.0) * (gain / sqrt(fan_in)), bias_bound = 1 / sqrt(fan_in);
+    ls_fill_uniform(g, parameters[0], layer->parameters[0].count, -weight_bound, weight_bound);
+    ls_fill_uniform(g, parameters[1], layer->parameters[1].count, -bias_bound, bias_bound);
+}
+
+/* --- linear: y = x w^T + b; w [units, inputs] ------------------------------------------------------------------------ */
+
+static ls_status linear_plan(ls_layer *layer) {
+    size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
+    layer->out = (struct ls_image){layer->units, 1, 1};
+    ls_layer_add_parameter(layer, "weight", 2, (size_t[]){units, inputs});
+    ls_layer_add_parameter(layer, "bias", 1, (size_t[]){units});
+    return LS_OK;
+}
+
+static ls_status linear_forward(ls_layer *layer, const struct ls_pass *pass) {
+    size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
+    const struct ls_tensor *w = &layer->parameters[0], *b = &layer->parameters[1];
+    ls_status status = ls_gemm(pass->stream, false, true, pass->batch, units, inputs, pass->x, w->data, 0, pass->y);
+    if (status == LS_OK) status = ls_add_bias(pass->stream, pass->y, b->data, pass->batch, units);
+    return status;
+}
+
+static ls_status linear_backward(ls_layer *layer, const struct ls_pass *pass) {
+    size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
+    const struct ls_tensor *w = &layer->parameters[0], *b = &layer->parameters[1];
+    ls_stream *stream = pass->stream;
+    ls_status status = ls_bias_gradient(stream, b->gradient, pass->dy, pass->batch, units, pass->accumulate);
+    if (status == LS_OK) {
+        status = ls_gemm(stream, true, false, units, inputs, pass->batch, pass->dy, pass->x, pass->accumulate ? 1 : 0,
+                         w->gradient);
+    }
+    if (status == LS_OK && pass->dx) {
+        status = ls_gemm(stream, false, false, pass->batch, inputs, units, pass->dy, w->data, 0, pass->dx);
+    }
+    return status;
+}
+
+const struct ls_layer_kind ls_linear = {
+    .name = "linear",
+    .plan = linear_plan,
+    .init = ls_init_kaiming_uniform,
+    .forward = linear_forward,
+    .backward = linear_backward,
+};
+
+/* --- ReLU, in place ---------------------------------------------------------------------------------------------- */
+
+static ls_status same_shape(ls_layer *layer) {
+    layer->out = layer->in;
+    return LS_OK;
+}
+
+static ls_status relu_forward(ls_layer *layer, const struct ls_pass *pass) {
+    return ls_relu_forward(pass->stream, pass->y, pass->x, pass->batch * ls_image_count(layer->out));
+}
+
+static ls_status relu_backward(ls_layer *layer, const struct ls_pass *pass) {
+    return ls_relu_backward(pass->stream, pass->dx, pass->dy, pass->y, pass->batch * ls_image_count(layer->out));
+}
+
+const struct ls_layer_kind ls_relu = {
+    .name = "relu",
+    .in_place = true,
+    .plan = same_shape,
+    .forward = relu_forward,
+    .backward = relu_backward,
+};
+
+/* --- flatten: a change of shape only ----------------------------------------------------------------------------- */
+
+static ls_status flatten_plan(ls_layer *layer) {
+    layer->out = (struct ls_image){(int)ls_image_count(layer->in), 1, 1};
+    return LS_OK;
+}
+
+static ls_status nothing(ls_layer *layer, const struct ls_pass *pass) {
+    (void)layer, (void)pass;
+    return LS_OK;
+}
+
+const struct ls_layer_kind ls_flatten = {
+    .name = "flatten",
+    .in_place = true,
+    .plan = flatten_plan,
+    .forward = nothing,
+    .backward = nothing,
+};
+
+/* --- conv2d: w [units, channels, kernel, kernel] ------------------------------------------------------------------- */
+
+static struct ls_conv2d_shape conv2d_shape(const ls_layer *layer, size_t batch) {
+    return (struct ls_conv2d_shape){
+        .batch = (int)batch,
+        .in_channels = layer->in.channels,
+        .in_height = layer->in.height,
+        .in_width = layer->in.width,
+        .out_channels = layer->units,
+        .kernel_h = layer->kernel,
+        .kernel_w = layer->kernel,
+        .stride = layer->stride,
+        .padding = layer->padding,
+    };
+}
+
+size_t ls_layer_workspace_nbytes(const ls_layer *layer, size_t batch) {
+    if (layer->kind != &ls_conv2d) return 0;
+    struct ls_conv2d_shape shape = conv2d_shape(layer, batch);
+    return ls_conv2d_workspace_nbytes(&shape);
+}
+
+static ls_status conv2d_plan(ls_layer *layer) {
+    struct ls_conv2d_shape shape = conv2d_shape(layer, 1);
+    size_t kernel = (size_t)layer->kernel;
+    layer->out = (struct ls_image){layer->units, ls_conv2d_out_height(&shape), ls_conv2d_out_width(&shape)};
+    ls_layer_add_parameter(layer, "weight", 4,
+                           (size_t[]){(size_t)layer->units, (size_t)layer->in.channels, kernel, kernel});
+    ls_layer_add_parameter(layer, "bias", 1, (size_t[]){(size_t)layer->units});
+    return LS_OK;
+}
+
+static ls_status conv2d_forward(ls_layer *layer, const struct ls_pass *pass) {
+    return ls_conv2d_forward(pass->stream, conv2d_shape(layer, pass->batch), pass->x, layer->parameters[0].data,
+                             layer->parameters[1].data, pass->y, layer->workspace);
+}
+
+static ls_status conv2d_backward(ls_layer *layer, const struct ls_pass *pass) {
+    struct ls_conv2d_shape shape = conv2d_shape(layer, pass->batch);
+    const struct ls_tensor *w = &layer->parameters[0], *b = &layer->parameters[1];
+    ls_status status = ls_conv2d_backward_weights(pass->stream, shape, pass->x, pass->dy, w->gradient, b->gradient,
+                                                  pass->accumulate, layer->workspace);
+    if (status == LS_OK && pass->dx) {
+        status = ls_conv2d_backward_data(pass->stream, shape, pass->dy, w->data, pass->dx, layer->workspace);
+    }
+    return status;
+}
+
+const struct ls_layer_kind ls_conv2d = {
+    .name = "conv2d",
+    .plan = conv2d_plan,
+    .init = ls_init_kaiming_uniform,
+    .forward = conv2d_forward,
+    .backward = conv2d_backward,
+};
+
+/* --- batch norm, with the ReLU behind it if layer->relu; saved = mean [channels], invstd [channels] ---------------------- */
+
+static struct ls_batchnorm_shape batchnorm_shape(const ls_layer *layer, size_t batch) {
+    return (struct ls_batchnorm_shape){
+        .batch = (int)batch,
+        .channels = layer->in.channels,
+        .plane = layer->in.height * layer->in.width,
+        .momentum = 0.1f,
+        .epsilon = 1e-5f,
+        .relu = layer->relu,
+    };
+}
+
+static ls_status batchnorm_plan(ls_layer *layer) {
+    size_t shape[] = {(size_t)layer->in.channels};
+    layer->out = layer->in;
+    layer->saved_nbytes = 2 * shape[0] * sizeof(float);
+    ls_layer_add_parameter(layer, "weight", 1, shape);
+    ls_layer_add_parameter(layer, "bias", 1, shape);
+    ls_layer_add_buffer(layer, "running_mean", 1, shape);
+    ls_layer_add_buffer(layer, "running_var", 1, shape);
+    return LS_OK;
+}
+
+static void batchnorm_init(const ls_layer *layer, ls_generator *g, float *const *parameters) {
+    (void)g; /* no random draws */
+    for (size_t i = 0; i < layer->parameters[0].count; i++) parameters[0][i] = 1;
+}
+
+static ls_status batchnorm_forward(ls_layer *layer, const struct ls_pass *pass) {
+    struct ls_batchnorm_shape shape = batchnorm_shape(layer, pass->batch);
+    float *mean = layer->saved, *invstd = mean + layer->in.channels;
+    const float *gamma = layer->parameters[0].data, *beta = layer->parameters[1].data;
+    float *running_mean = layer->buffers[0].data, *running_var = layer->buffers[1].data;
+    if (!pass->training) {
+        return ls_batchnorm_eval(pass->stream, shape, pass->y, pass->x, gamma, beta, running_mean, running_var);
+    }
+    layer->batches_tracked++;
+    return ls_batchnorm_train(pass->stream, shape, pass->y, pass->x, gamma, beta, mean, invstd, running_mean,
+                              running_var);
+}
+
+static ls_status batchnorm_backward(ls_layer *layer, const struct ls_pass *pass) {
+    const float *mean = layer->saved, *invstd = mean + layer->in.channels;
+    const struct ls_tensor *gamma = &layer->parameters[0], *beta = &layer->parameters[1];
+    return ls_batchnorm_backward(pass->stream, batchnorm_shape(layer, pass->batch), pass->dx, gamma->gradient,
+                                 beta->gradient, pass->dy, pass->x, gamma->data, beta->data, mean, invstd,
+                                 pass->accumulate);
+}
+
+const struct ls_layer_kind ls_batchnorm2d = {
+    .name = "batchnorm2d",
+    .plan = batchnorm_plan,
+    .init = batchnorm_init,
+    .forward = batchnorm_forward,
+    .backward = batchnorm_backward,
+};
+
+/* --- max-pool; saved = the choice in each window ----------------------------------------------------------------- */
+
+static struct ls_pool_shape pool_shape(const ls_layer *layer, size_t batch) {
+    return (struct ls_pool_shape){(int)batch * layer->in.channels, layer->in.height, layer->in.width, layer->kernel};
+}
+
+static ls_status maxpool_plan(ls_layer *layer) {
+    layer->out =
+        (struct ls_image){layer->in.channels, layer->in.height / layer->kernel, layer->in.width / layer->kernel};
+    layer->saved_nbytes_per_sample = ls_image_count(layer->out);
+    return LS_OK;
+}
+
+static ls_status maxpool_forward(ls_layer *layer, const struct ls_pass *pass) {
+    return ls_maxpool_forward(pass->stream, pool_shape(layer, pass->batch), pass->y, layer->saved, pass->x);
+}
+
+static ls_status maxpool_backward(ls_layer *layer, const struct ls_pass *pass) {
+    return ls_maxpool_backward(pass->stream, pool_shape(layer, pass->batch), pass->dx, pass->dy, layer->saved);
+}
+
+const struct ls_layer_kind ls_maxpool2d = {
+    .name = "maxpool2d",
+    .plan = maxpool_plan,
+    .forward = maxpool_forward,
+    .backward = maxpool_backward,
+};

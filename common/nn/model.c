@@ -1,0 +1,306 @@
+/* model — the memory of a model's layers and the two passes through them.
+ *   terms : slab = one allocation for all parameters and then all buffers, each tensor at a multiple of 64 bytes
+ *   cost  : activations are kept from forward to backward: per layer batch x outputs floats (none for layers in place); backward needs
+ *           two more arrays of the largest activation, used in turn for dy and dx
+ *   order : forward first to last, backward last to first; within a layer bias before weight is reported ready */
+#include "common/nn/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/nn/description.h"
+
+struct ls_model {
+    /* constant after create */
+    ls_device *device;
+    ls_stream *compute;
+    size_t max_batch;
+    struct ls_description layout;
+    size_t parameter_count, buffer_count;
+    struct ls_tensor **parameters, **buffers; /* into the layers */
+    float *slab;
+    size_t parameter_floats, slab_floats; /* with padding */
+    void *workspace;
+    float *exchange[2]; /* backward: dy and dx in turn */
+    /* set by the caller */
+    float *gradient_slab; /* ls_model_alloc_gradients, or NULL */
+    ls_grad_ready_fn hook;
+    void *hook_context;
+    /* the last forward */
+    const float *x;
+    size_t batch;
+};
+
+size_t ls_image_count(struct ls_image image) {
+    return (size_t)image.channels * (size_t)image.height * (size_t)image.width;
+}
+
+static size_t padded(size_t count) { return (count + 15) / 16 * 16; }
+
+/* --- create ------------------------------------------------------------------------------------------------------ */
+
+static ls_status collect_tensors(ls_model *model) {
+    for (size_t l = 0; l < model->layout.layer_count; l++) {
+        model->layout.layers[l].first_parameter = model->parameter_count;
+        model->parameter_count += model->layout.layers[l].parameter_count;
+        model->buffer_count += model->layout.layers[l].buffer_count;
+    }
+    model->parameters = calloc(model->parameter_count, sizeof *model->parameters);
+    model->buffers = calloc(model->buffer_count + 1, sizeof *model->buffers);
+    if (!model->parameters || !model->buffers) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's tensors");
+    size_t p = 0, b = 0;
+    for (size_t l = 0; l < model->layout.layer_count; l++) {
+        ls_layer *layer = &model->layout.layers[l];
+        for (size_t i = 0; i < layer->parameter_count; i++) model->parameters[p++] = &layer->parameters[i];
+        for (size_t i = 0; i < layer->buffer_count; i++) model->buffers[b++] = &layer->buffers[i];
+    }
+    return LS_OK;
+}
+
+static ls_status alloc_slab(ls_model *model) {
+    for (size_t p = 0; p < model->parameter_count; p++) model->parameter_floats += padded(model->parameters[p]->count);
+    model->slab_floats = model->parameter_floats;
+    for (size_t b = 0; b < model->buffer_count; b++) model->slab_floats += padded(model->buffers[b]->count);
+    ls_status status = ls_device_alloc(model->device, LS_MEMORY_PARAMETER, model->slab_floats * sizeof(float),
+                                       "parameters", (void **)&model->slab);
+    if (status != LS_OK) return status;
+    float *at = model->slab;
+    for (size_t p = 0; p < model->parameter_count; p++) {
+        model->parameters[p]->data = at;
+        at += padded(model->parameters[p]->count);
+    }
+    for (size_t b = 0; b < model->buffer_count; b++) {
+        model->buffers[b]->data = at;
+        at += padded(model->buffers[b]->count);
+    }
+    return LS_OK;
+}
+
+static ls_status alloc_layer(ls_model *model, ls_layer *layer) {
+    ls_status status = LS_OK;
+    if (!layer->kind->in_place) {
+        size_t nbytes = model->max_batch * ls_image_count(layer->out) * sizeof(float);
+        status = ls_device_alloc(model->device, LS_MEMORY_ACTIVATION, nbytes, layer->name, (void **)&layer->y);
+    }
+    size_t saved_nbytes = layer->saved_nbytes + model->max_batch * layer->saved_nbytes_per_sample;
+    if (status == LS_OK && saved_nbytes > 0) {
+        status = ls_device_alloc(model->device, LS_MEMORY_ACTIVATION, saved_nbytes, layer->name, &layer->saved);
+    }
+    return status;
+}
+
+static ls_status alloc_layers(ls_model *model) {
+    size_t workspace_nbytes = 0, largest = 0;
+    ls_status status = LS_OK;
+    for (size_t l = 0; status == LS_OK && l < model->layout.layer_count; l++) {
+        ls_layer *layer = &model->layout.layers[l];
+        size_t nbytes = ls_layer_workspace_nbytes(layer, model->max_batch);
+        if (nbytes > workspace_nbytes) workspace_nbytes = nbytes;
+        if (l > 0 && ls_image_count(layer->in) > largest) largest = ls_image_count(layer->in);
+        status = alloc_layer(model, layer);
+    }
+    size_t exchange_nbytes = model->max_batch * largest * sizeof(float);
+    for (int i = 0; status == LS_OK && i < 2; i++) {
+        status = ls_device_alloc(model->device, LS_MEMORY_ACTIVATION, exchange_nbytes, "activation gradients",
+                                 (void **)&model->exchange[i]);
+    }
+    if (status == LS_OK && workspace_nbytes > 0) {
+        status =
+            ls_device_alloc(model->device, LS_MEMORY_WORKSPACE, workspace_nbytes, "convolution", &model->workspace);
+    }
+    for (size_t l = 0; l < model->layout.layer_count; l++) model->layout.layers[l].workspace = model->workspace;
+    return status;
+}
+
+ls_status ls_model_create(ls_model **out, ls_device *device, const char *description, size_t max_batch) {
+    *out = NULL;
+    ls_model *model = calloc(1, sizeof *model);
+    if (!model) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model");
+    model->device = device;
+    model->compute = ls_device_stream(device, LS_STREAM_COMPUTE);
+    model->max_batch = max_batch;
+    ls_status status = ls_describe_model(&model->layout, description);
+    if (status == LS_OK) status = collect_tensors(model);
+    if (status == LS_OK) status = alloc_slab(model);
+    if (status == LS_OK) status = alloc_layers(model);
+    if (status != LS_OK) {
+        ls_model_destroy(model);
+        return status;
+    }
+    *out = model;
+    return LS_OK;
+}
+
+void ls_model_destroy(ls_model *model) {
+    if (!model) return;
+    for (size_t l = 0; l < model->layout.layer_count; l++) {
+        ls_device_free(model->device, model->layout.layers[l].y);
+        ls_device_free(model->device, model->layout.layers[l].saved);
+    }
+    ls_device_free(model->device, model->exchange[0]);
+    ls_device_free(model->device, model->exchange[1]);
+    ls_device_free(model->device, model->workspace);
+    ls_device_free(model->device, model->gradient_slab);
+    ls_device_free(model->device, model->slab);
+    free(model->parameters);
+    free(model->buffers);
+    free(model);
+}
+
+/* --- initial values ---------------------------------------------------------------------------------------------- */
+
+static float *at_offset(float *host, const ls_model *model, const struct ls_tensor *tensor) {
+    return host + (tensor->data - model->slab);
+}
+
+ls_status ls_model_init(ls_model *model, uint64_t seed) {
+    float *host = calloc(model->slab_floats, sizeof *host);
+    if (!host) return ls_fail(LS_ERR_NO_MEMORY, "no memory for initial weights");
+    ls_generator generator;
+    ls_generator_seed(&generator, seed);
+    for (size_t l = 0; l < model->layout.layer_count; l++) {
+        const ls_layer *layer = &model->layout.layers[l];
+        float *parameters[LS_LAYER_MAX_TENSORS];
+        for (size_t p = 0; p < layer->parameter_count; p++)
+            parameters[p] = at_offset(host, model, &layer->parameters[p]);
+        if (layer->kind->init) layer->kind->init(layer, &generator, parameters);
+    }
+    for (size_t b = 0; b < model->buffer_count; b++) { /* running_mean 0, running_var 1 */
+        const struct ls_tensor *buffer = model->buffers[b];
+        bool variance = strstr(buffer->name, "running_var") != NULL;
+        for (size_t i = 0; i < buffer->count; i++) at_offset(host, model, buffer)[i] = variance ? 1 : 0;
+    }
+    ls_status status = ls_copy(model->compute, model->slab, host, model->slab_floats * sizeof *host);
+    ls_status done = ls_stream_synchronize(model->compute);
+    free(host);
+    return status != LS_OK ? status : done;
+}
+
+/* --- the two passes ---------------------------------------------------------------------------------------------- */
+
+ls_status ls_model_forward(ls_model *model, const float *x, size_t batch, bool training, const float **y) {
+    if (batch < 1 || batch > model->max_batch) {
+        return ls_fail(LS_ERR_INVALID, "a batch of %zu samples on device %d, whose model has room for 1 to %zu", batch,
+                       ls_device_index(model->device), model->max_batch);
+    }
+    model->x = x;
+    model->batch = batch;
+    const float *in = x;
+    ls_status status = LS_OK;
+    for (size_t l = 0; status == LS_OK && l < model->layout.layer_count; l++) {
+        ls_layer *layer = &model->layout.layers[l];
+        float *out = layer->kind->in_place ? (float *)in : layer->y;
+        struct ls_pass pass = {.stream = model->compute, .batch = batch, .training = training, .x = in, .y = out};
+        status = layer->kind->forward(layer, &pass);
+        in = out;
+    }
+    *y = in;
+    return status;
+}
+
+/* The memory that layer `l` reads and writes in the forward pass: its own, or for layers in place that of a layer before. */
+static float *output_of(ls_model *model, size_t l) {
+    while (model->layout.layers[l].kind->in_place) l--;
+    return model->layout.layers[l].y;
+}
+
+static ls_status report_ready(ls_model *model, const ls_layer *layer) {
+    ls_status status = LS_OK;
+    for (size_t p = layer->parameter_count; model->hook && status == LS_OK && p > 0; p--) {
+        status = model->hook(model->hook_context, layer->first_parameter + p - 1);
+    }
+    return status;
+}
+
+ls_status ls_model_backward(ls_model *model, float *dy, bool accumulate) {
+    ls_status status = LS_OK;
+    int turn = 0;
+    for (size_t l = model->layout.layer_count; status == LS_OK && l > 0; l--) {
+        ls_layer *layer = &model->layout.layers[l - 1];
+        struct ls_pass pass = {.stream = model->compute, .batch = model->batch, .accumulate = accumulate, .dy = dy};
+        pass.x = l > 1 ? output_of(model, l - 2) : model->x;
+        pass.y = output_of(model, l - 1);
+        if (layer->kind->in_place) {
+            pass.dx = dy;
+        } else if (l > 1) {
+            pass.dx = model->exchange[turn];
+            turn = 1 - turn;
+        }
+        status = layer->kind->backward(layer, &pass);
+        if (status == LS_OK) status = report_ready(model, layer);
+        dy = pass.dx;
+    }
+    return status;
+}
+
+/* --- gradients --------------------------------------------------------------------------------------------------- */
+
+ls_status ls_model_alloc_gradients(ls_model *model) {
+    ls_status status = ls_device_alloc(model->device, LS_MEMORY_GRADIENT, model->parameter_floats * sizeof(float),
+                                       "gradients", (void **)&model->gradient_slab);
+    for (size_t p = 0; status == LS_OK && p < model->parameter_count; p++) {
+        model->parameters[p]->gradient = at_offset(model->gradient_slab, model, model->parameters[p]);
+    }
+    return status;
+}
+
+void ls_model_gradients(const ls_model *model, float **data, size_t *count) {
+    *data = model->gradient_slab;
+    *count = model->parameter_floats;
+}
+
+void ls_model_place_gradient(ls_model *model, size_t index, float *gradient) {
+    model->parameters[index]->gradient = gradient;
+}
+
+void ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn hook, void *context) {
+    model->hook = hook;
+    model->hook_context = context;
+}
+
+/* --- what it consists of ----------------------------------------------------------------------------------------- */
+
+ls_device *ls_model_device(const ls_model *model) { return model->device; }
+struct ls_image ls_model_input(const ls_model *model) {
+    return model->layout.input;
+}
+ls_loss_kind ls_model_loss(const ls_model *model) { return model->layout.loss; }
+
+size_t ls_model_outputs(const ls_model *model) {
+    return ls_image_count(model->layout.layers[model->layout.layer_count - 1].out);
+}
+
+size_t ls_model_parameter_count(const ls_model *model) { return model->parameter_count; }
+const struct ls_tensor *ls_model_parameter(const ls_model *model, size_t index) { return model->parameters[index]; }
+size_t ls_model_buffer_count(const ls_model *model) { return model->buffer_count; }
+const struct ls_tensor *ls_model_buffer(const ls_model *model, size_t index) { return model->buffers[index]; }
+
+void ls_model_state(const ls_model *model, float **data, size_t *count) {
+    *data = model->slab;
+    *count = model->slab_floats;
+}
+
+void ls_model_parameters(const ls_model *model, float **data, size_t *count) {
+    *data = model->slab;
+    *count = model->parameter_floats;
+}
+
+static ls_layer *batchnorm_at(const ls_model *model, size_t index) {
+    for (size_t l = 0; l < model->layout.layer_count; l++) {
+        const ls_layer *layer = &model->layout.layers[l];
+        if (layer->kind == &ls_batchnorm2d && index-- == 0) return (ls_layer *)layer;
+    }
+    return NULL;
+}
+
+size_t ls_model_batchnorm_count(const ls_model *model) {
+    size_t count = 0;
+    while (batchnorm_at(model, count)) count++;
+    return count;
+}
+
+const char *ls_model_batchnorm_name(const ls_model *model, size_t index) { return batchnorm_at(model, index)->name; }
+int64_t *ls_model_batches_tracked(ls_model *model, size_t index) {
+    return &batchnorm_at(model, index)->batches_tracked;
+}

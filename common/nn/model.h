@@ -1,0 +1,90 @@
+/* Models: a list of layers with explicit forward and backward, on one device.
+ *
+ * Built in (--model):
+ *     mlp           linear 784-256, ReLU, linear 256-10; any sizes as mlp:784,512,10
+ *     convnet       conv 1-16 k5 p2, batch norm, ReLU, max-pool 2, conv 16-32 k5 p2, batch norm, ReLU, max-pool 2, linear 1568-10
+ *     wide          mlp:4096,8192,4096 with the mean squared error
+ *     deep          mlp:784,1024 (16 times),10: 34 tensors, so that there are buckets to overlap
+ *
+ * Parameters and their gradients are named and ordered as in PyTorch's state dict; all parameters lie in one allocation, followed by the
+ * buffers (batch norm's running statistics), so that a replica is brought up to date by one flat copy.
+ * Threads: one at a time. All functions enqueue on the device's compute stream and return, except where "host" is said. */
+#ifndef LS_NN_MODEL_H
+#define LS_NN_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/device/device.h"
+
+typedef struct ls_model ls_model;
+
+/* The shape of one sample or activation; features are channels x 1 x 1. */
+struct ls_image {
+    int channels, height, width;
+};
+size_t ls_image_count(struct ls_image image);
+
+#define LS_TENSOR_NAME_NBYTES 48
+
+/* A named parameter or buffer. */
+struct ls_tensor {
+    char name[LS_TENSOR_NAME_NBYTES]; /* "fc1.weight" */
+    int ndim;
+    size_t shape[4];
+    size_t count;
+    float *data;
+    float *gradient; /* NULL for buffers */
+};
+
+typedef enum ls_loss_kind { LS_LOSS_CROSS_ENTROPY, LS_LOSS_SQUARED_ERROR } ls_loss_kind;
+
+/* Builds a model with room for batches of up to `max_batch` samples; the parameters are zero until ls_model_init or a
+ * load. LS_ERR_USAGE for a description that is not one of the above. On failure *out is NULL. */
+ls_status ls_model_create(ls_model **out, ls_device *device, const char *description, size_t max_batch);
+void ls_model_destroy(ls_model *model);
+
+/* PyTorch's default initialisation after torch.manual_seed(seed), in definition order. Host: returns when it is done. */
+ls_status ls_model_init(ls_model *model, uint64_t seed);
+
+ls_device *ls_model_device(const ls_model *model);
+struct ls_image ls_model_input(const ls_model *model);
+size_t ls_model_outputs(const ls_model *model); /* per sample */
+ls_loss_kind ls_model_loss(const ls_model *model);
+
+size_t ls_model_parameter_count(const ls_model *model); /* tensors */
+const struct ls_tensor *ls_model_parameter(const ls_model *model, size_t index);
+size_t ls_model_buffer_count(const ls_model *model);
+const struct ls_tensor *ls_model_buffer(const ls_model *model, size_t index);
+
+/* All parameters and buffers as one range of device memory (padding between tensors is zero). */
+void ls_model_state(const ls_model *model, float **data, size_t *count);
+/* The parameters' part of it. */
+void ls_model_parameters(const ls_model *model, float **data, size_t *count);
+
+/* Gives the gradients memory: one range laid out like the parameters, of category gradient ... */
+ls_status ls_model_alloc_gradients(ls_model *model);
+void ls_model_gradients(const ls_model *model, float **data, size_t *count);
+/* ... or places parameter `index`'s gradient elsewhere (DDP's buckets). `gradient` holds its count floats. */
+void ls_model_place_gradient(ls_model *model, size_t index, float *gradient);
+
+/* Runs the layers on `batch` samples of x [batch, input]; *y is [batch, outputs], the model's memory, overwritten by the next
+ * forward. x must stay as it is until backward has run. */
+ls_status ls_model_forward(ls_model *model, const float *x, size_t batch, bool training, const float **y);
+
+/* Back from dy [batch, outputs] (overwritten) to the gradients of all parameters, for the last training forward.
+ * `accumulate` false: gradients are overwritten. Whenever the work that completes a parameter's gradient has been enqueued, the hook
+ * is called on this thread with the parameter's index: last layers first, bias before weight. */
+ls_status ls_model_backward(ls_model *model, float *dy, bool accumulate);
+
+typedef ls_status (*ls_grad_ready_fn)(void *context, size_t parameter);
+void ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn hook, void *context);
+
+/* Batch norm layers' counts of training batches (PyTorch's num_batches_tracked), in layer order; host. */
+size_t ls_model_batchnorm_count(const ls_model *model);
+const char *ls_model_batchnorm_name(const ls_model *model, size_t index);
+int64_t *ls_model_batches_tracked(ls_model *model, size_t index);
+
+#endif

@@ -1,0 +1,84 @@
+/* evaluate — what is said of a model from outside of training: its accuracy, and the hash of its weights. */
+#include <stdlib.h>
+
+#include "common/base/hash.h"
+#include "common/base/log.h"
+#include "common/train/loop.h"
+#include "kernels/kernels.h"
+
+struct evaluation {
+    struct ls_device_batch batch;
+    int64_t *correct; /* device */
+    float *inputs;    /* host */
+    int64_t *labels, *indices;
+};
+
+static ls_status evaluation_alloc(struct evaluation *e, ls_model *model, size_t chunk) {
+    ls_device *device = ls_model_device(model);
+    size_t inputs = ls_image_count(ls_model_input(model));
+    e->inputs = calloc(chunk * inputs, sizeof *e->inputs);
+    e->labels = calloc(chunk, sizeof *e->labels);
+    e->indices = calloc(chunk, sizeof *e->indices);
+    if (!e->inputs || !e->labels || !e->indices) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an evaluation");
+    ls_status status = ls_device_batch_alloc(&e->batch, device, device, model, chunk);
+    if (status != LS_OK) return status;
+    return ls_device_alloc(device, LS_MEMORY_WORKSPACE, sizeof *e->correct, "right answers", (void **)&e->correct);
+}
+
+static void evaluation_free(struct evaluation *e, ls_model *model) {
+    ls_device *device = ls_model_device(model);
+    ls_device_batch_free(&e->batch, device, device);
+    ls_device_free(device, e->correct);
+    free(e->inputs);
+    free(e->labels);
+    free(e->indices);
+}
+
+static ls_status evaluate_chunk(struct evaluation *e, ls_model *model, const ls_dataset *dataset, size_t begin,
+                                size_t count) {
+    ls_stream *compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
+    for (size_t i = 0; i < count; i++) e->indices[i] = (int64_t)(begin + i);
+    ls_dataset_read(dataset, e->indices, count, e->inputs, e->labels, NULL);
+    ls_batch host = {.inputs = e->inputs, .labels = e->labels, .count = count, .global_count = count};
+    const float *y = NULL;
+    ls_status status = ls_device_batch_upload(&e->batch, compute, model, &host);
+    if (status == LS_OK) status = ls_model_forward(model, e->batch.inputs, count, false, &y);
+    if (status == LS_OK) {
+        status = ls_count_correct(compute, e->correct, y, e->batch.labels, count, ls_model_outputs(model));
+    }
+    ls_status done = ls_stream_synchronize(compute); /* the host's arrays are used again */
+    return status != LS_OK ? status : done;
+}
+
+ls_status ls_count_right(ls_model *model, const ls_dataset *dataset, size_t begin, size_t end, size_t chunk,
+                         int64_t *right) {
+    *right = 0;
+    ls_stream *compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
+    struct evaluation e = {0};
+    ls_status status = evaluation_alloc(&e, model, chunk);
+    for (size_t at = begin; status == LS_OK && at < end; at += chunk) {
+        status = evaluate_chunk(&e, model, dataset, at, end - at < chunk ? end - at : chunk);
+    }
+    if (status == LS_OK) status = ls_copy(compute, right, e.correct, sizeof *right);
+    ls_status done = ls_stream_synchronize(compute);
+    evaluation_free(&e, model);
+    return status != LS_OK ? status : done;
+}
+
+ls_status ls_model_hash(const ls_model *model, uint64_t *hash) {
+    ls_stream *compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
+    ls_status status = LS_OK;
+    *hash = LS_HASH_SEED;
+    for (size_t p = 0; status == LS_OK && p < ls_model_parameter_count(model); p++) {
+        const struct ls_tensor *tensor = ls_model_parameter(model, p);
+        size_t nbytes = tensor->count * sizeof(float);
+        float *host = malloc(nbytes);
+        if (!host) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the weights of %s", tensor->name);
+        status = ls_copy(compute, host, tensor->data, nbytes);
+        ls_status done = ls_stream_synchronize(compute);
+        if (status == LS_OK) status = done;
+        *hash = ls_hash(*hash, host, nbytes);
+        free(host);
+    }
+    return status;
+}

@@ -1,0 +1,36 @@
+/* The training loop: the same for every way to train in parallel, on every rank. */
+#ifndef LS_TRAIN_LOOP_H
+#define LS_TRAIN_LOOP_H
+
+#include "common/data/batches.h"
+#include "common/train/options.h"
+#include "common/train/parallel.h"
+
+/* Steps at the start of a run that the step time leaves out: caches, pages and buckets settle in them. */
+#define LS_WARMUP_STEPS 10
+
+typedef struct ls_train_result {
+    int64_t steps, epochs;
+    /* measured step times, without warm-up, in milliseconds; all 0 if there were too few steps */
+    int64_t timed_steps;
+    double median_step_ms, p10_step_ms, p90_step_ms;
+    double samples_per_s; /* batch_size / median */
+    double final_loss;    /* of the last step's global batch */
+    double accuracy;      /* on the test samples; NaN if not evaluated */
+    uint64_t parameter_hash;
+} ls_train_result;
+
+/* Trains as the options say; `train` and `test` are borrowed. Rank 0 prints a line per epoch and writes the files that the options
+ * name; every rank takes part. */
+ls_status ls_train(ls_parallel *parallel, const ls_train_options *options, ls_shard shard, const ls_dataset *train,
+                   const ls_dataset *test, ls_train_result *result);
+
+/* Counts the right answers among samples begin .. end-1 of `dataset` on the model's device, in evaluation mode, `chunk` samples
+ * at a time. Host-blocking. */
+ls_status ls_count_right(ls_model *model, const ls_dataset *dataset, size_t begin, size_t end, size_t chunk,
+                         int64_t *right);
+
+/* The hash of all parameters' bits (hash.h), tensor after tensor. Host-blocking. */
+ls_status ls_model_hash(const ls_model *model, uint64_t *hash);
+
+#endif

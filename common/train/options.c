@@ -1,0 +1,254 @@
+#include "common/train/options.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+
+static const char *const device_kinds[] = {"auto", "cpu", NULL};
+static const char *const normalizations[] = {"none", "mnist", NULL};    /* the order of ls_normalize */
+static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL}; /* the order of ls_optimizer_kind */
+
+ls_train_options ls_train_defaults(void) {
+    return (ls_train_options){
+        .model = "mlp",
+        .data = "data/digits",
+        .normalize = LS_NORMALIZE_MNIST,
+        .epochs = 5,
+        .batch_size = 64,
+        .shuffle = true,
+        .prefetch = 2,
+        .optimizer = LS_ADAM,
+        .learning_rate = 1e-3,
+        .weight_decay = -1,
+        .timeout_s = 60,
+        .evaluate = true,
+    };
+}
+
+size_t ls_train_option_rows(ls_train_options *o, ls_option *rows) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "What is trained"},
+        {.kind = LS_OPTION_CHOICE,
+         .name = "device-kind",
+         .to.number = &o->device_kind,
+         .choices = device_kinds,
+         .help = "what a device is; auto takes CPU devices until there is a CUDA back-end"},
+        {.kind = LS_OPTION_STRING,
+         .name = "model",
+         .to.text = &o->model,
+         .argument = "NAME",
+         .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, wide or deep"},
+        {.kind = LS_OPTION_STRING,
+         .name = "data",
+         .to.text = &o->data,
+         .argument = "DIR|random:SEED",
+         .help = "a folder in MNIST's format, or random samples of the model's shape"},
+        {.kind = LS_OPTION_CHOICE,
+         .name = "normalize",
+         .to.number = &o->normalize,
+         .choices = normalizations,
+         .help = "mnist: (pixel/255 - 0.1307)/0.3081; none: pixel/255"},
+        {.kind = LS_OPTION_STRING,
+         .name = "init",
+         .to.text = &o->init,
+         .argument = "FILE",
+         .help = "start from the weights of this safetensors file",
+         .empty = "PyTorch's initial weights for --seed"},
+        {.kind = LS_OPTION_STRING,
+         .name = "save",
+         .to.text = &o->save,
+         .argument = "FILE",
+         .help = "write the trained weights there, as safetensors"},
+
+        {.kind = LS_OPTION_HEADING, .help = "How long, and in which order"},
+        {.kind = LS_OPTION_INT64,
+         .name = "epochs",
+         .to.big_number = &o->epochs,
+         .argument = "N",
+         .limits = LS_AT_LEAST(1),
+         .help = "passes over the training data"},
+        {.kind = LS_OPTION_INT64,
+         .name = "steps",
+         .to.big_number = &o->steps,
+         .argument = "N",
+         .limits = LS_AT_LEAST(1),
+         .help = "train this many steps, over as many epochs as it takes",
+         .empty = "--epochs"},
+        {.kind = LS_OPTION_INT64,
+         .name = "batch-size",
+         .to.big_number = &o->batch_size,
+         .argument = "N",
+         .limits = LS_AT_LEAST(1),
+         .help = "samples a step over all devices"},
+        {.kind = LS_OPTION_INT64,
+         .name = "per-device-batch",
+         .to.big_number = &o->per_device_batch,
+         .argument = "N",
+         .limits = LS_AT_LEAST(1),
+         .help = "samples a step on each device, in place of --batch-size",
+         .empty = "--batch-size"},
+        {.kind = LS_OPTION_SWITCH, .name = "shuffle", .to.flag = &o->shuffle, .help = "a new order each epoch"},
+        {.kind = LS_OPTION_FLAG,
+         .name = "drop-last",
+         .to.flag = &o->drop_last,
+         .help = "leave out the last batch of an epoch if it is not full"},
+        {.kind = LS_OPTION_INT64,
+         .name = "seed",
+         .to.big_number = &o->seed,
+         .argument = "N",
+         .help = "of the initial weights and the order of the samples"},
+        {.kind = LS_OPTION_INT,
+         .name = "prefetch",
+         .to.number = &o->prefetch,
+         .argument = "N",
+         .limits = LS_BETWEEN(0, 64),
+         .help = "batches prepared ahead by the loader's thread; 0: no thread"},
+
+        {.kind = LS_OPTION_HEADING, .help = "The optimizer"},
+        {.kind = LS_OPTION_CHOICE,
+         .name = "optimizer",
+         .to.number = &o->optimizer,
+         .choices = optimizers,
+         .help = "the rule of the update"},
+        {.kind = LS_OPTION_DOUBLE,
+         .name = "lr",
+         .to.real = &o->learning_rate,
+         .argument = "X",
+         .limits = LS_AT_LEAST(0),
+         .help = "learning rate"},
+        {.kind = LS_OPTION_DOUBLE,
+         .name = "momentum",
+         .to.real = &o->momentum,
+         .argument = "X",
+         .limits = LS_AT_LEAST(0),
+         .help = "of sgd"},
+        {.kind = LS_OPTION_FLAG, .name = "nesterov", .to.flag = &o->nesterov, .help = "Nesterov's momentum for sgd"},
+        {.kind = LS_OPTION_DOUBLE,
+         .name = "weight-decay",
+         .to.real = &o->weight_decay,
+         .argument = "X",
+         .help = "L2 term (adamw: decoupled); negative: the optimizer's default, 0.01 for adamw and 0 else"},
+
+        {.kind = LS_OPTION_HEADING, .help = "Limits"},
+        {.kind = LS_OPTION_DOUBLE,
+         .name = "timeout",
+         .to.real = &o->timeout_s,
+         .argument = "SECONDS",
+         .limits = LS_ABOVE(0),
+         .help = "deadline of every wait for another device or rank"},
+        {.kind = LS_OPTION_BYTES,
+         .name = "device-memory",
+         .to.nbytes = &o->device_memory_bytes,
+         .argument = "BYTES",
+         .help = "capacity of a CPU device's memory (K, M, G)",
+         .empty = "the machine's"},
+
+        {.kind = LS_OPTION_HEADING, .help = "What is written"},
+        {.kind = LS_OPTION_STRING,
+         .name = "metrics",
+         .to.text = &o->metrics,
+         .argument = "FILE",
+         .help = "a line of JSON per step, and a summary as the last line"},
+        {.kind = LS_OPTION_STRING,
+         .name = "summary",
+         .to.text = &o->summary,
+         .argument = "FILE",
+         .help = "the summary alone, which costs nothing per step"},
+        {.kind = LS_OPTION_STRING,
+         .name = "dump-losses",
+         .to.text = &o->dump_losses,
+         .argument = "FILE",
+         .help = "the global mean loss of each step, a line each"},
+        {.kind = LS_OPTION_SWITCH,
+         .name = "evaluate",
+         .to.flag = &o->evaluate,
+         .help = "accuracy on the test samples after each epoch"},
+        {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &o->quiet, .help = "no progress, no notes"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= LS_TRAIN_OPTION_ROWS, "LS_TRAIN_OPTION_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+
+ls_status ls_train_options_check(ls_train_options *o, int device_count) {
+    if (o->per_device_batch > 0) o->batch_size = o->per_device_batch * device_count;
+    if (o->batch_size < device_count) {
+        return ls_fail(LS_ERR_USAGE,
+                       "%d devices cannot share a batch of %lld samples; use fewer devices or a larger batch",
+                       device_count, (long long)o->batch_size);
+    }
+    if (o->batch_size > INT32_MAX / 4) {
+        return ls_fail(LS_ERR_USAGE, "a batch of %lld samples is too large", (long long)o->batch_size);
+    }
+    return LS_OK;
+}
+
+ls_optimizer_options ls_train_optimizer(const ls_train_options *o) {
+    ls_optimizer_options optimizer = ls_optimizer_defaults((ls_optimizer_kind)o->optimizer);
+    optimizer.learning_rate = o->learning_rate;
+    optimizer.momentum = o->momentum;
+    optimizer.nesterov = o->nesterov;
+    if (o->weight_decay >= 0) optimizer.weight_decay = o->weight_decay;
+    return optimizer;
+}
+
+/* --- data -------------------------------------------------------------------------------------------------------- */
+
+enum { RANDOM_TRAIN_SAMPLES = 60000, RANDOM_TEST_SAMPLES = 10000 };
+
+static ls_status open_random(const char *seed_text, const ls_model *model, ls_dataset **train, ls_dataset **test) {
+    char *end = NULL;
+    errno = 0;
+    unsigned long long seed = strtoull(seed_text, &end, 10);
+    if (errno != 0 || end == seed_text || *end != '\0') {
+        return ls_fail(LS_ERR_USAGE, "--data random:%s: the seed is no number", seed_text);
+    }
+    struct ls_image input = ls_model_input(model);
+    ls_sample_spec spec = {.channels = input.channels, .height = input.height, .width = input.width};
+    if (ls_model_loss(model) == LS_LOSS_CROSS_ENTROPY) {
+        spec.classes = (int)ls_model_outputs(model);
+    } else {
+        spec.target_count = ls_model_outputs(model);
+    }
+    ls_status status = ls_dataset_random(train, seed, RANDOM_TRAIN_SAMPLES, &spec);
+    if (status == LS_OK) status = ls_dataset_random(test, seed + 1, RANDOM_TEST_SAMPLES, &spec);
+    return status;
+}
+
+static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, const char *path) {
+    const ls_sample_spec *spec = ls_dataset_spec(dataset);
+    size_t wanted = ls_image_count(ls_model_input(model)), there = ls_sample_input_count(spec);
+    if (wanted != there) {
+        return ls_fail(LS_ERR_INVALID, "the samples of %s have %d x %d x %d = %zu values, the model takes %zu", path,
+                       spec->channels, spec->height, spec->width, there, wanted);
+    }
+    if (ls_model_loss(model) != LS_LOSS_CROSS_ENTROPY) {
+        return ls_fail(LS_ERR_INVALID,
+                       "%s has labels, but the model is trained on target vectors; use --data random:SEED", path);
+    }
+    if ((size_t)spec->classes > ls_model_outputs(model)) {
+        return ls_fail(LS_ERR_INVALID, "%s has %d classes, the model only %zu outputs", path, spec->classes,
+                       ls_model_outputs(model));
+    }
+    return LS_OK;
+}
+
+ls_status ls_train_open_data(const ls_train_options *o, const ls_model *model, ls_dataset **train, ls_dataset **test) {
+    *train = *test = NULL;
+    ls_status status;
+    if (strncmp(o->data, "random:", 7) == 0) {
+        status = open_random(o->data + 7, model, train, test);
+    } else {
+        status = ls_dataset_open_idx(train, o->data, LS_SPLIT_TRAIN, (ls_normalize)o->normalize);
+        if (status == LS_OK) status = check_fit(*train, model, o->data);
+        if (status == LS_OK) status = ls_dataset_open_idx(test, o->data, LS_SPLIT_TEST, (ls_normalize)o->normalize);
+    }
+    if (status != LS_OK) {
+        ls_dataset_close(*train);
+        ls_dataset_close(*test);
+        *train = *test = NULL;
+    }
+    return status;
+}

@@ -1,0 +1,55 @@
+/* The training options, the same for dp_train and ddp_train. */
+#ifndef LS_TRAIN_OPTIONS_H
+#define LS_TRAIN_OPTIONS_H
+
+#include "common/base/options.h"
+#include "common/data/batches.h"
+#include "common/data/dataset.h"
+#include "common/nn/model.h"
+#include "common/train/optimizer.h"
+
+typedef struct ls_train_options {
+    /* what is trained, and on what */
+    int device_kind; /* 0 auto, 1 cpu */
+    const char *model, *data;
+    int normalize; /* ls_normalize */
+    const char *init, *save;
+    /* how long, and in which order */
+    int64_t epochs, steps;                /* steps 0: as many as the epochs have */
+    int64_t batch_size, per_device_batch; /* over all devices; per device, 0: not set */
+    bool shuffle, drop_last;
+    int64_t seed;
+    int prefetch;
+    /* the optimizer */
+    int optimizer;                                /* ls_optimizer_kind */
+    double learning_rate, momentum, weight_decay; /* weight_decay < 0: the optimizer's default */
+    bool nesterov;
+    /* limits */
+    double timeout_s;
+    size_t device_memory_bytes;
+    /* what is written */
+    const char *metrics, *summary, *dump_losses;
+    bool evaluate, quiet;
+} ls_train_options;
+
+/* The defaults that --help shows. */
+ls_train_options ls_train_defaults(void);
+
+#define LS_TRAIN_OPTION_ROWS 32
+
+/* Writes the option table's rows, pointing into `options`, to rows[0 ..]; returns how many (at most LS_TRAIN_OPTION_ROWS). A
+ * program appends its own. */
+size_t ls_train_option_rows(ls_train_options *options, ls_option *rows);
+
+/* What no single row can check, once the number of devices is known: sets batch_size from per_device_batch. LS_ERR_USAGE with
+ * one line. */
+ls_status ls_train_options_check(ls_train_options *options, int device_count);
+
+ls_optimizer_options ls_train_optimizer(const ls_train_options *options);
+
+/* Opens --data for the model: "random:SEED" (60,000 training and 10,000 test samples) or a folder in MNIST's format. Fails if the
+ * samples do not fit the model, naming both shapes. */
+ls_status ls_train_open_data(const ls_train_options *options, const ls_model *model, ls_dataset **train,
+                             ls_dataset **test);
+
+#endif

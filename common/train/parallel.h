@@ -1,0 +1,90 @@
+/* The seam between the training loop and a way to train in parallel.
+ *
+ * The loop (loop.h) says what happens in a step; how it is done on one device, by DataParallel and by DistributedDataParallel is
+ * said by the three that fill this table: single.c, dp_threads/dp_step.c and ddp_procs/ddp_step.c. A step is
+ *
+ *     prepare            the batch goes to the device or devices
+ *     forward_backward   loss and gradients, each device on its own samples
+ *     reduce             gradients of the whole batch
+ *     apply              the optimizer
+ *
+ * All of it is enqueued on streams; nothing in a step waits for the host. */
+#ifndef LS_TRAIN_PARALLEL_H
+#define LS_TRAIN_PARALLEL_H
+
+#include "common/data/loader.h"
+#include "common/nn/loss.h"
+#include "common/nn/model.h"
+#include "common/train/optimizer.h"
+#include "common/train/phase.h"
+
+typedef struct ls_parallel ls_parallel;
+
+struct ls_parallel_ops {
+    const char *name; /* "single device", "DataParallel", "DistributedDataParallel" */
+    ls_status (*prepare)(ls_parallel *p, const ls_batch *batch);
+    ls_status (*forward_backward)(ls_parallel *p);
+    ls_status (*reduce)(ls_parallel *p);
+    ls_status (*apply)(ls_parallel *p);
+    /* (optional) Makes the main model fit for evaluation on every rank (DDP: buffers as rank 0 has them). Collective. */
+    ls_status (*before_evaluation)(ls_parallel *p);
+    /* (optional) Replaces `count` doubles on the host by their sums over all ranks. Collective. NULL: one process. */
+    ls_status (*sum_over_ranks)(ls_parallel *p, double *values, size_t count);
+    void (*destroy)(ls_parallel *p);
+};
+
+/* Steps whose losses stay on the device until the host reads them together. */
+#define LS_LOSS_RING 64
+
+#define LS_MAX_DEVICES 64
+
+struct ls_parallel {
+    /* constant after create */
+    const struct ls_parallel_ops *ops;
+    int rank, world_size;                         /* processes; 0 and 1 where there is one */
+    int device_count;                             /* devices that train, over all processes */
+    int local_device_count;                       /* devices of this process */
+    ls_device *devices[LS_MAX_DEVICES];           /* of this process */
+    struct ls_phase_clock clocks[LS_MAX_DEVICES]; /* one per device of this process, written by its thread */
+    ls_model *model;                              /* the model that is evaluated and saved */
+    ls_optimizer *optimizer;                      /* of that model */
+    ls_event *batch_copied; /* recorded by prepare: the host's batch may be overwritten after it */
+    ls_device *loss_device;
+    float *losses; /* LS_LOSS_RING floats on loss_device; this rank's losses, whose sum over
+                                                 ranks divided by world_size is the loss of the global batch */
+    /* the step in progress: written by the loop */
+    uint64_t step; /* counts all steps of the run; forward_backward writes losses[step mod LS_LOSS_RING] */
+};
+
+/* Inputs on one device, and the answers on the device that takes the loss, with room for a batch. */
+struct ls_device_batch {
+    float *inputs;
+    int64_t *labels; /* or */
+    float *targets;
+    size_t count, global_count;
+};
+
+/* Allocates room for `max_count` samples of the model's shape, in category input. */
+ls_status ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
+                                const ls_model *model, size_t max_count);
+void ls_device_batch_free(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device);
+
+/* Enqueues the copy of a host batch on `stream`. */
+ls_status ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
+                                 const ls_batch *host);
+
+struct ls_answers ls_device_batch_answers(const struct ls_device_batch *batch);
+
+/* Where the step in progress writes its loss. */
+float *ls_parallel_loss_slot(ls_parallel *p);
+
+/* Creates and destroys the members that every mode has: batch_copied and losses (on loss_device, which is set before). */
+ls_status ls_parallel_init(ls_parallel *p);
+void ls_parallel_release(ls_parallel *p);
+
+/* The plain single-device path: no process group, no replicas, nothing between backward and the optimizer. Takes over
+ * neither device nor model; the model gets gradients here and is already initialised. `max_batch` samples a step. */
+ls_status ls_single_create(ls_parallel **out, ls_device *device, ls_model *model, const ls_optimizer_options *optimizer,
+                           size_t max_batch);
+
+#endif

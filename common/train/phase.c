@@ -1,0 +1,17 @@
+#include "common/train/phase.h"
+
+static const struct {
+    const char *name;
+    bool communication;
+} phases[] = {
+#define LS_ROW(name, text, communication) {text, communication},
+    LS_PHASE_MAP(LS_ROW)
+#undef LS_ROW
+};
+
+const char *ls_phase_name(ls_phase phase) { return phases[phase].name; }
+bool ls_phase_is_communication(ls_phase phase) { return phases[phase].communication; }
+
+void ls_phase_reset(struct ls_phase_clock *clock) {
+    *clock = (struct ls_phase_clock){.since_us = ls_now_us(), .phase = LS_PHASE_OTHER};
+}

@@ -1,0 +1,102 @@
+/* single — a training step on one device: the T1 that both parallel modes are measured against. */
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/train/parallel.h"
+
+struct single {
+    ls_parallel base; /* first: ops receive a pointer to it */
+    ls_stream *compute, *copy;
+    struct ls_device_batch batch;
+    float *dy;            /* gradient of the outputs */
+    ls_event *batch_used; /* the compute stream no longer reads the batch */
+};
+
+static struct single *single_of(ls_parallel *p) { return (struct single *)p; }
+
+static ls_status single_prepare(ls_parallel *p, const ls_batch *batch) {
+    struct single *s = single_of(p);
+    ls_phase_enter(p->clocks, LS_PHASE_INPUT);
+    ls_status status = ls_stream_wait_event(s->copy, s->batch_used);
+    if (status == LS_OK) status = ls_device_batch_upload(&s->batch, s->copy, p->model, batch);
+    if (status == LS_OK) status = ls_event_record(p->batch_copied, s->copy);
+    return status;
+}
+
+static ls_status single_forward_backward(ls_parallel *p) {
+    struct single *s = single_of(p);
+    size_t rows = s->batch.count, outputs = ls_model_outputs(p->model);
+    const float *y = NULL;
+    ls_phase_enter(p->clocks, LS_PHASE_FORWARD);
+    ls_status status = ls_stream_wait_event(s->compute, p->batch_copied);
+    if (status == LS_OK) status = ls_model_forward(p->model, s->batch.inputs, rows, true, &y);
+    ls_phase_enter(p->clocks, LS_PHASE_LOSS);
+    if (status == LS_OK) {
+        status = ls_loss(ls_model_loss(p->model), s->compute, ls_parallel_loss_slot(p), s->dy, y,
+                         ls_device_batch_answers(&s->batch), rows, outputs, 1.0 / (double)rows);
+    }
+    ls_phase_enter(p->clocks, LS_PHASE_BACKWARD);
+    if (status == LS_OK) status = ls_model_backward(p->model, s->dy, false);
+    if (status == LS_OK) status = ls_event_record(s->batch_used, s->compute);
+    return status;
+}
+
+static ls_status single_reduce(ls_parallel *p) {
+    (void)p; /* one device: its gradients are those of the whole batch */
+    return LS_OK;
+}
+
+static ls_status single_apply(ls_parallel *p) {
+    ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
+    ls_status status = ls_optimizer_step(p->optimizer);
+    ls_phase_enter(p->clocks, LS_PHASE_OTHER);
+    return status;
+}
+
+static void single_destroy(ls_parallel *p) {
+    struct single *s = single_of(p);
+    ls_optimizer_destroy(p->optimizer);
+    ls_device_batch_free(&s->batch, p->devices[0], p->devices[0]);
+    ls_device_free(p->devices[0], s->dy);
+    ls_event_destroy(s->batch_used);
+    ls_parallel_release(p);
+    free(s);
+}
+
+static const struct ls_parallel_ops single_ops = {
+    .name = "single device",
+    .prepare = single_prepare,
+    .forward_backward = single_forward_backward,
+    .reduce = single_reduce,
+    .apply = single_apply,
+    .destroy = single_destroy,
+};
+
+ls_status ls_single_create(ls_parallel **out, ls_device *device, ls_model *model, const ls_optimizer_options *optimizer,
+                           size_t max_batch) {
+    *out = NULL;
+    struct single *s = calloc(1, sizeof *s);
+    if (!s) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a training step");
+    ls_parallel *p = &s->base;
+    p->ops = &single_ops;
+    p->world_size = p->device_count = p->local_device_count = 1;
+    p->devices[0] = p->loss_device = device;
+    p->model = model;
+    s->compute = ls_device_stream(device, LS_STREAM_COMPUTE);
+    s->copy = ls_device_stream(device, LS_STREAM_COPY);
+    ls_status status = ls_parallel_init(p);
+    if (status == LS_OK) status = ls_event_create(&s->batch_used, "batch used");
+    if (status == LS_OK) status = ls_device_batch_alloc(&s->batch, device, device, model, max_batch);
+    if (status == LS_OK) {
+        status = ls_device_alloc(device, LS_MEMORY_ACTIVATION, max_batch * ls_model_outputs(model) * sizeof(float),
+                                 "output gradients", (void **)&s->dy);
+    }
+    if (status == LS_OK) status = ls_model_alloc_gradients(model);
+    if (status == LS_OK) status = ls_optimizer_create(&p->optimizer, model, optimizer);
+    if (status != LS_OK) {
+        single_destroy(p);
+        return status;
+    }
+    *out = p;
+    return LS_OK;
+}

@@ -1,0 +1,53 @@
+#include "ddp_procs/buckets.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+
+static void reverse_buckets(struct ddp_buckets *b, size_t *scratch) {
+    size_t end = b->parameter_count;
+    memcpy(scratch, b->parameters, end * sizeof *scratch);
+    size_t *to = b->parameters + end;
+    for (size_t k = 0, from = 0; k < b->bucket_count; from += b->sizes[k++]) {
+        to -= b->sizes[k];
+        memcpy(to, scratch + from, b->sizes[k] * sizeof *to);
+    }
+    for (size_t i = 0, j = b->bucket_count; i + 1 < j; i++) {
+        size_t size = b->sizes[i];
+        b->sizes[i] = b->sizes[--j];
+        b->sizes[j] = size;
+    }
+}
+
+ls_status ddp_assign_buckets(struct ddp_buckets *out, const size_t *nbytes, const size_t *order, size_t parameter_count,
+                             const size_t *limits, size_t limit_count, bool reverse) {
+    struct ddp_buckets b = {.parameter_count = parameter_count};
+    b.parameters = calloc(parameter_count + 1, sizeof *b.parameters);
+    b.sizes = calloc(parameter_count + 1, sizeof *b.sizes);
+    size_t *scratch = calloc(parameter_count + 1, sizeof *scratch);
+    ls_status status = LS_OK;
+    if (!b.parameters || !b.sizes || !scratch) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the list of buckets");
+    size_t open_bytes = 0;
+    for (size_t i = 0; status == LS_OK && i < parameter_count; i++) {
+        size_t limit = limits[b.bucket_count < limit_count ? b.bucket_count : limit_count - 1];
+        b.parameters[i] = order[i];
+        b.sizes[b.bucket_count]++;
+        open_bytes += nbytes[order[i]];
+        if (open_bytes >= limit || i + 1 == parameter_count) {
+            b.bucket_count++;
+            open_bytes = 0;
+        }
+    }
+    if (status == LS_OK && reverse) reverse_buckets(&b, scratch);
+    free(scratch);
+    if (status != LS_OK) ddp_buckets_free(&b);
+    *out = b;
+    return status;
+}
+
+void ddp_buckets_free(struct ddp_buckets *b) {
+    free(b->parameters);
+    free(b->sizes);
+    *b = (struct ddp_buckets){0};
+}

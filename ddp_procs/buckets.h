@@ -1,0 +1,29 @@
+/* Which parameters' gradients travel together: PyTorch's bucket assignment, as a pure function. */
+#ifndef DDP_BUCKETS_H
+#define DDP_BUCKETS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/base/status.h"
+
+#define DDP_FIRST_BUCKET_BYTES ((size_t)1 << 20)
+#define DDP_DEFAULT_BUCKET_CAP_MB 25.0
+
+/* Buckets in the order in which they are reduced. */
+struct ddp_buckets {
+    size_t parameter_count, bucket_count;
+    size_t *parameters; /* all parameters, bucket after bucket */
+    size_t *sizes;      /* how many of them each bucket has */
+};
+
+/* Goes through the parameters in `order` (parameter_count indices) and closes the open bucket as soon as its bytes reach its
+ * limit: limits[0] for the first, limits[1] for the second, ..., the last limit for all further ones. So a bucket may exceed its
+ * limit by almost one tensor. `reverse`: the buckets (not what is in them) in reverse order, for an order of definition, whose last
+ * gradients come first. nbytes[p] are the bytes of parameter p. On failure *out is empty. */
+ls_status ddp_assign_buckets(struct ddp_buckets *out, const size_t *nbytes, const size_t *order, size_t parameter_count,
+                             const size_t *limits, size_t limit_count, bool reverse);
+
+void ddp_buckets_free(struct ddp_buckets *buckets);
+
+#endif

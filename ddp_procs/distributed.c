@@ -1,0 +1,180 @@
+/* distributed — building DistributedDataParallel on a rank: the ranks compare their models, then take rank 0's state. */
+#include "ddp_procs/distributed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/hash.h"
+#include "common/base/log.h"
+#include "ddp_procs/ddp.h"
+
+/* Runs what was enqueued on the comm stream; the first of two failures. */
+static ls_status settle(struct ddp *ddp, ls_status status) {
+    ls_status done = ls_stream_synchronize(ddp->comm_stream);
+    return status != LS_OK ? status : done;
+}
+
+/* --- construction checks ----------------------------------------------------------------------------------------- */
+
+static ls_status compare_counts(struct ddp *ddp) {
+    int64_t mine = (int64_t)ls_model_parameter_count(ddp->base.model), all[LS_COMM_MAX_RANKS] = {0};
+    ls_status status = settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, &mine, all, 1, LS_INT64));
+    for (int r = 1; status == LS_OK && r < ls_comm_world_size(ddp->comm); r++) {
+        if (all[r] == all[0]) continue;
+        return ls_fail(LS_ERR_INVALID,
+                       "the model must be the same on all ranks, but rank 0 has %lld parameters and rank %d has %lld",
+                       (long long)all[0], r, (long long)all[r]);
+    }
+    return status;
+}
+
+enum { SHAPE_WORDS = 5 }; /* ndim and up to four sizes */
+
+static void write_shapes(const ls_model *model, int64_t *shapes) {
+    for (size_t p = 0; p < ls_model_parameter_count(model); p++) {
+        const struct ls_tensor *tensor = ls_model_parameter(model, p);
+        shapes[SHAPE_WORDS * p] = tensor->ndim;
+        for (int d = 0; d < tensor->ndim; d++) shapes[SHAPE_WORDS * p + 1 + (size_t)d] = (int64_t)tensor->shape[d];
+    }
+}
+
+/* Everybody gathers everybody's shapes, so that every rank can say which one differs. */
+static ls_status compare_shapes(struct ddp *ddp) {
+    size_t count = SHAPE_WORDS * ls_model_parameter_count(ddp->base.model);
+    int world_size = ls_comm_world_size(ddp->comm);
+    int64_t *mine = calloc(count, sizeof *mine), *all = calloc(count * (size_t)world_size, sizeof *all);
+    ls_status status = mine && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare models");
+    if (status == LS_OK) {
+        write_shapes(ddp->base.model, mine);
+        status = settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, mine, all, count, LS_INT64));
+    }
+    for (size_t i = 0; status == LS_OK && i < count * (size_t)world_size; i++) {
+        if (all[i] == all[i % count]) continue;
+        size_t parameter = i % count / SHAPE_WORDS;
+        status =
+            ls_fail(LS_ERR_INVALID,
+                    "the model must be the same on all ranks, but the shape of %s on rank %zu is not that on rank 0",
+                    ls_model_parameter(ddp->base.model, parameter)->name, i / count);
+    }
+    free(mine);
+    free(all);
+    return status;
+}
+
+static ls_status take_state_of_rank_0(struct ddp *ddp) {
+    float *state;
+    size_t count;
+    ls_model_state(ddp->base.model, &state, &count);
+    return settle(ddp, ls_comm_broadcast(ddp->comm, ddp->comm_stream, state, count, LS_FP32, 0));
+}
+
+/* --- the loop's collective needs ---------------------------------------------------------------------------------- */
+
+ls_status ddp_before_evaluation(ls_parallel *p) {
+    struct ddp *ddp = ddp_of(p);
+    ls_status status = ddp_sync_buffers(ddp);
+    ddp->broadcast_buffers = false; /* PyTorch: a forward without gradients clears it */
+    return settle(ddp, status);
+}
+
+/* The values are gathered and added in rank order, so that all ranks get the same bits. */
+ls_status ddp_sum_over_ranks(ls_parallel *p, double *values, size_t count) {
+    struct ddp *ddp = ddp_of(p);
+    double *all = calloc(count * (size_t)p->world_size, sizeof *all);
+    if (!all) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a sum over ranks");
+    /* gathered as 8-byte elements: a copy does not care what they mean */
+    ls_status status = settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, values, all, count, LS_INT64));
+    for (size_t i = 0; status == LS_OK && i < count; i++) {
+        values[i] = 0;
+        for (int r = 0; r < p->world_size; r++) values[i] += all[(size_t)r * count + i];
+    }
+    free(all);
+    return status;
+}
+
+ls_status ddp_check_sync(ls_parallel *p, bool *same) {
+    struct ddp *ddp = ddp_of(p);
+    *same = false;
+    ls_status status = ls_device_synchronize(p->devices[0]);
+    if (status != LS_OK) return status;
+    float *parameters;
+    size_t count;
+    ls_model_parameters(p->model, &parameters, &count);
+    uint64_t mine = ls_hash(LS_HASH_SEED, parameters, count * sizeof *parameters), all[LS_COMM_MAX_RANKS];
+    status = settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, &mine, all, 1, LS_INT64));
+    *same = status == LS_OK;
+    for (int r = 0; r < p->world_size; r++) *same = *same && all[r] == mine;
+    return status;
+}
+
+/* --- life -------------------------------------------------------------------------------------------------------- */
+
+static ls_status build(struct ddp *ddp, const ddp_options *options) {
+    ls_parallel *p = &ddp->base;
+    ls_device *device = p->devices[0];
+    ls_status status = ls_parallel_init(p);
+    if (status == LS_OK) status = ls_event_create(&ddp->batch_used, "batch used");
+    if (status == LS_OK) status = ls_event_create(&ddp->buffers_idle, "buffers idle");
+    if (status == LS_OK) status = ls_event_create(&ddp->buffers_arrived, "buffers arrived");
+    if (status == LS_OK) status = compare_counts(ddp);
+    if (status == LS_OK) status = compare_shapes(ddp);
+    if (status == LS_OK) status = take_state_of_rank_0(ddp);
+    if (status == LS_OK) status = ls_device_batch_alloc(&ddp->batch, device, device, p->model, options->max_batch);
+    if (status == LS_OK) {
+        size_t nbytes = options->max_batch * ls_model_outputs(p->model) * sizeof(float);
+        status = ls_device_alloc(device, LS_MEMORY_ACTIVATION, nbytes, "output gradients", (void **)&ddp->dy);
+    }
+    if (status == LS_OK) status = ddp_reducer_create(&ddp->reducer, ddp->comm, p->model, p->clocks, &options->reducer);
+    if (status == LS_OK) status = ls_optimizer_create(&p->optimizer, p->model, &options->optimizer);
+    return status;
+}
+
+ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *options) {
+    *out = NULL;
+    struct ddp *ddp = calloc(1, sizeof *ddp);
+    if (!ddp) return ls_fail(LS_ERR_NO_MEMORY, "no memory for DistributedDataParallel");
+    ls_parallel *p = &ddp->base;
+    p->ops = &ddp_ops;
+    p->rank = ls_comm_rank(options->comm);
+    p->world_size = p->device_count = ls_comm_world_size(options->comm);
+    p->local_device_count = 1;
+    p->model = model;
+    p->devices[0] = p->loss_device = ls_model_device(model);
+    ddp->comm = options->comm;
+    ddp->compute = ls_device_stream(p->devices[0], LS_STREAM_COMPUTE);
+    ddp->copy = ls_device_stream(p->devices[0], LS_STREAM_COPY);
+    ddp->comm_stream = ls_device_stream(p->devices[0], LS_STREAM_COMM);
+    float *state, *parameters;
+    size_t state_count, parameter_count;
+    ls_model_state(model, &state, &state_count);
+    ls_model_parameters(model, &parameters, &parameter_count);
+    ddp->buffers = state + parameter_count;
+    ddp->buffer_count = state_count - parameter_count;
+    ddp->sync = ddp->broadcast_buffers = true;
+    ls_status status = build(ddp, options);
+    if (status != LS_OK) {
+        ls_comm_abort(ddp->comm, "construction of DistributedDataParallel failed");
+        ddp_destroy(p);
+        return status;
+    }
+    *out = p;
+    return LS_OK;
+}
+
+void ddp_set_sync(ls_parallel *p, bool sync) { ddp_of(p)->sync = sync; }
+
+const ddp_reducer *ddp_reducer_of(ls_parallel *p) { return ddp_of(p)->reducer; }
+
+void ddp_destroy(ls_parallel *p) {
+    struct ddp *ddp = ddp_of(p);
+    (void)ls_device_synchronize(p->devices[0]);
+    ls_optimizer_destroy(p->optimizer);
+    ddp_reducer_destroy(ddp->reducer);
+    ls_device_batch_free(&ddp->batch, p->devices[0], p->devices[0]);
+    ls_device_free(p->devices[0], ddp->dy);
+    ls_event_destroy(ddp->batch_used);
+    ls_event_destroy(ddp->buffers_idle);
+    ls_event_destroy(ddp->buffers_arrived);
+    ls_parallel_release(p);
+    free(ddp);
+}

@@ -1,0 +1,278 @@
+/* launch: watching over the ranks of a job.
+ *   idea  : one poll loop over a signalfd (SIGCHLD tells of ranks that ended, the others of the user's wish) and the ranks'
+ *           cause pipes. The job goes through phases: RUNNING; LOOKING, half a second after the first failure in which
+ *           the failures that belong to it come to light; ENDING, after SIGTERM to those who are left; KILLED.
+ *   cause : a rank that loses a peer exits with status 3, so the culprit is the first failure seen with any other status or a
+ *           signal; only if there is none, the first one seen. Ranks that end after SIGTERM are not asked.
+ *   fails : if the launcher is killed, PR_SET_PDEATHSIG kills the ranks; nothing lies in the file system. */
+#define _GNU_SOURCE
+#include "ddp_procs/launch.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/comm/comm.h"
+#include "ddp_procs/launch_spawn.h"
+#include "ddp_procs/store.h"
+
+#define LOOK_US 0.5e6
+
+enum { CAUSE_CAPACITY = 1024, PEER_FAILED_STATUS = 3 };
+
+typedef enum phase { RUNNING, LOOKING, ENDING, KILLED } phase;
+
+typedef struct rank_process {
+    pid_t pid; /* -1: ended, or never started */
+    int cause_fd;
+    char cause[CAUSE_CAPACITY]; /* its first error line, without the newline */
+    size_t cause_nbytes;
+    bool cause_complete;
+} rank_process;
+
+typedef struct failure {
+    int rank; /* -1: none */
+    pid_t pid;
+    int wait_status;
+} failure;
+
+typedef struct job {
+    const ddp_launch_options *options;
+    ddp_spawn_plan plan;
+    rank_process ranks[LS_COMM_MAX_RANKS];
+    int running;
+    int signal_fd;
+    phase phase;
+    double next_phase_us; /* when the present phase ends by itself; INFINITY: it does not */
+    failure culprit;
+    int stop_signal; /* the user's; 0: none */
+    bool timed_out;
+} job;
+
+/* --- what ranks leave behind ------------------------------------------------------------------------------------------ */
+
+/* Reads what is there, keeps the first line and drops the rest, so that no rank ever waits for us. */
+static void read_cause(rank_process *rank) {
+    char text[512];
+    ssize_t got;
+    while (rank->cause_fd >= 0 && (got = read(rank->cause_fd, text, sizeof text)) != -1) {
+        if (got == 0) { /* no writer is left */
+            close(rank->cause_fd);
+            rank->cause_fd = -1;
+        }
+        for (ssize_t i = 0; i < got && !rank->cause_complete; i++) {
+            rank->cause_complete = text[i] == '\n' || rank->cause_nbytes == CAUSE_CAPACITY - 1;
+            if (!rank->cause_complete) rank->cause[rank->cause_nbytes++] = text[i];
+        }
+    }
+}
+
+static bool is_peer_failure(int wait_status) {
+    return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == PEER_FAILED_STATUS;
+}
+
+static void note_end(job *j, int index, int wait_status) {
+    rank_process *rank = &j->ranks[index];
+    read_cause(rank);
+    j->running--;
+    const failure end = {index, rank->pid, wait_status};
+    rank->pid = -1;
+    bool failed = !WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0;
+    if (!failed || j->phase >= ENDING) return;
+    if (j->phase == RUNNING) {
+        j->phase = LOOKING;
+        j->next_phase_us = ls_now_us() + LOOK_US;
+        j->culprit = end;
+    } else if (is_peer_failure(j->culprit.wait_status) && !is_peer_failure(wait_status)) {
+        j->culprit = end;
+    }
+}
+
+static void reap(job *j) {
+    for (int i = 0; i < j->options->nproc; i++) {
+        int wait_status;
+        if (j->ranks[i].pid > 0 && waitpid(j->ranks[i].pid, &wait_status, WNOHANG) > 0) note_end(j, i, wait_status);
+    }
+}
+
+/* --- phases ----------------------------------------------------------------------------------------------------------- */
+
+static void signal_ranks(job *j, int signal) {
+    for (int i = 0; i < j->options->nproc; i++)
+        if (j->ranks[i].pid > 0) kill(j->ranks[i].pid, signal); /* not reaped yet, so the number is still its own */
+}
+
+/* Signal 0 tells them nothing: they know already. */
+static void end_ranks(job *j, int signal) {
+    signal_ranks(j, signal);
+    j->phase = signal == SIGKILL ? KILLED : ENDING;
+    j->next_phase_us = signal == SIGKILL ? INFINITY : ls_now_us() + j->options->grace_s * 1e6;
+}
+
+static void end_phase(job *j) {
+    switch (j->phase) {
+    case RUNNING:
+        j->timed_out = true;
+        end_ranks(j, SIGTERM);
+        break;
+    case LOOKING: end_ranks(j, SIGTERM); break;
+    case ENDING: end_ranks(j, SIGKILL); break;
+    case KILLED: break;
+    }
+}
+
+/* The user's first signal goes on to the ranks, unless it came from the terminal, which has told them itself; a second one
+ * means now. */
+static void take_stop_signal(job *j, const struct signalfd_siginfo *info) {
+    bool ranks_know = info->ssi_code == SI_KERNEL;
+    int signal = (int)info->ssi_signo;
+    if (j->stop_signal || j->phase == KILLED)
+        end_ranks(j, SIGKILL);
+    else
+        end_ranks(j, ranks_know ? 0 : signal);
+    j->stop_signal = signal;
+}
+
+static void take_signals(job *j) {
+    struct signalfd_siginfo info;
+    while (read(j->signal_fd, &info, sizeof info) == sizeof info)
+        if (info.ssi_signo != SIGCHLD) take_stop_signal(j, &info);
+    reap(j); /* several SIGCHLD may have become one */
+}
+
+static int poll_timeout_ms(const job *j) {
+    if (isinf(j->next_phase_us)) return -1;
+    return (int)fmin(fmax(ceil((j->next_phase_us - ls_now_us()) / 1e3), 0), 60e3);
+}
+
+static void watch(job *j) {
+    int count = j->options->nproc;
+    while (j->running > 0) {
+        struct pollfd fds[1 + LS_COMM_MAX_RANKS];
+        fds[0] = (struct pollfd){.fd = j->signal_fd, .events = POLLIN};
+        for (int i = 0; i < count; i++) fds[1 + i] = (struct pollfd){.fd = j->ranks[i].cause_fd, .events = POLLIN};
+        if (poll(fds, 1 + (nfds_t)count, poll_timeout_ms(j)) < 0) continue; /* EINTR */
+        for (int i = 0; i < count; i++)
+            if (fds[1 + i].revents) read_cause(&j->ranks[i]);
+        if (fds[0].revents) take_signals(j);
+        if (j->running > 0 && ls_now_us() >= j->next_phase_us) end_phase(j);
+    }
+}
+
+/* --- the report ------------------------------------------------------------------------------------------------------- */
+
+static ls_status report_culprit(const job *j) {
+    const failure *culprit = &j->culprit;
+    const rank_process *rank = &j->ranks[culprit->rank];
+    const char *colon = rank->cause_nbytes > 0 ? ": " : "";
+    if (WIFSIGNALED(culprit->wait_status)) {
+        int signal = WTERMSIG(culprit->wait_status);
+        return ls_fail(LS_ERR_SYSTEM, "rank %d (pid %d) was ended by signal %d (%s)%s%s", culprit->rank,
+                       (int)culprit->pid, signal, strsignal(signal), colon, rank->cause);
+    }
+    ls_status status = is_peer_failure(culprit->wait_status) ? LS_ERR_PEER : LS_ERR_SYSTEM;
+    return ls_fail(status, "rank %d (pid %d) exited with status %d%s%s", culprit->rank, (int)culprit->pid,
+                   WEXITSTATUS(culprit->wait_status), colon, rank->cause);
+}
+
+static ls_status report(const job *j) {
+    if (j->culprit.rank >= 0) return report_culprit(j);
+    if (j->stop_signal)
+        return ls_fail(LS_ERR_SYSTEM, "the job was ended by signal %d (%s)", j->stop_signal, strsignal(j->stop_signal));
+    if (j->timed_out)
+        return ls_fail(LS_ERR_TIMEOUT, "the job was not done after %g s and has been ended; allow more with --timeout",
+                       j->options->timeout_s);
+    return LS_OK;
+}
+
+/* --- the job ---------------------------------------------------------------------------------------------------------- */
+
+static ls_status start_ranks(job *j) {
+    for (int i = 0; i < j->options->nproc; i++) {
+        rank_process *rank = &j->ranks[i];
+        ls_status status = ddp_spawn_rank(&rank->pid, &rank->cause_fd, &j->plan, i);
+        if (status != LS_OK) {
+            end_ranks(j, SIGKILL);
+            watch(j);
+            return status;
+        }
+        j->running++;
+    }
+    return LS_OK;
+}
+
+static ls_status run_ranks(job *j) {
+    ls_status status = start_ranks(j);
+    if (status == LS_OK) {
+        watch(j);
+        status = report(j);
+    }
+    for (int i = 0; i < j->options->nproc; i++)
+        if (j->ranks[i].cause_fd >= 0) close(j->ranks[i].cause_fd);
+    return status;
+}
+
+/* Runs the job while its signals come through a file descriptor instead of ending or interrupting this process. */
+static ls_status run_with_signals_blocked(job *j) {
+    sigset_t taken, before;
+    struct sigaction child_action, usual = {.sa_handler = SIG_DFL};
+    sigemptyset(&taken);
+    sigaddset(&taken, SIGCHLD);
+    sigaddset(&taken, SIGINT);
+    sigaddset(&taken, SIGTERM);
+    sigaddset(&taken, SIGHUP);
+    j->signal_fd = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (j->signal_fd < 0) return ls_fail(LS_ERR_SYSTEM, "cannot watch for signals: %s", strerror(errno));
+    sigaction(SIGCHLD, &usual, &child_action); /* were it ignored, the ranks' statuses would be lost */
+    pthread_sigmask(SIG_BLOCK, &taken, &before);
+    j->plan.signal_mask = &before;
+    ls_status status = run_ranks(j);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    sigaction(SIGCHLD, &child_action, NULL);
+    close(j->signal_fd);
+    return status;
+}
+
+/* argv and the last argument in one array; the strings stay the caller's. */
+static char **join_arguments(const ddp_launch_options *options) {
+    size_t count = 0;
+    while (options->argv[count]) count++;
+    char **argv = calloc(count + 2, sizeof *argv);
+    if (!argv) return NULL;
+    memcpy(argv, options->argv, count * sizeof *argv);
+    argv[count] = (char *)options->last_argument;
+    return argv;
+}
+
+ls_status ddp_launch(const ddp_launch_options *options) {
+    if (options->nproc < 1 || options->nproc > LS_COMM_MAX_RANKS)
+        return ls_fail(LS_ERR_USAGE, "cannot start %d ranks: a job has 1 to %d", options->nproc, LS_COMM_MAX_RANKS);
+    job j = {.options = options, .next_phase_us = INFINITY, .culprit.rank = -1, .signal_fd = -1};
+    for (int i = 0; i < options->nproc; i++) j.ranks[i].pid = j.ranks[i].cause_fd = -1;
+    ddp_store_server *server = NULL;
+    ls_status status = ddp_find_program(j.plan.program, options->program);
+    if (status == LS_OK) status = ddp_store_serve(&server, "127.0.0.1", options->master_port);
+    if (status != LS_OK) return status;
+    char **argv = join_arguments(options);
+    if (argv) {
+        j.plan.argv = argv;
+        j.plan.nproc = options->nproc;
+        j.plan.master_port = ddp_store_server_port(server);
+        if (options->timeout_s > 0) j.next_phase_us = ls_now_us() + options->timeout_s * 1e6;
+        status = run_with_signals_blocked(&j);
+        free(argv);
+    } else {
+        status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the ranks' arguments");
+    }
+    ddp_store_server_stop(server, 0);
+    return status;
+}

@@ -1,0 +1,38 @@
+/* Starts the ranks of a job on this machine, watches them, and ends all of them when one fails.
+ *
+ * Each rank is a process of the given program with rank.h's variables in its environment, OMP_NUM_THREADS=1 unless it
+ * is set already, and LS_CAUSE_FD (log.h). The launcher hosts the store, on a socket that it has bound before the first
+ * rank starts, so the port cannot be lost to somebody else. */
+#ifndef DDP_LAUNCH_H
+#define DDP_LAUNCH_H
+
+#include "common/base/status.h"
+
+#define DDP_LAUNCH_GRACE_S 10.0
+
+typedef struct ddp_launch_options {
+    int nproc;                 /* ranks, 1 to LS_COMM_MAX_RANKS */
+    const char *program;       /* a path, or a name looked for in PATH; NULL: this program again */
+    char *const *argv;         /* its arguments from argv[0] on, ended by NULL */
+    const char *last_argument; /* appended to argv, or NULL: "--spawn=0" keeps a program that starts itself from doing
+                                  it again */
+    int master_port;           /* the store's port; 0: one that is free */
+    double grace_s;            /* from SIGTERM to SIGKILL for ranks that are to end, >= 0 */
+    double timeout_s;          /* the whole job's deadline; 0: none */
+} ddp_launch_options;
+
+/* Runs the job to its end. Returns
+ *     LS_OK           every rank exited with 0 (in whatever order)
+ *     LS_ERR_USAGE    nproc out of range
+ *     LS_ERR_IO       the program cannot be found or run
+ *     LS_ERR_PEER     ranks failed, all of them with exit status 3 (each blames another)
+ *     LS_ERR_TIMEOUT  the job's deadline passed
+ *     LS_ERR_SYSTEM   a rank failed, a signal ended the job, or a system call failed
+ * after one line that names the rank that failed first, its process and its first error message. Whatever it returns, no
+ * rank is left; if the launcher itself is killed, the kernel kills the ranks.
+ *
+ * SIGINT, SIGTERM and SIGHUP are passed on to the ranks while it runs. Call it from the main thread, while the process
+ * has no other threads: signals must reach it, and the ranks end with the thread that started them. */
+ls_status ddp_launch(const ddp_launch_options *options);
+
+#endif

@@ -1,0 +1,322 @@
+/* reducer — from "this gradient is ready" to "the average of all ranks is in its place".
+ *   terms : slot = a gradient's place in its bucket; a bucket is launched when all of its slots are ready and all buckets before it
+ *           have been launched
+ *   cost  : one all-reduce per bucket, 2 (W-1)/W x bytes per rank; one pass over each gradient for the factor 1/W, taken
+ *           while it is still in the cache
+ *   order : fl(g / W) per rank, then the sum in the all-reduce's order. As in PyTorch with gradients as views of buckets, the
+ *           first reduced backward multiplies by fl(1/W) and later ones divide by W; for a power of two both are exact
+ *   fails : a parameter without a gradient keeps its bucket and all later ones from being launched; ddp_reducer_finish
+ *           names it, in the same step (PyTorch tells at the next forward) */
+#include "ddp_procs/reducer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "ddp_procs/buckets.h"
+#include "kernels/kernels.h"
+
+struct bucket {
+    float *data;
+    size_t count, nbytes; /* floats with padding; bytes of gradients without */
+    size_t size, pending; /* parameters; those that are not ready yet */
+    ls_event *ready;      /* on the compute stream: all slots are written */
+    ls_work *reduced;
+};
+
+struct ddp_reducer {
+    /* constant after create */
+    ls_comm *comm;
+    ls_model *model;
+    ls_device *device;
+    ls_stream *compute, *comm_stream;
+    struct ls_phase_clock *clock;
+    ddp_reducer_options options;
+    size_t parameter_count;
+    size_t *nbytes; /* of each parameter */
+    /* the present assignment */
+    float *memory; /* shared: all buckets, one after the other */
+    size_t memory_nbytes, bucket_count;
+    struct bucket *buckets;
+    size_t *bucket_of; /* of each parameter */
+    /* the step in progress */
+    bool sync;
+    bool *is_ready;
+    size_t launched; /* buckets */
+    /* the order of the first reduced backward */
+    size_t *ready_order, ready_count;
+    bool reduced_once, rebuilt;
+};
+
+static size_t padded(size_t count) { return (count + 15) / 16 * 16; }
+
+/* --- assignment -------------------------------------------------------------------------------------------------- */
+
+static void destroy_buckets(struct bucket *buckets, size_t count) {
+    for (size_t b = 0; buckets && b < count; b++) {
+        ls_event_destroy(buckets[b].ready);
+        ls_work_destroy(buckets[b].reduced);
+    }
+    free(buckets);
+}
+
+static ls_status create_buckets(struct bucket **out, const ddp_reducer *r, const struct ddp_buckets *plan) {
+    struct bucket *buckets = calloc(plan->bucket_count, sizeof *buckets);
+    ls_status status = buckets ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for buckets");
+    const size_t *parameter = plan->parameters;
+    for (size_t b = 0; status == LS_OK && b < plan->bucket_count; b++) {
+        buckets[b].size = plan->sizes[b];
+        for (size_t i = 0; i < plan->sizes[b]; i++, parameter++) {
+            buckets[b].count += padded(ls_model_parameter(r->model, *parameter)->count);
+            buckets[b].nbytes += r->nbytes[*parameter];
+        }
+        status = ls_event_create(&buckets[b].ready, "bucket ready");
+        if (status == LS_OK) status = ls_work_create(&buckets[b].reduced, "bucket reduced");
+    }
+    if (status != LS_OK) {
+        destroy_buckets(buckets, plan->bucket_count);
+        buckets = NULL;
+    }
+    *out = buckets;
+    return status;
+}
+
+/* Moves every gradient, with its content, from its old place (if it has one) to its slot in `memory`. */
+static ls_status place_gradients(ddp_reducer *r, const struct ddp_buckets *plan, struct bucket *buckets,
+                                 float *memory) {
+    ls_status status = LS_OK;
+    const size_t *parameter = plan->parameters;
+    for (size_t b = 0; b < plan->bucket_count; b++) {
+        buckets[b].data = memory;
+        for (size_t i = 0; i < plan->sizes[b]; i++, parameter++) {
+            const struct ls_tensor *tensor = ls_model_parameter(r->model, *parameter);
+            if (tensor->gradient && status == LS_OK) {
+                status = ls_copy(r->compute, memory, tensor->gradient, r->nbytes[*parameter]);
+            }
+            ls_model_place_gradient(r->model, *parameter, memory);
+            r->bucket_of[*parameter] = b;
+            memory += padded(tensor->count);
+        }
+    }
+    ls_status done = ls_stream_synchronize(r->compute);
+    return status != LS_OK ? status : done;
+}
+
+static void release_memory(ddp_reducer *r) {
+    if (!r->memory) return;
+    ls_device_disown(r->device, LS_MEMORY_BUCKET, r->memory_nbytes);
+    r->memory = NULL;
+}
+
+/* Collective: replaces the present assignment by `plan`. */
+static ls_status adopt_plan(ddp_reducer *r, const struct ddp_buckets *plan) {
+    struct bucket *buckets;
+    ls_status status = create_buckets(&buckets, r, plan);
+    if (status != LS_OK) return status;
+    size_t count = 0;
+    for (size_t b = 0; b < plan->bucket_count; b++) count += buckets[b].count;
+    float *memory = NULL, *old = r->memory;
+    status = ls_device_adopt(r->device, LS_MEMORY_BUCKET, count * sizeof(float), "gradient buckets");
+    bool adopted = status == LS_OK;
+    if (status == LS_OK) status = ls_comm_alloc_shared(r->comm, count * sizeof(float), (void **)&memory);
+    if (status == LS_OK) status = place_gradients(r, plan, buckets, memory);
+    if (status == LS_OK && old) {
+        release_memory(r);
+        status = ls_comm_free_shared(r->comm, old);
+    }
+    if (status != LS_OK) {
+        if (adopted) ls_device_disown(r->device, LS_MEMORY_BUCKET, count * sizeof(float));
+        destroy_buckets(buckets, plan->bucket_count);
+        return status;
+    }
+    destroy_buckets(r->buckets, r->bucket_count);
+    r->buckets = buckets;
+    r->bucket_count = plan->bucket_count;
+    r->memory = memory;
+    r->memory_nbytes = count * sizeof(float);
+    return LS_OK;
+}
+
+/* One bucket for everything, until the first backward shows in which order gradients become ready. */
+static ls_status assign_first(ddp_reducer *r) {
+    struct ddp_buckets plan;
+    size_t unlimited = SIZE_MAX;
+    for (size_t p = 0; p < r->parameter_count; p++) r->ready_order[p] = p;
+    ls_status status = ddp_assign_buckets(&plan, r->nbytes, r->ready_order, r->parameter_count, &unlimited, 1, true);
+    if (status == LS_OK) status = adopt_plan(r, &plan);
+    ddp_buckets_free(&plan);
+    return status;
+}
+
+/* Rank 0's ready order to everybody: the buckets follow from it and from the limits, which are the same on all ranks. */
+static ls_status share_ready_order(ddp_reducer *r) {
+    int64_t *shared = calloc(r->parameter_count, sizeof *shared);
+    if (!shared) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the order of the gradients");
+    for (size_t p = 0; p < r->parameter_count; p++) shared[p] = (int64_t)r->ready_order[p];
+    ls_status status = ls_comm_broadcast(r->comm, r->comm_stream, shared, r->parameter_count, LS_INT64, 0);
+    ls_status done = ls_stream_synchronize(r->comm_stream);
+    for (size_t p = 0; p < r->parameter_count; p++) r->ready_order[p] = (size_t)shared[p];
+    free(shared);
+    return status != LS_OK ? status : done;
+}
+
+static ls_status rebuild(ddp_reducer *r) {
+    ls_status status = share_ready_order(r);
+    size_t cap = (size_t)(r->options.bucket_cap_mb * 1048576);
+    size_t limits[] = {cap < DDP_FIRST_BUCKET_BYTES ? cap : DDP_FIRST_BUCKET_BYTES, cap};
+    struct ddp_buckets plan = {0};
+    if (status == LS_OK) {
+        status = ddp_assign_buckets(&plan, r->nbytes, r->ready_order, r->parameter_count, limits, 2, false);
+    }
+    if (status == LS_OK) status = adopt_plan(r, &plan);
+    ddp_buckets_free(&plan);
+    r->rebuilt = true;
+    return status;
+}
+
+/* --- the step ---------------------------------------------------------------------------------------------------- */
+
+ls_status ddp_reducer_arm(ddp_reducer *r, bool sync) {
+    ls_status status = LS_OK;
+    r->sync = sync;
+    if (!sync) return LS_OK;
+    if (r->reduced_once && !r->rebuilt) status = rebuild(r);
+    for (size_t b = 0; b < r->bucket_count; b++) r->buckets[b].pending = r->buckets[b].size;
+    memset(r->is_ready, 0, r->parameter_count * sizeof *r->is_ready);
+    r->launched = 0;
+    return status;
+}
+
+static ls_status launch(ddp_reducer *r, struct bucket *bucket) {
+    ls_status status = ls_stream_wait_event(r->comm_stream, bucket->ready);
+    if (status == LS_OK) {
+        status = ls_comm_all_reduce(r->comm, r->comm_stream, bucket->data, bucket->count, LS_FP32, LS_REDUCE_SUM);
+    }
+    if (status == LS_OK) status = ls_work_record(bucket->reduced, r->comm, r->comm_stream);
+    r->clock->bytes[LS_PHASE_ALL_REDUCE] += bucket->count * sizeof(float);
+    return status;
+}
+
+/* Launches every bucket whose turn it is. */
+static ls_status launch_ready(ddp_reducer *r) {
+    ls_status status = LS_OK;
+    ls_phase before = ls_phase_enter(r->clock, LS_PHASE_ALL_REDUCE);
+    while (status == LS_OK && r->launched < r->bucket_count && r->buckets[r->launched].pending == 0) {
+        status = launch(r, &r->buckets[r->launched++]);
+    }
+    ls_phase_enter(r->clock, before);
+    return status;
+}
+
+static ls_status average(ddp_reducer *r, const struct ls_tensor *tensor) {
+    int world_size = ls_comm_world_size(r->comm);
+    if (world_size == 1) return LS_OK;
+    if (r->reduced_once) return ls_divide(r->compute, tensor->gradient, (float)world_size, tensor->count);
+    return ls_scale(r->compute, tensor->gradient, (float)(1.0 / world_size), tensor->count);
+}
+
+static ls_status on_grad_ready(void *context, size_t parameter) {
+    ddp_reducer *r = context;
+    if (!r->sync) return LS_OK;
+    const struct ls_tensor *tensor = ls_model_parameter(r->model, parameter);
+    if (r->is_ready[parameter]) {
+        return ls_fail(LS_ERR_INVALID, "the gradient of %s was reported ready twice in one backward", tensor->name);
+    }
+    r->is_ready[parameter] = true;
+    if (!r->reduced_once) r->ready_order[r->ready_count++] = parameter;
+    ls_status status = average(r, tensor);
+    struct bucket *bucket = &r->buckets[r->bucket_of[parameter]];
+    if (--bucket->pending > 0 || status != LS_OK) return status;
+    status = ls_event_record(bucket->ready, r->compute);
+    if (status == LS_OK && r->options.overlap) status = launch_ready(r);
+    return status;
+}
+
+ls_status ddp_reducer_all_ready(ddp_reducer *r) {
+    ls_status status = LS_OK;
+    for (size_t p = r->parameter_count; status == LS_OK && p > 0; p--) status = on_grad_ready(r, p - 1);
+    return status;
+}
+
+static ls_status report_missing(const ddp_reducer *r) {
+    char names[600] = "";
+    size_t length = 0, missing = 0;
+    for (size_t p = 0; p < r->parameter_count; p++) {
+        if (r->is_ready[p]) continue;
+        missing++;
+        if (length < sizeof names) {
+            length +=
+                (size_t)snprintf(names + length, sizeof names - length, " %s", ls_model_parameter(r->model, p)->name);
+        }
+    }
+    return ls_fail(
+        LS_ERR_INVALID,
+        "this step's reduction cannot finish: %zu parameters got no gradient:%s; every parameter must take part "
+        "in the loss",
+        missing, names);
+}
+
+ls_status ddp_reducer_finish(ddp_reducer *r) {
+    if (!r->sync) return LS_OK;
+    for (size_t b = 0; b < r->bucket_count; b++) {
+        if (r->buckets[b].pending > 0) return report_missing(r);
+    }
+    ls_status status = launch_ready(r);
+    for (size_t b = 0; status == LS_OK && b < r->bucket_count; b++) {
+        status = ls_work_wait(r->buckets[b].reduced, r->compute);
+    }
+    r->reduced_once = true;
+    return status;
+}
+
+/* --- life -------------------------------------------------------------------------------------------------------- */
+
+ls_status ddp_reducer_create(ddp_reducer **out, ls_comm *comm, ls_model *model, struct ls_phase_clock *clock,
+                             const ddp_reducer_options *options) {
+    *out = NULL;
+    ddp_reducer *r = calloc(1, sizeof *r);
+    if (!r) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the reducer");
+    r->comm = comm;
+    r->model = model;
+    r->device = ls_model_device(model);
+    r->compute = ls_device_stream(r->device, LS_STREAM_COMPUTE);
+    r->comm_stream = ls_device_stream(r->device, LS_STREAM_COMM);
+    r->clock = clock;
+    r->options = *options;
+    r->parameter_count = ls_model_parameter_count(model);
+    r->nbytes = calloc(r->parameter_count, sizeof *r->nbytes);
+    r->bucket_of = calloc(r->parameter_count, sizeof *r->bucket_of);
+    r->is_ready = calloc(r->parameter_count, sizeof *r->is_ready);
+    r->ready_order = calloc(r->parameter_count, sizeof *r->ready_order);
+    ls_status status = LS_OK;
+    if (!r->nbytes || !r->bucket_of || !r->is_ready || !r->ready_order) {
+        status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the reducer");
+    }
+    for (size_t p = 0; status == LS_OK && p < r->parameter_count; p++) {
+        r->nbytes[p] = ls_model_parameter(model, p)->count * sizeof(float);
+    }
+    if (status == LS_OK) status = assign_first(r);
+    if (status != LS_OK) {
+        ddp_reducer_destroy(r);
+        return status;
+    }
+    ls_model_on_grad_ready(model, on_grad_ready, r);
+    *out = r;
+    return LS_OK;
+}
+
+void ddp_reducer_destroy(ddp_reducer *r) {
+    if (!r) return;
+    ls_model_on_grad_ready(r->model, NULL, NULL);
+    release_memory(r); /* the pages themselves belong to the group */
+    destroy_buckets(r->buckets, r->bucket_count);
+    free(r->nbytes);
+    free(r->bucket_of);
+    free(r->is_ready);
+    free(r->ready_order);
+    free(r);
+}
+
+size_t ddp_reducer_bucket_count(const ddp_reducer *r) { return r->bucket_count; }
+size_t ddp_reducer_bucket_nbytes(const ddp_reducer *r, size_t bucket) { return r->buckets[bucket].nbytes; }

@@ -1,0 +1,40 @@
+/* The reducer: averages gradients over the ranks, bucket by bucket, while the backward pass still runs.
+ *
+ * Gradients live in the buckets and the buckets in shared memory, so nothing is copied: backward writes a gradient where the
+ * all-reduce will read it. Whenever the last gradient of a bucket is ready (model.h's hook), the bucket's all-reduce is enqueued on
+ * the comm stream, in bucket order, which is the same on all ranks; the compute stream goes on with the next layer. */
+#ifndef DDP_REDUCER_H
+#define DDP_REDUCER_H
+
+#include "common/comm/comm.h"
+#include "common/nn/model.h"
+#include "common/train/phase.h"
+
+typedef struct ddp_reducer ddp_reducer;
+
+typedef struct ddp_reducer_options {
+    double bucket_cap_mb; /* MiB, > 0; the first bucket's limit is the smaller of this and 1 MiB */
+    bool overlap;         /* false: all-reduces are enqueued after the whole backward */
+} ddp_reducer_options;
+
+/* Places all gradients of the model in one bucket and hooks into its backward. Collective. Everything is borrowed until destroy. */
+ls_status ddp_reducer_create(ddp_reducer **out, ls_comm *comm, ls_model *model, struct ls_phase_clock *clock,
+                             const ddp_reducer_options *options);
+void ddp_reducer_destroy(ddp_reducer *reducer);
+
+/* Arms the reducer for the coming backward; `sync` false: gradients stay local (no_sync). The first time after a reduced
+ * backward, buckets are assigned anew in the order in which the gradients were ready (rank 0's order counts). Collective. */
+ls_status ddp_reducer_arm(ddp_reducer *reducer, bool sync);
+
+/* For a rank without samples: reports every gradient, as it is, as ready. */
+ls_status ddp_reducer_all_ready(ddp_reducer *reducer);
+
+/* After backward: enqueues what is left and makes the compute stream wait for all buckets. LS_ERR_INVALID names the parameters
+ * that got no gradient. */
+ls_status ddp_reducer_finish(ddp_reducer *reducer);
+
+/* The buckets, in launch order: their number and the bytes of gradients in each. */
+size_t ddp_reducer_bucket_count(const ddp_reducer *reducer);
+size_t ddp_reducer_bucket_nbytes(const ddp_reducer *reducer, size_t bucket);
+
+#endif

@@ -1,0 +1,258 @@
+/* store: the client's side. Each operation is one request and one reply on the client's connection (store_protocol.h).
+ *   fails : a connection on which a reply is still owed (after a timeout) or lost is closed, and the next operation makes a
+ *           new one; so a late reply is never taken for the answer to a later question. */
+#define _GNU_SOURCE
+#include "ddp_procs/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "ddp_procs/store_connect.h"
+#include "ddp_procs/store_protocol.h"
+
+#define SERVER_LINGER_S 1.0
+
+struct ddp_store {
+    char host[DDP_HOST_CAPACITY];
+    int port, fd; /* fd -1: connects at the next operation */
+    double timeout_s;
+    ddp_store_server *server; /* where this handle serves the store too */
+};
+
+/* One operation: the question, and where the answer goes. */
+typedef struct exchange {
+    ddp_store_operation operation;
+    const char *key;
+    ddp_bytes first, second;
+    void *value;
+    size_t capacity, nbytes; /* room for the reply's value; its size */
+} exchange;
+
+static void disconnect(ddp_store *store) {
+    if (store->fd >= 0) close(store->fd);
+    store->fd = -1;
+}
+
+/* --- one request, one reply ----------------------------------------------------------------------------------------- */
+
+static ls_status check(const ddp_store *store, const exchange *x) {
+    const char *name = ddp_store_operation_name(x->operation);
+    size_t key_nbytes = strlen(x->key);
+    bool has_key = x->operation != DDP_OP_PING && x->operation != DDP_OP_NUM_KEYS;
+    if (has_key && (key_nbytes < 1 || key_nbytes > DDP_STORE_KEY_MAX))
+        return ls_fail(LS_ERR_INVALID, "store at %s:%d: %s with a key of %zu bytes; it must have 1 to %d", store->host,
+                       store->port, name, key_nbytes, DDP_STORE_KEY_MAX);
+    size_t nbytes = x->first.nbytes > x->second.nbytes ? x->first.nbytes : x->second.nbytes;
+    if (nbytes > DDP_STORE_VALUE_MAX)
+        return ls_fail(LS_ERR_INVALID, "store at %s:%d: %s of key '%s' with %zu bytes; it takes at most %zu",
+                       store->host, store->port, name, x->key, nbytes, DDP_STORE_VALUE_MAX);
+    return LS_OK;
+}
+
+static ls_status send_request(const ddp_store *store, const exchange *x, double until_us) {
+    unsigned char head[DDP_REQUEST_HEADER_NBYTES + DDP_STORE_KEY_MAX];
+    size_t key_nbytes = strlen(x->key);
+    const ddp_request_header header = {x->operation, key_nbytes, x->first.nbytes, x->second.nbytes};
+    ddp_request_header_write(head, &header);
+    memcpy(head + DDP_REQUEST_HEADER_NBYTES, x->key, key_nbytes);
+    ls_status status = ddp_socket_send(store->fd, head, DDP_REQUEST_HEADER_NBYTES + key_nbytes, until_us);
+    if (status == LS_OK) status = ddp_socket_send(store->fd, x->first.data, x->first.nbytes, until_us);
+    if (status == LS_OK) status = ddp_socket_send(store->fd, x->second.data, x->second.nbytes, until_us);
+    return status;
+}
+
+/* LS_ERR_FORMAT: what came is no reply. A value larger than x->capacity stays in the socket. */
+static ls_status receive_reply(const ddp_store *store, exchange *x, ddp_store_result *result, double until_us) {
+    unsigned char bytes[DDP_REPLY_HEADER_NBYTES];
+    ddp_reply_header header;
+    ls_status status = ddp_socket_receive(store->fd, bytes, sizeof bytes, until_us);
+    if (status != LS_OK) return status;
+    if (!ddp_reply_header_read(&header, bytes)) return LS_ERR_FORMAT;
+    *result = header.result;
+    x->nbytes = header.nbytes;
+    if (x->nbytes > x->capacity) return LS_OK;
+    return ddp_socket_receive(store->fd, x->value, x->nbytes, until_us);
+}
+
+static ls_status fail_exchange(const ddp_store *store, const exchange *x, ls_status status) {
+    const char *name = ddp_store_operation_name(x->operation);
+    if (status == LS_ERR_FORMAT || x->operation == DDP_OP_PING)
+        return ls_fail(status == LS_ERR_FORMAT ? LS_ERR_INVALID : status,
+                       "what listens at %s:%d does not answer as a store of this program does: is the port right?",
+                       store->host, store->port);
+    if (status == LS_ERR_PEER)
+        return ls_fail(status, "the store at %s:%d closed the connection during %s of key '%s'", store->host,
+                       store->port, name, x->key);
+    if (x->operation == DDP_OP_GET || x->operation == DDP_OP_WAIT)
+        return ls_fail(status,
+                       "key '%s' did not come within %g s from the store at %s:%d: did the rank that sets it fail?",
+                       x->key, store->timeout_s, store->host, store->port);
+    return ls_fail(status, "the store at %s:%d did not answer %s of key '%s' within %g s", store->host, store->port,
+                   name, x->key, store->timeout_s);
+}
+
+static ls_status check_reply(ddp_store *store, const exchange *x, ddp_store_result result) {
+    if (result == DDP_RESULT_NOT_A_NUMBER)
+        return ls_fail(LS_ERR_INVALID,
+                       "store at %s:%d: cannot add to key '%s': it holds no whole number, or the sum is too large",
+                       store->host, store->port, x->key);
+    if (result == DDP_RESULT_NO_MEMORY)
+        return ls_fail(LS_ERR_NO_MEMORY, "the store at %s:%d has no memory for key '%s'", store->host, store->port,
+                       x->key);
+    if (x->nbytes <= x->capacity) return LS_OK;
+    disconnect(store); /* the value that does not fit is still on its way */
+    return ls_fail(LS_ERR_INVALID, "store at %s:%d: key '%s' holds %zu bytes, more than the %zu that there is room for",
+                   store->host, store->port, x->key, x->nbytes, x->capacity);
+}
+
+static ls_status perform_until(ddp_store *store, exchange *x, double until_us) {
+    ddp_store_result result = DDP_RESULT_OK;
+    ls_status status = check(store, x);
+    if (status != LS_OK) return status;
+    if (store->fd < 0) status = ddp_socket_connect(&store->fd, store->host, store->port, false, until_us);
+    if (status != LS_OK) return status;
+    status = send_request(store, x, until_us);
+    if (status == LS_OK) status = receive_reply(store, x, &result, until_us);
+    if (status == LS_OK) return check_reply(store, x, result);
+    disconnect(store);
+    return fail_exchange(store, x, status);
+}
+
+static double deadline_us(const ddp_store *store) { return ls_now_us() + store->timeout_s * 1e6; }
+
+static ls_status perform(ddp_store *store, exchange *x) { return perform_until(store, x, deadline_us(store)); }
+
+/* For the operations whose reply is a number. */
+static ls_status perform_number(ddp_store *store, exchange *x, int64_t *number) {
+    unsigned char bytes[8] = {0};
+    x->value = bytes;
+    x->capacity = sizeof bytes;
+    ls_status status = perform(store, x);
+    if (status == LS_OK) *number = ddp_i64_read(bytes);
+    return status;
+}
+
+/* --- open and close ---------------------------------------------------------------------------------------------------- */
+
+ls_status ddp_store_connect(ddp_store **out, const char *host, int port, double timeout_s) {
+    *out = NULL;
+    if (strlen(host) >= DDP_HOST_CAPACITY || port < 1 || port > UINT16_MAX || !(timeout_s > 0))
+        return ls_fail(LS_ERR_INVALID, "cannot connect to a store at %s:%d with a timeout of %g s", host, port,
+                       timeout_s);
+    ddp_store *store = calloc(1, sizeof *store);
+    if (!store) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the store's client");
+    snprintf(store->host, sizeof store->host, "%s", host);
+    store->port = port;
+    store->timeout_s = timeout_s;
+    double until_us = deadline_us(store);
+    ls_status status = ddp_socket_connect(&store->fd, host, port, true, until_us);
+    exchange ping = {.operation = DDP_OP_PING, .key = ""};
+    if (status == LS_OK) status = perform_until(store, &ping, until_us);
+    if (status != LS_OK) {
+        ddp_store_close(store);
+        return status;
+    }
+    *out = store;
+    return LS_OK;
+}
+
+ls_status ddp_store_open(ddp_store **out, const ddp_rank *self, double timeout_s) {
+    *out = NULL;
+    if (!self->launched) return ls_fail(LS_ERR_INVALID, "a process that is alone has no store to open");
+    ddp_store_server *server = NULL;
+    ls_status status = self->hosts_store ? ddp_store_serve(&server, self->master_host, self->master_port) : LS_OK;
+    if (status == LS_OK) status = ddp_store_connect(out, self->master_host, self->master_port, timeout_s);
+    if (status == LS_OK)
+        (*out)->server = server;
+    else
+        ddp_store_server_stop(server, 0);
+    return status;
+}
+
+void ddp_store_close(ddp_store *store) {
+    if (!store) return;
+    disconnect(store);
+    ddp_store_server_stop(store->server, SERVER_LINGER_S);
+    free(store);
+}
+
+/* --- the operations ----------------------------------------------------------------------------------------------------- */
+
+ls_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t nbytes) {
+    exchange x = {.operation = DDP_OP_SET, .key = key, .first = {value, nbytes}};
+    return perform(store, &x);
+}
+
+ls_status ddp_store_get(ddp_store *store, const char *key, void *value, size_t capacity, size_t *nbytes) {
+    exchange x = {.operation = DDP_OP_GET, .key = key, .value = value, .capacity = capacity};
+    ls_status status = perform(store, &x);
+    *nbytes = x.nbytes;
+    return status;
+}
+
+ls_status ddp_store_add(ddp_store *store, const char *key, int64_t amount, int64_t *sum) {
+    unsigned char bytes[8];
+    ddp_i64_write(bytes, amount);
+    exchange x = {.operation = DDP_OP_ADD, .key = key, .first = {bytes, sizeof bytes}};
+    return perform_number(store, &x, sum);
+}
+
+ls_status ddp_store_compare_set(ddp_store *store, const char *key, ddp_bytes expected, ddp_bytes desired, void *result,
+                                size_t capacity, size_t *nbytes) {
+    exchange x = {.operation = DDP_OP_COMPARE_SET,
+                  .key = key,
+                  .first = expected,
+                  .second = desired,
+                  .value = result,
+                  .capacity = capacity};
+    ls_status status = perform(store, &x);
+    *nbytes = x.nbytes;
+    return status;
+}
+
+ls_status ddp_store_wait(ddp_store *store, const char *const *keys, size_t count) {
+    double until_us = deadline_us(store);
+    for (size_t i = 0; i < count; i++) {
+        exchange x = {.operation = DDP_OP_WAIT, .key = keys[i]};
+        ls_status status = perform_until(store, &x, until_us);
+        if (status != LS_OK) return status;
+    }
+    return LS_OK;
+}
+
+ls_status ddp_store_check(ddp_store *store, const char *key, bool *exists) {
+    int64_t number = 0;
+    exchange x = {.operation = DDP_OP_CHECK, .key = key};
+    ls_status status = perform_number(store, &x, &number);
+    *exists = number == 1;
+    return status;
+}
+
+ls_status ddp_store_delete_key(ddp_store *store, const char *key, bool *existed) {
+    int64_t number = 0;
+    exchange x = {.operation = DDP_OP_DELETE_KEY, .key = key};
+    ls_status status = perform_number(store, &x, &number);
+    *existed = number == 1;
+    return status;
+}
+
+ls_status ddp_store_num_keys(ddp_store *store, int64_t *count) {
+    exchange x = {.operation = DDP_OP_NUM_KEYS, .key = ""};
+    return perform_number(store, &x, count);
+}
+
+static ls_status bootstrap_set(void *context, const char *key, const void *value, size_t nbytes) {
+    return ddp_store_set(context, key, value, nbytes);
+}
+
+static ls_status bootstrap_get(void *context, const char *key, void *value, size_t capacity, size_t *nbytes) {
+    return ddp_store_get(context, key, value, capacity, nbytes);
+}
+
+ls_bootstrap ddp_store_bootstrap(ddp_store *store) {
+    return (ls_bootstrap){.context = store, .set = bootstrap_set, .get = bootstrap_get};
+}

@@ -1,0 +1,159 @@
+/* data_parallel — building and taking down what dp_step.c works with. */
+#include "dp_threads/data_parallel.h"
+
+#include <stdlib.h>
+
+#include "common/base/chunk.h"
+#include "common/base/log.h"
+#include "dp_threads/dp.h"
+
+static ls_status create_events(struct dp_replica *r) {
+    const struct {
+        ls_event **event;
+        const char *name;
+    } events[] = {
+        {&r->arrived, "replica updated"},     {&r->outputs_ready, "outputs ready"},
+        {&r->gathered, "outputs gathered"},   {&r->gradient_arrived, "loss gradient arrived"},
+        {&r->backward_done, "backward done"}, {&r->gradients_sent, "gradients sent"},
+    };
+    ls_status status = LS_OK;
+    for (size_t e = 0; status == LS_OK && e < sizeof events / sizeof *events; e++) {
+        status = ls_event_create(events[e].event, events[e].name);
+    }
+    return status;
+}
+
+static void destroy_events(struct dp_replica *r) {
+    ls_event_destroy(r->arrived);
+    ls_event_destroy(r->outputs_ready);
+    ls_event_destroy(r->gathered);
+    ls_event_destroy(r->gradient_arrived);
+    ls_event_destroy(r->backward_done);
+    ls_event_destroy(r->gradients_sent);
+}
+
+static ls_status create_replica(struct dp *dp, int i, const dp_options *options) {
+    struct dp_replica *r = &dp->replicas[i];
+    r->device = options->devices[i];
+    r->compute = ls_device_stream(r->device, LS_STREAM_COMPUTE);
+    r->copy = ls_device_stream(r->device, LS_STREAM_COPY);
+    r->clock = &dp->base.clocks[i];
+    size_t first = 0, piece = 0; /* the first piece is the largest */
+    ls_chunk(options->max_batch, options->device_count, 0, &first, &piece);
+    ls_status status = create_events(r);
+    if (status == LS_OK && i == 0) {
+        r->model = dp->base.model;
+    } else if (status == LS_OK) {
+        status = ls_model_create(&r->model, r->device, options->model, piece);
+        size_t nbytes = piece * ls_image_count(ls_model_input(dp->base.model)) * sizeof(float);
+        if (status == LS_OK) {
+            status = ls_device_alloc(r->device, LS_MEMORY_INPUT, nbytes, "a piece of the batch", (void **)&r->inputs);
+        }
+    }
+    if (status == LS_OK) status = ls_model_alloc_gradients(r->model);
+    if (status == LS_OK && i != dp->output) {
+        status = ls_device_alloc(r->device, LS_MEMORY_ACTIVATION, piece * dp->outputs * sizeof(float),
+                                 "output gradients", (void **)&r->dy);
+    }
+    if (status == LS_OK && i > 0) {
+        float *gradients;
+        size_t count;
+        ls_model_gradients(r->model, &gradients, &count);
+        status = ls_device_alloc(dp->base.devices[0], LS_MEMORY_GRADIENT, count * sizeof(float),
+                                 "gradients of the replicas", (void **)&r->sent);
+        dp->sent[i - 1] = r->sent;
+    }
+    return status;
+}
+
+static ls_status check(const ls_model *module, const dp_options *options) {
+    if (options->device_count < 1 || options->device_count > LS_MAX_DEVICES) {
+        return ls_fail(LS_ERR_USAGE, "DataParallel on %d devices; there must be 1 to %d", options->device_count,
+                       LS_MAX_DEVICES);
+    }
+    if ((size_t)options->device_count > options->max_batch) {
+        return ls_fail(LS_ERR_USAGE,
+                       "a batch of %zu samples cannot be cut for %d devices; use fewer devices or a larger batch",
+                       options->max_batch, options->device_count);
+    }
+    if (options->output_device < 0 || options->output_device >= options->device_count) {
+        return ls_fail(LS_ERR_USAGE, "output device %d is not among the %d devices", options->output_device,
+                       options->device_count);
+    }
+    int required = ls_device_index(options->devices[0]), actual = ls_device_index(ls_model_device(module));
+    if (ls_model_device(module) != options->devices[0]) {
+        return ls_fail(LS_ERR_INVALID,
+                       "the module must have its parameters and buffers on device %d (the first of the list) but they "
+                       "are on device %d",
+                       required, actual);
+    }
+    return LS_OK;
+}
+
+static ls_status build(struct dp *dp, const dp_options *options) {
+    ls_parallel *p = &dp->base;
+    ls_device *output = options->devices[dp->output];
+    ls_status status = ls_parallel_init(p);
+    if (status == LS_OK) status = ls_event_create(&dp->loss_taken, "loss taken");
+    if (status == LS_OK) status = ls_event_create(&dp->updated, "parameters updated");
+    dp->sent = calloc((size_t)options->device_count, sizeof *dp->sent);
+    if (status == LS_OK && !dp->sent) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for DataParallel");
+    if (status == LS_OK) {
+        status = ls_device_batch_alloc(&dp->batch, p->devices[0], output, p->model, options->max_batch);
+    }
+    if (status == LS_OK) {
+        status = ls_device_alloc(output, LS_MEMORY_GATHERED_OUTPUT, options->max_batch * dp->outputs * sizeof(float),
+                                 "gathered outputs", (void **)&dp->gathered);
+    }
+    for (int i = 0; status == LS_OK && i < options->device_count; i++) status = create_replica(dp, i, options);
+    if (status == LS_OK) status = ls_optimizer_create(&p->optimizer, p->model, &options->optimizer);
+    if (status == LS_OK) status = dp_workers_create(&dp->workers, options->devices, options->device_count);
+    return status;
+}
+
+ls_status dp_create(ls_parallel **out, ls_model *module, const dp_options *options) {
+    *out = NULL;
+    ls_status status = check(module, options);
+    if (status != LS_OK) return status;
+    struct dp *dp = calloc(1, sizeof *dp + (size_t)options->device_count * sizeof *dp->replicas);
+    if (!dp) return ls_fail(LS_ERR_NO_MEMORY, "no memory for DataParallel");
+    ls_parallel *p = &dp->base;
+    p->ops = &dp_ops;
+    p->world_size = 1;
+    p->device_count = p->local_device_count = options->device_count;
+    for (int i = 0; i < options->device_count; i++) p->devices[i] = options->devices[i];
+    p->model = module;
+    p->loss_device = options->devices[options->output_device];
+    dp->output = options->output_device;
+    dp->outputs = ls_model_outputs(module);
+    status = build(dp, options);
+    if (status != LS_OK) {
+        dp_destroy(p);
+        return status;
+    }
+    *out = p;
+    return LS_OK;
+}
+
+void dp_destroy(ls_parallel *p) {
+    struct dp *dp = dp_of(p);
+    dp_workers_destroy(dp->workers);
+    for (int i = 0; i < p->device_count; i++) {
+        struct dp_replica *r = &dp->replicas[i];
+        if (!r->device) continue; /* not reached by a build that failed */
+        (void)ls_device_synchronize(r->device);
+        destroy_events(r);
+        ls_device_free(r->device, r->inputs);
+        ls_device_free(r->device, r->dy);
+        ls_device_free(p->devices[0], r->sent);
+        if (i > 0) ls_model_destroy(r->model);
+    }
+    ls_optimizer_destroy(p->optimizer);
+    ls_device_batch_free(&dp->batch, p->devices[0], p->loss_device);
+    ls_device_free(p->loss_device, dp->gathered);
+    ls_event_destroy(dp->loss_taken);
+    ls_event_destroy(dp->updated);
+    ls_parallel_release(p);
+    free(dp->sent);
+    free(dp);
+}

@@ -1,0 +1,27 @@
+/* DataParallel: one process, one thread per device. Every step scatters the batch from device 0, replicates the parameters, runs
+ * the replicas, gathers the outputs on the output device, takes the loss there, scatters its gradient, runs the backward
+ * passes, adds up the gradients on device 0 and updates there.
+ *
+ * As PyTorch's nn.DataParallel: pieces by torch.chunk's rule (batch 9 on 4 devices uses 3); device 0 works on the original
+ * parameters and buffers, so batch norm's running statistics are those of the first piece; gradients are summed, the loss
+ * being the mean over the whole batch. */
+#ifndef DP_DATA_PARALLEL_H
+#define DP_DATA_PARALLEL_H
+
+#include "common/train/parallel.h"
+
+typedef struct dp_options {
+    ls_device *const *devices; /* distinct; borrowed until destroy */
+    int device_count;          /* 1 .. LS_MAX_DEVICES */
+    int output_device;         /* place in `devices` of the one that gathers the outputs and takes the loss */
+    const char *model;         /* the replicas' description: that of `module` */
+    size_t max_batch;          /* samples a step over all devices */
+    ls_optimizer_options optimizer;
+} dp_options;
+
+/* `module` is the model to train, initialised, borrowed until destroy; it must lie on devices[0] (LS_ERR_INVALID names both
+ * devices otherwise) and have room for the largest batch that it is to evaluate. The calling thread becomes device 0's, and
+ * must be the one that runs the steps. On failure *out is NULL. */
+ls_status dp_create(ls_parallel **out, ls_model *module, const dp_options *options);
+
+#endif

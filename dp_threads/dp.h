@@ -1,0 +1,67 @@
+/* The state of DataParallel, shared by the files of this folder. */
+#ifndef DP_DP_H
+#define DP_DP_H
+
+#include "dp_threads/data_parallel.h"
+#include "dp_threads/parallel_apply.h"
+
+struct dp_replica {
+    /* constant after create */
+    ls_device *device;
+    ls_model *model; /* replica 0: the module itself */
+    ls_stream *compute, *copy;
+    struct ls_phase_clock *clock;
+    float *inputs; /* room for a piece; replica 0 reads the batch in place and has none */
+    float *dy;     /* room for the outputs' gradient; the output device reads it in place and has none */
+    float *sent;   /* on device 0: room for this replica's gradients; replica 0 has none */
+    ls_event *arrived, *outputs_ready, *gathered, *gradient_arrived, *backward_done, *gradients_sent;
+    /* this step: written by the caller before the threads start */
+    size_t begin, rows; /* the piece: batch rows begin .. begin + rows - 1 */
+    /* this step: written by the replica's thread */
+    const float *x, *y;
+};
+
+struct dp {
+    ls_parallel base; /* first: ops receive a pointer to it */
+    /* constant after create */
+    int output; /* the replica that takes the loss */
+    size_t outputs;
+    dp_workers *workers;
+    struct ls_device_batch batch; /* inputs on device 0, answers on the output device */
+    float *gathered;              /* on the output device: [batch, outputs]; the loss's gradient takes its place */
+    const float **sent;           /* sent[i] = replicas[i + 1].sent */
+    ls_event *loss_taken, *updated;
+    /* this step */
+    int active; /* pieces, so replicas that work */
+    struct dp_replica replicas[];
+};
+
+static inline struct dp *dp_of(ls_parallel *p) { return (struct dp *)p; }
+
+extern const struct ls_parallel_ops dp_ops; /* dp_step.c */
+void dp_destroy(ls_parallel *p);            /* data_parallel.c */
+
+/* --- scatter_gather.c -------------------------------------------------------------------------------------------- */
+
+/* Cuts the batch into pieces (torch.chunk): sets active, begin and rows. */
+void dp_chunk_batch(struct dp *dp);
+/* Enqueues: device 0's inputs -> the replica's piece (replica 0: no copy). */
+ls_status dp_scatter_inputs(struct dp *dp, struct dp_replica *r);
+/* Enqueues: the replica's outputs -> their rows on the output device. */
+ls_status dp_gather_outputs(struct dp *dp, struct dp_replica *r);
+/* Enqueues: their rows of the loss's gradient -> *dy, memory of the replica. */
+ls_status dp_scatter_gradient(struct dp *dp, struct dp_replica *r, float **dy);
+
+/* --- replicate.c ------------------------------------------------------------------------------------------------- */
+
+/* Enqueues: device 0's parameters and buffers -> the replica's, as one flat copy (replica 0: nothing). */
+ls_status dp_replicate(struct dp *dp, struct dp_replica *r);
+
+/* --- reduce.c ---------------------------------------------------------------------------------------------------- */
+
+/* Enqueues: the replica's gradients -> device 0 (replica 0: nothing). */
+ls_status dp_send_gradients(struct dp *dp, struct dp_replica *r);
+/* Enqueues on device 0: its gradients += those of replica 1, 2, ... in that order. */
+ls_status dp_reduce_gradients(struct dp *dp);
+
+#endif

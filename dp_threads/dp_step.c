@@ -1,0 +1,116 @@
+/* dp_step — one training step of DataParallel, phase by phase.
+ *
+ *     device 0                     devices 1 .. N-1 (each in its thread)
+ *     batch arrives
+ *     scatter   ------------------>  its piece of the batch
+ *     replicate ------------------>  all parameters and buffers
+ *     forward                        forward
+ *     gather    <------------------  its outputs
+ *     loss of the whole batch
+ *     scatter   ------------------>  the loss's gradient for its outputs
+ *     backward                       backward
+ *     reduce    <------------------  all gradients
+ *     optimizer
+ *
+ * Its counterpart, one process per device and one all-reduce instead of four transfers through device 0, is
+ * ddp_procs/ddp_step.c. */
+#include "common/base/log.h"
+#include "dp_threads/dp.h"
+
+static ls_status prepare(ls_parallel *p, const ls_batch *batch) {
+    struct dp *dp = dp_of(p);
+    ls_phase_enter(p->clocks, LS_PHASE_INPUT);
+    ls_stream *copy = dp->replicas[0].copy;
+    /* the last step's update comes after everything that read the last batch */
+    ls_status status = ls_stream_wait_event(copy, dp->updated);
+    if (status == LS_OK) status = ls_device_batch_upload(&dp->batch, copy, p->model, batch);
+    if (status == LS_OK) status = ls_event_record(p->batch_copied, copy);
+    dp_chunk_batch(dp);
+    return status;
+}
+
+static ls_status forward_replica(void *context, int i) {
+    struct dp *dp = context;
+    struct dp_replica *r = &dp->replicas[i];
+
+    ls_phase_enter(r->clock, LS_PHASE_SCATTER);
+    ls_status status = dp_scatter_inputs(dp, r);
+
+    ls_phase_enter(r->clock, LS_PHASE_REPLICATE);
+    if (status == LS_OK) status = dp_replicate(dp, r);
+
+    ls_phase_enter(r->clock, LS_PHASE_FORWARD);
+    if (status == LS_OK) status = ls_model_forward(r->model, r->x, r->rows, true, &r->y);
+
+    ls_phase_enter(r->clock, LS_PHASE_GATHER);
+    if (status == LS_OK) status = dp_gather_outputs(dp, r);
+
+    ls_phase_enter(r->clock, LS_PHASE_OTHER);
+    return status;
+}
+
+static ls_status loss_on_output_device(struct dp *dp) {
+    ls_parallel *p = &dp->base;
+    ls_stream *compute = dp->replicas[dp->output].compute;
+    ls_status status = LS_OK;
+    for (int i = 0; status == LS_OK && i < dp->active; i++) {
+        status = ls_stream_wait_event(compute, dp->replicas[i].gathered);
+    }
+    size_t rows = dp->batch.count;
+    if (status == LS_OK) {
+        status = ls_loss(ls_model_loss(p->model), compute, ls_parallel_loss_slot(p), dp->gathered, dp->gathered,
+                         ls_device_batch_answers(&dp->batch), rows, dp->outputs, 1.0 / (double)rows);
+    }
+    if (status == LS_OK) status = ls_event_record(dp->loss_taken, compute);
+    return status;
+}
+
+static ls_status backward_replica(void *context, int i) {
+    struct dp *dp = context;
+    struct dp_replica *r = &dp->replicas[i];
+    float *dy = NULL;
+
+    ls_phase_enter(r->clock, LS_PHASE_SCATTER);
+    ls_status status = dp_scatter_gradient(dp, r, &dy);
+
+    ls_phase_enter(r->clock, LS_PHASE_BACKWARD);
+    if (status == LS_OK) status = ls_model_backward(r->model, dy, false);
+
+    ls_phase_enter(r->clock, LS_PHASE_REDUCE);
+    if (status == LS_OK) status = dp_send_gradients(dp, r);
+
+    ls_phase_enter(r->clock, LS_PHASE_OTHER);
+    return status;
+}
+
+static ls_status forward_backward(ls_parallel *p) {
+    struct dp *dp = dp_of(p);
+    ls_status status = dp_parallel_apply(dp->workers, dp->active, forward_replica, dp);
+    ls_phase_enter(p->clocks, LS_PHASE_LOSS);
+    if (status == LS_OK) status = loss_on_output_device(dp);
+    if (status == LS_OK) status = dp_parallel_apply(dp->workers, dp->active, backward_replica, dp);
+    return status;
+}
+
+static ls_status reduce(ls_parallel *p) {
+    ls_phase_enter(p->clocks, LS_PHASE_REDUCE);
+    return dp_reduce_gradients(dp_of(p));
+}
+
+static ls_status apply(ls_parallel *p) {
+    struct dp *dp = dp_of(p);
+    ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
+    ls_status status = ls_optimizer_step(p->optimizer);
+    if (status == LS_OK) status = ls_event_record(dp->updated, dp->replicas[0].compute);
+    ls_phase_enter(p->clocks, LS_PHASE_OTHER);
+    return status;
+}
+
+const struct ls_parallel_ops dp_ops = {
+    .name = "DataParallel",
+    .prepare = prepare,
+    .forward_backward = forward_backward,
+    .reduce = reduce,
+    .apply = apply,
+    .destroy = dp_destroy,
+};

@@ -1,0 +1,165 @@
+/* dp_train — trains a model with one thread per device: DataParallel (or plainly, with --single). */
+#include <stdlib.h>
+
+#include "common/base/flag.h"
+#include "common/base/log.h"
+#include "common/train/loop.h"
+#include "common/train/weights.h"
+#include "dp_threads/data_parallel.h"
+
+struct settings {
+    ls_train_options train;
+    int devices; /* 0: one per core */
+    ls_int_list device_ids;
+    int output_device; /* -1: the first */
+    bool single;
+};
+
+/* Everything that main builds and takes down. */
+struct session {
+    int count;
+    ls_device *devices[LS_MAX_DEVICES];
+    ls_model *model;
+    ls_dataset *train, *test;
+    ls_parallel *parallel;
+};
+
+static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
+    ls_option rows[LS_TRAIN_OPTION_ROWS + 5];
+    size_t count = ls_train_option_rows(&s->train, rows);
+    const ls_option own[] = {
+        {.kind = LS_OPTION_HEADING, .help = "Devices"},
+        {.kind = LS_OPTION_INT,
+         .name = "devices",
+         .to.number = &s->devices,
+         .argument = "N",
+         .limits = LS_BETWEEN(1, LS_MAX_DEVICES),
+         .help = "devices 0 .. N-1",
+         .empty = "one for each core"},
+        {.kind = LS_OPTION_INT_LIST,
+         .name = "device-ids",
+         .to.list = &s->device_ids,
+         .argument = "D,D,...",
+         .limits = LS_BETWEEN(0, 1023),
+         .help = "these devices; the first holds the model",
+         .empty = "--devices"},
+        {.kind = LS_OPTION_INT,
+         .name = "output-device",
+         .to.number = &s->output_device,
+         .argument = "D",
+         .limits = LS_BETWEEN(-1, 1023),
+         .help = "the device that gathers the outputs and takes the loss; -1: the first"},
+        {.kind = LS_OPTION_FLAG,
+         .name = "single",
+         .to.flag = &s->single,
+         .help = "train on one device without DataParallel: the T1 that speed-ups refer to"},
+    };
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) rows[count++] = own[i];
+    ls_parsed parsed;
+    ls_command command = {.purpose = "Trains a model with DataParallel: one process, one thread per device.",
+                          .options = rows,
+                          .count = count};
+    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
+    *help = status == LS_OK && parsed.help;
+    return status;
+}
+
+/* Fills device_ids from --devices or from the machine, and checks the list. */
+static ls_status choose_devices(struct settings *s) {
+    if (s->device_ids.count > 0 && s->devices > 0) {
+        return ls_fail(LS_ERR_USAGE, "--devices and --device-ids exclude each other");
+    }
+    if (s->device_ids.count == 0) {
+        int count = s->devices > 0 ? s->devices : s->single ? 1 : ls_usable_cores();
+        if (count > LS_INT_LIST_MAX) count = LS_INT_LIST_MAX;
+        for (int i = 0; i < count; i++) s->device_ids.values[i] = i;
+        s->device_ids.count = count;
+    }
+    if (s->single && s->device_ids.count != 1) return ls_fail(LS_ERR_USAGE, "--single trains on one device");
+    for (int i = 0; i < s->device_ids.count; i++) {
+        for (int j = 0; j < i; j++) {
+            if (s->device_ids.values[i] != s->device_ids.values[j]) continue;
+            return ls_fail(LS_ERR_USAGE, "device %d is named twice", s->device_ids.values[i]);
+        }
+    }
+    return LS_OK;
+}
+
+static ls_status find_output_device(const struct settings *s, int *place) {
+    *place = 0;
+    if (s->output_device < 0) return LS_OK;
+    for (*place = 0; *place < s->device_ids.count; ++*place) {
+        if (s->device_ids.values[*place] == s->output_device) return LS_OK;
+    }
+    return ls_fail(LS_ERR_USAGE, "output device %d is not among the devices", s->output_device);
+}
+
+static ls_status open_devices(struct session *session, const struct settings *s) {
+    ls_status status = LS_OK;
+    for (int i = 0; status == LS_OK && i < s->device_ids.count; i++) {
+        ls_device_options options = {.kind = LS_DEVICE_CPU,
+                                     .index = s->device_ids.values[i],
+                                     .devices_on_node = s->device_ids.count,
+                                     .memory_capacity_bytes = s->train.device_memory_bytes};
+        status = ls_device_open(&session->devices[i], &options);
+        if (status == LS_OK) session->count++;
+    }
+    return status;
+}
+
+static ls_status build(struct session *session, struct settings *s) {
+    int output = 0;
+    size_t max_batch = (size_t)s->train.batch_size;
+    ls_status status = find_output_device(s, &output);
+    if (status == LS_OK) status = open_devices(session, s);
+    size_t piece = (max_batch + (size_t)s->device_ids.count - 1) / (size_t)s->device_ids.count;
+    if (status == LS_OK) status = ls_model_create(&session->model, session->devices[0], s->train.model, piece);
+    if (status == LS_OK) status = ls_train_open_data(&s->train, session->model, &session->train, &session->test);
+    if (status == LS_OK) {
+        status = s->train.init ? ls_weights_load(session->model, s->train.init)
+                               : ls_model_init(session->model, (uint64_t)s->train.seed);
+    }
+    if (status != LS_OK) return status;
+    ls_optimizer_options optimizer = ls_train_optimizer(&s->train);
+    if (s->single) {
+        status = ls_device_bind_thread(session->devices[0]);
+        if (status != LS_OK) return status;
+        return ls_single_create(&session->parallel, session->devices[0], session->model, &optimizer, max_batch);
+    }
+    dp_options options = {.devices = session->devices,
+                          .device_count = session->count,
+                          .output_device = output,
+                          .model = s->train.model,
+                          .max_batch = max_batch,
+                          .optimizer = optimizer};
+    return dp_create(&session->parallel, session->model, &options);
+}
+
+static void take_down(struct session *session) {
+    if (session->parallel) session->parallel->ops->destroy(session->parallel);
+    ls_dataset_close(session->train);
+    ls_dataset_close(session->test);
+    ls_model_destroy(session->model);
+    for (int i = 0; i < session->count; i++) ls_device_close(session->devices[i]);
+}
+
+int main(int argc, char **argv) {
+    struct settings settings = {.train = ls_train_defaults(), .output_device = -1};
+    struct session session = {0};
+    ls_train_result result;
+    bool help = false;
+    ls_log_init(argv[0], -1, false);
+    ls_status status = parse(&settings, argc, argv, &help);
+    if (status != LS_OK || help) return ls_status_exit_code(status);
+    ls_log_init(argv[0], -1, settings.train.quiet);
+    ls_set_wait_timeout_s(settings.train.timeout_s);
+    status = choose_devices(&settings);
+    if (status == LS_OK) status = ls_train_options_check(&settings.train, settings.device_ids.count);
+    if (status == LS_OK) status = build(&session, &settings);
+    if (status == LS_OK) {
+        /* one process: the global order of the samples, whichever way it would be sharded */
+        status = ls_train(session.parallel, &settings.train, LS_SHARD_CONTIGUOUS, session.train, session.test, &result);
+    }
+    take_down(&session);
+    return ls_status_exit_code(status);
+}

@@ -1,0 +1,120 @@
+/* parallel_apply — hand-over to the replicas' threads and back.
+ *   idea  : two counters per thread: `started` is raised by the caller, `finished` by the thread. What is written before a
+ *           counter is raised is seen by whoever sees the counter, so the job itself needs no lock
+ *   cost  : where every thread has a core, a few hundred nanoseconds each way; else a futex call and a switch
+ *   fails : a replica that does not return within the deadline is reported; its thread is then left alone, since there is
+ *           no safe way to stop it */
+#include "dp_threads/parallel_apply.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/flag.h"
+#include "common/base/log.h"
+
+struct worker {
+    /* constant after create */
+    dp_workers *workers;
+    int replica;
+    ls_device *device;
+    pthread_t thread;
+    /* the hand-over */
+    ls_flag started, finished;
+    /* written by the thread before it raises `finished`; read by the caller after it */
+    ls_status status;
+    char message[400];
+};
+
+struct dp_workers {
+    int count;
+    double spin_us;
+    bool stuck; /* a thread missed its deadline */
+    bool stopping;
+    /* the job: written by the caller before it raises `started` */
+    dp_replica_fn task;
+    void *context;
+    struct worker workers[];
+};
+
+static void run_replica(struct worker *worker) {
+    ls_log_capture(worker->message, sizeof worker->message);
+    worker->status = worker->workers->task(worker->workers->context, worker->replica);
+    ls_log_capture(NULL, 0);
+}
+
+static void *worker_main(void *argument) {
+    struct worker *worker = argument;
+    (void)ls_device_bind_thread(worker->device);
+    for (uint32_t job = 1;; job++) {
+        while (!ls_flag_wait(&worker->started, job, worker->workers->spin_us, ls_now_us() + 1e9)) {
+        }
+        if (worker->workers->stopping) return NULL;
+        run_replica(worker);
+        ls_flag_set(&worker->finished, job);
+    }
+}
+
+ls_status dp_workers_create(dp_workers **out, ls_device *const *devices, int count) {
+    *out = NULL;
+    dp_workers *workers = calloc(1, sizeof *workers + (size_t)count * sizeof *workers->workers);
+    if (!workers) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %d replica threads", count);
+    workers->spin_us = ls_spin_us_for(count);
+    workers->count = 1;
+    for (int i = 0; i < count; i++) {
+        workers->workers[i].workers = workers;
+        workers->workers[i].replica = i;
+        workers->workers[i].device = devices[i];
+    }
+    for (int i = 1; i < count; i++, workers->count++) {
+        struct worker *worker = &workers->workers[i];
+        int error = pthread_create(&worker->thread, NULL, worker_main, worker);
+        if (error == 0) continue;
+        dp_workers_destroy(workers);
+        return ls_fail(LS_ERR_SYSTEM, "cannot start the thread of device %d: %s", ls_device_index(devices[i]),
+                       strerror(error));
+    }
+    ls_status status = ls_device_bind_thread(devices[0]);
+    if (status != LS_OK) {
+        dp_workers_destroy(workers);
+        return status;
+    }
+    *out = workers;
+    return LS_OK;
+}
+
+void dp_workers_destroy(dp_workers *workers) {
+    if (!workers || workers->stuck) return; /* a stuck thread may still use its memory */
+    workers->stopping = true;
+    for (int i = 1; i < workers->count; i++) ls_flag_raise(&workers->workers[i].started);
+    for (int i = 1; i < workers->count; i++) pthread_join(workers->workers[i].thread, NULL);
+    free(workers);
+}
+
+static ls_status join(dp_workers *workers, int replicas) {
+    double until_us = ls_now_us() + ls_wait_timeout_s() * 1e6;
+    for (int i = 1; i < replicas; i++) {
+        struct worker *worker = &workers->workers[i];
+        if (ls_flag_wait(&worker->finished, ls_flag_value(&worker->started), workers->spin_us, until_us)) continue;
+        workers->stuck = true;
+        return ls_fail(LS_ERR_TIMEOUT, "replica %d on device %d did not return within %g s", i,
+                       ls_device_index(worker->device), ls_wait_timeout_s());
+    }
+    return LS_OK;
+}
+
+ls_status dp_parallel_apply(dp_workers *workers, int replicas, dp_replica_fn task, void *context) {
+    workers->task = task;
+    workers->context = context;
+    for (int i = 1; i < replicas; i++) ls_flag_raise(&workers->workers[i].started);
+    run_replica(&workers->workers[0]);
+    ls_status status = join(workers, replicas);
+    for (int i = 0; status == LS_OK && i < replicas; i++) {
+        const struct worker *worker = &workers->workers[i];
+        if (worker->status == LS_OK) continue;
+        status = ls_fail(worker->status, "replica %d on device %d: %s", i, ls_device_index(worker->device),
+                         worker->message[0] ? worker->message : ls_status_text(worker->status));
+    }
+    return status;
+}

@@ -1,0 +1,33 @@
+/* reduce — the replicas' gradients travel to device 0, which adds them to its own.
+ *   cost  : (N-1) x parameter bytes into device 0, then one pass over N arrays there: all of it on device 0's memory, which
+ *           is why DataParallel's device 0 is the busy one
+ *   order : g0 + g1, + g2, ... in replica order, a sum and never a mean (the loss is already the mean of the whole batch); the
+ *           naive and the direct all-reduce of DDP add in the same order */
+#include "dp_threads/dp.h"
+#include "kernels/kernels.h"
+
+ls_status dp_send_gradients(struct dp *dp, struct dp_replica *r) {
+    if (r == dp->replicas) return LS_OK;
+    float *gradients;
+    size_t count;
+    ls_model_gradients(r->model, &gradients, &count);
+    r->clock->bytes[LS_PHASE_REDUCE] += count * sizeof(float);
+    ls_status status = ls_event_record(r->backward_done, r->compute);
+    if (status == LS_OK) status = ls_stream_wait_event(r->copy, r->backward_done);
+    if (status == LS_OK) status = ls_copy(r->copy, r->sent, gradients, count * sizeof(float));
+    if (status == LS_OK) status = ls_event_record(r->gradients_sent, r->copy);
+    return status;
+}
+
+ls_status dp_reduce_gradients(struct dp *dp) {
+    float *gradients;
+    size_t count;
+    ls_model_gradients(dp->base.model, &gradients, &count);
+    ls_stream *compute = dp->replicas[0].compute;
+    ls_status status = LS_OK;
+    for (int i = 1; status == LS_OK && i < dp->active; i++) {
+        status = ls_stream_wait_event(compute, dp->replicas[i].gradients_sent);
+    }
+    if (status != LS_OK || dp->active == 1) return status;
+    return ls_reduce_add(compute, gradients, dp->sent, dp->active - 1, count);
+}

@@ -1,0 +1,54 @@
+/* scatter_gather — pieces of the batch out to the replicas, outputs back, and the way of their gradients.
+ *   cost  : (1 - 1/N) of the inputs leave device 0 each step; all outputs go to the output device and come back as gradients.
+ *           Each replica's copies run on its own copy stream, driven by its own thread, so they go side by side
+ *   order : copies only; which piece a row lies in is torch.chunk's rule */
+#include "common/base/chunk.h"
+#include "dp_threads/dp.h"
+
+void dp_chunk_batch(struct dp *dp) {
+    dp->active = (int)ls_chunk_count(dp->batch.count, dp->base.device_count);
+    for (int i = 0; i < dp->active; i++) {
+        ls_chunk(dp->batch.count, dp->base.device_count, i, &dp->replicas[i].begin, &dp->replicas[i].rows);
+    }
+}
+
+ls_status dp_scatter_inputs(struct dp *dp, struct dp_replica *r) {
+    size_t row = ls_image_count(ls_model_input(r->model));
+    const float *piece = dp->batch.inputs + r->begin * row;
+    if (!r->inputs) {
+        r->x = piece;
+        return ls_stream_wait_event(r->compute, dp->base.batch_copied);
+    }
+    size_t nbytes = r->rows * row * sizeof(float);
+    r->x = r->inputs;
+    r->clock->bytes[LS_PHASE_SCATTER] += nbytes;
+    ls_status status = ls_stream_wait_event(r->copy, dp->base.batch_copied);
+    if (status == LS_OK) status = ls_copy(r->copy, r->inputs, piece, nbytes);
+    return status;
+}
+
+ls_status dp_gather_outputs(struct dp *dp, struct dp_replica *r) {
+    size_t nbytes = r->rows * dp->outputs * sizeof(float);
+    r->clock->bytes[LS_PHASE_GATHER] += nbytes;
+    ls_status status = ls_event_record(r->outputs_ready, r->compute);
+    if (status == LS_OK) status = ls_stream_wait_event(r->copy, r->outputs_ready);
+    if (status == LS_OK) status = ls_copy(r->copy, dp->gathered + r->begin * dp->outputs, r->y, nbytes);
+    if (status == LS_OK) status = ls_event_record(r->gathered, r->copy);
+    return status;
+}
+
+ls_status dp_scatter_gradient(struct dp *dp, struct dp_replica *r, float **dy) {
+    float *piece = dp->gathered + r->begin * dp->outputs;
+    if (!r->dy) {
+        *dy = piece;
+        return ls_stream_wait_event(r->compute, dp->loss_taken);
+    }
+    size_t nbytes = r->rows * dp->outputs * sizeof(float);
+    *dy = r->dy;
+    r->clock->bytes[LS_PHASE_SCATTER] += nbytes;
+    ls_status status = ls_stream_wait_event(r->copy, dp->loss_taken);
+    if (status == LS_OK) status = ls_copy(r->copy, r->dy, piece, nbytes);
+    if (status == LS_OK) status = ls_event_record(r->gradient_arrived, r->copy);
+    if (status == LS_OK) status = ls_stream_wait_event(r->compute, r->gradient_arrived);
+    return status;
+}

@@ -1,0 +1,58 @@
+/* select — which build of the variant kernels runs on this processor. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "kernels/cpu/cpu.h"
+
+#if defined(__x86_64__)
+extern const struct ls_kernels ls_cpu_kernels_v2, ls_cpu_kernels_v3, ls_cpu_kernels_v4;
+static bool runs_v4(void) {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+static bool runs_v3(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+}
+#else
+extern const struct ls_kernels ls_cpu_kernels_plain;
+#endif
+static bool runs_anywhere(void) { return true; }
+
+/* best first */
+static const struct build {
+    const struct ls_kernels *kernels;
+    bool (*runs_here)(void);
+} builds[] = {
+#if defined(__x86_64__)
+    {&ls_cpu_kernels_v4, runs_v4},
+    {&ls_cpu_kernels_v3, runs_v3},
+    {&ls_cpu_kernels_v2, runs_anywhere},
+#else
+    {&ls_cpu_kernels_plain, runs_anywhere},
+#endif
+};
+
+static const struct ls_kernels *choose(void) {
+    const char *wanted = getenv("LS_CPU_ISA");
+    const struct ls_kernels *best = NULL;
+    for (size_t i = 0; i < sizeof builds / sizeof *builds; i++) {
+        if (!builds[i].runs_here()) continue;
+        if (!best) best = builds[i].kernels;
+        if (wanted && strcmp(wanted, builds[i].kernels->name) == 0) return builds[i].kernels;
+    }
+    if (wanted) ls_warn("LS_CPU_ISA=%s is not a build that runs here; using %s", wanted, best->name);
+    return best;
+}
+
+const struct ls_kernels *ls_cpu_kernels(void) {
+    static _Atomic(const struct ls_kernels *) chosen; /* several threads may choose at once: they choose the same */
+    const struct ls_kernels *kernels = atomic_load_explicit(&chosen, memory_order_acquire);
+    if (!kernels) {
+        kernels = choose();
+        atomic_store_explicit(&chosen, kernels, memory_order_release);
+    }
+    return kernels;
+}

@@ -1,0 +1,269 @@
+/* conv2d — 2-d convolution in NCHW: forward, gradient of the input, gradients of weights and bias.
+ *   idea  : all three are one product (conv2d_product.h) with two offset tables in place of an im2col matrix:
+ *
+ *           sums[r][c] = init[c] + sum over i of image[row_offset[r] + step_offset[i]] x matrix[i][c]
+ *
+ *           forward           r = output pixel   i = tap (kh, ic, kw)   c = out channel   image = padded x, matrix = w
+ *           backward weights  r = tap            i = output pixel       c = out channel   image = padded x, matrix = dy^T
+ *           backward data     r = input pixel    i = tap (kh, oc, kw)   c = in channel    image = dy spread by the stride
+ *
+ *           The channel runs along the vector and `image` is read one float at a time, so any kernel, stride, padding and
+ *           odd size goes through the same inner loop and nothing is gathered. kh is outermost, so that taps which meet only
+ *           padding are a range
+ *   cost  : one product per image, plus one pass in 4x4 blocks that transposes NCHW to pixel-major or back. Waste: channels
+ *           round up to 16; backward data with stride s also multiplies the zeros between the spread dy (s x s times the
+ *           work). The operands of one image (about 100 KB for 16 -> 32 channels of 14x14) live in the L2 cache
+ *   order : one chain of fused multiply-adds per sum, in the order of i. Weight and bias gradients make one such chain per
+ *           image, and the images' results are added in batch order. No result of one image depends on another image or on
+ *           its place in the batch */
+#include "kernels/cpu/conv2d_layout.h"
+#include "kernels/cpu/variant/conv2d_product.h"
+
+/* The parts of the caller's workspace. */
+struct parts {
+    float *image, *matrix, *sums, *total, *init;
+    int *offsets;
+};
+
+static struct parts split(const struct ls_conv2d_layout *l, void *workspace) {
+    struct parts p;
+    p.image = workspace;
+    p.matrix = p.image + l->image_count;
+    p.sums = p.matrix + l->matrix_count;
+    p.total = p.sums + l->sums_count;
+    p.init = p.total + l->total_count;
+    p.offsets = (int *)(void *)(p.init + l->init_count);
+    /* Borders and rounded-up channels are read as zeros and never written again. */
+    memset(p.image, 0, l->image_count * sizeof(float));
+    memset(p.matrix, 0, l->matrix_count * sizeof(float));
+    memset(p.init, 0, l->init_count * sizeof(float));
+    return p;
+}
+
+static size_t in_image(const struct ls_conv2d_shape *s, const struct ls_conv2d_layout *l) {
+    return (size_t)s->in_channels * (size_t)l->in_pixels;
+}
+
+static size_t out_image(const struct ls_conv2d_shape *s, const struct ls_conv2d_layout *l) {
+    return (size_t)s->out_channels * (size_t)l->out_pixels;
+}
+
+/* One axis of an offset table: `count` places, `stride` floats apart. */
+struct axis {
+    int count, stride;
+};
+
+static int *fill_offsets(int *out, struct axis a, struct axis b, struct axis c) {
+    for (int i = 0; i < a.count; i++) {
+        for (int j = 0; j < b.count; j++) {
+            for (int k = 0; k < c.count; k++) *out++ = i * a.stride + j * b.stride + k * c.stride;
+        }
+    }
+    return out;
+}
+
+/* Copies one image into the middle of its zero border. */
+static void pad_image(const struct ls_conv2d_shape *s, const struct ls_conv2d_layout *l, const float *x, float *image) {
+    size_t row_nbytes = (size_t)s->in_width * sizeof(float);
+    float *to = image + (size_t)s->padding * (size_t)l->pad_width + (size_t)s->padding;
+    for (int c = 0; c < s->in_channels; c++) {
+        for (int h = 0; h < s->in_height; h++, x += s->in_width, to += l->pad_width) memcpy(to, x, row_nbytes);
+        to += 2 * (size_t)s->padding * (size_t)l->pad_width;
+    }
+}
+
+/* dy[oh][ow] goes to (oh x stride + kernel_h - 1 - padding, ...); what falls outside touches no input pixel. */
+static void spread_image(const struct ls_conv2d_shape *s, const struct ls_conv2d_layout *l, const float *dy,
+                         float *image) {
+    int left = s->kernel_w - 1 - s->padding;
+    for (int c = 0; c < s->out_channels; c++, image += (size_t)l->wide_height * (size_t)l->wide_width) {
+        for (int oh = 0; oh < l->out_height; oh++, dy += l->out_width) {
+            int h = oh * s->stride + s->kernel_h - 1 - s->padding;
+            if (h < 0 || h >= l->wide_height) continue;
+            float *row = image + (size_t)h * (size_t)l->wide_width;
+            if (s->stride == 1 && left >= 0) {
+                memcpy(row + left, dy, (size_t)l->out_width * sizeof(float));
+                continue;
+            }
+            for (int ow = 0; ow < l->out_width; ow++) {
+                int w = ow * s->stride + left;
+                if (w >= 0 && w < l->wide_width) row[w] = dy[ow];
+            }
+        }
+    }
+}
+
+/* Offset tables of forward and of the weight gradient, in padded x: output pixels, then taps (kh, ic, kw). */
+static const int *fill_tables(const struct ls_conv2d_shape *s, const struct ls_conv2d_layout *l, int *offsets) {
+    int *taps = fill_offsets(offsets, (struct axis){l->out_height, s->stride * l->pad_width}, (struct axis){1, 0},
+                             (struct axis){l->out_width, s->stride});
+    fill_offsets(taps, (struct axis){s->kernel_h, l->pad_width},
+                 (struct axis){s->in_channels, l->pad_height * l->pad_width}, (struct axis){s->kernel_w, 1});
+    return taps;
+}
+
+/* Place of w[0][channel][h][0] */
+static size_t weight_row(const struct ls_conv2d_shape *s, int channel, int h) {
+    return ((size_t)channel * (size_t)s->kernel_h + (size_t)h) * (size_t)s->kernel_w;
+}
+
+ls_status LS_CPU(conv2d_forward)(const struct ls_conv2d_forward_arguments *a) {
+    const struct ls_conv2d_shape *s = &a->shape;
+    struct ls_conv2d_layout l;
+    ls_status status = ls_conv2d_make_layout(s, &l);
+    if (status != LS_OK) return status;
+    struct parts p = split(&l, a->workspace);
+    const int *taps = fill_tables(s, &l, p.offsets);
+    float *matrix = p.matrix;
+    for (int h = 0; h < s->kernel_h; h++) {
+        for (int c = 0; c < s->in_channels; c++, matrix += (size_t)s->kernel_w * (size_t)l.out_columns) {
+            LS_CPU(conv2d_transpose)
+            (a->w + weight_row(s, c, h), l.taps, s->out_channels, s->kernel_w, matrix, l.out_columns);
+        }
+    }
+    if (a->bias != NULL) memcpy(p.init, a->bias, (size_t)s->out_channels * sizeof(float));
+    struct ls_conv2d_product product = {
+        .image = p.image,
+        .matrix = p.matrix,
+        .init = p.init,
+        .row_offset = p.offsets,
+        .step_offset = taps,
+        .rows = l.out_pixels,
+        .row_group = l.out_width,
+        .row_lines = s->stride,
+        .steps = l.taps,
+        .step_group = s->in_channels * s->kernel_w,
+        .step_lines = 1,
+        .first_line = s->padding,
+        .end_line = s->padding + s->in_height,
+        .columns = l.out_columns,
+        .sums = p.sums,
+    };
+    for (int n = 0; n < s->batch; n++) {
+        pad_image(s, &l, a->x + (size_t)n * in_image(s, &l), p.image);
+        LS_CPU(conv2d_run_product)(&product);
+        LS_CPU(conv2d_transpose)
+        (p.sums, l.out_columns, l.out_pixels, s->out_channels, a->y + (size_t)n * out_image(s, &l), l.out_pixels);
+    }
+    return LS_OK;
+}
+
+/* The kernel turned by 180 degrees: [tap (kh, oc, kw)][in channel] */
+static void turn_weights(const struct ls_conv2d_shape *s, const struct ls_conv2d_layout *l, const float *w,
+                         float *matrix) {
+    size_t area = (size_t)s->kernel_h * (size_t)s->kernel_w;
+    for (int h = s->kernel_h - 1; h >= 0; h--) {
+        for (int c = 0; c < s->out_channels; c++) {
+            const float *from = w + (size_t)c * (size_t)l->taps + weight_row(s, 0, h);
+            for (int v = s->kernel_w - 1; v >= 0; v--, matrix += l->in_columns) {
+                for (int i = 0; i < s->in_channels; i++) matrix[i] = from[(size_t)i * area + (size_t)v];
+            }
+        }
+    }
+}
+
+ls_status LS_CPU(conv2d_backward_data)(const struct ls_conv2d_backward_data_arguments *a) {
+    const struct ls_conv2d_shape *s = &a->shape;
+    struct ls_conv2d_layout l;
+    ls_status status = ls_conv2d_make_layout(s, &l);
+    if (status != LS_OK) return status;
+    struct parts p = split(&l, a->workspace);
+    int *taps = fill_offsets(p.offsets, (struct axis){s->in_height, l.wide_width}, (struct axis){1, 0},
+                             (struct axis){s->in_width, 1});
+    fill_offsets(taps, (struct axis){s->kernel_h, l.wide_width},
+                 (struct axis){s->out_channels, l.wide_height * l.wide_width}, (struct axis){s->kernel_w, 1});
+    turn_weights(s, &l, a->w, p.matrix);
+    int first_line = s->kernel_h - 1 - s->padding;
+    struct ls_conv2d_product product = {
+        .image = p.image,
+        .matrix = p.matrix,
+        .init = p.init,
+        .row_offset = p.offsets,
+        .step_offset = taps,
+        .rows = l.in_pixels,
+        .row_group = s->in_width,
+        .row_lines = 1,
+        .steps = l.back_taps,
+        .step_group = s->out_channels * s->kernel_w,
+        .step_lines = 1,
+        .first_line = first_line,
+        .end_line = first_line + (l.out_height - 1) * s->stride + 1,
+        .columns = l.in_columns,
+        .sums = p.sums,
+    };
+    for (int n = 0; n < s->batch; n++) {
+        spread_image(s, &l, a->dy + (size_t)n * out_image(s, &l), p.image);
+        LS_CPU(conv2d_run_product)(&product);
+        LS_CPU(conv2d_transpose)
+        (p.sums, l.in_columns, l.in_pixels, s->in_channels, a->dx + (size_t)n * in_image(s, &l), l.in_pixels);
+    }
+    return LS_OK;
+}
+
+/* One image's bias gradient: its dy^T summed over the pixels, then added to the total. */
+static void add_bias_gradient(const struct ls_conv2d_layout *l, const float *matrix, float *total) {
+    for (int c = 0; c < l->out_columns; c += LS_CONV2D_CHANNEL_BLOCK) {
+        float sum[LS_CONV2D_CHANNEL_BLOCK] = {0};
+        const float *value = matrix + c;
+        for (int pixel = 0; pixel < l->out_pixels; pixel++, value += l->out_columns) {
+            for (int k = 0; k < LS_CONV2D_CHANNEL_BLOCK; k++) sum[k] += value[k];
+        }
+        for (int k = 0; k < LS_CONV2D_CHANNEL_BLOCK; k++) total[c + k] += sum[k];
+    }
+}
+
+static void put(float *to, const float *from, size_t count, bool accumulate) {
+    for (size_t i = 0; i < count; i++) to[i] = accumulate ? to[i] + from[i] : from[i];
+}
+
+/* Brings the totals [tap (kh, ic, kw)][out channel] into the order of w, by way of `scratch`. */
+static void put_weight_gradient(const struct ls_conv2d_shape *s, const struct ls_conv2d_layout *l, float *dw,
+                                const float *total, float *scratch, bool accumulate) {
+    for (int h = 0; h < s->kernel_h; h++) {
+        for (int c = 0; c < s->in_channels; c++, total += (size_t)s->kernel_w * (size_t)l->out_columns) {
+            LS_CPU(conv2d_transpose)
+            (total, l->out_columns, s->kernel_w, s->out_channels, scratch + weight_row(s, c, h), l->taps);
+        }
+    }
+    put(dw, scratch, (size_t)l->taps * (size_t)s->out_channels, accumulate);
+}
+
+ls_status LS_CPU(conv2d_backward_weights)(const struct ls_conv2d_backward_weights_arguments *a) {
+    const struct ls_conv2d_shape *s = &a->shape;
+    struct ls_conv2d_layout l;
+    ls_status status = ls_conv2d_make_layout(s, &l);
+    if (status != LS_OK) return status;
+    struct parts p = split(&l, a->workspace);
+    const int *taps = fill_tables(s, &l, p.offsets);
+    size_t sums = (size_t)l.taps * (size_t)l.out_columns;
+    float *bias_total = p.total + sums;
+    memset(p.total, 0, l.total_count * sizeof(float));
+    struct ls_conv2d_product product = {
+        .image = p.image,
+        .matrix = p.matrix,
+        .init = p.init,
+        .row_offset = taps,
+        .step_offset = p.offsets,
+        .rows = l.taps,
+        .row_group = s->in_channels * s->kernel_w,
+        .row_lines = 1,
+        .steps = l.out_pixels,
+        .step_group = l.out_width,
+        .step_lines = s->stride,
+        .first_line = s->padding,
+        .end_line = s->padding + s->in_height,
+        .columns = l.out_columns,
+        .sums = p.sums,
+    };
+    for (int n = 0; n < s->batch; n++) {
+        pad_image(s, &l, a->x + (size_t)n * in_image(s, &l), p.image);
+        LS_CPU(conv2d_transpose)
+        (a->dy + (size_t)n * out_image(s, &l), l.out_pixels, s->out_channels, l.out_pixels, p.matrix, l.out_columns);
+        LS_CPU(conv2d_run_product)(&product);
+        put(p.total, p.sums, sums, true);
+        if (a->dbias != NULL) add_bias_gradient(&l, p.matrix, bias_total);
+    }
+    put_weight_gradient(s, &l, a->dw, p.total, p.sums, a->accumulate);
+    if (a->dbias != NULL) put(a->dbias, bias_total, (size_t)s->out_channels, a->accumulate);
+    return LS_OK;
+}

@@ -1,0 +1,90 @@
+/* optimizer — SGD, Adam and AdamW: one pass over parameter, gradient and state.
+ *   idea  : everything that varies from step to step is read from the update state on the device; an update with found_inf does
+ *           nothing, so the host need not know the gradients to enqueue it
+ *   order : element by element; the fused multiply-adds stand where PyTorch's vectorised CPU code has them */
+#include "kernels/cpu/variant/variant.h"
+
+ls_status LS_CPU(begin_update)(const struct ls_begin_update_arguments *a) {
+    struct ls_update_state *state = a->state;
+    if (state->found_inf != 0) return LS_OK;
+    state->step += 1;
+    state->step_size = (float)(state->learning_rate / (1 - pow(a->beta1, state->step)));
+    state->bias2_sqrt = (float)sqrt(1 - pow(a->beta2, state->step));
+    return LS_OK;
+}
+
+static void sgd_plain(float *restrict p, const float *restrict g, size_t count, float decay, float minus_rate) {
+    for (size_t i = 0; i < count; i++) {
+        float d = decay != 0 ? fmaf(p[i], decay, g[i]) : g[i];
+        p[i] = fmaf(d, minus_rate, p[i]);
+    }
+}
+
+struct sgd_factors {
+    float decay, minus_rate, momentum, keep; /* keep = 1 - dampening */
+    bool first, nesterov;
+};
+
+static inline void sgd_momentum(float *restrict p, const float *restrict g, float *restrict m, size_t count,
+                                struct sgd_factors f) {
+    for (size_t i = 0; i < count; i++) {
+        float d = f.decay != 0 ? fmaf(p[i], f.decay, g[i]) : g[i];
+        m[i] = f.first ? d : fmaf(d, f.keep, m[i] * f.momentum);
+        d = f.nesterov ? fmaf(m[i], f.momentum, d) : m[i];
+        p[i] = fmaf(d, f.minus_rate, p[i]);
+    }
+}
+
+ls_status LS_CPU(sgd)(const struct ls_sgd_arguments *a) {
+    const struct ls_update_state *state = a->state;
+    if (state->found_inf != 0) return LS_OK;
+    const struct ls_sgd_rule *rule = &a->rule;
+    float minus_rate = (float)-state->learning_rate;
+    if (rule->momentum == 0) {
+        sgd_plain(a->parameter, a->gradient, a->count, rule->weight_decay, minus_rate);
+        return LS_OK;
+    }
+    struct sgd_factors factors = {rule->weight_decay,  minus_rate,       rule->momentum,
+                                  1 - rule->dampening, state->step == 1, rule->nesterov};
+    sgd_momentum(a->parameter, a->gradient, a->momentum, a->count, factors);
+    return LS_OK;
+}
+
+struct adam_factors {
+    float beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon;
+    float shrink, decay; /* AdamW's factor on p (1 if coupled); Adam's L2 term (0 if decoupled) */
+    float minus_step_size, bias2_sqrt;
+};
+
+static void adam(float *restrict p, const float *restrict g, float *restrict m, float *restrict v, size_t count,
+                 struct adam_factors f) {
+    for (size_t i = 0; i < count; i++) {
+        float parameter = p[i] * f.shrink;
+        float gradient = fmaf(parameter, f.decay, g[i]);
+        float first = fmaf(gradient, f.one_minus_beta1, m[i] * f.beta1);
+        float second = fmaf(gradient * f.one_minus_beta2, gradient, v[i] * f.beta2);
+        float denominator = sqrtf(second) / f.bias2_sqrt + f.epsilon;
+        m[i] = first;
+        v[i] = second;
+        p[i] = fmaf(f.minus_step_size, first / denominator, parameter);
+    }
+}
+
+ls_status LS_CPU(adam)(const struct ls_adam_arguments *a) {
+    const struct ls_update_state *state = a->state;
+    if (state->found_inf != 0) return LS_OK;
+    const struct ls_adam_rule *rule = &a->rule;
+    struct adam_factors factors = {
+        .beta1 = (float)rule->beta1,
+        .one_minus_beta1 = (float)(1 - rule->beta1),
+        .beta2 = (float)rule->beta2,
+        .one_minus_beta2 = (float)(1 - rule->beta2),
+        .epsilon = (float)rule->epsilon,
+        .shrink = rule->decoupled ? (float)(1 - state->learning_rate * rule->weight_decay) : 1,
+        .decay = rule->decoupled ? 0 : (float)rule->weight_decay,
+        .minus_step_size = -state->step_size,
+        .bias2_sqrt = state->bias2_sqrt,
+    };
+    adam(a->parameter, a->gradient, a->first_moment, a->second_moment, a->count, factors);
+    return LS_OK;
+}

@@ -1,0 +1,30 @@
+/* What the files of this folder share. Each is compiled once per instruction set LS_ISA; LS_CPU(name) is the name of this build's
+ * function. All loops are plain C that the compiler vectorises; see cpu.h for why every build gives the same bits. */
+#ifndef LS_KERNELS_CPU_VARIANT_H
+#define LS_KERNELS_CPU_VARIANT_H
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+
+#define LS_PASTE3(a, b, c) a##b##_##c
+#define LS_PASTE(a, b, c) LS_PASTE3(a, b, c)
+#define LS_CPU(name) LS_PASTE(ls_cpu_, name, LS_ISA)
+
+#define LS_OP(op, flops, bytes, aliasing) ls_status LS_CPU(op)(const struct ls_##op##_arguments *a);
+#include "kernels/ops.def"
+#undef LS_OP
+
+/* Sums are taken in this many interleaved parts: enough for the widest vectors, the same number everywhere. */
+#define LS_LANES 16
+
+/* Adds the parts pairwise: 8 + 8, 4 + 4, ... */
+static inline float ls_sum_lanes(float lanes[LS_LANES]) {
+    for (int width = LS_LANES / 2; width > 0; width /= 2) {
+        for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
+    }
+    return lanes[0];
+}
+
+#endif

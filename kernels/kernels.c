@@ -1,0 +1,125 @@
+/* kernels — the dispatcher, and what ops.def alone says about the operations. */
+#include "kernels/kernels.h"
+
+#include "kernels/cpu/cpu.h"
+
+_Static_assert(sizeof(struct ls_op) <= LS_TASK_ARGUMENTS_NBYTES, "an operation travels in a stream's queue");
+
+static ls_status run_on_cpu(const void *argument) {
+    const struct ls_op *op = argument;
+    const struct ls_kernels *kernels = ls_cpu_kernels();
+    switch (op->id) {
+#define LS_OP(name, flops, bytes, aliasing)                                                                            \
+    case LS_OP_##name:                                                                                                 \
+        return kernels->name(&op->arguments.name);
+#include "kernels/ops.def"
+#undef LS_OP
+    case LS_OP_COUNT: break;
+    }
+    return LS_ERR_INVALID;
+}
+
+ls_status ls_enqueue(ls_stream *stream, const struct ls_op *op) {
+    return ls_stream_launch(stream, ls_op_name(op->id), run_on_cpu, op, sizeof *op);
+}
+
+/* The typed calls: each packs its arguments and enqueues them. The prototypes in kernels.h must agree with ops.def, or this
+ * does not compile. */
+#define LS_FIELD_PARAMETER(type, name) , type name
+#define LS_FIELD_VALUE(type, name) name,
+#define LS_OP(name, flops, bytes, aliasing)                                                                            \
+    ls_status ls_##name(ls_stream *stream LS_FIELDS_##name(LS_FIELD_PARAMETER)) {                                      \
+        struct ls_##name##_arguments packed = {LS_FIELDS_##name(LS_FIELD_VALUE)};                                      \
+        struct ls_op op = {.id = LS_OP_##name, .arguments.name = packed};                                              \
+        return ls_enqueue(stream, &op);                                                                                \
+    }
+#include "kernels/ops.def"
+#undef LS_OP
+#undef LS_FIELD_VALUE
+#undef LS_FIELD_PARAMETER
+
+const char *ls_op_name(ls_op_id id) {
+    static const char *const names[] = {
+#define LS_OP(name, flops, bytes, aliasing) #name,
+#include "kernels/ops.def"
+#undef LS_OP
+    };
+    return id < LS_OP_COUNT ? names[id] : "unknown operation";
+}
+
+const char *ls_op_aliasing(ls_op_id id) {
+    static const char *const rules[] = {
+#define LS_OP(name, flops, bytes, aliasing) aliasing,
+#include "kernels/ops.def"
+#undef LS_OP
+    };
+    return id < LS_OP_COUNT ? rules[id] : "unknown operation";
+}
+
+uint64_t ls_op_flops(const struct ls_op *op) {
+    switch (op->id) {
+#define LS_OP(name, flops, bytes, aliasing)                                                                            \
+    case LS_OP_##name: {                                                                                               \
+        const struct ls_##name##_arguments *a = &op->arguments.name;                                                   \
+        (void)a;                                                                                                       \
+        return (uint64_t)(flops);                                                                                      \
+    }
+#include "kernels/ops.def"
+#undef LS_OP
+    case LS_OP_COUNT: break;
+    }
+    return 0;
+}
+
+uint64_t ls_op_bytes(const struct ls_op *op) {
+    switch (op->id) {
+#define LS_OP(name, flops, bytes, aliasing)                                                                            \
+    case LS_OP_##name: {                                                                                               \
+        const struct ls_##name##_arguments *a = &op->arguments.name;                                                   \
+        (void)a;                                                                                                       \
+        return (uint64_t)(bytes);                                                                                      \
+    }
+#include "kernels/ops.def"
+#undef LS_OP
+    case LS_OP_COUNT: break;
+    }
+    return 0;
+}
+
+/* --- shapes ------------------------------------------------------------------------------------------------------ */
+
+static int windows(int length, int padding, int kernel, int stride) {
+    return (length + 2 * padding - kernel) / stride + 1;
+}
+
+int ls_conv2d_out_height(const struct ls_conv2d_shape *s) {
+    return windows(s->in_height, s->padding, s->kernel_h, s->stride);
+}
+
+int ls_conv2d_out_width(const struct ls_conv2d_shape *s) {
+    return windows(s->in_width, s->padding, s->kernel_w, s->stride);
+}
+
+static size_t conv2d_out_plane(const struct ls_conv2d_shape *s) {
+    return (size_t)ls_conv2d_out_height(s) * (size_t)ls_conv2d_out_width(s);
+}
+
+size_t ls_conv2d_flops(const struct ls_conv2d_shape *s) {
+    return 2 * (size_t)s->batch * (size_t)s->out_channels * conv2d_out_plane(s) * (size_t)s->in_channels *
+           (size_t)(s->kernel_h * s->kernel_w);
+}
+
+size_t ls_conv2d_bytes(const struct ls_conv2d_shape *s) {
+    size_t input = (size_t)s->in_channels * (size_t)s->in_height * (size_t)s->in_width;
+    size_t output = (size_t)s->out_channels * conv2d_out_plane(s);
+    size_t weights = (size_t)s->out_channels * (size_t)s->in_channels * (size_t)(s->kernel_h * s->kernel_w);
+    return 4 * ((size_t)s->batch * (input + output) + weights);
+}
+
+size_t ls_batchnorm_count(const struct ls_batchnorm_shape *s) {
+    return (size_t)s->batch * (size_t)s->channels * (size_t)s->plane;
+}
+
+size_t ls_pool_count(const struct ls_pool_shape *s) {
+    return (size_t)s->planes * (size_t)s->in_height * (size_t)s->in_width;
+}

@@ -1,0 +1,210 @@
+/* The operations: what each computes, as a formula.
+ *
+ * Every call enqueues one operation on a stream and returns; arguments are checked by the layers above. All pointers are memory of
+ * the stream's device and stay valid until the stream has passed the operation. Matrices and images are dense, row-major (NCHW);
+ * counts are elements. float means fp32. An operation's result depends on nothing but its arguments (no atomics), and
+ * operations that work row by row give a row the same bits whatever else is in the batch.
+ *
+ * `accumulate` false: the gradient is overwritten; true: added to what is there.
+ * The list with costs and aliasing rules is ops.def; gradient formulas follow PyTorch (batch norm, max-pool ties, losses). */
+#ifndef LS_KERNELS_KERNELS_H
+#define LS_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/device/device.h"
+
+struct ls_conv2d_shape {
+    int batch, in_channels, in_height, in_width;
+    int out_channels, kernel_h, kernel_w, stride, padding;
+};
+
+/* Output height and width: floor((in + 2 padding - kernel) / stride) + 1. */
+int ls_conv2d_out_height(const struct ls_conv2d_shape *shape);
+int ls_conv2d_out_width(const struct ls_conv2d_shape *shape);
+size_t ls_conv2d_flops(const struct ls_conv2d_shape *shape);
+size_t ls_conv2d_bytes(const struct ls_conv2d_shape *shape);
+
+/* Bytes of scratch memory that the three conv2d operations of this shape need (the largest of the three). */
+size_t ls_conv2d_workspace_nbytes(const struct ls_conv2d_shape *shape);
+
+struct ls_batchnorm_shape {
+    int batch, channels, plane; /* plane = height x width */
+    float momentum, epsilon;
+    bool relu; /* y = max(y, 0) in the same pass; backward masks dy by y > 0 */
+};
+size_t ls_batchnorm_count(const struct ls_batchnorm_shape *shape);
+
+/* Windows of size x size, stride = size, no padding; rows and columns that fill no window are ignored. */
+struct ls_pool_shape {
+    int planes, in_height, in_width, size; /* planes = batch x channels; 2 <= size <= 15 */
+};
+size_t ls_pool_count(const struct ls_pool_shape *shape); /* input elements */
+
+/* Values that steer an optimizer step live on the device: nothing in the step waits for the host. */
+struct ls_update_state {
+    double learning_rate; /* of the coming update; the host may enqueue a copy into it */
+    double step;          /* updates so far (skipped ones not counted) */
+    float found_inf;      /* not 0: the gradients are unusable and the update does nothing */
+    float step_size;      /* Adam: learning_rate / (1 - beta1^step) */
+    float bias2_sqrt;     /* Adam: sqrt(1 - beta2^step) */
+};
+
+struct ls_sgd_rule {
+    float momentum, dampening, weight_decay;
+    bool nesterov;
+};
+
+struct ls_adam_rule {
+    double beta1, beta2, epsilon, weight_decay;
+    bool decoupled; /* true: AdamW */
+};
+
+/* --- elementwise ------------------------------------------------------------------------------------------------- */
+
+/* y[i] = value */
+ls_status ls_fill(ls_stream *stream, float *y, float value, size_t count);
+/* y[i] = y[i] * factor */
+ls_status ls_scale(ls_stream *stream, float *y, float factor, size_t count);
+/* y[i] = y[i] / divisor */
+ls_status ls_divide(ls_stream *stream, float *y, float divisor, size_t count);
+/* y[i] = (..((y[i] + sources[0][i]) + sources[1][i]) ..): source after source, in order */
+ls_status ls_reduce_add(ls_stream *stream, float *y, const float *const *sources, int source_count, size_t count);
+/* y[i] = y[i] * *factor */
+ls_status ls_scale_by(ls_stream *stream, float *y, const float *factor, size_t count);
+
+/* --- linear ------------------------------------------------------------------------------------------------------ */
+
+/* c[m,n] = op(a)[m,k] op(b)[k,n] + beta c; a is stored [m,k], or [k,m] if transpose_a; b [k,n], or [n,k] if transpose_b */
+ls_status ls_gemm(ls_stream *stream, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, const float *a,
+                  const float *b, float beta, float *c);
+/* y[r,c] += bias[c] */
+ls_status ls_add_bias(ls_stream *stream, float *y, const float *bias, size_t rows, size_t columns);
+/* dbias[c] = sum over r of dy[r,c], r ascending */
+ls_status ls_bias_gradient(ls_stream *stream, float *dbias, const float *dy, size_t rows, size_t columns,
+                           bool accumulate);
+
+/* --- activations ------------------------------------------------------------------------------------------------- */
+
+/* y = max(x, 0); NaN stays NaN */
+ls_status ls_relu_forward(ls_stream *stream, float *y, const float *x, size_t count);
+/* dx = dy where y > 0, else 0 */
+ls_status ls_relu_backward(ls_stream *stream, float *dx, const float *dy, const float *y, size_t count);
+
+/* --- convolution: x [n,ci,h,w], w [co,ci,kh,kw], y and dy [n,co,oh,ow] ---------------------------------------------- */
+
+/* y[n,o] = bias[o] + sum over i, kernel of w[o,i] x[n,i] (cross-correlation); bias may be NULL */
+ls_status ls_conv2d_forward(ls_stream *stream, struct ls_conv2d_shape shape, const float *x, const float *w,
+                            const float *bias, float *y, void *workspace);
+ls_status ls_conv2d_backward_data(ls_stream *stream, struct ls_conv2d_shape shape, const float *dy, const float *w,
+                                  float *dx, void *workspace);
+/* dbias may be NULL */
+ls_status ls_conv2d_backward_weights(ls_stream *stream, struct ls_conv2d_shape shape, const float *x, const float *dy,
+                                     float *dw, float *dbias, bool accumulate, void *workspace);
+
+/* --- batch normalisation: x [n,c,plane], statistics per channel over m = n x plane values ------------------------------ */
+
+/* mean, var (biased) of x; invstd = 1/sqrt(var + epsilon); y = gamma (x - mean) invstd + beta;
+ * running_mean += momentum (mean - running_mean); running_var likewise with var m/(m-1). LS_ERR_INVALID if m < 2. */
+ls_status ls_batchnorm_train(ls_stream *stream, struct ls_batchnorm_shape shape, float *y, const float *x,
+                             const float *gamma, const float *beta, float *mean, float *invstd, float *running_mean,
+                             float *running_var);
+/* y = gamma (x - running_mean) / sqrt(running_var + epsilon) + beta */
+ls_status ls_batchnorm_eval(ls_stream *stream, struct ls_batchnorm_shape shape, float *y, const float *x,
+                            const float *gamma, const float *beta, const float *running_mean, const float *running_var);
+/* dbeta = sum dy; dgamma = sum dy (x - mean) invstd;
+ * dx = gamma invstd (dy - dbeta/m - (x - mean) invstd dgamma/m). With shape.relu, dy counts where y > 0 only; y is
+ * recomputed from x, in the same arithmetic as in the forward pass, which saves reading it. */
+ls_status ls_batchnorm_backward(ls_stream *stream, struct ls_batchnorm_shape shape, float *dx, float *dgamma,
+                                float *dbeta, const float *dy, const float *x, const float *gamma, const float *beta,
+                                const float *mean, const float *invstd, bool accumulate);
+
+/* --- max-pooling ------------------------------------------------------------------------------------------------- */
+
+/* y = the largest of each window; choice = its place in the window, row-major (the first of equals; a NaN wins) */
+ls_status ls_maxpool_forward(ls_stream *stream, struct ls_pool_shape shape, float *y, uint8_t *choice, const float *x);
+/* dx = dy at the chosen place, 0 elsewhere */
+ls_status ls_maxpool_backward(ls_stream *stream, struct ls_pool_shape shape, float *dx, const float *dy,
+                              const uint8_t *choice);
+
+/* --- losses; each gives the loss and its gradient in one pass -------------------------------------------------------- */
+
+/* *loss = scale x sum over rows of -log softmax(logits)[label]; dlogits = scale (softmax(logits) - onehot). With scale =
+ * 1/rows this is PyTorch's mean. A label outside [0, classes) is LS_ERR_INVALID. */
+ls_status ls_cross_entropy(ls_stream *stream, float *loss, float *dlogits, const float *logits, const int64_t *labels,
+                           size_t rows, size_t classes, float scale);
+/* *loss = scale x sum (prediction - target)^2; dprediction = 2 scale (prediction - target); scale = 1/count is the mean */
+ls_status ls_squared_error(ls_stream *stream, float *loss, float *dprediction, const float *prediction,
+                           const float *target, size_t count, float scale);
+/* *correct += rows whose (first) largest logit is the label's */
+ls_status ls_count_correct(ls_stream *stream, int64_t *correct, const float *logits, const int64_t *labels, size_t rows,
+                           size_t classes);
+
+/* --- optimizers: PyTorch's rules; nothing is changed if state->found_inf -------------------------------------------------- */
+
+/* state->step += 1 and the numbers derived from it; once before the parameters of a step */
+ls_status ls_begin_update(ls_stream *stream, struct ls_update_state *state, double beta1, double beta2);
+/* d = g + weight_decay p; m = d at step 1, else momentum m + (1 - dampening) d; d = nesterov ? d + momentum m : m;
+ * p -= learning_rate d. `momentum` buffer may be NULL if rule.momentum is 0. */
+ls_status ls_sgd(ls_stream *stream, struct ls_sgd_rule rule, const struct ls_update_state *state, float *parameter,
+                 const float *gradient, float *momentum, size_t count);
+/* decoupled: p *= 1 - learning_rate weight_decay, otherwise g += weight_decay p;
+ * m = beta1 m + (1-beta1) g; v = beta2 v + (1-beta2) g^2; p -= step_size m / (sqrt(v)/bias2_sqrt + epsilon) */
+ls_status ls_adam(ls_stream *stream, struct ls_adam_rule rule, const struct ls_update_state *state, float *parameter,
+                  const float *gradient, float *first_moment, float *second_moment, size_t count);
+
+/* --- clipping ---------------------------------------------------------------------------------------------------- */
+
+/* *sum += sum of x[i]^2 in double */
+ls_status ls_square_sum(ls_stream *stream, double *sum, const float *x, size_t count);
+/* *norm = sqrt(*square_sum); *coefficient = min(1, max_norm / (*norm + 1e-6)) */
+ls_status ls_clip_coefficient(ls_stream *stream, float *coefficient, float *norm, const double *square_sum,
+                              float max_norm);
+
+/* --- operations as data ------------------------------------------------------------------------------------------ */
+
+#define LS_FIELD_MEMBER(type, name) type name;
+#define LS_OP(op, flops, bytes, aliasing)                                                                              \
+    struct ls_##op##_arguments {                                                                                       \
+        LS_FIELDS_##op(LS_FIELD_MEMBER)                                                                                \
+    };
+#include "kernels/ops.def"
+#undef LS_OP
+#undef LS_FIELD_MEMBER
+
+#define LS_OP(op, flops, bytes, aliasing) LS_OP_##op,
+typedef enum ls_op_id {
+#include "kernels/ops.def"
+    LS_OP_COUNT
+} ls_op_id;
+#undef LS_OP
+
+struct ls_op {
+    ls_op_id id;
+    union {
+#define LS_OP(op, flops, bytes, aliasing) struct ls_##op##_arguments op;
+#include "kernels/ops.def"
+#undef LS_OP
+    } arguments;
+};
+
+/* What a back-end fills: one function per operation. */
+struct ls_kernels {
+    const char *name;
+#define LS_OP(op, flops, bytes, aliasing) ls_status (*op)(const struct ls_##op##_arguments *arguments);
+#include "kernels/ops.def"
+#undef LS_OP
+};
+
+/* The one dispatcher: every typed call above ends here. */
+ls_status ls_enqueue(ls_stream *stream, const struct ls_op *op);
+
+const char *ls_op_name(ls_op_id id);
+const char *ls_op_aliasing(ls_op_id id);
+uint64_t ls_op_flops(const struct ls_op *op);
+uint64_t ls_op_bytes(const struct ls_op *op);
+
+#endif

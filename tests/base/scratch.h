@@ -1,0 +1,32 @@
+/* A temporary folder per test, files in it, and the error lines that a test expects. For cmocka programs:
+ *     cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown) */
+#ifndef TESTS_BASE_SCRATCH_H
+#define TESTS_BASE_SCRATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Makes the folder; from here on this thread's errors are kept for scratch_expect_error instead of printed. */
+int scratch_setup(void **state);
+
+/* Removes the folder with all that is in it. Fails the test if it left an error that it did not expect. */
+int scratch_teardown(void **state);
+
+const char *scratch_folder(void);
+
+/* FOLDER/name; valid until the fourth next call. */
+const char *scratch_path(const char *name);
+
+/* Writes a file into the folder, replacing an older one. */
+void scratch_write(const char *name, const void *data, size_t nbytes);
+
+/* Reads a file of any place whole, with a zero behind its end; free() it. */
+void *scratch_read(const char *path, size_t *nbytes);
+
+/* Files in the folder, hidden ones too. */
+int scratch_file_count(void);
+
+/* Asserts that an error was reported since the last call, in one line that contains each of the texts (NULL: any). */
+void scratch_expect_error(const char *text, const char *another);
+
+#endif

@@ -1,0 +1,187 @@
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/file.h"
+#include "tests/base/scratch.h"
+
+static void expect_content(const char *path, const char *text) {
+    size_t nbytes;
+    char *content = scratch_read(path, &nbytes);
+    assert_string_equal(content, text);
+    assert_int_equal(nbytes, strlen(text));
+    free(content);
+}
+
+static ls_status write_text(const char *path, const char *text) {
+    ls_file_writer *writer;
+    ls_status status = ls_file_writer_open(&writer, path);
+    if (status != LS_OK) {
+        assert_null(writer);
+        return status;
+    }
+    assert_int_equal(ls_file_writer_put(writer, text, strlen(text)), LS_OK);
+    return ls_file_writer_commit(writer);
+}
+
+static void makes_and_replaces_a_file(void **state) {
+    (void)state;
+    assert_int_equal(write_text(scratch_path("a"), "first, and longer"), LS_OK);
+    expect_content(scratch_path("a"), "first, and longer");
+    assert_int_equal(write_text(scratch_path("a"), "second"), LS_OK);
+    expect_content(scratch_path("a"), "second");
+    assert_int_equal(write_text(scratch_path("empty"), ""), LS_OK);
+    expect_content(scratch_path("empty"), "");
+    assert_int_equal(scratch_file_count(), 2);
+}
+
+static void nothing_shows_before_commit_nor_after_abort(void **state) {
+    (void)state;
+    scratch_write("a", "old", 3);
+    ls_file_writer *writer;
+    assert_int_equal(ls_file_writer_open(&writer, scratch_path("a")), LS_OK);
+    assert_int_equal(ls_file_writer_put(writer, "new", 3), LS_OK);
+    expect_content(scratch_path("a"), "old");
+    ls_file_writer_abort(writer);
+    expect_content(scratch_path("a"), "old");
+    assert_int_equal(scratch_file_count(), 1);
+    ls_file_writer_abort(NULL);
+}
+
+static void a_path_without_a_folder_is_in_the_current_one(void **state) {
+    (void)state;
+    int here = open(".", O_RDONLY | O_DIRECTORY);
+    assert_true(here >= 0);
+    assert_int_equal(chdir(scratch_folder()), 0);
+    assert_int_equal(write_text("plain", "text"), LS_OK);
+    assert_int_equal(fchdir(here), 0);
+    close(here);
+    expect_content(scratch_path("plain"), "text");
+}
+
+static void places_that_cannot_be_written(void **state) {
+    (void)state;
+    assert_int_equal(write_text(scratch_path("missing/a"), "text"), LS_ERR_IO);
+    scratch_expect_error("missing/a", "No such file or directory");
+    scratch_write("file", "text", 4);
+    assert_int_equal(write_text(scratch_path("file/a"), "text"), LS_ERR_IO);
+    scratch_expect_error("file/a", "Not a directory");
+    assert_int_equal(write_text(scratch_folder(), "text"), LS_ERR_IO);
+    scratch_expect_error(scratch_folder(), "not a regular file");
+    assert_int_equal(write_text("/dev/null", "text"), LS_ERR_IO);
+    scratch_expect_error("/dev/null", "not a regular file");
+    char *path = malloc(5000);
+    assert_non_null(path);
+    memset(path, 'x', 4999);
+    path[4999] = '\0';
+    assert_int_equal(write_text(path, "text"), LS_ERR_IO);
+    scratch_expect_error("too long", NULL);
+    free(path);
+    assert_int_equal(scratch_file_count(), 1);
+}
+
+/* Exit status of a child that runs `act`, which cannot harm this process's limits and rights. */
+static int status_of_child(int (*act)(void)) {
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(20);
+        _exit(act());
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
+}
+
+static int write_without_rights(void) {
+    if (geteuid() == 0 && seteuid(65534) != 0) return 1;
+    if (write_text(scratch_path("a"), "new") != LS_ERR_IO) return 2;
+    scratch_expect_error(scratch_path("a"), "Permission denied");
+    return 0;
+}
+
+static void an_unwritable_folder_keeps_the_old_file(void **state) {
+    (void)state;
+    scratch_write("a", "old", 3);
+    assert_int_equal(chmod(scratch_folder(), 0555), 0);
+    int status = status_of_child(write_without_rights);
+    assert_int_equal(chmod(scratch_folder(), 0755), 0);
+    assert_int_equal(status, 0);
+    expect_content(scratch_path("a"), "old");
+    assert_int_equal(scratch_file_count(), 1);
+}
+
+/* A limit on the size of files is as good as a full disk: write fails in the middle. */
+static int write_beyond_the_limit(void) {
+    signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit limit = {.rlim_cur = 1000, .rlim_max = 1000};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+    static const char bytes[600];
+    for (int commits = 0; commits < 2; commits++) {
+        ls_file_writer *writer;
+        if (ls_file_writer_open(&writer, scratch_path("a")) != LS_OK) return 2;
+        if (ls_file_writer_put(writer, bytes, sizeof bytes) != LS_OK) return 3;
+        if (ls_file_writer_put(writer, bytes, sizeof bytes) != LS_ERR_IO) return 4;
+        scratch_expect_error(scratch_path("a"), "File too large");
+        if (commits && ls_file_writer_commit(writer) != LS_ERR_IO) return 5;
+        if (!commits) ls_file_writer_abort(writer);
+    }
+    return 0;
+}
+
+static void a_full_disk_keeps_the_old_file(void **state) {
+    (void)state;
+    scratch_write("a", "old", 3);
+    assert_int_equal(status_of_child(write_beyond_the_limit), 0);
+    expect_content(scratch_path("a"), "old");
+    assert_int_equal(scratch_file_count(), 1);
+}
+
+static int die_while_writing(void) {
+    ls_file_writer *writer;
+    if (ls_file_writer_open(&writer, scratch_path("a")) != LS_OK) return 1;
+    if (ls_file_writer_put(writer, "new", 3) != LS_OK) return 2;
+    return raise(SIGKILL);
+}
+
+static void a_killed_writer_leaves_nothing(void **state) {
+    (void)state;
+    int hidden = open(scratch_folder(), O_WRONLY | O_TMPFILE, 0600);
+    if (hidden < 0) {
+        print_message("skip: no unnamed files in %s\n", scratch_folder());
+        skip();
+    }
+    close(hidden);
+    scratch_write("a", "old", 3);
+    assert_int_equal(status_of_child(die_while_writing), 100 + SIGKILL);
+    expect_content(scratch_path("a"), "old");
+    assert_int_equal(scratch_file_count(), 1);
+}
+
+int main(void) {
+#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+    const struct CMUnitTest tests[] = {
+        WITH_FOLDER(makes_and_replaces_a_file),
+        WITH_FOLDER(nothing_shows_before_commit_nor_after_abort),
+        WITH_FOLDER(a_path_without_a_folder_is_in_the_current_one),
+        WITH_FOLDER(places_that_cannot_be_written),
+        WITH_FOLDER(an_unwritable_folder_keeps_the_old_file),
+        WITH_FOLDER(a_full_disk_keeps_the_old_file),
+        WITH_FOLDER(a_killed_writer_leaves_nothing),
+    };
+    return cmocka_run_group_tests_name("file", tests, NULL, NULL);
+}

@@ -1,0 +1,338 @@
+/* options: what is accepted, what is refused and with which line, and the --help page. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/base/options.h"
+
+enum { COUNT = 13 };
+
+struct settings {
+    bool quiet, shuffle;
+    int epochs, optimizer;
+    int64_t seed;
+    size_t memory_bytes;
+    double lr, ratio;
+    const char *file;
+    const char *data;
+    ls_int_list devices;
+};
+
+static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL};
+
+static const struct settings defaults = {.shuffle = true,
+                                         .epochs = 3,
+                                         .optimizer = 1,
+                                         .seed = 42,
+                                         .memory_bytes = (size_t)64 << 20,
+                                         .lr = 0.1,
+                                         .ratio = 1.0 / 3,
+                                         .data = "data/digits",
+                                         .devices = {0}};
+
+static void fill(ls_option *options, struct settings *s) {
+    const ls_option rows[COUNT] = {
+        {.kind = LS_OPTION_HEADING, .help = "Training"},
+        {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &s->quiet, .help = "no notes"},
+        {.kind = LS_OPTION_SWITCH, .name = "shuffle", .to.flag = &s->shuffle, .help = "draw a new order each epoch"},
+        {.kind = LS_OPTION_INT,
+         .name = "epochs",
+         .to.number = &s->epochs,
+         .argument = "N",
+         .limits = LS_BETWEEN(1, 100),
+         .help = "passes over the data"},
+        {.kind = LS_OPTION_CHOICE,
+         .name = "optimizer",
+         .to.number = &s->optimizer,
+         .choices = optimizers,
+         .help = "the rule of the update, in words that are many enough to need a second line on the page of options"},
+        {.kind = LS_OPTION_INT64, .name = "seed", .to.big_number = &s->seed, .limits = LS_AT_LEAST(0), .help = "seed"},
+        {.kind = LS_OPTION_BYTES,
+         .name = "device-memory",
+         .to.nbytes = &s->memory_bytes,
+         .argument = "BYTES",
+         .empty = "all there is",
+         .help = "cap"},
+        {.kind = LS_OPTION_HEADING, .help = "Other"},
+        {.kind = LS_OPTION_DOUBLE, .name = "lr", .to.real = &s->lr, .limits = LS_ABOVE(0), .help = "learning rate"},
+        {.kind = LS_OPTION_DOUBLE, .name = "ratio", .to.real = &s->ratio, .help = "a third"},
+        {.kind = LS_OPTION_STRING, .name = "file", .to.text = &s->file, .argument = "FILE", .help = "a file"},
+        {.kind = LS_OPTION_STRING, .name = "data", .to.text = &s->data, .argument = "DIR", .help = "digits"},
+        {.kind = LS_OPTION_INT_LIST,
+         .name = "device-ids",
+         .to.list = &s->devices,
+         .limits = LS_AT_LEAST(0),
+         .empty = "all devices",
+         .help = "the devices"},
+    };
+    memcpy(options, rows, sizeof rows);
+}
+
+/* Parses "prog WORDS" into *s, which starts as the defaults; message gets the error line. */
+static ls_status parse(struct settings *s, const char *operands, char *words[], ls_parsed *parsed, char message[512]) {
+    char *argv[16] = {"prog"};
+    int argc = 1;
+    while (words[argc - 1]) {
+        argv[argc] = words[argc - 1];
+        argc++;
+    }
+    ls_option options[COUNT];
+    *s = defaults;
+    fill(options, s);
+    const ls_command command = {.options = options, .count = COUNT, .operands = operands, .purpose = "Tests options."};
+    ls_log_capture(message, 512);
+    ls_status status = ls_options_parse(&command, argc, argv, parsed);
+    ls_log_capture(NULL, 0);
+    return status;
+}
+
+#define WORDS(...) ((char *[]){__VA_ARGS__, NULL})
+
+static void accepts(struct settings *s, char *words[]) {
+    ls_parsed parsed;
+    char message[512];
+    assert_int_equal(parse(s, NULL, words, &parsed, message), LS_OK);
+    assert_string_equal(message, "");
+    assert_false(parsed.help);
+}
+
+static void test_values(void **state) {
+    (void)state;
+    struct settings s;
+    accepts(&s, WORDS("--epochs=7", "--lr", "1e-3", "--quiet", "--no-shuffle", "--optimizer", "adamw"));
+    assert_int_equal(s.epochs, 7);
+    assert_true(s.lr == 1e-3);
+    assert_true(s.quiet);
+    assert_false(s.shuffle);
+    assert_int_equal(s.optimizer, 2);
+    accepts(&s, WORDS("--no-shuffle", "--shuffle", "--seed", "9223372036854775807", "--file=--x", "--epochs", "1"));
+    assert_true(s.shuffle);
+    assert_true(s.seed == INT64_MAX);
+    assert_string_equal(s.file, "--x");
+    assert_int_equal(s.epochs, 1);
+    accepts(&s, WORDS("--device-memory", "3G", "--epochs", "100", "--optimizer=sgd"));
+    assert_true(s.memory_bytes == (size_t)3 << 30);
+    assert_int_equal(s.optimizer, 0);
+    accepts(&s, WORDS("--device-memory=5K", "--ratio", "-0.5"));
+    assert_int_equal(s.memory_bytes, 5120);
+    assert_true(s.ratio == -0.5);
+    accepts(&s, WORDS("--device-memory=2M", "--quie"));
+    assert_int_equal(s.memory_bytes, 2 << 20);
+    assert_true(s.quiet);
+    accepts(&s, WORDS("--device-memory=77", "--epochs=5", "--epochs=6", "--"));
+    assert_int_equal(s.memory_bytes, 77);
+    assert_int_equal(s.epochs, 6);
+}
+
+static void test_untouched_fields_keep_their_defaults(void **state) {
+    (void)state;
+    struct settings s;
+    accepts(&s, WORDS("--quiet"));
+    assert_true(s.shuffle);
+    assert_int_equal(s.epochs, 3);
+    assert_int_equal(s.seed, 42);
+    assert_int_equal(s.memory_bytes, 64 << 20);
+    assert_null(s.file);
+    assert_string_equal(s.data, "data/digits");
+    assert_int_equal(s.devices.count, 0);
+}
+
+static void test_lists(void **state) {
+    (void)state;
+    struct settings s;
+    accepts(&s, WORDS("--device-ids", "0,0,12"));
+    assert_int_equal(s.devices.count, 3);
+    assert_int_equal(s.devices.values[0], 0);
+    assert_int_equal(s.devices.values[1], 0);
+    assert_int_equal(s.devices.values[2], 12);
+    accepts(&s, WORDS("--device-ids=5"));
+    assert_int_equal(s.devices.count, 1);
+    assert_int_equal(s.devices.values[0], 5);
+
+    char many[256] = "0";
+    for (int i = 1; i < LS_INT_LIST_MAX; i++) strcat(many, ",1");
+    accepts(&s, WORDS("--device-ids", many));
+    assert_int_equal(s.devices.count, LS_INT_LIST_MAX);
+    ls_parsed parsed;
+    char message[512];
+    strcat(many, ",1");
+    assert_int_equal(parse(&s, NULL, WORDS("--device-ids", many), &parsed, message), LS_ERR_USAGE);
+    assert_string_equal(message, "option --device-ids: more than 64 numbers");
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    static const struct {
+        char *words[3];
+        const char *message;
+    } cases[] = {
+        {{"--bogus"}, "unknown option --bogus; --help lists the options"},
+        {{"--bogus=3"}, "unknown option --bogus; --help lists the options"},
+        {{"--no-quiet"}, "unknown option --no-quiet; --help lists the options"},
+        {{"-x"}, "unknown option -x; --help lists the options"},
+        {{"--quiet", "-xy"}, "unknown option -x; --help lists the options"},
+        {{"--device=1"}, "option --device may mean --device-memory, --device-ids"},
+        {{"--epochs"}, "option --epochs needs a value"},
+        {{"--quiet=yes"}, "option --quiet takes no value"},
+        {{"--no-shuffle=1"}, "option --no-shuffle takes no value"},
+        {{"--help=1"}, "option --help takes no value"},
+        {{"--epochs", "abc"}, "option --epochs: 'abc' is not a whole number"},
+        {{"--epochs="}, "option --epochs: '' is not a whole number"},
+        {{"--epochs= 5"}, "option --epochs: ' 5' is not a whole number"},
+        {{"--epochs=5x"}, "option --epochs: '5x' is not a whole number"},
+        {{"--epochs=1.5"}, "option --epochs: '1.5' is not a whole number"},
+        {{"--epochs=0"}, "option --epochs: 0 is out of range, it must be 1 to 100"},
+        {{"--epochs=101"}, "option --epochs: 101 is out of range, it must be 1 to 100"},
+        {{"--epochs=4294967297"}, "option --epochs: 4294967297 is out of range, it must be -2147483648 to 2147483647"},
+        {{"--seed=-1"}, "option --seed: -1 is out of range, it must be at least 0"},
+        {{"--seed=9223372036854775808"},
+         "option --seed: 9223372036854775808 is out of range, it must be -9223372036854775808 to 9223372036854775807"},
+        {{"--lr", "fast"}, "option --lr: 'fast' is not a number"},
+        {{"--lr", "1e-3,"}, "option --lr: '1e-3,' is not a number"},
+        {{"--lr", "nan"}, "option --lr: 'nan' is not a number"},
+        {{"--lr", "-nan"}, "option --lr: -nan is out of range"},
+        {{"--lr", "1e999"}, "option --lr: 1e999 is out of range"},
+        {{"--lr", "0"}, "option --lr: 0 is out of range, it must be more than 0"},
+        {{"--device-memory", "12Q"},
+         "option --device-memory: '12Q' is not a size; give a whole number of bytes, or one with K, M or G"},
+        {{"--device-memory", "1GB"},
+         "option --device-memory: '1GB' is not a size; give a whole number of bytes, or one with K, M or G"},
+        {{"--device-memory", "-1"},
+         "option --device-memory: '-1' is not a size; give a whole number of bytes, or one with K, M or G"},
+        {{"--device-memory", "18014398509481984K"}, "option --device-memory: 18014398509481984K is out of range"},
+        {{"--device-memory", "99999999999999999999"}, "option --device-memory: 99999999999999999999 is out of range"},
+        {{"--optimizer", "lamb"}, "option --optimizer: 'lamb' is unknown, choose sgd, adam or adamw"},
+        {{"--file", ""}, "option --file: its value is empty"},
+        {{"--device-ids", "0,,1"}, "option --device-ids: '0,,1' is not a list of whole numbers such as 0,1,2"},
+        {{"--device-ids", "0,"}, "option --device-ids: '0,' is not a list of whole numbers such as 0,1,2"},
+        {{"--device-ids", "0,b"}, "option --device-ids: 'b' is not a whole number"},
+        {{"--device-ids", "0,-1"}, "option --device-ids: -1 is out of range, it must be at least 0"},
+        {{"file.c"}, "'file.c' is not an option; --help lists the options"},
+        {{"--", "--quiet"}, "'--quiet' is not an option; --help lists the options"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct settings s;
+        ls_parsed parsed;
+        char message[512];
+        char *words[] = {cases[i].words[0], cases[i].words[1], cases[i].words[2], NULL};
+        assert_int_equal(parse(&s, NULL, words, &parsed, message), LS_ERR_USAGE);
+        assert_string_equal(message, cases[i].message);
+    }
+}
+
+static void test_operands_end_the_options(void **state) {
+    (void)state;
+    struct settings s;
+    ls_parsed parsed;
+    char message[512];
+    char **words = WORDS("--epochs", "5", "program", "--epochs", "9", "--help");
+    assert_int_equal(parse(&s, "PROGRAM [ARGUMENT...]", words, &parsed, message), LS_OK);
+    assert_int_equal(parsed.first_operand, 3);
+    assert_false(parsed.help);
+    assert_int_equal(s.epochs, 5);
+    assert_int_equal(parse(&s, "PROGRAM", WORDS("--quiet", "--", "--lr"), &parsed, message), LS_OK);
+    assert_int_equal(parsed.first_operand, 3);
+    assert_int_equal(parse(&s, "PROGRAM", WORDS("--quiet"), &parsed, message), LS_OK);
+    assert_int_equal(parsed.first_operand, 2);
+}
+
+/* Runs the parser with stdout in a file; returns what it wrote. */
+static void read_page(char *words[], char *page, size_t capacity) {
+    struct settings s;
+    ls_parsed parsed;
+    char message[512];
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    fflush(stdout);
+    int saved = dup(STDOUT_FILENO);
+    dup2(fileno(file), STDOUT_FILENO);
+    ls_status status = parse(&s, NULL, words, &parsed, message);
+    dup2(saved, STDOUT_FILENO);
+    close(saved);
+    assert_int_equal(status, LS_OK);
+    assert_true(parsed.help);
+    assert_int_equal(s.epochs, 3); /* nothing is set when the page was asked for */
+    rewind(file);
+    page[fread(page, 1, capacity - 1, file)] = '\0';
+    fclose(file);
+}
+
+static void test_help_shows_every_default(void **state) {
+    (void)state;
+    static const char expected[] =
+        "Usage: prog [OPTION...]\n"
+        "Tests options.\n"
+        "\n"
+        "Training:\n"
+        "  --quiet                     no notes (default: off)\n"
+        "  --[no-]shuffle              draw a new order each epoch (default: on)\n"
+        "  --epochs=N                  passes over the data (default: 3)\n"
+        "  --optimizer=sgd|adam|adamw  the rule of the update, in words that are many enough to need a second\n"
+        "                              line on the page of options (default: adam)\n"
+        "  --seed=VALUE                seed (default: 42)\n"
+        "  --device-memory=BYTES       cap (default: 64M)\n"
+        "\n"
+        "Other:\n"
+        "  --lr=VALUE                  learning rate (default: 0.1)\n"
+        "  --ratio=VALUE               a third (default: 0.3333333333333333)\n"
+        "  --file=FILE                 a file (default: none)\n"
+        "  --data=DIR                  digits (default: data/digits)\n"
+        "  --device-ids=VALUE          the devices (default: all devices)\n"
+        "\n"
+        "  --help                      show this page and do nothing else\n";
+    char page[4096];
+    read_page(WORDS("--help"), page, sizeof page);
+    assert_string_equal(page, expected);
+    read_page(WORDS("--epochs", "9", "--bogus", "--lr=x", "--help"), page, sizeof page);
+    assert_string_equal(page, expected);
+}
+
+static void test_values_as_text(void **state) {
+    (void)state;
+    struct settings s = defaults;
+    ls_option options[COUNT];
+    fill(options, &s);
+    char text[32], tiny[3];
+    s.memory_bytes = 0;
+    ls_option_text(&options[6], text, sizeof text);
+    assert_string_equal(text, "all there is");
+    s.memory_bytes = 1536;
+    ls_option_text(&options[6], text, sizeof text);
+    assert_string_equal(text, "1536");
+    s.memory_bytes = (size_t)2048 << 30;
+    ls_option_text(&options[6], text, sizeof text);
+    assert_string_equal(text, "2048G");
+    s.seed = 0;
+    ls_option_text(&options[5], text, sizeof text);
+    assert_string_equal(text, "0");
+    s.lr = 1e-8;
+    ls_option_text(&options[8], text, sizeof text);
+    assert_string_equal(text, "1e-08");
+    s.devices = (ls_int_list){3, {0, 1, 12}};
+    ls_option_text(&options[12], text, sizeof text);
+    assert_string_equal(text, "0,1,12");
+    ls_option_text(&options[12], tiny, sizeof tiny);
+    assert_string_equal(tiny, "0,");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_untouched_fields_keep_their_defaults),
+        cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_operands_end_the_options),
+        cmocka_unit_test(test_help_shows_every_default),
+        cmocka_unit_test(test_values_as_text),
+    };
+    return cmocka_run_group_tests_name("options", tests, NULL, NULL);
+}

@@ -1,0 +1,405 @@
+/* What a group does when ranks differ, die, stop or stay away: every survivor ends in time with a message that names
+ * them, and nothing is left behind. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "tests/comm/ranks.h"
+
+#define TIMEOUT_S 1.0
+#define GRACE_S 3.0 /* what a loaded machine, or a sanitizer, may add to a deadline */
+#define RANKS 3
+#define SHARED_BYTES 400000
+
+static void sleep_ms(long ms) {
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+static bool says(const struct rank *rank, const char *text) { return strstr(rank->message, text) != NULL; }
+
+/* Ends with exit status 0 for those ranks whose bit is set in `good`, and with `other` for the rest. */
+static void run_and_expect(void (*body)(struct rank *rank), const void *argument, void (*meanwhile)(const pid_t *pids),
+                           unsigned good, int other) {
+    int exit_codes[LS_COMM_MAX_RANKS];
+    run_ranks(RANKS, 60, body, argument, meanwhile, exit_codes);
+    for (int r = 0; r < RANKS; r++) {
+        int expected = (good >> r & 1) ? 0 : other;
+        if (exit_codes[r] != expected) fail_msg("rank %d ended with %d, not %d", r, exit_codes[r], expected);
+    }
+}
+
+/* --- a rank that is lost ------------------------------------------------------------------------------------------ */
+
+/* All-reduces until something fails; checks that this rank hears of `culprit` in time. */
+static void reduce_until_failure(struct rank *rank, ls_status status, const char *culprit) {
+    float *buffer;
+    CHECK(ls_comm_alloc_shared(rank->comm, SHARED_BYTES, (void **)&buffer) == LS_OK);
+    ls_status result = LS_OK;
+    double begin_us = ls_now_us();
+    while (result == LS_OK) {
+        begin_us = ls_now_us();
+        result = ls_comm_all_reduce(rank->comm, rank->stream, buffer, SHARED_BYTES / 4, LS_FP32, LS_REDUCE_SUM);
+    }
+    CHECK(result == status);
+    CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
+    CHECK(says(rank, culprit));
+    CHECK(says(rank, "all_reduce (sum) of 100000 fp32 elements (operation ") && says(rank, "400000 bytes"));
+    /* and from now on nothing works any more, at once */
+    (void)ls_device_synchronize(rank->device);
+    begin_us = ls_now_us();
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == result);
+    void *none;
+    CHECK(ls_comm_alloc_shared(rank->comm, 64, &none) == result);
+    CHECK(ls_now_us() - begin_us < GRACE_S * 1e6);
+    (void)ls_device_synchronize(rank->device);
+}
+
+static void killed_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    reduce_until_failure(rank, LS_ERR_PEER, "rank 2 died");
+    rank_close(rank);
+}
+
+static void kill_rank_2(const pid_t *pids) {
+    sleep_ms(200);
+    assert_int_equal(kill(pids[2], SIGKILL), 0);
+}
+
+static void test_killed_rank(void **state) {
+    (void)state;
+    run_and_expect(killed_body, NULL, kill_rank_2, 3, 128 + SIGKILL);
+}
+
+static void stopped_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    reduce_until_failure(rank, LS_ERR_TIMEOUT, "rank 2 did not come within 1 s");
+    rank_close(rank);
+}
+
+static void stop_rank_2(const pid_t *pids) {
+    sleep_ms(200);
+    assert_int_equal(kill(pids[2], SIGSTOP), 0);
+    sleep_ms(2500);
+    assert_int_equal(kill(pids[2], SIGKILL), 0);
+}
+
+static void test_stopped_rank(void **state) {
+    (void)state;
+    run_and_expect(stopped_body, NULL, stop_rank_2, 3, 128 + SIGKILL);
+}
+
+static void exits_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    void *memory;
+    if (rank->rank == 1) {
+        CHECK(ls_comm_alloc_shared(rank->comm, SHARED_BYTES, &memory) == LS_OK);
+        _exit(7);
+    }
+    reduce_until_failure(rank, LS_ERR_PEER, "rank 1 died");
+    rank_close(rank);
+}
+
+static void leaves_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    if (rank->rank == 0) {
+        void *memory;
+        CHECK(ls_comm_alloc_shared(rank->comm, SHARED_BYTES, &memory) == LS_OK);
+        CHECK(ls_comm_all_reduce(rank->comm, rank->stream, memory, 100000, LS_FP32, LS_REDUCE_SUM) == LS_OK);
+        rank_close(rank);
+        sleep_ms(500); /* alive, so that it is the leaving that counts */
+        return;
+    }
+    reduce_until_failure(rank, LS_ERR_PEER, "rank 0 left the group");
+    rank_close(rank);
+}
+
+static void exits_before_sharing_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    if (rank->rank == 1) _exit(7);
+    void *memory;
+    CHECK(ls_comm_alloc_shared(rank->comm, 4096, &memory) == LS_ERR_PEER && memory == NULL);
+    CHECK(says(rank, "alloc_shared of 4096 bytes: rank 1 died"));
+    rank_close(rank);
+}
+
+static void test_exiting_rank(void **state) {
+    (void)state;
+    run_and_expect(exits_body, NULL, NULL, 5, 7);
+    run_and_expect(exits_before_sharing_body, NULL, NULL, 5, 7);
+    run_and_expect(leaves_body, NULL, NULL, 7, 0);
+}
+
+static void lost_peer_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    float x = 0;
+    if (rank->rank == 1) _exit(7);
+    if (rank->rank == 0) CHECK(ls_comm_send(rank->comm, rank->stream, &x, 1, LS_FP32, 1) == LS_ERR_PEER);
+    if (rank->rank == 2) CHECK(ls_comm_recv(rank->comm, rank->stream, &x, 1, LS_FP32, 1) == LS_ERR_PEER);
+    CHECK(says(rank, "rank 1 died"));
+    (void)ls_device_synchronize(rank->device);
+    rank_close(rank);
+}
+
+static void test_lost_peer(void **state) {
+    (void)state;
+    run_and_expect(lost_peer_body, NULL, NULL, 5, 7);
+}
+
+/* A failure is known to the handle of the operation that failed, but not to that of an earlier one. */
+static void work_body(struct rank *rank) {
+    CHECK(rank_open(rank, "threads", NULL, TIMEOUT_S) == LS_OK);
+    ls_work *good, *bad;
+    CHECK(ls_work_create(&good, "good") == LS_OK);
+    CHECK(ls_work_create(&bad, "bad") == LS_OK);
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    CHECK(ls_work_record(good, rank->comm, rank->stream) == LS_OK);
+    CHECK(ls_work_synchronize(good) == LS_OK);
+    if (rank->rank == 2) (void)raise(SIGKILL);
+    (void)ls_comm_barrier(rank->comm, rank->stream);
+    CHECK(ls_work_record(bad, rank->comm, rank->stream) == LS_OK);
+    CHECK(ls_work_synchronize(bad) == LS_ERR_PEER);
+    CHECK(ls_work_synchronize(good) == LS_OK);
+    CHECK(ls_device_synchronize(rank->device) == LS_ERR_PEER);
+    ls_work_destroy(good);
+    ls_work_destroy(bad);
+    rank_close(rank);
+}
+
+static void test_failed_work(void **state) {
+    (void)state;
+    run_and_expect(work_body, NULL, NULL, 3, 128 + SIGKILL);
+}
+
+/* --- a rank that never comes -------------------------------------------------------------------------------------- */
+
+static void absent_body(struct rank *rank) {
+    if (rank->rank == *(const int *)rank->argument) return;
+    char expected[32];
+    snprintf(expected, sizeof expected, *(const int *)rank->argument == 0 ? "rank%d" : "rank %d",
+             *(const int *)rank->argument);
+    double begin_us = ls_now_us();
+    ls_status status = rank_open(rank, "inline", NULL, TIMEOUT_S);
+    CHECK(status == LS_ERR_TIMEOUT && rank->comm == NULL);
+    CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
+    CHECK(says(rank, expected));
+    rank_close(rank);
+}
+
+static void test_absent_rank(void **state) {
+    (void)state;
+    const int nobody[] = {0, 2};
+    run_and_expect(absent_body, &nobody[0], NULL, 7, 0);
+    run_and_expect(absent_body, &nobody[1], NULL, 7, 0);
+}
+
+static void different_body(struct rank *rank) {
+    const char *what = rank->argument;
+    bool odd = rank->rank == 2;
+    if (odd && strcmp(what, "size") == 0) rank->world_size = RANKS + 1;
+    if (odd && strcmp(what, "rank") == 0) rank->rank = 1;
+    const char *algorithm = odd && strcmp(what, "algorithm") == 0 ? "naive" : "direct";
+    ls_comm_options options = {.rank = rank->rank,
+                               .world_size = rank->world_size,
+                               .timeout_s = TIMEOUT_S,
+                               .allreduce = algorithm,
+                               .bootstrap = &rank->bootstrap};
+    ls_status status = ls_comm_create_shm(&rank->comm, &options);
+    CHECK(rank->comm == NULL);
+    /* who calls after rank 0 has turned somebody away finds it gone */
+    bool late = status == LS_ERR_PEER && rank->rank != 0 &&
+                (says(rank, "rank 0, which has given up") || says(rank, "rank 0 gave up"));
+    CHECK(late || (status == LS_ERR_INVALID && says(rank, "cannot form the group")));
+}
+
+static void options_body(struct rank *rank) {
+    ls_comm_options good = {.rank = rank->rank, .world_size = RANKS, .timeout_s = 1, .bootstrap = &rank->bootstrap};
+    ls_comm_options bad[] = {good, good, good, good, good, good};
+    bad[0].rank = RANKS;
+    bad[1].world_size = 0;
+    bad[2].world_size = LS_COMM_MAX_RANKS + 1;
+    bad[3].timeout_s = 0;
+    bad[4].allreduce = "magic";
+    bad[5].bootstrap = NULL;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        rank->comm = (ls_comm *)rank;
+        CHECK(ls_comm_create_shm(&rank->comm, &bad[i]) == LS_ERR_INVALID && rank->comm == NULL);
+    }
+}
+
+static void test_different_groups(void **state) {
+    (void)state;
+    run_and_expect(different_body, "size", NULL, 7, 0);
+    run_and_expect(different_body, "rank", NULL, 7, 0);
+    run_and_expect(different_body, "algorithm", NULL, 7, 0);
+    run_and_expect(options_body, NULL, NULL, 7, 0);
+}
+
+/* --- ranks that are out of step ----------------------------------------------------------------------------------- */
+
+struct mismatch {
+    const char *name, *first, *second;
+};
+
+static ls_status run_mismatched(struct rank *rank, const char *name, float *x) {
+    bool odd = rank->rank == 1;
+    if (strcmp(name, "count") == 0)
+        return ls_comm_all_reduce(rank->comm, rank->stream, x, odd ? 10 : 11, LS_FP32, LS_REDUCE_SUM);
+    if (strcmp(name, "dtype") == 0)
+        return ls_comm_all_reduce(rank->comm, rank->stream, x, 10, odd ? LS_INT32 : LS_FP32, LS_REDUCE_SUM);
+    if (strcmp(name, "op") == 0)
+        return ls_comm_all_reduce(rank->comm, rank->stream, x, 70000, LS_FP32, odd ? LS_REDUCE_MAX : LS_REDUCE_SUM);
+    if (strcmp(name, "root") == 0) return ls_comm_broadcast(rank->comm, rank->stream, x, 10, LS_FP32, odd ? 2 : 0);
+    if (odd) return ls_comm_all_reduce(rank->comm, rank->stream, x, 10, LS_FP32, LS_REDUCE_SUM);
+    return ls_comm_broadcast(rank->comm, rank->stream, x, 70000, LS_FP32, 0);
+}
+
+static void mismatch_body(struct rank *rank) {
+    const struct mismatch *mismatch = rank->argument;
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    float *x = calloc(70000, sizeof *x);
+    CHECK(x && ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    double begin_us = ls_now_us();
+    CHECK(run_mismatched(rank, mismatch->name, x) == LS_ERR_INVALID);
+    CHECK(ls_now_us() - begin_us < GRACE_S * 1e6);
+    CHECK(says(rank, mismatch->first) && says(rank, mismatch->second) && says(rank, "operation 2"));
+    (void)ls_device_synchronize(rank->device);
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_INVALID);
+    (void)ls_device_synchronize(rank->device);
+    free(x);
+    rank_close(rank);
+}
+
+static void test_mismatch(void **state) {
+    (void)state;
+    const struct mismatch rows[] = {
+        {"kind", "rank 1 runs all_reduce (sum) of 10 fp32 elements",
+         "rank 0 runs broadcast of 70000 fp32 elements from rank 0"},
+        {"count", "rank 1 runs all_reduce (sum) of 10 fp32", "rank 0 runs all_reduce (sum) of 11 fp32"},
+        {"dtype", "rank 1 runs all_reduce (sum) of 10 int32", "rank 0 runs all_reduce (sum) of 10 fp32"},
+        {"op", "rank 1 runs all_reduce (max)", "rank 0 runs all_reduce (sum)"},
+        {"root", "rank 1 runs broadcast of 10 fp32 elements from rank 2",
+         "rank 0 runs broadcast of 10 fp32 elements from rank 0"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) run_and_expect(mismatch_body, &rows[i], NULL, 7, 0);
+}
+
+static void unmatched_pair_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    float x[4] = {0};
+    if (rank->rank == 0) CHECK(ls_comm_send(rank->comm, rank->stream, x, 3, LS_FP32, 1) == LS_ERR_INVALID);
+    if (rank->rank == 1) CHECK(ls_comm_recv(rank->comm, rank->stream, x, 4, LS_FP32, 0) == LS_ERR_INVALID);
+    if (rank->rank == 2) CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_INVALID);
+    CHECK(says(rank, "rank 0 runs send of 3 fp32 elements to rank 1"));
+    CHECK(says(rank, "rank 1 runs recv of 4 fp32 elements from rank 0"));
+    (void)ls_device_synchronize(rank->device);
+    rank_close(rank);
+}
+
+static void unequal_sharing_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    void *memory;
+    CHECK(ls_comm_alloc_shared(rank->comm, rank->rank == 2 ? 100 : 200, &memory) == LS_ERR_INVALID);
+    CHECK(says(rank, "rank 2 runs alloc_shared of 100 bytes") && says(rank, "rank 0 runs alloc_shared of 200 bytes"));
+    rank_close(rank);
+}
+
+static void test_unmatched_calls(void **state) {
+    (void)state;
+    run_and_expect(unmatched_pair_body, NULL, NULL, 7, 0);
+    run_and_expect(unequal_sharing_body, NULL, NULL, 7, 0);
+}
+
+/* --- giving up ---------------------------------------------------------------------------------------------------- */
+
+static void abort_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, 30) == LS_OK);
+    double begin_us = ls_now_us();
+    if (rank->rank == 1) {
+        sleep_ms(100);
+        ls_comm_abort(rank->comm, "its data ran out");
+        CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_PEER);
+    } else {
+        CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_PEER);
+        CHECK(says(rank, "barrier (operation 1, 0 bytes): rank 1 has given up: its data ran out"));
+    }
+    CHECK(ls_now_us() - begin_us < GRACE_S * 1e6);
+    (void)ls_device_synchronize(rank->device);
+    rank_close(rank);
+}
+
+static void abort_alone_body(struct rank *rank) {
+    if (rank->rank > 0) return;
+    rank->world_size = 1;
+    CHECK(rank_open(rank, "inline", NULL, 30) == LS_OK);
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    ls_comm_abort(rank->comm, "enough");
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_PEER);
+    (void)ls_device_synchronize(rank->device);
+    rank_close(rank);
+}
+
+static void test_abort(void **state) {
+    (void)state;
+    run_and_expect(abort_body, NULL, NULL, 7, 0);
+    run_and_expect(abort_alone_body, NULL, NULL, 7, 0);
+}
+
+/* --- what is left ------------------------------------------------------------------------------------------------- */
+
+static int entries_in(const char *path) {
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    int count = 0;
+    while (readdir(folder)) count++;
+    closedir(folder);
+    return count;
+}
+
+static int shm_entries_before, descriptors_before;
+
+static int group_setup(void **state) {
+    (void)state;
+    shm_entries_before = entries_in("/dev/shm");
+    descriptors_before = entries_in("/proc/self/fd");
+    return 0;
+}
+
+static void test_nothing_left(void **state) {
+    (void)state;
+    assert_int_equal(entries_in("/dev/shm"), shm_entries_before);
+    assert_int_equal(entries_in("/proc/self/fd"), descriptors_before);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+    FILE *sockets = fopen("/proc/net/unix", "r");
+    if (!sockets) return;
+    char line[512];
+    while (fgets(line, sizeof line, sockets)) assert_null(strstr(line, "@lockstep-"));
+    fclose(sockets);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed_rank),      cmocka_unit_test(test_stopped_rank),
+        cmocka_unit_test(test_exiting_rank),     cmocka_unit_test(test_lost_peer),
+        cmocka_unit_test(test_failed_work),      cmocka_unit_test(test_absent_rank),
+        cmocka_unit_test(test_different_groups), cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_unmatched_calls),  cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_nothing_left),
+    };
+    return cmocka_run_group_tests_name("comm failures", tests, group_setup, NULL);
+}

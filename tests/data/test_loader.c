@@ -1,0 +1,226 @@
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+#include <unistd.h>
+
+#include "common/data/loader.h"
+#include "tests/base/scratch.h"
+
+#define INPUT_COUNT 12
+#define TARGET_COUNT 5
+#define MAX_LOCAL 16
+
+static const ls_sample_spec classification = {.channels = 1, .height = 3, .width = 4, .classes = 10};
+static const ls_sample_spec regression = {.channels = 1, .height = 1, .width = 12, .target_count = TARGET_COUNT};
+static const int prefetches[] = {0, 1, 3};
+
+struct fixture {
+    ls_dataset *dataset;
+    ls_batches *batches, *oracle; /* the oracle's epoch is set by the test, the other's by the loader */
+    ls_loader *loader;
+};
+
+static struct fixture create(const ls_sample_spec *spec, const ls_batches_options *options, int prefetch) {
+    struct fixture f;
+    assert_int_equal(ls_dataset_random(&f.dataset, 11, (size_t)options->dataset_count, spec), LS_OK);
+    assert_int_equal(ls_batches_create(&f.batches, options), LS_OK);
+    assert_int_equal(ls_batches_create(&f.oracle, options), LS_OK);
+    assert_int_equal(ls_loader_create(&f.loader, f.dataset, f.batches, prefetch), LS_OK);
+    return f;
+}
+
+static void destroy(struct fixture *f) {
+    ls_loader_destroy(f->loader);
+    ls_batches_destroy(f->batches);
+    ls_batches_destroy(f->oracle);
+    ls_dataset_close(f->dataset);
+}
+
+/* The batch must be what a direct read of that step's samples gives. */
+static void expect_batch(const struct fixture *f, const ls_batch *batch, int64_t epoch, int64_t step) {
+    static float inputs[MAX_LOCAL * INPUT_COUNT], targets[MAX_LOCAL * TARGET_COUNT];
+    static int64_t labels[MAX_LOCAL];
+    const ls_sample_spec *spec = ls_dataset_spec(f->dataset);
+    struct ls_batch_indices share;
+    ls_batches_get(f->oracle, step, &share);
+    ls_dataset_read(f->dataset, share.indices, share.local_count, inputs, labels, targets);
+    assert_non_null(batch);
+    assert_int_equal(batch->epoch, epoch);
+    assert_int_equal(batch->step, step);
+    assert_int_equal(batch->count, share.local_count);
+    assert_int_equal(batch->global_count, share.global_count);
+    assert_true((batch->labels != NULL) == (spec->classes > 0));
+    assert_true((batch->targets != NULL) == (spec->target_count > 0));
+    if (batch->count == 0) return;
+    assert_memory_equal(batch->inputs, inputs, batch->count * INPUT_COUNT * sizeof *inputs);
+    if (batch->labels) assert_memory_equal(batch->labels, labels, batch->count * sizeof *labels);
+    if (batch->targets) assert_memory_equal(batch->targets, targets, batch->count * TARGET_COUNT * sizeof *targets);
+}
+
+/* Takes `steps` batches of the epoch (or all, if steps < 0), each checked at once and again just before it becomes
+ * invalid. */
+static void take(const struct fixture *f, int64_t epoch, int64_t steps) {
+    ls_batches_set_epoch(f->oracle, epoch);
+    assert_int_equal(ls_loader_begin_epoch(f->loader, epoch), LS_OK);
+    bool whole = steps < 0;
+    if (whole) steps = ls_batches_per_epoch(f->oracle);
+    const ls_batch *batch;
+    for (int64_t step = 0; step < steps; step++) {
+        assert_int_equal(ls_loader_next(f->loader, &batch), LS_OK);
+        expect_batch(f, batch, epoch, step);
+        if (step % 3 == 0) usleep(200); /* lets the thread run ahead, into the slots that it may use */
+        expect_batch(f, batch, epoch, step);
+    }
+    for (int i = 0; whole && i < 2; i++) {
+        assert_int_equal(ls_loader_next(f->loader, &batch), LS_OK);
+        assert_null(batch);
+    }
+}
+
+static void batches_equal_direct_reads(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof prefetches / sizeof prefetches[0]; i++) {
+        for (int rank = 0; rank < 2; rank++) {
+            ls_batches_options options = {
+                .dataset_count = 101, .global_batch = 8, .world_size = 2, .rank = rank, .shuffle = true, .seed = 5};
+            struct fixture f = create(&classification, &options, prefetches[i]);
+            for (int64_t epoch = 0; epoch < 4; epoch++) take(&f, epoch, -1);
+            destroy(&f);
+        }
+    }
+}
+
+static void targets_and_empty_shares(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof prefetches / sizeof prefetches[0]; i++) {
+        ls_batches_options options = {.dataset_count = 17,
+                                      .global_batch = 9,
+                                      .world_size = 4,
+                                      .rank = 3,
+                                      .shard = LS_SHARD_CONTIGUOUS,
+                                      .shuffle = true};
+        struct fixture f = create(&regression, &options, prefetches[i]);
+        for (int64_t epoch = 0; epoch < 3; epoch++) take(&f, epoch, -1);
+        destroy(&f);
+    }
+}
+
+static void an_epoch_may_be_left_in_the_middle(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof prefetches / sizeof prefetches[0]; i++) {
+        ls_batches_options options = {.dataset_count = 60, .global_batch = 4, .world_size = 1, .shuffle = true};
+        struct fixture f = create(&classification, &options, prefetches[i]);
+        for (int64_t steps = 0; steps <= 15; steps++) take(&f, steps % 2, steps);
+        take(&f, 7, -1);
+        take(&f, 8, 2); /* and destroyed in the middle */
+        destroy(&f);
+    }
+}
+
+static void nothing_begun_and_nothing_to_load(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof prefetches / sizeof prefetches[0]; i++) {
+        ls_batches_options options = {.dataset_count = 3, .global_batch = 4, .world_size = 1, .drop_last = true};
+        struct fixture f = create(&classification, &options, prefetches[i]);
+        const ls_batch *batch = (const ls_batch *)&batch;
+        assert_int_equal(ls_loader_next(f.loader, &batch), LS_OK);
+        assert_null(batch);
+        take(&f, 0, -1);
+        destroy(&f);
+        options.drop_last = false;
+        f = create(&classification, &options, prefetches[i]);
+        destroy(&f); /* before any epoch */
+    }
+    ls_loader_destroy(NULL);
+}
+
+/* The ring goes round many times while the caller asks as fast as it can. */
+static void many_small_batches(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof prefetches / sizeof prefetches[0]; i++) {
+        ls_batches_options options = {.dataset_count = 3000, .global_batch = 1, .world_size = 1, .shuffle = true};
+        struct fixture f = create(&classification, &options, prefetches[i]);
+        ls_batches_set_epoch(f.oracle, 1);
+        assert_int_equal(ls_loader_begin_epoch(f.loader, 1), LS_OK);
+        for (int64_t step = 0; step < 3000; step++) {
+            const ls_batch *batch;
+            assert_int_equal(ls_loader_next(f.loader, &batch), LS_OK);
+            expect_batch(&f, batch, 1, step);
+        }
+        destroy(&f);
+    }
+}
+
+/* Batches to come lie in other memory than the one in use: with as many buffers as promised, each comes back in turn. */
+static void there_is_a_buffer_for_each_batch_ahead(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof prefetches / sizeof prefetches[0]; i++) {
+        ls_batches_options options = {.dataset_count = 40, .global_batch = 4, .world_size = 1};
+        struct fixture f = create(&classification, &options, prefetches[i]);
+        const float *buffers[10];
+        assert_int_equal(ls_loader_begin_epoch(f.loader, 0), LS_OK);
+        for (int step = 0; step < 10; step++) {
+            const ls_batch *batch;
+            assert_int_equal(ls_loader_next(f.loader, &batch), LS_OK);
+            buffers[step] = batch->inputs;
+            for (int ago = 1; ago <= step && ago <= prefetches[i] + 1; ago++) {
+                assert_true((buffers[step] == buffers[step - ago]) == (ago == prefetches[i] + 1));
+            }
+        }
+        destroy(&f);
+    }
+}
+
+static void the_time_spent_waiting_grows(void **state) {
+    (void)state;
+    ls_batches_options options = {.dataset_count = 64, .global_batch = 16, .world_size = 1};
+    struct fixture f = create(&classification, &options, 0);
+    assert_true(ls_loader_wait_us(f.loader) == 0);
+    take(&f, 0, -1);
+    double first_us = ls_loader_wait_us(f.loader);
+    take(&f, 1, -1);
+    assert_true(first_us > 0 && ls_loader_wait_us(f.loader) > first_us && ls_loader_wait_us(f.loader) < 60e6);
+    destroy(&f);
+}
+
+static void an_invalid_prefetch_and_too_much_memory(void **state) {
+    (void)state;
+    enum { COUNT = 1 << 22 };
+    ls_batches_options options = {.dataset_count = COUNT, .global_batch = COUNT, .world_size = 1};
+    static const ls_sample_spec huge = {.channels = 1 << 20, .height = 1 << 10, .width = 1 << 10, .classes = 2};
+    ls_dataset *dataset;
+    ls_batches *batches;
+    assert_int_equal(ls_dataset_random(&dataset, 0, COUNT, &huge), LS_OK);
+    assert_int_equal(ls_batches_create(&batches, &options), LS_OK);
+    ls_loader *loader = (ls_loader *)&loader;
+    assert_int_equal(ls_loader_create(&loader, dataset, batches, -1), LS_ERR_INVALID);
+    assert_null(loader);
+    scratch_expect_error("prefetch -1", NULL);
+    loader = (ls_loader *)&loader;
+    assert_int_equal(ls_loader_create(&loader, dataset, batches, 2), LS_ERR_NO_MEMORY); /* 2^64 bytes */
+    assert_null(loader);
+    scratch_expect_error("3 batches of 4194304 samples", "smaller batches");
+    ls_batches_destroy(batches);
+    ls_dataset_close(dataset);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batches_equal_direct_reads),
+        cmocka_unit_test(targets_and_empty_shares),
+        cmocka_unit_test(an_epoch_may_be_left_in_the_middle),
+        cmocka_unit_test(nothing_begun_and_nothing_to_load),
+        cmocka_unit_test(many_small_batches),
+        cmocka_unit_test(there_is_a_buffer_for_each_batch_ahead),
+        cmocka_unit_test(the_time_spent_waiting_grows),
+        cmocka_unit_test_setup_teardown(an_invalid_prefetch_and_too_much_memory, scratch_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests_name("loader", tests, NULL, NULL);
+}

@@ -1,0 +1,13 @@
+/* Child processes of a test: forked with a deadline, dead when the test is. */
+#ifndef TESTS_DDP_PROCS_CHILDREN_H
+#define TESTS_DDP_PROCS_CHILDREN_H
+
+#include <sys/types.h>
+
+/* Forks; the child runs body(argument) and exits with its result, without the parent's atexit handlers. */
+pid_t start_child(int (*body)(void *argument), void *argument);
+
+/* Waits for the child; its exit status, or 128 + the signal that ended it. */
+int finish_child(pid_t pid);
+
+#endif

@@ -1,0 +1,175 @@
+/* ddp_train — trains a model with one process per device: DistributedDataParallel. Started by ddprun (or with its variables in the
+ * environment) it is one rank; with --spawn N it starts N ranks of itself; alone it is the only rank. */
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/comm/allreduce.h"
+#include "common/train/loop.h"
+#include "common/train/weights.h"
+#include "ddp_procs/buckets.h"
+#include "ddp_procs/distributed.h"
+#include "ddp_procs/launch.h"
+#include "ddp_procs/rank.h"
+#include "ddp_procs/store.h"
+
+static const char *const shards[] = {"strided", "contiguous", NULL}; /* the order of ls_shard */
+static const char *const backends[] = {"auto", "shm", NULL};
+
+enum { MAX_ALGORITHMS = 16 };
+
+struct settings {
+    ls_train_options train;
+    int spawn;
+    int shard, backend, allreduce;
+    const char *algorithms[MAX_ALGORITHMS + 1];
+    double bucket_cap_mb;
+    bool overlap;
+};
+
+/* Everything that a rank builds and takes down. */
+struct session {
+    ddp_rank self;
+    ddp_store *store;
+    ls_comm *comm;
+    ls_device *device;
+    ls_model *model;
+    ls_dataset *train, *test;
+    ls_parallel *parallel;
+};
+
+static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
+    for (int a = 0; a < MAX_ALGORITHMS && ls_allreduce_algorithms[a].name; a++) {
+        s->algorithms[a] = ls_allreduce_algorithms[a].name;
+    }
+    ls_option rows[LS_TRAIN_OPTION_ROWS + 8];
+    size_t count = ls_train_option_rows(&s->train, rows);
+    const ls_option own[] = {
+        {.kind = LS_OPTION_HEADING, .help = "Processes and communication"},
+        {.kind = LS_OPTION_INT,
+         .name = "spawn",
+         .to.number = &s->spawn,
+         .argument = "N",
+         .limits = LS_BETWEEN(0, LS_COMM_MAX_RANKS),
+         .help = "start N ranks of this program",
+         .empty = "be one rank"},
+        {.kind = LS_OPTION_CHOICE,
+         .name = "shard",
+         .to.number = &s->shard,
+         .choices = shards,
+         .help = "strided: DistributedSampler's samples; contiguous: DataParallel's chunks of the same global order"},
+        {.kind = LS_OPTION_CHOICE,
+         .name = "backend",
+         .to.number = &s->backend,
+         .choices = backends,
+         .help = "of the process group; auto: shm, shared memory on this node"},
+        {.kind = LS_OPTION_CHOICE,
+         .name = "allreduce",
+         .to.number = &s->allreduce,
+         .choices = s->algorithms,
+         .help = "algorithm of the gradients' all-reduce"},
+        {.kind = LS_OPTION_DOUBLE,
+         .name = "bucket-cap-mb",
+         .to.real = &s->bucket_cap_mb,
+         .argument = "MIB",
+         .limits = LS_ABOVE(0),
+         .help = "size of a gradient bucket (the first: at most 1)"},
+        {.kind = LS_OPTION_SWITCH,
+         .name = "overlap",
+         .to.flag = &s->overlap,
+         .help = "reduce buckets while the backward pass still runs"},
+    };
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) rows[count++] = own[i];
+    ls_parsed parsed;
+    ls_command command = {.purpose = "Trains a model with DistributedDataParallel: one process per device.",
+                          .options = rows,
+                          .count = count};
+    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
+    *help = status == LS_OK && parsed.help;
+    return status;
+}
+
+static ls_status join_group(struct session *session, const struct settings *s) {
+    ls_bootstrap bootstrap;
+    ls_comm_options options = {.rank = session->self.rank,
+                               .world_size = session->self.world_size,
+                               .timeout_s = s->train.timeout_s,
+                               .allreduce = s->algorithms[s->allreduce]};
+    if (session->self.launched) {
+        ls_status status = ddp_store_open(&session->store, &session->self, s->train.timeout_s);
+        if (status != LS_OK) return status;
+        bootstrap = ddp_store_bootstrap(session->store);
+        options.bootstrap = &bootstrap;
+    }
+    return ls_comm_create_shm(&session->comm, &options);
+}
+
+static ls_status open_model(struct session *session, const struct settings *s, size_t local_batch) {
+    ls_device_options device = {.kind = LS_DEVICE_CPU,
+                                .index = session->self.local_rank,
+                                .devices_on_node = session->self.local_world_size,
+                                .memory_capacity_bytes = s->train.device_memory_bytes};
+    ls_status status = ls_device_open(&session->device, &device);
+    if (status == LS_OK) status = ls_device_bind_thread(session->device);
+    if (status == LS_OK) status = ls_model_create(&session->model, session->device, s->train.model, local_batch);
+    if (status == LS_OK) status = ls_train_open_data(&s->train, session->model, &session->train, &session->test);
+    if (status != LS_OK) return status;
+    return s->train.init ? ls_weights_load(session->model, s->train.init)
+                         : ls_model_init(session->model, (uint64_t)s->train.seed);
+}
+
+static ls_status build(struct session *session, struct settings *s) {
+    size_t world_size = (size_t)session->self.world_size;
+    ls_status status = ls_train_options_check(&s->train, session->self.world_size);
+    if (status != LS_OK) return status;
+    size_t local_batch = ((size_t)s->train.batch_size + world_size - 1) / world_size;
+    status = open_model(session, s, local_batch);
+    if (status == LS_OK) status = join_group(session, s);
+    if (status != LS_OK) return status;
+    ddp_options options = {.comm = session->comm,
+                           .max_batch = local_batch,
+                           .optimizer = ls_train_optimizer(&s->train),
+                           .reducer = {.bucket_cap_mb = s->bucket_cap_mb, .overlap = s->overlap}};
+    return ddp_create(&session->parallel, session->model, &options);
+}
+
+static void take_down(struct session *session, ls_status status) {
+    if (session->comm && status != LS_OK) ls_comm_abort(session->comm, "this rank failed");
+    if (session->parallel) session->parallel->ops->destroy(session->parallel);
+    ls_comm_destroy(session->comm);
+    ddp_store_close(session->store);
+    ls_dataset_close(session->train);
+    ls_dataset_close(session->test);
+    ls_model_destroy(session->model);
+    ls_device_close(session->device);
+}
+
+static ls_status run_rank(struct settings *settings, const char *program) {
+    struct session session = {0};
+    ls_train_result result;
+    ls_status status = ddp_rank_discover(&session.self);
+    if (status != LS_OK) return status;
+    ls_log_init(program, session.self.launched ? session.self.rank : -1, settings->train.quiet);
+    status = build(&session, settings);
+    if (status == LS_OK) {
+        status = ls_train(session.parallel, &settings->train, (ls_shard)settings->shard, session.train, session.test,
+                          &result);
+    }
+    take_down(&session, status);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct settings settings = {
+        .train = ls_train_defaults(), .bucket_cap_mb = DDP_DEFAULT_BUCKET_CAP_MB, .overlap = true};
+    bool help = false;
+    ls_log_init(argv[0], -1, false);
+    ls_status status = parse(&settings, argc, argv, &help);
+    if (status != LS_OK || help) return ls_status_exit_code(status);
+    ls_set_wait_timeout_s(settings.train.timeout_s);
+    if (settings.spawn > 0) {
+        ddp_launch_options launch = {
+            .nproc = settings.spawn, .argv = argv, .last_argument = "--spawn=0", .grace_s = DDP_LAUNCH_GRACE_S};
+        return ls_status_exit_code(ddp_launch(&launch));
+    }
+    return ls_status_exit_code(run_rank(&settings, argv[0]));
+}

@@ -80,10 +80,70 @@ VARIANT_SRC := $(wildcard kernels/cpu/variant/*.c)
 VARIANT_OBJ := $(foreach isa,$(VARIANTS),$(VARIANT_SRC:kernels/cpu/variant/%.c=$(BUILD)/obj/kernels/cpu/variant/$(isa)/%.o))
 
 LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
+C_FILES     = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find . -name '*.[ch]')
 
-.PHONY: all help
 .DEFAULT_GOAL := all
+.PHONY: all help setup test bench-dp-vs-ddp plots check-layers format format-check tidy asan ubsan tsan clean
+.DELETE_ON_ERROR:
+
+# --- what people call ------------------------------------------------------------------------------------------------
+
+help: ## this list, and what was found on this machine
+	@echo 'make TARGET, with'
+	@awk -F':.*## ' '/^[a-z -]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile
+	@echo 'Found (CC=$(CC), BUILD=$(BUILD)):'
+	@$(foreach tool,$(NEEDED),echo '  $(if $(HAVE_$(tool)),✓,✗) $(tool)$(if $(HAVE_$(tool)),, (needed: package $(PACKAGE_$(tool))))';)
+	@$(foreach tool,$(OPTIONAL),echo '  $(if $(HAVE_$(tool)),✓,✗) $(tool) (not used yet)';)
+
+setup: ## install what is missing (as root), or print the line that does
+ifeq ($(strip $(MISSING)),)
+	@echo 'Everything that is needed is here.'
+else
+	@if [ "$$(id -u)" -eq 0 ]; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(MISSING); \
+	else \
+	    echo 'Missing: $(strip $(MISSING)). Please run:' >&2; \
+	    echo '  sudo apt-get install -y $(strip $(MISSING))' >&2; exit 1; \
+	fi
+endif
+
+# With something missing, these targets set up first and then start again, so that everything is looked for anew.
+ifneq ($(strip $(MISSING)),)
+ifdef LS_SET_UP
+$(error Still missing after make setup: $(strip $(MISSING)))
+endif
+all test bench-dp-vs-ddp plots:
+	@$(MAKE) setup
+	@$(MAKE) LS_SET_UP=1 $@
+else
+
 all: $(PROGRAMS) ## build every program
+
+test: $(PROGRAMS) $(TESTS) ## build and run every test, each program under a deadline
+	@tests/run.sh $(TESTS)
+
+endif
+
+check-layers: ## includes point down only, and symbols are named after their room
+	@tests/check_layers.sh
+
+format: ## lay out every source file
+	@clang-format -i $(C_FILES)
+
+format-check: ## fail if a source file is not laid out
+	@clang-format --dry-run -Werror $(C_FILES) && echo 'format: $(words $(C_FILES)) files are laid out'
+
+tidy: ## clang-tidy over every source file
+	@clang-tidy --quiet $(filter-out kernels/cpu/variant/%,$(filter %.c,$(C_FILES))) -- $(CPPFLAGS) $(CSTD)
+	@clang-tidy --quiet $(VARIANT_SRC) -- $(CPPFLAGS) $(CSTD) $(ISA_v3) -DLS_ISA=v3
+
+asan tsan ubsan: ## the tests under one sanitizer (asan: addresses, leaks and undefined behaviour)
+	@$(MAKE) SAN=$@ BUILD=$(BUILD)/$@ test
+
+clean: ## remove everything that was built
+	rm -rf $(BUILD)
+
+# --- how it is built -------------------------------------------------------------------------------------------------
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)

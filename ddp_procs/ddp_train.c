@@ -103,30 +103,36 @@ static ls_status join_group(struct session *session, const struct settings *s) {
     return ls_comm_create_shm(&session->comm, &options);
 }
 
-static ls_status open_model(struct session *session, const struct settings *s, size_t local_batch) {
+static ls_status open_device(struct session *session, const struct settings *s) {
     ls_device_options device = {.kind = LS_DEVICE_CPU,
                                 .index = session->self.local_rank,
                                 .devices_on_node = session->self.local_world_size,
                                 .memory_capacity_bytes = s->train.device_memory_bytes};
-    ls_status status = ls_device_open(&session->device, &device);
-    if (status == LS_OK) status = ls_device_bind_thread(session->device);
-    if (status == LS_OK) status = ls_model_create(&session->model, session->device, s->train.model, local_batch);
+    return ls_device_open(&session->device, &device);
+}
+
+static size_t local_batch(const struct session *session, const struct settings *s) {
+    size_t world_size = (size_t)session->self.world_size;
+    return ((size_t)s->train.batch_size + world_size - 1) / world_size;
+}
+
+static ls_status open_model(struct session *session, const struct settings *s) {
+    ls_status status = ls_model_create(&session->model, session->device, s->train.model, local_batch(session, s));
     if (status == LS_OK) status = ls_train_open_data(&s->train, session->model, &session->train, &session->test);
-    if (status != LS_OK) return status;
-    return s->train.init ? ls_weights_load(session->model, s->train.init)
-                         : ls_model_init(session->model, (uint64_t)s->train.seed);
+    if (status == LS_OK && s->train.init) status = ls_weights_load(session->model, s->train.init);
+    return status;
 }
 
 static ls_status build(struct session *session, struct settings *s) {
-    size_t world_size = (size_t)session->self.world_size;
     ls_status status = ls_train_options_check(&s->train, session->self.world_size);
-    if (status != LS_OK) return status;
-    size_t local_batch = ((size_t)s->train.batch_size + world_size - 1) / world_size;
-    status = open_model(session, s, local_batch);
+    if (status == LS_OK) status = open_device(session, s);
+    if (status == LS_OK) status = ls_device_bind_thread(session->device);
+    if (status == LS_OK) status = open_model(session, s);
+    if (status == LS_OK && !s->train.init) status = ls_model_init(session->model, (uint64_t)s->train.seed);
     if (status == LS_OK) status = join_group(session, s);
     if (status != LS_OK) return status;
     ddp_options options = {.comm = session->comm,
-                           .max_batch = local_batch,
+                           .max_batch = local_batch(session, s),
                            .optimizer = ls_train_optimizer(&s->train),
                            .reducer = {.bucket_cap_mb = s->bucket_cap_mb, .overlap = s->overlap}};
     return ddp_create(&session->parallel, session->model, &options);
@@ -158,6 +164,26 @@ static ls_status run_rank(struct settings *settings, const char *program) {
     return status;
 }
 
+/* What every rank would complain about is said once, by the process that is to start them. The thread is not bound to the device's
+ * core, since the ranks would inherit that. */
+static ls_status check_before_spawn(struct settings *s) {
+    struct session session = {.self = {.world_size = s->spawn, .local_world_size = s->spawn}};
+    ls_status status = ls_train_options_check(&s->train, s->spawn);
+    if (status == LS_OK) status = open_device(&session, s);
+    if (status == LS_OK) status = open_model(&session, s);
+    if (status == LS_OK) status = ls_train_check(&s->train, s->spawn, (ls_shard)s->shard, session.train);
+    take_down(&session, status);
+    return status;
+}
+
+static ls_status spawn_ranks(struct settings *s, char **argv) {
+    ls_status status = check_before_spawn(s);
+    if (status != LS_OK) return status;
+    ddp_launch_options launch = {
+        .nproc = s->spawn, .argv = argv, .last_argument = "--spawn=0", .grace_s = DDP_LAUNCH_GRACE_S};
+    return ddp_launch(&launch);
+}
+
 int main(int argc, char **argv) {
     struct settings settings = {
         .train = ls_train_defaults(), .bucket_cap_mb = DDP_DEFAULT_BUCKET_CAP_MB, .overlap = true};
@@ -166,10 +192,6 @@ int main(int argc, char **argv) {
     ls_status status = parse(&settings, argc, argv, &help);
     if (status != LS_OK || help) return ls_status_exit_code(status);
     ls_set_wait_timeout_s(settings.train.timeout_s);
-    if (settings.spawn > 0) {
-        ddp_launch_options launch = {
-            .nproc = settings.spawn, .argv = argv, .last_argument = "--spawn=0", .grace_s = DDP_LAUNCH_GRACE_S};
-        return ls_status_exit_code(ddp_launch(&launch));
-    }
-    return ls_status_exit_code(run_rank(&settings, argv[0]));
+    status = settings.spawn > 0 ? spawn_ranks(&settings, argv) : run_rank(&settings, argv[0]);
+    return ls_status_exit_code(status);
 }

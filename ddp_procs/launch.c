@@ -27,7 +27,7 @@
 
 #define LOOK_US 0.5e6
 
-enum { CAUSE_CAPACITY = 1024, PEER_FAILED_STATUS = 3 };
+enum { CAUSE_CAPACITY = 1024, PEER_FAILED_STATUS = 3, WRONG_USAGE_STATUS = 2 };
 
 typedef enum phase { RUNNING, LOOKING, ENDING, KILLED } phase;
 
@@ -179,9 +179,12 @@ static ls_status report_culprit(const job *j) {
         return ls_fail(LS_ERR_SYSTEM, "rank %d (pid %d) was ended by signal %d (%s)%s%s", culprit->rank,
                        (int)culprit->pid, signal, strsignal(signal), colon, rank->cause);
     }
-    ls_status status = is_peer_failure(culprit->wait_status) ? LS_ERR_PEER : LS_ERR_SYSTEM;
-    return ls_fail(status, "rank %d (pid %d) exited with status %d%s%s", culprit->rank, (int)culprit->pid,
-                   WEXITSTATUS(culprit->wait_status), colon, rank->cause);
+    int exit_status = WEXITSTATUS(culprit->wait_status);
+    ls_status status = exit_status == PEER_FAILED_STATUS   ? LS_ERR_PEER
+                       : exit_status == WRONG_USAGE_STATUS ? LS_ERR_USAGE
+                                                           : LS_ERR_SYSTEM;
+    return ls_fail(status, "rank %d (pid %d) exited with status %d%s%s", culprit->rank, (int)culprit->pid, exit_status,
+                   colon, rank->cause);
 }
 
 static ls_status report(const job *j) {

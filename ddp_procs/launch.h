@@ -23,7 +23,7 @@ typedef struct ddp_launch_options {
 
 /* Runs the job to its end. Returns
  *     LS_OK           every rank exited with 0 (in whatever order)
- *     LS_ERR_USAGE    nproc out of range
+ *     LS_ERR_USAGE    nproc out of range, or a rank exited with status 2: the command line is wrong
  *     LS_ERR_IO       the program cannot be found or run
  *     LS_ERR_PEER     ranks failed, all of them with exit status 3 (each blames another)
  *     LS_ERR_TIMEOUT  the job's deadline passed

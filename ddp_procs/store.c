@@ -166,11 +166,12 @@ ls_status ddp_store_open(ddp_store **out, const ddp_rank *self, double timeout_s
     ddp_store_server *server = NULL;
     ls_status status = self->hosts_store ? ddp_store_serve(&server, self->master_host, self->master_port) : LS_OK;
     if (status == LS_OK) status = ddp_store_connect(out, self->master_host, self->master_port, timeout_s);
-    if (status == LS_OK)
-        (*out)->server = server;
-    else
+    if (status != LS_OK) {
         ddp_store_server_stop(server, 0);
-    return status;
+        return status;
+    }
+    if (server) (*out)->server = server;
+    return LS_OK;
 }
 
 void ddp_store_close(ddp_store *store) {

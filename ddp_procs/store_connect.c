@@ -59,7 +59,7 @@ ls_status ddp_socket_receive(int fd, void *bytes, size_t nbytes, double until_us
 }
 
 static bool is_connected_to_itself(int fd) {
-    struct sockaddr_in here, there;
+    struct sockaddr_in here = {0}, there = {0};
     socklen_t here_nbytes = sizeof here, there_nbytes = sizeof there;
     return getsockname(fd, (struct sockaddr *)&here, &here_nbytes) == 0 &&
            getpeername(fd, (struct sockaddr *)&there, &there_nbytes) == 0 && here.sin_port == there.sin_port &&

@@ -1,5 +1,6 @@
 #include "common/base/log.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +20,17 @@ static _Thread_local struct {
     size_t capacity;
 } capture;
 
+/* A program may be started with stdin, stdout or stderr closed. The next file that it opened would then get that number, and
+ * with it whatever is printed. */
+static void fill_standard_descriptors(void) {
+    int fd;
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO) continue;
+    if (fd >= 0) close(fd);
+}
+
 void ls_log_init(const char *program, int rank, bool quiet) {
     const char *slash = strrchr(program, '/');
+    fill_standard_descriptors();
     identity.program = slash ? slash + 1 : program;
     identity.rank = rank;
     identity.quiet = quiet;

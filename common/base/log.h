@@ -19,7 +19,7 @@
 /* Names this process in every later line. Call before the first thread starts. `program` may be a path: its last
  * component is used and must stay valid. `rank` < 0: no rank (the DP program, the launcher). Quiet drops notes, not
  * warnings and errors. A file descriptor number in the environment's LS_CAUSE_FD (set by the launcher) receives a copy
- * of each error, so that the launcher can name the cause. */
+ * of each error, so that the launcher can name the cause. Where stdin, stdout or stderr is closed, it becomes /dev/null. */
 void ls_log_init(const char *program, int rank, bool quiet);
 
 /* Reports an error and returns `status`, so that a failure is reported and passed on in one statement:

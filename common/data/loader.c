@@ -166,8 +166,10 @@ ls_status ls_loader_create(ls_loader **out, const ls_dataset *dataset, ls_batche
     return LS_OK;
 }
 
-/* Orders as many steps as there are free slots. */
+/* Orders as many steps as there are free slots, once half of them are free: the thread is usually asleep, and waking it costs
+ * the caller more than anything else here. */
 static void order_ahead(ls_loader *loader) {
+    if (loader->orders - loader->taken > loader->slot_count / 2) return;
     while (loader->next_step < loader->steps && loader->orders - loader->taken < loader->slot_count) {
         give_order(loader, false);
     }

@@ -1,7 +1,8 @@
 /* cpu_streams — running items, and the two orderly policies: inline (at once, in the caller) and worker (a queue and a
  * thread per stream).
  *   order : the queue has one producer (the thread that owns the stream) and one consumer (the worker); the two flags are
- *           its only synchronisation, so enqueueing takes no lock and, while the worker is awake, no system call
+ *           its only synchronisation, so enqueueing takes no lock and, while the worker is awake, no system call. A brief
+ *           item for an idle worker is run by the caller, since waking the worker would take longer
  *   fails : a wait that misses its deadline poisons the device; its stream goes on, skipping tasks, so that nobody who
  *           waits for a later record hangs */
 #include "common/device/cpu_streams.h"
@@ -96,9 +97,15 @@ static ls_status wait_consumed(ls_stream *stream, uint32_t count) {
                    ls_wait_timeout_s());
 }
 
+static bool is_brief(const struct ls_item *item) {
+    return item->brief || item->kind == LS_ITEM_RECORD ||
+           (item->kind == LS_ITEM_WAIT && ls_flag_reached(&item->event->completed, item->ticket));
+}
+
 static ls_status worker_enqueue(ls_stream *stream, const struct ls_item *item) {
     struct ls_queue *queue = &stream->queue;
     uint32_t next = ls_flag_value(&queue->produced);
+    if (is_brief(item) && ls_flag_reached(&queue->consumed, next)) return ls_stream_run_item(stream, item);
     ls_status status = wait_consumed(stream, next - LS_QUEUE_CAPACITY + 1);
     if (status != LS_OK) return status;
     queue->items[next % LS_QUEUE_CAPACITY] = *item;

@@ -9,6 +9,7 @@ typedef enum ls_item_kind { LS_ITEM_TASK, LS_ITEM_RECORD, LS_ITEM_WAIT } ls_item
 /* One entry of a stream's queue. */
 struct ls_item {
     ls_item_kind kind;
+    bool brief;      /* takes less time than waking a worker */
     uint32_t ticket; /* record, wait: which record of the event */
     const char *label;
     ls_event *event;

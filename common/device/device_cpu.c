@@ -136,8 +136,8 @@ static void cpu_memory_free(ls_device *device, void *memory) {
     free(memory);
 }
 
-static ls_status cpu_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
-                            size_t nbytes) {
+static ls_status launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
+                        bool brief) {
     if (stream->policy == &ls_policy_inline) { /* the hot path: no copy of the arguments */
         ls_status status = (ls_status)atomic_load_explicit(&stream->device->failure, memory_order_relaxed);
         if (status != LS_OK) return status;
@@ -145,10 +145,18 @@ static ls_status cpu_launch(ls_stream *stream, const char *label, ls_task_fn tas
         if (status != LS_OK) ls_device_poison(stream->device, status);
         return status;
     }
-    struct ls_item item = {.kind = LS_ITEM_TASK, .label = label, .task = task};
+    struct ls_item item = {.kind = LS_ITEM_TASK, .label = label, .task = task, .brief = brief};
     memcpy(item.arguments, arguments, nbytes);
     return stream->policy->enqueue(stream, &item);
 }
+
+static ls_status cpu_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
+                            size_t nbytes) {
+    return launch(stream, label, task, arguments, nbytes, false);
+}
+
+/* A copy of so many bytes takes about as long as waking a sleeping thread. */
+#define LS_BRIEF_COPY_NBYTES ((size_t)256 << 10)
 
 struct copy_arguments {
     void *destination;
@@ -164,7 +172,7 @@ static ls_status copy_task(const void *arguments) {
 
 static ls_status cpu_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes) {
     struct copy_arguments copy = {destination, source, nbytes};
-    return cpu_launch(stream, "copy", copy_task, &copy, sizeof copy);
+    return launch(stream, "copy", copy_task, &copy, sizeof copy, nbytes <= LS_BRIEF_COPY_NBYTES);
 }
 
 static ls_status cpu_event_record(ls_event *event, ls_stream *stream) {

@@ -97,6 +97,13 @@ static ls_status train_step(struct run *run, const ls_batch *batch) {
     return status;
 }
 
+/* The phases' times and bytes leave out the same steps as the step times. */
+static void forget_warmup(const struct run *run) {
+    ls_parallel *p = run->parallel;
+    if ((int64_t)p->step != LS_WARMUP_STEPS || run->total_steps <= LS_WARMUP_STEPS) return;
+    for (int d = 0; d < p->local_device_count; d++) ls_phase_reset(&p->clocks[d]);
+}
+
 static ls_status train_epoch(struct run *run, int64_t epoch) {
     ls_parallel *p = run->parallel;
     ls_progress progress = ls_progress_begin(run->options->quiet || p->rank > 0);
@@ -109,6 +116,7 @@ static ls_status train_epoch(struct run *run, int64_t epoch) {
         if (status != LS_OK || !batch) break;
         status = train_step(run, batch);
         run->step_ms[p->step++] = (ls_now_us() - begin_us) * 1e-3;
+        forget_warmup(run);
         if (status == LS_OK && p->step % LS_LOSS_RING == 0) status = read_losses(run, epoch);
         ls_progress_show(&progress, "step", (int64_t)p->step, run->total_steps);
     }
@@ -157,13 +165,39 @@ static void summarise(struct run *run, ls_train_result *result) {
     result->accuracy = run->accuracy;
 }
 
-static ls_status plan_steps(struct run *run, const ls_batches *batches, size_t samples) {
+static ls_status open_batches(ls_batches **out, const ls_train_options *options, const ls_batches_options *plan) {
+    ls_status status = ls_batches_create(out, plan);
+    if (status != LS_OK || ls_batches_per_epoch(*out) > 0) return status;
+    ls_batches_destroy(*out);
+    *out = NULL;
+    return ls_fail(LS_ERR_INVALID,
+                   "%lld training samples give no full batch of %lld; leave out --drop-last or lower the batch size",
+                   (long long)plan->dataset_count, (long long)options->batch_size);
+}
+
+static ls_batches_options plan_batches(const ls_train_options *options, ls_shard shard, const ls_dataset *train) {
+    return (ls_batches_options){
+        .dataset_count = (int64_t)ls_dataset_count(train),
+        .global_batch = options->batch_size,
+        .world_size = 1,
+        .shard = shard,
+        .shuffle = options->shuffle,
+        .drop_last = options->drop_last,
+        .seed = (uint64_t)options->seed,
+    };
+}
+
+ls_status ls_train_check(const ls_train_options *options, int world_size, ls_shard shard, const ls_dataset *train) {
+    ls_batches *batches = NULL;
+    ls_batches_options plan = plan_batches(options, shard, train);
+    plan.world_size = world_size;
+    ls_status status = open_batches(&batches, options, &plan);
+    ls_batches_destroy(batches);
+    return status == LS_OK ? ls_report_check(options) : status;
+}
+
+static ls_status plan_steps(struct run *run, const ls_batches *batches) {
     run->steps_per_epoch = ls_batches_per_epoch(batches);
-    if (run->steps_per_epoch == 0) {
-        return ls_fail(LS_ERR_INVALID,
-                       "%zu training samples give no full batch of %lld; leave out --drop-last or lower the batch size",
-                       samples, (long long)run->options->batch_size);
-    }
     run->total_steps = run->options->steps;
     if (run->total_steps == 0) {
         if (run->options->epochs > INT64_MAX / 16 / run->steps_per_epoch) {
@@ -183,18 +217,11 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
     struct run run = {.parallel = p, .options = options, .test = test, .accuracy = NAN, .last_loss = NAN};
     run.wait_each_step = strcmp(ls_device_stream_mode(p->devices[0]), "shuffle") != 0;
     ls_batches *batches = NULL;
-    ls_batches_options plan = {
-        .dataset_count = (int64_t)ls_dataset_count(train),
-        .global_batch = options->batch_size,
-        .world_size = p->world_size,
-        .rank = p->rank,
-        .shard = shard,
-        .shuffle = options->shuffle,
-        .drop_last = options->drop_last,
-        .seed = (uint64_t)options->seed,
-    };
-    ls_status status = ls_batches_create(&batches, &plan);
-    if (status == LS_OK) status = plan_steps(&run, batches, ls_dataset_count(train));
+    ls_batches_options plan = plan_batches(options, shard, train);
+    plan.world_size = p->world_size;
+    plan.rank = p->rank;
+    ls_status status = open_batches(&batches, options, &plan);
+    if (status == LS_OK) status = plan_steps(&run, batches);
     if (status == LS_OK) status = ls_loader_create(&run.loader, train, batches, options->prefetch);
     if (status == LS_OK && p->rank == 0) status = ls_report_open(&run.report, options, p);
     if (status == LS_OK) status = train_epochs(&run, &result->epochs);

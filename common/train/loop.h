@@ -20,6 +20,10 @@ typedef struct ls_train_result {
     uint64_t parameter_hash;
 } ls_train_result;
 
+/* What ls_train would refuse on every rank before it begins, asked by one process: whether the ranks can share the batches, and
+ * whether the files that the options name can be written. LS_OK, or the failure after its one line. */
+ls_status ls_train_check(const ls_train_options *options, int world_size, ls_shard shard, const ls_dataset *train);
+
 /* Trains as the options say; `train` and `test` are borrowed. Rank 0 prints a line per epoch and writes the files that the options
  * name; every rank takes part. */
 ls_status ls_train(ls_parallel *parallel, const ls_train_options *options, ls_shard shard, const ls_dataset *train,

@@ -24,7 +24,7 @@ ls_optimizer_options ls_optimizer_defaults(ls_optimizer_kind kind) {
     };
 }
 
-static ls_status check(const ls_optimizer_options *o) {
+ls_status ls_optimizer_check(const ls_optimizer_options *o) {
     if (!(o->learning_rate >= 0))
         return ls_fail(LS_ERR_USAGE, "the learning rate is %g; it must be >= 0", o->learning_rate);
     if (!(o->weight_decay >= 0))
@@ -47,7 +47,7 @@ static int moments_needed(const ls_optimizer_options *options) {
 
 ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_optimizer_options *options) {
     *out = NULL;
-    ls_status status = check(options);
+    ls_status status = ls_optimizer_check(options);
     if (status != LS_OK) return status;
     ls_optimizer *optimizer = calloc(1, sizeof *optimizer);
     if (!optimizer) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");

@@ -22,6 +22,9 @@ typedef struct ls_optimizer_options {
 /* PyTorch's defaults: no momentum; betas 0.9 and 0.999, epsilon 1e-8; learning rate 1e-3; weight decay 0 (AdamW: 0.01). */
 ls_optimizer_options ls_optimizer_defaults(ls_optimizer_kind kind);
 
+/* LS_ERR_USAGE, with one line, for options that are out of range or contradict each other. */
+ls_status ls_optimizer_check(const ls_optimizer_options *options);
+
 /* `model` is borrowed until destroy. LS_ERR_USAGE for options out of range. On failure *out is NULL. */
 ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_optimizer_options *options);
 

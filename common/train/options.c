@@ -18,7 +18,7 @@ ls_train_options ls_train_defaults(void) {
         .epochs = 5,
         .batch_size = 64,
         .shuffle = true,
-        .prefetch = 2,
+        .prefetch = 4,
         .optimizer = LS_ADAM,
         .learning_rate = 1e-3,
         .weight_decay = -1,
@@ -155,7 +155,7 @@ size_t ls_train_option_rows(ls_train_options *o, ls_option *rows) {
          .name = "summary",
          .to.text = &o->summary,
          .argument = "FILE",
-         .help = "the summary alone, which costs nothing per step"},
+         .help = "the summary alone, which costs nothing per step; -: the last line of standard output"},
         {.kind = LS_OPTION_STRING,
          .name = "dump-losses",
          .to.text = &o->dump_losses,
@@ -172,17 +172,28 @@ size_t ls_train_option_rows(ls_train_options *o, ls_option *rows) {
     return sizeof table / sizeof *table;
 }
 
+#define LONGEST_TIMEOUT_S 1e7 /* four months */
+
+enum { MOST_SAMPLES = INT32_MAX / 4 }; /* of a step; products with the number of devices stay far from overflow */
+
 ls_status ls_train_options_check(ls_train_options *o, int device_count) {
+    if (o->per_device_batch > MOST_SAMPLES) {
+        return ls_fail(LS_ERR_USAGE, "%lld samples on each device are too many", (long long)o->per_device_batch);
+    }
     if (o->per_device_batch > 0) o->batch_size = o->per_device_batch * device_count;
     if (o->batch_size < device_count) {
         return ls_fail(LS_ERR_USAGE,
                        "%d devices cannot share a batch of %lld samples; use fewer devices or a larger batch",
                        device_count, (long long)o->batch_size);
     }
-    if (o->batch_size > INT32_MAX / 4) {
+    if (o->batch_size > MOST_SAMPLES) {
         return ls_fail(LS_ERR_USAGE, "a batch of %lld samples is too large", (long long)o->batch_size);
     }
-    return LS_OK;
+    if (o->timeout_s > LONGEST_TIMEOUT_S) {
+        return ls_fail(LS_ERR_USAGE, "a timeout of %g s is too long; give at most %g", o->timeout_s, LONGEST_TIMEOUT_S);
+    }
+    ls_optimizer_options optimizer = ls_train_optimizer(o);
+    return ls_optimizer_check(&optimizer);
 }
 
 ls_optimizer_options ls_train_optimizer(const ls_train_options *o) {
@@ -202,7 +213,8 @@ static ls_status open_random(const char *seed_text, const ls_model *model, ls_da
     char *end = NULL;
     errno = 0;
     unsigned long long seed = strtoull(seed_text, &end, 10);
-    if (errno != 0 || end == seed_text || *end != '\0') {
+    bool is_number = seed_text[0] >= '0' && seed_text[0] <= '9';
+    if (errno != 0 || !is_number || *end != '\0') {
         return ls_fail(LS_ERR_USAGE, "--data random:%s: the seed is no number", seed_text);
     }
     struct ls_image input = ls_model_input(model);

@@ -2,10 +2,13 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/file.h"
 #include "common/base/log.h"
@@ -21,15 +24,23 @@ static ls_status open_lines(FILE **out, const char *path) {
     return LS_OK;
 }
 
-static ls_status close_lines(FILE *file, const char *path) {
-    if (!file) return LS_OK;
+/* Closes the file (NULL: none). After an earlier failure, `status`, nothing more is reported. */
+static ls_status close_lines(ls_status status, FILE *file, const char *path) {
+    if (!file) return status;
     bool failed = ferror(file) != 0;
-    if (fclose(file) != 0 || failed) return ls_fail(LS_ERR_IO, "cannot write all of %s: %s", path, strerror(errno));
-    return LS_OK;
+    errno = EIO; /* what is said if an earlier write failed, and this last one does not */
+    failed = fclose(file) != 0 || failed;
+    if (status != LS_OK || !failed) return status;
+    return ls_fail(LS_ERR_IO, "cannot write all of %s: %s", path, strerror(errno));
 }
 
+/* "-" is standard output, where the text is the last line. */
 static ls_status write_text(const char *path, const char *text) {
     ls_file_writer *writer;
+    if (strcmp(path, "-") == 0) {
+        if (text) puts(text);
+        return fflush(stdout) == 0 ? LS_OK : ls_fail(LS_ERR_IO, "cannot write standard output: %s", strerror(errno));
+    }
     ls_status status = ls_file_writer_open(&writer, path);
     if (status != LS_OK) return status;
     if (text) status = ls_file_writer_put(writer, text, strlen(text));
@@ -38,16 +49,41 @@ static ls_status write_text(const char *path, const char *text) {
     return status;
 }
 
+/* Lines go to whatever can be opened for writing, a pipe or a terminal too. */
+static ls_status check_lines(const char *path) {
+    struct stat info;
+    char folder[PATH_MAX];
+    int error = 0;
+    if (stat(path, &info) == 0) {
+        error = S_ISDIR(info.st_mode) ? EISDIR : access(path, W_OK) != 0 ? errno : 0;
+    } else if (snprintf(folder, sizeof folder, "%s", path) < (int)sizeof folder) {
+        char *slash = strrchr(folder, '/');
+        if (slash) slash[1] = '\0';
+        error = access(slash ? folder : ".", W_OK | X_OK) != 0 ? errno : 0;
+    } else {
+        error = ENAMETOOLONG;
+    }
+    if (error == 0) return LS_OK;
+    return ls_fail(LS_ERR_IO, "cannot write %s: %s", path, strerror(error));
+}
+
+ls_status ls_report_check(const ls_train_options *options) {
+    ls_status status = LS_OK;
+    if (options->metrics) status = check_lines(options->metrics);
+    if (status == LS_OK && options->dump_losses) status = check_lines(options->dump_losses);
+    if (status == LS_OK && options->summary) status = write_text(options->summary, NULL);
+    if (status == LS_OK && options->save) status = write_text(options->save, NULL);
+    return status;
+}
+
 ls_status ls_report_open(ls_report **out, const ls_train_options *options, const ls_parallel *parallel) {
     *out = NULL;
     ls_report *report = calloc(1, sizeof *report);
     if (!report) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a report");
     report->options = options;
-    ls_status status = open_lines(&report->metrics, options->metrics);
+    ls_status status = ls_report_check(options); /* all of them, before the first is emptied */
+    if (status == LS_OK) status = open_lines(&report->metrics, options->metrics);
     if (status == LS_OK) status = open_lines(&report->losses, options->dump_losses);
-    /* these are written at the end; whether they can be is asked now */
-    if (status == LS_OK && options->summary) status = write_text(options->summary, NULL);
-    if (status == LS_OK && options->save) status = write_text(options->save, NULL);
     if (status != LS_OK) {
         (void)ls_report_close(report, parallel, NULL);
         return status;
@@ -141,8 +177,9 @@ static cJSON *summary_object(const ls_report *report, const ls_parallel *paralle
     add_number(summary, "test_accuracy", result->accuracy);
     cJSON_AddStringToObject(summary, "parameter_hash", hash);
     cJSON *devices = cJSON_AddArrayToObject(summary, "devices_of_this_process");
+    int64_t clocked_steps = result->timed_steps > 0 ? result->timed_steps : result->steps;
     for (int d = 0; d < parallel->local_device_count; d++) {
-        cJSON_AddItemToArray(devices, device_object(parallel, d, result->steps));
+        cJSON_AddItemToArray(devices, device_object(parallel, d, clocked_steps));
     }
     return wrapper;
 }
@@ -177,9 +214,9 @@ ls_status ls_report_close(ls_report *report, const ls_parallel *parallel, const 
         print_result(result);
         status = write_summary(report, parallel, result);
     }
-    ls_status metrics = close_lines(report->metrics, report->options->metrics);
-    ls_status losses = close_lines(report->losses, report->options->dump_losses);
+    status = close_lines(status, report->metrics, report->options->metrics);
+    status = close_lines(status, report->losses, report->options->dump_losses);
     free(report);
-    if (status == LS_OK) status = metrics;
-    return status != LS_OK ? status : losses;
+    if (status != LS_OK || !result) return status;
+    return fflush(stdout) == 0 && !ferror(stdout) ? LS_OK : ls_fail(LS_ERR_IO, "cannot write the results to stdout");
 }

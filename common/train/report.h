@@ -7,6 +7,9 @@
 
 typedef struct ls_report ls_report;
 
+/* Whether the files that the options name can be written; it changes none of them. LS_ERR_IO with one line. */
+ls_status ls_report_check(const ls_train_options *options);
+
 /* Opens the files that the options name; a file that cannot be written is an error before training begins. */
 ls_status ls_report_open(ls_report **out, const ls_train_options *options, const ls_parallel *parallel);
 

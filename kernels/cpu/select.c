@@ -37,10 +37,11 @@ static const struct build {
 
 static const struct ls_kernels *choose(void) {
     const char *wanted = getenv("LS_CPU_ISA");
-    const struct ls_kernels *best = NULL;
-    for (size_t i = 0; i < sizeof builds / sizeof *builds; i++) {
+    const size_t count = sizeof builds / sizeof *builds;
+    const struct ls_kernels *best = builds[count - 1].kernels;
+    for (size_t i = count; i-- > 0;) { /* the best comes last */
         if (!builds[i].runs_here()) continue;
-        if (!best) best = builds[i].kernels;
+        best = builds[i].kernels;
         if (wanted && strcmp(wanted, builds[i].kernels->name) == 0) return builds[i].kernels;
     }
     if (wanted) ls_warn("LS_CPU_ISA=%s is not a build that runs here; using %s", wanted, best->name);

@@ -101,7 +101,10 @@ static void test_the_first_failure_is_named_and_the_others_end(void **state) {
 static void test_a_failure_without_a_message(void **state) {
     (void)state;
     run r;
-    assert_int_equal(run_shells(&r, 2, "[ $RANK = 1 ] || exec sleep 60; exit 2"), 1);
+    assert_int_equal(run_shells(&r, 2, "[ $RANK = 1 ] || exec sleep 60; exit 4"), 1);
+    expect_message(&r, "launcher: error: rank 1 (pid #) exited with status 4");
+    /* wrong usage is passed on */
+    assert_int_equal(run_shells(&r, 2, "[ $RANK = 1 ] || exec sleep 60; exit 2"), 2);
     expect_message(&r, "launcher: error: rank 1 (pid #) exited with status 2");
 }
 

@@ -1,0 +1,161 @@
+/* What the parts of bench_dp_vs_ddp share: the settings, the machine, and the rows that runs are assembled to.
+ *
+ *     settings.c   command line -> bench_settings            machine.c   what the numbers were measured on
+ *     child.c      one process with a deadline               runs.c      one training run -> bench_run
+ *     rows.c       runs -> rows, and what T_N is made of     tables.c, files.c   rows -> stdout, CSV and JSON
+ *
+ * Words: T1 is the step time of the plain single-device path; b the global batch; T1(b/N) that path's step time with
+ * the batch that one of N devices gets. Times are in milliseconds per step. */
+#ifndef LABS_BENCH_DP_VS_DDP_BENCH_H
+#define LABS_BENCH_DP_VS_DDP_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/options.h"
+#include "common/base/status.h"
+
+enum {
+    BENCH_MODELS_MAX = 8,
+    BENCH_N_MAX = 16, /* different N */
+    BENCH_ROUNDS_MAX = 99,
+    BENCH_ROWS_MAX = 1 + 3 * BENCH_N_MAX,
+    BENCH_NAME_CAPACITY = 128,
+    BENCH_RECIPE_MAX = 4, /* arguments of a model's recipe, with the NULL at the end */
+    BENCH_WEIGHTS_CAPACITY = 20
+};
+
+typedef enum bench_mode { BENCH_SINGLE, BENCH_DP, BENCH_DDP } bench_mode;
+
+/* "single", "DP", "DDP" */
+const char *bench_mode_name(bench_mode mode);
+
+/* --- settings ---------------------------------------------------------------------------------------------------- */
+
+/* A model and how it is trained. */
+typedef struct bench_plan {
+    char model[BENCH_NAME_CAPACITY];
+    const char *data;
+    const char *recipe[BENCH_RECIPE_MAX]; /* training options: "--optimizer=adam"; ended by NULL */
+    int64_t batch;                        /* samples per step over all devices */
+    int steps;                            /* per run */
+} bench_plan;
+
+typedef struct bench_settings {
+    ls_int_list n; /* ascending, each once */
+    int rounds;
+    int cores;        /* more devices than this are oversubscribed */
+    double timeout_s; /* of a run */
+    const char *device;
+    const char *folder; /* results go there */
+    bool quiet;
+    int plan_count;
+    bench_plan plans[BENCH_MODELS_MAX];
+} bench_settings;
+
+/* Fills in the settings. *help: the usage page was printed, and nothing else is to be done. LS_ERR_USAGE after one line. */
+ls_status bench_parse(bench_settings *settings, int argc, char **argv, bool *help);
+
+/* --- the machine ------------------------------------------------------------------------------------------------- */
+
+enum { BENCH_MACHINE_TEXT = 160 };
+
+/* Texts are "unknown" where the machine does not tell. */
+typedef struct bench_machine {
+    char cpu[BENCH_MACHINE_TEXT], system[BENCH_MACHINE_TEXT], compiler[BENCH_MACHINE_TEXT];
+    char onednn[BENCH_MACHINE_TEXT], commit[BENCH_MACHINE_TEXT], date[BENCH_MACHINE_TEXT];
+    int cores;   /* that this process may use */
+    double load; /* mean number of running processes over the last minute, when the bench began; < 0: unknown */
+} bench_machine;
+
+void bench_describe_machine(bench_machine *machine);
+
+/* --- runs -------------------------------------------------------------------------------------------------------- */
+
+/* One training run: what it is, then what it gave. */
+typedef struct bench_run {
+    bench_mode mode;
+    int n;         /* devices */
+    int64_t batch; /* samples per step over all devices */
+    double step_ms;    /* median over the run's steps after the warm-up */
+    double exposed_ms; /* of step_ms: communication that the step waits for (runs.c says whose) */
+    double final_loss;
+    char weights[BENCH_WEIGHTS_CAPACITY]; /* hash of the trained weights */
+} bench_run;
+
+/* Runs run->mode on run->n devices as a child process and fills in the results. LS_ERR_USAGE if the child refused its command line;
+ * else LS_ERR_SYSTEM, LS_ERR_TIMEOUT, LS_ERR_IO; reported with the child's command and its message. No process is left. */
+ls_status bench_train(bench_run *run, const bench_plan *plan, const bench_settings *settings);
+
+/* From the summary that dp_train and ddp_train write: the run's results. LS_ERR_FORMAT if it is another run's or none. */
+ls_status bench_read_summary(bench_run *run, const char *json);
+
+/* --- rows -------------------------------------------------------------------------------------------------------- */
+
+typedef struct bench_row {
+    bench_mode mode;
+    int n;
+    int64_t per_device_batch;
+    bool oversubscribed;
+
+    /* the runs, one per round */
+    int run_count;
+    double run_ms[BENCH_ROUNDS_MAX], run_exposed_ms[BENCH_ROUNDS_MAX];
+    double final_loss;
+    char weights[BENCH_WEIGHTS_CAPACITY];
+    bool repeats; /* all runs ended with the same weights */
+
+    /* derived by bench_assemble. NAN in the rows of T1(b/N), except for the step times */
+    double step_ms, step_ms_min, step_ms_max;     /* median, least and greatest of run_ms */
+    double speedup, speedup_min, speedup_max;     /* T1 over those times, and in the order of the speed-ups */
+    double efficiency;                            /* speedup / n */
+    double ideal_ms;                              /* T1 / n */
+    double over_ms;                               /* step_ms - ideal_ms, the sum of the three below */
+    double smaller_batch_ms, exposed_ms, fixed_ms; /* rows.c says what they mean */
+} bench_row;
+
+typedef struct bench_model {
+    const bench_plan *plan;
+    int row_count;
+    bench_row rows[BENCH_ROWS_MAX]; /* T1; T1(b/N) for each N > 1; DP for each N; DDP for each N */
+} bench_model;
+
+/* Lays out the rows of a model, all still without runs. */
+void bench_plan_rows(bench_model *model, const bench_plan *plan, const bench_settings *settings);
+
+/* Adds a run to its row. */
+void bench_add_run(bench_row *row, const bench_run *run);
+
+/* Fills in what is derived; every row has at least one run. */
+void bench_assemble(bench_model *model);
+
+/* The model's row, or NULL. For BENCH_SINGLE, n is the part of the batch: 1 is T1, 4 is T1(b/4). */
+const bench_row *bench_find(const bench_model *model, bench_mode mode, int n);
+
+/* Whether DP and DDP on n devices ended with the same weights in all runs. */
+bool bench_same_weights(const bench_model *model, int n);
+
+/* Whether they must: for an n that is a power of two and divides the batch every sum is formed in the same order and every
+ * scaling is exact. */
+bool bench_must_agree(const bench_model *model, int n);
+
+/* --- output ------------------------------------------------------------------------------------------------------ */
+
+void bench_print_machine(const bench_machine *machine);
+ls_status bench_print_model(const bench_model *model, const bench_settings *settings);
+void bench_print_legend(const bench_settings *settings);
+
+typedef struct bench_results {
+    const bench_machine *machine;
+    const bench_settings *settings;
+    int model_count;
+    const bench_model *models;
+} bench_results;
+
+/* Makes the folder, with those above it, if need be, and checks that both files can be written. */
+ls_status bench_prepare_folder(const char *folder);
+
+/* Writes dp_vs_ddp.csv and dp_vs_ddp.json, each as a whole or not at all. */
+ls_status bench_write_files(const bench_results *results, const char *folder);
+
+#endif

@@ -1,0 +1,105 @@
+/* rows: from runs to rows, and what the step time T_N of N devices is made of.
+ *   idea : T1/N would be the time if the work divided evenly and nothing else took time. The difference has three parts:
+ *              T_N - T1/N  =  [T1(b/N) - T1/N]  +  exposed communication  +  fixed work
+ *          - smaller batch: what a batch of b/N costs one device by itself beyond 1/N of b: weights are read and updated
+ *            once per step however small the batch is, and small matrix products use a processor less well;
+ *          - exposed communication: runs.c says how it is measured;
+ *          - fixed work: the rest. Hand-overs between threads, the loss on one device, copies to and from it, devices
+ *            that share a core or the memory's bandwidth. A difference of measurements: noise may make it negative.
+ *   how  : a step time is the median over rounds of the runs' medians, its spread the least and the greatest run. Every
+ *          configuration runs once per round, so a drift of the machine's speed meets all of them alike. The spread of a
+ *          speed-up comes from T_N alone; T1 is its median. */
+#include <math.h>
+#include <string.h>
+
+#include "common/base/statistics.h"
+#include "labs/bench_dp_vs_ddp/bench.h"
+
+static void add_row(bench_model *model, const bench_settings *settings, bench_mode mode, int n, int parts) {
+    bench_row *row = &model->rows[model->row_count++];
+    *row = (bench_row){
+        .mode = mode, .n = n, .per_device_batch = model->plan->batch / parts, .oversubscribed = n > settings->cores};
+}
+
+void bench_plan_rows(bench_model *model, const bench_plan *plan, const bench_settings *settings) {
+    model->plan = plan;
+    model->row_count = 0;
+    add_row(model, settings, BENCH_SINGLE, 1, 1);
+    for (int i = 0; i < settings->n.count; i++) {
+        if (settings->n.values[i] > 1) add_row(model, settings, BENCH_SINGLE, 1, settings->n.values[i]);
+    }
+    for (bench_mode mode = BENCH_DP; mode <= BENCH_DDP; mode++) {
+        for (int i = 0; i < settings->n.count; i++) {
+            add_row(model, settings, mode, settings->n.values[i], settings->n.values[i]);
+        }
+    }
+}
+
+void bench_add_run(bench_row *row, const bench_run *run) {
+    if (row->run_count >= BENCH_ROUNDS_MAX) return;
+    if (row->run_count == 0) {
+        memcpy(row->weights, run->weights, sizeof row->weights);
+        row->final_loss = run->final_loss;
+        row->repeats = true;
+    }
+    row->repeats = row->repeats && strcmp(row->weights, run->weights) == 0;
+    row->run_ms[row->run_count] = run->step_ms;
+    row->run_exposed_ms[row->run_count++] = run->exposed_ms;
+}
+
+const bench_row *bench_find(const bench_model *model, bench_mode mode, int n) {
+    for (int i = 0; i < model->row_count; i++) {
+        const bench_row *row = &model->rows[i];
+        int64_t batch = row->per_device_batch * n;
+        if (row->mode == mode && batch == model->plan->batch && (mode == BENCH_SINGLE || row->n == n)) return row;
+    }
+    return NULL;
+}
+
+/* The least, the median and the greatest of a row's values. */
+static void spread_of(double spread[3], const double *values, int count) {
+    double sorted[BENCH_ROUNDS_MAX];
+    memcpy(sorted, values, (size_t)count * sizeof *values);
+    ls_sort(sorted, (size_t)count);
+    for (int i = 0; i < 3; i++) spread[i] = ls_quantile(sorted, (size_t)count, i / 2.0);
+}
+
+static void derive(bench_model *model, bench_row *row) {
+    const bench_row *t1 = &model->rows[0];
+    bool is_part = row->mode == BENCH_SINGLE && row != t1; /* T1(b/N): another amount of work */
+    double t1_ms = is_part ? NAN : t1->step_ms, exposed[3];
+    spread_of(exposed, row->run_exposed_ms, row->run_count);
+    row->speedup = t1_ms / row->step_ms;
+    row->speedup_min = t1_ms / row->step_ms_max;
+    row->speedup_max = t1_ms / row->step_ms_min;
+    row->efficiency = row->speedup / row->n;
+    row->ideal_ms = t1_ms / row->n;
+    row->over_ms = row->step_ms - row->ideal_ms;
+    row->smaller_batch_ms = row->exposed_ms = row->fixed_ms = NAN;
+    const bench_row *part = row->mode == BENCH_SINGLE ? NULL : bench_find(model, BENCH_SINGLE, row->n);
+    if (!part) return;
+    row->smaller_batch_ms = part->step_ms - row->ideal_ms;
+    row->exposed_ms = exposed[1];
+    row->fixed_ms = row->over_ms - row->smaller_batch_ms - row->exposed_ms;
+}
+
+void bench_assemble(bench_model *model) {
+    for (int i = 0; i < model->row_count; i++) {
+        bench_row *row = &model->rows[i];
+        double spread[3];
+        spread_of(spread, row->run_ms, row->run_count);
+        row->step_ms_min = spread[0];
+        row->step_ms = spread[1];
+        row->step_ms_max = spread[2];
+    }
+    for (int i = 0; i < model->row_count; i++) derive(model, &model->rows[i]);
+}
+
+bool bench_same_weights(const bench_model *model, int n) {
+    const bench_row *dp = bench_find(model, BENCH_DP, n), *ddp = bench_find(model, BENCH_DDP, n);
+    return dp && ddp && dp->repeats && ddp->repeats && strcmp(dp->weights, ddp->weights) == 0;
+}
+
+bool bench_must_agree(const bench_model *model, int n) {
+    return (n & (n - 1)) == 0 && model->plan->batch % n == 0;
+}

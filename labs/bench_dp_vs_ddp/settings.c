@@ -1,0 +1,179 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/flag.h"
+#include "common/base/log.h"
+#include "common/comm/comm.h"
+#include "common/device/device.h"
+#include "common/train/loop.h"
+#include "labs/bench_dp_vs_ddp/bench.h"
+
+static const char *const devices[] = {"cpu", NULL};
+
+/* How each model is trained; the steps make a run of it last a second or two on a present-day core. A model that is not
+ * here, or that does not exist, is trained as the first. */
+static const bench_plan recipes[] = {
+    {"mlp", "data/digits", {"--optimizer=adam", "--lr=0.001"}, 64, 600},
+    {"convnet", "data/digits", {"--optimizer=sgd", "--lr=0.01", "--momentum=0.9"}, 100, 80},
+    {"deep", "data/digits", {"--optimizer=adam", "--lr=0.001"}, 64, 40},
+    {"wide", "random:0", {"--optimizer=sgd", "--lr=0.01"}, 64, 15},
+};
+
+/* A recipe is for the model of its name, whatever sizes follow ("mlp:784,512,10"). */
+static const bench_plan *find_recipe(const char *model) {
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        size_t nbytes = strlen(recipes[i].model);
+        if (strncmp(model, recipes[i].model, nbytes) == 0 && (model[nbytes] == '\0' || model[nbytes] == ':')) {
+            return &recipes[i];
+        }
+    }
+    return &recipes[0];
+}
+
+/* The end of the list's first name. A comma ends it, unless a number follows, which belongs to the name's sizes. */
+static size_t name_nbytes(const char *list) {
+    size_t nbytes = strcspn(list, ",");
+    while (list[nbytes] == ',' && list[nbytes + 1] >= '0' && list[nbytes + 1] <= '9') {
+        nbytes += 1 + strcspn(list + nbytes + 1, ",");
+    }
+    return nbytes;
+}
+
+static ls_status add_plan(bench_settings *settings, const char *name, size_t nbytes, int64_t batch, int steps) {
+    if (nbytes == 0 || nbytes >= BENCH_NAME_CAPACITY) {
+        return ls_fail(LS_ERR_USAGE, "--models: a name is %s", nbytes ? "too long" : "empty");
+    }
+    if (settings->plan_count == BENCH_MODELS_MAX) {
+        return ls_fail(LS_ERR_USAGE, "--models: at most %d models", BENCH_MODELS_MAX);
+    }
+    char model[BENCH_NAME_CAPACITY];
+    snprintf(model, sizeof model, "%.*s", (int)nbytes, name);
+    for (int i = 0; i < settings->plan_count; i++) {
+        if (strcmp(settings->plans[i].model, model) != 0) continue;
+        return ls_fail(LS_ERR_USAGE, "--models: %s is named twice", model);
+    }
+    bench_plan *plan = &settings->plans[settings->plan_count++];
+    *plan = *find_recipe(model);
+    memcpy(plan->model, model, sizeof model);
+    if (batch > 0) plan->batch = batch;
+    if (steps > 0) plan->steps = steps;
+    return LS_OK;
+}
+
+static int compare_ints(const void *left, const void *right) { return *(const int *)left - *(const int *)right; }
+
+static void sort_n(ls_int_list *n) {
+    qsort(n->values, (size_t)n->count, sizeof n->values[0], compare_ints);
+    int kept = 0;
+    for (int i = 0; i < n->count; i++) {
+        if (i == 0 || n->values[i] != n->values[kept - 1]) n->values[kept++] = n->values[i];
+    }
+    n->count = kept;
+}
+
+static ls_status check_batches(const bench_settings *settings) {
+    if (settings->n.count > BENCH_N_MAX) return ls_fail(LS_ERR_USAGE, "--n: at most %d numbers", BENCH_N_MAX);
+    for (int p = 0; p < settings->plan_count; p++) {
+        const bench_plan *plan = &settings->plans[p];
+        for (int i = 0; i < settings->n.count; i++) {
+            int n = settings->n.values[i];
+            if (plan->batch % n == 0) continue;
+            return ls_fail(LS_ERR_USAGE, "%s: %d devices cannot share a batch of %lld equally; choose --batch or --n",
+                           plan->model, n, (long long)plan->batch);
+        }
+    }
+    return LS_OK;
+}
+
+struct choices {
+    const char *models;
+    int64_t batch;
+    int steps, device;
+};
+
+static ls_status parse(bench_settings *settings, struct choices *choices, int argc, char **argv, bool *help) {
+    const int n_most = LS_MAX_DEVICES < LS_COMM_MAX_RANKS ? LS_MAX_DEVICES : LS_COMM_MAX_RANKS;
+    const ls_option options[] = {
+        {.kind = LS_OPTION_HEADING, .help = "What is compared"},
+        {.kind = LS_OPTION_STRING,
+         .name = "models",
+         .to.text = &choices->models,
+         .argument = "NAME,NAME,...",
+         .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, deep or wide"},
+        {.kind = LS_OPTION_INT64,
+         .name = "batch",
+         .to.big_number = &choices->batch,
+         .argument = "B",
+         .limits = LS_BETWEEN(1, INT32_MAX / 4),
+         .help = "samples per step over all devices, the same for every N, and divisible by every N",
+         .empty = "mlp 64, convnet 100"},
+        {.kind = LS_OPTION_INT_LIST,
+         .name = "n",
+         .to.list = &settings->n,
+         .argument = "N,N,...",
+         .limits = LS_BETWEEN(1, n_most),
+         .help = "numbers of devices"},
+        {.kind = LS_OPTION_CHOICE,
+         .name = "device",
+         .to.number = &choices->device,
+         .choices = devices,
+         .help = "what a device is; cpu: a core"},
+        {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
+        {.kind = LS_OPTION_INT,
+         .name = "rounds",
+         .to.number = &settings->rounds,
+         .argument = "R",
+         .limits = LS_BETWEEN(1, BENCH_ROUNDS_MAX),
+         .help = "runs of each configuration; every configuration runs once per round"},
+        {.kind = LS_OPTION_INT,
+         .name = "steps",
+         .to.number = &choices->steps,
+         .argument = "S",
+         .limits = LS_BETWEEN(LS_WARMUP_STEPS + 1, 10000000),
+         .help = "training steps per run; the first 10 are not timed",
+         .empty = "mlp 600, convnet 80"},
+        {.kind = LS_OPTION_DOUBLE,
+         .name = "timeout",
+         .to.real = &settings->timeout_s,
+         .argument = "SECONDS",
+         .limits = LS_ABOVE(0),
+         .help = "a run that takes longer is ended, and the bench with it"},
+        {.kind = LS_OPTION_HEADING, .help = "What is written"},
+        {.kind = LS_OPTION_STRING,
+         .name = "out",
+         .to.text = &settings->folder,
+         .argument = "DIR",
+         .help = "dp_vs_ddp.csv and dp_vs_ddp.json go there"},
+        {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no progress, no notes"},
+    };
+    const ls_command command = {.purpose = "Trains on N devices with one thread per device (DP) and with one process per "
+                                           "device (DDP), and compares the step times.",
+                                .options = options,
+                                .count = sizeof options / sizeof *options};
+    ls_parsed parsed;
+    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
+    *help = status == LS_OK && parsed.help;
+    return status;
+}
+
+ls_status bench_parse(bench_settings *settings, int argc, char **argv, bool *help) {
+    struct choices choices = {.models = "mlp,convnet"};
+    *settings = (bench_settings){.n = {.count = 3, .values = {1, 2, 4}},
+                                 .rounds = 3,
+                                 .cores = ls_usable_cores(),
+                                 .timeout_s = 120,
+                                 .folder = "build/results"};
+    ls_status status = parse(settings, &choices, argc, argv, help);
+    if (status != LS_OK || *help) return status;
+    settings->device = devices[choices.device];
+    sort_n(&settings->n);
+    const char *list = choices.models;
+    while (status == LS_OK) {
+        size_t nbytes = name_nbytes(list);
+        status = add_plan(settings, list, nbytes, choices.batch, choices.steps);
+        if (list[nbytes] == '\0') break;
+        list += nbytes + 1;
+    }
+    return status == LS_OK ? check_batches(settings) : status;
+}

@@ -1,0 +1,90 @@
+#!/bin/sh
+# Checks the tree's two rules over every C file that git knows (tracked, or new and not ignored):
+#   1. includes only point down: base < device < kernels < comm < nn < data < train < dp_threads | ddp_procs < labs, written
+#      with their full path; the two modes never include each other; trace and replay see what is theirs;
+#   2. a name tells its room: external functions of common/ and kernels/ begin with ls_, of the modes with dp_ and ddp_.
+# usage: tests/check_layers.sh [FOLDER]          checks
+#        tests/check_layers.sh --self-test       plants violations in a copy and fails unless each is found
+set -u
+cd "${LS_ROOT:-$(dirname "$0")/..}" || exit 1
+
+check() {
+    git ls-files -co --exclude-standard -- '*.c' '*.h' '*.def' '*.cu' '*.cuh' | while read -r file; do
+        [ -f "$file" ] && grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "$file"
+    done | awk -F: '
+        function level(path) {
+            if (path ~ /^common\/base\//) return 1
+            if (path ~ /^common\/device\//) return 2
+            if (path ~ /^kernels\//) return 3
+            if (path ~ /^common\/comm\//) return 4
+            if (path ~ /^common\/nn\//) return 5
+            if (path ~ /^common\/data\//) return 6
+            if (path ~ /^common\/train\//) return 7
+            if (path ~ /^dp_threads\//) return 8
+            if (path ~ /^ddp_procs\//) return 8
+            if (path ~ /^labs\//) return 9
+            if (path ~ /^tests\//) return 10
+            return 0
+        }
+        function room(path) { split(path, part, "/"); return part[1] }
+        {
+            file = $1; included = $0; sub(/^[^"]*"/, "", included); sub(/".*/, "", included)
+            from = level(file); to = level(included)
+            why = ""
+            if (from == 0) why = "this file lies in no known room"
+            else if (to == 0) why = "write the include with its full path from the root"
+            else if (to > from) why = "includes only point down"
+            else if (from == 8 && to == 8 && room(file) != room(included)) why = "the modes never include each other"
+            if (why != "") { printf "%s:%s: #include \"%s\": %s\n", file, $2, included, why; bad++ }
+            seen++
+        }
+        END { if (bad) exit 1; if (!seen) { print "no includes found: nothing was checked"; exit 1 } printf "layers: %d includes point down\n", seen }'
+}
+
+# External functions as the sources define them: a line that begins with a type and a name in column 0, ends in "{", and is not static.
+names() {
+    git ls-files -co --exclude-standard -- '*.c' | grep -E '^(common|kernels|dp_threads|ddp_procs)/' | while read -r file; do
+        case $file in
+        common/* | kernels/*) prefix='ls_|LS_CPU\(' ;;
+        dp_threads/*) prefix='dp_|main\(' ;;
+        *) prefix='ddp_|main\(' ;;
+        esac
+        [ -f "$file" ] && grep -nE '^[a-z][A-Za-z0-9_ ]*[ *][A-Za-z_]+[A-Za-z0-9_]*\(.*\{$' "$file" | grep -vE '^[0-9]+:(static|typedef) ' |
+            grep -vE "^[0-9]+:[A-Za-z0-9_ ]*[ *]($prefix)" | sed "s|^|$file:|;s|\$|  <- an external name of this room begins otherwise|"
+    done
+}
+
+run() {
+    check || return 1
+    wrong=$(names)
+    [ -z "$wrong" ] && echo 'names: external functions are named after their room' && return 0
+    echo "$wrong"
+    return 1
+}
+
+# Each planted line must turn the check red.
+self_test() {
+    copy=$(mktemp -d) || exit 1
+    trap 'rm -rf "$copy"' EXIT
+    git ls-files -co --exclude-standard -z | xargs -0 cp --parents -t "$copy" 2>/dev/null
+    (cd "$copy" && git init -q .) || exit 1
+    LS_ROOT=$copy "$copy/tests/check_layers.sh" >/dev/null || { echo 'self-test: the copy itself is not clean'; exit 1; }
+    missed=0
+    plant() { # folder, line
+        mkdir -p "$copy/$1" && printf '%s\n' "$2" >"$copy/$1/planted.c"
+        if LS_ROOT=$copy "$copy/tests/check_layers.sh" >/dev/null; then echo "self-test: not found: $1: $2"; missed=1; fi
+        rm "$copy/$1/planted.c"
+    }
+    plant common/base '#include "common/device/device.h"'
+    plant common/nn/deeper/still '#include "common/train/loop.h"'
+    plant kernels/cpu '#  include "dp_threads/dp.h"'
+    plant dp_threads '#include "ddp_procs/ddp.h"'
+    plant ddp_procs '#include "dp_threads/dp.h"'
+    plant common/train '#include "loop.h"'
+    plant common/data 'int dp_wrong(void) {'
+    plant ddp_procs 'void *ls_wrong(int a) {'
+    [ "$missed" -eq 0 ] && echo 'self-test: all 8 planted violations were found'
+    return "$missed"
+}
+
+if [ "${1:-}" = --self-test ]; then self_test; else run; fi

@@ -1,0 +1,154 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/data/safetensors.h"
+#include "tests/base/scratch.h"
+#include "tests/kernels/fixture.h"
+
+#define GUARD_NBYTES 64
+#define GUARD_BYTE 0xa5
+
+static struct block {
+    struct block *next;
+    void *raw;
+    unsigned char *begin;
+    size_t nbytes;
+} * blocks;
+
+static ls_device *device;
+static ls_safetensors *golden;
+
+int kernel_setup(void **state) {
+    if (scratch_setup(state) != 0) return -1;
+    ls_device_options options = {.kind = LS_DEVICE_CPU, .devices_on_node = 1};
+    return ls_device_open(&device, &options) == LS_OK ? 0 : -1;
+}
+
+static int free_blocks(void) {
+    int broken = 0;
+    while (blocks) {
+        struct block *block = blocks;
+        for (size_t i = 0; i < GUARD_NBYTES; i++) {
+            unsigned char before = block->begin[i - GUARD_NBYTES], behind = block->begin[block->nbytes + i];
+            if (before != GUARD_BYTE || behind != GUARD_BYTE) broken = 1;
+        }
+        blocks = block->next;
+        free(block->raw);
+        free(block);
+    }
+    if (broken) fprintf(stderr, "a kernel wrote beyond an array\n");
+    return broken;
+}
+
+int kernel_teardown(void **state) {
+    ls_device_close(device);
+    ls_safetensors_close(golden);
+    golden = NULL;
+    int broken = free_blocks();
+    return scratch_teardown(state) != 0 || broken ? -1 : 0;
+}
+
+ls_stream *kernel_stream(void) { return ls_device_stream(device, LS_STREAM_COMPUTE); }
+
+void kernel_done(ls_status status) {
+    assert_int_equal(status, LS_OK);
+    assert_int_equal(ls_device_synchronize(device), LS_OK);
+}
+
+/* --- arrays ------------------------------------------------------------------------------------------------------ */
+
+static void *guarded(size_t nbytes, size_t offset_bytes) {
+    struct block *block = malloc(sizeof *block);
+    assert_non_null(block);
+    block->raw = malloc(nbytes + 2 * GUARD_NBYTES + 64 + offset_bytes);
+    assert_non_null(block->raw);
+    uintptr_t aligned = ((uintptr_t)block->raw + GUARD_NBYTES + 63) / 64 * 64;
+    block->begin = (unsigned char *)block->raw + (aligned - (uintptr_t)block->raw) + offset_bytes;
+    block->nbytes = nbytes;
+    memset(block->begin - GUARD_NBYTES, GUARD_BYTE, GUARD_NBYTES);
+    memset(block->begin, 0xff, nbytes);
+    memset(block->begin + nbytes, GUARD_BYTE, GUARD_NBYTES);
+    block->next = blocks;
+    blocks = block;
+    return block->begin;
+}
+
+void *kernel_bytes(size_t nbytes) { return guarded(nbytes, 0); }
+
+float *kernel_floats(size_t count) { return guarded(count * sizeof(float), sizeof(float)); }
+
+float *kernel_random(size_t count, uint64_t seed) {
+    float *values = kernel_floats(count);
+    uint64_t x = seed * 0x9e3779b97f4a7c15u + 1;
+    for (size_t i = 0; i < count; i++) {
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        values[i] = (float)(x >> 40) / 8388608.0f - 1;
+    }
+    return values;
+}
+
+float *kernel_copy(const float *values, size_t count) {
+    float *copy = kernel_floats(count);
+    memcpy(copy, values, count * sizeof *copy);
+    return copy;
+}
+
+/* --- golden tensors ---------------------------------------------------------------------------------------------- */
+
+void kernel_golden_open(const char *name) {
+    char path[200];
+    snprintf(path, sizeof path, "tests/golden/%s.safetensors", name);
+    ls_safetensors_close(golden);
+    assert_int_equal(ls_safetensors_open(&golden, path), LS_OK);
+}
+
+static const ls_safetensor *find(const char *tensor, ls_safetensor_dtype dtype, size_t count) {
+    const ls_safetensor *found = ls_safetensors_find(golden, tensor);
+    assert_non_null(found);
+    assert_int_equal(found->dtype, dtype);
+    if (count > 0) assert_int_equal(found->nbytes, count * ls_safetensor_dtype_nbytes(dtype));
+    return found;
+}
+
+const float *kernel_golden(const char *tensor, size_t count) { return find(tensor, LS_SAFETENSOR_F32, count)->data; }
+
+const int64_t *kernel_golden_labels(size_t count) { return find("labels", LS_SAFETENSOR_I64, count)->data; }
+
+/* --- comparisons ------------------------------------------------------------------------------------------------- */
+
+static void expect(const char *what, size_t index, double got, double want, double tolerance) {
+    if (fabs(got - want) <= tolerance) return;
+    fail_msg("%s[%zu] is %.9g, not %.9g +- %.3g", what, index, got, want, tolerance);
+}
+
+void kernel_expect_close(const char *what, const float *got, const float *want, size_t count, double rtol,
+                         double atol) {
+    for (size_t i = 0; i < count; i++) expect(what, i, got[i], want[i], atol + rtol * fabs((double)want[i]));
+}
+
+void kernel_expect_close_to_largest(const char *what, const float *got, const float *want, size_t count, double rtol) {
+    double largest = 0;
+    for (size_t i = 0; i < count; i++) largest = fmax(largest, fabs((double)want[i]));
+    for (size_t i = 0; i < count; i++) expect(what, i, got[i], want[i], rtol * largest);
+}
+
+void kernel_expect_sum(const char *what, const float *got, const double *want, size_t count, double terms) {
+    for (size_t i = 0; i < count; i++) expect(what, i, got[i], want[i], 1e-6 * (1 + sqrt(terms)));
+}
+
+void kernel_expect_same(const char *what, const void *got, const void *want, size_t nbytes) {
+    const unsigned char *a = got, *b = want;
+    for (size_t i = 0; i < nbytes; i++) {
+        if (a[i] != b[i]) fail_msg("%s differs at byte %zu of %zu", what, i, nbytes);
+    }
+}

@@ -1,0 +1,44 @@
+/* A CPU device for each test of the kernels, arrays with guards around them, golden tensors and comparisons. Use with
+ *     cmocka_unit_test_setup_teardown(test, kernel_setup, kernel_teardown) */
+#ifndef TESTS_KERNELS_FIXTURE_H
+#define TESTS_KERNELS_FIXTURE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+
+/* Opens the device; errors are kept for scratch_expect_error (tests/base/scratch.h). */
+int kernel_setup(void **state);
+/* Fails the test if a guard was overwritten or an error was reported that it did not expect. */
+int kernel_teardown(void **state);
+
+ls_stream *kernel_stream(void);
+
+/* Asserts that the enqueued call, and the work itself, succeeded. */
+void kernel_done(ls_status status);
+
+/* Memory until the end of the test, with guards before and behind. Bytes are aligned to 64 and all 0xff; floats begin 4
+ * bytes past that, which no kernel may mind, and are NaN. */
+void *kernel_bytes(size_t nbytes);
+float *kernel_floats(size_t count);
+/* Uniform in [-1, 1), the same for equal seeds. */
+float *kernel_random(size_t count, uint64_t seed);
+float *kernel_copy(const float *values, size_t count);
+
+/* Opens tests/golden/NAME.safetensors until the end of the test or the next call. */
+void kernel_golden_open(const char *name);
+/* A tensor of that file; it must be there, of fp32, with `count` elements (0: any). */
+const float *kernel_golden(const char *tensor, size_t count);
+const int64_t *kernel_golden_labels(size_t count);
+
+/* Asserts |got - want| <= atol + rtol |want| for every element; a NaN fails. */
+void kernel_expect_close(const char *what, const float *got, const float *want, size_t count, double rtol, double atol);
+/* The same with atol = rtol times the largest |want|. */
+void kernel_expect_close_to_largest(const char *what, const float *got, const float *want, size_t count, double rtol);
+/* Against sums in double: asserts |got - want| <= 1e-6 (1 + sqrt(terms)), where the terms are of the order of 1. */
+void kernel_expect_sum(const char *what, const float *got, const double *want, size_t count, double terms);
+/* Asserts equal bits; NaNs included. */
+void kernel_expect_same(const char *what, const void *got, const void *want, size_t nbytes);
+
+#endif

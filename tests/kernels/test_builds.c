@@ -1,0 +1,87 @@
+/* The builds for different instruction sets give the same bits for every operation but the matrix product. The build is
+ * chosen once per process, so each runs in a child, which leaves its hashes in shared memory. */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "kernels/cpu/cpu.h"
+#include "tests/base/scratch.h"
+#include "tests/kernels/problems.h"
+
+static const int sizes[] = {0, 1, 2, 3, 5, 8, 13, 16, 17, 31, 34, 67};
+#define SIZE_COUNT (sizeof sizes / sizeof *sizes)
+
+/* What a child found out. */
+struct report {
+    char build[16];
+    bool failed;
+    uint64_t hashes[LS_OP_COUNT][SIZE_COUNT];
+};
+
+static void run_build(const char *isa, struct report *report) {
+    alarm(60);
+    setenv("LS_CPU_ISA", isa, 1);
+    setenv("LS_CPU_STREAMS", "inline", 1);
+    report->failed = kernel_setup(NULL) != 0;
+    snprintf(report->build, sizeof report->build, "%s", ls_cpu_kernels()->name);
+    for (int id = 0; id < LS_OP_COUNT && !report->failed; id++) {
+        if (id == LS_OP_gemm) continue;
+        for (size_t s = 0; s < SIZE_COUNT; s++) {
+            struct problem problem = make_problem((ls_op_id)id, sizes[s]);
+            if (ls_enqueue(kernel_stream(), &problem.op) != LS_OK) report->failed = true;
+            report->hashes[id][s] = hash_of_outputs(&problem);
+        }
+    }
+    if (kernel_teardown(NULL) != 0) report->failed = true;
+}
+
+static void run_in_child(const char *isa, struct report *report) {
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        run_build(isa, report);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_false(report->failed);
+}
+
+static void builds_agree(void **state) {
+    (void)state;
+    static const char *const isas[] = {"v4", "v3", "v2"};
+    struct report *reports = mmap(NULL, 3 * sizeof *reports, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(reports, MAP_FAILED);
+    for (int b = 0; b < 3; b++) run_in_child(isas[b], &reports[b]);
+    for (int b = 1; b < 3; b++) {
+        print_message("%s against %s\n", reports[b].build, reports[0].build);
+        for (int id = 0; id < LS_OP_COUNT; id++) {
+            for (size_t s = 0; s < SIZE_COUNT; s++) {
+                if (reports[b].hashes[id][s] == reports[0].hashes[id][s]) continue;
+                fail_msg("%s of size %d: %s and %s differ", ls_op_name((ls_op_id)id), sizes[s], reports[b].build,
+                         reports[0].build);
+            }
+        }
+    }
+    munmap(reports, 3 * sizeof *reports);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(builds_agree)};
+    return cmocka_run_group_tests_name("builds", tests, NULL, NULL);
+}

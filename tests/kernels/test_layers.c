@@ -1,0 +1,197 @@
+/* Layers and losses against PyTorch's numbers in tests/golden, within the tolerances of the README there. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "tests/base/scratch.h"
+#include "tests/kernels/fixture.h"
+
+static void expect_layer(const char *what, const float *got, size_t count) {
+    kernel_expect_close(what, got, kernel_golden(what, count), count, 1e-4, 1e-5);
+}
+
+static void linear(void **state) {
+    (void)state;
+    enum { ROWS = 8, IN = 784, OUT = 256 };
+    kernel_golden_open("linear");
+    const float *x = kernel_golden("x", ROWS * IN), *w = kernel_golden("w", OUT * IN), *b = kernel_golden("b", OUT);
+    const float *dy = kernel_golden("dy", ROWS * OUT);
+    float *y = kernel_floats(ROWS * OUT), *dx = kernel_floats(ROWS * IN), *dw = kernel_floats(OUT * IN);
+    float *db = kernel_floats(OUT);
+    ls_stream *stream = kernel_stream();
+    kernel_done(ls_gemm(stream, false, true, ROWS, OUT, IN, x, w, 0, y));
+    kernel_done(ls_add_bias(stream, y, b, ROWS, OUT));
+    kernel_done(ls_gemm(stream, true, false, OUT, IN, ROWS, dy, x, 0, dw));
+    kernel_done(ls_gemm(stream, false, false, ROWS, IN, OUT, dy, w, 0, dx));
+    kernel_done(ls_bias_gradient(stream, db, dy, ROWS, OUT, false));
+    expect_layer("y", y, ROWS * OUT);
+    expect_layer("dx", dx, ROWS * IN);
+    expect_layer("dw", dw, OUT * IN);
+    expect_layer("db", db, OUT);
+}
+
+static void relu(void **state) {
+    (void)state;
+    kernel_golden_open("relu");
+    float *y = kernel_floats(64), *dx = kernel_floats(64);
+    kernel_done(ls_relu_forward(kernel_stream(), y, kernel_golden("x", 64), 64));
+    kernel_done(ls_relu_backward(kernel_stream(), dx, kernel_golden("dy", 64), y, 64));
+    expect_layer("y", y, 64);
+    expect_layer("dx", dx, 64);
+}
+
+static void check_conv2d(const char *name, struct ls_conv2d_shape s) {
+    kernel_golden_open(name);
+    size_t in = (size_t)(s.batch * s.in_channels * s.in_height * s.in_width);
+    size_t out = (size_t)(s.batch * s.out_channels * ls_conv2d_out_height(&s) * ls_conv2d_out_width(&s));
+    size_t weights = (size_t)(s.out_channels * s.in_channels * s.kernel_h * s.kernel_w);
+    size_t channels = (size_t)s.out_channels;
+    const float *x = kernel_golden("x", in), *w = kernel_golden("w", weights), *dy = kernel_golden("dy", out);
+    float *y = kernel_floats(out), *dx = kernel_floats(in), *dw = kernel_floats(weights), *db = kernel_floats(channels);
+    void *workspace = kernel_bytes(ls_conv2d_workspace_nbytes(&s));
+    kernel_done(ls_conv2d_forward(kernel_stream(), s, x, w, kernel_golden("b", channels), y, workspace));
+    kernel_done(ls_conv2d_backward_data(kernel_stream(), s, dy, w, dx, workspace));
+    kernel_done(ls_conv2d_backward_weights(kernel_stream(), s, x, dy, dw, db, false, workspace));
+    expect_layer("y", y, out);
+    expect_layer("dx", dx, in);
+    kernel_expect_close_to_largest("dw", dw, kernel_golden("dw", weights), weights, 1e-3);
+    expect_layer("db", db, channels);
+}
+
+static void conv2d(void **state) {
+    (void)state;
+    check_conv2d("conv2d_1x16k5p2", (struct ls_conv2d_shape){4, 1, 28, 28, 16, 5, 5, 1, 2});
+    check_conv2d("conv2d_16x32k5p2", (struct ls_conv2d_shape){4, 16, 14, 14, 32, 5, 5, 1, 2});
+    check_conv2d("conv2d_3x8k3s2p1_odd", (struct ls_conv2d_shape){3, 3, 11, 9, 8, 3, 3, 2, 1});
+}
+
+static void batchnorm_train(void **state) {
+    (void)state;
+    enum { CHANNELS = 16, COUNT = 4 * CHANNELS * 14 * 14 };
+    kernel_golden_open("batchnorm2d_train");
+    struct ls_batchnorm_shape s = {4, CHANNELS, 14 * 14, 0.1f, 1e-5f, false};
+    const float *x = kernel_golden("x", COUNT), *w = kernel_golden("w", CHANNELS), *b = kernel_golden("b", CHANNELS);
+    float *y = kernel_floats(COUNT), *dx = kernel_floats(COUNT), *mean = kernel_floats(CHANNELS);
+    float *invstd = kernel_floats(CHANNELS), *dw = kernel_floats(CHANNELS), *db = kernel_floats(CHANNELS);
+    float *running_mean = kernel_copy(kernel_golden("running_mean_before", CHANNELS), CHANNELS);
+    float *running_var = kernel_copy(kernel_golden("running_var_before", CHANNELS), CHANNELS);
+    kernel_done(ls_batchnorm_train(kernel_stream(), s, y, x, w, b, mean, invstd, running_mean, running_var));
+    kernel_done(ls_batchnorm_backward(kernel_stream(), s, dx, dw, db, kernel_golden("dy", COUNT), x, w, b, mean, invstd,
+                                      false));
+    expect_layer("y", y, COUNT);
+    expect_layer("running_mean_after", running_mean, CHANNELS);
+    expect_layer("running_var_after", running_var, CHANNELS);
+    expect_layer("dx", dx, COUNT);
+    expect_layer("dw", dw, CHANNELS);
+    expect_layer("db", db, CHANNELS);
+}
+
+static void batchnorm_eval(void **state) {
+    (void)state;
+    enum { CHANNELS = 16, COUNT = 4 * CHANNELS * 7 * 7 };
+    kernel_golden_open("batchnorm2d_eval");
+    struct ls_batchnorm_shape s = {4, CHANNELS, 7 * 7, 0.1f, 1e-5f, false};
+    float *y = kernel_floats(COUNT);
+    kernel_done(ls_batchnorm_eval(kernel_stream(), s, y, kernel_golden("x", COUNT), kernel_golden("w", CHANNELS),
+                                  kernel_golden("b", CHANNELS), kernel_golden("running_mean", CHANNELS),
+                                  kernel_golden("running_var", CHANNELS)));
+    expect_layer("y", y, COUNT);
+}
+
+/* One channel of the values 0, 2, 4, 6. */
+static void batchnorm_by_hand(void **state) {
+    (void)state;
+    static const float x[] = {0, 2, 4, 6}, dy[] = {1, 0, 0, 0}, one = 1, zero = 0;
+    static const float want_y[] = {-1.3416394f, -0.4472131f, 0.4472131f, 1.3416394f};
+    static const float want_dx[] = {0.13416435f, -0.17888512f, -0.04472145f, 0.08944222f};
+    static const float want[] = {0.3f, 1.5666666f, -1.3416394f, 1};
+    struct ls_batchnorm_shape s = {1, 1, 4, 0.1f, 1e-5f, false};
+    float *y = kernel_floats(4), *dx = kernel_floats(4), *mean = kernel_floats(1), *invstd = kernel_floats(1);
+    float *got = kernel_floats(4); /* running mean, running variance, dgamma, dbeta */
+    got[0] = 0, got[1] = 1;
+    kernel_done(ls_batchnorm_train(kernel_stream(), s, y, x, &one, &zero, mean, invstd, got, got + 1));
+    kernel_done(
+        ls_batchnorm_backward(kernel_stream(), s, dx, got + 2, got + 3, dy, x, &one, &zero, mean, invstd, false));
+    kernel_expect_close("y", y, want_y, 4, 1e-6, 0);
+    kernel_expect_close("dx", dx, want_dx, 4, 1e-5, 1e-7);
+    kernel_expect_close("statistics", got, want, 4, 1e-6, 0);
+}
+
+static void batchnorm_of_one_value_is_an_error(void **state) {
+    (void)state;
+    struct ls_batchnorm_shape s = {1, 1, 1, 0.1f, 1e-5f, false};
+    float *v = kernel_random(8, 1);
+    ls_status status = ls_batchnorm_train(kernel_stream(), s, v, v + 1, v + 2, v + 3, v + 4, v + 5, v + 6, v + 7);
+    assert_int_equal(status, LS_ERR_INVALID);
+    assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
+    scratch_expect_error("more than one value per channel", NULL);
+}
+
+static void maxpool(void **state) {
+    (void)state;
+    enum { PLANES = 64, IN = PLANES * 14 * 14, OUT = IN / 4 };
+    kernel_golden_open("maxpool2d_k2s2_ties");
+    struct ls_pool_shape s = {PLANES, 14, 14, 2};
+    float *y = kernel_floats(OUT), *dx = kernel_floats(IN);
+    uint8_t *choice = kernel_bytes(OUT);
+    kernel_done(ls_maxpool_forward(kernel_stream(), s, y, choice, kernel_golden("x", IN)));
+    kernel_done(ls_maxpool_backward(kernel_stream(), s, dx, kernel_golden("dy", OUT), choice));
+    kernel_expect_same("y", y, kernel_golden("y", OUT), OUT * sizeof(float));
+    kernel_expect_close("dx", dx, kernel_golden("dx", IN), IN, 0, 0);
+}
+
+static void check_cross_entropy(const char *name, size_t rows) {
+    kernel_golden_open(name);
+    float *loss = kernel_floats(1), *dx = kernel_floats(rows * 10);
+    kernel_done(ls_cross_entropy(kernel_stream(), loss, dx, kernel_golden("x", rows * 10), kernel_golden_labels(rows),
+                                 rows, 10, 1.0f / (float)rows));
+    expect_layer("loss", loss, 1);
+    expect_layer("dx", dx, rows * 10);
+}
+
+static void cross_entropy(void **state) {
+    (void)state;
+    check_cross_entropy("cross_entropy_mean", 64);
+    check_cross_entropy("cross_entropy_extreme", 8);
+    static const float logits[] = {1, 2, 0.5f, 0.1f, 0.2f, 0.3f};
+    static const int64_t labels[] = {1, 2};
+    static const float want = 0.7331558161685945f;
+    float *loss = kernel_floats(1), *dx = kernel_floats(6);
+    kernel_done(ls_cross_entropy(kernel_stream(), loss, dx, logits, labels, 2, 3, 0.5f));
+    kernel_expect_close("loss", loss, &want, 1, 2e-7, 0);
+}
+
+static void squared_error(void **state) {
+    (void)state;
+    enum { COUNT = 32 * 64 };
+    kernel_golden_open("mse_mean");
+    float *loss = kernel_floats(1), *dx = kernel_floats(COUNT);
+    kernel_done(ls_squared_error(kernel_stream(), loss, dx, kernel_golden("x", COUNT), kernel_golden("target", COUNT),
+                                 COUNT, 1.0f / COUNT));
+    expect_layer("loss", loss, 1);
+    kernel_expect_close_to_largest("dx", dx, kernel_golden("dx", COUNT), COUNT, 1e-4);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, kernel_setup, kernel_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(linear),
+        TEST(relu),
+        TEST(conv2d),
+        TEST(batchnorm_train),
+        TEST(batchnorm_eval),
+        TEST(batchnorm_by_hand),
+        TEST(batchnorm_of_one_value_is_an_error),
+        TEST(maxpool),
+        TEST(cross_entropy),
+        TEST(squared_error),
+    };
+    return cmocka_run_group_tests_name("layers", tests, NULL, NULL);
+}

@@ -1,0 +1,245 @@
+/* Optimizers and clipping against PyTorch: golden files within float32's rounding of float64 runs, and the bits of
+ * PyTorch's own float32 runs where they are known. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/kernels/fixture.h"
+
+/* An optimizer, its state and its parameters. */
+struct run {
+    struct ls_update_state *state;
+    bool is_adam;
+    struct ls_sgd_rule sgd;
+    struct ls_adam_rule adam;
+    float *p, *m, *v;
+    size_t count;
+};
+
+static struct run start(const float *p0, size_t count, double learning_rate) {
+    struct run run = {.state = kernel_bytes(sizeof *run.state), .p = kernel_copy(p0, count), .count = count};
+    memset(run.state, 0, sizeof *run.state);
+    run.state->learning_rate = learning_rate;
+    run.m = kernel_floats(count);
+    run.v = kernel_floats(count);
+    for (size_t i = 0; i < count; i++) run.m[i] = run.v[i] = 0;
+    return run;
+}
+
+static struct run start_sgd(const float *p0, size_t count, double learning_rate, struct ls_sgd_rule rule) {
+    struct run run = start(p0, count, learning_rate);
+    run.sgd = rule;
+    /* The first update must not read the momentum. */
+    for (size_t i = 0; i < count; i++) run.m[i] = NAN;
+    if (rule.momentum == 0) run.m = NULL;
+    return run;
+}
+
+static struct run start_adam(const float *p0, size_t count, double learning_rate, double weight_decay, bool decoupled) {
+    struct run run = start(p0, count, learning_rate);
+    run.is_adam = true;
+    run.adam = (struct ls_adam_rule){0.9, 0.999, 1e-8, weight_decay, decoupled};
+    return run;
+}
+
+static void step(struct run *run, const float *gradient) {
+    ls_stream *stream = kernel_stream();
+    kernel_done(
+        ls_begin_update(stream, run->state, run->is_adam ? run->adam.beta1 : 0, run->is_adam ? run->adam.beta2 : 0));
+    if (run->is_adam) {
+        kernel_done(ls_adam(stream, run->adam, run->state, run->p, gradient, run->m, run->v, run->count));
+    } else {
+        kernel_done(ls_sgd(stream, run->sgd, run->state, run->p, gradient, run->m, run->count));
+    }
+}
+
+/* --- golden files ------------------------------------------------------------------------------------------------ */
+
+#define GOLDEN_COUNT 257
+
+static void check_golden(struct run run) {
+    for (int t = 1; t <= 5; t++) {
+        char g[8], p[8];
+        snprintf(g, sizeof g, "g%d", t);
+        snprintf(p, sizeof p, "p%d", t);
+        step(&run, kernel_golden(g, GOLDEN_COUNT));
+        kernel_expect_close(p, run.p, kernel_golden(p, GOLDEN_COUNT), GOLDEN_COUNT, 1e-6, 1e-7);
+    }
+}
+
+static void sgd_files(void **state) {
+    (void)state;
+    kernel_golden_open("optim_sgd_lr0.1");
+    check_golden(start_sgd(kernel_golden("p0", GOLDEN_COUNT), GOLDEN_COUNT, 0.1, (struct ls_sgd_rule){0}));
+    kernel_golden_open("optim_sgd_lr0.1_momentum0.9_nesterov_wd1e-4");
+    struct ls_sgd_rule rule = {.momentum = 0.9f, .weight_decay = 1e-4f, .nesterov = true};
+    check_golden(start_sgd(kernel_golden("p0", GOLDEN_COUNT), GOLDEN_COUNT, 0.1, rule));
+}
+
+static void adam_files(void **state) {
+    (void)state;
+    kernel_golden_open("optim_adam_lr1e-3");
+    check_golden(start_adam(kernel_golden("p0", GOLDEN_COUNT), GOLDEN_COUNT, 1e-3, 0, false));
+    kernel_golden_open("optim_adam_lr1e-3_wd1e-2");
+    check_golden(start_adam(kernel_golden("p0", GOLDEN_COUNT), GOLDEN_COUNT, 1e-3, 1e-2, false));
+    kernel_golden_open("optim_adamw_lr1e-3_wd1e-2");
+    check_golden(start_adam(kernel_golden("p0", GOLDEN_COUNT), GOLDEN_COUNT, 1e-3, 1e-2, true));
+}
+
+/* --- two parameters, three updates ------------------------------------------------------------------------------- */
+
+static const float p0[] = {1, -2};
+
+/* Gradients (t/2, -1); each of the three results within `rtol` (0: the bits). */
+static void check_by_hand(struct run run, const double want[3][2], double rtol) {
+    for (int t = 1; t <= 3; t++) {
+        float gradient[] = {0.5f * (float)t, -1}, expected[] = {(float)want[t - 1][0], (float)want[t - 1][1]};
+        step(&run, gradient);
+        kernel_expect_close("p", run.p, expected, 2, rtol, 0);
+    }
+}
+
+static void sgd_by_hand(void **state) {
+    (void)state;
+    static const double plain[3][2] = {{.95, -1.9}, {.85, -1.8}, {.7, -1.7}};
+    static const double decayed[3][2] = {{.949, -1.898}, {.802151, -1.704302}, {.519184749, -1.428269498}};
+    static const double nesterov[3][2] = {{.905, -1.81}, {.6745, -1.539}, {.27205, -1.1951}};
+    static const double dampened[3][2] = {{.95, -1.9}, {.855, -1.76}, {.6945, -1.584}};
+    static const double bits[3][2] = {
+        {0x1.e5e354p-1, -0x1.e5e354p+0}, {0x1.9ab38ap-1, -0x1.b44d22p+0}, {0x1.09d296p-1, -0x1.6da312p+0}};
+    struct ls_sgd_rule momentum = {.momentum = 0.9f, .weight_decay = 0.01f};
+    check_by_hand(start_sgd(p0, 2, 0.1, (struct ls_sgd_rule){0}), plain, 3e-7);
+    check_by_hand(start_sgd(p0, 2, 0.1, momentum), decayed, 3e-7);
+    check_by_hand(start_sgd(p0, 2, 0.1, momentum), bits, 0);
+    check_by_hand(start_sgd(p0, 2, 0.1, (struct ls_sgd_rule){.momentum = 0.9f, .nesterov = true}), nesterov, 3e-7);
+    check_by_hand(start_sgd(p0, 2, 0.1, (struct ls_sgd_rule){.momentum = 0.9f, .dampening = 0.5f}), dampened, 3e-7);
+}
+
+static void adam_by_hand(void **state) {
+    (void)state;
+    static const double plain[3][2] = {
+        {.99900000002, -1.99900000001}, {.998034818006385, -1.99800000002}, {.9970768167911536, -1.99700000003}};
+    static const double coupled[3][2] = {{.9000000016666666, -1.9000000008333333},
+                                         {.8025029703202308, -1.8000226891227293},
+                                         {.7056952879647671, -1.700083391480767}};
+    static const double decoupled[3][2] = {
+        {.899000002, -1.898000001}, {.8015828006365093, -1.7961020019990006}, {.7049810963127292, -1.6943059009970016}};
+    static const double bits[3][2] = {
+        {0x1.cccccep-1, -0x1.e66666p+0}, {0x1.9b61f8p-1, -0x1.ccccccp+0}, {0x1.6a5542p-1, -0x1.b33332p+0}};
+    check_by_hand(start_adam(p0, 2, 1e-3, 0, false), plain, 3e-7);
+    check_by_hand(start_adam(p0, 2, 0.1, 0.1, false), coupled, 3e-7);
+    check_by_hand(start_adam(p0, 2, 0.1, 0.01, true), decoupled, 3e-7);
+    check_by_hand(start_adam(p0, 2, 0.1, 0, false), bits, 0);
+}
+
+/* --- found_inf --------------------------------------------------------------------------------------------------- */
+
+static void check_skips(struct run run) {
+    float good[] = {0.5f, -1}, bad[] = {INFINITY, NAN}, *m = run.m;
+    step(&run, good);
+    struct ls_update_state state = *run.state;
+    float before[6] = {run.p[0], run.p[1], m ? m[0] : 0, m ? m[1] : 0, run.v[0], run.v[1]};
+    run.state->found_inf = state.found_inf = 1;
+    step(&run, bad);
+    float after[6] = {run.p[0], run.p[1], m ? m[0] : 0, m ? m[1] : 0, run.v[0], run.v[1]};
+    kernel_expect_same("parameters and moments", after, before, sizeof after);
+    assert_true(run.state->step == state.step && run.state->step == 1);
+    run.state->found_inf = 0;
+    step(&run, good);
+    assert_true(run.state->step == 2 && run.p[0] < before[0] && run.p[1] > before[1]);
+}
+
+static void found_inf_skips_the_update(void **state) {
+    (void)state;
+    check_skips(start_sgd(p0, 2, 0.1, (struct ls_sgd_rule){.weight_decay = 0.01f}));
+    check_skips(start_sgd(p0, 2, 0.1, (struct ls_sgd_rule){.momentum = 0.9f}));
+    check_skips(start_adam(p0, 2, 0.1, 0.1, false));
+    check_skips(start_adam(p0, 2, 0.1, 0.1, true));
+}
+
+/* --- clipping ---------------------------------------------------------------------------------------------------- */
+
+struct clip {
+    double *square_sum;
+    float *coefficient, *norm;
+};
+
+static struct clip clip_start(void) {
+    struct clip clip = {kernel_bytes(sizeof(double)), kernel_floats(1), kernel_floats(1)};
+    *clip.square_sum = 0;
+    return clip;
+}
+
+static void clip_file(void **state) {
+    (void)state;
+    static const size_t counts[3] = {10, 200, 3};
+    kernel_golden_open("clip_grad_norm_max1");
+    struct clip clip = clip_start();
+    float *gradients[3];
+    for (int i = 0; i < 3; i++) {
+        gradients[i] = kernel_copy(kernel_golden((const char *[]){"g0", "g1", "g2"}[i], counts[i]), counts[i]);
+        kernel_done(ls_square_sum(kernel_stream(), clip.square_sum, gradients[i], counts[i]));
+    }
+    kernel_done(ls_clip_coefficient(kernel_stream(), clip.coefficient, clip.norm, clip.square_sum, 1));
+    kernel_expect_close("total_norm", clip.norm, kernel_golden("total_norm", 1), 1, 1e-6, 0);
+    for (int i = 0; i < 3; i++) {
+        const char *name = (const char *[]){"clipped0", "clipped1", "clipped2"}[i];
+        kernel_done(ls_scale_by(kernel_stream(), gradients[i], clip.coefficient, counts[i]));
+        kernel_expect_close(name, gradients[i], kernel_golden(name, counts[i]), counts[i], 1e-6, 0);
+    }
+}
+
+static void clip_by_hand(void **state) {
+    (void)state;
+    float first[] = {3, 4}, second[] = {12};
+    static const float want[] = {1.4999999f, 1.9999999f, 5.9999995f}, coefficient = .49999996153846f;
+    struct clip clip = clip_start();
+    kernel_done(ls_square_sum(kernel_stream(), clip.square_sum, first, 2));
+    kernel_done(ls_square_sum(kernel_stream(), clip.square_sum, second, 1));
+    kernel_done(ls_clip_coefficient(kernel_stream(), clip.coefficient, clip.norm, clip.square_sum, 6.5f));
+    kernel_done(ls_scale_by(kernel_stream(), first, clip.coefficient, 2));
+    kernel_done(ls_scale_by(kernel_stream(), second, clip.coefficient, 1));
+    assert_true(*clip.norm == 13);
+    kernel_expect_close("coefficient", clip.coefficient, &coefficient, 1, 1e-7, 0);
+    kernel_expect_close("first", first, want, 2, 1e-7, 0);
+    kernel_expect_close("second", second, want + 2, 1, 1e-7, 0);
+}
+
+static void clip_at_the_edges(void **state) {
+    (void)state;
+    struct clip clip = clip_start();
+    *clip.square_sum = 4; /* below the limit: nothing changes */
+    kernel_done(ls_clip_coefficient(kernel_stream(), clip.coefficient, clip.norm, clip.square_sum, 6.5f));
+    assert_true(*clip.norm == 2 && *clip.coefficient == 1);
+    float bad[] = {1, NAN};
+    kernel_done(ls_square_sum(kernel_stream(), clip.square_sum, bad, 2));
+    kernel_done(ls_clip_coefficient(kernel_stream(), clip.coefficient, clip.norm, clip.square_sum, 6.5f));
+    assert_true(isnan(*clip.norm) && isnan(*clip.coefficient)); /* as in PyTorch: every gradient becomes NaN */
+    *clip.square_sum = INFINITY;
+    kernel_done(ls_clip_coefficient(kernel_stream(), clip.coefficient, clip.norm, clip.square_sum, 6.5f));
+    assert_true(isinf(*clip.norm) && *clip.coefficient == 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, kernel_setup, kernel_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(sgd_files),
+        TEST(adam_files),
+        TEST(sgd_by_hand),
+        TEST(adam_by_hand),
+        TEST(found_inf_skips_the_update),
+        TEST(clip_file),
+        TEST(clip_by_hand),
+        TEST(clip_at_the_edges),
+    };
+    return cmocka_run_group_tests_name("optimizers", tests, NULL, NULL);
+}

@@ -1,0 +1,320 @@
+/* Each kernel against the simplest loop that computes its formula: to the bit where the formula rounds in one way only,
+ * otherwise against double. (Convolutions: test_conv2d.c; optimizers: test_optimizers.c.) */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "tests/kernels/fixture.h"
+
+static const size_t counts[] = {0, 1, 2, 3, 7, 15, 16, 17, 31, 33, 63, 64, 65, 257, 2047, 2049, 5000};
+#define COUNT_COUNT (sizeof counts / sizeof *counts)
+
+/* --- elementwise ------------------------------------------------------------------------------------------------- */
+
+static void check_elementwise(size_t n) {
+    ls_stream *stream = kernel_stream();
+    float *x = kernel_random(n, 1), *factor = kernel_random(1, 2), *want = kernel_floats(n), *y = kernel_floats(n);
+    kernel_done(ls_fill(stream, y, 0.7f, n));
+    for (size_t i = 0; i < n; i++) want[i] = 0.7f;
+    kernel_expect_same("fill", y, want, n * sizeof *y);
+    y = kernel_copy(x, n);
+    kernel_done(ls_scale(stream, y, 0.7f, n));
+    for (size_t i = 0; i < n; i++) want[i] = x[i] * 0.7f;
+    kernel_expect_same("scale", y, want, n * sizeof *y);
+    kernel_done(ls_divide(stream, y, 3, n));
+    for (size_t i = 0; i < n; i++) want[i] /= 3;
+    kernel_expect_same("divide", y, want, n * sizeof *y);
+    kernel_done(ls_scale_by(stream, y, factor, n));
+    for (size_t i = 0; i < n; i++) want[i] *= *factor;
+    kernel_expect_same("scale_by", y, want, n * sizeof *y);
+    const float *sources[] = {kernel_random(n, 3), kernel_random(n, 4), kernel_random(n, 5)};
+    kernel_done(ls_reduce_add(stream, y, sources, 3, n));
+    for (size_t i = 0; i < n; i++) want[i] = ((want[i] + sources[0][i]) + sources[1][i]) + sources[2][i];
+    kernel_expect_same("reduce_add", y, want, n * sizeof *y);
+    kernel_done(ls_reduce_add(stream, y, sources, 0, n));
+    kernel_expect_same("reduce_add of nothing", y, want, n * sizeof *y);
+    double *sum = kernel_bytes(sizeof *sum), square_sum = 0.25;
+    *sum = 0.25;
+    kernel_done(ls_square_sum(stream, sum, x, n));
+    for (size_t i = 0; i < n; i++) square_sum += (double)x[i] * (double)x[i];
+    assert_true(fabs(*sum - square_sum) <= 1e-14 * square_sum * (double)(n + 1));
+}
+
+static void elementwise(void **state) {
+    (void)state;
+    for (size_t c = 0; c < COUNT_COUNT; c++) check_elementwise(counts[c]);
+}
+
+/* --- linear ------------------------------------------------------------------------------------------------------ */
+
+static void check_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float beta) {
+    float *a = kernel_random(m * k, 1), *b = kernel_random(k * n, 2), *c = kernel_random(m * n, 3);
+    double want[200];
+    assert_true(m * n <= 200);
+    for (size_t i = 0; i < m; i++) {
+        for (size_t j = 0; j < n; j++) {
+            double sum = beta != 0 ? (double)beta * (double)c[i * n + j] : 0;
+            for (size_t l = 0; l < k; l++) {
+                float left = transpose_a ? a[l * m + i] : a[i * k + l];
+                sum += (double)left * (double)(transpose_b ? b[j * k + l] : b[l * n + j]);
+            }
+            want[i * n + j] = sum;
+            if (beta == 0) c[i * n + j] = NAN; /* must not be read */
+        }
+    }
+    kernel_done(ls_gemm(kernel_stream(), transpose_a, transpose_b, m, n, k, a, b, beta, c));
+    kernel_expect_sum("gemm", c, want, m * n, (double)k);
+}
+
+static void gemm(void **state) {
+    (void)state;
+    for (int t = 0; t < 4; t++) {
+        for (float beta = 0; beta < 2; beta++) {
+            check_gemm(t % 2, t / 2, 1, 1, 1, beta);
+            check_gemm(t % 2, t / 2, 3, 5, 7, beta);
+            check_gemm(t % 2, t / 2, 17, 10, 33, beta);
+            check_gemm(t % 2, t / 2, 1, 10, 129, beta);
+        }
+    }
+}
+
+static void check_bias(size_t rows, size_t columns) {
+    float *dy = kernel_random(rows * columns, 1), *y = kernel_copy(dy, rows * columns), *want = kernel_floats(columns);
+    float *bias = kernel_random(columns, 2), *dbias = kernel_floats(columns);
+    kernel_done(ls_add_bias(kernel_stream(), y, bias, rows, columns));
+    kernel_done(ls_bias_gradient(kernel_stream(), dbias, dy, rows, columns, false));
+    for (size_t c = 0; c < columns; c++) {
+        want[c] = 0;
+        for (size_t r = 0; r < rows; r++) {
+            want[c] += dy[r * columns + c];
+            assert_true(y[r * columns + c] == dy[r * columns + c] + bias[c]);
+        }
+    }
+    kernel_expect_close("bias_gradient", dbias, want, columns, 0, 0);
+}
+
+static void bias(void **state) {
+    (void)state;
+    for (size_t rows = 0; rows < 20; rows += 3) {
+        for (size_t c = 0; c < 12; c++) check_bias(rows, counts[c]);
+        check_bias(rows, 300); /* more than one block */
+    }
+}
+
+/* --- relu -------------------------------------------------------------------------------------------------------- */
+
+static void relu(void **state) {
+    (void)state;
+    for (size_t c = 0; c < COUNT_COUNT; c++) {
+        size_t n = counts[c];
+        float *x = kernel_random(n, 1), *dy = kernel_random(n, 2), *y = kernel_floats(n), *dx = kernel_floats(n);
+        for (size_t i = 0; i < n; i += 5) x[i] = i % 2 ? NAN : 0;
+        kernel_done(ls_relu_forward(kernel_stream(), y, x, n));
+        kernel_done(ls_relu_backward(kernel_stream(), dx, dy, y, n));
+        for (size_t i = 0; i < n; i++) {
+            assert_true(isnan(x[i]) ? isnan(y[i]) : y[i] == fmaxf(x[i], 0));
+            assert_true(dx[i] == (x[i] > 0 ? dy[i] : 0));
+        }
+    }
+}
+
+/* --- batch normalisation ----------------------------------------------------------------------------------------- */
+
+enum { CHANNELS = 3, MAX_BATCHNORM = 4 * CHANNELS * 50 };
+
+/* Arguments and results; the reference in double. */
+struct batchnorm {
+    struct ls_batchnorm_shape s;
+    float *x, *dy, *gamma, *beta, *y, *dx, *statistics, *gradients;
+    double want_y[MAX_BATCHNORM], want_dx[MAX_BATCHNORM], want_statistics[4 * CHANNELS], want_gradients[2 * CHANNELS];
+};
+
+static size_t place(const struct batchnorm *b, int i, int c) {
+    return (size_t)((i / b->s.plane * CHANNELS + c) * b->s.plane + i % b->s.plane);
+}
+
+static void reference_batchnorm(struct batchnorm *b, int c) {
+    int m = b->s.batch * b->s.plane;
+    double mean = 0, var = 0, dbeta = 0, dgamma = 0, gamma = (double)b->gamma[c];
+    for (int i = 0; i < m; i++) mean += (double)b->x[place(b, i, c)] / m;
+    for (int i = 0; i < m; i++) var += pow((double)b->x[place(b, i, c)] - mean, 2) / m;
+    double invstd = 1 / sqrt(var + 1e-5);
+    for (int i = 0; i < m; i++) {
+        size_t at = place(b, i, c);
+        double xhat = ((double)b->x[at] - mean) * invstd, y = gamma * xhat + (double)b->beta[c];
+        bool passes = !b->s.relu || y > 0;
+        b->want_y[at] = passes ? y : 0;
+        dbeta += passes ? (double)b->dy[at] : 0;
+        dgamma += passes ? (double)b->dy[at] * xhat : 0;
+    }
+    for (int i = 0; i < m; i++) {
+        size_t at = place(b, i, c);
+        double dy = !b->s.relu || b->want_y[at] > 0 ? (double)b->dy[at] : 0;
+        double xhat = ((double)b->x[at] - mean) * invstd;
+        b->want_dx[at] = gamma * invstd * (dy - dbeta / m - xhat * dgamma / m);
+    }
+    b->want_statistics[c] = mean;
+    b->want_statistics[CHANNELS + c] = invstd;
+    b->want_statistics[2 * CHANNELS + c] = 0.9 * 0.5 + 0.1 * mean;
+    b->want_statistics[3 * CHANNELS + c] = 0.9 * 0.5 + 0.1 * var * m / (m - 1);
+    b->want_gradients[c] = dgamma;
+    b->want_gradients[CHANNELS + c] = dbeta;
+}
+
+static void check_batchnorm(int batch, int plane, bool relu_too) {
+    struct batchnorm b = {.s = {batch, CHANNELS, plane, 0.1f, 1e-5f, relu_too}};
+    size_t count = ls_batchnorm_count(&b.s);
+    assert_true(count <= MAX_BATCHNORM);
+    b.x = kernel_random(count, 1), b.dy = kernel_random(count, 2), b.y = kernel_floats(count);
+    b.dx = kernel_floats(count), b.gamma = kernel_random(CHANNELS, 3), b.beta = kernel_random(CHANNELS, 4);
+    b.statistics = kernel_floats(4 * CHANNELS), b.gradients = kernel_floats(2 * CHANNELS);
+    for (size_t i = 0; i < count; i++) b.x[i] += 3; /* a mean that a naive sum of squares would suffer from */
+    float *mean = b.statistics, *invstd = mean + CHANNELS, *running = invstd + CHANNELS;
+    for (int i = 0; i < 2 * CHANNELS; i++) running[i] = 0.5f;
+    ls_stream *stream = kernel_stream();
+    kernel_done(ls_batchnorm_train(stream, b.s, b.y, b.x, b.gamma, b.beta, mean, invstd, running, running + CHANNELS));
+    kernel_done(ls_batchnorm_backward(stream, b.s, b.dx, b.gradients, b.gradients + CHANNELS, b.dy, b.x, b.gamma,
+                                      b.beta, mean, invstd, false));
+    for (int c = 0; c < CHANNELS; c++) reference_batchnorm(&b, c);
+    kernel_expect_sum("y", b.y, b.want_y, count, 16);
+    kernel_expect_sum("statistics", b.statistics, b.want_statistics, 4 * CHANNELS, 16);
+    kernel_expect_sum("gradients", b.gradients, b.want_gradients, 2 * CHANNELS, 100);
+    kernel_expect_sum("dx", b.dx, b.want_dx, count, 100);
+    struct ls_batchnorm_shape s = b.s;
+    kernel_done(ls_batchnorm_eval(stream, s, b.y, b.x, b.gamma, b.beta, running, running + CHANNELS));
+    for (size_t i = 0; i < count; i++) {
+        size_t c = i / (size_t)plane % CHANNELS;
+        double invstd_now = 1 / sqrt((double)running[CHANNELS + c] + 1e-5);
+        double y = (double)b.gamma[c] * ((double)b.x[i] - (double)running[c]) * invstd_now + (double)b.beta[c];
+        b.want_y[i] = relu_too && y < 0 ? 0 : y;
+    }
+    kernel_expect_sum("y of evaluation", b.y, b.want_y, count, 100);
+}
+
+static void batchnorm(void **state) {
+    (void)state;
+    for (int relu_too = 0; relu_too < 2; relu_too++) {
+        check_batchnorm(4, 1, relu_too);
+        check_batchnorm(1, 50, relu_too);
+        check_batchnorm(3, 16, relu_too);
+        check_batchnorm(4, 33, relu_too);
+    }
+}
+
+/* --- max-pooling ------------------------------------------------------------------------------------------------- */
+
+/* The rule of kernels.h, window by window. */
+static void check_maxpool(struct ls_pool_shape s) {
+    int height = s.in_height / s.size, width = s.in_width / s.size, count = s.planes * height * width;
+    size_t in = ls_pool_count(&s), out = (size_t)count;
+    float *x = kernel_random(in, 1), *y = kernel_floats(out), *dy = kernel_random(out, 2), *dx = kernel_floats(in);
+    float *want_dx = kernel_floats(in);
+    uint8_t *choice = kernel_bytes(out);
+    for (size_t i = 0; i < in; i++) x[i] = i % 11 == 3 ? NAN : i % 7 == 2 ? -INFINITY : (float)(int)(x[i] * 3);
+    kernel_done(ls_maxpool_forward(kernel_stream(), s, y, choice, x));
+    kernel_done(ls_maxpool_backward(kernel_stream(), s, dx, dy, choice));
+    for (size_t i = 0; i < in; i++) want_dx[i] = 0;
+    for (int o = 0; o < count; o++) {
+        int top = o / width / height * s.in_height + o / width % height * s.size, left = o % width * s.size, at = 0;
+        float best = -INFINITY;
+        for (int k = 0; k < s.size * s.size; k++) {
+            float v = x[(top + k / s.size) * s.in_width + left + k % s.size];
+            if (v > best || isnan(v)) best = v, at = k;
+        }
+        assert_int_equal(choice[o], at);
+        assert_true(isnan(best) ? isnan(y[o]) : y[o] == best);
+        want_dx[(top + at / s.size) * s.in_width + left + at % s.size] = dy[o];
+    }
+    kernel_expect_same("dx", dx, want_dx, in * sizeof *dx);
+}
+
+static void maxpool(void **state) {
+    (void)state;
+    for (int size = 2; size <= 5; size++) {
+        for (int width = 1; width < 24; width++) {
+            check_maxpool((struct ls_pool_shape){2, 2 * size, width, size});
+            check_maxpool((struct ls_pool_shape){3, 2 * size + 1, width, size});
+        }
+    }
+    check_maxpool((struct ls_pool_shape){1, 31, 45, 15});
+    check_maxpool((struct ls_pool_shape){0, 4, 4, 2});
+}
+
+/* --- losses ------------------------------------------------------------------------------------------------------ */
+
+static void check_cross_entropy(size_t rows, size_t classes) {
+    float *logits = kernel_random(rows * classes, 1), *d = kernel_floats(rows * classes), *loss = kernel_floats(1);
+    int64_t *labels = kernel_bytes(rows * sizeof *labels), *correct = kernel_bytes(sizeof *correct), want_correct = 7;
+    double total = 0;
+    *correct = 7;
+    for (size_t r = 0; r < rows; r++) labels[r] = (int64_t)((r * 5 + 1) % classes);
+    for (size_t i = 0; i < rows * classes; i++) logits[i] *= 50; /* exp would overflow without the shift */
+    kernel_done(ls_cross_entropy(kernel_stream(), loss, d, logits, labels, rows, classes, 0.25f));
+    kernel_done(ls_count_correct(kernel_stream(), correct, logits, labels, rows, classes));
+    for (size_t r = 0; r < rows; r++) {
+        const float *x = logits + r * classes;
+        double largest = -INFINITY, sum = 0;
+        size_t best = 0, label = (size_t)labels[r];
+        for (size_t c = 0; c < classes; c++) {
+            if ((double)x[c] > largest) largest = (double)x[c], best = c;
+        }
+        want_correct += best == label;
+        for (size_t c = 0; c < classes; c++) sum += exp((double)x[c] - largest);
+        total += largest + log(sum) - (double)x[label];
+        for (size_t c = 0; c < classes; c++) {
+            double want = 0.25 * (exp((double)x[c] - largest) / sum - (c == label));
+            kernel_expect_sum("dlogits", &d[r * classes + c], &want, 1, 1);
+        }
+    }
+    total *= 0.25;
+    kernel_expect_sum("loss", loss, &total, 1, 25 * total * total);
+    assert_int_equal(*correct, want_correct);
+}
+
+static void check_squared_error(size_t n) {
+    float *prediction = kernel_random(n, 1), *target = kernel_random(n, 2), *d = kernel_floats(n);
+    float *loss = kernel_floats(1), *want = kernel_floats(n);
+    double total = 0;
+    kernel_done(ls_squared_error(kernel_stream(), loss, d, prediction, target, n, 0.25f));
+    for (size_t i = 0; i < n; i++) {
+        total += 0.25 * pow((double)prediction[i] - (double)target[i], 2);
+        want[i] = 0.5f * (prediction[i] - target[i]);
+    }
+    kernel_expect_sum("loss", loss, &total, 1, total * total);
+    kernel_expect_same("dprediction", d, want, n * sizeof *d);
+}
+
+static void losses(void **state) {
+    (void)state;
+    for (size_t rows = 0; rows < 12; rows += 3) {
+        for (size_t c = 1; c < 10; c++) check_cross_entropy(rows, counts[c]);
+    }
+    for (size_t c = 0; c < COUNT_COUNT; c++) check_squared_error(counts[c]);
+}
+
+static void a_nan_logit_makes_the_loss_nan(void **state) {
+    (void)state;
+    static const int64_t labels[] = {0, 1};
+    float *loss = kernel_floats(1), *logits = kernel_random(6, 1), *d = kernel_floats(6);
+    logits[4] = NAN;
+    *loss = 0;
+    kernel_done(ls_cross_entropy(kernel_stream(), loss, d, logits, labels, 2, 3, 1));
+    assert_true(isnan(*loss) && !isnan(d[0]) && isnan(d[3]) && isnan(d[4]) && isnan(d[5]));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, kernel_setup, kernel_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(elementwise), TEST(gemm),    TEST(bias),   TEST(relu),
+        TEST(batchnorm),   TEST(maxpool), TEST(losses), TEST(a_nan_logit_makes_the_loss_nan),
+    };
+    return cmocka_run_group_tests_name("reference", tests, NULL, NULL);
+}

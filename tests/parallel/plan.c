@@ -1,0 +1,152 @@
+#define _GNU_SOURCE
+#include "tests/parallel/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "ddp_procs/distributed.h"
+
+/* --- data -------------------------------------------------------------------------------------------------------- */
+
+static ls_status open_dataset(ls_dataset **out, const struct plan *plan, const ls_model *model) {
+    if (plan->samples == 0) return ls_dataset_open_idx(out, "data/digits", LS_SPLIT_TRAIN, LS_NORMALIZE_MNIST);
+    struct ls_image input = ls_model_input(model);
+    ls_sample_spec spec = {.channels = input.channels, .height = input.height, .width = input.width};
+    if (ls_model_loss(model) == LS_LOSS_CROSS_ENTROPY) {
+        spec.classes = (int)ls_model_outputs(model);
+    } else {
+        spec.target_count = ls_model_outputs(model);
+    }
+    return ls_dataset_random(out, 42, plan->samples, &spec);
+}
+
+static bool read_batches(struct samples *samples, const struct plan *plan, const ls_dataset *dataset,
+                         ls_batches *batches) {
+    const ls_sample_spec *spec = ls_dataset_spec(dataset);
+    size_t input = ls_sample_input_count(spec), room = ls_batches_max_local_count(batches) * plan->steps + 1;
+    samples->inputs = calloc(room * input, sizeof *samples->inputs);
+    samples->labels = calloc(room, sizeof *samples->labels);
+    samples->targets = calloc(room * spec->target_count + 1, sizeof *samples->targets);
+    if (!samples->inputs || !samples->labels || !samples->targets) return false;
+    size_t at = 0;
+    for (size_t k = 0; k < plan->steps; k++) {
+        struct ls_batch_indices picked;
+        ls_batches_get(batches, (int64_t)(k + plan->first_step) % ls_batches_per_epoch(batches), &picked);
+        ls_batch *batch = &samples->batches[k];
+        *batch = (ls_batch){.inputs = samples->inputs + at * input,
+                            .labels = samples->labels + at,
+                            .targets = samples->targets + at * spec->target_count,
+                            .count = picked.local_count,
+                            .global_count = picked.global_count};
+        ls_dataset_read(dataset, picked.indices, picked.local_count, samples->inputs + at * input, samples->labels + at,
+                        samples->targets + at * spec->target_count);
+        at += picked.local_count;
+    }
+    return true;
+}
+
+bool samples_make(struct samples *samples, const struct plan *plan, const ls_model *model, int rank, int world_size) {
+    memset(samples, 0, sizeof *samples);
+    ls_dataset *dataset = NULL;
+    ls_batches *batches = NULL;
+    bool good = open_dataset(&dataset, plan, model) == LS_OK;
+    if (good) {
+        ls_batches_options options = {.dataset_count = (int64_t)ls_dataset_count(dataset),
+                                      .global_batch = (int64_t)plan->batch,
+                                      .world_size = world_size,
+                                      .rank = rank,
+                                      .shard = plan->strided ? LS_SHARD_STRIDED : LS_SHARD_CONTIGUOUS,
+                                      .drop_last = plan->samples == 0};
+        good = ls_batches_create(&batches, &options) == LS_OK && ls_batches_per_epoch(batches) > 0;
+    }
+    if (good) good = read_batches(samples, plan, dataset, batches);
+    if (!good) samples_free(samples);
+    ls_batches_destroy(batches);
+    ls_dataset_close(dataset);
+    return good;
+}
+
+void samples_free(struct samples *samples) {
+    free(samples->inputs);
+    free(samples->labels);
+    free(samples->targets);
+    memset(samples, 0, sizeof *samples);
+}
+
+/* --- shared memory ----------------------------------------------------------------------------------------------- */
+
+void *shared_alloc(size_t nbytes) {
+    void *memory = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void shared_free(void *memory, size_t nbytes) { munmap(memory, nbytes); }
+
+/* --- running ----------------------------------------------------------------------------------------------------- */
+
+struct assignment {
+    const struct plan *plan;
+    struct outcome *outcomes;
+    void (*look)(struct session *s, struct outcome *o);
+};
+
+static ls_status run_steps(struct session *s, const struct assignment *a, const struct samples *samples,
+                           struct outcome *o) {
+    ls_status status = LS_OK;
+    for (size_t k = 0; status == LS_OK && k < a->plan->steps; k++) {
+        status = session_gradients(s, &samples->batches[k]);
+        if (status == LS_OK && a->look && k + 1 == a->plan->steps) {
+            status = session_synchronize(s);
+            a->look(s, o);
+        }
+        if (status == LS_OK) status = s->parallel->ops->apply(s->parallel);
+        if (status == LS_OK) status = session_loss(s, k, &o->losses[k]);
+        if (status == LS_OK) status = session_hash(s, &o->weights[k], &o->state[k]);
+        s->parallel->step++;
+    }
+    return status;
+}
+
+static void run_assignment(struct rank *rank) {
+    const struct assignment *a = rank->argument;
+    struct outcome *o = &a->outcomes[rank->rank];
+    ls_comm *comm = NULL;
+    struct session session;
+    struct samples samples;
+    ls_set_wait_timeout_s(PLAN_TIMEOUT_S);
+    ls_status status = a->plan->mode == MODE_DDP ? group_open(&comm, rank, a->plan->allreduce) : LS_OK;
+    if (status == LS_OK) status = session_open(&session, a->plan, comm);
+    if (status == LS_OK) {
+        bool read = samples_make(&samples, a->plan, session.model, rank->rank, rank->world_size);
+        status = read ? run_steps(&session, a, &samples, o) : LS_ERR_IO;
+        if (status != LS_OK && comm) ls_comm_abort(comm, "a step failed");
+        if (a->plan->mode == MODE_DDP) o->buckets = ddp_reducer_bucket_count(ddp_reducer_of(session.parallel));
+        session_close(&session);
+        samples_free(&samples);
+    }
+    ls_comm_destroy(comm);
+    snprintf(o->message, sizeof o->message, "%s", rank->message);
+    o->status = status;
+}
+
+void run_plan(const struct plan *plan, struct outcome *outcomes, void (*look)(struct session *s, struct outcome *o)) {
+    struct assignment assignment = {plan, outcomes, look};
+    int ranks = plan->mode == MODE_DDP ? plan->devices : 1;
+    for (int r = 0; r < ranks; r++) outcomes[r] = (struct outcome){.status = LS_ERR_SYSTEM};
+    run_good_ranks(ranks, run_assignment, &assignment);
+}
+
+double global_loss(const struct plan *plan, const struct outcome *outcomes, size_t step) {
+    if (plan->mode != MODE_DDP) return outcomes[0].losses[step];
+    double sum = 0;
+    for (int r = 0; r < plan->devices; r++) sum += outcomes[r].losses[step];
+    return sum / plan->devices;
+}
+
+int first_difference(const struct outcome *left, const struct outcome *right, size_t steps) {
+    for (size_t k = 0; k < steps; k++)
+        if (left->weights[k] != right->weights[k]) return (int)k;
+    return -1;
+}

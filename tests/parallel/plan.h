@@ -1,0 +1,104 @@
+/* Training as a test wants it: one plan for a single device, DataParallel and DistributedDataParallel, run step by step in
+ * processes of its own, and what came of it.
+ *
+ * Everything runs in forked processes, the single-process modes too, so that no test inherits another one's threads. Nothing here
+ * asserts; a process reports through its outcome. */
+#ifndef TESTS_PARALLEL_PLAN_H
+#define TESTS_PARALLEL_PLAN_H
+
+#include "common/data/loader.h"
+#include "common/train/parallel.h"
+#include "tests/comm/ranks.h"
+
+enum mode { MODE_SINGLE, MODE_DP, MODE_DDP };
+
+enum { MAX_STEPS = 64, MAX_RANKS = 8 };
+
+/* How long a wait may take before a run counts as failed. */
+#define PLAN_TIMEOUT_S 20.0
+
+struct plan {
+    enum mode mode;
+    int devices; /* DP: devices; DDP: ranks; single: 1 */
+    const char *model;
+    size_t batch; /* samples a step over all devices */
+    size_t steps;
+    size_t samples;             /* 0: data/digits, in file order, whole batches only; else so many random samples */
+    bool strided;               /* DDP: DistributedSampler's shards rather than DataParallel's chunks */
+    const char *stored, *state; /* initial weights: a stored run and a prefix; NULL: PyTorch's for seed 0 */
+    size_t first_step;          /* the first batch of the data to be used */
+    ls_optimizer_options optimizer;
+    const char *streams; /* LS_CPU_STREAMS; NULL: inline */
+    int output_device;   /* DP */
+    /* DDP */
+    const char *allreduce; /* NULL: naive */
+    double bucket_cap_mb;  /* 0: the default */
+    bool no_overlap;
+};
+
+/* What one process tells of its run, in memory that the parent sees. */
+struct outcome {
+    ls_status status;
+    char message[512];
+    uint64_t weights[MAX_STEPS], state[MAX_STEPS]; /* hashes after each step: parameters; parameters and buffers */
+    double losses[MAX_STEPS];                      /* of this rank */
+    double gradient_error, buffer_error;           /* filled by the caller's `look` */
+    size_t buckets;
+};
+
+/* A session: a device or several, a model and a way to train it. */
+struct session {
+    int rank, world_size;
+    int device_count;
+    ls_device *devices[MAX_RANKS];
+    ls_model *model;
+    ls_parallel *parallel;
+};
+
+/* Opens what the plan says; `comm` is NULL but for DDP. Ranks other than 0 get other initial weights. On failure there is nothing to
+ * close. */
+ls_status session_open(struct session *s, const struct plan *plan, ls_comm *comm);
+void session_close(struct session *s);
+
+/* One step, enqueued, without waiting. */
+ls_status session_step(struct session *s, const ls_batch *batch);
+
+/* The same up to, and without, the optimizer. */
+ls_status session_gradients(struct session *s, const ls_batch *batch);
+
+ls_status session_synchronize(struct session *s);
+
+/* Hashes of the parameters and of parameters and buffers; waits for the device. */
+ls_status session_hash(struct session *s, uint64_t *weights, uint64_t *state);
+
+/* The loss of a step that the ring still holds. */
+ls_status session_loss(struct session *s, uint64_t step, double *loss);
+
+/* All batches of a run, in memory. */
+struct samples {
+    float *inputs, *targets;
+    int64_t *labels;
+    ls_batch batches[MAX_STEPS];
+};
+
+bool samples_make(struct samples *samples, const struct plan *plan, const ls_model *model, int rank, int world_size);
+void samples_free(struct samples *samples);
+
+/* The group of a DDP rank. */
+ls_status group_open(ls_comm **out, const struct rank *rank, const char *allreduce);
+
+/* Memory that forked processes share with the parent, zero-filled. */
+void *shared_alloc(size_t nbytes);
+void shared_free(void *memory, size_t nbytes);
+
+/* Runs the plan, waiting after each step, in plan->devices processes for DDP and one otherwise; outcomes[rank]. `look` (may be
+ * NULL) is called in each process after the last step's reduction and before its update. */
+void run_plan(const struct plan *plan, struct outcome *outcomes, void (*look)(struct session *s, struct outcome *o));
+
+/* The loss of the whole batch at a step. */
+double global_loss(const struct plan *plan, const struct outcome *outcomes, size_t step);
+
+/* The first step (from 0) after which the weights differ, or -1; compares `steps` of them. */
+int first_difference(const struct outcome *left, const struct outcome *right, size_t steps);
+
+#endif

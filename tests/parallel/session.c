@@ -1,0 +1,129 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/hash.h"
+#include "ddp_procs/buckets.h"
+#include "ddp_procs/distributed.h"
+#include "dp_threads/data_parallel.h"
+#include "tests/parallel/plan.h"
+#include "tests/train/stored.h"
+
+static ls_status open_devices(struct session *s, const struct plan *plan) {
+    setenv("LS_CPU_STREAMS", plan->streams ? plan->streams : "inline", 1);
+    ls_status status = LS_OK;
+    int count = plan->mode == MODE_DP ? plan->devices : 1;
+    for (int i = 0; status == LS_OK && i < count; i++) {
+        ls_device_options options = {.kind = LS_DEVICE_CPU,
+                                     .index = s->rank + i,
+                                     .devices_on_node = plan->mode == MODE_SINGLE ? 1 : plan->devices};
+        status = ls_device_open(&s->devices[i], &options);
+        if (status == LS_OK) s->device_count++;
+    }
+    if (status == LS_OK) status = ls_device_bind_thread(s->devices[0]); /* math libraries: one thread */
+    return status;
+}
+
+static ls_status open_model(struct session *s, const struct plan *plan) {
+    ls_status status = ls_model_create(&s->model, s->devices[0], plan->model, plan->batch);
+    if (status != LS_OK) return status;
+    bool stored = plan->stored && s->rank == 0;
+    if (stored) return stored_load(plan->stored, plan->state, s->model) ? LS_OK : LS_ERR_IO;
+    return ls_model_init(s->model, (uint64_t)s->rank);
+}
+
+static ls_status open_parallel(struct session *s, const struct plan *plan, ls_comm *comm) {
+    if (plan->mode == MODE_SINGLE) {
+        return ls_single_create(&s->parallel, s->devices[0], s->model, &plan->optimizer, plan->batch);
+    }
+    if (plan->mode == MODE_DP) {
+        dp_options options = {.devices = s->devices,
+                              .device_count = s->device_count,
+                              .output_device = plan->output_device,
+                              .model = plan->model,
+                              .max_batch = plan->batch,
+                              .optimizer = plan->optimizer};
+        return dp_create(&s->parallel, s->model, &options);
+    }
+    double cap = plan->bucket_cap_mb > 0 ? plan->bucket_cap_mb : DDP_DEFAULT_BUCKET_CAP_MB;
+    ddp_options options = {.comm = comm,
+                           .max_batch = plan->batch,
+                           .optimizer = plan->optimizer,
+                           .reducer = {.bucket_cap_mb = cap, .overlap = !plan->no_overlap}};
+    return ddp_create(&s->parallel, s->model, &options);
+}
+
+ls_status session_open(struct session *s, const struct plan *plan, ls_comm *comm) {
+    *s = (struct session){.rank = comm ? ls_comm_rank(comm) : 0, .world_size = comm ? ls_comm_world_size(comm) : 1};
+    ls_status status = open_devices(s, plan);
+    if (status == LS_OK) status = open_model(s, plan);
+    if (status == LS_OK) status = open_parallel(s, plan, comm);
+    if (status != LS_OK) session_close(s);
+    return status;
+}
+
+void session_close(struct session *s) {
+    if (s->parallel) s->parallel->ops->destroy(s->parallel);
+    ls_model_destroy(s->model);
+    for (int i = 0; i < s->device_count; i++) ls_device_close(s->devices[i]);
+    *s = (struct session){0};
+}
+
+ls_status session_gradients(struct session *s, const ls_batch *batch) {
+    ls_parallel *p = s->parallel;
+    ls_status status = p->ops->prepare(p, batch);
+    if (status == LS_OK) status = p->ops->forward_backward(p);
+    if (status == LS_OK) status = p->ops->reduce(p);
+    return status;
+}
+
+ls_status session_step(struct session *s, const ls_batch *batch) {
+    ls_status status = session_gradients(s, batch);
+    if (status == LS_OK) status = s->parallel->ops->apply(s->parallel);
+    s->parallel->step++;
+    return status;
+}
+
+ls_status session_synchronize(struct session *s) {
+    ls_status first = LS_OK;
+    for (int i = 0; i < s->device_count; i++) {
+        ls_status status = ls_device_synchronize(s->devices[i]);
+        if (first == LS_OK) first = status;
+    }
+    return first;
+}
+
+ls_status session_hash(struct session *s, uint64_t *weights, uint64_t *state) {
+    float *data;
+    size_t state_count, parameter_count;
+    ls_model_state(s->model, &data, &state_count);
+    ls_model_parameters(s->model, &data, &parameter_count);
+    float *host = malloc(state_count * sizeof *host);
+    if (!host) return LS_ERR_NO_MEMORY;
+    ls_status status = session_synchronize(s);
+    ls_stream *compute = ls_device_stream(s->devices[0], LS_STREAM_COMPUTE);
+    if (status == LS_OK) status = ls_copy(compute, host, data, state_count * sizeof *host);
+    ls_status done = ls_stream_synchronize(compute);
+    *weights = ls_hash(LS_HASH_SEED, host, parameter_count * sizeof *host);
+    *state = ls_hash(LS_HASH_SEED, host, state_count * sizeof *host);
+    free(host);
+    return status != LS_OK ? status : done;
+}
+
+ls_status session_loss(struct session *s, uint64_t step, double *loss) {
+    ls_stream *stream = ls_device_stream(s->parallel->loss_device, LS_STREAM_COMPUTE);
+    float value;
+    ls_status status = ls_copy(stream, &value, s->parallel->losses + step % LS_LOSS_RING, sizeof value);
+    ls_status done = ls_stream_synchronize(stream);
+    *loss = (double)value;
+    return status != LS_OK ? status : done;
+}
+
+ls_status group_open(ls_comm **out, const struct rank *rank, const char *allreduce) {
+    ls_comm_options options = {.rank = rank->rank,
+                               .world_size = rank->world_size,
+                               .timeout_s = PLAN_TIMEOUT_S,
+                               .allreduce = allreduce ? allreduce : "naive",
+                               .bootstrap = &rank->bootstrap};
+    return ls_comm_create_shm(out, &options);
+}

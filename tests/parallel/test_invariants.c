@@ -1,0 +1,231 @@
+/* What must hold between the modes and between ranks: the same bits after every step, whichever way the work is shared, and the same
+ * bits again when it is done again. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+
+#include "tests/parallel/plan.h"
+
+enum { STEPS = 5 };
+
+static const struct plan mlp = {.model = "mlp", .batch = 64, .steps = STEPS, .samples = 1000};
+static const struct plan convnet = {.model = "convnet", .batch = 64, .steps = STEPS, .samples = 1000};
+
+static struct plan make(struct plan plan, enum mode mode, int devices) {
+    plan.mode = mode;
+    plan.devices = devices;
+    plan.optimizer = ls_optimizer_defaults(LS_ADAM);
+    return plan;
+}
+
+static struct outcome *run(const struct plan *plan) {
+    struct outcome *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
+    assert_non_null(outcomes);
+    run_plan(plan, outcomes, NULL);
+    int ranks = plan->mode == MODE_DDP ? plan->devices : 1;
+    for (int r = 0; r < ranks; r++) {
+        if (outcomes[r].status != LS_OK) {
+            fail_msg("%s on %d: rank %d: %s (%s)", plan->model, plan->devices, r, ls_status_text(outcomes[r].status),
+                     outcomes[r].message);
+        }
+    }
+    return outcomes;
+}
+
+static void release(struct outcome *outcomes) { shared_free(outcomes, MAX_RANKS * sizeof *outcomes); }
+
+static void expect_same_bits(const struct plan *plan, const struct outcome *left, const struct outcome *right,
+                             const char *what) {
+    int step = first_difference(left, right, plan->steps);
+    if (step >= 0)
+        fail_msg("%s on %d devices: %s: the weights differ after step %d", plan->model, plan->devices, what, step + 1);
+}
+
+/* Invariant 3. Buffers may differ: a rank keeps its own statistics until the next broadcast. */
+static void expect_same_on_all_ranks(const struct plan *plan, const struct outcome *outcomes) {
+    for (int r = 1; r < plan->devices; r++) expect_same_bits(plan, &outcomes[0], &outcomes[r], "rank 0 and another");
+}
+
+/* Training must change the weights at each step, or the comparisons would say nothing. */
+static void expect_progress(const struct plan *plan, const struct outcome *o) {
+    for (size_t k = 1; k < plan->steps; k++) assert_true(o->weights[k] != o->weights[k - 1]);
+}
+
+/* --- invariants 2 and 3 ------------------------------------------------------------------------------------------ */
+
+static void expect_dp_is_ddp(struct plan model, int devices) {
+    struct plan plan = make(model, MODE_DP, devices);
+    struct outcome *dp = run(&plan);
+    expect_progress(&plan, dp);
+    static const char *const algorithms[] = {"naive", "direct"};
+    for (size_t a = 0; a < 2; a++) {
+        plan = make(model, MODE_DDP, devices);
+        plan.allreduce = algorithms[a];
+        plan.bucket_cap_mb = 0.005;
+        struct outcome *ddp = run(&plan);
+        expect_same_on_all_ranks(&plan, ddp);
+        expect_same_bits(&plan, dp, ddp, algorithms[a]);
+        assert_true(ddp->buckets > 1);
+        for (size_t k = 0; k < plan.steps; k++) {
+            double loss = dp->losses[k];
+            assert_true(fabs(global_loss(&plan, ddp, k) - loss) <= 1e-6 * loss);
+        }
+        release(ddp);
+    }
+    release(dp);
+}
+
+static void dp_and_ddp_agree_on_the_mlp(void **state) {
+    (void)state;
+    for (int devices = 2; devices <= 8; devices *= 2) expect_dp_is_ddp(mlp, devices);
+}
+
+static void dp_and_ddp_agree_on_the_convnet(void **state) {
+    (void)state;
+    for (int devices = 2; devices <= 8; devices *= 2) expect_dp_is_ddp(convnet, devices);
+}
+
+/* Data shards as PyTorch's sampler gives them, with the other rule of update: the ranks stay together. */
+static void ranks_agree_on_strided_shards(void **state) {
+    (void)state;
+    for (size_t a = 0; a < 2; a++) {
+        struct plan plan = make(convnet, MODE_DDP, 4);
+        plan.strided = true;
+        plan.allreduce = a ? "direct" : "naive";
+        plan.optimizer = ls_optimizer_defaults(LS_SGD);
+        plan.optimizer.learning_rate = 0.01;
+        plan.optimizer.momentum = 0.9;
+        struct outcome *outcomes = run(&plan);
+        expect_progress(&plan, outcomes);
+        expect_same_on_all_ranks(&plan, outcomes);
+        release(outcomes);
+    }
+}
+
+static void overlap_does_not_change_the_bits(void **state) {
+    (void)state;
+    struct plan plan = make(convnet, MODE_DDP, 2);
+    plan.bucket_cap_mb = 0.02;
+    struct outcome *with = run(&plan);
+    plan.no_overlap = true;
+    struct outcome *without = run(&plan);
+    assert_int_equal(with->buckets, without->buckets);
+    assert_true(with->buckets > 1);
+    expect_same_bits(&plan, with, without, "with and without overlap");
+    release(with);
+    release(without);
+}
+
+/* --- one device -------------------------------------------------------------------------------------------------- */
+
+static void one_device_and_one_rank_are_the_plain_path(void **state) {
+    (void)state;
+    const struct plan models[] = {mlp, convnet};
+    for (size_t m = 0; m < 2; m++) {
+        struct plan plan = make(models[m], MODE_SINGLE, 1);
+        struct outcome *single = run(&plan);
+        expect_progress(&plan, single);
+        for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
+            plan.mode = (enum mode)mode;
+            struct outcome *other = run(&plan);
+            expect_same_bits(&plan, single, other, mode == MODE_DP ? "plain and DP" : "plain and DDP");
+            for (size_t k = 0; k < plan.steps; k++) assert_true(single->state[k] == other->state[k]);
+            release(other);
+        }
+        release(single);
+    }
+}
+
+/* --- invariant 4 ------------------------------------------------------------------------------------------------- */
+
+static void expect_same_in_every_mode(struct plan plan) {
+    static const char *const modes[] = {"inline", "threads", "shuffle:1"};
+    struct outcome *first = NULL;
+    for (size_t m = 0; m < 3; m++) {
+        for (int again = 0; again < 2; again++) {
+            plan.streams = modes[m];
+            struct outcome *outcomes = run(&plan);
+            if (first) {
+                expect_same_bits(&plan, first, outcomes, modes[m]);
+                for (size_t k = 0; k < plan.steps; k++) {
+                    assert_true(first->state[k] == outcomes->state[k]);
+                    assert_true(first->losses[k] == outcomes->losses[k]);
+                }
+                release(outcomes);
+            } else {
+                first = outcomes;
+            }
+        }
+    }
+    release(first);
+}
+
+static void every_stream_mode_gives_the_same_bits(void **state) {
+    (void)state;
+    const struct plan models[] = {mlp, convnet};
+    for (size_t m = 0; m < 2; m++) {
+        struct plan plan = make(models[m], MODE_SINGLE, 1);
+        plan.steps = 2;
+        expect_same_in_every_mode(plan);
+        plan.devices = 2;
+        plan.mode = MODE_DP;
+        expect_same_in_every_mode(plan);
+        plan.mode = MODE_DDP;
+        plan.bucket_cap_mb = 0.05;
+        expect_same_in_every_mode(plan);
+    }
+}
+
+/* --- batches that do not divide evenly --------------------------------------------------------------------------- */
+
+/* The weights' bits cannot agree with one device's, whose sums run in another order; the losses must. */
+static void expect_losses_of_one_device(struct plan model, enum mode mode, int devices, double tolerance) {
+    struct plan plan = make(model, MODE_SINGLE, 1);
+    struct outcome *single = run(&plan);
+    plan.mode = mode;
+    plan.devices = devices;
+    struct outcome *shared = run(&plan);
+    if (mode == MODE_DDP) expect_same_on_all_ranks(&plan, shared);
+    for (size_t k = 0; k < plan.steps; k++) {
+        double expected = single->losses[k], loss = global_loss(&plan, shared, k);
+        if (!(fabs(loss - expected) <= tolerance * expected)) {
+            fail_msg("%d devices, step %zu: the loss is %.9g, one device's %.9g", devices, k + 1, loss, expected);
+        }
+    }
+    release(single);
+    release(shared);
+}
+
+/* 64 samples, then 28 on 8 devices (4 4 4 4 4 4 4: seven of them), then 64 again; and 9 samples on 4 devices: 3 3 3. */
+static void uneven_batches_follow_one_device(void **state) {
+    (void)state;
+    struct plan plan = mlp;
+    plan.samples = 64 + 28;
+    for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
+        plan.batch = 64;
+        plan.samples = 64 + 28;
+        expect_losses_of_one_device(plan, (enum mode)mode, 8, 1e-5);
+        plan.batch = 9;
+        plan.samples = 30; /* 9 9 9 3 */
+        expect_losses_of_one_device(plan, (enum mode)mode, 4, 1e-5);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dp_and_ddp_agree_on_the_mlp),
+        cmocka_unit_test(dp_and_ddp_agree_on_the_convnet),
+        cmocka_unit_test(ranks_agree_on_strided_shards),
+        cmocka_unit_test(overlap_does_not_change_the_bits),
+        cmocka_unit_test(one_device_and_one_rank_are_the_plain_path),
+        cmocka_unit_test(every_stream_mode_gives_the_same_bits),
+        cmocka_unit_test(uneven_batches_follow_one_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,56 @@
+/* The project's programs as a user runs them: started from a command line, watched, and gone without a trace.
+ *
+ * A test's first child programs are started by program_start; the test process adopts what they leave behind, so that programs
+ * that outlive their launcher are found. */
+#ifndef TESTS_PROGRAMS_PROGRAM_H
+#define TESTS_PROGRAMS_PROGRAM_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* No program of these tests takes that long, even under a sanitizer on a busy machine. */
+#define PROGRAM_DEADLINE_S 100.0
+
+enum { PROGRAM_TEXT_CAPACITY = 65536 };
+
+typedef struct program {
+    pid_t pid;
+    int out, err; /* unnamed files */
+    int status;   /* exit status, or 128 + the signal that ended it */
+    char out_text[PROGRAM_TEXT_CAPACITY], err_text[PROGRAM_TEXT_CAPACITY];
+} program;
+
+/* scratch_setup (tests/base/scratch.h) for a test that runs programs: they get TMPDIR in the folder, and no launcher's variables.
+ * The teardown also fails if a process is left, or anything new in /dev/shm. */
+int programs_setup(void **state);
+int programs_teardown(void **state);
+
+/* Starts a program of the build folder. The words of the line are separated by blanks; words NAME=VALUE in front of the program's
+ * name go into its environment; dp_train, ddp_train and ddprun stand for the built programs wherever they are. */
+void program_start(program *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Waits for the end and reads what was written; returns p->status. Past the deadline the program is killed and the test fails. */
+int program_finish(program *p);
+
+/* start, then finish. */
+int program_run(program *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Waits until the program has written that text to stdout. */
+void program_await(program *p, const char *text);
+
+/* The running program, a rank of a launcher's, or 0. */
+pid_t program_rank(const program *launcher, int rank);
+
+/* Waits until all adopted processes have ended; fails past the deadline. */
+void programs_await_orphans(void);
+
+/* No file in /tmp or /dev/shm, outside of the test's folder, is open or mapped by the process: so none can be left. */
+void program_expect_no_named_files(pid_t pid);
+
+/* Lines in a text. */
+int count_lines(const char *text);
+
+/* A TCP port that nobody uses now. */
+int free_port(void);
+
+#endif

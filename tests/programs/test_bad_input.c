@@ -1,0 +1,223 @@
+/* Wrong options, files and limits: one line that says what is wrong, the right exit status, and nothing left behind. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/base/scratch.h"
+#include "tests/programs/program.h"
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+
+/* Nothing on stdout, on stderr `lines` lines, the first of which is NAME: error: ... `text` .... */
+static void expect_complaint(const program *p, const char *name, int status, int lines, const char *text) {
+    char begin[64];
+    snprintf(begin, sizeof begin, "%s: error: ", name);
+    bool good = p->status == status && p->out_text[0] == '\0' && count_lines(p->err_text) == lines &&
+                strncmp(p->err_text, begin, strlen(begin)) == 0 && strstr(p->err_text, text);
+    if (!good) {
+        fail_msg("expected status %d, %d line(s) '%s...%s'; got status %d, stdout '%s', stderr '%s'", status, lines, begin,
+                 text, p->status, p->out_text, p->err_text);
+    }
+}
+
+/* The same complaint from one process, from the only rank, and from ddp_train before it starts ranks. */
+static void expect_refusal(const char *options, int status, const char *text) {
+    static program p;
+    int files = scratch_file_count();
+    program_run(&p, "dp_train --devices 2 %s", options);
+    expect_complaint(&p, "dp_train", status, 1, text);
+    program_run(&p, "ddp_train %s", options);
+    expect_complaint(&p, "ddp_train", status, 1, text);
+    program_run(&p, "ddp_train --spawn 2 %s", options);
+    expect_complaint(&p, "ddp_train", status, 1, text);
+    assert_int_equal(scratch_file_count(), files);
+}
+
+struct refusal {
+    const char *line; /* options, or a whole command line */
+    int status;
+    const char *text;
+};
+
+static void test_options_of_both_programs(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {"--bogus", 2, "unknown option --bogus"},
+        {"extra", 2, "'extra' is not an option"},
+        {"--save", 2, "--save needs a value"},
+        {"--model nope", 2, "no model \"nope\""},
+        {"--model mlp:", 2, "\"mlp:\""},
+        {"--model mlp:784,0,10", 2, "sizes are numbers from 1"},
+        {"--batch-size 0", 2, "--batch-size: 0 is out of range"},
+        {"--batch-size 9223372036854775807", 2, "too large"},
+        {"--per-device-batch 9223372036854775807", 2, "too many"},
+        {"--lr nan", 2, "--lr: 'nan' is not a number"},
+        {"--optimizer adam --momentum 0.9", 2, "momentum and nesterov belong to sgd"},
+        {"--optimizer sgd --nesterov", 2, "nesterov needs a momentum above 0"},
+        {"--steps 0", 2, "--steps: 0 is out of range"},
+        {"--epochs 0", 2, "--epochs: 0 is out of range"},
+        {"--epochs 9223372036854775807", 2, "epochs are too many"},
+        {"--timeout 0", 2, "--timeout: 0 is out of range"},
+        {"--timeout 1e300", 2, "too long"},
+        {"--device-kind cuda", 2, "--device-kind: 'cuda' is unknown"},
+        {"--device-memory 10x", 2, "'10x' is not a size"},
+        {"--data random:abc", 2, "the seed is no number"},
+        {"--data random:-1", 2, "the seed is no number"},
+        {"--data /no/such/folder", 1, "there is no data folder /no/such/folder"},
+        {"--model wide", 1, "1 x 28 x 28 = 784 values, the model takes 4096"},
+        {"--drop-last --batch-size 5000", 1, "no full batch of 5000"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) expect_refusal(cases[i].line, cases[i].status, cases[i].text);
+}
+
+static void test_devices_and_ranks(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {"dp_train --devices 0", 2, "--devices: 0 is out of range"},
+        {"dp_train --devices -1", 2, "--devices: -1 is out of range"},
+        {"dp_train --devices 65", 2, "--devices: 65 is out of range"},
+        {"dp_train --devices 3 --batch-size 2", 2, "3 devices cannot share a batch of 2 samples"},
+        {"dp_train --device-ids 0,0", 2, "device 0 is named twice"},
+        {"dp_train --device-ids 0,,1", 2, "not a list of whole numbers"},
+        {"dp_train --device-ids 0,1 --output-device 2", 2, "output device 2 is not among the devices"},
+        {"dp_train --devices 2 --device-ids 0,1", 2, "exclude each other"},
+        {"dp_train --single --devices 2", 2, "--single trains on one device"},
+        {"LS_CPU_STREAMS=bogus dp_train", 2, "LS_CPU_STREAMS is \"bogus\""},
+        {"LS_CPU_STREAMS=shuffle: ddp_train", 2, "LS_CPU_STREAMS is \"shuffle:\""},
+        {"LS_CPU_STREAMS=bogus ddp_train --spawn 2", 2, "LS_CPU_STREAMS is \"bogus\""},
+        {"ddp_train --spawn -1", 2, "--spawn: -1 is out of range"},
+        {"ddp_train --spawn 65", 2, "--spawn: 65 is out of range"},
+        {"ddp_train --spawn abc", 2, "--spawn: 'abc' is not a whole number"},
+        {"ddp_train --spawn 3 --batch-size 2", 2, "3 devices cannot share a batch of 2 samples"},
+        {"ddp_train --spawn 3 --batch-size 64", 1, "64 samples cannot be shared equally by 3 ranks"},
+        {"RANK=0 ddp_train", 1, "has RANK but not WORLD_SIZE"},
+        {"RANK=5 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 ddp_train", 1,
+         "RANK is '5', but must be a number from 0 to 1"},
+        {"ddprun", 2, "which program is to run?"},
+        {"ddprun --nproc-per-node 0 ddp_train", 2, "--nproc-per-node: 0 is out of range"},
+        {"ddprun --nproc-per-node 2 /no/such/program", 1, "cannot run '/no/such/program'"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        static program p;
+        const char *program_name = strstr(cases[i].line, "ddprun") ? "ddprun" : strstr(cases[i].line, "ddp_train");
+        program_run(&p, "%s", cases[i].line);
+        char name[16] = "dp_train";
+        if (program_name) snprintf(name, sizeof name, "%.*s", (int)strcspn(program_name, " "), program_name);
+        expect_complaint(&p, name, cases[i].status, 1, cases[i].text);
+    }
+}
+
+/* ddprun knows nothing of the program: each rank says its line, and ddprun who failed. */
+static void test_ranks_of_ddprun(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {"--model nope", 2, "there is no model \"nope\""},
+        {"--data /no/such/folder", 1, "there is no data folder /no/such/folder"},
+        {"--batch-size 1", 2, "2 devices cannot share a batch of 1 samples"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        static program p;
+        assert_int_equal(program_run(&p, "ddprun --nproc-per-node 2 ddp_train %s", cases[i].line), cases[i].status);
+        assert_string_equal(p.out_text, "");
+        if (count_lines(p.err_text) > 3) fail_msg("more than a line each: %s", p.err_text);
+        int told = 0;
+        for (const char *at = p.err_text; (at = strstr(at, cases[i].text)); at++) told++;
+        if (told < 2) fail_msg("'%s' is not in: %s", cases[i].text, p.err_text);
+        assert_non_null(strstr(p.err_text, "ddprun: error: rank "));
+    }
+}
+
+/* --- files to write ------------------------------------------------------------------------------------------------ */
+
+static const char *const outputs[] = {"--save", "--metrics", "--summary", "--dump-losses"};
+
+static void test_files_that_cannot_be_written(void **state) {
+    (void)state;
+    char options[700];
+    assert_int_equal(mkdir(scratch_path("folder"), 0700), 0);
+    for (size_t i = 0; i < COUNT_OF(outputs); i++) {
+        snprintf(options, sizeof options, "%s /no/such/folder/file", outputs[i]);
+        expect_refusal(options, 1, "cannot write /no/such/folder/file: No such file or directory");
+        snprintf(options, sizeof options, "%s %s", outputs[i], scratch_path("folder"));
+        expect_refusal(options, 1, "cannot write ");
+        /* where one file cannot be written, none is begun */
+        snprintf(options, sizeof options, "--metrics %s %s /proc/version/file", scratch_path("m"), outputs[i]);
+        expect_refusal(options, 1, "cannot write /proc/version/file: ");
+    }
+}
+
+/* A file of lines may be a device; that it is full shows when it is written. The results are on stdout by then. */
+static void test_full_devices(void **state) {
+    (void)state;
+    static const char *const options[] = {"--metrics /dev/full", "--dump-losses /dev/full",
+                                          "--metrics /dev/full --dump-losses /dev/full"};
+    static program p;
+    for (size_t i = 0; i < COUNT_OF(options); i++) {
+        assert_int_equal(program_run(&p, "dp_train --devices 2 --steps 2 %s", options[i]), 1);
+        assert_string_equal(p.err_text, "dp_train: error: cannot write all of /dev/full: No space left on device\n");
+        assert_int_equal(program_run(&p, "ddp_train --spawn 2 --steps 2 %s", options[i]), 1);
+        assert_int_equal(count_lines(p.err_text), 2);
+        assert_non_null(strstr(p.err_text, "[rank 0]: error: cannot write all of /dev/full: No space left on device\n"));
+    }
+    expect_refusal("--save /dev/full", 1, "cannot write /dev/full: it is not a regular file");
+    expect_refusal("--summary /dev/full", 1, "cannot write /dev/full: it is not a regular file");
+}
+
+/* --- memory --------------------------------------------------------------------------------------------------------- */
+
+static void test_too_little_memory(void **state) {
+    (void)state;
+    expect_refusal("--device-memory 500K", 1,
+                   "device 0 is out of memory: 814144 bytes asked for parameters (parameter), 0 of 512000 bytes in use");
+    static program p;
+    /* enough to begin with, too little for the buckets of the first step */
+    assert_int_equal(program_run(&p, "ddp_train --device-memory 4M --quiet"), 1);
+    assert_int_equal(count_lines(p.err_text), 1);
+    assert_non_null(strstr(p.err_text, "device 0 is out of memory: "));
+    assert_non_null(strstr(p.err_text, "(bucket), "));
+    assert_non_null(strstr(p.err_text, "of 4194304 bytes in use (parameter 814144, "));
+}
+
+/* DataParallel's imbalance: the device of the outputs and the optimizer is full, the others have room. */
+static void test_memory_for_all_but_device_0(void **state) {
+    (void)state;
+    static program p;
+    assert_int_equal(program_run(&p, "dp_train --devices 3 --steps 1 --summary %s", scratch_path("s")), 0);
+    size_t nbytes;
+    char *text = scratch_read(scratch_path("s"), &nbytes), *at = text;
+    double peak[3];
+    for (int d = 0; d < 3; d++) {
+        at = strstr(at, "\"total\":");
+        assert_non_null(at);
+        peak[d] = atof(at += strlen("\"total\":"));
+    }
+    free(text);
+    assert_true(peak[1] < peak[0] && peak[2] < peak[0]);
+    double between = (peak[0] + (peak[1] > peak[2] ? peak[1] : peak[2])) / 2;
+    program_run(&p, "dp_train --devices 3 --steps 1 --device-memory %.0f", between);
+    expect_complaint(&p, "dp_train", 1, 1, "device 0 is out of memory: ");
+}
+
+int main(void) {
+    alarm(600);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_options_of_both_programs, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_devices_and_ranks, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_ranks_of_ddprun, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_files_that_cannot_be_written, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_full_devices, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_too_little_memory, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_memory_for_all_but_device_0, programs_setup, programs_teardown),
+    };
+    return cmocka_run_group_tests_name("bad input", tests, NULL, NULL);
+}

@@ -1,6 +1,7 @@
 /* dp_train — trains a model with one thread per device: DataParallel (or plainly, with --single). */
 #include <stdlib.h>
 
+#include "common/base/cores.h"
 #include "common/base/flag.h"
 #include "common/base/log.h"
 #include "common/train/loop.h"

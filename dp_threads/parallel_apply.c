@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/cores.h"
 #include "common/base/flag.h"
 #include "common/base/log.h"
 

@@ -6,14 +6,12 @@
 #include "common/base/flag.h"
 
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
 
-#define LS_SPIN_US 50.0       /* about what a futex sleep and wake-up cost together on a busy machine */
 #define LS_SLEEP_SLICE_US 2e5 /* upper bound of one sleep; guards against a wake-up lost with a killed peer */
 
 static void relax(void) {
@@ -72,15 +70,3 @@ bool ls_flag_wait(ls_flag *flag, uint32_t value, double spin_us, double until_us
     atomic_fetch_sub(&flag->sleepers, 1);
     return reached;
 }
-
-int ls_usable_cores(void) {
-    static _Atomic int cores; /* read once: device threads pin themselves later */
-    int known = atomic_load(&cores);
-    if (known > 0) return known;
-    cpu_set_t set;
-    int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    atomic_store(&cores, count > 0 ? count : 1);
-    return count > 0 ? count : 1;
-}
-
-double ls_spin_us_for(int participants) { return participants <= ls_usable_cores() ? LS_SPIN_US : 0; }

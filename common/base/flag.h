@@ -33,11 +33,4 @@ bool ls_flag_reached(ls_flag *flag, uint32_t value);
 /* Waits until the flag reaches `value` or ls_now_us() passes `until_us`; true if it was reached. */
 bool ls_flag_wait(ls_flag *flag, uint32_t value, double spin_us, double until_us);
 
-/* How long a thread should spin when `participants` busy threads run on this machine: 0 if they outnumber the cores
- * this process may use. */
-double ls_spin_us_for(int participants);
-
-/* Cores this process may run on (its affinity mask at the first call), at least 1. */
-int ls_usable_cores(void);
-
 #endif

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/cores.h"
 #include "common/comm/comm_internal.h"
 
 #define LS_TIMEOUT_LIMIT_S 1e7 /* four months; larger numbers are mistakes and might not fit the kernel's types */

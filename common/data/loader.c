@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/cores.h"
 #include "common/base/flag.h"
 #include "common/base/log.h"
 
@@ -62,6 +63,7 @@ static void fill_slot(const ls_loader *loader, struct slot *slot) {
 
 static void *fill_orders(void *argument) {
     ls_loader *loader = argument;
+    ls_run_on_any_core();
     for (uint64_t order = 0;; order++) {
         while (!ls_flag_wait(&loader->ordered, (uint32_t)(order + 1), 0, ls_now_us() + LS_LOADER_IDLE_US)) continue;
         struct slot *slot = &loader->slots[order % loader->slot_count];

@@ -20,7 +20,11 @@ static struct {
     uint64_t random;
 } scheduler = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-void ls_shuffle_seed(uint64_t seed) { scheduler.random = seed; }
+void ls_shuffle_seed(uint64_t seed) {
+    pthread_mutex_lock(&scheduler.lock);
+    scheduler.random = seed;
+    pthread_mutex_unlock(&scheduler.lock);
+}
 
 /* splitmix64: any 64-bit seed is a good one */
 static uint64_t next_random(void) {

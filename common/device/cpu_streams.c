@@ -30,7 +30,11 @@ ls_status ls_stream_run_item(ls_stream *stream, const struct ls_item *item) {
         if (status != LS_OK) return status;
         status = item->task(item->arguments);
         break;
-    case LS_ITEM_RECORD: ls_flag_set(&item->event->completed, item->ticket); break;
+    case LS_ITEM_RECORD:
+        atomic_fetch_add(&item->event->reaching, 1);
+        ls_flag_set(&item->event->completed, item->ticket);
+        atomic_fetch_sub(&item->event->reaching, 1);
+        break;
     case LS_ITEM_WAIT: status = ls_event_wait_reached(item->event, item->ticket, device->spin_us); break;
     }
     if (status != LS_OK) ls_device_poison(device, status);

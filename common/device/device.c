@@ -1,6 +1,7 @@
 /* device — what all back-ends share: memory accounting, the deadline, events' life, and the call through the table. */
 #include "common/device/device_internal.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,7 +137,9 @@ ls_status ls_device_alloc(ls_device *device, ls_memory_category category, size_t
     if (nbytes <= SIZE_MAX - sizeof *header) header = device->backend->memory_alloc(device, nbytes + sizeof *header);
     if (!header) {
         ls_device_disown(device, category, nbytes);
-        return out_of_memory(device, &device->memory, category, nbytes, purpose);
+        ls_memory_report seen;
+        ls_device_memory(device, &seen);
+        return out_of_memory(device, &seen, category, nbytes, purpose);
     }
     header->nbytes = nbytes;
     header->category = category;
@@ -169,7 +172,11 @@ ls_status ls_event_create(ls_event **out, const char *name) {
     return LS_OK;
 }
 
-void ls_event_destroy(ls_event *event) { free(event); }
+void ls_event_destroy(ls_event *event) {
+    /* whoever raised the event may be a few instructions behind those who saw it raised */
+    while (event && atomic_load(&event->reaching) > 0) sched_yield();
+    free(event);
+}
 
 static const struct ls_backend *backend_of(const ls_stream *stream) { return ls_stream_device(stream)->backend; }
 
@@ -201,13 +208,22 @@ ls_status ls_event_synchronize(ls_event *event) {
     return backend_of(event->stream)->event_synchronize(event);
 }
 
-ls_status ls_stream_synchronize(ls_stream *stream) { return backend_of(stream)->stream_synchronize(stream); }
+/* The device's failure, which is thereby cleared, or else `status`. */
+static ls_status take_failure(ls_device *device, ls_status status) {
+    ls_status failure = (ls_status)atomic_exchange(&device->failure, LS_OK);
+    return failure != LS_OK ? failure : status;
+}
 
+ls_status ls_stream_synchronize(ls_stream *stream) {
+    return take_failure(ls_stream_device(stream), backend_of(stream)->stream_synchronize(stream));
+}
+
+/* The failure is cleared only when all streams have come to rest: work that is still queued must be skipped. */
 ls_status ls_device_synchronize(ls_device *device) {
     ls_status first = LS_OK;
     for (int s = 0; s < LS_STREAM_COUNT; s++) {
-        ls_status status = ls_stream_synchronize(device->streams[s]);
+        ls_status status = device->backend->stream_synchronize(device->streams[s]);
         if (first == LS_OK) first = status;
     }
-    return first;
+    return take_failure(device, first);
 }

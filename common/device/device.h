@@ -125,6 +125,7 @@ ls_status ls_copy(ls_stream *stream, void *destination, const void *source, size
 /* `name` (a string that lives for ever) says what completes; LS_CPU_DROP_WAIT=name makes every wait for events of that name
  * do nothing, which is how the tests show that each wait is needed. */
 ls_status ls_event_create(ls_event **out, const char *name);
+/* No work that is still enqueued may refer to the event. NULL is a no-op. */
 void ls_event_destroy(ls_event *event);
 ls_status ls_event_record(ls_event *event, ls_stream *stream);
 ls_status ls_stream_wait_event(ls_stream *stream, ls_event *event);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/cores.h"
 #include "common/base/log.h"
 #include "common/device/cpu_streams.h"
 
@@ -175,13 +176,6 @@ static ls_status cpu_copy(ls_stream *stream, void *destination, const void *sour
     return launch(stream, "copy", copy_task, &copy, sizeof copy, nbytes <= LS_BRIEF_COPY_NBYTES);
 }
 
-static ls_status cpu_event_record(ls_event *event, ls_stream *stream) {
-    event->stream = stream;
-    uint32_t ticket = atomic_fetch_add(&event->recorded, 1) + 1;
-    struct ls_item item = {.kind = LS_ITEM_RECORD, .label = event->name, .event = event, .ticket = ticket};
-    return stream->policy->enqueue(stream, &item);
-}
-
 static ls_status cpu_stream_wait_event(ls_stream *stream, ls_event *event) {
     uint32_t ticket = atomic_load(&event->recorded);
     if (ticket == 0) return LS_OK; /* CUDA's rule: never recorded, nothing to wait for */
@@ -189,15 +183,24 @@ static ls_status cpu_stream_wait_event(ls_stream *stream, ls_event *event) {
     return stream->policy->enqueue(stream, &item);
 }
 
+/* Tickets must complete in ascending order. Within a stream they do; where an event is recorded on another stream than before,
+ * that stream waits for the earlier records. */
+static ls_status cpu_event_record(ls_event *event, ls_stream *stream) {
+    if (event->stream != stream) {
+        ls_status status = cpu_stream_wait_event(stream, event);
+        if (status != LS_OK) return status;
+        event->stream = stream;
+    }
+    uint32_t ticket = atomic_fetch_add(&event->recorded, 1) + 1;
+    struct ls_item item = {.kind = LS_ITEM_RECORD, .label = event->name, .event = event, .ticket = ticket};
+    return stream->policy->enqueue(stream, &item);
+}
+
 static ls_status cpu_event_synchronize(ls_event *event) {
     return event->stream->policy->reach(event, atomic_load(&event->recorded));
 }
 
-static ls_status cpu_stream_synchronize(ls_stream *stream) {
-    ls_status status = stream->policy->drain(stream);
-    ls_status failure = (ls_status)atomic_exchange(&stream->device->failure, LS_OK);
-    return failure != LS_OK ? failure : status;
-}
+static ls_status cpu_stream_synchronize(ls_stream *stream) { return stream->policy->drain(stream); }
 
 ls_device *ls_stream_device(const ls_stream *stream) { return stream->device; }
 

@@ -46,6 +46,7 @@ struct ls_event {
     bool dropped;              /* LS_CPU_DROP_WAIT names it: waits do nothing */
     _Atomic uint32_t recorded; /* how often it was recorded; a wait refers to the value it reads here */
     ls_flag completed;         /* the latest record that has been reached */
+    _Atomic int reaching;      /* a thread is raising `completed`, and may still read it after waiters have gone on */
     ls_stream *stream;         /* the stream of the latest record */
 };
 

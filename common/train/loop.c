@@ -167,12 +167,19 @@ static void summarise(struct run *run, ls_train_result *result) {
 
 static ls_status open_batches(ls_batches **out, const ls_train_options *options, const ls_batches_options *plan) {
     ls_status status = ls_batches_create(out, plan);
-    if (status != LS_OK || ls_batches_per_epoch(*out) > 0) return status;
+    if (status != LS_OK) return status;
+    int64_t steps_per_epoch = ls_batches_per_epoch(*out);
+    if (steps_per_epoch == 0) {
+        status = ls_fail(LS_ERR_INVALID,
+                         "%lld training samples give no full batch of %lld; leave out --drop-last or lower the batch size",
+                         (long long)plan->dataset_count, (long long)options->batch_size);
+    } else if (options->steps == 0 && options->epochs > INT64_MAX / 16 / steps_per_epoch) {
+        status = ls_fail(LS_ERR_USAGE, "%lld epochs are too many", (long long)options->epochs);
+    }
+    if (status == LS_OK) return LS_OK;
     ls_batches_destroy(*out);
     *out = NULL;
-    return ls_fail(LS_ERR_INVALID,
-                   "%lld training samples give no full batch of %lld; leave out --drop-last or lower the batch size",
-                   (long long)plan->dataset_count, (long long)options->batch_size);
+    return status;
 }
 
 static ls_batches_options plan_batches(const ls_train_options *options, ls_shard shard, const ls_dataset *train) {
@@ -198,13 +205,7 @@ ls_status ls_train_check(const ls_train_options *options, int world_size, ls_sha
 
 static ls_status plan_steps(struct run *run, const ls_batches *batches) {
     run->steps_per_epoch = ls_batches_per_epoch(batches);
-    run->total_steps = run->options->steps;
-    if (run->total_steps == 0) {
-        if (run->options->epochs > INT64_MAX / 16 / run->steps_per_epoch) {
-            return ls_fail(LS_ERR_USAGE, "%lld epochs are too many", (long long)run->options->epochs);
-        }
-        run->total_steps = run->options->epochs * run->steps_per_epoch;
-    }
+    run->total_steps = run->options->steps > 0 ? run->options->steps : run->options->epochs * run->steps_per_epoch;
     run->step_ms = calloc((size_t)run->total_steps, sizeof *run->step_ms);
     return run->step_ms
                ? LS_OK

@@ -1,0 +1,29 @@
+#define _GNU_SOURCE
+#include "common/base/cores.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#define LS_SPIN_US 50.0 /* about what a futex sleep and wake-up cost together on a busy machine */
+
+static cpu_set_t usable;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void read_mask(void) {
+    if (sched_getaffinity(0, sizeof usable, &usable) != 0) CPU_ZERO(&usable);
+}
+
+int ls_usable_cores(void) {
+    pthread_once(&once, read_mask);
+    int count = CPU_COUNT(&usable);
+    return count > 0 ? count : 1;
+}
+
+void ls_run_on_any_core(void) {
+    pthread_once(&once, read_mask);
+    if (CPU_COUNT(&usable) > 0) (void)sched_setaffinity(0, sizeof usable, &usable); /* a thread left pinned still works */
+}
+
+double ls_spin_us_for(int participants) {
+    return participants <= ls_usable_cores() ? LS_SPIN_US : 0;
+}

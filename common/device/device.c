@@ -97,7 +97,7 @@ static ls_status out_of_memory(const ls_device *device, const ls_memory_report *
     }
     return ls_fail(
         LS_ERR_NO_MEMORY,
-        "device %d is out of memory: %zu bytes asked for %s (%s), %zu%s bytes in use (%s); lower the batch size",
+        "device %d is out of memory: %zu bytes asked for %s (%s), %zu%s bytes in use (%s); lower the batch size, or use a smaller model",
         device->options.index, nbytes, purpose, ls_memory_name(category), memory->current_total_bytes, cap, usage);
 }
 

@@ -152,6 +152,7 @@ static ls_status train_epochs(struct run *run, int64_t *epochs) {
 static void summarise(struct run *run, ls_train_result *result) {
     int64_t steps = (int64_t)run->parallel->step;
     int64_t skip = steps > LS_WARMUP_STEPS ? LS_WARMUP_STEPS : steps;
+    if (!run->wait_each_step) skip = steps; /* without the wait, times are those of enqueueing */
     size_t count = (size_t)(steps - skip);
     ls_sort(run->step_ms + skip, count);
     result->steps = steps;

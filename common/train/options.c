@@ -256,6 +256,7 @@ ls_status ls_train_open_data(const ls_train_options *o, const ls_model *model, l
         status = ls_dataset_open_idx(train, o->data, LS_SPLIT_TRAIN, (ls_normalize)o->normalize);
         if (status == LS_OK) status = check_fit(*train, model, o->data);
         if (status == LS_OK) status = ls_dataset_open_idx(test, o->data, LS_SPLIT_TEST, (ls_normalize)o->normalize);
+        if (status == LS_OK) status = check_fit(*test, model, o->data);
     }
     if (status != LS_OK) {
         ls_dataset_close(*train);

@@ -122,6 +122,21 @@ all: $(PROGRAMS) ## build every program
 test: $(PROGRAMS) $(TESTS) ## build and run every test, each program under a deadline
 	@tests/run.sh $(TESTS)
 
+RESULTS    := $(BUILD)/results
+BENCH_ARGS := $(if $(MODEL),--models='$(MODEL)') $(if $(BATCH),--batch='$(BATCH)') $(if $(N),--n='$(N)') $(if $(DEVICE),--device='$(DEVICE)')
+
+# The pictures are drawn whenever the bench has written its results, also if it then fails because DP and DDP disagree.
+bench-dp-vs-ddp: $(PROGRAMS) ## step time and speed-up of both modes [MODEL= BATCH= N= DEVICE=]
+	@csv=$(RESULTS)/dp_vs_ddp.csv; before=$$(cksum $$csv 2>/dev/null); \
+	$(BUILD)/bench_dp_vs_ddp $(BENCH_ARGS) --out=$(RESULTS); status=$$?; \
+	if [ "$$before" != "$$(cksum $$csv 2>/dev/null)" ]; then \
+	    printf '\nwritten:\n%s\n%s\n' $$csv $(RESULTS)/dp_vs_ddp.json; \
+	    gnuplot -c plots/dp_vs_ddp.gp $$csv $(RESULTS) 2>&1 || exit 1; \
+	fi; exit $$status
+
+plots: ## draw the pictures again from the results in BUILD/results
+	@gnuplot -c plots/dp_vs_ddp.gp $(RESULTS)/dp_vs_ddp.csv $(RESULTS) 2>&1
+
 endif
 
 check-layers: ## includes point down only, and symbols are named after their room

@@ -101,6 +101,7 @@ static ls_status enqueue(ls_operation *operation, ls_stream *stream, bool buffer
     }
     comm->last_sequence = what->sequence;
     operation->ordinal = ++comm->ordinal;
+    if (comm->world_size == 1 && !operation->send) return run_operation(operation); /* in place and alone: no work */
     _Static_assert(sizeof *operation <= LS_TASK_ARGUMENTS_NBYTES, "an operation must fit into a task's arguments");
     return ls_stream_launch(stream, name, run_operation, operation, sizeof *operation);
 }

@@ -120,7 +120,9 @@ static bool only_lost(const ls_comm *comm, bool *missing, bool *died) {
     for (int r = 0; r < comm->world_size; r++) {
         if (!missing[r]) continue;
         bool dead = has_died(comm, r);
-        missing[r] = dead || atomic_load(&comm->segment->slot[r].left) != LS_PRESENT;
+        int32_t left = atomic_load(&comm->segment->slot[r].left);
+        if (left == LS_LEFT) dead = false; /* it left in good order, and then its process ended */
+        missing[r] = dead || left != LS_PRESENT;
         any = any || missing[r];
         *died = *died || dead;
     }

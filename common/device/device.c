@@ -95,30 +95,44 @@ static ls_status out_of_memory(const ls_device *device, const ls_memory_report *
     if (device->options.memory_capacity_bytes > 0) {
         snprintf(cap, sizeof cap, " of %zu", device->options.memory_capacity_bytes);
     }
-    return ls_fail(
-        LS_ERR_NO_MEMORY,
-        "device %d is out of memory: %zu bytes asked for %s (%s), %zu%s bytes in use (%s); lower the batch size, or use a smaller model",
-        device->options.index, nbytes, purpose, ls_memory_name(category), memory->current_total_bytes, cap, usage);
+    return ls_fail(LS_ERR_NO_MEMORY,
+                   "device %d is out of memory: %zu bytes asked for %s (%s), %zu%s bytes in use (%s); lower the batch "
+                   "size, or use a smaller model",
+                   device->options.index, nbytes, purpose, ls_memory_name(category), memory->current_total_bytes, cap,
+                   usage);
 }
 
-ls_status ls_device_adopt(ls_device *device, ls_memory_category category, size_t nbytes, const char *purpose) {
-    size_t capacity = device->options.memory_capacity_bytes;
+/* Charges the bytes if they fit; the peaks follow when the memory is really there. */
+static ls_status reserve(ls_device *device, ls_memory_category category, size_t nbytes, const char *purpose) {
+    size_t capacity = device->options.memory_capacity_bytes > 0 ? device->options.memory_capacity_bytes : SIZE_MAX;
     pthread_mutex_lock(&device->memory_lock);
     ls_memory_report *memory = &device->memory;
-    bool fits = capacity == 0 || nbytes <= capacity - memory->current_total_bytes;
+    bool fits = nbytes <= capacity - memory->current_total_bytes;
     if (fits) {
         memory->current_bytes[category] += nbytes;
         memory->current_total_bytes += nbytes;
-        if (memory->current_bytes[category] > memory->peak_bytes[category]) {
-            memory->peak_bytes[category] = memory->current_bytes[category];
-        }
-        if (memory->current_total_bytes > memory->peak_total_bytes) {
-            memory->peak_total_bytes = memory->current_total_bytes;
-        }
     }
     ls_memory_report seen = *memory;
     pthread_mutex_unlock(&device->memory_lock);
     return fits ? LS_OK : out_of_memory(device, &seen, category, nbytes, purpose);
+}
+
+static void raise_peaks(ls_device *device, ls_memory_category category) {
+    pthread_mutex_lock(&device->memory_lock);
+    ls_memory_report *memory = &device->memory;
+    if (memory->current_bytes[category] > memory->peak_bytes[category]) {
+        memory->peak_bytes[category] = memory->current_bytes[category];
+    }
+    if (memory->current_total_bytes > memory->peak_total_bytes) {
+        memory->peak_total_bytes = memory->current_total_bytes;
+    }
+    pthread_mutex_unlock(&device->memory_lock);
+}
+
+ls_status ls_device_adopt(ls_device *device, ls_memory_category category, size_t nbytes, const char *purpose) {
+    ls_status status = reserve(device, category, nbytes, purpose);
+    if (status == LS_OK) raise_peaks(device, category);
+    return status;
 }
 
 void ls_device_disown(ls_device *device, ls_memory_category category, size_t nbytes) {
@@ -131,7 +145,7 @@ void ls_device_disown(ls_device *device, ls_memory_category category, size_t nby
 ls_status ls_device_alloc(ls_device *device, ls_memory_category category, size_t nbytes, const char *purpose,
                           void **out) {
     *out = NULL;
-    ls_status status = ls_device_adopt(device, category, nbytes, purpose);
+    ls_status status = reserve(device, category, nbytes, purpose);
     if (status != LS_OK) return status;
     struct header *header = NULL;
     if (nbytes <= SIZE_MAX - sizeof *header) header = device->backend->memory_alloc(device, nbytes + sizeof *header);
@@ -141,6 +155,7 @@ ls_status ls_device_alloc(ls_device *device, ls_memory_category category, size_t
         ls_device_memory(device, &seen);
         return out_of_memory(device, &seen, category, nbytes, purpose);
     }
+    raise_peaks(device, category);
     header->nbytes = nbytes;
     header->category = category;
     *out = header + 1;

@@ -172,7 +172,8 @@ static ls_status open_batches(ls_batches **out, const ls_train_options *options,
     int64_t steps_per_epoch = ls_batches_per_epoch(*out);
     if (steps_per_epoch == 0) {
         status = ls_fail(LS_ERR_INVALID,
-                         "%lld training samples give no full batch of %lld; leave out --drop-last or lower the batch size",
+                         "%lld training samples give no full batch of %lld; "
+                         "leave out --drop-last or lower the batch size",
                          (long long)plan->dataset_count, (long long)options->batch_size);
     } else if (options->steps == 0 && options->epochs > INT64_MAX / 16 / steps_per_epoch) {
         status = ls_fail(LS_ERR_USAGE, "%lld epochs are too many", (long long)options->epochs);

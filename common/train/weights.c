@@ -54,6 +54,14 @@ static ls_status check_file(const ls_safetensors *file, const ls_model *model, c
     for (size_t t = 0; status == LS_OK && t < tensor_count(model); t++) {
         status = check_tensor(file, tensor_at(model, t), path);
     }
+    for (size_t i = 0; status == LS_OK && i < ls_model_batchnorm_count(model); i++) {
+        char name[LS_TENSOR_NAME_NBYTES];
+        tracked_name(model, i, name, sizeof name);
+        const ls_safetensor *stored = ls_safetensors_find(file, name);
+        if (!stored || (stored->dtype == LS_SAFETENSOR_I64 && stored->nbytes == sizeof(int64_t))) continue;
+        status = ls_fail(LS_ERR_INVALID, "%s: %s is of type %s and has %zu bytes, the model needs one I64", path, name,
+                         ls_safetensor_dtype_name(stored->dtype), stored->nbytes);
+    }
     for (size_t t = 0; status == LS_OK && t < ls_safetensors_count(file); t++) {
         const char *name = ls_safetensors_at(file, t)->name;
         if (!belongs(model, name)) {
@@ -78,9 +86,7 @@ ls_status ls_weights_load(ls_model *model, const char *path) {
         char name[LS_TENSOR_NAME_NBYTES];
         tracked_name(model, i, name, sizeof name);
         const ls_safetensor *stored = ls_safetensors_find(file, name);
-        if (stored && stored->dtype == LS_SAFETENSOR_I64 && stored->nbytes == sizeof(int64_t)) {
-            memcpy(ls_model_batches_tracked(model, i), stored->data, sizeof(int64_t));
-        }
+        if (stored) memcpy(ls_model_batches_tracked(model, i), stored->data, sizeof(int64_t));
     }
     ls_status done = ls_stream_synchronize(compute);
     ls_safetensors_close(file);

@@ -29,7 +29,7 @@ PACKAGE_hwloc  := libhwloc-dev
 PACKAGE_cJSON  := libcjson-dev
 PACKAGE_zlib   := zlib1g-dev
 PACKAGE_cmocka := libcmocka-dev
-PACKAGE_gnuplot := gnuplot-nox
+PACKAGE_gnuplot := gnuplot-nox fonts-dejavu-core
 
 NEEDED   := oneDNN hwloc cJSON zlib cmocka gnuplot
 OPTIONAL := nvcc NCCL MPI

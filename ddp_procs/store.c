@@ -80,13 +80,20 @@ static ls_status receive_reply(const ddp_store *store, exchange *x, ddp_store_re
 
 static ls_status fail_exchange(const ddp_store *store, const exchange *x, ls_status status) {
     const char *name = ddp_store_operation_name(x->operation);
+    if (status == LS_ERR_PEER && x->operation == DDP_OP_PING)
+        return ls_fail(status,
+                       "what listens at %s:%d closed the connection: has the process that serves the store (rank 0, or "
+                       "the launcher) ended, or is it another program's port?",
+                       store->host, store->port);
     if (status == LS_ERR_FORMAT || x->operation == DDP_OP_PING)
         return ls_fail(status == LS_ERR_FORMAT ? LS_ERR_INVALID : status,
                        "what listens at %s:%d does not answer as a store of this program does: is the port right?",
                        store->host, store->port);
     if (status == LS_ERR_PEER)
-        return ls_fail(status, "the store at %s:%d closed the connection during %s of key '%s'", store->host,
-                       store->port, name, x->key);
+        return ls_fail(
+            status,
+            "the store at %s:%d closed the connection during %s of key '%s': has rank 0, or the launcher, ended?",
+            store->host, store->port, name, x->key);
     if (x->operation == DDP_OP_GET || x->operation == DDP_OP_WAIT)
         return ls_fail(status,
                        "key '%s' did not come within %g s from the store at %s:%d: did the rank that sets it fail?",

@@ -54,7 +54,7 @@ ls_status dp_scatter_gradient(struct dp *dp, struct dp_replica *r, float **dy);
 
 /* --- replicate.c ------------------------------------------------------------------------------------------------- */
 
-/* Enqueues: device 0's parameters and buffers -> the replica's, as one flat copy (replica 0: nothing). */
+/* Enqueues: device 0's parameters -> the replica's, as one flat copy (replica 0: nothing). */
 ls_status dp_replicate(struct dp *dp, struct dp_replica *r);
 
 /* --- reduce.c ---------------------------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
  *     device 0                     devices 1 .. N-1 (each in its thread)
  *     batch arrives
  *     scatter   ------------------>  its piece of the batch
- *     replicate ------------------>  all parameters and buffers
+ *     replicate ------------------>  all parameters
  *     forward                        forward
  *     gather    <------------------  its outputs
  *     loss of the whole batch

@@ -18,8 +18,8 @@
  *
  * Threads: a stream takes work from one thread at a time (hand-overs between threads need their own ordering, as in
  * dp_threads/worker.h). Waiting, memory accounting and destruction may happen in any thread.
- * Errors: a failed piece of work is reported where it happens, poisons its stream (later work on it is skipped) and is
- * returned by the next synchronise of the stream or device. */
+ * Errors: a failed piece of work is reported where it happens and poisons its device: later work on any of the device's
+ * streams is skipped, until a synchronise of the device (or of one of its streams) returns the failure and clears it. */
 #ifndef LS_DEVICE_DEVICE_H
 #define LS_DEVICE_DEVICE_H
 

@@ -82,7 +82,7 @@ static ls_status cpu_open(ls_device *device) {
 /* The core of device `index` of `count`, chosen from those this process may use; false if it cannot be found out. */
 static bool core_for(hwloc_topology_t topology, int index, int count, hwloc_bitmap_t core) {
     hwloc_bitmap_t usable = hwloc_bitmap_alloc();
-    hwloc_bitmap_t *cores = calloc((size_t)count, sizeof *cores);
+    hwloc_bitmap_t *cores = calloc((size_t)count, sizeof(hwloc_bitmap_t));
     bool found = usable && cores && hwloc_get_cpubind(topology, usable, HWLOC_CPUBIND_PROCESS) == 0 &&
                  hwloc_topology_restrict(topology, usable, 0) == 0;
     if (found) {

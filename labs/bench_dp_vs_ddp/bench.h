@@ -75,8 +75,8 @@ void bench_describe_machine(bench_machine *machine);
 /* One training run: what it is, then what it gave. */
 typedef struct bench_run {
     bench_mode mode;
-    int n;         /* devices */
-    int64_t batch; /* samples per step over all devices */
+    int n;             /* devices */
+    int64_t batch;     /* samples per step over all devices */
     double step_ms;    /* median over the run's steps after the warm-up */
     double exposed_ms; /* of step_ms: communication that the step waits for (runs.c says whose) */
     double final_loss;
@@ -106,11 +106,11 @@ typedef struct bench_row {
     bool repeats; /* all runs ended with the same weights */
 
     /* derived by bench_assemble. NAN in the rows of T1(b/N), except for the step times */
-    double step_ms, step_ms_min, step_ms_max;     /* median, least and greatest of run_ms */
-    double speedup, speedup_min, speedup_max;     /* T1 over those times, and in the order of the speed-ups */
-    double efficiency;                            /* speedup / n */
-    double ideal_ms;                              /* T1 / n */
-    double over_ms;                               /* step_ms - ideal_ms, the sum of the three below */
+    double step_ms, step_ms_min, step_ms_max;      /* median, least and greatest of run_ms */
+    double speedup, speedup_min, speedup_max;      /* T1 over those times, and in the order of the speed-ups */
+    double efficiency;                             /* speedup / n */
+    double ideal_ms;                               /* T1 / n */
+    double over_ms;                                /* step_ms - ideal_ms, the sum of the three below */
     double smaller_batch_ms, exposed_ms, fixed_ms; /* rows.c says what they mean */
 } bench_row;
 

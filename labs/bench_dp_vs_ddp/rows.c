@@ -51,7 +51,7 @@ const bench_row *bench_find(const bench_model *model, bench_mode mode, int n) {
     for (int i = 0; i < model->row_count; i++) {
         const bench_row *row = &model->rows[i];
         int64_t batch = row->per_device_batch * n;
-        if (row->mode == mode && batch == model->plan->batch && (mode == BENCH_SINGLE || row->n == n)) return row;
+        if (row->mode == mode && batch == model->plan->batch) return row;
     }
     return NULL;
 }
@@ -100,6 +100,4 @@ bool bench_same_weights(const bench_model *model, int n) {
     return dp && ddp && dp->repeats && ddp->repeats && strcmp(dp->weights, ddp->weights) == 0;
 }
 
-bool bench_must_agree(const bench_model *model, int n) {
-    return (n & (n - 1)) == 0 && model->plan->batch % n == 0;
-}
+bool bench_must_agree(const bench_model *model, int n) { return (n & (n - 1)) == 0 && model->plan->batch % n == 0; }

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/flag.h"
+#include "common/base/cores.h"
 #include "common/base/log.h"
 #include "common/comm/comm.h"
 #include "common/device/device.h"
@@ -15,7 +15,7 @@ static const char *const devices[] = {"cpu", NULL};
  * here, or that does not exist, is trained as the first. */
 static const bench_plan recipes[] = {
     {"mlp", "data/digits", {"--optimizer=adam", "--lr=0.001"}, 64, 600},
-    {"convnet", "data/digits", {"--optimizer=sgd", "--lr=0.01", "--momentum=0.9"}, 100, 80},
+    {"convnet", "data/digits", {"--optimizer=sgd", "--lr=0.01", "--momentum=0.9"}, 100, 60},
     {"deep", "data/digits", {"--optimizer=adam", "--lr=0.001"}, 64, 40},
     {"wide", "random:0", {"--optimizer=sgd", "--lr=0.01"}, 64, 15},
 };
@@ -92,9 +92,11 @@ struct choices {
     int steps, device;
 };
 
-static ls_status parse(bench_settings *settings, struct choices *choices, int argc, char **argv, bool *help) {
+enum { OPTION_ROWS = 16 };
+
+static size_t option_rows(bench_settings *settings, struct choices *choices, ls_option rows[OPTION_ROWS]) {
     const int n_most = LS_MAX_DEVICES < LS_COMM_MAX_RANKS ? LS_MAX_DEVICES : LS_COMM_MAX_RANKS;
-    const ls_option options[] = {
+    const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "What is compared"},
         {.kind = LS_OPTION_STRING,
          .name = "models",
@@ -132,7 +134,7 @@ static ls_status parse(bench_settings *settings, struct choices *choices, int ar
          .argument = "S",
          .limits = LS_BETWEEN(LS_WARMUP_STEPS + 1, 10000000),
          .help = "training steps per run; the first 10 are not timed",
-         .empty = "mlp 600, convnet 80"},
+         .empty = "mlp 600, convnet 60"},
         {.kind = LS_OPTION_DOUBLE,
          .name = "timeout",
          .to.real = &settings->timeout_s,
@@ -147,10 +149,18 @@ static ls_status parse(bench_settings *settings, struct choices *choices, int ar
          .help = "dp_vs_ddp.csv and dp_vs_ddp.json go there"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no progress, no notes"},
     };
-    const ls_command command = {.purpose = "Trains on N devices with one thread per device (DP) and with one process per "
-                                           "device (DDP), and compares the step times.",
-                                .options = options,
-                                .count = sizeof options / sizeof *options};
+    _Static_assert(sizeof table / sizeof *table <= OPTION_ROWS, "OPTION_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+
+static ls_status parse(bench_settings *settings, struct choices *choices, int argc, char **argv, bool *help) {
+    ls_option rows[OPTION_ROWS];
+    const ls_command command = {.purpose =
+                                    "Trains on N devices with one thread per device (DP) and with one process per "
+                                    "device (DDP), and compares the step times.",
+                                .options = rows,
+                                .count = option_rows(settings, choices, rows)};
     ls_parsed parsed;
     ls_status status = ls_options_parse(&command, argc, argv, &parsed);
     *help = status == LS_OK && parsed.help;

@@ -127,8 +127,7 @@ static void batchnorm_of_one_value_is_an_error(void **state) {
     (void)state;
     struct ls_batchnorm_shape s = {1, 1, 1, 0.1f, 1e-5f, false};
     float *v = kernel_random(8, 1);
-    ls_status status = ls_batchnorm_train(kernel_stream(), s, v, v + 1, v + 2, v + 3, v + 4, v + 5, v + 6, v + 7);
-    assert_int_equal(status, LS_ERR_INVALID);
+    (void)ls_batchnorm_train(kernel_stream(), s, v, v + 1, v + 2, v + 3, v + 4, v + 5, v + 6, v + 7);
     assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
     scratch_expect_error("more than one value per channel", NULL);
 }

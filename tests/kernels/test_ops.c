@@ -210,7 +210,7 @@ static void an_image_has_the_same_bits_in_any_batch(void **state) {
     kernel_expect_same("conv2d_backward_data", dx + 3 * IN, dx_one, IN * sizeof(float));
 }
 
-/* --- errors ------------------------------------------------------------------------------------------------------ */
+/* --- errors: where the stream does not run inline, only synchronising tells ---------------------------------------- */
 
 static void a_label_out_of_range_is_an_error(void **state) {
     (void)state;
@@ -218,8 +218,7 @@ static void a_label_out_of_range_is_an_error(void **state) {
     for (int i = 0; i < 3; i++) {
         const int64_t labels[] = {2, bad[i]};
         float *loss = kernel_floats(1), *logits = kernel_random(6, 1);
-        ls_status status = ls_cross_entropy(kernel_stream(), loss, kernel_floats(6), logits, labels, 2, 3, 1);
-        assert_int_equal(status, LS_ERR_INVALID);
+        (void)ls_cross_entropy(kernel_stream(), loss, kernel_floats(6), logits, labels, 2, 3, 1);
         assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
         scratch_expect_error("row 1 has label", "3 classes");
     }
@@ -238,11 +237,11 @@ static void a_convolution_without_output_is_an_error(void **state) {
     ls_stream *stream = kernel_stream();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(ls_conv2d_workspace_nbytes(&bad[i]), 0);
-        assert_int_equal(ls_conv2d_forward(stream, bad[i], v, v, v, v, v), LS_ERR_INVALID);
+        (void)ls_conv2d_forward(stream, bad[i], v, v, v, v, v);
         assert_int_equal(ls_stream_synchronize(stream), LS_ERR_INVALID);
-        assert_int_equal(ls_conv2d_backward_data(stream, bad[i], v, v, v, v), LS_ERR_INVALID);
+        (void)ls_conv2d_backward_data(stream, bad[i], v, v, v, v);
         assert_int_equal(ls_stream_synchronize(stream), LS_ERR_INVALID);
-        assert_int_equal(ls_conv2d_backward_weights(stream, bad[i], v, v, v, v, false, v), LS_ERR_INVALID);
+        (void)ls_conv2d_backward_weights(stream, bad[i], v, v, v, v, false, v);
         assert_int_equal(ls_stream_synchronize(stream), LS_ERR_INVALID);
         scratch_expect_error("has no output", NULL);
     }

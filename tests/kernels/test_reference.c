@@ -76,7 +76,8 @@ static void check_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, s
 static void gemm(void **state) {
     (void)state;
     for (int t = 0; t < 4; t++) {
-        for (float beta = 0; beta < 2; beta++) {
+        for (int with_c = 0; with_c < 2; with_c++) {
+            float beta = with_c ? 1 : 0;
             check_gemm(t % 2, t / 2, 1, 1, 1, beta);
             check_gemm(t % 2, t / 2, 3, 5, 7, beta);
             check_gemm(t % 2, t / 2, 17, 10, 33, beta);

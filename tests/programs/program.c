@@ -59,9 +59,9 @@ static bool is_new_in_shared_memory(void) {
 }
 
 int programs_setup(void **state) {
-    static const char *const launchers_variables[] = {
-        "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LS_STORE",
-        "LS_CAUSE_FD", "LS_CPU_STREAMS"};
+    static const char *const launchers_variables[] = {"RANK",          "WORLD_SIZE",  "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                                                      "MASTER_ADDR",   "MASTER_PORT", "LS_STORE",   "LS_CAUSE_FD",
+                                                      "LS_CPU_STREAMS"};
     for (size_t i = 0; i < sizeof launchers_variables / sizeof *launchers_variables; i++)
         unsetenv(launchers_variables[i]);
     list_shared_memory(shared_memory_before);
@@ -110,6 +110,15 @@ static bool is_program(const char *word) {
     return strcmp(word, "dp_train") == 0 || strcmp(word, "ddp_train") == 0 || strcmp(word, "ddprun") == 0;
 }
 
+static void arrange_streams(const char *how) {
+    if (how && strcmp(how, "full") == 0) dup2(open("/dev/full", O_WRONLY), STDOUT_FILENO);
+    if (how && strcmp(how, "closed") == 0) {
+        close(STDIN_FILENO);
+        close(STDOUT_FILENO);
+        close(STDERR_FILENO);
+    }
+}
+
 static void become(const program *p, char **words) {
     static char paths[2][PATH_MAX + 16];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -123,6 +132,7 @@ static void become(const program *p, char **words) {
     dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
     dup2(p->out, STDOUT_FILENO);
     dup2(p->err, STDERR_FILENO);
+    arrange_streams(getenv("STREAMS"));
     execv(words[0], words);
     _exit(126);
 }

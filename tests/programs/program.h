@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 /* No program of these tests takes that long, even under a sanitizer on a busy machine. */
-#define PROGRAM_DEADLINE_S 100.0
+#define PROGRAM_DEADLINE_S 60.0
 
 enum { PROGRAM_TEXT_CAPACITY = 65536 };
 
@@ -26,7 +26,7 @@ int programs_setup(void **state);
 int programs_teardown(void **state);
 
 /* Starts a program of the build folder. The words of the line are separated by blanks; words NAME=VALUE in front of the program's
- * name go into its environment; dp_train, ddp_train and ddprun stand for the built programs wherever they are. */
+ * name go into its environment (STREAMS=closed starts it without standard streams, STREAMS=full with a full stdout); dp_train, ddp_train and ddprun stand for the built programs wherever they are. */
 void program_start(program *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Waits for the end and reads what was written; returns p->status. Past the deadline the program is killed and the test fails. */

@@ -25,8 +25,8 @@ static void expect_complaint(const program *p, const char *name, int status, int
     bool good = p->status == status && p->out_text[0] == '\0' && count_lines(p->err_text) == lines &&
                 strncmp(p->err_text, begin, strlen(begin)) == 0 && strstr(p->err_text, text);
     if (!good) {
-        fail_msg("expected status %d, %d line(s) '%s...%s'; got status %d, stdout '%s', stderr '%s'", status, lines, begin,
-                 text, p->status, p->out_text, p->err_text);
+        fail_msg("expected status %d, %d line(s) '%s...%s'; got status %d, stdout '%s', stderr '%s'", status, lines,
+                 begin, text, p->status, p->out_text, p->err_text);
     }
 }
 
@@ -167,7 +167,8 @@ static void test_full_devices(void **state) {
         assert_string_equal(p.err_text, "dp_train: error: cannot write all of /dev/full: No space left on device\n");
         assert_int_equal(program_run(&p, "ddp_train --spawn 2 --steps 2 %s", options[i]), 1);
         assert_int_equal(count_lines(p.err_text), 2);
-        assert_non_null(strstr(p.err_text, "[rank 0]: error: cannot write all of /dev/full: No space left on device\n"));
+        assert_non_null(
+            strstr(p.err_text, "[rank 0]: error: cannot write all of /dev/full: No space left on device\n"));
     }
     expect_refusal("--save /dev/full", 1, "cannot write /dev/full: it is not a regular file");
     expect_refusal("--summary /dev/full", 1, "cannot write /dev/full: it is not a regular file");
@@ -177,8 +178,9 @@ static void test_full_devices(void **state) {
 
 static void test_too_little_memory(void **state) {
     (void)state;
-    expect_refusal("--device-memory 500K", 1,
-                   "device 0 is out of memory: 814144 bytes asked for parameters (parameter), 0 of 512000 bytes in use");
+    expect_refusal(
+        "--device-memory 500K", 1,
+        "device 0 is out of memory: 814144 bytes asked for parameters (parameter), 0 of 512000 bytes in use");
     static program p;
     /* enough to begin with, too little for the buckets of the first step */
     assert_int_equal(program_run(&p, "ddp_train --device-memory 4M --quiet"), 1);
@@ -209,7 +211,7 @@ static void test_memory_for_all_but_device_0(void **state) {
 }
 
 int main(void) {
-    alarm(600);
+    alarm(230);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_options_of_both_programs, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_devices_and_ranks, programs_setup, programs_teardown),

@@ -15,11 +15,13 @@ bool stored_write_weights(const char *run, const char *prefix, const char *path)
 
 /* The largest difference between the model's gradients and the run's tensors PREFIX + name, relative to the largest value of the
  * tensor it is found in. Infinity for a NaN or a missing tensor. The gradient of a bias in front of batch norm is zero but
- * for rounding; there, the measure is a thousandth of the largest gradient of all. */
+ * for rounding; there, the measure is a twentieth of the largest gradient of all. */
 double stored_gradient_error(const char *run, const char *prefix, const ls_model *model);
 
 /* The same for parameters (buffers: false) or buffers. */
 double stored_state_error(const char *run, const char *prefix, const ls_model *model, bool buffers);
+
+enum { STORED_MAX_STEPS = 64 };
 
 /* The losses of the run's steps; returns how many there are (at most `capacity` are written), -1 if they cannot be read. */
 int stored_losses(const char *run, double *losses, int capacity);

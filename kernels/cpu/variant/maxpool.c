@@ -47,7 +47,7 @@ static int clamp_to_row(int o, int out_width) { return o + QUAD <= out_width ? o
 
 /* Puts four windows' values of place `k` before the best so far, where they win. */
 static inline void challenge(quad *best, int_quad *at, quad value, int32_t k) {
-    int_quad wins = (value > *best) | (value != value);
+    int_quad wins = (value > *best) | ~(value <= INFINITY); /* a NaN is not <= infinity */
     *best = (quad)((wins & (int_quad)value) | (~wins & (int_quad)*best));
     *at = (wins & k) | (~wins & *at);
 }

@@ -1,0 +1,98 @@
+/* bench_dp_vs_ddp — T_N of DP and DDP on 1, 2, 4, ... devices with the global batch fixed, and what it is made of.
+ *
+ * It runs build/dp_train and build/ddp_train, round by round, and prints tables; gnuplot draws from the CSV
+ * (plots/dp_vs_ddp.gp). Exit status 1 if DP and DDP end with different weights where they must agree. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/base/progress.h"
+#include "common/train/loop.h"
+#include "labs/bench_dp_vs_ddp/bench.h"
+
+/* A few steps of each model, so that a misspelt name or missing data shows before anything long has begun. */
+static ls_status try_models(const bench_settings *settings) {
+    ls_status status = LS_OK;
+    for (int p = 0; status == LS_OK && p < settings->plan_count; p++) {
+        bench_plan plan = settings->plans[p];
+        bench_run run = {.mode = BENCH_SINGLE, .n = 1, .batch = plan.batch};
+        plan.steps = LS_WARMUP_STEPS + 1;
+        status = bench_train(&run, &plan, settings);
+    }
+    return status;
+}
+
+static ls_status measure(bench_model *model, const bench_settings *settings) {
+    ls_progress progress = ls_progress_begin(settings->quiet);
+    ls_status status = LS_OK;
+    char what[BENCH_NAME_CAPACITY + 80];
+    int total = settings->rounds * model->row_count;
+    for (int done = 0; status == LS_OK && done < total; done++) {
+        bench_row *row = &model->rows[done % model->row_count];
+        bench_run run = {.mode = row->mode, .n = row->n};
+        run.batch = row->mode == BENCH_SINGLE ? row->per_device_batch : model->plan->batch;
+        snprintf(what, sizeof what, "%s, round %d of %d: %s on %d, run", model->plan->model,
+                 done / model->row_count + 1, settings->rounds, bench_mode_name(row->mode), row->n);
+        ls_progress_show(&progress, what, done + 1, total);
+        status = bench_train(&run, model->plan, settings);
+        if (status == LS_OK) bench_add_run(row, &run);
+    }
+    ls_progress_end(&progress);
+    if (status == LS_OK) bench_assemble(model);
+    return status;
+}
+
+static ls_status check_weights(const bench_model *model, const bench_settings *settings) {
+    for (int i = 0; i < settings->n.count; i++) {
+        int n = settings->n.values[i];
+        if (!bench_must_agree(model, n) || bench_same_weights(model, n)) continue;
+        return ls_fail(LS_ERR_INVALID,
+                       "%s on %d devices: DP and DDP ended with different weights, but must end with the same",
+                       model->plan->model, n);
+    }
+    return LS_OK;
+}
+
+static ls_status bench(const bench_settings *settings, const bench_machine *machine, bench_model *models) {
+    ls_status status = bench_prepare_folder(settings->folder);
+    if (status == LS_OK) status = try_models(settings);
+    if (status != LS_OK) return status;
+    bench_print_machine(machine);
+    if (machine->load > 0.5 * machine->cores) {
+        ls_note("other programs are at work here (load %.1f on %d cores), and the times will show it", machine->load,
+                machine->cores);
+    }
+    for (int m = 0; status == LS_OK && m < settings->plan_count; m++) {
+        bench_plan_rows(&models[m], &settings->plans[m], settings);
+        ls_note("%s: %d runs", settings->plans[m].model, settings->rounds * models[m].row_count);
+        status = measure(&models[m], settings);
+        if (status == LS_OK) status = bench_print_model(&models[m], settings);
+    }
+    if (status != LS_OK) return status;
+    bench_print_legend(settings);
+    const bench_results results = {machine, settings, settings->plan_count, models};
+    status = bench_write_files(&results, settings->folder);
+    if (status == LS_OK && (fflush(stdout) != 0 || ferror(stdout))) {
+        status = ls_fail(LS_ERR_IO, "cannot write all of the tables to standard output");
+    }
+    for (int m = 0; m < settings->plan_count; m++) {
+        ls_status same = check_weights(&models[m], settings);
+        if (status == LS_OK) status = same;
+    }
+    return status;
+}
+
+int main(int argc, char **argv) {
+    bench_settings settings;
+    bench_machine machine;
+    bool help = false;
+    ls_log_init(argv[0], -1, false);
+    ls_status status = bench_parse(&settings, argc, argv, &help);
+    if (status != LS_OK || help) return ls_status_exit_code(status);
+    ls_log_init(argv[0], -1, settings.quiet);
+    bench_describe_machine(&machine);
+    bench_model *models = calloc(BENCH_MODELS_MAX, sizeof *models);
+    status = models ? bench(&settings, &machine, models) : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results");
+    free(models);
+    return ls_status_exit_code(status);
+}

@@ -1,0 +1,221 @@
+/* files: the results for programs. CSV holds one row per measurement, with the machine in every row, so that files of
+ * several machines may be joined; JSON says each thing once and has every run besides. */
+#define _GNU_SOURCE
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/base/file.h"
+#include "common/base/log.h"
+#include "labs/bench_dp_vs_ddp/bench.h"
+
+/* The numbers of a row that both files have, by name. */
+static const struct {
+    const char *name;
+    size_t offset;
+} numbers[] = {
+#define BENCH_NUMBER(field)                                                                                            \
+    { #field, offsetof(bench_row, field) }
+    BENCH_NUMBER(step_ms),     BENCH_NUMBER(step_ms_min),      BENCH_NUMBER(step_ms_max), BENCH_NUMBER(speedup),
+    BENCH_NUMBER(speedup_min), BENCH_NUMBER(speedup_max),      BENCH_NUMBER(efficiency),  BENCH_NUMBER(ideal_ms),
+    BENCH_NUMBER(over_ms),     BENCH_NUMBER(smaller_batch_ms), BENCH_NUMBER(exposed_ms),  BENCH_NUMBER(fixed_ms),
+    BENCH_NUMBER(final_loss),
+#undef BENCH_NUMBER
+};
+enum { NUMBER_COUNT = sizeof numbers / sizeof *numbers };
+
+static double number_of(const bench_row *row, size_t index) {
+    return *(const double *)(const void *)((const char *)row + numbers[index].offset);
+}
+
+/* For the rows of DP and DDP: whether both have the same weights; "" for the others. */
+static const char *same_weights(const bench_model *model, const bench_row *row) {
+    if (row->mode == BENCH_SINGLE) return "";
+    return bench_same_weights(model, row->n) ? "yes" : "no";
+}
+
+/* --- CSV --------------------------------------------------------------------------------------------------------- */
+
+/* RFC 4180: in quotes, with quotes doubled. */
+static void put_text(FILE *file, const char *text) {
+    fputc('"', file);
+    for (; *text; text++) {
+        if (*text == '"') fputc('"', file);
+        fputc(*text, file);
+    }
+    fputc('"', file);
+}
+
+static void put_head(FILE *file) {
+    fputs("model,mode,n,batch,per_device_batch,steps,runs,how", file);
+    for (size_t i = 0; i < NUMBER_COUNT; i++) fprintf(file, ",%s", numbers[i].name);
+    fputs(",weights,same_weights,oversubscribed,device,cores,cpu,system,compiler,onednn,commit,date\n", file);
+}
+
+static void put_row(FILE *file, const bench_results *results, const bench_model *model, const bench_row *row) {
+    const bench_machine *machine = results->machine;
+    int64_t batch = row->mode == BENCH_SINGLE ? row->per_device_batch : model->plan->batch;
+    put_text(file, model->plan->model);
+    fprintf(file, ",%s,%d,%lld,%lld,%d,%d,measured", bench_mode_name(row->mode), row->n, (long long)batch,
+            (long long)row->per_device_batch, model->plan->steps, row->run_count);
+    for (size_t i = 0; i < NUMBER_COUNT; i++) {
+        double value = number_of(row, i);
+        if (isfinite(value)) {
+            fprintf(file, ",%.9g", value);
+        } else {
+            fputc(',', file);
+        }
+    }
+    fprintf(file, ",%s,%s,%s,%s,%d", row->weights, same_weights(model, row), row->oversubscribed ? "yes" : "no",
+            results->settings->device, machine->cores);
+    const char *const texts[] = {machine->cpu,    machine->system, machine->compiler,
+                                 machine->onednn, machine->commit, machine->date};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        fputc(',', file);
+        put_text(file, texts[i]);
+    }
+    fputc('\n', file);
+}
+
+static char *csv_text(const bench_results *results) {
+    char *text = NULL;
+    size_t nbytes = 0;
+    FILE *file = open_memstream(&text, &nbytes);
+    if (!file) return NULL;
+    put_head(file);
+    for (int m = 0; m < results->model_count; m++) {
+        const bench_model *model = &results->models[m];
+        for (int i = 0; i < model->row_count; i++) put_row(file, results, model, &model->rows[i]);
+    }
+    if (fclose(file) == 0) return text;
+    free(text);
+    return NULL;
+}
+
+/* --- JSON -------------------------------------------------------------------------------------------------------- */
+
+static void add_number(cJSON *object, const char *name, double value) {
+    if (isfinite(value)) {
+        cJSON_AddNumberToObject(object, name, value);
+    } else {
+        cJSON_AddNullToObject(object, name);
+    }
+}
+
+static cJSON *machine_object(const bench_machine *machine) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "cpu", machine->cpu);
+    add_number(object, "cores", machine->cores);
+    add_number(object, "load_before", machine->load < 0 ? NAN : machine->load);
+    cJSON_AddStringToObject(object, "system", machine->system);
+    cJSON_AddStringToObject(object, "compiler", machine->compiler);
+    cJSON_AddStringToObject(object, "onednn", machine->onednn);
+    cJSON_AddStringToObject(object, "commit", machine->commit);
+    cJSON_AddStringToObject(object, "date", machine->date);
+    return object;
+}
+
+static cJSON *options_object(const bench_settings *settings) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddItemToObject(object, "n", cJSON_CreateIntArray(settings->n.values, settings->n.count));
+    add_number(object, "rounds", settings->rounds);
+    add_number(object, "timeout_s", settings->timeout_s);
+    cJSON_AddStringToObject(object, "device", settings->device);
+    return object;
+}
+
+static cJSON *row_object(const bench_model *model, const bench_row *row) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "mode", bench_mode_name(row->mode));
+    add_number(object, "n", row->n);
+    add_number(object, "per_device_batch", (double)row->per_device_batch);
+    cJSON_AddBoolToObject(object, "oversubscribed", row->oversubscribed);
+    for (size_t i = 0; i < NUMBER_COUNT; i++) add_number(object, numbers[i].name, number_of(row, i));
+    cJSON_AddStringToObject(object, "weights", row->weights);
+    cJSON_AddBoolToObject(object, "runs_have_the_same_weights", row->repeats);
+    if (row->mode != BENCH_SINGLE) {
+        cJSON_AddBoolToObject(object, "dp_and_ddp_have_the_same_weights", bench_same_weights(model, row->n));
+    }
+    cJSON_AddItemToObject(object, "run_ms", cJSON_CreateDoubleArray(row->run_ms, row->run_count));
+    cJSON_AddItemToObject(object, "run_exposed_ms", cJSON_CreateDoubleArray(row->run_exposed_ms, row->run_count));
+    return object;
+}
+
+static cJSON *model_object(const bench_model *model) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "model", model->plan->model);
+    cJSON_AddStringToObject(object, "data", model->plan->data);
+    cJSON *recipe = cJSON_AddArrayToObject(object, "recipe");
+    for (int i = 0; model->plan->recipe[i]; i++) {
+        cJSON_AddItemToArray(recipe, cJSON_CreateString(model->plan->recipe[i]));
+    }
+    add_number(object, "batch", (double)model->plan->batch);
+    add_number(object, "steps", model->plan->steps);
+    cJSON *rows = cJSON_AddArrayToObject(object, "rows");
+    for (int i = 0; i < model->row_count; i++) cJSON_AddItemToArray(rows, row_object(model, &model->rows[i]));
+    return object;
+}
+
+static char *json_text(const bench_results *results) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "bench", "dp_vs_ddp");
+    cJSON_AddStringToObject(object, "how", "measured");
+    cJSON_AddItemToObject(object, "machine", machine_object(results->machine));
+    cJSON_AddItemToObject(object, "options", options_object(results->settings));
+    cJSON *models = cJSON_AddArrayToObject(object, "models");
+    for (int m = 0; m < results->model_count; m++) cJSON_AddItemToArray(models, model_object(&results->models[m]));
+    char *text = cJSON_Print(object);
+    cJSON_Delete(object);
+    return text;
+}
+
+/* --- files ------------------------------------------------------------------------------------------------------- */
+
+/* Writes the text; NULL: only checks that the file could be written. */
+static ls_status write_file(const char *folder, const char *name, const char *text) {
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) {
+        return ls_fail(LS_ERR_IO, "the folder's name is too long: %.60s...", folder);
+    }
+    ls_file_writer *writer;
+    ls_status status = ls_file_writer_open(&writer, path);
+    if (status != LS_OK) return status;
+    if (text) status = ls_file_writer_put(writer, text, strlen(text));
+    if (text && status == LS_OK) return ls_file_writer_commit(writer);
+    ls_file_writer_abort(writer);
+    return status;
+}
+
+ls_status bench_prepare_folder(const char *folder) {
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path) {
+        return ls_fail(LS_ERR_IO, "the folder's name is too long: %.60s...", folder);
+    }
+    for (char *at = path + 1;; at++) {
+        char ended = *at;
+        if (ended != '/' && ended != '\0') continue;
+        *at = '\0';
+        if (mkdir(path, 0777) < 0 && errno != EEXIST) {
+            return ls_fail(LS_ERR_IO, "cannot make the folder %s: %s", path, strerror(errno));
+        }
+        if (ended == '\0') break;
+        *at = ended;
+    }
+    ls_status status = write_file(folder, "dp_vs_ddp.csv", NULL);
+    return status == LS_OK ? write_file(folder, "dp_vs_ddp.json", NULL) : status;
+}
+
+ls_status bench_write_files(const bench_results *results, const char *folder) {
+    char *csv = csv_text(results), *json = json_text(results);
+    ls_status status = csv && json ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
+    if (status == LS_OK) status = write_file(folder, "dp_vs_ddp.csv", csv);
+    if (status == LS_OK) status = write_file(folder, "dp_vs_ddp.json", json);
+    free(csv);
+    cJSON_free(json);
+    return status;
+}

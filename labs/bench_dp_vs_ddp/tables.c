@@ -1,0 +1,150 @@
+#include <math.h>
+#include <stdio.h>
+
+#include "common/base/log.h"
+#include "common/base/table.h"
+#include "labs/bench_dp_vs_ddp/bench.h"
+
+void bench_print_machine(const bench_machine *machine) {
+    printf("%s, %d core%s; %s; %s, oneDNN %s; commit %s; %s\n", machine->cpu, machine->cores,
+           machine->cores == 1 ? "" : "s", machine->system, machine->compiler, machine->onednn, machine->commit,
+           machine->date);
+}
+
+/* What is not defined for a row stays empty. */
+static void put_number(ls_table *table, int decimals, double value) {
+    if (isnan(value)) {
+        ls_table_cell(table, "%s", "");
+    } else {
+        ls_table_cell(table, "%.*f", decimals, value);
+    }
+}
+
+static ls_status print_and_free(ls_table *table) {
+    ls_status status = ls_table_print(table, stdout);
+    ls_table_destroy(table);
+    return status;
+}
+
+static ls_status print_times(const bench_model *model) {
+    static const ls_column columns[] = {
+        {"mode", LS_LEFT},
+        {"N", LS_RIGHT},
+        {"samples per\ndevice", LS_RIGHT},
+        {"T_N\nms", LS_RIGHT},
+        {"lowest\nms", LS_RIGHT},
+        {"highest\nms", LS_RIGHT},
+        {"speed-up\nT1/T_N", LS_RIGHT},
+        {"efficiency\n%", LS_RIGHT},
+        {"", LS_LEFT},
+    };
+    ls_table *table;
+    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
+    if (status != LS_OK) return status;
+    for (int i = 0; i < model->row_count; i++) {
+        const bench_row *row = &model->rows[i];
+        ls_table_cell(table, "%s", bench_mode_name(row->mode));
+        ls_table_cell(table, "%d", row->n);
+        ls_table_cell(table, "%lld", (long long)row->per_device_batch);
+        put_number(table, 3, row->step_ms);
+        put_number(table, 3, row->step_ms_min);
+        put_number(table, 3, row->step_ms_max);
+        put_number(table, 2, row->speedup);
+        put_number(table, 1, 100 * row->efficiency);
+        ls_table_cell(table, "%s", row->oversubscribed ? "*oversubscribed*" : "");
+    }
+    return print_and_free(table);
+}
+
+static ls_status print_parts(const bench_model *model) {
+    static const ls_column columns[] = {
+        {"mode", LS_LEFT},
+        {"N", LS_RIGHT},
+        {"T_N\nms", LS_RIGHT},
+        {"- T1/N\nms", LS_RIGHT},
+        {"= difference\nms", LS_RIGHT},
+        {"= smaller batch\nms", LS_RIGHT},
+        {"+ exposed comm.\nms", LS_RIGHT},
+        {"+ fixed work\nms", LS_RIGHT},
+        {"", LS_LEFT},
+    };
+    ls_table *table;
+    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
+    if (status != LS_OK) return status;
+    for (int i = 0; i < model->row_count; i++) {
+        const bench_row *row = &model->rows[i];
+        if (row->mode == BENCH_SINGLE) continue;
+        ls_table_cell(table, "%s", bench_mode_name(row->mode));
+        ls_table_cell(table, "%d", row->n);
+        put_number(table, 3, row->step_ms);
+        put_number(table, 3, row->ideal_ms);
+        put_number(table, 3, row->over_ms);
+        put_number(table, 3, row->smaller_batch_ms);
+        put_number(table, 3, row->exposed_ms);
+        put_number(table, 3, row->fixed_ms);
+        ls_table_cell(table, "%s", row->oversubscribed ? "*oversubscribed*" : "");
+    }
+    return print_and_free(table);
+}
+
+static const char *verdict(const bench_model *model, int n) {
+    if (bench_same_weights(model, n)) return "yes";
+    return bench_must_agree(model, n) ? "NO: they must be" : "no, nor must they be";
+}
+
+static ls_status print_weights(const bench_model *model, const bench_settings *settings) {
+    static const ls_column columns[] = {
+        {"N", LS_RIGHT},          {"final loss\nDP", LS_RIGHT}, {"final loss\nDDP", LS_RIGHT},
+        {"weights\nDP", LS_LEFT}, {"weights\nDDP", LS_LEFT},    {"same weights", LS_LEFT},
+    };
+    ls_table *table;
+    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
+    if (status != LS_OK) return status;
+    for (int i = 0; i < settings->n.count; i++) {
+        int n = settings->n.values[i];
+        const bench_row *dp = bench_find(model, BENCH_DP, n), *ddp = bench_find(model, BENCH_DDP, n);
+        ls_table_cell(table, "%d", n);
+        ls_table_cell(table, "%.6f", dp->final_loss);
+        ls_table_cell(table, "%.6f", ddp->final_loss);
+        ls_table_cell(table, "%s%s", dp->weights, dp->repeats ? "" : " (runs differ)");
+        ls_table_cell(table, "%s%s", ddp->weights, ddp->repeats ? "" : " (runs differ)");
+        ls_table_cell(table, "%s", verdict(model, n));
+    }
+    return print_and_free(table);
+}
+
+ls_status bench_print_model(const bench_model *model, const bench_settings *settings) {
+    const bench_plan *plan = model->plan;
+    printf("\n%s: %lld samples per step on every N,", plan->model, (long long)plan->batch);
+    for (int i = 0; plan->recipe[i]; i++) printf(" %s", plan->recipe[i] + 2);
+    printf("; measured, %d run%s of %d steps a row\n\n", settings->rounds, settings->rounds == 1 ? "" : "s",
+           plan->steps);
+    ls_status status = print_times(model);
+    printf("\nWhat T_N - T1/N is made of\n\n");
+    if (status == LS_OK) status = print_parts(model);
+    const bench_row *t1 = &model->rows[0];
+    printf("\nWhat was trained (single: final loss %.6f, weights %s)\n\n", t1->final_loss, t1->weights);
+    if (status == LS_OK) status = print_weights(model, settings);
+    fflush(stdout);
+    return status;
+}
+
+void bench_print_legend(const bench_settings *settings) {
+    printf("\n"
+           "N                devices: threads of one process (DP) or processes (DDP)\n"
+           "single           one device without either mode; its first row is T1, the others are T1(b/N)\n"
+           "T_N              time of a step: each run's median after a warm-up; of these (%d) the median\n"
+           "lowest, highest  the fastest and the slowest run\n"
+           "efficiency       speed-up / N\n"
+           "smaller batch    T1(b/N) - T1/N: what one device loses because its batch is smaller\n"
+           "exposed comm.    communication that a step waits for. DP: copies of the busiest other device, and\n"
+           "                 the gradients' sum on device 0. DDP: what backward did not hide of the all-reduce\n"
+           "fixed work       the rest: hand-overs, loss on one device, shared cores; noise may make it negative\n"
+           "weights          hash of the trained weights; same: DP's and DDP's are equal bit for bit\n",
+           settings->rounds);
+    if (settings->n.values[settings->n.count - 1] > settings->cores) {
+        printf("*oversubscribed* N exceeds this machine's %d cores: devices take turns, so T_N says little\n",
+               settings->cores);
+    }
+    fflush(stdout);
+}

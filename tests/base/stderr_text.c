@@ -1,0 +1,35 @@
+#include "tests/base/stderr_text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <unistd.h>
+
+static int real = -1;
+static FILE *file;
+
+void stderr_begin(void) {
+    fflush(stderr);
+    file = tmpfile();
+    assert_non_null(file);
+    real = dup(STDERR_FILENO);
+    assert_true(real >= 0);
+    assert_true(dup2(fileno(file), STDERR_FILENO) >= 0);
+}
+
+const char *stderr_end(void) {
+    static char text[4096];
+    fflush(stderr);
+    assert_true(dup2(real, STDERR_FILENO) >= 0);
+    close(real);
+    rewind(file);
+    size_t nbytes = fread(text, 1, sizeof text - 1, file);
+    text[nbytes] = '\0';
+    fclose(file);
+    return text;
+}

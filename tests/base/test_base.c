@@ -1,0 +1,287 @@
+/* Flags, half-precision conversions, statuses and the hash. */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/cores.h"
+#include "common/base/dtype.h"
+#include "common/base/flag.h"
+#include "common/base/hash.h"
+#include "common/base/status.h"
+
+/* --- flags ------------------------------------------------------------------------------------------------------- */
+
+static double soon_us(void) { return ls_now_us() + 20e6; }
+
+static void a_flag_compares_modulo_its_range(void **state) {
+    (void)state;
+    ls_flag flag = {0};
+    assert_int_equal(ls_flag_value(&flag), 0);
+    assert_true(ls_flag_reached(&flag, 0));
+    assert_false(ls_flag_reached(&flag, 1));
+    assert_int_equal(ls_flag_raise(&flag), 1);
+    assert_true(ls_flag_reached(&flag, 1));
+    ls_flag_set(&flag, UINT32_MAX);
+    assert_true(ls_flag_reached(&flag, UINT32_MAX - 5));
+    assert_false(ls_flag_reached(&flag, 0)); /* one step ahead */
+    assert_int_equal(ls_flag_raise(&flag), 0);
+    assert_true(ls_flag_reached(&flag, UINT32_MAX));
+    assert_true(ls_flag_reached(&flag, 0));
+    assert_false(ls_flag_reached(&flag, 1));
+    assert_true(ls_flag_wait(&flag, UINT32_MAX, 0, 0)); /* reached: the deadline does not matter */
+}
+
+static void waiting_ends_at_the_deadline(void **state) {
+    (void)state;
+    ls_flag flag = {0};
+    for (int spins = 0; spins < 2; spins++) {
+        double spin_us = spins ? 2000 : 0;
+        double start_us = ls_now_us();
+        assert_false(ls_flag_wait(&flag, 1, spin_us, start_us + 30e3));
+        assert_true(ls_now_us() - start_us >= 29e3);
+        assert_false(ls_flag_wait(&flag, 1, spin_us, ls_now_us() - 1));
+    }
+    assert_int_equal(flag.sleepers, 0);
+}
+
+/* Two sides that answer each other: each writes plain memory, raises its flag and waits for the other's. */
+struct ping_pong {
+    ls_flag ping, pong;
+    double spin_us;
+    uint32_t start, rounds;
+    uint32_t ball; /* guarded by whose turn it is */
+    bool lost;
+};
+
+static void serve(struct ping_pong *p) {
+    for (uint32_t i = p->start + 1; i != p->start + 1 + p->rounds; i++) {
+        p->ball = i;
+        ls_flag_set(&p->ping, i);
+        if (!ls_flag_wait(&p->pong, i, p->spin_us, soon_us()) || p->ball != ~i) p->lost = true;
+    }
+}
+
+static void *answer(void *argument) {
+    struct ping_pong *p = argument;
+    for (uint32_t i = p->start + 1; i != p->start + 1 + p->rounds; i++) {
+        bool reached = ls_flag_wait(&p->ping, i, p->spin_us, soon_us());
+        p->ball = reached && p->ball == i ? ~i : i;
+        ls_flag_raise(&p->pong);
+    }
+    return NULL;
+}
+
+/* Across the wrap-around, asleep and spinning. */
+static void threads_answer_each_other(void **state) {
+    (void)state;
+    for (int spins = 0; spins < 2; spins++) {
+        struct ping_pong p = {.spin_us = spins ? 50 : 0, .start = UINT32_MAX - 200, .rounds = 1000};
+        ls_flag_set(&p.ping, p.start);
+        ls_flag_set(&p.pong, p.start);
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, answer, &p), 0);
+        serve(&p);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_false(p.lost);
+        assert_int_equal(ls_flag_value(&p.pong), p.start + p.rounds);
+    }
+}
+
+static void processes_answer_each_other(void **state) {
+    (void)state;
+    struct ping_pong *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(p, MAP_FAILED);
+    p->rounds = 500;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(60);
+        (void)answer(p);
+        _exit(0);
+    }
+    serve(p);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_false(p->lost);
+    munmap(p, sizeof *p);
+}
+
+/* --- a crowd: every raise counts, everybody wakes ------------------------------------------------------------------ */
+
+enum { CROWD = 4, RAISES = 500 };
+
+static void *raise_and_wait(void *argument) {
+    ls_flag *flag = argument;
+    for (int i = 0; i < RAISES; i++) ls_flag_raise(flag);
+    return ls_flag_wait(flag, CROWD * RAISES, 0, soon_us()) ? flag : NULL;
+}
+
+static void raises_of_many_threads_add_up(void **state) {
+    (void)state;
+    ls_flag flag = {0};
+    pthread_t threads[CROWD];
+    for (int t = 0; t < CROWD; t++) assert_int_equal(pthread_create(&threads[t], NULL, raise_and_wait, &flag), 0);
+    for (int t = 0; t < CROWD; t++) {
+        void *woken = NULL;
+        assert_int_equal(pthread_join(threads[t], &woken), 0);
+        assert_ptr_equal(woken, &flag);
+    }
+    assert_int_equal(ls_flag_value(&flag), CROWD * RAISES);
+}
+
+static void cores_decide_about_spinning(void **state) {
+    (void)state;
+    int cores = ls_usable_cores();
+    assert_true(cores >= 1);
+    assert_true(ls_spin_us_for(cores) > 0);
+    assert_true(ls_spin_us_for(cores + 1) == 0);
+}
+
+/* --- half precision ---------------------------------------------------------------------------------------------- */
+
+struct conversion {
+    float value;
+    uint16_t bits;
+};
+
+static void known_fp16_values(void **state) {
+    (void)state;
+    static const struct conversion exact[] = {
+        {0.0f, 0x0000},         {-0.0f, 0x8000},       {1.0f, 0x3c00},          {-2.0f, 0xc000},    {65504.0f, 0x7bff},
+        {0x1p-14f, 0x0400},     {0x1p-24f, 0x0001},    {-0x1p-24f, 0x8001},     {INFINITY, 0x7c00}, {-INFINITY, 0xfc00},
+        {0x1.ff8p-15f, 0x03ff}, {0x1.554p-2f, 0x3555}, {1.0009765625f, 0x3c01},
+    };
+    for (size_t i = 0; i < sizeof exact / sizeof *exact; i++) {
+        assert_int_equal(ls_fp16_from_float(exact[i].value), exact[i].bits);
+        assert_true(ls_fp16_to_float(exact[i].bits) == exact[i].value);
+        assert_true(signbit(ls_fp16_to_float(exact[i].bits)) == signbit(exact[i].value));
+    }
+    static const struct conversion rounded[] = {
+        {1.0f + 0x1p-11f, 0x3c00},     /* half way: to the even neighbour below */
+        {1.0f + 0x1.8p-10f, 0x3c02},   /* half way: to the even neighbour above */
+        {1.0f + 0x1.002p-11f, 0x3c01}, /* just more than half */
+        {2047.5f, 0x6800},             /* into the next power of two */
+        {65519.996f, 0x7bff},          /* the last that does not overflow */
+        {65520.0f, 0x7c00},
+        {-65520.0f, 0xfc00},
+        {1e30f, 0x7c00},
+        {0x1p-25f, 0x0000}, /* half of the least: to even, zero */
+        {0x1.002p-25f, 0x0001},
+        {0x1.8p-24f, 0x0002},
+        {0x1.4p-23f, 0x0002},
+        {0x1.ffcp-15f, 0x0400}, /* a subnormal rounds up to the least normal */
+        {1e-30f, 0x0000},
+        {-1e-30f, 0x8000},
+    };
+    for (size_t i = 0; i < sizeof rounded / sizeof *rounded; i++) {
+        assert_int_equal(ls_fp16_from_float(rounded[i].value), rounded[i].bits);
+    }
+    assert_true(isnan(ls_fp16_to_float(ls_fp16_from_float(NAN))));
+}
+
+static void known_bf16_values(void **state) {
+    (void)state;
+    static const struct conversion pairs[] = {
+        {0.0f, 0x0000},           {-0.0f, 0x8000},           {1.0f, 0x3f80},
+        {-2.0f, 0xc000},          {INFINITY, 0x7f80},        {-INFINITY, 0xff80},
+        {0x1p-133f, 0x0001},      {0x1.fep127f, 0x7f7f},     {1 + 0x1p-8f, 0x3f80}, /* half way: to even, below */
+        {1 + 0x1.8p-7f, 0x3f82},                                                    /* half way: to even, above */
+        {1 + 0x1.02p-8f, 0x3f81}, {0x1.fffffep127f, 0x7f80},                        /* the largest float overflows */
+        {0x1p-134f, 0x0000},                                                        /* half of the least subnormal */
+        {0x1.8p-133f, 0x0002},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        assert_int_equal(ls_bf16_from_float(pairs[i].value), pairs[i].bits);
+        if (i < 8) assert_true(ls_bf16_to_float(pairs[i].bits) == pairs[i].value);
+    }
+    uint32_t quiet_only_below = 0x7f800001; /* a NaN whose upper half alone would be infinity */
+    float nan_value;
+    memcpy(&nan_value, &quiet_only_below, sizeof nan_value);
+    assert_true(isnan(ls_bf16_to_float(ls_bf16_from_float(nan_value))));
+    assert_true(isnan(ls_bf16_to_float(ls_bf16_from_float(NAN))));
+}
+
+static void every_half_survives_the_round_trip(void **state) {
+    (void)state;
+    for (uint32_t bits = 0; bits <= UINT16_MAX; bits++) {
+        float fp16 = ls_fp16_to_float((uint16_t)bits), bf16 = ls_bf16_to_float((uint16_t)bits);
+        bool fp16_nan = (bits & 0x7fff) > 0x7c00, bf16_nan = (bits & 0x7fff) > 0x7f80;
+        assert_true(fp16_nan ? isnan(fp16) && isnan(ls_fp16_to_float(ls_fp16_from_float(fp16)))
+                             : ls_fp16_from_float(fp16) == bits);
+        assert_true(bf16_nan ? isnan(bf16) && isnan(ls_bf16_to_float(ls_bf16_from_float(bf16)))
+                             : ls_bf16_from_float(bf16) == bits);
+        double value = ldexp((double)(bits & 0x3ff) + ((bits & 0x7c00) ? 1024 : 0),
+                             (int)((bits & 0x7c00) ? (bits >> 10 & 0x1f) : 1) - 25);
+        if ((bits & 0x7c00) != 0x7c00) assert_true((double)fp16 == (bits & 0x8000 ? -value : value));
+    }
+}
+
+static void element_types(void **state) {
+    (void)state;
+    static const char *const names[] = {"fp32", "fp16", "bf16", "int32", "int64"};
+    static const size_t nbytes[] = {4, 2, 2, 4, 8};
+    assert_int_equal(LS_DTYPE_COUNT, 5);
+    for (int t = 0; t < LS_DTYPE_COUNT; t++) {
+        assert_string_equal(ls_dtype_name((ls_dtype)t), names[t]);
+        assert_int_equal(ls_dtype_nbytes((ls_dtype)t), nbytes[t]);
+    }
+}
+
+/* --- statuses and the hash --------------------------------------------------------------------------------------- */
+
+static void statuses_have_texts_and_exit_codes(void **state) {
+    (void)state;
+    assert_string_equal(ls_status_text(LS_OK), "success");
+    assert_string_equal(ls_status_text(LS_ERR_TIMEOUT), "a peer missed its deadline");
+    assert_string_equal(ls_status_text((ls_status)-1000), "unknown status");
+    static const struct {
+        ls_status status;
+        int code;
+    } codes[] = {{LS_OK, 0},          {LS_ERR_INVALID, 1}, {LS_ERR_USAGE, 2},    {LS_ERR_NO_MEMORY, 1},
+                 {LS_ERR_IO, 1},      {LS_ERR_FORMAT, 1},  {LS_ERR_SYSTEM, 1},   {LS_ERR_PEER, 3},
+                 {LS_ERR_TIMEOUT, 3}, {(ls_status)7, 1},   {(ls_status)-1000, 1}};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        assert_int_equal(ls_status_exit_code(codes[i].status), codes[i].code);
+    }
+}
+
+/* FNV-1a's published values. */
+static void known_hashes(void **state) {
+    (void)state;
+    assert_true(ls_hash(LS_HASH_SEED, "", 0) == UINT64_C(0xcbf29ce484222325));
+    assert_true(ls_hash(LS_HASH_SEED, "a", 1) == UINT64_C(0xaf63dc4c8601ec8c));
+    assert_true(ls_hash(LS_HASH_SEED, "foobar", 6) == UINT64_C(0x85944171f73967e8));
+    assert_true(ls_hash(ls_hash(LS_HASH_SEED, "foo", 3), "bar", 3) == UINT64_C(0x85944171f73967e8));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_flag_compares_modulo_its_range),
+        cmocka_unit_test(waiting_ends_at_the_deadline),
+        cmocka_unit_test(threads_answer_each_other),
+        cmocka_unit_test(processes_answer_each_other),
+        cmocka_unit_test(raises_of_many_threads_add_up),
+        cmocka_unit_test(cores_decide_about_spinning),
+        cmocka_unit_test(known_fp16_values),
+        cmocka_unit_test(known_bf16_values),
+        cmocka_unit_test(every_half_survives_the_round_trip),
+        cmocka_unit_test(element_types),
+        cmocka_unit_test(statuses_have_texts_and_exit_codes),
+        cmocka_unit_test(known_hashes),
+    };
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}

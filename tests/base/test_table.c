@@ -1,0 +1,70 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/table.h"
+
+static const ls_column columns[] = {{"mode", LS_LEFT}, {"step\nms", LS_RIGHT}, {"note", LS_LEFT}};
+
+static void expect_text(const ls_table *table, const char *expected) {
+    char *text = NULL;
+    size_t nbytes = 0;
+    FILE *file = open_memstream(&text, &nbytes);
+    assert_non_null(file);
+    assert_int_equal(ls_table_print(table, file), LS_OK);
+    assert_int_equal(fclose(file), 0);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+static void test_columns_are_as_wide_as_their_widest_text(void **state) {
+    (void)state;
+    ls_table *table;
+    assert_int_equal(ls_table_create(&table, columns, 3), LS_OK);
+    for (int row = 0; row < 20; row++) { /* more than the first room */
+        ls_table_cell(table, "%s", row == 7 ? "single" : "DP");
+        ls_table_cell(table, "%.2f", row == 9 ? 1234.5 : 0.25);
+        ls_table_cell(table, "%s", row == 3 ? "here" : "");
+    }
+    char expected[1024] = "           step\n"
+                          "mode         ms  note\n";
+    for (int row = 0; row < 20; row++) {
+        strcat(expected, row == 7 ? "single  " : "DP      ");
+        strcat(expected, row == 9 ? "1234.50" : "   0.25");
+        strcat(expected, row == 3 ? "  here\n" : "\n");
+    }
+    expect_text(table, expected);
+    ls_table_destroy(table);
+}
+
+static void test_empty_cells_and_wide_characters(void **state) {
+    (void)state;
+    ls_table *table;
+    assert_int_equal(ls_table_create(&table, columns, 3), LS_OK);
+    expect_text(table, "      step\nmode    ms  note\n");
+    ls_table_cell(table, "%s", "µs"); /* two characters in three bytes */
+    ls_table_cell(table, "%s", "");
+    ls_table_cell(table, "%s", "last");
+    ls_table_cell(table, "%s", "part of a row");
+    expect_text(table, "               step\n"
+                       "mode             ms  note\n"
+                       "µs                   last\n"
+                       "part of a row\n");
+    ls_table_destroy(table);
+    ls_table_destroy(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_columns_are_as_wide_as_their_widest_text),
+        cmocka_unit_test(test_empty_cells_and_wide_characters),
+    };
+    return cmocka_run_group_tests_name("table", tests, NULL, NULL);
+}

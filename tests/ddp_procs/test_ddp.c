@@ -1,0 +1,304 @@
+/* DistributedDataParallel on forked ranks: what its construction checks and shares, when buffers travel, and what no_sync does to a
+ * step. That its bits are right is shown in tests/parallel. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ddp_procs/distributed.h"
+#include "tests/parallel/plan.h"
+
+static struct plan make(const char *model, int ranks, size_t batch, size_t samples) {
+    struct plan plan = {.mode = MODE_DDP, .devices = ranks, .model = model, .batch = batch, .samples = samples};
+    plan.steps = 6;
+    plan.optimizer = ls_optimizer_defaults(LS_SGD);
+    plan.optimizer.learning_rate = 0.01;
+    return plan;
+}
+
+/* A rank's session and its batches. */
+struct job {
+    struct plan plan;
+    ls_comm *comm;
+    struct session session;
+    struct samples samples;
+};
+
+static void job_open(struct rank *rank, struct job *job, struct plan plan) {
+    job->plan = plan;
+    ls_set_wait_timeout_s(PLAN_TIMEOUT_S);
+    CHECK(group_open(&job->comm, rank, "direct") == LS_OK);
+    CHECK(session_open(&job->session, &job->plan, job->comm) == LS_OK);
+    CHECK(samples_make(&job->samples, &job->plan, job->session.model, rank->rank, rank->world_size));
+}
+
+static void job_step(const struct rank *rank, struct job *job, size_t k) {
+    CHECK(session_step(&job->session, &job->samples.batches[k]) == LS_OK);
+    CHECK(session_synchronize(&job->session) == LS_OK);
+}
+
+/* Everything is given back to the device. */
+static void job_close(const struct rank *rank, struct job *job) {
+    struct session *s = &job->session;
+    ls_memory_report memory;
+    samples_free(&job->samples);
+    s->parallel->ops->destroy(s->parallel);
+    ls_model_destroy(s->model);
+    ls_device_memory(s->devices[0], &memory);
+    CHECK(memory.current_total_bytes == 0);
+    ls_device_close(s->devices[0]);
+    ls_comm_destroy(job->comm);
+}
+
+/* --- construction ------------------------------------------------------------------------------------------------ */
+
+static void shares_rank(struct rank *rank) {
+    struct job job;
+    job_open(rank, &job, make("convnet", 3, 3, 30));
+    ls_model *first; /* rank 0's weights are those of seed 0, the others began with another one */
+    CHECK(ls_model_create(&first, job.session.devices[0], "convnet", 1) == LS_OK);
+    CHECK(ls_model_init(first, 0) == LS_OK);
+    float *expected, *got;
+    size_t count;
+    ls_model_state(first, &expected, &count);
+    ls_model_state(job.session.model, &got, &count);
+    CHECK(memcmp(expected, got, count * sizeof *got) == 0);
+    ls_model_destroy(first);
+    job_close(rank, &job);
+}
+
+static void everybody_starts_with_the_state_of_rank_0(void **state) {
+    (void)state;
+    run_good_ranks(3, shares_rank, NULL);
+}
+
+struct misfit {
+    const char *models[3], *text;
+};
+
+static void misfit_rank(struct rank *rank) {
+    const struct misfit *misfit = rank->argument;
+    struct plan plan = make(misfit->models[rank->rank], 3, 3, 3);
+    ls_comm *comm;
+    struct session session;
+    CHECK(group_open(&comm, rank, "naive") == LS_OK);
+    CHECK(session_open(&session, &plan, comm) == LS_ERR_INVALID);
+    CHECK(strstr(rank->message, misfit->text) != NULL);
+    CHECK(session.parallel == NULL);
+    ls_comm_destroy(comm);
+}
+
+static void models_that_differ_are_refused_on_every_rank(void **state) {
+    (void)state;
+    static const struct misfit misfits[] = {
+        {{"mlp:8,4", "mlp:8,4", "mlp:8,4,4"}, "rank 0 has 2 parameters and rank 2 has 4"},
+        {{"mlp:8,4", "mlp:8,4,4,2", "mlp:8,4"}, "rank 0 has 2 parameters and rank 1 has 6"},
+        {{"mlp:8,6,4", "mlp:8,5,4", "mlp:8,6,4"}, "the shape of fc1.weight on rank 1"},
+        {{"mlp:8,6,4", "mlp:8,6,4", "mlp:8,6,5"}, "the shape of fc2.weight on rank 2"},
+    };
+    for (size_t m = 0; m < sizeof misfits / sizeof *misfits; m++) run_good_ranks(3, misfit_rank, &misfits[m]);
+}
+
+/* One rank without memory: it says so, the others learn that a peer failed; nobody waits for ever. */
+static void poor_rank(struct rank *rank) {
+    bool poor = rank->rank == 1;
+    ls_device *device;
+    ls_device_options options = {
+        .kind = LS_DEVICE_CPU, .devices_on_node = 2, .memory_capacity_bytes = poor ? 60000 : 0};
+    ls_model *model;
+    ls_comm *comm;
+    ls_parallel *parallel;
+    CHECK(group_open(&comm, rank, "naive") == LS_OK);
+    CHECK(ls_device_open(&device, &options) == LS_OK);
+    CHECK(ls_model_create(&model, device, "mlp:100,100", 1) == LS_OK);
+    CHECK(ls_model_init(model, 0) == LS_OK);
+    ddp_options ddp = {.comm = comm, .max_batch = 1, .reducer = {.bucket_cap_mb = 25, .overlap = true}};
+    ddp.optimizer = ls_optimizer_defaults(LS_SGD);
+    ls_status status = ddp_create(&parallel, model, &ddp);
+    CHECK(status == (poor ? LS_ERR_NO_MEMORY : LS_ERR_PEER));
+    CHECK(parallel == NULL);
+    CHECK(strstr(rank->message, poor ? "device 0 is out of memory" : "rank 1") != NULL);
+    ls_model_destroy(model);
+    ls_memory_report memory;
+    ls_device_memory(device, &memory);
+    CHECK(memory.current_total_bytes == 0);
+    ls_device_close(device);
+    ls_comm_destroy(comm);
+}
+
+static void a_rank_that_cannot_build_stops_the_others(void **state) {
+    (void)state;
+    run_good_ranks(2, poor_rank, NULL);
+}
+
+/* --- buckets of the model that is made for them ------------------------------------------------------------------ */
+
+/* 25 MiB are full after seven layers of 1024 x 1024. */
+static void deep_rank(struct rank *rank) {
+    struct job job;
+    struct plan plan = make("deep", 2, 2, 8);
+    plan.steps = 2;
+    job_open(rank, &job, plan);
+    const ddp_reducer *reducer = ddp_reducer_of(job.session.parallel);
+    size_t layer = 1025 * 1024 * 4, first = 785 * 1024 * 4, last = 1025 * 10 * 4;
+    CHECK(ddp_reducer_bucket_count(reducer) == 1);
+    CHECK(ddp_reducer_bucket_nbytes(reducer, 0) == first + 15 * layer + last);
+    job_step(rank, &job, 0);
+    CHECK(ddp_reducer_bucket_count(reducer) == 1);
+    job_step(rank, &job, 1);
+    const size_t expected[] = {last + layer, 7 * layer, 7 * layer, first};
+    CHECK(ddp_reducer_bucket_count(reducer) == 4);
+    for (size_t b = 0; b < 4; b++) CHECK(ddp_reducer_bucket_nbytes(reducer, b) == expected[b]);
+    job_close(rank, &job);
+}
+
+static void deep_has_several_buckets(void **state) {
+    (void)state;
+    run_good_ranks(2, deep_rank, NULL);
+}
+
+/* --- buffers ----------------------------------------------------------------------------------------------------- */
+
+/* Makes this rank's running mean unmistakable, trains a step, and says whether rank 0's came in before the forward. */
+static bool buffers_came(const struct rank *rank, struct job *job, size_t k, bool sync) {
+    const struct ls_tensor *mean = ls_model_buffer(job->session.model, 0);
+    ddp_set_sync(job->session.parallel, sync);
+    if (rank->rank > 0) mean->data[0] = 1000;
+    if (sync) {
+        job_step(rank, job, k);
+    } else {
+        CHECK(session_gradients(&job->session, &job->samples.batches[k]) == LS_OK);
+        CHECK(session_synchronize(&job->session) == LS_OK);
+    }
+    return rank->rank > 0 && fabsf(mean->data[0]) < 100;
+}
+
+/* They travel before a forward unless the one before it was no synchronised training forward. */
+static void buffers_rank(struct rank *rank) {
+    struct job job;
+    bool mine = rank->rank > 0;
+    job_open(rank, &job, make("convnet", 2, 4, 100));
+    ls_parallel *p = job.session.parallel;
+    CHECK(buffers_came(rank, &job, 0, true) == mine);
+    CHECK(buffers_came(rank, &job, 1, true) == mine);
+    CHECK(p->ops->before_evaluation(p) == LS_OK);
+    float own = ls_model_buffer(job.session.model, 0)->data[0];
+    double sum = (double)own;
+    CHECK(p->ops->sum_over_ranks(p, &sum, 1) == LS_OK);
+    CHECK(sum == 2 * (double)own); /* the same on both ranks now */
+    CHECK(!buffers_came(rank, &job, 2, true));
+    CHECK(buffers_came(rank, &job, 3, true) == mine);
+    CHECK(buffers_came(rank, &job, 4, false) == mine); /* no_sync: the forward before it was synchronised */
+    CHECK(!buffers_came(rank, &job, 5, true));
+    CHECK(buffers_came(rank, &job, 0, true) == mine);
+    job_close(rank, &job);
+}
+
+static void buffers_travel_after_synchronised_training_forwards(void **state) {
+    (void)state;
+    run_good_ranks(2, buffers_rank, NULL);
+}
+
+/* --- no_sync ----------------------------------------------------------------------------------------------------- */
+
+/* Two halves of a batch, the first without reduction, give the gradients of the whole. */
+static void halves_rank(struct rank *rank) {
+    struct plan plan = make("mlp:20,8,4", 2, 8, 48);
+    plan.optimizer.learning_rate = 0; /* an update only ends the accumulation */
+    struct job job;
+    job_open(rank, &job, plan);
+    ls_model *model = job.session.model;
+    job_step(rank, &job, 0);
+    float whole[4][160];
+    for (size_t p = 0; p < 4; p++) {
+        const struct ls_tensor *tensor = ls_model_parameter(model, p);
+        memcpy(whole[p], tensor->gradient, tensor->count * sizeof(float));
+    }
+    ls_batch half = job.samples.batches[0], rest = half;
+    half.count = rest.count = half.count / 2;
+    rest.inputs += half.count * 20;
+    rest.labels += half.count;
+    ddp_set_sync(job.session.parallel, false);
+    CHECK(session_gradients(&job.session, &half) == LS_OK);
+    CHECK(session_synchronize(&job.session) == LS_OK);
+    CHECK(memcmp(whole[0], ls_model_parameter(model, 0)->gradient, sizeof whole[0]) != 0);
+    ddp_set_sync(job.session.parallel, true);
+    CHECK(session_gradients(&job.session, &rest) == LS_OK);
+    CHECK(session_synchronize(&job.session) == LS_OK);
+    for (size_t p = 0; p < 4; p++) {
+        const struct ls_tensor *tensor = ls_model_parameter(model, p);
+        for (size_t i = 0; i < tensor->count; i++) {
+            CHECK(fabs((double)tensor->gradient[i] - (double)whole[p][i]) <= 1e-6);
+        }
+    }
+    job_close(rank, &job);
+}
+
+static void halves_add_up_without_synchronising_the_first(void **state) {
+    (void)state;
+    run_good_ranks(2, halves_rank, NULL);
+}
+
+/* A step whose gradients stay local lets the ranks drift apart, and check_sync tells so on all of them. */
+static void drift_rank(struct rank *rank) {
+    struct job job;
+    bool same;
+    job_open(rank, &job, make("mlp:20,8,4", 3, 9, 54));
+    job_step(rank, &job, 0);
+    CHECK(ddp_check_sync(job.session.parallel, &same) == LS_OK && same);
+    ddp_set_sync(job.session.parallel, false);
+    job_step(rank, &job, 1);
+    CHECK(ddp_check_sync(job.session.parallel, &same) == LS_OK && !same);
+    job_close(rank, &job);
+}
+
+static void drifting_ranks_are_noticed(void **state) {
+    (void)state;
+    run_good_ranks(3, drift_rank, NULL);
+}
+
+/* The gradients of an earlier step do not come back: after the update, the next backward overwrites. */
+static void empty_rank(struct rank *rank) {
+    struct job job;
+    bool same;
+    job_open(rank, &job, make("mlp:20,8,4", 4, 9, 30)); /* 9 samples on 4 ranks: 3 3 3 0; the last batch: 1 1 1 0 */
+    for (size_t k = 0; k < 4; k++) {
+        ddp_set_sync(job.session.parallel, k != 1); /* also without reduction */
+        CHECK(session_gradients(&job.session, &job.samples.batches[k]) == LS_OK);
+        CHECK(session_synchronize(&job.session) == LS_OK);
+        if (k == 1) {
+            for (size_t i = 0; rank->rank == 3 && i < 160; i++) {
+                CHECK(ls_model_parameter(job.session.model, 0)->gradient[i] == 0);
+            }
+            continue;
+        }
+        CHECK(job.session.parallel->ops->apply(job.session.parallel) == LS_OK);
+        CHECK(ddp_check_sync(job.session.parallel, &same) == LS_OK && same);
+    }
+    job_close(rank, &job);
+}
+
+static void empty_shards_give_zero_gradients(void **state) {
+    (void)state;
+    run_good_ranks(4, empty_rank, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everybody_starts_with_the_state_of_rank_0),
+        cmocka_unit_test(models_that_differ_are_refused_on_every_rank),
+        cmocka_unit_test(a_rank_that_cannot_build_stops_the_others),
+        cmocka_unit_test(deep_has_several_buckets),
+        cmocka_unit_test(buffers_travel_after_synchronised_training_forwards),
+        cmocka_unit_test(halves_add_up_without_synchronising_the_first),
+        cmocka_unit_test(drifting_ranks_are_noticed),
+        cmocka_unit_test(empty_shards_give_zero_gradients),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,285 @@
+/* The reducer on forked ranks: averages, their rounding, buckets, and what no_sync leaves local. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/random.h"
+#include "ddp_procs/reducer.h"
+#include "tests/comm/ranks.h"
+
+#define TIMEOUT_S 20.0
+
+enum { BATCH = 4, INPUTS = 24, OUTPUTS = 16 };
+
+/* A rank with a model under a reducer. */
+struct reduced {
+    ls_model *model;
+    ls_stream *compute;
+    ddp_reducer *reducer;
+    struct ls_phase_clock clock;
+};
+
+static void reduced_open(struct rank *rank, struct reduced *r, const char *model, double cap_mb) {
+    CHECK(rank_open(rank, "inline", "naive", TIMEOUT_S) == LS_OK);
+    CHECK(ls_device_bind_thread(rank->device) == LS_OK);
+    memset(r, 0, sizeof *r);
+    ls_phase_reset(&r->clock);
+    r->compute = ls_device_stream(rank->device, LS_STREAM_COMPUTE);
+    CHECK(ls_model_create(&r->model, rank->device, model, BATCH) == LS_OK);
+    CHECK(ls_model_init(r->model, 0) == LS_OK);
+    ddp_reducer_options options = {.bucket_cap_mb = cap_mb, .overlap = true};
+    CHECK(ddp_reducer_create(&r->reducer, rank->comm, r->model, &r->clock, &options) == LS_OK);
+}
+
+static void reduced_close(struct rank *rank, struct reduced *r) {
+    ddp_reducer_destroy(r->reducer);
+    ls_model_destroy(r->model);
+    ls_memory_report memory;
+    ls_device_memory(rank->device, &memory);
+    CHECK(memory.current_total_bytes == 0);
+    rank_close(rank);
+}
+
+/* Values that no sum leaves exact, different for each rank and turn. */
+static void fill(float *values, size_t count, int rank, int turn) {
+    ls_generator generator;
+    ls_generator_seed(&generator, (uint64_t)(rank * 100 + turn));
+    ls_fill_uniform(&generator, values, count, -1, 1);
+}
+
+/* Forward and backward of a linear model: the gradients follow from x and dy alone. */
+static void pass(const struct rank *rank, ls_model *model, int as_rank, int turn, bool accumulate) {
+    float x[BATCH * INPUTS], dy[BATCH * OUTPUTS];
+    const float *y;
+    fill(x, BATCH * INPUTS, as_rank, turn);
+    fill(dy, BATCH * OUTPUTS, as_rank, turn + 50);
+    CHECK(ls_model_forward(model, x, BATCH, true, &y) == LS_OK);
+    CHECK(ls_model_backward(model, dy, accumulate) == LS_OK);
+}
+
+/* --- PyTorch's numbers for no_sync ------------------------------------------------------------------------------- */
+
+/* One weight whose gradient is x. */
+static void pass_one(const struct rank *rank, struct reduced *r, float x, bool sync, bool accumulate) {
+    float dy = 1;
+    const float *y;
+    CHECK(ddp_reducer_arm(r->reducer, sync) == LS_OK);
+    CHECK(ls_model_forward(r->model, &x, 1, true, &y) == LS_OK);
+    CHECK(ls_model_backward(r->model, &dy, accumulate) == LS_OK);
+    CHECK(ddp_reducer_finish(r->reducer) == LS_OK);
+}
+
+static void no_sync_rank(struct rank *rank) {
+    struct reduced r;
+    reduced_open(rank, &r, "mlp:1,1", 25);
+    float own = (float)(rank->rank + 1);
+    pass_one(rank, &r, own, false, false);
+    CHECK(ls_model_parameter(r.model, 0)->gradient[0] == own);
+    pass_one(rank, &r, 10 * own, true, true);
+    CHECK(ls_model_parameter(r.model, 0)->gradient[0] == 16.5f);
+    CHECK(ls_model_parameter(r.model, 1)->gradient[0] == 2.0f);
+    pass_one(rank, &r, 1, true, true); /* the buckets are assigned anew before it, the gradients stay */
+    CHECK(ls_model_parameter(r.model, 0)->gradient[0] == 17.5f);
+    CHECK(ls_model_parameter(r.model, 1)->gradient[0] == 3.0f);
+    pass_one(rank, &r, own, false, false);
+    CHECK(ls_model_parameter(r.model, 0)->gradient[0] == own);
+    reduced_close(rank, &r);
+}
+
+static void no_sync_leaves_gradients_local(void **state) {
+    (void)state;
+    run_good_ranks(2, no_sync_rank, NULL);
+}
+
+/* --- rounding ---------------------------------------------------------------------------------------------------- */
+
+/* What the ranks' gradients of a turn must become: the sum over ranks in order of fl(g x fl(1/W)) or of fl(g / W). */
+static void expect_average(struct rank *rank, const struct reduced *r, ls_model *plain, int turn, bool divide,
+                           size_t *differ) {
+    static float multiplied[2][INPUTS * OUTPUTS], divided[2][INPUTS * OUTPUTS];
+    memset(multiplied, 0, sizeof multiplied);
+    memset(divided, 0, sizeof divided);
+    float factor = (float)(1.0 / rank->world_size);
+    for (int other = 0; other < rank->world_size; other++) {
+        pass(rank, plain, other, turn, false);
+        for (size_t p = 0; p < 2; p++) {
+            const struct ls_tensor *tensor = ls_model_parameter(plain, p);
+            for (size_t i = 0; i < tensor->count; i++) {
+                float one = tensor->gradient[i] * factor, two = tensor->gradient[i] / (float)rank->world_size;
+                multiplied[p][i] = other == 0 ? one : multiplied[p][i] + one;
+                divided[p][i] = other == 0 ? two : divided[p][i] + two;
+            }
+        }
+    }
+    for (size_t p = 0; p < 2; p++) {
+        const struct ls_tensor *tensor = ls_model_parameter(r->model, p);
+        const float *expected = divide ? divided[p] : multiplied[p];
+        CHECK(memcmp(tensor->gradient, expected, tensor->count * sizeof *expected) == 0);
+        for (size_t i = 0; i < tensor->count; i++) *differ += divided[p][i] != multiplied[p][i];
+    }
+}
+
+static void rounding_rank(struct rank *rank) {
+    struct reduced r;
+    ls_model *plain;
+    size_t differ = 0;
+    reduced_open(rank, &r, "mlp:24,16", 25);
+    CHECK(ls_model_create(&plain, rank->device, "mlp:24,16", BATCH) == LS_OK);
+    CHECK(ls_model_alloc_gradients(plain) == LS_OK);
+    for (int turn = 0; turn < 4; turn++) {
+        CHECK(ddp_reducer_arm(r.reducer, true) == LS_OK);
+        pass(rank, r.model, rank->rank, turn, false);
+        CHECK(ddp_reducer_finish(r.reducer) == LS_OK);
+        expect_average(rank, &r, plain, turn, turn > 0, &differ);
+    }
+    CHECK(rank->world_size == 3 ? differ > 50 : differ == 0);
+    ls_model_destroy(plain);
+    reduced_close(rank, &r);
+}
+
+static void the_first_step_multiplies_and_later_ones_divide(void **state) {
+    (void)state;
+    run_good_ranks(3, rounding_rank, NULL);
+    run_good_ranks(2, rounding_rank, NULL); /* where there is no difference */
+    run_good_ranks(4, rounding_rank, NULL);
+    run_good_ranks(1, rounding_rank, NULL);
+}
+
+/* --- buckets ----------------------------------------------------------------------------------------------------- */
+
+static void backward_of(const struct rank *rank, struct reduced *r, int turn) {
+    float x[BATCH * 64] = {0}, dy[BATCH * 10];
+    const float *y;
+    fill(x, BATCH * 64, rank->rank, turn);
+    fill(dy, BATCH * 10, rank->rank, turn + 50);
+    CHECK(ddp_reducer_arm(r->reducer, true) == LS_OK);
+    CHECK(ls_model_forward(r->model, x, BATCH, true, &y) == LS_OK);
+    CHECK(ls_model_backward(r->model, dy, false) == LS_OK);
+    CHECK(ddp_reducer_finish(r->reducer) == LS_OK);
+}
+
+/* fc1: 64-32, 8192 and 128 bytes; fc2: 32-10, 1280 and 40 bytes; limit of all buckets: 1 KiB. */
+static void rebuild_rank(struct rank *rank) {
+    struct reduced r;
+    reduced_open(rank, &r, "mlp:64,32,10", 1.0 / 1024);
+    CHECK(ddp_reducer_bucket_count(r.reducer) == 1);
+    CHECK(ddp_reducer_bucket_nbytes(r.reducer, 0) == 8192 + 128 + 1280 + 40);
+    backward_of(rank, &r, 0);
+    CHECK(ddp_reducer_bucket_count(r.reducer) == 1);
+    float *before[4], copies[4][2048];
+    for (size_t p = 0; p < 4; p++) {
+        const struct ls_tensor *tensor = ls_model_parameter(r.model, p);
+        before[p] = tensor->gradient;
+        memcpy(copies[p], tensor->gradient, tensor->count * sizeof(float));
+    }
+    CHECK(ddp_reducer_arm(r.reducer, true) == LS_OK);
+    CHECK(ddp_reducer_bucket_count(r.reducer) == 2);
+    CHECK(ddp_reducer_bucket_nbytes(r.reducer, 0) == 40 + 1280);
+    CHECK(ddp_reducer_bucket_nbytes(r.reducer, 1) == 128 + 8192);
+    for (size_t p = 0; p < 4; p++) {
+        const struct ls_tensor *tensor = ls_model_parameter(r.model, p);
+        CHECK(tensor->gradient != before[p]);
+        CHECK(memcmp(tensor->gradient, copies[p], tensor->count * sizeof(float)) == 0);
+    }
+    /* in the order in which they were ready: the last layer's bias comes first */
+    CHECK(ls_model_parameter(r.model, 3)->gradient < ls_model_parameter(r.model, 2)->gradient);
+    CHECK(ls_model_parameter(r.model, 1)->gradient < ls_model_parameter(r.model, 0)->gradient);
+    ls_memory_report memory;
+    ls_device_memory(rank->device, &memory);
+    CHECK(memory.current_bytes[LS_MEMORY_BUCKET] == (16 + 320 + 32 + 2048) * sizeof(float));
+    CHECK(memory.peak_bytes[LS_MEMORY_BUCKET] == 2 * memory.current_bytes[LS_MEMORY_BUCKET]);
+    CHECK(memory.current_bytes[LS_MEMORY_GRADIENT] == 0);
+    float *placed = ls_model_parameter(r.model, 0)->gradient;
+    backward_of(rank, &r, 1);
+    backward_of(rank, &r, 2); /* once is enough */
+    CHECK(ddp_reducer_bucket_count(r.reducer) == 2);
+    CHECK(ls_model_parameter(r.model, 0)->gradient == placed);
+    reduced_close(rank, &r);
+}
+
+static void buckets_follow_the_first_backward(void **state) {
+    (void)state;
+    run_good_ranks(2, rebuild_rank, NULL);
+    run_good_ranks(1, rebuild_rank, NULL);
+}
+
+/* --- what goes wrong --------------------------------------------------------------------------------------------- */
+
+static void missing_rank(struct rank *rank) {
+    struct reduced r;
+    reduced_open(rank, &r, "mlp:64,32,10", 25);
+    if (rank->argument) backward_of(rank, &r, 0); /* the first step goes well */
+    CHECK(ddp_reducer_arm(r.reducer, true) == LS_OK);
+    CHECK(ddp_reducer_finish(r.reducer) == LS_ERR_INVALID);
+    CHECK(strstr(rank->message, "4 parameters got no gradient: fc1.weight fc1.bias fc2.weight fc2.bias;") != NULL);
+    reduced_close(rank, &r);
+}
+
+/* A parameter that does not take part is named in the same step, and nothing was sent. */
+static void a_missing_gradient_is_named(void **state) {
+    (void)state;
+    run_good_ranks(2, missing_rank, NULL);
+    run_good_ranks(2, missing_rank, "after a good step");
+}
+
+static void twice_rank(struct rank *rank) {
+    struct reduced r;
+    reduced_open(rank, &r, "mlp:24,16", 25);
+    CHECK(ddp_reducer_arm(r.reducer, true) == LS_OK);
+    pass(rank, r.model, rank->rank, 0, false);
+    float x[BATCH * INPUTS] = {0}, dy[BATCH * OUTPUTS] = {0};
+    const float *y;
+    CHECK(ls_model_forward(r.model, x, BATCH, true, &y) == LS_OK);
+    CHECK(ls_model_backward(r.model, dy, true) == LS_ERR_INVALID);
+    CHECK(strstr(rank->message, "fc1.bias was reported ready twice") != NULL);
+    reduced_close(rank, &r);
+}
+
+static void a_second_backward_is_refused(void **state) {
+    (void)state;
+    run_good_ranks(2, twice_rank, NULL);
+}
+
+/* A rank without samples takes part with what its gradients hold. */
+static void empty_rank(struct rank *rank) {
+    struct reduced r;
+    reduced_open(rank, &r, "mlp:1,1", 25);
+    for (int turn = 0; turn < 3; turn++) {
+        float x = 6, dy = 1;
+        const float *y;
+        CHECK(ddp_reducer_arm(r.reducer, true) == LS_OK);
+        if (rank->rank == 1) {
+            for (size_t p = 0; p < 2; p++) ls_model_parameter(r.model, p)->gradient[0] = 0;
+            CHECK(ddp_reducer_all_ready(r.reducer) == LS_OK);
+        } else {
+            CHECK(ls_model_forward(r.model, &x, 1, true, &y) == LS_OK);
+            CHECK(ls_model_backward(r.model, &dy, false) == LS_OK);
+        }
+        CHECK(ddp_reducer_finish(r.reducer) == LS_OK);
+        CHECK(ls_model_parameter(r.model, 0)->gradient[0] == 3);
+    }
+    reduced_close(rank, &r);
+}
+
+static void a_rank_without_samples_takes_part(void **state) {
+    (void)state;
+    run_good_ranks(2, empty_rank, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_sync_leaves_gradients_local),
+        cmocka_unit_test(the_first_step_multiplies_and_later_ones_divide),
+        cmocka_unit_test(buckets_follow_the_first_backward),
+        cmocka_unit_test(a_missing_gradient_is_named),
+        cmocka_unit_test(a_second_backward_is_refused),
+        cmocka_unit_test(a_rank_without_samples_takes_part),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

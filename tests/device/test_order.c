@@ -1,0 +1,164 @@
+/* The order in which work runs, on random programs of tasks, records and waits: never other than declared, and where
+ * nothing is declared, shuffled streams do find another order. */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/base/scratch.h"
+#include "tests/device/modes.h"
+
+enum { STREAMS = DEVICE_COUNT * LS_STREAM_COUNT, EVENTS = 5, MAX_TASKS = 64 };
+
+static uint64_t random_state = 1;
+
+static int random_below(int limit) {
+    random_state ^= random_state << 13, random_state ^= random_state >> 7, random_state ^= random_state << 17;
+    return (int)((random_state >> 33) % (uint64_t)limit);
+}
+
+/* A random program: which tasks must run before which, as bits, and when each did run. */
+static struct program {
+    int task_count;
+    uint64_t before[MAX_TASKS];
+    _Atomic int clock;
+    _Atomic int place[MAX_TASKS];
+    uint64_t stream_past[STREAMS], event_past[EVENTS];
+} program;
+
+static ls_status note_place(const void *argument) {
+    const int *task = argument;
+    atomic_store(&program.place[*task], 1 + atomic_fetch_add(&program.clock, 1));
+    return LS_OK;
+}
+
+static void random_action(const struct devices *devices, ls_event *const events[EVENTS]) {
+    int s = random_below(STREAMS), e = random_below(EVENTS), action = random_below(10);
+    ls_stream *stream = stream_of(devices, s / LS_STREAM_COUNT, (ls_stream_kind)(s % LS_STREAM_COUNT));
+    if (action < 4) {
+        int task = program.task_count++;
+        program.before[task] = program.stream_past[s];
+        program.stream_past[s] |= UINT64_C(1) << task;
+        assert_int_equal(ls_stream_launch(stream, "task", note_place, &task, sizeof task), LS_OK);
+    } else if (action < 7) {
+        assert_int_equal(ls_event_record(events[e], stream), LS_OK);
+        program.event_past[e] = program.stream_past[s];
+    } else {
+        assert_int_equal(ls_stream_wait_event(stream, events[e]), LS_OK);
+        program.stream_past[s] |= program.event_past[e];
+    }
+}
+
+/* Runs a random program; returns how many pairs of tasks ran against the declared order. */
+static int run_program(const struct devices *devices, const char *event_name) {
+    ls_event *events[EVENTS];
+    for (int e = 0; e < EVENTS; e++) events[e] = new_event(event_name);
+    program.task_count = 0;
+    atomic_store(&program.clock, 0);
+    for (int s = 0; s < STREAMS; s++) program.stream_past[s] = 0;
+    for (int e = 0; e < EVENTS; e++) program.event_past[e] = 0;
+    for (int t = 0; t < MAX_TASKS; t++) atomic_store(&program.place[t], 0);
+    int task_limit = 1 + random_below(MAX_TASKS);
+    while (program.task_count < task_limit) random_action(devices, events);
+    all_done(devices);
+    assert_int_equal(atomic_load(&program.clock), program.task_count);
+    int violations = 0;
+    for (int t = 0; t < program.task_count; t++) {
+        for (int earlier = 0; earlier < t; earlier++) {
+            bool declared = program.before[t] >> earlier & 1;
+            violations += declared && atomic_load(&program.place[earlier]) > atomic_load(&program.place[t]);
+        }
+    }
+    for (int e = 0; e < EVENTS; e++) ls_event_destroy(events[e]);
+    return violations;
+}
+
+/* Whether the last program's tasks ran in another order than they were enqueued in. */
+static bool was_reordered(void) {
+    for (int t = 0; t < program.task_count; t++) {
+        if (atomic_load(&program.place[t]) != t + 1) return true;
+    }
+    return false;
+}
+
+static void declared_order_is_kept(void **state) {
+    (void)state;
+    static const char *const modes[] = {"inline", "threads", "shuffle:1", "shuffle:4711",
+                                        "shuffle:18446744073709551615"};
+    random_state = 88172645463325252u;
+    for (int m = 0; m < 5; m++) {
+        struct devices devices = open_devices(modes[m]);
+        int reordered = 0;
+        for (int i = 0; i < 150; i++) {
+            int violations = run_program(&devices, "declared");
+            if (violations > 0) fail_msg("%s: %d pairs of tasks in program %d", modes[m], violations, i);
+            reordered += was_reordered();
+        }
+        if (m == 0) assert_int_equal(reordered, 0);
+        if (m >= 2) assert_true(reordered > 100);
+        close_devices(&devices);
+    }
+}
+
+/* Without its waits a program runs in a wrong order sooner or later: this is what makes shuffling a race detector. */
+static void dropped_waits_are_noticed(void **state) {
+    (void)state;
+    assert_int_equal(setenv("LS_CPU_DROP_WAIT", "forgotten", 1), 0);
+    struct devices devices = open_devices("shuffle:3");
+    random_state = 88172645463325252u;
+    int wrong = 0, right = 0;
+    for (int i = 0; i < 50; i++) {
+        wrong += run_program(&devices, "forgotten") > 0;
+        right += run_program(&devices, "kept") == 0;
+    }
+    assert_true(wrong > 25);
+    assert_int_equal(right, 50);
+    close_devices(&devices);
+    unsetenv("LS_CPU_DROP_WAIT");
+}
+
+/* Two tasks that nothing orders: some seed runs the first one first, another seed the second. */
+static void seeds_find_both_orders(void **state) {
+    (void)state;
+    int second_first = 0;
+    for (int seed = 0; seed < 32; seed++) {
+        char mode[32];
+        snprintf(mode, sizeof mode, "shuffle:%d", seed);
+        for (int repeat = 0; repeat < 2; repeat++) {
+            struct devices devices = open_devices(mode);
+            atomic_store(&program.clock, 0);
+            for (int task = 0; task < 2; task++) {
+                ls_stream *stream = stream_of(&devices, task, LS_STREAM_COPY);
+                assert_int_equal(ls_stream_launch(stream, "task", note_place, &task, sizeof task), LS_OK);
+            }
+            assert_int_equal(atomic_load(&program.clock), 0); /* nothing runs before somebody waits */
+            all_done(&devices);
+            if (repeat == 0) {
+                second_first += atomic_load(&program.place[1]) == 1;
+                program.task_count = atomic_load(&program.place[1]);
+            }
+            assert_int_equal(atomic_load(&program.place[1]), program.task_count); /* a seed repeats itself */
+            close_devices(&devices);
+        }
+    }
+    assert_in_range(second_first, 4, 28);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(declared_order_is_kept),
+        TEST(dropped_waits_are_noticed),
+        TEST(seeds_find_both_orders),
+    };
+    return cmocka_run_group_tests_name("order", tests, NULL, NULL);
+}

@@ -1,0 +1,371 @@
+/* Streams and events mean what they mean in CUDA, however the streams run. */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+#include "common/base/flag.h"
+#include "tests/base/scratch.h"
+#include "tests/device/modes.h"
+
+/* --- tasks ------------------------------------------------------------------------------------------------------- */
+
+static void sleep_us(long microseconds) {
+    struct timespec time = {.tv_sec = 0, .tv_nsec = microseconds * 1000};
+    nanosleep(&time, NULL);
+}
+
+struct store {
+    int *to;
+    int value;
+    int delay_us;
+};
+
+static ls_status store_task(const void *argument) {
+    const struct store *store = argument;
+    if (store->delay_us > 0) sleep_us(store->delay_us);
+    *store->to = store->value;
+    return LS_OK;
+}
+
+static void store(ls_stream *stream, int *to, int value, int delay_us) {
+    struct store arguments = {to, value, delay_us};
+    assert_int_equal(ls_stream_launch(stream, "store", store_task, &arguments, sizeof arguments), LS_OK);
+}
+
+struct expect {
+    const int *from;
+    int value;
+    _Atomic int *mistakes;
+};
+
+static _Atomic int mistakes;
+
+static ls_status expect_task(const void *argument) {
+    const struct expect *expect = argument;
+    if (*expect->from != expect->value) atomic_fetch_add(expect->mistakes, 1);
+    return LS_OK;
+}
+
+/* The task counts a mistake if *from is not `value` when it runs; no_mistakes() asserts that none did. */
+static void expect(ls_stream *stream, const int *from, int value) {
+    struct expect arguments = {from, value, &mistakes};
+    assert_int_equal(ls_stream_launch(stream, "expect", expect_task, &arguments, sizeof arguments), LS_OK);
+}
+
+static void no_mistakes(void) { assert_int_equal(atomic_exchange(&mistakes, 0), 0); }
+
+static void record(ls_event *event, ls_stream *stream) { assert_int_equal(ls_event_record(event, stream), LS_OK); }
+
+static void wait_for(ls_stream *stream, ls_event *event) {
+    assert_int_equal(ls_stream_wait_event(stream, event), LS_OK);
+}
+
+/* --- order within a stream --------------------------------------------------------------------------------------- */
+
+/* More work than a queue holds, on all streams at once. */
+static void check_order_within_streams(struct devices *devices) {
+    enum { TASKS = 2500 };
+    int counters[DEVICE_COUNT][LS_STREAM_COUNT] = {{0}};
+    for (int i = 0; i < TASKS; i++) {
+        for (int d = 0; d < DEVICE_COUNT; d++) {
+            for (int s = 0; s < LS_STREAM_COUNT; s++) {
+                ls_stream *stream = stream_of(devices, d, (ls_stream_kind)s);
+                expect(stream, &counters[d][s], i);
+                store(stream, &counters[d][s], i + 1, 0);
+            }
+        }
+    }
+    all_done(devices);
+    no_mistakes();
+    for (int d = 0; d < DEVICE_COUNT; d++) {
+        for (int s = 0; s < LS_STREAM_COUNT; s++) assert_int_equal(counters[d][s], TASKS);
+    }
+}
+
+static void order_within_streams(void **state) {
+    (void)state;
+    in_every_mode(check_order_within_streams);
+}
+
+/* --- order across streams ---------------------------------------------------------------------------------------- */
+
+/* One slot, handed back and forth between a producer and a consumer on another device; each event is recorded many times. */
+static void check_hand_over(struct devices *devices) {
+    ls_stream *producer = stream_of(devices, 0, LS_STREAM_COMPUTE), *consumer = stream_of(devices, 1, LS_STREAM_COMM);
+    ls_event *full = new_event("full"), *empty = new_event("empty");
+    int slot = -1;
+    for (int i = 0; i < 300; i++) {
+        wait_for(producer, empty); /* before the first record: does nothing */
+        store(producer, &slot, i, i % 50 == 0 ? 200 : 0);
+        record(full, producer);
+        wait_for(consumer, full);
+        expect(consumer, &slot, i);
+        record(empty, consumer);
+    }
+    all_done(devices);
+    no_mistakes();
+    ls_event_destroy(full);
+    ls_event_destroy(empty);
+}
+
+static void hand_over(void **state) {
+    (void)state;
+    in_every_mode(check_hand_over);
+}
+
+static void check_never_recorded(struct devices *devices) {
+    ls_event *never = new_event("never");
+    int value = 0;
+    for (int s = 0; s < LS_STREAM_COUNT; s++) wait_for(stream_of(devices, 0, (ls_stream_kind)s), never);
+    assert_int_equal(ls_event_synchronize(never), LS_OK);
+    store(stream_of(devices, 0, LS_STREAM_COPY), &value, 1, 0);
+    all_done(devices);
+    assert_int_equal(value, 1);
+    ls_event_destroy(never);
+    ls_event_destroy(NULL);
+}
+
+static void waiting_for_an_event_that_was_never_recorded_does_nothing(void **state) {
+    (void)state;
+    in_every_mode(check_never_recorded);
+}
+
+/* A wait refers to the latest record at the time of the call: not to an earlier one, and not to a later one. */
+static void check_latest_record(struct devices *devices) {
+    ls_stream *compute = stream_of(devices, 0, LS_STREAM_COMPUTE), *comm = stream_of(devices, 0, LS_STREAM_COMM);
+    ls_stream *copy = stream_of(devices, 1, LS_STREAM_COPY);
+    ls_event *event = new_event("event"), *back = new_event("back");
+    int first = 0, second = 0, seen = 0;
+    store(copy, &first, 1, 100);
+    record(event, copy);
+    store(copy, &second, 2, 300);
+    record(event, copy);
+    wait_for(comm, event); /* the second record */
+    expect(comm, &first, 1);
+    expect(comm, &second, 2);
+    store(comm, &seen, 3, 0);
+    record(back, comm);
+    wait_for(compute, back);
+    expect(compute, &seen, 3);
+    wait_for(copy, back); /* if comm waited for the third record, this would be a deadlock */
+    store(copy, &second, 4, 0);
+    record(event, copy);
+    wait_for(comm, event);
+    expect(comm, &second, 4);
+    all_done(devices);
+    no_mistakes();
+    ls_event_destroy(event);
+    ls_event_destroy(back);
+}
+
+static void a_wait_refers_to_the_latest_record(void **state) {
+    (void)state;
+    in_every_mode(check_latest_record);
+}
+
+/* An event that is recorded on a slow stream and then on a quick one: waits for either see what came before it. */
+static void check_event_that_moves(struct devices *devices) {
+    ls_stream *compute = stream_of(devices, 0, LS_STREAM_COMPUTE), *comm = stream_of(devices, 0, LS_STREAM_COMM);
+    ls_stream *copy = stream_of(devices, 0, LS_STREAM_COPY), *other = stream_of(devices, 1, LS_STREAM_COMM);
+    ls_event *event = new_event("event");
+    int slow = 0, quick = 0;
+    for (int i = 1; i < 20; i++) {
+        store(copy, &slow, i, 300);
+        record(event, copy);
+        wait_for(comm, event);
+        store(other, &quick, i, 0);
+        record(event, other);
+        wait_for(compute, event);
+        expect(comm, &slow, i);
+        expect(compute, &quick, i);
+        record(event, comm); /* order the next round after this one */
+        wait_for(copy, event);
+        record(event, compute);
+        wait_for(other, event);
+    }
+    all_done(devices);
+    no_mistakes();
+    ls_event_destroy(event);
+}
+
+static void an_event_may_be_recorded_on_several_streams(void **state) {
+    (void)state;
+    in_every_mode(check_event_that_moves);
+}
+
+static void check_host_waits(struct devices *devices) {
+    ls_stream *comm = stream_of(devices, 1, LS_STREAM_COMM);
+    ls_event *event = new_event("event");
+    int value = 0;
+    for (int i = 1; i < 30; i++) {
+        store(comm, &value, i, 50);
+        record(event, comm);
+        assert_int_equal(ls_event_synchronize(event), LS_OK);
+        assert_int_equal(value, i);
+        store(comm, &value, -i, 50);
+        assert_int_equal(ls_stream_synchronize(comm), LS_OK);
+        assert_int_equal(value, -i);
+    }
+    ls_event_destroy(event);
+}
+
+static void the_host_waits_for_events_and_streams(void **state) {
+    (void)state;
+    in_every_mode(check_host_waits);
+}
+
+/* --- copies ------------------------------------------------------------------------------------------------------ */
+
+static void check_copies(struct devices *devices) {
+    enum { NBYTES = 300000 };
+    void *memory[DEVICE_COUNT] = {NULL};
+    static unsigned char host[NBYTES], back[NBYTES];
+    for (size_t i = 0; i < NBYTES; i++) host[i] = (unsigned char)(i * 7 + i / 251);
+    for (int d = 0; d < DEVICE_COUNT; d++) {
+        assert_int_equal(ls_device_alloc(devices->device[d], LS_MEMORY_INPUT, NBYTES, "copied bytes", &memory[d]),
+                         LS_OK);
+    }
+    ls_stream *to = stream_of(devices, 0, LS_STREAM_COPY), *across = stream_of(devices, 1, LS_STREAM_COMM);
+    ls_event *there = new_event("there"), *crossed = new_event("crossed");
+    memset(back, 0, NBYTES);
+    assert_int_equal(ls_copy(to, memory[0], host, NBYTES), LS_OK);
+    assert_int_equal(ls_copy(to, memory[0], host + 1, 0), LS_OK);
+    record(there, to);
+    wait_for(across, there);
+    assert_int_equal(ls_copy(across, memory[1], memory[0], NBYTES), LS_OK);
+    record(crossed, across);
+    wait_for(to, crossed);
+    assert_int_equal(ls_copy(to, back, memory[1], 1000), LS_OK); /* a brief one */
+    assert_int_equal(ls_copy(to, back + 1000, (char *)memory[1] + 1000, NBYTES - 1000), LS_OK);
+    all_done(devices);
+    assert_memory_equal(back, host, NBYTES);
+    for (int d = 0; d < DEVICE_COUNT; d++) ls_device_free(devices->device[d], memory[d]);
+    ls_event_destroy(there);
+    ls_event_destroy(crossed);
+}
+
+static void copies_run_in_stream_order(void **state) {
+    (void)state;
+    in_every_mode(check_copies);
+}
+
+static void check_large_arguments(struct devices *devices) {
+    static const char arguments[LS_TASK_ARGUMENTS_NBYTES + 1] = {0};
+    ls_stream *stream = stream_of(devices, 0, LS_STREAM_COMPUTE);
+    assert_int_equal(ls_stream_launch(stream, "large", store_task, arguments, sizeof arguments), LS_ERR_INVALID);
+    scratch_expect_error("large", "at most");
+    all_done(devices); /* it was refused, it did not fail */
+}
+
+static void arguments_that_do_not_fit_are_refused(void **state) {
+    (void)state;
+    in_every_mode(check_large_arguments);
+}
+
+/* --- failures ---------------------------------------------------------------------------------------------------- */
+
+static ls_status failing_task(const void *argument) {
+    (void)argument;
+    return LS_ERR_FORMAT;
+}
+
+static void check_failure(struct devices *devices) {
+    ls_stream *compute = stream_of(devices, 0, LS_STREAM_COMPUTE), *comm = stream_of(devices, 0, LS_STREAM_COMM);
+    ls_stream *elsewhere = stream_of(devices, 1, LS_STREAM_COMPUTE);
+    ls_event *failed = new_event("failed");
+    int busy = 0, skipped = 0, late = 0, unharmed = 0;
+    struct store to_late = {&late, 1, 0}, to_skipped = {&skipped, 1, 0};
+    store(comm, &busy, 1, 20000); /* keeps a worker busy, so that what follows is still queued */
+    ls_status status = ls_stream_launch(compute, "fails", failing_task, "", 1);
+    assert_true(status == LS_OK || status == LS_ERR_FORMAT);
+    (void)ls_event_record(failed, compute);
+    (void)ls_stream_wait_event(comm, failed);
+    (void)ls_stream_launch(comm, "skipped", store_task, &to_late, sizeof to_late);
+    (void)ls_stream_launch(compute, "skipped", store_task, &to_skipped, sizeof to_skipped);
+    store(elsewhere, &unharmed, 1, 0);
+    assert_int_equal(ls_device_synchronize(devices->device[0]), LS_ERR_FORMAT);
+    assert_int_equal(ls_device_synchronize(devices->device[1]), LS_OK);
+    assert_int_equal(skipped + late, 0);
+    assert_int_equal(unharmed, 1);
+    assert_int_equal(ls_device_synchronize(devices->device[0]), LS_OK); /* cleared */
+    store(comm, &late, 2, 0);
+    store(compute, &skipped, 2, 0);
+    all_done(devices);
+    assert_int_equal(skipped + late, 4);
+    ls_event_destroy(failed);
+}
+
+static void a_failure_poisons_the_device_until_it_is_synchronised(void **state) {
+    (void)state;
+    in_every_mode(check_failure);
+}
+
+struct blocked {
+    ls_flag *gate;
+};
+
+static ls_status blocked_task(const void *argument) {
+    const struct blocked *blocked = argument;
+    (void)ls_flag_wait(blocked->gate, 1, 0, ls_now_us() + 20e6);
+    return LS_OK;
+}
+
+static void waits_have_a_deadline(void **state) {
+    (void)state;
+    ls_set_wait_timeout_s(0.2);
+    struct devices devices = open_devices("threads");
+    ls_stream *copy = stream_of(&devices, 0, LS_STREAM_COPY), *compute = stream_of(&devices, 1, LS_STREAM_COMPUTE);
+    ls_event *late = new_event("late event");
+    ls_flag gate = {0};
+    struct blocked arguments = {&gate};
+    int value = 0;
+    assert_int_equal(ls_stream_launch(copy, "blocked", blocked_task, &arguments, sizeof arguments), LS_OK);
+    record(late, copy);
+    double start_us = ls_now_us();
+    assert_int_equal(ls_event_synchronize(late), LS_ERR_TIMEOUT);
+    scratch_expect_error("\"late event\"", "0.2 s");
+    double waited_us = ls_now_us() - start_us;
+    assert_true(waited_us >= 0.19e6);
+    assert_int_equal(ls_stream_synchronize(copy), LS_ERR_TIMEOUT);
+    scratch_expect_error("device 0 made no progress", NULL);
+    assert_int_equal(ls_stream_wait_event(compute, late), LS_ERR_TIMEOUT);
+    scratch_expect_error("\"late event\"", NULL);
+    struct store to_value = {&value, 1, 0};
+    assert_int_equal(ls_stream_launch(compute, "skipped", store_task, &to_value, sizeof to_value), LS_ERR_TIMEOUT);
+    assert_int_equal(ls_device_synchronize(devices.device[1]), LS_ERR_TIMEOUT);
+    assert_int_equal(value, 0);
+    ls_flag_raise(&gate);
+    all_done(&devices);
+    assert_int_equal(ls_event_synchronize(late), LS_OK);
+    ls_event_destroy(late);
+    close_devices(&devices);
+    ls_set_wait_timeout_s(300);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(order_within_streams),
+        TEST(hand_over),
+        TEST(waiting_for_an_event_that_was_never_recorded_does_nothing),
+        TEST(a_wait_refers_to_the_latest_record),
+        TEST(an_event_may_be_recorded_on_several_streams),
+        TEST(the_host_waits_for_events_and_streams),
+        TEST(copies_run_in_stream_order),
+        TEST(arguments_that_do_not_fit_are_refused),
+        TEST(a_failure_poisons_the_device_until_it_is_synchronised),
+        TEST(waits_have_a_deadline),
+    };
+    return cmocka_run_group_tests_name("streams", tests, NULL, NULL);
+}

@@ -1,0 +1,340 @@
+/* bench_dp_vs_ddp: its arithmetic on numbers made by hand, its files read back, its command line. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "labs/bench_dp_vs_ddp/bench.h"
+#include "tests/base/scratch.h"
+
+static bench_settings settings;
+static bench_model model;
+
+static void expect_near(double value, double expected) {
+    if (!(fabs(value - expected) < 1e-12)) fail_msg("%.17g is not %.17g", value, expected);
+}
+
+/* --- the command line -------------------------------------------------------------------------------------------- */
+
+static ls_status parse(char *a, char *b, char *c, char *d) {
+    char program[] = "bench_dp_vs_ddp";
+    char *argv[] = {program, a, b, c, d, NULL};
+    int argc = 1;
+    bool help;
+    while (argv[argc]) argc++;
+    return bench_parse(&settings, argc, argv, &help);
+}
+
+static void test_defaults(void **state) {
+    (void)state;
+    assert_int_equal(parse(NULL, NULL, NULL, NULL), LS_OK);
+    assert_int_equal(settings.plan_count, 2);
+    assert_string_equal(settings.plans[0].model, "mlp");
+    assert_int_equal(settings.plans[0].batch, 64);
+    assert_string_equal(settings.plans[1].model, "convnet");
+    assert_int_equal(settings.plans[1].batch, 100);
+    assert_string_equal(settings.plans[1].recipe[2], "--momentum=0.9");
+    assert_int_equal(settings.n.count, 3);
+    assert_string_equal(settings.device, "cpu");
+}
+
+static void test_models_with_sizes(void **state) {
+    (void)state;
+    char models[] = "--models=mlp:784,32,10,convnet,deep", n[] = "--n=4,1,4,2", batch[] = "--batch=8",
+         steps[] = "--steps=11";
+    assert_int_equal(parse(models, n, batch, steps), LS_OK);
+    assert_int_equal(settings.plan_count, 3);
+    assert_string_equal(settings.plans[0].model, "mlp:784,32,10");
+    assert_string_equal(settings.plans[0].recipe[0], "--optimizer=adam");
+    assert_string_equal(settings.plans[1].model, "convnet");
+    assert_string_equal(settings.plans[1].recipe[0], "--optimizer=sgd");
+    assert_string_equal(settings.plans[2].model, "deep");
+    for (int p = 0; p < 3; p++) {
+        assert_int_equal(settings.plans[p].batch, 8);
+        assert_int_equal(settings.plans[p].steps, 11);
+    }
+    assert_int_equal(settings.n.count, 3);
+    for (int i = 0; i < 3; i++) assert_int_equal(settings.n.values[i], 1 << i);
+}
+
+static void test_wrong_usage(void **state) {
+    (void)state;
+    char three[] = "--n=1,3", batch[] = "--batch=4", eight[] = "--n=8", empty[] = "--models=mlp,,deep",
+         twice[] = "--models=mlp,mlp", tpu[] = "--device=tpu", few[] = "--steps=10", nought[] = "--n=0";
+    assert_int_equal(parse(three, NULL, NULL, NULL), LS_ERR_USAGE);
+    scratch_expect_error("mlp: 3 devices cannot share a batch of 64 equally", "--batch");
+    assert_int_equal(parse(batch, eight, NULL, NULL), LS_ERR_USAGE);
+    scratch_expect_error("8 devices cannot share a batch of 4", NULL);
+    assert_int_equal(parse(empty, NULL, NULL, NULL), LS_ERR_USAGE);
+    scratch_expect_error("--models", "empty");
+    assert_int_equal(parse(twice, NULL, NULL, NULL), LS_ERR_USAGE);
+    scratch_expect_error("mlp is named twice", NULL);
+    assert_int_equal(parse(tpu, NULL, NULL, NULL), LS_ERR_USAGE);
+    scratch_expect_error("--device", "tpu");
+    assert_int_equal(parse(few, NULL, NULL, NULL), LS_ERR_USAGE);
+    scratch_expect_error("--steps", NULL);
+    assert_int_equal(parse(nought, NULL, NULL, NULL), LS_ERR_USAGE);
+    scratch_expect_error("--n", NULL);
+}
+
+/* --- summaries --------------------------------------------------------------------------------------------------- */
+
+#define SUMMARY(mode, devices, shares)                                                                                 \
+    "{\"summary\":{\"mode\":\"" mode "\",\"devices\":" devices ",\"batch_size\":64,\"median_step_ms\":8,"              \
+    "\"final_loss\":0.5,\"parameter_hash\":\"00ff\",\"devices_of_this_process\":[" shares "]}}"
+#define SHARE(share) "{\"communication_share\":" share "}"
+
+static void test_exposed_communication(void **state) {
+    (void)state;
+    bench_run dp = {.mode = BENCH_DP, .n = 3, .batch = 64}, ddp = {.mode = BENCH_DDP, .n = 2, .batch = 64};
+    /* device 0's and that of the busiest other device */
+    assert_int_equal(
+        bench_read_summary(&dp, SUMMARY("DataParallel", "3", SHARE("0.125") "," SHARE("0.25") "," SHARE("0.0"))),
+        LS_OK);
+    expect_near(dp.step_ms, 8);
+    expect_near(dp.exposed_ms, 3);
+    expect_near(dp.final_loss, 0.5);
+    assert_string_equal(dp.weights, "00ff");
+    assert_int_equal(bench_read_summary(&ddp, SUMMARY("DistributedDataParallel", "2", SHARE("0.125"))), LS_OK);
+    expect_near(ddp.exposed_ms, 1);
+}
+
+static void test_summaries_that_are_not_the_runs(void **state) {
+    (void)state;
+    const char *const wrong[] = {
+        "",
+        "{",
+        "{\"summary\":{}}",
+        SUMMARY("DataParallel", "4", SHARE("0") "," SHARE("0")),
+        SUMMARY("DistributedDataParallel", "2", SHARE("0")),
+        SUMMARY("DataParallel", "2", ""),
+        SUMMARY("DataParallel", "2", SHARE("null")),
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        bench_run run = {.mode = BENCH_DP, .n = 2, .batch = 64};
+        assert_int_equal(bench_read_summary(&run, wrong[i]), LS_ERR_FORMAT);
+        scratch_expect_error("the summary of DP on 2 devices is not what was expected", NULL);
+    }
+}
+
+/* --- rows -------------------------------------------------------------------------------------------------------- */
+
+static bench_row *row_of(bench_mode mode, int n) { return (bench_row *)(void *)bench_find(&model, mode, n); }
+
+static void add_runs(bench_mode mode, int n, const double ms[3], double exposed_ms, const char *weights) {
+    bench_run run = {.mode = mode, .n = n, .exposed_ms = exposed_ms, .final_loss = 0.25};
+    snprintf(run.weights, sizeof run.weights, "%s", weights);
+    for (int i = 0; i < 3; i++) {
+        run.step_ms = ms[i];
+        bench_add_run(row_of(mode, n), &run);
+    }
+}
+
+/* T1 = 9 ms, T1(b/2) = 5 ms; on one core. */
+static void make_model(void) {
+    char models[] = "--models=mlp", n[] = "--n=1,2", rounds[] = "--rounds=3";
+    assert_int_equal(parse(models, n, rounds, NULL), LS_OK);
+    settings.cores = 1;
+    bench_plan_rows(&model, &settings.plans[0], &settings);
+    assert_int_equal(model.row_count, 6);
+    add_runs(BENCH_SINGLE, 1, (double[]){10, 8, 9}, 0, "aa");
+    add_runs(BENCH_SINGLE, 2, (double[]){5, 5, 5}, 0, "bb");
+    add_runs(BENCH_DP, 1, (double[]){9, 9, 9}, 0, "aa");
+    add_runs(BENCH_DP, 2, (double[]){7.5, 6, 4.5}, 0.25, "cc");
+    add_runs(BENCH_DDP, 1, (double[]){9, 9, 9}, 0, "aa");
+    add_runs(BENCH_DDP, 2, (double[]){5, 5, 5}, 1, "cc");
+    bench_assemble(&model);
+}
+
+static void test_what_a_row_says(void **state) {
+    (void)state;
+    make_model();
+    const bench_row *t1 = row_of(BENCH_SINGLE, 1), *part = row_of(BENCH_SINGLE, 2), *dp = row_of(BENCH_DP, 2),
+                    *ddp = row_of(BENCH_DDP, 2);
+    expect_near(t1->step_ms, 9);
+    expect_near(t1->speedup, 1);
+    assert_int_equal(part->per_device_batch, 32);
+    assert_true(isnan(part->speedup) && isnan(part->efficiency) && isnan(part->over_ms) && isnan(part->fixed_ms));
+    assert_false(part->oversubscribed || t1->oversubscribed);
+    assert_true(dp->oversubscribed && ddp->oversubscribed);
+    expect_near(dp->step_ms, 6);
+    expect_near(dp->step_ms_min, 4.5);
+    expect_near(dp->step_ms_max, 7.5);
+    expect_near(dp->speedup, 1.5);
+    expect_near(dp->speedup_min, 1.2);
+    expect_near(dp->speedup_max, 2);
+    expect_near(dp->efficiency, 0.75);
+    expect_near(dp->ideal_ms, 4.5);
+    expect_near(dp->over_ms, 1.5);
+    expect_near(dp->smaller_batch_ms, 0.5);
+    expect_near(dp->exposed_ms, 0.25);
+    expect_near(dp->fixed_ms, 0.75);
+    expect_near(ddp->over_ms, 0.5);
+    expect_near(ddp->fixed_ms, -1); /* as it is */
+}
+
+static void test_weights_are_compared(void **state) {
+    (void)state;
+    make_model();
+    assert_true(bench_same_weights(&model, 1) && bench_same_weights(&model, 2));
+    strcpy(row_of(BENCH_DDP, 2)->weights, "cd");
+    assert_false(bench_same_weights(&model, 2));
+    make_model();
+    bench_add_run(row_of(BENCH_DP, 1), &(bench_run){.step_ms = 1, .weights = "ab"}); /* not the same every time */
+    assert_false(bench_same_weights(&model, 1));
+    assert_false(bench_same_weights(&model, 4)); /* was not run */
+    assert_true(bench_must_agree(&model, 1) && bench_must_agree(&model, 64));
+    assert_false(bench_must_agree(&model, 3) || bench_must_agree(&model, 128));
+    settings.plans[0].batch = 96;
+    assert_false(bench_must_agree(&model, 3) || bench_must_agree(&model, 96));
+    assert_true(bench_must_agree(&model, 32));
+}
+
+/* --- files ------------------------------------------------------------------------------------------------------- */
+
+static const bench_machine machine = {.cpu = "A \"fast\" CPU, really",
+                                      .system = "Linux 6",
+                                      .compiler = "gcc 12",
+                                      .onednn = "2.6.3",
+                                      .commit = "abc",
+                                      .date = "2000-01-01T00:00:00Z",
+                                      .cores = 1,
+                                      .load = 0.5};
+
+/* The field `index` of a line of CSV without quotes around it. */
+static void csv_field(char field[200], const char *line, int index) {
+    bool quoted = false;
+    size_t count = 0;
+    for (; *line && *line != '\n'; line++) {
+        if (*line == '"') quoted = !quoted;
+        if (*line == ',' && !quoted) {
+            index--;
+        } else if (index == 0 && count < 199) {
+            field[count++] = *line;
+        }
+    }
+    field[count] = '\0';
+}
+
+static int csv_column(const char *head, const char *name) {
+    char field[200];
+    for (int i = 0; i < 60; i++) {
+        csv_field(field, head, i);
+        if (strcmp(field, name) == 0) return i;
+    }
+    fail_msg("there is no column %s", name);
+    return -1;
+}
+
+static void write_results(const char *folder) {
+    make_model();
+    bench_results results = {.machine = &machine, .settings = &settings, .model_count = 1, .models = &model};
+    assert_int_equal(bench_prepare_folder(folder), LS_OK);
+    assert_int_equal(bench_write_files(&results, folder), LS_OK);
+}
+
+static void test_csv(void **state) {
+    (void)state;
+    write_results(scratch_folder());
+    assert_int_equal(scratch_file_count(), 2);
+    size_t nbytes;
+    char *text = scratch_read(scratch_path("dp_vs_ddp.csv"), &nbytes), *line = text, field[200];
+    for (int i = 0; i < model.row_count; i++) {
+        const bench_row *row = &model.rows[i];
+        line = strchr(line, '\n') + 1;
+        csv_field(field, line, csv_column(text, "mode"));
+        assert_string_equal(field, bench_mode_name(row->mode));
+        csv_field(field, line, csv_column(text, "batch"));
+        assert_int_equal(atoi(field), row->per_device_batch * row->n);
+        csv_field(field, line, csv_column(text, "step_ms"));
+        expect_near(atof(field), row->step_ms);
+        csv_field(field, line, csv_column(text, "fixed_ms"));
+        if (row->mode == BENCH_SINGLE) assert_string_equal(field, "");
+        if (row->mode != BENCH_SINGLE) expect_near(atof(field), row->fixed_ms);
+        csv_field(field, line, csv_column(text, "same_weights"));
+        assert_string_equal(field, row->mode == BENCH_SINGLE ? "" : "yes");
+        csv_field(field, line, csv_column(text, "oversubscribed"));
+        assert_string_equal(field, row->n > 1 ? "yes" : "no");
+        csv_field(field, line, csv_column(text, "cpu"));
+        assert_string_equal(field, "\"A \"\"fast\"\" CPU, really\"");
+        csv_field(field, line, csv_column(text, "date"));
+        assert_string_equal(field, "\"2000-01-01T00:00:00Z\"");
+    }
+    line = strchr(line, '\n') + 1;
+    assert_string_equal(line, "");
+    free(text);
+}
+
+static const cJSON *member(const cJSON *object, const char *name) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    if (!item) fail_msg("there is no %s", name);
+    return item;
+}
+
+static void test_json(void **state) {
+    (void)state;
+    write_results(scratch_folder());
+    size_t nbytes;
+    char *text = scratch_read(scratch_path("dp_vs_ddp.json"), &nbytes);
+    cJSON *all = cJSON_Parse(text);
+    assert_non_null(all);
+    assert_string_equal(member(member(all, "machine"), "cpu")->valuestring, machine.cpu);
+    assert_string_equal(member(all, "how")->valuestring, "measured");
+    assert_int_equal(member(member(all, "options"), "rounds")->valueint, 3);
+    const cJSON *trained = cJSON_GetArrayItem(member(all, "models"), 0), *rows = member(trained, "rows");
+    assert_string_equal(member(trained, "model")->valuestring, "mlp");
+    assert_int_equal(cJSON_GetArraySize(rows), 6);
+    const cJSON *dp = cJSON_GetArrayItem(rows, 3), *part = cJSON_GetArrayItem(rows, 1);
+    expect_near(member(dp, "fixed_ms")->valuedouble, 0.75);
+    assert_int_equal(cJSON_GetArraySize(member(dp, "run_ms")), 3);
+    expect_near(cJSON_GetArrayItem(member(dp, "run_ms"), 2)->valuedouble, 4.5);
+    assert_string_equal(member(dp, "weights")->valuestring, "cc");
+    assert_true(cJSON_IsTrue(member(dp, "dp_and_ddp_have_the_same_weights")));
+    assert_true(cJSON_IsNull(member(part, "speedup")));
+    cJSON_Delete(all);
+    free(text);
+}
+
+static void test_folders(void **state) {
+    (void)state;
+    char deep[300];
+    snprintf(deep, sizeof deep, "%s/a/b//c/", scratch_folder());
+    assert_int_equal(bench_prepare_folder(deep), LS_OK);
+    assert_int_equal(access(deep, W_OK), 0);
+    for (int slash = 0; slash < 3; slash++) {
+        const char *const made[] = {"a/b/c", "a/b", "a"};
+        assert_int_equal(rmdir(scratch_path(made[slash])), 0);
+    }
+    scratch_write("file", "", 0);
+    assert_int_equal(bench_prepare_folder(scratch_path("file")), LS_ERR_IO);
+    scratch_expect_error("file", NULL);
+    assert_int_equal(bench_prepare_folder(scratch_path("file/below")), LS_ERR_IO);
+    scratch_expect_error("cannot make the folder", "file/below");
+}
+
+int main(void) {
+    alarm(60);
+#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_defaults),
+        TEST(test_models_with_sizes),
+        TEST(test_wrong_usage),
+        TEST(test_exposed_communication),
+        TEST(test_summaries_that_are_not_the_runs),
+        TEST(test_what_a_row_says),
+        TEST(test_weights_are_compared),
+        TEST(test_csv),
+        TEST(test_json),
+        TEST(test_folders),
+    };
+    return cmocka_run_group_tests_name("bench_dp_vs_ddp", tests, NULL, NULL);
+}

@@ -1,0 +1,189 @@
+#define _GNU_SOURCE
+/* bench_dp_vs_ddp's child processes: what they say, how they end, and that none is left. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "labs/bench_dp_vs_ddp/bench.h"
+#include "labs/bench_dp_vs_ddp/child.h"
+#include "tests/base/scratch.h"
+#include "tests/ddp_procs/children.h"
+
+static bench_output output;
+
+static ls_status run_script(const char *script, double timeout_s) {
+    char *argv[] = {"/bin/sh", "-c", (char *)script, NULL};
+    return bench_child_run(argv, timeout_s, &output);
+}
+
+static void test_output_is_kept(void **state) {
+    (void)state;
+    assert_int_equal(run_script("echo first; echo last; echo complaint >&2", 30), LS_OK);
+    assert_string_equal(output.out, "first\nlast\n");
+    assert_string_equal(output.err, "complaint\n");
+    assert_string_equal(bench_last_line(output.out), "last");
+    assert_int_equal(run_script("printf end", 30), LS_OK);
+    assert_string_equal(bench_last_line(output.out), "end");
+    assert_int_equal(run_script(":", 30), LS_OK);
+    assert_string_equal(bench_last_line(output.out), "");
+    /* more than there is room for */
+    assert_int_equal(
+        run_script(
+            "i=0; while [ $i -lt 9000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done; echo end",
+            30),
+        LS_OK);
+    assert_true(output.out_nbytes > BENCH_CHILD_OUT_CAPACITY / 4 && output.out_nbytes < BENCH_CHILD_OUT_CAPACITY);
+    assert_string_equal(bench_last_line(output.out), "end");
+}
+
+static void test_failures_name_the_command_and_the_cause(void **state) {
+    (void)state;
+    assert_int_equal(run_script("echo 'x: error: the cause' >&2; echo more >&2; exit 1", 30), LS_ERR_SYSTEM);
+    scratch_expect_error("` ended with exit status 1: the cause", "/bin/sh -c");
+    assert_int_equal(run_script("echo 'x: error: rank' >&2; echo 'y: error: launcher' >&2; exit 3", 30), LS_ERR_SYSTEM);
+    scratch_expect_error("exit status 3: launcher", NULL);
+    assert_int_equal(run_script("exit 2", 30), LS_ERR_USAGE);
+    scratch_expect_error("exit status 2: it said nothing", NULL);
+    assert_int_equal(run_script("echo words >&2; kill -ABRT $$", 30), LS_ERR_SYSTEM);
+    scratch_expect_error("killed by signal 6", "words");
+    char *argv[] = {"/no/such/program", NULL};
+    assert_int_equal(bench_child_run(argv, 1, &output), LS_ERR_IO);
+    scratch_expect_error("cannot run /no/such/program", "make");
+}
+
+static void test_a_run_that_takes_too_long(void **state) {
+    (void)state;
+    double begin_us = ls_now_us();
+    assert_int_equal(run_script("exec sleep 50", 0.1), LS_ERR_TIMEOUT);
+    scratch_expect_error("did not end within 0.1 s", "--timeout");
+    assert_true(ls_now_us() - begin_us < 30e6);
+}
+
+/* In a process of its own, which is then told to stop. */
+static int run_long(void *argument) {
+    const char *script = argument;
+    char error[300] = "";
+    ls_log_capture(error, sizeof error);
+    ls_status status = run_script(script, 50);
+    return status == LS_ERR_SYSTEM && strstr(error, "stopped by signal") ? 17 : 1;
+}
+
+static pid_t await_pid(const char *path) {
+    for (double until_us = ls_now_us() + 20e6; ls_now_us() < until_us; usleep(5000)) {
+        if (access(path, R_OK) < 0) continue;
+        size_t nbytes;
+        char *text = scratch_read(path, &nbytes);
+        pid_t pid = strchr(text, '\n') ? atoi(text) : 0;
+        free(text);
+        if (pid > 0) return pid;
+    }
+    fail_msg("%s was not written", path);
+    return 0;
+}
+
+static void expect_gone(pid_t pid) {
+    for (double until_us = ls_now_us() + 20e6; ls_now_us() < until_us; usleep(5000)) {
+        if (kill(pid, 0) < 0 && errno == ESRCH) return;
+    }
+    fail_msg("process %d is left", (int)pid);
+}
+
+static void test_a_signal_ends_the_child_too(void **state) {
+    (void)state;
+    const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGKILL};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        char script[400];
+        snprintf(script, sizeof script, "echo $$ > %s; exec sleep 50", scratch_path("pid"));
+        pid_t bench = start_child(run_long, script);
+        pid_t child = await_pid(scratch_path("pid"));
+        kill(bench, signals[i]);
+        assert_int_equal(finish_child(bench), signals[i] == SIGKILL ? 128 + SIGKILL : 17);
+        expect_gone(child);
+        unlink(scratch_path("pid"));
+    }
+}
+
+/* --- the programs themselves ------------------------------------------------------------------------------------- */
+
+static void test_a_small_bench(void **state) {
+    (void)state;
+    static bench_settings settings;
+    static bench_model model;
+    char *argv[] = {"bench", "--models=mlp:784,16,10", "--n=1,2", "--rounds=1", "--steps=12", NULL};
+    bool help;
+    assert_int_equal(bench_parse(&settings, 5, argv, &help), LS_OK);
+    bench_plan_rows(&model, &settings.plans[0], &settings);
+    for (int i = 0; i < model.row_count; i++) {
+        bench_row *row = &model.rows[i];
+        bench_run run = {.mode = row->mode, .n = row->n};
+        run.batch = row->mode == BENCH_SINGLE ? row->per_device_batch : model.plan->batch;
+        assert_int_equal(bench_train(&run, model.plan, &settings), LS_OK);
+        assert_true(run.step_ms > 0);
+        bench_add_run(row, &run);
+    }
+    bench_assemble(&model);
+    assert_true(bench_same_weights(&model, 1));
+    assert_true(bench_same_weights(&model, 2));
+    assert_string_not_equal(model.rows[0].weights, model.rows[1].weights); /* another batch, other weights */
+}
+
+static void test_a_model_that_does_not_exist(void **state) {
+    (void)state;
+    bench_settings settings;
+    char *argv[] = {"bench", "--models=nothing", NULL};
+    bool help;
+    assert_int_equal(bench_parse(&settings, 2, argv, &help), LS_OK);
+    bench_run run = {.mode = BENCH_DDP, .n = 2, .batch = 64};
+    assert_int_not_equal(bench_train(&run, &settings.plans[0], &settings), LS_OK);
+    scratch_expect_error("there is no model \"nothing\"", "ddp_train --spawn=2");
+}
+
+/* What the shares are made of leaves out the warm-up, as the step times do: seen in the bytes, which are exact. */
+static void test_phases_are_those_of_the_timed_steps(void **state) {
+    (void)state;
+    char program[1100], folder[1000];
+    ssize_t nbytes = readlink("/proc/self/exe", folder, sizeof folder - 1);
+    assert_true(nbytes > 0);
+    folder[nbytes] = '\0';
+    *strrchr(folder, '/') = '\0';
+    snprintf(program, sizeof program, "%s/../dp_train", folder);
+    char *argv[] = {program,       "--devices=2",   "--model=mlp:784,16,16", "--steps=12",
+                    "--drop-last", "--no-evaluate", "--summary=-",           NULL};
+    assert_int_equal(bench_child_run(argv, 60, &output), LS_OK);
+    cJSON *all = cJSON_Parse(bench_last_line(output.out));
+    const cJSON *summary = cJSON_GetObjectItem(all, "summary");
+    const cJSON *second = cJSON_GetArrayItem(cJSON_GetObjectItem(summary, "devices_of_this_process"), 1);
+    const cJSON *replicate = cJSON_GetObjectItem(cJSON_GetObjectItem(second, "bytes_per_step_by_phase"), "replicate");
+    assert_non_null(replicate);
+    assert_int_equal(cJSON_GetObjectItem(summary, "timed_steps")->valueint, 2);
+    assert_int_equal(replicate->valueint, 4 * (784 * 16 + 16 + 16 * 16 + 16)); /* each parameter once per step */
+    cJSON_Delete(all);
+}
+
+int main(void) {
+    alarm(120);
+#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_output_is_kept),
+        TEST(test_failures_name_the_command_and_the_cause),
+        TEST(test_a_run_that_takes_too_long),
+        TEST(test_a_signal_ends_the_child_too),
+        TEST(test_a_small_bench),
+        TEST(test_a_model_that_does_not_exist),
+        TEST(test_phases_are_those_of_the_timed_steps),
+    };
+    return cmocka_run_group_tests_name("bench_dp_vs_ddp's runs", tests, NULL, NULL);
+}

@@ -1,0 +1,46 @@
+#include "tests/nn/models.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+
+#include "common/base/random.h"
+
+ls_device *open_device(int index) {
+    setenv("LS_CPU_STREAMS", "inline", 1);
+    ls_device *device;
+    ls_device_options options = {.kind = LS_DEVICE_CPU, .index = index, .devices_on_node = 1};
+    assert_int_equal(ls_device_open(&device, &options), LS_OK);
+    assert_int_equal(ls_device_bind_thread(device), LS_OK);
+    return device;
+}
+
+void close_empty_device(ls_device *device) {
+    ls_memory_report memory;
+    ls_device_memory(device, &memory);
+    assert_int_equal(memory.current_total_bytes, 0);
+    ls_device_close(device);
+}
+
+ls_model *make_model(ls_device *device, const char *description, size_t max_batch, uint64_t seed) {
+    ls_model *model;
+    assert_int_equal(ls_model_create(&model, device, description, max_batch), LS_OK);
+    assert_int_equal(ls_model_alloc_gradients(model), LS_OK);
+    assert_int_equal(ls_model_init(model, seed), LS_OK);
+    return model;
+}
+
+float *make_values(ls_device *device, size_t count, uint64_t seed) {
+    float *values;
+    assert_int_equal(ls_device_alloc(device, LS_MEMORY_INPUT, count * sizeof(float), "test values", (void **)&values),
+                     LS_OK);
+    ls_generator generator;
+    ls_generator_seed(&generator, seed);
+    ls_fill_uniform(&generator, values, count, -1, 1);
+    return values;
+}

@@ -1,0 +1,19 @@
+/* A CPU device with streams that run at once, and models on it. */
+#ifndef TESTS_NN_MODELS_H
+#define TESTS_NN_MODELS_H
+
+#include "common/nn/model.h"
+
+/* Opens device `index`; asserts. */
+ls_device *open_device(int index);
+
+/* Asserts that the device has nothing allocated, and closes it. */
+void close_empty_device(ls_device *device);
+
+/* A model with gradients and PyTorch's initial weights for `seed`; asserts. */
+ls_model *make_model(ls_device *device, const char *description, size_t max_batch, uint64_t seed);
+
+/* Device memory of `count` floats of input: small numbers of both signs, the same for the same seed. */
+float *make_values(ls_device *device, size_t count, uint64_t seed);
+
+#endif

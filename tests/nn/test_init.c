@@ -1,0 +1,135 @@
+/* Initial weights: PyTorch's, bit for bit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "common/nn/layer.h"
+#include "tests/nn/models.h"
+
+static void expect_values(const float *values, const double *expected, size_t count, const char *name) {
+    for (size_t i = 0; i < count; i++) {
+        float wanted = (float)expected[i];
+        if (memcmp(&values[i], &wanted, sizeof wanted) != 0) {
+            fail_msg("%s[%zu] is %.9g, not %.9g", name, i, (double)values[i], expected[i]);
+        }
+    }
+}
+
+static void a_linear_layer_of_seed_0(void **state) {
+    (void)state;
+    static const double weight[] = {-.003743410110473633, .26822179555892944,  -.4115225672721863,
+                                    -.3679695129394531,   -.19257718324661255, .13407868146896362,
+                                    -.009906589984893799, .39644473791122437,  -.04437202215194702,
+                                    .1323062777519226,    -.15110653638839722, -.09828269481658936};
+    static const double bias[] = {-.4776742458343506, -.33114105463027954, -.20611155033111572};
+    ls_device *device = open_device(0);
+    ls_model *model = make_model(device, "mlp:4,3", 1, 0);
+    expect_values(ls_model_parameter(model, 0)->data, weight, 12, "weight");
+    expect_values(ls_model_parameter(model, 1)->data, bias, 3, "bias");
+    ls_model_destroy(model);
+    close_empty_device(device);
+}
+
+static void two_linear_layers_draw_one_after_the_other(void **state) {
+    (void)state;
+    static const double w1[] = {-.005293981172144413, .37932288646698, -.5819807648658752, -.5203874707221985};
+    static const double b1[] = {-.27234524488449097, .1896158903837204};
+    static const double w2[] = {-.014010033570230007, .5606575012207031};
+    static const double b2[] = {-.06275151669979095};
+    ls_device *device = open_device(0);
+    ls_model *model = make_model(device, "mlp:2,2,1", 1, 0);
+    expect_values(ls_model_parameter(model, 0)->data, w1, 4, "w1");
+    expect_values(ls_model_parameter(model, 1)->data, b1, 2, "b1");
+    expect_values(ls_model_parameter(model, 2)->data, w2, 2, "w2");
+    expect_values(ls_model_parameter(model, 3)->data, b2, 1, "b2");
+    ls_model_destroy(model);
+    close_empty_device(device);
+}
+
+/* No built-in model has such a layer, so it is made by itself: 3 channels to 2, kernel 3. */
+static void a_convolution_of_seed_42(void **state) {
+    (void)state;
+    static const double first[] = {.14713551104068756, .15973509848117828, -.045085761696100235, .17678682506084442};
+    static const double bias[] = {.055431656539440155, .07971543073654175};
+    ls_layer layer = {.kind = &ls_conv2d, .name = "conv", .in = {3, 8, 8}, .units = 2, .kernel = 3, .stride = 1};
+    assert_int_equal(layer.kind->plan(&layer), LS_OK);
+    float weights[54], biases[2];
+    assert_int_equal(layer.parameters[0].count, 54);
+    ls_generator generator;
+    ls_generator_seed(&generator, 42);
+    layer.kind->init(&layer, &generator, (float *[]){weights, biases});
+    expect_values(weights, first, 4, "weight");
+    expect_values(biases, bias, 2, "bias");
+}
+
+/* Weights and biases fill +-1/sqrt(fan_in) of their layer evenly. (The recorded runs do not help here: their weights were drawn as
+ * float64.) */
+static void expect_uniform(const struct ls_tensor *tensor, size_t fan_in) {
+    double bound = 1 / sqrt((double)fan_in), most = 0, sum = 0;
+    for (size_t i = 0; i < tensor->count; i++) {
+        double value = (double)tensor->data[i];
+        assert_true(fabs(value) <= bound);
+        most = fmax(most, fabs(value));
+        sum += value;
+    }
+    assert_true(most > bound * (1 - 12 / (double)tensor->count));
+    assert_true(fabs(sum) < 4 * bound * sqrt((double)tensor->count / 3));
+}
+
+static void the_convnet_starts_within_its_bounds(void **state) {
+    (void)state;
+    static const size_t fans[] = {25, 0, 400, 0, 1568}; /* conv1 bn1 conv2 bn2 fc */
+    ls_device *device = open_device(0);
+    ls_model *model = make_model(device, "convnet", 1, 0);
+    for (size_t l = 0; l < 5; l++) {
+        const struct ls_tensor *weight = ls_model_parameter(model, 2 * l), *bias = ls_model_parameter(model, 2 * l + 1);
+        if (fans[l] > 0) {
+            expect_uniform(weight, fans[l]);
+            expect_uniform(bias, fans[l]);
+        }
+        for (size_t i = 0; fans[l] == 0 && i < weight->count; i++) {
+            assert_true(weight->data[i] == 1 && bias->data[i] == 0);
+        }
+    }
+    for (size_t b = 0; b < ls_model_buffer_count(model); b++) {
+        const struct ls_tensor *buffer = ls_model_buffer(model, b);
+        for (size_t i = 0; i < buffer->count; i++) assert_true(buffer->data[i] == (b % 2 ? 1 : 0));
+    }
+    ls_model_destroy(model);
+    close_empty_device(device);
+}
+
+static void a_seed_decides_the_weights(void **state) {
+    (void)state;
+    ls_device *device = open_device(0);
+    ls_model *models[3];
+    static const uint64_t seeds[] = {7, 7, 8};
+    float *data[3];
+    size_t count;
+    for (int i = 0; i < 3; i++) {
+        models[i] = make_model(device, "mlp:20,10", 1, seeds[i]);
+        ls_model_state(models[i], &data[i], &count);
+    }
+    assert_memory_equal(data[0], data[1], count * sizeof(float));
+    assert_memory_not_equal(data[0], data[2], count * sizeof(float));
+    /* once more over weights that are there: nothing of them remains */
+    assert_int_equal(ls_model_init(models[2], 7), LS_OK);
+    assert_memory_equal(data[0], data[2], count * sizeof(float));
+    for (int i = 0; i < 3; i++) ls_model_destroy(models[i]);
+    close_empty_device(device);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_linear_layer_of_seed_0),   cmocka_unit_test(two_linear_layers_draw_one_after_the_other),
+        cmocka_unit_test(a_convolution_of_seed_42),   cmocka_unit_test(the_convnet_starts_within_its_bounds),
+        cmocka_unit_test(a_seed_decides_the_weights),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,243 @@
+/* Models as descriptions, as lists of tensors, and as users of memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/base/scratch.h"
+#include "tests/nn/models.h"
+
+struct expected_tensor {
+    const char *name;
+    int ndim;
+    size_t shape[4];
+};
+
+static void expect_tensor(const struct ls_tensor *tensor, const struct expected_tensor *expected) {
+    assert_string_equal(tensor->name, expected->name);
+    assert_int_equal(tensor->ndim, expected->ndim);
+    size_t count = 1;
+    for (int d = 0; d < expected->ndim; d++) {
+        assert_int_equal(tensor->shape[d], expected->shape[d]);
+        count *= expected->shape[d];
+    }
+    assert_int_equal(tensor->count, count);
+    assert_non_null(tensor->data);
+    assert_int_equal((uintptr_t)tensor->data % 64, 0);
+}
+
+static void the_convnet_has_pytorchs_names_and_order(void **state) {
+    (void)state;
+    static const struct expected_tensor parameters[] = {
+        {"conv1.weight", 4, {16, 1, 5, 5}},  {"conv1.bias", 1, {16}}, {"bn1.weight", 1, {16}}, {"bn1.bias", 1, {16}},
+        {"conv2.weight", 4, {32, 16, 5, 5}}, {"conv2.bias", 1, {32}}, {"bn2.weight", 1, {32}}, {"bn2.bias", 1, {32}},
+        {"fc.weight", 2, {10, 1568}},        {"fc.bias", 1, {10}},
+    };
+    static const struct expected_tensor buffers[] = {
+        {"bn1.running_mean", 1, {16}},
+        {"bn1.running_var", 1, {16}},
+        {"bn2.running_mean", 1, {32}},
+        {"bn2.running_var", 1, {32}},
+    };
+    ls_device *device = open_device(0);
+    ls_model *model = make_model(device, "convnet", 2, 0);
+    assert_int_equal(ls_model_parameter_count(model), 10);
+    for (size_t p = 0; p < 10; p++) expect_tensor(ls_model_parameter(model, p), &parameters[p]);
+    assert_int_equal(ls_model_buffer_count(model), 4);
+    for (size_t b = 0; b < 4; b++) {
+        expect_tensor(ls_model_buffer(model, b), &buffers[b]);
+        assert_null(ls_model_buffer(model, b)->gradient);
+    }
+    assert_int_equal(ls_model_batchnorm_count(model), 2);
+    assert_string_equal(ls_model_batchnorm_name(model, 0), "bn1");
+    assert_string_equal(ls_model_batchnorm_name(model, 1), "bn2");
+    assert_int_equal(ls_image_count(ls_model_input(model)), 784);
+    assert_int_equal(ls_model_outputs(model), 10);
+    assert_int_equal(ls_model_loss(model), LS_LOSS_CROSS_ENTROPY);
+    ls_model_destroy(model);
+    close_empty_device(device);
+}
+
+static void the_mlp_has_pytorchs_names_and_order(void **state) {
+    (void)state;
+    static const struct expected_tensor parameters[] = {
+        {"fc1.weight", 2, {256, 784}}, {"fc1.bias", 1, {256}}, {"fc2.weight", 2, {10, 256}}, {"fc2.bias", 1, {10}}};
+    ls_device *device = open_device(0);
+    ls_model *model = make_model(device, "mlp", 2, 0);
+    assert_int_equal(ls_model_parameter_count(model), 4);
+    for (size_t p = 0; p < 4; p++) expect_tensor(ls_model_parameter(model, p), &parameters[p]);
+    assert_int_equal(ls_model_buffer_count(model), 0);
+    assert_int_equal(ls_model_batchnorm_count(model), 0);
+    assert_ptr_equal(ls_model_device(model), device);
+    ls_model_destroy(model);
+    close_empty_device(device);
+}
+
+static void deep_has_34_tensors_and_66_MB(void **state) {
+    (void)state;
+    ls_device *device = open_device(0);
+    ls_model *model;
+    assert_int_equal(ls_model_create(&model, device, "deep", 1), LS_OK);
+    assert_int_equal(ls_model_parameter_count(model), 34);
+    size_t nbytes = 0;
+    for (size_t p = 0; p < 34; p++) nbytes += ls_model_parameter(model, p)->count * sizeof(float);
+    assert_int_equal(nbytes, 4 * (785 * 1024 + 15 * 1025 * 1024 + 1025 * 10));
+    assert_true(nbytes > 66000000 && nbytes < 67000000);
+    assert_string_equal(ls_model_parameter(model, 33)->name, "fc17.bias");
+    ls_model_destroy(model);
+    close_empty_device(device);
+}
+
+static void wide_has_the_squared_error(void **state) {
+    (void)state;
+    ls_device *device = open_device(0);
+    ls_model *model;
+    assert_int_equal(ls_model_create(&model, device, "wide", 1), LS_OK);
+    assert_int_equal(ls_model_loss(model), LS_LOSS_SQUARED_ERROR);
+    assert_int_equal(ls_image_count(ls_model_input(model)), 4096);
+    assert_int_equal(ls_model_parameter(model, 0)->shape[0], 8192);
+    assert_int_equal(ls_model_outputs(model), 4096);
+    ls_model_destroy(model);
+    close_empty_device(device);
+}
+
+static void sizes_are_read_as_they_are_written(void **state) {
+    (void)state;
+    ls_device *device = open_device(0);
+    ls_model *model = make_model(device, "mlp:3,5,7,2", 1, 0);
+    static const size_t shapes[][2] = {{5, 3}, {7, 5}, {2, 7}};
+    assert_int_equal(ls_model_parameter_count(model), 6);
+    for (size_t l = 0; l < 3; l++) {
+        assert_int_equal(ls_model_parameter(model, 2 * l)->shape[0], shapes[l][0]);
+        assert_int_equal(ls_model_parameter(model, 2 * l)->shape[1], shapes[l][1]);
+    }
+    ls_model_destroy(model);
+    close_empty_device(device);
+}
+
+static void what_is_no_model_is_refused(void **state) {
+    (void)state;
+    static const char *const bad[] = {"mlp:10",  "mlp:0,3",        "mlp:784,,10", "nonsense",
+                                      "",        "mlp:",           "mlp:784,10,", "mlp:-1,10",
+                                      "mlp:a,b", "mlp:3,16777217", "convnet:3",   "mlp:3 4"};
+    ls_device *device = open_device(0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ls_model *model = (ls_model *)device;
+        ls_status status = ls_model_create(&model, device, bad[i], 1);
+        if (status != LS_ERR_USAGE) fail_msg("\"%s\" gives %s", bad[i], ls_status_text(status));
+        assert_null(model);
+        char quoted[64];
+        snprintf(quoted, sizeof quoted, "\"%s\"", bad[i]);
+        scratch_expect_error(quoted, NULL);
+    }
+    char many[1024] = "mlp:2";
+    for (int i = 0; i < 200; i++) strcat(many, ",2");
+    ls_model *model;
+    assert_int_equal(ls_model_create(&model, device, many, 1), LS_ERR_USAGE);
+    scratch_expect_error("at most", "layers");
+    close_empty_device(device);
+}
+
+static void a_batch_without_room_is_refused(void **state) {
+    (void)state;
+    ls_device *device = open_device(3);
+    ls_model *model = make_model(device, "mlp:6,4", 5, 0);
+    float *x = make_values(device, 6 * 6, 1);
+    const float *y;
+    assert_int_equal(ls_model_forward(model, x, 5, true, &y), LS_OK);
+    assert_int_equal(ls_model_forward(model, x, 1, true, &y), LS_OK);
+    assert_int_equal(ls_model_forward(model, x, 6, true, &y), LS_ERR_INVALID);
+    scratch_expect_error("6 samples on device 3", "1 to 5");
+    assert_int_equal(ls_model_forward(model, x, 0, true, &y), LS_ERR_INVALID);
+    scratch_expect_error("0 samples", NULL);
+    ls_device_free(device, x);
+    ls_model_destroy(model);
+    close_empty_device(device);
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------ */
+
+static void memory_is_counted_by_what_it_is_for(void **state) {
+    (void)state;
+    ls_device *device = open_device(0);
+    ls_model *model = make_model(device, "mlp:64,32,16", 8, 0);
+    ls_memory_report memory;
+    ls_device_memory(device, &memory);
+    size_t parameters = 4 * (64 * 32 + 32 + 32 * 16 + 16);
+    assert_int_equal(memory.current_bytes[LS_MEMORY_PARAMETER], parameters);
+    assert_int_equal(memory.current_bytes[LS_MEMORY_GRADIENT], parameters);
+    /* outputs of two linear layers, and two arrays of the largest activation between them */
+    assert_int_equal(memory.current_bytes[LS_MEMORY_ACTIVATION], 8 * (32 + 16 + 2 * 32) * sizeof(float));
+    assert_int_equal(memory.current_bytes[LS_MEMORY_OPTIMIZER], 0);
+    ls_model_destroy(model);
+    close_empty_device(device);
+}
+
+static void state_is_one_range_with_the_parameters_first(void **state) {
+    (void)state;
+    ls_device *device = open_device(0);
+    ls_model *model = make_model(device, "convnet", 1, 0);
+    float *data, *parameters, *gradients;
+    size_t count, parameter_count, gradient_count;
+    ls_model_state(model, &data, &count);
+    ls_model_parameters(model, &parameters, &parameter_count);
+    ls_model_gradients(model, &gradients, &gradient_count);
+    assert_ptr_equal(data, parameters);
+    assert_int_equal(parameter_count, gradient_count);
+    for (size_t p = 0; p < ls_model_parameter_count(model); p++) {
+        const struct ls_tensor *tensor = ls_model_parameter(model, p);
+        assert_true(tensor->data >= data && tensor->data + tensor->count <= data + parameter_count);
+        assert_int_equal(tensor->gradient - gradients, tensor->data - data);
+    }
+    for (size_t b = 0; b < ls_model_buffer_count(model); b++) {
+        const struct ls_tensor *tensor = ls_model_buffer(model, b);
+        assert_true(tensor->data >= data + parameter_count && tensor->data + tensor->count <= data + count);
+    }
+    ls_model_destroy(model);
+    close_empty_device(device);
+}
+
+/* Whichever allocation fails, nothing stays behind. */
+static void too_little_memory_leaves_nothing_behind(void **state) {
+    (void)state;
+    ls_model *model;
+    int failures = 0;
+    ls_status status = LS_ERR_NO_MEMORY;
+    for (size_t capacity = 20000; status != LS_OK; capacity += 20000, failures++) {
+        ls_device *device;
+        ls_device_options options = {.kind = LS_DEVICE_CPU, .devices_on_node = 1, .memory_capacity_bytes = capacity};
+        assert_int_equal(ls_device_open(&device, &options), LS_OK);
+        status = ls_model_create(&model, device, "convnet", 2);
+        if (status != LS_OK) {
+            assert_int_equal(status, LS_ERR_NO_MEMORY);
+            assert_null(model);
+            scratch_expect_error("device 0 is out of memory", NULL);
+        }
+        ls_model_destroy(model);
+        close_empty_device(device);
+    }
+    assert_true(failures > 4);
+}
+
+#define with_errors(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_convnet_has_pytorchs_names_and_order),
+        cmocka_unit_test(the_mlp_has_pytorchs_names_and_order),
+        cmocka_unit_test(deep_has_34_tensors_and_66_MB),
+        cmocka_unit_test(wide_has_the_squared_error),
+        cmocka_unit_test(sizes_are_read_as_they_are_written),
+        with_errors(what_is_no_model_is_refused),
+        with_errors(a_batch_without_room_is_refused),
+        cmocka_unit_test(memory_is_counted_by_what_it_is_for),
+        cmocka_unit_test(state_is_one_range_with_the_parameters_first),
+        with_errors(too_little_memory_leaves_nothing_behind),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

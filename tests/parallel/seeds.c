@@ -1,0 +1,68 @@
+#define _GNU_SOURCE
+#include "tests/parallel/seeds.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct assignment {
+    const struct plan *plan;
+    int seeds;
+    const char *drop_wait;
+    struct seed_outcomes *outcomes;
+};
+
+/* Each rank shuffles in its own way. */
+static ls_status run_seed(const struct assignment *a, int seed, const struct rank *rank, ls_comm *comm) {
+    struct seed_outcomes *o = &a->outcomes[rank->rank];
+    char streams[40];
+    snprintf(streams, sizeof streams, "shuffle:%d", seed + 1000 * rank->rank);
+    struct plan plan = *a->plan;
+    plan.streams = streams;
+    struct session session;
+    struct samples samples;
+    ls_status status = session_open(&session, &plan, comm);
+    if (status != LS_OK) return status;
+    if (!samples_make(&samples, &plan, session.model, rank->rank, rank->world_size)) status = LS_ERR_IO;
+    for (size_t k = 0; status == LS_OK && k < plan.steps; k++) status = session_step(&session, &samples.batches[k]);
+    if (status == LS_OK) status = session_hash(&session, &o->weights[seed - 1], &o->state[seed - 1]);
+    if (status != LS_OK && comm) ls_comm_abort(comm, "a step failed");
+    session_close(&session);
+    samples_free(&samples);
+    return status;
+}
+
+static void run_assignment(struct rank *rank) {
+    const struct assignment *a = rank->argument;
+    struct seed_outcomes *o = &a->outcomes[rank->rank];
+    if (a->drop_wait) setenv("LS_CPU_DROP_WAIT", a->drop_wait, 1);
+    ls_set_wait_timeout_s(PLAN_TIMEOUT_S);
+    ls_comm *comm = NULL;
+    o->status = a->plan->mode == MODE_DDP ? group_open(&comm, rank, a->plan->allreduce) : LS_OK;
+    for (int seed = 1; o->status == LS_OK && seed <= a->seeds; seed++) {
+        o->status = run_seed(a, seed, rank, comm);
+        if (o->status == LS_OK) o->done = seed;
+    }
+    ls_comm_destroy(comm);
+}
+
+void run_seeds(const struct plan *plan, int seeds, const char *drop_wait, struct seed_outcomes *outcomes) {
+    struct assignment assignment = {plan, seeds, drop_wait, outcomes};
+    int ranks = plan->mode == MODE_DDP ? plan->devices : 1;
+    for (int r = 0; r < ranks; r++) outcomes[r] = (struct seed_outcomes){.status = LS_ERR_SYSTEM};
+    run_good_ranks(ranks, run_assignment, &assignment);
+}
+
+int first_red_seed(const struct plan *plan, int seeds, const struct seed_outcomes *outcomes,
+                   const struct outcome *expected, bool same_mode) {
+    int ranks = plan->mode == MODE_DDP ? plan->devices : 1;
+    size_t last = plan->steps - 1;
+    for (int seed = 1; seed <= seeds; seed++) {
+        for (int r = 0; r < ranks; r++) {
+            const struct seed_outcomes *o = &outcomes[r];
+            if (o->done < seed || o->weights[seed - 1] != expected->weights[last]) return seed;
+            bool compare_state = same_mode || r == 0;
+            if (compare_state && o->state[seed - 1] != expected[same_mode ? r : 0].state[last]) return seed;
+        }
+    }
+    return 0;
+}

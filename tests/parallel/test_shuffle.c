@@ -1,0 +1,151 @@
+/* A forgotten order between streams shows as wrong bits under some order of theirs. Here every order that is tried gives the right
+ * bits; and without any one of the waits, some order gives wrong ones. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+
+#include "tests/parallel/seeds.h"
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { SEEDS = 20, CONVNET_SEEDS = 1 };
+#else
+enum { SEEDS = 100, CONVNET_SEEDS = 4 };
+#endif
+
+/* Orders that are tried until a missing wait must have shown. */
+enum { RED_SEEDS = 16 };
+
+/* Small, so that many orders can be tried; a few buckets after the first step. */
+static const struct plan mlp = {.devices = 2, .model = "mlp:64,32,32,10", .batch = 16, .steps = 4, .samples = 100};
+static const struct plan convnet = {.devices = 4, .model = "convnet", .batch = 16, .steps = 3, .samples = 100};
+/* one device each, for what only batch norm's buffers show */
+static const struct plan small_convnet = {.devices = 2, .model = "convnet", .batch = 4, .steps = 3, .samples = 100};
+
+static struct plan make(struct plan plan, enum mode mode) {
+    plan.mode = mode;
+    plan.optimizer = ls_optimizer_defaults(LS_ADAM);
+    plan.bucket_cap_mb = 0.001;
+    return plan;
+}
+
+/* The bits that must come out: those of the plan with streams that run at once. */
+static struct outcome *expected_of(struct plan plan) {
+    struct outcome *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
+    assert_non_null(outcomes);
+    run_plan(&plan, outcomes, NULL);
+    assert_int_equal(outcomes->status, LS_OK);
+    if (plan.mode == MODE_DDP) assert_true(outcomes->buckets > 1);
+    return outcomes;
+}
+
+/* `drop_wait` NULL: `expected` may be another mode's. */
+static int red_seed(const struct plan *plan, int seeds, const char *drop_wait, const struct outcome *expected) {
+    struct seed_outcomes *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
+    assert_non_null(outcomes);
+    run_seeds(plan, seeds, drop_wait, outcomes);
+    int seed = first_red_seed(plan, seeds, outcomes, expected, drop_wait != NULL);
+    shared_free(outcomes, MAX_RANKS * sizeof *outcomes);
+    return seed;
+}
+
+static void release(struct outcome *outcomes) { shared_free(outcomes, MAX_RANKS * sizeof *outcomes); }
+
+/* --- all waits in place ------------------------------------------------------------------------------------------ */
+
+static void expect_right_in_every_order(struct plan plan, int seeds, const struct outcome *expected) {
+    int seed = red_seed(&plan, seeds, NULL, expected);
+    if (seed > 0) fail_msg("%s in mode %d is wrong with the seed %d", plan.model, (int)plan.mode, seed);
+}
+
+/* DataParallel and DistributedDataParallel also agree with each other (same chunks, sums in rank order). */
+static void expect_modes_agree(const struct plan *model, int seeds) {
+    struct plan plan = make(*model, MODE_DP);
+    struct outcome *expected = expected_of(plan);
+    expect_right_in_every_order(plan, seeds, expected);
+    plan.output_device = plan.devices - 1;
+    expect_right_in_every_order(plan, seeds, expected);
+    plan = make(*model, MODE_DDP);
+    expect_right_in_every_order(plan, seeds, expected);
+    plan.allreduce = "direct";
+    plan.no_overlap = true;
+    expect_right_in_every_order(plan, seeds, expected);
+    release(expected);
+}
+
+static void every_order_gives_the_right_bits(void **state) {
+    (void)state;
+    print_message("%d orders of the streams\n", SEEDS);
+    expect_modes_agree(&mlp, SEEDS);
+}
+
+static void every_order_gives_the_right_bits_with_batch_norm(void **state) {
+    (void)state;
+    expect_modes_agree(&convnet, CONVNET_SEEDS);
+}
+
+static void every_order_gives_the_right_bits_on_one_device(void **state) {
+    (void)state;
+    struct plan plan = make(mlp, MODE_SINGLE);
+    plan.devices = 1;
+    struct outcome *expected = expected_of(plan);
+    expect_right_in_every_order(plan, SEEDS, expected);
+    release(expected);
+}
+
+/* --- one wait missing -------------------------------------------------------------------------------------------- */
+
+static void expect_red_without(const struct plan *model, enum mode mode, const char *const *names) {
+    struct plan plan = make(*model, mode);
+    struct outcome *expected = expected_of(plan);
+    int green = 0;
+    for (; *names; names++) {
+        int seed = red_seed(&plan, RED_SEEDS, *names, expected);
+        if (seed == 0) green++;
+        if (seed == 0) print_error("without the wait for \"%s\" no order of %d was wrong\n", *names, RED_SEEDS);
+        if (seed > 0) print_message("without the wait for \"%s\": wrong with the seed %d\n", *names, seed);
+    }
+    release(expected);
+    assert_int_equal(green, 0);
+}
+
+static void data_parallel_needs_each_wait(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "batch copied",  "replica updated", "outputs ready", "outputs gathered",   "loss gradient arrived",
+        "backward done", "gradients sent",  "loss taken",    "parameters updated", NULL};
+    expect_red_without(&mlp, MODE_DP, names);
+}
+
+static void distributed_needs_each_wait(void **state) {
+    (void)state;
+    static const char *const names[] = {"batch copied", "batch used", "bucket ready", "bucket reduced", NULL};
+    expect_red_without(&mlp, MODE_DDP, names);
+    /* "buffers idle" may be dropped: the comm stream has passed the last step's buckets, so that step's forward is done */
+    static const char *const of_buffers[] = {"buffers arrived", NULL};
+    expect_red_without(&small_convnet, MODE_DDP, of_buffers);
+}
+
+static void one_device_needs_each_wait(void **state) {
+    (void)state;
+    static const char *const names[] = {"batch copied", "batch used", NULL};
+    struct plan plan = mlp;
+    plan.devices = 1;
+    expect_red_without(&plan, MODE_SINGLE, names);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_order_gives_the_right_bits),
+        cmocka_unit_test(every_order_gives_the_right_bits_with_batch_norm),
+        cmocka_unit_test(every_order_gives_the_right_bits_on_one_device),
+        cmocka_unit_test(data_parallel_needs_each_wait),
+        cmocka_unit_test(distributed_needs_each_wait),
+        cmocka_unit_test(one_device_needs_each_wait),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,182 @@
+/* DataParallel and DistributedDataParallel against PyTorch's recorded runs: gradients from stored states, and the losses of whole
+ * runs through the training loop. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/train/loop.h"
+#include "tests/base/scratch.h"
+#include "tests/parallel/plan.h"
+#include "tests/train/stored.h"
+
+static struct plan mlp_plan(enum mode mode, int devices) {
+    struct plan plan = {.mode = mode, .devices = devices, .model = "mlp", .batch = 64, .stored = "train_mlp_adam_w1"};
+    plan.optimizer = ls_optimizer_defaults(LS_ADAM);
+    plan.state = "before.";
+    plan.steps = 40;
+    return plan;
+}
+
+static struct plan convnet_plan(enum mode mode, int devices, const char *stored) {
+    struct plan plan = {.mode = mode, .devices = devices, .model = "convnet", .batch = 100, .stored = stored};
+    plan.optimizer = ls_optimizer_defaults(LS_SGD);
+    plan.optimizer.learning_rate = 0.01;
+    plan.optimizer.momentum = 0.9;
+    plan.strided = mode == MODE_DDP;
+    plan.state = "before.";
+    plan.steps = 15;
+    return plan;
+}
+
+/* --- gradients ----------------------------------------------------------------------------------------------------- */
+
+static const char *look_run, *look_prefix;
+
+static void look_at_gradients(struct session *s, struct outcome *o) {
+    o->gradient_error = stored_gradient_error(look_run, look_prefix, s->model);
+}
+
+static void expect_gradients_at(struct plan plan, size_t step, const char *state, const char *gradients) {
+    struct outcome *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
+    assert_non_null(outcomes);
+    plan.state = state;
+    plan.first_step = step;
+    plan.steps = 1;
+    look_run = plan.stored;
+    look_prefix = gradients;
+    run_plan(&plan, outcomes, look_at_gradients);
+    for (int r = 0; r < (plan.mode == MODE_DDP ? plan.devices : 1); r++) {
+        assert_int_equal(outcomes[r].status, LS_OK);
+        double error = outcomes[r].gradient_error;
+        if (!(error <= 1e-4)) fail_msg("%s, %d devices, rank %d: off by %g", gradients, plan.devices, r, error);
+    }
+    shared_free(outcomes, MAX_RANKS * sizeof *outcomes);
+}
+
+static void expect_gradients(struct plan plan) {
+    expect_gradients_at(plan, 0, "before.", "step0.grad.");
+    expect_gradients_at(plan, 5, "step5.state.", "step5.grad.");
+}
+
+static void mlp_gradients_are_those_of_the_whole_batch(void **state) {
+    (void)state;
+    for (int devices = 1; devices <= 4; devices *= 2) {
+        expect_gradients(mlp_plan(MODE_DP, devices));
+        expect_gradients(mlp_plan(MODE_DDP, devices));
+    }
+}
+
+static void convnet_gradients_are_pytorchs(void **state) {
+    (void)state;
+    expect_gradients(convnet_plan(MODE_DP, 1, "train_convnet_sgd_w1"));
+    expect_gradients(convnet_plan(MODE_DDP, 1, "train_convnet_sgd_w1"));
+    expect_gradients(convnet_plan(MODE_DP, 4, "train_convnet_sgd_w4_dp"));
+    expect_gradients(convnet_plan(MODE_DDP, 4, "train_convnet_sgd_w4_ddp"));
+}
+
+/* --- whole runs ---------------------------------------------------------------------------------------------------- */
+
+struct training {
+    const struct plan *plan;
+    const char *losses;
+    struct outcome *outcomes; /* shared; weights[0] and the errors of the state after the run */
+};
+
+static void train(struct rank *rank) {
+    const struct training *t = rank->argument;
+    const struct plan *plan = t->plan;
+    struct outcome *o = &t->outcomes[rank->rank];
+    ls_train_options options = ls_train_defaults();
+    options.model = plan->model;
+    options.batch_size = (int64_t)plan->batch;
+    options.steps = (int64_t)plan->steps;
+    options.shuffle = false;
+    options.drop_last = true;
+    options.dump_losses = t->losses;
+    options.quiet = true;
+    ls_comm *comm = NULL;
+    struct session session;
+    ls_dataset *data = NULL, *test = NULL;
+    ls_train_result result;
+    if (plan->mode == MODE_DDP) CHECK(group_open(&comm, rank, "direct") == LS_OK);
+    CHECK(session_open(&session, plan, comm) == LS_OK);
+    CHECK(ls_train_open_data(&options, session.model, &data, &test) == LS_OK);
+    ls_shard shard = plan->strided ? LS_SHARD_STRIDED : LS_SHARD_CONTIGUOUS;
+    CHECK(freopen("/dev/null", "w", stdout) != NULL);
+    CHECK(ls_train(session.parallel, &options, shard, data, test, &result) == LS_OK);
+    o->weights[0] = result.parameter_hash;
+    o->losses[0] = result.accuracy;
+    o->gradient_error = stored_state_error(plan->stored, "after.", session.model, false);
+    o->buffer_error = stored_state_error(plan->stored, "after.", session.model, true);
+    ls_dataset_close(data);
+    ls_dataset_close(test);
+    session_close(&session);
+    ls_comm_destroy(comm);
+}
+
+static int read_losses(const char *path, double losses[MAX_STEPS]) {
+    size_t nbytes;
+    char *text = scratch_read(path, &nbytes);
+    int count = 0;
+    for (char *line = strtok(text, "\n"); line && count < MAX_STEPS; line = strtok(NULL, "\n")) {
+        losses[count++] = atof(line);
+    }
+    free(text);
+    return count;
+}
+
+/* The weights after many steps of rounding are compared loosely; the losses are what must follow. */
+static void expect_trajectory(struct plan plan, double state_tolerance, double buffer_tolerance) {
+    double losses[MAX_STEPS];
+    int ranks = plan.mode == MODE_DDP ? plan.devices : 1;
+    struct training t = {.plan = &plan, .losses = scratch_path("losses")};
+    t.outcomes = shared_alloc(MAX_RANKS * sizeof *t.outcomes);
+    assert_non_null(t.outcomes);
+    run_good_ranks(ranks, train, &t);
+    int count = read_losses(t.losses, losses);
+    assert_int_equal(count, plan.steps);
+    if (!stored_losses_follow(plan.stored, losses, count))
+        fail_msg("mode %d, %d devices", (int)plan.mode, plan.devices);
+    for (int r = 0; r < ranks; r++) {
+        assert_true(t.outcomes[r].weights[0] == t.outcomes[0].weights[0]);
+        assert_true(t.outcomes[r].losses[0] == t.outcomes[0].losses[0] && t.outcomes[r].losses[0] > 0.5);
+    }
+    const struct outcome *o = t.outcomes;
+    if (!(o->gradient_error <= state_tolerance && o->buffer_error <= buffer_tolerance)) {
+        fail_msg("mode %d, %d devices: after the run parameters are off by %g, buffers by %g", (int)plan.mode,
+                 plan.devices, o->gradient_error, o->buffer_error);
+    }
+    shared_free(t.outcomes, MAX_RANKS * sizeof *t.outcomes);
+}
+
+static void mlp_runs_follow_one_device(void **state) {
+    (void)state;
+    for (int devices = 1; devices <= 4; devices *= 2) {
+        expect_trajectory(mlp_plan(MODE_DP, devices), 1e-4, 0);
+        expect_trajectory(mlp_plan(MODE_DDP, devices), 1e-4, 0);
+    }
+}
+
+static void convnet_runs_follow_pytorch(void **state) {
+    (void)state;
+    expect_trajectory(convnet_plan(MODE_DP, 1, "train_convnet_sgd_w1"), 1e-2, 5e-3);
+    expect_trajectory(convnet_plan(MODE_DP, 4, "train_convnet_sgd_w4_dp"), 1e-2, 5e-3);
+    expect_trajectory(convnet_plan(MODE_DDP, 4, "train_convnet_sgd_w4_ddp"), 1e-2, 5e-3);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mlp_gradients_are_those_of_the_whole_batch),
+        cmocka_unit_test(convnet_gradients_are_pytorchs),
+        cmocka_unit_test_setup_teardown(mlp_runs_follow_one_device, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(convnet_runs_follow_pytorch, scratch_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,255 @@
+/* What the programs promise a user whose command line is right: results on stdout, logs on stderr, and the files they write. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/base/scratch.h"
+#include "tests/programs/program.h"
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+
+/* Runs it, and nothing may be said on stderr. */
+static void expect_success(program *p, const char *line) {
+    if (program_run(p, "%s", line) != 0 || p->err_text[0] != '\0')
+        fail_msg("%s: status %d, stderr: %s", line, p->status, p->err_text);
+}
+
+/* --- --help ----------------------------------------------------------------------------------------------------------- */
+
+/* The page has a row for the option, which shows its default. */
+static void expect_option(const program *page, const char *name) {
+    char begin[64];
+    snprintf(begin, sizeof begin, "\n  --%s", name);
+    const char *row = strstr(page->out_text, begin);
+    if (!row) fail_msg("--help does not list --%s", name);
+    const char *next = strstr(row + 1, "\n  --"), *shown = strstr(row, "(default:");
+    if (!shown || (next && shown > next)) fail_msg("--help does not show the default of --%s", name);
+}
+
+static void test_help(void **state) {
+    (void)state;
+    static const char *const common[] = {"device-kind=",   "model=",
+                                         "data=",          "normalize=",
+                                         "init=",          "save=",
+                                         "epochs=",        "steps=",
+                                         "batch-size=",    "per-device-batch=",
+                                         "[no-]shuffle ",  "drop-last ",
+                                         "seed=",          "prefetch=",
+                                         "optimizer=",     "lr=",
+                                         "momentum=",      "nesterov ",
+                                         "weight-decay=",  "timeout=",
+                                         "device-memory=", "metrics=",
+                                         "summary=",       "dump-losses=",
+                                         "[no-]evaluate ", "quiet "};
+    static const char *const of_dp[] = {"devices=", "device-ids=", "output-device=", "single "};
+    static const char *const of_ddp[] = {
+        "spawn=", "shard=", "backend=", "allreduce=", "bucket-cap-mb=", "[no-]overlap "};
+    static program dp, ddp;
+    expect_success(&dp, "dp_train --help");
+    expect_success(&ddp, "ddp_train --help");
+    for (size_t i = 0; i < COUNT_OF(common); i++) {
+        expect_option(&dp, common[i]);
+        expect_option(&ddp, common[i]);
+    }
+    for (size_t i = 0; i < COUNT_OF(of_dp); i++) expect_option(&dp, of_dp[i]);
+    for (size_t i = 0; i < COUNT_OF(of_ddp); i++) expect_option(&ddp, of_ddp[i]);
+    assert_non_null(strstr(dp.out_text, "learning rate (default: 0.001)"));
+    /* help goes before errors, also where a job would start */
+    expect_success(&ddp, "ddp_train --spawn 2 --help --model nope");
+    expect_success(&ddp, "ddprun --help");
+    expect_option(&ddp, "nproc-per-node=");
+}
+
+/* --- a run -------------------------------------------------------------------------------------------------------------- */
+
+static void test_bare_programs_train(void **state) {
+    (void)state;
+    static const char *const lines[] = {
+        "dp_train --steps 5",
+        "dp_train --steps 5 --quiet",
+        "dp_train --devices 9 --batch-size 9 --steps 3",
+        "dp_train --device-ids 3,1 --output-device 1 --steps 3",
+        "dp_train --single --steps 3",
+        "ddp_train --steps 5",
+        "ddp_train --spawn 3 --batch-size 9 --steps 3",
+        "ddprun --nproc-per-node 2 ddp_train --steps 3 --quiet",
+    };
+    static program p;
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
+        expect_success(&p, lines[i]);
+        if (!strstr(p.out_text, "final loss ")) fail_msg("%s printed %s", lines[i], p.out_text);
+        if (strchr(p.out_text, '\r') || strchr(p.out_text, '\033')) fail_msg("%s draws as if on a terminal", lines[i]);
+    }
+    assert_int_equal(scratch_file_count(), 0);
+}
+
+/* --- what is written -------------------------------------------------------------------------------------------------- */
+
+static double accuracy_of(const program *p) {
+    const char *at = strstr(p->out_text, "test accuracy ");
+    assert_non_null(at);
+    return atof(at + strlen("test accuracy "));
+}
+
+static const char *const small = "--model mlp:784,32,10";
+
+static void test_saved_weights_continue(void **state) {
+    (void)state;
+    static const char *const programs[] = {"dp_train --devices 2", "ddp_train --spawn 2"};
+    static program trained, loaded;
+    for (size_t i = 0; i < COUNT_OF(programs); i++) {
+        const char *weights = scratch_path("weights"), *again = scratch_path("again");
+        char *before, *after;
+        size_t before_nbytes, after_nbytes;
+        program_run(&trained, "%s %s --epochs 3 --lr 0.01 --save %s", programs[i], small, weights);
+        assert_int_equal(trained.status, 0);
+        assert_true(accuracy_of(&trained) > 50);
+        before = scratch_read(weights, &before_nbytes);
+        /* a learning rate of 0 leaves the weights as they are, so the accuracy is theirs; saved, they are the same file */
+        program_run(&loaded, "%s %s --steps 1 --optimizer sgd --lr 0 --init %s --save %s", programs[i], small, weights,
+                    again);
+        assert_int_equal(loaded.status, 0);
+        after = scratch_read(again, &after_nbytes);
+        assert_int_equal(after_nbytes, before_nbytes);
+        assert_memory_equal(after, before, before_nbytes);
+        const char *last = strstr(trained.out_text, "final loss");
+        assert_non_null(last);
+        assert_non_null(strstr(loaded.out_text, strstr(last, "test accuracy"))); /* the line's end: accuracy and hash */
+        free(before);
+        free(after);
+        unlink(again);
+        assert_int_equal(scratch_file_count(), 1);
+    }
+}
+
+static void expect_numbers(const cJSON *object, const char *const *names, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const cJSON *number = cJSON_GetObjectItemCaseSensitive(object, names[i]);
+        if (!cJSON_IsNumber(number) || !isfinite(number->valuedouble)) fail_msg("%s is no number", names[i]);
+    }
+}
+
+static void check_summary(const cJSON *summary) {
+    static const char *const numbers[] = {"devices",       "batch_size", "seed",         "lr",
+                                          "steps",         "epochs",     "timed_steps",  "median_step_ms",
+                                          "samples_per_s", "final_loss", "test_accuracy"};
+    static const char *const texts[] = {"mode", "model", "data", "device_kind", "how", "parameter_hash"};
+    expect_numbers(summary, numbers, COUNT_OF(numbers));
+    for (size_t i = 0; i < COUNT_OF(texts); i++)
+        assert_true(cJSON_IsString(cJSON_GetObjectItemCaseSensitive(summary, texts[i])));
+    const cJSON *devices = cJSON_GetObjectItemCaseSensitive(summary, "devices_of_this_process");
+    assert_true(cJSON_GetArraySize(devices) >= 1);
+    const cJSON *device = cJSON_GetArrayItem(devices, 0);
+    static const char *const shares[] = {"device", "busy_share", "communication_share"};
+    expect_numbers(device, shares, COUNT_OF(shares));
+    assert_true(cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(device, "ms_per_step_by_phase")));
+    assert_true(cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(device, "bytes_per_step_by_phase")));
+    const cJSON *peak = cJSON_GetObjectItemCaseSensitive(device, "peak_bytes");
+    assert_true(cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(peak, "parameter")) == 814144);
+}
+
+static void check_metrics(const char *path, int steps) {
+    static const char *const numbers[] = {"step", "epoch", "loss", "lr", "step_ms", "samples_per_s"};
+    size_t nbytes;
+    char *text = scratch_read(path, &nbytes), *rest = text;
+    assert_int_equal(count_lines(text), steps + 1);
+    for (int step = 0; step <= steps; step++) {
+        char *line = strsep(&rest, "\n");
+        cJSON *object = cJSON_Parse(line);
+        if (!cJSON_IsObject(object)) fail_msg("not JSON: %s", line);
+        if (step < steps) {
+            expect_numbers(object, numbers, COUNT_OF(numbers));
+            assert_true(cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(object, "step")) == step);
+        } else {
+            check_summary(cJSON_GetObjectItemCaseSensitive(object, "summary"));
+        }
+        cJSON_Delete(object);
+    }
+    assert_string_equal(rest, "");
+    free(text);
+}
+
+static void test_metrics_and_summary(void **state) {
+    (void)state;
+    static const char *const programs[] = {"dp_train --devices 2", "ddp_train --spawn 2"};
+    static program p;
+    for (size_t i = 0; i < COUNT_OF(programs); i++) {
+        const char *metrics = scratch_path("metrics"), *summary = scratch_path("summary");
+        size_t nbytes, summary_nbytes;
+        program_run(&p, "%s --steps 30 --metrics %s --summary %s", programs[i], metrics, summary);
+        assert_int_equal(p.status, 0);
+        check_metrics(metrics, 30);
+        char *lines = scratch_read(metrics, &nbytes), *alone = scratch_read(summary, &summary_nbytes);
+        assert_non_null(strstr(lines, alone)); /* the same summary in both files */
+        free(lines);
+        free(alone);
+    }
+}
+
+/* The losses of single, DP and DDP are those of the same training. */
+static void test_dumped_losses(void **state) {
+    (void)state;
+    enum { STEPS = 5, PROGRAMS = 4 };
+    static const char *const programs[PROGRAMS] = {"dp_train --single", "dp_train --devices 2", "dp_train --devices 3",
+                                                   "ddp_train --spawn 2 --shard contiguous --allreduce naive"};
+    double losses[PROGRAMS][STEPS];
+    static program p;
+    for (int i = 0; i < PROGRAMS; i++) {
+        size_t nbytes;
+        const char *path = scratch_path("losses");
+        program_run(&p, "%s --steps %d --optimizer sgd --lr 0.1 --dump-losses %s", programs[i], STEPS, path);
+        assert_int_equal(p.status, 0);
+        char *text = scratch_read(path, &nbytes), *rest = text;
+        assert_int_equal(count_lines(text), STEPS);
+        for (int s = 0; s < STEPS; s++) {
+            char *line = strsep(&rest, "\n"), again[40];
+            losses[i][s] = strtod(line, NULL);
+            snprintf(again, sizeof again, "%.9g", losses[i][s]);
+            assert_string_equal(line, again);
+            if (!(fabs(losses[i][s] - losses[0][s]) <= 1e-6 * fabs(losses[0][s])))
+                fail_msg("%s: the loss of step %d is %.9g, not %.9g", programs[i], s, losses[i][s], losses[0][s]);
+        }
+        free(text);
+    }
+    assert_true(losses[0][STEPS - 1] < losses[0][0]);
+}
+
+/* Whoever closes the programs' streams must not find the results in the first file that they open. */
+static void test_closed_streams(void **state) {
+    (void)state;
+    static const char *const programs[] = {"dp_train --devices 2", "ddp_train --spawn 2"};
+    static program p;
+    for (size_t i = 0; i < COUNT_OF(programs); i++) {
+        program_run(&p, "STREAMS=closed %s --steps 3 --metrics %s", programs[i], scratch_path("metrics"));
+        assert_int_equal(p.status, 0);
+        check_metrics(scratch_path("metrics"), 3);
+        program_run(&p, "STREAMS=full %s --steps 3", programs[i]);
+        assert_int_equal(p.status, 1);
+        assert_non_null(strstr(p.err_text, "cannot write the results to stdout"));
+    }
+}
+
+int main(void) {
+    alarm(230);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_help, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_bare_programs_train, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_saved_weights_continue, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_metrics_and_summary, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_dumped_losses, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_closed_streams, programs_setup, programs_teardown),
+    };
+    return cmocka_run_group_tests_name("good runs", tests, NULL, NULL);
+}

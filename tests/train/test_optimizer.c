@@ -1,0 +1,196 @@
+/* Which optimizer options are taken, and what an optimizer needs. (Its arithmetic is the kernels' and is tested with them.) */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "common/train/options.h"
+#include "tests/base/scratch.h"
+#include "tests/nn/models.h"
+
+static void the_defaults_are_pytorchs(void **state) {
+    (void)state;
+    for (int kind = LS_SGD; kind <= LS_ADAMW; kind++) {
+        ls_optimizer_options o = ls_optimizer_defaults((ls_optimizer_kind)kind);
+        assert_int_equal(o.kind, kind);
+        assert_true(o.learning_rate == 1e-3 && o.momentum == 0 && !o.nesterov);
+        assert_true(o.beta1 == 0.9 && o.beta2 == 0.999 && o.epsilon == 1e-8);
+        assert_true(o.weight_decay == (kind == LS_ADAMW ? 0.01 : 0));
+    }
+}
+
+static void expect_refused(ls_optimizer_options options, const char *text, const char *another) {
+    ls_device *device = open_device(0);
+    ls_model *model = make_model(device, "mlp:3,2", 1, 0);
+    ls_optimizer *optimizer = (ls_optimizer *)model;
+    assert_int_equal(ls_optimizer_create(&optimizer, model, &options), LS_ERR_USAGE);
+    assert_null(optimizer);
+    scratch_expect_error(text, another);
+    ls_model_destroy(model);
+    close_empty_device(device);
+}
+
+static void options_out_of_range_are_refused(void **state) {
+    (void)state;
+    const ls_optimizer_options sgd = ls_optimizer_defaults(LS_SGD), adam = ls_optimizer_defaults(LS_ADAM);
+    static const double bad[] = {-1e-9, NAN};
+    for (size_t i = 0; i < 2; i++) {
+        ls_optimizer_options o = sgd;
+        o.learning_rate = bad[i];
+        expect_refused(o, "learning rate", ">= 0");
+        o = adam;
+        o.weight_decay = bad[i];
+        expect_refused(o, "weight decay", ">= 0");
+        o = sgd;
+        o.momentum = bad[i];
+        expect_refused(o, "momentum", ">= 0");
+        o = adam;
+        o.beta1 = bad[i];
+        expect_refused(o, "betas", "[0, 1)");
+    }
+    ls_optimizer_options o = sgd;
+    o.nesterov = true;
+    expect_refused(o, "nesterov", "momentum");
+    o = adam;
+    o.beta2 = 1;
+    expect_refused(o, "betas", "[0, 1)");
+    o = adam;
+    o.momentum = 0.9;
+    expect_refused(o, "momentum", "sgd");
+    o = ls_optimizer_defaults(LS_ADAMW);
+    o.nesterov = true;
+    o.momentum = 0.9;
+    expect_refused(o, "nesterov", "sgd");
+}
+
+static size_t optimizer_bytes(ls_optimizer_kind kind, double momentum) {
+    ls_device *device = open_device(0);
+    ls_model *model = make_model(device, "mlp:64,32", 1, 0);
+    ls_optimizer_options options = ls_optimizer_defaults(kind);
+    options.momentum = momentum;
+    ls_optimizer *optimizer;
+    ls_memory_report memory;
+    assert_int_equal(ls_optimizer_create(&optimizer, model, &options), LS_OK);
+    assert_int_equal(ls_optimizer_step(optimizer), LS_OK);
+    ls_device_memory(device, &memory);
+    ls_optimizer_destroy(optimizer);
+    ls_model_destroy(model);
+    close_empty_device(device);
+    return memory.current_bytes[LS_MEMORY_OPTIMIZER];
+}
+
+/* None for plain SGD, one array of the parameters' size with momentum, two for Adam, beside a few values that steer the update. */
+static void an_optimizer_needs_the_memory_of_its_moments(void **state) {
+    (void)state;
+    size_t parameters = (64 * 32 + 32) * sizeof(float), plain = optimizer_bytes(LS_SGD, 0);
+    assert_true(plain > 0 && plain <= 128);
+    assert_int_equal(optimizer_bytes(LS_SGD, 0.9), plain + parameters);
+    assert_int_equal(optimizer_bytes(LS_ADAM, 0), plain + 2 * parameters);
+    assert_int_equal(optimizer_bytes(LS_ADAMW, 0), plain + 2 * parameters);
+}
+
+static void no_memory_leaves_nothing_behind(void **state) {
+    (void)state;
+    int failures = 0;
+    ls_status status = LS_ERR_NO_MEMORY;
+    for (size_t capacity = 18000; status != LS_OK; capacity += 4000) {
+        ls_device *device;
+        ls_device_options device_options = {
+            .kind = LS_DEVICE_CPU, .devices_on_node = 1, .memory_capacity_bytes = capacity};
+        assert_int_equal(ls_device_open(&device, &device_options), LS_OK);
+        ls_model *model = make_model(device, "mlp:64,32", 1, 0);
+        ls_optimizer_options options = ls_optimizer_defaults(LS_ADAM);
+        ls_optimizer *optimizer;
+        status = ls_optimizer_create(&optimizer, model, &options);
+        if (status != LS_OK) {
+            assert_int_equal(status, LS_ERR_NO_MEMORY);
+            assert_null(optimizer);
+            scratch_expect_error("optimizer state", "out of memory");
+            failures++;
+        }
+        ls_optimizer_destroy(optimizer);
+        ls_model_destroy(model);
+        close_empty_device(device);
+    }
+    assert_true(failures > 1);
+}
+
+/* --- from the command line's settings ---------------------------------------------------------------------------- */
+
+static void settings_become_optimizer_options(void **state) {
+    (void)state;
+    ls_train_options settings = ls_train_defaults();
+    settings.optimizer = LS_ADAMW;
+    settings.learning_rate = 0.5;
+    ls_optimizer_options o = ls_train_optimizer(&settings);
+    assert_true(o.kind == LS_ADAMW && o.learning_rate == 0.5 && o.weight_decay == 0.01);
+    settings.weight_decay = 0;
+    assert_true(ls_train_optimizer(&settings).weight_decay == 0);
+    settings.optimizer = LS_SGD;
+    settings.momentum = 0.25;
+    settings.nesterov = true;
+    o = ls_train_optimizer(&settings);
+    assert_true(o.kind == LS_SGD && o.momentum == 0.25 && o.nesterov);
+}
+
+static void the_batch_follows_from_the_devices(void **state) {
+    (void)state;
+    ls_train_options settings = ls_train_defaults();
+    settings.per_device_batch = 12;
+    assert_int_equal(ls_train_options_check(&settings, 4), LS_OK);
+    assert_int_equal(settings.batch_size, 48);
+    settings = ls_train_defaults();
+    settings.batch_size = 3;
+    assert_int_equal(ls_train_options_check(&settings, 4), LS_ERR_USAGE);
+    scratch_expect_error("4 devices", "3 samples");
+    assert_int_equal(ls_train_options_check(&settings, 3), LS_OK);
+    settings.batch_size = (int64_t)1 << 40;
+    assert_int_equal(ls_train_options_check(&settings, 1), LS_ERR_USAGE);
+    scratch_expect_error("too large", NULL);
+}
+
+static void data_must_fit_the_model(void **state) {
+    (void)state;
+    ls_device *device = open_device(0);
+    ls_train_options settings = ls_train_defaults();
+    ls_dataset *train, *test;
+    ls_model *model = make_model(device, "mlp:100,10", 1, 0);
+    assert_int_equal(ls_train_open_data(&settings, model, &train, &test), LS_ERR_INVALID);
+    assert_true(!train && !test);
+    scratch_expect_error("784", "100");
+    settings.data = "random:x";
+    assert_int_equal(ls_train_open_data(&settings, model, &train, &test), LS_ERR_USAGE);
+    scratch_expect_error("random:x", NULL);
+    settings.data = "random:3";
+    assert_int_equal(ls_train_open_data(&settings, model, &train, &test), LS_OK);
+    assert_int_equal(ls_dataset_count(train), 60000);
+    assert_int_equal(ls_dataset_count(test), 10000);
+    ls_dataset_close(train);
+    ls_dataset_close(test);
+    ls_model_destroy(model);
+    settings = ls_train_defaults();
+    model = make_model(device, "mlp:784,9", 1, 0);
+    assert_int_equal(ls_train_open_data(&settings, model, &train, &test), LS_ERR_INVALID);
+    scratch_expect_error("10 classes", "9 outputs");
+    ls_model_destroy(model);
+    close_empty_device(device);
+}
+
+#define with_errors(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_defaults_are_pytorchs),
+        with_errors(options_out_of_range_are_refused),
+        cmocka_unit_test(an_optimizer_needs_the_memory_of_its_moments),
+        with_errors(no_memory_leaves_nothing_behind),
+        cmocka_unit_test(settings_become_optimizer_options),
+        with_errors(the_batch_follows_from_the_devices),
+        with_errors(data_must_fit_the_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

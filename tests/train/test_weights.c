@@ -1,0 +1,246 @@
+/* Weights to files and back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/data/safetensors.h"
+#include "common/train/loop.h"
+#include "common/train/weights.h"
+#include "tests/base/scratch.h"
+#include "tests/nn/models.h"
+
+enum { TENSORS_MAX = 24 };
+
+/* What a file holds, to be changed and written again. */
+struct content {
+    ls_safetensors *file;
+    ls_safetensor tensors[TENSORS_MAX];
+    size_t count;
+};
+
+static struct content content_open(const char *path) {
+    struct content c;
+    assert_int_equal(ls_safetensors_open(&c.file, path), LS_OK);
+    c.count = ls_safetensors_count(c.file);
+    assert_in_range(c.count, 1, TENSORS_MAX - 1);
+    for (size_t t = 0; t < c.count; t++) c.tensors[t] = *ls_safetensors_at(c.file, t);
+    return c;
+}
+
+static ls_safetensor *content_find(struct content *c, const char *name) {
+    for (size_t t = 0; t < c->count; t++)
+        if (strcmp(c->tensors[t].name, name) == 0) return &c->tensors[t];
+    fail_msg("there is no %s", name);
+    return NULL;
+}
+
+static void content_close(struct content *c, const char *path) {
+    assert_int_equal(ls_safetensors_write(path, c->tensors, c->count, NULL, 0), LS_OK);
+    ls_safetensors_close(c->file);
+}
+
+static void expect_same_state(const ls_model *left, const ls_model *right) {
+    float *a, *b;
+    size_t count, other;
+    ls_model_state(left, &a, &count);
+    ls_model_state(right, &b, &other);
+    assert_int_equal(count, other);
+    assert_memory_equal(a, b, count * sizeof *a);
+}
+
+/* A model whose running statistics and counts are not the initial ones. */
+static ls_model *trained_convnet(ls_device *device) {
+    ls_model *model = make_model(device, "convnet", 2, 11);
+    float *x = make_values(device, 2 * 784, 1);
+    const float *y;
+    for (int i = 0; i < 3; i++) assert_int_equal(ls_model_forward(model, x, 2, true, &y), LS_OK);
+    *ls_model_batches_tracked(model, 1) = 77;
+    ls_device_free(device, x);
+    return model;
+}
+
+/* --- there and back ---------------------------------------------------------------------------------------------- */
+
+static void what_is_saved_is_loaded(void **state) {
+    (void)state;
+    ls_device *device = open_device(0);
+    ls_model *saved = trained_convnet(device), *loaded = make_model(device, "convnet", 2, 12);
+    const char *path = scratch_path("weights");
+    assert_int_equal(ls_weights_save(saved, path), LS_OK);
+    assert_int_equal(ls_weights_load(loaded, path), LS_OK);
+    expect_same_state(saved, loaded);
+    assert_int_equal(*ls_model_batches_tracked(loaded, 0), 3);
+    assert_int_equal(*ls_model_batches_tracked(loaded, 1), 77);
+    uint64_t left, right;
+    assert_int_equal(ls_model_hash(saved, &left), LS_OK);
+    assert_int_equal(ls_model_hash(loaded, &right), LS_OK);
+    assert_true(left == right);
+    assert_int_equal(scratch_file_count(), 1);
+    ls_model_destroy(saved);
+    ls_model_destroy(loaded);
+    close_empty_device(device);
+}
+
+static void the_file_is_a_state_dict(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "conv1.weight",           "conv1.bias",      "bn1.weight", "bn1.bias",   "bn1.running_mean",
+        "bn1.running_var",        "conv2.weight",    "conv2.bias", "bn2.weight", "bn2.bias",
+        "bn2.running_mean",       "bn2.running_var", "fc.weight",  "fc.bias",    "bn1.num_batches_tracked",
+        "bn2.num_batches_tracked"};
+    ls_device *device = open_device(0);
+    ls_model *model = trained_convnet(device);
+    assert_int_equal(ls_weights_save(model, scratch_path("weights")), LS_OK);
+    struct content c = content_open(scratch_path("weights"));
+    assert_int_equal(c.count, 16);
+    for (size_t i = 0; i < 16; i++) assert_non_null(content_find(&c, names[i]));
+    const ls_safetensor *weight = content_find(&c, "conv2.weight"),
+                        *tracked = content_find(&c, "bn2.num_batches_tracked");
+    assert_int_equal(weight->ndim, 4);
+    assert_true(weight->shape[0] == 32 && weight->shape[1] == 16 && weight->shape[2] == 5 && weight->shape[3] == 5);
+    assert_memory_equal(weight->data, ls_model_parameter(model, 4)->data, weight->nbytes);
+    assert_int_equal(tracked->dtype, LS_SAFETENSOR_I64);
+    assert_int_equal(tracked->ndim, 0);
+    assert_memory_equal(tracked->data, &(int64_t){77}, sizeof(int64_t));
+    assert_string_equal(ls_safetensors_metadata(c.file, "format"), "pt");
+    ls_safetensors_close(c.file);
+    ls_model_destroy(model);
+    close_empty_device(device);
+}
+
+static void counts_of_batches_may_be_missing(void **state) {
+    (void)state;
+    ls_device *device = open_device(0);
+    ls_model *saved = trained_convnet(device), *loaded = make_model(device, "convnet", 2, 12);
+    char path[600];
+    snprintf(path, sizeof path, "%s", scratch_path("weights"));
+    assert_int_equal(ls_weights_save(saved, path), LS_OK);
+    struct content c = content_open(path);
+    for (size_t t = 0; t < c.count;) {
+        if (strstr(c.tensors[t].name, "num_batches_tracked")) {
+            c.tensors[t] = c.tensors[--c.count];
+        } else {
+            t++;
+        }
+    }
+    assert_int_equal(c.count, 14);
+    content_close(&c, path);
+    assert_int_equal(ls_weights_load(loaded, path), LS_OK);
+    expect_same_state(saved, loaded);
+    ls_model_destroy(saved);
+    ls_model_destroy(loaded);
+    close_empty_device(device);
+}
+
+/* --- files that do not fit --------------------------------------------------------------------------------------- */
+
+static void drop(struct content *c) { *content_find(c, "bn2.running_var") = c->tensors[--c->count]; }
+
+static void add(struct content *c) {
+    c->tensors[c->count] = *content_find(c, "fc.bias");
+    c->tensors[c->count++].name = "fc2.bias";
+}
+
+static void reshape(struct content *c) {
+    ls_safetensor *weight = content_find(c, "fc.weight");
+    weight->shape[0] = 1568;
+    weight->shape[1] = 10;
+}
+
+static void flatten(struct content *c) {
+    ls_safetensor *weight = content_find(c, "conv2.weight");
+    weight->ndim = 1;
+    weight->shape[0] = weight->nbytes / sizeof(float);
+}
+
+static void cut(struct content *c) {
+    ls_safetensor *bias = content_find(c, "conv1.bias");
+    bias->shape[0] = 15;
+    bias->nbytes = 15 * sizeof(float);
+}
+
+static void retype(struct content *c) { content_find(c, "fc.bias")->dtype = LS_SAFETENSOR_I32; }
+
+/* A count that is no int64 cannot be taken over. */
+static void retype_count(struct content *c) { content_find(c, "bn1.num_batches_tracked")->dtype = LS_SAFETENSOR_F64; }
+
+static const struct misfit {
+    void (*change)(struct content *c);
+    const char *name, *reason;
+} misfits[] = {
+    {drop, "bn2.running_var", "needs"},
+    {add, "fc2.bias", "does not have"},
+    {reshape, "fc.weight", "needs"},
+    {flatten, "conv2.weight", "1 dimensions"},
+    {cut, "conv1.bias", "15 values"},
+    {retype, "fc.bias", "I32"},
+    {retype_count, "bn1.num_batches_tracked", "F64"},
+};
+
+static void what_does_not_fit_is_named_and_nothing_changes(void **state) {
+    (void)state;
+    ls_device *device = open_device(0);
+    ls_model *saved = trained_convnet(device), *loaded = make_model(device, "convnet", 2, 12),
+             *untouched = make_model(device, "convnet", 2, 12);
+    char path[600];
+    snprintf(path, sizeof path, "%s", scratch_path("weights"));
+    for (size_t m = 0; m < sizeof misfits / sizeof *misfits; m++) {
+        assert_int_equal(ls_weights_save(saved, path), LS_OK);
+        struct content c = content_open(path);
+        misfits[m].change(&c);
+        content_close(&c, path);
+        ls_status status = ls_weights_load(loaded, path);
+        if (status != LS_ERR_INVALID) fail_msg("%s: %s", misfits[m].name, ls_status_text(status));
+        scratch_expect_error(misfits[m].name, misfits[m].reason);
+        expect_same_state(loaded, untouched);
+        for (size_t i = 0; i < 2; i++) assert_int_equal(*ls_model_batches_tracked(loaded, i), 0);
+    }
+    ls_model_destroy(saved);
+    ls_model_destroy(loaded);
+    ls_model_destroy(untouched);
+    close_empty_device(device);
+}
+
+static void another_models_weights_do_not_fit(void **state) {
+    (void)state;
+    ls_device *device = open_device(0);
+    ls_model *small = make_model(device, "mlp:8,4", 1, 0), *large = make_model(device, "mlp:8,4,2", 1, 0);
+    assert_int_equal(ls_weights_save(small, scratch_path("small")), LS_OK);
+    assert_int_equal(ls_weights_load(large, scratch_path("small")), LS_ERR_INVALID);
+    scratch_expect_error("fc2.weight", NULL);
+    assert_int_equal(ls_weights_save(large, scratch_path("large")), LS_OK);
+    assert_int_equal(ls_weights_load(small, scratch_path("large")), LS_ERR_INVALID);
+    scratch_expect_error("fc2.", "does not have");
+    assert_int_equal(ls_weights_load(small, scratch_path("none")), LS_ERR_IO);
+    scratch_expect_error("none", NULL);
+    ls_model_destroy(small);
+    ls_model_destroy(large);
+    close_empty_device(device);
+}
+
+static void a_file_that_cannot_be_written_is_an_error(void **state) {
+    (void)state;
+    ls_device *device = open_device(0);
+    ls_model *model = make_model(device, "mlp:8,4", 1, 0);
+    assert_int_equal(ls_weights_save(model, scratch_path("no/such/folder")), LS_ERR_IO);
+    scratch_expect_error("no/such/folder", NULL);
+    ls_model_destroy(model);
+    close_empty_device(device);
+}
+
+#define in_scratch(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        in_scratch(what_is_saved_is_loaded),           in_scratch(the_file_is_a_state_dict),
+        in_scratch(counts_of_batches_may_be_missing),  in_scratch(what_does_not_fit_is_named_and_nothing_changes),
+        in_scratch(another_models_weights_do_not_fit), in_scratch(a_file_that_cannot_be_written_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

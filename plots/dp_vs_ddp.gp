@@ -31,12 +31,12 @@ model_at(i) = (tail = rest_after(models, i), tail[1:strstrt(tail, "\n") - 1])
 # --- a row's place in a curve --------------------------------------------------------------------------------------
 
 # DP is drawn a little to the left of its N, and DDP to the right, so that neither hides the other.
-beside(mode)  = mode eq "DP" ? 0.975 : 1.025
+beside(mode)  = (mode eq "DP" ? -0.012 : 0.012) * n_most
 mode(i)       = word("DP DDP", i)
 is_mode(mode) = stringcolumn("model") eq model && stringcolumn("mode") eq mode
-n_of(mode)        = is_mode(mode) ? column("n") * beside(mode) : NaN
-alone_n_of(mode)  = is_mode(mode) && stringcolumn("oversubscribed") eq "no" ? column("n") * beside(mode) : NaN
-shared_n_of(mode) = is_mode(mode) && stringcolumn("oversubscribed") eq "yes" ? column("n") * beside(mode) : NaN
+n_of(mode)        = is_mode(mode) ? column("n") + beside(mode) : NaN
+alone_n_of(mode)  = is_mode(mode) && stringcolumn("oversubscribed") eq "no" ? column("n") + beside(mode) : NaN
+shared_n_of(mode) = is_mode(mode) && stringcolumn("oversubscribed") eq "yes" ? column("n") + beside(mode) : NaN
 
 # Notes what the axes and the title need.
 look(n) = (n_ticks = strstrt(n_ticks . ",", sprintf(",%d,", n)) ? n_ticks : n_ticks . sprintf(",%d", n), \
@@ -73,20 +73,19 @@ do for [m = 0:model_count - 1] {
         set label 1 sprintf("%s; measured: %d runs of %d steps, bars from the fastest run to the slowest", \
             machine, int(runs), int(steps)) at screen 0.5,0.905 center noenhanced
         set xlabel "N, devices"
-        set logscale x 2
-        set xrange [0.85:n_most * 1.18]
+        set xrange [1 - 0.12 * n_most:1.08 * n_most]
         eval "set xtics (" . n_ticks[2:*] . ")"
 
         set ylabel "step time [ms]"
         set yrange [0:(y_most > t1_ms ? y_most : t1_ms) * 1.35]
         set key top right maxrows 3 width -3
-        eval 'plot t1_ms / x with lines ls 3 title "ideal, T1 / N"' . curves("step_ms")
+        eval 'plot sample [1:n_most] "+" using 1:(t1_ms / $1) with lines ls 3 title "ideal, T1 / N"' . curves("step_ms")
 
         unset label 1
         set ylabel "speed-up over one device"
         set yrange [0:(s_most > n_most ? s_most : n_most) * 1.1]
         set key top left maxrows 5 width 0
-        eval 'plot x with lines ls 3 title "ideal, N"' . curves("speedup")
+        eval 'plot sample [1:n_most] "+" using 1:1 with lines ls 3 title "ideal, N"' . curves("speedup")
         unset multiplot
         unset output
     }

@@ -21,9 +21,8 @@ int ls_usable_cores(void) {
 
 void ls_run_on_any_core(void) {
     pthread_once(&once, read_mask);
-    if (CPU_COUNT(&usable) > 0) (void)sched_setaffinity(0, sizeof usable, &usable); /* a thread left pinned still works */
+    if (CPU_COUNT(&usable) > 0)
+        (void)sched_setaffinity(0, sizeof usable, &usable); /* a thread left pinned still works */
 }
 
-double ls_spin_us_for(int participants) {
-    return participants <= ls_usable_cores() ? LS_SPIN_US : 0;
-}
+double ls_spin_us_for(int participants) { return participants <= ls_usable_cores() ? LS_SPIN_US : 0; }

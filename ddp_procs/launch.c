@@ -239,6 +239,7 @@ static ls_status run_with_signals_blocked(job *j) {
     pthread_sigmask(SIG_BLOCK, &taken, &before);
     j->plan.signal_mask = &before;
     ls_status status = run_ranks(j);
+    j->plan.signal_mask = NULL;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     sigaction(SIGCHLD, &child_action, NULL);
     close(j->signal_fd);

@@ -32,6 +32,7 @@ static ls_status find_variables(bool *any) {
 
 static ls_status read_number(const char *name, int least, int most, const char *meaning, int *out) {
     const char *text = getenv(name);
+    if (!text) text = "";
     char *end;
     errno = 0;
     long value = strtol(text, &end, 10);
@@ -45,6 +46,7 @@ static ls_status read_number(const char *name, int least, int most, const char *
 
 static ls_status read_host(char host[DDP_HOST_CAPACITY]) {
     const char *text = getenv("MASTER_ADDR");
+    if (!text) text = "";
     size_t length = strlen(text);
     if (length < 1 || length >= DDP_HOST_CAPACITY)
         return ls_fail(LS_ERR_INVALID, "the environment's MASTER_ADDR has %zu characters, but must have 1 to %d",

@@ -139,6 +139,7 @@ static ls_status perform_number(ddp_store *store, exchange *x, int64_t *number) 
     x->value = bytes;
     x->capacity = sizeof bytes;
     ls_status status = perform(store, x);
+    x->value = NULL;
     if (status == LS_OK) *number = ddp_i64_read(bytes);
     return status;
 }

@@ -72,6 +72,7 @@ do for [m = 0:model_count - 1] {
             title sprintf("%s, %d samples per step on every N", model, int(batch)) font title_font noenhanced
         set label 1 sprintf("%s; measured: %d runs of %d steps, bars from the fastest run to the slowest", \
             machine, int(runs), int(steps)) at screen 0.5,0.905 center noenhanced
+        ideal_to = n_most > 1 ? n_most : 1.001 # an empty range would be an error
         set xlabel "N, devices"
         set xrange [1 - 0.12 * n_most:1.08 * n_most]
         eval "set xtics (" . n_ticks[2:*] . ")"
@@ -79,13 +80,13 @@ do for [m = 0:model_count - 1] {
         set ylabel "step time [ms]"
         set yrange [0:(y_most > t1_ms ? y_most : t1_ms) * 1.35]
         set key top right maxrows 3 width -3
-        eval 'plot sample [1:n_most] "+" using 1:(t1_ms / $1) with lines ls 3 title "ideal, T1 / N"' . curves("step_ms")
+        eval 'plot sample [1:ideal_to] "+" using 1:(t1_ms / $1) with lines ls 3 title "ideal, T1 / N"' . curves("step_ms")
 
         unset label 1
         set ylabel "speed-up over one device"
         set yrange [0:(s_most > n_most ? s_most : n_most) * 1.1]
         set key top left maxrows 5 width 0
-        eval 'plot sample [1:n_most] "+" using 1:1 with lines ls 3 title "ideal, N"' . curves("speedup")
+        eval 'plot sample [1:ideal_to] "+" using 1:1 with lines ls 3 title "ideal, N"' . curves("speedup")
         unset multiplot
         unset output
     }

@@ -57,7 +57,7 @@ static void emit(const char *kind, const char *message) {
     write_all(STDERR_FILENO, line, nbytes);
 }
 
-ls_status ls_fail(ls_status status, const char *format, ...) {
+int ls_report_error(const char *format, ...) {
     char message[1900];
     va_list arguments;
     va_start(arguments, format);
@@ -65,7 +65,7 @@ ls_status ls_fail(ls_status status, const char *format, ...) {
     va_end(arguments);
     if (capture.buffer) {
         if (capture.buffer[0] == '\0') snprintf(capture.buffer, capture.capacity, "%s", message);
-        return status;
+        return 0;
     }
     emit("error: ", message);
     if (identity.cause_fd >= 0) {
@@ -73,7 +73,7 @@ ls_status ls_fail(ls_status status, const char *format, ...) {
         int length = snprintf(line, sizeof line, "%s\n", message);
         write_all(identity.cause_fd, line, (size_t)length);
     }
-    return status;
+    return 0;
 }
 
 void ls_warn(const char *format, ...) {

@@ -22,9 +22,17 @@
  * of each error, so that the launcher can name the cause. Where stdin, stdout or stderr is closed, it becomes /dev/null. */
 void ls_log_init(const char *program, int rank, bool quiet);
 
-/* Reports an error and returns `status`, so that a failure is reported and passed on in one statement:
- *     if (fd < 0) return ls_fail(LS_ERR_IO, "cannot open %s: %s", path, strerror(errno)); */
-ls_status ls_fail(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
+/* Reports an error and has the value `status`, so that a failure is reported and passed on in one statement:
+ *     if (fd < 0) return ls_fail(LS_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+ * (A macro only so that compilers and analyzers see which value it has.) */
+#define ls_fail(status, ...) ls_status_after((status), ls_report_error(__VA_ARGS__))
+
+int ls_report_error(const char *format, ...) LS_PRINTF(1, 2);
+
+static inline ls_status ls_status_after(ls_status status, int reported) {
+    (void)reported;
+    return status;
+}
 
 void ls_warn(const char *format, ...) LS_PRINTF(1, 2);
 

@@ -110,7 +110,7 @@ static bool exact_size(const cJSON *number, size_t *value) {
 }
 
 static ls_status parse_dtype(const char *path, const cJSON *field, ls_safetensor *tensor) {
-    if (!cJSON_IsString(field)) return fail_tensor(path, tensor->name, "its dtype is missing or no string");
+    if (!cJSON_IsString(field) || !field) return fail_tensor(path, tensor->name, "its dtype is missing or no string");
     for (int i = 0; i < LS_SAFETENSOR_DTYPE_COUNT; i++) {
         if (strcmp(field->valuestring, ls_safetensor_dtype_name((ls_safetensor_dtype)i)) == 0) {
             tensor->dtype = (ls_safetensor_dtype)i;

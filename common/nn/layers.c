@@ -26,7 +26,8 @@ void ls_layer_add_buffer(ls_layer *layer, const char *suffix, int ndim, const si
 
 /* The order of these operations, in double, is PyTorch's; the last bits of the bound depend on it. */
 void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *const *parameters) {
-    double fan_in = (double)(layer->parameters[0].count / layer->parameters[0].shape[0]);
+    size_t inputs = layer->parameters[0].count / layer->parameters[0].shape[0];
+    double fan_in = (double)inputs;
     double slope = sqrt(5.0), gain = sqrt(2.0 / (1 + slope * slope));
     double weight_bound = sqrt(3.0) * (gain / sqrt(fan_in)), bias_bound = 1 / sqrt(fan_in);
     ls_fill_uniform(g, parameters[0], layer->parameters[0].count, -weight_bound, weight_bound);

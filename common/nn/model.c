@@ -59,7 +59,9 @@ static ls_status collect_tensors(ls_model *model) {
 }
 
 static ls_status alloc_slab(ls_model *model) {
-    for (size_t p = 0; p < model->parameter_count; p++) model->parameter_floats += padded(model->parameters[p]->count);
+    for (size_t p = 0; p < model->parameter_count; p++) {
+        model->parameter_floats += padded(model->parameters[p]->count); // NOLINT: collect_tensors has filled the array
+    }
     model->slab_floats = model->parameter_floats;
     for (size_t b = 0; b < model->buffer_count; b++) model->slab_floats += padded(model->buffers[b]->count);
     ls_status status = ls_device_alloc(model->device, LS_MEMORY_PARAMETER, model->slab_floats * sizeof(float),

@@ -35,7 +35,7 @@ typedef struct ls_train_options {
 /* The defaults that --help shows. */
 ls_train_options ls_train_defaults(void);
 
-#define LS_TRAIN_OPTION_ROWS 32
+#define LS_TRAIN_OPTION_ROWS 40
 
 /* Writes the option table's rows, pointing into `options`, to rows[0 ..]; returns how many (at most LS_TRAIN_OPTION_ROWS). A
  * program appends its own. */

@@ -117,7 +117,7 @@ ls_status ls_weights_save(const ls_model *model, const char *path) {
     for (size_t t = 0; t < count; t++) floats += tensor_at(model, t)->count;
     ls_safetensor *tensors = calloc(count + tracked, sizeof *tensors);
     char(*names)[LS_TENSOR_NAME_NBYTES] = calloc(tracked + 1, sizeof *names);
-    float *host = malloc(floats * sizeof *host);
+    float *host = calloc(floats + 1, sizeof *host);
     ls_status status = LS_OK;
     if (!tensors || !names || !host) status = ls_fail(LS_ERR_NO_MEMORY, "no memory to save %s", path);
     if (status == LS_OK) status = copy_out(model, tensors, host);

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
+#include "common/base/flag.h"
 #include "ddp_procs/distributed.h"
 #include "tests/parallel/plan.h"
 
@@ -108,6 +110,7 @@ static void models_that_differ_are_refused_on_every_rank(void **state) {
 /* One rank without memory: it says so, the others learn that a peer failed; nobody waits for ever. */
 static void poor_rank(struct rank *rank) {
     bool poor = rank->rank == 1;
+    ls_flag *told = *(ls_flag *const *)rank->argument;
     ls_device *device;
     ls_device_options options = {
         .kind = LS_DEVICE_CPU, .devices_on_node = 2, .memory_capacity_bytes = poor ? 60000 : 0};
@@ -123,6 +126,9 @@ static void poor_rank(struct rank *rank) {
     ls_status status = ddp_create(&parallel, model, &ddp);
     CHECK(status == (poor ? LS_ERR_NO_MEMORY : LS_ERR_PEER));
     CHECK(parallel == NULL);
+    /* the poor rank stays until the other one knows: its leaving must not be what tells it */
+    if (!poor) ls_flag_raise(told);
+    if (poor) CHECK(ls_flag_wait(told, 1, 0, ls_now_us() + 10e6));
     CHECK(strstr(rank->message, poor ? "device 0 is out of memory" : "rank 1") != NULL);
     ls_model_destroy(model);
     ls_memory_report memory;
@@ -134,7 +140,10 @@ static void poor_rank(struct rank *rank) {
 
 static void a_rank_that_cannot_build_stops_the_others(void **state) {
     (void)state;
-    run_good_ranks(2, poor_rank, NULL);
+    ls_flag *told = shared_alloc(sizeof *told);
+    assert_non_null(told);
+    run_good_ranks(2, poor_rank, &told);
+    shared_free(told, sizeof *told);
 }
 
 /* --- buckets of the model that is made for them ------------------------------------------------------------------ */

@@ -14,11 +14,11 @@
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { SEEDS = 20, CONVNET_SEEDS = 1 };
 #else
-enum { SEEDS = 100, CONVNET_SEEDS = 4 };
+enum { SEEDS = 100, CONVNET_SEEDS = 3 };
 #endif
 
 /* Orders that are tried until a missing wait must have shown. */
-enum { RED_SEEDS = 16 };
+enum { RED_SEEDS = 10 };
 
 /* Small, so that many orders can be tried; a few buckets after the first step. */
 static const struct plan mlp = {.devices = 2, .model = "mlp:64,32,32,10", .batch = 16, .steps = 4, .samples = 100};

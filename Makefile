@@ -14,6 +14,7 @@ CUDA_HOME ?= /usr/local/cuda
 NVCC      := $(shell command -v nvcc 2>/dev/null || ls $(CUDA_HOME)/bin/nvcc 2>/dev/null)
 
 # name : header or program : Debian package (packages of what the CPU side needs)
+HAVE_compiler := $(call has_header,stddef.h)
 HAVE_oneDNN  := $(call has_header,oneapi/dnnl/dnnl.h)
 HAVE_hwloc   := $(call has_header,hwloc.h)
 HAVE_cJSON   := $(call has_header,cjson/cJSON.h)
@@ -24,6 +25,7 @@ HAVE_nvcc    := $(if $(NVCC),yes)
 HAVE_NCCL    := $(call has_header,nccl.h,-I$(CUDA_HOME)/include)
 HAVE_MPI     := $(if $(shell command -v mpicc 2>/dev/null),yes)
 
+PACKAGE_compiler := $(if $(filter cc gcc,$(CC)),gcc libc6-dev,$(notdir $(CC)))
 PACKAGE_oneDNN := libdnnl-dev
 PACKAGE_hwloc  := libhwloc-dev
 PACKAGE_cJSON  := libcjson-dev
@@ -31,12 +33,9 @@ PACKAGE_zlib   := zlib1g-dev
 PACKAGE_cmocka := libcmocka-dev
 PACKAGE_gnuplot := gnuplot-nox fonts-dejavu-core
 
-NEEDED   := oneDNN hwloc cJSON zlib cmocka gnuplot
+NEEDED   := compiler oneDNN hwloc cJSON zlib cmocka gnuplot
 OPTIONAL := nvcc NCCL MPI
-MISSING  := $(foreach tool,$(NEEDED),$(if $(HAVE_$(tool)),,$(PACKAGE_$(tool))))
-ifneq ($(strip $(MISSING)),)
-MISSING  += $(if $(shell command -v cc gcc 2>/dev/null),,gcc libc6-dev)
-endif
+MISSING  := $(strip $(foreach tool,$(NEEDED),$(if $(HAVE_$(tool)),,$(PACKAGE_$(tool)))))
 
 # --- flags -----------------------------------------------------------------------------------------------------------
 CSTD     := -std=c11
@@ -96,25 +95,28 @@ help: ## this list, and what was found on this machine
 	@$(foreach tool,$(OPTIONAL),echo '  $(if $(HAVE_$(tool)),✓,✗) $(tool) (not used yet)';)
 
 setup: ## install what is missing (as root), or print the line that does
-ifeq ($(strip $(MISSING)),)
+ifeq ($(MISSING),)
 	@echo 'Everything that is needed is here.'
 else
-	@if [ "$$(id -u)" -eq 0 ]; then \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(MISSING); \
-	else \
-	    echo 'Missing: $(strip $(MISSING)). Please run:' >&2; \
-	    echo '  sudo apt-get install -y $(strip $(MISSING))' >&2; exit 1; \
-	fi
+	@if [ "$$(id -u)" -ne 0 ]; then \
+	    printf '%s\n' 'Missing: $(MISSING). Please run:' '  sudo apt-get install -y $(MISSING)' >&2; exit 1; \
+	fi; \
+	echo 'Installing $(MISSING) (a minute or so)'; \
+	said=$$({ apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(MISSING); } 2>&1) || { \
+	    printf '%s\n' "$$said" | tail -n 2 >&2; \
+	    echo 'apt-get could not install them; the lines above say why. Is this machine online?' >&2; exit 1; \
+	}
 endif
 
-# With something missing, these targets set up first and then start again, so that everything is looked for anew.
-ifneq ($(strip $(MISSING)),)
+# With something missing, these targets set up first, once, and then start again, so that everything is looked for anew.
+ifneq ($(MISSING),)
 ifdef LS_SET_UP
-$(error Still missing after make setup: $(strip $(MISSING)))
+$(error Still missing after make setup: $(MISSING))
 endif
-all test bench-dp-vs-ddp plots:
-	@$(MAKE) setup
+.NOTPARALLEL:
+all test bench-dp-vs-ddp plots: setup
 	@$(MAKE) LS_SET_UP=1 $@
+
 else
 
 all: $(PROGRAMS) ## build every program
@@ -131,11 +133,11 @@ bench-dp-vs-ddp: $(PROGRAMS) ## step time and speed-up of both modes [MODEL= BAT
 	$(BUILD)/bench_dp_vs_ddp $(BENCH_ARGS) --out=$(RESULTS); status=$$?; \
 	if [ "$$before" != "$$(cksum $$csv 2>/dev/null)" ]; then \
 	    printf '\nwritten:\n%s\n%s\n' $$csv $(RESULTS)/dp_vs_ddp.json; \
-	    gnuplot -c plots/dp_vs_ddp.gp $$csv $(RESULTS) 2>&1 || exit 1; \
+	    LC_ALL=C.UTF-8 gnuplot -c plots/dp_vs_ddp.gp $$csv $(RESULTS) 2>&1 || exit 1; \
 	fi; exit $$status
 
 plots: ## draw the pictures again from the results in BUILD/results
-	@gnuplot -c plots/dp_vs_ddp.gp $(RESULTS)/dp_vs_ddp.csv $(RESULTS) 2>&1
+	@LC_ALL=C.UTF-8 gnuplot -c plots/dp_vs_ddp.gp $(RESULTS)/dp_vs_ddp.csv $(RESULTS) 2>&1
 
 endif
 

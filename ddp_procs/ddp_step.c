@@ -74,7 +74,7 @@ static ls_status forward_backward(ls_parallel *p) {
     ls_phase_enter(p->clocks, LS_PHASE_BACKWARD); /* the reducer launches buckets from here */
     if (status == LS_OK) status = ls_model_backward(p->model, ddp->dy, ddp->accumulate);
     if (status == LS_OK) status = ls_event_record(ddp->batch_used, ddp->compute);
-    ddp->accumulate = true;
+    if (status == LS_OK) ddp->accumulate = true;
     return status;
 }
 

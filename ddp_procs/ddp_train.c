@@ -107,6 +107,7 @@ static ls_status open_device(struct session *session, const struct settings *s) 
     ls_device_options device = {.kind = LS_DEVICE_CPU,
                                 .index = session->self.local_rank,
                                 .devices_on_node = session->self.local_world_size,
+                                .place = session->self.local_rank,
                                 .memory_capacity_bytes = s->train.device_memory_bytes};
     return ls_device_open(&session->device, &device);
 }
@@ -191,7 +192,8 @@ int main(int argc, char **argv) {
     ls_log_init(argv[0], -1, false);
     ls_status status = parse(&settings, argc, argv, &help);
     if (status != LS_OK || help) return ls_status_exit_code(status);
-    ls_set_wait_timeout_s(settings.train.timeout_s);
+    /* waits for this process's own streams outlast those for other ranks, which say whom they wait for */
+    ls_set_wait_timeout_s(2 * settings.train.timeout_s);
     status = settings.spawn > 0 ? spawn_ranks(&settings, argv) : run_rank(&settings, argv[0]);
     return ls_status_exit_code(status);
 }

@@ -19,9 +19,10 @@
 
 struct bucket {
     float *data;
-    size_t count, nbytes; /* floats with padding; bytes of gradients without */
-    size_t size, pending; /* parameters; those that are not ready yet */
-    ls_event *ready;      /* on the compute stream: all slots are written */
+    size_t count;                          /* floats of `data`: the gradients, each padded to whole cache lines */
+    size_t gradient_nbytes;                /* without the padding */
+    size_t parameter_count, pending_count; /* parameters; those whose gradients are not ready yet */
+    ls_event *ready;                       /* on the compute stream: all slots are written */
     ls_work *reduced;
 };
 
@@ -49,8 +50,6 @@ struct ddp_reducer {
     bool reduced_once, rebuilt;
 };
 
-static size_t padded(size_t count) { return (count + 15) / 16 * 16; }
-
 /* --- assignment -------------------------------------------------------------------------------------------------- */
 
 static void destroy_buckets(struct bucket *buckets, size_t count) {
@@ -66,10 +65,10 @@ static ls_status create_buckets(struct bucket **out, const ddp_reducer *r, const
     ls_status status = buckets ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for buckets");
     const size_t *parameter = plan->parameters;
     for (size_t b = 0; status == LS_OK && b < plan->bucket_count; b++) {
-        buckets[b].size = plan->sizes[b];
+        buckets[b].parameter_count = plan->sizes[b];
         for (size_t i = 0; i < plan->sizes[b]; i++, parameter++) {
-            buckets[b].count += padded(ls_model_parameter(r->model, *parameter)->count);
-            buckets[b].nbytes += r->nbytes[*parameter];
+            buckets[b].count += ls_aligned_floats(ls_model_parameter(r->model, *parameter)->count);
+            buckets[b].gradient_nbytes += r->nbytes[*parameter];
         }
         status = ls_event_create(&buckets[b].ready, "bucket ready");
         if (status == LS_OK) status = ls_work_create(&buckets[b].reduced, "bucket reduced");
@@ -96,7 +95,7 @@ static ls_status place_gradients(ddp_reducer *r, const struct ddp_buckets *plan,
             }
             ls_model_place_gradient(r->model, *parameter, memory);
             r->bucket_of[*parameter] = b;
-            memory += padded(tensor->count);
+            memory += ls_aligned_floats(tensor->count);
         }
     }
     ls_status done = ls_stream_synchronize(r->compute);
@@ -182,9 +181,10 @@ ls_status ddp_reducer_arm(ddp_reducer *r, bool sync) {
     r->sync = sync;
     if (!sync) return LS_OK;
     if (r->reduced_once && !r->rebuilt) status = rebuild(r);
-    for (size_t b = 0; b < r->bucket_count; b++) r->buckets[b].pending = r->buckets[b].size;
+    for (size_t b = 0; b < r->bucket_count; b++) r->buckets[b].pending_count = r->buckets[b].parameter_count;
     memset(r->is_ready, 0, r->parameter_count * sizeof *r->is_ready);
     r->launched = 0;
+    if (!r->reduced_once) r->ready_count = 0;
     return status;
 }
 
@@ -202,7 +202,7 @@ static ls_status launch(ddp_reducer *r, struct bucket *bucket) {
 static ls_status launch_ready(ddp_reducer *r) {
     ls_status status = LS_OK;
     ls_phase before = ls_phase_enter(r->clock, LS_PHASE_ALL_REDUCE);
-    while (status == LS_OK && r->launched < r->bucket_count && r->buckets[r->launched].pending == 0) {
+    while (status == LS_OK && r->launched < r->bucket_count && r->buckets[r->launched].pending_count == 0) {
         status = launch(r, &r->buckets[r->launched++]);
     }
     ls_phase_enter(r->clock, before);
@@ -227,7 +227,7 @@ static ls_status on_grad_ready(void *context, size_t parameter) {
     if (!r->reduced_once) r->ready_order[r->ready_count++] = parameter;
     ls_status status = average(r, tensor);
     struct bucket *bucket = &r->buckets[r->bucket_of[parameter]];
-    if (--bucket->pending > 0 || status != LS_OK) return status;
+    if (--bucket->pending_count > 0 || status != LS_OK) return status;
     status = ls_event_record(bucket->ready, r->compute);
     if (status == LS_OK && r->options.overlap) status = launch_ready(r);
     return status;
@@ -260,7 +260,7 @@ static ls_status report_missing(const ddp_reducer *r) {
 ls_status ddp_reducer_finish(ddp_reducer *r) {
     if (!r->sync) return LS_OK;
     for (size_t b = 0; b < r->bucket_count; b++) {
-        if (r->buckets[b].pending > 0) return report_missing(r);
+        if (r->buckets[b].pending_count > 0) return report_missing(r);
     }
     ls_status status = launch_ready(r);
     for (size_t b = 0; status == LS_OK && b < r->bucket_count; b++) {
@@ -319,4 +319,4 @@ void ddp_reducer_destroy(ddp_reducer *r) {
 }
 
 size_t ddp_reducer_bucket_count(const ddp_reducer *r) { return r->bucket_count; }
-size_t ddp_reducer_bucket_nbytes(const ddp_reducer *r, size_t bucket) { return r->buckets[bucket].nbytes; }
+size_t ddp_reducer_bucket_nbytes(const ddp_reducer *r, size_t bucket) { return r->buckets[bucket].gradient_nbytes; }

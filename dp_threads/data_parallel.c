@@ -51,8 +51,8 @@ static ls_status create_replica(struct dp *dp, int i, const dp_options *options)
         }
     }
     if (status == LS_OK) status = ls_model_alloc_gradients(r->model);
-    if (status == LS_OK && i != dp->output) {
-        status = ls_device_alloc(r->device, LS_MEMORY_ACTIVATION, piece * dp->outputs * sizeof(float),
+    if (status == LS_OK && i != dp->output_replica) {
+        status = ls_device_alloc(r->device, LS_MEMORY_ACTIVATION, piece * dp->output_count * sizeof(float),
                                  "output gradients", (void **)&r->dy);
     }
     if (status == LS_OK && i > 0) {
@@ -92,7 +92,7 @@ static ls_status check(const ls_model *module, const dp_options *options) {
 
 static ls_status build(struct dp *dp, const dp_options *options) {
     ls_parallel *p = &dp->base;
-    ls_device *output = options->devices[dp->output];
+    ls_device *output = options->devices[dp->output_replica];
     ls_status status = ls_parallel_init(p);
     if (status == LS_OK) status = ls_event_create(&dp->loss_taken, "loss taken");
     if (status == LS_OK) status = ls_event_create(&dp->updated, "parameters updated");
@@ -102,8 +102,9 @@ static ls_status build(struct dp *dp, const dp_options *options) {
         status = ls_device_batch_alloc(&dp->batch, p->devices[0], output, p->model, options->max_batch);
     }
     if (status == LS_OK) {
-        status = ls_device_alloc(output, LS_MEMORY_GATHERED_OUTPUT, options->max_batch * dp->outputs * sizeof(float),
-                                 "gathered outputs", (void **)&dp->gathered);
+        status =
+            ls_device_alloc(output, LS_MEMORY_GATHERED_OUTPUT, options->max_batch * dp->output_count * sizeof(float),
+                            "gathered outputs", (void **)&dp->gathered_outputs);
     }
     for (int i = 0; status == LS_OK && i < options->device_count; i++) status = create_replica(dp, i, options);
     if (status == LS_OK) status = ls_optimizer_create(&p->optimizer, p->model, &options->optimizer);
@@ -124,8 +125,8 @@ ls_status dp_create(ls_parallel **out, ls_model *module, const dp_options *optio
     for (int i = 0; i < options->device_count; i++) p->devices[i] = options->devices[i];
     p->model = module;
     p->loss_device = options->devices[options->output_device];
-    dp->output = options->output_device;
-    dp->outputs = ls_model_outputs(module);
+    dp->output_replica = options->output_device;
+    dp->output_count = ls_model_outputs(module);
     status = build(dp, options);
     if (status != LS_OK) {
         dp_destroy(p);
@@ -137,11 +138,11 @@ ls_status dp_create(ls_parallel **out, ls_model *module, const dp_options *optio
 
 void dp_destroy(ls_parallel *p) {
     struct dp *dp = dp_of(p);
-    dp_workers_destroy(dp->workers);
+    if (!dp_workers_destroy(dp->workers)) return; /* reported; nothing may be freed under a thread that is stuck */
+    for (int i = 0; i < p->device_count; i++) (void)ls_device_synchronize(p->devices[i]);
     for (int i = 0; i < p->device_count; i++) {
         struct dp_replica *r = &dp->replicas[i];
         if (!r->device) continue; /* not reached by a build that failed */
-        (void)ls_device_synchronize(r->device);
         destroy_events(r);
         ls_device_free(r->device, r->inputs);
         ls_device_free(r->device, r->dy);
@@ -150,7 +151,7 @@ void dp_destroy(ls_parallel *p) {
     }
     ls_optimizer_destroy(p->optimizer);
     ls_device_batch_free(&dp->batch, p->devices[0], p->loss_device);
-    ls_device_free(p->loss_device, dp->gathered);
+    ls_device_free(p->loss_device, dp->gathered_outputs);
     ls_event_destroy(dp->loss_taken);
     ls_event_destroy(dp->updated);
     ls_parallel_release(p);

@@ -24,11 +24,11 @@ struct dp_replica {
 struct dp {
     ls_parallel base; /* first: ops receive a pointer to it */
     /* constant after create */
-    int output; /* the replica that takes the loss */
-    size_t outputs;
+    int output_replica;  /* whose device gathers the outputs and takes the loss */
+    size_t output_count; /* per sample */
     dp_workers *workers;
     struct ls_device_batch batch; /* inputs on device 0, answers on the output device */
-    float *gathered;              /* on the output device: [batch, outputs]; the loss's gradient takes its place */
+    float *gathered_outputs;      /* on the output device: [batch, outputs]; the loss's gradient takes its place */
     const float **sent;           /* sent[i] = replicas[i + 1].sent */
     ls_event *loss_taken, *updated;
     /* this step */

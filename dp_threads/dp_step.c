@@ -51,15 +51,16 @@ static ls_status forward_replica(void *context, int i) {
 
 static ls_status loss_on_output_device(struct dp *dp) {
     ls_parallel *p = &dp->base;
-    ls_stream *compute = dp->replicas[dp->output].compute;
+    ls_stream *compute = dp->replicas[dp->output_replica].compute;
     ls_status status = LS_OK;
     for (int i = 0; status == LS_OK && i < dp->active; i++) {
         status = ls_stream_wait_event(compute, dp->replicas[i].gathered);
     }
     size_t rows = dp->batch.count;
     if (status == LS_OK) {
-        status = ls_loss(ls_model_loss(p->model), compute, ls_parallel_loss_slot(p), dp->gathered, dp->gathered,
-                         ls_device_batch_answers(&dp->batch), rows, dp->outputs, 1.0 / (double)rows);
+        status = ls_loss(ls_model_loss(p->model), compute, ls_parallel_loss_slot(p), dp->gathered_outputs,
+                         dp->gathered_outputs, ls_device_batch_answers(&dp->batch), rows, dp->output_count,
+                         1.0 / (double)rows);
     }
     if (status == LS_OK) status = ls_event_record(dp->loss_taken, compute);
     return status;
@@ -89,6 +90,7 @@ static ls_status forward_backward(ls_parallel *p) {
     ls_phase_enter(p->clocks, LS_PHASE_LOSS);
     if (status == LS_OK) status = loss_on_output_device(dp);
     if (status == LS_OK) status = dp_parallel_apply(dp->workers, dp->active, backward_replica, dp);
+    p->stuck = dp_workers_stuck(dp->workers);
     return status;
 }
 

@@ -101,6 +101,7 @@ static ls_status open_devices(struct session *session, const struct settings *s)
         ls_device_options options = {.kind = LS_DEVICE_CPU,
                                      .index = s->device_ids.values[i],
                                      .devices_on_node = s->device_ids.count,
+                                     .place = i,
                                      .memory_capacity_bytes = s->train.device_memory_bytes};
         status = ls_device_open(&session->devices[i], &options);
         if (status == LS_OK) session->count++;
@@ -137,7 +138,9 @@ static ls_status build(struct session *session, struct settings *s) {
 }
 
 static void take_down(struct session *session) {
+    bool stuck = session->parallel && session->parallel->stuck;
     if (session->parallel) session->parallel->ops->destroy(session->parallel);
+    if (stuck) return; /* a thread still uses what follows; the process ends in a moment */
     ls_dataset_close(session->train);
     ls_dataset_close(session->test);
     ls_model_destroy(session->model);

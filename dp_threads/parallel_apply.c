@@ -2,8 +2,8 @@
  *   idea  : two counters per thread: `started` is raised by the caller, `finished` by the thread. What is written before a
  *           counter is raised is seen by whoever sees the counter, so the job itself needs no lock
  *   cost  : where every thread has a core, a few hundred nanoseconds each way; else a futex call and a switch
- *   fails : a replica that does not return within the deadline is reported; its thread is then left alone, since there is
- *           no safe way to stop it */
+ *   fails : a replica that does not return within the deadline is reported; its thread is then left alone, with all that it
+ *           uses, since there is no safe way to stop it */
 #include "dp_threads/parallel_apply.h"
 
 #include <pthread.h>
@@ -85,22 +85,26 @@ ls_status dp_workers_create(dp_workers **out, ls_device *const *devices, int cou
     return LS_OK;
 }
 
-void dp_workers_destroy(dp_workers *workers) {
-    if (!workers || workers->stuck) return; /* a stuck thread may still use its memory */
+bool dp_workers_stuck(const dp_workers *workers) { return workers && workers->stuck; }
+
+bool dp_workers_destroy(dp_workers *workers) {
+    if (!workers) return true;
+    if (workers->stuck) return false;
     workers->stopping = true;
     for (int i = 1; i < workers->count; i++) ls_flag_raise(&workers->workers[i].started);
     for (int i = 1; i < workers->count; i++) pthread_join(workers->workers[i].thread, NULL);
     free(workers);
+    return true;
 }
 
 static ls_status join(dp_workers *workers, int replicas) {
-    double until_us = ls_now_us() + ls_wait_timeout_s() * 1e6;
+    double until_us = ls_now_us() + 2 * ls_wait_timeout_s() * 1e6;
     for (int i = 1; i < replicas; i++) {
         struct worker *worker = &workers->workers[i];
         if (ls_flag_wait(&worker->finished, ls_flag_value(&worker->started), workers->spin_us, until_us)) continue;
         workers->stuck = true;
         return ls_fail(LS_ERR_TIMEOUT, "replica %d on device %d did not return within %g s", i,
-                       ls_device_index(worker->device), ls_wait_timeout_s());
+                       ls_device_index(worker->device), 2 * ls_wait_timeout_s());
     }
     return LS_OK;
 }

@@ -5,6 +5,8 @@
 #ifndef DP_PARALLEL_APPLY_H
 #define DP_PARALLEL_APPLY_H
 
+#include <stdbool.h>
+
 #include "common/device/device.h"
 
 typedef struct dp_workers dp_workers;
@@ -12,15 +14,20 @@ typedef struct dp_workers dp_workers;
 /* Starts the threads and binds the calling thread to devices[0]. On failure *out is NULL and no thread is left. */
 ls_status dp_workers_create(dp_workers **out, ls_device *const *devices, int count);
 
-/* Ends the threads. NULL is a no-op. */
-void dp_workers_destroy(dp_workers *workers);
+/* Ends the threads. NULL is a no-op. False: a thread is stuck, and still uses everything that its task was given; nothing of
+ * that may be freed. */
+bool dp_workers_destroy(dp_workers *workers);
+
+/* Whether a replica has missed its deadline. */
+bool dp_workers_stuck(const dp_workers *workers);
 
 /* What one replica does in its thread. */
 typedef ls_status (*dp_replica_fn)(void *context, int replica);
 
 /* Runs task(context, i) for i in 0 .. replicas-1, each in its device's thread, and returns when all have returned. Errors inside
  * the threads are held back until then; the first failing replica, in replica order, is reported as "replica i on device d:
- * ..." and its status returned. Only the thread that created the workers calls this. */
+ * ..." and its status returned. A replica that has not returned after twice ls_wait_timeout_s() (so that the waits inside it may
+ * report first) is LS_ERR_TIMEOUT, and stuck from then on. Only the thread that created the workers calls this. */
 ls_status dp_parallel_apply(dp_workers *workers, int replicas, dp_replica_fn task, void *context);
 
 #endif

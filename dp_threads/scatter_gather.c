@@ -28,22 +28,22 @@ ls_status dp_scatter_inputs(struct dp *dp, struct dp_replica *r) {
 }
 
 ls_status dp_gather_outputs(struct dp *dp, struct dp_replica *r) {
-    size_t nbytes = r->rows * dp->outputs * sizeof(float);
+    size_t nbytes = r->rows * dp->output_count * sizeof(float);
     r->clock->bytes[LS_PHASE_GATHER] += nbytes;
     ls_status status = ls_event_record(r->outputs_ready, r->compute);
     if (status == LS_OK) status = ls_stream_wait_event(r->copy, r->outputs_ready);
-    if (status == LS_OK) status = ls_copy(r->copy, dp->gathered + r->begin * dp->outputs, r->y, nbytes);
+    if (status == LS_OK) status = ls_copy(r->copy, dp->gathered_outputs + r->begin * dp->output_count, r->y, nbytes);
     if (status == LS_OK) status = ls_event_record(r->gathered, r->copy);
     return status;
 }
 
 ls_status dp_scatter_gradient(struct dp *dp, struct dp_replica *r, float **dy) {
-    float *piece = dp->gathered + r->begin * dp->outputs;
+    float *piece = dp->gathered_outputs + r->begin * dp->output_count;
     if (!r->dy) {
         *dy = piece;
         return ls_stream_wait_event(r->compute, dp->loss_taken);
     }
-    size_t nbytes = r->rows * dp->outputs * sizeof(float);
+    size_t nbytes = r->rows * dp->output_count * sizeof(float);
     *dy = r->dy;
     r->clock->bytes[LS_PHASE_SCATTER] += nbytes;
     ls_status status = ls_stream_wait_event(r->copy, dp->loss_taken);

@@ -122,6 +122,7 @@ static ls_status worker_drain(ls_stream *stream) {
 }
 
 static void worker_stop(ls_stream *stream) {
+    (void)worker_drain(stream);
     atomic_store(&stream->stopping, 1);
     ls_flag_raise(&stream->queue.produced); /* one item past the end: the sign to leave */
     pthread_join(stream->worker, NULL);

@@ -69,13 +69,20 @@ void ls_device_poison(ls_device *device, ls_status status) {
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
+#define LS_ALIGNMENT_NBYTES 64
+
+size_t ls_aligned_floats(size_t count) {
+    const size_t line = LS_ALIGNMENT_NBYTES / sizeof(float);
+    return (count + line - 1) / line * line;
+}
+
 /* Precedes each allocation and keeps what ls_device_free needs; as long as the alignment. */
 struct header {
     size_t nbytes;
     ls_memory_category category;
-    char padding[64 - sizeof(size_t) - sizeof(ls_memory_category)];
+    char padding[LS_ALIGNMENT_NBYTES - sizeof(size_t) - sizeof(ls_memory_category)];
 };
-_Static_assert(sizeof(struct header) == 64, "the header keeps the 64-byte alignment");
+_Static_assert(sizeof(struct header) == LS_ALIGNMENT_NBYTES, "the header keeps the 64-byte alignment");
 
 static void describe_usage(const ls_memory_report *memory, char *text, size_t capacity) {
     size_t length = 0;

@@ -16,8 +16,8 @@
  *                   the race detector of a machine without GPUs
  * Default: threads where a core is free for the workers, otherwise inline.
  *
- * Threads: a stream takes work from one thread at a time (hand-overs between threads need their own ordering, as in
- * dp_threads/worker.h). Waiting, memory accounting and destruction may happen in any thread.
+ * Threads: a stream takes work from one thread at a time; a hand-over to another thread needs an ordering of its own, such
+ * as ls_flag (common/base/flag.h) gives. Waiting, memory accounting and destruction may happen in any thread.
  * Errors: a failed piece of work is reported where it happens and poisons its device: later work on any of the device's
  * streams is skipped, until a synchronise of the device (or of one of its streams) returns the failure and clears it. */
 #ifndef LS_DEVICE_DEVICE_H
@@ -55,8 +55,9 @@ typedef enum ls_stream_kind { LS_STREAM_COMPUTE, LS_STREAM_COPY, LS_STREAM_COMM,
 
 typedef struct ls_device_options {
     ls_device_kind kind;
-    int index;           /* the device's number, 0 <= index; a CPU device is pinned to core index mod cores */
+    int index;           /* the device's number, 0 <= index */
     int devices_on_node; /* devices that train at the same time here, this one included; decides who has a core */
+    int place;           /* which of them this one is, from 0: a CPU device's core follows from it */
     size_t memory_capacity_bytes; /* cap of a CPU device's pool; 0: no cap but the machine's */
 } ls_device_options;
 
@@ -85,6 +86,9 @@ ls_status ls_device_bind_thread(const ls_device *device);
  * outlive the allocation. LS_ERR_NO_MEMORY names the device, the category, the request and what is in use. */
 ls_status ls_device_alloc(ls_device *device, ls_memory_category category, size_t nbytes, const char *purpose,
                           void **out);
+
+/* Floats of whole 64-byte lines that hold `count` floats: where the next array may begin. */
+size_t ls_aligned_floats(size_t count);
 
 /* Returns memory of ls_device_alloc; NULL is a no-op. */
 void ls_device_free(ls_device *device, void *memory);

@@ -79,8 +79,8 @@ static ls_status cpu_open(ls_device *device) {
 
 /* --- the device's core ------------------------------------------------------------------------------------------- */
 
-/* The core of device `index` of `count`, chosen from those this process may use; false if it cannot be found out. */
-static bool core_for(hwloc_topology_t topology, int index, int count, hwloc_bitmap_t core) {
+/* The core of the device at `place` of `count`, chosen from those this process may use; false if it cannot be found out. */
+static bool core_for(hwloc_topology_t topology, int place, int count, hwloc_bitmap_t core) {
     hwloc_bitmap_t usable = hwloc_bitmap_alloc();
     hwloc_bitmap_t *cores = calloc((size_t)count, sizeof(hwloc_bitmap_t));
     bool found = usable && cores && hwloc_get_cpubind(topology, usable, HWLOC_CPUBIND_PROCESS) == 0 &&
@@ -90,7 +90,7 @@ static bool core_for(hwloc_topology_t topology, int index, int count, hwloc_bitm
         found = hwloc_distrib(topology, &root, 1, cores, (unsigned)count, INT_MAX, 0) == 0;
     }
     if (found) {
-        hwloc_bitmap_copy(core, cores[index % count]);
+        hwloc_bitmap_copy(core, cores[place % count]);
         hwloc_bitmap_singlify(core);
         for (int i = 0; i < count; i++) hwloc_bitmap_free(cores[i]);
     }
@@ -105,7 +105,7 @@ static void pin_thread(const ls_device *device) {
     hwloc_topology_t topology;
     if (hwloc_topology_init(&topology) != 0) return;
     hwloc_bitmap_t core = hwloc_bitmap_alloc();
-    if (core && hwloc_topology_load(topology) == 0 && core_for(topology, device->options.index, count, core)) {
+    if (core && hwloc_topology_load(topology) == 0 && core_for(topology, device->options.place, count, core)) {
         (void)hwloc_set_cpubind(topology, core, HWLOC_CPUBIND_THREAD); /* a device that may not be pinned still works */
     }
     hwloc_bitmap_free(core);

@@ -36,8 +36,6 @@ size_t ls_image_count(struct ls_image image) {
     return (size_t)image.channels * (size_t)image.height * (size_t)image.width;
 }
 
-static size_t padded(size_t count) { return (count + 15) / 16 * 16; }
-
 /* --- create ------------------------------------------------------------------------------------------------------ */
 
 static ls_status collect_tensors(ls_model *model) {
@@ -60,21 +58,22 @@ static ls_status collect_tensors(ls_model *model) {
 
 static ls_status alloc_slab(ls_model *model) {
     for (size_t p = 0; p < model->parameter_count; p++) {
-        model->parameter_floats += padded(model->parameters[p]->count); // NOLINT: collect_tensors has filled the array
+        model->parameter_floats +=
+            ls_aligned_floats(model->parameters[p]->count); // NOLINT: collect_tensors has filled the array
     }
     model->slab_floats = model->parameter_floats;
-    for (size_t b = 0; b < model->buffer_count; b++) model->slab_floats += padded(model->buffers[b]->count);
+    for (size_t b = 0; b < model->buffer_count; b++) model->slab_floats += ls_aligned_floats(model->buffers[b]->count);
     ls_status status = ls_device_alloc(model->device, LS_MEMORY_PARAMETER, model->slab_floats * sizeof(float),
                                        "parameters", (void **)&model->slab);
     if (status != LS_OK) return status;
     float *at = model->slab;
     for (size_t p = 0; p < model->parameter_count; p++) {
         model->parameters[p]->data = at;
-        at += padded(model->parameters[p]->count);
+        at += ls_aligned_floats(model->parameters[p]->count);
     }
     for (size_t b = 0; b < model->buffer_count; b++) {
         model->buffers[b]->data = at;
-        at += padded(model->buffers[b]->count);
+        at += ls_aligned_floats(model->buffers[b]->count);
     }
     return LS_OK;
 }

@@ -205,6 +205,15 @@ ls_status ls_train_check(const ls_train_options *options, int world_size, ls_sha
     return status == LS_OK ? ls_report_check(options) : status;
 }
 
+/* Waits for all devices of this process, whose failures count too. After it, nothing reads the loader's batches any more. */
+static ls_status settle_devices(ls_parallel *p, ls_status status) {
+    for (int d = 0; d < p->local_device_count && !p->stuck; d++) {
+        ls_status done = ls_device_synchronize(p->devices[d]);
+        if (status == LS_OK) status = done;
+    }
+    return status;
+}
+
 static ls_status plan_steps(struct run *run, const ls_batches *batches) {
     run->steps_per_epoch = ls_batches_per_epoch(batches);
     run->total_steps = run->options->steps > 0 ? run->options->steps : run->options->epochs * run->steps_per_epoch;
@@ -217,6 +226,7 @@ static ls_status plan_steps(struct run *run, const ls_batches *batches) {
 ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard shard, const ls_dataset *train,
                    const ls_dataset *test, ls_train_result *result) {
     *result = (ls_train_result){.accuracy = NAN, .final_loss = NAN};
+    p->step = 0;
     struct run run = {.parallel = p, .options = options, .test = test, .accuracy = NAN, .last_loss = NAN};
     run.wait_each_step = strcmp(ls_device_stream_mode(p->devices[0]), "shuffle") != 0;
     ls_batches *batches = NULL;
@@ -228,6 +238,7 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
     if (status == LS_OK) status = ls_loader_create(&run.loader, train, batches, options->prefetch);
     if (status == LS_OK && p->rank == 0) status = ls_report_open(&run.report, options, p);
     if (status == LS_OK) status = train_epochs(&run, &result->epochs);
+    status = settle_devices(p, status);
     if (status == LS_OK) status = ls_model_hash(p->model, &result->parameter_hash);
     if (status == LS_OK) summarise(&run, result);
     if (status == LS_OK && p->rank == 0 && options->save) status = ls_weights_save(p->model, options->save);

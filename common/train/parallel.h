@@ -52,6 +52,7 @@ struct ls_parallel {
     ls_device *loss_device;
     float *losses; /* LS_LOSS_RING floats on loss_device; this rank's losses, whose sum over
                                                  ranks divided by world_size is the loss of the global batch */
+    bool stuck; /* a thread missed its deadline and still uses devices and models: free none of them, end the process */
     /* the step in progress: written by the loop */
     uint64_t step; /* counts all steps of the run; forward_backward writes losses[step mod LS_LOSS_RING] */
 };

@@ -55,6 +55,7 @@ static ls_status single_apply(ls_parallel *p) {
 
 static void single_destroy(ls_parallel *p) {
     struct single *s = single_of(p);
+    (void)ls_device_synchronize(p->devices[0]);
     ls_optimizer_destroy(p->optimizer);
     ls_device_batch_free(&s->batch, p->devices[0], p->devices[0]);
     ls_device_free(p->devices[0], s->dy);

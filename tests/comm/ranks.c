@@ -115,7 +115,7 @@ void run_good_ranks(int world_size, void (*body)(struct rank *rank), const void 
 ls_status rank_open(struct rank *rank, const char *mode, const char *allreduce, double timeout_s) {
     setenv("LS_CPU_STREAMS", mode, 1);
     ls_device_options device_options = {
-        .kind = LS_DEVICE_CPU, .index = rank->rank, .devices_on_node = rank->world_size};
+        .kind = LS_DEVICE_CPU, .index = rank->rank, .devices_on_node = rank->world_size, .place = rank->rank};
     CHECK(ls_device_open(&rank->device, &device_options) == LS_OK);
     rank->stream = ls_device_stream(rank->device, LS_STREAM_COMM);
     char group[32];

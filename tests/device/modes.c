@@ -16,7 +16,7 @@ struct devices open_devices(const char *mode) {
     struct devices devices = {.mode = mode};
     assert_int_equal(setenv("LS_CPU_STREAMS", mode, 1), 0);
     for (int d = 0; d < DEVICE_COUNT; d++) {
-        ls_device_options options = {.kind = LS_DEVICE_CPU, .index = d, .devices_on_node = DEVICE_COUNT};
+        ls_device_options options = {.kind = LS_DEVICE_CPU, .index = d, .devices_on_node = DEVICE_COUNT, .place = d};
         assert_int_equal(ls_device_open(&devices.device[d], &options), LS_OK);
     }
     unsetenv("LS_CPU_STREAMS");

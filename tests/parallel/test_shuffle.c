@@ -12,9 +12,9 @@
 #include "tests/parallel/seeds.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { SEEDS = 20, CONVNET_SEEDS = 1 };
+enum { SEEDS = 20, MANY_DEVICES_SEEDS = 4, CONVNET_SEEDS = 1 };
 #else
-enum { SEEDS = 100, CONVNET_SEEDS = 3 };
+enum { SEEDS = 100, MANY_DEVICES_SEEDS = 100, CONVNET_SEEDS = 5 };
 #endif
 
 /* Orders that are tried until a missing wait must have shown. */
@@ -83,6 +83,16 @@ static void every_order_gives_the_right_bits(void **state) {
     expect_modes_agree(&mlp, SEEDS);
 }
 
+static void every_order_gives_the_right_bits_on_many_devices(void **state) {
+    (void)state;
+    for (int devices = 4; devices <= 8; devices *= 2) {
+        struct plan plan = mlp;
+        plan.devices = devices;
+        plan.steps = 3;
+        expect_modes_agree(&plan, MANY_DEVICES_SEEDS);
+    }
+}
+
 static void every_order_gives_the_right_bits_with_batch_norm(void **state) {
     (void)state;
     expect_modes_agree(&convnet, CONVNET_SEEDS);
@@ -141,6 +151,7 @@ static void one_device_needs_each_wait(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_order_gives_the_right_bits),
+        cmocka_unit_test(every_order_gives_the_right_bits_on_many_devices),
         cmocka_unit_test(every_order_gives_the_right_bits_with_batch_norm),
         cmocka_unit_test(every_order_gives_the_right_bits_on_one_device),
         cmocka_unit_test(data_parallel_needs_each_wait),

@@ -26,15 +26,18 @@ static const char *const endless = "--model mlp:784,32,10 --batch-size 60 --epoc
 typedef struct job {
     program ranks[RANKS_MAX];
     int world_size, port;
+    const char *streams; /* LS_CPU_STREAMS of the ranks */
 } job;
 
-static job make_job(int world_size) { return (job){.world_size = world_size, .port = free_port()}; }
+static job make_job(int world_size) {
+    return (job){.world_size = world_size, .port = free_port(), .streams = "inline"};
+}
 
 static void start_rank(job *j, int rank, const char *options) {
     program_start(&j->ranks[rank],
                   "RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d LOCAL_WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
-                  "ddp_train %s",
-                  rank, j->world_size, rank, j->world_size, j->port, options);
+                  "LS_CPU_STREAMS=%s ddp_train %s",
+                  rank, j->world_size, rank, j->world_size, j->port, j->streams, options);
 }
 
 /* All but `missing` (-1: all). */
@@ -60,12 +63,13 @@ static void expect_survivors(job *j, int lost, const char *verdict) {
 
 /* --- ranks without a launcher ----------------------------------------------------------------------------------------- */
 
-static void kill_one(int world_size, int lost, const char *model, const char *algorithm) {
+static void kill_one(int world_size, int lost, const char *streams, const char *model, const char *algorithm) {
     static job j;
     char options[256];
     snprintf(options, sizeof options, "%s --model %s --allreduce %s --save %s", endless, model, algorithm,
              scratch_path("weights"));
     j = make_job(world_size);
+    j.streams = streams;
     start_ranks(&j, -1, options);
     program_await(&j.ranks[0], "\n"); /* the line before the first step */
     usleep(150000);                   /* it is somewhere in a step now, wherever that is */
@@ -78,27 +82,30 @@ static void kill_one(int world_size, int lost, const char *model, const char *al
 
 static void test_a_rank_is_killed(void **state) {
     (void)state;
-    kill_one(2, 1, "mlp", "naive");
-    kill_one(2, 0, "mlp", "direct");
-    kill_one(2, 1, "deep", "direct");
-    kill_one(3, 0, "mlp", "naive");
-    kill_one(3, 1, "convnet", "naive");
-    kill_one(3, 2, "mlp", "direct");
+    kill_one(2, 1, "inline", "mlp", "naive");
+    kill_one(2, 0, "threads", "mlp", "direct");
+    kill_one(2, 1, "threads", "deep", "direct");
+    kill_one(3, 0, "inline", "mlp", "naive");
+    kill_one(3, 1, "threads", "convnet", "naive");
+    kill_one(3, 2, "inline", "mlp", "direct");
 }
 
 static void test_a_rank_is_stopped(void **state) {
     (void)state;
-    static job jobs[2];
-    static const int stopped[] = {1, 0};
+    enum { JOBS = 3 };
+    static job jobs[JOBS];
+    static const int stopped[JOBS] = {1, 0, 1}, world_size[JOBS] = {2, 3, 2};
+    static const char *const streams[JOBS] = {"inline", "inline", "threads"};
     char options[256];
     snprintf(options, sizeof options, "%s --timeout 2", endless);
-    for (int i = 0; i < 2; i++) { /* both wait at the same time */
-        jobs[i] = make_job(2 + i);
+    for (int i = 0; i < JOBS; i++) { /* all wait at the same time */
+        jobs[i] = make_job(world_size[i]);
+        jobs[i].streams = streams[i];
         start_ranks(&jobs[i], -1, options);
         program_await(&jobs[i].ranks[0], "epoch");
         kill(jobs[i].ranks[stopped[i]].pid, SIGSTOP);
     }
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < JOBS; i++) {
         program *p = &jobs[i].ranks[stopped[i]];
         expect_survivors(&jobs[i], stopped[i], " did not come within 2 s");
         kill(p->pid, SIGCONT); /* awake again, it finds the group broken, and says so */

@@ -104,7 +104,7 @@ else
 	echo 'Installing $(MISSING) (a minute or so)'; \
 	said=$$({ apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(MISSING); } 2>&1) || { \
 	    printf '%s\n' "$$said" | tail -n 2 >&2; \
-	    echo 'apt-get could not install them; the lines above say why. Is this machine online?' >&2; exit 1; \
+	    echo 'apt-get could not install them: see the lines above, and whether this machine is online.' >&2; exit 1; \
 	}
 endif
 

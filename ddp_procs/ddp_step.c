@@ -9,8 +9,9 @@
  *     wait for the last bucket      wait for the last bucket
  *     optimizer                     optimizer
  *
- * No rank is special but for the buffers: nothing but gradients travels, once, and half of it hides behind backward. Its
- * counterpart, four transfers through device 0, is dp_threads/dp_step.c. */
+ * No rank is special but for the buffers: nothing but gradients travels, once. A bucket that is full before backward ends is reduced
+ * behind it, where a core is free for the comm stream; a model of less than 1 MiB has one bucket, which is full at the end.
+ * Its counterpart, five transfers through device 0, is dp_threads/dp_step.c. */
 #include "ddp_procs/ddp.h"
 #include "kernels/kernels.h"
 

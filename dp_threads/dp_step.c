@@ -12,7 +12,8 @@
  *     reduce    <------------------  all gradients
  *     optimizer
  *
- * Its counterpart, one process per device and one all-reduce instead of four transfers through device 0, is
+ * With another output device, that one gathers the outputs, and its compute stream, driven by the thread of device 0, takes the
+ * loss. The counterpart, one process per device and one all-reduce instead of five transfers through device 0, is
  * ddp_procs/ddp_step.c. */
 #include "common/base/log.h"
 #include "dp_threads/dp.h"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Checks the tree's two rules over every C file that git knows (tracked, or new and not ignored):
 #   1. includes only point down: base < device < kernels < comm < nn < data < train < dp_threads | ddp_procs < labs, written
-#      with their full path; the two modes never include each other; trace and replay see what is theirs;
-#   2. a name tells its room: external functions of common/ and kernels/ begin with ls_, of the modes with dp_ and ddp_.
+#      with their full path; the two modes never include each other;
+#   2. a name tells its room: external functions and variables of common/ and kernels/ begin with ls_, of the modes with dp_ and ddp_.
 # usage: tests/check_layers.sh [FOLDER]          checks
 #        tests/check_layers.sh --self-test       plants violations in a copy and fails unless each is found
 set -u
@@ -41,23 +41,31 @@ check() {
         END { if (bad) exit 1; if (!seen) { print "no includes found: nothing was checked"; exit 1 } printf "layers: %d includes point down\n", seen }'
 }
 
-# External functions as the sources define them: a line that begins with a type and a name in column 0, ends in "{", and is not static.
+# External names as the sources define them: a function or a variable that begins in column 0 and is neither static nor only declared. A
+# definition may go on over several lines, up to its "{", ";" or "=".
 names() {
     git ls-files -co --exclude-standard -- '*.c' | grep -E '^(common|kernels|dp_threads|ddp_procs)/' | while read -r file; do
         case $file in
-        common/* | kernels/*) prefix='ls_|LS_CPU\(' ;;
-        dp_threads/*) prefix='dp_|main\(' ;;
-        *) prefix='ddp_|main\(' ;;
+        common/* | kernels/*) prefix='^(ls_|LS_CPU)' ;;
+        dp_threads/*) prefix='^(dp_|main$)' ;;
+        *) prefix='^(ddp_|main$)' ;;
         esac
-        [ -f "$file" ] && grep -nE '^[a-z][A-Za-z0-9_ ]*[ *][A-Za-z_]+[A-Za-z0-9_]*\(.*\{$' "$file" | grep -vE '^[0-9]+:(static|typedef) ' |
-            grep -vE "^[0-9]+:[A-Za-z0-9_ ]*[ *]($prefix)" | sed "s|^|$file:|;s|\$|  <- an external name of this room begins otherwise|"
+        [ -f "$file" ] && awk -v file="$file" -v prefix="$prefix" '
+            function judge(text, name) {
+                if (text ~ /^(static|typedef|extern|_Static_assert|#|struct [A-Za-z_]+ *[{;]|enum [A-Za-z_]* *[{;]|union )/) return
+                name = text; sub(/[ ]*[([=;{].*/, "", name); sub(/.*[ *]/, "", name)
+                if (text ~ /\) *;/ || name !~ /^[A-Za-z_][A-Za-z0-9_]*$/ || name ~ prefix) return
+                printf "%s:%d: the external name %s belongs to another room\n", file, start, name
+            }
+            !open && /^[a-z_][A-Za-z0-9_]*[ *]/ { open = 1; start = NR; text = "" }
+            open { text = text $0 " "; if ($0 ~ /[{;=]/) { judge(text); open = 0 } }' "$file"
     done
 }
 
 run() {
     check || return 1
     wrong=$(names)
-    [ -z "$wrong" ] && echo 'names: external functions are named after their room' && return 0
+    [ -z "$wrong" ] && echo 'names: external names tell their room' && return 0
     echo "$wrong"
     return 1
 }
@@ -83,7 +91,10 @@ self_test() {
     plant common/train '#include "loop.h"'
     plant common/data 'int dp_wrong(void) {'
     plant ddp_procs 'void *ls_wrong(int a) {'
-    [ "$missed" -eq 0 ] && echo 'self-test: all 8 planted violations were found'
+    plant common/data 'int wrong(int a,
+          int b) {'
+    plant kernels 'const int wrong_table[] = {1};'
+    [ "$missed" -eq 0 ] && echo 'self-test: all 10 planted violations were found'
     return "$missed"
 }
 

@@ -8,7 +8,7 @@
  *     reduce             gradients of the whole batch
  *     apply              the optimizer
  *
- * All of it is enqueued on streams; nothing in a step waits for the host. */
+ * All of it is enqueued on streams; nothing in a step waits for the host (but for DDP's second step, which builds its buckets). */
 #ifndef LS_TRAIN_PARALLEL_H
 #define LS_TRAIN_PARALLEL_H
 

@@ -59,7 +59,7 @@ static ls_status bench(const bench_settings *settings, const bench_machine *mach
     if (status != LS_OK) return status;
     bench_print_machine(machine);
     if (machine->load > 0.5 * machine->cores) {
-        ls_note("this machine is busy, or was a moment ago (load %.1f on %d cores); other programs would show in the times",
+        ls_note("this machine is busy, or was a moment ago (load %.1f on %d cores); the times may show it",
                 machine->load, machine->cores);
     }
     for (int m = 0; status == LS_OK && m < settings->plan_count; m++) {

@@ -228,10 +228,37 @@ static void clip_at_the_edges(void **state) {
     assert_true(isinf(*clip.norm) && *clip.coefficient == 0);
 }
 
+/* The kernel divides in its own way; the bits are those of the formula in float, infinite gradients included. */
+static void adam_has_the_bits_of_its_formula(void **state) {
+    (void)state;
+    enum { COUNT = 100003 };
+    float *start_at = kernel_random(COUNT, 1), *g = kernel_random(COUNT, 2), *want = kernel_copy(start_at, COUNT);
+    float *m = kernel_floats(COUNT), *v = kernel_floats(COUNT);
+    memset(m, 0, COUNT * sizeof *m);
+    memset(v, 0, COUNT * sizeof *v);
+    g[7] = INFINITY; /* the square overflows */
+    g[8] = 1e25f;
+    struct run run = start_adam(start_at, COUNT, 1e-3, 0, false);
+    for (int t = 1; t <= 20; t++) {
+        step(&run, g);
+        float step_size = (float)(1e-3 / (1 - pow(0.9, t))), bias2_sqrt = (float)sqrt(1 - pow(0.999, t));
+        for (size_t i = 0; i < COUNT; i++) {
+            m[i] = fmaf(g[i], (float)(1 - 0.9), m[i] * 0.9f);
+            v[i] = fmaf(g[i] * (float)(1 - 0.999), g[i], v[i] * 0.999f);
+            want[i] = fmaf(-step_size, m[i] / (sqrtf(v[i]) / bias2_sqrt + 1e-8f), want[i]);
+        }
+        for (size_t i = 0; i < COUNT; i++) {
+            if (memcmp(&run.p[i], &want[i], sizeof *want) == 0 || (isnan(run.p[i]) && isnan(want[i]))) continue;
+            fail_msg("step %d, element %zu: %a, not %a", t, i, (double)run.p[i], (double)want[i]);
+        }
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, kernel_setup, kernel_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        TEST(adam_has_the_bits_of_its_formula),
         TEST(sgd_files),
         TEST(adam_files),
         TEST(sgd_by_hand),

@@ -8,7 +8,7 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
 endif
 
 # --- what this machine has -------------------------------------------------------------------------------------------
-# Each is probed by compiling one line, so a ✓ means "compiles here", not "a file of that name exists".
+# Headers are probed by the compiler, so a ✓ means that it finds them, not that a file of that name lies somewhere.
 has_header = $(shell printf '\043include <$(1)>\n' | $(CC) $(2) -E -x c - >/dev/null 2>&1 && echo yes)
 CUDA_HOME ?= /usr/local/cuda
 NVCC      := $(shell command -v nvcc 2>/dev/null || ls $(CUDA_HOME)/bin/nvcc 2>/dev/null)

@@ -101,7 +101,8 @@ static void *bind_and_look(void *argument) {
 
 static struct bound bind_in_a_thread(int index, int devices_on_node) {
     struct bound bound = {0};
-    ls_device_options options = {.kind = LS_DEVICE_CPU, .index = index, .devices_on_node = devices_on_node, .place = index};
+    ls_device_options options = {
+        .kind = LS_DEVICE_CPU, .index = index, .devices_on_node = devices_on_node, .place = index};
     assert_int_equal(ls_device_open(&bound.device, &options), LS_OK);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, bind_and_look, &bound), 0);

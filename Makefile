@@ -155,7 +155,7 @@ tidy: ## clang-tidy over every source file
 	@clang-tidy --quiet $(VARIANT_SRC) -- $(CPPFLAGS) $(CSTD) $(ISA_v3) -DLS_ISA=v3
 
 asan tsan ubsan: ## the tests under one sanitizer (asan: addresses, leaks and undefined behaviour)
-	@$(MAKE) SAN=$@ BUILD=$(BUILD)/$@ test
+	@LS_TEST_DEADLINE_S=600 $(MAKE) SAN=$@ BUILD=$(BUILD)/$@ test
 
 clean: ## remove everything that was built
 	rm -rf $(BUILD)

@@ -91,7 +91,7 @@ ls_status ls_bias_gradient(ls_stream *stream, float *dbias, const float *dy, siz
 
 /* y = max(x, 0); NaN stays NaN */
 ls_status ls_relu_forward(ls_stream *stream, float *y, const float *x, size_t count);
-/* dx = dy where y > 0, else 0 */
+/* dx = 0 where y <= 0, else dy */
 ls_status ls_relu_backward(ls_stream *stream, float *dx, const float *dy, const float *y, size_t count);
 
 /* --- convolution: x [n,ci,h,w], w [co,ci,kh,kw], y and dy [n,co,oh,ow] ---------------------------------------------- */

@@ -121,7 +121,7 @@ static void relu(void **state) {
         kernel_done(ls_relu_backward(kernel_stream(), dx, dy, y, n));
         for (size_t i = 0; i < n; i++) {
             assert_true(isnan(x[i]) ? isnan(y[i]) : y[i] == fmaxf(x[i], 0));
-            assert_true(dx[i] == (x[i] > 0 ? dy[i] : 0));
+            assert_true(dx[i] == (x[i] <= 0 ? 0 : dy[i]));
         }
     }
 }

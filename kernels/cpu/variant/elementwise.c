@@ -71,8 +71,9 @@ ls_status LS_CPU(relu_forward)(const struct ls_relu_forward_arguments *a) {
     return LS_OK;
 }
 
+/* A NaN lets the gradient through, as in PyTorch. */
 static void mask(float *restrict dx, const float *restrict y, size_t count) {
-    for (size_t i = 0; i < count; i++) dx[i] = y[i] > 0 ? dx[i] : 0;
+    for (size_t i = 0; i < count; i++) dx[i] = y[i] <= 0 ? 0 : dx[i];
 }
 
 ls_status LS_CPU(relu_backward)(const struct ls_relu_backward_arguments *a) {

@@ -162,7 +162,8 @@ static ls_status share_ready_order(ddp_reducer *r) {
 
 static ls_status rebuild(ddp_reducer *r) {
     ls_status status = share_ready_order(r);
-    size_t cap = (size_t)(r->options.bucket_cap_mb * 1048576);
+    double cap_bytes = r->options.bucket_cap_mb * 1048576;
+    size_t cap = cap_bytes < (double)(SIZE_MAX / 2) ? (size_t)cap_bytes : SIZE_MAX / 2;
     size_t limits[] = {cap < DDP_FIRST_BUCKET_BYTES ? cap : DDP_FIRST_BUCKET_BYTES, cap};
     struct ddp_buckets plan = {0};
     if (status == LS_OK) {

@@ -145,6 +145,17 @@ ls_optimizer_options ls_train_optimizer(const ls_train_options *o) {
 
 enum { RANDOM_TRAIN_SAMPLES = 60000, RANDOM_TEST_SAMPLES = 10000 };
 
+ls_sample_spec ls_train_sample_spec(const ls_model *model) {
+    struct ls_image input = ls_model_input(model);
+    ls_sample_spec spec = {.channels = input.channels, .height = input.height, .width = input.width};
+    if (ls_model_loss(model) == LS_LOSS_CROSS_ENTROPY) {
+        spec.classes = (int)ls_model_outputs(model);
+    } else {
+        spec.target_count = ls_model_outputs(model);
+    }
+    return spec;
+}
+
 static ls_status open_random(const char *seed_text, const ls_model *model, ls_dataset **train, ls_dataset **test) {
     char *end = NULL;
     errno = 0;
@@ -153,13 +164,7 @@ static ls_status open_random(const char *seed_text, const ls_model *model, ls_da
     if (errno != 0 || !is_number || *end != '\0') {
         return ls_fail(LS_ERR_USAGE, "--data random:%s: the seed is no number", seed_text);
     }
-    struct ls_image input = ls_model_input(model);
-    ls_sample_spec spec = {.channels = input.channels, .height = input.height, .width = input.width};
-    if (ls_model_loss(model) == LS_LOSS_CROSS_ENTROPY) {
-        spec.classes = (int)ls_model_outputs(model);
-    } else {
-        spec.target_count = ls_model_outputs(model);
-    }
+    ls_sample_spec spec = ls_train_sample_spec(model);
     ls_status status = ls_dataset_random(train, seed, RANDOM_TRAIN_SAMPLES, &spec);
     if (status == LS_OK) status = ls_dataset_random(test, seed + 1, RANDOM_TEST_SAMPLES, &spec);
     return status;

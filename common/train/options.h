@@ -47,6 +47,9 @@ ls_status ls_train_options_check(ls_train_options *options, int device_count);
 
 ls_optimizer_options ls_train_optimizer(const ls_train_options *options);
 
+/* What samples for the model look like: its input, and labels or target vectors as its loss needs them. */
+ls_sample_spec ls_train_sample_spec(const ls_model *model);
+
 /* Opens --data for the model: "random:SEED" (60,000 training and 10,000 test samples) or a folder in MNIST's format. Fails if the
  * samples do not fit the model, naming both shapes. */
 ls_status ls_train_open_data(const ls_train_options *options, const ls_model *model, ls_dataset **train,

@@ -228,6 +228,26 @@ static void a_missing_gradient_is_named(void **state) {
     run_good_ranks(2, missing_rank, "after a good step");
 }
 
+/* A first backward that nobody finishes leaves no trace: the next one counts its gradients from the beginning. */
+static void unfinished_rank(struct rank *rank) {
+    struct reduced r;
+    reduced_open(rank, &r, "mlp:64,32,10", 1.0 / 1024);
+    for (int turn = 0; turn < 8; turn++) {
+        CHECK(ddp_reducer_arm(r.reducer, true) == LS_OK);
+        CHECK(ddp_reducer_all_ready(r.reducer) == LS_OK);
+    }
+    backward_of(rank, &r, 0);
+    CHECK(ddp_reducer_arm(r.reducer, true) == LS_OK);
+    CHECK(ddp_reducer_bucket_count(r.reducer) == 2);
+    CHECK(ddp_reducer_bucket_nbytes(r.reducer, 0) == 40 + 1280);
+    reduced_close(rank, &r);
+}
+
+static void an_unfinished_backward_leaves_no_trace(void **state) {
+    (void)state;
+    run_good_ranks(2, unfinished_rank, NULL);
+}
+
 static void twice_rank(struct rank *rank) {
     struct reduced r;
     reduced_open(rank, &r, "mlp:24,16", 25);
@@ -278,6 +298,7 @@ int main(void) {
         cmocka_unit_test(the_first_step_multiplies_and_later_ones_divide),
         cmocka_unit_test(buckets_follow_the_first_backward),
         cmocka_unit_test(a_missing_gradient_is_named),
+        cmocka_unit_test(an_unfinished_backward_leaves_no_trace),
         cmocka_unit_test(a_second_backward_is_refused),
         cmocka_unit_test(a_rank_without_samples_takes_part),
     };

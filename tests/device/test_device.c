@@ -99,10 +99,11 @@ static void *bind_and_look(void *argument) {
     return NULL;
 }
 
-static struct bound bind_in_a_thread(int index, int devices_on_node) {
+/* The device's number is not its place among those that train here: --device-ids may leave some out. */
+static struct bound bind_in_a_thread(int place, int devices_on_node) {
     struct bound bound = {0};
     ls_device_options options = {
-        .kind = LS_DEVICE_CPU, .index = index, .devices_on_node = devices_on_node, .place = index};
+        .kind = LS_DEVICE_CPU, .index = place * devices_on_node, .devices_on_node = devices_on_node, .place = place};
     assert_int_equal(ls_device_open(&bound.device, &options), LS_OK);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, bind_and_look, &bound), 0);

@@ -6,19 +6,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "common/train/options.h"
 #include "ddp_procs/distributed.h"
 
 /* --- data -------------------------------------------------------------------------------------------------------- */
 
 static ls_status open_dataset(ls_dataset **out, const struct plan *plan, const ls_model *model) {
     if (plan->samples == 0) return ls_dataset_open_idx(out, "data/digits", LS_SPLIT_TRAIN, LS_NORMALIZE_MNIST);
-    struct ls_image input = ls_model_input(model);
-    ls_sample_spec spec = {.channels = input.channels, .height = input.height, .width = input.width};
-    if (ls_model_loss(model) == LS_LOSS_CROSS_ENTROPY) {
-        spec.classes = (int)ls_model_outputs(model);
-    } else {
-        spec.target_count = ls_model_outputs(model);
-    }
+    ls_sample_spec spec = ls_train_sample_spec(model);
     return ls_dataset_random(out, 42, plan->samples, &spec);
 }
 

@@ -153,24 +153,25 @@ static void start(program *p, char *line) {
     if (p->pid == 0) become(p, words);
 }
 
-void program_start(program *p, const char *format, ...) {
+static void start_formatted(program *p, const char *format, va_list arguments) {
     char line[4096];
-    va_list arguments;
-    va_start(arguments, format);
     int length = vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
     assert_in_range(length, 1, sizeof line - 1);
     start(p, line);
 }
 
-int program_run(program *p, const char *format, ...) {
-    char line[4096];
+void program_start(program *p, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(line, sizeof line, format, arguments);
+    start_formatted(p, format, arguments);
     va_end(arguments);
-    assert_in_range(length, 1, sizeof line - 1);
-    start(p, line);
+}
+
+int program_run(program *p, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    start_formatted(p, format, arguments);
+    va_end(arguments);
     return program_finish(p);
 }
 

@@ -212,6 +212,25 @@ static void every_step_has_its_loss(void **state) {
     trainer_close(&t);
 }
 
+/* A second run with the same parallel object counts its steps and losses from the beginning. */
+static void a_second_run_begins_anew(void **state) {
+    (void)state;
+    const struct repetition r = {"", "mlp:784,10", 16, 2 * LS_LOSS_RING + 7, LS_SGD, 0.01, 0};
+    struct trainer t = trainer_open(&r);
+    ls_train_result result;
+    static double losses[3 * LS_LOSS_RING];
+    t.options.dump_losses = scratch_path("losses");
+    t.options.evaluate = false;
+    assert_int_equal(ls_model_init(t.model, 0), LS_OK);
+    for (int run = 0; run < 2; run++) {
+        assert_int_equal(train_silently(&t, &result), LS_OK);
+        assert_int_equal(result.steps, r.steps);
+        assert_int_equal(read_losses(t.options.dump_losses, losses, 3 * LS_LOSS_RING), r.steps);
+        assert_true(isfinite(result.final_loss));
+    }
+    trainer_close(&t);
+}
+
 static void too_few_samples_are_an_error(void **state) {
     (void)state;
     const struct repetition r = {"", "mlp:784,10", 2000, 1, LS_SGD, 0.1, 0};
@@ -233,7 +252,7 @@ int main(void) {
         cmocka_unit_test(gradients_are_pytorchs), in_scratch(the_mlp_follows_pytorch),
         in_scratch(the_convnet_follows_pytorch),  cmocka_unit_test(a_departure_is_seen),
         in_scratch(steps_go_on_over_epochs),      in_scratch(every_step_has_its_loss),
-        in_scratch(too_few_samples_are_an_error),
+        in_scratch(a_second_run_begins_anew),     in_scratch(too_few_samples_are_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

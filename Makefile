@@ -56,7 +56,8 @@ Q        := $(if $(V),,@)
 say       = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
 # --- sources: a file is found by where it lies -----------------------------------------------------------------------
-MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/ddprun.c labs/bench_dp_vs_ddp/bench_dp_vs_ddp.c
+MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/ddprun.c \
+    labs/bench_dp_vs_ddp/bench_dp_vs_ddp.c labs/bench_comm/bench_comm.c labs/mkdigits/mkdigits.c
 MAINS      := $(wildcard $(MAINS))
 PROGRAMS   := $(foreach main,$(MAINS),$(BUILD)/$(basename $(notdir $(main))))
 LIB_SRC    := $(filter-out $(MAINS),$(wildcard common/*/*.c kernels/*.c kernels/cpu/*.c dp_threads/*.c ddp_procs/*.c labs/*/*.c))

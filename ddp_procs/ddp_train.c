@@ -38,8 +38,9 @@ struct session {
 };
 
 static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
-    for (int a = 0; a < MAX_ALGORITHMS && ls_allreduce_algorithms[a].name; a++) {
-        s->algorithms[a] = ls_allreduce_algorithms[a].name;
+    s->algorithms[0] = "auto";
+    for (int a = 0; a + 1 < MAX_ALGORITHMS && ls_allreduce_algorithms[a].name; a++) {
+        s->algorithms[a + 1] = ls_allreduce_algorithms[a].name;
     }
     ls_option rows[LS_TRAIN_OPTION_ROWS + 8];
     size_t count = ls_train_option_rows(&s->train, rows);
@@ -66,7 +67,7 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
          .name = "allreduce",
          .to.number = &s->allreduce,
          .choices = s->algorithms,
-         .help = "algorithm of the gradients' all-reduce"},
+         .help = "algorithm of the gradients' all-reduce; auto: the fastest for the size and the number of ranks"},
         {.kind = LS_OPTION_DOUBLE,
          .name = "bucket-cap-mb",
          .to.real = &s->bucket_cap_mb,
@@ -93,7 +94,7 @@ static ls_status join_group(struct session *session, const struct settings *s) {
     ls_comm_options options = {.rank = session->self.rank,
                                .world_size = session->self.world_size,
                                .timeout_s = s->train.timeout_s,
-                               .allreduce = s->algorithms[s->allreduce]};
+                               .allreduce = s->allreduce > 0 ? s->algorithms[s->allreduce] : NULL};
     if (session->self.launched) {
         ls_status status = ddp_store_open(&session->store, &session->self, s->train.timeout_s);
         if (status != LS_OK) return status;

@@ -11,8 +11,21 @@
 #include "common/train/parallel.h"
 #include "ddp_procs/reducer.h"
 
+/* Ranks that run out of samples at different steps (pytorch-semantics.md 2.8). A rank without samples goes on taking part, with
+ * gradients of zero, until all have run out; then all take the buffers of the last rank that had samples (ties: the larger one). */
+typedef struct ddp_join_options {
+    bool enable;
+    /* true: a step's gradients are divided by the world size, also when fewer ranks still have samples (PyTorch's default);
+     * false: they are the mean over the samples of the step. */
+    bool divide_by_initial_world_size;
+    bool throw_on_early_termination; /* instead of going on: every rank fails at the step where the first has run out */
+} ddp_join_options;
+
 typedef struct ddp_options {
-    ls_comm *comm;    /* all ranks of the job; borrowed until destroy */
+    ls_comm *comm; /* all ranks of the job; borrowed until destroy */
+    ls_comm
+        *sync_bn; /* a second group of the same ranks: batch norm over the whole batch; NULL: over each rank's own */
+    ddp_join_options join;
     size_t max_batch; /* samples a step on this rank */
     ls_optimizer_options optimizer;
     ddp_reducer_options reducer;
@@ -27,6 +40,21 @@ void ddp_set_sync(ls_parallel *p, bool sync);
 
 /* Whether every rank's parameters have the same bits; false on all ranks if not. Collective, host-blocking. */
 ls_status ddp_check_sync(ls_parallel *p, bool *same);
+
+/* A range of host memory that should be the same on all ranks. */
+struct ddp_named_range {
+    const char *name;
+    const void *data;
+    size_t nbytes;
+};
+
+/* Compares any tensors over the ranks of a group, bit by bit (by hash). LS_ERR_INVALID on every rank if one differs: the report
+ * names the first in the list, its number of bytes, and which ranks have something else than rank 0. The ranks must pass the same
+ * names in the same order. Collective on `stream`, host-blocking. */
+ls_status ddp_compare_over_ranks(ls_comm *comm, ls_stream *stream, const struct ddp_named_range *ranges, size_t count);
+
+/* The same for all that should be equal after a step: parameters, optimizer state, and the buffers if `buffers`. */
+ls_status ddp_compare_state(ls_parallel *p, bool buffers);
 
 const ddp_reducer *ddp_reducer_of(ls_parallel *p);
 

@@ -15,6 +15,7 @@ typedef struct ddp_reducer ddp_reducer;
 typedef struct ddp_reducer_options {
     double bucket_cap_mb; /* MiB, > 0; the first bucket's limit is the smaller of this and 1 MiB */
     bool overlap;         /* false: all-reduces are enqueued after the whole backward */
+    bool find_unused;     /* parameters without a gradient are allowed (pytorch-semantics.md 2.6) */
 } ddp_reducer_options;
 
 /* Places all gradients of the model in one bucket and hooks into its backward. Collective. Everything is borrowed until destroy. */

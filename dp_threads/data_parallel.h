@@ -16,6 +16,7 @@ typedef struct dp_options {
     int output_device;         /* place in `devices` of the one that gathers the outputs and takes the loss */
     const char *model;         /* the replicas' description: that of `module` */
     size_t max_batch;          /* samples a step over all devices */
+    bool sync_bn;              /* batch norm over the whole batch instead of each device's piece */
     ls_optimizer_options optimizer;
 } dp_options;
 

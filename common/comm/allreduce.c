@@ -14,7 +14,6 @@ const ls_allreduce_algorithm ls_allreduce_algorithms[] = {
 };
 
 const ls_allreduce_algorithm *ls_allreduce_find(const char *name) {
-    if (!name) return &ls_allreduce_algorithms[0];
     for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++)
         if (strcmp(row->name, name) == 0) return row;
     return NULL;

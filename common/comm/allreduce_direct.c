@@ -17,7 +17,8 @@ static void reduce_one_round(ls_exchange *x) {
     size_t nbytes = x->slice_count * x->element_nbytes, others = (size_t)x->comm->world_size - 1;
     ls_reduce_inputs(&x->buffer, 1, (const void *const *)x->view, x->comm->world_size, x->slice_count,
                      (ls_dtype)what->dtype, (ls_reduce_op)what->op);
-    ls_comm_count_traffic(x->comm, others * nbytes, others * nbytes);
+    ls_comm_count_sent(x->comm, others, others * nbytes);
+    ls_comm_count_received(x->comm, others, others * nbytes);
 }
 
 ls_status ls_allreduce_direct(ls_exchange *x) {
@@ -34,6 +35,8 @@ ls_status ls_allreduce_direct(ls_exchange *x) {
     ls_reduce_inputs(shares, world_size, (const void *const *)shares, world_size, count, (ls_dtype)what->dtype,
                      (ls_reduce_op)what->op);
     size_t nbytes = ((size_t)(world_size - 2) * count + x->slice_count) * x->element_nbytes;
-    ls_comm_count_traffic(x->comm, nbytes, nbytes);
+    size_t messages = 2 * (size_t)(world_size - 1);
+    ls_comm_count_sent(x->comm, messages, nbytes);
+    ls_comm_count_received(x->comm, messages, nbytes);
     return LS_OK;
 }

@@ -18,11 +18,13 @@ ls_status ls_allreduce_naive(ls_exchange *x) {
         void *sum = x->view[0];
         ls_reduce_inputs(&sum, 1, (const void *const *)x->view, comm->world_size, x->slice_count, (ls_dtype)what->dtype,
                          (ls_reduce_op)what->op);
-        ls_comm_count_traffic(comm, others * nbytes, others * nbytes);
+        ls_comm_count_sent(comm, others, others * nbytes);
+        ls_comm_count_received(comm, others, others * nbytes);
     }
     ls_status status = ls_comm_gate(comm, LS_CHANNEL_STREAM, what);
     if (status != LS_OK || comm->rank == 0) return status;
     memcpy(x->view[comm->rank], x->view[0], nbytes);
-    ls_comm_count_traffic(comm, nbytes, nbytes);
+    ls_comm_count_sent(comm, 1, nbytes);
+    ls_comm_count_received(comm, 1, nbytes);
     return LS_OK;
 }

@@ -28,24 +28,28 @@ static void copy_unless_same(char *to, const char *from, size_t nbytes) {
 }
 
 ls_status ls_run_all_reduce(const ls_operation *operation) {
+    const ls_comm *comm = operation->comm;
+    size_t nbytes = operation->what.count * ls_dtype_nbytes((ls_dtype)operation->what.dtype);
+    const ls_allreduce_algorithm *algorithm =
+        comm->allreduce ? comm->allreduce : ls_allreduce_choose(comm->tuning, comm->world_size, nbytes);
     ls_exchange x = {.operation = operation,
                      .buffer = operation->receive,
                      .parts = 1,
                      .count = operation->what.count,
                      .write_back = true,
-                     .one_round_bytes = operation->comm->allreduce->one_round_bytes,
-                     .run = operation->comm->allreduce->run};
+                     .one_round_bytes = algorithm->one_round_bytes,
+                     .run = algorithm->run};
     return ls_exchange_run(&x);
 }
 
 static ls_status copy_from_root(ls_exchange *x) {
     const ls_operation *operation = x->operation;
     if (is_root(operation)) {
-        ls_comm_count_traffic(x->comm, others(x) * slice_nbytes(x), 0);
+        ls_comm_count_sent(x->comm, others(x), others(x) * slice_nbytes(x));
         return LS_OK;
     }
     memcpy(received(x, 0), x->view[operation->what.root], slice_nbytes(x));
-    ls_comm_count_traffic(x->comm, 0, slice_nbytes(x));
+    ls_comm_count_received(x->comm, 1, slice_nbytes(x));
     return LS_OK;
 }
 
@@ -64,7 +68,7 @@ static ls_status reduce_to_root(ls_exchange *x) {
     int world_size = x->comm->world_size;
     size_t first = 0, count = x->slice_count;
     if (x->one_round && !is_root(x->operation)) {
-        ls_comm_count_traffic(x->comm, slice_nbytes(x), 0);
+        ls_comm_count_sent(x->comm, 1, slice_nbytes(x));
         return LS_OK;
     }
     if (!x->one_round) ls_exchange_share(x, x->slice_count, x->comm->rank, &first, &count);
@@ -73,8 +77,14 @@ static ls_status reduce_to_root(ls_exchange *x) {
     void *output = x->one_round ? x->buffer : x->view[what->root] + first * x->element_nbytes;
     ls_reduce_inputs(&output, 1, inputs, world_size, count, (ls_dtype)what->dtype, (ls_reduce_op)what->op);
     size_t share_nbytes = count * x->element_nbytes;
-    ls_comm_count_traffic(x->comm, is_root(x->operation) ? slice_nbytes(x) - share_nbytes : slice_nbytes(x),
-                          others(x) * share_nbytes + (is_root(x->operation) ? slice_nbytes(x) - share_nbytes : 0));
+    size_t rest_nbytes = slice_nbytes(x) - share_nbytes;
+    if (is_root(x->operation)) {
+        ls_comm_count_sent(x->comm, others(x), rest_nbytes);
+        ls_comm_count_received(x->comm, 2 * others(x), others(x) * share_nbytes + rest_nbytes);
+    } else {
+        ls_comm_count_sent(x->comm, others(x) + 1, slice_nbytes(x));
+        ls_comm_count_received(x->comm, others(x), others(x) * share_nbytes);
+    }
     return LS_OK;
 }
 
@@ -91,7 +101,8 @@ ls_status ls_run_reduce(const ls_operation *operation) {
 
 static ls_status copy_from_all(ls_exchange *x) {
     for (int r = 0; r < x->comm->world_size; r++) copy_unless_same(received(x, (size_t)r), x->view[r], slice_nbytes(x));
-    ls_comm_count_traffic(x->comm, others(x) * slice_nbytes(x), others(x) * slice_nbytes(x));
+    ls_comm_count_sent(x->comm, others(x), others(x) * slice_nbytes(x));
+    ls_comm_count_received(x->comm, others(x), others(x) * slice_nbytes(x));
     return LS_OK;
 }
 
@@ -109,11 +120,11 @@ ls_status ls_run_all_gather(const ls_operation *operation) {
 
 static ls_status gather_on_root(ls_exchange *x) {
     if (!is_root(x->operation)) {
-        ls_comm_count_traffic(x->comm, slice_nbytes(x), 0);
+        ls_comm_count_sent(x->comm, 1, slice_nbytes(x));
         return LS_OK;
     }
     for (int r = 0; r < x->comm->world_size; r++) copy_unless_same(received(x, (size_t)r), x->view[r], slice_nbytes(x));
-    ls_comm_count_traffic(x->comm, 0, others(x) * slice_nbytes(x));
+    ls_comm_count_received(x->comm, others(x), others(x) * slice_nbytes(x));
     return LS_OK;
 }
 
@@ -131,8 +142,8 @@ static ls_status take_from_root(ls_exchange *x) {
     int root = x->operation->what.root;
     const char *mine = x->view[root] + (size_t)x->comm->rank * x->stride_bytes[root];
     copy_unless_same(received(x, 0), mine, slice_nbytes(x));
-    if (is_root(x->operation)) ls_comm_count_traffic(x->comm, others(x) * slice_nbytes(x), 0);
-    if (!is_root(x->operation)) ls_comm_count_traffic(x->comm, 0, slice_nbytes(x));
+    if (is_root(x->operation)) ls_comm_count_sent(x->comm, others(x), others(x) * slice_nbytes(x));
+    if (!is_root(x->operation)) ls_comm_count_received(x->comm, 1, slice_nbytes(x));
     return LS_OK;
 }
 
@@ -153,7 +164,8 @@ static ls_status reduce_own_part(ls_exchange *x) {
     void *output = received(x, 0);
     ls_reduce_inputs(&output, 1, inputs, x->comm->world_size, x->slice_count, (ls_dtype)what->dtype,
                      (ls_reduce_op)what->op);
-    ls_comm_count_traffic(x->comm, others(x) * slice_nbytes(x), others(x) * slice_nbytes(x));
+    ls_comm_count_sent(x->comm, others(x), others(x) * slice_nbytes(x));
+    ls_comm_count_received(x->comm, others(x), others(x) * slice_nbytes(x));
     return LS_OK;
 }
 

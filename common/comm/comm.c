@@ -8,17 +8,30 @@
 
 int ls_comm_rank(const ls_comm *comm) { return comm->rank; }
 int ls_comm_world_size(const ls_comm *comm) { return comm->world_size; }
-const char *ls_comm_allreduce(const ls_comm *comm) { return comm->allreduce->name; }
+const char *ls_comm_allreduce(const ls_comm *comm) { return comm->allreduce ? comm->allreduce->name : "auto"; }
 
-void ls_comm_count_traffic(ls_comm *comm, size_t sent_bytes, size_t received_bytes) {
-    atomic_fetch_add_explicit(&comm->sent_bytes, sent_bytes, memory_order_relaxed);
-    atomic_fetch_add_explicit(&comm->received_bytes, received_bytes, memory_order_relaxed);
+static void add(_Atomic uint64_t *total, size_t value) {
+    atomic_fetch_add_explicit(total, value, memory_order_relaxed);
+}
+
+static uint64_t read_total(const _Atomic uint64_t *total) { return atomic_load_explicit(total, memory_order_relaxed); }
+
+void ls_comm_count_sent(ls_comm *comm, size_t messages, size_t nbytes) {
+    add(&comm->sent_messages, messages);
+    add(&comm->sent_bytes, nbytes);
+}
+
+void ls_comm_count_received(ls_comm *comm, size_t messages, size_t nbytes) {
+    add(&comm->received_messages, messages);
+    add(&comm->received_bytes, nbytes);
 }
 
 void ls_comm_traffic_read(const ls_comm *comm, ls_comm_traffic *traffic) {
-    traffic->operations = atomic_load_explicit(&comm->operations, memory_order_relaxed);
-    traffic->sent_bytes = atomic_load_explicit(&comm->sent_bytes, memory_order_relaxed);
-    traffic->received_bytes = atomic_load_explicit(&comm->received_bytes, memory_order_relaxed);
+    *traffic = (ls_comm_traffic){.operations = read_total(&comm->operations),
+                                 .sent_messages = read_total(&comm->sent_messages),
+                                 .sent_bytes = read_total(&comm->sent_bytes),
+                                 .received_messages = read_total(&comm->received_messages),
+                                 .received_bytes = read_total(&comm->received_bytes)};
 }
 
 /* --- on the stream ------------------------------------------------------------------------------------------------ */
@@ -56,7 +69,7 @@ static ls_status run_operation(const void *arguments) {
         status = operations[operation->what.kind].run(operation);
     }
     if (status == LS_OK) {
-        atomic_fetch_add_explicit(&comm->operations, 1, memory_order_relaxed);
+        add(&comm->operations, 1);
     } else {
         uint64_t none = 0;
         atomic_compare_exchange_strong(&comm->failed_ordinal, &none, operation->ordinal);

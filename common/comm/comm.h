@@ -43,12 +43,16 @@ typedef struct ls_bootstrap {
     ls_status (*get)(void *context, const char *key, void *value, size_t capacity, size_t *nbytes);
 } ls_bootstrap;
 
+typedef struct ls_allreduce_tuning ls_allreduce_tuning; /* allreduce_tuning.h */
+
 typedef struct ls_comm_options {
-    int rank, world_size;          /* 0 <= rank < world_size <= LS_COMM_MAX_RANKS */
-    double timeout_s;              /* deadline of every wait, > 0 */
-    const char *allreduce;         /* a row of ls_allreduce_algorithms, or NULL for the default */
-    const ls_bootstrap *bootstrap; /* may be NULL if world_size is 1; used by create only */
-    const char *group;             /* key prefix: distinct for each group made over the same store; NULL: "group0" */
+    int rank, world_size; /* 0 <= rank < world_size <= LS_COMM_MAX_RANKS */
+    double timeout_s;     /* deadline of every wait, > 0 */
+    /* A row of ls_allreduce_algorithms, or NULL ("auto"): the fastest by size and world size, as `tuning` says. */
+    const char *allreduce;
+    const ls_allreduce_tuning *tuning; /* NULL: the built-in table; borrowed for the group's life */
+    const ls_bootstrap *bootstrap;     /* may be NULL if world_size is 1; used by create only */
+    const char *group; /* key prefix: distinct for each group made over the same store; NULL: "group0" */
 } ls_comm_options;
 
 #define LS_COMM_MAX_RANKS 64
@@ -57,14 +61,20 @@ typedef struct ls_comm_options {
  * deadline has passed. On failure *out is NULL and nothing is left behind. World size 1 needs no bootstrap. */
 ls_status ls_comm_create_shm(ls_comm **out, const ls_comm_options *options);
 
+/* A group inside this process: out[r] becomes rank r's endpoint, for a thread of its own (one thread at a time per endpoint).
+ * The same algorithms on the same terms, but every rank sees every buffer where it lies, so nothing is staged. Not
+ * collective: one thread makes all endpoints; each is destroyed on its own. options.rank, .bootstrap and .group are not used. On
+ * failure all of out[] is NULL. */
+ls_status ls_comm_create_threads(ls_comm **out, const ls_comm_options *options);
+
 /* Leaves the group and frees its shared memory. Not collective; peers that still wait for this rank see it as gone. The
  * streams must have passed all operations of the group. NULL is a no-op. */
 void ls_comm_destroy(ls_comm *comm);
 
 int ls_comm_rank(const ls_comm *comm);
 int ls_comm_world_size(const ls_comm *comm);
-const char *ls_comm_backend(const ls_comm *comm);   /* "shm" */
-const char *ls_comm_allreduce(const ls_comm *comm); /* "naive", "direct" */
+const char *ls_comm_backend(const ls_comm *comm);   /* "shm", "threads" */
+const char *ls_comm_allreduce(const ls_comm *comm); /* "auto", "direct", "ring", ... */
 
 /* Marks the group as broken, so that peers stop waiting: they report that `rank` gave up and why. Any thread. */
 void ls_comm_abort(ls_comm *comm, const char *reason);
@@ -118,9 +128,11 @@ ls_status ls_work_wait(ls_work *work, ls_stream *stream);
 /* Blocks the host until the operation is done; its status. */
 ls_status ls_work_synchronize(ls_work *work);
 
-/* Bytes that this rank has sent and received so far (as the algorithms' cost formulas count them). */
+/* What this rank has sent and received so far, as the algorithms' cost formulas count it. A message is one range of memory
+ * that goes from one rank to another in one piece, whichever of the two copies it. */
 typedef struct ls_comm_traffic {
-    uint64_t operations, sent_bytes, received_bytes;
+    uint64_t operations;
+    uint64_t sent_messages, sent_bytes, received_messages, received_bytes;
 } ls_comm_traffic;
 void ls_comm_traffic_read(const ls_comm *comm, ls_comm_traffic *traffic);
 

@@ -14,6 +14,7 @@
 #include "common/base/flag.h"
 #include "common/base/log.h"
 #include "common/comm/allreduce.h"
+#include "common/comm/allreduce_tuning.h"
 #include "common/comm/comm.h"
 
 #define LS_CACHE_LINE_BYTES 64
@@ -81,6 +82,7 @@ typedef enum ls_presence { LS_PRESENT, LS_LEFT, LS_DIED } ls_presence;
 typedef struct ls_rank_slot {
     alignas(LS_CACHE_LINE_BYTES) _Atomic int32_t pid; /* 0 until the rank has joined */
     _Atomic int32_t left;                             /* an ls_presence */
+    alignas(LS_CACHE_LINE_BYTES) ls_flag progress;    /* steps inside operations (ls_comm_step_done) */
     ls_channel_slot channel[LS_CHANNEL_COUNT];
 } ls_rank_slot;
 
@@ -120,8 +122,9 @@ struct ls_comm {
     /* constant after create */
     int rank, world_size;
     double timeout_s, spin_us;
-    const ls_allreduce_algorithm *allreduce;
-    char *base; /* the mapped file; NULL if world_size is 1 */
+    const ls_allreduce_algorithm *allreduce; /* NULL: ls_allreduce_choose, for each operation */
+    const ls_allreduce_tuning *tuning;       /* NULL: built in */
+    char *base;                              /* the mapped file; NULL if world_size is 1 */
     ls_segment *segment;
     size_t regions_offset; /* where the control area ends */
     int fd;
@@ -140,10 +143,11 @@ struct ls_comm {
     uint32_t sent_steps[LS_COMM_MAX_RANKS];     /* mailbox to each peer: its `sent` after the last message */
     uint32_t taken_steps[LS_COMM_MAX_RANKS];    /* mailbox to each peer: its `taken`, likewise */
     uint32_t received_steps[LS_COMM_MAX_RANKS]; /* mailbox from each peer: its `sent`, likewise */
+    uint32_t progress_base;                     /* everybody's progress when the slice at hand began */
     /* any thread */
     _Atomic int failure;             /* the first failure's ls_status */
     _Atomic uint64_t failed_ordinal; /* the first operation that failed; 0: none */
-    _Atomic uint64_t operations, sent_bytes, received_bytes;
+    _Atomic uint64_t operations, sent_messages, sent_bytes, received_messages, received_bytes;
 };
 
 /* An operation on its way through a stream. */
@@ -193,6 +197,13 @@ ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait);
 /* One step of all ranks: returns once each has arrived; what they wrote before is then visible. */
 ls_status ls_comm_gate(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what);
 
+/* Steps between single ranks inside of one slice of an operation, numbered 1, 2, ... by the algorithm. A rank says that it
+ * has done step `step` (numbers may be left out, but only grow); another awaits that, and then sees what was written before. At the end
+ * of the slice every rank calls ls_comm_steps_end with the same number, which none of its steps exceeded; the exchange's gate keeps the slices apart. */
+void ls_comm_step_done(ls_comm *comm, uint32_t step);
+ls_status ls_comm_await_step(ls_comm *comm, int peer, uint32_t step, const ls_announcement *what);
+void ls_comm_steps_end(ls_comm *comm, uint32_t steps);
+
 /* The step that begins an operation: announces it and checks that all ranks announce the same.
  * Afterwards ls_comm_announced() is what a rank announced, and comm->channel[channel].meetings the number of this one.
  * */
@@ -231,7 +242,8 @@ ls_status ls_run_send(const ls_operation *operation);
 ls_status ls_run_recv(const ls_operation *operation);
 ls_status ls_run_barrier(const ls_operation *operation);
 
-/* Adds to what ls_comm_traffic_read reports. */
-void ls_comm_count_traffic(ls_comm *comm, size_t sent_bytes, size_t received_bytes);
+/* Adds to what ls_comm_traffic_read reports: so many messages, so many bytes in all of them together. */
+void ls_comm_count_sent(ls_comm *comm, size_t messages, size_t nbytes);
+void ls_comm_count_received(ls_comm *comm, size_t messages, size_t nbytes);
 
 #endif

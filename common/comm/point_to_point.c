@@ -75,7 +75,7 @@ ls_status ls_run_send(const ls_operation *operation) {
     if (status == LS_OK) status = await(&m, &m.mailbox->taken, m.taken_base + 1 + (uint32_t)m.slices);
     comm->sent_steps[peer] += (uint32_t)m.slices;
     comm->taken_steps[peer] += 1 + (uint32_t)m.slices;
-    ls_comm_count_traffic(comm, m.nbytes, 0);
+    ls_comm_count_sent(comm, m.slices, m.nbytes);
     return status;
 }
 
@@ -101,6 +101,6 @@ ls_status ls_run_recv(const ls_operation *operation) {
         ls_flag_raise(&mailbox->taken);
     }
     comm->received_steps[peer] += (uint32_t)m.slices;
-    ls_comm_count_traffic(comm, 0, m.nbytes);
+    ls_comm_count_received(comm, m.slices, m.nbytes);
     return LS_OK;
 }

@@ -23,7 +23,7 @@ static ls_status check_options(const ls_comm_options *options) {
     if (!(options->timeout_s > 0 && options->timeout_s <= LS_TIMEOUT_LIMIT_S))
         return ls_fail(LS_ERR_INVALID, "a group's timeout must be more than 0 and at most %g seconds, not %g",
                        LS_TIMEOUT_LIMIT_S, options->timeout_s);
-    if (!ls_allreduce_find(options->allreduce)) {
+    if (options->allreduce && !ls_allreduce_find(options->allreduce)) {
         char names[128] = "";
         for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++) {
             if (row != ls_allreduce_algorithms) strncat(names, ", ", sizeof names - strlen(names) - 1);
@@ -59,7 +59,8 @@ ls_status ls_comm_create_shm(ls_comm **out, const ls_comm_options *options) {
     comm->world_size = options->world_size;
     comm->timeout_s = options->timeout_s;
     comm->spin_us = ls_spin_us_for(options->world_size);
-    comm->allreduce = ls_allreduce_find(options->allreduce);
+    comm->allreduce = options->allreduce ? ls_allreduce_find(options->allreduce) : NULL;
+    comm->tuning = options->tuning;
     comm->fd = -1;
     for (int r = 0; r < LS_COMM_MAX_RANKS; r++) comm->pidfd[r] = -1;
     if (comm->world_size > 1) status = join(comm, options);

@@ -26,7 +26,7 @@
 struct hello {
     uint32_t magic, segment_nbytes; /* both differ between builds that do not understand each other */
     int32_t rank, world_size;
-    char allreduce[32];
+    char allreduce[32]; /* "auto" with the table's hash, or the algorithm's name */
 };
 
 struct answer {
@@ -70,7 +70,12 @@ static struct hello own_hello(const ls_comm *comm) {
                           .segment_nbytes = (uint32_t)sizeof(ls_segment),
                           .rank = comm->rank,
                           .world_size = comm->world_size};
-    snprintf(hello.allreduce, sizeof hello.allreduce, "%s", comm->allreduce->name);
+    if (comm->allreduce) {
+        snprintf(hello.allreduce, sizeof hello.allreduce, "%s", comm->allreduce->name);
+    } else {
+        snprintf(hello.allreduce, sizeof hello.allreduce, "auto (table %08x)",
+                 (unsigned)ls_allreduce_tuning_hash(comm->tuning));
+    }
     return hello;
 }
 

@@ -180,6 +180,23 @@ ls_status ls_comm_gate(ls_comm *comm, ls_channel_kind channel, const ls_announce
     return ls_comm_wait(comm, &wait);
 }
 
+/* --- steps inside an operation ------------------------------------------------------------------------------------ */
+
+void ls_comm_step_done(ls_comm *comm, uint32_t step) {
+    ls_flag_set(&comm->segment->slot[comm->rank].progress, comm->progress_base + step);
+}
+
+ls_status ls_comm_await_step(ls_comm *comm, int peer, uint32_t step, const ls_announcement *what) {
+    ls_wait wait = {
+        .flag = &comm->segment->slot[peer].progress, .value = comm->progress_base + step, .peer = peer, .what = what};
+    return ls_comm_wait(comm, &wait);
+}
+
+void ls_comm_steps_end(ls_comm *comm, uint32_t steps) {
+    ls_comm_step_done(comm, steps);
+    comm->progress_base += steps;
+}
+
 /* --- meeting ------------------------------------------------------------------------------------------------------ */
 
 static bool same_operation(const ls_announcement *a, const ls_announcement *b) {

@@ -69,6 +69,11 @@ void ls_batches_set_epoch(ls_batches *batches, int64_t epoch) { ls_sampler_set_e
 
 int64_t ls_batches_per_epoch(const ls_batches *batches) { return batches->per_epoch; }
 
+int64_t ls_batches_per_epoch_of(const ls_batches *batches, int rank) {
+    (void)rank;
+    return batches->per_epoch;
+}
+
 size_t ls_batches_max_local_count(const ls_batches *batches) {
     if (batches->per_epoch == 0) return 0;
     int64_t longest = batches->list_count < batches->cut ? batches->list_count : batches->cut;

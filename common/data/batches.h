@@ -28,13 +28,14 @@ typedef struct ls_batches_options {
     ls_shard shard;
     bool shuffle;
     bool drop_last; /* drop the last, shorter batch, and (strided) cut the order to a multiple of world_size */
+    bool uneven;    /* strided: repeat no samples; the last ranks may get one sample less, and so one step less */
     uint64_t seed;
 } ls_batches_options;
 
 struct ls_batch_indices {
     const int64_t *indices; /* local_count dataset indices; valid until the next set_epoch */
     size_t local_count;     /* samples of this rank, may be 0 (contiguous) */
-    size_t global_count;    /* samples of the step over all ranks, > 0 */
+    size_t global_count;    /* samples of the step over all ranks that have it, > 0 */
 };
 
 /* Starts at epoch 0. LS_ERR_INVALID: an option out of range, or (strided) a global batch that world_size does not
@@ -44,8 +45,12 @@ ls_status ls_batches_create(ls_batches **out, const ls_batches_options *options)
 /* Makes the batches of that epoch (>= 0). */
 void ls_batches_set_epoch(ls_batches *batches, int64_t epoch);
 
-/* Steps of an epoch: the same on all ranks and in each epoch; may be 0 (drop_last and less than one full batch). */
+/* Steps of an epoch on this rank: the same in each epoch and, unless `uneven`, on all ranks; may be 0 (drop_last and less than
+ * one full batch). */
 int64_t ls_batches_per_epoch(const ls_batches *batches);
+
+/* The same of any rank. */
+int64_t ls_batches_per_epoch_of(const ls_batches *batches, int rank);
 
 /* No step has a larger local_count. */
 size_t ls_batches_max_local_count(const ls_batches *batches);

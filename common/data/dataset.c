@@ -8,16 +8,18 @@ const ls_sample_spec *ls_dataset_spec(const ls_dataset *dataset) { return &datas
 
 size_t ls_dataset_count(const ls_dataset *dataset) { return dataset->count; }
 
-void ls_dataset_read(const ls_dataset *dataset, const int64_t *indices, size_t count, float *inputs, int64_t *labels,
-                     float *targets) {
+ls_status ls_dataset_read(const ls_dataset *dataset, const int64_t *indices, size_t count, float *inputs,
+                          int64_t *labels, float *targets) {
     const ls_sample_spec *spec = &dataset->spec;
     size_t input_count = ls_sample_input_count(spec);
     if (spec->classes == 0) labels = NULL;
     if (spec->target_count == 0) targets = NULL;
-    for (size_t i = 0; i < count; i++) {
-        dataset->kind->read(dataset, indices[i], inputs + i * input_count, labels ? labels + i : NULL,
-                            targets ? targets + i * spec->target_count : NULL);
+    ls_status status = LS_OK;
+    for (size_t i = 0; status == LS_OK && i < count; i++) {
+        status = dataset->kind->read(dataset, indices[i], inputs + i * input_count, labels ? labels + i : NULL,
+                                     targets ? targets + i * spec->target_count : NULL);
     }
+    return status;
 }
 
 void ls_dataset_close(ls_dataset *dataset) {

@@ -5,6 +5,7 @@
 #ifndef LS_DATA_DATASET_H
 #define LS_DATA_DATASET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,9 +48,27 @@ size_t ls_dataset_count(const ls_dataset *dataset);
 
 /* Copies samples indices[0 .. count-1] (each in 0 .. ls_dataset_count-1; repeats are fine): inputs to
  * count x channels x height x width floats, labels to `count` integers, targets to count x target_count floats.
- * `labels` and `targets` may be NULL, and are not touched where the dataset has none. Safe in any thread. */
-void ls_dataset_read(const ls_dataset *dataset, const int64_t *indices, size_t count, float *inputs, int64_t *labels,
-                     float *targets);
+ * `labels` and `targets` may be NULL, and are not touched where the dataset has none. Safe in any thread. A failure (LS_ERR_IO,
+ * LS_ERR_FORMAT) names the sample; what was read is then undefined. */
+ls_status ls_dataset_read(const ls_dataset *dataset, const int64_t *indices, size_t count, float *inputs,
+                          int64_t *labels, float *targets);
+
+/* --- streams: datasets without indices, whose length nobody knows before the end ----------------------------------------- */
+
+/* A split of a folder in MNIST's format, as above, but read from front to back while it is used: memory does not grow with it,
+ * and errors in it show when they are reached. Nothing is said about how many samples there are. */
+ls_status ls_dataset_open_stream(ls_dataset **out, const char *folder, ls_split split, ls_normalize normalize);
+
+/* Whether it is read by cursors instead of ls_dataset_count and ls_dataset_read, which must not be called on it. */
+bool ls_dataset_is_stream(const ls_dataset *dataset);
+
+/* One pass over a share of a stream: samples share, share + shares, share + 2 shares, ... So W x k cursors with shares = W k read
+ * every sample exactly once between them (pytorch-semantics.md 10). Each is for one thread. */
+typedef struct ls_cursor ls_cursor;
+ls_status ls_cursor_create(ls_cursor **out, const ls_dataset *dataset, size_t share, size_t shares);
+/* Reads up to `count` samples; *read is how many: fewer only at the end of the stream. On an error *read is 0. */
+ls_status ls_cursor_read(ls_cursor *cursor, size_t count, float *inputs, int64_t *labels, float *targets, size_t *read);
+void ls_cursor_destroy(ls_cursor *cursor); /* NULL is a no-op */
 
 /* NULL is a no-op. */
 void ls_dataset_close(ls_dataset *dataset);

@@ -6,7 +6,7 @@
 
 /* One sample at a time: `labels` and `targets` are NULL where not wanted or not there. */
 typedef struct ls_dataset_kind {
-    void (*read)(const ls_dataset *dataset, int64_t index, float *input, int64_t *label, float *target);
+    ls_status (*read)(const ls_dataset *dataset, int64_t index, float *input, int64_t *label, float *target);
     void (*close)(ls_dataset *dataset); /* frees the dataset too; accepts a half-built one */
 } ls_dataset_kind;
 

@@ -17,13 +17,14 @@ struct idx_dataset {
     float value_of[256];
 };
 
-static void idx_read(const ls_dataset *dataset, int64_t index, float *input, int64_t *label, float *target) {
+static ls_status idx_read(const ls_dataset *dataset, int64_t index, float *input, int64_t *label, float *target) {
     (void)target;
     const struct idx_dataset *idx = (const struct idx_dataset *)dataset;
     size_t pixel_count = ls_sample_input_count(&dataset->spec);
     const uint8_t *pixels = idx->pixels + (size_t)index * pixel_count;
     for (size_t i = 0; i < pixel_count; i++) input[i] = idx->value_of[pixels[i]];
     if (label) *label = idx->labels[index];
+    return LS_OK;
 }
 
 static void idx_close(ls_dataset *dataset) {

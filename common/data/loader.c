@@ -56,7 +56,7 @@ struct ls_loader {
 static void fill_slot(const ls_loader *loader, struct slot *slot) {
     struct ls_batch_indices share;
     ls_batches_get(loader->batches, slot->batch.step, &share);
-    ls_dataset_read(loader->dataset, share.indices, share.local_count, slot->inputs, slot->labels, slot->targets);
+    (void)ls_dataset_read(loader->dataset, share.indices, share.local_count, slot->inputs, slot->labels, slot->targets);
     slot->batch.count = share.local_count;
     slot->batch.global_count = share.global_count;
 }
@@ -150,8 +150,10 @@ static ls_status allocate(ls_loader **out, const ls_dataset *dataset, ls_batches
     return LS_OK;
 }
 
-ls_status ls_loader_create(ls_loader **out, const ls_dataset *dataset, ls_batches *batches, int prefetch) {
+ls_status ls_loader_create(ls_loader **out, const ls_dataset *dataset, ls_batches *batches,
+                           const ls_loader_options *options) {
     *out = NULL;
+    int prefetch = options->workers > 0 ? options->prefetch : 0;
     if (prefetch < 0 || prefetch > 1 << 20) return ls_fail(LS_ERR_INVALID, "invalid prefetch %d", prefetch);
     ls_loader *loader = NULL;
     ls_status status = allocate(&loader, dataset, batches, prefetch);

@@ -26,10 +26,15 @@ typedef struct ls_batch {
     int64_t epoch, step;   /* step counts from 0 in each epoch */
 } ls_batch;
 
-/* `prefetch` batches are prepared ahead of the one in the caller's hands, by one thread (0: no thread, ls_loader_next
- * does the work). Memory: prefetch + 1 batches. `dataset` and `batches` are borrowed until destroy and the loader alone
+typedef struct ls_loader_options {
+    int workers;  /* threads that assemble batches, for the loader's whole life; 0: ls_loader_next does the work */
+    int prefetch; /* batches that each worker prepares ahead, >= 1 if there are workers (PyTorch's prefetch_factor) */
+} ls_loader_options;
+
+/* Memory: workers x prefetch + 1 batches. `dataset` and `batches` are borrowed until destroy and the loader alone
  * may call ls_batches_set_epoch meanwhile. No epoch has begun: next gives NULL. On failure *out is NULL. */
-ls_status ls_loader_create(ls_loader **out, const ls_dataset *dataset, ls_batches *batches, int prefetch);
+ls_status ls_loader_create(ls_loader **out, const ls_dataset *dataset, ls_batches *batches,
+                           const ls_loader_options *options);
 
 /* Starts that epoch (>= 0) at its first batch; the batch handed out last becomes invalid.
  * LS_ERR_TIMEOUT: the loader's thread has been silent for 300 s. */
@@ -39,7 +44,7 @@ ls_status ls_loader_begin_epoch(ls_loader *loader, int64_t epoch);
  * destroy. LS_ERR_TIMEOUT as above, with *batch = NULL. */
 ls_status ls_loader_next(ls_loader *loader, const ls_batch **batch);
 
-/* Microseconds that the caller has spent in ls_loader_next waiting for data so far (prefetch 0: assembling it). */
+/* Microseconds that the caller has spent in ls_loader_next waiting for data so far (without workers: assembling it). */
 double ls_loader_wait_us(const ls_loader *loader);
 
 /* Stops the thread, also in the middle of an epoch, and frees everything. NULL is a no-op. */

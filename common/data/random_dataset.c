@@ -36,7 +36,7 @@ static void fill_from_pool(const struct random_dataset *random, uint64_t key, fl
     }
 }
 
-static void random_read(const ls_dataset *dataset, int64_t index, float *input, int64_t *label, float *target) {
+static ls_status random_read(const ls_dataset *dataset, int64_t index, float *input, int64_t *label, float *target) {
     const struct random_dataset *random = (const struct random_dataset *)dataset;
     /* one key for the input and one for the answer, unrelated to each other */
     uint64_t key = mix(mix(random->seed + 0x9e3779b97f4a7c15u) + (uint64_t)index);
@@ -44,6 +44,7 @@ static void random_read(const ls_dataset *dataset, int64_t index, float *input, 
     fill_from_pool(random, key, input, ls_sample_input_count(&dataset->spec));
     if (label) *label = (int64_t)(answer_key % (uint64_t)dataset->spec.classes);
     if (target) fill_from_pool(random, answer_key, target, dataset->spec.target_count);
+    return LS_OK;
 }
 
 static void random_close(ls_dataset *dataset) { free(dataset); }

@@ -295,6 +295,8 @@ static ls_layer *batchnorm_at(const ls_model *model, size_t index) {
     return NULL;
 }
 
+void ls_model_sync_batchnorm(ls_model *model, ls_comm *group) { (void)model, (void)group; }
+
 size_t ls_model_batchnorm_count(const ls_model *model) {
     size_t count = 0;
     while (batchnorm_at(model, count)) count++;

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "common/comm/comm.h"
 #include "common/device/device.h"
 
 typedef struct ls_model ls_model;
@@ -81,6 +82,11 @@ ls_status ls_model_backward(ls_model *model, float *dy, bool accumulate);
 
 typedef ls_status (*ls_grad_ready_fn)(void *context, size_t parameter);
 void ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn hook, void *context);
+
+/* SyncBatchNorm: from now on every batch norm layer normalises, in training, with the statistics of the batches of all ranks of
+ * `group` together (NULL: of its own batch, the default). Its collectives run on the compute stream, so the group serves nothing
+ * else; a rank without samples must take part with a batch of 0. Borrowed for the model's life. */
+void ls_model_sync_batchnorm(ls_model *model, ls_comm *group);
 
 /* Batch norm layers' counts of training batches (PyTorch's num_batches_tracked), in layer order; host. */
 size_t ls_model_batchnorm_count(const ls_model *model);

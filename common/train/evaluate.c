@@ -38,10 +38,10 @@ static ls_status evaluate_chunk(struct evaluation *e, ls_model *model, const ls_
                                 size_t count) {
     ls_stream *compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
     for (size_t i = 0; i < count; i++) e->indices[i] = (int64_t)(begin + i);
-    ls_dataset_read(dataset, e->indices, count, e->inputs, e->labels, NULL);
+    ls_status status = ls_dataset_read(dataset, e->indices, count, e->inputs, e->labels, NULL);
     ls_batch host = {.inputs = e->inputs, .labels = e->labels, .count = count, .global_count = count};
     const float *y = NULL;
-    ls_status status = ls_device_batch_upload(&e->batch, compute, model, &host);
+    if (status == LS_OK) status = ls_device_batch_upload(&e->batch, compute, model, &host);
     if (status == LS_OK) status = ls_model_forward(model, e->batch.inputs, count, false, &y);
     if (status == LS_OK) {
         status = ls_count_correct(compute, e->correct, y, e->batch.labels, count, ls_model_outputs(model));

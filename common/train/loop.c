@@ -230,12 +230,13 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
     struct run run = {.parallel = p, .options = options, .test = test, .accuracy = NAN, .last_loss = NAN};
     run.wait_each_step = strcmp(ls_device_stream_mode(p->devices[0]), "shuffle") != 0;
     ls_batches *batches = NULL;
+    ls_loader_options loading = {.workers = options->workers, .prefetch = options->prefetch};
     ls_batches_options plan = plan_batches(options, shard, train);
     plan.world_size = p->world_size;
     plan.rank = p->rank;
     ls_status status = open_batches(&batches, options, &plan);
     if (status == LS_OK) status = plan_steps(&run, batches);
-    if (status == LS_OK) status = ls_loader_create(&run.loader, train, batches, options->prefetch);
+    if (status == LS_OK) status = ls_loader_create(&run.loader, train, batches, &loading);
     if (status == LS_OK && p->rank == 0) status = ls_report_open(&run.report, options, p);
     if (status == LS_OK) status = train_epochs(&run, &result->epochs);
     status = settle_devices(p, status);

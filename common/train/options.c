@@ -18,6 +18,7 @@ ls_train_options ls_train_defaults(void) {
         .epochs = 5,
         .batch_size = 64,
         .shuffle = true,
+        .workers = 1,
         .prefetch = 4,
         .optimizer = LS_ADAM,
         .learning_rate = 1e-3,
@@ -40,6 +41,8 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
          .help = "a folder in MNIST's format, or random samples of the model's shape"},
         {.kind = LS_OPTION_CHOICE, .name = "normalize", .to.number = &o->normalize, .choices = normalizations,
          .help = "mnist: (pixel/255 - 0.1307)/0.3081; none: pixel/255"},
+        {.kind = LS_OPTION_FLAG, .name = "sync-bn", .to.flag = &o->sync_bn,
+         .help = "batch norm over the whole batch of all devices (SyncBatchNorm)"},
         {.kind = LS_OPTION_STRING, .name = "init", .to.text = &o->init, .argument = "FILE",
          .help = "start from the weights of this safetensors file", .empty = "PyTorch's initial weights for --seed"},
         {.kind = LS_OPTION_STRING, .name = "save", .to.text = &o->save, .argument = "FILE",
@@ -59,8 +62,10 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
          .help = "leave out the last batch of an epoch if it is not full"},
         {.kind = LS_OPTION_INT64, .name = "seed", .to.big_number = &o->seed, .argument = "N",
          .help = "of the initial weights and the order of the samples"},
+        {.kind = LS_OPTION_INT, .name = "workers", .to.number = &o->workers, .argument = "N",
+         .limits = LS_BETWEEN(0, 64), .help = "threads of the loader; 0: the training thread assembles its batches"},
         {.kind = LS_OPTION_INT, .name = "prefetch", .to.number = &o->prefetch, .argument = "N",
-         .limits = LS_BETWEEN(0, 64), .help = "batches prepared ahead by the loader's thread; 0: no thread"},
+         .limits = LS_BETWEEN(1, 64), .help = "batches that each worker prepares ahead"},
     };
     _Static_assert(sizeof table / sizeof *table <= LS_TRAIN_OPTION_ROWS / 2, "LS_TRAIN_OPTION_ROWS is too small");
     memcpy(rows, table, sizeof table);

@@ -19,7 +19,8 @@ typedef struct ls_train_options {
     int64_t batch_size, per_device_batch; /* over all devices; per device, 0: not set */
     bool shuffle, drop_last;
     int64_t seed;
-    int prefetch;
+    int workers, prefetch;
+    bool sync_bn;
     /* the optimizer */
     int optimizer;                                /* ls_optimizer_kind */
     double learning_rate, momentum, weight_decay; /* weight_decay < 0: the optimizer's default */

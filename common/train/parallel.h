@@ -30,6 +30,13 @@ struct ls_parallel_ops {
     ls_status (*before_evaluation)(ls_parallel *p);
     /* (optional) Replaces `count` doubles on the host by their sums over all ranks. Collective. NULL: one process. */
     ls_status (*sum_over_ranks)(ls_parallel *p, double *values, size_t count);
+    /* (optional) Join (pytorch-semantics.md 2.8): called before prepare in each step of a run whose ranks may run out of batches
+     * at different steps. `batch` is this rank's, with count 0 if it has none left; filled in: global_count, the samples of the step
+     * over all ranks. *anyone: whether any rank has samples; if not, no step follows in this epoch. Collective, host-blocking. */
+    ls_status (*join)(ls_parallel *p, ls_batch *batch, bool *anyone);
+    /* (optional) After a loss that is not finite: the first place where one shows, in the order of the computation, as "the output of
+     * conv2 on device 1"; an empty text if there is none. NULL: ls_model_find_nonfinite(p->model). Host-blocking. */
+    ls_status (*find_nonfinite)(ls_parallel *p, char *place, size_t capacity);
     void (*destroy)(ls_parallel *p);
 };
 

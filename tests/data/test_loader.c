@@ -32,7 +32,8 @@ static struct fixture create(const ls_sample_spec *spec, const ls_batches_option
     assert_int_equal(ls_dataset_random(&f.dataset, 11, (size_t)options->dataset_count, spec), LS_OK);
     assert_int_equal(ls_batches_create(&f.batches, options), LS_OK);
     assert_int_equal(ls_batches_create(&f.oracle, options), LS_OK);
-    assert_int_equal(ls_loader_create(&f.loader, f.dataset, f.batches, prefetch), LS_OK);
+    ls_loader_options loading = {.workers = prefetch > 0, .prefetch = prefetch};
+    assert_int_equal(ls_loader_create(&f.loader, f.dataset, f.batches, &loading), LS_OK);
     return f;
 }
 
@@ -200,11 +201,12 @@ static void an_invalid_prefetch_and_too_much_memory(void **state) {
     assert_int_equal(ls_dataset_random(&dataset, 0, COUNT, &huge), LS_OK);
     assert_int_equal(ls_batches_create(&batches, &options), LS_OK);
     ls_loader *loader = (ls_loader *)&loader;
-    assert_int_equal(ls_loader_create(&loader, dataset, batches, -1), LS_ERR_INVALID);
+    assert_int_equal(ls_loader_create(&loader, dataset, batches, &(ls_loader_options){1, -1}), LS_ERR_INVALID);
     assert_null(loader);
     scratch_expect_error("prefetch -1", NULL);
     loader = (ls_loader *)&loader;
-    assert_int_equal(ls_loader_create(&loader, dataset, batches, 2), LS_ERR_NO_MEMORY); /* 2^64 bytes */
+    assert_int_equal(ls_loader_create(&loader, dataset, batches, &(ls_loader_options){1, 2}),
+                     LS_ERR_NO_MEMORY); /* 2^64 bytes */
     assert_null(loader);
     scratch_expect_error("3 batches of 4194304 samples", "smaller batches");
     ls_batches_destroy(batches);

@@ -5,12 +5,15 @@
 #include "common/comm/comm_internal.h"
 
 const ls_allreduce_algorithm ls_allreduce_algorithms[] = {
-    {.name = "direct",
-     .description = "each rank reduces its share in shared memory and writes it to all",
-     .run = ls_allreduce_direct,
-     .one_round_bytes = LS_EAGER_BYTES},
-    {.name = "naive", .description = "rank 0 reduces all, then all copy (the reference)", .run = ls_allreduce_naive},
-    {.name = NULL},
+#define LS_ROW(function, text, one_round, about)                                                                       \
+    {.name = text,                                                                                                     \
+     .description = about,                                                                                             \
+     .run = ls_allreduce_##function,                                                                                   \
+     .one_round_bytes = one_round,                                                                                     \
+     .cost = ls_allreduce_##function##_cost},
+    LS_ALLREDUCE_MAP(LS_ROW)
+#undef LS_ROW
+        {.name = NULL},
 };
 
 const ls_allreduce_algorithm *ls_allreduce_find(const char *name) {

@@ -1,5 +1,5 @@
 /* The all-reduce algorithms: one table that the command line, the tests and the benchmarks walk. A new algorithm is a
- * file with a `run` function and a row here. */
+ * file with a `run` and a `cost` function and a row here. */
 #ifndef LS_COMM_ALLREDUCE_H
 #define LS_COMM_ALLREDUCE_H
 
@@ -11,7 +11,9 @@ struct ls_exchange;
 
 /* What one rank moves in one all_reduce that goes through in one slice (buffers in shared memory, or threads). */
 struct ls_allreduce_cost {
-    size_t steps; /* of the whole group, one after the other: what latency multiplies */
+    /* Rounds of moving data in the whole group, one after the other: what latency multiplies. The meeting before the
+     * first and the gate behind the last, which every algorithm has alike, come on top. */
+    size_t steps;
     size_t sent_messages, sent_bytes, received_messages, received_bytes;
 };
 
@@ -32,7 +34,20 @@ extern const ls_allreduce_algorithm ls_allreduce_algorithms[];
 /* The row of that name, or NULL if there is none. */
 const ls_allreduce_algorithm *ls_allreduce_find(const char *name);
 
-ls_status ls_allreduce_naive(struct ls_exchange *exchange);
-ls_status ls_allreduce_direct(struct ls_exchange *exchange);
+/* X(name in C, name, one_round_bytes, description): the table's rows, each a file allreduce_<name in C>.c. */
+#define LS_ALLREDUCE_MAP(X)                                                                                            \
+    X(direct, "direct", LS_EAGER_BYTES, "each rank reduces its share in shared memory and writes it to all")           \
+    X(ring, "ring", 0, "chunks go round from neighbour to neighbour, twice: the least bytes, the most steps")          \
+    X(halving_doubling, "halving-doubling", 0,                                                                         \
+      "pairs swap halves, quarters, ... and back: the least bytes, few steps")                                         \
+    X(tree, "tree", 0, "sums go up a binary tree, the result comes down, in segments")                                 \
+    X(naive, "naive", 0, "rank 0 reduces all, then all copy (the reference)")
+
+#define LS_ALLREDUCE_DECLARE(name, text, one_round, description)                                                       \
+    ls_status ls_allreduce_##name(struct ls_exchange *exchange);                                                       \
+    void ls_allreduce_##name##_cost(struct ls_allreduce_cost *cost, int world_size, int rank, size_t count,            \
+                                    size_t element_nbytes);
+LS_ALLREDUCE_MAP(LS_ALLREDUCE_DECLARE)
+#undef LS_ALLREDUCE_DECLARE
 
 #endif

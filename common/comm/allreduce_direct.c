@@ -1,42 +1,53 @@
 /* all_reduce "direct" — each rank reduces its share of the elements straight from all ranks' buffers and writes the
  * result back to all of them: a reduce-scatter and an all-gather in one pass, with no copy and no second look at the
  * data.
- *   terms : W = world size, n = bytes of the buffer, share = n / W
- *   cost  : each rank reads W shares and writes W shares: 2 n in all, however many ranks there are, and all ranks work
- *           at the same time. Of that, (W - 1) shares each way go to other ranks, and as much is done by others on this
- *           rank's buffer: 2 n (W - 1) / W sent and received, as for a ring. 2 steps
- *           Small messages take one round: every rank reduces all W messages by itself, n (W - 1) sent and received, 1
- *           step
+ *   terms : W = world size, n = bytes of the buffer, share = n / W, cut at cache lines (share.h); shares at the end may
+ *           be short or empty
+ *   cost  : 1 step, in which each rank reads W shares and writes W shares: 2 n in all, however many ranks there are, and
+ *           all ranks work at the same time. Of that, (W - 1) shares each way go to other ranks, and as much is done by
+ *           others on this rank's buffer: about 2 n (W - 1) / W sent and received, as for a ring
+ *           Small messages take one round: every rank reduces all W messages by itself, n (W - 1) sent and received, in 1
+ *           step that is the meeting itself, with no gate behind it
  *   order : rank 0 + rank 1 + rank 2 + ..., element by element: the same bits as naive, on all ranks
+ *   safe  : a share is read and written by one rank only
  *   fails : a rank that misses a step is named by all others; buffers are then undefined */
 #include "common/comm/exchange.h"
 #include "common/comm/reduce_kernels.h"
+#include "common/comm/share.h"
 
-static void reduce_one_round(ls_exchange *x) {
-    const ls_announcement *what = &x->operation->what;
-    size_t nbytes = x->slice_count * x->element_nbytes, others = (size_t)x->comm->world_size - 1;
-    ls_reduce_inputs(&x->buffer, 1, (const void *const *)x->view, x->comm->world_size, x->slice_count,
-                     (ls_dtype)what->dtype, (ls_reduce_op)what->op);
-    ls_comm_count_sent(x->comm, others, others * nbytes);
-    ls_comm_count_received(x->comm, others, others * nbytes);
+/* What is sent here for the others' shares comes back as their results, and the own share likewise. */
+static struct ls_allreduce_cost moved(bool one_round, int world_size, int rank, size_t count, size_t element_nbytes) {
+    size_t others = (size_t)world_size - 1, messages = count > 0 ? others : 0, elements = others * count;
+    if (!one_round) {
+        size_t share = ls_range_count(ls_share(count, element_nbytes, world_size, rank, rank + 1));
+        messages = ls_shares_used(count, element_nbytes, world_size) - (share > 0) + (share > 0 ? others : 0);
+        elements = count - share + others * share;
+    }
+    return (struct ls_allreduce_cost){.steps = world_size > 1 ? 1 : 0,
+                                      .sent_messages = messages,
+                                      .sent_bytes = elements * element_nbytes,
+                                      .received_messages = messages,
+                                      .received_bytes = elements * element_nbytes};
 }
 
+/* Either all of the messages to this rank's own buffer, or its share of each view to all of them. */
 ls_status ls_allreduce_direct(ls_exchange *x) {
-    if (x->one_round) {
-        reduce_one_round(x);
-        return LS_OK;
-    }
+    ls_comm *comm = x->comm;
     const ls_announcement *what = &x->operation->what;
-    int world_size = x->comm->world_size;
-    size_t first, count;
-    ls_exchange_share(x, x->slice_count, x->comm->rank, &first, &count);
-    void *shares[LS_COMM_MAX_RANKS];
-    for (int r = 0; r < world_size; r++) shares[r] = x->view[r] + first * x->element_nbytes;
-    ls_reduce_inputs(shares, world_size, (const void *const *)shares, world_size, count, (ls_dtype)what->dtype,
-                     (ls_reduce_op)what->op);
-    size_t nbytes = ((size_t)(world_size - 2) * count + x->slice_count) * x->element_nbytes;
-    size_t messages = 2 * (size_t)(world_size - 1);
-    ls_comm_count_sent(x->comm, messages, nbytes);
-    ls_comm_count_received(x->comm, messages, nbytes);
+    int world_size = comm->world_size;
+    ls_range share = {.begin = 0, .end = x->slice_count};
+    if (!x->one_round) share = ls_share(x->slice_count, x->element_nbytes, world_size, comm->rank, comm->rank + 1);
+    void *views[LS_COMM_MAX_RANKS];
+    for (int r = 0; r < world_size; r++) views[r] = x->view[r] + share.begin * x->element_nbytes;
+    ls_reduce_inputs(x->one_round ? &x->buffer : views, x->one_round ? 1 : world_size, (const void *const *)views,
+                     world_size, ls_range_count(share), (ls_dtype)what->dtype, (ls_reduce_op)what->op);
+    struct ls_allreduce_cost cost = moved(x->one_round, world_size, comm->rank, x->slice_count, x->element_nbytes);
+    ls_comm_count_sent(comm, cost.sent_messages, cost.sent_bytes);
+    ls_comm_count_received(comm, cost.received_messages, cost.received_bytes);
     return LS_OK;
+}
+
+void ls_allreduce_direct_cost(struct ls_allreduce_cost *cost, int world_size, int rank, size_t count,
+                              size_t element_nbytes) {
+    *cost = moved(count * element_nbytes <= LS_EAGER_BYTES, world_size, rank, count, element_nbytes);
 }

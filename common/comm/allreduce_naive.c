@@ -1,30 +1,36 @@
 /* all_reduce "naive" — the parameter server: rank 0 reduces everybody's buffer into its own, then everybody copies it.
  *   terms : W = world size, n = bytes of the buffer
- *   cost  : rank 0 reads (W - 1) n and is read (W - 1) n times, one after the other where the memory is one; the others
- *           idle meanwhile. Time about 2 (W - 1) n / bandwidth, where direct needs 2 (W - 1) n / (W bandwidth). 3 steps
+ *   cost  : 2 steps. Rank 0 reads (W - 1) n and is read (W - 1) n times, one after the other where the memory is one; the
+ *           others idle meanwhile. Time about 2 (W - 1) n / bandwidth, where direct needs 2 (W - 1) n / (W bandwidth)
  *   order : rank 0 + rank 1 + rank 2 + ..., element by element: what a serial loop over the ranks does. It is the
  *           reference for every other algorithm
- *   fails : a rank that misses a step is named by all others; buffers are then undefined */
-#include <string.h>
-
-#include "common/comm/exchange.h"
-#include "common/comm/reduce_kernels.h"
+ *   safe  : a rank overwrites its buffer after rank 0 has read it
+ *   fails : a rank that misses a step is named by those who wait for it; buffers are then undefined */
+#include "common/comm/allreduce_steps.h"
 
 ls_status ls_allreduce_naive(ls_exchange *x) {
     ls_comm *comm = x->comm;
-    const ls_announcement *what = &x->operation->what;
-    size_t nbytes = x->slice_count * x->element_nbytes, others = (size_t)comm->world_size - 1;
+    ls_range whole = {.begin = 0, .end = x->slice_count};
+    int ranks[LS_COMM_MAX_RANKS];
+    for (int r = 0; r < comm->world_size; r++) ranks[r] = r;
     if (comm->rank == 0) {
-        void *sum = x->view[0];
-        ls_reduce_inputs(&sum, 1, (const void *const *)x->view, comm->world_size, x->slice_count, (ls_dtype)what->dtype,
-                         (ls_reduce_op)what->op);
-        ls_comm_count_sent(comm, others, others * nbytes);
-        ls_comm_count_received(comm, others, others * nbytes);
+        ls_steps_reduce(x, whole, ranks, comm->world_size);
+        ls_steps_sent(x, whole, comm->world_size - 1);
+        ls_comm_step_done(comm, 1);
+    } else {
+        ls_steps_sent(x, whole, 1);
+        ls_status status = ls_comm_await_step(comm, 0, 1, &x->operation->what);
+        if (status != LS_OK) return status;
+        ls_steps_copy(x, whole, 0);
     }
-    ls_status status = ls_comm_gate(comm, LS_CHANNEL_STREAM, what);
-    if (status != LS_OK || comm->rank == 0) return status;
-    memcpy(x->view[comm->rank], x->view[0], nbytes);
-    ls_comm_count_sent(comm, 1, nbytes);
-    ls_comm_count_received(comm, 1, nbytes);
+    ls_comm_steps_end(comm, 1);
     return LS_OK;
+}
+
+void ls_allreduce_naive_cost(struct ls_allreduce_cost *cost, int world_size, int rank, size_t count,
+                             size_t element_nbytes) {
+    size_t links = rank > 0 ? 1 : (size_t)world_size - 1;
+    cost->steps = world_size > 1 ? 2 : 0;
+    cost->sent_messages = cost->received_messages = count > 0 ? links : 0;
+    cost->sent_bytes = cost->received_bytes = links * count * element_nbytes;
 }

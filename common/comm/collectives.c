@@ -1,17 +1,24 @@
 /* collectives — what each operation publishes and how the views become its result (exchange.h moves the data).
- *   terms : W = world size, n = bytes of count elements
- *   cost  : sent and received bytes per rank, in 2 steps (1 for small messages), all ranks working at the same time:
- *             broadcast       the root sends (W - 1) n, the others receive n
- *             reduce          each rank reduces a share: receives and sends about n; the root's result goes to it alone
- *             all_gather      each sends and receives (W - 1) n
- *             reduce_scatter  each sends and receives (W - 1) n (of its W n)
- *             gather, scatter the root receives or sends (W - 1) n, the others send or receive n
+ *   terms : W = world size, n = bytes of count elements, share = about n / W of them, cut at cache lines (share.h)
+ *   cost  : 2 steps (1 for small messages), in which all ranks work at the same time. What a rank sends and receives,
+ *           as messages x bytes of each, empty ones left out; buffers that are staged go through in slices, and each
+ *           slice counts like an operation of its own:
+ *             broadcast       root sends (W - 1) x n                  others receive 1 x n
+ *             gather          root receives (W - 1) x n               others send 1 x n
+ *             scatter         root sends (W - 1) x n                  others receive 1 x n
+ *             all_gather      each sends and receives (W - 1) x n
+ *             reduce_scatter  each sends and receives (W - 1) x n     (n is a W-th of what it publishes)
+ *             reduce, small   root receives (W - 1) x n               others send 1 x n
+ *             reduce          each rank reduces a share and writes it to root's buffer. Each receives (W - 1) x its
+ *                             share and sends 1 x the share of each other rank; then each but root sends 1 x its
+ *                             share, the result, which root receives
  *   order : reductions run over the ranks in the order 0, 1, 2, ..., element by element
  *   fails : a rank that misses a step is named by all others; receive buffers are then undefined */
 #include <string.h>
 
 #include "common/comm/exchange.h"
 #include "common/comm/reduce_kernels.h"
+#include "common/comm/share.h"
 
 static size_t slice_nbytes(const ls_exchange *x) { return x->slice_count * x->element_nbytes; }
 static size_t others(const ls_exchange *x) { return (size_t)x->comm->world_size - 1; }
@@ -63,27 +70,35 @@ ls_status ls_run_broadcast(const ls_operation *operation) {
     return ls_exchange_run(&x);
 }
 
-static ls_status reduce_to_root(ls_exchange *x) {
+/* What `share` of the slice costs this rank, and the other ranks' shares. */
+static void count_reduced(ls_exchange *x, size_t share) {
+    size_t used = ls_shares_used(x->slice_count, x->element_nbytes, x->comm->world_size);
+    size_t own = share > 0, rest = x->slice_count - share;
+    bool to_root = !is_root(x->operation); /* the result of this rank's share is one message more */
+    ls_comm_count_sent(x->comm, used - own + (to_root ? own : 0), (rest + (to_root ? share : 0)) * x->element_nbytes);
+    ls_comm_count_received(x->comm, others(x) * own + (to_root ? 0 : used - own),
+                           (others(x) * share + (to_root ? 0 : rest)) * x->element_nbytes);
+}
+
+static void reduce_range(ls_exchange *x, ls_range range, void *output) {
     const ls_announcement *what = &x->operation->what;
-    int world_size = x->comm->world_size;
-    size_t first = 0, count = x->slice_count;
-    if (x->one_round && !is_root(x->operation)) {
-        ls_comm_count_sent(x->comm, 1, slice_nbytes(x));
-        return LS_OK;
-    }
-    if (!x->one_round) ls_exchange_share(x, x->slice_count, x->comm->rank, &first, &count);
     const void *inputs[LS_COMM_MAX_RANKS];
-    for (int r = 0; r < world_size; r++) inputs[r] = x->view[r] + first * x->element_nbytes;
-    void *output = x->one_round ? x->buffer : x->view[what->root] + first * x->element_nbytes;
-    ls_reduce_inputs(&output, 1, inputs, world_size, count, (ls_dtype)what->dtype, (ls_reduce_op)what->op);
-    size_t share_nbytes = count * x->element_nbytes;
-    size_t rest_nbytes = slice_nbytes(x) - share_nbytes;
-    if (is_root(x->operation)) {
-        ls_comm_count_sent(x->comm, others(x), rest_nbytes);
-        ls_comm_count_received(x->comm, 2 * others(x), others(x) * share_nbytes + rest_nbytes);
+    for (int r = 0; r < x->comm->world_size; r++) inputs[r] = x->view[r] + range.begin * x->element_nbytes;
+    ls_reduce_inputs(&output, 1, inputs, x->comm->world_size, ls_range_count(range), (ls_dtype)what->dtype,
+                     (ls_reduce_op)what->op);
+}
+
+static ls_status reduce_to_root(ls_exchange *x) {
+    ls_comm *comm = x->comm;
+    if (!x->one_round) {
+        ls_range share = ls_share(x->slice_count, x->element_nbytes, comm->world_size, comm->rank, comm->rank + 1);
+        reduce_range(x, share, x->view[x->operation->what.root] + share.begin * x->element_nbytes);
+        count_reduced(x, ls_range_count(share));
+    } else if (is_root(x->operation)) {
+        reduce_range(x, (ls_range){.end = x->slice_count}, x->buffer);
+        ls_comm_count_received(comm, others(x), others(x) * slice_nbytes(x));
     } else {
-        ls_comm_count_sent(x->comm, others(x) + 1, slice_nbytes(x));
-        ls_comm_count_received(x->comm, others(x), others(x) * share_nbytes);
+        ls_comm_count_sent(comm, 1, slice_nbytes(x));
     }
     return LS_OK;
 }

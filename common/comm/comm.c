@@ -53,21 +53,31 @@ static const struct {
 };
 
 /* In a group of one, an operation moves its send buffer to its receive buffer, if it has two. */
-static void run_alone(const ls_operation *operation) {
+static void move_to_itself(const ls_operation *operation) {
     size_t nbytes = operation->what.count * ls_dtype_nbytes((ls_dtype)operation->what.dtype);
     if (operation->send && operation->receive && operation->send != operation->receive && nbytes > 0)
         memcpy(operation->receive, operation->send, nbytes);
 }
 
+static ls_status run_in_group(const ls_operation *operation) {
+    ls_comm *comm = operation->comm;
+    ls_comm_enter(comm);
+    ls_status checked = ls_comm_check(comm, &operation->what), status = checked;
+    if (checked == LS_OK) status = operations[operation->what.kind].run(operation);
+    ls_comm_leave(comm, checked == LS_OK ? status : LS_OK); /* what was not begun has shown no buffer to anybody */
+    return status;
+}
+
+static ls_status run_alone(const ls_operation *operation) {
+    ls_status status = ls_comm_check(operation->comm, &operation->what);
+    if (status == LS_OK) move_to_itself(operation);
+    return status;
+}
+
 static ls_status run_operation(const void *arguments) {
     const ls_operation *operation = arguments;
     ls_comm *comm = operation->comm;
-    ls_status status = ls_comm_check(comm, &operation->what);
-    if (status == LS_OK && comm->world_size == 1) {
-        run_alone(operation);
-    } else if (status == LS_OK) {
-        status = operations[operation->what.kind].run(operation);
-    }
+    ls_status status = comm->world_size == 1 ? run_alone(operation) : run_in_group(operation);
     if (status == LS_OK) {
         add(&comm->operations, 1);
     } else {
@@ -116,7 +126,7 @@ static ls_status enqueue(ls_operation *operation, ls_stream *stream, bool buffer
     operation->ordinal = ++comm->ordinal;
     if (comm->world_size == 1 && !operation->send) return run_operation(operation); /* in place and alone: no work */
     _Static_assert(sizeof *operation <= LS_TASK_ARGUMENTS_NBYTES, "an operation must fit into a task's arguments");
-    return ls_stream_launch(stream, name, run_operation, operation, sizeof *operation);
+    return ls_stream_launch_meeting(stream, name, run_operation, operation, sizeof *operation);
 }
 
 static ls_operation make_operation(ls_comm *comm, ls_operation_kind kind, const void *send, void *receive, size_t count,

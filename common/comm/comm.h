@@ -10,7 +10,7 @@
  *                   the report names two ranks and what they run ("rank 1 runs all_reduce ..., rank 0 runs broadcast
  *                   ...")
  *   LS_ERR_TIMEOUT  a peer did not come within options.timeout_s
- *   LS_ERR_PEER     a peer's process died, left the group or aborted it; noticed within a tenth of a second
+ *   LS_ERR_PEER     a peer died, left the group or aborted it; noticed within a tenth of a second
  * The last two name the operation, its number, its bytes and the ranks that did not come. After any failure on the
  * stream the group is broken: every later operation fails at once, on all ranks, and its buffers' contents are
  * undefined.
@@ -22,6 +22,7 @@
 #ifndef LS_COMM_COMM_H
 #define LS_COMM_COMM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -61,10 +62,11 @@ typedef struct ls_comm_options {
  * deadline has passed. On failure *out is NULL and nothing is left behind. World size 1 needs no bootstrap. */
 ls_status ls_comm_create_shm(ls_comm **out, const ls_comm_options *options);
 
-/* A group inside this process: out[r] becomes rank r's endpoint, for a thread of its own (one thread at a time per endpoint).
- * The same algorithms on the same terms, but every rank sees every buffer where it lies, so nothing is staged. Not
- * collective: one thread makes all endpoints; each is destroyed on its own. options.rank, .bootstrap and .group are not used. On
- * failure all of out[] is NULL. */
+/* A group inside this process: out[r] becomes rank r's endpoint, for a thread (and a stream) of its own. The same
+ * algorithms on the same terms, but every rank sees every buffer where it lies, so nothing is staged. Not
+ * collective: one thread makes all endpoints; each is destroyed on its own, in any order. options.rank, .bootstrap
+ * and .group are not used. On failure all of out[] is NULL. An operation that fails ends only when no other rank
+ * touches its buffers any more, so that they may be freed. */
 ls_status ls_comm_create_threads(ls_comm **out, const ls_comm_options *options);
 
 /* Leaves the group and frees its shared memory. Not collective; peers that still wait for this rank see it as gone. The
@@ -76,13 +78,15 @@ int ls_comm_world_size(const ls_comm *comm);
 const char *ls_comm_backend(const ls_comm *comm);   /* "shm", "threads" */
 const char *ls_comm_allreduce(const ls_comm *comm); /* "auto", "direct", "ring", ... */
 
-/* Marks the group as broken, so that peers stop waiting: they report that `rank` gave up and why. Any thread. */
-void ls_comm_abort(ls_comm *comm, const char *reason);
+/* Marks the group as broken, so that peers stop waiting: they report that `rank` gave up and why. False: another
+ * rank has broken it before, and peers report that one. Any thread. */
+bool ls_comm_abort(ls_comm *comm, const char *reason);
 
-/* Memory that every rank of the group can reach directly: operations on it save a copy. Collective, host-blocking (not
- * stream-ordered); every rank must ask for the same nbytes. Zero-filled, 64-byte aligned, freed by ls_comm_destroy or
- * by the (collective) ls_comm_free_shared. If one rank gets no memory, all return LS_ERR_NO_MEMORY and the group goes
- * on. Operations may be running on the stream meanwhile, but none that uses memory that is being freed. */
+/* Memory that every rank of the group can reach directly: over shared memory, operations on it save a copy.
+ * Collective, host-blocking (not stream-ordered); every rank must ask for the same nbytes. Zero-filled, 64-byte
+ * aligned, freed by ls_comm_destroy or by the (collective) ls_comm_free_shared. If one rank gets no memory, all
+ * return LS_ERR_NO_MEMORY and the group goes on. Operations may be running on the stream meanwhile, but none that
+ * uses memory that is being freed. */
 ls_status ls_comm_alloc_shared(ls_comm *comm, size_t nbytes, void **out);
 ls_status ls_comm_free_shared(ls_comm *comm, void *memory);
 
@@ -128,8 +132,8 @@ ls_status ls_work_wait(ls_work *work, ls_stream *stream);
 /* Blocks the host until the operation is done; its status. */
 ls_status ls_work_synchronize(ls_work *work);
 
-/* What this rank has sent and received so far, as the algorithms' cost formulas count it. A message is one range of memory
- * that goes from one rank to another in one piece, whichever of the two copies it. */
+/* What this rank has sent and received so far, as the algorithms' cost formulas count it. A message is one range of
+ * memory that goes from one rank to another in one piece, whichever of the two copies it. */
 typedef struct ls_comm_traffic {
     uint64_t operations;
     uint64_t sent_messages, sent_bytes, received_messages, received_bytes;

@@ -1,8 +1,13 @@
 /* What the files of this folder share; nobody else includes it.
  *
- * The group's memory is one anonymous file (memfd) that every rank maps whole, at an address of its own: first the
- * control area (struct ls_segment, then mailboxes, small-message buffers and staging buffers), then the regions of
- * ls_comm_alloc_shared. So a place in it is an offset, the same on all ranks, and address = base + offset. */
+ * The group's memory begins with the control area: struct ls_segment, then mailboxes, small-message buffers and staging
+ * buffers (segment.c). Ranks meet, and find each other's data, through it; wait.c, regions.c, exchange.c and the
+ * operations are the same for both back-ends.
+ *   shm      the memory is one anonymous file (memfd) that every rank maps whole, at an address of its own. Regions of
+ *            ls_comm_alloc_shared follow the control area. A place in it is an offset from the mapping's first byte,
+ *            the same on all ranks; buffers outside of it are staged
+ *   threads  the ranks share one address space, so any buffer can be read where it lies: its offset is its address
+ * What else differs is struct ls_transport. */
 #ifndef LS_COMM_COMM_INTERNAL_H
 #define LS_COMM_COMM_INTERNAL_H
 
@@ -49,13 +54,13 @@
 typedef enum ls_operation_kind { LS_OPERATION_MAP(LS_OPERATION_ENUM) LS_OPERATION_COUNT } ls_operation_kind;
 #undef LS_OPERATION_ENUM
 
-/* Where a rank's published data lies: an offset into the file, or one of these. */
+/* Where a rank's published data lies: an offset from everybody's comm->origin, or one of these. */
 #define LS_OFFSET_STAGED UINT64_MAX        /* slice by slice in the rank's staging buffers */
 #define LS_OFFSET_NOTHING (UINT64_MAX - 1) /* this rank publishes nothing */
 
 /* What a rank is about to do. Ranks that meet compare everything but offset and vote. */
 typedef struct ls_announcement {
-    uint64_t sequence, count; /* ALLOC: count is bytes; FREE: the region's offset */
+    uint64_t sequence, count; /* ALLOC: count is bytes; FREE: the region's number */
     uint64_t offset;
     int32_t kind, dtype, op, root; /* ls_operation_kind, ls_dtype, ls_reduce_op; root or peer, -1 if none */
     int32_t vote;                  /* ALLOC_VOTE: the rank's ls_status */
@@ -80,9 +85,13 @@ typedef struct ls_channel {
 typedef enum ls_presence { LS_PRESENT, LS_LEFT, LS_DIED } ls_presence;
 
 typedef struct ls_rank_slot {
-    alignas(LS_CACHE_LINE_BYTES) _Atomic int32_t pid; /* 0 until the rank has joined */
+    alignas(LS_CACHE_LINE_BYTES) _Atomic int32_t pid; /* shm: 0 until the rank has joined */
     _Atomic int32_t left;                             /* an ls_presence */
-    alignas(LS_CACHE_LINE_BYTES) ls_flag progress;    /* steps inside operations (ls_comm_step_done) */
+    _Atomic int32_t inside;                           /* threads: the rank may touch other ranks' buffers */
+    /* whose progress the rank waits for, as rank + 1 (0: nobody's), and up to what value */
+    _Atomic int32_t awaits;
+    _Atomic uint32_t awaited_value;
+    alignas(LS_CACHE_LINE_BYTES) ls_flag progress; /* steps inside operations (ls_comm_step_done) */
     ls_channel_slot channel[LS_CHANNEL_COUNT];
 } ls_rank_slot;
 
@@ -99,8 +108,9 @@ typedef struct ls_mailbox {
 
 typedef enum ls_broken_state { LS_INTACT, LS_BREAKING, LS_BROKEN } ls_broken_state;
 
-/* The file's first bytes; all zero when the group begins. */
+/* The group's memory begins with this; all zero when the group begins. */
 typedef struct ls_segment {
+    _Atomic int32_t endpoints; /* threads: those that have not been destroyed; the last one frees the memory */
     /* why the group is broken: written once, by the rank that moves state from INTACT to BREAKING; read once it is
      * BROKEN */
     struct {
@@ -112,23 +122,49 @@ typedef struct ls_segment {
     ls_rank_slot slot[LS_COMM_MAX_RANKS];
 } ls_segment;
 
-/* An allocation of ls_comm_alloc_shared: world_size parts of stride_bytes, rank r's at offset + r * stride_bytes. */
+/* An allocation of ls_comm_alloc_shared: a part of stride_bytes for each rank. */
 typedef struct ls_region {
-    size_t offset, stride_bytes;
-    struct ls_region *next; /* by offset */
+    uint64_t number; /* 1, 2, ...: the same on all ranks */
+    size_t stride_bytes;
+    void *memory; /* this rank's part */
+    char *seen;   /* what this rank sees of all parts: seen_bytes of them */
+    size_t seen_bytes;
+    size_t offset; /* shm: rank r's part lies at offset + r * stride_bytes of the file; 0: found no place */
+    struct ls_region *next;
 } ls_region;
+
+/* What the back-ends do each in their own way. Every slot is required; none is on the path of an operation. */
+struct ls_transport {
+    const char *name; /* ls_comm_backend */
+    /* The ranks reach into each other's own buffers. One whose operation has failed then waits until nobody is inside
+     * of it, before its caller may free the buffer. */
+    bool shares_buffers;
+    /* Gives this rank its part of a region of comm->regions, zero-filled: fills region->memory and ->seen. Reports its
+     * failure. */
+    ls_status (*fill)(ls_comm *comm, ls_region *region);
+    /* Takes it back, also after a fill that failed. */
+    void (*empty)(ls_comm *comm, ls_region *region);
+    /* Lets go of the group's memory and of all that create has opened, also after a create that failed half-way. */
+    void (*leave)(ls_comm *comm);
+};
+
+extern const struct ls_transport ls_transport_shm, ls_transport_threads;
 
 struct ls_comm {
     /* constant after create */
+    const struct ls_transport *transport;
     int rank, world_size;
     double timeout_s, spin_us;
     const ls_allreduce_algorithm *allreduce; /* NULL: ls_allreduce_choose, for each operation */
     const ls_allreduce_tuning *tuning;       /* NULL: built in */
-    char *base;                              /* the mapped file; NULL if world_size is 1 */
-    ls_segment *segment;
-    size_t regions_offset; /* where the control area ends */
-    int fd;
-    /* the process of each peer, to notice its death; -1: none or not watched. Constant after create */
+    char *base;                              /* the group's memory; NULL if world_size is 1 */
+    ls_segment *segment;                     /* likewise */
+    size_t control_nbytes;                   /* of the control area */
+    /* a buffer whose address is origin + offset, reach_begin <= offset < reach_end, is one that all ranks see */
+    uintptr_t origin;
+    uint64_t reach_begin, reach_end;
+    int fd; /* shm: the file */
+    /* shm: the process of each peer, to notice its death; -1: none or not watched */
     int pidfd[LS_COMM_MAX_RANKS];
     /* the thread that enqueues */
     uint64_t ordinal;       /* operations enqueued */
@@ -136,6 +172,7 @@ struct ls_comm {
     uint64_t last_sequence; /* of the operation enqueued last */
     uint64_t sent[LS_COMM_MAX_RANKS], received[LS_COMM_MAX_RANKS];
     ls_region *regions;
+    uint64_t region_count; /* allocated so far */
     /* the thread that runs operations (channel[HOST]: the enqueueing thread) */
     struct {
         uint64_t step, meetings;
@@ -159,17 +196,43 @@ typedef struct ls_operation {
     void *receive;
 } ls_operation;
 
-/* --- the memory (shm_group.c, shm_memory.c) ----------------------------------------------------------------------- */
+/* --- making and leaving a group (group.c) ------------------------------------------------------------------------- */
 
-/* Maps the file comm->fd (fills comm->base and comm->segment) and enters this process into its slot. */
-ls_status ls_segment_map(ls_comm *comm);
+/* Checks the options that all back-ends have in common: LS_ERR_INVALID, reported. */
+ls_status ls_group_check_options(const ls_comm_options *options);
+
+/* An endpoint that has not joined anything yet; NULL (reported) without memory. ls_comm_destroy takes it back. */
+ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_options *options, int rank);
+
+/* --- the control area (segment.c) --------------------------------------------------------------------------------- */
+
+size_t ls_control_nbytes(int world_size);
+
+/* Fills comm->base, ->segment and ->control_nbytes: the control area begins at `base`. */
+void ls_segment_attach(ls_comm *comm, void *base);
 ls_mailbox *ls_segment_mailbox(const ls_comm *comm, int from, int to);
 char *ls_segment_eager(const ls_comm *comm, int rank, uint64_t meeting);
 char *ls_segment_stage(const ls_comm *comm, int rank, uint64_t slice);
 
-/* The offset of a buffer inside the group's memory, LS_OFFSET_STAGED for any other address. */
+/* The offset of a buffer that all ranks see, LS_OFFSET_STAGED for any other address; and back, on any rank. */
 uint64_t ls_segment_offset(const ls_comm *comm, const void *buffer);
+char *ls_segment_address(const ls_comm *comm, uint64_t offset);
+
+/* --- regions (regions.c) ------------------------------------------------------------------------------------------ */
+
+/* Gives back all regions, without asking the other ranks. */
 void ls_regions_destroy(ls_comm *comm);
+
+/* The fill and empty of memory that this process alone maps. */
+ls_status ls_region_fill_private(ls_comm *comm, ls_region *region);
+void ls_region_empty_private(ls_comm *comm, ls_region *region);
+
+/* --- the group's file (shm_memory.c) ------------------------------------------------------------------------------ */
+
+/* Maps the file comm->fd and enters this process into its slot. */
+ls_status ls_shm_map(ls_comm *comm);
+ls_status ls_shm_fill(ls_comm *comm, ls_region *region);
+void ls_shm_empty(ls_comm *comm, ls_region *region);
 
 /* --- creation (shm_handshake.c) ----------------------------------------------------------------------------------- */
 
@@ -180,7 +243,7 @@ ls_status ls_handshake_host(ls_comm *comm, const ls_comm_options *options, doubl
 /* The other ranks: fetch the file from rank 0 and map it. */
 ls_status ls_handshake_join(ls_comm *comm, const ls_comm_options *options, double until_us);
 
-/* --- waiting (shm_wait.c) ----------------------------------------------------------------------------------------- */
+/* --- waiting (wait.c) --------------------------------------------------------------------------------------------- */
 
 /* What is waited for: a flag's value, and who is to be asked if it does not come. */
 typedef struct ls_wait {
@@ -197,9 +260,10 @@ ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait);
 /* One step of all ranks: returns once each has arrived; what they wrote before is then visible. */
 ls_status ls_comm_gate(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what);
 
-/* Steps between single ranks inside of one slice of an operation, numbered 1, 2, ... by the algorithm. A rank says that it
- * has done step `step` (numbers may be left out, but only grow); another awaits that, and then sees what was written before. At the end
- * of the slice every rank calls ls_comm_steps_end with the same number, which none of its steps exceeded; the exchange's gate keeps the slices apart. */
+/* Steps between single ranks inside of one slice of an operation, numbered 1, 2, ... by the algorithm. A rank says
+ * that it has done step `step` (numbers may be left out, but only grow); another awaits that, and then sees what was
+ * written before. At the end of the slice every rank calls ls_comm_steps_end with the same number, which none of its
+ * steps exceeded; the exchange's gate keeps the slices apart. */
 void ls_comm_step_done(ls_comm *comm, uint32_t step);
 ls_status ls_comm_await_step(ls_comm *comm, int peer, uint32_t step, const ls_announcement *what);
 void ls_comm_steps_end(ls_comm *comm, uint32_t steps);
@@ -209,6 +273,12 @@ void ls_comm_steps_end(ls_comm *comm, uint32_t steps);
  * */
 ls_status ls_comm_meet(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what);
 const ls_announcement *ls_comm_announced(const ls_comm *comm, ls_channel_kind channel, int rank);
+
+/* Around everything that touches other ranks' buffers, in a group of two or more. leave returns, after a failure,
+ * once no other rank can touch this rank's any more (a rank that enters later finds the group broken). Nothing to do
+ * where buffers are staged. */
+void ls_comm_enter(ls_comm *comm);
+void ls_comm_leave(ls_comm *comm, ls_status status);
 
 /* Opens a pidfd for every peer that has joined. */
 void ls_comm_watch_peers(ls_comm *comm);

@@ -1,10 +1,9 @@
 /* exchange — moving the data of a collective operation (the idea is told in exchange.h).
  *   cost  : one round: 1 step, a copy in.  direct: 2 steps, no copy.  staged: 1 + slices steps, a copy in (and out, for
  *           results in place) that overlaps with nothing but stays in the cache: slices are 256 KiB per rank
- *   why two staging buffers are enough: a rank fills buffer (j + 1) % 2 before the step that ends slice j. Who might
- *   still
- *           use that buffer is at slice j - 1, and every rank has left that before anybody passed the step that ended
- *           it
+ *   safe  : two staging buffers are enough: a rank fills buffer (j + 1) % 2 before the step that ends slice j. Who
+ *           might still use that buffer is at slice j - 1, and every rank has left that before anybody passed the step
+ *           that ended it
  *   fails : whoever misses a step is found by ls_comm_gate */
 #include "common/comm/exchange.h"
 
@@ -58,7 +57,7 @@ static void look_at_slice(ls_exchange *x, uint64_t slice, size_t columns) {
             x->view[r] = ls_segment_stage(x->comm, r, slice);
             x->stride_bytes[r] = x->slice_count * x->element_nbytes;
         } else if (offset != LS_OFFSET_NOTHING) {
-            x->view[r] = x->comm->base + offset + x->first * x->element_nbytes;
+            x->view[r] = ls_segment_address(x->comm, offset) + x->first * x->element_nbytes;
             x->stride_bytes[r] = x->count * x->element_nbytes;
         }
     }
@@ -103,12 +102,4 @@ ls_status ls_exchange_run(ls_exchange *x) {
     if (!x->one_round) return run_slices(x, &what);
     look_at_messages(x);
     return x->run(x);
-}
-
-void ls_exchange_share(const ls_exchange *x, size_t count, int rank, size_t *first, size_t *share_count) {
-    size_t world_size = (size_t)x->comm->world_size, line = LS_CACHE_LINE_BYTES / x->element_nbytes;
-    size_t share = (count + world_size - 1) / world_size;
-    share = (share + line - 1) / line * line;
-    *first = smaller(count, (size_t)rank * share);
-    *share_count = smaller(share, count - *first);
 }

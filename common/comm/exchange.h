@@ -5,14 +5,15 @@
  * views and `run` reads them (and, for reductions in place, writes them).
  *   one round  small messages are copied into the control area before the meeting; run reads them there. One step in
  *              all, since the next operations use other buffers.
- *   direct     if all published buffers lie in memory of ls_comm_alloc_shared, run sees them where they lie, whole.
+ *   direct     if all published buffers lie where all ranks see them (memory of ls_comm_alloc_shared; any memory, where
+ *              the ranks are threads), run sees them where they lie, whole.
  *   staged     otherwise the operation goes through in slices of columns. A rank whose buffer is not shared copies
  *              slice j + 1 into one staging buffer while slice j is worked on in the other. Shared buffers take part
  *              where they lie.
  *
  * What `run` must keep: on entry all views are readable. A rank may touch other ranks' views until it returns; the
  * exchange then makes a step of all ranks, after which views belong to their ranks again (not in one round, where
- * nobody may write to a view). Steps inside of run (ls_comm_gate) must be the same on all ranks. */
+ * nobody may write to a view). Steps inside of run (ls_comm_step_done) end with ls_comm_steps_end on all ranks. */
 #ifndef LS_COMM_EXCHANGE_H
 #define LS_COMM_EXCHANGE_H
 
@@ -37,9 +38,5 @@ typedef struct ls_exchange {
 
 /* Runs it; on failure the group is broken and the contents of the buffers are undefined. */
 ls_status ls_exchange_run(ls_exchange *exchange);
-
-/* The share of `rank` when `count` elements are split over all ranks, cut at cache lines: first element and how many.
- * */
-void ls_exchange_share(const ls_exchange *exchange, size_t count, int rank, size_t *first, size_t *share_count);
 
 #endif

@@ -1,9 +1,9 @@
 /* point_to_point — send and recv through the mailbox of an ordered pair of ranks.
- *   idea  : sender and receiver announce themselves and raise a flag each; a buffer in the group's memory is then
- *           copied from where it lies, any other goes through the sender's two staging buffers, slice by slice: while
- *           the receiver takes one, the sender fills the other
+ *   idea  : sender and receiver announce themselves and raise a flag each; a buffer that all ranks see is then copied
+ *           from where it lies, any other goes through the sender's two staging buffers, slice by slice: while the
+ *           receiver takes one, the sender fills the other
  *   steps : sender's flag: 1 + j = slice j is there.  receiver's flag: 1 = has come, 2 + j = slice j is taken
- *   cost  : one copy (shared) or two that overlap; slices + 1 steps
+ *   cost  : one copy (seen by all) or two that overlap; slices + 1 steps; a message per slice, if it is not empty
  *   fails : each side names the other if it does not come; a receive of another count or type is reported by both */
 #include <string.h>
 
@@ -75,7 +75,7 @@ ls_status ls_run_send(const ls_operation *operation) {
     if (status == LS_OK) status = await(&m, &m.mailbox->taken, m.taken_base + 1 + (uint32_t)m.slices);
     comm->sent_steps[peer] += (uint32_t)m.slices;
     comm->taken_steps[peer] += 1 + (uint32_t)m.slices;
-    ls_comm_count_sent(comm, m.slices, m.nbytes);
+    if (status == LS_OK && m.nbytes > 0) ls_comm_count_sent(comm, m.slices, m.nbytes);
     return status;
 }
 
@@ -96,11 +96,11 @@ ls_status ls_run_recv(const ls_operation *operation) {
     for (size_t slice = 0; slice < m.slices; slice++) {
         status = await(&m, &mailbox->sent, m.sent_base + 1 + (uint32_t)slice);
         if (status != LS_OK) return status;
-        const char *from = staged ? ls_segment_stage(comm, peer, slice) : comm->base + offset;
+        const char *from = staged ? ls_segment_stage(comm, peer, slice) : ls_segment_address(comm, offset);
         if (m.nbytes > 0) memcpy((char *)operation->receive + slice * m.slice_nbytes, from, nbytes_of(&m, slice));
         ls_flag_raise(&mailbox->taken);
     }
     comm->received_steps[peer] += (uint32_t)m.slices;
-    ls_comm_count_received(comm, m.slices, m.nbytes);
+    if (m.nbytes > 0) ls_comm_count_received(comm, m.slices, m.nbytes);
     return LS_OK;
 }

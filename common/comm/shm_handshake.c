@@ -7,6 +7,7 @@
  *           on (SO_PEERCRED). A caller that stays silent is dropped. Ranks that did not call in time are named */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -73,8 +74,8 @@ static struct hello own_hello(const ls_comm *comm) {
     if (comm->allreduce) {
         snprintf(hello.allreduce, sizeof hello.allreduce, "%s", comm->allreduce->name);
     } else {
-        snprintf(hello.allreduce, sizeof hello.allreduce, "auto (table %08x)",
-                 (unsigned)ls_allreduce_tuning_hash(comm->tuning));
+        snprintf(hello.allreduce, sizeof hello.allreduce, "auto (table %016" PRIx64 ")",
+                 ls_allreduce_tuning_hash(comm->tuning));
     }
     return hello;
 }
@@ -83,7 +84,7 @@ static struct hello own_hello(const ls_comm *comm) {
 
 static ls_status make_file(ls_comm *comm) {
     comm->fd = memfd_create("lockstep", MFD_CLOEXEC);
-    if (comm->fd >= 0 && ftruncate(comm->fd, (off_t)LS_SEGMENT_SPACE_BYTES) == 0) return ls_segment_map(comm);
+    if (comm->fd >= 0 && ftruncate(comm->fd, (off_t)LS_SEGMENT_SPACE_BYTES) == 0) return ls_shm_map(comm);
     return ls_fail(LS_ERR_SYSTEM, "cannot make the group's shared memory: %s (is ulimit -f set?)", strerror(errno));
 }
 
@@ -266,5 +267,5 @@ ls_status ls_handshake_join(ls_comm *comm, const ls_comm_options *options, doubl
         status = receive_answer(comm, connection, until_us, &comm->fd);
     }
     close(connection);
-    return status == LS_OK ? ls_segment_map(comm) : status;
+    return status == LS_OK ? ls_shm_map(comm) : status;
 }

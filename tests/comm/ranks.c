@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -68,52 +69,158 @@ static ls_status table_get(void *context, const char *key, void *value, size_t c
 /* Present in programs built with AddressSanitizer; _exit() would leave the search for leaks out. */
 void __lsan_do_leak_check(void) __attribute__((weak));
 
-static void child_main(struct rank *rank, int deadline_s, void (*body)(struct rank *rank)) {
+static void child_begin(int rank, int deadline_s) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     alarm((unsigned)deadline_s);
-    ls_log_init("test", rank->rank, false);
+    ls_log_init("test", rank, false);
+}
+
+static void run_body(struct rank *rank, void (*body)(struct rank *rank)) {
     ls_log_capture(rank->message, sizeof rank->message);
     body(rank);
     ls_log_capture(NULL, 0);
+}
+
+static void child_end(void) {
     if (__lsan_do_leak_check) __lsan_do_leak_check();
     fflush(NULL);
     _exit(0);
 }
 
-void run_ranks(int world_size, int deadline_s, void (*body)(struct rank *rank), const void *argument,
-               void (*meanwhile)(const pid_t *pids), int *exit_codes) {
+static int wait_for(pid_t pid) {
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void run_processes(const struct rank *first, int deadline_s, void (*body)(struct rank *rank),
+                          void (*meanwhile)(const pid_t *pids), int *exit_codes) {
     struct table *table = mmap(NULL, sizeof *table, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(table != MAP_FAILED);
     pid_t pids[LS_COMM_MAX_RANKS];
-    fflush(NULL);
-    for (int r = 0; r < world_size; r++) {
+    for (int r = 0; r < first->world_size; r++) {
         pids[r] = fork();
         assert_true(pids[r] >= 0);
         if (pids[r] > 0) continue;
-        struct rank rank = {.rank = r,
-                            .world_size = world_size,
-                            .argument = argument,
-                            .bootstrap = {.context = table, .set = table_set, .get = table_get}};
-        child_main(&rank, deadline_s, body);
+        struct rank rank = *first;
+        rank.rank = r;
+        rank.bootstrap = (ls_bootstrap){.context = table, .set = table_set, .get = table_get};
+        child_begin(r, deadline_s);
+        run_body(&rank, body);
+        child_end();
     }
     if (meanwhile) meanwhile(pids);
-    for (int r = 0; r < world_size; r++) {
-        int status = 0;
-        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
-        exit_codes[r] = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    }
+    for (int r = 0; r < first->world_size; r++) exit_codes[r] = wait_for(pids[r]);
     munmap(table, sizeof *table);
 }
 
-void run_good_ranks(int world_size, void (*body)(struct rank *rank), const void *argument) {
+static ls_status create_shm(struct rank *rank, const ls_comm_options *options) {
+    return ls_comm_create_shm(&rank->comm, options);
+}
+
+/* --- the threads -------------------------------------------------------------------------------------------------- */
+
+struct crew {
+    void (*body)(struct rank *rank);
+    struct rank ranks[LS_COMM_MAX_RANKS];
+    pthread_barrier_t barrier;
+    ls_comm *endpoints[LS_COMM_MAX_RANKS];
+    ls_status status;
+};
+
+static void *thread_main(void *argument) {
+    struct rank *rank = argument;
+    run_body(rank, rank->crew->body);
+    return NULL;
+}
+
+static void run_crew(const struct rank *first, void (*body)(struct rank *rank)) {
+    static struct crew crew; /* of a forked process, so it is used once */
+    pthread_t threads[LS_COMM_MAX_RANKS];
+    crew.body = body;
+    pthread_barrier_init(&crew.barrier, NULL, (unsigned)first->world_size);
+    for (int r = 0; r < first->world_size; r++) {
+        crew.ranks[r] = *first;
+        crew.ranks[r].rank = r;
+        crew.ranks[r].crew = &crew;
+    }
+    for (int r = 0; r < first->world_size; r++)
+        if (pthread_create(&threads[r], NULL, thread_main, &crew.ranks[r]) != 0) _exit(2);
+    for (int r = 0; r < first->world_size; r++) pthread_join(threads[r], NULL);
+    pthread_barrier_destroy(&crew.barrier);
+}
+
+static void run_threads(const struct rank *first, int deadline_s, void (*body)(struct rank *rank),
+                        void (*meanwhile)(const pid_t *pids), int *exit_codes) {
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        child_begin(-1, deadline_s);
+        run_crew(first, body);
+        child_end();
+    }
+    if (meanwhile) meanwhile(&pid);
+    int exit_code = wait_for(pid);
+    for (int r = 0; r < first->world_size; r++) exit_codes[r] = exit_code;
+}
+
+/* Waits until all threads have come; nothing in a process of its own. */
+static void assemble(const struct rank *rank) {
+    if (rank->crew && rank->world_size > 1) pthread_barrier_wait(&rank->crew->barrier);
+}
+
+static ls_status create_threads(struct rank *rank, const ls_comm_options *options) {
+    struct crew *crew = rank->crew;
+    if (rank->world_size == 1) return ls_comm_create_threads(&rank->comm, options);
+    assemble(rank);
+    if (rank->rank == 0) crew->status = ls_comm_create_threads(crew->endpoints, options);
+    assemble(rank);
+    rank->comm = crew->endpoints[rank->rank];
+    return crew->status;
+}
+
+/* --- either ------------------------------------------------------------------------------------------------------- */
+
+const struct rank_backend rank_backends[] = {
+    {.name = "shm", .run = run_processes, .create = create_shm},
+    {.name = "threads", .run = run_threads, .create = create_threads},
+    {.name = NULL},
+};
+
+void run_ranks_on(const struct rank_backend *backend, int world_size, int deadline_s, void (*body)(struct rank *rank),
+                  const void *argument, void (*meanwhile)(const pid_t *pids), int *exit_codes) {
+    struct rank first = {.world_size = world_size, .backend = backend, .argument = argument};
+    fflush(NULL);
+    backend->run(&first, deadline_s, body, meanwhile, exit_codes);
+}
+
+void run_good_ranks_on(const struct rank_backend *backend, int world_size, void (*body)(struct rank *rank),
+                       const void *argument) {
     int exit_codes[LS_COMM_MAX_RANKS];
-    run_ranks(world_size, 120, body, argument, NULL, exit_codes);
+    run_ranks_on(backend, world_size, 120, body, argument, NULL, exit_codes);
     for (int r = 0; r < world_size; r++)
-        if (exit_codes[r] != 0) fail_msg("rank %d of %d ended with %d", r, world_size, exit_codes[r]);
+        if (exit_codes[r] != 0)
+            fail_msg("%s: rank %d of %d ended with %d", backend->name, r, world_size, exit_codes[r]);
+}
+
+void run_good_ranks_on_all(int world_size, void (*body)(struct rank *rank), const void *argument) {
+    for (const struct rank_backend *backend = rank_backends; backend->name; backend++)
+        run_good_ranks_on(backend, world_size, body, argument);
+}
+
+void run_ranks(int world_size, int deadline_s, void (*body)(struct rank *rank), const void *argument,
+               void (*meanwhile)(const pid_t *pids), int *exit_codes) {
+    run_ranks_on(&rank_backends[0], world_size, deadline_s, body, argument, meanwhile, exit_codes);
+}
+
+void run_good_ranks(int world_size, void (*body)(struct rank *rank), const void *argument) {
+    run_good_ranks_on(&rank_backends[0], world_size, body, argument);
 }
 
 ls_status rank_open(struct rank *rank, const char *mode, const char *allreduce, double timeout_s) {
-    setenv("LS_CPU_STREAMS", mode, 1);
+    assemble(rank);
+    if (!rank->crew || rank->rank == 0) setenv("LS_CPU_STREAMS", mode, 1);
+    assemble(rank);
     ls_device_options device_options = {
         .kind = LS_DEVICE_CPU, .index = rank->rank, .devices_on_node = rank->world_size, .place = rank->rank};
     CHECK(ls_device_open(&rank->device, &device_options) == LS_OK);
@@ -124,9 +231,10 @@ ls_status rank_open(struct rank *rank, const char *mode, const char *allreduce, 
                                .world_size = rank->world_size,
                                .timeout_s = timeout_s,
                                .allreduce = allreduce,
+                               .tuning = rank->tuning,
                                .bootstrap = &rank->bootstrap,
                                .group = group};
-    return ls_comm_create_shm(&rank->comm, &options);
+    return rank->backend->create(rank, &options);
 }
 
 void rank_close(struct rank *rank) {

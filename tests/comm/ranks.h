@@ -1,4 +1,5 @@
-/* Ranks of a test: forked processes that find each other through a table in shared memory, each with a CPU device. */
+/* Ranks of a test, each with a CPU device and an endpoint of one group: forked processes that find each other through a
+ * table in shared memory, or threads of one forked process. */
 #ifndef TESTS_COMM_RANKS_H
 #define TESTS_COMM_RANKS_H
 
@@ -7,26 +8,54 @@
 
 #include "common/comm/comm.h"
 
+struct rank;
+struct crew;
+
+/* The back-ends of process groups, and how ranks run on each. Ends with a row whose name is NULL. */
+struct rank_backend {
+    const char *name; /* ls_comm_backend */
+    /* Starts the ranks' processes (or the one process that they share), runs meanwhile, waits for all and fills
+     * exit_codes. */
+    void (*run)(const struct rank *first, int deadline_s, void (*body)(struct rank *rank),
+                void (*meanwhile)(const pid_t *pids), int *exit_codes);
+    ls_status (*create)(struct rank *rank, const ls_comm_options *options);
+};
+extern const struct rank_backend rank_backends[];
+
 struct rank {
     int rank, world_size;
+    const struct rank_backend *backend;
+    struct crew *crew; /* what threads share; NULL in a process of its own */
     const void *argument;
     ls_bootstrap bootstrap;
-    char message[512]; /* the first error since the rank began, "" if none */
+    char message[512];                 /* the first error since the rank began, "" if none */
+    const ls_allreduce_tuning *tuning; /* for rank_open; NULL: the built-in table */
     /* filled by rank_open */
     ls_device *device;
     ls_stream *stream; /* the device's comm stream */
     ls_comm *comm;
 };
 
-/* Runs body in `world_size` processes. meanwhile (may be NULL) runs in the parent. Each process dies after deadline_s.
- * exit_codes[r] becomes 0 if rank r's body returned, 1 if a check failed, 128 + n if signal n ended it. */
-void run_ranks(int world_size, int deadline_s, void (*body)(struct rank *rank), const void *argument,
-               void (*meanwhile)(const pid_t *pids), int *exit_codes);
+/* Runs body on `world_size` ranks. meanwhile (may be NULL) runs in the parent. Each process dies after deadline_s.
+ * exit_codes[r] becomes 0 if rank r's body returned, 1 if a check failed, 128 + n if signal n ended it; threads all get
+ * their process's. */
+void run_ranks_on(const struct rank_backend *backend, int world_size, int deadline_s, void (*body)(struct rank *rank),
+                  const void *argument, void (*meanwhile)(const pid_t *pids), int *exit_codes);
 
 /* The same, where every rank must succeed. */
+void run_good_ranks_on(const struct rank_backend *backend, int world_size, void (*body)(struct rank *rank),
+                       const void *argument);
+
+/* The same on every back-end, one after the other. */
+void run_good_ranks_on_all(int world_size, void (*body)(struct rank *rank), const void *argument);
+
+/* As processes. */
+void run_ranks(int world_size, int deadline_s, void (*body)(struct rank *rank), const void *argument,
+               void (*meanwhile)(const pid_t *pids), int *exit_codes);
 void run_good_ranks(int world_size, void (*body)(struct rank *rank), const void *argument);
 
-/* Opens the device (streams as LS_CPU_STREAMS=mode says) and the group; the group's status. */
+/* Opens the device (streams as LS_CPU_STREAMS=mode says) and the group; the group's status. Threads call it together,
+ * unless world_size has been set to 1. */
 ls_status rank_open(struct rank *rank, const char *mode, const char *allreduce, double timeout_s);
 void rank_close(struct rank *rank);
 

@@ -1,4 +1,5 @@
-/* Results of the collective operations: exact against a serial loop over the ranks. */
+/* Results and traffic of the collective operations, on every back-end: exact against a serial loop over the ranks, and
+ * against the formulas of collectives.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,84 +8,346 @@
 #include <cmocka.h>
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/base/log.h"
-#include "common/comm/allreduce.h"
-#include "tests/comm/ranks.h"
+#include "common/comm/comm_internal.h"
+#include "tests/comm/buffers.h"
 #include "tests/comm/values.h"
 
-#define GUARD_BYTES 72 /* so that buffers are not aligned to cache lines */
 #define TIMEOUT_S 60.0
 
-enum kind { PRIVATE, SHARED, MIXED, KIND_COUNT };
-
-/* Two buffers with guards: one of the rank's own, one in the group's memory. */
-struct buffers {
-    char *own, *shared, *expected;
-    size_t capacity;
+/* One call of one operation. */
+struct problem {
+    struct rank *rank;
+    struct buffers *b;
+    enum place place;
+    size_t count, nbytes; /* elements; bytes of as many */
+    ls_dtype dtype;
+    ls_reduce_op op;
+    int root;
+    bool in_place;
 };
 
-static void buffers_open(struct rank *rank, struct buffers *b, size_t capacity) {
-    b->capacity = capacity;
-    b->own = malloc(capacity + 2 * GUARD_BYTES);
-    b->expected = malloc(capacity + 2 * GUARD_BYTES);
-    CHECK(b->own && b->expected);
-    CHECK(ls_comm_alloc_shared(rank->comm, capacity + 2 * GUARD_BYTES, (void **)&b->shared) == LS_OK);
+static size_t world_of(const struct problem *p) { return (size_t)p->rank->world_size; }
+static size_t rank_of(const struct problem *p) { return (size_t)p->rank->rank; }
+static bool is_root(const struct problem *p) { return p->rank->rank == p->root; }
+
+/* A guarded buffer with `parts` times count of this rank's values; and the check that a buffer holds some rank's. */
+static char *filled(const struct problem *p, size_t parts) {
+    char *buffer = guarded(p->rank, p->b, p->place, parts * p->nbytes);
+    fill_values(buffer, p->dtype, p->rank->rank, 0, parts * p->count);
+    return buffer;
 }
 
-static void buffers_close(struct buffers *b) {
-    free(b->own);
-    free(b->expected);
+static void check_values(const struct problem *p, const char *buffer, int of, size_t first, size_t count) {
+    struct rank *rank = p->rank;
+    fill_values(p->b->expected, p->dtype, of, first, count);
+    CHECK(memcmp(buffer, p->b->expected, count * ls_dtype_nbytes(p->dtype)) == 0);
 }
 
-/* The rank's buffer of `nbytes` for this kind; the bytes around it hold a pattern. */
-static char *guarded(const struct rank *rank, const struct buffers *b, enum kind kind, size_t nbytes) {
-    bool shared = kind == SHARED || (kind == MIXED && rank->rank % 2 == 1);
-    char *whole = shared ? b->shared : b->own;
-    CHECK(nbytes <= b->capacity);
-    memset(whole, 0xa5, GUARD_BYTES);
-    memset(whole + GUARD_BYTES + nbytes, 0xa5, GUARD_BYTES);
-    return whole + GUARD_BYTES;
+static void check_reduced(const struct problem *p, const char *buffer, size_t first) {
+    struct rank *rank = p->rank;
+    fill_reduced(p->b->expected, p->dtype, p->op, rank->world_size, first, p->count);
+    CHECK(memcmp(buffer, p->b->expected, p->nbytes) == 0);
 }
 
-static void check_guards(const struct rank *rank, const char *buffer, size_t nbytes) {
-    for (int i = 1; i <= GUARD_BYTES; i++) {
-        CHECK(buffer[-i] == (char)0xa5);
-        CHECK(buffer[nbytes + (size_t)i - 1] == (char)0xa5);
+/* --- one function per operation: runs it and checks what it wrote, and that it wrote nothing else ----------------- */
+
+static void check_all_reduce(const struct problem *p) {
+    struct rank *rank = p->rank;
+    char *buffer = filled(p, 1);
+    CHECK(ls_comm_all_reduce(rank->comm, rank->stream, buffer, p->count, p->dtype, p->op) == LS_OK);
+    check_reduced(p, buffer, 0);
+    check_guards(rank, buffer, p->nbytes);
+}
+
+static void check_broadcast(const struct problem *p) {
+    struct rank *rank = p->rank;
+    char *buffer = filled(p, 1);
+    CHECK(ls_comm_broadcast(rank->comm, rank->stream, buffer, p->count, p->dtype, p->root) == LS_OK);
+    check_values(p, buffer, p->root, 0, p->count);
+    check_guards(rank, buffer, p->nbytes);
+}
+
+static void check_reduce(const struct problem *p) {
+    struct rank *rank = p->rank;
+    char *buffer = filled(p, 1);
+    CHECK(ls_comm_reduce(rank->comm, rank->stream, buffer, p->count, p->dtype, p->op, p->root) == LS_OK);
+    if (is_root(p)) check_reduced(p, buffer, 0);
+    if (!is_root(p)) check_values(p, buffer, rank->rank, 0, p->count);
+    check_guards(rank, buffer, p->nbytes);
+}
+
+/* Where a gather or all_gather in place sends from: the rank's own place in the buffer that it receives in. */
+static char *filled_in_place(const struct problem *p) {
+    char *whole = guarded(p->rank, p->b, p->place, world_of(p) * p->nbytes);
+    memset(whole, 0, world_of(p) * p->nbytes);
+    fill_values(whole + rank_of(p) * p->nbytes, p->dtype, p->rank->rank, 0, p->count);
+    return whole;
+}
+
+static void check_gathered(const struct problem *p, const char *receive) {
+    for (size_t r = 0; r < world_of(p); r++) check_values(p, receive + r * p->nbytes, (int)r, 0, p->count);
+    check_guards(p->rank, receive, world_of(p) * p->nbytes);
+}
+
+static void check_all_gather(const struct problem *p) {
+    struct rank *rank = p->rank;
+    char *receive = p->in_place ? filled_in_place(p) : guarded_second(rank, p->b, world_of(p) * p->nbytes);
+    char *send = p->in_place ? receive + rank_of(p) * p->nbytes : filled(p, 1);
+    CHECK(ls_comm_all_gather(rank->comm, rank->stream, send, receive, p->count, p->dtype) == LS_OK);
+    check_gathered(p, receive);
+    check_values(p, send, rank->rank, 0, p->count);
+    if (!p->in_place) check_guards(rank, send, p->nbytes);
+}
+
+static void check_gather(const struct problem *p) {
+    struct rank *rank = p->rank;
+    bool in_place = p->in_place && is_root(p);
+    char *receive = in_place ? filled_in_place(p) : guarded_second(rank, p->b, world_of(p) * p->nbytes);
+    char *send = in_place ? receive + rank_of(p) * p->nbytes : filled(p, 1);
+    CHECK(ls_comm_gather(rank->comm, rank->stream, send, is_root(p) ? receive : NULL, p->count, p->dtype, p->root) ==
+          LS_OK);
+    if (is_root(p)) check_gathered(p, receive);
+    check_values(p, send, rank->rank, 0, p->count);
+    if (!in_place) check_guards(rank, send, p->nbytes);
+}
+
+/* `part` of the send buffer has become the result, if in place; the rest is as it was. */
+static void check_sent_parts(const struct problem *p, const char *send, bool in_place) {
+    for (size_t part = 0; part < world_of(p); part++)
+        if (!in_place || part != rank_of(p))
+            check_values(p, send + part * p->nbytes, p->rank->rank, part * p->count, p->count);
+    check_guards(p->rank, send, world_of(p) * p->nbytes);
+}
+
+static void check_scatter(const struct problem *p) {
+    struct rank *rank = p->rank;
+    char *send = filled(p, world_of(p));
+    bool in_place = p->in_place && is_root(p);
+    char *receive = in_place ? send + rank_of(p) * p->nbytes : guarded_second(rank, p->b, p->nbytes);
+    CHECK(ls_comm_scatter(rank->comm, rank->stream, is_root(p) ? send : NULL, receive, p->count, p->dtype, p->root) ==
+          LS_OK);
+    check_values(p, receive, p->root, rank_of(p) * p->count, p->count);
+    if (!in_place) check_guards(rank, receive, p->nbytes);
+    check_sent_parts(p, send, false); /* in place, the result is what was there */
+}
+
+static void check_reduce_scatter(const struct problem *p) {
+    struct rank *rank = p->rank;
+    char *send = filled(p, world_of(p));
+    char *receive = p->in_place ? send + rank_of(p) * p->nbytes : guarded_second(rank, p->b, p->nbytes);
+    CHECK(ls_comm_reduce_scatter(rank->comm, rank->stream, send, receive, p->count, p->dtype, p->op) == LS_OK);
+    check_reduced(p, receive, rank_of(p) * p->count);
+    if (!p->in_place) check_guards(rank, receive, p->nbytes);
+    check_sent_parts(p, send, p->in_place);
+}
+
+static void check_barrier(const struct problem *p) {
+    struct rank *rank = p->rank;
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+}
+
+/* --- what each slice of them moves: the formulas at the top of collectives.c -------------------------------------- */
+
+/* `n` bytes to or from each of the other ranks. */
+static void all_send_to_all(const struct problem *p, struct ls_comm_traffic *t, size_t n, bool one_round) {
+    (void)one_round;
+    size_t others = world_of(p) - 1;
+    t->sent_messages += others;
+    t->received_messages += others;
+    t->sent_bytes += others * n;
+    t->received_bytes += others * n;
+}
+
+static void root_sends(const struct problem *p, struct ls_comm_traffic *t, size_t n, bool one_round) {
+    (void)one_round;
+    size_t others = world_of(p) - 1;
+    t->sent_messages += is_root(p) ? others : 0;
+    t->sent_bytes += is_root(p) ? others * n : 0;
+    t->received_messages += is_root(p) ? 0 : 1;
+    t->received_bytes += is_root(p) ? 0 : n;
+}
+
+static void root_receives(const struct problem *p, struct ls_comm_traffic *t, size_t n, bool one_round) {
+    (void)one_round;
+    size_t others = world_of(p) - 1;
+    t->received_messages += is_root(p) ? others : 0;
+    t->received_bytes += is_root(p) ? others * n : 0;
+    t->sent_messages += is_root(p) ? 0 : 1;
+    t->sent_bytes += is_root(p) ? 0 : n;
+}
+
+/* Message by message: `from` sends `n` bytes to `to`. */
+static void moves(const struct problem *p, struct ls_comm_traffic *t, size_t from, size_t to, size_t n) {
+    if (from == to || n == 0) return;
+    t->sent_messages += from == rank_of(p);
+    t->sent_bytes += from == rank_of(p) ? n : 0;
+    t->received_messages += to == rank_of(p);
+    t->received_bytes += to == rank_of(p) ? n : 0;
+}
+
+/* The bytes of rank r's share of n: cut at cache lines. */
+static size_t share_of(const struct problem *p, size_t n, size_t r) {
+    size_t elements = n / ls_dtype_nbytes(p->dtype), share = (elements + world_of(p) - 1) / world_of(p);
+    size_t lines = (share * ls_dtype_nbytes(p->dtype) + 63) / 64, begin = r * lines * 64;
+    return begin >= n ? 0 : n - begin < lines * 64 ? n - begin : lines * 64;
+}
+
+static void reduced_on_root(const struct problem *p, struct ls_comm_traffic *t, size_t n, bool one_round) {
+    if (one_round) {
+        root_receives(p, t, n, one_round);
+        return;
+    }
+    for (size_t owner = 0; owner < world_of(p); owner++) {
+        for (size_t from = 0; from < world_of(p); from++) moves(p, t, from, owner, share_of(p, n, owner));
+        moves(p, t, owner, (size_t)p->root, share_of(p, n, owner));
     }
 }
 
-/* --- all_reduce --------------------------------------------------------------------------------------------------- */
-
-/* b->expected holds what must come out. */
-static void check_all_reduce_kind(struct rank *rank, struct buffers *b, enum kind kind, size_t count, ls_dtype dtype,
-                                  ls_reduce_op op) {
-    size_t nbytes = count * ls_dtype_nbytes(dtype);
-    char *buffer = guarded(rank, b, kind, nbytes);
-    fill_values(buffer, dtype, rank->rank, 0, count);
-    CHECK(ls_comm_all_reduce(rank->comm, rank->stream, buffer, count, dtype, op) == LS_OK);
-    CHECK(memcmp(buffer, b->expected, nbytes) == 0);
-    check_guards(rank, buffer, nbytes);
+static void reduced_on_all(const struct problem *p, struct ls_comm_traffic *t, size_t n, bool one_round) {
+    if (one_round) {
+        all_send_to_all(p, t, n, one_round);
+        return;
+    }
+    for (size_t owner = 0; owner < world_of(p); owner++)
+        for (size_t other = 0; other < world_of(p); other++) {
+            moves(p, t, other, owner, share_of(p, n, owner));
+            moves(p, t, owner, other, share_of(p, n, owner));
+        }
 }
 
-static void check_all_reduce(struct rank *rank, struct buffers *b, size_t count, ls_dtype dtype, ls_reduce_op op) {
-    fill_reduced(b->expected, dtype, op, rank->world_size, 0, count);
-    for (enum kind kind = PRIVATE; kind < KIND_COUNT; kind++) check_all_reduce_kind(rank, b, kind, count, dtype, op);
+/* --- the table ---------------------------------------------------------------------------------------------------- */
+
+static const struct operation {
+    const char *name;
+    void (*check)(const struct problem *p);
+    void (*moved)(const struct problem *p, struct ls_comm_traffic *t, size_t slice_nbytes, bool one_round);
+    bool reduces, rooted, can_be_in_place;
+    bool root_publishes; /* root alone; else all do */
+    bool whole;          /* publishes a part for each rank */
+} operations[] = {
+    {.name = "all_reduce", .check = check_all_reduce, .moved = reduced_on_all, .reduces = true},
+    {.name = "broadcast", .check = check_broadcast, .moved = root_sends, .rooted = true, .root_publishes = true},
+    {.name = "reduce", .check = check_reduce, .moved = reduced_on_root, .reduces = true, .rooted = true},
+    {.name = "all_gather", .check = check_all_gather, .moved = all_send_to_all, .can_be_in_place = true},
+    {.name = "reduce_scatter",
+     .check = check_reduce_scatter,
+     .moved = all_send_to_all,
+     .reduces = true,
+     .can_be_in_place = true,
+     .whole = true},
+    {.name = "gather", .check = check_gather, .moved = root_receives, .rooted = true, .can_be_in_place = true},
+    {.name = "scatter",
+     .check = check_scatter,
+     .moved = root_sends,
+     .rooted = true,
+     .can_be_in_place = true,
+     .root_publishes = true,
+     .whole = true},
+    {.name = "barrier", .check = check_barrier},
+};
+
+static size_t parts_of(const struct operation *operation, int world_size) {
+    return operation->whole ? (size_t)world_size : 1;
 }
 
-static void check_small_integers(struct rank *rank, struct buffers *b, ls_dtype dtype) {
-    char *buffer = guarded(rank, b, MIXED, 1000 * ls_dtype_nbytes(dtype));
-    fill_small_integers(buffer, dtype, rank->rank, 1000);
-    CHECK(ls_comm_all_reduce(rank->comm, rank->stream, buffer, 1000, dtype, LS_REDUCE_SUM) == LS_OK);
-    for (size_t i = 0; i < 1000; i++) {
-        double sum = 0;
-        for (int r = 0; r < rank->world_size; r++) sum += (double)((i * 7 + (size_t)r * 3) % 23);
-        CHECK(value_get(buffer, dtype, i) == sum);
+/* Columns of one staged slice, or 0 if nothing is staged. */
+static size_t staged_columns(const struct operation *operation, const struct problem *p) {
+    bool staged = false;
+    for (int r = 0; r < p->rank->world_size; r++)
+        if (!operation->root_publishes || r == p->root) staged = staged || !is_shared(p->place, r);
+    if (p->rank->crew) staged = false; /* threads see every buffer where it lies */
+    size_t line = LS_CACHE_LINE_BYTES / ls_dtype_nbytes(p->dtype);
+    size_t columns = LS_STAGE_BYTES / parts_of(operation, p->rank->world_size) / ls_dtype_nbytes(p->dtype);
+    return staged ? columns / line * line : 0;
+}
+
+static void expect_traffic(const struct operation *operation, const struct problem *p, struct ls_comm_traffic *t) {
+    t->operations++;
+    if (p->count == 0 || p->rank->world_size == 1 || !operation->moved) return;
+    bool one_round = parts_of(operation, p->rank->world_size) * p->nbytes <= LS_EAGER_BYTES;
+    size_t columns = one_round ? 0 : staged_columns(operation, p);
+    if (columns == 0) columns = p->count;
+    for (size_t first = 0; first < p->count; first += columns) {
+        size_t count = p->count - first < columns ? p->count - first : columns;
+        operation->moved(p, t, count * ls_dtype_nbytes(p->dtype), one_round);
     }
 }
+
+static void run_problem(const struct operation *operation, const struct problem *p) {
+    struct rank *rank = p->rank;
+    struct ls_comm_traffic expected, traffic;
+    ls_comm_traffic_read(rank->comm, &expected);
+    expect_traffic(operation, p, &expected);
+    operation->check(p);
+    ls_comm_traffic_read(rank->comm, &traffic);
+    CHECK(traffic.operations == expected.operations);
+    CHECK(traffic.sent_messages == expected.sent_messages && traffic.received_messages == expected.received_messages);
+    CHECK(traffic.sent_bytes == expected.sent_bytes && traffic.received_bytes == expected.received_bytes);
+}
+
+/* Nothing, one, odd, the most that goes in one round, one more, several slices. */
+enum { COUNTS = 6 };
+static void choose_counts(size_t counts[COUNTS], const struct operation *operation, int world_size, ls_dtype dtype) {
+    size_t unit = parts_of(operation, world_size) * ls_dtype_nbytes(dtype);
+    size_t limit = LS_EAGER_BYTES / unit, slices = 2 * LS_STAGE_BYTES / unit + 5;
+    const size_t chosen[COUNTS] = {0, 1, 7, limit, limit + 1, slices};
+    memcpy(counts, chosen, sizeof chosen);
+}
+
+/* Every place in and out of place; the root goes round. */
+static void run_problems(const struct operation *operation, struct problem *p) {
+    for (enum place place = PRIVATE; place < PLACE_COUNT; place++)
+        for (int in_place = 0; in_place <= operation->can_be_in_place; in_place++) {
+            p->place = place;
+            p->in_place = in_place;
+            p->root = operation->rooted ? (p->root + 1) % p->rank->world_size : 0;
+            run_problem(operation, p);
+        }
+}
+
+/* Several slices take long, so not every type goes through with every number of ranks. */
+static bool is_chosen(const struct operation *operation, int world_size, size_t c, ls_dtype dtype, ls_reduce_op op) {
+    if (!operation->reduces && op != LS_REDUCE_SUM) return false;
+    if (c < COUNTS - 1) return true;
+    bool typed = dtype == LS_FP32 || (int)dtype == 1 + world_size % (LS_DTYPE_COUNT - 1);
+    return typed && (!operation->reduces || op == (ls_reduce_op)((world_size + (int)dtype) % LS_REDUCE_OP_COUNT));
+}
+
+static void run_operation(struct rank *rank, struct buffers *b, const struct operation *operation) {
+    struct problem p = {.rank = rank, .b = b};
+    size_t counts[COUNTS];
+    for (ls_dtype dtype = LS_FP32; dtype < LS_DTYPE_COUNT; dtype++) {
+        choose_counts(counts, operation, rank->world_size, dtype);
+        for (size_t c = 0; c < COUNTS; c++)
+            for (ls_reduce_op op = LS_REDUCE_SUM; op < LS_REDUCE_OP_COUNT; op++) {
+                if (!is_chosen(operation, rank->world_size, c, dtype, op)) continue;
+                p.count = counts[c];
+                p.nbytes = counts[c] * ls_dtype_nbytes(dtype);
+                p.dtype = dtype;
+                p.op = op;
+                run_problems(operation, &p);
+            }
+    }
+}
+
+/* "direct" sums in the order of the ranks, as the other reductions do: the bits are those of the serial loop. */
+static void operations_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", "direct", TIMEOUT_S) == LS_OK);
+    struct buffers b;
+    buffers_open(rank, &b, (size_t)rank->world_size * (2 * LS_STAGE_BYTES + 1024));
+    for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++) run_operation(rank, &b, &operations[i]);
+    buffers_close(&b);
+    rank_close(rank);
+}
+
+static void test_operations(void **state) {
+    (void)state;
+    for (int n = 1; n <= 8; n++) run_good_ranks_on_all(n, operations_body, NULL);
+}
+
+/* --- special values ----------------------------------------------------------------------------------------------- */
 
 /* A NaN of any rank must come out of every reduction. */
 static void check_nan(struct rank *rank, struct buffers *b, ls_dtype dtype, ls_reduce_op op) {
@@ -100,199 +363,25 @@ static void check_nan(struct rank *rank, struct buffers *b, ls_dtype dtype, ls_r
     }
 }
 
-/* The ranks' results, compared as bits by means of an operation that is tested above. */
-static void check_same_on_all_ranks(struct rank *rank, const void *memory, size_t nbytes) {
-    int64_t mine = (int64_t)hash_bytes(memory, nbytes), all[LS_COMM_MAX_RANKS];
-    CHECK(ls_comm_all_gather(rank->comm, rank->stream, &mine, all, 1, LS_INT64) == LS_OK);
-    for (int r = 0; r < rank->world_size; r++) CHECK(all[r] == mine);
-}
-
-static void large_all_reduces(struct rank *rank, struct buffers *b) {
-    size_t mebi = (size_t)1 << 20;
-    fill_reduced(b->expected, LS_FP32, LS_REDUCE_SUM, rank->world_size, 0, mebi);
-    enum kind kind = (enum kind)(rank->world_size % KIND_COUNT);
-    check_all_reduce_kind(rank, b, kind, mebi, LS_FP32, LS_REDUCE_SUM);
-    check_all_reduce(rank, b, 131101, LS_FP32, LS_REDUCE_SUM);
-    check_same_on_all_ranks(rank, (rank->rank % 2 == 1 ? b->shared : b->own) + GUARD_BYTES, 131101 * 4);
-    const ls_dtype dtypes[] = {LS_INT64, LS_BF16, LS_FP16};
-    for (int i = 0; i < 3; i++) {
-        fill_reduced(b->expected, dtypes[i], LS_REDUCE_SUM, rank->world_size, 0, 131103);
-        check_all_reduce_kind(rank, b, MIXED, 131103, dtypes[i], LS_REDUCE_SUM);
-    }
-}
-
-static void all_reduce_body(struct rank *rank) {
-    CHECK(rank_open(rank, "inline", rank->argument, TIMEOUT_S) == LS_OK);
-    CHECK(strcmp(ls_comm_allreduce(rank->comm), rank->argument) == 0);
-    struct buffers b;
-    buffers_open(rank, &b, (size_t)4 << 20);
-    size_t n = (size_t)rank->world_size, counts[] = {0, 1, n - 1, n, n + 1, 1000, 2100};
-    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++)
-        for (ls_dtype dtype = LS_FP32; dtype < LS_DTYPE_COUNT; dtype++)
-            for (ls_reduce_op op = LS_REDUCE_SUM; op < LS_REDUCE_OP_COUNT; op++)
-                check_all_reduce(rank, &b, counts[c], dtype, op);
-    for (ls_dtype dtype = LS_FP32; dtype < LS_DTYPE_COUNT; dtype++) check_small_integers(rank, &b, dtype);
-    if (rank->world_size <= 3)
-        for (ls_reduce_op op = LS_REDUCE_SUM; op < LS_REDUCE_OP_COUNT; op++)
-            for (ls_dtype dtype = LS_FP32; dtype <= LS_BF16; dtype++) check_nan(rank, &b, dtype, op);
-    large_all_reduces(rank, &b);
-    buffers_close(&b);
-    rank_close(rank);
-}
-
-static void test_all_reduce(void **state) {
-    (void)state;
-    for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++)
-        for (int n = 1; n <= 9; n++) run_good_ranks(n, all_reduce_body, row->name);
-}
-
-/* --- the other operations ----------------------------------------------------------------------------------------- */
-
-static void check_broadcast(struct rank *rank, struct buffers *b, enum kind kind, size_t count, int root) {
-    char *buffer = guarded(rank, b, kind, count * 4);
-    fill_values(buffer, LS_FP32, rank->rank, 0, count);
-    CHECK(ls_comm_broadcast(rank->comm, rank->stream, buffer, count, LS_FP32, root) == LS_OK);
-    fill_values(b->expected, LS_FP32, root, 0, count);
-    CHECK(memcmp(buffer, b->expected, count * 4) == 0);
-    check_guards(rank, buffer, count * 4);
-}
-
-static void check_reduce(struct rank *rank, struct buffers *b, enum kind kind, size_t count, int root) {
-    char *buffer = guarded(rank, b, kind, count * 4);
-    fill_values(buffer, LS_FP32, rank->rank, 0, count);
-    CHECK(ls_comm_reduce(rank->comm, rank->stream, buffer, count, LS_FP32, LS_REDUCE_SUM, root) == LS_OK);
-    if (rank->rank == root) fill_reduced(b->expected, LS_FP32, LS_REDUCE_SUM, rank->world_size, 0, count);
-    if (rank->rank != root) fill_values(b->expected, LS_FP32, rank->rank, 0, count);
-    CHECK(memcmp(buffer, b->expected, count * 4) == 0);
-    check_guards(rank, buffer, count * 4);
-}
-
-/* Sends from the kind's buffer into memory of the rank's own, which is `expected`'s neighbour. */
-static void check_gathers(struct rank *rank, struct buffers *b, enum kind kind, size_t count, int root) {
-    size_t n = (size_t)rank->world_size;
-    char *send = guarded(rank, b, kind, count * 4), *receive = calloc(n * count + 1, 4);
-    CHECK(receive != NULL);
-    fill_values(send, LS_FP32, rank->rank, 0, count);
-    for (size_t r = 0; r < n; r++) fill_values(b->expected + r * count * 4, LS_FP32, (int)r, 0, count);
-    CHECK(ls_comm_gather(rank->comm, rank->stream, send, rank->rank == root ? receive : NULL, count, LS_FP32, root) ==
-          LS_OK);
-    if (rank->rank == root) CHECK(memcmp(receive, b->expected, n * count * 4) == 0);
-    memset(receive, 0, n * count * 4);
-    CHECK(ls_comm_all_gather(rank->comm, rank->stream, send, receive, count, LS_FP32) == LS_OK);
-    CHECK(memcmp(receive, b->expected, n * count * 4) == 0);
-    memset(receive, 0, n * count * 4); /* in place */
-    memcpy(receive + (size_t)rank->rank * count * 4, send, count * 4);
-    CHECK(ls_comm_all_gather(rank->comm, rank->stream, receive + (size_t)rank->rank * count * 4, receive, count,
-                             LS_FP32) == LS_OK);
-    CHECK(memcmp(receive, b->expected, n * count * 4) == 0);
-    check_guards(rank, send, count * 4);
-    free(receive);
-}
-
-static void check_scatters(struct rank *rank, struct buffers *b, enum kind kind, size_t count, int root) {
-    size_t n = (size_t)rank->world_size, mine = (size_t)rank->rank * count;
-    char *send = guarded(rank, b, kind, n * count * 4), *receive = calloc(count + 1, 4);
-    CHECK(receive != NULL);
-    fill_values(send, LS_FP32, rank->rank, 0, n * count);
-    fill_values(b->expected, LS_FP32, root, mine, count);
-    CHECK(ls_comm_scatter(rank->comm, rank->stream, rank->rank == root ? send : NULL, receive, count, LS_FP32, root) ==
-          LS_OK);
-    CHECK(memcmp(receive, b->expected, count * 4) == 0);
-    fill_reduced(b->expected, LS_FP32, LS_REDUCE_SUM, rank->world_size, mine, count);
-    CHECK(ls_comm_reduce_scatter(rank->comm, rank->stream, send, receive, count, LS_FP32, LS_REDUCE_SUM) == LS_OK);
-    CHECK(memcmp(receive, b->expected, count * 4) == 0);
-    check_guards(rank, send, n * count * 4);
-    CHECK(ls_comm_reduce_scatter(rank->comm, rank->stream, send, send + mine * 4, count, LS_FP32, LS_REDUCE_SUM) ==
-          LS_OK); /* in place */
-    CHECK(memcmp(send + mine * 4, b->expected, count * 4) == 0);
-    check_guards(rank, send, n * count * 4);
-    free(receive);
-}
-
-static void others_body(struct rank *rank) {
+static void nan_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     struct buffers b;
-    buffers_open(rank, &b, (size_t)4 << 20);
-    const size_t counts[] = {0, 1, 7, 1000, 70001};
-    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++)
-        for (int root = 0; root < rank->world_size; root++)
-            for (enum kind kind = PRIVATE; kind < KIND_COUNT; kind++) {
-                check_broadcast(rank, &b, kind, counts[c], root);
-                check_reduce(rank, &b, kind, counts[c], root);
-                check_gathers(rank, &b, kind, counts[c], root);
-                check_scatters(rank, &b, kind, counts[c], root);
-                CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
-            }
+    buffers_open(rank, &b, 400000);
+    for (ls_reduce_op op = LS_REDUCE_SUM; op < LS_REDUCE_OP_COUNT; op++)
+        for (ls_dtype dtype = LS_FP32; dtype <= LS_BF16; dtype++) check_nan(rank, &b, dtype, op);
     buffers_close(&b);
     rank_close(rank);
 }
 
-static void test_other_operations(void **state) {
+static void test_nan(void **state) {
     (void)state;
-    for (int n = 1; n <= 5; n++) run_good_ranks(n, others_body, NULL);
-}
-
-static void send_to(struct rank *rank, char *buffer, size_t count, int peer) {
-    fill_values(buffer, LS_FP32, rank->rank, (size_t)peer, count);
-    CHECK(ls_comm_send(rank->comm, rank->stream, buffer, count, LS_FP32, peer) == LS_OK);
-}
-
-static void receive_from(struct rank *rank, struct buffers *b, char *buffer, size_t count, int peer) {
-    memset(buffer, 0, count * 4);
-    CHECK(ls_comm_recv(rank->comm, rank->stream, buffer, count, LS_FP32, peer) == LS_OK);
-    fill_values(b->expected, LS_FP32, peer, (size_t)rank->rank, count);
-    CHECK(memcmp(buffer, b->expected, count * 4) == 0);
-}
-
-/* Every pair exchanges messages both ways, the lower rank first; groups of pairs run at the same time. */
-static void point_to_point_body(struct rank *rank) {
-    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
-    struct buffers b;
-    buffers_open(rank, &b, (size_t)1 << 20);
-    const size_t counts[] = {0, 1, 1000, 65536, 65537, 200003, 3, 4, 5, 6};
-    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++)
-        for (enum kind kind = PRIVATE; kind < KIND_COUNT; kind++)
-            for (int peer = 0; peer < rank->world_size; peer++) {
-                if (peer == rank->rank) continue;
-                char *buffer = guarded(rank, &b, kind, counts[c] * 4);
-                if (rank->rank < peer) send_to(rank, buffer, counts[c], peer);
-                receive_from(rank, &b, buffer, counts[c], peer);
-                if (rank->rank > peer) send_to(rank, buffer, counts[c], peer);
-                check_guards(rank, buffer, counts[c] * 4);
-            }
-    int32_t number = 0; /* many small messages in a row, one way: the receiver may run ahead of the sender's checks */
-    for (int32_t i = 0; i < 2000 && rank->rank < 2; i++) {
-        int32_t sent = i;
-        if (rank->rank == 0) CHECK(ls_comm_send(rank->comm, rank->stream, &sent, 1, LS_INT32, 1) == LS_OK);
-        if (rank->rank == 1) CHECK(ls_comm_recv(rank->comm, rank->stream, &number, 1, LS_INT32, 0) == LS_OK);
-        CHECK(rank->rank == 0 || number == i);
-    }
-    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
-    buffers_close(&b);
-    rank_close(rank);
-}
-
-static void test_point_to_point(void **state) {
-    (void)state;
-    for (int n = 2; n <= 5; n++) run_good_ranks(n, point_to_point_body, NULL);
-}
-
-static void test_table(void **state) {
-    (void)state;
-    assert_ptr_equal(ls_allreduce_find(NULL), &ls_allreduce_algorithms[0]);
-    for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++) {
-        assert_ptr_equal(ls_allreduce_find(row->name), row);
-        assert_true(strlen(row->description) > 0 && row->run);
-    }
-    assert_null(ls_allreduce_find("none such"));
+    for (int n = 1; n <= 3; n++) run_good_ranks_on_all(n, nan_body, NULL);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_all_reduce),
-        cmocka_unit_test(test_other_operations),
-        cmocka_unit_test(test_point_to_point),
+        cmocka_unit_test(test_operations),
+        cmocka_unit_test(test_nan),
     };
     return cmocka_run_group_tests_name("comm", tests, NULL, NULL);
 }

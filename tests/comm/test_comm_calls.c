@@ -1,4 +1,5 @@
-/* What surrounds the collective operations: streams and work handles, shared memory, counters, wrong arguments. */
+/* What surrounds the collective operations, on every back-end: streams and work handles, shared memory, wrong
+ * arguments, endings. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,8 +7,14 @@
 
 #include <cmocka.h>
 
+#include <sched.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
 
+#include "common/comm/comm_internal.h"
+#include "tests/base/scratch.h"
 #include "tests/comm/ranks.h"
 
 #define TIMEOUT_S 60.0
@@ -37,11 +44,11 @@ static void streams_body(struct rank *rank) {
 
 static void test_streams_and_work(void **state) {
     (void)state;
-    run_good_ranks(2, streams_body, "threads");
-    run_good_ranks(3, streams_body, "threads");
-    run_good_ranks(1, streams_body, "threads");
-    run_good_ranks(2, streams_body, "inline");
+    for (int n = 1; n <= 3; n++) run_good_ranks_on_all(n, streams_body, "threads");
+    run_good_ranks_on_all(2, streams_body, "inline");
 }
+
+/* --- shared memory ------------------------------------------------------------------------------------------------ */
 
 static void memory_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
@@ -59,7 +66,8 @@ static void memory_body(struct rank *rank) {
             for (size_t k = 0; k < nbytes[i]; k++) CHECK(memory[i][k] == 1 + i);
         for (int i = 4; i >= 0; i--) CHECK(ls_comm_free_shared(rank->comm, memory[i]) == LS_OK);
     }
-    if (rank->world_size > 1) CHECK(memcmp(first, again, sizeof first) == 0); /* the space is used again */
+    if (rank->world_size > 1 && !rank->crew)
+        CHECK(memcmp(first, again, sizeof first) == 0); /* the file's space is used again */
     CHECK(ls_comm_free_shared(rank->comm, NULL) == LS_OK);
     CHECK(ls_comm_free_shared(rank->comm, &first) == LS_ERR_INVALID);
     void *none = &none;
@@ -68,33 +76,61 @@ static void memory_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_memory(void **state) {
-    (void)state;
-    for (int n = 1; n <= 3; n++) run_good_ranks(n, memory_body, NULL);
+/* Frees in another order than the allocations' leave gaps, which allocations of other sizes must not overlap. */
+static void gaps_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    enum { REGIONS = 12 };
+    size_t nbytes[REGIONS];
+    unsigned char *memory[REGIONS] = {NULL};
+    for (int round = 0; round < 60; round++) {
+        int i = round * 7 % REGIONS;
+        CHECK(ls_comm_free_shared(rank->comm, memory[i]) == LS_OK); /* NULL at first */
+        nbytes[i] = (size_t)(1 + round * 5 % 11) * 3000;
+        CHECK(ls_comm_alloc_shared(rank->comm, nbytes[i], (void **)&memory[i]) == LS_OK);
+        for (size_t k = 0; k < nbytes[i]; k++) CHECK(memory[i][k] == 0);
+        memset(memory[i], 16 * (i + 1) + rank->rank, nbytes[i]);
+        CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+        for (int j = 0; j < REGIONS; j++)
+            for (size_t k = 0; memory[j] && k < nbytes[j]; k++) CHECK(memory[j][k] == 16 * (j + 1) + rank->rank);
+    }
+    rank_close(rank); /* with all of them */
 }
 
-static void traffic_body(struct rank *rank) {
-    CHECK(rank_open(rank, "inline", rank->argument, TIMEOUT_S) == LS_OK);
-    float *buffer;
-    CHECK(ls_comm_alloc_shared(rank->comm, 64000 * sizeof *buffer, (void **)&buffer) == LS_OK);
-    CHECK(ls_comm_all_reduce(rank->comm, rank->stream, buffer, 64000, LS_FP32, LS_REDUCE_SUM) == LS_OK);
-    ls_comm_traffic traffic;
-    ls_comm_traffic_read(rank->comm, &traffic);
-    /* 256,000 bytes among 4: direct moves 2 (W - 1) / W of them each way, naive (W - 1) times on rank 0, once elsewhere
-     * */
-    uint64_t expected = strcmp(rank->argument, "direct") == 0 ? 384000 : rank->rank == 0 ? 768000 : 256000;
-    CHECK(traffic.operations == 1 && traffic.sent_bytes == expected && traffic.received_bytes == expected);
+static ls_status fill_nothing(ls_comm *comm, ls_region *region) {
+    (void)region;
+    return ls_fail(LS_ERR_NO_MEMORY, "rank %d cannot allocate anything today", comm->rank);
+}
+
+/* One rank gets no memory: nobody does, everybody knows why, and the group goes on. */
+static void poor_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    const struct ls_transport *rich = rank->comm->transport;
+    struct ls_transport poor = *rich;
+    poor.fill = fill_nothing;
+    void *memory = rank;
+    if (rank->rank == 1) rank->comm->transport = &poor;
+    CHECK(ls_comm_alloc_shared(rank->comm, 9000, &memory) == LS_ERR_NO_MEMORY && memory == NULL);
+    CHECK(strcmp(rank->message, rank->rank == 1 ? "rank 1 cannot allocate anything today"
+                                                : "rank 1 could not allocate its part of the shared memory: out of "
+                                                  "memory") == 0);
+    CHECK(rank->comm->regions == NULL);
+    rank->comm->transport = rich;
+    CHECK(ls_comm_alloc_shared(rank->comm, 9000, &memory) == LS_OK);
+    CHECK(ls_comm_free_shared(rank->comm, memory) == LS_OK);
     rank_close(rank);
 }
 
-static void test_traffic(void **state) {
+static void test_memory(void **state) {
     (void)state;
-    run_good_ranks(4, traffic_body, "direct");
-    run_good_ranks(4, traffic_body, "naive");
+    for (int n = 1; n <= 3; n++) run_good_ranks_on_all(n, memory_body, NULL);
+    for (int n = 1; n <= 3; n++) run_good_ranks_on_all(n, gaps_body, NULL);
+    run_good_ranks_on_all(3, poor_body, NULL);
 }
 
+/* --- arguments ---------------------------------------------------------------------------------------------------- */
+
 static void arguments_body(struct rank *rank) {
-    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    CHECK(rank_open(rank, "inline", rank->argument, TIMEOUT_S) == LS_OK);
     ls_comm *comm = rank->comm;
     float x = 1;
     CHECK(ls_comm_all_reduce(comm, rank->stream, NULL, 1, LS_FP32, LS_REDUCE_SUM) == LS_ERR_INVALID);
@@ -107,22 +143,134 @@ static void arguments_body(struct rank *rank) {
     CHECK(ls_comm_recv(comm, rank->stream, &x, 1, LS_FP32, 2) == LS_ERR_INVALID);
     /* none of them counts: the group is as good as before */
     CHECK(ls_comm_all_reduce(comm, rank->stream, &x, 1, LS_FP32, LS_REDUCE_SUM) == LS_OK && x == 2);
-    CHECK(strcmp(ls_comm_backend(comm), "shm") == 0 && strcmp(ls_comm_allreduce(comm), "direct") == 0);
+    CHECK(strcmp(ls_comm_backend(comm), rank->backend->name) == 0);
+    CHECK(strcmp(ls_comm_allreduce(comm), rank->argument ? rank->argument : "auto") == 0);
     CHECK(ls_comm_rank(comm) == rank->rank && ls_comm_world_size(comm) == 2);
     rank_close(rank);
 }
 
 static void test_arguments(void **state) {
     (void)state;
-    run_good_ranks(2, arguments_body, NULL);
+    run_good_ranks_on_all(2, arguments_body, NULL);
+    for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++)
+        run_good_ranks_on_all(2, arguments_body, row->name);
+}
+
+/* Without an algorithm of its own, a group takes for each message the one that the table names. */
+static void auto_body(struct rank *rank) {
+    rank->tuning = rank->argument;
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    CHECK(strcmp(ls_comm_allreduce(rank->comm), "auto") == 0);
+    float *buffer;
+    CHECK(ls_comm_alloc_shared(rank->comm, 8004, (void **)&buffer) == LS_OK);
+    const size_t counts[] = {25, 26, 2000, 2001};
+    const char *const chosen[] = {"naive", "direct", "direct", "ring"};
+    for (size_t i = 0; i < 4; i++) {
+        ls_comm_traffic before, after;
+        struct ls_allreduce_cost cost;
+        ls_comm_traffic_read(rank->comm, &before);
+        CHECK(ls_comm_all_reduce(rank->comm, rank->stream, buffer, counts[i], LS_FP32, LS_REDUCE_SUM) == LS_OK);
+        ls_comm_traffic_read(rank->comm, &after);
+        ls_allreduce_find(chosen[i])->cost(&cost, rank->world_size, rank->rank, counts[i], sizeof *buffer);
+        CHECK(after.sent_bytes - before.sent_bytes == cost.sent_bytes);
+        CHECK(after.received_messages - before.received_messages == cost.received_messages);
+    }
+    rank_close(rank);
+}
+
+static void test_auto(void **state) {
+    (void)state;
+    const ls_allreduce_tuned rows[] = {{2, 100, "naive"}, {2, 8000, "direct"}, {2, LS_TUNED_MAX, "ring"}};
+    ls_allreduce_tuning *table;
+    assert_int_equal(ls_allreduce_tuning_save(scratch_path("table"), "a test's", rows, 3), LS_OK);
+    assert_int_equal(ls_allreduce_tuning_load(&table, scratch_path("table")), LS_OK);
+    run_good_ranks_on_all(4, auto_body, table);
+    ls_allreduce_tuning_destroy(table);
+}
+
+/* What create_threads refuses, all of out[] having become NULL; what it does not look at. */
+static void thread_options_body(struct rank *rank) {
+    const ls_comm_options good = {.rank = 77, .world_size = 3, .timeout_s = 1};
+    ls_comm_options bad[] = {good, good, good, good};
+    bad[0].world_size = 0;
+    bad[1].world_size = LS_COMM_MAX_RANKS + 1;
+    bad[2].timeout_s = 0;
+    bad[3].allreduce = "magic";
+    const char *const texts[] = {"a group has 1 to 64 ranks, not 0", "a group has 1 to 64 ranks, not 65",
+                                 "a group's timeout must be more than 0", "there is no all-reduce algorithm \"magic\""};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        ls_comm *out[3] = {(ls_comm *)rank, (ls_comm *)rank, (ls_comm *)rank};
+        ls_log_capture(rank->message, sizeof rank->message);
+        CHECK(ls_comm_create_threads(out, &bad[i]) == LS_ERR_INVALID);
+        CHECK(strncmp(rank->message, texts[i], strlen(texts[i])) == 0);
+        for (int r = 0; r < 3 && i >= 2; r++) CHECK(out[r] == NULL);
+    }
+    ls_comm *out[3];
+    CHECK(ls_comm_create_threads(out, &good) == LS_OK);
+    for (int r = 0; r < 3; r++) CHECK(ls_comm_rank(out[r]) == r && ls_comm_world_size(out[r]) == 3);
+    for (int r = 2; r >= 0; r--) ls_comm_destroy(out[r]);
+}
+
+static void test_thread_options(void **state) {
+    (void)state;
+    run_good_ranks(1, thread_options_body, NULL);
+}
+
+/* --- the end of a group of threads -------------------------------------------------------------------------------- */
+
+static bool mapped(const void *memory) { return msync((void *)(uintptr_t)memory, 1, MS_ASYNC) == 0; }
+
+/* The control area lives until the last endpoint is destroyed, in any order. */
+static void endings_body(struct rank *rank) {
+    const int orders[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 2, 0}};
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+        ls_comm *out[3];
+        CHECK(ls_comm_create_threads(out, &(ls_comm_options){.world_size = 3, .timeout_s = 1}) == LS_OK);
+        const void *control_area = out[0]->base;
+        for (int k = 0; k < 3; k++) {
+            CHECK(mapped(control_area));
+            ls_comm_destroy(out[orders[i][k]]);
+        }
+        CHECK(!mapped(control_area));
+    }
+}
+
+static _Atomic int rank_1_is_done;
+
+/* Rank 1 is slow inside of an operation; rank 0, whose own operation fails meanwhile, may not return before it has
+ * left. */
+static void slow_reader_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, 0.1) == LS_OK);
+    if (rank->rank == 0) {
+        float *x = calloc(70000, sizeof *x);
+        CHECK(x && ls_comm_all_reduce(rank->comm, rank->stream, x, 70000, LS_FP32, LS_REDUCE_SUM) == LS_ERR_TIMEOUT);
+        CHECK(atomic_load(&rank_1_is_done));
+        free(x);
+    } else {
+        ls_comm_enter(rank->comm);
+        while (atomic_load(&rank->comm->segment->broken.state) != LS_BROKEN) sched_yield();
+        nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+        atomic_store(&rank_1_is_done, 1);
+        ls_comm_leave(rank->comm, LS_OK);
+    }
+    (void)ls_device_synchronize(rank->device);
+    rank_close(rank);
+}
+
+static void test_thread_endings(void **state) {
+    (void)state;
+    run_good_ranks(1, endings_body, NULL);
+    run_good_ranks_on(&rank_backends[1], 2, slow_reader_body, NULL);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_streams_and_work),
         cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_traffic),
         cmocka_unit_test(test_arguments),
+        cmocka_unit_test_setup_teardown(test_auto, scratch_setup, scratch_teardown),
+        cmocka_unit_test(test_thread_options),
+        cmocka_unit_test(test_thread_endings),
     };
     return cmocka_run_group_tests_name("comm calls", tests, NULL, NULL);
 }

@@ -1,11 +1,12 @@
-/* shm_wait — meeting in shared memory: steps of all ranks, deadlines, and what is said when somebody does not come.
+/* wait — meeting: steps of all ranks, steps between two, deadlines, and what is said when somebody does not come.
  *   idea  : fast path: an atomic addition, and a flag that the last rank to arrive sets. A rank that has waited for
  *           longer than a patrol interval asks why: has the group been broken, has a missing rank left or died (its
- *           pidfd says so), is the deadline over? Dead ranks are thus noticed within an interval, at no cost to those
- *           who do not wait
+ *           pidfd says so; threads cannot die alone), is the deadline over? Lost ranks are thus noticed within an
+ *           interval, at no cost to those who do not wait
  *   order : what a rank wrote before it arrived is visible to all that pass the gate (the addition releases and
- *           acquires)
- *   fails : the first rank that notices writes the reason into the segment; the others find it there on their patrol */
+ *           acquires); what it wrote before a step is visible to those who awaited the step
+ *   fails : the first rank that notices writes the reason into the segment; the others find it there on their patrol.
+ *           Blamed for a missed deadline is who keeps the missing rank waiting, not the missing rank that waits */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -20,6 +22,7 @@
 
 #define LS_PATROL_US 5e4
 #define LS_JOIN_GRACE_US 5e5 /* rank 0 keeps the list of who has come, so its verdict is to be the first */
+#define LS_SETTLE_NS 200000  /* between two looks at whether all have noticed a failure */
 
 /* --- the broken group --------------------------------------------------------------------------------------------- */
 
@@ -28,14 +31,22 @@ static void remember(ls_comm *comm, ls_status status) {
     atomic_compare_exchange_strong(&comm->failure, &intact, (int)status);
 }
 
-static void tell_peers(ls_comm *comm, ls_status status, const char *reason) {
-    if (!comm->segment) return;
+/* False: somebody has told them before. */
+static bool tell_peers(ls_comm *comm, ls_status status, const char *reason) {
+    if (!comm->segment) return true;
     int32_t intact = LS_INTACT;
-    if (!atomic_compare_exchange_strong(&comm->segment->broken.state, &intact, LS_BREAKING)) return;
+    if (!atomic_compare_exchange_strong(&comm->segment->broken.state, &intact, LS_BREAKING)) {
+        /* it may still be writing its reason; the count bounds what a rank that died there costs */
+        for (int i = 0; i < 100 && atomic_load(&comm->segment->broken.state) == LS_BREAKING; i++) {
+            nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        }
+        return false;
+    }
     comm->segment->broken.status = (int32_t)status;
     comm->segment->broken.rank = comm->rank;
     snprintf(comm->segment->broken.reason, sizeof comm->segment->broken.reason, "%s", reason);
     atomic_store(&comm->segment->broken.state, LS_BROKEN);
+    return true;
 }
 
 ls_status ls_comm_break(ls_comm *comm, ls_status status, const char *format, ...) {
@@ -45,18 +56,42 @@ ls_status ls_comm_break(ls_comm *comm, ls_status status, const char *format, ...
     vsnprintf(reason, sizeof reason, format, arguments);
     va_end(arguments);
     remember(comm, status);
-    tell_peers(comm, status, reason);
+    (void)tell_peers(comm, status, reason);
     return ls_fail(status, "%s", reason);
 }
 
-void ls_comm_abort(ls_comm *comm, const char *reason) {
+bool ls_comm_abort(ls_comm *comm, const char *reason) {
     remember(comm, LS_ERR_PEER);
-    tell_peers(comm, LS_ERR_PEER, reason ? reason : "no reason given");
+    return tell_peers(comm, LS_ERR_PEER, reason ? reason : "no reason given");
 }
 
 /* A rank that died while it wrote its reason is noticed as dead. */
 static bool is_broken(const ls_comm *comm) {
     return comm->segment && atomic_load(&comm->segment->broken.state) == LS_BROKEN;
+}
+
+/* --- who may touch whose buffers ---------------------------------------------------------------------------------- */
+
+static bool somebody_inside(const ls_comm *comm) {
+    if (atomic_load(&comm->segment->broken.state) == LS_BREAKING) return true; /* not yet visible to who enters */
+    for (int r = 0; r < comm->world_size; r++)
+        if (atomic_load(&comm->segment->slot[r].inside)) return true;
+    return false;
+}
+
+/* Both sides write first (here: inside; who gives up: broken) and look at the other's second, sequentially consistent,
+ * so that one of them sees the other. */
+void ls_comm_enter(ls_comm *comm) {
+    if (comm->transport->shares_buffers) atomic_store(&comm->segment->slot[comm->rank].inside, 1);
+}
+
+/* The others find the group broken at their next wait, or within a patrol interval if they wait already. */
+void ls_comm_leave(ls_comm *comm, ls_status status) {
+    if (!comm->transport->shares_buffers) return;
+    atomic_store(&comm->segment->slot[comm->rank].inside, 0);
+    double until_us = ls_now_us() + (status == LS_OK ? 0 : comm->timeout_s * 1e6);
+    while (status != LS_OK && somebody_inside(comm) && ls_now_us() < until_us)
+        nanosleep(&(struct timespec){.tv_nsec = LS_SETTLE_NS}, NULL);
 }
 
 /* Somebody broke the group while this rank was at `what`, or before it. */
@@ -107,26 +142,48 @@ void ls_comm_watch_peers(ls_comm *comm) {
     }
 }
 
-static bool has_died(const ls_comm *comm, int rank) {
-    struct pollfd process = {.fd = comm->pidfd[rank], .events = POLLIN};
-    if (atomic_load(&comm->segment->slot[rank].left) == LS_DIED) return true;
-    return process.fd >= 0 && poll(&process, 1, 0) == 1;
+/* Asks the kernel once for all missing ranks. */
+static void find_dead(const ls_comm *comm, const bool *missing, bool *dead) {
+    struct pollfd processes[LS_COMM_MAX_RANKS];
+    for (int r = 0; r < comm->world_size; r++)
+        processes[r] = (struct pollfd){.fd = missing[r] ? comm->pidfd[r] : -1, .events = POLLIN}; /* -1: not asked */
+    (void)poll(processes, (nfds_t)comm->world_size, 0);
+    for (int r = 0; r < comm->world_size; r++)
+        dead[r] = processes[r].revents != 0 || atomic_load(&comm->segment->slot[r].left) == LS_DIED;
 }
 
 /* Reduces `missing` to those who will never come; whether there are any. `died` tells how. */
 static bool only_lost(const ls_comm *comm, bool *missing, bool *died) {
-    bool any = false;
+    bool any = false, dead[LS_COMM_MAX_RANKS];
+    find_dead(comm, missing, dead);
     *died = false;
     for (int r = 0; r < comm->world_size; r++) {
         if (!missing[r]) continue;
-        bool dead = has_died(comm, r);
         int32_t left = atomic_load(&comm->segment->slot[r].left);
-        if (left == LS_LEFT) dead = false; /* it left in good order, and then its process ended */
-        missing[r] = dead || left != LS_PRESENT;
+        if (left == LS_LEFT) dead[r] = false; /* it left in good order, and then its process ended */
+        missing[r] = dead[r] || left != LS_PRESENT;
         any = any || missing[r];
-        *died = *died || dead;
+        *died = *died || dead[r];
     }
     return any;
+}
+
+/* Who keeps `rank` from coming: follows the ranks that wait for one another's steps to one that does not wait. */
+static int find_culprit(const ls_comm *comm, int rank) {
+    for (int hop = 0; hop < comm->world_size; hop++) { /* not for ever around a circle */
+        ls_rank_slot *slot = &comm->segment->slot[rank];
+        int next = atomic_load(&slot->awaits) - 1;
+        if (next < 0 || ls_flag_reached(&comm->segment->slot[next].progress, atomic_load(&slot->awaited_value))) break;
+        rank = next;
+    }
+    return rank;
+}
+
+static void find_culprits(const ls_comm *comm, bool *missing) {
+    bool culprit[LS_COMM_MAX_RANKS] = {false};
+    for (int r = 0; r < comm->world_size; r++)
+        if (missing[r]) culprit[find_culprit(comm, r)] = true;
+    memcpy(missing, culprit, sizeof culprit);
 }
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
@@ -149,6 +206,7 @@ static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
                              died ? "died" : "left the group without taking part");
     if (ls_now_us() < until_us) return LS_OK;
     if (find_missing(comm, wait, missing) == 0 || ls_flag_reached(wait->flag, wait->value)) return LS_OK;
+    find_culprits(comm, missing);
     return ls_comm_break(comm, LS_ERR_TIMEOUT, "%s: %s did not come within %g s",
                          ls_announcement_text(text, wait->what, true), ls_ranks_text(ranks, missing, comm->world_size),
                          comm->timeout_s);
@@ -187,9 +245,15 @@ void ls_comm_step_done(ls_comm *comm, uint32_t step) {
 }
 
 ls_status ls_comm_await_step(ls_comm *comm, int peer, uint32_t step, const ls_announcement *what) {
+    ls_rank_slot *mine = &comm->segment->slot[comm->rank];
     ls_wait wait = {
         .flag = &comm->segment->slot[peer].progress, .value = comm->progress_base + step, .peer = peer, .what = what};
-    return ls_comm_wait(comm, &wait);
+    if (ls_flag_reached(wait.flag, wait.value)) return LS_OK;
+    atomic_store(&mine->awaited_value, wait.value);
+    atomic_store(&mine->awaits, peer + 1);
+    ls_status status = ls_comm_wait(comm, &wait);
+    atomic_store(&mine->awaits, 0);
+    return status;
 }
 
 void ls_comm_steps_end(ls_comm *comm, uint32_t steps) {

@@ -1,0 +1,55 @@
+/* group — what making and leaving a group have in common, whatever carries it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/cores.h"
+#include "common/comm/comm_internal.h"
+
+#define LS_TIMEOUT_LIMIT_S 1e7 /* four months; larger numbers are mistakes and might not fit the kernel's types */
+
+ls_status ls_group_check_options(const ls_comm_options *options) {
+    if (options->world_size < 1 || options->world_size > LS_COMM_MAX_RANKS)
+        return ls_fail(LS_ERR_INVALID, "a group has 1 to %d ranks, not %d", LS_COMM_MAX_RANKS, options->world_size);
+    if (!(options->timeout_s > 0 && options->timeout_s <= LS_TIMEOUT_LIMIT_S))
+        return ls_fail(LS_ERR_INVALID, "a group's timeout must be more than 0 and at most %g seconds, not %g",
+                       LS_TIMEOUT_LIMIT_S, options->timeout_s);
+    if (!options->allreduce || ls_allreduce_find(options->allreduce)) return LS_OK;
+    char names[256] = "";
+    for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++) {
+        if (row != ls_allreduce_algorithms) strncat(names, ", ", sizeof names - strlen(names) - 1);
+        strncat(names, row->name, sizeof names - strlen(names) - 1);
+    }
+    return ls_fail(LS_ERR_INVALID, "there is no all-reduce algorithm \"%s\"; choose from: %s", options->allreduce,
+                   names);
+}
+
+ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_options *options, int rank) {
+    ls_comm *comm = calloc(1, sizeof *comm);
+    if (!comm) {
+        ls_report_error("no memory for a process group");
+        return NULL;
+    }
+    comm->transport = transport;
+    comm->rank = rank;
+    comm->world_size = options->world_size;
+    comm->timeout_s = options->timeout_s;
+    comm->spin_us = ls_spin_us_for(options->world_size);
+    comm->allreduce = options->allreduce ? ls_allreduce_find(options->allreduce) : NULL;
+    comm->tuning = options->tuning;
+    comm->fd = -1;
+    for (int r = 0; r < LS_COMM_MAX_RANKS; r++) comm->pidfd[r] = -1;
+    return comm;
+}
+
+void ls_comm_destroy(ls_comm *comm) {
+    if (!comm) return;
+    if (comm->segment) {
+        int32_t present = LS_PRESENT;
+        atomic_compare_exchange_strong(&comm->segment->slot[comm->rank].left, &present, LS_LEFT);
+    }
+    ls_regions_destroy(comm);
+    comm->transport->leave(comm);
+    free(comm);
+}
+
+const char *ls_comm_backend(const ls_comm *comm) { return comm->transport->name; }

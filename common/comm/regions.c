@@ -1,0 +1,113 @@
+/* regions — ls_comm_alloc_shared and ls_comm_free_shared: what the ranks agree on; the transport provides the memory.
+ *   order : the calls are collective and meet in the host's channel, so they may run while the stream is busy
+ *   fails : a rank that gets no memory says so in a vote; all ranks then undo the allocation and return its failure,
+ *           and the group goes on */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/comm/comm_internal.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+/* --- memory of this process alone --------------------------------------------------------------------------------- */
+
+ls_status ls_region_fill_private(ls_comm *comm, ls_region *region) {
+    void *memory =
+        mmap(NULL, region->stride_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return ls_fail(LS_ERR_NO_MEMORY, "rank %d cannot allocate %zu bytes: %s", comm->rank, region->stride_bytes,
+                       strerror(errno));
+    region->memory = region->seen = memory;
+    region->seen_bytes = region->stride_bytes;
+    return LS_OK;
+}
+
+void ls_region_empty_private(ls_comm *comm, ls_region *region) {
+    (void)comm;
+    if (region->seen) munmap(region->seen, region->seen_bytes);
+}
+
+/* --- agreement ---------------------------------------------------------------------------------------------------- */
+
+static ls_status meet(ls_comm *comm, ls_operation_kind kind, uint64_t count, ls_status vote) {
+    ls_announcement what = {.count = count, .kind = (int32_t)kind, .root = -1, .vote = vote};
+    ls_status status = ls_comm_check(comm, &what);
+    if (status != LS_OK || comm->world_size == 1) return status;
+    return ls_comm_meet(comm, LS_CHANNEL_HOST, &what);
+}
+
+/* All ranks learn how the others fared; the first failure in rank order is everybody's result. */
+static ls_status vote(ls_comm *comm, ls_status mine) {
+    ls_status status = meet(comm, LS_OPERATION_ALLOC_VOTE, 0, mine);
+    if (status != LS_OK || mine != LS_OK || comm->world_size == 1) return status != LS_OK ? status : mine;
+    for (int r = 0; r < comm->world_size; r++) {
+        ls_status theirs = (ls_status)ls_comm_announced(comm, LS_CHANNEL_HOST, r)->vote;
+        if (theirs != LS_OK)
+            return ls_fail(theirs, "rank %d could not allocate its part of the shared memory: %s", r,
+                           ls_status_text(theirs));
+    }
+    return LS_OK;
+}
+
+/* The kernel would hand out pages until it runs out of them and kills somebody, so absurd wishes are turned down first.
+ * All ranks run on one machine and decide alike. */
+static ls_status check_machine(const ls_comm *comm, size_t nbytes) {
+    size_t pages = (size_t)sysconf(_SC_PHYS_PAGES), limit_bytes = pages * (size_t)sysconf(_SC_PAGESIZE);
+    if (nbytes <= limit_bytes / (size_t)comm->world_size) return LS_OK;
+    return ls_fail(LS_ERR_NO_MEMORY, "%d x %zu bytes of shared memory are more than this machine has (%zu bytes)",
+                   comm->world_size, nbytes, limit_bytes);
+}
+
+/* Takes the region out of the list and gives it back. */
+static void drop(ls_comm *comm, ls_region *region) {
+    ls_region **link = &comm->regions;
+    while (*link != region) link = &(*link)->next;
+    *link = region->next;
+    comm->transport->empty(comm, region);
+    free(region);
+}
+
+ls_status ls_comm_alloc_shared(ls_comm *comm, size_t nbytes, void **out) {
+    *out = NULL;
+    ls_status status = check_machine(comm, nbytes);
+    if (status != LS_OK) return status;
+    ls_region *region = calloc(1, sizeof *region);
+    if (!region) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a shared region's record");
+    status = meet(comm, LS_OPERATION_ALLOC, nbytes, LS_OK);
+    if (status != LS_OK) {
+        free(region);
+        return status;
+    }
+    size_t pages = nbytes / LS_PAGE_BYTES + (nbytes % LS_PAGE_BYTES > 0 || nbytes == 0);
+    *region = (ls_region){.number = ++comm->region_count, .stride_bytes = pages * LS_PAGE_BYTES, .next = comm->regions};
+    comm->regions = region;
+    status = vote(comm, comm->transport->fill(comm, region));
+    if (status != LS_OK) {
+        drop(comm, region);
+        return status;
+    }
+    /* Pages and page tables now rather than in the first operation; where the kernel cannot, that does it. */
+    (void)madvise(region->seen, region->seen_bytes, MADV_POPULATE_WRITE);
+    *out = region->memory;
+    return LS_OK;
+}
+
+ls_status ls_comm_free_shared(ls_comm *comm, void *memory) {
+    if (!memory) return LS_OK;
+    ls_region *region = comm->regions;
+    while (region && region->memory != memory) region = region->next;
+    if (!region) return ls_fail(LS_ERR_INVALID, "free_shared: %p is not memory of this group's alloc_shared", memory);
+    ls_status status = meet(comm, LS_OPERATION_FREE, region->number, LS_OK);
+    if (status == LS_OK) drop(comm, region);
+    return status;
+}
+
+void ls_regions_destroy(ls_comm *comm) {
+    while (comm->regions) drop(comm, comm->regions);
+}

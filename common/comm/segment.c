@@ -1,0 +1,45 @@
+/* segment — the layout of the control area, and how a buffer's address travels to other ranks. */
+#include "common/comm/comm_internal.h"
+
+static size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+static size_t mailboxes_offset(void) { return round_up(sizeof(ls_segment), LS_PAGE_BYTES); }
+
+static size_t eager_offset(int world_size) {
+    size_t pairs = (size_t)world_size * (size_t)world_size;
+    return mailboxes_offset() + round_up(pairs * sizeof(ls_mailbox), LS_PAGE_BYTES);
+}
+
+static size_t stage_offset(int world_size) {
+    return eager_offset(world_size) + (size_t)world_size * 2 * LS_EAGER_BYTES;
+}
+
+size_t ls_control_nbytes(int world_size) {
+    return round_up(stage_offset(world_size) + (size_t)world_size * 2 * LS_STAGE_BYTES, LS_PAGE_BYTES);
+}
+
+void ls_segment_attach(ls_comm *comm, void *base) {
+    comm->base = base;
+    comm->segment = base;
+    comm->control_nbytes = ls_control_nbytes(comm->world_size);
+}
+
+ls_mailbox *ls_segment_mailbox(const ls_comm *comm, int from, int to) {
+    return (ls_mailbox *)(void *)(comm->base + mailboxes_offset()) + (size_t)from * (size_t)comm->world_size +
+           (size_t)to;
+}
+
+char *ls_segment_eager(const ls_comm *comm, int rank, uint64_t meeting) {
+    return comm->base + eager_offset(comm->world_size) + ((size_t)rank * 2 + meeting % 2) * LS_EAGER_BYTES;
+}
+
+char *ls_segment_stage(const ls_comm *comm, int rank, uint64_t slice) {
+    return comm->base + stage_offset(comm->world_size) + ((size_t)rank * 2 + slice % 2) * LS_STAGE_BYTES;
+}
+
+uint64_t ls_segment_offset(const ls_comm *comm, const void *buffer) {
+    uint64_t offset = (uintptr_t)buffer - comm->origin; /* wraps to something large for addresses below the origin */
+    return offset >= comm->reach_begin && offset < comm->reach_end ? offset : LS_OFFSET_STAGED;
+}
+
+char *ls_segment_address(const ls_comm *comm, uint64_t offset) { return (char *)(comm->origin + (uintptr_t)offset); }

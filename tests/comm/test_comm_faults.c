@@ -1,0 +1,275 @@
+/* What a group does, on every back-end, when ranks are out of step, leave, come late or give up: every rank ends in
+ * time with a message that names who it was. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+#include "common/comm/comm_internal.h"
+#include "tests/comm/ranks.h"
+
+#define TIMEOUT_S 30.0
+#define GRACE_S 5.0 /* what noticing may take on a loaded machine, or under a sanitizer */
+#define SHORT_S 0.5
+#define RANKS 3
+
+static void sleep_ms(long ms) {
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+static bool says(const struct rank *rank, const char *text) { return strstr(rank->message, text) != NULL; }
+
+/* Until somebody has given up. */
+static void await_failure(const struct rank *rank) {
+    while (atomic_load(&rank->comm->segment->broken.state) != LS_BROKEN) sleep_ms(5);
+}
+
+/* --- ranks that are out of step ----------------------------------------------------------------------------------- */
+
+struct mismatch {
+    const char *name, *first, *second;
+};
+
+static ls_status run_mismatched(struct rank *rank, const char *name, float *x) {
+    bool odd = rank->rank == 1;
+    if (strcmp(name, "count") == 0)
+        return ls_comm_all_reduce(rank->comm, rank->stream, x, odd ? 10 : 11, LS_FP32, LS_REDUCE_SUM);
+    if (strcmp(name, "dtype") == 0)
+        return ls_comm_all_reduce(rank->comm, rank->stream, x, 10, odd ? LS_INT32 : LS_FP32, LS_REDUCE_SUM);
+    if (strcmp(name, "op") == 0)
+        return ls_comm_all_reduce(rank->comm, rank->stream, x, 70000, LS_FP32, odd ? LS_REDUCE_MAX : LS_REDUCE_SUM);
+    if (strcmp(name, "root") == 0) return ls_comm_broadcast(rank->comm, rank->stream, x, 10, LS_FP32, odd ? 2 : 0);
+    if (odd) return ls_comm_all_reduce(rank->comm, rank->stream, x, 10, LS_FP32, LS_REDUCE_SUM);
+    if (strcmp(name, "kind alone") == 0) return ls_comm_all_gather(rank->comm, rank->stream, x, x + 10, 10, LS_FP32);
+    return ls_comm_broadcast(rank->comm, rank->stream, x, 70000, LS_FP32, 0);
+}
+
+static void mismatch_body(struct rank *rank) {
+    const struct mismatch *mismatch = rank->argument;
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    float *x = calloc(70000, sizeof *x);
+    CHECK(x && ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    double begin_us = ls_now_us();
+    CHECK(run_mismatched(rank, mismatch->name, x) == LS_ERR_INVALID);
+    CHECK(ls_now_us() - begin_us < GRACE_S * 1e6);
+    CHECK(says(rank, mismatch->first) && says(rank, mismatch->second) && says(rank, "operation 2"));
+    (void)ls_device_synchronize(rank->device);
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_INVALID);
+    (void)ls_device_synchronize(rank->device);
+    free(x);
+    rank_close(rank);
+}
+
+static void test_mismatch(void **state) {
+    (void)state;
+    const struct mismatch rows[] = {
+        {"kind alone", "rank 1 runs all_reduce (sum) of 10 fp32", "rank 0 runs all_gather of 10 fp32"},
+        {"kind", "rank 1 runs all_reduce (sum) of 10 fp32 elements",
+         "rank 0 runs broadcast of 70000 fp32 elements from rank 0"},
+        {"count", "rank 1 runs all_reduce (sum) of 10 fp32", "rank 0 runs all_reduce (sum) of 11 fp32"},
+        {"dtype", "rank 1 runs all_reduce (sum) of 10 int32", "rank 0 runs all_reduce (sum) of 10 fp32"},
+        {"op", "rank 1 runs all_reduce (max)", "rank 0 runs all_reduce (sum)"},
+        {"root", "rank 1 runs broadcast of 10 fp32 elements from rank 2",
+         "rank 0 runs broadcast of 10 fp32 elements from rank 0"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) run_good_ranks_on_all(RANKS, mismatch_body, &rows[i]);
+}
+
+static void unmatched_pair_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    float x[4] = {0};
+    if (rank->rank == 0) CHECK(ls_comm_send(rank->comm, rank->stream, x, 3, LS_FP32, 1) == LS_ERR_INVALID);
+    if (rank->rank == 1) CHECK(ls_comm_recv(rank->comm, rank->stream, x, 4, LS_FP32, 0) == LS_ERR_INVALID);
+    if (rank->rank == 2) CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_INVALID);
+    CHECK(says(rank, "rank 0 runs send of 3 fp32 elements to rank 1"));
+    CHECK(says(rank, "rank 1 runs recv of 4 fp32 elements from rank 0"));
+    (void)ls_device_synchronize(rank->device);
+    rank_close(rank);
+}
+
+static void unequal_sharing_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    void *memory;
+    CHECK(ls_comm_alloc_shared(rank->comm, rank->rank == 2 ? 100 : 200, &memory) == LS_ERR_INVALID);
+    CHECK(says(rank, "rank 2 runs alloc_shared of 100 bytes") && says(rank, "rank 0 runs alloc_shared of 200 bytes"));
+    rank_close(rank);
+}
+
+static void test_unmatched_calls(void **state) {
+    (void)state;
+    run_good_ranks_on_all(RANKS, unmatched_pair_body, NULL);
+    run_good_ranks_on_all(RANKS, unequal_sharing_body, NULL);
+}
+
+/* --- leaving and staying away ------------------------------------------------------------------------------------- */
+
+/* Whatever the others wait for: a collective operation, a message, an allocation. */
+static ls_status wait_for_rank_0(struct rank *rank, const char *how, float *x) {
+    if (strcmp(how, "recv") == 0) return ls_comm_recv(rank->comm, rank->stream, x, 4, LS_FP32, 0);
+    if (strcmp(how, "send") == 0) return ls_comm_send(rank->comm, rank->stream, x, 4, LS_FP32, 0);
+    if (strcmp(how, "reduce") == 0)
+        return ls_comm_all_reduce(rank->comm, rank->stream, x, 70000, LS_FP32, LS_REDUCE_SUM);
+    void *memory = x;
+    ls_status status = ls_comm_alloc_shared(rank->comm, 64, &memory);
+    CHECK(memory == NULL);
+    return status;
+}
+
+static void leaves_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    float *x = calloc(70000, sizeof *x);
+    CHECK(x && ls_comm_all_reduce(rank->comm, rank->stream, x, 70000, LS_FP32, LS_REDUCE_SUM) == LS_OK);
+    if (rank->rank == 0) {
+        sleep_ms(20); /* the others wait by now; it does not matter if they do not */
+    } else {
+        double begin_us = ls_now_us();
+        CHECK(wait_for_rank_0(rank, rank->argument, x) == LS_ERR_PEER);
+        CHECK(ls_now_us() - begin_us < GRACE_S * 1e6);
+        CHECK(says(rank, "rank 0 left the group without taking part"));
+        (void)ls_device_synchronize(rank->device);
+        CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_PEER);
+        (void)ls_device_synchronize(rank->device);
+    }
+    rank_close(rank);
+    free(x);
+}
+
+static void late_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, SHORT_S) == LS_OK);
+    float *x = calloc(70000, sizeof *x);
+    CHECK(x);
+    if (rank->rank == 0) {
+        await_failure(rank);
+    } else {
+        double begin_us = ls_now_us();
+        CHECK(wait_for_rank_0(rank, rank->argument, x) == LS_ERR_TIMEOUT);
+        CHECK(ls_now_us() - begin_us < (SHORT_S + GRACE_S) * 1e6);
+        CHECK(says(rank, "rank 0 did not come within 0.5 s"));
+    }
+    (void)ls_device_synchronize(rank->device);
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_TIMEOUT);
+    (void)ls_device_synchronize(rank->device);
+    rank_close(rank);
+    free(x);
+}
+
+static void test_missing(void **state) {
+    (void)state;
+    const char *const waits[] = {"reduce", "recv", "send", "alloc"};
+    for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
+        run_good_ranks_on_all(RANKS, leaves_body, waits[i]);
+        run_good_ranks_on_all(RANKS, late_body, waits[i]);
+    }
+}
+
+/* A failure is known to the handle of the operation that failed, but not to that of an earlier one. */
+static void work_body(struct rank *rank) {
+    CHECK(rank_open(rank, "threads", NULL, TIMEOUT_S) == LS_OK);
+    ls_work *good, *bad;
+    CHECK(ls_work_create(&good, "good") == LS_OK);
+    CHECK(ls_work_create(&bad, "bad") == LS_OK);
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    CHECK(ls_work_record(good, rank->comm, rank->stream) == LS_OK);
+    CHECK(ls_work_synchronize(good) == LS_OK);
+    if (rank->rank < 2) {
+        (void)ls_comm_barrier(rank->comm, rank->stream);
+        CHECK(ls_work_record(bad, rank->comm, rank->stream) == LS_OK);
+        CHECK(ls_work_synchronize(bad) == LS_ERR_PEER);
+        CHECK(ls_work_synchronize(good) == LS_OK);
+        CHECK(ls_device_synchronize(rank->device) == LS_ERR_PEER);
+    }
+    ls_work_destroy(good);
+    ls_work_destroy(bad);
+    rank_close(rank);
+}
+
+static void test_failed_work(void **state) {
+    (void)state;
+    run_good_ranks_on_all(RANKS, work_body, NULL);
+}
+
+/* --- giving up ---------------------------------------------------------------------------------------------------- */
+
+static void abort_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, 30) == LS_OK);
+    double begin_us = ls_now_us();
+    if (rank->rank == 1) {
+        sleep_ms(100);
+        CHECK(ls_comm_abort(rank->comm, "its data ran out"));
+        CHECK(!ls_comm_abort(rank->comm, "and again")); /* the first reason stands */
+        CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_PEER);
+    } else {
+        CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_PEER);
+        CHECK(says(rank, "barrier (operation 1, 0 bytes): rank 1 has given up: its data ran out"));
+    }
+    CHECK(ls_now_us() - begin_us < GRACE_S * 1e6);
+    (void)ls_device_synchronize(rank->device);
+    rank_close(rank);
+}
+
+static void abort_alone_body(struct rank *rank) {
+    if (rank->rank > 0) return;
+    rank->world_size = 1;
+    CHECK(rank_open(rank, "inline", NULL, 30) == LS_OK);
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    ls_comm_abort(rank->comm, "enough");
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_PEER);
+    (void)ls_device_synchronize(rank->device);
+    rank_close(rank);
+}
+
+static void *abort_main(void *argument) {
+    const struct rank *rank = argument;
+    ls_comm_traffic traffic;
+    sleep_ms(20);
+    ls_comm_traffic_read(rank->comm, &traffic); /* any thread may */
+    ls_comm_abort(rank->comm, traffic.operations == 1 ? "somebody else says so" : "miscounted");
+    return NULL;
+}
+
+/* Another thread gives up for a rank that waits itself. */
+static void abort_from_outside_body(struct rank *rank) {
+    CHECK(rank_open(rank, "threads", NULL, TIMEOUT_S) == LS_OK);
+    pthread_t thread;
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    CHECK(ls_stream_synchronize(rank->stream) == LS_OK);
+    if (rank->rank == 1) {
+        CHECK(pthread_create(&thread, NULL, abort_main, rank) == 0);
+        ls_work *work;
+        CHECK(ls_work_create(&work, "aborted") == LS_OK);
+        (void)ls_comm_barrier(rank->comm, rank->stream);
+        CHECK(ls_work_record(work, rank->comm, rank->stream) == LS_OK);
+        CHECK(ls_work_synchronize(work) == LS_ERR_PEER);
+        CHECK(pthread_join(thread, NULL) == 0);
+        ls_work_destroy(work);
+    } else {
+        void *memory;
+        CHECK(ls_comm_alloc_shared(rank->comm, 64, &memory) == LS_ERR_PEER);
+        CHECK(says(rank, "rank 1 has given up: somebody else says so"));
+    }
+    (void)ls_device_synchronize(rank->device);
+    rank_close(rank);
+}
+
+static void test_abort(void **state) {
+    (void)state;
+    run_good_ranks_on_all(RANKS, abort_body, NULL);
+    run_good_ranks_on_all(RANKS, abort_from_outside_body, NULL);
+    run_good_ranks_on_all(RANKS, abort_alone_body, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mismatch),    cmocka_unit_test(test_unmatched_calls), cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_failed_work), cmocka_unit_test(test_abort),
+    };
+    return cmocka_run_group_tests_name("comm faults", tests, NULL, NULL);
+}

@@ -1,0 +1,76 @@
+/* More ranks than cores: the most that a group may have start, reduce, meet and end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/comm/allreduce.h"
+#include "tests/comm/ranks.h"
+
+#define TIMEOUT_S 100.0
+#define LARGE_COUNT 70001 /* more than one slice where buffers are staged */
+
+/* Whole numbers, whose sum is exact in any order. */
+static float value_of(int rank, size_t i) { return (float)((i * 7 + (size_t)rank * 3) % 23); }
+
+static void check_sum(struct rank *rank, float *buffer, size_t count) {
+    for (size_t i = 0; i < count; i++) buffer[i] = value_of(rank->rank, i);
+    CHECK(ls_comm_all_reduce(rank->comm, rank->stream, buffer, count, LS_FP32, LS_REDUCE_SUM) == LS_OK);
+    float period[23] = {0}; /* 7 i + 3 r repeats with i */
+    for (int r = 0; r < rank->world_size; r++)
+        for (size_t i = 0; i < 23; i++) period[i] += value_of(r, i);
+    for (size_t i = 0; i < count; i++) CHECK(buffer[i] == period[i % 23]);
+}
+
+static void crowd_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", rank->argument, TIMEOUT_S) == LS_OK);
+    float *own = malloc(LARGE_COUNT * sizeof *own), *shared;
+    CHECK(own && ls_comm_alloc_shared(rank->comm, LARGE_COUNT * sizeof *own, (void **)&shared) == LS_OK);
+    for (int round = 0; round < 3; round++) check_sum(rank, own, 10);
+    check_sum(rank, own, LARGE_COUNT);
+    check_sum(rank, shared, LARGE_COUNT);
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    free(own);
+    rank_close(rank);
+}
+
+static void test_crowd(void **state) {
+    (void)state;
+    for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++)
+        run_good_ranks_on_all(LS_COMM_MAX_RANKS, crowd_body, row->name);
+}
+
+/* Also where ranks differ in what they wait for: each pair in turn, so most ranks wait most of the time. */
+static void pass_round_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    int next = (rank->rank + 1) % rank->world_size, previous = (rank->rank + rank->world_size - 1) % rank->world_size;
+    int64_t sum = 0;
+    for (int round = 0; round < 3; round++) {
+        if (rank->rank > 0 || round > 0)
+            CHECK(ls_comm_recv(rank->comm, rank->stream, &sum, 1, LS_INT64, previous) == LS_OK);
+        sum += rank->rank;
+        CHECK(ls_comm_send(rank->comm, rank->stream, &sum, 1, LS_INT64, next) == LS_OK);
+    }
+    int64_t lap = rank->world_size * (rank->world_size - 1) / 2;
+    if (rank->rank == 0) CHECK(ls_comm_recv(rank->comm, rank->stream, &sum, 1, LS_INT64, previous) == LS_OK);
+    if (rank->rank == 0) CHECK(sum == 3 * lap);
+    rank_close(rank);
+}
+
+static void test_pass_round(void **state) {
+    (void)state;
+    run_good_ranks_on_all(LS_COMM_MAX_RANKS, pass_round_body, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_pass_round),
+    };
+    return cmocka_run_group_tests_name("crowd", tests, NULL, NULL);
+}

@@ -1,0 +1,161 @@
+/* The steps between single ranks inside of an operation (ls_comm_step_done, ls_comm_await_step, ls_comm_steps_end):
+ * what they order, and what happens when somebody does not come. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/comm/comm_internal.h"
+#include "tests/comm/ranks.h"
+
+#define TIMEOUT_S 0.5
+#define GRACE_S 3.0 /* what a loaded machine, or a sanitizer, may add to a deadline */
+#define ROUNDS 500
+
+static const ls_announcement operation = {.sequence = 5, .count = 10, .kind = LS_OPERATION_ALL_REDUCE, .root = -1};
+
+static void sleep_ms(long ms) {
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+/* --- order -------------------------------------------------------------------------------------------------------- */
+
+/* Each rank adds its number to what its left neighbour wrote before that one's step (a ring with a beginning), slice
+ * after slice in the same places: a slice that began too early, or a step that came too early, shows in the sum. Some
+ * numbers are left out. */
+static void ring_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, 10) == LS_OK);
+    ls_comm *comm = rank->comm;
+    comm->progress_base = UINT32_MAX - 1000; /* the counters may wrap */
+    ls_comm_step_done(comm, 0);
+    CHECK(ls_comm_barrier(comm, rank->stream) == LS_OK);
+    int64_t *cell;
+    CHECK(ls_comm_alloc_shared(comm, sizeof *cell, (void **)&cell) == LS_OK);
+    int64_t *cells[LS_COMM_MAX_RANKS];
+    for (int r = 0; r < rank->world_size; r++) /* the ranks of one allocation lie side by side in the group's file */
+        cells[r] = (int64_t *)(void *)((char *)cell + (r - rank->rank) * (ptrdiff_t)LS_PAGE_BYTES);
+    if (rank->crew) {
+        static _Atomic(int64_t *) published[LS_COMM_MAX_RANKS];
+        published[rank->rank] = cell;
+        CHECK(ls_comm_barrier(comm, rank->stream) == LS_OK);
+        for (int r = 0; r < rank->world_size; r++) cells[r] = published[r];
+    }
+    uint32_t last = 3 * (uint32_t)rank->world_size;
+    for (int64_t round = 0; round < ROUNDS; round++) {
+        int64_t sum = round;
+        if (rank->rank > 0) {
+            CHECK(ls_comm_await_step(comm, rank->rank - 1, 3 * (uint32_t)rank->rank, &operation) == LS_OK);
+            sum = *cells[rank->rank - 1];
+        }
+        *cell = sum + rank->rank + 1;
+        ls_comm_step_done(comm, 3 * ((uint32_t)rank->rank + 1));
+        CHECK(ls_comm_await_step(comm, rank->world_size - 1, last, &operation) == LS_OK);
+        int n = rank->world_size;
+        CHECK(*cells[n - 1] == round + n * (n + 1) / 2);
+        /* a number that rank 0 has left out, reached by its end */
+        if (rank->rank > 0) CHECK(ls_comm_await_step(comm, 0, last - 1, &operation) == LS_OK);
+        ls_comm_steps_end(comm, last);
+        CHECK(ls_comm_gate(comm, LS_CHANNEL_STREAM, &operation) == LS_OK);
+    }
+    rank_close(rank);
+}
+
+static void test_order(void **state) {
+    (void)state;
+    for (int n = 2; n <= 5; n++) run_good_ranks_on_all(n, ring_body, NULL);
+}
+
+/* --- failures: rank 0 waits for rank 1, which waits for rank 2, which does not come ------------------------------- */
+
+static bool says(const struct rank *rank, const char *text) { return strstr(rank->message, text) != NULL; }
+
+static void check_chain(struct rank *rank, ls_status status, const char *culprit) {
+    double begin_us = ls_now_us();
+    CHECK(ls_comm_await_step(rank->comm, rank->rank + 1, 1, &operation) == status);
+    CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
+    CHECK(says(rank, culprit) && says(rank, "all_reduce (sum) of 10 fp32 elements (operation 5, 40 bytes)"));
+    CHECK(ls_comm_await_step(rank->comm, 2, 1, &operation) == status); /* and so on, for everybody */
+}
+
+static void dies_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, 60) == LS_OK);
+    if (rank->rank == 2) (void)raise(SIGKILL);
+    check_chain(rank, LS_ERR_PEER, "rank 2 died");
+    rank_close(rank);
+}
+
+static void leaves_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, 60) == LS_OK);
+    if (rank->rank == 2) sleep_ms(100);
+    if (rank->rank < 2) check_chain(rank, LS_ERR_PEER, "rank 2 left the group");
+    rank_close(rank);
+}
+
+/* Until somebody has given up on this rank. */
+static void await_failure(const struct rank *rank) {
+    while (atomic_load(&rank->comm->segment->broken.state) != LS_BROKEN) sleep_ms(5);
+}
+
+/* The one who is blamed is rank 2, by rank 0 as well, although rank 0 waits for rank 1 only. */
+static void stays_away_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    if (rank->rank < 2) check_chain(rank, LS_ERR_TIMEOUT, "rank 2 did not come within 0.5 s");
+    if (rank->rank == 2) await_failure(rank);
+    rank_close(rank);
+}
+
+/* Rank 2 waits as well, for a step that rank 1 has long done, but is not run any more (as if stopped). */
+static void is_stopped_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    if (rank->rank == 2) {
+        ls_rank_slot *slot = &rank->comm->segment->slot[2];
+        atomic_store(&slot->awaited_value, 0);
+        atomic_store(&slot->awaits, 1 + 1);
+        await_failure(rank);
+    } else {
+        check_chain(rank, LS_ERR_TIMEOUT, "rank 2 did not come within 0.5 s");
+    }
+    rank_close(rank);
+}
+
+/* Nobody is to blame in a circle; the wait ends all the same. */
+static void circle_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    CHECK(ls_comm_await_step(rank->comm, (rank->rank + 1) % rank->world_size, 1, &operation) == LS_ERR_TIMEOUT);
+    CHECK(says(rank, "did not come within 0.5 s"));
+    rank_close(rank);
+}
+
+static void test_lost_rank(void **state) {
+    (void)state;
+    int exit_codes[3];
+    run_ranks(3, 60, dies_body, NULL, NULL, exit_codes);
+    assert_int_equal(exit_codes[0], 0);
+    assert_int_equal(exit_codes[1], 0);
+    assert_int_equal(exit_codes[2], 128 + SIGKILL);
+    run_good_ranks_on_all(3, leaves_body, NULL);
+}
+
+static void test_missed_deadline(void **state) {
+    (void)state;
+    run_good_ranks_on_all(3, stays_away_body, NULL);
+    run_good_ranks_on_all(3, is_stopped_body, NULL);
+    run_good_ranks_on_all(3, circle_body, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_lost_rank),
+        cmocka_unit_test(test_missed_deadline),
+    };
+    return cmocka_run_group_tests_name("steps", tests, NULL, NULL);
+}

@@ -120,6 +120,8 @@ size_t ls_batchnorm_count(const struct ls_batchnorm_shape *s) {
     return (size_t)s->batch * (size_t)s->channels * (size_t)s->plane;
 }
 
+size_t ls_batchnorm_statistics_count(const struct ls_batchnorm_shape *s) { return 2 * (size_t)s->channels + 1; }
+
 size_t ls_pool_count(const struct ls_pool_shape *s) {
     return (size_t)s->planes * (size_t)s->in_height * (size_t)s->in_width;
 }

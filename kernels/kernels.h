@@ -37,6 +37,7 @@ struct ls_batchnorm_shape {
     bool relu; /* y = max(y, 0) in the same pass; backward masks dy by y > 0 */
 };
 size_t ls_batchnorm_count(const struct ls_batchnorm_shape *shape);
+size_t ls_batchnorm_statistics_count(const struct ls_batchnorm_shape *shape); /* doubles: 2 channels + 1 */
 
 /* Windows of size x size, stride = size, no padding; rows and columns that fill no window are ignored. */
 struct ls_pool_shape {
@@ -121,6 +122,31 @@ ls_status ls_batchnorm_eval(ls_stream *stream, struct ls_batchnorm_shape shape, 
 ls_status ls_batchnorm_backward(ls_stream *stream, struct ls_batchnorm_shape shape, float *dx, float *dgamma,
                                 float *dbeta, const float *dy, const float *x, const float *gamma, const float *beta,
                                 const float *mean, const float *invstd, bool accumulate);
+
+/* The same over a batch that lies on several ranks, in operations that a collective stands between; a rank's batch may be 0. Forward:
+ * statistics, all_gather, merge, normalize. Backward: sums, all_reduce (sum), input_gradient. */
+
+/* statistics = this rank's [mean of each channel, sum of (x - mean)^2 of each channel, number of values per channel n] */
+ls_status ls_batchnorm_statistics(ls_stream *stream, struct ls_batchnorm_shape shape, double *statistics,
+                                  const float *x);
+/* From the statistics of `ranks` ranks, one after the other: *count = m = sum of n; merging in rank order into (n, mean, M2), from 0,
+ *     M2 += M2_r + (mean_r - mean)^2 n n_r/(n + n_r);  mean += (mean_r - mean) n_r/(n + n_r);  n += n_r
+ * gives mean, var = M2/m, invstd and the running statistics as in ls_batchnorm_train. Ranks with n = 0 are left out.
+ * LS_ERR_INVALID if m < 2. shape.batch is not used. */
+ls_status ls_batchnorm_merge(ls_stream *stream, struct ls_batchnorm_shape shape, float *mean, float *invstd,
+                             double *count, float *running_mean, float *running_var, const double *statistics,
+                             int ranks);
+/* y = gamma (x - mean) invstd + beta */
+ls_status ls_batchnorm_normalize(ls_stream *stream, struct ls_batchnorm_shape shape, float *y, const float *x,
+                                 const float *gamma, const float *beta, const float *mean, const float *invstd);
+/* dbeta = sum dy and dgamma = sum dy (x - mean) invstd over this rank's values; sums = [dbeta, dgamma], never accumulated */
+ls_status ls_batchnorm_sums(ls_stream *stream, struct ls_batchnorm_shape shape, float *sums, float *dgamma,
+                            float *dbeta, const float *dy, const float *x, const float *gamma, const float *beta,
+                            const float *mean, const float *invstd, bool accumulate);
+/* dx as in ls_batchnorm_backward, with m = *count and dbeta, dgamma = `sums` added up over all ranks */
+ls_status ls_batchnorm_input_gradient(ls_stream *stream, struct ls_batchnorm_shape shape, float *dx, const float *dy,
+                                      const float *x, const float *gamma, const float *beta, const float *mean,
+                                      const float *invstd, const float *sums, const double *count);
 
 /* --- max-pooling ------------------------------------------------------------------------------------------------- */
 

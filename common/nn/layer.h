@@ -46,8 +46,12 @@ struct ls_layer {
     float *y;
     void *saved;
     void *workspace;
-    size_t first_parameter;  /* the number of parameters[0] in the model */
-    int64_t batches_tracked; /* batch norm: training batches seen */
+    size_t first_parameter; /* the number of parameters[0] in the model */
+    float *discarded
+        [LS_LAYER_MAX_TENSORS]; /* where the gradient of a parameter goes that is left out; NULL: it takes part */
+    int64_t batches_tracked;    /* batch norm: training batches seen */
+    ls_comm *group;             /* batch norm: the ranks that normalise together, more than one; NULL: this one alone */
+    void *shared; /* batch norm with a group: what its ranks tell each other; ls_batchnorm_shared_nbytes */
 };
 
 /* Fills the next free parameter (or buffer) of a layer: "<layer>.<suffix>" with this shape. */
@@ -57,8 +61,15 @@ void ls_layer_add_buffer(ls_layer *layer, const char *suffix, int ndim, const si
 /* PyTorch's default for linear and convolution: weight and bias uniform in +-1/sqrt(fan_in), weight drawn first. */
 void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *const *parameters);
 
+/* A model's layers in the order of the forward pass, and the input of its last forward (NULL and 0 before the first): model.c. */
+const ls_layer *ls_model_layers(const ls_model *model, size_t *count);
+const float *ls_model_last_input(const ls_model *model, size_t *batch);
+
 /* Scratch bytes a convolution needs at a batch size. */
 size_t ls_layer_workspace_nbytes(const ls_layer *layer, size_t batch);
+
+/* Bytes of layer->shared of a batch norm layer in a group of that size. */
+size_t ls_batchnorm_shared_nbytes(const ls_layer *layer, int world_size);
 
 extern const struct ls_layer_kind ls_linear, ls_relu, ls_conv2d, ls_batchnorm2d, ls_maxpool2d, ls_flatten;
 

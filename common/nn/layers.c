@@ -1,4 +1,4 @@
-/* layers — each kind of layer: what it plans, its forward and its backward, as calls of kernels. */
+/* layers — each kind of layer (but batch norm: batchnorm.c): what it plans, its forward and its backward, as calls of kernels. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -172,64 +172,6 @@ const struct ls_layer_kind ls_conv2d = {
     .init = ls_init_kaiming_uniform,
     .forward = conv2d_forward,
     .backward = conv2d_backward,
-};
-
-/* --- batch norm, with the ReLU behind it if layer->relu; saved = mean [channels], invstd [channels] ---------------------- */
-
-static struct ls_batchnorm_shape batchnorm_shape(const ls_layer *layer, size_t batch) {
-    return (struct ls_batchnorm_shape){
-        .batch = (int)batch,
-        .channels = layer->in.channels,
-        .plane = layer->in.height * layer->in.width,
-        .momentum = 0.1f,
-        .epsilon = 1e-5f,
-        .relu = layer->relu,
-    };
-}
-
-static ls_status batchnorm_plan(ls_layer *layer) {
-    size_t shape[] = {(size_t)layer->in.channels};
-    layer->out = layer->in;
-    layer->saved_nbytes = 2 * shape[0] * sizeof(float);
-    ls_layer_add_parameter(layer, "weight", 1, shape);
-    ls_layer_add_parameter(layer, "bias", 1, shape);
-    ls_layer_add_buffer(layer, "running_mean", 1, shape);
-    ls_layer_add_buffer(layer, "running_var", 1, shape);
-    return LS_OK;
-}
-
-static void batchnorm_init(const ls_layer *layer, ls_generator *g, float *const *parameters) {
-    (void)g; /* no random draws */
-    for (size_t i = 0; i < layer->parameters[0].count; i++) parameters[0][i] = 1;
-}
-
-static ls_status batchnorm_forward(ls_layer *layer, const struct ls_pass *pass) {
-    struct ls_batchnorm_shape shape = batchnorm_shape(layer, pass->batch);
-    float *mean = layer->saved, *invstd = mean + layer->in.channels;
-    const float *gamma = layer->parameters[0].data, *beta = layer->parameters[1].data;
-    float *running_mean = layer->buffers[0].data, *running_var = layer->buffers[1].data;
-    if (!pass->training) {
-        return ls_batchnorm_eval(pass->stream, shape, pass->y, pass->x, gamma, beta, running_mean, running_var);
-    }
-    layer->batches_tracked++;
-    return ls_batchnorm_train(pass->stream, shape, pass->y, pass->x, gamma, beta, mean, invstd, running_mean,
-                              running_var);
-}
-
-static ls_status batchnorm_backward(ls_layer *layer, const struct ls_pass *pass) {
-    const float *mean = layer->saved, *invstd = mean + layer->in.channels;
-    const struct ls_tensor *gamma = &layer->parameters[0], *beta = &layer->parameters[1];
-    return ls_batchnorm_backward(pass->stream, batchnorm_shape(layer, pass->batch), pass->dx, gamma->gradient,
-                                 beta->gradient, pass->dy, pass->x, gamma->data, beta->data, mean, invstd,
-                                 pass->accumulate);
-}
-
-const struct ls_layer_kind ls_batchnorm2d = {
-    .name = "batchnorm2d",
-    .plan = batchnorm_plan,
-    .init = batchnorm_init,
-    .forward = batchnorm_forward,
-    .backward = batchnorm_backward,
 };
 
 /* --- max-pool; saved = the choice in each window ----------------------------------------------------------------- */

@@ -138,6 +138,10 @@ void ls_model_destroy(ls_model *model) {
     for (size_t l = 0; l < model->layout.layer_count; l++) {
         ls_device_free(model->device, model->layout.layers[l].y);
         ls_device_free(model->device, model->layout.layers[l].saved);
+        ls_device_free(model->device, model->layout.layers[l].shared);
+        for (size_t p = 0; p < LS_LAYER_MAX_TENSORS; p++) {
+            ls_device_free(model->device, model->layout.layers[l].discarded[p]);
+        }
     }
     ls_device_free(model->device, model->exchange[0]);
     ls_device_free(model->device, model->exchange[1]);
@@ -180,9 +184,12 @@ ls_status ls_model_init(ls_model *model, uint64_t seed) {
 
 /* --- the two passes ---------------------------------------------------------------------------------------------- */
 
+/* Without samples only a layer that is awaited by other ranks has something to do. */
+static bool has_work(const ls_layer *layer, size_t batch) { return batch > 0 || layer->group; }
+
 ls_status ls_model_forward(ls_model *model, const float *x, size_t batch, bool training, const float **y) {
-    if (batch < 1 || batch > model->max_batch) {
-        return ls_fail(LS_ERR_INVALID, "a batch of %zu samples on device %d, whose model has room for 1 to %zu", batch,
+    if (batch > model->max_batch) {
+        return ls_fail(LS_ERR_INVALID, "a batch of %zu samples on device %d, whose model has room for up to %zu", batch,
                        ls_device_index(model->device), model->max_batch);
     }
     model->x = x;
@@ -193,7 +200,7 @@ ls_status ls_model_forward(ls_model *model, const float *x, size_t batch, bool t
         ls_layer *layer = &model->layout.layers[l];
         float *out = layer->kind->in_place ? (float *)in : layer->y;
         struct ls_pass pass = {.stream = model->compute, .batch = batch, .training = training, .x = in, .y = out};
-        status = layer->kind->forward(layer, &pass);
+        if (has_work(layer, batch)) status = layer->kind->forward(layer, &pass);
         in = out;
     }
     *y = in;
@@ -209,7 +216,35 @@ static float *output_of(ls_model *model, size_t l) {
 static ls_status report_ready(ls_model *model, const ls_layer *layer) {
     ls_status status = LS_OK;
     for (size_t p = layer->parameter_count; model->hook && status == LS_OK && p > 0; p--) {
+        if (layer->discarded[p - 1]) continue;
         status = model->hook(model->hook_context, layer->first_parameter + p - 1);
+    }
+    return status;
+}
+
+/* The gradients of a layer that has seen no samples. */
+static ls_status add_nothing(const ls_layer *layer, const struct ls_pass *pass) {
+    ls_status status = LS_OK;
+    for (size_t p = 0; !pass->accumulate && status == LS_OK && p < layer->parameter_count; p++) {
+        const struct ls_tensor *parameter = &layer->parameters[p];
+        status = ls_fill(pass->stream, parameter->gradient, 0, parameter->count);
+    }
+    return status;
+}
+
+/* The layer computes all of its gradients; those of parameters that are left out go where nobody looks. */
+static ls_status backward_of(ls_layer *layer, const struct ls_pass *pass) {
+    float *places[LS_LAYER_MAX_TENSORS] = {0};
+    for (size_t p = 0; p < layer->parameter_count; p++) {
+        places[p] = layer->parameters[p].gradient;
+        if (layer->discarded[p]) layer->parameters[p].gradient = layer->discarded[p];
+    }
+    ls_status status = has_work(layer, pass->batch) ? layer->kind->backward(layer, pass) : add_nothing(layer, pass);
+    for (size_t p = 0; p < layer->parameter_count; p++) {
+        struct ls_tensor *parameter = &layer->parameters[p];
+        parameter->gradient = places[p];
+        if (status != LS_OK || !layer->discarded[p] || pass->accumulate) continue;
+        status = ls_fill(pass->stream, parameter->gradient, 0, parameter->count);
     }
     return status;
 }
@@ -228,7 +263,7 @@ ls_status ls_model_backward(ls_model *model, float *dy, bool accumulate) {
             pass.dx = model->exchange[turn];
             turn = 1 - turn;
         }
-        status = layer->kind->backward(layer, &pass);
+        status = backward_of(layer, &pass);
         if (status == LS_OK) status = report_ready(model, layer);
         dy = pass.dx;
     }
@@ -253,6 +288,26 @@ void ls_model_gradients(const ls_model *model, float **data, size_t *count) {
 
 void ls_model_place_gradient(ls_model *model, size_t index, float *gradient) {
     model->parameters[index]->gradient = gradient;
+}
+
+static ls_layer *layer_of(ls_model *model, size_t parameter) {
+    ls_layer *layer = model->layout.layers;
+    while (parameter >= layer->first_parameter + layer->parameter_count) layer++;
+    return layer;
+}
+
+ls_status ls_model_set_unused(ls_model *model, size_t index, bool unused) {
+    ls_layer *layer = layer_of(model, index);
+    float **discarded = &layer->discarded[index - layer->first_parameter];
+    if (unused && !*discarded) {
+        return ls_device_alloc(model->device, LS_MEMORY_WORKSPACE, model->parameters[index]->count * sizeof(float),
+                               "a gradient that is left out", (void **)discarded);
+    }
+    if (unused) return LS_OK;
+    ls_status status = ls_stream_synchronize(model->compute); /* the last backward may still write there */
+    ls_device_free(model->device, *discarded);
+    *discarded = NULL;
+    return status;
 }
 
 void ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn hook, void *context) {
@@ -287,6 +342,16 @@ void ls_model_parameters(const ls_model *model, float **data, size_t *count) {
     *count = model->parameter_floats;
 }
 
+const ls_layer *ls_model_layers(const ls_model *model, size_t *count) {
+    *count = model->layout.layer_count;
+    return model->layout.layers;
+}
+
+const float *ls_model_last_input(const ls_model *model, size_t *batch) {
+    *batch = model->batch;
+    return model->x;
+}
+
 static ls_layer *batchnorm_at(const ls_model *model, size_t index) {
     for (size_t l = 0; l < model->layout.layer_count; l++) {
         const ls_layer *layer = &model->layout.layers[l];
@@ -295,7 +360,22 @@ static ls_layer *batchnorm_at(const ls_model *model, size_t index) {
     return NULL;
 }
 
-void ls_model_sync_batchnorm(ls_model *model, ls_comm *group) { (void)model, (void)group; }
+ls_status ls_model_sync_batchnorm(ls_model *model, ls_comm *group) {
+    int world_size = group ? ls_comm_world_size(group) : 1;
+    ls_status status = LS_OK;
+    ls_layer *layer;
+    for (size_t b = 0; status == LS_OK && (layer = batchnorm_at(model, b)); b++) {
+        ls_device_free(model->device, layer->shared);
+        layer->shared = NULL;
+        layer->group = NULL;
+        if (world_size == 1) continue;
+        status = ls_device_alloc(model->device, LS_MEMORY_WORKSPACE, ls_batchnorm_shared_nbytes(layer, world_size),
+                                 "statistics of all ranks", &layer->shared);
+        if (status == LS_OK) layer->group = group;
+    }
+    if (status != LS_OK) (void)ls_model_sync_batchnorm(model, NULL);
+    return status;
+}
 
 size_t ls_model_batchnorm_count(const ls_model *model) {
     size_t count = 0;

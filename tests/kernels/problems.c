@@ -175,6 +175,71 @@ static void make_batchnorm_backward(struct problem *p, size_t n) {
                                                                                   .accumulate = n % 2 == 1};
 }
 
+/* --- batch norm over several ranks ------------------------------------------------------------------------------- */
+
+static double *make_doubles(const float *values, size_t count) {
+    double *doubles = kernel_bytes(count * sizeof *doubles);
+    for (size_t i = 0; i < count; i++) doubles[i] = (double)values[i];
+    return doubles;
+}
+
+static void make_batchnorm_statistics(struct problem *p, size_t n) {
+    struct ls_batchnorm_shape s = batchnorm_shape(n);
+    double *statistics = add_zeros(p, ls_batchnorm_statistics_count(&s) * sizeof *statistics);
+    p->op.arguments.batchnorm_statistics =
+        (struct ls_batchnorm_statistics_arguments){s, statistics, kernel_random(ls_batchnorm_count(&s), 1)};
+}
+
+/* Three ranks, the second of which has no values. What counts here is the number of channels. */
+static void make_batchnorm_merge(struct problem *p, size_t n) {
+    struct ls_batchnorm_shape s = {.channels = 1 + (int)n, .momentum = 0.1f, .epsilon = 1e-5f};
+    size_t c = (size_t)s.channels, each = ls_batchnorm_statistics_count(&s);
+    double *statistics = make_doubles(make_positive(3 * each, 1), 3 * each);
+    for (size_t r = 0; r < 3; r++) statistics[(r + 1) * each - 1] = r == 1 ? 0 : (double)(n + 1 + r);
+    float *mean = add_floats(p, c, 2), *invstd = add_floats(p, c, 3);
+    double *count = add_zeros(p, sizeof *count);
+    p->op.arguments.batchnorm_merge = (struct ls_batchnorm_merge_arguments){
+        s, mean, invstd, count, add_floats(p, c, 4), add_floats(p, c, 5), statistics, 3};
+}
+
+static void make_batchnorm_normalize(struct problem *p, size_t n) {
+    struct ls_batchnorm_shape s = batchnorm_shape(n);
+    size_t count = ls_batchnorm_count(&s), c = (size_t)s.channels;
+    const float *x = kernel_random(count, 2), *gamma = kernel_random(c, 3), *beta = kernel_random(c, 4);
+    p->op.arguments.batchnorm_normalize = (struct ls_batchnorm_normalize_arguments){
+        s, add_floats(p, count, 1), x, gamma, beta, kernel_random(c, 5), make_positive(c, 6)};
+}
+
+static void make_batchnorm_sums(struct problem *p, size_t n) {
+    struct ls_batchnorm_shape s = batchnorm_shape(n);
+    size_t count = ls_batchnorm_count(&s), c = (size_t)s.channels;
+    float *sums = add_floats(p, 2 * c, 1), *dgamma = add_floats(p, c, 2), *dbeta = add_floats(p, c, 3);
+    const float *dy = kernel_random(count, 4), *x = kernel_random(count, 5), *gamma = kernel_random(c, 6);
+    p->op.arguments.batchnorm_sums = (struct ls_batchnorm_sums_arguments){
+        s,         sums, dgamma, dbeta, dy, x, gamma, kernel_random(c, 7), kernel_random(c, 8), make_positive(c, 9),
+        n % 2 == 1};
+}
+
+static void make_batchnorm_input_gradient(struct problem *p, size_t n) {
+    struct ls_batchnorm_shape s = batchnorm_shape(n);
+    size_t count = ls_batchnorm_count(&s), c = (size_t)s.channels;
+    float *dx = add_floats(p, count, 1);
+    const float *dy = kernel_random(count, 2), *x = kernel_random(count, 3), *gamma = kernel_random(c, 4);
+    p->op.arguments.batchnorm_input_gradient =
+        (struct ls_batchnorm_input_gradient_arguments){s,
+                                                       dx,
+                                                       dy,
+                                                       x,
+                                                       gamma,
+                                                       kernel_random(c, 5),
+                                                       kernel_random(c, 6),
+                                                       make_positive(c, 7),
+                                                       kernel_random(2 * c, 8),
+                                                       make_doubles(make_positive(1, 9), 1)};
+}
+
+/* --- pooling ----------------------------------------------------------------------------------------------------- */
+
 static struct ls_pool_shape pool_shape(size_t size) {
     int n = (int)size;
     return (struct ls_pool_shape){1 + n % 3, 4 + n % 5, n + 3, 2 + n % 2};

@@ -152,9 +152,7 @@ static void a_batch_without_room_is_refused(void **state) {
     assert_int_equal(ls_model_forward(model, x, 5, true, &y), LS_OK);
     assert_int_equal(ls_model_forward(model, x, 1, true, &y), LS_OK);
     assert_int_equal(ls_model_forward(model, x, 6, true, &y), LS_ERR_INVALID);
-    scratch_expect_error("6 samples on device 3", "1 to 5");
-    assert_int_equal(ls_model_forward(model, x, 0, true, &y), LS_ERR_INVALID);
-    scratch_expect_error("0 samples", NULL);
+    scratch_expect_error("6 samples on device 3", "up to 5");
     ls_device_free(device, x);
     ls_model_destroy(model);
     close_empty_device(device);

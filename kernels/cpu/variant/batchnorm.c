@@ -4,11 +4,17 @@
  *   cost  : forward 2 reads + 1 write of x; backward 4 reads + 1 write. A channel's planes are visited twice in a row, so the
  *           second visit finds them in the cache
  *   order : a plane's mean and sum of squared deviations in LS_LANES parts while it lies in the L1 cache, then planes are merged
- *           in batch order, in double (Chan's formula), which does not cancel as sum(x^2) - sum(x)^2/m does */
+ *           in batch order, in double (Chan's formula), which does not cancel as sum(x^2) - sum(x)^2/m does
+ *   split : where the batch lies on several devices, the two visits are operations of their own, and a collective stands between them:
+ *           statistics, all_gather, merge, normalize; and sums, all_reduce, input_gradient. They are made of the same parts as
+ *           the whole passes, and ranks are merged as planes are, in double, so the result is that of one device but for the
+ *           rounding of doubles (forward) and of the ranks' sums to float (backward). A batch of 0 has no planes to visit */
 #include "common/base/log.h"
 #include "kernels/cpu/variant/variant.h"
 
-struct plane_statistics {
+/* --- forward ----------------------------------------------------------------------------------------------------- */
+
+struct statistics {
     double count, mean, m2; /* m2 = sum of squared deviations from the mean */
 };
 
@@ -35,13 +41,43 @@ static float plane_m2(const float *x, size_t count, float mean) {
     return ls_sum_lanes(lanes);
 }
 
-static void merge_plane(struct plane_statistics *total, const float *x, size_t count) {
-    float mean = plane_sum(x, count) / (float)count;
-    double m2 = plane_m2(x, count, mean);
-    double delta = mean - total->mean, n = (double)count, sum = total->count + n;
-    total->m2 += m2 + delta * delta * total->count * n / sum;
-    total->mean += delta * n / sum;
+/* Chan's formula: the statistics of two sets of values together; `more` is not empty. */
+static void merge(struct statistics *total, struct statistics more) {
+    double delta = more.mean - total->mean, sum = total->count + more.count;
+    total->m2 += more.m2 + delta * delta * total->count * more.count / sum;
+    total->mean += delta * more.count / sum;
     total->count = sum;
+}
+
+/* Values between the planes of one channel. */
+static size_t image_of(const struct ls_batchnorm_shape *s) { return (size_t)s->plane * (size_t)s->channels; }
+
+/* x points to the channel's first plane, here and below. */
+static struct statistics channel_statistics(const struct ls_batchnorm_shape *s, const float *x) {
+    struct statistics total = {0};
+    size_t plane = (size_t)s->plane;
+    for (int n = 0; n < s->batch; n++, x += image_of(s)) {
+        float mean = plane_sum(x, plane) / (float)plane;
+        merge(&total, (struct statistics){(double)plane, (double)mean, (double)plane_m2(x, plane, mean)});
+    }
+    return total;
+}
+
+static ls_status expect_spread(double count) {
+    if (count >= 2) return LS_OK;
+    return ls_fail(LS_ERR_INVALID, "batch norm needs more than one value per channel in training; this batch has %.0f",
+                   count);
+}
+
+/* What the forward pass leaves behind of a channel, from the statistics of its whole batch. */
+static void settle_channel(const struct ls_batchnorm_shape *s, const struct statistics *total, float *mean,
+                           float *invstd, float *running_mean, float *running_var) {
+    double variance = total->m2 / total->count;
+    float unbiased = (float)(total->m2 / (total->count - 1));
+    *mean = (float)total->mean;
+    *invstd = (float)(1.0 / sqrt(variance + (double)s->epsilon));
+    *running_mean = (1 - s->momentum) * *running_mean + s->momentum * *mean;
+    *running_var = (1 - s->momentum) * *running_var + s->momentum * unbiased;
 }
 
 /* y = x a + b, then max(y, 0) if relu; y may be x */
@@ -53,30 +89,59 @@ static void affine(float *y, const float *x, size_t count, float a, float b, boo
     }
 }
 
+static void normalize_channel(const struct ls_batchnorm_shape *s, float *y, const float *x, float mean, float invstd,
+                              float gamma, float beta) {
+    float scale = gamma * invstd, shift = fmaf(-mean, scale, beta);
+    size_t image = image_of(s);
+    for (int n = 0; n < s->batch; n++, x += image, y += image) affine(y, x, (size_t)s->plane, scale, shift, s->relu);
+}
+
 ls_status LS_CPU(batchnorm_train)(const struct ls_batchnorm_train_arguments *a) {
     const struct ls_batchnorm_shape *s = &a->shape;
-    size_t plane = (size_t)s->plane, image = plane * (size_t)s->channels;
-    if ((size_t)s->batch * plane < 2) {
-        return ls_fail(LS_ERR_INVALID,
-                       "batch norm needs more than one value per channel in training; this batch has %d",
-                       s->batch * s->plane);
+    ls_status status = expect_spread((double)s->batch * s->plane);
+    for (int c = 0; status == LS_OK && c < s->channels; c++) {
+        size_t at = (size_t)c * (size_t)s->plane;
+        struct statistics total = channel_statistics(s, a->x + at);
+        settle_channel(s, &total, &a->mean[c], &a->invstd[c], &a->running_mean[c], &a->running_var[c]);
+        normalize_channel(s, a->y + at, a->x + at, a->mean[c], a->invstd[c], a->gamma[c], a->beta[c]);
     }
+    return status;
+}
+
+ls_status LS_CPU(batchnorm_statistics)(const struct ls_batchnorm_statistics_arguments *a) {
+    const struct ls_batchnorm_shape *s = &a->shape;
     for (int c = 0; c < s->channels; c++) {
-        const float *x = a->x + (size_t)c * plane;
-        float *y = a->y + (size_t)c * plane;
-        struct plane_statistics total = {0};
-        for (int n = 0; n < s->batch; n++) merge_plane(&total, x + (size_t)n * image, plane);
-        double variance = total.m2 / total.count;
-        float mean = (float)total.mean, invstd = (float)(1.0 / sqrt(variance + (double)s->epsilon));
-        float scale = a->gamma[c] * invstd, shift = fmaf(-mean, scale, a->beta[c]);
-        for (int n = 0; n < s->batch; n++) {
-            affine(y + (size_t)n * image, x + (size_t)n * image, plane, scale, shift, s->relu);
+        struct statistics total = channel_statistics(s, a->x + (size_t)c * (size_t)s->plane);
+        a->statistics[c] = total.mean;
+        a->statistics[s->channels + c] = total.m2;
+    }
+    a->statistics[2 * s->channels] = (double)s->batch * s->plane;
+    return LS_OK;
+}
+
+ls_status LS_CPU(batchnorm_merge)(const struct ls_batchnorm_merge_arguments *a) {
+    const struct ls_batchnorm_shape *s = &a->shape;
+    size_t stride = ls_batchnorm_statistics_count(s);
+    *a->count = 0;
+    for (int r = 0; r < a->ranks; r++) *a->count += a->statistics[(size_t)(r + 1) * stride - 1];
+    ls_status status = expect_spread(*a->count);
+    for (int c = 0; status == LS_OK && c < s->channels; c++) {
+        struct statistics total = {0};
+        for (int r = 0; r < a->ranks; r++) {
+            const double *of = a->statistics + (size_t)r * stride;
+            struct statistics more = {of[2 * s->channels], of[c], of[s->channels + c]};
+            if (more.count > 0) merge(&total, more);
         }
-        a->mean[c] = mean;
-        a->invstd[c] = invstd;
-        float unbiased = (float)(total.m2 / (total.count - 1));
-        a->running_mean[c] = (1 - s->momentum) * a->running_mean[c] + s->momentum * mean;
-        a->running_var[c] = (1 - s->momentum) * a->running_var[c] + s->momentum * unbiased;
+        settle_channel(s, &total, &a->mean[c], &a->invstd[c], &a->running_mean[c], &a->running_var[c]);
+    }
+    return status;
+}
+
+ls_status LS_CPU(batchnorm_normalize)(const struct ls_batchnorm_normalize_arguments *a) {
+    const struct ls_batchnorm_shape *s = &a->shape;
+    for (int c = 0; c < s->channels; c++) {
+        size_t at = (size_t)c * (size_t)s->plane;
+        normalize_channel(s, a->y + at, a->x + at, a->mean[c], a->invstd[c], a->gamma[c], a->beta[c]);
     }
     return LS_OK;
 }
@@ -94,14 +159,26 @@ ls_status LS_CPU(batchnorm_eval)(const struct ls_batchnorm_eval_arguments *a) {
     return LS_OK;
 }
 
+/* --- backward ---------------------------------------------------------------------------------------------------- */
+
 /* What the passes over one channel need: y = x scale + shift (its sign is the ReLU's mask), x̂ = (x - mean) invstd. */
 struct channel {
     float mean, invstd, scale, shift, floor_value;
 };
 
-/* Adds sum(dy) and sum(dy x̂) of one plane, counting dy where y > floor_value only. */
-static void plane_gradients(const struct channel *ch, const float *dy, const float *x, size_t count, double *sum_dy,
-                            double *sum_dy_xhat) {
+static struct channel make_channel(const struct ls_batchnorm_shape *s, float mean, float invstd, float gamma,
+                                   float beta) {
+    float scale = gamma * invstd;
+    return (struct channel){mean, invstd, scale, fmaf(-mean, scale, beta), s->relu ? 0 : -INFINITY};
+}
+
+/* dy as the ReLU behind it passes it on, and with x̂; of one channel */
+struct gradient_sums {
+    double dy, dy_xhat;
+};
+
+static void add_plane(struct gradient_sums *sums, const struct channel *ch, const float *dy, const float *x,
+                      size_t count) {
     float dy_lanes[LS_LANES] = {0}, xhat_lanes[LS_LANES] = {0};
     size_t whole = count / LS_LANES * LS_LANES;
     for (size_t i = 0; i < count; i += LS_LANES) {
@@ -113,8 +190,16 @@ static void plane_gradients(const struct channel *ch, const float *dy, const flo
             xhat_lanes[l] = fmaf(d, value - ch->mean, xhat_lanes[l]);
         }
     }
-    *sum_dy += (double)ls_sum_lanes(dy_lanes);
-    *sum_dy_xhat += (double)ls_sum_lanes(xhat_lanes) * (double)ch->invstd;
+    sums->dy += (double)ls_sum_lanes(dy_lanes);
+    sums->dy_xhat += (double)ls_sum_lanes(xhat_lanes) * (double)ch->invstd;
+}
+
+static struct gradient_sums channel_sums(const struct ls_batchnorm_shape *s, const struct channel *ch, const float *dy,
+                                         const float *x) {
+    struct gradient_sums sums = {0};
+    size_t image = image_of(s);
+    for (int n = 0; n < s->batch; n++, dy += image, x += image) add_plane(&sums, ch, dy, x, (size_t)s->plane);
+    return sums;
 }
 
 /* dx = scale dy + x p + q, with dy masked as above; dx may be dy */
@@ -127,28 +212,57 @@ static void plane_input_gradient(const struct channel *ch, float *dx, const floa
     }
 }
 
+/* dx = scale (dy - sums.dy/m - x̂ sums.dy_xhat/m), gathered into scale dy + x p + q */
+static void channel_input_gradient(const struct ls_batchnorm_shape *s, const struct channel *ch,
+                                   const struct gradient_sums *sums, double m, float *dx, const float *dy,
+                                   const float *x) {
+    float p = (float)(-(double)ch->scale * (double)ch->invstd * sums->dy_xhat / m);
+    float q = (float)(-(double)ch->scale * sums->dy / m - (double)p * (double)ch->mean);
+    size_t image = image_of(s);
+    for (int n = 0; n < s->batch; n++, dx += image, dy += image, x += image) {
+        plane_input_gradient(ch, dx, dy, x, (size_t)s->plane, p, q);
+    }
+}
+
+/* The parameters' gradients are the sums themselves. */
+static void store_sums(const struct gradient_sums *sums, bool accumulate, float *dgamma, float *dbeta) {
+    *dbeta = (accumulate ? *dbeta : 0) + (float)sums->dy;
+    *dgamma = (accumulate ? *dgamma : 0) + (float)sums->dy_xhat;
+}
+
 ls_status LS_CPU(batchnorm_backward)(const struct ls_batchnorm_backward_arguments *a) {
     const struct ls_batchnorm_shape *s = &a->shape;
-    size_t plane = (size_t)s->plane, image = plane * (size_t)s->channels;
-    double m = (double)s->batch * (double)plane;
+    double m = (double)s->batch * (double)s->plane;
     for (int c = 0; c < s->channels; c++) {
-        size_t at = (size_t)c * plane;
-        float scale = a->gamma[c] * a->invstd[c];
-        struct channel ch = {a->mean[c], a->invstd[c], scale, fmaf(-a->mean[c], scale, a->beta[c]),
-                             s->relu ? 0 : -INFINITY};
-        double sum_dy = 0, sum_dy_xhat = 0;
-        for (int n = 0; n < s->batch; n++, at += image) {
-            plane_gradients(&ch, a->dy + at, a->x + at, plane, &sum_dy, &sum_dy_xhat);
-        }
-        /* dx = scale (dy - sum_dy/m - x̂ sum_dy_xhat/m), gathered into scale dy + x p + q */
-        float p = (float)(-(double)scale * (double)ch.invstd * sum_dy_xhat / m);
-        float q = (float)(-(double)scale * sum_dy / m - (double)p * (double)ch.mean);
-        at = (size_t)c * plane;
-        for (int n = 0; n < s->batch; n++, at += image) {
-            plane_input_gradient(&ch, a->dx + at, a->dy + at, a->x + at, plane, p, q);
-        }
-        a->dbeta[c] = (a->accumulate ? a->dbeta[c] : 0) + (float)sum_dy;
-        a->dgamma[c] = (a->accumulate ? a->dgamma[c] : 0) + (float)sum_dy_xhat;
+        size_t at = (size_t)c * (size_t)s->plane;
+        struct channel ch = make_channel(s, a->mean[c], a->invstd[c], a->gamma[c], a->beta[c]);
+        struct gradient_sums sums = channel_sums(s, &ch, a->dy + at, a->x + at);
+        channel_input_gradient(s, &ch, &sums, m, a->dx + at, a->dy + at, a->x + at);
+        store_sums(&sums, a->accumulate, &a->dgamma[c], &a->dbeta[c]);
+    }
+    return LS_OK;
+}
+
+ls_status LS_CPU(batchnorm_sums)(const struct ls_batchnorm_sums_arguments *a) {
+    const struct ls_batchnorm_shape *s = &a->shape;
+    for (int c = 0; c < s->channels; c++) {
+        size_t at = (size_t)c * (size_t)s->plane;
+        struct channel ch = make_channel(s, a->mean[c], a->invstd[c], a->gamma[c], a->beta[c]);
+        struct gradient_sums sums = channel_sums(s, &ch, a->dy + at, a->x + at);
+        a->sums[c] = (float)sums.dy;
+        a->sums[s->channels + c] = (float)sums.dy_xhat;
+        store_sums(&sums, a->accumulate, &a->dgamma[c], &a->dbeta[c]);
+    }
+    return LS_OK;
+}
+
+ls_status LS_CPU(batchnorm_input_gradient)(const struct ls_batchnorm_input_gradient_arguments *a) {
+    const struct ls_batchnorm_shape *s = &a->shape;
+    for (int c = 0; c < s->channels; c++) {
+        size_t at = (size_t)c * (size_t)s->plane;
+        struct channel ch = make_channel(s, a->mean[c], a->invstd[c], a->gamma[c], a->beta[c]);
+        struct gradient_sums sums = {(double)a->sums[c], (double)a->sums[s->channels + c]};
+        channel_input_gradient(s, &ch, &sums, *a->count, a->dx + at, a->dy + at, a->x + at);
     }
     return LS_OK;
 }

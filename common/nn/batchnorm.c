@@ -1,0 +1,144 @@
+/* batchnorm — the batch norm layer, with the ReLU behind it if layer->relu; alone, or together with the ranks of a group (SyncBatchNorm).
+ *   terms : W ranks, C channels; statistics = mean and M2 (the sum of squared deviations from it) of each channel, and the number of
+ *           values, 2C + 1 doubles; sums = of dy and of dy x̂ over each channel, 2C floats
+ *   idea  : normalising by the whole batch needs two things that no rank knows alone, one on the way forward and one on the way back:
+ *
+ *               forward                            backward
+ *               statistics of my samples           sums over my samples
+ *               all_gather                         all_reduce
+ *               merge into mean, invstd, m         input gradient from the sums and m
+ *               normalise my samples
+ *
+ *           The gradients of gamma and beta are the sums of this rank alone: whoever averages the other gradients averages these
+ *   cost  : (2C + 1) x 8 bytes from each rank to each, and an all-reduce of 2C floats, on the compute stream, which waits for the slowest
+ *           rank twice per layer and step: in the convnet 1.2 KB a rank, so it is latency that counts
+ *   order : the ranks' statistics are merged in rank order, in double, by every rank for itself from the same numbers: mean, invstd and the
+ *           running statistics have the same bits everywhere, and are those of one device but for the rounding of doubles.
+ *           (PyTorch gathers float means and inverse deviations and turns those back into variances: the same formula, less exact.)
+ *   fails : a rank that does not come is named by the others (comm.h). Where all ranks together have one value per channel or none, all
+ *           say so */
+#include "common/nn/layer.h"
+
+static struct ls_batchnorm_shape batchnorm_shape(const ls_layer *layer, size_t batch) {
+    return (struct ls_batchnorm_shape){
+        .batch = (int)batch,
+        .channels = layer->in.channels,
+        .plane = layer->in.height * layer->in.width,
+        .momentum = 0.1f,
+        .epsilon = 1e-5f,
+        .relu = layer->relu,
+    };
+}
+
+/* saved = mean [channels], invstd [channels] */
+static ls_status batchnorm_plan(ls_layer *layer) {
+    size_t shape[] = {(size_t)layer->in.channels};
+    layer->out = layer->in;
+    layer->saved_nbytes = 2 * shape[0] * sizeof(float);
+    ls_layer_add_parameter(layer, "weight", 1, shape);
+    ls_layer_add_parameter(layer, "bias", 1, shape);
+    ls_layer_add_buffer(layer, "running_mean", 1, shape);
+    ls_layer_add_buffer(layer, "running_var", 1, shape);
+    return LS_OK;
+}
+
+static void batchnorm_init(const ls_layer *layer, ls_generator *g, float *const *parameters) {
+    (void)g; /* no random draws */
+    for (size_t i = 0; i < layer->parameters[0].count; i++) parameters[0][i] = 1;
+}
+
+/* --- together with other ranks ----------------------------------------------------------------------------------- */
+
+/* Where things lie in layer->shared. */
+struct shared {
+    size_t statistics_count;
+    double *everybodys, *mine; /* statistics of all ranks, one after the other, and this rank's among them */
+    double *count;             /* m, from forward to backward */
+    float *sums;
+};
+
+static struct shared shared_of(const ls_layer *layer) {
+    struct ls_batchnorm_shape shape = batchnorm_shape(layer, 0);
+    struct shared s = {.statistics_count = ls_batchnorm_statistics_count(&shape), .everybodys = layer->shared};
+    s.mine = s.everybodys + (size_t)ls_comm_rank(layer->group) * s.statistics_count;
+    s.count = s.everybodys + (size_t)ls_comm_world_size(layer->group) * s.statistics_count;
+    s.sums = (float *)(s.count + 1);
+    return s;
+}
+
+size_t ls_batchnorm_shared_nbytes(const ls_layer *layer, int world_size) {
+    struct ls_batchnorm_shape shape = batchnorm_shape(layer, 0);
+    size_t doubles = (size_t)world_size * ls_batchnorm_statistics_count(&shape) + 1;
+    return doubles * sizeof(double) + 2 * (size_t)shape.channels * sizeof(float);
+}
+
+static ls_status forward_together(ls_layer *layer, const struct ls_pass *pass) {
+    struct ls_batchnorm_shape shape = batchnorm_shape(layer, pass->batch);
+    struct shared s = shared_of(layer);
+    float *mean = layer->saved, *invstd = mean + layer->in.channels;
+    ls_stream *stream = pass->stream;
+    ls_status status = ls_batchnorm_statistics(stream, shape, s.mine, pass->x);
+    if (status == LS_OK) { /* gathered as 8-byte elements: a copy does not care what they mean */
+        status = ls_comm_all_gather(layer->group, stream, s.mine, s.everybodys, s.statistics_count, LS_INT64);
+    }
+    if (status == LS_OK) {
+        status = ls_batchnorm_merge(stream, shape, mean, invstd, s.count, layer->buffers[0].data,
+                                    layer->buffers[1].data, s.everybodys, ls_comm_world_size(layer->group));
+    }
+    if (status == LS_OK) {
+        status = ls_batchnorm_normalize(stream, shape, pass->y, pass->x, layer->parameters[0].data,
+                                        layer->parameters[1].data, mean, invstd);
+    }
+    return status;
+}
+
+static ls_status backward_together(ls_layer *layer, const struct ls_pass *pass) {
+    struct ls_batchnorm_shape shape = batchnorm_shape(layer, pass->batch);
+    struct shared s = shared_of(layer);
+    const float *mean = layer->saved, *invstd = mean + layer->in.channels;
+    const struct ls_tensor *gamma = &layer->parameters[0], *beta = &layer->parameters[1];
+    ls_stream *stream = pass->stream;
+    ls_status status = ls_batchnorm_sums(stream, shape, s.sums, gamma->gradient, beta->gradient, pass->dy, pass->x,
+                                         gamma->data, beta->data, mean, invstd, pass->accumulate);
+    if (status == LS_OK) {
+        status = ls_comm_all_reduce(layer->group, stream, s.sums, 2 * (size_t)shape.channels, LS_FP32, LS_REDUCE_SUM);
+    }
+    if (status == LS_OK) {
+        status = ls_batchnorm_input_gradient(stream, shape, pass->dx, pass->dy, pass->x, gamma->data, beta->data, mean,
+                                             invstd, s.sums, s.count);
+    }
+    return status;
+}
+
+/* --- the two passes ---------------------------------------------------------------------------------------------- */
+
+static ls_status batchnorm_forward(ls_layer *layer, const struct ls_pass *pass) {
+    struct ls_batchnorm_shape shape = batchnorm_shape(layer, pass->batch);
+    float *mean = layer->saved, *invstd = mean + layer->in.channels;
+    const float *gamma = layer->parameters[0].data, *beta = layer->parameters[1].data;
+    float *running_mean = layer->buffers[0].data, *running_var = layer->buffers[1].data;
+    if (!pass->training) {
+        return ls_batchnorm_eval(pass->stream, shape, pass->y, pass->x, gamma, beta, running_mean, running_var);
+    }
+    layer->batches_tracked++;
+    if (layer->group) return forward_together(layer, pass);
+    return ls_batchnorm_train(pass->stream, shape, pass->y, pass->x, gamma, beta, mean, invstd, running_mean,
+                              running_var);
+}
+
+static ls_status batchnorm_backward(ls_layer *layer, const struct ls_pass *pass) {
+    if (layer->group) return backward_together(layer, pass);
+    const float *mean = layer->saved, *invstd = mean + layer->in.channels;
+    const struct ls_tensor *gamma = &layer->parameters[0], *beta = &layer->parameters[1];
+    return ls_batchnorm_backward(pass->stream, batchnorm_shape(layer, pass->batch), pass->dx, gamma->gradient,
+                                 beta->gradient, pass->dy, pass->x, gamma->data, beta->data, mean, invstd,
+                                 pass->accumulate);
+}
+
+const struct ls_layer_kind ls_batchnorm2d = {
+    .name = "batchnorm2d",
+    .plan = batchnorm_plan,
+    .init = batchnorm_init,
+    .forward = batchnorm_forward,
+    .backward = batchnorm_backward,
+};

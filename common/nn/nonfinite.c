@@ -1,0 +1,59 @@
+/* nonfinite — where in a model the first NaN or infinity stands.
+ *   idea  : in the order of the computation a value that is not finite has its cause in what comes before it, so the first place
+ *           that holds one is where to look: the batch itself, a layer's parameters, or what the layer made of finite
+ *           inputs with finite parameters
+ *   cost  : everything up to the place is copied to the host once. It is for a run that ends
+ *   not   : layers in place have no memory of their own: what they make is found in the output of the layer whose memory it is
+ *           (a ReLU's, in that of the linear layer before it) */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/nn/layer.h"
+
+enum { CHUNK = 4096 };
+
+static ls_status is_finite(ls_stream *stream, const float *data, size_t count, bool *finite) {
+    float host[CHUNK];
+    *finite = true;
+    for (size_t at = 0; *finite && at < count; at += CHUNK) {
+        size_t here = count - at < CHUNK ? count - at : CHUNK;
+        ls_status status = ls_copy(stream, host, data + at, here * sizeof *host);
+        ls_status done = ls_stream_synchronize(stream);
+        if (status == LS_OK) status = done;
+        if (status != LS_OK) return status;
+        for (size_t i = 0; i < here; i++) *finite = *finite && isfinite(host[i]);
+    }
+    return LS_OK;
+}
+
+/* Looks through one range; if it is the place, names it. */
+static ls_status look(ls_model *model, const float *data, size_t count, const char *kind, const char *name, char *place,
+                      size_t capacity) {
+    bool finite;
+    ls_status status = is_finite(ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE), data, count, &finite);
+    if (status == LS_OK && !finite) snprintf(place, capacity, "%s%s", kind, name);
+    return status;
+}
+
+ls_status ls_model_find_nonfinite(ls_model *model, char *place, size_t capacity) {
+    size_t layer_count, batch;
+    const ls_layer *layers = ls_model_layers(model, &layer_count);
+    const float *x = ls_model_last_input(model, &batch);
+    place[0] = '\0';
+    ls_status status =
+        look(model, x, batch * ls_image_count(ls_model_input(model)), "the input batch", "", place, capacity);
+    for (size_t l = 0; l < layer_count; l++) {
+        const ls_layer *layer = &layers[l];
+        for (size_t p = 0; p < layer->parameter_count; p++) {
+            const struct ls_tensor *tensor = &layer->parameters[p];
+            if (status != LS_OK || place[0] != '\0') return status;
+            status = look(model, tensor->data, tensor->count, "parameter ", tensor->name, place, capacity);
+        }
+        if (status != LS_OK || place[0] != '\0') return status;
+        if (layer->kind->in_place) continue;
+        status =
+            look(model, layer->y, batch * ls_image_count(layer->out), "the output of ", layer->name, place, capacity);
+    }
+    return status;
+}

@@ -1,0 +1,272 @@
+/* Models that normalise together, in threads of one process, and models that have no samples. That whole runs are right is shown in
+ * tests/parallel/test_sync_bn.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "tests/base/scratch.h"
+#include "tests/nn/models.h"
+
+enum { INPUTS = 28 * 28, OUTPUTS = 10, MAX_BATCH = 6, MAX_RANKS = 4 };
+
+/* One rank: a model and its samples. */
+struct part {
+    ls_device *device;
+    ls_model *model;
+    ls_comm *group;
+    float *x, *dy;
+    size_t batch;
+    ls_status status;
+    char message[256];
+};
+
+static struct part open_part(int rank, size_t batch) {
+    struct part part = {.device = open_device(rank), .batch = batch};
+    part.model = make_model(part.device, "convnet", MAX_BATCH, 3);
+    part.x = make_values(part.device, MAX_BATCH * INPUTS, 4);
+    part.dy = make_values(part.device, MAX_BATCH * OUTPUTS, 5);
+    return part;
+}
+
+static void close_part(struct part *part) {
+    ls_model_destroy(part->model);
+    ls_comm_destroy(part->group);
+    ls_device_free(part->device, part->x);
+    ls_device_free(part->device, part->dy);
+    close_empty_device(part->device);
+}
+
+static void *run_part(void *argument) {
+    struct part *part = argument;
+    const float *y;
+    ls_log_capture(part->message, sizeof part->message);
+    (void)ls_device_bind_thread(part->device);
+    part->status = ls_model_forward(part->model, part->x, part->batch, true, &y);
+    if (part->status == LS_OK) part->status = ls_model_backward(part->model, part->dy, false);
+    ls_log_capture(NULL, 0);
+    return NULL;
+}
+
+/* Rank r takes batches[r] samples, one after the other of those that `open_part` makes, and all of them run one forward and one
+ * backward, each in its thread. */
+static void run_together(struct part *parts, const size_t *batches, int ranks) {
+    ls_comm *ends[MAX_RANKS];
+    ls_comm_options options = {.world_size = ranks, .timeout_s = 20, .allreduce = "direct"};
+    assert_int_equal(ls_comm_create_threads(ends, &options), LS_OK);
+    size_t at = 0;
+    for (int r = 0; r < ranks; r++) {
+        parts[r] = open_part(r, batches[r]);
+        parts[r].group = ends[r];
+        memmove(parts[r].x, parts[r].x + at * INPUTS, batches[r] * INPUTS * sizeof(float));
+        memmove(parts[r].dy, parts[r].dy + at * OUTPUTS, batches[r] * OUTPUTS * sizeof(float));
+        assert_int_equal(ls_model_sync_batchnorm(parts[r].model, ends[r]), LS_OK);
+        at += batches[r];
+    }
+    pthread_t threads[MAX_RANKS];
+    for (int r = 0; r < ranks; r++) assert_int_equal(pthread_create(&threads[r], NULL, run_part, &parts[r]), 0);
+    for (int r = 0; r < ranks; r++) assert_int_equal(pthread_join(threads[r], NULL), 0);
+}
+
+/* --- together ---------------------------------------------------------------------------------------------------- */
+
+static void expect_close(const char *name, const float *got, const float *want, size_t count, float scale) {
+    float largest = scale;
+    for (size_t i = 0; i < count; i++) largest = fmaxf(largest, fabsf(want[i]));
+    for (size_t i = 0; i < count; i++) {
+        if (!(fabsf(got[i] - want[i]) <= 2e-5f * largest)) {
+            fail_msg("%s[%zu] is %.9g, not %.9g", name, i, (double)got[i], (double)want[i]);
+        }
+    }
+}
+
+/* The ranks' gradients add up to those of the whole batch; their running statistics are those of the whole batch, each. */
+static void expect_whole_batch(const size_t *batches, int ranks) {
+    struct part parts[MAX_RANKS], whole = open_part(7, 0);
+    run_together(parts, batches, ranks);
+    for (int r = 0; r < ranks; r++) whole.batch += batches[r];
+    run_part(&whole);
+    assert_int_equal(whole.status, LS_OK);
+    for (int r = 0; r < ranks; r++) {
+        if (parts[r].status != LS_OK) fail_msg("rank %d: %s", r, parts[r].message);
+        for (size_t b = 0; b < ls_model_buffer_count(whole.model); b++) {
+            const struct ls_tensor *want = ls_model_buffer(whole.model, b), *got = ls_model_buffer(parts[r].model, b);
+            const struct ls_tensor *first = ls_model_buffer(parts[0].model, b);
+            expect_close(want->name, got->data, want->data, want->count, 0);
+            assert_memory_equal(got->data, first->data, want->count * sizeof(float));
+        }
+        assert_int_equal(*ls_model_batches_tracked(parts[r].model, 1), 1);
+    }
+    for (size_t p = 0; p < ls_model_parameter_count(whole.model); p++) {
+        const struct ls_tensor *want = ls_model_parameter(whole.model, p);
+        float *sum = ls_model_parameter(parts[0].model, p)->gradient;
+        for (int r = 1; r < ranks; r++) {
+            const struct ls_tensor *part = ls_model_parameter(parts[r].model, p);
+            for (size_t i = 0; i < want->count; i++) sum[i] += part->gradient[i];
+        }
+        expect_close(want->name, sum, want->gradient, want->count, 1);
+    }
+    close_part(&whole);
+    for (int r = 0; r < ranks; r++) close_part(&parts[r]);
+}
+
+static void pieces_of_a_batch_are_the_batch(void **state) {
+    (void)state;
+    static const size_t batches[][MAX_RANKS] = {{3, 3}, {4, 1}, {2, 0}, {0, 3, 2}, {1, 1, 1, 1}, {3, 0, 0, 1}};
+    static const int ranks[] = {2, 2, 2, 3, 4, 4};
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) expect_whole_batch(batches[i], ranks[i]);
+}
+
+/* No samples at all: no mean. Every rank says so, and none goes on to wait for another. */
+static void nobody_has_samples(void **state) {
+    (void)state;
+    struct part parts[MAX_RANKS];
+    run_together(parts, (size_t[]){0, 0, 0}, 3);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(parts[r].status, LS_ERR_INVALID);
+        assert_non_null(strstr(parts[r].message, "more than one value per channel in training; this batch has 0"));
+        close_part(&parts[r]);
+    }
+}
+
+/* --- apart again ------------------------------------------------------------------------------------------------- */
+
+static void evaluation_meets_nobody(void **state) {
+    (void)state;
+    struct part parts[MAX_RANKS];
+    const float *y;
+    run_together(parts, (size_t[]){2, 2}, 2);
+    assert_int_equal(ls_model_forward(parts[1].model, parts[1].x, 2, false, &y), LS_OK); /* rank 0 is not there */
+    assert_int_equal(*ls_model_batches_tracked(parts[1].model, 0), 1);
+    for (int r = 0; r < 2; r++) close_part(&parts[r]);
+}
+
+/* Without a group, and in a group of one, a model has the plain path's bits; and what a group needed is given back. */
+static void a_group_of_one_is_no_group(void **state) {
+    (void)state;
+    struct part plain = open_part(0, 3), one = open_part(1, 3);
+    ls_memory_report before, after;
+    ls_device_memory(one.device, &before);
+    ls_comm *ends[2];
+    ls_comm_options options = {.world_size = 2, .timeout_s = 20};
+    assert_int_equal(ls_comm_create_threads(ends, &options), LS_OK);
+    assert_int_equal(ls_model_sync_batchnorm(one.model, ends[0]), LS_OK);
+    ls_device_memory(one.device, &after);
+    /* two ranks' statistics, a count and the sums of 16 and of 32 channels */
+    size_t more = (2 * (33 + 65) + 2) * sizeof(double) + 2 * (16 + 32) * sizeof(float);
+    assert_int_equal(after.current_total_bytes - before.current_total_bytes, more);
+    assert_int_equal(ls_model_sync_batchnorm(one.model, NULL), LS_OK);
+    ls_device_memory(one.device, &after);
+    assert_int_equal(after.current_total_bytes, before.current_total_bytes);
+    for (int r = 0; r < 2; r++) ls_comm_destroy(ends[r]);
+    options.world_size = 1;
+    assert_int_equal(ls_comm_create_threads(&one.group, &options), LS_OK);
+    assert_int_equal(ls_model_sync_batchnorm(one.model, one.group), LS_OK);
+    run_part(&plain);
+    run_part(&one);
+    float *left, *right;
+    size_t count;
+    ls_model_gradients(plain.model, &left, &count);
+    ls_model_gradients(one.model, &right, &count);
+    assert_memory_equal(left, right, count * sizeof *left);
+    ls_model_state(plain.model, &left, &count);
+    ls_model_state(one.model, &right, &count);
+    assert_memory_equal(left, right, count * sizeof *left);
+    close_part(&plain);
+    close_part(&one);
+}
+
+static void without_memory_all_layers_stay_on_their_own(void **state) {
+    (void)state;
+    struct part part = open_part(0, 3);
+    ls_memory_report memory;
+    ls_device_memory(part.device, &memory);
+    size_t needed = memory.current_total_bytes;
+    close_part(&part);
+    ls_device_options small = {.kind = LS_DEVICE_CPU, .devices_on_node = 1, .memory_capacity_bytes = needed + 1000};
+    ls_device *device;
+    assert_int_equal(ls_device_open(&device, &small), LS_OK);
+    ls_model *model = make_model(device, "convnet", MAX_BATCH, 3);
+    float *x = make_values(device, MAX_BATCH * INPUTS, 4), *dy = make_values(device, MAX_BATCH * OUTPUTS, 5);
+    ls_device_memory(device, &memory);
+    ls_comm *ends[2];
+    ls_comm_options options = {.world_size = 2, .timeout_s = 20};
+    assert_int_equal(ls_comm_create_threads(ends, &options), LS_OK);
+    assert_int_equal(ls_model_sync_batchnorm(model, ends[0]), LS_ERR_NO_MEMORY); /* there was enough for bn1 */
+    scratch_expect_error("out of memory", "statistics of all ranks");
+    ls_memory_report after;
+    ls_device_memory(device, &after);
+    assert_int_equal(after.current_total_bytes, memory.current_total_bytes);
+    const float *y;
+    assert_int_equal(ls_model_forward(model, x, 3, true, &y), LS_OK); /* waits for nobody */
+    for (int r = 0; r < 2; r++) ls_comm_destroy(ends[r]);
+    ls_model_destroy(model);
+    ls_device_free(device, x);
+    ls_device_free(device, dy);
+    close_empty_device(device);
+}
+
+/* --- without samples --------------------------------------------------------------------------------------------- */
+
+struct calls {
+    size_t count, last;
+};
+
+static ls_status note_call(void *context, size_t parameter) {
+    struct calls *calls = context;
+    if (calls->count++ > 0) assert_int_equal(parameter, calls->last - 1);
+    calls->last = parameter;
+    return LS_OK;
+}
+
+/* The gradients of no samples are zero, or what was there if they accumulate; the hook is called as ever. */
+static void no_samples_give_gradients_of_zero(void **state) {
+    (void)state;
+    struct part part = open_part(0, 0);
+    float *gradients;
+    size_t count;
+    ls_model_gradients(part.model, &gradients, &count);
+    for (size_t p = 0; p < ls_model_parameter_count(part.model); p++) {
+        const struct ls_tensor *tensor = ls_model_parameter(part.model, p);
+        for (size_t i = 0; i < tensor->count; i++) tensor->gradient[i] = 3;
+    }
+    for (int accumulate = 1; accumulate >= 0; accumulate--) {
+        struct calls calls = {0};
+        const float *y;
+        ls_model_on_grad_ready(part.model, note_call, &calls);
+        assert_int_equal(ls_model_forward(part.model, part.x, 0, true, &y), LS_OK);
+        assert_int_equal(ls_model_backward(part.model, part.dy, accumulate), LS_OK);
+        assert_int_equal(calls.count, ls_model_parameter_count(part.model));
+        for (size_t p = 0; p < ls_model_parameter_count(part.model); p++) {
+            const struct ls_tensor *tensor = ls_model_parameter(part.model, p);
+            for (size_t i = 0; i < tensor->count; i++) assert_true(tensor->gradient[i] == (accumulate ? 3 : 0));
+        }
+    }
+    for (size_t b = 0; b < ls_model_buffer_count(part.model); b++) {
+        const struct ls_tensor *buffer = ls_model_buffer(part.model, b);
+        for (size_t i = 0; i < buffer->count; i++) assert_true(buffer->data[i] == (float)(b % 2));
+    }
+    assert_int_equal(*ls_model_batches_tracked(part.model, 0), 0);
+    close_part(&part);
+}
+
+#define with_errors(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_of_a_batch_are_the_batch),
+        cmocka_unit_test(nobody_has_samples),
+        cmocka_unit_test(evaluation_meets_nobody),
+        cmocka_unit_test(a_group_of_one_is_no_group),
+        with_errors(without_memory_all_layers_stay_on_their_own),
+        cmocka_unit_test(no_samples_give_gradients_of_zero),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

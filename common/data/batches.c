@@ -14,7 +14,6 @@ struct ls_batches {
         *list; /* what this rank cuts its batches from: its own share (strided), or all samples (contiguous) */
     int64_t list_count;
     int64_t cut; /* list elements of a full step */
-    int64_t per_epoch;
 };
 
 static bool is_strided(const ls_batches *batches) { return batches->options.shard == LS_SHARD_STRIDED; }
@@ -50,6 +49,7 @@ ls_status ls_batches_create(ls_batches **out, const ls_batches_options *options)
         .rank = strided ? options->rank : 0,
         .shuffle = options->shuffle,
         .drop_last = options->drop_last,
+        .uneven = options->uneven,
         .seed = options->seed,
     };
     status = ls_sampler_create(&batches->sampler, &sampler);
@@ -59,23 +59,29 @@ ls_status ls_batches_create(ls_batches **out, const ls_batches_options *options)
     }
     batches->list = ls_sampler_indices(batches->sampler, &batches->list_count);
     batches->cut = strided ? options->global_batch / options->world_size : options->global_batch;
-    bool rest = batches->list_count % batches->cut != 0;
-    batches->per_epoch = batches->list_count / batches->cut + (rest && !options->drop_last);
     *out = batches;
     return LS_OK;
 }
 
 void ls_batches_set_epoch(ls_batches *batches, int64_t epoch) { ls_sampler_set_epoch(batches->sampler, epoch); }
 
-int64_t ls_batches_per_epoch(const ls_batches *batches) { return batches->per_epoch; }
+int64_t ls_batches_per_epoch(const ls_batches *batches) {
+    return ls_batches_per_epoch_of(batches, batches->options.rank);
+}
+
+/* How long the list is that a rank cuts its batches from. */
+static int64_t list_count_of(const ls_batches *batches, int rank) {
+    return ls_sampler_count(batches->sampler, is_strided(batches) ? rank : 0);
+}
 
 int64_t ls_batches_per_epoch_of(const ls_batches *batches, int rank) {
-    (void)rank;
-    return batches->per_epoch;
+    int64_t count = list_count_of(batches, rank);
+    bool rest = count % batches->cut != 0;
+    return count / batches->cut + (rest && !batches->options.drop_last);
 }
 
 size_t ls_batches_max_local_count(const ls_batches *batches) {
-    if (batches->per_epoch == 0) return 0;
+    if (ls_batches_per_epoch(batches) == 0) return 0;
     int64_t longest = batches->list_count < batches->cut ? batches->list_count : batches->cut;
     if (is_strided(batches)) return (size_t)longest;
     /* The first rank's piece of a full batch. Not this rank's: of 9 samples on 4 ranks the last rank gets none, of 8
@@ -85,15 +91,23 @@ size_t ls_batches_max_local_count(const ls_batches *batches) {
     return count;
 }
 
+/* Elements of a list of list_count that step k takes. */
+static size_t count_at(const ls_batches *batches, int64_t list_count, int64_t k) {
+    int64_t left = list_count - k * batches->cut; /* 0 if this rank has the step and that one just has not */
+    return (size_t)(left < batches->cut ? left : batches->cut);
+}
+
 void ls_batches_get(const ls_batches *batches, int64_t k, struct ls_batch_indices *out) {
     const ls_batches_options *options = &batches->options;
     int64_t begin = k * batches->cut;
-    int64_t left = batches->list_count - begin;
-    size_t step_count = (size_t)(left < batches->cut ? left : batches->cut);
+    size_t step_count = count_at(batches, batches->list_count, k);
     if (is_strided(batches)) {
-        *out = (struct ls_batch_indices){.indices = batches->list + begin,
-                                         .local_count = step_count,
-                                         .global_count = step_count * (size_t)options->world_size};
+        size_t global_count = 0;
+        for (int rank = 0; rank < options->world_size; rank++) {
+            global_count += count_at(batches, list_count_of(batches, rank), k);
+        }
+        *out = (struct ls_batch_indices){
+            .indices = batches->list + begin, .local_count = step_count, .global_count = global_count};
         return;
     }
     size_t piece_begin, piece_count;

@@ -63,10 +63,12 @@ ls_status ls_dataset_open_stream(ls_dataset **out, const char *folder, ls_split 
 bool ls_dataset_is_stream(const ls_dataset *dataset);
 
 /* One pass over a share of a stream: samples share, share + shares, share + 2 shares, ... So W x k cursors with shares = W k read
- * every sample exactly once between them (pytorch-semantics.md 10). Each is for one thread. */
+ * every sample exactly once between them. Each is for one thread. */
 typedef struct ls_cursor ls_cursor;
+/* 0 <= share < shares. On failure *out is NULL. */
 ls_status ls_cursor_create(ls_cursor **out, const ls_dataset *dataset, size_t share, size_t shares);
-/* Reads up to `count` samples; *read is how many: fewer only at the end of the stream. On an error *read is 0. */
+/* Reads up to `count` samples; *read is how many: fewer only at the end of the stream. On an error (LS_ERR_IO, LS_ERR_FORMAT; the line
+ * says where) *read is 0, and the cursor can only be destroyed. The arrays are those of ls_dataset_read. */
 ls_status ls_cursor_read(ls_cursor *cursor, size_t count, float *inputs, int64_t *labels, float *targets, size_t *read);
 void ls_cursor_destroy(ls_cursor *cursor); /* NULL is a no-op */
 

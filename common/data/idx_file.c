@@ -7,7 +7,6 @@
 #include "common/data/idx_file.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,38 +17,49 @@
 #include "common/base/log.h"
 
 #define LS_DEFLATE_MAX_RATIO 1032 /* no byte of a gzip file gives more than that many bytes */
-#define LS_GZ_BUFFER_BYTES (1u << 17)
+#define LS_GZ_WHOLE_BUFFER_BYTES (1u << 17)
 #define LS_GZ_MAX_READ_BYTES ((size_t)1 << 30) /* gzread counts in int */
 
-static bool find_file(ls_idx_file *file, const char *folder, const char *prefix, int ndim) {
+static bool find_file(char path[PATH_MAX], const char *folder, const char *prefix, int ndim) {
     static const struct {
         char separator;
         const char *suffix;
     } spellings[] = {{'-', ""}, {'-', ".gz"}, {'.', ""}, {'.', ".gz"}};
     for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; i++) {
-        int length = snprintf(file->path, sizeof file->path, "%s/%s%cidx%d-ubyte%s", folder, prefix,
-                              spellings[i].separator, ndim, spellings[i].suffix);
-        if (length < (int)sizeof file->path && access(file->path, F_OK) == 0) return true;
+        int length = snprintf(path, PATH_MAX, "%s/%s%cidx%d-ubyte%s", folder, prefix, spellings[i].separator, ndim,
+                              spellings[i].suffix);
+        if (length < PATH_MAX && access(path, F_OK) == 0) return true;
     }
     return false;
 }
 
+static size_t header_nbytes(int ndim) { return 4 + 4 * (size_t)ndim; }
+
 /* Why gzread stopped early, in zlib's words or in ours. */
-static ls_status fail_read(const ls_idx_file *file, gzFile stream) {
+static ls_status fail_read(const ls_idx_reader *reader) {
     int error = Z_OK;
-    const char *text = gzerror(stream, &error);
-    if (error == Z_ERRNO) return ls_fail(LS_ERR_IO, "cannot read %s: %s", file->path, strerror(errno));
-    if (error == Z_OK || error == Z_BUF_ERROR) {
-        return ls_fail(LS_ERR_FORMAT, "%s is truncated: it ends before its last byte", file->path);
+    const char *text = gzerror(reader->stream, &error);
+    if (error == Z_ERRNO) return ls_fail(LS_ERR_IO, "cannot read %s: %s", reader->path, strerror(errno));
+    if (error != Z_OK && error != Z_BUF_ERROR) {
+        return ls_fail(LS_ERR_FORMAT, "%s is damaged: %s", reader->path, text);
     }
-    return ls_fail(LS_ERR_FORMAT, "%s is damaged: %s", file->path, text);
+    z_off_t there = gztell(reader->stream) - (z_off_t)header_nbytes(reader->ndim);
+    if (reader->sample_nbytes == 0 || there < 0) {
+        return ls_fail(LS_ERR_FORMAT, "%s is truncated: it ends within its header", reader->path);
+    }
+    size_t samples = (size_t)there / reader->sample_nbytes;
+    if (samples == reader->dims[0]) {
+        return ls_fail(LS_ERR_FORMAT, "%s is truncated: it ends within its checksum", reader->path);
+    }
+    return ls_fail(LS_ERR_FORMAT, "%s is truncated: it ends within sample %zu of %zu", reader->path, samples,
+                   reader->dims[0]);
 }
 
-static ls_status read_bytes(const ls_idx_file *file, gzFile stream, uint8_t *destination, size_t nbytes) {
+static ls_status read_bytes(const ls_idx_reader *reader, uint8_t *destination, size_t nbytes) {
     while (nbytes > 0) {
         size_t wanted = nbytes < LS_GZ_MAX_READ_BYTES ? nbytes : LS_GZ_MAX_READ_BYTES;
-        int got = gzread(stream, destination, (unsigned)wanted);
-        if (got <= 0) return fail_read(file, stream);
+        int got = gzread(reader->stream, destination, (unsigned)wanted);
+        if (got <= 0) return fail_read(reader);
         destination += got;
         nbytes -= (size_t)got;
     }
@@ -57,13 +67,13 @@ static ls_status read_bytes(const ls_idx_file *file, gzFile stream, uint8_t *des
 }
 
 /* The end of the file, and with it the checksum of a gzipped one. */
-static ls_status check_end(const ls_idx_file *file, gzFile stream) {
+static ls_status check_end(const ls_idx_reader *reader) {
     uint8_t extra;
-    int got = gzread(stream, &extra, 1);
+    int got = gzread(reader->stream, &extra, 1);
     int error = Z_OK;
-    gzerror(stream, &error);
-    if (got > 0) return ls_fail(LS_ERR_FORMAT, "%s has bytes after its last element", file->path);
-    if (got < 0 || error != Z_OK) return fail_read(file, stream);
+    gzerror(reader->stream, &error);
+    if (got > 0) return ls_fail(LS_ERR_FORMAT, "%s has bytes after its last element", reader->path);
+    if (got < 0 || error != Z_OK) return fail_read(reader);
     return LS_OK;
 }
 
@@ -71,10 +81,11 @@ static uint32_t big_endian_32(const uint8_t *bytes) {
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-/* Reads the magic number and the lengths; *nbytes is their product. */
-static ls_status read_header(ls_idx_file *file, gzFile stream, int ndim, size_t *nbytes) {
+/* Reads the magic number and the lengths. */
+static ls_status read_header(ls_idx_reader *reader) {
+    int ndim = reader->ndim;
     uint8_t bytes[4 + 4 * LS_IDX_MAX_DIMS];
-    ls_status status = read_bytes(file, stream, bytes, 4);
+    ls_status status = read_bytes(reader, bytes, 4);
     if (status != LS_OK) return status;
     uint32_t magic = big_endian_32(bytes);
     uint32_t expected = 0x800u + (uint32_t)ndim;
@@ -82,41 +93,84 @@ static ls_status read_header(ls_idx_file *file, gzFile stream, int ndim, size_t 
         return ls_fail(LS_ERR_FORMAT,
                        "%s is not an IDX file of bytes with %d dimension%s: magic number 0x%08x expected, "
                        "0x%08x found",
-                       file->path, ndim, ndim == 1 ? "" : "s", expected, magic);
+                       reader->path, ndim, ndim == 1 ? "" : "s", expected, magic);
     }
-    status = read_bytes(file, stream, bytes + 4, 4 * (size_t)ndim);
+    status = read_bytes(reader, bytes + 4, 4 * (size_t)ndim);
     if (status != LS_OK) return status;
-    file->ndim = ndim;
-    *nbytes = 1;
-    bool overflow = false;
+    size_t sample_nbytes = 1; /* cannot overflow: at most two lengths of 32 bits */
     for (int i = 0; i < ndim; i++) {
-        file->dims[i] = big_endian_32(bytes + 4 + 4 * i);
-        if (file->dims[i] == 0) {
-            return ls_fail(LS_ERR_FORMAT, "%s is empty: its dimension %d is zero", file->path, i);
+        reader->dims[i] = big_endian_32(bytes + 4 + 4 * i);
+        if (reader->dims[i] == 0) {
+            return ls_fail(LS_ERR_FORMAT, "%s is empty: its dimension %d is zero", reader->path, i);
         }
-        overflow = overflow || __builtin_mul_overflow(*nbytes, file->dims[i], nbytes);
+        if (i > 0) sample_nbytes *= reader->dims[i];
     }
-    struct stat disk;
-    if (stat(file->path, &disk) != 0) return ls_fail(LS_ERR_IO, "cannot read %s: %s", file->path, strerror(errno));
-    size_t ratio = gzdirect(stream) ? 1 : LS_DEFLATE_MAX_RATIO;
-    if (overflow || *nbytes / ratio > (size_t)disk.st_size) {
-        return ls_fail(LS_ERR_FORMAT,
-                       "%s is truncated or damaged: it announces %zu elements of %zu bytes, more than its "
-                       "%lld bytes can hold",
-                       file->path, file->dims[0], overflow ? SIZE_MAX : *nbytes / file->dims[0],
-                       (long long)disk.st_size);
-    }
+    reader->sample_nbytes = sample_nbytes;
     return LS_OK;
 }
 
-static ls_status read_stream(ls_idx_file *file, gzFile stream, int ndim) {
-    size_t nbytes = 0;
-    ls_status status = read_header(file, stream, ndim, &nbytes);
+/* --- from front to back ------------------------------------------------------------------------------------------ */
+
+ls_status ls_idx_reader_open(ls_idx_reader *reader, const char *folder, const char *prefix, int ndim,
+                             unsigned buffer_nbytes) {
+    memset(reader, 0, sizeof *reader);
+    reader->ndim = ndim;
+    struct stat entry;
+    if (stat(folder, &entry) != 0 || !S_ISDIR(entry.st_mode)) {
+        return ls_fail(LS_ERR_IO,
+                       "there is no data folder %s: name one with files in MNIST's format, such as data/digits",
+                       folder);
+    }
+    if (!find_file(reader->path, folder, prefix, ndim)) {
+        return ls_fail(LS_ERR_IO, "there is no %s-idx%d-ubyte or %s-idx%d-ubyte.gz in %s", prefix, ndim, prefix, ndim,
+                       folder);
+    }
+    errno = 0;
+    reader->stream = gzopen(reader->path, "rbe");
+    if (!reader->stream) {
+        return ls_fail(LS_ERR_IO, "cannot open %s: %s", reader->path, errno ? strerror(errno) : "out of memory");
+    }
+    gzbuffer(reader->stream, buffer_nbytes);
+    ls_status status = read_header(reader);
+    if (status != LS_OK) ls_idx_reader_close(reader);
+    return status;
+}
+
+ls_status ls_idx_reader_check_room(const ls_idx_reader *reader, size_t count) {
+    struct stat disk;
+    if (stat(reader->path, &disk) != 0) return ls_fail(LS_ERR_IO, "cannot read %s: %s", reader->path, strerror(errno));
+    size_t ratio = gzdirect(reader->stream) ? 1 : LS_DEFLATE_MAX_RATIO, nbytes;
+    bool overflow = __builtin_mul_overflow(count, reader->sample_nbytes, &nbytes);
+    if (!overflow && nbytes / ratio <= (size_t)disk.st_size) return LS_OK;
+    return ls_fail(
+        LS_ERR_FORMAT,
+        "%s is truncated or damaged: it announces %zu elements of %zu bytes, more than its %lld bytes can hold",
+        reader->path, reader->dims[0], reader->sample_nbytes, (long long)disk.st_size);
+}
+
+ls_status ls_idx_reader_next(ls_idx_reader *reader, uint8_t *sample, bool *end) {
+    *end = reader->position == reader->dims[0];
+    if (*end) return check_end(reader);
+    ls_status status = read_bytes(reader, sample, reader->sample_nbytes);
+    if (status == LS_OK) reader->position++;
+    return status;
+}
+
+void ls_idx_reader_close(ls_idx_reader *reader) {
+    if (reader->stream) gzclose_r(reader->stream);
+    reader->stream = NULL;
+}
+
+/* --- whole ------------------------------------------------------------------------------------------------------- */
+
+static ls_status read_whole(ls_idx_file *file, const ls_idx_reader *reader) {
+    ls_status status = ls_idx_reader_check_room(reader, reader->dims[0]);
     if (status != LS_OK) return status;
+    size_t nbytes = reader->dims[0] * reader->sample_nbytes;
     file->data = malloc(nbytes);
     if (!file->data) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the %zu bytes of %s", nbytes, file->path);
-    status = read_bytes(file, stream, file->data, nbytes);
-    if (status == LS_OK) status = check_end(file, stream);
+    status = read_bytes(reader, file->data, nbytes);
+    if (status == LS_OK) status = check_end(reader);
     if (status != LS_OK) {
         free(file->data);
         file->data = NULL;
@@ -125,22 +179,14 @@ static ls_status read_stream(ls_idx_file *file, gzFile stream, int ndim) {
 }
 
 ls_status ls_idx_file_read(ls_idx_file *file, const char *folder, const char *prefix, int ndim) {
+    ls_idx_reader reader;
     file->data = NULL;
-    struct stat entry;
-    if (stat(folder, &entry) != 0 || !S_ISDIR(entry.st_mode)) {
-        return ls_fail(LS_ERR_IO,
-                       "there is no data folder %s: name one with files in MNIST's format, such as data/digits",
-                       folder);
-    }
-    if (!find_file(file, folder, prefix, ndim)) {
-        return ls_fail(LS_ERR_IO, "there is no %s-idx%d-ubyte or %s-idx%d-ubyte.gz in %s", prefix, ndim, prefix, ndim,
-                       folder);
-    }
-    errno = 0;
-    gzFile stream = gzopen(file->path, "rbe");
-    if (!stream) return ls_fail(LS_ERR_IO, "cannot open %s: %s", file->path, errno ? strerror(errno) : "out of memory");
-    gzbuffer(stream, LS_GZ_BUFFER_BYTES);
-    ls_status status = read_stream(file, stream, ndim);
-    gzclose_r(stream);
+    ls_status status = ls_idx_reader_open(&reader, folder, prefix, ndim, LS_GZ_WHOLE_BUFFER_BYTES);
+    if (status != LS_OK) return status;
+    memcpy(file->path, reader.path, sizeof file->path);
+    memcpy(file->dims, reader.dims, sizeof file->dims);
+    file->ndim = ndim;
+    status = read_whole(file, &reader);
+    ls_idx_reader_close(&reader);
     return status;
 }

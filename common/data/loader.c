@@ -1,19 +1,24 @@
-/* loader — a queue of orders between the caller and one thread.
- *   idea  : the ring's slots are filled and used in turn. The caller writes an order ("step k of this epoch") into a
- *           free slot and raises `ordered`; the thread fills the slot and raises `filled`. Slot i of the ring serves
- *           order i, i + S, ...; both sides count orders from 0 for the loader's whole life, so an epoch is nothing the
- *           thread needs to know about.
- *   cost  : two flag raises per batch, no lock, no allocation.
- *   order : a slot is the caller's before its order is raised and after it is filled, the thread's in between. Epoch
- *           and batch list change only while no order is open.
- *   fails : an epoch left in the middle is drained: the thread passes over open orders once `hurry` is set. The
- *           caller's waits end after 300 s; the thread's end with the stop order that destroy always sends. */
+/* loader — a queue of orders between the caller and a pool of threads.
+ *   idea  : the batches of an epoch are ordered from the workers in turn, and taken in the order in which they were ordered: which
+ *           worker is slow changes when a batch comes, never which batch comes next. An order is a slot of one ring, whose slots are
+ *           used in turn; the caller writes the slot's number into the worker's queue and sets that worker's `ordered`; the worker
+ *           fills the slot and raises its `filled`. All count from 0 for the loader's whole life, so an epoch is nothing that the
+ *           threads need to know about, and they survive it.
+ *           Of a stream, the first order that comes back without a batch is the end of all: share k + 1 has as many samples as share k
+ *           or one less, so that no worker has a batch in this round behind one that has none, nor in the next.
+ *   cost  : a flag raised per batch, and per half of the prefetch one flag set for each worker; no lock, no allocation.
+ *   order : a slot is the caller's before its order is given and after it is filled, the worker's in between. Epoch and batch list
+ *           change only while no order is open.
+ *   fails : a worker that fails keeps its error line, and the caller reports it when it gets to that batch. An epoch left in the
+ *           middle is drained: workers pass over open orders once `hurry` is set. The caller's waits end after the timeout; the
+ *           workers' end with the stop order that destroy always sends. */
 #define _GNU_SOURCE
 #include "common/data/loader.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,201 +26,283 @@
 #include "common/base/cores.h"
 #include "common/base/flag.h"
 #include "common/base/log.h"
+#include "common/data/assembler.h"
 
-#define LS_LOADER_DEADLINE_US 300e6
-#define LS_LOADER_IDLE_US 10e6 /* the thread looks again that often; an idle caller is no error */
-#define LS_BUFFER_ALIGNMENT 64 /* a cache line */
+#define LS_LOADER_TIMEOUT_S 300
+#define LS_LOADER_IDLE_US 10e6 /* workers look again that often; an idle caller is no error */
+#define LS_LOADER_MAX_PREFETCH (1 << 20)
+#define LS_STOP UINT32_MAX /* in a queue: an order to end */
 
-struct slot {
-    bool stop;      /* an order to end the thread */
-    ls_batch batch; /* epoch and step are the order; the rest is filled in */
-    float *inputs;
-    int64_t *labels;
-    float *targets;
+struct worker {
+    ls_loader *loader;
+    pthread_t thread;
+    ls_assembler assembler; /* the worker's while it has open orders, else the caller's */
+
+    /* the caller's */
+    uint64_t orders; /* given in the loader's life */
+    bool told;       /* of all of them */
+
+    /* between the two */
+    uint32_t *queue; /* order i is slot queue[i mod slot_count] */
+    ls_flag ordered, filled;
 };
 
 struct ls_loader {
     /* constant after create */
     const ls_dataset *dataset;
-    ls_batches *batches;
-    struct slot *slots;
-    uint32_t slot_count;
-    bool has_thread;
-    pthread_t thread;
+    ls_batches *batches; /* NULL: a stream */
+    ls_batch_slot *slots;
+    struct worker *workers;
+    uint32_t slot_count, refill; /* refill: so few open orders that more are given */
+    int worker_count;            /* at least 1; without threads the caller is worker 0 */
+    int threads;
+    double timeout_us;
 
     /* the caller's */
-    int64_t epoch, steps, next_step; /* next_step: the first that is not ordered yet */
-    uint64_t orders, taken;          /* orders given, batches handed out, in the loader's life */
+    int64_t epoch, steps;   /* of the epoch; INT64_MAX: a stream */
+    int64_t ordered_steps;  /* in this epoch */
+    bool ended;             /* (stream) of this epoch */
+    uint64_t pass;          /* epochs begun */
+    uint64_t orders, taken; /* orders given and taken back in the loader's life; slot i mod slot_count is order i's */
+    ls_status failed;       /* of this epoch */
     double wait_us;
 
-    /* between the two */
-    ls_flag ordered, filled;
+    /* between caller and workers */
     _Atomic bool hurry;
 };
 
-static void fill_slot(const ls_loader *loader, struct slot *slot) {
-    struct ls_batch_indices share;
-    ls_batches_get(loader->batches, slot->batch.step, &share);
-    (void)ls_dataset_read(loader->dataset, share.indices, share.local_count, slot->inputs, slot->labels, slot->targets);
-    slot->batch.count = share.local_count;
-    slot->batch.global_count = share.global_count;
-}
+/* --- a worker ---------------------------------------------------------------------------------------------------- */
 
 static void *fill_orders(void *argument) {
-    ls_loader *loader = argument;
+    struct worker *worker = argument;
+    ls_loader *loader = worker->loader;
     ls_run_on_any_core();
     for (uint64_t order = 0;; order++) {
-        while (!ls_flag_wait(&loader->ordered, (uint32_t)(order + 1), 0, ls_now_us() + LS_LOADER_IDLE_US)) continue;
-        struct slot *slot = &loader->slots[order % loader->slot_count];
-        if (slot->stop) return NULL;
-        if (!atomic_load(&loader->hurry)) fill_slot(loader, slot);
-        ls_flag_raise(&loader->filled);
+        while (!ls_flag_wait(&worker->ordered, (uint32_t)(order + 1), 0, ls_now_us() + LS_LOADER_IDLE_US)) continue;
+        uint32_t slot = worker->queue[order % loader->slot_count];
+        if (slot == LS_STOP) return NULL;
+        if (!atomic_load(&loader->hurry)) ls_assembler_fill(&worker->assembler, &loader->slots[slot]);
+        ls_flag_raise(&worker->filled);
     }
 }
 
-/* Gives the next order; its slot must be free. */
-static void give_order(ls_loader *loader, bool stop) {
-    struct slot *slot = &loader->slots[loader->orders % loader->slot_count];
-    slot->stop = stop;
-    slot->batch.epoch = loader->epoch;
-    slot->batch.step = stop ? 0 : loader->next_step++;
-    loader->orders++;
-    ls_flag_raise(&loader->ordered);
+/* --- orders ------------------------------------------------------------------------------------------------------ */
+
+static void put_order(struct worker *worker, uint32_t slot) {
+    worker->queue[worker->orders % worker->loader->slot_count] = slot;
+    worker->orders++;
+    worker->told = false;
 }
 
-/* Waits until the thread has carried out `orders` orders in all. Flags count modulo 2^32. */
-static ls_status wait_filled(ls_loader *loader, uint64_t orders) {
-    if (ls_flag_wait(&loader->filled, (uint32_t)orders, 0, ls_now_us() + LS_LOADER_DEADLINE_US)) return LS_OK;
-    return ls_fail(LS_ERR_TIMEOUT, "the loader's thread has not finished a batch within %.0f s",
-                   LS_LOADER_DEADLINE_US * 1e-6);
+static void tell_workers(ls_loader *loader) {
+    for (int k = 0; k < loader->worker_count; k++) {
+        struct worker *worker = &loader->workers[k];
+        if (!worker->told) ls_flag_set(&worker->ordered, (uint32_t)worker->orders); /* flags count modulo 2^32 */
+        worker->told = true;
+    }
 }
 
-/* Waits until the thread has no open order, without having it do the work. */
+/* Gives orders for all free slots once so many are free that each worker has half of its prefetch left: workers are usually asleep,
+ * and waking one costs the caller more than anything else here. */
+static void order_ahead(ls_loader *loader) {
+    if (loader->orders - loader->taken > loader->refill) return;
+    while (loader->ordered_steps < loader->steps && loader->orders - loader->taken < loader->slot_count) {
+        struct worker *worker = &loader->workers[loader->ordered_steps % loader->worker_count];
+        uint32_t place = (uint32_t)(loader->orders++ % loader->slot_count);
+        ls_batch_slot *slot = &loader->slots[place];
+        slot->worker = worker->assembler.worker;
+        slot->ticket = (uint32_t)(worker->orders + 1);
+        slot->pass = loader->pass;
+        slot->batch.epoch = loader->epoch;
+        slot->batch.step = loader->ordered_steps++;
+        put_order(worker, place);
+    }
+    tell_workers(loader);
+}
+
+/* Waits until no worker has an open order, without having them do the work. */
 static ls_status drain(ls_loader *loader) {
-    if (!loader->has_thread) return LS_OK;
+    ls_status status = LS_OK;
+    double until_us = ls_now_us() + loader->timeout_us;
     atomic_store(&loader->hurry, true);
-    ls_status status = wait_filled(loader, loader->orders);
+    for (int k = 0; status == LS_OK && k < loader->threads; k++) {
+        struct worker *worker = &loader->workers[k];
+        if (ls_flag_wait(&worker->filled, (uint32_t)worker->orders, 0, until_us)) continue;
+        status = ls_fail(LS_ERR_TIMEOUT, "loader worker %d has not finished its batch within %g s; it hangs", k,
+                         loader->timeout_us * 1e-6);
+    }
     atomic_store(&loader->hurry, false);
     if (status == LS_OK) loader->taken = loader->orders;
     return status;
 }
 
-static bool allocate_slot(struct slot *slot, const ls_sample_spec *spec, size_t sample_count) {
-    size_t input_nbytes, label_nbytes, target_nbytes;
-    if (__builtin_mul_overflow(sample_count, ls_sample_input_count(spec) * sizeof(float), &input_nbytes)) return false;
-    if (__builtin_mul_overflow(sample_count, sizeof(int64_t), &label_nbytes)) return false;
-    if (__builtin_mul_overflow(sample_count, spec->target_count * sizeof(float), &target_nbytes)) return false;
-    void *inputs = NULL, *labels = NULL, *targets = NULL;
-    bool done = posix_memalign(&inputs, LS_BUFFER_ALIGNMENT, input_nbytes) == 0;
-    if (done && spec->classes > 0) done = posix_memalign(&labels, LS_BUFFER_ALIGNMENT, label_nbytes) == 0;
-    if (done && spec->target_count > 0) done = posix_memalign(&targets, LS_BUFFER_ALIGNMENT, target_nbytes) == 0;
-    slot->inputs = inputs;
-    slot->labels = labels;
-    slot->targets = targets;
-    slot->batch = (ls_batch){.inputs = inputs, .labels = labels, .targets = targets};
-    return done;
-}
+/* --- create and destroy ------------------------------------------------------------------------------------------ */
 
 static void free_loader(ls_loader *loader) {
-    for (uint32_t i = 0; loader->slots && i < loader->slot_count; i++) {
-        free(loader->slots[i].inputs);
-        free(loader->slots[i].labels);
-        free(loader->slots[i].targets);
+    for (int k = 0; loader->workers && k < loader->worker_count; k++) {
+        ls_assembler_release(&loader->workers[k].assembler);
+        free(loader->workers[k].queue);
     }
+    for (uint32_t i = 0; loader->slots && i < loader->slot_count; i++) ls_batch_slot_free(&loader->slots[i]);
+    free(loader->workers);
     free(loader->slots);
     free(loader);
 }
 
-static ls_status allocate(ls_loader **out, const ls_dataset *dataset, ls_batches *batches, int prefetch) {
-    size_t sample_count = ls_batches_max_local_count(batches);
-    ls_loader *loader = calloc(1, sizeof *loader);
-    bool done = loader != NULL;
-    if (done) {
-        loader->dataset = dataset;
-        loader->batches = batches;
-        loader->slot_count = (uint32_t)prefetch + 1;
-        loader->slots = calloc(loader->slot_count, sizeof *loader->slots);
-        done = loader->slots != NULL;
+static ls_status check_options(const ls_dataset *dataset, const ls_batches *batches, const ls_loader_options *options) {
+    const ls_stream_share *stream = &options->stream;
+    if (options->workers < 0 || options->workers > LS_LOADER_MAX_WORKERS) {
+        return ls_fail(LS_ERR_INVALID, "a loader has 0 to %d workers, not %d", LS_LOADER_MAX_WORKERS, options->workers);
+    }
+    if (options->workers > 0 && (options->prefetch < 1 || options->prefetch > LS_LOADER_MAX_PREFETCH)) {
+        return ls_fail(LS_ERR_INVALID, "invalid prefetch %d: loader workers prepare 1 to %d batches ahead",
+                       options->prefetch, LS_LOADER_MAX_PREFETCH);
+    }
+    if (ls_dataset_is_stream(dataset) != (batches == NULL)) {
+        return ls_fail(LS_ERR_INVALID, "a loader takes either a stream or data with indices and their batches");
+    }
+    if (batches) return LS_OK;
+    if (stream->local_batch < 1 || stream->world_size < 1 || stream->rank < 0 || stream->rank >= stream->world_size) {
+        return ls_fail(LS_ERR_INVALID, "a loader of a stream: invalid batch of %zu samples on rank %d of %d",
+                       stream->local_batch, stream->rank, stream->world_size);
+    }
+    return LS_OK;
+}
+
+static bool allocate_parts(ls_loader *loader, const ls_stream_share *stream, size_t sample_count) {
+    loader->slots = calloc(loader->slot_count, sizeof *loader->slots);
+    loader->workers = calloc((size_t)loader->worker_count, sizeof *loader->workers);
+    bool done = loader->slots && loader->workers;
+    for (int k = 0; done && k < loader->worker_count; k++) {
+        struct worker *worker = &loader->workers[k];
+        worker->loader = loader;
+        worker->told = true;
+        worker->assembler = (ls_assembler){.dataset = loader->dataset,
+                                           .batches = loader->batches,
+                                           .stream = *stream,
+                                           .worker = k,
+                                           .workers = loader->worker_count};
+        worker->queue = calloc(loader->slot_count, sizeof *worker->queue);
+        done = worker->queue != NULL;
     }
     for (uint32_t i = 0; done && i < loader->slot_count; i++) {
-        done = allocate_slot(&loader->slots[i], ls_dataset_spec(dataset), sample_count);
+        done = ls_batch_slot_alloc(&loader->slots[i], ls_dataset_spec(loader->dataset), sample_count);
     }
-    if (!done) {
-        if (loader) free_loader(loader);
-        return ls_fail(LS_ERR_NO_MEMORY,
-                       "no memory for %d batches of %zu samples: choose smaller batches or less prefetch", prefetch + 1,
-                       sample_count);
+    return done;
+}
+
+static ls_status allocate(ls_loader **out, const ls_dataset *dataset, ls_batches *batches,
+                          const ls_loader_options *options) {
+    size_t sample_count = batches ? ls_batches_max_local_count(batches) : options->stream.local_batch;
+    int prefetch = options->workers > 0 ? options->prefetch : 0;
+    uint32_t slot_count = (uint32_t)options->workers * (uint32_t)prefetch + 1;
+    ls_loader *loader = calloc(1, sizeof *loader);
+    if (loader) {
+        loader->dataset = dataset;
+        loader->batches = batches;
+        loader->worker_count = options->workers > 0 ? options->workers : 1;
+        loader->slot_count = slot_count;
+        loader->refill = (uint32_t)options->workers * (((uint32_t)prefetch + 1) / 2);
+        loader->timeout_us = (options->timeout_s > 0 ? options->timeout_s : LS_LOADER_TIMEOUT_S) * 1e6;
     }
-    *out = loader;
-    return LS_OK;
+    if (loader && allocate_parts(loader, &options->stream, sample_count)) {
+        *out = loader;
+        return LS_OK;
+    }
+    if (loader) free_loader(loader);
+    return ls_fail(LS_ERR_NO_MEMORY, "no memory for %u batches of %zu samples: choose smaller batches or less prefetch",
+                   slot_count, sample_count);
 }
 
 ls_status ls_loader_create(ls_loader **out, const ls_dataset *dataset, ls_batches *batches,
                            const ls_loader_options *options) {
     *out = NULL;
-    int prefetch = options->workers > 0 ? options->prefetch : 0;
-    if (prefetch < 0 || prefetch > 1 << 20) return ls_fail(LS_ERR_INVALID, "invalid prefetch %d", prefetch);
     ls_loader *loader = NULL;
-    ls_status status = allocate(&loader, dataset, batches, prefetch);
-    if (status != LS_OK) return status;
-    if (prefetch > 0) {
-        int error = pthread_create(&loader->thread, NULL, fill_orders, loader);
-        if (error != 0) {
-            free_loader(loader);
-            return ls_fail(LS_ERR_SYSTEM, "cannot start the loader's thread: %s", strerror(error));
+    ls_status status = check_options(dataset, batches, options);
+    if (status == LS_OK) status = allocate(&loader, dataset, batches, options);
+    for (int k = 0; status == LS_OK && k < options->workers; k++) {
+        struct worker *worker = &loader->workers[k];
+        int error = pthread_create(&worker->thread, NULL, fill_orders, worker);
+        if (error == 0) {
+            loader->threads++;
+        } else {
+            status = ls_fail(LS_ERR_SYSTEM, "cannot start loader worker %d: %s", k, strerror(error));
         }
-        loader->has_thread = true;
     }
-    *out = loader;
-    return LS_OK;
+    if (status == LS_OK)
+        *out = loader;
+    else
+        ls_loader_destroy(loader);
+    return status;
 }
 
-/* Orders as many steps as there are free slots, once half of them are free: the thread is usually asleep, and waking it costs
- * the caller more than anything else here. */
-static void order_ahead(ls_loader *loader) {
-    if (loader->orders - loader->taken > loader->slot_count / 2) return;
-    while (loader->next_step < loader->steps && loader->orders - loader->taken < loader->slot_count) {
-        give_order(loader, false);
-    }
+void ls_loader_destroy(ls_loader *loader) {
+    if (!loader) return;
+    if (drain(loader) != LS_OK) return; /* reported; a thread that hangs still uses the memory */
+    for (int k = 0; k < loader->threads; k++) put_order(&loader->workers[k], LS_STOP);
+    tell_workers(loader);
+    for (int k = 0; k < loader->threads; k++) pthread_join(loader->workers[k].thread, NULL);
+    free_loader(loader);
 }
+
+/* --- epochs and batches ------------------------------------------------------------------------------------------ */
 
 ls_status ls_loader_begin_epoch(ls_loader *loader, int64_t epoch) {
-    ls_status status = drain(loader);
-    if (status != LS_OK) return status;
-    ls_batches_set_epoch(loader->batches, epoch);
+    loader->failed = drain(loader);
+    if (loader->failed != LS_OK) return loader->failed;
+    if (loader->batches) ls_batches_set_epoch(loader->batches, epoch);
+    loader->steps = loader->batches ? ls_batches_per_epoch(loader->batches) : INT64_MAX;
     loader->epoch = epoch;
-    loader->steps = ls_batches_per_epoch(loader->batches);
-    loader->next_step = 0;
-    if (loader->has_thread) order_ahead(loader);
+    loader->pass++;
+    loader->ordered_steps = 0;
+    loader->ended = false;
+    if (loader->threads > 0) order_ahead(loader);
     return LS_OK;
+}
+
+/* Reports why the slot's batch cannot be had. */
+static ls_status fail_batch(ls_loader *loader, ls_status status, const ls_batch_slot *slot, const char *cause) {
+    char who[32] = "loader";
+    if (loader->threads > 0) snprintf(who, sizeof who, "loader worker %d", slot->worker);
+    loader->failed = status;
+    return ls_fail(status, "%s, epoch %" PRId64 ", batch %" PRId64 ": %s", who, slot->batch.epoch, slot->batch.step,
+                   cause);
+}
+
+/* Waits until the slot is filled, or fills it. */
+static ls_status obtain(ls_loader *loader, ls_batch_slot *slot) {
+    struct worker *worker = &loader->workers[slot->worker];
+    double begin_us = ls_now_us();
+    bool done = true;
+    if (loader->threads > 0) {
+        done = ls_flag_wait(&worker->filled, slot->ticket, 0, begin_us + loader->timeout_us);
+    } else {
+        ls_assembler_fill(&worker->assembler, slot);
+    }
+    loader->wait_us += ls_now_us() - begin_us;
+    if (!done) {
+        char cause[64];
+        snprintf(cause, sizeof cause, "not finished within %g s; the worker hangs", loader->timeout_us * 1e-6);
+        return fail_batch(loader, LS_ERR_TIMEOUT, slot, cause);
+    }
+    loader->taken++;
+    if (slot->status == LS_OK) return LS_OK;
+    const char *cause = worker->assembler.cause; /* safe to read: the worker writes it no more in this epoch */
+    return fail_batch(loader, slot->status, slot, cause[0] ? cause : ls_status_text(slot->status));
 }
 
 ls_status ls_loader_next(ls_loader *loader, const ls_batch **batch) {
     *batch = NULL;
+    if (loader->failed != LS_OK) return loader->failed;
+    if (loader->ended) return LS_OK;
     order_ahead(loader); /* the batch handed out last has just become a free slot */
     if (loader->taken == loader->orders) return LS_OK;
-    struct slot *slot = &loader->slots[loader->taken % loader->slot_count];
-    double begin_us = ls_now_us();
-    if (loader->has_thread) {
-        ls_status status = wait_filled(loader, loader->taken + 1);
-        if (status != LS_OK) return status;
-    } else {
-        fill_slot(loader, slot);
-    }
-    loader->wait_us += ls_now_us() - begin_us;
-    loader->taken++;
-    *batch = &slot->batch;
+    ls_batch_slot *slot = &loader->slots[loader->taken % loader->slot_count];
+    ls_status status = obtain(loader, slot);
+    if (status != LS_OK) return status;
+    loader->ended = slot->end;
+    if (!slot->end) *batch = &slot->batch;
     return LS_OK;
 }
 
 double ls_loader_wait_us(const ls_loader *loader) { return loader->wait_us; }
-
-void ls_loader_destroy(ls_loader *loader) {
-    if (!loader) return;
-    if (loader->has_thread) {
-        if (drain(loader) != LS_OK) return; /* reported; a thread that hangs still uses the memory */
-        give_order(loader, true);
-        pthread_join(loader->thread, NULL);
-    }
-    free_loader(loader);
-}

@@ -8,16 +8,17 @@
 
 struct ls_sampler {
     ls_sampler_options options;
-    int64_t count;    /* of this rank, and of every other */
+    int64_t count;    /* of this rank */
     int64_t *order;   /* dataset_count: the epoch's order, the same on all ranks */
     int64_t *indices; /* count */
 };
 
-/* Samples per rank: floor(n / W) with drop_last, else ceil(n / W). */
-static int64_t count_per_rank(const ls_sampler_options *options) {
+/* Samples of a rank: floor(n / W) with drop_last, else ceil(n / W); uneven: as many as there are at rank, rank + W, ... */
+static int64_t count_of(const ls_sampler_options *options, int rank) {
     int64_t whole = options->dataset_count / options->world_size;
-    bool rest = options->dataset_count % options->world_size != 0;
-    return whole + (rest && !options->drop_last);
+    int64_t rest = options->dataset_count % options->world_size;
+    if (options->drop_last) return whole;
+    return whole + (options->uneven ? rank < rest : rest != 0);
 }
 
 static ls_status check_options(const ls_sampler_options *options) {
@@ -41,7 +42,7 @@ ls_status ls_sampler_create(ls_sampler **out, const ls_sampler_options *options)
     ls_sampler *sampler = calloc(1, sizeof *sampler);
     if (sampler) {
         sampler->options = *options;
-        sampler->count = count_per_rank(options);
+        sampler->count = count_of(options, options->rank);
         /* one more than needed: malloc(0) may give NULL */
         sampler->order = malloc(((size_t)options->dataset_count + 1) * sizeof *sampler->order);
         sampler->indices = malloc(((size_t)sampler->count + 1) * sizeof *sampler->indices);
@@ -70,6 +71,8 @@ void ls_sampler_set_epoch(ls_sampler *sampler, int64_t epoch) {
         sampler->indices[i] = sampler->order[(options->rank + i * options->world_size) % n];
     }
 }
+
+int64_t ls_sampler_count(const ls_sampler *sampler, int rank) { return count_of(&sampler->options, rank); }
 
 const int64_t *ls_sampler_indices(const ls_sampler *sampler, int64_t *count) {
     *count = sampler->count;

@@ -3,7 +3,8 @@
  *
  * All ranks draw the same order (a permutation seeded with seed + epoch, or 0 .. n-1) and rank r takes elements
  * r, r + W, r + 2W, ... So that every rank gets the same number, the order is first made a multiple of W long: its
- * beginning is repeated at the end, or, with drop_last, its end is cut off. One thread at a time. */
+ * beginning is repeated at the end, or, with drop_last, its end is cut off. Or it is left as it is (`uneven`, which PyTorch's has
+ * not): then the first n mod W ranks get one sample more than the others. One thread at a time. */
 #ifndef LS_DATA_SAMPLER_H
 #define LS_DATA_SAMPLER_H
 
@@ -19,6 +20,7 @@ typedef struct ls_sampler_options {
     int world_size, rank; /* 0 <= rank < world_size */
     bool shuffle;         /* false: the order 0 .. n-1 in each epoch */
     bool drop_last;
+    bool uneven;   /* repeat no samples; nothing to do if drop_last */
     uint64_t seed; /* the same on all ranks; note that (seed 0, epoch 1) and (seed 1, epoch 0) are one order */
 } ls_sampler_options;
 
@@ -28,7 +30,10 @@ ls_status ls_sampler_create(ls_sampler **out, const ls_sampler_options *options)
 /* Makes the list of that epoch (>= 0). Without it each epoch would repeat the order of epoch 0. */
 void ls_sampler_set_epoch(ls_sampler *sampler, int64_t epoch);
 
-/* This rank's indices and how many (the same number in each epoch and on each rank). Valid until the next set_epoch. */
+/* How many samples a rank gets: the same number in each epoch and, unless `uneven`, for each rank. */
+int64_t ls_sampler_count(const ls_sampler *sampler, int rank);
+
+/* This rank's indices and how many. Valid until the next set_epoch. */
 const int64_t *ls_sampler_indices(const ls_sampler *sampler, int64_t *count);
 
 /* NULL is a no-op. */

@@ -41,6 +41,7 @@ static void expect_strided(const ls_batches_options *options, int64_t epoch) {
         ls_batches_set_epoch(batches, epoch);
         int64_t steps = options->drop_last ? count / local : (count + local - 1) / local;
         assert_int_equal(ls_batches_per_epoch(batches), steps);
+        assert_int_equal(ls_batches_per_epoch_of(batches, options->world_size - 1), steps);
         for (int64_t k = 0; k < steps; k++) {
             struct ls_batch_indices batch;
             ls_batches_get(batches, k, &batch);
@@ -68,6 +69,7 @@ static void expect_contiguous(const ls_batches_options *options, int64_t epoch) 
         ls_batches *batches = create(options, rank);
         ls_batches_set_epoch(batches, epoch);
         assert_int_equal(ls_batches_per_epoch(batches), steps);
+        assert_int_equal(ls_batches_per_epoch_of(batches, options->world_size - 1), steps);
         for (int64_t k = 0; k < steps; k++) {
             struct ls_batch_indices batch;
             ls_batches_get(batches, k, &batch);
@@ -100,6 +102,61 @@ static void each_way_of_sharing_in_every_case(void **state) {
                     options.shard = LS_SHARD_STRIDED;
                     if (batch % world_size == 0) expect_strided(&options, epoch);
                 }
+            }
+        }
+    }
+}
+
+/* Samples r, r + W, ... of the order, none twice, cut into batches; the step's count is what all ranks have of it. */
+static void expect_uneven(const ls_batches_options *options, const int64_t *order) {
+    int64_t n = options->dataset_count, world_size = options->world_size, local = options->global_batch / world_size;
+    int64_t seen = 0;
+    for (int rank = 0; rank < world_size; rank++) {
+        ls_batches *batches = create(options, rank);
+        ls_batches_set_epoch(batches, 1);
+        for (int other = 0; other < world_size; other++) {
+            int64_t own = (n - other + world_size - 1) / world_size;
+            assert_int_equal(ls_batches_per_epoch_of(batches, other), other < n ? (own + local - 1) / local : 0);
+        }
+        assert_int_equal(ls_batches_per_epoch(batches), ls_batches_per_epoch_of(batches, rank));
+        for (int64_t k = 0; k < ls_batches_per_epoch(batches); k++) {
+            struct ls_batch_indices batch;
+            ls_batches_get(batches, k, &batch);
+            size_t local_count = 0, global_count = 0;
+            for (int64_t i = k * local * world_size; i < (k + 1) * local * world_size && i < n; i++) {
+                global_count++;
+                if (i % world_size == rank) assert_int_equal(batch.indices[local_count++], order[i]);
+            }
+            assert_int_equal(batch.local_count, local_count);
+            assert_int_equal(batch.global_count, global_count);
+            assert_true(batch.local_count <= ls_batches_max_local_count(batches));
+            seen += (int64_t)local_count;
+        }
+        ls_batches_destroy(batches);
+    }
+    assert_int_equal(seen, n);
+}
+
+static void uneven_shards_repeat_nothing(void **state) {
+    (void)state;
+    int64_t order[MAX_COUNT];
+    for (int64_t n = 1; n <= 20; n++) {
+        ls_generator generator;
+        ls_generator_seed(&generator, 3 + 1);
+        ls_randperm(&generator, n, order);
+        for (int world_size = 1; world_size <= 5; world_size++) {
+            for (int64_t local = 1; local <= 4; local++) {
+                ls_batches_options options = {.dataset_count = n,
+                                              .global_batch = local * world_size,
+                                              .world_size = world_size,
+                                              .shuffle = true,
+                                              .uneven = true,
+                                              .seed = 3};
+                expect_uneven(&options, order);
+                options.drop_last = true; /* cuts to equal lengths anyway */
+                expect_strided(&options, 1);
+                options.shard = LS_SHARD_CONTIGUOUS;
+                expect_contiguous(&options, 1);
             }
         }
     }
@@ -201,6 +258,7 @@ static void options_out_of_range(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_way_of_sharing_in_every_case),
+        cmocka_unit_test(uneven_shards_repeat_nothing),
         cmocka_unit_test(one_rank_gets_the_same_either_way),
         cmocka_unit_test(a_later_piece_may_be_longer),
         cmocka_unit_test(memory_follows_the_samples_not_the_batch_size),

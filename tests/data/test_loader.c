@@ -16,10 +16,11 @@
 #define INPUT_COUNT 12
 #define TARGET_COUNT 5
 #define MAX_LOCAL 16
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 static const ls_sample_spec classification = {.channels = 1, .height = 3, .width = 4, .classes = 10};
 static const ls_sample_spec regression = {.channels = 1, .height = 1, .width = 12, .target_count = TARGET_COUNT};
-static const int prefetches[] = {0, 1, 3};
+static const struct { int workers, prefetch; } pools[] = {{0, 0}, {1, 1}, {1, 3}, {2, 1}, {3, 2}, {7, 1}, {7, 5}};
 
 struct fixture {
     ls_dataset *dataset;
@@ -27,12 +28,12 @@ struct fixture {
     ls_loader *loader;
 };
 
-static struct fixture create(const ls_sample_spec *spec, const ls_batches_options *options, int prefetch) {
+static struct fixture create(const ls_sample_spec *spec, const ls_batches_options *options, size_t pool) {
     struct fixture f;
     assert_int_equal(ls_dataset_random(&f.dataset, 11, (size_t)options->dataset_count, spec), LS_OK);
     assert_int_equal(ls_batches_create(&f.batches, options), LS_OK);
     assert_int_equal(ls_batches_create(&f.oracle, options), LS_OK);
-    ls_loader_options loading = {.workers = prefetch > 0, .prefetch = prefetch};
+    ls_loader_options loading = {.workers = pools[pool].workers, .prefetch = pools[pool].prefetch};
     assert_int_equal(ls_loader_create(&f.loader, f.dataset, f.batches, &loading), LS_OK);
     return f;
 }
@@ -76,7 +77,7 @@ static void take(const struct fixture *f, int64_t epoch, int64_t steps) {
     for (int64_t step = 0; step < steps; step++) {
         assert_int_equal(ls_loader_next(f->loader, &batch), LS_OK);
         expect_batch(f, batch, epoch, step);
-        if (step % 3 == 0) usleep(200); /* lets the thread run ahead, into the slots that it may use */
+        if (step % 3 == 0) usleep(200); /* lets the workers run ahead, into the slots that it may use */
         expect_batch(f, batch, epoch, step);
     }
     for (int i = 0; whole && i < 2; i++) {
@@ -87,11 +88,11 @@ static void take(const struct fixture *f, int64_t epoch, int64_t steps) {
 
 static void batches_equal_direct_reads(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof prefetches / sizeof prefetches[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(pools); i++) {
         for (int rank = 0; rank < 2; rank++) {
             ls_batches_options options = {
                 .dataset_count = 101, .global_batch = 8, .world_size = 2, .rank = rank, .shuffle = true, .seed = 5};
-            struct fixture f = create(&classification, &options, prefetches[i]);
+            struct fixture f = create(&classification, &options, i);
             for (int64_t epoch = 0; epoch < 4; epoch++) take(&f, epoch, -1);
             destroy(&f);
         }
@@ -100,14 +101,14 @@ static void batches_equal_direct_reads(void **state) {
 
 static void targets_and_empty_shares(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof prefetches / sizeof prefetches[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(pools); i++) {
         ls_batches_options options = {.dataset_count = 17,
                                       .global_batch = 9,
                                       .world_size = 4,
                                       .rank = 3,
                                       .shard = LS_SHARD_CONTIGUOUS,
                                       .shuffle = true};
-        struct fixture f = create(&regression, &options, prefetches[i]);
+        struct fixture f = create(&regression, &options, i);
         for (int64_t epoch = 0; epoch < 3; epoch++) take(&f, epoch, -1);
         destroy(&f);
     }
@@ -115,9 +116,9 @@ static void targets_and_empty_shares(void **state) {
 
 static void an_epoch_may_be_left_in_the_middle(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof prefetches / sizeof prefetches[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(pools); i++) {
         ls_batches_options options = {.dataset_count = 60, .global_batch = 4, .world_size = 1, .shuffle = true};
-        struct fixture f = create(&classification, &options, prefetches[i]);
+        struct fixture f = create(&classification, &options, i);
         for (int64_t steps = 0; steps <= 15; steps++) take(&f, steps % 2, steps);
         take(&f, 7, -1);
         take(&f, 8, 2); /* and destroyed in the middle */
@@ -127,16 +128,16 @@ static void an_epoch_may_be_left_in_the_middle(void **state) {
 
 static void nothing_begun_and_nothing_to_load(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof prefetches / sizeof prefetches[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(pools); i++) {
         ls_batches_options options = {.dataset_count = 3, .global_batch = 4, .world_size = 1, .drop_last = true};
-        struct fixture f = create(&classification, &options, prefetches[i]);
+        struct fixture f = create(&classification, &options, i);
         const ls_batch *batch = (const ls_batch *)&batch;
         assert_int_equal(ls_loader_next(f.loader, &batch), LS_OK);
         assert_null(batch);
         take(&f, 0, -1);
         destroy(&f);
         options.drop_last = false;
-        f = create(&classification, &options, prefetches[i]);
+        f = create(&classification, &options, i);
         destroy(&f); /* before any epoch */
     }
     ls_loader_destroy(NULL);
@@ -145,9 +146,9 @@ static void nothing_begun_and_nothing_to_load(void **state) {
 /* The ring goes round many times while the caller asks as fast as it can. */
 static void many_small_batches(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof prefetches / sizeof prefetches[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(pools); i++) {
         ls_batches_options options = {.dataset_count = 3000, .global_batch = 1, .world_size = 1, .shuffle = true};
-        struct fixture f = create(&classification, &options, prefetches[i]);
+        struct fixture f = create(&classification, &options, i);
         ls_batches_set_epoch(f.oracle, 1);
         assert_int_equal(ls_loader_begin_epoch(f.loader, 1), LS_OK);
         for (int64_t step = 0; step < 3000; step++) {
@@ -162,17 +163,18 @@ static void many_small_batches(void **state) {
 /* Batches to come lie in other memory than the one in use: with as many buffers as promised, each comes back in turn. */
 static void there_is_a_buffer_for_each_batch_ahead(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof prefetches / sizeof prefetches[0]; i++) {
-        ls_batches_options options = {.dataset_count = 40, .global_batch = 4, .world_size = 1};
-        struct fixture f = create(&classification, &options, prefetches[i]);
-        const float *buffers[10];
+    for (size_t i = 0; i < COUNT_OF(pools); i++) {
+        ls_batches_options options = {.dataset_count = 160, .global_batch = 4, .world_size = 1};
+        struct fixture f = create(&classification, &options, i);
+        const float *buffers[40];
+        int count = pools[i].workers * pools[i].prefetch + 1;
         assert_int_equal(ls_loader_begin_epoch(f.loader, 0), LS_OK);
-        for (int step = 0; step < 10; step++) {
+        for (int step = 0; step < 40; step++) {
             const ls_batch *batch;
             assert_int_equal(ls_loader_next(f.loader, &batch), LS_OK);
             buffers[step] = batch->inputs;
-            for (int ago = 1; ago <= step && ago <= prefetches[i] + 1; ago++) {
-                assert_true((buffers[step] == buffers[step - ago]) == (ago == prefetches[i] + 1));
+            for (int ago = 1; ago <= step && ago <= count; ago++) {
+                assert_true((buffers[step] == buffers[step - ago]) == (ago == count));
             }
         }
         destroy(&f);
@@ -191,7 +193,39 @@ static void the_time_spent_waiting_grows(void **state) {
     destroy(&f);
 }
 
-static void an_invalid_prefetch_and_too_much_memory(void **state) {
+static void invalid_options(void **state) {
+    (void)state;
+    static const struct {
+        ls_loader_options options;
+        const char *text;
+    } rows[] = {
+        {{.workers = 1, .prefetch = 0}, "prefetch 0"},
+        {{.workers = 1, .prefetch = -1}, "prefetch -1"},
+        {{.workers = 2, .prefetch = (1 << 20) + 1}, "prefetch 1048577"},
+        {{.workers = -1, .prefetch = 2}, "not -1"},
+        {{.workers = 65, .prefetch = 2}, "0 to 64 workers, not 65"},
+    };
+    ls_batches_options options = {.dataset_count = 8, .global_batch = 4, .world_size = 1};
+    struct fixture f = create(&classification, &options, 0);
+    ls_loader *loader = (ls_loader *)&loader;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        loader = (ls_loader *)&loader;
+        assert_int_equal(ls_loader_create(&loader, f.dataset, f.batches, &rows[i].options), LS_ERR_INVALID);
+        assert_null(loader);
+        scratch_expect_error(rows[i].text, NULL);
+    }
+    loader = (ls_loader *)&loader;
+    assert_int_equal(ls_loader_create(&loader, f.dataset, NULL, &(ls_loader_options){.stream.local_batch = 1}),
+                     LS_ERR_INVALID);
+    assert_null(loader);
+    scratch_expect_error("stream", "indices");
+    assert_int_equal(
+        ls_loader_create(&loader, f.dataset, f.batches, &(ls_loader_options){.workers = 64, .prefetch = 1}), LS_OK);
+    ls_loader_destroy(loader);
+    destroy(&f);
+}
+
+static void too_much_memory(void **state) {
     (void)state;
     enum { COUNT = 1 << 22 };
     ls_batches_options options = {.dataset_count = COUNT, .global_batch = COUNT, .world_size = 1};
@@ -201,14 +235,10 @@ static void an_invalid_prefetch_and_too_much_memory(void **state) {
     assert_int_equal(ls_dataset_random(&dataset, 0, COUNT, &huge), LS_OK);
     assert_int_equal(ls_batches_create(&batches, &options), LS_OK);
     ls_loader *loader = (ls_loader *)&loader;
-    assert_int_equal(ls_loader_create(&loader, dataset, batches, &(ls_loader_options){1, -1}), LS_ERR_INVALID);
+    ls_loader_options loading = {.workers = 2, .prefetch = 2};
+    assert_int_equal(ls_loader_create(&loader, dataset, batches, &loading), LS_ERR_NO_MEMORY); /* 2^64 bytes */
     assert_null(loader);
-    scratch_expect_error("prefetch -1", NULL);
-    loader = (ls_loader *)&loader;
-    assert_int_equal(ls_loader_create(&loader, dataset, batches, &(ls_loader_options){1, 2}),
-                     LS_ERR_NO_MEMORY); /* 2^64 bytes */
-    assert_null(loader);
-    scratch_expect_error("3 batches of 4194304 samples", "smaller batches");
+    scratch_expect_error("5 batches of 4194304 samples", "smaller batches");
     ls_batches_destroy(batches);
     ls_dataset_close(dataset);
 }
@@ -222,7 +252,8 @@ int main(void) {
         cmocka_unit_test(many_small_batches),
         cmocka_unit_test(there_is_a_buffer_for_each_batch_ahead),
         cmocka_unit_test(the_time_spent_waiting_grows),
-        cmocka_unit_test_setup_teardown(an_invalid_prefetch_and_too_much_memory, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(invalid_options, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(too_much_memory, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests_name("loader", tests, NULL, NULL);
 }

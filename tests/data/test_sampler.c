@@ -66,6 +66,33 @@ static void epoch_0_of_23_samples(void **state) {
     }
 }
 
+/* The first 23 mod 4 ranks get the samples that do not divide; rank 3's repeated 19 is gone. */
+static void uneven_lists_of_23_samples(void **state) {
+    (void)state;
+    static const int64_t shuffled[4][6] = {
+        {19, 15, 4, 9, 5, 18}, {8, 20, 7, 10, 17, 0}, {16, 22, 6, 1, 11, 21}, {3, 14, 13, 12, 2}};
+    for (int rank = 0; rank < 4; rank++) {
+        for (int drop_last = 0; drop_last < 2; drop_last++) {
+            ls_sampler_options options = {.dataset_count = 23,
+                                          .world_size = 4,
+                                          .rank = rank,
+                                          .shuffle = true,
+                                          .drop_last = drop_last,
+                                          .uneven = true};
+            ls_sampler *sampler;
+            assert_int_equal(ls_sampler_create(&sampler, &options), LS_OK);
+            int64_t count;
+            const int64_t *indices = ls_sampler_indices(sampler, &count);
+            assert_int_equal(count, drop_last || rank == 3 ? 5 : 6);
+            assert_memory_equal(indices, shuffled[rank], (size_t)count * sizeof *indices);
+            for (int other = 0; other < 4; other++) {
+                assert_int_equal(ls_sampler_count(sampler, other), drop_last || other == 3 ? 5 : 6);
+            }
+            ls_sampler_destroy(sampler);
+        }
+    }
+}
+
 static void fewer_samples_than_ranks(void **state) {
     (void)state;
     int64_t count;
@@ -133,6 +160,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_are_those_of_distributed_sampler),
         cmocka_unit_test(epoch_0_of_23_samples),
+        cmocka_unit_test(uneven_lists_of_23_samples),
         cmocka_unit_test(fewer_samples_than_ranks),
         cmocka_unit_test(the_seed_and_the_epoch_are_added),
         cmocka_unit_test_setup_teardown(options_out_of_range, scratch_setup, scratch_teardown),

@@ -1,0 +1,118 @@
+/* idx_stream — images and labels of a folder in MNIST's format, side by side from front to back.
+ *   idea  : opening looks at the headers only, for the samples' shape. Each cursor opens the files for itself and believes the
+ *           headers' counts when it gets there: a file that ends early, late or damaged is an error at the sample where it shows, and
+ *           the samples before it are good. (What zlib finds damaged takes the rest of its buffer with it, at most 64 KiB.)
+ *   cost  : a cursor keeps two zlib buffers of 3 x 32 KiB and one image; nothing grows with the files. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/data/idx_impl.h"
+
+#define LS_STREAM_BUFFER_BYTES (1u << 15)
+
+struct idx_stream {
+    ls_dataset base;
+    ls_split split;
+    float value_of[256];
+    char folder[]; /* with its closing zero */
+};
+
+struct idx_cursor {
+    ls_cursor base;
+    ls_idx_reader images, labels;
+    uint8_t *pixels; /* of one image */
+};
+
+static void close_files(struct idx_cursor *cursor) {
+    ls_idx_reader_close(&cursor->images);
+    ls_idx_reader_close(&cursor->labels);
+}
+
+static ls_status open_files(struct idx_cursor *cursor, const struct idx_stream *stream) {
+    ls_status status = ls_idx_reader_open(&cursor->images, stream->folder, ls_idx_prefix(stream->split, LS_IDX_IMAGES),
+                                          3, LS_STREAM_BUFFER_BYTES);
+    if (status == LS_OK) {
+        status = ls_idx_reader_open(&cursor->labels, stream->folder, ls_idx_prefix(stream->split, LS_IDX_LABELS), 1,
+                                    LS_STREAM_BUFFER_BYTES);
+    }
+    return status == LS_OK ? ls_idx_reader_check_room(&cursor->images, 1) : status;
+}
+
+static void stream_cursor_close(ls_cursor *base) {
+    struct idx_cursor *cursor = (struct idx_cursor *)base;
+    close_files(cursor);
+    free(cursor->pixels);
+    free(cursor);
+}
+
+static ls_status stream_cursor_open(ls_cursor **out, const ls_dataset *dataset) {
+    const struct idx_stream *stream = (const struct idx_stream *)dataset;
+    size_t image_nbytes = ls_sample_input_count(&dataset->spec);
+    *out = NULL;
+    struct idx_cursor *cursor = calloc(1, sizeof *cursor);
+    if (cursor) cursor->pixels = malloc(image_nbytes);
+    ls_status status = cursor && cursor->pixels ? open_files(cursor, stream)
+                                                : ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", stream->folder);
+    if (status == LS_OK && cursor->images.sample_nbytes != image_nbytes) {
+        status = ls_fail(LS_ERR_FORMAT, "%s has changed since it was opened: its images have another size",
+                         cursor->images.path);
+    }
+    if (status == LS_OK) {
+        *out = &cursor->base;
+    } else if (cursor) {
+        stream_cursor_close(&cursor->base);
+    }
+    return status;
+}
+
+static ls_status stream_cursor_next(ls_cursor *base, bool *end, float *input, int64_t *label, float *target) {
+    (void)target;
+    struct idx_cursor *cursor = (struct idx_cursor *)base;
+    const struct idx_stream *stream = (const struct idx_stream *)base->dataset;
+    size_t sample = cursor->images.position;
+    bool images_end = false, labels_end = false;
+    uint8_t label_byte = 0;
+    ls_status status = ls_idx_reader_next(&cursor->images, cursor->pixels, &images_end);
+    if (status == LS_OK) status = ls_idx_reader_next(&cursor->labels, &label_byte, &labels_end);
+    if (status == LS_OK && images_end != labels_end) {
+        const ls_idx_reader *shorter = images_end ? &cursor->images : &cursor->labels;
+        const ls_idx_reader *longer = images_end ? &cursor->labels : &cursor->images;
+        status = ls_fail(LS_ERR_FORMAT, "%s ends after %zu samples, %s goes on", shorter->path, sample, longer->path);
+    }
+    *end = images_end;
+    if (status != LS_OK || *end || !input) return status;
+    ls_idx_convert(input, cursor->pixels, cursor->images.sample_nbytes, stream->value_of);
+    if (label) *label = label_byte;
+    return ls_idx_check_label(cursor->labels.path, label_byte, sample);
+}
+
+static void stream_close(ls_dataset *dataset) { free(dataset); }
+
+ls_status ls_dataset_open_stream(ls_dataset **out, const char *folder, ls_split split, ls_normalize normalize) {
+    static const ls_dataset_kind kind = {.cursor_open = stream_cursor_open,
+                                         .cursor_next = stream_cursor_next,
+                                         .cursor_close = stream_cursor_close,
+                                         .close = stream_close};
+    *out = NULL;
+    struct idx_cursor *headers = calloc(1, sizeof *headers);
+    struct idx_stream *stream = calloc(1, sizeof *stream + strlen(folder) + 1);
+    ls_status status = LS_OK;
+    if (headers && stream) {
+        stream->base.kind = &kind;
+        stream->split = split;
+        memcpy(stream->folder, folder, strlen(folder) + 1);
+        ls_idx_pixel_values(stream->value_of, normalize);
+        status = open_files(headers, stream);
+        if (status == LS_OK) status = ls_idx_spec(&stream->base.spec, headers->images.path, headers->images.dims);
+        close_files(headers);
+    } else {
+        status = ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", folder);
+    }
+    free(headers);
+    if (status == LS_OK)
+        *out = &stream->base;
+    else
+        free(stream);
+    return status;
+}

@@ -33,6 +33,10 @@ PACKAGE_zlib   := zlib1g-dev
 PACKAGE_cmocka := libcmocka-dev
 PACKAGE_gnuplot := gnuplot-nox fonts-dejavu-core
 
+USE_nvcc := not used yet
+USE_NCCL := not used yet
+USE_MPI  := for comparison in make bench-comm
+
 NEEDED   := compiler oneDNN hwloc cJSON zlib cmocka gnuplot
 OPTIONAL := nvcc NCCL MPI
 MISSING  := $(strip $(foreach tool,$(NEEDED),$(if $(HAVE_$(tool)),,$(PACKAGE_$(tool)))))
@@ -48,6 +52,7 @@ LDLIBS   += -ldnnl -lhwloc -lcjson -lz -lm -ldl -pthread
 SAN_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 SAN_ubsan := -fsanitize=undefined -fno-sanitize-recover=all
 SAN_tsan := -fsanitize=thread -fno-omit-frame-pointer
+SAN_fuzz := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 CFLAGS   += $(SAN_$(SAN))
 LDFLAGS  += $(SAN_$(SAN))
 
@@ -60,11 +65,17 @@ MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/ddprun.c \
     labs/bench_dp_vs_ddp/bench_dp_vs_ddp.c labs/bench_comm/bench_comm.c labs/mkdigits/mkdigits.c
 MAINS      := $(wildcard $(MAINS))
 PROGRAMS   := $(foreach main,$(MAINS),$(BUILD)/$(basename $(notdir $(main))))
-LIB_SRC    := $(filter-out $(MAINS),$(wildcard common/*/*.c kernels/*.c kernels/cpu/*.c dp_threads/*.c ddp_procs/*.c labs/*/*.c))
+BENCH_MPI  := $(if $(HAVE_MPI),$(BUILD)/bench_mpi)
+LIB_SRC    := $(filter-out $(MAINS) labs/bench_mpi/%,$(wildcard common/*/*.c kernels/*.c kernels/cpu/*.c dp_threads/*.c ddp_procs/*.c labs/*/*.c))
 LIB        := $(BUILD)/liblockstep.a
 TEST_SRC   := $(wildcard tests/*/test_*.c)
 TEST_LIB   := $(filter-out $(TEST_SRC),$(wildcard tests/*/*.c))
 TESTS      := $(foreach test,$(TEST_SRC),$(BUILD)/tests/$(basename $(notdir $(test))))
+
+# tests/fuzz/targets is a level deeper than what every test is linked with: only test_corpora and `make fuzz` need it.
+FUZZ_SRC   := $(wildcard tests/fuzz/targets/*.c)
+FUZZ_OBJ   := $(FUZZ_SRC:%.c=$(BUILD)/obj/%.o)
+FUZZ_NAMES := $(notdir $(wildcard tests/fuzz/corpus/*))
 
 # kernels/cpu/variant/*.c are built once for each instruction set and chosen at run time (kernels/cpu/select.c).
 MACHINE    := $(shell $(CC) -dumpmachine 2>/dev/null)
@@ -83,7 +94,7 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup test bench-dp-vs-ddp plots check-layers format format-check tidy asan ubsan tsan clean
+.PHONY: fuzz fuzz-programs all help setup test bench-dp-vs-ddp bench-comm plots accuracy check-layers format format-check tidy asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -93,7 +104,7 @@ help: ## this list, and what was found on this machine
 	@awk -F':.*## ' '/^[a-z -]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile
 	@echo 'Found (CC=$(CC), BUILD=$(BUILD)):'
 	@$(foreach tool,$(NEEDED),echo '  $(if $(HAVE_$(tool)),✓,✗) $(tool)$(if $(HAVE_$(tool)),, (needed: package $(PACKAGE_$(tool))))';)
-	@$(foreach tool,$(OPTIONAL),echo '  $(if $(HAVE_$(tool)),✓,✗) $(tool) (not used yet)';)
+	@$(foreach tool,$(OPTIONAL),echo '  $(if $(HAVE_$(tool)),✓,✗) $(tool) ($(USE_$(tool)))';)
 
 setup: ## install what is missing (as root), or print the line that does
 ifeq ($(MISSING),)
@@ -115,7 +126,7 @@ ifdef LS_SET_UP
 $(error Still missing after make setup: $(MISSING))
 endif
 .NOTPARALLEL:
-all test bench-dp-vs-ddp plots: setup
+all test bench-dp-vs-ddp bench-comm plots accuracy: setup
 	@$(MAKE) LS_SET_UP=1 $@
 
 else
@@ -137,8 +148,28 @@ bench-dp-vs-ddp: $(PROGRAMS) ## step time and speed-up of both modes [MODEL= BAT
 	    LC_ALL=C.UTF-8 gnuplot -c plots/dp_vs_ddp.gp $$csv $(RESULTS) 2>&1 || exit 1; \
 	fi; exit $$status
 
-plots: ## draw the pictures again from the results in BUILD/results
-	@LC_ALL=C.UTF-8 gnuplot -c plots/dp_vs_ddp.gp $(RESULTS)/dp_vs_ddp.csv $(RESULTS) 2>&1
+accuracy: $(PROGRAMS) ## what the models reach on held-out digits, median of five seeds
+	@labs/accuracy/accuracy.sh $(BUILD)
+
+# COMM_ARGS: further options of bench_comm.
+bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, beside Open MPI's and gloo's [N= COMM_ARGS=]
+	@csv=$(RESULTS)/comm.csv; before=$$(cksum $$csv 2>/dev/null); \
+	$(BUILD)/bench_comm --backend=all --buffers=both --compare $(if $(N),--n='$(N)') $(COMM_ARGS) --out=$(RESULTS); status=$$?; \
+	if [ "$$before" != "$$(cksum $$csv 2>/dev/null)" ]; then \
+	    printf '\nwritten:\n%s\n%s\n' $$csv $(RESULTS)/comm.json; \
+	    LC_ALL=C.UTF-8 gnuplot -c plots/allreduce.gp $$csv $(RESULTS) 2>&1 || exit 1; \
+	fi; exit $$status
+
+# A figure's script and its data bear the names of the table below: SCRIPT:DATA
+FIGURES    := dp_vs_ddp:dp_vs_ddp allreduce:comm
+
+plots: ## draw all pictures again from the results in BUILD/results
+	@drawn=; for figure in $(FIGURES); do \
+	    csv=$(RESULTS)/$${figure#*:}.csv; \
+	    [ -r $$csv ] || continue; \
+	    drawn=yes; LC_ALL=C.UTF-8 gnuplot -c plots/$${figure%:*}.gp $$csv $(RESULTS) 2>&1 || exit 1; \
+	done; \
+	[ "$$drawn" ] || { echo 'there are no results in $(RESULTS); run: make bench-dp-vs-ddp, or make bench-comm' >&2; exit 1; }
 
 endif
 
@@ -152,11 +183,23 @@ format-check: ## fail if a source file is not laid out
 	@clang-format --dry-run -Werror $(C_FILES) && echo 'format: $(words $(C_FILES)) files are laid out'
 
 tidy: ## clang-tidy over every source file
-	@clang-tidy --quiet $(filter-out kernels/cpu/variant/%,$(filter %.c,$(C_FILES))) -- $(CPPFLAGS) $(CSTD)
+	@clang-tidy --quiet $(filter-out kernels/cpu/variant/% labs/bench_mpi/%,$(filter %.c,$(C_FILES))) -- $(CPPFLAGS) $(CSTD)
 	@clang-tidy --quiet $(VARIANT_SRC) -- $(CPPFLAGS) $(CSTD) $(ISA_v3) -DLS_ISA=v3
 
 asan tsan ubsan: ## the tests under one sanitizer (asan: addresses, leaks and undefined behaviour)
 	@LS_TEST_DEADLINE_S=600 $(MAKE) SAN=$@ BUILD=$(BUILD)/$@ test
+
+# --- fuzzing: clang's libFuzzer feeds the readers of files and of traffic -------------------------------------------------
+
+FUZZ_CC    ?= clang
+MINUTES    ?= 4
+
+fuzz: ## look for crashes of the readers with damaged input, for so long in all [MINUTES=4]
+	@tests/fuzz/run.sh check $(FUZZ_CC)
+	@$(MAKE) CC=$(FUZZ_CC) SAN=fuzz BUILD=$(BUILD)/fuzz fuzz-programs
+	@tests/fuzz/run.sh run $(BUILD)/fuzz $(MINUTES) $(FUZZ_NAMES)
+
+fuzz-programs: $(foreach name,$(FUZZ_NAMES),$(BUILD)/fuzz_$(name))
 
 clean: ## remove everything that was built
 	rm -rf $(BUILD)
@@ -188,6 +231,11 @@ $(BUILD)/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(LIB)
 endef
 $(foreach main,$(MAINS),$(eval $(call program_rule,$(main))))
 
+$(BUILD)/bench_mpi: labs/bench_mpi/bench_mpi.c
+	@mkdir -p $(@D)
+	$(call say,MPICC,$<)
+	$(Q)mpicc $(CPPFLAGS) $(CSTD) -O2 -g -Wall -Wextra $< -o $@
+
 define test_rule
 $(BUILD)/tests/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(TEST_LIB:%.c=$(BUILD)/obj/%.o) $(LIB)
 	@mkdir -p $$(@D)
@@ -196,4 +244,13 @@ $(BUILD)/tests/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(TEST_LIB:%.
 endef
 $(foreach test,$(TEST_SRC),$(eval $(call test_rule,$(test))))
 
--include $(LIB_OBJ:.o=.d) $(MAINS:%.c=$(BUILD)/obj/%.d) $(TEST_SRC:%.c=$(BUILD)/obj/%.d) $(TEST_LIB:%.c=$(BUILD)/obj/%.d)
+$(BUILD)/tests/test_corpora: $(FUZZ_OBJ)
+
+define fuzz_rule
+$(BUILD)/fuzz_$(1): tests/fuzz/entry/entry.c $(FUZZ_OBJ) $(LIB)
+	$$(call say,LD,$$@)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -DFUZZ_TARGET=fuzz_$(1) $$^ $(LDLIBS) -o $$@
+endef
+$(foreach name,$(FUZZ_NAMES),$(eval $(call fuzz_rule,$(name))))
+
+-include $(FUZZ_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(MAINS:%.c=$(BUILD)/obj/%.d) $(TEST_SRC:%.c=$(BUILD)/obj/%.d) $(TEST_LIB:%.c=$(BUILD)/obj/%.d)

@@ -7,18 +7,23 @@
 struct ddp {
     ls_parallel base; /* first: ops receive a pointer to it */
     /* constant after create */
-    ls_comm *comm;
+    ls_comm *comm, *sync_bn; /* sync_bn: what batch norm's ranks meet in, or NULL */
     ls_stream *compute, *copy, *comm_stream;
     ddp_reducer *reducer;
     struct ls_device_batch batch;
     float *dy;           /* gradient of the outputs */
     float *buffers;      /* the model's buffers, one range */
     size_t buffer_count; /* floats */
+    ddp_join_options join;
+    bool compare_each_step;
     ls_event *batch_used, *buffers_idle, *buffers_arrived;
     /* changes from step to step */
     bool sync;              /* no_sync: false */
     bool broadcast_buffers; /* before the next forward: the last one was a synchronised training forward */
     bool accumulate;        /* the gradients hold something that the next backward adds to */
+    int buffers_root;       /* whose buffers count: rank 0's; with join, those of the highest rank that has samples */
+    int weight; /* the gradients are weighted by this over the samples of the step: W; with join, perhaps the
+                               ranks that still have samples */
 };
 
 static inline struct ddp *ddp_of(ls_parallel *p) { return (struct ddp *)p; }
@@ -28,9 +33,23 @@ extern const struct ls_parallel_ops ddp_ops; /* ddp_step.c */
 /* distributed.c */
 ls_status ddp_before_evaluation(ls_parallel *p);
 ls_status ddp_sum_over_ranks(ls_parallel *p, double *values, size_t count);
+ls_status ddp_gather_from_ranks(ls_parallel *p, const double *values, size_t count, double *all);
 void ddp_destroy(ls_parallel *p);
 
-/* ddp_step.c. Enqueues: buffers as rank 0 has them, if the last forward changed them. */
+/* Runs what was enqueued on the comm stream; the first of two failures. */
+ls_status ddp_settle(struct ddp *ddp, ls_status status);
+
+/* ddp_step.c. Enqueues: buffers as the rank has them whose buffers count, if the last forward changed them. */
 ls_status ddp_sync_buffers(struct ddp *ddp);
+
+/* divergence.c */
+ls_status ddp_find_nonfinite(ls_parallel *p, char *place, size_t capacity);
+bool ddp_give_up(ls_parallel *p, const char *reason, ls_status *status);
+
+/* join.c */
+ls_status ddp_join(ls_parallel *p, ls_batch *batch, bool *anyone);
+
+/* check_sync.c. ddp_compare_state, naming the step. */
+ls_status ddp_compare_after_step(struct ddp *ddp);
 
 #endif

@@ -2,7 +2,7 @@
  *
  *     rank 0                        rank r
  *     its shard arrives             its shard arrives
- *     buffers   ----------------->  rank 0's buffers
+ *     buffers   ----------------->  rank 0's buffers      (with join: of the highest rank that has samples)
  *     forward                       forward
  *     loss of its own samples       loss of its own samples
  *     backward  <==== buckets ===>  backward      all-reduce on the comm stream, as soon as a bucket is full
@@ -11,7 +11,8 @@
  *
  * No rank is special but for the buffers: nothing but gradients travels, once. A bucket that is full before backward ends is reduced
  * behind it, where a core is free for the comm stream; a model of less than 1 MiB has one bucket, which is full at the end.
- * Its counterpart, five transfers through device 0, is dp_threads/dp_step.c. */
+ * With sync_bn, batch norm's statistics travel as well, inside of forward and backward, on the compute stream and in a group of their
+ * own. The counterpart, five transfers through device 0, is dp_threads/dp_step.c. */
 #include "ddp_procs/ddp.h"
 #include "kernels/kernels.h"
 
@@ -29,7 +30,8 @@ ls_status ddp_sync_buffers(struct ddp *ddp) {
     ls_status status = ls_event_record(ddp->buffers_idle, ddp->compute);
     if (status == LS_OK) status = ls_stream_wait_event(ddp->comm_stream, ddp->buffers_idle);
     if (status == LS_OK) {
-        status = ls_comm_broadcast(ddp->comm, ddp->comm_stream, ddp->buffers, ddp->buffer_count, LS_FP32, 0);
+        status =
+            ls_comm_broadcast(ddp->comm, ddp->comm_stream, ddp->buffers, ddp->buffer_count, LS_FP32, ddp->buffers_root);
     }
     if (status == LS_OK) status = ls_event_record(ddp->buffers_arrived, ddp->comm_stream);
     if (status == LS_OK) status = ls_stream_wait_event(ddp->compute, ddp->buffers_arrived);
@@ -37,40 +39,35 @@ ls_status ddp_sync_buffers(struct ddp *ddp) {
     return status;
 }
 
-/* A rank whose shard of this batch is empty: no loss, gradients of zero (or what no_sync has left), the same all-reduces. */
-static ls_status nothing_to_compute(struct ddp *ddp) {
+/* local mean x (local samples x W / global samples): the reducer's average of it is the mean over the whole batch. With join the
+ * gradients may be weighted less (join.c); the loss that is shown stays that mean. */
+static ls_status take_loss(struct ddp *ddp, const float *y) {
     ls_parallel *p = &ddp->base;
-    ls_status status = ls_fill(ddp->compute, ls_parallel_loss_slot(p), 0, 1);
-    for (size_t i = 0; !ddp->accumulate && status == LS_OK && i < ls_model_parameter_count(p->model); i++) {
-        const struct ls_tensor *parameter = ls_model_parameter(p->model, i);
-        status = ls_fill(ddp->compute, parameter->gradient, 0, parameter->count);
-    }
-    return status == LS_OK ? ddp_reducer_all_ready(ddp->reducer) : status;
+    double weight = (double)ddp->weight / (double)ddp->batch.global_count;
+    ls_status status =
+        ls_loss(ls_model_loss(p->model), ddp->compute, ls_parallel_loss_slot(p), ddp->dy, y,
+                ls_device_batch_answers(&ddp->batch), ddp->batch.count, ls_model_outputs(p->model), weight);
+    if (status != LS_OK || ddp->weight == p->world_size) return status;
+    return ls_scale(ddp->compute, ls_parallel_loss_slot(p), (float)p->world_size / (float)ddp->weight, 1);
 }
 
 static ls_status forward_backward(ls_parallel *p) {
     struct ddp *ddp = ddp_of(p);
-    size_t rows = ddp->batch.count, outputs = ls_model_outputs(p->model);
+    size_t rows = ddp->batch.count; /* 0: a loss and gradients of zero, the same all-reduces */
     const float *y = NULL;
 
     ls_phase_enter(p->clocks, LS_PHASE_BROADCAST);
     ls_status status = ddp_sync_buffers(ddp);
-    if (status == LS_OK) status = ddp_reducer_arm(ddp->reducer, ddp->sync);
+    if (status == LS_OK) status = ddp_reducer_arm(ddp->reducer, ddp->sync, rows);
     if (status == LS_OK) status = ls_stream_wait_event(ddp->compute, p->batch_copied);
     ddp->broadcast_buffers = ddp->sync;
-    if (status != LS_OK) return status;
-    if (rows == 0) return nothing_to_compute(ddp);
 
     ls_phase_enter(p->clocks, LS_PHASE_FORWARD);
-    status = ls_model_forward(p->model, ddp->batch.inputs, rows, true, &y);
+    if (status == LS_OK) status = ls_model_forward(p->model, ddp->batch.inputs, rows, true, &y);
 
-    /* local mean x (local samples x W / global samples): the reducer's average of it is the mean over the whole batch */
     ls_phase_enter(p->clocks, LS_PHASE_LOSS);
-    double weight = (double)p->world_size / (double)ddp->batch.global_count;
-    if (status == LS_OK) {
-        status = ls_loss(ls_model_loss(p->model), ddp->compute, ls_parallel_loss_slot(p), ddp->dy, y,
-                         ls_device_batch_answers(&ddp->batch), rows, outputs, weight);
-    }
+    if (status == LS_OK) status = take_loss(ddp, y);
+    if (status == LS_OK) status = ls_check_loss(p);
 
     ls_phase_enter(p->clocks, LS_PHASE_BACKWARD); /* the reducer launches buckets from here */
     if (status == LS_OK) status = ls_model_backward(p->model, ddp->dy, ddp->accumulate);
@@ -85,9 +82,11 @@ static ls_status reduce(ls_parallel *p) {
 }
 
 static ls_status apply(ls_parallel *p) {
+    struct ddp *ddp = ddp_of(p);
     ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
-    ls_status status = ls_optimizer_step(p->optimizer);
-    ddp_of(p)->accumulate = false; /* zero_grad: the next backward overwrites */
+    ls_status status = ls_optimizer_step_without(p->optimizer, ddp_reducer_unused(ddp->reducer));
+    ddp->accumulate = false; /* zero_grad: the next backward overwrites */
+    if (status == LS_OK && ddp->compare_each_step) status = ddp_compare_after_step(ddp);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
     return status;
 }
@@ -100,5 +99,9 @@ const struct ls_parallel_ops ddp_ops = {
     .apply = apply,
     .before_evaluation = ddp_before_evaluation,
     .sum_over_ranks = ddp_sum_over_ranks,
+    .join = ddp_join,
+    .gather_from_ranks = ddp_gather_from_ranks,
+    .find_nonfinite = ddp_find_nonfinite,
+    .give_up = ddp_give_up,
     .destroy = ddp_destroy,
 };

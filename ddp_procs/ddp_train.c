@@ -1,12 +1,15 @@
 /* ddp_train — trains a model with one process per device: DistributedDataParallel. Started by ddprun (or with its variables in the
  * environment) it is one rank; with --spawn N it starts N ranks of itself; alone it is the only rank. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/log.h"
 #include "common/comm/allreduce.h"
+#include "common/comm/allreduce_tuning.h"
 #include "common/train/loop.h"
 #include "common/train/weights.h"
 #include "ddp_procs/buckets.h"
+#include "ddp_procs/debug_ranks.h"
 #include "ddp_procs/distributed.h"
 #include "ddp_procs/launch.h"
 #include "ddp_procs/rank.h"
@@ -14,94 +17,124 @@
 
 static const char *const shards[] = {"strided", "contiguous", NULL}; /* the order of ls_shard */
 static const char *const backends[] = {"auto", "shm", NULL};
+static const char *const join_divisors[] = {"initial", "active", NULL};
 
-enum { MAX_ALGORITHMS = 16 };
+enum { MAX_ALGORITHMS = 16, OWN_ROWS = 24 };
 
 struct settings {
     ls_train_options train;
     int spawn;
     int shard, backend, allreduce;
     const char *algorithms[MAX_ALGORITHMS + 1];
+    const char *allreduce_table;
     double bucket_cap_mb;
-    bool overlap;
+    bool overlap, find_unused;
+    bool debug_ranks;
 };
 
 /* Everything that a rank builds and takes down. */
 struct session {
     ddp_rank self;
     ddp_store *store;
-    ls_comm *comm;
+    ls_allreduce_tuning *tuning;
+    ls_comm *comm, *sync_bn;
     ls_device *device;
     ls_model *model;
     ls_dataset *train, *test;
     ls_parallel *parallel;
 };
 
+/* Rows of one or two lines keep the tables readable. */
+/* clang-format off */
+static size_t communication_rows(struct settings *s, ls_option *rows) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "Processes and communication"},
+        {.kind = LS_OPTION_INT, .name = "spawn", .to.number = &s->spawn, .argument = "N",
+         .limits = LS_BETWEEN(0, LS_COMM_MAX_RANKS), .help = "start N ranks of this program", .empty = "be one rank"},
+        {.kind = LS_OPTION_CHOICE, .name = "shard", .to.number = &s->shard, .choices = shards,
+         .help = "strided: DistributedSampler's samples; contiguous: DataParallel's chunks of the same global order"},
+        {.kind = LS_OPTION_CHOICE, .name = "backend", .to.number = &s->backend, .choices = backends,
+         .help = "of the process group; auto: shm, shared memory on this node"},
+        {.kind = LS_OPTION_CHOICE, .name = "allreduce", .to.number = &s->allreduce, .choices = s->algorithms,
+         .help = "algorithm of the gradients' all-reduce; auto: the fastest for the size and the number of ranks"},
+        {.kind = LS_OPTION_STRING, .name = "allreduce-table", .to.text = &s->allreduce_table, .argument = "FILE",
+         .help = "what auto goes by, as bench_comm --tune writes it", .empty = "the built-in table"},
+        {.kind = LS_OPTION_DOUBLE, .name = "bucket-cap-mb", .to.real = &s->bucket_cap_mb, .argument = "MIB",
+         .limits = LS_ABOVE(0), .help = "size of a gradient bucket (the first: at most 1)"},
+        {.kind = LS_OPTION_SWITCH, .name = "overlap", .to.flag = &s->overlap,
+         .help = "reduce buckets while the backward pass still runs"},
+        {.kind = LS_OPTION_FLAG, .name = "find-unused", .to.flag = &s->find_unused,
+         .help = "let parameters take no part in the loss, at the price of a small all-reduce a step and some overlap"},
+        {.kind = LS_OPTION_FLAG, .name = "debug-ranks", .to.flag = &s->debug_ranks,
+         .help = "a line from each rank at the start; after every step, compare all ranks' state, which is slow"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= OWN_ROWS / 2, "OWN_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+
+static size_t join_rows(struct settings *s, ls_option *rows) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "Ranks that run out of samples at different steps"},
+        {.kind = LS_OPTION_FLAG, .name = "uneven", .to.flag = &s->train.uneven,
+         .help = "strided shards without repeated samples: some ranks get one sample less than others"},
+        {.kind = LS_OPTION_FLAG, .name = "join", .to.flag = &s->train.join,
+         .help = "a rank without samples takes part in the others' steps until all have run out"},
+        {.kind = LS_OPTION_CHOICE, .name = "join-divide", .to.number = &s->train.join_divide, .choices = join_divisors,
+         .help = "the gradients of such steps: by the initial number of ranks, or by those that have samples"},
+        {.kind = LS_OPTION_FLAG, .name = "join-throw", .to.flag = &s->train.join_throw,
+         .help = "with --join: end the run, as a failure, when the first rank runs out"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= OWN_ROWS / 2, "OWN_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+/* clang-format on */
+
 static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
     s->algorithms[0] = "auto";
     for (int a = 0; a + 1 < MAX_ALGORITHMS && ls_allreduce_algorithms[a].name; a++) {
         s->algorithms[a + 1] = ls_allreduce_algorithms[a].name;
     }
-    ls_option rows[LS_TRAIN_OPTION_ROWS + 8];
+    ls_option rows[LS_TRAIN_OPTION_ROWS + OWN_ROWS];
     size_t count = ls_train_option_rows(&s->train, rows);
-    const ls_option own[] = {
-        {.kind = LS_OPTION_HEADING, .help = "Processes and communication"},
-        {.kind = LS_OPTION_INT,
-         .name = "spawn",
-         .to.number = &s->spawn,
-         .argument = "N",
-         .limits = LS_BETWEEN(0, LS_COMM_MAX_RANKS),
-         .help = "start N ranks of this program",
-         .empty = "be one rank"},
-        {.kind = LS_OPTION_CHOICE,
-         .name = "shard",
-         .to.number = &s->shard,
-         .choices = shards,
-         .help = "strided: DistributedSampler's samples; contiguous: DataParallel's chunks of the same global order"},
-        {.kind = LS_OPTION_CHOICE,
-         .name = "backend",
-         .to.number = &s->backend,
-         .choices = backends,
-         .help = "of the process group; auto: shm, shared memory on this node"},
-        {.kind = LS_OPTION_CHOICE,
-         .name = "allreduce",
-         .to.number = &s->allreduce,
-         .choices = s->algorithms,
-         .help = "algorithm of the gradients' all-reduce; auto: the fastest for the size and the number of ranks"},
-        {.kind = LS_OPTION_DOUBLE,
-         .name = "bucket-cap-mb",
-         .to.real = &s->bucket_cap_mb,
-         .argument = "MIB",
-         .limits = LS_ABOVE(0),
-         .help = "size of a gradient bucket (the first: at most 1)"},
-        {.kind = LS_OPTION_SWITCH,
-         .name = "overlap",
-         .to.flag = &s->overlap,
-         .help = "reduce buckets while the backward pass still runs"},
-    };
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) rows[count++] = own[i];
+    count += communication_rows(s, rows + count);
+    count += join_rows(s, rows + count);
     ls_parsed parsed;
     ls_command command = {.purpose = "Trains a model with DistributedDataParallel: one process per device.",
                           .options = rows,
                           .count = count};
     ls_status status = ls_options_parse(&command, argc, argv, &parsed);
     *help = status == LS_OK && parsed.help;
+    if (status == LS_OK && !s->train.join && (s->train.join_divide > 0 || s->train.join_throw)) {
+        return ls_fail(LS_ERR_USAGE, "--join-divide and --join-throw say how ranks join; they need --join");
+    }
     return status;
 }
 
-static ls_status join_group(struct session *session, const struct settings *s) {
+/* Batch norm's collectives run on the compute stream while buckets travel on the comm stream: they have a group of their own. */
+static ls_status join_groups(struct session *session, const struct settings *s) {
     ls_bootstrap bootstrap;
     ls_comm_options options = {.rank = session->self.rank,
                                .world_size = session->self.world_size,
                                .timeout_s = s->train.timeout_s,
-                               .allreduce = s->allreduce > 0 ? s->algorithms[s->allreduce] : NULL};
+                               .allreduce = s->allreduce > 0 ? s->algorithms[s->allreduce] : NULL,
+                               .tuning = session->tuning};
     if (session->self.launched) {
         ls_status status = ddp_store_open(&session->store, &session->self, s->train.timeout_s);
         if (status != LS_OK) return status;
         bootstrap = ddp_store_bootstrap(session->store);
         options.bootstrap = &bootstrap;
     }
-    return ls_comm_create_shm(&session->comm, &options);
+    ls_status status = ls_comm_create_shm(&session->comm, &options);
+    if (status != LS_OK || !ls_train_sync_bn(&s->train, session->model, session->self.rank == 0)) return status;
+    options.group = "sync_bn";
+    options.allreduce = "direct"; /* a few hundred bytes, in rank order, as DataParallel adds them up */
+    return ls_comm_create_shm(&session->sync_bn, &options);
+}
+
+static ls_status open_table(struct session *session, const struct settings *s) {
+    return s->allreduce_table ? ls_allreduce_tuning_load(&session->tuning, s->allreduce_table) : LS_OK;
 }
 
 static ls_status open_device(struct session *session, const struct settings *s) {
@@ -127,23 +160,33 @@ static ls_status open_model(struct session *session, const struct settings *s) {
 
 static ls_status build(struct session *session, struct settings *s) {
     ls_status status = ls_train_options_check(&s->train, session->self.world_size);
+    if (status == LS_OK) status = open_table(session, s);
     if (status == LS_OK) status = open_device(session, s);
     if (status == LS_OK) status = ls_device_bind_thread(session->device);
     if (status == LS_OK) status = open_model(session, s);
     if (status == LS_OK && !s->train.init) status = ls_model_init(session->model, (uint64_t)s->train.seed);
-    if (status == LS_OK) status = join_group(session, s);
+    if (status == LS_OK) status = join_groups(session, s);
     if (status != LS_OK) return status;
-    ddp_options options = {.comm = session->comm,
-                           .max_batch = local_batch(session, s),
-                           .optimizer = ls_train_optimizer(&s->train),
-                           .reducer = {.bucket_cap_mb = s->bucket_cap_mb, .overlap = s->overlap}};
+    ddp_options options = {
+        .comm = session->comm,
+        .sync_bn = session->sync_bn,
+        .max_batch = local_batch(session, s),
+        .optimizer = ls_train_optimizer(&s->train),
+        .join = {.enable = s->train.join,
+                 .divide_by_initial_world_size = s->train.join_divide == 0,
+                 .throw_on_early_termination = s->train.join_throw},
+        .compare_each_step = s->debug_ranks,
+        .reducer = {.bucket_cap_mb = s->bucket_cap_mb, .overlap = s->overlap, .find_unused = s->find_unused}};
     return ddp_create(&session->parallel, session->model, &options);
 }
 
 static void take_down(struct session *session, ls_status status) {
     if (session->comm && status != LS_OK) ls_comm_abort(session->comm, "this rank failed");
+    if (session->sync_bn && status != LS_OK) ls_comm_abort(session->sync_bn, "this rank failed");
     if (session->parallel) session->parallel->ops->destroy(session->parallel);
     ls_comm_destroy(session->comm);
+    ls_comm_destroy(session->sync_bn);
+    ls_allreduce_tuning_destroy(session->tuning);
     ddp_store_close(session->store);
     ls_dataset_close(session->train);
     ls_dataset_close(session->test);
@@ -158,6 +201,13 @@ static ls_status run_rank(struct settings *settings, const char *program) {
     if (status != LS_OK) return status;
     ls_log_init(program, session.self.launched ? session.self.rank : -1, settings->train.quiet);
     status = build(&session, settings);
+    if (status == LS_OK && settings->debug_ranks) {
+        status = ddp_describe_rank(&session.self, session.parallel, &settings->train, (ls_shard)settings->shard,
+                                   session.train);
+    }
+    if (status == LS_OK && session.self.rank == 0) {
+        ls_train_warn_workers(&settings->train, session.self.local_world_size);
+    }
     if (status == LS_OK) {
         status = ls_train(session.parallel, &settings->train, (ls_shard)settings->shard, session.train, session.test,
                           &result);
@@ -171,6 +221,7 @@ static ls_status run_rank(struct settings *settings, const char *program) {
 static ls_status check_before_spawn(struct settings *s) {
     struct session session = {.self = {.world_size = s->spawn, .local_world_size = s->spawn}};
     ls_status status = ls_train_options_check(&s->train, s->spawn);
+    if (status == LS_OK) status = open_table(&session, s);
     if (status == LS_OK) status = open_device(&session, s);
     if (status == LS_OK) status = open_model(&session, s);
     if (status == LS_OK) status = ls_train_check(&s->train, s->spawn, (ls_shard)s->shard, session.train);

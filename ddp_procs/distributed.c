@@ -4,12 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "ddp_procs/ddp.h"
 
-/* Runs what was enqueued on the comm stream; the first of two failures. */
-static ls_status settle(struct ddp *ddp, ls_status status) {
+ls_status ddp_settle(struct ddp *ddp, ls_status status) {
     ls_status done = ls_stream_synchronize(ddp->comm_stream);
     return status != LS_OK ? status : done;
 }
@@ -18,7 +16,7 @@ static ls_status settle(struct ddp *ddp, ls_status status) {
 
 static ls_status compare_counts(struct ddp *ddp) {
     int64_t mine = (int64_t)ls_model_parameter_count(ddp->base.model), all[LS_COMM_MAX_RANKS] = {0};
-    ls_status status = settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, &mine, all, 1, LS_INT64));
+    ls_status status = ddp_settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, &mine, all, 1, LS_INT64));
     for (int r = 1; status == LS_OK && r < ls_comm_world_size(ddp->comm); r++) {
         if (all[r] == all[0]) continue;
         return ls_fail(LS_ERR_INVALID,
@@ -46,7 +44,7 @@ static ls_status compare_shapes(struct ddp *ddp) {
     ls_status status = mine && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare models");
     if (status == LS_OK) {
         write_shapes(ddp->base.model, mine);
-        status = settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, mine, all, count, LS_INT64));
+        status = ddp_settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, mine, all, count, LS_INT64));
     }
     for (size_t i = 0; status == LS_OK && i < count * (size_t)world_size; i++) {
         if (all[i] == all[i % count]) continue;
@@ -65,7 +63,7 @@ static ls_status take_state_of_rank_0(struct ddp *ddp) {
     float *state;
     size_t count;
     ls_model_state(ddp->base.model, &state, &count);
-    return settle(ddp, ls_comm_broadcast(ddp->comm, ddp->comm_stream, state, count, LS_FP32, 0));
+    return ddp_settle(ddp, ls_comm_broadcast(ddp->comm, ddp->comm_stream, state, count, LS_FP32, 0));
 }
 
 /* --- the loop's collective needs ---------------------------------------------------------------------------------- */
@@ -74,36 +72,25 @@ ls_status ddp_before_evaluation(ls_parallel *p) {
     struct ddp *ddp = ddp_of(p);
     ls_status status = ddp_sync_buffers(ddp);
     ddp->broadcast_buffers = false; /* PyTorch: a forward without gradients clears it */
-    return settle(ddp, status);
+    return ddp_settle(ddp, status);
+}
+
+/* Gathered as 8-byte elements: a copy does not care what they mean. */
+ls_status ddp_gather_from_ranks(ls_parallel *p, const double *values, size_t count, double *all) {
+    struct ddp *ddp = ddp_of(p);
+    return ddp_settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, values, all, count, LS_INT64));
 }
 
 /* The values are gathered and added in rank order, so that all ranks get the same bits. */
 ls_status ddp_sum_over_ranks(ls_parallel *p, double *values, size_t count) {
-    struct ddp *ddp = ddp_of(p);
     double *all = calloc(count * (size_t)p->world_size, sizeof *all);
     if (!all) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a sum over ranks");
-    /* gathered as 8-byte elements: a copy does not care what they mean */
-    ls_status status = settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, values, all, count, LS_INT64));
+    ls_status status = ddp_gather_from_ranks(p, values, count, all);
     for (size_t i = 0; status == LS_OK && i < count; i++) {
         values[i] = 0;
         for (int r = 0; r < p->world_size; r++) values[i] += all[(size_t)r * count + i];
     }
     free(all);
-    return status;
-}
-
-ls_status ddp_check_sync(ls_parallel *p, bool *same) {
-    struct ddp *ddp = ddp_of(p);
-    *same = false;
-    ls_status status = ls_device_synchronize(p->devices[0]);
-    if (status != LS_OK) return status;
-    float *parameters;
-    size_t count;
-    ls_model_parameters(p->model, &parameters, &count);
-    uint64_t mine = ls_hash(LS_HASH_SEED, parameters, count * sizeof *parameters), all[LS_COMM_MAX_RANKS];
-    status = settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, &mine, all, 1, LS_INT64));
-    *same = status == LS_OK;
-    for (int r = 0; r < p->world_size; r++) *same = *same && all[r] == mine;
     return status;
 }
 
@@ -124,6 +111,7 @@ static ls_status build(struct ddp *ddp, const ddp_options *options) {
         size_t nbytes = options->max_batch * ls_model_outputs(p->model) * sizeof(float);
         status = ls_device_alloc(device, LS_MEMORY_ACTIVATION, nbytes, "output gradients", (void **)&ddp->dy);
     }
+    if (status == LS_OK) status = ls_model_sync_batchnorm(p->model, ddp->sync_bn);
     if (status == LS_OK) status = ddp_reducer_create(&ddp->reducer, ddp->comm, p->model, p->clocks, &options->reducer);
     if (status == LS_OK) status = ls_optimizer_create(&p->optimizer, p->model, &options->optimizer);
     return status;
@@ -141,6 +129,7 @@ ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *opti
     p->model = model;
     p->devices[0] = p->loss_device = ls_model_device(model);
     ddp->comm = options->comm;
+    ddp->sync_bn = options->sync_bn;
     ddp->compute = ls_device_stream(p->devices[0], LS_STREAM_COMPUTE);
     ddp->copy = ls_device_stream(p->devices[0], LS_STREAM_COPY);
     ddp->comm_stream = ls_device_stream(p->devices[0], LS_STREAM_COMM);
@@ -151,6 +140,9 @@ ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *opti
     ddp->buffers = state + parameter_count;
     ddp->buffer_count = state_count - parameter_count;
     ddp->sync = ddp->broadcast_buffers = true;
+    ddp->weight = p->world_size;
+    ddp->join = options->join;
+    ddp->compare_each_step = options->compare_each_step;
     ls_status status = build(ddp, options);
     if (status != LS_OK) {
         ls_comm_abort(ddp->comm, "construction of DistributedDataParallel failed");
@@ -168,6 +160,7 @@ const ddp_reducer *ddp_reducer_of(ls_parallel *p) { return ddp_of(p)->reducer; }
 void ddp_destroy(ls_parallel *p) {
     struct ddp *ddp = ddp_of(p);
     (void)ls_device_synchronize(p->devices[0]);
+    (void)ls_model_sync_batchnorm(p->model, NULL);
     ls_optimizer_destroy(p->optimizer);
     ddp_reducer_destroy(ddp->reducer);
     ls_device_batch_free(&ddp->batch, p->devices[0], p->devices[0]);

@@ -26,7 +26,8 @@ typedef struct ddp_options {
     ls_comm
         *sync_bn; /* a second group of the same ranks: batch norm over the whole batch; NULL: over each rank's own */
     ddp_join_options join;
-    size_t max_batch; /* samples a step on this rank */
+    bool compare_each_step; /* after every step, ddp_compare_state: slow, for the search for a fault */
+    size_t max_batch;       /* samples a step on this rank */
     ls_optimizer_options optimizer;
     ddp_reducer_options reducer;
 } ddp_options;

@@ -21,6 +21,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/said.h"
 #include "common/comm/comm.h"
 #include "ddp_procs/launch_spawn.h"
 #include "ddp_procs/store.h"
@@ -272,7 +273,9 @@ ls_status ddp_launch(const ddp_launch_options *options) {
         j.plan.nproc = options->nproc;
         j.plan.master_port = ddp_store_server_port(server);
         if (options->timeout_s > 0) j.next_phase_us = ls_now_us() + options->timeout_s * 1e6;
+        j.plan.said_fd = ls_said_create();
         status = run_with_signals_blocked(&j);
+        if (j.plan.said_fd >= 0) close(j.plan.said_fd);
         free(argv);
     } else {
         status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the ranks' arguments");

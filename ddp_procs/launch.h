@@ -1,7 +1,7 @@
 /* Starts the ranks of a job on this machine, watches them, and ends all of them when one fails.
  *
  * Each rank is a process of the given program with rank.h's variables in its environment, OMP_NUM_THREADS=1 unless it
- * is set already, and LS_CAUSE_FD (log.h). The launcher hosts the store, on a socket that it has bound before the first
+ * is set already, and LS_CAUSE_FD and LS_SAID_FD (log.h). The launcher hosts the store, on a socket that it has bound before the first
  * rank starts, so the port cannot be lost to somebody else. */
 #ifndef DDP_LAUNCH_H
 #define DDP_LAUNCH_H

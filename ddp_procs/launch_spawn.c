@@ -60,7 +60,7 @@ ls_status ddp_find_program(char path[PATH_MAX], const char *name) {
 
 /* --- the environment -------------------------------------------------------------------------------------------------- */
 
-enum { OWN_COUNT = 9, OWN_CAPACITY = 40 };
+enum { OWN_COUNT = 10, OWN_CAPACITY = 40 };
 
 typedef struct environment {
     char own[OWN_COUNT][OWN_CAPACITY]; /* NAME=value */
@@ -85,6 +85,7 @@ static bool make_environment(environment *e, const ddp_spawn_plan *plan, int ran
                    {"LOCAL_WORLD_SIZE", plan->nproc},
                    {"MASTER_PORT", plan->master_port},
                    {"LS_CAUSE_FD", cause_fd},
+                   {"LS_SAID_FD", plan->said_fd},
                    {"OMP_NUM_THREADS", 1}}; /* last: left out where the user has chosen */
     int own_count = 0;
     snprintf(e->own[own_count++], OWN_CAPACITY, "MASTER_ADDR=127.0.0.1");
@@ -133,6 +134,7 @@ static int become_rank(const ddp_spawn_plan *plan, const environment *e, const p
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return errno;
     if (getppid() != launcher) _exit(1); /* it died before the line above took effect */
     if (fcntl(p->cause[1], F_SETFD, 0) < 0) return errno;
+    if (plan->said_fd >= 0 && fcntl(plan->said_fd, F_SETFD, 0) < 0) return errno;
     if (sigprocmask(SIG_SETMASK, plan->signal_mask, NULL) < 0) return errno;
     execve(plan->program, plan->argv, e->all);
     return errno;

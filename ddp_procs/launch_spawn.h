@@ -13,6 +13,7 @@ typedef struct ddp_spawn_plan {
     char program[PATH_MAX];
     char *const *argv;
     int nproc, master_port;
+    int said_fd;                 /* said.h; -1: none */
     const sigset_t *signal_mask; /* the ranks' */
 } ddp_spawn_plan;
 

@@ -5,7 +5,13 @@
  *           while it is still in the cache
  *   order : fl(g / W) per rank, then the sum in the all-reduce's order. As in PyTorch with gradients as views of buckets, the
  *           first reduced backward multiplies by fl(1/W) and later ones divide by W; for a power of two both are exact
- *   fails : a parameter without a gradient keeps its bucket and all later ones from being launched; ddp_reducer_finish
+ *   unused: with find_unused, parameters that backward has not reported by its end are ready as they are, with gradients of zero (or
+ *           what no_sync has left). That holds back their buckets until then, so there is less to overlap. How many ranks have
+ *           used each parameter is added up after the buckets; those that nobody has used are left alone by the optimizer, as
+ *           PyTorch leaves a gradient of None. PyTorch finds out before backward, from its graph; here there is none.
+ *           The buckets keep the order of the definition: the order of readiness may change from step to step.
+ *           cost: 4 bytes more per parameter and step, in an all-reduce for which the host waits
+ *   fails : otherwise a parameter without a gradient keeps its bucket and all later ones from being launched; ddp_reducer_finish
  *           names it, in the same step (PyTorch tells at the next forward) */
 #include "ddp_procs/reducer.h"
 
@@ -16,6 +22,9 @@
 #include "common/base/log.h"
 #include "ddp_procs/buckets.h"
 #include "kernels/kernels.h"
+
+/* Steps in which every rank uses every parameter, before find_unused is called a waste. */
+enum { STEPS_UNTIL_WASTE = 10 };
 
 struct bucket {
     float *data;
@@ -42,12 +51,17 @@ struct ddp_reducer {
     struct bucket *buckets;
     size_t *bucket_of; /* of each parameter */
     /* the step in progress */
-    bool sync;
+    bool sync, has_samples;
     bool *is_ready;
     size_t launched; /* buckets */
     /* the order of the first reduced backward */
     size_t *ready_order, ready_count;
     bool reduced_once, rebuilt;
+    bool *is_used;    /* find_unused: has been reported since the last reduction, in a backward with or without sync */
+    int32_t *used_by; /* so many ranks have used the parameter in the last step */
+    bool *is_unused;  /* nobody has */
+    bool any_unused;
+    int wasted_steps; /* at the start of the run, or -1: find_unused is of use */
 };
 
 /* --- assignment -------------------------------------------------------------------------------------------------- */
@@ -137,12 +151,24 @@ static ls_status adopt_plan(ddp_reducer *r, const struct ddp_buckets *plan) {
     return LS_OK;
 }
 
-/* One bucket for everything, until the first backward shows in which order gradients become ready. */
+struct limits {
+    size_t bytes[2]; /* of the first bucket and of the others */
+};
+
+static struct limits bucket_limits(const ddp_reducer *r) {
+    double cap_bytes = r->options.bucket_cap_mb * 1048576;
+    size_t cap = cap_bytes < (double)(SIZE_MAX / 2) ? (size_t)cap_bytes : SIZE_MAX / 2;
+    return (struct limits){{cap < DDP_FIRST_BUCKET_BYTES ? cap : DDP_FIRST_BUCKET_BYTES, cap}};
+}
+
+/* One bucket for everything, until the first backward shows in which order gradients become ready. With find_unused that order may
+ * be another one each time, so that the one of the definition, reversed, is as good as any. */
 static ls_status assign_first(ddp_reducer *r) {
     struct ddp_buckets plan;
-    size_t unlimited = SIZE_MAX;
+    struct limits limits = {{SIZE_MAX, SIZE_MAX}};
+    if (r->options.find_unused) limits = bucket_limits(r);
     for (size_t p = 0; p < r->parameter_count; p++) r->ready_order[p] = p;
-    ls_status status = ddp_assign_buckets(&plan, r->nbytes, r->ready_order, r->parameter_count, &unlimited, 1, true);
+    ls_status status = ddp_assign_buckets(&plan, r->nbytes, r->ready_order, r->parameter_count, limits.bytes, 2, true);
     if (status == LS_OK) status = adopt_plan(r, &plan);
     ddp_buckets_free(&plan);
     return status;
@@ -162,12 +188,10 @@ static ls_status share_ready_order(ddp_reducer *r) {
 
 static ls_status rebuild(ddp_reducer *r) {
     ls_status status = share_ready_order(r);
-    double cap_bytes = r->options.bucket_cap_mb * 1048576;
-    size_t cap = cap_bytes < (double)(SIZE_MAX / 2) ? (size_t)cap_bytes : SIZE_MAX / 2;
-    size_t limits[] = {cap < DDP_FIRST_BUCKET_BYTES ? cap : DDP_FIRST_BUCKET_BYTES, cap};
+    struct limits limits = bucket_limits(r);
     struct ddp_buckets plan = {0};
     if (status == LS_OK) {
-        status = ddp_assign_buckets(&plan, r->nbytes, r->ready_order, r->parameter_count, limits, 2, false);
+        status = ddp_assign_buckets(&plan, r->nbytes, r->ready_order, r->parameter_count, limits.bytes, 2, false);
     }
     if (status == LS_OK) status = adopt_plan(r, &plan);
     ddp_buckets_free(&plan);
@@ -177,11 +201,12 @@ static ls_status rebuild(ddp_reducer *r) {
 
 /* --- the step ---------------------------------------------------------------------------------------------------- */
 
-ls_status ddp_reducer_arm(ddp_reducer *r, bool sync) {
+ls_status ddp_reducer_arm(ddp_reducer *r, bool sync, size_t samples) {
     ls_status status = LS_OK;
     r->sync = sync;
+    r->has_samples = samples > 0;
     if (!sync) return LS_OK;
-    if (r->reduced_once && !r->rebuilt) status = rebuild(r);
+    if (r->reduced_once && !r->rebuilt && !r->options.find_unused) status = rebuild(r);
     for (size_t b = 0; b < r->bucket_count; b++) r->buckets[b].pending_count = r->buckets[b].parameter_count;
     memset(r->is_ready, 0, r->parameter_count * sizeof *r->is_ready);
     r->launched = 0;
@@ -217,9 +242,7 @@ static ls_status average(ddp_reducer *r, const struct ls_tensor *tensor) {
     return ls_scale(r->compute, tensor->gradient, (float)(1.0 / world_size), tensor->count);
 }
 
-static ls_status on_grad_ready(void *context, size_t parameter) {
-    ddp_reducer *r = context;
-    if (!r->sync) return LS_OK;
+static ls_status mark_ready(ddp_reducer *r, size_t parameter) {
     const struct ls_tensor *tensor = ls_model_parameter(r->model, parameter);
     if (r->is_ready[parameter]) {
         return ls_fail(LS_ERR_INVALID, "the gradient of %s was reported ready twice in one backward", tensor->name);
@@ -234,9 +257,18 @@ static ls_status on_grad_ready(void *context, size_t parameter) {
     return status;
 }
 
-ls_status ddp_reducer_all_ready(ddp_reducer *r) {
+static ls_status on_grad_ready(void *context, size_t parameter) {
+    ddp_reducer *r = context;
+    if (r->has_samples) r->is_used[parameter] = true;
+    return r->sync ? mark_ready(r, parameter) : LS_OK;
+}
+
+/* find_unused, after backward: last parameters first, as backward would. */
+static ls_status mark_rest_ready(ddp_reducer *r) {
     ls_status status = LS_OK;
-    for (size_t p = r->parameter_count; status == LS_OK && p > 0; p--) status = on_grad_ready(r, p - 1);
+    for (size_t p = r->parameter_count; status == LS_OK && p > 0; p--) {
+        if (!r->is_ready[p - 1]) status = mark_ready(r, p - 1);
+    }
     return status;
 }
 
@@ -251,22 +283,61 @@ static ls_status report_missing(const ddp_reducer *r) {
                 (size_t)snprintf(names + length, sizeof names - length, " %s", ls_model_parameter(r->model, p)->name);
         }
     }
+    size_t first = r->launched;
+    while (r->buckets[first].pending_count == 0) first++;
     return ls_fail(
         LS_ERR_INVALID,
-        "this step's reduction cannot finish: %zu parameters got no gradient:%s; every parameter must take part "
-        "in the loss",
-        missing, names);
+        "this step's reduction cannot finish: %zu parameters got no gradient:%s; bucket %zu of %zu waits for "
+        "them, and all after it. Every parameter must take part in the loss, or be allowed not to by "
+        "--find-unused, which costs a small all-reduce a step and some overlap",
+        missing, names, first + 1, r->bucket_count);
 }
 
+static void note_waste(ddp_reducer *r, bool all_used) {
+    if (r->wasted_steps < 0) return;
+    r->wasted_steps = all_used ? r->wasted_steps + 1 : -1;
+    if (r->wasted_steps < STEPS_UNTIL_WASTE) return;
+    r->wasted_steps = -1;
+    if (ls_comm_rank(r->comm) != 0) return;
+    ls_warn(
+        "in the first %d steps all parameters were used on all ranks: without --find-unused the steps take less time",
+        STEPS_UNTIL_WASTE);
+}
+
+/* Behind the last bucket, on all ranks. */
+static ls_status share_used(ddp_reducer *r) {
+    for (size_t p = 0; p < r->parameter_count; p++) r->used_by[p] = r->is_used[p];
+    ls_status status =
+        ls_comm_all_reduce(r->comm, r->comm_stream, r->used_by, r->parameter_count, LS_INT32, LS_REDUCE_SUM);
+    ls_status done = ls_stream_synchronize(r->comm_stream);
+    if (status == LS_OK) status = done;
+    if (status != LS_OK) return status;
+    bool all_used = true;
+    r->any_unused = false;
+    for (size_t p = 0; p < r->parameter_count; p++) {
+        r->is_unused[p] = r->used_by[p] == 0;
+        r->any_unused = r->any_unused || r->is_unused[p];
+        all_used = all_used && r->used_by[p] == ls_comm_world_size(r->comm);
+    }
+    note_waste(r, all_used);
+    memset(r->is_used, 0, r->parameter_count * sizeof *r->is_used);
+    return LS_OK;
+}
+
+const bool *ddp_reducer_unused(const ddp_reducer *r) { return r->any_unused ? r->is_unused : NULL; }
+
 ls_status ddp_reducer_finish(ddp_reducer *r) {
+    r->any_unused = false;
     if (!r->sync) return LS_OK;
-    for (size_t b = 0; b < r->bucket_count; b++) {
+    ls_status status = r->options.find_unused ? mark_rest_ready(r) : LS_OK;
+    for (size_t b = 0; status == LS_OK && b < r->bucket_count; b++) {
         if (r->buckets[b].pending_count > 0) return report_missing(r);
     }
-    ls_status status = launch_ready(r);
+    if (status == LS_OK) status = launch_ready(r);
     for (size_t b = 0; status == LS_OK && b < r->bucket_count; b++) {
         status = ls_work_wait(r->buckets[b].reduced, r->compute);
     }
+    if (status == LS_OK && r->options.find_unused) status = share_used(r);
     r->reduced_once = true;
     return status;
 }
@@ -290,8 +361,11 @@ ls_status ddp_reducer_create(ddp_reducer **out, ls_comm *comm, ls_model *model, 
     r->bucket_of = calloc(r->parameter_count, sizeof *r->bucket_of);
     r->is_ready = calloc(r->parameter_count, sizeof *r->is_ready);
     r->ready_order = calloc(r->parameter_count, sizeof *r->ready_order);
+    r->is_used = calloc(r->parameter_count, sizeof *r->is_used);
+    r->used_by = calloc(r->parameter_count, sizeof *r->used_by);
+    r->is_unused = calloc(r->parameter_count, sizeof *r->is_unused);
     ls_status status = LS_OK;
-    if (!r->nbytes || !r->bucket_of || !r->is_ready || !r->ready_order) {
+    if (!r->nbytes || !r->bucket_of || !r->is_ready || !r->ready_order || !r->is_used || !r->used_by || !r->is_unused) {
         status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the reducer");
     }
     for (size_t p = 0; status == LS_OK && p < r->parameter_count; p++) {
@@ -316,6 +390,9 @@ void ddp_reducer_destroy(ddp_reducer *r) {
     free(r->bucket_of);
     free(r->is_ready);
     free(r->ready_order);
+    free(r->is_used);
+    free(r->used_by);
+    free(r->is_unused);
     free(r);
 }
 

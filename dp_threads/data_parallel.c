@@ -66,6 +66,21 @@ static ls_status create_replica(struct dp *dp, int i, const dp_options *options)
     return status;
 }
 
+/* The sums of a few hundred bytes are taken in replica order ("direct"), as DistributedDataParallel's ranks take them. */
+static ls_status create_group(struct dp *dp, const dp_options *options) {
+    if (!options->sync_bn || ls_model_batchnorm_count(dp->base.model) == 0) return LS_OK;
+    ls_comm *ends[LS_MAX_DEVICES];
+    ls_comm_options group = {
+        .world_size = options->device_count, .timeout_s = ls_wait_timeout_s(), .allreduce = "direct"};
+    _Static_assert(LS_MAX_DEVICES <= LS_COMM_MAX_RANKS, "a group has room for all devices");
+    ls_status status = ls_comm_create_threads(ends, &group);
+    for (int i = 0; status == LS_OK && i < options->device_count; i++) dp->replicas[i].sync_bn = ends[i];
+    for (int i = 0; status == LS_OK && i < options->device_count; i++) {
+        status = ls_model_sync_batchnorm(dp->replicas[i].model, ends[i]);
+    }
+    return status;
+}
+
 static ls_status check(const ls_model *module, const dp_options *options) {
     if (options->device_count < 1 || options->device_count > LS_MAX_DEVICES) {
         return ls_fail(LS_ERR_USAGE, "DataParallel on %d devices; there must be 1 to %d", options->device_count,
@@ -107,6 +122,7 @@ static ls_status build(struct dp *dp, const dp_options *options) {
                             "gathered outputs", (void **)&dp->gathered_outputs);
     }
     for (int i = 0; status == LS_OK && i < options->device_count; i++) status = create_replica(dp, i, options);
+    if (status == LS_OK) status = create_group(dp, options);
     if (status == LS_OK) status = ls_optimizer_create(&p->optimizer, p->model, &options->optimizer);
     if (status == LS_OK) status = dp_workers_create(&dp->workers, options->devices, options->device_count);
     return status;
@@ -147,7 +163,9 @@ void dp_destroy(ls_parallel *p) {
         ls_device_free(r->device, r->inputs);
         ls_device_free(r->device, r->dy);
         ls_device_free(p->devices[0], r->sent);
+        if (i == 0) (void)ls_model_sync_batchnorm(p->model, NULL);
         if (i > 0) ls_model_destroy(r->model);
+        ls_comm_destroy(r->sync_bn);
     }
     ls_optimizer_destroy(p->optimizer);
     ls_device_batch_free(&dp->batch, p->devices[0], p->loss_device);

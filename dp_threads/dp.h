@@ -10,6 +10,7 @@ struct dp_replica {
     ls_device *device;
     ls_model *model; /* replica 0: the module itself */
     ls_stream *compute, *copy;
+    ls_comm *sync_bn; /* this replica's end of the group in which batch norm's replicas meet, or NULL */
     struct ls_phase_clock *clock;
     float *inputs; /* room for a piece; replica 0 reads the batch in place and has none */
     float *dy;     /* room for the outputs' gradient; the output device reads it in place and has none */
@@ -32,7 +33,7 @@ struct dp {
     const float **sent;           /* sent[i] = replicas[i + 1].sent */
     ls_event *loss_taken, *updated;
     /* this step */
-    int active; /* pieces, so replicas that work */
+    int active; /* replicas that work: those with a piece; with sync_bn all, since those without one have to be met too */
     struct dp_replica replicas[];
 };
 
@@ -43,7 +44,7 @@ void dp_destroy(ls_parallel *p);            /* data_parallel.c */
 
 /* --- scatter_gather.c -------------------------------------------------------------------------------------------- */
 
-/* Cuts the batch into pieces (torch.chunk): sets active, begin and rows. */
+/* Cuts the batch into pieces (torch.chunk): sets active, begin and rows (0: no piece). */
 void dp_chunk_batch(struct dp *dp);
 /* Enqueues: device 0's inputs -> the replica's piece (replica 0: no copy). */
 ls_status dp_scatter_inputs(struct dp *dp, struct dp_replica *r);
@@ -51,6 +52,11 @@ ls_status dp_scatter_inputs(struct dp *dp, struct dp_replica *r);
 ls_status dp_gather_outputs(struct dp *dp, struct dp_replica *r);
 /* Enqueues: their rows of the loss's gradient -> *dy, memory of the replica. */
 ls_status dp_scatter_gradient(struct dp *dp, struct dp_replica *r, float **dy);
+
+/* --- nonfinite.c ------------------------------------------------------------------------------------------------- */
+
+/* The first place, replica by replica, with its device: "the output of conv2 on device 1". */
+ls_status dp_find_nonfinite(ls_parallel *p, char *place, size_t capacity);
 
 /* --- replicate.c ------------------------------------------------------------------------------------------------- */
 

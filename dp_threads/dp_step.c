@@ -13,8 +13,9 @@
  *     optimizer
  *
  * With another output device, that one gathers the outputs, and its compute stream, driven by the thread of device 0, takes the
- * loss. The counterpart, one process per device and one all-reduce instead of five transfers through device 0, is
- * ddp_procs/ddp_step.c. */
+ * loss. With sync_bn the replicas also meet inside of forward and backward, at each batch norm, through a group of threads; a
+ * replica without a piece then goes through all of this with no rows. The counterpart, one process per device and one all-reduce
+ * instead of five transfers through device 0, is ddp_procs/ddp_step.c. */
 #include "common/base/log.h"
 #include "dp_threads/dp.h"
 
@@ -27,6 +28,13 @@ static ls_status prepare(ls_parallel *p, const ls_batch *batch) {
     if (status == LS_OK) status = ls_device_batch_upload(&dp->batch, copy, p->model, batch);
     if (status == LS_OK) status = ls_event_record(p->batch_copied, copy);
     dp_chunk_batch(dp);
+    return status;
+}
+
+/* A replica that fails must not leave the others waiting for it in batch norm. */
+static ls_status leave(struct dp_replica *r, ls_status status) {
+    ls_phase_enter(r->clock, LS_PHASE_OTHER);
+    if (status != LS_OK && r->sync_bn) ls_comm_abort(r->sync_bn, "its replica failed");
     return status;
 }
 
@@ -45,9 +53,7 @@ static ls_status forward_replica(void *context, int i) {
 
     ls_phase_enter(r->clock, LS_PHASE_GATHER);
     if (status == LS_OK) status = dp_gather_outputs(dp, r);
-
-    ls_phase_enter(r->clock, LS_PHASE_OTHER);
-    return status;
+    return leave(r, status);
 }
 
 static ls_status loss_on_output_device(struct dp *dp) {
@@ -80,9 +86,7 @@ static ls_status backward_replica(void *context, int i) {
 
     ls_phase_enter(r->clock, LS_PHASE_REDUCE);
     if (status == LS_OK) status = dp_send_gradients(dp, r);
-
-    ls_phase_enter(r->clock, LS_PHASE_OTHER);
-    return status;
+    return leave(r, status);
 }
 
 static ls_status forward_backward(ls_parallel *p) {
@@ -90,6 +94,7 @@ static ls_status forward_backward(ls_parallel *p) {
     ls_status status = dp_parallel_apply(dp->workers, dp->active, forward_replica, dp);
     ls_phase_enter(p->clocks, LS_PHASE_LOSS);
     if (status == LS_OK) status = loss_on_output_device(dp);
+    if (status == LS_OK) status = ls_check_loss(p);
     if (status == LS_OK) status = dp_parallel_apply(dp->workers, dp->active, backward_replica, dp);
     p->stuck = dp_workers_stuck(dp->workers);
     return status;
@@ -115,5 +120,6 @@ const struct ls_parallel_ops dp_ops = {
     .forward_backward = forward_backward,
     .reduce = reduce,
     .apply = apply,
+    .find_nonfinite = dp_find_nonfinite,
     .destroy = dp_destroy,
 };

@@ -133,6 +133,7 @@ static ls_status build(struct session *session, struct settings *s) {
                           .output_device = output,
                           .model = s->train.model,
                           .max_batch = max_batch,
+                          .sync_bn = ls_train_sync_bn(&s->train, session->model, true),
                           .optimizer = optimizer};
     return dp_create(&session->parallel, session->model, &options);
 }
@@ -161,6 +162,7 @@ int main(int argc, char **argv) {
     if (status == LS_OK) status = ls_train_options_check(&settings.train, settings.device_ids.count);
     if (status == LS_OK) status = build(&session, &settings);
     if (status == LS_OK) {
+        ls_train_warn_workers(&settings.train, 1);
         /* one process: the global order of the samples, whichever way it would be sharded */
         status = ls_train(session.parallel, &settings.train, LS_SHARD_CONTIGUOUS, session.train, session.test, &result);
     }

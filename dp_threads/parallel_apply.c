@@ -109,17 +109,25 @@ static ls_status join(dp_workers *workers, int replicas) {
     return LS_OK;
 }
 
+/* The first in replica order; but those that another replica's failure has made fail are not the cause. NULL: none failed. */
+static const struct worker *first_failed(const dp_workers *workers, int replicas) {
+    const struct worker *first = NULL;
+    for (int i = 0; i < replicas; i++) {
+        const struct worker *worker = &workers->workers[i];
+        if (worker->status == LS_OK) continue;
+        if (!first || (first->status == LS_ERR_PEER && worker->status != LS_ERR_PEER)) first = worker;
+    }
+    return first;
+}
+
 ls_status dp_parallel_apply(dp_workers *workers, int replicas, dp_replica_fn task, void *context) {
     workers->task = task;
     workers->context = context;
     for (int i = 1; i < replicas; i++) ls_flag_raise(&workers->workers[i].started);
     run_replica(&workers->workers[0]);
     ls_status status = join(workers, replicas);
-    for (int i = 0; status == LS_OK && i < replicas; i++) {
-        const struct worker *worker = &workers->workers[i];
-        if (worker->status == LS_OK) continue;
-        status = ls_fail(worker->status, "replica %d on device %d: %s", i, ls_device_index(worker->device),
-                         worker->message[0] ? worker->message : ls_status_text(worker->status));
-    }
-    return status;
+    const struct worker *failed = status == LS_OK ? first_failed(workers, replicas) : NULL;
+    if (!failed) return status;
+    return ls_fail(failed->status, "replica %d on device %d: %s", failed->replica, ls_device_index(failed->device),
+                   failed->message[0] ? failed->message : ls_status_text(failed->status));
 }

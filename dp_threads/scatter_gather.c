@@ -7,6 +7,7 @@
 
 void dp_chunk_batch(struct dp *dp) {
     dp->active = (int)ls_chunk_count(dp->batch.count, dp->base.device_count);
+    if (dp->replicas->sync_bn) dp->active = dp->base.device_count;
     for (int i = 0; i < dp->active; i++) {
         ls_chunk(dp->batch.count, dp->base.device_count, i, &dp->replicas[i].begin, &dp->replicas[i].rows);
     }

@@ -2,8 +2,10 @@
 #ifndef LS_BASE_DTYPE_H
 #define LS_BASE_DTYPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* X(name, C storage type, bytes) */
 #define LS_DTYPE_MAP(X)                                                                                                \
@@ -23,10 +25,57 @@ size_t ls_dtype_nbytes(ls_dtype dtype);
 /* "fp32", "fp16", ... */
 const char *ls_dtype_name(ls_dtype dtype);
 
-/* IEEE binary16 and bfloat16 to and from float; rounding to nearest even, NaN stays NaN, overflow becomes infinity. */
-float ls_fp16_to_float(uint16_t bits);
-uint16_t ls_fp16_from_float(float value);
-float ls_bf16_to_float(uint16_t bits);
-uint16_t ls_bf16_from_float(float value);
+/* IEEE binary16 and bfloat16 to and from float; rounding to nearest even, NaN stays NaN, overflow becomes infinity. Without
+ * branches and inline, so that compilers can vectorise loops over them. */
+
+static inline uint32_t ls_float_bits(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float ls_float_of_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* yes or no, without a branch. */
+static inline uint32_t ls_select(bool condition, uint32_t yes, uint32_t no) {
+    uint32_t mask = 0u - (uint32_t)condition;
+    return (yes & mask) | (no & ~mask);
+}
+
+static inline float ls_bf16_to_float(uint16_t bits) { return ls_float_of_bits((uint32_t)bits << 16); }
+
+static inline uint16_t ls_bf16_from_float(float value) {
+    uint32_t bits = ls_float_bits(value), upper = bits >> 16;
+    uint32_t rounded = (bits + 0x7fffu + (upper & 1u)) >> 16;
+    bool is_nan = (int32_t)(bits & 0x7fffffffu) > 0x7f800000; /* rounding could carry it to infinity */
+    return (uint16_t)(is_nan ? upper | 0x40u : rounded);
+}
+
+static inline float ls_fp16_to_float(uint16_t half) {
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+    int32_t magnitude = half & 0x7fff;
+    /* the bits go where a float has them, and its bias is larger by 112; infinity and NaN have the largest exponent */
+    uint32_t bits = ((uint32_t)magnitude << 13) + 0x38000000u;
+    bits += ls_select(magnitude >= 0x7c00, 0x38000000u, 0);
+    /* a subnormal is so many times 2^-24, the last bit of a float from 0.5 on */
+    uint32_t subnormal = ls_float_bits(ls_float_of_bits(0x3f000000u | (uint32_t)magnitude) - 0.5f);
+    return ls_float_of_bits(sign | ls_select(magnitude < 0x400, subnormal, bits));
+}
+
+static inline uint16_t ls_fp16_from_float(float value) {
+    uint32_t bits = ls_float_bits(value), sign = bits >> 16 & 0x8000u;
+    int32_t magnitude = (int32_t)(bits & 0x7fffffffu);
+    uint32_t result = ((uint32_t)magnitude + 0xfffu + ((uint32_t)magnitude >> 13 & 1u) - 0x38000000u) >> 13;
+    /* below 2^-14, adding 0.5 leaves the subnormal's bits, rounded, at the float's end */
+    uint32_t subnormal = ls_float_bits(ls_float_of_bits((uint32_t)magnitude) + 0.5f) - 0x3f000000u;
+    result = ls_select(magnitude < 0x38800000, subnormal, result);
+    result = ls_select(magnitude >= 0x477ff000, 0x7c00u, result); /* 65520 and above rounds to infinity */
+    result = ls_select(magnitude > 0x7f800000, 0x7e00u, result);  /* NaN */
+    return (uint16_t)(sign | result);
+}
 
 #endif

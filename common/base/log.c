@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/said.h"
+
 /* Written once, before the first thread starts. */
 static struct {
     const char *program;
@@ -15,10 +17,7 @@ static struct {
     int cause_fd;
 } identity = {.program = "lockstep", .rank = -1, .cause_fd = -1};
 
-static _Thread_local struct {
-    char *buffer;
-    size_t capacity;
-} capture;
+static _Thread_local ls_log_sink capture;
 
 /* A program may be started with stdin, stdout or stderr closed. The next file that it opened would then get that number, and
  * with it whatever is printed. */
@@ -36,6 +35,8 @@ void ls_log_init(const char *program, int rank, bool quiet) {
     identity.quiet = quiet;
     const char *fd = getenv("LS_CAUSE_FD");
     identity.cause_fd = fd ? (int)strtol(fd, NULL, 10) : -1;
+    const char *said = getenv("LS_SAID_FD");
+    if (said) ls_said_join((int)strtol(said, NULL, 10));
 }
 
 static void write_all(int fd, const char *text, size_t nbytes) {
@@ -67,7 +68,7 @@ int ls_report_error(const char *format, ...) {
         if (capture.buffer[0] == '\0') snprintf(capture.buffer, capture.capacity, "%s", message);
         return 0;
     }
-    emit("error: ", message);
+    if (ls_said_first(message)) emit("error: ", message);
     if (identity.cause_fd >= 0) {
         char line[1904];
         int length = snprintf(line, sizeof line, "%s\n", message);
@@ -82,7 +83,7 @@ void ls_warn(const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    emit("warning: ", message);
+    if (ls_said_first(message)) emit("warning: ", message);
 }
 
 void ls_note(const char *format, ...) {
@@ -95,8 +96,11 @@ void ls_note(const char *format, ...) {
     emit("", message);
 }
 
-void ls_log_capture(char *buffer, size_t capacity) {
-    capture.buffer = buffer;
-    capture.capacity = capacity;
+ls_log_sink ls_log_capture(char *buffer, size_t capacity) {
+    ls_log_sink before = capture;
+    capture = (ls_log_sink){.buffer = buffer, .capacity = capacity};
     if (buffer) buffer[0] = '\0';
+    return before;
 }
+
+void ls_log_restore(ls_log_sink sink) { capture = sink; }

@@ -14,7 +14,8 @@ ls_progress ls_progress_begin(bool quiet) {
 void ls_progress_show(ls_progress *progress, const char *what, int64_t done, int64_t total) {
     if (!progress->shown || ls_now_us() < progress->next_us) return;
     progress->next_us = ls_now_us() + LS_PROGRESS_PERIOD_US;
-    fprintf(stderr, "\r\033[K%s %lld/%lld", what, (long long)done, (long long)total);
+    fprintf(stderr, "\r\033[K%s %lld", what, (long long)done);
+    if (total > 0) fprintf(stderr, "/%lld", (long long)total);
 }
 
 void ls_progress_end(ls_progress *progress) {

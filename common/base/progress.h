@@ -12,7 +12,7 @@ typedef struct ls_progress {
 
 ls_progress ls_progress_begin(bool quiet);
 
-/* Shows "what 3/24" if it is time to. */
+/* Shows "what 3/24" if it is time to, or "what 3" if `total` is 0: not known. */
 void ls_progress_show(ls_progress *progress, const char *what, int64_t done, int64_t total);
 
 void ls_progress_end(ls_progress *progress);

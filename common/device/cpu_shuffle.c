@@ -3,6 +3,10 @@
  *   terms : a stream is ready when its head is a task, a record, or a wait whose record has been reached
  *   order : any that the declared events allow, so a forgotten wait sooner or later reads what is not there yet. The order
  *           depends on the seed (and, where several threads synchronise at once, on their timing); results must not
+ *   apart : a task that meets others, on a compute stream, runs in a thread of its own, and the shuffling goes on: those it waits for
+ *           may be streams of this very process (DataParallel's devices), or other ranks that wait for what this one has still to run
+ *           (DDP's buckets). What meets on a comm stream keeps the thread that found it: nothing that its peers need for it
+ *           comes later here
  *   fails : if no stream is ready and no other thread makes one so before the deadline, LS_ERR_TIMEOUT
  * Speed does not matter here: one lock guards everything except the running of an item. */
 #define _GNU_SOURCE
@@ -18,6 +22,7 @@ static struct {
     pthread_cond_t changed; /* an item was enqueued or has run */
     ls_stream *streams;     /* every shuffled stream of the process */
     uint64_t random;
+    int apart; /* items that threads of their own are running */
 } scheduler = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 void ls_shuffle_seed(uint64_t seed) {
@@ -56,15 +61,37 @@ static ls_stream *pick_ready(void) {
 }
 
 /* Called and returns with the lock held; the item itself runs without it. */
-static void run_head(ls_stream *stream) {
+static void run_here(ls_stream *stream) {
     struct ls_item *item = head_of(stream);
-    stream->busy = true;
     pthread_mutex_unlock(&scheduler.lock);
     (void)ls_stream_run_item(stream, item);
     pthread_mutex_lock(&scheduler.lock);
     stream->busy = false;
     ls_flag_raise(&stream->queue.consumed);
     pthread_cond_broadcast(&scheduler.changed);
+}
+
+static void *run_apart(void *argument) {
+    pthread_mutex_lock(&scheduler.lock);
+    run_here(argument);
+    scheduler.apart--;
+    pthread_mutex_unlock(&scheduler.lock);
+    return NULL;
+}
+
+/* False: no thread is to be had. */
+static bool start_apart(ls_stream *stream) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, run_apart, stream) != 0) return false;
+    pthread_detach(thread);
+    scheduler.apart++; /* the thread waits for the lock, which is held here */
+    return true;
+}
+
+static void run_head(ls_stream *stream) {
+    stream->busy = true;
+    if (head_of(stream)->meets && stream->kind == LS_STREAM_COMPUTE && start_apart(stream)) return;
+    run_here(stream);
 }
 
 /* Runs items until `goal` reaches `value`; the lock is held on entry and exit. */
@@ -77,6 +104,7 @@ static ls_status run_until(ls_flag *goal, uint32_t value, const char *what) {
             until_us = ls_wait_until_us();
             continue;
         }
+        if (scheduler.apart > 0) until_us = ls_wait_until_us(); /* those have deadlines of their own */
         if (ls_now_us() > until_us) {
             return ls_fail(LS_ERR_TIMEOUT, "nothing can run, %s: an event is waited for that nobody records", what);
         }

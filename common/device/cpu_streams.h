@@ -10,6 +10,7 @@ typedef enum ls_item_kind { LS_ITEM_TASK, LS_ITEM_RECORD, LS_ITEM_WAIT } ls_item
 struct ls_item {
     ls_item_kind kind;
     bool brief;      /* takes less time than waking a worker */
+    bool meets;      /* waits for tasks of other streams */
     uint32_t ticket; /* record, wait: which record of the event */
     const char *label;
     ls_event *event;

@@ -94,6 +94,27 @@ static void describe_usage(const ls_memory_report *memory, char *text, size_t ca
     }
 }
 
+/* What makes a category smaller, or moves it elsewhere. */
+static const char *advice(ls_memory_category category) {
+    static const char *const texts[] = {
+        [LS_MEMORY_PARAMETER] = "use a smaller model",
+        [LS_MEMORY_GRADIENT] =
+            "use a smaller model; where DataParallel gathers the replicas' gradients, fewer devices or "
+            "ddp_train, which gathers none",
+        [LS_MEMORY_OPTIMIZER] = "use a smaller model, or an optimizer with less state (sgd has none without momentum)",
+        [LS_MEMORY_ACTIVATION] = "lower the batch size, or use a smaller model",
+        [LS_MEMORY_INPUT] = "lower the batch size, or use ddp_train, which gives each device its own samples only",
+        [LS_MEMORY_GATHERED_OUTPUT] =
+            "lower the batch size, name another --output-device, or use ddp_train, which gathers "
+            "no outputs",
+        [LS_MEMORY_BUCKET] =
+            "use a smaller model: the buckets hold all its gradients, and twice that while they are rebuilt",
+        [LS_MEMORY_WORKSPACE] = "lower the batch size",
+    };
+    _Static_assert(sizeof texts / sizeof *texts == LS_MEMORY_COUNT, "an advice for each category");
+    return texts[category];
+}
+
 static ls_status out_of_memory(const ls_device *device, const ls_memory_report *memory, ls_memory_category category,
                                size_t nbytes, const char *purpose) {
     char usage[400];
@@ -103,10 +124,9 @@ static ls_status out_of_memory(const ls_device *device, const ls_memory_report *
         snprintf(cap, sizeof cap, " of %zu", device->options.memory_capacity_bytes);
     }
     return ls_fail(LS_ERR_NO_MEMORY,
-                   "device %d is out of memory: %zu bytes asked for %s (%s), %zu%s bytes in use (%s); lower the batch "
-                   "size, or use a smaller model",
+                   "device %d is out of memory: %zu bytes asked for %s (%s), %zu%s bytes in use (%s); %s%s",
                    device->options.index, nbytes, purpose, ls_memory_name(category), memory->current_total_bytes, cap,
-                   usage);
+                   usage, advice(category), cap[0] != '\0' ? "; or raise --device-memory" : "");
 }
 
 /* Charges the bytes if they fit; the peaks follow when the memory is really there. */
@@ -202,13 +222,23 @@ void ls_event_destroy(ls_event *event) {
 
 static const struct ls_backend *backend_of(const ls_stream *stream) { return ls_stream_device(stream)->backend; }
 
-ls_status ls_stream_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
-                           size_t nbytes) {
+static ls_status launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
+                        bool meets) {
     if (nbytes > LS_TASK_ARGUMENTS_NBYTES) {
         return ls_fail(LS_ERR_INVALID, "%s: %zu bytes of arguments, at most %d fit", label, nbytes,
                        LS_TASK_ARGUMENTS_NBYTES);
     }
-    return backend_of(stream)->launch(stream, label, task, arguments, nbytes);
+    return backend_of(stream)->launch(stream, label, task, arguments, nbytes, meets);
+}
+
+ls_status ls_stream_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
+                           size_t nbytes) {
+    return launch(stream, label, task, arguments, nbytes, false);
+}
+
+ls_status ls_stream_launch_meeting(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
+                                   size_t nbytes) {
+    return launch(stream, label, task, arguments, nbytes, true);
 }
 
 ls_status ls_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes) {

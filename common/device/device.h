@@ -123,6 +123,11 @@ typedef ls_status (*ls_task_fn)(const void *arguments);
  * and must be a string that lives for ever. */
 ls_status ls_stream_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
 
+/* The same for a task that waits inside for tasks of other devices or processes, as a collective operation does. While it waits
+ * the other streams of the process must go on, since what it waits for may be among them. */
+ls_status ls_stream_launch_meeting(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
+                                   size_t nbytes);
+
 /* Copies `nbytes` in stream order, between any two devices' memory (or the host's). The ranges must not overlap. */
 ls_status ls_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes);
 

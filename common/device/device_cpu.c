@@ -137,8 +137,10 @@ static void cpu_memory_free(ls_device *device, void *memory) {
     free(memory);
 }
 
+enum manner { PLAIN, BRIEF, MEETS };
+
 static ls_status launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
-                        bool brief) {
+                        enum manner manner) {
     if (stream->policy == &ls_policy_inline) { /* the hot path: no copy of the arguments */
         ls_status status = (ls_status)atomic_load_explicit(&stream->device->failure, memory_order_relaxed);
         if (status != LS_OK) return status;
@@ -146,14 +148,15 @@ static ls_status launch(ls_stream *stream, const char *label, ls_task_fn task, c
         if (status != LS_OK) ls_device_poison(stream->device, status);
         return status;
     }
-    struct ls_item item = {.kind = LS_ITEM_TASK, .label = label, .task = task, .brief = brief};
+    struct ls_item item = {
+        .kind = LS_ITEM_TASK, .label = label, .task = task, .brief = manner == BRIEF, .meets = manner == MEETS};
     memcpy(item.arguments, arguments, nbytes);
     return stream->policy->enqueue(stream, &item);
 }
 
-static ls_status cpu_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
-                            size_t nbytes) {
-    return launch(stream, label, task, arguments, nbytes, false);
+static ls_status cpu_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
+                            bool meets) {
+    return launch(stream, label, task, arguments, nbytes, meets ? MEETS : PLAIN);
 }
 
 /* A copy of so many bytes takes about as long as waking a sleeping thread. */
@@ -173,7 +176,7 @@ static ls_status copy_task(const void *arguments) {
 
 static ls_status cpu_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes) {
     struct copy_arguments copy = {destination, source, nbytes};
-    return launch(stream, "copy", copy_task, &copy, sizeof copy, nbytes <= LS_BRIEF_COPY_NBYTES);
+    return launch(stream, "copy", copy_task, &copy, sizeof copy, nbytes <= LS_BRIEF_COPY_NBYTES ? BRIEF : PLAIN);
 }
 
 static ls_status cpu_stream_wait_event(ls_stream *stream, ls_event *event) {

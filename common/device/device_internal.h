@@ -16,7 +16,8 @@ struct ls_backend {
     ls_status (*bind_thread)(const ls_device *device);
     void *(*memory_alloc)(ls_device *device, size_t nbytes); /* zero-filled, 64-byte aligned, or NULL */
     void (*memory_free)(ls_device *device, void *memory);
-    ls_status (*launch)(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
+    ls_status (*launch)(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
+                        bool meets); /* meets: as ls_stream_launch_meeting says */
     ls_status (*copy)(ls_stream *stream, void *destination, const void *source, size_t nbytes);
     ls_status (*event_record)(ls_event *event, ls_stream *stream);
     ls_status (*stream_wait_event)(ls_stream *stream, ls_event *event);

@@ -1,6 +1,6 @@
 /* loop — epochs and steps.
- *   idea  : a step enqueues; the host looks at losses only when LS_LOSS_RING of them have gathered on the device, at the end of an
- *           epoch, and at the end of the run. Looking is collective over ranks, and falls outside of the step times
+ *   idea  : a step enqueues; the host looks at the losses of all ranks only when LS_LOSS_RING of them have gathered on the
+ *           device and at the end of an epoch (look.h). Looking is collective over ranks, outside of the step times
  *   cost  : per step two readings of the clock and one wait for the device's compute stream. Where streams are shuffled that
  *           wait is left out, so that the race detector sees across steps */
 #include "common/train/loop.h"
@@ -12,10 +12,12 @@
 #include "common/base/log.h"
 #include "common/base/progress.h"
 #include "common/base/statistics.h"
+#include "common/train/feed.h"
+#include "common/train/look.h"
 #include "common/train/report.h"
 #include "common/train/weights.h"
 
-enum { EVALUATION_CHUNK_MAX = 256 };
+enum { EVALUATION_CHUNK_MAX = 256, STEP_ROOM_FIRST = 1 << 12 };
 
 struct run {
     ls_parallel *parallel;
@@ -23,43 +25,20 @@ struct run {
     const ls_dataset *test;
     ls_report *report; /* rank 0 only */
     ls_loader *loader;
-    int64_t steps_per_epoch, total_steps;
+    bool join;           /* ranks may run out of samples at different steps */
+    ls_batch joined;     /* with join: the step's batch on this rank */
+    int64_t total_steps; /* LS_STEPS_UNKNOWN: a stream */
     bool wait_each_step;
-    double *step_ms; /* of every step */
-    /* losses read from the device */
-    int64_t read_steps; /* steps whose losses have been read */
-    double last_loss, epoch_loss_sum;
-    int64_t epoch_losses;
+    double *step_ms; /* of every step so far; room for step_room of them */
+    int64_t step_room;
+    ls_look look; /* losses, times and memory, as the host sees them from time to time */
     double accuracy;
 };
 
-/* --- losses and accuracy: the host's late look ------------------------------------------------------------------- */
+/* --- accuracy ---------------------------------------------------------------------------------------------------- */
 
 static ls_status sum_over_ranks(ls_parallel *p, double *values, size_t count) {
     return p->ops->sum_over_ranks ? p->ops->sum_over_ranks(p, values, count) : LS_OK;
-}
-
-/* Reads the losses of all steps that have been enqueued since the last time. */
-static ls_status read_losses(struct run *run, int64_t epoch) {
-    ls_parallel *p = run->parallel;
-    ls_stream *stream = ls_device_stream(p->loss_device, LS_STREAM_COMPUTE);
-    float ring[LS_LOSS_RING];
-    double losses[LS_LOSS_RING];
-    size_t count = (size_t)((int64_t)p->step - run->read_steps);
-    ls_status status = ls_copy(stream, ring, p->losses, sizeof ring);
-    ls_status done = ls_stream_synchronize(stream);
-    if (status == LS_OK) status = done;
-    for (size_t i = 0; i < count; i++) losses[i] = (double)ring[(size_t)(run->read_steps + (int64_t)i) % LS_LOSS_RING];
-    if (status == LS_OK) status = sum_over_ranks(p, losses, count);
-    for (size_t i = 0; status == LS_OK && i < count; i++, run->read_steps++) {
-        run->last_loss = losses[i] / p->world_size;
-        run->epoch_loss_sum += run->last_loss;
-        run->epoch_losses++;
-        if (run->report) {
-            ls_report_step(run->report, run->read_steps, epoch, run->last_loss, run->step_ms[run->read_steps]);
-        }
-    }
-    return status;
 }
 
 /* Every rank counts its share of the test samples. */
@@ -78,11 +57,28 @@ static ls_status measure_accuracy(struct run *run) {
     }
     double sum = (double)right;
     if (status == LS_OK) status = sum_over_ranks(p, &sum, 1);
-    if (status == LS_OK) run->accuracy = sum / (double)count;
-    return status;
+    if (status != LS_OK) return status;
+    run->accuracy = sum / (double)count;
+    return ls_look_now(&run->look); /* the devices' peaks are to hold what this took */
 }
 
 /* --- one step ---------------------------------------------------------------------------------------------------- */
+
+/* This rank's next batch, or NULL at the end of the epoch or the run. With join, a rank without samples gets empty batches until no
+ * rank has any, so that all ranks take the same number of steps. */
+static ls_status next_batch(struct run *run, const ls_batch **batch) {
+    ls_parallel *p = run->parallel;
+    bool done = (int64_t)p->step >= run->total_steps, anyone = false;
+    *batch = NULL;
+    ls_phase_enter(p->clocks, LS_PHASE_LOADER);
+    ls_status status = done ? LS_OK : ls_loader_next(run->loader, batch);
+    if (status != LS_OK || !run->join) return status;
+    ls_phase_enter(p->clocks, LS_PHASE_ALL_REDUCE); /* waiting for other ranks is not waiting for the loader */
+    run->joined = *batch ? **batch : (ls_batch){0};
+    status = p->ops->join(p, &run->joined, &anyone);
+    *batch = status == LS_OK && anyone ? &run->joined : NULL;
+    return status;
+}
 
 static ls_status train_step(struct run *run, const ls_batch *batch) {
     ls_parallel *p = run->parallel;
@@ -104,44 +100,76 @@ static void forget_warmup(const struct run *run) {
     for (int d = 0; d < p->local_device_count; d++) ls_phase_reset(&p->clocks[d]);
 }
 
-static ls_status train_epoch(struct run *run, int64_t epoch) {
+/* Room for one step's time more: the number of steps is not always known. Outside of the step times. */
+static ls_status grow_step_ms(struct run *run) {
+    int64_t steps = (int64_t)run->parallel->step;
+    if (steps < run->step_room) return LS_OK;
+    int64_t room = steps > 0 ? 2 * steps : STEP_ROOM_FIRST;
+    double *step_ms = realloc(run->step_ms, (size_t)room * sizeof *step_ms);
+    if (!step_ms) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the times of %lld steps", (long long)room);
+    run->step_ms = step_ms;
+    run->step_room = room;
+    return LS_OK;
+}
+
+static int64_t shown_total(const struct run *run) {
+    return run->total_steps == LS_STEPS_UNKNOWN ? 0 : run->total_steps;
+}
+
+static ls_status train_epoch(struct run *run) {
     ls_parallel *p = run->parallel;
-    ls_progress progress = ls_progress_begin(run->options->quiet || p->rank > 0);
+    uint64_t first_step = p->step;
+    ls_progress progress = ls_progress_begin(run->options->quiet || p->rank > 0 || run->look.wants_view);
     const ls_batch *batch = NULL;
-    ls_status status = ls_loader_begin_epoch(run->loader, epoch);
-    while (status == LS_OK && (int64_t)p->step < run->total_steps) {
-        double begin_us = ls_now_us();
-        ls_phase_enter(p->clocks, LS_PHASE_LOADER);
-        status = ls_loader_next(run->loader, &batch);
+    ls_status status = ls_loader_begin_epoch(run->loader, p->epoch);
+    if (status == LS_OK) status = grow_step_ms(run);
+    while (status == LS_OK) {
+        double begin_us = ls_now_us(), waited_us = ls_loader_wait_us(run->loader);
+        status = next_batch(run, &batch);
+        if (status == LS_OK && batch) status = train_step(run, batch);
         if (status != LS_OK || !batch) break;
-        status = train_step(run, batch);
-        run->step_ms[p->step++] = (ls_now_us() - begin_us) * 1e-3;
+        double step_ms = (ls_now_us() - begin_us) * 1e-3;
+        ls_look_note(&run->look, step_ms, (ls_loader_wait_us(run->loader) - waited_us) * 1e-3);
+        run->step_ms[p->step++] = step_ms;
         forget_warmup(run);
-        if (status == LS_OK && p->step % LS_LOSS_RING == 0) status = read_losses(run, epoch);
-        ls_progress_show(&progress, "step", (int64_t)p->step, run->total_steps);
+        if (ls_look_is_due(&run->look)) status = ls_look_now(&run->look);
+        if (status == LS_OK) status = grow_step_ms(run);
+        ls_progress_show(&progress, "step", (int64_t)p->step, shown_total(run));
     }
     ls_progress_end(&progress);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
-    if (status == LS_OK) status = read_losses(run, epoch);
+    if (status == LS_OK) status = ls_look_now(&run->look);
+    if (status == LS_OK && p->step == first_step) {
+        status = ls_fail(LS_ERR_INVALID,
+                         "an epoch of %s gives no full batch of %lld: leave out --drop-last or lower the batch size",
+                         run->options->data, (long long)run->options->batch_size);
+    }
     return status;
+}
+
+static void report_epoch(struct run *run, double seconds) {
+    ls_live_view_hide(&run->look.view);
+    ls_report_epoch(run->report, run->parallel->epoch, ls_look_epoch_loss(&run->look), run->accuracy, seconds);
+    ls_live_view_resume(&run->look.view);
 }
 
 /* The clocks leave out what lies between epochs. */
 static ls_status train_epochs(struct run *run, int64_t *epochs) {
     ls_parallel *p = run->parallel;
     ls_status status = LS_OK;
+    bool by_steps = run->options->steps > 0;
     for (*epochs = 0; status == LS_OK && (int64_t)p->step < run->total_steps; ++*epochs) {
+        if (!by_steps && *epochs == run->options->epochs) break;
         double begin_us = ls_now_us();
-        run->epoch_loss_sum = 0;
-        run->epoch_losses = 0;
+        p->epoch = *epochs;
+        ls_look_begin_epoch(&run->look);
         for (int d = 0; d < p->local_device_count; d++) p->clocks[d].since_us = begin_us;
-        status = train_epoch(run, *epochs);
+        status = train_epoch(run);
         double seconds = (ls_now_us() - begin_us) * 1e-6;
         bool last = (int64_t)p->step >= run->total_steps;
-        if (status == LS_OK && (last || run->options->steps == 0)) {
+        if (status == LS_OK && (last || !by_steps)) {
             status = measure_accuracy(run);
-            double mean = run->epoch_losses ? run->epoch_loss_sum / (double)run->epoch_losses : NAN;
-            if (status == LS_OK && run->report) ls_report_epoch(run->report, *epochs, mean, run->accuracy, seconds);
+            if (status == LS_OK && run->report) report_epoch(run, seconds);
         }
     }
     return status;
@@ -162,47 +190,18 @@ static void summarise(struct run *run, ls_train_result *result) {
     result->p90_step_ms = ls_quantile(run->step_ms + skip, count, 0.9);
     result->samples_per_s =
         result->median_step_ms > 0 ? (double)run->options->batch_size / result->median_step_ms * 1e3 : 0;
-    result->final_loss = run->last_loss;
+    result->final_loss = run->look.last_loss;
     result->accuracy = run->accuracy;
 }
 
-static ls_status open_batches(ls_batches **out, const ls_train_options *options, const ls_batches_options *plan) {
-    ls_status status = ls_batches_create(out, plan);
-    if (status != LS_OK) return status;
-    int64_t steps_per_epoch = ls_batches_per_epoch(*out);
-    if (steps_per_epoch == 0) {
-        status = ls_fail(LS_ERR_INVALID,
-                         "%lld training samples give no full batch of %lld; "
-                         "leave out --drop-last or lower the batch size",
-                         (long long)plan->dataset_count, (long long)options->batch_size);
-    } else if (options->steps == 0 && options->epochs > INT64_MAX / 16 / steps_per_epoch) {
-        status = ls_fail(LS_ERR_USAGE, "%lld epochs are too many", (long long)options->epochs);
-    }
-    if (status == LS_OK) return LS_OK;
-    ls_batches_destroy(*out);
-    *out = NULL;
-    return status;
-}
-
-static ls_batches_options plan_batches(const ls_train_options *options, ls_shard shard, const ls_dataset *train) {
-    return (ls_batches_options){
-        .dataset_count = (int64_t)ls_dataset_count(train),
-        .global_batch = options->batch_size,
-        .world_size = 1,
-        .shard = shard,
-        .shuffle = options->shuffle,
-        .drop_last = options->drop_last,
-        .seed = (uint64_t)options->seed,
-    };
-}
-
 ls_status ls_train_check(const ls_train_options *options, int world_size, ls_shard shard, const ls_dataset *train) {
-    ls_batches *batches = NULL;
-    ls_batches_options plan = plan_batches(options, shard, train);
-    plan.world_size = world_size;
-    ls_status status = open_batches(&batches, options, &plan);
-    ls_batches_destroy(batches);
+    ls_status status = ls_feed_check(options, world_size, shard, train);
     return status == LS_OK ? ls_report_check(options) : status;
+}
+
+ls_status ls_train_describe_share(const ls_train_options *options, int rank, int world_size, ls_shard shard,
+                                  const ls_dataset *train, char *text, size_t capacity) {
+    return ls_feed_describe(options, rank, world_size, shard, train, text, capacity);
 }
 
 /* Waits for all devices of this process, whose failures count too. After it, nothing reads the loader's batches any more. */
@@ -214,38 +213,30 @@ static ls_status settle_devices(ls_parallel *p, ls_status status) {
     return status;
 }
 
-static ls_status plan_steps(struct run *run, const ls_batches *batches) {
-    run->steps_per_epoch = ls_batches_per_epoch(batches);
-    run->total_steps = run->options->steps > 0 ? run->options->steps : run->options->epochs * run->steps_per_epoch;
-    run->step_ms = calloc((size_t)run->total_steps, sizeof *run->step_ms);
-    return run->step_ms
-               ? LS_OK
-               : ls_fail(LS_ERR_NO_MEMORY, "no memory for the times of %lld steps", (long long)run->total_steps);
-}
-
 ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard shard, const ls_dataset *train,
                    const ls_dataset *test, ls_train_result *result) {
     *result = (ls_train_result){.accuracy = NAN, .final_loss = NAN};
     p->step = 0;
-    struct run run = {.parallel = p, .options = options, .test = test, .accuracy = NAN, .last_loss = NAN};
+    struct run run = {.parallel = p, .options = options, .test = test, .accuracy = NAN};
+    run.join = options->join && p->ops->join; /* DataParallel has no ranks that could run out */
     run.wait_each_step = strcmp(ls_device_stream_mode(p->devices[0]), "shuffle") != 0;
-    ls_batches *batches = NULL;
-    ls_loader_options loading = {.workers = options->workers, .prefetch = options->prefetch};
-    ls_batches_options plan = plan_batches(options, shard, train);
-    plan.world_size = p->world_size;
-    plan.rank = p->rank;
-    ls_status status = open_batches(&batches, options, &plan);
-    if (status == LS_OK) status = plan_steps(&run, batches);
-    if (status == LS_OK) status = ls_loader_create(&run.loader, train, batches, &loading);
+    p->check_each_loss = run.wait_each_step;
+    ls_feed feed;
+    ls_status status = ls_feed_open(&feed, options, p->rank, p->world_size, shard, train);
+    run.loader = feed.loader;
+    run.total_steps = feed.total_steps;
     if (status == LS_OK && p->rank == 0) status = ls_report_open(&run.report, options, p);
+    if (status == LS_OK) status = ls_look_open(&run.look, p, options, run.report, shown_total(&run));
     if (status == LS_OK) status = train_epochs(&run, &result->epochs);
     status = settle_devices(p, status);
+    if (status != LS_OK) ls_look_salvage(&run.look);
     if (status == LS_OK) status = ls_model_hash(p->model, &result->parameter_hash);
     if (status == LS_OK) summarise(&run, result);
     if (status == LS_OK && p->rank == 0 && options->save) status = ls_weights_save(p->model, options->save);
-    ls_status written = ls_report_close(run.report, p, status == LS_OK ? result : NULL);
-    ls_loader_destroy(run.loader);
-    ls_batches_destroy(batches);
+    ls_live_view_end(&run.look.view, status == LS_OK); /* before the results are printed */
+    ls_status written = ls_report_close(run.report, p, status == LS_OK ? result : NULL, run.look.rows);
+    ls_look_close(&run.look);
+    ls_feed_close(&feed);
     free(run.step_ms);
     return status != LS_OK ? status : written;
 }

@@ -31,6 +31,15 @@ ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_opti
 /* Enqueues one update of every parameter from its gradient, on the compute stream of the model's device. */
 ls_status ls_optimizer_step(ls_optimizer *optimizer);
 
+/* The same without the parameters for which skip[index] is true (NULL: none), as PyTorch does for those whose gradient is None:
+ * no weight decay, no momentum, no count of the step. From the first such step on each parameter counts its own updates. */
+ls_status ls_optimizer_step_without(ls_optimizer *optimizer, const bool *skip);
+
+/* The state of a parameter, `parameter->count` floats of device memory each: SGD's momentum, or Adam's two moments. */
+size_t ls_optimizer_moment_count(const ls_optimizer *optimizer);
+const char *ls_optimizer_moment_name(const ls_optimizer *optimizer, size_t moment); /* "momentum", "first moment" */
+const float *ls_optimizer_moment(const ls_optimizer *optimizer, size_t moment, size_t parameter);
+
 void ls_optimizer_destroy(ls_optimizer *optimizer);
 
 #endif

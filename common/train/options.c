@@ -1,10 +1,13 @@
 #include "common/train/options.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/cores.h"
 #include "common/base/log.h"
+#include "common/data/loader.h"
 
 static const char *const device_kinds[] = {"auto", "cpu", NULL};
 static const char *const normalizations[] = {"none", "mnist", NULL};    /* the order of ls_normalize */
@@ -37,8 +40,9 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
          .help = "what a device is; auto takes CPU devices until there is a CUDA back-end"},
         {.kind = LS_OPTION_STRING, .name = "model", .to.text = &o->model, .argument = "NAME",
          .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, wide or deep"},
-        {.kind = LS_OPTION_STRING, .name = "data", .to.text = &o->data, .argument = "DIR|random:SEED",
-         .help = "a folder in MNIST's format, or random samples of the model's shape"},
+        {.kind = LS_OPTION_STRING, .name = "data", .to.text = &o->data, .argument = "DIR|random:SEED|stream:DIR",
+         .help = "a folder in MNIST's format; random samples of the model's shape; or the folder as a stream, read from front to "
+                 "back in its own order"},
         {.kind = LS_OPTION_CHOICE, .name = "normalize", .to.number = &o->normalize, .choices = normalizations,
          .help = "mnist: (pixel/255 - 0.1307)/0.3081; none: pixel/255"},
         {.kind = LS_OPTION_FLAG, .name = "sync-bn", .to.flag = &o->sync_bn,
@@ -63,7 +67,9 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_INT64, .name = "seed", .to.big_number = &o->seed, .argument = "N",
          .help = "of the initial weights and the order of the samples"},
         {.kind = LS_OPTION_INT, .name = "workers", .to.number = &o->workers, .argument = "N",
-         .limits = LS_BETWEEN(0, 64), .help = "threads of the loader; 0: the training thread assembles its batches"},
+         .limits = LS_BETWEEN(0, LS_LOADER_MAX_WORKERS),
+         .help = "threads of each rank's loader, best no more over all ranks than there are cores; 0: the training thread assembles "
+                 "its batches"},
         {.kind = LS_OPTION_INT, .name = "prefetch", .to.number = &o->prefetch, .argument = "N",
          .limits = LS_BETWEEN(1, 64), .help = "batches that each worker prepares ahead"},
     };
@@ -93,7 +99,7 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
 
         {.kind = LS_OPTION_HEADING, .help = "What is written"},
         {.kind = LS_OPTION_STRING, .name = "metrics", .to.text = &o->metrics, .argument = "FILE",
-         .help = "a line of JSON per step, and a summary as the last line"},
+         .help = "a line of JSON per step, and a summary as the last line; on a terminal, a live view of the devices"},
         {.kind = LS_OPTION_STRING, .name = "summary", .to.text = &o->summary, .argument = "FILE",
          .help = "the summary alone, which costs nothing per step; -: the last line of standard output"},
         {.kind = LS_OPTION_STRING, .name = "dump-losses", .to.text = &o->dump_losses, .argument = "FILE",
@@ -137,6 +143,21 @@ ls_status ls_train_options_check(ls_train_options *o, int device_count) {
     return ls_optimizer_check(&optimizer);
 }
 
+void ls_train_warn_workers(const ls_train_options *o, int local_ranks) {
+    int cores = ls_usable_cores();
+    if (o->workers <= 1 || (int64_t)o->workers * local_ranks <= cores) return;
+    ls_warn("%" PRId64
+            " loader workers (--workers %d x %d rank%s) are more than the %d core%s that they share with the training",
+            (int64_t)o->workers * local_ranks, o->workers, local_ranks, local_ranks == 1 ? "" : "s", cores,
+            cores == 1 ? "" : "s");
+}
+
+bool ls_train_sync_bn(const ls_train_options *o, const ls_model *model, bool tell) {
+    bool has_batchnorm = ls_model_batchnorm_count(model) > 0;
+    if (o->sync_bn && !has_batchnorm && tell) ls_note("--sync-bn has no effect: %s has no batch norm", o->model);
+    return o->sync_bn && has_batchnorm;
+}
+
 ls_optimizer_options ls_train_optimizer(const ls_train_options *o) {
     ls_optimizer_options optimizer = ls_optimizer_defaults((ls_optimizer_kind)o->optimizer);
     optimizer.learning_rate = o->learning_rate;
@@ -175,6 +196,11 @@ static ls_status open_random(const char *seed_text, const ls_model *model, ls_da
     return status;
 }
 
+static const char *stream_folder(const ls_train_options *o) {
+    static const char prefix[] = "stream:";
+    return strncmp(o->data, prefix, sizeof prefix - 1) == 0 ? o->data + sizeof prefix - 1 : NULL;
+}
+
 static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, const char *path) {
     const ls_sample_spec *spec = ls_dataset_spec(dataset);
     size_t wanted = ls_image_count(ls_model_input(model)), there = ls_sample_input_count(spec);
@@ -199,10 +225,12 @@ ls_status ls_train_open_data(const ls_train_options *o, const ls_model *model, l
     if (strncmp(o->data, "random:", 7) == 0) {
         status = open_random(o->data + 7, model, train, test);
     } else {
-        status = ls_dataset_open_idx(train, o->data, LS_SPLIT_TRAIN, (ls_normalize)o->normalize);
-        if (status == LS_OK) status = check_fit(*train, model, o->data);
-        if (status == LS_OK) status = ls_dataset_open_idx(test, o->data, LS_SPLIT_TEST, (ls_normalize)o->normalize);
-        if (status == LS_OK) status = check_fit(*test, model, o->data);
+        const char *stream = stream_folder(o), *folder = stream ? stream : o->data;
+        ls_normalize normalize = (ls_normalize)o->normalize;
+        status = (stream ? ls_dataset_open_stream : ls_dataset_open_idx)(train, folder, LS_SPLIT_TRAIN, normalize);
+        if (status == LS_OK) status = check_fit(*train, model, folder);
+        if (status == LS_OK) status = ls_dataset_open_idx(test, folder, LS_SPLIT_TEST, normalize);
+        if (status == LS_OK) status = check_fit(*test, model, folder);
     }
     if (status != LS_OK) {
         ls_dataset_close(*train);

@@ -21,6 +21,9 @@ typedef struct ls_train_options {
     int64_t seed;
     int workers, prefetch;
     bool sync_bn;
+    /* DDP: ranks that run out of samples at different steps (ddp_procs/distributed.h has the meaning) */
+    bool uneven, join, join_throw;
+    int join_divide; /* 0: by the initial world size, 1: by the ranks that have samples */
     /* the optimizer */
     int optimizer;                                /* ls_optimizer_kind */
     double learning_rate, momentum, weight_decay; /* weight_decay < 0: the optimizer's default */
@@ -46,13 +49,20 @@ size_t ls_train_option_rows(ls_train_options *options, ls_option *rows);
  * one line. */
 ls_status ls_train_options_check(ls_train_options *options, int device_count);
 
+/* For the main rank: one line of warning if the loaders' workers of this node's `local_ranks` ranks outnumber its cores. A single
+ * worker for each rank is never warned of: ranks that outnumber the cores are the user's choice, and it sleeps while they train. */
+void ls_train_warn_workers(const ls_train_options *options, int local_ranks);
+
+/* Whether batch norm is to be synchronised: --sync-bn, and a model that has batch norm; without one there is a note, if `tell`. */
+bool ls_train_sync_bn(const ls_train_options *options, const ls_model *model, bool tell);
+
 ls_optimizer_options ls_train_optimizer(const ls_train_options *options);
 
 /* What samples for the model look like: its input, and labels or target vectors as its loss needs them. */
 ls_sample_spec ls_train_sample_spec(const ls_model *model);
 
-/* Opens --data for the model: "random:SEED" (60,000 training and 10,000 test samples) or a folder in MNIST's format. Fails if the
- * samples do not fit the model, naming both shapes. */
+/* Opens --data for the model: "random:SEED" (60,000 training and 10,000 test samples), a folder in MNIST's format, or "stream:" and
+ * such a folder, whose training samples are then a stream. Fails if the samples do not fit the model, naming both shapes. */
 ls_status ls_train_open_data(const ls_train_options *options, const ls_model *model, ls_dataset **train,
                              ls_dataset **test);
 

@@ -31,12 +31,18 @@ struct ls_parallel_ops {
     /* (optional) Replaces `count` doubles on the host by their sums over all ranks. Collective. NULL: one process. */
     ls_status (*sum_over_ranks)(ls_parallel *p, double *values, size_t count);
     /* (optional) Join (pytorch-semantics.md 2.8): called before prepare in each step of a run whose ranks may run out of batches
-     * at different steps. `batch` is this rank's, with count 0 if it has none left; filled in: global_count, the samples of the step
-     * over all ranks. *anyone: whether any rank has samples; if not, no step follows in this epoch. Collective, host-blocking. */
+     * at different steps. `batch` is this rank's, or without inputs (NULL, count 0) if it has none left; filled in: global_count,
+     * the samples of the step over all ranks. *anyone: whether any rank has a batch; if not, no step follows in this epoch.
+     * Collective, host-blocking. */
     ls_status (*join)(ls_parallel *p, ls_batch *batch, bool *anyone);
+    /* (optional) Gathers `count` doubles of every rank: all[r * count + i] is rank r's values[i]. Collective. NULL: one process. */
+    ls_status (*gather_from_ranks)(ls_parallel *p, const double *values, size_t count, double *all);
     /* (optional) After a loss that is not finite: the first place where one shows, in the order of the computation, as "the output of
      * conv2 on device 1"; an empty text if there is none. NULL: ls_model_find_nonfinite(p->model). Host-blocking. */
     ls_status (*find_nonfinite)(ls_parallel *p, char *place, size_t capacity);
+    /* (optional) Tells the other ranks why this one ends, so that each of them ends with a line that names it and says why. False:
+     * another rank has told before; *status is then what this one ends with, reported. NULL: one process. */
+    bool (*give_up)(ls_parallel *p, const char *reason, ls_status *status);
     void (*destroy)(ls_parallel *p);
 };
 
@@ -62,6 +68,9 @@ struct ls_parallel {
     bool stuck; /* a thread missed its deadline and still uses devices and models: free none of them, end the process */
     /* the step in progress: written by the loop */
     uint64_t step; /* counts all steps of the run; forward_backward writes losses[step mod LS_LOSS_RING] */
+    int64_t epoch; /* for messages */
+    /* written by the loop before the run */
+    bool check_each_loss; /* forward_backward looks at the loss before it goes back (ls_check_loss) */
 };
 
 /* Inputs on one device, and the answers on the device that takes the loss, with room for a batch. */
@@ -85,6 +94,16 @@ struct ls_answers ls_device_batch_answers(const struct ls_device_batch *batch);
 
 /* Where the step in progress writes its loss. */
 float *ls_parallel_loss_slot(ls_parallel *p);
+
+/* Called by forward_backward when the loss of this process has been enqueued, before its gradient goes back: a NaN or an infinity
+ * ends the run here, before it reaches a gradient, the optimizer or another rank. Waits for the loss device's compute stream;
+ * without p->check_each_loss it does nothing. LS_ERR_DIVERGED, or what ls_loss_diverged returns. (divergence.c) */
+ls_status ls_check_loss(ls_parallel *p);
+
+/* Ends a run whose loss is `loss`, which is not finite: says at which step and, if `search`, where in the model the first such
+ * value stands; other ranks are told. Never LS_OK: LS_ERR_DIVERGED, or LS_ERR_PEER if another rank was first to say why.
+ * (divergence.c) */
+ls_status ls_loss_diverged(ls_parallel *p, uint64_t step, double loss, bool search);
 
 /* Creates and destroys the members that every mode has: batch_copied and losses (on loss_device, which is set before). */
 ls_status ls_parallel_init(ls_parallel *p);

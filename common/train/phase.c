@@ -13,5 +13,6 @@ const char *ls_phase_name(ls_phase phase) { return phases[phase].name; }
 bool ls_phase_is_communication(ls_phase phase) { return phases[phase].communication; }
 
 void ls_phase_reset(struct ls_phase_clock *clock) {
-    *clock = (struct ls_phase_clock){.since_us = ls_now_us(), .phase = LS_PHASE_OTHER};
+    double now_us = ls_now_us();
+    *clock = (struct ls_phase_clock){.begun_us = now_us, .since_us = now_us, .phase = LS_PHASE_OTHER};
 }

@@ -36,6 +36,7 @@ bool ls_phase_is_communication(ls_phase phase);
 struct ls_phase_clock {
     double us[LS_PHASE_COUNT];
     uint64_t bytes[LS_PHASE_COUNT]; /* bytes that this device's thread moved in the phase */
+    double begun_us;                /* when it was reset last */
     double since_us;
     ls_phase phase;
 };

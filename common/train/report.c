@@ -1,6 +1,5 @@
 #include "common/train/report.h"
 
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -12,6 +11,7 @@
 
 #include "common/base/file.h"
 #include "common/base/log.h"
+#include "common/train/summary.h"
 
 struct ls_report {
     const ls_train_options *options;
@@ -85,7 +85,7 @@ ls_status ls_report_open(ls_report **out, const ls_train_options *options, const
     if (status == LS_OK) status = open_lines(&report->metrics, options->metrics);
     if (status == LS_OK) status = open_lines(&report->losses, options->dump_losses);
     if (status != LS_OK) {
-        (void)ls_report_close(report, parallel, NULL);
+        (void)ls_report_close(report, parallel, NULL, NULL);
         return status;
     }
     printf("%s on %d CPU device%s: %s, global batch %lld, %s streams\n", parallel->ops->name, parallel->device_count,
@@ -96,14 +96,17 @@ ls_status ls_report_open(ls_report **out, const ls_train_options *options, const
     return LS_OK;
 }
 
-void ls_report_step(ls_report *report, int64_t step, int64_t epoch, double loss, double step_ms) {
+void ls_report_step(ls_report *report, int64_t step, int64_t epoch, double loss, double step_ms,
+                    double loader_wait_ms) {
     if (report->losses) fprintf(report->losses, "%.9g\n", loss);
     if (!report->metrics) return;
     double samples_per_s = step_ms > 0 ? (double)report->options->batch_size / step_ms * 1e3 : 0;
     fprintf(
         report->metrics,
-        "{\"step\": %lld, \"epoch\": %lld, \"loss\": %.9g, \"lr\": %.9g, \"step_ms\": %.4f, \"samples_per_s\": %.1f}\n",
-        (long long)step, (long long)epoch, loss, report->options->learning_rate, step_ms, samples_per_s);
+        "{\"step\": %lld, \"epoch\": %lld, \"loss\": %.9g, \"lr\": %.9g, \"step_ms\": %.4f, \"loader_wait_ms\": %.4f, "
+        "\"samples_per_s\": %.1f}\n",
+        (long long)step, (long long)epoch, loss, report->options->learning_rate, step_ms, loader_wait_ms,
+        samples_per_s);
 }
 
 void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, double accuracy, double seconds) {
@@ -114,105 +117,50 @@ void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, double 
     fflush(stdout);
 }
 
-/* --- the summary ------------------------------------------------------------------------------------------------- */
+/* --- the end ----------------------------------------------------------------------------------------------------- */
 
-static void add_number(cJSON *object, const char *name, double value) {
-    if (isfinite(value)) {
-        cJSON_AddNumberToObject(object, name, value);
-    } else {
-        cJSON_AddNullToObject(object, name);
-    }
-}
-
-static cJSON *device_object(const ls_parallel *parallel, int index, int64_t steps) {
-    const struct ls_phase_clock *clock = &parallel->clocks[index];
-    cJSON *device = cJSON_CreateObject(), *ms = cJSON_CreateObject(), *bytes = cJSON_CreateObject(),
-          *peak = cJSON_CreateObject();
-    double total_us = 0, communication_us = 0, busy_us = 0;
-    for (int p = 0; p < LS_PHASE_COUNT; p++) {
-        total_us += clock->us[p];
-        if (ls_phase_is_communication((ls_phase)p)) communication_us += clock->us[p];
-        if (p != LS_PHASE_OTHER && p != LS_PHASE_LOADER) busy_us += clock->us[p];
-        if (clock->us[p] > 0) add_number(ms, ls_phase_name((ls_phase)p), clock->us[p] / 1e3 / (double)steps);
-        if (clock->bytes[p] > 0) add_number(bytes, ls_phase_name((ls_phase)p), (double)clock->bytes[p] / (double)steps);
-    }
-    ls_memory_report memory;
-    ls_device_memory(parallel->devices[index], &memory);
-    for (int c = 0; c < LS_MEMORY_COUNT; c++) {
-        add_number(peak, ls_memory_name((ls_memory_category)c), (double)memory.peak_bytes[c]);
-    }
-    add_number(peak, "total", (double)memory.peak_total_bytes);
-    add_number(device, "device", ls_device_index(parallel->devices[index]));
-    add_number(device, "busy_share", total_us > 0 ? busy_us / total_us : 0);
-    add_number(device, "communication_share", total_us > 0 ? communication_us / total_us : 0);
-    cJSON_AddItemToObject(device, "ms_per_step_by_phase", ms);
-    cJSON_AddItemToObject(device, "bytes_per_step_by_phase", bytes);
-    cJSON_AddItemToObject(device, "peak_bytes", peak);
-    return device;
-}
-
-static cJSON *summary_object(const ls_report *report, const ls_parallel *parallel, const ls_train_result *result) {
-    const ls_train_options *options = report->options;
-    char hash[20];
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)result->parameter_hash);
-    cJSON *wrapper = cJSON_CreateObject(), *summary = cJSON_AddObjectToObject(wrapper, "summary");
-    cJSON_AddStringToObject(summary, "mode", parallel->ops->name);
-    cJSON_AddStringToObject(summary, "model", options->model);
-    cJSON_AddStringToObject(summary, "data", options->data);
-    cJSON_AddStringToObject(summary, "device_kind", "cpu");
-    cJSON_AddStringToObject(summary, "streams", ls_device_stream_mode(parallel->devices[0]));
-    add_number(summary, "devices", parallel->device_count);
-    add_number(summary, "batch_size", (double)options->batch_size);
-    add_number(summary, "seed", (double)options->seed);
-    add_number(summary, "lr", options->learning_rate);
-    add_number(summary, "steps", (double)result->steps);
-    add_number(summary, "epochs", (double)result->epochs);
-    cJSON_AddStringToObject(summary, "how", "measured");
-    add_number(summary, "timed_steps", (double)result->timed_steps);
-    add_number(summary, "median_step_ms", result->median_step_ms);
-    add_number(summary, "p10_step_ms", result->p10_step_ms);
-    add_number(summary, "p90_step_ms", result->p90_step_ms);
-    add_number(summary, "samples_per_s", result->samples_per_s);
-    add_number(summary, "final_loss", result->final_loss);
-    add_number(summary, "test_accuracy", result->accuracy);
-    cJSON_AddStringToObject(summary, "parameter_hash", hash);
-    cJSON *devices = cJSON_AddArrayToObject(summary, "devices_of_this_process");
-    int64_t clocked_steps = result->timed_steps > 0 ? result->timed_steps : result->steps;
-    for (int d = 0; d < parallel->local_device_count; d++) {
-        cJSON_AddItemToArray(devices, device_object(parallel, d, clocked_steps));
-    }
-    return wrapper;
-}
-
-static ls_status write_summary(ls_report *report, const ls_parallel *parallel, const ls_train_result *result) {
-    cJSON *summary = summary_object(report, parallel, result);
-    char *text = cJSON_PrintUnformatted(summary);
-    cJSON_Delete(summary);
+static ls_status write_summary(ls_report *report, const ls_parallel *parallel, const ls_train_result *result,
+                               const struct ls_device_row *rows) {
+    char *text = ls_summary_text(report->options, parallel, result, rows);
     if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the summary");
     ls_status status = LS_OK;
     if (report->metrics) fprintf(report->metrics, "%s\n", text);
     if (report->options->summary) status = write_text(report->options->summary, text);
-    cJSON_free(text);
+    free(text);
     return status;
 }
 
-static void print_result(const ls_train_result *result) {
+/* Waiting that is worth a line; below it is the hand-over of batches. */
+#define LOADER_SHARE_TO_MENTION 0.05
+
+static void print_times(const ls_report *report, const ls_train_result *result, double waited_share) {
+    printf("step time %.3f ms, median of %lld measured steps (10 %% to 90 %%: %.3f to %.3f ms); %.0f samples/s\n",
+           result->median_step_ms, (long long)result->timed_steps, result->p10_step_ms, result->p90_step_ms,
+           result->samples_per_s);
+    if (waited_share <= LOADER_SHARE_TO_MENTION) return;
+    printf("the loader kept the devices waiting %.0f %% of the time: raise --workers (now %d)\n", 100 * waited_share,
+           report->options->workers);
+}
+
+static ls_status print_result(const ls_report *report, const ls_parallel *parallel, const ls_train_result *result,
+                              const struct ls_device_row *rows) {
     if (result->timed_steps > 0) {
-        printf("step time %.3f ms, median of %lld measured steps (10 %% to 90 %%: %.3f to %.3f ms); %.0f samples/s\n",
-               result->median_step_ms, (long long)result->timed_steps, result->p10_step_ms, result->p90_step_ms,
-               result->samples_per_s);
+        print_times(report, result, ls_summary_loader_share(rows, parallel->device_count));
     }
     printf("final loss %.6f", result->final_loss);
     if (!isnan(result->accuracy)) printf(", test accuracy %.1f %%", 100 * result->accuracy);
     printf(", weights %016llx\n", (unsigned long long)result->parameter_hash);
+    if (!report->options->metrics && !report->options->summary) return LS_OK;
+    return ls_device_table_print(stdout, rows, parallel->device_count, parallel->device_count);
 }
 
-ls_status ls_report_close(ls_report *report, const ls_parallel *parallel, const ls_train_result *result) {
+ls_status ls_report_close(ls_report *report, const ls_parallel *parallel, const ls_train_result *result,
+                          const struct ls_device_row *rows) {
     if (!report) return LS_OK;
     ls_status status = LS_OK;
     if (result) {
-        print_result(result);
-        status = write_summary(report, parallel, result);
+        status = print_result(report, parallel, result, rows);
+        if (status == LS_OK) status = write_summary(report, parallel, result, rows);
     }
     status = close_lines(status, report->metrics, report->options->metrics);
     status = close_lines(status, report->losses, report->options->dump_losses);

@@ -3,6 +3,7 @@
 #ifndef LS_TRAIN_REPORT_H
 #define LS_TRAIN_REPORT_H
 
+#include "common/train/device_table.h"
 #include "common/train/loop.h"
 
 typedef struct ls_report ls_report;
@@ -13,13 +14,15 @@ ls_status ls_report_check(const ls_train_options *options);
 /* Opens the files that the options name; a file that cannot be written is an error before training begins. */
 ls_status ls_report_open(ls_report **out, const ls_train_options *options, const ls_parallel *parallel);
 
-/* One step: its global loss and its time. */
-void ls_report_step(ls_report *report, int64_t step, int64_t epoch, double loss, double step_ms);
+/* One step: its global loss (finite), its time, and how much of that this rank waited for its loader. */
+void ls_report_step(ls_report *report, int64_t step, int64_t epoch, double loss, double step_ms, double loader_wait_ms);
 
 void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, double accuracy, double seconds);
 
-/* Writes the summary, prints the result, closes everything. LS_ERR_IO if anything could not be written; `result` NULL: the run
- * failed, only close. NULL is a no-op. */
-ls_status ls_report_close(ls_report *report, const ls_parallel *parallel, const ls_train_result *result);
+/* Writes the summary, prints the result and, where a summary or metrics were asked for, the table of the devices; closes everything.
+ * `rows`: one for each device of all ranks. LS_ERR_IO if anything could not be written; `result` NULL: the run failed, only
+ * close. NULL is a no-op. */
+ls_status ls_report_close(ls_report *report, const ls_parallel *parallel, const ls_train_result *result,
+                          const struct ls_device_row *rows);
 
 #endif

@@ -35,6 +35,7 @@ static ls_status single_forward_backward(ls_parallel *p) {
         status = ls_loss(ls_model_loss(p->model), s->compute, ls_parallel_loss_slot(p), s->dy, y,
                          ls_device_batch_answers(&s->batch), rows, outputs, 1.0 / (double)rows);
     }
+    if (status == LS_OK) status = ls_check_loss(p);
     ls_phase_enter(p->clocks, LS_PHASE_BACKWARD);
     if (status == LS_OK) status = ls_model_backward(p->model, s->dy, false);
     if (status == LS_OK) status = ls_event_record(s->batch_used, s->compute);

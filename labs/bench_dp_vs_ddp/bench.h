@@ -1,7 +1,6 @@
-/* What the parts of bench_dp_vs_ddp share: the settings, the machine, and the rows that runs are assembled to.
+/* What the parts of bench_dp_vs_ddp share: the settings, and the rows that runs are assembled to.
  *
- *     settings.c   command line -> bench_settings            machine.c   what the numbers were measured on
- *     child.c      one process with a deadline               runs.c      one training run -> bench_run
+ *     settings.c   command line -> bench_settings            runs.c      one training run -> bench_run
  *     rows.c       runs -> rows, and what T_N is made of     tables.c, files.c   rows -> stdout, CSV and JSON
  *
  * Words: T1 is the step time of the plain single-device path; b the global batch; T1(b/N) that path's step time with
@@ -14,6 +13,7 @@
 
 #include "common/base/options.h"
 #include "common/base/status.h"
+#include "labs/bench_shared/machine.h"
 
 enum {
     BENCH_MODELS_MAX = 8,
@@ -55,20 +55,6 @@ typedef struct bench_settings {
 
 /* Fills in the settings. *help: the usage page was printed, and nothing else is to be done. LS_ERR_USAGE after one line. */
 ls_status bench_parse(bench_settings *settings, int argc, char **argv, bool *help);
-
-/* --- the machine ------------------------------------------------------------------------------------------------- */
-
-enum { BENCH_MACHINE_TEXT = 160 };
-
-/* Texts are "unknown" where the machine does not tell. */
-typedef struct bench_machine {
-    char cpu[BENCH_MACHINE_TEXT], system[BENCH_MACHINE_TEXT], compiler[BENCH_MACHINE_TEXT];
-    char onednn[BENCH_MACHINE_TEXT], commit[BENCH_MACHINE_TEXT], date[BENCH_MACHINE_TEXT];
-    int cores;   /* that this process may use */
-    double load; /* mean number of running processes over the last minute, when the bench began; < 0: unknown */
-} bench_machine;
-
-void bench_describe_machine(bench_machine *machine);
 
 /* --- runs -------------------------------------------------------------------------------------------------------- */
 
@@ -141,7 +127,6 @@ bool bench_must_agree(const bench_model *model, int n);
 
 /* --- output ------------------------------------------------------------------------------------------------------ */
 
-void bench_print_machine(const bench_machine *machine);
 ls_status bench_print_model(const bench_model *model, const bench_settings *settings);
 void bench_print_legend(const bench_settings *settings);
 
@@ -152,8 +137,8 @@ typedef struct bench_results {
     const bench_model *models;
 } bench_results;
 
-/* Makes the folder, with those above it, if need be, and checks that both files can be written. */
-ls_status bench_prepare_folder(const char *folder);
+/* Makes the folder if need be, and checks that both files can be written. */
+ls_status bench_prepare_files(const char *folder);
 
 /* Writes dp_vs_ddp.csv and dp_vs_ddp.json, each as a whole or not at all. */
 ls_status bench_write_files(const bench_results *results, const char *folder);

@@ -54,14 +54,11 @@ static ls_status check_weights(const bench_model *model, const bench_settings *s
 }
 
 static ls_status bench(const bench_settings *settings, const bench_machine *machine, bench_model *models) {
-    ls_status status = bench_prepare_folder(settings->folder);
+    ls_status status = bench_prepare_files(settings->folder);
     if (status == LS_OK) status = try_models(settings);
     if (status != LS_OK) return status;
     bench_print_machine(machine);
-    if (machine->load > 0.5 * machine->cores) {
-        ls_note("this machine is busy, or was a moment ago (load %.1f on %d cores); the times may show it",
-                machine->load, machine->cores);
-    }
+    bench_note_load(machine);
     for (int m = 0; status == LS_OK && m < settings->plan_count; m++) {
         bench_plan_rows(&models[m], &settings->plans[m], settings);
         ls_note("%s: %d runs", settings->plans[m].model, settings->rounds * models[m].row_count);

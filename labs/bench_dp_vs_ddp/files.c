@@ -2,17 +2,13 @@
  * several machines may be joined; JSON says each thing once and has every run besides. */
 #define _GNU_SOURCE
 #include <cjson/cJSON.h>
-#include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
-#include "common/base/file.h"
 #include "common/base/log.h"
 #include "labs/bench_dp_vs_ddp/bench.h"
+#include "labs/bench_shared/output.h"
 
 /* The numbers of a row that both files have, by name. */
 static const struct {
@@ -41,26 +37,17 @@ static const char *same_weights(const bench_model *model, const bench_row *row) 
 
 /* --- CSV --------------------------------------------------------------------------------------------------------- */
 
-/* RFC 4180: in quotes, with quotes doubled. */
-static void put_text(FILE *file, const char *text) {
-    fputc('"', file);
-    for (; *text; text++) {
-        if (*text == '"') fputc('"', file);
-        fputc(*text, file);
-    }
-    fputc('"', file);
-}
-
 static void put_head(FILE *file) {
     fputs("model,mode,n,batch,per_device_batch,steps,runs,how", file);
     for (size_t i = 0; i < NUMBER_COUNT; i++) fprintf(file, ",%s", numbers[i].name);
-    fputs(",weights,same_weights,oversubscribed,device,cores,cpu,system,compiler,onednn,commit,date\n", file);
+    fputs(",weights,same_weights,oversubscribed,device", file);
+    bench_put_machine_head(file);
+    fputc('\n', file);
 }
 
 static void put_row(FILE *file, const bench_results *results, const bench_model *model, const bench_row *row) {
-    const bench_machine *machine = results->machine;
     int64_t batch = row->mode == BENCH_SINGLE ? row->per_device_batch : model->plan->batch;
-    put_text(file, model->plan->model);
+    bench_put_text(file, model->plan->model);
     fprintf(file, ",%s,%d,%lld,%lld,%d,%d,measured", bench_mode_name(row->mode), row->n, (long long)batch,
             (long long)row->per_device_batch, model->plan->steps, row->run_count);
     for (size_t i = 0; i < NUMBER_COUNT; i++) {
@@ -71,14 +58,9 @@ static void put_row(FILE *file, const bench_results *results, const bench_model 
             fputc(',', file);
         }
     }
-    fprintf(file, ",%s,%s,%s,%s,%d", row->weights, same_weights(model, row), row->oversubscribed ? "yes" : "no",
-            results->settings->device, machine->cores);
-    const char *const texts[] = {machine->cpu,    machine->system, machine->compiler,
-                                 machine->onednn, machine->commit, machine->date};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        fputc(',', file);
-        put_text(file, texts[i]);
-    }
+    fprintf(file, ",%s,%s,%s,%s", row->weights, same_weights(model, row), row->oversubscribed ? "yes" : "no",
+            results->settings->device);
+    bench_put_machine(file, results->machine);
     fputc('\n', file);
 }
 
@@ -99,32 +81,11 @@ static char *csv_text(const bench_results *results) {
 
 /* --- JSON -------------------------------------------------------------------------------------------------------- */
 
-static void add_number(cJSON *object, const char *name, double value) {
-    if (isfinite(value)) {
-        cJSON_AddNumberToObject(object, name, value);
-    } else {
-        cJSON_AddNullToObject(object, name);
-    }
-}
-
-static cJSON *machine_object(const bench_machine *machine) {
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "cpu", machine->cpu);
-    add_number(object, "cores", machine->cores);
-    add_number(object, "load_before", machine->load < 0 ? NAN : machine->load);
-    cJSON_AddStringToObject(object, "system", machine->system);
-    cJSON_AddStringToObject(object, "compiler", machine->compiler);
-    cJSON_AddStringToObject(object, "onednn", machine->onednn);
-    cJSON_AddStringToObject(object, "commit", machine->commit);
-    cJSON_AddStringToObject(object, "date", machine->date);
-    return object;
-}
-
 static cJSON *options_object(const bench_settings *settings) {
     cJSON *object = cJSON_CreateObject();
     cJSON_AddItemToObject(object, "n", cJSON_CreateIntArray(settings->n.values, settings->n.count));
-    add_number(object, "rounds", settings->rounds);
-    add_number(object, "timeout_s", settings->timeout_s);
+    bench_add_number(object, "rounds", settings->rounds);
+    bench_add_number(object, "timeout_s", settings->timeout_s);
     cJSON_AddStringToObject(object, "device", settings->device);
     return object;
 }
@@ -132,10 +93,10 @@ static cJSON *options_object(const bench_settings *settings) {
 static cJSON *row_object(const bench_model *model, const bench_row *row) {
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "mode", bench_mode_name(row->mode));
-    add_number(object, "n", row->n);
-    add_number(object, "per_device_batch", (double)row->per_device_batch);
+    bench_add_number(object, "n", row->n);
+    bench_add_number(object, "per_device_batch", (double)row->per_device_batch);
     cJSON_AddBoolToObject(object, "oversubscribed", row->oversubscribed);
-    for (size_t i = 0; i < NUMBER_COUNT; i++) add_number(object, numbers[i].name, number_of(row, i));
+    for (size_t i = 0; i < NUMBER_COUNT; i++) bench_add_number(object, numbers[i].name, number_of(row, i));
     cJSON_AddStringToObject(object, "weights", row->weights);
     cJSON_AddBoolToObject(object, "runs_have_the_same_weights", row->repeats);
     if (row->mode != BENCH_SINGLE) {
@@ -154,8 +115,8 @@ static cJSON *model_object(const bench_model *model) {
     for (int i = 0; model->plan->recipe[i]; i++) {
         cJSON_AddItemToArray(recipe, cJSON_CreateString(model->plan->recipe[i]));
     }
-    add_number(object, "batch", (double)model->plan->batch);
-    add_number(object, "steps", model->plan->steps);
+    bench_add_number(object, "batch", (double)model->plan->batch);
+    bench_add_number(object, "steps", model->plan->steps);
     cJSON *rows = cJSON_AddArrayToObject(object, "rows");
     for (int i = 0; i < model->row_count; i++) cJSON_AddItemToArray(rows, row_object(model, &model->rows[i]));
     return object;
@@ -165,7 +126,7 @@ static char *json_text(const bench_results *results) {
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "bench", "dp_vs_ddp");
     cJSON_AddStringToObject(object, "how", "measured");
-    cJSON_AddItemToObject(object, "machine", machine_object(results->machine));
+    cJSON_AddItemToObject(object, "machine", bench_machine_object(results->machine));
     cJSON_AddItemToObject(object, "options", options_object(results->settings));
     cJSON *models = cJSON_AddArrayToObject(object, "models");
     for (int m = 0; m < results->model_count; m++) cJSON_AddItemToArray(models, model_object(&results->models[m]));
@@ -176,45 +137,15 @@ static char *json_text(const bench_results *results) {
 
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
-/* Writes the text; NULL: only checks that the file could be written. */
-static ls_status write_file(const char *folder, const char *name, const char *text) {
-    char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) {
-        return ls_fail(LS_ERR_IO, "the folder's name is too long: %.60s...", folder);
-    }
-    ls_file_writer *writer;
-    ls_status status = ls_file_writer_open(&writer, path);
-    if (status != LS_OK) return status;
-    if (text) status = ls_file_writer_put(writer, text, strlen(text));
-    if (text && status == LS_OK) return ls_file_writer_commit(writer);
-    ls_file_writer_abort(writer);
-    return status;
-}
+static const char *const names[] = {"dp_vs_ddp.csv", "dp_vs_ddp.json"};
 
-ls_status bench_prepare_folder(const char *folder) {
-    char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path) {
-        return ls_fail(LS_ERR_IO, "the folder's name is too long: %.60s...", folder);
-    }
-    for (char *at = path + 1;; at++) {
-        char ended = *at;
-        if (ended != '/' && ended != '\0') continue;
-        *at = '\0';
-        if (mkdir(path, 0777) < 0 && errno != EEXIST) {
-            return ls_fail(LS_ERR_IO, "cannot make the folder %s: %s", path, strerror(errno));
-        }
-        if (ended == '\0') break;
-        *at = ended;
-    }
-    ls_status status = write_file(folder, "dp_vs_ddp.csv", NULL);
-    return status == LS_OK ? write_file(folder, "dp_vs_ddp.json", NULL) : status;
-}
+ls_status bench_prepare_files(const char *folder) { return bench_prepare_folder(folder, names, 2); }
 
 ls_status bench_write_files(const bench_results *results, const char *folder) {
     char *csv = csv_text(results), *json = json_text(results);
     ls_status status = csv && json ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
-    if (status == LS_OK) status = write_file(folder, "dp_vs_ddp.csv", csv);
-    if (status == LS_OK) status = write_file(folder, "dp_vs_ddp.json", json);
+    if (status == LS_OK) status = bench_write_file(folder, names[0], csv);
+    if (status == LS_OK) status = bench_write_file(folder, names[1], json);
     free(csv);
     cJSON_free(json);
     return status;

@@ -19,7 +19,7 @@
 
 #include "common/base/log.h"
 #include "labs/bench_dp_vs_ddp/bench.h"
-#include "labs/bench_dp_vs_ddp/child.h"
+#include "labs/bench_shared/child.h"
 
 enum { ARGUMENTS_MAX = 24, ARGUMENT_CAPACITY = 192 };
 
@@ -67,7 +67,7 @@ ls_status bench_read_summary(bench_run *run, const char *json) {
     if (right) {
         run->step_ms = number_of(summary, "median_step_ms");
         run->exposed_ms =
-            run->step_ms * exposed_share(run, cJSON_GetObjectItemCaseSensitive(summary, "devices_of_this_process"));
+            run->step_ms * exposed_share(run, cJSON_GetObjectItemCaseSensitive(summary, "device_table"));
         run->final_loss = number_of(summary, "final_loss");
         snprintf(run->weights, sizeof run->weights, "%s", text_of(summary, "parameter_hash"));
         right = run->step_ms > 0 && run->exposed_ms >= 0 && run->weights[0] != '\0'; /* false for NAN too */

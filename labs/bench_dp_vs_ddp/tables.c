@@ -5,12 +5,6 @@
 #include "common/base/table.h"
 #include "labs/bench_dp_vs_ddp/bench.h"
 
-void bench_print_machine(const bench_machine *machine) {
-    printf("%s, %d core%s; %s; %s, oneDNN %s; commit %s; %s\n", machine->cpu, machine->cores,
-           machine->cores == 1 ? "" : "s", machine->system, machine->compiler, machine->onednn, machine->commit,
-           machine->date);
-}
-
 /* What is not defined for a row stays empty. */
 static void put_number(ls_table *table, int decimals, double value) {
     if (isnan(value)) {

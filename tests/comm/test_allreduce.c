@@ -18,7 +18,7 @@
 #include "tests/comm/values.h"
 
 #define TIMEOUT_S 60.0
-#define CAPACITY_BYTES ((size_t)4 << 20)
+#define CAPACITY_BYTES ((size_t)1 << 20)
 
 static const char *algorithm_of(const struct rank *rank) { return rank->argument; }
 

@@ -69,7 +69,7 @@ static void pass(const struct rank *rank, ls_model *model, int as_rank, int turn
 static void pass_one(const struct rank *rank, struct reduced *r, float x, bool sync, bool accumulate) {
     float dy = 1;
     const float *y;
-    CHECK(ddp_reducer_arm(r->reducer, sync) == LS_OK);
+    CHECK(ddp_reducer_arm(r->reducer, sync, 1) == LS_OK);
     CHECK(ls_model_forward(r->model, &x, 1, true, &y) == LS_OK);
     CHECK(ls_model_backward(r->model, &dy, accumulate) == LS_OK);
     CHECK(ddp_reducer_finish(r->reducer) == LS_OK);
@@ -133,7 +133,7 @@ static void rounding_rank(struct rank *rank) {
     CHECK(ls_model_create(&plain, rank->device, "mlp:24,16", BATCH) == LS_OK);
     CHECK(ls_model_alloc_gradients(plain) == LS_OK);
     for (int turn = 0; turn < 4; turn++) {
-        CHECK(ddp_reducer_arm(r.reducer, true) == LS_OK);
+        CHECK(ddp_reducer_arm(r.reducer, true, BATCH) == LS_OK);
         pass(rank, r.model, rank->rank, turn, false);
         CHECK(ddp_reducer_finish(r.reducer) == LS_OK);
         expect_average(rank, &r, plain, turn, turn > 0, &differ);
@@ -158,7 +158,7 @@ static void backward_of(const struct rank *rank, struct reduced *r, int turn) {
     const float *y;
     fill(x, BATCH * 64, rank->rank, turn);
     fill(dy, BATCH * 10, rank->rank, turn + 50);
-    CHECK(ddp_reducer_arm(r->reducer, true) == LS_OK);
+    CHECK(ddp_reducer_arm(r->reducer, true, BATCH) == LS_OK);
     CHECK(ls_model_forward(r->model, x, BATCH, true, &y) == LS_OK);
     CHECK(ls_model_backward(r->model, dy, false) == LS_OK);
     CHECK(ddp_reducer_finish(r->reducer) == LS_OK);
@@ -178,7 +178,7 @@ static void rebuild_rank(struct rank *rank) {
         before[p] = tensor->gradient;
         memcpy(copies[p], tensor->gradient, tensor->count * sizeof(float));
     }
-    CHECK(ddp_reducer_arm(r.reducer, true) == LS_OK);
+    CHECK(ddp_reducer_arm(r.reducer, true, BATCH) == LS_OK);
     CHECK(ddp_reducer_bucket_count(r.reducer) == 2);
     CHECK(ddp_reducer_bucket_nbytes(r.reducer, 0) == 40 + 1280);
     CHECK(ddp_reducer_bucket_nbytes(r.reducer, 1) == 128 + 8192);
@@ -215,7 +215,7 @@ static void missing_rank(struct rank *rank) {
     struct reduced r;
     reduced_open(rank, &r, "mlp:64,32,10", 25);
     if (rank->argument) backward_of(rank, &r, 0); /* the first step goes well */
-    CHECK(ddp_reducer_arm(r.reducer, true) == LS_OK);
+    CHECK(ddp_reducer_arm(r.reducer, true, BATCH) == LS_OK);
     CHECK(ddp_reducer_finish(r.reducer) == LS_ERR_INVALID);
     CHECK(strstr(rank->message, "4 parameters got no gradient: fc1.weight fc1.bias fc2.weight fc2.bias;") != NULL);
     reduced_close(rank, &r);
@@ -233,11 +233,14 @@ static void unfinished_rank(struct rank *rank) {
     struct reduced r;
     reduced_open(rank, &r, "mlp:64,32,10", 1.0 / 1024);
     for (int turn = 0; turn < 8; turn++) {
-        CHECK(ddp_reducer_arm(r.reducer, true) == LS_OK);
-        CHECK(ddp_reducer_all_ready(r.reducer) == LS_OK);
+        float x[BATCH * 64] = {0}, dy[BATCH * 10] = {0};
+        const float *y;
+        CHECK(ddp_reducer_arm(r.reducer, true, BATCH) == LS_OK);
+        CHECK(ls_model_forward(r.model, x, BATCH, true, &y) == LS_OK);
+        CHECK(ls_model_backward(r.model, dy, false) == LS_OK);
     }
     backward_of(rank, &r, 0);
-    CHECK(ddp_reducer_arm(r.reducer, true) == LS_OK);
+    CHECK(ddp_reducer_arm(r.reducer, true, BATCH) == LS_OK);
     CHECK(ddp_reducer_bucket_count(r.reducer) == 2);
     CHECK(ddp_reducer_bucket_nbytes(r.reducer, 0) == 40 + 1280);
     reduced_close(rank, &r);
@@ -251,7 +254,7 @@ static void an_unfinished_backward_leaves_no_trace(void **state) {
 static void twice_rank(struct rank *rank) {
     struct reduced r;
     reduced_open(rank, &r, "mlp:24,16", 25);
-    CHECK(ddp_reducer_arm(r.reducer, true) == LS_OK);
+    CHECK(ddp_reducer_arm(r.reducer, true, BATCH) == LS_OK);
     pass(rank, r.model, rank->rank, 0, false);
     float x[BATCH * INPUTS] = {0}, dy[BATCH * OUTPUTS] = {0};
     const float *y;
@@ -266,21 +269,17 @@ static void a_second_backward_is_refused(void **state) {
     run_good_ranks(2, twice_rank, NULL);
 }
 
-/* A rank without samples takes part with what its gradients hold. */
+/* A rank without samples takes part with gradients of zero. */
 static void empty_rank(struct rank *rank) {
     struct reduced r;
     reduced_open(rank, &r, "mlp:1,1", 25);
     for (int turn = 0; turn < 3; turn++) {
         float x = 6, dy = 1;
         const float *y;
-        CHECK(ddp_reducer_arm(r.reducer, true) == LS_OK);
-        if (rank->rank == 1) {
-            for (size_t p = 0; p < 2; p++) ls_model_parameter(r.model, p)->gradient[0] = 0;
-            CHECK(ddp_reducer_all_ready(r.reducer) == LS_OK);
-        } else {
-            CHECK(ls_model_forward(r.model, &x, 1, true, &y) == LS_OK);
-            CHECK(ls_model_backward(r.model, &dy, false) == LS_OK);
-        }
+        size_t samples = rank->rank == 1 ? 0 : 1;
+        CHECK(ddp_reducer_arm(r.reducer, true, samples) == LS_OK);
+        CHECK(ls_model_forward(r.model, &x, samples, true, &y) == LS_OK);
+        CHECK(ls_model_backward(r.model, &dy, false) == LS_OK);
         CHECK(ddp_reducer_finish(r.reducer) == LS_OK);
         CHECK(ls_model_parameter(r.model, 0)->gradient[0] == 3);
     }

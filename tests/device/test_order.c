@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/clock.h"
+#include "common/base/flag.h"
 #include "tests/base/scratch.h"
 #include "tests/device/modes.h"
 
@@ -152,6 +154,49 @@ static void seeds_find_both_orders(void **state) {
     assert_in_range(second_first, 4, 28);
 }
 
+/* --- tasks that wait for each other -------------------------------------------------------------------------------- */
+
+/* How many tasks have come to their meeting, and who comes after it on the same stream. */
+static struct meeting {
+    ls_flag arrived;
+    _Atomic int after;
+} meeting;
+
+static ls_status meet(const void *argument) {
+    const uint32_t *awaited = argument;
+    ls_flag_raise(&meeting.arrived);
+    return ls_flag_wait(&meeting.arrived, *awaited, 0, ls_now_us() + 10e6) ? LS_OK : LS_ERR_TIMEOUT;
+}
+
+static ls_status come_after(const void *argument) {
+    const uint32_t *awaited = argument;
+    if (!ls_flag_reached(&meeting.arrived, *awaited)) return LS_ERR_INVALID;
+    atomic_fetch_add(&meeting.after, 1);
+    return LS_OK;
+}
+
+/* As the collectives of a group inside this process do; one thread waits for all of it. */
+static void tasks_that_meet_each_other_come_to_an_end(void **state) {
+    (void)state;
+    for (int seed = 0; seed < 20; seed++) {
+        char mode[32];
+        snprintf(mode, sizeof mode, "shuffle:%d", seed);
+        struct devices devices = open_devices(mode);
+        meeting = (struct meeting){0};
+        for (uint32_t round = 1; round <= 3; round++) {
+            uint32_t awaited = round * DEVICE_COUNT;
+            for (int d = 0; d < DEVICE_COUNT; d++) {
+                ls_stream *stream = stream_of(&devices, d, LS_STREAM_COMPUTE);
+                assert_int_equal(ls_stream_launch_meeting(stream, "meet", meet, &awaited, sizeof awaited), LS_OK);
+                assert_int_equal(ls_stream_launch(stream, "after", come_after, &awaited, sizeof awaited), LS_OK);
+            }
+        }
+        all_done(&devices);
+        assert_int_equal(atomic_load(&meeting.after), 3 * DEVICE_COUNT);
+        close_devices(&devices);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
 
 int main(void) {
@@ -159,6 +204,7 @@ int main(void) {
         TEST(declared_order_is_kept),
         TEST(dropped_waits_are_noticed),
         TEST(seeds_find_both_orders),
+        TEST(tasks_that_meet_each_other_come_to_an_end),
     };
     return cmocka_run_group_tests_name("order", tests, NULL, NULL);
 }

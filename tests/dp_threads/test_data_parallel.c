@@ -8,10 +8,12 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/chunk.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "dp_threads/dp.h"
 #include "tests/base/scratch.h"
@@ -48,7 +50,7 @@ static void job_step(struct job *job, size_t k) {
 static void job_close(struct job *job) {
     struct session *s = &job->session;
     samples_free(&job->samples);
-    s->parallel->ops->destroy(s->parallel);
+    if (s->parallel) s->parallel->ops->destroy(s->parallel);
     ls_model_destroy(s->model);
     for (int i = 0; i < s->device_count; i++) close_empty_device(s->devices[i]);
 }
@@ -159,6 +161,33 @@ static void batch_norm_keeps_the_statistics_of_the_first_piece(void **state) {
     job_close(&job);
 }
 
+static void synchronised_batch_norm_keeps_the_statistics_of_the_batch(void **state) {
+    (void)state;
+    struct plan plan = make("convnet", 3, 8, 8); /* 3 3 2 */
+    plan.sync_bn = true;
+    struct job job;
+    job_open(&job, plan);
+    ls_device *device = open_device(5);
+    ls_model *alone = make_model(device, "convnet", 8, 0);
+    const float *y;
+    assert_int_equal(ls_model_forward(alone, job.samples.inputs, 8, true, &y), LS_OK);
+    job_step(&job, 0);
+    for (size_t b = 0; b < ls_model_buffer_count(alone); b++) {
+        const struct ls_tensor *expected = ls_model_buffer(alone, b), *buffer = ls_model_buffer(job.session.model, b);
+        for (size_t i = 0; i < expected->count; i++) {
+            assert_true(fabsf(buffer->data[i] - expected->data[i]) <= 1e-6f * (1 + fabsf(expected->data[i])));
+        }
+    }
+    assert_int_equal(*ls_model_batches_tracked(job.session.model, 0), 1); /* once a step */
+    /* afterwards the module waits for nobody */
+    job.session.parallel->ops->destroy(job.session.parallel);
+    job.session.parallel = NULL;
+    assert_int_equal(ls_model_forward(job.session.model, job.samples.inputs, 3, true, &y), LS_OK);
+    ls_model_destroy(alone);
+    close_empty_device(device);
+    job_close(&job);
+}
+
 /* --- what is refused --------------------------------------------------------------------------------------------- */
 
 static void expect_refused(ls_device **devices, ls_model *module, dp_options options, ls_status status,
@@ -237,12 +266,13 @@ static ls_status fail_in_backward(void *context, size_t parameter) {
     return ls_fail(LS_ERR_PEER, "a gradient of %s went astray", (const char *)context);
 }
 
+/* `expected` NULL: any text */
 static void expect_failing_step(struct job *job, ls_status status, const char *expected) {
     ls_log_init("test", -1, false);
     stderr_begin();
     ls_status got = session_step(&job->session, &job->samples.batches[0]);
     const char *text = stderr_end();
-    assert_string_equal(text, expected);
+    if (expected) assert_string_equal(text, expected);
     assert_int_equal(got, status);
     (void)session_synchronize(&job->session);
 }
@@ -273,6 +303,47 @@ static void the_first_of_several_failing_replicas_wins(void **state) {
     job_close(&job);
 }
 
+/* A replica that fails before batch norm, where the others wait for it, ends the step at once and is the one that is named; the group
+ * is of no use after that. */
+static void a_failing_replica_does_not_keep_the_others_waiting(void **state) {
+    (void)state;
+    double timeout_s = ls_wait_timeout_s();
+    ls_set_wait_timeout_s(20);
+    for (int failing = 1; failing < 3; failing++) {
+        struct plan plan = make("convnet", 3, 9, 18);
+        plan.sync_bn = true;
+        struct job job;
+        job_open(&job, plan);
+        ls_stream *stream = ls_device_stream(job.session.devices[failing], LS_STREAM_COMPUTE);
+        assert_int_equal(ls_stream_launch(stream, "fail", fail_at_once, NULL, 0), LS_ERR_IO);
+        char expected[128];
+        snprintf(expected, sizeof expected, "test: error: replica %d on device %d: input or output failed\n", failing,
+                 failing);
+        double begin_us = ls_now_us();
+        expect_failing_step(&job, LS_ERR_IO, expected);
+        assert_true(ls_now_us() - begin_us < 10e6);
+        expect_failing_step(&job, LS_ERR_PEER, NULL);
+        job_close(&job);
+    }
+    ls_set_wait_timeout_s(timeout_s);
+}
+
+/* The same on the way back, in the hook of the last layer, whose gradients come before those of batch norm. */
+static void a_replica_that_fails_in_backward_does_not_either(void **state) {
+    (void)state;
+    struct plan plan = make("convnet", 4, 9, 18); /* 3 3 3 0: the replica without a piece waits, too */
+    plan.sync_bn = true;
+    struct job job;
+    job_open(&job, plan);
+    struct dp *dp = dp_of(job.session.parallel);
+    static char name[] = "two";
+    ls_model_on_grad_ready(dp->replicas[2].model, fail_in_backward, name);
+    double begin_us = ls_now_us();
+    expect_failing_step(&job, LS_ERR_PEER, NULL);
+    assert_true(ls_now_us() - begin_us < 10e6);
+    job_close(&job);
+}
+
 #define with_errors(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
 
 int main(void) {
@@ -286,6 +357,9 @@ int main(void) {
         with_errors(too_little_memory_leaves_nothing_behind),
         cmocka_unit_test(a_failing_stream_names_replica_and_device),
         cmocka_unit_test(the_first_of_several_failing_replicas_wins),
+        cmocka_unit_test(a_failing_replica_does_not_keep_the_others_waiting),
+        cmocka_unit_test(a_replica_that_fails_in_backward_does_not_either),
+        cmocka_unit_test(synchronised_batch_norm_keeps_the_statistics_of_the_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

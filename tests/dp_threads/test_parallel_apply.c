@@ -125,6 +125,9 @@ static void the_first_failing_replica_is_reported(void **state) {
     expect_report(&three, LS_ERR_NO_MEMORY, "test: error: replica 1 on device 11: trouble number 1\n");
     struct work own = {.answers = {LS_ERR_INVALID, LS_OK, LS_OK, LS_ERR_PEER}};
     expect_report(&own, LS_ERR_INVALID, "test: error: replica 0 on device 10: trouble number 0\n");
+    /* a replica that gives up because another has failed is not the cause, though it may come first */
+    struct work victims = {.answers = {LS_ERR_PEER, LS_ERR_PEER, LS_ERR_IO, LS_ERR_NO_MEMORY}};
+    expect_report(&victims, LS_ERR_IO, "test: error: replica 2 on device 12: trouble number 2\n");
 }
 
 static void a_silent_failure_gets_its_status_as_text(void **state) {

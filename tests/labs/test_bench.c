@@ -90,7 +90,7 @@ static void test_wrong_usage(void **state) {
 
 #define SUMMARY(mode, devices, shares)                                                                                 \
     "{\"summary\":{\"mode\":\"" mode "\",\"devices\":" devices ",\"batch_size\":64,\"median_step_ms\":8,"              \
-    "\"final_loss\":0.5,\"parameter_hash\":\"00ff\",\"devices_of_this_process\":[" shares "]}}"
+    "\"final_loss\":0.5,\"parameter_hash\":\"00ff\",\"device_table\":[" shares "]}}"
 #define SHARE(share) "{\"communication_share\":" share "}"
 
 static void test_exposed_communication(void **state) {
@@ -238,7 +238,7 @@ static int csv_column(const char *head, const char *name) {
 static void write_results(const char *folder) {
     make_model();
     bench_results results = {.machine = &machine, .settings = &settings, .model_count = 1, .models = &model};
-    assert_int_equal(bench_prepare_folder(folder), LS_OK);
+    assert_int_equal(bench_prepare_files(folder), LS_OK);
     assert_int_equal(bench_write_files(&results, folder), LS_OK);
 }
 
@@ -308,16 +308,16 @@ static void test_folders(void **state) {
     (void)state;
     char deep[300];
     snprintf(deep, sizeof deep, "%s/a/b//c/", scratch_folder());
-    assert_int_equal(bench_prepare_folder(deep), LS_OK);
+    assert_int_equal(bench_prepare_files(deep), LS_OK);
     assert_int_equal(access(deep, W_OK), 0);
     for (int slash = 0; slash < 3; slash++) {
         const char *const made[] = {"a/b/c", "a/b", "a"};
         assert_int_equal(rmdir(scratch_path(made[slash])), 0);
     }
     scratch_write("file", "", 0);
-    assert_int_equal(bench_prepare_folder(scratch_path("file")), LS_ERR_IO);
+    assert_int_equal(bench_prepare_files(scratch_path("file")), LS_ERR_IO);
     scratch_expect_error("file", NULL);
-    assert_int_equal(bench_prepare_folder(scratch_path("file/below")), LS_ERR_IO);
+    assert_int_equal(bench_prepare_files(scratch_path("file/below")), LS_ERR_IO);
     scratch_expect_error("cannot make the folder", "file/below");
 }
 

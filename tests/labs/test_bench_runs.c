@@ -18,7 +18,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "labs/bench_dp_vs_ddp/bench.h"
-#include "labs/bench_dp_vs_ddp/child.h"
+#include "labs/bench_shared/child.h"
 #include "tests/base/scratch.h"
 #include "tests/ddp_procs/children.h"
 
@@ -165,7 +165,7 @@ static void test_phases_are_those_of_the_timed_steps(void **state) {
     assert_int_equal(bench_child_run(argv, 60, &output), LS_OK);
     cJSON *all = cJSON_Parse(bench_last_line(output.out));
     const cJSON *summary = cJSON_GetObjectItem(all, "summary");
-    const cJSON *second = cJSON_GetArrayItem(cJSON_GetObjectItem(summary, "devices_of_this_process"), 1);
+    const cJSON *second = cJSON_GetArrayItem(cJSON_GetObjectItem(summary, "device_table"), 1);
     const cJSON *replicate = cJSON_GetObjectItem(cJSON_GetObjectItem(second, "bytes_per_step_by_phase"), "replicate");
     assert_non_null(replicate);
     assert_int_equal(cJSON_GetObjectItem(summary, "timed_steps")->valueint, 2);

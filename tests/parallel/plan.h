@@ -7,7 +7,7 @@
 #define TESTS_PARALLEL_PLAN_H
 
 #include "common/data/loader.h"
-#include "common/train/parallel.h"
+#include "ddp_procs/distributed.h"
 #include "tests/comm/ranks.h"
 
 enum mode { MODE_SINGLE, MODE_DP, MODE_DDP };
@@ -29,11 +29,15 @@ struct plan {
     size_t first_step;          /* the first batch of the data to be used */
     ls_optimizer_options optimizer;
     const char *streams; /* LS_CPU_STREAMS; NULL: inline */
+    bool sync_bn;
     int output_device;   /* DP */
     /* DDP */
     const char *allreduce; /* NULL: naive */
     double bucket_cap_mb;  /* 0: the default */
     bool no_overlap;
+    ddp_join_options join;
+    bool find_unused, compare_each_step;
+    ls_comm *sync_group; /* what sync_group_open has made, in the process that opens a session */
 };
 
 /* What one process tells of its run, in memory that the parent sees. */
@@ -42,6 +46,7 @@ struct outcome {
     char message[512];
     uint64_t weights[MAX_STEPS], state[MAX_STEPS]; /* hashes after each step: parameters; parameters and buffers */
     double losses[MAX_STEPS];                      /* of this rank */
+    int64_t batches_tracked;                       /* by the first batch norm, after the run */
     double gradient_error, buffer_error;           /* filled by the caller's `look` */
     size_t buckets;
 };
@@ -86,6 +91,9 @@ void samples_free(struct samples *samples);
 
 /* The group of a DDP rank. */
 ls_status group_open(ls_comm **out, const struct rank *rank, const char *allreduce);
+
+/* The second group of a DDP rank whose plan synchronises batch norm; *out is NULL for all others. */
+ls_status sync_group_open(ls_comm **out, const struct rank *rank, const struct plan *plan);
 
 /* Memory that forked processes share with the parent, zero-filled. */
 void *shared_alloc(size_t nbytes);

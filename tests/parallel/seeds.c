@@ -26,23 +26,28 @@ static ls_status run_seed(const struct assignment *a, int seed, const struct ran
     for (size_t k = 0; status == LS_OK && k < plan.steps; k++) status = session_step(&session, &samples.batches[k]);
     if (status == LS_OK) status = session_hash(&session, &o->weights[seed - 1], &o->state[seed - 1]);
     if (status != LS_OK && comm) ls_comm_abort(comm, "a step failed");
+    if (status != LS_OK && plan.sync_group) ls_comm_abort(plan.sync_group, "a step failed");
     session_close(&session);
     samples_free(&samples);
     return status;
 }
 
 static void run_assignment(struct rank *rank) {
-    const struct assignment *a = rank->argument;
-    struct seed_outcomes *o = &a->outcomes[rank->rank];
-    if (a->drop_wait) setenv("LS_CPU_DROP_WAIT", a->drop_wait, 1);
+    struct assignment a = *(const struct assignment *)rank->argument;
+    struct plan plan = *a.plan;
+    a.plan = &plan;
+    struct seed_outcomes *o = &a.outcomes[rank->rank];
+    if (a.drop_wait) setenv("LS_CPU_DROP_WAIT", a.drop_wait, 1);
     ls_set_wait_timeout_s(PLAN_TIMEOUT_S);
     ls_comm *comm = NULL;
-    o->status = a->plan->mode == MODE_DDP ? group_open(&comm, rank, a->plan->allreduce) : LS_OK;
-    for (int seed = 1; o->status == LS_OK && seed <= a->seeds; seed++) {
-        o->status = run_seed(a, seed, rank, comm);
+    o->status = plan.mode == MODE_DDP ? group_open(&comm, rank, plan.allreduce) : LS_OK;
+    if (o->status == LS_OK) o->status = sync_group_open(&plan.sync_group, rank, &plan);
+    for (int seed = 1; o->status == LS_OK && seed <= a.seeds; seed++) {
+        o->status = run_seed(&a, seed, rank, comm);
         if (o->status == LS_OK) o->done = seed;
     }
     ls_comm_destroy(comm);
+    ls_comm_destroy(plan.sync_group);
 }
 
 void run_seeds(const struct plan *plan, int seeds, const char *drop_wait, struct seed_outcomes *outcomes) {

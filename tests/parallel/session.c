@@ -42,14 +42,20 @@ static ls_status open_parallel(struct session *s, const struct plan *plan, ls_co
                               .output_device = plan->output_device,
                               .model = plan->model,
                               .max_batch = plan->batch,
+                              .sync_bn = plan->sync_bn,
                               .optimizer = plan->optimizer};
         return dp_create(&s->parallel, s->model, &options);
     }
     double cap = plan->bucket_cap_mb > 0 ? plan->bucket_cap_mb : DDP_DEFAULT_BUCKET_CAP_MB;
     ddp_options options = {.comm = comm,
+                           .sync_bn = plan->sync_group,
                            .max_batch = plan->batch,
                            .optimizer = plan->optimizer,
-                           .reducer = {.bucket_cap_mb = cap, .overlap = !plan->no_overlap}};
+                           .join = plan->join,
+                           .compare_each_step = plan->compare_each_step,
+                           .reducer = {.bucket_cap_mb = cap,
+                                       .overlap = !plan->no_overlap,
+                                       .find_unused = plan->find_unused}};
     return ddp_create(&s->parallel, s->model, &options);
 }
 
@@ -125,5 +131,17 @@ ls_status group_open(ls_comm **out, const struct rank *rank, const char *allredu
                                .timeout_s = PLAN_TIMEOUT_S,
                                .allreduce = allreduce ? allreduce : "naive",
                                .bootstrap = &rank->bootstrap};
+    return ls_comm_create_shm(out, &options);
+}
+
+ls_status sync_group_open(ls_comm **out, const struct rank *rank, const struct plan *plan) {
+    *out = NULL;
+    if (plan->mode != MODE_DDP || !plan->sync_bn) return LS_OK;
+    ls_comm_options options = {.rank = rank->rank,
+                               .world_size = rank->world_size,
+                               .timeout_s = PLAN_TIMEOUT_S,
+                               .allreduce = "direct",
+                               .bootstrap = &rank->bootstrap,
+                               .group = "sync_bn"};
     return ls_comm_create_shm(out, &options);
 }

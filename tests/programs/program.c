@@ -59,9 +59,9 @@ static bool is_new_in_shared_memory(void) {
 }
 
 int programs_setup(void **state) {
-    static const char *const launchers_variables[] = {"RANK",          "WORLD_SIZE",  "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-                                                      "MASTER_ADDR",   "MASTER_PORT", "LS_STORE",   "LS_CAUSE_FD",
-                                                      "LS_CPU_STREAMS"};
+    static const char *const launchers_variables[] = {"RANK",        "WORLD_SIZE",    "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                                                      "MASTER_ADDR", "MASTER_PORT",   "LS_STORE",   "LS_CAUSE_FD",
+                                                      "LS_SAID_FD",  "LS_CPU_STREAMS"};
     for (size_t i = 0; i < sizeof launchers_variables / sizeof *launchers_variables; i++)
         unsetenv(launchers_variables[i]);
     list_shared_memory(shared_memory_before);
@@ -107,16 +107,20 @@ static const char *build_folder(void) {
 }
 
 static bool is_program(const char *word) {
-    return strcmp(word, "dp_train") == 0 || strcmp(word, "ddp_train") == 0 || strcmp(word, "ddprun") == 0;
+    static const char *const programs[] = {"dp_train", "ddp_train", "ddprun", "mkdigits"};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        if (strcmp(word, programs[i]) == 0) return true;
+    return false;
 }
 
-static void arrange_streams(const char *how) {
+static void arrange_streams(const char *how, const char *terminal) {
     if (how && strcmp(how, "full") == 0) dup2(open("/dev/full", O_WRONLY), STDOUT_FILENO);
     if (how && strcmp(how, "closed") == 0) {
         close(STDIN_FILENO);
         close(STDOUT_FILENO);
         close(STDERR_FILENO);
     }
+    if (terminal) dup2(open(terminal, O_RDWR | O_NOCTTY), STDERR_FILENO);
 }
 
 static void become(const program *p, char **words) {
@@ -132,7 +136,7 @@ static void become(const program *p, char **words) {
     dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
     dup2(p->out, STDOUT_FILENO);
     dup2(p->err, STDERR_FILENO);
-    arrange_streams(getenv("STREAMS"));
+    arrange_streams(getenv("STREAMS"), getenv("STDERR"));
     execv(words[0], words);
     _exit(126);
 }
@@ -187,10 +191,12 @@ static void read_texts(program *p) {
     read_text(p->err, p->err_text);
 }
 
-int program_finish(program *p) {
+int program_finish(program *p) { return program_finish_within(p, PROGRAM_DEADLINE_S); }
+
+int program_finish_within(program *p, double deadline_s) {
     int status = 0;
     bool in_time = true;
-    double until_us = ls_now_us() + PROGRAM_DEADLINE_S * 1e6;
+    double until_us = ls_now_us() + deadline_s * 1e6;
     while (waitpid(p->pid, &status, WNOHANG) == 0) {
         if (in_time && ls_now_us() > until_us) {
             in_time = false;
@@ -202,7 +208,7 @@ int program_finish(program *p) {
     close(p->out);
     close(p->err);
     p->status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    if (!in_time) fail_msg("no end within %g s; it said: %s%s", PROGRAM_DEADLINE_S, p->out_text, p->err_text);
+    if (!in_time) fail_msg("no end within %g s; it said: %s%s", deadline_s, p->out_text, p->err_text);
     return p->status;
 }
 

@@ -26,11 +26,15 @@ int programs_setup(void **state);
 int programs_teardown(void **state);
 
 /* Starts a program of the build folder. The words of the line are separated by blanks; words NAME=VALUE in front of the program's
- * name go into its environment (STREAMS=closed starts it without standard streams, STREAMS=full with a full stdout); dp_train, ddp_train and ddprun stand for the built programs wherever they are. */
+ * name go into its environment (STREAMS=closed starts it without standard streams, STREAMS=full with a full stdout; STDERR=PATH
+ * opens its stderr there); dp_train, ddp_train, ddprun and mkdigits stand for the built programs wherever they are. */
 void program_start(program *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Waits for the end and reads what was written; returns p->status. Past the deadline the program is killed and the test fails. */
 int program_finish(program *p);
+
+/* The same with another deadline than PROGRAM_DEADLINE_S. */
+int program_finish_within(program *p, double deadline_s);
 
 /* start, then finish. */
 int program_run(program *p, const char *format, ...) __attribute__((format(printf, 2, 3)));

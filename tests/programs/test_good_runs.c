@@ -55,7 +55,8 @@ static void test_help(void **state) {
                                          "[no-]evaluate ", "quiet "};
     static const char *const of_dp[] = {"devices=", "device-ids=", "output-device=", "single "};
     static const char *const of_ddp[] = {
-        "spawn=", "shard=", "backend=", "allreduce=", "bucket-cap-mb=", "[no-]overlap "};
+        "spawn=",       "shard=",       "backend=", "allreduce=", "bucket-cap-mb=", "[no-]overlap ",
+        "find-unused ", "debug-ranks ", "uneven ",  "join ",      "join-divide=",   "join-throw "};
     static program dp, ddp;
     expect_success(&dp, "dp_train --help");
     expect_success(&ddp, "ddp_train --help");
@@ -142,17 +143,19 @@ static void expect_numbers(const cJSON *object, const char *const *names, size_t
 }
 
 static void check_summary(const cJSON *summary) {
-    static const char *const numbers[] = {"devices",       "batch_size", "seed",         "lr",
-                                          "steps",         "epochs",     "timed_steps",  "median_step_ms",
-                                          "samples_per_s", "final_loss", "test_accuracy"};
+    static const char *const numbers[] = {
+        "devices",          "batch_size",     "seed",          "lr",         "steps",         "epochs",
+        "timed_steps",      "median_step_ms", "samples_per_s", "final_loss", "test_accuracy", "loader_wait_ms",
+        "loader_wait_share"};
     static const char *const texts[] = {"mode", "model", "data", "device_kind", "how", "parameter_hash"};
     expect_numbers(summary, numbers, COUNT_OF(numbers));
     for (size_t i = 0; i < COUNT_OF(texts); i++)
         assert_true(cJSON_IsString(cJSON_GetObjectItemCaseSensitive(summary, texts[i])));
-    const cJSON *devices = cJSON_GetObjectItemCaseSensitive(summary, "devices_of_this_process");
-    assert_true(cJSON_GetArraySize(devices) >= 1);
+    const cJSON *devices = cJSON_GetObjectItemCaseSensitive(summary, "device_table");
+    assert_int_equal(cJSON_GetArraySize(devices), 2); /* those of all ranks */
+    assert_true(cJSON_GetNumberValue(cJSON_GetObjectItem(cJSON_GetArrayItem(devices, 1), "device")) == 1);
     const cJSON *device = cJSON_GetArrayItem(devices, 0);
-    static const char *const shares[] = {"device", "busy_share", "communication_share"};
+    static const char *const shares[] = {"rank", "device", "busy_share", "communication_share", "current_bytes"};
     expect_numbers(device, shares, COUNT_OF(shares));
     assert_true(cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(device, "ms_per_step_by_phase")));
     assert_true(cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(device, "bytes_per_step_by_phase")));
@@ -161,7 +164,7 @@ static void check_summary(const cJSON *summary) {
 }
 
 static void check_metrics(const char *path, int steps) {
-    static const char *const numbers[] = {"step", "epoch", "loss", "lr", "step_ms", "samples_per_s"};
+    static const char *const numbers[] = {"step", "epoch", "loss", "lr", "step_ms", "loader_wait_ms", "samples_per_s"};
     size_t nbytes;
     char *text = scratch_read(path, &nbytes), *rest = text;
     assert_int_equal(count_lines(text), steps + 1);

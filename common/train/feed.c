@@ -1,0 +1,149 @@
+/* feed — from the options to batches.
+ *   fails : ranks that run out of batches at different steps would wait for each other until their deadline. Whether they will is
+ *           known here for data with indices, and never for a stream; both are refused beforehand unless the ranks join. */
+#include "common/train/feed.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/base/log.h"
+
+/* A rank whose loader hangs says so before the ranks that wait for it give up, so that the cause is named and not its effect. */
+#define LOADER_SHARE_OF_TIMEOUT 0.9
+
+static ls_batches_options plan_batches(const ls_train_options *options, int rank, int world_size, ls_shard shard,
+                                       const ls_dataset *train) {
+    return (ls_batches_options){
+        .dataset_count = (int64_t)ls_dataset_count(train),
+        .global_batch = options->batch_size,
+        .world_size = world_size,
+        .rank = rank,
+        .shard = shard,
+        .shuffle = options->shuffle,
+        .drop_last = options->drop_last,
+        .uneven = options->uneven,
+        .seed = (uint64_t)options->seed,
+    };
+}
+
+/* --- what is refused beforehand ---------------------------------------------------------------------------------- */
+
+static ls_status check_batches(const ls_train_options *options, const ls_batches_options *plan,
+                               const ls_batches *batches) {
+    int64_t most = ls_batches_per_epoch_of(batches, 0); /* what does not divide goes to the first ranks */
+    if (most == 0) {
+        return ls_fail(LS_ERR_INVALID,
+                       "%" PRId64 " training samples give no full batch of %" PRId64
+                       "; leave out --drop-last or lower the batch size",
+                       plan->dataset_count, options->batch_size);
+    }
+    for (int rank = 1; rank < plan->world_size && !options->join; rank++) {
+        int64_t steps = ls_batches_per_epoch_of(batches, rank);
+        if (steps == most) continue;
+        return ls_fail(LS_ERR_INVALID,
+                       "rank 0 has %" PRId64 " step%s in an epoch, rank %d has %" PRId64
+                       ": use --join, or --drop-last, or leave out --uneven",
+                       most, most == 1 ? "" : "s", rank, steps);
+    }
+    if (options->steps == 0 && options->epochs > INT64_MAX / 16 / most) {
+        return ls_fail(LS_ERR_USAGE, "%" PRId64 " epochs are too many", options->epochs);
+    }
+    return LS_OK;
+}
+
+static ls_status check_stream(const ls_train_options *options, int world_size) {
+    if (options->batch_size % world_size != 0) {
+        return ls_fail(LS_ERR_INVALID,
+                       "a stream's batch of %" PRId64
+                       " samples cannot be shared equally by %d ranks: choose a multiple of %d",
+                       options->batch_size, world_size, world_size);
+    }
+    if (world_size > 1 && !options->join) {
+        return ls_fail(LS_ERR_INVALID,
+                       "nobody knows how long a stream is, so that its %d ranks may run out of samples at different "
+                       "steps: use --join, or one rank, or read the folder by index (--data without stream:)",
+                       world_size);
+    }
+    return LS_OK;
+}
+
+static ls_status open_batches(ls_batches **out, const ls_train_options *options, const ls_batches_options *plan) {
+    ls_status status = ls_batches_create(out, plan);
+    if (status == LS_OK) status = check_batches(options, plan, *out);
+    if (status == LS_OK) return LS_OK;
+    ls_batches_destroy(*out);
+    *out = NULL;
+    return status;
+}
+
+ls_status ls_feed_check(const ls_train_options *options, int world_size, ls_shard shard, const ls_dataset *train) {
+    if (ls_dataset_is_stream(train)) return check_stream(options, world_size);
+    ls_batches *batches = NULL;
+    ls_batches_options plan = plan_batches(options, 0, world_size, shard, train);
+    ls_status status = open_batches(&batches, options, &plan);
+    ls_batches_destroy(batches);
+    return status;
+}
+
+/* --- a rank's share, for people ---------------------------------------------------------------------------------- */
+
+enum { SHOWN_SAMPLES = 8 };
+
+ls_status ls_feed_describe(const ls_train_options *options, int rank, int world_size, ls_shard shard,
+                           const ls_dataset *train, char *text, size_t capacity) {
+    if (ls_dataset_is_stream(train)) {
+        snprintf(text, capacity, "a stream's samples in turn with the other ranks");
+        return LS_OK;
+    }
+    ls_batches *batches;
+    ls_batches_options plan = plan_batches(options, rank, world_size, shard, train);
+    ls_status status = open_batches(&batches, options, &plan);
+    if (status != LS_OK) return status;
+    size_t count = 0, length = 0;
+    char shown[24 * SHOWN_SAMPLES] = "";
+    for (int64_t k = 0; k < ls_batches_per_epoch(batches); k++) {
+        struct ls_batch_indices picked;
+        ls_batches_get(batches, k, &picked);
+        for (size_t i = 0; i < picked.local_count && count + i < SHOWN_SAMPLES; i++) {
+            length += (size_t)snprintf(shown + length, sizeof shown - length, " %" PRId64, picked.indices[i]);
+        }
+        count += picked.local_count;
+    }
+    snprintf(text, capacity, "%zu of %" PRId64 " samples, the first%s%s", count, plan.dataset_count, shown,
+             count > SHOWN_SAMPLES ? " ..." : "");
+    ls_batches_destroy(batches);
+    return LS_OK;
+}
+
+/* --- the feed of one rank ---------------------------------------------------------------------------------------- */
+
+ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, int rank, int world_size, ls_shard shard,
+                       const ls_dataset *train) {
+    *feed = (ls_feed){.total_steps = LS_STEPS_UNKNOWN};
+    ls_loader_options loading = {.workers = options->workers,
+                                 .prefetch = options->prefetch,
+                                 .timeout_s = options->timeout_s * LOADER_SHARE_OF_TIMEOUT};
+    ls_status status;
+    if (ls_dataset_is_stream(train)) {
+        loading.stream.local_batch = (size_t)(options->batch_size / world_size);
+        loading.stream.rank = rank;
+        loading.stream.world_size = world_size;
+        loading.stream.drop_last = options->drop_last;
+        status = check_stream(options, world_size);
+        if (rank == 0 && options->shuffle) ls_note("a stream keeps its own order: --shuffle has no effect");
+    } else {
+        ls_batches_options plan = plan_batches(options, rank, world_size, shard, train);
+        status = open_batches(&feed->batches, options, &plan);
+        if (status == LS_OK) feed->total_steps = options->epochs * ls_batches_per_epoch_of(feed->batches, 0);
+    }
+    if (options->steps > 0) feed->total_steps = options->steps;
+    if (status == LS_OK) status = ls_loader_create(&feed->loader, train, feed->batches, &loading);
+    if (status != LS_OK) ls_feed_close(feed);
+    return status;
+}
+
+void ls_feed_close(ls_feed *feed) {
+    ls_loader_destroy(feed->loader);
+    ls_batches_destroy(feed->batches);
+    *feed = (ls_feed){0};
+}

@@ -1,0 +1,32 @@
+/* ls_feed: what a run is fed with: which samples each rank takes at each step, and the loader that assembles them. Private to
+ * common/train. */
+#ifndef LS_TRAIN_FEED_H
+#define LS_TRAIN_FEED_H
+
+#include "common/data/loader.h"
+#include "common/train/options.h"
+
+#define LS_STEPS_UNKNOWN INT64_MAX /* a stream: the run ends when its epochs do */
+
+typedef struct ls_feed {
+    ls_batches *batches; /* NULL: a stream */
+    ls_loader *loader;
+    int64_t total_steps; /* of the run: the most of any rank, or LS_STEPS_UNKNOWN */
+} ls_feed;
+
+/* What ls_feed_open would refuse on some rank, found out without opening anything: batches that the ranks cannot share, ranks that
+ * would run out of them at different steps without --join, a number of steps that cannot be counted. */
+ls_status ls_feed_check(const ls_train_options *options, int world_size, ls_shard shard, const ls_dataset *train);
+
+/* ls_train_describe_share. */
+ls_status ls_feed_describe(const ls_train_options *options, int rank, int world_size, ls_shard shard,
+                           const ls_dataset *train, char *text, size_t capacity);
+
+/* `train` is borrowed until close. On failure there is nothing to close. */
+ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, int rank, int world_size, ls_shard shard,
+                       const ls_dataset *train);
+
+/* A feed that is all zero is fine. */
+void ls_feed_close(ls_feed *feed);
+
+#endif

@@ -1,0 +1,134 @@
+/* check_sync — whether the ranks hold the same bits, and if not, which tensor differs on which ranks.
+ *   idea  : every rank hashes what it holds and gathers everybody's hashes, so that all ranks come to the same verdict and none
+ *           is left waiting; rank 0's hash is the one that the others are compared with
+ *   cost  : one pass over the tensors on the host, and an all-gather of 8 bytes per tensor and rank
+ *   fails : a difference is the failure. Equal hashes of different bits are possible, and less likely than a fault of the
+ *           memory (hash.h) */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/hash.h"
+#include "common/base/log.h"
+#include "ddp_procs/ddp.h"
+
+/* --- any memory --------------------------------------------------------------------------------------------------- */
+
+/* "ranks 1, 3", or "rank 2": those whose hash of this range is not rank 0's. */
+static void list_deviating(char *text, size_t capacity, const uint64_t *all, size_t range, size_t count,
+                           int world_size) {
+    size_t length = 0;
+    int deviating = 0;
+    for (int r = 1; r < world_size; r++) deviating += all[(size_t)r * count + range] != all[range];
+    const char *before = deviating == 1 ? "rank " : "ranks ";
+    for (int r = 1; r < world_size && length < capacity; r++) {
+        if (all[(size_t)r * count + range] == all[range]) continue;
+        length += (size_t)snprintf(text + length, capacity - length, "%s%d", before, r);
+        before = ", ";
+    }
+}
+
+static ls_status report_first(const char *when, const struct ddp_named_range *ranges, size_t count, const uint64_t *all,
+                              int world_size) {
+    for (size_t i = 0; i < count; i++) {
+        char ranks[8 + 4 * LS_COMM_MAX_RANKS] = "";
+        list_deviating(ranks, sizeof ranks, all, i, count, world_size);
+        if (!ranks[0]) continue;
+        return ls_fail(LS_ERR_INVALID, "%s%s (%zu bytes) is not the same everywhere: other bits than on rank 0 on %s",
+                       when, ranges[i].name, ranges[i].nbytes, ranks);
+    }
+    return LS_OK;
+}
+
+/* `when` begins the report. */
+static ls_status compare(const char *when, ls_comm *comm, ls_stream *stream, const struct ddp_named_range *ranges,
+                         size_t count) {
+    size_t world_size = (size_t)ls_comm_world_size(comm);
+    uint64_t *mine = calloc(count + 1, sizeof *mine), *all = calloc(count * world_size + 1, sizeof *all);
+    ls_status status = mine && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare %zu tensors", count);
+    if (status == LS_OK) {
+        for (size_t i = 0; i < count; i++) mine[i] = ls_hash(LS_HASH_SEED, ranges[i].data, ranges[i].nbytes);
+        status = ls_comm_all_gather(comm, stream, mine, all, count, LS_INT64);
+        ls_status done = ls_stream_synchronize(stream);
+        if (status == LS_OK) status = done;
+    }
+    if (status == LS_OK) status = report_first(when, ranges, count, all, (int)world_size);
+    free(mine);
+    free(all);
+    return status;
+}
+
+ls_status ddp_compare_over_ranks(ls_comm *comm, ls_stream *stream, const struct ddp_named_range *ranges, size_t count) {
+    return compare("", comm, stream, ranges, count);
+}
+
+/* --- what a step leaves behind ------------------------------------------------------------------------------------ */
+
+/* Everything that is compared; names of optimizer state are made up here. */
+struct inventory {
+    struct ddp_named_range *ranges;
+    char (*names)[2 * LS_TENSOR_NAME_NBYTES];
+    size_t count;
+};
+
+static void add(struct inventory *inventory, const char *kind, const struct ls_tensor *tensor, const float *data) {
+    char *name = inventory->names[inventory->count];
+    snprintf(name, sizeof *inventory->names, "%s%s", kind, tensor->name);
+    inventory->ranges[inventory->count++] = (struct ddp_named_range){name, data, tensor->count * sizeof(float)};
+}
+
+static ls_status take_inventory(struct inventory *inventory, const ls_parallel *p, bool buffers) {
+    size_t parameters = ls_model_parameter_count(p->model), moments = ls_optimizer_moment_count(p->optimizer);
+    size_t room = parameters * (1 + moments) + ls_model_buffer_count(p->model);
+    inventory->ranges = calloc(room, sizeof *inventory->ranges);
+    inventory->names = calloc(room, sizeof *inventory->names);
+    if (!inventory->ranges || !inventory->names) return ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks");
+    for (size_t i = 0; i < parameters; i++) {
+        const struct ls_tensor *parameter = ls_model_parameter(p->model, i);
+        add(inventory, "", parameter, parameter->data);
+    }
+    for (size_t m = 0; m < moments; m++) {
+        char kind[LS_TENSOR_NAME_NBYTES];
+        snprintf(kind, sizeof kind, "the optimizer's %s of ", ls_optimizer_moment_name(p->optimizer, m));
+        for (size_t i = 0; i < parameters; i++) {
+            add(inventory, kind, ls_model_parameter(p->model, i), ls_optimizer_moment(p->optimizer, m, i));
+        }
+    }
+    for (size_t i = 0; buffers && i < ls_model_buffer_count(p->model); i++) {
+        add(inventory, "", ls_model_buffer(p->model, i), ls_model_buffer(p->model, i)->data);
+    }
+    return LS_OK;
+}
+
+static ls_status compare_state(struct ddp *ddp, const char *when, bool buffers) {
+    ls_parallel *p = &ddp->base;
+    struct inventory inventory = {0};
+    ls_status status = ls_device_synchronize(p->devices[0]);
+    if (status == LS_OK) status = take_inventory(&inventory, p, buffers);
+    if (status == LS_OK) status = compare(when, ddp->comm, ddp->comm_stream, inventory.ranges, inventory.count);
+    free(inventory.ranges);
+    free(inventory.names);
+    return status;
+}
+
+ls_status ddp_compare_state(ls_parallel *p, bool buffers) { return compare_state(ddp_of(p), "", buffers); }
+
+ls_status ddp_compare_after_step(struct ddp *ddp) {
+    char when[40];
+    snprintf(when, sizeof when, "after step %llu, ", (unsigned long long)ddp->base.step);
+    return compare_state(ddp, when, ddp->sync_bn != NULL); /* whose statistics are the same everywhere */
+}
+
+ls_status ddp_check_sync(ls_parallel *p, bool *same) {
+    struct ddp *ddp = ddp_of(p);
+    *same = false;
+    ls_status status = ls_device_synchronize(p->devices[0]);
+    if (status != LS_OK) return status;
+    float *parameters;
+    size_t count;
+    ls_model_parameters(p->model, &parameters, &count);
+    uint64_t mine = ls_hash(LS_HASH_SEED, parameters, count * sizeof *parameters), all[LS_COMM_MAX_RANKS];
+    status = ddp_settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, &mine, all, 1, LS_INT64));
+    *same = status == LS_OK;
+    for (int r = 0; r < p->world_size; r++) *same = *same && all[r] == mine;
+    return status;
+}

@@ -1,0 +1,30 @@
+/* One child process, run to its end. */
+#ifndef LABS_BENCH_SHARED_CHILD_H
+#define LABS_BENCH_SHARED_CHILD_H
+
+#include <stddef.h>
+
+#include "common/base/status.h"
+
+enum { BENCH_CHILD_OUT_CAPACITY = 1 << 17, BENCH_CHILD_ERR_CAPACITY = 1 << 13 };
+
+/* The ends of what the child wrote, terminated. */
+typedef struct bench_output {
+    size_t out_nbytes, err_nbytes;
+    char out[BENCH_CHILD_OUT_CAPACITY], err[BENCH_CHILD_ERR_CAPACITY];
+} bench_output;
+
+/* The last line of a text, ended in place; a last line without a newline counts. "" if there is none. */
+const char *bench_last_line(char *text);
+
+/* Runs argv[0], a path, to its end. Returns
+ *     LS_OK           it exited with 0
+ *     LS_ERR_USAGE    with 2
+ *     LS_ERR_TIMEOUT  it was ended because it ran longer than timeout_s
+ *     LS_ERR_SYSTEM   it failed otherwise; or SIGINT, SIGTERM or SIGHUP came, which also ends the child
+ *     LS_ERR_IO       it cannot be started
+ * after one line with the command and the child's last error message. No process is left; if this one is killed, the
+ * kernel kills the child. Call it while the process has no other threads. */
+ls_status bench_child_run(char *const *argv, double timeout_s, bench_output *output);
+
+#endif

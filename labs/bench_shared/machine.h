@@ -1,0 +1,23 @@
+/* What the numbers of a bench were measured on. */
+#ifndef LABS_BENCH_SHARED_MACHINE_H
+#define LABS_BENCH_SHARED_MACHINE_H
+
+enum { BENCH_MACHINE_TEXT = 160 };
+
+/* Texts are "unknown" where the machine does not tell. */
+typedef struct bench_machine {
+    char cpu[BENCH_MACHINE_TEXT], system[BENCH_MACHINE_TEXT], compiler[BENCH_MACHINE_TEXT];
+    char onednn[BENCH_MACHINE_TEXT], commit[BENCH_MACHINE_TEXT], date[BENCH_MACHINE_TEXT];
+    int cores;   /* that this process may use */
+    double load; /* mean number of running processes over the last minute, when the bench began; < 0: unknown */
+} bench_machine;
+
+void bench_describe_machine(bench_machine *machine);
+
+/* One line on stdout. */
+void bench_print_machine(const bench_machine *machine);
+
+/* A note, unless notes are off, if the machine had other things to do when the bench began. */
+void bench_note_load(const bench_machine *machine);
+
+#endif

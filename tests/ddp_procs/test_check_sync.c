@@ -1,0 +1,181 @@
+/* Comparing what the ranks hold: the first tensor that differs is named, with the ranks, on all of them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/parallel/plan.h"
+
+/* --- any memory --------------------------------------------------------------------------------------------------- */
+
+static void any_rank(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", "direct", PLAN_TIMEOUT_S) == LS_OK);
+    float one[3] = {1, 2, 3};
+    int64_t two[2] = {-4, 5};
+    const char *three = "labels";
+    const struct ddp_named_range ranges[] = {{"one", one, sizeof one}, {"two", two, sizeof two}, {"three", three, 6}};
+    CHECK(ddp_compare_over_ranks(rank->comm, rank->stream, ranges, 3) == LS_OK);
+    if (rank->rank == 2) two[1]++;
+    CHECK(ddp_compare_over_ranks(rank->comm, rank->stream, ranges, 3) == LS_ERR_INVALID);
+    CHECK(strcmp(rank->message, "two (16 bytes) is not the same everywhere: other bits than on rank 0 on rank 2") == 0);
+    CHECK(ddp_compare_over_ranks(rank->comm, rank->stream, ranges, 1) ==
+          LS_OK); /* what is not in the list does not count */
+    rank->message[0] = '\0';
+    if (rank->rank == 0) one[0] = -1; /* the first in the list, not the first in time */
+    CHECK(ddp_compare_over_ranks(rank->comm, rank->stream, ranges, 3) == LS_ERR_INVALID);
+    CHECK(strcmp(rank->message,
+                 "one (12 bytes) is not the same everywhere: other bits than on rank 0 on ranks 1, 2, 3") == 0);
+    CHECK(ddp_compare_over_ranks(rank->comm, rank->stream, ranges + 2, 1) == LS_OK); /* the group goes on */
+    rank_close(rank);
+}
+
+static void the_first_difference_is_named(void **state) {
+    (void)state;
+    run_good_ranks(4, any_rank, NULL);
+}
+
+/* NaN has bits too; so have the two zeros. */
+static void bits_rank(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", "direct", PLAN_TIMEOUT_S) == LS_OK);
+    uint32_t nan = 0x7fc00001;
+    float value;
+    memcpy(&value, &nan, sizeof value);
+    const struct ddp_named_range range = {"value", &value, sizeof value};
+    CHECK(ddp_compare_over_ranks(rank->comm, rank->stream, &range, 1) == LS_OK);
+    value = rank->rank == 1 ? -0.0f : 0.0f;
+    CHECK(ddp_compare_over_ranks(rank->comm, rank->stream, &range, 1) == LS_ERR_INVALID);
+    rank_close(rank);
+}
+
+static void bits_are_compared_not_values(void **state) {
+    (void)state;
+    run_good_ranks(2, bits_rank, NULL);
+}
+
+/* --- the state of a run ------------------------------------------------------------------------------------------- */
+
+static struct plan make(const char *model, ls_optimizer_kind kind) {
+    struct plan plan = {
+        .mode = MODE_DDP, .devices = 3, .model = model, .batch = 6, .samples = 60, .steps = 4, .allreduce = "direct"};
+    plan.optimizer = ls_optimizer_defaults(kind);
+    plan.optimizer.learning_rate = 0.01;
+    return plan;
+}
+
+struct job {
+    struct plan plan;
+    ls_comm *comm;
+    struct session session;
+    struct samples samples;
+};
+
+static void job_open(struct rank *rank, struct job *job, struct plan plan) {
+    job->plan = plan;
+    ls_set_wait_timeout_s(2 * PLAN_TIMEOUT_S);
+    CHECK(group_open(&job->comm, rank, plan.allreduce) == LS_OK);
+    CHECK(session_open(&job->session, &job->plan, job->comm) == LS_OK);
+    CHECK(samples_make(&job->samples, &job->plan, job->session.model, rank->rank, rank->world_size));
+}
+
+static void job_close(struct job *job) {
+    samples_free(&job->samples);
+    session_close(&job->session);
+    ls_comm_destroy(job->comm);
+}
+
+/* Changes one number for a moment, and expects that this is what is found. */
+static void expect_found(struct rank *rank, struct job *job, float *number, bool buffers, const char *text) {
+    ls_parallel *p = job->session.parallel;
+    float kept = *number;
+    rank->message[0] = '\0';
+    if (rank->rank == 1) *number += 1;
+    CHECK(ddp_compare_state(p, buffers) == LS_ERR_INVALID);
+    CHECK(strstr(rank->message, text) == rank->message && strstr(rank->message, "on rank 1") != NULL);
+    *number = kept;
+    CHECK(ddp_compare_state(p, false) == LS_OK);
+}
+
+static void state_rank(struct rank *rank) {
+    struct job job;
+    job_open(rank, &job, make("convnet", LS_ADAM));
+    ls_model *model = job.session.model;
+    ls_parallel *p = job.session.parallel;
+    CHECK(ddp_compare_state(p, true) == LS_OK);
+    CHECK(session_step(&job.session, &job.samples.batches[0]) == LS_OK);
+    CHECK(ddp_compare_state(p, false) == LS_OK);
+    /* batch norm has seen other samples on each rank */
+    CHECK(ddp_compare_state(p, true) == LS_ERR_INVALID);
+    CHECK(strstr(rank->message, "bn1.running_mean (64 bytes)") && strstr(rank->message, "on ranks 1, 2"));
+    CHECK(p->ops->before_evaluation(p) == LS_OK);
+    CHECK(ddp_compare_state(p, true) == LS_OK);
+    size_t last = ls_model_parameter_count(model) - 1;
+    float *first_moment = (float *)ls_optimizer_moment(p->optimizer, 0, 0);
+    float *second_moment = (float *)ls_optimizer_moment(p->optimizer, 1, last);
+    expect_found(rank, &job, ls_model_parameter(model, last)->data + 9, false, "fc.bias (40 bytes) is not the same");
+    expect_found(rank, &job, first_moment, false, "the optimizer's first moment of conv1.weight (1600 bytes)");
+    expect_found(rank, &job, second_moment + 9, false, "the optimizer's second moment of fc.bias (40 bytes)");
+    expect_found(rank, &job, ls_model_buffer(model, 3)->data + 31, true, "bn2.running_var (128 bytes)");
+    job_close(&job);
+}
+
+static void parameters_moments_and_buffers_are_compared(void **state) {
+    (void)state;
+    run_good_ranks(3, state_rank, NULL);
+}
+
+/* With compare_each_step a difference ends the step after which it first shows. */
+static void each_step_rank(struct rank *rank) {
+    struct job job;
+    struct plan plan = make("mlp:8,6,4", LS_SGD);
+    plan.optimizer.momentum = 0.9;
+    plan.compare_each_step = true;
+    plan.streams = rank->argument;
+    job_open(rank, &job, plan);
+    for (size_t k = 0; k < 3; k++) CHECK(session_step(&job.session, &job.samples.batches[k]) == LS_OK);
+    if (rank->rank == 2) ls_model_parameter(job.session.model, 2)->data[5] *= 2;
+    CHECK(session_step(&job.session, &job.samples.batches[3]) == LS_ERR_INVALID);
+    CHECK(strcmp(rank->message, "after step 3, fc2.weight (96 bytes) is not the same everywhere: other bits than on "
+                                "rank 0 on rank 2") == 0);
+    job_close(&job);
+}
+
+static void a_step_ends_at_the_first_difference(void **state) {
+    (void)state;
+    static const char *const modes[] = {"inline", "threads", "shuffle:5"};
+    for (size_t m = 0; m < 3; m++) run_good_ranks(3, each_step_rank, modes[m]);
+}
+
+/* A rank that dies instead of comparing is missed. */
+static void dying_rank(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", "direct", PLAN_TIMEOUT_S) == LS_OK);
+    if (rank->rank == 1) _exit(1);
+    float one = 1;
+    const struct ddp_named_range range = {"one", &one, sizeof one};
+    CHECK(ddp_compare_over_ranks(rank->comm, rank->stream, &range, 1) == LS_ERR_PEER);
+    CHECK(strstr(rank->message, "rank 1 died") != NULL);
+    rank_close(rank);
+}
+
+static void a_rank_that_does_not_compare_is_missed(void **state) {
+    (void)state;
+    int exit_codes[2];
+    run_ranks(2, 60, dying_rank, NULL, NULL, exit_codes);
+    assert_int_equal(exit_codes[0], 0);
+    assert_int_equal(exit_codes[1], 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_difference_is_named),
+        cmocka_unit_test(bits_are_compared_not_values),
+        cmocka_unit_test(parameters_moments_and_buffers_are_compared),
+        cmocka_unit_test(a_step_ends_at_the_first_difference),
+        cmocka_unit_test(a_rank_that_does_not_compare_is_missed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,412 @@
+/* Parameters that take no part in a step: refused by name, or with find_unused averaged with the ranks that have used them and otherwise
+ * left alone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/base/stderr_text.h"
+#include "tests/parallel/plan.h"
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { SEEDS = 3 };
+#else
+enum { SEEDS = 40 };
+#endif
+
+static struct plan make(const char *model, int ranks, size_t batch) {
+    struct plan plan = {.mode = MODE_DDP,
+                        .devices = ranks,
+                        .model = model,
+                        .batch = batch,
+                        .samples = 200,
+                        .steps = 6,
+                        .find_unused = true,
+                        .allreduce = "direct"};
+    plan.optimizer = ls_optimizer_defaults(LS_SGD);
+    plan.optimizer.learning_rate = 0.1;
+    return plan;
+}
+
+struct job {
+    struct plan plan;
+    ls_comm *comm;
+    struct session session;
+    struct samples samples;
+};
+
+/* In a group of its own (`comm` NULL), or in one that is there already. */
+static void job_open(struct rank *rank, struct job *job, struct plan plan, ls_comm *comm) {
+    *job = (struct job){.plan = plan, .comm = comm};
+    ls_set_wait_timeout_s(2 * PLAN_TIMEOUT_S);
+    if (!comm) CHECK(group_open(&job->comm, rank, plan.allreduce) == LS_OK);
+    CHECK(session_open(&job->session, &job->plan, job->comm) == LS_OK);
+    CHECK(samples_make(&job->samples, &job->plan, job->session.model, rank->rank, rank->world_size));
+}
+
+/* Everything is given back to the device. */
+static void job_close(const struct rank *rank, struct job *job, bool group_too) {
+    struct session *s = &job->session;
+    ls_memory_report memory;
+    samples_free(&job->samples);
+    s->parallel->ops->destroy(s->parallel);
+    ls_model_destroy(s->model);
+    ls_device_memory(s->devices[0], &memory);
+    CHECK(memory.current_total_bytes == 0);
+    ls_device_close(s->devices[0]);
+    if (group_too) ls_comm_destroy(job->comm);
+}
+
+static void set_unused(const struct rank *rank, struct job *job, size_t parameter, bool unused) {
+    CHECK(ls_model_set_unused(job->session.model, parameter, unused) == LS_OK);
+}
+
+static void step(const struct rank *rank, struct job *job, size_t k) {
+    CHECK(session_step(&job->session, &job->samples.batches[k]) == LS_OK);
+    CHECK(session_synchronize(&job->session) == LS_OK);
+}
+
+/* --- PyTorch's number -------------------------------------------------------------------------------------------- */
+
+/* One weight whose gradient is 1 where it is used, and a bias that everybody uses. */
+static void golden_rank(struct rank *rank) {
+    struct job job;
+    job_open(rank, &job, make("mlp:1,1", 2, 2), NULL);
+    set_unused(rank, &job, 0, rank->rank == 1);
+    ls_model *model = job.session.model;
+    for (int turn = 0; turn < 3; turn++) {
+        const struct ls_tensor *weight = ls_model_parameter(model, 0);
+        float x = 1, dy = 1;
+        const float *y;
+        ddp_reducer *reducer = (ddp_reducer *)ddp_reducer_of(job.session.parallel);
+        weight->gradient[0] = 99; /* what an earlier step has left does not count */
+        CHECK(ddp_reducer_arm(reducer, true, 1) == LS_OK);
+        CHECK(ls_model_forward(model, &x, 1, true, &y) == LS_OK);
+        CHECK(ls_model_backward(model, &dy, false) == LS_OK);
+        CHECK(ddp_reducer_finish(reducer) == LS_OK);
+        CHECK(session_synchronize(&job.session) == LS_OK);
+        CHECK(weight->gradient[0] == 0.5f);
+        CHECK(ls_model_parameter(model, 1)->gradient[0] == 1);
+        CHECK(ddp_reducer_unused(reducer) == NULL);
+    }
+    job_close(rank, &job, true);
+}
+
+static void used_on_one_of_two_ranks_gives_half(void **state) {
+    (void)state;
+    run_good_ranks(2, golden_rank, NULL);
+}
+
+/* --- what is averaged, in any pattern ----------------------------------------------------------------------------- */
+
+enum { PARAMETERS = 6 }; /* of mlp:12,8,6,4 */
+
+/* Who uses what changes from step to step; parameter 3 is used by nobody in step 2. */
+static bool is_unused(int rank, size_t k, size_t parameter) {
+    if (k == 2 && parameter == 3) return true;
+    return ((size_t)rank * 5 + k * 3 + parameter * 7) % 4 == 0 && parameter != 3;
+}
+
+/* What the gradient must be: the mean over the ranks of what each computes alone, or zero. */
+static void expect_average(const struct rank *rank, const struct job *job, ls_model *plain, size_t k) {
+    static float sum[PARAMETERS][12 * 8];
+    memset(sum, 0, sizeof sum);
+    for (int other = 0; other < rank->world_size; other++) {
+        struct samples samples;
+        float dy[64];
+        const float *y;
+        float loss;
+        CHECK(samples_make(&samples, &job->plan, plain, other, rank->world_size));
+        const ls_batch *batch = &samples.batches[k];
+        ls_stream *compute = ls_device_stream(job->session.devices[0], LS_STREAM_COMPUTE);
+        struct ls_answers answers = {.labels = batch->labels};
+        CHECK(ls_model_forward(plain, batch->inputs, batch->count, true, &y) == LS_OK);
+        CHECK(ls_loss(LS_LOSS_CROSS_ENTROPY, compute, &loss, dy, y, answers, batch->count, 4,
+                      1.0 / (double)batch->count) == LS_OK);
+        CHECK(ls_model_backward(plain, dy, false) == LS_OK);
+        for (size_t p = 0; p < PARAMETERS; p++) {
+            const struct ls_tensor *tensor = ls_model_parameter(plain, p);
+            for (size_t i = 0; i < tensor->count && !is_unused(other, k, p); i++) sum[p][i] += tensor->gradient[i];
+        }
+        samples_free(&samples);
+    }
+    for (size_t p = 0; p < PARAMETERS; p++) {
+        const struct ls_tensor *tensor = ls_model_parameter(job->session.model, p);
+        for (size_t i = 0; i < tensor->count; i++) {
+            double expected = (double)sum[p][i] / rank->world_size;
+            CHECK(fabs((double)tensor->gradient[i] - expected) <= 1e-6);
+        }
+    }
+}
+
+static void pattern_rank(struct rank *rank) {
+    struct job job;
+    struct plan plan = make("mlp:12,8,6,4", 3, 12);
+    plan.bucket_cap_mb = 0.0002;
+    job_open(rank, &job, plan, NULL);
+    ls_model *model = job.session.model, *plain;
+    ls_parallel *p = job.session.parallel;
+    CHECK(ls_model_create(&plain, job.session.devices[0], "mlp:12,8,6,4", 4) == LS_OK);
+    CHECK(ls_model_alloc_gradients(plain) == LS_OK);
+    for (size_t k = 0; k < plan.steps; k++) {
+        float *weights, *copy;
+        size_t count;
+        ls_model_state(model, &weights, &count);
+        ls_model_state(plain, &copy, &count);
+        memcpy(copy, weights, count * sizeof *copy);
+        for (size_t t = 0; t < PARAMETERS; t++) set_unused(rank, &job, t, is_unused(rank->rank, k, t));
+        CHECK(session_gradients(&job.session, &job.samples.batches[k]) == LS_OK);
+        CHECK(session_synchronize(&job.session) == LS_OK);
+        expect_average(rank, &job, plain, k);
+        const bool *unused = ddp_reducer_unused(ddp_reducer_of(p));
+        CHECK((unused != NULL) == (k == 2));
+        for (size_t t = 0; unused && t < PARAMETERS; t++) CHECK(unused[t] == (t == 3));
+        CHECK(p->ops->apply(p) == LS_OK);
+        CHECK(session_synchronize(&job.session) == LS_OK);
+        for (size_t t = 0; t < PARAMETERS; t++) {
+            const struct ls_tensor *after = ls_model_parameter(model, t), *before = ls_model_parameter(plain, t);
+            bool same = memcmp(after->data, before->data, after->count * sizeof(float)) == 0;
+            CHECK(same == (k == 2 && t == 3));
+        }
+        CHECK(ddp_compare_state(p, false) == LS_OK);
+    }
+    ls_model_destroy(plain);
+    job_close(rank, &job, true);
+}
+
+static void each_step_averages_what_was_used(void **state) {
+    (void)state;
+    run_good_ranks(3, pattern_rank, NULL);
+}
+
+/* What nobody has used is left alone, weight decay and moments too; a parameter that only joins in later takes Adam's first step then. */
+static void alone_rank(struct rank *rank) {
+    struct job job;
+    struct plan plan = make("mlp:12,8,6,4", 2, 8);
+    plan.optimizer = ls_optimizer_defaults(LS_ADAM);
+    plan.optimizer.learning_rate = 0.01;
+    plan.optimizer.weight_decay = 0.1;
+    job_open(rank, &job, plan, NULL);
+    const struct ls_tensor *bias = ls_model_parameter(job.session.model, 3);
+    const float *moment = ls_optimizer_moment(job.session.parallel->optimizer, 0, 3);
+    float before[6];
+    set_unused(rank, &job, 3, true);
+    memcpy(before, bias->data, sizeof before);
+    for (size_t k = 0; k < 2; k++) step(rank, &job, k);
+    CHECK(memcmp(before, bias->data, sizeof before) == 0);
+    for (size_t i = 0; i < 6; i++) CHECK(moment[i] == 0);
+    set_unused(rank, &job, 3, false);
+    step(rank, &job, 2);
+    for (size_t i = 0; i < 6; i++) { /* Adam's first step: the learning rate, in the direction of the gradient */
+        CHECK(fabsf(fabsf(bias->data[i] - before[i]) - 0.01f) <= 1e-5f);
+    }
+    set_unused(rank, &job, 3, true);
+    memcpy(before, bias->data, sizeof before);
+    step(rank, &job, 3);
+    CHECK(memcmp(before, bias->data, sizeof before) == 0);
+    job_close(rank, &job, true);
+}
+
+static void what_nobody_uses_is_left_alone(void **state) {
+    (void)state;
+    run_good_ranks(2, alone_rank, NULL);
+    run_good_ranks(1, alone_rank, NULL);
+}
+
+/* Used in the half without reduction is used: its gradient, which waits for the reduction, counts. */
+static void no_sync_rank(struct rank *rank) {
+    struct job job;
+    job_open(rank, &job, make("mlp:12,8,6,4", 2, 8), NULL);
+    ls_parallel *p = job.session.parallel;
+    const struct ls_tensor *bias = ls_model_parameter(job.session.model, 5);
+    for (int turn = 0; turn < 2; turn++) {
+        bool first_half = turn == 0; /* the half in which it is used; the other half leaves it as it is */
+        ddp_set_sync(p, false);
+        set_unused(rank, &job, 5, !first_half);
+        CHECK(session_gradients(&job.session, &job.samples.batches[0]) == LS_OK);
+        CHECK(session_synchronize(&job.session) == LS_OK);
+        float own = bias->gradient[0];
+        CHECK((own != 0) == first_half);
+        ddp_set_sync(p, true);
+        set_unused(rank, &job, 5, first_half);
+        CHECK(session_gradients(&job.session, &job.samples.batches[first_half ? 1 : 0]) == LS_OK);
+        CHECK(session_synchronize(&job.session) == LS_OK);
+        CHECK(ddp_reducer_unused(ddp_reducer_of(p)) == NULL);
+        double sum = (double)own;
+        CHECK(p->ops->sum_over_ranks(p, &sum, 1) == LS_OK);
+        if (first_half) CHECK(fabs((double)bias->gradient[0] - sum / 2) <= 1e-7);
+        CHECK(bias->gradient[0] != 0);
+        CHECK(p->ops->apply(p) == LS_OK);
+    }
+    set_unused(rank, &job, 5, true); /* and now by nobody: the halves before the last reduction are past */
+    step(rank, &job, 2);
+    CHECK(ddp_reducer_unused(ddp_reducer_of(p)) != NULL);
+    job_close(rank, &job, true);
+}
+
+static void used_before_the_reduction_counts(void **state) {
+    (void)state;
+    run_good_ranks(2, no_sync_rank, NULL);
+}
+
+/* A rank without samples uses nothing, and keeps nobody from anything. */
+static void empty_rank(struct rank *rank) {
+    struct job job;
+    job_open(rank, &job, make("mlp:12,8,6,4", 3, 4), NULL); /* 4 samples on 3 ranks: 2 2 0 */
+    const ls_batch *batch = &job.samples.batches[0];
+    CHECK((batch->count == 0) == (rank->rank == 2));
+    if (rank->rank < 2) set_unused(rank, &job, 2, true); /* by the two that have samples */
+    step(rank, &job, 0);
+    const bool *unused = ddp_reducer_unused(ddp_reducer_of(job.session.parallel));
+    CHECK(unused && unused[2] && !unused[0] && !unused[3]);
+    CHECK(ddp_compare_state(job.session.parallel, false) == LS_OK);
+    job_close(rank, &job, true);
+}
+
+static void a_rank_without_samples_uses_nothing(void **state) {
+    (void)state;
+    run_good_ranks(3, empty_rank, NULL);
+}
+
+/* --- buckets ----------------------------------------------------------------------------------------------------- */
+
+/* PyTorch's rule for find_unused, in the order of the definition: six layers 512-512 and one 512-10, limits of 1 and 2 MiB. */
+static void buckets_rank(struct rank *rank) {
+    struct job job;
+    struct plan plan = make("mlp:512,512,512,512,512,512,512,10", 2, 2);
+    plan.bucket_cap_mb = 2;
+    job_open(rank, &job, plan, NULL);
+    const size_t weight = 512 * 512 * 4, bias = 512 * 4, last = 512 * 10 * 4 + 10 * 4;
+    const size_t expected[] = {bias + weight + bias + last, 2 * (bias + weight), 2 * (bias + weight), weight};
+    for (size_t k = 0; k < 3; k++) {
+        const ddp_reducer *reducer = ddp_reducer_of(job.session.parallel);
+        CHECK(ddp_reducer_bucket_count(reducer) == 4);
+        for (size_t b = 0; b < 4; b++) CHECK(ddp_reducer_bucket_nbytes(reducer, b) == expected[b]);
+        step(rank, &job, k);
+    }
+    job_close(rank, &job, true);
+}
+
+static void buckets_keep_the_order_of_the_definition(void **state) {
+    (void)state;
+    run_good_ranks(2, buckets_rank, NULL);
+}
+
+/* --- without find_unused, and without need of it ------------------------------------------------------------------ */
+
+/* Named in the same step, by the rank that misses it; the others learn who has given up. */
+static void missing_rank(struct rank *rank) {
+    struct job job;
+    struct plan plan = make("mlp:12,8,6,4", 2, 8);
+    plan.find_unused = false;
+    plan.bucket_cap_mb = 0.0001;
+    job_open(rank, &job, plan, NULL);
+    step(rank, &job, 0); /* the buckets are those of readiness from the next one on */
+    set_unused(rank, &job, 2, rank->rank == 1);
+    set_unused(rank, &job, 3, rank->rank == 1);
+    ls_status status = session_gradients(&job.session, &job.samples.batches[1]);
+    if (rank->rank == 1) {
+        CHECK(status == LS_ERR_INVALID);
+        CHECK(strstr(rank->message, "2 parameters got no gradient: fc2.weight fc2.bias; bucket 2 of 3 waits") != NULL);
+        CHECK(strstr(rank->message, "--find-unused") != NULL);
+        ls_comm_abort(job.comm, "a step failed");
+    } else {
+        ls_status done = session_synchronize(&job.session);
+        CHECK((status != LS_OK ? status : done) == LS_ERR_PEER);
+        CHECK(strstr(rank->message, "rank 1") != NULL);
+    }
+    session_close(&job.session);
+    samples_free(&job.samples);
+    ls_comm_destroy(job.comm);
+}
+
+static void a_missing_gradient_is_named_in_its_step(void **state) {
+    (void)state;
+    run_good_ranks(2, missing_rank, NULL);
+}
+
+static int count_text(const char *text, const char *part) {
+    int count = 0;
+    for (; (text = strstr(text, part)); text++) count++;
+    return count;
+}
+
+/* One warning of the main rank, if everything was used in all of the first ten steps. */
+static void warning_rank(struct rank *rank) {
+    bool needed = rank->argument != NULL;
+    struct job job;
+    stderr_begin();
+    job_open(rank, &job, make("mlp:12,8,6,4", 2, 8), NULL);
+    for (size_t k = 0; k < 25; k++) {
+        set_unused(rank, &job, 3, needed && k == 5 && rank->rank == 1);
+        step(rank, &job, k % job.plan.steps);
+        if (k == 8) CHECK(count_text(stderr_end(), "warning") == 0), stderr_begin();
+    }
+    CHECK(count_text(stderr_end(), "without --find-unused") == (rank->rank == 0 && !needed ? 1 : 0));
+    job_close(rank, &job, true);
+}
+
+static void a_waste_is_warned_of_once(void **state) {
+    (void)state;
+    run_good_ranks(2, warning_rank, NULL);
+    run_good_ranks(2, warning_rank, "used for something");
+}
+
+/* --- every order of the streams ---------------------------------------------------------------------------------- */
+
+static uint64_t state_after(struct rank *rank, ls_comm *comm, const char *streams) {
+    struct job job;
+    struct plan plan = make("mlp:12,8,6,4", 2, 8);
+    uint64_t weights, state;
+    plan.optimizer = ls_optimizer_defaults(LS_ADAM);
+    plan.bucket_cap_mb = 0.0002;
+    plan.streams = streams;
+    job_open(rank, &job, plan, comm);
+    for (size_t k = 0; k < plan.steps; k++) {
+        for (size_t t = 0; t < PARAMETERS; t++) set_unused(rank, &job, t, is_unused(rank->rank, k, t));
+        CHECK(session_step(&job.session, &job.samples.batches[k]) == LS_OK);
+    }
+    CHECK(session_hash(&job.session, &weights, &state) == LS_OK);
+    job_close(rank, &job, false);
+    return state;
+}
+
+static void shuffled_rank(struct rank *rank) {
+    ls_comm *comm;
+    CHECK(group_open(&comm, rank, "direct") == LS_OK);
+    uint64_t expected = state_after(rank, comm, "inline");
+    for (int seed = 1; seed <= SEEDS; seed++) {
+        char streams[40];
+        snprintf(streams, sizeof streams, "shuffle:%d", seed + 1000 * rank->rank);
+        CHECK(state_after(rank, comm, streams) == expected);
+    }
+    CHECK(state_after(rank, comm, "threads") == expected);
+    ls_comm_destroy(comm);
+}
+
+static void every_order_gives_the_same_bits(void **state) {
+    (void)state;
+    run_good_ranks(2, shuffled_rank, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(used_on_one_of_two_ranks_gives_half),
+        cmocka_unit_test(each_step_averages_what_was_used),
+        cmocka_unit_test(what_nobody_uses_is_left_alone),
+        cmocka_unit_test(used_before_the_reduction_counts),
+        cmocka_unit_test(a_rank_without_samples_uses_nothing),
+        cmocka_unit_test(buckets_keep_the_order_of_the_definition),
+        cmocka_unit_test(a_missing_gradient_is_named_in_its_step),
+        cmocka_unit_test(a_waste_is_warned_of_once),
+        cmocka_unit_test(every_order_gives_the_same_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

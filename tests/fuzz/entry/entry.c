@@ -1,0 +1,14 @@
+/* libFuzzer's entry to the target that -DFUZZ_TARGET names. */
+#include "common/base/log.h"
+#include "tests/fuzz/targets/targets.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {
+    char complaint[400];
+    ls_log_capture(complaint,
+                   sizeof complaint); /* the readers are to complain, but not millions of times on the terminal */
+    FUZZ_TARGET(data, nbytes);
+    ls_log_capture(NULL, 0);
+    return 0;
+}

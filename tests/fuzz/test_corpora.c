@@ -1,0 +1,58 @@
+/* The kept corpora of the fuzz targets, replayed without libFuzzer: what once broke a reader, or led it to a place of its own, does
+ * no harm. `make fuzz` looks for more. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "tests/base/scratch.h"
+#include "tests/fuzz/targets/targets.h"
+
+/* Every file of a corpus, and each of its beginnings of some lengths. */
+static void replay_file(const char *path, void (*target)(const uint8_t *data, size_t nbytes)) {
+    size_t nbytes;
+    char complaint[400];
+    uint8_t *data = scratch_read(path, &nbytes);
+    ls_log_capture(complaint, sizeof complaint);
+    for (size_t length = nbytes; length > 0; length = length * 3 / 4) target(data, length);
+    target(data, 0);
+    ls_log_capture(NULL, 0);
+    free(data);
+}
+
+static void replay(const char *name, void (*target)(const uint8_t *data, size_t nbytes)) {
+    char folder[64], path[400];
+    int count = 0;
+    snprintf(folder, sizeof folder, "tests/fuzz/corpus/%s", name);
+    DIR *corpus = opendir(folder);
+    assert_non_null(corpus);
+    for (struct dirent *entry; (entry = readdir(corpus));) {
+        if (entry->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        replay_file(path, target);
+        count++;
+    }
+    closedir(corpus);
+    assert_true(count >= 5);
+}
+
+#define REPLAY(name)                                                                                                   \
+    static void test_##name(void **state) {                                                                            \
+        (void)state;                                                                                                   \
+        replay(#name, fuzz_##name);                                                                                    \
+    }
+FUZZ_TARGET_MAP(REPLAY)
+
+#define ROW(name) cmocka_unit_test(test_##name),
+
+int main(void) {
+    const struct CMUnitTest tests[] = {FUZZ_TARGET_MAP(ROW)};
+    return cmocka_run_group_tests_name("corpora", tests, NULL, NULL);
+}

@@ -1,0 +1,509 @@
+/* Ranks that run out of samples at different steps: what a step weighs, that all ranks stay equal, whose buffers count, and how a run
+ * ends. Each rank plays a script that says how many samples it has in each step; one device that takes the whole batch of each step is
+ * what they are compared with. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/hash.h"
+#include "common/train/options.h"
+#include "tests/parallel/plan.h"
+
+enum { SCRIPT_STEPS = 6, SCRIPT_RANKS = 4, NONE = -1 };
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { SEEDS = 2 };
+#else
+enum { SEEDS = 20 };
+#endif
+
+/* Samples of each rank in each step; NONE: it has run out. */
+struct script {
+    const char *model;
+    int ranks;
+    int counts[SCRIPT_STEPS][SCRIPT_RANKS];
+    int steps; /* that any rank takes */
+    ddp_join_options join;
+    int optimizer;
+    const char *streams; /* NULL: inline */
+};
+
+/* Batches of 4 2 3 and so on; a piece that is empty although its rank goes on; two ranks that end together. */
+static const struct script uneven = {
+    .model = "mlp:8,6,4",
+    .ranks = 4,
+    .counts = {{4, 2, 3, 1}, {1, 4, 0, 2}, {2, 2, NONE, 2}, {NONE, 3, NONE, 1}, {NONE, 2, NONE, NONE}},
+    .steps = 5,
+    .join = {.enable = true},
+    .optimizer = LS_SGD};
+
+static int most_samples(const struct script *script) { return 4 * script->ranks; }
+
+static struct plan plan_of(const struct script *script, enum mode mode) {
+    struct plan plan = {.mode = mode,
+                        .devices = mode == MODE_DDP ? script->ranks : 1,
+                        .model = script->model,
+                        .batch = (size_t)most_samples(script),
+                        .streams = script->streams,
+                        .bucket_cap_mb = 0.0005,
+                        .join = script->join};
+    plan.optimizer = ls_optimizer_defaults((ls_optimizer_kind)script->optimizer);
+    plan.optimizer.learning_rate = script->optimizer == LS_SGD ? 0.1 : 0.01;
+    return plan;
+}
+
+/* --- samples: those of step k are numbers 100 k, 100 k + 1, ... in the order of the ranks -------------------------------- */
+
+struct chunk {
+    float *inputs;
+    int64_t *labels;
+    ls_batch batch;
+};
+
+static void chunk_read(const struct rank *rank, struct chunk *chunk, const ls_model *model, int first, int count) {
+    ls_sample_spec spec = ls_train_sample_spec(model);
+    ls_dataset *dataset;
+    size_t inputs = ls_sample_input_count(&spec), room = (size_t)count + 1;
+    int64_t indices[4 * SCRIPT_RANKS];
+    chunk->inputs = calloc(room * inputs, sizeof *chunk->inputs);
+    chunk->labels = calloc(room, sizeof *chunk->labels);
+    CHECK(chunk->inputs && chunk->labels);
+    CHECK(ls_dataset_random(&dataset, 7, 10000, &spec) == LS_OK);
+    for (int i = 0; i < count; i++) indices[i] = first + i;
+    CHECK(ls_dataset_read(dataset, indices, (size_t)count, chunk->inputs, chunk->labels, NULL) == LS_OK);
+    ls_dataset_close(dataset);
+    chunk->batch = (ls_batch){.inputs = chunk->inputs, .labels = chunk->labels, .count = (size_t)count};
+}
+
+static void chunk_free(struct chunk *chunk) {
+    free(chunk->inputs);
+    free(chunk->labels);
+}
+
+/* How many samples the ranks before this one have in a step, and all of them together. */
+static int samples_before(const struct script *script, int step, int ranks) {
+    int sum = 0;
+    for (int r = 0; r < ranks; r++) sum += script->counts[step][r] > 0 ? script->counts[step][r] : 0;
+    return sum;
+}
+
+static int active_in(const struct script *script, int step) {
+    int active = 0;
+    for (int r = 0; r < script->ranks; r++) active += script->counts[step][r] != NONE;
+    return active;
+}
+
+/* --- a rank at play ---------------------------------------------------------------------------------------------- */
+
+struct player {
+    const struct script *script;
+    ls_comm *comm;
+    struct session session;
+    int step;
+    struct chunk chunk; /* of the step in progress */
+};
+
+/* A player in a group that is there already, for several in a row. */
+static void player_begin(const struct rank *rank, struct player *player, const struct script *script, ls_comm *comm) {
+    *player = (struct player){.script = script, .comm = comm};
+    struct plan plan = plan_of(script, MODE_DDP);
+    CHECK(session_open(&player->session, &plan, comm) == LS_OK);
+}
+
+static void player_open(struct rank *rank, struct player *player, const struct script *script) {
+    ls_comm *comm;
+    ls_set_wait_timeout_s(2 * PLAN_TIMEOUT_S);
+    CHECK(group_open(&comm, rank, "direct") == LS_OK);
+    player_begin(rank, player, script, comm);
+}
+
+static void player_close(struct player *player) {
+    session_close(&player->session);
+    ls_comm_destroy(player->comm);
+}
+
+/* Joins the coming step with what the script gives this rank; the status, and whether there is a step. */
+static ls_status player_join(const struct rank *rank, struct player *player, ls_batch *batch, bool *anyone) {
+    const struct script *script = player->script;
+    int count = player->step < script->steps ? script->counts[player->step][rank->rank] : NONE;
+    int first =
+        player->step < script->steps ? 100 * player->step + samples_before(script, player->step, rank->rank) : 0;
+    chunk_read(rank, &player->chunk, player->session.model, first, count > 0 ? count : 0);
+    *batch = count == NONE ? (ls_batch){0} : player->chunk.batch;
+    ls_parallel *p = player->session.parallel;
+    return p->ops->join(p, batch, anyone);
+}
+
+static void player_step_done(struct player *player) {
+    chunk_free(&player->chunk);
+    player->step++;
+}
+
+/* Plays the whole script; `before_update` (may be NULL) looks at the gradients. */
+static void play(const struct rank *rank, struct player *player,
+                 void (*before_update)(const struct rank *rank, struct player *player)) {
+    ls_parallel *p = player->session.parallel;
+    for (;;) {
+        ls_batch batch;
+        bool anyone;
+        CHECK(player_join(rank, player, &batch, &anyone) == LS_OK);
+        CHECK(anyone == (player->step < player->script->steps));
+        if (anyone) {
+            CHECK((int)batch.global_count == samples_before(player->script, player->step, player->script->ranks));
+            CHECK(session_gradients(&player->session, &batch) == LS_OK);
+            if (before_update) {
+                CHECK(session_synchronize(&player->session) == LS_OK);
+                before_update(rank, player);
+            }
+            CHECK(p->ops->apply(p) == LS_OK);
+            /* the batch is freed below */
+            CHECK(ls_event_synchronize(p->batch_copied) == LS_OK);
+        }
+        player_step_done(player);
+        p->step++;
+        if (!anyone) return;
+    }
+}
+
+/* --- PyTorch's numbers ------------------------------------------------------------------------------------------- */
+
+/* Softmax is (0, 1) whatever the weights do, so that with label 0 the gradient of the second weight is its input, which is 1. */
+static void golden_rank(struct rank *rank) {
+    bool initial = rank->argument != NULL;
+    struct script script = {.model = "mlp:1,2",
+                            .ranks = 2,
+                            .counts = {{1, 1}, {1, 1}, {NONE, 1}},
+                            .steps = 3,
+                            .join = {.enable = true, .divide_by_initial_world_size = initial},
+                            .optimizer = LS_SGD};
+    struct player player;
+    player_open(rank, &player, &script);
+    ls_parallel *p = player.session.parallel;
+    const struct ls_tensor *weight = ls_model_parameter(player.session.model, 0);
+    const struct ls_tensor *bias = ls_model_parameter(player.session.model, 1);
+    weight->data[0] = weight->data[1] = 1;
+    bias->data[0] = -200;
+    bias->data[1] = 200;
+    const float gradients[] = {1, 1, initial ? 0.5f : 1}, one = 1;
+    const int64_t label = 0;
+    for (int k = 0; k <= 3; k++) {
+        bool anyone, mine = k < 2 + rank->rank;
+        ls_batch batch = mine ? (ls_batch){.inputs = &one, .labels = &label, .count = 1} : (ls_batch){0};
+        CHECK(p->ops->join(p, &batch, &anyone) == LS_OK);
+        CHECK(anyone == (k < 3));
+        if (k == 3) break;
+        CHECK(session_step(&player.session, &batch) == LS_OK);
+        CHECK(weight->gradient[1] == gradients[k] && weight->gradient[0] == -gradients[k]);
+    }
+    CHECK(fabsf(weight->data[1] - (initial ? 0.75f : 0.70f)) <= 1e-6f);
+    uint64_t hash = ls_hash(LS_HASH_SEED, weight->data, 2 * sizeof(float));
+    double low = (double)(hash & 0xffffff), sum = low;
+    CHECK(p->ops->sum_over_ranks(p, &sum, 1) == LS_OK && sum == 2 * low);
+    player_close(&player);
+}
+
+static void the_last_steps_weigh_as_in_pytorch(void **state) {
+    (void)state;
+    run_good_ranks(2, golden_rank, NULL);
+    run_good_ranks(2, golden_rank, "divide by the initial world size");
+}
+
+/* --- one device with the whole batch ------------------------------------------------------------------------------ */
+
+static struct session single; /* of this process */
+
+/* The averaged gradients are the single device's, or by PyTorch's default active / W of them; the loss is the mean in either case. */
+static void expect_single_gradients(const struct rank *rank, struct player *player) {
+    const struct script *script = player->script;
+    struct chunk whole;
+    int step = player->step, count = samples_before(script, step, script->ranks);
+    chunk_read(rank, &whole, single.model, 100 * step, count);
+    whole.batch.global_count = whole.batch.count;
+    float *state, *copy;
+    size_t floats;
+    ls_model_state(player->session.model, &state, &floats);
+    ls_model_state(single.model, &copy, &floats);
+    memcpy(copy, state, floats * sizeof *state);
+    CHECK(session_gradients(&single, &whole.batch) == LS_OK);
+    CHECK(session_synchronize(&single) == LS_OK);
+    double share = script->join.divide_by_initial_world_size ? (double)active_in(script, step) / script->ranks : 1;
+    for (size_t t = 0; t < ls_model_parameter_count(single.model); t++) {
+        const struct ls_tensor *expected = ls_model_parameter(single.model, t);
+        const float *gradient = ls_model_parameter(player->session.model, t)->gradient;
+        for (size_t i = 0; i < expected->count; i++) {
+            CHECK(fabs((double)gradient[i] - share * (double)expected->gradient[i]) <= 1e-6);
+        }
+    }
+    double loss, mean;
+    ls_parallel *p = player->session.parallel;
+    CHECK(session_loss(&player->session, p->step, &loss) == LS_OK);
+    CHECK(session_loss(&single, 0, &mean) == LS_OK);
+    CHECK(p->ops->sum_over_ranks(p, &loss, 1) == LS_OK);
+    CHECK(fabs(loss / script->ranks - mean) <= 1e-6);
+    chunk_free(&whole);
+}
+
+static void expect_same_state(const struct rank *rank, struct player *player) {
+    CHECK(ddp_compare_state(player->session.parallel, false) == LS_OK);
+}
+
+static void look_before_update(const struct rank *rank, struct player *player) {
+    expect_same_state(rank, player); /* of the step before */
+    expect_single_gradients(rank, player);
+}
+
+static void single_rank(struct rank *rank) {
+    const struct script *script = rank->argument;
+    struct plan plan = plan_of(script, MODE_SINGLE);
+    struct player player;
+    player_open(rank, &player, script);
+    CHECK(session_open(&single, &plan, NULL) == LS_OK);
+    play(rank, &player, look_before_update);
+    CHECK(player.step == script->steps + 1);
+    expect_same_state(rank, &player);
+    session_close(&single);
+    player_close(&player);
+}
+
+static void uneven_steps_equal_one_device(void **state) {
+    (void)state;
+    struct script script = uneven;
+    run_good_ranks(script.ranks, single_rank, &script);
+    script.optimizer = LS_ADAM; /* whose moments the ranks without samples keep as well */
+    run_good_ranks(script.ranks, single_rank, &script);
+    script.join.divide_by_initial_world_size = true;
+    run_good_ranks(script.ranks, single_rank, &script);
+}
+
+/* The state after two steps of which all ranks have their part. */
+static uint64_t even_state(const struct rank *rank, ls_comm *comm, ddp_join_options join) {
+    struct script script = {
+        .model = "mlp:8,6,4", .ranks = 3, .counts = {{2, 2, 2}, {4, 1, 0}}, .steps = 2, .join = join};
+    struct player player;
+    uint64_t weights, state;
+    player_begin(rank, &player, &script, comm);
+    for (; player.step < script.steps; player_step_done(&player)) {
+        ls_batch batch;
+        bool anyone;
+        CHECK(player_join(rank, &player, &batch, &anyone) == LS_OK && anyone);
+        if (!join.enable) batch.global_count = (size_t)samples_before(&script, player.step, script.ranks);
+        CHECK(session_step(&player.session, &batch) == LS_OK);
+        CHECK(session_synchronize(&player.session) == LS_OK);
+    }
+    CHECK(session_hash(&player.session, &weights, &state) == LS_OK);
+    session_close(&player.session);
+    return state;
+}
+
+/* Nobody runs out early: joining changes nothing, in whichever way it divides. */
+static void even_rank(struct rank *rank) {
+    ls_comm *comm;
+    CHECK(group_open(&comm, rank, "direct") == LS_OK);
+    uint64_t expected = even_state(rank, comm, (ddp_join_options){0});
+    CHECK(even_state(rank, comm, (ddp_join_options){.enable = true}) == expected);
+    CHECK(even_state(rank, comm, (ddp_join_options){.enable = true, .divide_by_initial_world_size = true}) == expected);
+    ls_comm_destroy(comm);
+}
+
+static void without_an_early_end_nothing_changes(void **state) {
+    (void)state;
+    run_good_ranks(3, even_rank, NULL);
+}
+
+/* --- buffers ----------------------------------------------------------------------------------------------------- */
+
+/* Marks this rank's running mean, so that the next broadcast shows whose it is. */
+static void mark(const struct player *player, int rank) {
+    ls_model_buffer(player->session.model, 0)->data[0] = (float)(1000 * (rank + 1));
+}
+
+/* Before a forward the buffers come from the rank that was highest among those with samples. */
+static void buffers_rank(struct rank *rank) {
+    struct script script = {.model = "convnet",
+                            .ranks = 3,
+                            .counts = {{2, 2, 2}, {2, 2, NONE}, {2, 2, NONE}, {2, NONE, NONE}},
+                            .steps = 4,
+                            .join = {.enable = true}};
+    const int roots[] = {2, 1, 1, 0}; /* whose buffers count in each step */
+    struct player player;
+    player_open(rank, &player, &script);
+    ls_parallel *p = player.session.parallel;
+    const float *mean = ls_model_buffer(player.session.model, 0)->data;
+    for (; player.step < script.steps; player_step_done(&player), p->step++) {
+        ls_batch batch;
+        bool anyone;
+        mark(&player, rank->rank);
+        CHECK(player_join(rank, &player, &batch, &anyone) == LS_OK && anyone);
+        CHECK(session_step(&player.session, &batch) == LS_OK);
+        CHECK(session_synchronize(&player.session) == LS_OK);
+        /* a forward moves the mean by a tenth of itself at most, where there is one */
+        float marked = (float)(1000 * (roots[player.step] + 1));
+        CHECK(fabsf(mean[0] - (batch.count > 0 ? 0.9f * marked : marked)) < 20);
+    }
+    mark(&player, rank->rank);
+    bool anyone;
+    ls_batch none;
+    int64_t tracked = *ls_model_batches_tracked(player.session.model, 1);
+    CHECK(tracked == (rank->rank == 0 ? 4 : rank->rank == 1 ? 3 : 1));
+    CHECK(player_join(rank, &player, &none, &anyone) == LS_OK && !anyone);
+    CHECK(mean[0] == 1000); /* rank 0 was the last to have samples */
+    for (size_t i = 0; i < 2; i++) CHECK(*ls_model_batches_tracked(player.session.model, i) == 4);
+    CHECK(ddp_compare_state(p, true) == LS_OK);
+    chunk_free(&player.chunk);
+    player_close(&player);
+}
+
+static void buffers_come_from_the_highest_rank_that_has_samples(void **state) {
+    (void)state;
+    run_good_ranks(3, buffers_rank, NULL);
+}
+
+/* The larger of two ranks that end together is the last. */
+static void tie_rank(struct rank *rank) {
+    struct script script = {
+        .model = "convnet", .ranks = 3, .counts = {{2, 2, 2}, {2, 2, NONE}}, .steps = 2, .join = {.enable = true}};
+    struct player player;
+    player_open(rank, &player, &script);
+    play(rank, &player, NULL);
+    CHECK(ddp_compare_state(player.session.parallel, true) == LS_OK);
+    double mean = (double)ls_model_buffer(player.session.model, 0)->data[0];
+    mark(&player, rank->rank);
+    bool anyone; /* once more at the end: the marks show whose state it is */
+    ls_batch none = {0};
+    CHECK(player.session.parallel->ops->join(player.session.parallel, &none, &anyone) == LS_OK && !anyone);
+    CHECK(ls_model_buffer(player.session.model, 0)->data[0] == 2000 && fabs(mean) < 10);
+    player_close(&player);
+}
+
+static void the_larger_of_two_last_ranks_counts(void **state) {
+    (void)state;
+    run_good_ranks(3, tie_rank, NULL);
+}
+
+/* --- how a run ends ---------------------------------------------------------------------------------------------- */
+
+static void throw_rank(struct rank *rank) {
+    struct script script = uneven;
+    script.join.throw_on_early_termination = true;
+    struct player player;
+    player_open(rank, &player, &script);
+    ls_status status = LS_OK;
+    while (status == LS_OK) {
+        ls_batch batch;
+        bool anyone;
+        status = player_join(rank, &player, &batch, &anyone);
+        if (status == LS_OK) CHECK(anyone && session_step(&player.session, &batch) == LS_OK);
+        CHECK(session_synchronize(&player.session) == LS_OK);
+        player_step_done(&player);
+    }
+    CHECK(status == LS_ERR_INVALID && player.step == 3);
+    CHECK(strstr(rank->message, "rank 2 has run out of samples at step 2") != NULL);
+    CHECK((strstr(rank->message, "this rank, which has more, stops too") != NULL) == (rank->rank != 2));
+    player_close(&player);
+}
+
+/* All at once is no early end. */
+static void no_throw_rank(struct rank *rank) {
+    struct script script = {.model = "mlp:8,6,4", .ranks = 2, .counts = {{2, 1}, {0, 1}}, .steps = 2};
+    script.join = (ddp_join_options){.enable = true, .throw_on_early_termination = true};
+    struct player player;
+    player_open(rank, &player, &script);
+    play(rank, &player, NULL);
+    player_close(&player);
+}
+
+static void an_early_end_stops_everybody_if_asked(void **state) {
+    (void)state;
+    run_good_ranks(4, throw_rank, NULL);
+    run_good_ranks(2, no_throw_rank, NULL);
+}
+
+/* A rank that dies after it has run out, while it waits in others' steps, is missed at once. */
+static void killed_rank(struct rank *rank) {
+    struct player player;
+    player_open(rank, &player, &uneven);
+    for (;;) {
+        ls_batch batch;
+        bool anyone = true;
+        if (rank->rank == 2 && player.step == 3) raise(SIGKILL);
+        ls_status status = player_join(rank, &player, &batch, &anyone);
+        if (status == LS_OK && anyone) status = session_step(&player.session, &batch);
+        ls_status done = session_synchronize(&player.session);
+        player_step_done(&player);
+        if (status == LS_OK) status = done;
+        CHECK(status == LS_OK || status == LS_ERR_PEER);
+        if (status != LS_OK) break;
+        CHECK(player.step <= 4);
+    }
+    CHECK(player.step == 4 && strstr(rank->message, "rank 2 died") != NULL);
+    player_close(&player);
+}
+
+static void a_joined_rank_that_dies_is_missed(void **state) {
+    (void)state;
+    int exit_codes[SCRIPT_RANKS];
+    run_ranks(SCRIPT_RANKS, 60, killed_rank, NULL, NULL, exit_codes);
+    for (int r = 0; r < SCRIPT_RANKS; r++) assert_int_equal(exit_codes[r], r == 2 ? 128 + SIGKILL : 0);
+}
+
+/* --- every order of the streams ---------------------------------------------------------------------------------- */
+
+static uint64_t state_after(struct rank *rank, const struct script *script, ls_comm *comm) {
+    struct player player;
+    uint64_t weights, state;
+    player_begin(rank, &player, script, comm);
+    play(rank, &player, NULL);
+    CHECK(session_hash(&player.session, &weights, &state) == LS_OK);
+    session_close(&player.session);
+    return state;
+}
+
+static void shuffled_rank(struct rank *rank) {
+    struct script script = *(const struct script *)rank->argument;
+    ls_comm *comm;
+    char streams[40];
+    ls_set_wait_timeout_s(2 * PLAN_TIMEOUT_S);
+    CHECK(group_open(&comm, rank, "direct") == LS_OK);
+    uint64_t expected = state_after(rank, &script, comm);
+    int seeds = strcmp(script.model, "convnet") == 0 ? 1 + SEEDS / 10 : SEEDS;
+    for (int seed = 1; seed <= seeds; seed++) {
+        snprintf(streams, sizeof streams, "shuffle:%d", seed + 1000 * rank->rank);
+        script.streams = streams;
+        CHECK(state_after(rank, &script, comm) == expected);
+    }
+    ls_comm_destroy(comm);
+}
+
+static void every_order_gives_the_same_bits(void **state) {
+    (void)state;
+    struct script script = uneven;
+    script.optimizer = LS_ADAM;
+    script.join.divide_by_initial_world_size = true;
+    run_good_ranks(script.ranks, shuffled_rank, &script);
+    script.model = "convnet"; /* whose buffers travel */
+    run_good_ranks(script.ranks, shuffled_rank, &script);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_last_steps_weigh_as_in_pytorch),
+        cmocka_unit_test(uneven_steps_equal_one_device),
+        cmocka_unit_test(without_an_early_end_nothing_changes),
+        cmocka_unit_test(buffers_come_from_the_highest_rank_that_has_samples),
+        cmocka_unit_test(the_larger_of_two_last_ranks_counts),
+        cmocka_unit_test(an_early_end_stops_everybody_if_asked),
+        cmocka_unit_test(a_joined_rank_that_dies_is_missed),
+        cmocka_unit_test(every_order_gives_the_same_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

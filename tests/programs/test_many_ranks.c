@@ -1,0 +1,58 @@
+/* 64 ranks on however few cores there are: they start, train in step, and end. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/base/scratch.h"
+#include "tests/programs/program.h"
+
+/* They take 3 s on two free cores; this is for a sanitizer on a machine that does a lot else. */
+#define DEADLINE_S 220.0
+
+/* A sample per rank. --debug-ranks compares all ranks' weights after every step, and ends the run with an error if they differ. */
+static const char *const common = "--model mlp --steps 3 --batch-size 64 --no-evaluate --timeout 200";
+
+static void run(program *p, const char *line) {
+    program_start(p, "%s %s", line, common);
+    if (program_finish_within(p, DEADLINE_S) != 0 || strstr(p->err_text, "error"))
+        fail_msg("%s %s: status %d, stderr: %s", line, common, p->status, p->err_text);
+    assert_non_null(strstr(p->out_text, " on 64 CPU devices: mlp, global batch 64,"));
+}
+
+static const char *hash_of(const program *p) {
+    const char *hash = strstr(p->out_text, ", weights ");
+    assert_non_null(hash);
+    return hash;
+}
+
+/* 64 divides the batch, so with the same chunks and the ordered sum, the threads of one process give the same bits. */
+static void spawned_ranks_equal_64_threads(void **state) {
+    (void)state;
+    static program threads, ranks;
+    run(&threads, "dp_train --devices 64");
+    run(&ranks, "ddp_train --spawn 64 --shard contiguous --allreduce naive --debug-ranks");
+    assert_string_equal(hash_of(&ranks), hash_of(&threads));
+}
+
+static void launched_ranks_stay_together(void **state) {
+    (void)state;
+    static program p;
+    run(&p, "ddprun --nproc-per-node 64 ddp_train --debug-ranks");
+    hash_of(&p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(spawned_ranks_equal_64_threads, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(launched_ranks_stay_together, programs_setup, programs_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

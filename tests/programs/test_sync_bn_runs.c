@@ -1,0 +1,104 @@
+/* --sync-bn as users meet it: the same numbers from both programs, a note where it has no effect, and an end where a rank has one. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/base/scratch.h"
+#include "tests/programs/program.h"
+
+static program p;
+
+static void expect_good(const char *line) {
+    if (program_run(&p, "%s", line) != 0) fail_msg("%s: status %d, stderr: %s", line, p.status, p.err_text);
+}
+
+/* The hash that a run ends with. */
+static void weights_of(const char *line, char weights[17]) {
+    expect_good(line);
+    const char *at = strstr(p.out_text, "weights ");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "weights %16[0-9a-f]", weights), 1);
+}
+
+/* 21 batches of 70, cut 18 18 18 16, then one of 30, cut 8 8 8 6. */
+static void test_both_programs_come_to_the_same_weights(void **state) {
+    (void)state;
+    char dp[17], ddp[17], apart[17];
+    static const char options[] = "--model convnet --optimizer sgd --lr 0.05 --batch-size 70 --steps 24 --no-evaluate";
+    char line[300];
+    snprintf(line, sizeof line, "dp_train --devices 4 --sync-bn %s", options);
+    weights_of(line, dp);
+    snprintf(line, sizeof line, "ddp_train --spawn 4 --sync-bn --shard contiguous --allreduce direct %s", options);
+    weights_of(line, ddp);
+    assert_string_equal(dp, ddp);
+    snprintf(line, sizeof line, "dp_train --devices 4 %s", options);
+    weights_of(line, apart);
+    assert_string_not_equal(dp, apart);
+}
+
+static void test_a_model_without_batch_norm_gets_a_note(void **state) {
+    (void)state;
+    static const char *const lines[] = {"dp_train --devices 2", "ddp_train --spawn 2", "dp_train --single"};
+    char line[200];
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(line, sizeof line, "%s --sync-bn --steps 1", lines[i]);
+        expect_good(line);
+        if (i == 2) continue;
+        assert_int_equal(count_lines(p.err_text), 1); /* once, not by each rank */
+        assert_non_null(strstr(p.err_text, "--sync-bn has no effect: mlp has no batch norm"));
+        strcat(line, " --quiet");
+        expect_good(line);
+        assert_string_equal(p.err_text, "");
+    }
+}
+
+static void test_one_device_trains_as_without_it(void **state) {
+    (void)state;
+    char with[17], without[17];
+    weights_of("dp_train --single --model convnet --steps 2 --no-evaluate", without);
+    static const char *const lines[] = {"dp_train --single", "dp_train --devices 1", "ddp_train"};
+    for (size_t i = 0; i < 3; i++) {
+        char line[200];
+        snprintf(line, sizeof line, "%s --sync-bn --model convnet --steps 2 --no-evaluate", lines[i]);
+        weights_of(line, with);
+        assert_string_equal(with, without);
+        assert_string_equal(p.err_text, "");
+    }
+}
+
+/* Wherever it is at that moment: in a bucket, or in batch norm. */
+static void test_a_lost_rank_ends_the_job(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        program_start(&p, "ddp_train --spawn 3 --sync-bn --model convnet --steps 100000 --batch-size 96 --no-evaluate");
+        program_await(&p, "\n");
+        usleep((useconds_t)(150000 + 3700 * i));
+        pid_t rank = program_rank(&p, 1 + i % 2);
+        assert_true(rank > 0);
+        kill(rank, SIGKILL);
+        assert_int_equal(program_finish(&p), 1);
+        assert_non_null(strstr(p.err_text, "was ended by signal 9"));
+        programs_await_orphans();
+    }
+}
+
+#define with_programs(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        with_programs(test_both_programs_come_to_the_same_weights),
+        with_programs(test_a_model_without_batch_norm_gets_a_note),
+        with_programs(test_one_device_trains_as_without_it),
+        with_programs(test_a_lost_rank_ends_the_job),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

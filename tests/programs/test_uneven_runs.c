@@ -1,0 +1,223 @@
+/* ddp_train with ranks that do not all do the same: shards of unequal size, ranks that run out of samples, parameters that nobody misses,
+ * and what --debug-ranks shows of them. data/digits has 1500 training samples: 7 ranks get 215 or 214. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/base/scratch.h"
+#include "tests/programs/program.h"
+
+enum { SAMPLES = 1500, LOSSES_MAX = 200 };
+
+static program p;
+
+static void expect_status(int status, const char *line) {
+    if (program_run(&p, "%s", line) != status) fail_msg("%s: status %d, stderr: %s", line, p.status, p.err_text);
+}
+
+/* Runs it and reads the losses of its steps. */
+static size_t losses_of(const char *line, double losses[LOSSES_MAX]) {
+    char with_file[700];
+    const char *path = scratch_path("losses");
+    size_t nbytes, count = 0;
+    snprintf(with_file, sizeof with_file, "%s --dump-losses %s", line, path);
+    expect_status(0, with_file);
+    char *text = scratch_read(path, &nbytes);
+    for (char *at = strtok(text, "\n"); at && count < LOSSES_MAX; at = strtok(NULL, "\n")) losses[count++] = atof(at);
+    free(text);
+    return count;
+}
+
+static int count_text(const char *text, const char *part) {
+    int count = 0;
+    for (; (text = strstr(text, part)); text++) count++;
+    return count;
+}
+
+/* --- join -------------------------------------------------------------------------------------------------------------- */
+
+/* 107 samples a step on each rank: ranks 0 and 1 need three steps, the others two. */
+static const char *const uneven = "ddp_train --spawn 7 --uneven --batch-size 749 --model mlp:784,16,10";
+
+static void test_without_join_it_is_refused(void **state) {
+    (void)state;
+    static const char *const more[] = {"", "--steps 2", "--epochs 3 --workers 0"};
+    char line[300];
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(line, sizeof line, "%s %s", uneven, more[i]);
+        expect_status(1, line);
+        assert_string_equal(p.out_text, "");
+        assert_int_equal(count_lines(p.err_text), 1);
+        assert_non_null(strstr(p.err_text, "rank 0 has 3 steps in an epoch, rank 2 has 2: use --join"));
+    }
+    expect_status(0, "ddp_train --spawn 3 --uneven --batch-size 96 --steps 2"); /* 500 each: nothing to join */
+    expect_status(2, "ddp_train --spawn 2 --join-throw");
+    assert_non_null(strstr(p.err_text, "they need --join"));
+    expect_status(2, "ddp_train --spawn 2 --join-divide active");
+}
+
+/* All ranks stay equal in every step (--debug-ranks would end the run), and evaluate what they have together. */
+static void test_with_join_it_trains(void **state) {
+    (void)state;
+    static const char *const more[] = {"", "--join-divide active --optimizer sgd --momentum 0.9 --workers 0"};
+    char line[400];
+    double losses[LOSSES_MAX];
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(line, sizeof line, "%s --join --epochs 2 --debug-ranks %s", uneven, more[i]);
+        assert_int_equal(losses_of(line, losses), 6);
+        assert_int_equal(count_text(p.out_text, "test accuracy"), 3);
+    }
+}
+
+/* Batch norm's collectives take the ranks without samples along: with --join-divide active each step is that of one device. */
+static void test_join_with_sync_bn(void **state) {
+    (void)state;
+    double whole[LOSSES_MAX] = {0}, losses[LOSSES_MAX] = {0};
+    const char *options = "--batch-size 749 --steps 4 --model convnet";
+    char line[400];
+    snprintf(line, sizeof line, "dp_train --single %s", options);
+    assert_int_equal(losses_of(line, whole), 4);
+    snprintf(line, sizeof line, "ddp_train --spawn 7 --uneven --join --join-divide active --sync-bn --debug-ranks %s",
+             options);
+    assert_int_equal(losses_of(line, losses), 4);
+    for (size_t k = 0; k < 4; k++) {
+        if (!(fabs(losses[k] - whole[k]) <= 1e-4 * whole[k])) fail_msg("step %zu: %g, not %g", k, losses[k], whole[k]);
+    }
+}
+
+/* With a learning rate of 0 the losses say which samples there were: each once, whoever had it. */
+static void test_each_sample_counts_once(void **state) {
+    (void)state;
+    double whole[LOSSES_MAX] = {0}, losses[LOSSES_MAX] = {0};
+    assert_int_equal(losses_of("dp_train --single --batch-size 1500 --epochs 1 --model mlp:784,16,10 --lr 0", whole),
+                     1);
+    static const struct {
+        const char *line;
+        size_t steps;
+        int counts[3]; /* of the last three steps; those before have as many as the batch */
+        int batch;
+    } runs[] = {
+        {"--spawn 7 --uneven --batch-size 749", 3, {749, 749, 2}, 749},
+        {"--spawn 8 --uneven --batch-size 1496", 2, {0, 1496, 4}, 1496},
+        {"--spawn 7 --data stream:data/digits --batch-size 749", 3, {749, 749, 2}, 749},
+        {"--spawn 8 --shard contiguous --batch-size 500", 3, {500, 500, 500}, 500},
+    };
+    for (size_t r = 0; r < sizeof runs / sizeof *runs; r++) {
+        char line[400];
+        snprintf(line, sizeof line, "ddp_train %s --join --epochs 1 --model mlp:784,16,10 --lr 0", runs[r].line);
+        assert_int_equal(losses_of(line, losses), runs[r].steps);
+        double sum = 0;
+        int count = 0;
+        for (size_t k = 0; k < runs[r].steps; k++) {
+            bool last = k + 3 >= runs[r].steps;
+            int samples = last ? runs[r].counts[k + 3 - runs[r].steps] : runs[r].batch;
+            sum += losses[k] * samples;
+            count += samples;
+        }
+        assert_int_equal(count, SAMPLES);
+        if (!(fabs(sum / SAMPLES - whole[0]) <= 1e-6))
+            fail_msg("%s: mean %.9g, not %.9g", line, sum / SAMPLES, whole[0]);
+    }
+}
+
+static void test_join_throw(void **state) {
+    (void)state;
+    char line[300];
+    snprintf(line, sizeof line, "%s --join --join-throw --epochs 2 --save %s", uneven, scratch_path("weights"));
+    expect_status(1, line);
+    assert_null(strstr(p.out_text, "epoch"));
+    assert_non_null(strstr(p.err_text, "[rank 2]: error: rank 2 has run out of samples at step 2, which ends the run"));
+    assert_non_null(strstr(p.err_text, "has run out of samples at step 2: this rank, which has more, stops too"));
+    assert_int_equal(scratch_file_count(), 0);
+}
+
+/* --- find_unused -------------------------------------------------------------------------------------------------------- */
+
+static const char *weights_of(const char *out_text) {
+    const char *at = strstr(out_text, "weights ");
+    assert_non_null(at);
+    return at;
+}
+
+/* The built-in models use everything: the same weights, and the main rank says that it costs for nothing. */
+static void test_find_unused(void **state) {
+    (void)state;
+    static program plain;
+    const char *options = "--spawn 2 --steps 12 --model mlp:784,16,10";
+    assert_int_equal(program_run(&plain, "ddp_train %s", options), 0);
+    assert_int_equal(program_run(&p, "ddp_train --find-unused %s", options), 0);
+    assert_string_equal(weights_of(p.out_text), weights_of(plain.out_text));
+    assert_int_equal(count_lines(p.err_text), 1);
+    assert_non_null(strstr(p.err_text, "ddp_train[rank 0]: warning: in the first 10 steps all parameters were used"));
+}
+
+/* --- debug-ranks -------------------------------------------------------------------------------------------------------- */
+
+static void expect_described(const char *line) {
+    expect_status(0, line);
+    assert_int_equal(count_text(p.out_text, "final loss"), 1); /* results are the main rank's */
+    int samples = 0, share = 0;
+    enum { HASH_NBYTES = sizeof "initial weights 0123456789abcdef" - 1 };
+    char wanted[64], weights[HASH_NBYTES];
+    assert_int_equal(count_lines(p.err_text), 3);
+    for (int r = 0; r < 3; r++) {
+        snprintf(wanted, sizeof wanted, "ddp_train[rank %d]: rank %d of 3: pid ", r, r);
+        const char *at = strstr(p.err_text, wanted);
+        if (!at) fail_msg("'%s' is not in: %s", wanted, p.err_text);
+        snprintf(wanted, sizeof wanted, ", device %d, core", r);
+        at = strstr(at, wanted);
+        assert_non_null(at);
+        at = strstr(at, "; ");
+        assert_int_equal(sscanf(at, "; %d of 1500 samples, the first ", &share), 1);
+        samples += share;
+        at = strstr(at, "initial weights ");
+        assert_non_null(at);
+        if (r == 0) memcpy(weights, at, HASH_NBYTES);
+        assert_memory_equal(at, weights, HASH_NBYTES);
+    }
+    assert_int_equal(samples, SAMPLES);
+}
+
+static void test_each_rank_is_described(void **state) {
+    (void)state;
+    expect_described("ddp_train --spawn 3 --debug-ranks --steps 2 --batch-size 96");
+    expect_described("ddprun --nproc-per-node 3 ddp_train --debug-ranks --steps 2 --batch-size 96 --shard contiguous");
+}
+
+/* Ranks that take steps of different length drift apart in the first one, which only --debug-ranks notices. */
+static void test_drifting_ranks_stop(void **state) {
+    (void)state;
+    const char script[] = "exec \"$1\" --lr 0.$RANK --optimizer sgd --steps 3 --batch-size 60 $2\n";
+    scratch_write("rank", script, sizeof script - 1);
+    const char *path = scratch_path("rank");
+    assert_int_equal(program_run(&p, "ddprun --nproc-per-node 3 /bin/sh %s ddp_train --quiet", path), 0);
+    assert_int_equal(program_run(&p, "ddprun --nproc-per-node 3 /bin/sh %s ddp_train --debug-ranks", path), 1);
+    assert_non_null(strstr(p.err_text, "error: after step 0, fc1.weight (802816 bytes) is not the same everywhere: "
+                                       "other bits than on rank 0 on ranks 1, 2\n"));
+    assert_null(strstr(p.err_text, "step 1,"));
+}
+
+#define PROGRAM_TEST(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        PROGRAM_TEST(test_without_join_it_is_refused),
+        PROGRAM_TEST(test_with_join_it_trains),
+        PROGRAM_TEST(test_join_with_sync_bn),
+        PROGRAM_TEST(test_each_sample_counts_once),
+        PROGRAM_TEST(test_join_throw),
+
+        PROGRAM_TEST(test_find_unused),
+        PROGRAM_TEST(test_each_rank_is_described),
+        PROGRAM_TEST(test_drifting_ranks_stop),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,198 @@
+/* A loss that is not finite ends the run where it comes up: the place is named, nothing is updated, and other ranks hear of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/base/stderr_text.h"
+#include "tests/nn/models.h"
+#include "tests/parallel/plan.h"
+
+enum { BATCH = 8 };
+
+/* --- the place ---------------------------------------------------------------------------------------------------- */
+
+static void expect_place(ls_model *model, const float *x, const char *expected) {
+    char place[128];
+    const float *y;
+    assert_int_equal(ls_model_forward(model, x, BATCH, true, &y), LS_OK);
+    assert_int_equal(ls_model_find_nonfinite(model, place, sizeof place), LS_OK);
+    assert_string_equal(place, expected);
+}
+
+static void expect_each_parameter(ls_model *model, const float *x) {
+    char expected[128];
+    for (size_t p = ls_model_parameter_count(model); p > 0;
+         p--) { /* backwards: each is before those that are spoilt already */
+        const struct ls_tensor *tensor = ls_model_parameter(model, p - 1);
+        tensor->data[tensor->count - 1] = p % 2 ? NAN : -INFINITY;
+        snprintf(expected, sizeof expected, "parameter %s", tensor->name);
+        expect_place(model, x, expected);
+    }
+}
+
+static void the_first_place_in_the_computation_is_named(void **state) {
+    (void)state;
+    static const char *const descriptions[] = {"mlp", "convnet"};
+    ls_device *device = open_device(0);
+    for (int m = 0; m < 2; m++) {
+        ls_model *model = make_model(device, descriptions[m], BATCH, 1);
+        size_t count = BATCH * ls_image_count(ls_model_input(model));
+        float *x = make_values(device, count, 2);
+        expect_place(model, x, "");
+        expect_each_parameter(model, x);
+        x[count - 1] = NAN;
+        expect_place(model, x, "the input batch");
+        ls_device_free(device, x);
+        ls_model_destroy(model);
+    }
+    close_empty_device(device);
+}
+
+static void fill(const ls_model *model, size_t parameter, float value) {
+    const struct ls_tensor *tensor = ls_model_parameter(model, parameter);
+    for (size_t i = 0; i < tensor->count; i++) tensor->data[i] = value;
+}
+
+/* Finite parameters, finite inputs, and a sum that is not: the ReLU that follows in place is no place of its own. */
+static void an_overflow_is_found_in_the_output_of_its_layer(void **state) {
+    (void)state;
+    ls_device *device = open_device(0);
+    ls_model *model = make_model(device, "mlp:6,4,3", BATCH, 1), *convnet = make_model(device, "convnet", BATCH, 1);
+    float *x = make_values(device, BATCH * 784, 2);
+    for (int i = 0; i < BATCH * 784; i++) x[i] = 1;
+    fill(model, 2, 3e38f);
+    fill(model, 0, 1);
+    expect_place(model, x, "the output of fc2");
+    fill(model, 0, 3e38f);
+    expect_place(model, x, "the output of fc1");
+    fill(convnet, 4, 3e38f); /* conv2.weight; bn1 and the pool give values of some size whatever conv1 does */
+    fill(convnet, 3, 1e6f);  /* bn1.bias */
+    expect_place(convnet, x, "the output of conv2");
+    ls_device_free(device, x);
+    ls_model_destroy(model);
+    ls_model_destroy(convnet);
+    close_empty_device(device);
+}
+
+/* --- a step in each mode -------------------------------------------------------------------------------------------- */
+
+enum { PIXELS = 784 };
+
+static struct plan make_plan(enum mode mode, int devices) {
+    return (struct plan){.mode = mode,
+                         .devices = devices,
+                         .model = "mlp:784,16,10",
+                         .batch = 12,
+                         .steps = 2,
+                         .optimizer = ls_optimizer_defaults(LS_ADAM)};
+}
+
+/* Runs two steps; the second batch's sample `row` has a NaN. Its status; the weights must be those after the first step. */
+static ls_status run_two_steps(struct session *s, struct samples *samples, size_t row, bool *unchanged) {
+    uint64_t before = 0, after = 1, state;
+    s->parallel->check_each_loss = true;
+    ls_status status = session_step(s, &samples->batches[0]);
+    if (status == LS_OK) status = session_hash(s, &before, &state);
+    if (status == LS_OK && row != SIZE_MAX) ((float *)(uintptr_t)samples->batches[1].inputs)[row * PIXELS + 5] = NAN;
+    if (status == LS_OK) status = session_gradients(s, &samples->batches[1]);
+    (void)session_synchronize(s); /* a failed operation is told here once more */
+    if (session_hash(s, &after, &state) != LS_OK) after = before + 1;
+    *unchanged = before == after;
+    return status;
+}
+
+static void expect_stop(enum mode mode, int devices, size_t row, const char *place) {
+    struct plan plan = make_plan(mode, devices);
+    struct session session;
+    struct samples samples;
+    bool unchanged;
+    assert_int_equal(session_open(&session, &plan, NULL), LS_OK);
+    assert_true(samples_make(&samples, &plan, session.model, 0, 1));
+    stderr_begin();
+    ls_status status = run_two_steps(&session, &samples, row, &unchanged);
+    const char *text = stderr_end();
+    assert_int_equal(status, LS_ERR_DIVERGED);
+    assert_true(unchanged);
+    if (!strstr(text, "error: step 1 (epoch 0): the loss is nan; the first value that is not finite is in ") ||
+        !strstr(text, place) || strchr(text, '\n') != text + strlen(text) - 1)
+        fail_msg("'%s' is not in: %s", place, text);
+    samples_free(&samples);
+    session_close(&session);
+}
+
+static void one_device_names_the_place(void **state) {
+    (void)state;
+    expect_stop(MODE_SINGLE, 1, 11, "in the input batch; lower --lr, or look at the data");
+}
+
+/* 12 samples on 3 devices: four each. */
+static void dataparallel_names_the_device(void **state) {
+    (void)state;
+    expect_stop(MODE_DP, 3, 3, "in the input batch on device 0; lower");
+    expect_stop(MODE_DP, 3, 4, "in the input batch on device 1; lower");
+    expect_stop(MODE_DP, 3, 11, "in the input batch on device 2; lower");
+}
+
+/* The rank that has the NaN says where; the others, whose losses are finite, say which rank and why; none has taken the step. */
+static void diverge_on_rank_1(struct rank *rank) {
+    struct plan plan = make_plan(MODE_DDP, rank->world_size);
+    struct session session = {0};
+    struct samples samples;
+    ls_comm *comm = NULL;
+    bool unchanged = false, culprit = rank->rank == 1;
+    plan.streams = rank->argument;
+    ls_set_wait_timeout_s(PLAN_TIMEOUT_S);
+    session.rank = rank->rank;
+    session.world_size = rank->world_size;
+    CHECK(group_open(&comm, rank, NULL) == LS_OK);
+    CHECK(session_open(&session, &plan, comm) == LS_OK);
+    CHECK(samples_make(&samples, &plan, session.model, rank->rank, rank->world_size));
+    ls_status status = run_two_steps(&session, &samples, culprit ? 0 : SIZE_MAX, &unchanged);
+    CHECK(status == (culprit ? LS_ERR_DIVERGED : LS_ERR_PEER));
+    CHECK(unchanged);
+    if (culprit) CHECK(strstr(rank->message, "step 1 (epoch 0): the loss is nan") == rank->message);
+    if (!culprit) CHECK(strstr(rank->message, "rank 1 has given up: step 1 (epoch 0): the loss is nan"));
+    CHECK(strstr(rank->message, "is in the input batch on rank 1; lower --lr, or look at the data"));
+    samples_free(&samples);
+    session_close(&session);
+    ls_comm_destroy(comm);
+}
+
+static void ddp_names_the_rank_and_tells_the_others(void **state) {
+    (void)state;
+    run_good_ranks(3, diverge_on_rank_1, "inline");
+}
+
+/* Without the wish for it (shuffled streams), a step looks at no loss. */
+static void the_look_is_the_loops_wish(void **state) {
+    (void)state;
+    struct plan plan = make_plan(MODE_SINGLE, 1);
+    struct session session;
+    struct samples samples;
+    assert_int_equal(session_open(&session, &plan, NULL), LS_OK);
+    assert_true(samples_make(&samples, &plan, session.model, 0, 1));
+    ((float *)(uintptr_t)samples.batches[0].inputs)[0] = INFINITY;
+    assert_int_equal(session_step(&session, &samples.batches[0]), LS_OK);
+    samples_free(&samples);
+    session_close(&session);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_place_in_the_computation_is_named),
+        cmocka_unit_test(an_overflow_is_found_in_the_output_of_its_layer),
+        cmocka_unit_test(one_device_names_the_place),
+        cmocka_unit_test(dataparallel_names_the_device),
+        cmocka_unit_test(ddp_names_the_rank_and_tells_the_others),
+        cmocka_unit_test(the_look_is_the_loops_wish),
+    };
+    return cmocka_run_group_tests_name("divergence", tests, NULL, NULL);
+}

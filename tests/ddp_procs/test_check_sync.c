@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/parallel/plan.h"
+#include "tests/ddp_procs/job.h"
 
 /* --- any memory --------------------------------------------------------------------------------------------------- */
 
@@ -59,35 +59,6 @@ static void bits_are_compared_not_values(void **state) {
 
 /* --- the state of a run ------------------------------------------------------------------------------------------- */
 
-static struct plan make(const char *model, ls_optimizer_kind kind) {
-    struct plan plan = {
-        .mode = MODE_DDP, .devices = 3, .model = model, .batch = 6, .samples = 60, .steps = 4, .allreduce = "direct"};
-    plan.optimizer = ls_optimizer_defaults(kind);
-    plan.optimizer.learning_rate = 0.01;
-    return plan;
-}
-
-struct job {
-    struct plan plan;
-    ls_comm *comm;
-    struct session session;
-    struct samples samples;
-};
-
-static void job_open(struct rank *rank, struct job *job, struct plan plan) {
-    job->plan = plan;
-    ls_set_wait_timeout_s(2 * PLAN_TIMEOUT_S);
-    CHECK(group_open(&job->comm, rank, plan.allreduce) == LS_OK);
-    CHECK(session_open(&job->session, &job->plan, job->comm) == LS_OK);
-    CHECK(samples_make(&job->samples, &job->plan, job->session.model, rank->rank, rank->world_size));
-}
-
-static void job_close(struct job *job) {
-    samples_free(&job->samples);
-    session_close(&job->session);
-    ls_comm_destroy(job->comm);
-}
-
 /* Changes one number for a moment, and expects that this is what is found. */
 static void expect_found(struct rank *rank, struct job *job, float *number, bool buffers, const char *text) {
     ls_parallel *p = job->session.parallel;
@@ -102,7 +73,9 @@ static void expect_found(struct rank *rank, struct job *job, float *number, bool
 
 static void state_rank(struct rank *rank) {
     struct job job;
-    job_open(rank, &job, make("convnet", LS_ADAM));
+    struct plan plan = job_plan("convnet", 3, 6, 60);
+    plan.optimizer = ls_optimizer_defaults(LS_ADAM);
+    job_open(rank, &job, plan, NULL);
     ls_model *model = job.session.model;
     ls_parallel *p = job.session.parallel;
     CHECK(ddp_compare_state(p, true) == LS_OK);
@@ -120,7 +93,7 @@ static void state_rank(struct rank *rank) {
     expect_found(rank, &job, first_moment, false, "the optimizer's first moment of conv1.weight (1600 bytes)");
     expect_found(rank, &job, second_moment + 9, false, "the optimizer's second moment of fc.bias (40 bytes)");
     expect_found(rank, &job, ls_model_buffer(model, 3)->data + 31, true, "bn2.running_var (128 bytes)");
-    job_close(&job);
+    job_close(rank, &job);
 }
 
 static void parameters_moments_and_buffers_are_compared(void **state) {
@@ -131,17 +104,17 @@ static void parameters_moments_and_buffers_are_compared(void **state) {
 /* With compare_each_step a difference ends the step after which it first shows. */
 static void each_step_rank(struct rank *rank) {
     struct job job;
-    struct plan plan = make("mlp:8,6,4", LS_SGD);
+    struct plan plan = job_plan("mlp:8,6,4", 3, 6, 60);
     plan.optimizer.momentum = 0.9;
     plan.compare_each_step = true;
     plan.streams = rank->argument;
-    job_open(rank, &job, plan);
+    job_open(rank, &job, plan, NULL);
     for (size_t k = 0; k < 3; k++) CHECK(session_step(&job.session, &job.samples.batches[k]) == LS_OK);
     if (rank->rank == 2) ls_model_parameter(job.session.model, 2)->data[5] *= 2;
     CHECK(session_step(&job.session, &job.samples.batches[3]) == LS_ERR_INVALID);
     CHECK(strcmp(rank->message, "after step 3, fc2.weight (96 bytes) is not the same everywhere: other bits than on "
                                 "rank 0 on rank 2") == 0);
-    job_close(&job);
+    job_close(rank, &job);
 }
 
 static void a_step_ends_at_the_first_difference(void **state) {

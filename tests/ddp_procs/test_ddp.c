@@ -14,55 +14,13 @@
 #include "common/base/clock.h"
 #include "common/base/flag.h"
 #include "ddp_procs/distributed.h"
-#include "tests/parallel/plan.h"
-
-static struct plan make(const char *model, int ranks, size_t batch, size_t samples) {
-    struct plan plan = {.mode = MODE_DDP, .devices = ranks, .model = model, .batch = batch, .samples = samples};
-    plan.steps = 6;
-    plan.optimizer = ls_optimizer_defaults(LS_SGD);
-    plan.optimizer.learning_rate = 0.01;
-    return plan;
-}
-
-/* A rank's session and its batches. */
-struct job {
-    struct plan plan;
-    ls_comm *comm;
-    struct session session;
-    struct samples samples;
-};
-
-static void job_open(struct rank *rank, struct job *job, struct plan plan) {
-    job->plan = plan;
-    ls_set_wait_timeout_s(PLAN_TIMEOUT_S);
-    CHECK(group_open(&job->comm, rank, "direct") == LS_OK);
-    CHECK(session_open(&job->session, &job->plan, job->comm) == LS_OK);
-    CHECK(samples_make(&job->samples, &job->plan, job->session.model, rank->rank, rank->world_size));
-}
-
-static void job_step(const struct rank *rank, struct job *job, size_t k) {
-    CHECK(session_step(&job->session, &job->samples.batches[k]) == LS_OK);
-    CHECK(session_synchronize(&job->session) == LS_OK);
-}
-
-/* Everything is given back to the device. */
-static void job_close(const struct rank *rank, struct job *job) {
-    struct session *s = &job->session;
-    ls_memory_report memory;
-    samples_free(&job->samples);
-    s->parallel->ops->destroy(s->parallel);
-    ls_model_destroy(s->model);
-    ls_device_memory(s->devices[0], &memory);
-    CHECK(memory.current_total_bytes == 0);
-    ls_device_close(s->devices[0]);
-    ls_comm_destroy(job->comm);
-}
+#include "tests/ddp_procs/job.h"
 
 /* --- construction ------------------------------------------------------------------------------------------------ */
 
 static void shares_rank(struct rank *rank) {
     struct job job;
-    job_open(rank, &job, make("convnet", 3, 3, 30));
+    job_open(rank, &job, job_plan("convnet", 3, 3, 30), NULL);
     ls_model *first; /* rank 0's weights are those of seed 0, the others began with another one */
     CHECK(ls_model_create(&first, job.session.devices[0], "convnet", 1) == LS_OK);
     CHECK(ls_model_init(first, 0) == LS_OK);
@@ -86,7 +44,7 @@ struct misfit {
 
 static void misfit_rank(struct rank *rank) {
     const struct misfit *misfit = rank->argument;
-    struct plan plan = make(misfit->models[rank->rank], 3, 3, 3);
+    struct plan plan = job_plan(misfit->models[rank->rank], 3, 3, 3);
     ls_comm *comm;
     struct session session;
     CHECK(group_open(&comm, rank, "naive") == LS_OK);
@@ -151,9 +109,9 @@ static void a_rank_that_cannot_build_stops_the_others(void **state) {
 /* 25 MiB are full after seven layers of 1024 x 1024. */
 static void deep_rank(struct rank *rank) {
     struct job job;
-    struct plan plan = make("deep", 2, 2, 8);
+    struct plan plan = job_plan("deep", 2, 2, 8);
     plan.steps = 2;
-    job_open(rank, &job, plan);
+    job_open(rank, &job, plan, NULL);
     const ddp_reducer *reducer = ddp_reducer_of(job.session.parallel);
     size_t layer = 1025 * 1024 * 4, first = 785 * 1024 * 4, last = 1025 * 10 * 4;
     CHECK(ddp_reducer_bucket_count(reducer) == 1);
@@ -182,8 +140,7 @@ static bool buffers_came(const struct rank *rank, struct job *job, size_t k, boo
     if (sync) {
         job_step(rank, job, k);
     } else {
-        CHECK(session_gradients(&job->session, &job->samples.batches[k]) == LS_OK);
-        CHECK(session_synchronize(&job->session) == LS_OK);
+        job_gradients(rank, job, k);
     }
     return rank->rank > 0 && fabsf(mean->data[0]) < 100;
 }
@@ -192,7 +149,7 @@ static bool buffers_came(const struct rank *rank, struct job *job, size_t k, boo
 static void buffers_rank(struct rank *rank) {
     struct job job;
     bool mine = rank->rank > 0;
-    job_open(rank, &job, make("convnet", 2, 4, 100));
+    job_open(rank, &job, job_plan("convnet", 2, 4, 100), NULL);
     ls_parallel *p = job.session.parallel;
     CHECK(buffers_came(rank, &job, 0, true) == mine);
     CHECK(buffers_came(rank, &job, 1, true) == mine);
@@ -218,10 +175,10 @@ static void buffers_travel_after_synchronised_training_forwards(void **state) {
 
 /* Two halves of a batch, the first without reduction, give the gradients of the whole. */
 static void halves_rank(struct rank *rank) {
-    struct plan plan = make("mlp:20,8,4", 2, 8, 48);
+    struct plan plan = job_plan("mlp:20,8,4", 2, 8, 48);
     plan.optimizer.learning_rate = 0; /* an update only ends the accumulation */
     struct job job;
-    job_open(rank, &job, plan);
+    job_open(rank, &job, plan, NULL);
     ls_model *model = job.session.model;
     job_step(rank, &job, 0);
     float whole[4][160];
@@ -258,7 +215,7 @@ static void halves_add_up_without_synchronising_the_first(void **state) {
 static void drift_rank(struct rank *rank) {
     struct job job;
     bool same;
-    job_open(rank, &job, make("mlp:20,8,4", 3, 9, 54));
+    job_open(rank, &job, job_plan("mlp:20,8,4", 3, 9, 54), NULL);
     job_step(rank, &job, 0);
     CHECK(ddp_check_sync(job.session.parallel, &same) == LS_OK && same);
     ddp_set_sync(job.session.parallel, false);
@@ -276,11 +233,10 @@ static void drifting_ranks_are_noticed(void **state) {
 static void empty_rank(struct rank *rank) {
     struct job job;
     bool same;
-    job_open(rank, &job, make("mlp:20,8,4", 4, 9, 30)); /* 9 samples on 4 ranks: 3 3 3 0; the last batch: 1 1 1 0 */
+    job_open(rank, &job, job_plan("mlp:20,8,4", 4, 9, 30), NULL); /* 9 samples on 4 ranks: 3 3 3 0; the last batch: 1 1 1 0 */
     for (size_t k = 0; k < 4; k++) {
         ddp_set_sync(job.session.parallel, k != 1); /* also without reduction */
-        CHECK(session_gradients(&job.session, &job.samples.batches[k]) == LS_OK);
-        CHECK(session_synchronize(&job.session) == LS_OK);
+        job_gradients(rank, &job, k);
         if (k == 1) {
             for (size_t i = 0; rank->rank == 3 && i < 160; i++) {
                 CHECK(ls_model_parameter(job.session.model, 0)->gradient[i] == 0);

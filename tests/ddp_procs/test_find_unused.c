@@ -13,7 +13,9 @@
 #include <string.h>
 
 #include "tests/base/stderr_text.h"
-#include "tests/parallel/plan.h"
+#include "tests/base/text.h"
+#include "tests/ddp_procs/job.h"
+#include "tests/parallel/seeds.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { SEEDS = 3 };
@@ -22,55 +24,13 @@ enum { SEEDS = 40 };
 #endif
 
 static struct plan make(const char *model, int ranks, size_t batch) {
-    struct plan plan = {.mode = MODE_DDP,
-                        .devices = ranks,
-                        .model = model,
-                        .batch = batch,
-                        .samples = 200,
-                        .steps = 6,
-                        .find_unused = true,
-                        .allreduce = "direct"};
-    plan.optimizer = ls_optimizer_defaults(LS_SGD);
-    plan.optimizer.learning_rate = 0.1;
+    struct plan plan = job_plan(model, ranks, batch, 200);
+    plan.find_unused = true;
     return plan;
-}
-
-struct job {
-    struct plan plan;
-    ls_comm *comm;
-    struct session session;
-    struct samples samples;
-};
-
-/* In a group of its own (`comm` NULL), or in one that is there already. */
-static void job_open(struct rank *rank, struct job *job, struct plan plan, ls_comm *comm) {
-    *job = (struct job){.plan = plan, .comm = comm};
-    ls_set_wait_timeout_s(2 * PLAN_TIMEOUT_S);
-    if (!comm) CHECK(group_open(&job->comm, rank, plan.allreduce) == LS_OK);
-    CHECK(session_open(&job->session, &job->plan, job->comm) == LS_OK);
-    CHECK(samples_make(&job->samples, &job->plan, job->session.model, rank->rank, rank->world_size));
-}
-
-/* Everything is given back to the device. */
-static void job_close(const struct rank *rank, struct job *job, bool group_too) {
-    struct session *s = &job->session;
-    ls_memory_report memory;
-    samples_free(&job->samples);
-    s->parallel->ops->destroy(s->parallel);
-    ls_model_destroy(s->model);
-    ls_device_memory(s->devices[0], &memory);
-    CHECK(memory.current_total_bytes == 0);
-    ls_device_close(s->devices[0]);
-    if (group_too) ls_comm_destroy(job->comm);
 }
 
 static void set_unused(const struct rank *rank, struct job *job, size_t parameter, bool unused) {
     CHECK(ls_model_set_unused(job->session.model, parameter, unused) == LS_OK);
-}
-
-static void step(const struct rank *rank, struct job *job, size_t k) {
-    CHECK(session_step(&job->session, &job->samples.batches[k]) == LS_OK);
-    CHECK(session_synchronize(&job->session) == LS_OK);
 }
 
 /* --- PyTorch's number -------------------------------------------------------------------------------------------- */
@@ -96,7 +56,7 @@ static void golden_rank(struct rank *rank) {
         CHECK(ls_model_parameter(model, 1)->gradient[0] == 1);
         CHECK(ddp_reducer_unused(reducer) == NULL);
     }
-    job_close(rank, &job, true);
+    job_close(rank, &job);
 }
 
 static void used_on_one_of_two_ranks_gives_half(void **state) {
@@ -162,8 +122,7 @@ static void pattern_rank(struct rank *rank) {
         ls_model_state(plain, &copy, &count);
         memcpy(copy, weights, count * sizeof *copy);
         for (size_t t = 0; t < PARAMETERS; t++) set_unused(rank, &job, t, is_unused(rank->rank, k, t));
-        CHECK(session_gradients(&job.session, &job.samples.batches[k]) == LS_OK);
-        CHECK(session_synchronize(&job.session) == LS_OK);
+        job_gradients(rank, &job, k);
         expect_average(rank, &job, plain, k);
         const bool *unused = ddp_reducer_unused(ddp_reducer_of(p));
         CHECK((unused != NULL) == (k == 2));
@@ -178,7 +137,7 @@ static void pattern_rank(struct rank *rank) {
         CHECK(ddp_compare_state(p, false) == LS_OK);
     }
     ls_model_destroy(plain);
-    job_close(rank, &job, true);
+    job_close(rank, &job);
 }
 
 static void each_step_averages_what_was_used(void **state) {
@@ -199,19 +158,19 @@ static void alone_rank(struct rank *rank) {
     float before[6];
     set_unused(rank, &job, 3, true);
     memcpy(before, bias->data, sizeof before);
-    for (size_t k = 0; k < 2; k++) step(rank, &job, k);
+    for (size_t k = 0; k < 2; k++) job_step(rank, &job, k);
     CHECK(memcmp(before, bias->data, sizeof before) == 0);
     for (size_t i = 0; i < 6; i++) CHECK(moment[i] == 0);
     set_unused(rank, &job, 3, false);
-    step(rank, &job, 2);
+    job_step(rank, &job, 2);
     for (size_t i = 0; i < 6; i++) { /* Adam's first step: the learning rate, in the direction of the gradient */
         CHECK(fabsf(fabsf(bias->data[i] - before[i]) - 0.01f) <= 1e-5f);
     }
     set_unused(rank, &job, 3, true);
     memcpy(before, bias->data, sizeof before);
-    step(rank, &job, 3);
+    job_step(rank, &job, 3);
     CHECK(memcmp(before, bias->data, sizeof before) == 0);
-    job_close(rank, &job, true);
+    job_close(rank, &job);
 }
 
 static void what_nobody_uses_is_left_alone(void **state) {
@@ -230,14 +189,12 @@ static void no_sync_rank(struct rank *rank) {
         bool first_half = turn == 0; /* the half in which it is used; the other half leaves it as it is */
         ddp_set_sync(p, false);
         set_unused(rank, &job, 5, !first_half);
-        CHECK(session_gradients(&job.session, &job.samples.batches[0]) == LS_OK);
-        CHECK(session_synchronize(&job.session) == LS_OK);
+        job_gradients(rank, &job, 0);
         float own = bias->gradient[0];
         CHECK((own != 0) == first_half);
         ddp_set_sync(p, true);
         set_unused(rank, &job, 5, first_half);
-        CHECK(session_gradients(&job.session, &job.samples.batches[first_half ? 1 : 0]) == LS_OK);
-        CHECK(session_synchronize(&job.session) == LS_OK);
+        job_gradients(rank, &job, first_half ? 1 : 0);
         CHECK(ddp_reducer_unused(ddp_reducer_of(p)) == NULL);
         double sum = (double)own;
         CHECK(p->ops->sum_over_ranks(p, &sum, 1) == LS_OK);
@@ -246,9 +203,9 @@ static void no_sync_rank(struct rank *rank) {
         CHECK(p->ops->apply(p) == LS_OK);
     }
     set_unused(rank, &job, 5, true); /* and now by nobody: the halves before the last reduction are past */
-    step(rank, &job, 2);
+    job_step(rank, &job, 2);
     CHECK(ddp_reducer_unused(ddp_reducer_of(p)) != NULL);
-    job_close(rank, &job, true);
+    job_close(rank, &job);
 }
 
 static void used_before_the_reduction_counts(void **state) {
@@ -263,11 +220,11 @@ static void empty_rank(struct rank *rank) {
     const ls_batch *batch = &job.samples.batches[0];
     CHECK((batch->count == 0) == (rank->rank == 2));
     if (rank->rank < 2) set_unused(rank, &job, 2, true); /* by the two that have samples */
-    step(rank, &job, 0);
+    job_step(rank, &job, 0);
     const bool *unused = ddp_reducer_unused(ddp_reducer_of(job.session.parallel));
     CHECK(unused && unused[2] && !unused[0] && !unused[3]);
     CHECK(ddp_compare_state(job.session.parallel, false) == LS_OK);
-    job_close(rank, &job, true);
+    job_close(rank, &job);
 }
 
 static void a_rank_without_samples_uses_nothing(void **state) {
@@ -289,9 +246,9 @@ static void buckets_rank(struct rank *rank) {
         const ddp_reducer *reducer = ddp_reducer_of(job.session.parallel);
         CHECK(ddp_reducer_bucket_count(reducer) == 4);
         for (size_t b = 0; b < 4; b++) CHECK(ddp_reducer_bucket_nbytes(reducer, b) == expected[b]);
-        step(rank, &job, k);
+        job_step(rank, &job, k);
     }
-    job_close(rank, &job, true);
+    job_close(rank, &job);
 }
 
 static void buckets_keep_the_order_of_the_definition(void **state) {
@@ -308,7 +265,7 @@ static void missing_rank(struct rank *rank) {
     plan.find_unused = false;
     plan.bucket_cap_mb = 0.0001;
     job_open(rank, &job, plan, NULL);
-    step(rank, &job, 0); /* the buckets are those of readiness from the next one on */
+    job_step(rank, &job, 0); /* the buckets are those of readiness from the next one on */
     set_unused(rank, &job, 2, rank->rank == 1);
     set_unused(rank, &job, 3, rank->rank == 1);
     ls_status status = session_gradients(&job.session, &job.samples.batches[1]);
@@ -322,20 +279,12 @@ static void missing_rank(struct rank *rank) {
         CHECK((status != LS_OK ? status : done) == LS_ERR_PEER);
         CHECK(strstr(rank->message, "rank 1") != NULL);
     }
-    session_close(&job.session);
-    samples_free(&job.samples);
-    ls_comm_destroy(job.comm);
+    job_close(rank, &job);
 }
 
 static void a_missing_gradient_is_named_in_its_step(void **state) {
     (void)state;
     run_good_ranks(2, missing_rank, NULL);
-}
-
-static int count_text(const char *text, const char *part) {
-    int count = 0;
-    for (; (text = strstr(text, part)); text++) count++;
-    return count;
 }
 
 /* One warning of the main rank, if everything was used in all of the first ten steps. */
@@ -346,11 +295,11 @@ static void warning_rank(struct rank *rank) {
     job_open(rank, &job, make("mlp:12,8,6,4", 2, 8), NULL);
     for (size_t k = 0; k < 25; k++) {
         set_unused(rank, &job, 3, needed && k == 5 && rank->rank == 1);
-        step(rank, &job, k % job.plan.steps);
+        job_step(rank, &job, k % job.plan.steps);
         if (k == 8) CHECK(count_text(stderr_end(), "warning") == 0), stderr_begin();
     }
     CHECK(count_text(stderr_end(), "without --find-unused") == (rank->rank == 0 && !needed ? 1 : 0));
-    job_close(rank, &job, true);
+    job_close(rank, &job);
 }
 
 static void a_waste_is_warned_of_once(void **state) {
@@ -374,22 +323,11 @@ static uint64_t state_after(struct rank *rank, ls_comm *comm, const char *stream
         CHECK(session_step(&job.session, &job.samples.batches[k]) == LS_OK);
     }
     CHECK(session_hash(&job.session, &weights, &state) == LS_OK);
-    job_close(rank, &job, false);
+    job_close(rank, &job);
     return state;
 }
 
-static void shuffled_rank(struct rank *rank) {
-    ls_comm *comm;
-    CHECK(group_open(&comm, rank, "direct") == LS_OK);
-    uint64_t expected = state_after(rank, comm, "inline");
-    for (int seed = 1; seed <= SEEDS; seed++) {
-        char streams[40];
-        snprintf(streams, sizeof streams, "shuffle:%d", seed + 1000 * rank->rank);
-        CHECK(state_after(rank, comm, streams) == expected);
-    }
-    CHECK(state_after(rank, comm, "threads") == expected);
-    ls_comm_destroy(comm);
-}
+static void shuffled_rank(struct rank *rank) { expect_same_bits_in_any_order(rank, SEEDS, state_after); }
 
 static void every_order_gives_the_same_bits(void **state) {
     (void)state;

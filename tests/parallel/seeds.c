@@ -12,12 +12,16 @@ struct assignment {
 };
 
 /* Each rank shuffles in its own way. */
+static const char *streams_of(char text[40], int seed, const struct rank *rank) {
+    snprintf(text, 40, "shuffle:%d", seed + 1000 * rank->rank);
+    return text;
+}
+
 static ls_status run_seed(const struct assignment *a, int seed, const struct rank *rank, ls_comm *comm) {
     struct seed_outcomes *o = &a->outcomes[rank->rank];
     char streams[40];
-    snprintf(streams, sizeof streams, "shuffle:%d", seed + 1000 * rank->rank);
     struct plan plan = *a->plan;
-    plan.streams = streams;
+    plan.streams = streams_of(streams, seed, rank);
     struct session session;
     struct samples samples;
     ls_status status = session_open(&session, &plan, comm);
@@ -70,4 +74,16 @@ int first_red_seed(const struct plan *plan, int seeds, const struct seed_outcome
         }
     }
     return 0;
+}
+
+void expect_same_bits_in_any_order(struct rank *rank, int seeds,
+                                   uint64_t (*run)(struct rank *rank, ls_comm *comm, const char *streams)) {
+    char streams[40];
+    ls_comm *comm;
+    ls_set_wait_timeout_s(2 * PLAN_TIMEOUT_S);
+    CHECK(group_open(&comm, rank, "direct") == LS_OK);
+    uint64_t expected = run(rank, comm, "inline");
+    for (int seed = 1; seed <= seeds; seed++) CHECK(run(rank, comm, streams_of(streams, seed, rank)) == expected);
+    CHECK(run(rank, comm, "threads") == expected);
+    ls_comm_destroy(comm);
 }

@@ -22,4 +22,9 @@ void run_seeds(const struct plan *plan, int seeds, const char *drop_wait, struct
 int first_red_seed(const struct plan *plan, int seeds, const struct seed_outcomes *outcomes,
                    const struct outcome *expected, bool same_mode);
 
+/* For a rank: what `run` returns for a process group and a mode of the streams (LS_CPU_STREAMS) must be the same inline, with the
+ * seeds 1 .. `seeds` and with threads. All runs are in one group, which is opened here. */
+void expect_same_bits_in_any_order(struct rank *rank, int seeds,
+                                   uint64_t (*run)(struct rank *rank, ls_comm *comm, const char *streams));
+
 #endif

@@ -68,6 +68,8 @@ void fuzz_idx(const uint8_t *data, size_t nbytes) {
     size_t count = 1;
     for (int d = 0; d < ndim; d++) count *= file.dims[d];
     fuzz_require(count > 0, "no dimension is zero");
+    bool is_plain = nbytes > 2 && !(data[1] == 0x1f && data[2] == 0x8b);
+    fuzz_require(!is_plain || nbytes - 1 == 4 + 4 * (size_t)ndim + count, "a file is as long as its header says");
     uint8_t *copy = malloc(count);
     if (copy) memcpy(copy, file.data, count);
     free(copy);

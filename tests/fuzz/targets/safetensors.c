@@ -21,7 +21,13 @@ void fuzz_safetensors(const uint8_t *data, size_t nbytes) {
     ls_status status = ls_safetensors_open(&file, fuzz_memory_file(data, nbytes));
     fuzz_require((status == LS_OK) == (file != NULL), "a file is there if and only if it was read");
     if (!file) return;
-    for (size_t i = 0; i < ls_safetensors_count(file); i++) look_at(file, ls_safetensors_at(file, i));
+    for (size_t i = 0; i < ls_safetensors_count(file); i++) {
+        const ls_safetensor *tensor = ls_safetensors_at(file, i);
+        look_at(file, tensor);
+        if (i == 0) continue;
+        const ls_safetensor *before = ls_safetensors_at(file, i - 1);
+        fuzz_require((const char *)before->data + before->nbytes == tensor->data, "tensors follow one another");
+    }
     fuzz_require(!ls_safetensors_find(file, "no such tensor \x01"), "what is not there is not found");
     (void)ls_safetensors_metadata(file, "format");
     ls_safetensors_close(file);

@@ -39,7 +39,11 @@ static void connect_peer(ddp_store_server *server, struct peer *peer) {
 /* What poll would have the server do: let the client go on, and then all who wait for a key. */
 static void serve_peer(ddp_store_server *server, const struct peer *peer) {
     for (int i = 0; i < server->client_count; i++) {
-        if (server->clients[i] == peer->server_side && !advance(server, peer->server_side)) drop(server, i);
+        client *c = server->clients[i];
+        if (c != peer->server_side) continue;
+        bool alive = advance(server, c);
+        fuzz_require(!alive || c->phase != WAITING || strlen(c->key) == c->request.key_nbytes, "a key is a string");
+        if (!alive) drop(server, i);
     }
     serve_waiters(server);
 }

@@ -5,7 +5,4 @@
 /* How often a part, which is not empty, occurs in a text. */
 int count_text(const char *text, const char *part);
 
-/* The text's lines, all of which end. */
-int count_lines(const char *text);
-
 #endif

@@ -1,12 +1,21 @@
 #define _GNU_SOURCE
 #include "tests/ddp_procs/children.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "common/base/clock.h"
 
 pid_t start_child(int (*body)(void *argument), void *argument) {
     fflush(NULL);
@@ -22,4 +31,10 @@ int finish_child(pid_t pid) {
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR) return -1;
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+void await_gone(pid_t pid) {
+    for (double until_us = ls_now_us() + 20e6; ls_now_us() < until_us; usleep(5000))
+        if (kill(pid, 0) < 0 && errno == ESRCH) return;
+    fail_msg("process %d is left", (int)pid);
 }

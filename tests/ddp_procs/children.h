@@ -10,4 +10,7 @@ pid_t start_child(int (*body)(void *argument), void *argument);
 /* Waits for the child; its exit status, or 128 + the signal that ended it. */
 int finish_child(pid_t pid);
 
+/* Waits until a process that belongs to somebody else is gone; fails past a deadline. */
+void await_gone(pid_t pid);
+
 #endif

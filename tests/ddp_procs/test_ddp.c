@@ -233,7 +233,8 @@ static void drifting_ranks_are_noticed(void **state) {
 static void empty_rank(struct rank *rank) {
     struct job job;
     bool same;
-    job_open(rank, &job, job_plan("mlp:20,8,4", 4, 9, 30), NULL); /* 9 samples on 4 ranks: 3 3 3 0; the last batch: 1 1 1 0 */
+    job_open(rank, &job, job_plan("mlp:20,8,4", 4, 9, 30),
+             NULL); /* 9 samples on 4 ranks: 3 3 3 0; the last batch: 1 1 1 0 */
     for (size_t k = 0; k < 4; k++) {
         ddp_set_sync(job.session.parallel, k != 1); /* also without reduction */
         job_gradients(rank, &job, k);

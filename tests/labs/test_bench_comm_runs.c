@@ -7,7 +7,6 @@
 
 #include <cmocka.h>
 
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,6 +21,7 @@
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
 #include "tests/ddp_procs/children.h"
+#include "tests/programs/program.h"
 
 static comm_settings settings;
 static const bench_machine machine = {.cpu = "cpu", .cores = 2};
@@ -176,12 +176,7 @@ static bench_output output;
 
 static const char *program_path(void) {
     static char path[1100];
-    char folder[1000];
-    ssize_t nbytes = readlink("/proc/self/exe", folder, sizeof folder - 1);
-    assert_true(nbytes > 0);
-    folder[nbytes] = '\0';
-    *strrchr(folder, '/') = '\0';
-    snprintf(path, sizeof path, "%s/../bench_comm", folder);
+    snprintf(path, sizeof path, "%s/bench_comm", build_folder());
     return path;
 }
 
@@ -272,12 +267,6 @@ static void await_children(pid_t pid, int count, pid_t *children) {
     fail_msg("process %d has not %d children", (int)pid, count);
 }
 
-static void expect_gone(pid_t pid) {
-    for (double until_us = ls_now_us() + 20e6; ls_now_us() < until_us; usleep(5000))
-        if (kill(pid, 0) < 0 && errno == ESRCH) return;
-    fail_msg("process %d is left", (int)pid);
-}
-
 static void test_a_rank_is_killed(void **state) {
     (void)state;
     pid_t ranks[3];
@@ -290,7 +279,7 @@ static void test_a_rank_is_killed(void **state) {
     const char *text = stderr_end();
     assert_int_equal(code, 3);
     if (!strstr(text, "rank 1 was killed by signal 9")) fail_msg("not reported: %s", text);
-    for (int r = 0; r < 3; r++) expect_gone(ranks[r]);
+    for (int r = 0; r < 3; r++) await_gone(ranks[r]);
     assert_int_equal(scratch_file_count(), 0);
 }
 
@@ -303,7 +292,7 @@ static void test_the_bench_is_killed(void **state) {
     kill(bench, SIGKILL);
     assert_int_equal(finish_child(bench), 128 + SIGKILL);
     stderr_end();
-    for (int r = 0; r < 3; r++) expect_gone(ranks[r]);
+    for (int r = 0; r < 3; r++) await_gone(ranks[r]);
     assert_int_equal(scratch_file_count(), 0);
 }
 

@@ -8,7 +8,6 @@
 #include <cmocka.h>
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +20,7 @@
 #include "labs/bench_shared/child.h"
 #include "tests/base/scratch.h"
 #include "tests/ddp_procs/children.h"
+#include "tests/programs/program.h"
 
 static bench_output output;
 
@@ -94,13 +94,6 @@ static pid_t await_pid(const char *path) {
     return 0;
 }
 
-static void expect_gone(pid_t pid) {
-    for (double until_us = ls_now_us() + 20e6; ls_now_us() < until_us; usleep(5000)) {
-        if (kill(pid, 0) < 0 && errno == ESRCH) return;
-    }
-    fail_msg("process %d is left", (int)pid);
-}
-
 static void test_a_signal_ends_the_child_too(void **state) {
     (void)state;
     const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGKILL};
@@ -111,7 +104,7 @@ static void test_a_signal_ends_the_child_too(void **state) {
         pid_t child = await_pid(scratch_path("pid"));
         kill(bench, signals[i]);
         assert_int_equal(finish_child(bench), signals[i] == SIGKILL ? 128 + SIGKILL : 17);
-        expect_gone(child);
+        await_gone(child);
         unlink(scratch_path("pid"));
     }
 }
@@ -154,13 +147,9 @@ static void test_a_model_that_does_not_exist(void **state) {
 /* What the shares are made of leaves out the warm-up, as the step times do: seen in the bytes, which are exact. */
 static void test_phases_are_those_of_the_timed_steps(void **state) {
     (void)state;
-    char program[1100], folder[1000];
-    ssize_t nbytes = readlink("/proc/self/exe", folder, sizeof folder - 1);
-    assert_true(nbytes > 0);
-    folder[nbytes] = '\0';
-    *strrchr(folder, '/') = '\0';
-    snprintf(program, sizeof program, "%s/../dp_train", folder);
-    char *argv[] = {program,       "--devices=2",   "--model=mlp:784,16,16", "--steps=12",
+    char path[1100];
+    snprintf(path, sizeof path, "%s/dp_train", build_folder());
+    char *argv[] = {path,          "--devices=2",   "--model=mlp:784,16,16", "--steps=12",
                     "--drop-last", "--no-evaluate", "--summary=-",           NULL};
     assert_int_equal(bench_child_run(argv, 60, &output), LS_OK);
     cJSON *all = cJSON_Parse(bench_last_line(output.out));

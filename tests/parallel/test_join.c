@@ -1,6 +1,5 @@
 /* Ranks that run out of samples at different steps: what a step weighs, that all ranks stay equal, whose buffers count, and how a run
- * ends. Each rank plays a script that says how many samples it has in each step; one device that takes the whole batch of each step is
- * what they are compared with. */
+ * ends. One device that takes the whole batch of each step is what they are compared with. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,26 +16,14 @@
 
 #include "common/base/hash.h"
 #include "common/train/options.h"
-#include "tests/parallel/plan.h"
-
-enum { SCRIPT_STEPS = 6, SCRIPT_RANKS = 4, NONE = -1 };
+#include "tests/parallel/script.h"
+#include "tests/parallel/seeds.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { SEEDS = 2 };
 #else
 enum { SEEDS = 20 };
 #endif
-
-/* Samples of each rank in each step; NONE: it has run out. */
-struct script {
-    const char *model;
-    int ranks;
-    int counts[SCRIPT_STEPS][SCRIPT_RANKS];
-    int steps; /* that any rank takes */
-    ddp_join_options join;
-    int optimizer;
-    const char *streams; /* NULL: inline */
-};
 
 /* Batches of 4 2 3 and so on; a piece that is empty although its rank goes on; two ranks that end together. */
 static const struct script uneven = {
@@ -46,134 +33,6 @@ static const struct script uneven = {
     .steps = 5,
     .join = {.enable = true},
     .optimizer = LS_SGD};
-
-static int most_samples(const struct script *script) { return 4 * script->ranks; }
-
-static struct plan plan_of(const struct script *script, enum mode mode) {
-    struct plan plan = {.mode = mode,
-                        .devices = mode == MODE_DDP ? script->ranks : 1,
-                        .model = script->model,
-                        .batch = (size_t)most_samples(script),
-                        .streams = script->streams,
-                        .bucket_cap_mb = 0.0005,
-                        .join = script->join};
-    plan.optimizer = ls_optimizer_defaults((ls_optimizer_kind)script->optimizer);
-    plan.optimizer.learning_rate = script->optimizer == LS_SGD ? 0.1 : 0.01;
-    return plan;
-}
-
-/* --- samples: those of step k are numbers 100 k, 100 k + 1, ... in the order of the ranks -------------------------------- */
-
-struct chunk {
-    float *inputs;
-    int64_t *labels;
-    ls_batch batch;
-};
-
-static void chunk_read(const struct rank *rank, struct chunk *chunk, const ls_model *model, int first, int count) {
-    ls_sample_spec spec = ls_train_sample_spec(model);
-    ls_dataset *dataset;
-    size_t inputs = ls_sample_input_count(&spec), room = (size_t)count + 1;
-    int64_t indices[4 * SCRIPT_RANKS];
-    chunk->inputs = calloc(room * inputs, sizeof *chunk->inputs);
-    chunk->labels = calloc(room, sizeof *chunk->labels);
-    CHECK(chunk->inputs && chunk->labels);
-    CHECK(ls_dataset_random(&dataset, 7, 10000, &spec) == LS_OK);
-    for (int i = 0; i < count; i++) indices[i] = first + i;
-    CHECK(ls_dataset_read(dataset, indices, (size_t)count, chunk->inputs, chunk->labels, NULL) == LS_OK);
-    ls_dataset_close(dataset);
-    chunk->batch = (ls_batch){.inputs = chunk->inputs, .labels = chunk->labels, .count = (size_t)count};
-}
-
-static void chunk_free(struct chunk *chunk) {
-    free(chunk->inputs);
-    free(chunk->labels);
-}
-
-/* How many samples the ranks before this one have in a step, and all of them together. */
-static int samples_before(const struct script *script, int step, int ranks) {
-    int sum = 0;
-    for (int r = 0; r < ranks; r++) sum += script->counts[step][r] > 0 ? script->counts[step][r] : 0;
-    return sum;
-}
-
-static int active_in(const struct script *script, int step) {
-    int active = 0;
-    for (int r = 0; r < script->ranks; r++) active += script->counts[step][r] != NONE;
-    return active;
-}
-
-/* --- a rank at play ---------------------------------------------------------------------------------------------- */
-
-struct player {
-    const struct script *script;
-    ls_comm *comm;
-    struct session session;
-    int step;
-    struct chunk chunk; /* of the step in progress */
-};
-
-/* A player in a group that is there already, for several in a row. */
-static void player_begin(const struct rank *rank, struct player *player, const struct script *script, ls_comm *comm) {
-    *player = (struct player){.script = script, .comm = comm};
-    struct plan plan = plan_of(script, MODE_DDP);
-    CHECK(session_open(&player->session, &plan, comm) == LS_OK);
-}
-
-static void player_open(struct rank *rank, struct player *player, const struct script *script) {
-    ls_comm *comm;
-    ls_set_wait_timeout_s(2 * PLAN_TIMEOUT_S);
-    CHECK(group_open(&comm, rank, "direct") == LS_OK);
-    player_begin(rank, player, script, comm);
-}
-
-static void player_close(struct player *player) {
-    session_close(&player->session);
-    ls_comm_destroy(player->comm);
-}
-
-/* Joins the coming step with what the script gives this rank; the status, and whether there is a step. */
-static ls_status player_join(const struct rank *rank, struct player *player, ls_batch *batch, bool *anyone) {
-    const struct script *script = player->script;
-    int count = player->step < script->steps ? script->counts[player->step][rank->rank] : NONE;
-    int first =
-        player->step < script->steps ? 100 * player->step + samples_before(script, player->step, rank->rank) : 0;
-    chunk_read(rank, &player->chunk, player->session.model, first, count > 0 ? count : 0);
-    *batch = count == NONE ? (ls_batch){0} : player->chunk.batch;
-    ls_parallel *p = player->session.parallel;
-    return p->ops->join(p, batch, anyone);
-}
-
-static void player_step_done(struct player *player) {
-    chunk_free(&player->chunk);
-    player->step++;
-}
-
-/* Plays the whole script; `before_update` (may be NULL) looks at the gradients. */
-static void play(const struct rank *rank, struct player *player,
-                 void (*before_update)(const struct rank *rank, struct player *player)) {
-    ls_parallel *p = player->session.parallel;
-    for (;;) {
-        ls_batch batch;
-        bool anyone;
-        CHECK(player_join(rank, player, &batch, &anyone) == LS_OK);
-        CHECK(anyone == (player->step < player->script->steps));
-        if (anyone) {
-            CHECK((int)batch.global_count == samples_before(player->script, player->step, player->script->ranks));
-            CHECK(session_gradients(&player->session, &batch) == LS_OK);
-            if (before_update) {
-                CHECK(session_synchronize(&player->session) == LS_OK);
-                before_update(rank, player);
-            }
-            CHECK(p->ops->apply(p) == LS_OK);
-            /* the batch is freed below */
-            CHECK(ls_event_synchronize(p->batch_copied) == LS_OK);
-        }
-        player_step_done(player);
-        p->step++;
-        if (!anyone) return;
-    }
-}
 
 /* --- PyTorch's numbers ------------------------------------------------------------------------------------------- */
 
@@ -187,7 +46,7 @@ static void golden_rank(struct rank *rank) {
                             .join = {.enable = true, .divide_by_initial_world_size = initial},
                             .optimizer = LS_SGD};
     struct player player;
-    player_open(rank, &player, &script);
+    player_open(rank, &player, &script, NULL);
     ls_parallel *p = player.session.parallel;
     const struct ls_tensor *weight = ls_model_parameter(player.session.model, 0);
     const struct ls_tensor *bias = ls_model_parameter(player.session.model, 1);
@@ -226,7 +85,7 @@ static struct session single; /* of this process */
 static void expect_single_gradients(const struct rank *rank, struct player *player) {
     const struct script *script = player->script;
     struct chunk whole;
-    int step = player->step, count = samples_before(script, step, script->ranks);
+    int step = player->step, count = script_samples(script, step);
     chunk_read(rank, &whole, single.model, 100 * step, count);
     whole.batch.global_count = whole.batch.count;
     float *state, *copy;
@@ -236,7 +95,7 @@ static void expect_single_gradients(const struct rank *rank, struct player *play
     memcpy(copy, state, floats * sizeof *state);
     CHECK(session_gradients(&single, &whole.batch) == LS_OK);
     CHECK(session_synchronize(&single) == LS_OK);
-    double share = script->join.divide_by_initial_world_size ? (double)active_in(script, step) / script->ranks : 1;
+    double share = script->join.divide_by_initial_world_size ? (double)script_active(script, step) / script->ranks : 1;
     for (size_t t = 0; t < ls_model_parameter_count(single.model); t++) {
         const struct ls_tensor *expected = ls_model_parameter(single.model, t);
         const float *gradient = ls_model_parameter(player->session.model, t)->gradient;
@@ -264,11 +123,11 @@ static void look_before_update(const struct rank *rank, struct player *player) {
 
 static void single_rank(struct rank *rank) {
     const struct script *script = rank->argument;
-    struct plan plan = plan_of(script, MODE_SINGLE);
+    struct plan plan = script_plan(script, MODE_SINGLE);
     struct player player;
-    player_open(rank, &player, script);
+    player_open(rank, &player, script, NULL);
     CHECK(session_open(&single, &plan, NULL) == LS_OK);
-    play(rank, &player, look_before_update);
+    player_play(rank, &player, look_before_update);
     CHECK(player.step == script->steps + 1);
     expect_same_state(rank, &player);
     session_close(&single);
@@ -286,22 +145,22 @@ static void uneven_steps_equal_one_device(void **state) {
 }
 
 /* The state after two steps of which all ranks have their part. */
-static uint64_t even_state(const struct rank *rank, ls_comm *comm, ddp_join_options join) {
+static uint64_t even_state(struct rank *rank, ls_comm *comm, ddp_join_options join) {
     struct script script = {
         .model = "mlp:8,6,4", .ranks = 3, .counts = {{2, 2, 2}, {4, 1, 0}}, .steps = 2, .join = join};
     struct player player;
     uint64_t weights, state;
-    player_begin(rank, &player, &script, comm);
+    player_open(rank, &player, &script, comm);
     for (; player.step < script.steps; player_step_done(&player)) {
         ls_batch batch;
         bool anyone;
         CHECK(player_join(rank, &player, &batch, &anyone) == LS_OK && anyone);
-        if (!join.enable) batch.global_count = (size_t)samples_before(&script, player.step, script.ranks);
+        if (!join.enable) batch.global_count = (size_t)script_samples(&script, player.step);
         CHECK(session_step(&player.session, &batch) == LS_OK);
         CHECK(session_synchronize(&player.session) == LS_OK);
     }
     CHECK(session_hash(&player.session, &weights, &state) == LS_OK);
-    session_close(&player.session);
+    player_close(&player);
     return state;
 }
 
@@ -336,7 +195,7 @@ static void buffers_rank(struct rank *rank) {
                             .join = {.enable = true}};
     const int roots[] = {2, 1, 1, 0}; /* whose buffers count in each step */
     struct player player;
-    player_open(rank, &player, &script);
+    player_open(rank, &player, &script, NULL);
     ls_parallel *p = player.session.parallel;
     const float *mean = ls_model_buffer(player.session.model, 0)->data;
     for (; player.step < script.steps; player_step_done(&player), p->step++) {
@@ -373,8 +232,8 @@ static void tie_rank(struct rank *rank) {
     struct script script = {
         .model = "convnet", .ranks = 3, .counts = {{2, 2, 2}, {2, 2, NONE}}, .steps = 2, .join = {.enable = true}};
     struct player player;
-    player_open(rank, &player, &script);
-    play(rank, &player, NULL);
+    player_open(rank, &player, &script, NULL);
+    player_play(rank, &player, NULL);
     CHECK(ddp_compare_state(player.session.parallel, true) == LS_OK);
     double mean = (double)ls_model_buffer(player.session.model, 0)->data[0];
     mark(&player, rank->rank);
@@ -396,7 +255,7 @@ static void throw_rank(struct rank *rank) {
     struct script script = uneven;
     script.join.throw_on_early_termination = true;
     struct player player;
-    player_open(rank, &player, &script);
+    player_open(rank, &player, &script, NULL);
     ls_status status = LS_OK;
     while (status == LS_OK) {
         ls_batch batch;
@@ -417,8 +276,8 @@ static void no_throw_rank(struct rank *rank) {
     struct script script = {.model = "mlp:8,6,4", .ranks = 2, .counts = {{2, 1}, {0, 1}}, .steps = 2};
     script.join = (ddp_join_options){.enable = true, .throw_on_early_termination = true};
     struct player player;
-    player_open(rank, &player, &script);
-    play(rank, &player, NULL);
+    player_open(rank, &player, &script, NULL);
+    player_play(rank, &player, NULL);
     player_close(&player);
 }
 
@@ -431,7 +290,7 @@ static void an_early_end_stops_everybody_if_asked(void **state) {
 /* A rank that dies after it has run out, while it waits in others' steps, is missed at once. */
 static void killed_rank(struct rank *rank) {
     struct player player;
-    player_open(rank, &player, &uneven);
+    player_open(rank, &player, &uneven, NULL);
     for (;;) {
         ls_batch batch;
         bool anyone = true;
@@ -458,30 +317,22 @@ static void a_joined_rank_that_dies_is_missed(void **state) {
 
 /* --- every order of the streams ---------------------------------------------------------------------------------- */
 
-static uint64_t state_after(struct rank *rank, const struct script *script, ls_comm *comm) {
+static uint64_t state_after(struct rank *rank, ls_comm *comm, const char *streams) {
+    struct script script = *(const struct script *)rank->argument;
     struct player player;
     uint64_t weights, state;
-    player_begin(rank, &player, script, comm);
-    play(rank, &player, NULL);
+    script.streams = streams;
+    player_open(rank, &player, &script, comm);
+    player_play(rank, &player, NULL);
     CHECK(session_hash(&player.session, &weights, &state) == LS_OK);
-    session_close(&player.session);
+    player_close(&player);
     return state;
 }
 
 static void shuffled_rank(struct rank *rank) {
-    struct script script = *(const struct script *)rank->argument;
-    ls_comm *comm;
-    char streams[40];
-    ls_set_wait_timeout_s(2 * PLAN_TIMEOUT_S);
-    CHECK(group_open(&comm, rank, "direct") == LS_OK);
-    uint64_t expected = state_after(rank, &script, comm);
-    int seeds = strcmp(script.model, "convnet") == 0 ? 1 + SEEDS / 10 : SEEDS;
-    for (int seed = 1; seed <= seeds; seed++) {
-        snprintf(streams, sizeof streams, "shuffle:%d", seed + 1000 * rank->rank);
-        script.streams = streams;
-        CHECK(state_after(rank, &script, comm) == expected);
-    }
-    ls_comm_destroy(comm);
+    const struct script *script = rank->argument;
+    bool slow = strcmp(script->model, "convnet") == 0;
+    expect_same_bits_in_any_order(rank, slow ? 1 + SEEDS / 10 : SEEDS, state_after);
 }
 
 static void every_order_gives_the_same_bits(void **state) {

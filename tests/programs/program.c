@@ -24,6 +24,7 @@
 
 #include "common/base/clock.h"
 #include "tests/base/scratch.h"
+#include "tests/base/text.h"
 #include "tests/programs/program.h"
 
 enum { WORDS_MAX = 64, NAMES_CAPACITY = 16384 };
@@ -92,8 +93,7 @@ int programs_teardown(void **state) {
 
 /* --- starting ----------------------------------------------------------------------------------------------------- */
 
-/* The folder above this test program's, where the programs are. */
-static const char *build_folder(void) {
+const char *build_folder(void) {
     static char path[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
     assert_true(length > 0);
@@ -301,11 +301,7 @@ void program_expect_no_named_files(pid_t pid) {
     fclose(maps);
 }
 
-int count_lines(const char *text) {
-    int count = 0;
-    for (; (text = strchr(text, '\n')); text++) count++;
-    return count;
-}
+int count_lines(const char *text) { return count_text(text, "\n"); }
 
 int free_port(void) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

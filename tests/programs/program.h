@@ -25,6 +25,9 @@ typedef struct program {
 int programs_setup(void **state);
 int programs_teardown(void **state);
 
+/* The folder above this test program's, where the programs are. */
+const char *build_folder(void);
+
 /* Starts a program of the build folder. The words of the line are separated by blanks; words NAME=VALUE in front of the program's
  * name go into its environment (STREAMS=closed starts it without standard streams, STREAMS=full with a full stdout; STDERR=PATH
  * opens its stderr there); dp_train, ddp_train, ddprun and mkdigits stand for the built programs wherever they are. */

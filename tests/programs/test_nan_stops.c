@@ -15,6 +15,7 @@
 
 #include "common/data/safetensors.h"
 #include "tests/base/scratch.h"
+#include "tests/base/text.h"
 #include "tests/programs/program.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
@@ -32,12 +33,6 @@ static const struct mode modes[] = {
     {"ddp_train --spawn 2", 2, true},
     {"ddprun --nproc-per-node 2 ddp_train", 2, true},
 };
-
-static int count_text(const char *text, const char *wanted) {
-    int count = 0;
-    for (; (text = strstr(text, wanted)); text++) count++;
-    return count;
-}
 
 /* One rank says it in its own words, the others quote it, and the launcher repeats it. */
 static void expect_stop(const struct mode *mode, const program *p, const char *text) {

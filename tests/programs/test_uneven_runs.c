@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/text.h"
 #include "tests/programs/program.h"
 
 enum { SAMPLES = 1500, LOSSES_MAX = 200 };
@@ -33,12 +34,6 @@ static size_t losses_of(const char *line, double losses[LOSSES_MAX]) {
     char *text = scratch_read(path, &nbytes);
     for (char *at = strtok(text, "\n"); at && count < LOSSES_MAX; at = strtok(NULL, "\n")) losses[count++] = atof(at);
     free(text);
-    return count;
-}
-
-static int count_text(const char *text, const char *part) {
-    int count = 0;
-    for (; (text = strstr(text, part)); text++) count++;
     return count;
 }
 

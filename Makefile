@@ -68,8 +68,9 @@ PROGRAMS   := $(foreach main,$(MAINS),$(BUILD)/$(basename $(notdir $(main))))
 BENCH_MPI  := $(if $(HAVE_MPI),$(BUILD)/bench_mpi)
 LIB_SRC    := $(filter-out $(MAINS) labs/bench_mpi/%,$(wildcard common/*/*.c kernels/*.c kernels/cpu/*.c dp_threads/*.c ddp_procs/*.c labs/*/*.c))
 LIB        := $(BUILD)/liblockstep.a
-TEST_SRC   := $(wildcard tests/*/test_*.c)
-TEST_LIB   := $(filter-out $(TEST_SRC),$(wildcard tests/*/*.c))
+ROOMS      ?= *
+TEST_SRC   := $(wildcard $(ROOMS:%=tests/%/test_*.c))
+TEST_LIB   := $(filter-out $(wildcard tests/*/test_*.c),$(wildcard tests/*/*.c))
 TESTS      := $(foreach test,$(TEST_SRC),$(BUILD)/tests/$(basename $(notdir $(test))))
 
 # tests/fuzz/targets is a level deeper than what every test is linked with: only test_corpora and `make fuzz` need it.
@@ -133,7 +134,7 @@ else
 
 all: $(PROGRAMS) ## build every program
 
-test: $(PROGRAMS) $(TESTS) ## build and run every test, each program under a deadline
+test: $(PROGRAMS) $(TESTS) ## build and run every test, each program under a deadline [ROOMS='comm data': only those]
 	@tests/run.sh $(TESTS)
 
 RESULTS    := $(BUILD)/results

@@ -95,60 +95,54 @@ static ls_status create_buckets(struct bucket **out, const ddp_reducer *r, const
     return status;
 }
 
-/* Moves every gradient, with its content, from its old place (if it has one) to its slot in `memory`. */
-static ls_status place_gradients(ddp_reducer *r, const struct ddp_buckets *plan, struct bucket *buckets,
-                                 float *memory) {
+/* All buckets together hold the same number of floats, however the gradients are assigned: they get their memory once. Collective. */
+static ls_status alloc_memory(ddp_reducer *r) {
+    for (size_t p = 0; p < r->parameter_count; p++) {
+        r->memory_nbytes += ls_aligned_floats(ls_model_parameter(r->model, p)->count) * sizeof(float);
+    }
+    ls_status status = ls_device_adopt(r->device, LS_MEMORY_BUCKET, r->memory_nbytes, "gradient buckets");
+    if (status != LS_OK) return status;
+    status = ls_comm_alloc_shared(r->comm, r->memory_nbytes, (void **)&r->memory);
+    if (status != LS_OK) ls_device_disown(r->device, LS_MEMORY_BUCKET, r->memory_nbytes);
+    return status;
+}
+
+/* Moves every gradient, with its content if it has one, to its slot. Old and new slots share their memory, so the contents go through
+ * the host's, which no device pays for; it happens twice in a run. */
+static ls_status place_gradients(ddp_reducer *r, const struct ddp_buckets *plan, struct bucket *buckets) {
+    float *contents = calloc(1, r->memory_nbytes), *slot = r->memory;
+    if (!contents) return ls_fail(LS_ERR_NO_MEMORY, "no memory to move %zu bytes of gradients", r->memory_nbytes);
     ls_status status = LS_OK;
     const size_t *parameter = plan->parameters;
     for (size_t b = 0; b < plan->bucket_count; b++) {
-        buckets[b].data = memory;
+        buckets[b].data = slot;
         for (size_t i = 0; i < plan->sizes[b]; i++, parameter++) {
             const struct ls_tensor *tensor = ls_model_parameter(r->model, *parameter);
+            float *aside = contents + (slot - r->memory);
             if (tensor->gradient && status == LS_OK) {
-                status = ls_copy(r->compute, memory, tensor->gradient, r->nbytes[*parameter]);
+                status = ls_copy(r->compute, aside, tensor->gradient, r->nbytes[*parameter]);
             }
-            ls_model_place_gradient(r->model, *parameter, memory);
+            ls_model_place_gradient(r->model, *parameter, slot);
             r->bucket_of[*parameter] = b;
-            memory += ls_aligned_floats(tensor->count);
+            slot += ls_aligned_floats(tensor->count);
         }
     }
+    if (status == LS_OK) status = ls_copy(r->compute, r->memory, contents, r->memory_nbytes);
     ls_status done = ls_stream_synchronize(r->compute);
+    free(contents);
     return status != LS_OK ? status : done;
 }
 
-static void release_memory(ddp_reducer *r) {
-    if (!r->memory) return;
-    ls_device_disown(r->device, LS_MEMORY_BUCKET, r->memory_nbytes);
-    r->memory = NULL;
-}
-
-/* Collective: replaces the present assignment by `plan`. */
+/* Replaces the present assignment by `plan`. */
 static ls_status adopt_plan(ddp_reducer *r, const struct ddp_buckets *plan) {
     struct bucket *buckets;
     ls_status status = create_buckets(&buckets, r, plan);
     if (status != LS_OK) return status;
-    size_t count = 0;
-    for (size_t b = 0; b < plan->bucket_count; b++) count += buckets[b].count;
-    float *memory = NULL, *old = r->memory;
-    status = ls_device_adopt(r->device, LS_MEMORY_BUCKET, count * sizeof(float), "gradient buckets");
-    bool adopted = status == LS_OK;
-    if (status == LS_OK) status = ls_comm_alloc_shared(r->comm, count * sizeof(float), (void **)&memory);
-    if (status == LS_OK) status = place_gradients(r, plan, buckets, memory);
-    if (status == LS_OK && old) {
-        release_memory(r);
-        status = ls_comm_free_shared(r->comm, old);
-    }
-    if (status != LS_OK) {
-        if (adopted) ls_device_disown(r->device, LS_MEMORY_BUCKET, count * sizeof(float));
-        destroy_buckets(buckets, plan->bucket_count);
-        return status;
-    }
+    status = place_gradients(r, plan, buckets);
     destroy_buckets(r->buckets, r->bucket_count);
     r->buckets = buckets;
     r->bucket_count = plan->bucket_count;
-    r->memory = memory;
-    r->memory_nbytes = count * sizeof(float);
-    return LS_OK;
+    return status;
 }
 
 struct limits {
@@ -371,6 +365,7 @@ ls_status ddp_reducer_create(ddp_reducer **out, ls_comm *comm, ls_model *model, 
     for (size_t p = 0; status == LS_OK && p < r->parameter_count; p++) {
         r->nbytes[p] = ls_model_parameter(model, p)->count * sizeof(float);
     }
+    if (status == LS_OK) status = alloc_memory(r);
     if (status == LS_OK) status = assign_first(r);
     if (status != LS_OK) {
         ddp_reducer_destroy(r);
@@ -384,7 +379,7 @@ ls_status ddp_reducer_create(ddp_reducer **out, ls_comm *comm, ls_model *model, 
 void ddp_reducer_destroy(ddp_reducer *r) {
     if (!r) return;
     ls_model_on_grad_ready(r->model, NULL, NULL);
-    release_memory(r); /* the pages themselves belong to the group */
+    if (r->memory) ls_device_disown(r->device, LS_MEMORY_BUCKET, r->memory_nbytes); /* the pages belong to the group */
     destroy_buckets(r->buckets, r->bucket_count);
     free(r->nbytes);
     free(r->bucket_of);

@@ -134,16 +134,15 @@ static ls_status sync_folder(const ls_file_writer *writer) {
                    strerror(error));
 }
 
+ls_status ls_file_writer_sync(ls_file_writer *writer) {
+    if (writer->failed) return LS_ERR_IO; /* reported by put */
+    return fsync(writer->fd) == 0 ? LS_OK : fail_writer(writer, "sync to disk");
+}
+
 ls_status ls_file_writer_commit(ls_file_writer *writer) {
-    ls_status status = LS_OK;
-    if (writer->failed)
-        status = LS_ERR_IO; /* reported by put */
-    else if (fsync(writer->fd) != 0)
-        status = fail_writer(writer, "sync to disk");
-    else if (!name_file(writer))
-        status = fail_writer(writer, "name");
-    else if (rename(writer->temporary, writer->path) != 0)
-        status = fail_writer(writer, "replace");
+    ls_status status = ls_file_writer_sync(writer);
+    if (status == LS_OK && !name_file(writer)) status = fail_writer(writer, "name");
+    if (status == LS_OK && rename(writer->temporary, writer->path) != 0) status = fail_writer(writer, "replace");
     if (status == LS_OK) {
         writer->named = false;
         status = sync_folder(writer);

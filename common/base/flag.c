@@ -1,4 +1,4 @@
-/* flag — spin-then-futex waiting.
+/* flag — waiting: spin, then yield, then sleep on a futex.
  *   order : the waiter announces itself (sleepers) before it looks at the value a last time; the raiser writes the value
  *           before it looks at sleepers. Both are sequentially consistent, so one of the two always sees the other.
  *   fails : a sleeper that is killed leaves sleepers too high: later raises cost a needless futex call, nothing worse. */
@@ -6,6 +6,7 @@
 #include "common/base/flag.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -47,26 +48,60 @@ static void sleep_while(ls_flag *flag, uint32_t seen, double slice_us) {
     syscall(SYS_futex, (uint32_t *)&flag->value, FUTEX_WAIT, seen, &slice, NULL, 0);
 }
 
-bool ls_flag_wait(ls_flag *flag, uint32_t value, double spin_us, double until_us) {
-    if (ls_flag_reached(flag, value)) return true;
-    if (spin_us > 0) {
-        double spin_until_us = ls_now_us() + spin_us;
-        do {
-            for (int i = 0; i < 64; i++) {
-                if (ls_flag_reached(flag, value)) return true;
-                relax();
-            }
-        } while (ls_now_us() < spin_until_us);
-    }
+/* The sleeper looks at the condition after it has announced itself and noted the value: a raise in between ends the
+ * sleep before it begins. */
+static bool sleep_for(ls_flag *flag, bool (*there)(void *context), void *context, double until_us) {
     bool reached = false;
     atomic_fetch_add(&flag->sleepers, 1);
     for (;;) {
         uint32_t seen = atomic_load(&flag->value);
-        reached = (int32_t)(seen - value) >= 0;
+        reached = there(context);
         double left_us = until_us - ls_now_us();
         if (reached || left_us <= 0) break;
         sleep_while(flag, seen, left_us < LS_SLEEP_SLICE_US ? left_us : LS_SLEEP_SLICE_US);
     }
     atomic_fetch_sub(&flag->sleepers, 1);
     return reached;
+}
+
+/* About a microsecond of looking. */
+static bool spin(bool (*there)(void *context), void *context) {
+    for (int i = 0; i < 64; i++) {
+        if (there(context)) return true;
+        relax();
+    }
+    return false;
+}
+
+bool ls_flag_await(ls_flag *bell, bool (*there)(void *context), void *context, ls_patience patience, double limit_us) {
+    if (there(context)) return true;
+    if (patience.spin_us > 0 && spin(there, context)) return true; /* most waits end here, without the clock */
+    double now_us = ls_now_us(), until_us = now_us + limit_us;
+    for (double end_us = now_us + patience.spin_us; now_us < end_us; now_us = ls_now_us())
+        if (spin(there, context)) return true;
+    for (double end_us = now_us + patience.yield_us; now_us < end_us; now_us = ls_now_us()) {
+        sched_yield();
+        if (there(context)) return true;
+    }
+    return sleep_for(bell, there, context, until_us);
+}
+
+void ls_flag_ring(ls_flag *bell) {
+    if (atomic_load(&bell->sleepers) > 0) (void)ls_flag_raise(bell);
+}
+
+struct goal {
+    ls_flag *flag;
+    uint32_t value;
+};
+
+static bool goal_reached(void *context) {
+    const struct goal *goal = context;
+    return ls_flag_reached(goal->flag, goal->value);
+}
+
+bool ls_flag_wait(ls_flag *flag, uint32_t value, double spin_us, double until_us) {
+    struct goal goal = {flag, value};
+    if (goal_reached(&goal)) return true;
+    return ls_flag_await(flag, goal_reached, &goal, (ls_patience){.spin_us = spin_us}, until_us - ls_now_us());
 }

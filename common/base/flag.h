@@ -3,8 +3,7 @@
  * It works between threads and, when it lies in shared memory, between processes. Raising costs one store when
  * nobody sleeps, a futex call otherwise. Counters compare modulo 2^32, so they may wrap.
  *
- * How long to spin is the caller's knowledge: `spin_us` > 0 where every participant has a core of its own, 0 where they
- * share cores (spinning would then keep the one we wait for from running). */
+ * What to do before sleeping is the caller's knowledge (ls_patience; cores.h gives one by the number of participants). */
 #ifndef LS_BASE_FLAG_H
 #define LS_BASE_FLAG_H
 
@@ -32,5 +31,20 @@ bool ls_flag_reached(ls_flag *flag, uint32_t value);
 
 /* Waits until the flag reaches `value` or ls_now_us() passes `until_us`; true if it was reached. */
 bool ls_flag_wait(ls_flag *flag, uint32_t value, double spin_us, double until_us);
+
+/* How long a thread looks for what it waits for before it sleeps: first without a pause, which is for those who have a core
+ * of their own; then it gives its core to whoever wants it between two looks, which is for those who share cores with the
+ * ones they wait for. */
+typedef struct ls_patience {
+    double spin_us, yield_us;
+} ls_patience;
+
+/* Waits for a condition that does not lie in the flag: until there(context) or for `limit_us`; whether it came true.
+ * Whoever may have made it true calls ls_flag_ring afterwards. Both sides' reads and writes of the condition must be
+ * sequentially consistent. */
+bool ls_flag_await(ls_flag *bell, bool (*there)(void *context), void *context, ls_patience patience, double limit_us);
+
+/* Wakes the sleepers; without any it costs a look at memory that nobody writes to. */
+void ls_flag_ring(ls_flag *bell);
 
 #endif

@@ -10,11 +10,12 @@ int ls_comm_rank(const ls_comm *comm) { return comm->rank; }
 int ls_comm_world_size(const ls_comm *comm) { return comm->world_size; }
 const char *ls_comm_allreduce(const ls_comm *comm) { return comm->allreduce ? comm->allreduce->name : "auto"; }
 
-static void add(_Atomic uint64_t *total, size_t value) {
-    atomic_fetch_add_explicit(total, value, memory_order_relaxed);
-}
-
 static uint64_t read_total(const _Atomic uint64_t *total) { return atomic_load_explicit(total, memory_order_relaxed); }
+
+/* Only the thread that runs operations adds; others may read meanwhile. */
+static void add(_Atomic uint64_t *total, size_t value) {
+    atomic_store_explicit(total, read_total(total) + value, memory_order_relaxed);
+}
 
 void ls_comm_count_sent(ls_comm *comm, size_t messages, size_t nbytes) {
     add(&comm->sent_messages, messages);
@@ -79,7 +80,8 @@ static ls_status run_operation(const void *arguments) {
     ls_comm *comm = operation->comm;
     ls_status status = comm->world_size == 1 ? run_alone(operation) : run_in_group(operation);
     if (status == LS_OK) {
-        add(&comm->operations, 1);
+        /* Alone, the thread that enqueues runs some of them itself, while the stream may run others. */
+        atomic_fetch_add_explicit(&comm->operations, 1, memory_order_relaxed);
     } else {
         uint64_t none = 0;
         atomic_compare_exchange_strong(&comm->failed_ordinal, &none, operation->ordinal);

@@ -1,7 +1,7 @@
 /* What the files of this folder share; nobody else includes it.
  *
- * The group's memory begins with the control area: struct ls_segment, then mailboxes, small-message buffers and staging
- * buffers (segment.c). Ranks meet, and find each other's data, through it; wait.c, regions.c, exchange.c and the
+ * The group's memory begins with the control area: struct ls_segment, then mailboxes, arrivals and staging buffers
+ * (segment.c). Ranks meet, and find each other's data, through it; wait.c, regions.c, exchange.c and the
  * operations are the same for both back-ends.
  *   shm      the memory is one anonymous file (memfd) that every rank maps whole, at an address of its own. Regions of
  *            ls_comm_alloc_shared follow the control area. A place in it is an offset from the mapping's first byte,
@@ -14,6 +14,7 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 #include "common/base/flag.h"
@@ -28,8 +29,8 @@
 /* Address space (not memory) that each rank reserves for the group's file. */
 #define LS_SEGMENT_SPACE_BYTES ((size_t)1 << 38)
 
-/* Per rank: two buffers for messages that go along with the meeting, and two for slices of buffers that are not shared.
- * */
+/* The largest message that goes along with the meeting; and per rank two buffers for slices of buffers that are not
+ * shared. */
 #define LS_EAGER_BYTES ((size_t)4 << 10)
 #define LS_STAGE_BYTES ((size_t)256 << 10)
 
@@ -58,29 +59,26 @@ typedef enum ls_operation_kind { LS_OPERATION_MAP(LS_OPERATION_ENUM) LS_OPERATIO
 #define LS_OFFSET_STAGED UINT64_MAX        /* slice by slice in the rank's staging buffers */
 #define LS_OFFSET_NOTHING (UINT64_MAX - 1) /* this rank publishes nothing */
 
-/* What a rank is about to do. Ranks that meet compare everything but offset and vote. */
+/* What a rank is about to do. Ranks that meet compare everything but the offset. */
 typedef struct ls_announcement {
-    uint64_t sequence, count; /* ALLOC: count is bytes; FREE: the region's number */
-    uint64_t offset;
+    uint64_t sequence, count;      /* ALLOC: count is bytes; FREE: the region's number */
+    uint64_t offset;               /* ALLOC_VOTE: the rank's ls_status */
     int32_t kind, dtype, op, root; /* ls_operation_kind, ls_dtype, ls_reduce_op; root or peer, -1 if none */
-    int32_t vote;                  /* ALLOC_VOTE: the rank's ls_status */
 } ls_announcement;
 
 /* Operations of the stream and collective calls of the host meet in channels of their own: they may overlap in time. */
 typedef enum ls_channel_kind { LS_CHANNEL_STREAM, LS_CHANNEL_HOST, LS_CHANNEL_COUNT } ls_channel_kind;
 
-/* One rank's side of a channel; written by that rank only. announced[] alternates, so that a rank may announce its next
- * operation while a slow one still reads this one's. */
-typedef struct ls_channel_slot {
-    alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t arrived; /* steps this rank has come to */
-    ls_announcement announced[2];
-} ls_channel_slot;
-
-/* A step is complete when all ranks have arrived; the last one opens the gate. */
-typedef struct ls_channel {
-    alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t arrivals;
-    alignas(LS_CACHE_LINE_BYTES) ls_flag gate;
-} ls_channel;
+/* How one rank comes to a step of a channel; written by that rank only. What the others want to know of it lies
+ * together, so that a message of a few elements costs each of them one cache line. A rank has two per channel, for even
+ * and for odd steps, so that it may come to the next step while a slow one still reads this one's. */
+typedef struct ls_arrival {
+    alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t step; /* the last one of its kind, even or odd, it has come to */
+    ls_announcement announced;                          /* by the last meeting among those steps */
+    char brief[16];                                     /* a message that goes along with that meeting, if it fits, */
+    char message[LS_EAGER_BYTES];                       /* or else here, where a line begins */
+} ls_arrival;
+_Static_assert(offsetof(ls_arrival, message) == LS_CACHE_LINE_BYTES, "an arrival's first line holds all but message");
 
 typedef enum ls_presence { LS_PRESENT, LS_LEFT, LS_DIED } ls_presence;
 
@@ -92,7 +90,6 @@ typedef struct ls_rank_slot {
     _Atomic int32_t awaits;
     _Atomic uint32_t awaited_value;
     alignas(LS_CACHE_LINE_BYTES) ls_flag progress; /* steps inside operations (ls_comm_step_done) */
-    ls_channel_slot channel[LS_CHANNEL_COUNT];
 } ls_rank_slot;
 
 /* From one rank to another. Each side raises its flag by one per step and announces itself before its first. The
@@ -118,7 +115,10 @@ typedef struct ls_segment {
         int32_t status, rank;
         char reason[LS_REASON_CAPACITY];
     } broken;
-    ls_channel channel[LS_CHANNEL_COUNT];
+    /* wakes those who sleep until all have come to a step; its value says nothing */
+    struct {
+        alignas(LS_CACHE_LINE_BYTES) ls_flag bell;
+    } channel[LS_CHANNEL_COUNT];
     ls_rank_slot slot[LS_COMM_MAX_RANKS];
 } ls_segment;
 
@@ -154,11 +154,13 @@ struct ls_comm {
     /* constant after create */
     const struct ls_transport *transport;
     int rank, world_size;
-    double timeout_s, spin_us;
+    double timeout_s;
+    ls_patience patience;
     const ls_allreduce_algorithm *allreduce; /* NULL: ls_allreduce_choose, for each operation */
     const ls_allreduce_tuning *tuning;       /* NULL: built in */
     char *base;                              /* the group's memory; NULL if world_size is 1 */
     ls_segment *segment;                     /* likewise */
+    ls_arrival *arrivals;                    /* of all ranks; likewise */
     size_t control_nbytes;                   /* of the control area */
     /* a buffer whose address is origin + offset, reach_begin <= offset < reach_end, is one that all ranks see */
     uintptr_t origin;
@@ -175,7 +177,7 @@ struct ls_comm {
     uint64_t region_count; /* allocated so far */
     /* the thread that runs operations (channel[HOST]: the enqueueing thread) */
     struct {
-        uint64_t step, meetings;
+        uint64_t step, meeting; /* the last step, and the last one that began an operation */
     } channel[LS_CHANNEL_COUNT];
     uint32_t sent_steps[LS_COMM_MAX_RANKS];     /* mailbox to each peer: its `sent` after the last message */
     uint32_t taken_steps[LS_COMM_MAX_RANKS];    /* mailbox to each peer: its `taken`, likewise */
@@ -208,10 +210,10 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
 
 size_t ls_control_nbytes(int world_size);
 
-/* Fills comm->base, ->segment and ->control_nbytes: the control area begins at `base`. */
+/* Fills comm->base, ->segment, ->arrivals and ->control_nbytes: the control area begins at `base`. */
 void ls_segment_attach(ls_comm *comm, void *base);
 ls_mailbox *ls_segment_mailbox(const ls_comm *comm, int from, int to);
-char *ls_segment_eager(const ls_comm *comm, int rank, uint64_t meeting);
+ls_arrival *ls_segment_arrival(const ls_comm *comm, ls_channel_kind channel, int rank, uint64_t step);
 char *ls_segment_stage(const ls_comm *comm, int rank, uint64_t slice);
 
 /* The offset of a buffer that all ranks see, LS_OFFSET_STAGED for any other address; and back, on any rank. */
@@ -245,16 +247,16 @@ ls_status ls_handshake_join(ls_comm *comm, const ls_comm_options *options, doubl
 
 /* --- waiting (wait.c) --------------------------------------------------------------------------------------------- */
 
-/* What is waited for: a flag's value, and who is to be asked if it does not come. */
+/* What is waited for, and who is to be asked if it does not come. */
 typedef struct ls_wait {
+    int peer; /* the one rank that raises `flag` to `value`; -1: all are to come to the channel's step */
     ls_flag *flag;
     uint32_t value;
     ls_channel_kind channel;
-    int peer; /* the one rank that raises the flag; -1: all that have not arrived in the channel */
     const ls_announcement *what;
 } ls_wait;
 
-/* Returns when the flag has reached the value. LS_ERR_PEER, LS_ERR_TIMEOUT: reported, and the group is broken. */
+/* Returns when it is there. LS_ERR_PEER, LS_ERR_TIMEOUT: reported, and the group is broken. */
 ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait);
 
 /* One step of all ranks: returns once each has arrived; what they wrote before is then visible. */
@@ -268,9 +270,8 @@ void ls_comm_step_done(ls_comm *comm, uint32_t step);
 ls_status ls_comm_await_step(ls_comm *comm, int peer, uint32_t step, const ls_announcement *what);
 void ls_comm_steps_end(ls_comm *comm, uint32_t steps);
 
-/* The step that begins an operation: announces it and checks that all ranks announce the same.
- * Afterwards ls_comm_announced() is what a rank announced, and comm->channel[channel].meetings the number of this one.
- * */
+/* The step that begins an operation: announces it and checks that all ranks announce the same. Afterwards
+ * ls_comm_announced() is what a rank announced, and comm->channel[channel].meeting the step's number. */
 ls_status ls_comm_meet(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what);
 const ls_announcement *ls_comm_announced(const ls_comm *comm, ls_channel_kind channel, int rank);
 

@@ -36,13 +36,20 @@ static size_t staged_columns(const ls_exchange *x) {
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
+/* Where a rank's message of a meeting in one round lies. */
+static char *message_of(const ls_exchange *x, int rank, uint64_t meeting) {
+    ls_arrival *arrival = ls_segment_arrival(x->comm, LS_CHANNEL_STREAM, rank, meeting);
+    bool fits = x->parts * x->count * x->element_nbytes <= sizeof arrival->brief;
+    return fits ? arrival->brief : arrival->message;
+}
+
 static void look_at_messages(ls_exchange *x) {
-    uint64_t meeting = x->comm->channel[LS_CHANNEL_STREAM].meetings;
+    uint64_t meeting = x->comm->channel[LS_CHANNEL_STREAM].meeting;
     x->first = 0;
     x->slice_count = x->count;
     for (int r = 0; r < x->comm->world_size; r++) {
         bool there = publishes(ls_comm_announced(x->comm, LS_CHANNEL_STREAM, r));
-        x->view[r] = there ? ls_segment_eager(x->comm, r, meeting) : NULL;
+        x->view[r] = there ? message_of(x, r, meeting) : NULL;
         x->stride_bytes[r] = x->count * x->element_nbytes;
     }
 }
@@ -89,11 +96,15 @@ static ls_status run_slices(ls_exchange *x, const ls_announcement *what) {
 ls_status ls_exchange_run(ls_exchange *x) {
     ls_comm *comm = x->comm = x->operation->comm;
     ls_announcement what = x->operation->what;
+    char *view[LS_COMM_MAX_RANKS];
+    size_t stride_bytes[LS_COMM_MAX_RANKS];
+    x->view = view; /* here, where nobody clears what a small group does not use */
+    x->stride_bytes = stride_bytes;
     x->element_nbytes = ls_dtype_nbytes((ls_dtype)what.dtype);
     x->one_round = x->parts * x->count * x->element_nbytes <= x->one_round_bytes;
     what.offset = x->buffer ? ls_segment_offset(comm, x->buffer) : LS_OFFSET_NOTHING;
     if (x->buffer && x->one_round) {
-        copy_in(x, ls_segment_eager(comm, comm->rank, comm->channel[LS_CHANNEL_STREAM].meetings + 1), 0, x->count);
+        copy_in(x, message_of(x, comm->rank, comm->channel[LS_CHANNEL_STREAM].step + 1), 0, x->count);
     } else if (what.offset == LS_OFFSET_STAGED) {
         copy_in(x, ls_segment_stage(comm, comm->rank, 0), 0, smaller(staged_columns(x), x->count));
     }

@@ -31,9 +31,10 @@ typedef struct ls_exchange {
     ls_comm *comm;
     size_t element_nbytes;
     bool one_round;
-    size_t first, slice_count;              /* columns first .. first + slice_count */
-    char *view[LS_COMM_MAX_RANKS];          /* the slice's first element of part 0; NULL: publishes nothing */
-    size_t stride_bytes[LS_COMM_MAX_RANKS]; /* from one part to the next */
+    size_t first, slice_count; /* columns first .. first + slice_count */
+    /* by rank: the slice's first element of part 0 (NULL: publishes nothing), and bytes from one part to the next */
+    char **view;
+    size_t *stride_bytes;
 } ls_exchange;
 
 /* Runs it; on failure the group is broken and the contents of the buffers are undefined. */

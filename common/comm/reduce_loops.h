@@ -5,7 +5,7 @@
 
 #include "common/comm/comm.h"
 
-#define LS_CHUNK_COUNT 64 /* the loops' constant length, which lets compilers vectorise them at any level */
+#define LS_CHUNK_COUNT 16 /* the loops' constant length, which lets compilers vectorise them at any level */
 
 /* accumulator[i] = accumulator[i] op input[i] */
 typedef void (*ls_accumulate_fn)(void *restrict accumulator, const void *restrict input, size_t chunks);

@@ -5,13 +5,14 @@ static size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / 
 
 static size_t mailboxes_offset(void) { return round_up(sizeof(ls_segment), LS_PAGE_BYTES); }
 
-static size_t eager_offset(int world_size) {
+static size_t arrivals_offset(int world_size) {
     size_t pairs = (size_t)world_size * (size_t)world_size;
     return mailboxes_offset() + round_up(pairs * sizeof(ls_mailbox), LS_PAGE_BYTES);
 }
 
 static size_t stage_offset(int world_size) {
-    return eager_offset(world_size) + (size_t)world_size * 2 * LS_EAGER_BYTES;
+    size_t arrivals_nbytes = (size_t)world_size * LS_CHANNEL_COUNT * 2 * sizeof(ls_arrival);
+    return arrivals_offset(world_size) + round_up(arrivals_nbytes, LS_PAGE_BYTES);
 }
 
 size_t ls_control_nbytes(int world_size) {
@@ -21,6 +22,7 @@ size_t ls_control_nbytes(int world_size) {
 void ls_segment_attach(ls_comm *comm, void *base) {
     comm->base = base;
     comm->segment = base;
+    comm->arrivals = (ls_arrival *)(void *)(comm->base + arrivals_offset(comm->world_size));
     comm->control_nbytes = ls_control_nbytes(comm->world_size);
 }
 
@@ -29,8 +31,8 @@ ls_mailbox *ls_segment_mailbox(const ls_comm *comm, int from, int to) {
            (size_t)to;
 }
 
-char *ls_segment_eager(const ls_comm *comm, int rank, uint64_t meeting) {
-    return comm->base + eager_offset(comm->world_size) + ((size_t)rank * 2 + meeting % 2) * LS_EAGER_BYTES;
+ls_arrival *ls_segment_arrival(const ls_comm *comm, ls_channel_kind channel, int rank, uint64_t step) {
+    return &comm->arrivals[((size_t)rank * LS_CHANNEL_COUNT + channel) * 2 + step % 2];
 }
 
 char *ls_segment_stage(const ls_comm *comm, int rank, uint64_t slice) {

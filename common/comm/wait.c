@@ -1,10 +1,16 @@
 /* wait — meeting: steps of all ranks, steps between two, deadlines, and what is said when somebody does not come.
- *   idea  : fast path: an atomic addition, and a flag that the last rank to arrive sets. A rank that has waited for
- *           longer than a patrol interval asks why: has the group been broken, has a missing rank left or died (its
- *           pidfd says so; threads cannot die alone), is the deadline over? Lost ranks are thus noticed within an
- *           interval, at no cost to those who do not wait
- *   order : what a rank wrote before it arrived is visible to all that pass the gate (the addition releases and
- *           acquires); what it wrote before a step is visible to those who awaited the step
+ *   idea  : fast path: each rank writes its own arrival and looks at the others', so that news travels in one transfer
+ *           of a cache line, and those of several ranks at the same time. Who has looked for long sleeps; the last rank
+ *           to arrive rings a bell for the sleepers. A rank that has waited for longer than a patrol interval asks why:
+ *           has the group been broken, has a missing rank left or died (its pidfd says so; threads cannot die alone), is
+ *           the deadline over? Lost ranks are thus noticed within an interval, at no cost to those who do not wait
+ *   cost  : W - 1 cache lines read per rank and step; a counter of all would be one line, but written W times in turn
+ *   order : what a rank wrote before it arrived is visible to all that pass the step; what it wrote before a step
+ *           inside an operation is visible to those who awaited that. Arrivals are sequentially consistent: the last
+ *           one finds all others there, and then sees whoever began to sleep without having seen it
+ *   safe  : two arrivals per rank are enough: who comes to step s + 2 has passed s + 1, to which all came after they had
+ *           passed s. What an operation announced stays until a later meeting; its ranks have then all come to a step
+ *           that they come to only when they no longer look at it: the operation's last gate, or the next meeting
  *   fails : the first rank that notices writes the reason into the segment; the others find it there on their patrol.
  *           Blamed for a missed deadline is who keeps the missing rank waiting, not the missing rank that waits */
 #define _GNU_SOURCE
@@ -89,8 +95,9 @@ void ls_comm_enter(ls_comm *comm) {
 void ls_comm_leave(ls_comm *comm, ls_status status) {
     if (!comm->transport->shares_buffers) return;
     atomic_store(&comm->segment->slot[comm->rank].inside, 0);
-    double until_us = ls_now_us() + (status == LS_OK ? 0 : comm->timeout_s * 1e6);
-    while (status != LS_OK && somebody_inside(comm) && ls_now_us() < until_us)
+    if (status == LS_OK) return;
+    double until_us = ls_now_us() + comm->timeout_s * 1e6;
+    while (somebody_inside(comm) && ls_now_us() < until_us)
         nanosleep(&(struct timespec){.tv_nsec = LS_SETTLE_NS}, NULL);
 }
 
@@ -120,13 +127,17 @@ ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what) {
 
 /* --- who is missing ----------------------------------------------------------------------------------------------- */
 
+/* Whether a rank has come to this rank's step. Nobody is further than that without this rank. */
+static bool has_arrived(const ls_comm *comm, ls_channel_kind channel, int rank) {
+    uint64_t step = comm->channel[channel].step;
+    return atomic_load(&ls_segment_arrival(comm, channel, rank, step)->step) == step;
+}
+
 /* Marks the ranks that the wait still lacks; how many. */
 static int find_missing(const ls_comm *comm, const ls_wait *wait, bool *missing) {
     int count = 0;
     for (int r = 0; r < comm->world_size; r++) {
-        const ls_channel_slot *slot = &comm->segment->slot[r].channel[wait->channel];
-        missing[r] =
-            wait->peer >= 0 ? r == wait->peer : atomic_load(&slot->arrived) < comm->channel[wait->channel].step;
+        missing[r] = wait->peer >= 0 ? r == wait->peer : !has_arrived(comm, wait->channel, r);
         count += missing[r];
     }
     return count;
@@ -188,24 +199,37 @@ static void find_culprits(const ls_comm *comm, bool *missing) {
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
-/* Why does the flag not come? LS_OK: wait on. */
+/* A wait while it lasts. */
+struct lookout {
+    const ls_comm *comm;
+    const ls_wait *wait;
+    int first; /* the ranks before this one have arrived */
+};
+
+static bool is_there(void *context) {
+    struct lookout *lookout = context;
+    const ls_wait *wait = lookout->wait;
+    if (wait->peer >= 0) return ls_flag_reached(wait->flag, wait->value);
+    int world_size = lookout->comm->world_size;
+    while (lookout->first < world_size && has_arrived(lookout->comm, wait->channel, lookout->first)) lookout->first++;
+    return lookout->first == world_size;
+}
+
+/* Why is it not there? LS_OK: wait on. */
 static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
     char text[LS_TEXT_CAPACITY], ranks[LS_TEXT_CAPACITY];
     bool missing[LS_COMM_MAX_RANKS], died;
     if (is_broken(comm)) return report_broken(comm, wait->what);
-    if (find_missing(comm, wait, missing) == 0) {
-        /* All have come, but the last one was stopped or killed before it opened the gate. Nobody has passed it, so it
-         * cannot be further than this. */
-        ls_flag_set(wait->flag, wait->value);
-        return LS_OK;
-    }
-    /* A rank may have arrived and left since the flag was read: only a flag that stays down accuses it. */
-    if (only_lost(comm, missing, &died) && !ls_flag_reached(wait->flag, wait->value))
+    /* None: all have come, but the last one was stopped or killed before it rang the bell. */
+    if (find_missing(comm, wait, missing) == 0) return LS_OK;
+    /* A rank may have done its part and left since we looked: only what is still not there accuses it. */
+    struct lookout lookout = {.comm = comm, .wait = wait};
+    if (only_lost(comm, missing, &died) && !is_there(&lookout))
         return ls_comm_break(comm, LS_ERR_PEER, "%s: %s %s", ls_announcement_text(text, wait->what, true),
                              ls_ranks_text(ranks, missing, comm->world_size),
                              died ? "died" : "left the group without taking part");
     if (ls_now_us() < until_us) return LS_OK;
-    if (find_missing(comm, wait, missing) == 0 || ls_flag_reached(wait->flag, wait->value)) return LS_OK;
+    if (is_there(&lookout) || find_missing(comm, wait, missing) == 0) return LS_OK;
     find_culprits(comm, missing);
     return ls_comm_break(comm, LS_ERR_TIMEOUT, "%s: %s did not come within %g s",
                          ls_announcement_text(text, wait->what, true), ls_ranks_text(ranks, missing, comm->world_size),
@@ -213,29 +237,29 @@ static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
 }
 
 ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait) {
-    if (ls_flag_reached(wait->flag, wait->value)) return LS_OK;
-    double now_us = ls_now_us(), until_us = now_us + comm->timeout_s * 1e6, spin_us = comm->spin_us;
-    if (wait->what->kind == LS_OPERATION_JOIN) until_us += LS_JOIN_GRACE_US;
+    struct lookout lookout = {.comm = comm, .wait = wait};
+    ls_flag *flag = wait->peer >= 0 ? wait->flag : &comm->segment->channel[wait->channel].bell;
+    ls_patience patience = comm->patience;
+    double left_us = comm->timeout_s * 1e6 + (wait->what->kind == LS_OPERATION_JOIN ? LS_JOIN_GRACE_US : 0);
+    double until_us = 0; /* known once the first interval has passed, since most waits end before they need the clock */
     for (;;) {
-        double patrol_us = now_us + LS_PATROL_US < until_us ? now_us + LS_PATROL_US : until_us;
-        if (ls_flag_wait(wait->flag, wait->value, spin_us, patrol_us)) return LS_OK;
+        double interval_us = left_us < LS_PATROL_US ? left_us : LS_PATROL_US;
+        if (ls_flag_await(flag, is_there, &lookout, patience, interval_us)) return LS_OK;
+        if (until_us <= 0) until_us = ls_now_us() - interval_us + left_us;
         ls_status status = patrol(comm, wait, until_us);
         if (status != LS_OK) return status;
-        spin_us = 0;
-        now_us = ls_now_us();
+        left_us = until_us - ls_now_us();
+        patience = (ls_patience){0};
     }
 }
 
 ls_status ls_comm_gate(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what) {
-    ls_channel *shared = &comm->segment->channel[channel];
     uint64_t step = ++comm->channel[channel].step;
-    atomic_store_explicit(&comm->segment->slot[comm->rank].channel[channel].arrived, step, memory_order_release);
-    if (atomic_fetch_add(&shared->arrivals, 1) + 1 == step * (uint64_t)comm->world_size) {
-        ls_flag_set(&shared->gate, (uint32_t)step);
-        return LS_OK;
-    }
-    ls_wait wait = {.flag = &shared->gate, .value = (uint32_t)step, .channel = channel, .peer = -1, .what = what};
-    return ls_comm_wait(comm, &wait);
+    atomic_store(&ls_segment_arrival(comm, channel, comm->rank, step)->step, step);
+    const ls_wait wait = {.peer = -1, .channel = channel, .what = what};
+    if (!is_there(&(struct lookout){.comm = comm, .wait = &wait})) return ls_comm_wait(comm, &wait);
+    ls_flag_ring(&comm->segment->channel[channel].bell);
+    return LS_OK;
 }
 
 /* --- steps inside an operation ------------------------------------------------------------------------------------ */
@@ -269,12 +293,12 @@ static bool same_operation(const ls_announcement *a, const ls_announcement *b) {
 }
 
 const ls_announcement *ls_comm_announced(const ls_comm *comm, ls_channel_kind channel, int rank) {
-    return &comm->segment->slot[rank].channel[channel].announced[comm->channel[channel].meetings % 2];
+    return &ls_segment_arrival(comm, channel, rank, comm->channel[channel].meeting)->announced;
 }
 
 ls_status ls_comm_meet(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what) {
-    uint64_t meeting = ++comm->channel[channel].meetings;
-    comm->segment->slot[comm->rank].channel[channel].announced[meeting % 2] = *what;
+    uint64_t meeting = comm->channel[channel].meeting = comm->channel[channel].step + 1;
+    ls_segment_arrival(comm, channel, comm->rank, meeting)->announced = *what;
     ls_status status = ls_comm_gate(comm, channel, what);
     if (status != LS_OK) return status;
     const ls_announcement *first = ls_comm_announced(comm, channel, 0);

@@ -28,8 +28,8 @@ static ls_status check_options(const ls_batches_options *options) {
     if (options->shard == LS_SHARD_STRIDED && options->global_batch % options->world_size != 0) {
         return ls_fail(LS_ERR_INVALID,
                        "a batch of %" PRId64
-                       " samples cannot be shared equally by %d ranks: choose a multiple of %d, or "
-                       "contiguous shards",
+                       " samples cannot be shared equally by %d ranks: choose a multiple of %d (--batch-size, or "
+                       "--per-device-batch), or --shard contiguous",
                        options->global_batch, options->world_size, options->world_size);
     }
     return LS_OK;

@@ -125,6 +125,10 @@ ls_status ls_idx_reader_open(ls_idx_reader *reader, const char *folder, const ch
         return ls_fail(LS_ERR_IO, "there is no %s-idx%d-ubyte or %s-idx%d-ubyte.gz in %s", prefix, ndim, prefix, ndim,
                        folder);
     }
+    struct stat file;
+    if (stat(reader->path, &file) == 0 && !S_ISREG(file.st_mode)) { /* opening a pipe would wait for its other end */
+        return ls_fail(LS_ERR_IO, "%s is not a regular file", reader->path);
+    }
     errno = 0;
     reader->stream = gzopen(reader->path, "rbe");
     if (!reader->stream) {

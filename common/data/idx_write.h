@@ -12,8 +12,7 @@ typedef struct ls_idx_writer ls_idx_writer;
  * dimension that the format cannot say; LS_ERR_IO: the folder cannot be written. On failure *out is NULL. */
 ls_status ls_idx_writer_open(ls_idx_writer **out, const char *folder, const char *prefix, int ndim, const size_t *dims);
 
-/* Appends elements. Small pieces are gathered, so put whatever is at hand; with the last one all are on their way to the
- * disk. LS_ERR_INVALID: more than the dimensions say; LS_ERR_IO: the disk is full, for example. After a failure only abort
+/* Appends elements. Small pieces are gathered, so put whatever is at hand; with the last one all are on the disk. LS_ERR_INVALID: more than the dimensions say; LS_ERR_IO: the disk is full, for example. After a failure only abort
  * or commit may follow. */
 ls_status ls_idx_writer_put(ls_idx_writer *writer, const void *elements, size_t count);
 

@@ -55,7 +55,8 @@ static ls_status check_stream(const ls_train_options *options, int world_size) {
     if (options->batch_size % world_size != 0) {
         return ls_fail(LS_ERR_INVALID,
                        "a stream's batch of %" PRId64
-                       " samples cannot be shared equally by %d ranks: choose a multiple of %d",
+                       " samples cannot be shared equally by %d ranks: choose a multiple of %d (--batch-size, "
+                       "or --per-device-batch)",
                        options->batch_size, world_size, world_size);
     }
     if (world_size > 1 && !options->join) {

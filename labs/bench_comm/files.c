@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include <cjson/cJSON.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,11 +77,7 @@ static void put_row(FILE *file, const comm_results *results, const comm_row *row
             ours ? comm_variant_buffers(row->variant) : "private", row->operation->name, row->algorithm, row->n,
             row->nbytes, row->count, ls_dtype_name(results->settings->dtype), reductions[results->settings->reduce],
             row->run_count, row->iterations, row->run_count > 0 ? "measured" : "checked");
-    for (size_t i = 0; i < NUMBER_COUNT; i++) {
-        double value = number_of(row, i);
-        fputc(',', file);
-        if (isfinite(value)) fprintf(file, "%.9g", value);
-    }
+    for (size_t i = 0; i < NUMBER_COUNT; i++) bench_put_number(file, number_of(row, i));
     if (ours) fprintf(file, ",%d", row->busiest_rank);
     for (size_t i = 0; ours && i < COUNT_COUNT; i++) fprintf(file, ",%zu", count_of(row, i));
     for (size_t i = 0; !ours && i < COUNT_COUNT + 1; i++) fputc(',', file);

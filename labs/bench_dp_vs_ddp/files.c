@@ -2,7 +2,6 @@
  * several machines may be joined; JSON says each thing once and has every run besides. */
 #define _GNU_SOURCE
 #include <cjson/cJSON.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -50,14 +49,7 @@ static void put_row(FILE *file, const bench_results *results, const bench_model 
     bench_put_text(file, model->plan->model);
     fprintf(file, ",%s,%d,%lld,%lld,%d,%d,measured", bench_mode_name(row->mode), row->n, (long long)batch,
             (long long)row->per_device_batch, model->plan->steps, row->run_count);
-    for (size_t i = 0; i < NUMBER_COUNT; i++) {
-        double value = number_of(row, i);
-        if (isfinite(value)) {
-            fprintf(file, ",%.9g", value);
-        } else {
-            fputc(',', file);
-        }
-    }
+    for (size_t i = 0; i < NUMBER_COUNT; i++) bench_put_number(file, number_of(row, i));
     fprintf(file, ",%s,%s,%s,%s", row->weights, same_weights(model, row), row->oversubscribed ? "yes" : "no",
             results->settings->device);
     bench_put_machine(file, results->machine);

@@ -57,6 +57,11 @@ void bench_put_text(FILE *file, const char *text) {
     fputc('"', file);
 }
 
+void bench_put_number(FILE *file, double value) {
+    fputc(',', file);
+    if (isfinite(value)) fprintf(file, "%.9g", value);
+}
+
 void bench_put_machine_head(FILE *file) { fputs(",cores,cpu,system,compiler,onednn,commit,date", file); }
 
 void bench_put_machine(FILE *file, const bench_machine *machine) {

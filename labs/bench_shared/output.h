@@ -17,6 +17,9 @@ ls_status bench_write_file(const char *folder, const char *name, const char *tex
 /* CSV after RFC 4180: the text in quotes, with quotes doubled. */
 void bench_put_text(FILE *file, const char *text);
 
+/* A comma and the number, or nothing behind the comma where the value is not finite. */
+void bench_put_number(FILE *file, double value);
+
 /* ",cores,cpu,..." of a CSV's head, and the same columns of a row. */
 void bench_put_machine_head(FILE *file);
 void bench_put_machine(FILE *file, const bench_machine *machine);

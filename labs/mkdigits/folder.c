@@ -67,6 +67,22 @@ static ls_status check_contents(const mkdigits_options *options) {
     return LS_OK;
 }
 
+/* The list must not take the place of one of the data set's own files. */
+static ls_status check_list(const mkdigits_options *options) {
+    char path[PATH_MAX];
+    struct stat folder, lists;
+    if (!options->list) return LS_OK;
+    const char *slash = strrchr(options->list, '/'), *name = slash ? slash + 1 : options->list;
+    if (snprintf(path, sizeof path, "%.*s.", (int)(name - options->list), options->list) >= PATH_MAX) return LS_OK;
+    if (stat(path, &lists) != 0 || stat(options->folder, &folder) != 0) return LS_OK; /* opening it will tell */
+    bool same = folder.st_ino == lists.st_ino && folder.st_dev == lists.st_dev;
+    for (int i = 0; same && i < OWN_COUNT; i++) {
+        if (strcmp(name, own_names[i]) != 0) continue;
+        return ls_fail(LS_ERR_INVALID, "--list %s is one of the data set's own files; name another", options->list);
+    }
+    return LS_OK;
+}
+
 static ls_status prepare(digits_folder *folder) {
     const char *path = folder->options->folder;
     folder->created = mkdir(path, 0777) == 0;
@@ -75,7 +91,8 @@ static ls_status prepare(digits_folder *folder) {
     struct stat entry;
     if (stat(path, &entry) != 0 || !S_ISDIR(entry.st_mode))
         return ls_fail(LS_ERR_IO, "%s is not a folder; name one that the data set can go to", path);
-    return check_contents(folder->options);
+    ls_status status = check_list(folder->options);
+    return status == LS_OK ? check_contents(folder->options) : status;
 }
 
 /* --- the note -------------------------------------------------------------------------------------------------------------- */

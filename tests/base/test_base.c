@@ -44,6 +44,8 @@ static void a_flag_compares_modulo_its_range(void **state) {
     assert_true(ls_flag_wait(&flag, UINT32_MAX, 0, 0)); /* reached: the deadline does not matter */
 }
 
+static bool is_true(void *context) { return *(bool *)context; }
+
 static void waiting_ends_at_the_deadline(void **state) {
     (void)state;
     ls_flag flag = {0};
@@ -54,6 +56,13 @@ static void waiting_ends_at_the_deadline(void **state) {
         assert_true(ls_now_us() - start_us >= 29e3);
         assert_false(ls_flag_wait(&flag, 1, spin_us, ls_now_us() - 1));
     }
+    bool there = false;
+    ls_patience patience = {.spin_us = 2000, .yield_us = 2000};
+    double start_us = ls_now_us();
+    assert_false(ls_flag_await(&flag, is_true, &there, patience, 30e3));
+    assert_true(ls_now_us() - start_us >= 29e3);
+    there = true;
+    assert_true(ls_flag_await(&flag, is_true, &there, patience, 0)); /* it is there: the limit does not matter */
     assert_int_equal(flag.sleepers, 0);
 }
 
@@ -118,6 +127,65 @@ static void processes_answer_each_other(void **state) {
     assert_int_equal(status, 0);
     assert_false(p->lost);
     munmap(p, sizeof *p);
+}
+
+/* --- a bell: the condition lies elsewhere ------------------------------------------------------------------------- */
+
+enum { SIDES = 3, MEETINGS = 600 };
+
+/* Each side writes its own number and looks at all; the last one wakes the others. */
+struct meeting {
+    ls_flag bell;
+    ls_patience patience;
+    double until_us;
+    _Atomic int next_side, come[SIDES];
+    int plain[SIDES]; /* guarded by come */
+    _Atomic bool lost;
+};
+
+struct step_of_meeting {
+    struct meeting *meeting;
+    int step;
+};
+
+static bool all_have_come(void *context) {
+    const struct step_of_meeting *at = context;
+    for (int i = 0; i < SIDES; i++)
+        if (atomic_load(&at->meeting->come[i]) < at->step) return false;
+    return true;
+}
+
+static void *meet_often(void *argument) {
+    struct meeting *meeting = argument;
+    int self = atomic_fetch_add(&meeting->next_side, 1);
+    for (int step = 1; step <= MEETINGS && !meeting->lost; step++) {
+        struct step_of_meeting at = {meeting, step};
+        if (step % 2 == 1) meeting->plain[self] = step; /* read by the others before they come to the next, even one */
+        atomic_store(&meeting->come[self], step);
+        if (all_have_come(&at)) {
+            ls_flag_ring(&meeting->bell);
+        } else if (!ls_flag_await(&meeting->bell, all_have_come, &at, meeting->patience,
+                                  meeting->until_us - ls_now_us())) {
+            meeting->lost = true;
+        }
+        for (int i = 0; step % 2 == 1 && i < SIDES; i++)
+            if (meeting->plain[i] != step) meeting->lost = true;
+    }
+    return NULL;
+}
+
+/* A wake-up that got lost would cost a slice of a sleep; many of them the deadline. */
+static void a_bell_wakes_all_sleepers(void **state) {
+    (void)state;
+    const ls_patience patiences[] = {{0}, {.yield_us = 100}, {.spin_us = 50}};
+    for (int p = 0; p < 3; p++) {
+        struct meeting meeting = {.patience = patiences[p], .until_us = soon_us()};
+        pthread_t threads[SIDES];
+        for (int i = 0; i < SIDES; i++) assert_int_equal(pthread_create(&threads[i], NULL, meet_often, &meeting), 0);
+        for (int i = 0; i < SIDES; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_false(meeting.lost);
+        assert_int_equal(meeting.bell.sleepers, 0);
+    }
 }
 
 /* --- a crowd: every raise counts, everybody wakes ------------------------------------------------------------------ */
@@ -274,6 +342,7 @@ int main(void) {
         cmocka_unit_test(waiting_ends_at_the_deadline),
         cmocka_unit_test(threads_answer_each_other),
         cmocka_unit_test(processes_answer_each_other),
+        cmocka_unit_test(a_bell_wakes_all_sleepers),
         cmocka_unit_test(raises_of_many_threads_add_up),
         cmocka_unit_test(cores_decide_about_spinning),
         cmocka_unit_test(known_fp16_values),

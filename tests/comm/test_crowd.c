@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/comm/allreduce.h"
 #include "tests/comm/ranks.h"
@@ -67,10 +68,33 @@ static void test_pass_round(void **state) {
     run_good_ranks_on_all(LS_COMM_MAX_RANKS, pass_round_body, NULL);
 }
 
+/* One rank keeps the others waiting until they sleep. Without a bell they would find out on their patrols, and all their
+ * meetings together would miss the ranks' deadline. */
+#define LATE_COUNT 1500
+
+static void late_body(struct rank *rank) {
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    for (int i = 0; i < LATE_COUNT; i++) {
+        if (rank->rank == i % rank->world_size) nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
+        CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    }
+    rank_close(rank);
+}
+
+static void test_late_rank(void **state) {
+    (void)state;
+    for (const struct rank_backend *backend = rank_backends; backend->name; backend++) {
+        int exit_codes[3];
+        run_ranks_on(backend, 3, 40, late_body, NULL, NULL, exit_codes);
+        for (int r = 0; r < 3; r++) assert_int_equal(exit_codes[r], 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_crowd),
         cmocka_unit_test(test_pass_round),
+        cmocka_unit_test(test_late_rank),
     };
     return cmocka_run_group_tests_name("crowd", tests, NULL, NULL);
 }

@@ -181,6 +181,15 @@ static void begin_after_release(ls_loader *loader, int64_t epoch) {
     assert_int_equal(status, LS_OK);
 }
 
+/* While a worker hangs an epoch cannot begin, and then has no batches, not those of the one before. */
+static void expect_no_epoch(ls_loader *loader, int64_t epoch, const char *text) {
+    const ls_batch *batch = (const ls_batch *)&batch;
+    assert_int_equal(ls_loader_begin_epoch(loader, epoch), LS_ERR_TIMEOUT);
+    scratch_expect_error(text, NULL);
+    assert_int_equal(ls_loader_next(loader, &batch), LS_ERR_TIMEOUT);
+    assert_null(batch);
+}
+
 /* The first sample of batch 1 hangs. Waits are a second, so that a busy machine does not make batch 0 late. */
 static void a_worker_that_hangs_is_named(void **state) {
     (void)state;
@@ -196,10 +205,7 @@ static void a_worker_that_hangs_is_named(void **state) {
     assert_null(batch);
     scratch_expect_error("loader worker 1, epoch 0, batch 1: not finished within 1 s", NULL);
     assert_int_equal(ls_loader_next(f.loader, &batch), LS_ERR_TIMEOUT);
-    assert_int_equal(ls_loader_begin_epoch(f.loader, 1), LS_ERR_TIMEOUT);
-    scratch_expect_error("loader worker 1 has not finished its batch within 1 s", NULL);
-    assert_int_equal(ls_loader_next(f.loader, &batch), LS_ERR_TIMEOUT);
-    assert_null(batch);
+    expect_no_epoch(f.loader, 1, "loader worker 1 has not finished its batch within 1 s");
     data.stuck = NUMBERS_NONE;
     begin_after_release(f.loader, 2);
     ls_batches_set_epoch(f.oracle, 2);
@@ -207,19 +213,15 @@ static void a_worker_that_hangs_is_named(void **state) {
     destroy(&f);
 }
 
-/* Also if nobody has waited for its batch yet: an epoch that could not be begun has no batches, not those of the one before. */
+/* Also if nobody has waited for its batch yet. */
 static void an_epoch_cannot_begin_while_a_worker_hangs(void **state) {
     (void)state;
-    const ls_batch *batch = (const ls_batch *)&batch;
     ls_loader_options loading = {.workers = 1, .prefetch = 2, .timeout_s = 1};
     struct fixture f = create(40, 4, false, &loading);
     data.stuck = 0;
     assert_int_equal(ls_loader_begin_epoch(f.loader, 0), LS_OK);
     wait_until(&data.reads, 1);
-    assert_int_equal(ls_loader_begin_epoch(f.loader, 1), LS_ERR_TIMEOUT);
-    scratch_expect_error("loader worker 0 has not finished its batch within 1 s", NULL);
-    assert_int_equal(ls_loader_next(f.loader, &batch), LS_ERR_TIMEOUT);
-    assert_null(batch);
+    expect_no_epoch(f.loader, 1, "loader worker 0 has not finished its batch within 1 s");
     data.stuck = NUMBERS_NONE;
     begin_after_release(f.loader, 2);
     destroy(&f);

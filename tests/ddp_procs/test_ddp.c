@@ -8,12 +8,10 @@
 #include <cmocka.h>
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/flag.h"
-#include "ddp_procs/distributed.h"
 #include "tests/ddp_procs/job.h"
 
 /* --- construction ------------------------------------------------------------------------------------------------ */

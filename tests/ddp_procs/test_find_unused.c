@@ -8,8 +8,6 @@
 #include <cmocka.h>
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tests/base/stderr_text.h"

@@ -53,6 +53,22 @@ static void test_the_users_signal_reaches_the_ranks(void **state) {
     expect_gone(&r, 2);
 }
 
+/* As a shell's background job, for which Ctrl-C is not meant but a kill -INT is. A shell cannot trap what it was told to ignore. */
+static void test_a_job_that_ignores_interrupts_passes_them_on(void **state) {
+    (void)state;
+    char *argv[] = {"sh", "-c", "trap 'echo told; exit 0' INT; echo pid $$; while :; do sleep 0.05; done", NULL};
+    run r = {.options = {.nproc = 1, .program = "sh", .argv = argv, .grace_s = 1}};
+    pid_t pids[PIDS_MAX];
+    signal(SIGINT, SIG_IGN);
+    start_job(&r);
+    signal(SIGINT, SIG_DFL);
+    await_pids(&r, 1, pids);
+    kill(r.pid, SIGINT);
+    assert_int_equal(finish_job(&r), 1);
+    assert_non_null(strstr(r.out_text, "told"));
+    expect_gone(&r, 1);
+}
+
 static void test_a_second_signal_ends_at_once(void **state) {
     (void)state;
     char *argv[] = {"sh", "-c", "trap '' INT; echo pid $$; exec sleep 60", NULL};
@@ -126,6 +142,7 @@ int main(void) {
         cmocka_unit_test(test_the_others_are_asked_to_end),
         cmocka_unit_test(test_a_rank_that_ignores_sigterm_is_killed),
         cmocka_unit_test(test_the_users_signal_reaches_the_ranks),
+        cmocka_unit_test(test_a_job_that_ignores_interrupts_passes_them_on),
         cmocka_unit_test(test_a_second_signal_ends_at_once),
         cmocka_unit_test(test_the_jobs_deadline),
         cmocka_unit_test(test_no_rank_survives_a_killed_launcher),

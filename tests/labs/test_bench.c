@@ -15,13 +15,10 @@
 
 #include "labs/bench_dp_vs_ddp/bench.h"
 #include "tests/base/scratch.h"
+#include "tests/labs/figures.h"
 
 static bench_settings settings;
 static bench_model model;
-
-static void expect_near(double value, double expected) {
-    if (!(fabs(value - expected) < 1e-12)) fail_msg("%.17g is not %.17g", value, expected);
-}
 
 /* --- the command line -------------------------------------------------------------------------------------------- */
 
@@ -201,32 +198,8 @@ static void test_weights_are_compared(void **state) {
 
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
-static const bench_machine machine = {.cpu = "A \"fast\" CPU, really",
-                                      .system = "Linux 6",
-                                      .compiler = "gcc 12",
-                                      .onednn = "2.6.3",
-                                      .commit = "abc",
-                                      .date = "2000-01-01T00:00:00Z",
-                                      .cores = 1,
-                                      .load = 0.5};
-
-/* The field `index` of a line of CSV without quotes around it. */
-static void csv_field(char field[200], const char *line, int index) {
-    bool quoted = false;
-    size_t count = 0;
-    for (; *line && *line != '\n'; line++) {
-        if (*line == '"') quoted = !quoted;
-        if (*line == ',' && !quoted) {
-            index--;
-        } else if (index == 0 && count < 199) {
-            field[count++] = *line;
-        }
-    }
-    field[count] = '\0';
-}
-
 static int csv_column(const char *head, const char *name) {
-    char field[200];
+    char field[CSV_FIELD_CAPACITY];
     for (int i = 0; i < 60; i++) {
         csv_field(field, head, i);
         if (strcmp(field, name) == 0) return i;
@@ -237,7 +210,7 @@ static int csv_column(const char *head, const char *name) {
 
 static void write_results(const char *folder) {
     make_model();
-    bench_results results = {.machine = &machine, .settings = &settings, .model_count = 1, .models = &model};
+    bench_results results = {.machine = &example_machine, .settings = &settings, .model_count = 1, .models = &model};
     assert_int_equal(bench_prepare_files(folder), LS_OK);
     assert_int_equal(bench_write_files(&results, folder), LS_OK);
 }
@@ -247,7 +220,7 @@ static void test_csv(void **state) {
     write_results(scratch_folder());
     assert_int_equal(scratch_file_count(), 2);
     size_t nbytes;
-    char *text = scratch_read(scratch_path("dp_vs_ddp.csv"), &nbytes), *line = text, field[200];
+    char *text = scratch_read(scratch_path("dp_vs_ddp.csv"), &nbytes), *line = text, field[CSV_FIELD_CAPACITY];
     for (int i = 0; i < model.row_count; i++) {
         const bench_row *row = &model.rows[i];
         line = strchr(line, '\n') + 1;
@@ -267,7 +240,7 @@ static void test_csv(void **state) {
         csv_field(field, line, csv_column(text, "cpu"));
         assert_string_equal(field, "\"A \"\"fast\"\" CPU, really\"");
         csv_field(field, line, csv_column(text, "date"));
-        assert_string_equal(field, "\"2000-01-01T00:00:00Z\"");
+        assert_string_equal(field, "\"2026-01-02T03:04:05Z\"");
     }
     line = strchr(line, '\n') + 1;
     assert_string_equal(line, "");
@@ -287,7 +260,7 @@ static void test_json(void **state) {
     char *text = scratch_read(scratch_path("dp_vs_ddp.json"), &nbytes);
     cJSON *all = cJSON_Parse(text);
     assert_non_null(all);
-    assert_string_equal(member(member(all, "machine"), "cpu")->valuestring, machine.cpu);
+    assert_string_equal(member(member(all, "machine"), "cpu")->valuestring, example_machine.cpu);
     assert_string_equal(member(all, "how")->valuestring, "measured");
     assert_int_equal(member(member(all, "options"), "rounds")->valueint, 3);
     const cJSON *trained = cJSON_GetArrayItem(member(all, "models"), 0), *rows = member(trained, "rows");

@@ -9,10 +9,7 @@
 
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/hash.h"
 #include "common/train/options.h"

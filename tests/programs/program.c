@@ -33,13 +33,14 @@ static char shared_memory_before[NAMES_CAPACITY];
 
 /* --- what a test begins and ends with ----------------------------------------------------------------------------- */
 
-/* The names in /dev/shm, each followed by a slash. */
+/* The names in /dev/shm, each followed by a slash; not those of Open MPI, which other jobs on the machine may be using. */
 static void list_shared_memory(char names[NAMES_CAPACITY]) {
     size_t length = 0;
     names[0] = '\0';
     DIR *folder = opendir("/dev/shm");
     if (!folder) return;
     for (struct dirent *entry; (entry = readdir(folder));) {
+        if (strncmp(entry->d_name, "vader_segment.", 14) == 0) continue;
         int added = snprintf(names + length, NAMES_CAPACITY - length, "%s/", entry->d_name);
         if (added > 0 && length + (size_t)added < NAMES_CAPACITY) length += (size_t)added;
     }

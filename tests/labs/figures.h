@@ -1,0 +1,21 @@
+/* What the tests of benches share: figures that should be equal, a machine, and fields of CSV. */
+#ifndef TESTS_LABS_FIGURES_H
+#define TESTS_LABS_FIGURES_H
+
+#include "labs/bench_shared/machine.h"
+
+/* Equal but for rounding; NaN is equal to nothing. */
+void expect_near(double value, double expected);
+
+/* With two cores and a name that needs quotes. */
+extern const bench_machine example_machine;
+
+enum { CSV_FIELD_CAPACITY = 200 };
+
+/* The field `index` of a line of CSV, quotes and all; "" if there is none. The line may end in a newline, with others behind it. */
+void csv_field(char field[CSV_FIELD_CAPACITY], const char *line, int index);
+
+/* The fields of a line. */
+int csv_fields(const char *line);
+
+#endif

@@ -1,0 +1,131 @@
+/* bench_comm's command line: what it means, and what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+
+#include "labs/bench_comm/bench_comm.h"
+#include "tests/base/scratch.h"
+
+static comm_settings settings;
+
+/* Up to four arguments, as in main(). */
+static ls_status parse(const char *a, const char *b, const char *c, const char *d) {
+    static char words[5][128];
+    const char *const given[] = {"bench_comm", a, b, c, d};
+    char *argv[6] = {NULL};
+    int argc = 0;
+    for (; argc < 5 && given[argc]; argc++) {
+        snprintf(words[argc], sizeof words[argc], "%s", given[argc]);
+        argv[argc] = words[argc];
+    }
+    bool help;
+    return comm_parse(&settings, argc, argv, &help);
+}
+
+static void test_defaults(void **state) {
+    (void)state;
+    assert_int_equal(parse(NULL, NULL, NULL, NULL), LS_OK);
+    int rows = 0, operations = 0, all_reduces = 0;
+    while (ls_allreduce_algorithms[rows].name) rows++;
+    while (comm_operations[operations].name) operations++;
+    for (int c = 0; c < settings.case_count; c++) all_reduces += comm_is_all_reduce(settings.cases[c].operation);
+    assert_int_equal(all_reduces, rows + 1); /* every row of the table, and auto */
+    assert_int_equal(settings.case_count, rows + operations);
+    assert_int_equal(comm_owner(&settings, settings.case_count - 1), all_reduces); /* the first that is none */
+    assert_int_equal(settings.n.count, 2);
+    assert_int_equal(settings.sizes[0], 8);
+    assert_int_equal(settings.sizes[settings.size_count - 1], 32 << 20);
+    assert_true(settings.variants[COMM_SHM_SHARED]);
+    assert_false(settings.variants[COMM_SHM_PRIVATE] || settings.variants[COMM_THREADS]);
+    assert_int_equal(settings.runs, 7);
+    assert_true(settings.cache_bytes > 0);
+    assert_int_equal(parse("--cache=0", NULL, NULL, NULL), LS_OK);
+    assert_int_equal(comm_slots_of(comm_operation_find("all_reduce"), 2, 1, &settings).count, 1);
+    assert_int_equal(parse("--tune=x", NULL, NULL, NULL), LS_OK);
+    assert_int_equal(settings.case_count, rows);
+    assert_int_equal(settings.n.count, 7);
+    assert_int_equal(settings.n.values[6], 8);
+}
+
+static void test_sizes(void **state) {
+    (void)state;
+    assert_int_equal(comm_parse_sizes(&settings, "64K,8,1M,8"), LS_OK);
+    assert_int_equal(settings.size_count, 3);
+    assert_int_equal(settings.sizes[0], 8);
+    assert_int_equal(settings.sizes[1], 65536);
+    assert_int_equal(settings.sizes[2], 1 << 20);
+    assert_int_equal(comm_parse_sizes(&settings, "1K:5K:2"), LS_OK);
+    assert_int_equal(settings.size_count, 3);
+    assert_int_equal(settings.sizes[2], 4096);
+    assert_int_equal(comm_parse_sizes(&settings, "2G"), LS_OK);
+    assert_int_equal(settings.sizes[0], (size_t)2 << 30);
+    const char *const bad[] = {"",        "0",       "-8",    "8:", "8:4", "8:64:1",
+                               "8,,16",   "8,16:32", "8:4G:", "1T", "8 ",  "99999999999999999999",
+                               "8:16:2:4"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        if (comm_parse_sizes(&settings, bad[i]) != LS_ERR_USAGE) fail_msg("'%s' was taken", bad[i]);
+        scratch_expect_error("--sizes", bad[i]);
+    }
+}
+
+static void test_wrong_usage(void **state) {
+    (void)state;
+    static const struct {
+        const char *a, *b, *text;
+    } lines[] = {
+        {"--op=all_reduce,allreduce", NULL, "there is no operation 'allreduce'; there are: all, all_reduce, broadcast"},
+        {"--allreduce=ring,rang", NULL, "there is no algorithm 'rang'; there are: all, auto, direct"},
+        {"--n=1", NULL, "--n"},
+        {"--n=2,65", NULL, "--n"},
+        {"--runs=0", NULL, "--runs"},
+        {"--dtype=fp8", NULL, "--dtype"},
+        {"--backend=mpi", NULL, "--backend"},
+        {"--compare", "--dtype=fp16", "--compare is for fp32 sums"},
+        {"--compare", "--sizes=8,10", "10 bytes are not a whole number of fp32"},
+        {"--tune=x", "--check", "leave --check out"},
+        {"--tune=x", "--compare", "leave --compare out"},
+        {"--tune=x", "--allreduce=direct,auto", "--tune: auto"},
+        {"operand", NULL, "operand"},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        if (parse(lines[i].a, lines[i].b, NULL, NULL) != LS_ERR_USAGE) fail_msg("%s was taken", lines[i].a);
+        scratch_expect_error(lines[i].text, NULL);
+    }
+    assert_int_not_equal(parse("--table=/no/such/file", NULL, NULL, NULL), LS_OK);
+    scratch_expect_error("/no/such/file", NULL);
+}
+
+static void test_lists_keep_their_order_and_drop_doubles(void **state) {
+    (void)state;
+    assert_int_equal(
+        parse("--op=broadcast,all_reduce,broadcast", "--allreduce=ring,direct,ring", "--n=4,2,4", "--backend=all"),
+        LS_OK);
+    assert_int_equal(settings.case_count, 3);
+    assert_string_equal(settings.cases[0].operation->name, "broadcast");
+    assert_string_equal(settings.cases[1].algorithm, "ring");
+    assert_string_equal(settings.cases[2].algorithm, "direct");
+    assert_int_equal(settings.n.count, 2);
+    assert_int_equal(settings.n.values[0], 2);
+    assert_true(settings.variants[COMM_SHM_SHARED] && settings.variants[COMM_THREADS]);
+    assert_false(settings.variants[COMM_SHM_PRIVATE]);
+    /* operations other than all_reduce share a process group, each all_reduce has its own */
+    assert_int_equal(comm_owner(&settings, 0), 0);
+    assert_int_equal(comm_owner(&settings, 1), 1);
+    assert_int_equal(comm_owner(&settings, 2), 2);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_defaults),
+        TEST(test_sizes),
+        TEST(test_wrong_usage),
+        TEST(test_lists_keep_their_order_and_drop_doubles),
+    };
+    return cmocka_run_group_tests_name("bench_comm's settings", tests, NULL, NULL);
+}

@@ -76,14 +76,14 @@ static bool spin(bool (*there)(void *context), void *context) {
 bool ls_flag_await(ls_flag *bell, bool (*there)(void *context), void *context, ls_patience patience, double limit_us) {
     if (there(context)) return true;
     if (patience.spin_us > 0 && spin(there, context)) return true; /* most waits end here, without the clock */
-    double now_us = ls_now_us(), until_us = now_us + limit_us;
-    for (double end_us = now_us + patience.spin_us; now_us < end_us; now_us = ls_now_us())
+    double begin_us = ls_now_us(), spin_until_us = begin_us + patience.spin_us;
+    while (ls_now_us() < spin_until_us)
         if (spin(there, context)) return true;
-    for (double end_us = now_us + patience.yield_us; now_us < end_us; now_us = ls_now_us()) {
+    while (ls_now_us() < spin_until_us + patience.yield_us) {
         sched_yield();
         if (there(context)) return true;
     }
-    return sleep_for(bell, there, context, until_us);
+    return sleep_for(bell, there, context, begin_us + limit_us);
 }
 
 void ls_flag_ring(ls_flag *bell) {

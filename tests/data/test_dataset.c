@@ -11,8 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include "common/data/dataset.h"
@@ -113,18 +111,6 @@ static void missing_files(void **state) {
     const char *file = scratch_path("train-images-idx3-ubyte");
     assert_int_equal(ls_dataset_open_idx(&dataset, file, LS_SPLIT_TEST, LS_NORMALIZE_NONE), LS_ERR_IO);
     scratch_expect_error(file, "no data folder");
-}
-
-/* Opening one would wait until somebody writes to it. */
-static void a_pipe_is_no_data_file(void **state) {
-    (void)state;
-    write_good_files();
-    const char *pipe_path = scratch_path("train-labels-idx1-ubyte");
-    assert_int_equal(remove(pipe_path), 0);
-    assert_int_equal(mkfifo(pipe_path, 0600), 0);
-    alarm(20);
-    expect_failure(LS_ERR_IO, "train-labels-idx1-ubyte", "not a regular file");
-    alarm(0);
 }
 
 static void wrong_magic_numbers(void **state) {
@@ -389,7 +375,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(plain_and_gzipped_files_in_both_spellings),
         WITH_FOLDER(missing_files),
-        WITH_FOLDER(a_pipe_is_no_data_file),
         WITH_FOLDER(wrong_magic_numbers),
         WITH_FOLDER(truncated_files),
         WITH_FOLDER(a_spoilt_gzip_checksum),

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include "common/data/dataset.h"
@@ -283,6 +284,20 @@ static void streams_that_cannot_be_opened(void **state) {
     expect_no_stream(LS_ERR_FORMAT, "3 elements of 18446744065119617025 bytes", "can hold");
 }
 
+/* Opening one would wait until somebody writes to it. */
+static void a_pipe_is_no_data_file(void **state) {
+    (void)state;
+    ls_dataset *dataset;
+    make_files(3);
+    write_files(3, 0, 0);
+    assert_int_equal(remove(scratch_path(LABELS)), 0);
+    assert_int_equal(mkfifo(scratch_path(LABELS), 0600), 0);
+    assert_int_equal(ls_dataset_open_stream(&dataset, scratch_folder(), LS_SPLIT_TRAIN, LS_NORMALIZE_NONE), LS_ERR_IO);
+    scratch_expect_error(LABELS, "not a regular file");
+    assert_int_equal(ls_dataset_open_idx(&dataset, scratch_folder(), LS_SPLIT_TRAIN, LS_NORMALIZE_NONE), LS_ERR_IO);
+    scratch_expect_error(LABELS, "not a regular file");
+}
+
 static void files_that_vanish_or_change_before_they_are_read(void **state) {
     (void)state;
     ls_cursor *cursor = (ls_cursor *)&cursor;
@@ -312,6 +327,7 @@ int main(void) {
         WITH_FOLDER(a_spoilt_gzip_file),
         WITH_FOLDER(a_label_out_of_range),
         WITH_FOLDER(streams_that_cannot_be_opened),
+        WITH_FOLDER(a_pipe_is_no_data_file),
         WITH_FOLDER(files_that_vanish_or_change_before_they_are_read),
     };
     return cmocka_run_group_tests_name("stream", tests, NULL, NULL);

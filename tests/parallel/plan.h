@@ -30,7 +30,7 @@ struct plan {
     ls_optimizer_options optimizer;
     const char *streams; /* LS_CPU_STREAMS; NULL: inline */
     bool sync_bn;
-    int output_device;   /* DP */
+    int output_device; /* DP */
     /* DDP */
     const char *allreduce; /* NULL: naive */
     double bucket_cap_mb;  /* 0: the default */

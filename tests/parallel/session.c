@@ -47,15 +47,14 @@ static ls_status open_parallel(struct session *s, const struct plan *plan, ls_co
         return dp_create(&s->parallel, s->model, &options);
     }
     double cap = plan->bucket_cap_mb > 0 ? plan->bucket_cap_mb : DDP_DEFAULT_BUCKET_CAP_MB;
-    ddp_options options = {.comm = comm,
-                           .sync_bn = plan->sync_group,
-                           .max_batch = plan->batch,
-                           .optimizer = plan->optimizer,
-                           .join = plan->join,
-                           .compare_each_step = plan->compare_each_step,
-                           .reducer = {.bucket_cap_mb = cap,
-                                       .overlap = !plan->no_overlap,
-                                       .find_unused = plan->find_unused}};
+    ddp_options options = {
+        .comm = comm,
+        .sync_bn = plan->sync_group,
+        .max_batch = plan->batch,
+        .optimizer = plan->optimizer,
+        .join = plan->join,
+        .compare_each_step = plan->compare_each_step,
+        .reducer = {.bucket_cap_mb = cap, .overlap = !plan->no_overlap, .find_unused = plan->find_unused}};
     return ddp_create(&s->parallel, s->model, &options);
 }
 

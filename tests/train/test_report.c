@@ -199,7 +199,8 @@ static void the_last_lines_say_what_to_do(void **state) {
     static struct made_run run;
     made_run_open(&run);
     char *text = last_lines(&run);
-    assert_non_null(strstr(text, "\nthe loader kept the devices waiting 62 % of the time: raise --workers (now 1) if cores are free\n"));
+    assert_non_null(strstr(
+        text, "\nthe loader kept the devices waiting 62 % of the time: raise --workers (now 1) if cores are free\n"));
     assert_non_null(strstr(text, "\nrank  device  busy  communication   memory     peak\n"));
     free(text);
     run.rows[0].us[LS_PHASE_LOADER] = run.rows[1].us[LS_PHASE_LOADER] = 3; /* of 80 us */

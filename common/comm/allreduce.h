@@ -34,6 +34,9 @@ extern const ls_allreduce_algorithm ls_allreduce_algorithms[];
 /* The row of that name, or NULL if there is none. */
 const ls_allreduce_algorithm *ls_allreduce_find(const char *name);
 
+/* "direct, ring, ..." of all rows. */
+void ls_allreduce_names(char *text, size_t capacity);
+
 /* X(name in C, name, one_round_bytes, description): the table's rows, each a file allreduce_<name in C>.c. */
 #define LS_ALLREDUCE_MAP(X)                                                                                            \
     X(direct, "direct", LS_EAGER_BYTES, "each rank reduces its share in shared memory and writes it to all")           \

@@ -19,7 +19,7 @@
 #include "common/base/log.h"
 #include "common/comm/comm.h"
 
-#define LS_REASON_CAPACITY 200
+#define LS_BAD_TABLE_CAPACITY 200
 #define LS_NAME_CAPACITY 32
 
 struct row {
@@ -97,37 +97,30 @@ uint64_t ls_allreduce_tuning_hash(const ls_allreduce_tuning *tuning) {
 
 /* --- what a table must be ----------------------------------------------------------------------------------------- */
 
-static void list_algorithms(char *text, size_t capacity) {
-    size_t length = 0;
-    text[0] = '\0';
-    for (const ls_allreduce_algorithm *a = ls_allreduce_algorithms; a->name && length < capacity; a++)
-        length += (size_t)snprintf(text + length, capacity - length, "%s%s", length > 0 ? ", " : "", a->name);
-}
-
 /* Whether `row` may follow `before` (NULL: it is the first); row NULL: whether the table may end here. If not, says
  * why. */
 static bool may_follow(const ls_allreduce_tuned *before, const ls_allreduce_tuned *row,
-                       char reason[LS_REASON_CAPACITY]) {
-    char names[LS_REASON_CAPACITY / 2];
+                       char reason[LS_BAD_TABLE_CAPACITY]) {
+    char names[LS_BAD_TABLE_CAPACITY / 2];
     bool same_group = before && row && row->world_size == before->world_size;
     reason[0] = '\0';
     if (!before && !row) {
-        snprintf(reason, LS_REASON_CAPACITY, "the table has no rows");
+        snprintf(reason, LS_BAD_TABLE_CAPACITY, "the table has no rows");
     } else if (before && !same_group && before->up_to_bytes != LS_TUNED_MAX) {
-        snprintf(reason, LS_REASON_CAPACITY, "the last row of world size %d must go up to LS_TUNED_MAX, not %zu",
+        snprintf(reason, LS_BAD_TABLE_CAPACITY, "the last row of world size %d must go up to LS_TUNED_MAX, not %zu",
                  before->world_size, before->up_to_bytes);
     } else if (row && (row->world_size < 2 || row->world_size > LS_COMM_MAX_RANKS)) {
-        snprintf(reason, LS_REASON_CAPACITY, "world size %d is not between 2 and %d", row->world_size,
+        snprintf(reason, LS_BAD_TABLE_CAPACITY, "world size %d is not between 2 and %d", row->world_size,
                  LS_COMM_MAX_RANKS);
     } else if (before && row && row->world_size < before->world_size) {
-        snprintf(reason, LS_REASON_CAPACITY, "world size %d comes after %d; rows must ascend", row->world_size,
+        snprintf(reason, LS_BAD_TABLE_CAPACITY, "world size %d comes after %d; rows must ascend", row->world_size,
                  before->world_size);
     } else if (same_group && row->up_to_bytes <= before->up_to_bytes) {
-        snprintf(reason, LS_REASON_CAPACITY, "%zu bytes do not come after %zu; rows of a world size must ascend",
+        snprintf(reason, LS_BAD_TABLE_CAPACITY, "%zu bytes do not come after %zu; rows of a world size must ascend",
                  row->up_to_bytes, before->up_to_bytes);
     } else if (row && !ls_allreduce_find(row->algorithm)) {
-        list_algorithms(names, sizeof names);
-        snprintf(reason, LS_REASON_CAPACITY, "'%s' is no all-reduce algorithm; there are %s", row->algorithm, names);
+        ls_allreduce_names(names, sizeof names);
+        snprintf(reason, LS_BAD_TABLE_CAPACITY, "'%s' is no all-reduce algorithm; there are %s", row->algorithm, names);
     }
     return reason[0] == '\0';
 }
@@ -175,7 +168,7 @@ static ls_status fail_line(const char *path, int line, const char *reason) {
 }
 
 static ls_status parse_line(ls_allreduce_tuning *tuning, const char *path, int number, const char *line) {
-    char reason[LS_REASON_CAPACITY], name[LS_NAME_CAPACITY];
+    char reason[LS_BAD_TABLE_CAPACITY], name[LS_NAME_CAPACITY];
     ls_allreduce_tuned row;
     line += strspn(line, " \t\r");
     if (*line == '\0' || strncmp(line, "//", 2) == 0) return LS_OK;
@@ -187,7 +180,7 @@ static ls_status parse_line(ls_allreduce_tuning *tuning, const char *path, int n
 
 /* Cuts the text, which ends with a zero byte after nbytes, into lines. */
 static ls_status parse(ls_allreduce_tuning *tuning, const char *path, char *text, size_t nbytes) {
-    char reason[LS_REASON_CAPACITY];
+    char reason[LS_BAD_TABLE_CAPACITY];
     int number = 0;
     for (char *line = text; line < text + nbytes;) {
         size_t length = strcspn(line, "\n");
@@ -254,7 +247,7 @@ void ls_allreduce_tuning_destroy(ls_allreduce_tuning *tuning) {
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
 static ls_status check_rows(const char *path, const ls_allreduce_tuned *rows, size_t count) {
-    char reason[LS_REASON_CAPACITY];
+    char reason[LS_BAD_TABLE_CAPACITY];
     for (size_t i = 0; i <= count; i++)
         if (!may_follow(i > 0 ? &rows[i - 1] : NULL, i < count ? &rows[i] : NULL, reason))
             return ls_fail(LS_ERR_INVALID, "cannot write the all-reduce table %s: row %zu: %s", path, i + 1, reason);

@@ -15,11 +15,8 @@ ls_status ls_group_check_options(const ls_comm_options *options) {
         return ls_fail(LS_ERR_INVALID, "a group's timeout must be more than 0 and at most %g seconds, not %g",
                        LS_TIMEOUT_LIMIT_S, options->timeout_s);
     if (!options->allreduce || ls_allreduce_find(options->allreduce)) return LS_OK;
-    char names[256] = "";
-    for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++) {
-        if (row != ls_allreduce_algorithms) strncat(names, ", ", sizeof names - strlen(names) - 1);
-        strncat(names, row->name, sizeof names - strlen(names) - 1);
-    }
+    char names[256];
+    ls_allreduce_names(names, sizeof names);
     return ls_fail(LS_ERR_INVALID, "there is no all-reduce algorithm \"%s\"; choose from: %s", options->allreduce,
                    names);
 }

@@ -73,23 +73,27 @@ static void drop(ls_comm *comm, ls_region *region) {
     free(region);
 }
 
+/* This rank's part of an allocation; on failure *out may be there, for drop. */
+static ls_status add_region(ls_comm *comm, size_t nbytes, ls_region **out) {
+    size_t pages = nbytes / LS_PAGE_BYTES + (nbytes % LS_PAGE_BYTES > 0 || nbytes == 0);
+    uint64_t number = ++comm->region_count; /* on all ranks, whoever fails */
+    ls_region *region = *out = calloc(1, sizeof *region);
+    if (!region) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a shared region's record");
+    *region = (ls_region){.number = number, .stride_bytes = pages * LS_PAGE_BYTES, .next = comm->regions};
+    comm->regions = region;
+    return comm->transport->fill(comm, region);
+}
+
 ls_status ls_comm_alloc_shared(ls_comm *comm, size_t nbytes, void **out) {
     *out = NULL;
     ls_status status = check_machine(comm, nbytes);
     if (status != LS_OK) return status;
-    ls_region *region = calloc(1, sizeof *region);
-    if (!region) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a shared region's record");
     status = meet(comm, LS_OPERATION_ALLOC, nbytes, LS_OK);
+    if (status != LS_OK) return status;
+    ls_region *region = NULL;
+    status = vote(comm, add_region(comm, nbytes, &region));
     if (status != LS_OK) {
-        free(region);
-        return status;
-    }
-    size_t pages = nbytes / LS_PAGE_BYTES + (nbytes % LS_PAGE_BYTES > 0 || nbytes == 0);
-    *region = (ls_region){.number = ++comm->region_count, .stride_bytes = pages * LS_PAGE_BYTES, .next = comm->regions};
-    comm->regions = region;
-    status = vote(comm, comm->transport->fill(comm, region));
-    if (status != LS_OK) {
-        drop(comm, region);
+        if (region) drop(comm, region);
         return status;
     }
     /* Pages and page tables now rather than in the first operation; where the kernel cannot, that does it. */

@@ -38,12 +38,14 @@ static size_t region_nbytes(const ls_comm *comm, const ls_region *region) {
 
 static const ls_region *find_overlapping(const ls_comm *comm, size_t offset, size_t nbytes) {
     for (const ls_region *region = comm->regions; region; region = region->next)
-        if (region->offset < offset + nbytes && offset < region->offset + region_nbytes(comm, region)) return region;
+        if (region->offset > 0 && region->offset < offset + nbytes &&
+            offset < region->offset + region_nbytes(comm, region))
+            return region;
     return NULL;
 }
 
 /* Puts the region into the first gap that holds it, on all ranks alike, since they hold the same regions; false if
- * there is none. (Its own offset is 0 meanwhile, which is in the control area and overlaps with no place.) */
+ * there is none. Until then its own offset is 0, which says that it has no place yet. */
 static bool place(const ls_comm *comm, ls_region *region) {
     size_t nbytes = region_nbytes(comm, region), offset = comm->control_nbytes;
     const ls_region *other;

@@ -91,14 +91,13 @@ void ls_comm_enter(ls_comm *comm) {
     if (comm->transport->shares_buffers) atomic_store(&comm->segment->slot[comm->rank].inside, 1);
 }
 
-/* The others find the group broken at their next wait, or within a patrol interval if they wait already. */
+/* The others find the group broken at their next wait, or within a patrol interval if they wait already; who copies or adds comes
+ * to its end. So this wait is short without a deadline, and a deadline would let somebody read what is being freed. */
 void ls_comm_leave(ls_comm *comm, ls_status status) {
     if (!comm->transport->shares_buffers) return;
     atomic_store(&comm->segment->slot[comm->rank].inside, 0);
     if (status == LS_OK) return;
-    double until_us = ls_now_us() + comm->timeout_s * 1e6;
-    while (somebody_inside(comm) && ls_now_us() < until_us)
-        nanosleep(&(struct timespec){.tv_nsec = LS_SETTLE_NS}, NULL);
+    while (somebody_inside(comm)) nanosleep(&(struct timespec){.tv_nsec = LS_SETTLE_NS}, NULL);
 }
 
 /* Somebody broke the group while this rank was at `what`, or before it. */

@@ -107,8 +107,7 @@ static const char *advice(ls_memory_category category) {
         [LS_MEMORY_GATHERED_OUTPUT] =
             "lower the batch size, name another --output-device, or use ddp_train, which gathers "
             "no outputs",
-        [LS_MEMORY_BUCKET] =
-            "use a smaller model: the buckets hold all its gradients",
+        [LS_MEMORY_BUCKET] = "use a smaller model: the buckets hold all its gradients",
         [LS_MEMORY_WORKSPACE] = "lower the batch size",
     };
     _Static_assert(sizeof texts / sizeof *texts == LS_MEMORY_COUNT, "an advice for each category");

@@ -138,8 +138,8 @@ static void print_times(const ls_report *report, const ls_train_result *result, 
            result->median_step_ms, (long long)result->timed_steps, result->p10_step_ms, result->p90_step_ms,
            result->samples_per_s);
     if (waited_share <= LOADER_SHARE_TO_MENTION) return;
-    printf("the loader kept the devices waiting %.0f %% of the time: raise --workers (now %d) if cores are free\n", 100 * waited_share,
-           report->options->workers);
+    printf("the loader kept the devices waiting %.0f %% of the time: raise --workers (now %d) if cores are free\n",
+           100 * waited_share, report->options->workers);
 }
 
 static ls_status print_result(const ls_report *report, const ls_parallel *parallel, const ls_train_result *result,

@@ -66,8 +66,7 @@ ls_status bench_read_summary(bench_run *run, const char *json) {
     bool right = summary && is_of(summary, run);
     if (right) {
         run->step_ms = number_of(summary, "median_step_ms");
-        run->exposed_ms =
-            run->step_ms * exposed_share(run, cJSON_GetObjectItemCaseSensitive(summary, "device_table"));
+        run->exposed_ms = run->step_ms * exposed_share(run, cJSON_GetObjectItemCaseSensitive(summary, "device_table"));
         run->final_loss = number_of(summary, "final_loss");
         snprintf(run->weights, sizeof run->weights, "%s", text_of(summary, "parameter_hash"));
         right = run->step_ms > 0 && run->exposed_ms >= 0 && run->weights[0] != '\0'; /* false for NAN too */

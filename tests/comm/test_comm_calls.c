@@ -69,6 +69,10 @@ static void memory_body(struct rank *rank) {
     if (rank->world_size > 1 && !rank->crew)
         CHECK(memcmp(first, again, sizeof first) == 0); /* the file's space is used again */
     CHECK(ls_comm_free_shared(rank->comm, NULL) == LS_OK);
+    void *large; /* larger than the control area, so that a region which met itself would show */
+    CHECK(ls_comm_alloc_shared(rank->comm, (size_t)8 << 20, &large) == LS_OK);
+    if (rank->world_size > 1 && !rank->crew) CHECK(rank->comm->regions->offset == rank->comm->control_nbytes);
+    CHECK(ls_comm_free_shared(rank->comm, large) == LS_OK);
     CHECK(ls_comm_free_shared(rank->comm, &first) == LS_ERR_INVALID);
     void *none = &none;
     CHECK(ls_comm_alloc_shared(rank->comm, (size_t)1 << 45, &none) == LS_ERR_NO_MEMORY && none == NULL);

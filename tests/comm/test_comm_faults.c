@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -266,10 +267,41 @@ static void test_abort(void **state) {
     run_good_ranks_on_all(RANKS, abort_alone_body, NULL);
 }
 
+/* --- buffers that others still read ------------------------------------------------------------------------------- */
+
+static _Atomic bool has_left;
+
+/* Rank 0 is inside of rank 1's buffers, in an operation that takes longer than rank 1's patience. */
+static void slow_reader_body(struct rank *rank) {
+    float x = 1;
+    CHECK(rank_open(rank, "inline", NULL, SHORT_S) == LS_OK);
+    _Atomic int32_t *inside = &rank->comm->segment->slot[0].inside;
+    if (rank->rank == 0) {
+        atomic_store(inside, 1);
+        await_failure(rank);
+        sleep_ms((long)(SHORT_S * 3e3));
+        atomic_store(&has_left, true);
+        atomic_store(inside, 0);
+    } else {
+        while (!atomic_load(inside)) sleep_ms(1);
+        CHECK(ls_comm_all_reduce(rank->comm, rank->stream, &x, 1, LS_FP32, LS_REDUCE_SUM) == LS_ERR_TIMEOUT);
+        CHECK(atomic_load(&has_left)); /* only now may x go */
+    }
+    rank_close(rank);
+}
+
+static void test_failed_operations_outlast_their_readers(void **state) {
+    (void)state;
+    for (const struct rank_backend *backend = rank_backends; backend->name; backend++) {
+        if (strcmp(backend->name, "threads") == 0) run_good_ranks_on(backend, 2, slow_reader_body, NULL);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mismatch),    cmocka_unit_test(test_unmatched_calls), cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_failed_work), cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_unmatched_calls),
+        cmocka_unit_test(test_missing),  cmocka_unit_test(test_failed_work),
+        cmocka_unit_test(test_abort),    cmocka_unit_test(test_failed_operations_outlast_their_readers),
     };
     return cmocka_run_group_tests_name("comm faults", tests, NULL, NULL);
 }

@@ -94,10 +94,14 @@ static void test_the_message_says_what_to_lower(void **state) {
 static void test_every_category_has_its_advice(void **state) {
     (void)state;
     static const char *const advice[LS_MEMORY_COUNT] = {
-        [LS_MEMORY_PARAMETER] = "smaller model",       [LS_MEMORY_GRADIENT] = "ddp_train, which gathers none",
-        [LS_MEMORY_OPTIMIZER] = "less state",          [LS_MEMORY_ACTIVATION] = "batch size",
-        [LS_MEMORY_INPUT] = "its own samples only",    [LS_MEMORY_GATHERED_OUTPUT] = "--output-device",
-        [LS_MEMORY_BUCKET] = "the buckets hold all its gradients", [LS_MEMORY_WORKSPACE] = "lower the batch size",
+        [LS_MEMORY_PARAMETER] = "smaller model",
+        [LS_MEMORY_GRADIENT] = "ddp_train, which gathers none",
+        [LS_MEMORY_OPTIMIZER] = "less state",
+        [LS_MEMORY_ACTIVATION] = "batch size",
+        [LS_MEMORY_INPUT] = "its own samples only",
+        [LS_MEMORY_GATHERED_OUTPUT] = "--output-device",
+        [LS_MEMORY_BUCKET] = "the buckets hold all its gradients",
+        [LS_MEMORY_WORKSPACE] = "lower the batch size",
     };
     ls_device *device;
     ls_device_options options = {

@@ -10,8 +10,8 @@
 struct ls_batches {
     ls_batches_options options;
     ls_sampler *sampler;
-    const int64_t
-        *list; /* what this rank cuts its batches from: its own share (strided), or all samples (contiguous) */
+    /* what this rank cuts its batches from: its own share (strided), or all samples (contiguous) */
+    const int64_t *list;
     int64_t list_count;
     int64_t cut; /* list elements of a full step */
 };

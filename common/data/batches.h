@@ -28,9 +28,9 @@ typedef struct ls_batches_options {
     ls_shard shard;
     bool shuffle;
     bool drop_last; /* drop the last, shorter batch, and (strided) cut the order to a multiple of world_size */
-    bool
-        uneven; /* strided: repeat no samples; the last ranks may get one sample less, and so one step less. No effect if
-                       drop_last, nor on contiguous shards, which never repeat samples */
+    /* strided: repeat no samples; the last ranks may get one sample less, and so one step less. No effect if drop_last,
+     * nor on contiguous shards, which never repeat samples */
+    bool uneven;
     uint64_t seed;
 } ls_batches_options;
 

@@ -47,11 +47,11 @@ struct ls_layer {
     void *saved;
     void *workspace;
     size_t first_parameter; /* the number of parameters[0] in the model */
-    float *discarded
-        [LS_LAYER_MAX_TENSORS]; /* where the gradient of a parameter goes that is left out; NULL: it takes part */
-    int64_t batches_tracked;    /* batch norm: training batches seen */
-    ls_comm *group;             /* batch norm: the ranks that normalise together, more than one; NULL: this one alone */
-    void *shared; /* batch norm with a group: what its ranks tell each other; ls_batchnorm_shared_nbytes */
+    /* where the gradient of a parameter goes that is left out; NULL: it takes part */
+    float *discarded[LS_LAYER_MAX_TENSORS];
+    int64_t batches_tracked; /* batch norm: training batches seen */
+    ls_comm *group;          /* batch norm: the ranks that normalise together, more than one; NULL: this one alone */
+    void *shared;            /* batch norm with a group: what its ranks tell each other */
 };
 
 /* Fills the next free parameter (or buffer) of a layer: "<layer>.<suffix>" with this shape. */

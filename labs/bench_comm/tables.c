@@ -134,7 +134,9 @@ static void print_legend(const comm_results *results) {
            "formula    =: every rank's count is what the algorithm's cost formula says; private buffers may take "
            "several pieces, "
            "for which it does not speak\n");
-    if (results->absent[0]) printf("not installed, so not compared: %s\n", results->absent);
+    if (results->absent[0])
+        printf("not installed (or not built: make bench-comm builds what it needs), so not compared: %s\n",
+               results->absent);
 }
 
 static bool has(const comm_settings *settings, const comm_operation *operation) {

@@ -223,10 +223,13 @@ static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
     if (find_missing(comm, wait, missing) == 0) return LS_OK;
     /* A rank may have done its part and left since we looked: only what is still not there accuses it. */
     struct lookout lookout = {.comm = comm, .wait = wait};
-    if (only_lost(comm, missing, &died) && !is_there(&lookout))
+    if (only_lost(comm, missing, &died) && !is_there(&lookout)) {
+        /* Whoever left after a failure has said why before, though perhaps not yet when this function began. */
+        if (is_broken(comm)) return report_broken(comm, wait->what);
         return ls_comm_break(comm, LS_ERR_PEER, "%s: %s %s", ls_announcement_text(text, wait->what, true),
                              ls_ranks_text(ranks, missing, comm->world_size),
                              died ? "died" : "left the group without taking part");
+    }
     if (ls_now_us() < until_us) return LS_OK;
     if (is_there(&lookout) || find_missing(comm, wait, missing) == 0) return LS_OK;
     find_culprits(comm, missing);

@@ -2,6 +2,10 @@
 
 BUILD   ?= build
 SAN     ?=
+# The C++ compiler of CC's kind: for nvcc's host code, and for tests/cuda_on_cpu.
+ifeq ($(origin CXX),default)
+CXX     := $(if $(findstring clang,$(CC)),$(subst clang,clang++,$(CC)),g++)
+endif
 MAKEFLAGS += --no-print-directory
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
@@ -10,11 +14,13 @@ endif
 # --- what this machine has -------------------------------------------------------------------------------------------
 # Headers are probed by the compiler, so a ✓ means that it finds them, not that a file of that name lies somewhere.
 has_header = $(shell printf '\043include <$(1)>\n' | $(CC) $(2) -E -x c - >/dev/null 2>&1 && echo yes)
-CUDA_HOME ?= /usr/local/cuda
-NVCC      := $(shell command -v nvcc 2>/dev/null || ls $(CUDA_HOME)/bin/nvcc 2>/dev/null)
+# nvcc: the one in PATH, or else under CUDA_HOME, or else in the usual place; its folder says where CUDA lies.
+NVCC      := $(firstword $(shell command -v nvcc 2>/dev/null; ls $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc 2>/dev/null))
+CUDA_HOME ?= $(or $(patsubst %/bin/nvcc,%,$(filter %/bin/nvcc,$(realpath $(NVCC)))),/usr/local/cuda)
 
 # name : header or program : Debian package (packages of what the CPU side needs)
 HAVE_compiler := $(call has_header,stddef.h)
+HAVE_cxx     := $(shell printf '\043include <vector>\n' | $(CXX) -E -x c++ - >/dev/null 2>&1 && echo yes)
 HAVE_oneDNN  := $(call has_header,oneapi/dnnl/dnnl.h)
 HAVE_hwloc   := $(call has_header,hwloc.h)
 HAVE_cJSON   := $(call has_header,cjson/cJSON.h)
@@ -26,6 +32,7 @@ HAVE_NCCL    := $(call has_header,nccl.h,-I$(CUDA_HOME)/include)
 HAVE_MPI     := $(if $(shell command -v mpicc 2>/dev/null),yes)
 
 PACKAGE_compiler := $(if $(filter cc gcc,$(CC)),gcc libc6-dev,$(notdir $(CC)))
+PACKAGE_cxx    := $(if $(filter c++ g++,$(CXX)),g++,$(notdir $(CXX)))
 PACKAGE_oneDNN := libdnnl-dev
 PACKAGE_hwloc  := libhwloc-dev
 PACKAGE_cJSON  := libcjson-dev
@@ -33,11 +40,11 @@ PACKAGE_zlib   := zlib1g-dev
 PACKAGE_cmocka := libcmocka-dev
 PACKAGE_gnuplot := gnuplot-nox fonts-dejavu-core
 
-USE_nvcc := not used yet
-USE_NCCL := not used yet
+USE_nvcc := for GPUs: $(BUILD)/lib/ls_cuda.so
+USE_NCCL := for a GPU per rank: $(BUILD)/lib/ls_nccl.so
 USE_MPI  := for comparison in make bench-comm
 
-NEEDED   := compiler oneDNN hwloc cJSON zlib cmocka gnuplot
+NEEDED   := compiler cxx oneDNN hwloc cJSON zlib cmocka gnuplot
 OPTIONAL := nvcc NCCL MPI
 MISSING  := $(strip $(foreach tool,$(NEEDED),$(if $(HAVE_$(tool)),,$(PACKAGE_$(tool)))))
 
@@ -54,7 +61,9 @@ SAN_ubsan := -fsanitize=undefined -fno-sanitize-recover=all
 SAN_tsan := -fsanitize=thread -fno-omit-frame-pointer
 SAN_fuzz := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 CFLAGS   += $(SAN_$(SAN))
-LDFLAGS  += $(SAN_$(SAN))
+# Plug-ins use the program's own copy of everything: --export-dynamic shows it to them.
+LDFLAGS  += $(SAN_$(SAN)) -Wl,--export-dynamic
+CXXFLAGS += -std=c++17 $(OPT) -g -Wall -Wextra -Werror -Wshadow -ffp-contract=off -pthread -MMD -MP $(SAN_$(SAN))
 
 # `make V=1` shows the commands.
 Q        := $(if $(V),,@)
@@ -91,8 +100,31 @@ ISA_v4     := -march=x86-64-v4 -mprefer-vector-width=512
 VARIANT_SRC := $(wildcard kernels/cpu/variant/*.c)
 VARIANT_OBJ := $(foreach isa,$(VARIANTS),$(VARIANT_SRC:kernels/cpu/variant/%.c=$(BUILD)/obj/kernels/cpu/variant/$(isa)/%.o))
 
+# --- CUDA: plug-ins, opened only when a GPU is asked for ----------------------------------------------------------------
+CUDA_C     := $(wildcard common/device/cuda/*.c kernels/cuda/*.c)
+CUDA_CU    := $(wildcard kernels/cuda/*.cu)
+NCCL_C     := $(wildcard common/comm/nccl/*.c)
+PLUGINS    := $(if $(SAN),,$(if $(HAVE_nvcc),$(BUILD)/lib/ls_cuda.so $(if $(HAVE_NCCL),$(BUILD)/lib/ls_nccl.so)))
+# CUDA_ARCH=90: that chip only. Otherwise binaries for Turing, Ampere (and Ada) and Hopper, and PTX for what comes after.
+ifdef CUDA_ARCH
+GENCODE    := $(foreach arch,$(CUDA_ARCH),-gencode arch=compute_$(arch),code=sm_$(arch))
+else
+GENCODE    := $(foreach arch,75 80 90,-gencode arch=compute_$(arch),code=sm_$(arch)) -gencode arch=compute_90,code=compute_90
+endif
+NVCC_HOST  ?= $(CXX)
+NVCCFLAGS  := -std=c++17 -O3 -lineinfo --threads 2 -fmad=false -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror -MMD -MP
+CUDA_LINK  := -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -Wl,-rpath,$(CUDA_HOME)/lib64:$(CUDA_HOME)/lib
+comma      := ,
+
+# The same sources once more for `make test`, against tests/cuda_on_cpu, which does on the CPU what cudart, cuBLAS and NCCL do.
+FAKE_DIR   := $(BUILD)/tests/cuda_on_cpu
+FAKE_SRC   := $(wildcard tests/cuda_on_cpu/*.cpp)
+FAKE_LIB   := $(FAKE_DIR)/libcuda_on_cpu.so
+FAKES      := $(FAKE_LIB) $(FAKE_DIR)/ls_cuda.so $(FAKE_DIR)/ls_nccl.so
+FAKE_FLAGS := -fPIC -Itests/cuda_on_cpu/include
+
 LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
-C_FILES     = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find . -name '*.[ch]')
+C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
 .PHONY: fuzz fuzz-programs all help setup test bench-dp-vs-ddp bench-comm plots accuracy check-layers format format-check tidy asan ubsan tsan clean
@@ -132,10 +164,10 @@ all test bench-dp-vs-ddp bench-comm plots accuracy: setup
 
 else
 
-all: $(PROGRAMS) ## build every program
+all: $(PROGRAMS) $(PLUGINS) ## build every program, and the GPU plug-ins where CUDA is found [CUDA_ARCH=90: for that chip]
 
-test: $(PROGRAMS) $(TESTS) ## build and run every test, each program under a deadline [ROOMS='comm data': only those]
-	@tests/run.sh $(TESTS)
+test: $(PROGRAMS) $(TESTS) $(FAKES) ## build and run every test, each program under a deadline [ROOMS='comm data': only those]
+	@LS_PLUGINS=$(abspath $(FAKE_DIR)) tests/run.sh $(TESTS)
 
 RESULTS    := $(BUILD)/results
 BENCH_ARGS := $(if $(MODEL),--models='$(MODEL)') $(if $(BATCH),--batch='$(BATCH)') $(if $(N),--n='$(N)') $(if $(DEVICE),--device='$(DEVICE)')
@@ -232,16 +264,65 @@ $(BUILD)/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(LIB)
 endef
 $(foreach main,$(MAINS),$(eval $(call program_rule,$(main))))
 
+# nvcc and cudart's headers are not ours: their warnings are not errors of this tree (-isystem).
+$(BUILD)/obj/gpu/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -isystem $(CUDA_HOME)/include -c $< -o $@
+
+$(BUILD)/obj/gpu/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) -ccbin $(NVCC_HOST) -I. $(NVCCFLAGS) $(GENCODE) -c $< -o $@
+
+$(BUILD)/lib/ls_cuda.so: $(CUDA_C:%.c=$(BUILD)/obj/gpu/%.o) $(CUDA_CU:%=$(BUILD)/obj/gpu/%.o)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CXX) -shared $^ $(CUDA_LINK) -lcudart -lcublas -ldl -pthread -o $@
+
+$(BUILD)/lib/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/gpu/%.o)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CXX) -shared $^ $(CUDA_LINK) -lcudart -lnccl -pthread -o $@
+
+$(BUILD)/obj/fake/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,"$< (on the CPU)")
+	$(Q)$(CC) $(CPPFLAGS) $(FAKE_FLAGS) $(CFLAGS) -c $< -o $@
+
+$(BUILD)/obj/fake/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,CXX,"$< (on the CPU)")
+	$(Q)$(CXX) -I. $(FAKE_FLAGS) $(CXXFLAGS) -x c++ -c $< -o $@
+
+$(BUILD)/obj/fake/%.cpp.o: %.cpp
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(Q)$(CXX) -I. $(FAKE_FLAGS) $(CXXFLAGS) -c $< -o $@
+
+$(FAKE_LIB): $(FAKE_SRC:%=$(BUILD)/obj/fake/%.o)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CXX) -shared $(SAN_$(SAN)) $^ -ldnnl -ldl -pthread -o $@
+
+$(FAKE_DIR)/ls_cuda.so: $(CUDA_C:%.c=$(BUILD)/obj/fake/%.o) $(CUDA_CU:%=$(BUILD)/obj/fake/%.o) $(FAKE_LIB)
+	$(call say,LD,$@)
+	$(Q)$(CXX) -shared $(SAN_$(SAN)) $^ -Wl,-rpath,'$$ORIGIN' -pthread -o $@
+
+$(FAKE_DIR)/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/fake/%.o) $(FAKE_LIB)
+	$(call say,LD,$@)
+	$(Q)$(CXX) -shared $(SAN_$(SAN)) $^ -Wl,-rpath,'$$ORIGIN' -pthread -o $@
+
 $(BUILD)/bench_mpi: labs/bench_mpi/bench_mpi.c
 	@mkdir -p $(@D)
 	$(call say,MPICC,$<)
 	$(Q)mpicc $(CPPFLAGS) $(CSTD) -O2 -g -Wall -Wextra $< -o $@
 
 define test_rule
-$(BUILD)/tests/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(TEST_LIB:%.c=$(BUILD)/obj/%.o) $(LIB)
+$(BUILD)/tests/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(TEST_LIB:%.c=$(BUILD)/obj/%.o) $(LIB) $(if $(filter tests/cuda/%,$(1)),$(FAKE_LIB))
 	@mkdir -p $$(@D)
 	$$(call say,LD,$$@)
-	$(Q)$(CC) $(LDFLAGS) $$^ $(LDLIBS) -lcmocka -o $$@
+	$(Q)$(CC) $(LDFLAGS) $$^ $(LDLIBS) -lcmocka -Wl,-rpath,'$$$$ORIGIN/cuda_on_cpu' -o $$@
 endef
 $(foreach test,$(TEST_SRC),$(eval $(call test_rule,$(test))))
 
@@ -254,4 +335,6 @@ $(BUILD)/fuzz_$(1): tests/fuzz/entry/entry.c $(FUZZ_OBJ) $(LIB)
 endef
 $(foreach name,$(FUZZ_NAMES),$(eval $(call fuzz_rule,$(name))))
 
+-include $(patsubst %,$(BUILD)/obj/gpu/%.d,$(CUDA_C:.c=) $(NCCL_C:.c=) $(CUDA_CU:=))
+-include $(patsubst %,$(BUILD)/obj/fake/%.d,$(CUDA_C:.c=) $(NCCL_C:.c=) $(CUDA_CU:=) $(FAKE_SRC:=))
 -include $(FUZZ_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(MAINS:%.c=$(BUILD)/obj/%.d) $(TEST_SRC:%.c=$(BUILD)/obj/%.d) $(TEST_LIB:%.c=$(BUILD)/obj/%.d)

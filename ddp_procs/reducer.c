@@ -102,7 +102,7 @@ static ls_status alloc_memory(ddp_reducer *r) {
     }
     ls_status status = ls_device_adopt(r->device, LS_MEMORY_BUCKET, r->memory_nbytes, "gradient buckets");
     if (status != LS_OK) return status;
-    status = ls_comm_alloc_shared(r->comm, r->memory_nbytes, (void **)&r->memory);
+    status = ls_comm_alloc_shared(r->comm, NULL, r->memory_nbytes, (void **)&r->memory);
     if (status != LS_OK) ls_device_disown(r->device, LS_MEMORY_BUCKET, r->memory_nbytes);
     return status;
 }

@@ -20,6 +20,8 @@ static ls_status run_on_cpu(const void *argument) {
 }
 
 ls_status ls_enqueue(ls_stream *stream, const struct ls_op *op) {
+    ls_op_launcher launch = ls_device_op_launcher(ls_stream_device(stream));
+    if (launch) return launch(stream, op);
     return ls_stream_launch(stream, ls_op_name(op->id), run_on_cpu, op, sizeof *op);
 }
 

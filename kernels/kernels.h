@@ -28,8 +28,8 @@ int ls_conv2d_out_width(const struct ls_conv2d_shape *shape);
 size_t ls_conv2d_flops(const struct ls_conv2d_shape *shape);
 size_t ls_conv2d_bytes(const struct ls_conv2d_shape *shape);
 
-/* Bytes of scratch memory that the three conv2d operations of this shape need (the largest of the three). */
-size_t ls_conv2d_workspace_nbytes(const struct ls_conv2d_shape *shape);
+/* Bytes of scratch memory that the three conv2d operations of this shape need (the largest of the three) on a kind of device. */
+size_t ls_conv2d_workspace_nbytes(ls_device_kind kind, const struct ls_conv2d_shape *shape);
 
 struct ls_batchnorm_shape {
     int batch, channels, plane; /* plane = height x width */
@@ -52,6 +52,17 @@ struct ls_update_state {
     float found_inf;      /* not 0: the gradients are unusable and the update does nothing */
     float step_size;      /* Adam: learning_rate / (1 - beta1^step) */
     float bias2_sqrt;     /* Adam: sqrt(1 - beta2^step) */
+};
+
+/* One parameter of the update of a whole list. A list is cut into chunks of LS_UPDATE_CHUNK elements, the last of each tensor
+ * perhaps shorter, so that a GPU updates all of it in one launch, a chunk a block. */
+#define LS_UPDATE_CHUNK 4096
+struct ls_update_tensor {
+    float *parameter;
+    const float *gradient;
+    float *first, *second; /* momentum, or Adam's moments; NULL where the rule has none */
+    size_t count;
+    size_t first_chunk; /* chunks of the tensors before this one */
 };
 
 struct ls_sgd_rule {
@@ -84,9 +95,14 @@ ls_status ls_gemm(ls_stream *stream, bool transpose_a, bool transpose_b, size_t 
                   const float *b, float beta, float *c);
 /* y[r,c] += bias[c] */
 ls_status ls_add_bias(ls_stream *stream, float *y, const float *bias, size_t rows, size_t columns);
+/* y[r,c] = max(y[r,c] + bias[c], 0), the bits of add_bias followed by relu_forward */
+ls_status ls_add_bias_relu(ls_stream *stream, float *y, const float *bias, size_t rows, size_t columns);
 /* dbias[c] = sum over r of dy[r,c], r ascending */
 ls_status ls_bias_gradient(ls_stream *stream, float *dbias, const float *dy, size_t rows, size_t columns,
                            bool accumulate);
+/* dy[r,c] = 0 where y[r,c] <= 0; dbias[c] = sum of it: the bits of relu_backward followed by bias_gradient */
+ls_status ls_relu_bias_gradient(ls_stream *stream, float *dbias, float *dy, const float *y, size_t rows, size_t columns,
+                                bool accumulate);
 
 /* --- activations ------------------------------------------------------------------------------------------------- */
 
@@ -181,6 +197,13 @@ ls_status ls_sgd(ls_stream *stream, struct ls_sgd_rule rule, const struct ls_upd
  * m = beta1 m + (1-beta1) g; v = beta2 v + (1-beta2) g^2; p -= step_size m / (sqrt(v)/bias2_sqrt + epsilon) */
 ls_status ls_adam(ls_stream *stream, struct ls_adam_rule rule, const struct ls_update_state *state, float *parameter,
                   const float *gradient, float *first_moment, float *second_moment, size_t count);
+
+/* The same for all tensors of a list, which lies (as an array) in memory of the device and stays until the stream has passed
+ * the operation: tensor_count of them with chunk_count chunks and `total` elements in all. The bits are those of one call for each. */
+ls_status ls_sgd_list(ls_stream *stream, struct ls_sgd_rule rule, const struct ls_update_state *state,
+                      const struct ls_update_tensor *tensors, size_t tensor_count, size_t chunk_count, size_t total);
+ls_status ls_adam_list(ls_stream *stream, struct ls_adam_rule rule, const struct ls_update_state *state,
+                       const struct ls_update_tensor *tensors, size_t tensor_count, size_t chunk_count, size_t total);
 
 /* --- clipping ---------------------------------------------------------------------------------------------------- */
 

@@ -84,7 +84,8 @@ static ls_status add_region(ls_comm *comm, size_t nbytes, ls_region **out) {
     return comm->transport->fill(comm, region);
 }
 
-ls_status ls_comm_alloc_shared(ls_comm *comm, size_t nbytes, void **out) {
+ls_status ls_comm_alloc_shared(ls_comm *comm, ls_device *device, size_t nbytes, void **out) {
+    (void)device;
     *out = NULL;
     ls_status status = check_machine(comm, nbytes);
     if (status != LS_OK) return status;

@@ -40,13 +40,13 @@ static uint64_t next_random(void) {
 }
 
 static struct ls_item *head_of(ls_stream *stream) {
-    uint32_t next = ls_flag_value(&stream->queue.consumed);
-    if (next == ls_flag_value(&stream->queue.produced)) return NULL;
-    return &stream->queue.items[next % LS_QUEUE_CAPACITY];
+    uint32_t next = ls_flag_value(&ls_cpu_stream_of(stream)->queue.consumed);
+    if (next == ls_flag_value(&ls_cpu_stream_of(stream)->queue.produced)) return NULL;
+    return &ls_cpu_stream_of(stream)->queue.items[next % LS_QUEUE_CAPACITY];
 }
 
 static bool is_ready(ls_stream *stream) {
-    const struct ls_item *head = stream->busy ? NULL : head_of(stream);
+    const struct ls_item *head = ls_cpu_stream_of(stream)->busy ? NULL : head_of(stream);
     if (!head) return false;
     return head->kind != LS_ITEM_WAIT || ls_flag_reached(&head->event->completed, head->ticket);
 }
@@ -54,7 +54,7 @@ static bool is_ready(ls_stream *stream) {
 static ls_stream *pick_ready(void) {
     ls_stream *chosen = NULL;
     uint64_t seen = 0;
-    for (ls_stream *stream = scheduler.streams; stream; stream = stream->next) {
+    for (ls_stream *stream = scheduler.streams; stream; stream = ls_cpu_stream_of(stream)->next) {
         if (is_ready(stream) && next_random() % ++seen == 0) chosen = stream;
     }
     return chosen;
@@ -66,8 +66,8 @@ static void run_here(ls_stream *stream) {
     pthread_mutex_unlock(&scheduler.lock);
     (void)ls_stream_run_item(stream, item);
     pthread_mutex_lock(&scheduler.lock);
-    stream->busy = false;
-    ls_flag_raise(&stream->queue.consumed);
+    ls_cpu_stream_of(stream)->busy = false;
+    ls_flag_raise(&ls_cpu_stream_of(stream)->queue.consumed);
     pthread_cond_broadcast(&scheduler.changed);
 }
 
@@ -89,7 +89,7 @@ static bool start_apart(ls_stream *stream) {
 }
 
 static void run_head(ls_stream *stream) {
-    stream->busy = true;
+    ls_cpu_stream_of(stream)->busy = true;
     if (head_of(stream)->meets && stream->kind == LS_STREAM_COMPUTE && start_apart(stream)) return;
     run_here(stream);
 }
@@ -118,10 +118,10 @@ static ls_status run_until(ls_flag *goal, uint32_t value, const char *what) {
 }
 
 static ls_status shuffle_start(ls_stream *stream) {
-    ls_status status = ls_queue_create(&stream->queue);
+    ls_status status = ls_queue_create(&ls_cpu_stream_of(stream)->queue);
     if (status != LS_OK) return status;
     pthread_mutex_lock(&scheduler.lock);
-    stream->next = scheduler.streams;
+    ls_cpu_stream_of(stream)->next = scheduler.streams;
     scheduler.streams = stream;
     pthread_mutex_unlock(&scheduler.lock);
     return LS_OK;
@@ -129,7 +129,7 @@ static ls_status shuffle_start(ls_stream *stream) {
 
 static ls_status shuffle_enqueue(ls_stream *stream, const struct ls_item *item) {
     pthread_mutex_lock(&scheduler.lock);
-    struct ls_queue *queue = &stream->queue;
+    struct ls_queue *queue = &ls_cpu_stream_of(stream)->queue;
     uint32_t next = ls_flag_value(&queue->produced);
     ls_status status = run_until(&queue->consumed, next - LS_QUEUE_CAPACITY + 1, "a stream's queue is full");
     if (status == LS_OK) {
@@ -144,8 +144,8 @@ static ls_status shuffle_enqueue(ls_stream *stream, const struct ls_item *item) 
 
 static ls_status shuffle_drain(ls_stream *stream) {
     pthread_mutex_lock(&scheduler.lock);
-    ls_status status =
-        run_until(&stream->queue.consumed, ls_flag_value(&stream->queue.produced), "but a stream is not empty");
+    ls_status status = run_until(&ls_cpu_stream_of(stream)->queue.consumed,
+                                 ls_flag_value(&ls_cpu_stream_of(stream)->queue.produced), "but a stream is not empty");
     pthread_mutex_unlock(&scheduler.lock);
     return status;
 }
@@ -161,10 +161,10 @@ static void shuffle_stop(ls_stream *stream) {
     (void)shuffle_drain(stream);
     pthread_mutex_lock(&scheduler.lock);
     ls_stream **link = &scheduler.streams;
-    while (*link != stream) link = &(*link)->next;
-    *link = stream->next;
+    while (*link != stream) link = &ls_cpu_stream_of(*link)->next;
+    *link = ls_cpu_stream_of(stream)->next;
     pthread_mutex_unlock(&scheduler.lock);
-    ls_queue_destroy(&stream->queue);
+    ls_queue_destroy(&ls_cpu_stream_of(stream)->queue);
 }
 
 const struct ls_stream_policy ls_policy_shuffle = {

@@ -75,11 +75,11 @@ void ls_queue_destroy(struct ls_queue *queue) { free(queue->items); }
 
 static void *worker_main(void *argument) {
     ls_stream *stream = argument;
-    struct ls_queue *queue = &stream->queue;
+    struct ls_queue *queue = &ls_cpu_stream_of(stream)->queue;
     for (uint32_t next = 0;; next++) {
         while (!ls_flag_wait(&queue->produced, next + 1, stream->device->spin_us, ls_wait_until_us())) {
         }
-        if (atomic_load(&stream->stopping) && ls_flag_value(&queue->produced) == next + 1) break;
+        if (atomic_load(&ls_cpu_stream_of(stream)->stopping) && ls_flag_value(&queue->produced) == next + 1) break;
         (void)ls_stream_run_item(stream, &queue->items[next % LS_QUEUE_CAPACITY]);
         ls_flag_set(&queue->consumed, next + 1);
     }
@@ -87,16 +87,17 @@ static void *worker_main(void *argument) {
 }
 
 static ls_status worker_start(ls_stream *stream) {
-    ls_status status = ls_queue_create(&stream->queue);
+    ls_status status = ls_queue_create(&ls_cpu_stream_of(stream)->queue);
     if (status != LS_OK) return status;
-    int error = pthread_create(&stream->worker, NULL, worker_main, stream);
+    int error = pthread_create(&ls_cpu_stream_of(stream)->worker, NULL, worker_main, stream);
     if (error == 0) return LS_OK;
-    ls_queue_destroy(&stream->queue);
+    ls_queue_destroy(&ls_cpu_stream_of(stream)->queue);
     return ls_fail(LS_ERR_SYSTEM, "cannot start a stream's worker thread: %s", strerror(error));
 }
 
 static ls_status wait_consumed(ls_stream *stream, uint32_t count) {
-    if (ls_flag_wait(&stream->queue.consumed, count, stream->device->spin_us, ls_wait_until_us())) return LS_OK;
+    if (ls_flag_wait(&ls_cpu_stream_of(stream)->queue.consumed, count, stream->device->spin_us, ls_wait_until_us()))
+        return LS_OK;
     return ls_fail(LS_ERR_TIMEOUT, "a stream of device %d made no progress for %g s", stream->device->options.index,
                    ls_wait_timeout_s());
 }
@@ -107,7 +108,7 @@ static bool is_brief(const struct ls_item *item) {
 }
 
 static ls_status worker_enqueue(ls_stream *stream, const struct ls_item *item) {
-    struct ls_queue *queue = &stream->queue;
+    struct ls_queue *queue = &ls_cpu_stream_of(stream)->queue;
     uint32_t next = ls_flag_value(&queue->produced);
     if (is_brief(item) && ls_flag_reached(&queue->consumed, next)) return ls_stream_run_item(stream, item);
     ls_status status = wait_consumed(stream, next - LS_QUEUE_CAPACITY + 1);
@@ -118,15 +119,15 @@ static ls_status worker_enqueue(ls_stream *stream, const struct ls_item *item) {
 }
 
 static ls_status worker_drain(ls_stream *stream) {
-    return wait_consumed(stream, ls_flag_value(&stream->queue.produced));
+    return wait_consumed(stream, ls_flag_value(&ls_cpu_stream_of(stream)->queue.produced));
 }
 
 static void worker_stop(ls_stream *stream) {
     (void)worker_drain(stream);
-    atomic_store(&stream->stopping, 1);
-    ls_flag_raise(&stream->queue.produced); /* one item past the end: the sign to leave */
-    pthread_join(stream->worker, NULL);
-    ls_queue_destroy(&stream->queue);
+    atomic_store(&ls_cpu_stream_of(stream)->stopping, 1);
+    ls_flag_raise(&ls_cpu_stream_of(stream)->queue.produced); /* one item past the end: the sign to leave */
+    pthread_join(ls_cpu_stream_of(stream)->worker, NULL);
+    ls_queue_destroy(&ls_cpu_stream_of(stream)->queue);
 }
 
 const struct ls_stream_policy ls_policy_worker = {

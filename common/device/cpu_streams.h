@@ -38,9 +38,8 @@ struct ls_queue {
     ls_flag produced, consumed;
 };
 
-struct ls_stream {
-    ls_device *device;
-    ls_stream_kind kind;
+struct ls_cpu_stream {
+    ls_stream base;
     const struct ls_stream_policy *policy;
     struct ls_queue queue; /* worker and shuffle */
     pthread_t worker;      /* worker */
@@ -48,6 +47,8 @@ struct ls_stream {
     bool busy;             /* shuffle: an item is being run; guarded by the scheduler's lock */
     ls_stream *next;       /* shuffle: the list of all streams; guarded likewise */
 };
+
+static inline struct ls_cpu_stream *ls_cpu_stream_of(ls_stream *stream) { return (struct ls_cpu_stream *)stream; }
 
 /* Runs one item now: a task is skipped on a poisoned device, a wait blocks until its deadline. */
 ls_status ls_stream_run_item(ls_stream *stream, const struct ls_item *item);

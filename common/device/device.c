@@ -1,13 +1,16 @@
 /* device — what all back-ends share: memory accounting, the deadline, events' life, and the call through the table. */
+#define _XOPEN_SOURCE 700 /* tsearch */
 #include "common/device/device_internal.h"
 
 #include <sched.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/device/plugin.h"
 
 #define LS_DEFAULT_WAIT_TIMEOUT_S 300.0
 
@@ -25,15 +28,90 @@ const char *ls_memory_name(ls_memory_category category) {
     return names[category];
 }
 
+/* --- allocations: what ls_device_free needs to know, by address ---------------------------------------------------- */
+
+struct ls_allocation {
+    const void *memory;
+    size_t nbytes;
+    ls_memory_category category;
+};
+
+static int compare_addresses(const void *a, const void *b) {
+    uintptr_t left = (uintptr_t)((const struct ls_allocation *)a)->memory;
+    uintptr_t right = (uintptr_t)((const struct ls_allocation *)b)->memory;
+    return (left > right) - (left < right);
+}
+
+static bool remember_allocation(ls_device *device, const void *memory, size_t nbytes, ls_memory_category category) {
+    struct ls_allocation *allocation = malloc(sizeof *allocation);
+    if (!allocation) return false;
+    *allocation = (struct ls_allocation){memory, nbytes, category};
+    pthread_mutex_lock(&device->memory_lock);
+    bool kept = tsearch(allocation, &device->allocations, compare_addresses) != NULL;
+    pthread_mutex_unlock(&device->memory_lock);
+    if (!kept) free(allocation);
+    return kept;
+}
+
+static struct ls_allocation forget_allocation(ls_device *device, const void *memory) {
+    struct ls_allocation key = {.memory = memory}, found = {0};
+    pthread_mutex_lock(&device->memory_lock);
+    struct ls_allocation **node = tfind(&key, &device->allocations, compare_addresses);
+    struct ls_allocation *allocation = node ? *node : NULL;
+    if (allocation) {
+        found = *allocation;
+        tdelete(&key, &device->allocations, compare_addresses);
+    }
+    pthread_mutex_unlock(&device->memory_lock);
+    free(allocation);
+    return found;
+}
+
+/* Of a device that closes: what was not freed is gone with it. */
+static void forget_allocations(ls_device *device) {
+    while (device->allocations) {
+        struct ls_allocation *allocation = *(struct ls_allocation **)device->allocations;
+        tdelete(allocation, &device->allocations, compare_addresses);
+        free(allocation);
+    }
+}
+
+/* --- back-ends --------------------------------------------------------------------------------------------------- */
+
+static const struct ls_cuda_plugin *cuda_plugin(char *why, size_t capacity) {
+    return ls_plugin_open("ls_cuda.so", "ls_cuda_plugin", why, capacity);
+}
+
+void ls_find_gpus(int *count, char *why, size_t capacity) {
+    *count = 0;
+    const struct ls_cuda_plugin *plugin = cuda_plugin(why, capacity);
+    if (plugin) plugin->find(count, why, capacity);
+}
+
+static ls_status find_backend(const struct ls_backend **out, ls_device_kind kind) {
+    *out = &ls_backend_cpu;
+    if (kind == LS_DEVICE_CPU) return LS_OK;
+    if (kind != LS_DEVICE_CUDA) return ls_fail(LS_ERR_UNSUPPORTED, "this build has CPU and CUDA devices only");
+    char why[512] = "";
+    int count = 0;
+    const struct ls_cuda_plugin *plugin = cuda_plugin(why, sizeof why);
+    if (plugin) plugin->find(&count, why, sizeof why);
+    if (count == 0) return ls_fail(LS_ERR_UNSUPPORTED, "no GPU can be used: %s; --device-kind cpu does without", why);
+    *out = plugin->backend;
+    return LS_OK;
+}
+
 ls_status ls_device_open(ls_device **out, const ls_device_options *options) {
     *out = NULL;
-    if (options->kind != LS_DEVICE_CPU) return ls_fail(LS_ERR_UNSUPPORTED, "this build has CPU devices only");
+    const struct ls_backend *backend;
+    ls_status status = find_backend(&backend, options->kind);
+    if (status != LS_OK) return status;
     ls_device *device = calloc(1, sizeof *device);
     if (!device) return ls_fail(LS_ERR_NO_MEMORY, "no memory for device %d", options->index);
-    device->backend = &ls_backend_cpu;
+    device->backend = backend;
     device->options = *options;
     pthread_mutex_init(&device->memory_lock, NULL);
-    ls_status status = device->backend->open(device);
+    status = device->backend->open(device);
     if (status != LS_OK) {
         pthread_mutex_destroy(&device->memory_lock);
         free(device);
@@ -51,6 +129,7 @@ void ls_device_close(ls_device *device) {
         ls_warn("device %d closes with %zu bytes of %s memory not freed", device->options.index,
                 device->memory.current_bytes[c], ls_memory_name((ls_memory_category)c));
     }
+    forget_allocations(device);
     pthread_mutex_destroy(&device->memory_lock);
     free(device);
 }
@@ -58,9 +137,17 @@ void ls_device_close(ls_device *device) {
 int ls_device_index(const ls_device *device) { return device->options.index; }
 ls_device_kind ls_device_kind_of(const ls_device *device) { return device->options.kind; }
 const char *ls_device_stream_mode(const ls_device *device) { return device->stream_mode; }
+bool ls_device_memory_is_host(const ls_device *device) { return device->backend->memory_is_host; }
+bool ls_device_runs_behind(const ls_device *device) { return device->runs_behind; }
 double ls_device_spin_us(const ls_device *device) { return device->spin_us; }
 ls_status ls_device_bind_thread(const ls_device *device) { return device->backend->bind_thread(device); }
 ls_stream *ls_device_stream(ls_device *device, ls_stream_kind kind) { return device->streams[kind]; }
+ls_device *ls_stream_device(const ls_stream *stream) { return stream->device; }
+ls_op_launcher ls_device_op_launcher(const ls_device *device) { return device->backend->enqueue_op; }
+
+const char *ls_device_model_name(const ls_device *device) {
+    return device->backend->model_name ? device->backend->model_name(device) : "CPU";
+}
 
 void ls_device_poison(ls_device *device, ls_status status) {
     int none = LS_OK;
@@ -75,14 +162,6 @@ size_t ls_aligned_floats(size_t count) {
     const size_t line = LS_ALIGNMENT_NBYTES / sizeof(float);
     return (count + line - 1) / line * line;
 }
-
-/* Precedes each allocation and keeps what ls_device_free needs; as long as the alignment. */
-struct header {
-    size_t nbytes;
-    ls_memory_category category;
-    char padding[LS_ALIGNMENT_NBYTES - sizeof(size_t) - sizeof(ls_memory_category)];
-};
-_Static_assert(sizeof(struct header) == LS_ALIGNMENT_NBYTES, "the header keeps the 64-byte alignment");
 
 static void describe_usage(const ls_memory_report *memory, char *text, size_t capacity) {
     size_t length = 0;
@@ -122,10 +201,15 @@ static ls_status out_of_memory(const ls_device *device, const ls_memory_report *
     if (device->options.memory_capacity_bytes > 0) {
         snprintf(cap, sizeof cap, " of %zu", device->options.memory_capacity_bytes);
     }
+    char left[96] = "";
+    size_t free_bytes, total_bytes;
+    if (device->backend->memory_free_total && device->backend->memory_free_total(device, &free_bytes, &total_bytes)) {
+        snprintf(left, sizeof left, "; %zu of the GPU's %zu bytes are free", free_bytes, total_bytes);
+    }
     return ls_fail(LS_ERR_NO_MEMORY,
-                   "device %d is out of memory: %zu bytes asked for %s (%s), %zu%s bytes in use (%s); %s%s",
+                   "device %d is out of memory: %zu bytes asked for %s (%s), %zu%s bytes in use (%s)%s; %s%s",
                    device->options.index, nbytes, purpose, ls_memory_name(category), memory->current_total_bytes, cap,
-                   usage, advice(category), cap[0] != '\0' ? "; or raise --device-memory" : "");
+                   usage, left, advice(category), cap[0] != '\0' ? "; or raise --device-memory" : "");
 }
 
 /* Charges the bytes if they fit; the peaks follow when the memory is really there. */
@@ -173,26 +257,39 @@ ls_status ls_device_alloc(ls_device *device, ls_memory_category category, size_t
     *out = NULL;
     ls_status status = reserve(device, category, nbytes, purpose);
     if (status != LS_OK) return status;
-    struct header *header = NULL;
-    if (nbytes <= SIZE_MAX - sizeof *header) header = device->backend->memory_alloc(device, nbytes + sizeof *header);
-    if (!header) {
+    void *memory = device->backend->memory_alloc(device, nbytes);
+    if (memory && !remember_allocation(device, memory, nbytes, category)) {
+        device->backend->memory_free(device, memory);
+        memory = NULL;
+    }
+    if (!memory) {
         ls_device_disown(device, category, nbytes);
         ls_memory_report seen;
         ls_device_memory(device, &seen);
         return out_of_memory(device, &seen, category, nbytes, purpose);
     }
     raise_peaks(device, category);
-    header->nbytes = nbytes;
-    header->category = category;
-    *out = header + 1;
+    *out = memory;
     return LS_OK;
 }
 
 void ls_device_free(ls_device *device, void *memory) {
     if (!memory) return;
-    struct header *header = (struct header *)memory - 1;
-    ls_device_disown(device, header->category, header->nbytes);
-    device->backend->memory_free(device, header);
+    struct ls_allocation allocation = forget_allocation(device, memory);
+    ls_device_disown(device, allocation.category, allocation.nbytes);
+    device->backend->memory_free(device, memory);
+}
+
+bool ls_device_is_gpu_memory(const ls_device *device, const void *address) {
+    return device->backend->is_gpu_memory && device->backend->is_gpu_memory(device, address);
+}
+
+void ls_device_pin_host(ls_device *device, void *memory, size_t nbytes) {
+    if (device->backend->pin_host && memory && nbytes > 0) device->backend->pin_host(device, memory, nbytes);
+}
+
+void ls_device_unpin_host(ls_device *device, void *memory) {
+    if (device->backend->unpin_host && memory) device->backend->unpin_host(device, memory);
 }
 
 void ls_device_memory(const ls_device *device, ls_memory_report *report) {
@@ -216,6 +313,7 @@ ls_status ls_event_create(ls_event **out, const char *name) {
 void ls_event_destroy(ls_event *event) {
     /* whoever raised the event may be a few instructions behind those who saw it raised */
     while (event && atomic_load(&event->reaching) > 0) sched_yield();
+    if (event && event->native) event->stream->device->backend->event_release(event);
     free(event);
 }
 
@@ -243,6 +341,12 @@ ls_status ls_stream_launch_meeting(ls_stream *stream, const char *label, ls_task
 ls_status ls_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes) {
     if (nbytes == 0) return LS_OK;
     return backend_of(stream)->copy(stream, destination, source, nbytes);
+}
+
+ls_status ls_copy_now(ls_stream *stream, void *destination, const void *source, size_t nbytes) {
+    ls_status status = ls_copy(stream, destination, source, nbytes);
+    ls_status done = ls_stream_synchronize(stream);
+    return status != LS_OK ? status : done;
 }
 
 ls_status ls_event_record(ls_event *event, ls_stream *stream) {
@@ -277,4 +381,51 @@ ls_status ls_device_synchronize(ls_device *device) {
         if (first == LS_OK) first = status;
     }
     return take_failure(device, first);
+}
+
+/* --- what only GPUs do ------------------------------------------------------------------------------------------- */
+
+ls_status ls_graph_begin(ls_stream *stream) {
+    if (backend_of(stream)->graph_begin) return backend_of(stream)->graph_begin(stream);
+    return ls_fail(LS_ERR_UNSUPPORTED, "a step can be recorded as a graph on GPUs only");
+}
+
+ls_status ls_graph_end(ls_stream *stream, ls_graph **out) {
+    *out = NULL;
+    if (backend_of(stream)->graph_end) return backend_of(stream)->graph_end(stream, out);
+    return LS_ERR_UNSUPPORTED; /* begin has said so */
+}
+
+ls_status ls_graph_launch(ls_graph *graph, ls_stream *stream) { return graph->backend->graph_launch(graph, stream); }
+
+void ls_graph_destroy(ls_graph *graph) {
+    if (graph) graph->backend->graph_destroy(graph);
+}
+
+ls_status ls_device_watch(ls_device *device, ls_watch_fn watcher, void *context) {
+    if (device->watcher_count == LS_MAX_WATCHERS)
+        return ls_fail(LS_ERR_INVALID, "device %d has %d watchers already", ls_device_index(device), LS_MAX_WATCHERS);
+    device->watchers[device->watcher_count].ask = watcher;
+    device->watchers[device->watcher_count++].context = context;
+    return LS_OK;
+}
+
+void ls_device_unwatch(ls_device *device, void *context) {
+    for (int w = device->watcher_count - 1; w >= 0; w--) {
+        if (device->watchers[w].context == context) device->watchers[w] = device->watchers[--device->watcher_count];
+    }
+}
+
+ls_status ls_device_ask_watchers(ls_device *device) {
+    ls_status first = LS_OK;
+    for (int w = 0; w < device->watcher_count; w++) {
+        ls_status status = device->watchers[w].ask(device->watchers[w].context);
+        if (first == LS_OK) first = status;
+    }
+    if (first != LS_OK) ls_device_poison(device, first);
+    return first;
+}
+
+void ls_device_mark(const ls_device *device, const char *name) {
+    if (device->backend->mark) device->backend->mark(device, name);
 }

@@ -9,6 +9,9 @@
  * As in CUDA, a wait refers to the latest record at the time of the call, and waiting for an event that was never recorded
  * does nothing: which call comes first on the host matters, and is the caller's to order.
  *
+ * GPUs (LS_DEVICE_CUDA) come from a plug-in, ls_cuda.so (plugin.h), that is loaded when the first of them is looked for: runs on CPU
+ * devices neither load nor pay for CUDA. Their memory is not the host's: only copies reach it (ls_device_memory_is_host).
+ *
  * How the streams of a CPU device run is chosen by the environment's LS_CPU_STREAMS:
  *     threads       compute runs inside the enqueueing call; copy and comm have a queue and a worker thread each
  *     inline        everything runs inside the enqueueing call
@@ -55,13 +58,23 @@ typedef enum ls_stream_kind { LS_STREAM_COMPUTE, LS_STREAM_COPY, LS_STREAM_COMM,
 
 typedef struct ls_device_options {
     ls_device_kind kind;
-    int index;           /* the device's number, 0 <= index */
+    int index;           /* the device's number, 0 <= index; of a GPU: CUDA's, which several devices may share */
     int devices_on_node; /* devices that train at the same time here, this one included; decides who has a core */
     int place;           /* which of them this one is, from 0: a CPU device's core follows from it */
-    size_t memory_capacity_bytes; /* cap of a CPU device's pool; 0: no cap but the machine's */
+    size_t memory_capacity_bytes; /* cap of the device's pool; 0: no cap but the machine's */
+    bool tf32;           /* GPUs: matrix products of fp32 may round their inputs to TF32 (10 bits of mantissa) */
+    bool check_launches; /* GPUs: wait after each operation, so that a failure is reported with its name; slow */
 } ls_device_options;
 
-/* Opens a device. On failure *out is NULL and there is nothing to close. Only LS_DEVICE_CPU exists so far. */
+/* How many GPUs this process can use (CUDA_VISIBLE_DEVICES counts). Never a failure: where there is none, *count is 0 and `why`
+ * says in one line what is missing: the plug-in, the driver, a device. Host-blocking; loads the plug-in. */
+void ls_find_gpus(int *count, char *why, size_t capacity);
+
+/* The name of a GPU, as "NVIDIA H200"; "CPU" for other kinds. */
+const char *ls_device_model_name(const ls_device *device);
+
+/* Opens a device. On failure *out is NULL and there is nothing to close. Several devices may share a GPU: each has streams and an
+ * accounting of its own. A GPU that is not there is LS_ERR_USAGE, which lists those that are. */
 ls_status ls_device_open(ls_device **out, const ls_device_options *options);
 
 /* Waits for the device's work and frees it; reports allocations that were not freed. NULL is a no-op. */
@@ -70,8 +83,15 @@ void ls_device_close(ls_device *device);
 int ls_device_index(const ls_device *device);
 ls_device_kind ls_device_kind_of(const ls_device *device);
 
-/* "inline", "threads" or "shuffle": how this device's streams run. */
+/* "inline", "threads" or "shuffle", of a GPU "cuda": how this device's streams run. */
 const char *ls_device_stream_mode(const ls_device *device);
+
+/* Whether the host may read and write the device's memory itself. If not, ls_copy and ls_copy_now do. */
+bool ls_device_memory_is_host(const ls_device *device);
+
+/* Whether an enqueued operation may still be on its way when the call returns, on the compute stream too: times measured
+ * around calls are then times of enqueueing. */
+bool ls_device_runs_behind(const ls_device *device);
 
 /* Microseconds that a thread of this device should spin before it sleeps (0 where devices share cores). */
 double ls_device_spin_us(const ls_device *device);
@@ -93,6 +113,14 @@ size_t ls_aligned_floats(size_t count);
 /* Returns memory of ls_device_alloc; NULL is a no-op. */
 void ls_device_free(ls_device *device, void *memory);
 
+/* Whether the address lies in memory that ls_device_alloc of a GPU gave out in this process. Any thread; false on CPU devices. */
+bool ls_device_is_gpu_memory(const ls_device *device, const void *address);
+
+/* Page-locks host memory, so that copies between it and the device need no staging and the host does not wait for them. Where it
+ * cannot be done, or need not (CPU devices), nothing happens: copies are then slower, not wrong. Unpin before it is freed. */
+void ls_device_pin_host(ls_device *device, void *memory, size_t nbytes);
+void ls_device_unpin_host(ls_device *device, void *memory);
+
 /* Charges `nbytes` that the device uses but somebody else allocated (gradient buckets in shared memory) to a category, or
  * gives them back. Adopting beyond the capacity fails as ls_device_alloc does. */
 ls_status ls_device_adopt(ls_device *device, ls_memory_category category, size_t nbytes, const char *purpose);
@@ -113,7 +141,8 @@ void ls_device_memory(const ls_device *device, ls_memory_report *report);
 ls_stream *ls_device_stream(ls_device *device, ls_stream_kind kind);
 ls_device *ls_stream_device(const ls_stream *stream);
 
-/* One piece of work: called once with a copy of its arguments. */
+/* One piece of work of the host: called once with a copy of its arguments. On a GPU's stream the call that enqueues it waits until the
+ * stream has come to it, and runs it. */
 typedef ls_status (*ls_task_fn)(const void *arguments);
 
 #define LS_TASK_ARGUMENTS_NBYTES 192
@@ -128,8 +157,12 @@ ls_status ls_stream_launch(ls_stream *stream, const char *label, ls_task_fn task
 ls_status ls_stream_launch_meeting(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
                                    size_t nbytes);
 
-/* Copies `nbytes` in stream order, between any two devices' memory (or the host's). The ranges must not overlap. */
+/* Copies `nbytes` in stream order, between any two devices' memory (or the host's), which must stay until the stream has passed it.
+ * The ranges must not overlap. */
 ls_status ls_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes);
+
+/* The same, and waits for the stream: afterwards the host may use either range. */
+ls_status ls_copy_now(ls_stream *stream, void *destination, const void *source, size_t nbytes);
 
 /* `name` (a string that lives for ever) says what completes; LS_CPU_DROP_WAIT=name makes every wait for events of that name
  * do nothing, which is how the tests show that each wait is needed. */
@@ -146,6 +179,32 @@ ls_status ls_event_synchronize(ls_event *event);
 /* Blocks the host until all work enqueued so far is done; returns and clears the first failure since the last call. */
 ls_status ls_stream_synchronize(ls_stream *stream);
 ls_status ls_device_synchronize(ls_device *device);
+
+/* --- what only GPUs do ------------------------------------------------------------------------------------------- */
+
+/* A graph: the operations enqueued on `stream`, and on streams that follow it by events, between begin and end, which are then launched
+ * together: one call instead of hundreds. All that they were given stays as it was: addresses, counts, numbers. Streams that joined
+ * must have been joined back (by events) before the end. LS_ERR_UNSUPPORTED on CPU devices and for operations that need the host. */
+typedef struct ls_graph ls_graph;
+ls_status ls_graph_begin(ls_stream *stream);
+ls_status ls_graph_end(ls_stream *stream, ls_graph **out); /* on failure *out is NULL; ends the recording in any case */
+ls_status ls_graph_launch(ls_graph *graph, ls_stream *stream);
+void ls_graph_destroy(ls_graph *graph); /* NULL is a no-op */
+
+/* Is asked, while a host thread waits for this device, every few microseconds to milliseconds, so that whoever has enqueued something
+ * that may never end (a collective operation whose peer has died) can end it. Anything but LS_OK, reported by the watcher, poisons
+ * the device and ends the wait with that status. Watchers are few; added and removed while nobody waits. */
+typedef ls_status (*ls_watch_fn)(void *context);
+ls_status ls_device_watch(ls_device *device, ls_watch_fn watcher, void *context);
+void ls_device_unwatch(ls_device *device, void *context);
+
+/* Names, for profilers, what the calling thread does from now on, until the next call; NULL: nothing. A no-op on CPU devices. */
+void ls_device_mark(const ls_device *device, const char *name);
+
+/* For kernels.c: what puts an operation on a stream of this device; NULL where operations run as tasks (ls_stream_launch). */
+struct ls_op;
+typedef ls_status (*ls_op_launcher)(ls_stream *stream, const struct ls_op *op);
+ls_op_launcher ls_device_op_launcher(const ls_device *device);
 
 /* Every wait's deadline, for the whole process; default 300 s. Set before devices are used. */
 void ls_set_wait_timeout_s(double seconds);

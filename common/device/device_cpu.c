@@ -47,7 +47,7 @@ static void close_streams(ls_device *device) {
     for (int s = LS_STREAM_COUNT - 1; s >= 0; s--) {
         ls_stream *stream = device->streams[s];
         if (!stream) continue;
-        stream->policy->stop(stream);
+        ls_cpu_stream_of(stream)->policy->stop(stream);
         free(stream);
     }
 }
@@ -57,15 +57,16 @@ static ls_status cpu_open(ls_device *device) {
     ls_status status = choose_policies(device, &compute, &other);
     if (status != LS_OK) return status;
     device->stream_mode = other->name;
+    device->runs_behind = compute == &ls_policy_shuffle;
     device->spin_us = ls_spin_us_for(device->options.devices_on_node);
     for (int s = 0; s < LS_STREAM_COUNT; s++) {
-        ls_stream *stream = calloc(1, sizeof *stream);
+        ls_stream *stream = calloc(1, sizeof(struct ls_cpu_stream));
         status = stream ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a stream");
         if (stream) {
             stream->device = device;
             stream->kind = (ls_stream_kind)s;
-            stream->policy = s == LS_STREAM_COMPUTE ? compute : other;
-            status = stream->policy->start(stream);
+            ls_cpu_stream_of(stream)->policy = s == LS_STREAM_COMPUTE ? compute : other;
+            status = ls_cpu_stream_of(stream)->policy->start(stream);
         }
         if (status != LS_OK) {
             free(stream);
@@ -125,7 +126,7 @@ static ls_status cpu_bind_thread(const ls_device *device) {
 
 static void *cpu_memory_alloc(ls_device *device, size_t nbytes) {
     (void)device;
-    size_t rounded = (nbytes + 63) / 64 * 64;
+    size_t rounded = nbytes > 0 ? (nbytes + 63) / 64 * 64 : 64;
     if (rounded < nbytes) return NULL;
     void *memory = aligned_alloc(64, rounded);
     if (memory) memset(memory, 0, rounded);
@@ -141,7 +142,7 @@ enum manner { PLAIN, BRIEF, MEETS };
 
 static ls_status launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
                         enum manner manner) {
-    if (stream->policy == &ls_policy_inline) { /* the hot path: no copy of the arguments */
+    if (ls_cpu_stream_of(stream)->policy == &ls_policy_inline) { /* the hot path: no copy of the arguments */
         ls_status status = (ls_status)atomic_load_explicit(&stream->device->failure, memory_order_relaxed);
         if (status != LS_OK) return status;
         status = task(arguments);
@@ -151,7 +152,7 @@ static ls_status launch(ls_stream *stream, const char *label, ls_task_fn task, c
     struct ls_item item = {
         .kind = LS_ITEM_TASK, .label = label, .task = task, .brief = manner == BRIEF, .meets = manner == MEETS};
     memcpy(item.arguments, arguments, nbytes);
-    return stream->policy->enqueue(stream, &item);
+    return ls_cpu_stream_of(stream)->policy->enqueue(stream, &item);
 }
 
 static ls_status cpu_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
@@ -183,7 +184,7 @@ static ls_status cpu_stream_wait_event(ls_stream *stream, ls_event *event) {
     uint32_t ticket = atomic_load(&event->recorded);
     if (ticket == 0) return LS_OK; /* CUDA's rule: never recorded, nothing to wait for */
     struct ls_item item = {.kind = LS_ITEM_WAIT, .label = event->name, .event = event, .ticket = ticket};
-    return stream->policy->enqueue(stream, &item);
+    return ls_cpu_stream_of(stream)->policy->enqueue(stream, &item);
 }
 
 /* Tickets must complete in ascending order. Within a stream they do; where an event is recorded on another stream than before,
@@ -196,19 +197,18 @@ static ls_status cpu_event_record(ls_event *event, ls_stream *stream) {
     }
     uint32_t ticket = atomic_fetch_add(&event->recorded, 1) + 1;
     struct ls_item item = {.kind = LS_ITEM_RECORD, .label = event->name, .event = event, .ticket = ticket};
-    return stream->policy->enqueue(stream, &item);
+    return ls_cpu_stream_of(stream)->policy->enqueue(stream, &item);
 }
 
 static ls_status cpu_event_synchronize(ls_event *event) {
-    return event->stream->policy->reach(event, atomic_load(&event->recorded));
+    return ls_cpu_stream_of(event->stream)->policy->reach(event, atomic_load(&event->recorded));
 }
 
-static ls_status cpu_stream_synchronize(ls_stream *stream) { return stream->policy->drain(stream); }
-
-ls_device *ls_stream_device(const ls_stream *stream) { return stream->device; }
+static ls_status cpu_stream_synchronize(ls_stream *stream) { return ls_cpu_stream_of(stream)->policy->drain(stream); }
 
 const struct ls_backend ls_backend_cpu = {
     .name = "cpu",
+    .memory_is_host = true,
     .open = cpu_open,
     .close = close_streams,
     .bind_thread = cpu_bind_thread,

@@ -8,10 +8,11 @@
 #include "common/base/flag.h"
 #include "common/device/device.h"
 
-/* A back-end: every slot is required. */
+/* A back-end: every slot is required but those marked optional. */
 struct ls_backend {
     const char *name;
-    ls_status (*open)(ls_device *device); /* fills device->streams */
+    bool memory_is_host;
+    ls_status (*open)(ls_device *device); /* fills device->streams, stream_mode, runs_behind */
     void (*close)(ls_device *device);     /* waits for the work, frees the streams */
     ls_status (*bind_thread)(const ls_device *device);
     void *(*memory_alloc)(ls_device *device, size_t nbytes); /* zero-filled, 64-byte aligned, or NULL */
@@ -19,19 +20,48 @@ struct ls_backend {
     ls_status (*launch)(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
                         bool meets); /* meets: as ls_stream_launch_meeting says */
     ls_status (*copy)(ls_stream *stream, void *destination, const void *source, size_t nbytes);
-    ls_status (*event_record)(ls_event *event, ls_stream *stream);
+    ls_status (*event_record)(ls_event *event, ls_stream *stream); /* raises event->recorded, sets event->stream */
     ls_status (*stream_wait_event)(ls_stream *stream, ls_event *event);
     ls_status (*event_synchronize)(ls_event *event);
     ls_status (*stream_synchronize)(ls_stream *stream);
+    /* (optional) frees event->native */
+    void (*event_release)(ls_event *event);
+    /* (optional) what only GPUs do, as device.h says */
+    const char *(*model_name)(const ls_device *device);
+    bool (*is_gpu_memory)(const ls_device *device, const void *address);
+    void (*pin_host)(ls_device *device, void *memory, size_t nbytes);
+    void (*unpin_host)(ls_device *device, void *memory);
+    ls_status (*graph_begin)(ls_stream *stream);
+    ls_status (*graph_end)(ls_stream *stream, ls_graph **out);
+    ls_status (*graph_launch)(ls_graph *graph, ls_stream *stream);
+    void (*graph_destroy)(ls_graph *graph);
+    void (*mark)(const ls_device *device, const char *name);
+    ls_op_launcher enqueue_op;
+    /* (optional) the free and total bytes of the machine's memory behind the device, for messages */
+    bool (*memory_free_total)(const ls_device *device, size_t *free_bytes, size_t *total_bytes);
 };
 
 extern const struct ls_backend ls_backend_cpu;
+
+/* All back-ends' streams begin with this. */
+struct ls_stream {
+    ls_device *device;
+    ls_stream_kind kind;
+};
+
+/* All graphs begin with this. */
+struct ls_graph {
+    const struct ls_backend *backend;
+};
+
+#define LS_MAX_WATCHERS 4
 
 struct ls_device {
     /* constant after open */
     const struct ls_backend *backend;
     ls_device_options options;
     const char *stream_mode;
+    bool runs_behind;
     double spin_us;
     ls_stream *streams[LS_STREAM_COUNT];
     void *backend_state;
@@ -40,6 +70,13 @@ struct ls_device {
     /* guarded by memory_lock */
     pthread_mutex_t memory_lock;
     ls_memory_report memory;
+    void *allocations; /* a tree (tsearch) of struct ls_allocation, by address */
+    /* changed while nobody waits for the device */
+    int watcher_count;
+    struct {
+        ls_watch_fn ask;
+        void *context;
+    } watchers[LS_MAX_WATCHERS];
 };
 
 struct ls_event {
@@ -49,9 +86,13 @@ struct ls_event {
     ls_flag completed;         /* the latest record that has been reached */
     _Atomic int reaching;      /* a thread is raising `completed`, and may still read it after waiters have gone on */
     ls_stream *stream;         /* the stream of the latest record */
+    void *native; /* (optional) the back-end's own, made at the first record; it belongs to stream's device */
 };
 
 /* Keeps the first failure of the device. */
 void ls_device_poison(ls_device *device, ls_status status);
+
+/* Asks all watchers; the first failure poisons the device and is returned. For the wait loops of back-ends that run behind. */
+ls_status ls_device_ask_watchers(ls_device *device);
 
 #endif

@@ -65,8 +65,8 @@ void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *cons
 const ls_layer *ls_model_layers(const ls_model *model, size_t *count);
 const float *ls_model_last_input(const ls_model *model, size_t *batch);
 
-/* Scratch bytes a convolution needs at a batch size. */
-size_t ls_layer_workspace_nbytes(const ls_layer *layer, size_t batch);
+/* Scratch bytes a convolution needs at a batch size on a kind of device. */
+size_t ls_layer_workspace_nbytes(const ls_layer *layer, ls_device_kind kind, size_t batch);
 
 /* Bytes of layer->shared of a batch norm layer in a group of that size. */
 size_t ls_batchnorm_shared_nbytes(const ls_layer *layer, int world_size);

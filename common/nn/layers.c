@@ -134,10 +134,10 @@ static struct ls_conv2d_shape conv2d_shape(const ls_layer *layer, size_t batch) 
     };
 }
 
-size_t ls_layer_workspace_nbytes(const ls_layer *layer, size_t batch) {
+size_t ls_layer_workspace_nbytes(const ls_layer *layer, ls_device_kind kind, size_t batch) {
     if (layer->kind != &ls_conv2d) return 0;
     struct ls_conv2d_shape shape = conv2d_shape(layer, batch);
-    return ls_conv2d_workspace_nbytes(&shape);
+    return ls_conv2d_workspace_nbytes(kind, &shape);
 }
 
 static ls_status conv2d_plan(ls_layer *layer) {

@@ -96,7 +96,7 @@ static ls_status alloc_layers(ls_model *model) {
     ls_status status = LS_OK;
     for (size_t l = 0; status == LS_OK && l < model->layout.layer_count; l++) {
         ls_layer *layer = &model->layout.layers[l];
-        size_t nbytes = ls_layer_workspace_nbytes(layer, model->max_batch);
+        size_t nbytes = ls_layer_workspace_nbytes(layer, ls_device_kind_of(model->device), model->max_batch);
         if (nbytes > workspace_nbytes) workspace_nbytes = nbytes;
         if (l > 0 && ls_image_count(layer->in) > largest) largest = ls_image_count(layer->in);
         status = alloc_layer(model, layer);

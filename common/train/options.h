@@ -10,7 +10,7 @@
 
 typedef struct ls_train_options {
     /* what is trained, and on what */
-    int device_kind; /* 0 auto, 1 cpu */
+    int device_kind; /* 0 auto, 1 cpu, 2 cuda */
     const char *model, *data;
     int normalize; /* ls_normalize */
     const char *init, *save;
@@ -28,12 +28,14 @@ typedef struct ls_train_options {
     int optimizer;                                /* ls_optimizer_kind */
     double learning_rate, momentum, weight_decay; /* weight_decay < 0: the optimizer's default */
     bool nesterov;
+    /* GPUs */
+    bool tf32, cuda_graph, pin_memory, debug_launches;
     /* limits */
     double timeout_s;
     size_t device_memory_bytes;
     /* what is written */
     const char *metrics, *summary, *dump_losses;
-    bool evaluate, quiet;
+    bool evaluate, quiet, verbose;
 } ls_train_options;
 
 /* The defaults that --help shows. */

@@ -1,6 +1,8 @@
 /* conv2d_layout — sizes of one image's operands; see kernels/cpu/variant/conv2d.c for what they hold. */
 #include "kernels/cpu/conv2d_layout.h"
 
+#include "kernels/cpu/cpu.h"
+
 #include <limits.h>
 
 #include "common/base/log.h"
@@ -58,7 +60,7 @@ ls_status ls_conv2d_make_layout(const struct ls_conv2d_shape *s, struct ls_conv2
 }
 
 /* 0 if the shape has no output: the operations themselves report that. */
-size_t ls_conv2d_workspace_nbytes(const struct ls_conv2d_shape *s) {
+size_t ls_cpu_conv2d_workspace_nbytes(const struct ls_conv2d_shape *s) {
     struct ls_conv2d_layout l;
     if (!fill_layout(s, &l)) return 0;
     size_t floats = l.image_count + l.matrix_count + l.sums_count + l.total_count + l.init_count;

@@ -40,7 +40,7 @@ static ls_status allocate(const struct sweep *sweep, int owner, char **out) {
     size_t nbytes = comm_slots_bytes(settings, sweep->self->group->n, owner);
     void *memory = NULL;
     if (sweep->self->group->variant != COMM_SHM_PRIVATE) {
-        ls_status status = ls_comm_alloc_shared(sweep->self->comms[owner], nbytes, &memory);
+        ls_status status = ls_comm_alloc_shared(sweep->self->comms[owner], NULL, nbytes, &memory);
         *out = memory;
         return status;
     }

@@ -12,7 +12,7 @@ void buffers_open(struct rank *rank, struct buffers *b, size_t capacity) {
     *b = (struct buffers){
         .own = malloc(nbytes), .second = malloc(nbytes), .expected = malloc(nbytes), .capacity = capacity};
     CHECK(b->own && b->second && b->expected);
-    CHECK(ls_comm_alloc_shared(rank->comm, nbytes, (void **)&b->shared) == LS_OK);
+    CHECK(ls_comm_alloc_shared(rank->comm, NULL, nbytes, (void **)&b->shared) == LS_OK);
 }
 
 void buffers_close(struct buffers *b) {

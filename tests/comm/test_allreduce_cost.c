@@ -48,7 +48,7 @@ static void check_traffic(struct rank *rank, void *buffer, size_t count, ls_dtyp
 static void traffic_body(struct rank *rank) {
     void *buffer;
     CHECK(rank_open(rank, "inline", rank->argument, TIMEOUT_S) == LS_OK);
-    CHECK(ls_comm_alloc_shared(rank->comm, LARGEST * 8, &buffer) == LS_OK);
+    CHECK(ls_comm_alloc_shared(rank->comm, NULL, LARGEST * 8, &buffer) == LS_OK);
     for (size_t c = 0; c < COUNTS; c++)
         check_traffic(rank, buffer, counts[c], dtypes[(c + (size_t)rank->world_size) % DTYPES]);
     rank_close(rank);

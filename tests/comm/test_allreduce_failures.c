@@ -49,7 +49,7 @@ static void lay_trap(struct rank *rank, char *buffer) {
 static void victim_body(struct rank *rank) {
     char *buffer, text[64];
     CHECK(rank_open(rank, "inline", plan.algorithm, TIMEOUT_S) == LS_OK);
-    CHECK(ls_comm_alloc_shared(rank->comm, (size_t)COUNT * 4 + PAGE_BYTES, (void **)&buffer) == LS_OK);
+    CHECK(ls_comm_alloc_shared(rank->comm, NULL, (size_t)COUNT * 4 + PAGE_BYTES, (void **)&buffer) == LS_OK);
     CHECK(ls_comm_all_reduce(rank->comm, rank->stream, buffer, COUNT, LS_FP32, LS_REDUCE_SUM) == LS_OK);
     if (rank->rank == plan.victim) lay_trap(rank, buffer);
     double begin_us = ls_now_us();

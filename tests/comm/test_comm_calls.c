@@ -26,7 +26,7 @@ static void streams_body(struct rank *rank) {
     CHECK(ls_work_create(&work, "reduced") == LS_OK);
     float *buffers[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
-        CHECK(ls_comm_alloc_shared(rank->comm, COUNT * sizeof(float), (void **)&buffers[i]) == LS_OK);
+        CHECK(ls_comm_alloc_shared(rank->comm, NULL, COUNT * sizeof(float), (void **)&buffers[i]) == LS_OK);
         for (int k = 0; k < COUNT; k++) buffers[i][k] = (float)(rank->rank + i + k % 7);
         /* the next region is allocated, on the host, while this operation may be running */
         CHECK(ls_comm_all_reduce(rank->comm, rank->stream, buffers[i], COUNT, LS_FP32, LS_REDUCE_SUM) == LS_OK);
@@ -57,7 +57,7 @@ static void memory_body(struct rank *rank) {
     for (int round = 0; round < 2; round++) {
         char **memory = round == 0 ? first : again;
         for (int i = 0; i < 5; i++) {
-            CHECK(ls_comm_alloc_shared(rank->comm, nbytes[i], (void **)&memory[i]) == LS_OK);
+            CHECK(ls_comm_alloc_shared(rank->comm, NULL, nbytes[i], (void **)&memory[i]) == LS_OK);
             CHECK((uintptr_t)memory[i] % 64 == 0);
             for (size_t k = 0; k < nbytes[i]; k++) CHECK(memory[i][k] == 0);
             memset(memory[i], 1 + i, nbytes[i]);
@@ -70,12 +70,12 @@ static void memory_body(struct rank *rank) {
         CHECK(memcmp(first, again, sizeof first) == 0); /* the file's space is used again */
     CHECK(ls_comm_free_shared(rank->comm, NULL) == LS_OK);
     void *large; /* larger than the control area, so that a region which met itself would show */
-    CHECK(ls_comm_alloc_shared(rank->comm, (size_t)8 << 20, &large) == LS_OK);
+    CHECK(ls_comm_alloc_shared(rank->comm, NULL, (size_t)8 << 20, &large) == LS_OK);
     if (rank->world_size > 1 && !rank->crew) CHECK(rank->comm->regions->offset == rank->comm->control_nbytes);
     CHECK(ls_comm_free_shared(rank->comm, large) == LS_OK);
     CHECK(ls_comm_free_shared(rank->comm, &first) == LS_ERR_INVALID);
     void *none = &none;
-    CHECK(ls_comm_alloc_shared(rank->comm, (size_t)1 << 45, &none) == LS_ERR_NO_MEMORY && none == NULL);
+    CHECK(ls_comm_alloc_shared(rank->comm, NULL, (size_t)1 << 45, &none) == LS_ERR_NO_MEMORY && none == NULL);
     CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
     rank_close(rank);
 }
@@ -90,7 +90,7 @@ static void gaps_body(struct rank *rank) {
         int i = round * 7 % REGIONS;
         CHECK(ls_comm_free_shared(rank->comm, memory[i]) == LS_OK); /* NULL at first */
         nbytes[i] = (size_t)(1 + round * 5 % 11) * 3000;
-        CHECK(ls_comm_alloc_shared(rank->comm, nbytes[i], (void **)&memory[i]) == LS_OK);
+        CHECK(ls_comm_alloc_shared(rank->comm, NULL, nbytes[i], (void **)&memory[i]) == LS_OK);
         for (size_t k = 0; k < nbytes[i]; k++) CHECK(memory[i][k] == 0);
         memset(memory[i], 16 * (i + 1) + rank->rank, nbytes[i]);
         CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
@@ -113,13 +113,13 @@ static void poor_body(struct rank *rank) {
     poor.fill = fill_nothing;
     void *memory = rank;
     if (rank->rank == 1) rank->comm->transport = &poor;
-    CHECK(ls_comm_alloc_shared(rank->comm, 9000, &memory) == LS_ERR_NO_MEMORY && memory == NULL);
+    CHECK(ls_comm_alloc_shared(rank->comm, NULL, 9000, &memory) == LS_ERR_NO_MEMORY && memory == NULL);
     CHECK(strcmp(rank->message, rank->rank == 1 ? "rank 1 cannot allocate anything today"
                                                 : "rank 1 could not allocate its part of the shared memory: out of "
                                                   "memory") == 0);
     CHECK(rank->comm->regions == NULL);
     rank->comm->transport = rich;
-    CHECK(ls_comm_alloc_shared(rank->comm, 9000, &memory) == LS_OK);
+    CHECK(ls_comm_alloc_shared(rank->comm, NULL, 9000, &memory) == LS_OK);
     CHECK(ls_comm_free_shared(rank->comm, memory) == LS_OK);
     rank_close(rank);
 }
@@ -166,7 +166,7 @@ static void auto_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     CHECK(strcmp(ls_comm_allreduce(rank->comm), "auto") == 0);
     float *buffer;
-    CHECK(ls_comm_alloc_shared(rank->comm, 8004, (void **)&buffer) == LS_OK);
+    CHECK(ls_comm_alloc_shared(rank->comm, NULL, 8004, (void **)&buffer) == LS_OK);
     const size_t counts[] = {25, 26, 2000, 2001};
     const char *const chosen[] = {"naive", "direct", "direct", "ring"};
     for (size_t i = 0; i < 4; i++) {

@@ -51,7 +51,7 @@ static void run_and_expect(void (*body)(struct rank *rank), const void *argument
 /* All-reduces until something fails; checks that this rank hears of `culprit` in time. */
 static void reduce_until_failure(struct rank *rank, ls_status status, const char *culprit) {
     float *buffer;
-    CHECK(ls_comm_alloc_shared(rank->comm, SHARED_BYTES, (void **)&buffer) == LS_OK);
+    CHECK(ls_comm_alloc_shared(rank->comm, NULL, SHARED_BYTES, (void **)&buffer) == LS_OK);
     ls_status result = LS_OK;
     double begin_us = ls_now_us();
     while (result == LS_OK) {
@@ -67,7 +67,7 @@ static void reduce_until_failure(struct rank *rank, ls_status status, const char
     begin_us = ls_now_us();
     CHECK(ls_comm_barrier(rank->comm, rank->stream) == result);
     void *none;
-    CHECK(ls_comm_alloc_shared(rank->comm, 64, &none) == result);
+    CHECK(ls_comm_alloc_shared(rank->comm, NULL, 64, &none) == result);
     CHECK(ls_now_us() - begin_us < GRACE_S * 1e6);
     (void)ls_device_synchronize(rank->device);
 }
@@ -110,7 +110,7 @@ static void exits_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     void *memory;
     if (rank->rank == 1) {
-        CHECK(ls_comm_alloc_shared(rank->comm, SHARED_BYTES, &memory) == LS_OK);
+        CHECK(ls_comm_alloc_shared(rank->comm, NULL, SHARED_BYTES, &memory) == LS_OK);
         _exit(7);
     }
     reduce_until_failure(rank, LS_ERR_PEER, "rank 1 died");
@@ -121,7 +121,7 @@ static void exits_before_sharing_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     if (rank->rank == 1) _exit(7);
     void *memory;
-    CHECK(ls_comm_alloc_shared(rank->comm, 4096, &memory) == LS_ERR_PEER && memory == NULL);
+    CHECK(ls_comm_alloc_shared(rank->comm, NULL, 4096, &memory) == LS_ERR_PEER && memory == NULL);
     CHECK(says(rank, "alloc_shared of 4096 bytes: rank 1 died"));
     rank_close(rank);
 }

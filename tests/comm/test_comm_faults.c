@@ -99,7 +99,7 @@ static void unmatched_pair_body(struct rank *rank) {
 static void unequal_sharing_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     void *memory;
-    CHECK(ls_comm_alloc_shared(rank->comm, rank->rank == 2 ? 100 : 200, &memory) == LS_ERR_INVALID);
+    CHECK(ls_comm_alloc_shared(rank->comm, NULL, rank->rank == 2 ? 100 : 200, &memory) == LS_ERR_INVALID);
     CHECK(says(rank, "rank 2 runs alloc_shared of 100 bytes") && says(rank, "rank 0 runs alloc_shared of 200 bytes"));
     rank_close(rank);
 }
@@ -119,7 +119,7 @@ static ls_status wait_for_rank_0(struct rank *rank, const char *how, float *x) {
     if (strcmp(how, "reduce") == 0)
         return ls_comm_all_reduce(rank->comm, rank->stream, x, 70000, LS_FP32, LS_REDUCE_SUM);
     void *memory = x;
-    ls_status status = ls_comm_alloc_shared(rank->comm, 64, &memory);
+    ls_status status = ls_comm_alloc_shared(rank->comm, NULL, 64, &memory);
     CHECK(memory == NULL);
     return status;
 }
@@ -253,7 +253,7 @@ static void abort_from_outside_body(struct rank *rank) {
         ls_work_destroy(work);
     } else {
         void *memory;
-        CHECK(ls_comm_alloc_shared(rank->comm, 64, &memory) == LS_ERR_PEER);
+        CHECK(ls_comm_alloc_shared(rank->comm, NULL, 64, &memory) == LS_ERR_PEER);
         CHECK(says(rank, "rank 1 has given up: somebody else says so"));
     }
     (void)ls_device_synchronize(rank->device);

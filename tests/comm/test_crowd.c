@@ -31,7 +31,7 @@ static void check_sum(struct rank *rank, float *buffer, size_t count) {
 static void crowd_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", rank->argument, TIMEOUT_S) == LS_OK);
     float *own = malloc(LARGE_COUNT * sizeof *own), *shared;
-    CHECK(own && ls_comm_alloc_shared(rank->comm, LARGE_COUNT * sizeof *own, (void **)&shared) == LS_OK);
+    CHECK(own && ls_comm_alloc_shared(rank->comm, NULL, LARGE_COUNT * sizeof *own, (void **)&shared) == LS_OK);
     for (int round = 0; round < 3; round++) check_sum(rank, own, 10);
     check_sum(rank, own, LARGE_COUNT);
     check_sum(rank, shared, LARGE_COUNT);

@@ -38,7 +38,7 @@ static void ring_body(struct rank *rank) {
     ls_comm_step_done(comm, 0);
     CHECK(ls_comm_barrier(comm, rank->stream) == LS_OK);
     int64_t *cell;
-    CHECK(ls_comm_alloc_shared(comm, sizeof *cell, (void **)&cell) == LS_OK);
+    CHECK(ls_comm_alloc_shared(comm, NULL, sizeof *cell, (void **)&cell) == LS_OK);
     int64_t *cells[LS_COMM_MAX_RANKS];
     for (int r = 0; r < rank->world_size; r++) /* the ranks of one allocation lie side by side in the group's file */
         cells[r] = (int64_t *)(void *)((char *)cell + (r - rank->rank) * (ptrdiff_t)LS_PAGE_BYTES);

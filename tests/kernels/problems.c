@@ -73,6 +73,19 @@ static void make_add_bias(struct problem *p, size_t n) {
         (struct ls_add_bias_arguments){add_floats(p, n * columns, 1), kernel_random(columns, 2), n, columns};
 }
 
+static void make_add_bias_relu(struct problem *p, size_t n) {
+    size_t columns = 2 * n + 1;
+    p->op.arguments.add_bias_relu =
+        (struct ls_add_bias_relu_arguments){add_floats(p, n * columns, 1), kernel_random(columns, 2), n, columns};
+}
+
+static void make_relu_bias_gradient(struct problem *p, size_t n) {
+    size_t columns = 5 * n + 1;
+    float *dbias = add_floats(p, columns, 1), *dy = add_floats(p, n * columns, 2);
+    p->op.arguments.relu_bias_gradient =
+        (struct ls_relu_bias_gradient_arguments){dbias, dy, kernel_random(n * columns, 3), n, columns, n % 2 == 1};
+}
+
 static void make_bias_gradient(struct problem *p, size_t n) {
     size_t columns = 5 * n + 1;
     p->op.arguments.bias_gradient = (struct ls_bias_gradient_arguments){
@@ -112,14 +125,14 @@ static void make_conv2d_forward(struct problem *p, size_t n) {
     const float *x = kernel_random(conv2d_in(&s), 2), *w = kernel_random(conv2d_weights(&s), 3);
     const float *bias = n % 2 ? kernel_random((size_t)s.out_channels, 4) : NULL;
     p->op.arguments.conv2d_forward = (struct ls_conv2d_forward_arguments){
-        s, x, w, bias, add_floats(p, conv2d_out(&s), 1), kernel_bytes(ls_conv2d_workspace_nbytes(&s))};
+        s, x, w, bias, add_floats(p, conv2d_out(&s), 1), kernel_bytes(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, &s))};
 }
 
 static void make_conv2d_backward_data(struct problem *p, size_t n) {
     struct ls_conv2d_shape s = conv2d_shape(n);
     const float *dy = kernel_random(conv2d_out(&s), 2), *w = kernel_random(conv2d_weights(&s), 3);
     p->op.arguments.conv2d_backward_data = (struct ls_conv2d_backward_data_arguments){
-        s, dy, w, add_floats(p, conv2d_in(&s), 1), kernel_bytes(ls_conv2d_workspace_nbytes(&s))};
+        s, dy, w, add_floats(p, conv2d_in(&s), 1), kernel_bytes(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, &s))};
 }
 
 static void make_conv2d_backward_weights(struct problem *p, size_t n) {
@@ -127,7 +140,7 @@ static void make_conv2d_backward_weights(struct problem *p, size_t n) {
     const float *x = kernel_random(conv2d_in(&s), 2), *dy = kernel_random(conv2d_out(&s), 3);
     float *dw = add_floats(p, conv2d_weights(&s), 1), *dbias = add_floats(p, (size_t)s.out_channels, 4);
     p->op.arguments.conv2d_backward_weights = (struct ls_conv2d_backward_weights_arguments){
-        s, x, dy, dw, dbias, n % 2 == 1, kernel_bytes(ls_conv2d_workspace_nbytes(&s))};
+        s, x, dy, dw, dbias, n % 2 == 1, kernel_bytes(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, &s))};
 }
 
 static struct ls_batchnorm_shape batchnorm_shape(size_t size) {
@@ -314,6 +327,41 @@ static void make_adam(struct problem *p, size_t n) {
     add_output(p, second, n * sizeof *second);
     p->op.arguments.adam =
         (struct ls_adam_arguments){rule, make_state(2), parameter, kernel_random(n, 2), first, second, n};
+}
+
+/* Three tensors, of which the second fills several chunks. */
+enum { LIST_TENSORS = 3 };
+static struct ls_update_tensor *make_list(struct problem *p, size_t n, bool moments, size_t *chunks, size_t *total) {
+    const size_t counts[LIST_TENSORS] = {n, n * 2 * LS_UPDATE_CHUNK / 7, n + 1};
+    struct ls_update_tensor *list = kernel_bytes(LIST_TENSORS * sizeof *list);
+    *chunks = *total = 0;
+    for (size_t i = 0; i < LIST_TENSORS; i++) {
+        size_t count = counts[i];
+        list[i] = (struct ls_update_tensor){.parameter = add_floats(p, count, 10 + i),
+                                            .gradient = kernel_random(count, 20 + i),
+                                            .first = moments ? add_floats(p, count, 30 + i) : NULL,
+                                            .second = moments ? make_positive(count, 40 + i) : NULL,
+                                            .count = count,
+                                            .first_chunk = *chunks};
+        *chunks += (count + LS_UPDATE_CHUNK - 1) / LS_UPDATE_CHUNK;
+        *total += count;
+    }
+    return list;
+}
+
+static void make_sgd_list(struct problem *p, size_t n) {
+    struct ls_sgd_rule rule = {n % 2 ? 0.9f : 0, 0, 0.01f, n % 4 == 1};
+    size_t chunks, total;
+    struct ls_update_tensor *list = make_list(p, n, n % 2 == 1, &chunks, &total);
+    p->op.arguments.sgd_list =
+        (struct ls_sgd_list_arguments){rule, make_state((double)(n % 3)), list, LIST_TENSORS, chunks, total};
+}
+
+static void make_adam_list(struct problem *p, size_t n) {
+    struct ls_adam_rule rule = {0.9, 0.999, 1e-8, 0.01, n % 2 == 1};
+    size_t chunks, total;
+    struct ls_update_tensor *list = make_list(p, n, true, &chunks, &total);
+    p->op.arguments.adam_list = (struct ls_adam_list_arguments){rule, make_state(2), list, LIST_TENSORS, chunks, total};
 }
 
 static void make_square_sum(struct problem *p, size_t n) {

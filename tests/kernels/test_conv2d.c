@@ -79,7 +79,7 @@ static void check(const struct ls_conv2d_shape *s, bool with_bias) {
     float *bias = with_bias ? kernel_random(channels, 4) : NULL;
     for (size_t i = 0; i < z.y && bias; i++) r.y[i] += (double)bias[i / plane % channels];
     float *y = kernel_floats(z.y), *dx = kernel_floats(z.x), *dw = kernel_floats(z.w), *db = kernel_floats(channels);
-    void *workspace = kernel_bytes(ls_conv2d_workspace_nbytes(s)); /* full of NaN */
+    void *workspace = kernel_bytes(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, s)); /* full of NaN */
     ls_stream *stream = kernel_stream();
     kernel_done(ls_conv2d_forward(stream, *s, r.x, r.w, bias, y, workspace));
     kernel_done(ls_conv2d_backward_data(stream, *s, r.dy, r.w, dx, workspace));

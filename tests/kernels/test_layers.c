@@ -54,7 +54,7 @@ static void check_conv2d(const char *name, struct ls_conv2d_shape s) {
     size_t channels = (size_t)s.out_channels;
     const float *x = kernel_golden("x", in), *w = kernel_golden("w", weights), *dy = kernel_golden("dy", out);
     float *y = kernel_floats(out), *dx = kernel_floats(in), *dw = kernel_floats(weights), *db = kernel_floats(channels);
-    void *workspace = kernel_bytes(ls_conv2d_workspace_nbytes(&s));
+    void *workspace = kernel_bytes(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, &s));
     kernel_done(ls_conv2d_forward(kernel_stream(), s, x, w, kernel_golden("b", channels), y, workspace));
     kernel_done(ls_conv2d_backward_data(kernel_stream(), s, dy, w, dx, workspace));
     kernel_done(ls_conv2d_backward_weights(kernel_stream(), s, x, dy, dw, db, false, workspace));

@@ -149,7 +149,7 @@ static void run_conv2d(float *out, bool accumulate) {
     struct ls_conv2d_shape s = {3, 2, 6, 5, 4, 3, 3, 1, 1};
     kernel_done(ls_conv2d_backward_weights(kernel_stream(), s, kernel_random(3 * 2 * 30, 1),
                                            kernel_random(3 * 4 * 30, 2), out, out + 4 * 2 * 9, accumulate,
-                                           kernel_bytes(ls_conv2d_workspace_nbytes(&s))));
+                                           kernel_bytes(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, &s))));
 }
 
 static void run_batchnorm(float *out, bool accumulate) {
@@ -201,7 +201,7 @@ static void an_image_has_the_same_bits_in_any_batch(void **state) {
     float *x = kernel_random(4 * IN, 1), *w = kernel_random(8 * 3 * 9, 2), *dy = kernel_random(4 * OUT, 3);
     float *y = kernel_floats(4 * OUT), *one = kernel_floats(OUT), *dx = kernel_floats(4 * IN),
           *dx_one = kernel_floats(IN);
-    void *workspace = kernel_bytes(ls_conv2d_workspace_nbytes(&batch));
+    void *workspace = kernel_bytes(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, &batch));
     kernel_done(ls_conv2d_forward(kernel_stream(), batch, x, w, NULL, y, workspace));
     kernel_done(ls_conv2d_forward(kernel_stream(), image, x + 3 * IN, w, NULL, one, workspace));
     kernel_expect_same("conv2d_forward", y + 3 * OUT, one, OUT * sizeof(float));
@@ -236,7 +236,7 @@ static void a_convolution_without_output_is_an_error(void **state) {
     float *v = kernel_random(4, 1);
     ls_stream *stream = kernel_stream();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(ls_conv2d_workspace_nbytes(&bad[i]), 0);
+        assert_int_equal(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, &bad[i]), 0);
         (void)ls_conv2d_forward(stream, bad[i], v, v, v, v, v);
         assert_int_equal(ls_stream_synchronize(stream), LS_ERR_INVALID);
         (void)ls_conv2d_backward_data(stream, bad[i], v, v, v, v);

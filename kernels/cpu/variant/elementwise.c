@@ -48,32 +48,61 @@ ls_status LS_CPU(add_bias)(const struct ls_add_bias_arguments *a) {
     return LS_OK;
 }
 
-ls_status LS_CPU(bias_gradient)(const struct ls_bias_gradient_arguments *a) {
-    enum { BLOCK = 256 };
-    for (size_t begin = 0; begin < a->columns; begin += BLOCK) {
-        size_t count = a->columns - begin < BLOCK ? a->columns - begin : BLOCK;
-        float sum[BLOCK] = {0};
-        for (size_t r = 0; r < a->rows; r++) add(sum, a->dy + r * a->columns + begin, count);
-        float *dbias = a->dbias + begin;
-        if (a->accumulate) {
-            add(dbias, sum, count);
-        } else {
-            memcpy(dbias, sum, count * sizeof *sum);
-        }
-    }
-    return LS_OK;
+static void rectify(float *y, size_t count) {
+    for (size_t i = 0; i < count; i++) y[i] = y[i] <= 0 ? 0 : y[i]; /* a NaN is not <= 0 and stays */
 }
 
-ls_status LS_CPU(relu_forward)(const struct ls_relu_forward_arguments *a) {
-    if (a->y != a->x) memcpy(a->y, a->x, a->count * sizeof *a->y);
-    float *y = a->y;
-    for (size_t i = 0; i < a->count; i++) y[i] = y[i] <= 0 ? 0 : y[i]; /* a NaN is not <= 0 and stays */
+ls_status LS_CPU(add_bias_relu)(const struct ls_add_bias_relu_arguments *a) {
+    for (size_t r = 0; r < a->rows; r++) {
+        add(a->y + r * a->columns, a->bias, a->columns);
+        rectify(a->y + r * a->columns, a->columns);
+    }
     return LS_OK;
 }
 
 /* A NaN lets the gradient through, as in PyTorch. */
 static void mask(float *restrict dx, const float *restrict y, size_t count) {
     for (size_t i = 0; i < count; i++) dx[i] = y[i] <= 0 ? 0 : dx[i];
+}
+
+static void put_sum(float *dbias, const float *sum, size_t count, bool accumulate) {
+    if (accumulate) {
+        add(dbias, sum, count);
+    } else {
+        memcpy(dbias, sum, count * sizeof *sum);
+    }
+}
+
+ls_status LS_CPU(bias_gradient)(const struct ls_bias_gradient_arguments *a) {
+    enum { BLOCK = 256 };
+    for (size_t begin = 0; begin < a->columns; begin += BLOCK) {
+        size_t count = a->columns - begin < BLOCK ? a->columns - begin : BLOCK;
+        float sum[BLOCK] = {0};
+        for (size_t r = 0; r < a->rows; r++) add(sum, a->dy + r * a->columns + begin, count);
+        put_sum(a->dbias + begin, sum, count, a->accumulate);
+    }
+    return LS_OK;
+}
+
+ls_status LS_CPU(relu_bias_gradient)(const struct ls_relu_bias_gradient_arguments *a) {
+    enum { BLOCK = 256 };
+    for (size_t begin = 0; begin < a->columns; begin += BLOCK) {
+        size_t count = a->columns - begin < BLOCK ? a->columns - begin : BLOCK;
+        float sum[BLOCK] = {0};
+        for (size_t r = 0; r < a->rows; r++) {
+            float *dy = a->dy + r * a->columns + begin;
+            mask(dy, a->y + r * a->columns + begin, count);
+            add(sum, dy, count);
+        }
+        put_sum(a->dbias + begin, sum, count, a->accumulate);
+    }
+    return LS_OK;
+}
+
+ls_status LS_CPU(relu_forward)(const struct ls_relu_forward_arguments *a) {
+    if (a->y != a->x) memcpy(a->y, a->x, a->count * sizeof *a->y);
+    rectify(a->y, a->count);
+    return LS_OK;
 }
 
 ls_status LS_CPU(relu_backward)(const struct ls_relu_backward_arguments *a) {

@@ -97,3 +97,23 @@ ls_status LS_CPU(adam)(const struct ls_adam_arguments *a) {
     adam(a->parameter, a->gradient, a->first_moment, a->second_moment, a->count, factors);
     return LS_OK;
 }
+
+/* --- lists: tensor after tensor, since one core gains nothing from cutting them up ----------------------------------- */
+
+ls_status LS_CPU(sgd_list)(const struct ls_sgd_list_arguments *a) {
+    for (size_t i = 0; i < a->tensor_count; i++) {
+        const struct ls_update_tensor *t = &a->tensors[i];
+        struct ls_sgd_arguments one = {a->rule, a->state, t->parameter, t->gradient, t->first, t->count};
+        (void)LS_CPU(sgd)(&one);
+    }
+    return LS_OK;
+}
+
+ls_status LS_CPU(adam_list)(const struct ls_adam_list_arguments *a) {
+    for (size_t i = 0; i < a->tensor_count; i++) {
+        const struct ls_update_tensor *t = &a->tensors[i];
+        struct ls_adam_arguments one = {a->rule, a->state, t->parameter, t->gradient, t->first, t->second, t->count};
+        (void)LS_CPU(adam)(&one);
+    }
+    return LS_OK;
+}

@@ -1,0 +1,30 @@
+/* Plug-ins: what needs CUDA or NCCL lies in shared objects that are opened when they are first asked for.
+ *
+ *     ls_cuda.so    devices and kernels for GPUs      symbol ls_cuda_plugin (struct ls_cuda_plugin)
+ *     ls_nccl.so    NCCL process groups               symbol ls_nccl_plugin (common/comm/nccl_plugin.h)
+ *
+ * They are looked for in the folder that the environment's LS_PLUGINS names, or else in lib/ beside the program, and use the
+ * program's own copy of everything else, so both must come from one build: the table's first member is checked. */
+#ifndef LS_DEVICE_PLUGIN_H
+#define LS_DEVICE_PLUGIN_H
+
+#include <stddef.h>
+
+#include "common/device/device.h"
+
+#define LS_PLUGIN_VERSION 1
+
+struct ls_backend;
+
+struct ls_cuda_plugin {
+    unsigned version; /* LS_PLUGIN_VERSION */
+    const struct ls_backend *backend;
+    /* As ls_find_gpus says. Any thread. */
+    void (*find)(int *count, char *why, size_t capacity);
+};
+
+/* The table `symbol` of the plug-in `file`, NULL (and `why` in one line, not reported) if it cannot be had. Plug-ins stay loaded until
+ * the process ends. Any thread. */
+const void *ls_plugin_open(const char *file, const char *symbol, char *why, size_t capacity);
+
+#endif

@@ -1,0 +1,7 @@
+/* conv2d_workspace — the scratch memory of convolutions, by kind of device. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cuda/conv2d_plan.h"
+
+size_t ls_conv2d_workspace_nbytes(ls_device_kind kind, const struct ls_conv2d_shape *shape) {
+    return kind == LS_DEVICE_CUDA ? ls_cuda_conv2d_workspace_nbytes(shape) : ls_cpu_conv2d_workspace_nbytes(shape);
+}

@@ -216,7 +216,7 @@ format-check: ## fail if a source file is not laid out
 	@clang-format --dry-run -Werror $(C_FILES) && echo 'format: $(words $(C_FILES)) files are laid out'
 
 tidy: ## clang-tidy over every source file
-	@clang-tidy --quiet $(filter-out kernels/cpu/variant/% labs/bench_mpi/%,$(filter %.c,$(C_FILES))) -- $(CPPFLAGS) $(CSTD)
+	@clang-tidy --quiet $(filter-out kernels/cpu/variant/% labs/bench_mpi/%,$(filter %.c,$(C_FILES))) -- $(CPPFLAGS) $(CSTD) -isystem tests/cuda_on_cpu/include
 	@clang-tidy --quiet $(VARIANT_SRC) -- $(CPPFLAGS) $(CSTD) $(ISA_v3) -DLS_ISA=v3
 
 asan tsan ubsan: ## the tests under one sanitizer (asan: addresses, leaks and undefined behaviour)
@@ -303,7 +303,7 @@ $(BUILD)/obj/fake/%.cpp.o: %.cpp
 $(FAKE_LIB): $(FAKE_SRC:%=$(BUILD)/obj/fake/%.o)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CXX) -shared $(SAN_$(SAN)) $^ -ldnnl -ldl -pthread -o $@
+	$(Q)$(CXX) -shared -Wl,-soname,$(@F) $(SAN_$(SAN)) $^ -ldnnl -ldl -pthread -o $@
 
 $(FAKE_DIR)/ls_cuda.so: $(CUDA_C:%.c=$(BUILD)/obj/fake/%.o) $(CUDA_CU:%=$(BUILD)/obj/fake/%.o) $(FAKE_LIB)
 	$(call say,LD,$@)
@@ -312,6 +312,8 @@ $(FAKE_DIR)/ls_cuda.so: $(CUDA_C:%.c=$(BUILD)/obj/fake/%.o) $(CUDA_CU:%=$(BUILD)
 $(FAKE_DIR)/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/fake/%.o) $(FAKE_LIB)
 	$(call say,LD,$@)
 	$(Q)$(CXX) -shared $(SAN_$(SAN)) $^ -Wl,-rpath,'$$ORIGIN' -pthread -o $@
+
+$(BUILD)/obj/tests/cuda/%.o: CPPFLAGS += -Itests/cuda_on_cpu/include
 
 $(BUILD)/bench_mpi: labs/bench_mpi/bench_mpi.c
 	@mkdir -p $(@D)

@@ -71,7 +71,8 @@ say       = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
 # --- sources: a file is found by where it lies -----------------------------------------------------------------------
 MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/ddprun.c \
-    labs/bench_dp_vs_ddp/bench_dp_vs_ddp.c labs/bench_comm/bench_comm.c labs/mkdigits/mkdigits.c
+    labs/bench_dp_vs_ddp/bench_dp_vs_ddp.c labs/bench_comm/bench_comm.c labs/mkdigits/mkdigits.c \
+    labs/gpu_check/gpu_check.c
 MAINS      := $(wildcard $(MAINS))
 PROGRAMS   := $(foreach main,$(MAINS),$(BUILD)/$(basename $(notdir $(main))))
 BENCH_MPI  := $(if $(HAVE_MPI),$(BUILD)/bench_mpi)
@@ -127,7 +128,7 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: fuzz fuzz-programs all help setup test bench-dp-vs-ddp bench-comm plots accuracy check-layers format format-check tidy asan ubsan tsan clean
+.PHONY: fuzz fuzz-programs all help setup test bench-dp-vs-ddp bench-comm gpu-check plots accuracy check-layers format format-check tidy asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ ifdef LS_SET_UP
 $(error Still missing after make setup: $(MISSING))
 endif
 .NOTPARALLEL:
-all test bench-dp-vs-ddp bench-comm plots accuracy: setup
+all test bench-dp-vs-ddp bench-comm gpu-check plots accuracy: setup
 	@$(MAKE) LS_SET_UP=1 $@
 
 else
@@ -192,6 +193,13 @@ bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, be
 	    printf '\nwritten:\n%s\n%s\n' $$csv $(RESULTS)/comm.json; \
 	    LC_ALL=C.UTF-8 gnuplot -c plots/allreduce.gp $$csv $(RESULTS) 2>&1 || exit 1; \
 	fi; exit $$status
+
+# The tests that need nothing of tests/cuda_on_cpu but its devices, and so run on real ones too (--as-needed leaves it out of them).
+GPU_TESTS  := $(foreach test,$(wildcard tests/cuda/test_cuda_kernels*.c tests/cuda/test_cuda_layers*.c tests/cuda/test_cuda_conv2d*.c \
+    tests/cuda/test_cuda_training*.c tests/cuda/test_cuda_modes*.c),$(BUILD)/tests/$(basename $(notdir $(test))))
+
+gpu-check: all $(GPU_TESTS) ## tests, invariants and figures of a real GPU; without one it fails
+	@labs/gpu_check/gpu_check.sh $(BUILD) $(GPU_TESTS)
 
 # A figure's script and its data bear the names of the table below: SCRIPT:DATA
 FIGURES    := dp_vs_ddp:dp_vs_ddp allreduce:comm
@@ -324,7 +332,7 @@ define test_rule
 $(BUILD)/tests/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(TEST_LIB:%.c=$(BUILD)/obj/%.o) $(LIB) $(if $(filter tests/cuda/%,$(1)),$(FAKE_LIB))
 	@mkdir -p $$(@D)
 	$$(call say,LD,$$@)
-	$(Q)$(CC) $(LDFLAGS) $$^ $(LDLIBS) -lcmocka -Wl,-rpath,'$$$$ORIGIN/cuda_on_cpu' -o $$@
+	$(Q)$(CC) $(LDFLAGS) -Wl,--as-needed $$^ $(LDLIBS) -lcmocka -Wl,-rpath,'$$$$ORIGIN/cuda_on_cpu' -o $$@
 endef
 $(foreach test,$(TEST_SRC),$(eval $(call test_rule,$(test))))
 

@@ -16,11 +16,25 @@
 
 struct ls_backend;
 
+/* What a GPU and its software are; versions as CUDA counts them: 13000 is 13.0. */
+typedef struct ls_gpu_facts {
+    char name[128], bus_id[32];
+    int capability_major, capability_minor, multiprocessors;
+    size_t memory_bytes;
+    int driver_version, runtime_version;
+} ls_gpu_facts;
+
 struct ls_cuda_plugin {
     unsigned version; /* LS_PLUGIN_VERSION */
     const struct ls_backend *backend;
     /* As ls_find_gpus says. Any thread. */
     void (*find)(int *count, char *why, size_t capacity);
+    /* LS_ERR_USAGE for a GPU that is not there. */
+    ls_status (*describe)(int gpu, ls_gpu_facts *facts);
+    /* c [m,n] = a [m,k] b [k,n]^T on a GPU's compute stream, all of one type, an ls_dtype: fp32, fp16 or bf16; sums in fp32. For measuring
+     * the peak that kernels are compared with. */
+    ls_status (*matmul)(ls_stream *stream, int dtype, size_t m, size_t n, size_t k, const void *a, const void *b,
+                        void *c);
 };
 
 /* The table `symbol` of the plug-in `file`, NULL (and `why` in one line, not reported) if it cannot be had. Plug-ins stay loaded until

@@ -83,7 +83,7 @@ struct command {
     int count;
     char texts[ARGUMENTS_MAX][ARGUMENT_CAPACITY];
     char *argv[ARGUMENTS_MAX + 1];
-    char program[PATH_MAX + 16];
+    char program[BENCH_PATH_CAPACITY];
 };
 
 static void add(struct command *command, const char *format, ...) LS_PRINTF(2, 3);
@@ -96,28 +96,11 @@ static void add(struct command *command, const char *format, ...) {
     command->argv[++command->count + 1] = NULL;
 }
 
-/* The programs lie beside this one; a test lies one folder below them. */
-static ls_status find_program(char path[PATH_MAX + 16], const char *name) {
-    char folder[PATH_MAX];
-    ssize_t nbytes = readlink("/proc/self/exe", folder, sizeof folder - 1);
-    if (nbytes < 0) return ls_fail(LS_ERR_IO, "cannot find this program's own folder");
-    folder[nbytes] = '\0';
-    for (int level = 0; level < 2; level++) {
-        char *slash = strrchr(folder, '/');
-        if (slash) *slash = '\0';
-        snprintf(path, PATH_MAX + 16, "%s/%s", folder, name);
-        if (access(path, X_OK) == 0) return LS_OK;
-        if (level == 0) continue;
-        return ls_fail(LS_ERR_IO, "%s is not beside this program; build it with `make`", name);
-    }
-    return LS_OK;
-}
-
 static ls_status build_command(struct command *command, const bench_run *run, const bench_plan *plan,
                                const bench_settings *settings) {
     command->count = 0;
     command->argv[0] = command->program;
-    ls_status status = find_program(command->program, run->mode == BENCH_DDP ? "ddp_train" : "dp_train");
+    ls_status status = bench_find_program(command->program, run->mode == BENCH_DDP ? "ddp_train" : "dp_train");
     if (run->mode == BENCH_SINGLE) add(command, "--single");
     if (run->mode == BENCH_DP) add(command, "--devices=%d", run->n);
     if (run->mode == BENCH_DDP) {

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -221,4 +222,20 @@ ls_status bench_child_run(char *const *argv, double timeout_s, bench_output *out
     close_all(&child);
     sigprocmask(SIG_SETMASK, &child.old_mask, NULL);
     return judge(&child, timeout_s);
+}
+
+ls_status bench_find_program(char path[BENCH_PATH_CAPACITY], const char *name) {
+    char folder[PATH_MAX];
+    ssize_t nbytes = readlink("/proc/self/exe", folder, sizeof folder - 1);
+    if (nbytes < 0) return ls_fail(LS_ERR_IO, "cannot find this program's own folder");
+    folder[nbytes] = '\0';
+    for (int level = 0; level < 2; level++) {
+        char *slash = strrchr(folder, '/');
+        if (slash) *slash = '\0';
+        snprintf(path, BENCH_PATH_CAPACITY, "%s/%s", folder, name);
+        if (access(path, X_OK) == 0) return LS_OK;
+        if (level == 0) continue;
+        return ls_fail(LS_ERR_IO, "%s is not beside this program; build it with `make`", name);
+    }
+    return LS_OK;
 }

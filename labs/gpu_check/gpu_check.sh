@@ -1,0 +1,44 @@
+#!/bin/sh
+# `make gpu-check`: the tests that can run on a real GPU, there; compute-sanitizer over the short ones; then the measurements.
+# usage: labs/gpu_check/gpu_check.sh BUILD TEST...
+# The tests open real GPUs because LS_PLUGINS names the real plug-ins. Exit status 0 only if all of it ran and passed.
+set -u
+export LC_ALL=C
+build=$1
+shift
+"$build/gpu_check" --find || exit 1
+export LS_PLUGINS="$PWD/$build/lib"
+results=$build/results
+mkdir -p "$results"
+said=$results/gpu_check_tests.tsv
+: >"$said"
+
+# note NAME STATUS LOG: one line of the file that gpu_check --tests reads
+note() {
+    passed=$(sed -n 's/^\[  *PASSED *\] \([0-9][0-9]*\) test(s).*/\1/p' "$3" | tail -n 1)
+    if [ "$2" -eq 0 ] && [ "${passed:-0}" -gt 0 ]; then
+        printf '%s\tpassed\t%s tests\n' "$1" "$passed" >>"$said"
+    else
+        printf '%s\tfailed\texit status %s; %s\n' "$1" "$2" "$(tail -n 1 "$3" | tr '\t' ' ' | cut -c1-100)" >>"$said"
+        cat "$3"
+    fi
+}
+
+log=$(mktemp) || exit 1
+trap 'rm -f "$log"' EXIT
+for test in "$@"; do
+    name=$(basename "$test")
+    timeout -k 10 300 "$test" >"$log" 2>&1 </dev/null
+    note "$name" $? "$log"
+    for tool in memcheck racecheck; do
+        # Whole trainings take hours under a sanitizer: only the kernels' own tests.
+        case $name in *training* | *modes* | *programs*) continue ;; esac
+        if command -v compute-sanitizer >/dev/null; then
+            timeout -k 10 900 compute-sanitizer --tool "$tool" --error-exitcode 9 "$test" >"$log" 2>&1 </dev/null
+            note "$name, compute-sanitizer $tool" $? "$log"
+        else
+            printf '%s, compute-sanitizer %s\tnot run\tcompute-sanitizer is not in PATH\n' "$name" "$tool" >>"$said"
+        fi
+    done
+done
+"$build/gpu_check" --tests="$said" --out="$results"

@@ -1,0 +1,108 @@
+/* steps — whole training steps by the programs themselves: models, batches, precisions, with and without a CUDA graph.
+ *   flops : of a step of a perceptron, 2 per weight and sample forward and 4 backward, less the first layer's unneeded input gradient;
+ *           TFLOP/s are left out for convnet, whose time is not in matrix products */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "labs/gpu_check/gpu_check.h"
+
+static const struct workload {
+    const char *model, *data;
+    long batches[2];
+    int layers;
+    double sizes[3]; /* of layers, where TFLOP/s make sense */
+} workloads[] = {
+    {"mlp", "data/digits", {64, 1024}, 3, {784, 256, 10}},
+    {"convnet", "data/digits", {100, 1000}, 0, {0}},
+    {"deep", "data/digits", {64, 1024}, 0, {0}},
+    {"wide", "random:0", {512, 8192}, 3, {4096, 8192, 4096}},
+};
+
+static double step_flops(const struct workload *w, long batch) {
+    double flops = 0;
+    for (int l = 0; l + 1 < w->layers; l++) flops += (l == 0 ? 4 : 6) * w->sizes[l] * w->sizes[l + 1];
+    return flops * (double)batch;
+}
+
+static void add_step(gpu_check_result *result, const gpu_check_settings *settings, const char *program,
+                     const char *const *extra, gpu_check_step step, const struct workload *w) {
+    if (result->step_count == GPU_CHECK_STEPS_MAX) return;
+    char batch[32], steps[32];
+    snprintf(batch, sizeof batch, "--batch-size=%ld", step.batch);
+    snprintf(steps, sizeof steps, "--steps=%d", settings->quick ? 45 : 400);
+    const char *arguments[32] = {"--device-kind=cuda",
+                                 "--quiet",
+                                 "--no-evaluate",
+                                 "--drop-last",
+                                 "--model",
+                                 w->model,
+                                 "--data",
+                                 w->data,
+                                 batch,
+                                 steps};
+    int count = 10;
+    if (strcmp(step.precision, "TF32") == 0) arguments[count++] = "--tf32";
+    if (step.graph) arguments[count++] = "--cuda-graph";
+    for (int e = 0; extra[e]; e++) arguments[count++] = extra[e];
+    gpu_check_run run;
+    (void)gpu_check_train(&run, program, arguments, settings->timeout_s); /* a failure leaves its note */
+    step.model = w->model;
+    step.step_ms = run.step_ms;
+    step.samples_per_s = run.samples_per_s;
+    step.peak_bytes = run.peak_bytes;
+    step.TFLOPs = w->layers > 0 ? step_flops(w, step.batch) / run.step_ms * 1e-9 : NAN;
+    snprintf(step.note, sizeof step.note, "%s", run.note);
+    result->steps[result->step_count++] = step;
+}
+
+static void measure_single(gpu_check_result *result, const gpu_check_settings *settings, const char *ids) {
+    const char *extra[] = {"--single", "--device-ids", ids, NULL};
+    for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++) {
+        for (int b = 0; b < (settings->quick ? 1 : 2); b++) {
+            for (int variant = 0; variant < 4; variant++) {
+                if (settings->quick && (variant == 1 || variant == 2 || i == 3)) continue;
+                gpu_check_step step = {.mode = "single",
+                                       .precision = variant / 2 ? "TF32" : "fp32",
+                                       .devices = 1,
+                                       .batch = workloads[i].batches[b],
+                                       .graph = variant % 2 == 1};
+                add_step(result, settings, "dp_train", extra, step, &workloads[i]);
+            }
+        }
+    }
+}
+
+/* Both modes on all GPUs, or, where there is one, on two logical devices that share it. */
+static void measure_parallel(gpu_check_result *result, const gpu_check_settings *settings, const char *ids,
+                             const char *count) {
+    const char *dp[] = {"--device-ids", ids, NULL}, *ddp[] = {"--spawn", count, "--device-ids", ids, NULL};
+    for (size_t i = 0; i < (settings->quick ? 1 : sizeof workloads / sizeof *workloads); i++) {
+        int last = settings->quick ? 0 : 1;
+        gpu_check_step step = {.precision = "fp32", .devices = atoi(count), .batch = workloads[i].batches[last]};
+        step.mode = "DP";
+        add_step(result, settings, "dp_train", dp, step, &workloads[i]);
+        step.mode = "DDP";
+        add_step(result, settings, "ddp_train", ddp, step, &workloads[i]);
+    }
+}
+
+void gpu_check_measure_steps(gpu_check_result *result, const gpu_check_settings *settings) {
+    char one[16], all[128], count[16];
+    snprintf(one, sizeof one, "%d", settings->gpu);
+    int devices = result->gpu_count > 1 ? result->gpu_count : 2;
+    if (devices > 8) devices = 8;
+    gpu_check_list_ids(all, sizeof all, devices, result->gpu_count > 1 ? -1 : settings->gpu);
+    snprintf(count, sizeof count, "%d", devices);
+    measure_single(result, settings, one);
+    measure_parallel(result, settings, all, count);
+}
+
+void gpu_check_list_ids(char *text, size_t capacity, int devices, int gpu) {
+    size_t length = 0;
+    text[0] = '\0';
+    for (int d = 0; d < devices && length < capacity; d++) {
+        length += (size_t)snprintf(text + length, capacity - length, "%s%d", d ? "," : "", gpu < 0 ? d : gpu);
+    }
+}

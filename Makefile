@@ -61,8 +61,9 @@ SAN_ubsan := -fsanitize=undefined -fno-sanitize-recover=all
 SAN_tsan := -fsanitize=thread -fno-omit-frame-pointer
 SAN_fuzz := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 CFLAGS   += $(SAN_$(SAN))
-# Plug-ins use the program's own copy of everything: --export-dynamic shows it to them.
+# Plug-ins use the program's own copy of everything: all of it is there, and --export-dynamic shows it to them.
 LDFLAGS  += $(SAN_$(SAN)) -Wl,--export-dynamic
+WHOLE_LIB = -Wl,--whole-archive $(LIB) -Wl,--no-whole-archive
 CXXFLAGS += -std=c++17 $(OPT) -g -Wall -Wextra -Werror -Wshadow -ffp-contract=off -pthread -MMD -MP $(SAN_$(SAN))
 
 # `make V=1` shows the commands.
@@ -268,7 +269,7 @@ $(LIB): $(LIB_OBJ)
 define program_rule
 $(BUILD)/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(LIB)
 	$$(call say,LD,$$@)
-	$(Q)$(CC) $(LDFLAGS) $$^ $(LDLIBS) -o $$@
+	$(Q)$(CC) $(LDFLAGS) $$(filter-out $(LIB),$$^) $(WHOLE_LIB) $(LDLIBS) -o $$@
 endef
 $(foreach main,$(MAINS),$(eval $(call program_rule,$(main))))
 
@@ -286,12 +287,13 @@ $(BUILD)/obj/gpu/%.cu.o: %.cu
 $(BUILD)/lib/ls_cuda.so: $(CUDA_C:%.c=$(BUILD)/obj/gpu/%.o) $(CUDA_CU:%=$(BUILD)/obj/gpu/%.o)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CXX) -shared $^ $(CUDA_LINK) -lcudart -lcublas -ldl -pthread -o $@
+	$(Q)$(CXX) -shared -Wl,-soname,$(@F) $^ $(CUDA_LINK) -lcudart -lcublas -ldl -pthread -o $@
 
-$(BUILD)/lib/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/gpu/%.o)
+# It uses ls_cuda.so (lane.h), which the loader knows by its name or finds beside it.
+$(BUILD)/lib/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/gpu/%.o) $(BUILD)/lib/ls_cuda.so
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CXX) -shared $^ $(CUDA_LINK) -lcudart -lnccl -pthread -o $@
+	$(Q)$(CXX) -shared $^ $(CUDA_LINK) -Wl,-rpath,'$$ORIGIN' -lcudart -lnccl -pthread -o $@
 
 $(BUILD)/obj/fake/%.o: %.c
 	@mkdir -p $(@D)
@@ -315,9 +317,9 @@ $(FAKE_LIB): $(FAKE_SRC:%=$(BUILD)/obj/fake/%.o)
 
 $(FAKE_DIR)/ls_cuda.so: $(CUDA_C:%.c=$(BUILD)/obj/fake/%.o) $(CUDA_CU:%=$(BUILD)/obj/fake/%.o) $(FAKE_LIB)
 	$(call say,LD,$@)
-	$(Q)$(CXX) -shared $(SAN_$(SAN)) $^ -Wl,-rpath,'$$ORIGIN' -pthread -o $@
+	$(Q)$(CXX) -shared -Wl,-soname,$(@F) $(SAN_$(SAN)) $^ -Wl,-rpath,'$$ORIGIN' -pthread -o $@
 
-$(FAKE_DIR)/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/fake/%.o) $(FAKE_LIB)
+$(FAKE_DIR)/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/fake/%.o) $(FAKE_DIR)/ls_cuda.so $(FAKE_LIB)
 	$(call say,LD,$@)
 	$(Q)$(CXX) -shared $(SAN_$(SAN)) $^ -Wl,-rpath,'$$ORIGIN' -pthread -o $@
 
@@ -332,7 +334,7 @@ define test_rule
 $(BUILD)/tests/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(TEST_LIB:%.c=$(BUILD)/obj/%.o) $(LIB) $(if $(filter tests/cuda/%,$(1)),$(FAKE_LIB))
 	@mkdir -p $$(@D)
 	$$(call say,LD,$$@)
-	$(Q)$(CC) $(LDFLAGS) -Wl,--as-needed $$^ $(LDLIBS) -lcmocka -Wl,-rpath,'$$$$ORIGIN/cuda_on_cpu' -o $$@
+	$(Q)$(CC) $(LDFLAGS) -Wl,--as-needed $$(filter-out $(LIB),$$^) $(WHOLE_LIB) $(LDLIBS) -lcmocka -Wl,-rpath,'$$$$ORIGIN/cuda_on_cpu' -o $$@
 endef
 $(foreach test,$(TEST_SRC),$(eval $(call test_rule,$(test))))
 

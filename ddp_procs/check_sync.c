@@ -1,7 +1,8 @@
 /* check_sync — whether the ranks hold the same bits, and if not, which tensor differs on which ranks.
  *   idea  : every rank hashes what it holds and gathers everybody's hashes, so that all ranks come to the same verdict and none
  *           is left waiting; rank 0's hash is the one that the others are compared with
- *   cost  : one pass over the tensors on the host, and an all-gather of 8 bytes per tensor and rank
+ *   cost  : one pass over the tensors on the host, to which a GPU's are copied first, and an all-gather of 8 bytes per tensor
+ *           and rank
  *   fails : a difference is the failure. Equal hashes of different bits are possible, and less likely than a fault of the
  *           memory (hash.h) */
 #include <stdio.h>
@@ -12,6 +13,35 @@
 #include "ddp_procs/ddp.h"
 
 /* --- any memory --------------------------------------------------------------------------------------------------- */
+
+/* The range's hash; `room`, of nbytes, is where a GPU's memory is copied to. */
+static ls_status hash_range(uint64_t *hash, ls_stream *stream, const void *data, size_t nbytes, void *room) {
+    const void *host = data;
+    ls_status status = LS_OK;
+    if (ls_device_is_gpu_memory(ls_stream_device(stream), data)) {
+        status = ls_copy_now(stream, room, data, nbytes);
+        host = room;
+    }
+    if (status == LS_OK) *hash = ls_hash(LS_HASH_SEED, host, nbytes);
+    return status;
+}
+
+/* All hashes of this rank. */
+static ls_status hash_ranges(uint64_t *hashes, ls_stream *stream, const struct ddp_named_range *ranges, size_t count) {
+    size_t room_nbytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool copied = ls_device_is_gpu_memory(ls_stream_device(stream), ranges[i].data);
+        if (copied && ranges[i].nbytes > room_nbytes) room_nbytes = ranges[i].nbytes;
+    }
+    void *room = room_nbytes > 0 ? malloc(room_nbytes) : NULL;
+    if (room_nbytes > 0 && !room) return ls_fail(LS_ERR_NO_MEMORY, "no memory to compare %zu bytes", room_nbytes);
+    ls_status status = LS_OK;
+    for (size_t i = 0; status == LS_OK && i < count; i++) {
+        status = hash_range(&hashes[i], stream, ranges[i].data, ranges[i].nbytes, room);
+    }
+    free(room);
+    return status;
+}
 
 /* "ranks 1, 3", or "rank 2": those whose hash of this range is not rank 0's. */
 static void list_deviating(char *text, size_t capacity, const uint64_t *all, size_t range, size_t count,
@@ -45,8 +75,8 @@ static ls_status compare(const char *when, ls_comm *comm, ls_stream *stream, con
     size_t world_size = (size_t)ls_comm_world_size(comm);
     uint64_t *mine = calloc(count + 1, sizeof *mine), *all = calloc(count * world_size + 1, sizeof *all);
     ls_status status = mine && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare %zu tensors", count);
+    if (status == LS_OK) status = hash_ranges(mine, stream, ranges, count);
     if (status == LS_OK) {
-        for (size_t i = 0; i < count; i++) mine[i] = ls_hash(LS_HASH_SEED, ranges[i].data, ranges[i].nbytes);
         status = ls_comm_all_gather(comm, stream, mine, all, count, LS_INT64);
         ls_status done = ls_stream_synchronize(stream);
         if (status == LS_OK) status = done;
@@ -126,7 +156,10 @@ ls_status ddp_check_sync(ls_parallel *p, bool *same) {
     float *parameters;
     size_t count;
     ls_model_parameters(p->model, &parameters, &count);
-    uint64_t mine = ls_hash(LS_HASH_SEED, parameters, count * sizeof *parameters), all[LS_COMM_MAX_RANKS];
+    struct ddp_named_range range = {"the parameters", parameters, count * sizeof *parameters};
+    uint64_t mine = 0, all[LS_COMM_MAX_RANKS];
+    status = hash_ranges(&mine, ddp->comm_stream, &range, 1);
+    if (status != LS_OK) return status;
     status = ddp_settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, &mine, all, 1, LS_INT64));
     *same = status == LS_OK;
     for (int r = 0; r < p->world_size; r++) *same = *same && all[r] == mine;

@@ -15,8 +15,8 @@ struct ddp {
     float *buffers;      /* the model's buffers, one range */
     size_t buffer_count; /* floats */
     ddp_join_options join;
-    bool compare_each_step;
-    ls_event *batch_used, *buffers_idle, *buffers_arrived;
+    bool compare_each_step, find_unused;
+    ls_event *buffers_idle, *buffers_arrived;
     /* changes from step to step */
     bool sync;              /* no_sync: false */
     bool broadcast_buffers; /* before the next forward: the last one was a synchronised training forward */
@@ -44,6 +44,7 @@ ls_status ddp_sync_buffers(struct ddp *ddp);
 
 /* divergence.c */
 ls_status ddp_find_nonfinite(ls_parallel *p, char *place, size_t capacity);
+void ddp_abandon(ls_parallel *p);
 bool ddp_give_up(ls_parallel *p, const char *reason, ls_status *status);
 
 /* join.c */

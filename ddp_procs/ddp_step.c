@@ -13,20 +13,22 @@
  * behind it, where a core is free for the comm stream; a model of less than 1 MiB has one bucket, which is full at the end.
  * With sync_bn, batch norm's statistics travel as well, inside of forward and backward, on the compute stream and in a group of their
  * own. The counterpart, five transfers through device 0, is dp_threads/dp_step.c. */
+#include <string.h>
+
 #include "ddp_procs/ddp.h"
 #include "kernels/kernels.h"
 
 static ls_status prepare(ls_parallel *p, const ls_batch *batch) {
     struct ddp *ddp = ddp_of(p);
     ls_phase_enter(p->clocks, LS_PHASE_INPUT);
-    ls_status status = ls_stream_wait_event(ddp->copy, ddp->batch_used);
-    if (status == LS_OK) status = ls_device_batch_upload(&ddp->batch, ddp->copy, p->model, batch);
+    ls_status status = ls_device_batch_upload(&ddp->batch, ddp->copy, p->model, batch);
     if (status == LS_OK) status = ls_event_record(p->batch_copied, ddp->copy);
     return status;
 }
 
 ls_status ddp_sync_buffers(struct ddp *ddp) {
-    if (!ddp->broadcast_buffers || ddp->buffer_count == 0) return LS_OK;
+    /* a recorded step always has it, though it changes nothing after an evaluation */
+    if (!(ddp->broadcast_buffers || ddp->base.recording) || ddp->buffer_count == 0) return LS_OK;
     ls_status status = ls_event_record(ddp->buffers_idle, ddp->compute);
     if (status == LS_OK) status = ls_stream_wait_event(ddp->comm_stream, ddp->buffers_idle);
     if (status == LS_OK) {
@@ -59,7 +61,7 @@ static ls_status forward_backward(ls_parallel *p) {
     ls_phase_enter(p->clocks, LS_PHASE_BROADCAST);
     ls_status status = ddp_sync_buffers(ddp);
     if (status == LS_OK) status = ddp_reducer_arm(ddp->reducer, ddp->sync, rows);
-    if (status == LS_OK) status = ls_stream_wait_event(ddp->compute, p->batch_copied);
+    if (status == LS_OK) status = ls_parallel_await_batch(p, ddp->compute);
     ddp->broadcast_buffers = ddp->sync;
 
     ls_phase_enter(p->clocks, LS_PHASE_FORWARD);
@@ -71,7 +73,7 @@ static ls_status forward_backward(ls_parallel *p) {
 
     ls_phase_enter(p->clocks, LS_PHASE_BACKWARD); /* the reducer launches buckets from here */
     if (status == LS_OK) status = ls_model_backward(p->model, ddp->dy, ddp->accumulate);
-    if (status == LS_OK) status = ls_event_record(ddp->batch_used, ddp->compute);
+    if (status == LS_OK) status = ls_parallel_batch_used(p, ddp->compute);
     if (status == LS_OK) ddp->accumulate = true;
     return status;
 }
@@ -91,6 +93,20 @@ static ls_status apply(ls_parallel *p) {
     return status;
 }
 
+/* Whatever a step does with the host between its operations. */
+static const char *graph_obstacle(const ls_parallel *p) {
+    const struct ddp *ddp = (const struct ddp *)p;
+    if (ddp->join.enable) return "--join, whose ranks ask each other before each step";
+    if (ddp->find_unused) return "--find-unused, which asks after each backward what was used";
+    if (ddp->compare_each_step) return "--debug-ranks, which compares the ranks after each step";
+    if (p->world_size == 1) return NULL; /* nothing travels */
+    const char *backend = ls_comm_backend(ddp->comm);
+    if (strcmp(backend, "nccl") != 0 || (ddp->sync_bn && strcmp(ls_comm_backend(ddp->sync_bn), "nccl") != 0)) {
+        return "gradients that travel through the host: it needs --backend nccl, a GPU for each rank";
+    }
+    return NULL;
+}
+
 const struct ls_parallel_ops ddp_ops = {
     .name = "DistributedDataParallel",
     .prepare = prepare,
@@ -103,5 +119,7 @@ const struct ls_parallel_ops ddp_ops = {
     .gather_from_ranks = ddp_gather_from_ranks,
     .find_nonfinite = ddp_find_nonfinite,
     .give_up = ddp_give_up,
+    .abandon = ddp_abandon,
+    .graph_obstacle = graph_obstacle,
     .destroy = ddp_destroy,
 };

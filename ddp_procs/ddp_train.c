@@ -6,8 +6,10 @@
 #include "common/base/log.h"
 #include "common/comm/allreduce.h"
 #include "common/comm/allreduce_tuning.h"
+#include "common/train/devices.h"
 #include "common/train/loop.h"
 #include "common/train/weights.h"
+#include "ddp_procs/backend.h"
 #include "ddp_procs/buckets.h"
 #include "ddp_procs/debug_ranks.h"
 #include "ddp_procs/distributed.h"
@@ -16,7 +18,7 @@
 #include "ddp_procs/store.h"
 
 static const char *const shards[] = {"strided", "contiguous", NULL}; /* the order of ls_shard */
-static const char *const backends[] = {"auto", "shm", NULL};
+static const char *const backends[] = {"auto", "shm", "nccl", NULL}; /* the order of ddp_backend */
 static const char *const join_divisors[] = {"initial", "active", NULL};
 
 enum { MAX_ALGORITHMS = 16, OWN_ROWS = 24 };
@@ -24,6 +26,7 @@ enum { MAX_ALGORITHMS = 16, OWN_ROWS = 24 };
 struct settings {
     ls_train_options train;
     int spawn;
+    ls_int_list device_ids;
     int shard, backend, allreduce;
     const char *algorithms[MAX_ALGORITHMS + 1];
     const char *allreduce_table;
@@ -38,6 +41,8 @@ struct session {
     ddp_store *store;
     ls_allreduce_tuning *tuning;
     ls_comm *comm, *sync_bn;
+    ls_device_choice choice;   /* of all ranks of this machine */
+    ddp_attachment attachment; /* of GPUs to the groups */
     ls_device *device;
     ls_model *model;
     ls_dataset *train, *test;
@@ -51,10 +56,14 @@ static size_t communication_rows(struct settings *s, ls_option *rows) {
         {.kind = LS_OPTION_HEADING, .help = "Processes and communication"},
         {.kind = LS_OPTION_INT, .name = "spawn", .to.number = &s->spawn, .argument = "N",
          .limits = LS_BETWEEN(0, LS_COMM_MAX_RANKS), .help = "start N ranks of this program", .empty = "be one rank"},
+        {.kind = LS_OPTION_INT_LIST, .name = "device-ids", .to.list = &s->device_ids, .argument = "D,D,...",
+         .limits = LS_BETWEEN(0, 1023), .help = "the devices of this machine's ranks, in their order; ranks may share a GPU",
+         .empty = "0, 1, 2, ..., and again from 0 where ranks outnumber GPUs"},
         {.kind = LS_OPTION_CHOICE, .name = "shard", .to.number = &s->shard, .choices = shards,
          .help = "strided: DistributedSampler's samples; contiguous: DataParallel's chunks of the same global order"},
         {.kind = LS_OPTION_CHOICE, .name = "backend", .to.number = &s->backend, .choices = backends,
-         .help = "of the process group; auto: shm, shared memory on this node"},
+         .help = "of the process group: shared memory on this node, through which GPUs' memory is staged; or NCCL, with a GPU per rank; auto: "
+                 "nccl where it can be"},
         {.kind = LS_OPTION_CHOICE, .name = "allreduce", .to.number = &s->allreduce, .choices = s->algorithms,
          .help = "algorithm of the gradients' all-reduce; auto: the fastest for the size and the number of ranks"},
         {.kind = LS_OPTION_STRING, .name = "allreduce-table", .to.text = &s->allreduce_table, .argument = "FILE",
@@ -112,13 +121,26 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
     return status;
 }
 
-/* Batch norm's collectives run on the compute stream while buckets travel on the comm stream: they have a group of their own. */
+static const char *named_allreduce(const struct settings *s) {
+    return s->allreduce > 0 ? s->algorithms[s->allreduce] : NULL;
+}
+
+/* The group that batch norm's ranks meet in. Its collectives run on the compute stream while buckets travel on the comm stream, so it is
+ * a group of its own. */
+static ls_status join_batchnorm(struct session *session, ls_comm_options options) {
+    options.group = "sync_bn";
+    options.allreduce = "direct"; /* a few hundred bytes, in rank order, as DataParallel adds them up */
+    ls_status status = ls_comm_create_shm(&session->sync_bn, &options);
+    if (status != LS_OK || session->choice.kind == LS_DEVICE_CPU) return status;
+    return ls_comm_attach_device(session->sync_bn, session->device, session->attachment.path, &options);
+}
+
 static ls_status join_groups(struct session *session, const struct settings *s) {
     ls_bootstrap bootstrap;
     ls_comm_options options = {.rank = session->self.rank,
                                .world_size = session->self.world_size,
                                .timeout_s = s->train.timeout_s,
-                               .allreduce = s->allreduce > 0 ? s->algorithms[s->allreduce] : NULL,
+                               .allreduce = named_allreduce(s),
                                .tuning = session->tuning};
     if (session->self.launched) {
         ls_status status = ddp_store_open(&session->store, &session->self, s->train.timeout_s);
@@ -127,23 +149,28 @@ static ls_status join_groups(struct session *session, const struct settings *s) 
         options.bootstrap = &bootstrap;
     }
     ls_status status = ls_comm_create_shm(&session->comm, &options);
-    if (status != LS_OK || !ls_train_sync_bn(&s->train, session->model, session->self.rank == 0)) return status;
-    options.group = "sync_bn";
-    options.allreduce = "direct"; /* a few hundred bytes, in rank order, as DataParallel adds them up */
-    return ls_comm_create_shm(&session->sync_bn, &options);
+    if (status == LS_OK && session->choice.kind == LS_DEVICE_CUDA) {
+        ddp_backend_options backend = {.backend = (ddp_backend)s->backend,
+                                       .group = &options,
+                                       .local_ranks = session->self.local_world_size,
+                                       .gpus = ls_devices_gpus(&session->choice)};
+        status = ddp_backend_attach(session->comm, session->device, &backend, &session->attachment);
+    }
+    if (status != LS_OK) return status;
+    if (session->self.rank == 0) ls_detail("backend: %s", ls_comm_backend(session->comm));
+    if (!ls_train_sync_bn(&s->train, session->model, session->self.rank == 0)) return LS_OK;
+    return join_batchnorm(session, options);
 }
 
 static ls_status open_table(struct session *session, const struct settings *s) {
     return s->allreduce_table ? ls_allreduce_tuning_load(&session->tuning, s->allreduce_table) : LS_OK;
 }
 
-static ls_status open_device(struct session *session, const struct settings *s) {
-    ls_device_options device = {.kind = LS_DEVICE_CPU,
-                                .index = session->self.local_rank,
-                                .devices_on_node = session->self.local_world_size,
-                                .place = session->self.local_rank,
-                                .memory_capacity_bytes = s->train.device_memory_bytes};
-    return ls_device_open(&session->device, &device);
+static ls_status choose_devices(struct session *session, const struct settings *s, int flags) {
+    ls_status status = ls_devices_find(&session->choice, &s->train, flags);
+    if (status == LS_OK) status = ddp_backend_check((ddp_backend)s->backend, session->choice.kind, named_allreduce(s));
+    return status == LS_OK ? ls_devices_for_ranks(&session->choice, &s->device_ids, session->self.local_world_size)
+                           : status;
 }
 
 static size_t local_batch(const struct session *session, const struct settings *s) {
@@ -161,7 +188,10 @@ static ls_status open_model(struct session *session, const struct settings *s) {
 static ls_status build(struct session *session, struct settings *s) {
     ls_status status = ls_train_options_check(&s->train, session->self.world_size);
     if (status == LS_OK) status = open_table(session, s);
-    if (status == LS_OK) status = open_device(session, s);
+    if (status == LS_OK) status = choose_devices(session, s, session->self.rank == 0 ? LS_DEVICES_TELL : 0);
+    if (status == LS_OK) {
+        status = ls_devices_open(&session->device, &session->choice, session->self.local_rank, &s->train);
+    }
     if (status == LS_OK) status = ls_device_bind_thread(session->device);
     if (status == LS_OK) status = open_model(session, s);
     if (status == LS_OK && !s->train.init) status = ls_model_init(session->model, (uint64_t)s->train.seed);
@@ -171,6 +201,7 @@ static ls_status build(struct session *session, struct settings *s) {
         .comm = session->comm,
         .sync_bn = session->sync_bn,
         .max_batch = local_batch(session, s),
+        .gpu_count = session->attachment.gpus,
         .optimizer = ls_train_optimizer(&s->train),
         .join = {.enable = s->train.join,
                  .divide_by_initial_world_size = s->train.join_divide == 0,
@@ -200,6 +231,7 @@ static ls_status run_rank(struct settings *settings, const char *program) {
     ls_status status = ddp_rank_discover(&session.self);
     if (status != LS_OK) return status;
     ls_log_init(program, session.self.launched ? session.self.rank : -1, settings->train.quiet);
+    ls_log_verbose(settings->train.verbose);
     status = build(&session, settings);
     if (status == LS_OK && settings->debug_ranks) {
         status = ddp_describe_rank(&session.self, session.parallel, &settings->train, (ls_shard)settings->shard,
@@ -217,12 +249,20 @@ static ls_status run_rank(struct settings *settings, const char *program) {
 }
 
 /* What every rank would complain about is said once, by the process that is to start them. The thread is not bound to the device's
- * core, since the ranks would inherit that. */
+ * core, since the ranks would inherit that. It does not touch a GPU either: threads of CUDA would be in the launcher's way; a model that
+ * is only looked at may as well lie on a CPU device. */
 static ls_status check_before_spawn(struct settings *s) {
     struct session session = {.self = {.world_size = s->spawn, .local_world_size = s->spawn}};
     ls_status status = ls_train_options_check(&s->train, s->spawn);
     if (status == LS_OK) status = open_table(&session, s);
-    if (status == LS_OK) status = open_device(&session, s);
+    if (status == LS_OK) status = choose_devices(&session, s, LS_DEVICES_APART);
+    if (status == LS_OK) status = ls_devices_check(&session.choice);
+    if (status == LS_OK) {
+        status = ddp_backend_check_ranks((ddp_backend)s->backend, session.choice.kind, s->spawn,
+                                         ls_devices_gpus(&session.choice));
+    }
+    session.choice.kind = LS_DEVICE_CPU;
+    if (status == LS_OK) status = ls_devices_open(&session.device, &session.choice, 0, &s->train);
     if (status == LS_OK) status = open_model(&session, s);
     if (status == LS_OK) status = ls_train_check(&s->train, s->spawn, (ls_shard)s->shard, session.train);
     take_down(&session, status);

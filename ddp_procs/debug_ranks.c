@@ -27,14 +27,20 @@ static void list_cores(char *text, size_t capacity) {
 
 ls_status ddp_describe_rank(const ddp_rank *self, ls_parallel *parallel, const ls_train_options *options,
                             ls_shard shard, const ls_dataset *train) {
-    char cores[256], share[256];
+    char cores[256], share[256], name[160];
     uint64_t hash;
     ls_status status =
         ls_train_describe_share(options, self->rank, self->world_size, shard, train, share, sizeof share);
     if (status == LS_OK) status = ls_model_hash(parallel->model, &hash);
     if (status != LS_OK) return status;
     list_cores(cores, sizeof cores);
-    ls_note("rank %d of %d: pid %d, device %d, %s; %s; initial weights %016" PRIx64, self->rank, self->world_size,
-            (int)getpid(), ls_device_index(parallel->devices[0]), cores, share, hash);
+    const ls_device *device = parallel->devices[0];
+    if (ls_device_kind_of(device) == LS_DEVICE_CUDA) {
+        snprintf(name, sizeof name, "GPU %d (%s)", ls_device_index(device), ls_device_model_name(device));
+    } else {
+        snprintf(name, sizeof name, "device %d", ls_device_index(device));
+    }
+    ls_note("rank %d of %d: pid %d, %s, %s; %s; initial weights %016" PRIx64, self->rank, self->world_size,
+            (int)getpid(), name, cores, share, hash);
     return LS_OK;
 }

@@ -100,13 +100,13 @@ static ls_status build(struct ddp *ddp, const ddp_options *options) {
     ls_parallel *p = &ddp->base;
     ls_device *device = p->devices[0];
     ls_status status = ls_parallel_init(p);
-    if (status == LS_OK) status = ls_event_create(&ddp->batch_used, "batch used");
     if (status == LS_OK) status = ls_event_create(&ddp->buffers_idle, "buffers idle");
     if (status == LS_OK) status = ls_event_create(&ddp->buffers_arrived, "buffers arrived");
     if (status == LS_OK) status = compare_counts(ddp);
     if (status == LS_OK) status = compare_shapes(ddp);
     if (status == LS_OK) status = take_state_of_rank_0(ddp);
-    if (status == LS_OK) status = ls_device_batch_alloc(&ddp->batch, device, device, p->model, options->max_batch);
+    if (status == LS_OK)
+        status = ls_device_batch_alloc(&ddp->batch, device, device, p->model, options->max_batch, true);
     if (status == LS_OK) {
         size_t nbytes = options->max_batch * ls_model_outputs(p->model) * sizeof(float);
         status = ls_device_alloc(device, LS_MEMORY_ACTIVATION, nbytes, "output gradients", (void **)&ddp->dy);
@@ -127,7 +127,10 @@ ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *opti
     p->world_size = p->device_count = ls_comm_world_size(options->comm);
     p->local_device_count = 1;
     p->model = model;
+    p->batch = &ddp->batch;
     p->devices[0] = p->loss_device = ls_model_device(model);
+    p->gpu_count = options->gpu_count;
+    p->backend = ls_comm_backend(options->comm);
     ddp->comm = options->comm;
     ddp->sync_bn = options->sync_bn;
     ddp->compute = ls_device_stream(p->devices[0], LS_STREAM_COMPUTE);
@@ -143,6 +146,7 @@ ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *opti
     ddp->weight = p->world_size;
     ddp->join = options->join;
     ddp->compare_each_step = options->compare_each_step;
+    ddp->find_unused = options->reducer.find_unused;
     ls_status status = build(ddp, options);
     if (status != LS_OK) {
         ls_comm_abort(ddp->comm, "construction of DistributedDataParallel failed");
@@ -165,7 +169,6 @@ void ddp_destroy(ls_parallel *p) {
     ddp_reducer_destroy(ddp->reducer);
     ls_device_batch_free(&ddp->batch, p->devices[0], p->devices[0]);
     ls_device_free(p->devices[0], ddp->dy);
-    ls_event_destroy(ddp->batch_used);
     ls_event_destroy(ddp->buffers_idle);
     ls_event_destroy(ddp->buffers_arrived);
     ls_parallel_release(p);

@@ -26,6 +26,7 @@ typedef struct ddp_options {
     ls_comm
         *sync_bn; /* a second group of the same ranks: batch norm over the whole batch; NULL: over each rank's own */
     ddp_join_options join;
+    int gpu_count;          /* different GPUs among the ranks' devices, for the report; 0: CPU devices, or not known */
     bool compare_each_step; /* after every step, ddp_compare_state: slow, for the search for a fault */
     size_t max_batch;       /* samples a step on this rank */
     ls_optimizer_options optimizer;
@@ -42,7 +43,7 @@ void ddp_set_sync(ls_parallel *p, bool sync);
 /* Whether every rank's parameters have the same bits; false on all ranks if not. Collective, host-blocking. */
 ls_status ddp_check_sync(ls_parallel *p, bool *same);
 
-/* A range of host memory that should be the same on all ranks. */
+/* A range of memory, the host's or the device's, that should be the same on all ranks. */
 struct ddp_named_range {
     const char *name;
     const void *data;

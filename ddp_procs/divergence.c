@@ -24,3 +24,9 @@ bool ddp_give_up(ls_parallel *p, const char *reason, ls_status *status) {
     if (*status == LS_OK) *status = done;
     return false;
 }
+
+void ddp_abandon(ls_parallel *p) {
+    struct ddp *ddp = ddp_of(p);
+    (void)ls_comm_abort(ddp->comm, "this rank failed");
+    if (ddp->sync_bn) (void)ls_comm_abort(ddp->sync_bn, "this rank failed");
+}

@@ -100,11 +100,7 @@ static ls_status alloc_memory(ddp_reducer *r) {
     for (size_t p = 0; p < r->parameter_count; p++) {
         r->memory_nbytes += ls_aligned_floats(ls_model_parameter(r->model, p)->count) * sizeof(float);
     }
-    ls_status status = ls_device_adopt(r->device, LS_MEMORY_BUCKET, r->memory_nbytes, "gradient buckets");
-    if (status != LS_OK) return status;
-    status = ls_comm_alloc_shared(r->comm, NULL, r->memory_nbytes, (void **)&r->memory);
-    if (status != LS_OK) ls_device_disown(r->device, LS_MEMORY_BUCKET, r->memory_nbytes);
-    return status;
+    return ls_comm_alloc_shared(r->comm, r->device, r->memory_nbytes, (void **)&r->memory);
 }
 
 /* Moves every gradient, with its content if it has one, to its slot. Old and new slots share their memory, so the contents go through
@@ -379,7 +375,7 @@ ls_status ddp_reducer_create(ddp_reducer **out, ls_comm *comm, ls_model *model, 
 void ddp_reducer_destroy(ddp_reducer *r) {
     if (!r) return;
     ls_model_on_grad_ready(r->model, NULL, NULL);
-    if (r->memory) ls_device_disown(r->device, LS_MEMORY_BUCKET, r->memory_nbytes); /* the pages belong to the group */
+    ls_comm_release_shared(r->comm, r->memory); /* the pages belong to the group */
     destroy_buckets(r->buckets, r->bucket_count);
     free(r->nbytes);
     free(r->bucket_of);

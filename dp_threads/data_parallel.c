@@ -12,9 +12,13 @@ static ls_status create_events(struct dp_replica *r) {
         ls_event **event;
         const char *name;
     } events[] = {
-        {&r->arrived, "replica updated"},     {&r->outputs_ready, "outputs ready"},
-        {&r->gathered, "outputs gathered"},   {&r->gradient_arrived, "loss gradient arrived"},
-        {&r->backward_done, "backward done"}, {&r->gradients_sent, "gradients sent"},
+        {&r->piece_arrived, "piece arrived"},
+        {&r->arrived, "replica updated"},
+        {&r->outputs_ready, "outputs ready"},
+        {&r->gathered, "outputs gathered"},
+        {&r->gradient_arrived, "loss gradient arrived"},
+        {&r->backward_done, "backward done"},
+        {&r->gradients_sent, "gradients sent"},
     };
     ls_status status = LS_OK;
     for (size_t e = 0; status == LS_OK && e < sizeof events / sizeof *events; e++) {
@@ -24,6 +28,7 @@ static ls_status create_events(struct dp_replica *r) {
 }
 
 static void destroy_events(struct dp_replica *r) {
+    ls_event_destroy(r->piece_arrived);
     ls_event_destroy(r->arrived);
     ls_event_destroy(r->outputs_ready);
     ls_event_destroy(r->gathered);
@@ -37,6 +42,7 @@ static ls_status create_replica(struct dp *dp, int i, const dp_options *options)
     r->device = options->devices[i];
     r->compute = ls_device_stream(r->device, LS_STREAM_COMPUTE);
     r->copy = ls_device_stream(r->device, LS_STREAM_COPY);
+    r->comm = ls_device_stream(r->device, LS_STREAM_COMM);
     r->clock = &dp->base.clocks[i];
     size_t first = 0, piece = 0; /* the first piece is the largest */
     ls_chunk(options->max_batch, options->device_count, 0, &first, &piece);
@@ -55,7 +61,7 @@ static ls_status create_replica(struct dp *dp, int i, const dp_options *options)
         status = ls_device_alloc(r->device, LS_MEMORY_ACTIVATION, piece * dp->output_count * sizeof(float),
                                  "output gradients", (void **)&r->dy);
     }
-    if (status == LS_OK && i > 0) {
+    if (status == LS_OK && i > 0 && options->replicate == DP_REPLICATE_FLAT) {
         float *gradients;
         size_t count;
         ls_model_gradients(r->model, &gradients, &count);
@@ -66,19 +72,50 @@ static ls_status create_replica(struct dp *dp, int i, const dp_options *options)
     return status;
 }
 
-/* The sums of a few hundred bytes are taken in replica order ("direct"), as DistributedDataParallel's ranks take them. */
-static ls_status create_group(struct dp *dp, const dp_options *options) {
-    if (!options->sync_bn || ls_model_batchnorm_count(dp->base.model) == 0) return LS_OK;
-    ls_comm *ends[LS_MAX_DEVICES];
+/* A group of the replicas' threads; on GPUs their memory goes through it on `path`. On failure ends[] is all NULL. */
+static ls_status create_group(ls_comm *ends[LS_MAX_DEVICES], const dp_options *options, ls_comm_path path) {
     ls_comm_options group = {
         .world_size = options->device_count, .timeout_s = ls_wait_timeout_s(), .allreduce = "direct"};
     _Static_assert(LS_MAX_DEVICES <= LS_COMM_MAX_RANKS, "a group has room for all devices");
     ls_status status = ls_comm_create_threads(ends, &group);
+    if (status != LS_OK || ls_device_memory_is_host(options->devices[0])) return status;
+    status = ls_comm_attach_devices(ends, options->devices, path);
+    for (int i = 0; status != LS_OK && i < options->device_count; i++) {
+        ls_comm_destroy(ends[i]);
+        ends[i] = NULL;
+    }
+    return status;
+}
+
+/* The sums of a few hundred bytes are taken in replica order ("direct"), as DistributedDataParallel's ranks take them. */
+static ls_status join_batchnorm(struct dp *dp, const dp_options *options) {
+    if (!options->sync_bn || ls_model_batchnorm_count(dp->base.model) == 0) return LS_OK;
+    ls_comm *ends[LS_MAX_DEVICES];
+    ls_status status = create_group(ends, options, LS_COMM_STAGED);
     for (int i = 0; status == LS_OK && i < options->device_count; i++) dp->replicas[i].sync_bn = ends[i];
     for (int i = 0; status == LS_OK && i < options->device_count; i++) {
         status = ls_model_sync_batchnorm(dp->replicas[i].model, ends[i]);
     }
     return status;
+}
+
+static ls_status join_nccl(struct dp *dp, const dp_options *options) {
+    if (options->replicate != DP_REPLICATE_NCCL) return LS_OK;
+    ls_comm *ends[LS_MAX_DEVICES];
+    ls_status status = create_group(ends, options, LS_COMM_NCCL);
+    for (int i = 0; status == LS_OK && i < options->device_count; i++) dp->replicas[i].nccl = ends[i];
+    return status;
+}
+
+/* Different ones; 0 for CPU devices. */
+static int count_gpus(const dp_options *options) {
+    int gpus = 0;
+    for (int i = 0; ls_device_kind_of(options->devices[0]) == LS_DEVICE_CUDA && i < options->device_count; i++) {
+        int earlier = 0;
+        while (ls_device_index(options->devices[earlier]) != ls_device_index(options->devices[i])) earlier++;
+        gpus += earlier == i;
+    }
+    return gpus;
 }
 
 static ls_status check(const ls_model *module, const dp_options *options) {
@@ -94,6 +131,15 @@ static ls_status check(const ls_model *module, const dp_options *options) {
     if (options->output_device < 0 || options->output_device >= options->device_count) {
         return ls_fail(LS_ERR_USAGE, "output device %d is not among the %d devices", options->output_device,
                        options->device_count);
+    }
+    if (options->replicate == DP_REPLICATE_NCCL && ls_device_kind_of(options->devices[0]) != LS_DEVICE_CUDA) {
+        return ls_fail(LS_ERR_USAGE,
+                       "NCCL works between GPUs, and these are CPU devices: --replicate flat is for both");
+    }
+    if (options->replicate == DP_REPLICATE_NCCL && count_gpus(options) < options->device_count) {
+        return ls_fail(LS_ERR_USAGE,
+                       "NCCL needs a GPU for each of the %d devices, and they share %d: --replicate flat does without",
+                       options->device_count, count_gpus(options));
     }
     int required = ls_device_index(options->devices[0]), actual = ls_device_index(ls_model_device(module));
     if (ls_model_device(module) != options->devices[0]) {
@@ -114,7 +160,7 @@ static ls_status build(struct dp *dp, const dp_options *options) {
     dp->sent = calloc((size_t)options->device_count, sizeof *dp->sent);
     if (status == LS_OK && !dp->sent) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for DataParallel");
     if (status == LS_OK) {
-        status = ls_device_batch_alloc(&dp->batch, p->devices[0], output, p->model, options->max_batch);
+        status = ls_device_batch_alloc(&dp->batch, p->devices[0], output, p->model, options->max_batch, true);
     }
     if (status == LS_OK) {
         status =
@@ -122,7 +168,8 @@ static ls_status build(struct dp *dp, const dp_options *options) {
                             "gathered outputs", (void **)&dp->gathered_outputs);
     }
     for (int i = 0; status == LS_OK && i < options->device_count; i++) status = create_replica(dp, i, options);
-    if (status == LS_OK) status = create_group(dp, options);
+    if (status == LS_OK) status = join_batchnorm(dp, options);
+    if (status == LS_OK) status = join_nccl(dp, options);
     if (status == LS_OK) status = ls_optimizer_create(&p->optimizer, p->model, &options->optimizer);
     if (status == LS_OK) status = dp_workers_create(&dp->workers, options->devices, options->device_count);
     return status;
@@ -140,7 +187,10 @@ ls_status dp_create(ls_parallel **out, ls_model *module, const dp_options *optio
     p->device_count = p->local_device_count = options->device_count;
     for (int i = 0; i < options->device_count; i++) p->devices[i] = options->devices[i];
     p->model = module;
+    p->batch = &dp->batch;
     p->loss_device = options->devices[options->output_device];
+    p->gpu_count = count_gpus(options);
+    p->backend = options->replicate == DP_REPLICATE_NCCL ? "nccl" : "copies";
     dp->output_replica = options->output_device;
     dp->output_count = ls_model_outputs(module);
     status = build(dp, options);
@@ -166,6 +216,7 @@ void dp_destroy(ls_parallel *p) {
         if (i == 0) (void)ls_model_sync_batchnorm(p->model, NULL);
         if (i > 0) ls_model_destroy(r->model);
         ls_comm_destroy(r->sync_bn);
+        ls_comm_destroy(r->nccl);
     }
     ls_optimizer_destroy(p->optimizer);
     ls_device_batch_free(&dp->batch, p->devices[0], p->loss_device);

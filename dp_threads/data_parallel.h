@@ -4,11 +4,17 @@
  *
  * As PyTorch's nn.DataParallel: pieces by torch.chunk's rule (batch 9 on 4 devices uses 3); device 0 works on the original
  * parameters and buffers, so batch norm's running statistics are those of the first piece (with sync_bn: of the whole batch); gradients are summed, the loss
- * being the mean over the whole batch. */
+ * being the mean over the whole batch.
+ *
+ * On GPUs, batches, outputs and their gradients travel by copies between the devices. So do parameters and gradients ("flat", whose sums
+ * are DDP's ordered ones bit for bit); or NCCL broadcasts the parameters and reduces the gradients, which every device then takes
+ * part in, and which needs a GPU for each and no memory for the replicas' gradients on device 0. */
 #ifndef DP_DATA_PARALLEL_H
 #define DP_DATA_PARALLEL_H
 
 #include "common/train/parallel.h"
+
+typedef enum dp_replication { DP_REPLICATE_FLAT, DP_REPLICATE_NCCL } dp_replication;
 
 typedef struct dp_options {
     ls_device *const *devices; /* distinct; borrowed until destroy */
@@ -17,6 +23,7 @@ typedef struct dp_options {
     const char *model;         /* the replicas' description: that of `module` */
     size_t max_batch;          /* samples a step over all devices */
     bool sync_bn;              /* batch norm over the whole batch instead of each device's piece */
+    dp_replication replicate;  /* how parameters and gradients travel */
     ls_optimizer_options optimizer;
 } dp_options;
 

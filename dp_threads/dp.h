@@ -9,13 +9,14 @@ struct dp_replica {
     /* constant after create */
     ls_device *device;
     ls_model *model; /* replica 0: the module itself */
-    ls_stream *compute, *copy;
+    ls_stream *compute, *copy, *comm;
+    ls_comm *nccl;    /* this replica's end of the group of parameters and gradients, or NULL: flat copies */
     ls_comm *sync_bn; /* this replica's end of the group in which batch norm's replicas meet, or NULL */
     struct ls_phase_clock *clock;
     float *inputs; /* room for a piece; replica 0 reads the batch in place and has none */
     float *dy;     /* room for the outputs' gradient; the output device reads it in place and has none */
-    float *sent;   /* on device 0: room for this replica's gradients; replica 0 has none */
-    ls_event *arrived, *outputs_ready, *gathered, *gradient_arrived, *backward_done, *gradients_sent;
+    float *sent;   /* on device 0: room for this replica's gradients; replica 0 has none, nor has any with nccl */
+    ls_event *piece_arrived, *arrived, *outputs_ready, *gathered, *gradient_arrived, *backward_done, *gradients_sent;
     /* this step: written by the caller before the threads start */
     size_t begin, rows; /* the piece: batch rows begin .. begin + rows - 1 */
     /* this step: written by the replica's thread */
@@ -33,7 +34,7 @@ struct dp {
     const float **sent;           /* sent[i] = replicas[i + 1].sent */
     ls_event *loss_taken, *updated;
     /* this step */
-    int active; /* replicas that work: those with a piece; with sync_bn all, since those without one have to be met too */
+    int active; /* replicas that work: those with a piece; with sync_bn or nccl all, since all have to be met */
     struct dp_replica replicas[];
 };
 
@@ -60,14 +61,14 @@ ls_status dp_find_nonfinite(ls_parallel *p, char *place, size_t capacity);
 
 /* --- replicate.c ------------------------------------------------------------------------------------------------- */
 
-/* Enqueues: device 0's parameters -> the replica's, as one flat copy (replica 0: nothing). */
+/* Enqueues: device 0's parameters -> the replica's, as one flat copy (replica 0: nothing) or by a broadcast (replica 0: its part). */
 ls_status dp_replicate(struct dp *dp, struct dp_replica *r);
 
 /* --- reduce.c ---------------------------------------------------------------------------------------------------- */
 
-/* Enqueues: the replica's gradients -> device 0 (replica 0: nothing). */
+/* Enqueues: the replica's gradients -> device 0 (replica 0: nothing), or its part in their sum there by NCCL. */
 ls_status dp_send_gradients(struct dp *dp, struct dp_replica *r);
-/* Enqueues on device 0: its gradients += those of replica 1, 2, ... in that order. */
+/* Enqueues on device 0: its gradients += those of replica 1, 2, ... in that order; or the wait for NCCL's sum. */
 ls_status dp_reduce_gradients(struct dp *dp);
 
 #endif

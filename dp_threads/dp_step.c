@@ -13,9 +13,9 @@
  *     optimizer
  *
  * With another output device, that one gathers the outputs, and its compute stream, driven by the thread of device 0, takes the
- * loss. With sync_bn the replicas also meet inside of forward and backward, at each batch norm, through a group of threads; a
- * replica without a piece then goes through all of this with no rows. The counterpart, one process per device and one all-reduce
- * instead of five transfers through device 0, is ddp_procs/ddp_step.c. */
+ * loss. With sync_bn the replicas also meet inside of forward and backward, at each batch norm, through a group of threads; with
+ * --replicate nccl they meet in replicate and reduce. A replica without a piece then goes through all of this with no rows. The
+ * counterpart, one process per device and one all-reduce instead of five transfers through device 0, is ddp_procs/ddp_step.c. */
 #include "common/base/log.h"
 #include "dp_threads/dp.h"
 
@@ -23,18 +23,17 @@ static ls_status prepare(ls_parallel *p, const ls_batch *batch) {
     struct dp *dp = dp_of(p);
     ls_phase_enter(p->clocks, LS_PHASE_INPUT);
     ls_stream *copy = dp->replicas[0].copy;
-    /* the last step's update comes after everything that read the last batch */
-    ls_status status = ls_stream_wait_event(copy, dp->updated);
-    if (status == LS_OK) status = ls_device_batch_upload(&dp->batch, copy, p->model, batch);
+    ls_status status = ls_device_batch_upload(&dp->batch, copy, p->model, batch);
     if (status == LS_OK) status = ls_event_record(p->batch_copied, copy);
     dp_chunk_batch(dp);
     return status;
 }
 
-/* A replica that fails must not leave the others waiting for it in batch norm. */
+/* A replica that fails must not leave the others waiting for it. */
 static ls_status leave(struct dp_replica *r, ls_status status) {
     ls_phase_enter(r->clock, LS_PHASE_OTHER);
     if (status != LS_OK && r->sync_bn) ls_comm_abort(r->sync_bn, "its replica failed");
+    if (status != LS_OK && r->nccl) ls_comm_abort(r->nccl, "its replica failed");
     return status;
 }
 
@@ -110,8 +109,22 @@ static ls_status apply(ls_parallel *p) {
     ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
     ls_status status = ls_optimizer_step(p->optimizer);
     if (status == LS_OK) status = ls_event_record(dp->updated, dp->replicas[0].compute);
+    /* the update comes after everything that read the batch, on any device */
+    if (status == LS_OK) status = ls_parallel_batch_used(p, dp->replicas[0].compute);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
     return status;
+}
+
+static void abandon(ls_parallel *p) {
+    struct dp *dp = dp_of(p);
+    for (int i = 0; i < p->device_count; i++) {
+        if (dp->replicas[i].sync_bn) ls_comm_abort(dp->replicas[i].sync_bn, "the step failed");
+        if (dp->replicas[i].nccl) ls_comm_abort(dp->replicas[i].nccl, "the step failed");
+    }
+}
+
+static const char *graph_obstacle(const ls_parallel *p) {
+    return p->device_count > 1 ? "DataParallel on several devices, each with a thread of its own" : NULL;
 }
 
 const struct ls_parallel_ops dp_ops = {
@@ -121,5 +134,7 @@ const struct ls_parallel_ops dp_ops = {
     .reduce = reduce,
     .apply = apply,
     .find_nonfinite = dp_find_nonfinite,
+    .abandon = abandon,
+    .graph_obstacle = graph_obstacle,
     .destroy = dp_destroy,
 };

@@ -1,19 +1,22 @@
 /* dp_train — trains a model with one thread per device: DataParallel (or plainly, with --single). */
 #include <stdlib.h>
 
-#include "common/base/cores.h"
-#include "common/base/flag.h"
 #include "common/base/log.h"
+#include "common/train/devices.h"
 #include "common/train/loop.h"
 #include "common/train/weights.h"
 #include "dp_threads/data_parallel.h"
 
+static const char *const replications[] = {"flat", "nccl", NULL}; /* the order of dp_replication */
+
 struct settings {
     ls_train_options train;
-    int devices; /* 0: one per core */
+    int devices; /* 0: all */
     ls_int_list device_ids;
     int output_device; /* -1: the first */
+    int replicate;
     bool single;
+    ls_device_choice choice; /* what these come to */
 };
 
 /* Everything that main builds and takes down. */
@@ -26,7 +29,7 @@ struct session {
 };
 
 static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
-    ls_option rows[LS_TRAIN_OPTION_ROWS + 5];
+    ls_option rows[LS_TRAIN_OPTION_ROWS + 6];
     size_t count = ls_train_option_rows(&s->train, rows);
     const ls_option own[] = {
         {.kind = LS_OPTION_HEADING, .help = "Devices"},
@@ -36,13 +39,13 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
          .argument = "N",
          .limits = LS_BETWEEN(1, LS_MAX_DEVICES),
          .help = "devices 0 .. N-1",
-         .empty = "one for each core"},
+         .empty = "all GPUs, or a CPU device for each core"},
         {.kind = LS_OPTION_INT_LIST,
          .name = "device-ids",
          .to.list = &s->device_ids,
          .argument = "D,D,...",
          .limits = LS_BETWEEN(0, 1023),
-         .help = "these devices; the first holds the model",
+         .help = "these devices; the first holds the model. A GPU that is named more than once is shared",
          .empty = "--devices"},
         {.kind = LS_OPTION_INT,
          .name = "output-device",
@@ -50,6 +53,13 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
          .argument = "D",
          .limits = LS_BETWEEN(-1, 1023),
          .help = "the device that gathers the outputs and takes the loss; -1: the first"},
+        {.kind = LS_OPTION_CHOICE,
+         .name = "replicate",
+         .to.number = &s->replicate,
+         .choices = replications,
+         .help = "flat: parameters and gradients are copied from and to the first device; nccl: NCCL broadcasts and "
+                 "reduces "
+                 "them (a GPU for each device)"},
         {.kind = LS_OPTION_FLAG,
          .name = "single",
          .to.flag = &s->single,
@@ -65,45 +75,33 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
     return status;
 }
 
-/* Fills device_ids from --devices or from the machine, and checks the list. */
 static ls_status choose_devices(struct settings *s) {
     if (s->device_ids.count > 0 && s->devices > 0) {
         return ls_fail(LS_ERR_USAGE, "--devices and --device-ids exclude each other");
     }
-    if (s->device_ids.count == 0) {
-        int count = s->devices > 0 ? s->devices : s->single ? 1 : ls_usable_cores();
-        if (count > LS_INT_LIST_MAX) count = LS_INT_LIST_MAX;
-        for (int i = 0; i < count; i++) s->device_ids.values[i] = i;
-        s->device_ids.count = count;
+    ls_status status = ls_devices_find(&s->choice, &s->train, LS_DEVICES_TELL);
+    int count = s->devices > 0 ? s->devices : s->single ? 1 : 0;
+    if (status == LS_OK) status = ls_devices_choose(&s->choice, &s->device_ids, count);
+    if (status == LS_OK && s->single && s->choice.count != 1) {
+        return ls_fail(LS_ERR_USAGE, "--single trains on one device");
     }
-    if (s->single && s->device_ids.count != 1) return ls_fail(LS_ERR_USAGE, "--single trains on one device");
-    for (int i = 0; i < s->device_ids.count; i++) {
-        for (int j = 0; j < i; j++) {
-            if (s->device_ids.values[i] != s->device_ids.values[j]) continue;
-            return ls_fail(LS_ERR_USAGE, "device %d is named twice", s->device_ids.values[i]);
-        }
-    }
-    return LS_OK;
+    return status;
 }
 
+/* The first that has this number: of several that share a GPU, the one in front. */
 static ls_status find_output_device(const struct settings *s, int *place) {
     *place = 0;
     if (s->output_device < 0) return LS_OK;
-    for (*place = 0; *place < s->device_ids.count; ++*place) {
-        if (s->device_ids.values[*place] == s->output_device) return LS_OK;
+    for (*place = 0; *place < s->choice.count; ++*place) {
+        if (s->choice.indices[*place] == s->output_device) return LS_OK;
     }
     return ls_fail(LS_ERR_USAGE, "output device %d is not among the devices", s->output_device);
 }
 
 static ls_status open_devices(struct session *session, const struct settings *s) {
     ls_status status = LS_OK;
-    for (int i = 0; status == LS_OK && i < s->device_ids.count; i++) {
-        ls_device_options options = {.kind = LS_DEVICE_CPU,
-                                     .index = s->device_ids.values[i],
-                                     .devices_on_node = s->device_ids.count,
-                                     .place = i,
-                                     .memory_capacity_bytes = s->train.device_memory_bytes};
-        status = ls_device_open(&session->devices[i], &options);
+    for (int i = 0; status == LS_OK && i < s->choice.count; i++) {
+        status = ls_devices_open(&session->devices[i], &s->choice, i, &s->train);
         if (status == LS_OK) session->count++;
     }
     return status;
@@ -114,7 +112,7 @@ static ls_status build(struct session *session, struct settings *s) {
     size_t max_batch = (size_t)s->train.batch_size;
     ls_status status = find_output_device(s, &output);
     if (status == LS_OK) status = open_devices(session, s);
-    size_t piece = (max_batch + (size_t)s->device_ids.count - 1) / (size_t)s->device_ids.count;
+    size_t piece = (max_batch + (size_t)s->choice.count - 1) / (size_t)s->choice.count;
     if (status == LS_OK) status = ls_model_create(&session->model, session->devices[0], s->train.model, piece);
     if (status == LS_OK) status = ls_train_open_data(&s->train, session->model, &session->train, &session->test);
     if (status == LS_OK) {
@@ -134,6 +132,7 @@ static ls_status build(struct session *session, struct settings *s) {
                           .model = s->train.model,
                           .max_batch = max_batch,
                           .sync_bn = ls_train_sync_bn(&s->train, session->model, true),
+                          .replicate = (dp_replication)s->replicate,
                           .optimizer = optimizer};
     return dp_create(&session->parallel, session->model, &options);
 }
@@ -157,9 +156,10 @@ int main(int argc, char **argv) {
     ls_status status = parse(&settings, argc, argv, &help);
     if (status != LS_OK || help) return ls_status_exit_code(status);
     ls_log_init(argv[0], -1, settings.train.quiet);
+    ls_log_verbose(settings.train.verbose);
     ls_set_wait_timeout_s(settings.train.timeout_s);
     status = choose_devices(&settings);
-    if (status == LS_OK) status = ls_train_options_check(&settings.train, settings.device_ids.count);
+    if (status == LS_OK) status = ls_train_options_check(&settings.train, settings.choice.count);
     if (status == LS_OK) status = build(&session, &settings);
     if (status == LS_OK) {
         ls_train_warn_workers(&settings.train, 1);

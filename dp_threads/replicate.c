@@ -1,13 +1,28 @@
 /* replicate — every step, every replica gets device 0's parameters anew.
  *   cost  : (N-1) x parameter bytes out of device 0, one flat copy per replica (PyTorch coalesces into groups of 10 MiB; ours
- *           lie in one allocation, so one group always does)
+ *           lie in one allocation, so one group always does). nccl: one broadcast, in which replicas pass the bytes on
  *   order : a replica's copy waits for device 0's last update. The replica's own last step needs no wait: its copy stream
- *           has sent that step's gradients, so it has passed its backward
+ *           (nccl: its comm stream) has sent that step's gradients, so it has passed its backward
  *   not   : the buffers, which PyTorch sends along. Nothing that a replica computes in training depends on its running
  *           statistics, and device 0's forward may already be changing the original ones while this copy runs */
 #include "dp_threads/dp.h"
 
+/* In place on each device. Only device 0's part waits: the others get nothing before it has begun. */
+static ls_status broadcast(struct dp *dp, struct dp_replica *r) {
+    float *parameters;
+    size_t count;
+    ls_model_parameters(r->model, &parameters, &count);
+    bool is_root = r == dp->replicas;
+    if (!is_root) r->clock->bytes[LS_PHASE_REPLICATE] += count * sizeof(float);
+    ls_status status = is_root ? ls_stream_wait_event(r->comm, dp->updated) : LS_OK;
+    if (status == LS_OK) status = ls_comm_broadcast(r->nccl, r->comm, parameters, count, LS_FP32, 0);
+    if (status != LS_OK || is_root) return status;
+    status = ls_event_record(r->arrived, r->comm);
+    return status == LS_OK ? ls_stream_wait_event(r->compute, r->arrived) : status;
+}
+
 ls_status dp_replicate(struct dp *dp, struct dp_replica *r) {
+    if (r->nccl) return broadcast(dp, r);
     if (r == dp->replicas) return LS_OK;
     float *from, *to;
     size_t count;

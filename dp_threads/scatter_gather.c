@@ -7,7 +7,7 @@
 
 void dp_chunk_batch(struct dp *dp) {
     dp->active = (int)ls_chunk_count(dp->batch.count, dp->base.device_count);
-    if (dp->replicas->sync_bn) dp->active = dp->base.device_count;
+    if (dp->replicas->sync_bn || dp->replicas->nccl) dp->active = dp->base.device_count;
     for (int i = 0; i < dp->active; i++) {
         ls_chunk(dp->batch.count, dp->base.device_count, i, &dp->replicas[i].begin, &dp->replicas[i].rows);
     }
@@ -18,14 +18,16 @@ ls_status dp_scatter_inputs(struct dp *dp, struct dp_replica *r) {
     const float *piece = dp->batch.inputs + r->begin * row;
     if (!r->inputs) {
         r->x = piece;
-        return ls_stream_wait_event(r->compute, dp->base.batch_copied);
+        return ls_parallel_await_batch(&dp->base, r->compute);
     }
     size_t nbytes = r->rows * row * sizeof(float);
     r->x = r->inputs;
     r->clock->bytes[LS_PHASE_SCATTER] += nbytes;
     ls_status status = ls_stream_wait_event(r->copy, dp->base.batch_copied);
     if (status == LS_OK) status = ls_copy(r->copy, r->inputs, piece, nbytes);
-    return status;
+    if (status != LS_OK || !r->nccl) return status; /* the parameters follow on the same stream, and are waited for */
+    status = ls_event_record(r->piece_arrived, r->copy);
+    return status == LS_OK ? ls_stream_wait_event(r->compute, r->piece_arrived) : status;
 }
 
 ls_status dp_gather_outputs(struct dp *dp, struct dp_replica *r) {

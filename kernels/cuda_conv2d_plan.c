@@ -1,22 +1,50 @@
+/* cuda_conv2d_plan — how a GPU's convolutions cut a batch: into equal pieces, as few as the limit allows, so that no piece is a small
+ * rest. There is always room for as many samples as the limit allows: a smaller batch of the same layer, cut into fewer pieces that
+ * are larger, fits into the same workspace. */
 #include "kernels/cuda/conv2d_plan.h"
 
-bool ls_cuda_conv2d_make_plan(const struct ls_conv2d_shape *s, struct ls_cuda_conv2d_plan *plan) {
-    *plan = (struct ls_cuda_conv2d_plan){0};
-    if (s->in_height + 2 * s->padding < s->kernel_h || s->in_width + 2 * s->padding < s->kernel_w || s->stride < 1)
+#include <limits.h>
+
+/* What cuBLAS takes in one call is more, but not documented. */
+#define MOST_SAMPLES 32768
+
+static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
+
+static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
+
+static bool has_output(const struct ls_conv2d_shape *s) {
+    if (s->batch < 0 || s->in_channels < 1 || s->out_channels < 1 || s->kernel_h < 1 || s->kernel_w < 1 ||
+        s->stride < 1 || s->padding < 0 || s->in_height < 1 || s->in_width < 1) {
         return false;
+    }
+    return s->in_height + 2 * s->padding >= s->kernel_h && s->in_width + 2 * s->padding >= s->kernel_w;
+}
+
+bool ls_cuda_conv2d_make_plan(const struct ls_conv2d_shape *s, size_t unfolded_nbytes,
+                              struct ls_cuda_conv2d_plan *plan) {
+    *plan = (struct ls_cuda_conv2d_plan){0};
+    if (!has_output(s)) return false;
+    size_t in_plane = (size_t)s->in_height * (size_t)s->in_width, channels = (size_t)s->out_channels;
+    size_t batch = max_size((size_t)s->batch, 1);
     plan->taps = (size_t)s->in_channels * (size_t)s->kernel_h * (size_t)s->kernel_w;
+    plan->rows = (plan->taps + 1 + 3) / 4 * 4;
     plan->out_plane = (size_t)ls_conv2d_out_height(s) * (size_t)ls_conv2d_out_width(s);
-    size_t sample_nbytes = plan->taps * plan->out_plane * sizeof(float), batch = s->batch > 0 ? (size_t)s->batch : 1;
-    plan->samples = sample_nbytes > 0 ? LS_CUDA_CONV2D_UNFOLDED_BYTES / sample_nbytes : 1;
-    if (plan->samples > batch) plan->samples = batch;
-    if (plan->samples < 1) plan->samples = 1;
-    plan->unfolded_count = plan->samples * plan->taps * plan->out_plane;
-    plan->partial_count = plan->samples * (size_t)s->out_channels * plan->taps;
+    size_t unfolded = plan->rows * plan->out_plane,
+           image = max_size((size_t)s->in_channels * in_plane, channels * plan->out_plane);
+    if (max_size(max_size(unfolded, image), channels * plan->rows) > INT_MAX) return false;
+    size_t most = min_size(batch, min_size(MOST_SAMPLES, max_size(unfolded_nbytes / sizeof(float) / unfolded, 1)));
+    size_t pieces = (batch + most - 1) / most;
+    plan->samples = (batch + pieces - 1) / pieces;
+    plan->unfolded_count = most * unfolded;
+    plan->partial_count = most * channels * plan->rows;
+    plan->weight_count = channels * plan->rows;
     return true;
 }
 
 size_t ls_cuda_conv2d_workspace_nbytes(const struct ls_conv2d_shape *shape) {
     struct ls_cuda_conv2d_plan plan;
-    if (!ls_cuda_conv2d_make_plan(shape, &plan)) return 0;
-    return (ls_aligned_floats(plan.unfolded_count) + ls_aligned_floats(plan.partial_count)) * sizeof(float);
+    if (!ls_cuda_conv2d_make_plan(shape, LS_CUDA_CONV2D_UNFOLDED_NBYTES, &plan)) return 0;
+    size_t floats = ls_aligned_floats(plan.unfolded_count) + ls_aligned_floats(plan.partial_count) +
+                    ls_aligned_floats(plan.weight_count);
+    return floats * sizeof(float);
 }

@@ -19,7 +19,8 @@ note(model, text) = (models = strstrt(models, "\n" . model . "\n") ? models : (m
                      machine = text, 0)
 set table $ignored
 plot csv using (note(stringcolumn("model"), \
-    sprintf("%s, %d cores, %s", stringcolumn("cpu"), int(column("cores")), stringcolumn("date")[1:10]))):(0) with table
+    (stringcolumn("device") eq "cuda" ? stringcolumn("device_name") : \
+        sprintf("%s, %d cores", stringcolumn("cpu"), int(column("cores")))) . ", " . stringcolumn("date")[1:10])):(0) with table
 unset table
 
 model_count = 0

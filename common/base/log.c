@@ -13,7 +13,7 @@
 static struct {
     const char *program;
     int rank;
-    bool quiet;
+    bool quiet, verbose;
     int cause_fd;
 } identity = {.program = "lockstep", .rank = -1, .cause_fd = -1};
 
@@ -33,6 +33,7 @@ void ls_log_init(const char *program, int rank, bool quiet) {
     identity.program = slash ? slash + 1 : program;
     identity.rank = rank;
     identity.quiet = quiet;
+    identity.verbose = false;
     const char *fd = getenv("LS_CAUSE_FD");
     identity.cause_fd = fd ? (int)strtol(fd, NULL, 10) : -1;
     const char *said = getenv("LS_SAID_FD");
@@ -86,14 +87,29 @@ void ls_warn(const char *format, ...) {
     if (ls_said_first(message)) emit("warning: ", message);
 }
 
+static void remark(const char *format, va_list arguments) LS_PRINTF(1, 0);
+static void remark(const char *format, va_list arguments) {
+    char message[1900];
+    vsnprintf(message, sizeof message, format, arguments);
+    emit("", message);
+}
+
 void ls_note(const char *format, ...) {
     if (identity.quiet) return;
-    char message[1900];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
+    remark(format, arguments);
     va_end(arguments);
-    emit("", message);
+}
+
+void ls_log_verbose(bool verbose) { identity.verbose = verbose && !identity.quiet; }
+
+void ls_detail(const char *format, ...) {
+    if (!identity.verbose) return;
+    va_list arguments;
+    va_start(arguments, format);
+    remark(format, arguments);
+    va_end(arguments);
 }
 
 ls_log_sink ls_log_capture(char *buffer, size_t capacity) {

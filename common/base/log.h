@@ -40,6 +40,11 @@ void ls_warn(const char *format, ...) LS_PRINTF(1, 2);
 /* A remark that --quiet drops. */
 void ls_note(const char *format, ...) LS_PRINTF(1, 2);
 
+/* A remark for those who ask why (--verbose): dropped unless ls_log_verbose(true) has been said, and with --quiet. Call ls_log_verbose
+ * before the first thread starts, after ls_log_init. */
+void ls_log_verbose(bool verbose);
+void ls_detail(const char *format, ...) LS_PRINTF(1, 2);
+
 /* Where a thread's errors go; no buffer: to stderr. */
 typedef struct ls_log_sink {
     char *buffer;

@@ -27,6 +27,14 @@ void ls_comm_count_received(ls_comm *comm, size_t messages, size_t nbytes) {
     add(&comm->received_bytes, nbytes);
 }
 
+/* Alone, the thread that enqueues runs some of them itself, while the stream may run others. */
+void ls_comm_count_operation(ls_comm *comm) { atomic_fetch_add_explicit(&comm->operations, 1, memory_order_relaxed); }
+
+void ls_comm_mark_failed(ls_comm *comm, uint64_t ordinal) {
+    uint64_t none = 0;
+    atomic_compare_exchange_strong(&comm->failed_ordinal, &none, ordinal);
+}
+
 void ls_comm_traffic_read(const ls_comm *comm, ls_comm_traffic *traffic) {
     *traffic = (ls_comm_traffic){.operations = read_total(&comm->operations),
                                  .sent_messages = read_total(&comm->sent_messages),
@@ -79,14 +87,15 @@ static ls_status run_operation(const void *arguments) {
     const ls_operation *operation = arguments;
     ls_comm *comm = operation->comm;
     ls_status status = comm->world_size == 1 ? run_alone(operation) : run_in_group(operation);
-    if (status == LS_OK) {
-        /* Alone, the thread that enqueues runs some of them itself, while the stream may run others. */
-        atomic_fetch_add_explicit(&comm->operations, 1, memory_order_relaxed);
-    } else {
-        uint64_t none = 0;
-        atomic_compare_exchange_strong(&comm->failed_ordinal, &none, operation->ordinal);
-    }
+    if (status == LS_OK) ls_comm_count_operation(comm);
+    if (status != LS_OK) ls_comm_mark_failed(comm, operation->ordinal);
     return status;
+}
+
+ls_status ls_comm_launch_on_host(const ls_operation *operation, ls_stream *stream) {
+    _Static_assert(sizeof *operation <= LS_TASK_ARGUMENTS_NBYTES, "an operation must fit into a task's arguments");
+    return ls_stream_launch_meeting(stream, operations[operation->what.kind].label, run_operation, operation,
+                                    sizeof *operation);
 }
 
 /* --- the calls ---------------------------------------------------------------------------------------------------- */
@@ -105,7 +114,34 @@ static ls_status check_arguments(const ls_comm *comm, const ls_announcement *wha
     return LS_OK;
 }
 
-static bool is_point_to_point(int32_t kind) { return kind == LS_OPERATION_SEND || kind == LS_OPERATION_RECV; }
+/* The buffer whose memory says which way the operation goes: one that every rank has to pass. */
+static const void *deciding_buffer(const ls_operation *operation) {
+    bool receives = operation->what.kind == LS_OPERATION_SCATTER || !operation->send;
+    return receives ? operation->receive : operation->send;
+}
+
+/* Whether the operation is on GPU memory. Without elements (or buffers) it goes the GPU's way on a GPU's stream, so
+ * that all ranks decide alike. Buffers are mostly the group's own, and those are looked for first. */
+static bool is_on_gpu(const ls_operation *operation, ls_stream *stream) {
+    const ls_device *device = ls_stream_device(stream);
+    const void *buffer = deciding_buffer(operation);
+    if (ls_device_memory_is_host(device)) return false;
+    if (!buffer || operation->what.count == 0) return operation->comm->path != NULL;
+    return ls_region_on_gpu(operation->comm, buffer) || ls_device_is_gpu_memory(device, buffer);
+}
+
+static ls_status launch(const ls_operation *operation, ls_stream *stream) {
+    ls_comm *comm = operation->comm;
+    bool gpu = is_on_gpu(operation, stream);
+    if (gpu && comm->path) return comm->path->enqueue(operation, stream);
+    if (gpu)
+        return ls_fail(LS_ERR_INVALID,
+                       "%s: rank %d passes memory of a GPU, and the group has no way for it "
+                       "(ls_comm_attach_device)",
+                       operations[operation->what.kind].label, comm->rank);
+    if (comm->world_size == 1 && !operation->send) return run_operation(operation); /* in place and alone: no work */
+    return ls_comm_launch_on_host(operation, stream);
+}
 
 /* Checks, numbers and enqueues. `buffers` says whether this rank's buffers are there. */
 static ls_status enqueue(ls_operation *operation, ls_stream *stream, bool buffers) {
@@ -117,7 +153,7 @@ static ls_status enqueue(ls_operation *operation, ls_stream *stream, bool buffer
     if (!buffers && what->count > 0)
         return ls_fail(LS_ERR_INVALID, "%s of %zu elements: rank %d passes no buffer", name, (size_t)what->count,
                        comm->rank);
-    if (is_point_to_point(what->kind)) {
+    if (ls_is_point_to_point(what)) {
         if (what->root == comm->rank || what->root < 0)
             return ls_fail(LS_ERR_INVALID, "%s: rank %d cannot be rank %d's peer", name, (int)what->root, comm->rank);
         what->sequence = what->kind == LS_OPERATION_SEND ? ++comm->sent[what->root] : ++comm->received[what->root];
@@ -126,9 +162,7 @@ static ls_status enqueue(ls_operation *operation, ls_stream *stream, bool buffer
     }
     comm->last_sequence = what->sequence;
     operation->ordinal = ++comm->ordinal;
-    if (comm->world_size == 1 && !operation->send) return run_operation(operation); /* in place and alone: no work */
-    _Static_assert(sizeof *operation <= LS_TASK_ARGUMENTS_NBYTES, "an operation must fit into a task's arguments");
-    return ls_stream_launch_meeting(stream, name, run_operation, operation, sizeof *operation);
+    return launch(operation, stream);
 }
 
 static ls_operation make_operation(ls_comm *comm, ls_operation_kind kind, const void *send, void *receive, size_t count,

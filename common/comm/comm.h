@@ -69,52 +69,70 @@ ls_status ls_comm_create_shm(ls_comm **out, const ls_comm_options *options);
  * touches its buffers any more, so that they may be freed. */
 ls_status ls_comm_create_threads(ls_comm **out, const ls_comm_options *options);
 
-/* --- groups whose ranks have GPUs --------------------------------------------------------------------------------------
+/* --- groups whose ranks have GPUs --------------------------------------------------------------------------------
  *
- * A group over host memory, as made above, gets a way for the memory of a GPU in addition. Afterwards the operations take buffers of either
- * memory (both buffers of one operation in the same): host memory goes through the group as before, GPU memory
- *   staged  through page-locked host memory and the same algorithms: for ranks that share a GPU, and for exact comparisons (the
- *           order of summation is the algorithm's). The enqueueing call waits for its stream and for the other ranks
- *   nccl    through NCCL (ls_nccl.so), one GPU per rank; asynchronous on the stream, may be recorded in a graph. The order
- *           of summation is NCCL's. The group over host memory notices dead peers and carries the reasons of failures
- * Failures are as above: any wait for the device (ls_stream_synchronize, ...) also watches NCCL and the peers, with the group's deadline, and
- * names the operation, its number and its bytes. */
+ * A group over host memory, as made above, gets a way for the memory of a GPU in addition. Afterwards the operations
+ * take buffers of either memory (both buffers of one operation in the same, and the same on all ranks): host memory
+ * goes through the group as before, GPU memory, on a stream of a GPU,
+ *   staged  through page-locked host memory and the same algorithms: for ranks that share a GPU, and for exact
+ *           comparisons (the order of summation is the algorithm's). The enqueueing call waits for its stream and for
+ *           the other ranks
+ *   nccl    through NCCL (ls_nccl.so), one GPU per rank; asynchronous on the stream, may be recorded in a graph, which
+ *           is then destroyed before the group. The order of summation is NCCL's, fp16 and bf16 are rounded at each
+ *           addition, min and max may drop a NaN. The group over host memory notices dead peers and carries the reasons
+ *           of failures
+ * Numbers and traffic's operations count both kinds alike; messages and bytes are counted where they go through the
+ * host.
+ *
+ * Failures are as above. With NCCL they show in the next wait for the device (ls_stream_synchronize,
+ * ls_work_synchronize, ...), which meanwhile watches NCCL and the peers, with the group's deadline from when a wait
+ * first saw the operation unfinished; it names the operation, its number and its bytes, and the ranks that have not
+ * enqueued it. Ranks that enqueue different operations are found in that wait, too. What is recorded in a graph is
+ * known by its last operation only, and has no deadline but that of the wait. */
 typedef enum ls_comm_path { LS_COMM_STAGED, LS_COMM_NCCL } ls_comm_path;
 
-/* Collective, host-blocking; once per group, by the thread that created it. `options` as for create: NCCL's id travels through
- * options->bootstrap (under the key "<group>/nccl/id"). LS_ERR_UNSUPPORTED: no ls_nccl.so or no libnccl; LS_ERR_INVALID: two ranks
- * have the same GPU, or versions of NCCL differ, naming ranks. A rank that fails breaks the group. On failure the group can only be destroyed. */
+/* Collective, host-blocking; once per group, by the thread that created it. `options` as for create: NCCL's id travels
+ * through options->bootstrap (under the key "<group>/nccl/id"). LS_ERR_UNSUPPORTED: no ls_nccl.so or no libnccl;
+ * LS_ERR_INVALID: two ranks have the same GPU, or versions of NCCL differ, naming ranks. A rank that fails breaks the
+ * group. On failure the group can only be destroyed. The device is closed after the group. */
 ls_status ls_comm_attach_device(ls_comm *comm, ls_device *device, ls_comm_path path, const ls_comm_options *options);
 
 /* The same for all endpoints of ls_comm_create_threads, by one thread: devices[r] is rank r's. */
 ls_status ls_comm_attach_devices(ls_comm *const *comms, ls_device *const *devices, ls_comm_path path);
 
-/* Collective, host-blocking, before a device is attached: whether each rank has a GPU of its own, as NCCL needs it. If not, `text` names
- * two ranks and their GPU: "ranks 0 and 2 share GPU 0". */
+/* Collective, host-blocking, before a device is attached: whether NCCL can be used, each rank having a GPU of its own.
+ * If not, `text` says why, naming two ranks and their GPU ("ranks 0 and 2 share GPU 0") or what is missing ("cannot
+ * load .../ls_nccl.so: ..."). */
 ls_status ls_comm_gpus_are_distinct(ls_comm *comm, const ls_device *device, bool *distinct, char *text,
                                     size_t capacity);
 
 /* Leaves the group and frees its shared memory. Not collective; peers that still wait for this rank see it as gone. The
- * streams must have passed all operations of the group. NULL is a no-op. */
+ * streams must have passed all operations of the group. NCCL waits for the other ranks to leave as well: for some
+ * seconds at most, and not after a failure. NULL is a no-op. */
 void ls_comm_destroy(ls_comm *comm);
 
 int ls_comm_rank(const ls_comm *comm);
 int ls_comm_world_size(const ls_comm *comm);
-const char *ls_comm_backend(const ls_comm *comm);   /* "shm", "threads"; with a GPU "nccl", "shm, staged", ... */
+const char *ls_comm_backend(const ls_comm *comm);   /* "shm", "threads"; with a GPU "nccl", "shm, staged" ... */
 const char *ls_comm_allreduce(const ls_comm *comm); /* "auto", "direct", "ring", ... */
 
 /* Marks the group as broken, so that peers stop waiting: they report that `rank` gave up and why. False: another
  * rank has broken it before, and peers report that one. Any thread. */
 bool ls_comm_abort(ls_comm *comm, const char *reason);
 
-/* Memory for buffers of operations on the group, which goes best with it: memory that every rank can reach directly, so that
- * operations save a copy; with an attached GPU, memory of that GPU. `device`, if not NULL, is charged for it (category
- * bucket) until it is freed. Collective, host-blocking (not stream-ordered); every rank must ask for the same nbytes. Zero-filled, 64-byte
- * aligned, freed by ls_comm_destroy or by the (collective) ls_comm_free_shared. If one rank gets no memory, all
- * return LS_ERR_NO_MEMORY and the group goes on. Operations may be running on the stream meanwhile, but none that
- * uses memory that is being freed. */
+/* Memory for buffers of operations on the group, which goes best with it: memory that every rank can reach directly, so
+ * that operations save a copy; with an attached GPU, memory of that GPU, and of none else. `device`, if not NULL, is
+ * charged for it (category bucket) until it is freed. Collective, host-blocking (not stream-ordered); every rank must
+ * ask for the same nbytes. Zero-filled, 64-byte aligned, freed by ls_comm_destroy or by the (collective)
+ * ls_comm_free_shared. If one rank gets no memory, all return LS_ERR_NO_MEMORY and the group goes on. Operations may be
+ * running on the stream meanwhile, but none that uses memory that is being freed. */
 ls_status ls_comm_alloc_shared(ls_comm *comm, ls_device *device, size_t nbytes, void **out);
 ls_status ls_comm_free_shared(ls_comm *comm, void *memory);
+
+/* Not collective: this rank does not use its part any more, though the others may go on with theirs. The device gets
+ * back what it has paid; memory of the host stays the group's until it is freed. Devices are closed after this, or
+ * after the group. */
+void ls_comm_release_shared(ls_comm *comm, void *memory);
 
 /* --- the operations (MPI's and NCCL's meaning) ------------------------------------------------------------------- */
 

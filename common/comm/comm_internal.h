@@ -49,7 +49,10 @@
     X(JOIN, "joining the group", false, NULL)                                                                          \
     X(ALLOC, "alloc_shared", true, NULL)                                                                               \
     X(ALLOC_VOTE, "alloc_shared (second half)", false, NULL)                                                           \
-    X(FREE, "free_shared", true, NULL)
+    X(FREE, "free_shared", true, NULL)                                                                                 \
+    X(COMPARE_GPUS, "gpus_are_distinct", false, NULL)                                                                  \
+    X(ATTACH_STAGED, "attach_device (staged)", false, NULL)                                                            \
+    X(ATTACH_NCCL, "attach_device (nccl)", false, NULL)
 
 #define LS_OPERATION_ENUM(name, text, elements, preposition) LS_OPERATION_##name,
 typedef enum ls_operation_kind { LS_OPERATION_MAP(LS_OPERATION_ENUM) LS_OPERATION_COUNT } ls_operation_kind;
@@ -62,7 +65,7 @@ typedef enum ls_operation_kind { LS_OPERATION_MAP(LS_OPERATION_ENUM) LS_OPERATIO
 /* What a rank is about to do. Ranks that meet compare everything but the offset. */
 typedef struct ls_announcement {
     uint64_t sequence, count;      /* ALLOC: count is bytes; FREE: the region's number */
-    uint64_t offset;               /* ALLOC_VOTE: the rank's ls_status */
+    uint64_t offset;               /* ALLOC_VOTE: the rank's ls_status; ATTACH, COMPARE: what attach.c compares */
     int32_t kind, dtype, op, root; /* ls_operation_kind, ls_dtype, ls_reduce_op; root or peer, -1 if none */
 } ls_announcement;
 
@@ -82,6 +85,8 @@ _Static_assert(offsetof(ls_arrival, message) == LS_CACHE_LINE_BYTES, "an arrival
 
 typedef enum ls_presence { LS_PRESENT, LS_LEFT, LS_DIED } ls_presence;
 
+#define LS_ISSUED_KEPT 32
+
 typedef struct ls_rank_slot {
     alignas(LS_CACHE_LINE_BYTES) _Atomic int32_t pid; /* shm: 0 until the rank has joined */
     _Atomic int32_t left;                             /* an ls_presence */
@@ -90,6 +95,10 @@ typedef struct ls_rank_slot {
     _Atomic int32_t awaits;
     _Atomic uint32_t awaited_value;
     alignas(LS_CACHE_LINE_BYTES) ls_flag progress; /* steps inside operations (ls_comm_step_done) */
+    /* the collective operations that the rank has enqueued without meeting the others (issued.c): the last one's number, and
+     * in short what the last few were */
+    alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t issued;
+    _Atomic uint64_t issued_what[LS_ISSUED_KEPT];
 } ls_rank_slot;
 
 /* From one rank to another. Each side raises its flag by one per step and announces itself before its first. The
@@ -99,6 +108,8 @@ typedef struct ls_mailbox {
     ls_announcement sender;
     alignas(LS_CACHE_LINE_BYTES) ls_flag taken;
     ls_announcement receiver[2];
+    /* sends and receives that the two have enqueued without meeting (issued.c) */
+    _Atomic uint64_t issued_sends, issued_receives;
 } ls_mailbox;
 
 #define LS_REASON_CAPACITY 400
@@ -130,6 +141,11 @@ typedef struct ls_region {
     char *seen;   /* what this rank sees of all parts: seen_bytes of them */
     size_t seen_bytes;
     size_t offset; /* shm: rank r's part lies at offset + r * stride_bytes of the file; 0: found no place */
+    void *handle;  /* what the caller got: `memory` or */
+    char *gpu;     /* memory of the attached GPU; `memory` is then its companion on the host, if the path mirrors */
+    size_t nbytes; /* as asked for */
+    ls_device *charged; /* pays for `memory`; NULL: nobody */
+    bool pinned;
     struct ls_region *next;
 } ls_region;
 
@@ -150,6 +166,30 @@ struct ls_transport {
 
 extern const struct ls_transport ls_transport_shm, ls_transport_threads;
 
+/* An operation on its way through a stream. */
+typedef struct ls_operation {
+    ls_comm *comm;
+    uint64_t ordinal;
+    ls_announcement what;
+    const void *send;
+    void *receive;
+} ls_operation;
+
+/* Whether an operation is between two ranks, what.root being the other one. */
+static inline bool ls_is_point_to_point(const ls_announcement *what) {
+    return what->kind == LS_OPERATION_SEND || what->kind == LS_OPERATION_RECV;
+}
+
+/* A way for the memory of a GPU. Every slot is required. */
+struct ls_path {
+    const char *name; /* ls_comm_backend; NULL: the transport's with ", staged" */
+    bool mirrors;     /* regions have a companion on the host */
+    /* Puts a checked and numbered operation, whose buffers are GPU memory (or none), on a stream of a GPU. */
+    ls_status (*enqueue)(const ls_operation *operation, ls_stream *stream);
+    /* Before the rank leaves: frees comm->path_state. Never waits for longer than the group's deadline. */
+    void (*close)(ls_comm *comm);
+};
+
 struct ls_comm {
     /* constant after create */
     const struct ls_transport *transport;
@@ -168,6 +208,11 @@ struct ls_comm {
     int fd; /* shm: the file */
     /* shm: the process of each peer, to notice its death; -1: none or not watched */
     int pidfd[LS_COMM_MAX_RANKS];
+    /* constant after attach, NULL before */
+    ls_device *device;
+    const struct ls_path *path;
+    void *path_state;
+    char backend[32]; /* ls_comm_backend */
     /* the thread that enqueues */
     uint64_t ordinal;       /* operations enqueued */
     uint64_t collectives;   /* of them, those of all ranks: their sequence number */
@@ -188,15 +233,6 @@ struct ls_comm {
     _Atomic uint64_t failed_ordinal; /* the first operation that failed; 0: none */
     _Atomic uint64_t operations, sent_messages, sent_bytes, received_messages, received_bytes;
 };
-
-/* An operation on its way through a stream. */
-typedef struct ls_operation {
-    ls_comm *comm;
-    uint64_t ordinal;
-    ls_announcement what;
-    const void *send;
-    void *receive;
-} ls_operation;
 
 /* --- making and leaving a group (group.c) ------------------------------------------------------------------------- */
 
@@ -224,6 +260,9 @@ char *ls_segment_address(const ls_comm *comm, uint64_t offset);
 
 /* Gives back all regions, without asking the other ranks. */
 void ls_regions_destroy(ls_comm *comm);
+
+/* The region of whose memory on the GPU the address is part; NULL: none. */
+const ls_region *ls_region_on_gpu(const ls_comm *comm, const void *address);
 
 /* The fill and empty of memory that this process alone maps. */
 ls_status ls_region_fill_private(ls_comm *comm, ls_region *region);
@@ -284,11 +323,29 @@ void ls_comm_leave(ls_comm *comm, ls_status status);
 /* Opens a pidfd for every peer that has joined. */
 void ls_comm_watch_peers(ls_comm *comm);
 
+/* Reduces `ranks` to those who have left or died; whether there are any. `died` tells how. */
+bool ls_comm_only_lost(const ls_comm *comm, bool *ranks, bool *died);
+
+/* Whether somebody has broken the group. */
+bool ls_comm_is_broken(const ls_comm *comm);
+
 /* Reports the failure and breaks the group for all ranks; returns `status`. */
 ls_status ls_comm_break(ls_comm *comm, ls_status status, const char *format, ...) LS_PRINTF(3, 4);
 
 /* LS_OK while the group is whole, else the reported failure; asked before each operation. */
 ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what);
+
+/* --- operations that do not meet the other ranks (issued.c) ---------------------------------------------------------- */
+
+/* Tells the other ranks that this one has enqueued an operation. */
+void ls_comm_issue(ls_comm *comm, const ls_announcement *what);
+
+/* Looks at what the others have enqueued where this rank has enqueued `what`. LS_ERR_INVALID (reported; the group is broken): another
+ * operation. Otherwise LS_OK, and `missing` says who has not come to it. Groups of two or more. */
+ls_status ls_comm_compare_issued(ls_comm *comm, const ls_announcement *what, bool *missing);
+
+/* Whether a rank has enqueued an operation that this one has not come to. Groups of two or more. */
+bool ls_comm_is_awaited(const ls_comm *comm);
 
 /* --- texts (comm_text.c) ------------------------------------------------------------------------------------------ */
 
@@ -297,8 +354,23 @@ ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what);
 /* "all_reduce (sum) of 10 fp32 elements"; with `numbered`: "... (operation 3, 40 bytes)". Returns `text`. */
 const char *ls_announcement_text(char text[LS_TEXT_CAPACITY], const ls_announcement *what, bool numbered);
 
+/* "all_reduce"; it lives for ever. */
+const char *ls_operation_name(int32_t kind);
+
 /* "rank 2" or "ranks 2, 3" of those whose entry is true. */
 const char *ls_ranks_text(char text[LS_TEXT_CAPACITY], const bool *chosen, int world_size);
+
+/* --- ways for GPU memory --------------------------------------------------------------------------------------------- */
+
+/* staged.c */
+ls_status ls_staged_attach(ls_comm *comm, ls_device *device);
+
+/* Puts an operation on host memory on a stream: the group's own way (comm.c). */
+ls_status ls_comm_launch_on_host(const ls_operation *operation, ls_stream *stream);
+
+/* For paths: the operation is done or, where the stream goes on by itself, enqueued; or it has failed. */
+void ls_comm_count_operation(ls_comm *comm);
+void ls_comm_mark_failed(ls_comm *comm, uint64_t ordinal);
 
 /* --- running operations ------------------------------------------------------------------------------------------- */
 

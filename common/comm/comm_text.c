@@ -14,6 +14,8 @@ static const struct {
 #undef LS_ROW
 };
 
+const char *ls_operation_name(int32_t kind) { return kinds[kind].text; }
+
 static bool reduces(int32_t kind) {
     return kind == LS_OPERATION_ALL_REDUCE || kind == LS_OPERATION_REDUCE || kind == LS_OPERATION_REDUCE_SCATTER;
 }

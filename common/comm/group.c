@@ -1,4 +1,5 @@
 /* group — what making and leaving a group have in common, whatever carries it. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +36,7 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
     comm->patience.yield_us = comm->patience.spin_us > 0 ? 0 : LS_YIELD_US;
     comm->allreduce = options->allreduce ? ls_allreduce_find(options->allreduce) : NULL;
     comm->tuning = options->tuning;
+    snprintf(comm->backend, sizeof comm->backend, "%s", transport->name);
     comm->fd = -1;
     for (int r = 0; r < LS_COMM_MAX_RANKS; r++) comm->pidfd[r] = -1;
     return comm;
@@ -42,6 +44,7 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
 
 void ls_comm_destroy(ls_comm *comm) {
     if (!comm) return;
+    if (comm->path) comm->path->close(comm);
     if (comm->segment) {
         int32_t present = LS_PRESENT;
         atomic_compare_exchange_strong(&comm->segment->slot[comm->rank].left, &present, LS_LEFT);
@@ -51,4 +54,4 @@ void ls_comm_destroy(ls_comm *comm) {
     free(comm);
 }
 
-const char *ls_comm_backend(const ls_comm *comm) { return comm->transport->name; }
+const char *ls_comm_backend(const ls_comm *comm) { return comm->backend; }

@@ -1,4 +1,6 @@
 /* regions — ls_comm_alloc_shared and ls_comm_free_shared: what the ranks agree on; the transport provides the memory.
+ *   GPUs  : with an attached device the caller gets memory of that device. The staged path keeps a companion of it in
+ *           the group's memory, page-locked, through which operations go; the NCCL path needs nothing on the host
  *   order : the calls are collective and meet in the host's channel, so they may run while the stream is busy
  *   fails : a rank that gets no memory says so in a vote; all ranks then undo the allocation and return its failure,
  *           and the group goes on */
@@ -55,6 +57,8 @@ static ls_status vote(ls_comm *comm, ls_status mine) {
     return LS_OK;
 }
 
+static bool needs_host(const ls_comm *comm) { return !comm->path || comm->path->mirrors; }
+
 /* The kernel would hand out pages until it runs out of them and kills somebody, so absurd wishes are turned down first.
  * All ranks run on one machine and decide alike. */
 static ls_status check_machine(const ls_comm *comm, size_t nbytes) {
@@ -64,53 +68,106 @@ static ls_status check_machine(const ls_comm *comm, size_t nbytes) {
                    comm->world_size, nbytes, limit_bytes);
 }
 
+/* This rank's part is no longer used: what the device paid goes back to it. */
+static void release(ls_comm *comm, ls_region *region) {
+    ls_device_free(comm->device, region->gpu);
+    region->gpu = NULL;
+    if (region->charged) ls_device_disown(region->charged, LS_MEMORY_BUCKET, region->nbytes);
+    region->charged = NULL;
+}
+
 /* Takes the region out of the list and gives it back. */
 static void drop(ls_comm *comm, ls_region *region) {
     ls_region **link = &comm->regions;
     while (*link != region) link = &(*link)->next;
     *link = region->next;
+    if (region->pinned) ls_device_unpin_host(comm->device, region->memory);
     comm->transport->empty(comm, region);
+    release(comm, region);
     free(region);
 }
 
+static ls_status fill_on_host(ls_comm *comm, ls_region *region) {
+    ls_status status = comm->transport->fill(comm, region);
+    if (status != LS_OK) return status;
+    /* Pages and page tables now rather than in the first operation; where the kernel cannot, that does it. */
+    (void)madvise(region->seen, region->seen_bytes, MADV_POPULATE_WRITE);
+    region->pinned = comm->path != NULL;
+    if (region->pinned) ls_device_pin_host(comm->device, region->memory, region->stride_bytes);
+    return LS_OK;
+}
+
+/* The memory on the GPU, or what a CPU device pays for the group's. */
+static ls_status charge(ls_comm *comm, ls_region *region, ls_device *device) {
+    static const char purpose[] = "buffers of the process group";
+    if (comm->path) {
+        void *memory;
+        ls_status status = ls_device_alloc(comm->device, LS_MEMORY_BUCKET, region->nbytes, purpose, &memory);
+        region->gpu = memory;
+        return status;
+    }
+    ls_status status = device ? ls_device_adopt(device, LS_MEMORY_BUCKET, region->nbytes, purpose) : LS_OK;
+    if (status == LS_OK) region->charged = device;
+    return status;
+}
+
 /* This rank's part of an allocation; on failure *out may be there, for drop. */
-static ls_status add_region(ls_comm *comm, size_t nbytes, ls_region **out) {
+static ls_status add_region(ls_comm *comm, ls_device *device, size_t nbytes, ls_region **out) {
     size_t pages = nbytes / LS_PAGE_BYTES + (nbytes % LS_PAGE_BYTES > 0 || nbytes == 0);
     uint64_t number = ++comm->region_count; /* on all ranks, whoever fails */
     ls_region *region = *out = calloc(1, sizeof *region);
     if (!region) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a shared region's record");
-    *region = (ls_region){.number = number, .stride_bytes = pages * LS_PAGE_BYTES, .next = comm->regions};
+    *region =
+        (ls_region){.number = number, .stride_bytes = pages * LS_PAGE_BYTES, .nbytes = nbytes, .next = comm->regions};
     comm->regions = region;
-    return comm->transport->fill(comm, region);
+    ls_status status = charge(comm, region, device);
+    if (status == LS_OK && needs_host(comm)) status = fill_on_host(comm, region);
+    return status;
 }
 
 ls_status ls_comm_alloc_shared(ls_comm *comm, ls_device *device, size_t nbytes, void **out) {
-    (void)device;
     *out = NULL;
-    ls_status status = check_machine(comm, nbytes);
+    if (comm->path && device && device != comm->device)
+        return ls_fail(LS_ERR_INVALID, "alloc_shared: the group's memory is that of device %d, not of device %d",
+                       ls_device_index(comm->device), ls_device_index(device));
+    ls_status status = needs_host(comm) ? check_machine(comm, nbytes) : LS_OK;
     if (status != LS_OK) return status;
     status = meet(comm, LS_OPERATION_ALLOC, nbytes, LS_OK);
     if (status != LS_OK) return status;
     ls_region *region = NULL;
-    status = vote(comm, add_region(comm, nbytes, &region));
+    status = vote(comm, add_region(comm, device, nbytes, &region));
     if (status != LS_OK) {
         if (region) drop(comm, region);
         return status;
     }
-    /* Pages and page tables now rather than in the first operation; where the kernel cannot, that does it. */
-    (void)madvise(region->seen, region->seen_bytes, MADV_POPULATE_WRITE);
-    *out = region->memory;
+    *out = region->handle = region->gpu ? region->gpu : region->memory;
     return LS_OK;
+}
+
+static ls_region *find_region(const ls_comm *comm, const void *memory) {
+    ls_region *region = comm->regions;
+    while (region && region->handle != memory) region = region->next;
+    return region;
 }
 
 ls_status ls_comm_free_shared(ls_comm *comm, void *memory) {
     if (!memory) return LS_OK;
-    ls_region *region = comm->regions;
-    while (region && region->memory != memory) region = region->next;
+    ls_region *region = find_region(comm, memory);
     if (!region) return ls_fail(LS_ERR_INVALID, "free_shared: %p is not memory of this group's alloc_shared", memory);
     ls_status status = meet(comm, LS_OPERATION_FREE, region->number, LS_OK);
     if (status == LS_OK) drop(comm, region);
     return status;
+}
+
+void ls_comm_release_shared(ls_comm *comm, void *memory) {
+    ls_region *region = memory ? find_region(comm, memory) : NULL;
+    if (region) release(comm, region);
+}
+
+const ls_region *ls_region_on_gpu(const ls_comm *comm, const void *address) {
+    for (const ls_region *region = comm->regions; region; region = region->next)
+        if (region->gpu && (uintptr_t)address - (uintptr_t)region->gpu < region->nbytes) return region;
+    return NULL;
 }
 
 void ls_regions_destroy(ls_comm *comm) {

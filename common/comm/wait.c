@@ -72,7 +72,7 @@ bool ls_comm_abort(ls_comm *comm, const char *reason) {
 }
 
 /* A rank that died while it wrote its reason is noticed as dead. */
-static bool is_broken(const ls_comm *comm) {
+bool ls_comm_is_broken(const ls_comm *comm) {
     return comm->segment && atomic_load(&comm->segment->broken.state) == LS_BROKEN;
 }
 
@@ -118,7 +118,7 @@ static ls_status report_broken(ls_comm *comm, const ls_announcement *what) {
 
 ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what) {
     ls_status failure = (ls_status)atomic_load_explicit(&comm->failure, memory_order_relaxed);
-    if (failure == LS_OK && !is_broken(comm)) return LS_OK;
+    if (failure == LS_OK && !ls_comm_is_broken(comm)) return LS_OK;
     if (comm->segment) return report_broken(comm, what);
     char text[LS_TEXT_CAPACITY];
     return ls_fail(failure, "%s: the group has been aborted", ls_announcement_text(text, what, true));
@@ -163,7 +163,7 @@ static void find_dead(const ls_comm *comm, const bool *missing, bool *dead) {
 }
 
 /* Reduces `missing` to those who will never come; whether there are any. `died` tells how. */
-static bool only_lost(const ls_comm *comm, bool *missing, bool *died) {
+bool ls_comm_only_lost(const ls_comm *comm, bool *missing, bool *died) {
     bool any = false, dead[LS_COMM_MAX_RANKS];
     find_dead(comm, missing, dead);
     *died = false;
@@ -218,14 +218,14 @@ static bool is_there(void *context) {
 static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
     char text[LS_TEXT_CAPACITY], ranks[LS_TEXT_CAPACITY];
     bool missing[LS_COMM_MAX_RANKS], died;
-    if (is_broken(comm)) return report_broken(comm, wait->what);
+    if (ls_comm_is_broken(comm)) return report_broken(comm, wait->what);
     /* None: all have come, but the last one was stopped or killed before it rang the bell. */
     if (find_missing(comm, wait, missing) == 0) return LS_OK;
     /* A rank may have done its part and left since we looked: only what is still not there accuses it. */
     struct lookout lookout = {.comm = comm, .wait = wait};
-    if (only_lost(comm, missing, &died) && !is_there(&lookout)) {
+    if (ls_comm_only_lost(comm, missing, &died) && !is_there(&lookout)) {
         /* Whoever left after a failure has said why before, though perhaps not yet when this function began. */
-        if (is_broken(comm)) return report_broken(comm, wait->what);
+        if (ls_comm_is_broken(comm)) return report_broken(comm, wait->what);
         return ls_comm_break(comm, LS_ERR_PEER, "%s: %s %s", ls_announcement_text(text, wait->what, true),
                              ls_ranks_text(ranks, missing, comm->world_size),
                              died ? "died" : "left the group without taking part");

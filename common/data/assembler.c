@@ -5,27 +5,41 @@
 #include "common/base/log.h"
 
 #define LS_BUFFER_ALIGNMENT 64 /* a cache line */
+#define LS_PAGE_NBYTES 4096
 
-bool ls_batch_slot_alloc(ls_batch_slot *slot, const ls_sample_spec *spec, size_t sample_count) {
+/* NULL: no memory. Arrays that are page-locked share no page, since each is locked on its own. */
+static void *alloc_array(size_t nbytes, ls_device *pin_for) {
+    size_t alignment = pin_for ? LS_PAGE_NBYTES : LS_BUFFER_ALIGNMENT;
+    void *memory = NULL;
+    if (nbytes > SIZE_MAX - alignment) return NULL;
+    if (pin_for) nbytes = (nbytes / LS_PAGE_NBYTES + 1) * LS_PAGE_NBYTES;
+    if (posix_memalign(&memory, alignment, nbytes) != 0) return NULL;
+    if (pin_for) ls_device_pin_host(pin_for, memory, nbytes);
+    return memory;
+}
+
+static void free_array(void *memory, ls_device *pinned_for) {
+    if (memory && pinned_for) ls_device_unpin_host(pinned_for, memory);
+    free(memory);
+}
+
+bool ls_batch_slot_alloc(ls_batch_slot *slot, const ls_sample_spec *spec, size_t sample_count, ls_device *pin_for) {
     size_t input_nbytes, label_nbytes, target_nbytes;
     if (__builtin_mul_overflow(sample_count, ls_sample_input_count(spec) * sizeof(float), &input_nbytes)) return false;
     if (__builtin_mul_overflow(sample_count, sizeof(int64_t), &label_nbytes)) return false;
     if (__builtin_mul_overflow(sample_count, spec->target_count * sizeof(float), &target_nbytes)) return false;
-    void *inputs = NULL, *labels = NULL, *targets = NULL;
-    bool done = posix_memalign(&inputs, LS_BUFFER_ALIGNMENT, input_nbytes) == 0;
-    if (done && spec->classes > 0) done = posix_memalign(&labels, LS_BUFFER_ALIGNMENT, label_nbytes) == 0;
-    if (done && spec->target_count > 0) done = posix_memalign(&targets, LS_BUFFER_ALIGNMENT, target_nbytes) == 0;
-    slot->inputs = inputs;
-    slot->labels = labels;
-    slot->targets = targets;
-    slot->batch = (ls_batch){.inputs = inputs, .labels = labels, .targets = targets};
-    return done;
+    slot->pinned_for = pin_for;
+    slot->inputs = alloc_array(input_nbytes, pin_for);
+    if (spec->classes > 0) slot->labels = alloc_array(label_nbytes, pin_for);
+    if (spec->target_count > 0) slot->targets = alloc_array(target_nbytes, pin_for);
+    slot->batch = (ls_batch){.inputs = slot->inputs, .labels = slot->labels, .targets = slot->targets};
+    return slot->inputs && (spec->classes == 0 || slot->labels) && (spec->target_count == 0 || slot->targets);
 }
 
 void ls_batch_slot_free(ls_batch_slot *slot) {
-    free(slot->inputs);
-    free(slot->labels);
-    free(slot->targets);
+    free_array(slot->inputs, slot->pinned_for);
+    free_array(slot->labels, slot->pinned_for);
+    free_array(slot->targets, slot->pinned_for);
 }
 
 static ls_status fill_by_index(const ls_assembler *assembler, ls_batch_slot *slot) {

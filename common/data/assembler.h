@@ -16,10 +16,11 @@ typedef struct ls_batch_slot {
     float *inputs;
     int64_t *labels;
     float *targets;
+    ls_device *pinned_for; /* the three are page-locked for this device; NULL: they are not */
 } ls_batch_slot;
 
-/* false: no memory. A slot that is all zero may be freed. */
-bool ls_batch_slot_alloc(ls_batch_slot *slot, const ls_sample_spec *spec, size_t sample_count);
+/* Page-locked for the device `pin_for`, if it is not NULL. false: no memory. A slot that is all zero may be freed. */
+bool ls_batch_slot_alloc(ls_batch_slot *slot, const ls_sample_spec *spec, size_t sample_count, ls_device *pin_for);
 void ls_batch_slot_free(ls_batch_slot *slot);
 
 typedef struct ls_assembler {

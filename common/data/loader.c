@@ -169,7 +169,7 @@ static ls_status check_options(const ls_dataset *dataset, const ls_batches *batc
     return LS_OK;
 }
 
-static bool allocate_parts(ls_loader *loader, const ls_stream_share *stream, size_t sample_count) {
+static bool allocate_parts(ls_loader *loader, const ls_loader_options *options, size_t sample_count) {
     loader->slots = calloc(loader->slot_count, sizeof *loader->slots);
     loader->workers = calloc((size_t)loader->worker_count, sizeof *loader->workers);
     bool done = loader->slots && loader->workers;
@@ -179,14 +179,14 @@ static bool allocate_parts(ls_loader *loader, const ls_stream_share *stream, siz
         worker->told = true;
         worker->assembler = (ls_assembler){.dataset = loader->dataset,
                                            .batches = loader->batches,
-                                           .stream = *stream,
+                                           .stream = options->stream,
                                            .worker = k,
                                            .workers = loader->worker_count};
         worker->queue = calloc(loader->slot_count, sizeof *worker->queue);
         done = worker->queue != NULL;
     }
     for (uint32_t i = 0; done && i < loader->slot_count; i++) {
-        done = ls_batch_slot_alloc(&loader->slots[i], ls_dataset_spec(loader->dataset), sample_count);
+        done = ls_batch_slot_alloc(&loader->slots[i], ls_dataset_spec(loader->dataset), sample_count, options->pin_for);
     }
     return done;
 }
@@ -205,7 +205,7 @@ static ls_status allocate(ls_loader **out, const ls_dataset *dataset, ls_batches
         loader->refill = (uint32_t)options->workers * (((uint32_t)prefetch + 1) / 2);
         loader->timeout_us = (options->timeout_s > 0 ? options->timeout_s : LS_LOADER_TIMEOUT_S) * 1e6;
     }
-    if (loader && allocate_parts(loader, &options->stream, sample_count)) {
+    if (loader && allocate_parts(loader, options, sample_count)) {
         *out = loader;
         return LS_OK;
     }

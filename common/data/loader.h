@@ -17,6 +17,7 @@
 #include "common/base/status.h"
 #include "common/data/batches.h"
 #include "common/data/dataset.h"
+#include "common/device/device.h"
 
 #define LS_LOADER_MAX_WORKERS 64
 
@@ -46,6 +47,8 @@ typedef struct ls_loader_options {
     int prefetch; /* batches that each worker prepares ahead, >= 1 if there are workers (PyTorch's prefetch_factor) */
     double timeout_s;       /* a worker that is silent for longer hangs; 0: 300 */
     ls_stream_share stream; /* what of a stream this rank takes; not used for data with indices */
+    /* NULL, or a device for which the batches' memory is page-locked (ls_device_pin_host); borrowed until destroy */
+    ls_device *pin_for;
 } ls_loader_options;
 
 /* Starts the workers. Memory: workers x prefetch + 1 batches. `dataset` and `batches` are borrowed until destroy and the loader alone

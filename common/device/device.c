@@ -203,7 +203,7 @@ static ls_status out_of_memory(const ls_device *device, const ls_memory_report *
     }
     char left[96] = "";
     size_t free_bytes, total_bytes;
-    if (device->backend->memory_free_total && device->backend->memory_free_total(device, &free_bytes, &total_bytes)) {
+    if (ls_device_memory_left(device, &free_bytes, &total_bytes)) {
         snprintf(left, sizeof left, "; %zu of the GPU's %zu bytes are free", free_bytes, total_bytes);
     }
     return ls_fail(LS_ERR_NO_MEMORY,
@@ -257,13 +257,15 @@ ls_status ls_device_alloc(ls_device *device, ls_memory_category category, size_t
     *out = NULL;
     ls_status status = reserve(device, category, nbytes, purpose);
     if (status != LS_OK) return status;
-    void *memory = device->backend->memory_alloc(device, nbytes);
-    if (memory && !remember_allocation(device, memory, nbytes, category)) {
+    void *memory = NULL;
+    status = device->backend->memory_alloc(device, nbytes, &memory);
+    if (status == LS_OK && !remember_allocation(device, memory, nbytes, category)) {
         device->backend->memory_free(device, memory);
-        memory = NULL;
+        status = LS_ERR_NO_MEMORY;
     }
-    if (!memory) {
+    if (status != LS_OK) {
         ls_device_disown(device, category, nbytes);
+        if (status != LS_ERR_NO_MEMORY) return status;
         ls_memory_report seen;
         ls_device_memory(device, &seen);
         return out_of_memory(device, &seen, category, nbytes, purpose);
@@ -292,6 +294,14 @@ void ls_device_unpin_host(ls_device *device, void *memory) {
     if (device->backend->unpin_host && memory) device->backend->unpin_host(device, memory);
 }
 
+size_t ls_device_reserved_bytes(const ls_device *device) {
+    return device->backend->memory_reserved ? device->backend->memory_reserved(device) : 0;
+}
+
+bool ls_device_memory_left(const ls_device *device, size_t *free_bytes, size_t *total_bytes) {
+    return device->backend->memory_free_total && device->backend->memory_free_total(device, free_bytes, total_bytes);
+}
+
 void ls_device_memory(const ls_device *device, ls_memory_report *report) {
     pthread_mutex_t *lock = (pthread_mutex_t *)&device->memory_lock;
     pthread_mutex_lock(lock);
@@ -313,7 +323,7 @@ ls_status ls_event_create(ls_event **out, const char *name) {
 void ls_event_destroy(ls_event *event) {
     /* whoever raised the event may be a few instructions behind those who saw it raised */
     while (event && atomic_load(&event->reaching) > 0) sched_yield();
-    if (event && event->native) event->stream->device->backend->event_release(event);
+    if (event && event->native) event->release(event->native);
     free(event);
 }
 

@@ -135,6 +135,13 @@ typedef struct ls_memory_report {
 
 void ls_device_memory(const ls_device *device, ls_memory_report *report);
 
+/* Bytes that a GPU's device has taken from the GPU: what is allocated, what it needs itself, and what it keeps for later allocations. 0
+ * for CPU devices. */
+size_t ls_device_reserved_bytes(const ls_device *device);
+
+/* The free and all bytes of the GPU, whoever uses them; false for CPU devices. */
+bool ls_device_memory_left(const ls_device *device, size_t *free_bytes, size_t *total_bytes);
+
 /* --- streams and events ------------------------------------------------------------------------------------------ */
 
 /* The device's streams live as long as the device. */
@@ -173,7 +180,7 @@ ls_status ls_event_record(ls_event *event, ls_stream *stream);
 ls_status ls_stream_wait_event(ls_stream *stream, ls_event *event);
 
 /* Blocks the host until the latest record has completed (LS_OK at once if there is none). The deadline is that of
- * ls_set_wait_timeout_s(); LS_ERR_TIMEOUT names the event. */
+ * ls_set_wait_timeout_s(); LS_ERR_TIMEOUT names the event. On GPUs also returns, and does not clear, a failure that shows meanwhile. */
 ls_status ls_event_synchronize(ls_event *event);
 
 /* Blocks the host until all work enqueued so far is done; returns and clears the first failure since the last call. */
@@ -183,17 +190,21 @@ ls_status ls_device_synchronize(ls_device *device);
 /* --- what only GPUs do ------------------------------------------------------------------------------------------- */
 
 /* A graph: the operations enqueued on `stream`, and on streams that follow it by events, between begin and end, which are then launched
- * together: one call instead of hundreds. All that they were given stays as it was: addresses, counts, numbers. Streams that joined
- * must have been joined back (by events) before the end. LS_ERR_UNSUPPORTED on CPU devices and for operations that need the host. */
+ * together: one call instead of hundreds. All that they were given stays as it was: addresses, counts, numbers. Streams that joined must
+ * have been joined back (by events) before the end; begin, end and what is between them are one thread's. LS_ERR_UNSUPPORTED on CPU
+ * devices, and for what needs the host (its tasks, waits, allocations); a recording in which something failed gives no graph.
+ *
+ * Events: one that is recorded into a graph completes at each launch of it. A wait, in the recording, for an event of outside is not
+ * part of the graph: the host waits once, and what later launches shall wait for is waited for before them. */
 typedef struct ls_graph ls_graph;
 ls_status ls_graph_begin(ls_stream *stream);
 ls_status ls_graph_end(ls_stream *stream, ls_graph **out); /* on failure *out is NULL; ends the recording in any case */
 ls_status ls_graph_launch(ls_graph *graph, ls_stream *stream);
-void ls_graph_destroy(ls_graph *graph); /* NULL is a no-op */
+void ls_graph_destroy(ls_graph *graph); /* after its launches have completed; NULL is a no-op */
 
 /* Is asked, while a host thread waits for this device, every few microseconds to milliseconds, so that whoever has enqueued something
  * that may never end (a collective operation whose peer has died) can end it. Anything but LS_OK, reported by the watcher, poisons
- * the device and ends the wait with that status. Watchers are few; added and removed while nobody waits. */
+ * the device and ends the wait with that status. Any thread that waits may ask. Watchers are few; added and removed while nobody waits. */
 typedef ls_status (*ls_watch_fn)(void *context);
 ls_status ls_device_watch(ls_device *device, ls_watch_fn watcher, void *context);
 void ls_device_unwatch(ls_device *device, void *context);

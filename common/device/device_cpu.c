@@ -124,13 +124,13 @@ static ls_status cpu_bind_thread(const ls_device *device) {
 
 /* --- memory and work --------------------------------------------------------------------------------------------- */
 
-static void *cpu_memory_alloc(ls_device *device, size_t nbytes) {
+static ls_status cpu_memory_alloc(ls_device *device, size_t nbytes, void **out) {
     (void)device;
     size_t rounded = nbytes > 0 ? (nbytes + 63) / 64 * 64 : 64;
-    if (rounded < nbytes) return NULL;
-    void *memory = aligned_alloc(64, rounded);
-    if (memory) memset(memory, 0, rounded);
-    return memory;
+    *out = rounded >= nbytes ? aligned_alloc(64, rounded) : NULL;
+    if (!*out) return LS_ERR_NO_MEMORY;
+    memset(*out, 0, rounded);
+    return LS_OK;
 }
 
 static void cpu_memory_free(ls_device *device, void *memory) {

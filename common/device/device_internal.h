@@ -15,7 +15,8 @@ struct ls_backend {
     ls_status (*open)(ls_device *device); /* fills device->streams, stream_mode, runs_behind */
     void (*close)(ls_device *device);     /* waits for the work, frees the streams */
     ls_status (*bind_thread)(const ls_device *device);
-    void *(*memory_alloc)(ls_device *device, size_t nbytes); /* zero-filled, 64-byte aligned, or NULL */
+    /* zero-filled, 64-byte aligned. LS_ERR_NO_MEMORY is left to the caller to report, who knows what it was for */
+    ls_status (*memory_alloc)(ls_device *device, size_t nbytes, void **out);
     void (*memory_free)(ls_device *device, void *memory);
     ls_status (*launch)(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
                         bool meets); /* meets: as ls_stream_launch_meeting says */
@@ -24,8 +25,6 @@ struct ls_backend {
     ls_status (*stream_wait_event)(ls_stream *stream, ls_event *event);
     ls_status (*event_synchronize)(ls_event *event);
     ls_status (*stream_synchronize)(ls_stream *stream);
-    /* (optional) frees event->native */
-    void (*event_release)(ls_event *event);
     /* (optional) what only GPUs do, as device.h says */
     const char *(*model_name)(const ls_device *device);
     bool (*is_gpu_memory)(const ls_device *device, const void *address);
@@ -39,6 +38,8 @@ struct ls_backend {
     ls_op_launcher enqueue_op;
     /* (optional) the free and total bytes of the machine's memory behind the device, for messages */
     bool (*memory_free_total)(const ls_device *device, size_t *free_bytes, size_t *total_bytes);
+    /* (optional) as ls_device_reserved_bytes says */
+    size_t (*memory_reserved)(const ls_device *device);
 };
 
 extern const struct ls_backend ls_backend_cpu;
@@ -86,7 +87,8 @@ struct ls_event {
     ls_flag completed;         /* the latest record that has been reached */
     _Atomic int reaching;      /* a thread is raising `completed`, and may still read it after waiters have gone on */
     ls_stream *stream;         /* the stream of the latest record */
-    void *native; /* (optional) the back-end's own, made at the first record; it belongs to stream's device */
+    void *native;              /* (optional) the back-end's own, made at the first record */
+    void (*release)(void *native); /* (with native) frees it; the device may be closed by then */
 };
 
 /* Keeps the first failure of the device. */

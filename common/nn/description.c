@@ -18,8 +18,8 @@ static ls_status add_layer(struct ls_description *d, ls_layer layer) {
 
 /* --- multi-layer perceptrons: "784,256,10" ----------------------------------------------------------------------- */
 
-static ls_status add_linear(struct ls_description *d, int number, int units) {
-    ls_layer layer = {.kind = &ls_linear, .units = units};
+static ls_status add_linear(struct ls_description *d, int number, int units, bool relu) {
+    ls_layer layer = {.kind = &ls_linear, .units = units, .relu = relu};
     snprintf(layer.name, sizeof layer.name, "fc%d", number);
     return add_layer(d, layer);
 }
@@ -35,8 +35,7 @@ static ls_status describe_mlp(struct ls_description *d, const char *sizes) {
                            sizes);
         }
         if (number == 0) d->input = (struct ls_image){(int)size, 1, 1};
-        if (number > 1) status = add_layer(d, (ls_layer){.kind = &ls_relu, .name = "relu"});
-        if (number > 0 && status == LS_OK) status = add_linear(d, number, (int)size);
+        if (number > 0) status = add_linear(d, number, (int)size, *end == ',');
         if (*end == '\0') break;
         at = end + 1;
     }

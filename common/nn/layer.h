@@ -38,7 +38,7 @@ struct ls_layer {
     char name[16];
     struct ls_image in, out;
     int units, kernel, stride, padding;           /* linear, conv2d: units = outputs; conv2d, maxpool: kernel */
-    bool relu;                                    /* batch norm: followed by a ReLU in the same pass */
+    bool relu;                                    /* linear, batch norm: followed by a ReLU in the same pass */
     size_t saved_nbytes_per_sample, saved_nbytes; /* memory kept from forward to backward */
     size_t parameter_count, buffer_count;
     struct ls_tensor parameters[LS_LAYER_MAX_TENSORS], buffers[LS_LAYER_MAX_TENSORS];
@@ -71,6 +71,6 @@ size_t ls_layer_workspace_nbytes(const ls_layer *layer, ls_device_kind kind, siz
 /* Bytes of layer->shared of a batch norm layer in a group of that size. */
 size_t ls_batchnorm_shared_nbytes(const ls_layer *layer, int world_size);
 
-extern const struct ls_layer_kind ls_linear, ls_relu, ls_conv2d, ls_batchnorm2d, ls_maxpool2d, ls_flatten;
+extern const struct ls_layer_kind ls_linear, ls_conv2d, ls_batchnorm2d, ls_maxpool2d, ls_flatten;
 
 #endif

@@ -34,7 +34,7 @@ void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *cons
     ls_fill_uniform(g, parameters[1], layer->parameters[1].count, -bias_bound, bias_bound);
 }
 
-/* --- linear: y = x w^T + b; w [units, inputs] ------------------------------------------------------------------------ */
+/* --- linear: y = x w^T + b, or the ReLU of it; w [units, inputs] ----------------------------------------------------- */
 
 static ls_status linear_plan(ls_layer *layer) {
     size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
@@ -48,15 +48,25 @@ static ls_status linear_forward(ls_layer *layer, const struct ls_pass *pass) {
     size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
     const struct ls_tensor *w = &layer->parameters[0], *b = &layer->parameters[1];
     ls_status status = ls_gemm(pass->stream, false, true, pass->batch, units, inputs, pass->x, w->data, 0, pass->y);
-    if (status == LS_OK) status = ls_add_bias(pass->stream, pass->y, b->data, pass->batch, units);
-    return status;
+    if (status != LS_OK) return status;
+    if (layer->relu) return ls_add_bias_relu(pass->stream, pass->y, b->data, pass->batch, units);
+    return ls_add_bias(pass->stream, pass->y, b->data, pass->batch, units);
+}
+
+/* With a ReLU, dy becomes the gradient of what went into it. */
+static ls_status bias_backward(ls_layer *layer, const struct ls_pass *pass, float *gradient) {
+    size_t units = (size_t)layer->units;
+    if (layer->relu) {
+        return ls_relu_bias_gradient(pass->stream, gradient, pass->dy, pass->y, pass->batch, units, pass->accumulate);
+    }
+    return ls_bias_gradient(pass->stream, gradient, pass->dy, pass->batch, units, pass->accumulate);
 }
 
 static ls_status linear_backward(ls_layer *layer, const struct ls_pass *pass) {
     size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
     const struct ls_tensor *w = &layer->parameters[0], *b = &layer->parameters[1];
     ls_stream *stream = pass->stream;
-    ls_status status = ls_bias_gradient(stream, b->gradient, pass->dy, pass->batch, units, pass->accumulate);
+    ls_status status = bias_backward(layer, pass, b->gradient);
     if (status == LS_OK) {
         status = ls_gemm(stream, true, false, units, inputs, pass->batch, pass->dy, pass->x, pass->accumulate ? 1 : 0,
                          w->gradient);
@@ -73,29 +83,6 @@ const struct ls_layer_kind ls_linear = {
     .init = ls_init_kaiming_uniform,
     .forward = linear_forward,
     .backward = linear_backward,
-};
-
-/* --- ReLU, in place ---------------------------------------------------------------------------------------------- */
-
-static ls_status same_shape(ls_layer *layer) {
-    layer->out = layer->in;
-    return LS_OK;
-}
-
-static ls_status relu_forward(ls_layer *layer, const struct ls_pass *pass) {
-    return ls_relu_forward(pass->stream, pass->y, pass->x, pass->batch * ls_image_count(layer->out));
-}
-
-static ls_status relu_backward(ls_layer *layer, const struct ls_pass *pass) {
-    return ls_relu_backward(pass->stream, pass->dx, pass->dy, pass->y, pass->batch * ls_image_count(layer->out));
-}
-
-const struct ls_layer_kind ls_relu = {
-    .name = "relu",
-    .in_place = true,
-    .plan = same_shape,
-    .forward = relu_forward,
-    .backward = relu_backward,
 };
 
 /* --- flatten: a change of shape only ----------------------------------------------------------------------------- */

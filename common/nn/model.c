@@ -176,10 +176,9 @@ ls_status ls_model_init(ls_model *model, uint64_t seed) {
         bool variance = strstr(buffer->name, "running_var") != NULL;
         for (size_t i = 0; i < buffer->count; i++) at_offset(host, model, buffer)[i] = variance ? 1 : 0;
     }
-    ls_status status = ls_copy(model->compute, model->slab, host, model->slab_floats * sizeof *host);
-    ls_status done = ls_stream_synchronize(model->compute);
+    ls_status status = ls_copy_now(model->compute, model->slab, host, model->slab_floats * sizeof *host);
     free(host);
-    return status != LS_OK ? status : done;
+    return status;
 }
 
 /* --- the two passes ---------------------------------------------------------------------------------------------- */

@@ -3,8 +3,7 @@
  *           that holds one is where to look: the batch itself, a layer's parameters, or what the layer made of finite
  *           inputs with finite parameters
  *   cost  : everything up to the place is copied to the host once. It is for a run that ends
- *   not   : layers in place have no memory of their own: what they make is found in the output of the layer whose memory it is
- *           (a ReLU's, in that of the linear layer before it) */
+ *   not   : a ReLU has no memory of its own: what it makes is the output of the layer that it belongs to */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,9 +17,7 @@ static ls_status is_finite(ls_stream *stream, const float *data, size_t count, b
     *finite = true;
     for (size_t at = 0; *finite && at < count; at += CHUNK) {
         size_t here = count - at < CHUNK ? count - at : CHUNK;
-        ls_status status = ls_copy(stream, host, data + at, here * sizeof *host);
-        ls_status done = ls_stream_synchronize(stream);
-        if (status == LS_OK) status = done;
+        ls_status status = ls_copy_now(stream, host, data + at, here * sizeof *host);
         if (status != LS_OK) return status;
         for (size_t i = 0; i < here; i++) *finite = *finite && isfinite(host[i]);
     }

@@ -9,6 +9,7 @@ void ls_device_row_read(struct ls_device_row *row, const ls_parallel *p, int loc
     ls_device_memory(p->devices[local], &memory);
     *row = (struct ls_device_row){.rank = p->rank,
                                   .device = ls_device_index(p->devices[local]),
+                                  .runs_behind = ls_device_runs_behind(p->devices[local]) ? 1 : 0,
                                   .begun_us = clock->begun_us,
                                   .current_bytes = (double)memory.current_total_bytes,
                                   .peak_total_bytes = (double)memory.peak_total_bytes};
@@ -54,9 +55,18 @@ double ls_device_row_communication(const struct ls_device_row *row) {
 
 double ls_device_row_loader(const struct ls_device_row *row) { return share(row, row->us[LS_PHASE_LOADER]); }
 
+bool ls_device_rows_run_behind(const struct ls_device_row *rows, int count) {
+    return count > 0 && rows->runs_behind != 0;
+}
+
 ls_status ls_device_table_print(FILE *file, const struct ls_device_row *rows, int count, int shown) {
-    static const ls_column columns[] = {{"rank", LS_RIGHT},          {"device", LS_RIGHT}, {"busy", LS_RIGHT},
-                                        {"communication", LS_RIGHT}, {"memory", LS_RIGHT}, {"peak", LS_RIGHT}};
+    bool behind = ls_device_rows_run_behind(rows, count);
+    const ls_column columns[] = {{"rank", LS_RIGHT},
+                                 {"device", LS_RIGHT},
+                                 {behind ? "busy\n(enqueueing)" : "busy", LS_RIGHT},
+                                 {behind ? "communication\n(enqueueing)" : "communication", LS_RIGHT},
+                                 {"memory", LS_RIGHT},
+                                 {"peak", LS_RIGHT}};
     ls_table *table;
     /* one process: its rank says nothing */
     int skip = count > 0 && rows[count - 1].rank > 0 ? 0 : 1;

@@ -9,6 +9,7 @@
 
 struct ls_device_row {
     double rank, device;                              /* the device's number on its node */
+    double runs_behind;                               /* 1: its times are those of enqueueing; 0: of the work itself */
     double begun_us;                                  /* when its clock began: other times are since then */
     double us[LS_PHASE_COUNT], bytes[LS_PHASE_COUNT]; /* as its clock has them (phase.h) */
     double current_bytes, peak_total_bytes;           /* memory, all categories together */
@@ -27,6 +28,9 @@ struct ls_device_row ls_device_row_since(const struct ls_device_row *row, const 
 double ls_device_row_busy(const struct ls_device_row *row); /* neither idle nor waiting for the loader */
 double ls_device_row_communication(const struct ls_device_row *row);
 double ls_device_row_loader(const struct ls_device_row *row);
+
+/* Whether the rows' times are those of enqueueing: then the table's heading says so, in a line more. */
+bool ls_device_rows_run_behind(const struct ls_device_row *rows, int count);
 
 /* A table of the first `shown` of `count` rows, and a line that counts the others. LS_ERR_NO_MEMORY. */
 ls_status ls_device_table_print(FILE *file, const struct ls_device_row *rows, int count, int shown);

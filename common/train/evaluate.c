@@ -20,7 +20,7 @@ static ls_status evaluation_alloc(struct evaluation *e, ls_model *model, size_t 
     e->labels = calloc(chunk, sizeof *e->labels);
     e->indices = calloc(chunk, sizeof *e->indices);
     if (!e->inputs || !e->labels || !e->indices) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an evaluation");
-    ls_status status = ls_device_batch_alloc(&e->batch, device, device, model, chunk);
+    ls_status status = ls_device_batch_alloc(&e->batch, device, device, model, chunk, false);
     if (status != LS_OK) return status;
     return ls_device_alloc(device, LS_MEMORY_WORKSPACE, sizeof *e->correct, "right answers", (void **)&e->correct);
 }

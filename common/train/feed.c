@@ -118,12 +118,14 @@ ls_status ls_feed_describe(const ls_train_options *options, int rank, int world_
 
 /* --- the feed of one rank ---------------------------------------------------------------------------------------- */
 
-ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, int rank, int world_size, ls_shard shard,
+ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, const ls_parallel *parallel, ls_shard shard,
                        const ls_dataset *train) {
+    int rank = parallel->rank, world_size = parallel->world_size;
     *feed = (ls_feed){.total_steps = LS_STEPS_UNKNOWN};
     ls_loader_options loading = {.workers = options->workers,
                                  .prefetch = options->prefetch,
                                  .timeout_s = options->timeout_s * LOADER_SHARE_OF_TIMEOUT};
+    if (options->pin_memory && !ls_device_memory_is_host(parallel->devices[0])) loading.pin_for = parallel->devices[0];
     ls_status status;
     if (ls_dataset_is_stream(train)) {
         loading.stream.local_batch = (size_t)(options->batch_size / world_size);

@@ -1,10 +1,11 @@
-/* ls_feed: what a run is fed with: which samples each rank takes at each step, and the loader that assembles them. Private to
- * common/train. */
+/* ls_feed: what a run is fed with: which samples each rank takes at each step, and the loader that assembles them.
+ * Private to common/train. */
 #ifndef LS_TRAIN_FEED_H
 #define LS_TRAIN_FEED_H
 
 #include "common/data/loader.h"
 #include "common/train/options.h"
+#include "common/train/parallel.h"
 
 #define LS_STEPS_UNKNOWN INT64_MAX /* a stream: the run ends when its epochs do */
 
@@ -14,16 +15,19 @@ typedef struct ls_feed {
     int64_t total_steps; /* of the run: the most of any rank, or LS_STEPS_UNKNOWN */
 } ls_feed;
 
-/* What ls_feed_open would refuse on some rank, found out without opening anything: batches that the ranks cannot share, ranks that
- * would run out of them at different steps without --join, a number of steps that cannot be counted. */
+/* What ls_feed_open would refuse on some rank, found out without opening anything: batches that the ranks cannot
+ * share, ranks that would run out of them at different steps without --join, a number of steps that cannot be counted.
+ * */
 ls_status ls_feed_check(const ls_train_options *options, int world_size, ls_shard shard, const ls_dataset *train);
 
 /* ls_train_describe_share. */
 ls_status ls_feed_describe(const ls_train_options *options, int rank, int world_size, ls_shard shard,
                            const ls_dataset *train, char *text, size_t capacity);
 
-/* `train` is borrowed until close. On failure there is nothing to close. */
-ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, int rank, int world_size, ls_shard shard,
+/* What this rank of `parallel` is fed with; with options->pin_memory in memory that is page-locked for its first
+ * device, to which batches go. `train` and the device are borrowed until close. On failure there is nothing to close.
+ * */
+ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, const ls_parallel *parallel, ls_shard shard,
                        const ls_dataset *train);
 
 /* A feed that is all zero is fine. */

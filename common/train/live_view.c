@@ -25,7 +25,7 @@ static char *make_frame(const struct ls_live_step *step, const struct ls_device_
     if (step->total_steps > 0) fprintf(file, "/%lld", (long long)step->total_steps);
     fprintf(file, "  epoch %lld  loss %.4f  %.3g ms a step  %.0f samples/s\n", (long long)step->epoch + 1, step->loss,
             step->step_ms, step->samples_per_s);
-    int room = ls_screen_rows() - 2; /* lines below the two heads */
+    int heads = ls_device_rows_run_behind(rows, count) ? 3 : 2, room = ls_screen_rows() - heads; /* lines below them */
     int shown = count <= room ? count : room > 2 ? room - 1 : 1;
     ls_status status = ls_device_table_print(file, rows, count, shown);
     if (fclose(file) == 0 && status == LS_OK) return text;

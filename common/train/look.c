@@ -2,7 +2,7 @@
  *   idea  : in one look each rank hands all others its losses since the last one and its devices' rows, so that every rank has the
  *           global losses and rank 0 can show and write down all devices. The step of the next look follows from what the look
  *           has gathered (rank 0's wish for a view, and its clock), so all ranks agree on it without another word
- *   cost  : an all-gather of a double per step, 2 per rank and 39 per device: after the first step, every LS_LOSS_RING steps,
+ *   cost  : an all-gather of a double per step, 2 per rank and 41 per device: after the first step, every LS_LOSS_RING steps,
  *           at the end of an epoch and after an evaluation; outside of the step times. A view makes it some four a second
  *   order : losses are added in rank order, so that all ranks get the same bits
  *   fails : a loss that is not finite ends the run; by then all ranks have seen it */

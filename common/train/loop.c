@@ -1,23 +1,29 @@
 /* loop — epochs and steps.
- *   idea  : a step enqueues; the host looks at the losses of all ranks only when LS_LOSS_RING of them have gathered on the
- *           device and at the end of an epoch (look.h). Looking is collective over ranks, outside of the step times
- *   cost  : per step two readings of the clock and one wait for the device's compute stream. Where streams are shuffled that
- *           wait is left out, so that the race detector sees across steps */
+ *   idea  : a step enqueues; the host looks at the losses of all ranks only when LS_LOSS_RING of them have gathered on
+ *           the device and at the end of an epoch (look.h). Looking is collective over ranks, outside of the step times
+ *   times : CPU devices have done a step when its calls return, and each step is timed. A GPU is then still at the
+ *           step before: the host only waits for its batch to be copied, for which a place must be free (parallel.h),
+ *           so that it is at most two steps ahead; times are those of blocks of steps, with the GPU idle at both ends
+ *           (step_times.h). Only with --metrics or --dump-losses each step is waited for. Where streams are shuffled
+ *           there is no wait, so that the race detector sees across steps
+ *   cost  : per step two readings of the clock and one wait for the copy stream
+ *   fails : on CPU devices a loss that is not finite ends the run in its step, and where it came from is said
+ *           (divergence.c); on GPUs it shows at the next look */
 #include "common/train/loop.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
 #include "common/base/progress.h"
-#include "common/base/statistics.h"
 #include "common/train/feed.h"
 #include "common/train/look.h"
 #include "common/train/report.h"
+#include "common/train/step_graph.h"
+#include "common/train/step_times.h"
 #include "common/train/weights.h"
 
-enum { EVALUATION_CHUNK_MAX = 256, STEP_ROOM_FIRST = 1 << 12 };
+enum { EVALUATION_CHUNK_MAX = 256 };
 
 struct run {
     ls_parallel *parallel;
@@ -25,13 +31,13 @@ struct run {
     const ls_dataset *test;
     ls_report *report; /* rank 0 only */
     ls_loader *loader;
-    bool join;           /* ranks may run out of samples at different steps */
-    ls_batch joined;     /* with join: the step's batch on this rank */
-    int64_t total_steps; /* LS_STEPS_UNKNOWN: a stream */
-    bool wait_each_step;
-    double *step_ms; /* of every step so far; room for step_room of them */
-    int64_t step_room;
-    ls_look look; /* losses, times and memory, as the host sees them from time to time */
+    bool join;            /* ranks may run out of samples at different steps */
+    ls_batch joined;      /* with join: the step's batch on this rank */
+    int64_t total_steps;  /* LS_STEPS_UNKNOWN: a stream */
+    ls_step_graph *graph; /* NULL: steps are enqueued operation by operation */
+    ls_step_times times;
+    int64_t clocked_from; /* the step before which the phases' clocks began */
+    ls_look look;         /* losses, times and memory, as the host sees them from time to time */
     double accuracy;
 };
 
@@ -64,8 +70,8 @@ static ls_status measure_accuracy(struct run *run) {
 
 /* --- one step ---------------------------------------------------------------------------------------------------- */
 
-/* This rank's next batch, or NULL at the end of the epoch or the run. With join, a rank without samples gets empty batches until no
- * rank has any, so that all ranks take the same number of steps. */
+/* This rank's next batch, or NULL at the end of the epoch or the run. With join, a rank without samples gets empty
+ * batches until no rank has any, so that all ranks take the same number of steps. */
 static ls_status next_batch(struct run *run, const ls_batch **batch) {
     ls_parallel *p = run->parallel;
     bool done = (int64_t)p->step >= run->total_steps, anyone = false;
@@ -83,33 +89,32 @@ static ls_status next_batch(struct run *run, const ls_batch **batch) {
 static ls_status train_step(struct run *run, const ls_batch *batch) {
     ls_parallel *p = run->parallel;
     ls_status status = p->ops->prepare(p, batch);
-    if (status == LS_OK) status = p->ops->forward_backward(p);
-    if (status == LS_OK) status = p->ops->reduce(p);
-    if (status == LS_OK) status = p->ops->apply(p);
+    if (run->graph) {
+        if (status == LS_OK) status = ls_step_graph_run(run->graph);
+    } else {
+        if (status == LS_OK) status = p->ops->forward_backward(p);
+        if (status == LS_OK) status = p->ops->reduce(p);
+        if (status == LS_OK) status = p->ops->apply(p);
+    }
     if (status == LS_OK) status = ls_event_synchronize(p->batch_copied); /* the loader may overwrite the batch */
-    if (status == LS_OK && run->wait_each_step) {
+    if (status == LS_OK && run->times.how == LS_TIME_STEPS) {
         status = ls_stream_synchronize(ls_device_stream(ls_model_device(p->model), LS_STREAM_COMPUTE));
     }
     return status;
 }
 
 /* The phases' times and bytes leave out the same steps as the step times. */
-static void forget_warmup(const struct run *run) {
+static void forget_warmup(struct run *run) {
     ls_parallel *p = run->parallel;
-    if ((int64_t)p->step != LS_WARMUP_STEPS || run->total_steps <= LS_WARMUP_STEPS) return;
+    if ((int64_t)p->step != run->times.warmup || run->total_steps <= run->times.warmup) return;
+    run->clocked_from = run->times.warmup;
     for (int d = 0; d < p->local_device_count; d++) ls_phase_reset(&p->clocks[d]);
 }
 
-/* Room for one step's time more: the number of steps is not always known. Outside of the step times. */
-static ls_status grow_step_ms(struct run *run) {
-    int64_t steps = (int64_t)run->parallel->step;
-    if (steps < run->step_room) return LS_OK;
-    int64_t room = steps > 0 ? 2 * steps : STEP_ROOM_FIRST;
-    double *step_ms = realloc(run->step_ms, (size_t)room * sizeof *step_ms);
-    if (!step_ms) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the times of %lld steps", (long long)room);
-    run->step_ms = step_ms;
-    run->step_room = room;
-    return LS_OK;
+/* Looking is no step. */
+static ls_status look_now(struct run *run) {
+    ls_status status = ls_step_times_pause(&run->times);
+    return status == LS_OK ? ls_look_now(&run->look) : status;
 }
 
 static int64_t shown_total(const struct run *run) {
@@ -122,23 +127,22 @@ static ls_status train_epoch(struct run *run) {
     ls_progress progress = ls_progress_begin(run->options->quiet || p->rank > 0 || run->look.wants_view);
     const ls_batch *batch = NULL;
     ls_status status = ls_loader_begin_epoch(run->loader, p->epoch);
-    if (status == LS_OK) status = grow_step_ms(run);
     while (status == LS_OK) {
-        double begin_us = ls_now_us(), waited_us = ls_loader_wait_us(run->loader);
+        double waited_us = ls_loader_wait_us(run->loader), step_ms;
+        ls_step_times_begin(&run->times);
         status = next_batch(run, &batch);
         if (status == LS_OK && batch) status = train_step(run, batch);
         if (status != LS_OK || !batch) break;
-        double step_ms = (ls_now_us() - begin_us) * 1e-3;
+        status = ls_step_times_end(&run->times, &step_ms);
         ls_look_note(&run->look, step_ms, (ls_loader_wait_us(run->loader) - waited_us) * 1e-3);
-        run->step_ms[p->step++] = step_ms;
+        p->step++;
         forget_warmup(run);
-        if (ls_look_is_due(&run->look)) status = ls_look_now(&run->look);
-        if (status == LS_OK) status = grow_step_ms(run);
+        if (status == LS_OK && ls_look_is_due(&run->look)) status = look_now(run);
         ls_progress_show(&progress, "step", (int64_t)p->step, shown_total(run));
     }
     ls_progress_end(&progress);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
-    if (status == LS_OK) status = ls_look_now(&run->look);
+    if (status == LS_OK) status = look_now(run);
     if (status == LS_OK && p->step == first_step) {
         status = ls_fail(LS_ERR_INVALID,
                          "an epoch of %s gives no full batch of %lld: leave out --drop-last or lower the batch size",
@@ -178,16 +182,9 @@ static ls_status train_epochs(struct run *run, int64_t *epochs) {
 /* --- a run ------------------------------------------------------------------------------------------------------- */
 
 static void summarise(struct run *run, ls_train_result *result) {
-    int64_t steps = (int64_t)run->parallel->step;
-    int64_t skip = steps > LS_WARMUP_STEPS ? LS_WARMUP_STEPS : steps;
-    if (!run->wait_each_step) skip = steps; /* without the wait, times are those of enqueueing */
-    size_t count = (size_t)(steps - skip);
-    ls_sort(run->step_ms + skip, count);
-    result->steps = steps;
-    result->timed_steps = (int64_t)count;
-    result->median_step_ms = ls_quantile(run->step_ms + skip, count, 0.5);
-    result->p10_step_ms = ls_quantile(run->step_ms + skip, count, 0.1);
-    result->p90_step_ms = ls_quantile(run->step_ms + skip, count, 0.9);
+    result->steps = (int64_t)run->parallel->step;
+    result->clocked_steps = result->steps - run->clocked_from;
+    ls_step_times_summarise(&run->times, result);
     result->samples_per_s =
         result->median_step_ms > 0 ? (double)run->options->batch_size / result->median_step_ms * 1e3 : 0;
     result->final_loss = run->look.last_loss;
@@ -204,12 +201,25 @@ ls_status ls_train_describe_share(const ls_train_options *options, int rank, int
     return ls_feed_describe(options, rank, world_size, shard, train, text, capacity);
 }
 
-/* Waits for all devices of this process, whose failures count too. After it, nothing reads the loader's batches any more. */
+static ls_time_how choose_times(const ls_parallel *p, const ls_train_options *options) {
+    if (!ls_device_runs_behind(p->devices[0])) return LS_TIME_STEPS;
+    if (strcmp(ls_device_stream_mode(p->devices[0]), "shuffle") == 0) return LS_TIME_NONE;
+    return options->metrics || options->dump_losses ? LS_TIME_STEPS : LS_TIME_BLOCKS;
+}
+
+/* Waits for all devices of this process, whose failures count too. After it, nothing reads the loader's batches any
+ * more. What devices have to say after a failure that has been reported follows from it. */
 static ls_status settle_devices(ls_parallel *p, ls_status status) {
+    char consequence[200];
+    bool failed = status != LS_OK;
+    ls_log_sink sink = {0};
+    if (failed) sink = ls_log_capture(consequence, sizeof consequence);
+    if (failed && p->ops->abandon) p->ops->abandon(p);
     for (int d = 0; d < p->local_device_count && !p->stuck; d++) {
         ls_status done = ls_device_synchronize(p->devices[d]);
         if (status == LS_OK) status = done;
     }
+    if (failed) ls_log_restore(sink);
     return status;
 }
 
@@ -219,10 +229,11 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
     p->step = 0;
     struct run run = {.parallel = p, .options = options, .test = test, .accuracy = NAN};
     run.join = options->join && p->ops->join; /* DataParallel has no ranks that could run out */
-    run.wait_each_step = strcmp(ls_device_stream_mode(p->devices[0]), "shuffle") != 0;
-    p->check_each_loss = run.wait_each_step;
-    ls_feed feed;
-    ls_status status = ls_feed_open(&feed, options, p->rank, p->world_size, shard, train);
+    ls_step_times_open(&run.times, p, choose_times(p, options));
+    p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
+    ls_feed feed = {0};
+    ls_status status = options->cuda_graph ? ls_step_graph_create(&run.graph, p) : LS_OK;
+    if (status == LS_OK) status = ls_feed_open(&feed, options, p, shard, train);
     run.loader = feed.loader;
     run.total_steps = feed.total_steps;
     if (status == LS_OK && p->rank == 0) status = ls_report_open(&run.report, options, p);
@@ -237,6 +248,7 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
     ls_status written = ls_report_close(run.report, p, status == LS_OK ? result : NULL, run.look.rows);
     ls_look_close(&run.look);
     ls_feed_close(&feed);
-    free(run.step_ms);
+    ls_step_graph_destroy(run.graph);
+    ls_step_times_close(&run.times);
     return status != LS_OK ? status : written;
 }

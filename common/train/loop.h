@@ -13,6 +13,8 @@ typedef struct ls_train_result {
     int64_t steps, epochs;
     /* measured step times, without warm-up, in milliseconds; all 0 if there were too few steps */
     int64_t timed_steps;
+    int64_t steps_per_time; /* steps behind each time: 1, or a block's (step_times.h) */
+    int64_t clocked_steps;  /* that the phases' times and bytes cover */
     double median_step_ms, p10_step_ms, p90_step_ms;
     double samples_per_s; /* batch_size / median */
     double final_loss;    /* of the last step's global batch */

@@ -1,3 +1,10 @@
+/* optimizer — one update of all parameters.
+ *   idea  : where the parameters, their gradients and their states lie stands in a list on the device, so that an
+ *           update is one operation however many tensors there are: on a GPU one launch instead of 34 for the model
+ *           "deep". Parameters that have been skipped count updates of their own, and from then on each is an operation
+ *   cost  : SGD 12, with momentum 20, Adam 28 bytes for each parameter; a comparison of the gradients' places, which
+ *           DDP changes when it rebuilds its buckets
+ *   order : parameter by parameter, element by element: nothing is summed */
 #include "common/train/optimizer.h"
 
 #include <stdlib.h>
@@ -12,6 +19,10 @@ struct ls_optimizer {
     struct ls_update_state *states; /* device: one for all parameters, or one for each */
     bool own_states;                /* one for each: some parameters have been updated more often than others */
     float *moments[2];              /* device: SGD uses none or one, Adam two; laid out like the parameters */
+    /* all parameters as one list; the gradients are those of the last update */
+    struct ls_update_tensor *list, *device_list;
+    size_t chunk_count, total;
+    bool list_travels; /* perhaps: it was copied since the stream was waited for */
 };
 
 ls_optimizer_options ls_optimizer_defaults(ls_optimizer_kind kind) {
@@ -41,9 +52,47 @@ ls_status ls_optimizer_check(const ls_optimizer_options *o) {
     return LS_OK;
 }
 
+/* Where the state of a parameter lies in moments[m]. */
+static float *moment_of(const ls_optimizer *optimizer, int m, const struct ls_tensor *parameter) {
+    float *parameters;
+    size_t count;
+    ls_model_parameters(optimizer->model, &parameters, &count);
+    return optimizer->moments[m] ? optimizer->moments[m] + (parameter->data - parameters) : NULL;
+}
+
 static int moments_needed(const ls_optimizer_options *options) {
     if (options->kind != LS_SGD) return 2;
     return options->momentum > 0 ? 1 : 0;
+}
+
+static bool is_listed(const ls_optimizer *optimizer) {
+    for (size_t p = 0; p < ls_model_parameter_count(optimizer->model); p++) {
+        if (optimizer->list[p].gradient != ls_model_parameter(optimizer->model, p)->gradient) return false;
+    }
+    return true;
+}
+
+/* Enqueues: the list as it is now to the device. Gradients change their places once or twice in a run. */
+static ls_status list_parameters(ls_optimizer *optimizer) {
+    size_t count = ls_model_parameter_count(optimizer->model);
+    if (optimizer->list_travels) { /* the host's copy of it must not change on the way */
+        ls_status status = ls_stream_synchronize(optimizer->compute);
+        if (status != LS_OK) return status;
+    }
+    optimizer->list_travels = true;
+    optimizer->chunk_count = optimizer->total = 0;
+    for (size_t p = 0; p < count; p++) {
+        const struct ls_tensor *tensor = ls_model_parameter(optimizer->model, p);
+        optimizer->list[p] = (struct ls_update_tensor){.parameter = tensor->data,
+                                                       .gradient = tensor->gradient,
+                                                       .first = moment_of(optimizer, 0, tensor),
+                                                       .second = moment_of(optimizer, 1, tensor),
+                                                       .count = tensor->count,
+                                                       .first_chunk = optimizer->chunk_count};
+        optimizer->chunk_count += (tensor->count + LS_UPDATE_CHUNK - 1) / LS_UPDATE_CHUNK;
+        optimizer->total += tensor->count;
+    }
+    return ls_copy(optimizer->compute, optimizer->device_list, optimizer->list, count * sizeof *optimizer->list);
 }
 
 ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_optimizer_options *options) {
@@ -59,8 +108,17 @@ ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_opti
     float *parameters;
     size_t count;
     ls_model_parameters(model, &parameters, &count);
-    status = ls_device_alloc(device, LS_MEMORY_OPTIMIZER, sizeof *optimizer->states, "update state",
-                             (void **)&optimizer->states);
+    size_t list_nbytes = ls_model_parameter_count(model) * sizeof *optimizer->list;
+    optimizer->list = calloc(1, list_nbytes);
+    if (!optimizer->list) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
+    if (status == LS_OK) {
+        status = ls_device_alloc(device, LS_MEMORY_OPTIMIZER, list_nbytes, "list of parameters",
+                                 (void **)&optimizer->device_list);
+    }
+    if (status == LS_OK) {
+        status = ls_device_alloc(device, LS_MEMORY_OPTIMIZER, sizeof *optimizer->states, "update state",
+                                 (void **)&optimizer->states);
+    }
     for (int m = 0; status == LS_OK && m < moments_needed(options); m++) {
         status = ls_device_alloc(device, LS_MEMORY_OPTIMIZER, count * sizeof(float), "optimizer state",
                                  (void **)&optimizer->moments[m]);
@@ -69,6 +127,9 @@ ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_opti
         status = ls_copy(optimizer->compute, &optimizer->states->learning_rate, &optimizer->options.learning_rate,
                          sizeof(double));
     }
+    if (status == LS_OK) status = list_parameters(optimizer);
+    if (status == LS_OK) status = ls_stream_synchronize(optimizer->compute);
+    optimizer->list_travels = false;
     if (status != LS_OK) {
         ls_optimizer_destroy(optimizer);
         return status;
@@ -77,25 +138,34 @@ ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_opti
     return LS_OK;
 }
 
-/* Where the state of a parameter lies in moments[m]. */
-static float *moment_of(const ls_optimizer *optimizer, int m, const struct ls_tensor *parameter) {
-    float *parameters;
-    size_t count;
-    ls_model_parameters(optimizer->model, &parameters, &count);
-    return optimizer->moments[m] ? optimizer->moments[m] + (parameter->data - parameters) : NULL;
+static struct ls_sgd_rule sgd_rule(const ls_optimizer_options *o) {
+    return (struct ls_sgd_rule){(float)o->momentum, 0, (float)o->weight_decay, o->nesterov};
 }
 
-static ls_status update(ls_optimizer *optimizer, size_t index) {
-    const struct ls_tensor *p = ls_model_parameter(optimizer->model, index);
+static struct ls_adam_rule adam_rule(const ls_optimizer_options *o) {
+    return (struct ls_adam_rule){o->beta1, o->beta2, o->epsilon, o->weight_decay, o->kind == LS_ADAMW};
+}
+
+static ls_status update_all(ls_optimizer *optimizer) {
     const ls_optimizer_options *o = &optimizer->options;
-    const struct ls_update_state *state = optimizer->states + (optimizer->own_states ? index : 0);
-    float *first = moment_of(optimizer, 0, p), *second = moment_of(optimizer, 1, p);
+    const struct ls_update_tensor *list = optimizer->device_list;
+    size_t count = ls_model_parameter_count(optimizer->model);
     if (o->kind == LS_SGD) {
-        struct ls_sgd_rule rule = {(float)o->momentum, 0, (float)o->weight_decay, o->nesterov};
-        return ls_sgd(optimizer->compute, rule, state, p->data, p->gradient, first, p->count);
+        return ls_sgd_list(optimizer->compute, sgd_rule(o), optimizer->states, list, count, optimizer->chunk_count,
+                           optimizer->total);
     }
-    struct ls_adam_rule rule = {o->beta1, o->beta2, o->epsilon, o->weight_decay, o->kind == LS_ADAMW};
-    return ls_adam(optimizer->compute, rule, state, p->data, p->gradient, first, second, p->count);
+    return ls_adam_list(optimizer->compute, adam_rule(o), optimizer->states, list, count, optimizer->chunk_count,
+                        optimizer->total);
+}
+
+static ls_status update_one(ls_optimizer *optimizer, size_t index) {
+    const struct ls_update_tensor *t = &optimizer->list[index];
+    const ls_optimizer_options *o = &optimizer->options;
+    const struct ls_update_state *state = &optimizer->states[index];
+    if (o->kind == LS_SGD) {
+        return ls_sgd(optimizer->compute, sgd_rule(o), state, t->parameter, t->gradient, t->first, t->count);
+    }
+    return ls_adam(optimizer->compute, adam_rule(o), state, t->parameter, t->gradient, t->first, t->second, t->count);
 }
 
 /* Gives each parameter a copy of the state that they have shared. Once in a run. */
@@ -122,14 +192,17 @@ static ls_status begin(ls_optimizer *optimizer, size_t state) {
 }
 
 ls_status ls_optimizer_step_without(ls_optimizer *optimizer, const bool *skip) {
-    ls_status status = LS_OK;
-    if (skip && !optimizer->own_states) status = separate_states(optimizer);
-    if (status == LS_OK && !optimizer->own_states) status = begin(optimizer, 0);
+    ls_status status = is_listed(optimizer) ? LS_OK : list_parameters(optimizer);
+    if (status == LS_OK && skip && !optimizer->own_states) status = separate_states(optimizer);
+    if (status == LS_OK && !optimizer->own_states) {
+        status = begin(optimizer, 0);
+        return status == LS_OK ? update_all(optimizer) : status;
+    }
     size_t count = ls_model_parameter_count(optimizer->model);
     for (size_t p = 0; status == LS_OK && p < count; p++) {
         if (skip && skip[p]) continue;
-        if (optimizer->own_states) status = begin(optimizer, p);
-        if (status == LS_OK) status = update(optimizer, p);
+        status = begin(optimizer, p);
+        if (status == LS_OK) status = update_one(optimizer, p);
     }
     return status;
 }
@@ -153,5 +226,7 @@ void ls_optimizer_destroy(ls_optimizer *optimizer) {
     ls_device_free(device, optimizer->moments[0]);
     ls_device_free(device, optimizer->moments[1]);
     ls_device_free(device, optimizer->states);
+    ls_device_free(device, optimizer->device_list);
+    free(optimizer->list);
     free(optimizer);
 }

@@ -9,9 +9,9 @@
 #include "common/base/log.h"
 #include "common/data/loader.h"
 
-static const char *const device_kinds[] = {"auto", "cpu", NULL};
-static const char *const normalizations[] = {"none", "mnist", NULL};    /* the order of ls_normalize */
-static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL}; /* the order of ls_optimizer_kind */
+static const char *const device_kinds[] = {"auto", "cpu", "cuda", NULL}; /* the order of ls_train_device_kind */
+static const char *const normalizations[] = {"none", "mnist", NULL};     /* the order of ls_normalize */
+static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL};  /* the order of ls_optimizer_kind */
 
 ls_train_options ls_train_defaults(void) {
     return (ls_train_options){
@@ -26,10 +26,13 @@ ls_train_options ls_train_defaults(void) {
         .optimizer = LS_ADAM,
         .learning_rate = 1e-3,
         .weight_decay = -1,
+        .pin_memory = true,
         .timeout_s = 60,
         .evaluate = true,
     };
 }
+
+enum { GPU_ROWS = 6 };
 
 /* Rows of one or two lines keep the tables readable. */
 /* clang-format off */
@@ -37,7 +40,7 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "What is trained"},
         {.kind = LS_OPTION_CHOICE, .name = "device-kind", .to.number = &o->device_kind, .choices = device_kinds,
-         .help = "what a device is; auto takes CPU devices until there is a CUDA back-end"},
+         .help = "what a device is: a GPU (cuda), or a core with memory of its own (cpu); auto takes GPUs where there are any"},
         {.kind = LS_OPTION_STRING, .name = "model", .to.text = &o->model, .argument = "NAME",
          .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, wide or deep"},
         {.kind = LS_OPTION_STRING, .name = "data", .to.text = &o->data, .argument = "DIR|random:SEED|stream:DIR",
@@ -73,7 +76,24 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_INT, .name = "prefetch", .to.number = &o->prefetch, .argument = "N",
          .limits = LS_BETWEEN(1, 64), .help = "batches that each worker prepares ahead"},
     };
-    _Static_assert(sizeof table / sizeof *table <= LS_TRAIN_OPTION_ROWS / 2, "LS_TRAIN_OPTION_ROWS is too small");
+    _Static_assert(sizeof table / sizeof *table <= LS_TRAIN_OPTION_ROWS / 2 - GPU_ROWS / 2, "LS_TRAIN_OPTION_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+
+static size_t gpu_rows(ls_train_options *o, ls_option *rows) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "GPUs"},
+        {.kind = LS_OPTION_FLAG, .name = "tf32", .to.flag = &o->tf32,
+         .help = "let matrix products round their inputs to TF32 (10 bits of mantissa)"},
+        {.kind = LS_OPTION_FLAG, .name = "cuda-graph", .to.flag = &o->cuda_graph,
+         .help = "record the step as a CUDA graph and launch it as a whole"},
+        {.kind = LS_OPTION_SWITCH, .name = "pin-memory", .to.flag = &o->pin_memory,
+         .help = "page-lock the loader's batches, so that their copies run beside the training"},
+        {.kind = LS_OPTION_FLAG, .name = "debug-launches", .to.flag = &o->debug_launches,
+         .help = "wait after each operation, so that a failure is reported with the operation's name; slow"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= GPU_ROWS, "GPU_ROWS is too small");
     memcpy(rows, table, sizeof table);
     return sizeof table / sizeof *table;
 }
@@ -95,7 +115,7 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &o->timeout_s, .argument = "SECONDS",
          .limits = LS_ABOVE(0), .help = "deadline of every wait for another device or rank"},
         {.kind = LS_OPTION_BYTES, .name = "device-memory", .to.nbytes = &o->device_memory_bytes, .argument = "BYTES",
-         .help = "capacity of a CPU device's memory (K, M, G)", .empty = "the machine's"},
+         .help = "capacity of a device's memory (K, M, G)", .empty = "the machine's"},
 
         {.kind = LS_OPTION_HEADING, .help = "What is written"},
         {.kind = LS_OPTION_STRING, .name = "metrics", .to.text = &o->metrics, .argument = "FILE",
@@ -107,8 +127,10 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_SWITCH, .name = "evaluate", .to.flag = &o->evaluate,
          .help = "accuracy on the test samples after each epoch"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &o->quiet, .help = "no progress, no notes"},
+        {.kind = LS_OPTION_FLAG, .name = "verbose", .to.flag = &o->verbose,
+         .help = "say what has been chosen, and why: the kind of devices, the back-end"},
     };
-    _Static_assert(sizeof table / sizeof *table <= LS_TRAIN_OPTION_ROWS / 2, "LS_TRAIN_OPTION_ROWS is too small");
+    _Static_assert(sizeof table / sizeof *table <= LS_TRAIN_OPTION_ROWS / 2 - GPU_ROWS / 2, "LS_TRAIN_OPTION_ROWS is too small");
     memcpy(rows, table, sizeof table);
     return sizeof table / sizeof *table;
 }
@@ -116,6 +138,7 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
 
 size_t ls_train_option_rows(ls_train_options *o, ls_option *rows) {
     size_t count = run_rows(o, rows);
+    count += gpu_rows(o, rows + count);
     return count + other_rows(o, rows + count);
 }
 

@@ -10,7 +10,7 @@
 
 typedef struct ls_train_options {
     /* what is trained, and on what */
-    int device_kind; /* 0 auto, 1 cpu, 2 cuda */
+    int device_kind; /* ls_train_device_kind (devices.h) */
     const char *model, *data;
     int normalize; /* ls_normalize */
     const char *init, *save;
@@ -41,7 +41,7 @@ typedef struct ls_train_options {
 /* The defaults that --help shows. */
 ls_train_options ls_train_defaults(void);
 
-#define LS_TRAIN_OPTION_ROWS 40
+#define LS_TRAIN_OPTION_ROWS 48
 
 /* Writes the option table's rows, pointing into `options`, to rows[0 ..]; returns how many (at most LS_TRAIN_OPTION_ROWS). A
  * program appends its own. */

@@ -1,33 +1,57 @@
 /* parallel — what the three ways to train share. */
 #include "common/train/parallel.h"
 
-ls_status ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
-                                const ls_model *model, size_t max_count) {
-    *batch = (struct ls_device_batch){0};
+/* --- the batch --------------------------------------------------------------------------------------------------- */
+
+static ls_status alloc_place(struct ls_batch_place *place, ls_device *inputs_device, ls_device *answers_device,
+                             const ls_model *model, size_t max_count) {
     size_t input_nbytes = max_count * ls_image_count(ls_model_input(model)) * sizeof(float);
-    ls_status status = ls_device_alloc(inputs_device, LS_MEMORY_INPUT, input_nbytes, "inputs", (void **)&batch->inputs);
+    ls_status status = ls_event_create(&place->used, "batch used");
+    if (status == LS_OK) {
+        status = ls_device_alloc(inputs_device, LS_MEMORY_INPUT, input_nbytes, "inputs", (void **)&place->inputs);
+    }
     if (status != LS_OK) return status;
     if (ls_model_loss(model) == LS_LOSS_CROSS_ENTROPY) {
         return ls_device_alloc(answers_device, LS_MEMORY_INPUT, max_count * sizeof(int64_t), "labels",
-                               (void **)&batch->labels);
+                               (void **)&place->labels);
     }
     size_t target_nbytes = max_count * ls_model_outputs(model) * sizeof(float);
-    return ls_device_alloc(answers_device, LS_MEMORY_INPUT, target_nbytes, "targets", (void **)&batch->targets);
+    return ls_device_alloc(answers_device, LS_MEMORY_INPUT, target_nbytes, "targets", (void **)&place->targets);
+}
+
+ls_status ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
+                                const ls_model *model, size_t max_count, bool ahead) {
+    *batch = (struct ls_device_batch){.place_count = ahead && ls_device_runs_behind(inputs_device) ? 2 : 1};
+    ls_status status = LS_OK;
+    for (int i = 0; status == LS_OK && i < batch->place_count; i++) {
+        status = alloc_place(&batch->places[i], inputs_device, answers_device, model, max_count);
+    }
+    return status;
 }
 
 void ls_device_batch_free(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device) {
-    ls_device_free(inputs_device, batch->inputs);
-    ls_device_free(answers_device, batch->labels);
-    ls_device_free(answers_device, batch->targets);
+    for (int i = 0; i < batch->place_count; i++) {
+        struct ls_batch_place *place = &batch->places[i];
+        ls_device_free(inputs_device, place->inputs);
+        ls_device_free(answers_device, place->labels);
+        ls_device_free(answers_device, place->targets);
+        ls_event_destroy(place->used);
+    }
     *batch = (struct ls_device_batch){0};
 }
 
 ls_status ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
                                  const ls_batch *host) {
+    batch->place = (batch->place + 1) % batch->place_count;
+    const struct ls_batch_place *place = &batch->places[batch->place];
+    batch->inputs = place->inputs;
+    batch->labels = place->labels;
+    batch->targets = place->targets;
     batch->count = host->count;
     batch->global_count = host->global_count;
     size_t input_nbytes = host->count * ls_image_count(ls_model_input(model)) * sizeof(float);
-    ls_status status = ls_copy(stream, batch->inputs, host->inputs, input_nbytes);
+    ls_status status = ls_stream_wait_event(stream, place->used);
+    if (status == LS_OK) status = ls_copy(stream, batch->inputs, host->inputs, input_nbytes);
     if (status == LS_OK && batch->labels) {
         status = ls_copy(stream, batch->labels, host->labels, host->count * sizeof(int64_t));
     }
@@ -42,13 +66,27 @@ struct ls_answers ls_device_batch_answers(const struct ls_device_batch *batch) {
     return (struct ls_answers){.labels = batch->labels, .targets = batch->targets};
 }
 
-float *ls_parallel_loss_slot(ls_parallel *p) { return p->losses + p->step % LS_LOSS_RING; }
+ls_status ls_parallel_await_batch(ls_parallel *p, ls_stream *compute) {
+    return p->recording ? LS_OK : ls_stream_wait_event(compute, p->batch_copied);
+}
+
+ls_status ls_parallel_batch_used(ls_parallel *p, ls_stream *compute) {
+    return p->recording ? LS_OK : ls_event_record(p->batch->places[p->batch->place].used, compute);
+}
+
+/* --- losses and clocks ------------------------------------------------------------------------------------------- */
+
+float *ls_parallel_ring_slot(ls_parallel *p) { return p->losses + p->step % LS_LOSS_RING; }
+
+float *ls_parallel_loss_slot(ls_parallel *p) {
+    return p->recording ? p->losses + LS_LOSS_RING : ls_parallel_ring_slot(p);
+}
 
 ls_status ls_parallel_init(ls_parallel *p) {
-    for (int d = 0; d < p->local_device_count; d++) ls_phase_reset(&p->clocks[d]);
+    for (int d = 0; d < p->local_device_count; d++) ls_phase_begin(&p->clocks[d], p->devices[d]);
     ls_status status = ls_event_create(&p->batch_copied, "batch copied");
     if (status != LS_OK) return status;
-    return ls_device_alloc(p->loss_device, LS_MEMORY_WORKSPACE, LS_LOSS_RING * sizeof(float), "losses",
+    return ls_device_alloc(p->loss_device, LS_MEMORY_WORKSPACE, (LS_LOSS_RING + 1) * sizeof(float), "losses",
                            (void **)&p->losses);
 }
 

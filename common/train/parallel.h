@@ -43,6 +43,11 @@ struct ls_parallel_ops {
     /* (optional) Tells the other ranks why this one ends, so that each of them ends with a line that names it and says why. False:
      * another rank has told before; *status is then what this one ends with, reported. NULL: one process. */
     bool (*give_up)(ls_parallel *p, const char *reason, ls_status *status);
+    /* (optional) After a failure, before the devices are waited for: breaks what other devices or ranks would wait for in vain. */
+    void (*abandon)(ls_parallel *p);
+    /* (optional) Why forward_backward, reduce and apply cannot be recorded into a graph (step_graph.h), as "ranks that
+     * join ..."; NULL, or no such function: they can. */
+    const char *(*graph_obstacle)(const ls_parallel *p);
     void (*destroy)(ls_parallel *p);
 };
 
@@ -54,46 +59,73 @@ struct ls_parallel_ops {
 struct ls_parallel {
     /* constant after create */
     const struct ls_parallel_ops *ops;
-    int rank, world_size;                         /* processes; 0 and 1 where there is one */
-    int device_count;                             /* devices that train, over all processes */
-    int local_device_count;                       /* devices of this process */
-    ls_device *devices[LS_MAX_DEVICES];           /* of this process */
+    int rank, world_size;               /* processes; 0 and 1 where there is one */
+    int device_count;                   /* devices that train, over all processes */
+    int local_device_count;             /* devices of this process */
+    ls_device *devices[LS_MAX_DEVICES]; /* of this process */
+    int gpu_count;                      /* different GPUs among all devices; 0: CPU devices, or not known */
+    const char
+        *backend; /* how devices exchange what they have: "copies", "nccl", "shm", ...; NULL: there is one device */
     struct ls_phase_clock clocks[LS_MAX_DEVICES]; /* one per device of this process, written by its thread */
     ls_model *model;                              /* the model that is evaluated and saved */
     ls_optimizer *optimizer;                      /* of that model */
+    struct ls_device_batch *batch;                /* where prepare puts the batch */
     ls_event *batch_copied; /* recorded by prepare: the host's batch may be overwritten after it */
     ls_device *loss_device;
     float *losses; /* LS_LOSS_RING floats on loss_device; this rank's losses, whose sum over
-                                                 ranks divided by world_size is the loss of the global batch */
+                                                 ranks divided by world_size is the loss of the global batch; and one
+                                                 place more, for recorded steps */
     bool stuck; /* a thread missed its deadline and still uses devices and models: free none of them, end the process */
     /* the step in progress: written by the loop */
     uint64_t step; /* counts all steps of the run; forward_backward writes losses[step mod LS_LOSS_RING] */
     int64_t epoch; /* for messages */
     /* written by the loop before the run */
     bool check_each_loss; /* forward_backward looks at the loss before it goes back (ls_check_loss) */
+    /* written by step_graph.c */
+    bool recording; /* what is enqueued goes into a graph, which is launched more than once */
 };
 
-/* Inputs on one device, and the answers on the device that takes the loss, with room for a batch. */
-struct ls_device_batch {
+/* Memory for the inputs of a batch on one device, and for its answers on the device that takes the loss. */
+struct ls_batch_place {
     float *inputs;
     int64_t *labels; /* or */
     float *targets;
-    size_t count, global_count;
+    ls_event *used; /* behind the last reader of the batch that lies there */
 };
 
-/* Allocates room for `max_count` samples of the model's shape, in category input. */
+/* The batch of the step in progress. Where the host is ahead of the device there are two places, used in turn: while
+ * one step computes, the next one's batch arrives. Each place is filled when the step that used it before is done with
+ * it, so the host is never further ahead than there are places. */
+struct ls_device_batch {
+    float *inputs; /* where it is: one of the places */
+    int64_t *labels;
+    float *targets;
+    size_t count, global_count;
+    struct ls_batch_place places[2];
+    int place_count, place; /* place: where the batch is */
+};
+
+/* Allocates room for `max_count` samples of the model's shape, in category input; if `ahead`, a second time on a
+ * device that runs behind. */
 ls_status ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
-                                const ls_model *model, size_t max_count);
+                                const ls_model *model, size_t max_count, bool ahead);
 void ls_device_batch_free(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device);
 
-/* Enqueues the copy of a host batch on `stream`. */
+/* Enqueues the copy of a host batch on `stream`, behind the last use of the place that it goes to. */
 ls_status ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
                                  const ls_batch *host);
 
 struct ls_answers ls_device_batch_answers(const struct ls_device_batch *batch);
 
-/* Where the step in progress writes its loss. */
+/* For forward_backward and apply: what is enqueued on `compute` afterwards comes behind the arrival of the batch; what
+ * has been enqueued is the last that reads it. Both do nothing while a step is recorded, since a graph has no part in
+ * the copy stream's work: step_graph.c does the same around each launch. */
+ls_status ls_parallel_await_batch(ls_parallel *p, ls_stream *compute);
+ls_status ls_parallel_batch_used(ls_parallel *p, ls_stream *compute);
+
+/* Where the step in progress writes its loss: its place in the ring; while a step is recorded, the one behind it. */
 float *ls_parallel_loss_slot(ls_parallel *p);
+float *ls_parallel_ring_slot(ls_parallel *p);
 
 /* Called by forward_backward when the loss of this process has been enqueued, before its gradient goes back: a NaN or an infinity
  * ends the run here, before it reaches a gradient, the optimizer or another rank. Waits for the loss device's compute stream;

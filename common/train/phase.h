@@ -1,7 +1,9 @@
 /* Where a device's time goes: one clock per device, switched from phase to phase by the thread that drives the device.
  *
- * On CPU devices work runs while it is enqueued (or the thread waits for it), so a phase's time is the time its work took;
- * with a shuffled or a CUDA device it is only the time to enqueue. A switch costs one reading of the clock. */
+ * On CPU devices work runs while it is enqueued (or the thread waits for it), so a phase's time is the time its work
+ * took; with a shuffled or a CUDA device it is only the time to enqueue. What a GPU does in a phase shows in a
+ * profiler, to which its clock tells each switch. A switch costs one reading of the clock, and one predicted branch on
+ * CPU devices. */
 #ifndef LS_TRAIN_PHASE_H
 #define LS_TRAIN_PHASE_H
 
@@ -9,6 +11,7 @@
 #include <stdint.h>
 
 #include "common/base/clock.h"
+#include "common/device/device.h"
 
 /* X(NAME, text, whether it is communication) */
 #define LS_PHASE_MAP(X)                                                                                                \
@@ -24,7 +27,8 @@
     X(BACKWARD, "backward", false)                                                                                     \
     X(REDUCE, "reduce", true)         /* DP: gradients to device 0, and their sum */                                   \
     X(ALL_REDUCE, "all-reduce", true) /* DDP: the part of it that backward did not hide */                             \
-    X(OPTIMIZER, "optimizer", false)
+    X(OPTIMIZER, "optimizer", false)                                                                                   \
+    X(GRAPH, "graph", false) /* --cuda-graph: all from forward to optimizer, launched at once */
 
 #define LS_PHASE_ENUM(name, text, communication) LS_PHASE_##name,
 typedef enum ls_phase { LS_PHASE_MAP(LS_PHASE_ENUM) LS_PHASE_COUNT } ls_phase;
@@ -39,6 +43,7 @@ struct ls_phase_clock {
     double begun_us;                /* when it was reset last */
     double since_us;
     ls_phase phase;
+    const ls_device *marked; /* whose profiler marks follow the phases; NULL: none (CPU devices) */
 };
 
 /* Ends the present phase, begins `phase`, and returns the one that ended. */
@@ -48,8 +53,12 @@ static inline ls_phase ls_phase_enter(struct ls_phase_clock *clock, ls_phase pha
     clock->us[ended] += now_us - clock->since_us;
     clock->since_us = now_us;
     clock->phase = phase;
+    if (clock->marked) ls_device_mark(clock->marked, ls_phase_name(phase));
     return ended;
 }
+
+/* A clock for `device`, beginning now. */
+void ls_phase_begin(struct ls_phase_clock *clock, const ls_device *device);
 
 /* Sets all times and bytes to zero, beginning now. */
 void ls_phase_reset(struct ls_phase_clock *clock);

@@ -76,6 +76,20 @@ ls_status ls_report_check(const ls_train_options *options) {
     return status;
 }
 
+/* "4 CPU devices", "2 GPUs (NVIDIA H200)", "4 devices on 1 GPU (NVIDIA H200)" */
+static void describe_devices(const ls_parallel *p, char *text, size_t capacity) {
+    const ls_device *first = p->devices[0];
+    const char *plural = p->device_count == 1 ? "" : "s";
+    if (ls_device_kind_of(first) == LS_DEVICE_CPU) {
+        snprintf(text, capacity, "%d CPU device%s", p->device_count, plural);
+    } else if (p->gpu_count > 0 && p->gpu_count < p->device_count) {
+        snprintf(text, capacity, "%d devices on %d GPU%s (%s)", p->device_count, p->gpu_count,
+                 p->gpu_count == 1 ? "" : "s", ls_device_model_name(first));
+    } else {
+        snprintf(text, capacity, "%d GPU%s (%s)", p->device_count, plural, ls_device_model_name(first));
+    }
+}
+
 ls_status ls_report_open(ls_report **out, const ls_train_options *options, const ls_parallel *parallel) {
     *out = NULL;
     ls_report *report = calloc(1, sizeof *report);
@@ -88,9 +102,13 @@ ls_status ls_report_open(ls_report **out, const ls_train_options *options, const
         (void)ls_report_close(report, parallel, NULL, NULL);
         return status;
     }
-    printf("%s on %d CPU device%s: %s, global batch %lld, %s streams\n", parallel->ops->name, parallel->device_count,
-           parallel->device_count == 1 ? "" : "s", options->model, (long long)options->batch_size,
-           ls_device_stream_mode(parallel->devices[0]));
+    char devices[256];
+    describe_devices(parallel, devices, sizeof devices);
+    printf("%s on %s: %s, global batch %lld, %s streams", parallel->ops->name, devices, options->model,
+           (long long)options->batch_size, ls_device_stream_mode(parallel->devices[0]));
+    if (ls_device_kind_of(parallel->devices[0]) == LS_DEVICE_CUDA && parallel->backend)
+        printf(", %s", parallel->backend);
+    printf("\n");
     fflush(stdout);
     *out = report;
     return LS_OK;
@@ -134,9 +152,12 @@ static ls_status write_summary(ls_report *report, const ls_parallel *parallel, c
 #define LOADER_SHARE_TO_MENTION 0.05
 
 static void print_times(const ls_report *report, const ls_train_result *result, double waited_share) {
-    printf("step time %.3f ms, median of %lld measured steps (10 %% to 90 %%: %.3f to %.3f ms); %.0f samples/s\n",
-           result->median_step_ms, (long long)result->timed_steps, result->p10_step_ms, result->p90_step_ms,
-           result->samples_per_s);
+    char what[64] = "measured steps";
+    int64_t each = result->steps_per_time > 1 ? result->steps_per_time : 1;
+    if (each > 1) snprintf(what, sizeof what, "measured blocks of %lld steps", (long long)each);
+    printf("step time %.3f ms, median of %lld %s (10 %% to 90 %%: %.3f to %.3f ms); %.0f samples/s\n",
+           result->median_step_ms, (long long)(result->timed_steps / each), what, result->p10_step_ms,
+           result->p90_step_ms, result->samples_per_s);
     if (waited_share <= LOADER_SHARE_TO_MENTION) return;
     printf("the loader kept the devices waiting %.0f %% of the time: raise --workers (now %d) if cores are free\n",
            100 * waited_share, report->options->workers);

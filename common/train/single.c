@@ -8,8 +8,7 @@ struct single {
     ls_parallel base; /* first: ops receive a pointer to it */
     ls_stream *compute, *copy;
     struct ls_device_batch batch;
-    float *dy;            /* gradient of the outputs */
-    ls_event *batch_used; /* the compute stream no longer reads the batch */
+    float *dy; /* gradient of the outputs */
 };
 
 static struct single *single_of(ls_parallel *p) { return (struct single *)p; }
@@ -17,8 +16,7 @@ static struct single *single_of(ls_parallel *p) { return (struct single *)p; }
 static ls_status single_prepare(ls_parallel *p, const ls_batch *batch) {
     struct single *s = single_of(p);
     ls_phase_enter(p->clocks, LS_PHASE_INPUT);
-    ls_status status = ls_stream_wait_event(s->copy, s->batch_used);
-    if (status == LS_OK) status = ls_device_batch_upload(&s->batch, s->copy, p->model, batch);
+    ls_status status = ls_device_batch_upload(&s->batch, s->copy, p->model, batch);
     if (status == LS_OK) status = ls_event_record(p->batch_copied, s->copy);
     return status;
 }
@@ -28,7 +26,7 @@ static ls_status single_forward_backward(ls_parallel *p) {
     size_t rows = s->batch.count, outputs = ls_model_outputs(p->model);
     const float *y = NULL;
     ls_phase_enter(p->clocks, LS_PHASE_FORWARD);
-    ls_status status = ls_stream_wait_event(s->compute, p->batch_copied);
+    ls_status status = ls_parallel_await_batch(p, s->compute);
     if (status == LS_OK) status = ls_model_forward(p->model, s->batch.inputs, rows, true, &y);
     ls_phase_enter(p->clocks, LS_PHASE_LOSS);
     if (status == LS_OK) {
@@ -38,7 +36,7 @@ static ls_status single_forward_backward(ls_parallel *p) {
     if (status == LS_OK) status = ls_check_loss(p);
     ls_phase_enter(p->clocks, LS_PHASE_BACKWARD);
     if (status == LS_OK) status = ls_model_backward(p->model, s->dy, false);
-    if (status == LS_OK) status = ls_event_record(s->batch_used, s->compute);
+    if (status == LS_OK) status = ls_parallel_batch_used(p, s->compute);
     return status;
 }
 
@@ -60,7 +58,6 @@ static void single_destroy(ls_parallel *p) {
     ls_optimizer_destroy(p->optimizer);
     ls_device_batch_free(&s->batch, p->devices[0], p->devices[0]);
     ls_device_free(p->devices[0], s->dy);
-    ls_event_destroy(s->batch_used);
     ls_parallel_release(p);
     free(s);
 }
@@ -83,12 +80,13 @@ ls_status ls_single_create(ls_parallel **out, ls_device *device, ls_model *model
     p->ops = &single_ops;
     p->world_size = p->device_count = p->local_device_count = 1;
     p->devices[0] = p->loss_device = device;
+    p->gpu_count = ls_device_kind_of(device) == LS_DEVICE_CUDA;
     p->model = model;
+    p->batch = &s->batch;
     s->compute = ls_device_stream(device, LS_STREAM_COMPUTE);
     s->copy = ls_device_stream(device, LS_STREAM_COPY);
     ls_status status = ls_parallel_init(p);
-    if (status == LS_OK) status = ls_event_create(&s->batch_used, "batch used");
-    if (status == LS_OK) status = ls_device_batch_alloc(&s->batch, device, device, model, max_batch);
+    if (status == LS_OK) status = ls_device_batch_alloc(&s->batch, device, device, model, max_batch, true);
     if (status == LS_OK) {
         status = ls_device_alloc(device, LS_MEMORY_ACTIVATION, max_batch * ls_model_outputs(model) * sizeof(float),
                                  "output gradients", (void **)&s->dy);

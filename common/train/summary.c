@@ -51,6 +51,21 @@ double ls_summary_loader_share(const struct ls_device_row *rows, int count) {
     return ls_device_row_loader(slowest_loader(rows, count));
 }
 
+/* What the devices are. Those of other processes are taken to be like the first of this one. */
+static void add_devices(cJSON *summary, const ls_parallel *parallel) {
+    const ls_device *first = parallel->devices[0];
+    bool gpus = ls_device_kind_of(first) == LS_DEVICE_CUDA;
+    cJSON_AddStringToObject(summary, "device_kind", gpus ? "cuda" : "cpu");
+    if (gpus) add_number(summary, "gpus", parallel->gpu_count);
+    cJSON *names = cJSON_AddArrayToObject(summary, "device_names");
+    for (int d = 0; d < parallel->device_count; d++) {
+        const ls_device *device = d < parallel->local_device_count ? parallel->devices[d] : first;
+        cJSON_AddItemToArray(names, cJSON_CreateString(ls_device_model_name(device)));
+    }
+    if (parallel->backend) cJSON_AddStringToObject(summary, "backend", parallel->backend);
+    cJSON_AddStringToObject(summary, "phase_times", ls_device_runs_behind(first) ? "enqueueing" : "work");
+}
+
 static cJSON *summary_object(const ls_train_options *options, const ls_parallel *parallel,
                              const ls_train_result *result, const struct ls_device_row *rows) {
     char hash[20];
@@ -59,7 +74,7 @@ static cJSON *summary_object(const ls_train_options *options, const ls_parallel 
     cJSON_AddStringToObject(summary, "mode", parallel->ops->name);
     cJSON_AddStringToObject(summary, "model", options->model);
     cJSON_AddStringToObject(summary, "data", options->data);
-    cJSON_AddStringToObject(summary, "device_kind", "cpu");
+    add_devices(summary, parallel);
     cJSON_AddStringToObject(summary, "streams", ls_device_stream_mode(parallel->devices[0]));
     add_number(summary, "devices", parallel->device_count);
     add_number(summary, "batch_size", (double)options->batch_size);
@@ -69,6 +84,7 @@ static cJSON *summary_object(const ls_train_options *options, const ls_parallel 
     add_number(summary, "epochs", (double)result->epochs);
     cJSON_AddStringToObject(summary, "how", "measured");
     add_number(summary, "timed_steps", (double)result->timed_steps);
+    add_number(summary, "steps_per_time", (double)result->steps_per_time);
     add_number(summary, "median_step_ms", result->median_step_ms);
     add_number(summary, "p10_step_ms", result->p10_step_ms);
     add_number(summary, "p90_step_ms", result->p90_step_ms);
@@ -80,7 +96,7 @@ static cJSON *summary_object(const ls_train_options *options, const ls_parallel 
     add_number(summary, "loader_wait_ms", waiting->us[LS_PHASE_LOADER] / 1e3); /* over the timed steps */
     add_number(summary, "loader_wait_share", ls_device_row_loader(waiting));
     cJSON *devices = cJSON_AddArrayToObject(summary, "device_table");
-    int64_t clocked_steps = result->timed_steps > 0 ? result->timed_steps : result->steps;
+    int64_t clocked_steps = result->clocked_steps > 0 ? result->clocked_steps : 1;
     for (int d = 0; d < parallel->device_count; d++) {
         cJSON_AddItemToArray(devices, device_object(&rows[d], (double)clocked_steps));
     }

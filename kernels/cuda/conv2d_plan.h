@@ -1,23 +1,36 @@
 /* How the convolutions of GPUs cut a batch so that what they unfold fits in bounded scratch memory. Plain C that knows nothing of
- * CUDA: the model asks before anything is allocated. */
+ * CUDA: the model asks before anything is allocated. kernels/cuda/conv2d.c says what the parts hold. */
 #ifndef LS_KERNELS_CUDA_CONV2D_PLAN_H
 #define LS_KERNELS_CUDA_CONV2D_PLAN_H
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #include "kernels/kernels.h"
 
-#define LS_CUDA_CONV2D_UNFOLDED_BYTES ((size_t)64 << 20) /* at most, but for a single sample that needs more */
+#define LS_CUDA_CONV2D_UNFOLDED_NBYTES ((size_t)64 << 20) /* at most, but for a single sample that needs more */
 
 struct ls_cuda_conv2d_plan {
-    size_t taps;           /* in_channels x kernel_h x kernel_w: rows of an unfolded sample */
-    size_t out_plane;      /* columns of an unfolded sample */
-    size_t samples;        /* of the batch that are unfolded at a time, at least 1 */
-    size_t unfolded_count; /* floats: samples x taps x out_plane */
-    size_t partial_count;  /* floats: samples x out_channels x taps, the weight gradients of single samples */
+    size_t taps;      /* in_channels x kernel_h x kernel_w */
+    size_t rows;      /* of an unfolded sample: the taps, one of ones for the bias, and zeros up to a multiple of 4 */
+    size_t out_plane; /* columns of an unfolded sample */
+    size_t samples;   /* of the batch that are unfolded at a time, at least 1 */
+    /* floats of the workspace's parts, in this order, each beginning on a 64-byte line; no less for a larger batch */
+    size_t unfolded_count; /* at least samples x rows x out_plane */
+    size_t partial_count;  /* at least samples x out_channels x rows, the weight gradients of single samples */
+    size_t weight_count;   /* out_channels x rows, the weights beside their bias */
 };
 
-/* false: the shape has no output. */
-bool ls_cuda_conv2d_make_plan(const struct ls_conv2d_shape *shape, struct ls_cuda_conv2d_plan *plan);
+/* `unfolded_nbytes` bounds the unfolded samples (LS_CUDA_CONV2D_UNFOLDED_NBYTES; tests take less). false: the shape has no output, or
+ * one sample is more than kernels can count in an int. */
+bool ls_cuda_conv2d_make_plan(const struct ls_conv2d_shape *shape, size_t unfolded_nbytes,
+                              struct ls_cuda_conv2d_plan *plan);
 
+/* Bytes of the whole workspace; 0 if there is no plan: the operations themselves report that. */
 size_t ls_cuda_conv2d_workspace_nbytes(const struct ls_conv2d_shape *shape);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -22,7 +22,8 @@ enum {
     BENCH_ROWS_MAX = 1 + 3 * BENCH_N_MAX,
     BENCH_NAME_CAPACITY = 128,
     BENCH_RECIPE_MAX = 4, /* arguments of a model's recipe, with the NULL at the end */
-    BENCH_WEIGHTS_CAPACITY = 20
+    BENCH_WEIGHTS_CAPACITY = 20,
+    BENCH_BACKEND_CAPACITY = 32
 };
 
 typedef enum bench_mode { BENCH_SINGLE, BENCH_DP, BENCH_DDP } bench_mode;
@@ -44,9 +45,11 @@ typedef struct bench_plan {
 typedef struct bench_settings {
     ls_int_list n; /* ascending, each once */
     int rounds;
-    int cores;        /* more devices than this are oversubscribed */
-    double timeout_s; /* of a run */
-    const char *device;
+    int processors;     /* cores, or GPUs: more devices than this are oversubscribed */
+    double timeout_s;   /* of a run */
+    bool gpus;          /* what a device is: a GPU, or else a core */
+    const char *device; /* the same as the programs' --device-kind */
+    int least_steps;    /* of a run, for it to have a step time */
     const char *folder; /* results go there */
     bool quiet;
     int plan_count;
@@ -64,9 +67,12 @@ typedef struct bench_run {
     int n;             /* devices */
     int64_t batch;     /* samples per step over all devices */
     double step_ms;    /* median over the run's steps after the warm-up */
-    double exposed_ms; /* of step_ms: communication that the step waits for (runs.c says whose) */
+    double exposed_ms; /* of step_ms: communication that the step waits for (runs.c says whose); NAN on GPUs */
     double final_loss;
     char weights[BENCH_WEIGHTS_CAPACITY]; /* hash of the trained weights */
+    char backend
+        [BENCH_BACKEND_CAPACITY]; /* how the devices exchanged what they had: "copies", "shm", "nccl"; "" for one */
+    char device_name[BENCH_NAME_CAPACITY]; /* "NVIDIA H200" */
 } bench_run;
 
 /* Runs run->mode on run->n devices as a child process and fills in the results. LS_ERR_USAGE if the child refused its command line;
@@ -88,7 +94,7 @@ typedef struct bench_row {
     int run_count;
     double run_ms[BENCH_ROUNDS_MAX], run_exposed_ms[BENCH_ROUNDS_MAX];
     double final_loss;
-    char weights[BENCH_WEIGHTS_CAPACITY];
+    char weights[BENCH_WEIGHTS_CAPACITY], backend[BENCH_BACKEND_CAPACITY];
     bool repeats; /* all runs ended with the same weights */
 
     /* derived by bench_assemble. NAN in the rows of T1(b/N), except for the step times */
@@ -97,7 +103,7 @@ typedef struct bench_row {
     double efficiency;                             /* speedup / n */
     double ideal_ms;                               /* T1 / n */
     double over_ms;                                /* step_ms - ideal_ms, the sum of the three below */
-    double smaller_batch_ms, exposed_ms, fixed_ms; /* rows.c says what they mean */
+    double smaller_batch_ms, exposed_ms, fixed_ms; /* rows.c says what they mean; the last two are NAN on GPUs */
 } bench_row;
 
 typedef struct bench_model {
@@ -122,7 +128,7 @@ const bench_row *bench_find(const bench_model *model, bench_mode mode, int n);
 bool bench_same_weights(const bench_model *model, int n);
 
 /* Whether they must: for an n that is a power of two and divides the batch every sum is formed in the same order and every
- * scaling is exact. */
+ * scaling is exact; but NCCL has an order of its own. */
 bool bench_must_agree(const bench_model *model, int n);
 
 /* --- output ------------------------------------------------------------------------------------------------------ */
@@ -133,6 +139,7 @@ void bench_print_legend(const bench_settings *settings);
 typedef struct bench_results {
     const bench_machine *machine;
     const bench_settings *settings;
+    const char *device_name; /* of the GPUs; "" for CPU devices */
     int model_count;
     const bench_model *models;
 } bench_results;

@@ -4,20 +4,21 @@
  * (plots/dp_vs_ddp.gp). Exit status 1 if DP and DDP end with different weights where they must agree. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/log.h"
 #include "common/base/progress.h"
-#include "common/train/loop.h"
 #include "labs/bench_dp_vs_ddp/bench.h"
 
 /* A few steps of each model, so that a misspelt name or missing data shows before anything long has begun. */
-static ls_status try_models(const bench_settings *settings) {
+static ls_status try_models(const bench_settings *settings, char device_name[BENCH_NAME_CAPACITY]) {
     ls_status status = LS_OK;
     for (int p = 0; status == LS_OK && p < settings->plan_count; p++) {
         bench_plan plan = settings->plans[p];
         bench_run run = {.mode = BENCH_SINGLE, .n = 1, .batch = plan.batch};
-        plan.steps = LS_WARMUP_STEPS + 1;
+        plan.steps = settings->least_steps;
         status = bench_train(&run, &plan, settings);
+        if (status == LS_OK && settings->gpus) memcpy(device_name, run.device_name, sizeof run.device_name);
     }
     return status;
 }
@@ -54,10 +55,14 @@ static ls_status check_weights(const bench_model *model, const bench_settings *s
 }
 
 static ls_status bench(const bench_settings *settings, const bench_machine *machine, bench_model *models) {
+    char device_name[BENCH_NAME_CAPACITY] = "";
     ls_status status = bench_prepare_files(settings->folder);
-    if (status == LS_OK) status = try_models(settings);
+    if (status == LS_OK) status = try_models(settings, device_name);
     if (status != LS_OK) return status;
     bench_print_machine(machine);
+    if (settings->gpus) {
+        printf("devices: %d GPU%s, %s\n", settings->processors, settings->processors == 1 ? "" : "s", device_name);
+    }
     bench_note_load(machine);
     for (int m = 0; status == LS_OK && m < settings->plan_count; m++) {
         bench_plan_rows(&models[m], &settings->plans[m], settings);
@@ -67,7 +72,7 @@ static ls_status bench(const bench_settings *settings, const bench_machine *mach
     }
     if (status != LS_OK) return status;
     bench_print_legend(settings);
-    const bench_results results = {machine, settings, settings->plan_count, models};
+    const bench_results results = {machine, settings, device_name, settings->plan_count, models};
     status = bench_write_files(&results, settings->folder);
     if (status == LS_OK && (fflush(stdout) != 0 || ferror(stdout))) {
         status = ls_fail(LS_ERR_IO, "cannot write all of the tables to standard output");

@@ -39,7 +39,7 @@ static const char *same_weights(const bench_model *model, const bench_row *row) 
 static void put_head(FILE *file) {
     fputs("model,mode,n,batch,per_device_batch,steps,runs,how", file);
     for (size_t i = 0; i < NUMBER_COUNT; i++) fprintf(file, ",%s", numbers[i].name);
-    fputs(",weights,same_weights,oversubscribed,device", file);
+    fputs(",weights,same_weights,oversubscribed,backend,device,device_name", file);
     bench_put_machine_head(file);
     fputc('\n', file);
 }
@@ -50,8 +50,10 @@ static void put_row(FILE *file, const bench_results *results, const bench_model 
     fprintf(file, ",%s,%d,%lld,%lld,%d,%d,measured", bench_mode_name(row->mode), row->n, (long long)batch,
             (long long)row->per_device_batch, model->plan->steps, row->run_count);
     for (size_t i = 0; i < NUMBER_COUNT; i++) bench_put_number(file, number_of(row, i));
-    fprintf(file, ",%s,%s,%s,%s", row->weights, same_weights(model, row), row->oversubscribed ? "yes" : "no",
-            results->settings->device);
+    fprintf(file, ",%s,%s,%s,", row->weights, same_weights(model, row), row->oversubscribed ? "yes" : "no");
+    bench_put_text(file, row->backend);
+    fprintf(file, ",%s,", results->settings->device);
+    bench_put_text(file, results->device_name);
     bench_put_machine(file, results->machine);
     fputc('\n', file);
 }
@@ -73,12 +75,15 @@ static char *csv_text(const bench_results *results) {
 
 /* --- JSON -------------------------------------------------------------------------------------------------------- */
 
-static cJSON *options_object(const bench_settings *settings) {
+static cJSON *options_object(const bench_results *results) {
+    const bench_settings *settings = results->settings;
     cJSON *object = cJSON_CreateObject();
     cJSON_AddItemToObject(object, "n", cJSON_CreateIntArray(settings->n.values, settings->n.count));
     bench_add_number(object, "rounds", settings->rounds);
     bench_add_number(object, "timeout_s", settings->timeout_s);
     cJSON_AddStringToObject(object, "device", settings->device);
+    if (settings->gpus) bench_add_number(object, "gpus", settings->processors);
+    if (settings->gpus) cJSON_AddStringToObject(object, "device_name", results->device_name);
     return object;
 }
 
@@ -90,6 +95,7 @@ static cJSON *row_object(const bench_model *model, const bench_row *row) {
     cJSON_AddBoolToObject(object, "oversubscribed", row->oversubscribed);
     for (size_t i = 0; i < NUMBER_COUNT; i++) bench_add_number(object, numbers[i].name, number_of(row, i));
     cJSON_AddStringToObject(object, "weights", row->weights);
+    if (row->mode != BENCH_SINGLE) cJSON_AddStringToObject(object, "backend", row->backend);
     cJSON_AddBoolToObject(object, "runs_have_the_same_weights", row->repeats);
     if (row->mode != BENCH_SINGLE) {
         cJSON_AddBoolToObject(object, "dp_and_ddp_have_the_same_weights", bench_same_weights(model, row->n));
@@ -119,7 +125,7 @@ static char *json_text(const bench_results *results) {
     cJSON_AddStringToObject(object, "bench", "dp_vs_ddp");
     cJSON_AddStringToObject(object, "how", "measured");
     cJSON_AddItemToObject(object, "machine", bench_machine_object(results->machine));
-    cJSON_AddItemToObject(object, "options", options_object(results->settings));
+    cJSON_AddItemToObject(object, "options", options_object(results));
     cJSON *models = cJSON_AddArrayToObject(object, "models");
     for (int m = 0; m < results->model_count; m++) cJSON_AddItemToArray(models, model_object(&results->models[m]));
     char *text = cJSON_Print(object);

@@ -6,6 +6,7 @@
  *          - exposed communication: runs.c says how it is measured;
  *          - fixed work: the rest. Hand-overs between threads, the loss on one device, copies to and from it, devices
  *            that share a core or the memory's bandwidth. A difference of measurements: noise may make it negative.
+ *          On GPUs the last two are not told apart.
  *   how  : a step time is the median over rounds of the runs' medians, its spread the least and the greatest run. Every
  *          configuration runs once per round, so a drift of the machine's speed meets all of them alike. The spread of a
  *          speed-up comes from T_N alone; T1 is its median. */
@@ -17,8 +18,10 @@
 
 static void add_row(bench_model *model, const bench_settings *settings, bench_mode mode, int n, int parts) {
     bench_row *row = &model->rows[model->row_count++];
-    *row = (bench_row){
-        .mode = mode, .n = n, .per_device_batch = model->plan->batch / parts, .oversubscribed = n > settings->cores};
+    *row = (bench_row){.mode = mode,
+                       .n = n,
+                       .per_device_batch = model->plan->batch / parts,
+                       .oversubscribed = n > settings->processors};
 }
 
 void bench_plan_rows(bench_model *model, const bench_plan *plan, const bench_settings *settings) {
@@ -39,6 +42,7 @@ void bench_add_run(bench_row *row, const bench_run *run) {
     if (row->run_count >= BENCH_ROUNDS_MAX) return;
     if (row->run_count == 0) {
         memcpy(row->weights, run->weights, sizeof row->weights);
+        memcpy(row->backend, run->backend, sizeof row->backend);
         row->final_loss = run->final_loss;
         row->repeats = true;
     }
@@ -68,7 +72,8 @@ static void derive(bench_model *model, bench_row *row) {
     const bench_row *t1 = &model->rows[0];
     bool is_part = row->mode == BENCH_SINGLE && row != t1; /* T1(b/N): another amount of work */
     double t1_ms = is_part ? NAN : t1->step_ms, exposed[3];
-    spread_of(exposed, row->run_exposed_ms, row->run_count);
+    bool is_exposed_known = !isnan(row->run_exposed_ms[0]);
+    if (is_exposed_known) spread_of(exposed, row->run_exposed_ms, row->run_count);
     row->speedup = t1_ms / row->step_ms;
     row->speedup_min = t1_ms / row->step_ms_max;
     row->speedup_max = t1_ms / row->step_ms_min;
@@ -79,6 +84,7 @@ static void derive(bench_model *model, bench_row *row) {
     const bench_row *part = row->mode == BENCH_SINGLE ? NULL : bench_find(model, BENCH_SINGLE, row->n);
     if (!part) return;
     row->smaller_batch_ms = part->step_ms - row->ideal_ms;
+    if (!is_exposed_known) return;
     row->exposed_ms = exposed[1];
     row->fixed_ms = row->over_ms - row->smaller_batch_ms - row->exposed_ms;
 }
@@ -100,4 +106,8 @@ bool bench_same_weights(const bench_model *model, int n) {
     return dp && ddp && dp->repeats && ddp->repeats && strcmp(dp->weights, ddp->weights) == 0;
 }
 
-bool bench_must_agree(const bench_model *model, int n) { return (n & (n - 1)) == 0 && model->plan->batch % n == 0; }
+bool bench_must_agree(const bench_model *model, int n) {
+    const bench_row *ddp = bench_find(model, BENCH_DDP, n);
+    bool own_order = n > 1 && ddp && strcmp(ddp->backend, "nccl") == 0;
+    return (n & (n - 1)) == 0 && model->plan->batch % n == 0 && !own_order;
+}

@@ -8,9 +8,10 @@
  *             DP: the other devices' threads copy while device 0's waits, then device 0 sums the gradients; so it is the
  *             share of the busiest other device plus that of device 0.
  *             The shares are means over the run; they are taken of the median step time, so that the parts of a row belong
- *             together. */
+ *             together. On GPUs, whose threads only enqueue, they say nothing, and there is none. */
 #include <cjson/cJSON.h>
 #include <limits.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,10 +67,16 @@ ls_status bench_read_summary(bench_run *run, const char *json) {
     bool right = summary && is_of(summary, run);
     if (right) {
         run->step_ms = number_of(summary, "median_step_ms");
-        run->exposed_ms = run->step_ms * exposed_share(run, cJSON_GetObjectItemCaseSensitive(summary, "device_table"));
+        bool enqueued = strcmp(text_of(summary, "phase_times"), "enqueueing") == 0;
+        double share = exposed_share(run, cJSON_GetObjectItemCaseSensitive(summary, "device_table"));
+        run->exposed_ms = enqueued ? NAN : run->step_ms * share;
         run->final_loss = number_of(summary, "final_loss");
         snprintf(run->weights, sizeof run->weights, "%s", text_of(summary, "parameter_hash"));
-        right = run->step_ms > 0 && run->exposed_ms >= 0 && run->weights[0] != '\0'; /* false for NAN too */
+        const cJSON *names = cJSON_GetObjectItemCaseSensitive(summary, "device_names");
+        const char *name = cJSON_GetStringValue(cJSON_GetArrayItem(names, 0));
+        snprintf(run->device_name, sizeof run->device_name, "%s", name ? name : "");
+        snprintf(run->backend, sizeof run->backend, "%s", text_of(summary, "backend"));
+        right = run->step_ms > 0 && share >= 0 && run->weights[0] != '\0'; /* false for NAN too */
     }
     cJSON_Delete(wrapper);
     if (right) return LS_OK;
@@ -96,13 +103,24 @@ static void add(struct command *command, const char *format, ...) {
     command->argv[++command->count + 1] = NULL;
 }
 
+/* Each GPU in turn, and again from the first where there are more devices than GPUs, as ddp_train's ranks take them. */
+static void add_shared_gpus(struct command *command, int devices, int gpus) {
+    char ids[ARGUMENT_CAPACITY - 16] = "";
+    size_t length = 0;
+    for (int i = 0; i < devices && length < sizeof ids; i++) {
+        length += (size_t)snprintf(ids + length, sizeof ids - length, i ? ",%d" : "%d", i % gpus);
+    }
+    add(command, "--device-ids=%s", ids);
+}
+
 static ls_status build_command(struct command *command, const bench_run *run, const bench_plan *plan,
                                const bench_settings *settings) {
     command->count = 0;
     command->argv[0] = command->program;
     ls_status status = bench_find_program(command->program, run->mode == BENCH_DDP ? "ddp_train" : "dp_train");
     if (run->mode == BENCH_SINGLE) add(command, "--single");
-    if (run->mode == BENCH_DP) add(command, "--devices=%d", run->n);
+    if (run->mode == BENCH_DP && settings->gpus) add_shared_gpus(command, run->n, settings->processors);
+    if (run->mode == BENCH_DP && !settings->gpus) add(command, "--devices=%d", run->n);
     if (run->mode == BENCH_DDP) {
         add(command, "--spawn=%d", run->n);
         add(command, "--shard=contiguous");

@@ -5,11 +5,14 @@
 #include "common/base/cores.h"
 #include "common/base/log.h"
 #include "common/comm/comm.h"
-#include "common/device/device.h"
+#include "common/train/devices.h"
 #include "common/train/loop.h"
+#include "common/train/step_times.h"
 #include "labs/bench_dp_vs_ddp/bench.h"
 
-static const char *const devices[] = {"cpu", NULL};
+static const char *const devices[] = {"cpu", "cuda", NULL};
+
+enum { GPU_STEPS = 10 }; /* times as many steps on GPUs, which are faster */
 
 /* How each model is trained; the steps make a run of it last a second or two on a present-day core. A model that is not
  * here, or that does not exist, is trained as the first. */
@@ -57,8 +60,12 @@ static ls_status add_plan(bench_settings *settings, const char *name, size_t nby
     *plan = *find_recipe(model);
     memcpy(plan->model, model, sizeof model);
     if (batch > 0) plan->batch = batch;
+    if (settings->gpus) plan->steps *= GPU_STEPS;
     if (steps > 0) plan->steps = steps;
-    return LS_OK;
+    if (plan->steps >= settings->least_steps) return LS_OK;
+    return ls_fail(LS_ERR_USAGE,
+                   "--steps: at least %d on GPUs, where %d steps are timed together after as many to warm up",
+                   settings->least_steps, LS_TIME_BLOCK);
 }
 
 static int compare_ints(const void *left, const void *right) { return *(const int *)left - *(const int *)right; }
@@ -115,12 +122,13 @@ static size_t option_rows(bench_settings *settings, struct choices *choices, ls_
          .to.list = &settings->n,
          .argument = "N,N,...",
          .limits = LS_BETWEEN(1, n_most),
-         .help = "numbers of devices"},
+         .help = "numbers of devices",
+         .empty = "1,2,4; on GPUs the powers of two up to their number"},
         {.kind = LS_OPTION_CHOICE,
          .name = "device",
          .to.number = &choices->device,
          .choices = devices,
-         .help = "what a device is; cpu: a core"},
+         .help = "what a device is: a core (cpu) or a GPU (cuda), which devices share if there are more of them"},
         {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
         {.kind = LS_OPTION_INT,
          .name = "rounds",
@@ -133,8 +141,8 @@ static size_t option_rows(bench_settings *settings, struct choices *choices, ls_
          .to.number = &choices->steps,
          .argument = "S",
          .limits = LS_BETWEEN(LS_WARMUP_STEPS + 1, 10000000),
-         .help = "training steps per run; the first 10 are not timed",
-         .empty = "mlp 600, convnet 60"},
+         .help = "training steps per run; the first 10 (on GPUs 20) are not timed",
+         .empty = "mlp 600, convnet 60; on GPUs ten times as many"},
         {.kind = LS_OPTION_DOUBLE,
          .name = "timeout",
          .to.real = &settings->timeout_s,
@@ -167,16 +175,27 @@ static ls_status parse(bench_settings *settings, struct choices *choices, int ar
     return status;
 }
 
+/* What the machine has of the kind that is asked for, and the N that are tried on it. */
+static ls_status look_at_machine(bench_settings *settings) {
+    settings->gpus = strcmp(settings->device, "cuda") == 0;
+    settings->processors = ls_usable_cores();
+    settings->least_steps = settings->gpus ? 2 * LS_TIME_BLOCK : LS_WARMUP_STEPS + 1;
+    char why[512] = "";
+    if (settings->gpus) ls_find_gpus_apart(&settings->processors, why, sizeof why);
+    if (settings->processors == 0) return ls_fail(LS_ERR_UNSUPPORTED, "--device cuda: no GPU can be used: %s", why);
+    int most = settings->gpus ? settings->processors : 4;
+    bool chosen = settings->n.count > 0;
+    for (int n = 1; !chosen && n <= most; n *= 2) settings->n.values[settings->n.count++] = n;
+    return LS_OK;
+}
+
 ls_status bench_parse(bench_settings *settings, int argc, char **argv, bool *help) {
     struct choices choices = {.models = "mlp,convnet"};
-    *settings = (bench_settings){.n = {.count = 3, .values = {1, 2, 4}},
-                                 .rounds = 3,
-                                 .cores = ls_usable_cores(),
-                                 .timeout_s = 120,
-                                 .folder = "build/results"};
+    *settings = (bench_settings){.rounds = 3, .timeout_s = 120, .folder = "build/results"};
     ls_status status = parse(settings, &choices, argc, argv, help);
     if (status != LS_OK || *help) return status;
     settings->device = devices[choices.device];
+    status = look_at_machine(settings);
     sort_n(&settings->n);
     const char *list = choices.models;
     while (status == LS_OK) {

@@ -1,5 +1,6 @@
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/log.h"
 #include "common/base/table.h"
@@ -83,7 +84,9 @@ static ls_status print_parts(const bench_model *model) {
 
 static const char *verdict(const bench_model *model, int n) {
     if (bench_same_weights(model, n)) return "yes";
-    return bench_must_agree(model, n) ? "NO: they must be" : "no, nor must they be";
+    if (bench_must_agree(model, n)) return "NO: they must be";
+    return strcmp(bench_find(model, BENCH_DDP, n)->backend, "nccl") == 0 ? "no: NCCL adds in its own order"
+                                                                         : "no, nor must they be";
 }
 
 static ls_status print_weights(const bench_model *model, const bench_settings *settings) {
@@ -134,11 +137,14 @@ void bench_print_legend(const bench_settings *settings) {
            "exposed comm.    communication that a step waits for. DP: copies of the busiest other device, and\n"
            "                 the gradients' sum on device 0. DDP: what backward did not hide of the all-reduce\n"
            "fixed work       the rest: hand-overs, loss on one device, shared cores; noise may make it negative\n"
+           "%s"
            "weights          hash of the trained weights; same: DP's and DDP's are equal bit for bit\n",
-           settings->rounds);
-    if (settings->n.values[settings->n.count - 1] > settings->cores) {
-        printf("*oversubscribed* N exceeds this machine's %d cores: devices take turns, so T_N says little\n",
-               settings->cores);
+           settings->rounds,
+           settings->gpus ? "                 (on GPUs, whose threads only enqueue, these two are not told apart)\n"
+                          : "");
+    if (settings->n.values[settings->n.count - 1] > settings->processors) {
+        printf("*oversubscribed* N exceeds this machine's %d %s%s: devices take turns, so T_N says little\n",
+               settings->processors, settings->gpus ? "GPU" : "core", settings->processors == 1 ? "" : "s");
     }
     fflush(stdout);
 }

@@ -84,7 +84,7 @@ static void check_place(gpu_check_result *result, const gpu_check_settings *sett
     snprintf(place.count, sizeof place.count, "%d", devices);
     snprintf(place.text, sizeof place.text, "%d %s", devices, logical ? "logical devices" : "GPUs");
     check_model(result, settings, "mlp", &place);
-    check_model(result, settings, "convnet", &place);
+    if (!settings->quick) check_model(result, settings, "convnet", &place);
 }
 
 void gpu_check_invariants(gpu_check_result *result, const gpu_check_settings *settings) {

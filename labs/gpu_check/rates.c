@@ -12,7 +12,7 @@ static bool is_arithmetic(ls_op_id id) {
 
 static ls_status measure(gpu_check_rate *rate, ls_stream *stream, const struct ls_op *op, const char *name,
                          const gpu_check_peaks *peaks, bool quick) {
-    snprintf(rate->name, sizeof rate->name, "%s", name);
+    snprintf(rate->name, sizeof rate->name, "%.*s", GPU_CHECK_TEXT - 1, name);
     rate->bytes = (double)ls_op_bytes(op);
     rate->flops = (double)ls_op_flops(op);
     rate->arithmetic = is_arithmetic(op->id);

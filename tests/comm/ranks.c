@@ -29,7 +29,7 @@
 
 struct entry {
     _Atomic int ready;
-    char key[64], value[64];
+    char key[64], value[256];
     size_t nbytes;
 };
 
@@ -125,6 +125,7 @@ struct crew {
     struct rank ranks[LS_COMM_MAX_RANKS];
     pthread_barrier_t barrier;
     ls_comm *endpoints[LS_COMM_MAX_RANKS];
+    ls_device *devices[LS_COMM_MAX_RANKS];
     ls_status status;
 };
 
@@ -217,24 +218,43 @@ void run_good_ranks(int world_size, void (*body)(struct rank *rank), const void 
     run_good_ranks_on(&rank_backends[0], world_size, body, argument);
 }
 
+static ls_comm_options comm_options(const struct rank *rank, const char *allreduce, double timeout_s) {
+    return (ls_comm_options){.rank = rank->rank,
+                             .world_size = rank->world_size,
+                             .timeout_s = timeout_s,
+                             .allreduce = allreduce,
+                             .tuning = rank->tuning,
+                             .bootstrap = &rank->bootstrap,
+                             .group = allreduce ? allreduce : "group"};
+}
+
 ls_status rank_open(struct rank *rank, const char *mode, const char *allreduce, double timeout_s) {
     assemble(rank);
     if (!rank->crew || rank->rank == 0) setenv("LS_CPU_STREAMS", mode, 1);
     assemble(rank);
     ls_device_options device_options = {
         .kind = LS_DEVICE_CPU, .index = rank->rank, .devices_on_node = rank->world_size, .place = rank->rank};
-    CHECK(ls_device_open(&rank->device, &device_options) == LS_OK);
+    return rank_open_on(rank, &device_options, allreduce, timeout_s);
+}
+
+ls_status rank_open_on(struct rank *rank, const ls_device_options *device, const char *allreduce, double timeout_s) {
+    CHECK(ls_device_open(&rank->device, device) == LS_OK);
     rank->stream = ls_device_stream(rank->device, LS_STREAM_COMM);
-    char group[32];
-    snprintf(group, sizeof group, "%s", allreduce ? allreduce : "group");
-    ls_comm_options options = {.rank = rank->rank,
-                               .world_size = rank->world_size,
-                               .timeout_s = timeout_s,
-                               .allreduce = allreduce,
-                               .tuning = rank->tuning,
-                               .bootstrap = &rank->bootstrap,
-                               .group = group};
+    ls_comm_options options = comm_options(rank, allreduce, timeout_s);
     return rank->backend->create(rank, &options);
+}
+
+ls_status rank_attach(struct rank *rank, ls_comm_path path, const char *allreduce, double timeout_s) {
+    struct crew *crew = rank->crew;
+    ls_comm_options options = comm_options(rank, allreduce, timeout_s);
+    if (!crew) return ls_comm_attach_device(rank->comm, rank->device, path, &options);
+    if (rank->world_size == 1) return ls_comm_attach_devices(&rank->comm, &rank->device, path);
+    crew->devices[rank->rank] = rank->device;
+    assemble(rank);
+    if (rank->rank == 0) crew->status = ls_comm_attach_devices(crew->endpoints, crew->devices, path);
+    assemble(rank);
+    if (rank->rank > 0) memcpy(rank->message, crew->ranks[0].message, sizeof rank->message); /* it was told for all */
+    return crew->status;
 }
 
 void rank_close(struct rank *rank) {

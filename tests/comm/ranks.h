@@ -1,4 +1,4 @@
-/* Ranks of a test, each with a CPU device and an endpoint of one group: forked processes that find each other through a
+/* Ranks of a test, each with a device and an endpoint of one group: forked processes that find each other through a
  * table in shared memory, or threads of one forked process. */
 #ifndef TESTS_COMM_RANKS_H
 #define TESTS_COMM_RANKS_H
@@ -57,6 +57,14 @@ void run_good_ranks(int world_size, void (*body)(struct rank *rank), const void 
 /* Opens the device (streams as LS_CPU_STREAMS=mode says) and the group; the group's status. Threads call it together,
  * unless world_size has been set to 1. */
 ls_status rank_open(struct rank *rank, const char *mode, const char *allreduce, double timeout_s);
+
+/* The same on a device of these options, as they are. */
+ls_status rank_open_on(struct rank *rank, const ls_device_options *device, const char *allreduce, double timeout_s);
+
+/* Afterwards, if that was a GPU: gives the group a way for its memory; the status of that. Threads call it together;
+ * allreduce and timeout_s as they were. */
+ls_status rank_attach(struct rank *rank, ls_comm_path path, const char *allreduce, double timeout_s);
+
 void rank_close(struct rank *rank);
 
 /* Ends the process of a rank, with a message, unless the condition holds. */

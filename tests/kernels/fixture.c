@@ -103,6 +103,18 @@ float *kernel_copy(const float *values, size_t count) {
     return copy;
 }
 
+bool kernel_find(const void *address, void **begin, size_t *nbytes) {
+    uintptr_t at = (uintptr_t)address;
+    for (struct block *block = blocks; block; block = block->next) {
+        uintptr_t first = (uintptr_t)block->begin;
+        if (at != first && !(at > first && at < first + block->nbytes)) continue;
+        *begin = block->begin;
+        *nbytes = block->nbytes;
+        return true;
+    }
+    return false;
+}
+
 /* --- golden tensors ---------------------------------------------------------------------------------------------- */
 
 void kernel_golden_open(const char *name) {

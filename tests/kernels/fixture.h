@@ -25,6 +25,8 @@ float *kernel_floats(size_t count);
 /* Uniform in [-1, 1), the same for equal seeds. */
 float *kernel_random(size_t count, uint64_t seed);
 float *kernel_copy(const float *values, size_t count);
+/* Whether the address lies in one of these arrays, which begins there and has so many bytes. */
+bool kernel_find(const void *address, void **begin, size_t *nbytes);
 
 /* Opens tests/golden/NAME.safetensors until the end of the test or the next call. */
 void kernel_golden_open(const char *name);

@@ -6,8 +6,7 @@
 
 static void add_output(struct problem *p, void *memory, size_t nbytes) {
     p->outputs[p->output_count].memory = memory;
-    p->outputs[p->output_count].nbytes = nbytes;
-    p->output_count++;
+    p->outputs[p->output_count++].nbytes = nbytes;
 }
 
 static float *add_floats(struct problem *p, size_t count, uint64_t seed) {
@@ -343,6 +342,7 @@ static struct ls_update_tensor *make_list(struct problem *p, size_t n, bool mome
                                             .second = moments ? make_positive(count, 40 + i) : NULL,
                                             .count = count,
                                             .first_chunk = *chunks};
+        if (moments) add_output(p, list[i].second, count * sizeof(float));
         *chunks += (count + LS_UPDATE_CHUNK - 1) / LS_UPDATE_CHUNK;
         *total += count;
     }

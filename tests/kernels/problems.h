@@ -4,7 +4,7 @@
 
 #include "tests/kernels/fixture.h"
 
-#define PROBLEM_MAX_OUTPUTS 8
+#define PROBLEM_MAX_OUTPUTS 32
 
 struct problem {
     struct ls_op op;

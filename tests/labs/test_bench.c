@@ -123,6 +123,22 @@ static void test_summaries_that_are_not_the_runs(void **state) {
     }
 }
 
+/* Threads that only enqueue do not show what a step waits for. */
+static void test_a_gpus_summary(void **state) {
+    (void)state;
+    bench_run run = {.mode = BENCH_DDP, .n = 1, .batch = 64};
+    assert_int_equal(bench_read_summary(&run, "{\"summary\":{\"mode\":\"DistributedDataParallel\",\"devices\":1,"
+                                              "\"batch_size\":64,\"median_step_ms\":8,\"final_loss\":0.5,"
+                                              "\"parameter_hash\":\"00ff\",\"phase_times\":\"enqueueing\","
+                                              "\"backend\":\"nccl\",\"device_names\":[\"NVIDIA H200\"],"
+                                              "\"device_table\":[" SHARE("0.125") "]}}"),
+                     LS_OK);
+    expect_near(run.step_ms, 8);
+    assert_true(isnan(run.exposed_ms));
+    assert_string_equal(run.backend, "nccl");
+    assert_string_equal(run.device_name, "NVIDIA H200");
+}
+
 /* --- rows -------------------------------------------------------------------------------------------------------- */
 
 static bench_row *row_of(bench_mode mode, int n) { return (bench_row *)(void *)bench_find(&model, mode, n); }
@@ -140,7 +156,7 @@ static void add_runs(bench_mode mode, int n, const double ms[3], double exposed_
 static void make_model(void) {
     char models[] = "--models=mlp", n[] = "--n=1,2", rounds[] = "--rounds=3";
     assert_int_equal(parse(models, n, rounds, NULL), LS_OK);
-    settings.cores = 1;
+    settings.processors = 1;
     bench_plan_rows(&model, &settings.plans[0], &settings);
     assert_int_equal(model.row_count, 6);
     add_runs(BENCH_SINGLE, 1, (double[]){10, 8, 9}, 0, "aa");
@@ -179,6 +195,23 @@ static void test_what_a_row_says(void **state) {
     expect_near(ddp->fixed_ms, -1); /* as it is */
 }
 
+static void test_rows_of_gpus(void **state) {
+    (void)state;
+    make_model();
+    bench_plan_rows(&model, &settings.plans[0], &settings);
+    add_runs(BENCH_SINGLE, 1, (double[]){10, 8, 9}, NAN, "aa");
+    add_runs(BENCH_SINGLE, 2, (double[]){5, 5, 5}, NAN, "bb");
+    for (bench_mode mode = BENCH_DP; mode <= BENCH_DDP; mode++) {
+        add_runs(mode, 1, (double[]){9, 9, 9}, NAN, "aa");
+        add_runs(mode, 2, (double[]){6, 6, 6}, NAN, "cc");
+    }
+    bench_assemble(&model);
+    const bench_row *dp = row_of(BENCH_DP, 2);
+    expect_near(dp->over_ms, 1.5);
+    expect_near(dp->smaller_batch_ms, 0.5);
+    assert_true(isnan(dp->exposed_ms) && isnan(dp->fixed_ms));
+}
+
 static void test_weights_are_compared(void **state) {
     (void)state;
     make_model();
@@ -191,6 +224,9 @@ static void test_weights_are_compared(void **state) {
     assert_false(bench_same_weights(&model, 4)); /* was not run */
     assert_true(bench_must_agree(&model, 1) && bench_must_agree(&model, 64));
     assert_false(bench_must_agree(&model, 3) || bench_must_agree(&model, 128));
+    strcpy(row_of(BENCH_DDP, 2)->backend, "nccl"); /* has its own order of summation */
+    assert_false(bench_must_agree(&model, 2));
+    assert_true(bench_must_agree(&model, 1));
     settings.plans[0].batch = 96;
     assert_false(bench_must_agree(&model, 3) || bench_must_agree(&model, 96));
     assert_true(bench_must_agree(&model, 32));
@@ -210,7 +246,8 @@ static int csv_column(const char *head, const char *name) {
 
 static void write_results(const char *folder) {
     make_model();
-    bench_results results = {.machine = &example_machine, .settings = &settings, .model_count = 1, .models = &model};
+    bench_results results = {
+        .machine = &example_machine, .settings = &settings, .device_name = "", .model_count = 1, .models = &model};
     assert_int_equal(bench_prepare_files(folder), LS_OK);
     assert_int_equal(bench_write_files(&results, folder), LS_OK);
 }
@@ -302,8 +339,10 @@ int main(void) {
         TEST(test_models_with_sizes),
         TEST(test_wrong_usage),
         TEST(test_exposed_communication),
+        TEST(test_a_gpus_summary),
         TEST(test_summaries_that_are_not_the_runs),
         TEST(test_what_a_row_says),
+        TEST(test_rows_of_gpus),
         TEST(test_weights_are_compared),
         TEST(test_csv),
         TEST(test_json),

@@ -97,8 +97,9 @@ static ls_status run_steps(struct session *s, const struct assignment *a, const 
             a->look(s, o);
         }
         if (status == LS_OK) status = s->parallel->ops->apply(s->parallel);
-        if (status == LS_OK) status = session_loss(s, k, &o->losses[k]);
-        if (status == LS_OK) status = session_hash(s, &o->weights[k], &o->state[k]);
+        bool look = !a->plan->rush || k + 1 == a->plan->steps;
+        if (status == LS_OK && look) status = session_loss(s, k, &o->losses[k]);
+        if (status == LS_OK && look) status = session_hash(s, &o->weights[k], &o->state[k]);
         s->parallel->step++;
     }
     return status;
@@ -107,6 +108,7 @@ static ls_status run_steps(struct session *s, const struct assignment *a, const 
 static void run_assignment(struct rank *rank) {
     const struct assignment *a = rank->argument;
     struct plan plan = *a->plan;
+    plan.bootstrap = &rank->bootstrap;
     struct outcome *o = &a->outcomes[rank->rank];
     ls_comm *comm = NULL;
     struct session session;
@@ -126,8 +128,10 @@ static void run_assignment(struct rank *rank) {
         session_close(&session);
         samples_free(&samples);
     }
-    ls_comm_destroy(comm);
-    ls_comm_destroy(plan.sync_group);
+    if (plan.gpus == 0) {
+        ls_comm_destroy(comm);
+        ls_comm_destroy(plan.sync_group);
+    }
     snprintf(o->message, sizeof o->message, "%s", rank->message);
     o->status = status;
 }

@@ -28,7 +28,11 @@ struct plan {
     const char *stored, *state; /* initial weights: a stored run and a prefix; NULL: PyTorch's for seed 0 */
     size_t first_step;          /* the first batch of the data to be used */
     ls_optimizer_options optimizer;
-    const char *streams; /* LS_CPU_STREAMS; NULL: inline */
+    const char *streams; /* LS_CPU_STREAMS; NULL: inline. With GPUs CUDA_ON_CPU_STREAMS; NULL: eager */
+    /* GPUs instead of CPU devices: device (or rank) i gets GPU i modulo gpus; 0: CPU devices */
+    int gpus;
+    bool rush; /* run_plan does not wait between the steps, so that only the last one's outcome is there */
+    bool nccl; /* on GPUs, parameters and gradients travel through NCCL; otherwise by copies (DP), staged (DDP) */
     bool sync_bn;
     int output_device; /* DP */
     /* DDP */
@@ -37,7 +41,8 @@ struct plan {
     bool no_overlap;
     ddp_join_options join;
     bool find_unused, compare_each_step;
-    ls_comm *sync_group; /* what sync_group_open has made, in the process that opens a session */
+    ls_comm *sync_group;           /* what sync_group_open has made, in the process that opens a session */
+    const ls_bootstrap *bootstrap; /* of the ranks, for groups that get GPUs */
 };
 
 /* What one process tells of its run, in memory that the parent sees. */
@@ -58,10 +63,11 @@ struct session {
     ls_device *devices[MAX_RANKS];
     ls_model *model;
     ls_parallel *parallel;
+    ls_comm *attached[2]; /* groups that have this rank's GPU, which must go before it */
 };
 
 /* Opens what the plan says; `comm` is NULL but for DDP. Ranks other than 0 get other initial weights. On failure there is nothing to
- * close. */
+ * close, but `comm` and the plan's sync_group. On GPUs the session takes these two over, also if it fails. */
 ls_status session_open(struct session *s, const struct plan *plan, ls_comm *comm);
 void session_close(struct session *s);
 

@@ -10,12 +10,13 @@
 #include "tests/train/stored.h"
 
 static ls_status open_devices(struct session *s, const struct plan *plan) {
-    setenv("LS_CPU_STREAMS", plan->streams ? plan->streams : "inline", 1);
+    if (plan->gpus > 0) setenv("CUDA_ON_CPU_STREAMS", plan->streams ? plan->streams : "eager", 1);
+    if (plan->gpus == 0) setenv("LS_CPU_STREAMS", plan->streams ? plan->streams : "inline", 1);
     ls_status status = LS_OK;
     int count = plan->mode == MODE_DP ? plan->devices : 1;
     for (int i = 0; status == LS_OK && i < count; i++) {
-        ls_device_options options = {.kind = LS_DEVICE_CPU,
-                                     .index = s->rank + i,
+        ls_device_options options = {.kind = plan->gpus > 0 ? LS_DEVICE_CUDA : LS_DEVICE_CPU,
+                                     .index = plan->gpus > 0 ? (s->rank + i) % plan->gpus : s->rank + i,
                                      .devices_on_node = plan->mode == MODE_SINGLE ? 1 : plan->devices};
         status = ls_device_open(&s->devices[i], &options);
         if (status == LS_OK) s->device_count++;
@@ -43,6 +44,7 @@ static ls_status open_parallel(struct session *s, const struct plan *plan, ls_co
                               .model = plan->model,
                               .max_batch = plan->batch,
                               .sync_bn = plan->sync_bn,
+                              .replicate = plan->nccl ? DP_REPLICATE_NCCL : DP_REPLICATE_FLAT,
                               .optimizer = plan->optimizer};
         return dp_create(&s->parallel, s->model, &options);
     }
@@ -58,10 +60,27 @@ static ls_status open_parallel(struct session *s, const struct plan *plan, ls_co
     return ddp_create(&s->parallel, s->model, &options);
 }
 
+/* Gives the rank's groups its GPU. */
+static ls_status attach(struct session *s, const struct plan *plan, ls_comm *comm) {
+    if (plan->gpus == 0) return LS_OK;
+    ls_comm_options options = {
+        .rank = s->rank, .world_size = s->world_size, .timeout_s = PLAN_TIMEOUT_S, .bootstrap = plan->bootstrap};
+    ls_comm_path path = plan->nccl ? LS_COMM_NCCL : LS_COMM_STAGED;
+    ls_status status = comm ? ls_comm_attach_device(comm, s->devices[0], path, &options) : LS_OK;
+    options.group = "sync_bn";
+    if (status != LS_OK || !plan->sync_group) return status;
+    return ls_comm_attach_device(plan->sync_group, s->devices[0], path, &options);
+}
+
 ls_status session_open(struct session *s, const struct plan *plan, ls_comm *comm) {
     *s = (struct session){.rank = comm ? ls_comm_rank(comm) : 0, .world_size = comm ? ls_comm_world_size(comm) : 1};
+    if (plan->gpus > 0) {
+        s->attached[0] = comm;
+        s->attached[1] = plan->sync_group;
+    }
     ls_status status = open_devices(s, plan);
     if (status == LS_OK) status = open_model(s, plan);
+    if (status == LS_OK) status = attach(s, plan, comm);
     if (status == LS_OK) status = open_parallel(s, plan, comm);
     if (status != LS_OK) session_close(s);
     return status;
@@ -70,6 +89,7 @@ ls_status session_open(struct session *s, const struct plan *plan, ls_comm *comm
 void session_close(struct session *s) {
     if (s->parallel) s->parallel->ops->destroy(s->parallel);
     ls_model_destroy(s->model);
+    for (int i = 0; i < 2; i++) ls_comm_destroy(s->attached[i]);
     for (int i = 0; i < s->device_count; i++) ls_device_close(s->devices[i]);
     *s = (struct session){0};
 }

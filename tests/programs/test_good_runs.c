@@ -40,23 +40,41 @@ static void expect_option(const program *page, const char *name) {
 
 static void test_help(void **state) {
     (void)state;
-    static const char *const common[] = {"device-kind=",   "model=",
-                                         "data=",          "normalize=",
-                                         "init=",          "save=",
-                                         "epochs=",        "steps=",
-                                         "batch-size=",    "per-device-batch=",
-                                         "[no-]shuffle ",  "drop-last ",
-                                         "seed=",          "prefetch=",
-                                         "optimizer=",     "lr=",
-                                         "momentum=",      "nesterov ",
-                                         "weight-decay=",  "timeout=",
-                                         "device-memory=", "metrics=",
-                                         "summary=",       "dump-losses=",
-                                         "[no-]evaluate ", "quiet "};
-    static const char *const of_dp[] = {"devices=", "device-ids=", "output-device=", "single "};
+    static const char *const common[] = {"device-kind=",
+                                         "model=",
+                                         "data=",
+                                         "normalize=",
+                                         "init=",
+                                         "save=",
+                                         "epochs=",
+                                         "steps=",
+                                         "batch-size=",
+                                         "per-device-batch=",
+                                         "[no-]shuffle ",
+                                         "drop-last ",
+                                         "seed=",
+                                         "prefetch=",
+                                         "optimizer=",
+                                         "lr=",
+                                         "momentum=",
+                                         "nesterov ",
+                                         "weight-decay=",
+                                         "timeout=",
+                                         "device-memory=",
+                                         "metrics=",
+                                         "summary=",
+                                         "dump-losses=",
+                                         "[no-]evaluate ",
+                                         "quiet ",
+                                         "tf32 ",
+                                         "cuda-graph ",
+                                         "[no-]pin-memory ",
+                                         "debug-launches ",
+                                         "verbose "};
+    static const char *const of_dp[] = {"devices=", "device-ids=", "output-device=", "replicate=", "single "};
     static const char *const of_ddp[] = {
-        "spawn=",       "shard=",       "backend=", "allreduce=", "bucket-cap-mb=", "[no-]overlap ",
-        "find-unused ", "debug-ranks ", "uneven ",  "join ",      "join-divide=",   "join-throw "};
+        "spawn=",       "device-ids=",  "shard=",  "backend=", "allreduce=",   "bucket-cap-mb=", "[no-]overlap ",
+        "find-unused ", "debug-ranks ", "uneven ", "join ",    "join-divide=", "join-throw "};
     static program dp, ddp;
     expect_success(&dp, "dp_train --help");
     expect_success(&ddp, "ddp_train --help");
@@ -94,6 +112,25 @@ static void test_bare_programs_train(void **state) {
         if (strchr(p.out_text, '\r') || strchr(p.out_text, '\033')) fail_msg("%s draws as if on a terminal", lines[i]);
     }
     assert_int_equal(scratch_file_count(), 0);
+}
+
+/* Why, and what was chosen, is said by one process, and only to those who ask. */
+static void test_verbose(void **state) {
+    (void)state;
+    static program p;
+    program_run(&p, "dp_train --steps 2 --verbose");
+    assert_int_equal(p.status, 0);
+    assert_int_equal(count_lines(p.err_text), 1);
+    assert_non_null(strstr(p.err_text, "dp_train: device-kind auto takes the CPU: "));
+    program_run(&p, "ddp_train --spawn 3 --batch-size 9 --steps 2 --verbose");
+    assert_int_equal(p.status, 0);
+    assert_int_equal(count_lines(p.err_text), 2);
+    assert_non_null(strstr(p.err_text, "ddp_train[rank 0]: device-kind auto takes the CPU: "));
+    assert_non_null(strstr(p.err_text, "ddp_train[rank 0]: backend: shm\n"));
+    expect_success(&p, "dp_train --steps 2 --verbose --quiet");
+    expect_success(&p, "dp_train --steps 2 --verbose --device-kind cpu");
+    program_run(&p, "ddp_train --spawn 2 --steps 2 --tf32");
+    assert_string_equal(p.err_text, "ddp_train[rank 0]: --tf32 has no effect: CPU devices compute in fp32\n");
 }
 
 /* --- what is written -------------------------------------------------------------------------------------------------- */
@@ -249,6 +286,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_help, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_bare_programs_train, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_verbose, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_saved_weights_continue, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_metrics_and_summary, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_dumped_losses, programs_setup, programs_teardown),

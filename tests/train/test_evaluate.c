@@ -87,7 +87,7 @@ static void the_hash_is_that_of_the_parameters_bits(void **state) {
 
 static void time_goes_to_the_phase_that_ends(void **state) {
     (void)state;
-    struct ls_phase_clock clock;
+    struct ls_phase_clock clock = {0};
     ls_phase_reset(&clock);
     assert_int_equal(ls_phase_enter(&clock, LS_PHASE_FORWARD), LS_PHASE_OTHER);
     double begin_us = clock.since_us;

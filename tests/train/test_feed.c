@@ -25,6 +25,7 @@ static ls_train_options options_of(int64_t batch_size) {
     options.shuffle = false;
     options.quiet = true;
     options.evaluate = false;
+    options.pin_memory = false; /* there is no device */
     return options;
 }
 
@@ -33,7 +34,8 @@ static void expect_refusal(const ls_train_options *options, int world_size, ls_s
     if (expected != LS_OK) scratch_expect_error(text, NULL);
     for (int rank = 0; rank < world_size; rank++) { /* each rank comes to the same conclusion */
         ls_feed feed;
-        assert_int_equal(ls_feed_open(&feed, options, rank, world_size, LS_SHARD_STRIDED, &data.base), expected);
+        ls_parallel parallel = {.rank = rank, .world_size = world_size};
+        assert_int_equal(ls_feed_open(&feed, options, &parallel, LS_SHARD_STRIDED, &data.base), expected);
         if (expected != LS_OK) scratch_expect_error(text, NULL);
         if (expected != LS_OK) assert_null(feed.loader);
         ls_feed_close(&feed);
@@ -95,7 +97,8 @@ static void runs_that_are_too_short_or_too_long(void **state) {
 
 static int64_t total_steps(const ls_train_options *options, int rank, int world_size) {
     ls_feed feed;
-    assert_int_equal(ls_feed_open(&feed, options, rank, world_size, LS_SHARD_STRIDED, &data.base), LS_OK);
+    ls_parallel parallel = {.rank = rank, .world_size = world_size};
+    assert_int_equal(ls_feed_open(&feed, options, &parallel, LS_SHARD_STRIDED, &data.base), LS_OK);
     int64_t steps = feed.total_steps;
     ls_feed_close(&feed);
     ls_feed_close(&feed); /* closed twice is closed */

@@ -129,6 +129,17 @@ static void the_table_has_a_line_per_device(void **state) {
     free(text);
 }
 
+static void the_heading_says_which_times_are_of_enqueueing(void **state) {
+    (void)state;
+    struct ls_device_row row = make_row(0, 0);
+    row.runs_behind = 1;
+    char *text = print_table(&row, 1, 1);
+    assert_string_equal(text, "                busy  communication\n"
+                              "device  (enqueueing)   (enqueueing)   memory     peak\n"
+                              "     0          67 %           27 %  1.0 MiB  2.0 MiB\n");
+    free(text);
+}
+
 /* --- the summary and the last lines --------------------------------------------------------------------------------- */
 
 static double number(const cJSON *object, const char *name) {
@@ -148,8 +159,10 @@ static void made_run_open(struct made_run *run) {
     *run = (struct made_run){.options = ls_train_defaults(), .rows = {make_row(0, 0), make_row(1, 1)}};
     run->options.summary = scratch_path("summary");
     run->parallel = (ls_parallel){.ops = &ops, .world_size = 2, .device_count = 2, .local_device_count = 1};
+    run->parallel.backend = "shm";
     run->parallel.devices[0] = open_device(0);
-    run->result = (ls_train_result){.timed_steps = 10, .steps = 20, .median_step_ms = 1, .accuracy = NAN};
+    run->result =
+        (ls_train_result){.timed_steps = 10, .clocked_steps = 10, .steps = 20, .median_step_ms = 1, .accuracy = NAN};
     run->rows[1].us[LS_PHASE_LOADER] = 123; /* of 200 us */
 }
 
@@ -163,6 +176,10 @@ static void the_summary_tells_of_all_devices(void **state) {
                 *table = cJSON_GetObjectItem(summary, "device_table");
     expect_share(number(summary, "loader_wait_share"), 0.615);
     expect_share(number(summary, "loader_wait_ms"), 0.123);
+    assert_string_equal(cJSON_GetStringValue(cJSON_GetObjectItem(summary, "device_kind")), "cpu");
+    assert_string_equal(cJSON_GetStringValue(cJSON_GetObjectItem(summary, "backend")), "shm");
+    assert_string_equal(cJSON_GetStringValue(cJSON_GetObjectItem(summary, "phase_times")), "work");
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(summary, "device_names")), 2);
     assert_int_equal(cJSON_GetArraySize(table), 2);
     const cJSON *second = cJSON_GetArrayItem(table, 1);
     assert_true(number(second, "rank") == 1 && number(second, "device") == 1);
@@ -224,6 +241,7 @@ int main(void) {
         cmocka_unit_test(a_later_row_tells_what_came_since),
         cmocka_unit_test(a_row_is_read_from_clock_and_device),
         cmocka_unit_test(the_table_has_a_line_per_device),
+        cmocka_unit_test(the_heading_says_which_times_are_of_enqueueing),
         cmocka_unit_test_setup_teardown(the_summary_tells_of_all_devices, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(the_last_lines_say_what_to_do, scratch_setup, scratch_teardown),
     };

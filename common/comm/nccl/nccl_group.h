@@ -1,0 +1,80 @@
+/* What the files of the NCCL plug-in share. */
+#ifndef LS_COMM_NCCL_NCCL_GROUP_H
+#define LS_COMM_NCCL_NCCL_GROUP_H
+
+#include <nccl.h>
+
+#include "common/comm/comm_internal.h"
+#include "common/comm/nccl_plugin.h"
+#include "common/device/cuda/lane.h"
+
+/* Operations on their way that can be named when they fail. */
+#define LS_NCCL_PENDING 512
+
+struct ls_nccl_pending {
+    cudaEvent_t event; /* recorded behind the operation; made at the entry's first use */
+    ls_announcement what;
+    uint64_t ordinal;
+    double seen_us; /* when a waiting thread first found it unfinished; 0: not yet */
+};
+
+/* The ranks of one process, which NCCL wants to be taken down together. */
+struct ls_nccl_crew {
+    int size;
+    _Atomic int open;
+    _Atomic bool aborted;                       /* one of them has been */
+    ncclComm_t communicator[LS_COMM_MAX_RANKS]; /* by place in the crew; NULL: aborted */
+};
+
+struct ls_nccl_group {
+    /* constant after attach */
+    ls_comm *comm;
+    ls_device *device;
+    int gpu;
+    struct ls_nccl_crew *crew;
+    int place;     /* in the crew */
+    void *scratch; /* for barriers */
+    /* A thread that enqueues, or one that waits and looks: NCCL takes one call at a time. */
+    _Atomic int inside;
+    /* the thread inside */
+    ncclComm_t nccl; /* NULL: aborted */
+    bool recorded;   /* operations went into graphs, whose launches nobody here sees; */
+    ls_announcement last_recorded;
+    double look_us, patrol_us; /* when to look, and to look around, again */
+    size_t first, pending_count;
+    struct ls_nccl_pending pending[LS_NCCL_PENDING]; /* a ring: the oldest one is at `first` */
+};
+
+/* --- nccl_watch.c ------------------------------------------------------------------------------------------------- */
+
+/* Until nobody else is inside. Between the two: nothing that waits for the device. */
+void ls_nccl_enter(struct ls_nccl_group *group);
+void ls_nccl_leave(struct ls_nccl_group *group);
+
+/* The watcher (ls_device_watch) of a group. */
+ls_status ls_nccl_watch(void *group);
+
+/* Inside: notes that `what` was put on the stream, or is being recorded into a graph. */
+ls_status ls_nccl_remember(struct ls_nccl_group *group, const ls_announcement *what, uint64_t ordinal,
+                           ls_stream *stream);
+
+/* Inside: forgets what is done; whether something is left. */
+bool ls_nccl_is_busy(struct ls_nccl_group *group);
+
+/* Inside: waits while a non-blocking communicator is busy with the call that returned `result`. What NCCL then says
+ * against it, a group that is broken meanwhile, a rank that dies and the group's time-out are failures, reported; the
+ * group is broken. */
+ls_status ls_nccl_settle(struct ls_nccl_group *group, ncclResult_t result, const ls_announcement *what);
+
+/* Inside: the communicator is of no use any more; what is on its way ends. */
+void ls_nccl_abort(struct ls_nccl_group *group);
+
+/* --- nccl_operations.c -------------------------------------------------------------------------------------------- */
+
+ls_status ls_nccl_enqueue(const ls_operation *operation, ls_stream *stream);
+
+/* --- nccl_plugin.c ------------------------------------------------------------------------------------------------ */
+
+void ls_nccl_close(ls_comm *comm);
+
+#endif

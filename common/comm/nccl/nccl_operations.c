@@ -1,0 +1,119 @@
+/* nccl_operations — the operations of comm.h as calls of NCCL.
+ *   idea  : all_reduce, broadcast, reduce, all_gather and reduce_scatter are NCCL's own. gather and scatter are the
+ *           sends and receives of all ranks in one ncclGroup, so that they go on at the same time. barrier is an
+ *           all-reduce of one number. An operation of no elements is none
+ *   cost  : a call of NCCL, an event, and two stores (issued.c); the host waits for nothing, but when NCCL connects
+ *           ranks at the first operation of its kind
+ *   order : that of the stream. Which order NCCL adds in is its own choice; fp16 and bf16 sums are rounded at each
+ *           addition, and min and max may drop a NaN
+ *   fails : what NCCL says at once breaks the group; what shows later is found by nccl_watch.c */
+#include "common/comm/nccl/nccl_group.h"
+
+static ncclDataType_t type_of(int32_t dtype) {
+    static const ncclDataType_t types[] = {[LS_FP32] = ncclFloat32,
+                                           [LS_FP16] = ncclFloat16,
+                                           [LS_BF16] = ncclBfloat16,
+                                           [LS_INT32] = ncclInt32,
+                                           [LS_INT64] = ncclInt64};
+    _Static_assert(sizeof types / sizeof *types == LS_DTYPE_COUNT, "a type of NCCL for each dtype");
+    return types[dtype];
+}
+
+static ncclRedOp_t reduction_of(int32_t op) {
+    static const ncclRedOp_t reductions[] = {
+        [LS_REDUCE_SUM] = ncclSum, [LS_REDUCE_MIN] = ncclMin, [LS_REDUCE_MAX] = ncclMax};
+    _Static_assert(sizeof reductions / sizeof *reductions == LS_REDUCE_OP_COUNT, "a reduction of NCCL for each");
+    return reductions[op];
+}
+
+static ncclResult_t first_of(ncclResult_t first, ncclResult_t then) { return first != ncclSuccess ? first : then; }
+
+/* One root and all: each rank passes `part` of its own; root has all parts one behind the other in `parts`. */
+static ncclResult_t run_with_root(const struct ls_nccl_group *g, const ls_operation *operation, cudaStream_t stream) {
+    const ls_announcement *what = &operation->what;
+    bool gathers = what->kind == LS_OPERATION_GATHER;
+    ncclDataType_t type = type_of(what->dtype);
+    size_t nbytes = what->count * ls_dtype_nbytes((ls_dtype)what->dtype);
+    char *parts = gathers ? operation->receive : (char *)(uintptr_t)operation->send;
+    char *part = gathers ? (char *)(uintptr_t)operation->send : operation->receive;
+    bool root = g->comm->rank == what->root;
+    bool in_place = root && part == parts + (size_t)g->comm->rank * nbytes;
+    ncclResult_t result = ncclGroupStart();
+    if (result != ncclSuccess) return result;
+    if (!in_place) {
+        result = gathers ? ncclSend(part, what->count, type, what->root, g->nccl, stream)
+                         : ncclRecv(part, what->count, type, what->root, g->nccl, stream);
+    }
+    for (int r = 0; root && r < g->comm->world_size; r++) {
+        if (r == g->comm->rank && in_place) continue;
+        char *theirs = parts + (size_t)r * nbytes;
+        result = first_of(result, gathers ? ncclRecv(theirs, what->count, type, r, g->nccl, stream)
+                                          : ncclSend(theirs, what->count, type, r, g->nccl, stream));
+    }
+    return first_of(result, ncclGroupEnd());
+}
+
+static ncclResult_t run(const struct ls_nccl_group *g, const ls_operation *operation, cudaStream_t stream) {
+    const ls_announcement *what = &operation->what;
+    const void *send = operation->send;
+    void *receive = operation->receive;
+    size_t count = what->count;
+    ncclDataType_t type = type_of(what->dtype);
+    ncclRedOp_t reduction = reduction_of(what->op);
+    bool root = g->comm->rank == what->root;
+    switch (what->kind) {
+    case LS_OPERATION_ALL_REDUCE: return ncclAllReduce(receive, receive, count, type, reduction, g->nccl, stream);
+    case LS_OPERATION_BROADCAST: return ncclBroadcast(receive, receive, count, type, what->root, g->nccl, stream);
+    case LS_OPERATION_REDUCE:
+        return ncclReduce(receive, root ? receive : NULL, count, type, reduction, what->root, g->nccl, stream);
+    case LS_OPERATION_ALL_GATHER: return ncclAllGather(send, receive, count, type, g->nccl, stream);
+    case LS_OPERATION_REDUCE_SCATTER: return ncclReduceScatter(send, receive, count, type, reduction, g->nccl, stream);
+    case LS_OPERATION_GATHER:
+    case LS_OPERATION_SCATTER: return run_with_root(g, operation, stream);
+    case LS_OPERATION_SEND: return ncclSend(send, count, type, what->root, g->nccl, stream);
+    case LS_OPERATION_RECV: return ncclRecv(receive, count, type, what->root, g->nccl, stream);
+    default: return ncclAllReduce(g->scratch, g->scratch, 1, ncclFloat32, ncclSum, g->nccl, stream);
+    }
+}
+
+static bool is_nothing(const ls_announcement *what) { return what->count == 0 && what->kind != LS_OPERATION_BARRIER; }
+
+/* Inside. */
+static ls_status put_on_stream(struct ls_nccl_group *g, const ls_operation *operation, ls_stream *stream,
+                               const struct ls_cuda_lane *lane) {
+    const ls_announcement *what = &operation->what;
+    ls_status status = ls_comm_check(g->comm, what);
+    if (status == LS_OK && !is_nothing(what)) {
+        ls_comm_issue(g->comm, what);
+        ncclResult_t result = run(g, operation, lane->stream);
+        status = result == ncclSuccess ? LS_OK : ls_nccl_settle(g, result, what);
+        if (status == LS_OK) status = ls_nccl_remember(g, what, operation->ordinal, stream);
+    }
+    if (status != LS_OK) {
+        ls_nccl_abort(g);
+        (void)ls_comm_abort(g->comm, "its GPU failed"); /* unless they have been told something else */
+    }
+    return status;
+}
+
+ls_status ls_nccl_enqueue(const ls_operation *operation, ls_stream *stream) {
+    ls_comm *comm = operation->comm;
+    struct ls_nccl_group *g = comm->path_state;
+    const struct ls_cuda_lane *lane = ls_cuda_lane_of(stream);
+    char text[LS_TEXT_CAPACITY];
+    if (lane->gpu != g->gpu)
+        return ls_fail(LS_ERR_INVALID, "%s: the stream is one of GPU %d, the group has attached GPU %d",
+                       ls_announcement_text(text, &operation->what, true), lane->gpu, g->gpu);
+    ls_status status = ls_cuda_failure(stream);
+    if (status == LS_OK) {
+        ls_nccl_enter(g);
+        status = put_on_stream(g, operation, stream, lane);
+        ls_nccl_leave(g);
+    }
+    if (status != LS_OK) {
+        ls_comm_mark_failed(comm, operation->ordinal);
+        return status;
+    }
+    ls_comm_count_operation(comm);
+    return ls_cuda_check_launch(stream, ls_operation_name(operation->what.kind));
+}

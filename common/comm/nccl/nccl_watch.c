@@ -1,0 +1,230 @@
+/* nccl_watch — finds out that an operation will not end, and ends it.
+ *   idea  : on the GPU a collective operation waits for its peers without a deadline, and NCCL on one machine does not
+ *           notice that a process has died. So the threads that wait for the device ask here meanwhile
+ *           (ls_device_watch): which operation is the oldest that has not ended (an event behind each says so), what
+ *           does NCCL say of itself, has the group been broken, has a rank died, is another operation enqueued there,
+ *           is the deadline over? Whoever finds something breaks the group for all and aborts its own communicator,
+ *           after which its operations end; the other ranks find the group broken when they look
+ *   cost  : a look a millisecond while a thread waits; around at the other ranks every 50 ms. Nothing while nobody
+ *           waits
+ *   order : the deadline counts from when a wait first found the operation unfinished, so that the time a rank spends
+ *           elsewhere before it waits is not counted
+ *   fails : the launches of a graph are not seen one by one. While a graph was recorded, dead ranks, a broken group and
+ *           NCCL's own errors end a wait; a rank that is merely late shows as the deadline of that wait (device.h) */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+#include "common/comm/nccl/nccl_group.h"
+
+#define LS_LOOK_US 1e3
+#define LS_PATROL_US 5e4
+#define LS_SETTLE_SPINS 200
+#define LS_SETTLE_NS 100000
+
+/* --- one at a time ------------------------------------------------------------------------------------------------ */
+
+static bool try_enter(struct ls_nccl_group *g) { return atomic_exchange(&g->inside, 1) == 0; }
+
+void ls_nccl_enter(struct ls_nccl_group *g) {
+    while (!try_enter(g)) sched_yield(); /* for a look, some microseconds */
+}
+
+void ls_nccl_leave(struct ls_nccl_group *g) { atomic_store(&g->inside, 0); }
+
+/* --- what is on its way ------------------------------------------------------------------------------------------- */
+
+static struct ls_nccl_pending *entry(struct ls_nccl_group *g, size_t number) {
+    return &g->pending[(g->first + number) % LS_NCCL_PENDING];
+}
+
+/* A broken GPU is reported by whoever waits for it; here it only counts as not done. */
+bool ls_nccl_is_busy(struct ls_nccl_group *g) {
+    while (g->pending_count > 0 && cudaEventQuery(entry(g, 0)->event) == cudaSuccess) {
+        g->first = (g->first + 1) % LS_NCCL_PENDING;
+        g->pending_count--;
+    }
+    if (g->pending_count > 0) (void)cudaGetLastError(); /* "not ready" is remembered as an error */
+    return g->pending_count > 0;
+}
+
+ls_status ls_nccl_remember(struct ls_nccl_group *g, const ls_announcement *what, uint64_t ordinal, ls_stream *stream) {
+    if (ls_cuda_is_recording(stream)) {
+        g->recorded = true;
+        g->last_recorded = *what;
+        return LS_OK;
+    }
+    /* With that many on their way this one goes without a name: those before and behind it have one. */
+    if (g->pending_count == LS_NCCL_PENDING && ls_nccl_is_busy(g) && g->pending_count == LS_NCCL_PENDING) return LS_OK;
+    struct ls_nccl_pending *next = entry(g, g->pending_count);
+    cudaStream_t native = ls_cuda_lane_of(stream)->stream; /* and its GPU is the thread's now, as events need it */
+    ls_status status = LS_OK;
+    if (!next->event) status = LS_CUDA(g->gpu, cudaEventCreateWithFlags(&next->event, cudaEventDisableTiming));
+    if (status == LS_OK) status = LS_CUDA(g->gpu, cudaEventRecord(next->event, native));
+    if (status != LS_OK) return status;
+    next->what = *what;
+    next->ordinal = ordinal;
+    next->seen_us = 0;
+    g->pending_count++;
+    return LS_OK;
+}
+
+/* --- what is wrong ------------------------------------------------------------------------------------------------ */
+
+/* "unhandled system error: Error while creating shared memory segment ..." in one line. */
+static void describe(char *text, size_t capacity, const struct ls_nccl_group *g, ncclResult_t result) {
+    const char *details = ncclGetLastError(g->nccl);
+    bool has_details = details && details[0];
+    snprintf(text, capacity, "%s%s%.200s", ncclGetErrorString(result), has_details ? ": " : "",
+             has_details ? details : "");
+    for (char *c = text; *c; c++)
+        if (*c == '\n') *c = ' ';
+    for (size_t length = strlen(text); length > 0 && text[length - 1] == ' ';) text[--length] = '\0';
+}
+
+static ls_status break_with(struct ls_nccl_group *g, ncclResult_t result, const ls_announcement *what) {
+    char text[LS_TEXT_CAPACITY], details[LS_REASON_CAPACITY];
+    bool coming_up = what->kind == LS_OPERATION_ATTACH_NCCL;
+    bool peers = result == ncclRemoteError || (result == ncclSystemError && !coming_up);
+    describe(details, sizeof details, g, result);
+    return ls_comm_break(g->comm, peers ? LS_ERR_PEER : LS_ERR_SYSTEM,
+                         "%s: NCCL on rank %d: %s (NCCL_DEBUG=INFO says more)", ls_announcement_text(text, what, true),
+                         g->comm->rank, details);
+}
+
+/* NCCL's own state: LS_OK as long as it is well, or busy. */
+static ls_status ask_nccl(struct ls_nccl_group *g, const ls_announcement *what, ncclResult_t *state) {
+    ncclResult_t result = ncclCommGetAsyncError(g->nccl, state);
+    if (result == ncclSuccess) result = *state;
+    if (result == ncclSuccess || result == ncclInProgress) return LS_OK;
+    return break_with(g, result, what);
+}
+
+/* Leaves in `ranks` those who are lost to the operation: died, or left without having enqueued it. */
+static bool find_lost(const struct ls_nccl_group *g, const ls_announcement *what, const bool *missing, bool *ranks,
+                      bool *died) {
+    const ls_comm *comm = g->comm;
+    for (int r = 0; r < comm->world_size; r++)
+        ranks[r] = r != comm->rank && (!ls_is_point_to_point(what) || r == what->root);
+    if (!ls_comm_only_lost(comm, ranks, died)) return false;
+    bool any = false;
+    for (int r = 0; r < comm->world_size; r++) {
+        ranks[r] = ranks[r] && (*died || missing[r]);
+        any = any || ranks[r];
+    }
+    return any;
+}
+
+static ls_status look_around(struct ls_nccl_group *g, const ls_announcement *what, bool *missing) {
+    ls_comm *comm = g->comm;
+    char text[LS_TEXT_CAPACITY], ranks_text[LS_TEXT_CAPACITY];
+    bool ranks[LS_COMM_MAX_RANKS], died;
+    memset(missing, 0, LS_COMM_MAX_RANKS * sizeof *missing);
+    if (comm->world_size == 1) return LS_OK;
+    ls_status status = what->kind == LS_OPERATION_ATTACH_NCCL ? LS_OK : ls_comm_compare_issued(comm, what, missing);
+    if (status != LS_OK || !find_lost(g, what, missing, ranks, &died)) return status;
+    status = ls_comm_check(comm, what); /* whoever left after a failure has said why before */
+    if (status != LS_OK) return status;
+    return ls_comm_break(comm, LS_ERR_PEER, "%s: %s %s", ls_announcement_text(text, what, true),
+                         ls_ranks_text(ranks_text, ranks, comm->world_size),
+                         died ? "died" : "left the group without taking part");
+}
+
+static ls_status break_late(struct ls_nccl_group *g, const ls_announcement *what, const bool *missing) {
+    ls_comm *comm = g->comm;
+    char text[LS_TEXT_CAPACITY], ranks[LS_TEXT_CAPACITY];
+    bool anybody = false;
+    for (int r = 0; r < comm->world_size; r++) anybody = anybody || missing[r];
+    if (what->kind == LS_OPERATION_ATTACH_NCCL)
+        return ls_comm_break(
+            comm, LS_ERR_TIMEOUT,
+            "NCCL did not come up within %g s, though all %d ranks began: is there a firewall (NCCL_SOCKET_IFNAME "
+            "chooses the network), or a container with a small /dev/shm (docker --shm-size)? NCCL_DEBUG=INFO "
+            "says more",
+            comm->timeout_s, comm->world_size);
+    ls_announcement_text(text, what, true);
+    if (anybody)
+        return ls_comm_break(comm, LS_ERR_TIMEOUT, "%s: %s did not come within %g s", text,
+                             ls_ranks_text(ranks, missing, comm->world_size), comm->timeout_s);
+    return ls_comm_break(comm, LS_ERR_TIMEOUT,
+                         "%s: all ranks have enqueued it, but it did not end within %g s (NCCL_DEBUG=INFO says more)",
+                         text, comm->timeout_s);
+}
+
+/* --- looking ------------------------------------------------------------------------------------------------------ */
+
+/* A group that somebody has broken, and NCCL's own state. */
+static ls_status examine(struct ls_nccl_group *g, const ls_announcement *what, ncclResult_t *state) {
+    ls_status status = ls_comm_check(g->comm, what);
+    return status == LS_OK ? ask_nccl(g, what, state) : status;
+}
+
+/* What the other ranks know of an operation that has been waited for since `since_us` (0: without a deadline). */
+static ls_status patrol(struct ls_nccl_group *g, const ls_announcement *what, double since_us, double now_us) {
+    bool missing[LS_COMM_MAX_RANKS];
+    bool late = since_us > 0 && now_us - since_us > g->comm->timeout_s * 1e6;
+    if (now_us < g->patrol_us && !late) return LS_OK;
+    g->patrol_us = now_us + LS_PATROL_US;
+    ls_status status = look_around(g, what, missing);
+    return status == LS_OK && late ? break_late(g, what, missing) : status;
+}
+
+ls_status ls_nccl_settle(struct ls_nccl_group *g, ncclResult_t result, const ls_announcement *what) {
+    double begin_us = ls_now_us();
+    if (result != ncclSuccess && result != ncclInProgress) return break_with(g, result, what);
+    g->patrol_us = begin_us + LS_PATROL_US;
+    for (int turn = 0;; turn++) {
+        ls_status status = examine(g, what, &result);
+        if (status != LS_OK || result == ncclSuccess) return status;
+        status = patrol(g, what, begin_us, ls_now_us());
+        if (status != LS_OK) return status;
+        if (turn > LS_SETTLE_SPINS) nanosleep(&(struct timespec){.tv_nsec = LS_SETTLE_NS}, NULL);
+    }
+}
+
+void ls_nccl_abort(struct ls_nccl_group *g) {
+    if (!g->nccl) return;
+    (void)ncclCommAbort(g->nccl);
+    atomic_store(&g->crew->aborted, true);
+    g->nccl = g->crew->communicator[g->place] = NULL;
+}
+
+/* The oldest operation of all has failed, and with it all others. */
+static ls_status give_up(struct ls_nccl_group *g, ls_status status) {
+    if (g->pending_count > 0) ls_comm_mark_failed(g->comm, entry(g, 0)->ordinal);
+    ls_nccl_abort(g);
+    g->pending_count = 0;
+    return status;
+}
+
+static ls_status look(struct ls_nccl_group *g, double now_us) {
+    ncclResult_t state;
+    bool busy = ls_nccl_is_busy(g);
+    if (busy && !g->nccl)
+        return give_up(g, (ls_status)atomic_load(&g->comm->failure)); /* the call that failed said why */
+    if (!g->nccl || (!busy && !g->recorded)) return LS_OK;
+    ls_status known = (ls_status)atomic_load(&g->comm->failure);
+    if (!busy && known != LS_OK) return give_up(g, known); /* perhaps nothing is on its way, and it has been said */
+    struct ls_nccl_pending *oldest = busy ? entry(g, 0) : NULL;
+    if (busy && oldest->seen_us <= 0) oldest->seen_us = now_us;
+    const ls_announcement *what = busy ? &oldest->what : &g->last_recorded;
+    ls_status status = examine(g, what, &state);
+    if (status == LS_OK) status = patrol(g, what, busy ? oldest->seen_us : 0, now_us);
+    return status == LS_OK ? LS_OK : give_up(g, status);
+}
+
+ls_status ls_nccl_watch(void *context) {
+    struct ls_nccl_group *g = context;
+    if (!try_enter(g)) return LS_OK; /* somebody looks, or enqueues, just now */
+    double now_us = ls_now_us();
+    ls_status status = LS_OK;
+    if (now_us >= g->look_us) {
+        status = look(g, now_us);
+        g->look_us = now_us + LS_LOOK_US;
+    }
+    ls_nccl_leave(g);
+    return status;
+}

@@ -1,0 +1,81 @@
+/* find — which GPUs there are, and if there are none, why. */
+#include "common/device/cuda/cuda_device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+
+/* " (CUDA_VISIBLE_DEVICES=0,1)" where the environment has it. */
+static void describe_visible(char *text, size_t capacity) {
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    text[0] = '\0';
+    if (visible) snprintf(text, capacity, " (CUDA_VISIBLE_DEVICES=%s)", visible);
+}
+
+/* CUDA's versions are 1000 * major + 10 * minor. */
+static void describe_driver(char *why, size_t capacity) {
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+        snprintf(why, capacity, "there is no NVIDIA driver (in a container: it is not passed through, --gpus all)");
+        return;
+    }
+    snprintf(why, capacity,
+             "the NVIDIA driver is too old: it knows CUDA %d.%d, and this build needs CUDA %d.%d; update the "
+             "driver, or build with an older toolkit",
+             driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+}
+
+void ls_cuda_find(int *count, char *why, size_t capacity) {
+    char visible[128];
+    describe_visible(visible, sizeof visible);
+    *count = 0;
+    if (capacity > 0) why[0] = '\0';
+    cudaError_t error = cudaGetDeviceCount(count);
+    if (error == cudaSuccess && *count > 0) return;
+    (void)cudaGetLastError();
+    *count = 0;
+    if (error == cudaSuccess || error == cudaErrorNoDevice) {
+        snprintf(why, capacity, "the NVIDIA driver shows no GPU%s", visible);
+    } else if (error == cudaErrorInsufficientDriver) {
+        describe_driver(why, capacity);
+    } else {
+        snprintf(why, capacity, "CUDA does not start: %s (%s)%s", cudaGetErrorString(error), cudaGetErrorName(error),
+                 visible);
+    }
+}
+
+ls_status ls_cuda_check_index(int gpu) {
+    int count;
+    char why[512];
+    ls_cuda_find(&count, why, sizeof why);
+    if (count == 0) return ls_fail(LS_ERR_UNSUPPORTED, "no GPU can be used: %s", why);
+    if (gpu >= 0 && gpu < count && gpu < LS_CUDA_MAX_GPUS) return LS_OK;
+    char visible[128], list[700] = "";
+    describe_visible(visible, sizeof visible);
+    size_t length = 0;
+    for (int i = 0; i < count && length < sizeof list; i++) {
+        struct cudaDeviceProp properties;
+        const char *name = cudaGetDeviceProperties(&properties, i) == cudaSuccess ? properties.name : "unknown";
+        length += (size_t)snprintf(list + length, sizeof list - length, "%s%d: %s", i > 0 ? ", " : "", i, name);
+    }
+    return ls_fail(LS_ERR_USAGE, "GPU %d does not exist; there are %s%s", gpu, list, visible);
+}
+
+ls_status ls_cuda_describe(int gpu, ls_gpu_facts *facts) {
+    *facts = (ls_gpu_facts){0};
+    ls_status status = ls_cuda_check_index(gpu);
+    struct cudaDeviceProp properties;
+    if (status == LS_OK) status = LS_CUDA(gpu, cudaGetDeviceProperties(&properties, gpu));
+    if (status == LS_OK) status = LS_CUDA(gpu, cudaDeviceGetPCIBusId(facts->bus_id, sizeof facts->bus_id, gpu));
+    if (status == LS_OK) status = LS_CUDA(gpu, cudaDriverGetVersion(&facts->driver_version));
+    if (status == LS_OK) status = LS_CUDA(gpu, cudaRuntimeGetVersion(&facts->runtime_version));
+    if (status != LS_OK) return status;
+    snprintf(facts->name, sizeof facts->name, "%.*s", (int)sizeof facts->name - 1, properties.name);
+    facts->capability_major = properties.major;
+    facts->capability_minor = properties.minor;
+    facts->multiprocessors = properties.multiProcessorCount;
+    facts->memory_bytes = properties.totalGlobalMem;
+    return LS_OK;
+}

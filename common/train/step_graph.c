@@ -1,0 +1,117 @@
+/* step_graph — a step is recorded once and then launched.
+ *   idea  : what a step enqueues does not change from step to step: the same operations on the same memory with the
+ *           same numbers (what steers a step lies on the device). What does change is kept out of the recording:
+ *
+ *               wait for the batch        before the launch; the batch itself comes from the copy stream, into
+ *                                         places that are used in turn, so there is a graph for each place
+ *               forward .. optimizer      the launch
+ *               the loss to its place     after it: from a place that is always the same to the step's in the ring
+ *               the batch is used         after it
+ *
+ *           and what the host counts when it enqueues (batch norm's batches, bytes moved) is added up at each launch
+ *   cost  : two launches and a copy of 4 bytes for the host, whatever the model. The clocks show all of it as the
+ *           phase "graph": of what lies inside only a profiler knows, which sees the kernels by their names
+ *   order : that of the recording; operations and sums are the same as without, and so are the bits
+ *   fails : an operation that needs the host cannot be recorded; whoever enqueues it says so, and the run ends */
+#include "common/train/step_graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+
+/* The step on one place of the batch. */
+struct recording {
+    ls_graph *graph;
+    uint64_t bytes[LS_PHASE_COUNT]; /* that the clock counts for it */
+};
+
+struct ls_step_graph {
+    ls_parallel *parallel;
+    ls_stream *compute;
+    int64_t steps, launches;
+    size_t count, global_count; /* of the batches that are recorded: those of the first step */
+    struct recording recordings[2];
+};
+
+ls_status ls_step_graph_create(ls_step_graph **out, ls_parallel *p) {
+    *out = NULL;
+    if (ls_device_kind_of(p->devices[0]) != LS_DEVICE_CUDA) {
+        return ls_fail(LS_ERR_USAGE, "--cuda-graph records what GPUs do; this run is on CPU devices");
+    }
+    const char *obstacle = p->ops->graph_obstacle ? p->ops->graph_obstacle(p) : NULL;
+    if (obstacle) return ls_fail(LS_ERR_USAGE, "--cuda-graph does not go with %s", obstacle);
+    ls_step_graph *graph = calloc(1, sizeof *graph);
+    if (!graph) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the graph of a step");
+    graph->parallel = p;
+    graph->compute = ls_device_stream(p->devices[0], LS_STREAM_COMPUTE);
+    *out = graph;
+    return LS_OK;
+}
+
+static ls_status run_eagerly(ls_parallel *p) {
+    ls_status status = p->ops->forward_backward(p);
+    if (status == LS_OK) status = p->ops->reduce(p);
+    if (status == LS_OK) status = p->ops->apply(p);
+    return status;
+}
+
+static ls_status record(ls_step_graph *graph, struct recording *recording) {
+    ls_parallel *p = graph->parallel;
+    memcpy(recording->bytes, p->clocks->bytes, sizeof recording->bytes);
+    ls_status status = ls_graph_begin(graph->compute);
+    if (status != LS_OK) return status;
+    p->recording = true;
+    status = run_eagerly(p);
+    p->recording = false;
+    ls_status ended = ls_graph_end(graph->compute, &recording->graph);
+    for (int i = 0; i < LS_PHASE_COUNT; i++) recording->bytes[i] = p->clocks->bytes[i] - recording->bytes[i];
+    return status != LS_OK ? status : ended;
+}
+
+/* What the host has counted in the recorded step. */
+static void count_again(const ls_step_graph *graph, const struct recording *recording) {
+    ls_parallel *p = graph->parallel;
+    size_t layers = ls_model_batchnorm_count(p->model);
+    for (size_t b = 0; b < layers; b++) ++*ls_model_batches_tracked(p->model, b);
+    for (int i = 0; i < LS_PHASE_COUNT; i++) p->clocks->bytes[i] += recording->bytes[i];
+}
+
+static ls_status launch(ls_step_graph *graph, const struct recording *recording) {
+    ls_parallel *p = graph->parallel;
+    ls_status status = ls_parallel_await_batch(p, graph->compute);
+    if (status == LS_OK) status = ls_graph_launch(recording->graph, graph->compute);
+    if (status == LS_OK) {
+        status = ls_copy(graph->compute, ls_parallel_ring_slot(p), p->losses + LS_LOSS_RING, sizeof *p->losses);
+    }
+    if (status == LS_OK) status = ls_parallel_batch_used(p, graph->compute);
+    graph->launches++;
+    return status;
+}
+
+ls_status ls_step_graph_run(ls_step_graph *graph) {
+    ls_parallel *p = graph->parallel;
+    const struct ls_device_batch *batch = p->batch;
+    if (graph->steps++ == 0) {
+        graph->count = batch->count;
+        graph->global_count = batch->global_count;
+    }
+    bool same = batch->count == graph->count && batch->global_count == graph->global_count;
+    if (!same || graph->steps <= LS_GRAPH_WARMUP_STEPS) return run_eagerly(p);
+    struct recording *recording = &graph->recordings[batch->place];
+    bool is_new = !recording->graph;
+    ls_status status = is_new ? record(graph, recording) : LS_OK;
+    ls_phase_enter(p->clocks, LS_PHASE_GRAPH);
+    if (status == LS_OK) status = launch(graph, recording);
+    if (status == LS_OK && !is_new) count_again(graph, recording);
+    ls_phase_enter(p->clocks, LS_PHASE_OTHER);
+    return status;
+}
+
+int64_t ls_step_graph_launches(const ls_step_graph *graph) { return graph->launches; }
+
+void ls_step_graph_destroy(ls_step_graph *graph) {
+    if (!graph) return;
+    for (int i = 0; i < 2; i++) ls_graph_destroy(graph->recordings[i].graph);
+    free(graph);
+}

@@ -1,0 +1,31 @@
+/* A training step as one launch: --cuda-graph. Used by the loop, between prepare and the next step, in place of
+ * forward_backward, reduce and apply.
+ *
+ * The first steps run as always. Then the work of a step is recorded into a graph (device.h), which is launched from
+ * then on: one call instead of one for each operation. A step whose batch has another size (the last of an epoch) runs
+ * as always. The results have the same bits as without. */
+#ifndef LS_TRAIN_STEP_GRAPH_H
+#define LS_TRAIN_STEP_GRAPH_H
+
+#include "common/train/parallel.h"
+
+/* Steps before the first recording: DDP rebuilds its buckets in its second, and everybody gets the memory that comes
+ * with first calls. */
+#define LS_GRAPH_WARMUP_STEPS 3
+
+typedef struct ls_step_graph ls_step_graph;
+
+/* LS_ERR_USAGE, with one line, where steps cannot be recorded: on CPU devices, and what graph_obstacle says. On
+ * failure *out is NULL. */
+ls_status ls_step_graph_create(ls_step_graph **out, ls_parallel *parallel);
+
+/* forward_backward, reduce and apply of the step that prepare has begun. */
+ls_status ls_step_graph_run(ls_step_graph *graph);
+
+/* Launches so far, for tests. */
+int64_t ls_step_graph_launches(const ls_step_graph *graph);
+
+/* The devices must be idle. NULL is a no-op. */
+void ls_step_graph_destroy(ls_step_graph *graph);
+
+#endif

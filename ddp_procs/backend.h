@@ -1,0 +1,33 @@
+/* How a rank's GPU memory travels through its groups: --backend. */
+#ifndef DDP_BACKEND_H
+#define DDP_BACKEND_H
+
+#include "common/comm/comm.h"
+
+typedef enum ddp_backend { DDP_BACKEND_AUTO, DDP_BACKEND_SHM, DDP_BACKEND_NCCL } ddp_backend;
+
+/* LS_ERR_USAGE: what the command line asks for cannot be had together. `allreduce` NULL: none is named. */
+ls_status ddp_backend_check(ddp_backend backend, ls_device_kind kind, const char *allreduce);
+
+/* The same for ranks that are to be started, and will have so many GPUs between them. */
+ls_status ddp_backend_check_ranks(ddp_backend backend, ls_device_kind kind, int ranks, int gpus);
+
+typedef struct ddp_backend_options {
+    ddp_backend backend;
+    const ls_comm_options *group; /* what the group was created with; allreduce: NULL, or the one that the user names */
+    int local_ranks, gpus;        /* the ranks of this machine, and how many GPUs they were given between them */
+} ddp_backend_options;
+
+/* What came of it, the same on all ranks. */
+typedef struct ddp_attachment {
+    ls_comm_path path;
+    int gpus; /* different ones, over all ranks */
+} ddp_attachment;
+
+/* Collective, host-blocking: attaches this rank's GPU to the group of all ranks. DDP_BACKEND_AUTO: by NCCL if each rank has a GPU of its own
+ * and can use NCCL, and else staged, which rank 0 then says, and why. An algorithm that is named is one of staged operations.
+ * LS_ERR_USAGE on every rank: NCCL is asked for, but ranks share a GPU. */
+ls_status ddp_backend_attach(ls_comm *comm, ls_device *device, const ddp_backend_options *options,
+                             ddp_attachment *attachment);
+
+#endif

@@ -1,0 +1,116 @@
+/* What both rungs of batch normalisation share: the arithmetic of one channel, which is that of kernels/cpu/variant/batchnorm.c to the
+ * bit, once the statistics or the sums of the channel are there. C++ only. */
+#ifndef LS_KERNELS_CUDA_BATCHNORM_CUH
+#define LS_KERNELS_CUDA_BATCHNORM_CUH
+
+#include "kernels/cuda/launch.cuh"
+
+namespace ls_cuda {
+
+/* Of the values of a channel, or of some of them. */
+struct Statistics {
+    double count, mean, m2; /* m2 = sum of squared deviations from the mean */
+};
+
+/* Chan's formula: the statistics of two sets of values together; `more` is not empty. */
+__device__ inline void merge(Statistics *total, Statistics more) {
+    double delta = more.mean - total->mean, sum = total->count + more.count;
+    total->m2 += more.m2 + delta * delta * total->count * more.count / sum;
+    total->mean += delta * more.count / sum;
+    total->count = sum;
+}
+
+/* What the forward pass leaves behind of each channel. */
+struct Kept {
+    float *mean, *invstd, *running_mean, *running_var;
+};
+
+__device__ inline float invstd_of(const ls_batchnorm_shape &s, const Statistics &total) {
+    return (float)(1.0 / sqrt(total.m2 / total.count + (double)s.epsilon));
+}
+
+__device__ inline void settle_channel(const ls_batchnorm_shape &s, const Statistics &total, Kept kept, int c) {
+    float mean = (float)total.mean, unbiased = (float)(total.m2 / (total.count - 1));
+    kept.mean[c] = mean;
+    kept.invstd[c] = invstd_of(s, total);
+    kept.running_mean[c] = (1 - s.momentum) * kept.running_mean[c] + s.momentum * mean;
+    kept.running_var[c] = (1 - s.momentum) * kept.running_var[c] + s.momentum * unbiased;
+}
+
+/* What the passes over one channel need: y = x scale + shift (its sign is the ReLU's mask), x̂ = (x - mean) invstd. */
+struct Channel {
+    float mean, invstd, scale, shift, floor_value;
+};
+
+__device__ inline Channel make_channel(const ls_batchnorm_shape &s, float mean, float invstd, float gamma, float beta) {
+    float scale = gamma * invstd;
+    return {mean, invstd, scale, fmaf(-mean, scale, beta), s.relu ? 0 : -INFINITY};
+}
+
+/* The per-channel inputs of an operation, in device memory. */
+struct Parameters {
+    const float *gamma, *beta, *mean, *invstd;
+};
+
+__device__ inline Channel read_channel(const ls_batchnorm_shape &s, const Parameters &p, int c) {
+    return make_channel(s, p.mean[c], p.invstd[c], p.gamma[c], p.beta[c]);
+}
+
+/* For evaluation: from the running variance instead of invstd. */
+__device__ inline Channel read_running_channel(const ls_batchnorm_shape &s, const Parameters &p,
+                                               const float *running_var, int c) {
+    float scale = p.gamma[c] / sqrtf(running_var[c] + s.epsilon);
+    return {p.mean[c], 0, scale, fmaf(-p.mean[c], scale, p.beta[c]), s.relu ? 0 : -INFINITY};
+}
+
+__device__ inline float normalized(const Channel &ch, float x) {
+    float value = fmaf(x, ch.scale, ch.shift);
+    return value < ch.floor_value ? ch.floor_value : value;
+}
+
+/* dy as the ReLU behind passes it on */
+__device__ inline float masked(const Channel &ch, float dy, float x) {
+    return fmaf(x, ch.scale, ch.shift) > ch.floor_value ? dy : 0;
+}
+
+/* Masked dy, and masked dy with x̂, of one channel. */
+struct Sums {
+    double dy, dy_xhat;
+};
+
+/* The parameters' gradients are the sums themselves. */
+__device__ inline void store_sums(const Sums &sums, bool accumulate, float *dgamma, float *dbeta) {
+    *dbeta = (accumulate ? *dbeta : 0) + (float)sums.dy;
+    *dgamma = (accumulate ? *dgamma : 0) + (float)sums.dy_xhat;
+}
+
+/* dx = scale (dy - sums.dy/m - x̂ sums.dy_xhat/m), gathered into scale dy + x p + q */
+struct Slope {
+    float p, q;
+};
+
+__device__ inline Slope make_slope(const Channel &ch, const Sums &sums, double m) {
+    float p = (float)(-(double)ch.scale * (double)ch.invstd * sums.dy_xhat / m);
+    return {p, (float)(-(double)ch.scale * sums.dy / m - (double)p * (double)ch.mean)};
+}
+
+__device__ inline float input_gradient(const Channel &ch, Slope slope, float dy, float x) {
+    return fmaf(ch.scale, masked(ch, dy, x), fmaf(x, slope.p, slope.q));
+}
+
+/* Place of a channel's first value, and how far it is from plane to plane of the channel. */
+__device__ inline size_t channel_begin(const ls_batchnorm_shape &s, int c) { return (size_t)c * (size_t)s.plane; }
+__host__ __device__ inline size_t image_of(const ls_batchnorm_shape &s) { return (size_t)s.plane * (size_t)s.channels; }
+
+/* Values of one channel. */
+__host__ __device__ inline size_t values_of(const ls_batchnorm_shape &s) { return (size_t)s.batch * (size_t)s.plane; }
+
+inline ls_status expect_spread(double count) {
+    if (count >= 2) return LS_OK;
+    return ls_fail(LS_ERR_INVALID, "batch norm needs more than one value per channel in training; this batch has %.0f",
+                   count);
+}
+
+} // namespace ls_cuda
+
+#endif

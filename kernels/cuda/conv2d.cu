@@ -1,0 +1,114 @@
+/* conv2d — convolutions, fast rung. Small kernels over few channels go their own way, forward and for the input's gradient:
+ * conv2d_direct.cu. For all others, and for the weights' gradient, what the kernel meets at each output pixel is written out as a
+ * column of a matrix ("unfolded"), and the rest is matrix products, one for each image, all images of a piece of the batch in one call
+ * of cuBLAS.
+ *
+ *     forward            y[n] = [w bias 0] unfolded[n]          (out_channels x rows) (rows x out_plane)
+ *     backward data      folded from w^T dy[n]                  (taps x out_channels) (out_channels x out_plane)
+ *     backward weights   [dw dbias .] = sum of dy[n] unfolded[n]^T        (out_channels x out_plane) (out_plane x rows)
+ *
+ *   terms : taps = in_channels x kernel_h x kernel_w. rows = the taps, a row of ones, and rows of zeros up to a multiple of 4, so that
+ *           matrices begin where cuBLAS reads them fastest. The row of ones adds the bias, and sums its gradient, within the products:
+ *           a pass over y and one over dy less. With TF32, the bias and what its gradient sums are then rounded as the weights are
+ *   cost  : flops as ls_conv2d_flops says, by cuBLAS. Bytes: an unfolded image is written and read once, kernel_h x kernel_w times the
+ *           size of the image (25 for 5x5): 78 KB for 1x28x28, 313 KB for 16x14x14. Of a batch of 64, the L2 cache holds that
+ *   memory: the workspace (conv2d_plan.h) bounds the unfolded images; a larger batch goes piece by piece
+ *   order : cuBLAS's within a product: the same at every call, not that of kernels/cpu. Weight gradients: image i of each piece is added
+ *           to image i of the pieces before it, by the product itself; then over i, as conv2d_unfold.cu says */
+#include "kernels/cuda/conv2d.cuh"
+
+using namespace ls_cuda;
+
+namespace {
+
+/* An operation's sizes, and the parts of its workspace. */
+struct Job {
+    ls_cuda_conv2d_plan plan;
+    Conv2d c;
+    size_t batch;
+    float *unfolded, *partial, *packed;
+
+    /* Images of the piece that begins at image n. */
+    size_t piece(size_t n) const { return batch - n < plan.samples ? batch - n : plan.samples; }
+};
+
+ls_status make_job(const ls_conv2d_shape &s, void *workspace, Job *job) {
+    ls_status status = make_conv2d(s, &job->plan, &job->c);
+    if (status != LS_OK) return status;
+    job->batch = (size_t)s.batch;
+    job->unfolded = static_cast<float *>(workspace);
+    job->partial = job->unfolded + ls_aligned_floats(job->plan.unfolded_count);
+    job->packed = job->partial + ls_aligned_floats(job->plan.partial_count);
+    return LS_OK;
+}
+
+} // namespace
+
+ls_status ls_cuda_conv2d_forward(const ls_conv2d_forward_arguments *a, const ls_cuda_lane *lane) {
+    const char *op = "conv2d_forward";
+    Job job;
+    ls_status status = make_job(a->shape, a->workspace, &job);
+    const Conv2d &c = job.c;
+    if (status == LS_OK && goes_directly(a->shape)) return direct_forward(lane, c, a);
+    for (size_t n = 0; status == LS_OK && n < job.batch; n += job.plan.samples) {
+        size_t samples = job.piece(n);
+        status = unfold(lane, op, c, samples, a->x + n * in_image(c), job.unfolded, a->w, a->bias,
+                        n == 0 ? job.packed : nullptr);
+        if (status != LS_OK) break;
+        ls_cuda_product product = {};
+        product.dtype = LS_FP32;
+        product.m = (size_t)c.out_channels, product.n = (size_t)c.out_plane, product.k = (size_t)c.rows;
+        product.a = job.packed;
+        product.b = job.unfolded, product.stride_b = product.k * product.n;
+        product.c = a->y + n * out_image(c), product.stride_c = out_image(c);
+        product.batch = samples;
+        status = ls_cuda_matmul(lane, op, &product);
+    }
+    return status;
+}
+
+ls_status ls_cuda_conv2d_backward_data(const ls_conv2d_backward_data_arguments *a, const ls_cuda_lane *lane) {
+    const char *op = "conv2d_backward_data";
+    Job job;
+    ls_status status = make_job(a->shape, a->workspace, &job);
+    const Conv2d &c = job.c;
+    if (status == LS_OK && goes_directly(a->shape)) return direct_backward_data(lane, c, a);
+    for (size_t n = 0; status == LS_OK && n < job.batch; n += job.plan.samples) {
+        size_t samples = job.piece(n);
+        ls_cuda_product product = {};
+        product.dtype = LS_FP32;
+        product.transpose_a = true;
+        product.m = (size_t)c.taps, product.n = (size_t)c.out_plane, product.k = (size_t)c.out_channels;
+        product.a = a->w;
+        product.b = a->dy + n * out_image(c), product.stride_b = out_image(c);
+        product.c = job.unfolded, product.stride_c = product.m * product.n;
+        product.batch = samples;
+        status = ls_cuda_matmul(lane, op, &product);
+        if (status == LS_OK) status = fold(lane, op, c, samples, job.unfolded, a->dx + n * in_image(c));
+    }
+    return status;
+}
+
+ls_status ls_cuda_conv2d_backward_weights(const ls_conv2d_backward_weights_arguments *a, const ls_cuda_lane *lane) {
+    const char *op = "conv2d_backward_weights";
+    Job job;
+    ls_status status = make_job(a->shape, a->workspace, &job);
+    const Conv2d &c = job.c;
+    for (size_t n = 0; status == LS_OK && n < job.batch; n += job.plan.samples) {
+        size_t samples = job.piece(n);
+        status = unfold(lane, op, c, samples, a->x + n * in_image(c), job.unfolded);
+        if (status != LS_OK) break;
+        ls_cuda_product product = {};
+        product.dtype = LS_FP32;
+        product.transpose_b = true;
+        product.m = (size_t)c.out_channels, product.n = (size_t)c.rows, product.k = (size_t)c.out_plane;
+        product.a = a->dy + n * out_image(c), product.stride_a = out_image(c);
+        product.b = job.unfolded, product.stride_b = product.n * product.k;
+        product.beta = n > 0 ? 1 : 0;
+        product.c = job.partial, product.stride_c = product.m * product.n;
+        product.batch = samples;
+        status = ls_cuda_matmul(lane, op, &product);
+    }
+    if (status != LS_OK) return status;
+    return add_partials(lane, op, c, job.piece(0), job.partial, a->dw, a->dbias, a->accumulate);
+}

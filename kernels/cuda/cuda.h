@@ -1,0 +1,80 @@
+/* The kernels of GPUs: what the files of this folder share, and the tests use. (The device back-end calls dispatch.c:
+ * lane.h.)
+ *
+ * There are two rungs for every operation. The naive one is the simplest correct kernel: one thread for each result,
+ * which it computes as the formula of kernels.h says. The fast one is what training runs. Tests walk both.
+ *
+ * How kernels are written, so that nvcc and the C++ compiler of tests/cuda_on_cpu read the same text:
+ *   - launched by ls_cuda::launch (launch.cuh), never by <<<>>>; __global__ functions lie in an anonymous namespace
+ *   - shared memory in static __shared__ arrays; __syncthreads, __syncwarp and shuffles of whole warps; no atomics
+ *   - compiled without contraction: a*b + c is two roundings, fmaf one, as in kernels/cpu
+ *   - the order of a sum follows from the operation's arguments alone, not from the GPU: the same bits everywhere
+ * Plain C, and C++ for .cu files. */
+#ifndef LS_KERNELS_CUDA_CUDA_H
+#define LS_KERNELS_CUDA_CUDA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "common/base/dtype.h"
+#include "common/base/log.h"
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+}
+#endif
+
+#include "common/device/cuda/lane.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ls_cuda_fill(a, lane) and so on: enqueue the operation on the lane's stream, which belongs to the calling thread's
+ * current GPU; no operation waits. Failures are reported with the operation's name. */
+#define LS_OP(op, flops, bytes, aliasing)                                                                              \
+    ls_status ls_cuda_##op(const struct ls_##op##_arguments *a, const struct ls_cuda_lane *lane);                      \
+    ls_status ls_cuda_naive_##op(const struct ls_##op##_arguments *a, const struct ls_cuda_lane *lane);
+#include "kernels/ops.def"
+#undef LS_OP
+
+/* A product of matrices, or of `batch` of them: c = op(a) op(b) + beta c, row-major and dense, as ls_gemm says. Sums
+ * are fp32; with lane->tf32, inputs of fp32 are rounded to TF32. beta 0: c is not read. Matrix i begins stride_a * i
+ * elements behind the first; a stride of 0 uses one matrix for all (not for c). */
+struct ls_cuda_product {
+    ls_dtype dtype; /* of a, b and c: LS_FP32, LS_FP16 or LS_BF16 */
+    bool transpose_a, transpose_b;
+    size_t m, n, k;
+    const void *a, *b;
+    float beta;
+    void *c;
+    size_t batch; /* 1: the strides do not count */
+    size_t stride_a, stride_b, stride_c;
+};
+
+/* Enqueues it; `op` names it in errors. By cuBLAS, whose order of summation is the same at every call of a shape on a
+ * GPU. */
+ls_status ls_cuda_matmul(const struct ls_cuda_lane *lane, const char *op, const struct ls_cuda_product *product);
+
+/* The symbol ls_cuda_rungs of the plug-in: for tests and for programs that measure kernels. */
+struct ls_cuda_rungs {
+    unsigned version; /* LS_PLUGIN_VERSION */
+    int count;
+    struct {
+        const char *name, *text;
+        ls_op_launcher enqueue;
+    } rungs[2];
+    /* ls_cuda_matmul on a device's compute stream */
+    ls_status (*matmul)(ls_stream *stream, const struct ls_cuda_product *product);
+};
+extern const struct ls_cuda_rungs ls_cuda_rungs;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

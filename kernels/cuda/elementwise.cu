@@ -1,0 +1,175 @@
+/* elementwise — fill, scale, divide, scale_by, reduce_add, relu_forward, relu_backward.
+ *   formula : y[i] = f(y[i], x[i], ..), as kernels.h says; each operation is a body that computes N elements from the
+ *             i-th on
+ *   launch  : naive, a thread for each element; fast, fours of floats in a grid-stride loop of at most 8 blocks of 256
+ *             threads per multiprocessor: 16 bytes of each array on their way per thread keep the memory busy
+ *   cost    : bytes and flops of ops.def; bound by bandwidth. reduce_add reads and writes y once for up to SOURCES
+ *             sources
+ *   order   : reduce_add adds source after source; every result has the bits of kernels/cpu, whatever the rung */
+#include "kernels/cuda/launch.cuh"
+
+using namespace ls_cuda;
+
+namespace {
+
+struct Fill {
+    float *y;
+    float value;
+    template <int N> __device__ void at(size_t i) const {
+        Floats<N> y4;
+        for (int k = 0; k < N; k++) y4.at[k] = value;
+        store<N>(y + i, y4);
+    }
+};
+
+struct Scale {
+    float *y;
+    float factor;
+    template <int N> __device__ void at(size_t i) const {
+        Floats<N> y4 = load<N>(y + i);
+        for (int k = 0; k < N; k++) y4.at[k] *= factor;
+        store<N>(y + i, y4);
+    }
+};
+
+struct ScaleBy {
+    float *y;
+    const float *factor;
+    template <int N> __device__ void at(size_t i) const { Scale{y, *factor}.at<N>(i); }
+};
+
+struct Divide {
+    float *y;
+    float divisor;
+    template <int N> __device__ void at(size_t i) const {
+        Floats<N> y4 = load<N>(y + i);
+        for (int k = 0; k < N; k++) y4.at[k] /= divisor;
+        store<N>(y + i, y4);
+    }
+};
+
+/* A NaN is not <= 0 and stays. */
+struct Relu {
+    float *y;
+    const float *x;
+    template <int N> __device__ void at(size_t i) const {
+        Floats<N> x4 = load<N>(x + i);
+        for (int k = 0; k < N; k++) x4.at[k] = x4.at[k] <= 0 ? 0 : x4.at[k];
+        store<N>(y + i, x4);
+    }
+};
+
+/* A NaN in y lets the gradient through, as in PyTorch. */
+struct ReluBackward {
+    float *dx;
+    const float *dy, *y;
+    template <int N> __device__ void at(size_t i) const {
+        Floats<N> dy4 = load<N>(dy + i), y4 = load<N>(y + i);
+        for (int k = 0; k < N; k++) dy4.at[k] = y4.at[k] <= 0 ? 0 : dy4.at[k];
+        store<N>(dx + i, dy4);
+    }
+};
+
+/* The addresses travel with the launch, so the array that names them may go when the call has returned. */
+constexpr int SOURCES = 64;
+
+struct ReduceAdd {
+    float *y;
+    int source_count;
+    const float *sources[SOURCES];
+    template <int N> __device__ void at(size_t i) const {
+        Floats<N> sum = load<N>(y + i);
+        for (int s = 0; s < source_count; s++) {
+            Floats<N> x = load<N>(sources[s] + i);
+            for (int k = 0; k < N; k++) sum.at[k] += x.at[k];
+        }
+        store<N>(y + i, sum);
+    }
+};
+
+/* Up to SOURCES sources from the `first`-th on. */
+ReduceAdd some_sources(const ls_reduce_add_arguments *a, int first) {
+    ReduceAdd body = {a->y, a->source_count - first < SOURCES ? a->source_count - first : SOURCES, {}};
+    for (int s = 0; s < body.source_count; s++) body.sources[s] = a->sources[first + s];
+    return body;
+}
+
+bool sources_aligned(const ReduceAdd &body) {
+    bool aligned = is_aligned(body.y);
+    for (int s = 0; s < body.source_count; s++) aligned = aligned && is_aligned(body.sources[s]);
+    return aligned;
+}
+
+} // namespace
+
+/* --- naive -------------------------------------------------------------------------------------------------------- */
+
+ls_status ls_cuda_naive_fill(const ls_fill_arguments *a, const ls_cuda_lane *lane) {
+    return naive_each(lane, "fill", Fill{a->y, a->value}, a->count);
+}
+
+ls_status ls_cuda_naive_scale(const ls_scale_arguments *a, const ls_cuda_lane *lane) {
+    return naive_each(lane, "scale", Scale{a->y, a->factor}, a->count);
+}
+
+ls_status ls_cuda_naive_scale_by(const ls_scale_by_arguments *a, const ls_cuda_lane *lane) {
+    return naive_each(lane, "scale_by", ScaleBy{a->y, a->factor}, a->count);
+}
+
+ls_status ls_cuda_naive_divide(const ls_divide_arguments *a, const ls_cuda_lane *lane) {
+    return naive_each(lane, "divide", Divide{a->y, a->divisor}, a->count);
+}
+
+ls_status ls_cuda_naive_relu_forward(const ls_relu_forward_arguments *a, const ls_cuda_lane *lane) {
+    return naive_each(lane, "relu_forward", Relu{a->y, a->x}, a->count);
+}
+
+ls_status ls_cuda_naive_relu_backward(const ls_relu_backward_arguments *a, const ls_cuda_lane *lane) {
+    return naive_each(lane, "relu_backward", ReluBackward{a->dx, a->dy, a->y}, a->count);
+}
+
+/* A launch for each source. */
+ls_status ls_cuda_naive_reduce_add(const ls_reduce_add_arguments *a, const ls_cuda_lane *lane) {
+    ls_status status = LS_OK;
+    for (int s = 0; s < a->source_count && status == LS_OK; s++) {
+        ReduceAdd body = {a->y, 1, {a->sources[s]}};
+        status = naive_each(lane, "reduce_add", body, a->count);
+    }
+    return status;
+}
+
+/* --- fast --------------------------------------------------------------------------------------------------------- */
+
+ls_status ls_cuda_fill(const ls_fill_arguments *a, const ls_cuda_lane *lane) {
+    return fast_each(lane, "fill", Fill{a->y, a->value}, a->count, is_aligned(a->y));
+}
+
+ls_status ls_cuda_scale(const ls_scale_arguments *a, const ls_cuda_lane *lane) {
+    return fast_each(lane, "scale", Scale{a->y, a->factor}, a->count, is_aligned(a->y));
+}
+
+ls_status ls_cuda_scale_by(const ls_scale_by_arguments *a, const ls_cuda_lane *lane) {
+    return fast_each(lane, "scale_by", ScaleBy{a->y, a->factor}, a->count, is_aligned(a->y));
+}
+
+ls_status ls_cuda_divide(const ls_divide_arguments *a, const ls_cuda_lane *lane) {
+    return fast_each(lane, "divide", Divide{a->y, a->divisor}, a->count, is_aligned(a->y));
+}
+
+ls_status ls_cuda_relu_forward(const ls_relu_forward_arguments *a, const ls_cuda_lane *lane) {
+    return fast_each(lane, "relu_forward", Relu{a->y, a->x}, a->count, is_aligned(a->y, a->x));
+}
+
+ls_status ls_cuda_relu_backward(const ls_relu_backward_arguments *a, const ls_cuda_lane *lane) {
+    ReluBackward body = {a->dx, a->dy, a->y};
+    return fast_each(lane, "relu_backward", body, a->count, is_aligned(a->dx, a->dy, a->y));
+}
+
+ls_status ls_cuda_reduce_add(const ls_reduce_add_arguments *a, const ls_cuda_lane *lane) {
+    ls_status status = LS_OK;
+    for (int first = 0; first < a->source_count && status == LS_OK; first += SOURCES) {
+        ReduceAdd body = some_sources(a, first);
+        status = fast_each(lane, "reduce_add", body, a->count, sources_aligned(body));
+    }
+    return status;
+}

@@ -1,0 +1,97 @@
+/* gemm — c = op(a) op(b) + beta c, row-major, and the products that convolutions are made of.
+ *   idea  : fast: cuBLAS, which reads matrices column by column: row-major c[m,n] is column-major c^T[n,m] = op(b)^T
+ *           op(a)^T, so b and a change places and nothing is transposed. Naive: a thread for each element of c
+ *   cost  : 2 m n k flops; the naive rung reads 8 m n k bytes, cuBLAS little more than each matrix once
+ *   order : cuBLAS's; the same at every call of a shape on a kind of GPU, since its workspace is the lane's own.
+ *           Naive: k ascending, fused multiply-adds
+ *   fails : LS_ERR_INVALID where a size does not fit into cuBLAS's int */
+#include <limits.h>
+
+#include "kernels/cuda/launch.cuh"
+
+using namespace ls_cuda;
+
+namespace {
+
+/* --- naive -------------------------------------------------------------------------------------------------------- */
+
+__global__ void gemm_naive(ls_gemm_arguments g) {
+    size_t i = global_thread();
+    if (i >= g.m * g.n) return;
+    size_t row = i / g.n, column = i % g.n;
+    float sum = 0;
+    for (size_t t = 0; t < g.k; t++) {
+        float a = g.a[g.transpose_a ? t * g.m + row : row * g.k + t];
+        float b = g.b[g.transpose_b ? column * g.k + t : t * g.n + column];
+        sum = fmaf(a, b, sum);
+    }
+    g.c[i] = g.beta == 0 ? sum : fmaf(g.beta, g.c[i], sum);
+}
+
+/* --- cuBLAS ------------------------------------------------------------------------------------------------------- */
+
+cudaDataType_t type_of(ls_dtype dtype) {
+    return dtype == LS_FP16 ? CUDA_R_16F : dtype == LS_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+/* Sums of halves are fp32 too. */
+cublasComputeType_t arithmetic_of(const ls_cuda_lane *lane, ls_dtype dtype) {
+    return dtype == LS_FP32 && lane->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+ls_status check_product(const ls_cuda_lane *lane, const char *op, const ls_cuda_product *p) {
+    const size_t most = INT_MAX;
+    if (!lane->blas) return ls_fail(LS_ERR_INVALID, "%s: matrix products run on the compute stream only", op);
+    if (p->dtype != LS_FP32 && p->dtype != LS_FP16 && p->dtype != LS_BF16)
+        return ls_fail(LS_ERR_INVALID, "%s: there are no matrix products of %s", op, ls_dtype_name(p->dtype));
+    if (p->m <= most && p->n <= most && p->k <= most && p->batch <= most) return LS_OK;
+    return ls_fail(LS_ERR_INVALID, "%s: a product of %zu x %zu x %zu (%zu of them) is too large for cuBLAS", op, p->m,
+                   p->n, p->k, p->batch);
+}
+
+/* c = beta c, which is left of a product over nothing; cuBLAS need not be asked. The matrices follow one another if
+ * there are several. */
+ls_status scale_result(const ls_cuda_lane *lane, const char *op, const ls_cuda_product *p) {
+    size_t count = p->m * p->n * p->batch, nbytes = count * ls_dtype_nbytes(p->dtype);
+    if (p->beta == 1) return LS_OK;
+    if (p->beta == 0) return ls_cuda_check(cudaMemsetAsync(p->c, 0, nbytes, lane->stream), lane->gpu, op);
+    if (p->dtype != LS_FP32)
+        return ls_fail(LS_ERR_UNSUPPORTED, "%s: nothing but 0 and 1 scales %s", op, ls_dtype_name(p->dtype));
+    ls_scale_arguments scale = {static_cast<float *>(p->c), p->beta, count};
+    return ls_cuda_scale(&scale, lane);
+}
+
+} // namespace
+
+ls_status ls_cuda_matmul(const ls_cuda_lane *lane, const char *op, const ls_cuda_product *p) {
+    ls_status status = check_product(lane, op, p);
+    if (status != LS_OK || p->m == 0 || p->n == 0 || p->batch == 0) return status;
+    if (p->k == 0) return scale_result(lane, op, p);
+    const cublasOperation_t a = p->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N,
+                            b = p->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const int m = (int)p->m, n = (int)p->n, k = (int)p->k, row_a = p->transpose_a ? m : k,
+              row_b = p->transpose_b ? k : n;
+    const cudaDataType_t type = type_of(p->dtype);
+    const cublasComputeType_t arithmetic = arithmetic_of(lane, p->dtype);
+    const float one = 1;
+    if (p->batch == 1) {
+        return ls_cublas_check(cublasGemmEx(lane->blas, b, a, n, m, k, &one, p->b, type, row_b, p->a, type, row_a,
+                                            &p->beta, p->c, type, n, arithmetic, CUBLAS_GEMM_DEFAULT),
+                               lane->gpu, op);
+    }
+    return ls_cublas_check(cublasGemmStridedBatchedEx(lane->blas, b, a, n, m, k, &one, p->b, type, row_b,
+                                                      (long long)p->stride_b, p->a, type, row_a, (long long)p->stride_a,
+                                                      &p->beta, p->c, type, n, (long long)p->stride_c, (int)p->batch,
+                                                      arithmetic, CUBLAS_GEMM_DEFAULT),
+                           lane->gpu, op);
+}
+
+ls_status ls_cuda_gemm(const ls_gemm_arguments *a, const ls_cuda_lane *lane) {
+    const ls_cuda_product product = {LS_FP32, a->transpose_a, a->transpose_b, a->m, a->n, a->k, a->a,
+                                     a->b,    a->beta,        a->c,           1,    0,    0,    0};
+    return ls_cuda_matmul(lane, "gemm", &product);
+}
+
+ls_status ls_cuda_naive_gemm(const ls_gemm_arguments *a, const ls_cuda_lane *lane) {
+    return launch_each(lane, "gemm", a->m * a->n, gemm_naive, *a);
+}

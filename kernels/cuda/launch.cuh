@@ -1,0 +1,166 @@
+/* What the .cu files share: launching, geometry, access to memory four floats at a time, sums over warps and blocks.
+ * C++ only.
+ *
+ *   threads   a block has THREADS threads unless a file says otherwise; always whole warps
+ *   memory    Floats<4> are loaded and stored in one instruction of 16 bytes where the addresses allow it; an array
+ *             may begin 4 bytes past that, and is then read float by float, with the same results
+ *   sums      of a warp by a butterfly (every lane gets the same bits), of a block as its warps' sums in ascending
+ *             order */
+#ifndef LS_KERNELS_CUDA_LAUNCH_CUH
+#define LS_KERNELS_CUDA_LAUNCH_CUH
+
+#include <cuda_runtime.h>
+
+#include <math.h>
+
+#include "kernels/cuda/cuda.h"
+
+namespace ls_cuda {
+
+constexpr unsigned WARP = 32;
+constexpr unsigned THREADS = 256;
+constexpr unsigned BLOCKS_PER_MULTIPROCESSOR = 8; /* of THREADS threads: as many as a multiprocessor holds */
+constexpr unsigned FULL_WARP = 0xffffffffu;
+
+/* --- launching ---------------------------------------------------------------------------------------------------- */
+
+constexpr size_t divide_up(size_t count, size_t by) { return (count + by - 1) / by; }
+
+/* Blocks for a loop over `items` in steps of the whole grid (global_thread(), global_threads()), `per_block` of them
+ * at a time: no more than the GPU runs at once. For loops whose results do not depend on the number of blocks. */
+inline unsigned blocks_for(const ls_cuda_lane *lane, size_t items, size_t per_block = THREADS) {
+    size_t wanted = divide_up(items, per_block), most = (size_t)lane->multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
+    return (unsigned)(wanted < most ? (wanted > 0 ? wanted : 1) : most);
+}
+
+/* Enqueues kernel(arguments...); a failure is reported as `op`'s. A grid without blocks is not launched. */
+template <class... Parameters, class... Arguments>
+ls_status launch(const ls_cuda_lane *lane, const char *op, dim3 blocks, unsigned threads, void (*kernel)(Parameters...),
+                 Arguments... arguments) {
+    if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0) return LS_OK;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = blocks;
+    config.blockDim = dim3(threads);
+    config.stream = lane->stream;
+    return ls_cuda_check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), lane->gpu, op);
+}
+
+/* One thread for each of `items`, however many: the geometry of the naive rung. */
+template <class... Parameters, class... Arguments>
+ls_status launch_each(const ls_cuda_lane *lane, const char *op, size_t items, void (*kernel)(Parameters...),
+                      Arguments... arguments) {
+    return launch(lane, op, dim3((unsigned)divide_up(items, THREADS)), THREADS, kernel, arguments...);
+}
+
+__device__ inline size_t global_thread() { return (size_t)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ inline size_t global_threads() { return (size_t)gridDim.x * blockDim.x; }
+
+/* --- memory ------------------------------------------------------------------------------------------------------- */
+
+/* N floats that follow one another: 1 or 4. */
+template <int N> struct Floats { float at[N]; };
+
+/* Whether all addresses allow access by 16 bytes. */
+template <class... Pointers> __host__ __device__ inline bool is_aligned(const Pointers *...arrays) {
+    return ((reinterpret_cast<uintptr_t>(arrays) % 16 == 0) && ...);
+}
+
+template <int N> __device__ inline Floats<N> load(const float *p) {
+    if constexpr (N == 4) {
+        float4 four = *reinterpret_cast<const float4 *>(p);
+        return {{four.x, four.y, four.z, four.w}};
+    } else {
+        return {{*p}};
+    }
+}
+
+template <int N> __device__ inline void store(float *p, Floats<N> value) {
+    if constexpr (N == 4) {
+        *reinterpret_cast<float4 *>(p) = make_float4(value.at[0], value.at[1], value.at[2], value.at[3]);
+    } else {
+        *p = value.at[0];
+    }
+}
+
+/* Four floats of which the first `count` (at most 4) are there, the others 0. */
+__device__ inline Floats<4> load_four(const float *p, size_t count, bool aligned) {
+    if (aligned && count >= 4) return load<4>(p);
+    Floats<4> value = {};
+    for (size_t k = 0; k < 4; k++) value.at[k] = k < count ? p[k] : 0;
+    return value;
+}
+
+__device__ inline void store_four(float *p, Floats<4> value, size_t count, bool aligned) {
+    if (aligned && count >= 4) {
+        store<4>(p, value);
+    } else {
+        for (size_t k = 0; k < 4 && k < count; k++) p[k] = value.at[k];
+    }
+}
+
+/* --- sums: every thread of the warp or block calls, and gets the same bits ---------------------------------------- */
+
+template <class T> __device__ inline T warp_sum(T value) {
+    for (int distance = WARP / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(FULL_WARP, value, distance);
+    return value;
+}
+
+__device__ inline float warp_max(float value) {
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        value = fmaxf(value, __shfl_xor_sync(FULL_WARP, value, distance));
+    return value;
+}
+
+template <class T> __device__ inline T block_sum(T value) {
+    __shared__ T warps[32];
+    value = warp_sum(value);
+    __syncthreads(); /* whoever still reads the last call's sums */
+    if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = value;
+    __syncthreads();
+    T sum = warps[0];
+    for (unsigned w = 1; w < blockDim.x / WARP; w++) sum += warps[w];
+    return sum;
+}
+
+__device__ inline float block_max(float value) {
+    __shared__ float warps[32];
+    value = warp_max(value);
+    __syncthreads();
+    if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = value;
+    __syncthreads();
+    float best = warps[0];
+    for (unsigned w = 1; w < blockDim.x / WARP; w++) best = fmaxf(best, warps[w]);
+    return best;
+}
+
+/* --- elementwise operations --------------------------------------------------------------------------------------- */
+
+/* A body has a member `template <int N> __device__ void at(size_t i) const` that computes the elements i .. i + N - 1.
+ * It lies in an anonymous namespace, and so do the kernels that are made of it. */
+template <class Body> __global__ void each_naive(Body body, size_t count) {
+    size_t i = global_thread();
+    if (i < count) body.template at<1>(i);
+}
+
+template <class Body> __global__ void each_fast(Body body, size_t fours, size_t count) {
+    for (size_t i = global_thread(); i < fours; i += global_threads()) body.template at<4>(4 * i);
+    for (size_t i = 4 * fours + global_thread(); i < count; i += global_threads()) body.template at<1>(i);
+}
+
+/* Naive: a thread for each element. Fast: a grid-stride loop over fours, if all arrays allow it, then over what is
+ * left. */
+template <class Body> ls_status naive_each(const ls_cuda_lane *lane, const char *op, Body body, size_t count) {
+    return launch_each(lane, op, count, each_naive<Body>, body, count);
+}
+
+template <class Body>
+ls_status fast_each(const ls_cuda_lane *lane, const char *op, Body body, size_t count, bool aligned) {
+    if (count == 0) return LS_OK;
+    size_t fours = aligned ? count / 4 : 0;
+    return launch(lane, op, dim3(blocks_for(lane, aligned ? divide_up(count, 4) : count)), THREADS, each_fast<Body>,
+                  body, fours, count);
+}
+
+} // namespace ls_cuda
+
+#endif

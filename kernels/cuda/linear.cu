@@ -1,0 +1,178 @@
+/* linear — what a linear layer does beside its matrix products: add_bias, add_bias_relu, bias_gradient,
+ * relu_bias_gradient.
+ *   formula : y[r,c] += bias[c], then max(.., 0); dbias[c] = sum over r of dy[r,c], with dy[r,c] = 0 where y[r,c] <= 0
+ *   launch  : bias, fast: a grid-stride loop over fours of y; a thread's column moves on by a constant, so nothing is
+ *             divided in the loop. Gradient, fast: a block sums a tile of 32 (or 128, by fours) columns over a part of
+ *             the rows, 8 rows side by side, each a warp's coalesced access; where there are several parts, their sums
+ *             go to scratch memory and are summed by a second launch. Naive: a thread for each element, and for each
+ *             column
+ *   cost    : bytes and flops of ops.def, and the parts' sums, less than 2 % of that; bound by bandwidth. The fused
+ *             operations save one pass over y (8 bytes per element) and over dy (4 bytes)
+ *   order   : of a column: 8 sums over every 8th row of a part, ascending; these 8 in order; then the parts' sums in
+ *             the same manner. Parts follow from the number of rows and columns alone. Naive: rows ascending, the bits
+ *             of kernels/cpu */
+#include "kernels/cuda/launch.cuh"
+
+using namespace ls_cuda;
+
+namespace {
+
+/* --- bias --------------------------------------------------------------------------------------------------------- */
+
+template <bool RELU> __device__ float with_bias(float y, float bias) {
+    y += bias;
+    return RELU && y <= 0 ? 0 : y;
+}
+
+template <bool RELU> __global__ void add_bias_naive(float *y, const float *bias, size_t columns, size_t count) {
+    size_t i = global_thread();
+    if (i < count) y[i] = with_bias<RELU>(y[i], bias[i % columns]);
+}
+
+template <int N, bool RELU> __global__ void add_bias_fast(float *y, const float *bias, size_t columns, size_t count) {
+    size_t step = global_threads() * N, column_step = step % columns, column = global_thread() * N % columns;
+    for (size_t i = global_thread() * N; i < count; i += step) {
+        Floats<N> y4 = load<N>(y + i), bias4 = load<N>(bias + column);
+        for (int k = 0; k < N; k++) y4.at[k] = with_bias<RELU>(y4.at[k], bias4.at[k]);
+        store<N>(y + i, y4);
+        column += column_step;
+        if (column >= columns) column -= columns;
+    }
+}
+
+template <bool RELU>
+ls_status add_bias(const ls_cuda_lane *lane, const char *op, float *y, const float *bias, size_t rows, size_t columns) {
+    size_t count = rows * columns;
+    if (count == 0) return LS_OK;
+    if (columns % 4 == 0 && is_aligned(y, bias))
+        return launch(lane, op, dim3(blocks_for(lane, count / 4)), THREADS, add_bias_fast<4, RELU>, y, bias, columns,
+                      count);
+    return launch(lane, op, dim3(blocks_for(lane, count)), THREADS, add_bias_fast<1, RELU>, y, bias, columns, count);
+}
+
+/* --- gradient ----------------------------------------------------------------------------------------------------- */
+
+struct Gradient {
+    float *dbias;
+    float *dy;      /* written by MASK only */
+    const float *y; /* read by MASK only */
+    size_t rows, columns;
+    bool accumulate;
+};
+
+template <bool MASK> __global__ void gradient_naive(Gradient g) {
+    size_t c = global_thread();
+    if (c >= g.columns) return;
+    float sum = 0;
+    for (size_t r = 0; r < g.rows; r++) {
+        size_t i = r * g.columns + c;
+        if (MASK) g.dy[i] = g.y[i] <= 0 ? 0 : g.dy[i];
+        sum += g.dy[i];
+    }
+    g.dbias[c] = g.accumulate ? g.dbias[c] + sum : sum;
+}
+
+constexpr unsigned ROW_LANES = THREADS / WARP;
+
+/* The sum of row `first`, first + ROW_LANES, ... of `end` rows, of N columns from `column` on. */
+template <int N, bool MASK> __device__ Floats<N> sum_rows(const Gradient &g, size_t column, size_t first, size_t end) {
+    Floats<N> sum = {};
+    for (size_t r = first; r < end; r += ROW_LANES) {
+        size_t i = r * g.columns + column;
+        Floats<N> d = load<N>(g.dy + i);
+        if constexpr (MASK) {
+            Floats<N> y = load<N>(g.y + i);
+            for (int k = 0; k < N; k++) d.at[k] = y.at[k] <= 0 ? 0 : d.at[k];
+            store<N>(g.dy + i, d);
+        }
+        for (int k = 0; k < N; k++) sum.at[k] += d.at[k];
+    }
+    return sum;
+}
+
+/* Block (x, y) sums tile x of the columns over part y of the rows, into row y of g.dbias. */
+template <int N, bool MASK> __global__ void gradient_fast(Gradient g, size_t rows_per_part) {
+    __shared__ float sums[ROW_LANES][WARP][N];
+    unsigned lane = threadIdx.x % WARP, row_lane = threadIdx.x / WARP;
+    size_t column = ((size_t)blockIdx.x * WARP + lane) * N, begin = blockIdx.y * rows_per_part;
+    size_t end = begin + rows_per_part < g.rows ? begin + rows_per_part : g.rows;
+    Floats<N> sum = {};
+    if (column < g.columns) sum = sum_rows<N, MASK>(g, column, begin + row_lane, end);
+    for (int k = 0; k < N; k++) sums[row_lane][lane][k] = sum.at[k];
+    __syncthreads();
+    if (row_lane != 0 || column >= g.columns) return;
+    for (unsigned l = 1; l < ROW_LANES; l++) {
+        for (int k = 0; k < N; k++) sum.at[k] += sums[l][lane][k];
+    }
+    float *dbias = g.dbias + blockIdx.y * g.columns + column;
+    for (int k = 0; k < N; k++) dbias[k] = g.accumulate ? dbias[k] + sum.at[k] : sum.at[k];
+}
+
+/* At least 128 rows and at least as many as there are parts, so that neither launch has a long way; and as many as it
+ * takes that the parts' sums fit into scratch memory. */
+size_t choose_rows_per_part(size_t rows, size_t columns) {
+    size_t part = 128;
+    while (part * part < rows) part *= 2;
+    while (part < rows && divide_up(rows, part) * columns * sizeof(float) > LS_CUDA_SCRATCH_NBYTES) part *= 2;
+    return part;
+}
+
+template <int N, bool MASK> ls_status gradient(const ls_cuda_lane *lane, const char *op, Gradient g) {
+    unsigned tiles = (unsigned)divide_up(g.columns, WARP * N);
+    size_t part = choose_rows_per_part(g.rows, g.columns), parts = divide_up(g.rows, part);
+    if (parts <= 1) return launch(lane, op, dim3(tiles), THREADS, gradient_fast<N, MASK>, g, part);
+    float *partial = static_cast<float *>(lane->scratch);
+    Gradient first = {partial, g.dy, g.y, g.rows, g.columns, false};
+    Gradient second = {g.dbias, partial, nullptr, parts, g.columns, g.accumulate};
+    ls_status status = launch(lane, op, dim3(tiles, (unsigned)parts), THREADS, gradient_fast<N, MASK>, first, part);
+    if (status != LS_OK) return status;
+    return launch(lane, op, dim3(tiles), THREADS, gradient_fast<N, false>, second, parts);
+}
+
+Gradient gradient_of(const ls_bias_gradient_arguments *a) {
+    return {a->dbias, const_cast<float *>(a->dy), nullptr, a->rows, a->columns, a->accumulate};
+}
+
+Gradient gradient_of(const ls_relu_bias_gradient_arguments *a) {
+    return {a->dbias, a->dy, a->y, a->rows, a->columns, a->accumulate};
+}
+
+} // namespace
+
+ls_status ls_cuda_naive_add_bias(const ls_add_bias_arguments *a, const ls_cuda_lane *lane) {
+    size_t count = a->rows * a->columns;
+    return launch_each(lane, "add_bias", count, add_bias_naive<false>, a->y, a->bias, a->columns, count);
+}
+
+ls_status ls_cuda_naive_add_bias_relu(const ls_add_bias_relu_arguments *a, const ls_cuda_lane *lane) {
+    size_t count = a->rows * a->columns;
+    return launch_each(lane, "add_bias_relu", count, add_bias_naive<true>, a->y, a->bias, a->columns, count);
+}
+
+ls_status ls_cuda_naive_bias_gradient(const ls_bias_gradient_arguments *a, const ls_cuda_lane *lane) {
+    return launch_each(lane, "bias_gradient", a->columns, gradient_naive<false>, gradient_of(a));
+}
+
+ls_status ls_cuda_naive_relu_bias_gradient(const ls_relu_bias_gradient_arguments *a, const ls_cuda_lane *lane) {
+    return launch_each(lane, "relu_bias_gradient", a->columns, gradient_naive<true>, gradient_of(a));
+}
+
+ls_status ls_cuda_add_bias(const ls_add_bias_arguments *a, const ls_cuda_lane *lane) {
+    return add_bias<false>(lane, "add_bias", a->y, a->bias, a->rows, a->columns);
+}
+
+ls_status ls_cuda_add_bias_relu(const ls_add_bias_relu_arguments *a, const ls_cuda_lane *lane) {
+    return add_bias<true>(lane, "add_bias_relu", a->y, a->bias, a->rows, a->columns);
+}
+
+ls_status ls_cuda_bias_gradient(const ls_bias_gradient_arguments *a, const ls_cuda_lane *lane) {
+    bool by_fours = a->columns % 4 == 0 && is_aligned(a->dy);
+    return by_fours ? gradient<4, false>(lane, "bias_gradient", gradient_of(a))
+                    : gradient<1, false>(lane, "bias_gradient", gradient_of(a));
+}
+
+ls_status ls_cuda_relu_bias_gradient(const ls_relu_bias_gradient_arguments *a, const ls_cuda_lane *lane) {
+    bool by_fours = a->columns % 4 == 0 && is_aligned(a->dy, a->y);
+    return by_fours ? gradient<4, true>(lane, "relu_bias_gradient", gradient_of(a))
+                    : gradient<1, true>(lane, "relu_bias_gradient", gradient_of(a));
+}

@@ -1,0 +1,37 @@
+/* Arrays in device memory, for tests that call CUDA themselves. All of it is static, as in machine.h. */
+#ifndef TESTS_CUDA_ARRAYS_H
+#define TESTS_CUDA_ARRAYS_H
+
+#include "tests/cuda/machine.h"
+
+static inline void ok(cudaError_t error) {
+    if (error != cudaSuccess) fail_msg("%s: %s", cudaGetErrorName(error), cudaGetErrorString(error));
+}
+
+/* A fresh machine with 64 MiB on each of its GPUs and blocks' threads in ascending order. */
+static inline void roomy_machine(int devices, const char *streams) {
+    machine(devices, streams);
+    setenv("CUDA_ON_CPU_MEMORY", "67108864", 1);
+    unsetenv("CUDA_ON_CPU_THREADS");
+    cuda_on_cpu_restart();
+}
+
+/* Zero-filled; whoever does not free it leaves that to the next machine. */
+static inline void *device_array(size_t nbytes) {
+    void *memory;
+    ok(cudaMalloc(&memory, nbytes + 1));
+    ok(cudaMemset(memory, 0, nbytes));
+    return memory;
+}
+
+static inline void *to_device(const void *values, size_t nbytes) {
+    void *memory = device_array(nbytes);
+    ok(cudaMemcpy(memory, values, nbytes, cudaMemcpyHostToDevice));
+    return memory;
+}
+
+static inline void from_device(void *values, const void *memory, size_t nbytes) {
+    ok(cudaMemcpy(values, memory, nbytes, cudaMemcpyDeviceToHost));
+}
+
+#endif

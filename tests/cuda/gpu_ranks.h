@@ -1,0 +1,33 @@
+/* Ranks (tests/comm/ranks.h) that have GPUs, and groups with a way for their memory. */
+#ifndef TESTS_CUDA_GPU_RANKS_H
+#define TESTS_CUDA_GPU_RANKS_H
+
+#include "tests/comm/ranks.h"
+
+#define FAKE_RANKS 4
+
+/* Where ranks run, and how their GPUs' memory travels. Ends with a row whose name is NULL. */
+struct gpu_path {
+    const char *name; /* ls_comm_backend */
+    const struct rank_backend *backend;
+    ls_comm_path path;
+    bool shares_gpu; /* all ranks are on GPU 0 */
+};
+extern const struct gpu_path gpu_paths[];
+
+/* Opens GPU `gpu` (FAKE_RANKS of them, unless the environment says otherwise) and the group; the group's status. */
+ls_status gpu_rank_open(struct rank *rank, int gpu, const char *allreduce, double timeout_s);
+
+/* The same on the path's GPU, and attaches it; all must succeed. */
+void gpu_rank_attach(struct rank *rank, const struct gpu_path *path, const char *allreduce, double timeout_s);
+
+/* Memory of the rank's GPU with a copy of `values` (NULL: zeros); ls_device_free. */
+void *gpu_rank_upload(const struct rank *rank, const void *values, size_t nbytes);
+
+/* Waits for the rank's comm stream, and copies. */
+void gpu_rank_download(const struct rank *rank, void *values, const void *memory, size_t nbytes);
+
+/* Whether the first error that the rank has seen holds the text. */
+bool gpu_rank_says(const struct rank *rank, const char *text);
+
+#endif

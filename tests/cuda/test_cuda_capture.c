@@ -1,0 +1,330 @@
+/* "CUDA on the CPU" captures graphs as CUDA does: what becomes a node, in which order nodes may run, and what is
+ * refused. */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+
+#include "tests/cuda/machine.h"
+#include "tests/cuda_on_cpu/selftest.h"
+
+static const struct selftest_geometry one_thread = {{1, 1, 1}, {1, 1, 1}};
+
+/* What most tests need. */
+struct bench {
+    cudaStream_t a, b;
+    cudaEvent_t event, other;
+    float *x; /* page-locked, so that the host can look and device copies can be captured */
+    float *d; /* device memory */
+};
+
+#define FLOATS 8
+
+static struct bench new_bench(const char *streams) {
+    struct bench bench;
+    machine(1, streams);
+    OK(cudaStreamCreateWithFlags(&bench.a, cudaStreamNonBlocking));
+    OK(cudaStreamCreateWithFlags(&bench.b, cudaStreamNonBlocking));
+    OK(cudaEventCreateWithFlags(&bench.event, cudaEventDisableTiming));
+    OK(cudaEventCreateWithFlags(&bench.other, cudaEventDisableTiming));
+    OK(cudaMallocHost((void **)&bench.x, FLOATS * sizeof(float)));
+    OK(cudaMalloc((void **)&bench.d, FLOATS * sizeof(float)));
+    for (int i = 0; i < FLOATS; i++) bench.x[i] = (float)i;
+    return bench;
+}
+
+static void copy(cudaStream_t stream, float *to, const float *from) {
+    OK(cudaMemcpyAsync(to, from, sizeof *to, cudaMemcpyDefault, stream));
+}
+
+static void begin(const struct bench *bench) { OK(cudaStreamBeginCapture(bench->a, cudaStreamCaptureModeThreadLocal)); }
+
+static cudaGraphExec_t end(const struct bench *bench, size_t nodes) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    size_t count = 0;
+    OK(cudaStreamEndCapture(bench->a, &graph));
+    OK(cudaGraphGetNodes(graph, NULL, &count));
+    assert_int_equal(count, nodes);
+    OK(cudaGraphInstantiate(&exec, graph, 0));
+    OK(cudaGraphDestroy(graph));
+    return exec;
+}
+
+/* The capture has been broken by what came before. */
+static void end_in_vain(const struct bench *bench, cudaError_t error) {
+    cudaGraph_t graph = (cudaGraph_t)bench->x;
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusActive;
+    FAILS(error, cudaStreamEndCapture(bench->a, &graph));
+    assert_null(graph);
+    OK(cudaStreamIsCapturing(bench->a, &status));
+    assert_int_equal(status, cudaStreamCaptureStatusNone);
+    OK(cudaStreamSynchronize(bench->a)); /* the streams work again */
+    OK(cudaStreamSynchronize(bench->b));
+}
+
+static void count(void *number) { ++*(int *)number; }
+
+/* --- what works --------------------------------------------------------------------------------------------------- */
+
+static void a_graph_runs_at_each_launch_only(void **state) {
+    (void)state;
+    struct bench bench = new_bench("eager");
+    int runs = 0;
+    begin(&bench);
+    enum cudaStreamCaptureStatus status;
+    OK(cudaStreamIsCapturing(bench.a, &status));
+    assert_int_equal(status, cudaStreamCaptureStatusActive);
+    OK(cudaLaunchHostFunc(bench.a, count, &runs));
+    copy(bench.a, bench.d, &bench.x[3]);
+    copy(bench.a, &bench.x[0], bench.d);
+    OK(selftest_nothing(bench.a, one_thread));
+    assert_int_equal(cuda_on_cpu_kernel_launches(), 0);
+    cudaGraphExec_t exec = end(&bench, 4);
+    OK(cudaStreamSynchronize(bench.a));
+    assert_int_equal(runs, 0);
+    for (int launch = 1; launch <= 3; launch++) {
+        bench.x[3] = (float)(10 * launch); /* read when it runs */
+        OK(cudaGraphLaunch(exec, bench.a));
+        OK(cudaStreamSynchronize(bench.a));
+        assert_int_equal(runs, launch);
+        assert_true(bench.x[0] == (float)(10 * launch));
+        assert_int_equal(cuda_on_cpu_kernel_launches(), launch);
+    }
+    OK(cudaGraphLaunch(exec, bench.a));
+    OK(cudaGraphExecDestroy(exec)); /* what is launched still runs */
+    OK(cudaStreamSynchronize(bench.a));
+    assert_int_equal(runs, 4);
+    FAILS(cudaErrorInvalidValue, cudaGraphLaunch(exec, bench.a));
+}
+
+/* a: x1 -> d0, fork; b: d0 -> d1, join; a: d1 -> x0; meanwhile a: x2 -> d2, which nothing orders with b */
+static int forks_and_joins(int seed, int joins) {
+    char streams[32];
+    snprintf(streams, sizeof streams, "shuffle:%d", seed);
+    struct bench bench = new_bench(streams);
+    OK(cudaMemsetAsync(bench.d, 0, FLOATS * sizeof(float), bench.a));
+    OK(cudaStreamSynchronize(bench.a));
+    begin(&bench);
+    copy(bench.a, bench.d, &bench.x[1]);
+    OK(cudaEventRecord(bench.event, bench.a));
+    OK(cudaStreamWaitEvent(bench.b, bench.event, 0));
+    copy(bench.b, &bench.d[1], bench.d);
+    OK(cudaEventRecord(bench.other, bench.b));
+    if (!joins) copy(bench.a, &bench.x[0], &bench.d[1]); /* too early: before the wait */
+    OK(cudaStreamWaitEvent(bench.a, bench.other, 0));
+    if (joins) copy(bench.a, &bench.x[0], &bench.d[1]);
+    copy(bench.a, bench.d, &bench.x[2]);
+    cudaGraphExec_t exec = end(&bench, 4);
+    OK(cudaGraphLaunch(exec, bench.b));
+    copy(bench.b, &bench.x[4], bench.d); /* after all of the graph */
+    OK(cudaStreamSynchronize(bench.b));
+    assert_true(bench.x[4] == 2);
+    return bench.x[0] == 1;
+}
+
+static void captured_events_order_the_nodes(void **state) {
+    (void)state;
+    int joined = 0, unjoined = 0;
+    for (int seed = 0; seed < 40; seed++) {
+        joined += forks_and_joins(seed, 1);
+        unjoined += forks_and_joins(seed, 0);
+    }
+    assert_int_equal(joined, 40);
+    assert_in_range(unjoined, 1, 39);
+}
+
+static void launches_of_one_graph_follow_one_another(void **state) {
+    (void)state;
+    for (int seed = 0; seed < 20; seed++) {
+        char streams[32];
+        snprintf(streams, sizeof streams, "shuffle:%d", seed);
+        struct bench bench = new_bench(streams);
+        begin(&bench);
+        for (int i = 0; i + 1 < FLOATS; i++) copy(bench.a, &bench.x[FLOATS - 1 - i], &bench.x[FLOATS - 2 - i]);
+        cudaGraphExec_t exec = end(&bench, FLOATS - 1);
+        for (int i = 1; i < FLOATS; i++) bench.x[i] = 9;
+        OK(cudaGraphLaunch(exec, bench.a));
+        OK(cudaGraphLaunch(exec, bench.b));
+        OK(cudaDeviceSynchronize());
+        for (int i = 0; i < FLOATS; i++) assert_true(bench.x[i] == (i < 3 ? 0 : 9));
+    }
+}
+
+static void others_may_work_during_a_capture(void **state) {
+    (void)state;
+    struct bench bench = new_bench("shuffle:1");
+    begin(&bench);
+    copy(bench.b, bench.d, &bench.x[5]); /* is not captured */
+    OK(cudaEventRecord(bench.event, bench.b));
+    copy(bench.b, &bench.x[0], bench.d);
+    assert_true(bench.x[0] == 0);
+    (void)end(&bench, 0);
+    OK(cudaStreamSynchronize(bench.b));
+    assert_true(bench.x[0] == 5);
+}
+
+/* --- what does not ------------------------------------------------------------------------------------------------ */
+
+static void waiting_breaks_a_capture(void **state) {
+    (void)state;
+    for (int what = 0; what < 11; what++) {
+        struct bench bench = new_bench("eager");
+        void *memory;
+        float local;
+        OK(cudaEventRecord(bench.event, bench.b));
+        begin(&bench);
+        cudaError_t error = cudaSuccess;
+        if (what == 0) error = cudaStreamSynchronize(bench.a);
+        if (what == 1) error = cudaStreamQuery(bench.a);
+        if (what == 2) error = cudaDeviceSynchronize();
+        if (what == 3) error = cudaMalloc(&memory, 4);
+        if (what == 4) error = cudaFree(bench.d);
+        if (what == 5) error = cudaMemcpy(&local, bench.d, sizeof local, cudaMemcpyDefault);
+        if (what == 6) error = cudaEventQuery(bench.event);
+        if (what == 7) error = cudaMemcpyAsync(&local, bench.d, sizeof local, cudaMemcpyDefault, bench.a);
+        if (what == 8) error = cudaMemcpyAsync(bench.d, &local, sizeof local, cudaMemcpyDefault, bench.a);
+        if (what == 9) error = cudaMallocHost(&memory, 4);
+        if (what == 10) error = cudaEventSynchronize(bench.event);
+        FAILS(cudaErrorStreamCaptureUnsupported, error);
+        enum cudaStreamCaptureStatus status;
+        OK(cudaStreamIsCapturing(bench.a, &status));
+        assert_int_equal(status, cudaStreamCaptureStatusInvalidated);
+        FAILS(cudaErrorStreamCaptureInvalidated, selftest_nothing(bench.a, one_thread));
+        end_in_vain(&bench, cudaErrorStreamCaptureInvalidated);
+    }
+}
+
+static void dependencies_stay_inside(void **state) {
+    (void)state;
+    struct bench bench = new_bench("eager");
+    OK(cudaEventRecord(bench.event, bench.b));
+    begin(&bench);
+    OK(cudaStreamWaitEvent(bench.a, bench.other, 0)); /* never recorded */
+    FAILS(cudaErrorStreamCaptureIsolation, cudaStreamWaitEvent(bench.a, bench.event, 0));
+    end_in_vain(&bench, cudaErrorStreamCaptureInvalidated);
+
+    begin(&bench);
+    OK(cudaStreamBeginCapture(bench.b, cudaStreamCaptureModeThreadLocal));
+    OK(cudaEventRecord(bench.event, bench.b));
+    FAILS(cudaErrorStreamCaptureMerge, cudaStreamWaitEvent(bench.a, bench.event, 0));
+    cudaGraph_t graph;
+    OK(cudaStreamEndCapture(bench.b, &graph));
+    end_in_vain(&bench, cudaErrorStreamCaptureInvalidated);
+
+    begin(&bench);
+    OK(cudaEventRecord(bench.event, bench.a));
+    OK(cudaStreamWaitEvent(bench.b, bench.event, 0));
+    OK(selftest_nothing(bench.b, one_thread));
+    end_in_vain(&bench, cudaErrorStreamCaptureUnjoined);
+
+    begin(&bench);
+    OK(cudaEventRecord(bench.event, bench.a));
+    FAILS(cudaErrorCapturedEvent, cudaEventQuery(bench.event));
+    end_in_vain(&bench, cudaErrorStreamCaptureInvalidated);
+    FAILS(cudaErrorCapturedEvent, cudaEventSynchronize(bench.event)); /* until it is recorded elsewhere */
+    FAILS(cudaErrorCapturedEvent, cudaStreamWaitEvent(bench.b, bench.event, 0));
+    OK(cudaEventRecord(bench.event, bench.b));
+    OK(cudaEventSynchronize(bench.event));
+}
+
+static void captures_begin_and_end_in_one_place(void **state) {
+    (void)state;
+    struct bench bench = new_bench("eager");
+    cudaGraph_t graph;
+    FAILS(cudaErrorIllegalState, cudaStreamEndCapture(bench.a, &graph));
+    FAILS(cudaErrorStreamCaptureUnsupported, cudaStreamBeginCapture(NULL, cudaStreamCaptureModeThreadLocal));
+    begin(&bench);
+    FAILS(cudaErrorIllegalState, cudaStreamBeginCapture(bench.a, cudaStreamCaptureModeThreadLocal));
+    OK(cudaEventRecord(bench.event, bench.a));
+    OK(cudaStreamWaitEvent(bench.b, bench.event, 0));
+    FAILS(cudaErrorStreamCaptureUnmatched, cudaStreamEndCapture(bench.b, &graph));
+    end_in_vain(&bench, cudaErrorStreamCaptureInvalidated);
+    begin(&bench);
+    (void)end(&bench, 0);
+    /* the legacy stream would have to wait for a blocking stream that is being captured */
+    cudaStream_t blocking;
+    OK(cudaStreamCreate(&blocking));
+    OK(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed));
+    FAILS(cudaErrorStreamCaptureImplicit, cudaMemsetAsync(bench.d, 0, 4, NULL));
+    FAILS(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(blocking, &graph));
+}
+
+/* What another thread gets while this one captures. */
+static void *ask(void *event) { return (void *)(intptr_t)cudaEventQuery((cudaEvent_t)event); }
+
+static cudaError_t ask_elsewhere(cudaEvent_t event) {
+    pthread_t thread;
+    void *error;
+    assert_int_equal(pthread_create(&thread, NULL, ask, event), 0);
+    assert_int_equal(pthread_join(thread, &error), 0);
+    return (cudaError_t)(intptr_t)error;
+}
+
+static void *end_there(void *stream) {
+    cudaGraph_t graph;
+    return (void *)(intptr_t)cudaStreamEndCapture((cudaStream_t)stream, &graph);
+}
+
+static void the_mode_decides_about_other_threads(void **state) {
+    (void)state;
+    struct bench bench = new_bench("eager");
+    OK(cudaEventRecord(bench.event, bench.b));
+    begin(&bench);
+    OK(ask_elsewhere(bench.event));
+    pthread_t thread;
+    void *error;
+    assert_int_equal(pthread_create(&thread, NULL, end_there, bench.a), 0);
+    assert_int_equal(pthread_join(thread, &error), 0);
+    assert_int_equal((intptr_t)error, cudaErrorStreamCaptureWrongThread);
+    (void)end(&bench, 0);
+
+    OK(cudaStreamBeginCapture(bench.a, cudaStreamCaptureModeGlobal));
+    FAILS(cudaErrorStreamCaptureUnsupported, ask_elsewhere(bench.event));
+    end_in_vain(&bench, cudaErrorStreamCaptureInvalidated);
+
+    OK(cudaStreamBeginCapture(bench.a, cudaStreamCaptureModeRelaxed));
+    OK(cudaEventQuery(bench.event));
+    (void)end(&bench, 0);
+
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    OK(cudaThreadExchangeStreamCaptureMode(&mode));
+    assert_int_equal(mode, cudaStreamCaptureModeGlobal);
+    begin(&bench);
+    OK(cudaEventQuery(bench.event));
+    OK(cudaThreadExchangeStreamCaptureMode(&mode));
+    (void)end(&bench, 0);
+}
+
+static void a_capture_may_be_left_unended(void **state) {
+    (void)state;
+    struct bench bench = new_bench("eager");
+    begin(&bench);
+    copy(bench.a, bench.d, bench.x);
+    OK(cudaEventRecord(bench.event, bench.a));
+    OK(cudaStreamWaitEvent(bench.b, bench.event, 0));
+    OK(cudaStreamDestroy(bench.a));
+    OK(cudaStreamSynchronize(bench.b)); /* is free again */
+    cuda_on_cpu_restart();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_graph_runs_at_each_launch_only),
+        cmocka_unit_test(captured_events_order_the_nodes),
+        cmocka_unit_test(launches_of_one_graph_follow_one_another),
+        cmocka_unit_test(others_may_work_during_a_capture),
+        cmocka_unit_test(waiting_breaks_a_capture),
+        cmocka_unit_test(dependencies_stay_inside),
+        cmocka_unit_test(captures_begin_and_end_in_one_place),
+        cmocka_unit_test(the_mode_decides_about_other_threads),
+        cmocka_unit_test(a_capture_may_be_left_unended),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

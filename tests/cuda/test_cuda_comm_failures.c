@@ -1,0 +1,325 @@
+/* What groups with GPUs do when ranks die, stop, stay away, leave, give up or run something else, and when NCCL fails:
+ * every rank ends in time, with a line that names the operation and who is to blame. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cuda_on_cpu.h>
+
+#include "common/base/clock.h"
+#include "tests/cuda/gpu_ranks.h"
+
+#define TIMEOUT_S 1.0
+#define GRACE_S 4.0         /* what a loaded machine, or a sanitizer, may add to a deadline */
+#define LONG_TIMEOUT_S 20.0 /* where something else is noticed long before */
+#define RANKS 3
+#define COUNT 1000
+#define REDUCE_TEXT "all_reduce (sum) of 1000 fp32 elements (operation "
+
+static const struct gpu_path staged = {"shm, staged", &rank_backends[0], LS_COMM_STAGED, true};
+static const struct gpu_path nccl = {"nccl", &rank_backends[0], LS_COMM_NCCL, false};
+static const struct gpu_path nccl_threads = {"nccl", &rank_backends[1], LS_COMM_NCCL, false};
+
+static void sleep_ms(long ms) {
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+/* --- ranks that fail ---------------------------------------------------------------------------------------------- */
+
+struct scene {
+    const struct gpu_path *path;
+    void (*culprit)(struct rank *rank, float *buffer); /* what rank 2 does; does not return, or makes it fail, too */
+    ls_status status;                                  /* of the others */
+    const char *text;
+    long others_wait_ms; /* so that rank 2 comes first */
+};
+
+static ls_status reduce(const struct rank *rank, float *buffer) {
+    ls_status status = ls_comm_all_reduce(rank->comm, rank->stream, buffer, COUNT, LS_FP32, LS_REDUCE_SUM);
+    ls_status waited = ls_stream_synchronize(rank->stream);
+    return status != LS_OK ? status : waited;
+}
+
+/* From now on nothing works any more, at once; and the rank leaves without a wait. */
+static void expect_broken(struct rank *rank, float *buffer, ls_status status) {
+    (void)ls_device_synchronize(rank->device);
+    double begin_us = ls_now_us();
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == status);
+    (void)ls_device_synchronize(rank->device);
+    CHECK(ls_comm_all_reduce(rank->comm, rank->stream, buffer, 1, LS_FP32, LS_REDUCE_SUM) == status);
+    (void)ls_device_synchronize(rank->device);
+    rank_close(rank);
+    CHECK(ls_now_us() - begin_us < GRACE_S * 1e6);
+}
+
+/* Three good operations, then one at which rank 2 fails. On rank 2 nothing runs but while it waits. */
+static void scene_body(struct rank *rank) {
+    const struct scene *scene = rank->argument;
+    void *memory;
+    if (rank->rank == 2 && !rank->crew) setenv("CUDA_ON_CPU_STREAMS", "shuffle:1", 1);
+    gpu_rank_attach(rank, scene->path, NULL, scene->status == LS_ERR_TIMEOUT ? TIMEOUT_S : LONG_TIMEOUT_S);
+    CHECK(ls_comm_alloc_shared(rank->comm, rank->device, COUNT * sizeof(float), &memory) == LS_OK);
+    for (int i = 0; i < 3; i++) CHECK(reduce(rank, memory) == LS_OK);
+    if (rank->rank == 2) scene->culprit(rank, memory);
+    if (rank->rank != 2) sleep_ms(scene->others_wait_ms);
+    double begin_us = ls_now_us();
+    ls_status status = reduce(rank, memory);
+    CHECK(status == scene->status);
+    CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
+    CHECK(gpu_rank_says(rank, REDUCE_TEXT "4, 4000 bytes)") || rank->rank == 2);
+    CHECK(gpu_rank_says(rank, scene->text));
+    expect_broken(rank, memory, status);
+}
+
+/* Ends with exit status 0 for ranks 0 and 1, and with `culprit` for rank 2. */
+static void play(const struct scene *scene, void (*meanwhile)(const pid_t *pids), int culprit) {
+    int exit_codes[LS_COMM_MAX_RANKS];
+    run_ranks_on(scene->path->backend, RANKS, 60, scene_body, scene, meanwhile, exit_codes);
+    for (int r = 0; r < RANKS; r++) {
+        int expected = r == 2 ? culprit : 0;
+        if (exit_codes[r] != expected) fail_msg("rank %d ended with %d, not %d", r, exit_codes[r], expected);
+    }
+}
+
+static void dies(struct rank *rank, float *buffer) {
+    (void)rank;
+    (void)buffer;
+    raise(SIGKILL);
+}
+
+static void a_rank_that_dies_is_named(void **state) {
+    (void)state;
+    play(&(struct scene){&nccl, dies, LS_ERR_PEER, "rank 2 died", 0}, NULL, 128 + SIGKILL);
+    play(&(struct scene){&staged, dies, LS_ERR_PEER, "rank 2 died", 0}, NULL, 128 + SIGKILL);
+}
+
+/* The rank has put its part on the stream, and dies before it is done. */
+static void dies_in_the_middle(struct rank *rank, float *buffer) {
+    (void)ls_comm_all_reduce(rank->comm, rank->stream, buffer, COUNT, LS_FP32, LS_REDUCE_SUM);
+    raise(SIGKILL);
+}
+
+static void a_rank_that_dies_within_an_operation_ends_it(void **state) {
+    (void)state;
+    play(&(struct scene){&nccl, dies_in_the_middle, LS_ERR_PEER, "rank 2 died", 0}, NULL, 128 + SIGKILL);
+}
+
+static void stops(struct rank *rank, float *buffer) {
+    (void)rank;
+    (void)buffer;
+    raise(SIGSTOP);
+}
+
+/* Once the others have ended, whom it must not die before. */
+static void kill_rank_2(const pid_t *pids) {
+    siginfo_t ended;
+    for (int r = 0; r < 2; r++) assert_int_equal(waitid(P_PID, (id_t)pids[r], &ended, WEXITED | WNOWAIT), 0);
+    assert_int_equal(kill(pids[2], SIGKILL), 0);
+}
+
+static void a_rank_that_stops_is_named_at_the_deadline(void **state) {
+    (void)state;
+    play(&(struct scene){&nccl, stops, LS_ERR_TIMEOUT, "rank 2 did not come within 1 s", 0}, kill_rank_2,
+         128 + SIGKILL);
+}
+
+static void leaves(struct rank *rank, float *buffer) {
+    (void)buffer;
+    rank_close(rank);
+    _exit(7);
+}
+
+static void a_rank_that_leaves_is_named(void **state) {
+    (void)state;
+    play(&(struct scene){&nccl, leaves, LS_ERR_PEER, "rank 2 left the group without taking part", 0}, NULL, 7);
+}
+
+static void gives_up(struct rank *rank, float *buffer) {
+    (void)buffer;
+    sleep_ms(100); /* the others wait by then, mostly */
+    CHECK(ls_comm_abort(rank->comm, "the dog ate my gradient"));
+}
+
+static void a_rank_that_gives_up_says_why(void **state) {
+    (void)state;
+    const struct scene scene = {&nccl, gives_up, LS_ERR_PEER, "rank 2 has given up: the dog ate my gradient", 0};
+    play(&scene, NULL, 0);
+    struct scene threads = scene;
+    threads.path = &nccl_threads;
+    play(&threads, NULL, 0);
+}
+
+static void runs_something_else(struct rank *rank, float *buffer) {
+    CHECK(ls_comm_broadcast(rank->comm, rank->stream, buffer, 7, LS_INT32, 1) == LS_OK);
+    CHECK(ls_stream_synchronize(rank->stream) == LS_ERR_INVALID);
+    CHECK(gpu_rank_says(rank, "the ranks are out of step"));
+    expect_broken(rank, buffer, LS_ERR_INVALID);
+    _exit(7);
+}
+
+static void ranks_out_of_step_are_named(void **state) {
+    (void)state;
+    play(&(struct scene){&nccl, runs_something_else, LS_ERR_INVALID, "broadcast of 7 int32 elements from rank 1", 0},
+         NULL, 7);
+}
+
+/* --- NCCL fails --------------------------------------------------------------------------------------------------- */
+
+static void nccl_fails(struct rank *rank, float *buffer) {
+    cuda_on_cpu_reset_faults("ncclCommGetAsyncError:1:3");
+    CHECK(reduce(rank, buffer) == LS_ERR_SYSTEM);
+    CHECK(gpu_rank_says(rank, REDUCE_TEXT "4, 4000 bytes): NCCL on rank 2: internal error"));
+    expect_broken(rank, buffer, LS_ERR_SYSTEM);
+    _exit(7);
+}
+
+static void what_nccl_says_reaches_all_ranks(void **state) {
+    (void)state;
+    play(&(struct scene){&nccl, nccl_fails, LS_ERR_SYSTEM, "rank 2 has given up: " REDUCE_TEXT "4", 300}, NULL, 7);
+}
+
+static void a_peer_fails(struct rank *rank, float *buffer) {
+    cuda_on_cpu_reset_faults("ncclCommGetAsyncError:1:6");
+    CHECK(reduce(rank, buffer) == LS_ERR_PEER);
+    _exit(7);
+}
+
+static void a_call_fails(struct rank *rank, float *buffer) {
+    cuda_on_cpu_reset_faults("ncclAllReduce:1:1");
+    CHECK(ls_comm_all_reduce(rank->comm, rank->stream, buffer, COUNT, LS_FP32, LS_REDUCE_SUM) == LS_ERR_SYSTEM);
+    CHECK(gpu_rank_says(rank, "NCCL on rank 2: unhandled cuda error"));
+    expect_broken(rank, buffer, LS_ERR_SYSTEM);
+    _exit(7);
+}
+
+static void a_gpu_fails(struct rank *rank, float *buffer) {
+    cuda_on_cpu_reset_faults("cudaEventRecord:1:999");
+    CHECK(ls_comm_all_reduce(rank->comm, rank->stream, buffer, COUNT, LS_FP32, LS_REDUCE_SUM) != LS_OK);
+    CHECK(gpu_rank_says(rank, "cudaEventRecord"));
+    expect_broken(rank, buffer, LS_ERR_PEER);
+    _exit(7);
+}
+
+static void a_call_that_fails_at_once_breaks_the_group(void **state) {
+    (void)state;
+    play(&(struct scene){&nccl, a_gpu_fails, LS_ERR_PEER, "rank 2 has given up: its GPU failed", 0}, NULL, 7);
+    play(&(struct scene){&nccl, a_peer_fails, LS_ERR_PEER, "remote process exited", 300}, NULL, 7);
+    play(&(struct scene){&nccl, a_call_fails, LS_ERR_SYSTEM, "unhandled cuda error", 0}, NULL, 7);
+}
+
+/* --- late --------------------------------------------------------------------------------------------------------- */
+
+/* All have enqueued it, and one GPU does not come to it: with shuffled streams nothing runs unless somebody waits. */
+static void sleepy_body(struct rank *rank) {
+    void *memory;
+    if (rank->rank == 1) setenv("CUDA_ON_CPU_STREAMS", "shuffle:1", 1);
+    gpu_rank_attach(rank, &nccl, NULL, TIMEOUT_S);
+    CHECK(ls_comm_alloc_shared(rank->comm, rank->device, COUNT * sizeof(float), &memory) == LS_OK);
+    CHECK(reduce(rank, memory) == LS_OK);
+    CHECK(ls_comm_all_reduce(rank->comm, rank->stream, memory, COUNT, LS_FP32, LS_REDUCE_SUM) == LS_OK);
+    if (rank->rank == 1) { /* its part is done when it comes to it at last, but the others have given up */
+        sleep_ms((long)(TIMEOUT_S * 1000) + 1500);
+        expect_broken(rank, memory, LS_ERR_TIMEOUT);
+        return;
+    }
+    CHECK(ls_stream_synchronize(rank->stream) == LS_ERR_TIMEOUT);
+    CHECK(gpu_rank_says(rank, REDUCE_TEXT "2, 4000 bytes): all ranks have enqueued it, but it did not end within 1 s"));
+    expect_broken(rank, memory, LS_ERR_TIMEOUT);
+}
+
+static void an_operation_that_does_not_end_is_named(void **state) {
+    (void)state;
+    run_good_ranks_on(nccl.backend, RANKS, sleepy_body, NULL);
+}
+
+/* --- after the fact ----------------------------------------------------------------------------------------------- */
+
+/* A handle of a good operation, and of a bad one behind it. */
+static void handles_body(struct rank *rank) {
+    void *memory;
+    ls_work *good, *bad;
+    gpu_rank_attach(rank, &nccl, NULL, LONG_TIMEOUT_S);
+    CHECK(ls_comm_alloc_shared(rank->comm, rank->device, COUNT * sizeof(float), &memory) == LS_OK);
+    CHECK(ls_work_create(&good, "good") == LS_OK && ls_work_create(&bad, "bad") == LS_OK);
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    CHECK(ls_work_record(good, rank->comm, rank->stream) == LS_OK);
+    CHECK(ls_work_synchronize(good) == LS_OK && ls_work_sequence(good) == 1);
+    if (rank->rank == 2) {
+        sleep_ms(50);
+        _exit(0);
+    }
+    CHECK(ls_comm_all_reduce(rank->comm, rank->stream, memory, COUNT, LS_FP32, LS_REDUCE_SUM) == LS_OK);
+    CHECK(ls_work_record(bad, rank->comm, rank->stream) == LS_OK);
+    CHECK(ls_work_synchronize(bad) == LS_ERR_PEER && ls_work_sequence(bad) == 2);
+    (void)ls_device_synchronize(rank->device);
+    CHECK(ls_work_synchronize(bad) == LS_ERR_PEER);
+    CHECK(ls_work_synchronize(good) == LS_OK);
+    ls_work_destroy(good);
+    ls_work_destroy(bad);
+    rank_close(rank);
+}
+
+static void work_handles_know_what_failed(void **state) {
+    (void)state;
+    run_good_ranks_on(nccl.backend, RANKS, handles_body, NULL);
+}
+
+/* --- abort from elsewhere ------------------------------------------------------------------------------------------
+ */
+
+static void *abort_soon(void *comm) {
+    sleep_ms(100);
+    return ls_comm_abort(comm, "another thread has had enough") ? comm : NULL;
+}
+
+static void aborted_body(struct rank *rank) {
+    void *memory, *told;
+    pthread_t thread;
+    gpu_rank_attach(rank, &nccl, NULL, 60);
+    CHECK(ls_comm_alloc_shared(rank->comm, rank->device, COUNT * sizeof(float), &memory) == LS_OK);
+    if (rank->rank == 0) {
+        CHECK(pthread_create(&thread, NULL, abort_soon, rank->comm) == 0);
+        CHECK(reduce(rank, memory) == LS_ERR_PEER);
+        CHECK(pthread_join(thread, &told) == 0 && told == rank->comm);
+    } else if (rank->rank == 1) {
+        CHECK(reduce(rank, memory) == LS_ERR_PEER);
+    } else { /* never comes to the operation */
+        CHECK(ls_comm_alloc_shared(rank->comm, rank->device, 64, &told) == LS_ERR_PEER);
+    }
+    CHECK(gpu_rank_says(rank, "rank 0 has given up: another thread has had enough"));
+    expect_broken(rank, memory, LS_ERR_PEER);
+}
+
+static void any_thread_may_abort(void **state) {
+    (void)state;
+    run_good_ranks_on(nccl.backend, RANKS, aborted_body, NULL);
+    run_good_ranks_on(nccl_threads.backend, RANKS, aborted_body, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_that_dies_is_named),
+        cmocka_unit_test(a_rank_that_dies_within_an_operation_ends_it),
+        cmocka_unit_test(a_rank_that_stops_is_named_at_the_deadline),
+        cmocka_unit_test(a_rank_that_leaves_is_named),
+        cmocka_unit_test(a_rank_that_gives_up_says_why),
+        cmocka_unit_test(ranks_out_of_step_are_named),
+        cmocka_unit_test(what_nccl_says_reaches_all_ranks),
+        cmocka_unit_test(a_call_that_fails_at_once_breaks_the_group),
+        cmocka_unit_test(an_operation_that_does_not_end_is_named),
+        cmocka_unit_test(work_handles_know_what_failed),
+        cmocka_unit_test(any_thread_may_abort),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

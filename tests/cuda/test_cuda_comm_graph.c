@@ -1,0 +1,147 @@
+/* NCCL's operations in graphs, behind events, and more of them than can be named. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/cuda/gpu_ranks.h"
+
+#define TIMEOUT_S 20.0
+#define RANKS 3
+#define COUNT 500
+
+static const struct gpu_path *const nccl = &gpu_paths[2], *const nccl_threads = &gpu_paths[3];
+
+/* Sums of ones grow by a factor of RANKS at each operation; an operation per row of a graph. */
+static float *ones(const struct rank *rank) {
+    float values[COUNT];
+    void *memory;
+    for (int i = 0; i < COUNT; i++) values[i] = 1;
+    CHECK(ls_comm_alloc_shared(rank->comm, rank->device, sizeof values, &memory) == LS_OK);
+    CHECK(ls_copy_now(rank->stream, memory, values, sizeof values) == LS_OK);
+    return memory;
+}
+
+static float last_of(const struct rank *rank, const float *memory) {
+    float values[COUNT];
+    gpu_rank_download(rank, values, memory, sizeof values);
+    for (int i = 1; i < COUNT; i++) CHECK(values[i] == values[0]);
+    return values[COUNT - 1];
+}
+
+static ls_status reduce(const struct rank *rank, float *memory) {
+    return ls_comm_all_reduce(rank->comm, rank->stream, memory, COUNT, LS_FP32, LS_REDUCE_SUM);
+}
+
+static ls_graph *record(const struct rank *rank, float *memory) {
+    ls_graph *graph;
+    CHECK(ls_graph_begin(rank->stream) == LS_OK);
+    CHECK(reduce(rank, memory) == LS_OK);
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    CHECK(reduce(rank, memory) == LS_OK);
+    CHECK(ls_graph_end(rank->stream, &graph) == LS_OK);
+    return graph;
+}
+
+static void graph_body(struct rank *rank) {
+    ls_comm_traffic traffic;
+    gpu_rank_attach(rank, rank->argument, NULL, TIMEOUT_S);
+    float *memory = ones(rank);
+    ls_graph *graph = record(rank, memory);
+    CHECK(last_of(rank, memory) == 1);
+    for (int launch = 0; launch < 2; launch++) CHECK(ls_graph_launch(graph, rank->stream) == LS_OK);
+    CHECK(reduce(rank, memory) == LS_OK); /* operations of both kinds follow one another */
+    CHECK(ls_graph_launch(graph, rank->stream) == LS_OK);
+    CHECK(last_of(rank, memory) == 3.f * 3 * 3 * 3 * 3 * 3 * 3);
+    ls_comm_traffic_read(rank->comm, &traffic);
+    CHECK(traffic.operations == 4); /* as often as they were enqueued */
+    ls_graph_destroy(graph);
+    rank_close(rank);
+    CHECK(rank->message[0] == '\0');
+}
+
+static void operations_are_repeated_by_graphs(void **state) {
+    (void)state;
+    run_good_ranks_on(nccl->backend, RANKS, graph_body, nccl);
+    run_good_ranks_on(nccl_threads->backend, RANKS, graph_body, nccl_threads);
+}
+
+static void dying_graph_body(struct rank *rank) {
+    gpu_rank_attach(rank, rank->argument, NULL, TIMEOUT_S);
+    float *memory = ones(rank);
+    ls_graph *graph = record(rank, memory);
+    CHECK(ls_graph_launch(graph, rank->stream) == LS_OK);
+    CHECK(ls_stream_synchronize(rank->stream) == LS_OK);
+    if (rank->rank == 1) raise(SIGKILL);
+    CHECK(ls_graph_launch(graph, rank->stream) == LS_OK);
+    CHECK(ls_stream_synchronize(rank->stream) == LS_ERR_PEER);
+    CHECK(gpu_rank_says(rank, "all_reduce (sum) of 500 fp32 elements (operation 3, 2000 bytes)"));
+    CHECK(gpu_rank_says(rank, "rank 1 died"));
+    (void)ls_device_synchronize(rank->device);
+    ls_graph_destroy(graph);
+    rank_close(rank);
+}
+
+static void a_rank_that_dies_ends_a_graph(void **state) {
+    (void)state;
+    int exit_codes[LS_COMM_MAX_RANKS];
+    run_ranks_on(nccl->backend, RANKS, 60, dying_graph_body, nccl, NULL, exit_codes);
+    assert_int_equal(exit_codes[0], 0);
+    assert_int_equal(exit_codes[1], 128 + SIGKILL);
+    assert_int_equal(exit_codes[2], 0);
+}
+
+/* What goes through the host cannot be recorded; the group is as it was. */
+static void staged_graph_body(struct rank *rank) {
+    ls_graph *graph;
+    gpu_rank_attach(rank, rank->argument, NULL, TIMEOUT_S);
+    float *memory = ones(rank);
+    CHECK(ls_graph_begin(rank->stream) == LS_OK);
+    CHECK(reduce(rank, memory) == LS_ERR_UNSUPPORTED);
+    CHECK(ls_graph_end(rank->stream, &graph) != LS_OK && graph == NULL);
+    (void)ls_device_synchronize(rank->device);
+    rank_close(rank);
+}
+
+static void staged_operations_cannot_be_recorded(void **state) {
+    (void)state;
+    run_good_ranks_on(gpu_paths[0].backend, 2, staged_graph_body, &gpu_paths[0]);
+}
+
+/* Far more than the ring holds, none of which can be done before somebody waits. */
+static void many_body(struct rank *rank) {
+    setenv("CUDA_ON_CPU_STREAMS", "shuffle:7", 1);
+    gpu_rank_attach(rank, nccl, NULL, TIMEOUT_S);
+    float *memory = ones(rank);
+    for (int i = 0; i < 1500; i++) {
+        if (i % 2) CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+        if (i % 2 == 0)
+            CHECK(ls_comm_all_reduce(rank->comm, rank->stream, memory, COUNT, LS_FP32, LS_REDUCE_MAX) == LS_OK);
+    }
+    CHECK(last_of(rank, memory) == 1);
+    for (int i = 0; i < 4; i++) CHECK(reduce(rank, memory) == LS_OK);
+    CHECK(last_of(rank, memory) == 81);
+    rank_close(rank);
+    CHECK(rank->message[0] == '\0');
+}
+
+static void operations_are_enqueued_without_a_wait(void **state) {
+    (void)state;
+    run_good_ranks_on(nccl->backend, RANKS, many_body, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(operations_are_repeated_by_graphs),
+        cmocka_unit_test(a_rank_that_dies_ends_a_graph),
+        cmocka_unit_test(staged_operations_cannot_be_recorded),
+        cmocka_unit_test(operations_are_enqueued_without_a_wait),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,267 @@
+/* The three convolutions on a GPU against the same on a CPU device: the naive rung to the bit, the fast one to what rounding allows; all
+ * its ways (direct, unfolded, in pieces), any stride, padding, kernel and batch, all orders of threads. Runs on real GPUs too. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cuda/conv2d_plan.h"
+#include "tests/base/scratch.h"
+#include "tests/cuda/transplant.h"
+
+/* --- one shape, three operations ------------------------------------------------------------------------------------- */
+
+/* Inputs, and what an operation writes. */
+struct convolution {
+    struct ls_conv2d_shape s;
+    size_t in, out, weights, channels;
+    float *x, *w, *bias, *dy;
+    float *y, *dx, *dw, *dbias;
+    bool accumulate;
+};
+
+static struct convolution make_convolution(struct ls_conv2d_shape s, bool with_bias, bool accumulate) {
+    struct convolution c = {.s = s, .accumulate = accumulate};
+    c.in = (size_t)s.batch * (size_t)(s.in_channels * s.in_height * s.in_width);
+    c.out = (size_t)s.batch * (size_t)(s.out_channels * ls_conv2d_out_height(&s) * ls_conv2d_out_width(&s));
+    c.weights = (size_t)(s.out_channels * s.in_channels * s.kernel_h * s.kernel_w);
+    c.channels = (size_t)s.out_channels;
+    c.x = kernel_random(c.in, 1), c.w = kernel_random(c.weights, 2), c.dy = kernel_random(c.out, 3);
+    c.bias = with_bias ? kernel_random(c.channels, 4) : NULL;
+    c.y = kernel_floats(c.out), c.dx = kernel_floats(c.in);
+    c.dw = accumulate ? kernel_random(c.weights, 5) : kernel_floats(c.weights);
+    c.dbias = !with_bias ? NULL : accumulate ? kernel_random(c.channels, 6) : kernel_floats(c.channels);
+    return c;
+}
+
+/* The operations as problems, in the order of enum. */
+enum { FORWARD, BACKWARD_DATA, BACKWARD_WEIGHTS, OPERATIONS };
+
+static struct problem problem_of(const struct convolution *c, int operation, void *workspace) {
+    struct problem p = {.output_count = 1};
+    if (operation == FORWARD) {
+        p.op.id = LS_OP_conv2d_forward;
+        p.op.arguments.conv2d_forward =
+            (struct ls_conv2d_forward_arguments){c->s, c->x, c->w, c->bias, c->y, workspace};
+        p.outputs[0].memory = c->y, p.outputs[0].nbytes = c->out * sizeof *c->y;
+    } else if (operation == BACKWARD_DATA) {
+        p.op.id = LS_OP_conv2d_backward_data;
+        p.op.arguments.conv2d_backward_data =
+            (struct ls_conv2d_backward_data_arguments){c->s, c->dy, c->w, c->dx, workspace};
+        p.outputs[0].memory = c->dx, p.outputs[0].nbytes = c->in * sizeof *c->dx;
+    } else {
+        p.op.id = LS_OP_conv2d_backward_weights;
+        p.op.arguments.conv2d_backward_weights =
+            (struct ls_conv2d_backward_weights_arguments){c->s, c->x, c->dy, c->dw, c->dbias, c->accumulate, workspace};
+        p.outputs[0].memory = c->dw, p.outputs[0].nbytes = c->weights * sizeof *c->dw;
+        p.outputs[1].memory = c->dbias, p.outputs[1].nbytes = c->channels * sizeof *c->dbias;
+        if (c->dbias) p.output_count = 2;
+    }
+    return p;
+}
+
+static void run_on_cpu(struct convolution *c) {
+    void *workspace = kernel_bytes(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, &c->s));
+    for (int i = 0; i < OPERATIONS; i++) {
+        struct problem p = problem_of(c, i, workspace);
+        kernel_done(ls_enqueue(kernel_stream(), &p.op));
+    }
+}
+
+static void run_on_gpu(struct convolution *c, int rung, transplant_alignment alignment) {
+    for (int i = 0; i < OPERATIONS; i++) {
+        struct problem p = problem_of(c, i, NULL);
+        assert_int_equal(transplant_run(&p, transplant_rungs()->rungs[rung].enqueue, alignment), LS_OK);
+    }
+}
+
+/* --- comparing --------------------------------------------------------------------------------------------------------- */
+
+/* Sums of `terms` products of numbers below 1, taken in two orders. */
+static void expect_sums(const char *shape, const char *what, const float *got, const float *want, size_t count,
+                        double terms) {
+    double tolerance = 1e-6 * (1 + 4 * sqrt(terms));
+    for (size_t i = 0; i < count; i++) {
+        if (fabs((double)got[i] - (double)want[i]) <= tolerance) continue;
+        fail_msg("%s: %s[%zu] of %zu is %.9g, not %.9g +- %.2g", shape, what, i, count, got[i], want[i], tolerance);
+    }
+}
+
+static void expect_near(const char *shape, const struct convolution *got, const struct convolution *want) {
+    const struct ls_conv2d_shape *s = &want->s;
+    double area = s->kernel_h * s->kernel_w;
+    double pixels = (double)s->batch * ls_conv2d_out_height(s) * ls_conv2d_out_width(s);
+    expect_sums(shape, "y", got->y, want->y, want->out, s->in_channels * area);
+    expect_sums(shape, "dx", got->dx, want->dx, want->in, s->out_channels * area);
+    expect_sums(shape, "dw", got->dw, want->dw, want->weights, pixels);
+    if (want->dbias) expect_sums(shape, "dbias", got->dbias, want->dbias, want->channels, pixels);
+}
+
+static void expect_same(const char *shape, const struct convolution *got, const struct convolution *want) {
+    for (int i = 0; i < OPERATIONS; i++) {
+        struct problem a = problem_of(got, i, NULL), b = problem_of(want, i, NULL);
+        char what[200];
+        snprintf(what, sizeof what, "%s: %s", shape, ls_op_name(a.op.id));
+        for (int o = 0; o < b.output_count; o++)
+            kernel_expect_same(what, a.outputs[o].memory, b.outputs[o].memory, b.outputs[o].nbytes);
+    }
+}
+
+/* Both rungs, the fast one twice: however the arrays lie, the same bits. `turn` varies what does not follow from the shape. */
+static void check(struct ls_conv2d_shape s, int turn) {
+    bool with_bias = turn % 4 != 3, accumulate = turn % 3 == 2;
+    char shape[160];
+    snprintf(shape, sizeof shape, "%d x %dx%dx%d, %d of %dx%d, stride %d, padding %d, turn %d", s.batch, s.in_channels,
+             s.in_height, s.in_width, s.out_channels, s.kernel_h, s.kernel_w, s.stride, s.padding, turn);
+    struct convolution want = make_convolution(s, with_bias, accumulate);
+    struct convolution naive = make_convolution(s, with_bias, accumulate);
+    struct convolution fast = make_convolution(s, with_bias, accumulate);
+    struct convolution again = make_convolution(s, with_bias, accumulate);
+    run_on_cpu(&want);
+    run_on_gpu(&naive, RUNG_NAIVE, (transplant_alignment)(turn % 3));
+    run_on_gpu(&fast, RUNG_FAST, (transplant_alignment)(turn % 3));
+    run_on_gpu(&again, RUNG_FAST, (transplant_alignment)((turn + 1) % 3));
+    expect_same(shape, &naive, &want);
+    expect_near(shape, &fast, &want);
+    expect_same(shape, &again, &fast);
+}
+
+/* --- shapes ------------------------------------------------------------------------------------------------------------ */
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* batch, in_channels, in_height, in_width, out_channels, kernel_h, kernel_w, stride, padding */
+static const struct ls_conv2d_shape direct_shapes[] = {
+    {2, 1, 28, 28, 16, 5, 5, 1, 2}, {1, 16, 14, 14, 32, 5, 5, 1, 2}, {7, 5, 6, 7, 4, 3, 3, 1, 1},
+    {1, 2, 5, 41, 17, 5, 5, 1, 4},  {1, 3, 45, 3, 1, 3, 3, 1, 2},    {33, 1, 3, 3, 2, 3, 3, 1, 0},
+    {2, 18, 5, 9, 31, 3, 3, 1, 1},  {1, 1, 36, 36, 3, 3, 3, 1, 1},   {0, 3, 5, 5, 4, 5, 5, 1, 2},
+    {2, 4, 5, 5, 9, 5, 5, 1, 0},    {3, 2, 1, 1, 3, 3, 3, 1, 1},     {1, 2, 8, 40, 5, 5, 5, 1, 2},
+};
+static const struct ls_conv2d_shape unfolded_shapes[] = {
+    {2, 17, 5, 6, 33, 1, 1, 1, 0}, {1, 2, 4, 4, 3, 1, 1, 2, 3},   {1, 4, 4, 5, 34, 3, 3, 1, 1},
+    {0, 3, 5, 5, 4, 2, 3, 1, 1},   {2, 3, 11, 9, 8, 3, 3, 2, 1},  {3, 1, 20, 20, 2, 4, 4, 1, 3},
+    {33, 1, 4, 3, 2, 2, 2, 1, 0},  {2, 2, 6, 6, 40, 5, 5, 1, 2},  {1, 3, 3, 3, 5, 3, 3, 1, 3},
+    {2, 1, 17, 18, 3, 5, 5, 3, 2}, {1, 1, 40, 33, 1, 1, 1, 1, 0}, {1, 2, 3, 300, 2, 2, 5, 1, 2},
+};
+
+static void direct(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT(direct_shapes); i++)
+        for (int turn = 0; turn < 3; turn++) check(direct_shapes[i], (int)i + turn);
+}
+
+static void unfolded(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT(unfolded_shapes); i++)
+        for (int turn = 0; turn < 3; turn++) check(unfolded_shapes[i], (int)i + turn);
+}
+
+static void random_shapes(void **state) {
+    (void)state;
+    static const int batches[] = {1, 2, 7, 33, 0};
+    uint64_t x = 88172645463325252u;
+    for (int i = 0; i < 90; i++) {
+        int r[9];
+        for (int k = 0; k < 9; k++) {
+            x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+            r[k] = (int)(x >> 40);
+        }
+        struct ls_conv2d_shape s = {batches[r[0] % 5], 1 + r[1] % 5, 1 + r[2] % 11, 1 + r[3] % 11, 1 + r[4] % 6,
+                                    1 + r[5] % 5,      1 + r[6] % 5, 1 + r[7] % 3,  r[8] % 4};
+        if (i % 3 == 0)
+            s.kernel_h = s.kernel_w = 3 + r[5] % 2 * 2, s.stride = 1; /* what goes directly is rare otherwise */
+        bool fits = s.in_height + 2 * s.padding >= s.kernel_h && s.in_width + 2 * s.padding >= s.kernel_w;
+        if (fits) check(s, i);
+    }
+}
+
+/* More samples than are unfolded at a time: 45 in two pieces, the second one smaller. */
+static void a_batch_in_pieces(void **state) {
+    (void)state;
+    struct ls_conv2d_shape s = {45, 64, 16, 16, 34, 5, 5, 1, 2};
+    struct ls_cuda_conv2d_plan plan;
+    assert_true(ls_cuda_conv2d_make_plan(&s, LS_CUDA_CONV2D_UNFOLDED_NBYTES, &plan));
+    assert_int_equal(plan.samples, 23);
+    struct convolution want = make_convolution(s, true, true), got = make_convolution(s, true, true);
+    run_on_cpu(&want);
+    run_on_gpu(&got, RUNG_FAST, TRANSPLANT_ALIGNED);
+    expect_near("in pieces", &got, &want);
+}
+
+/* --- what does not depend on values --------------------------------------------------------------------------------------- */
+
+static void no_output_is_an_error(void **state) {
+    (void)state;
+    static const struct ls_conv2d_shape bad[] = {
+        {1, 1, 2, 9, 1, 3, 3, 1, 0}, {1, 1, 9, 2, 1, 3, 3, 1, 0},  {1, 1, 9, 9, 1, 3, 3, 0, 0},
+        {1, 0, 9, 9, 1, 3, 3, 1, 0}, {1, 1, 9, 9, 1, 3, 3, 1, -1}, {1, 1, 30000, 30000, 1000, 1, 1, 1, 0},
+    };
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        struct convolution c = make_convolution((struct ls_conv2d_shape){1, 1, 3, 3, 1, 1, 1, 1, 0}, true, false);
+        c.s = bad[i];
+        assert_int_equal(ls_conv2d_workspace_nbytes(LS_DEVICE_CUDA, &bad[i]), 0);
+        for (int rung = 0; rung < RUNG_COUNT; rung++) {
+            for (int o = 0; o < OPERATIONS; o++) {
+                struct problem p = problem_of(&c, o, NULL);
+                ls_status status = transplant_rungs()->rungs[rung].enqueue(transplant_stream(), &p.op);
+                assert_int_equal(status, LS_ERR_INVALID);
+                scratch_expect_error("has no output or is too large", "conv2d of a");
+                (void)ls_stream_synchronize(transplant_stream()); /* clears the failure */
+            }
+        }
+    }
+}
+
+/* The pieces cover the batch and keep to the limit, and what a layer allocated for its largest batch is enough for every other. */
+static void plans_fit(void **state) {
+    (void)state;
+    size_t before = 0;
+    for (int batch = 0; batch < 70; batch++) {
+        struct ls_conv2d_shape s = {batch, 3, 9, 7, 5, 3, 2, 1, 1};
+        struct ls_cuda_conv2d_plan p, whole;
+        const size_t limit = 11 * 20 * 72 * sizeof(float); /* eleven samples of 18 taps (20 rows) and 9 x 8 pixels */
+        assert_true(ls_cuda_conv2d_make_plan(&s, limit, &p));
+        assert_int_equal(p.taps, 18);
+        assert_int_equal(p.rows, 20);
+        assert_int_equal(p.out_plane, 72);
+        assert_true(p.samples >= 1 && p.samples <= 11);
+        size_t all = batch > 0 ? (size_t)batch : 1, pieces = (all + p.samples - 1) / p.samples;
+        assert_int_equal(pieces, (all + 10) / 11); /* as few as can be */
+        assert_true(p.unfolded_count >= p.samples * p.rows * p.out_plane && p.unfolded_count * sizeof(float) <= limit);
+        assert_true(p.partial_count >= p.samples * 5 * p.rows && p.weight_count == 5 * p.rows);
+        assert_true(p.unfolded_count + p.partial_count >= before);
+        before = p.unfolded_count + p.partial_count;
+        assert_true(ls_cuda_conv2d_make_plan(&s, 1, &p) && p.samples == 1);
+        assert_true(ls_cuda_conv2d_make_plan(&s, LS_CUDA_CONV2D_UNFOLDED_NBYTES, &whole) && whole.samples == all);
+        size_t floats = ls_aligned_floats(whole.unfolded_count) + ls_aligned_floats(whole.partial_count) +
+                        ls_aligned_floats(whole.weight_count);
+        assert_int_equal(ls_conv2d_workspace_nbytes(LS_DEVICE_CUDA, &s), floats * sizeof(float));
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, transplant_setup, transplant_teardown)
+#define TEST_SO(name, setting)                                                                                         \
+    cmocka_unit_test_prestate_setup_teardown(name, transplant_setup, transplant_teardown, (void *)(uintptr_t)(setting))
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(direct),
+        TEST_SO(direct, "CUDA_ON_CPU_THREADS=descending"),
+        TEST_SO(direct, "CUDA_ON_CPU_THREADS=random:1"),
+        TEST(unfolded),
+        TEST_SO(unfolded, "CUDA_ON_CPU_THREADS=descending"),
+        TEST_SO(unfolded, "CUDA_ON_CPU_THREADS=random:1"),
+        TEST(random_shapes),
+        TEST(a_batch_in_pieces),
+        TEST(no_output_is_an_error),
+        TEST(plans_fit),
+    };
+    return cmocka_run_group_tests_name("conv2d on GPUs", tests, NULL, NULL);
+}

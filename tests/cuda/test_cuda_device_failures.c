@@ -1,0 +1,383 @@
+/* Kernels that fail, GPUs that hang or are full: what is said, once, and that everything still comes to an end. Each
+ * test is a process of its own, since a broken GPU stays so for a process. */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cuda_on_cpu.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/device/cuda/lane.h"
+#include "kernels/kernels.h"
+#include "tests/base/scratch.h"
+#include "tests/cuda/gpu.h"
+
+#define MIB ((size_t)1 << 20)
+
+/* The plug-in's own stream, to put on it what no operation does. */
+static cudaStream_t native(ls_stream *stream) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/ls_cuda.so", getenv("LS_PLUGINS"));
+    void *plugin = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    assert_non_null(plugin);
+    const struct ls_cuda_lane *(*lane_of)(ls_stream *);
+    *(void **)&lane_of = dlsym(plugin, "ls_cuda_lane_of");
+    assert_non_null(*(void **)&lane_of);
+    dlclose(plugin);
+    return lane_of(stream)->stream;
+}
+
+/* --- a kernel that fails ------------------------------------------------------------------------------------------ */
+
+static void after_a_failed_kernel(struct gpus *gpus, float *y) {
+    ls_stream *compute = gpu_stream(gpus, 0, LS_STREAM_COMPUTE);
+    float seen[4];
+    /* all that follows fails at once, and in silence: it was said */
+    double begin_us = ls_now_us();
+    assert_int_not_equal(ls_fill(compute, y, 1, 4), LS_OK);
+    assert_int_not_equal(ls_copy_now(compute, seen, y, sizeof seen), LS_OK);
+    assert_int_not_equal(ls_device_synchronize(gpus->device[0]), LS_OK);
+    void *memory;
+    assert_int_not_equal(ls_device_alloc(gpus->device[0], LS_MEMORY_INPUT, 100, "more", &memory), LS_OK);
+    ls_event *event;
+    assert_int_equal(ls_event_create(&event, "late"), LS_OK);
+    assert_int_not_equal(ls_event_record(event, compute), LS_OK);
+    ls_event_destroy(event);
+    ls_device_free(gpus->device[0], y);
+    close_gpus(gpus);
+    ls_device_options options = {.kind = LS_DEVICE_CUDA, .devices_on_node = 1};
+    ls_device *device;
+    assert_int_equal(ls_device_open(&device, &options), LS_ERR_SYSTEM);
+    scratch_expect_error("GPU 0 has failed in this process", NULL);
+    assert_true(ls_now_us() - begin_us < 20e6); /* far below the deadline of a wait: nothing waits */
+}
+
+static void in_kernel(void **state) {
+    (void)state;
+    struct gpus gpus = open_gpus(2);
+    float *y = gpu_alloc(gpus.device[0], 16), *other = gpu_alloc(gpus.device[1], 16), seen[4] = {0};
+    ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
+    assert_int_equal(ls_fill(compute, y, 1, 4), LS_OK);
+    assert_int_equal(ls_device_synchronize(gpus.device[0]), LS_OK);
+    (void)ls_scale(compute, y, 2, 4); /* the second kernel: it fails, sooner or later */
+    assert_int_equal(ls_device_synchronize(gpus.device[0]), LS_ERR_SYSTEM);
+    scratch_expect_error("failed on GPU 0: ",
+                         "cudaErrorIllegalAddress): a kernel that was enqueued earlier has failed; "
+                         "restart this process");
+    /* the other GPU is none the worse */
+    assert_int_equal(ls_fill(gpu_stream(&gpus, 1, LS_STREAM_COMPUTE), other, 3, 4), LS_OK);
+    gpu_download(gpus.device[1], seen, other, sizeof seen);
+    assert_true(seen[3] == 3);
+    ls_device_free(gpus.device[1], other);
+    after_a_failed_kernel(&gpus, y);
+}
+
+static void a_kernel_that_fails_is_said_once_and_ends_the_gpu(void **state) {
+    (void)state;
+    in_own_process((const char *[]){"CUDA_ON_CPU_FAIL=kernel:2:700", NULL}, in_kernel);
+    in_own_process((const char *[]){"CUDA_ON_CPU_FAIL=kernel:2:700", "CUDA_ON_CPU_STREAMS=shuffle:3", NULL}, in_kernel);
+}
+
+static void in_named(void **state) {
+    (void)state;
+    ls_device *device = open_gpu((ls_device_options){.check_launches = true});
+    float *y = gpu_alloc(device, 16);
+    ls_stream *compute = ls_device_stream(device, LS_STREAM_COMPUTE);
+    assert_int_equal(ls_fill(compute, y, 1, 4), LS_OK);
+    assert_int_equal(ls_scale(compute, y, 2, 4), LS_ERR_SYSTEM); /* known at once, by name */
+    scratch_expect_error("scale: ", "cudaErrorLaunchFailure");
+    assert_int_equal(ls_device_synchronize(device), LS_ERR_SYSTEM);
+    ls_device_free(device, y);
+    ls_device_close(device);
+}
+
+static void checking_launches_names_the_operation(void **state) {
+    (void)state;
+    in_own_process((const char *[]){"CUDA_ON_CPU_FAIL=kernel:2:719", NULL}, in_named);
+}
+
+static void in_launch(void **state) {
+    (void)state;
+    struct gpus gpus = open_gpus(1);
+    float *y = gpu_alloc(gpus.device[0], 16), seen[4];
+    ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
+    cuda_on_cpu_reset_faults("cudaMemcpyAsync:1:1");
+    assert_int_equal(ls_copy(compute, y, y + 2, 8), LS_ERR_SYSTEM);
+    scratch_expect_error("cudaMemcpyAsync failed on GPU 0: ", "(cudaErrorInvalidValue)");
+    assert_int_equal(cudaGetLastError(), cudaSuccess);          /* nobody else will take it for his */
+    assert_int_equal(ls_fill(compute, y, 1, 4), LS_ERR_SYSTEM); /* skipped */
+    assert_int_equal(ls_stream_synchronize(compute), LS_ERR_SYSTEM);
+    assert_int_equal(ls_fill(compute, y, 1, 4), LS_OK); /* an error of that call only: the GPU still works */
+    gpu_download(gpus.device[0], seen, y, sizeof seen);
+    assert_true(seen[0] == 1);
+    ls_device_free(gpus.device[0], y);
+    close_gpus(&gpus);
+}
+
+static void a_call_that_fails_does_not_end_the_gpu(void **state) {
+    (void)state;
+    in_own_process((const char *[]){NULL}, in_launch);
+}
+
+static void in_lost(void **state) {
+    (void)state;
+    struct gpus gpus = open_gpus(1);
+    float *y = gpu_alloc(gpus.device[0], 16);
+    cuda_on_cpu_reset_faults("kernel:1:214");
+    (void)ls_fill(gpu_stream(&gpus, 0, LS_STREAM_COMPUTE), y, 1, 4);
+    assert_int_equal(ls_device_synchronize(gpus.device[0]), LS_ERR_SYSTEM);
+    scratch_expect_error("cudaErrorECCUncorrectable", "the GPU or its memory has failed, or was taken away");
+    after_a_failed_kernel(&gpus, y);
+}
+
+static void a_gpu_that_disappears(void **state) {
+    (void)state;
+    in_own_process((const char *[]){NULL}, in_lost);
+}
+
+/* --- input that kernels refuse ------------------------------------------------------------------------------------ */
+
+static void in_label(void **state) {
+    (void)state;
+    struct gpus gpus = open_gpus(1);
+    float logits[20] = {0}, *memory = gpu_upload(gpus.device[0], logits, sizeof logits);
+    float *loss = gpu_alloc(gpus.device[0], 4), *gradient = gpu_alloc(gpus.device[0], sizeof logits);
+    int64_t wrong[2] = {3, 12}, right[2] = {3, 9}, *labels = gpu_upload(gpus.device[0], wrong, sizeof wrong);
+    ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
+    for (int round = 0; round < 2; round++) { /* the device works again once somebody has looked */
+        assert_int_equal(ls_cross_entropy(compute, loss, gradient, memory, labels, 2, 10, 0.5f), LS_OK);
+        assert_int_equal(ls_stream_synchronize(compute), LS_ERR_INVALID);
+        scratch_expect_error("cross_entropy: label 12 is outside of [0, 10)", NULL);
+    }
+    /* who waits for an event only, as for a loss, hears of it too */
+    ls_event *done;
+    assert_int_equal(ls_event_create(&done, "loss"), LS_OK);
+    assert_int_equal(ls_cross_entropy(compute, loss, gradient, memory, labels, 2, 10, 0.5f), LS_OK);
+    assert_int_equal(ls_event_record(done, compute), LS_OK);
+    assert_int_equal(ls_event_synchronize(done), LS_ERR_INVALID);
+    scratch_expect_error("cross_entropy: label 12 is outside of [0, 10)", NULL);
+    assert_int_equal(ls_fill(compute, loss, 1, 1), LS_ERR_INVALID); /* skipped until somebody synchronises */
+    assert_int_equal(ls_stream_synchronize(compute), LS_ERR_INVALID);
+    ls_event_destroy(done);
+    assert_int_equal(ls_copy_now(compute, labels, right, sizeof right), LS_OK);
+    assert_int_equal(ls_cross_entropy(compute, loss, gradient, memory, labels, 2, 10, 0.5f), LS_OK);
+    gpus_done(&gpus);
+    void *all[] = {memory, loss, gradient, labels};
+    for (int i = 0; i < 4; i++) ls_device_free(gpus.device[0], all[i]);
+    close_gpus(&gpus);
+}
+
+static void a_label_out_of_range_is_named(void **state) {
+    (void)state;
+    in_own_process((const char *[]){NULL}, in_label);
+}
+
+/* --- a GPU that hangs --------------------------------------------------------------------------------------------- */
+
+static _Atomic bool released;
+
+static void hang(void *unused) {
+    (void)unused;
+    while (!atomic_load(&released)) usleep(1000);
+}
+
+static void nap(void *unused) {
+    (void)unused;
+    usleep(200 * 1000);
+}
+
+static void in_hang(void **state) {
+    (void)state;
+    struct gpus gpus = open_gpus(2);
+    ls_set_wait_timeout_s(0.3);
+    ls_stream *comm = gpu_stream(&gpus, 1, LS_STREAM_COMM), *compute = gpu_stream(&gpus, 1, LS_STREAM_COMPUTE);
+    float *y = gpu_alloc(gpus.device[1], 16);
+    ls_event *reduced;
+    assert_int_equal(ls_event_create(&reduced, "bucket reduced"), LS_OK);
+    assert_int_equal(ls_event_record(reduced, gpu_stream(&gpus, 0, LS_STREAM_COMM)), LS_OK);
+    assert_int_equal(ls_event_synchronize(reduced), LS_OK);
+    assert_int_equal(cudaLaunchHostFunc(native(comm), hang, NULL), cudaSuccess);
+    assert_int_equal(ls_event_record(reduced, comm), LS_OK);
+    assert_int_equal(ls_event_synchronize(reduced), LS_ERR_TIMEOUT);
+    scratch_expect_error("waited 0.3 s in vain for the event \"bucket reduced\" of device 1 (GPU 1)", NULL);
+    assert_int_equal(ls_fill(compute, y, 1, 4), LS_ERR_TIMEOUT); /* skipped: what hangs has failed */
+    /* later waits give up at once, and say nothing new */
+    ls_set_wait_timeout_s(1000);
+    assert_int_equal(ls_stream_synchronize(comm), LS_ERR_TIMEOUT);
+    assert_int_equal(ls_device_synchronize(gpus.device[1]), LS_ERR_TIMEOUT);
+    /* should it go on after all, so does everything else */
+    atomic_store(&released, true);
+    while (cudaStreamQuery(native(comm)) != cudaSuccess) usleep(1000);
+    assert_int_equal(ls_stream_synchronize(comm), LS_OK);
+    assert_int_equal(ls_stream_synchronize(compute), LS_OK);
+    assert_int_equal(cudaLaunchHostFunc(native(comm), nap, NULL), cudaSuccess);
+    assert_int_equal(ls_stream_synchronize(comm), LS_OK); /* and it is waited for again */
+    ls_event_destroy(reduced);
+    ls_device_free(gpus.device[1], y);
+    close_gpus(&gpus);
+}
+
+static void a_wait_has_a_deadline(void **state) {
+    (void)state;
+    in_own_process((const char *[]){NULL}, in_hang);
+}
+
+/* Two MiB of pageable memory go onto a stream that does not move; what is more waits for the first of them. */
+static void in_staging(void **state) {
+    (void)state;
+    struct gpus gpus = open_gpus(1);
+    ls_stream *copy = gpu_stream(&gpus, 0, LS_STREAM_COPY);
+    char *values = calloc(2 * MIB, 1), *memory = gpu_upload(gpus.device[0], values, 2 * MIB);
+    ls_set_wait_timeout_s(0.3);
+    assert_int_equal(cudaLaunchHostFunc(native(copy), hang, NULL), cudaSuccess);
+    assert_int_equal(ls_copy(copy, memory, values, 2 * MIB), LS_OK);
+    assert_int_equal(ls_copy(copy, memory, values, 1), LS_ERR_TIMEOUT);
+    scratch_expect_error("in vain for the staged copy on the stream \"copy\"", NULL);
+    atomic_store(&released, true);
+    while (cudaStreamQuery(native(copy)) != cudaSuccess) usleep(1000);
+    assert_int_equal(ls_stream_synchronize(copy), LS_ERR_TIMEOUT); /* reported before */
+    assert_int_equal(ls_stream_synchronize(copy), LS_OK);
+    ls_device_free(gpus.device[0], memory);
+    close_gpus(&gpus);
+    free(values);
+}
+
+static void a_small_batch_does_not_wait_for_the_stream(void **state) {
+    (void)state;
+    in_own_process((const char *[]){NULL}, in_staging);
+}
+
+static void in_hung_close(void **state) {
+    (void)state;
+    struct gpus gpus = open_gpus(1);
+    ls_set_wait_timeout_s(0.2);
+    ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
+    float here[4], *y = gpu_alloc(gpus.device[0], sizeof here);
+    assert_int_equal(cudaLaunchHostFunc(native(compute), hang, NULL), cudaSuccess);
+    assert_int_equal(ls_copy(compute, here, y, sizeof here),
+                     LS_ERR_TIMEOUT); /* to pageable memory: it waits, but not for ever */
+    scratch_expect_error("waited 0.2 s in vain for the stream \"compute\" of device 0 (GPU 0)", NULL);
+    ls_set_wait_timeout_s(1000);
+    ls_device_free(gpus.device[0], y);
+    close_gpus(&gpus); /* leaves everything as it is, and does not wait */
+    atomic_store(&released, true);
+}
+
+static void closing_a_gpu_that_hangs_does_not_hang(void **state) {
+    (void)state;
+    in_own_process((const char *[]){NULL}, in_hung_close);
+}
+
+/* --- watchers ----------------------------------------------------------------------------------------------------- */
+
+static _Atomic int asked;
+
+/* What a group of ranks does: its peer has died, and it ends the operation that waits for the peer. */
+static ls_status watch(void *context) {
+    (void)context;
+    if (atomic_fetch_add(&asked, 1) != 20) return LS_OK;
+    atomic_store(&released, true);
+    return ls_fail(LS_ERR_PEER, "rank 1 has died");
+}
+
+static void in_watched(void **state) {
+    (void)state;
+    struct gpus gpus = open_gpus(1);
+    ls_stream *comm = gpu_stream(&gpus, 0, LS_STREAM_COMM);
+    assert_int_equal(ls_device_watch(gpus.device[0], watch, &asked), LS_OK);
+    assert_int_equal(cudaLaunchHostFunc(native(comm), hang, NULL), cudaSuccess);
+    assert_int_equal(ls_device_synchronize(gpus.device[0]), LS_ERR_PEER);
+    scratch_expect_error("rank 1 has died", NULL);
+    assert_true(atomic_load(&asked) > 20);
+    assert_int_equal(ls_device_synchronize(gpus.device[0]), LS_OK);
+    ls_device_unwatch(gpus.device[0], &asked);
+    int before = atomic_load(&asked);
+    close_gpus(&gpus);
+    assert_int_equal(atomic_load(&asked), before);
+}
+
+static void watchers_are_asked_and_can_end_a_wait(void **state) {
+    (void)state;
+    in_own_process((const char *[]){NULL}, in_watched);
+}
+
+/* --- memory that is not there ------------------------------------------------------------------------------------- */
+
+static void in_full(void **state) {
+    (void)state;
+    struct gpus gpus = open_sharing_gpus(2);
+    void *parameters, *activations;
+    assert_int_equal(ls_device_alloc(gpus.device[0], LS_MEMORY_PARAMETER, 50 * MIB, "weights", &parameters), LS_OK);
+    assert_int_equal(ls_device_alloc(gpus.device[1], LS_MEMORY_ACTIVATION, 300 * MIB, "layer 1's output", &activations),
+                     LS_ERR_NO_MEMORY);
+    assert_null(activations);
+    scratch_expect_error(
+        "device 0 is out of memory: 314572800 bytes asked for layer 1's output (activation), 0 bytes in use",
+        "bytes are free; lower the batch size");
+    assert_int_equal(ls_device_alloc(gpus.device[0], LS_MEMORY_OPTIMIZER, 300 * MIB, "moments", &activations),
+                     LS_ERR_NO_MEMORY);
+    scratch_expect_error("52428800 bytes in use (parameter 52428800)",
+                         "of the GPU's 314572800 bytes are free; use a smaller model");
+    gpus_done(&gpus); /* the device goes on */
+    activations = gpu_alloc(gpus.device[1], 10 * MIB);
+    ls_device_free(gpus.device[1], activations);
+    ls_device_free(gpus.device[0], parameters);
+    close_gpus(&gpus);
+}
+
+static void out_of_memory_says_what_to_lower(void **state) {
+    (void)state;
+    in_own_process((const char *[]){"CUDA_ON_CPU_MEMORY=314572800", NULL}, in_full);
+}
+
+static void in_reuse(void **state) {
+    (void)state;
+    struct gpus gpus = open_gpus(1);
+    size_t before = ls_device_reserved_bytes(gpus.device[0]);
+    void *memory = gpu_alloc(gpus.device[0], 120 * MIB);
+    ls_device_free(gpus.device[0], memory);
+    memory = gpu_alloc(gpus.device[0], 180 * MIB); /* has room only where the first was */
+    size_t taken = ls_device_reserved_bytes(gpus.device[0]) - before;
+    assert_true(taken >= 180 * MIB && taken < 181 * MIB);
+    ls_device_free(gpus.device[0], memory);
+    close_gpus(&gpus);
+    assert_int_equal(cuda_on_cpu_device_bytes(), 0);
+}
+
+static void what_the_pool_keeps_is_no_lack(void **state) {
+    (void)state;
+    in_own_process((const char *[]){"CUDA_ON_CPU_MEMORY=314572800", NULL}, in_reuse);
+    in_own_process((const char *[]){"CUDA_ON_CPU_MEMORY=314572800", "CUDA_ON_CPU_NO_POOLS=1", NULL}, in_reuse);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_kernel_that_fails_is_said_once_and_ends_the_gpu),
+        TEST(checking_launches_names_the_operation),
+        TEST(a_call_that_fails_does_not_end_the_gpu),
+        TEST(a_gpu_that_disappears),
+        TEST(a_label_out_of_range_is_named),
+        TEST(a_wait_has_a_deadline),
+        TEST(a_small_batch_does_not_wait_for_the_stream),
+        TEST(closing_a_gpu_that_hangs_does_not_hang),
+        TEST(watchers_are_asked_and_can_end_a_wait),
+        TEST(out_of_memory_says_what_to_lower),
+        TEST(what_the_pool_keeps_is_no_lack),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

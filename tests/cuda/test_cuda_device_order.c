@@ -1,0 +1,134 @@
+/* Streams of GPUs run in any order that the declared events allow: with all waits the result is the same for every
+ * seed, and without any one of them some seed shows it. */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cuda_on_cpu.h>
+
+#include "kernels/kernels.h"
+#include "tests/base/scratch.h"
+#include "tests/cuda/gpu.h"
+
+#define COUNT 8
+#define STEPS 3
+#define SEEDS 12
+
+/* Two devices take turns: the first doubles x and hands it to the second's comm stream, which copies it over; the
+ * second adds it up. */
+struct relay {
+    struct gpus gpus;
+    float *x, *y, *sum;
+    ls_event *doubled, *copied, *added;
+};
+
+static ls_event *new_event(const char *name) {
+    ls_event *event;
+    assert_int_equal(ls_event_create(&event, name), LS_OK);
+    return event;
+}
+
+static void wait_for(ls_stream *stream, ls_event *event) {
+    assert_int_equal(ls_stream_wait_event(stream, event), LS_OK);
+}
+
+static void record(ls_event *event, ls_stream *stream) { assert_int_equal(ls_event_record(event, stream), LS_OK); }
+
+static void run_steps(struct relay *relay) {
+    ls_stream *first = gpu_stream(&relay->gpus, 0, LS_STREAM_COMPUTE);
+    ls_stream *comm = gpu_stream(&relay->gpus, 1, LS_STREAM_COMM),
+              *second = gpu_stream(&relay->gpus, 1, LS_STREAM_COMPUTE);
+    for (int step = 0; step < STEPS; step++) {
+        wait_for(first, relay->copied); /* x may be changed again */
+        assert_int_equal(ls_scale(first, relay->x, 2, COUNT), LS_OK);
+        record(relay->doubled, first);
+        wait_for(comm, relay->doubled);
+        wait_for(comm, relay->added); /* y may be changed again */
+        assert_int_equal(ls_copy(comm, relay->y, relay->x, COUNT * sizeof(float)), LS_OK);
+        record(relay->copied, comm);
+        wait_for(second, relay->copied);
+        assert_int_equal(ls_reduce_add(second, relay->sum, (const float *const[]){relay->y}, 1, COUNT), LS_OK);
+        record(relay->added, second);
+    }
+}
+
+static float relay_once(int shared_gpu) {
+    struct relay relay = {.gpus = shared_gpu ? open_sharing_gpus(2) : open_gpus(2)};
+    ls_device *first = relay.gpus.device[0], *second = relay.gpus.device[1];
+    float ones[COUNT] = {1, 1, 1, 1, 1, 1, 1, 1}, sum[COUNT];
+    relay.x = gpu_upload(first, ones, sizeof ones);
+    relay.y = gpu_alloc(second, sizeof ones);
+    relay.sum = gpu_alloc(second, sizeof ones);
+    relay.doubled = new_event("doubled");
+    relay.copied = new_event("copied");
+    relay.added = new_event("added");
+    run_steps(&relay);
+    gpu_download(second, sum, relay.sum, sizeof sum);
+    gpus_done(&relay.gpus);
+    ls_event_destroy(relay.doubled);
+    ls_event_destroy(relay.copied);
+    ls_event_destroy(relay.added);
+    ls_device_free(first, relay.x);
+    ls_device_free(second, relay.y);
+    ls_device_free(second, relay.sum);
+    close_gpus(&relay.gpus);
+    return sum[COUNT - 1];
+}
+
+static void in_right(void **state) {
+    (void)state;
+    assert_true(relay_once(0) == 2 + 4 + 8);
+    assert_true(relay_once(1) == 2 + 4 + 8);
+}
+
+/* The environment's EXPECT_WRONG_FILE notes that a seed gave another result. */
+static void in_perhaps_wrong(void **state) {
+    (void)state;
+    if (relay_once(0) == 2 + 4 + 8) return;
+    FILE *file = fopen(getenv("EXPECT_WRONG_FILE"), "w");
+    assert_non_null(file);
+    fclose(file);
+}
+
+static void with_all_waits_every_order_gives_the_same(void **state) {
+    (void)state;
+    in_own_process((const char *[]){"CUDA_ON_CPU_STREAMS=eager", NULL}, in_right);
+    for (int seed = 1; seed <= SEEDS; seed++) {
+        char streams[64];
+        snprintf(streams, sizeof streams, "CUDA_ON_CPU_STREAMS=shuffle:%d", seed);
+        in_own_process((const char *[]){streams, NULL}, in_right);
+    }
+}
+
+static void without_any_one_wait_some_order_shows_it(void **state) {
+    (void)state;
+    static const char *const drops[] = {"LS_CPU_DROP_WAIT=doubled", "LS_CPU_DROP_WAIT=copied",
+                                        "LS_CPU_DROP_WAIT=added"};
+    for (int d = 0; d < 3; d++) {
+        char streams[64], note[700];
+        snprintf(note, sizeof note, "EXPECT_WRONG_FILE=%s", scratch_path(drops[d]));
+        for (int seed = 1; seed <= SEEDS && scratch_file_count() == d; seed++) {
+            snprintf(streams, sizeof streams, "CUDA_ON_CPU_STREAMS=shuffle:%d", seed);
+            in_own_process((const char *[]){streams, drops[d], note, NULL}, in_perhaps_wrong);
+        }
+        if (scratch_file_count() != d + 1) fail_msg("nobody notices %s", drops[d]);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(with_all_waits_every_order_gives_the_same),
+        TEST(without_any_one_wait_some_order_shows_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,213 @@
+/* What is said where GPUs cannot be used, and which there are. Each test is a process of its own, as CUDA starts once
+ * in a process. */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda_on_cpu.h>
+
+#include "tests/base/scratch.h"
+#include "tests/cuda/gpu.h"
+
+static void contains(const char *text, const char *part) {
+    if (!strstr(text, part)) fail_msg("\"%s\" lacks \"%s\"", text, part);
+}
+
+/* Nothing is found, for this reason, and opening a device says the same. */
+static void nothing_is_found(const char *reason, const char *advice) {
+    char why[512] = "?";
+    int count = 9;
+    ls_find_gpus(&count, why, sizeof why);
+    assert_int_equal(count, 0);
+    contains(why, reason);
+    contains(why, advice);
+    assert_null(strchr(why, '\n'));
+    ls_device_options options = {.kind = LS_DEVICE_CUDA, .devices_on_node = 1};
+    ls_device *device = (ls_device *)&options;
+    assert_int_equal(ls_device_open(&device, &options), LS_ERR_UNSUPPORTED);
+    assert_null(device);
+    scratch_expect_error(reason, "--device-kind cpu");
+}
+
+static void in_no_driver(void **state) {
+    (void)state;
+    nothing_is_found("there is no NVIDIA driver", "");
+}
+
+static void no_driver(void **state) {
+    (void)state;
+    in_own_process((const char *[]){"CUDA_ON_CPU_DRIVER=none", "CUDA_ON_CPU_DEVICES=1", NULL}, in_no_driver);
+}
+
+static void in_old_driver(void **state) {
+    (void)state;
+    nothing_is_found("the NVIDIA driver is too old: it knows CUDA 11.4, and this build needs CUDA 13.0",
+                     "update the driver");
+}
+
+static void old_driver(void **state) {
+    (void)state;
+    in_own_process((const char *[]){"CUDA_ON_CPU_DRIVER=old", "CUDA_ON_CPU_DEVICES=1", NULL}, in_old_driver);
+}
+
+static void in_no_gpu(void **state) {
+    (void)state;
+    nothing_is_found("the NVIDIA driver shows no GPU", "");
+}
+
+static void no_gpu(void **state) {
+    (void)state;
+    in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=0", NULL}, in_no_gpu);
+}
+
+static void in_hidden(void **state) {
+    (void)state;
+    nothing_is_found("shows no GPU (CUDA_VISIBLE_DEVICES=)", "");
+}
+
+static void all_hidden(void **state) {
+    (void)state;
+    in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=2", "CUDA_VISIBLE_DEVICES=", NULL}, in_hidden);
+}
+
+static void in_not_starting(void **state) {
+    (void)state;
+    nothing_is_found("CUDA does not start", "cudaErrorSystemNotReady");
+}
+
+static void not_starting(void **state) {
+    (void)state;
+    in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=2", "CUDA_ON_CPU_FAIL=cudaGetDeviceCount:0:802", NULL},
+                   in_not_starting);
+}
+
+static void in_no_plugin(void **state) {
+    (void)state;
+    nothing_is_found("there is no /nowhere/ls_cuda.so", "nvcc");
+}
+
+static void no_plugin(void **state) {
+    (void)state;
+    in_own_process((const char *[]){"LS_PLUGINS=/nowhere", "CUDA_ON_CPU_DEVICES=2", NULL}, in_no_plugin);
+}
+
+static void in_three_of_four(void **state) {
+    (void)state;
+    char why[512] = "?";
+    int count;
+    ls_find_gpus(&count, why, sizeof why);
+    assert_int_equal(count, 3);
+    assert_string_equal(why, "");
+    static const int wrong[] = {3, -1, 100};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        ls_device_options options = {.kind = LS_DEVICE_CUDA, .index = wrong[i], .devices_on_node = 1};
+        ls_device *device;
+        assert_int_equal(ls_device_open(&device, &options), LS_ERR_USAGE);
+        assert_null(device);
+        char expected[64];
+        snprintf(expected, sizeof expected, "GPU %d does not exist; there are 0: ", wrong[i]);
+        scratch_expect_error(expected, "(CUDA_VISIBLE_DEVICES=3,1,0)");
+    }
+    ls_device_options options = {.kind = LS_DEVICE_CUDA, .index = 3, .devices_on_node = 1};
+    ls_device *device;
+    assert_int_equal(ls_device_open(&device, &options), LS_ERR_USAGE);
+    scratch_expect_error(", 1: ", ", 2: ");
+    device = open_gpu((ls_device_options){.index = 2});
+    ls_device_close(device);
+}
+
+static void an_index_that_does_not_exist(void **state) {
+    (void)state;
+    in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=4", "CUDA_VISIBLE_DEVICES=3,1,0", NULL}, in_three_of_four);
+}
+
+/* Opening fails at the first step that `text` (and CUDA_ON_CPU_FAIL) names, and leaves nothing behind. */
+static void open_fails(ls_status expected, const char *text, const char *another) {
+    ls_device_options options = {.kind = LS_DEVICE_CUDA, .devices_on_node = 1};
+    ls_device *device = (ls_device *)&options;
+    assert_int_equal(ls_device_open(&device, &options), expected);
+    assert_null(device);
+    scratch_expect_error(text, another);
+}
+
+static void in_taken(void **state) {
+    (void)state;
+    open_fails(LS_ERR_SYSTEM, "cudaSetDevice failed on GPU 0", "another process has the GPU for itself");
+}
+
+static void a_gpu_that_another_process_has_for_itself(void **state) {
+    (void)state;
+    in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=1", "CUDA_ON_CPU_FAIL=cudaSetDevice:1:46", NULL}, in_taken);
+}
+
+static void in_full(void **state) {
+    (void)state;
+    ls_device_options options = {.kind = LS_DEVICE_CUDA, .devices_on_node = 1};
+    ls_device *devices[8];
+    int opened = 0;
+    while (opened < 8 && ls_device_open(&devices[opened], &options) == LS_OK) opened++;
+    assert_true(opened > 0 && opened < 8);
+    scratch_expect_error("GPU 0 has no memory left to open device 0 on it", "use fewer devices on it");
+    ls_device_close(devices[--opened]); /* and then there is room again */
+    assert_int_equal(ls_device_open(&devices[opened], &options), LS_OK);
+    for (; opened >= 0; opened--) ls_device_close(devices[opened]);
+}
+
+static void a_gpu_without_memory_for_another_device(void **state) {
+    (void)state;
+    in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=1", "CUDA_ON_CPU_MEMORY=150000000", NULL}, in_full);
+}
+
+static void in_half_open(void **state) {
+    (void)state;
+    open_fails(LS_ERR_SYSTEM, "failed on GPU 0", NULL);
+    struct gpus gpus = open_gpus(1); /* the fault has passed */
+    gpus_done(&gpus);
+    close_gpus(&gpus);
+    assert_int_equal(cuda_on_cpu_device_bytes(), 0);
+}
+
+/* Each call that opening makes fails once. */
+static void a_failure_while_opening_leaves_nothing(void **state) {
+    (void)state;
+    static const char *const faults[] = {
+        "CUDA_ON_CPU_FAIL=cudaGetDeviceProperties:1:304",
+        "CUDA_ON_CPU_FAIL=cudaHostAlloc:1:304",
+        "CUDA_ON_CPU_FAIL=cudaStreamCreateWithFlags:1:304",
+        "CUDA_ON_CPU_FAIL=cudaMemPoolCreate:1:801",
+        "CUDA_ON_CPU_FAIL=cudaMemPoolSetAttribute:1:1",
+        "CUDA_ON_CPU_FAIL=cudaStreamCreateWithPriority:3:304",
+        "CUDA_ON_CPU_FAIL=cudaMallocFromPoolAsync:2:1",
+        "CUDA_ON_CPU_FAIL=cudaMemsetAsync:4:1",
+        "CUDA_ON_CPU_FAIL=cublasCreate:1:1",
+    };
+    for (size_t f = 0; f < sizeof faults / sizeof *faults; f++)
+        in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=1", faults[f], NULL}, in_half_open);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(no_driver),
+        TEST(old_driver),
+        TEST(no_gpu),
+        TEST(all_hidden),
+        TEST(not_starting),
+        TEST(no_plugin),
+        TEST(an_index_that_does_not_exist),
+        TEST(a_gpu_that_another_process_has_for_itself),
+        TEST(a_gpu_without_memory_for_another_device),
+        TEST(a_failure_while_opening_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,202 @@
+/* "CUDA on the CPU" fails where it is told to, and as CUDA does: which calls then fail too, and which do not. */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "tests/cuda/machine.h"
+#include "tests/cuda_on_cpu/selftest.h"
+
+static const struct selftest_geometry one_thread = {{1, 1, 1}, {1, 1, 1}};
+
+static cudaStream_t new_stream(void) {
+    cudaStream_t stream;
+    OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return stream;
+}
+
+static void the_nth_call_fails(void **state) {
+    (void)state;
+    void *memory[4];
+    machine(1, "eager");
+    setenv("CUDA_ON_CPU_FAIL", "cudaMalloc:2:2,cudaMallocHost:1:46", 1);
+    OK(cudaMalloc(&memory[0], 4));
+    FAILS(cudaErrorMemoryAllocation, cudaMalloc(&memory[1], 4));
+    FAILS(cudaErrorMemoryAllocation, cudaPeekAtLastError());
+    OK(cudaMalloc(&memory[1], 4));
+    FAILS(cudaErrorMemoryAllocation, cudaGetLastError()); /* success does not clear it */
+    OK(cudaGetLastError());
+    FAILS(cudaErrorDevicesUnavailable, cudaMallocHost(&memory[2], 4));
+    OK(cudaMallocHost(&memory[2], 4));
+    assert_int_equal(cuda_on_cpu_calls("cudaMalloc"), 3);
+    assert_int_equal(cuda_on_cpu_device_allocations(), 2);
+
+    cuda_on_cpu_reset_faults("cudaMalloc:1:2");
+    FAILS(cudaErrorMemoryAllocation, cudaMalloc(&memory[3], 4));
+    OK(cudaMalloc(&memory[3], 4));
+    cuda_on_cpu_reset_faults("cudaMalloc:0:2");
+    for (int i = 0; i < 3; i++) FAILS(cudaErrorMemoryAllocation, cudaMalloc(&memory[3], 4));
+    cuda_on_cpu_reset_faults(NULL);
+    OK(cudaMalloc(&memory[3], 4));
+}
+
+static void set_flag(void *flag) { *(int *)flag = 1; }
+
+/* A kernel fails while it runs: nobody hears of it before the host waits or asks, and then nothing works on that
+ * device. */
+static void a_failed_kernel_breaks_its_device(void **state) {
+    (void)state;
+    machine(2, "shuffle:1");
+    cuda_on_cpu_reset_faults("kernel:2:700");
+    cudaStream_t stream = new_stream();
+    cudaEvent_t event;
+    void *memory, *pinned;
+    int flag = 0;
+    OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    OK(cudaMalloc(&memory, 4));
+    OK(cudaMallocHost(&pinned, 4));
+    OK(selftest_nothing(stream, one_thread));
+    OK(cudaStreamSynchronize(stream));
+    OK(selftest_nothing(stream, one_thread)); /* this one */
+    OK(cudaLaunchHostFunc(stream, set_flag, &flag));
+    OK(cudaEventRecord(event, stream));
+    assert_int_equal(cuda_on_cpu_kernel_launches(), 2);
+    FAILS(cudaErrorIllegalAddress, cudaStreamSynchronize(stream));
+    assert_int_equal(flag, 0); /* what came after was dropped */
+    FAILS(cudaErrorIllegalAddress, cudaStreamQuery(stream));
+    FAILS(cudaErrorIllegalAddress, cudaEventQuery(event));
+    FAILS(cudaErrorIllegalAddress, cudaEventSynchronize(event));
+    FAILS(cudaErrorIllegalAddress, cudaDeviceSynchronize());
+    FAILS(cudaErrorIllegalAddress, selftest_nothing(stream, one_thread));
+    FAILS(cudaErrorIllegalAddress, cudaMemcpy(&flag, memory, 4, cudaMemcpyDefault));
+    FAILS(cudaErrorIllegalAddress, cudaMalloc(&memory, 4));
+    for (int i = 0; i < 2; i++) FAILS(cudaErrorIllegalAddress, cudaGetLastError());
+    FAILS(cudaErrorIllegalAddress, cudaSetDevice(0));
+
+    OK(cudaSetDevice(1)); /* another context */
+    cudaStream_t there = new_stream();
+    OK(selftest_nothing(there, one_thread));
+    OK(cudaStreamSynchronize(there));
+    OK(cudaStreamWaitEvent(there, event, 0)); /* does not hang */
+    OK(cudaStreamSynchronize(there));
+    FAILS(cudaErrorIllegalAddress, cudaMemsetAsync(memory, 0, 4, stream));
+
+    FAILS(cudaErrorIllegalAddress, cudaSetDevice(0)); /* what is given back is gone nevertheless */
+    FAILS(cudaErrorIllegalAddress, cudaFree(memory));
+    FAILS(cudaErrorIllegalAddress, cudaFreeHost(pinned));
+    FAILS(cudaErrorIllegalAddress, cudaEventDestroy(event));
+    FAILS(cudaErrorIllegalAddress, cudaStreamDestroy(stream));
+    assert_int_equal(cuda_on_cpu_device_bytes(), 0);
+}
+
+static void errors_of_contexts_stay(void **state) {
+    (void)state;
+    machine(1, "eager");
+    cudaStream_t stream = new_stream();
+    cuda_on_cpu_reset_faults("cudaStreamSynchronize:1:719,cudaStreamQuery:1:999");
+    FAILS(cudaErrorUnknown, cudaStreamQuery(stream)); /* this one passes */
+    OK(cudaStreamQuery(stream));
+    FAILS(cudaErrorLaunchFailure, cudaStreamSynchronize(stream));
+    FAILS(cudaErrorLaunchFailure, cudaStreamSynchronize(stream));
+    cuda_on_cpu_restart();
+    cudaStream_t again = new_stream();
+    OK(cudaStreamSynchronize(again));
+}
+
+static void a_kernel_in_a_graph_may_fail(void **state) {
+    (void)state;
+    machine(1, "eager");
+    cuda_on_cpu_reset_faults("kernel:3:719");
+    cudaStream_t stream = new_stream();
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    for (int i = 0; i < 2; i++) OK(selftest_nothing(stream, one_thread));
+    OK(cudaStreamEndCapture(stream, &graph));
+    OK(cudaGraphInstantiate(&exec, graph, 0));
+    OK(cudaGraphLaunch(exec, stream));
+    OK(cudaStreamSynchronize(stream));
+    OK(cudaGraphLaunch(exec, stream));
+    FAILS(cudaErrorLaunchFailure, cudaStreamSynchronize(stream));
+    FAILS(cudaErrorLaunchFailure, cudaGraphLaunch(exec, stream));
+    FAILS(cudaErrorLaunchFailure, cudaGraphExecDestroy(exec));
+    FAILS(cudaErrorLaunchFailure, cudaGraphDestroy(graph));
+}
+
+static void errors_have_names(void **state) {
+    (void)state;
+    assert_string_equal(cudaGetErrorName(cudaErrorNoDevice), "cudaErrorNoDevice");
+    assert_string_equal(cudaGetErrorString(cudaErrorMemoryAllocation), "out of memory");
+    assert_string_equal(cudaGetErrorName((cudaError_t)12345), "unrecognized error code");
+}
+
+/* --- processes ---------------------------------------------------------------------------------------------------- */
+
+static void child_uses_cuda(void *expected) {
+    int count = 0;
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error == cudaSuccess) error = cudaSetDevice(1);
+    void *memory;
+    if (error == cudaSuccess) error = cudaMalloc(&memory, 64);
+    if (error == cudaSuccess) error = cudaMemset(memory, 0, 64);
+    if (error == cudaSuccess) error = cudaDeviceSynchronize();
+    if (error == cudaSuccess) error = selftest_nothing(NULL, one_thread);
+    if (error == cudaSuccess) error = cudaDeviceSynchronize();
+    if (error != *(cudaError_t *)expected) abort();
+}
+
+static void child_starts_anew(void *expected) {
+    cuda_on_cpu_restart();
+    child_uses_cuda(expected);
+}
+
+static void a_child_works_if_its_parent_used_nothing(void **state) {
+    (void)state;
+    cudaError_t works = cudaSuccess, does_not = cudaErrorInitializationError;
+    int version, count;
+    machine(2, "eager");
+    OK(cudaDriverGetVersion(&version)); /* is not using CUDA */
+    assert_int_equal(dies(child_uses_cuda, &works), 0);
+    assert_int_equal(dies(child_uses_cuda, &works), 0);
+    OK(cudaGetDeviceCount(&count)); /* is */
+    assert_int_equal(dies(child_uses_cuda, &does_not), 0);
+    assert_int_equal(dies(child_starts_anew, &works), 0); /* the fake's own way out */
+    OK(cudaDeviceSynchronize());
+    assert_int_equal(dies(child_uses_cuda, &does_not), 0);
+    OK(cudaDeviceSynchronize());
+}
+
+static void peers_are_introduced_once(void **state) {
+    (void)state;
+    int can = -1;
+    machine(2, "eager");
+    OK(cudaDeviceCanAccessPeer(&can, 0, 1));
+    assert_int_equal(can, 1);
+    OK(cudaDeviceCanAccessPeer(&can, 1, 1));
+    assert_int_equal(can, 0);
+    OK(cudaDeviceEnablePeerAccess(1, 0));
+    FAILS(cudaErrorPeerAccessAlreadyEnabled, cudaDeviceEnablePeerAccess(1, 0));
+    FAILS(cudaErrorInvalidDevice, cudaDeviceEnablePeerAccess(0, 0));
+    FAILS(cudaErrorInvalidDevice, cudaDeviceEnablePeerAccess(2, 0));
+    OK(cudaDeviceDisablePeerAccess(1));
+    FAILS(cudaErrorPeerAccessNotEnabled, cudaDeviceDisablePeerAccess(1));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_child_works_if_its_parent_used_nothing),
+        cmocka_unit_test(the_nth_call_fails),
+        cmocka_unit_test(a_failed_kernel_breaks_its_device),
+        cmocka_unit_test(errors_of_contexts_stay),
+        cmocka_unit_test(a_kernel_in_a_graph_may_fail),
+        cmocka_unit_test(errors_have_names),
+        cmocka_unit_test(peers_are_introduced_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

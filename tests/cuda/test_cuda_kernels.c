@@ -1,0 +1,140 @@
+/* Every operation on a GPU against the same on a CPU device: both rungs, many sizes, three alignments, three orders of
+ * the threads of a block; nothing but outputs is written, and the same call twice gives the same bits. Runs on real
+ * GPUs too. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/cuda/transplant.h"
+
+/* --- what must agree ---------------------------------------------------------------------------------------------- */
+
+/* Outputs (bit i: the i-th) that are sums, which the rungs take in their own order, or of expf and logf; all others
+ * have the CPU's bits. */
+static const struct {
+    unsigned naive, fast;
+    double double_rtol; /* 0: floats */
+} near[LS_OP_COUNT] = {
+    [LS_OP_gemm] = {1, 1, 0},
+    [LS_OP_bias_gradient] = {0, 1, 0},
+    [LS_OP_relu_bias_gradient] = {0, 1, 0},
+    [LS_OP_conv2d_forward] = {1, 1, 0},
+    [LS_OP_conv2d_backward_data] = {1, 1, 0},
+    [LS_OP_conv2d_backward_weights] = {3, 3, 0},
+    [LS_OP_batchnorm_train] = {~0u, ~0u, 0},
+    [LS_OP_batchnorm_backward] = {~0u, ~0u, 0},
+    [LS_OP_batchnorm_statistics] = {1, 1, 1e-6},
+    [LS_OP_batchnorm_sums] = {7, 7, 0},
+    [LS_OP_cross_entropy] = {3, 3, 0},
+    [LS_OP_squared_error] = {1, 1, 0},
+    [LS_OP_square_sum] = {1, 1, 1e-12},
+};
+
+static bool is_near(double got, double want, double tolerance) {
+    return fabs(got - want) <= tolerance * (1 + fabs(want));
+}
+
+static void expect_near(const char *what, const struct problem *got, const struct problem *want, int output, int size,
+                        double double_rtol) {
+    bool doubles = double_rtol > 0;
+    const void *a = got->outputs[output].memory, *b = want->outputs[output].memory;
+    size_t count = got->outputs[output].nbytes / (doubles ? sizeof(double) : sizeof(float));
+    double tolerance = doubles ? double_rtol : 1e-6 * (2 + sqrt(size));
+    for (size_t i = 0; i < count; i++) {
+        double x = doubles ? ((const double *)a)[i] : (double)((const float *)a)[i];
+        double y = doubles ? ((const double *)b)[i] : (double)((const float *)b)[i];
+        if (!is_near(x, y, tolerance)) fail_msg("%s: output %d[%zu] is %.9g, not %.9g", what, output, i, x, y);
+    }
+}
+
+static void expect_same_bits(const char *what, const struct problem *got, const struct problem *want, int output) {
+    char text[200];
+    snprintf(text, sizeof text, "%s: output %d", what, output);
+    kernel_expect_same(text, got->outputs[output].memory, want->outputs[output].memory, got->outputs[output].nbytes);
+}
+
+/* --- the walk ----------------------------------------------------------------------------------------------------- */
+
+static void check(ls_op_id id, int size, int rung, transplant_alignment alignment) {
+    const struct ls_cuda_rungs *rungs = transplant_rungs();
+    struct problem want = make_problem(id, size), first = make_problem(id, size), second = make_problem(id, size);
+    char what[160];
+    snprintf(what, sizeof what, "%s %s, size %d, alignment %d", rungs->rungs[rung].name, ls_op_name(id), size,
+             (int)alignment);
+    kernel_done(ls_enqueue(kernel_stream(), &want.op));
+    if (transplant_run(&first, rungs->rungs[rung].enqueue, alignment) != LS_OK) fail_msg("%s failed", what);
+    if (transplant_run(&second, rungs->rungs[rung].enqueue, alignment) != LS_OK) fail_msg("%s failed", what);
+    unsigned sums = rung == RUNG_NAIVE ? near[id].naive : near[id].fast;
+    for (int i = 0; i < want.output_count; i++) {
+        expect_same_bits(what, &second, &first, i);
+        if (sums >> i & 1) {
+            expect_near(what, &first, &want, i, size, near[id].double_rtol);
+        } else {
+            expect_same_bits(what, &first, &want, i);
+        }
+    }
+}
+
+static bool is_possible(ls_op_id id, int size) { return !(id == LS_OP_gemm && size == 0); }
+
+static void check_all(int rung, const int *sizes, size_t size_count) {
+    for (int id = 0; id < LS_OP_COUNT; id++) {
+        for (size_t s = 0; s < size_count; s++) {
+            if (is_possible((ls_op_id)id, sizes[s])) check((ls_op_id)id, sizes[s], rung, (transplant_alignment)(s % 3));
+        }
+    }
+}
+
+/* Each size meets each alignment, since the walks shift the list by one. */
+static const int sizes[] = {0, 1, 2, 3, 5, 8, 13, 16, 17, 31, 33, 64, 67, 255, 257};
+static const int few_sizes[] = {1, 4, 17, 64, 67};
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static void naive_rungs(void **state) {
+    (void)state;
+    check_all(RUNG_NAIVE, sizes, COUNT(sizes));
+}
+
+static void fast_rungs(void **state) {
+    (void)state;
+    check_all(RUNG_FAST, sizes, COUNT(sizes));
+}
+
+static void fast_rungs_of_other_alignments(void **state) {
+    (void)state;
+    check_all(RUNG_FAST, sizes + 1, COUNT(sizes) - 1);
+    check_all(RUNG_FAST, sizes + 2, COUNT(sizes) - 2);
+}
+
+static void few_sizes_of_both_rungs(void **state) {
+    (void)state;
+    for (size_t first = 0; first < 3; first++) {
+        check_all(RUNG_NAIVE, few_sizes + first, COUNT(few_sizes) - first);
+        check_all(RUNG_FAST, few_sizes + first, COUNT(few_sizes) - first);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, transplant_setup, transplant_teardown)
+#define TEST_WITH(name, setting)                                                                                       \
+    cmocka_unit_test_prestate_setup_teardown(name, transplant_setup, transplant_teardown, (void *)(uintptr_t)(setting))
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(naive_rungs),
+        TEST(fast_rungs),
+        TEST(fast_rungs_of_other_alignments),
+        TEST_WITH(few_sizes_of_both_rungs, "CUDA_ON_CPU_THREADS=descending"),
+        TEST_WITH(few_sizes_of_both_rungs, "CUDA_ON_CPU_THREADS=random:1"),
+        TEST_WITH(few_sizes_of_both_rungs, "CUDA_ON_CPU_STREAMS=shuffle:1"),
+    };
+    return cmocka_run_group_tests_name("kernels of GPUs", tests, NULL, NULL);
+}

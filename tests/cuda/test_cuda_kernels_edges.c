@@ -1,0 +1,310 @@
+/* What the walk of test_cuda_kernels.c does not reach: large sizes, which take several stages, numbers that are none,
+ * labels out of range, found_inf, operations in place, and the steps of optimizers with PyTorch's numbers. Runs on
+ * real GPUs too. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/base/scratch.h"
+#include "tests/cuda/transplant.h"
+
+/* --- problems made here ------------------------------------------------------------------------------------------- */
+
+static void add_output(struct problem *p, void *memory, size_t nbytes) {
+    p->outputs[p->output_count].memory = memory;
+    p->outputs[p->output_count++].nbytes = nbytes;
+}
+
+static void run_rung(int rung, const struct problem *problem, transplant_alignment alignment) {
+    ls_status status = transplant_run(problem, transplant_rungs()->rungs[rung].enqueue, alignment);
+    if (status != LS_OK) fail_msg("%s: %s", ls_op_name(problem->op.id), ls_status_text(status));
+}
+
+static void run_on_cpu(const struct problem *problem) { kernel_done(ls_enqueue(kernel_stream(), &problem->op)); }
+
+/* Random numbers, every 7th of which is something that comparisons, sums or masks could get wrong. */
+static float *make_numbers(size_t count, uint64_t seed) {
+    static const float odd[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-42f, -1e-42f};
+    float *values = kernel_random(count, seed);
+    for (size_t i = seed % 3; i < count; i += 7) values[i] = odd[(i / 7 + seed) % (sizeof odd / sizeof *odd)];
+    return values;
+}
+
+/* The same bits, but that a NaN may be any NaN. */
+static void expect_same_numbers(const char *what, const float *got, const float *want, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (memcmp(&got[i], &want[i], sizeof *got) == 0 || (isnan(got[i]) && isnan(want[i]))) continue;
+        fail_msg("%s[%zu] is %a, not %a", what, i, (double)got[i], (double)want[i]);
+    }
+}
+
+/* --- elementwise operations on any numbers ------------------------------------------------------------------------ */
+
+enum { ODD = 7 * 77 };
+
+static struct problem make_odd(ls_op_id id) {
+    struct problem p = {.op.id = id};
+    float *y = make_numbers(ODD, 1), *x = make_numbers(ODD, 2), *z = make_numbers(ODD, 3);
+    switch ((int)id) {
+    case LS_OP_scale: p.op.arguments.scale = (struct ls_scale_arguments){y, INFINITY, ODD}; break;
+    case LS_OP_divide: p.op.arguments.divide = (struct ls_divide_arguments){y, 3e-42f, ODD}; break;
+    case LS_OP_scale_by:
+        p.op.arguments.scale_by = (struct ls_scale_by_arguments){y, kernel_copy(&(float){NAN}, 1), ODD};
+        break;
+    case LS_OP_add_bias: p.op.arguments.add_bias = (struct ls_add_bias_arguments){y, x, 7, 77}; break;
+    case LS_OP_add_bias_relu: p.op.arguments.add_bias_relu = (struct ls_add_bias_relu_arguments){y, x, 7, 77}; break;
+    case LS_OP_relu_forward: p.op.arguments.relu_forward = (struct ls_relu_forward_arguments){y, x, ODD}; break;
+    case LS_OP_relu_backward: p.op.arguments.relu_backward = (struct ls_relu_backward_arguments){y, x, z, ODD}; break;
+    default: fail_msg("no such problem");
+    }
+    add_output(&p, y, ODD * sizeof *y);
+    return p;
+}
+
+static void any_number_goes_through(void **state) {
+    (void)state;
+    static const ls_op_id ids[] = {LS_OP_scale,         LS_OP_divide,       LS_OP_scale_by,     LS_OP_add_bias,
+                                   LS_OP_add_bias_relu, LS_OP_relu_forward, LS_OP_relu_backward};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        for (int rung = 0; rung < RUNG_COUNT; rung++) {
+            for (int alignment = 0; alignment < 3; alignment++) {
+                struct problem want = make_odd(ids[i]), got = make_odd(ids[i]);
+                run_on_cpu(&want);
+                run_rung(rung, &got, (transplant_alignment)alignment);
+                expect_same_numbers(ls_op_name(ids[i]), got.outputs[0].memory, want.outputs[0].memory, ODD);
+            }
+        }
+    }
+}
+
+/* More sources than travel with one launch. */
+static void many_sources(void **state) {
+    (void)state;
+    enum { SOURCES = 150, N = 37, SHARED = 9 };
+    float *arrays[SHARED];
+    for (int s = 0; s < SHARED; s++) arrays[s] = kernel_random(N, (uint64_t)s + 2);
+    const float **sources = kernel_bytes(SOURCES * sizeof *sources);
+    for (int s = 0; s < SOURCES; s++) sources[s] = arrays[s * s % SHARED];
+    float *want = kernel_random(N, 1);
+    kernel_done(ls_reduce_add(kernel_stream(), want, sources, SOURCES, N));
+    for (int rung = 0; rung < RUNG_COUNT; rung++) {
+        struct problem p = {.op.id = LS_OP_reduce_add};
+        float *y = kernel_random(N, 1);
+        p.op.arguments.reduce_add = (struct ls_reduce_add_arguments){y, sources, SOURCES, N};
+        add_output(&p, y, N * sizeof *y);
+        run_rung(rung, &p, TRANSPLANT_ALIGNED);
+        kernel_expect_same("reduce_add", y, want, N * sizeof *y);
+    }
+}
+
+/* --- large sizes -------------------------------------------------------------------------------------------------- */
+
+static struct problem make_large(ls_op_id id, size_t rows, size_t columns) {
+    struct problem p = {.op.id = id};
+    size_t count = rows * columns;
+    float *y = kernel_random(count, 1), *out = kernel_random(columns, 2), *x = kernel_random(count, 3);
+    int64_t *labels = kernel_bytes(rows * sizeof *labels);
+    for (size_t r = 0; r < rows; r++) labels[r] = (int64_t)(r * 5 % columns);
+    switch ((int)id) {
+    case LS_OP_bias_gradient:
+        p.op.arguments.bias_gradient = (struct ls_bias_gradient_arguments){out, x, rows, columns, true};
+        add_output(&p, out, columns * sizeof *out);
+        break;
+    case LS_OP_relu_bias_gradient:
+        p.op.arguments.relu_bias_gradient = (struct ls_relu_bias_gradient_arguments){out, y, x, rows, columns, false};
+        add_output(&p, out, columns * sizeof *out);
+        add_output(&p, y, count * sizeof *y);
+        break;
+    case LS_OP_cross_entropy:
+        p.op.arguments.cross_entropy = (struct ls_cross_entropy_arguments){out, y, x, labels, rows, columns, 1.0f / 64};
+        add_output(&p, out, sizeof *out);
+        add_output(&p, y, count * sizeof *y);
+        break;
+    case LS_OP_squared_error:
+        p.op.arguments.squared_error =
+            (struct ls_squared_error_arguments){out, y, x, kernel_random(count, 4), count, 1.0f / (float)count};
+        add_output(&p, out, sizeof *out);
+        add_output(&p, y, count * sizeof *y);
+        break;
+    default: fail_msg("no such problem");
+    }
+    return p;
+}
+
+/* The first output within 1e-5 of the largest of it, the others' elements within 1e-6. */
+static void check_large(ls_op_id id, size_t rows, size_t columns) {
+    struct problem want = make_large(id, rows, columns);
+    run_on_cpu(&want);
+    for (int alignment = 0; alignment < 2; alignment++) {
+        struct problem got = make_large(id, rows, columns), again = make_large(id, rows, columns);
+        run_rung(RUNG_FAST, &got, (transplant_alignment)alignment);
+        run_rung(RUNG_FAST, &again, (transplant_alignment)!alignment); /* the order of a sum does not depend on it */
+        for (int i = 0; i < got.output_count; i++) {
+            size_t nbytes = got.outputs[i].nbytes;
+            const float *a = got.outputs[i].memory, *b = want.outputs[i].memory;
+            if (i == 0) kernel_expect_close_to_largest(ls_op_name(id), a, b, nbytes / sizeof *a, 1e-5);
+            if (i > 0) kernel_expect_close(ls_op_name(id), a, b, nbytes / sizeof *a, 1e-6, 1e-7);
+            kernel_expect_same("again", again.outputs[i].memory, a, nbytes);
+        }
+    }
+}
+
+static void large_sums(void **state) {
+    (void)state;
+    static const size_t shapes[][2] = {{129, 3}, {3000, 10}, {20000, 4}, {300, 260}, {128, 1028}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        check_large(LS_OP_bias_gradient, shapes[s][0], shapes[s][1]);
+        check_large(LS_OP_relu_bias_gradient, shapes[s][0], shapes[s][1]);
+        check_large(LS_OP_squared_error, shapes[s][0], shapes[s][1]);
+    }
+}
+
+/* A warp to a row in one block, in several, and in several turns; a block to a row from 1024 classes on. */
+static void large_cross_entropy(void **state) {
+    (void)state;
+    static const size_t shapes[][2] = {{64, 10}, {65, 10}, {64, 1023}, {9000, 3}, {1, 1024}, {7, 1500}, {1100, 1025}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        check_large(LS_OP_cross_entropy, shapes[s][0], shapes[s][1]);
+}
+
+static void square_sum_of_many(void **state) {
+    (void)state;
+    enum { N = 1100003 };
+    float *x = kernel_random(N, 1);
+    double *want = kernel_bytes(sizeof *want);
+    *want = 0.25;
+    kernel_done(ls_square_sum(kernel_stream(), want, x, N));
+    double first = 0;
+    for (int alignment = 0; alignment < 2; alignment++) {
+        struct problem p = {.op.id = LS_OP_square_sum};
+        double *sum = kernel_bytes(sizeof *sum);
+        *sum = 0.25;
+        p.op.arguments.square_sum = (struct ls_square_sum_arguments){sum, x, N};
+        add_output(&p, sum, sizeof *sum);
+        run_rung(RUNG_FAST, &p, (transplant_alignment)alignment);
+        assert_true(fabs(*sum - *want) <= 1e-12 * *want);
+        if (alignment == 0) first = *sum;
+    }
+    struct problem p = {.op.id = LS_OP_square_sum};
+    double *sum = kernel_bytes(sizeof *sum);
+    *sum = 0.25;
+    p.op.arguments.square_sum = (struct ls_square_sum_arguments){sum, x, N};
+    add_output(&p, sum, sizeof *sum);
+    run_rung(RUNG_FAST, &p, TRANSPLANT_SHIFTED);
+    assert_true(*sum == first);
+}
+
+/* --- losses ------------------------------------------------------------------------------------------------------- */
+
+static void a_label_out_of_range_is_an_error(void **state) {
+    (void)state;
+    static const int64_t bad[] = {3, -1, INT64_MAX};
+    for (int i = 0; i < 3; i++) {
+        for (int rung = 0; rung < RUNG_COUNT; rung++) {
+            struct problem p = {.op.id = LS_OP_cross_entropy};
+            int64_t *labels = kernel_bytes(2 * sizeof *labels);
+            labels[0] = 2;
+            labels[1] = bad[i];
+            float *loss = kernel_floats(1), *d = kernel_floats(6);
+            p.op.arguments.cross_entropy =
+                (struct ls_cross_entropy_arguments){loss, d, kernel_random(6, 1), labels, 2, 3, 1};
+            add_output(&p, loss, sizeof *loss);
+            add_output(&p, d, 6 * sizeof *d);
+            assert_int_equal(transplant_run(&p, transplant_rungs()->rungs[rung].enqueue, TRANSPLANT_ALIGNED),
+                             LS_ERR_INVALID);
+            char label[32];
+            snprintf(label, sizeof label, "label %lld", (long long)bad[i]);
+            scratch_expect_error(label, "outside of [0, 3)");
+        }
+    }
+}
+
+static void check_in_place(struct problem apart, struct problem in_place) {
+    run_rung(RUNG_FAST, &apart, TRANSPLANT_ALIGNED);
+    run_rung(RUNG_FAST, &in_place, TRANSPLANT_ALIGNED);
+    for (int i = 0; i < apart.output_count; i++) {
+        kernel_expect_same(ls_op_name(apart.op.id), in_place.outputs[i].memory, apart.outputs[i].memory,
+                           apart.outputs[i].nbytes);
+    }
+}
+
+static void operations_in_place(void **state) {
+    (void)state;
+    enum { ROWS = 70, CLASSES = 37, N = ROWS * CLASSES };
+    for (int wide = 0; wide < 2; wide++) {
+        struct problem apart = make_large(LS_OP_cross_entropy, wide ? 3 : ROWS, wide ? 1100 : CLASSES), in_place;
+        in_place = make_large(LS_OP_cross_entropy, wide ? 3 : ROWS, wide ? 1100 : CLASSES);
+        in_place.op.arguments.cross_entropy.dlogits = (float *)(uintptr_t)in_place.op.arguments.cross_entropy.logits;
+        in_place.outputs[1].memory = in_place.op.arguments.cross_entropy.dlogits;
+        check_in_place(apart, in_place);
+    }
+    struct problem apart = make_large(LS_OP_squared_error, ROWS, CLASSES), in_place;
+    in_place = make_large(LS_OP_squared_error, ROWS, CLASSES);
+    in_place.op.arguments.squared_error.dprediction =
+        (float *)(uintptr_t)in_place.op.arguments.squared_error.prediction;
+    in_place.outputs[1].memory = in_place.op.arguments.squared_error.dprediction;
+    check_in_place(apart, in_place);
+    apart = make_problem(LS_OP_relu_backward, N);
+    in_place = make_problem(LS_OP_relu_backward, N);
+    in_place.op.arguments.relu_backward.dx = (float *)(uintptr_t)in_place.op.arguments.relu_backward.dy;
+    in_place.outputs[0].memory = in_place.op.arguments.relu_backward.dx;
+    check_in_place(apart, in_place);
+    apart = make_problem(LS_OP_relu_forward, N);
+    in_place = make_problem(LS_OP_relu_forward, N);
+    in_place.op.arguments.relu_forward.y = (float *)(uintptr_t)in_place.op.arguments.relu_forward.x;
+    in_place.outputs[0].memory = in_place.op.arguments.relu_forward.y;
+    check_in_place(apart, in_place);
+}
+
+/* Ties, NaNs in every place, rows of -infinity: the first of the largest, as on the CPU. */
+static void correct_answers_of_odd_rows(void **state) {
+    (void)state;
+    enum { ROWS = 400, CLASSES = 41 };
+    float *logits = kernel_random(ROWS * CLASSES, 1);
+    for (size_t i = 0; i < ROWS * CLASSES; i++) logits[i] = (float)(int)(logits[i] * 3); /* many ties */
+    for (size_t r = 0; r < ROWS; r++) {
+        if (r % 4 == 1) logits[r * CLASSES + r / 4 % CLASSES] = NAN;
+        for (size_t c = 0; c < CLASSES && r % 8 >= 6; c++) logits[r * CLASSES + c] = r % 8 == 6 ? -INFINITY : NAN;
+    }
+    for (int64_t answer = 0; answer < 6; answer++) {
+        const size_t rows = answer == 5 ? 7 : ROWS; /* one block, or several */
+        int64_t *labels = kernel_bytes(ROWS * sizeof *labels), *want = kernel_bytes(sizeof *want);
+        for (int r = 0; r < ROWS; r++) labels[r] = answer % 5;
+        *want = 3;
+        kernel_done(ls_count_correct(kernel_stream(), want, logits, labels, rows, CLASSES));
+        assert_true(*want > 3);
+        for (int rung = 0; rung < RUNG_COUNT; rung++) {
+            struct problem p = {.op.id = LS_OP_count_correct};
+            int64_t *correct = kernel_bytes(sizeof *correct);
+            *correct = 3;
+            p.op.arguments.count_correct = (struct ls_count_correct_arguments){correct, logits, labels, rows, CLASSES};
+            add_output(&p, correct, sizeof *correct);
+            run_rung(rung, &p, TRANSPLANT_SHIFTED);
+            assert_int_equal(*correct, *want);
+        }
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, transplant_setup, transplant_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(any_number_goes_through),
+        TEST(many_sources),
+        TEST(large_sums),
+        TEST(large_cross_entropy),
+        TEST(square_sum_of_many),
+        TEST(a_label_out_of_range_is_an_error),
+        TEST(operations_in_place),
+        TEST(correct_answers_of_odd_rows),
+    };
+    return cmocka_run_group_tests_name("kernels of GPUs at the edges", tests, NULL, NULL);
+}

@@ -1,0 +1,231 @@
+/* Matrix products on a GPU: ls_gemm in every shape that is special, and the products of halves and of many matrices at
+ * once. Operations that do the work of several, and rows in different batches: equal bits. Runs on real GPUs too. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/base/scratch.h"
+#include "tests/cuda/transplant.h"
+
+/* --- arrays on the GPU -------------------------------------------------------------------------------------------- */
+
+static void *to_gpu(const void *values, size_t nbytes) {
+    void *memory;
+    ls_stream *stream = transplant_stream();
+    assert_int_equal(ls_device_alloc(ls_stream_device(stream), LS_MEMORY_WORKSPACE, nbytes, "a test", &memory), LS_OK);
+    assert_int_equal(ls_copy_now(stream, memory, values, nbytes), LS_OK);
+    return memory;
+}
+
+static void *from_gpu(void *memory, size_t nbytes) {
+    void *values = kernel_bytes(nbytes);
+    assert_int_equal(ls_copy_now(transplant_stream(), values, memory, nbytes), LS_OK);
+    ls_device_free(ls_stream_device(transplant_stream()), memory);
+    return values;
+}
+
+static float *random_on_gpu(size_t count, uint64_t seed) {
+    return to_gpu(kernel_random(count, seed), count * sizeof(float));
+}
+
+static void done(ls_status status) {
+    assert_int_equal(status, LS_OK);
+    assert_int_equal(ls_stream_synchronize(transplant_stream()), LS_OK);
+}
+
+/* --- gemm --------------------------------------------------------------------------------------------------------- */
+
+struct shape {
+    size_t m, n, k;
+};
+
+/* All ways to store the matrices, and beta: against sums in double. */
+static void check_gemm(struct shape s, bool transpose_a, bool transpose_b, float beta, int rung) {
+    float *a = kernel_random(s.m * s.k, 1), *b = kernel_random(s.k * s.n, 2), *c = kernel_random(s.m * s.n, 3);
+    double *want = kernel_bytes(s.m * s.n * sizeof *want);
+    for (size_t i = 0; i < s.m * s.n; i++) {
+        size_t row = i / s.n, column = i % s.n;
+        want[i] = beta == 0 ? 0 : (double)beta * (double)c[i];
+        for (size_t t = 0; t < s.k; t++)
+            want[i] += (double)a[transpose_a ? t * s.m + row : row * s.k + t] *
+                       (double)b[transpose_b ? column * s.k + t : t * s.n + column];
+        if (beta == 0) c[i] = NAN; /* must not be read */
+    }
+    struct problem p = {.op.id = LS_OP_gemm, .output_count = 1};
+    p.op.arguments.gemm = (struct ls_gemm_arguments){transpose_a, transpose_b, s.m, s.n, s.k, a, b, beta, c};
+    p.outputs[0].memory = c;
+    p.outputs[0].nbytes = s.m * s.n * sizeof *c;
+    assert_int_equal(transplant_run(&p, transplant_rungs()->rungs[rung].enqueue, TRANSPLANT_MIXED), LS_OK);
+    kernel_expect_sum("gemm", c, want, s.m * s.n, (double)s.k);
+}
+
+/* A batch may be empty: products of nothing, and over nothing. */
+static const struct shape shapes[] = {{1, 1, 1},   {1, 7, 5}, {7, 1, 5}, {5, 7, 1}, {33, 17, 65},
+                                      {64, 10, 9}, {0, 3, 5}, {3, 0, 5}, {3, 5, 0}, {2, 300, 70}};
+
+static void gemm_in_every_shape(void **state) {
+    (void)state;
+    static const float betas[] = {0, 1, -0.5f};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        for (int way = 0; way < 4; way++) {
+            for (size_t b = 0; b < sizeof betas / sizeof *betas; b++) {
+                check_gemm(shapes[s], way & 1, way & 2, betas[b], RUNG_NAIVE);
+                check_gemm(shapes[s], way & 1, way & 2, betas[b], RUNG_FAST);
+            }
+        }
+    }
+}
+
+/* --- products of other types, and of many matrices ---------------------------------------------------------------- */
+
+/* Rounds the values to the type; *elements are their bits. */
+static void *make_elements(float *values, size_t count, ls_dtype dtype) {
+    if (dtype == LS_FP32) return values;
+    uint16_t *elements = kernel_bytes(count * sizeof *elements);
+    for (size_t i = 0; i < count; i++) {
+        elements[i] = dtype == LS_FP16 ? ls_fp16_from_float(values[i]) : ls_bf16_from_float(values[i]);
+        values[i] = dtype == LS_FP16 ? ls_fp16_to_float(elements[i]) : ls_bf16_to_float(elements[i]);
+    }
+    return elements;
+}
+
+static float element(const void *elements, size_t i, ls_dtype dtype) {
+    if (dtype == LS_FP32) return ((const float *)elements)[i];
+    uint16_t bits = ((const uint16_t *)elements)[i];
+    return dtype == LS_FP16 ? ls_fp16_to_float(bits) : ls_bf16_to_float(bits);
+}
+
+/* Of product number i: c[i] = a[i] b^T + beta c[i], with one b for all if `shared`. */
+static void check_products(ls_dtype dtype, size_t batch, bool shared, float beta) {
+    enum { M = 9, N = 13, K = 21 };
+    size_t a_count = batch * M * K, b_count = (shared ? 1 : batch) * N * K, c_count = batch * M * N;
+    float *a = kernel_random(a_count, 1), *b = kernel_random(b_count, 2), *c = kernel_random(c_count, 3);
+    void *a_bits = make_elements(a, a_count, dtype), *b_bits = make_elements(b, b_count, dtype);
+    void *c_bits = make_elements(c, c_count, dtype);
+    size_t nbytes = ls_dtype_nbytes(dtype);
+    void *a_gpu = to_gpu(a_bits, a_count * nbytes), *b_gpu = to_gpu(b_bits, b_count * nbytes);
+    void *c_gpu = to_gpu(c_bits, c_count * nbytes);
+    struct ls_cuda_product product = {
+        dtype, false, true, M, N, K, a_gpu, b_gpu, beta, c_gpu, batch, M * K, shared ? 0 : N * K, M * N};
+    done(transplant_rungs()->matmul(transplant_stream(), &product));
+    const void *got = from_gpu(c_gpu, c_count * nbytes);
+    (void)from_gpu(a_gpu, 1), (void)from_gpu(b_gpu, 1);
+    double rounding = dtype == LS_FP32 ? 1e-6 : dtype == LS_FP16 ? 0x1p-11 : 0x1p-8;
+    for (size_t i = 0; i < c_count; i++) {
+        size_t p = i / (M * N), row = i / N % M, column = i % N;
+        double want = (double)beta * (double)c[i];
+        for (size_t t = 0; t < K; t++)
+            want += (double)a[(p * M + row) * K + t] * (double)b[((shared ? 0 : p) * N + column) * K + t];
+        double x = (double)element(got, i, dtype), tolerance = 1e-5 + rounding * fabs(want);
+        if (!(fabs(x - want) <= tolerance)) fail_msg("%s product[%zu] is %g, not %g", ls_dtype_name(dtype), i, x, want);
+    }
+}
+
+static void products_of_every_type(void **state) {
+    (void)state;
+    static const ls_dtype dtypes[] = {LS_FP32, LS_FP16, LS_BF16};
+    for (int d = 0; d < 3; d++) {
+        check_products(dtypes[d], 1, false, 0);
+        check_products(dtypes[d], 1, false, 1);
+        check_products(dtypes[d], 4, false, 0);
+        check_products(dtypes[d], 4, true, 1);
+        check_products(dtypes[d], 0, true, 1);
+    }
+}
+
+/* Products over nothing leave beta c. */
+static void products_over_nothing(void **state) {
+    (void)state;
+    static const uint16_t ones[6] = {1, 2, 3, 4, 5, 6}, none[6] = {0};
+    for (int beta = 0; beta < 2; beta++) {
+        void *c = to_gpu(ones, sizeof ones);
+        struct ls_cuda_product product = {
+            .dtype = LS_BF16, .m = 1, .n = 3, .beta = (float)beta, .c = c, .batch = 2, .stride_c = 3};
+        done(transplant_rungs()->matmul(transplant_stream(), &product));
+        kernel_expect_same("c", from_gpu(c, sizeof ones), beta ? ones : none, sizeof ones);
+    }
+}
+
+static void products_that_are_refused(void **state) {
+    (void)state;
+    struct ls_cuda_product product = {.dtype = LS_INT32, .m = 1, .n = 1, .k = 1, .batch = 1};
+    assert_int_equal(transplant_rungs()->matmul(transplant_stream(), &product), LS_ERR_INVALID);
+    scratch_expect_error("matmul", "int32");
+    product.dtype = LS_FP32;
+    product.k = (size_t)INT32_MAX + 1;
+    assert_int_equal(transplant_rungs()->matmul(transplant_stream(), &product), LS_ERR_INVALID);
+    scratch_expect_error("matmul", "too large");
+    product.k = 1;
+    ls_stream *copy = ls_device_stream(ls_stream_device(transplant_stream()), LS_STREAM_COPY);
+    assert_int_equal(transplant_rungs()->matmul(copy, &product), LS_ERR_INVALID);
+    scratch_expect_error("matmul", "compute stream");
+}
+
+/* --- operations that do the work of several ----------------------------------------------------------------------- */
+
+static const size_t tables[][2] = {{1, 1}, {3, 5}, {9, 256}, {64, 10}, {130, 260}, {257, 3}};
+
+static void fused_operations_have_the_bits_of_the_others(void **state) {
+    (void)state;
+    ls_stream *stream = transplant_stream();
+    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++) {
+        size_t rows = tables[t][0], columns = tables[t][1], count = rows * columns, nbytes = count * sizeof(float);
+        float *fused = random_on_gpu(count, 1), *y = random_on_gpu(count, 1), *bias = random_on_gpu(columns, 2);
+        done(ls_add_bias_relu(stream, fused, bias, rows, columns));
+        done(ls_add_bias(stream, y, bias, rows, columns));
+        done(ls_relu_forward(stream, y, y, count));
+        float *dy = random_on_gpu(count, 3), *fused_dy = random_on_gpu(count, 3);
+        float *dbias = random_on_gpu(columns, 4), *fused_dbias = random_on_gpu(columns, 4);
+        done(ls_relu_bias_gradient(stream, fused_dbias, fused_dy, y, rows, columns, true));
+        done(ls_relu_backward(stream, dy, dy, y, count));
+        done(ls_bias_gradient(stream, dbias, dy, rows, columns, true));
+        kernel_expect_same("y", from_gpu(fused, nbytes), from_gpu(y, nbytes), nbytes);
+        kernel_expect_same("dy", from_gpu(fused_dy, nbytes), from_gpu(dy, nbytes), nbytes);
+        nbytes = columns * sizeof(float);
+        kernel_expect_same("dbias", from_gpu(fused_dbias, nbytes), from_gpu(dbias, nbytes), nbytes);
+        (void)from_gpu(bias, 4);
+    }
+}
+
+/* The last row alone, and behind others: in one block, in several, a block to a row. */
+static void a_row_has_the_same_bits_in_any_batch(void **state) {
+    (void)state;
+    static const size_t shapes_of_rows[][2] = {{9, 37}, {100, 37}, {5, 1030}};
+    ls_stream *stream = transplant_stream();
+    for (size_t s = 0; s < 3; s++) {
+        size_t rows = shapes_of_rows[s][0], classes = shapes_of_rows[s][1], last = (rows - 1) * classes;
+        int64_t labels[100];
+        for (size_t r = 0; r < rows; r++) labels[r] = (int64_t)(r % classes);
+        float *logits = random_on_gpu(rows * classes, 1), *all = random_on_gpu(rows * classes, 2);
+        float *one = random_on_gpu(classes, 3), *loss = random_on_gpu(1, 4);
+        int64_t *there = to_gpu(labels, rows * sizeof *labels);
+        done(ls_cross_entropy(stream, loss, all, logits, there, rows, classes, 0.5f));
+        done(ls_cross_entropy(stream, loss, one, logits + last, there + rows - 1, 1, classes, 0.5f));
+        const float *of_all = from_gpu(all, rows * classes * sizeof *all),
+                    *of_one = from_gpu(one, classes * sizeof *one);
+        kernel_expect_same("cross_entropy", of_one, of_all + last, classes * sizeof *one);
+        (void)from_gpu(logits, 4), (void)from_gpu(loss, 4), (void)from_gpu(there, 4);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, transplant_setup, transplant_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(gemm_in_every_shape),
+        TEST(products_of_every_type),
+        TEST(products_over_nothing),
+        TEST(products_that_are_refused),
+        TEST(fused_operations_have_the_bits_of_the_others),
+        TEST(a_row_has_the_same_bits_in_any_batch),
+    };
+    return cmocka_run_group_tests_name("products and fused operations on GPUs", tests, NULL, NULL);
+}

@@ -1,0 +1,302 @@
+/* "CUDA on the CPU": device memory is not the host's, has an end, and is watched. */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "tests/cuda/machine.h"
+#include "tests/cuda_on_cpu/selftest.h"
+
+static float get(const float *from) {
+    float value = 0;
+    OK(cudaMemcpy(&value, from, sizeof value, cudaMemcpyDeviceToHost));
+    return value;
+}
+
+static size_t free_nbytes(void) {
+    size_t left = 0, total = 0;
+    OK(cudaMemGetInfo(&left, &total));
+    assert_int_equal(total, MACHINE_NBYTES);
+    return left;
+}
+
+/* --- who may touch it --------------------------------------------------------------------------------------------- */
+
+static void read_device_memory(void *streams) {
+    machine(1, streams);
+    float *x;
+    if (cudaMalloc((void **)&x, 4) != cudaSuccess || cudaMemset(x, 0, 4) != cudaSuccess) _exit(0);
+    if (cudaDeviceSynchronize() != cudaSuccess) _exit(0);
+    if (*(volatile float *)x == 1) _exit(0);
+}
+
+/* Straight after cudaMalloc, while nobody has waited. */
+static void write_device_memory(void *streams) {
+    machine(1, streams);
+    float *x;
+    if (cudaMalloc((void **)&x, 4) != cudaSuccess) _exit(0);
+    *(volatile float *)x = 1;
+}
+
+static void peek_at_device_memory(void *streams) {
+    machine(1, streams);
+    float *x, value = 1;
+    int refused = cudaMalloc((void **)&x, 4) != cudaSuccess || cudaMemset(x, 0, 4) != cudaSuccess ||
+                  cudaDeviceSynchronize() != cudaSuccess || cuda_on_cpu_peek(&value, x, 4) != 0;
+    if (refused || value != 0) abort();
+    if (cuda_on_cpu_peek(&value, x, 5) == 0) abort();
+}
+
+static void host_threads_cannot_touch_device_memory(void **state) {
+    (void)state;
+    char *modes[] = {"eager", "shuffle:1"};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(dies(read_device_memory, modes[i]), 1);
+        assert_int_equal(dies(write_device_memory, modes[i]), 1);
+        assert_int_equal(dies(peek_at_device_memory, modes[i]), 0);
+    }
+}
+
+/* A kernel that writes `short_nbytes` beyond the end of an allocation, which is then freed. */
+static void write_beyond(void *short_nbytes) {
+    machine(1, "eager");
+    struct selftest_geometry geometry = {{1, 1, 1}, {8, 1, 1}};
+    struct selftest_place *places;
+    unsigned *turns;
+    size_t nbytes = 8 * sizeof *places - *(size_t *)short_nbytes;
+    if (cudaMalloc((void **)&turns, sizeof *turns) != cudaSuccess) _exit(0);
+    if (cudaMalloc((void **)&places, nbytes) != cudaSuccess || cudaMemset(turns, 0, 4) != cudaSuccess) _exit(0);
+    if (selftest_places(NULL, geometry, places, turns) != cudaSuccess) _exit(0);
+    if (cudaDeviceSynchronize() != cudaSuccess) _exit(0);
+    (void)cudaFree(places);
+}
+
+/* A kernel that reads the float after an allocation's end. */
+static void read_beyond(void *unused) {
+    (void)unused;
+    machine(1, "eager");
+    float *in, *out;
+    if (cudaMalloc((void **)&in, 7 * sizeof *in) != cudaSuccess) _exit(0);
+    if (cudaMalloc((void **)&out, 8 * sizeof *out) != cudaSuccess) _exit(0);
+    if (selftest_reverse(NULL, 8, true, in, out) == cudaSuccess) (void)cudaDeviceSynchronize();
+}
+
+#ifdef __SANITIZE_ADDRESS__
+#define READS_ARE_WATCHED 1
+#else
+#define READS_ARE_WATCHED 0
+#endif
+
+static void what_is_read_beyond_an_end_is_noticed_under_asan(void **state) {
+    (void)state;
+    assert_int_equal(dies(read_beyond, NULL), READS_ARE_WATCHED);
+}
+
+static void what_is_written_beyond_an_end_is_noticed(void **state) {
+    (void)state;
+    size_t exact = 0, one = 1, many = sizeof(struct selftest_place);
+    assert_int_equal(dies(write_beyond, &exact), 0);
+    assert_int_equal(dies(write_beyond, &one), 1);
+    assert_int_equal(dies(write_beyond, &many), 1);
+}
+
+/* --- how much there is -------------------------------------------------------------------------------------------- */
+
+static void fresh_memory_is_nan(void **state) {
+    (void)state;
+    machine(1, "eager");
+    for (int round = 0; round < 2; round++) {
+        float *x;
+        OK(cudaMalloc((void **)&x, 1000 * sizeof *x));
+        assert_true(isnan(get(x)) && isnan(get(x + 999)));
+        OK(cudaMemset(x, 0, 1000 * sizeof *x));
+        assert_true(get(x + 999) == 0);
+        OK(cudaFree(x)); /* the second round gets the same memory */
+    }
+}
+
+static void memory_ends(void **state) {
+    (void)state;
+    machine(2, "eager");
+    void *all, *more = &more, *other;
+    assert_int_equal(free_nbytes(), MACHINE_NBYTES);
+    OK(cudaMalloc(&all, MACHINE_NBYTES - 512));
+    assert_int_equal(free_nbytes(), 512);
+    FAILS(cudaErrorMemoryAllocation, cudaMalloc(&more, 1024));
+    assert_null(more);
+    FAILS(cudaErrorMemoryAllocation, cudaMalloc(&more, SIZE_MAX - 100));
+    FAILS(cudaErrorMemoryAllocation, cudaGetLastError());
+    OK(cudaGetLastError());
+    OK(cudaSetDevice(1)); /* has its own */
+    OK(cudaMalloc(&other, MACHINE_NBYTES));
+    assert_int_equal(free_nbytes(), 0);
+    OK(cudaSetDevice(0));
+    assert_int_equal(cuda_on_cpu_device_allocations(), 2);
+    assert_int_equal(cuda_on_cpu_device_bytes(), 2 * MACHINE_NBYTES - 512);
+    FAILS(cudaErrorInvalidValue, cudaFree((char *)all + 256));
+    OK(cudaFree(all));
+    FAILS(cudaErrorInvalidValue, cudaFree(all));
+    OK(cudaFree(NULL));
+    assert_int_equal(free_nbytes(), MACHINE_NBYTES);
+    OK(cudaMalloc(&more, 0));
+    assert_null(more);
+    OK(cudaMalloc(&more, MACHINE_NBYTES)); /* in one piece again */
+    OK(cudaFree(more));
+    OK(cudaFree(other));
+    assert_int_equal(cuda_on_cpu_device_bytes(), 0);
+}
+
+static void holes_join(void **state) {
+    (void)state;
+    machine(1, "eager");
+    void *pieces[8], *whole;
+    for (int i = 0; i < 8; i++) OK(cudaMalloc(&pieces[i], MACHINE_NBYTES / 8));
+    FAILS(cudaErrorMemoryAllocation, cudaMalloc(&whole, 1));
+    for (int i = 0; i < 8; i += 2) OK(cudaFree(pieces[i]));
+    for (int i = 1; i < 8; i += 2) OK(cudaFree(pieces[i]));
+    OK(cudaMalloc(&whole, MACHINE_NBYTES));
+    assert_ptr_equal(whole, pieces[0]);
+}
+
+static void addresses_know_their_device(void **state) {
+    (void)state;
+    machine(2, "eager");
+    struct cudaPointerAttributes attributes;
+    char *there, *pinned, local[16];
+    OK(cudaSetDevice(1));
+    OK(cudaMalloc((void **)&there, 100));
+    OK(cudaSetDevice(0));
+    OK(cudaPointerGetAttributes(&attributes, there + 99));
+    assert_int_equal(attributes.type, cudaMemoryTypeDevice);
+    assert_int_equal(attributes.device, 1);
+    assert_ptr_equal(attributes.devicePointer, there + 99);
+    assert_null(attributes.hostPointer);
+    OK(cudaPointerGetAttributes(&attributes, there + 100));
+    assert_int_equal(attributes.type, cudaMemoryTypeUnregistered);
+    OK(cudaMallocHost((void **)&pinned, 64));
+    OK(cudaPointerGetAttributes(&attributes, pinned + 63));
+    assert_int_equal(attributes.type, cudaMemoryTypeHost);
+    OK(cudaPointerGetAttributes(&attributes, local));
+    assert_int_equal(attributes.type, cudaMemoryTypeUnregistered);
+    assert_ptr_equal(attributes.hostPointer, local);
+}
+
+static void host_memory_is_registered_once(void **state) {
+    (void)state;
+    machine(1, "eager");
+    static char memory[4096];
+    void *seen = NULL, *pinned;
+    FAILS(cudaErrorHostMemoryNotRegistered, cudaHostUnregister(memory));
+    FAILS(cudaErrorInvalidValue, cudaHostGetDevicePointer(&seen, memory, 0));
+    OK(cudaHostRegister(memory + 1000, 1000, cudaHostRegisterDefault));
+    FAILS(cudaErrorHostMemoryAlreadyRegistered, cudaHostRegister(memory + 1000, 1000, 0));
+    FAILS(cudaErrorHostMemoryAlreadyRegistered, cudaHostRegister(memory, 1001, 0));
+    FAILS(cudaErrorHostMemoryAlreadyRegistered, cudaHostRegister(memory + 1999, 1000, 0));
+    FAILS(cudaErrorHostMemoryAlreadyRegistered, cudaHostRegister(memory, 4096, 0));
+    OK(cudaHostRegister(memory, 1000, cudaHostRegisterDefault));
+    OK(cudaHostRegister(memory + 2000, 1000, cudaHostRegisterDefault));
+    OK(cudaHostGetDevicePointer(&seen, memory + 1500, 0));
+    assert_ptr_equal(seen, memory + 1500);
+    for (int i = 0; i < 3; i++) OK(cudaHostUnregister(memory + (size_t)i * 1000));
+    OK(cudaHostAlloc(&pinned, 100, cudaHostAllocMapped));
+    FAILS(cudaErrorHostMemoryNotRegistered, cudaHostUnregister(pinned));
+    OK(cudaFreeHost(pinned));
+    FAILS(cudaErrorInvalidValue, cudaFreeHost(pinned));
+}
+
+/* --- pools -------------------------------------------------------------------------------------------------------- */
+
+static cudaMemPool_t new_pool(uint64_t keep) {
+    struct cudaMemPoolProps properties = {.allocType = cudaMemAllocationTypePinned,
+                                          .location = {cudaMemLocationTypeDevice, 0}};
+    cudaMemPool_t pool;
+    OK(cudaMemPoolCreate(&pool, &properties));
+    OK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
+    return pool;
+}
+
+static uint64_t attribute(cudaMemPool_t pool, enum cudaMemPoolAttr which) {
+    uint64_t value = 0;
+    OK(cudaMemPoolGetAttribute(pool, which, &value));
+    return value;
+}
+
+static void a_pool_keeps_what_was_freed(void **state) {
+    (void)state;
+    machine(1, "shuffle:1");
+    cudaStream_t stream;
+    OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaMemPool_t pool = new_pool(UINT64_MAX);
+    void *memory, *whole;
+    OK(cudaMallocFromPoolAsync(&memory, 1024, pool, stream));
+    assert_int_equal(attribute(pool, cudaMemPoolAttrUsedMemCurrent), 1024);
+    OK(cudaFreeAsync(memory, stream));
+    assert_int_equal(cuda_on_cpu_device_bytes(), 0); /* although the stream has not come to it */
+    FAILS(cudaErrorInvalidValue, cudaFreeAsync(memory, stream));
+    FAILS(cudaErrorInvalidValue, cudaFree(memory));
+    FAILS(cudaErrorInvalidValue, cudaMemsetAsync(memory, 0, 4, stream));
+    OK(cudaMallocFromPoolAsync(&whole, MACHINE_NBYTES, pool, stream)); /* waits for the free */
+    OK(cudaFreeAsync(whole, stream));
+    OK(cudaStreamSynchronize(stream));
+    assert_int_equal(attribute(pool, cudaMemPoolAttrUsedMemCurrent), 0);
+    assert_int_equal(attribute(pool, cudaMemPoolAttrUsedMemHigh), MACHINE_NBYTES);
+    assert_int_equal(attribute(pool, cudaMemPoolAttrReservedMemCurrent), MACHINE_NBYTES);
+    assert_int_equal(free_nbytes(), 0);
+    OK(cudaMalloc(&memory, MACHINE_NBYTES)); /* takes what the pool only keeps */
+    OK(cudaFree(memory));
+    OK(cudaMemPoolTrimTo(pool, 4096));
+    assert_int_equal(attribute(pool, cudaMemPoolAttrReservedMemCurrent), 4096);
+    OK(cudaMallocFromPoolAsync(&memory, 512, pool, stream));
+    OK(cudaMallocFromPoolAsync(&whole, 1024, pool, stream));
+    OK(cudaMemPoolDestroy(pool)); /* what it gave out lives on */
+    assert_int_equal(free_nbytes(), MACHINE_NBYTES - 1536);
+    OK(cudaFreeAsync(memory, stream));
+    OK(cudaStreamSynchronize(stream));
+    assert_int_equal(free_nbytes(), MACHINE_NBYTES - 1024); /* and it keeps nothing any more */
+    OK(cudaFreeAsync(whole, stream));
+    OK(cudaStreamSynchronize(stream));
+    assert_int_equal(free_nbytes(), MACHINE_NBYTES);
+    assert_int_equal(cuda_on_cpu_device_bytes(), 0);
+}
+
+/* Memory of cudaMallocFromPoolAsync belongs to those that come after it. */
+static void using_pool_memory_too_early_shows(void **state) {
+    (void)state;
+    int spoilt = 0;
+    for (int seed = 0; seed < 40; seed++) {
+        shuffled_machine(1, seed);
+        cudaStream_t a, b;
+        OK(cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking));
+        OK(cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking));
+        float *x;
+        OK(cudaMallocFromPoolAsync((void **)&x, sizeof *x, new_pool(0), a));
+        OK(cudaMemsetAsync(x, 0, sizeof *x, b)); /* has not waited for a */
+        OK(cudaDeviceSynchronize());
+        spoilt += get(x) != 0;
+    }
+    assert_in_range(spoilt, 1, 39);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(host_threads_cannot_touch_device_memory),
+        cmocka_unit_test(what_is_written_beyond_an_end_is_noticed),
+        cmocka_unit_test(what_is_read_beyond_an_end_is_noticed_under_asan),
+        cmocka_unit_test(fresh_memory_is_nan),
+        cmocka_unit_test(memory_ends),
+        cmocka_unit_test(holes_join),
+        cmocka_unit_test(addresses_know_their_device),
+        cmocka_unit_test(host_memory_is_registered_once),
+        cmocka_unit_test(a_pool_keeps_what_was_freed),
+        cmocka_unit_test(using_pool_memory_too_early_shows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,390 @@
+/* Both modes on GPUs: what must hold between them, between ranks, and between one run and the next, with a GPU for each device, with
+ * devices that share one, through staging, flat copies and NCCL. Every run is in processes of its own.
+ *
+ * On a machine with GPUs (make gpu-check) the same tests run on as many of them as there are. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/train/devices.h"
+#include "tests/parallel/plan.h"
+#include "tests/train/stored.h"
+
+/* Small, for there may be a CPU behind it; a few buckets after the first step. */
+static const struct plan mlp = {
+    .model = "mlp:64,32,32,10", .batch = 16, .steps = 4, .samples = 100, .bucket_cap_mb = 0.001};
+static const struct plan convnet = {.model = "convnet", .batch = 8, .steps = 2, .samples = 40, .bucket_cap_mb = 0.01};
+
+static int gpus_there;
+
+static int find_gpus(void **state) {
+    (void)state;
+    char why[512] = "";
+    setenv("CUDA_ON_CPU_DEVICES", "4", 1);
+    ls_find_gpus_apart(&gpus_there, why, sizeof why);
+    if (gpus_there == 0) print_error("%s\n", why);
+    return gpus_there > 0 ? 0 : -1;
+}
+
+static struct plan make(struct plan plan, enum mode mode, int devices, int gpus) {
+    plan.mode = mode;
+    plan.devices = devices;
+    plan.gpus = gpus < gpus_there ? gpus : gpus_there;
+    plan.optimizer = ls_optimizer_defaults(LS_ADAM);
+    return plan;
+}
+
+static int ranks_of(const struct plan *plan) { return plan->mode == MODE_DDP ? plan->devices : 1; }
+
+static struct outcome *run(const struct plan *plan) {
+    struct outcome *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
+    assert_non_null(outcomes);
+    run_plan(plan, outcomes, NULL);
+    for (int r = 0; r < ranks_of(plan); r++) {
+        if (outcomes[r].status == LS_OK) continue;
+        fail_msg("%s on %d: rank %d: %s (%s)", plan->model, plan->devices, r, ls_status_text(outcomes[r].status),
+                 outcomes[r].message);
+    }
+    return outcomes;
+}
+
+static void release(struct outcome *outcomes) { shared_free(outcomes, MAX_RANKS * sizeof *outcomes); }
+
+static void expect_same_bits(const struct plan *plan, const struct outcome *left, const struct outcome *right,
+                             const char *what) {
+    int step = first_difference(left, right, plan->steps);
+    if (step < 0) return;
+    fail_msg("%s on %d devices of %d GPUs: %s: the weights differ after step %d", plan->model, plan->devices,
+             plan->gpus, what, step + 1);
+}
+
+static void expect_same_on_all_ranks(const struct plan *plan, const struct outcome *outcomes) {
+    for (int r = 1; r < ranks_of(plan); r++) expect_same_bits(plan, &outcomes[0], &outcomes[r], "rank 0 and another");
+}
+
+/* Training must change the weights at each step, or the comparisons would say nothing. */
+static void expect_progress(const struct plan *plan, const struct outcome *o) {
+    for (size_t k = 1; k < plan->steps; k++) assert_true(o->weights[k] != o->weights[k - 1]);
+}
+
+static void expect_losses(const struct plan *plan, const struct outcome *outcomes, const struct plan *other,
+                          const struct outcome *expected, double tolerance) {
+    for (size_t k = 0; k < plan->steps; k++) {
+        double wanted = global_loss(other, expected, k), loss = global_loss(plan, outcomes, k);
+        if (fabs(loss - wanted) <= tolerance * fabs(wanted)) continue;
+        fail_msg("%s on %d devices of %d GPUs: loss %zu is %.9g, not %.9g", plan->model, plan->devices, plan->gpus,
+                 k + 1, loss, wanted);
+    }
+}
+
+/* --- DP and DDP: the same bits after every step ---------------------------------------------------------------------- */
+
+static void expect_dp_is_ddp(struct plan model, int devices, int gpus) {
+    static const char *const in_order[] = {"naive", "direct"};
+    struct plan dp_plan = make(model, MODE_DP, devices, gpus);
+    struct outcome *dp = run(&dp_plan);
+    expect_progress(&dp_plan, dp);
+    for (int a = 0; a < 2; a++) {
+        struct plan plan = make(model, MODE_DDP, devices, gpus);
+        plan.allreduce = in_order[a];
+        struct outcome *ddp = run(&plan);
+        expect_same_on_all_ranks(&plan, ddp);
+        expect_same_bits(&plan, dp, ddp, in_order[a]);
+        expect_losses(&plan, ddp, &dp_plan, dp, 1e-6);
+        assert_true(ddp->buckets > 1); /* rebuilt in the second step */
+        release(ddp);
+    }
+    release(dp);
+}
+
+static void dp_and_ddp_agree_with_a_gpu_each(void **state) {
+    (void)state;
+    for (int devices = 2; devices <= 4; devices *= 2) expect_dp_is_ddp(mlp, devices, devices);
+    expect_dp_is_ddp(convnet, 2, 2);
+}
+
+static void dp_and_ddp_agree_on_one_gpu(void **state) {
+    (void)state;
+    for (int devices = 2; devices <= 4; devices *= 2) expect_dp_is_ddp(mlp, devices, 1);
+    expect_dp_is_ddp(mlp, 4, 2);
+}
+
+/* Which GPU a device is on has no part in the arithmetic. */
+static void sharing_a_gpu_changes_no_bit(void **state) {
+    (void)state;
+    for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
+        struct plan plan = make(mlp, (enum mode)mode, 4, 4);
+        struct outcome *apart = run(&plan);
+        plan.gpus = 1;
+        struct outcome *together = run(&plan);
+        expect_same_bits(&plan, apart, together, "a GPU each and one for all");
+        release(apart);
+        release(together);
+    }
+}
+
+static void one_device_and_one_rank_are_the_plain_path(void **state) {
+    (void)state;
+    struct plan plan = make(convnet, MODE_SINGLE, 1, 1);
+    struct outcome *single = run(&plan);
+    expect_progress(&plan, single);
+    for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
+        plan.mode = (enum mode)mode;
+        struct outcome *other = run(&plan);
+        expect_same_bits(&plan, single, other, mode == MODE_DP ? "plain and DP" : "plain and DDP");
+        for (size_t k = 0; k < plan.steps; k++) assert_true(single->state[k] == other->state[k]);
+        release(other);
+    }
+    release(single);
+}
+
+static void sync_bn_makes_them_agree_too(void **state) {
+    (void)state;
+    struct plan plan = make(convnet, MODE_DP, 2, 2);
+    plan.sync_bn = true;
+    struct outcome *dp = run(&plan);
+    plan.mode = MODE_DDP;
+    struct outcome *ddp = run(&plan);
+    expect_same_bits(&plan, dp, ddp, "DP and DDP with sync_bn");
+    plan.sync_bn = false;
+    struct outcome *without = run(&plan);
+    assert_true(first_difference(ddp, without, plan.steps) >= 0);
+    release(without);
+    release(dp);
+    release(ddp);
+}
+
+/* The loss is taken elsewhere, from the same outputs. */
+static void the_output_device_changes_no_bit(void **state) {
+    (void)state;
+    struct plan plan = make(mlp, MODE_DP, 3, 3);
+    struct outcome *first = run(&plan);
+    plan.output_device = 2;
+    struct outcome *last = run(&plan);
+    expect_same_bits(&plan, first, last, "output devices 0 and 2");
+    release(first);
+    release(last);
+}
+
+/* --- NCCL ------------------------------------------------------------------------------------------------------------ */
+
+/* The order of NCCL's sums is its own, but the same on all ranks and in every run. */
+static void expect_nccl_follows(struct plan model, enum mode mode, int devices, bool sync_bn) {
+    struct plan plan = make(model, mode, devices, devices), exact = plan;
+    plan.sync_bn = exact.sync_bn = sync_bn;
+    plan.nccl = true;
+    struct outcome *expected = run(&exact), *outcomes = run(&plan), *again = run(&plan);
+    expect_progress(&plan, outcomes);
+    expect_same_on_all_ranks(&plan, outcomes);
+    expect_same_bits(&plan, outcomes, again, "the same again");
+    expect_losses(&plan, outcomes, &exact, expected, 1e-4);
+    release(expected);
+    release(outcomes);
+    release(again);
+}
+
+static void nccl_keeps_ranks_together(void **state) {
+    (void)state;
+    if (gpus_there < 4) skip();
+    expect_nccl_follows(mlp, MODE_DDP, 2, false);
+    expect_nccl_follows(mlp, MODE_DDP, 4, false);
+    expect_nccl_follows(convnet, MODE_DDP, 2, true);
+}
+
+static void nccl_replicates_and_reduces(void **state) {
+    (void)state;
+    if (gpus_there < 4) skip();
+    expect_nccl_follows(mlp, MODE_DP, 2, false);
+    expect_nccl_follows(mlp, MODE_DP, 4, false);
+    expect_nccl_follows(convnet, MODE_DP, 3, true);
+}
+
+/* 9 samples on 4 devices: 3 3 3, so that one replica has no piece and is met all the same. */
+static void a_replica_without_a_piece_takes_part(void **state) {
+    (void)state;
+    if (gpus_there < 4) skip();
+    struct plan plan = make(mlp, MODE_DP, 4, 4);
+    plan.batch = 9;
+    plan.samples = 30; /* 9 9 9 3 */
+    struct outcome *flat = run(&plan);
+    plan.nccl = true;
+    struct outcome *nccl = run(&plan);
+    expect_losses(&plan, nccl, &plan, flat, 1e-4);
+    release(flat);
+    release(nccl);
+}
+
+/* --- one device's path ------------------------------------------------------------------------------------------------ */
+
+/* The first steps of a stored run: rounding has not grown yet. */
+static void expect_stored_losses(struct plan plan, const char *stored) {
+    double expected[STORED_MAX_STEPS];
+    plan.stored = stored;
+    plan.state = "before.";
+    plan.samples = 0;
+    plan.bucket_cap_mb = 0;
+    assert_true(stored_losses(stored, expected, STORED_MAX_STEPS) >= (int)plan.steps);
+    struct outcome *outcomes = run(&plan);
+    for (size_t k = 0; k < plan.steps; k++) {
+        double loss = global_loss(&plan, outcomes, k);
+        if (fabs(loss - expected[k]) <= 1e-4 * fabs(expected[k])) continue;
+        fail_msg("%s, %d devices of %d GPUs: loss %zu is %.9g, not %.9g", stored, plan.devices, plan.gpus, k + 1, loss,
+                 expected[k]);
+    }
+    release(outcomes);
+}
+
+static void losses_follow_pytorchs(void **state) {
+    (void)state;
+    struct plan plan = mlp;
+    plan.model = "mlp";
+    plan.batch = 64;
+    plan.steps = 5;
+    for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
+        expect_stored_losses(make(plan, (enum mode)mode, 4, 4), "train_mlp_adam_w1");
+        expect_stored_losses(make(plan, (enum mode)mode, 2, 1), "train_mlp_adam_w1");
+    }
+    expect_stored_losses(make(plan, MODE_SINGLE, 1, 1), "train_mlp_adam_w1");
+    plan = make(plan, MODE_DDP, 2, 2);
+    plan.nccl = gpus_there >= 2;
+    expect_stored_losses(plan, "train_mlp_adam_w1");
+}
+
+static void convnet_losses_follow_pytorchs(void **state) {
+    (void)state;
+    struct plan plan = convnet;
+    plan.batch = 100;
+#if defined(__SANITIZE_ADDRESS__)
+    plan.steps = 1; /* which makes a CPU that does a GPU's work slow */
+#endif
+    plan = make(plan, MODE_DP, 4, 4);
+    plan.optimizer = ls_optimizer_defaults(LS_SGD);
+    plan.optimizer.learning_rate = 0.01;
+    plan.optimizer.momentum = 0.9;
+    expect_stored_losses(plan, "train_convnet_sgd_w4_dp");
+    plan.mode = MODE_DDP;
+    plan.strided = true;
+    expect_stored_losses(plan, "train_convnet_sgd_w4_ddp");
+}
+
+/* --- what else a step may have ---------------------------------------------------------------------------------------- */
+
+/* 9 samples on 4 devices; and a last batch that leaves devices without any. */
+static void uneven_batches_follow_one_device(void **state) {
+    (void)state;
+    struct plan plan = make(mlp, MODE_SINGLE, 1, 1), shared;
+    plan.batch = 9;
+    plan.samples = 30;
+    struct outcome *single = run(&plan);
+    for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
+        shared = plan;
+        shared.mode = (enum mode)mode;
+        shared.devices = shared.gpus = 4 < gpus_there ? 4 : gpus_there;
+        struct outcome *outcomes = run(&shared);
+        expect_same_on_all_ranks(&shared, outcomes);
+        expect_losses(&shared, outcomes, &plan, single, 1e-5);
+        release(outcomes);
+    }
+    release(single);
+}
+
+/* Hashes of what lies on GPUs are compared after each step, and nothing else changes. */
+static void comparing_and_searching_change_no_bit(void **state) {
+    (void)state;
+    struct plan plan = make(mlp, MODE_DDP, 2, 2);
+    struct outcome *plain = run(&plan);
+    plan.compare_each_step = true;
+    struct outcome *compared = run(&plan);
+    expect_same_bits(&plan, plain, compared, "with and without a comparison of the ranks");
+    plan.compare_each_step = false;
+    plan.find_unused = true;
+    struct outcome *searched = run(&plan);
+    expect_same_bits(&plan, plain, searched, "with and without find_unused");
+    plan.find_unused = false;
+    plan.no_overlap = true;
+    struct outcome *after = run(&plan);
+    expect_same_bits(&plan, plain, after, "with and without overlap");
+    release(plain);
+    release(compared);
+    release(searched);
+    release(after);
+}
+
+/* --- any order of the streams ------------------------------------------------------------------------------------------ */
+
+/* Some orders of a run that does not wait between its steps give the bits of one that runs at once. (On a real GPU: so many more runs.) */
+static void expect_any_order(struct plan plan, int seeds) {
+    struct outcome *expected = run(&plan);
+    plan.rush = true;
+    for (int seed = 0; seed < seeds; seed++) {
+        char streams[32];
+        snprintf(streams, sizeof streams, "shuffle:%d", seed);
+        plan.streams = streams;
+        struct outcome *outcomes = run(&plan);
+        size_t last = plan.steps - 1;
+        for (int r = 0; r < ranks_of(&plan); r++) {
+            if (outcomes[r].weights[last] == expected[r].weights[last] &&
+                outcomes[r].state[last] == expected[r].state[last])
+                continue;
+            fail_msg("%s, mode %d, %d devices, nccl %d: other bits on rank %d with %s", plan.model, plan.mode,
+                     plan.devices, plan.nccl, r, streams);
+        }
+        release(outcomes);
+    }
+    release(expected);
+}
+
+static void any_order_gives_the_same_bits(void **state) {
+    (void)state;
+    for (int mode = MODE_SINGLE; mode <= MODE_DDP; mode++) {
+        int devices = mode == MODE_SINGLE ? 1 : 2;
+        expect_any_order(make(mlp, (enum mode)mode, devices, devices), 6);
+        struct plan plan = make(mlp, (enum mode)mode, devices, devices);
+        plan.nccl = true;
+        if (mode != MODE_SINGLE && gpus_there >= 2) expect_any_order(plan, 6);
+    }
+    struct plan plan = make(mlp, MODE_DP, 3, 1);
+    plan.output_device = 2;
+    expect_any_order(plan, 6);
+}
+
+static void any_order_gives_the_same_bits_of_batch_norm(void **state) {
+    (void)state;
+    struct plan plan = convnet;
+    plan.batch = 4;
+    plan.steps = 2;
+    plan.samples = 16;
+    for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
+        struct plan synced = make(plan, (enum mode)mode, 2, 2);
+        synced.sync_bn = mode == MODE_DP;
+        expect_any_order(synced, 2);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dp_and_ddp_agree_with_a_gpu_each),
+        cmocka_unit_test(dp_and_ddp_agree_on_one_gpu),
+        cmocka_unit_test(sharing_a_gpu_changes_no_bit),
+        cmocka_unit_test(one_device_and_one_rank_are_the_plain_path),
+        cmocka_unit_test(sync_bn_makes_them_agree_too),
+        cmocka_unit_test(the_output_device_changes_no_bit),
+        cmocka_unit_test(nccl_keeps_ranks_together),
+        cmocka_unit_test(nccl_replicates_and_reduces),
+        cmocka_unit_test(a_replica_without_a_piece_takes_part),
+        cmocka_unit_test(losses_follow_pytorchs),
+        cmocka_unit_test(convnet_losses_follow_pytorchs),
+        cmocka_unit_test(uneven_batches_follow_one_device),
+        cmocka_unit_test(comparing_and_searching_change_no_bit),
+        cmocka_unit_test(any_order_gives_the_same_bits),
+        cmocka_unit_test(any_order_gives_the_same_bits_of_batch_norm),
+    };
+    return cmocka_run_group_tests_name("modes on GPUs", tests, find_gpus, NULL);
+}

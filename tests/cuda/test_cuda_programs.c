@@ -1,0 +1,204 @@
+/* The programs on GPUs, as a user runs them: what they take, what they say of it, and that the results are the same whichever way the work
+ * is shared. The GPUs are those of tests/cuda_on_cpu, as many as the environment in front of each command says. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/base/scratch.h"
+#include "tests/base/text.h"
+#include "tests/programs/program.h"
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+
+/* Small and short: a CPU does the work. */
+#define SMALL "--model mlp:784,32,10 --batch-size 16 --steps 4 --no-evaluate"
+
+static program p;
+
+static void expect_success(const char *line) {
+    if (program_run(&p, "%s", line) != 0) fail_msg("%s: status %d, stderr: %s", line, p.status, p.err_text);
+}
+
+static void expect_in(const char *text, const char *part) {
+    if (!strstr(text, part)) fail_msg("'%s' is not in: %s", part, text);
+}
+
+/* --- what is taken, and what is said of it ------------------------------------------------------------------------- */
+
+static void the_first_line_says_on_what(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *first;
+    } cases[] = {
+        {"CUDA_ON_CPU_DEVICES=2 dp_train " SMALL, "DataParallel on 2 GPUs ("},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --devices 1 " SMALL, "DataParallel on 1 GPU ("},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --device-ids 1,0,1 " SMALL, "DataParallel on 3 devices on 2 GPUs ("},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --single " SMALL, "single device on 1 GPU ("},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --device-kind cpu --devices 2 " SMALL, "DataParallel on 2 CPU devices: "},
+        {"CUDA_ON_CPU_DEVICES=0 dp_train --devices 2 " SMALL, "DataParallel on 2 CPU devices: "},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --quiet --spawn 2 " SMALL, "DistributedDataParallel on 2 GPUs ("},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --quiet --spawn 2 --device-ids 1,1 " SMALL,
+         "DistributedDataParallel on 2 devices on 1 GPU ("},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train " SMALL, "DistributedDataParallel on 1 GPU ("},
+        {"CUDA_ON_CPU_DEVICES=2 CUDA_VISIBLE_DEVICES=1 dp_train " SMALL, "DataParallel on 1 GPU ("},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        expect_success(cases[i].line);
+        if (strncmp(p.out_text, cases[i].first, strlen(cases[i].first)) != 0)
+            fail_msg("%s begins with: %s", cases[i].line, p.out_text);
+        assert_string_equal(p.err_text, "");
+        expect_in(p.out_text, strstr(cases[i].first, "GPU") ? "cuda streams" : "inline streams");
+    }
+}
+
+/* How gradients travel is said without being asked where it is not NCCL; all else to those who ask. One rank says it. */
+static void the_backend_is_told(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *said;
+        int lines;
+    } cases[] = {
+        {"CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 " SMALL,
+         "ddp_train[rank 0]: 2 ranks share 1 GPU: gradients are staged through host memory (NCCL needs a GPU per "
+         "rank)\n",
+         1},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 4 " SMALL, "4 ranks share 2 GPUs: ", 1},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --allreduce naive " SMALL,
+         "--allreduce naive: gradients are staged", 1},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 " SMALL, "", 0},
+        {"CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --backend shm " SMALL, "", 0},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --verbose --spawn 2 " SMALL, "ddp_train[rank 0]: backend: nccl\n", 2},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --verbose --spawn 2 --backend shm " SMALL, "backend: shm, staged\n", 2},
+        {"CUDA_ON_CPU_DEVICES=1 ddp_train --verbose " SMALL, "device-kind auto takes GPUs: there is 1\n", 2},
+        {"CUDA_ON_CPU_DEVICES=3 dp_train --verbose " SMALL, "dp_train: device-kind auto takes GPUs: there are 3\n", 1},
+        {"CUDA_ON_CPU_DEVICES=0 dp_train --verbose " SMALL, "dp_train: device-kind auto takes the CPU: ", 1},
+        {"CUDA_ON_CPU_DRIVER=none dp_train --verbose " SMALL, "dp_train: device-kind auto takes the CPU: ", 1},
+        {"CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_DRIVER=old ddp_train --spawn 2 --verbose " SMALL,
+         "auto takes the CPU: ", 2},
+        {"LS_PLUGINS=/no/such/folder dp_train --verbose " SMALL,
+         "auto takes the CPU: there is no /no/such/folder/ls_cuda.so", 1},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        expect_success(cases[i].line);
+        expect_in(p.err_text, cases[i].said);
+        if (count_lines(p.err_text) != cases[i].lines) fail_msg("%s says: %s", cases[i].line, p.err_text);
+    }
+}
+
+static void the_summary_names_the_gpus(void **state) {
+    (void)state;
+    expect_success("CUDA_ON_CPU_DEVICES=2 dp_train --device-ids 0,1,1 --summary=- " SMALL);
+    expect_in(p.out_text, "(enqueueing)"); /* the table's heading */
+    const char *line = strstr(p.out_text, "{\"summary\"");
+    assert_non_null(line);
+    cJSON *wrapper = cJSON_Parse(line);
+    const cJSON *summary = cJSON_GetObjectItem(wrapper, "summary");
+    static const char *const texts[][2] = {
+        {"device_kind", "cuda"}, {"streams", "cuda"}, {"backend", "copies"}, {"phase_times", "enqueueing"}};
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(summary, texts[i][0]));
+        if (!text || strcmp(text, texts[i][1]) != 0) fail_msg("%s is %s", texts[i][0], text ? text : "missing");
+    }
+    assert_true(cJSON_GetNumberValue(cJSON_GetObjectItem(summary, "gpus")) == 2);
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(summary, "device_names")), 3);
+    const char *name = cJSON_GetStringValue(cJSON_GetArrayItem(cJSON_GetObjectItem(summary, "device_names"), 2));
+    assert_non_null(name);
+    expect_in(p.out_text, name);
+    cJSON_Delete(wrapper);
+}
+
+/* --- results ---------------------------------------------------------------------------------------------------------- */
+
+/* What stands behind "weights " in the last line. */
+static const char *weights_of(const char *line) {
+    static char kept[4][32];
+    static int next;
+    expect_success(line);
+    const char *at = strstr(p.out_text, "weights ");
+    assert_non_null(at);
+    char *weights = kept[next++ % 4];
+    snprintf(weights, sizeof kept[0], "%.*s", (int)strcspn(at, "\n"), at);
+    return weights;
+}
+
+static void dp_and_ddp_end_with_the_same_weights(void **state) {
+    (void)state;
+    const char *dp = weights_of("CUDA_ON_CPU_DEVICES=2 dp_train " SMALL);
+    assert_string_equal(dp, weights_of("CUDA_ON_CPU_DEVICES=2 dp_train " SMALL));
+    assert_string_equal(dp, weights_of("CUDA_ON_CPU_DEVICES=1 dp_train --device-ids 0,0 " SMALL));
+    assert_string_equal(dp, weights_of("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_STREAMS=shuffle:3 dp_train " SMALL));
+    assert_string_equal(dp, weights_of("CUDA_ON_CPU_DEVICES=2 dp_train --debug-launches --no-pin-memory " SMALL));
+    static const char *const ddp[] = {
+        "CUDA_ON_CPU_DEVICES=1 ddp_train --quiet --spawn 2 --shard contiguous " SMALL,
+        "CUDA_ON_CPU_DEVICES=2 ddp_train --quiet --spawn 2 --shard contiguous --backend shm --allreduce naive " SMALL,
+        "CUDA_ON_CPU_DEVICES=2 ddp_train --quiet --spawn 2 --shard contiguous --backend nccl " SMALL, /* a + b is b + a */
+    };
+    for (size_t i = 0; i < COUNT_OF(ddp); i++) assert_string_equal(dp, weights_of(ddp[i]));
+}
+
+static void options_of_gpus_arrive(void **state) {
+    (void)state;
+    const char *plain = weights_of("CUDA_ON_CPU_DEVICES=1 dp_train " SMALL);
+    assert_string_equal(plain, weights_of("CUDA_ON_CPU_DEVICES=1 dp_train --cuda-graph " SMALL));
+    assert_string_equal(plain, weights_of("CUDA_ON_CPU_DEVICES=1 ddp_train --cuda-graph " SMALL));
+    assert_string_not_equal(plain, weights_of("CUDA_ON_CPU_DEVICES=1 dp_train --tf32 " SMALL));
+    assert_string_equal(weights_of("CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 " SMALL),
+                        weights_of("CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --cuda-graph " SMALL));
+}
+
+static void nccl_repeats_itself(void **state) {
+    (void)state;
+    static const char *const lines[] = {
+        "CUDA_ON_CPU_DEVICES=4 ddp_train --spawn 4 " SMALL,
+        "CUDA_ON_CPU_DEVICES=4 dp_train --replicate nccl " SMALL,
+    };
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
+        const char *first = weights_of(lines[i]);
+        assert_string_equal(first, weights_of(lines[i]));
+    }
+}
+
+/* With what looks at the ranks and at the weights: hashes, buffers, the accuracy, a file. */
+static void everything_at_once(void **state) {
+    (void)state;
+    static const char *const lines[] = {
+        "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --find-unused --model mlp",
+        "CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --debug-ranks --uneven --join --model mlp",
+        "CUDA_ON_CPU_DEVICES=2 dp_train --output-device 1 --model mlp",
+        "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --sync-bn --model convnet --no-evaluate",
+        "CUDA_ON_CPU_DEVICES=2 dp_train --sync-bn --replicate nccl --model convnet --no-evaluate",
+    };
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
+        char line[512];
+        snprintf(line, sizeof line, "%s --batch-size 4 --steps 2 --save %s --metrics %s", lines[i],
+                 scratch_path("weights"), scratch_path("metrics"));
+        expect_success(line);
+        if (!strstr(line, "--no-evaluate")) expect_in(p.out_text, "test accuracy ");
+        expect_in(p.out_text, "final loss ");
+        if (!strstr(line, "--debug-ranks")) continue;
+        expect_in(p.err_text, "rank 1 of 2: pid ");
+        expect_in(p.err_text, ", GPU 0 (");
+    }
+}
+
+int main(void) {
+    alarm(230);
+#define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(the_first_line_says_on_what), TEST(the_backend_is_told),
+        TEST(the_summary_names_the_gpus),  TEST(dp_and_ddp_end_with_the_same_weights),
+        TEST(options_of_gpus_arrive),      TEST(nccl_repeats_itself),
+        TEST(everything_at_once),
+    };
+    return cmocka_run_group_tests_name("programs on GPUs", tests, NULL, NULL);
+}

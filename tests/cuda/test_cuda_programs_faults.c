@@ -1,0 +1,276 @@
+/* The programs where something is wrong with the GPUs, their driver or NCCL, or goes wrong on the way: exit status 1, 2 or 3, and one line
+ * that says what, where, and what to do; nothing stays behind. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/base/scratch.h"
+#include "tests/programs/program.h"
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+#define SMALL "--model mlp:784,32,10 --batch-size 16 --steps 6 --no-evaluate --quiet"
+
+struct refusal {
+    const char *line;
+    int status;
+    const char *text;
+};
+
+/* One line, of the program itself: no rank has begun. */
+static void expect_refusals(const struct refusal *cases, size_t count) {
+    static program p;
+    for (size_t i = 0; i < count; i++) {
+        program_run(&p, "%s " SMALL, cases[i].line);
+        if (p.status != cases[i].status || count_lines(p.err_text) != 1 || !strstr(p.err_text, cases[i].text))
+            fail_msg("%s: status %d, '%s' expected: %s", cases[i].line, p.status, cases[i].text, p.err_text);
+        assert_int_equal(scratch_file_count(), 0);
+    }
+}
+
+/* --- the machine ------------------------------------------------------------------------------------------------------- */
+
+static void test_no_gpu(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {"CUDA_ON_CPU_DEVICES=0 dp_train --device-kind cuda", 1, "no GPU can be used: the NVIDIA driver shows no GPU"},
+        {"CUDA_ON_CPU_DEVICES=2 CUDA_VISIBLE_DEVICES= dp_train --device-kind cuda", 1, "(CUDA_VISIBLE_DEVICES=)"},
+        {"CUDA_ON_CPU_DRIVER=none dp_train --device-kind cuda", 1, "there is no NVIDIA driver"},
+        {"CUDA_ON_CPU_DRIVER=none ddp_train --device-kind cuda", 1, "there is no NVIDIA driver"},
+        {"CUDA_ON_CPU_DRIVER=none ddp_train --spawn 2 --device-kind cuda", 1, "there is no NVIDIA driver"},
+        {"CUDA_ON_CPU_DRIVER=old ddp_train --spawn 2 --device-kind cuda", 1, "the NVIDIA driver is too old"},
+        {"LS_PLUGINS=/no/such/folder ddp_train --spawn 2 --device-kind cuda", 1,
+         "there is no /no/such/folder/ls_cuda.so"},
+    };
+    expect_refusals(cases, COUNT_OF(cases));
+}
+
+static void test_gpus_that_are_not_there(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {"CUDA_ON_CPU_DEVICES=1 dp_train --devices 4", 2,
+         "there is 1 GPU: devices can share a GPU, --device-ids 0,0,0,0"},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --device-ids 0,7", 2, "GPU 7 does not exist; there are 0: "},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --device-ids 7", 2, "GPU 7 does not exist; there are 0: "},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --device-ids 0,7", 2, "there is no GPU 7: there are 2"},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --device-ids 0", 2, "names 1 device for 2 ranks"},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --device-ids 0,1 --output-device 2", 2, "output device 2 is not among"},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --single --device-ids 0,0", 2, "--single trains on one device"},
+    };
+    expect_refusals(cases, COUNT_OF(cases));
+}
+
+static void test_what_does_not_go_together(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {"CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --backend nccl", 2, "a GPU per rank, but 2 ranks share 1 GPU"},
+        {"CUDA_ON_CPU_DEVICES=3 ddp_train --spawn 3 --device-ids 0,2,0 --backend nccl", 2, "3 ranks share 2 GPUs"},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --backend nccl --allreduce ring", 2, "NCCL has its own"},
+        {"CUDA_ON_CPU_DEVICES=1 dp_train --device-ids 0,0,0 --replicate nccl", 2,
+         "each of the 3 devices, and they share 1"},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --cuda-graph", 2, "--cuda-graph does not go with DataParallel on several"},
+    };
+    expect_refusals(cases, COUNT_OF(cases));
+}
+
+static void test_busy_or_full_gpus(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {"CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=cudaSetDevice:2:46 dp_train", 1,
+         "another process has the GPU for itself"},
+        {"CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_MEMORY=1000000 dp_train", 1, "GPU 0 has no memory left to open device 0"},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --device-memory 500K", 1, "device 0 is out of memory: "},
+        {"CUDA_ON_CPU_DEVICES=1 ddp_train --device-memory 300K", 1, "device 0 is out of memory: "},
+    };
+    expect_refusals(cases, COUNT_OF(cases));
+    static program p;
+    /* what the pool has not is the GPU's to refuse: with the amount, the category and what would help */
+    program_run(&p, "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_MEMORY=100000000 dp_train --model deep --steps 1 --quiet");
+    assert_int_equal(p.status, 1);
+    assert_int_equal(count_lines(p.err_text), 1);
+    if (!strstr(p.err_text, "device 0 is out of memory: ") ||
+        !strstr(p.err_text, " of the GPU's 100000000 bytes are free; ") || !strstr(p.err_text, "smaller model"))
+        fail_msg("a full GPU is told as: %s", p.err_text);
+}
+
+/* --- in the middle of a run ------------------------------------------------------------------------------------------- */
+
+/* One error line of the program (on stdout the run may have begun), with all the texts. */
+static void expect_end(const char *line, int status, const char *text, const char *another) {
+    static program p;
+    program_run(&p, "%s " SMALL, line);
+    if (p.status != status || count_lines(p.err_text) != 1 || !strstr(p.err_text, text) || !strstr(p.err_text, another))
+        fail_msg("%s: status %d, '%s' and '%s' expected: %s", line, p.status, text, another, p.err_text);
+}
+
+static void test_a_kernel_fails(void **state) {
+    (void)state;
+    expect_end("CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=kernel:30:700 dp_train", 1, "cudaErrorIllegalAddress",
+               "--debug-launches names the operation");
+    expect_end("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=kernel:60:719 dp_train", 1, "cudaErrorLaunchFailure",
+               " on GPU ");
+    expect_end("CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=kernel:30:700 dp_train --device-ids 0,0,0", 1,
+               "cudaErrorIllegalAddress", " on GPU 0");
+    expect_end("CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=kernel:30:700 dp_train --debug-launches", 1,
+               ": error: ", " on GPU 0: an illegal memory access");
+    expect_end("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=kernel:60:214 dp_train --replicate nccl", 1,
+               "cudaErrorECCUncorrectable", "nvidia-smi and dmesg");
+}
+
+/* The operation's name is what --debug-launches is for: the same fault, counted in kernels, in two ways. */
+static void test_debug_launches_name_the_operation(void **state) {
+    (void)state;
+    static program p;
+    static const char *const operations[] = {"linear", "gemm", "relu",  "cross_entropy", "adam",
+                                             "add",    "bias", "scale", "fill"};
+    program_run(&p, "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=kernel:25:700 dp_train --debug-launches " SMALL);
+    assert_int_equal(p.status, 1);
+    bool named = false;
+    for (size_t i = 0; i < COUNT_OF(operations); i++) {
+        const char *at = strstr(p.err_text, operations[i]);
+        named = named || (at && at < strstr(p.err_text, " failed on GPU 0"));
+    }
+    if (!named) fail_msg("no operation is named: %s", p.err_text);
+}
+
+static void test_nccl_fails(void **state) {
+    (void)state;
+    expect_end("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclCommInitRankConfig:1:2 dp_train --replicate nccl", 1,
+               "unhandled system error", "NCCL_DEBUG=INFO says more");
+    expect_end("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclReduce:2:3 dp_train --replicate nccl", 1,
+               "reduce (sum) of 25456", "internal error");
+    expect_end(
+        "CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclCommInitRankConfig:1:7 dp_train --replicate nccl --timeout 1", 3,
+        "NCCL did not come up within 1 s", "is there a firewall");
+}
+
+/* --- ranks, started by hand: nobody helps them to notice ---------------------------------------------------------------- */
+
+enum { RANKS = 2 };
+
+typedef struct job {
+    program ranks[RANKS];
+    int port;
+} job;
+
+/* `environment` is that of this rank only. */
+static void start_rank(job *j, int rank, const char *environment, const char *options) {
+    program_start(&j->ranks[rank],
+                  "RANK=%d WORLD_SIZE=2 LOCAL_RANK=%d LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
+                  "CUDA_ON_CPU_DEVICES=2 %s ddp_train --quiet --no-evaluate --model mlp:784,32,10 --batch-size 16 %s",
+                  rank, rank, j->port, environment, options);
+}
+
+static void start_job(job *j, const char *environment_of_rank_1, const char *options) {
+    j->port = free_port();
+    start_rank(j, 0, "A=0", options);
+    start_rank(j, 1, environment_of_rank_1, options);
+}
+
+static void expect_rank(job *j, int rank, int status, const char *text) {
+    program *p = &j->ranks[rank];
+    program_finish(p);
+    if (p->status == status && count_lines(p->err_text) == 1 && strstr(p->err_text, text)) return;
+    fail_msg("rank %d: status %d, '%s' expected: %s", rank, p->status, text, p->err_text);
+}
+
+static void test_a_rank_is_killed(void **state) {
+    (void)state;
+    static job j;
+    static const char *const options[] = {"--backend nccl --epochs 100000", "--backend shm --epochs 100000"};
+    for (int i = 0; i < 2; i++) {
+        int lost = i == 0 ? 1 : 0;
+        start_job(&j, "A=1", options[i]);
+        program_await(&j.ranks[0], "\n"); /* the line before the first step */
+        usleep(100000);
+        for (int r = 0; r < RANKS; r++) program_expect_no_named_files(j.ranks[r].pid);
+        kill(j.ranks[lost].pid, SIGKILL);
+        assert_int_equal(program_finish(&j.ranks[lost]), 128 + SIGKILL);
+        char wanted[32];
+        snprintf(wanted, sizeof wanted, "rank %d died", lost);
+        expect_rank(&j, 1 - lost, 3, wanted);
+    }
+}
+
+static void test_a_rank_stops(void **state) {
+    (void)state;
+    static job j;
+    start_job(&j, "A=1", "--backend nccl --epochs 100000 --timeout 2");
+    program_await(&j.ranks[0], "\n");
+    usleep(100000);
+    kill(j.ranks[1].pid, SIGSTOP);
+    expect_rank(&j, 0, 3, " within 2 s"); /* where it was stopped decides whether it "did not come" */
+    kill(j.ranks[1].pid, SIGCONT);
+    expect_rank(&j, 1, 3, "has given up");
+}
+
+/* The others learn of it, and none of them waits for ever. */
+static void test_a_kernel_fails_on_one_rank(void **state) {
+    (void)state;
+    static job j;
+    static const char *const options[] = {"--backend nccl --epochs 100000", "--backend shm --epochs 100000"};
+    for (int i = 0; i < 2; i++) {
+        start_job(&j, "CUDA_ON_CPU_FAIL=kernel:90:700", options[i]);
+        expect_rank(&j, 1, 1, "cudaErrorIllegalAddress");
+        expect_rank(&j, 0, 3, "rank 1 ");
+    }
+}
+
+static void test_nccl_of_another_version(void **state) {
+    (void)state;
+    static job j;
+    start_job(&j, "NCCL_ON_CPU_VERSION=22304", "--backend nccl --steps 4");
+    expect_rank(&j, 0, 1, "rank 1 has 2.23.4");
+    expect_rank(&j, 1, 1, "rank 1 has 2.23.4");
+}
+
+static void test_nccl_does_not_come_up(void **state) {
+    (void)state;
+    static job j;
+    start_job(&j, "CUDA_ON_CPU_FAIL=ncclCommInitRankConfig:1:7", "--backend nccl --steps 4 --timeout 1");
+    expect_rank(&j, 0, 3, "NCCL did not come up within 1 s");
+    expect_rank(&j, 1, 3, "NCCL did not come up within 1 s");
+}
+
+/* --spawn adds a line that names the rank and what it said. */
+static void test_a_launcher_tells_whose_failure_it_was(void **state) {
+    (void)state;
+    static program p;
+    program_run(&p, "CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclAllReduce:2:3 ddp_train --spawn 2 " SMALL);
+    assert_int_equal(p.status, 1);
+    assert_non_null(strstr(p.err_text, "ddp_train: error: rank "));
+    assert_non_null(strstr(p.err_text, "internal error"));
+    program_run(&p, "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=kernel:40:700 ddp_train --spawn 2 " SMALL);
+    assert_int_equal(p.status, 1);
+    assert_non_null(strstr(p.err_text, "ddp_train: error: rank "));
+    assert_non_null(strstr(p.err_text, "cudaErrorIllegalAddress"));
+}
+
+int main(void) {
+    alarm(230);
+#define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_no_gpu),
+        TEST(test_gpus_that_are_not_there),
+        TEST(test_what_does_not_go_together),
+        TEST(test_busy_or_full_gpus),
+        TEST(test_a_kernel_fails),
+        TEST(test_debug_launches_name_the_operation),
+        TEST(test_nccl_fails),
+        TEST(test_a_rank_is_killed),
+        TEST(test_a_rank_stops),
+        TEST(test_a_kernel_fails_on_one_rank),
+        TEST(test_nccl_of_another_version),
+        TEST(test_nccl_does_not_come_up),
+        TEST(test_a_launcher_tells_whose_failure_it_was),
+    };
+    return cmocka_run_group_tests_name("faults of GPUs", tests, NULL, NULL);
+}

@@ -1,0 +1,363 @@
+/* "CUDA on the CPU" keeps CUDA's rules where breaking them is what this project's tests look for: order, memory,
+ * copies. */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include <nvtx3/nvToolsExt.h>
+
+#include "tests/cuda/machine.h"
+#include "tests/cuda_on_cpu/selftest.h"
+
+#define SEEDS 40
+
+static cudaStream_t new_stream(void) {
+    cudaStream_t stream;
+    OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return stream;
+}
+
+static cudaEvent_t new_event(void) {
+    cudaEvent_t event;
+    OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    return event;
+}
+
+static float *new_floats(size_t count) {
+    void *memory;
+    OK(cudaMalloc(&memory, count * sizeof(float)));
+    return memory;
+}
+
+static float *new_pinned_floats(size_t count) {
+    void *memory;
+    OK(cudaMallocHost(&memory, count * sizeof(float)));
+    return memory;
+}
+
+static void put(cudaStream_t stream, float *to, float value) {
+    OK(cudaMemcpyAsync(to, &value, sizeof value, cudaMemcpyHostToDevice, stream));
+}
+
+static float get(const float *from) {
+    float value = 0;
+    OK(cudaMemcpy(&value, from, sizeof value, cudaMemcpyDeviceToHost));
+    return value;
+}
+
+static void set_flag(void *flag) { *(int *)flag = 1; }
+
+/* --- the machine -------------------------------------------------------------------------------------------------- */
+
+static void a_machine_may_lack_everything(void **state) {
+    (void)state;
+    int count = -1, version = -1;
+    machine(0, "eager");
+    FAILS(cudaErrorNoDevice, cudaGetDeviceCount(&count));
+    assert_int_equal(count, 0);
+    FAILS(cudaErrorNoDevice, cudaSetDevice(0));
+    OK(cudaDriverGetVersion(&version));
+    assert_int_equal(version, CUDART_VERSION);
+
+    machine(2, "eager");
+    setenv("CUDA_ON_CPU_DRIVER", "none", 1);
+    FAILS(cudaErrorInsufficientDriver, cudaGetDeviceCount(&count));
+    OK(cudaDriverGetVersion(&version));
+    assert_int_equal(version, 0);
+
+    machine(2, "eager");
+    setenv("CUDA_ON_CPU_DRIVER", "old", 1);
+    FAILS(cudaErrorInsufficientDriver, cudaGetDeviceCount(&count));
+    OK(cudaDriverGetVersion(&version));
+    assert_in_range(version, 1, CUDART_VERSION - 1);
+}
+
+static void visible_devices_count(void **state) {
+    (void)state;
+    int count = 0, current = -1;
+    char first[16], second[16];
+    machine(4, "eager");
+    setenv("CUDA_VISIBLE_DEVICES", "3,1,7,0", 1);
+    OK(cudaGetDeviceCount(&count));
+    assert_int_equal(count, 2); /* 7 ends the list */
+    OK(cudaDeviceGetPCIBusId(first, sizeof first, 0));
+    OK(cudaDeviceGetPCIBusId(second, sizeof second, 1));
+    assert_string_equal(first, "0000:04:00.0");
+    assert_string_equal(second, "0000:02:00.0");
+    FAILS(cudaErrorInvalidDevice, cudaSetDevice(2));
+    OK(cudaSetDevice(1));
+    OK(cudaGetDevice(&current));
+    assert_int_equal(current, 1);
+
+    machine(4, "eager");
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    FAILS(cudaErrorNoDevice, cudaGetDeviceCount(&count));
+}
+
+static void a_device_says_what_it_is(void **state) {
+    (void)state;
+    struct cudaDeviceProp prop;
+    int value = 0;
+    machine(1, "eager");
+    OK(cudaGetDeviceProperties(&prop, 0));
+    assert_string_equal(prop.name, "CUDA on the CPU");
+    assert_int_equal(prop.major, 9);
+    assert_int_equal(prop.totalGlobalMem, MACHINE_NBYTES);
+    OK(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, 0));
+    assert_int_equal(value, 4);
+    assert_int_equal(prop.multiProcessorCount, 4);
+    FAILS(cudaErrorInvalidDevice, cudaGetDeviceProperties(&prop, 1));
+}
+
+/* --- order -------------------------------------------------------------------------------------------------------- */
+
+static void shuffled_work_waits_for_the_host(void **state) {
+    (void)state;
+    machine(1, "shuffle:1");
+    cudaStream_t stream = new_stream();
+    int flag = 0;
+    OK(cudaLaunchHostFunc(stream, set_flag, &flag));
+    usleep(20000);
+    assert_int_equal(flag, 0);
+    OK(cudaStreamSynchronize(stream));
+    assert_int_equal(flag, 1);
+
+    int other = 0;
+    OK(cudaLaunchHostFunc(stream, set_flag, &other));
+    while (cudaStreamQuery(stream) == cudaErrorNotReady) continue; /* asking is enough */
+    assert_int_equal(other, 1);
+}
+
+/* b copies what a wrote; how often it saw the value among SEEDS orders */
+static int orders_that_see_it(int waits) {
+    int seen = 0;
+    for (int seed = 0; seed < SEEDS; seed++) {
+        shuffled_machine(1, seed);
+        cudaStream_t a = new_stream(), b = new_stream();
+        cudaEvent_t written = new_event();
+        float *x = new_floats(1), *y = new_floats(1);
+        put(a, x, 5);
+        OK(cudaEventRecord(written, a));
+        if (waits) OK(cudaStreamWaitEvent(b, written, 0));
+        OK(cudaMemcpyAsync(y, x, sizeof *x, cudaMemcpyDeviceToDevice, b));
+        OK(cudaDeviceSynchronize());
+        seen += get(y) == 5;
+    }
+    return seen;
+}
+
+static void a_wait_orders_streams(void **state) {
+    (void)state;
+    assert_int_equal(orders_that_see_it(1), SEEDS);
+    assert_in_range(orders_that_see_it(0), 1, SEEDS - 1);
+}
+
+static void a_wait_is_for_the_record_before_it(void **state) {
+    (void)state;
+    int early = 0;
+    for (int seed = 0; seed < SEEDS; seed++) {
+        shuffled_machine(1, seed);
+        cudaStream_t a = new_stream(), b = new_stream();
+        cudaEvent_t event = new_event();
+        float *x = new_floats(1), *y = new_floats(1);
+        OK(cudaStreamWaitEvent(b, event, 0)); /* never recorded: no wait */
+        put(a, x, 1);
+        OK(cudaEventRecord(event, a));
+        OK(cudaStreamWaitEvent(b, event, 0));
+        put(a, x, 2);
+        OK(cudaEventRecord(event, a));
+        OK(cudaMemcpyAsync(y, x, sizeof *x, cudaMemcpyDefault, b));
+        OK(cudaDeviceSynchronize());
+        float value = get(y);
+        assert_true(value == 1 || value == 2);
+        early += value == 1;
+    }
+    assert_in_range(early, 1, SEEDS - 1);
+}
+
+static void the_same_seed_gives_the_same_order(void **state) {
+    (void)state;
+    float first[SEEDS], again[SEEDS];
+    for (int round = 0; round < 2; round++) {
+        for (int seed = 0; seed < SEEDS; seed++) {
+            shuffled_machine(1, seed);
+            float *x = new_floats(1);
+            for (int s = 0; s < 6; s++) put(new_stream(), x, (float)s);
+            OK(cudaDeviceSynchronize());
+            (round ? again : first)[seed] = get(x);
+        }
+    }
+    int differ = 0;
+    for (int seed = 0; seed < SEEDS; seed++) {
+        assert_true(first[seed] == again[seed]);
+        differ += first[seed] != first[0];
+    }
+    assert_true(differ > 0);
+}
+
+static void the_legacy_stream_orders_blocking_ones(void **state) {
+    (void)state;
+    int late = 0;
+    for (int seed = 0; seed < SEEDS; seed++) {
+        shuffled_machine(1, seed);
+        cudaStream_t blocking, apart = new_stream();
+        OK(cudaStreamCreate(&blocking));
+        float *x = new_floats(3);
+        put(blocking, x, 1);
+        put(NULL, x, 2);
+        OK(cudaMemcpyAsync(x + 1, x, sizeof *x, cudaMemcpyDefault, blocking));
+        OK(cudaMemcpyAsync(x + 2, x, sizeof *x, cudaMemcpyDefault, apart));
+        OK(cudaDeviceSynchronize());
+        assert_true(get(x + 1) == 2);
+        late += get(x + 2) == 2;
+    }
+    assert_in_range(late, 1, SEEDS - 1);
+}
+
+static void events_know_whether_they_happened(void **state) {
+    (void)state;
+    machine(2, "shuffle:3");
+    cudaStream_t stream = new_stream();
+    cudaEvent_t begin, end, untimed = new_event();
+    float milliseconds = -1;
+    OK(cudaEventCreate(&begin));
+    OK(cudaEventCreate(&end));
+    OK(cudaEventQuery(begin)); /* never recorded */
+    OK(cudaEventRecord(begin, stream));
+    OK(cudaEventRecord(end, stream));
+    FAILS(cudaErrorNotReady, cudaEventElapsedTime(&milliseconds, begin, end));
+    OK(cudaEventSynchronize(end));
+    OK(cudaEventQuery(begin));
+    OK(cudaEventElapsedTime(&milliseconds, begin, end));
+    assert_true(milliseconds >= 0);
+    OK(cudaEventRecord(end, stream)); /* the later record counts */
+    FAILS(cudaErrorNotReady, cudaEventElapsedTime(&milliseconds, begin, end));
+    OK(cudaEventSynchronize(end));
+    OK(cudaEventElapsedTime(&milliseconds, begin, end));
+    OK(cudaEventRecord(untimed, stream));
+    FAILS(cudaErrorInvalidResourceHandle, cudaEventElapsedTime(&milliseconds, begin, untimed));
+    OK(cudaSetDevice(1));
+    cudaEvent_t elsewhere = new_event();
+    FAILS(cudaErrorInvalidResourceHandle, cudaEventRecord(elsewhere, stream));
+    struct selftest_geometry one = {{1, 1, 1}, {1, 1, 1}};
+    FAILS(cudaErrorInvalidResourceHandle, selftest_nothing(stream, one));
+    OK(cudaStreamWaitEvent(new_stream(), end, 0)); /* a stream of another device may wait */
+    OK(cudaStreamDestroy(stream));
+    FAILS(cudaErrorInvalidResourceHandle, cudaStreamSynchronize(stream));
+}
+
+static void a_destroyed_stream_finishes(void **state) {
+    (void)state;
+    machine(1, "shuffle:3");
+    cudaStream_t stream = new_stream();
+    int flag = 0;
+    OK(cudaLaunchHostFunc(stream, set_flag, &flag));
+    OK(cudaStreamDestroy(stream));
+    OK(cudaDeviceSynchronize());
+    assert_int_equal(flag, 1);
+}
+
+/* --- copies ------------------------------------------------------------------------------------------------------- */
+
+static void pageable_memory_is_staged_and_pinned_is_not(void **state) {
+    (void)state;
+    machine(1, "shuffle:5");
+    cudaStream_t stream = new_stream();
+    float *x = new_floats(3), *pinned = new_pinned_floats(1), pageable = 1, registered[1] = {1};
+    *pinned = 1;
+    OK(cudaHostRegister(registered, sizeof registered, cudaHostRegisterDefault));
+    OK(cudaMemcpyAsync(x, &pageable, sizeof *x, cudaMemcpyHostToDevice, stream));
+    OK(cudaMemcpyAsync(x + 1, pinned, sizeof *x, cudaMemcpyHostToDevice, stream));
+    OK(cudaMemcpyAsync(x + 2, registered, sizeof *x, cudaMemcpyHostToDevice, stream));
+    pageable = *pinned = registered[0] = 2; /* too early for the latter two */
+    unsigned long waits = cuda_on_cpu_host_waits();
+    assert_int_equal(waits, 0);
+    float early = 0;
+    assert_int_equal(cuda_on_cpu_peek(&early, x, sizeof early), 0);
+    assert_true(isnan(early));
+    OK(cudaStreamSynchronize(stream));
+    assert_true(get(x) == 1 && get(x + 1) == 2 && get(x + 2) == 2);
+
+    OK(cudaHostUnregister(registered));
+    *pinned = 0;
+    OK(cudaMemcpyAsync(pinned, x, sizeof *x, cudaMemcpyDeviceToHost, stream));
+    assert_true(*pinned == 0);
+    OK(cudaMemcpyAsync(&pageable, x, sizeof *x, cudaMemcpyDeviceToHost, stream)); /* returns when it is done */
+    assert_true(pageable == 1 && *pinned == 1);
+    assert_true(cuda_on_cpu_host_waits() > waits);
+    OK(cudaFreeHost(pinned));
+}
+
+static void copies_stay_inside_of_their_memory(void **state) {
+    (void)state;
+    machine(2, "eager");
+    cudaStream_t stream = new_stream();
+    float *x = new_floats(10), host[11] = {0}, *pinned = new_pinned_floats(5);
+    FAILS(cudaErrorInvalidValue, cudaMemcpyAsync(x, host, 11 * sizeof *x, cudaMemcpyHostToDevice, stream));
+    FAILS(cudaErrorInvalidValue, cudaMemcpyAsync(x + 9, host, 2 * sizeof *x, cudaMemcpyDefault, stream));
+    FAILS(cudaErrorInvalidValue, cudaMemcpyAsync(host, x, 40, cudaMemcpyHostToDevice, stream));
+    FAILS(cudaErrorInvalidValue, cudaMemcpyAsync(x, pinned, 21, cudaMemcpyDefault, stream));
+    FAILS(cudaErrorInvalidValue, cudaMemcpyAsync(x, pinned + 4, 5, cudaMemcpyDefault, stream));
+    FAILS(cudaErrorInvalidValue, cudaMemsetAsync(x, 0, 41, stream));
+    FAILS(cudaErrorInvalidValue, cudaMemset(host, 0, 4));
+    OK(cudaMemset(x, 0, 40));
+    assert_true(get(x + 9) == 0);
+
+    OK(cudaSetDevice(1));
+    float *there = new_floats(1);
+    put(NULL, there, 7);
+    OK(cudaMemcpy(x, there, sizeof *x, cudaMemcpyDefault));
+    OK(cudaDeviceSynchronize());
+    assert_true(get(x) == 7);
+    put(NULL, x, 8);
+    FAILS(cudaErrorInvalidValue, cudaMemcpyPeerAsync(there, 1, x, 1, sizeof *x, NULL));
+    OK(cudaMemcpyPeerAsync(there, 1, x, 0, sizeof *x, NULL));
+    assert_true(get(there) == 8);
+    OK(cudaFree(x));
+    FAILS(cudaErrorInvalidValue, cudaMemcpyAsync(x, host, 4, cudaMemcpyHostToDevice, NULL));
+}
+
+static void nvtx_ranges_are_remembered(void **state) {
+    (void)state;
+    cuda_on_cpu_restart();
+    assert_int_equal(nvtxRangePop(), -1);
+    assert_int_equal(nvtxRangePushA("step"), 0);
+    assert_int_equal(nvtxRangePushA("forward"), 1);
+    nvtxRangeId_t id = nvtxRangeStartA("reduce");
+    assert_int_equal(cuda_on_cpu_open_ranges(), 3);
+    assert_int_equal(nvtxRangePop(), 1);
+    assert_int_equal(nvtxRangePop(), 0);
+    nvtxRangeEnd(id);
+    assert_int_equal(cuda_on_cpu_open_ranges(), 0);
+    assert_int_equal(cuda_on_cpu_ranges(NULL), 3);
+    assert_int_equal(cuda_on_cpu_ranges("forward"), 1);
+    assert_string_equal(cuda_on_cpu_range(2), "reduce");
+    assert_null(cuda_on_cpu_range(3));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_machine_may_lack_everything),
+        cmocka_unit_test(visible_devices_count),
+        cmocka_unit_test(a_device_says_what_it_is),
+        cmocka_unit_test(shuffled_work_waits_for_the_host),
+        cmocka_unit_test(a_wait_orders_streams),
+        cmocka_unit_test(a_wait_is_for_the_record_before_it),
+        cmocka_unit_test(the_same_seed_gives_the_same_order),
+        cmocka_unit_test(the_legacy_stream_orders_blocking_ones),
+        cmocka_unit_test(events_know_whether_they_happened),
+        cmocka_unit_test(a_destroyed_stream_finishes),
+        cmocka_unit_test(pageable_memory_is_staged_and_pinned_is_not),
+        cmocka_unit_test(copies_stay_inside_of_their_memory),
+        cmocka_unit_test(nvtx_ranges_are_remembered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

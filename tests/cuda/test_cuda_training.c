@@ -1,0 +1,213 @@
+/* Training on a GPU, through the loop, on the GPUs of tests/cuda_on_cpu: PyTorch's recorded runs, the same bits in
+ * whatever order streams run, and steps that are recorded into a graph. Each test is a process of its own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/train/step_graph.h"
+#include "common/train/step_times.h"
+#include "common/train/weights.h"
+#include "tests/base/scratch.h"
+#include "tests/cuda/gpu.h"
+#include "tests/cuda_on_cpu/include/cuda_on_cpu.h"
+#include "tests/parallel/plan.h"
+#include "tests/train/trainer.h"
+
+static const char *const plain[] = {NULL};
+
+/* Memory that this process shares with those of its tests. */
+static struct shared { uint64_t hash; } * shared;
+
+/* --- PyTorch's runs ---------------------------------------------------------------------------------------------- */
+
+static void check_mlp(void **state) {
+    (void)state;
+    ls_device *gpu = open_gpu((ls_device_options){0});
+    expect_recorded_gradients(&recorded_mlp, gpu, 0, "before.", "step0.grad.");
+    expect_recorded_gradients(&recorded_mlp, gpu, 5, "step5.state.", "step5.grad.");
+    expect_recorded_run(&recorded_mlp, gpu);
+    ls_device_close(gpu);
+}
+
+/* Convolutions and batch norm take a CPU that plays a GPU seconds a step, so only the first steps are repeated. */
+static void check_convnet(void **state) {
+    (void)state;
+    enum { STEPS = 2 };
+    ls_device *gpu = open_gpu((ls_device_options){0});
+    expect_recorded_gradients(&recorded_convnet, gpu, 5, "step5.state.", "step5.grad.");
+    struct trainer t = trainer_open(&recorded_convnet, gpu);
+    ls_train_result result;
+    double losses[STEPS], expected[STORED_MAX_STEPS];
+    trainer_begin(&t, &recorded_convnet);
+    t.options.steps = STEPS;
+    t.options.evaluate = false;
+    t.options.dump_losses = scratch_path("losses");
+    assert_int_equal(trainer_train(&t, &result), LS_OK);
+    assert_int_equal(read_losses(t.options.dump_losses, losses, STEPS), STEPS);
+    assert_true(stored_losses(recorded_convnet.run, expected, STORED_MAX_STEPS) > STEPS);
+    for (int i = 0; i < STEPS; i++) assert_true(fabs(losses[i] - expected[i]) <= 1e-4 * expected[i]);
+    trainer_close(&t);
+    ls_device_close(gpu);
+}
+
+static void the_mlp_follows_pytorch(void **state) {
+    (void)state;
+    in_own_process(plain, check_mlp);
+}
+
+static void the_convnet_follows_pytorch(void **state) {
+    (void)state;
+    in_own_process(plain, check_convnet);
+}
+
+/* --- the same bits ----------------------------------------------------------------------------------------------- */
+
+/* 1500 samples in batches of 64: 23 whole ones and one of 28, every epoch. */
+static const struct repetition small_mlp = {"", "mlp:784,32,16,10", 64, 60, LS_ADAM, 1e-3, 0};
+static const struct repetition small_convnet = {"", "convnet", 4, LS_GRAPH_WARMUP_STEPS + 3, LS_SGD, 0.01, 0.9};
+
+/* How a run differs from the others, and what came of it. */
+struct variant {
+    bool graph, pin, each_step; /* each_step: waits for each, as --dump-losses has it */
+    bool in_part;               /* an epoch's last batch is smaller */
+};
+
+static ls_train_result run_variant(const struct repetition *r, ls_device *gpu, struct variant v, const char *save) {
+    struct trainer t = trainer_open(r, gpu);
+    ls_train_result result;
+    trainer_begin(&t, r);
+    t.options.evaluate = false;
+    t.options.drop_last = !v.in_part;
+    t.options.cuda_graph = v.graph;
+    t.options.pin_memory = v.pin;
+    t.options.save = save;
+    if (v.each_step) t.options.dump_losses = scratch_path("losses");
+    assert_int_equal(trainer_train(&t, &result), LS_OK);
+    assert_int_equal(result.steps, r->steps);
+    trainer_close(&t);
+    return result;
+}
+
+static void run_and_compare(void **state) {
+    (void)state;
+    ls_device *gpu = open_gpu((ls_device_options){0});
+    uint64_t hash = run_variant(&small_mlp, gpu, (struct variant){.in_part = true}, NULL).parameter_hash;
+    if (shared->hash == 0) shared->hash = hash;
+    assert_true(hash == shared->hash);
+    hash = run_variant(&small_mlp, gpu, (struct variant){.in_part = true, .pin = true}, NULL).parameter_hash;
+    assert_true(hash == shared->hash);
+    hash = run_variant(&small_mlp, gpu, (struct variant){.in_part = true, .graph = true}, NULL).parameter_hash;
+    assert_true(hash == shared->hash);
+    hash = run_variant(&small_mlp, gpu, (struct variant){.in_part = true, .each_step = true}, NULL).parameter_hash;
+    assert_true(hash == shared->hash);
+    ls_device_close(gpu);
+}
+
+static void any_order_of_streams_and_threads_gives_the_same_bits(void **state) {
+    (void)state;
+    static const char *const settings[][3] = {
+        {NULL},
+        {"CUDA_ON_CPU_THREADS=descending", NULL},
+        {"CUDA_ON_CPU_THREADS=random:3", "CUDA_ON_CPU_STREAMS=shuffle:1", NULL},
+        {"CUDA_ON_CPU_STREAMS=shuffle:2", NULL},
+        {"CUDA_ON_CPU_STREAMS=shuffle:3", NULL},
+        {"CUDA_ON_CPU_STREAMS=shuffle:4", NULL},
+        {"CUDA_ON_CPU_STREAMS=shuffle:5", NULL},
+    };
+    shared->hash = 0;
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) in_own_process(settings[i], run_and_compare);
+}
+
+/* --- a step as a graph ------------------------------------------------------------------------------------------- */
+
+static void expect_same_files(const char *left, const char *right) {
+    size_t left_nbytes, right_nbytes;
+    void *left_data = scratch_read(left, &left_nbytes), *right_data = scratch_read(right, &right_nbytes);
+    assert_int_equal(left_nbytes, right_nbytes);
+    assert_memory_equal(left_data, right_data, left_nbytes);
+    free(left_data);
+    free(right_data);
+}
+
+/* Parameters, batch norm's statistics and its count of batches, and every loss. */
+static void expect_same_with_graph(const struct repetition *r, ls_device *gpu, struct variant v) {
+    char without[600], losses_without[600], with[600];
+    snprintf(without, sizeof without, "%s", scratch_path("without"));
+    snprintf(with, sizeof with, "%s", scratch_path("with"));
+    snprintf(losses_without, sizeof losses_without, "%s", scratch_path("losses.without"));
+    v.each_step = true;
+    run_variant(r, gpu, v, without);
+    assert_int_equal(rename(scratch_path("losses"), losses_without), 0);
+    v.graph = true;
+    run_variant(r, gpu, v, with);
+    expect_same_files(without, with);
+    expect_same_files(losses_without, scratch_path("losses"));
+}
+
+static void check_graph(void **state) {
+    (void)state;
+    ls_device *gpu = open_gpu((ls_device_options){0});
+    expect_same_with_graph(&small_mlp, gpu, (struct variant){.in_part = true});
+    /* 60 steps in three epochs, the 24th and the 48th with fewer samples, and three before the first recording */
+    assert_int_equal(cuda_on_cpu_calls("cudaGraphLaunch"), 60 - 2 - LS_GRAPH_WARMUP_STEPS);
+    assert_int_equal(cuda_on_cpu_calls("cudaGraphInstantiate"), 2); /* for each of the batch's places */
+    ls_device_close(gpu);
+}
+
+/* Two recordings, and a launch of the first once more. */
+static void check_graph_of_convnet(void **state) {
+    (void)state;
+    ls_device *gpu = open_gpu((ls_device_options){0});
+    expect_same_with_graph(&small_convnet, gpu, (struct variant){0});
+    ls_device_close(gpu);
+}
+
+static void a_graph_gives_the_same_bits(void **state) {
+    (void)state;
+    in_own_process(plain, check_graph);
+    in_own_process(plain, check_graph_of_convnet);
+    in_own_process((const char *const[]){"CUDA_ON_CPU_STREAMS=shuffle:7", NULL}, check_graph);
+}
+
+/* --- times ------------------------------------------------------------------------------------------------------- */
+
+static void check_times(void **state) {
+    (void)state;
+    ls_device *gpu = open_gpu((ls_device_options){0});
+    struct repetition r = small_mlp;
+    r.steps = 3 * LS_TIME_BLOCK + 4;
+    ls_train_result result = run_variant(&r, gpu, (struct variant){0}, NULL);
+    assert_true(result.timed_steps == 2 * LS_TIME_BLOCK && result.steps_per_time == LS_TIME_BLOCK);
+    assert_int_equal(result.clocked_steps, r.steps - LS_TIME_BLOCK);
+    assert_true(result.median_step_ms > 0);
+    result = run_variant(&r, gpu, (struct variant){.each_step = true}, NULL);
+    assert_true(result.timed_steps == r.steps - LS_WARMUP_STEPS && result.steps_per_time == 1);
+    ls_device_close(gpu);
+}
+
+static void steps_are_timed_in_blocks_unless_each_is_asked_for(void **state) {
+    (void)state;
+    in_own_process(plain, check_times);
+}
+
+int main(void) {
+    shared = shared_alloc(sizeof *shared);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_mlp_follows_pytorch),
+        cmocka_unit_test(the_convnet_follows_pytorch),
+        cmocka_unit_test(any_order_of_streams_and_threads_gives_the_same_bits),
+        cmocka_unit_test(a_graph_gives_the_same_bits),
+        cmocka_unit_test(steps_are_timed_in_blocks_unless_each_is_asked_for),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    shared_free(shared, sizeof *shared);
+    return failed;
+}

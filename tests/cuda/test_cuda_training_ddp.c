@@ -1,0 +1,158 @@
+/* DistributedDataParallel over NCCL whose steps are recorded into a graph: all-reduces on the comm stream, broadcasts
+ * of buffers and all. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/hash.h"
+#include "common/base/random.h"
+#include "common/train/step_graph.h"
+#include "ddp_procs/distributed.h"
+#include "tests/cuda/gpu_ranks.h"
+#include "tests/cuda_on_cpu/include/cuda_on_cpu.h"
+
+#define TIMEOUT_S 60.0
+
+enum { RANKS = 2, BATCH = 2, STEPS = 8, INPUTS = BATCH * 784 };
+
+static ls_status take_step(ls_parallel *p, ls_step_graph *graph) {
+    if (graph) return ls_step_graph_run(graph);
+    ls_status status = p->ops->forward_backward(p);
+    if (status == LS_OK) status = p->ops->reduce(p);
+    if (status == LS_OK) status = p->ops->apply(p);
+    return status;
+}
+
+/* Each rank's samples are its own, so that without its broadcasts batch norm's statistics would drift apart. An
+ * evaluation, after which a step has no broadcast, comes just before the first recording. */
+static void take_steps(const struct rank *rank, ls_parallel *p, ls_step_graph *graph) {
+    float inputs[INPUTS];
+    int64_t labels[BATCH];
+    ls_batch batch = {.inputs = inputs, .labels = labels, .count = BATCH, .global_count = (size_t)BATCH * RANKS};
+    for (int k = 0; k < STEPS; k++, p->step++) {
+        ls_generator generator;
+        ls_generator_seed(&generator, (uint64_t)(100 * k + rank->rank));
+        ls_fill_uniform(&generator, inputs, INPUTS, -1, 1 + rank->rank);
+        for (int i = 0; i < BATCH; i++) labels[i] = (k + i + 3 * rank->rank) % 10;
+        if (k == LS_GRAPH_WARMUP_STEPS) CHECK(p->ops->before_evaluation(p) == LS_OK);
+        CHECK(p->ops->prepare(p, &batch) == LS_OK);
+        CHECK(take_step(p, graph) == LS_OK);
+        CHECK(ls_event_synchronize(p->batch_copied) == LS_OK);
+    }
+    CHECK(ls_device_synchronize(rank->device) == LS_OK);
+}
+
+/* Of the parameters, the buffers and the losses, and of what the host counts. */
+static uint64_t hash_of(const struct rank *rank, ls_parallel *p) {
+    float *data, losses[STEPS];
+    size_t count;
+    ls_model_state(p->model, &data, &count);
+    float *host = malloc(count * sizeof *host);
+    CHECK(host);
+    gpu_rank_download(rank, host, data, count * sizeof *host);
+    gpu_rank_download(rank, losses, p->losses, sizeof losses);
+    uint64_t hash = ls_hash(ls_hash(LS_HASH_SEED, host, count * sizeof *host), losses, sizeof losses);
+    CHECK(*ls_model_batches_tracked(p->model, 0) == STEPS && *ls_model_batches_tracked(p->model, 1) == STEPS);
+    const uint64_t *reduced = &p->clocks->bytes[LS_PHASE_ALL_REDUCE];
+    CHECK(*reduced > 0);
+    hash = ls_hash(hash, reduced, sizeof *reduced);
+    free(host);
+    return hash;
+}
+
+static uint64_t hash_after_steps(const struct rank *rank, bool record) {
+    ls_model *model;
+    ls_parallel *p;
+    ls_step_graph *graph = NULL;
+    CHECK(ls_model_create(&model, rank->device, "convnet", BATCH) == LS_OK);
+    CHECK(ls_model_init(model, (uint64_t)rank->rank) == LS_OK);
+    ddp_options options = {.comm = rank->comm,
+                           .max_batch = BATCH,
+                           .optimizer = ls_optimizer_defaults(LS_ADAM),
+                           .reducer = {.bucket_cap_mb = 0.02, .overlap = true}};
+    CHECK(ddp_create(&p, model, &options) == LS_OK);
+    if (record) CHECK(ls_step_graph_create(&graph, p) == LS_OK);
+    take_steps(rank, p, graph);
+    if (record) CHECK(ls_step_graph_launches(graph) == STEPS - LS_GRAPH_WARMUP_STEPS);
+    CHECK(ddp_reducer_bucket_count(ddp_reducer_of(p)) > 1);
+    uint64_t hash = hash_of(rank, p);
+    ls_step_graph_destroy(graph);
+    p->ops->destroy(p);
+    ls_model_destroy(model);
+    return hash;
+}
+
+static void compare_on_rank(struct rank *rank) {
+    gpu_rank_attach(rank, rank->argument, "naive", TIMEOUT_S);
+    uint64_t without = hash_after_steps(rank, false), with = hash_after_steps(rank, true);
+    CHECK(with == without);
+    ls_comm_destroy(rank->comm);
+    ls_device_close(rank->device);
+}
+
+static const struct gpu_path *path_of(ls_comm_path kind) {
+    const struct gpu_path *path = gpu_paths;
+    while (path->path != kind) path++;
+    return path;
+}
+
+static void a_graph_gives_the_same_bits_on_every_rank(void **state) {
+    (void)state;
+    const struct gpu_path *path = path_of(LS_COMM_NCCL);
+    run_good_ranks_on(path->backend, RANKS, compare_on_rank, path);
+}
+
+/* --- refused ----------------------------------------------------------------------------------------------------- */
+
+static void expect_refusal(struct rank *rank, ddp_options options, const char *text) {
+    ls_model *model;
+    ls_parallel *p;
+    ls_step_graph *graph;
+    CHECK(ls_model_create(&model, rank->device, "mlp:4,3", BATCH) == LS_OK);
+    options.comm = rank->comm;
+    options.max_batch = BATCH;
+    options.optimizer = ls_optimizer_defaults(LS_SGD);
+    options.reducer.bucket_cap_mb = 1;
+    CHECK(ddp_create(&p, model, &options) == LS_OK);
+    rank->message[0] = '\0';
+    CHECK(ls_step_graph_create(&graph, p) == LS_ERR_USAGE && !graph);
+    CHECK(gpu_rank_says(rank, "--cuda-graph does not go with") && gpu_rank_says(rank, text));
+    p->ops->destroy(p);
+    ls_model_destroy(model);
+}
+
+static void refuse_on_rank(struct rank *rank) {
+    const struct gpu_path *path = rank->argument;
+    gpu_rank_attach(rank, path, "naive", TIMEOUT_S);
+    if (path->path == LS_COMM_STAGED) {
+        expect_refusal(rank, (ddp_options){0}, "--backend nccl");
+    } else {
+        expect_refusal(rank, (ddp_options){.join = {.enable = true}}, "--join");
+        expect_refusal(rank, (ddp_options){.reducer = {.find_unused = true}}, "--find-unused");
+        expect_refusal(rank, (ddp_options){.compare_each_step = true}, "--debug-ranks");
+    }
+    ls_comm_destroy(rank->comm);
+    ls_device_close(rank->device);
+}
+
+static void graphs_are_refused_where_the_host_takes_part(void **state) {
+    (void)state;
+    for (int kind = LS_COMM_STAGED; kind <= LS_COMM_NCCL; kind++) {
+        const struct gpu_path *path = path_of((ls_comm_path)kind);
+        run_good_ranks_on(path->backend, RANKS, refuse_on_rank, path);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_graph_gives_the_same_bits_on_every_rank),
+        cmocka_unit_test(graphs_are_refused_where_the_host_takes_part),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,328 @@
+/* The parts of training that meet a GPU's memory, one by one: a step and its waits, weights, evaluation, the
+ * optimizer, page-locked batches, profilers' marks, a loss that is not finite, and what a graph is refused for. Each
+ * test is a process of its own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/random.h"
+#include "common/train/step_graph.h"
+#include "common/train/weights.h"
+#include "dp_threads/data_parallel.h"
+#include "tests/base/scratch.h"
+#include "tests/cuda/gpu.h"
+#include "tests/cuda_on_cpu/include/cuda_on_cpu.h"
+#include "tests/nn/models.h"
+#include "tests/train/trainer.h"
+
+static const char *const plain[] = {NULL};
+static const struct repetition small = {"", "mlp:784,32,10", 64, 30, LS_SGD, 0.1, 0.9};
+
+/* --- a step ------------------------------------------------------------------------------------------------------ */
+
+static void take_step(ls_parallel *p, const ls_batch *batch) {
+    assert_int_equal(p->ops->prepare(p, batch), LS_OK);
+    assert_int_equal(p->ops->forward_backward(p), LS_OK);
+    assert_int_equal(p->ops->reduce(p), LS_OK);
+    assert_int_equal(p->ops->apply(p), LS_OK);
+    assert_int_equal(ls_event_synchronize(p->batch_copied), LS_OK);
+    p->step++;
+}
+
+/* After the first steps the host waits for nothing but its batch's copy, and nothing is allocated. */
+static void check_waits(void **state) {
+    (void)state;
+    ls_device *gpu = open_gpu((ls_device_options){0});
+    struct trainer t = trainer_open(&small, gpu);
+    static float inputs[64 * 784];
+    static int64_t labels[64];
+    ls_batch batch = {.inputs = inputs, .labels = labels, .count = 64, .global_count = 64};
+    assert_int_equal(t.parallel->batch->place_count, 2);
+    for (int i = 0; i < 3; i++) take_step(t.parallel, &batch);
+    unsigned long waits = cuda_on_cpu_host_waits(), allocations = cuda_on_cpu_device_allocations();
+    unsigned long pinned = cuda_on_cpu_calls("cudaHostAlloc"), events = cuda_on_cpu_calls("cudaEventCreateWithFlags");
+    unsigned long kernels = cuda_on_cpu_kernel_launches(), stream_waits = cuda_on_cpu_calls("cudaStreamQuery");
+    for (int i = 0; i < 10; i++) take_step(t.parallel, &batch);
+    assert_int_equal(cuda_on_cpu_host_waits(), waits);
+    assert_int_equal(cuda_on_cpu_calls("cudaStreamQuery"), stream_waits);
+    assert_int_equal(cuda_on_cpu_device_allocations(), allocations);
+    assert_int_equal(cuda_on_cpu_calls("cudaHostAlloc"), pinned);
+    assert_int_equal(cuda_on_cpu_calls("cudaEventCreateWithFlags"), events);
+    assert_true(cuda_on_cpu_kernel_launches() > kernels);
+    assert_int_equal(ls_device_synchronize(gpu), LS_OK);
+    trainer_close(&t);
+    ls_device_close(gpu);
+}
+
+static void a_step_waits_for_nothing(void **state) {
+    (void)state;
+    in_own_process(plain, check_waits);
+}
+
+/* --- weights and evaluation -------------------------------------------------------------------------------------- */
+
+static void expect_same_files(const char *left, const char *right) {
+    size_t left_nbytes, right_nbytes;
+    void *left_data = scratch_read(left, &left_nbytes), *right_data = scratch_read(right, &right_nbytes);
+    assert_int_equal(left_nbytes, right_nbytes);
+    assert_memory_equal(left_data, right_data, left_nbytes);
+    free(left_data);
+    free(right_data);
+}
+
+static void check_weights(void **state) {
+    (void)state;
+    ls_device *gpu = open_gpu((ls_device_options){0}), *cpu = open_device(0);
+    ls_model *on_gpu = make_model(gpu, "convnet", 2, 5), *on_cpu = make_model(cpu, "convnet", 2, 5);
+    uint64_t gpu_hash, cpu_hash;
+    *ls_model_batches_tracked(on_gpu, 1) = *ls_model_batches_tracked(on_cpu, 1) = 7;
+    assert_int_equal(ls_model_hash(on_gpu, &gpu_hash), LS_OK);
+    assert_int_equal(ls_model_hash(on_cpu, &cpu_hash), LS_OK);
+    assert_true(gpu_hash == cpu_hash);
+    assert_int_equal(ls_weights_save(on_gpu, scratch_path("gpu")), LS_OK);
+    assert_int_equal(ls_weights_save(on_cpu, scratch_path("cpu")), LS_OK);
+    expect_same_files(scratch_path("gpu"), scratch_path("cpu"));
+    assert_int_equal(ls_model_init(on_cpu, 6), LS_OK);
+    assert_int_equal(ls_weights_save(on_cpu, scratch_path("cpu")), LS_OK);
+    assert_int_equal(ls_weights_load(on_gpu, scratch_path("cpu")), LS_OK);
+    assert_int_equal(ls_weights_save(on_gpu, scratch_path("gpu")), LS_OK);
+    expect_same_files(scratch_path("gpu"), scratch_path("cpu"));
+    ls_model_destroy(on_gpu);
+    ls_model_destroy(on_cpu);
+    ls_device_close(gpu);
+    close_empty_device(cpu);
+}
+
+static void check_evaluation(void **state) {
+    (void)state;
+    ls_device *gpu = open_gpu((ls_device_options){0}), *cpu = open_device(0);
+    struct trainer t = trainer_open(&small, gpu);
+    ls_train_result result;
+    trainer_begin(&t, &small);
+    t.options.save = scratch_path("weights");
+    assert_int_equal(trainer_train(&t, &result), LS_OK);
+    ls_model *on_cpu = make_model(cpu, small.model, 100, 0);
+    int64_t on_gpu_right, on_cpu_right;
+    size_t count = ls_dataset_count(t.test);
+    assert_int_equal(ls_weights_load(on_cpu, t.options.save), LS_OK);
+    assert_int_equal(ls_count_right(t.model, t.test, 0, count, 50, &on_gpu_right), LS_OK);
+    assert_int_equal(ls_count_right(on_cpu, t.test, 0, count, 100, &on_cpu_right), LS_OK);
+    assert_true(on_cpu_right > (int64_t)count / 2);
+    assert_int_equal(on_gpu_right, on_cpu_right);
+    assert_true(fabs(result.accuracy * (double)count - (double)on_cpu_right) <= 1e-6);
+    trainer_close(&t);
+    ls_model_destroy(on_cpu);
+    ls_device_close(gpu);
+    close_empty_device(cpu);
+}
+
+static void weights_travel_through_files(void **state) {
+    (void)state;
+    in_own_process(plain, check_weights);
+}
+
+static void an_evaluation_counts_as_on_the_cpu(void **state) {
+    (void)state;
+    in_own_process(plain, check_evaluation);
+}
+
+/* --- the optimizer ----------------------------------------------------------------------------------------------- */
+
+enum { UPDATES = 5 };
+
+/* Five updates with gradients that are the same everywhere; in the third and the fourth some parameters are left out,
+ * in the last the gradients lie elsewhere. */
+static uint64_t hash_after_updates(ls_device *device, ls_optimizer_options options) {
+    ls_model *model = make_model(device, "mlp:70,90,10", 1, 1);
+    ls_optimizer *optimizer;
+    float *gradients, *elsewhere, values[8192];
+    size_t count;
+    uint64_t hash;
+    ls_stream *compute = ls_device_stream(device, LS_STREAM_COMPUTE);
+    assert_int_equal(ls_optimizer_create(&optimizer, model, &options), LS_OK);
+    ls_model_gradients(model, &gradients, &count);
+    assert_true(count <= sizeof values / sizeof *values);
+    assert_int_equal(
+        ls_device_alloc(device, LS_MEMORY_GRADIENT, count * sizeof(float), "gradients", (void **)&elsewhere), LS_OK);
+    for (int i = 0; i < UPDATES; i++) {
+        ls_generator generator;
+        ls_generator_seed(&generator, (uint64_t)i);
+        ls_fill_uniform(&generator, values, count, -1, 1);
+        float *to = i == UPDATES - 1 ? elsewhere : gradients;
+        assert_int_equal(ls_copy_now(compute, to, values, count * sizeof(float)), LS_OK);
+        for (size_t p = 0; to == elsewhere && p < ls_model_parameter_count(model); p++) {
+            ls_model_place_gradient(model, p, elsewhere + (ls_model_parameter(model, p)->gradient - gradients));
+        }
+        const bool some[4] = {false, i == 3, true, false};
+        assert_int_equal(ls_optimizer_step_without(optimizer, i == 2 || i == 3 ? some : NULL), LS_OK);
+    }
+    assert_int_equal(ls_model_hash(model, &hash), LS_OK);
+    ls_optimizer_destroy(optimizer);
+    ls_device_free(device, elsewhere);
+    ls_model_destroy(model);
+    return hash;
+}
+
+static void check_optimizer(void **state) {
+    (void)state;
+    ls_device *gpu = open_gpu((ls_device_options){0}), *cpu = open_device(0);
+    for (int kind = LS_SGD; kind <= LS_ADAMW; kind++) {
+        ls_optimizer_options options = ls_optimizer_defaults((ls_optimizer_kind)kind);
+        options.learning_rate = 0.01;
+        options.weight_decay = 0.1;
+        if (kind == LS_SGD) options.momentum = 0.9;
+        options.nesterov = kind == LS_SGD;
+        uint64_t on_gpu = hash_after_updates(gpu, options), on_cpu = hash_after_updates(cpu, options);
+        if (on_gpu != on_cpu) fail_msg("optimizer %d: the CPU's weights are others", kind);
+    }
+    ls_device_close(gpu);
+    close_empty_device(cpu);
+}
+
+static void updates_have_the_bits_of_the_cpu(void **state) {
+    (void)state;
+    in_own_process(plain, check_optimizer);
+}
+
+/* --- what the loop asks of the device ----------------------------------------------------------------------------- */
+
+static void check_pinning(void **state) {
+    (void)state;
+    ls_device *gpu = open_gpu((ls_device_options){0});
+    struct trainer t = trainer_open(&small, gpu);
+    ls_train_result result;
+    trainer_begin(&t, &small);
+    t.options.workers = 2;
+    t.options.prefetch = 3;
+    t.options.pin_memory = false;
+    assert_int_equal(trainer_train(&t, &result), LS_OK);
+    assert_int_equal(cuda_on_cpu_calls("cudaHostRegister"), 0);
+    t.options.pin_memory = true;
+    assert_int_equal(trainer_train(&t, &result), LS_OK);
+    assert_int_equal(cuda_on_cpu_calls("cudaHostRegister"), 2 * (2 * 3 + 1)); /* inputs and labels of each slot */
+    assert_int_equal(cuda_on_cpu_calls("cudaHostUnregister"), 2 * (2 * 3 + 1));
+    trainer_close(&t);
+    ls_device_close(gpu);
+}
+
+static void batches_are_pinned_if_the_options_say_so(void **state) {
+    (void)state;
+    in_own_process(plain, check_pinning);
+}
+
+static void check_marks(void **state) {
+    (void)state;
+    ls_device *gpu = open_gpu((ls_device_options){0});
+    struct trainer t = trainer_open(&small, gpu);
+    ls_train_result result;
+    trainer_begin(&t, &small);
+    t.options.evaluate = false;
+    assert_int_equal(trainer_train(&t, &result), LS_OK);
+    assert_int_equal(cuda_on_cpu_ranges("forward"), 30);
+    assert_int_equal(cuda_on_cpu_ranges("backward"), 30);
+    assert_int_equal(cuda_on_cpu_ranges("optimizer"), 30);
+    assert_int_equal(cuda_on_cpu_ranges("graph"), 0);
+    t.options.cuda_graph = true;
+    assert_int_equal(trainer_train(&t, &result), LS_OK);
+    assert_int_equal(cuda_on_cpu_ranges("graph"), 30 - LS_GRAPH_WARMUP_STEPS);
+    assert_true(cuda_on_cpu_open_ranges() <= 1); /* a phase ends where the next one begins */
+    trainer_close(&t);
+    ls_device_close(gpu);
+}
+
+static void profilers_see_the_phases(void **state) {
+    (void)state;
+    in_own_process(plain, check_marks);
+}
+
+/* --- a loss that is not finite ------------------------------------------------------------------------------------ */
+
+static void check_nan(void **state) {
+    (void)state;
+    ls_device *gpu = open_gpu((ls_device_options){0});
+    struct repetition r = small;
+    r.learning_rate = 1e30;
+    for (int graph = 0; graph < 2; graph++) {
+        struct trainer t = trainer_open(&r, gpu);
+        ls_train_result result;
+        char place[128];
+        trainer_begin(&t, &r);
+        t.options.cuda_graph = graph == 1;
+        assert_int_equal(trainer_train(&t, &result), LS_ERR_DIVERGED);
+        scratch_expect_error("(epoch 0): the loss is nan", "lower --lr");
+        assert_int_equal(ls_model_find_nonfinite(t.model, place, sizeof place), LS_OK);
+        assert_string_equal(place, "parameter fc1.weight");
+        trainer_close(&t);
+    }
+    ls_device_close(gpu);
+}
+
+static void a_nan_ends_the_run(void **state) {
+    (void)state;
+    in_own_process(plain, check_nan);
+}
+
+/* --- what a graph is refused for -----------------------------------------------------------------------------------
+ * */
+
+static void check_refusals(void **state) {
+    (void)state;
+    struct gpus gpus = open_gpus(2);
+    ls_device *cpu = open_device(0);
+    ls_step_graph *graph;
+    ls_train_result result;
+    struct trainer t = trainer_open(&small, cpu);
+    t.options.cuda_graph = true;
+    assert_int_equal(trainer_train(&t, &result), LS_ERR_USAGE);
+    scratch_expect_error("--cuda-graph records what GPUs do", "CPU devices");
+    trainer_close(&t);
+    ls_model *model = make_model(gpus.device[0], small.model, 64, 0);
+    for (int count = 1; count <= 2; count++) {
+        ls_parallel *parallel;
+        dp_options options = {.devices = gpus.device,
+                              .device_count = count,
+                              .model = small.model,
+                              .max_batch = 64,
+                              .optimizer = ls_optimizer_defaults(LS_SGD)};
+        assert_int_equal(dp_create(&parallel, model, &options), LS_OK);
+        ls_status status = ls_step_graph_create(&graph, parallel);
+        if (count == 1) assert_int_equal(status, LS_OK);
+        if (count == 2) {
+            assert_int_equal(status, LS_ERR_USAGE);
+            assert_null(graph);
+            scratch_expect_error("--cuda-graph", "DataParallel on several devices");
+        }
+        ls_step_graph_destroy(graph);
+        parallel->ops->destroy(parallel);
+    }
+    ls_model_destroy(model);
+    close_gpus(&gpus);
+    close_empty_device(cpu);
+}
+
+static void graphs_are_refused_where_the_host_takes_part(void **state) {
+    (void)state;
+    in_own_process(plain, check_refusals);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_waits_for_nothing),
+        cmocka_unit_test(weights_travel_through_files),
+        cmocka_unit_test(an_evaluation_counts_as_on_the_cpu),
+        cmocka_unit_test(updates_have_the_bits_of_the_cpu),
+        cmocka_unit_test(batches_are_pinned_if_the_options_say_so),
+        cmocka_unit_test(profilers_see_the_phases),
+        cmocka_unit_test(a_nan_ends_the_run),
+        cmocka_unit_test(graphs_are_refused_where_the_host_takes_part),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,28 @@
+/* A GPU beside the CPU device of tests/kernels, and problems that are carried over to it. Real GPUs too: nothing here
+ * must need tests/cuda_on_cpu. Use with
+ *     cmocka_unit_test_setup_teardown(test, transplant_setup, transplant_teardown) */
+#ifndef TESTS_CUDA_TRANSPLANT_H
+#define TESTS_CUDA_TRANSPLANT_H
+
+#include "kernels/cuda/cuda.h"
+#include "tests/kernels/problems.h"
+
+/* kernel_setup, and GPU 0. *state may say how tests/cuda_on_cpu is to run things, as a setting of its environment:
+ * "CUDA_ON_CPU_THREADS=descending", "CUDA_ON_CPU_STREAMS=shuffle:1". A real GPU does as it likes. */
+int transplant_setup(void **state);
+int transplant_teardown(void **state);
+
+ls_stream *transplant_stream(void);
+
+enum { RUNG_NAIVE, RUNG_FAST, RUNG_COUNT };
+const struct ls_cuda_rungs *transplant_rungs(void);
+
+/* Where arrays of floats begin: at a multiple of 16 bytes, all 4 bytes behind one, or every second one. */
+typedef enum transplant_alignment { TRANSPLANT_ALIGNED, TRANSPLANT_SHIFTED, TRANSPLANT_MIXED } transplant_alignment;
+
+/* Copies all that the problem's arguments point to onto the GPU (memory of tests/kernels/fixture.h), has `enqueue` put
+ * the operation on the stream, waits, and copies the outputs back to where they were. Asserts that nothing but outputs
+ * and workspace was written. Returns what waiting returned. */
+ls_status transplant_run(const struct problem *problem, ls_op_launcher enqueue, transplant_alignment alignment);
+
+#endif

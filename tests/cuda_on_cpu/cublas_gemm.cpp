@@ -1,0 +1,186 @@
+/* What a GEMM of the fake cuBLAS computes.
+ *
+ *   sums      fp32 in oneDNN's order, by the very call that kernels/cpu/gemm.c makes: a column-major product is the
+ *             row-major product of the transposed matrices. So an fp32 GEMM here has the bits of the CPU back-end.
+ *   fp16      inputs are widened to fp32, which is exact, and each result is rounded once, to the nearest, ties to
+ *             even. bf16 likewise.
+ *   TF32      inputs are rounded to 10 bits of mantissa, products and sums are fp32
+ *   beta 0    C is not read: it may hold NaN. alpha 0 or k 0: A and B are not read.
+ *   cost      a pass over A, B and C more where types differ from fp32 or TF32 rounds; one thread
+ *   fails     never; cublas.cpp has checked everything */
+#include "tests/cuda_on_cpu/cublas_gemm.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include <dlfcn.h>
+#include <oneapi/dnnl/dnnl.h>
+
+namespace cuda_on_cpu {
+
+namespace {
+
+uint32_t bits_of(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+float float_of(uint32_t bits) {
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Drops the lowest `count` bits, to the nearest, ties to even; infinity if it must. NaN stays NaN (and quiet). */
+uint32_t drop_bits(float x, unsigned count) {
+    uint32_t bits = bits_of(x);
+    if (std::isnan(x)) return (bits | 0x00400000u) >> count << count;
+    uint32_t half = (1u << (count - 1)) - 1 + (bits >> count & 1);
+    return (bits + half) >> count << count;
+}
+
+} // namespace
+
+float round_to_tf32(float x) { return float_of(drop_bits(x, 13)); }
+
+float bfloat_to_float(uint16_t bits) { return float_of(static_cast<uint32_t>(bits) << 16); }
+
+uint16_t float_to_bfloat(float x) { return static_cast<uint16_t>(drop_bits(x, 16) >> 16); }
+
+float half_to_float(uint16_t bits) {
+    uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16, exponent = bits >> 10 & 31, mantissa = bits & 1023u;
+    if (exponent == 31) return float_of(sign | 0x7f800000u | mantissa << 13);
+    if (exponent > 0) return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
+    float tiny = std::ldexp(static_cast<float>(mantissa), -24);
+    return sign ? -tiny : tiny;
+}
+
+uint16_t float_to_half(float x) {
+    auto sign = static_cast<uint16_t>(bits_of(x) >> 16 & 0x8000u);
+    float size = std::fabs(x);
+    if (std::isnan(x)) return sign | 0x7e00u;
+    if (size >= 65520.0f) return sign | 0x7c00u; /* halfway to what would follow the largest, 65504 */
+    if (size < 0x1p-14f) { /* multiples of 2^-24, in the rounding mode of the machine: to the nearest, ties to even */
+        return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(std::ldexp(size, 24))));
+    }
+    return static_cast<uint16_t>(sign | ((drop_bits(size, 13) >> 13) - (112u << 10)));
+}
+
+size_t element_nbytes(cudaDataType type) { return type == CUDA_R_32F ? 4 : 2; }
+
+size_t extent_nbytes(const Matrix &matrix, int64_t rows, int64_t columns, int64_t batch) {
+    if (rows == 0 || columns == 0 || batch == 0) return 0;
+    int64_t last = (batch - 1) * matrix.stride + (columns - 1) * matrix.leading + rows - 1;
+    return (static_cast<size_t>(last) + 1) * element_nbytes(matrix.type);
+}
+
+namespace {
+
+float load(const Matrix &matrix, int64_t index) {
+    if (matrix.type == CUDA_R_32F) return static_cast<const float *>(matrix.data)[index];
+    uint16_t bits = static_cast<const uint16_t *>(matrix.data)[index];
+    return matrix.type == CUDA_R_16F ? half_to_float(bits) : bfloat_to_float(bits);
+}
+
+void store(const Matrix &matrix, int64_t index, float value) {
+    if (matrix.type == CUDA_R_32F) {
+        static_cast<float *>(matrix.data)[index] = value;
+    } else {
+        static_cast<uint16_t *>(matrix.data)[index] =
+            matrix.type == CUDA_R_16F ? float_to_half(value) : float_to_bfloat(value);
+    }
+}
+
+/* One matrix of a batch as fp32: itself, or a dense copy. */
+struct Operand {
+    const float *data;
+    int64_t leading;
+    std::vector<float> copy;
+
+    Operand(const Matrix &matrix, int64_t which, int64_t rows, int64_t columns, bool tf32) {
+        int64_t first = which * matrix.stride;
+        if (matrix.type == CUDA_R_32F && !tf32) {
+            data = static_cast<const float *>(matrix.data) + first;
+            leading = matrix.leading;
+            return;
+        }
+        copy.resize(static_cast<size_t>(rows * columns));
+        for (int64_t c = 0; c < columns; c++) {
+            for (int64_t r = 0; r < rows; r++) {
+                float value = load(matrix, first + c * matrix.leading + r);
+                copy[static_cast<size_t>(c * rows + r)] =
+                    tf32 && matrix.type == CUDA_R_32F ? round_to_tf32(value) : value;
+            }
+        }
+        data = copy.data();
+        leading = rows;
+    }
+};
+
+/* oneDNN takes as many threads as its calling thread would start, unless told. */
+void one_thread() {
+    static thread_local bool told;
+    if (told) return;
+    told = true;
+    void (*set_num_threads)(int);
+    *reinterpret_cast<void **>(&set_num_threads) = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    if (set_num_threads) set_num_threads(1);
+}
+
+void sgemm(const Gemm &gemm, float alpha, float beta, const Operand &a, const Operand &b, float *c, int64_t leading) {
+    one_thread();
+    dnnl_status_t status = dnnl_sgemm(gemm.transpose_b ? 'T' : 'N', gemm.transpose_a ? 'T' : 'N', gemm.n, gemm.m,
+                                      gemm.k, alpha, b.data, b.leading, a.data, a.leading, beta, c, leading);
+    if (status == dnnl_success) return;
+    std::fprintf(stderr, "cuda_on_cpu: dnnl_sgemm failed: status %d\n", static_cast<int>(status));
+    std::abort();
+}
+
+void scale(const Gemm &gemm, float beta, int64_t first) {
+    for (int64_t c = 0; c < gemm.n; c++) {
+        for (int64_t r = 0; r < gemm.m; r++) {
+            int64_t at = first + c * gemm.c.leading + r;
+            store(gemm.c, at, beta == 0 ? 0.0f : beta * load(gemm.c, at));
+        }
+    }
+}
+
+void multiply(const Gemm &gemm, float alpha, float beta, int64_t which) {
+    int64_t first = which * gemm.c.stride;
+    if (alpha == 0 || gemm.k == 0) {
+        scale(gemm, beta, first);
+        return;
+    }
+    Operand a(gemm.a, which, gemm.transpose_a ? gemm.k : gemm.m, gemm.transpose_a ? gemm.m : gemm.k, gemm.tf32);
+    Operand b(gemm.b, which, gemm.transpose_b ? gemm.n : gemm.k, gemm.transpose_b ? gemm.k : gemm.n, gemm.tf32);
+    if (gemm.c.type == CUDA_R_32F) {
+        sgemm(gemm, alpha, beta, a, b, static_cast<float *>(gemm.c.data) + first, gemm.c.leading);
+        return;
+    }
+    std::vector<float> sums(static_cast<size_t>(gemm.m * gemm.n));
+    if (beta != 0) {
+        for (int64_t i = 0; i < gemm.m * gemm.n; i++) {
+            sums[static_cast<size_t>(i)] = load(gemm.c, first + i / gemm.m * gemm.c.leading + i % gemm.m);
+        }
+    }
+    sgemm(gemm, alpha, beta, a, b, sums.data(), gemm.m);
+    for (int64_t i = 0; i < gemm.m * gemm.n; i++) {
+        store(gemm.c, first + i / gemm.m * gemm.c.leading + i % gemm.m, sums[static_cast<size_t>(i)]);
+    }
+}
+
+} // namespace
+
+void compute_gemm(const Gemm &gemm) {
+    float alpha = gemm.alpha_on_device ? *gemm.alpha_on_device : gemm.alpha;
+    float beta = gemm.beta_on_device ? *gemm.beta_on_device : gemm.beta;
+    /* A workspace is cuBLAS's own while it runs: whoever keeps something there loses it. */
+    if (gemm.workspace) std::memset(gemm.workspace, 0xff, gemm.workspace_nbytes < 4096 ? gemm.workspace_nbytes : 4096);
+    for (int64_t i = 0; i < gemm.batch; i++) multiply(gemm, alpha, beta, i);
+}
+
+} // namespace cuda_on_cpu

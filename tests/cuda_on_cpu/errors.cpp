@@ -1,0 +1,133 @@
+/* Names and texts of CUDA's errors, and the last error of each thread. The texts are those CUDA gives, so that
+ * messages in tests look as they will on a GPU. */
+#include "tests/cuda_on_cpu/state.h"
+
+namespace cuda_on_cpu {
+
+namespace {
+
+struct ErrorText {
+    cudaError_t error;
+    const char *name, *text;
+};
+
+#define ROW(name, text)                                                                                                \
+    ErrorText { cuda##name, "cuda" #name, text }
+const ErrorText rows[] = {
+    ROW(Success, "no error"),
+    ROW(ErrorInvalidValue, "invalid argument"),
+    ROW(ErrorMemoryAllocation, "out of memory"),
+    ROW(ErrorInitializationError, "initialization error"),
+    ROW(ErrorCudartUnloading, "driver shutting down"),
+    ROW(ErrorInvalidConfiguration, "invalid configuration argument"),
+    ROW(ErrorInvalidHostPointer, "invalid host pointer"),
+    ROW(ErrorInvalidDevicePointer, "invalid device pointer"),
+    ROW(ErrorInvalidMemcpyDirection, "invalid copy direction for memcpy"),
+    ROW(ErrorStubLibrary, "CUDA driver is a stub library"),
+    ROW(ErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version"),
+    ROW(ErrorCallRequiresNewerDriver, "API call is not supported in the installed CUDA driver"),
+    ROW(ErrorDevicesUnavailable, "CUDA-capable device(s) is/are busy or unavailable"),
+    ROW(ErrorInvalidDeviceFunction, "invalid device function"),
+    ROW(ErrorNoDevice, "no CUDA-capable device is detected"),
+    ROW(ErrorInvalidDevice, "invalid device ordinal"),
+    ROW(ErrorInvalidKernelImage, "device kernel image is invalid"),
+    ROW(ErrorDeviceUninitialized, "invalid device context"),
+    ROW(ErrorNoKernelImageForDevice, "no kernel image is available for execution on the device"),
+    ROW(ErrorECCUncorrectable, "uncorrectable ECC error encountered"),
+    ROW(ErrorDeviceAlreadyInUse, "exclusive-thread device already in use by a different thread"),
+    ROW(ErrorPeerAccessUnsupported, "peer access is not supported between these two devices"),
+    ROW(ErrorNvlinkUncorrectable, "uncorrectable NVLink error detected during the execution"),
+    ROW(ErrorContained, "Invalid access of peer GPU memory over nvlink or a hardware error"),
+    ROW(ErrorSharedObjectInitFailed, "shared object initialization failed"),
+    ROW(ErrorOperatingSystem, "OS call failed or operation not supported on this OS"),
+    ROW(ErrorInvalidResourceHandle, "invalid resource handle"),
+    ROW(ErrorIllegalState, "the operation cannot be performed in the present state"),
+    ROW(ErrorNotReady, "device not ready"),
+    ROW(ErrorIllegalAddress, "an illegal memory access was encountered"),
+    ROW(ErrorLaunchOutOfResources, "too many resources requested for launch"),
+    ROW(ErrorLaunchTimeout, "the launch timed out and was terminated"),
+    ROW(ErrorPeerAccessAlreadyEnabled, "peer access is already enabled"),
+    ROW(ErrorPeerAccessNotEnabled, "peer access has not been enabled"),
+    ROW(ErrorContextIsDestroyed, "context is destroyed"),
+    ROW(ErrorAssert, "device-side assert triggered"),
+    ROW(ErrorTooManyPeers, "peer mapping resources exhausted"),
+    ROW(ErrorHostMemoryAlreadyRegistered, "part or all of the requested memory range is already mapped"),
+    ROW(ErrorHostMemoryNotRegistered, "pointer does not correspond to a registered memory region"),
+    ROW(ErrorHardwareStackError, "hardware stack error"),
+    ROW(ErrorIllegalInstruction, "an illegal instruction was encountered"),
+    ROW(ErrorMisalignedAddress, "misaligned address"),
+    ROW(ErrorInvalidAddressSpace, "operation not supported on global/shared address space"),
+    ROW(ErrorInvalidPc, "invalid program counter"),
+    ROW(ErrorLaunchFailure, "unspecified launch failure"),
+    ROW(ErrorNotPermitted, "operation not permitted"),
+    ROW(ErrorNotSupported, "operation not supported"),
+    ROW(ErrorSystemNotReady, "system not yet initialized"),
+    ROW(ErrorSystemDriverMismatch, "system has unsupported display driver / cuda driver combination"),
+    ROW(ErrorCompatNotSupportedOnDevice, "forward compatibility was attempted on non supported HW"),
+    ROW(ErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"),
+    ROW(ErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture"),
+    ROW(ErrorStreamCaptureMerge, "operation would result in a merge of separate capture sequences"),
+    ROW(ErrorStreamCaptureUnmatched, "capture was not ended in the same stream as it began"),
+    ROW(ErrorStreamCaptureUnjoined, "capturing stream has unjoined work"),
+    ROW(ErrorStreamCaptureIsolation, "dependency created on uncaptured work in another stream"),
+    ROW(ErrorStreamCaptureImplicit, "operation would make the legacy stream depend on a capturing blocking stream"),
+    ROW(ErrorCapturedEvent, "operation not permitted on an event last recorded in a capturing stream"),
+    ROW(ErrorStreamCaptureWrongThread, "attempt to terminate a thread-local capture sequence from another thread"),
+    ROW(ErrorTimeout, "wait operation timed out"),
+    ROW(ErrorExternalDevice, "an async error has occurred in external entity outside of CUDA"),
+    ROW(ErrorUnknown, "unknown error"),
+};
+#undef ROW
+
+const ErrorText *find(cudaError_t error) {
+    for (const ErrorText &row : rows) {
+        if (row.error == error) return &row;
+    }
+    return nullptr;
+}
+
+thread_local cudaError_t last = cudaSuccess;
+
+} // namespace
+
+cudaError_t fail(cudaError_t error) {
+    if (error != cudaSuccess) last = error;
+    return error;
+}
+
+/* A broken context answers with its error for ever. */
+static cudaError_t context_error() {
+    if (forked_too_late()) return cudaSuccess;
+    State &s = state();
+    Guard guard(s.lock);
+    auto device = static_cast<size_t>(current_device());
+    return device < s.devices.size() ? s.devices[device].broken : cudaSuccess;
+}
+
+static cudaError_t last_error(bool forget) {
+    cudaError_t broken = context_error(), error = last;
+    if (forget) last = cudaSuccess;
+    return broken != cudaSuccess ? broken : error;
+}
+
+} // namespace cuda_on_cpu
+
+using namespace cuda_on_cpu;
+
+extern "C" {
+
+cudaError_t cudaGetLastError(void) { return last_error(true); }
+
+cudaError_t cudaPeekAtLastError(void) { return last_error(false); }
+
+const char *cudaGetErrorName(cudaError_t error) {
+    const ErrorText *row = find(error);
+    return row ? row->name : "unrecognized error code";
+}
+
+const char *cudaGetErrorString(cudaError_t error) {
+    const ErrorText *row = find(error);
+    return row ? row->text : "unrecognized error code";
+}
+
+} // extern "C"

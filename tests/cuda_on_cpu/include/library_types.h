@@ -1,0 +1,14 @@
+/* The element types of CUDA's libraries: those of them that the fake cuBLAS knows, with their real numbers. */
+#ifndef CUDA_ON_CPU_LIBRARY_TYPES_H
+#define CUDA_ON_CPU_LIBRARY_TYPES_H
+
+typedef enum cudaDataType_t {
+    CUDA_R_32F = 0,
+    CUDA_R_64F = 1,
+    CUDA_R_16F = 2,
+    CUDA_R_8I = 3,
+    CUDA_R_16BF = 14,
+} cudaDataType_t;
+typedef cudaDataType_t cudaDataType;
+
+#endif

@@ -1,0 +1,89 @@
+/* NVTX: every range that begins is remembered by name, in order, so that tests see which phases a program went
+ * through. Ranges pushed by a thread nest, and it pops its own; those started have a number and may end in any
+ * thread. */
+#include "tests/cuda_on_cpu/ranges.h"
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include <nvtx3/nvToolsExt.h>
+
+#include "tests/cuda_on_cpu/include/cuda_on_cpu.h"
+
+namespace {
+
+/* Never destroyed: threads may name what they do until the process is gone. */
+struct Ranges {
+    std::mutex lock;
+    std::deque<std::string> names;
+    std::set<nvtxRangeId_t> started;
+    unsigned long pushed = 0; /* and not popped yet, in all threads */
+};
+
+Ranges &ranges() {
+    static auto *it = new Ranges;
+    return *it;
+}
+
+thread_local int depth = 0;
+
+} // namespace
+
+void cuda_on_cpu::forget_ranges() {
+    std::lock_guard<std::mutex> guard(ranges().lock);
+    ranges().names.clear();
+}
+
+extern "C" {
+
+int nvtxRangePushA(const char *message) {
+    std::lock_guard<std::mutex> guard(ranges().lock);
+    ranges().names.emplace_back(message ? message : "");
+    ranges().pushed++;
+    return depth++;
+}
+
+int nvtxRangePop(void) {
+    std::lock_guard<std::mutex> guard(ranges().lock);
+    if (depth == 0) return -1;
+    ranges().pushed--;
+    return --depth;
+}
+
+nvtxRangeId_t nvtxRangeStartA(const char *message) {
+    std::lock_guard<std::mutex> guard(ranges().lock);
+    static nvtxRangeId_t last = 0;
+    ranges().names.emplace_back(message ? message : "");
+    ranges().started.insert(++last);
+    return last;
+}
+
+void nvtxRangeEnd(nvtxRangeId_t id) {
+    std::lock_guard<std::mutex> guard(ranges().lock);
+    ranges().started.erase(id);
+}
+
+void nvtxMarkA(const char *message) { (void)message; }
+
+void nvtxNameOsThreadA(uint32_t threadId, const char *name) { (void)threadId, (void)name; }
+
+unsigned long cuda_on_cpu_ranges(const char *name) {
+    std::lock_guard<std::mutex> guard(ranges().lock);
+    const auto &names = ranges().names;
+    return name ? static_cast<unsigned long>(std::count(names.begin(), names.end(), name)) : names.size();
+}
+
+unsigned long cuda_on_cpu_open_ranges(void) {
+    std::lock_guard<std::mutex> guard(ranges().lock);
+    return ranges().pushed + ranges().started.size();
+}
+
+const char *cuda_on_cpu_range(unsigned long nth) {
+    std::lock_guard<std::mutex> guard(ranges().lock);
+    return nth < ranges().names.size() ? ranges().names[nth].c_str() : nullptr;
+}
+
+} // extern "C"

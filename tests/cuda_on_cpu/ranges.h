@@ -1,0 +1,11 @@
+/* NVTX ranges: what control.cpp and device.cpp need of ranges.cpp. */
+#ifndef CUDA_ON_CPU_RANGES_H
+#define CUDA_ON_CPU_RANGES_H
+
+namespace cuda_on_cpu {
+
+void forget_ranges();
+
+}
+
+#endif

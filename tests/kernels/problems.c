@@ -301,8 +301,7 @@ static void make_count_correct(struct problem *p, size_t n) {
 
 /* The state after `step` updates. */
 static struct ls_update_state *make_state(double step) {
-    struct ls_update_state *state = kernel_bytes(sizeof *state);
-    memset(state, 0, sizeof *state);
+    struct ls_update_state *state = memset(kernel_bytes(sizeof *state), 0, sizeof *state);
     *state = (struct ls_update_state){0.1, step, 0, 0.3f, 0.2f};
     return state;
 }
@@ -365,7 +364,9 @@ static void make_adam_list(struct problem *p, size_t n) {
 }
 
 static void make_square_sum(struct problem *p, size_t n) {
-    p->op.arguments.square_sum = (struct ls_square_sum_arguments){add_zeros(p, sizeof(double)), kernel_random(n, 1), n};
+    double *sum = add_zeros(p, sizeof *sum);
+    *sum = 0.25; /* it is added to */
+    p->op.arguments.square_sum = (struct ls_square_sum_arguments){sum, kernel_random(n, 1), n};
 }
 
 static void make_clip_coefficient(struct problem *p, size_t n) {
@@ -393,8 +394,7 @@ struct problem make_problem(ls_op_id id, int size) {
 
 uint64_t hash_of_outputs(const struct problem *problem) {
     uint64_t hash = LS_HASH_SEED;
-    for (int i = 0; i < problem->output_count; i++) {
+    for (int i = 0; i < problem->output_count; i++)
         hash = ls_hash(hash, problem->outputs[i].memory, problem->outputs[i].nbytes);
-    }
     return hash;
 }

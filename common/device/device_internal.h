@@ -94,6 +94,9 @@ struct ls_event {
 /* Keeps the first failure of the device. */
 void ls_device_poison(ls_device *device, ls_status status);
 
+/* Of a device that closes: what was not freed is gone with it. (memory.c) */
+void ls_device_forget_allocations(ls_device *device);
+
 /* Asks all watchers; the first failure poisons the device and is returned. For the wait loops of back-ends that run behind. */
 ls_status ls_device_ask_watchers(ls_device *device);
 

@@ -1,4 +1,4 @@
-/* Every operation on a GPU against the same on a CPU device: both rungs, many sizes, three alignments, three orders of
+/* Every operation on a GPU against the same on a CPU device: both rungs, many sizes, four alignments, three orders of
  * the threads of a block; nothing but outputs is written, and the same call twice gives the same bits. Runs on real
  * GPUs too. */
 #include <stdarg.h>
@@ -88,12 +88,13 @@ static bool is_possible(ls_op_id id, int size) { return !(id == LS_OP_gemm && si
 static void check_all(int rung, const int *sizes, size_t size_count) {
     for (int id = 0; id < LS_OP_COUNT; id++) {
         for (size_t s = 0; s < size_count; s++) {
-            if (is_possible((ls_op_id)id, sizes[s])) check((ls_op_id)id, sizes[s], rung, (transplant_alignment)(s % 3));
+            if (is_possible((ls_op_id)id, sizes[s]))
+                check((ls_op_id)id, sizes[s], rung, (transplant_alignment)(s % TRANSPLANT_ALIGNMENTS));
         }
     }
 }
 
-/* Each size meets each alignment, since the walks shift the list by one. */
+/* A size meets several alignments, since the walks shift the list by one. */
 static const int sizes[] = {0, 1, 2, 3, 5, 8, 13, 16, 17, 31, 33, 64, 67, 255, 257};
 static const int few_sizes[] = {1, 4, 17, 64, 67};
 

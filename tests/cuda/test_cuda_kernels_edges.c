@@ -75,7 +75,7 @@ static void any_number_goes_through(void **state) {
                                    LS_OP_add_bias_relu, LS_OP_relu_forward, LS_OP_relu_backward};
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         for (int rung = 0; rung < RUNG_COUNT; rung++) {
-            for (int alignment = 0; alignment < 3; alignment++) {
+            for (int alignment = 0; alignment < TRANSPLANT_ALIGNMENTS; alignment++) {
                 struct problem want = make_odd(ids[i]), got = make_odd(ids[i]);
                 run_on_cpu(&want);
                 run_rung(rung, &got, (transplant_alignment)alignment);

@@ -63,7 +63,7 @@ static void check_gemm(struct shape s, bool transpose_a, bool transpose_b, float
     p.op.arguments.gemm = (struct ls_gemm_arguments){transpose_a, transpose_b, s.m, s.n, s.k, a, b, beta, c};
     p.outputs[0].memory = c;
     p.outputs[0].nbytes = s.m * s.n * sizeof *c;
-    assert_int_equal(transplant_run(&p, transplant_rungs()->rungs[rung].enqueue, TRANSPLANT_MIXED), LS_OK);
+    assert_int_equal(transplant_run(&p, transplant_rungs()->rungs[rung].enqueue, TRANSPLANT_SECOND_SHIFTED), LS_OK);
     kernel_expect_sum("gemm", c, want, s.m * s.n, (double)s.k);
 }
 

@@ -149,7 +149,7 @@ static void updates_have_the_cpus_bits(void **state) {
             step_on_cpu(&want, gradient);
             for (int rung = 0; rung < RUNG_COUNT; rung++) {
                 got[rung].state->found_inf = t == 3;
-                step_on_gpu(rung, &got[rung], gradient, (transplant_alignment)(t % 3));
+                step_on_gpu(rung, &got[rung], gradient, (transplant_alignment)(t % TRANSPLANT_ALIGNMENTS));
                 kernel_expect_same("state", got[rung].state, want.state, sizeof *want.state);
                 expect_same_numbers("p", got[rung].p, want.p, N);
                 expect_same_numbers("m", got[rung].m, want.m, N);
@@ -240,7 +240,7 @@ static void lists_have_the_cpus_bits(void **state) {
     (void)state;
     for (int is_adam = 0; is_adam < 2; is_adam++) {
         for (int rung = 0; rung < RUNG_COUNT; rung++) {
-            for (int alignment = 0; alignment < 3; alignment++)
+            for (int alignment = 0; alignment < TRANSPLANT_ALIGNMENTS; alignment++)
                 check_list(is_adam, 0, rung, (transplant_alignment)alignment);
             check_list(is_adam, 1, rung, TRANSPLANT_ALIGNED);
         }

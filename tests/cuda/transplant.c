@@ -128,7 +128,10 @@ static void place_pieces(struct image *image, transplant_alignment alignment) {
     for (int i = 0; i < image->count; i++) {
         struct piece *piece = &image->pieces[i];
         bool floats = (uintptr_t)piece->host % 64 == sizeof(float); /* as kernel_floats gives it */
-        bool shifted = floats && (alignment == TRANSPLANT_SHIFTED || (alignment == TRANSPLANT_MIXED && arrays++ % 2));
+        bool shifted =
+            floats && (alignment == TRANSPLANT_SHIFTED || (alignment == TRANSPLANT_SECOND_SHIFTED && arrays % 2 == 1) ||
+                       (alignment == TRANSPLANT_FIRST_SHIFTED && arrays % 2 == 0));
+        arrays += floats;
         piece->place = (end + GUARD_NBYTES + 63) / 64 * 64 + (shifted ? sizeof(float) : 0);
         end = piece->place + piece->nbytes;
     }

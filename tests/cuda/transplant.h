@@ -17,8 +17,15 @@ ls_stream *transplant_stream(void);
 enum { RUNG_NAIVE, RUNG_FAST, RUNG_COUNT };
 const struct ls_cuda_rungs *transplant_rungs(void);
 
-/* Where arrays of floats begin: at a multiple of 16 bytes, all 4 bytes behind one, or every second one. */
-typedef enum transplant_alignment { TRANSPLANT_ALIGNED, TRANSPLANT_SHIFTED, TRANSPLANT_MIXED } transplant_alignment;
+/* Where arrays of floats begin: at a multiple of 16 bytes, all 4 bytes behind one, or every second of
+ * them there, from the second or from the first on. */
+typedef enum transplant_alignment {
+    TRANSPLANT_ALIGNED,
+    TRANSPLANT_SHIFTED,
+    TRANSPLANT_SECOND_SHIFTED,
+    TRANSPLANT_FIRST_SHIFTED,
+    TRANSPLANT_ALIGNMENTS
+} transplant_alignment;
 
 /* Copies all that the problem's arguments point to onto the GPU (memory of tests/kernels/fixture.h), has `enqueue` put
  * the operation on the stream, waits, and copies the outputs back to where they were. Asserts that nothing but outputs

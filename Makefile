@@ -27,8 +27,11 @@ HAVE_cJSON   := $(call has_header,cjson/cJSON.h)
 HAVE_zlib    := $(call has_header,zlib.h)
 HAVE_cmocka  := $(shell printf '\043include <stdarg.h>\n\043include <stddef.h>\n\043include <stdint.h>\n\043include <setjmp.h>\n\043include <cmocka.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
 HAVE_gnuplot := $(if $(shell command -v gnuplot 2>/dev/null),yes)
-HAVE_nvcc    := $(if $(NVCC),yes)
-HAVE_NCCL    := $(call has_header,nccl.h,-I$(CUDA_HOME)/include)
+NVCC_RELEASE := $(if $(NVCC),$(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9]*\).*/\1/p'))
+HAVE_nvcc    := $(if $(NVCC_RELEASE),$(shell [ $(NVCC_RELEASE) -ge 12 ] && echo yes))
+CUDA_LINK    := -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -Wl,-rpath,$(CUDA_HOME)/lib64:$(CUDA_HOME)/lib
+HAVE_NCCL    := $(and $(call has_header,nccl.h,-I$(CUDA_HOME)/include),$(shell printf 'int main(void) { return 0; }\n' | \
+    $(CC) -x c - $(CUDA_LINK) -lnccl -o /dev/null 2>/dev/null && echo yes))
 HAVE_MPI     := $(if $(shell command -v mpicc 2>/dev/null),yes)
 
 PACKAGE_compiler := $(if $(filter cc gcc,$(CC)),gcc libc6-dev,$(notdir $(CC)))
@@ -40,7 +43,7 @@ PACKAGE_zlib   := zlib1g-dev
 PACKAGE_cmocka := libcmocka-dev
 PACKAGE_gnuplot := gnuplot-nox fonts-dejavu-core
 
-USE_nvcc := for GPUs: $(BUILD)/lib/ls_cuda.so
+USE_nvcc := for GPUs: $(BUILD)/lib/ls_cuda.so$(if $(HAVE_nvcc),,; needs CUDA 12 or 13$(if $(NVCC_RELEASE), and found $(NVCC_RELEASE)))
 USE_NCCL := for a GPU per rank: $(BUILD)/lib/ls_nccl.so
 USE_MPI  := for comparison in make bench-comm
 
@@ -115,8 +118,6 @@ GENCODE    := $(foreach arch,75 80 90,-gencode arch=compute_$(arch),code=sm_$(ar
 endif
 NVCC_HOST  ?= $(CXX)
 NVCCFLAGS  := -std=c++17 -O3 -lineinfo --threads 2 -fmad=false -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror -MMD -MP
-CUDA_LINK  := -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -Wl,-rpath,$(CUDA_HOME)/lib64:$(CUDA_HOME)/lib
-comma      := ,
 
 # The same sources once more for `make test`, against tests/cuda_on_cpu, which does on the CPU what cudart, cuBLAS and NCCL do.
 FAKE_DIR   := $(BUILD)/tests/cuda_on_cpu

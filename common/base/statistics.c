@@ -7,7 +7,9 @@ static int compare(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-void ls_sort(double *values, size_t count) { qsort(values, count, sizeof *values, compare); }
+void ls_sort(double *values, size_t count) {
+    if (count > 0) qsort(values, count, sizeof *values, compare); /* qsort wants an array even then */
+}
 
 double ls_quantile(const double *sorted, size_t count, double q) {
     if (count == 0) return 0;

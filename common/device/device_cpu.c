@@ -127,7 +127,7 @@ static ls_status cpu_bind_thread(const ls_device *device) {
 static ls_status cpu_memory_alloc(ls_device *device, size_t nbytes, void **out) {
     (void)device;
     size_t rounded = nbytes > 0 ? (nbytes + 63) / 64 * 64 : 64;
-    *out = rounded >= nbytes ? aligned_alloc(64, rounded) : NULL;
+    *out = rounded >= nbytes && rounded <= PTRDIFF_MAX ? aligned_alloc(64, rounded) : NULL; /* no object is larger */
     if (!*out) return LS_ERR_NO_MEMORY;
     memset(*out, 0, rounded);
     return LS_OK;

@@ -196,9 +196,8 @@ bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, be
 	    LC_ALL=C.UTF-8 gnuplot -c plots/allreduce.gp $$csv $(RESULTS) 2>&1 || exit 1; \
 	fi; exit $$status
 
-# The tests that need nothing of tests/cuda_on_cpu but its devices, and so run on real ones too (--as-needed leaves it out of them).
-GPU_TESTS  := $(foreach test,$(wildcard tests/cuda/test_cuda_kernels*.c tests/cuda/test_cuda_layers*.c tests/cuda/test_cuda_conv2d*.c \
-    tests/cuda/test_cuda_training*.c tests/cuda/test_cuda_modes*.c),$(BUILD)/tests/$(basename $(notdir $(test))))
+# The tests that call nothing of tests/cuda_on_cpu, and so run on real GPUs too (--as-needed leaves it out of them).
+GPU_TESTS  := $(foreach test,kernels kernels_edges kernels_products kernels_update layers layers_batchnorm conv2d training modes,$(BUILD)/tests/test_cuda_$(test))
 
 gpu-check: all $(GPU_TESTS) ## tests, invariants and figures of a real GPU; without one it fails
 	@labs/gpu_check/gpu_check.sh $(BUILD) $(GPU_TESTS)

@@ -113,7 +113,9 @@ void ls_comm_destroy(ls_comm *comm);
 
 int ls_comm_rank(const ls_comm *comm);
 int ls_comm_world_size(const ls_comm *comm);
-const char *ls_comm_backend(const ls_comm *comm);   /* "shm", "threads"; with a GPU "nccl", "shm, staged" ... */
+const char *ls_comm_backend(const ls_comm *comm); /* "shm", "threads"; with a GPU "nccl", "shm, staged" ... */
+/* Whether operations on GPU memory may be recorded in a graph: those of NCCL only. */
+bool ls_comm_can_be_recorded(const ls_comm *comm);
 const char *ls_comm_allreduce(const ls_comm *comm); /* "auto", "direct", "ring", ... */
 
 /* Marks the group as broken, so that peers stop waiting: they report that `rank` gave up and why. False: another

@@ -182,8 +182,9 @@ static inline bool ls_is_point_to_point(const ls_announcement *what) {
 
 /* A way for the memory of a GPU. Every slot is required. */
 struct ls_path {
-    const char *name; /* ls_comm_backend; NULL: the transport's with ", staged" */
-    bool mirrors;     /* regions have a companion on the host */
+    const char *name;     /* ls_comm_backend; NULL: the transport's with ", staged" */
+    bool mirrors;         /* regions have a companion on the host */
+    bool can_be_recorded; /* ls_comm_can_be_recorded */
     /* Puts a checked and numbered operation, whose buffers are GPU memory (or none), on a stream of a GPU. */
     ls_status (*enqueue)(const ls_operation *operation, ls_stream *stream);
     /* Before the rank leaves: frees comm->path_state. Never waits for longer than the group's deadline. */

@@ -20,8 +20,8 @@ static void print_rates(const gpu_check_result *r) {
 }
 
 static void print_steps(const gpu_check_result *r) {
-    printf("\n%-7s %-8s %4s %6s %-5s %-6s %10s %12s %9s %10s\n", "mode", "model", "N", "batch", "prec.", "graph",
-           "step ms", "samples/s", "TFLOP/s", "peak MiB");
+    printf("\n%-7s %-8s %4s %6s %-5s %-6s %10s %12s %9s %10s %7s\n", "mode", "model", "N", "batch", "prec.", "graph",
+           "step ms", "samples/s", "TFLOP/s", "peak MiB", "loader");
     for (int i = 0; i < r->step_count; i++) {
         const gpu_check_step *s = &r->steps[i];
         printf("%-7s %-8s %4d %6ld %-5s %-6s ", s->mode, s->model, s->devices, s->batch, s->precision,
@@ -32,7 +32,7 @@ static void print_steps(const gpu_check_result *r) {
         }
         printf("%10.4f %12.0f ", s->step_ms, s->samples_per_s);
         isnan(s->TFLOPs) ? printf("%9s", "-") : printf("%9.2f", s->TFLOPs);
-        printf(" %10.1f\n", s->peak_bytes / (1 << 20));
+        printf(" %10.1f %5.0f %%\n", s->peak_bytes / (1 << 20), 100 * s->loader_share);
     }
 }
 
@@ -110,6 +110,7 @@ static void add_steps(cJSON *root, const gpu_check_result *r) {
         bench_add_number(row, "samples_per_s", s->samples_per_s);
         bench_add_number(row, "TFLOPs", s->TFLOPs);
         bench_add_number(row, "peak_bytes", s->peak_bytes);
+        bench_add_number(row, "loader_wait_share", s->loader_share);
         if (s->note[0]) cJSON_AddStringToObject(row, "failed", s->note);
         cJSON_AddItemToArray(steps, row);
     }

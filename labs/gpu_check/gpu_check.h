@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 
+#include "common/base/dtype.h"
 #include "common/base/log.h"
 #include "common/device/device.h"
 #include "common/device/plugin.h"
@@ -46,8 +47,8 @@ typedef struct gpu_check_step {
     int devices;
     long batch;
     bool graph;
-    double step_ms, samples_per_s, TFLOPs, peak_bytes; /* peak_bytes: of the device that needs most */
-    char note[GPU_CHECK_TEXT];                         /* why there is no number */
+    double step_ms, samples_per_s, TFLOPs, loader_share, peak_bytes; /* peak_bytes: of the device that needs most */
+    char note[GPU_CHECK_TEXT];                                       /* why there is no number */
 } gpu_check_step;
 
 typedef struct gpu_check_verdict {
@@ -76,7 +77,7 @@ ls_status gpu_check_measure_peaks(gpu_check_result *result, const gpu_check_sett
 /* rates.c: every operation of ops.def on large arrays. */
 ls_status gpu_check_measure_rates(gpu_check_result *result, const gpu_check_settings *settings);
 
-/* operations.c: fills ops[] with operations on memory of `device`, zero-filled, of about `count` floats each; returns how many (at most
+/* operations.c: fills ops[] with operations on memory of `device` of about `count` floats each; returns how many (at most
  * GPU_CHECK_RATES_MAX), 0 after an error. names[i] is what to call them. The memory is `arena`'s, freed by gpu_check_free_operations. */
 typedef struct gpu_check_arena {
     ls_device *device;
@@ -87,6 +88,10 @@ typedef struct gpu_check_arena {
 int gpu_check_make_operations(gpu_check_arena *arena, ls_device *device, size_t count, struct ls_op *ops,
                               char (*names)[GPU_CHECK_TEXT]);
 void gpu_check_free_operations(gpu_check_arena *arena);
+
+/* values.c: fills memory of a device with numbers between 0.5 and 1 in size, of either sign: zeros would draw less power, and run faster, than
+ * anything that is trained. dtype: fp32, fp16 or bf16. */
+ls_status gpu_check_fill(ls_device *device, void *memory, size_t count, ls_dtype dtype);
 
 /* timing.c: the median over GPU_CHECK_GROUPS groups of the time of one call, in microseconds; a group lasts at least 50 ms, with `quick` one call. */
 typedef ls_status (*gpu_check_call)(ls_stream *stream, const void *argument);
@@ -103,7 +108,7 @@ void gpu_check_invariants(gpu_check_result *result, const gpu_check_settings *se
 
 /* runs.c: one run of a training program; `arguments` ends with NULL. The summary's numbers, or a reason in `note`. */
 typedef struct gpu_check_run {
-    double step_ms, samples_per_s, final_loss, peak_bytes;
+    double step_ms, samples_per_s, final_loss, loader_share, peak_bytes;
     char weights[20];
     char note[GPU_CHECK_TEXT];
 } gpu_check_run;

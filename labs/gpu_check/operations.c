@@ -1,4 +1,5 @@
-/* operations — one large example of every operation of ops.def. The arrays are all zero: no operation's time depends on its values. */
+/* operations — one large example of every operation of ops.def. The large arrays hold numbers as training has them (values.c); labels, choices and
+ * state are zero. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,7 +69,9 @@ static bool gather_material(gpu_check_arena *arena, struct material *m, size_t c
     m->choices = take(arena, count);
     m->state = take(arena, sizeof *m->state);
     m->workspace = take(arena, ls_conv2d_workspace_nbytes(ls_device_kind_of(arena->device), &m->conv));
-    return !arena->failed && make_list(arena, m) == LS_OK;
+    ls_status status = arena->failed ? LS_ERR_NO_MEMORY : make_list(arena, m);
+    for (int i = 0; status == LS_OK && i < 6; i++) status = gpu_check_fill(arena->device, m->large[i], count, LS_FP32);
+    return status == LS_OK;
 }
 
 /* The arguments of each operation, by name; sizes are those of training: 10 classes, 32 channels of 14 x 14, k5. */

@@ -58,6 +58,7 @@ static ls_status measure_product(ls_device *device, const gpu_check_settings *se
     ls_status status = LS_OK;
     for (int i = 0; status == LS_OK && i < 3; i++) {
         status = ls_device_alloc(device, LS_MEMORY_WORKSPACE, nbytes, "a matrix", arrays[i]);
+        if (status == LS_OK) status = gpu_check_fill(device, *arrays[i], p.n * p.n, dtype);
     }
     double us = NAN;
     if (status == LS_OK) {

@@ -31,6 +31,7 @@ static bool read_summary(gpu_check_run *run, const char *line) {
     run->step_ms = number_of(summary, "median_step_ms");
     run->samples_per_s = number_of(summary, "samples_per_s");
     run->final_loss = number_of(summary, "final_loss");
+    run->loader_share = number_of(summary, "loader_wait_share");
     run->peak_bytes = largest_peak(cJSON_GetObjectItemCaseSensitive(summary, "device_table"));
     snprintf(run->weights, sizeof run->weights, "%s", weights ? weights : "");
     cJSON_Delete(wrapper);
@@ -44,7 +45,8 @@ bool gpu_check_train(gpu_check_run *run, const char *program, const char *const 
     int count = 1;
     for (; arguments[count - 1] && count < ARGUMENTS_MAX; count++) argv[count] = (char *)arguments[count - 1];
     argv[count] = "--summary=-";
-    *run = (gpu_check_run){.step_ms = NAN, .samples_per_s = NAN, .final_loss = NAN, .peak_bytes = NAN};
+    *run = (gpu_check_run){
+        .step_ms = NAN, .samples_per_s = NAN, .final_loss = NAN, .loader_share = NAN, .peak_bytes = NAN};
     ls_status status = bench_find_program(path, program);
     if (status == LS_OK) status = bench_child_run(argv, timeout_s, &output);
     if (status == LS_OK && read_summary(run, bench_last_line(output.out))) return true;

@@ -61,6 +61,40 @@ static void the_first_line_says_on_what(void **state) {
     }
 }
 
+/* Options that change nothing in this run: one line each, and the run goes on. */
+static void what_has_no_effect_is_noted(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *said;
+    } cases[] = {
+        {"CUDA_ON_CPU_DEVICES=0 dp_train --tf32 " SMALL, "dp_train: --tf32 has no effect: "},
+        {"CUDA_ON_CPU_DEVICES=0 dp_train --debug-launches " SMALL, "dp_train: --debug-launches has no effect: "},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --device-kind cpu --debug-launches " SMALL,
+         "ddp_train[rank 0]: --debug-launches has no effect: "},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --allreduce-table %s " SMALL,
+         "ddp_train[rank 0]: --allreduce-table has no effect: "},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --backend shm --allreduce-table %s " SMALL, NULL},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --allreduce-table %s " SMALL, NULL},
+        {"CUDA_ON_CPU_DEVICES=1 dp_train --cuda-graph --model mlp:784,32,10 --batch-size 16 --steps 3 --no-evaluate",
+         "dp_train: --cuda-graph had no effect: "},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --cuda-graph --model mlp:784,32,10 --batch-size 16 --steps 2 "
+         "--no-evaluate",
+         "ddp_train[rank 0]: --cuda-graph had no effect: "},
+        {"CUDA_ON_CPU_DEVICES=1 dp_train --cuda-graph " SMALL, NULL},
+    };
+    scratch_write("table", "LS_TUNED(2, LS_TUNED_MAX, ring)\n", 32);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char line[512];
+        const char *hole = strstr(cases[i].line, "%s");
+        int length = hole ? (int)(hole - cases[i].line) : (int)strlen(cases[i].line);
+        snprintf(line, sizeof line, "%.*s%s%s", length, cases[i].line, hole ? scratch_path("table") : "",
+                 hole ? hole + 2 : "");
+        expect_success(line);
+        if (cases[i].said) expect_in(p.err_text, cases[i].said);
+        if (count_lines(p.err_text) != (cases[i].said ? 1 : 0)) fail_msg("%s says: %s", line, p.err_text);
+    }
+}
+
 /* How gradients travel is said without being asked where it is not NCCL; all else to those who ask. One rank says it. */
 static void the_backend_is_told(void **state) {
     (void)state;
@@ -79,6 +113,9 @@ static void the_backend_is_told(void **state) {
         {"CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --backend shm " SMALL, "", 0},
         {"CUDA_ON_CPU_DEVICES=2 ddp_train --verbose --spawn 2 " SMALL, "ddp_train[rank 0]: backend: nccl\n", 2},
         {"CUDA_ON_CPU_DEVICES=2 ddp_train --verbose --spawn 2 --backend shm " SMALL, "backend: shm, staged\n", 2},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --verbose --replicate nccl " SMALL, "CUDA_MODULE_LOADING=EAGER: ", 2},
+        {"CUDA_ON_CPU_DEVICES=2 CUDA_MODULE_LOADING=LAZY dp_train --verbose --replicate nccl " SMALL,
+         "CUDA_MODULE_LOADING=LAZY: ", 2},
         {"CUDA_ON_CPU_DEVICES=1 ddp_train --verbose " SMALL, "device-kind auto takes GPUs: there is 1\n", 2},
         {"CUDA_ON_CPU_DEVICES=3 dp_train --verbose " SMALL, "dp_train: device-kind auto takes GPUs: there are 3\n", 1},
         {"CUDA_ON_CPU_DEVICES=0 dp_train --verbose " SMALL, "dp_train: device-kind auto takes the CPU: ", 1},
@@ -195,7 +232,7 @@ int main(void) {
     alarm(230);
 #define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(the_first_line_says_on_what), TEST(the_backend_is_told),
+        TEST(the_first_line_says_on_what), TEST(what_has_no_effect_is_noted), TEST(the_backend_is_told),
         TEST(the_summary_names_the_gpus),  TEST(dp_and_ddp_end_with_the_same_weights),
         TEST(options_of_gpus_arrive),      TEST(nccl_repeats_itself),
         TEST(everything_at_once),

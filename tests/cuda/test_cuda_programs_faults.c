@@ -10,6 +10,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -60,7 +61,9 @@ static void test_gpus_that_are_not_there(void **state) {
          "there is 1 GPU: devices can share a GPU, --device-ids 0,0,0,0"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --device-ids 0,7", 2, "GPU 7 does not exist; there are 0: "},
         {"CUDA_ON_CPU_DEVICES=2 ddp_train --device-ids 7", 2, "GPU 7 does not exist; there are 0: "},
-        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --device-ids 0,7", 2, "there is no GPU 7: there are 2"},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --device-ids 0,7", 2, "GPU 7 does not exist; there are 0: "},
+        {"CUDA_ON_CPU_DEVICES=3 CUDA_VISIBLE_DEVICES=2,0 ddp_train --spawn 2 --device-ids 0,2", 2,
+         ", 1: CUDA on the CPU (CUDA_VISIBLE_DEVICES=2,0)"},
         {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --device-ids 0", 2, "names 1 device for 2 ranks"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --device-ids 0,1 --output-device 2", 2, "output device 2 is not among"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --single --device-ids 0,0", 2, "--single trains on one device"},
@@ -77,6 +80,9 @@ static void test_what_does_not_go_together(void **state) {
         {"CUDA_ON_CPU_DEVICES=1 dp_train --device-ids 0,0,0 --replicate nccl", 2,
          "each of the 3 devices, and they share 1"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --cuda-graph", 2, "--cuda-graph does not go with DataParallel on several"},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --devices 1 --replicate nccl --cuda-graph", 2, "--cuda-graph does not go with --replicate nccl"},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --single --replicate nccl", 2, "--single has no replicas"},
+        {"CUDA_ON_CPU_DEVICES=0 dp_train --single --replicate nccl", 2, "--single has no replicas"},
     };
     expect_refusals(cases, COUNT_OF(cases));
 }
@@ -150,6 +156,9 @@ static void test_nccl_fails(void **state) {
     expect_end(
         "CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclCommInitRankConfig:1:7 dp_train --replicate nccl --timeout 1", 3,
         "NCCL did not come up within 1 s", "is there a firewall");
+    /* an operation that never ends: who waits for it names it */
+    expect_end("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclReduce:2:7 dp_train --replicate nccl --timeout 2", 3,
+               "reduce (sum) of 25456", " bytes");
 }
 
 /* --- ranks, started by hand: nobody helps them to notice ---------------------------------------------------------------- */
@@ -240,6 +249,55 @@ static void test_nccl_does_not_come_up(void **state) {
     expect_rank(&j, 1, 3, "NCCL did not come up within 1 s");
 }
 
+/* A folder that has ls_cuda.so (and what it needs), and no ls_nccl.so. */
+static const char *plugins_without_nccl(void) {
+    static const char *const files[] = {"ls_cuda.so", "libcuda_on_cpu.so"};
+    static char setting[4096];
+    for (size_t i = 0; i < COUNT_OF(files); i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s", getenv("LS_PLUGINS"), files[i]);
+        if (access(scratch_path(files[i]), F_OK) != 0) assert_int_equal(symlink(path, scratch_path(files[i])), 0);
+    }
+    snprintf(setting, sizeof setting, "LS_PLUGINS=%s", scratch_folder());
+    return setting;
+}
+
+static void test_nccl_is_not_there(void **state) {
+    (void)state;
+    static job j;
+    const char *without = plugins_without_nccl();
+    start_job(&j, without, "--backend nccl --steps 4");
+    expect_rank(&j, 0, 1, "--backend nccl needs NCCL, but rank 1 cannot use NCCL; --backend shm does without");
+    expect_rank(&j, 1, 1, "--backend nccl needs NCCL, but there is no ");
+    static program p;
+    program_run(&p, "CUDA_ON_CPU_DEVICES=2 %s dp_train --replicate nccl " SMALL, without);
+    assert_int_equal(p.status, 1);
+    assert_non_null(strstr(p.err_text, "NCCL cannot be used: there is no "));
+}
+
+/* Each rank has a GPU of its own, though all of them count it as their first. */
+static void test_the_reason_for_staging_is_the_true_one(void **state) {
+    (void)state;
+    static job j;
+    const char *without = plugins_without_nccl();
+    char environment[4200];
+    j.port = free_port();
+    for (int r = 0; r < RANKS; r++) {
+        snprintf(environment, sizeof environment, "CUDA_VISIBLE_DEVICES=%d %s", r, without);
+        start_rank(&j, r, environment, "--steps 4");
+    }
+    expect_rank(&j, 0, 0, "staged through host memory, without NCCL: there is no ");
+    assert_int_equal(program_finish(&j.ranks[1]), 0);
+    assert_string_equal(j.ranks[1].err_text, "");
+    /* and where they do share one, by another number */
+    j.port = free_port();
+    for (int r = 0; r < RANKS; r++) {
+        start_rank(&j, r, r == 0 ? "CUDA_VISIBLE_DEVICES=1,0" : "CUDA_VISIBLE_DEVICES=0,1",
+                   "--steps 4 --backend nccl --device-ids 0,1");
+    }
+    for (int r = 0; r < RANKS; r++) expect_rank(&j, r, 2, "a GPU per rank, but ranks 0 and 1 share GPU 0;");
+}
+
 /* --spawn adds a line that names the rank and what it said. */
 static void test_a_launcher_tells_whose_failure_it_was(void **state) {
     (void)state;
@@ -270,6 +328,8 @@ int main(void) {
         TEST(test_a_kernel_fails_on_one_rank),
         TEST(test_nccl_of_another_version),
         TEST(test_nccl_does_not_come_up),
+        TEST(test_nccl_is_not_there),
+        TEST(test_the_reason_for_staging_is_the_true_one),
         TEST(test_a_launcher_tells_whose_failure_it_was),
     };
     return cmocka_run_group_tests_name("faults of GPUs", tests, NULL, NULL);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/device/plugin.h"
+#include "tests/cuda/gpu.h"
 #include "tests/cuda/transplant.h"
 
 #define MAX_PIECES 64
@@ -24,13 +25,6 @@
 static ls_device *gpu;
 
 /* --- the GPU ------------------------------------------------------------------------------------------------------ */
-
-static void *fake_function(const char *name) {
-    void *library = dlopen("libcuda_on_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
-    void *function = library ? dlsym(library, name) : NULL;
-    if (library) dlclose(library);
-    return function;
-}
 
 /* Starts the CPU's CUDA anew if it is to run in another way. */
 static void set_manner(const char *manner) {

@@ -124,7 +124,8 @@ void ls_nccl_close(ls_comm *comm) {
     destroy(g);
 }
 
-static const struct ls_path nccl_path = {.name = "nccl", .enqueue = ls_nccl_enqueue, .close = ls_nccl_close};
+static const struct ls_path nccl_path = {
+    .name = "nccl", .can_be_recorded = true, .enqueue = ls_nccl_enqueue, .close = ls_nccl_close};
 
 /* --- coming up ---------------------------------------------------------------------------------------------------- */
 

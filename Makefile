@@ -200,7 +200,7 @@ bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, be
 GPU_TESTS  := $(foreach test,kernels kernels_edges kernels_products kernels_update layers layers_batchnorm conv2d training modes,$(BUILD)/tests/test_cuda_$(test))
 
 gpu-check: all $(GPU_TESTS) ## tests, invariants and figures of a real GPU; without one it fails
-	@labs/gpu_check/gpu_check.sh $(BUILD) $(GPU_TESTS)
+	@PATH="$$PATH:$(CUDA_HOME)/bin" labs/gpu_check/gpu_check.sh $(BUILD) $(GPU_TESTS)
 
 # A figure's script and its data bear the names of the table below: SCRIPT:DATA
 FIGURES    := dp_vs_ddp:dp_vs_ddp allreduce:comm

@@ -2,7 +2,8 @@
  *   idea  : everything that NCCL would only answer with silence is compared first, where the ranks can talk to one
  *           another: that all ask for the same path, have a GPU of their own and the same NCCL. A comparison is a
  *           meeting in the host's channel at which each rank announces one number
- *   cost  : a meeting per comparison, some microseconds; then NCCL's own initialisation, about a second
+ *   cost  : a meeting per comparison, some microseconds; then NCCL's own initialisation, a second for two GPUs and many
+ *           seconds for eight
  *   fails : a rank that fails breaks the group with its reason, which the others report at their next meeting. A last
  *           meeting makes sure that all have succeeded */
 #include <inttypes.h>

@@ -324,7 +324,8 @@ void ls_comm_leave(ls_comm *comm, ls_status status);
 /* Opens a pidfd for every peer that has joined. */
 void ls_comm_watch_peers(ls_comm *comm);
 
-/* Reduces `ranks` to those who have left or died; whether there are any. `died` tells how. */
+/* Reduces `ranks` to those who died or, if nobody did, to those who have left; whether there are any. `died` tells
+ * which. */
 bool ls_comm_only_lost(const ls_comm *comm, bool *ranks, bool *died);
 
 /* Whether somebody has broken the group. */

@@ -162,7 +162,8 @@ static void find_dead(const ls_comm *comm, const bool *missing, bool *dead) {
         dead[r] = processes[r].revents != 0 || atomic_load(&comm->segment->slot[r].left) == LS_DIED;
 }
 
-/* Reduces `missing` to those who will never come; whether there are any. `died` tells how. */
+/* Reduces `missing` to those who will never come; whether there are any. Where some died, they are the reason, and those
+ * who left in good order are not named with them. */
 bool ls_comm_only_lost(const ls_comm *comm, bool *missing, bool *died) {
     bool any = false, dead[LS_COMM_MAX_RANKS];
     find_dead(comm, missing, dead);
@@ -175,6 +176,7 @@ bool ls_comm_only_lost(const ls_comm *comm, bool *missing, bool *died) {
         any = any || missing[r];
         *died = *died || dead[r];
     }
+    for (int r = 0; *died && r < comm->world_size; r++) missing[r] = missing[r] && dead[r];
     return any;
 }
 

@@ -142,5 +142,6 @@ ls_status gpu_check_write(const gpu_check_result *r, const char *folder) {
     ls_status status = bench_write_file(folder, "gpu_check.json", text);
     free(text);
     if (status == LS_OK) printf("\nwritten: %s/gpu_check.json\n", folder);
+    fflush(stdout); /* before a last word on stderr */
     return status;
 }

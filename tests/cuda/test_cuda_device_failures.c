@@ -40,13 +40,22 @@ static cudaStream_t native(ls_stream *stream) {
     return lane_of(stream)->stream;
 }
 
+static float batch[1024];
+
+/* cudaHostUnregister may wait for the GPU. */
+static void expect_unpinning_without_cuda(ls_device *device) {
+    unsigned long calls = cuda_on_cpu_calls("cudaHostUnregister");
+    ls_device_unpin_host(device, batch);
+    assert_int_equal(cuda_on_cpu_calls("cudaHostUnregister"), calls);
+}
+
 /* --- a kernel that fails ------------------------------------------------------------------------------------------ */
 
 static void after_a_failed_kernel(struct gpus *gpus, float *y) {
     ls_stream *compute = gpu_stream(gpus, 0, LS_STREAM_COMPUTE);
     float seen[4];
     /* all that follows fails at once, and in silence: it was said */
-    unsigned long unpinned = cuda_on_cpu_calls("cudaHostUnregister"); /* it may wait for the GPU */
+    expect_unpinning_without_cuda(gpus->device[0]);
     double begin_us = ls_now_us();
     assert_int_not_equal(ls_fill(compute, y, 1, 4), LS_OK);
     assert_int_not_equal(ls_copy_now(compute, seen, y, sizeof seen), LS_OK);
@@ -69,6 +78,7 @@ static void after_a_failed_kernel(struct gpus *gpus, float *y) {
 static void in_kernel(void **state) {
     (void)state;
     struct gpus gpus = open_gpus(2);
+    ls_device_pin_host(gpus.device[0], batch, sizeof batch);
     float *y = gpu_alloc(gpus.device[0], 16), *other = gpu_alloc(gpus.device[1], 16), seen[4] = {0};
     ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
     assert_int_equal(ls_fill(compute, y, 1, 4), LS_OK);
@@ -206,6 +216,7 @@ static void in_hang(void **state) {
     ls_set_wait_timeout_s(0.3);
     ls_stream *comm = gpu_stream(&gpus, 1, LS_STREAM_COMM), *compute = gpu_stream(&gpus, 1, LS_STREAM_COMPUTE);
     float *y = gpu_alloc(gpus.device[1], 16);
+    ls_device_pin_host(gpus.device[1], batch, sizeof batch);
     ls_event *reduced;
     assert_int_equal(ls_event_create(&reduced, "bucket reduced"), LS_OK);
     assert_int_equal(ls_event_record(reduced, gpu_stream(&gpus, 0, LS_STREAM_COMM)), LS_OK);
@@ -219,6 +230,7 @@ static void in_hang(void **state) {
     ls_set_wait_timeout_s(1000);
     assert_int_equal(ls_stream_synchronize(comm), LS_ERR_TIMEOUT);
     assert_int_equal(ls_device_synchronize(gpus.device[1]), LS_ERR_TIMEOUT);
+    expect_unpinning_without_cuda(gpus.device[1]);
     /* should it go on after all, so does everything else */
     atomic_store(&released, true);
     while (cudaStreamQuery(native(comm)) != cudaSuccess) usleep(1000);

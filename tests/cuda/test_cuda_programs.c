@@ -232,9 +232,13 @@ int main(void) {
     alarm(230);
 #define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(the_first_line_says_on_what), TEST(what_has_no_effect_is_noted), TEST(the_backend_is_told),
-        TEST(the_summary_names_the_gpus),  TEST(dp_and_ddp_end_with_the_same_weights),
-        TEST(options_of_gpus_arrive),      TEST(nccl_repeats_itself),
+        TEST(the_first_line_says_on_what),
+        TEST(what_has_no_effect_is_noted),
+        TEST(the_backend_is_told),
+        TEST(the_summary_names_the_gpus),
+        TEST(dp_and_ddp_end_with_the_same_weights),
+        TEST(options_of_gpus_arrive),
+        TEST(nccl_repeats_itself),
         TEST(everything_at_once),
     };
     return cmocka_run_group_tests_name("programs on GPUs", tests, NULL, NULL);

@@ -80,7 +80,8 @@ static void test_what_does_not_go_together(void **state) {
         {"CUDA_ON_CPU_DEVICES=1 dp_train --device-ids 0,0,0 --replicate nccl", 2,
          "each of the 3 devices, and they share 1"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --cuda-graph", 2, "--cuda-graph does not go with DataParallel on several"},
-        {"CUDA_ON_CPU_DEVICES=2 dp_train --devices 1 --replicate nccl --cuda-graph", 2, "--cuda-graph does not go with --replicate nccl"},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --devices 1 --replicate nccl --cuda-graph", 2,
+         "--cuda-graph does not go with --replicate nccl"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --single --replicate nccl", 2, "--single has no replicas"},
         {"CUDA_ON_CPU_DEVICES=0 dp_train --single --replicate nccl", 2, "--single has no replicas"},
     };

@@ -108,6 +108,56 @@ static void a_graph_gives_the_same_bits_on_every_rank(void **state) {
     run_good_ranks_on(path->backend, RANKS, compare_on_rank, path);
 }
 
+/* --- averaging --------------------------------------------------------------------------------------------------- */
+
+/* Kernels of the third step, with one bucket for everything. */
+static unsigned long kernels_per_step(const struct rank *rank, const char *description) {
+    float inputs[BATCH * 4] = {0};
+    int64_t labels[BATCH] = {0};
+    ls_batch batch = {.inputs = inputs, .labels = labels, .count = BATCH, .global_count = (size_t)BATCH * RANKS};
+    ls_model *model;
+    ls_parallel *p;
+    unsigned long before = 0;
+    CHECK(ls_model_create(&model, rank->device, description, BATCH) == LS_OK);
+    ddp_options options = {.comm = rank->comm,
+                           .max_batch = BATCH,
+                           .optimizer = ls_optimizer_defaults(LS_SGD),
+                           .reducer = {.bucket_cap_mb = 1, .overlap = true}};
+    CHECK(ddp_create(&p, model, &options) == LS_OK);
+    for (int k = 0; k < 3; k++, p->step++) {
+        before = cuda_on_cpu_kernel_launches();
+        CHECK(p->ops->prepare(p, &batch) == LS_OK && take_step(p, NULL) == LS_OK);
+        CHECK(ls_device_synchronize(rank->device) == LS_OK);
+    }
+    unsigned long kernels = cuda_on_cpu_kernel_launches() - before;
+    CHECK(ddp_reducer_bucket_count(ddp_reducer_of(p)) == 1);
+    p->ops->destroy(p);
+    ls_model_destroy(model);
+    return kernels;
+}
+
+/* One rank alone has nothing to average: what two launch more is one division for each bucket. */
+static void count_on_rank(struct rank *rank) {
+    static const char *const description = "mlp:4,4,4,3"; /* six parameters */
+    gpu_rank_attach(rank, rank->argument, "naive", TIMEOUT_S);
+    unsigned long together = kernels_per_step(rank, description);
+    ls_comm *group = rank->comm, *alone;
+    ls_comm_options options = {.world_size = 1, .timeout_s = TIMEOUT_S};
+    CHECK(ls_comm_create_shm(&alone, &options) == LS_OK);
+    CHECK(ls_comm_attach_device(alone, rank->device, LS_COMM_STAGED, &options) == LS_OK);
+    rank->comm = alone;
+    CHECK(together == kernels_per_step(rank, description) + 1);
+    ls_comm_destroy(alone);
+    ls_comm_destroy(group);
+    ls_device_close(rank->device);
+}
+
+static void a_bucket_is_averaged_at_once(void **state) {
+    (void)state;
+    const struct gpu_path *path = path_of(LS_COMM_STAGED);
+    run_good_ranks_on(path->backend, RANKS, count_on_rank, path);
+}
+
 /* --- refused ----------------------------------------------------------------------------------------------------- */
 
 static void expect_refusal(struct rank *rank, ddp_options options, const char *text) {
@@ -152,6 +202,7 @@ static void graphs_are_refused_where_the_host_takes_part(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_graph_gives_the_same_bits_on_every_rank),
+        cmocka_unit_test(a_bucket_is_averaged_at_once),
         cmocka_unit_test(graphs_are_refused_where_the_host_takes_part),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

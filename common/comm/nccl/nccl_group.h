@@ -24,7 +24,10 @@ struct ls_nccl_crew {
     _Atomic int open;
     _Atomic bool aborted;                       /* one of them has been */
     ncclComm_t communicator[LS_COMM_MAX_RANKS]; /* by place in the crew; NULL: aborted */
+    int gpu[LS_COMM_MAX_RANKS];                 /* likewise */
 };
+
+struct ls_nccl_ending; /* nccl_leave.c: a communicator that is being taken down */
 
 struct ls_nccl_group {
     /* constant after attach */
@@ -32,13 +35,17 @@ struct ls_nccl_group {
     ls_device *device;
     int gpu;
     struct ls_nccl_crew *crew;
-    int place;     /* in the crew */
-    void *scratch; /* for barriers */
+    int place;                  /* in the crew */
+    void *scratch;              /* for barriers */
+    struct ls_nccl_group *next; /* of the process; nccl_leave.c */
+    /* Its GPU has failed: whoever is inside, or comes or leaves, aborts. */
+    _Atomic bool doomed;
     /* A thread that enqueues, or one that waits and looks: NCCL takes one call at a time. */
     _Atomic int inside;
     /* the thread inside */
-    ncclComm_t nccl; /* NULL: aborted */
-    bool recorded;   /* operations went into graphs, whose launches nobody here sees; */
+    ncclComm_t nccl;               /* NULL: aborted */
+    struct ls_nccl_ending *ending; /* of the aborted one; NULL: none, or it has ended */
+    bool recorded;                 /* operations went into graphs, whose launches nobody here sees; */
     ls_announcement last_recorded;
     double look_us, patrol_us; /* when to look, and to look around, again */
     size_t first, pending_count;
@@ -49,6 +56,7 @@ struct ls_nccl_group {
 
 /* Until nobody else is inside. Between the two: nothing that waits for the device. */
 void ls_nccl_enter(struct ls_nccl_group *group);
+bool ls_nccl_try_enter(struct ls_nccl_group *group);
 void ls_nccl_leave(struct ls_nccl_group *group);
 
 /* The watcher (ls_device_watch) of a group. */
@@ -66,15 +74,25 @@ bool ls_nccl_is_busy(struct ls_nccl_group *group);
  * group is broken. */
 ls_status ls_nccl_settle(struct ls_nccl_group *group, ncclResult_t result, const ls_announcement *what);
 
-/* Inside: the communicator is of no use any more; what is on its way ends. */
+/* --- nccl_leave.c ------------------------------------------------------------------------------------------------- */
+
+/* Inside: the communicator is of no use any more; what is on its way ends. Does not wait: NCCL may need long. */
 void ls_nccl_abort(struct ls_nccl_group *group);
+
+/* The group's GPU has failed: the communicators of its other groups are aborted as well. */
+void ls_nccl_abort_neighbours(struct ls_nccl_group *group);
+
+/* Every group is enrolled from when it is made until it is destroyed. */
+void ls_nccl_enrol(struct ls_nccl_group *group);
+
+/* By the thread that attached it, which is inside, or nobody else knows the group any more. Waits for what
+ * ls_nccl_abort has begun, for a few seconds at most. */
+void ls_nccl_destroy(struct ls_nccl_group *group);
+
+void ls_nccl_close(ls_comm *comm);
 
 /* --- nccl_operations.c -------------------------------------------------------------------------------------------- */
 
 ls_status ls_nccl_enqueue(const ls_operation *operation, ls_stream *stream);
-
-/* --- nccl_plugin.c ------------------------------------------------------------------------------------------------ */
-
-void ls_nccl_close(ls_comm *comm);
 
 #endif

@@ -1,26 +1,18 @@
-/* nccl_plugin — making and leaving NCCL communicators for groups that have met on the host.
+/* nccl_plugin — making NCCL communicators for groups that have met on the host.
  *   idea  : communicators are non-blocking: a call returns, and the host polls until NCCL is done with it, watching the
  *           group and the deadline meanwhile. A first all-reduce, of one number, shows before the training begins that
  *           the ranks reach one another
- *   cost  : a second or so; some hundred megabytes of each GPU are NCCL's own
- *   order : the ranks of one process are brought up in one ncclGroup, since one thread does it, and taken down together
- *           by the one that leaves last, since NCCL waits for them all when it goes
- *   fails : what goes wrong aborts this rank's communicator and breaks the group. Leaving waits for the other ranks for
- *           LS_LEAVE_S at most, and not at all after a failure, for ranks that have gone, or for those that wait for
- *           this one; then it aborts */
-#define _GNU_SOURCE
+ *   cost  : a second or so for two GPUs, many seconds for eight or on a slow machine: NCCL loads its kernels, looks at
+ *           the machine and connects every rank. All of it counts against the group's deadline. Some hundred megabytes
+ *           of each GPU are NCCL's own
+ *   order : the ranks of one process are brought up in one ncclGroup, since one thread does it
+ *   fails : what goes wrong aborts this rank's communicator and breaks the group; how it leaves is in nccl_leave.c */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "common/base/clock.h"
 #include "common/comm/nccl/nccl_group.h"
 #include "common/device/plugin.h"
-
-#define LS_LEAVE_S 5.0
-#define LS_IDLE_S 0.2 /* for streams that have, as comm.h says, passed all operations */
-#define LS_POLL_NS 200000
 
 static const ls_announcement coming_up = {.kind = LS_OPERATION_ATTACH_NCCL, .root = -1};
 
@@ -58,72 +50,6 @@ static ls_status make_id(unsigned char id[LS_NCCL_ID_NBYTES], char *why, size_t 
     return LS_ERR_SYSTEM;
 }
 
-/* --- leaving ------------------------------------------------------------------------------------------------------ */
-
-static void pause_between_looks(void) { nanosleep(&(struct timespec){.tv_nsec = LS_POLL_NS}, NULL); }
-
-/* Whether NCCL would wait for the other processes in vain: a rank has gone, or waits for this one, which leaves too
- * early. */
-static bool is_in_vain(const ls_comm *comm) {
-    bool ranks[LS_COMM_MAX_RANKS], died;
-    for (int r = 0; r < comm->world_size; r++) ranks[r] = r != comm->rank;
-    return comm->world_size > 1 && (ls_comm_only_lost(comm, ranks, &died) || ls_comm_is_awaited(comm));
-}
-
-/* Takes one communicator down: in good order once NCCL has finalised it, or else by force. */
-static void finish(ncclComm_t communicator, bool orderly, const ls_comm *comm, double until_us) {
-    ncclResult_t state = orderly ? ncclInProgress : ncclInternalError;
-    while (state == ncclInProgress && ncclCommGetAsyncError(communicator, &state) == ncclSuccess) {
-        if (state != ncclInProgress || ls_now_us() > until_us || (comm && is_in_vain(comm))) break;
-        pause_between_looks();
-    }
-    (void)(state == ncclSuccess ? ncclCommDestroy(communicator) : ncclCommAbort(communicator));
-}
-
-/* The last one of the crew takes all communicators down. `comm` is its own. */
-static void take_down(struct ls_nccl_crew *crew, const ls_comm *comm) {
-    double leave_s = comm->timeout_s < LS_LEAVE_S ? comm->timeout_s : LS_LEAVE_S,
-           until_us = ls_now_us() + leave_s * 1e6;
-    bool orderly = !atomic_load(&crew->aborted);
-    for (int p = 0; orderly && p < crew->size; p++) {
-        ncclResult_t result = ncclCommFinalize(crew->communicator[p]);
-        orderly = result == ncclSuccess || result == ncclInProgress;
-    }
-    for (int p = 0; p < crew->size; p++) {
-        /* The endpoints of a crew of threads leave one after the other: that says nothing about NCCL. */
-        if (crew->communicator[p]) finish(crew->communicator[p], orderly, crew->size == 1 ? comm : NULL, until_us);
-    }
-    free(crew);
-}
-
-static void destroy(struct ls_nccl_group *g) {
-    if (atomic_fetch_sub(&g->crew->open, 1) == 1) take_down(g->crew, g->comm);
-    for (size_t p = 0; p < LS_NCCL_PENDING && g->pending[p].event; p++) (void)cudaEventDestroy(g->pending[p].event);
-    ls_device_free(g->device, g->scratch);
-    free(g);
-}
-
-/* Gives the streams a moment: an event that was recorded just now may not have completed yet. */
-static bool stays_busy(struct ls_nccl_group *g) {
-    for (double until_us = ls_now_us() + LS_IDLE_S * 1e6; ls_nccl_is_busy(g) && g->nccl; pause_between_looks())
-        if (ls_now_us() > until_us) return true;
-    return false;
-}
-
-void ls_nccl_close(ls_comm *comm) {
-    struct ls_nccl_group *g = comm->path_state;
-    ls_device_unwatch(g->device, g);
-    (void)ls_cuda_use(g->gpu);
-    ls_nccl_enter(g);
-    bool failed = atomic_load(&comm->failure) != LS_OK || ls_comm_is_broken(comm);
-    if (!failed && stays_busy(g)) {
-        (void)ls_comm_abort(comm, "it left with operations on their way");
-        failed = true;
-    }
-    if (failed) ls_nccl_abort(g);
-    destroy(g);
-}
-
 static const struct ls_path nccl_path = {
     .name = "nccl", .can_be_recorded = true, .enqueue = ls_nccl_enqueue, .close = ls_nccl_close};
 
@@ -133,7 +59,9 @@ static struct ls_nccl_group *make_group(ls_comm *comm, ls_device *device, struct
     struct ls_nccl_group *g = calloc(1, sizeof *g);
     if (!g) return NULL;
     *g = (struct ls_nccl_group){.comm = comm, .device = device, .gpu = gpu_of(device), .crew = crew, .place = place};
+    crew->gpu[place] = g->gpu;
     atomic_fetch_add(&crew->open, 1);
+    ls_nccl_enrol(g);
     return g;
 }
 
@@ -208,7 +136,7 @@ static void undo(struct ls_nccl_group **groups, int count) {
         ls_device_unwatch(groups[p]->device, groups[p]);
         ls_nccl_abort(groups[p]);
     }
-    for (int p = 0; p < count && groups[p]; p++) destroy(groups[p]);
+    for (int p = 0; p < count && groups[p]; p++) ls_nccl_destroy(groups[p]);
 }
 
 static ls_status attach(ls_comm *const *comms, ls_device *const *devices, int count,

@@ -22,18 +22,24 @@
 
 #define LS_LOOK_US 1e3
 #define LS_PATROL_US 5e4
-#define LS_SETTLE_SPINS 200
+#define LS_SETTLE_SPIN_US 2e3 /* what a call takes NCCL's thread, unless ranks have to be connected */
 #define LS_SETTLE_NS 100000
 
 /* --- one at a time ------------------------------------------------------------------------------------------------ */
 
-static bool try_enter(struct ls_nccl_group *g) { return atomic_exchange(&g->inside, 1) == 0; }
+bool ls_nccl_try_enter(struct ls_nccl_group *g) { return atomic_exchange(&g->inside, 1) == 0; }
 
 void ls_nccl_enter(struct ls_nccl_group *g) {
-    while (!try_enter(g)) sched_yield(); /* for a look, some microseconds */
+    while (!ls_nccl_try_enter(g)) sched_yield(); /* for a look, some microseconds */
 }
 
-void ls_nccl_leave(struct ls_nccl_group *g) { atomic_store(&g->inside, 0); }
+/* Who dooms a group and finds somebody inside leaves it to them: they write first and look at the other's second. */
+void ls_nccl_leave(struct ls_nccl_group *g) {
+    atomic_store(&g->inside, 0);
+    if (!atomic_load(&g->doomed) || !ls_nccl_try_enter(g)) return;
+    ls_nccl_abort(g);
+    atomic_store(&g->inside, 0);
+}
 
 /* --- what is on its way ------------------------------------------------------------------------------------------- */
 
@@ -176,26 +182,25 @@ ls_status ls_nccl_settle(struct ls_nccl_group *g, ncclResult_t result, const ls_
     double begin_us = ls_now_us();
     if (result != ncclSuccess && result != ncclInProgress) return break_with(g, result, what);
     g->patrol_us = begin_us + LS_PATROL_US;
-    for (int turn = 0;; turn++) {
+    for (;;) {
+        if (atomic_load(&g->doomed)) return LS_ERR_PEER; /* another group of the GPU has said why */
         ls_status status = examine(g, what, &result);
         if (status != LS_OK || result == ncclSuccess) return status;
-        status = patrol(g, what, begin_us, ls_now_us());
+        double now_us = ls_now_us();
+        status = patrol(g, what, begin_us, now_us);
         if (status != LS_OK) return status;
-        if (turn > LS_SETTLE_SPINS) nanosleep(&(struct timespec){.tv_nsec = LS_SETTLE_NS}, NULL);
+        if (now_us - begin_us < LS_SETTLE_SPIN_US)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = LS_SETTLE_NS}, NULL);
     }
-}
-
-void ls_nccl_abort(struct ls_nccl_group *g) {
-    if (!g->nccl) return;
-    (void)ncclCommAbort(g->nccl);
-    atomic_store(&g->crew->aborted, true);
-    g->nccl = g->crew->communicator[g->place] = NULL;
 }
 
 /* The oldest operation of all has failed, and with it all others. */
 static ls_status give_up(struct ls_nccl_group *g, ls_status status) {
     if (g->pending_count > 0) ls_comm_mark_failed(g->comm, entry(g, 0)->ordinal);
     ls_nccl_abort(g);
+    if (status != LS_OK) ls_nccl_abort_neighbours(g);
     g->pending_count = 0;
     return status;
 }
@@ -218,7 +223,7 @@ static ls_status look(struct ls_nccl_group *g, double now_us) {
 
 ls_status ls_nccl_watch(void *context) {
     struct ls_nccl_group *g = context;
-    if (!try_enter(g)) return LS_OK; /* somebody looks, or enqueues, just now */
+    if (!ls_nccl_try_enter(g)) return LS_OK; /* somebody looks, or enqueues, just now */
     double now_us = ls_now_us();
     ls_status status = LS_OK;
     if (now_us >= g->look_us) {

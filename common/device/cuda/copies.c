@@ -12,7 +12,7 @@
  *
  * CUDA would take pageable memory itself, in the same ways, but while it waits for a stream nobody looks at the
  * deadline. While a stream is recorded, all copies are recorded as they are.
- *   cost  : two questions (cudaPointerGetAttributes) per copy, below a microsecond; staging adds a memcpy on the host
+ *   cost  : two questions (cudaPointerGetAttributes) per copy; staging adds a memcpy on the host
  */
 #include "common/device/cuda/cuda_device.h"
 

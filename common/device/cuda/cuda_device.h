@@ -50,9 +50,10 @@ ls_status ls_cuda_pool_open(struct ls_cuda_pool **out, ls_device *device, int gp
 /* abandon: the GPU hangs or is broken; nothing that might wait for it is called. NULL is a no-op. */
 void ls_cuda_pool_close(struct ls_cuda_pool *pool, bool abandon);
 
-/* Zero-filled memory, aligned to 256 bytes. LS_ERR_NO_MEMORY is the caller's to report, other failures are reported. */
+/* Zero-filled memory, aligned to 256 bytes, for which other devices of the GPU give back what they keep and do not use.
+ * LS_ERR_NO_MEMORY is the caller's to report, other failures are reported. */
 ls_status ls_cuda_pool_alloc(struct ls_cuda_pool *pool, size_t nbytes, void **out);
-void ls_cuda_pool_free(struct ls_cuda_pool *pool, void *memory);
+void ls_cuda_pool_free(struct ls_cuda_pool *pool, void *memory); /* NULL is a no-op */
 
 /* Bytes that the pool has taken from the GPU: what is in use, and what it keeps for the next allocation. */
 size_t ls_cuda_pool_reserved(struct ls_cuda_pool *pool);

@@ -6,7 +6,8 @@
  * than when the backward pass ends.
  *
  * Same bits at every run: one cuBLAS handle, bound to the compute stream, with a workspace of its own (cuBLAS
- * promises reproducible results for that), and products of fp32 without TF32 unless options.tf32 allows it.
+ * promises reproducible results for that). Products of fp32 go without TF32 unless options.tf32 allows it, and products
+ * of fp16 and bf16 add up in fp32 throughout: by default cuBLAS may add parts of a sum in the type of the result.
  *
  * Memory that the device itself needs (each stream's scratch, cuBLAS's workspace) comes from the pool, as all else,
  * but is charged to no category: a CUDA context takes hundreds of MB that nobody can account for either.
@@ -49,7 +50,7 @@ const struct ls_cuda_lane *ls_cuda_lane_of(ls_stream *stream) {
 /* --- opening ----------------------------------------------------------------------------------------------------- */
 
 #define LS_MIB ((size_t)1 << 20)
-/* What cuBLAS's manual recommends: from Hopper on, and before. */
+/* Lent to cuBLAS, which splits long sums in it: from Hopper on, and before. */
 #define LS_WORKSPACE_HOPPER_NBYTES (32 * LS_MIB)
 #define LS_WORKSPACE_NBYTES (8 * LS_MIB)
 
@@ -71,12 +72,13 @@ static ls_status take(ls_device *device, size_t nbytes, void **out) {
 static ls_status open_blas(ls_device *device, struct ls_cuda_lane *lane, int major) {
     struct ls_cuda_device *own = ls_cuda_device_of(device);
     size_t nbytes = major >= 9 ? LS_WORKSPACE_HOPPER_NBYTES : LS_WORKSPACE_NBYTES;
-    cublasMath_t math = lane->tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH;
+    int math = lane->tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH;
+    math |= CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
     ls_status status = take(device, nbytes, &own->workspace);
     if (status == LS_OK) status = LS_CUBLAS(lane->gpu, cublasCreate(&lane->blas));
     if (status == LS_OK) status = LS_CUBLAS(lane->gpu, cublasSetStream(lane->blas, lane->stream));
     if (status == LS_OK) status = LS_CUBLAS(lane->gpu, cublasSetWorkspace(lane->blas, own->workspace, nbytes));
-    if (status == LS_OK) status = LS_CUBLAS(lane->gpu, cublasSetMathMode(lane->blas, math));
+    if (status == LS_OK) status = LS_CUBLAS(lane->gpu, cublasSetMathMode(lane->blas, (cublasMath_t)math));
     return status;
 }
 

@@ -47,8 +47,7 @@ static const struct ls_cuda_error {
      "another process has the GPU for itself; nvidia-smi shows its processes and its compute mode"},
     {cudaErrorMemoryAllocation, LASTS,
      "other programs, or devices that share the GPU, may hold its memory (nvidia-smi shows which); lower the batch "
-     "size, "
-     "or use another GPU"},
+     "size, or use another GPU"},
     {cudaErrorInitializationError, LASTS,
      "CUDA cannot start in this process; one that was forked from a process with GPUs open must start a new program"},
     {cudaErrorInsufficientDriver, LASTS, "install a newer NVIDIA driver"},

@@ -20,7 +20,7 @@ extern "C" {
 /* What kernels found wrong with their input; the host looks when it waits for the stream, and reports. */
 typedef enum ls_cuda_fault_kind {
     LS_CUDA_FAULT_NONE,
-    LS_CUDA_FAULT_LABEL,     /* cross_entropy, count_correct: a label outside of [0, limit); value = the label */
+    LS_CUDA_FAULT_LABEL,     /* cross_entropy: a label outside of [0, limit); value = the label */
     LS_CUDA_FAULT_BATCHNORM, /* batchnorm_merge: fewer than two values per channel in all; value = how many */
 } ls_cuda_fault_kind;
 

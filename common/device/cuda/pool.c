@@ -4,7 +4,8 @@
  * pools (cudaMallocFromPoolAsync) keep what is freed when their release threshold is unlimited; each logical device
  * has a pool of its own, so that what it has taken can be told apart on a shared GPU. Where a GPU has no such pools
  * (cudaDevAttrMemoryPoolsSupported), a list of blocks does the same in the simplest way: a freed block is given out
- * again to whoever fits into it and fills half of it.
+ * again to whoever fits into it and fills half of it. What pools keep in vain goes back to the GPU when an allocation
+ * of any of its devices would fail otherwise.
  *
  * Allocations are made, zeroed and freed in the order of a stream of their own, for which the host waits: memory is
  * ready for every stream when ls_device_alloc returns. As on CPU devices, nothing that is still enqueued may refer to
@@ -121,11 +122,6 @@ static cudaError_t new_block(struct ls_cuda_pool *pool, size_t nbytes, struct bl
     struct block *block = calloc(1, sizeof *block);
     if (!block) return cudaErrorMemoryAllocation;
     cudaError_t error = cudaMalloc(&block->memory, nbytes);
-    if (error == cudaErrorMemoryAllocation) {
-        (void)cudaGetLastError();
-        drop_unused_blocks(pool);
-        error = cudaMalloc(&block->memory, nbytes);
-    }
     if (error != cudaSuccess) {
         free(block);
         return error;
@@ -218,6 +214,35 @@ void ls_cuda_pool_close(struct ls_cuda_pool *pool, bool abandon) {
     free(pool);
 }
 
+/* What the pool keeps goes back to the GPU. A free counts only when the host has seen that it is over, so `device`
+ * waits for it. */
+static ls_status trim(struct ls_cuda_pool *pool, ls_device *device) {
+    if (!pool->native) {
+        pthread_mutex_lock(&pool->lock);
+        drop_unused_blocks(pool);
+        pthread_mutex_unlock(&pool->lock);
+        return LS_OK;
+    }
+    struct ls_cuda_awaited freed = {pool->stream, NULL, "stream", "memory"};
+    ls_status status = ls_cuda_wait(device, &freed);
+    return status == LS_OK ? LS_CUDA(pool->gpu, cudaMemPoolTrimTo(pool->native, 0)) : status;
+}
+
+/* Of all devices on the GPU: under the lock, so that none of them closes meanwhile. */
+static ls_status trim_all_of_gpu(struct ls_cuda_pool *for_pool) {
+    ls_status status = LS_OK;
+    pthread_mutex_lock(&open_lock);
+    for (struct ls_cuda_pool *pool = open_pools; pool && status == LS_OK; pool = pool->next_open)
+        if (pool->gpu == for_pool->gpu) status = trim(pool, for_pool->device);
+    pthread_mutex_unlock(&open_lock);
+    return status;
+}
+
+static cudaError_t take(struct ls_cuda_pool *pool, size_t nbytes, void **out) {
+    if (!pool->native) return take_block(pool, nbytes, out);
+    return cudaMallocFromPoolAsync(out, nbytes, pool->native, pool->stream);
+}
+
 ls_status ls_cuda_pool_alloc(struct ls_cuda_pool *pool, size_t nbytes, void **out) {
     *out = NULL;
     if (ls_cuda_current_recording()) {
@@ -229,8 +254,13 @@ ls_status ls_cuda_pool_alloc(struct ls_cuda_pool *pool, size_t nbytes, void **ou
     if (status != LS_OK) return status;
     void *memory = NULL;
     size_t at_least_one = nbytes > 0 ? nbytes : 1;
-    cudaError_t error = pool->native ? cudaMallocFromPoolAsync(&memory, at_least_one, pool->native, pool->stream)
-                                     : take_block(pool, at_least_one, &memory);
+    cudaError_t error = take(pool, at_least_one, &memory);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        status = trim_all_of_gpu(pool);
+        if (status != LS_OK) return status;
+        error = take(pool, at_least_one, &memory);
+    }
     if (error == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         return LS_ERR_NO_MEMORY;
@@ -248,6 +278,7 @@ ls_status ls_cuda_pool_alloc(struct ls_cuda_pool *pool, size_t nbytes, void **ou
 }
 
 void ls_cuda_pool_free(struct ls_cuda_pool *pool, void *memory) {
+    if (!memory) return; /* of a device that opened by half */
     if (!pool->native) {
         return_block(pool, memory);
         return;

@@ -22,8 +22,7 @@ struct ddp {
     bool broadcast_buffers; /* before the next forward: the last one was a synchronised training forward */
     bool accumulate;        /* the gradients hold something that the next backward adds to */
     int buffers_root;       /* whose buffers count: rank 0's; with join, those of the highest rank that has samples */
-    int weight; /* the gradients are weighted by this over the samples of the step: W; with join, perhaps the
-                               ranks that still have samples */
+    int weight; /* over the step's samples it weights the gradients: W; with join, perhaps the ranks that have samples */
 };
 
 static inline struct ddp *ddp_of(ls_parallel *p) { return (struct ddp *)p; }
@@ -34,6 +33,7 @@ extern const struct ls_parallel_ops ddp_ops; /* ddp_step.c */
 ls_status ddp_before_evaluation(ls_parallel *p);
 ls_status ddp_sum_over_ranks(ls_parallel *p, double *values, size_t count);
 ls_status ddp_gather_from_ranks(ls_parallel *p, const double *values, size_t count, double *all);
+const char *ddp_graph_obstacle(const ls_parallel *p);
 void ddp_destroy(ls_parallel *p);
 
 /* Runs what was enqueued on the comm stream; the first of two failures. */

@@ -9,12 +9,11 @@
  *     wait for the last bucket      wait for the last bucket
  *     optimizer                     optimizer
  *
- * No rank is special but for the buffers: nothing but gradients travels, once. A bucket that is full before backward ends is reduced
- * behind it, where a core is free for the comm stream; a model of less than 1 MiB has one bucket, which is full at the end.
- * With sync_bn, batch norm's statistics travel as well, inside of forward and backward, on the compute stream and in a group of their
- * own. The counterpart, five transfers through device 0, is dp_threads/dp_step.c. */
-#include <string.h>
-
+ * No rank is special but for the buffers: nothing but gradients travels, once. A bucket that is full before backward
+ * ends is reduced behind it, where a core is free for the comm stream; a model of less than 1 MiB has one bucket, which
+ * is full at the end. With sync_bn, batch norm's statistics travel as well, inside of forward and backward, on the
+ * compute stream and in a group of their own. The counterpart, five transfers through device 0, is
+ * dp_threads/dp_step.c. */
 #include "ddp_procs/ddp.h"
 #include "kernels/kernels.h"
 
@@ -41,8 +40,8 @@ ls_status ddp_sync_buffers(struct ddp *ddp) {
     return status;
 }
 
-/* local mean x (local samples x W / global samples): the reducer's average of it is the mean over the whole batch. With join the
- * gradients may be weighted less (join.c); the loss that is shown stays that mean. */
+/* local mean x (local samples x W / global samples): the reducer's average of it is the mean over the whole batch. With
+ * join the gradients may be weighted less (join.c); the loss that is shown stays that mean. */
 static ls_status take_loss(struct ddp *ddp, const float *y) {
     ls_parallel *p = &ddp->base;
     double weight = (double)ddp->weight / (double)ddp->batch.global_count;
@@ -93,20 +92,6 @@ static ls_status apply(ls_parallel *p) {
     return status;
 }
 
-/* Whatever a step does with the host between its operations. */
-static const char *graph_obstacle(const ls_parallel *p) {
-    const struct ddp *ddp = (const struct ddp *)p;
-    if (ddp->join.enable) return "--join, whose ranks ask each other before each step";
-    if (ddp->find_unused) return "--find-unused, which asks after each backward what was used";
-    if (ddp->compare_each_step) return "--debug-ranks, which compares the ranks after each step";
-    if (p->world_size == 1) return NULL; /* nothing travels */
-    const char *backend = ls_comm_backend(ddp->comm);
-    if (strcmp(backend, "nccl") != 0 || (ddp->sync_bn && strcmp(ls_comm_backend(ddp->sync_bn), "nccl") != 0)) {
-        return "gradients that travel through the host: it needs --backend nccl, a GPU for each rank";
-    }
-    return NULL;
-}
-
 const struct ls_parallel_ops ddp_ops = {
     .name = "DistributedDataParallel",
     .prepare = prepare,
@@ -120,6 +105,6 @@ const struct ls_parallel_ops ddp_ops = {
     .find_nonfinite = ddp_find_nonfinite,
     .give_up = ddp_give_up,
     .abandon = ddp_abandon,
-    .graph_obstacle = graph_obstacle,
+    .graph_obstacle = ddp_graph_obstacle,
     .destroy = ddp_destroy,
 };

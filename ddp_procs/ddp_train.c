@@ -1,5 +1,6 @@
-/* ddp_train — trains a model with one process per device: DistributedDataParallel. Started by ddprun (or with its variables in the
- * environment) it is one rank; with --spawn N it starts N ranks of itself; alone it is the only rank. */
+/* ddp_train — trains a model with one process per device: DistributedDataParallel. Started by ddprun (or with its
+ * variables in the environment) it is one rank; with --spawn N it starts N ranks of itself; alone it is the only
+ * rank. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,11 +126,11 @@ static const char *named_allreduce(const struct settings *s) {
     return s->allreduce > 0 ? s->algorithms[s->allreduce] : NULL;
 }
 
-/* The group that batch norm's ranks meet in. Its collectives run on the compute stream while buckets travel on the comm stream, so it is
- * a group of its own. */
+/* The group that batch norm's ranks meet in. Its collectives run on the compute stream while buckets travel on the comm
+ * stream, so it is a group of its own. */
 static ls_status join_batchnorm(struct session *session, ls_comm_options options) {
     options.group = "sync_bn";
-    options.allreduce = "direct"; /* a few hundred bytes, in rank order, as DataParallel adds them up */
+    options.allreduce = "direct"; /* a few hundred bytes, in rank order as DataParallel's; over NCCL in its own order */
     ls_status status = ls_comm_create_shm(&session->sync_bn, &options);
     if (status != LS_OK || session->choice.kind == LS_DEVICE_CPU) return status;
     return ls_comm_attach_device(session->sync_bn, session->device, session->attachment.path, &options);
@@ -157,7 +158,10 @@ static ls_status join_groups(struct session *session, const struct settings *s) 
         status = ddp_backend_attach(session->comm, session->device, &backend, &session->attachment);
     }
     if (status != LS_OK) return status;
-    if (session->self.rank == 0) ls_detail("backend: %s", ls_comm_backend(session->comm));
+    bool staged = session->choice.kind == LS_DEVICE_CUDA && session->attachment.path == LS_COMM_STAGED;
+    if (session->self.rank == 0) {
+        ls_detail("backend: %s%s", ls_comm_backend(session->comm), staged ? ", without overlap" : "");
+    }
     if (!ls_train_sync_bn(&s->train, session->model, session->self.rank == 0)) return LS_OK;
     return join_batchnorm(session, options);
 }
@@ -248,9 +252,9 @@ static ls_status run_rank(struct settings *settings, const char *program) {
     return status;
 }
 
-/* What every rank would complain about is said once, by the process that is to start them. The thread is not bound to the device's
- * core, since the ranks would inherit that. It does not touch a GPU either: threads of CUDA would be in the launcher's way; a model that
- * is only looked at may as well lie on a CPU device. */
+/* What every rank would complain about is said once, by the process that is to start them. The thread is not bound to
+ * the device's core, since the ranks would inherit that. It does not touch a GPU either: threads of CUDA would be in
+ * the launcher's way; a model that is only looked at may as well lie on a CPU device. */
 static ls_status check_before_spawn(struct settings *s) {
     struct session session = {.self = {.world_size = s->spawn, .local_world_size = s->spawn}};
     ls_status status = ls_train_options_check(&s->train, s->spawn);

@@ -1,4 +1,5 @@
-/* distributed — building DistributedDataParallel on a rank: the ranks compare their models, then take rank 0's state. */
+/* distributed — building DistributedDataParallel on a rank: the ranks compare their models, then take rank 0's
+ * state. */
 #include "ddp_procs/distributed.h"
 
 #include <stdlib.h>
@@ -92,6 +93,17 @@ ls_status ddp_sum_over_ranks(ls_parallel *p, double *values, size_t count) {
     }
     free(all);
     return status;
+}
+
+/* What a step does with the host between its operations. */
+const char *ddp_graph_obstacle(const ls_parallel *p) {
+    const struct ddp *ddp = (const struct ddp *)p;
+    if (ddp->join.enable) return "--join, whose ranks ask each other before each step";
+    if (ddp->find_unused) return "--find-unused, which asks after each backward what was used";
+    if (ddp->compare_each_step) return "--debug-ranks, which compares the ranks after each step";
+    if (p->world_size == 1) return NULL; /* nothing travels */
+    if (ls_comm_can_be_recorded(ddp->comm) && (!ddp->sync_bn || ls_comm_can_be_recorded(ddp->sync_bn))) return NULL;
+    return "gradients that travel through the host: it needs --backend nccl, a GPU for each rank";
 }
 
 /* --- life -------------------------------------------------------------------------------------------------------- */

@@ -11,8 +11,9 @@
 #include "common/train/parallel.h"
 #include "ddp_procs/reducer.h"
 
-/* Ranks that run out of samples at different steps (pytorch-semantics.md 2.8). A rank without samples goes on taking part, with
- * gradients of zero, until all have run out; then all take the buffers of the last rank that had samples (ties: the larger one). */
+/* Ranks that run out of samples at different steps (pytorch-semantics.md 2.8). A rank without samples goes on taking
+ * part, with gradients of zero, until all have run out; then all take the buffers of the last rank that had samples
+ * (ties: the larger one). */
 typedef struct ddp_join_options {
     bool enable;
     /* true: a step's gradients are divided by the world size, also when fewer ranks still have samples (PyTorch's default);
@@ -22,9 +23,8 @@ typedef struct ddp_join_options {
 } ddp_join_options;
 
 typedef struct ddp_options {
-    ls_comm *comm; /* all ranks of the job; borrowed until destroy */
-    ls_comm
-        *sync_bn; /* a second group of the same ranks: batch norm over the whole batch; NULL: over each rank's own */
+    ls_comm *comm;    /* all ranks of the job; borrowed until destroy */
+    ls_comm *sync_bn; /* a second group of them: batch norm over the whole batch; NULL: over each rank's own */
     ddp_join_options join;
     int gpu_count;          /* different GPUs among the ranks' devices, for the report; 0: CPU devices, or not known */
     bool compare_each_step; /* after every step, ddp_compare_state: slow, for the search for a fault */
@@ -33,11 +33,13 @@ typedef struct ddp_options {
     ddp_reducer_options reducer;
 } ddp_options;
 
-/* Collective. `model` is this rank's, initialised, borrowed until destroy. LS_ERR_INVALID on every rank if the models differ in
- * the number or the shapes of their parameters, naming the rank and the first difference. On failure *out is NULL. */
+/* Collective. `model` is this rank's, initialised, borrowed until destroy. LS_ERR_INVALID on every rank if the models
+ * differ in the number or the shapes of their parameters, naming the rank and the first difference. On failure *out is
+ * NULL. */
 ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *options);
 
-/* PyTorch's no_sync(): while `sync` is false, forward_backward adds gradients up locally and nothing is communicated. */
+/* PyTorch's no_sync(): while `sync` is false, forward_backward adds gradients up locally and nothing is
+ * communicated. */
 void ddp_set_sync(ls_parallel *p, bool sync);
 
 /* Whether every rank's parameters have the same bits; false on all ranks if not. Collective, host-blocking. */
@@ -50,9 +52,9 @@ struct ddp_named_range {
     size_t nbytes;
 };
 
-/* Compares any tensors over the ranks of a group, bit by bit (by hash). LS_ERR_INVALID on every rank if one differs: the report
- * names the first in the list, its number of bytes, and which ranks have something else than rank 0. The ranks must pass the same
- * names in the same order. Collective on `stream`, host-blocking. */
+/* Compares any tensors over the ranks of a group, bit by bit (by hash). LS_ERR_INVALID on every rank if one differs:
+ * the report names the first in the list, its number of bytes, and which ranks have something else than rank 0. The
+ * ranks must pass the same names in the same order. Collective on `stream`, host-blocking. */
 ls_status ddp_compare_over_ranks(ls_comm *comm, ls_stream *stream, const struct ddp_named_range *ranges, size_t count);
 
 /* The same for all that should be equal after a step: parameters, optimizer state, and the buffers if `buffers`. */

@@ -12,9 +12,10 @@
  *   cost  : one all-gather of 8 bytes a rank, for which the host waits at the start of each step, before the forward pass
  *   fails : a rank that dies is missed by the others in that all-gather, or in the step's first all-reduce.
  *
- * In PyTorch a rank that has run out answers the others' collectives in a loop and skips its optimizer; it takes the last
- * rank's parameters at the end. Here it steps with the averaged gradients as everybody does, so that all ranks have the same
- * parameters and optimizer state after every step. The parameters at the end are the same: those of a rank that took every step. */
+ * In PyTorch a rank that has run out answers the others' collectives in a loop and skips its optimizer; it takes the
+ * last rank's parameters at the end. Here it steps with the averaged gradients as everybody does, so that all ranks
+ * have the same parameters and optimizer state after every step. The parameters at the end are the same: those of a
+ * rank that took every step. */
 #include <stdlib.h>
 
 #include "common/base/log.h"

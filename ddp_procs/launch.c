@@ -131,8 +131,8 @@ static void end_phase(job *j) {
     }
 }
 
-/* The user's first signal goes on to the ranks, unless it came from the terminal, which has told them itself; a second one
- * means now. */
+/* The user's first signal goes on to the ranks, unless it came from the terminal, which has told them itself; a second
+ * one means now. */
 static void take_stop_signal(job *j, const struct signalfd_siginfo *info) {
     bool ranks_know = info->ssi_code == SI_KERNEL;
     int signal = (int)info->ssi_signo;

@@ -1,8 +1,8 @@
 /* Starts the ranks of a job on this machine, watches them, and ends all of them when one fails.
  *
  * Each rank is a process of the given program with rank.h's variables in its environment, OMP_NUM_THREADS=1 unless it
- * is set already, and LS_CAUSE_FD and LS_SAID_FD (log.h). The launcher hosts the store, on a socket that it has bound before the first
- * rank starts, so the port cannot be lost to somebody else. */
+ * is set already, and LS_CAUSE_FD and LS_SAID_FD (log.h). The launcher hosts the store, on a socket that it has bound
+ * before the first rank starts, so the port cannot be lost to somebody else. */
 #ifndef DDP_LAUNCH_H
 #define DDP_LAUNCH_H
 
@@ -28,8 +28,8 @@ typedef struct ddp_launch_options {
  *     LS_ERR_PEER     ranks failed, all of them with exit status 3 (each blames another)
  *     LS_ERR_TIMEOUT  the job's deadline passed
  *     LS_ERR_SYSTEM   a rank failed, a signal ended the job, or a system call failed
- * after one line that names the rank that failed first, its process and its first error message. Whatever it returns, no
- * rank is left; if the launcher itself is killed, the kernel kills the ranks.
+ * after one line that names the rank that failed first, its process and its first error message. Whatever it returns,
+ * no rank is left; if the launcher itself is killed, the kernel kills the ranks.
  *
  * SIGINT, SIGTERM and SIGHUP are passed on to the ranks while it runs. Call it from the main thread, while the process
  * has no other threads: signals must reach it, and the ranks end with the thread that started them. */

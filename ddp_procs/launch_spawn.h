@@ -17,11 +17,12 @@ typedef struct ddp_spawn_plan {
     const sigset_t *signal_mask; /* the ranks' */
 } ddp_spawn_plan;
 
-/* Finds the program as a shell would (NULL: the present one) and checks that it may be run. LS_ERR_IO if not, reported. */
+/* Finds the program as a shell would (NULL: the present one) and checks that it may be run. LS_ERR_IO if not,
+ * reported. */
 ls_status ddp_find_program(char path[PATH_MAX], const char *name);
 
-/* Starts a rank. *cause_fd is the end of a pipe to read: the rank's error messages (log.h), one a line; non-blocking, to
- * be closed by the caller. The rank is killed when the calling thread ends. On failure *pid and *cause_fd are -1. */
+/* Starts a rank. *cause_fd is the end of a pipe to read: the rank's error messages (log.h), one a line; non-blocking,
+ * to be closed by the caller. The rank is killed when the calling thread ends. On failure *pid and *cause_fd are -1. */
 ls_status ddp_spawn_rank(pid_t *pid, int *cause_fd, const ddp_spawn_plan *plan, int rank);
 
 #endif

@@ -1,8 +1,8 @@
 /* reducer — from "this gradient is ready" to "the average of all ranks is in its place".
  *   terms : slot = a gradient's place in its bucket; a bucket is launched when all of its slots are ready and all buckets before it
  *           have been launched
- *   cost  : one all-reduce per bucket, 2 (W-1)/W x bytes per rank; one pass over each gradient for the factor 1/W, taken
- *           while it is still in the cache
+ *   cost  : one all-reduce per bucket, 2 (W-1)/W x bytes per rank; one pass over each gradient for the factor 1/W, on
+ *           CPU devices while it is still in the cache, on GPUs over a full bucket in one launch
  *   order : fl(g / W) per rank, then the sum in the all-reduce's order. As in PyTorch with gradients as views of buckets, the
  *           first reduced backward multiplies by fl(1/W) and later ones divide by W; for a power of two both are exact
  *   unused: with find_unused, parameters that backward has not reported by its end are ready as they are, with gradients of zero (or
@@ -95,7 +95,8 @@ static ls_status create_buckets(struct bucket **out, const ddp_reducer *r, const
     return status;
 }
 
-/* All buckets together hold the same number of floats, however the gradients are assigned: they get their memory once. Collective. */
+/* All buckets together hold the same number of floats, however the gradients are assigned: they get their memory once.
+ * Collective. */
 static ls_status alloc_memory(ddp_reducer *r) {
     for (size_t p = 0; p < r->parameter_count; p++) {
         r->memory_nbytes += ls_aligned_floats(ls_model_parameter(r->model, p)->count) * sizeof(float);
@@ -103,8 +104,8 @@ static ls_status alloc_memory(ddp_reducer *r) {
     return ls_comm_alloc_shared(r->comm, r->device, r->memory_nbytes, (void **)&r->memory);
 }
 
-/* Moves every gradient, with its content if it has one, to its slot. Old and new slots share their memory, so the contents go through
- * the host's, which no device pays for; it happens twice in a run. */
+/* Moves every gradient, with its content if it has one, to its slot. Old and new slots share their memory, so the
+ * contents go through the host's, which no device pays for; it happens twice in a run. */
 static ls_status place_gradients(ddp_reducer *r, const struct ddp_buckets *plan, struct bucket *buckets) {
     float *contents = calloc(1, r->memory_nbytes), *slot = r->memory;
     if (!contents) return ls_fail(LS_ERR_NO_MEMORY, "no memory to move %zu bytes of gradients", r->memory_nbytes);
@@ -151,8 +152,8 @@ static struct limits bucket_limits(const ddp_reducer *r) {
     return (struct limits){{cap < DDP_FIRST_BUCKET_BYTES ? cap : DDP_FIRST_BUCKET_BYTES, cap}};
 }
 
-/* One bucket for everything, until the first backward shows in which order gradients become ready. With find_unused that order may
- * be another one each time, so that the one of the definition, reversed, is as good as any. */
+/* One bucket for everything, until the first backward shows in which order gradients become ready. With find_unused
+ * that order may be another one each time, so that the one of the definition, reversed, is as good as any. */
 static ls_status assign_first(ddp_reducer *r) {
     struct ddp_buckets plan;
     struct limits limits = {{SIZE_MAX, SIZE_MAX}};
@@ -164,7 +165,8 @@ static ls_status assign_first(ddp_reducer *r) {
     return status;
 }
 
-/* Rank 0's ready order to everybody: the buckets follow from it and from the limits, which are the same on all ranks. */
+/* Rank 0's ready order to everybody: the buckets follow from it and from the limits, which are the same on all
+ * ranks. */
 static ls_status share_ready_order(ddp_reducer *r) {
     int64_t *shared = calloc(r->parameter_count, sizeof *shared);
     if (!shared) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the order of the gradients");
@@ -225,11 +227,12 @@ static ls_status launch_ready(ddp_reducer *r) {
     return status;
 }
 
-static ls_status average(ddp_reducer *r, const struct ls_tensor *tensor) {
+/* A gradient, or a bucket, whose padding is and stays zero. */
+static ls_status average(ddp_reducer *r, float *gradients, size_t count) {
     int world_size = ls_comm_world_size(r->comm);
     if (world_size == 1) return LS_OK;
-    if (r->reduced_once) return ls_divide(r->compute, tensor->gradient, (float)world_size, tensor->count);
-    return ls_scale(r->compute, tensor->gradient, (float)(1.0 / world_size), tensor->count);
+    if (r->reduced_once) return ls_divide(r->compute, gradients, (float)world_size, count);
+    return ls_scale(r->compute, gradients, (float)(1.0 / world_size), count);
 }
 
 static ls_status mark_ready(ddp_reducer *r, size_t parameter) {
@@ -239,10 +242,12 @@ static ls_status mark_ready(ddp_reducer *r, size_t parameter) {
     }
     r->is_ready[parameter] = true;
     if (!r->reduced_once) r->ready_order[r->ready_count++] = parameter;
-    ls_status status = average(r, tensor);
     struct bucket *bucket = &r->buckets[r->bucket_of[parameter]];
+    bool at_once = !ls_device_memory_is_host(r->device);
+    ls_status status = at_once ? LS_OK : average(r, tensor->gradient, tensor->count);
     if (--bucket->pending_count > 0 || status != LS_OK) return status;
-    status = ls_event_record(bucket->ready, r->compute);
+    if (at_once) status = average(r, bucket->data, bucket->count);
+    if (status == LS_OK) status = ls_event_record(bucket->ready, r->compute);
     if (status == LS_OK && r->options.overlap) status = launch_ready(r);
     return status;
 }

@@ -1,8 +1,9 @@
 /* The reducer: averages gradients over the ranks, bucket by bucket, while the backward pass still runs.
  *
- * Gradients live in the buckets and the buckets in shared memory, so nothing is copied: backward writes a gradient where the
- * all-reduce will read it. Whenever the last gradient of a bucket is ready (model.h's hook), the bucket's all-reduce is enqueued on
- * the comm stream, in bucket order, which is the same on all ranks; the compute stream goes on with the next layer. */
+ * Gradients live in the buckets and the buckets in shared memory, so nothing is copied: backward writes a gradient
+ * where the all-reduce will read it. Whenever the last gradient of a bucket is ready (model.h's hook), the bucket's
+ * all-reduce is enqueued on the comm stream, in bucket order, which is the same on all ranks; the compute stream goes
+ * on with the next layer. */
 #ifndef DDP_REDUCER_H
 #define DDP_REDUCER_H
 
@@ -18,21 +19,24 @@ typedef struct ddp_reducer_options {
     bool find_unused;     /* parameters without a gradient are allowed (pytorch-semantics.md 2.6) */
 } ddp_reducer_options;
 
-/* Places all gradients of the model in one bucket (find_unused: in buckets that stay) and hooks into its backward. Collective. Everything is borrowed until destroy. */
+/* Places all gradients of the model in one bucket (find_unused: in buckets that stay) and hooks into its backward.
+ * Collective. Everything is borrowed until destroy. */
 ls_status ddp_reducer_create(ddp_reducer **out, ls_comm *comm, ls_model *model, struct ls_phase_clock *clock,
                              const ddp_reducer_options *options);
 void ddp_reducer_destroy(ddp_reducer *reducer);
 
-/* Arms the reducer for the coming backward; `sync` false: gradients stay local (no_sync). The first time after a reduced
- * backward, buckets are assigned anew in the order in which the gradients were ready (rank 0's order counts). `samples` of
- * this rank: where there are none, backward reports gradients of zero, which for find_unused is no use. Collective. */
+/* Arms the reducer for the coming backward; `sync` false: gradients stay local (no_sync). The first time after a
+ * reduced backward, buckets are assigned anew in the order in which the gradients were ready (rank 0's order counts).
+ * `samples` of this rank: where there are none, backward reports gradients of zero, which for find_unused is no use.
+ * Collective. */
 ls_status ddp_reducer_arm(ddp_reducer *reducer, bool sync, size_t samples);
 
-/* After backward: enqueues what is left and makes the compute stream wait for all buckets. LS_ERR_INVALID names the parameters
- * that got no gradient; with find_unused they are allowed, and the host waits for all buckets. */
+/* After backward: enqueues what is left and makes the compute stream wait for all buckets. LS_ERR_INVALID names the
+ * parameters that got no gradient; with find_unused they are allowed, and the host waits for all buckets. */
 ls_status ddp_reducer_finish(ddp_reducer *reducer);
 
-/* Per parameter whether no rank has used it in the step that ddp_reducer_finish has ended: the optimizer is to leave those alone.
+/* Per parameter whether no rank has used it in the step that ddp_reducer_finish has ended: the optimizer is to leave
+ * those alone.
  * NULL: there is none, or find_unused is off. */
 const bool *ddp_reducer_unused(const ddp_reducer *reducer);
 

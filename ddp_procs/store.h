@@ -33,11 +33,12 @@ ls_status ddp_store_serve(ddp_store_server **out, const char *host, int port);
 /* The port that it listens on. */
 int ddp_store_server_port(const ddp_store_server *server);
 
-/* How long a client may stay in the middle of a request, or leave a reply unread, before it is dropped. Default 10 s. */
+/* How long a client may stay in the middle of a request, or leave a reply unread, before it is dropped. Default 10
+ * s. */
 void ddp_store_server_set_patience(ddp_store_server *server, double patience_s);
 
-/* Ends the thread, drops all clients, forgets all keys; before that it waits at most `linger_s` for the clients to leave by
- * themselves. NULL is a no-op. */
+/* Ends the thread, drops all clients, forgets all keys; before that it waits at most `linger_s` for the clients to
+ * leave by themselves. NULL is a no-op. */
 void ddp_store_server_stop(ddp_store_server *server, double linger_s);
 
 /* --- the clients ---------------------------------------------------------------------------------------------------- */
@@ -47,8 +48,8 @@ typedef struct ddp_store ddp_store;
 /* Connects, trying again until the server is there or timeout_s (> 0) is over. */
 ls_status ddp_store_connect(ddp_store **out, const char *host, int port, double timeout_s);
 
-/* The store of the job that `self` belongs to: rank 0 also serves it, unless the launcher does. `self->launched` must be
- * true. */
+/* The store of the job that `self` belongs to: rank 0 also serves it, unless the launcher does. `self->launched` must
+ * be true. */
 ls_status ddp_store_open(ddp_store **out, const ddp_rank *self, double timeout_s);
 
 /* Disconnects. Where this handle also serves (rank 0), it first waits a second at most for the other ranks to close
@@ -58,7 +59,8 @@ void ddp_store_close(ddp_store *store);
 /* Creates or overwrites the key, and wakes those who wait for it. */
 ls_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t nbytes);
 
-/* Waits for the key and copies its value; *nbytes is its size, also when LS_ERR_INVALID says that it exceeds capacity. */
+/* Waits for the key and copies its value; *nbytes is its size, also when LS_ERR_INVALID says that it exceeds
+ * capacity. */
 ls_status ddp_store_get(ddp_store *store, const char *key, void *value, size_t capacity, size_t *nbytes);
 
 /* Adds to the integer that the key holds as decimal text (0 if it does not exist); *sum is the new value. A key that
@@ -70,8 +72,8 @@ typedef struct ddp_bytes {
     size_t nbytes;
 } ddp_bytes;
 
-/* If the key holds `expected` (or does not exist and `expected` is empty), stores `desired`. The result is what the key holds
- * then; for a key that does not exist and is not stored, it is `expected`. */
+/* If the key holds `expected` (or does not exist and `expected` is empty), stores `desired`. The result is what the key
+ * holds then; for a key that does not exist and is not stored, it is `expected`. */
 ls_status ddp_store_compare_set(ddp_store *store, const char *key, ddp_bytes expected, ddp_bytes desired, void *result,
                                 size_t capacity, size_t *nbytes);
 

@@ -13,8 +13,8 @@
  * until_us and then reports LS_ERR_TIMEOUT; otherwise that is LS_ERR_PEER at once. Reports its failures. */
 ls_status ddp_socket_connect(int *fd, const char *host, int port, bool retry, double until_us);
 
-/* All `nbytes` or LS_ERR_TIMEOUT, LS_ERR_PEER (closed or reset by the other side). They report nothing: the caller knows
- * what it was about. */
+/* All `nbytes` or LS_ERR_TIMEOUT, LS_ERR_PEER (closed or reset by the other side). They report nothing: the caller
+ * knows what it was about. */
 ls_status ddp_socket_send(int fd, const void *bytes, size_t nbytes, double until_us);
 ls_status ddp_socket_receive(int fd, void *bytes, size_t nbytes, double until_us);
 

@@ -5,6 +5,7 @@
 
 #include "common/base/chunk.h"
 #include "common/base/log.h"
+#include "common/train/devices.h"
 #include "dp_threads/dp.h"
 
 static ls_status create_events(struct dp_replica *r) {
@@ -74,8 +75,10 @@ static ls_status create_replica(struct dp *dp, int i, const dp_options *options)
 
 /* A group of the replicas' threads; on GPUs their memory goes through it on `path`. On failure ends[] is all NULL. */
 static ls_status create_group(ls_comm *ends[LS_MAX_DEVICES], const dp_options *options, ls_comm_path path) {
-    ls_comm_options group = {
-        .world_size = options->device_count, .timeout_s = ls_wait_timeout_s(), .allreduce = "direct"};
+    /* a wait for a device waits for NCCL's operations too, without knowing them: the group, which does, gives up
+     * first */
+    double timeout_s = path == LS_COMM_NCCL ? ls_wait_timeout_s() / 2 : ls_wait_timeout_s();
+    ls_comm_options group = {.world_size = options->device_count, .timeout_s = timeout_s, .allreduce = "direct"};
     _Static_assert(LS_MAX_DEVICES <= LS_COMM_MAX_RANKS, "a group has room for all devices");
     ls_status status = ls_comm_create_threads(ends, &group);
     if (status != LS_OK || ls_device_memory_is_host(options->devices[0])) return status;
@@ -87,7 +90,8 @@ static ls_status create_group(ls_comm *ends[LS_MAX_DEVICES], const dp_options *o
     return status;
 }
 
-/* The sums of a few hundred bytes are taken in replica order ("direct"), as DistributedDataParallel's ranks take them. */
+/* The sums of a few hundred bytes are taken in replica order ("direct"), as DistributedDataParallel's ranks take
+ * them. */
 static ls_status join_batchnorm(struct dp *dp, const dp_options *options) {
     if (!options->sync_bn || ls_model_batchnorm_count(dp->base.model) == 0) return LS_OK;
     ls_comm *ends[LS_MAX_DEVICES];
@@ -109,13 +113,9 @@ static ls_status join_nccl(struct dp *dp, const dp_options *options) {
 
 /* Different ones; 0 for CPU devices. */
 static int count_gpus(const dp_options *options) {
-    int gpus = 0;
-    for (int i = 0; ls_device_kind_of(options->devices[0]) == LS_DEVICE_CUDA && i < options->device_count; i++) {
-        int earlier = 0;
-        while (ls_device_index(options->devices[earlier]) != ls_device_index(options->devices[i])) earlier++;
-        gpus += earlier == i;
-    }
-    return gpus;
+    ls_device_choice choice = {.kind = ls_device_kind_of(options->devices[0]), .count = options->device_count};
+    for (int i = 0; i < choice.count; i++) choice.indices[i] = ls_device_index(options->devices[i]);
+    return ls_devices_gpus(&choice);
 }
 
 static ls_status check(const ls_model *module, const dp_options *options) {

@@ -1,14 +1,15 @@
 /* DataParallel: one process, one thread per device. Every step scatters the batch from device 0, replicates the parameters, runs
- * the replicas, gathers the outputs on the output device, takes the loss there, scatters its gradient, runs the backward
- * passes, adds up the gradients on device 0 and updates there.
+ * the replicas, gathers the outputs on the output device, takes the loss there, scatters its gradient, runs the
+ * backward passes, adds up the gradients on device 0 and updates there.
  *
- * As PyTorch's nn.DataParallel: pieces by torch.chunk's rule (batch 9 on 4 devices uses 3); device 0 works on the original
- * parameters and buffers, so batch norm's running statistics are those of the first piece (with sync_bn: of the whole batch); gradients are summed, the loss
- * being the mean over the whole batch.
+ * As PyTorch's nn.DataParallel: pieces by torch.chunk's rule (batch 9 on 4 devices uses 3); device 0 works on the
+ * original parameters and buffers, so batch norm's running statistics are those of the first piece (with sync_bn: of
+ * the whole batch); gradients are summed, the loss being the mean over the whole batch.
  *
- * On GPUs, batches, outputs and their gradients travel by copies between the devices. So do parameters and gradients ("flat", whose sums
- * are DDP's ordered ones bit for bit); or NCCL broadcasts the parameters and reduces the gradients, which every device then takes
- * part in, and which needs a GPU for each and no memory for the replicas' gradients on device 0. */
+ * On GPUs, batches, outputs and their gradients travel by copies between the devices. So do parameters and gradients
+ * ("flat", whose sums are DDP's ordered ones bit for bit); or NCCL broadcasts the parameters and reduces the gradients,
+ * which every device then takes part in, and which needs a GPU for each and no memory for the replicas' gradients on
+ * device 0; its operations' deadline is half of ls_wait_timeout_s(). */
 #ifndef DP_DATA_PARALLEL_H
 #define DP_DATA_PARALLEL_H
 
@@ -27,9 +28,9 @@ typedef struct dp_options {
     ls_optimizer_options optimizer;
 } dp_options;
 
-/* `module` is the model to train, initialised, borrowed until destroy; it must lie on devices[0] (LS_ERR_INVALID names both
- * devices otherwise) and have room for the largest batch that it is to evaluate. The calling thread becomes device 0's, and
- * must be the one that runs the steps. On failure *out is NULL. */
+/* `module` is the model to train, initialised, borrowed until destroy; it must lie on devices[0] (LS_ERR_INVALID names
+ * both devices otherwise) and have room for the largest batch that it is to evaluate. The calling thread becomes device
+ * 0's, and must be the one that runs the steps. On failure *out is NULL. */
 ls_status dp_create(ls_parallel **out, ls_model *module, const dp_options *options);
 
 #endif

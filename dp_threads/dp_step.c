@@ -12,10 +12,11 @@
  *     reduce    <------------------  all gradients
  *     optimizer
  *
- * With another output device, that one gathers the outputs, and its compute stream, driven by the thread of device 0, takes the
- * loss. With sync_bn the replicas also meet inside of forward and backward, at each batch norm, through a group of threads; with
- * --replicate nccl they meet in replicate and reduce. A replica without a piece then goes through all of this with no rows. The
- * counterpart, one process per device and one all-reduce instead of five transfers through device 0, is ddp_procs/ddp_step.c. */
+ * With another output device, that one gathers the outputs, and its compute stream, driven by the thread of device 0,
+ * takes the loss. With sync_bn the replicas also meet inside of forward and backward, at each batch norm, through a
+ * group of threads; with --replicate nccl they meet in replicate and reduce. A replica without a piece then goes
+ * through all of this with no rows. The counterpart, one process per device and one all-reduce instead of five
+ * transfers through device 0, is ddp_procs/ddp_step.c. */
 #include "common/base/log.h"
 #include "dp_threads/dp.h"
 
@@ -124,7 +125,8 @@ static void abandon(ls_parallel *p) {
 }
 
 static const char *graph_obstacle(const ls_parallel *p) {
-    return p->device_count > 1 ? "DataParallel on several devices, each with a thread of its own" : NULL;
+    if (p->device_count > 1) return "DataParallel on several devices, each with a thread of its own";
+    return ((const struct dp *)p)->replicas[0].nccl ? "--replicate nccl, which one device has no use for" : NULL;
 }
 
 const struct ls_parallel_ops dp_ops = {

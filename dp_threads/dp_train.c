@@ -57,9 +57,8 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
          .name = "replicate",
          .to.number = &s->replicate,
          .choices = replications,
-         .help = "flat: parameters and gradients are copied from and to the first device; nccl: NCCL broadcasts and "
-                 "reduces "
-                 "them (a GPU for each device)"},
+         .help = "flat: parameters and gradients are copied from and to the first device; nccl: NCCL broadcasts "
+                 "and reduces them (a GPU for each device)"},
         {.kind = LS_OPTION_FLAG,
          .name = "single",
          .to.flag = &s->single,
@@ -75,10 +74,23 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
     return status;
 }
 
+/* CUDA usually loads a kernel at its first launch, which may wait for all that the GPU is doing: behind an operation of
+ * NCCL that waits for this very thread to come, for ever (the CUDA programming guide warns of it under "lazy loading").
+ * CUDA reads this when it starts. */
+static void load_kernels_at_the_start(void) {
+    static const char *const variable = "CUDA_MODULE_LOADING";
+    (void)setenv(variable, "EAGER", 0);
+    ls_detail("%s=%s: NCCL's operations wait for one another between threads", variable, getenv(variable));
+}
+
 static ls_status choose_devices(struct settings *s) {
     if (s->device_ids.count > 0 && s->devices > 0) {
         return ls_fail(LS_ERR_USAGE, "--devices and --device-ids exclude each other");
     }
+    if (s->single && s->replicate == DP_REPLICATE_NCCL) {
+        return ls_fail(LS_ERR_USAGE, "--single has no replicas for --replicate nccl; leave one of the two out");
+    }
+    if (s->replicate == DP_REPLICATE_NCCL) load_kernels_at_the_start();
     ls_status status = ls_devices_find(&s->choice, &s->train, LS_DEVICES_TELL);
     int count = s->devices > 0 ? s->devices : s->single ? 1 : 0;
     if (status == LS_OK) status = ls_devices_choose(&s->choice, &s->device_ids, count);
@@ -157,7 +169,8 @@ int main(int argc, char **argv) {
     if (status != LS_OK || help) return ls_status_exit_code(status);
     ls_log_init(argv[0], -1, settings.train.quiet);
     ls_log_verbose(settings.train.verbose);
-    ls_set_wait_timeout_s(settings.train.timeout_s);
+    /* waits for a device outlast those for NCCL's operations, which say what they wait for */
+    ls_set_wait_timeout_s((settings.replicate == DP_REPLICATE_NCCL ? 2 : 1) * settings.train.timeout_s);
     status = choose_devices(&settings);
     if (status == LS_OK) status = ls_train_options_check(&settings.train, settings.choice.count);
     if (status == LS_OK) status = build(&session, &settings);

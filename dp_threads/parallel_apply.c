@@ -109,8 +109,8 @@ static ls_status join(dp_workers *workers, int replicas) {
     return LS_OK;
 }
 
-/* How much a replica's failure says about the cause: those that another replica's failure has made fail are not the cause, nor are those that
- * have nothing to say (a GPU that they share has failed before). 0: it has not failed. */
+/* How much a replica's failure says about the cause: those that another replica's failure has made fail are not the
+ * cause, nor are those that have nothing to say (a GPU that they share has failed before). 0: it has not failed. */
 static int blame(const struct worker *worker) {
     if (worker->status == LS_OK) return 0;
     if (worker->status == LS_ERR_PEER) return 1;

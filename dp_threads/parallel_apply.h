@@ -1,7 +1,7 @@
 /* One persistent thread per device, and the hand-over of work to all of them: DataParallel's parallel_apply.
  *
- * The caller's own thread drives device 0; devices 1 .. count-1 have a thread each, started once and pinned to the device's
- * core. Between two calls the threads wait (spinning briefly where each has a core, then asleep). */
+ * The caller's own thread drives device 0; devices 1 .. count-1 have a thread each, started once and pinned to the
+ * device's core. Between two calls the threads wait (spinning briefly where each has a core, then asleep). */
 #ifndef DP_PARALLEL_APPLY_H
 #define DP_PARALLEL_APPLY_H
 
@@ -14,8 +14,8 @@ typedef struct dp_workers dp_workers;
 /* Starts the threads and binds the calling thread to devices[0]. On failure *out is NULL and no thread is left. */
 ls_status dp_workers_create(dp_workers **out, ls_device *const *devices, int count);
 
-/* Ends the threads. NULL is a no-op. False: a thread is stuck, and still uses everything that its task was given; nothing of
- * that may be freed. */
+/* Ends the threads. NULL is a no-op. False: a thread is stuck, and still uses everything that its task was given;
+ * nothing of that may be freed. */
 bool dp_workers_destroy(dp_workers *workers);
 
 /* Whether a replica has missed its deadline. */
@@ -24,11 +24,12 @@ bool dp_workers_stuck(const dp_workers *workers);
 /* What one replica does in its thread. */
 typedef ls_status (*dp_replica_fn)(void *context, int replica);
 
-/* Runs task(context, i) for i in 0 .. replicas-1, each in its device's thread, and returns when all have returned. Errors inside
- * the threads are held back until then; the first failing replica, in replica order, is reported as "replica i on device d:
- * ..." and its status returned; one that only gave up because another had failed (LS_ERR_PEER) comes after all that did, and one that reported nothing after
- * those that did. A replica that has not returned after twice ls_wait_timeout_s() (so that the waits inside it may
- * report first) is LS_ERR_TIMEOUT, and stuck from then on. Only the thread that created the workers calls this. */
+/* Runs task(context, i) for i in 0 .. replicas-1, each in its device's thread, and returns when all have returned.
+ * Errors inside the threads are held back until then; the first failing replica, in replica order, is reported as
+ * "replica i on device d: ..." and its status returned; one that only gave up because another had failed (LS_ERR_PEER)
+ * comes after all that did, and one that reported nothing after those that did. A replica that has not returned after
+ * twice ls_wait_timeout_s() (so that the waits inside it may report first) is LS_ERR_TIMEOUT, and stuck from then on.
+ * Only the thread that created the workers calls this. */
 ls_status dp_parallel_apply(dp_workers *workers, int replicas, dp_replica_fn task, void *context);
 
 #endif

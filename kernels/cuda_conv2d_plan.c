@@ -1,6 +1,6 @@
-/* cuda_conv2d_plan — how a GPU's convolutions cut a batch: into equal pieces, as few as the limit allows, so that no piece is a small
- * rest. There is always room for as many samples as the limit allows: a smaller batch of the same layer, cut into fewer pieces that
- * are larger, fits into the same workspace. */
+/* cuda_conv2d_plan — how a GPU's convolutions cut a batch: into equal pieces, as few as the limit allows, so that no
+ * piece is a small rest. There is always room for as many samples as the limit allows: a smaller batch of the same
+ * layer, cut into fewer pieces that are larger, fits into the same workspace. */
 #include "kernels/cuda/conv2d_plan.h"
 
 #include <limits.h>

@@ -25,8 +25,8 @@ ls_status ls_enqueue(ls_stream *stream, const struct ls_op *op) {
     return ls_stream_launch(stream, ls_op_name(op->id), run_on_cpu, op, sizeof *op);
 }
 
-/* The typed calls: each packs its arguments and enqueues them. The prototypes in kernels.h must agree with ops.def, or this
- * does not compile. */
+/* The typed calls: each packs its arguments and enqueues them. The prototypes in kernels.h must agree with ops.def, or
+ * this does not compile. */
 #define LS_FIELD_PARAMETER(type, name) , type name
 #define LS_FIELD_VALUE(type, name) name,
 #define LS_OP(name, flops, bytes, aliasing)                                                                            \
@@ -126,4 +126,8 @@ size_t ls_batchnorm_statistics_count(const struct ls_batchnorm_shape *s) { retur
 
 size_t ls_pool_count(const struct ls_pool_shape *s) {
     return (size_t)s->planes * (size_t)s->in_height * (size_t)s->in_width;
+}
+
+size_t ls_pool_windows(const struct ls_pool_shape *s) {
+    return (size_t)s->planes * (size_t)(s->in_height / s->size) * (size_t)(s->in_width / s->size);
 }

@@ -1,12 +1,12 @@
 /* The operations: what each computes, as a formula.
  *
- * Every call enqueues one operation on a stream and returns; arguments are checked by the layers above. All pointers are memory of
- * the stream's device and stay valid until the stream has passed the operation. Matrices and images are dense, row-major (NCHW);
- * counts are elements. float means fp32. An operation's result depends on nothing but its arguments (no atomics), and
- * operations that work row by row give a row the same bits whatever else is in the batch.
+ * Every call enqueues one operation on a stream and returns; arguments are checked by the layers above. All pointers
+ * are memory of the stream's device and stay valid until the stream has passed the operation. Matrices and images are
+ * dense, row-major (NCHW); counts are elements. float means fp32. An operation's result depends on nothing but its
+ * arguments (no atomics), and operations that work row by row give a row the same bits whatever else is in the batch.
  *
- * `accumulate` false: the gradient is overwritten; true: added to what is there.
- * The list with costs and aliasing rules is ops.def; gradient formulas follow PyTorch (batch norm, max-pool ties, losses). */
+ * `accumulate` false: the gradient is overwritten; true: added to what is there. The list with costs and aliasing rules
+ * is ops.def; gradient formulas follow PyTorch (batch norm, max-pool ties, losses). */
 #ifndef LS_KERNELS_KERNELS_H
 #define LS_KERNELS_KERNELS_H
 
@@ -28,7 +28,8 @@ int ls_conv2d_out_width(const struct ls_conv2d_shape *shape);
 size_t ls_conv2d_flops(const struct ls_conv2d_shape *shape);
 size_t ls_conv2d_bytes(const struct ls_conv2d_shape *shape);
 
-/* Bytes of scratch memory that the three conv2d operations of this shape need (the largest of the three) on a kind of device. */
+/* Bytes of scratch memory that the three conv2d operations of this shape need (the largest of the three) on a kind of
+ * device. */
 size_t ls_conv2d_workspace_nbytes(ls_device_kind kind, const struct ls_conv2d_shape *shape);
 
 struct ls_batchnorm_shape {
@@ -43,7 +44,8 @@ size_t ls_batchnorm_statistics_count(const struct ls_batchnorm_shape *shape); /*
 struct ls_pool_shape {
     int planes, in_height, in_width, size; /* planes = batch x channels; 2 <= size <= 15 */
 };
-size_t ls_pool_count(const struct ls_pool_shape *shape); /* input elements */
+size_t ls_pool_count(const struct ls_pool_shape *shape);   /* input elements */
+size_t ls_pool_windows(const struct ls_pool_shape *shape); /* output elements */
 
 /* Values that steer an optimizer step live on the device: nothing in the step waits for the host. */
 struct ls_update_state {
@@ -54,8 +56,8 @@ struct ls_update_state {
     float bias2_sqrt;     /* Adam: sqrt(1 - beta2^step) */
 };
 
-/* One parameter of the update of a whole list. A list is cut into chunks of LS_UPDATE_CHUNK elements, the last of each tensor
- * perhaps shorter, so that a GPU updates all of it in one launch, a chunk a block. */
+/* One parameter of the update of a whole list. A list is cut into chunks of LS_UPDATE_CHUNK elements, the last of each
+ * tensor perhaps shorter, so that a GPU updates all of it in one launch, a chunk a block. */
 #define LS_UPDATE_CHUNK 4096
 struct ls_update_tensor {
     float *parameter;
@@ -90,7 +92,8 @@ ls_status ls_scale_by(ls_stream *stream, float *y, const float *factor, size_t c
 
 /* --- linear ------------------------------------------------------------------------------------------------------ */
 
-/* c[m,n] = op(a)[m,k] op(b)[k,n] + beta c; a is stored [m,k], or [k,m] if transpose_a; b [k,n], or [n,k] if transpose_b */
+/* c[m,n] = op(a)[m,k] op(b)[k,n] + beta c; a is stored [m,k], or [k,m] if transpose_a; b [k,n], or [n,k] if
+ * transpose_b */
 ls_status ls_gemm(ls_stream *stream, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, const float *a,
                   const float *b, float beta, float *c);
 /* y[r,c] += bias[c] */
@@ -139,10 +142,11 @@ ls_status ls_batchnorm_backward(ls_stream *stream, struct ls_batchnorm_shape sha
                                 float *dbeta, const float *dy, const float *x, const float *gamma, const float *beta,
                                 const float *mean, const float *invstd, bool accumulate);
 
-/* The same over a batch that lies on several ranks, in operations that a collective stands between; a rank's batch may be 0. Forward:
- * statistics, all_gather, merge, normalize. Backward: sums, all_reduce (sum), input_gradient. */
+/* The same over a batch that lies on several ranks, in operations that a collective stands between; a rank's batch may
+ * be 0. Forward: statistics, all_gather, merge, normalize. Backward: sums, all_reduce (sum), input_gradient. */
 
-/* statistics = this rank's [mean of each channel, sum of (x - mean)^2 of each channel, number of values per channel n] */
+/* statistics = this rank's [mean of each channel, sum of (x - mean)^2 of each channel, number of values per channel
+ * n] */
 ls_status ls_batchnorm_statistics(ls_stream *stream, struct ls_batchnorm_shape shape, double *statistics,
                                   const float *x);
 /* From the statistics of `ranks` ranks, one after the other: *count = m = sum of n; merging in rank order into (n, mean, M2), from 0,
@@ -155,7 +159,8 @@ ls_status ls_batchnorm_merge(ls_stream *stream, struct ls_batchnorm_shape shape,
 /* y = gamma (x - mean) invstd + beta */
 ls_status ls_batchnorm_normalize(ls_stream *stream, struct ls_batchnorm_shape shape, float *y, const float *x,
                                  const float *gamma, const float *beta, const float *mean, const float *invstd);
-/* dbeta = sum dy and dgamma = sum dy (x - mean) invstd over this rank's values; sums = [dbeta, dgamma], never accumulated */
+/* dbeta = sum dy and dgamma = sum dy (x - mean) invstd over this rank's values; sums = [dbeta, dgamma], never
+ * accumulated */
 ls_status ls_batchnorm_sums(ls_stream *stream, struct ls_batchnorm_shape shape, float *sums, float *dgamma,
                             float *dbeta, const float *dy, const float *x, const float *gamma, const float *beta,
                             const float *mean, const float *invstd, bool accumulate);
@@ -174,11 +179,12 @@ ls_status ls_maxpool_backward(ls_stream *stream, struct ls_pool_shape shape, flo
 
 /* --- losses; each gives the loss and its gradient in one pass -------------------------------------------------------- */
 
-/* *loss = scale x sum over rows of -log softmax(logits)[label]; dlogits = scale (softmax(logits) - onehot). With scale =
- * 1/rows this is PyTorch's mean. A label outside [0, classes) is LS_ERR_INVALID. */
+/* *loss = scale x sum over rows of -log softmax(logits)[label]; dlogits = scale (softmax(logits) - onehot). With scale
+ * = 1/rows this is PyTorch's mean. A label outside [0, classes) is LS_ERR_INVALID. */
 ls_status ls_cross_entropy(ls_stream *stream, float *loss, float *dlogits, const float *logits, const int64_t *labels,
                            size_t rows, size_t classes, float scale);
-/* *loss = scale x sum (prediction - target)^2; dprediction = 2 scale (prediction - target); scale = 1/count is the mean */
+/* *loss = scale x sum (prediction - target)^2; dprediction = 2 scale (prediction - target); scale = 1/count is the
+ * mean */
 ls_status ls_squared_error(ls_stream *stream, float *loss, float *dprediction, const float *prediction,
                            const float *target, size_t count, float scale);
 /* *correct += rows whose (first) largest logit is the label's */
@@ -198,8 +204,9 @@ ls_status ls_sgd(ls_stream *stream, struct ls_sgd_rule rule, const struct ls_upd
 ls_status ls_adam(ls_stream *stream, struct ls_adam_rule rule, const struct ls_update_state *state, float *parameter,
                   const float *gradient, float *first_moment, float *second_moment, size_t count);
 
-/* The same for all tensors of a list, which lies (as an array) in memory of the device and stays until the stream has passed
- * the operation: tensor_count of them with chunk_count chunks and `total` elements in all. The bits are those of one call for each. */
+/* The same for all tensors of a list, which lies (as an array) in memory of the device and stays until the stream has
+ * passed the operation: tensor_count of them with chunk_count chunks and `total` elements in all. The bits are those of
+ * one call for each. */
 ls_status ls_sgd_list(ls_stream *stream, struct ls_sgd_rule rule, const struct ls_update_state *state,
                       const struct ls_update_tensor *tensors, size_t tensor_count, size_t chunk_count, size_t total);
 ls_status ls_adam_list(ls_stream *stream, struct ls_adam_rule rule, const struct ls_update_state *state,

@@ -25,8 +25,8 @@ size_t ls_dtype_nbytes(ls_dtype dtype);
 /* "fp32", "fp16", ... */
 const char *ls_dtype_name(ls_dtype dtype);
 
-/* IEEE binary16 and bfloat16 to and from float; rounding to nearest even, NaN stays NaN, overflow becomes infinity. Without
- * branches and inline, so that compilers can vectorise loops over them. */
+/* IEEE binary16 and bfloat16 to and from float; rounding to nearest even, NaN stays NaN, overflow becomes infinity.
+ * Without branches and inline, so that compilers can vectorise loops over them. */
 
 static inline uint32_t ls_float_bits(float value) {
     uint32_t bits;

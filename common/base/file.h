@@ -22,8 +22,8 @@ ls_status ls_file_writer_open(ls_file_writer **out, const char *path);
 /* Appends. After a failure (disk full, for example) only abort or commit, which then fails too, may follow. */
 ls_status ls_file_writer_put(ls_file_writer *writer, const void *data, size_t nbytes);
 
-/* Brings what was put so far to the disk, so that commit has less to fail at: where several files are to be replaced together, sync
- * all of them before the first commit. */
+/* Brings what was put so far to the disk, so that commit has less to fail at: where several files are to be replaced
+ * together, sync all of them before the first commit. */
 ls_status ls_file_writer_sync(ls_file_writer *writer);
 
 /* Puts the new content in place and frees the writer, whatever the outcome. After a failure the old file is untouched,

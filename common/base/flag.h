@@ -3,7 +3,8 @@
  * It works between threads and, when it lies in shared memory, between processes. Raising costs one store when
  * nobody sleeps, a futex call otherwise. Counters compare modulo 2^32, so they may wrap.
  *
- * What to do before sleeping is the caller's knowledge (ls_patience; cores.h gives one by the number of participants). */
+ * What to do before sleeping is the caller's knowledge (ls_patience; cores.h gives one by the number of
+ * participants). */
 #ifndef LS_BASE_FLAG_H
 #define LS_BASE_FLAG_H
 
@@ -18,7 +19,8 @@ typedef struct ls_flag {
 
 /* Zero-filled memory is a valid flag of value 0. */
 
-/* Sets the value and wakes everybody who waits for it. What the caller wrote before is visible to who sees the value. */
+/* Sets the value and wakes everybody who waits for it. What the caller wrote before is visible to who sees the
+ * value. */
 void ls_flag_set(ls_flag *flag, uint32_t value);
 
 /* Adds 1, likewise; returns the new value. */
@@ -32,9 +34,9 @@ bool ls_flag_reached(ls_flag *flag, uint32_t value);
 /* Waits until the flag reaches `value` or ls_now_us() passes `until_us`; true if it was reached. */
 bool ls_flag_wait(ls_flag *flag, uint32_t value, double spin_us, double until_us);
 
-/* How long a thread looks for what it waits for before it sleeps: first without a pause, which is for those who have a core
- * of their own; then it gives its core to whoever wants it between two looks, which is for those who share cores with the
- * ones they wait for. */
+/* How long a thread looks for what it waits for before it sleeps: first without a pause, which is for those who have a
+ * core of their own; then it gives its core to whoever wants it between two looks, which is for those who share cores
+ * with the ones they wait for. */
 typedef struct ls_patience {
     double spin_us, yield_us;
 } ls_patience;

@@ -19,8 +19,8 @@ static struct {
 
 static _Thread_local ls_log_sink capture;
 
-/* A program may be started with stdin, stdout or stderr closed. The next file that it opened would then get that number, and
- * with it whatever is printed. */
+/* A program may be started with stdin, stdout or stderr closed. The next file that it opened would then get that
+ * number, and with it whatever is printed. */
 static void fill_standard_descriptors(void) {
     int fd;
     while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO) continue;

@@ -18,9 +18,10 @@
 
 /* Names this process in every later line. Call before the first thread starts. `program` may be a path: its last
  * component is used and must stay valid. `rank` < 0: no rank (the DP program, the launcher). Quiet drops notes, not
- * warnings and errors. A file descriptor number in the environment's LS_CAUSE_FD (set by the launcher) receives a copy
- * of each error, so that the launcher can name the cause; LS_SAID_FD (said.h) lets only the first of its ranks print an error or
- * warning that several have in the same words. Where stdin, stdout or stderr is closed, it becomes /dev/null. */
+ * warnings and errors. A file descriptor number in the environment's LS_CAUSE_FD (set by the launcher) receives a
+ * copy of each error, so that the launcher can name the cause; LS_SAID_FD (said.h) lets only the first of its ranks
+ * print an error or warning that several have in the same words. Where stdin, stdout or stderr is closed, it becomes
+ * /dev/null. */
 void ls_log_init(const char *program, int rank, bool quiet);
 
 /* Reports an error and has the value `status`, so that a failure is reported and passed on in one statement:
@@ -40,8 +41,8 @@ void ls_warn(const char *format, ...) LS_PRINTF(1, 2);
 /* A remark that --quiet drops. */
 void ls_note(const char *format, ...) LS_PRINTF(1, 2);
 
-/* A remark for those who ask why (--verbose): dropped unless ls_log_verbose(true) has been said, and with --quiet. Call ls_log_verbose
- * before the first thread starts, after ls_log_init. */
+/* A remark for those who ask why (--verbose): dropped unless ls_log_verbose(true) has been said, and with --quiet. Call
+ * ls_log_verbose before the first thread starts, after ls_log_init. */
 void ls_log_verbose(bool verbose);
 void ls_detail(const char *format, ...) LS_PRINTF(1, 2);
 
@@ -51,9 +52,9 @@ typedef struct ls_log_sink {
     size_t capacity;
 } ls_log_sink;
 
-/* Redirects this thread's errors into `buffer` (of `capacity` bytes, always terminated, first error kept) instead of stderr,
- * until called with NULL. A replica's thread uses it: its error is reported after all threads have joined. Returns where they went
- * before. */
+/* Redirects this thread's errors into `buffer` (of `capacity` bytes, always terminated, first error kept) instead of
+ * stderr, until called with NULL. A replica's thread uses it: its error is reported after all threads have joined.
+ * Returns where they went before. */
 ls_log_sink ls_log_capture(char *buffer, size_t capacity);
 
 /* Back to what ls_log_capture returned, with what that buffer holds. */

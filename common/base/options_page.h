@@ -4,8 +4,8 @@
 
 #include "common/base/options.h"
 
-/* Writes the page to stdout: usage line, purpose, then each row with its present value as the default. LS_ERR_IO if stdout
- * does not take it. */
+/* Writes the page to stdout: usage line, purpose, then each row with its present value as the default. LS_ERR_IO if
+ * stdout does not take it. */
 ls_status ls_options_page(const ls_command *command, const char *program);
 
 #endif

@@ -1,6 +1,7 @@
-/* screen — a frame is one string: up to where the block begins, each line with "erase to the end of the line" behind it, and
- * "erase what is below" at the end, for a block that has become shorter. Old and new lines replace each other without a moment in
- * which the block is empty. The cursor is neither hidden nor saved, so a killed program leaves nothing to be restored. */
+/* screen — a frame is one string: up to where the block begins, each line with "erase to the end of the line" behind
+ * it, and "erase what is below" at the end, for a block that has become shorter. Old and new lines replace each other
+ * without a moment in which the block is empty. The cursor is neither hidden nor saved, so a killed program leaves
+ * nothing to be restored. */
 #include "common/base/screen.h"
 
 #include <stdio.h>

@@ -10,8 +10,8 @@
  *     }
  *     ls_table_destroy(table);
  *
- * A title may have several lines, which stand at the bottom of the head. Widths are counted in characters of UTF-8. One thread
- * at a time. */
+ * A title may have several lines, which stand at the bottom of the head. Widths are counted in characters of UTF-8. One
+ * thread at a time. */
 #ifndef LS_BASE_TABLE_H
 #define LS_BASE_TABLE_H
 

@@ -1,5 +1,5 @@
-/* all_reduce "halving-doubling" — Rabenseifner's algorithm: a reduce-scatter by recursive halving, then an all-gather by
- * recursive doubling.
+/* all_reduce "halving-doubling" — Rabenseifner's algorithm: a reduce-scatter by recursive halving, then an all-gather
+ * by recursive doubling.
  *   idea  : P is the largest power of two up to W; the ranks from P on are extra. The message is cut into P chunks.
  *             fold in   rank i < W - P adds the whole message of rank P + i to its own
  *             halving   for d = P/2, P/4, ..., 1: ranks r and r ^ d, which hold partial sums of the same 2 d chunks,

@@ -63,14 +63,14 @@ static bool have_shared_gpu(const uint64_t *gpus, int count, char *text, size_t 
     return true;
 }
 
-ls_status ls_comm_gpus_are_distinct(ls_comm *comm, const ls_device *device, bool *distinct, char *text,
-                                    size_t capacity) {
+ls_status ls_comm_find_nccl_obstacle(ls_comm *comm, const ls_device *device, ls_status *obstacle, char *text,
+                                     size_t capacity) {
     char why[512] = "";
     struct ls_nccl_identity identity;
     uint64_t gpus[LS_COMM_MAX_RANKS];
     const struct ls_nccl_plugin *plugin = open_plugin(why, sizeof why);
     bool known = plugin && plugin->identify(device, &identity, why, sizeof why) == LS_OK;
-    *distinct = false;
+    *obstacle = LS_ERR_UNSUPPORTED;
     text[0] = '\0';
     ls_status status = exchange(comm, LS_OPERATION_COMPARE_GPUS, 0, known ? pack(&identity) : NO_NCCL, gpus);
     if (status != LS_OK) return status;
@@ -80,7 +80,7 @@ ls_status ls_comm_gpus_are_distinct(ls_comm *comm, const ls_device *device, bool
         if (!known) snprintf(text, capacity, "%s", why);
         return LS_OK;
     }
-    *distinct = !have_shared_gpu(gpus, comm->world_size, text, capacity);
+    *obstacle = have_shared_gpu(gpus, comm->world_size, text, capacity) ? LS_ERR_USAGE : LS_OK;
     return LS_OK;
 }
 

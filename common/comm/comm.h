@@ -88,7 +88,8 @@ ls_status ls_comm_create_threads(ls_comm **out, const ls_comm_options *options);
  * ls_work_synchronize, ...), which meanwhile watches NCCL and the peers, with the group's deadline from when a wait
  * first saw the operation unfinished; it names the operation, its number and its bytes, and the ranks that have not
  * enqueued it. Ranks that enqueue different operations are found in that wait, too. What is recorded in a graph is
- * known by its last operation only, and has no deadline but that of the wait. */
+ * known by its last operation only, and has no deadline but that of the wait. A group that fails takes the other NCCL
+ * groups of its GPU with it. */
 typedef enum ls_comm_path { LS_COMM_STAGED, LS_COMM_NCCL } ls_comm_path;
 
 /* Collective, host-blocking; once per group, by the thread that created it. `options` as for create: NCCL's id travels
@@ -100,11 +101,11 @@ ls_status ls_comm_attach_device(ls_comm *comm, ls_device *device, ls_comm_path p
 /* The same for all endpoints of ls_comm_create_threads, by one thread: devices[r] is rank r's. */
 ls_status ls_comm_attach_devices(ls_comm *const *comms, ls_device *const *devices, ls_comm_path path);
 
-/* Collective, host-blocking, before a device is attached: whether NCCL can be used, each rank having a GPU of its own.
- * If not, `text` says why, naming two ranks and their GPU ("ranks 0 and 2 share GPU 0") or what is missing ("cannot
- * load .../ls_nccl.so: ..."). */
-ls_status ls_comm_gpus_are_distinct(ls_comm *comm, const ls_device *device, bool *distinct, char *text,
-                                    size_t capacity);
+/* Collective, host-blocking, before a device is attached: what keeps the ranks from using NCCL, and in `text` the
+ * reason: LS_ERR_USAGE names two ranks and their GPU ("ranks 0 and 2 share GPU 0"), LS_ERR_UNSUPPORTED what is missing
+ * ("cannot load .../ls_nccl.so: ..."). LS_OK: nothing does, each rank has a GPU of its own. */
+ls_status ls_comm_find_nccl_obstacle(ls_comm *comm, const ls_device *device, ls_status *obstacle, char *text,
+                                     size_t capacity);
 
 /* Leaves the group and frees its shared memory. Not collective; peers that still wait for this rank see it as gone. The
  * streams must have passed all operations of the group. NCCL waits for the other ranks to leave as well: for some

@@ -50,7 +50,7 @@
     X(ALLOC, "alloc_shared", true, NULL)                                                                               \
     X(ALLOC_VOTE, "alloc_shared (second half)", false, NULL)                                                           \
     X(FREE, "free_shared", true, NULL)                                                                                 \
-    X(COMPARE_GPUS, "gpus_are_distinct", false, NULL)                                                                  \
+    X(COMPARE_GPUS, "find_nccl_obstacle", false, NULL)                                                                 \
     X(ATTACH_STAGED, "attach_device (staged)", false, NULL)                                                            \
     X(ATTACH_NCCL, "attach_device (nccl)", false, NULL)
 
@@ -95,8 +95,8 @@ typedef struct ls_rank_slot {
     _Atomic int32_t awaits;
     _Atomic uint32_t awaited_value;
     alignas(LS_CACHE_LINE_BYTES) ls_flag progress; /* steps inside operations (ls_comm_step_done) */
-    /* the collective operations that the rank has enqueued without meeting the others (issued.c): the last one's number, and
-     * in short what the last few were */
+    /* the collective operations that the rank has enqueued without meeting the others (issued.c): the last one's
+     * number, and in short what the last few were */
     alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t issued;
     _Atomic uint64_t issued_what[LS_ISSUED_KEPT];
 } ls_rank_slot;
@@ -187,7 +187,8 @@ struct ls_path {
     bool can_be_recorded; /* ls_comm_can_be_recorded */
     /* Puts a checked and numbered operation, whose buffers are GPU memory (or none), on a stream of a GPU. */
     ls_status (*enqueue)(const ls_operation *operation, ls_stream *stream);
-    /* Before the rank leaves: frees comm->path_state. Never waits for longer than the group's deadline. */
+    /* Before the rank leaves: frees comm->path_state. Waits for the other ranks, and then for its own part of the
+     * way, for the group's deadline each at most. */
     void (*close)(ls_comm *comm);
 };
 
@@ -342,8 +343,8 @@ ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what);
 /* Tells the other ranks that this one has enqueued an operation. */
 void ls_comm_issue(ls_comm *comm, const ls_announcement *what);
 
-/* Looks at what the others have enqueued where this rank has enqueued `what`. LS_ERR_INVALID (reported; the group is broken): another
- * operation. Otherwise LS_OK, and `missing` says who has not come to it. Groups of two or more. */
+/* Looks at what the others have enqueued where this rank has enqueued `what`. LS_ERR_INVALID (reported; the group is
+ * broken): another operation. Otherwise LS_OK, and `missing` says who has not come to it. Groups of two or more. */
 ls_status ls_comm_compare_issued(ls_comm *comm, const ls_announcement *what, bool *missing);
 
 /* Whether a rank has enqueued an operation that this one has not come to. Groups of two or more. */

@@ -1,5 +1,5 @@
-/* One build of the loops: reduce_loops.c includes this with LS_NAME and LS_TARGET set. (No include guard: it is included
- * more than once.) */
+/* One build of the loops: reduce_loops.c includes this with LS_NAME and LS_TARGET set. (No include guard: it is
+ * included more than once.) */
 
 #define LS_ACCUMULATE(name, type, combine)                                                                             \
     LS_TARGET static void LS_NAME(name)(void *restrict accumulator, const void *restrict input, size_t chunks) {       \

@@ -91,8 +91,9 @@ void ls_comm_enter(ls_comm *comm) {
     if (comm->transport->shares_buffers) atomic_store(&comm->segment->slot[comm->rank].inside, 1);
 }
 
-/* The others find the group broken at their next wait, or within a patrol interval if they wait already; who copies or adds comes
- * to its end. So this wait is short without a deadline, and a deadline would let somebody read what is being freed. */
+/* The others find the group broken at their next wait, or within a patrol interval if they wait already; who copies or
+ * adds comes to its end. So this wait is short without a deadline, and a deadline would let somebody read what is being
+ * freed. */
 void ls_comm_leave(ls_comm *comm, ls_status status) {
     if (!comm->transport->shares_buffers) return;
     atomic_store(&comm->segment->slot[comm->rank].inside, 0);
@@ -162,8 +163,8 @@ static void find_dead(const ls_comm *comm, const bool *missing, bool *dead) {
         dead[r] = processes[r].revents != 0 || atomic_load(&comm->segment->slot[r].left) == LS_DIED;
 }
 
-/* Reduces `missing` to those who will never come; whether there are any. Where some died, they are the reason, and those
- * who left in good order are not named with them. */
+/* Reduces `missing` to those who will never come; whether there are any. Where some died, they are the reason, and
+ * those who left in good order are not named with them. */
 bool ls_comm_only_lost(const ls_comm *comm, bool *missing, bool *died) {
     bool any = false, dead[LS_COMM_MAX_RANKS];
     find_dead(comm, missing, dead);

@@ -37,8 +37,8 @@ typedef struct ls_assembler {
     char cause[512]; /* the error line of the first failure; empty if nothing was said */
 } ls_assembler;
 
-/* Fills the slot; its status and end say how it went. After a failure, and at the end of a share, the following slots of the pass
- * end the same way without any work. Errors are kept in `cause`, not printed. */
+/* Fills the slot; its status and end say how it went. After a failure, and at the end of a share, the following slots
+ * of the pass end the same way without any work. Errors are kept in `cause`, not printed. */
 void ls_assembler_fill(ls_assembler *assembler, ls_batch_slot *slot);
 
 /* Ends a pass in the middle. */

@@ -47,8 +47,8 @@ ls_status ls_batches_create(ls_batches **out, const ls_batches_options *options)
 /* Makes the batches of that epoch (>= 0). */
 void ls_batches_set_epoch(ls_batches *batches, int64_t epoch);
 
-/* Steps of an epoch on this rank: the same in each epoch and, unless `uneven`, on all ranks; may be 0 (drop_last and less than
- * one full batch). */
+/* Steps of an epoch on this rank: the same in each epoch and, unless `uneven`, on all ranks; may be 0 (drop_last and
+ * less than one full batch). */
 int64_t ls_batches_per_epoch(const ls_batches *batches);
 
 /* The same of any rank. */

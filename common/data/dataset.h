@@ -46,29 +46,30 @@ ls_status ls_dataset_random(ls_dataset **out, uint64_t seed, size_t count, const
 const ls_sample_spec *ls_dataset_spec(const ls_dataset *dataset);
 size_t ls_dataset_count(const ls_dataset *dataset);
 
-/* Copies samples indices[0 .. count-1] (each in 0 .. ls_dataset_count-1; repeats are fine): inputs to
- * count x channels x height x width floats, labels to `count` integers, targets to count x target_count floats.
- * `labels` and `targets` may be NULL, and are not touched where the dataset has none. Safe in any thread. A failure (LS_ERR_IO,
- * LS_ERR_FORMAT) names the sample; what was read is then undefined. */
+/* Copies samples indices[0 .. count-1] (each in 0 .. ls_dataset_count-1; repeats are fine): inputs to count x channels
+ * x height x width floats, labels to `count` integers, targets to count x target_count floats. `labels` and `targets`
+ * may be NULL, and are not touched where the dataset has none. Safe in any thread. A failure (LS_ERR_IO, LS_ERR_FORMAT)
+ * names the sample; what was read is then undefined. */
 ls_status ls_dataset_read(const ls_dataset *dataset, const int64_t *indices, size_t count, float *inputs,
                           int64_t *labels, float *targets);
 
 /* --- streams: datasets without indices, whose length nobody knows before the end ----------------------------------------- */
 
-/* A split of a folder in MNIST's format, as above, but read from front to back while it is used: memory does not grow with it,
- * and errors in it show when they are reached. Nothing is said about how many samples there are. */
+/* A split of a folder in MNIST's format, as above, but read from front to back while it is used: memory does not grow
+ * with it, and errors in it show when they are reached. Nothing is said about how many samples there are. */
 ls_status ls_dataset_open_stream(ls_dataset **out, const char *folder, ls_split split, ls_normalize normalize);
 
 /* Whether it is read by cursors instead of ls_dataset_count and ls_dataset_read, which must not be called on it. */
 bool ls_dataset_is_stream(const ls_dataset *dataset);
 
-/* One pass over a share of a stream: samples share, share + shares, share + 2 shares, ... So W x k cursors with shares = W k read
- * every sample exactly once between them. Each is for one thread. */
+/* One pass over a share of a stream: samples share, share + shares, share + 2 shares, ... So W x k cursors with shares
+ * = W k read every sample exactly once between them. Each is for one thread. */
 typedef struct ls_cursor ls_cursor;
 /* 0 <= share < shares. On failure *out is NULL. */
 ls_status ls_cursor_create(ls_cursor **out, const ls_dataset *dataset, size_t share, size_t shares);
-/* Reads up to `count` samples; *read is how many: fewer only at the end of the stream. On an error (LS_ERR_IO, LS_ERR_FORMAT; the line
- * says where) *read is 0, and the cursor can only be destroyed. The arrays are those of ls_dataset_read. */
+/* Reads up to `count` samples; *read is how many: fewer only at the end of the stream. On an error (LS_ERR_IO,
+ * LS_ERR_FORMAT; the line says where) *read is 0, and the cursor can only be destroyed. The arrays are those of
+ * ls_dataset_read. */
 ls_status ls_cursor_read(ls_cursor *cursor, size_t count, float *inputs, int64_t *labels, float *targets, size_t *read);
 void ls_cursor_destroy(ls_cursor *cursor); /* NULL is a no-op */
 

@@ -4,14 +4,15 @@
 
 #include "common/data/dataset.h"
 
-/* One sample at a time: `label` and `target` are NULL where not wanted or not there. A kind has indices or is a stream. */
+/* One sample at a time: `label` and `target` are NULL where not wanted or not there. A kind has indices or is a
+ * stream. */
 typedef struct ls_dataset_kind {
     /* (with indices) Any number of threads at the same time. */
     ls_status (*read)(const ls_dataset *dataset, int64_t index, float *input, int64_t *label, float *target);
     /* (stream) A pass from the first sample; on failure *out is NULL. Each cursor is one thread's. */
     ls_status (*cursor_open)(ls_cursor **out, const ls_dataset *dataset);
-    /* (stream) The next sample, or *end = true; `input` NULL: the sample is passed over. Not called again after a failure or the
-     * end. */
+    /* (stream) The next sample, or *end = true; `input` NULL: the sample is passed over. Not called again after a
+     * failure or the end. */
     ls_status (*cursor_next)(ls_cursor *cursor, bool *end, float *input, int64_t *label, float *target);
     void (*cursor_close)(ls_cursor *cursor); /* (stream) frees the cursor too */
     void (*close)(ls_dataset *dataset);      /* frees the dataset too; accepts a half-built one */

@@ -1,4 +1,5 @@
-/* idx_file — big-endian: magic number 0x000008NN (08: unsigned bytes, NN: dimensions), a 32-bit length per dimension, bytes.
+/* idx_file — big-endian: magic number 0x000008NN (08: unsigned bytes, NN: dimensions), a 32-bit length per dimension,
+ * bytes.
  *   idea  : zlib's gzread reads plain and gzipped files alike and checks the gzip checksum at the end of the stream,
  *           which is why one byte more than announced is asked for: it finds the end, or bytes too many.
  *   fails : the lengths are not believed until the file could hold that much, so a damaged header cannot ask for a

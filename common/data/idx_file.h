@@ -1,4 +1,5 @@
-/* Files in IDX format (MNIST's, unsigned bytes), plain or gzipped: read whole, or from front to back. Private to common/data. */
+/* Files in IDX format (MNIST's, unsigned bytes), plain or gzipped: read whole, or from front to back. Private to
+ * common/data. */
 #ifndef LS_DATA_IDX_FILE_H
 #define LS_DATA_IDX_FILE_H
 
@@ -32,16 +33,17 @@ typedef struct ls_idx_reader {
     void *stream;                 /* zlib's */
 } ls_idx_reader;
 
-/* Finds a file as above and reads its header; memory is some three times `buffer_nbytes`. LS_ERR_IO, LS_ERR_FORMAT: as above, but what
- * follows the header is not looked at. On failure there is nothing to close. */
+/* Finds a file as above and reads its header; memory is some three times `buffer_nbytes`. LS_ERR_IO, LS_ERR_FORMAT: as
+ * above, but what follows the header is not looked at. On failure there is nothing to close. */
 ls_status ls_idx_reader_open(ls_idx_reader *reader, const char *folder, const char *prefix, int ndim,
                              unsigned buffer_nbytes);
 
-/* LS_ERR_FORMAT if the file is too small to hold `count` samples, however well it is compressed: for who is about to allocate. */
+/* LS_ERR_FORMAT if the file is too small to hold `count` samples, however well it is compressed: for who is about to
+ * allocate. */
 ls_status ls_idx_reader_check_room(const ls_idx_reader *reader, size_t count);
 
-/* Reads the next sample_nbytes bytes; *end: there was no sample left, and the file ends there as it should. LS_ERR_IO, LS_ERR_FORMAT:
- * it cannot be read on, ends too early or too late, or fails its gzip checksum. */
+/* Reads the next sample_nbytes bytes; *end: there was no sample left, and the file ends there as it should. LS_ERR_IO,
+ * LS_ERR_FORMAT: it cannot be read on, ends too early or too late, or fails its gzip checksum. */
 ls_status ls_idx_reader_next(ls_idx_reader *reader, uint8_t *sample, bool *end);
 
 /* A reader that is all zero is fine. */

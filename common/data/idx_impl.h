@@ -1,5 +1,5 @@
-/* What the two ways to read a folder in MNIST's format share: kept whole (idx_dataset.c) and as a stream (idx_stream.c). Private to
- * common/data. */
+/* What the two ways to read a folder in MNIST's format share: kept whole (idx_dataset.c) and as a stream
+ * (idx_stream.c). Private to common/data. */
 #ifndef LS_DATA_IDX_IMPL_H
 #define LS_DATA_IDX_IMPL_H
 

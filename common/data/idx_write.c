@@ -89,7 +89,8 @@ ls_status ls_idx_writer_put(ls_idx_writer *writer, const void *elements, size_t 
         count -= taken;
     }
     if (writer->missing > 0) return LS_OK;
-    /* the last byte is brought to the disk here, not by commit, so that a full disk shows before anything is replaced */
+    /* the last byte is brought to the disk here, not by commit, so that a full disk shows before anything is
+     * replaced */
     ls_status status = flush_buffer(writer);
     return status == LS_OK ? ls_file_writer_sync(writer->file) : status;
 }

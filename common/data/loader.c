@@ -102,8 +102,8 @@ static void tell_workers(ls_loader *loader) {
     }
 }
 
-/* Gives orders for all free slots once so many are free that each worker has half of its prefetch left: workers are usually asleep,
- * and waking one costs the caller more than anything else here. */
+/* Gives orders for all free slots once so many are free that each worker has half of its prefetch left: workers are
+ * usually asleep, and waking one costs the caller more than anything else here. */
 static void order_ahead(ls_loader *loader) {
     if (loader->orders - loader->taken > loader->refill) return;
     while (loader->ordered_steps < loader->steps && loader->orders - loader->taken < loader->slot_count) {

@@ -3,8 +3,9 @@
  *     ls_loader_begin_epoch(loader, epoch);
  *     while ((status = ls_loader_next(loader, &batch)) == LS_OK && batch) train(batch);
  *
- * Batch i is worker i mod workers' to assemble, and batches are handed out in the order of the epoch, whoever is ready first: order and
- * content depend neither on `workers` nor on `prefetch`. (A stream is shared out among the workers, so its order does depend on their
+ * Batch i is worker i mod workers' to assemble, and batches are handed out in the order of the epoch, whoever is ready
+ * first: order and content depend neither on `workers` nor on `prefetch`. (A stream is shared out among the workers, so
+ * its order does depend on their
  * number: see ls_stream_share.) An epoch may be left in the middle: begin the next one (or the same one again), or destroy the
  * loader. All calls come from one thread. */
 #ifndef LS_DATA_LOADER_H
@@ -32,10 +33,10 @@ typedef struct ls_batch {
     int64_t epoch, step;   /* step counts from 0 in each epoch */
 } ls_batch;
 
-/* Rank r's worker k of K reads samples r K + k, r K + k + W K, ... of a stream and cuts them into batches of its own, which are handed
- * out in turn over the workers that still have some: the last of each worker may be short, in the middle of the epoch. Without
- * threads there is one worker, the caller. 12 samples in batches of 2 on 2 ranks with 2 workers: rank 0 gets [0,4] [1,5] [8] [9], rank 1
- * [2,6] [3,7] [10] [11]. */
+/* Rank r's worker k of K reads samples r K + k, r K + k + W K, ... of a stream and cuts them into batches of its own,
+ * which are handed out in turn over the workers that still have some: the last of each worker may be short, in the
+ * middle of the epoch. Without threads there is one worker, the caller. 12 samples in batches of 2 on 2 ranks with 2
+ * workers: rank 0 gets [0,4] [1,5] [8] [9], rank 1 [2,6] [3,7] [10] [11]. */
 typedef struct ls_stream_share {
     size_t local_batch; /* samples of a batch on this rank, >= 1 */
     int rank, world_size;
@@ -51,19 +52,20 @@ typedef struct ls_loader_options {
     ls_device *pin_for;
 } ls_loader_options;
 
-/* Starts the workers. Memory: workers x prefetch + 1 batches. `dataset` and `batches` are borrowed until destroy and the loader alone
- * may call ls_batches_set_epoch meanwhile; `batches` is NULL for a stream. No epoch has begun: next gives NULL. LS_ERR_INVALID: workers or
- * prefetch out of range, batches for a stream, or a share that cannot be. On failure *out is NULL. */
+/* Starts the workers. Memory: workers x prefetch + 1 batches. `dataset` and `batches` are borrowed until destroy and
+ * the loader alone may call ls_batches_set_epoch meanwhile; `batches` is NULL for a stream. No epoch has begun: next
+ * gives NULL. LS_ERR_INVALID: workers or prefetch out of range, batches for a stream, or a share that cannot be. On
+ * failure *out is NULL. */
 ls_status ls_loader_create(ls_loader **out, const ls_dataset *dataset, ls_batches *batches,
                            const ls_loader_options *options);
 
-/* Starts that epoch (>= 0) at its first batch; the batch handed out last becomes invalid. Workers finish the batch they are at and
- * drop what was prepared. LS_ERR_TIMEOUT: a worker hangs. */
+/* Starts that epoch (>= 0) at its first batch; the batch handed out last becomes invalid. Workers finish the batch they
+ * are at and drop what was prepared. LS_ERR_TIMEOUT: a worker hangs. */
 ls_status ls_loader_begin_epoch(ls_loader *loader, int64_t epoch);
 
 /* The next batch, or *batch = NULL at the end of the epoch. It stays valid until the next call of next, begin_epoch or
- * destroy.
- * A failure to read shows at the batch that it belongs to, after the batches before it, as one line: "loader worker 2, epoch 0, batch
+ * destroy. A failure to read shows at the batch that it belongs to, after the batches before it, as one line: "loader
+ * worker 2, epoch 0, batch
  * 17: CAUSE". LS_ERR_TIMEOUT: the worker whose batch is next hangs. After either, *batch is NULL and next gives the same status,
  * without a line, until an epoch is begun. */
 ls_status ls_loader_next(ls_loader *loader, const ls_batch **batch);
@@ -71,8 +73,8 @@ ls_status ls_loader_next(ls_loader *loader, const ls_batch **batch);
 /* Microseconds that the caller has spent in ls_loader_next waiting for data so far (without workers: assembling it). */
 double ls_loader_wait_us(const ls_loader *loader);
 
-/* Stops the workers, also in the middle of an epoch, and frees everything. If one hangs, that is reported after the timeout and
- * the memory, which it still uses, is not freed. NULL is a no-op. */
+/* Stops the workers, also in the middle of an epoch, and frees everything. If one hangs, that is reported after the
+ * timeout and the memory, which it still uses, is not freed. NULL is a no-op. */
 void ls_loader_destroy(ls_loader *loader);
 
 #endif

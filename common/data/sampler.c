@@ -13,7 +13,8 @@ struct ls_sampler {
     int64_t *indices; /* count */
 };
 
-/* Samples of a rank: floor(n / W) with drop_last, else ceil(n / W); uneven: as many as there are at rank, rank + W, ... */
+/* Samples of a rank: floor(n / W) with drop_last, else ceil(n / W); uneven: as many as there are at rank, rank + W,
+ * ... */
 static int64_t count_of(const ls_sampler_options *options, int rank) {
     int64_t whole = options->dataset_count / options->world_size;
     int64_t rest = options->dataset_count % options->world_size;

@@ -1,9 +1,9 @@
 /* ls_sampler: which samples a rank sees in an epoch and in which order, index for index PyTorch's
  * DistributedSampler.
  *
- * All ranks draw the same order (a permutation seeded with seed + epoch, or 0 .. n-1) and rank r takes elements
- * r, r + W, r + 2W, ... So that every rank gets the same number, the order is first made a multiple of W long: its
- * beginning is repeated at the end, or, with drop_last, its end is cut off. Or it is left as it is (`uneven`, which PyTorch's has
+ * All ranks draw the same order (a permutation seeded with seed + epoch, or 0 .. n-1) and rank r takes elements r, r +
+ * W, r + 2W, ... So that every rank gets the same number, the order is first made a multiple of W long: its beginning
+ * is repeated at the end, or, with drop_last, its end is cut off. Or it is left as it is (`uneven`, which PyTorch's has
  * not): then the first n mod W ranks get one sample more than the others. One thread at a time. */
 #ifndef LS_DATA_SAMPLER_H
 #define LS_DATA_SAMPLER_H

@@ -13,7 +13,8 @@
 #include <math.h>
 #include <stdbool.h>
 
-/* Mean and standard deviation of the sum of four independent uniform bytes: 4 * 255 / 2 and sqrt(4 (256^2 - 1) / 12). */
+/* Mean and standard deviation of the sum of four independent uniform bytes: 4 * 255 / 2 and sqrt(4 (256^2 - 1) /
+ * 12). */
 #define LS_BYTES_MEAN 510
 #define LS_BYTES_DEVIATION 147.80054f
 

@@ -26,8 +26,8 @@ typedef struct ls_warp {
 /* Takes six draws of `generator`. */
 void ls_warp_draw(ls_warp *warp, const ls_warp_limits *limits, ls_generator *generator);
 
-/* Warps `source` into `result`, both height x width bytes, which must not overlap. What lies outside of the source is 0.
- * Takes a draw per pixel that is not 0, and none without noise. The same bytes on every machine. */
+/* Warps `source` into `result`, both height x width bytes, which must not overlap. What lies outside of the source is
+ * 0. Takes a draw per pixel that is not 0, and none without noise. The same bytes on every machine. */
 void ls_warp_image(const ls_warp *warp, const uint8_t *source, int height, int width, uint8_t *result,
                    ls_generator *generator);
 

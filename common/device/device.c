@@ -1,4 +1,5 @@
-/* device — what all back-ends share: opening, the deadline, events' life, and the calls through the table. Memory: memory.c. */
+/* device — what all back-ends share: opening, the deadline, events' life, and the calls through the table. Memory:
+ * memory.c. */
 #include "common/device/device_internal.h"
 
 #include <sched.h>
@@ -27,6 +28,13 @@ void ls_find_gpus(int *count, char *why, size_t capacity) {
     *count = 0;
     const struct ls_cuda_plugin *plugin = cuda_plugin(why, capacity);
     if (plugin) plugin->find(count, why, capacity);
+}
+
+void ls_list_gpus(char *list, size_t capacity) {
+    char why[512];
+    const struct ls_cuda_plugin *plugin = cuda_plugin(why, sizeof why);
+    list[0] = '\0';
+    if (plugin) plugin->list(list, capacity);
 }
 
 static ls_status find_backend(const struct ls_backend **out, ls_device_kind kind) {

@@ -6,11 +6,12 @@
  *     ls_event_record(ready, compute);       // "ready" completes when all work enqueued on compute so far is done
  *     ls_stream_wait_event(comm, ready);     // later work on comm runs after that
  *
- * As in CUDA, a wait refers to the latest record at the time of the call, and waiting for an event that was never recorded
- * does nothing: which call comes first on the host matters, and is the caller's to order.
+ * As in CUDA, a wait refers to the latest record at the time of the call, and waiting for an event that was never
+ * recorded does nothing: which call comes first on the host matters, and is the caller's to order.
  *
- * GPUs (LS_DEVICE_CUDA) come from a plug-in, ls_cuda.so (plugin.h), that is loaded when the first of them is looked for: runs on CPU
- * devices neither load nor pay for CUDA. Their memory is not the host's: only copies reach it (ls_device_memory_is_host).
+ * GPUs (LS_DEVICE_CUDA) come from a plug-in, ls_cuda.so (plugin.h), that is loaded when the first of them is looked
+ * for: runs on CPU devices neither load nor pay for CUDA. Their memory is not the host's: only copies reach it
+ * (ls_device_memory_is_host).
  *
  * How the streams of a CPU device run is chosen by the environment's LS_CPU_STREAMS:
  *     threads       compute runs inside the enqueueing call; copy and comm have a queue and a worker thread each
@@ -22,7 +23,8 @@
  * Threads: a stream takes work from one thread at a time; a hand-over to another thread needs an ordering of its own, such
  * as ls_flag (common/base/flag.h) gives. Waiting, memory accounting and destruction may happen in any thread.
  * Errors: a failed piece of work is reported where it happens and poisons its device: later work on any of the device's
- * streams is skipped, until a synchronise of the device (or of one of its streams) returns the failure and clears it. */
+ * streams is skipped, until a synchronise of the device (or of one of its streams) returns the failure and clears
+ * it. */
 #ifndef LS_DEVICE_DEVICE_H
 #define LS_DEVICE_DEVICE_H
 
@@ -66,15 +68,19 @@ typedef struct ls_device_options {
     bool check_launches; /* GPUs: wait after each operation, so that a failure is reported with its name; slow */
 } ls_device_options;
 
-/* How many GPUs this process can use (CUDA_VISIBLE_DEVICES counts). Never a failure: where there is none, *count is 0 and `why`
- * says in one line what is missing: the plug-in, the driver, a device. Host-blocking; loads the plug-in. */
+/* How many GPUs this process can use (CUDA_VISIBLE_DEVICES counts). Never a failure: where there is none, *count is 0
+ * and `why` says in one line what is missing: the plug-in, the driver, a device. Host-blocking; loads the plug-in. */
 void ls_find_gpus(int *count, char *why, size_t capacity);
+
+/* Which they are, for messages: "0: NVIDIA H200, 1: NVIDIA H200 (CUDA_VISIBLE_DEVICES=2,3)". Empty where there is
+ * none. */
+void ls_list_gpus(char *list, size_t capacity);
 
 /* The name of a GPU, as "NVIDIA H200"; "CPU" for other kinds. */
 const char *ls_device_model_name(const ls_device *device);
 
-/* Opens a device. On failure *out is NULL and there is nothing to close. Several devices may share a GPU: each has streams and an
- * accounting of its own. A GPU that is not there is LS_ERR_USAGE, which lists those that are. */
+/* Opens a device. On failure *out is NULL and there is nothing to close. Several devices may share a GPU: each has
+ * streams and an accounting of its own. A GPU that is not there is LS_ERR_USAGE, which lists those that are. */
 ls_status ls_device_open(ls_device **out, const ls_device_options *options);
 
 /* Waits for the device's work and frees it; reports allocations that were not freed. NULL is a no-op. */
@@ -89,15 +95,16 @@ const char *ls_device_stream_mode(const ls_device *device);
 /* Whether the host may read and write the device's memory itself. If not, ls_copy and ls_copy_now do. */
 bool ls_device_memory_is_host(const ls_device *device);
 
-/* Whether an enqueued operation may still be on its way when the call returns, on the compute stream too: times measured
- * around calls are then times of enqueueing. */
+/* Whether an enqueued operation may still be on its way when the call returns, on the compute stream too: times
+ * measured around calls are then times of enqueueing. */
 bool ls_device_runs_behind(const ls_device *device);
 
 /* Microseconds that a thread of this device should spin before it sleeps (0 where devices share cores). */
 double ls_device_spin_us(const ls_device *device);
 
-/* Makes the calling thread the device's compute thread: pinned to its core (where there is a core for each device), math
- * libraries limited to this one thread. Call once at the start of the thread that enqueues on the compute stream. */
+/* Makes the calling thread the device's compute thread: pinned to its core (where there is a core for each device),
+ * math libraries limited to this one thread. Call once at the start of the thread that enqueues on the compute
+ * stream. */
 ls_status ls_device_bind_thread(const ls_device *device);
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
@@ -113,16 +120,18 @@ size_t ls_aligned_floats(size_t count);
 /* Returns memory of ls_device_alloc; NULL is a no-op. */
 void ls_device_free(ls_device *device, void *memory);
 
-/* Whether the address lies in memory that ls_device_alloc of a GPU gave out in this process. Any thread; false on CPU devices. */
+/* Whether the address lies in memory that ls_device_alloc of a GPU gave out in this process. Any thread; false on CPU
+ * devices. */
 bool ls_device_is_gpu_memory(const ls_device *device, const void *address);
 
-/* Page-locks host memory, so that copies between it and the device need no staging and the host does not wait for them. Where it
- * cannot be done, or need not (CPU devices), nothing happens: copies are then slower, not wrong. Unpin before it is freed. */
+/* Page-locks host memory, so that copies between it and the device need no staging and the host does not wait for them.
+ * Where it cannot be done, or need not (CPU devices), nothing happens: copies are then slower, not wrong. Unpin before
+ * it is freed. */
 void ls_device_pin_host(ls_device *device, void *memory, size_t nbytes);
 void ls_device_unpin_host(ls_device *device, void *memory);
 
-/* Charges `nbytes` that the device uses but somebody else allocated (gradient buckets in shared memory) to a category, or
- * gives them back. Adopting beyond the capacity fails as ls_device_alloc does. */
+/* Charges `nbytes` that the device uses but somebody else allocated (gradient buckets in shared memory) to a category,
+ * or gives them back. Adopting beyond the capacity fails as ls_device_alloc does. */
 ls_status ls_device_adopt(ls_device *device, ls_memory_category category, size_t nbytes, const char *purpose);
 void ls_device_disown(ls_device *device, ls_memory_category category, size_t nbytes);
 
@@ -135,8 +144,8 @@ typedef struct ls_memory_report {
 
 void ls_device_memory(const ls_device *device, ls_memory_report *report);
 
-/* Bytes that a GPU's device has taken from the GPU: what is allocated, what it needs itself, and what it keeps for later allocations. 0
- * for CPU devices. */
+/* Bytes that a GPU's device has taken from the GPU: what is allocated, what it needs itself, and what it keeps for
+ * later allocations. 0 for CPU devices. */
 size_t ls_device_reserved_bytes(const ls_device *device);
 
 /* The free and all bytes of the GPU, whoever uses them; false for CPU devices. */
@@ -148,8 +157,8 @@ bool ls_device_memory_left(const ls_device *device, size_t *free_bytes, size_t *
 ls_stream *ls_device_stream(ls_device *device, ls_stream_kind kind);
 ls_device *ls_stream_device(const ls_stream *stream);
 
-/* One piece of work of the host: called once with a copy of its arguments. On a GPU's stream the call that enqueues it waits until the
- * stream has come to it, and runs it. */
+/* One piece of work of the host: called once with a copy of its arguments. On a GPU's stream the call that enqueues it
+ * waits until the stream has come to it, and runs it. */
 typedef ls_status (*ls_task_fn)(const void *arguments);
 
 #define LS_TASK_ARGUMENTS_NBYTES 192
@@ -159,20 +168,20 @@ typedef ls_status (*ls_task_fn)(const void *arguments);
  * and must be a string that lives for ever. */
 ls_status ls_stream_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
 
-/* The same for a task that waits inside for tasks of other devices or processes, as a collective operation does. While it waits
- * the other streams of the process must go on, since what it waits for may be among them. */
+/* The same for a task that waits inside for tasks of other devices or processes, as a collective operation does. While
+ * it waits the other streams of the process must go on, since what it waits for may be among them. */
 ls_status ls_stream_launch_meeting(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
                                    size_t nbytes);
 
-/* Copies `nbytes` in stream order, between any two devices' memory (or the host's), which must stay until the stream has passed it.
- * The ranges must not overlap. */
+/* Copies `nbytes` in stream order, between any two devices' memory (or the host's), which must stay until the stream
+ * has passed it. The ranges must not overlap. */
 ls_status ls_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes);
 
 /* The same, and waits for the stream: afterwards the host may use either range. */
 ls_status ls_copy_now(ls_stream *stream, void *destination, const void *source, size_t nbytes);
 
-/* `name` (a string that lives for ever) says what completes; LS_CPU_DROP_WAIT=name makes every wait for events of that name
- * do nothing, which is how the tests show that each wait is needed. */
+/* `name` (a string that lives for ever) says what completes; LS_CPU_DROP_WAIT=name makes every wait for events of that
+ * name do nothing, which is how the tests show that each wait is needed. */
 ls_status ls_event_create(ls_event **out, const char *name);
 /* No work that is still enqueued may refer to the event. NULL is a no-op. */
 void ls_event_destroy(ls_event *event);
@@ -180,7 +189,8 @@ ls_status ls_event_record(ls_event *event, ls_stream *stream);
 ls_status ls_stream_wait_event(ls_stream *stream, ls_event *event);
 
 /* Blocks the host until the latest record has completed (LS_OK at once if there is none). The deadline is that of
- * ls_set_wait_timeout_s(); LS_ERR_TIMEOUT names the event. On GPUs also returns, and does not clear, a failure that shows meanwhile. */
+ * ls_set_wait_timeout_s(); LS_ERR_TIMEOUT names the event. On GPUs also returns, and does not clear, a failure that
+ * shows meanwhile. */
 ls_status ls_event_synchronize(ls_event *event);
 
 /* Blocks the host until all work enqueued so far is done; returns and clears the first failure since the last call. */
@@ -189,10 +199,12 @@ ls_status ls_device_synchronize(ls_device *device);
 
 /* --- what only GPUs do ------------------------------------------------------------------------------------------- */
 
-/* A graph: the operations enqueued on `stream`, and on streams that follow it by events, between begin and end, which are then launched
+/* A graph: the operations enqueued on `stream`, and on streams that follow it by events, between begin and end, which
+ * are then launched
  * together: one call instead of hundreds. All that they were given stays as it was: addresses, counts, numbers. Streams that joined must
- * have been joined back (by events) before the end; begin, end and what is between them are one thread's. LS_ERR_UNSUPPORTED on CPU
- * devices, and for what needs the host (its tasks, waits, allocations); a recording in which something failed gives no graph.
+ * have been joined back (by events) before the end; begin, end and what is between them are one thread's.
+ * LS_ERR_UNSUPPORTED on CPU devices, and for what needs the host (its tasks, waits, allocations); a recording in which
+ * something failed gives no graph.
  *
  * Events: one that is recorded into a graph completes at each launch of it. A wait, in the recording, for an event of outside is not
  * part of the graph: the host waits once, and what later launches shall wait for is waited for before them. */
@@ -202,17 +214,20 @@ ls_status ls_graph_end(ls_stream *stream, ls_graph **out); /* on failure *out is
 ls_status ls_graph_launch(ls_graph *graph, ls_stream *stream);
 void ls_graph_destroy(ls_graph *graph); /* after its launches have completed; NULL is a no-op */
 
-/* Is asked, while a host thread waits for this device, every few microseconds to milliseconds, so that whoever has enqueued something
- * that may never end (a collective operation whose peer has died) can end it. Anything but LS_OK, reported by the watcher, poisons
- * the device and ends the wait with that status. Any thread that waits may ask. Watchers are few; added and removed while nobody waits. */
+/* Is asked, while a host thread waits for this device, every few microseconds to milliseconds, so that whoever has
+ * enqueued something that may never end (a collective operation whose peer has died) can end it. Anything but LS_OK,
+ * reported by the watcher, poisons the device and ends the wait with that status. Any thread that waits may ask.
+ * Watchers are few; added and removed while nobody waits. */
 typedef ls_status (*ls_watch_fn)(void *context);
 ls_status ls_device_watch(ls_device *device, ls_watch_fn watcher, void *context);
 void ls_device_unwatch(ls_device *device, void *context);
 
-/* Names, for profilers, what the calling thread does from now on, until the next call; NULL: nothing. A no-op on CPU devices. */
+/* Names, for profilers, what the calling thread does from now on, until the next call; NULL: nothing. A no-op on CPU
+ * devices. */
 void ls_device_mark(const ls_device *device, const char *name);
 
-/* For kernels.c: what puts an operation on a stream of this device; NULL where operations run as tasks (ls_stream_launch). */
+/* For kernels.c: what puts an operation on a stream of this device; NULL where operations run as tasks
+ * (ls_stream_launch). */
 struct ls_op;
 typedef ls_status (*ls_op_launcher)(ls_stream *stream, const struct ls_op *op);
 ls_op_launcher ls_device_op_launcher(const ls_device *device);

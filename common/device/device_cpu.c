@@ -1,8 +1,8 @@
 /* device_cpu — a CPU core standing in for a GPU: its own memory pool, real copies, one compute thread, three streams.
  *
- * Devices are spread over the cores that this process may use (hwloc_distrib keeps them on different physical cores where
- * it can). oneDNN and OpenMP are held to the device's one thread: a device that borrowed its neighbour's core would
- * make every scaling figure a lie. */
+ * Devices are spread over the cores that this process may use (hwloc_distrib keeps them on different physical cores
+ * where it can). oneDNN and OpenMP are held to the device's one thread: a device that borrowed its neighbour's core
+ * would make every scaling figure a lie. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -80,7 +80,8 @@ static ls_status cpu_open(ls_device *device) {
 
 /* --- the device's core ------------------------------------------------------------------------------------------- */
 
-/* The core of the device at `place` of `count`, chosen from those this process may use; false if it cannot be found out. */
+/* The core of the device at `place` of `count`, chosen from those this process may use; false if it cannot be found
+ * out. */
 static bool core_for(hwloc_topology_t topology, int place, int count, hwloc_bitmap_t core) {
     hwloc_bitmap_t usable = hwloc_bitmap_alloc();
     hwloc_bitmap_t *cores = calloc((size_t)count, sizeof(hwloc_bitmap_t));
@@ -187,8 +188,8 @@ static ls_status cpu_stream_wait_event(ls_stream *stream, ls_event *event) {
     return ls_cpu_stream_of(stream)->policy->enqueue(stream, &item);
 }
 
-/* Tickets must complete in ascending order. Within a stream they do; where an event is recorded on another stream than before,
- * that stream waits for the earlier records. */
+/* Tickets must complete in ascending order. Within a stream they do; where an event is recorded on another stream than
+ * before, that stream waits for the earlier records. */
 static ls_status cpu_event_record(ls_event *event, ls_stream *stream) {
     if (event->stream != stream) {
         ls_status status = cpu_stream_wait_event(stream, event);

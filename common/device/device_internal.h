@@ -97,7 +97,8 @@ void ls_device_poison(ls_device *device, ls_status status);
 /* Of a device that closes: what was not freed is gone with it. (memory.c) */
 void ls_device_forget_allocations(ls_device *device);
 
-/* Asks all watchers; the first failure poisons the device and is returned. For the wait loops of back-ends that run behind. */
+/* Asks all watchers; the first failure poisons the device and is returned. For the wait loops of back-ends that run
+ * behind. */
 ls_status ls_device_ask_watchers(ls_device *device);
 
 #endif

@@ -3,8 +3,9 @@
  *     ls_cuda.so    devices and kernels for GPUs      symbol ls_cuda_plugin (struct ls_cuda_plugin)
  *     ls_nccl.so    NCCL process groups               symbol ls_nccl_plugin (common/comm/nccl_plugin.h)
  *
- * They are looked for in the folder that the environment's LS_PLUGINS names, or else in lib/ beside the program, and use the
- * program's own copy of everything else, so both must come from one build: the table's first member is checked. */
+ * They are looked for in the folder that the environment's LS_PLUGINS names, or else in lib/ beside the program, and
+ * use the program's own copy of everything else, so both must come from one build: the table's first member is
+ * checked. */
 #ifndef LS_DEVICE_PLUGIN_H
 #define LS_DEVICE_PLUGIN_H
 
@@ -27,18 +28,19 @@ typedef struct ls_gpu_facts {
 struct ls_cuda_plugin {
     unsigned version; /* LS_PLUGIN_VERSION */
     const struct ls_backend *backend;
-    /* As ls_find_gpus says. Any thread. */
+    /* As ls_find_gpus and ls_list_gpus say. Any thread. */
     void (*find)(int *count, char *why, size_t capacity);
+    void (*list)(char *list, size_t capacity);
     /* LS_ERR_USAGE for a GPU that is not there. */
     ls_status (*describe)(int gpu, ls_gpu_facts *facts);
-    /* c [m,n] = a [m,k] b [k,n]^T on a GPU's compute stream, all of one type, an ls_dtype: fp32, fp16 or bf16; sums in fp32. For measuring
-     * the peak that kernels are compared with. */
+    /* c [m,n] = a [m,k] b [k,n]^T on a GPU's compute stream, all of one type, an ls_dtype: fp32, fp16 or bf16; sums in
+     * fp32. For measuring the peak that kernels are compared with. */
     ls_status (*matmul)(ls_stream *stream, int dtype, size_t m, size_t n, size_t k, const void *a, const void *b,
                         void *c);
 };
 
-/* The table `symbol` of the plug-in `file`, NULL (and `why` in one line, not reported) if it cannot be had. Plug-ins stay loaded until
- * the process ends. Any thread. */
+/* The table `symbol` of the plug-in `file`, NULL (and `why` in one line, not reported) if it cannot be had. Plug-ins
+ * stay loaded until the process ends. Any thread. */
 const void *ls_plugin_open(const char *file, const char *symbol, char *why, size_t capacity);
 
 #endif

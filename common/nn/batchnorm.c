@@ -1,4 +1,5 @@
-/* batchnorm — the batch norm layer, with the ReLU behind it if layer->relu; alone, or together with the ranks of a group (SyncBatchNorm).
+/* batchnorm — the batch norm layer, with the ReLU behind it if layer->relu; alone, or together with the ranks of a
+ * group (SyncBatchNorm).
  *   terms : W ranks, C channels; statistics = mean and M2 (the sum of squared deviations from it) of each channel, and the number of
  *           values, 2C + 1 doubles; sums = of dy and of dy x̂ over each channel, 2C floats
  *   idea  : normalising by the whole batch needs two things that no rank knows alone, one on the way forward and one on the way back:

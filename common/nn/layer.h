@@ -61,7 +61,8 @@ void ls_layer_add_buffer(ls_layer *layer, const char *suffix, int ndim, const si
 /* PyTorch's default for linear and convolution: weight and bias uniform in +-1/sqrt(fan_in), weight drawn first. */
 void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *const *parameters);
 
-/* A model's layers in the order of the forward pass, and the input of its last forward (NULL and 0 before the first): model.c. */
+/* A model's layers in the order of the forward pass, and the input of its last forward (NULL and 0 before the first):
+ * model.c. */
 const ls_layer *ls_model_layers(const ls_model *model, size_t *count);
 const float *ls_model_last_input(const ls_model *model, size_t *batch);
 

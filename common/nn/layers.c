@@ -1,4 +1,5 @@
-/* layers — each kind of layer (but batch norm: batchnorm.c): what it plans, its forward and its backward, as calls of kernels. */
+/* layers — each kind of layer (but batch norm: batchnorm.c): what it plans, its forward and its backward, as calls of
+ * kernels. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,8 @@
 
 #include "common/nn/model.h"
 
-/* What the predictions are compared with: labels [rows] or targets [rows, outputs], device memory; the other is NULL. */
+/* What the predictions are compared with: labels [rows] or targets [rows, outputs], device memory; the other is
+ * NULL. */
 struct ls_answers {
     const int64_t *labels;
     const float *targets;

@@ -206,7 +206,8 @@ ls_status ls_model_forward(ls_model *model, const float *x, size_t batch, bool t
     return status;
 }
 
-/* The memory that layer `l` reads and writes in the forward pass: its own, or for layers in place that of a layer before. */
+/* The memory that layer `l` reads and writes in the forward pass: its own, or for layers in place that of a layer
+ * before. */
 static float *output_of(ls_model *model, size_t l) {
     while (model->layout.layers[l].kind->in_place) l--;
     return model->layout.layers[l].y;

@@ -6,8 +6,9 @@
  *     wide          mlp:4096,8192,4096 with the mean squared error
  *     deep          mlp:784,1024 (16 times),10: 34 tensors, so that there are buckets to overlap
  *
- * Parameters and their gradients are named and ordered as in PyTorch's state dict; all parameters lie in one allocation, followed by the
- * buffers (batch norm's running statistics), so that a replica is brought up to date by one flat copy.
+ * Parameters and their gradients are named and ordered as in PyTorch's state dict; all parameters lie in one
+ * allocation, followed by the buffers (batch norm's running statistics), so that a replica is brought up to date by one
+ * flat copy.
  * Threads: one at a time. All functions enqueue on the device's compute stream and return, except where "host" is said. */
 #ifndef LS_NN_MODEL_H
 #define LS_NN_MODEL_H
@@ -47,7 +48,8 @@ typedef enum ls_loss_kind { LS_LOSS_CROSS_ENTROPY, LS_LOSS_SQUARED_ERROR } ls_lo
 ls_status ls_model_create(ls_model **out, ls_device *device, const char *description, size_t max_batch);
 void ls_model_destroy(ls_model *model);
 
-/* PyTorch's default initialisation after torch.manual_seed(seed), in definition order. Host: returns when it is done. */
+/* PyTorch's default initialisation after torch.manual_seed(seed), in definition order. Host: returns when it is
+ * done. */
 ls_status ls_model_init(ls_model *model, uint64_t seed);
 
 ls_device *ls_model_device(const ls_model *model);
@@ -65,9 +67,9 @@ void ls_model_state(const ls_model *model, float **data, size_t *count);
 /* The parameters' part of it. */
 void ls_model_parameters(const ls_model *model, float **data, size_t *count);
 
-/* After a forward whose loss is not finite: names the first place in the order of the computation that holds a NaN or an infinity:
- * "the input batch", "parameter fc1.weight" or "the output of conv2"; "" if there is none, which leaves the loss itself.
- * Host-blocking. */
+/* After a forward whose loss is not finite: names the first place in the order of the computation that holds a NaN or
+ * an infinity: "the input batch", "parameter fc1.weight" or "the output of conv2"; "" if there is none, which leaves
+ * the loss itself. Host-blocking. */
 ls_status ls_model_find_nonfinite(ls_model *model, char *place, size_t capacity);
 
 /* Gives the gradients memory: one range laid out like the parameters, of category gradient ... */
@@ -76,29 +78,30 @@ void ls_model_gradients(const ls_model *model, float **data, size_t *count);
 /* ... or places parameter `index`'s gradient elsewhere (DDP's buckets). `gradient` holds its count floats. */
 void ls_model_place_gradient(ls_model *model, size_t index, float *gradient);
 
-/* Runs the layers on `batch` samples of x [batch, input]; *y is [batch, outputs], the model's memory, overwritten by the next
- * forward. x must stay as it is until backward has run. A batch of 0 leaves everything as it is, but for the part that this rank has in
- * ls_model_sync_batchnorm; its backward gives gradients of zero. */
+/* Runs the layers on `batch` samples of x [batch, input]; *y is [batch, outputs], the model's memory, overwritten by
+ * the next forward. x must stay as it is until backward has run. A batch of 0 leaves everything as it is, but for the
+ * part that this rank has in ls_model_sync_batchnorm; its backward gives gradients of zero. */
 ls_status ls_model_forward(ls_model *model, const float *x, size_t batch, bool training, const float **y);
 
 /* Back from dy [batch, outputs] (overwritten) to the gradients of all parameters, for the last training forward.
- * `accumulate` false: gradients are overwritten. Whenever the work that completes a parameter's gradient has been enqueued, the hook
- * is called on this thread with the parameter's index: last layers first, bias before weight. */
+ * `accumulate` false: gradients are overwritten. Whenever the work that completes a parameter's gradient has been
+ * enqueued, the hook is called on this thread with the parameter's index: last layers first, bias before weight. */
 ls_status ls_model_backward(ls_model *model, float *dy, bool accumulate);
 
 typedef ls_status (*ls_grad_ready_fn)(void *context, size_t parameter);
 void ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn hook, void *context);
 
-/* From now on (until `unused` is false again) the backward leaves a parameter out, as if the loss did not depend on it, which is what a
- * branch that was not taken does: its gradient counts as zero (it is set to zero, or with `accumulate` stays as it is), and
- * the hook is not called for it. For demonstrations of find_unused. Needs memory for one gradient more. */
+/* From now on (until `unused` is false again) the backward leaves a parameter out, as if the loss did not depend on it,
+ * which is what a branch that was not taken does: its gradient counts as zero (it is set to zero, or with `accumulate`
+ * stays as it is), and the hook is not called for it. For demonstrations of find_unused. Needs memory for one gradient
+ * more. */
 ls_status ls_model_set_unused(ls_model *model, size_t index, bool unused);
 
 /* SyncBatchNorm: from now on every batch norm layer normalises, in training, with the statistics of the batches of all ranks of
- * `group` together (NULL or a group of one: of its own batch, the default). Its collectives run on the compute stream, so the group
- * serves nothing else; a rank without samples must take part with a batch of 0. The group is borrowed until the next
- * call (with NULL: until this one returns) or the model's end. Called while no pass is under way; LS_ERR_NO_MEMORY leaves all layers on
- * their own. */
+ * `group` together (NULL or a group of one: of its own batch, the default). Its collectives run on the compute stream,
+ * so the group serves nothing else; a rank without samples must take part with a batch of 0. The group is borrowed
+ * until the next call (with NULL: until this one returns) or the model's end. Called while no pass is under way;
+ * LS_ERR_NO_MEMORY leaves all layers on their own. */
 ls_status ls_model_sync_batchnorm(ls_model *model, ls_comm *group);
 
 /* Batch norm layers' counts of training batches (PyTorch's num_batches_tracked), in layer order; host. */

@@ -1,5 +1,5 @@
-/* What each device of a run has done and holds: one row per device, of all ranks. Rows are plain numbers, so that they travel as such
- * from rank to rank. */
+/* What each device of a run has done and holds: one row per device, of all ranks. Rows are plain numbers, so that they
+ * travel as such from rank to rank. */
 #ifndef LS_TRAIN_DEVICE_TABLE_H
 #define LS_TRAIN_DEVICE_TABLE_H
 

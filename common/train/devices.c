@@ -27,13 +27,14 @@
 
 struct found {
     int count;
-    char why[512];
+    char text[512]; /* which, or why none */
 };
 
 static void tell_found(int fd, pid_t parent) {
     struct found found = {0};
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent) _exit(1);
-    ls_find_gpus(&found.count, found.why, sizeof found.why);
+    ls_find_gpus(&found.count, found.text, sizeof found.text);
+    if (found.count > 0) ls_list_gpus(found.text, sizeof found.text);
     ssize_t written = write(fd, &found, sizeof found);
     _exit(written == sizeof found ? 0 : 1);
 }
@@ -59,7 +60,7 @@ static void describe_end(int wait_status, bool timed_out, char *why, size_t capa
     }
 }
 
-void ls_find_gpus_apart(int *count, char *why, size_t capacity) {
+void ls_find_gpus_apart(int *count, char *text, size_t capacity) {
     struct found found;
     int ends[2], wait_status = 0;
     *count = 0;
@@ -71,7 +72,7 @@ void ls_find_gpus_apart(int *count, char *why, size_t capacity) {
         close(ends[1]);
     }
     if (child < 0) {
-        snprintf(why, capacity, "cannot start a process that looks for GPUs: %s", strerror(errno));
+        snprintf(text, capacity, "cannot start a process that looks for GPUs: %s", strerror(errno));
         return;
     }
     bool timed_out, heard = hear_found(ends[0], &found, &timed_out);
@@ -80,9 +81,9 @@ void ls_find_gpus_apart(int *count, char *why, size_t capacity) {
     close(ends[0]);
     if (heard) {
         *count = found.count;
-        snprintf(why, capacity, "%s", found.why);
+        snprintf(text, capacity, "%s", found.text);
     } else {
-        describe_end(wait_status, timed_out, why, capacity);
+        describe_end(wait_status, timed_out, text, capacity);
     }
 }
 
@@ -95,15 +96,18 @@ static ls_status check_cpu_options(const ls_train_options *o, bool tell) {
                        "--device-kind cuda");
     }
     if (o->tf32 && tell) ls_note("--tf32 has no effect: CPU devices compute in fp32");
+    if (o->debug_launches && tell) {
+        ls_note("--debug-launches has no effect: operations of CPU devices report their failures where they happen");
+    }
     return LS_OK;
 }
 
 ls_status ls_devices_find(ls_device_choice *choice, const ls_train_options *o, int flags) {
     bool tell = (flags & LS_DEVICES_TELL) != 0;
-    char why[512] = "";
     *choice = (ls_device_choice){.kind = LS_DEVICE_CPU};
     if (o->device_kind == LS_TRAIN_DEVICES_CPU) return check_cpu_options(o, tell);
-    (flags & LS_DEVICES_APART ? ls_find_gpus_apart : ls_find_gpus)(&choice->gpu_count, why, sizeof why);
+    (flags & LS_DEVICES_APART ? ls_find_gpus_apart : ls_find_gpus)(&choice->gpu_count, choice->found,
+                                                                   sizeof choice->found);
     if (choice->gpu_count > 0) {
         choice->kind = LS_DEVICE_CUDA;
         if (o->device_kind == LS_TRAIN_DEVICES_AUTO && tell) {
@@ -113,9 +117,9 @@ ls_status ls_devices_find(ls_device_choice *choice, const ls_train_options *o, i
         return LS_OK;
     }
     if (o->device_kind == LS_TRAIN_DEVICES_CUDA) {
-        return ls_fail(LS_ERR_UNSUPPORTED, "no GPU can be used: %s; --device-kind cpu does without", why);
+        return ls_fail(LS_ERR_UNSUPPORTED, "no GPU can be used: %s; --device-kind cpu does without", choice->found);
     }
-    if (tell) ls_detail("device-kind auto takes the CPU: %s", why);
+    if (tell) ls_detail("device-kind auto takes the CPU: %s", choice->found);
     return check_cpu_options(o, tell);
 }
 
@@ -175,9 +179,7 @@ ls_status ls_devices_for_ranks(ls_device_choice *choice, const ls_int_list *ids,
 ls_status ls_devices_check(const ls_device_choice *choice) {
     for (int i = 0; choice->kind == LS_DEVICE_CUDA && i < choice->count; i++) {
         if (choice->indices[i] < choice->gpu_count) continue;
-        return ls_fail(LS_ERR_USAGE,
-                       "there is no GPU %d: there %s %d, counted from 0 (CUDA_VISIBLE_DEVICES chooses them)",
-                       choice->indices[i], choice->gpu_count == 1 ? "is" : "are", choice->gpu_count);
+        return ls_fail(LS_ERR_USAGE, "GPU %d does not exist; there are %s", choice->indices[i], choice->found);
     }
     return LS_OK;
 }

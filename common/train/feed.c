@@ -8,7 +8,8 @@
 
 #include "common/base/log.h"
 
-/* A rank whose loader hangs says so before the ranks that wait for it give up, so that the cause is named and not its effect. */
+/* A rank whose loader hangs says so before the ranks that wait for it give up, so that the cause is named and not its
+ * effect. */
 #define LOADER_SHARE_OF_TIMEOUT 0.9
 
 static ls_batches_options plan_batches(const ls_train_options *options, int rank, int world_size, ls_shard shard,

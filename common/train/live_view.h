@@ -1,4 +1,5 @@
-/* The live view of a run with --metrics on a terminal: what one would watch in nvidia-smi, a line per device. Used by rank 0. */
+/* The live view of a run with --metrics on a terminal: what one would watch in nvidia-smi, a line per device. Used by
+ * rank 0. */
 #ifndef LS_TRAIN_LIVE_VIEW_H
 #define LS_TRAIN_LIVE_VIEW_H
 

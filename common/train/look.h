@@ -1,5 +1,5 @@
-/* The host's late look at a run: losses gather on the device, times and memory with each rank, and from time to time all ranks look
- * at them together. Used by the loop. */
+/* The host's late look at a run: losses gather on the device, times and memory with each rank, and from time to time
+ * all ranks look at them together. Used by the loop. */
 #ifndef LS_TRAIN_LOOK_H
 #define LS_TRAIN_LOOK_H
 
@@ -39,12 +39,12 @@ void ls_look_begin_epoch(ls_look *look);
 /* After step p->step (not counted yet): what it took. */
 void ls_look_note(ls_look *look, double step_ms, double loader_wait_ms);
 
-/* Whether it is time for ls_look_now, which all ranks find after the same step: when the ring of losses is full, after the first
- * step, and about twice a second where rank 0 shows the live view. */
+/* Whether it is time for ls_look_now, which all ranks find after the same step: when the ring of losses is full, after
+ * the first step, and about twice a second where rank 0 shows the live view. */
 bool ls_look_is_due(const ls_look *look);
 
-/* Reads the losses of all steps since the last look, tells the report about them, and refreshes rows and view. Collective over ranks,
- * host-blocking. LS_ERR_DIVERGED: a loss is not finite (those before it have been reported). */
+/* Reads the losses of all steps since the last look, tells the report about them, and refreshes rows and view.
+ * Collective over ranks, host-blocking. LS_ERR_DIVERGED: a loss is not finite (those before it have been reported). */
 ls_status ls_look_now(ls_look *look);
 
 /* After a failure: reports the steps that this process knows all about, where it is the only one. */

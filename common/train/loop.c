@@ -201,6 +201,13 @@ ls_status ls_train_describe_share(const ls_train_options *options, int rank, int
     return ls_feed_describe(options, rank, world_size, shard, train, text, capacity);
 }
 
+static void note_idle_graph(const struct run *run) {
+    if (!run->graph || run->parallel->rank > 0 || ls_step_graph_launches(run->graph) > 0) return;
+    ls_note("--cuda-graph had no effect: steps are launched as a graph after %d others with the same batch size, and "
+            "this run had no more",
+            LS_GRAPH_WARMUP_STEPS);
+}
+
 static ls_time_how choose_times(const ls_parallel *p, const ls_train_options *options) {
     if (!ls_device_runs_behind(p->devices[0])) return LS_TIME_STEPS;
     if (strcmp(ls_device_stream_mode(p->devices[0]), "shuffle") == 0) return LS_TIME_NONE;
@@ -245,6 +252,7 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
     if (status == LS_OK) summarise(&run, result);
     if (status == LS_OK && p->rank == 0 && options->save) status = ls_weights_save(p->model, options->save);
     ls_live_view_end(&run.look.view, status == LS_OK); /* before the results are printed */
+    if (status == LS_OK) note_idle_graph(&run);
     ls_status written = ls_report_close(run.report, p, status == LS_OK ? result : NULL, run.look.rows);
     ls_look_close(&run.look);
     ls_feed_close(&feed);

@@ -19,7 +19,8 @@ typedef struct ls_optimizer_options {
     double epsilon;       /* Adam, AdamW */
 } ls_optimizer_options;
 
-/* PyTorch's defaults: no momentum; betas 0.9 and 0.999, epsilon 1e-8; learning rate 1e-3; weight decay 0 (AdamW: 0.01). */
+/* PyTorch's defaults: no momentum; betas 0.9 and 0.999, epsilon 1e-8; learning rate 1e-3; weight decay 0 (AdamW:
+ * 0.01). */
 ls_optimizer_options ls_optimizer_defaults(ls_optimizer_kind kind);
 
 /* LS_ERR_USAGE, with one line, for options that are out of range or contradict each other. */
@@ -31,8 +32,9 @@ ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_opti
 /* Enqueues one update of every parameter from its gradient, on the compute stream of the model's device. */
 ls_status ls_optimizer_step(ls_optimizer *optimizer);
 
-/* The same without the parameters for which skip[index] is true (NULL: none), as PyTorch does for those whose gradient is None:
- * no weight decay, no momentum, no count of the step. From the first such step on each parameter counts its own updates. */
+/* The same without the parameters for which skip[index] is true (NULL: none), as PyTorch does for those whose gradient
+ * is None: no weight decay, no momentum, no count of the step. From the first such step on each parameter counts its
+ * own updates. */
 ls_status ls_optimizer_step_without(ls_optimizer *optimizer, const bool *skip);
 
 /* The state of a parameter, `parameter->count` floats of device memory each: SGD's momentum, or Adam's two moments. */

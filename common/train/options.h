@@ -43,19 +43,21 @@ ls_train_options ls_train_defaults(void);
 
 #define LS_TRAIN_OPTION_ROWS 48
 
-/* Writes the option table's rows, pointing into `options`, to rows[0 ..]; returns how many (at most LS_TRAIN_OPTION_ROWS). A
- * program appends its own. */
+/* Writes the option table's rows, pointing into `options`, to rows[0 ..]; returns how many (at most
+ * LS_TRAIN_OPTION_ROWS). A program appends its own. */
 size_t ls_train_option_rows(ls_train_options *options, ls_option *rows);
 
-/* What no single row can check, once the number of devices is known: sets batch_size from per_device_batch. LS_ERR_USAGE with
- * one line. */
+/* What no single row can check, once the number of devices is known: sets batch_size from per_device_batch.
+ * LS_ERR_USAGE with one line. */
 ls_status ls_train_options_check(ls_train_options *options, int device_count);
 
-/* For the main rank: one line of warning if the loaders' workers of this node's `local_ranks` ranks outnumber its cores. A single
- * worker for each rank is never warned of: ranks that outnumber the cores are the user's choice, and it sleeps while they train. */
+/* For the main rank: one line of warning if the loaders' workers of this node's `local_ranks` ranks outnumber its
+ * cores. A single worker for each rank is never warned of: ranks that outnumber the cores are the user's choice, and it
+ * sleeps while they train. */
 void ls_train_warn_workers(const ls_train_options *options, int local_ranks);
 
-/* Whether batch norm is to be synchronised: --sync-bn, and a model that has batch norm; without one there is a note, if `tell`. */
+/* Whether batch norm is to be synchronised: --sync-bn, and a model that has batch norm; without one there is a note, if
+ * `tell`. */
 bool ls_train_sync_bn(const ls_train_options *options, const ls_model *model, bool tell);
 
 ls_optimizer_options ls_train_optimizer(const ls_train_options *options);
@@ -63,8 +65,9 @@ ls_optimizer_options ls_train_optimizer(const ls_train_options *options);
 /* What samples for the model look like: its input, and labels or target vectors as its loss needs them. */
 ls_sample_spec ls_train_sample_spec(const ls_model *model);
 
-/* Opens --data for the model: "random:SEED" (60,000 training and 10,000 test samples), a folder in MNIST's format, or "stream:" and
- * such a folder, whose training samples are then a stream. Fails if the samples do not fit the model, naming both shapes. */
+/* Opens --data for the model: "random:SEED" (60,000 training and 10,000 test samples), a folder in MNIST's format, or
+ * "stream:" and such a folder, whose training samples are then a stream. Fails if the samples do not fit the model,
+ * naming both shapes. */
 ls_status ls_train_open_data(const ls_train_options *options, const ls_model *model, ls_dataset **train,
                              ls_dataset **test);
 

@@ -1,14 +1,16 @@
 /* The seam between the training loop and a way to train in parallel.
  *
- * The loop (loop.h) says what happens in a step; how it is done on one device, by DataParallel and by DistributedDataParallel is
- * said by the three that fill this table: single.c, dp_threads/dp_step.c and ddp_procs/ddp_step.c. A step is
+ * The loop (loop.h) says what happens in a step; how it is done on one device, by DataParallel and by
+ * DistributedDataParallel is said by the three that fill this table: single.c, dp_threads/dp_step.c and
+ * ddp_procs/ddp_step.c. A step is
  *
  *     prepare            the batch goes to the device or devices
  *     forward_backward   loss and gradients, each device on its own samples
  *     reduce             gradients of the whole batch
  *     apply              the optimizer
  *
- * All of it is enqueued on streams; nothing in a step waits for the host (but for DDP's second step, which builds its buckets). */
+ * All of it is enqueued on streams; nothing in a step waits for the host (but for DDP's second step, which builds its
+ * buckets). */
 #ifndef LS_TRAIN_PARALLEL_H
 #define LS_TRAIN_PARALLEL_H
 
@@ -26,24 +28,29 @@ struct ls_parallel_ops {
     ls_status (*forward_backward)(ls_parallel *p);
     ls_status (*reduce)(ls_parallel *p);
     ls_status (*apply)(ls_parallel *p);
-    /* (optional) Makes the main model fit for evaluation on every rank (DDP: buffers as rank 0 has them). Collective. */
+    /* (optional) Makes the main model fit for evaluation on every rank (DDP: buffers as rank 0 has them).
+     * Collective. */
     ls_status (*before_evaluation)(ls_parallel *p);
     /* (optional) Replaces `count` doubles on the host by their sums over all ranks. Collective. NULL: one process. */
     ls_status (*sum_over_ranks)(ls_parallel *p, double *values, size_t count);
-    /* (optional) Join (pytorch-semantics.md 2.8): called before prepare in each step of a run whose ranks may run out of batches
-     * at different steps. `batch` is this rank's, or without inputs (NULL, count 0) if it has none left; filled in: global_count,
-     * the samples of the step over all ranks. *anyone: whether any rank has a batch; if not, no step follows in this epoch.
-     * Collective, host-blocking. */
+    /* (optional) Join (pytorch-semantics.md 2.8): called before prepare in each step of a run whose ranks may run out
+     * of batches at different steps. `batch` is this rank's, or without inputs (NULL, count 0) if it has none left;
+     * filled in: global_count, the samples of the step over all ranks. *anyone: whether any rank has a batch; if not,
+     * no step follows in this epoch. Collective, host-blocking. */
     ls_status (*join)(ls_parallel *p, ls_batch *batch, bool *anyone);
-    /* (optional) Gathers `count` doubles of every rank: all[r * count + i] is rank r's values[i]. Collective. NULL: one process. */
+    /* (optional) Gathers `count` doubles of every rank: all[r * count + i] is rank r's values[i]. Collective. NULL: one
+     * process. */
     ls_status (*gather_from_ranks)(ls_parallel *p, const double *values, size_t count, double *all);
-    /* (optional) After a loss that is not finite: the first place where one shows, in the order of the computation, as "the output of
-     * conv2 on device 1"; an empty text if there is none. NULL: ls_model_find_nonfinite(p->model). Host-blocking. */
+    /* (optional) After a loss that is not finite: the first place where one shows, in the order of the computation, as
+     * "the output of conv2 on device 1"; an empty text if there is none. NULL: ls_model_find_nonfinite(p->model).
+     * Host-blocking. */
     ls_status (*find_nonfinite)(ls_parallel *p, char *place, size_t capacity);
-    /* (optional) Tells the other ranks why this one ends, so that each of them ends with a line that names it and says why. False:
-     * another rank has told before; *status is then what this one ends with, reported. NULL: one process. */
+    /* (optional) Tells the other ranks why this one ends, so that each of them ends with a line that names it and
+     * says why. False: another rank has told before; *status is then what this one ends with, reported. NULL: one
+     * process. */
     bool (*give_up)(ls_parallel *p, const char *reason, ls_status *status);
-    /* (optional) After a failure, before the devices are waited for: breaks what other devices or ranks would wait for in vain. */
+    /* (optional) After a failure, before the devices are waited for: breaks what other devices or ranks would wait for
+     * in vain. */
     void (*abandon)(ls_parallel *p);
     /* (optional) Why forward_backward, reduce and apply cannot be recorded into a graph (step_graph.h), as "ranks that
      * join ..."; NULL, or no such function: they can. */
@@ -64,17 +71,16 @@ struct ls_parallel {
     int local_device_count;             /* devices of this process */
     ls_device *devices[LS_MAX_DEVICES]; /* of this process */
     int gpu_count;                      /* different GPUs among all devices; 0: CPU devices, or not known */
-    const char
-        *backend; /* how devices exchange what they have: "copies", "nccl", "shm", ...; NULL: there is one device */
+    const char *backend;                /* the way between devices: "copies", "nccl", "shm", ...; NULL: there is one */
     struct ls_phase_clock clocks[LS_MAX_DEVICES]; /* one per device of this process, written by its thread */
     ls_model *model;                              /* the model that is evaluated and saved */
     ls_optimizer *optimizer;                      /* of that model */
     struct ls_device_batch *batch;                /* where prepare puts the batch */
     ls_event *batch_copied; /* recorded by prepare: the host's batch may be overwritten after it */
     ls_device *loss_device;
-    float *losses; /* LS_LOSS_RING floats on loss_device; this rank's losses, whose sum over
-                                                 ranks divided by world_size is the loss of the global batch; and one
-                                                 place more, for recorded steps */
+    /* LS_LOSS_RING floats on loss_device: this rank's losses, whose sum over ranks divided by world_size is the loss of
+     * the global batch; and one place more, for recorded steps */
+    float *losses;
     bool stuck; /* a thread missed its deadline and still uses devices and models: free none of them, end the process */
     /* the step in progress: written by the loop */
     uint64_t step; /* counts all steps of the run; forward_backward writes losses[step mod LS_LOSS_RING] */
@@ -127,17 +133,19 @@ ls_status ls_parallel_batch_used(ls_parallel *p, ls_stream *compute);
 float *ls_parallel_loss_slot(ls_parallel *p);
 float *ls_parallel_ring_slot(ls_parallel *p);
 
-/* Called by forward_backward when the loss of this process has been enqueued, before its gradient goes back: a NaN or an infinity
- * ends the run here, before it reaches a gradient, the optimizer or another rank. Waits for the loss device's compute stream;
- * without p->check_each_loss it does nothing. LS_ERR_DIVERGED, or what ls_loss_diverged returns. (divergence.c) */
+/* Called by forward_backward when the loss of this process has been enqueued, before its gradient goes back: a NaN or
+ * an infinity ends the run here, before it reaches a gradient, the optimizer or another rank. Waits for the loss
+ * device's compute stream; without p->check_each_loss it does nothing. LS_ERR_DIVERGED, or what ls_loss_diverged
+ * returns. (divergence.c) */
 ls_status ls_check_loss(ls_parallel *p);
 
-/* Ends a run whose loss is `loss`, which is not finite: says at which step and, if `search`, where in the model the first such
- * value stands; other ranks are told. Never LS_OK: LS_ERR_DIVERGED, or LS_ERR_PEER if another rank was first to say why.
- * (divergence.c) */
+/* Ends a run whose loss is `loss`, which is not finite: says at which step and, if `search`, where in the model the
+ * first such value stands; other ranks are told. Never LS_OK: LS_ERR_DIVERGED, or LS_ERR_PEER if another rank was first
+ * to say why. (divergence.c) */
 ls_status ls_loss_diverged(ls_parallel *p, uint64_t step, double loss, bool search);
 
-/* Creates and destroys the members that every mode has: batch_copied and losses (on loss_device, which is set before). */
+/* Creates and destroys the members that every mode has: batch_copied and losses (on loss_device, which is set
+ * before). */
 ls_status ls_parallel_init(ls_parallel *p);
 void ls_parallel_release(ls_parallel *p);
 

@@ -1,5 +1,5 @@
-/* What a run says about itself: lines on stdout, and the files of --metrics, --summary and --dump-losses. Used by the loop, on
- * rank 0. */
+/* What a run says about itself: lines on stdout, and the files of --metrics, --summary and --dump-losses. Used by the
+ * loop, on rank 0. */
 #ifndef LS_TRAIN_REPORT_H
 #define LS_TRAIN_REPORT_H
 
@@ -19,7 +19,8 @@ void ls_report_step(ls_report *report, int64_t step, int64_t epoch, double loss,
 
 void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, double accuracy, double seconds);
 
-/* Writes the summary, prints the result and, where a summary or metrics were asked for, the table of the devices; closes everything.
+/* Writes the summary, prints the result and, where a summary or metrics were asked for, the table of the devices;
+ * closes everything.
  * `rows`: one for each device of all ranks. LS_ERR_IO if anything could not be written; `result` NULL: the run failed, only
  * close. NULL is a no-op. */
 ls_status ls_report_close(ls_report *report, const ls_parallel *parallel, const ls_train_result *result,

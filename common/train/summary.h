@@ -5,8 +5,8 @@
 #include "common/train/device_table.h"
 #include "common/train/loop.h"
 
-/* {"summary":{...}} on one line: how the run was configured, what it measured, and an entry of "device_table" for each of `rows`
- * (device_count of them). NULL: no memory; free() it. */
+/* {"summary":{...}} on one line: how the run was configured, what it measured, and an entry of "device_table" for each
+ * of `rows` (device_count of them). NULL: no memory; free() it. */
 char *ls_summary_text(const ls_train_options *options, const ls_parallel *parallel, const ls_train_result *result,
                       const struct ls_device_row *rows);
 

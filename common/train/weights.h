@@ -5,9 +5,9 @@
 
 #include "common/nn/model.h"
 
-/* Sets every parameter and buffer of the model from the file. LS_ERR_INVALID names the first tensor that is missing, has another
- * shape or type, or that the model does not have; the model is unchanged then. num_batches_tracked may be missing.
- * Host-blocking. */
+/* Sets every parameter and buffer of the model from the file. LS_ERR_INVALID names the first tensor that is missing,
+ * has another shape or type, or that the model does not have; the model is unchanged then. num_batches_tracked may be
+ * missing. Host-blocking. */
 ls_status ls_weights_load(ls_model *model, const char *path);
 
 /* Writes them all; the file is replaced as a whole or not at all. Host-blocking. */

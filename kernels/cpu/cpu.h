@@ -1,12 +1,13 @@
-/* The kernels of CPU devices. kernels/cpu/variant/ is compiled once for each instruction set; every build gives the same bits, because
- * no order of summation depends on the vector width and every fused multiply-add is written as fmaf. */
+/* The kernels of CPU devices. kernels/cpu/variant/ is compiled once for each instruction set; every build gives the
+ * same bits, because no order of summation depends on the vector width and every fused multiply-add is written as
+ * fmaf. */
 #ifndef LS_KERNELS_CPU_CPU_H
 #define LS_KERNELS_CPU_CPU_H
 
 #include "kernels/kernels.h"
 
-/* The table of the best build that this processor runs, or of the one that the environment's LS_CPU_ISA names (v2, v3, v4,
- * plain); chosen once. Any thread. */
+/* The table of the best build that this processor runs, or of the one that the environment's LS_CPU_ISA names (v2, v3,
+ * v4, plain); chosen once. Any thread. */
 const struct ls_kernels *ls_cpu_kernels(void);
 
 /* Matrix products, by oneDNN: the only arithmetic that is not in variant/. */

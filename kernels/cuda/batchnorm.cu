@@ -1,24 +1,28 @@
 /* batchnorm — batch normalisation, fast rung: several blocks for each channel, and few passes over memory.
- *   terms  : slice = the values of a channel, in the order (n, place in the plane), that one block visits; about 2048 of them, more
- *            where there would be too many slices. Slices follow from the shape alone, so the bits do not depend on the GPU
- *   idea   : a sum over the batch needs all slices, and blocks cannot wait for each other; so it takes two launches. The first leaves
- *            each slice's statistics (or sums) in scratch memory; in the second every block adds up those of its channel for
- *            itself, at most 512 of them and in the cache, rather than in a launch of its own
- *   launch : channels x slices blocks of 256 threads: 400 for 16 channels of 64 images of 28x28. A thread takes four neighbouring values
- *            at a time where planes are multiples of four (16 bytes in one read where arrays lie so), and steps from plane to plane by
- *            addition: one division a thread
- *   bytes  : train 2 reads + 1 write of x; backward 2 reads of x and dy + 1 write; the other operations one visit. The second read
- *            comes from the L2 cache for a layer of up to some 40 MB. flops: 3 to 8 a value, which memory hides
- *   order  : a thread's 16 (gradients: 8) values in float, ascending; then over the block in float (mean, then squared deviations from
- *            it, of the values held in registers: no second read) and from group to group in double by Chan's formula. Gradient sums
- *            in double from a thread's 8 values on. Slices in double: a lane of a warp takes every 32nd, then a butterfly */
+ *   terms  : slice = the values of a channel, in the order (n, place in the plane), that one block visits; about 2048
+ *            of them, more where there would be too many slices. Slices follow from the shape alone, so the bits do
+ *            not depend on the GPU
+ *   idea   : a sum over the batch needs all slices, and blocks cannot wait for each other; so it takes two launches.
+ *            The first leaves each slice's statistics (or sums) in scratch memory; in the second every block adds up
+ *            those of its channel for itself, at most 512 of them and in the cache, rather than in a launch of its
+ *            own
+ *   launch : channels x slices blocks of 256 threads: 400 for 16 channels of 64 images of 28x28. A thread takes four
+ *            neighbouring values at a time where planes are multiples of four (16 bytes in one read where arrays lie
+ *            so), and steps from plane to plane by addition: one division a thread
+ *   bytes  : train 2 reads + 1 write of x; backward 2 reads of x and dy + 1 write; the other operations one visit.
+ *            The second read comes from the L2 cache for a layer of up to some 40 MB. flops: 3 to 8 a value, which
+ *            memory hides
+ *   order  : a thread's 16 (gradients: 8) values in float, ascending; then over the block in float (mean, then
+ *            squared deviations from it, of the values held in registers: no second read) and from group to group in
+ *            double by Chan's formula. Gradient sums in double from a thread's 8 values on. Slices in double: a lane
+ *            of a warp takes every 32nd, then a butterfly */
 #include "kernels/cuda/batchnorm_slices.cuh"
 
 using namespace ls_cuda;
 
 namespace {
 
-/* --- the statistics of slices ----------------------------------------------------------------------------------------- */
+/* --- the statistics of slices ------------------------------------------------------------------------------------- */
 
 struct Spread {
     double mean, m2;
@@ -88,7 +92,7 @@ __global__ void put_statistics(ls_batchnorm_shape s, Slices slices, double *stat
     statistics[s.channels + c] = total.m2;
 }
 
-/* --- y ------------------------------------------------------------------------------------------------------------------ */
+/* --- y ------------------------------------------------------------------------------------------------------------ */
 
 template <int N>
 __device__ void normalize_slice(Walk<N> &walk, const Slices &slices, const Channel &ch, float *y, const float *x) {
@@ -133,7 +137,7 @@ __global__ void eval_kernel(ls_batchnorm_shape s, Slices slices, float *y, const
     normalize_slice(walk, slices, read_running_channel(s, parameters, running_var, walk.channel), y, x);
 }
 
-/* --- gradients ---------------------------------------------------------------------------------------------------------- */
+/* --- gradients ---------------------------------------------------------------------------------------------------- */
 
 /* partial[channel][slice] */
 template <int N>
@@ -230,7 +234,7 @@ __global__ void input_gradient_kernel(ls_batchnorm_shape s, Slices slices, float
     input_gradient_slice(walk, slices, ch, make_slope(ch, total, *count), dx, dy, x);
 }
 
-/* --- launching -------------------------------------------------------------------------------------------------------- */
+/* --- launching ---------------------------------------------------------------------------------------------------- */
 
 /* Whether threads take values by fours, however the arrays lie: then none of a thread's fours lies in two planes. */
 bool in_fours(const ls_batchnorm_shape &s) { return s.plane % 4 == 0; }

@@ -1,5 +1,5 @@
-/* What both rungs of batch normalisation share: the arithmetic of one channel, which is that of kernels/cpu/variant/batchnorm.c to the
- * bit, once the statistics or the sums of the channel are there. C++ only. */
+/* What both rungs of batch normalisation share: the arithmetic of one channel, which is that of
+ * kernels/cpu/variant/batchnorm.c to the bit, once the statistics or the sums of the channel are there. C++ only. */
 #ifndef LS_KERNELS_CUDA_BATCHNORM_CUH
 #define LS_KERNELS_CUDA_BATCHNORM_CUH
 

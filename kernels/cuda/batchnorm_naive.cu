@@ -1,8 +1,9 @@
-/* batchnorm_naive — batch normalisation, naive rung: a thread for each channel, which walks through the channel's values as the formula
- * says; a thread for each value where an operation needs no sums. batchnorm.cu is the rung that training uses.
+/* batchnorm_naive — batch normalisation, naive rung: a thread for each channel, which walks through the channel's
+ * values as the formula says; a thread for each value where an operation needs no sums. batchnorm.cu is the rung that
+ * training uses.
  *   sums   : in double, n ascending, then the place in the plane
- *   launch : ceil(channels / 256) blocks, however large the batch: of a GPU that can run 270,000 threads, 16 are busy. Neighbouring
- *            threads read `plane` values apart, so each value costs a transfer of 32 bytes
+ *   launch : ceil(channels / 256) blocks, however large the batch: of a GPU that can run 270,000 threads, 16 are
+ *            busy. Neighbouring threads read `plane` values apart, so each value costs a transfer of 32 bytes
  *   bytes  : train reads x three times; backward reads x and dy twice */
 #include "kernels/cuda/batchnorm.cuh"
 
@@ -77,7 +78,7 @@ __global__ void sums_channel(ls_batchnorm_shape s, float *out, float *dgamma, fl
     store_sums(sums, accumulate, &dgamma[c], &dbeta[c]);
 }
 
-/* --- a thread for each value ----------------------------------------------------------------------------------------- */
+/* --- a thread for each value -------------------------------------------------------------------------------------- */
 
 __device__ int channel_of(const ls_batchnorm_shape &s, size_t at) {
     return (int)(at / (size_t)s.plane % (size_t)s.channels);
@@ -104,7 +105,7 @@ __global__ void input_gradient_value(ls_batchnorm_shape s, float *dx, const floa
     dx[at] = input_gradient(ch, slope, dy[at], x[at]);
 }
 
-/* --- merging the ranks: the same on both rungs -------------------------------------------------------------------------- */
+/* --- merging the ranks: the same on both rungs -------------------------------------------------------------------- */
 
 __global__ void merge_channel(ls_batchnorm_shape s, Kept kept, double *count, const double *statistics, int ranks,
                               ls_cuda_fault *fault) {

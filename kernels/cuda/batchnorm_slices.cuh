@@ -1,5 +1,5 @@
-/* How the fast rung of batch normalisation walks through a channel: slices for blocks, groups of values for threads. batchnorm.cu says
- * why. C++ only. */
+/* How the fast rung of batch normalisation walks through a channel: slices for blocks, groups of values for threads.
+ * batchnorm.cu says why. C++ only. */
 #ifndef LS_KERNELS_CUDA_BATCHNORM_SLICES_CUH
 #define LS_KERNELS_CUDA_BATCHNORM_SLICES_CUH
 
@@ -73,7 +73,8 @@ template <int N> class Walk {
     size_t next_value, next_at, step_at, to_next_plane;
 };
 
-/* The N x STEPS values of one thread that are on their way at a time. `aligned`: by fours, the arrays can be read 16 bytes at a time. */
+/* The N x STEPS values of one thread that are on their way at a time. `aligned`: by fours, the arrays can be read 16
+ * bytes at a time. */
 template <int N, int STEPS> struct Group {
     size_t at[STEPS];
     bool there[STEPS], aligned;

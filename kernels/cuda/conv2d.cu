@@ -1,20 +1,24 @@
-/* conv2d — convolutions, fast rung. Small kernels over few channels go their own way, forward and for the input's gradient:
- * conv2d_direct.cu. For all others, and for the weights' gradient, what the kernel meets at each output pixel is written out as a
- * column of a matrix ("unfolded"), and the rest is matrix products, one for each image, all images of a piece of the batch in one call
- * of cuBLAS.
+/* conv2d — convolutions, fast rung. Small kernels over few channels go their own way, forward and for the input's
+ * gradient: conv2d_direct.cu. For all others, and for the weights' gradient, what the kernel meets at each output
+ * pixel is written out as a column of a matrix ("unfolded"), and the rest is matrix products, one for each image, all
+ * images of a piece of the batch in one call of cuBLAS.
  *
- *     forward            y[n] = [w bias 0] unfolded[n]          (out_channels x rows) (rows x out_plane)
- *     backward data      folded from w^T dy[n]                  (taps x out_channels) (out_channels x out_plane)
- *     backward weights   [dw dbias .] = sum of dy[n] unfolded[n]^T        (out_channels x out_plane) (out_plane x rows)
+ *     forward            y[n] = [w bias 0] unfolded[n]       (out_channels x rows) (rows x out_plane)
+ *     backward data      folded from w^T dy[n]               (taps x out_channels) (out_channels x out_plane)
+ *     backward weights   [dw dbias .] =
+ *                            sum of dy[n] unfolded[n]^T      (out_channels x out_plane) (out_plane x rows)
  *
- *   terms : taps = in_channels x kernel_h x kernel_w. rows = the taps, a row of ones, and rows of zeros up to a multiple of 4, so that
- *           matrices begin where cuBLAS reads them fastest. The row of ones adds the bias, and sums its gradient, within the products:
- *           a pass over y and one over dy less. With TF32, the bias and what its gradient sums are then rounded as the weights are
- *   cost  : flops as ls_conv2d_flops says, by cuBLAS. Bytes: an unfolded image is written and read once, kernel_h x kernel_w times the
- *           size of the image (25 for 5x5): 78 KB for 1x28x28, 313 KB for 16x14x14. Of a batch of 64, the L2 cache holds that
+ *   terms : taps = in_channels x kernel_h x kernel_w. rows = the taps, a row of ones, and rows of zeros up to a
+ *           multiple of 4, so that matrices begin where cuBLAS reads them fastest. The row of ones adds the bias, and
+ *           sums its gradient, within the products: a pass over y and one over dy less. With TF32, the bias and what
+ *           its gradient sums are then rounded as the weights are
+ *   cost  : flops as ls_conv2d_flops says, by cuBLAS. Bytes: an unfolded image is written and read once, kernel_h x
+ *           kernel_w times the size of the image (25 for 5x5): 78 KB for 1x28x28, 313 KB for 16x14x14. Of a batch of
+ *           64, the L2 cache holds that
  *   memory: the workspace (conv2d_plan.h) bounds the unfolded images; a larger batch goes piece by piece
- *   order : cuBLAS's within a product: the same at every call, not that of kernels/cpu. Weight gradients: image i of each piece is added
- *           to image i of the pieces before it, by the product itself; then over i, as conv2d_unfold.cu says */
+ *   order : cuBLAS's within a product: the same at every call, not that of kernels/cpu. Weight gradients: image i of
+ *           each piece is added to image i of the pieces before it, by the product itself; then over i, as
+ *           conv2d_unfold.cu says */
 #include "kernels/cuda/conv2d.cuh"
 
 using namespace ls_cuda;

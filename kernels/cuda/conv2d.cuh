@@ -37,21 +37,22 @@ __host__ __device__ inline size_t out_image(const Conv2d &c) { return (size_t)c.
 /* 0 <= place < end, in one comparison */
 __device__ inline bool is_inside(int place, int end) { return (unsigned)place < (unsigned)end; }
 
-/* --- conv2d_direct.cu: for small kernels and few channels ------------------------------------------------------------------ */
+/* --- conv2d_direct.cu: for small kernels and few channels --------------------------------------------------------- */
 
 bool goes_directly(const ls_conv2d_shape &s);
 ls_status direct_forward(const ls_cuda_lane *lane, const Conv2d &c, const ls_conv2d_forward_arguments *a);
 ls_status direct_backward_data(const ls_cuda_lane *lane, const Conv2d &c, const ls_conv2d_backward_data_arguments *a);
 
-/* --- conv2d_unfold.cu: the passes around the matrix products -------------------------------------------------------------- */
+/* --- conv2d_unfold.cu: the passes around the matrix products ------------------------------------------------------ */
 
-/* unfolded[n][row][pixel] of `samples` images: for the row (channel, kh, kw), the input value that the kernel's place (kh, kw) meets at
- * that output pixel, 0 in the padding; then a row of ones, then rows of zeros. With `packed`, also packed[o][row]: the weights, the
- * bias (0 if NULL) behind them, zeros. */
+/* unfolded[n][row][pixel] of `samples` images: for the row (channel, kh, kw), the input value that the kernel's place
+ * (kh, kw) meets at that output pixel, 0 in the padding; then a row of ones, then rows of zeros. With `packed`, also
+ * packed[o][row]: the weights, the bias (0 if NULL) behind them, zeros. */
 ls_status unfold(const ls_cuda_lane *lane, const char *op, const Conv2d &c, size_t samples, const float *x,
                  float *unfolded, const float *w = nullptr, const float *bias = nullptr, float *packed = nullptr);
 
-/* dx[n][channel][place] = sum of all of gradients[n][(channel, kh, kw)][pixel] that the place was unfolded to, kh and kw ascending */
+/* dx[n][channel][place] = sum of all of gradients[n][(channel, kh, kw)][pixel] that the place was unfolded to, kh and
+ * kw ascending */
 ls_status fold(const ls_cuda_lane *lane, const char *op, const Conv2d &c, size_t samples, const float *gradients,
                float *dx);
 

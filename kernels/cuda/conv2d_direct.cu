@@ -1,17 +1,21 @@
-/* conv2d_direct — convolutions of 3x3 and 5x5 kernels with stride 1 and few channels, without unfolding: a tile of the input lies in
- * shared memory, and the kernel slides over it there.
- *   terms  : from an image of `source` channels a kernel makes one of `result` channels: y from x, or dx from dy with the kernel turned
- *            by 180 degrees and padded by K - 1 - padding. quad = four neighbouring pixels of a line. tile = lines of quads
- *   idea   : a thread has 4 result channels x 1 quad of sums in registers. For each line of the kernel it reads 8 source values (16 bytes
- *            at a time), and for each place of the line 4 weights, the same for most of its warp: 7 (K = 5) reads for 80
- *            multiplications. Source channels come into shared memory 4 at a time
- *   launch : images x blocks of 16 result channels x tiles; up to 256 threads, and more and flatter tiles where that keeps all
- *            multiprocessors busy: 28x28 and 16 channels make 4 tiles of 196 threads
- *   bytes  : the source is read once for each 16 result channels, and (rows + K - 1) / rows times for the lines that tiles share; the
- *            result is written once. Unfolding would write and read K x K times the source. flops as ls_conv2d_flops says
- *   when   : unfolding moves 8 bytes for every 2 x out_channels flops, so it waits for memory where a GPU does more than out_channels / 4
- *            flops in the time of a byte: 15 or more. Hence this way for up to 32 channels, with TF32 or without
- *   order  : bias (or 0), then one chain of fused multiply-adds over (source channel, kh, kw): no bits depend on tiles or the batch */
+/* conv2d_direct — convolutions of 3x3 and 5x5 kernels with stride 1 and few channels, without unfolding: a tile of
+ * the input lies in shared memory, and the kernel slides over it there.
+ *   terms  : from an image of `source` channels a kernel makes one of `result` channels: y from x, or dx from dy with
+ *            the kernel turned by 180 degrees and padded by K - 1 - padding. quad = four neighbouring pixels of a
+ *            line. tile = lines of quads
+ *   idea   : a thread has 4 result channels x 1 quad of sums in registers. For each line of the kernel it reads 8
+ *            source values (16 bytes at a time), and for each place of the line 4 weights, the same for most of its
+ *            warp: 7 (K = 5) reads for 80 multiplications. Source channels come into shared memory 4 at a time
+ *   launch : images x blocks of 16 result channels x tiles; up to 256 threads, and more and flatter tiles where that
+ *            keeps all multiprocessors busy: 28x28 and 16 channels make 4 tiles of 196 threads
+ *   bytes  : the source is read once for each 16 result channels, and (rows + K - 1) / rows times for the lines that
+ *            tiles share; the result is written once. Unfolding would write and read K x K times the source. flops as
+ *            ls_conv2d_flops says
+ *   when   : unfolding moves 8 bytes for every 2 x out_channels flops, so it waits for memory where a GPU does more
+ *            than out_channels / 4 flops in the time of a byte: 15 or more. Hence this way for up to 32 channels,
+ *            with TF32 or without
+ *   order  : bias (or 0), then one chain of fused multiply-adds over (source channel, kh, kw): no bits depend on
+ *            tiles or the batch */
 #include "kernels/cuda/conv2d.cuh"
 
 using namespace ls_cuda;
@@ -165,8 +169,8 @@ __global__ void direct_kernel(Direct d, const float *source, const float *w, con
 int at_most(int value, int limit) { return value < limit ? value : limit; }
 int pieces(int length, int piece) { return (length + piece - 1) / piece; }
 
-/* Cuts an image into tiles: as large as a block's threads allow, but smaller where there would be fewer than two blocks for each
- * multiprocessor. */
+/* Cuts an image into tiles: as large as a block's threads allow, but smaller where there would be fewer than two
+ * blocks for each multiprocessor. */
 void cut(Direct *d, int images, int multiprocessors) {
     int quads = pieces(d->width, QUAD);
     d->tiles_across = pieces(quads, MOST_QUADS);

@@ -1,5 +1,6 @@
-/* How the convolutions of GPUs cut a batch so that what they unfold fits in bounded scratch memory. Plain C that knows nothing of
- * CUDA: the model asks before anything is allocated. kernels/cuda/conv2d.c says what the parts hold. */
+/* How the convolutions of GPUs cut a batch so that what they unfold fits in bounded scratch memory. Plain C that
+ * knows nothing of CUDA: the model asks before anything is allocated. kernels/cuda/conv2d.cu says what the parts
+ * hold. */
 #ifndef LS_KERNELS_CUDA_CONV2D_PLAN_H
 #define LS_KERNELS_CUDA_CONV2D_PLAN_H
 
@@ -22,8 +23,8 @@ struct ls_cuda_conv2d_plan {
     size_t weight_count;   /* out_channels x rows, the weights beside their bias */
 };
 
-/* `unfolded_nbytes` bounds the unfolded samples (LS_CUDA_CONV2D_UNFOLDED_NBYTES; tests take less). false: the shape has no output, or
- * one sample is more than kernels can count in an int. */
+/* `unfolded_nbytes` bounds the unfolded samples (LS_CUDA_CONV2D_UNFOLDED_NBYTES; tests take less). false: the shape
+ * has no output, or one sample is more than kernels can count in an int. */
 bool ls_cuda_conv2d_make_plan(const struct ls_conv2d_shape *shape, size_t unfolded_nbytes,
                               struct ls_cuda_conv2d_plan *plan);
 

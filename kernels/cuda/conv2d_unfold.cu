@@ -1,13 +1,15 @@
-/* conv2d_unfold — the passes around the matrix products of conv2d.cu: they move numbers, and add them up, but multiply nothing.
- *   unfold       a block for each (image, channel, tile of output pixels): a thread takes one pixel, finds its place in the input once,
- *                and writes all kernel_h x kernel_w rows of the channel there. Threads of a warp write 128 bytes that lie together;
- *                the input is read kernel_h x kernel_w times, all but once from the L1 cache.
- *                bytes: 4 x rows x out_plane written for each image; no flops
- *   fold         the transposed pass as a gather, so that nothing is written twice: a thread for each input value adds up to
- *                kernel_h x kernel_w floats. bytes: 4 x taps x out_plane read, 4 x in_plane x channels written for each image; flops: one
- *                for each float read
- *   add_partials a block for 32 neighbouring weights: warp g adds the g-th sixteenth of the samples, n ascending, then the warps' sums
- *                are added in that order. bytes: 4 x samples x out_channels x rows; flops: a quarter of that
+/* conv2d_unfold — the passes around the matrix products of conv2d.cu: they move numbers, and add them up, but multiply
+ * nothing.
+ *   unfold       a block for each (image, channel, tile of output pixels): a thread takes one pixel, finds its place
+ *                in the input once, and writes all kernel_h x kernel_w rows of the channel there. Threads of a warp
+ *                write 128 bytes that lie together; the input is read kernel_h x kernel_w times, all but once from the
+ *                L1 cache. bytes: 4 x rows x out_plane written for each image; no flops
+ *   fold         the transposed pass as a gather, so that nothing is written twice: a thread for each input value adds
+ *                up to kernel_h x kernel_w floats. bytes: 4 x taps x out_plane read, 4 x in_plane x channels written
+ *                for each image; flops: one for each float read
+ *   add_partials a block for 32 neighbouring weights: warp g adds the g-th sixteenth of the samples, n ascending, then
+ *                the warps' sums are added in that order. bytes: 4 x samples x out_channels x rows; flops: a quarter
+ *                of that
  * Kernels of 5x5 and 3x3 have loops of known length, so that all their reads are on the way at once. */
 #include "kernels/cuda/conv2d.cuh"
 
@@ -40,7 +42,7 @@ __device__ Place place_of_thread(unsigned tiles, int channels) {
     return p;
 }
 
-/* --- unfold ----------------------------------------------------------------------------------------------------------- */
+/* --- unfold ------------------------------------------------------------------------------------------------------- */
 
 struct Packing {
     const float *w, *bias;
@@ -92,7 +94,7 @@ __global__ void unfold_kernel(Conv2d c, unsigned tiles, const float *__restrict_
     }
 }
 
-/* --- fold ------------------------------------------------------------------------------------------------------------- */
+/* --- fold --------------------------------------------------------------------------------------------------------- */
 
 /* K as above; with K, the stride is 1. */
 template <int K> __global__ void fold_kernel(Conv2d c, unsigned tiles, const float *gradients, float *dx) {
@@ -114,7 +116,7 @@ template <int K> __global__ void fold_kernel(Conv2d c, unsigned tiles, const flo
     dx[p.sample * in_image(c) + (size_t)p.channel * (size_t)c.in_plane + (size_t)p.in_plane] = sum;
 }
 
-/* --- adding the samples' weight gradients ------------------------------------------------------------------------------- */
+/* --- adding the samples' weight gradients ------------------------------------------------------------------------- */
 
 constexpr unsigned PARTS = 16;
 

@@ -1,16 +1,18 @@
 /* loss — cross_entropy and squared_error, each with its gradient in one launch, and count_correct.
  *   formula : kernels.h. cross_entropy of a row: s = largest logit, e[c] = exp(logits[c] - s), loss log(sum e) -
  *             (logits[label] - s), gradient scale (e[c] / sum e - [c = label])
- *   launch  : fast: a row for each group of threads, a warp or, from WIDE classes on, a block; a thread keeps to every
- *             32nd (256th) class, writes e where the gradient goes, and scales it when the sum is known: the row stays
- *             in cache. Each block adds up its rows' losses and one more block the blocks', unless one block did it
- *             all. Naive: one thread for the sum, and a thread for each row (element) of the gradient
+ *   launch  : fast: up to 32 classes a row for each thread (short_rows.cuh); beyond that for each group of threads, a
+ *             warp or, from WIDE classes on, a block, of which a thread keeps to every 32nd (256th) class, writes e
+ *             where the gradient goes, and scales it when the sum is known: the row stays in cache. Each block adds up
+ *             its rows' losses and one more block the blocks', unless one block did it all. Naive: one thread for the
+ *             sum, and a thread for each row (element) of the gradient
  *   cost    : bytes and flops of ops.def; bound by bandwidth
- *   order   : a row's sum: each thread's classes ascending, then the butterfly of launch.cuh. The loss is summed in
- *             double: a group's rows ascending, then the groups of a block, then the blocks. Numbers of blocks follow
- *             from the arguments alone
+ *   order   : a row's sum: each thread's classes ascending, then (more than 32 classes) the butterfly of launch.cuh.
+ *             The loss is summed in double: a thread's or group's rows ascending, then those of a block, then the
+ *             blocks. Numbers of blocks follow from the arguments alone
  *   fails   : a label outside [0, classes) goes to lane->fault, its row's loss is NaN, its gradient is not written */
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/short_rows.cuh"
 
 using namespace ls_cuda;
 
@@ -171,6 +173,43 @@ template <unsigned GROUP> __global__ void cross_entropy_fast(Rows a, Loss out) {
     put_loss(out, total);
 }
 
+/* A row that the thread has for itself becomes its gradient; its loss. */
+__device__ float cross_entropy_short_row(float *row, unsigned classes, unsigned label, float scale) {
+    const float shift = largest_logit(row, classes), of_label = row[label];
+    float sum = 0;
+    for (unsigned c = 0; c < classes; c++) {
+        row[c] = expf(row[c] - shift);
+        sum += row[c];
+    }
+    const float factor = scale / sum;
+    for (unsigned c = 0; c < classes; c++) row[c] = row[c] * factor - (c == label ? scale : 0);
+    return logf(sum) - (of_label - shift);
+}
+
+__global__ void cross_entropy_short(Rows a, Loss out) {
+    __shared__ ShortRows tile;
+    __shared__ bool is_good[THREADS]; /* its gradient is to be written */
+    const unsigned classes = (unsigned)a.classes;
+    double total = 0;
+    for (size_t first = (size_t)blockIdx.x * THREADS; first < a.rows; first += (size_t)gridDim.x * THREADS) {
+        const unsigned count = (unsigned)(a.rows - first < THREADS ? a.rows - first : THREADS);
+        tile.load(a.logits + first * classes, count, classes);
+        if (threadIdx.x < count) {
+            const int64_t label = a.labels[first + threadIdx.x];
+            const bool good = is_good[threadIdx.x] = is_label(a, label);
+            if (good) {
+                float *row = tile.row(threadIdx.x, classes);
+                total += (double)cross_entropy_short_row(row, classes, (unsigned)label, out.scale);
+            } else {
+                report_label(a, label);
+                total += (double)NAN;
+            }
+        }
+        tile.store(a.dlogits + first * classes, count, classes, is_good);
+    }
+    put_loss(out, total);
+}
+
 /* --- squared error ------------------------------------------------------------------------------------------------ */
 
 struct Squares {
@@ -214,13 +253,14 @@ __global__ void squared_error_fast(Squares a, Loss out) {
 
 /* --- correct answers ---------------------------------------------------------------------------------------------- */
 
+__device__ bool is_correct(const float *logits, size_t classes, int64_t label) {
+    size_t best = 0;
+    for (size_t c = 1; c < classes; c++) best = logits[c] > logits[best] ? c : best;
+    return (int64_t)best == label;
+}
+
 __global__ void count_correct_naive(Rows a, int64_t *correct) {
-    for (size_t r = 0; r < a.rows; r++) {
-        const float *logits = a.logits + r * a.classes;
-        size_t best = 0;
-        for (size_t c = 1; c < a.classes; c++) best = logits[c] > logits[best] ? c : best;
-        *correct += (int64_t)best == a.labels[r];
-    }
+    for (size_t r = 0; r < a.rows; r++) *correct += is_correct(a.logits + r * a.classes, a.classes, a.labels[r]);
 }
 
 /* The largest logit of a warp's row that is no NaN, and the first place that has it; at = SIZE_MAX: there is none. */
@@ -245,6 +285,26 @@ __device__ size_t first_largest(const float *logits, size_t classes, unsigned la
     return isnan(logits[0]) || best.at == SIZE_MAX ? 0 : (size_t)best.at;
 }
 
+/* A block's count, to where it belongs. */
+__device__ void put_count(int64_t *correct, long long *parts, long long total) {
+    total = block_sum(total);
+    if (threadIdx.x == 0 && parts) parts[blockIdx.x] = total;
+    if (threadIdx.x == 0 && !parts) *correct += total;
+}
+
+__global__ void count_correct_short(Rows a, int64_t *correct, long long *parts) {
+    __shared__ ShortRows tile;
+    const unsigned classes = (unsigned)a.classes, r = threadIdx.x;
+    long long total = 0;
+    for (size_t first = (size_t)blockIdx.x * THREADS; first < a.rows; first += (size_t)gridDim.x * THREADS) {
+        const unsigned count = (unsigned)(a.rows - first < THREADS ? a.rows - first : THREADS);
+        __syncthreads(); /* whoever still reads the last rows */
+        tile.load(a.logits + first * classes, count, classes);
+        total += r < count && is_correct(tile.row(r, classes), classes, a.labels[first + r]);
+    }
+    put_count(correct, parts, total);
+}
+
 __global__ void count_correct_fast(Rows a, int64_t *correct, long long *parts) {
     const unsigned warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
     long long total = 0;
@@ -252,16 +312,13 @@ __global__ void count_correct_fast(Rows a, int64_t *correct, long long *parts) {
         size_t best = first_largest(a.logits + r * a.classes, a.classes, lane);
         total += lane == 0 && (int64_t)best == a.labels[r];
     }
-    total = block_sum(total);
-    if (threadIdx.x == 0 && parts) parts[blockIdx.x] = total;
-    if (threadIdx.x == 0 && !parts) *correct += total;
+    put_count(correct, parts, total);
 }
 
 __global__ void add_counts(int64_t *correct, const long long *parts, size_t count) {
     long long total = 0;
     for (size_t i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];
-    total = block_sum(total);
-    if (threadIdx.x == 0) *correct += total;
+    put_count(correct, nullptr, total);
 }
 
 Rows rows_of(const ls_cross_entropy_arguments *a, const ls_cuda_lane *lane) {
@@ -302,12 +359,13 @@ ls_status ls_cuda_naive_count_correct(const ls_count_correct_arguments *a, const
 /* --- fast --------------------------------------------------------------------------------------------------------- */
 
 ls_status ls_cuda_cross_entropy(const ls_cross_entropy_arguments *a, const ls_cuda_lane *lane) {
-    const bool wide = a->classes >= WIDE, few = !wide && a->rows <= FEW_ROWS;
+    const bool wide = a->classes >= WIDE, narrow = a->classes <= SHORT, few = !wide && !narrow && a->rows <= FEW_ROWS;
+    const size_t rows_a_block = wide ? 1 : narrow ? THREADS : THREADS / WARP;
     const unsigned threads = few ? LARGE : THREADS;
-    unsigned blocks = few ? 1 : parts_for(wide ? a->rows : divide_up(a->rows, THREADS / WARP));
+    unsigned blocks = few ? 1 : parts_for(divide_up(a->rows, rows_a_block));
     Loss out = {a->loss, a->scale, parts_of(lane, blocks)};
-    ls_status status = launch(lane, "cross_entropy", dim3(blocks), threads,
-                              wide ? cross_entropy_fast<THREADS> : cross_entropy_fast<WARP>, rows_of(a, lane), out);
+    auto kernel = narrow ? cross_entropy_short : wide ? cross_entropy_fast<THREADS> : cross_entropy_fast<WARP>;
+    ls_status status = launch(lane, "cross_entropy", dim3(blocks), threads, kernel, rows_of(a, lane), out);
     return status == LS_OK ? second_stage(lane, "cross_entropy", out, blocks) : status;
 }
 
@@ -319,10 +377,11 @@ ls_status ls_cuda_squared_error(const ls_squared_error_arguments *a, const ls_cu
 }
 
 ls_status ls_cuda_count_correct(const ls_count_correct_arguments *a, const ls_cuda_lane *lane) {
-    unsigned blocks = parts_for(divide_up(a->rows, THREADS / WARP));
+    const bool narrow = a->classes <= SHORT;
+    unsigned blocks = parts_for(divide_up(a->rows, narrow ? THREADS : THREADS / WARP));
     long long *parts = blocks > 1 ? static_cast<long long *>(lane->scratch) : nullptr;
-    ls_status status =
-        launch(lane, "count_correct", dim3(blocks), THREADS, count_correct_fast, rows_of(a), a->correct, parts);
+    ls_status status = launch(lane, "count_correct", dim3(blocks), THREADS,
+                              narrow ? count_correct_short : count_correct_fast, rows_of(a), a->correct, parts);
     if (status != LS_OK || !parts) return status;
     return launch(lane, "count_correct", dim3(1), THREADS, add_counts, a->correct, parts, blocks);
 }

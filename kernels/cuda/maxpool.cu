@@ -1,14 +1,14 @@
 /* maxpool — the largest value of each window, and where it was; windows do not overlap (stride = size).
- *   naive  : forward a thread for each window; backward a thread for each input value, which looks whether its window chose it. Nothing
- *            is added up, and nothing is written twice
- *   fast   : windows of 2x2 that cover the input, the usual ones: a thread takes two neighbours of a row of windows (one, where rows
- *            have an odd number), so that it reads and writes rows of the input 16 (8) bytes at a time. Everything else goes the
- *            naive way, which is right for it too: its reads are shared within a warp
+ *   naive  : forward a thread for each window; backward a thread for each input value, which looks whether its window
+ *            chose it. Nothing is added up, and nothing is written twice
+ *   fast   : windows of 2x2 that cover the input, the usual ones: a thread takes two neighbours of a row of windows
+ *            (one, where rows have an odd number), so that it reads and writes rows of the input 16 (8) bytes at a
+ *            time. Everything else goes the naive way, which is right for it too: its reads are shared within a warp
  *   launch : blocks of 256 threads, one window, pair of windows or input value each
- *   bytes  : forward 4 per input value read, 5 per window written; backward 5 per window read, 4 per input value written. For
- *            windows of 2x2, 21 a window each way. flops: 4 comparisons a window
- *   order  : within a window, row by row: the first of equal values wins; a NaN always wins, the last one if there are several. The
- *            bits are those of kernels/cpu */
+ *   bytes  : forward 4 per input value read, 5 per window written; backward 5 per window read, 4 per input value
+ *            written. For windows of 2x2, 21 a window each way. flops: 4 comparisons a window
+ *   order  : within a window, row by row: the first of equal values wins; a NaN always wins, the last one if there
+ *            are several. The bits are those of kernels/cpu */
 #include "kernels/cuda/launch.cuh"
 
 using namespace ls_cuda;
@@ -38,7 +38,7 @@ struct Best {
     }
 };
 
-/* --- naive ------------------------------------------------------------------------------------------------------------ */
+/* --- naive -------------------------------------------------------------------------------------------------------- */
 
 __global__ void forward_window(ls_pool_shape s, Windows windows, float *y, uint8_t *choice, const float *x) {
     size_t i = global_thread();
@@ -69,7 +69,7 @@ __global__ void backward_value(ls_pool_shape s, Windows windows, float *dx, cons
     dx[i] = gradient;
 }
 
-/* --- fast: 2x2, N windows a thread -------------------------------------------------------------------------------------- */
+/* --- fast: 2x2, N windows a thread -------------------------------------------------------------------------------- */
 
 /* The values of a window's row are where they can be read together. */
 template <int N> struct alignas(N * 8) Pairs { float at[2 * N]; };

@@ -1,7 +1,8 @@
-/* bench_comm — every collective operation over sizes, numbers of ranks and all-reduce algorithms: time, algbw, busbw; every result
- * checked in every element; messages and bytes counted and compared with the cost formulas.
+/* bench_comm — every collective operation over sizes, numbers of ranks and all-reduce algorithms: time, algbw, busbw;
+ * every result checked in every element; messages and bytes counted and compared with the cost formulas.
  *
- * Exit status 1 if a result is wrong or a count differs, 3 if a rank is lost. gnuplot draws from the CSV (plots/allreduce.gp). */
+ * Exit status 1 if a result is wrong or a count differs, 3 if a rank is lost. gnuplot draws from the CSV
+ * (plots/allreduce.gp). */
 #include <stdio.h>
 #include <stdlib.h>
 

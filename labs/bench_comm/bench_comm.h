@@ -6,15 +6,16 @@
  *     others.c      Open MPI and gloo beside ours         tune.c        rows -> the table that "auto" goes by
  *     tables.c, files.c   rows -> stdout, CSV and JSON
  *
- * Words. A variant is where ranks and buffers live: processes with buffers in shared memory or private ones, or threads.
- * A case is an operation, for all_reduce with an algorithm. The size of an operation is nccl-tests': the bytes of the
- * buffer that an operation works on in place, and of the parts of all ranks together where each rank gives or gets one.
- * With S that size and t the time: algbw = S / t; busbw = algbw times a factor that makes it the bandwidth of the
- * busiest link, whatever the number of ranks: 2 (N - 1) / N for all_reduce, (N - 1) / N where S is all ranks' parts, else 1.
+ * Words. A variant is where ranks and buffers live: processes with buffers in shared memory or private ones, or
+ * threads. A case is an operation, for all_reduce with an algorithm. The size of an operation is nccl-tests': the bytes
+ * of the buffer that an operation works on in place, and of the parts of all ranks together where each rank gives or
+ * gets one. With S that size and t the time: algbw = S / t; busbw = algbw times a factor that makes it the bandwidth of
+ * the busiest link, whatever the number of ranks: 2 (N - 1) / N for all_reduce, (N - 1) / N where S is all ranks'
+ * parts, else 1.
  *
  * A run is a loop of operations, back to back, begun by all ranks together after a barrier; its time is the slowest
- * rank's, divided by the number of operations. Every figure is the median over a row's runs. With other libraries beside ours, all
- * of them take turns in several rounds, so that each meets the machine in the same moods. */
+ * rank's, divided by the number of operations. Every figure is the median over a row's runs. With other libraries
+ * beside ours, all of them take turns in several rounds, so that each meets the machine in the same moods. */
 #ifndef LABS_BENCH_COMM_BENCH_COMM_H
 #define LABS_BENCH_COMM_BENCH_COMM_H
 
@@ -94,8 +95,8 @@ typedef struct comm_slot {
 /* What the buffers hold before the operation; the receive buffer of an operation that is not in place: NaN, or -1. */
 void comm_fill(const comm_patterns *patterns, const comm_slot *slot);
 
-/* Whether they hold afterwards, in every element and to the bit, what they must. LS_ERR_INVALID: one line with the rank, the
- * first wrong element, and what it is and should be; `what` names the operation. */
+/* Whether they hold afterwards, in every element and to the bit, what they must. LS_ERR_INVALID: one line with the
+ * rank, the first wrong element, and what it is and should be; `what` names the operation. */
 ls_status comm_check(const comm_patterns *patterns, const comm_slot *slot, const char *what);
 
 /* --- settings -------------------------------------------------------------------------------------------------------- */
@@ -132,7 +133,8 @@ typedef struct comm_settings {
     size_t cache_bytes; /* of the last-level cache */
 } comm_settings;
 
-/* Fills in the settings. *help: the usage page was printed, and nothing else is to be done. LS_ERR_USAGE after one line. */
+/* Fills in the settings. *help: the usage page was printed, and nothing else is to be done. LS_ERR_USAGE after one
+ * line. */
 ls_status comm_parse(comm_settings *settings, int argc, char **argv, bool *help);
 
 /* "8:64M", "8:64M:2" (from, to, factor) or "8,1K,64M"; ascending, each once. */
@@ -157,8 +159,9 @@ typedef struct comm_row {
     int run_count, iterations;
     double run_us[COMM_RUNS_MAX];
     bool checked; /* every element of every rank was right */
-    /* per operation: what the rank that moves most moves, and whether every rank's count is the formula's; if one is not, it is that
-     * rank's. Private buffers may go through in several pieces, for which the formula does not speak. */
+    /* per operation: what the rank that moves most moves, and whether every rank's count is the formula's; if one is
+     * not, it is that rank's. Private buffers may go through in several pieces, for which the formula does not
+     * speak. */
     struct ls_allreduce_cost counted, formula;
     int busiest_rank;
     comm_agreement agreement;
@@ -191,15 +194,16 @@ void comm_results_destroy(comm_results *results);
 
 /* --- measuring ------------------------------------------------------------------------------------------------------- */
 
-/* A slot holds the buffers of one operation of one rank, each at the beginning of a cache line. An operation uses the next slot each
- * time; there are so many that all ranks' slots together exceed the last-level cache at least twice. */
+/* A slot holds the buffers of one operation of one rank, each at the beginning of a cache line. An operation uses the
+ * next slot each time; there are so many that all ranks' slots together exceed the last-level cache at least twice. */
 typedef struct comm_slots {
     size_t count, receive_offset, stride_bytes;
 } comm_slots;
 
 comm_slots comm_slots_of(const comm_operation *operation, int n, size_t count, const comm_settings *settings);
 
-/* Bytes of one rank's slots, for the case that needs the most at any size; `first` is one of the cases that share the memory. */
+/* Bytes of one rank's slots, for the case that needs the most at any size; `first` is one of the cases that share the
+ * memory. */
 size_t comm_slots_bytes(const comm_settings *settings, int n, int first);
 
 /* The first case that uses the same group as case `index`: itself for all_reduce, and one for all other operations. */
@@ -230,8 +234,8 @@ ls_status comm_sweep(comm_rank *rank);
 /* The runs of a round: first .. end - 1. */
 int comm_first_run(const comm_settings *settings, int round);
 
-/* Runs the ranks of a group to their end; its rows then have the runs of that round, too. LS_ERR_INVALID: a wrong result, LS_ERR_PEER: a rank was
- * killed; both reported, and no process is left. */
+/* Runs the ranks of a group to their end; its rows then have the runs of that round, too. LS_ERR_INVALID: a wrong
+ * result, LS_ERR_PEER: a rank was killed; both reported, and no process is left. */
 ls_status comm_run_group(const comm_settings *settings, const comm_group *group, int round);
 
 /* Adds a round's runs to results->others, for one N. What is not installed is named in results->absent. */
@@ -248,14 +252,16 @@ ls_status comm_check_counts(const comm_results *results);
 ls_status comm_prepare_files(const comm_settings *settings);
 ls_status comm_write_files(const comm_results *results);
 
-/* To beat another, an algorithm must be faster by this share of the other's median, and in three quarters of the runs. */
+/* To beat another, an algorithm must be faster by this share of the other's median, and in three quarters of the
+ * runs. */
 #define COMM_TUNE_MARGIN 0.05
 
-/* The index that is chosen among the rows of `count` algorithms: `preferred` unless the fastest beats it, else `incumbent` unless the
- * fastest beats it, else the fastest. */
+/* The index that is chosen among the rows of `count` algorithms: `preferred` unless the fastest beats it, else
+ * `incumbent` unless the fastest beats it, else the fastest. */
 int comm_tune_winner(const comm_row *rows, int count, int incumbent, int preferred);
 
-/* From the all_reduce rows of the first variant: prints what is the fastest and by how much, and writes settings->tune. */
+/* From the all_reduce rows of the first variant: prints what is the fastest and by how much, and writes
+ * settings->tune. */
 ls_status comm_tune(const comm_results *results);
 
 #endif

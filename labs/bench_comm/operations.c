@@ -137,8 +137,8 @@ static void cost_nothing(comm_cost *cost, int n, int rank, size_t count, size_t 
     *cost = (comm_cost){0};
 }
 
-/* Every rank reduces its share out of all buffers and puts it into the root's: it reads W - 1 shares, the others read the rest
- * of its buffer. Small messages are reduced by the root. */
+/* Every rank reduces its share out of all buffers and puts it into the root's: it reads W - 1 shares, the others read
+ * the rest of its buffer. Small messages are reduced by the root. */
 static void cost_reduce(comm_cost *cost, int n, int rank, size_t count, size_t element_nbytes) {
     size_t others = (size_t)n - 1, nbytes = count * element_nbytes;
     if (nbytes <= ls_allreduce_find("direct")->one_round_bytes) {

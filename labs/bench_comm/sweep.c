@@ -214,8 +214,8 @@ static ls_status time_loop(struct sweep *sweep, const comm_row *row, int iterati
     return LS_OK;
 }
 
-/* Operations that fill a run; loops that grow until they tell. Of two loops the faster one counts, since the machine may have looked
- * away during the other. They warm up as well. */
+/* Operations that fill a run; loops that grow until they tell. Of two loops the faster one counts, since the machine
+ * may have looked away during the other. They warm up as well. */
 static ls_status choose_iterations(struct sweep *sweep, const comm_row *row, int *iterations) {
     double run_us = sweep->self->settings->run_ms * 1e3, slowest_us = 0, again_us = 0;
     double wanted = 1;

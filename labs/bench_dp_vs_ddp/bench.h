@@ -56,7 +56,8 @@ typedef struct bench_settings {
     bench_plan plans[BENCH_MODELS_MAX];
 } bench_settings;
 
-/* Fills in the settings. *help: the usage page was printed, and nothing else is to be done. LS_ERR_USAGE after one line. */
+/* Fills in the settings. *help: the usage page was printed, and nothing else is to be done. LS_ERR_USAGE after one
+ * line. */
 ls_status bench_parse(bench_settings *settings, int argc, char **argv, bool *help);
 
 /* --- runs -------------------------------------------------------------------------------------------------------- */
@@ -75,11 +76,13 @@ typedef struct bench_run {
     char device_name[BENCH_NAME_CAPACITY]; /* "NVIDIA H200" */
 } bench_run;
 
-/* Runs run->mode on run->n devices as a child process and fills in the results. LS_ERR_USAGE if the child refused its command line;
- * else LS_ERR_SYSTEM, LS_ERR_TIMEOUT, LS_ERR_IO; reported with the child's command and its message. No process is left. */
+/* Runs run->mode on run->n devices as a child process and fills in the results. LS_ERR_USAGE if the child refused its
+ * command line; else LS_ERR_SYSTEM, LS_ERR_TIMEOUT, LS_ERR_IO; reported with the child's command and its message. No
+ * process is left. */
 ls_status bench_train(bench_run *run, const bench_plan *plan, const bench_settings *settings);
 
-/* From the summary that dp_train and ddp_train write: the run's results. LS_ERR_FORMAT if it is another run's or none. */
+/* From the summary that dp_train and ddp_train write: the run's results. LS_ERR_FORMAT if it is another run's or
+ * none. */
 ls_status bench_read_summary(bench_run *run, const char *json);
 
 /* --- rows -------------------------------------------------------------------------------------------------------- */
@@ -127,8 +130,8 @@ const bench_row *bench_find(const bench_model *model, bench_mode mode, int n);
 /* Whether DP and DDP on n devices ended with the same weights in all runs. */
 bool bench_same_weights(const bench_model *model, int n);
 
-/* Whether they must: for an n that is a power of two and divides the batch every sum is formed in the same order and every
- * scaling is exact; but NCCL has an order of its own. */
+/* Whether they must: for an n that is a power of two and divides the batch every sum is formed in the same order and
+ * every scaling is exact; but NCCL has an order of its own. */
 bool bench_must_agree(const bench_model *model, int n);
 
 /* --- output ------------------------------------------------------------------------------------------------------ */

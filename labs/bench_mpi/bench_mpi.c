@@ -1,5 +1,6 @@
-/* bench_mpi — MPI_Allreduce, measured as bench_comm measures our own: fp32 sums in place, buffers that rotate over twice the last-level
- * cache, loops that all ranks begin together after a barrier, the slowest rank's time. bench_comm --compare runs it:
+/* bench_mpi — MPI_Allreduce, measured as bench_comm measures our own: fp32 sums in place, buffers that rotate over
+ * twice the last-level cache, loops that all ranks begin together after a barrier, the slowest rank's time. bench_comm
+ * --compare runs it:
  *     mpirun -n N bench_mpi RUNS RUN_MS CACHE_BYTES SIZE...
  * Rank 0 prints the lines that labs/bench_comm/others.c describes. Every result is checked before and after. */
 #define _GNU_SOURCE

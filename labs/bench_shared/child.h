@@ -19,7 +19,8 @@ const char *bench_last_line(char *text);
 
 enum { BENCH_PATH_CAPACITY = 4096 + 16 };
 
-/* The path of a program that is built beside this one (this one may also be a test, which lies one folder below). LS_ERR_IO. */
+/* The path of a program that is built beside this one (this one may also be a test, which lies one folder below).
+ * LS_ERR_IO. */
 ls_status bench_find_program(char path[BENCH_PATH_CAPACITY], const char *name);
 
 /* Runs argv[0], a path, to its end. Returns

@@ -8,7 +8,8 @@
 #include "common/base/status.h"
 #include "labs/bench_shared/machine.h"
 
-/* Makes the folder, with those above it, if need be, and checks that FOLDER/NAME can be written for each of the `count` names. */
+/* Makes the folder, with those above it, if need be, and checks that FOLDER/NAME can be written for each of the `count`
+ * names. */
 ls_status bench_prepare_folder(const char *folder, const char *const *names, int count);
 
 /* Writes FOLDER/NAME as a whole or not at all; text NULL: only checks that it could be written. */

@@ -1,4 +1,5 @@
-/* gpu_check — see gpu_check.h. `make gpu-check` runs the tests and compute-sanitizer first (gpu_check.sh) and hands over what came of them. */
+/* gpu_check — see gpu_check.h. `make gpu-check` runs the tests and compute-sanitizer first (gpu_check.sh) and hands
+ * over what came of them. */
 #include "labs/gpu_check/gpu_check.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* gpu_check: what only a GPU can show. Every kernel's speed beside what the GPU itself reaches in a plain copy and in its fastest matrix
- * product, step times of the programs, and whether DataParallel and DistributedDataParallel agree on real devices. All numbers are
- * measured, on the GPU that the first line names. */
+ * product, step times of the programs, and whether DataParallel and DistributedDataParallel agree on real devices. All
+ * numbers are measured, on the GPU that the first line names. */
 #ifndef LABS_GPU_CHECK_H
 #define LABS_GPU_CHECK_H
 
@@ -78,7 +78,8 @@ ls_status gpu_check_measure_peaks(gpu_check_result *result, const gpu_check_sett
 ls_status gpu_check_measure_rates(gpu_check_result *result, const gpu_check_settings *settings);
 
 /* operations.c: fills ops[] with operations on memory of `device` of about `count` floats each; returns how many (at most
- * GPU_CHECK_RATES_MAX), 0 after an error. names[i] is what to call them. The memory is `arena`'s, freed by gpu_check_free_operations. */
+ * GPU_CHECK_RATES_MAX), 0 after an error. names[i] is what to call them. The memory is `arena`'s, freed by
+ * gpu_check_free_operations. */
 typedef struct gpu_check_arena {
     ls_device *device;
     void *blocks[64];

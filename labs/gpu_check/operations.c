@@ -1,5 +1,5 @@
-/* operations — one large example of every operation of ops.def. The large arrays hold numbers as training has them (values.c); labels, choices and
- * state are zero. */
+/* operations — one large example of every operation of ops.def. The large arrays hold numbers as training has them
+ * (values.c); labels, choices and state are zero. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* rates — every operation's speed beside the GPU's own: GB/s against a plain copy, TFLOP/s against the matrix product. */
+/* rates — every operation's speed beside the GPU's own: GB/s against a plain copy, TFLOP/s against the matrix
+ * product. */
 #include <stdio.h>
 
 #include "labs/gpu_check/gpu_check.h"

@@ -1,6 +1,6 @@
-/* mkdigits — makes a data set of MNIST's size out of a few real digits: each sample is a real digit, shifted, rotated, scaled,
- * sheared and noisy. Training samples come from the source's training files and test samples from its t10k files, so no digit
- * is in both, in whatever form. */
+/* mkdigits — makes a data set of MNIST's size out of a few real digits: each sample is a real digit, shifted, rotated,
+ * scaled, sheared and noisy. Training samples come from the source's training files and test samples from its t10k
+ * files, so no digit is in both, in whatever form. */
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -34,10 +34,10 @@ typedef struct mkdigits_result {
     uint64_t hash; /* ls_hash of each sample's pixels and its label (one byte), training set first */
 } mkdigits_result;
 
-/* Makes the data set: {train,t10k}-{images-idx3,labels-idx1}-ubyte, and README.md with the sources' own note. The training
- * set is made from the source's training files alone and the test set from its t10k files alone. The same options and
- * sources give the same bytes. All files are put in place at the end; when anything fails before that, the folder is as it
- * was. LS_ERR_INVALID: the folder already holds a data set or a README.md (without `force`). */
+/* Makes the data set: {train,t10k}-{images-idx3,labels-idx1}-ubyte, and README.md with the sources' own note. The
+ * training set is made from the source's training files alone and the test set from its t10k files alone. The same
+ * options and sources give the same bytes. All files are put in place at the end; when anything fails before that, the
+ * folder is as it was. LS_ERR_INVALID: the folder already holds a data set or a README.md (without `force`). */
 ls_status mkdigits_make(const mkdigits_options *options, mkdigits_result *result);
 
 /* source_of[i]: the source digit, of 0 .. source_count-1, that sample i of the split is made from. Each source is used
@@ -55,8 +55,9 @@ ls_status digits_folder_open(digits_folder **out, const mkdigits_options *option
 ls_status digits_folder_put(digits_folder *folder, ls_split split, int64_t index, const uint8_t *pixels, uint8_t label,
                             int64_t source);
 
-/* Puts all files in place, the note first. Frees the folder, whatever the outcome. A set that is to be replaced is removed
- * first, so that a set put together from two is never seen: who is interrupted here finds one with files missing. */
+/* Puts all files in place, the note first. Frees the folder, whatever the outcome. A set that is to be replaced is
+ * removed first, so that a set put together from two is never seen: who is interrupted here finds one with files
+ * missing. */
 ls_status digits_folder_commit(digits_folder *folder);
 
 /* Drops what was written and frees the folder. NULL is a no-op. */

@@ -36,8 +36,8 @@ static void fall_silent(int number) {
     (void)kill(getpid(), plan.signal);
 }
 
-/* The victim may not write to a part of its own buffer: its first write there finishes it. The part begins in the middle,
- * so that the algorithm has begun; only direct writes to no more than a share. */
+/* The victim may not write to a part of its own buffer: its first write there finishes it. The part begins in the
+ * middle, so that the algorithm has begun; only direct writes to no more than a share. */
 static void lay_trap(struct rank *rank, char *buffer) {
     struct sigaction action = {.sa_handler = fall_silent};
     size_t before = strcmp(plan.algorithm, "direct") == 0 ? 0 : (size_t)COUNT * 2;

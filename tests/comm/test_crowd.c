@@ -68,8 +68,8 @@ static void test_pass_round(void **state) {
     run_good_ranks_on_all(LS_COMM_MAX_RANKS, pass_round_body, NULL);
 }
 
-/* One rank keeps the others waiting until they sleep. Without a bell they would find out on their patrols, and all their
- * meetings together would miss the ranks' deadline. */
+/* One rank keeps the others waiting until they sleep. Without a bell they would find out on their patrols, and all
+ * their meetings together would miss the ranks' deadline. */
 #define LATE_COUNT 1500
 
 static void late_body(struct rank *rank) {

@@ -41,8 +41,8 @@ void *gpu_upload(ls_device *device, const void *values, size_t nbytes);
 /* Copies `nbytes` from the device's memory, after all of its work. */
 void gpu_download(ls_device *device, void *values, const void *memory, size_t nbytes);
 
-/* A function of tests/cuda_on_cpu, looked up so that the test can run on real GPUs too, where it is NULL. For assertions that only the
- * CPU's CUDA can answer. */
+/* A function of tests/cuda_on_cpu, looked up so that the test can run on real GPUs too, where it is NULL. For
+ * assertions that only the CPU's CUDA can answer. */
 void *fake_function(const char *name);
 
 /* Runs `body`, a test of its own, in a child process with these settings added to the environment

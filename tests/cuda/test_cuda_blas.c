@@ -257,6 +257,8 @@ static void fp16_and_bf16_sum_in_fp32_and_round_once(void **state) {
     static const uint16_t halves[] = {0x3c00, 0x3c01, 0xbe00, 0x150a, 0x4200, 0x3555, 0x78e2, 0};
     /* 1, 1 + 2^-7, -1.5, 2^-20, a third, 2^100 */
     static const uint16_t bfloats[] = {0x3f80, 0x3f81, 0xbfc0, 0x3580, 0x3eab, 0x7180, 0};
+    const int in_fp32 = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+    blas(cublasSetMathMode(handle, (cublasMath_t)in_fp32));
     check_type(CUDA_R_16F, halves, half_value, half_rounded);
     check_type(CUDA_R_16BF, bfloats, bfloat_value, bfloat_rounded);
     /* 2048 + 1 + 1 = 2050, but 2048 + 1 = 2048 in fp16 */
@@ -269,6 +271,13 @@ static void fp16_and_bf16_sum_in_fp32_and_round_once(void **state) {
     assert_true(half_value(c[1]) == 2052); /* 2051 is halfway between 2050 and 2052, whose mantissa is even */
     assert_int_equal(c[0], 0x3c00);
     assert_int_equal(c[2], 0x3c00);
+    /* unless parts of the sum may be added as fp16: (1 + 2048 = 2048) + 2 = 2050 */
+    blas(cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH));
+    ok(cudaMemcpy(dc, db, sizeof c, cudaMemcpyDefault));
+    blas(cublasGemmEx(handle, CUBLAS_OP_T, CUBLAS_OP_N, 1, 1, 3, &alpha, da, CUDA_R_16F, 3, db, CUDA_R_16F, 3, &beta,
+                      dc + 1, CUDA_R_16F, 1, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+    from_device(c, dc, sizeof c);
+    assert_true(half_value(c[1]) == 2050);
 }
 
 /* The product x * 1 in some mode. */

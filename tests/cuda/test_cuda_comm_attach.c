@@ -35,10 +35,10 @@ static void on_all_paths(void (*body)(struct rank *rank), int world) {
 
 static void distinct_body(struct rank *rank) {
     char text[160];
-    bool distinct = false;
+    ls_status obstacle = LS_ERR_INVALID;
     CHECK(gpu_rank_open(rank, rank->rank, NULL, TIMEOUT_S) == LS_OK);
-    CHECK(ls_comm_gpus_are_distinct(rank->comm, rank->device, &distinct, text, sizeof text) == LS_OK);
-    CHECK(distinct && text[0] == '\0');
+    CHECK(ls_comm_find_nccl_obstacle(rank->comm, rank->device, &obstacle, text, sizeof text) == LS_OK);
+    CHECK(obstacle == LS_OK && text[0] == '\0');
     rank_close(rank);
 }
 
@@ -47,11 +47,11 @@ static void sharing_body(struct rank *rank) {
     static const char *const visible[] = {"1,0", "3", "0,1"};
     static const int index[] = {0, 0, 1};
     char text[160];
-    bool distinct = true;
+    ls_status obstacle = LS_OK;
     setenv("CUDA_VISIBLE_DEVICES", visible[rank->rank], 1);
     CHECK(gpu_rank_open(rank, index[rank->rank], NULL, TIMEOUT_S) == LS_OK);
-    CHECK(ls_comm_gpus_are_distinct(rank->comm, rank->device, &distinct, text, sizeof text) == LS_OK);
-    CHECK(!distinct && strcmp(text, "ranks 0 and 2 share GPU 0") == 0);
+    CHECK(ls_comm_find_nccl_obstacle(rank->comm, rank->device, &obstacle, text, sizeof text) == LS_OK);
+    CHECK(obstacle == LS_ERR_USAGE && strcmp(text, "ranks 0 and 2 share GPU 0") == 0);
     CHECK(rank_attach(rank, LS_COMM_NCCL, NULL, TIMEOUT_S) == LS_ERR_INVALID);
     CHECK(gpu_rank_says(rank, "ranks 0 and 2 share GPU 0: NCCL needs a GPU per rank; --backend shm stages"));
     rank_close(rank);
@@ -78,11 +78,11 @@ static void ranks_that_share_a_gpu_are_named(void **state) {
 static void without_library_body(struct rank *rank) {
     const char *wrong = rank->argument;
     char text[400];
-    bool distinct = true;
+    ls_status obstacle = LS_OK;
     if (rank->rank == 1) setenv("LS_PLUGINS", scratch_folder(), 1);
     CHECK(gpu_rank_open(rank, rank->rank, NULL, TIMEOUT_S) == LS_OK);
-    CHECK(ls_comm_gpus_are_distinct(rank->comm, rank->device, &distinct, text, sizeof text) == LS_OK);
-    CHECK(!distinct && strstr(text, rank->rank == 1 ? wrong : "rank 1 cannot use NCCL"));
+    CHECK(ls_comm_find_nccl_obstacle(rank->comm, rank->device, &obstacle, text, sizeof text) == LS_OK);
+    CHECK(obstacle == LS_ERR_UNSUPPORTED && strstr(text, rank->rank == 1 ? wrong : "rank 1 cannot use NCCL"));
     CHECK(rank->message[0] == '\0');
     CHECK(rank_attach(rank, LS_COMM_NCCL, NULL, TIMEOUT_S) == LS_ERR_UNSUPPORTED);
     CHECK(gpu_rank_says(rank, wrong) && gpu_rank_says(rank, "; --backend shm stages through host memory"));

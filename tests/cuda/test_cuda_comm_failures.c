@@ -71,6 +71,7 @@ static void scene_body(struct rank *rank) {
     gpu_rank_attach(rank, scene->path, NULL, scene->status == LS_ERR_TIMEOUT ? TIMEOUT_S : LONG_TIMEOUT_S);
     CHECK(ls_comm_alloc_shared(rank->comm, rank->device, COUNT * sizeof(float), &memory) == LS_OK);
     for (int i = 0; i < 3; i++) CHECK(reduce(rank, memory) == LS_OK);
+    if (rank->rank == 2) sleep_ms(100); /* the others have seen the end of the third one by then, mostly */
     if (rank->rank == 2) scene->culprit(rank, memory);
     if (rank->rank != 2) sleep_ms(scene->others_wait_ms);
     double begin_us = ls_now_us();
@@ -113,6 +114,68 @@ static void dies_in_the_middle(struct rank *rank, float *buffer) {
 static void a_rank_that_dies_within_an_operation_ends_it(void **state) {
     (void)state;
     play(&(struct scene){&nccl, dies_in_the_middle, LS_ERR_PEER, "rank 2 died", 0}, NULL, 128 + SIGKILL);
+}
+
+/* Rank 1 leaves in good order, rank 2 dies: only that is why rank 0 waits in vain. */
+static void left_and_died_body(struct rank *rank) {
+    void *memory;
+    gpu_rank_attach(rank, &nccl, NULL, LONG_TIMEOUT_S);
+    CHECK(ls_comm_alloc_shared(rank->comm, rank->device, COUNT * sizeof(float), &memory) == LS_OK);
+    CHECK(reduce(rank, memory) == LS_OK);
+    if (rank->rank == 2) raise(SIGKILL);
+    if (rank->rank == 0) {
+        sleep_ms(800); /* the others have gone by then, mostly */
+        CHECK(reduce(rank, memory) == LS_ERR_PEER);
+        CHECK(gpu_rank_says(rank, REDUCE_TEXT "2, 4000 bytes): rank 2 died"));
+        (void)ls_device_synchronize(rank->device);
+    }
+    rank_close(rank);
+}
+
+static void a_rank_that_left_is_not_said_to_have_died(void **state) {
+    (void)state;
+    int exit_codes[LS_COMM_MAX_RANKS];
+    run_ranks_on(nccl.backend, RANKS, 60, left_and_died_body, NULL, NULL, exit_codes);
+    assert_int_equal(exit_codes[0], 0);
+    assert_int_equal(exit_codes[1], 0);
+    assert_int_equal(exit_codes[2], 128 + SIGKILL);
+}
+
+/* Two groups over the same ranks and GPUs, an operation of each on its way: NCCL's abort of one waits for the device,
+ * and so for the other's. */
+static void two_groups_body(struct rank *rank) {
+    void *memory;
+    ls_comm *second;
+    gpu_rank_attach(rank, &nccl, NULL, LONG_TIMEOUT_S);
+    const ls_comm_options options = {.rank = rank->rank,
+                                     .world_size = RANKS,
+                                     .timeout_s = LONG_TIMEOUT_S,
+                                     .bootstrap = &rank->bootstrap,
+                                     .group = "second"};
+    CHECK(ls_comm_create_shm(&second, &options) == LS_OK);
+    CHECK(ls_comm_attach_device(second, rank->device, LS_COMM_NCCL, &options) == LS_OK);
+    CHECK(ls_comm_alloc_shared(rank->comm, rank->device, COUNT * sizeof(float), &memory) == LS_OK);
+    CHECK(reduce(rank, memory) == LS_OK);
+    if (rank->rank == 2) raise(SIGKILL);
+    double begin_us = ls_now_us();
+    CHECK(ls_comm_barrier(second, ls_device_stream(rank->device, LS_STREAM_COMPUTE)) == LS_OK);
+    if (rank->rank == 0) sleep_ms(300); /* finds the group broken when it enqueues, mostly; rank 1 while it waits */
+    CHECK(reduce(rank, memory) == LS_ERR_PEER);
+    CHECK(gpu_rank_says(rank, "rank 2 died"));
+    ls_comm_destroy(rank->comm); /* first, and without a look at the other one's stream */
+    rank->comm = NULL;
+    ls_comm_destroy(second);
+    rank_close(rank);
+    CHECK(ls_now_us() - begin_us < GRACE_S * 1e6);
+}
+
+static void groups_of_one_gpu_do_not_wait_for_one_another(void **state) {
+    (void)state;
+    int exit_codes[LS_COMM_MAX_RANKS];
+    run_ranks_on(nccl.backend, RANKS, 60, two_groups_body, NULL, NULL, exit_codes);
+    assert_int_equal(exit_codes[0], 0);
+    assert_int_equal(exit_codes[1], 0);
+    assert_int_equal(exit_codes[2], 128 + SIGKILL);
 }
 
 static void stops(struct rank *rank, float *buffer) {
@@ -186,7 +249,7 @@ static void nccl_fails(struct rank *rank, float *buffer) {
 
 static void what_nccl_says_reaches_all_ranks(void **state) {
     (void)state;
-    play(&(struct scene){&nccl, nccl_fails, LS_ERR_SYSTEM, "rank 2 has given up: " REDUCE_TEXT "4", 300}, NULL, 7);
+    play(&(struct scene){&nccl, nccl_fails, LS_ERR_SYSTEM, "rank 2 has given up: " REDUCE_TEXT "4", 400}, NULL, 7);
 }
 
 static void a_peer_fails(struct rank *rank, float *buffer) {
@@ -213,8 +276,8 @@ static void a_gpu_fails(struct rank *rank, float *buffer) {
 
 static void a_call_that_fails_at_once_breaks_the_group(void **state) {
     (void)state;
-    play(&(struct scene){&nccl, a_gpu_fails, LS_ERR_PEER, "rank 2 has given up: its GPU failed", 0}, NULL, 7);
-    play(&(struct scene){&nccl, a_peer_fails, LS_ERR_PEER, "remote process exited", 300}, NULL, 7);
+    play(&(struct scene){&nccl, a_gpu_fails, LS_ERR_PEER, "rank 2 has given up: its GPU failed", 400}, NULL, 7);
+    play(&(struct scene){&nccl, a_peer_fails, LS_ERR_PEER, "remote process exited", 400}, NULL, 7);
     play(&(struct scene){&nccl, a_call_fails, LS_ERR_SYSTEM, "unhandled cuda error", 0}, NULL, 7);
 }
 
@@ -311,6 +374,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_dies_is_named),
         cmocka_unit_test(a_rank_that_dies_within_an_operation_ends_it),
+        cmocka_unit_test(a_rank_that_left_is_not_said_to_have_died),
+        cmocka_unit_test(groups_of_one_gpu_do_not_wait_for_one_another),
         cmocka_unit_test(a_rank_that_stops_is_named_at_the_deadline),
         cmocka_unit_test(a_rank_that_leaves_is_named),
         cmocka_unit_test(a_rank_that_gives_up_says_why),

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "tests/cuda/gpu_ranks.h"
 
 #define TIMEOUT_S 20.0
@@ -97,6 +98,35 @@ static void a_rank_that_dies_ends_a_graph(void **state) {
     assert_int_equal(exit_codes[2], 0);
 }
 
+/* NCCL's abort ends what runs, and returns only once the graph has been destroyed: the thread that does that later must
+ * not wait for it now, and who leaves before it must not wait for ever. */
+static void undestroyed_graph_body(struct rank *rank) {
+    gpu_rank_attach(rank, rank->argument, NULL, TIMEOUT_S);
+    ls_graph *graph = record(rank, ones(rank));
+    CHECK(ls_graph_launch(graph, rank->stream) == LS_OK);
+    CHECK(ls_stream_synchronize(rank->stream) == LS_OK);
+    if (rank->rank == 1) raise(SIGKILL);
+    CHECK(ls_graph_launch(graph, rank->stream) == LS_OK);
+    double begin_us = ls_now_us();
+    CHECK(ls_stream_synchronize(rank->stream) == LS_ERR_PEER);
+    CHECK(ls_now_us() - begin_us < 4e6);
+    (void)ls_device_synchronize(rank->device);
+    ls_comm_destroy(rank->comm);
+    rank->comm = NULL;
+    ls_graph_destroy(graph);
+    rank_close(rank);
+    CHECK(ls_now_us() - begin_us < 15e6);
+}
+
+static void a_graph_that_outlives_its_group_is_no_trap(void **state) {
+    (void)state;
+    int exit_codes[LS_COMM_MAX_RANKS];
+    run_ranks_on(nccl->backend, RANKS, 40, undestroyed_graph_body, nccl, NULL, exit_codes);
+    assert_int_equal(exit_codes[0], 0);
+    assert_int_equal(exit_codes[1], 128 + SIGKILL);
+    assert_int_equal(exit_codes[2], 0);
+}
+
 /* What goes through the host cannot be recorded; the group is as it was. */
 static void staged_graph_body(struct rank *rank) {
     ls_graph *graph;
@@ -131,6 +161,17 @@ static void many_body(struct rank *rank) {
     CHECK(rank->message[0] == '\0');
 }
 
+/* Current versions of NCCL do every call of a non-blocking communicator in a thread of their own. */
+static void busy_calls_body(struct rank *rank) {
+    setenv("NCCL_ON_CPU_LOOKS", "5", 1);
+    graph_body(rank);
+}
+
+static void calls_may_take_nccl_a_while(void **state) {
+    (void)state;
+    run_good_ranks_on(nccl->backend, RANKS, busy_calls_body, nccl);
+}
+
 static void operations_are_enqueued_without_a_wait(void **state) {
     (void)state;
     run_good_ranks_on(nccl->backend, RANKS, many_body, NULL);
@@ -140,7 +181,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations_are_repeated_by_graphs),
         cmocka_unit_test(a_rank_that_dies_ends_a_graph),
+        cmocka_unit_test(a_graph_that_outlives_its_group_is_no_trap),
         cmocka_unit_test(staged_operations_cannot_be_recorded),
+        cmocka_unit_test(calls_may_take_nccl_a_while),
         cmocka_unit_test(operations_are_enqueued_without_a_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
-/* The three convolutions on a GPU against the same on a CPU device: the naive rung to the bit, the fast one to what rounding allows; all
- * its ways (direct, unfolded, in pieces), any stride, padding, kernel and batch, all orders of threads. Runs on real GPUs too. */
+/* The three convolutions on a GPU against the same on a CPU device: the naive rung to the bit, the fast one to what
+ * rounding allows; all its ways (direct, unfolded, in pieces), any stride, padding, kernel and batch, all orders of
+ * threads. Runs on real GPUs too. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -114,7 +115,8 @@ static void expect_same(const char *shape, const struct convolution *got, const 
     }
 }
 
-/* Both rungs, the fast one twice: however the arrays lie, the same bits. `turn` varies what does not follow from the shape. */
+/* Both rungs, the fast one twice: however the arrays lie, the same bits. `turn` varies what does not follow from the
+ * shape. */
 static void check(struct ls_conv2d_shape s, int turn) {
     bool with_bias = turn % 4 != 3, accumulate = turn % 3 == 2;
     char shape[160];
@@ -219,7 +221,8 @@ static void no_output_is_an_error(void **state) {
     }
 }
 
-/* The pieces cover the batch and keep to the limit, and what a layer allocated for its largest batch is enough for every other. */
+/* The pieces cover the batch and keep to the limit, and what a layer allocated for its largest batch is enough for
+ * every other. */
 static void plans_fit(void **state) {
     (void)state;
     size_t before = 0;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include <cuda_on_cpu.h>
+#include <cuda_runtime_api.h>
 
 #include "kernels/kernels.h"
 #include "tests/base/scratch.h"
@@ -106,6 +107,22 @@ static void a_failed_task_stops_the_device_until_somebody_looks(void **state) {
     close_gpus(&gpus);
 }
 
+/* While a stream is busy CUDA says "not ready", and remembers it as the thread's last error. */
+static void a_wait_leaves_no_error(void **state) {
+    (void)state;
+    enum { COUNT = 1 << 20 };
+    struct gpus gpus = open_gpus(1);
+    ls_stream *stream = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
+    float *y = gpu_alloc(gpus.device[0], COUNT * sizeof *y);
+    for (int i = 0; i < 20; i++) assert_int_equal(ls_fill(stream, y, 1, COUNT), LS_OK);
+    unsigned long looks = cuda_on_cpu_calls("cudaStreamQuery");
+    assert_int_equal(ls_stream_synchronize(stream), LS_OK);
+    assert_true(cuda_on_cpu_calls("cudaStreamQuery") > looks + 1);
+    assert_int_equal(cudaGetLastError(), cudaSuccess);
+    ls_device_free(gpus.device[0], y);
+    close_gpus(&gpus);
+}
+
 static void an_event_that_was_never_recorded_is_nothing_to_wait_for(void **state) {
     (void)state;
     struct gpus gpus = open_gpus(1);
@@ -178,6 +195,7 @@ int main(void) {
         TEST(everything_goes_back_when_devices_close),
         TEST(a_task_of_the_host_runs_when_the_stream_has_come_to_it),
         TEST(a_failed_task_stops_the_device_until_somebody_looks),
+        TEST(a_wait_leaves_no_error),
         TEST(an_event_that_was_never_recorded_is_nothing_to_wait_for),
         TEST(any_thread_may_call),
         TEST(marks_name_what_the_thread_does),

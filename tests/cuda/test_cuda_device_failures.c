@@ -78,7 +78,6 @@ static void after_a_failed_kernel(struct gpus *gpus, float *y) {
 static void in_kernel(void **state) {
     (void)state;
     struct gpus gpus = open_gpus(2);
-    ls_device_pin_host(gpus.device[0], batch, sizeof batch);
     float *y = gpu_alloc(gpus.device[0], 16), *other = gpu_alloc(gpus.device[1], 16), seen[4] = {0};
     ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
     assert_int_equal(ls_fill(compute, y, 1, 4), LS_OK);
@@ -147,6 +146,7 @@ static void in_lost(void **state) {
     (void)state;
     struct gpus gpus = open_gpus(1);
     float *y = gpu_alloc(gpus.device[0], 16);
+    ls_device_pin_host(gpus.device[0], batch, sizeof batch);
     cuda_on_cpu_reset_faults("kernel:1:214");
     (void)ls_fill(gpu_stream(&gpus, 0, LS_STREAM_COMPUTE), y, 1, 4);
     assert_int_equal(ls_device_synchronize(gpus.device[0]), LS_ERR_SYSTEM);

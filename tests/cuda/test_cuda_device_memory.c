@@ -137,6 +137,33 @@ static void a_small_array_does_not_take_a_large_block(void **state) {
     close_gpus(&gpus);
 }
 
+/* Devices on one GPU: what one keeps and does not use, another gets when it needs it; what is in use stays. */
+static void a_full_gpu_takes_back_what_others_keep(void **state) {
+    (void)state;
+    struct gpus gpus = open_sharing_gpus(3);
+    size_t left, total;
+    assert_true(ls_device_memory_left(gpus.device[0], &left, &total));
+    size_t half = left / 2 / MIB * MIB, most = left / 8 * 7 / MIB * MIB;
+    unsigned char *values = pattern(1000, 8), *seen = pattern(1000, 9);
+    void *used = gpu_upload(gpus.device[1], values, 1000);
+    for (int d = 0; d < 2; d++) {
+        void *kept = gpu_alloc(gpus.device[d], half / (size_t)(d + 1));
+        ls_device_free(gpus.device[d], kept);
+        assert_true(ls_device_reserved_bytes(gpus.device[d]) >= half / (size_t)(d + 1));
+    }
+    void *memory = gpu_alloc(gpus.device[2], most), *more;
+    assert_int_equal(ls_device_alloc(gpus.device[0], LS_MEMORY_WORKSPACE, half, "a second half", &more),
+                     LS_ERR_NO_MEMORY); /* nobody keeps anything now */
+    scratch_expect_error("device 0 is out of memory", NULL);
+    gpu_download(gpus.device[1], seen, used, 1000);
+    assert_memory_equal(seen, values, 1000);
+    ls_device_free(gpus.device[2], memory);
+    ls_device_free(gpus.device[1], used);
+    close_gpus(&gpus);
+    free(values);
+    free(seen);
+}
+
 static void nothing_is_left(void **state) {
     (void)state;
     assert_int_equal(cuda_on_cpu_device_bytes(), 0);
@@ -299,6 +326,7 @@ int main(void) {
         TEST(the_accounting_agrees_with_the_gpu),
         TEST(after_the_first_round_the_pool_takes_nothing_more),
         TEST(a_small_array_does_not_take_a_large_block),
+        TEST(a_full_gpu_takes_back_what_others_keep),
         TEST(a_cap_holds),
         TEST(copies_of_all_sizes_arrive),
         TEST(a_copy_within_the_host_keeps_the_order),
@@ -309,6 +337,7 @@ int main(void) {
         TEST(nothing_is_left),
     };
     int failed = 0;
+    setenv("CUDA_ON_CPU_MEMORY", "335544320", 1); /* so little that it can be filled */
     for (int setting = 0; setting < 4; setting++) {
         without_pools = setting % 2 == 1;
         printf("%s, %s\n", without_pools ? "without pools" : "with pools", setting < 2 ? "eager" : "shuffled");

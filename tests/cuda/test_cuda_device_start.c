@@ -170,7 +170,8 @@ static void a_gpu_without_memory_for_another_device(void **state) {
 static void in_half_open(void **state) {
     (void)state;
     open_fails(LS_ERR_SYSTEM, "failed on GPU 0", NULL);
-    struct gpus gpus = open_gpus(1); /* the fault has passed */
+    assert_true(cuda_on_cpu_calls("cudaFreeAsync") <= cuda_on_cpu_calls("cudaMemsetAsync")); /* of what was had */
+    struct gpus gpus = open_gpus(1);                                                         /* the fault has passed */
     gpus_done(&gpus);
     close_gpus(&gpus);
     assert_int_equal(cuda_on_cpu_device_bytes(), 0);
@@ -187,6 +188,7 @@ static void a_failure_while_opening_leaves_nothing(void **state) {
         "CUDA_ON_CPU_FAIL=cudaMemPoolSetAttribute:1:1",
         "CUDA_ON_CPU_FAIL=cudaStreamCreateWithPriority:3:304",
         "CUDA_ON_CPU_FAIL=cudaMallocFromPoolAsync:2:1",
+        "CUDA_ON_CPU_FAIL=cudaMallocFromPoolAsync:4:1",
         "CUDA_ON_CPU_FAIL=cudaMemsetAsync:4:1",
         "CUDA_ON_CPU_FAIL=cublasCreate:1:1",
     };

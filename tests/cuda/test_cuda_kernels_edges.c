@@ -167,10 +167,13 @@ static void large_sums(void **state) {
     }
 }
 
-/* A warp to a row in one block, in several, and in several turns; a block to a row from 1024 classes on. */
+/* A thread to a row up to 32 classes, then a warp, from 1024 classes on a block: in one block, in several, and in
+ * several turns. */
 static void large_cross_entropy(void **state) {
     (void)state;
-    static const size_t shapes[][2] = {{64, 10}, {65, 10}, {64, 1023}, {9000, 3}, {1, 1024}, {7, 1500}, {1100, 1025}};
+    static const size_t shapes[][2] = {{256, 32}, {257, 32}, {1000, 10},  {(1024 + 1) * 256 + 3, 2},
+                                       {64, 33},  {65, 33},  {8300, 33},  {64, 1023},
+                                       {1, 1024}, {7, 1500}, {1100, 1025}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         check_large(LS_OP_cross_entropy, shapes[s][0], shapes[s][1]);
 }
@@ -204,25 +207,31 @@ static void square_sum_of_many(void **state) {
 
 /* --- losses ------------------------------------------------------------------------------------------------------- */
 
+static void check_bad_label(int rung, size_t classes, int64_t bad) {
+    struct problem p = {.op.id = LS_OP_cross_entropy};
+    int64_t *labels = kernel_bytes(2 * sizeof *labels);
+    labels[0] = 2;
+    labels[1] = bad;
+    float *loss = kernel_floats(1), *d = kernel_floats(2 * classes);
+    p.op.arguments.cross_entropy =
+        (struct ls_cross_entropy_arguments){loss, d, kernel_random(2 * classes, 1), labels, 2, classes, 1};
+    add_output(&p, loss, sizeof *loss);
+    add_output(&p, d, 2 * classes * sizeof *d);
+    assert_int_equal(transplant_run(&p, transplant_rungs()->rungs[rung].enqueue, TRANSPLANT_ALIGNED), LS_ERR_INVALID);
+    char label[32], range[32];
+    snprintf(label, sizeof label, "label %lld", (long long)bad);
+    snprintf(range, sizeof range, "outside of [0, %zu)", classes);
+    scratch_expect_error(label, range);
+}
+
 static void a_label_out_of_range_is_an_error(void **state) {
     (void)state;
-    static const int64_t bad[] = {3, -1, INT64_MAX};
-    for (int i = 0; i < 3; i++) {
+    static const size_t classes[] = {3, 32, 33, 1024};
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
         for (int rung = 0; rung < RUNG_COUNT; rung++) {
-            struct problem p = {.op.id = LS_OP_cross_entropy};
-            int64_t *labels = kernel_bytes(2 * sizeof *labels);
-            labels[0] = 2;
-            labels[1] = bad[i];
-            float *loss = kernel_floats(1), *d = kernel_floats(6);
-            p.op.arguments.cross_entropy =
-                (struct ls_cross_entropy_arguments){loss, d, kernel_random(6, 1), labels, 2, 3, 1};
-            add_output(&p, loss, sizeof *loss);
-            add_output(&p, d, 6 * sizeof *d);
-            assert_int_equal(transplant_run(&p, transplant_rungs()->rungs[rung].enqueue, TRANSPLANT_ALIGNED),
-                             LS_ERR_INVALID);
-            char label[32];
-            snprintf(label, sizeof label, "label %lld", (long long)bad[i]);
-            scratch_expect_error(label, "outside of [0, 3)");
+            check_bad_label(rung, classes[i], (int64_t)classes[i]);
+            check_bad_label(rung, classes[i], -1);
+            check_bad_label(rung, classes[i], INT64_MAX);
         }
     }
 }
@@ -239,9 +248,10 @@ static void check_in_place(struct problem apart, struct problem in_place) {
 static void operations_in_place(void **state) {
     (void)state;
     enum { ROWS = 70, CLASSES = 37, N = ROWS * CLASSES };
-    for (int wide = 0; wide < 2; wide++) {
-        struct problem apart = make_large(LS_OP_cross_entropy, wide ? 3 : ROWS, wide ? 1100 : CLASSES), in_place;
-        in_place = make_large(LS_OP_cross_entropy, wide ? 3 : ROWS, wide ? 1100 : CLASSES);
+    static const size_t losses[][2] = {{300, 10}, {257, 32}, {ROWS, CLASSES}, {3, 1100}};
+    for (size_t l = 0; l < sizeof losses / sizeof *losses; l++) {
+        struct problem apart = make_large(LS_OP_cross_entropy, losses[l][0], losses[l][1]), in_place;
+        in_place = make_large(LS_OP_cross_entropy, losses[l][0], losses[l][1]);
         in_place.op.arguments.cross_entropy.dlogits = (float *)(uintptr_t)in_place.op.arguments.cross_entropy.logits;
         in_place.outputs[1].memory = in_place.op.arguments.cross_entropy.dlogits;
         check_in_place(apart, in_place);
@@ -265,32 +275,56 @@ static void operations_in_place(void **state) {
 }
 
 /* Ties, NaNs in every place, rows of -infinity: the first of the largest, as on the CPU. */
-static void correct_answers_of_odd_rows(void **state) {
-    (void)state;
-    enum { ROWS = 9000, CLASSES = 41 };
-    float *logits = kernel_random(ROWS * CLASSES, 1);
-    for (size_t i = 0; i < ROWS * CLASSES; i++) logits[i] = (float)(int)(logits[i] * 3); /* many ties */
+static void check_odd_rows(size_t classes) {
+    enum { ROWS = 9000 };
+    float *logits = kernel_random(ROWS * classes, 1);
+    for (size_t i = 0; i < ROWS * classes; i++) logits[i] = (float)(int)(logits[i] * 3); /* many ties */
     for (size_t r = 0; r < ROWS; r++) {
-        if (r % 4 == 1) logits[r * CLASSES + r / 4 % CLASSES] = NAN;
-        for (size_t c = 0; c < CLASSES && r % 8 >= 6; c++) logits[r * CLASSES + c] = r % 8 == 6 ? -INFINITY : NAN;
+        if (r % 4 == 1) logits[r * classes + r / 4 % classes] = NAN;
+        for (size_t c = 0; c < classes && r % 8 >= 6; c++) logits[r * classes + c] = r % 8 == 6 ? -INFINITY : NAN;
     }
     for (int64_t answer = 0; answer < 6; answer++) {
         const size_t rows = answer == 5 ? 7 : answer == 4 ? ROWS : 400; /* one block, several, more than there may be */
         int64_t *labels = kernel_bytes(ROWS * sizeof *labels), *want = kernel_bytes(sizeof *want);
         for (int r = 0; r < ROWS; r++) labels[r] = answer % 5;
         *want = 3;
-        kernel_done(ls_count_correct(kernel_stream(), want, logits, labels, rows, CLASSES));
+        kernel_done(ls_count_correct(kernel_stream(), want, logits, labels, rows, classes));
         assert_true(*want > 3);
         for (int rung = 0; rung < RUNG_COUNT; rung++) {
             struct problem p = {.op.id = LS_OP_count_correct};
             int64_t *correct = kernel_bytes(sizeof *correct);
             *correct = 3;
-            p.op.arguments.count_correct = (struct ls_count_correct_arguments){correct, logits, labels, rows, CLASSES};
+            p.op.arguments.count_correct = (struct ls_count_correct_arguments){correct, logits, labels, rows, classes};
             add_output(&p, correct, sizeof *correct);
             run_rung(rung, &p, TRANSPLANT_SHIFTED);
             assert_int_equal(*correct, *want);
         }
     }
+}
+
+/* More rows than all blocks take in one turn. */
+static void correct_answers_of_many_rows(void **state) {
+    (void)state;
+    enum { ROWS = 1025 * 256 + 3, CLASSES = 2 };
+    float *logits = kernel_random(ROWS * CLASSES, 1);
+    int64_t *labels = kernel_bytes(ROWS * sizeof *labels), want = 0, *correct = kernel_bytes(sizeof *correct);
+    *correct = 0;
+    for (size_t r = 0; r < ROWS; r++) {
+        labels[r] = (int64_t)(r % CLASSES);
+        if (r >= 1024 * 256) logits[r * CLASSES + 1 - r % CLASSES] = 2; /* those of the second turn are all wrong */
+        want += labels[r] == (logits[r * CLASSES + 1] > logits[r * CLASSES]);
+    }
+    struct problem p = {.op.id = LS_OP_count_correct};
+    p.op.arguments.count_correct = (struct ls_count_correct_arguments){correct, logits, labels, ROWS, CLASSES};
+    add_output(&p, correct, sizeof *correct);
+    run_rung(RUNG_FAST, &p, TRANSPLANT_ALIGNED);
+    assert_int_equal(*correct, want);
+}
+
+static void correct_answers_of_odd_rows(void **state) {
+    (void)state;
+    static const size_t classes[] = {5, 32, 33, 41};
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) check_odd_rows(classes[i]);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, transplant_setup, transplant_teardown)
@@ -305,6 +339,7 @@ int main(void) {
         TEST(a_label_out_of_range_is_an_error),
         TEST(operations_in_place),
         TEST(correct_answers_of_odd_rows),
+        TEST(correct_answers_of_many_rows),
     };
     return cmocka_run_group_tests_name("kernels of GPUs at the edges", tests, NULL, NULL);
 }

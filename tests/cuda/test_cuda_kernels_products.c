@@ -195,14 +195,14 @@ static void fused_operations_have_the_bits_of_the_others(void **state) {
     }
 }
 
-/* The last row alone, and behind others: in one block, in several, a block to a row. */
+/* The last row alone, and behind others: a thread to a row, a warp, a block; in one block, in several. */
 static void a_row_has_the_same_bits_in_any_batch(void **state) {
     (void)state;
-    static const size_t shapes_of_rows[][2] = {{9, 37}, {100, 37}, {5, 1030}};
+    static const size_t shapes_of_rows[][2] = {{9, 10}, {300, 32}, {9, 33}, {100, 37}, {5, 1030}};
     ls_stream *stream = transplant_stream();
-    for (size_t s = 0; s < 3; s++) {
+    for (size_t s = 0; s < sizeof shapes_of_rows / sizeof *shapes_of_rows; s++) {
         size_t rows = shapes_of_rows[s][0], classes = shapes_of_rows[s][1], last = (rows - 1) * classes;
-        int64_t labels[100];
+        int64_t labels[300];
         for (size_t r = 0; r < rows; r++) labels[r] = (int64_t)(r % classes);
         float *logits = random_on_gpu(rows * classes, 1), *all = random_on_gpu(rows * classes, 2);
         float *one = random_on_gpu(classes, 3), *loss = random_on_gpu(1, 4);
@@ -216,6 +216,32 @@ static void a_row_has_the_same_bits_in_any_batch(void **state) {
     }
 }
 
+/* What stands where its gradient would go is left alone; the other rows have theirs. */
+static void a_row_with_a_bad_label_has_no_gradient(void **state) {
+    (void)state;
+    enum { ROWS = 5, BAD = 3 };
+    static const size_t counts[] = {10, 32, 33, 1024};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts * RUNG_COUNT; i++) {
+        size_t classes = counts[i / RUNG_COUNT], nbytes = ROWS * classes * sizeof(float);
+        int64_t labels[ROWS] = {0, 1, 2, (int64_t)classes, 4};
+        float *before = kernel_random(ROWS * classes, 2), *d = to_gpu(before, nbytes);
+        float *logits = random_on_gpu(ROWS * classes, 1), *loss = random_on_gpu(1, 3);
+        int64_t *there = to_gpu(labels, sizeof labels);
+        struct ls_op op = {.id = LS_OP_cross_entropy};
+        op.arguments.cross_entropy = (struct ls_cross_entropy_arguments){loss, d, logits, there, ROWS, classes, 1};
+        assert_int_equal(transplant_rungs()->rungs[i % RUNG_COUNT].enqueue(transplant_stream(), &op), LS_OK);
+        assert_int_equal(ls_stream_synchronize(transplant_stream()), LS_ERR_INVALID);
+        scratch_expect_error("cross_entropy: label", "outside of");
+        const float *after = from_gpu(d, nbytes);
+        assert_true(isnan(*(float *)from_gpu(loss, sizeof *loss)));
+        for (size_t r = 0; r < ROWS; r++) {
+            bool same = memcmp(after + r * classes, before + r * classes, classes * sizeof *after) == 0;
+            if (same != (r == BAD)) fail_msg("%zu classes, row %zu: same %d", classes, r, same);
+        }
+        (void)from_gpu(logits, 4), (void)from_gpu(there, 4);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, transplant_setup, transplant_teardown)
 
 int main(void) {
@@ -226,6 +252,7 @@ int main(void) {
         TEST(products_that_are_refused),
         TEST(fused_operations_have_the_bits_of_the_others),
         TEST(a_row_has_the_same_bits_in_any_batch),
+        TEST(a_row_with_a_bad_label_has_no_gradient),
     };
     return cmocka_run_group_tests_name("products and fused operations on GPUs", tests, NULL, NULL);
 }

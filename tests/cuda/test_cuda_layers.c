@@ -1,5 +1,6 @@
-/* Layers of images on a GPU: PyTorch's numbers in tests/golden, within the tolerances of the README there, and max-pooling to the bit.
- * Both rungs; runs on real GPUs too. (Convolutions: test_cuda_conv2d.c; batch norm: test_cuda_layers_batchnorm.c.) */
+/* Layers of images on a GPU: PyTorch's numbers in tests/golden, within the tolerances of the README there, and
+ * max-pooling to the bit. Both rungs; runs on real GPUs too. (Convolutions: test_cuda_conv2d.c; batch norm:
+ * test_cuda_layers_batchnorm.c.) */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,7 +30,7 @@ static void expect_layer(const char *what, const float *got, size_t count) {
     kernel_expect_close(what, got, kernel_golden(what, count), count, 1e-4, 1e-5);
 }
 
-/* --- convolutions --------------------------------------------------------------------------------------------------- */
+/* --- convolutions ------------------------------------------------------------------------------------------------- */
 
 static void check_conv2d(const char *name, struct ls_conv2d_shape s, int rung) {
     kernel_golden_open(name);
@@ -67,7 +68,7 @@ static void conv2d(void **state) {
     }
 }
 
-/* --- batch norm ------------------------------------------------------------------------------------------------------- */
+/* --- batch norm --------------------------------------------------------------------------------------------------- */
 
 static void check_batchnorm_train(int rung) {
     enum { CHANNELS = 16, COUNT = 4 * CHANNELS * 14 * 14 };
@@ -125,7 +126,7 @@ static void batchnorm(void **state) {
     }
 }
 
-/* --- max-pooling ------------------------------------------------------------------------------------------------------ */
+/* --- max-pooling -------------------------------------------------------------------------------------------------- */
 
 /* What the two operations write. */
 struct pooled {

@@ -1,5 +1,5 @@
-/* Batch norm on a GPU against its formulas in double: both rungs, from one value a channel and rank to several slices a channel and
- * several groups a slice, in planes that can be read by fours and others. Runs on real GPUs too. */
+/* Batch norm on a GPU against its formulas in double: both rungs, from one value a channel and rank to several slices
+ * a channel and several groups a slice, in planes that can be read by fours and others. Runs on real GPUs too. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,7 +15,7 @@
 #include "tests/base/scratch.h"
 #include "tests/cuda/transplant.h"
 
-/* --- arguments and results ---------------------------------------------------------------------------------------------- */
+/* --- arguments and results ---------------------------------------------------------------------------------------- */
 
 struct batchnorm {
     struct ls_batchnorm_shape s;
@@ -121,7 +121,7 @@ static ls_status run_input_gradient(struct batchnorm *b) {
     return run(b, &p);
 }
 
-/* --- the formulas, in double ---------------------------------------------------------------------------------------------- */
+/* --- the formulas, in double -------------------------------------------------------------------------------------- */
 
 struct reference {
     double *y, *dx;
@@ -133,8 +133,8 @@ static size_t place(const struct batchnorm *b, size_t i, size_t c) {
     return (i / plane * b->channels + c) * plane + i % plane;
 }
 
-/* Of channel c; `before` the operations have run. What the ReLU let through is read from b->y: the sign of a value that is 0 but for
- * rounding may be either. */
+/* Of channel c; `before` the operations have run. What the ReLU let through is read from b->y: the sign of a value
+ * that is 0 but for rounding may be either. */
 static void refer_channel(const struct batchnorm *b, const struct batchnorm *before, size_t c, struct reference *r) {
     size_t m = (size_t)b->s.batch * (size_t)b->s.plane;
     double n = (double)m, gamma = (double)b->gamma[c], sums[2] = {0, 0};
@@ -178,14 +178,14 @@ static void expect_reference(const struct batchnorm *b, const struct batchnorm *
     free(r.y), free(r.dx);
 }
 
-/* --- the tests ------------------------------------------------------------------------------------------------------------ */
+/* --- the tests ---------------------------------------------------------------------------------------------------- */
 
 static struct ls_batchnorm_shape shape_of(int batch, int channels, int plane, bool relu) {
     return (struct ls_batchnorm_shape){batch, channels, plane, 0.1f, 1e-5f, relu};
 }
 
-/* On one device, and as the operations for several ranks of which there is one: to the bit the same, but for dx, since there the sums
- * go through float. */
+/* On one device, and as the operations for several ranks of which there is one: to the bit the same, but for dx,
+ * since there the sums go through float. */
 static void check(struct ls_batchnorm_shape s, int rung, int turn) {
     struct batchnorm whole = make_batchnorm(s, 3, rung, turn), piece = make_batchnorm(s, 3, rung, turn);
     struct batchnorm before = make_batchnorm(s, 3, rung, turn);
@@ -231,7 +231,8 @@ static void fast_rung(void **state) {
     check_shapes(RUNG_FAST, 4);
 }
 
-/* As many slices as there may be, each of several groups, by fours and one by one; and as many channels as leave one slice to each. */
+/* As many slices as there may be, each of several groups, by fours and one by one; and as many channels as leave one
+ * slice to each. */
 static void large_ones(void **state) {
     (void)state;
     check(shape_of(5, 1, 420004, true), RUNG_FAST, 0);

@@ -242,6 +242,7 @@ static void a_pool_keeps_what_was_freed(void **state) {
     assert_int_equal(cuda_on_cpu_device_bytes(), 0); /* although the stream has not come to it */
     FAILS(cudaErrorInvalidValue, cudaFreeAsync(memory, stream));
     FAILS(cudaErrorInvalidValue, cudaFree(memory));
+    FAILS(cudaErrorInvalidValue, cudaFreeAsync(NULL, stream));
     FAILS(cudaErrorInvalidValue, cudaMemsetAsync(memory, 0, 4, stream));
     OK(cudaMallocFromPoolAsync(&whole, MACHINE_NBYTES, pool, stream)); /* waits for the free */
     OK(cudaFreeAsync(whole, stream));
@@ -265,6 +266,27 @@ static void a_pool_keeps_what_was_freed(void **state) {
     OK(cudaStreamSynchronize(stream));
     assert_int_equal(free_nbytes(), MACHINE_NBYTES);
     assert_int_equal(cuda_on_cpu_device_bytes(), 0);
+}
+
+/* What a pool keeps, other pools get when it is trimmed, which a free that is under way prevents. */
+static void pools_do_not_share_what_they_keep(void **state) {
+    (void)state;
+    machine(1, "shuffle:1");
+    cudaStream_t stream;
+    OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaMemPool_t first = new_pool(UINT64_MAX), second = new_pool(UINT64_MAX);
+    void *memory;
+    OK(cudaMallocFromPoolAsync(&memory, MACHINE_NBYTES - 1024, first, stream));
+    OK(cudaFreeAsync(memory, stream));
+    FAILS(cudaErrorMemoryAllocation, cudaMallocFromPoolAsync(&memory, 2048, second, stream));
+    OK(cudaMemPoolTrimTo(first, 0));
+    FAILS(cudaErrorMemoryAllocation, cudaMallocFromPoolAsync(&memory, 2048, second, stream));
+    OK(cudaStreamSynchronize(stream));
+    FAILS(cudaErrorMemoryAllocation, cudaMallocFromPoolAsync(&memory, 2048, second, stream));
+    OK(cudaMemPoolTrimTo(first, 0));
+    OK(cudaMallocFromPoolAsync(&memory, 2048, second, stream));
+    OK(cudaFreeAsync(memory, stream));
+    OK(cudaStreamSynchronize(stream));
 }
 
 /* Memory of cudaMallocFromPoolAsync belongs to those that come after it. */
@@ -296,6 +318,7 @@ int main(void) {
         cmocka_unit_test(addresses_know_their_device),
         cmocka_unit_test(host_memory_is_registered_once),
         cmocka_unit_test(a_pool_keeps_what_was_freed),
+        cmocka_unit_test(pools_do_not_share_what_they_keep),
         cmocka_unit_test(using_pool_memory_too_early_shows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

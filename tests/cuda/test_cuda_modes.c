@@ -1,5 +1,5 @@
-/* Both modes on GPUs: what must hold between them, between ranks, and between one run and the next, with a GPU for each device, with
- * devices that share one, through staging, flat copies and NCCL. Every run is in processes of its own.
+/* Both modes on GPUs: what must hold between them, between ranks, and between one run and the next, with a GPU for each
+ * device, with devices that share one, through staging, flat copies and NCCL. Every run is in processes of its own.
  *
  * On a machine with GPUs (make gpu-check) the same tests run on as many of them as there are. */
 #include <setjmp.h>
@@ -317,7 +317,8 @@ static void comparing_and_searching_change_no_bit(void **state) {
 
 /* --- any order of the streams ------------------------------------------------------------------------------------------ */
 
-/* Some orders of a run that does not wait between its steps give the bits of one that runs at once. (On a real GPU: so many more runs.) */
+/* Some orders of a run that does not wait between its steps give the bits of one that runs at once. (On a real GPU: so
+ * many more runs.) */
 static void expect_any_order(struct plan plan, int seeds) {
     struct outcome *expected = run(&plan);
     plan.rush = true;

@@ -1,5 +1,6 @@
-/* The programs on GPUs, as a user runs them: what they take, what they say of it, and that the results are the same whichever way the work
- * is shared. The GPUs are those of tests/cuda_on_cpu, as many as the environment in front of each command says. */
+/* The programs on GPUs, as a user runs them: what they take, what they say of it, and that the results are the same
+ * whichever way the work is shared. The GPUs are those of tests/cuda_on_cpu, as many as the environment in front of
+ * each command says. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -95,7 +96,8 @@ static void what_has_no_effect_is_noted(void **state) {
     }
 }
 
-/* How gradients travel is said without being asked where it is not NCCL; all else to those who ask. One rank says it. */
+/* How gradients travel is said without being asked where it is not NCCL; all else to those who ask. One rank says
+ * it. */
 static void the_backend_is_told(void **state) {
     (void)state;
     static const struct {
@@ -112,7 +114,8 @@ static void the_backend_is_told(void **state) {
         {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 " SMALL, "", 0},
         {"CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --backend shm " SMALL, "", 0},
         {"CUDA_ON_CPU_DEVICES=2 ddp_train --verbose --spawn 2 " SMALL, "ddp_train[rank 0]: backend: nccl\n", 2},
-        {"CUDA_ON_CPU_DEVICES=2 ddp_train --verbose --spawn 2 --backend shm " SMALL, "backend: shm, staged\n", 2},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --verbose --spawn 2 --backend shm " SMALL,
+         "backend: shm, staged, without overlap\n", 2},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --verbose --replicate nccl " SMALL, "CUDA_MODULE_LOADING=EAGER: ", 2},
         {"CUDA_ON_CPU_DEVICES=2 CUDA_MODULE_LOADING=LAZY dp_train --verbose --replicate nccl " SMALL,
          "CUDA_MODULE_LOADING=LAZY: ", 2},

@@ -1,5 +1,5 @@
-/* The programs where something is wrong with the GPUs, their driver or NCCL, or goes wrong on the way: exit status 1, 2 or 3, and one line
- * that says what, where, and what to do; nothing stays behind. */
+/* The programs where something is wrong with the GPUs, their driver or NCCL, or goes wrong on the way: exit status 1, 2
+ * or 3, and one line that says what, where, and what to do; nothing stays behind. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -281,11 +281,13 @@ static void test_the_reason_for_staging_is_the_true_one(void **state) {
     (void)state;
     static job j;
     const char *without = plugins_without_nccl();
-    char environment[4200];
     j.port = free_port();
     for (int r = 0; r < RANKS; r++) {
-        snprintf(environment, sizeof environment, "CUDA_VISIBLE_DEVICES=%d %s", r, without);
-        start_rank(&j, r, environment, "--steps 4");
+        program_start(&j.ranks[r],
+                      "RANK=%d WORLD_SIZE=2 LOCAL_RANK=%d LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
+                      "CUDA_ON_CPU_DEVICES=2 CUDA_VISIBLE_DEVICES=%d %s ddp_train --no-evaluate --model mlp:784,32,10 "
+                      "--batch-size 16 --steps 4",
+                      r, r, j.port, r, without);
     }
     expect_rank(&j, 0, 0, "staged through host memory, without NCCL: there is no ");
     assert_int_equal(program_finish(&j.ranks[1]), 0);

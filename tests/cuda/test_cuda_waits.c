@@ -1,5 +1,6 @@
-/* Each wait between the streams of GPUs is needed: without it, some order that streams and events allow gives other bits (or memory
- * is read before anything is there). The counterpart of tests/parallel/test_shuffle.c for what only GPUs do. */
+/* Each wait between the streams of GPUs is needed: without it, some order that streams and events allow gives other
+ * bits (or memory is read before anything is there). The counterpart of tests/parallel/test_shuffle.c for what only
+ * GPUs do. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

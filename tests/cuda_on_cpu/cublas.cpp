@@ -82,6 +82,7 @@ cublasStatus_t enqueue_gemm(cublasHandle_t handle, const char *function, Gemm ge
         gemm.alpha = *static_cast<const float *>(alpha);
         gemm.beta = *static_cast<const float *>(beta);
     }
+    gemm.adds_in_output = !(handle->math & CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
     gemm.workspace = handle->workspace;
     gemm.workspace_nbytes = handle->workspace_nbytes;
     if (current_device() != handle->device) return CUBLAS_STATUS_EXECUTION_FAILED;

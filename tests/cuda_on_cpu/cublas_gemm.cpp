@@ -4,6 +4,8 @@
  *             row-major product of the transposed matrices. So an fp32 GEMM here has the bits of the CPU back-end.
  *   fp16      inputs are widened to fp32, which is exact, and each result is rounded once, to the nearest, ties to
  *             even. bf16 likewise.
+ *             Unless CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION is set: then each half of a sum is rounded, and
+ *             so is what they add up to, the worst that cuBLAS may do.
  *   TF32      inputs are rounded to 10 bits of mantissa, products and sums are fp32
  *   beta 0    C is not read: it may hold NaN. alpha 0 or k 0: A and B are not read.
  *   cost      a pass over A, B and C more where types differ from fp32 or TF32 rounds; one thread
@@ -173,6 +175,29 @@ void multiply(const Gemm &gemm, float alpha, float beta, int64_t which) {
     }
 }
 
+/* The first `k` of the sums, or what follows them, which is added to C. */
+Gemm part_of(const Gemm &gemm, int64_t k, bool first) {
+    Gemm part = gemm;
+    part.k = first ? k : gemm.k - k;
+    if (first) return part;
+    auto skip = [k](Matrix &matrix, bool along) {
+        matrix.data = static_cast<char *>(matrix.data) +
+                      static_cast<size_t>(along ? k : k * matrix.leading) * element_nbytes(matrix.type);
+    };
+    skip(part.a, gemm.transpose_a);
+    skip(part.b, !gemm.transpose_b);
+    return part;
+}
+
+void multiply_in_two(const Gemm &gemm, float alpha, float beta, int64_t which) {
+    if (!gemm.adds_in_output || gemm.c.type == CUDA_R_32F || gemm.k < 2 || alpha == 0) {
+        multiply(gemm, alpha, beta, which);
+        return;
+    }
+    multiply(part_of(gemm, gemm.k / 2, true), alpha, beta, which);
+    multiply(part_of(gemm, gemm.k / 2, false), alpha, 1, which);
+}
+
 } // namespace
 
 void compute_gemm(const Gemm &gemm) {
@@ -180,7 +205,7 @@ void compute_gemm(const Gemm &gemm) {
     float beta = gemm.beta_on_device ? *gemm.beta_on_device : gemm.beta;
     /* A workspace is cuBLAS's own while it runs: whoever keeps something there loses it. */
     if (gemm.workspace) std::memset(gemm.workspace, 0xff, gemm.workspace_nbytes < 4096 ? gemm.workspace_nbytes : 4096);
-    for (int64_t i = 0; i < gemm.batch; i++) multiply(gemm, alpha, beta, i);
+    for (int64_t i = 0; i < gemm.batch; i++) multiply_in_two(gemm, alpha, beta, i);
 }
 
 } // namespace cuda_on_cpu

@@ -24,6 +24,7 @@ struct Gemm {
     const float *alpha_on_device, *beta_on_device; /* instead, if not null */
     Matrix a, b, c;
     bool tf32;
+    bool adds_in_output; /* parts of a sum may be rounded to the type of C and added there */
     void *workspace;
     size_t workspace_nbytes;
 };

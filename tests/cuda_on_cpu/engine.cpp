@@ -188,13 +188,13 @@ void wait_for_device(State &s, Guard &guard, int device) {
                   orphans.end());
 }
 
-cudaError_t enqueue(cudaStream_t stream, const char *label, Work work) {
+cudaError_t enqueue(cudaStream_t stream, const char *label, Work work, const void *owner) {
     if (forked_too_late()) return fail(cudaErrorInitializationError);
     State &s = state();
     Guard guard(s.lock);
     cudaStream_t found = find_stream(s, stream);
     if (!found) return fail(cudaErrorInvalidResourceHandle);
-    return fail(append(s, found, {label, found->device, Kind::work, std::move(work)}, nullptr));
+    return fail(append(s, found, {label, found->device, Kind::work, std::move(work), owner}, nullptr));
 }
 
 cudaError_t enqueue_kernel(cudaStream_t stream, const char *label, Work work) {

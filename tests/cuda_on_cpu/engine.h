@@ -22,8 +22,12 @@ using Work = std::function<Progress()>;
 
 /* Puts `work` at the end of the stream and returns at once. On a stream that is being captured it becomes a node of
  * the graph, and a fresh copy of it, as it was when captured, runs at every launch: what it changes in itself does
- * not reach the next launch, what it shares by pointer does. `label` names it in messages and must live for ever. */
-cudaError_t enqueue(cudaStream_t stream, const char *label, Work work);
+ * not reach the next launch, what it shares by pointer does. `label` names it in messages and must live for ever.
+ * `owner` is whom is_recorded knows it by. */
+cudaError_t enqueue(cudaStream_t stream, const char *label, Work work, const void *owner = nullptr);
+
+/* Whether a graph, executable or not, or a capture that goes on holds work of this owner. */
+bool is_recorded(const void *owner);
 
 /* The same for a kernel: the stream must be of the thread's current device (cudaErrorInvalidResourceHandle otherwise,
  * as in CUDA), the kernel counts in kernels_launched(), and the nth fails when CUDA_ON_CPU_FAIL says kernel:n:code. */

@@ -5,6 +5,8 @@
  *   copies: the executable graph and each launch have copies of their own, so that graphs may be destroyed at any
  *           time after
  *   fails : a node of a device whose context is broken does nothing, as elsewhere */
+#include <algorithm>
+
 #include "tests/cuda_on_cpu/state.h"
 
 using namespace cuda_on_cpu;
@@ -30,6 +32,20 @@ static cudaError_t launch(State &s, CUgraphExec_st &exec, cudaStream_t stream) {
     for (int end : ends) before.push_back(items[static_cast<size_t>(end)]);
     stream->tail = exec.last = add_item(s, {"a graph's end", device, Kind::work, nullptr}, before);
     return cudaSuccess;
+}
+
+static bool holds(const std::deque<CUgraphNode_st> &nodes, const void *owner) {
+    return std::any_of(nodes.begin(), nodes.end(), [owner](const auto &node) { return node.task.owner == owner; });
+}
+
+bool cuda_on_cpu::is_recorded(const void *owner) {
+    State &s = state();
+    Guard guard(s.lock);
+    bool found = false;
+    for (cudaGraph_t graph : s.graphs) found = found || holds(graph->nodes, owner);
+    for (cudaGraphExec_t exec : s.execs) found = found || holds(exec->nodes, owner);
+    for (const CaptureRef &capture : s.captures) found = found || holds(capture->graph->nodes, owner);
+    return found;
 }
 
 extern "C" {

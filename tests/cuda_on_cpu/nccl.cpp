@@ -5,12 +5,15 @@
  *             id whose process has gone: in progress for ever
  *   calls     the first call of each kind on a non-blocking communicator is in progress for a few looks at
  *             ncclCommGetAsyncError, and only then put on its stream, so that who does not look waits for ever. While
- *             one is in progress, others are refused
+ *             one is in progress, others are refused. NCCL_ON_CPU_LOOKS=n: every call is, for n looks, as with NCCL
+ *             2.28. What was in progress is put on its stream by another thread
  *   run       on the streams' engine (nccl_work.h). Nobody notices that another rank has died, is late or runs
  *             something else
  *   end       ncclCommFinalize is in progress until all ranks have called it; ncclCommAbort ends what is on its way,
- *             here only. A communicator that has been destroyed or aborted is gone, though the call says that it is in
- *             progress
+ *             here only. Then both ncclCommAbort and ncclCommDestroy wait, as NCCL's do: until no graph holds an
+ *             operation of the communicator, and for the whole device (the calling thread's current one), on which
+ *             another communicator's operations may wait for ever. A communicator that has been destroyed or aborted
+ *             is gone, though the call says that it is in progress
  *   faults    CUDA_ON_CPU_FAIL=function:n:code, with NCCL's codes. ncclCommGetAsyncError: from then on the
  *             communicator's state; ncclCommInitRankConfig:n:7: the rank never gets anywhere, and the others wait for
  *             it
@@ -18,13 +21,13 @@
  *             project's five types only */
 #include <unistd.h>
 
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 
-#include "tests/cuda_on_cpu/nccl_work.h"
+#include "tests/cuda_on_cpu/nccl_comm.h"
 
 using namespace cuda_on_cpu;
 
@@ -32,28 +35,10 @@ namespace {
 
 constexpr int LOOKS = 3; /* at a first call, before it is there */
 
-struct Deferred {
-    cudaStream_t stream;
-    Work work;
-};
-
-enum class Phase { coming_up, up, finalizing, finalized };
-
-} // namespace
-
-struct ncclComm {
-    CrewRef crew;
-    int device;
-    bool blocking, lost; /* lost: never comes up */
-    Phase phase = Phase::coming_up;
-    ncclResult_t error = ncclSuccess;
-    std::string text;
-    std::array<bool, 16> called{}; /* kinds of calls */
-    int looks = 0;                 /* until the deferred ones are put on their streams */
-    std::vector<Deferred> deferred;
-};
-
-namespace {
+int looks_at_each_call() {
+    const char *text = std::getenv("NCCL_ON_CPU_LOOKS");
+    return text ? std::atoi(text) : 0;
+}
 
 /* --- errors ------------------------------------------------------------------------------------------------------- */
 
@@ -107,13 +92,15 @@ void look_for_ranks(ncclComm_t comm) {
 }
 
 ncclResult_t put_on_stream(ncclComm_t comm, cudaStream_t stream, const Work &work) {
-    if (enqueue(stream, "nccl", work) == cudaSuccess) return ncclSuccess;
+    if (enqueue(stream, "nccl", work, comm->crew.get()) == cudaSuccess) return ncclSuccess;
     return comm->error = say(comm, ncclUnhandledCudaError, "the stream takes no work");
 }
 
 void look_for_deferred(ncclComm_t comm) {
     if (comm->deferred.empty() || --comm->looks > 0) return;
-    for (const Deferred &d : comm->deferred) (void)put_on_stream(comm, d.stream, d.work);
+    std::thread([comm] {
+        for (const Deferred &d : comm->deferred) (void)put_on_stream(comm, d.stream, d.work);
+    }).join();
     comm->deferred.clear();
 }
 
@@ -153,14 +140,15 @@ ncclResult_t outcome(ncclComm_t comm) {
 /* --- calls -------------------------------------------------------------------------------------------------------- */
 
 ncclResult_t defer_or_put(ncclComm_t comm, int kind, cudaStream_t stream, const Work &work) {
-    bool first = !comm->called[static_cast<size_t>(kind)];
+    int looks = looks_at_each_call();
+    bool first = looks > 0 || !comm->called[static_cast<size_t>(kind)];
     comm->called[static_cast<size_t>(kind)] = true;
     if (comm->blocking || (!first && comm->deferred.empty())) {
         ncclResult_t put = put_on_stream(comm, stream, work);
         return put == ncclSuccess ? outcome(comm) : put;
     }
     comm->deferred.push_back({stream, work});
-    comm->looks = LOOKS;
+    comm->looks = looks > 0 ? looks : LOOKS;
     return outcome(comm);
 }
 
@@ -185,12 +173,15 @@ ncclResult_t check(ncclComm_t comm, cudaStream_t stream, ncclDataType_t type, in
     return ncclSuccess;
 }
 
-struct Shape {
-    size_t send_count, receive_count;
-};
+ncclResult_t run_messages(const Messages &m) {
+    /* A first message between two ranks connects them. */
+    return defer_or_put(m.comm, 10, m.stream, work_of(m.comm->crew, m.messages));
+}
 
-ncclResult_t run_collective(const char *function, const Collective &c, const Shape &shape, ncclComm_t comm,
-                            cudaStream_t stream) {
+} // namespace
+
+ncclResult_t cuda_on_cpu::run_collective(const char *function, const Collective &c, const Shape &shape, ncclComm_t comm,
+                                         cudaStream_t stream) {
     auto type = static_cast<ncclDataType_t>(c.call.type);
     ncclResult_t checked = check(comm, stream, type, c.call.root, function);
     if (checked != ncclSuccess) return group.depth > 0 ? group.error = checked : checked;
@@ -206,18 +197,8 @@ ncclResult_t run_collective(const char *function, const Collective &c, const Sha
     return defer_or_put(comm, c.call.kind, stream, work_of(comm->crew, c));
 }
 
-Call call_of(CallKind kind, ncclDataType_t type, ncclRedOp_t reduction, int root, size_t count) {
-    return {static_cast<int32_t>(kind), static_cast<int32_t>(type), static_cast<int32_t>(reduction),
-            static_cast<int32_t>(root), count};
-}
-
-ncclResult_t run_messages(const Messages &m) {
-    /* A first message between two ranks connects them. */
-    return defer_or_put(m.comm, 10, m.stream, work_of(m.comm->crew, m.messages));
-}
-
-ncclResult_t add_message(const char *function, const Message &message, ncclDataType_t type, ncclComm_t comm,
-                         cudaStream_t stream) {
+ncclResult_t cuda_on_cpu::add_message(const char *function, const Message &message, ncclDataType_t type,
+                                      ncclComm_t comm, cudaStream_t stream) {
     ncclResult_t wrong = check(comm, stream, type, message.peer, function);
     if (wrong == ncclSuccess && !is_usable(comm, message.buffer, message.nbytes))
         wrong = say(comm, ncclInvalidArgument, std::string(function) + ": the buffer is no memory of the GPU");
@@ -233,8 +214,6 @@ ncclResult_t add_message(const char *function, const Message &message, ncclDataT
     group.messages.push_back({comm, stream, {message}});
     return ncclSuccess;
 }
-
-} // namespace
 
 /* --- the entry points: versions, ids, texts ----------------------------------------------------------------------- */
 
@@ -302,12 +281,18 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     return outcome(comm);
 }
 
+static void take_down(ncclComm_t comm) {
+    while (is_recorded(comm->crew.get())) usleep(1000);
+    (void)cudaDeviceSynchronize();
+    delete comm;
+}
+
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     ncclResult_t fault = begin("ncclCommDestroy");
     if (fault != ncclSuccess) return fault;
     if (comm->phase != Phase::finalized) return say(comm, ncclInvalidUsage, "the communicator was not finalized");
     bool blocking = comm->blocking;
-    delete comm;
+    take_down(comm);
     return blocking ? ncclSuccess : ncclInProgress;
 }
 
@@ -315,7 +300,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     ncclResult_t fault = begin("ncclCommAbort");
     bool blocking = comm->blocking;
     comm->crew->aborted = true;
-    delete comm;
+    take_down(comm);
     return fault != ncclSuccess || blocking ? fault : ncclInProgress;
 }
 
@@ -357,51 +342,4 @@ ncclResult_t ncclGroupEnd() {
         ended.in_progress = ended.in_progress || result == ncclInProgress;
     }
     return ended.in_progress ? ncclInProgress : ncclSuccess;
-}
-
-/* --- operations --------------------------------------------------------------------------------------------------- */
-
-ncclResult_t ncclAllReduce(const void *send, void *receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                           ncclComm_t comm, cudaStream_t stream) {
-    return run_collective("ncclAllReduce", {call_of(ALL_REDUCE, type, op, 0, count), send, receive}, {count, count},
-                          comm, stream);
-}
-
-ncclResult_t ncclBroadcast(const void *send, void *receive, size_t count, ncclDataType_t type, int root,
-                           ncclComm_t comm, cudaStream_t stream) {
-    bool sends = comm && comm->crew->rank == root;
-    return run_collective("ncclBroadcast", {call_of(BROADCAST, type, ncclSum, root, count), send, receive},
-                          {sends ? count : 0, count}, comm, stream);
-}
-
-ncclResult_t ncclReduce(const void *send, void *receive, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
-                        ncclComm_t comm, cudaStream_t stream) {
-    bool receives = comm && comm->crew->rank == root;
-    return run_collective("ncclReduce", {call_of(REDUCE, type, op, root, count), send, receive},
-                          {count, receives ? count : 0}, comm, stream);
-}
-
-ncclResult_t ncclAllGather(const void *send, void *receive, size_t count, ncclDataType_t type, ncclComm_t comm,
-                           cudaStream_t stream) {
-    size_t ranks = comm ? static_cast<size_t>(comm->crew->size) : 1;
-    return run_collective("ncclAllGather", {call_of(ALL_GATHER, type, ncclSum, 0, count), send, receive},
-                          {count, count * ranks}, comm, stream);
-}
-
-ncclResult_t ncclReduceScatter(const void *send, void *receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                               ncclComm_t comm, cudaStream_t stream) {
-    size_t ranks = comm ? static_cast<size_t>(comm->crew->size) : 1;
-    return run_collective("ncclReduceScatter", {call_of(REDUCE_SCATTER, type, op, 0, count), send, receive},
-                          {count * ranks, count}, comm, stream);
-}
-
-ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                      cudaStream_t stream) {
-    return add_message("ncclSend", {true, peer, const_cast<void *>(send), count * nbytes_of(type), 0, 0}, type, comm,
-                       stream);
-}
-
-ncclResult_t ncclRecv(void *receive, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                      cudaStream_t stream) {
-    return add_message("ncclRecv", {false, peer, receive, count * nbytes_of(type), 0, 0}, type, comm, stream);
 }

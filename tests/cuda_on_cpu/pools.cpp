@@ -4,7 +4,8 @@
  * that: until then no other allocation gets the address. If that leaves no room for an allocation, it waits for the
  * frees that are under way.
  *   reserved : what a pool holds, seen in cudaMemGetInfo: grows with use; above the release threshold it shrinks when
- *              an allocation is freed or the pool is trimmed */
+ *              an allocation is freed or the pool is trimmed. Other pools cannot have it; cudaMalloc can, as if it
+ *              trimmed them. While a free is under way, trimming does nothing: CUDA need not have seen its end */
 #include <algorithm>
 #include <cstring>
 
@@ -21,12 +22,28 @@ void take_from(CUmemPoolHandle_st &pool, size_t nbytes) {
     pool.reserved_high_nbytes = std::max(pool.reserved_high_nbytes, pool.reserved_nbytes);
 }
 
+/* Whether a device has room for what this pool would have to hold more. */
+bool has_room(const State &s, const CUmemPoolHandle_st &pool, size_t nbytes) {
+    size_t held = s.devices[static_cast<size_t>(pool.device)].direct_nbytes + pool.used_nbytes + nbytes;
+    for (const auto &pools : {s.pools, s.dying}) {
+        for (cudaMemPool_t other : pools) {
+            if (other->device == pool.device && other != &pool) held += other->reserved_nbytes;
+        }
+    }
+    return held <= s.arena->capacity_nbytes();
+}
+
+void forget_done(std::vector<ItemRef> &frees) {
+    auto done = [](const ItemRef &free) { return free->done; };
+    frees.erase(std::remove_if(frees.begin(), frees.end(), done), frees.end());
+}
+
 void trim(CUmemPoolHandle_st &pool, size_t keep_nbytes) {
     pool.reserved_nbytes = std::min(pool.reserved_nbytes, std::max(pool.used_nbytes, keep_nbytes));
 }
 
 CUmemPoolHandle_st *make_pool(int device, size_t max_nbytes) {
-    return new CUmemPoolHandle_st{device, 0, 0, 0, 0, 0, max_nbytes, {1, 1, 1}};
+    return new CUmemPoolHandle_st{device, 0, 0, 0, 0, 0, max_nbytes, {1, 1, 1}, {}};
 }
 
 cudaError_t allocate(State &s, Guard &guard, void **out, size_t nbytes, cudaMemPool_t pool, cudaStream_t stream) {
@@ -36,6 +53,7 @@ cudaError_t allocate(State &s, Guard &guard, void **out, size_t nbytes, cudaMemP
     if (broken != cudaSuccess || nbytes == 0) return broken;
     size_t rounded = Arena::rounded_nbytes(nbytes);
     if (pool->max_nbytes > 0 && pool->used_nbytes + rounded > pool->max_nbytes) return cudaErrorMemoryAllocation;
+    if (!has_room(s, *pool, rounded)) return cudaErrorMemoryAllocation;
     void *memory = allocate_device_memory(s, guard, pool->device, nbytes);
     if (!memory) return cudaErrorMemoryAllocation;
     take_from(*pool, rounded);
@@ -200,7 +218,8 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t memPool, size_t minBytesToKeep) {
     State &s = state();
     Guard guard(s.lock);
     if (!s.pools.count(memPool)) return fail(cudaErrorInvalidValue);
-    trim(*memPool, minBytesToKeep);
+    forget_done(memPool->frees);
+    if (memPool->frees.empty()) trim(*memPool, minBytesToKeep);
     return cudaSuccess;
 }
 
@@ -239,7 +258,7 @@ cudaError_t cudaMallocFromPoolAsync(void **ptr, size_t size, cudaMemPool_t memPo
 cudaError_t cudaFreeAsync(void *devPtr, cudaStream_t hStream) {
     cudaError_t error = enter("cudaFreeAsync");
     if (forked_too_late()) return error;
-    if (!devPtr) return error;
+    if (!devPtr) return fail(error != cudaSuccess ? error : cudaErrorInvalidValue); /* unlike cudaFree */
     State &s = state();
     Guard guard(s.lock);
     cudaStream_t found = find_stream(s, hStream);
@@ -261,11 +280,15 @@ cudaError_t cudaFreeAsync(void *devPtr, cudaStream_t hStream) {
     ItemRef item;
     cudaError_t status = append(s, found, {"cudaFreeAsync", found->device, Kind::work, release}, &item);
     if (status != cudaSuccess) return fail(status);
+    auto pool = s.pool_of.find(reinterpret_cast<uintptr_t>(devPtr));
+    if (pool != s.pool_of.end()) {
+        forget_done(pool->second->frees);
+        pool->second->frees.push_back(item);
+    }
     write_off(s, device, reinterpret_cast<uintptr_t>(devPtr), nbytes);
     s.freeing.insert(devPtr);
     std::vector<ItemRef> &frees = s.devices[static_cast<size_t>(found->device)].frees;
-    frees.erase(std::remove_if(frees.begin(), frees.end(), [](const ItemRef &free) { return free->done; }),
-                frees.end());
+    forget_done(frees);
     frees.push_back(item);
     return fail(error);
 }

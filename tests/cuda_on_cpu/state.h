@@ -27,7 +27,8 @@ struct Task {
     const char *label = "";
     int device = 0;
     Kind kind = Kind::work;
-    Work work; /* empty: nothing but a place in the order */
+    Work work;                   /* empty: nothing but a place in the order */
+    const void *owner = nullptr; /* is_recorded */
 };
 
 struct Item;
@@ -204,6 +205,7 @@ struct CUmemPoolHandle_st {
     size_t reserved_nbytes, reserved_high_nbytes;
     size_t release_threshold, max_nbytes;
     int reuse[3];
+    std::vector<cuda_on_cpu::ItemRef> frees; /* of cudaFreeAsync, perhaps not done yet */
 };
 
 #endif

@@ -1,4 +1,5 @@
-/* A dataset, with indices or a stream, whose sample i is the number i, and which can be slow, fail, or hang on purpose. */
+/* A dataset, with indices or a stream, whose sample i is the number i, and which can be slow, fail, or hang on
+ * purpose. */
 #ifndef TESTS_DATA_NUMBERS_H
 #define TESTS_DATA_NUMBERS_H
 

@@ -125,7 +125,8 @@ static void impossible_files_are_refused(void **state) {
     assert_int_equal(scratch_file_count(), 0);
 }
 
-/* A limit on the size of files stands for a full disk. It shows at the put that crosses it, the last one at the latest. */
+/* A limit on the size of files stands for a full disk. It shows at the put that crosses it, the last one at the
+ * latest. */
 static void a_full_disk_shows_before_the_commit(void **state) {
     (void)state;
     struct rlimit whole;

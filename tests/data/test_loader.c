@@ -160,7 +160,8 @@ static void many_small_batches(void **state) {
     }
 }
 
-/* Batches to come lie in other memory than the one in use: with as many buffers as promised, each comes back in turn. */
+/* Batches to come lie in other memory than the one in use: with as many buffers as promised, each comes back in
+ * turn. */
 static void there_is_a_buffer_for_each_batch_ahead(void **state) {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(pools); i++) {

@@ -171,7 +171,8 @@ static void wait_until(_Atomic int64_t *value, int64_t reached) {
     while (atomic_load(value) < reached) usleep(200);
 }
 
-/* Begins that epoch once the worker has woken up, which on a busy machine may take longer than the loader's timeout once more. */
+/* Begins that epoch once the worker has woken up, which on a busy machine may take longer than the loader's timeout
+ * once more. */
 static void begin_after_release(ls_loader *loader, int64_t epoch) {
     char line[600];
     ls_log_sink before = ls_log_capture(line, sizeof line);

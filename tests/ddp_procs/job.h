@@ -15,8 +15,8 @@ struct job {
 /* Six steps of SGD with random samples, summed by "direct"; to be changed before job_open. */
 struct plan job_plan(const char *model, int ranks, size_t batch, size_t samples);
 
-/* `comm` NULL: in a group of its own; otherwise in one that is there already, and stays. All that the job_ functions need to go
- * well is checked (CHECK, tests/comm/ranks.h). */
+/* `comm` NULL: in a group of its own; otherwise in one that is there already, and stays. All that the job_ functions
+ * need to go well is checked (CHECK, tests/comm/ranks.h). */
 void job_open(struct rank *rank, struct job *job, struct plan plan, ls_comm *comm);
 
 /* One step with batch k, or what comes before its update; waits for the end. */

@@ -1,5 +1,5 @@
-/* DistributedDataParallel on forked ranks: what its construction checks and shares, when buffers travel, and what no_sync does to a
- * step. That its bits are right is shown in tests/parallel. */
+/* DistributedDataParallel on forked ranks: what its construction checks and shares, when buffers travel, and what
+ * no_sync does to a step. That its bits are right is shown in tests/parallel. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Parameters that take no part in a step: refused by name, or with find_unused averaged with the ranks that have used them and otherwise
- * left alone. */
+/* Parameters that take no part in a step: refused by name, or with find_unused averaged with the ranks that have used
+ * them and otherwise left alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -143,7 +143,8 @@ static void each_step_averages_what_was_used(void **state) {
     run_good_ranks(3, pattern_rank, NULL);
 }
 
-/* What nobody has used is left alone, weight decay and moments too; a parameter that only joins in later takes Adam's first step then. */
+/* What nobody has used is left alone, weight decay and moments too; a parameter that only joins in later takes Adam's
+ * first step then. */
 static void alone_rank(struct rank *rank) {
     struct job job;
     struct plan plan = make("mlp:12,8,6,4", 2, 8);
@@ -232,7 +233,8 @@ static void a_rank_without_samples_uses_nothing(void **state) {
 
 /* --- buckets ----------------------------------------------------------------------------------------------------- */
 
-/* PyTorch's rule for find_unused, in the order of the definition: six layers 512-512 and one 512-10, limits of 1 and 2 MiB. */
+/* PyTorch's rule for find_unused, in the order of the definition: six layers 512-512 and one 512-10, limits of 1 and 2
+ * MiB. */
 static void buckets_rank(struct rank *rank) {
     struct job job;
     struct plan plan = make("mlp:512,512,512,512,512,512,512,10", 2, 2);

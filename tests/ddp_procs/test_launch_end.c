@@ -53,7 +53,8 @@ static void test_the_users_signal_reaches_the_ranks(void **state) {
     expect_gone(&r, 2);
 }
 
-/* As a shell's background job, for which Ctrl-C is not meant but a kill -INT is. A shell cannot trap what it was told to ignore. */
+/* As a shell's background job, for which Ctrl-C is not meant but a kill -INT is. A shell cannot trap what it was told
+ * to ignore. */
 static void test_a_job_that_ignores_interrupts_passes_them_on(void **state) {
     (void)state;
     char *argv[] = {"sh", "-c", "trap 'echo told; exit 0' INT; echo pid $$; while :; do sleep 0.05; done", NULL};

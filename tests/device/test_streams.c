@@ -99,7 +99,8 @@ static void order_within_streams(void **state) {
 
 /* --- order across streams ---------------------------------------------------------------------------------------- */
 
-/* One slot, handed back and forth between a producer and a consumer on another device; each event is recorded many times. */
+/* One slot, handed back and forth between a producer and a consumer on another device; each event is recorded many
+ * times. */
 static void check_hand_over(struct devices *devices) {
     ls_stream *producer = stream_of(devices, 0, LS_STREAM_COMPUTE), *consumer = stream_of(devices, 1, LS_STREAM_COMM);
     ls_event *full = new_event("full"), *empty = new_event("empty");

@@ -1,5 +1,5 @@
-/* DataParallel as users see it: who works on what, what is refused, and what a failing replica looks like. That its bits are right
- * is shown in tests/parallel. */
+/* DataParallel as users see it: who works on what, what is refused, and what a failing replica looks like. That its
+ * bits are right is shown in tests/parallel. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -303,8 +303,8 @@ static void the_first_of_several_failing_replicas_wins(void **state) {
     job_close(&job);
 }
 
-/* A replica that fails before batch norm, where the others wait for it, ends the step at once and is the one that is named; the group
- * is of no use after that. */
+/* A replica that fails before batch norm, where the others wait for it, ends the step at once and is the one that is
+ * named; the group is of no use after that. */
 static void a_failing_replica_does_not_keep_the_others_waiting(void **state) {
     (void)state;
     double timeout_s = ls_wait_timeout_s();

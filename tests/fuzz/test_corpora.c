@@ -1,5 +1,5 @@
-/* The kept corpora of the fuzz targets, replayed without libFuzzer: what once broke a reader, or led it to a place of its own, does
- * no harm. `make fuzz` looks for more. */
+/* The kept corpora of the fuzz targets, replayed without libFuzzer: what once broke a reader, or led it to a place of
+ * its own, does no harm. `make fuzz` looks for more. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -15,8 +15,8 @@ struct problem {
     int output_count;
 };
 
-/* Operation `id` on about `size` elements (0: none where the operation allows that); finite values, equal at every call. Its
- * memory is the fixture's, so it lives until the end of the test. */
+/* Operation `id` on about `size` elements (0: none where the operation allows that); finite values, equal at every
+ * call. Its memory is the fixture's, so it lives until the end of the test. */
 struct problem make_problem(ls_op_id id, int size);
 
 /* A hash of the outputs' bits. */

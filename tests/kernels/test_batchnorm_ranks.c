@@ -1,5 +1,6 @@
-/* Batch norm whose batch lies on several ranks, as operations with nothing between them: here one process plays all ranks and moves
- * the numbers itself. Against a reference in double over the whole batch, and against the operations for one device. */
+/* Batch norm whose batch lies on several ranks, as operations with nothing between them: here one process plays all
+ * ranks and moves the numbers itself. Against a reference in double over the whole batch, and against the operations
+ * for one device. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,7 +17,8 @@
 
 enum { CHANNELS = 3, MAX_RANKS = 5, RUNNING_MEAN = 2 * CHANNELS, RUNNING_VAR = 3 * CHANNELS };
 
-/* A batch and what becomes of it: computed whole, or rank by rank. statistics = mean, invstd, running mean, running var. */
+/* A batch and what becomes of it: computed whole, or rank by rank. statistics = mean, invstd, running mean, running
+ * var. */
 struct pass {
     struct ls_batchnorm_shape s;
     size_t count;
@@ -142,8 +144,8 @@ static void expect_reference(const struct pass *p, const struct data *d) {
     }
 }
 
-/* Pieces of a batch give what the batch gives on one device: the forward pass to a unit in the last place, the gradients to the
- * rounding of the ranks' sums. */
+/* Pieces of a batch give what the batch gives on one device: the forward pass to a unit in the last place, the
+ * gradients to the rounding of the ranks' sums. */
 static void check_split(struct split split, int plane, bool relu) {
     int batch = 0;
     for (int r = 0; r < split.ranks; r++) batch += split.batches[r];
@@ -183,7 +185,8 @@ static void one_value_per_channel_is_enough_on_each_of_two_ranks(void **state) {
     }
 }
 
-/* One rank alone goes through the same arithmetic as the operations for one device: the same bits, not only close ones. */
+/* One rank alone goes through the same arithmetic as the operations for one device: the same bits, not only close
+ * ones. */
 static void a_single_piece_has_the_bits_of_the_plain_operations(void **state) {
     (void)state;
     struct pass whole = make_pass(5, 33, true), piece = make_pass(5, 33, true);

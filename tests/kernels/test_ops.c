@@ -1,5 +1,5 @@
-/* What ops.def promises of every operation: a name, costs, aliasing; and what kernels.h promises of groups of them: nothing
- * happens to no elements, rows do not depend on the batch, gradients accumulate. */
+/* What ops.def promises of every operation: a name, costs, aliasing; and what kernels.h promises of groups of them:
+ * nothing happens to no elements, rows do not depend on the batch, gradients accumulate. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -46,6 +46,11 @@ static void costs_of_known_operations(void **state) {
     struct ls_op conv = {.id = LS_OP_conv2d_forward, .arguments.conv2d_forward = {.shape = shape}};
     assert_int_equal(ls_op_flops(&conv), 2u * 100 * 32 * 14 * 14 * 16 * 25);
     assert_int_equal(ls_op_bytes(&conv), 4u * (100 * (16 + 32) * 14 * 14 + 32 * 16 * 25));
+    struct ls_pool_shape thirds = {2, 7, 9, 3}; /* 12 windows; a row of each plane is in none of them */
+    struct ls_op pool = {.id = LS_OP_maxpool_forward, .arguments.maxpool_forward = {.shape = thirds}};
+    assert_int_equal(ls_op_bytes(&pool), 12 * (9 * 4 + 4 + 1));
+    pool = (struct ls_op){.id = LS_OP_maxpool_backward, .arguments.maxpool_backward = {.shape = thirds}};
+    assert_int_equal(ls_op_bytes(&pool), 2 * 7 * 9 * 4 + 12 * (4 + 1));
     struct ls_op add = {.id = LS_OP_reduce_add, .arguments.reduce_add = {.source_count = 3, .count = 10}};
     assert_int_equal(ls_op_flops(&add), 30);
     assert_int_equal(ls_op_bytes(&add), 4 * 5 * 10);

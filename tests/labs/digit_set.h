@@ -1,4 +1,5 @@
-/* A data set of mkdigits in the folder "set" of a test's scratch folder: made, hashed, read back and removed. For cmocka programs:
+/* A data set of mkdigits in the folder "set" of a test's scratch folder: made, hashed, read back and removed. For
+ * cmocka programs:
  *     cmocka_unit_test_setup_teardown(test, scratch_setup, digit_set_teardown) */
 #ifndef TESTS_LABS_DIGIT_SET_H
 #define TESTS_LABS_DIGIT_SET_H

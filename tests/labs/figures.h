@@ -12,7 +12,8 @@ extern const bench_machine example_machine;
 
 enum { CSV_FIELD_CAPACITY = 200 };
 
-/* The field `index` of a line of CSV, quotes and all; "" if there is none. The line may end in a newline, with others behind it. */
+/* The field `index` of a line of CSV, quotes and all; "" if there is none. The line may end in a newline, with others
+ * behind it. */
 void csv_field(char field[CSV_FIELD_CAPACITY], const char *line, int index);
 
 /* The fields of a line. */

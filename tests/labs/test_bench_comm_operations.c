@@ -1,5 +1,5 @@
-/* The operations of bench_comm: what a size means for each, what they must send by formula, and which contents they must leave; wrong
- * ones are made by hand. */
+/* The operations of bench_comm: what a size means for each, what they must send by formula, and which contents they
+ * must leave; wrong ones are made by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -85,7 +85,8 @@ static float sum_of(size_t index) {
     return sum;
 }
 
-/* The meaning of an operation, element by element, where the send buffer begins at 0 and the receive buffer behind it. */
+/* The meaning of an operation, element by element, where the send buffer begins at 0 and the receive buffer behind
+ * it. */
 static void emulate(const char *name) {
     const size_t receive = (size_t)RANKS * COUNT;
     for (size_t rank = 0; rank < RANKS; rank++) {

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
-/* bench_comm with its ranks: every operation and algorithm at tiny sizes; what is wrong is caught, and nothing is left behind. */
+/* bench_comm with its ranks: every operation and algorithm at tiny sizes; what is wrong is caught, and nothing is left
+ * behind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

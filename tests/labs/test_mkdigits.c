@@ -106,8 +106,8 @@ static int64_t expect_line(FILE *list, const char *split, int64_t index, const s
     return source;
 }
 
-/* Without warps each sample is its source, byte for byte. So the list tells the truth, and training samples come from training
- * digits alone, test samples from test digits alone. */
+/* Without warps each sample is its source, byte for byte. So the list tells the truth, and training samples come from
+ * training digits alone, test samples from test digits alone. */
 static void splits_have_no_source_in_common(void **state) {
     (void)state;
     static const char *const split_names[] = {"train", "t10k"};

@@ -1,5 +1,5 @@
-/* The folder that mkdigits writes: what goes along with the digits, what happens to what was there before, and that failures leave
- * nothing half done. */
+/* The folder that mkdigits writes: what goes along with the digits, what happens to what was there before, and that
+ * failures leave nothing half done. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -157,7 +157,8 @@ static void a_full_disk_leaves_what_was_there(void **state) {
     assert_int_equal(remove_set(), SET_FILES);
 }
 
-/* A commit that fails on its way leaves a set with files missing, which no loader takes, and never one put together from two. */
+/* A commit that fails on its way leaves a set with files missing, which no loader takes, and never one put together
+ * from two. */
 static void old_and_new_files_are_not_mixed(void **state) {
     (void)state;
     mkdigits_options options = small_set();

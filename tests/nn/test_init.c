@@ -68,8 +68,8 @@ static void a_convolution_of_seed_42(void **state) {
     expect_values(biases, bias, 2, "bias");
 }
 
-/* Weights and biases fill +-1/sqrt(fan_in) of their layer evenly. (The recorded runs do not help here: their weights were drawn as
- * float64.) */
+/* Weights and biases fill +-1/sqrt(fan_in) of their layer evenly. (The recorded runs do not help here: their weights
+ * were drawn as float64.) */
 static void expect_uniform(const struct ls_tensor *tensor, size_t fan_in) {
     double bound = 1 / sqrt((double)fan_in), most = 0, sum = 0;
     for (size_t i = 0; i < tensor->count; i++) {

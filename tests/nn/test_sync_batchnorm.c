@@ -1,5 +1,5 @@
-/* Models that normalise together, in threads of one process, and models that have no samples. That whole runs are right is shown in
- * tests/parallel/test_sync_bn.c. */
+/* Models that normalise together, in threads of one process, and models that have no samples. That whole runs are right
+ * is shown in tests/parallel/test_sync_bn.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,8 +55,8 @@ static void *run_part(void *argument) {
     return NULL;
 }
 
-/* Rank r takes batches[r] samples, one after the other of those that `open_part` makes, and all of them run one forward and one
- * backward, each in its thread. */
+/* Rank r takes batches[r] samples, one after the other of those that `open_part` makes, and all of them run one forward
+ * and one backward, each in its thread. */
 static void run_together(struct part *parts, const size_t *batches, int ranks) {
     ls_comm *ends[MAX_RANKS];
     ls_comm_options options = {.world_size = ranks, .timeout_s = 20, .allreduce = "direct"};
@@ -87,7 +87,8 @@ static void expect_close(const char *name, const float *got, const float *want, 
     }
 }
 
-/* The ranks' gradients add up to those of the whole batch; their running statistics are those of the whole batch, each. */
+/* The ranks' gradients add up to those of the whole batch; their running statistics are those of the whole batch,
+ * each. */
 static void expect_whole_batch(const size_t *batches, int ranks) {
     struct part parts[MAX_RANKS], whole = open_part(7, 0);
     run_together(parts, batches, ranks);

@@ -1,8 +1,8 @@
-/* Training as a test wants it: one plan for a single device, DataParallel and DistributedDataParallel, run step by step in
- * processes of its own, and what came of it.
+/* Training as a test wants it: one plan for a single device, DataParallel and DistributedDataParallel, run step by step
+ * in processes of its own, and what came of it.
  *
- * Everything runs in forked processes, the single-process modes too, so that no test inherits another one's threads. Nothing here
- * asserts; a process reports through its outcome. */
+ * Everything runs in forked processes, the single-process modes too, so that no test inherits another one's threads.
+ * Nothing here asserts; a process reports through its outcome. */
 #ifndef TESTS_PARALLEL_PLAN_H
 #define TESTS_PARALLEL_PLAN_H
 
@@ -66,8 +66,9 @@ struct session {
     ls_comm *attached[2]; /* groups that have this rank's GPU, which must go before it */
 };
 
-/* Opens what the plan says; `comm` is NULL but for DDP. Ranks other than 0 get other initial weights. On failure there is nothing to
- * close, but `comm` and the plan's sync_group. On GPUs the session takes these two over, also if it fails. */
+/* Opens what the plan says; `comm` is NULL but for DDP. Ranks other than 0 get other initial weights. On failure there
+ * is nothing to close, but `comm` and the plan's sync_group. On GPUs the session takes these two over, also if it
+ * fails. */
 ls_status session_open(struct session *s, const struct plan *plan, ls_comm *comm);
 void session_close(struct session *s);
 
@@ -105,8 +106,8 @@ ls_status sync_group_open(ls_comm **out, const struct rank *rank, const struct p
 void *shared_alloc(size_t nbytes);
 void shared_free(void *memory, size_t nbytes);
 
-/* Runs the plan, waiting after each step, in plan->devices processes for DDP and one otherwise; outcomes[rank]. `look` (may be
- * NULL) is called in each process after the last step's reduction and before its update. */
+/* Runs the plan, waiting after each step, in plan->devices processes for DDP and one otherwise; outcomes[rank]. `look`
+ * (may be NULL) is called in each process after the last step's reduction and before its update. */
 void run_plan(const struct plan *plan, struct outcome *outcomes, void (*look)(struct session *s, struct outcome *o));
 
 /* The loss of the whole batch at a step. */

@@ -1,6 +1,7 @@
-/* DDP ranks that run out of samples at different steps: a script says how many samples each rank has in each step, and a player is a
- * rank that acts on it, joining before every step. The samples of step k are numbers 100 k, 100 k + 1, ... of a random data set, in
- * the order of the ranks, so that whoever reads all of a step at once has the batch of all ranks. */
+/* DDP ranks that run out of samples at different steps: a script says how many samples each rank has in each step, and
+ * a player is a rank that acts on it, joining before every step. The samples of step k are numbers 100 k, 100 k + 1,
+ * ... of a random data set, in the order of the ranks, so that whoever reads all of a step at once has the batch of all
+ * ranks. */
 #ifndef TESTS_PARALLEL_SCRIPT_H
 #define TESTS_PARALLEL_SCRIPT_H
 
@@ -36,7 +37,8 @@ struct chunk {
     ls_batch batch;
 };
 
-/* Samples first .. first + count - 1; the count may be 0. What must go well here and below is checked (CHECK, tests/comm/ranks.h). */
+/* Samples first .. first + count - 1; the count may be 0. What must go well here and below is checked (CHECK,
+ * tests/comm/ranks.h). */
 void chunk_read(const struct rank *rank, struct chunk *chunk, const ls_model *model, int first, int count);
 void chunk_free(struct chunk *chunk);
 

@@ -1,5 +1,5 @@
-/* What must hold between the modes and between ranks: the same bits after every step, whichever way the work is shared, and the same
- * bits again when it is done again. */
+/* What must hold between the modes and between ranks: the same bits after every step, whichever way the work is shared,
+ * and the same bits again when it is done again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,8 +61,8 @@ static void expect_progress(const struct plan *plan, const struct outcome *o) {
 
 /* --- invariants 2 and 3 ------------------------------------------------------------------------------------------ */
 
-/* The algorithms that sum in the order of the ranks, as DataParallel does in the order of its replicas. The sums of the others are as
- * good, but rounded differently. */
+/* The algorithms that sum in the order of the ranks, as DataParallel does in the order of its replicas. The sums of the
+ * others are as good, but rounded differently. */
 static bool sums_in_order(const ls_allreduce_algorithm *a) {
     return strcmp(a->name, "naive") == 0 || strcmp(a->name, "direct") == 0;
 }

@@ -1,5 +1,5 @@
-/* Ranks that run out of samples at different steps: what a step weighs, that all ranks stay equal, whose buffers count, and how a run
- * ends. One device that takes the whole batch of each step is what they are compared with. */
+/* Ranks that run out of samples at different steps: what a step weighs, that all ranks stay equal, whose buffers count,
+ * and how a run ends. One device that takes the whole batch of each step is what they are compared with. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,8 @@ static const struct script uneven = {
 
 /* --- PyTorch's numbers ------------------------------------------------------------------------------------------- */
 
-/* Softmax is (0, 1) whatever the weights do, so that with label 0 the gradient of the second weight is its input, which is 1. */
+/* Softmax is (0, 1) whatever the weights do, so that with label 0 the gradient of the second weight is its input, which
+ * is 1. */
 static void golden_rank(struct rank *rank) {
     bool initial = rank->argument != NULL;
     struct script script = {.model = "mlp:1,2",
@@ -78,7 +79,8 @@ static void the_last_steps_weigh_as_in_pytorch(void **state) {
 
 static struct session single; /* of this process */
 
-/* The averaged gradients are the single device's, or by PyTorch's default active / W of them; the loss is the mean in either case. */
+/* The averaged gradients are the single device's, or by PyTorch's default active / W of them; the loss is the mean in
+ * either case. */
 static void expect_single_gradients(const struct rank *rank, struct player *player) {
     const struct script *script = player->script;
     struct chunk whole;

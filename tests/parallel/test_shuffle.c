@@ -1,5 +1,5 @@
-/* A forgotten order between streams shows as wrong bits under some order of theirs. Here every order that is tried gives the right
- * bits; and without any one of the waits, some order gives wrong ones. */
+/* A forgotten order between streams shows as wrong bits under some order of theirs. Here every order that is tried
+ * gives the right bits; and without any one of the waits, some order gives wrong ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -135,7 +135,8 @@ static void distributed_needs_each_wait(void **state) {
     (void)state;
     static const char *const names[] = {"batch copied", "batch used", "bucket ready", "bucket reduced", NULL};
     expect_red_without(&mlp, MODE_DDP, names);
-    /* "buffers idle" may be dropped: the comm stream has passed the last step's buckets, so that step's forward is done */
+    /* "buffers idle" may be dropped: the comm stream has passed the last step's buckets, so that step's forward is
+     * done */
     static const char *const of_buffers[] = {"buffers arrived", NULL};
     expect_red_without(&small_convnet, MODE_DDP, of_buffers);
 }

@@ -1,5 +1,5 @@
-/* Batch norm over the whole batch (--sync-bn): DataParallel and DistributedDataParallel then train as one device does, running statistics
- * included, however the batch is cut. */
+/* Batch norm over the whole batch (--sync-bn): DataParallel and DistributedDataParallel then train as one device does,
+ * running statistics included, however the batch is cut. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +40,8 @@ static int ranks_of(const struct plan *plan) { return plan->mode == MODE_DDP ? p
 
 enum { BUFFER_FLOATS = 2 * (16 + 32) };
 
-/* What a run leaves in memory that the parent sees; the buffers are those of the last step, which its update does not touch. */
+/* What a run leaves in memory that the parent sees; the buffers are those of the last step, which its update does not
+ * touch. */
 struct run {
     struct outcome outcomes[MAX_RANKS];
     float buffers[BUFFER_FLOATS];
@@ -172,8 +173,8 @@ static void expect_one_device(struct plan plan, const struct run *single, double
     release(shared);
 }
 
-/* 100 samples: 34 34 32 on three devices; nine: 3 3 3 on four, 2 2 2 2 1 on five; three at the end of an epoch: 1 1 1 on four and five,
- * and the rest without any. */
+/* 100 samples: 34 34 32 on three devices; nine: 3 3 3 on four, 2 2 2 2 1 on five; three at the end of an epoch: 1 1 1
+ * on four and five, and the rest without any. */
 static void pieces_follow_one_device(void **state) {
     (void)state;
     static const struct {
@@ -195,8 +196,8 @@ static void pieces_follow_one_device(void **state) {
     }
 }
 
-/* One sample a step on each of two devices: alone, the second batch norm would have few values and quite another result. Without
- * sync_bn the same comparison fails, so it says something. */
+/* One sample a step on each of two devices: alone, the second batch norm would have few values and quite another
+ * result. Without sync_bn the same comparison fails, so it says something. */
 static void without_it_pieces_do_not_follow(void **state) {
     (void)state;
     struct plan plan = make(MODE_SINGLE, 1, 2, 3);
@@ -290,8 +291,8 @@ static void every_order_gives_the_right_bits(void **state) {
     }
 }
 
-/* Batch norm's collectives need no event of their own: they lie on the compute stream, between what they need and what needs them.
- * What brings that stream its inputs must hold in their presence, too. */
+/* Batch norm's collectives need no event of their own: they lie on the compute stream, between what they need and what
+ * needs them. What brings that stream its inputs must hold in their presence, too. */
 static void a_missing_wait_shows(void **state) {
     (void)state;
     static const struct {

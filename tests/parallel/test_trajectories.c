@@ -1,5 +1,5 @@
-/* DataParallel and DistributedDataParallel against PyTorch's recorded runs: gradients from stored states, and the losses of whole
- * runs through the training loop. */
+/* DataParallel and DistributedDataParallel against PyTorch's recorded runs: gradients from stored states, and the
+ * losses of whole runs through the training loop. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -164,8 +164,8 @@ static void expect_ddp_trajectories(struct plan plan, double state_tolerance, do
     }
 }
 
-/* 64 samples: torch.chunk makes pieces of 22 22 20 for three devices, 13 13 13 13 12 for five, 11 11 11 11 11 9 for six. Batches of
- * 100 with every algorithm are in test_uneven.c. */
+/* 64 samples: torch.chunk makes pieces of 22 22 20 for three devices, 13 13 13 13 12 for five, 11 11 11 11 11 9 for
+ * six. Batches of 100 with every algorithm are in test_uneven.c. */
 static void mlp_runs_follow_one_device(void **state) {
     (void)state;
     for (int devices = 1; devices <= MAX_RANKS; devices++) {

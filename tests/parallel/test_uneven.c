@@ -1,6 +1,6 @@
-/* A batch of 100 on 3, 5, 6 and 8 devices: pieces as torch.chunk makes them, 34 34 32, five of 20, 17 17 17 17 17 15, and seven of 13
- * and a 9. However it is cut, and whichever algorithm reduces, training follows one device within the tolerances of the golden
- * runs. */
+/* A batch of 100 on 3, 5, 6 and 8 devices: pieces as torch.chunk makes them, 34 34 32, five of 20, 17 17 17 17 17 15,
+ * and seven of 13 and a 9. However it is cut, and whichever algorithm reduces, training follows one device within the
+ * tolerances of the golden runs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -122,8 +122,8 @@ static void mlp_follows_one_device(void **state) {
     release(single);
 }
 
-/* Batch norm takes each piece's own statistics, so no run on several devices equals one device; the two modes, whose pieces are
- * the same, equal each other. */
+/* Batch norm takes each piece's own statistics, so no run on several devices equals one device; the two modes, whose
+ * pieces are the same, equal each other. */
 static void convnet_is_the_same_in_both_modes(void **state) {
     (void)state;
     for (int i = 0; i < DEVICE_COUNTS; i++) {

@@ -33,7 +33,8 @@ static char shared_memory_before[NAMES_CAPACITY];
 
 /* --- what a test begins and ends with ----------------------------------------------------------------------------- */
 
-/* The names in /dev/shm, each followed by a slash; not those of Open MPI, which other jobs on the machine may be using. */
+/* The names in /dev/shm, each followed by a slash; not those of Open MPI, which other jobs on the machine may be
+ * using. */
 static void list_shared_memory(char names[NAMES_CAPACITY]) {
     size_t length = 0;
     names[0] = '\0';

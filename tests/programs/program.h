@@ -1,7 +1,7 @@
 /* The project's programs as a user runs them: started from a command line, watched, and gone without a trace.
  *
- * A test's first child programs are started by program_start; the test process adopts what they leave behind, so that programs
- * that outlive their launcher are found. */
+ * A test's first child programs are started by program_start; the test process adopts what they leave behind, so that
+ * programs that outlive their launcher are found. */
 #ifndef TESTS_PROGRAMS_PROGRAM_H
 #define TESTS_PROGRAMS_PROGRAM_H
 
@@ -20,20 +20,22 @@ typedef struct program {
     char out_text[PROGRAM_TEXT_CAPACITY], err_text[PROGRAM_TEXT_CAPACITY];
 } program;
 
-/* scratch_setup (tests/base/scratch.h) for a test that runs programs: they get TMPDIR in the folder, and no launcher's variables.
- * The teardown also fails if a process is left, or anything new in /dev/shm. */
+/* scratch_setup (tests/base/scratch.h) for a test that runs programs: they get TMPDIR in the folder, and no launcher's
+ * variables. The teardown also fails if a process is left, or anything new in /dev/shm. */
 int programs_setup(void **state);
 int programs_teardown(void **state);
 
 /* The folder above this test program's, where the programs are. */
 const char *build_folder(void);
 
-/* Starts a program of the build folder. The words of the line are separated by blanks; words NAME=VALUE in front of the program's
- * name go into its environment (STREAMS=closed starts it without standard streams, STREAMS=full with a full stdout; STDERR=PATH
- * opens its stderr there); dp_train, ddp_train, ddprun and mkdigits stand for the built programs wherever they are. */
+/* Starts a program of the build folder. The words of the line are separated by blanks; words NAME=VALUE in front of the
+ * program's name go into its environment (STREAMS=closed starts it without standard streams, STREAMS=full with a full
+ * stdout; STDERR=PATH opens its stderr there); dp_train, ddp_train, ddprun and mkdigits stand for the built programs
+ * wherever they are. */
 void program_start(program *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Waits for the end and reads what was written; returns p->status. Past the deadline the program is killed and the test fails. */
+/* Waits for the end and reads what was written; returns p->status. Past the deadline the program is killed and the test
+ * fails. */
 int program_finish(program *p);
 
 /* The same with another deadline than PROGRAM_DEADLINE_S. */

@@ -1,5 +1,5 @@
-/* Ranks and programs that are killed, stopped, leave early or never come: whoever is left ends by itself, names the one that is
- * missing, and nothing stays behind.
+/* Ranks and programs that are killed, stopped, leave early or never come: whoever is left ends by itself, names the one
+ * that is missing, and nothing stays behind.
  *
  * Ranks are started by hand, with what a launcher would give them: nobody helps them to notice. */
 #define _GNU_SOURCE
@@ -20,7 +20,8 @@
 
 enum { RANKS_MAX = 3 };
 
-/* Small enough for an epoch to pass quickly under a sanitizer; each step has 60 samples, which 1, 2 and 3 ranks share. */
+/* Small enough for an epoch to pass quickly under a sanitizer; each step has 60 samples, which 1, 2 and 3 ranks
+ * share. */
 static const char *const endless = "--model mlp:784,32,10 --batch-size 60 --epochs 100000 --no-evaluate --quiet";
 
 typedef struct job {

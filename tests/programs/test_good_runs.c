@@ -1,4 +1,5 @@
-/* What the programs promise a user whose command line is right: results on stdout, logs on stderr, and the files they write. */
+/* What the programs promise a user whose command line is right: results on stdout, logs on stderr, and the files they
+ * write. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -155,7 +156,8 @@ static void test_saved_weights_continue(void **state) {
         assert_int_equal(trained.status, 0);
         assert_true(accuracy_of(&trained) > 50);
         before = scratch_read(weights, &before_nbytes);
-        /* a learning rate of 0 leaves the weights as they are, so the accuracy is theirs; saved, they are the same file */
+        /* a learning rate of 0 leaves the weights as they are, so the accuracy is theirs; saved, they are the same
+         * file */
         program_run(&loaded, "%s %s --steps 1 --optimizer sgd --lr 0 --init %s --save %s", programs[i], small, weights,
                     again);
         assert_int_equal(loaded.status, 0);

@@ -1,4 +1,5 @@
-/* The live view, on a terminal of this test's making: what it shows while the program trains, and that nothing of it is left. */
+/* The live view, on a terminal of this test's making: what it shows while the program trains, and that nothing of it is
+ * left. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

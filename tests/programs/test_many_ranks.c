@@ -17,7 +17,8 @@
 /* They take 3 s on two free cores; this is for a sanitizer on a machine that does a lot else. */
 #define DEADLINE_S 220.0
 
-/* A sample per rank. --debug-ranks compares all ranks' weights after every step, and ends the run with an error if they differ. */
+/* A sample per rank. --debug-ranks compares all ranks' weights after every step, and ends the run with an error if they
+ * differ. */
 static const char *const common = "--model mlp --steps 3 --batch-size 64 --no-evaluate --timeout 200";
 
 static void run(program *p, const char *line) {

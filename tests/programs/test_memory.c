@@ -1,6 +1,6 @@
 /* --device-memory: which device runs out first, and what its user is told. DataParallel's device 0 holds what the others
- * send (outputs, gradients) and the optimizer's state; with the same cap, DistributedDataParallel, whose devices are all
- * alike, still runs. */
+ * send (outputs, gradients) and the optimizer's state; with the same cap, DistributedDataParallel, whose devices are
+ * all alike, still runs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* A loss that is not finite stops a run of any kind: one line that says step and place, exit status 1, and files that are
- * closed and hold the steps before. */
+/* A loss that is not finite stops a run of any kind: one line that says step and place, exit status 1, and files that
+ * are closed and hold the steps before. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -156,8 +156,8 @@ static void test_shuffled_streams_name_the_step(void **state) {
     }
 }
 
-/* One process knows its losses up to the end; several know them up to their last common look, the first step's here. Weight decay
- * multiplies the weights by -99 in each step, so some twenty pass before they overflow. */
+/* One process knows its losses up to the end; several know them up to their last common look, the first step's here.
+ * Weight decay multiplies the weights by -99 in each step, so some twenty pass before they overflow. */
 static void test_steps_before_are_kept(void **state) {
     (void)state;
     static program p;

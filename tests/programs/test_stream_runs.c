@@ -1,4 +1,5 @@
-/* Training on a stream, and data that turns out to be bad in the middle of a run. data/digits has 1500 training samples. */
+/* Training on a stream, and data that turns out to be bad in the middle of a run. data/digits has 1500 training
+ * samples. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

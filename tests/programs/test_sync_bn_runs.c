@@ -1,4 +1,5 @@
-/* --sync-bn as users meet it: the same numbers from both programs, a note where it has no effect, and an end where a rank has one. */
+/* --sync-bn as users meet it: the same numbers from both programs, a note where it has no effect, and an end where a
+ * rank has one. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
-/* ddp_train with ranks that do not all do the same: shards of unequal size, ranks that run out of samples, parameters that nobody misses,
- * and what --debug-ranks shows of them. data/digits has 1500 training samples: 7 ranks get 215 or 214. */
+/* ddp_train with ranks that do not all do the same: shards of unequal size, ranks that run out of samples, parameters
+ * that nobody misses, and what --debug-ranks shows of them. data/digits has 1500 training samples: 7 ranks get 215 or
+ * 214. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,7 +73,8 @@ static void test_with_join_it_trains(void **state) {
     }
 }
 
-/* Batch norm's collectives take the ranks without samples along: with --join-divide active each step is that of one device. */
+/* Batch norm's collectives take the ranks without samples along: with --join-divide active each step is that of one
+ * device. */
 static void test_join_with_sync_bn(void **state) {
     (void)state;
     double whole[LOSSES_MAX] = {0}, losses[LOSSES_MAX] = {0};

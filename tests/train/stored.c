@@ -87,8 +87,8 @@ static double tensor_error(const ls_model *model, const ls_safetensor *stored, c
     return error;
 }
 
-/* Batch norm takes any constant away again, so the bias of a convolution in front of it has a gradient of zero, and rounding instead
- * of a size of its own. */
+/* Batch norm takes any constant away again, so the bias of a convolution in front of it has a gradient of zero, and
+ * rounding instead of a size of its own. */
 static bool is_lost_in_batchnorm(const struct ls_tensor *tensor) {
     return strncmp(tensor->name, "conv", 4) == 0 && strstr(tensor->name, ".bias");
 }

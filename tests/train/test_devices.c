@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,8 +68,9 @@ static void a_gpu_that_is_not_there(void **state) {
     const ls_int_list ids = {2, {1, 2}};
     ls_device_choice choice = gpus(2);
     assert_int_equal(ls_devices_choose(&choice, &ids, 0), LS_OK); /* opening it fails */
+    snprintf(choice.found, sizeof choice.found, "0: NVIDIA H200, 1: NVIDIA H200");
     assert_int_equal(ls_devices_check(&choice), LS_ERR_USAGE);
-    scratch_expect_error("there is no GPU 2: there are 2", "CUDA_VISIBLE_DEVICES");
+    scratch_expect_error("GPU 2 does not exist; there are 0: NVIDIA H200, 1: NVIDIA H200", NULL);
     choice = gpus(3);
     assert_int_equal(ls_devices_choose(&choice, &ids, 0), LS_OK);
     assert_int_equal(ls_devices_check(&choice), LS_OK);

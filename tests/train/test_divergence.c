@@ -1,4 +1,5 @@
-/* A loss that is not finite ends the run where it comes up: the place is named, nothing is updated, and other ranks hear of it. */
+/* A loss that is not finite ends the run where it comes up: the place is named, nothing is updated, and other ranks
+ * hear of it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -95,7 +96,8 @@ static struct plan make_plan(enum mode mode, int devices) {
                          .optimizer = ls_optimizer_defaults(LS_ADAM)};
 }
 
-/* Runs two steps; the second batch's sample `row` has a NaN. Its status; the weights must be those after the first step. */
+/* Runs two steps; the second batch's sample `row` has a NaN. Its status; the weights must be those after the first
+ * step. */
 static ls_status run_two_steps(struct session *s, struct samples *samples, size_t row, bool *unchanged) {
     uint64_t before = 0, after = 1, state;
     s->parallel->check_each_loss = true;
@@ -141,7 +143,8 @@ static void dataparallel_names_the_device(void **state) {
     expect_stop(MODE_DP, 3, 11, "in the input batch on device 2; lower");
 }
 
-/* The rank that has the NaN says where; the others, whose losses are finite, say which rank and why; none has taken the step. */
+/* The rank that has the NaN says where; the others, whose losses are finite, say which rank and why; none has taken the
+ * step. */
 static void diverge_on_rank_1(struct rank *rank) {
     struct plan plan = make_plan(MODE_DDP, rank->world_size);
     struct session session = {0};

@@ -1,4 +1,5 @@
-/* What is said of a model from outside of training: right answers, the hash of its weights; and where a step's time went. */
+/* What is said of a model from outside of training: right answers, the hash of its weights; and where a step's time
+ * went. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* Which optimizer options are taken, and what an optimizer needs. (Its arithmetic is the kernels' and is tested with them.) */
+/* Which optimizer options are taken, and what an optimizer needs. (Its arithmetic is the kernels' and is tested with
+ * them.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -84,7 +85,8 @@ static size_t optimizer_bytes(ls_optimizer_kind kind, double momentum) {
     return memory.current_bytes[LS_MEMORY_OPTIMIZER];
 }
 
-/* None for plain SGD, one array of the parameters' size with momentum, two for Adam, beside a few values that steer the update. */
+/* None for plain SGD, one array of the parameters' size with momentum, two for Adam, beside a few values that steer the
+ * update. */
 static void an_optimizer_needs_the_memory_of_its_moments(void **state) {
     (void)state;
     size_t parameters = (64 * 32 + 32) * sizeof(float), plain = optimizer_bytes(LS_SGD, 0);

@@ -1,4 +1,5 @@
-/* What counts as the time of a step: the arithmetic of blocks, pauses and warm-ups. No duration decides anything here. */
+/* What counts as the time of a step: the arithmetic of blocks, pauses and warm-ups. No duration decides anything
+ * here. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

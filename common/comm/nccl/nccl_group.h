@@ -38,7 +38,7 @@ struct ls_nccl_group {
     int place;                  /* in the crew */
     void *scratch;              /* for barriers */
     struct ls_nccl_group *next; /* of the process; nccl_leave.c */
-    /* Its GPU has failed: whoever is inside, or comes or leaves, aborts. */
+    /* Another group of its GPU has failed: whoever is inside aborts when it leaves. */
     _Atomic bool doomed;
     /* A thread that enqueues, or one that waits and looks: NCCL takes one call at a time. */
     _Atomic int inside;
@@ -79,7 +79,7 @@ ls_status ls_nccl_settle(struct ls_nccl_group *group, ncclResult_t result, const
 /* Inside: the communicator is of no use any more; what is on its way ends. Does not wait: NCCL may need long. */
 void ls_nccl_abort(struct ls_nccl_group *group);
 
-/* The group's GPU has failed: the communicators of its other groups are aborted as well. */
+/* The group has failed: the other ones of its GPU fail with it, since NCCL's abort of one may wait for theirs. */
 void ls_nccl_abort_neighbours(struct ls_nccl_group *group);
 
 /* Every group is enrolled from when it is made until it is destroyed. */

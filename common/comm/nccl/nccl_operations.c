@@ -3,7 +3,7 @@
  *           sends and receives of all ranks in one ncclGroup, so that they go on at the same time. barrier is an
  *           all-reduce of one number. An operation of no elements is none
  *   cost  : a call of NCCL, an event, and two stores (issued.c). The host does not wait for the GPU or for other ranks,
- *           but it waits for NCCL: where the communicator is non-blocking, NCCL (2.28 at least) hands every call to a new
+ *           but it waits for NCCL: where the communicator is non-blocking, NCCL (2.28, say) hands every call to a new
  *           thread, and the host looks, giving its core away, until that has put the operation on the stream: tens of
  *           microseconds for each, and much longer at the first operation of its kind, when NCCL connects ranks
  *   graphs: in a recording it is then NCCL's thread that puts the operation on the recorded stream. Recording in the
@@ -88,7 +88,7 @@ static ls_status put_on_stream(struct ls_nccl_group *g, const ls_operation *oper
                                const struct ls_cuda_lane *lane) {
     const ls_announcement *what = &operation->what;
     ls_status status = ls_comm_check(g->comm, what);
-    if (status == LS_OK && !g->nccl) status = LS_ERR_PEER; /* the GPU failed just now, and that has been said */
+    if (status == LS_OK && !g->nccl) status = LS_ERR_PEER; /* another group of the GPU has said why */
     if (status == LS_OK && !is_nothing(what)) {
         ls_comm_issue(g->comm, what);
         ncclResult_t result = run(g, operation, lane->stream);
@@ -97,6 +97,7 @@ static ls_status put_on_stream(struct ls_nccl_group *g, const ls_operation *oper
     }
     if (status != LS_OK) {
         ls_nccl_abort(g);
+        ls_nccl_abort_neighbours(g);
         (void)ls_comm_abort(g->comm, "its GPU failed"); /* unless they have been told something else */
     }
     return status;

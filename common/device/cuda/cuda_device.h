@@ -16,6 +16,7 @@ bool ls_cuda_is_broken(int gpu);
 /* --- find.c ------------------------------------------------------------------------------------------------------ */
 
 void ls_cuda_find(int *count, char *why, size_t capacity);
+void ls_cuda_list(char *list, size_t capacity);
 ls_status ls_cuda_describe(int gpu, ls_gpu_facts *facts);
 
 /* LS_ERR_USAGE, listing the GPUs that are there, unless `gpu` is one of them. */
@@ -93,6 +94,10 @@ static inline struct ls_cuda_device *ls_cuda_device_of(const ls_device *device) 
 ls_status ls_cuda_outcome(ls_stream *stream, ls_status status);
 
 const char *ls_cuda_stream_name(const ls_stream *stream);
+
+/* Whether the GPU is broken, or a stream hangs on it: calls that may wait for it would not come back. If not, it is the
+ * calling thread's current GPU afterwards. */
+bool ls_cuda_must_be_left_alone(const ls_device *device);
 
 /* --- copies.c and host_memory.c ----------------------------------------------------------------------------------- */
 

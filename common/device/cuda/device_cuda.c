@@ -153,14 +153,19 @@ static void close_stream(ls_stream *base, bool abandon) {
     free(stream);
 }
 
+bool ls_cuda_must_be_left_alone(const ls_device *device) {
+    struct ls_cuda_device *own = ls_cuda_device_of(device);
+    return ls_cuda_is_broken(own->gpu) || atomic_load(&own->stuck) != NULL || ls_cuda_use(own->gpu) != LS_OK;
+}
+
 static void cuda_close(ls_device *device) {
     struct ls_cuda_device *own = ls_cuda_device_of(device);
     for (int s = 0; s < LS_STREAM_COUNT; s++) {
         if (device->streams[s] && ls_cuda_stream_of(device->streams[s])->lane.stream)
             (void)ls_cuda_wait_stream(device->streams[s]);
     }
-    bool abandon = ls_cuda_is_broken(own->gpu) || atomic_load(&own->stuck) != NULL || ls_cuda_use(own->gpu) != LS_OK;
-    if (!abandon) ls_cuda_unpin_all(device);
+    bool abandon = ls_cuda_must_be_left_alone(device);
+    ls_cuda_unpin_all(device);
     for (int s = 0; s < LS_STREAM_COUNT; s++) {
         if (!device->streams[s]) continue;
         if (!abandon) ls_cuda_pool_free(own->pool, ls_cuda_stream_of(device->streams[s])->lane.scratch);
@@ -262,6 +267,7 @@ const struct ls_cuda_plugin ls_cuda_plugin = {
     .version = LS_PLUGIN_VERSION,
     .backend = &ls_backend_cuda,
     .find = ls_cuda_find,
+    .list = ls_cuda_list,
     .describe = ls_cuda_describe,
     .matmul = ls_cuda_enqueue_matmul,
 };

@@ -46,21 +46,29 @@ void ls_cuda_find(int *count, char *why, size_t capacity) {
     }
 }
 
-ls_status ls_cuda_check_index(int gpu) {
+void ls_cuda_list(char *list, size_t capacity) {
     int count;
-    char why[512];
-    ls_cuda_find(&count, why, sizeof why);
-    if (count == 0) return ls_fail(LS_ERR_UNSUPPORTED, "no GPU can be used: %s", why);
-    if (gpu >= 0 && gpu < count && gpu < LS_CUDA_MAX_GPUS) return LS_OK;
-    char visible[128], list[700] = "";
-    describe_visible(visible, sizeof visible);
+    char visible[128], why[512];
     size_t length = 0;
-    for (int i = 0; i < count && length < sizeof list; i++) {
+    describe_visible(visible, sizeof visible);
+    ls_cuda_find(&count, why, sizeof why);
+    list[0] = '\0';
+    for (int i = 0; i < count && length < capacity; i++) {
         struct cudaDeviceProp properties;
         const char *name = cudaGetDeviceProperties(&properties, i) == cudaSuccess ? properties.name : "unknown";
-        length += (size_t)snprintf(list + length, sizeof list - length, "%s%d: %s", i > 0 ? ", " : "", i, name);
+        length += (size_t)snprintf(list + length, capacity - length, "%s%d: %s%s", i > 0 ? ", " : "", i, name,
+                                   i + 1 == count ? visible : "");
     }
-    return ls_fail(LS_ERR_USAGE, "GPU %d does not exist; there are %s%s", gpu, list, visible);
+}
+
+ls_status ls_cuda_check_index(int gpu) {
+    int count;
+    char text[700];
+    ls_cuda_find(&count, text, sizeof text);
+    if (count == 0) return ls_fail(LS_ERR_UNSUPPORTED, "no GPU can be used: %s", text);
+    if (gpu >= 0 && gpu < count && gpu < LS_CUDA_MAX_GPUS) return LS_OK;
+    ls_cuda_list(text, sizeof text);
+    return ls_fail(LS_ERR_USAGE, "GPU %d does not exist; there are %s", gpu, text);
 }
 
 ls_status ls_cuda_describe(int gpu, ls_gpu_facts *facts) {

@@ -2,7 +2,8 @@
  *
  * Pinning costs time by the page and may be refused (ulimit -l, memory that is pinned already); copies then go
  * through the staging memory of copies.c, so refusals are kept quiet. What was pinned is remembered, since unpinning
- * anything else is an error. */
+ * anything else is an error. Unpinning may wait for the GPU, so it is left out for one that hangs or is broken: the
+ * pages stay locked until the process ends. */
 #include "common/device/cuda/cuda_device.h"
 
 #include <stdlib.h>
@@ -57,8 +58,10 @@ static struct pinned *take_pinned(const ls_device *device, const void *memory) {
 static bool unpin(const ls_device *device, const void *memory) {
     struct pinned *pinned = take_pinned(device, memory);
     if (!pinned) return false;
-    if (ls_cuda_use(ls_cuda_device_of(device)->gpu) == LS_OK) (void)cudaHostUnregister(pinned->memory);
-    (void)cudaGetLastError();
+    if (!ls_cuda_must_be_left_alone(device)) {
+        (void)cudaHostUnregister(pinned->memory);
+        (void)cudaGetLastError();
+    }
     free(pinned);
     return true;
 }

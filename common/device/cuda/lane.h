@@ -38,9 +38,9 @@ struct ls_cuda_lane {
     /* constant after open */
     int gpu; /* CUDA's number */
     cudaStream_t stream;
-    cublasHandle_t
-        blas; /* the compute stream's: bound to it, with a workspace of its own, so that the same call gives the
-                            same bits. NULL on the other streams, where no matrix products run */
+    /* the compute stream's: bound to it, with a workspace of its own, so that the same call gives the same bits. NULL
+     * on the other streams, where no matrix products run */
+    cublasHandle_t blas;
     int multiprocessors;
     bool tf32;
     void *scratch;               /* LS_CUDA_SCRATCH_NBYTES of device memory, aligned to 256 */

@@ -4,8 +4,8 @@
  * pools (cudaMallocFromPoolAsync) keep what is freed when their release threshold is unlimited; each logical device
  * has a pool of its own, so that what it has taken can be told apart on a shared GPU. Where a GPU has no such pools
  * (cudaDevAttrMemoryPoolsSupported), a list of blocks does the same in the simplest way: a freed block is given out
- * again to whoever fits into it and fills half of it. What pools keep in vain goes back to the GPU when an allocation
- * of any of its devices would fail otherwise.
+ * again to whoever fits into it and fills half of it. What the pools of a GPU keep and do not use goes back to it when
+ * an allocation of any of its devices would fail otherwise.
  *
  * Allocations are made, zeroed and freed in the order of a stream of their own, for which the host waits: memory is
  * ready for every stream when ls_device_alloc returns. As on CPU devices, nothing that is still enqueued may refer to

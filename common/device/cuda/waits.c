@@ -4,7 +4,7 @@
  * is inside of one. So the host looks (cudaEventQuery, cudaStreamQuery): without a pause as long as a core is free
  * for it, then giving the core away between two looks, then sleeping LS_SLEEP_US at a time. Every LS_ASK_US it asks
  * the device's watchers.
- *   cost  : a look, estimated at a microsecond of a core, as often as said above; a wait of milliseconds ends up to LS_SLEEP_US late
+ *   cost  : a look takes an estimated microsecond of a core; a wait of milliseconds ends up to LS_SLEEP_US late
  *   fails : LS_ERR_TIMEOUT past ls_wait_timeout_s(), naming what was waited for. The work is still there and cannot
  *           be removed, so later waits of the device look once and give up, until the stream that hung has come to
  *           rest; close() leaves it alone */

@@ -37,8 +37,8 @@ ALWAYS_INLINE vector fma_vector(vector a, float b, vector c) {
     return c;
 }
 
-/* ROWS x vectors sums over steps begin .. end - 1, in registers. `vectors` (1 or 2) is a constant in each caller; the sums are
- * two arrays, because clang keeps one array of pairs in memory. */
+/* ROWS x vectors sums over steps begin .. end - 1, in registers. `vectors` (1 or 2) is a constant in each caller; the
+ * sums are two arrays, because clang keeps one array of pairs in memory. */
 ALWAYS_INLINE void tile(const struct ls_conv2d_product *p, const float *const source[ROWS], int vectors, int begin,
                         int end, int column, float *out) {
     size_t stride = (size_t)p->columns;

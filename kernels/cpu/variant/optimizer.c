@@ -56,8 +56,8 @@ struct adam_factors {
     float minus_step_size, bias2_sqrt, bias2_sqrt_reciprocal;
 };
 
-/* x / divisor in the time of three multiplications: an estimate by the reciprocal, corrected by what it leaves over. The bits are those
- * of the division (for no float of [1, 4) and none of 40 of Adam's divisors do they differ). */
+/* x / divisor in the time of three multiplications: an estimate by the reciprocal, corrected by what it leaves over.
+ * The bits are those of the division (for no float of [1, 4) and none of 40 of Adam's divisors do they differ). */
 static inline float quotient(float x, float divisor, float reciprocal) {
     float estimate = x * reciprocal;
     float corrected = fmaf(fmaf(-estimate, divisor, x), reciprocal, estimate);

@@ -1,5 +1,6 @@
-/* What the files of this folder share. Each is compiled once per instruction set LS_ISA; LS_CPU(name) is the name of this build's
- * function. All loops are plain C that the compiler vectorises; see cpu.h for why every build gives the same bits. */
+/* What the files of this folder share. Each is compiled once per instruction set LS_ISA; LS_CPU(name) is the name of
+ * this build's function. All loops are plain C that the compiler vectorises; see cpu.h for why every build gives the
+ * same bits. */
 #ifndef LS_KERNELS_CPU_VARIANT_H
 #define LS_KERNELS_CPU_VARIANT_H
 

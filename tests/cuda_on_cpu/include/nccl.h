@@ -1,6 +1,7 @@
-/* The part of NCCL that this project uses, for "CUDA on the CPU": the same names, numbers and signatures as those of NCCL 2.28. Ranks may
- * be threads of one process or processes of one machine. What a function does here, and where it is stricter than NCCL, stands at the top
- * of tests/cuda_on_cpu/nccl.cpp. The environment's NCCL_ON_CPU_VERSION (22809) is what ncclGetVersion says. */
+/* The part of NCCL that this project uses, for "CUDA on the CPU": the same names, numbers and signatures as those of
+ * NCCL 2.28. Ranks may be threads of one process or processes of one machine. What a function does here, and where it
+ * is stricter than NCCL, stands at the top of tests/cuda_on_cpu/nccl.cpp. The environment's NCCL_ON_CPU_VERSION (22809)
+ * is what ncclGetVersion says. */
 #ifndef CUDA_ON_CPU_NCCL_H
 #define CUDA_ON_CPU_NCCL_H
 

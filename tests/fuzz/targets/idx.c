@@ -1,6 +1,6 @@
-/* IDX files, plain and gzipped. The file is looked for by name in a folder, so one is made at the first call, with names
- * that lead to the file in memory; it is removed at the end. The first byte of the input chooses labels (1 dimension) or
- * images (3). */
+/* IDX files, plain and gzipped. The file is looked for by name in a folder, so one is made at the first call, with
+ * names that lead to the file in memory; it is removed at the end. The first byte of the input chooses labels (1
+ * dimension) or images (3). */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* The store's server, fed by two clients that may say anything in pieces of any size. The server's phases are static
  * functions, so this file takes them in, and drives them over socket pairs without the server's thread.
  *
- * The input is a list of pieces: a byte whose lowest bit says which client sends, and whose upper bits how many of the bytes that
- * follow (0: the client leaves). */
+ * The input is a list of pieces: a byte whose lowest bit says which client sends, and whose upper bits how many of the
+ * bytes that follow (0: the client leaves). */
 #define ddp_store_serve fuzz_store_serve /* its external functions are not to meet the library's */
 #define ddp_store_server_port fuzz_store_server_port
 #define ddp_store_server_set_patience fuzz_store_server_set_patience

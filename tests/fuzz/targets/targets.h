@@ -1,8 +1,9 @@
-/* The readers of bytes from elsewhere, as functions of the bytes alone. Each reads `data` as its kind of file (or traffic) and
- * aborts if the reader breaks a promise; memory errors and undefined behaviour are the sanitizers' to find. They report nothing and
- * keep nothing from one call to the next.
+/* The readers of bytes from elsewhere, as functions of the bytes alone. Each reads `data` as its kind of file (or
+ * traffic) and aborts if the reader breaks a promise; memory errors and undefined behaviour are the sanitizers' to
+ * find. They report nothing and keep nothing from one call to the next.
  *
- * tests/fuzz/entry gives them to libFuzzer (`make fuzz`); tests/fuzz/test_corpora.c replays the kept corpora on any machine. */
+ * tests/fuzz/entry gives them to libFuzzer (`make fuzz`); tests/fuzz/test_corpora.c replays the kept corpora on any
+ * machine. */
 #ifndef TESTS_FUZZ_TARGETS_H
 #define TESTS_FUZZ_TARGETS_H
 
@@ -20,7 +21,8 @@
 FUZZ_TARGET_MAP(FUZZ_DECLARE)
 #undef FUZZ_DECLARE
 
-/* An unnamed file in memory that holds just these bytes, and the path that opens it; the same file each time. (memory_file.c) */
+/* An unnamed file in memory that holds just these bytes, and the path that opens it; the same file each time.
+ * (memory_file.c) */
 const char *fuzz_memory_file(const uint8_t *data, size_t nbytes);
 
 /* Ends the process if a promise is broken. */

@@ -202,6 +202,19 @@ ls_status dp_create(ls_parallel **out, ls_model *module, const dp_options *optio
     return LS_OK;
 }
 
+void dp_abandon(ls_parallel *p) {
+    struct dp *dp = dp_of(p);
+    for (int i = 0; i < p->device_count; i++) {
+        if (dp->replicas[i].sync_bn) ls_comm_abort(dp->replicas[i].sync_bn, "the step failed");
+        if (dp->replicas[i].nccl) ls_comm_abort(dp->replicas[i].nccl, "the step failed");
+    }
+}
+
+const char *dp_graph_obstacle(const ls_parallel *p) {
+    if (p->device_count > 1) return "DataParallel on several devices, each with a thread of its own";
+    return ((const struct dp *)p)->replicas[0].nccl ? "--replicate nccl, which one device has no use for" : NULL;
+}
+
 void dp_destroy(ls_parallel *p) {
     struct dp *dp = dp_of(p);
     if (!dp_workers_destroy(dp->workers)) return; /* reported; nothing may be freed under a thread that is stuck */

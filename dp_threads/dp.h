@@ -42,6 +42,10 @@ static inline struct dp *dp_of(ls_parallel *p) { return (struct dp *)p; }
 
 extern const struct ls_parallel_ops dp_ops; /* dp_step.c */
 void dp_destroy(ls_parallel *p);            /* data_parallel.c */
+/* What keeps a step from being recorded as a graph, or NULL. (data_parallel.c) */
+const char *dp_graph_obstacle(const ls_parallel *p);
+/* Ends the replicas' waits for each other after a failure. (data_parallel.c) */
+void dp_abandon(ls_parallel *p);
 
 /* --- scatter_gather.c -------------------------------------------------------------------------------------------- */
 

@@ -17,7 +17,6 @@
  * group of threads; with --replicate nccl they meet in replicate and reduce. A replica without a piece then goes
  * through all of this with no rows. The counterpart, one process per device and one all-reduce instead of five
  * transfers through device 0, is ddp_procs/ddp_step.c. */
-#include "common/base/log.h"
 #include "dp_threads/dp.h"
 
 static ls_status prepare(ls_parallel *p, const ls_batch *batch) {
@@ -116,19 +115,6 @@ static ls_status apply(ls_parallel *p) {
     return status;
 }
 
-static void abandon(ls_parallel *p) {
-    struct dp *dp = dp_of(p);
-    for (int i = 0; i < p->device_count; i++) {
-        if (dp->replicas[i].sync_bn) ls_comm_abort(dp->replicas[i].sync_bn, "the step failed");
-        if (dp->replicas[i].nccl) ls_comm_abort(dp->replicas[i].nccl, "the step failed");
-    }
-}
-
-static const char *graph_obstacle(const ls_parallel *p) {
-    if (p->device_count > 1) return "DataParallel on several devices, each with a thread of its own";
-    return ((const struct dp *)p)->replicas[0].nccl ? "--replicate nccl, which one device has no use for" : NULL;
-}
-
 const struct ls_parallel_ops dp_ops = {
     .name = "DataParallel",
     .prepare = prepare,
@@ -136,7 +122,7 @@ const struct ls_parallel_ops dp_ops = {
     .reduce = reduce,
     .apply = apply,
     .find_nonfinite = dp_find_nonfinite,
-    .abandon = abandon,
-    .graph_obstacle = graph_obstacle,
+    .abandon = dp_abandon,
+    .graph_obstacle = dp_graph_obstacle,
     .destroy = dp_destroy,
 };

@@ -35,8 +35,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* --- numbers
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- numbers ------------------------------------------------------------------------------------------------------ */
 
 static double random_number(uint64_t *seed) {
     *seed = *seed * 6364136223846793005u + 1442695040888963407u;
@@ -87,8 +86,7 @@ static double bfloat_value(uint16_t bits) {
 
 static bool is_same(double a, double b) { return (isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b)); }
 
-/* --- one product
- * ------------------------------------------------------------------------------------------------------ */
+/* --- one product -------------------------------------------------------------------------------------------------- */
 
 struct shape {
     bool transpose_a, transpose_b;
@@ -218,8 +216,7 @@ static void a_batch_steps_by_its_strides(void **state) {
     free(before);
 }
 
-/* --- types
- * ------------------------------------------------------------------------------------------------------------- */
+/* --- types -------------------------------------------------------------------------------------------------------- */
 
 /* out[i] = in[i] * factor for all 65536 bit patterns of a 16-bit type. */
 static void multiply_all(cudaDataType type, uint16_t factor, cudaDataType out_type, void *out) {
@@ -317,8 +314,7 @@ static void tf32_is_10_bits_and_only_when_asked_for(void **state) {
     }
 }
 
-/* --- when
- * -------------------------------------------------------------------------------------------------------------- */
+/* --- when --------------------------------------------------------------------------------------------------------- */
 
 static void alpha_and_beta_are_read_at_the_call_or_on_the_device(void **state) {
     (void)state;

@@ -35,8 +35,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* --- arguments
- * --------------------------------------------------------------------------------------------------------- */
+/* --- arguments ---------------------------------------------------------------------------------------------------- */
 
 static void wrong_arguments_are_refused(void **state) {
     (void)state;
@@ -137,8 +136,7 @@ static void a_workspace_is_used_up_to_the_next_stream(void **state) {
     for (size_t i = 0; i < sizeof kept; i++) assert_int_equal(kept[i], 0);
 }
 
-/* --- faults
- * ------------------------------------------------------------------------------------------------------------- */
+/* --- faults ------------------------------------------------------------------------------------------------------- */
 
 static void faults_can_be_planted(void **state) {
     (void)state;

@@ -34,8 +34,7 @@ static void expect_reversed(unsigned threads) {
     for (unsigned i = 0; i < threads; i++) assert_true(out[i] == in[threads - 1 - i]);
 }
 
-/* --- kernels that cannot end
- * -------------------------------------------------------------------------------------------- */
+/* --- kernels that cannot end -------------------------------------------------------------------------------------- */
 
 static void a_kernel_that_cannot_end_breaks_its_device_and_says_why(void **state) {
     (void)state;
@@ -142,8 +141,7 @@ static void a_stack_that_overflows_is_a_crash(void **state) {
 
 static void expect_three(const unsigned *got, const unsigned *want) { assert_memory_equal(got, want, 3 * sizeof *got); }
 
-/* --- launches
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- launches ----------------------------------------------------------------------------------------------------- */
 
 static void a_launch_is_checked_as_cuda_does(void **state) {
     (void)state;

@@ -24,8 +24,7 @@ static int setup(void **state) {
     return 0;
 }
 
-/* --- places
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- places ------------------------------------------------------------------------------------------------------- */
 
 static void expect_three(const unsigned *got, unsigned x, unsigned y, unsigned z) {
     assert_int_equal(got[0], x);
@@ -110,8 +109,7 @@ static void the_environment_names_the_order(void **state) {
     unsetenv("CUDA_ON_CPU_THREADS");
 }
 
-/* --- barriers and shuffles
- * ---------------------------------------------------------------------------------------------- */
+/* --- barriers and shuffles ---------------------------------------------------------------------------------------- */
 
 /* Of the orders, those in which the kernel gives wrong results. */
 typedef bool (*attempt)(bool with_barrier);

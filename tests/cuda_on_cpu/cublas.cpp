@@ -150,8 +150,7 @@ void keep_handle(cublasHandle_t handle, bool keep) {
 
 using namespace cuda_on_cpu;
 
-/* --- handles
- * --------------------------------------------------------------------------------------------------------- */
+/* --- handles ------------------------------------------------------------------------------------------------------ */
 
 cublasStatus_t cublasCreate(cublasHandle_t *handle) {
     auto fault = static_cast<cublasStatus_t>(injected("cublasCreate"));
@@ -273,8 +272,7 @@ const char *cublasGetStatusString(cublasStatus_t status) {
     return "unknown status";
 }
 
-/* --- products
- * -------------------------------------------------------------------------------------------------------- */
+/* --- products ----------------------------------------------------------------------------------------------------- */
 
 namespace {
 

@@ -84,8 +84,7 @@ std::string format(const char *pattern, ...) {
     return text;
 }
 
-/* --- who runs
- * -------------------------------------------------------------------------------------------------------- */
+/* --- who runs ----------------------------------------------------------------------------------------------------- */
 
 void make_runnable(unsigned thread) {
     unsigned rank = block.rank_of_thread[thread];
@@ -159,8 +158,7 @@ void wait_for_turn() {
  * its own. */
 void give_up() { fibre_switch(fibre_outside()); }
 
-/* --- for messages
- * ---------------------------------------------------------------------------------------------------- */
+/* --- for messages ------------------------------------------------------------------------------------------------- */
 
 std::string name_of(unsigned thread) {
     uint3 index = index_of(thread);
@@ -218,8 +216,7 @@ std::string who_waits() {
 
 } // namespace
 
-/* --- waiting for each other
- * ------------------------------------------------------------------------------------------- */
+/* --- waiting for each other --------------------------------------------------------------------------------------- */
 
 void block_barrier(const Site &site) {
     unsigned self = block.now;
@@ -311,8 +308,7 @@ uint64_t warp_exchange(Exchange kind, unsigned mask, uint64_t value, unsigned ar
     return thread.value;
 }
 
-/* --- grids
- * ----------------------------------------------------------------------------------------------------------- */
+/* --- grids -------------------------------------------------------------------------------------------------------- */
 
 namespace {
 

@@ -39,8 +39,7 @@
 #define __align__(nbytes) __attribute__((aligned(nbytes)))
 #define __forceinline__ inline __attribute__((always_inline))
 
-/* --- where a thread is: a kernel sees them change only from one thread to the next
- * ------------------------------------ */
+/* --- where a thread is: a kernel sees them change only from one thread to the next -------------------------------- */
 
 extern const uint3 threadIdx __asm__("cuda_on_cpu_thread_index");
 extern const uint3 blockIdx __asm__("cuda_on_cpu_block_index");
@@ -48,8 +47,7 @@ extern const dim3 blockDim __asm__("cuda_on_cpu_block_dim");
 extern const dim3 gridDim __asm__("cuda_on_cpu_grid_dim");
 constexpr int warpSize = 32;
 
-/* --- vectors
- * --------------------------------------------------------------------------------------------------------- */
+/* --- vectors ------------------------------------------------------------------------------------------------------ */
 
 inline float2 make_float2(float x, float y) { return float2{x, y}; }
 inline float3 make_float3(float x, float y, float z) { return float3{x, y, z}; }
@@ -63,8 +61,7 @@ inline uchar4 make_uchar4(unsigned char x, unsigned char y, unsigned char z, uns
     return uchar4{x, y, z, w};
 }
 
-/* --- threads together
- * ------------------------------------------------------------------------------------------------ */
+/* --- threads together --------------------------------------------------------------------------------------------- */
 
 namespace cuda_on_cpu {
 
@@ -128,8 +125,7 @@ T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = warpSize,
                                 width, site);
 }
 
-/* --- numbers
- * --------------------------------------------------------------------------------------------------------- */
+/* --- numbers ------------------------------------------------------------------------------------------------------ */
 
 template <class T> T __ldg(const T *address) { return *address; }
 
@@ -165,8 +161,7 @@ inline float max(float a, float b) { return std::fmax(a, b); }
 inline double min(double a, double b) { return std::fmin(a, b); }
 inline double max(double a, double b) { return std::fmax(a, b); }
 
-/* --- launch
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- launch ------------------------------------------------------------------------------------------------------- */
 
 typedef struct cudaLaunchAttribute_st cudaLaunchAttribute; /* none is known here */
 

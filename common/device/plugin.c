@@ -9,10 +9,23 @@
 #include <string.h>
 #include <unistd.h>
 
+/* What LS_PLUGINS names, or NULL. */
+static const char *named_folder(void) {
+    const char *named = getenv("LS_PLUGINS");
+    return named && named[0] ? named : NULL;
+}
+
+bool ls_plugin_driver_is_there(void) {
+    if (named_folder()) return true;
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (driver) dlclose(driver);
+    return driver != NULL;
+}
+
 /* lib/ beside the program, or what LS_PLUGINS names. */
 static bool find_folder(char folder[PATH_MAX]) {
-    const char *named = getenv("LS_PLUGINS");
-    if (named && named[0]) return snprintf(folder, PATH_MAX, "%s", named) < PATH_MAX;
+    const char *named = named_folder();
+    if (named) return snprintf(folder, PATH_MAX, "%s", named) < PATH_MAX;
     char program[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     if (length < 0) return false;

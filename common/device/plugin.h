@@ -9,6 +9,7 @@
 #ifndef LS_DEVICE_PLUGIN_H
 #define LS_DEVICE_PLUGIN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/device/device.h"
@@ -38,6 +39,12 @@ struct ls_cuda_plugin {
     ls_status (*matmul)(ls_stream *stream, int dtype, size_t m, size_t n, size_t k, const void *a, const void *b,
                         void *c);
 };
+
+/* Whether there is an NVIDIA driver, without which ls_cuda.so would be loaded for nothing, and cudart and cuBLAS with
+ * it. Whatever lies in the folder that LS_PLUGINS names is asked itself. If there is none, LS_NO_DRIVER says so. Any
+ * thread. */
+bool ls_plugin_driver_is_there(void);
+#define LS_NO_DRIVER "there is no NVIDIA driver (in a container: it is not passed through, --gpus all)"
 
 /* The table `symbol` of the plug-in `file`, NULL (and `why` in one line, not reported) if it cannot be had. Plug-ins
  * stay loaded until the process ends. Any thread. */

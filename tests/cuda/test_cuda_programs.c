@@ -10,6 +10,8 @@
 #include <cmocka.h>
 
 #include <cjson/cJSON.h>
+#include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +34,25 @@ static void expect_success(const char *line) {
 
 static void expect_in(const char *text, const char *part) {
     if (!strstr(text, part)) fail_msg("'%s' is not in: %s", part, text);
+}
+
+/* --- what is loaded ------------------------------------------------------------------------------------------------ */
+
+/* The loader tells on stderr what it opens. */
+static void expect_loaded(const char *line, bool expected) {
+    expect_success(line);
+    if ((strstr(p.err_text, "/ls_cuda.so") != NULL) != expected)
+        fail_msg("%s: ls_cuda.so is %s", line, expected ? "not loaded" : "loaded");
+}
+
+static void cpu_runs_load_nothing_of_cuda(void **state) {
+    (void)state;
+    expect_loaded("LD_DEBUG=files CUDA_ON_CPU_DEVICES=1 dp_train --single " SMALL, true);
+    expect_loaded("LD_DEBUG=files CUDA_ON_CPU_DEVICES=1 dp_train --device-kind cpu --single " SMALL, false);
+    expect_loaded("LD_DEBUG=files CUDA_ON_CPU_DEVICES=1 ddp_train --device-kind cpu --spawn 2 " SMALL, false);
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
+    if (!driver) expect_loaded("LD_DEBUG=files LS_PLUGINS= dp_train --single " SMALL, false); /* auto */
+    if (driver) dlclose(driver);
 }
 
 /* --- what is taken, and what is said of it ------------------------------------------------------------------------- */
@@ -235,6 +256,7 @@ int main(void) {
     alarm(230);
 #define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
     const struct CMUnitTest tests[] = {
+        TEST(cpu_runs_load_nothing_of_cuda),
         TEST(the_first_line_says_on_what),
         TEST(what_has_no_effect_is_noted),
         TEST(the_backend_is_told),

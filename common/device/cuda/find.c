@@ -18,7 +18,7 @@ static void describe_visible(char *text, size_t capacity) {
 static void describe_driver(char *why, size_t capacity) {
     int driver = 0;
     if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
-        snprintf(why, capacity, "there is no NVIDIA driver (in a container: it is not passed through, --gpus all)");
+        snprintf(why, capacity, "%s", LS_NO_DRIVER);
         return;
     }
     snprintf(why, capacity,

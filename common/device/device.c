@@ -21,6 +21,10 @@ double ls_wait_timeout_s(void) { return wait_timeout_s; }
 /* --- back-ends --------------------------------------------------------------------------------------------------- */
 
 static const struct ls_cuda_plugin *cuda_plugin(char *why, size_t capacity) {
+    if (!ls_plugin_driver_is_there()) {
+        snprintf(why, capacity, "%s", LS_NO_DRIVER);
+        return NULL;
+    }
     return ls_plugin_open("ls_cuda.so", "ls_cuda_plugin", why, capacity);
 }
 
@@ -220,10 +224,10 @@ void ls_device_unwatch(ls_device *device, void *context) {
     }
 }
 
-ls_status ls_device_ask_watchers(ls_device *device) {
+ls_status ls_device_ask_watchers(ls_device *device, double waited_us) {
     ls_status first = LS_OK;
     for (int w = 0; w < device->watcher_count; w++) {
-        ls_status status = device->watchers[w].ask(device->watchers[w].context);
+        ls_status status = device->watchers[w].ask(device->watchers[w].context, waited_us);
         if (first == LS_OK) first = status;
     }
     if (first != LS_OK) ls_device_poison(device, first);

@@ -216,9 +216,9 @@ void ls_graph_destroy(ls_graph *graph); /* after its launches have completed; NU
 
 /* Is asked, while a host thread waits for this device, every few microseconds to milliseconds, so that whoever has
  * enqueued something that may never end (a collective operation whose peer has died) can end it. Anything but LS_OK,
- * reported by the watcher, poisons the device and ends the wait with that status. Any thread that waits may ask.
- * Watchers are few; added and removed while nobody waits. */
-typedef ls_status (*ls_watch_fn)(void *context);
+ * reported by the watcher, poisons the device and ends the wait with that status. Any thread that waits may ask;
+ * waited_us is how long its wait has lasted. Watchers are few; added and removed while nobody waits. */
+typedef ls_status (*ls_watch_fn)(void *context, double waited_us);
 ls_status ls_device_watch(ls_device *device, ls_watch_fn watcher, void *context);
 void ls_device_unwatch(ls_device *device, void *context);
 

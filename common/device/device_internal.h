@@ -99,6 +99,6 @@ void ls_device_forget_allocations(ls_device *device);
 
 /* Asks all watchers; the first failure poisons the device and is returned. For the wait loops of back-ends that run
  * behind. */
-ls_status ls_device_ask_watchers(ls_device *device);
+ls_status ls_device_ask_watchers(ls_device *device, double waited_us);
 
 #endif

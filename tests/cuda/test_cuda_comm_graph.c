@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/clock.h"
 #include "tests/cuda/gpu_ranks.h"
@@ -98,6 +99,36 @@ static void a_rank_that_dies_ends_a_graph(void **state) {
     assert_int_equal(exit_codes[2], 0);
 }
 
+/* A rank that launches its graph too late: the others name what they recorded, and it finds the group broken. */
+static void late_graph_body(struct rank *rank) {
+    gpu_rank_attach(rank, rank->argument, NULL, 2);
+    float *memory = ones(rank);
+    ls_graph *graph = record(rank, memory);
+    CHECK(ls_graph_launch(graph, rank->stream) == LS_OK);
+    CHECK(ls_stream_synchronize(rank->stream) == LS_OK);
+    if (rank->rank == 1) {
+        nanosleep(&(struct timespec){.tv_sec = 4}, NULL);
+        (void)ls_graph_launch(graph, rank->stream);
+        CHECK(ls_stream_synchronize(rank->stream) != LS_OK);
+    } else {
+        CHECK(ls_graph_launch(graph, rank->stream) == LS_OK);
+        ls_status status = ls_stream_synchronize(rank->stream);
+        CHECK(status == LS_ERR_TIMEOUT || status == LS_ERR_PEER); /* who looks first breaks the group */
+        CHECK(gpu_rank_says(rank, "all_reduce (sum) of 500 fp32 elements (operation 3, 2000 bytes), or another "
+                                  "operation of the same graph, did not end within 2 s"));
+    }
+    (void)ls_device_synchronize(rank->device);
+    ls_graph_destroy(graph);
+    rank_close(rank);
+}
+
+static void a_late_launch_has_a_deadline_and_a_name(void **state) {
+    (void)state;
+    int exit_codes[LS_COMM_MAX_RANKS];
+    run_ranks_on(nccl->backend, RANKS, 40, late_graph_body, nccl, NULL, exit_codes);
+    for (int r = 0; r < RANKS; r++) assert_int_equal(exit_codes[r], 0);
+}
+
 /* NCCL's abort ends what runs, and returns only once the graph has been destroyed: the thread that does that later must
  * not wait for it now, and who leaves before it must not wait for ever. */
 static void undestroyed_graph_body(struct rank *rank) {
@@ -181,6 +212,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations_are_repeated_by_graphs),
         cmocka_unit_test(a_rank_that_dies_ends_a_graph),
+        cmocka_unit_test(a_late_launch_has_a_deadline_and_a_name),
         cmocka_unit_test(a_graph_that_outlives_its_group_is_no_trap),
         cmocka_unit_test(staged_operations_cannot_be_recorded),
         cmocka_unit_test(calls_may_take_nccl_a_while),

@@ -299,8 +299,9 @@ static void closing_a_gpu_that_hangs_does_not_hang(void **state) {
 static _Atomic int asked;
 
 /* What a group of ranks does: its peer has died, and it ends the operation that waits for the peer. */
-static ls_status watch(void *context) {
+static ls_status watch(void *context, double waited_us) {
     (void)context;
+    (void)waited_us;
     if (atomic_fetch_add(&asked, 1) != 20) return LS_OK;
     atomic_store(&released, true);
     return ls_fail(LS_ERR_PEER, "rank 1 has died");

@@ -60,7 +60,7 @@ bool ls_nccl_try_enter(struct ls_nccl_group *group);
 void ls_nccl_leave(struct ls_nccl_group *group);
 
 /* The watcher (ls_device_watch) of a group. */
-ls_status ls_nccl_watch(void *group);
+ls_status ls_nccl_watch(void *group, double waited_us);
 
 /* Inside: notes that `what` was put on the stream, or is being recorded into a graph. */
 ls_status ls_nccl_remember(struct ls_nccl_group *group, const ls_announcement *what, uint64_t ordinal,

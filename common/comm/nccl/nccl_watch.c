@@ -9,8 +9,8 @@
  *           waits
  *   order : the deadline counts from when a wait first found the operation unfinished, so that the time a rank spends
  *           elsewhere before it waits is not counted
- *   fails : the launches of a graph are not seen one by one. While a graph was recorded, dead ranks, a broken group and
- *           NCCL's own errors end a wait; a rank that is merely late shows as the deadline of that wait (device.h) */
+ *   fails : the launches of a graph are not seen one by one. Where operations were recorded and no other is on its way,
+ *           the deadline counts from the beginning of the wait, and the last one recorded is named for all of them */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
@@ -155,6 +155,11 @@ static ls_status break_late(struct ls_nccl_group *g, const ls_announcement *what
     if (anybody)
         return ls_comm_break(comm, LS_ERR_TIMEOUT, "%s: %s did not come within %g s", text,
                              ls_ranks_text(ranks, missing, comm->world_size), comm->timeout_s);
+    if (g->pending_count == 0)
+        return ls_comm_break(comm, LS_ERR_TIMEOUT,
+                             "%s, or another operation of the same graph, did not end within %g s: a rank is late, or "
+                             "has launched another graph",
+                             text, comm->timeout_s);
     return ls_comm_break(comm, LS_ERR_TIMEOUT,
                          "%s: all ranks have enqueued it, but it did not end within %g s (NCCL_DEBUG=INFO says more)",
                          text, comm->timeout_s);
@@ -168,10 +173,10 @@ static ls_status examine(struct ls_nccl_group *g, const ls_announcement *what, n
     return status == LS_OK ? ask_nccl(g, what, state) : status;
 }
 
-/* What the other ranks know of an operation that has been waited for since `since_us` (0: without a deadline). */
+/* What the other ranks know of an operation that has been waited for since `since_us`. */
 static ls_status patrol(struct ls_nccl_group *g, const ls_announcement *what, double since_us, double now_us) {
     bool missing[LS_COMM_MAX_RANKS];
-    bool late = since_us > 0 && now_us - since_us > g->comm->timeout_s * 1e6;
+    bool late = now_us - since_us > g->comm->timeout_s * 1e6;
     if (now_us < g->patrol_us && !late) return LS_OK;
     g->patrol_us = now_us + LS_PATROL_US;
     ls_status status = look_around(g, what, missing);
@@ -205,7 +210,8 @@ static ls_status give_up(struct ls_nccl_group *g, ls_status status) {
     return status;
 }
 
-static ls_status look(struct ls_nccl_group *g, double now_us) {
+/* Of recorded operations nobody knows since when they are on their way: the wait's beginning must do. */
+static ls_status look(struct ls_nccl_group *g, double now_us, double waited_us) {
     ncclResult_t state;
     bool busy = ls_nccl_is_busy(g);
     if (busy && !g->nccl)
@@ -217,17 +223,17 @@ static ls_status look(struct ls_nccl_group *g, double now_us) {
     if (busy && oldest->seen_us <= 0) oldest->seen_us = now_us;
     const ls_announcement *what = busy ? &oldest->what : &g->last_recorded;
     ls_status status = examine(g, what, &state);
-    if (status == LS_OK) status = patrol(g, what, busy ? oldest->seen_us : 0, now_us);
+    if (status == LS_OK) status = patrol(g, what, busy ? oldest->seen_us : now_us - waited_us, now_us);
     return status == LS_OK ? LS_OK : give_up(g, status);
 }
 
-ls_status ls_nccl_watch(void *context) {
+ls_status ls_nccl_watch(void *context, double waited_us) {
     struct ls_nccl_group *g = context;
     if (!ls_nccl_try_enter(g)) return LS_OK; /* somebody looks, or enqueues, just now */
     double now_us = ls_now_us();
     ls_status status = LS_OK;
     if (now_us >= g->look_us) {
-        status = look(g, now_us);
+        status = look(g, now_us, waited_us);
         g->look_us = now_us + LS_LOOK_US;
     }
     ls_nccl_leave(g);

@@ -52,7 +52,7 @@ static ls_status look_until_there(ls_device *device, const struct ls_cuda_awaite
         }
         double now_us = ls_now_us();
         if (now_us >= ask_us) {
-            ls_status status = ls_device_ask_watchers(device);
+            ls_status status = ls_device_ask_watchers(device, now_us - begin_us);
             if (status != LS_OK) return status;
             ask_us = ls_now_us() + LS_ASK_US;
         }

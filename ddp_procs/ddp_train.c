@@ -183,7 +183,7 @@ static size_t local_batch(const struct session *session, const struct settings *
 }
 
 static ls_status open_model(struct session *session, const struct settings *s) {
-    ls_status status = ls_model_create(&session->model, session->device, s->train.model, local_batch(session, s));
+    ls_status status = ls_model_create(&session->model, session->device, s->train.model, local_batch(session, s), LS_FP32);
     if (status == LS_OK) status = ls_train_open_data(&s->train, session->model, &session->train, &session->test);
     if (status == LS_OK && s->train.init) status = ls_weights_load(session->model, s->train.init);
     return status;

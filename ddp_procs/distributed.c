@@ -64,6 +64,7 @@ static ls_status take_state_of_rank_0(struct ddp *ddp) {
     float *state;
     size_t count;
     ls_model_state(ddp->base.model, &state, &count);
+    ls_model_parameters_changed(ddp->base.model);
     return ddp_settle(ddp, ls_comm_broadcast(ddp->comm, ddp->comm_stream, state, count, LS_FP32, 0));
 }
 

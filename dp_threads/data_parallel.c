@@ -51,7 +51,7 @@ static ls_status create_replica(struct dp *dp, int i, const dp_options *options)
     if (status == LS_OK && i == 0) {
         r->model = dp->base.model;
     } else if (status == LS_OK) {
-        status = ls_model_create(&r->model, r->device, options->model, piece);
+        status = ls_model_create(&r->model, r->device, options->model, piece, ls_model_precision(dp->base.model));
         size_t nbytes = piece * ls_image_count(ls_model_input(dp->base.model)) * sizeof(float);
         if (status == LS_OK) {
             status = ls_device_alloc(r->device, LS_MEMORY_INPUT, nbytes, "a piece of the batch", (void **)&r->inputs);

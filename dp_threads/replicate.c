@@ -13,6 +13,7 @@ static ls_status broadcast(struct dp *dp, struct dp_replica *r) {
     size_t count;
     ls_model_parameters(r->model, &parameters, &count);
     bool is_root = r == dp->replicas;
+    if (!is_root) ls_model_parameters_changed(r->model);
     if (!is_root) r->clock->bytes[LS_PHASE_REPLICATE] += count * sizeof(float);
     ls_status status = is_root ? ls_stream_wait_event(r->comm, dp->updated) : LS_OK;
     if (status == LS_OK) status = ls_comm_broadcast(r->nccl, r->comm, parameters, count, LS_FP32, 0);
@@ -24,6 +25,7 @@ static ls_status broadcast(struct dp *dp, struct dp_replica *r) {
 ls_status dp_replicate(struct dp *dp, struct dp_replica *r) {
     if (r->nccl) return broadcast(dp, r);
     if (r == dp->replicas) return LS_OK;
+    ls_model_parameters_changed(r->model);
     float *from, *to;
     size_t count;
     ls_model_parameters(dp->base.model, &from, &count);

@@ -8,6 +8,9 @@
 /* What cuBLAS takes in one call is more, but not documented. */
 #define MOST_SAMPLES 32768
 
+/* Where going directly ends: see kernels/cuda/conv2d_direct.cu. */
+#define MOST_DIRECT_CHANNELS 32
+
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
 static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
@@ -20,24 +23,38 @@ static bool has_output(const struct ls_conv2d_shape *s) {
     return s->in_height + 2 * s->padding >= s->kernel_h && s->in_width + 2 * s->padding >= s->kernel_w;
 }
 
+static bool goes_directly(const struct ls_conv2d_shape *s) {
+    bool kernel = s->kernel_h == s->kernel_w && (s->kernel_h == 3 || s->kernel_h == 5) && s->stride == 1;
+    return kernel && s->padding < s->kernel_h && s->out_channels <= MOST_DIRECT_CHANNELS;
+}
+
+static size_t floats_for(size_t count, ls_dtype dtype) {
+    return (count * ls_dtype_nbytes(dtype) + sizeof(float) - 1) / sizeof(float);
+}
+
 bool ls_cuda_conv2d_make_plan(const struct ls_conv2d_shape *s, size_t unfolded_nbytes,
                               struct ls_cuda_conv2d_plan *plan) {
     *plan = (struct ls_cuda_conv2d_plan){0};
     if (!has_output(s)) return false;
     size_t in_plane = (size_t)s->in_height * (size_t)s->in_width, channels = (size_t)s->out_channels;
     size_t batch = max_size((size_t)s->batch, 1);
+    plan->is_direct = goes_directly(s);
+    /* what is folded into the input's gradient is a product that has not been rounded yet */
+    const ls_dtype unfolded_dtype = plan->is_direct ? s->dtype : LS_FP32;
+    const size_t alignment = 16 / ls_dtype_nbytes(s->dtype);
     plan->taps = (size_t)s->in_channels * (size_t)s->kernel_h * (size_t)s->kernel_w;
-    plan->rows = (plan->taps + 1 + 3) / 4 * 4;
+    plan->rows = (plan->taps + alignment) / alignment * alignment;
     plan->out_plane = (size_t)ls_conv2d_out_height(s) * (size_t)ls_conv2d_out_width(s);
     size_t unfolded = plan->rows * plan->out_plane,
            image = max_size((size_t)s->in_channels * in_plane, channels * plan->out_plane);
     if (max_size(max_size(unfolded, image), channels * plan->rows) > INT_MAX) return false;
-    size_t most = min_size(batch, min_size(MOST_SAMPLES, max_size(unfolded_nbytes / sizeof(float) / unfolded, 1)));
+    size_t most = min_size(
+        batch, min_size(MOST_SAMPLES, max_size(unfolded_nbytes / ls_dtype_nbytes(unfolded_dtype) / unfolded, 1)));
     size_t pieces = (batch + most - 1) / most;
     plan->samples = (batch + pieces - 1) / pieces;
-    plan->unfolded_count = most * unfolded;
+    plan->unfolded_count = floats_for(most * unfolded, unfolded_dtype);
     plan->partial_count = most * channels * plan->rows;
-    plan->weight_count = channels * plan->rows;
+    plan->weight_count = floats_for(channels * plan->rows, s->dtype);
     return true;
 }
 

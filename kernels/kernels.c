@@ -115,12 +115,14 @@ size_t ls_conv2d_bytes(const struct ls_conv2d_shape *s) {
     size_t input = (size_t)s->in_channels * (size_t)s->in_height * (size_t)s->in_width;
     size_t output = (size_t)s->out_channels * conv2d_out_plane(s);
     size_t weights = (size_t)s->out_channels * (size_t)s->in_channels * (size_t)(s->kernel_h * s->kernel_w);
-    return 4 * ((size_t)s->batch * (input + output) + weights);
+    return ls_dtype_nbytes(s->dtype) * ((size_t)s->batch * (input + output) + weights);
 }
 
 size_t ls_batchnorm_count(const struct ls_batchnorm_shape *s) {
     return (size_t)s->batch * (size_t)s->channels * (size_t)s->plane;
 }
+
+size_t ls_batchnorm_nbytes(const struct ls_batchnorm_shape *s) { return ls_batchnorm_count(s) * ls_dtype_nbytes(s->dtype); }
 
 size_t ls_batchnorm_statistics_count(const struct ls_batchnorm_shape *s) { return 2 * (size_t)s->channels + 1; }
 

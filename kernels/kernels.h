@@ -5,6 +5,11 @@
  * dense, row-major (NCHW); counts are elements. float means fp32. An operation's result depends on nothing but its
  * arguments (no atomics), and operations that work row by row give a row the same bits whatever else is in the batch.
  *
+ * Activations, their gradients and the weights that products read are void: of the operation's `dtype`, LS_FP32, LS_FP16
+ * or LS_BF16 (in shape.dtype where there is a shape). Whatever the type, arithmetic and sums are fp32, and a result is
+ * rounded once, when it is stored (to nearest even; beyond the largest half: infinity). Gradients of parameters,
+ * statistics and losses are always fp32.
+ *
  * `accumulate` false: the gradient is overwritten; true: added to what is there. The list with costs and aliasing rules
  * is ops.def; gradient formulas follow PyTorch (batch norm, max-pool ties, losses). */
 #ifndef LS_KERNELS_KERNELS_H
@@ -14,12 +19,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/dtype.h"
 #include "common/base/status.h"
 #include "common/device/device.h"
 
 struct ls_conv2d_shape {
     int batch, in_channels, in_height, in_width;
     int out_channels, kernel_h, kernel_w, stride, padding;
+    ls_dtype dtype; /* of x, y, w, bias and their gradients that are no parameter's */
 };
 
 /* Output height and width: floor((in + 2 padding - kernel) / stride) + 1. */
@@ -35,25 +42,43 @@ size_t ls_conv2d_workspace_nbytes(ls_device_kind kind, const struct ls_conv2d_sh
 struct ls_batchnorm_shape {
     int batch, channels, plane; /* plane = height x width */
     float momentum, epsilon;
-    bool relu; /* y = max(y, 0) in the same pass; backward masks dy by y > 0 */
+    bool relu;      /* y = max(y, 0) in the same pass; backward masks dy by y > 0 */
+    ls_dtype dtype; /* of x, y, dx and dy */
 };
 size_t ls_batchnorm_count(const struct ls_batchnorm_shape *shape);
+size_t ls_batchnorm_nbytes(const struct ls_batchnorm_shape *shape); /* of x */
 size_t ls_batchnorm_statistics_count(const struct ls_batchnorm_shape *shape); /* doubles: 2 channels + 1 */
 
 /* Windows of size x size, stride = size, no padding; rows and columns that fill no window are ignored. */
 struct ls_pool_shape {
     int planes, in_height, in_width, size; /* planes = batch x channels; 2 <= size <= 15 */
+    ls_dtype dtype;                        /* of x, y, dx and dy */
 };
 size_t ls_pool_count(const struct ls_pool_shape *shape);   /* input elements */
 size_t ls_pool_windows(const struct ls_pool_shape *shape); /* output elements */
 
 /* Values that steer an optimizer step live on the device: nothing in the step waits for the host. */
 struct ls_update_state {
-    double learning_rate; /* of the coming update; the host may enqueue a copy into it */
-    double step;          /* updates so far (skipped ones not counted) */
-    float found_inf;      /* not 0: the gradients are unusable and the update does nothing */
-    float step_size;      /* Adam: learning_rate / (1 - beta1^step) */
-    float bias2_sqrt;     /* Adam: sqrt(1 - beta2^step) */
+    double learning_rate;  /* of the coming update: ls_set_learning_rate */
+    double step;           /* updates so far (skipped ones not counted) */
+    float found_inf;       /* not 0: the gradients are unusable and the update does nothing */
+    float gradient_factor; /* what the update multiplies gradients by: 1, unless ls_weigh_gradients says otherwise */
+    float norm;            /* of the gradients, unscaled, before clipping */
+    float scale;           /* that the loss was multiplied by */
+    float step_size;       /* Adam: learning_rate / (1 - beta1^step) */
+    float bias2_sqrt;      /* Adam: sqrt(1 - beta2^step) */
+};
+
+/* Loss scaling (PyTorch's GradScaler): the state that lives on the device, and the rule by which it changes. */
+struct ls_scaler_state {
+    float scale;           /* what the loss's gradient is multiplied by */
+    int32_t growth_tracker; /* updates in a row without infinities */
+    int64_t skipped;       /* updates that were left out because of infinities, over the whole run */
+};
+
+struct ls_scaler_rule {
+    double growth_factor, backoff_factor;
+    int32_t growth_interval;
 };
 
 /* One parameter of the update of a whole list. A list is cut into chunks of LS_UPDATE_CHUNK elements, the last of each
@@ -85,6 +110,11 @@ ls_status ls_fill(ls_stream *stream, float *y, float value, size_t count);
 ls_status ls_scale(ls_stream *stream, float *y, float factor, size_t count);
 /* y[i] = y[i] / divisor */
 ls_status ls_divide(ls_stream *stream, float *y, float divisor, size_t count);
+/* y[i] = x[i] in another type; one of the two is LS_FP32, or LS_ERR_INVALID */
+ls_status ls_cast(ls_stream *stream, ls_dtype to, void *y, ls_dtype from, const void *x, size_t count);
+/* y[i] = round(round(x[i]) / divisor), both roundings to the half type `to`: an average that is taken after the cast, as
+ * PyTorch's fp16_compress_hook takes it */
+ls_status ls_cast_divide(ls_stream *stream, ls_dtype to, void *y, const float *x, float divisor, size_t count);
 /* y[i] = (..((y[i] + sources[0][i]) + sources[1][i]) ..): source after source, in order */
 ls_status ls_reduce_add(ls_stream *stream, float *y, const float *const *sources, int source_count, size_t count);
 /* y[i] = y[i] * *factor */
@@ -93,19 +123,22 @@ ls_status ls_scale_by(ls_stream *stream, float *y, const float *factor, size_t c
 /* --- linear ------------------------------------------------------------------------------------------------------ */
 
 /* c[m,n] = op(a)[m,k] op(b)[k,n] + beta c; a is stored [m,k], or [k,m] if transpose_a; b [k,n], or [n,k] if
- * transpose_b */
-ls_status ls_gemm(ls_stream *stream, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, const float *a,
-                  const float *b, float beta, float *c);
+ * transpose_b. a and b are of `dtype`, c of that type too or of LS_FP32; beta is 0 unless c is LS_FP32. `workspace`: so
+ * many bytes as ls_gemm_workspace_nbytes says, NULL for 0. */
+size_t ls_gemm_workspace_nbytes(ls_device_kind kind, ls_dtype dtype, size_t m, size_t n, size_t k);
+ls_status ls_gemm(ls_stream *stream, ls_dtype dtype, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+                  const void *a, const void *b, float beta, ls_dtype c_dtype, void *c, void *workspace);
 /* y[r,c] += bias[c] */
-ls_status ls_add_bias(ls_stream *stream, float *y, const float *bias, size_t rows, size_t columns);
+ls_status ls_add_bias(ls_stream *stream, ls_dtype dtype, void *y, const void *bias, size_t rows, size_t columns);
 /* y[r,c] = max(y[r,c] + bias[c], 0), the bits of add_bias followed by relu_forward */
-ls_status ls_add_bias_relu(ls_stream *stream, float *y, const float *bias, size_t rows, size_t columns);
+ls_status ls_add_bias_relu(ls_stream *stream, ls_dtype dtype, void *y, const void *bias, size_t rows,
+                           size_t columns);
 /* dbias[c] = sum over r of dy[r,c], r ascending */
-ls_status ls_bias_gradient(ls_stream *stream, float *dbias, const float *dy, size_t rows, size_t columns,
+ls_status ls_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, const void *dy, size_t rows, size_t columns,
                            bool accumulate);
 /* dy[r,c] = 0 where y[r,c] <= 0; dbias[c] = sum of it: the bits of relu_backward followed by bias_gradient */
-ls_status ls_relu_bias_gradient(ls_stream *stream, float *dbias, float *dy, const float *y, size_t rows, size_t columns,
-                                bool accumulate);
+ls_status ls_relu_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, void *dy, const void *y, size_t rows,
+                                size_t columns, bool accumulate);
 
 /* --- activations ------------------------------------------------------------------------------------------------- */
 
@@ -117,29 +150,29 @@ ls_status ls_relu_backward(ls_stream *stream, float *dx, const float *dy, const 
 /* --- convolution: x [n,ci,h,w], w [co,ci,kh,kw], y and dy [n,co,oh,ow] ---------------------------------------------- */
 
 /* y[n,o] = bias[o] + sum over i, kernel of w[o,i] x[n,i] (cross-correlation); bias may be NULL */
-ls_status ls_conv2d_forward(ls_stream *stream, struct ls_conv2d_shape shape, const float *x, const float *w,
-                            const float *bias, float *y, void *workspace);
-ls_status ls_conv2d_backward_data(ls_stream *stream, struct ls_conv2d_shape shape, const float *dy, const float *w,
-                                  float *dx, void *workspace);
+ls_status ls_conv2d_forward(ls_stream *stream, struct ls_conv2d_shape shape, const void *x, const void *w,
+                            const void *bias, void *y, void *workspace);
+ls_status ls_conv2d_backward_data(ls_stream *stream, struct ls_conv2d_shape shape, const void *dy, const void *w,
+                                  void *dx, void *workspace);
 /* dbias may be NULL */
-ls_status ls_conv2d_backward_weights(ls_stream *stream, struct ls_conv2d_shape shape, const float *x, const float *dy,
+ls_status ls_conv2d_backward_weights(ls_stream *stream, struct ls_conv2d_shape shape, const void *x, const void *dy,
                                      float *dw, float *dbias, bool accumulate, void *workspace);
 
 /* --- batch normalisation: x [n,c,plane], statistics per channel over m = n x plane values ------------------------------ */
 
 /* mean, var (biased) of x; invstd = 1/sqrt(var + epsilon); y = gamma (x - mean) invstd + beta;
  * running_mean += momentum (mean - running_mean); running_var likewise with var m/(m-1). LS_ERR_INVALID if m < 2. */
-ls_status ls_batchnorm_train(ls_stream *stream, struct ls_batchnorm_shape shape, float *y, const float *x,
+ls_status ls_batchnorm_train(ls_stream *stream, struct ls_batchnorm_shape shape, void *y, const void *x,
                              const float *gamma, const float *beta, float *mean, float *invstd, float *running_mean,
                              float *running_var);
 /* y = gamma (x - running_mean) / sqrt(running_var + epsilon) + beta */
-ls_status ls_batchnorm_eval(ls_stream *stream, struct ls_batchnorm_shape shape, float *y, const float *x,
+ls_status ls_batchnorm_eval(ls_stream *stream, struct ls_batchnorm_shape shape, void *y, const void *x,
                             const float *gamma, const float *beta, const float *running_mean, const float *running_var);
 /* dbeta = sum dy; dgamma = sum dy (x - mean) invstd;
  * dx = gamma invstd (dy - dbeta/m - (x - mean) invstd dgamma/m). With shape.relu, dy counts where y > 0 only; y is
  * recomputed from x, in the same arithmetic as in the forward pass, which saves reading it. */
-ls_status ls_batchnorm_backward(ls_stream *stream, struct ls_batchnorm_shape shape, float *dx, float *dgamma,
-                                float *dbeta, const float *dy, const float *x, const float *gamma, const float *beta,
+ls_status ls_batchnorm_backward(ls_stream *stream, struct ls_batchnorm_shape shape, void *dx, float *dgamma,
+                                float *dbeta, const void *dy, const void *x, const float *gamma, const float *beta,
                                 const float *mean, const float *invstd, bool accumulate);
 
 /* The same over a batch that lies on several ranks, in operations that a collective stands between; a rank's batch may
@@ -148,7 +181,7 @@ ls_status ls_batchnorm_backward(ls_stream *stream, struct ls_batchnorm_shape sha
 /* statistics = this rank's [mean of each channel, sum of (x - mean)^2 of each channel, number of values per channel
  * n] */
 ls_status ls_batchnorm_statistics(ls_stream *stream, struct ls_batchnorm_shape shape, double *statistics,
-                                  const float *x);
+                                  const void *x);
 /* From the statistics of `ranks` ranks, one after the other: *count = m = sum of n; merging in rank order into (n, mean, M2), from 0,
  *     M2 += M2_r + (mean_r - mean)^2 n n_r/(n + n_r);  mean += (mean_r - mean) n_r/(n + n_r);  n += n_r
  * gives mean, var = M2/m, invstd and the running statistics as in ls_batchnorm_train. Ranks with n = 0 are left out.
@@ -157,24 +190,24 @@ ls_status ls_batchnorm_merge(ls_stream *stream, struct ls_batchnorm_shape shape,
                              double *count, float *running_mean, float *running_var, const double *statistics,
                              int ranks);
 /* y = gamma (x - mean) invstd + beta */
-ls_status ls_batchnorm_normalize(ls_stream *stream, struct ls_batchnorm_shape shape, float *y, const float *x,
+ls_status ls_batchnorm_normalize(ls_stream *stream, struct ls_batchnorm_shape shape, void *y, const void *x,
                                  const float *gamma, const float *beta, const float *mean, const float *invstd);
 /* dbeta = sum dy and dgamma = sum dy (x - mean) invstd over this rank's values; sums = [dbeta, dgamma], never
  * accumulated */
 ls_status ls_batchnorm_sums(ls_stream *stream, struct ls_batchnorm_shape shape, float *sums, float *dgamma,
-                            float *dbeta, const float *dy, const float *x, const float *gamma, const float *beta,
+                            float *dbeta, const void *dy, const void *x, const float *gamma, const float *beta,
                             const float *mean, const float *invstd, bool accumulate);
 /* dx as in ls_batchnorm_backward, with m = *count and dbeta, dgamma = `sums` added up over all ranks */
-ls_status ls_batchnorm_input_gradient(ls_stream *stream, struct ls_batchnorm_shape shape, float *dx, const float *dy,
-                                      const float *x, const float *gamma, const float *beta, const float *mean,
+ls_status ls_batchnorm_input_gradient(ls_stream *stream, struct ls_batchnorm_shape shape, void *dx, const void *dy,
+                                      const void *x, const float *gamma, const float *beta, const float *mean,
                                       const float *invstd, const float *sums, const double *count);
 
 /* --- max-pooling ------------------------------------------------------------------------------------------------- */
 
 /* y = the largest of each window; choice = its place in the window, row-major (the first of equals; a NaN wins) */
-ls_status ls_maxpool_forward(ls_stream *stream, struct ls_pool_shape shape, float *y, uint8_t *choice, const float *x);
+ls_status ls_maxpool_forward(ls_stream *stream, struct ls_pool_shape shape, void *y, uint8_t *choice, const void *x);
 /* dx = dy at the chosen place, 0 elsewhere */
-ls_status ls_maxpool_backward(ls_stream *stream, struct ls_pool_shape shape, float *dx, const float *dy,
+ls_status ls_maxpool_backward(ls_stream *stream, struct ls_pool_shape shape, void *dx, const void *dy,
                               const uint8_t *choice);
 
 /* --- losses; each gives the loss and its gradient in one pass -------------------------------------------------------- */
@@ -191,7 +224,10 @@ ls_status ls_squared_error(ls_stream *stream, float *loss, float *dprediction, c
 ls_status ls_count_correct(ls_stream *stream, int64_t *correct, const float *logits, const int64_t *labels, size_t rows,
                            size_t classes);
 
-/* --- optimizers: PyTorch's rules; nothing is changed if state->found_inf -------------------------------------------------- */
+/* --- optimizers: PyTorch's rules, with g = gradient x state->gradient_factor; nothing is changed if state->found_inf ------ */
+
+/* learning_rate = rate in each of the states */
+ls_status ls_set_learning_rate(ls_stream *stream, struct ls_update_state *states, size_t state_count, double rate);
 
 /* state->step += 1 and the numbers derived from it; once before the parameters of a step */
 ls_status ls_begin_update(ls_stream *stream, struct ls_update_state *state, double beta1, double beta2);
@@ -212,13 +248,25 @@ ls_status ls_sgd_list(ls_stream *stream, struct ls_sgd_rule rule, const struct l
 ls_status ls_adam_list(ls_stream *stream, struct ls_adam_rule rule, const struct ls_update_state *state,
                        const struct ls_update_tensor *tensors, size_t tensor_count, size_t chunk_count, size_t total);
 
-/* --- clipping ---------------------------------------------------------------------------------------------------- */
+/* --- clipping and loss scaling ------------------------------------------------------------------------------------- */
 
-/* *sum += sum of x[i]^2 in double */
-ls_status ls_square_sum(ls_stream *stream, double *sum, const float *x, size_t count);
-/* *norm = sqrt(*square_sum); *coefficient = min(1, max_norm / (*norm + 1e-6)) */
-ls_status ls_clip_coefficient(ls_stream *stream, float *coefficient, float *norm, const double *square_sum,
-                              float max_norm);
+/* *sum = sum of gradient[i]^2 over all tensors of a list (as in ls_sgd_list), in double: finite if, and only if, all
+ * gradients are */
+ls_status ls_square_sum_list(ls_stream *stream, double *sum, const struct ls_update_tensor *tensors,
+                             size_t tensor_count, size_t chunk_count, size_t total);
+/* What the update is to make of the gradients, into each of the states:
+ *     inverse = (float)(1 / (double)scaler->scale), or 1 without a scaler (NULL); scale = scaler->scale, or 1
+ *     found_inf = 1 if there is a scaler and *square_sum is not finite, else 0
+ *     norm = (float)(sqrt(*square_sum) inverse)
+ *     gradient_factor = inverse x min(1, max_norm / (norm + 1e-6)), the second factor only if max_norm > 0; a NaN norm
+ *     makes it NaN, as in PyTorch */
+ls_status ls_weigh_gradients(ls_stream *stream, struct ls_update_state *states, size_t state_count,
+                             const struct ls_scaler_state *scaler, const double *square_sum, float max_norm);
+/* GradScaler.update(): state->found_inf: scale *= backoff_factor, growth_tracker = 0, skipped += 1. Otherwise
+ * growth_tracker += 1; at growth_interval: scale *= growth_factor if that is finite, growth_tracker = 0. Products in
+ * double, stored as fp32. */
+ls_status ls_update_scale(ls_stream *stream, struct ls_scaler_state *scaler, const struct ls_update_state *state,
+                          struct ls_scaler_rule rule);
 
 /* --- operations as data ------------------------------------------------------------------------------------------ */
 

@@ -247,17 +247,23 @@ void ls_loader_destroy(ls_loader *loader) {
 
 /* --- epochs and batches ------------------------------------------------------------------------------------------ */
 
-ls_status ls_loader_begin_epoch(ls_loader *loader, int64_t epoch) {
+ls_status ls_loader_begin_epoch(ls_loader *loader, int64_t epoch) { return ls_loader_begin_epoch_at(loader, epoch, 0); }
+
+ls_status ls_loader_begin_epoch_at(ls_loader *loader, int64_t epoch, int64_t first) {
     loader->failed = drain(loader);
     if (loader->failed != LS_OK) return loader->failed;
     if (loader->batches) ls_batches_set_epoch(loader->batches, epoch);
     loader->steps = loader->batches ? ls_batches_per_epoch(loader->batches) : INT64_MAX;
     loader->epoch = epoch;
     loader->pass++;
-    loader->ordered_steps = 0;
+    loader->ordered_steps = loader->batches ? first : 0;
     loader->ended = false;
     if (loader->threads > 0) order_ahead(loader);
-    return LS_OK;
+    const ls_batch *dropped = NULL;
+    ls_status status = LS_OK;
+    for (int64_t i = 0; !loader->batches && status == LS_OK && i < first; i++)
+        status = ls_loader_next(loader, &dropped);
+    return status;
 }
 
 /* Reports why the slot's batch cannot be had. */

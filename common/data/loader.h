@@ -63,6 +63,10 @@ ls_status ls_loader_create(ls_loader **out, const ls_dataset *dataset, ls_batche
  * are at and drop what was prepared. LS_ERR_TIMEOUT: a worker hangs. */
 ls_status ls_loader_begin_epoch(ls_loader *loader, int64_t epoch);
 
+/* The same, at batch `first` (>= 0) of the epoch, as a run that resumes needs it: its batches are those that would have
+ * followed. Of a stream the first ones are read and dropped, which may fail as ls_loader_next does. */
+ls_status ls_loader_begin_epoch_at(ls_loader *loader, int64_t epoch, int64_t first);
+
 /* The next batch, or *batch = NULL at the end of the epoch. It stays valid until the next call of next, begin_epoch or
  * destroy. A failure to read shows at the batch that it belongs to, after the batches before it, as one line: "loader
  * worker 2, epoch 0, batch

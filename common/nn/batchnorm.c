@@ -28,6 +28,7 @@ static struct ls_batchnorm_shape batchnorm_shape(const ls_layer *layer, size_t b
         .momentum = 0.1f,
         .epsilon = 1e-5f,
         .relu = layer->relu,
+        .dtype = layer->dtype,
     };
 }
 

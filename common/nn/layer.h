@@ -8,16 +8,17 @@
 
 typedef struct ls_layer ls_layer;
 
-/* One pass of a layer over a batch. Pointers are device memory, [batch, channels, height, width]. */
+/* One pass of a layer over a batch. Pointers are device memory, [batch, channels, height, width], of the model's
+ * precision (layer->dtype). */
 struct ls_pass {
     ls_stream *stream;
     size_t batch;
     bool training;   /* forward: batch statistics rather than running ones */
     bool accumulate; /* backward: add to the gradients */
-    const float *x;  /* the layer's input, the same in forward and backward */
-    float *y;        /* its output; in place: the same memory as x */
-    float *dy;       /* backward: the gradient of y; may be overwritten */
-    float *dx;       /* backward: gets the gradient of x (may be dy); NULL if nobody needs it */
+    const void *x;   /* the layer's input, the same in forward and backward */
+    void *y;         /* its output; in place: the same memory as x */
+    void *dy;        /* backward: the gradient of y; may be overwritten */
+    void *dx;        /* backward: gets the gradient of x (may be dy); NULL if nobody needs it */
 };
 
 /* What a kind of layer does. Slots marked optional may be NULL. */
@@ -36,6 +37,7 @@ struct ls_layer {
     /* the description, constant after plan() */
     const struct ls_layer_kind *kind;
     char name[16];
+    ls_dtype dtype; /* of activations and their gradients: the model's precision */
     struct ls_image in, out;
     int units, kernel, stride, padding;           /* linear, conv2d: units = outputs; conv2d, maxpool: kernel */
     bool relu;                                    /* linear, batch norm: followed by a ReLU in the same pass */
@@ -43,7 +45,7 @@ struct ls_layer {
     size_t parameter_count, buffer_count;
     struct ls_tensor parameters[LS_LAYER_MAX_TENSORS], buffers[LS_LAYER_MAX_TENSORS];
     /* memory, given by the model */
-    float *y;
+    void *y;
     void *saved;
     void *workspace;
     size_t first_parameter; /* the number of parameters[0] in the model */
@@ -66,7 +68,10 @@ void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *cons
 const ls_layer *ls_model_layers(const ls_model *model, size_t *count);
 const float *ls_model_last_input(const ls_model *model, size_t *batch);
 
-/* Scratch bytes a convolution needs at a batch size on a kind of device. */
+/* What products read of a parameter: the copy in half precision where there is one (PyTorch's autocast), else itself. */
+const void *ls_layer_operand(const ls_layer *layer, size_t parameter);
+
+/* Scratch bytes that a layer's products need at a batch size on a kind of device. */
 size_t ls_layer_workspace_nbytes(const ls_layer *layer, ls_device_kind kind, size_t batch);
 
 /* Bytes of layer->shared of a batch norm layer in a group of that size. */

@@ -25,6 +25,11 @@ void ls_layer_add_buffer(ls_layer *layer, const char *suffix, int ndim, const si
     add_tensor(layer, &layer->buffers[layer->buffer_count++], suffix, ndim, shape);
 }
 
+const void *ls_layer_operand(const ls_layer *layer, size_t parameter) {
+    const struct ls_tensor *tensor = &layer->parameters[parameter];
+    return tensor->half ? tensor->half : tensor->data;
+}
+
 /* The order of these operations, in double, is PyTorch's; the last bits of the bound depend on it. */
 void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *const *parameters) {
     size_t inputs = layer->parameters[0].count / layer->parameters[0].shape[0];
@@ -45,37 +50,52 @@ static ls_status linear_plan(ls_layer *layer) {
     return LS_OK;
 }
 
+/* Whatever the precision, gradients of parameters leave their product in fp32 and are not rounded on the way. */
 static ls_status linear_forward(ls_layer *layer, const struct ls_pass *pass) {
     size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
-    const struct ls_tensor *w = &layer->parameters[0], *b = &layer->parameters[1];
-    ls_status status = ls_gemm(pass->stream, false, true, pass->batch, units, inputs, pass->x, w->data, 0, pass->y);
+    const void *w = ls_layer_operand(layer, 0), *b = ls_layer_operand(layer, 1);
+    ls_dtype dtype = layer->dtype;
+    ls_status status = ls_gemm(pass->stream, dtype, false, true, pass->batch, units, inputs, pass->x, w, 0, dtype,
+                               pass->y, layer->workspace);
     if (status != LS_OK) return status;
-    if (layer->relu) return ls_add_bias_relu(pass->stream, pass->y, b->data, pass->batch, units);
-    return ls_add_bias(pass->stream, pass->y, b->data, pass->batch, units);
+    if (layer->relu) return ls_add_bias_relu(pass->stream, dtype, pass->y, b, pass->batch, units);
+    return ls_add_bias(pass->stream, dtype, pass->y, b, pass->batch, units);
 }
 
 /* With a ReLU, dy becomes the gradient of what went into it. */
 static ls_status bias_backward(ls_layer *layer, const struct ls_pass *pass, float *gradient) {
     size_t units = (size_t)layer->units;
     if (layer->relu) {
-        return ls_relu_bias_gradient(pass->stream, gradient, pass->dy, pass->y, pass->batch, units, pass->accumulate);
+        return ls_relu_bias_gradient(pass->stream, layer->dtype, gradient, pass->dy, pass->y, pass->batch, units,
+                                     pass->accumulate);
     }
-    return ls_bias_gradient(pass->stream, gradient, pass->dy, pass->batch, units, pass->accumulate);
+    return ls_bias_gradient(pass->stream, layer->dtype, gradient, pass->dy, pass->batch, units, pass->accumulate);
 }
 
 static ls_status linear_backward(ls_layer *layer, const struct ls_pass *pass) {
     size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
-    const struct ls_tensor *w = &layer->parameters[0], *b = &layer->parameters[1];
+    ls_dtype dtype = layer->dtype;
     ls_stream *stream = pass->stream;
-    ls_status status = bias_backward(layer, pass, b->gradient);
+    ls_status status = bias_backward(layer, pass, layer->parameters[1].gradient);
     if (status == LS_OK) {
-        status = ls_gemm(stream, true, false, units, inputs, pass->batch, pass->dy, pass->x, pass->accumulate ? 1 : 0,
-                         w->gradient);
+        status = ls_gemm(stream, dtype, true, false, units, inputs, pass->batch, pass->dy, pass->x,
+                         pass->accumulate ? 1 : 0, LS_FP32, layer->parameters[0].gradient, layer->workspace);
     }
     if (status == LS_OK && pass->dx) {
-        status = ls_gemm(stream, false, false, pass->batch, inputs, units, pass->dy, w->data, 0, pass->dx);
+        status = ls_gemm(stream, dtype, false, false, pass->batch, inputs, units, pass->dy, ls_layer_operand(layer, 0),
+                         0, dtype, pass->dx, layer->workspace);
     }
     return status;
+}
+
+/* The largest of the three products' needs. */
+static size_t linear_workspace_nbytes(const ls_layer *layer, ls_device_kind kind, size_t batch) {
+    size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
+    size_t forward = ls_gemm_workspace_nbytes(kind, layer->dtype, batch, units, inputs);
+    size_t weights = ls_gemm_workspace_nbytes(kind, layer->dtype, units, inputs, batch);
+    size_t data = ls_gemm_workspace_nbytes(kind, layer->dtype, batch, inputs, units);
+    size_t largest = forward > weights ? forward : weights;
+    return largest > data ? largest : data;
 }
 
 const struct ls_layer_kind ls_linear = {
@@ -119,10 +139,12 @@ static struct ls_conv2d_shape conv2d_shape(const ls_layer *layer, size_t batch) 
         .kernel_w = layer->kernel,
         .stride = layer->stride,
         .padding = layer->padding,
+        .dtype = layer->dtype,
     };
 }
 
 size_t ls_layer_workspace_nbytes(const ls_layer *layer, ls_device_kind kind, size_t batch) {
+    if (layer->kind == &ls_linear) return linear_workspace_nbytes(layer, kind, batch);
     if (layer->kind != &ls_conv2d) return 0;
     struct ls_conv2d_shape shape = conv2d_shape(layer, batch);
     return ls_conv2d_workspace_nbytes(kind, &shape);
@@ -139,8 +161,8 @@ static ls_status conv2d_plan(ls_layer *layer) {
 }
 
 static ls_status conv2d_forward(ls_layer *layer, const struct ls_pass *pass) {
-    return ls_conv2d_forward(pass->stream, conv2d_shape(layer, pass->batch), pass->x, layer->parameters[0].data,
-                             layer->parameters[1].data, pass->y, layer->workspace);
+    return ls_conv2d_forward(pass->stream, conv2d_shape(layer, pass->batch), pass->x, ls_layer_operand(layer, 0),
+                             ls_layer_operand(layer, 1), pass->y, layer->workspace);
 }
 
 static ls_status conv2d_backward(ls_layer *layer, const struct ls_pass *pass) {
@@ -149,7 +171,8 @@ static ls_status conv2d_backward(ls_layer *layer, const struct ls_pass *pass) {
     ls_status status = ls_conv2d_backward_weights(pass->stream, shape, pass->x, pass->dy, w->gradient, b->gradient,
                                                   pass->accumulate, layer->workspace);
     if (status == LS_OK && pass->dx) {
-        status = ls_conv2d_backward_data(pass->stream, shape, pass->dy, w->data, pass->dx, layer->workspace);
+        status = ls_conv2d_backward_data(pass->stream, shape, pass->dy, ls_layer_operand(layer, 0), pass->dx,
+                                         layer->workspace);
     }
     return status;
 }
@@ -165,7 +188,8 @@ const struct ls_layer_kind ls_conv2d = {
 /* --- max-pool; saved = the choice in each window ----------------------------------------------------------------- */
 
 static struct ls_pool_shape pool_shape(const ls_layer *layer, size_t batch) {
-    return (struct ls_pool_shape){(int)batch * layer->in.channels, layer->in.height, layer->in.width, layer->kernel};
+    return (struct ls_pool_shape){(int)batch * layer->in.channels, layer->in.height, layer->in.width, layer->kernel,
+                                  layer->dtype};
 }
 
 static ls_status maxpool_plan(ls_layer *layer) {

@@ -2,6 +2,9 @@
  *   terms : slab = one allocation for all parameters and then all buffers, each tensor at a multiple of 64 bytes
  *   cost  : activations are kept from forward to backward: per layer batch x outputs floats (none for layers in place); backward needs
  *           two more arrays of the largest activation, used in turn for dy and dx
+ *   half  : in half precision the input is cast on its way in, the output on its way out and its gradient on its way
+ *           back, so that nobody outside knows; the weights are cast by one operation over the slab when they have changed.
+ *           2 bytes per parameter for that copy; activations take half of their fp32 size
  *   order : forward first to last, backward last to first; within a layer bias before weight is reported ready */
 #include "common/nn/model.h"
 
@@ -15,6 +18,7 @@ struct ls_model {
     /* constant after create */
     ls_device *device;
     ls_stream *compute;
+    ls_dtype precision;
     size_t max_batch;
     struct ls_description layout;
     size_t parameter_count, buffer_count;
@@ -22,7 +26,12 @@ struct ls_model {
     float *slab;
     size_t parameter_floats, slab_floats; /* with padding */
     void *workspace;
-    float *exchange[2]; /* backward: dy and dx in turn */
+    void *exchange[2]; /* backward: dy and dx in turn */
+    /* in half precision; NULL in fp32 */
+    void *half_slab; /* the parameters, laid out like the slab */
+    void *half_x;
+    float *outputs;
+    bool half_is_stale; /* the parameters have changed since the copy was made */
     /* set by the caller */
     float *gradient_slab; /* ls_model_alloc_gradients, or NULL */
     ls_grad_ready_fn hook;
@@ -31,6 +40,8 @@ struct ls_model {
     const float *x;
     size_t batch;
 };
+
+static bool in_half(const ls_model *model) { return model->precision != LS_FP32; }
 
 size_t ls_image_count(struct ls_image image) {
     return (size_t)image.channels * (size_t)image.height * (size_t)image.width;
@@ -78,11 +89,33 @@ static ls_status alloc_slab(ls_model *model) {
     return LS_OK;
 }
 
+static ls_status alloc_half(ls_model *model) {
+    if (!in_half(model)) return LS_OK;
+    size_t element = ls_dtype_nbytes(model->precision);
+    ls_status status = ls_device_alloc(model->device, LS_MEMORY_PARAMETER, model->parameter_floats * element,
+                                       "parameters in half precision", &model->half_slab);
+    for (size_t p = 0; status == LS_OK && p < model->parameter_count; p++) {
+        struct ls_tensor *parameter = model->parameters[p];
+        parameter->half = (char *)model->half_slab + (size_t)(parameter->data - model->slab) * element;
+    }
+    if (status == LS_OK) {
+        size_t nbytes = model->max_batch * ls_image_count(model->layout.input) * element;
+        status =
+            ls_device_alloc(model->device, LS_MEMORY_ACTIVATION, nbytes, "input in half precision", &model->half_x);
+    }
+    if (status == LS_OK) {
+        size_t nbytes = model->max_batch * ls_model_outputs(model) * sizeof(float);
+        status = ls_device_alloc(model->device, LS_MEMORY_ACTIVATION, nbytes, "output", (void **)&model->outputs);
+    }
+    return status;
+}
+
 static ls_status alloc_layer(ls_model *model, ls_layer *layer) {
     ls_status status = LS_OK;
+    layer->dtype = model->precision;
     if (!layer->kind->in_place) {
-        size_t nbytes = model->max_batch * ls_image_count(layer->out) * sizeof(float);
-        status = ls_device_alloc(model->device, LS_MEMORY_ACTIVATION, nbytes, layer->name, (void **)&layer->y);
+        size_t nbytes = model->max_batch * ls_image_count(layer->out) * ls_dtype_nbytes(layer->dtype);
+        status = ls_device_alloc(model->device, LS_MEMORY_ACTIVATION, nbytes, layer->name, &layer->y);
     }
     size_t saved_nbytes = layer->saved_nbytes + model->max_batch * layer->saved_nbytes_per_sample;
     if (status == LS_OK && saved_nbytes > 0) {
@@ -92,38 +125,41 @@ static ls_status alloc_layer(ls_model *model, ls_layer *layer) {
 }
 
 static ls_status alloc_layers(ls_model *model) {
-    size_t workspace_nbytes = 0, largest = 0;
+    size_t workspace_nbytes = 0, largest = in_half(model) ? ls_model_outputs(model) : 0;
     ls_status status = LS_OK;
     for (size_t l = 0; status == LS_OK && l < model->layout.layer_count; l++) {
         ls_layer *layer = &model->layout.layers[l];
+        status = alloc_layer(model, layer);
         size_t nbytes = ls_layer_workspace_nbytes(layer, ls_device_kind_of(model->device), model->max_batch);
         if (nbytes > workspace_nbytes) workspace_nbytes = nbytes;
         if (l > 0 && ls_image_count(layer->in) > largest) largest = ls_image_count(layer->in);
-        status = alloc_layer(model, layer);
     }
-    size_t exchange_nbytes = model->max_batch * largest * sizeof(float);
+    size_t exchange_nbytes = model->max_batch * largest * ls_dtype_nbytes(model->precision);
     for (int i = 0; status == LS_OK && i < 2; i++) {
         status = ls_device_alloc(model->device, LS_MEMORY_ACTIVATION, exchange_nbytes, "activation gradients",
-                                 (void **)&model->exchange[i]);
+                                 &model->exchange[i]);
     }
     if (status == LS_OK && workspace_nbytes > 0) {
-        status =
-            ls_device_alloc(model->device, LS_MEMORY_WORKSPACE, workspace_nbytes, "convolution", &model->workspace);
+        status = ls_device_alloc(model->device, LS_MEMORY_WORKSPACE, workspace_nbytes, "products", &model->workspace);
     }
     for (size_t l = 0; l < model->layout.layer_count; l++) model->layout.layers[l].workspace = model->workspace;
     return status;
 }
 
-ls_status ls_model_create(ls_model **out, ls_device *device, const char *description, size_t max_batch) {
+ls_status ls_model_create(ls_model **out, ls_device *device, const char *description, size_t max_batch,
+                          ls_dtype precision) {
     *out = NULL;
     ls_model *model = calloc(1, sizeof *model);
     if (!model) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model");
     model->device = device;
     model->compute = ls_device_stream(device, LS_STREAM_COMPUTE);
     model->max_batch = max_batch;
+    model->precision = precision;
+    model->half_is_stale = true;
     ls_status status = ls_describe_model(&model->layout, description);
     if (status == LS_OK) status = collect_tensors(model);
     if (status == LS_OK) status = alloc_slab(model);
+    if (status == LS_OK) status = alloc_half(model);
     if (status == LS_OK) status = alloc_layers(model);
     if (status != LS_OK) {
         ls_model_destroy(model);
@@ -146,6 +182,9 @@ void ls_model_destroy(ls_model *model) {
     ls_device_free(model->device, model->exchange[0]);
     ls_device_free(model->device, model->exchange[1]);
     ls_device_free(model->device, model->workspace);
+    ls_device_free(model->device, model->half_slab);
+    ls_device_free(model->device, model->half_x);
+    ls_device_free(model->device, model->outputs);
     ls_device_free(model->device, model->gradient_slab);
     ls_device_free(model->device, model->slab);
     free(model->parameters);
@@ -177,6 +216,7 @@ ls_status ls_model_init(ls_model *model, uint64_t seed) {
         for (size_t i = 0; i < buffer->count; i++) at_offset(host, model, buffer)[i] = variance ? 1 : 0;
     }
     ls_status status = ls_copy_now(model->compute, model->slab, host, model->slab_floats * sizeof *host);
+    ls_model_parameters_changed(model);
     free(host);
     return status;
 }
@@ -186,6 +226,30 @@ ls_status ls_model_init(ls_model *model, uint64_t seed) {
 /* Without samples only a layer that is awaited by other ranks has something to do. */
 static bool has_work(const ls_layer *layer, size_t batch) { return batch > 0 || layer->group; }
 
+void ls_model_parameters_changed(ls_model *model) { model->half_is_stale = true; }
+
+/* What the layers read: in half precision, copies of the parameters and of x. */
+static ls_status cast_in(ls_model *model, const float *x, size_t batch, const void **in) {
+    *in = x;
+    if (!in_half(model)) return LS_OK;
+    *in = model->half_x;
+    ls_status status = LS_OK;
+    if (model->half_is_stale) {
+        status =
+            ls_cast(model->compute, model->precision, model->half_slab, LS_FP32, model->slab, model->parameter_floats);
+        model->half_is_stale = false;
+    }
+    if (status != LS_OK || batch == 0) return status;
+    return ls_cast(model->compute, model->precision, model->half_x, LS_FP32, x,
+                   batch * ls_image_count(model->layout.input));
+}
+
+static ls_status cast_out(ls_model *model, const void *out, size_t batch, const float **y) {
+    *y = in_half(model) ? model->outputs : out;
+    if (!in_half(model) || batch == 0) return LS_OK;
+    return ls_cast(model->compute, LS_FP32, model->outputs, model->precision, out, batch * ls_model_outputs(model));
+}
+
 ls_status ls_model_forward(ls_model *model, const float *x, size_t batch, bool training, const float **y) {
     if (batch > model->max_batch) {
         return ls_fail(LS_ERR_INVALID, "a batch of %zu samples on device %d, whose model has room for up to %zu", batch,
@@ -193,22 +257,21 @@ ls_status ls_model_forward(ls_model *model, const float *x, size_t batch, bool t
     }
     model->x = x;
     model->batch = batch;
-    const float *in = x;
-    ls_status status = LS_OK;
+    const void *in;
+    ls_status status = cast_in(model, x, batch, &in);
     for (size_t l = 0; status == LS_OK && l < model->layout.layer_count; l++) {
         ls_layer *layer = &model->layout.layers[l];
-        float *out = layer->kind->in_place ? (float *)in : layer->y;
+        void *out = layer->kind->in_place ? (void *)in : layer->y;
         struct ls_pass pass = {.stream = model->compute, .batch = batch, .training = training, .x = in, .y = out};
         if (has_work(layer, batch)) status = layer->kind->forward(layer, &pass);
         in = out;
     }
-    *y = in;
-    return status;
+    return status == LS_OK ? cast_out(model, in, batch, y) : status;
 }
 
 /* The memory that layer `l` reads and writes in the forward pass: its own, or for layers in place that of a layer
  * before. */
-static float *output_of(ls_model *model, size_t l) {
+static void *output_of(ls_model *model, size_t l) {
     while (model->layout.layers[l].kind->in_place) l--;
     return model->layout.layers[l].y;
 }
@@ -249,13 +312,26 @@ static ls_status backward_of(ls_layer *layer, const struct ls_pass *pass) {
     return status;
 }
 
-ls_status ls_model_backward(ls_model *model, float *dy, bool accumulate) {
-    ls_status status = LS_OK;
-    int turn = 0;
+/* The gradient of the output in the model's precision, where the layers may overwrite it; `turn`: the place for dx of the
+ * last layer. */
+static ls_status cast_back(ls_model *model, float *dy, void **in, int *turn) {
+    *in = dy;
+    *turn = 0;
+    if (!in_half(model)) return LS_OK;
+    *in = model->exchange[0];
+    *turn = 1;
+    if (model->batch == 0) return LS_OK;
+    return ls_cast(model->compute, model->precision, *in, LS_FP32, dy, model->batch * ls_model_outputs(model));
+}
+
+ls_status ls_model_backward(ls_model *model, float *outputs_gradient, bool accumulate) {
+    void *dy;
+    int turn;
+    ls_status status = cast_back(model, outputs_gradient, &dy, &turn);
     for (size_t l = model->layout.layer_count; status == LS_OK && l > 0; l--) {
         ls_layer *layer = &model->layout.layers[l - 1];
         struct ls_pass pass = {.stream = model->compute, .batch = model->batch, .accumulate = accumulate, .dy = dy};
-        pass.x = l > 1 ? output_of(model, l - 2) : model->x;
+        pass.x = l > 1 ? output_of(model, l - 2) : in_half(model) ? model->half_x : model->x;
         pass.y = output_of(model, l - 1);
         if (layer->kind->in_place) {
             pass.dx = dy;
@@ -318,6 +394,7 @@ void ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn hook, void *contex
 /* --- what it consists of ----------------------------------------------------------------------------------------- */
 
 ls_device *ls_model_device(const ls_model *model) { return model->device; }
+ls_dtype ls_model_precision(const ls_model *model) { return model->precision; }
 struct ls_image ls_model_input(const ls_model *model) {
     return model->layout.input;
 }

@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/dtype.h"
 #include "common/base/status.h"
 #include "common/comm/comm.h"
 #include "common/device/device.h"
@@ -39,20 +40,31 @@ struct ls_tensor {
     size_t count;
     float *data;
     float *gradient; /* NULL for buffers */
+    void *half;      /* a copy in the model's precision, which products read; NULL in an fp32 model, and for buffers */
 };
 
 typedef enum ls_loss_kind { LS_LOSS_CROSS_ENTROPY, LS_LOSS_SQUARED_ERROR } ls_loss_kind;
 
 /* Builds a model with room for batches of up to `max_batch` samples; the parameters are zero until ls_model_init or a
- * load. LS_ERR_USAGE for a description that is not one of the above. On failure *out is NULL. */
-ls_status ls_model_create(ls_model **out, ls_device *device, const char *description, size_t max_batch);
+ * load. LS_ERR_USAGE for a description that is not one of the above. On failure *out is NULL.
+ *
+ * `precision` LS_FP16 or LS_BF16 is what PyTorch calls autocast: linear and convolution layers read copies of input,
+ * weights and bias in that type, all activations and their gradients are stored in it, and arithmetic, batch norm's
+ * statistics and the gradients of parameters stay fp32, as do the parameters themselves, the input and the output. */
+ls_status ls_model_create(ls_model **out, ls_device *device, const char *description, size_t max_batch,
+                          ls_dtype precision);
 void ls_model_destroy(ls_model *model);
 
 /* PyTorch's default initialisation after torch.manual_seed(seed), in definition order. Host: returns when it is
  * done. */
 ls_status ls_model_init(ls_model *model, uint64_t seed);
 
+/* Says that the parameters have been written: the next forward makes the copies in half precision anew, once, however
+ * many passes follow until they are written again (PyTorch's cache of casts). Called by whoever writes them. */
+void ls_model_parameters_changed(ls_model *model);
+
 ls_device *ls_model_device(const ls_model *model);
+ls_dtype ls_model_precision(const ls_model *model);
 struct ls_image ls_model_input(const ls_model *model);
 size_t ls_model_outputs(const ls_model *model); /* per sample */
 ls_loss_kind ls_model_loss(const ls_model *model);

@@ -12,23 +12,33 @@
 
 enum { CHUNK = 4096 };
 
-static ls_status is_finite(ls_stream *stream, const float *data, size_t count, bool *finite) {
+static bool is_finite_half(uint16_t bits, ls_dtype dtype) {
+    return isfinite(dtype == LS_FP16 ? ls_fp16_to_float(bits) : ls_bf16_to_float(bits));
+}
+
+static ls_status is_finite(ls_stream *stream, ls_dtype dtype, const void *data, size_t count, bool *finite) {
     float host[CHUNK];
+    uint16_t halves[CHUNK];
+    size_t element = ls_dtype_nbytes(dtype);
     *finite = true;
     for (size_t at = 0; *finite && at < count; at += CHUNK) {
         size_t here = count - at < CHUNK ? count - at : CHUNK;
-        ls_status status = ls_copy_now(stream, host, data + at, here * sizeof *host);
+        void *place = dtype == LS_FP32 ? (void *)host : (void *)halves;
+        ls_status status = ls_copy_now(stream, place, (const char *)data + at * element, here * element);
         if (status != LS_OK) return status;
-        for (size_t i = 0; i < here; i++) *finite = *finite && isfinite(host[i]);
+        for (size_t i = 0; i < here; i++) {
+            *finite = *finite && (dtype == LS_FP32 ? isfinite(host[i]) : is_finite_half(halves[i], dtype));
+        }
     }
     return LS_OK;
 }
 
 /* Looks through one range; if it is the place, names it. */
-static ls_status look(ls_model *model, const float *data, size_t count, const char *kind, const char *name, char *place,
-                      size_t capacity) {
+static ls_status look(ls_model *model, ls_dtype dtype, const void *data, size_t count, const char *kind,
+                      const char *name, char *place, size_t capacity) {
     bool finite;
-    ls_status status = is_finite(ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE), data, count, &finite);
+    ls_status status =
+        is_finite(ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE), dtype, data, count, &finite);
     if (status == LS_OK && !finite) snprintf(place, capacity, "%s%s", kind, name);
     return status;
 }
@@ -39,18 +49,18 @@ ls_status ls_model_find_nonfinite(ls_model *model, char *place, size_t capacity)
     const float *x = ls_model_last_input(model, &batch);
     place[0] = '\0';
     ls_status status =
-        look(model, x, batch * ls_image_count(ls_model_input(model)), "the input batch", "", place, capacity);
+        look(model, LS_FP32, x, batch * ls_image_count(ls_model_input(model)), "the input batch", "", place, capacity);
     for (size_t l = 0; l < layer_count; l++) {
         const ls_layer *layer = &layers[l];
         for (size_t p = 0; p < layer->parameter_count; p++) {
             const struct ls_tensor *tensor = &layer->parameters[p];
             if (status != LS_OK || place[0] != '\0') return status;
-            status = look(model, tensor->data, tensor->count, "parameter ", tensor->name, place, capacity);
+            status = look(model, LS_FP32, tensor->data, tensor->count, "parameter ", tensor->name, place, capacity);
         }
         if (status != LS_OK || place[0] != '\0') return status;
         if (layer->kind->in_place) continue;
-        status =
-            look(model, layer->y, batch * ls_image_count(layer->out), "the output of ", layer->name, place, capacity);
+        status = look(model, layer->dtype, layer->y, batch * ls_image_count(layer->out), "the output of ", layer->name,
+                      place, capacity);
     }
     return status;
 }

@@ -16,7 +16,7 @@ ls_status ls_check_loss(ls_parallel *p) {
     if (!p->check_each_loss) return LS_OK;
     float loss = 0;
     ls_stream *stream = ls_device_stream(p->loss_device, LS_STREAM_COMPUTE);
-    ls_status status = ls_copy(stream, &loss, ls_parallel_loss_slot(p), sizeof loss);
+    ls_status status = ls_copy(stream, &loss, ls_parallel_step_loss(p), sizeof loss);
     ls_status done = ls_stream_synchronize(stream);
     if (status == LS_OK) status = done;
     if (status != LS_OK || isfinite(loss)) return status;

@@ -21,8 +21,9 @@ static size_t row_doubles(const ls_parallel *p) { return (size_t)p->local_device
 
 ls_status ls_look_open(ls_look *look, ls_parallel *p, const ls_train_options *options, ls_report *report,
                        int64_t total_steps) {
-    *look = (ls_look){
-        .parallel = p, .report = report, .total_steps = total_steps, .next = 1, .interval = 1, .last_loss = NAN};
+    *look = (ls_look){.parallel = p, .report = report, .total_steps = total_steps, .interval = 1, .last_loss = NAN};
+    look->read_steps = (int64_t)p->step;
+    look->next = look->read_steps + 1;
     size_t room = EXTRA + LS_LOSS_RING + row_doubles(p);
     look->sent = calloc(room, sizeof *look->sent);
     look->received = calloc(room * (size_t)p->world_size, sizeof *look->received);
@@ -42,6 +43,16 @@ void ls_look_begin_epoch(ls_look *look) {
     look->epoch_loss_sum = 0;
     look->epoch_losses = 0;
     look->since_us = ls_now_us();
+}
+
+void ls_look_epoch_losses(const ls_look *look, double *sum, int64_t *losses) {
+    *sum = look->epoch_loss_sum;
+    *losses = look->epoch_losses;
+}
+
+void ls_look_resume_epoch(ls_look *look, double sum, int64_t losses) {
+    look->epoch_loss_sum = sum;
+    look->epoch_losses = losses;
 }
 
 void ls_look_note(ls_look *look, double step_ms, double loader_wait_ms) {

@@ -36,6 +36,10 @@ ls_status ls_look_open(ls_look *look, ls_parallel *parallel, const ls_train_opti
 /* Sums and times of an epoch begin anew. */
 void ls_look_begin_epoch(ls_look *look);
 
+/* For checkpoints: the sum and number of the epoch's losses that have been read; and back, in an epoch that goes on. */
+void ls_look_epoch_losses(const ls_look *look, double *sum, int64_t *losses);
+void ls_look_resume_epoch(ls_look *look, double sum, int64_t losses);
+
 /* After step p->step (not counted yet): what it took. */
 void ls_look_note(ls_look *look, double step_ms, double loader_wait_ms);
 

@@ -16,6 +16,7 @@
 
 #include "common/base/log.h"
 #include "common/base/progress.h"
+#include "common/train/checkpoint.h"
 #include "common/train/feed.h"
 #include "common/train/look.h"
 #include "common/train/report.h"
@@ -35,6 +36,9 @@ struct run {
     ls_batch joined;      /* with join: the step's batch on this rank */
     int64_t total_steps;  /* LS_STEPS_UNKNOWN: a stream */
     ls_step_graph *graph; /* NULL: steps are enqueued operation by operation */
+    ls_schedule schedule;
+    struct ls_position resumed; /* where the run begins: all zero, or where a checkpoint was written */
+    int64_t epoch_steps;        /* of the epoch in progress */
     ls_step_times times;
     int64_t clocked_from; /* the step before which the phases' clocks began */
     ls_look look;         /* losses, times and memory, as the host sees them from time to time */
@@ -54,8 +58,9 @@ static ls_status measure_accuracy(struct run *run) {
     run->accuracy = NAN;
     if (!can) return LS_OK;
     size_t count = ls_dataset_count(run->test), world = (size_t)p->world_size, rank = (size_t)p->rank;
-    size_t chunk = (size_t)(run->options->batch_size / p->device_count);
+    size_t chunk = (size_t)(run->options->batch_size / p->device_count / run->options->accumulate);
     if (chunk > EVALUATION_CHUNK_MAX) chunk = EVALUATION_CHUNK_MAX;
+    if (chunk == 0) chunk = 1;
     int64_t right = 0;
     ls_status status = p->ops->before_evaluation ? p->ops->before_evaluation(p) : LS_OK;
     if (status == LS_OK) {
@@ -86,16 +91,24 @@ static ls_status next_batch(struct run *run, const ls_batch **batch) {
     return status;
 }
 
-static ls_status train_step(struct run *run, const ls_batch *batch) {
+/* One micro-batch, and with the last one the update. */
+static ls_status train_micro_batch(struct run *run, const ls_batch *batch) {
     ls_parallel *p = run->parallel;
     ls_status status = p->ops->prepare(p, batch);
-    if (run->graph) {
-        if (status == LS_OK) status = ls_step_graph_run(run->graph);
-    } else {
-        if (status == LS_OK) status = p->ops->forward_backward(p);
-        if (status == LS_OK) status = p->ops->reduce(p);
-        if (status == LS_OK) status = p->ops->apply(p);
+    if (status != LS_OK) return status;
+    return run->graph ? ls_step_graph_run(run->graph) : ls_parallel_run_micro_batch(p);
+}
+
+static ls_status train_step(struct run *run, const ls_batch *batch) {
+    ls_parallel *p = run->parallel;
+    size_t row = ls_image_count(ls_model_input(p->model)), answer = ls_model_outputs(p->model);
+    double rate = ls_schedule_rate(&run->schedule, (int64_t)p->step, p->epoch);
+    ls_status status = ls_optimizer_set_rate(p->optimizer, rate);
+    for (p->micro_batch = 0; status == LS_OK && p->micro_batch < p->micro_batches; p->micro_batch++) {
+        ls_batch part = ls_micro_batch(batch, p->micro_batch, p->micro_batches, row, answer);
+        status = train_micro_batch(run, &part);
     }
+    if (status == LS_OK) status = ls_optimizer_record(p->optimizer, p->step % LS_LOSS_RING);
     if (status == LS_OK) status = ls_event_synchronize(p->batch_copied); /* the loader may overwrite the batch */
     if (status == LS_OK && run->times.how == LS_TIME_STEPS) {
         status = ls_stream_synchronize(ls_device_stream(ls_model_device(p->model), LS_STREAM_COMPUTE));
@@ -106,8 +119,9 @@ static ls_status train_step(struct run *run, const ls_batch *batch) {
 /* The phases' times and bytes leave out the same steps as the step times. */
 static void forget_warmup(struct run *run) {
     ls_parallel *p = run->parallel;
-    if ((int64_t)p->step != run->times.warmup || run->total_steps <= run->times.warmup) return;
-    run->clocked_from = run->times.warmup;
+    int64_t warm = run->resumed.step + run->times.warmup;
+    if ((int64_t)p->step != warm || run->total_steps <= warm) return;
+    run->clocked_from = warm;
     for (int d = 0; d < p->local_device_count; d++) ls_phase_reset(&p->clocks[d]);
 }
 
@@ -117,16 +131,46 @@ static ls_status look_now(struct run *run) {
     return status == LS_OK ? ls_look_now(&run->look) : status;
 }
 
+/* --- checkpoints --------------------------------------------------------------------------------------------------- */
+
+/* Collective: every rank gets the buffers that count, and one writes. `epoch_steps`: of epoch `epoch` so far. */
+static ls_status save_checkpoint(struct run *run, int64_t epoch, int64_t epoch_steps) {
+    ls_parallel *p = run->parallel;
+    ls_status status = look_now(run);
+    if (status == LS_OK && p->ops->before_evaluation) status = p->ops->before_evaluation(p);
+    if (status != LS_OK || p->rank > 0) return status;
+    struct ls_position position = {.step = (int64_t)p->step, .epoch = epoch, .epoch_steps = epoch_steps};
+    if (epoch_steps > 0) ls_look_epoch_losses(&run->look, &position.loss_sum, &position.losses);
+    return ls_checkpoint_save(p, run->options, &position, run->options->save);
+}
+
+static bool checkpoint_is_due(const struct run *run) {
+    int64_t every = run->options->save_every;
+    return every > 0 && (int64_t)run->parallel->step % every == 0;
+}
+
+static ls_status resume(struct run *run) {
+    ls_parallel *p = run->parallel;
+    if (!run->options->resume) return LS_OK;
+    ls_status status = ls_checkpoint_load(p, run->options, run->options->resume, &run->resumed);
+    p->step = (uint64_t)run->resumed.step;
+    run->clocked_from = run->resumed.step;
+    return status;
+}
+
+/* --- epochs -------------------------------------------------------------------------------------------------------- */
+
 static int64_t shown_total(const struct run *run) {
     return run->total_steps == LS_STEPS_UNKNOWN ? 0 : run->total_steps;
 }
 
 static ls_status train_epoch(struct run *run) {
     ls_parallel *p = run->parallel;
-    uint64_t first_step = p->step;
+    bool resumes = p->epoch == run->resumed.epoch && run->resumed.epoch_steps > 0;
+    run->epoch_steps = resumes ? run->resumed.epoch_steps : 0;
     ls_progress progress = ls_progress_begin(run->options->quiet || p->rank > 0 || run->look.wants_view);
     const ls_batch *batch = NULL;
-    ls_status status = ls_loader_begin_epoch(run->loader, p->epoch);
+    ls_status status = ls_loader_begin_epoch_at(run->loader, p->epoch, run->epoch_steps);
     while (status == LS_OK) {
         double waited_us = ls_loader_wait_us(run->loader), step_ms;
         ls_step_times_begin(&run->times);
@@ -136,14 +180,16 @@ static ls_status train_epoch(struct run *run) {
         status = ls_step_times_end(&run->times, &step_ms);
         ls_look_note(&run->look, step_ms, (ls_loader_wait_us(run->loader) - waited_us) * 1e-3);
         p->step++;
+        run->epoch_steps++;
         forget_warmup(run);
         if (status == LS_OK && ls_look_is_due(&run->look)) status = look_now(run);
+        if (status == LS_OK && checkpoint_is_due(run)) status = save_checkpoint(run, p->epoch, run->epoch_steps);
         ls_progress_show(&progress, "step", (int64_t)p->step, shown_total(run));
     }
     ls_progress_end(&progress);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
     if (status == LS_OK) status = look_now(run);
-    if (status == LS_OK && p->step == first_step) {
+    if (status == LS_OK && run->epoch_steps == 0) {
         status = ls_fail(LS_ERR_INVALID,
                          "an epoch of %s gives no full batch of %lld: leave out --drop-last or lower the batch size",
                          run->options->data, (long long)run->options->batch_size);
@@ -162,11 +208,12 @@ static ls_status train_epochs(struct run *run, int64_t *epochs) {
     ls_parallel *p = run->parallel;
     ls_status status = LS_OK;
     bool by_steps = run->options->steps > 0;
-    for (*epochs = 0; status == LS_OK && (int64_t)p->step < run->total_steps; ++*epochs) {
+    for (*epochs = run->resumed.epoch; status == LS_OK && (int64_t)p->step < run->total_steps; ++*epochs) {
         if (!by_steps && *epochs == run->options->epochs) break;
         double begin_us = ls_now_us();
         p->epoch = *epochs;
         ls_look_begin_epoch(&run->look);
+        if (*epochs == run->resumed.epoch) ls_look_resume_epoch(&run->look, run->resumed.loss_sum, run->resumed.losses);
         for (int d = 0; d < p->local_device_count; d++) p->clocks[d].since_us = begin_us;
         status = train_epoch(run);
         double seconds = (ls_now_us() - begin_us) * 1e-6;
@@ -177,6 +224,12 @@ static ls_status train_epochs(struct run *run, int64_t *epochs) {
         }
     }
     return status;
+}
+
+/* The run may have ended, by --steps, in the middle of an epoch. */
+static ls_status save_at_end(struct run *run, int64_t epochs) {
+    bool in_epoch = run->options->steps > 0 && run->epoch_steps > 0;
+    return in_epoch ? save_checkpoint(run, run->parallel->epoch, run->epoch_steps) : save_checkpoint(run, epochs, 0);
 }
 
 /* --- a run ------------------------------------------------------------------------------------------------------- */
@@ -234,6 +287,7 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
                    const ls_dataset *test, ls_train_result *result) {
     *result = (ls_train_result){.accuracy = NAN, .final_loss = NAN};
     p->step = 0;
+    p->micro_batches = options->accumulate;
     struct run run = {.parallel = p, .options = options, .test = test, .accuracy = NAN};
     run.join = options->join && p->ops->join; /* DataParallel has no ranks that could run out */
     ls_step_times_open(&run.times, p, choose_times(p, options));
@@ -243,14 +297,20 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
     if (status == LS_OK) status = ls_feed_open(&feed, options, p, shard, train);
     run.loader = feed.loader;
     run.total_steps = feed.total_steps;
+    run.schedule = ls_train_schedule(options, p->device_count, shown_total(&run));
+    if (status == LS_OK) status = ls_schedule_check(&run.schedule);
+    if (status == LS_OK) status = resume(&run);
     if (status == LS_OK && p->rank == 0) status = ls_report_open(&run.report, options, p);
     if (status == LS_OK) status = ls_look_open(&run.look, p, options, run.report, shown_total(&run));
     if (status == LS_OK) status = train_epochs(&run, &result->epochs);
+    if (status == LS_OK && options->save) status = save_at_end(&run, result->epochs);
     status = settle_devices(p, status);
     if (status != LS_OK) ls_look_salvage(&run.look);
     if (status == LS_OK) status = ls_model_hash(p->model, &result->parameter_hash);
     if (status == LS_OK) summarise(&run, result);
-    if (status == LS_OK && p->rank == 0 && options->save) status = ls_weights_save(p->model, options->save);
+    if (status == LS_OK && p->rank == 0 && options->save_weights) {
+        status = ls_weights_save(p->model, options->save_weights);
+    }
     ls_live_view_end(&run.look.view, status == LS_OK); /* before the results are printed */
     if (status == LS_OK) note_idle_graph(&run);
     ls_status written = ls_report_close(run.report, p, status == LS_OK ? result : NULL, run.look.rows);

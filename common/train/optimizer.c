@@ -2,6 +2,9 @@
  *   idea  : where the parameters, their gradients and their states lie stands in a list on the device, so that an
  *           update is one operation however many tensors there are: on a GPU one launch instead of 34 for the model
  *           "deep". Parameters that have been skipped count updates of their own, and from then on each is an operation
+ *   weigh : clipping and loss scaling need to know the gradients before the update: their sum of squares, which is
+ *           finite if and only if they are. It costs one reading of them, 4 bytes a parameter; unscaling and clipping cost
+ *           nothing more, since the update multiplies by their common factor (PyTorch: reads and writes them twice each)
  *   cost  : SGD 12, with momentum 20, Adam 28 bytes for each parameter; a comparison of the gradients' places, which
  *           DDP changes when it rebuilds its buckets
  *   order : parameter by parameter, element by element: nothing is summed */
@@ -23,6 +26,11 @@ struct ls_optimizer {
     struct ls_update_tensor *list, *device_list;
     size_t chunk_count, total;
     bool list_travels; /* perhaps: it was copied since the stream was waited for */
+    double rate;       /* in the states, once what has been enqueued is done */
+    /* what weighs the gradients */
+    double *square_sum; /* device; NULL: nothing does */
+    ls_grad_scaler *scaler;
+    struct ls_update_state *records; /* device */
 };
 
 ls_optimizer_options ls_optimizer_defaults(ls_optimizer_kind kind) {
@@ -33,6 +41,7 @@ ls_optimizer_options ls_optimizer_defaults(ls_optimizer_kind kind) {
         .beta1 = 0.9,
         .beta2 = 0.999,
         .epsilon = 1e-8,
+        .scaler = ls_grad_scaler_defaults(),
     };
 }
 
@@ -49,7 +58,9 @@ ls_status ls_optimizer_check(const ls_optimizer_options *o) {
     if (!(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1)) {
         return ls_fail(LS_ERR_USAGE, "the betas are %g and %g; they must be in [0, 1)", o->beta1, o->beta2);
     }
-    return LS_OK;
+    if (!(o->clip_norm >= 0))
+        return ls_fail(LS_ERR_USAGE, "the norm to clip at is %g; it must be above 0", o->clip_norm);
+    return ls_grad_scaler_check(&o->scaler);
 }
 
 /* Where the state of a parameter lies in moments[m]. */
@@ -95,38 +106,46 @@ static ls_status list_parameters(ls_optimizer *optimizer) {
     return ls_copy(optimizer->compute, optimizer->device_list, optimizer->list, count * sizeof *optimizer->list);
 }
 
+/* Device memory of an optimizer, in its category. */
+static ls_status alloc(const ls_optimizer *optimizer, size_t nbytes, const char *what, void *memory) {
+    return ls_device_alloc(ls_model_device(optimizer->model), LS_MEMORY_OPTIMIZER, nbytes, what, (void **)memory);
+}
+
+static ls_status alloc_all(ls_optimizer *optimizer) {
+    const ls_optimizer_options *o = &optimizer->options;
+    float *parameters;
+    size_t count, list_nbytes = ls_model_parameter_count(optimizer->model) * sizeof *optimizer->list;
+    ls_model_parameters(optimizer->model, &parameters, &count);
+    optimizer->list = calloc(1, list_nbytes);
+    if (!optimizer->list) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
+    ls_status status = alloc(optimizer, list_nbytes, "list of parameters", &optimizer->device_list);
+    if (status == LS_OK) status = alloc(optimizer, sizeof *optimizer->states, "update state", &optimizer->states);
+    for (int m = 0; status == LS_OK && m < moments_needed(o); m++) {
+        status = alloc(optimizer, count * sizeof(float), "optimizer state", &optimizer->moments[m]);
+    }
+    if (status == LS_OK && (o->clip_norm > 0 || o->measure_norm || o->scaler.enabled)) {
+        status = alloc(optimizer, sizeof *optimizer->square_sum, "sum of squares", &optimizer->square_sum);
+    }
+    if (status == LS_OK && o->record_count > 0) {
+        status = alloc(optimizer, o->record_count * sizeof *optimizer->records, "records", &optimizer->records);
+    }
+    if (status != LS_OK) return status;
+    return ls_grad_scaler_create(&optimizer->scaler, ls_model_device(optimizer->model), &o->scaler);
+}
+
 ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_optimizer_options *options) {
     *out = NULL;
     ls_status status = ls_optimizer_check(options);
     if (status != LS_OK) return status;
     ls_optimizer *optimizer = calloc(1, sizeof *optimizer);
     if (!optimizer) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
-    ls_device *device = ls_model_device(model);
     optimizer->model = model;
-    optimizer->compute = ls_device_stream(device, LS_STREAM_COMPUTE);
+    optimizer->compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
     optimizer->options = *options;
-    float *parameters;
-    size_t count;
-    ls_model_parameters(model, &parameters, &count);
-    size_t list_nbytes = ls_model_parameter_count(model) * sizeof *optimizer->list;
-    optimizer->list = calloc(1, list_nbytes);
-    if (!optimizer->list) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
-    if (status == LS_OK) {
-        status = ls_device_alloc(device, LS_MEMORY_OPTIMIZER, list_nbytes, "list of parameters",
-                                 (void **)&optimizer->device_list);
-    }
-    if (status == LS_OK) {
-        status = ls_device_alloc(device, LS_MEMORY_OPTIMIZER, sizeof *optimizer->states, "update state",
-                                 (void **)&optimizer->states);
-    }
-    for (int m = 0; status == LS_OK && m < moments_needed(options); m++) {
-        status = ls_device_alloc(device, LS_MEMORY_OPTIMIZER, count * sizeof(float), "optimizer state",
-                                 (void **)&optimizer->moments[m]);
-    }
-    if (status == LS_OK) {
-        status = ls_copy(optimizer->compute, &optimizer->states->learning_rate, &optimizer->options.learning_rate,
-                         sizeof(double));
-    }
+    optimizer->rate = options->learning_rate;
+    status = alloc_all(optimizer);
+    struct ls_update_state start = {.learning_rate = options->learning_rate, .gradient_factor = 1, .scale = 1};
+    if (status == LS_OK) status = ls_copy(optimizer->compute, optimizer->states, &start, sizeof start);
     if (status == LS_OK) status = list_parameters(optimizer);
     if (status == LS_OK) status = ls_stream_synchronize(optimizer->compute);
     optimizer->list_travels = false;
@@ -173,8 +192,7 @@ static ls_status separate_states(ls_optimizer *optimizer) {
     ls_device *device = ls_model_device(optimizer->model);
     size_t count = ls_model_parameter_count(optimizer->model);
     struct ls_update_state *states;
-    ls_status status = ls_device_alloc(device, LS_MEMORY_OPTIMIZER, count * sizeof *states,
-                                       "update state of each parameter", (void **)&states);
+    ls_status status = alloc(optimizer, count * sizeof *states, "update state of each parameter", &states);
     if (status != LS_OK) return status;
     for (size_t p = 0; status == LS_OK && p < count; p++) {
         status = ls_copy(optimizer->compute, &states[p], optimizer->states, sizeof *states);
@@ -191,15 +209,28 @@ static ls_status begin(ls_optimizer *optimizer, size_t state) {
     return ls_begin_update(optimizer->compute, &optimizer->states[state], o->beta1, o->beta2);
 }
 
-ls_status ls_optimizer_step_without(ls_optimizer *optimizer, const bool *skip) {
-    ls_status status = is_listed(optimizer) ? LS_OK : list_parameters(optimizer);
-    if (status == LS_OK && skip && !optimizer->own_states) status = separate_states(optimizer);
-    if (status == LS_OK && !optimizer->own_states) {
-        status = begin(optimizer, 0);
+size_t ls_optimizer_state_count(const ls_optimizer *optimizer) {
+    return optimizer->own_states ? ls_model_parameter_count(optimizer->model) : 1;
+}
+
+static ls_status weigh(ls_optimizer *optimizer) {
+    if (!optimizer->square_sum) return LS_OK;
+    ls_status status =
+        ls_square_sum_list(optimizer->compute, optimizer->square_sum, optimizer->device_list,
+                           ls_model_parameter_count(optimizer->model), optimizer->chunk_count, optimizer->total);
+    if (status != LS_OK) return status;
+    return ls_weigh_gradients(optimizer->compute, optimizer->states, ls_optimizer_state_count(optimizer),
+                              ls_grad_scaler_state(optimizer->scaler), optimizer->square_sum,
+                              (float)optimizer->options.clip_norm);
+}
+
+static ls_status update(ls_optimizer *optimizer, const bool *skip) {
+    if (!optimizer->own_states) {
+        ls_status status = begin(optimizer, 0);
         return status == LS_OK ? update_all(optimizer) : status;
     }
-    size_t count = ls_model_parameter_count(optimizer->model);
-    for (size_t p = 0; status == LS_OK && p < count; p++) {
+    ls_status status = LS_OK;
+    for (size_t p = 0; status == LS_OK && p < ls_model_parameter_count(optimizer->model); p++) {
         if (skip && skip[p]) continue;
         status = begin(optimizer, p);
         if (status == LS_OK) status = update_one(optimizer, p);
@@ -207,7 +238,56 @@ ls_status ls_optimizer_step_without(ls_optimizer *optimizer, const bool *skip) {
     return status;
 }
 
+ls_status ls_optimizer_step_without(ls_optimizer *optimizer, const bool *skip) {
+    ls_status status = is_listed(optimizer) ? LS_OK : list_parameters(optimizer);
+    if (status == LS_OK && skip && !optimizer->own_states) status = separate_states(optimizer);
+    if (status == LS_OK) status = weigh(optimizer);
+    if (status == LS_OK) status = update(optimizer, skip);
+    ls_model_parameters_changed(optimizer->model);
+    return status == LS_OK ? ls_grad_scaler_update(optimizer->scaler, optimizer->states) : status;
+}
+
 ls_status ls_optimizer_step(ls_optimizer *optimizer) { return ls_optimizer_step_without(optimizer, NULL); }
+
+ls_status ls_optimizer_set_rate(ls_optimizer *optimizer, double rate) {
+    if (rate == optimizer->rate) return LS_OK;
+    optimizer->rate = rate;
+    return ls_set_learning_rate(optimizer->compute, optimizer->states, ls_optimizer_state_count(optimizer), rate);
+}
+
+/* --- what others look at, and keep --------------------------------------------------------------------------------- */
+
+ls_grad_scaler *ls_optimizer_scaler(const ls_optimizer *optimizer) { return optimizer->scaler; }
+
+const float *ls_optimizer_loss_scale(const ls_optimizer *optimizer) {
+    return optimizer->scaler ? &ls_grad_scaler_state(optimizer->scaler)->scale : NULL;
+}
+
+size_t ls_optimizer_record_count(const ls_optimizer *optimizer) { return optimizer->options.record_count; }
+
+ls_status ls_optimizer_record(ls_optimizer *optimizer, size_t index) {
+    if (!optimizer->records) return LS_OK;
+    return ls_copy(optimizer->compute, &optimizer->records[index], optimizer->states, sizeof *optimizer->states);
+}
+
+ls_status ls_optimizer_read_records(const ls_optimizer *optimizer, struct ls_update_state *records) {
+    size_t nbytes = optimizer->options.record_count * sizeof *records;
+    return nbytes > 0 ? ls_copy_now(optimizer->compute, records, optimizer->records, nbytes) : LS_OK;
+}
+
+ls_status ls_optimizer_read_states(const ls_optimizer *optimizer, struct ls_update_state *states) {
+    size_t nbytes = ls_optimizer_state_count(optimizer) * sizeof *states;
+    return ls_copy_now(optimizer->compute, states, optimizer->states, nbytes);
+}
+
+ls_status ls_optimizer_write_states(ls_optimizer *optimizer, const struct ls_update_state *states, size_t count) {
+    ls_status status = count > 1 && !optimizer->own_states ? separate_states(optimizer) : LS_OK;
+    if (status == LS_OK) {
+        status = ls_copy_now(optimizer->compute, optimizer->states, states, count * sizeof *states);
+        optimizer->rate = states[0].learning_rate;
+    }
+    return status;
+}
 
 size_t ls_optimizer_moment_count(const ls_optimizer *optimizer) { return (size_t)moments_needed(&optimizer->options); }
 
@@ -216,7 +296,7 @@ const char *ls_optimizer_moment_name(const ls_optimizer *optimizer, size_t momen
     return moment == 0 ? "first moment" : "second moment";
 }
 
-const float *ls_optimizer_moment(const ls_optimizer *optimizer, size_t moment, size_t parameter) {
+float *ls_optimizer_moment(const ls_optimizer *optimizer, size_t moment, size_t parameter) {
     return moment_of(optimizer, (int)moment, ls_model_parameter(optimizer->model, parameter));
 }
 
@@ -227,6 +307,9 @@ void ls_optimizer_destroy(ls_optimizer *optimizer) {
     ls_device_free(device, optimizer->moments[1]);
     ls_device_free(device, optimizer->states);
     ls_device_free(device, optimizer->device_list);
+    ls_device_free(device, optimizer->square_sum);
+    ls_device_free(device, optimizer->records);
+    ls_grad_scaler_destroy(optimizer->scaler);
     free(optimizer->list);
     free(optimizer);
 }

@@ -8,10 +8,14 @@
 #include "common/base/cores.h"
 #include "common/base/log.h"
 #include "common/data/loader.h"
+#include "common/train/parallel.h"
 
-static const char *const device_kinds[] = {"auto", "cpu", "cuda", NULL}; /* the order of ls_train_device_kind */
-static const char *const normalizations[] = {"none", "mnist", NULL};     /* the order of ls_normalize */
-static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL};  /* the order of ls_optimizer_kind */
+static const char *const device_kinds[] = {"auto", "cpu", "cuda", NULL};        /* the order of ls_train_device_kind */
+static const char *const normalizations[] = {"none", "mnist", NULL};            /* the order of ls_normalize */
+static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL};         /* the order of ls_dtype */
+static const char *const lr_scales[] = {"none", "linear", "sqrt", NULL};        /* the order of ls_rate_scaling */
+static const char *const lr_schedules[] = {"constant", "cosine", "step", NULL}; /* the order of ls_schedule_kind */
+static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL};         /* the order of ls_optimizer_kind */
 
 ls_train_options ls_train_defaults(void) {
     return (ls_train_options){
@@ -20,19 +24,27 @@ ls_train_options ls_train_defaults(void) {
         .normalize = LS_NORMALIZE_MNIST,
         .epochs = 5,
         .batch_size = 64,
+        .accumulate = 1,
         .shuffle = true,
         .workers = 1,
         .prefetch = 4,
         .optimizer = LS_ADAM,
         .learning_rate = 1e-3,
         .weight_decay = -1,
+        .decay_epochs = 30,
+        .decay_factor = 0.1,
+        .init_scale = 65536,
+        .growth_interval = 2000,
         .pin_memory = true,
         .timeout_s = 60,
         .evaluate = true,
     };
 }
 
-enum { GPU_ROWS = 6 };
+/* Rows of each table at most. */
+enum { RUN_ROWS = 22, RECIPE_ROWS = 18, GPU_ROWS = 6, OTHER_ROWS = 16 };
+_Static_assert(RUN_ROWS + RECIPE_ROWS + GPU_ROWS + OTHER_ROWS <= LS_TRAIN_OPTION_ROWS,
+               "LS_TRAIN_OPTION_ROWS is too small");
 
 /* Rows of one or two lines keep the tables readable. */
 /* clang-format off */
@@ -52,8 +64,6 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
          .help = "batch norm over the whole batch of all devices (SyncBatchNorm)"},
         {.kind = LS_OPTION_STRING, .name = "init", .to.text = &o->init, .argument = "FILE",
          .help = "start from the weights of this safetensors file", .empty = "PyTorch's initial weights for --seed"},
-        {.kind = LS_OPTION_STRING, .name = "save", .to.text = &o->save, .argument = "FILE",
-         .help = "write the trained weights there, as safetensors"},
 
         {.kind = LS_OPTION_HEADING, .help = "How long, and in which order"},
         {.kind = LS_OPTION_INT64, .name = "epochs", .to.big_number = &o->epochs, .argument = "N",
@@ -61,9 +71,12 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_INT64, .name = "steps", .to.big_number = &o->steps, .argument = "N",
          .limits = LS_AT_LEAST(1), .help = "train this many steps, over as many epochs as it takes", .empty = "--epochs"},
         {.kind = LS_OPTION_INT64, .name = "batch-size", .to.big_number = &o->batch_size, .argument = "N",
-         .limits = LS_AT_LEAST(1), .help = "samples a step over all devices"},
+         .limits = LS_AT_LEAST(1), .help = "samples an optimizer step, over all devices and micro-batches"},
         {.kind = LS_OPTION_INT64, .name = "per-device-batch", .to.big_number = &o->per_device_batch, .argument = "N",
-         .limits = LS_AT_LEAST(1), .help = "samples a step on each device, in place of --batch-size", .empty = "--batch-size"},
+         .limits = LS_AT_LEAST(1), .help = "samples of a micro-batch on each device, in place of --batch-size", .empty = "--batch-size"},
+        {.kind = LS_OPTION_INT, .name = "accumulate", .to.number = &o->accumulate, .argument = "K",
+         .limits = LS_BETWEEN(1, 4096),
+         .help = "take each step in K micro-batches, one after the other, and communicate with the last one only (no_sync)"},
         {.kind = LS_OPTION_SWITCH, .name = "shuffle", .to.flag = &o->shuffle, .help = "a new order each epoch"},
         {.kind = LS_OPTION_FLAG, .name = "drop-last", .to.flag = &o->drop_last,
          .help = "leave out the last batch of an epoch if it is not full"},
@@ -76,7 +89,7 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_INT, .name = "prefetch", .to.number = &o->prefetch, .argument = "N",
          .limits = LS_BETWEEN(1, 64), .help = "batches that each worker prepares ahead"},
     };
-    _Static_assert(sizeof table / sizeof *table <= LS_TRAIN_OPTION_ROWS / 2 - GPU_ROWS / 2, "LS_TRAIN_OPTION_ROWS is too small");
+    _Static_assert(sizeof table / sizeof *table <= RUN_ROWS, "RUN_ROWS is too small");
     memcpy(rows, table, sizeof table);
     return sizeof table / sizeof *table;
 }
@@ -98,7 +111,7 @@ static size_t gpu_rows(ls_train_options *o, ls_option *rows) {
     return sizeof table / sizeof *table;
 }
 
-static size_t other_rows(ls_train_options *o, ls_option *rows) {
+static size_t recipe_rows(ls_train_options *o, ls_option *rows) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "The optimizer"},
         {.kind = LS_OPTION_CHOICE, .name = "optimizer", .to.number = &o->optimizer, .choices = optimizers,
@@ -110,6 +123,45 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_FLAG, .name = "nesterov", .to.flag = &o->nesterov, .help = "Nesterov's momentum for sgd"},
         {.kind = LS_OPTION_DOUBLE, .name = "weight-decay", .to.real = &o->weight_decay, .argument = "X",
          .help = "L2 term (adamw: decoupled); negative: the optimizer's default, 0.01 for adamw and 0 else"},
+        {.kind = LS_OPTION_DOUBLE, .name = "clip-norm", .to.real = &o->clip_norm, .argument = "X", .limits = LS_ABOVE(0),
+         .help = "scale gradients down to this norm, over all parameters together", .empty = "no clipping"},
+        {.kind = LS_OPTION_CHOICE, .name = "lr-scale", .to.number = &o->lr_scale, .choices = lr_scales,
+         .help = "multiply the learning rate by the number of devices, or its square root"},
+        {.kind = LS_OPTION_INT64, .name = "warmup-steps", .to.big_number = &o->warmup_steps, .argument = "N",
+         .limits = LS_AT_LEAST(0), .help = "let the learning rate rise over the first N steps"},
+        {.kind = LS_OPTION_CHOICE, .name = "lr-schedule", .to.number = &o->lr_schedule, .choices = lr_schedules,
+         .help = "cosine: down to --lr-min at the end of the run; step: times --lr-decay every --lr-decay-epochs"},
+        {.kind = LS_OPTION_DOUBLE, .name = "lr-min", .to.real = &o->min_rate, .argument = "X",
+         .limits = LS_AT_LEAST(0), .help = "where the cosine ends"},
+        {.kind = LS_OPTION_DOUBLE, .name = "lr-decay", .to.real = &o->decay_factor, .argument = "X",
+         .limits = LS_AT_LEAST(0), .help = "of the step schedule"},
+        {.kind = LS_OPTION_INT64, .name = "lr-decay-epochs", .to.big_number = &o->decay_epochs, .argument = "N",
+         .limits = LS_AT_LEAST(1), .help = "of the step schedule"},
+
+        {.kind = LS_OPTION_HEADING, .help = "Precision"},
+        {.kind = LS_OPTION_CHOICE, .name = "precision", .to.number = &o->precision, .choices = precisions,
+         .help = "of activations and of what products read (automatic mixed precision); weights and their gradients stay fp32"},
+        {.kind = LS_OPTION_DOUBLE, .name = "init-scale", .to.real = &o->init_scale, .argument = "X",
+         .limits = LS_ABOVE(0), .help = "fp16: what the loss is scaled by at first"},
+        {.kind = LS_OPTION_INT, .name = "growth-interval", .to.number = &o->growth_interval, .argument = "N",
+         .limits = LS_BETWEEN(1, INT32_MAX), .help = "fp16: steps without infinities after which the scale is doubled"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= RECIPE_ROWS, "RECIPE_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+
+static size_t other_rows(ls_train_options *o, ls_option *rows) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "Checkpoints"},
+        {.kind = LS_OPTION_STRING, .name = "save", .to.text = &o->save, .argument = "FILE",
+         .help = "write a checkpoint there (weights, optimizer, position; safetensors) at the end"},
+        {.kind = LS_OPTION_INT64, .name = "save-every", .to.big_number = &o->save_every, .argument = "N",
+         .limits = LS_AT_LEAST(1), .help = "and after every N steps", .empty = "at the end only"},
+        {.kind = LS_OPTION_STRING, .name = "resume", .to.text = &o->resume, .argument = "FILE",
+         .help = "go on where this checkpoint was written, bit for bit"},
+        {.kind = LS_OPTION_STRING, .name = "save-weights", .to.text = &o->save_weights, .argument = "FILE",
+         .help = "write the trained weights alone, as PyTorch's state dict in safetensors"},
 
         {.kind = LS_OPTION_HEADING, .help = "Limits"},
         {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &o->timeout_s, .argument = "SECONDS",
@@ -130,7 +182,7 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_FLAG, .name = "verbose", .to.flag = &o->verbose,
          .help = "say what has been chosen, and why: the kind of devices, the back-end"},
     };
-    _Static_assert(sizeof table / sizeof *table <= LS_TRAIN_OPTION_ROWS / 2 - GPU_ROWS / 2, "LS_TRAIN_OPTION_ROWS is too small");
+    _Static_assert(sizeof table / sizeof *table <= OTHER_ROWS, "OTHER_ROWS is too small");
     memcpy(rows, table, sizeof table);
     return sizeof table / sizeof *table;
 }
@@ -138,6 +190,7 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
 
 size_t ls_train_option_rows(ls_train_options *o, ls_option *rows) {
     size_t count = run_rows(o, rows);
+    count += recipe_rows(o, rows + count);
     count += gpu_rows(o, rows + count);
     return count + other_rows(o, rows + count);
 }
@@ -150,7 +203,7 @@ ls_status ls_train_options_check(ls_train_options *o, int device_count) {
     if (o->per_device_batch > MOST_SAMPLES) {
         return ls_fail(LS_ERR_USAGE, "%lld samples on each device are too many", (long long)o->per_device_batch);
     }
-    if (o->per_device_batch > 0) o->batch_size = o->per_device_batch * device_count;
+    if (o->per_device_batch > 0) o->batch_size = o->per_device_batch * device_count * o->accumulate;
     if (o->batch_size < device_count) {
         return ls_fail(LS_ERR_USAGE,
                        "%d devices cannot share a batch of %lld samples; use fewer devices or a larger batch",
@@ -162,6 +215,8 @@ ls_status ls_train_options_check(ls_train_options *o, int device_count) {
     if (o->timeout_s > LONGEST_TIMEOUT_S) {
         return ls_fail(LS_ERR_USAGE, "a timeout of %g s is too long; give at most %g", o->timeout_s, LONGEST_TIMEOUT_S);
     }
+    if (o->save_every > 0 && !o->save) return ls_fail(LS_ERR_USAGE, "--save-every needs --save, which says where");
+    if (o->resume && o->init) return ls_fail(LS_ERR_USAGE, "--init and --resume both say which weights to start from");
     ls_optimizer_options optimizer = ls_train_optimizer(o);
     return ls_optimizer_check(&optimizer);
 }
@@ -187,7 +242,25 @@ ls_optimizer_options ls_train_optimizer(const ls_train_options *o) {
     optimizer.momentum = o->momentum;
     optimizer.nesterov = o->nesterov;
     if (o->weight_decay >= 0) optimizer.weight_decay = o->weight_decay;
+    optimizer.clip_norm = o->clip_norm;
+    optimizer.scaler.enabled = o->precision == LS_FP16;
+    optimizer.scaler.init_scale = o->init_scale;
+    optimizer.scaler.growth_interval = o->growth_interval;
+    optimizer.measure_norm = o->metrics != NULL;
+    optimizer.record_count = o->metrics ? LS_LOSS_RING : 0;
     return optimizer;
+}
+
+ls_schedule ls_train_schedule(const ls_train_options *o, int device_count, int64_t total_steps) {
+    return (ls_schedule){
+        .kind = (ls_schedule_kind)o->lr_schedule,
+        .rate = ls_scaled_rate(o->learning_rate, (ls_rate_scaling)o->lr_scale, device_count),
+        .warmup_steps = o->warmup_steps,
+        .total_steps = total_steps,
+        .min_rate = o->min_rate,
+        .decay_epochs = o->decay_epochs,
+        .decay_factor = o->decay_factor,
+    };
 }
 
 /* --- data -------------------------------------------------------------------------------------------------------- */

@@ -7,16 +7,20 @@
 #include "common/data/dataset.h"
 #include "common/nn/model.h"
 #include "common/train/optimizer.h"
+#include "common/train/schedule.h"
 
 typedef struct ls_train_options {
     /* what is trained, and on what */
     int device_kind; /* ls_train_device_kind (devices.h) */
     const char *model, *data;
     int normalize; /* ls_normalize */
-    const char *init, *save;
+    const char *init, *save, *resume, *save_weights;
+    int64_t save_every; /* steps; 0: at the end only */
     /* how long, and in which order */
-    int64_t epochs, steps;                /* steps 0: as many as the epochs have */
-    int64_t batch_size, per_device_batch; /* over all devices; per device, 0: not set */
+    int64_t epochs, steps; /* steps 0: as many as the epochs have */
+    /* samples of an optimizer step over all devices; of a micro-batch on each device, 0: not set */
+    int64_t batch_size, per_device_batch;
+    int accumulate; /* micro-batches of a step */
     bool shuffle, drop_last;
     int64_t seed;
     int workers, prefetch;
@@ -28,6 +32,14 @@ typedef struct ls_train_options {
     int optimizer;                                /* ls_optimizer_kind */
     double learning_rate, momentum, weight_decay; /* weight_decay < 0: the optimizer's default */
     bool nesterov;
+    double clip_norm;          /* 0: none */
+    int lr_scale, lr_schedule; /* ls_rate_scaling, ls_schedule_kind */
+    int64_t warmup_steps, decay_epochs;
+    double min_rate, decay_factor;
+    /* precision */
+    int precision; /* ls_dtype: LS_FP32, LS_FP16 or LS_BF16 */
+    double init_scale;
+    int growth_interval;
     /* GPUs */
     bool tf32, cuda_graph, pin_memory, debug_launches;
     /* limits */
@@ -41,7 +53,7 @@ typedef struct ls_train_options {
 /* The defaults that --help shows. */
 ls_train_options ls_train_defaults(void);
 
-#define LS_TRAIN_OPTION_ROWS 48
+#define LS_TRAIN_OPTION_ROWS 72
 
 /* Writes the option table's rows, pointing into `options`, to rows[0 ..]; returns how many (at most
  * LS_TRAIN_OPTION_ROWS). A program appends its own. */
@@ -61,6 +73,9 @@ void ls_train_warn_workers(const ls_train_options *options, int local_ranks);
 bool ls_train_sync_bn(const ls_train_options *options, const ls_model *model, bool tell);
 
 ls_optimizer_options ls_train_optimizer(const ls_train_options *options);
+
+/* The learning rate's course for that many devices; total_steps 0: not known. */
+ls_schedule ls_train_schedule(const ls_train_options *options, int device_count, int64_t total_steps);
 
 /* What samples for the model look like: its input, and labels or target vectors as its loss needs them. */
 ls_sample_spec ls_train_sample_spec(const ls_model *model);

@@ -1,6 +1,9 @@
 /* parallel — what the three ways to train share. */
 #include "common/train/parallel.h"
 
+#include "common/base/chunk.h"
+#include "kernels/kernels.h"
+
 /* --- the batch --------------------------------------------------------------------------------------------------- */
 
 static ls_status alloc_place(struct ls_batch_place *place, ls_device *inputs_device, ls_device *answers_device,
@@ -78,16 +81,55 @@ ls_status ls_parallel_batch_used(ls_parallel *p, ls_stream *compute) {
 
 float *ls_parallel_ring_slot(ls_parallel *p) { return p->losses + p->step % LS_LOSS_RING; }
 
-float *ls_parallel_loss_slot(ls_parallel *p) {
+float *ls_parallel_step_loss(ls_parallel *p) {
     return p->recording ? p->losses + LS_LOSS_RING : ls_parallel_ring_slot(p);
 }
 
+float *ls_parallel_loss_slot(ls_parallel *p) {
+    return ls_parallel_is_first(p) ? ls_parallel_step_loss(p) : p->losses + LS_LOSS_RING + 1;
+}
+
+ls_status ls_parallel_add_loss(ls_parallel *p, ls_stream *compute) {
+    if (ls_parallel_is_first(p)) return LS_OK;
+    return ls_reduce_add(compute, ls_parallel_step_loss(p), &p->micro_loss, 1, 1);
+}
+
+ls_status ls_parallel_scale_gradient(ls_parallel *p, ls_stream *compute, float *dy, size_t count) {
+    return p->loss_scale && count > 0 ? ls_scale_by(compute, dy, p->loss_scale, count) : LS_OK;
+}
+
+/* --- micro-batches ------------------------------------------------------------------------------------------------- */
+
+ls_status ls_parallel_run_micro_batch(ls_parallel *p) {
+    ls_status status = p->ops->forward_backward(p);
+    if (!ls_parallel_is_last(p)) return status;
+    if (status == LS_OK) status = p->ops->reduce(p);
+    if (status == LS_OK) status = p->ops->apply(p);
+    return status;
+}
+
+ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row, size_t answer) {
+    ls_batch part = *batch;
+    size_t begin;
+    ls_chunk(batch->count, count, index, &begin, &part.count);
+    if (batch->inputs) part.inputs = batch->inputs + begin * row;
+    if (batch->labels) part.labels = batch->labels + begin;
+    if (batch->targets) part.targets = batch->targets + begin * answer;
+    return part;
+}
+
+size_t ls_micro_batch_rows(size_t rows, int count) { return (rows + (size_t)count - 1) / (size_t)count; }
+
 ls_status ls_parallel_init(ls_parallel *p) {
     for (int d = 0; d < p->local_device_count; d++) ls_phase_begin(&p->clocks[d], p->devices[d]);
+    p->micro_batches = 1;
     ls_status status = ls_event_create(&p->batch_copied, "batch copied");
-    if (status != LS_OK) return status;
-    return ls_device_alloc(p->loss_device, LS_MEMORY_WORKSPACE, (LS_LOSS_RING + 1) * sizeof(float), "losses",
-                           (void **)&p->losses);
+    if (status == LS_OK) {
+        status = ls_device_alloc(p->loss_device, LS_MEMORY_WORKSPACE, (LS_LOSS_RING + 2) * sizeof(float), "losses",
+                                 (void **)&p->losses);
+    }
+    if (status == LS_OK) p->micro_loss = p->losses + LS_LOSS_RING + 1;
+    return status;
 }
 
 void ls_parallel_release(ls_parallel *p) {

@@ -9,6 +9,10 @@
  *     reduce             gradients of the whole batch
  *     apply              the optimizer
  *
+ * With --accumulate K the batch of a step is cut into K micro-batches: prepare and forward_backward run for each of them,
+ * and gradients add up where they are; only the last one's are communicated (PyTorch's no_sync), and reduce and apply
+ * follow once.
+ *
  * All of it is enqueued on streams; nothing in a step waits for the host (but for DDP's second step, which builds its
  * buckets). */
 #ifndef LS_TRAIN_PARALLEL_H
@@ -52,6 +56,10 @@ struct ls_parallel_ops {
     /* (optional) After a failure, before the devices are waited for: breaks what other devices or ranks would wait for
      * in vain. */
     void (*abandon)(ls_parallel *p);
+    /* (optional) What a resumed run has to know of this mode beyond model and optimizer, as numbers (DDP: the order in which
+     * gradients became ready); *values is the mode's memory. And back: LS_ERR_INVALID if they cannot be its own. */
+    void (*get_memory)(const ls_parallel *p, const int64_t **values, size_t *count);
+    ls_status (*set_memory)(ls_parallel *p, const int64_t *values, size_t count);
     /* (optional) Why forward_backward, reduce and apply cannot be recorded into a graph (step_graph.h), as "ranks that
      * join ..."; NULL, or no such function: they can. */
     const char *(*graph_obstacle)(const ls_parallel *p);
@@ -79,12 +87,16 @@ struct ls_parallel {
     ls_event *batch_copied; /* recorded by prepare: the host's batch may be overwritten after it */
     ls_device *loss_device;
     /* LS_LOSS_RING floats on loss_device: this rank's losses, whose sum over ranks divided by world_size is the loss of
-     * the global batch; and one place more, for recorded steps */
+     * the global batch; and two places more, for recorded steps and for the loss of a micro-batch */
     float *losses;
+    const float *micro_loss; /* the last of them */
+    /* what the loss's gradient is multiplied by: memory of loss_device, or NULL: no loss scaling */
+    const float *loss_scale;
     bool stuck; /* a thread missed its deadline and still uses devices and models: free none of them, end the process */
     /* the step in progress: written by the loop */
     uint64_t step; /* counts all steps of the run; forward_backward writes losses[step mod LS_LOSS_RING] */
     int64_t epoch; /* for messages */
+    int micro_batch, micro_batches; /* which of how many; 0 of 1 where nothing is accumulated */
     /* written by the loop before the run */
     bool check_each_loss; /* forward_backward looks at the loss before it goes back (ls_check_loss) */
     /* written by step_graph.c */
@@ -129,9 +141,31 @@ struct ls_answers ls_device_batch_answers(const struct ls_device_batch *batch);
 ls_status ls_parallel_await_batch(ls_parallel *p, ls_stream *compute);
 ls_status ls_parallel_batch_used(ls_parallel *p, ls_stream *compute);
 
-/* Where the step in progress writes its loss: its place in the ring; while a step is recorded, the one behind it. */
+/* Whether the micro-batch in progress is the first, or the last, of its step. */
+static inline bool ls_parallel_is_first(const ls_parallel *p) { return p->micro_batch == 0; }
+static inline bool ls_parallel_is_last(const ls_parallel *p) { return p->micro_batch == p->micro_batches - 1; }
+
+/* forward_backward of the micro-batch that prepare has begun, and behind the last one reduce and apply. */
+ls_status ls_parallel_run_micro_batch(ls_parallel *p);
+
+/* Rows of `batch` that make up micro-batch `index` of `count` (torch.chunk's rule; perhaps none). The samples of the whole
+ * step stay in global_count, which losses are divided by. `row` and `answer`: floats of an input and of a target. */
+ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row, size_t answer);
+
+/* The most rows that a micro-batch has if a step has `rows`. */
+size_t ls_micro_batch_rows(size_t rows, int count);
+
+/* Where forward_backward writes the loss of its micro-batch; and, behind that, what makes it part of the step's loss: it is
+ * added to those of the micro-batches before. */
 float *ls_parallel_loss_slot(ls_parallel *p);
+ls_status ls_parallel_add_loss(ls_parallel *p, ls_stream *compute);
+
+/* Where the step's loss lies: its place in the ring; while a step is recorded, the one behind it. */
+float *ls_parallel_step_loss(ls_parallel *p);
 float *ls_parallel_ring_slot(ls_parallel *p);
+
+/* For forward_backward, behind the loss: dy, `count` floats of loss_device, times the loss scale. A no-op without one. */
+ls_status ls_parallel_scale_gradient(ls_parallel *p, ls_stream *compute, float *dy, size_t count);
 
 /* Called by forward_backward when the loss of this process has been enqueued, before its gradient goes back: a NaN or
  * an infinity ends the run here, before it reaches a gradient, the optimizer or another rank. Waits for the loss
@@ -150,7 +184,8 @@ ls_status ls_parallel_init(ls_parallel *p);
 void ls_parallel_release(ls_parallel *p);
 
 /* The plain single-device path: no process group, no replicas, nothing between backward and the optimizer. Takes over
- * neither device nor model; the model gets gradients here and is already initialised. `max_batch` samples a step. */
+ * neither device nor model; the model gets gradients here and is already initialised. `max_batch` samples a
+ * micro-batch. */
 ls_status ls_single_create(ls_parallel **out, ls_device *device, ls_model *model, const ls_optimizer_options *optimizer,
                            size_t max_batch);
 

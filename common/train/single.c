@@ -31,11 +31,13 @@ static ls_status single_forward_backward(ls_parallel *p) {
     ls_phase_enter(p->clocks, LS_PHASE_LOSS);
     if (status == LS_OK) {
         status = ls_loss(ls_model_loss(p->model), s->compute, ls_parallel_loss_slot(p), s->dy, y,
-                         ls_device_batch_answers(&s->batch), rows, outputs, 1.0 / (double)rows);
+                         ls_device_batch_answers(&s->batch), rows, outputs, 1.0 / (double)s->batch.global_count);
     }
+    if (status == LS_OK) status = ls_parallel_add_loss(p, s->compute);
+    if (status == LS_OK) status = ls_parallel_scale_gradient(p, s->compute, s->dy, rows * outputs);
     if (status == LS_OK) status = ls_check_loss(p);
     ls_phase_enter(p->clocks, LS_PHASE_BACKWARD);
-    if (status == LS_OK) status = ls_model_backward(p->model, s->dy, false);
+    if (status == LS_OK) status = ls_model_backward(p->model, s->dy, !ls_parallel_is_first(p));
     if (status == LS_OK) status = ls_parallel_batch_used(p, s->compute);
     return status;
 }
@@ -93,6 +95,7 @@ ls_status ls_single_create(ls_parallel **out, ls_device *device, ls_model *model
     }
     if (status == LS_OK) status = ls_model_alloc_gradients(model);
     if (status == LS_OK) status = ls_optimizer_create(&p->optimizer, model, optimizer);
+    if (status == LS_OK) p->loss_scale = ls_optimizer_loss_scale(p->optimizer);
     if (status != LS_OK) {
         single_destroy(p);
         return status;

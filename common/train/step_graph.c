@@ -4,6 +4,7 @@
  *
  *               wait for the batch        before the launch; the batch itself comes from the copy stream, into
  *                                         places that are used in turn, so there is a graph for each place
+ *               (with micro-batches: for each of them and each place)
  *               forward .. optimizer      the launch
  *               the loss to its place     after it: from a place that is always the same to the step's in the ring
  *               the batch is used         after it
@@ -20,7 +21,7 @@
 
 #include "common/base/log.h"
 
-/* The step on one place of the batch. */
+/* A micro-batch of the step on one place of the batch. */
 struct recording {
     ls_graph *graph;
     uint64_t bytes[LS_PHASE_COUNT]; /* that the clock counts for it */
@@ -30,8 +31,10 @@ struct ls_step_graph {
     ls_parallel *parallel;
     ls_stream *compute;
     int64_t steps, launches;
-    size_t count, global_count; /* of the batches that are recorded: those of the first step */
-    struct recording recordings[2];
+    struct recorded_batch {
+        size_t count, global_count; /* that are recorded: those of the first step */
+        struct recording recordings[2];
+    } * batches; /* one for each micro-batch */
 };
 
 ls_status ls_step_graph_create(ls_step_graph **out, ls_parallel *p) {
@@ -42,18 +45,15 @@ ls_status ls_step_graph_create(ls_step_graph **out, ls_parallel *p) {
     const char *obstacle = p->ops->graph_obstacle ? p->ops->graph_obstacle(p) : NULL;
     if (obstacle) return ls_fail(LS_ERR_USAGE, "--cuda-graph does not go with %s", obstacle);
     ls_step_graph *graph = calloc(1, sizeof *graph);
-    if (!graph) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the graph of a step");
+    if (graph) graph->batches = calloc((size_t)p->micro_batches, sizeof *graph->batches);
+    if (!graph || !graph->batches) {
+        free(graph);
+        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the graph of a step");
+    }
     graph->parallel = p;
     graph->compute = ls_device_stream(p->devices[0], LS_STREAM_COMPUTE);
     *out = graph;
     return LS_OK;
-}
-
-static ls_status run_eagerly(ls_parallel *p) {
-    ls_status status = p->ops->forward_backward(p);
-    if (status == LS_OK) status = p->ops->reduce(p);
-    if (status == LS_OK) status = p->ops->apply(p);
-    return status;
 }
 
 static ls_status record(ls_step_graph *graph, struct recording *recording) {
@@ -62,7 +62,9 @@ static ls_status record(ls_step_graph *graph, struct recording *recording) {
     ls_status status = ls_graph_begin(graph->compute);
     if (status != LS_OK) return status;
     p->recording = true;
-    status = run_eagerly(p);
+    if (ls_parallel_is_first(p))
+        ls_model_parameters_changed(p->model); /* also behind an evaluation, which has cast them */
+    status = ls_parallel_run_micro_batch(p);
     p->recording = false;
     ls_status ended = ls_graph_end(graph->compute, &recording->graph);
     for (int i = 0; i < LS_PHASE_COUNT; i++) recording->bytes[i] = p->clocks->bytes[i] - recording->bytes[i];
@@ -81,7 +83,7 @@ static ls_status launch(ls_step_graph *graph, const struct recording *recording)
     ls_parallel *p = graph->parallel;
     ls_status status = ls_parallel_await_batch(p, graph->compute);
     if (status == LS_OK) status = ls_graph_launch(recording->graph, graph->compute);
-    if (status == LS_OK) {
+    if (status == LS_OK && ls_parallel_is_last(p)) {
         status = ls_copy(graph->compute, ls_parallel_ring_slot(p), p->losses + LS_LOSS_RING, sizeof *p->losses);
     }
     if (status == LS_OK) status = ls_parallel_batch_used(p, graph->compute);
@@ -92,13 +94,15 @@ static ls_status launch(ls_step_graph *graph, const struct recording *recording)
 ls_status ls_step_graph_run(ls_step_graph *graph) {
     ls_parallel *p = graph->parallel;
     const struct ls_device_batch *batch = p->batch;
-    if (graph->steps++ == 0) {
-        graph->count = batch->count;
-        graph->global_count = batch->global_count;
+    struct recorded_batch *recorded = &graph->batches[p->micro_batch];
+    if (ls_parallel_is_first(p)) graph->steps++;
+    if (graph->steps == 1) {
+        recorded->count = batch->count;
+        recorded->global_count = batch->global_count;
     }
-    bool same = batch->count == graph->count && batch->global_count == graph->global_count;
-    if (!same || graph->steps <= LS_GRAPH_WARMUP_STEPS) return run_eagerly(p);
-    struct recording *recording = &graph->recordings[batch->place];
+    bool same = batch->count == recorded->count && batch->global_count == recorded->global_count;
+    if (!same || graph->steps <= LS_GRAPH_WARMUP_STEPS) return ls_parallel_run_micro_batch(p);
+    struct recording *recording = &recorded->recordings[batch->place];
     bool is_new = !recording->graph;
     ls_status status = is_new ? record(graph, recording) : LS_OK;
     ls_phase_enter(p->clocks, LS_PHASE_GRAPH);
@@ -112,6 +116,9 @@ int64_t ls_step_graph_launches(const ls_step_graph *graph) { return graph->launc
 
 void ls_step_graph_destroy(ls_step_graph *graph) {
     if (!graph) return;
-    for (int i = 0; i < 2; i++) ls_graph_destroy(graph->recordings[i].graph);
+    for (int b = 0; b < graph->parallel->micro_batches; b++) {
+        for (int i = 0; i < 2; i++) ls_graph_destroy(graph->batches[b].recordings[i].graph);
+    }
+    free(graph->batches);
     free(graph);
 }

@@ -19,7 +19,7 @@ typedef struct ls_step_graph ls_step_graph;
  * failure *out is NULL. */
 ls_status ls_step_graph_create(ls_step_graph **out, ls_parallel *parallel);
 
-/* forward_backward, reduce and apply of the step that prepare has begun. */
+/* ls_parallel_run_micro_batch of the micro-batch that prepare has begun. */
 ls_status ls_step_graph_run(ls_step_graph *graph);
 
 /* Launches so far, for tests. */

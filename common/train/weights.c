@@ -89,6 +89,7 @@ ls_status ls_weights_load(ls_model *model, const char *path) {
         if (stored) memcpy(ls_model_batches_tracked(model, i), stored->data, sizeof(int64_t));
     }
     ls_status done = ls_stream_synchronize(compute);
+    ls_model_parameters_changed(model);
     ls_safetensors_close(file);
     return status != LS_OK ? status : done;
 }

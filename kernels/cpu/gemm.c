@@ -16,6 +16,12 @@ ls_status ls_cpu_matmul(bool transpose_a, bool transpose_b, size_t m, size_t n, 
                    (int)status);
 }
 
+size_t ls_cpu_gemm_workspace_nbytes(ls_dtype dtype, size_t m, size_t n, size_t k) {
+    (void)dtype, (void)m, (void)n, (void)k;
+    return 0;
+}
+
 ls_status ls_cpu_gemm(const struct ls_gemm_arguments *a) {
+    if (a->dtype != LS_FP32) return ls_fail(LS_ERR_UNSUPPORTED, "gemm of %s", ls_dtype_name(a->dtype));
     return ls_cpu_matmul(a->transpose_a, a->transpose_b, a->m, a->n, a->k, a->a, a->b, a->beta, a->c);
 }

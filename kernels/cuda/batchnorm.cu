@@ -6,9 +6,11 @@
  *            The first leaves each slice's statistics (or sums) in scratch memory; in the second every block adds up
  *            those of its channel for itself, at most 512 of them and in the cache, rather than in a launch of its
  *            own
+ *   types  : x, y and their gradients are elements of the shape's type, widened as they are read and rounded once as
+ *            they are written; what lies between is the same for all types
  *   launch : channels x slices blocks of 256 threads: 400 for 16 channels of 64 images of 28x28. A thread takes four
- *            neighbouring values at a time where planes are multiples of four (16 bytes in one read where arrays lie
- *            so), and steps from plane to plane by addition: one division a thread
+ *            neighbouring values at a time where planes are multiples of four (in one read where arrays lie so), and
+ *            steps from plane to plane by addition: one division a thread
  *   bytes  : train 2 reads + 1 write of x; backward 2 reads of x and dy + 1 write; the other operations one visit.
  *            The second read comes from the L2 cache for a layer of up to some 40 MB. flops: 3 to 8 a value, which
  *            memory hides
@@ -46,8 +48,8 @@ __device__ Statistics group_statistics(const Group<N, STEPS> &group, const Float
 }
 
 /* spreads[channel][slice] */
-template <int N>
-__global__ void slice_statistics(ls_batchnorm_shape s, Slices slices, const float *x, Spread *spreads) {
+template <class T, int N>
+__global__ void slice_statistics(ls_batchnorm_shape s, Slices slices, const T *x, Spread *spreads) {
     Walk<N> walk(s, slices);
     Statistics total = {};
     for (size_t first = walk.begin; first < walk.end;) {
@@ -94,8 +96,8 @@ __global__ void put_statistics(ls_batchnorm_shape s, Slices slices, double *stat
 
 /* --- y ------------------------------------------------------------------------------------------------------------ */
 
-template <int N>
-__device__ void normalize_slice(Walk<N> &walk, const Slices &slices, const Channel &ch, float *y, const float *x) {
+template <class T, int N>
+__device__ void normalize_slice(Walk<N> &walk, const Slices &slices, const Channel &ch, T *y, const T *x) {
     for (size_t first = walk.begin; first < walk.end; first += Group<N, 8 / N>::BLOCK_VALUES) {
         Group<N, 8 / N> group(walk, slices.aligned);
         Floats<N> values[8 / N];
@@ -107,8 +109,8 @@ __device__ void normalize_slice(Walk<N> &walk, const Slices &slices, const Chann
     }
 }
 
-template <int N>
-__global__ void train_slice(ls_batchnorm_shape s, Slices slices, float *y, const float *x, const float *gamma,
+template <class T, int N>
+__global__ void train_slice(ls_batchnorm_shape s, Slices slices, T *y, const T *x, const float *gamma,
                             const float *beta, Kept kept, const Spread *spreads) {
     __shared__ float mean, invstd;
     Walk<N> walk(s, slices);
@@ -121,17 +123,18 @@ __global__ void train_slice(ls_batchnorm_shape s, Slices slices, float *y, const
         }
     }
     __syncthreads();
-    normalize_slice(walk, slices, make_channel(s, mean, invstd, gamma[walk.channel], beta[walk.channel]), y, x);
+    normalize_slice(walk, slices, make_channel(s, mean, invstd, gamma[walk.channel] * invstd, beta[walk.channel]), y,
+                    x);
 }
 
-template <int N>
-__global__ void normalize_kernel(ls_batchnorm_shape s, Slices slices, float *y, const float *x, Parameters parameters) {
+template <class T, int N>
+__global__ void normalize_kernel(ls_batchnorm_shape s, Slices slices, T *y, const T *x, Parameters parameters) {
     Walk<N> walk(s, slices);
     normalize_slice(walk, slices, read_channel(s, parameters, walk.channel), y, x);
 }
 
-template <int N>
-__global__ void eval_kernel(ls_batchnorm_shape s, Slices slices, float *y, const float *x, Parameters parameters,
+template <class T, int N>
+__global__ void eval_kernel(ls_batchnorm_shape s, Slices slices, T *y, const T *x, Parameters parameters,
                             const float *running_var) {
     Walk<N> walk(s, slices);
     normalize_slice(walk, slices, read_running_channel(s, parameters, running_var, walk.channel), y, x);
@@ -140,8 +143,8 @@ __global__ void eval_kernel(ls_batchnorm_shape s, Slices slices, float *y, const
 /* --- gradients ---------------------------------------------------------------------------------------------------- */
 
 /* partial[channel][slice] */
-template <int N>
-__global__ void slice_sums(ls_batchnorm_shape s, Slices slices, Sums *partial, const float *dy, const float *x,
+template <class T, int N>
+__global__ void slice_sums(ls_batchnorm_shape s, Slices slices, Sums *partial, const T *dy, const T *x,
                            Parameters parameters) {
     Walk<N> walk(s, slices);
     Channel ch = read_channel(s, parameters, walk.channel);
@@ -191,9 +194,9 @@ __global__ void put_sums(ls_batchnorm_shape s, Slices slices, float *sums, float
 }
 
 /* dx may be dy: a thread reads what it writes, before. */
-template <int N>
-__device__ void input_gradient_slice(Walk<N> &walk, const Slices &slices, const Channel &ch, Slope slope, float *dx,
-                                     const float *dy, const float *x) {
+template <class T, int N>
+__device__ void input_gradient_slice(Walk<N> &walk, const Slices &slices, const Channel &ch, Slope slope, T *dx,
+                                     const T *dy, const T *x) {
     for (size_t first = walk.begin; first < walk.end; first += Group<N, 8 / N>::BLOCK_VALUES) {
         Group<N, 8 / N> group(walk, slices.aligned);
         Floats<N> values[8 / N], gradients[8 / N];
@@ -207,10 +210,9 @@ __device__ void input_gradient_slice(Walk<N> &walk, const Slices &slices, const 
     }
 }
 
-template <int N>
-__global__ void backward_slice(ls_batchnorm_shape s, Slices slices, float *dx, float *dgamma, float *dbeta,
-                               const float *dy, const float *x, Parameters parameters, bool accumulate,
-                               const Sums *partial) {
+template <class T, int N>
+__global__ void backward_slice(ls_batchnorm_shape s, Slices slices, T *dx, float *dgamma, float *dbeta, const T *dy,
+                               const T *x, Parameters parameters, bool accumulate, const Sums *partial) {
     __shared__ Slope slope;
     Walk<N> walk(s, slices);
     Channel ch = read_channel(s, parameters, walk.channel);
@@ -225,8 +227,8 @@ __global__ void backward_slice(ls_batchnorm_shape s, Slices slices, float *dx, f
     input_gradient_slice(walk, slices, ch, slope, dx, dy, x);
 }
 
-template <int N>
-__global__ void input_gradient_kernel(ls_batchnorm_shape s, Slices slices, float *dx, const float *dy, const float *x,
+template <class T, int N>
+__global__ void input_gradient_kernel(ls_batchnorm_shape s, Slices slices, T *dx, const T *dy, const T *x,
                                       Parameters parameters, const float *sums, const double *count) {
     Walk<N> walk(s, slices);
     Channel ch = read_channel(s, parameters, walk.channel);
@@ -253,22 +255,24 @@ unsigned warps_in_blocks(const ls_batchnorm_shape &s) {
 }
 
 /* The first launch of the operations that need statistics; they are left in *spreads. */
+template <class T>
 ls_status launch_statistics(const ls_cuda_lane *lane, const char *op, const ls_batchnorm_shape &s, const Slices &slices,
-                            const float *x, Spread **spreads) {
+                            const void *x, Spread **spreads) {
     *spreads = static_cast<Spread *>(lane->scratch);
     ls_status status = expect_room(op, s, slices);
     if (status != LS_OK) return status;
-    auto kernel = in_fours(s) ? slice_statistics<4> : slice_statistics<1>;
+    auto kernel = in_fours(s) ? slice_statistics<T, 4> : slice_statistics<T, 1>;
     return launch(lane, op, dim3(blocks_of(s, slices)), THREADS, kernel, s, slices, x, *spreads);
 }
 
 /* The same of those that need sums of gradients. */
+template <class T>
 ls_status launch_sums(const ls_cuda_lane *lane, const char *op, const ls_batchnorm_shape &s, const Slices &slices,
-                      const float *dy, const float *x, Parameters parameters, Sums **partial) {
+                      const void *dy, const void *x, Parameters parameters, Sums **partial) {
     *partial = static_cast<Sums *>(lane->scratch);
     ls_status status = expect_room(op, s, slices);
     if (status != LS_OK) return status;
-    auto kernel = in_fours(s) ? slice_sums<4> : slice_sums<1>;
+    auto kernel = in_fours(s) ? slice_sums<T, 4> : slice_sums<T, 1>;
     return launch(lane, op, dim3(blocks_of(s, slices)), THREADS, kernel, s, slices, *partial, dy, x, parameters);
 }
 
@@ -276,66 +280,91 @@ ls_status launch_sums(const ls_cuda_lane *lane, const char *op, const ls_batchno
 
 ls_status ls_cuda_batchnorm_train(const ls_batchnorm_train_arguments *a, const ls_cuda_lane *lane) {
     const char *op = "batchnorm_train";
-    Slices slices = make_slices(a->shape, a->x, a->y);
-    Spread *spreads;
     ls_status status = expect_spread((double)values_of(a->shape));
-    if (status == LS_OK) status = launch_statistics(lane, op, a->shape, slices, a->x, &spreads);
     if (status != LS_OK) return status;
-    auto kernel = in_fours(a->shape) ? train_slice<4> : train_slice<1>;
-    return launch(lane, op, dim3(blocks_of(a->shape, slices)), THREADS, kernel, a->shape, slices, a->y, a->x, a->gamma,
-                  a->beta, Kept{a->mean, a->invstd, a->running_mean, a->running_var}, spreads);
+    return with_element(a->shape.dtype, op, [&](auto zero) {
+        using T = decltype(zero);
+        Slices slices = make_slices<T>(a->shape, a->x, a->y);
+        Spread *spreads;
+        ls_status first = launch_statistics<T>(lane, op, a->shape, slices, a->x, &spreads);
+        if (first != LS_OK) return first;
+        auto kernel = in_fours(a->shape) ? train_slice<T, 4> : train_slice<T, 1>;
+        return launch(lane, op, dim3(blocks_of(a->shape, slices)), THREADS, kernel, a->shape, slices, a->y, a->x,
+                      a->gamma, a->beta, Kept{a->mean, a->invstd, a->running_mean, a->running_var}, spreads);
+    });
 }
 
 ls_status ls_cuda_batchnorm_statistics(const ls_batchnorm_statistics_arguments *a, const ls_cuda_lane *lane) {
     const char *op = "batchnorm_statistics";
-    Slices slices = make_slices(a->shape, a->x);
-    Spread *spreads;
-    ls_status status = launch_statistics(lane, op, a->shape, slices, a->x, &spreads);
-    if (status != LS_OK) return status;
-    return launch(lane, op, dim3(warps_in_blocks(a->shape)), THREADS, put_statistics, a->shape, slices, a->statistics,
-                  spreads);
+    return with_element(a->shape.dtype, op, [&](auto zero) {
+        using T = decltype(zero);
+        Slices slices = make_slices<T>(a->shape, a->x);
+        Spread *spreads;
+        ls_status first = launch_statistics<T>(lane, op, a->shape, slices, a->x, &spreads);
+        if (first != LS_OK) return first;
+        return launch(lane, op, dim3(warps_in_blocks(a->shape)), THREADS, put_statistics, a->shape, slices,
+                      a->statistics, spreads);
+    });
 }
 
 ls_status ls_cuda_batchnorm_eval(const ls_batchnorm_eval_arguments *a, const ls_cuda_lane *lane) {
-    Slices slices = make_slices(a->shape, a->x, a->y);
-    auto kernel = in_fours(a->shape) ? eval_kernel<4> : eval_kernel<1>;
-    return launch(lane, "batchnorm_eval", dim3(blocks_of(a->shape, slices)), THREADS, kernel, a->shape, slices, a->y,
-                  a->x, Parameters{a->gamma, a->beta, a->running_mean, nullptr}, a->running_var);
+    const char *op = "batchnorm_eval";
+    return with_element(a->shape.dtype, op, [&](auto zero) {
+        using T = decltype(zero);
+        Slices slices = make_slices<T>(a->shape, a->x, a->y);
+        auto kernel = in_fours(a->shape) ? eval_kernel<T, 4> : eval_kernel<T, 1>;
+        return launch(lane, op, dim3(blocks_of(a->shape, slices)), THREADS, kernel, a->shape, slices, a->y, a->x,
+                      Parameters{a->gamma, a->beta, a->running_mean, nullptr}, a->running_var);
+    });
 }
 
 ls_status ls_cuda_batchnorm_normalize(const ls_batchnorm_normalize_arguments *a, const ls_cuda_lane *lane) {
-    Slices slices = make_slices(a->shape, a->x, a->y);
-    auto kernel = in_fours(a->shape) ? normalize_kernel<4> : normalize_kernel<1>;
-    return launch(lane, "batchnorm_normalize", dim3(blocks_of(a->shape, slices)), THREADS, kernel, a->shape, slices,
-                  a->y, a->x, Parameters{a->gamma, a->beta, a->mean, a->invstd});
+    const char *op = "batchnorm_normalize";
+    return with_element(a->shape.dtype, op, [&](auto zero) {
+        using T = decltype(zero);
+        Slices slices = make_slices<T>(a->shape, a->x, a->y);
+        auto kernel = in_fours(a->shape) ? normalize_kernel<T, 4> : normalize_kernel<T, 1>;
+        return launch(lane, op, dim3(blocks_of(a->shape, slices)), THREADS, kernel, a->shape, slices, a->y, a->x,
+                      Parameters{a->gamma, a->beta, a->mean, a->invstd});
+    });
 }
 
 ls_status ls_cuda_batchnorm_backward(const ls_batchnorm_backward_arguments *a, const ls_cuda_lane *lane) {
     const char *op = "batchnorm_backward";
-    Slices slices = make_slices(a->shape, a->dx, a->dy, a->x);
-    Parameters parameters = {a->gamma, a->beta, a->mean, a->invstd};
-    Sums *partial;
-    ls_status status = launch_sums(lane, op, a->shape, slices, a->dy, a->x, parameters, &partial);
-    if (status != LS_OK) return status;
-    auto kernel = in_fours(a->shape) ? backward_slice<4> : backward_slice<1>;
-    return launch(lane, op, dim3(blocks_of(a->shape, slices)), THREADS, kernel, a->shape, slices, a->dx, a->dgamma,
-                  a->dbeta, a->dy, a->x, parameters, a->accumulate, partial);
+    return with_element(a->shape.dtype, op, [&](auto zero) {
+        using T = decltype(zero);
+        Slices slices = make_slices<T>(a->shape, a->dx, a->dy, a->x);
+        Parameters parameters = {a->gamma, a->beta, a->mean, a->invstd};
+        Sums *partial;
+        ls_status first = launch_sums<T>(lane, op, a->shape, slices, a->dy, a->x, parameters, &partial);
+        if (first != LS_OK) return first;
+        auto kernel = in_fours(a->shape) ? backward_slice<T, 4> : backward_slice<T, 1>;
+        return launch(lane, op, dim3(blocks_of(a->shape, slices)), THREADS, kernel, a->shape, slices, a->dx, a->dgamma,
+                      a->dbeta, a->dy, a->x, parameters, a->accumulate, partial);
+    });
 }
 
 ls_status ls_cuda_batchnorm_sums(const ls_batchnorm_sums_arguments *a, const ls_cuda_lane *lane) {
     const char *op = "batchnorm_sums";
-    Slices slices = make_slices(a->shape, a->dy, a->x);
-    Parameters parameters = {a->gamma, a->beta, a->mean, a->invstd};
-    Sums *partial;
-    ls_status status = launch_sums(lane, op, a->shape, slices, a->dy, a->x, parameters, &partial);
-    if (status != LS_OK) return status;
-    return launch(lane, op, dim3(warps_in_blocks(a->shape)), THREADS, put_sums, a->shape, slices, a->sums, a->dgamma,
-                  a->dbeta, a->accumulate, partial);
+    return with_element(a->shape.dtype, op, [&](auto zero) {
+        using T = decltype(zero);
+        Slices slices = make_slices<T>(a->shape, a->dy, a->x);
+        Parameters parameters = {a->gamma, a->beta, a->mean, a->invstd};
+        Sums *partial;
+        ls_status first = launch_sums<T>(lane, op, a->shape, slices, a->dy, a->x, parameters, &partial);
+        if (first != LS_OK) return first;
+        return launch(lane, op, dim3(warps_in_blocks(a->shape)), THREADS, put_sums, a->shape, slices, a->sums,
+                      a->dgamma, a->dbeta, a->accumulate, partial);
+    });
 }
 
 ls_status ls_cuda_batchnorm_input_gradient(const ls_batchnorm_input_gradient_arguments *a, const ls_cuda_lane *lane) {
-    Slices slices = make_slices(a->shape, a->dx, a->dy, a->x);
-    auto kernel = in_fours(a->shape) ? input_gradient_kernel<4> : input_gradient_kernel<1>;
-    return launch(lane, "batchnorm_input_gradient", dim3(blocks_of(a->shape, slices)), THREADS, kernel, a->shape,
-                  slices, a->dx, a->dy, a->x, Parameters{a->gamma, a->beta, a->mean, a->invstd}, a->sums, a->count);
+    const char *op = "batchnorm_input_gradient";
+    return with_element(a->shape.dtype, op, [&](auto zero) {
+        using T = decltype(zero);
+        Slices slices = make_slices<T>(a->shape, a->dx, a->dy, a->x);
+        auto kernel = in_fours(a->shape) ? input_gradient_kernel<T, 4> : input_gradient_kernel<T, 1>;
+        return launch(lane, op, dim3(blocks_of(a->shape, slices)), THREADS, kernel, a->shape, slices, a->dx, a->dy,
+                      a->x, Parameters{a->gamma, a->beta, a->mean, a->invstd}, a->sums, a->count);
+    });
 }

@@ -37,14 +37,20 @@ __device__ inline void settle_channel(const ls_batchnorm_shape &s, const Statist
     kept.running_var[c] = (1 - s.momentum) * kept.running_var[c] + s.momentum * unbiased;
 }
 
-/* What the passes over one channel need: y = x scale + shift (its sign is the ReLU's mask), x̂ = (x - mean) invstd. */
+/* What the passes over one channel need: y = x scale + shift, x̂ = (x - mean) invstd. With a ReLU y is no less than
+ * floor_value, and dy counts where y is larger than gate; without one both are minus infinity. */
 struct Channel {
-    float mean, invstd, scale, shift, floor_value;
+    float mean, invstd, scale, shift, floor_value, gate;
 };
 
-__device__ inline Channel make_channel(const ls_batchnorm_shape &s, float mean, float invstd, float gamma, float beta) {
-    float scale = gamma * invstd;
-    return {mean, invstd, scale, fmaf(-mean, scale, beta), s.relu ? 0 : -INFINITY};
+/* The largest y that is stored as 0: what the ReLU's backward pass would find there is 0. */
+__device__ inline float largest_zero(ls_dtype dtype) {
+    return dtype == LS_FP16 ? 0x1p-25f : dtype == LS_BF16 ? 0x1p-134f : 0;
+}
+
+__device__ inline Channel make_channel(const ls_batchnorm_shape &s, float mean, float invstd, float scale, float beta) {
+    float floor_value = s.relu ? 0 : -INFINITY, gate = s.relu ? largest_zero(s.dtype) : -INFINITY;
+    return {mean, invstd, scale, fmaf(-mean, scale, beta), floor_value, gate};
 }
 
 /* The per-channel inputs of an operation, in device memory. */
@@ -53,14 +59,14 @@ struct Parameters {
 };
 
 __device__ inline Channel read_channel(const ls_batchnorm_shape &s, const Parameters &p, int c) {
-    return make_channel(s, p.mean[c], p.invstd[c], p.gamma[c], p.beta[c]);
+    return make_channel(s, p.mean[c], p.invstd[c], p.gamma[c] * p.invstd[c], p.beta[c]);
 }
 
 /* For evaluation: from the running variance instead of invstd. */
 __device__ inline Channel read_running_channel(const ls_batchnorm_shape &s, const Parameters &p,
                                                const float *running_var, int c) {
     float scale = p.gamma[c] / sqrtf(running_var[c] + s.epsilon);
-    return {p.mean[c], 0, scale, fmaf(-p.mean[c], scale, p.beta[c]), s.relu ? 0 : -INFINITY};
+    return make_channel(s, p.mean[c], 0, scale, p.beta[c]);
 }
 
 __device__ inline float normalized(const Channel &ch, float x) {
@@ -70,7 +76,7 @@ __device__ inline float normalized(const Channel &ch, float x) {
 
 /* dy as the ReLU behind passes it on */
 __device__ inline float masked(const Channel &ch, float dy, float x) {
-    return fmaf(x, ch.scale, ch.shift) > ch.floor_value ? dy : 0;
+    return fmaf(x, ch.scale, ch.shift) > ch.gate ? dy : 0;
 }
 
 /* Masked dy, and masked dy with x̂, of one channel. */

@@ -14,17 +14,18 @@ constexpr size_t MANY_BLOCKS = 2048; /* of all channels: enough for any GPU */
 struct Slices {
     unsigned count; /* of each channel */
     size_t values;  /* of each slice but the last: a multiple of 4 */
-    bool aligned;   /* the operation's arrays begin at multiples of 16 bytes */
+    bool aligned;   /* the operation's arrays can be accessed by fours */
 };
 
-/* `arrays`: those that are walked through */
-template <class... Pointers> Slices make_slices(const ls_batchnorm_shape &s, const Pointers *...arrays) {
+/* `arrays`: those that are walked through, of elements of type T */
+template <class T, class... Voids> Slices make_slices(const ls_batchnorm_shape &s, const Voids *...arrays) {
     size_t most = MANY_BLOCKS / (s.channels > 0 ? (size_t)s.channels : 1),
            count = divide_up(values_of(s), SLICE_VALUES);
     if (most > MOST_SLICES) most = MOST_SLICES;
     if (count > most) count = most;
     if (count < 1) count = 1;
-    return {(unsigned)count, divide_up(divide_up(values_of(s), count), 4) * 4, is_aligned(arrays...)};
+    return {(unsigned)count, divide_up(divide_up(values_of(s), count), 4) * 4,
+            is_aligned(static_cast<const T *>(arrays)...)};
 }
 
 inline unsigned blocks_of(const ls_batchnorm_shape &s, const Slices &slices) {
@@ -73,8 +74,8 @@ template <int N> class Walk {
     size_t next_value, next_at, step_at, to_next_plane;
 };
 
-/* The N x STEPS values of one thread that are on their way at a time. `aligned`: by fours, the arrays can be read 16
- * bytes at a time. */
+/* The N x STEPS values of one thread that are on their way at a time. `aligned`: fours can be read in one
+ * instruction. */
 template <int N, int STEPS> struct Group {
     size_t at[STEPS];
     bool there[STEPS], aligned;
@@ -83,7 +84,7 @@ template <int N, int STEPS> struct Group {
         for (int k = 0; k < STEPS; k++) there[k] = walk.next(&at[k]);
     }
 
-    __device__ void read(Floats<N> (&values)[STEPS], const float *from) const {
+    template <class T> __device__ void read(Floats<N> (&values)[STEPS], const T *from) const {
         for (int k = 0; k < STEPS; k++) {
             values[k] = Floats<N>{};
             if (!there[k]) continue;
@@ -95,7 +96,7 @@ template <int N, int STEPS> struct Group {
         }
     }
 
-    __device__ void write(float *to, const Floats<N> (&values)[STEPS]) const {
+    template <class T> __device__ void write(T *to, const Floats<N> (&values)[STEPS]) const {
         for (int k = 0; k < STEPS; k++) {
             if (!there[k]) continue;
             if constexpr (N == 4) {

@@ -1,31 +1,48 @@
-/* clipping — square_sum and clip_coefficient.
- *   formula : *sum += sum of x[i]^2; *norm = sqrt(*square_sum), *coefficient = min(1, max_norm / (*norm + 1e-6))
- *   launch  : fast: a grid-stride loop over fours by PARTS blocks at most, each with a sum in scratch memory, and one
- *             block that adds these to *sum. Naive: one thread goes through all elements. The coefficient takes one
- *             thread in any case
- *   cost    : 4 bytes and 2 flops an element, in double: a square of a float is exact there
+/* clipping — square_sum_list, weigh_gradients, update_scale: from the gradients to what the update makes of them, and
+ * to the next step's loss scale, without the host.
+ *   idea    : one number answers both questions that are asked of the gradients before an update. Their sum of squares
+ *             is the norm's square, for clipping; and it is finite if, and only if, all of them are, for loss scaling:
+ *             squares of floats are exact in double, and no sum of them overflows. So gradients are read once, and
+ *             never written: weigh_gradients leaves a factor that the update multiplies them by
+ *   formula : kernels.h
+ *   launch  : fast: PARTS blocks at most, each over every PARTS-th chunk of the list, four floats a thread at a time,
+ *             each with a sum in scratch memory; and one block that adds these up. Naive: one thread goes through all
+ *             elements. The other two operations take one thread in any case
+ *   cost    : 4 bytes and 2 flops an element, in double
  *   order   : of a thread, ascending; of a block as block_sum says; of the blocks in the same manner. The number of
- *             blocks follows from the count alone, and arrays off 16 bytes are added up in the same order as others */
-#include "kernels/cuda/launch.cuh"
+ *             blocks follows from the list alone, and tensors off 16 bytes are added up in the same order as others
+ *   fails   : infinities and NaNs among the gradients are no failure: they are what found_inf reports */
+#include "kernels/cuda/update_list.cuh"
 
 using namespace ls_cuda;
 
 namespace {
 
-constexpr size_t PARTS = 1024;
+/* --- the sum of squares ------------------------------------------------------------------------------------------- */
 
-__global__ void square_sum_naive(double *sum, const float *x, size_t count) {
+constexpr size_t PARTS = 4096; /* some waves of blocks on any GPU */
+static_assert(PARTS * sizeof(double) <= LS_CUDA_SCRATCH_NBYTES, "a sum of each block");
+
+__global__ void square_sum_naive(double *sum, const ls_update_tensor *tensors, size_t tensor_count) {
     double total = 0;
-    for (size_t i = 0; i < count; i++) total += (double)x[i] * (double)x[i];
-    *sum += total;
+    for (size_t t = 0; t < tensor_count; t++) {
+        const float *gradient = tensors[t].gradient;
+        for (size_t i = 0; i < tensors[t].count; i++) total += (double)gradient[i] * (double)gradient[i];
+    }
+    *sum = total;
 }
 
-__global__ void square_sum_parts(double *parts, const float *x, size_t count) {
-    bool aligned = is_aligned(x);
+__global__ void square_sum_parts(double *parts, const ls_update_tensor *tensors, size_t tensor_count,
+                                 size_t chunk_count) {
     double total = 0;
-    for (size_t i = 4 * global_thread(); i < count; i += 4 * global_threads()) {
-        Floats<4> x4 = load_four(x + i, count - i, aligned);
-        for (int k = 0; k < 4; k++) total += (double)x4.at[k] * (double)x4.at[k];
+    for (size_t index = blockIdx.x; index < chunk_count; index += gridDim.x) {
+        Chunk chunk = find_chunk(tensors, tensor_count, index);
+        const float *gradient = chunk.tensor.gradient + chunk.begin;
+        bool aligned = is_aligned(gradient);
+        for (size_t i = 4 * threadIdx.x; i < chunk.count; i += 4 * THREADS) {
+            Floats<4> four = load_four(gradient + i, chunk.count - i, aligned);
+            for (int k = 0; k < 4; k++) total += (double)four.at[k] * (double)four.at[k];
+        }
     }
     total = block_sum(total);
     if (threadIdx.x == 0) parts[blockIdx.x] = total;
@@ -35,36 +52,65 @@ __global__ void add_parts(double *sum, const double *parts, size_t count) {
     double total = 0;
     for (size_t i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];
     total = block_sum(total);
-    if (threadIdx.x == 0) *sum += total;
+    if (threadIdx.x == 0) *sum = total;
 }
 
-/* A NaN norm makes every gradient NaN, as in PyTorch. */
-__global__ void clip(float *coefficient, float *norm, const double *square_sum, float max_norm) {
-    float root = (float)sqrt(*square_sum), limit = max_norm / (root + 1e-6f);
-    *norm = root;
-    *coefficient = limit > 1 ? 1 : limit;
+/* --- what follows from it: a thread ------------------------------------------------------------------------------- */
+
+__global__ void weigh_gradients(ls_update_state *states, size_t state_count, const ls_scaler_state *scaler,
+                                const double *square_sum, float max_norm) {
+    float scale = scaler ? scaler->scale : 1, inverse = (float)(1 / (double)scale);
+    float norm = (float)(sqrt(*square_sum) * (double)inverse), limit = max_norm / (norm + 1e-6f);
+    float coefficient = max_norm > 0 && !(limit > 1) ? limit : 1; /* a NaN stays */
+    for (size_t s = 0; s < state_count; s++) {
+        states[s].found_inf = scaler && !isfinite(*square_sum);
+        states[s].gradient_factor = inverse * coefficient;
+        states[s].norm = norm;
+        states[s].scale = scale;
+    }
+}
+
+__global__ void update_scale(ls_scaler_state *scaler, const ls_update_state *state, ls_scaler_rule rule) {
+    if (state->found_inf != 0) {
+        scaler->scale = (float)((double)scaler->scale * rule.backoff_factor);
+        scaler->growth_tracker = 0;
+        scaler->skipped++;
+    } else if (++scaler->growth_tracker == rule.growth_interval) {
+        float grown = (float)((double)scaler->scale * rule.growth_factor);
+        if (isfinite(grown)) scaler->scale = grown;
+        scaler->growth_tracker = 0;
+    }
 }
 
 } // namespace
 
-ls_status ls_cuda_naive_square_sum(const ls_square_sum_arguments *a, const ls_cuda_lane *lane) {
-    return launch(lane, "square_sum", dim3(1), 1, square_sum_naive, a->sum, a->x, a->count);
+ls_status ls_cuda_naive_square_sum_list(const ls_square_sum_list_arguments *a, const ls_cuda_lane *lane) {
+    return launch(lane, "square_sum_list", dim3(1), 1, square_sum_naive, a->sum, a->tensors, a->tensor_count);
 }
 
-ls_status ls_cuda_square_sum(const ls_square_sum_arguments *a, const ls_cuda_lane *lane) {
-    if (a->count == 0) return LS_OK;
-    size_t wanted = divide_up(a->count, 4 * THREADS), parts = wanted < PARTS ? wanted : PARTS;
+ls_status ls_cuda_square_sum_list(const ls_square_sum_list_arguments *a, const ls_cuda_lane *lane) {
+    const char *op = "square_sum_list";
+    size_t parts = a->chunk_count < PARTS ? a->chunk_count : PARTS;
     double *sums = static_cast<double *>(lane->scratch);
-    ls_status status =
-        launch(lane, "square_sum", dim3((unsigned)parts), THREADS, square_sum_parts, sums, a->x, a->count);
+    ls_status status = launch(lane, op, dim3((unsigned)parts), THREADS, square_sum_parts, sums, a->tensors,
+                              a->tensor_count, a->chunk_count);
     if (status != LS_OK) return status;
-    return launch(lane, "square_sum", dim3(1), THREADS, add_parts, a->sum, sums, parts);
+    return launch(lane, op, dim3(1), THREADS, add_parts, a->sum, sums, parts);
 }
 
-ls_status ls_cuda_naive_clip_coefficient(const ls_clip_coefficient_arguments *a, const ls_cuda_lane *lane) {
-    return launch(lane, "clip_coefficient", dim3(1), 1, clip, a->coefficient, a->norm, a->square_sum, a->max_norm);
+ls_status ls_cuda_naive_weigh_gradients(const ls_weigh_gradients_arguments *a, const ls_cuda_lane *lane) {
+    return launch(lane, "weigh_gradients", dim3(1), 1, weigh_gradients, a->states, a->state_count, a->scaler,
+                  a->square_sum, a->max_norm);
 }
 
-ls_status ls_cuda_clip_coefficient(const ls_clip_coefficient_arguments *a, const ls_cuda_lane *lane) {
-    return ls_cuda_naive_clip_coefficient(a, lane);
+ls_status ls_cuda_weigh_gradients(const ls_weigh_gradients_arguments *a, const ls_cuda_lane *lane) {
+    return ls_cuda_naive_weigh_gradients(a, lane);
+}
+
+ls_status ls_cuda_naive_update_scale(const ls_update_scale_arguments *a, const ls_cuda_lane *lane) {
+    return launch(lane, "update_scale", dim3(1), 1, update_scale, a->scaler, a->state, a->rule);
+}
+
+ls_status ls_cuda_update_scale(const ls_update_scale_arguments *a, const ls_cuda_lane *lane) {
+    return ls_cuda_naive_update_scale(a, lane);
 }

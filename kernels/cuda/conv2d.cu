@@ -30,18 +30,28 @@ struct Job {
     ls_cuda_conv2d_plan plan;
     Conv2d c;
     size_t batch;
-    float *unfolded, *partial, *packed;
+    void *unfolded; /* elements, or the floats that are folded */
+    float *partial;
+    void *packed;
 
     /* Images of the piece that begins at image n. */
     size_t piece(size_t n) const { return batch - n < plan.samples ? batch - n : plan.samples; }
+
+    /* Image n of an array of images of so many elements. */
+    const void *image(const void *images, size_t n, size_t elements) const {
+        return static_cast<const char *>(images) + n * elements * ls_dtype_nbytes(c.dtype);
+    }
+    void *image(void *images, size_t n, size_t elements) const {
+        return static_cast<char *>(images) + n * elements * ls_dtype_nbytes(c.dtype);
+    }
 };
 
 ls_status make_job(const ls_conv2d_shape &s, void *workspace, Job *job) {
     ls_status status = make_conv2d(s, &job->plan, &job->c);
     if (status != LS_OK) return status;
     job->batch = (size_t)s.batch;
-    job->unfolded = static_cast<float *>(workspace);
-    job->partial = job->unfolded + ls_aligned_floats(job->plan.unfolded_count);
+    job->unfolded = workspace;
+    job->partial = static_cast<float *>(workspace) + ls_aligned_floats(job->plan.unfolded_count);
     job->packed = job->partial + ls_aligned_floats(job->plan.partial_count);
     return LS_OK;
 }
@@ -53,18 +63,18 @@ ls_status ls_cuda_conv2d_forward(const ls_conv2d_forward_arguments *a, const ls_
     Job job;
     ls_status status = make_job(a->shape, a->workspace, &job);
     const Conv2d &c = job.c;
-    if (status == LS_OK && goes_directly(a->shape)) return direct_forward(lane, c, a);
+    if (status == LS_OK && job.plan.is_direct) return direct_forward(lane, c, a);
     for (size_t n = 0; status == LS_OK && n < job.batch; n += job.plan.samples) {
         size_t samples = job.piece(n);
-        status = unfold(lane, op, c, samples, a->x + n * in_image(c), job.unfolded, a->w, a->bias,
+        status = unfold(lane, op, c, samples, job.image(a->x, n, in_image(c)), job.unfolded, a->w, a->bias,
                         n == 0 ? job.packed : nullptr);
         if (status != LS_OK) break;
         ls_cuda_product product = {};
-        product.dtype = LS_FP32;
+        product.dtype = product.c_dtype = c.dtype;
         product.m = (size_t)c.out_channels, product.n = (size_t)c.out_plane, product.k = (size_t)c.rows;
         product.a = job.packed;
         product.b = job.unfolded, product.stride_b = product.k * product.n;
-        product.c = a->y + n * out_image(c), product.stride_c = out_image(c);
+        product.c = job.image(a->y, n, out_image(c)), product.stride_c = out_image(c);
         product.batch = samples;
         status = ls_cuda_matmul(lane, op, &product);
     }
@@ -76,19 +86,21 @@ ls_status ls_cuda_conv2d_backward_data(const ls_conv2d_backward_data_arguments *
     Job job;
     ls_status status = make_job(a->shape, a->workspace, &job);
     const Conv2d &c = job.c;
-    if (status == LS_OK && goes_directly(a->shape)) return direct_backward_data(lane, c, a);
+    if (status == LS_OK && job.plan.is_direct) return direct_backward_data(lane, c, a);
     for (size_t n = 0; status == LS_OK && n < job.batch; n += job.plan.samples) {
         size_t samples = job.piece(n);
         ls_cuda_product product = {};
-        product.dtype = LS_FP32;
+        product.dtype = c.dtype, product.c_dtype = LS_FP32;
         product.transpose_a = true;
         product.m = (size_t)c.taps, product.n = (size_t)c.out_plane, product.k = (size_t)c.out_channels;
         product.a = a->w;
-        product.b = a->dy + n * out_image(c), product.stride_b = out_image(c);
+        product.b = job.image(a->dy, n, out_image(c)), product.stride_b = out_image(c);
         product.c = job.unfolded, product.stride_c = product.m * product.n;
         product.batch = samples;
         status = ls_cuda_matmul(lane, op, &product);
-        if (status == LS_OK) status = fold(lane, op, c, samples, job.unfolded, a->dx + n * in_image(c));
+        if (status == LS_OK)
+            status =
+                fold(lane, op, c, samples, static_cast<const float *>(job.unfolded), job.image(a->dx, n, in_image(c)));
     }
     return status;
 }
@@ -100,13 +112,13 @@ ls_status ls_cuda_conv2d_backward_weights(const ls_conv2d_backward_weights_argum
     const Conv2d &c = job.c;
     for (size_t n = 0; status == LS_OK && n < job.batch; n += job.plan.samples) {
         size_t samples = job.piece(n);
-        status = unfold(lane, op, c, samples, a->x + n * in_image(c), job.unfolded);
+        status = unfold(lane, op, c, samples, job.image(a->x, n, in_image(c)), job.unfolded);
         if (status != LS_OK) break;
         ls_cuda_product product = {};
-        product.dtype = LS_FP32;
+        product.dtype = c.dtype, product.c_dtype = LS_FP32;
         product.transpose_b = true;
         product.m = (size_t)c.out_channels, product.n = (size_t)c.rows, product.k = (size_t)c.out_plane;
-        product.a = a->dy + n * out_image(c), product.stride_a = out_image(c);
+        product.a = job.image(a->dy, n, out_image(c)), product.stride_a = out_image(c);
         product.b = job.unfolded, product.stride_b = product.n * product.k;
         product.beta = n > 0 ? 1 : 0;
         product.c = job.partial, product.stride_c = product.m * product.n;

@@ -13,6 +13,7 @@ struct Conv2d {
     int out_channels, out_height, out_width; /* of the output */
     int kernel_h, kernel_w, stride, padding;
     int in_plane, out_plane, taps, rows; /* taps and rows as in struct ls_cuda_conv2d_plan */
+    ls_dtype dtype;                      /* of images, weights and bias */
 };
 
 /* LS_ERR_INVALID if the shape has no output or is too large, in the words of kernels/cpu. */
@@ -25,9 +26,9 @@ inline ls_status make_conv2d(const ls_conv2d_shape &s, ls_cuda_conv2d_plan *plan
             s.in_height, s.in_width, s.kernel_h, s.kernel_w, s.stride, s.padding, s.in_channels, s.out_channels);
     }
     *c = {
-        s.in_channels,   s.in_height,    s.in_width, s.out_channels, ls_conv2d_out_height(&s), ls_conv2d_out_width(&s),
-        s.kernel_h,      s.kernel_w,     s.stride,   s.padding,      s.in_height * s.in_width, (int)plan->out_plane,
-        (int)plan->taps, (int)plan->rows};
+        s.in_channels,   s.in_height,     s.in_width, s.out_channels, ls_conv2d_out_height(&s), ls_conv2d_out_width(&s),
+        s.kernel_h,      s.kernel_w,      s.stride,   s.padding,      s.in_height * s.in_width, (int)plan->out_plane,
+        (int)plan->taps, (int)plan->rows, s.dtype};
     return LS_OK;
 }
 
@@ -39,22 +40,21 @@ __device__ inline bool is_inside(int place, int end) { return (unsigned)place < 
 
 /* --- conv2d_direct.cu: for small kernels and few channels --------------------------------------------------------- */
 
-bool goes_directly(const ls_conv2d_shape &s);
 ls_status direct_forward(const ls_cuda_lane *lane, const Conv2d &c, const ls_conv2d_forward_arguments *a);
 ls_status direct_backward_data(const ls_cuda_lane *lane, const Conv2d &c, const ls_conv2d_backward_data_arguments *a);
 
-/* --- conv2d_unfold.cu: the passes around the matrix products ------------------------------------------------------ */
+/* --- conv2d_unfold.cu: the passes around the matrix products; arrays that are void hold elements of c.dtype -------- */
 
 /* unfolded[n][row][pixel] of `samples` images: for the row (channel, kh, kw), the input value that the kernel's place
  * (kh, kw) meets at that output pixel, 0 in the padding; then a row of ones, then rows of zeros. With `packed`, also
  * packed[o][row]: the weights, the bias (0 if NULL) behind them, zeros. */
-ls_status unfold(const ls_cuda_lane *lane, const char *op, const Conv2d &c, size_t samples, const float *x,
-                 float *unfolded, const float *w = nullptr, const float *bias = nullptr, float *packed = nullptr);
+ls_status unfold(const ls_cuda_lane *lane, const char *op, const Conv2d &c, size_t samples, const void *x,
+                 void *unfolded, const void *w = nullptr, const void *bias = nullptr, void *packed = nullptr);
 
 /* dx[n][channel][place] = sum of all of gradients[n][(channel, kh, kw)][pixel] that the place was unfolded to, kh and
  * kw ascending */
 ls_status fold(const ls_cuda_lane *lane, const char *op, const Conv2d &c, size_t samples, const float *gradients,
-               float *dx);
+               void *dx);
 
 /* dw[o][tap] = sum over n of partial[n][o][tap]; dbias[o] (may be NULL) likewise of the row behind the taps */
 ls_status add_partials(const ls_cuda_lane *lane, const char *op, const Conv2d &c, size_t samples, const float *partial,

@@ -31,7 +31,6 @@ constexpr int MOST_ROWS = 32;     /* of a tile */
 constexpr int BORDER = 4;         /* K - 1 at most */
 constexpr int WEIGHT_STRIDE = 20; /* BAND x BANDS, and 4 more so that neighbours' writes meet fewer banks twice */
 constexpr int PATCH = (MOST_ROWS + BORDER) * (MOST_QUADS * QUAD + BORDER);
-constexpr int MOST_CHANNELS = 32;
 
 struct Direct {
     int source_channels, source_height, source_width;
@@ -60,29 +59,29 @@ struct Block {
 /* Columns of the tile of the source in shared memory. */
 __device__ int patch_width(const Direct &d) { return d.quads * QUAD + BORDER; }
 
-template <int K>
-__device__ void load_patch(const Direct &d, const Block &block, const float *source, int first, int count,
+template <int K, class T>
+__device__ void load_patch(const Direct &d, const Block &block, const T *source, int first, int count,
                            float (*patch)[PATCH]) {
     int width = patch_width(d), each = width * (d.rows + K - 1);
     int top = block.top - d.padding, left = block.left - d.padding;
     for (int i = (int)threadIdx.x; i < each; i += (int)blockDim.x) {
         int h = top + i / width, v = left + i % width;
         bool inside = is_inside(h, d.source_height) && is_inside(v, d.source_width);
-        const float *from = source + (size_t)first * (size_t)(d.source_height * d.source_width);
+        const T *from = source + (size_t)first * (size_t)(d.source_height * d.source_width);
         for (int s = 0; s < count; s++, from += d.source_height * d.source_width)
-            patch[s][i] = inside ? from[h * d.source_width + v] : 0;
+            patch[s][i] = inside ? to_float(from[h * d.source_width + v]) : 0;
     }
 }
 
 /* w[result][source][kh][kw], or with TURNED w[source][result][K - 1 - kh][K - 1 - kw] */
-template <int K, bool TURNED>
-__device__ void load_weights(const Direct &d, const Block &block, const float *w, int first, int count,
+template <int K, class T, bool TURNED>
+__device__ void load_weights(const Direct &d, const Block &block, const T *w, int first, int count,
                              float (*weights)[K * K * WEIGHT_STRIDE]) {
     for (int i = (int)threadIdx.x; i < count * d.bands * BAND * K * K; i += (int)blockDim.x) {
         int tap = i % (K * K), s = i / (K * K) % count, r = i / (K * K) / count;
         int source = first + s, result = block.first_channel + r;
         int row = TURNED ? source * d.channels + result : result * d.source_channels + source;
-        float value = result < d.channels ? w[row * (K * K) + (TURNED ? K * K - 1 - tap : tap)] : 0;
+        float value = result < d.channels ? to_float(w[row * (K * K) + (TURNED ? K * K - 1 - tap : tap)]) : 0;
         weights[s][tap * WEIGHT_STRIDE + r] = value;
     }
 }
@@ -123,14 +122,15 @@ struct Spot {
     }
 };
 
-__device__ void store_sums(const Direct &d, const Block &block, const Spot &spot, const SumsOfThread &sums,
-                           float *result, bool in_fours) {
+template <class T>
+__device__ void store_sums(const Direct &d, const Block &block, const Spot &spot, const SumsOfThread &sums, T *result,
+                           bool in_fours) {
     int h = block.top + spot.row, v = block.left + spot.column;
     if (h >= d.height || v >= d.width) return;
     for (int r = 0; r < BAND; r++) {
         int channel = block.first_channel + spot.band * BAND + r;
         if (channel >= d.channels) return;
-        float *to =
+        T *to =
             result +
             ((block.image * (size_t)d.channels + (size_t)channel) * (size_t)d.height + (size_t)h) * (size_t)d.width +
             (size_t)v;
@@ -139,9 +139,8 @@ __device__ void store_sums(const Direct &d, const Block &block, const Spot &spot
     }
 }
 
-template <int K, bool TURNED>
-__global__ void direct_kernel(Direct d, const float *source, const float *w, const float *bias, float *result,
-                              bool in_fours) {
+template <int K, class T, bool TURNED>
+__global__ void direct_kernel(Direct d, const T *source, const T *w, const T *bias, T *result, bool in_fours) {
     __shared__ __align__(16) float patch[CHUNK][PATCH];
     __shared__ __align__(16) float weights[CHUNK][K * K * WEIGHT_STRIDE];
     Block block(d);
@@ -149,7 +148,7 @@ __global__ void direct_kernel(Direct d, const float *source, const float *w, con
     SumsOfThread sums;
     for (int r = 0; r < BAND; r++) {
         int channel = block.first_channel + spot.band * BAND + r;
-        float start = bias && spot.is_one && channel < d.channels ? bias[channel] : 0;
+        float start = bias && spot.is_one && channel < d.channels ? to_float(bias[channel]) : 0;
         for (int p = 0; p < QUAD; p++) sums.at[r][p] = start;
     }
     source += block.image * (size_t)d.source_channels * (size_t)(d.source_height * d.source_width);
@@ -158,7 +157,7 @@ __global__ void direct_kernel(Direct d, const float *source, const float *w, con
         int count = d.source_channels - first < CHUNK ? d.source_channels - first : CHUNK;
         __syncthreads(); /* whoever still reads the channels before */
         load_patch<K>(d, block, source, first, count, patch);
-        load_weights<K, TURNED>(d, block, w, first, count, weights);
+        load_weights<K, T, TURNED>(d, block, w, first, count, weights);
         __syncthreads();
         for (int s = 0; s < count && spot.is_one; s++)
             slide<K>(sums, patch[s] + begin, width, weights[s] + spot.band * BAND);
@@ -186,33 +185,33 @@ void cut(Direct *d, int images, int multiprocessors) {
     d->tiles_down = pieces(d->height, d->rows);
 }
 
+/* The arrays hold elements of c.dtype. */
 template <bool TURNED>
-ls_status run(const ls_cuda_lane *lane, const char *op, Direct d, int images, int kernel_size, const float *source,
-              const float *w, const float *bias, float *result) {
+ls_status run(const ls_cuda_lane *lane, const char *op, const Conv2d &c, Direct d, int images, const void *source,
+              const void *w, const void *bias, void *result) {
     if (images == 0) return LS_OK;
     cut(&d, images, lane->multiprocessors);
     size_t blocks = (size_t)images * (size_t)(d.tiles_across * d.tiles_down * d.channel_blocks);
     size_t threads = divide_up((size_t)(d.quads * d.rows * d.bands), WARP) * WARP;
-    auto kernel = kernel_size == 5 ? direct_kernel<5, TURNED> : direct_kernel<3, TURNED>;
-    return launch(lane, op, dim3((unsigned)blocks), (unsigned)threads, kernel, d, source, w, bias, result,
-                  d.width % 4 == 0 && is_aligned(result));
+    return with_element(c.dtype, op, [&](auto zero) {
+        using T = decltype(zero);
+        auto kernel = c.kernel_h == 5 ? direct_kernel<5, T, TURNED> : direct_kernel<3, T, TURNED>;
+        T *to = static_cast<T *>(result);
+        return launch(lane, op, dim3((unsigned)blocks), (unsigned)threads, kernel, d, static_cast<const T *>(source),
+                      static_cast<const T *>(w), static_cast<const T *>(bias), to, d.width % 4 == 0 && is_aligned(to));
+    });
 }
 
 } // namespace
 
 namespace ls_cuda {
 
-bool goes_directly(const ls_conv2d_shape &s) {
-    bool kernel = s.kernel_h == s.kernel_w && (s.kernel_h == 3 || s.kernel_h == 5) && s.stride == 1;
-    return kernel && s.padding < s.kernel_h && s.out_channels <= MOST_CHANNELS;
-}
-
 ls_status direct_forward(const ls_cuda_lane *lane, const Conv2d &c, const ls_conv2d_forward_arguments *a) {
     Direct d = {};
     d.source_channels = c.channels, d.source_height = c.height, d.source_width = c.width;
     d.channels = c.out_channels, d.height = c.out_height, d.width = c.out_width;
     d.padding = c.padding;
-    return run<false>(lane, "conv2d_forward", d, a->shape.batch, c.kernel_h, a->x, a->w, a->bias, a->y);
+    return run<false>(lane, "conv2d_forward", c, d, a->shape.batch, a->x, a->w, a->bias, a->y);
 }
 
 ls_status direct_backward_data(const ls_cuda_lane *lane, const Conv2d &c, const ls_conv2d_backward_data_arguments *a) {
@@ -220,7 +219,7 @@ ls_status direct_backward_data(const ls_cuda_lane *lane, const Conv2d &c, const 
     d.source_channels = c.out_channels, d.source_height = c.out_height, d.source_width = c.out_width;
     d.channels = c.channels, d.height = c.height, d.width = c.width;
     d.padding = c.kernel_h - 1 - c.padding;
-    return run<true>(lane, "conv2d_backward_data", d, a->shape.batch, c.kernel_h, a->dy, a->w, nullptr, a->dx);
+    return run<true>(lane, "conv2d_backward_data", c, d, a->shape.batch, a->dy, a->w, nullptr, a->dx);
 }
 
 } // namespace ls_cuda

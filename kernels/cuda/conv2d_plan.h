@@ -1,6 +1,6 @@
-/* How the convolutions of GPUs cut a batch so that what they unfold fits in bounded scratch memory. Plain C that
- * knows nothing of CUDA: the model asks before anything is allocated. kernels/cuda/conv2d.cu says what the parts
- * hold. */
+/* Which way the convolutions of GPUs go, and how they cut a batch so that what they unfold fits in bounded scratch
+ * memory. Plain C that knows nothing of CUDA: the model asks before anything is allocated. kernels/cuda/conv2d.cu says
+ * what the parts hold. */
 #ifndef LS_KERNELS_CUDA_CONV2D_PLAN_H
 #define LS_KERNELS_CUDA_CONV2D_PLAN_H
 
@@ -13,14 +13,16 @@ extern "C" {
 #define LS_CUDA_CONV2D_UNFOLDED_NBYTES ((size_t)64 << 20) /* at most, but for a single sample that needs more */
 
 struct ls_cuda_conv2d_plan {
+    bool is_direct;   /* forward and the input's gradient go without unfolding */
     size_t taps;      /* in_channels x kernel_h x kernel_w */
-    size_t rows;      /* of an unfolded sample: the taps, one of ones for the bias, and zeros up to a multiple of 4 */
+    size_t rows;      /* of an unfolded sample: the taps, one of ones for the bias, and zeros up to 16 bytes */
     size_t out_plane; /* columns of an unfolded sample */
     size_t samples;   /* of the batch that are unfolded at a time, at least 1 */
     /* floats of the workspace's parts, in this order, each beginning on a 64-byte line; no less for a larger batch */
-    size_t unfolded_count; /* at least samples x rows x out_plane */
-    size_t partial_count;  /* at least samples x out_channels x rows, the weight gradients of single samples */
-    size_t weight_count;   /* out_channels x rows, the weights beside their bias */
+    size_t
+        unfolded_count;   /* room for samples x rows x out_plane elements, or floats if the input's gradient needs it */
+    size_t partial_count; /* at least samples x out_channels x rows, the weight gradients of single samples */
+    size_t weight_count;  /* room for out_channels x rows elements, the weights beside their bias */
 };
 
 /* `unfolded_nbytes` bounds the unfolded samples (LS_CUDA_CONV2D_UNFOLDED_NBYTES; tests take less). false: the shape

@@ -44,31 +44,31 @@ __device__ Place place_of_thread(unsigned tiles, int channels) {
 
 /* --- unfold ------------------------------------------------------------------------------------------------------- */
 
-struct Packing {
-    const float *w, *bias;
-    float *packed;
+template <class T> struct Packing {
+    const T *w, *bias;
+    T *packed;
     unsigned first_block; /* blocks from this one on pack the weights */
 };
 
-__device__ void pack(const Conv2d &c, const Packing &p) {
+template <class T> __device__ void pack(const Conv2d &c, const Packing<T> &p) {
     unsigned i = (blockIdx.x - p.first_block) * blockDim.x + threadIdx.x, rows = (unsigned)c.rows;
     unsigned o = i / rows, row = i - o * rows, taps = (unsigned)c.taps;
     if (o >= (unsigned)c.out_channels) return;
-    float value = 0;
+    T value = from_float<T>(0);
     if (row < taps) value = p.w[o * taps + row];
     if (row == taps && p.bias) value = p.bias[o];
     p.packed[i] = value;
 }
 
 /* The rows behind the taps. */
-__device__ void unfold_ones(const Conv2d &c, float *to) {
-    for (int row = c.taps; row < c.rows; row++, to += c.out_plane) *to = row == c.taps ? 1 : 0;
+template <class T> __device__ void unfold_ones(const Conv2d &c, T *to) {
+    for (int row = c.taps; row < c.rows; row++, to += c.out_plane) *to = from_float<T>(row == c.taps ? 1 : 0);
 }
 
 /* K: the kernel is K x K; 0: of any size */
-template <int K>
-__global__ void unfold_kernel(Conv2d c, unsigned tiles, const float *__restrict__ x, float *__restrict__ unfolded,
-                              Packing packing) {
+template <int K, class T>
+__global__ void unfold_kernel(Conv2d c, unsigned tiles, const T *__restrict__ x, T *__restrict__ unfolded,
+                              Packing<T> packing) {
     if (blockIdx.x >= packing.first_block) {
         pack(c, packing);
         return;
@@ -76,20 +76,20 @@ __global__ void unfold_kernel(Conv2d c, unsigned tiles, const float *__restrict_
     Place p = place_of_thread(tiles, c.channels + 1); /* one channel more: of ones */
     if (p.in_plane >= c.out_plane) return;
     const int kernel_h = K > 0 ? K : c.kernel_h, kernel_w = K > 0 ? K : c.kernel_w;
-    float *to = unfolded + p.sample * (size_t)c.rows * (size_t)c.out_plane + (size_t)p.in_plane;
+    T *to = unfolded + p.sample * (size_t)c.rows * (size_t)c.out_plane + (size_t)p.in_plane;
     to += (size_t)(p.channel * kernel_h * kernel_w) * (size_t)c.out_plane;
     if (p.channel == c.channels) {
         unfold_ones(c, to);
         return;
     }
-    const float *from = x + p.sample * in_image(c) + (size_t)p.channel * (size_t)c.in_plane;
+    const T *from = x + p.sample * in_image(c) + (size_t)p.channel * (size_t)c.in_plane;
     int oh = p.in_plane / c.out_width, ow = p.in_plane - oh * c.out_width;
     int top = oh * c.stride - c.padding, left = ow * c.stride - c.padding;
     for (int kh = 0; kh < kernel_h; kh++) {
         bool line = is_inside(top + kh, c.height);
         for (int kw = 0; kw < kernel_w; kw++, to += c.out_plane) {
             bool inside = line && is_inside(left + kw, c.width);
-            *to = inside ? from[(top + kh) * c.width + left + kw] : 0;
+            *to = inside ? from[(top + kh) * c.width + left + kw] : from_float<T>(0);
         }
     }
 }
@@ -97,7 +97,7 @@ __global__ void unfold_kernel(Conv2d c, unsigned tiles, const float *__restrict_
 /* --- fold --------------------------------------------------------------------------------------------------------- */
 
 /* K as above; with K, the stride is 1. */
-template <int K> __global__ void fold_kernel(Conv2d c, unsigned tiles, const float *gradients, float *dx) {
+template <int K, class T> __global__ void fold_kernel(Conv2d c, unsigned tiles, const float *gradients, T *dx) {
     Place p = place_of_thread(tiles, c.channels);
     if (p.in_plane >= c.in_plane) return;
     const int kernel_h = K > 0 ? K : c.kernel_h, kernel_w = K > 0 ? K : c.kernel_w, stride = K > 0 ? 1 : c.stride;
@@ -113,7 +113,7 @@ template <int K> __global__ void fold_kernel(Conv2d c, unsigned tiles, const flo
             if (line && v >= kw && ow * stride == v - kw && ow < c.out_width) sum += from[oh * c.out_width + ow];
         }
     }
-    dx[p.sample * in_image(c) + (size_t)p.channel * (size_t)c.in_plane + (size_t)p.in_plane] = sum;
+    dx[p.sample * in_image(c) + (size_t)p.channel * (size_t)c.in_plane + (size_t)p.in_plane] = from_float<T>(sum);
 }
 
 /* --- adding the samples' weight gradients ------------------------------------------------------------------------- */
@@ -144,28 +144,36 @@ __global__ void add_partials_kernel(Conv2d c, size_t samples, const float *parti
 
 namespace ls_cuda {
 
-ls_status unfold(const ls_cuda_lane *lane, const char *op, const Conv2d &c, size_t samples, const float *x,
-                 float *unfolded, const float *w, const float *bias, float *packed) {
+ls_status unfold(const ls_cuda_lane *lane, const char *op, const Conv2d &c, size_t samples, const void *x,
+                 void *unfolded, const void *w, const void *bias, void *packed) {
     Tiles tiles = make_tiles(c.out_plane);
     size_t blocks = samples * (size_t)(c.channels + 1) * tiles.count;
     size_t packing = packed ? divide_up((size_t)c.out_channels * (size_t)c.rows, tiles.threads) : 0;
     bool square = c.kernel_h == c.kernel_w;
-    auto kernel = square && c.kernel_h == 5   ? unfold_kernel<5>
-                  : square && c.kernel_h == 3 ? unfold_kernel<3>
-                                              : unfold_kernel<0>;
-    return launch(lane, op, dim3((unsigned)(blocks + packing)), tiles.threads, kernel, c, tiles.count, x, unfolded,
-                  Packing{w, bias, packed, (unsigned)blocks});
+    return with_element(c.dtype, op, [&](auto zero) {
+        using T = decltype(zero);
+        auto kernel = square && c.kernel_h == 5   ? unfold_kernel<5, T>
+                      : square && c.kernel_h == 3 ? unfold_kernel<3, T>
+                                                  : unfold_kernel<0, T>;
+        Packing<T> weights = {static_cast<const T *>(w), static_cast<const T *>(bias), static_cast<T *>(packed),
+                              (unsigned)blocks};
+        return launch(lane, op, dim3((unsigned)(blocks + packing)), tiles.threads, kernel, c, tiles.count,
+                      static_cast<const T *>(x), static_cast<T *>(unfolded), weights);
+    });
 }
 
 ls_status fold(const ls_cuda_lane *lane, const char *op, const Conv2d &c, size_t samples, const float *gradients,
-               float *dx) {
+               void *dx) {
     Tiles tiles = make_tiles(c.in_plane);
     bool square = c.kernel_h == c.kernel_w && c.stride == 1;
-    auto kernel = square && c.kernel_h == 5   ? fold_kernel<5>
-                  : square && c.kernel_h == 3 ? fold_kernel<3>
-                                              : fold_kernel<0>;
-    return launch(lane, op, dim3((unsigned)(samples * (size_t)c.channels * tiles.count)), tiles.threads, kernel, c,
-                  tiles.count, gradients, dx);
+    return with_element(c.dtype, op, [&](auto zero) {
+        using T = decltype(zero);
+        auto kernel = square && c.kernel_h == 5   ? fold_kernel<5, T>
+                      : square && c.kernel_h == 3 ? fold_kernel<3, T>
+                                                  : fold_kernel<0, T>;
+        return launch(lane, op, dim3((unsigned)(samples * (size_t)c.channels * tiles.count)), tiles.threads, kernel, c,
+                      tiles.count, gradients, static_cast<T *>(dx));
+    });
 }
 
 ls_status add_partials(const ls_cuda_lane *lane, const char *op, const Conv2d &c, size_t samples, const float *partial,

@@ -44,10 +44,11 @@ extern "C" {
 #undef LS_OP
 
 /* A product of matrices, or of `batch` of them: c = op(a) op(b) + beta c, row-major and dense, as ls_gemm says. Sums
- * are fp32; with lane->tf32, inputs of fp32 are rounded to TF32. beta 0: c is not read. Matrix i begins stride_a * i
- * elements behind the first; a stride of 0 uses one matrix for all (not for c). */
+ * are fp32, and c is rounded once; with lane->tf32, inputs of fp32 are rounded to TF32. beta 0: c is not read. Matrix
+ * i begins stride_a * i elements behind the first; a stride of 0 uses one matrix for all (not for c). */
 struct ls_cuda_product {
-    ls_dtype dtype; /* of a, b and c: LS_FP32, LS_FP16 or LS_BF16 */
+    ls_dtype dtype;   /* of a and b: LS_FP32, LS_FP16 or LS_BF16 */
+    ls_dtype c_dtype; /* the same, or LS_FP32 */
     bool transpose_a, transpose_b;
     size_t m, n, k;
     const void *a, *b;

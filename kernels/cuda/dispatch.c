@@ -56,8 +56,16 @@ static ls_status enqueue_product(ls_stream *stream, const struct ls_cuda_product
 
 ls_status ls_cuda_enqueue_matmul(ls_stream *stream, int dtype, size_t m, size_t n, size_t k, const void *a,
                                  const void *b, void *c) {
-    const struct ls_cuda_product product = {
-        .dtype = (ls_dtype)dtype, .transpose_b = true, .m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .batch = 1};
+    const struct ls_cuda_product product = {.dtype = (ls_dtype)dtype,
+                                            .c_dtype = (ls_dtype)dtype,
+                                            .transpose_b = true,
+                                            .m = m,
+                                            .n = n,
+                                            .k = k,
+                                            .a = a,
+                                            .b = b,
+                                            .c = c,
+                                            .batch = 1};
     return enqueue_product(stream, &product);
 }
 

@@ -1,8 +1,9 @@
-/* elementwise — fill, scale, divide, scale_by, reduce_add, relu_forward, relu_backward.
+/* elementwise — fill, scale, divide, scale_by, cast, cast_divide, reduce_add, relu_forward, relu_backward.
  *   formula : y[i] = f(y[i], x[i], ..), as kernels.h says; each operation is a body that computes N elements from the
  *             i-th on
- *   launch  : naive, a thread for each element; fast, fours of floats in a grid-stride loop of at most 8 blocks of 256
- *             threads per multiprocessor: 16 bytes of each array on their way per thread keep the memory busy
+ *   launch  : naive, a thread for each element; fast, fours of elements in a grid-stride loop of at most 8 blocks of
+ *             256 threads per multiprocessor: 16 bytes of each array of floats on their way per thread keep the
+ *             memory busy
  *   cost    : bytes and flops of ops.def; bound by bandwidth. reduce_add reads and writes y once for up to SOURCES
  *             sources
  *   order   : reduce_add adds source after source; every result has the bits of kernels/cpu, whatever the rung */
@@ -45,6 +46,24 @@ struct Divide {
         Floats<N> y4 = load<N>(y + i);
         for (int k = 0; k < N; k++) y4.at[k] /= divisor;
         store<N>(y + i, y4);
+    }
+};
+
+/* One of the two types is float, so what is stored has been rounded once. */
+template <class To, class From> struct Cast {
+    To *y;
+    const From *x;
+    template <int N> __device__ void at(size_t i) const { store<N>(y + i, load<N>(x + i)); }
+};
+
+template <class To> struct CastDivide {
+    To *y;
+    const float *x;
+    float divisor;
+    template <int N> __device__ void at(size_t i) const {
+        Floats<N> x4 = load<N>(x + i);
+        for (int k = 0; k < N; k++) x4.at[k] = rounded<To>(x4.at[k]) / divisor;
+        store<N>(y + i, x4);
     }
 };
 
@@ -100,6 +119,29 @@ bool sources_aligned(const ReduceAdd &body) {
     return aligned;
 }
 
+/* run(body, whether the arrays allow fours) for the body that this cast needs. */
+template <class Run> ls_status with_cast(const ls_cast_arguments *a, Run run) {
+    if (a->from != LS_FP32 && a->to != LS_FP32)
+        return ls_fail(LS_ERR_INVALID, "cast: neither %s nor %s is fp32", ls_dtype_name(a->from), ls_dtype_name(a->to));
+    return with_element(a->to == LS_FP32 ? a->from : a->to, "cast", [&](auto zero) {
+        using T = decltype(zero);
+        if (a->to == LS_FP32) {
+            Cast<float, T> body = {static_cast<float *>(a->y), static_cast<const T *>(a->x)};
+            return run(body, is_aligned(body.y, body.x));
+        }
+        Cast<T, float> body = {static_cast<T *>(a->y), static_cast<const float *>(a->x)};
+        return run(body, is_aligned(body.y, body.x));
+    });
+}
+
+template <class Run> ls_status with_cast_divide(const ls_cast_divide_arguments *a, Run run) {
+    return with_element(a->to, "cast_divide", [&](auto zero) {
+        using T = decltype(zero);
+        CastDivide<T> body = {static_cast<T *>(a->y), a->x, a->divisor};
+        return run(body, is_aligned(body.y, body.x));
+    });
+}
+
 } // namespace
 
 /* --- naive -------------------------------------------------------------------------------------------------------- */
@@ -118,6 +160,14 @@ ls_status ls_cuda_naive_scale_by(const ls_scale_by_arguments *a, const ls_cuda_l
 
 ls_status ls_cuda_naive_divide(const ls_divide_arguments *a, const ls_cuda_lane *lane) {
     return naive_each(lane, "divide", Divide{a->y, a->divisor}, a->count);
+}
+
+ls_status ls_cuda_naive_cast(const ls_cast_arguments *a, const ls_cuda_lane *lane) {
+    return with_cast(a, [&](auto body, bool) { return naive_each(lane, "cast", body, a->count); });
+}
+
+ls_status ls_cuda_naive_cast_divide(const ls_cast_divide_arguments *a, const ls_cuda_lane *lane) {
+    return with_cast_divide(a, [&](auto body, bool) { return naive_each(lane, "cast_divide", body, a->count); });
 }
 
 ls_status ls_cuda_naive_relu_forward(const ls_relu_forward_arguments *a, const ls_cuda_lane *lane) {
@@ -154,6 +204,15 @@ ls_status ls_cuda_scale_by(const ls_scale_by_arguments *a, const ls_cuda_lane *l
 
 ls_status ls_cuda_divide(const ls_divide_arguments *a, const ls_cuda_lane *lane) {
     return fast_each(lane, "divide", Divide{a->y, a->divisor}, a->count, is_aligned(a->y));
+}
+
+ls_status ls_cuda_cast(const ls_cast_arguments *a, const ls_cuda_lane *lane) {
+    return with_cast(a, [&](auto body, bool aligned) { return fast_each(lane, "cast", body, a->count, aligned); });
+}
+
+ls_status ls_cuda_cast_divide(const ls_cast_divide_arguments *a, const ls_cuda_lane *lane) {
+    return with_cast_divide(
+        a, [&](auto body, bool aligned) { return fast_each(lane, "cast_divide", body, a->count, aligned); });
 }
 
 ls_status ls_cuda_relu_forward(const ls_relu_forward_arguments *a, const ls_cuda_lane *lane) {

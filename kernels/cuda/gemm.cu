@@ -1,10 +1,12 @@
 /* gemm — c = op(a) op(b) + beta c, row-major, and the products that convolutions are made of.
  *   idea  : fast: cuBLAS, which reads matrices column by column: row-major c[m,n] is column-major c^T[n,m] = op(b)^T
  *           op(a)^T, so b and a change places and nothing is transposed. Naive: a thread for each element of c
- *   cost  : 2 m n k flops; the naive rung reads 8 m n k bytes, cuBLAS little more than each matrix once
+ *   cost  : 2 m n k flops; the naive rung reads 8 m n k bytes (of halves 4 m n k), cuBLAS little more than each matrix
+ *           once
+ *   halves: multiplied by tensor cores, summed in fp32, rounded once when c is stored, or not at all if c is fp32
  *   order : cuBLAS's; the same at every call of a shape on a kind of GPU, since its workspace is the lane's own.
  *           Naive: k ascending, fused multiply-adds
- *   fails : LS_ERR_INVALID where a size does not fit into cuBLAS's int */
+ *   fails : LS_ERR_INVALID where a size does not fit into cuBLAS's int, and for types that it does not multiply */
 #include <limits.h>
 
 #include "kernels/cuda/launch.cuh"
@@ -15,17 +17,17 @@ namespace {
 
 /* --- naive -------------------------------------------------------------------------------------------------------- */
 
-__global__ void gemm_naive(ls_gemm_arguments g) {
+template <class T, class C> __global__ void gemm_naive(ls_gemm_arguments g, const T *a, const T *b, C *c) {
     size_t i = global_thread();
     if (i >= g.m * g.n) return;
     size_t row = i / g.n, column = i % g.n;
     float sum = 0;
     for (size_t t = 0; t < g.k; t++) {
-        float a = g.a[g.transpose_a ? t * g.m + row : row * g.k + t];
-        float b = g.b[g.transpose_b ? column * g.k + t : t * g.n + column];
-        sum = fmaf(a, b, sum);
+        float left = to_float(a[g.transpose_a ? t * g.m + row : row * g.k + t]);
+        float right = to_float(b[g.transpose_b ? column * g.k + t : t * g.n + column]);
+        sum = fmaf(left, right, sum);
     }
-    g.c[i] = g.beta == 0 ? sum : fmaf(g.beta, g.c[i], sum);
+    c[i] = from_float<C>(g.beta == 0 ? sum : fmaf(g.beta, to_float(c[i]), sum));
 }
 
 /* --- cuBLAS ------------------------------------------------------------------------------------------------------- */
@@ -44,6 +46,9 @@ ls_status check_product(const ls_cuda_lane *lane, const char *op, const ls_cuda_
     if (!lane->blas) return ls_fail(LS_ERR_INVALID, "%s: matrix products run on the compute stream only", op);
     if (p->dtype != LS_FP32 && p->dtype != LS_FP16 && p->dtype != LS_BF16)
         return ls_fail(LS_ERR_INVALID, "%s: there are no matrix products of %s", op, ls_dtype_name(p->dtype));
+    if (p->c_dtype != p->dtype && p->c_dtype != LS_FP32)
+        return ls_fail(LS_ERR_INVALID, "%s: a product of %s cannot be stored as %s", op, ls_dtype_name(p->dtype),
+                       ls_dtype_name(p->c_dtype));
     if (p->m <= most && p->n <= most && p->k <= most && p->batch <= most) return LS_OK;
     return ls_fail(LS_ERR_INVALID, "%s: a product of %zu x %zu x %zu (%zu of them) is too large for cuBLAS", op, p->m,
                    p->n, p->k, p->batch);
@@ -52,11 +57,11 @@ ls_status check_product(const ls_cuda_lane *lane, const char *op, const ls_cuda_
 /* c = beta c, which is left of a product over nothing; cuBLAS need not be asked. The matrices follow one another if
  * there are several. */
 ls_status scale_result(const ls_cuda_lane *lane, const char *op, const ls_cuda_product *p) {
-    size_t count = p->m * p->n * p->batch, nbytes = count * ls_dtype_nbytes(p->dtype);
+    size_t count = p->m * p->n * p->batch, nbytes = count * ls_dtype_nbytes(p->c_dtype);
     if (p->beta == 1) return LS_OK;
     if (p->beta == 0) return ls_cuda_check(cudaMemsetAsync(p->c, 0, nbytes, lane->stream), lane->gpu, op);
-    if (p->dtype != LS_FP32)
-        return ls_fail(LS_ERR_UNSUPPORTED, "%s: nothing but 0 and 1 scales %s", op, ls_dtype_name(p->dtype));
+    if (p->c_dtype != LS_FP32)
+        return ls_fail(LS_ERR_UNSUPPORTED, "%s: nothing but 0 and 1 scales %s", op, ls_dtype_name(p->c_dtype));
     ls_scale_arguments scale = {static_cast<float *>(p->c), p->beta, count};
     return ls_cuda_scale(&scale, lane);
 }
@@ -71,27 +76,39 @@ ls_status ls_cuda_matmul(const ls_cuda_lane *lane, const char *op, const ls_cuda
                             b = p->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const int m = (int)p->m, n = (int)p->n, k = (int)p->k, row_a = p->transpose_a ? m : k,
               row_b = p->transpose_b ? k : n;
-    const cudaDataType_t type = type_of(p->dtype);
+    const cudaDataType_t type = type_of(p->dtype), c_type = type_of(p->c_dtype);
     const cublasComputeType_t arithmetic = arithmetic_of(lane, p->dtype);
     const float one = 1;
     if (p->batch == 1) {
         return ls_cublas_check(cublasGemmEx(lane->blas, b, a, n, m, k, &one, p->b, type, row_b, p->a, type, row_a,
-                                            &p->beta, p->c, type, n, arithmetic, CUBLAS_GEMM_DEFAULT),
+                                            &p->beta, p->c, c_type, n, arithmetic, CUBLAS_GEMM_DEFAULT),
                                lane->gpu, op);
     }
     return ls_cublas_check(cublasGemmStridedBatchedEx(lane->blas, b, a, n, m, k, &one, p->b, type, row_b,
                                                       (long long)p->stride_b, p->a, type, row_a, (long long)p->stride_a,
-                                                      &p->beta, p->c, type, n, (long long)p->stride_c, (int)p->batch,
+                                                      &p->beta, p->c, c_type, n, (long long)p->stride_c, (int)p->batch,
                                                       arithmetic, CUBLAS_GEMM_DEFAULT),
                            lane->gpu, op);
 }
 
 ls_status ls_cuda_gemm(const ls_gemm_arguments *a, const ls_cuda_lane *lane) {
-    const ls_cuda_product product = {LS_FP32, a->transpose_a, a->transpose_b, a->m, a->n, a->k, a->a,
-                                     a->b,    a->beta,        a->c,           1,    0,    0,    0};
+    ls_cuda_product product = {};
+    product.dtype = a->dtype, product.c_dtype = a->c_dtype;
+    product.transpose_a = a->transpose_a, product.transpose_b = a->transpose_b;
+    product.m = a->m, product.n = a->n, product.k = a->k;
+    product.a = a->a, product.b = a->b, product.c = a->c;
+    product.beta = a->beta;
+    product.batch = 1;
     return ls_cuda_matmul(lane, "gemm", &product);
 }
 
 ls_status ls_cuda_naive_gemm(const ls_gemm_arguments *a, const ls_cuda_lane *lane) {
-    return launch_each(lane, "gemm", a->m * a->n, gemm_naive, *a);
+    return with_element(a->dtype, "gemm", [&](auto zero) {
+        using T = decltype(zero);
+        const T *left = static_cast<const T *>(a->a), *right = static_cast<const T *>(a->b);
+        size_t count = a->m * a->n;
+        if (a->c_dtype == LS_FP32)
+            return launch_each(lane, "gemm", count, gemm_naive<T, float>, *a, left, right, static_cast<float *>(a->c));
+        return launch_each(lane, "gemm", count, gemm_naive<T, T>, *a, left, right, static_cast<T *>(a->c));
+    });
 }

@@ -1,9 +1,7 @@
-/* What the .cu files share: launching, geometry, access to memory four floats at a time, sums over warps and blocks.
- * C++ only.
+/* What the .cu files share: launching, geometry, sums over warps and blocks; types of elements and access to memory
+ * are in elements.cuh. C++ only.
  *
  *   threads   a block has THREADS threads unless a file says otherwise; always whole warps
- *   memory    Floats<4> are loaded and stored in one instruction of 16 bytes where the addresses allow it; an array
- *             may begin 4 bytes past that, and is then read float by float, with the same results
  *   sums      of a warp by a butterfly (every lane gets the same bits), of a block as its warps' sums in ascending
  *             order */
 #ifndef LS_KERNELS_CUDA_LAUNCH_CUH
@@ -14,6 +12,7 @@
 #include <math.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/elements.cuh"
 
 namespace ls_cuda {
 
@@ -54,49 +53,6 @@ ls_status launch_each(const ls_cuda_lane *lane, const char *op, size_t items, vo
 
 __device__ inline size_t global_thread() { return (size_t)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline size_t global_threads() { return (size_t)gridDim.x * blockDim.x; }
-
-/* --- memory ------------------------------------------------------------------------------------------------------- */
-
-/* N floats that follow one another: 1 or 4. */
-template <int N> struct Floats { float at[N]; };
-
-/* Whether all addresses allow access by 16 bytes. */
-template <class... Pointers> __host__ __device__ inline bool is_aligned(const Pointers *...arrays) {
-    return ((reinterpret_cast<uintptr_t>(arrays) % 16 == 0) && ...);
-}
-
-template <int N> __device__ inline Floats<N> load(const float *p) {
-    if constexpr (N == 4) {
-        float4 four = *reinterpret_cast<const float4 *>(p);
-        return {{four.x, four.y, four.z, four.w}};
-    } else {
-        return {{*p}};
-    }
-}
-
-template <int N> __device__ inline void store(float *p, Floats<N> value) {
-    if constexpr (N == 4) {
-        *reinterpret_cast<float4 *>(p) = make_float4(value.at[0], value.at[1], value.at[2], value.at[3]);
-    } else {
-        *p = value.at[0];
-    }
-}
-
-/* Four floats of which the first `count` (at most 4) are there, the others 0. */
-__device__ inline Floats<4> load_four(const float *p, size_t count, bool aligned) {
-    if (aligned && count >= 4) return load<4>(p);
-    Floats<4> value = {};
-    for (size_t k = 0; k < 4; k++) value.at[k] = k < count ? p[k] : 0;
-    return value;
-}
-
-__device__ inline void store_four(float *p, Floats<4> value, size_t count, bool aligned) {
-    if (aligned && count >= 4) {
-        store<4>(p, value);
-    } else {
-        for (size_t k = 0; k < 4 && k < count; k++) p[k] = value.at[k];
-    }
-}
 
 /* --- sums: every thread of the warp or block calls, and gets the same bits ---------------------------------------- */
 

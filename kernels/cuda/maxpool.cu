@@ -2,11 +2,13 @@
  *   naive  : forward a thread for each window; backward a thread for each input value, which looks whether its window
  *            chose it. Nothing is added up, and nothing is written twice
  *   fast   : windows of 2x2 that cover the input, the usual ones: a thread takes two neighbours of a row of windows
- *            (one, where rows have an odd number), so that it reads and writes rows of the input 16 (8) bytes at a
- *            time. Everything else goes the naive way, which is right for it too: its reads are shared within a warp
+ *            (one, where rows have an odd number), so that it reads and writes rows of the input four (two) elements
+ *            at a time. Everything else goes the naive way, which is right for it too: its reads are shared within a
+ *            warp
+ *   types  : elements are compared as floats; what is written is an element that was read, so nothing is rounded
  *   launch : blocks of 256 threads, one window, pair of windows or input value each
- *   bytes  : forward 4 per input value read, 5 per window written; backward 5 per window read, 4 per input value
- *            written. For windows of 2x2, 21 a window each way. flops: 4 comparisons a window
+ *   bytes  : forward an element per input value read, one and a byte per window written; backward the other way
+ *            round. For windows of 2x2, 21 a window each way (halves: 11). flops: 4 comparisons a window
  *   order  : within a window, row by row: the first of equal values wins; a NaN always wins, the last one if there
  *            are several. The bits are those of kernels/cpu */
 #include "kernels/cuda/launch.cuh"
@@ -26,13 +28,18 @@ Windows windows_of(const ls_pool_shape &s) {
     return w;
 }
 
-struct Best {
+template <class T> struct Best {
+    T element;
     float value;
-    int at;
+    int at = 0;
 
-    __device__ void challenge(float other, int k) {
-        if (other > value || other != other) {
-            value = other;
+    __device__ explicit Best(T first) : element(first), value(to_float(first)) {}
+
+    __device__ void challenge(T other, int k) {
+        float number = to_float(other);
+        if (number > value || number != number) {
+            element = other;
+            value = number;
             at = k;
         }
     }
@@ -40,28 +47,29 @@ struct Best {
 
 /* --- naive -------------------------------------------------------------------------------------------------------- */
 
-__global__ void forward_window(ls_pool_shape s, Windows windows, float *y, uint8_t *choice, const float *x) {
+template <class T> __global__ void forward_window(ls_pool_shape s, Windows windows, T *y, uint8_t *choice, const T *x) {
     size_t i = global_thread();
     if (i >= windows.count) return;
     size_t row = i / windows.width, column = i - row * windows.width, plane = row / windows.height;
     size_t line = plane * (size_t)s.in_height + (row - plane * windows.height) * (size_t)s.size;
-    const float *window = x + line * (size_t)s.in_width + column * (size_t)s.size;
-    Best best = {-INFINITY, 0};
+    const T *window = x + line * (size_t)s.in_width + column * (size_t)s.size;
+    Best<T> best(*window);
     for (int r = 0; r < s.size; r++) {
         for (int c = 0; c < s.size; c++)
             best.challenge(window[(size_t)r * (size_t)s.in_width + (size_t)c], r * s.size + c);
     }
-    y[i] = best.value;
+    y[i] = best.element;
     choice[i] = (uint8_t)best.at;
 }
 
-__global__ void backward_value(ls_pool_shape s, Windows windows, float *dx, const float *dy, const uint8_t *choice,
+template <class T>
+__global__ void backward_value(ls_pool_shape s, Windows windows, T *dx, const T *dy, const uint8_t *choice,
                                size_t count) {
     size_t i = global_thread();
     if (i >= count) return;
     size_t size = (size_t)s.size, line = i / (size_t)s.in_width, plane = line / (size_t)s.in_height;
     size_t h = line - plane * (size_t)s.in_height, w = i - line * (size_t)s.in_width, row = h / size, column = w / size;
-    float gradient = 0;
+    T gradient = from_float<T>(0);
     if (row < windows.height && column < windows.width) {
         size_t window = (plane * windows.height + row) * windows.width + column;
         if (choice[window] == (h - row * size) * size + w - column * size) gradient = dy[window];
@@ -71,91 +79,112 @@ __global__ void backward_value(ls_pool_shape s, Windows windows, float *dx, cons
 
 /* --- fast: 2x2, N windows a thread -------------------------------------------------------------------------------- */
 
-/* The values of a window's row are where they can be read together. */
-template <int N> struct alignas(N * 8) Pairs { float at[2 * N]; };
+/* COUNT values that lie where they can be accessed together. */
+template <class T, int COUNT> struct alignas(COUNT * sizeof(T)) Together { T at[COUNT]; };
 
-template <int N> struct alignas(N * 4) Singles { float at[N]; };
+template <int COUNT, class T> __device__ Together<T, COUNT> read(const T *from) {
+    return *reinterpret_cast<const Together<T, COUNT> *>(from);
+}
 
-template <int N> struct alignas(N) Choices { uint8_t at[N]; };
+template <int COUNT, class T> __device__ void write(T *to, const Together<T, COUNT> &values) {
+    *reinterpret_cast<Together<T, COUNT> *>(to) = values;
+}
 
 /* Place of the first input value of window i: rows of windows are two rows of the input. `width`: windows in a row. */
 __device__ size_t input_place(unsigned i, unsigned width) { return 2 * ((size_t)i + (size_t)(i / width) * width); }
 
-template <int N>
-__global__ void forward_2x2(unsigned width, unsigned count, float *y, uint8_t *choice, const float *x) {
+template <class T, int N>
+__global__ void forward_2x2(unsigned width, unsigned count, T *y, uint8_t *choice, const T *x) {
     unsigned i = (unsigned)global_thread() * N;
     if (i >= count) return;
-    const float *from = x + input_place(i, width);
-    Pairs<N> upper = *reinterpret_cast<const Pairs<N> *>(from);
-    Pairs<N> lower = *reinterpret_cast<const Pairs<N> *>(from + 2 * (size_t)width);
-    Singles<N> values;
-    Choices<N> choices;
+    const T *from = x + input_place(i, width);
+    Together<T, 2 *N> upper = read<2 * N>(from), lower = read<2 * N>(from + 2 * (size_t)width);
+    Together<T, N> values;
+    Together<uint8_t, N> choices;
     for (int k = 0; k < N; k++) {
-        Best best = {-INFINITY, 0};
-        best.challenge(upper.at[2 * k], 0);
+        Best<T> best(upper.at[2 * k]);
         best.challenge(upper.at[2 * k + 1], 1);
         best.challenge(lower.at[2 * k], 2);
         best.challenge(lower.at[2 * k + 1], 3);
-        values.at[k] = best.value;
+        values.at[k] = best.element;
         choices.at[k] = (uint8_t)best.at;
     }
-    *reinterpret_cast<Singles<N> *>(y + i) = values;
-    *reinterpret_cast<Choices<N> *>(choice + i) = choices;
+    write(y + i, values);
+    write(choice + i, choices);
 }
 
-template <int N>
-__global__ void backward_2x2(unsigned width, unsigned count, float *dx, const float *dy, const uint8_t *choice) {
+template <class T, int N>
+__global__ void backward_2x2(unsigned width, unsigned count, T *dx, const T *dy, const uint8_t *choice) {
     unsigned i = (unsigned)global_thread() * N;
     if (i >= count) return;
-    Singles<N> gradients = *reinterpret_cast<const Singles<N> *>(dy + i);
-    Choices<N> choices = *reinterpret_cast<const Choices<N> *>(choice + i);
-    Pairs<N> upper, lower;
+    const T zero = from_float<T>(0);
+    Together<T, N> gradients = read<N>(dy + i);
+    Together<uint8_t, N> choices = read<N>(choice + i);
+    Together<T, 2 * N> upper, lower;
     for (int k = 0; k < N; k++) {
         for (int c = 0; c < 2; c++) {
-            upper.at[2 * k + c] = choices.at[k] == c ? gradients.at[k] : 0;
-            lower.at[2 * k + c] = choices.at[k] == 2 + c ? gradients.at[k] : 0;
+            upper.at[2 * k + c] = choices.at[k] == c ? gradients.at[k] : zero;
+            lower.at[2 * k + c] = choices.at[k] == 2 + c ? gradients.at[k] : zero;
         }
     }
-    float *to = dx + input_place(i, width);
-    *reinterpret_cast<Pairs<N> *>(to) = upper;
-    *reinterpret_cast<Pairs<N> *>(to + 2 * (size_t)width) = lower;
+    T *to = dx + input_place(i, width);
+    write(to, upper);
+    write(to + 2 * (size_t)width, lower);
 }
 
 /* How many windows a thread takes on the fast rung; 0: not this way. */
-int windows_a_thread(const ls_pool_shape &s, const Windows &w, const float *input, const float *output,
+template <class T>
+int windows_a_thread(const ls_pool_shape &s, const Windows &w, const void *input, const void *output,
                      const uint8_t *choice) {
     bool covers = s.size == 2 && s.in_height == 2 * (int)w.height && s.in_width == 2 * (int)w.width;
     if (!covers || w.count > INT32_MAX) return 0;
     auto lies = [](const void *memory, size_t nbytes) { return reinterpret_cast<uintptr_t>(memory) % nbytes == 0; };
-    if (w.width % 2 == 0 && lies(input, 16) && lies(output, 8) && lies(choice, 2)) return 2;
-    return lies(input, 8) ? 1 : 0;
+    size_t pair = 2 * sizeof(T);
+    if (w.width % 2 == 0 && lies(input, 2 * pair) && lies(output, pair) && lies(choice, 2)) return 2;
+    return lies(input, pair) ? 1 : 0;
 }
 
 } // namespace
 
 ls_status ls_cuda_naive_maxpool_forward(const ls_maxpool_forward_arguments *a, const ls_cuda_lane *lane) {
+    const char *op = "maxpool_forward";
     Windows w = windows_of(a->shape);
-    return launch_each(lane, "maxpool_forward", w.count, forward_window, a->shape, w, a->y, a->choice, a->x);
+    return with_element(a->shape.dtype, op, [&](auto zero) {
+        return launch_each(lane, op, w.count, forward_window<decltype(zero)>, a->shape, w, a->y, a->choice, a->x);
+    });
 }
 
 ls_status ls_cuda_naive_maxpool_backward(const ls_maxpool_backward_arguments *a, const ls_cuda_lane *lane) {
+    const char *op = "maxpool_backward";
     size_t count = ls_pool_count(&a->shape);
-    return launch_each(lane, "maxpool_backward", count, backward_value, a->shape, windows_of(a->shape), a->dx, a->dy,
-                       a->choice, count);
+    return with_element(a->shape.dtype, op, [&](auto zero) {
+        return launch_each(lane, op, count, backward_value<decltype(zero)>, a->shape, windows_of(a->shape), a->dx,
+                           a->dy, a->choice, count);
+    });
 }
 
 ls_status ls_cuda_maxpool_forward(const ls_maxpool_forward_arguments *a, const ls_cuda_lane *lane) {
+    const char *op = "maxpool_forward";
     Windows w = windows_of(a->shape);
-    int each = windows_a_thread(a->shape, w, a->x, a->y, a->choice);
-    if (each == 0) return ls_cuda_naive_maxpool_forward(a, lane);
-    return launch_each(lane, "maxpool_forward", w.count / (size_t)each, each == 2 ? forward_2x2<2> : forward_2x2<1>,
-                       (unsigned)w.width, (unsigned)w.count, a->y, a->choice, a->x);
+    return with_element(a->shape.dtype, op, [&](auto zero) {
+        using T = decltype(zero);
+        int each = windows_a_thread<T>(a->shape, w, a->x, a->y, a->choice);
+        if (each == 0) return ls_cuda_naive_maxpool_forward(a, lane);
+        auto kernel = each == 2 ? forward_2x2<T, 2> : forward_2x2<T, 1>;
+        return launch_each(lane, op, w.count / (size_t)each, kernel, (unsigned)w.width, (unsigned)w.count, a->y,
+                           a->choice, a->x);
+    });
 }
 
 ls_status ls_cuda_maxpool_backward(const ls_maxpool_backward_arguments *a, const ls_cuda_lane *lane) {
+    const char *op = "maxpool_backward";
     Windows w = windows_of(a->shape);
-    int each = windows_a_thread(a->shape, w, a->dx, a->dy, a->choice);
-    if (each == 0) return ls_cuda_naive_maxpool_backward(a, lane);
-    return launch_each(lane, "maxpool_backward", w.count / (size_t)each, each == 2 ? backward_2x2<2> : backward_2x2<1>,
-                       (unsigned)w.width, (unsigned)w.count, a->dx, a->dy, a->choice);
+    return with_element(a->shape.dtype, op, [&](auto zero) {
+        using T = decltype(zero);
+        int each = windows_a_thread<T>(a->shape, w, a->dx, a->dy, a->choice);
+        if (each == 0) return ls_cuda_naive_maxpool_backward(a, lane);
+        auto kernel = each == 2 ? backward_2x2<T, 2> : backward_2x2<T, 1>;
+        return launch_each(lane, op, w.count / (size_t)each, kernel, (unsigned)w.width, (unsigned)w.count, a->dx, a->dy,
+                           a->choice);
+    });
 }

@@ -1,4 +1,4 @@
-/* optimizer — begin_update, sgd, adam, sgd_list, adam_list.
+/* optimizer — set_learning_rate, begin_update, sgd, adam, sgd_list, adam_list.
  *   formula : kernels.h; what varies from step to step is read from the update state on the GPU, so that neither the
  *             host nor a recorded graph need know it, and found_inf makes every thread return
  *   launch  : fast: a block for each chunk of LS_UPDATE_CHUNK elements, 256 threads, four floats each at a time. A
@@ -7,13 +7,17 @@
  *   cost    : bytes and flops of ops.def; bound by bandwidth. A launch costs a few microseconds, as much as 10 MB of
  *             memory traffic, which is why a model of many small tensors is updated as a list
  *   order   : element by element, with the fused multiply-adds of kernels/cpu, whose bits every rung gives */
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/update_list.cuh"
 
 using namespace ls_cuda;
 
 namespace {
 
-/* --- begin_update ------------------------------------------------------------------------------------------------- */
+/* --- the update state: a thread ----------------------------------------------------------------------------------- */
+
+__global__ void set_learning_rate(ls_update_state *states, size_t count, double rate) {
+    for (size_t s = 0; s < count; s++) states[s].learning_rate = rate;
+}
 
 /* base^exponent for whole exponents, by squaring. A number is carried as the sum of two doubles, so the result is
  * rounded once, in the end, as a host's pow does it; a GPU's own pow may be two units off. */
@@ -47,18 +51,20 @@ __global__ void begin_update(ls_update_state *state, double beta1, double beta2)
 
 struct Sgd {
     struct Factors {
-        float decay, minus_rate, momentum, keep; /* keep = 1 - dampening */
+        float factor, decay, minus_rate, momentum, keep; /* factor on gradients; keep = 1 - dampening */
         bool first, nesterov;
     };
     ls_sgd_rule rule;
 
     __device__ Factors factors(const ls_update_state &state) const {
-        return {rule.weight_decay, (float)-state.learning_rate, rule.momentum, 1 - rule.dampening, state.step == 1,
+        return {state.gradient_factor, rule.weight_decay,  (float)-state.learning_rate,
+                rule.momentum,         1 - rule.dampening, state.step == 1,
                 rule.nesterov};
     }
 
     template <int N> __device__ static void at(const Factors &f, const ls_update_tensor &t, size_t i) {
         Floats<N> p = load<N>(t.parameter + i), d = load<N>(t.gradient + i);
+        for (int k = 0; k < N; k++) d.at[k] *= f.factor;
         for (int k = 0; k < N && f.decay != 0; k++) d.at[k] = fmaf(p.at[k], f.decay, d.at[k]);
         if (f.momentum != 0) {
             Floats<N> m = d;
@@ -76,6 +82,7 @@ struct Sgd {
 
 struct Adam {
     struct Factors {
+        float factor; /* on gradients */
         float beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon;
         float shrink, decay; /* AdamW's factor on p (1 if coupled); Adam's L2 term (0 if decoupled) */
         float minus_step_size, bias2_sqrt;
@@ -83,7 +90,8 @@ struct Adam {
     ls_adam_rule rule;
 
     __device__ Factors factors(const ls_update_state &state) const {
-        return {(float)rule.beta1,
+        return {state.gradient_factor,
+                (float)rule.beta1,
                 (float)(1 - rule.beta1),
                 (float)rule.beta2,
                 (float)(1 - rule.beta2),
@@ -98,7 +106,7 @@ struct Adam {
         Floats<N> p = load<N>(t.parameter + i), g = load<N>(t.gradient + i);
         Floats<N> m = load<N>(t.first + i), v = load<N>(t.second + i);
         for (int k = 0; k < N; k++) {
-            float parameter = p.at[k] * f.shrink, gradient = fmaf(parameter, f.decay, g.at[k]);
+            float parameter = p.at[k] * f.shrink, gradient = fmaf(parameter, f.decay, g.at[k] * f.factor);
             m.at[k] = fmaf(gradient, f.one_minus_beta1, m.at[k] * f.beta1);
             v.at[k] = fmaf(gradient * f.one_minus_beta2, gradient, v.at[k] * f.beta2);
             float denominator = sqrtf(v.at[k]) / f.bias2_sqrt + f.epsilon;
@@ -127,41 +135,25 @@ __global__ void update_list_naive(Rule rule, const ls_update_state *state, const
 
 /* --- fast --------------------------------------------------------------------------------------------------------- */
 
-/* All threads of a block: chunk number `chunk` of the tensor. */
-template <class Rule>
-__device__ void update_chunk(const typename Rule::Factors &factors, const ls_update_tensor &tensor, size_t chunk) {
-    size_t begin = chunk * LS_UPDATE_CHUNK;
-    size_t count = tensor.count - begin < LS_UPDATE_CHUNK ? tensor.count - begin : LS_UPDATE_CHUNK;
+/* All threads of a block. */
+template <class Rule> __device__ void update_chunk(const typename Rule::Factors &factors, const Chunk &chunk) {
+    const ls_update_tensor &tensor = chunk.tensor;
     bool aligned = is_aligned(tensor.parameter, tensor.gradient, tensor.first, tensor.second);
-    size_t whole = aligned ? count / 4 * 4 : 0;
+    size_t whole = aligned ? chunk.count / 4 * 4 : 0, begin = chunk.begin;
     for (size_t i = 4 * threadIdx.x; i < whole; i += 4 * THREADS) Rule::template at<4>(factors, tensor, begin + i);
-    for (size_t i = whole + threadIdx.x; i < count; i += THREADS) Rule::template at<1>(factors, tensor, begin + i);
+    for (size_t i = whole + threadIdx.x; i < chunk.count; i += THREADS)
+        Rule::template at<1>(factors, tensor, begin + i);
 }
 
 template <class Rule> __global__ void update_fast(Rule rule, const ls_update_state *state, ls_update_tensor tensor) {
-    if (state->found_inf == 0) update_chunk<Rule>(rule.factors(*state), tensor, blockIdx.x);
-}
-
-/* The last tensor that begins with this chunk or before it; those without elements have none and are passed over. */
-__device__ const ls_update_tensor *find_tensor(const ls_update_tensor *tensors, size_t tensor_count, size_t chunk) {
-    size_t low = 0, high = tensor_count;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (tensors[middle].first_chunk <= chunk) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return tensors + low;
+    if (state->found_inf == 0) update_chunk<Rule>(rule.factors(*state), chunk_of(tensor, blockIdx.x));
 }
 
 template <class Rule>
 __global__ void update_list_fast(Rule rule, const ls_update_state *state, const ls_update_tensor *tensors,
                                  size_t tensor_count) {
     if (state->found_inf != 0) return;
-    ls_update_tensor tensor = *find_tensor(tensors, tensor_count, blockIdx.x);
-    update_chunk<Rule>(rule.factors(*state), tensor, blockIdx.x - tensor.first_chunk);
+    update_chunk<Rule>(rule.factors(*state), find_chunk(tensors, tensor_count, blockIdx.x));
 }
 
 /* --- one tensor is a list of one, which travels with the launch --------------------------------------------------- */
@@ -177,6 +169,14 @@ ls_update_tensor tensor_of(const ls_adam_arguments *a) {
 dim3 blocks_of(size_t count) { return dim3((unsigned)divide_up(count, LS_UPDATE_CHUNK)); }
 
 } // namespace
+
+ls_status ls_cuda_naive_set_learning_rate(const ls_set_learning_rate_arguments *a, const ls_cuda_lane *lane) {
+    return launch(lane, "set_learning_rate", dim3(1), 1, set_learning_rate, a->states, a->state_count, a->rate);
+}
+
+ls_status ls_cuda_set_learning_rate(const ls_set_learning_rate_arguments *a, const ls_cuda_lane *lane) {
+    return ls_cuda_naive_set_learning_rate(a, lane);
+}
 
 ls_status ls_cuda_naive_begin_update(const ls_begin_update_arguments *a, const ls_cuda_lane *lane) {
     return launch(lane, "begin_update", dim3(1), 1, begin_update, a->state, a->beta1, a->beta2);

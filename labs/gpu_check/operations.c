@@ -44,9 +44,9 @@ enum { SMALL = 1 << 14, COLUMNS = 1024, CLASSES = 10 };
 
 static void shape(struct material *m) {
     int batch = (int)(m->count / (32 * 14 * 14));
-    m->conv = (struct ls_conv2d_shape){batch > 0 ? batch : 1, 16, 14, 14, 32, 5, 5, 1, 2};
-    m->norm = (struct ls_batchnorm_shape){m->conv.batch, 32, 14 * 14, 0.1f, 1e-5f, true};
-    m->pool = (struct ls_pool_shape){m->conv.batch * 32, 14, 14, 2};
+    m->conv = (struct ls_conv2d_shape){batch > 0 ? batch : 1, 16, 14, 14, 32, 5, 5, 1, 2, LS_FP32};
+    m->norm = (struct ls_batchnorm_shape){m->conv.batch, 32, 14 * 14, 0.1f, 1e-5f, true, LS_FP32};
+    m->pool = (struct ls_pool_shape){m->conv.batch * 32, 14, 14, 2, LS_FP32};
     m->rows = m->count / COLUMNS;
     for (m->side = 64; 4 * m->side * m->side <= m->count && m->side < 8192;) m->side *= 2;
 }
@@ -86,18 +86,18 @@ static void fill_linear(struct ls_op *op, const struct material *m, ls_op_id id)
     case LS_OP_scale_by: op->arguments.scale_by = (struct ls_scale_by_arguments){f[0], s[0], n}; break;
     case LS_OP_reduce_add: op->arguments.reduce_add = (struct ls_reduce_add_arguments){f[0], m->sources, 3, n}; break;
     case LS_OP_gemm:
-        op->arguments.gemm = (struct ls_gemm_arguments){false, true, m->side, m->side, m->side, f[0], f[1], 0, f[2]};
+        op->arguments.gemm = (struct ls_gemm_arguments){LS_FP32, false, true, m->side, m->side, m->side, f[0], f[1], 0, LS_FP32, f[2], NULL};
         break;
-    case LS_OP_add_bias: op->arguments.add_bias = (struct ls_add_bias_arguments){f[0], s[0], m->rows, COLUMNS}; break;
+    case LS_OP_add_bias: op->arguments.add_bias = (struct ls_add_bias_arguments){LS_FP32, f[0], s[0], m->rows, COLUMNS}; break;
     case LS_OP_add_bias_relu:
-        op->arguments.add_bias_relu = (struct ls_add_bias_relu_arguments){f[0], s[0], m->rows, COLUMNS};
+        op->arguments.add_bias_relu = (struct ls_add_bias_relu_arguments){LS_FP32, f[0], s[0], m->rows, COLUMNS};
         break;
     case LS_OP_bias_gradient:
-        op->arguments.bias_gradient = (struct ls_bias_gradient_arguments){s[0], f[0], m->rows, COLUMNS, false};
+        op->arguments.bias_gradient = (struct ls_bias_gradient_arguments){LS_FP32, s[0], f[0], m->rows, COLUMNS, false};
         break;
     case LS_OP_relu_bias_gradient:
         op->arguments.relu_bias_gradient =
-            (struct ls_relu_bias_gradient_arguments){s[0], f[0], f[1], m->rows, COLUMNS, false};
+            (struct ls_relu_bias_gradient_arguments){LS_FP32, s[0], f[0], f[1], m->rows, COLUMNS, false};
         break;
     case LS_OP_relu_forward: op->arguments.relu_forward = (struct ls_relu_forward_arguments){f[0], f[1], n}; break;
     case LS_OP_relu_backward:
@@ -186,12 +186,14 @@ static void fill_updates(struct ls_op *op, const struct material *m, ls_op_id id
     case LS_OP_adam_list:
         op->arguments.adam_list = (struct ls_adam_list_arguments){adam, m->state, m->list, 1, chunks, n};
         break;
-    case LS_OP_square_sum: op->arguments.square_sum = (struct ls_square_sum_arguments){m->doubles, f[0], n}; break;
+    case LS_OP_square_sum_list:
+        op->arguments.square_sum_list = (struct ls_square_sum_list_arguments){m->doubles, m->list, 1, chunks, n};
+        break;
     default: op->id = LS_OP_COUNT; break;
     }
 }
 
-/* Operations on a handful of numbers (begin_update, clip_coefficient, batchnorm_merge) have no rate worth a row. */
+/* Operations on a handful of numbers (begin_update, weigh_gradients, update_scale, batchnorm_merge) have no rate worth a row. */
 int gpu_check_make_operations(gpu_check_arena *arena, ls_device *device, size_t count, struct ls_op *ops,
                               char (*names)[GPU_CHECK_TEXT]) {
     *arena = (gpu_check_arena){.device = device};

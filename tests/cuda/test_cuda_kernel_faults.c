@@ -38,7 +38,7 @@ static void what_cannot_be_launched_is_named(void **state) {
     (void)state;
     for (int id = 0; id < LS_OP_COUNT; id++) {
         for (int rung = 0; rung < RUNG_COUNT; rung++) {
-            struct problem problem = make_problem((ls_op_id)id, 17);
+            struct problem problem = make_problem((ls_op_id)id, 17, LS_FP32);
             ls_op_launcher refused = rung == RUNG_NAIVE ? naive_refused : fast_refused;
             assert_int_equal(transplant_run(&problem, refused, TRANSPLANT_ALIGNED), LS_ERR_SYSTEM);
             char said[80];

@@ -65,7 +65,7 @@ static void expect_same_bits(const char *what, const struct problem *got, const 
 
 static void check(ls_op_id id, int size, int rung, transplant_alignment alignment) {
     const struct ls_cuda_rungs *rungs = transplant_rungs();
-    struct problem want = make_problem(id, size), first = make_problem(id, size), second = make_problem(id, size);
+    struct problem want = make_problem(id, size, LS_FP32), first = make_problem(id, size, LS_FP32), second = make_problem(id, size, LS_FP32);
     char what[160];
     snprintf(what, sizeof what, "%s %s, size %d, alignment %d", rungs->rungs[rung].name, ls_op_name(id), size,
              (int)alignment);

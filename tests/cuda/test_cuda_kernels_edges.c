@@ -59,8 +59,8 @@ static struct problem make_odd(ls_op_id id) {
     case LS_OP_scale_by:
         p.op.arguments.scale_by = (struct ls_scale_by_arguments){y, kernel_copy(&(float){NAN}, 1), ODD};
         break;
-    case LS_OP_add_bias: p.op.arguments.add_bias = (struct ls_add_bias_arguments){y, x, 7, 77}; break;
-    case LS_OP_add_bias_relu: p.op.arguments.add_bias_relu = (struct ls_add_bias_relu_arguments){y, x, 7, 77}; break;
+    case LS_OP_add_bias: p.op.arguments.add_bias = (struct ls_add_bias_arguments){LS_FP32, y, x, 7, 77}; break;
+    case LS_OP_add_bias_relu: p.op.arguments.add_bias_relu = (struct ls_add_bias_relu_arguments){LS_FP32, y, x, 7, 77}; break;
     case LS_OP_relu_forward: p.op.arguments.relu_forward = (struct ls_relu_forward_arguments){y, x, ODD}; break;
     case LS_OP_relu_backward: p.op.arguments.relu_backward = (struct ls_relu_backward_arguments){y, x, z, ODD}; break;
     default: fail_msg("no such problem");
@@ -115,11 +115,11 @@ static struct problem make_large(ls_op_id id, size_t rows, size_t columns) {
     for (size_t r = 0; r < rows; r++) labels[r] = (int64_t)(r * 5 % columns);
     switch ((int)id) {
     case LS_OP_bias_gradient:
-        p.op.arguments.bias_gradient = (struct ls_bias_gradient_arguments){out, x, rows, columns, true};
+        p.op.arguments.bias_gradient = (struct ls_bias_gradient_arguments){LS_FP32, out, x, rows, columns, true};
         add_output(&p, out, columns * sizeof *out);
         break;
     case LS_OP_relu_bias_gradient:
-        p.op.arguments.relu_bias_gradient = (struct ls_relu_bias_gradient_arguments){out, y, x, rows, columns, false};
+        p.op.arguments.relu_bias_gradient = (struct ls_relu_bias_gradient_arguments){LS_FP32, out, y, x, rows, columns, false};
         add_output(&p, out, columns * sizeof *out);
         add_output(&p, y, count * sizeof *y);
         break;
@@ -262,13 +262,13 @@ static void operations_in_place(void **state) {
         (float *)(uintptr_t)in_place.op.arguments.squared_error.prediction;
     in_place.outputs[1].memory = in_place.op.arguments.squared_error.dprediction;
     check_in_place(apart, in_place);
-    apart = make_problem(LS_OP_relu_backward, N);
-    in_place = make_problem(LS_OP_relu_backward, N);
+    apart = make_problem(LS_OP_relu_backward, N, LS_FP32);
+    in_place = make_problem(LS_OP_relu_backward, N, LS_FP32);
     in_place.op.arguments.relu_backward.dx = (float *)(uintptr_t)in_place.op.arguments.relu_backward.dy;
     in_place.outputs[0].memory = in_place.op.arguments.relu_backward.dx;
     check_in_place(apart, in_place);
-    apart = make_problem(LS_OP_relu_forward, N);
-    in_place = make_problem(LS_OP_relu_forward, N);
+    apart = make_problem(LS_OP_relu_forward, N, LS_FP32);
+    in_place = make_problem(LS_OP_relu_forward, N, LS_FP32);
     in_place.op.arguments.relu_forward.y = (float *)(uintptr_t)in_place.op.arguments.relu_forward.x;
     in_place.outputs[0].memory = in_place.op.arguments.relu_forward.y;
     check_in_place(apart, in_place);

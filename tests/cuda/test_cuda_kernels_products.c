@@ -60,7 +60,7 @@ static void check_gemm(struct shape s, bool transpose_a, bool transpose_b, float
         if (beta == 0) c[i] = NAN; /* must not be read */
     }
     struct problem p = {.op.id = LS_OP_gemm, .output_count = 1};
-    p.op.arguments.gemm = (struct ls_gemm_arguments){transpose_a, transpose_b, s.m, s.n, s.k, a, b, beta, c};
+    p.op.arguments.gemm = (struct ls_gemm_arguments){LS_FP32, transpose_a, transpose_b, s.m, s.n, s.k, a, b, beta, LS_FP32, c, NULL};
     p.outputs[0].memory = c;
     p.outputs[0].nbytes = s.m * s.n * sizeof *c;
     assert_int_equal(transplant_run(&p, transplant_rungs()->rungs[rung].enqueue, TRANSPLANT_SECOND_SHIFTED), LS_OK);
@@ -179,14 +179,14 @@ static void fused_operations_have_the_bits_of_the_others(void **state) {
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++) {
         size_t rows = tables[t][0], columns = tables[t][1], count = rows * columns, nbytes = count * sizeof(float);
         float *fused = random_on_gpu(count, 1), *y = random_on_gpu(count, 1), *bias = random_on_gpu(columns, 2);
-        done(ls_add_bias_relu(stream, fused, bias, rows, columns));
-        done(ls_add_bias(stream, y, bias, rows, columns));
+        done(ls_add_bias_relu(stream, LS_FP32, fused, bias, rows, columns));
+        done(ls_add_bias(stream, LS_FP32, y, bias, rows, columns));
         done(ls_relu_forward(stream, y, y, count));
         float *dy = random_on_gpu(count, 3), *fused_dy = random_on_gpu(count, 3);
         float *dbias = random_on_gpu(columns, 4), *fused_dbias = random_on_gpu(columns, 4);
-        done(ls_relu_bias_gradient(stream, fused_dbias, fused_dy, y, rows, columns, true));
+        done(ls_relu_bias_gradient(stream, LS_FP32, fused_dbias, fused_dy, y, rows, columns, true));
         done(ls_relu_backward(stream, dy, dy, y, count));
-        done(ls_bias_gradient(stream, dbias, dy, rows, columns, true));
+        done(ls_bias_gradient(stream, LS_FP32, dbias, dy, rows, columns, true));
         kernel_expect_same("y", from_gpu(fused, nbytes), from_gpu(y, nbytes), nbytes);
         kernel_expect_same("dy", from_gpu(fused_dy, nbytes), from_gpu(dy, nbytes), nbytes);
         nbytes = columns * sizeof(float);

@@ -70,7 +70,7 @@ static uint64_t hash_after_steps(const struct rank *rank, bool record) {
     ls_model *model;
     ls_parallel *p;
     ls_step_graph *graph = NULL;
-    CHECK(ls_model_create(&model, rank->device, "convnet", BATCH) == LS_OK);
+    CHECK(ls_model_create(&model, rank->device, "convnet", BATCH, LS_FP32) == LS_OK);
     CHECK(ls_model_init(model, (uint64_t)rank->rank) == LS_OK);
     ddp_options options = {.comm = rank->comm,
                            .max_batch = BATCH,
@@ -118,7 +118,7 @@ static unsigned long kernels_per_step(const struct rank *rank, const char *descr
     ls_model *model;
     ls_parallel *p;
     unsigned long before = 0;
-    CHECK(ls_model_create(&model, rank->device, description, BATCH) == LS_OK);
+    CHECK(ls_model_create(&model, rank->device, description, BATCH, LS_FP32) == LS_OK);
     ddp_options options = {.comm = rank->comm,
                            .max_batch = BATCH,
                            .optimizer = ls_optimizer_defaults(LS_SGD),
@@ -164,7 +164,7 @@ static void expect_refusal(struct rank *rank, ddp_options options, const char *t
     ls_model *model;
     ls_parallel *p;
     ls_step_graph *graph;
-    CHECK(ls_model_create(&model, rank->device, "mlp:4,3", BATCH) == LS_OK);
+    CHECK(ls_model_create(&model, rank->device, "mlp:4,3", BATCH, LS_FP32) == LS_OK);
     options.comm = rank->comm;
     options.max_batch = BATCH;
     options.optimizer = ls_optimizer_defaults(LS_SGD);

@@ -121,12 +121,13 @@ static void place_pieces(struct image *image, transplant_alignment alignment) {
     int arrays = 0;
     for (int i = 0; i < image->count; i++) {
         struct piece *piece = &image->pieces[i];
-        bool floats = (uintptr_t)piece->host % 64 == sizeof(float); /* as kernel_floats gives it */
-        bool shifted =
-            floats && (alignment == TRANSPLANT_SHIFTED || (alignment == TRANSPLANT_SECOND_SHIFTED && arrays % 2 == 1) ||
-                       (alignment == TRANSPLANT_FIRST_SHIFTED && arrays % 2 == 0));
-        arrays += floats;
-        piece->place = (end + GUARD_NBYTES + 63) / 64 * 64 + (shifted ? sizeof(float) : 0);
+        size_t element_nbytes = (uintptr_t)piece->host % 64; /* 0 if it is no array of floats or halves: fixture.h */
+        bool elements = element_nbytes > 0;
+        bool shifted = elements &&
+                       (alignment == TRANSPLANT_SHIFTED || (alignment == TRANSPLANT_SECOND_SHIFTED && arrays % 2 == 1) ||
+                        (alignment == TRANSPLANT_FIRST_SHIFTED && arrays % 2 == 0));
+        arrays += elements;
+        piece->place = (end + GUARD_NBYTES + 63) / 64 * 64 + (shifted ? element_nbytes : 0);
         end = piece->place + piece->nbytes;
     }
     image->nbytes = end + GUARD_NBYTES;
@@ -144,19 +145,26 @@ static const void *word(const struct ls_op *op, size_t i) {
 
 /* The list of an operation on lists: tensors and their number. */
 static const struct ls_update_tensor *list_of(const struct ls_op *op, size_t *count) {
-    *count = op->id == LS_OP_sgd_list    ? op->arguments.sgd_list.tensor_count
-             : op->id == LS_OP_adam_list ? op->arguments.adam_list.tensor_count
-                                         : 0;
-    return op->id == LS_OP_sgd_list    ? op->arguments.sgd_list.tensors
-           : op->id == LS_OP_adam_list ? op->arguments.adam_list.tensors
-                                       : NULL;
+    *count = op->id == LS_OP_sgd_list          ? op->arguments.sgd_list.tensor_count
+             : op->id == LS_OP_adam_list       ? op->arguments.adam_list.tensor_count
+             : op->id == LS_OP_square_sum_list ? op->arguments.square_sum_list.tensor_count
+                                               : 0;
+    return op->id == LS_OP_sgd_list          ? op->arguments.sgd_list.tensors
+           : op->id == LS_OP_adam_list       ? op->arguments.adam_list.tensors
+           : op->id == LS_OP_square_sum_list ? op->arguments.square_sum_list.tensors
+                                             : NULL;
 }
 
 /* Where the operation's workspace is named, NULL if it has none; `nbytes` that a GPU needs there. */
 static void **workspace_of(struct ls_op *op, size_t *nbytes) {
     const struct ls_conv2d_shape *shape = NULL;
     void **workspace = NULL;
-    if (op->id == LS_OP_conv2d_forward) {
+    *nbytes = 0;
+    if (op->id == LS_OP_gemm) {
+        const struct ls_gemm_arguments *g = &op->arguments.gemm;
+        *nbytes = ls_gemm_workspace_nbytes(LS_DEVICE_CUDA, g->dtype, g->m, g->n, g->k);
+        workspace = &op->arguments.gemm.workspace;
+    } else if (op->id == LS_OP_conv2d_forward) {
         shape = &op->arguments.conv2d_forward.shape;
         workspace = &op->arguments.conv2d_forward.workspace;
     } else if (op->id == LS_OP_conv2d_backward_data) {
@@ -166,7 +174,7 @@ static void **workspace_of(struct ls_op *op, size_t *nbytes) {
         shape = &op->arguments.conv2d_backward_weights.shape;
         workspace = &op->arguments.conv2d_backward_weights.workspace;
     }
-    *nbytes = shape ? ls_conv2d_workspace_nbytes(LS_DEVICE_CUDA, shape) : 0;
+    if (shape) *nbytes = ls_conv2d_workspace_nbytes(LS_DEVICE_CUDA, shape);
     return workspace;
 }
 

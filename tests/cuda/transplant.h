@@ -17,7 +17,7 @@ ls_stream *transplant_stream(void);
 enum { RUNG_NAIVE, RUNG_FAST, RUNG_COUNT };
 const struct ls_cuda_rungs *transplant_rungs(void);
 
-/* Where arrays of floats begin: at a multiple of 16 bytes, all 4 bytes behind one, or every second of
+/* Where arrays of floats and halves begin: at a multiple of 64 bytes, all one element behind that, or every second of
  * them there, from the second or from the first on. */
 typedef enum transplant_alignment {
     TRANSPLANT_ALIGNED,

@@ -12,65 +12,18 @@
  *   fails     never; cublas.cpp has checked everything */
 #include "tests/cuda_on_cpu/cublas_gemm.h"
 
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
+#include <cuda_on_cpu_halves.h>
 #include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
 
 namespace cuda_on_cpu {
 
-namespace {
-
-uint32_t bits_of(float x) {
-    uint32_t bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-float float_of(uint32_t bits) {
-    float x;
-    std::memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-/* Drops the lowest `count` bits, to the nearest, ties to even; infinity if it must. NaN stays NaN (and quiet). */
-uint32_t drop_bits(float x, unsigned count) {
-    uint32_t bits = bits_of(x);
-    if (std::isnan(x)) return (bits | 0x00400000u) >> count << count;
-    uint32_t half = (1u << (count - 1)) - 1 + (bits >> count & 1);
-    return (bits + half) >> count << count;
-}
-
-} // namespace
-
 float round_to_tf32(float x) { return float_of(drop_bits(x, 13)); }
-
-float bfloat_to_float(uint16_t bits) { return float_of(static_cast<uint32_t>(bits) << 16); }
-
-uint16_t float_to_bfloat(float x) { return static_cast<uint16_t>(drop_bits(x, 16) >> 16); }
-
-float half_to_float(uint16_t bits) {
-    uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16, exponent = bits >> 10 & 31, mantissa = bits & 1023u;
-    if (exponent == 31) return float_of(sign | 0x7f800000u | mantissa << 13);
-    if (exponent > 0) return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
-    float tiny = std::ldexp(static_cast<float>(mantissa), -24);
-    return sign ? -tiny : tiny;
-}
-
-uint16_t float_to_half(float x) {
-    auto sign = static_cast<uint16_t>(bits_of(x) >> 16 & 0x8000u);
-    float size = std::fabs(x);
-    if (std::isnan(x)) return sign | 0x7e00u;
-    if (size >= 65520.0f) return sign | 0x7c00u; /* halfway to what would follow the largest, 65504 */
-    if (size < 0x1p-14f) { /* multiples of 2^-24, in the rounding mode of the machine: to the nearest, ties to even */
-        return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(std::ldexp(size, 24))));
-    }
-    return static_cast<uint16_t>(sign | ((drop_bits(size, 13) >> 13) - (112u << 10)));
-}
 
 size_t element_nbytes(cudaDataType type) { return type == CUDA_R_32F ? 4 : 2; }
 

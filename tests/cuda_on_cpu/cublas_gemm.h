@@ -42,11 +42,6 @@ void compute_gemm(const Gemm &gemm);
  * even one. */
 float round_to_tf32(float x);
 
-float half_to_float(uint16_t bits);
-uint16_t float_to_half(float x);
-float bfloat_to_float(uint16_t bits);
-uint16_t float_to_bfloat(float x);
-
 } // namespace cuda_on_cpu
 
 #endif

@@ -20,7 +20,7 @@ static void shares_rank(struct rank *rank) {
     struct job job;
     job_open(rank, &job, job_plan("convnet", 3, 3, 30), NULL);
     ls_model *first; /* rank 0's weights are those of seed 0, the others began with another one */
-    CHECK(ls_model_create(&first, job.session.devices[0], "convnet", 1) == LS_OK);
+    CHECK(ls_model_create(&first, job.session.devices[0], "convnet", 1, LS_FP32) == LS_OK);
     CHECK(ls_model_init(first, 0) == LS_OK);
     float *expected, *got;
     size_t count;
@@ -75,7 +75,7 @@ static void poor_rank(struct rank *rank) {
     ls_parallel *parallel;
     CHECK(group_open(&comm, rank, "naive") == LS_OK);
     CHECK(ls_device_open(&device, &options) == LS_OK);
-    CHECK(ls_model_create(&model, device, "mlp:100,100", 1) == LS_OK);
+    CHECK(ls_model_create(&model, device, "mlp:100,100", 1, LS_FP32) == LS_OK);
     CHECK(ls_model_init(model, 0) == LS_OK);
     ddp_options ddp = {.comm = comm, .max_batch = 1, .reducer = {.bucket_cap_mb = 25, .overlap = true}};
     ddp.optimizer = ls_optimizer_defaults(LS_SGD);

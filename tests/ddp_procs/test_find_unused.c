@@ -111,7 +111,7 @@ static void pattern_rank(struct rank *rank) {
     job_open(rank, &job, plan, NULL);
     ls_model *model = job.session.model, *plain;
     ls_parallel *p = job.session.parallel;
-    CHECK(ls_model_create(&plain, job.session.devices[0], "mlp:12,8,6,4", 4) == LS_OK);
+    CHECK(ls_model_create(&plain, job.session.devices[0], "mlp:12,8,6,4", 4, LS_FP32) == LS_OK);
     CHECK(ls_model_alloc_gradients(plain) == LS_OK);
     for (size_t k = 0; k < plan.steps; k++) {
         float *weights, *copy;

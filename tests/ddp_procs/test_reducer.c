@@ -31,7 +31,7 @@ static void reduced_open(struct rank *rank, struct reduced *r, const char *model
     memset(r, 0, sizeof *r);
     ls_phase_reset(&r->clock);
     r->compute = ls_device_stream(rank->device, LS_STREAM_COMPUTE);
-    CHECK(ls_model_create(&r->model, rank->device, model, BATCH) == LS_OK);
+    CHECK(ls_model_create(&r->model, rank->device, model, BATCH, LS_FP32) == LS_OK);
     CHECK(ls_model_init(r->model, 0) == LS_OK);
     ddp_reducer_options options = {.bucket_cap_mb = cap_mb, .overlap = true};
     CHECK(ddp_reducer_create(&r->reducer, rank->comm, r->model, &r->clock, &options) == LS_OK);
@@ -130,7 +130,7 @@ static void rounding_rank(struct rank *rank) {
     ls_model *plain;
     size_t differ = 0;
     reduced_open(rank, &r, "mlp:24,16", 25);
-    CHECK(ls_model_create(&plain, rank->device, "mlp:24,16", BATCH) == LS_OK);
+    CHECK(ls_model_create(&plain, rank->device, "mlp:24,16", BATCH, LS_FP32) == LS_OK);
     CHECK(ls_model_alloc_gradients(plain) == LS_OK);
     for (int turn = 0; turn < 4; turn++) {
         CHECK(ddp_reducer_arm(r.reducer, true, BATCH) == LS_OK);

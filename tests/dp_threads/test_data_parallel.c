@@ -205,7 +205,7 @@ static void what_cannot_work_is_refused(void **state) {
     (void)state;
     ls_device *devices[] = {open_device(3), open_device(7), open_device(2)};
     ls_model *module;
-    assert_int_equal(ls_model_create(&module, devices[1], "mlp:8,4", 8), LS_OK);
+    assert_int_equal(ls_model_create(&module, devices[1], "mlp:8,4", 8, LS_FP32), LS_OK);
     dp_options options = {.device_count = 3, .max_batch = 8};
     expect_refused(devices, module, options, LS_ERR_INVALID, "on device 3", "on device 7");
     ls_device *right[] = {devices[1], devices[0], devices[2]};
@@ -236,7 +236,7 @@ static void too_little_memory_leaves_nothing_behind(void **state) {
             .kind = LS_DEVICE_CPU, .index = 1, .devices_on_node = 1, .memory_capacity_bytes = capacity};
         assert_int_equal(ls_device_open(&devices[1], &small), LS_OK);
         ls_model *module;
-        assert_int_equal(ls_model_create(&module, devices[0], "mlp:32,16", 32), LS_OK);
+        assert_int_equal(ls_model_create(&module, devices[0], "mlp:32,16", 32, LS_FP32), LS_OK);
         dp_options options = {.devices = devices, .device_count = 2, .model = "mlp:32,16", .max_batch = 32};
         options.optimizer = ls_optimizer_defaults(LS_ADAM);
         ls_parallel *parallel;

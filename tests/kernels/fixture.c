@@ -85,7 +85,11 @@ static void *guarded(size_t nbytes, size_t offset_bytes) {
 
 void *kernel_bytes(size_t nbytes) { return guarded(nbytes, 0); }
 
-float *kernel_floats(size_t count) { return guarded(count * sizeof(float), sizeof(float)); }
+void *kernel_elements(ls_dtype dtype, size_t count) {
+    return guarded(count * ls_dtype_nbytes(dtype), ls_dtype_nbytes(dtype));
+}
+
+float *kernel_floats(size_t count) { return kernel_elements(LS_FP32, count); }
 
 float *kernel_random(size_t count, uint64_t seed) {
     float *values = kernel_floats(count);
@@ -101,6 +105,31 @@ float *kernel_copy(const float *values, size_t count) {
     float *copy = kernel_floats(count);
     memcpy(copy, values, count * sizeof *copy);
     return copy;
+}
+
+void *kernel_rounded(ls_dtype dtype, const float *values, size_t count) {
+    if (dtype == LS_FP32) return kernel_copy(values, count);
+    uint16_t *rounded = kernel_elements(dtype, count);
+    for (size_t i = 0; i < count; i++) {
+        rounded[i] = dtype == LS_FP16 ? ls_fp16_from_float(values[i]) : ls_bf16_from_float(values[i]);
+    }
+    return rounded;
+}
+
+float *kernel_widened(ls_dtype dtype, const void *values, size_t count) {
+    if (dtype == LS_FP32) return kernel_copy(values, count);
+    const uint16_t *halves = values;
+    float *wide = kernel_floats(count);
+    for (size_t i = 0; i < count; i++) {
+        wide[i] = dtype == LS_FP16 ? ls_fp16_to_float(halves[i]) : ls_bf16_to_float(halves[i]);
+    }
+    return wide;
+}
+
+float kernel_round(ls_dtype dtype, float value) {
+    return dtype == LS_FP16   ? ls_fp16_to_float(ls_fp16_from_float(value))
+           : dtype == LS_BF16 ? ls_bf16_to_float(ls_bf16_from_float(value))
+                              : value;
 }
 
 bool kernel_find(const void *address, void **begin, size_t *nbytes) {

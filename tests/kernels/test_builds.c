@@ -28,8 +28,16 @@ static const int sizes[] = {0, 1, 2, 3, 5, 8, 13, 16, 17, 31, 34, 67};
 struct report {
     char build[16];
     bool failed;
-    uint64_t hashes[LS_OP_COUNT][SIZE_COUNT];
+    uint64_t hashes[LS_OP_COUNT][PROBLEM_DTYPES][SIZE_COUNT];
 };
+
+static void run_sizes(ls_op_id id, int dtype, struct report *report) {
+    for (size_t s = 0; s < SIZE_COUNT; s++) {
+        struct problem problem = make_problem(id, sizes[s], problem_dtypes[dtype]);
+        if (ls_enqueue(kernel_stream(), &problem.op) != LS_OK) report->failed = true;
+        report->hashes[id][dtype][s] = hash_of_outputs(&problem);
+    }
+}
 
 static void run_build(const char *isa, struct report *report) {
     alarm(60);
@@ -39,11 +47,7 @@ static void run_build(const char *isa, struct report *report) {
     snprintf(report->build, sizeof report->build, "%s", ls_cpu_kernels()->name);
     for (int id = 0; id < LS_OP_COUNT && !report->failed; id++) {
         if (id == LS_OP_gemm) continue;
-        for (size_t s = 0; s < SIZE_COUNT; s++) {
-            struct problem problem = make_problem((ls_op_id)id, sizes[s]);
-            if (ls_enqueue(kernel_stream(), &problem.op) != LS_OK) report->failed = true;
-            report->hashes[id][s] = hash_of_outputs(&problem);
-        }
+        for (int d = 0; d < (op_has_dtype((ls_op_id)id) ? PROBLEM_DTYPES : 1); d++) run_sizes((ls_op_id)id, d, report);
     }
     if (kernel_teardown(NULL) != 0) report->failed = true;
 }
@@ -70,12 +74,12 @@ static void builds_agree(void **state) {
     for (int b = 0; b < 3; b++) run_in_child(isas[b], &reports[b]);
     for (int b = 1; b < 3; b++) {
         print_message("%s against %s\n", reports[b].build, reports[0].build);
-        for (int id = 0; id < LS_OP_COUNT; id++) {
-            for (size_t s = 0; s < SIZE_COUNT; s++) {
-                if (reports[b].hashes[id][s] == reports[0].hashes[id][s]) continue;
-                fail_msg("%s of size %d: %s and %s differ", ls_op_name((ls_op_id)id), sizes[s], reports[b].build,
-                         reports[0].build);
-            }
+        for (int i = 0; i < LS_OP_COUNT * PROBLEM_DTYPES * (int)SIZE_COUNT; i++) {
+            int id = i / (PROBLEM_DTYPES * (int)SIZE_COUNT), d = i / (int)SIZE_COUNT % PROBLEM_DTYPES;
+            int s = i % (int)SIZE_COUNT;
+            if (reports[b].hashes[id][d][s] == reports[0].hashes[id][d][s]) continue;
+            fail_msg("%s of %s, size %d: %s and %s differ", ls_op_name((ls_op_id)id), ls_dtype_name(problem_dtypes[d]),
+                     sizes[s], reports[b].build, reports[0].build);
         }
     }
     munmap(reports, 3 * sizeof *reports);

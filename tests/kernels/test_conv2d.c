@@ -95,8 +95,9 @@ static void check(const struct ls_conv2d_shape *s, bool with_bias) {
 static void chosen_shapes(void **state) {
     (void)state;
     static const struct ls_conv2d_shape shapes[] = {
-        {2, 1, 28, 28, 16, 5, 5, 1, 2}, {1, 16, 14, 14, 32, 5, 5, 1, 2}, {2, 17, 5, 6, 33, 1, 1, 1, 0},
-        {1, 2, 4, 4, 3, 1, 1, 2, 3},    {1, 48, 4, 4, 64, 3, 3, 1, 1},   {0, 3, 5, 5, 4, 3, 3, 1, 1},
+        {2, 1, 28, 28, 16, 5, 5, 1, 2, LS_FP32}, {1, 16, 14, 14, 32, 5, 5, 1, 2, LS_FP32},
+        {2, 17, 5, 6, 33, 1, 1, 1, 0, LS_FP32},  {1, 2, 4, 4, 3, 1, 1, 2, 3, LS_FP32},
+        {1, 48, 4, 4, 64, 3, 3, 1, 1, LS_FP32},  {0, 3, 5, 5, 4, 3, 3, 1, 1, LS_FP32},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check(&shapes[i], i % 2 == 0);
 }
@@ -111,7 +112,7 @@ static void random_shapes(void **state) {
             r[k] = (int)(x >> 40);
         }
         struct ls_conv2d_shape s = {1 + r[0] % 3, 1 + r[1] % 9, 1 + r[2] % 11, 1 + r[3] % 11, 1 + r[4] % 35,
-                                    1 + r[5] % 5, 1 + r[6] % 5, 1 + r[7] % 3,  r[8] % 4};
+                                    1 + r[5] % 5, 1 + r[6] % 5, 1 + r[7] % 3,  r[8] % 4,      LS_FP32};
         bool fits = s.in_height + 2 * s.padding >= s.kernel_h && s.in_width + 2 * s.padding >= s.kernel_w;
         if (fits) check(&s, i % 2 == 0);
     }

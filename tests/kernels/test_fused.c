@@ -33,8 +33,8 @@ static void add_bias_relu_is_add_bias_and_relu(void **state) {
     for (size_t s = 0; s < SHAPES; s++) {
         size_t rows = shapes[s].rows, columns = shapes[s].columns, count = rows * columns;
         float *fused = make_numbers(count, 1), *bias = make_numbers(columns, 2), *y = kernel_copy(fused, count);
-        kernel_done(ls_add_bias_relu(kernel_stream(), fused, bias, rows, columns));
-        kernel_done(ls_add_bias(kernel_stream(), y, bias, rows, columns));
+        kernel_done(ls_add_bias_relu(kernel_stream(), LS_FP32, fused, bias, rows, columns));
+        kernel_done(ls_add_bias(kernel_stream(), LS_FP32, y, bias, rows, columns));
         kernel_done(ls_relu_forward(kernel_stream(), y, y, count));
         kernel_expect_same("add_bias_relu", fused, y, count * sizeof *y);
     }
@@ -44,7 +44,7 @@ static void add_bias_relu_by_hand(void **state) {
     (void)state;
     float y[] = {1, -2, NAN, -0.5f, 3, 2}, bias[] = {-3, 4, 1};
     const float want[] = {0, 2, NAN, 0, 7, 3};
-    kernel_done(ls_add_bias_relu(kernel_stream(), y, bias, 2, 3));
+    kernel_done(ls_add_bias_relu(kernel_stream(), LS_FP32, y, bias, 2, 3));
     for (int i = 0; i < 6; i++) assert_true(i == 2 ? isnan(y[i]) : y[i] == want[i] && !signbit(y[i]));
 }
 
@@ -52,9 +52,9 @@ static void check_relu_bias_gradient(size_t rows, size_t columns, bool accumulat
     size_t count = rows * columns;
     float *fused_dy = make_numbers(count, 3), *y = make_numbers(count, 4), *dy = kernel_copy(fused_dy, count);
     float *fused = kernel_random(columns, 5), *dbias = kernel_copy(fused, columns);
-    kernel_done(ls_relu_bias_gradient(kernel_stream(), fused, fused_dy, y, rows, columns, accumulate));
+    kernel_done(ls_relu_bias_gradient(kernel_stream(), LS_FP32, fused, fused_dy, y, rows, columns, accumulate));
     kernel_done(ls_relu_backward(kernel_stream(), dy, dy, y, count));
-    kernel_done(ls_bias_gradient(kernel_stream(), dbias, dy, rows, columns, accumulate));
+    kernel_done(ls_bias_gradient(kernel_stream(), LS_FP32, dbias, dy, rows, columns, accumulate));
     kernel_expect_same("dy", fused_dy, dy, count * sizeof *dy);
     kernel_expect_same("dbias", fused, dbias, columns * sizeof *dbias);
 }
@@ -71,7 +71,7 @@ static void relu_bias_gradient_by_hand(void **state) {
     (void)state;
     float dy[] = {1, 2, 4, 8, 16, 32}, dbias[] = {100, 100};
     const float y[] = {1, 0, -1, 2, 3, NAN}, want_dy[] = {1, 0, 0, 8, 16, 32}, want[] = {117, 140};
-    kernel_done(ls_relu_bias_gradient(kernel_stream(), dbias, dy, y, 3, 2, true));
+    kernel_done(ls_relu_bias_gradient(kernel_stream(), LS_FP32, dbias, dy, y, 3, 2, true));
     kernel_expect_same("dy", dy, want_dy, sizeof dy);
     kernel_expect_same("dbias", dbias, want, sizeof dbias);
 }
@@ -114,7 +114,12 @@ static void expect_same_lists(const struct list *got, const struct list *want) {
 }
 
 static struct ls_update_state make_state(double step, float found_inf) {
-    return (struct ls_update_state){0.1, step, found_inf, 0.3f, 0.2f};
+    return (struct ls_update_state){.learning_rate = 0.1,
+                                    .step = step,
+                                    .found_inf = found_inf,
+                                    .gradient_factor = 1,
+                                    .step_size = 0.3f,
+                                    .bias2_sqrt = 0.2f};
 }
 
 static void check_sgd_list(struct ls_sgd_rule rule, struct ls_update_state state) {

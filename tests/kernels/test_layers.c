@@ -25,11 +25,11 @@ static void linear(void **state) {
     float *y = kernel_floats(ROWS * OUT), *dx = kernel_floats(ROWS * IN), *dw = kernel_floats(OUT * IN);
     float *db = kernel_floats(OUT);
     ls_stream *stream = kernel_stream();
-    kernel_done(ls_gemm(stream, false, true, ROWS, OUT, IN, x, w, 0, y));
-    kernel_done(ls_add_bias(stream, y, b, ROWS, OUT));
-    kernel_done(ls_gemm(stream, true, false, OUT, IN, ROWS, dy, x, 0, dw));
-    kernel_done(ls_gemm(stream, false, false, ROWS, IN, OUT, dy, w, 0, dx));
-    kernel_done(ls_bias_gradient(stream, db, dy, ROWS, OUT, false));
+    kernel_done(ls_gemm(stream, LS_FP32, false, true, ROWS, OUT, IN, x, w, 0, LS_FP32, y, NULL));
+    kernel_done(ls_add_bias(stream, LS_FP32, y, b, ROWS, OUT));
+    kernel_done(ls_gemm(stream, LS_FP32, true, false, OUT, IN, ROWS, dy, x, 0, LS_FP32, dw, NULL));
+    kernel_done(ls_gemm(stream, LS_FP32, false, false, ROWS, IN, OUT, dy, w, 0, LS_FP32, dx, NULL));
+    kernel_done(ls_bias_gradient(stream, LS_FP32, db, dy, ROWS, OUT, false));
     expect_layer("y", y, ROWS * OUT);
     expect_layer("dx", dx, ROWS * IN);
     expect_layer("dw", dw, OUT * IN);
@@ -66,16 +66,16 @@ static void check_conv2d(const char *name, struct ls_conv2d_shape s) {
 
 static void conv2d(void **state) {
     (void)state;
-    check_conv2d("conv2d_1x16k5p2", (struct ls_conv2d_shape){4, 1, 28, 28, 16, 5, 5, 1, 2});
-    check_conv2d("conv2d_16x32k5p2", (struct ls_conv2d_shape){4, 16, 14, 14, 32, 5, 5, 1, 2});
-    check_conv2d("conv2d_3x8k3s2p1_odd", (struct ls_conv2d_shape){3, 3, 11, 9, 8, 3, 3, 2, 1});
+    check_conv2d("conv2d_1x16k5p2", (struct ls_conv2d_shape){4, 1, 28, 28, 16, 5, 5, 1, 2, LS_FP32});
+    check_conv2d("conv2d_16x32k5p2", (struct ls_conv2d_shape){4, 16, 14, 14, 32, 5, 5, 1, 2, LS_FP32});
+    check_conv2d("conv2d_3x8k3s2p1_odd", (struct ls_conv2d_shape){3, 3, 11, 9, 8, 3, 3, 2, 1, LS_FP32});
 }
 
 static void batchnorm_train(void **state) {
     (void)state;
     enum { CHANNELS = 16, COUNT = 4 * CHANNELS * 14 * 14 };
     kernel_golden_open("batchnorm2d_train");
-    struct ls_batchnorm_shape s = {4, CHANNELS, 14 * 14, 0.1f, 1e-5f, false};
+    struct ls_batchnorm_shape s = {4, CHANNELS, 14 * 14, 0.1f, 1e-5f, false, LS_FP32};
     const float *x = kernel_golden("x", COUNT), *w = kernel_golden("w", CHANNELS), *b = kernel_golden("b", CHANNELS);
     float *y = kernel_floats(COUNT), *dx = kernel_floats(COUNT), *mean = kernel_floats(CHANNELS);
     float *invstd = kernel_floats(CHANNELS), *dw = kernel_floats(CHANNELS), *db = kernel_floats(CHANNELS);
@@ -96,7 +96,7 @@ static void batchnorm_eval(void **state) {
     (void)state;
     enum { CHANNELS = 16, COUNT = 4 * CHANNELS * 7 * 7 };
     kernel_golden_open("batchnorm2d_eval");
-    struct ls_batchnorm_shape s = {4, CHANNELS, 7 * 7, 0.1f, 1e-5f, false};
+    struct ls_batchnorm_shape s = {4, CHANNELS, 7 * 7, 0.1f, 1e-5f, false, LS_FP32};
     float *y = kernel_floats(COUNT);
     kernel_done(ls_batchnorm_eval(kernel_stream(), s, y, kernel_golden("x", COUNT), kernel_golden("w", CHANNELS),
                                   kernel_golden("b", CHANNELS), kernel_golden("running_mean", CHANNELS),
@@ -111,7 +111,7 @@ static void batchnorm_by_hand(void **state) {
     static const float want_y[] = {-1.3416394f, -0.4472131f, 0.4472131f, 1.3416394f};
     static const float want_dx[] = {0.13416435f, -0.17888512f, -0.04472145f, 0.08944222f};
     static const float want[] = {0.3f, 1.5666666f, -1.3416394f, 1};
-    struct ls_batchnorm_shape s = {1, 1, 4, 0.1f, 1e-5f, false};
+    struct ls_batchnorm_shape s = {1, 1, 4, 0.1f, 1e-5f, false, LS_FP32};
     float *y = kernel_floats(4), *dx = kernel_floats(4), *mean = kernel_floats(1), *invstd = kernel_floats(1);
     float *got = kernel_floats(4); /* running mean, running variance, dgamma, dbeta */
     got[0] = 0, got[1] = 1;
@@ -125,7 +125,7 @@ static void batchnorm_by_hand(void **state) {
 
 static void batchnorm_of_one_value_is_an_error(void **state) {
     (void)state;
-    struct ls_batchnorm_shape s = {1, 1, 1, 0.1f, 1e-5f, false};
+    struct ls_batchnorm_shape s = {1, 1, 1, 0.1f, 1e-5f, false, LS_FP32};
     float *v = kernel_random(8, 1);
     (void)ls_batchnorm_train(kernel_stream(), s, v, v + 1, v + 2, v + 3, v + 4, v + 5, v + 6, v + 7);
     assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
@@ -136,7 +136,7 @@ static void maxpool(void **state) {
     (void)state;
     enum { PLANES = 64, IN = PLANES * 14 * 14, OUT = IN / 4 };
     kernel_golden_open("maxpool2d_k2s2_ties");
-    struct ls_pool_shape s = {PLANES, 14, 14, 2};
+    struct ls_pool_shape s = {PLANES, 14, 14, 2, LS_FP32};
     float *y = kernel_floats(OUT), *dx = kernel_floats(IN);
     uint8_t *choice = kernel_bytes(OUT);
     kernel_done(ls_maxpool_forward(kernel_stream(), s, y, choice, kernel_golden("x", IN)));

@@ -20,10 +20,11 @@ static void every_operation_is_described(void **state) {
     for (int id = 0; id < LS_OP_COUNT; id++) {
         assert_true(strlen(ls_op_name((ls_op_id)id)) > 2);
         assert_true(strlen(ls_op_aliasing((ls_op_id)id)) > 3);
-        struct problem small = make_problem((ls_op_id)id, 4), large = make_problem((ls_op_id)id, 26);
+        struct problem small = make_problem((ls_op_id)id, 4, LS_FP32), large = make_problem((ls_op_id)id, 26, LS_FP32);
         assert_true(ls_op_bytes(&small.op) > 0);
         assert_true(ls_op_bytes(&large.op) >= ls_op_bytes(&small.op));
-        bool only_moves = id == LS_OP_fill || id == LS_OP_maxpool_backward;
+        bool only_moves =
+            id == LS_OP_fill || id == LS_OP_cast || id == LS_OP_maxpool_backward || id == LS_OP_set_learning_rate;
         assert_true(only_moves ? ls_op_flops(&small.op) == 0 : ls_op_flops(&small.op) > 0);
         assert_true(ls_op_flops(&large.op) >= ls_op_flops(&small.op));
         for (int other = 0; other < id; other++) {
@@ -42,11 +43,11 @@ static void costs_of_known_operations(void **state) {
     assert_int_equal(ls_op_bytes(&gemm), 4 * (3 * 7 + 7 * 5 + 3 * 5));
     gemm.arguments.gemm.beta = 1; /* the result is read too */
     assert_int_equal(ls_op_bytes(&gemm), 4 * (3 * 7 + 7 * 5 + 2 * 3 * 5));
-    struct ls_conv2d_shape shape = {100, 16, 14, 14, 32, 5, 5, 1, 2};
+    struct ls_conv2d_shape shape = {100, 16, 14, 14, 32, 5, 5, 1, 2, LS_FP32};
     struct ls_op conv = {.id = LS_OP_conv2d_forward, .arguments.conv2d_forward = {.shape = shape}};
     assert_int_equal(ls_op_flops(&conv), 2u * 100 * 32 * 14 * 14 * 16 * 25);
     assert_int_equal(ls_op_bytes(&conv), 4u * (100 * (16 + 32) * 14 * 14 + 32 * 16 * 25));
-    struct ls_pool_shape thirds = {2, 7, 9, 3}; /* 12 windows; a row of each plane is in none of them */
+    struct ls_pool_shape thirds = {2, 7, 9, 3, LS_FP32}; /* 12 windows; a row of each plane is in none of them */
     struct ls_op pool = {.id = LS_OP_maxpool_forward, .arguments.maxpool_forward = {.shape = thirds}};
     assert_int_equal(ls_op_bytes(&pool), 12 * (9 * 4 + 4 + 1));
     pool = (struct ls_op){.id = LS_OP_maxpool_backward, .arguments.maxpool_backward = {.shape = thirds}};
@@ -57,17 +58,23 @@ static void costs_of_known_operations(void **state) {
 }
 
 /* Every size from nothing to a few vectors; the fixture's guards watch the outputs' ends. */
+static void check_sizes(ls_op_id id, ls_dtype dtype) {
+    for (int size = 0; size < 40; size++) {
+        if (id == LS_OP_gemm && size == 0) continue;
+        struct problem problem = make_problem(id, size, dtype);
+        kernel_done(ls_enqueue(kernel_stream(), &problem.op));
+        uint64_t first = hash_of_outputs(&problem);
+        problem = make_problem(id, size, dtype);
+        kernel_done(ls_enqueue(kernel_stream(), &problem.op));
+        assert_true(hash_of_outputs(&problem) == first);
+    }
+}
+
 static void every_operation_runs_at_every_size(void **state) {
     (void)state;
     for (int id = 0; id < LS_OP_COUNT; id++) {
-        for (int size = 0; size < 40; size++) {
-            if (id == LS_OP_gemm && size == 0) continue;
-            struct problem problem = make_problem((ls_op_id)id, size);
-            kernel_done(ls_enqueue(kernel_stream(), &problem.op));
-            uint64_t first = hash_of_outputs(&problem);
-            problem = make_problem((ls_op_id)id, size);
-            kernel_done(ls_enqueue(kernel_stream(), &problem.op));
-            assert_true(hash_of_outputs(&problem) == first);
+        for (int d = 0; d < (op_has_dtype((ls_op_id)id) ? PROBLEM_DTYPES : 1); d++) {
+            check_sizes((ls_op_id)id, problem_dtypes[d]);
         }
     }
 }
@@ -101,16 +108,17 @@ static void batchnorm_backward_in_place(void **state) {
     float *x = kernel_random(COUNT, 1), *dy = kernel_random(COUNT, 2), *dx = kernel_floats(COUNT);
     float *parameters = kernel_random(4 * 3, 3), *gradients = kernel_floats(2 * 3);
     struct ls_op op = {.id = LS_OP_batchnorm_backward};
-    op.arguments.batchnorm_backward = (struct ls_batchnorm_backward_arguments){.shape = {5, 3, 7, 0.1f, 1e-5f, true},
-                                                                               .dx = dx,
-                                                                               .dgamma = gradients,
-                                                                               .dbeta = gradients + 3,
-                                                                               .dy = dy,
-                                                                               .x = x,
-                                                                               .gamma = parameters,
-                                                                               .beta = parameters + 3,
-                                                                               .mean = parameters + 6,
-                                                                               .invstd = parameters + 9};
+    op.arguments.batchnorm_backward =
+        (struct ls_batchnorm_backward_arguments){.shape = {5, 3, 7, 0.1f, 1e-5f, true, LS_FP32},
+                                                 .dx = dx,
+                                                 .dgamma = gradients,
+                                                 .dbeta = gradients + 3,
+                                                 .dy = dy,
+                                                 .x = x,
+                                                 .gamma = parameters,
+                                                 .beta = parameters + 3,
+                                                 .mean = parameters + 6,
+                                                 .invstd = parameters + 9};
     struct ls_op in_place = op;
     in_place.arguments.batchnorm_backward.dx = dy;
     check_in_place(op, dx, in_place, dy);
@@ -147,18 +155,18 @@ static void check_accumulates(const char *what, void (*run)(float *out, bool acc
 }
 
 static void run_bias_gradient(float *out, bool accumulate) {
-    kernel_done(ls_bias_gradient(kernel_stream(), out, kernel_random(7 * 300, 1), 7, 300, accumulate));
+    kernel_done(ls_bias_gradient(kernel_stream(), LS_FP32, out, kernel_random(7 * 300, 1), 7, 300, accumulate));
 }
 
 static void run_conv2d(float *out, bool accumulate) {
-    struct ls_conv2d_shape s = {3, 2, 6, 5, 4, 3, 3, 1, 1};
+    struct ls_conv2d_shape s = {3, 2, 6, 5, 4, 3, 3, 1, 1, LS_FP32};
     kernel_done(ls_conv2d_backward_weights(kernel_stream(), s, kernel_random(3 * 2 * 30, 1),
                                            kernel_random(3 * 4 * 30, 2), out, out + 4 * 2 * 9, accumulate,
                                            kernel_bytes(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, &s))));
 }
 
 static void run_batchnorm(float *out, bool accumulate) {
-    struct ls_batchnorm_shape s = {5, 3, 7, 0.1f, 1e-5f, true};
+    struct ls_batchnorm_shape s = {5, 3, 7, 0.1f, 1e-5f, true, LS_FP32};
     float *parameters = kernel_random(4 * 3, 3);
     kernel_done(ls_batchnorm_backward(kernel_stream(), s, kernel_floats(COUNT), out, out + 3, kernel_random(COUNT, 1),
                                       kernel_random(COUNT, 2), parameters, parameters + 3, parameters + 6,
@@ -181,15 +189,15 @@ static void a_row_has_the_same_bits_in_any_batch(void **state) {
     ls_stream *stream = kernel_stream();
     float *x = kernel_random(ROWS * COLUMNS, 1), *bias = kernel_random(COLUMNS, 2), *loss = kernel_floats(1);
     float *all = kernel_copy(x, ROWS * COLUMNS), *one = kernel_copy(x + LAST, COLUMNS);
-    kernel_done(ls_add_bias(stream, all, bias, ROWS, COLUMNS));
-    kernel_done(ls_add_bias(stream, one, bias, 1, COLUMNS));
+    kernel_done(ls_add_bias(stream, LS_FP32, all, bias, ROWS, COLUMNS));
+    kernel_done(ls_add_bias(stream, LS_FP32, one, bias, 1, COLUMNS));
     kernel_expect_same("add_bias", all + LAST, one, COLUMNS * sizeof(float));
     static const int64_t labels[ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
     kernel_done(ls_cross_entropy(stream, loss, all, x, labels, ROWS, COLUMNS, 1));
     kernel_done(ls_cross_entropy(stream, loss, one, x + LAST, labels + ROWS - 1, 1, COLUMNS, 1));
     kernel_expect_same("cross_entropy", all + LAST, one, COLUMNS * sizeof(float));
     float *statistics = kernel_random(4, 3);
-    struct ls_batchnorm_shape batch = {ROWS, 1, COLUMNS, 0.1f, 1e-5f, true}, row = batch;
+    struct ls_batchnorm_shape batch = {ROWS, 1, COLUMNS, 0.1f, 1e-5f, true, LS_FP32}, row = batch;
     row.batch = 1;
     statistics[3] = 0.8f;
     kernel_done(ls_batchnorm_eval(stream, batch, all, x, statistics, statistics + 1, statistics + 2, statistics + 3));
@@ -201,7 +209,7 @@ static void a_row_has_the_same_bits_in_any_batch(void **state) {
 static void an_image_has_the_same_bits_in_any_batch(void **state) {
     (void)state;
     enum { IN = 3 * 11 * 9, OUT = 8 * 6 * 5 };
-    struct ls_conv2d_shape batch = {4, 3, 11, 9, 8, 3, 3, 2, 1}, image = batch;
+    struct ls_conv2d_shape batch = {4, 3, 11, 9, 8, 3, 3, 2, 1, LS_FP32}, image = batch;
     image.batch = 1;
     float *x = kernel_random(4 * IN, 1), *w = kernel_random(8 * 3 * 9, 2), *dy = kernel_random(4 * OUT, 3);
     float *y = kernel_floats(4 * OUT), *one = kernel_floats(OUT), *dx = kernel_floats(4 * IN),
@@ -232,11 +240,11 @@ static void a_label_out_of_range_is_an_error(void **state) {
 static void a_convolution_without_output_is_an_error(void **state) {
     (void)state;
     static const struct ls_conv2d_shape bad[] = {
-        {1, 1, 3, 3, 1, 5, 3, 1, 0},          /* the kernel is taller than the padded image */
-        {1, 1, 3, 3, 1, 3, 4, 1, 0},          /* and wider */
-        {1, 0, 3, 3, 1, 3, 3, 1, 0},          /* no channels */
-        {1, 1, 3, 3, 1, 3, 3, 0, 0},          /* no stride */
-        {1, 4000, 4000, 4000, 1, 3, 3, 1, 0}, /* one image is too large */
+        {1, 1, 3, 3, 1, 5, 3, 1, 0, LS_FP32},          /* the kernel is taller than the padded image */
+        {1, 1, 3, 3, 1, 3, 4, 1, 0, LS_FP32},          /* and wider */
+        {1, 0, 3, 3, 1, 3, 3, 1, 0, LS_FP32},          /* no channels */
+        {1, 1, 3, 3, 1, 3, 3, 0, 0, LS_FP32},          /* no stride */
+        {1, 4000, 4000, 4000, 1, 3, 3, 1, 0, LS_FP32}, /* one image is too large */
     };
     float *v = kernel_random(4, 1);
     ls_stream *stream = kernel_stream();

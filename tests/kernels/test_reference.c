@@ -40,16 +40,33 @@ static void check_elementwise(size_t n) {
     kernel_expect_same("reduce_add", y, want, n * sizeof *y);
     kernel_done(ls_reduce_add(stream, y, sources, 0, n));
     kernel_expect_same("reduce_add of nothing", y, want, n * sizeof *y);
-    double *sum = kernel_bytes(sizeof *sum), square_sum = 0.25;
-    *sum = 0.25;
-    kernel_done(ls_square_sum(stream, sum, x, n));
-    for (size_t i = 0; i < n; i++) square_sum += (double)x[i] * (double)x[i];
-    assert_true(fabs(*sum - square_sum) <= 1e-14 * square_sum * (double)(n + 1));
+}
+
+/* Two tensors, the second of which is one element longer. */
+static void check_square_sum(size_t n) {
+    float *x = kernel_random(n, 1), *y = kernel_random(n + 1, 2);
+    double *sum = kernel_bytes(sizeof *sum), want = 0; /* what lay there, a NaN, is not added to */
+    size_t chunks = (n + LS_UPDATE_CHUNK - 1) / LS_UPDATE_CHUNK;
+    const struct ls_update_tensor list[] = {{.gradient = x, .count = n},
+                                            {.gradient = y, .count = n + 1, .first_chunk = chunks}};
+    chunks += n / LS_UPDATE_CHUNK + 1;
+    kernel_done(ls_square_sum_list(kernel_stream(), sum, list, 2, chunks, 2 * n + 1));
+    for (size_t i = 0; i < n; i++) want += (double)x[i] * (double)x[i];
+    for (size_t i = 0; i < n + 1; i++) want += (double)y[i] * (double)y[i];
+    assert_true(fabs(*sum - want) <= 1e-14 * want * (double)(n + 1));
+    y[n / 2] = -INFINITY;
+    kernel_done(ls_square_sum_list(kernel_stream(), sum, list, 2, chunks, 2 * n + 1));
+    assert_false(isfinite(*sum));
 }
 
 static void elementwise(void **state) {
     (void)state;
     for (size_t c = 0; c < COUNT_COUNT; c++) check_elementwise(counts[c]);
+}
+
+static void square_sum(void **state) {
+    (void)state;
+    for (size_t c = 0; c < COUNT_COUNT; c++) check_square_sum(counts[c]);
 }
 
 /* --- linear ------------------------------------------------------------------------------------------------------ */
@@ -69,7 +86,7 @@ static void check_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, s
             if (beta == 0) c[i * n + j] = NAN; /* must not be read */
         }
     }
-    kernel_done(ls_gemm(kernel_stream(), transpose_a, transpose_b, m, n, k, a, b, beta, c));
+    kernel_done(ls_gemm(kernel_stream(), LS_FP32, transpose_a, transpose_b, m, n, k, a, b, beta, LS_FP32, c, NULL));
     kernel_expect_sum("gemm", c, want, m * n, (double)k);
 }
 
@@ -89,8 +106,8 @@ static void gemm(void **state) {
 static void check_bias(size_t rows, size_t columns) {
     float *dy = kernel_random(rows * columns, 1), *y = kernel_copy(dy, rows * columns), *want = kernel_floats(columns);
     float *bias = kernel_random(columns, 2), *dbias = kernel_floats(columns);
-    kernel_done(ls_add_bias(kernel_stream(), y, bias, rows, columns));
-    kernel_done(ls_bias_gradient(kernel_stream(), dbias, dy, rows, columns, false));
+    kernel_done(ls_add_bias(kernel_stream(), LS_FP32, y, bias, rows, columns));
+    kernel_done(ls_bias_gradient(kernel_stream(), LS_FP32, dbias, dy, rows, columns, false));
     for (size_t c = 0; c < columns; c++) {
         want[c] = 0;
         for (size_t r = 0; r < rows; r++) {
@@ -170,7 +187,7 @@ static void reference_batchnorm(struct batchnorm *b, int c) {
 }
 
 static void check_batchnorm(int batch, int plane, bool relu_too) {
-    struct batchnorm b = {.s = {batch, CHANNELS, plane, 0.1f, 1e-5f, relu_too}};
+    struct batchnorm b = {.s = {batch, CHANNELS, plane, 0.1f, 1e-5f, relu_too, LS_FP32}};
     size_t count = ls_batchnorm_count(&b.s);
     assert_true(count <= MAX_BATCHNORM);
     b.x = kernel_random(count, 1), b.dy = kernel_random(count, 2), b.y = kernel_floats(count);
@@ -240,12 +257,12 @@ static void maxpool(void **state) {
     (void)state;
     for (int size = 2; size <= 5; size++) {
         for (int width = 1; width < 24; width++) {
-            check_maxpool((struct ls_pool_shape){2, 2 * size, width, size});
-            check_maxpool((struct ls_pool_shape){3, 2 * size + 1, width, size});
+            check_maxpool((struct ls_pool_shape){2, 2 * size, width, size, LS_FP32});
+            check_maxpool((struct ls_pool_shape){3, 2 * size + 1, width, size, LS_FP32});
         }
     }
-    check_maxpool((struct ls_pool_shape){1, 31, 45, 15});
-    check_maxpool((struct ls_pool_shape){0, 4, 4, 2});
+    check_maxpool((struct ls_pool_shape){1, 31, 45, 15, LS_FP32});
+    check_maxpool((struct ls_pool_shape){0, 4, 4, 2, LS_FP32});
 }
 
 /* --- losses ------------------------------------------------------------------------------------------------------ */
@@ -314,8 +331,9 @@ static void a_nan_logit_makes_the_loss_nan(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(elementwise), TEST(gemm),    TEST(bias),   TEST(relu),
-        TEST(batchnorm),   TEST(maxpool), TEST(losses), TEST(a_nan_logit_makes_the_loss_nan),
+        TEST(elementwise), TEST(square_sum), TEST(gemm),
+        TEST(bias),        TEST(relu),       TEST(batchnorm),
+        TEST(maxpool),     TEST(losses),     TEST(a_nan_logit_makes_the_loss_nan),
     };
     return cmocka_run_group_tests_name("reference", tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ void close_empty_device(ls_device *device) {
 
 ls_model *make_model(ls_device *device, const char *description, size_t max_batch, uint64_t seed) {
     ls_model *model;
-    assert_int_equal(ls_model_create(&model, device, description, max_batch), LS_OK);
+    assert_int_equal(ls_model_create(&model, device, description, max_batch, LS_FP32), LS_OK);
     assert_int_equal(ls_model_alloc_gradients(model), LS_OK);
     assert_int_equal(ls_model_init(model, seed), LS_OK);
     return model;

@@ -82,7 +82,7 @@ static void deep_has_34_tensors_and_66_MB(void **state) {
     (void)state;
     ls_device *device = open_device(0);
     ls_model *model;
-    assert_int_equal(ls_model_create(&model, device, "deep", 1), LS_OK);
+    assert_int_equal(ls_model_create(&model, device, "deep", 1, LS_FP32), LS_OK);
     assert_int_equal(ls_model_parameter_count(model), 34);
     size_t nbytes = 0;
     for (size_t p = 0; p < 34; p++) nbytes += ls_model_parameter(model, p)->count * sizeof(float);
@@ -97,7 +97,7 @@ static void wide_has_the_squared_error(void **state) {
     (void)state;
     ls_device *device = open_device(0);
     ls_model *model;
-    assert_int_equal(ls_model_create(&model, device, "wide", 1), LS_OK);
+    assert_int_equal(ls_model_create(&model, device, "wide", 1, LS_FP32), LS_OK);
     assert_int_equal(ls_model_loss(model), LS_LOSS_SQUARED_ERROR);
     assert_int_equal(ls_image_count(ls_model_input(model)), 4096);
     assert_int_equal(ls_model_parameter(model, 0)->shape[0], 8192);
@@ -128,7 +128,7 @@ static void what_is_no_model_is_refused(void **state) {
     ls_device *device = open_device(0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         ls_model *model = (ls_model *)device;
-        ls_status status = ls_model_create(&model, device, bad[i], 1);
+        ls_status status = ls_model_create(&model, device, bad[i], 1, LS_FP32);
         if (status != LS_ERR_USAGE) fail_msg("\"%s\" gives %s", bad[i], ls_status_text(status));
         assert_null(model);
         char quoted[64];
@@ -138,7 +138,7 @@ static void what_is_no_model_is_refused(void **state) {
     char many[1024] = "mlp:2";
     for (int i = 0; i < 200; i++) strcat(many, ",2");
     ls_model *model;
-    assert_int_equal(ls_model_create(&model, device, many, 1), LS_ERR_USAGE);
+    assert_int_equal(ls_model_create(&model, device, many, 1, LS_FP32), LS_ERR_USAGE);
     scratch_expect_error("at most", "layers");
     close_empty_device(device);
 }
@@ -210,7 +210,7 @@ static void too_little_memory_leaves_nothing_behind(void **state) {
         ls_device *device;
         ls_device_options options = {.kind = LS_DEVICE_CPU, .devices_on_node = 1, .memory_capacity_bytes = capacity};
         assert_int_equal(ls_device_open(&device, &options), LS_OK);
-        status = ls_model_create(&model, device, "convnet", 2);
+        status = ls_model_create(&model, device, "convnet", 2, LS_FP32);
         if (status != LS_OK) {
             assert_int_equal(status, LS_ERR_NO_MEMORY);
             assert_null(model);

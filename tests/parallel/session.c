@@ -26,7 +26,7 @@ static ls_status open_devices(struct session *s, const struct plan *plan) {
 }
 
 static ls_status open_model(struct session *s, const struct plan *plan) {
-    ls_status status = ls_model_create(&s->model, s->devices[0], plan->model, plan->batch);
+    ls_status status = ls_model_create(&s->model, s->devices[0], plan->model, plan->batch, LS_FP32);
     if (status != LS_OK) return status;
     bool stored = plan->stored && s->rank == 0;
     if (stored) return stored_load(plan->stored, plan->state, s->model) ? LS_OK : LS_ERR_IO;

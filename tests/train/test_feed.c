@@ -172,7 +172,7 @@ static ls_status train(const ls_train_options *options, ls_train_result *result)
     ls_model *model;
     ls_parallel *parallel;
     ls_optimizer_options optimizer = ls_train_optimizer(options);
-    assert_int_equal(ls_model_create(&model, device, options->model, (size_t)options->batch_size), LS_OK);
+    assert_int_equal(ls_model_create(&model, device, options->model, (size_t)options->batch_size, LS_FP32), LS_OK);
     assert_int_equal(ls_model_init(model, 0), LS_OK);
     assert_int_equal(ls_train_open_data(options, model, &train_data, &test_data), LS_OK);
     assert_int_equal(ls_single_create(&parallel, device, model, &optimizer, (size_t)options->batch_size), LS_OK);

@@ -29,7 +29,7 @@ struct trainer trainer_open(const struct repetition *r, ls_device *device) {
     t.options.learning_rate = r->learning_rate;
     t.options.momentum = r->momentum;
     t.options.quiet = true;
-    assert_int_equal(ls_model_create(&t.model, device, r->model, (size_t)r->batch), LS_OK);
+    assert_int_equal(ls_model_create(&t.model, device, r->model, (size_t)r->batch, LS_FP32), LS_OK);
     assert_int_equal(ls_train_open_data(&t.options, t.model, &t.train, &t.test), LS_OK);
     ls_optimizer_options optimizer = ls_train_optimizer(&t.options);
     assert_int_equal(ls_single_create(&t.parallel, device, t.model, &optimizer, (size_t)r->batch), LS_OK);

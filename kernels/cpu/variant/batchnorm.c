@@ -8,9 +8,11 @@
  *   split : where the batch lies on several devices, the two visits are operations of their own, and a collective stands between them:
  *           statistics, all_gather, merge, normalize; and sums, all_reduce, input_gradient. They are made of the same parts as
  *           the whole passes, and ranks are merged as planes are, in double, so the result is that of one device but for the
- *           rounding of doubles (forward) and of the ranks' sums to float (backward). A batch of 0 has no planes to visit */
+ *           rounding of doubles (forward) and of the ranks' sums to float (backward). A batch of 0 has no planes to visit
+ *   halves: planes go through in blocks (half.h), which does not change the order; the visits of a plane each widen it anew, in the
+ *           L1 cache */
 #include "common/base/log.h"
-#include "kernels/cpu/variant/variant.h"
+#include "kernels/cpu/variant/half.h"
 
 /* --- forward ----------------------------------------------------------------------------------------------------- */
 
@@ -18,18 +20,16 @@ struct statistics {
     double count, mean, m2; /* m2 = sum of squared deviations from the mean */
 };
 
-static float plane_sum(const float *x, size_t count) {
-    float lanes[LS_LANES] = {0};
+/* Both add to the parts; the last block of a plane may have any count, those before it whole multiples of LS_LANES. */
+static void add_values(float lanes[LS_LANES], const float *x, size_t count) {
     size_t whole = count / LS_LANES * LS_LANES;
     for (size_t i = 0; i < whole; i += LS_LANES) {
         for (int l = 0; l < LS_LANES; l++) lanes[l] += x[i + (size_t)l];
     }
     for (size_t i = whole; i < count; i++) lanes[i - whole] += x[i];
-    return ls_sum_lanes(lanes);
 }
 
-static float plane_m2(const float *x, size_t count, float mean) {
-    float lanes[LS_LANES] = {0};
+static void add_squared_deviations(float lanes[LS_LANES], const float *x, size_t count, float mean) {
     size_t whole = count / LS_LANES * LS_LANES;
     for (size_t i = 0; i < whole; i += LS_LANES) {
         for (int l = 0; l < LS_LANES; l++) {
@@ -38,6 +38,22 @@ static float plane_m2(const float *x, size_t count, float mean) {
         }
     }
     for (size_t i = whole; i < count; i++) lanes[i - whole] = fmaf(x[i] - mean, x[i] - mean, lanes[i - whole]);
+}
+
+/* The plane whose first value is x[at], here and below. */
+static float plane_sum(const struct ls_batchnorm_shape *s, const void *x, size_t at) {
+    float lanes[LS_LANES] = {0}, buffer[LS_BLOCK];
+    for (size_t i = 0, count; (count = ls_block_count(s->dtype, (size_t)s->plane - i)) > 0; i += count) {
+        add_values(lanes, ls_block(s->dtype, x, at + i, count, buffer), count);
+    }
+    return ls_sum_lanes(lanes);
+}
+
+static float plane_m2(const struct ls_batchnorm_shape *s, const void *x, size_t at, float mean) {
+    float lanes[LS_LANES] = {0}, buffer[LS_BLOCK];
+    for (size_t i = 0, count; (count = ls_block_count(s->dtype, (size_t)s->plane - i)) > 0; i += count) {
+        add_squared_deviations(lanes, ls_block(s->dtype, x, at + i, count, buffer), count, mean);
+    }
     return ls_sum_lanes(lanes);
 }
 
@@ -49,16 +65,17 @@ static void merge(struct statistics *total, struct statistics more) {
     total->count = sum;
 }
 
-/* Values between the planes of one channel. */
-static size_t image_of(const struct ls_batchnorm_shape *s) { return (size_t)s->plane * (size_t)s->channels; }
+/* Where the plane of channel c of image n begins. */
+static size_t plane_at(const struct ls_batchnorm_shape *s, int n, int c) {
+    return ((size_t)n * (size_t)s->channels + (size_t)c) * (size_t)s->plane;
+}
 
-/* x points to the channel's first plane, here and below. */
-static struct statistics channel_statistics(const struct ls_batchnorm_shape *s, const float *x) {
+static struct statistics channel_statistics(const struct ls_batchnorm_shape *s, const void *x, int c) {
     struct statistics total = {0};
-    size_t plane = (size_t)s->plane;
-    for (int n = 0; n < s->batch; n++, x += image_of(s)) {
-        float mean = plane_sum(x, plane) / (float)plane;
-        merge(&total, (struct statistics){(double)plane, (double)mean, (double)plane_m2(x, plane, mean)});
+    for (int n = 0; n < s->batch; n++) {
+        float mean = plane_sum(s, x, plane_at(s, n, c)) / (float)s->plane;
+        double m2 = (double)plane_m2(s, x, plane_at(s, n, c), mean);
+        merge(&total, (struct statistics){(double)s->plane, (double)mean, m2});
     }
     return total;
 }
@@ -89,21 +106,28 @@ static void affine(float *y, const float *x, size_t count, float a, float b, boo
     }
 }
 
-static void normalize_channel(const struct ls_batchnorm_shape *s, float *y, const float *x, float mean, float invstd,
-                              float gamma, float beta) {
+static void affine_plane(const struct ls_batchnorm_shape *s, void *y, const void *x, size_t at, float a, float b) {
+    float in[LS_BLOCK], out[LS_BLOCK];
+    for (size_t i = 0, count; (count = ls_block_count(s->dtype, (size_t)s->plane - i)) > 0; i += count) {
+        float *block = ls_block_to_fill(s->dtype, y, at + i, out);
+        affine(block, ls_block(s->dtype, x, at + i, count, in), count, a, b, s->relu);
+        ls_store_block(s->dtype, y, at + i, block, count);
+    }
+}
+
+static void normalize_channel(const struct ls_batchnorm_shape *s, void *y, const void *x, int c, float mean,
+                              float invstd, float gamma, float beta) {
     float scale = gamma * invstd, shift = fmaf(-mean, scale, beta);
-    size_t image = image_of(s);
-    for (int n = 0; n < s->batch; n++, x += image, y += image) affine(y, x, (size_t)s->plane, scale, shift, s->relu);
+    for (int n = 0; n < s->batch; n++) affine_plane(s, y, x, plane_at(s, n, c), scale, shift);
 }
 
 ls_status LS_CPU(batchnorm_train)(const struct ls_batchnorm_train_arguments *a) {
     const struct ls_batchnorm_shape *s = &a->shape;
     ls_status status = expect_spread((double)s->batch * s->plane);
     for (int c = 0; status == LS_OK && c < s->channels; c++) {
-        size_t at = (size_t)c * (size_t)s->plane;
-        struct statistics total = channel_statistics(s, a->x + at);
+        struct statistics total = channel_statistics(s, a->x, c);
         settle_channel(s, &total, &a->mean[c], &a->invstd[c], &a->running_mean[c], &a->running_var[c]);
-        normalize_channel(s, a->y + at, a->x + at, a->mean[c], a->invstd[c], a->gamma[c], a->beta[c]);
+        normalize_channel(s, a->y, a->x, c, a->mean[c], a->invstd[c], a->gamma[c], a->beta[c]);
     }
     return status;
 }
@@ -111,7 +135,7 @@ ls_status LS_CPU(batchnorm_train)(const struct ls_batchnorm_train_arguments *a) 
 ls_status LS_CPU(batchnorm_statistics)(const struct ls_batchnorm_statistics_arguments *a) {
     const struct ls_batchnorm_shape *s = &a->shape;
     for (int c = 0; c < s->channels; c++) {
-        struct statistics total = channel_statistics(s, a->x + (size_t)c * (size_t)s->plane);
+        struct statistics total = channel_statistics(s, a->x, c);
         a->statistics[c] = total.mean;
         a->statistics[s->channels + c] = total.m2;
     }
@@ -140,20 +164,18 @@ ls_status LS_CPU(batchnorm_merge)(const struct ls_batchnorm_merge_arguments *a) 
 ls_status LS_CPU(batchnorm_normalize)(const struct ls_batchnorm_normalize_arguments *a) {
     const struct ls_batchnorm_shape *s = &a->shape;
     for (int c = 0; c < s->channels; c++) {
-        size_t at = (size_t)c * (size_t)s->plane;
-        normalize_channel(s, a->y + at, a->x + at, a->mean[c], a->invstd[c], a->gamma[c], a->beta[c]);
+        normalize_channel(s, a->y, a->x, c, a->mean[c], a->invstd[c], a->gamma[c], a->beta[c]);
     }
     return LS_OK;
 }
 
 ls_status LS_CPU(batchnorm_eval)(const struct ls_batchnorm_eval_arguments *a) {
     const struct ls_batchnorm_shape *s = &a->shape;
-    size_t plane = (size_t)s->plane;
     for (int n = 0; n < s->batch; n++) {
         for (int c = 0; c < s->channels; c++) {
-            size_t at = ((size_t)n * (size_t)s->channels + (size_t)c) * plane;
             float scale = a->gamma[c] / sqrtf(a->running_var[c] + s->epsilon);
-            affine(a->y + at, a->x + at, plane, scale, fmaf(-a->running_mean[c], scale, a->beta[c]), s->relu);
+            float shift = fmaf(-a->running_mean[c], scale, a->beta[c]);
+            affine_plane(s, a->y, a->x, plane_at(s, n, c), scale, shift);
         }
     }
     return LS_OK;
@@ -161,15 +183,22 @@ ls_status LS_CPU(batchnorm_eval)(const struct ls_batchnorm_eval_arguments *a) {
 
 /* --- backward ---------------------------------------------------------------------------------------------------- */
 
-/* What the passes over one channel need: y = x scale + shift (its sign is the ReLU's mask), x̂ = (x - mean) invstd. */
+/* What the passes over one channel need: y = x scale + shift, which lets dy through if it is larger than `floor_value`,
+ * and x̂ = (x - mean) invstd. */
 struct channel {
     float mean, invstd, scale, shift, floor_value;
 };
 
+/* The largest y that is stored as 0. */
+static float largest_zero(ls_dtype dtype) {
+    if (dtype == LS_FP16) return 0x1p-25f;
+    return dtype == LS_BF16 ? 0x1p-134f : 0;
+}
+
 static struct channel make_channel(const struct ls_batchnorm_shape *s, float mean, float invstd, float gamma,
                                    float beta) {
-    float scale = gamma * invstd;
-    return (struct channel){mean, invstd, scale, fmaf(-mean, scale, beta), s->relu ? 0 : -INFINITY};
+    float scale = gamma * invstd, floor_value = s->relu ? largest_zero(s->dtype) : -INFINITY;
+    return (struct channel){mean, invstd, scale, fmaf(-mean, scale, beta), floor_value};
 }
 
 /* dy as the ReLU behind it passes it on, and with x̂; of one channel */
@@ -177,33 +206,45 @@ struct gradient_sums {
     double dy, dy_xhat;
 };
 
-static void add_plane(struct gradient_sums *sums, const struct channel *ch, const float *dy, const float *x,
-                      size_t count) {
-    float dy_lanes[LS_LANES] = {0}, xhat_lanes[LS_LANES] = {0};
+/* A plane's sums, in parts. */
+struct sum_lanes {
+    float dy[LS_LANES], xhat[LS_LANES];
+};
+
+static void add_block(struct sum_lanes *sums, const struct channel *ch, const float *dy, const float *x, size_t count) {
     size_t whole = count / LS_LANES * LS_LANES;
     for (size_t i = 0; i < count; i += LS_LANES) {
         int lanes = i < whole ? LS_LANES : (int)(count - whole);
         for (int l = 0; l < lanes; l++) {
             float value = x[i + (size_t)l];
             float d = fmaf(value, ch->scale, ch->shift) > ch->floor_value ? dy[i + (size_t)l] : 0;
-            dy_lanes[l] += d;
-            xhat_lanes[l] = fmaf(d, value - ch->mean, xhat_lanes[l]);
+            sums->dy[l] += d;
+            sums->xhat[l] = fmaf(d, value - ch->mean, sums->xhat[l]);
         }
     }
-    sums->dy += (double)ls_sum_lanes(dy_lanes);
-    sums->dy_xhat += (double)ls_sum_lanes(xhat_lanes) * (double)ch->invstd;
 }
 
-static struct gradient_sums channel_sums(const struct ls_batchnorm_shape *s, const struct channel *ch, const float *dy,
-                                         const float *x) {
+static void add_plane(struct gradient_sums *sums, const struct ls_batchnorm_shape *s, const struct channel *ch,
+                      const void *dy, const void *x, size_t at) {
+    struct sum_lanes lanes = {{0}, {0}};
+    float dy_buffer[LS_BLOCK], x_buffer[LS_BLOCK];
+    for (size_t i = 0, count; (count = ls_block_count(s->dtype, (size_t)s->plane - i)) > 0; i += count) {
+        const float *dy_block = ls_block(s->dtype, dy, at + i, count, dy_buffer);
+        add_block(&lanes, ch, dy_block, ls_block(s->dtype, x, at + i, count, x_buffer), count);
+    }
+    sums->dy += (double)ls_sum_lanes(lanes.dy);
+    sums->dy_xhat += (double)ls_sum_lanes(lanes.xhat) * (double)ch->invstd;
+}
+
+static struct gradient_sums channel_sums(const struct ls_batchnorm_shape *s, const struct channel *ch, int c,
+                                         const void *dy, const void *x) {
     struct gradient_sums sums = {0};
-    size_t image = image_of(s);
-    for (int n = 0; n < s->batch; n++, dy += image, x += image) add_plane(&sums, ch, dy, x, (size_t)s->plane);
+    for (int n = 0; n < s->batch; n++) add_plane(&sums, s, ch, dy, x, plane_at(s, n, c));
     return sums;
 }
 
 /* dx = scale dy + x p + q, with dy masked as above; dx may be dy */
-static void plane_input_gradient(const struct channel *ch, float *dx, const float *dy, const float *x, size_t count,
+static void block_input_gradient(const struct channel *ch, float *dx, const float *dy, const float *x, size_t count,
                                  float p, float q) {
     const float scale = ch->scale, shift = ch->shift, floor_value = ch->floor_value;
     for (size_t i = 0; i < count; i++) {
@@ -212,16 +253,25 @@ static void plane_input_gradient(const struct channel *ch, float *dx, const floa
     }
 }
 
+static void plane_input_gradient(const struct ls_batchnorm_shape *s, const struct channel *ch, void *dx, const void *dy,
+                                 const void *x, size_t at, float p, float q) {
+    float dx_buffer[LS_BLOCK], dy_buffer[LS_BLOCK], x_buffer[LS_BLOCK];
+    for (size_t i = 0, count; (count = ls_block_count(s->dtype, (size_t)s->plane - i)) > 0; i += count) {
+        const float *dy_block = ls_block(s->dtype, dy, at + i, count, dy_buffer);
+        const float *x_block = ls_block(s->dtype, x, at + i, count, x_buffer);
+        float *block = ls_block_to_fill(s->dtype, dx, at + i, dx_buffer);
+        block_input_gradient(ch, block, dy_block, x_block, count, p, q);
+        ls_store_block(s->dtype, dx, at + i, block, count);
+    }
+}
+
 /* dx = scale (dy - sums.dy/m - x̂ sums.dy_xhat/m), gathered into scale dy + x p + q */
-static void channel_input_gradient(const struct ls_batchnorm_shape *s, const struct channel *ch,
-                                   const struct gradient_sums *sums, double m, float *dx, const float *dy,
-                                   const float *x) {
+static void channel_input_gradient(const struct ls_batchnorm_shape *s, const struct channel *ch, int c,
+                                   const struct gradient_sums *sums, double m, void *dx, const void *dy,
+                                   const void *x) {
     float p = (float)(-(double)ch->scale * (double)ch->invstd * sums->dy_xhat / m);
     float q = (float)(-(double)ch->scale * sums->dy / m - (double)p * (double)ch->mean);
-    size_t image = image_of(s);
-    for (int n = 0; n < s->batch; n++, dx += image, dy += image, x += image) {
-        plane_input_gradient(ch, dx, dy, x, (size_t)s->plane, p, q);
-    }
+    for (int n = 0; n < s->batch; n++) plane_input_gradient(s, ch, dx, dy, x, plane_at(s, n, c), p, q);
 }
 
 /* The parameters' gradients are the sums themselves. */
@@ -234,10 +284,9 @@ ls_status LS_CPU(batchnorm_backward)(const struct ls_batchnorm_backward_argument
     const struct ls_batchnorm_shape *s = &a->shape;
     double m = (double)s->batch * (double)s->plane;
     for (int c = 0; c < s->channels; c++) {
-        size_t at = (size_t)c * (size_t)s->plane;
         struct channel ch = make_channel(s, a->mean[c], a->invstd[c], a->gamma[c], a->beta[c]);
-        struct gradient_sums sums = channel_sums(s, &ch, a->dy + at, a->x + at);
-        channel_input_gradient(s, &ch, &sums, m, a->dx + at, a->dy + at, a->x + at);
+        struct gradient_sums sums = channel_sums(s, &ch, c, a->dy, a->x);
+        channel_input_gradient(s, &ch, c, &sums, m, a->dx, a->dy, a->x);
         store_sums(&sums, a->accumulate, &a->dgamma[c], &a->dbeta[c]);
     }
     return LS_OK;
@@ -246,9 +295,8 @@ ls_status LS_CPU(batchnorm_backward)(const struct ls_batchnorm_backward_argument
 ls_status LS_CPU(batchnorm_sums)(const struct ls_batchnorm_sums_arguments *a) {
     const struct ls_batchnorm_shape *s = &a->shape;
     for (int c = 0; c < s->channels; c++) {
-        size_t at = (size_t)c * (size_t)s->plane;
         struct channel ch = make_channel(s, a->mean[c], a->invstd[c], a->gamma[c], a->beta[c]);
-        struct gradient_sums sums = channel_sums(s, &ch, a->dy + at, a->x + at);
+        struct gradient_sums sums = channel_sums(s, &ch, c, a->dy, a->x);
         a->sums[c] = (float)sums.dy;
         a->sums[s->channels + c] = (float)sums.dy_xhat;
         store_sums(&sums, a->accumulate, &a->dgamma[c], &a->dbeta[c]);
@@ -259,10 +307,9 @@ ls_status LS_CPU(batchnorm_sums)(const struct ls_batchnorm_sums_arguments *a) {
 ls_status LS_CPU(batchnorm_input_gradient)(const struct ls_batchnorm_input_gradient_arguments *a) {
     const struct ls_batchnorm_shape *s = &a->shape;
     for (int c = 0; c < s->channels; c++) {
-        size_t at = (size_t)c * (size_t)s->plane;
         struct channel ch = make_channel(s, a->mean[c], a->invstd[c], a->gamma[c], a->beta[c]);
         struct gradient_sums sums = {(double)a->sums[c], (double)a->sums[s->channels + c]};
-        channel_input_gradient(s, &ch, &sums, *a->count, a->dx + at, a->dy + at, a->x + at);
+        channel_input_gradient(s, &ch, c, &sums, *a->count, a->dx, a->dy, a->x);
     }
     return LS_OK;
 }

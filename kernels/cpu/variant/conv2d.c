@@ -118,7 +118,7 @@ ls_status LS_CPU(conv2d_forward)(const struct ls_conv2d_forward_arguments *a) {
     for (int h = 0; h < s->kernel_h; h++) {
         for (int c = 0; c < s->in_channels; c++, matrix += (size_t)s->kernel_w * (size_t)l.out_columns) {
             LS_CPU(conv2d_transpose)
-            (a->w + weight_row(s, c, h), l.taps, s->out_channels, s->kernel_w, matrix, l.out_columns);
+            ((const float *)a->w + weight_row(s, c, h), l.taps, s->out_channels, s->kernel_w, matrix, l.out_columns);
         }
     }
     if (a->bias != NULL) memcpy(p.init, a->bias, (size_t)s->out_channels * sizeof(float));
@@ -140,10 +140,10 @@ ls_status LS_CPU(conv2d_forward)(const struct ls_conv2d_forward_arguments *a) {
         .sums = p.sums,
     };
     for (int n = 0; n < s->batch; n++) {
-        pad_image(s, &l, a->x + (size_t)n * in_image(s, &l), p.image);
+        pad_image(s, &l, (const float *)a->x + (size_t)n * in_image(s, &l), p.image);
         LS_CPU(conv2d_run_product)(&product);
         LS_CPU(conv2d_transpose)
-        (p.sums, l.out_columns, l.out_pixels, s->out_channels, a->y + (size_t)n * out_image(s, &l), l.out_pixels);
+        (p.sums, l.out_columns, l.out_pixels, s->out_channels, (float *)a->y + (size_t)n * out_image(s, &l), l.out_pixels);
     }
     return LS_OK;
 }
@@ -192,10 +192,10 @@ ls_status LS_CPU(conv2d_backward_data)(const struct ls_conv2d_backward_data_argu
         .sums = p.sums,
     };
     for (int n = 0; n < s->batch; n++) {
-        spread_image(s, &l, a->dy + (size_t)n * out_image(s, &l), p.image);
+        spread_image(s, &l, (const float *)a->dy + (size_t)n * out_image(s, &l), p.image);
         LS_CPU(conv2d_run_product)(&product);
         LS_CPU(conv2d_transpose)
-        (p.sums, l.in_columns, l.in_pixels, s->in_channels, a->dx + (size_t)n * in_image(s, &l), l.in_pixels);
+        (p.sums, l.in_columns, l.in_pixels, s->in_channels, (float *)a->dx + (size_t)n * in_image(s, &l), l.in_pixels);
     }
     return LS_OK;
 }
@@ -256,9 +256,9 @@ ls_status LS_CPU(conv2d_backward_weights)(const struct ls_conv2d_backward_weight
         .sums = p.sums,
     };
     for (int n = 0; n < s->batch; n++) {
-        pad_image(s, &l, a->x + (size_t)n * in_image(s, &l), p.image);
+        pad_image(s, &l, (const float *)a->x + (size_t)n * in_image(s, &l), p.image);
         LS_CPU(conv2d_transpose)
-        (a->dy + (size_t)n * out_image(s, &l), l.out_pixels, s->out_channels, l.out_pixels, p.matrix, l.out_columns);
+        ((const float *)a->dy + (size_t)n * out_image(s, &l), l.out_pixels, s->out_channels, l.out_pixels, p.matrix, l.out_columns);
         LS_CPU(conv2d_run_product)(&product);
         put(p.total, p.sums, sums, true);
         if (a->dbias != NULL) add_bias_gradient(&l, p.matrix, bias_total);

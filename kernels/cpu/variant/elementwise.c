@@ -1,5 +1,6 @@
 /* elementwise — one pass over memory each: bound by bandwidth, so each is as simple as it looks.
- *   order : element by element; bias_gradient adds its rows in ascending order, square_sum its elements in LS_LANES parts */
+ *   order : element by element; bias_gradient adds its rows in ascending order, square_sum_list the elements of a tensor in LS_LANES parts, and
+ *           tensors in their order */
 #include "kernels/cpu/variant/variant.h"
 
 ls_status LS_CPU(fill)(const struct ls_fill_arguments *a) {
@@ -29,6 +30,16 @@ ls_status LS_CPU(divide)(const struct ls_divide_arguments *a) {
     return LS_OK;
 }
 
+ls_status LS_CPU(cast)(const struct ls_cast_arguments *a) {
+    (void)a;
+    return LS_ERR_UNSUPPORTED;
+}
+
+ls_status LS_CPU(cast_divide)(const struct ls_cast_divide_arguments *a) {
+    (void)a;
+    return LS_ERR_UNSUPPORTED;
+}
+
 static void add(float *restrict y, const float *restrict x, size_t count) {
     for (size_t i = 0; i < count; i++) y[i] += x[i];
 }
@@ -44,7 +55,8 @@ ls_status LS_CPU(reduce_add)(const struct ls_reduce_add_arguments *a) {
 }
 
 ls_status LS_CPU(add_bias)(const struct ls_add_bias_arguments *a) {
-    for (size_t r = 0; r < a->rows; r++) add(a->y + r * a->columns, a->bias, a->columns);
+    float *y = a->y;
+    for (size_t r = 0; r < a->rows; r++) add(y + r * a->columns, a->bias, a->columns);
     return LS_OK;
 }
 
@@ -53,9 +65,10 @@ static void rectify(float *y, size_t count) {
 }
 
 ls_status LS_CPU(add_bias_relu)(const struct ls_add_bias_relu_arguments *a) {
+    float *y = a->y;
     for (size_t r = 0; r < a->rows; r++) {
-        add(a->y + r * a->columns, a->bias, a->columns);
-        rectify(a->y + r * a->columns, a->columns);
+        add(y + r * a->columns, a->bias, a->columns);
+        rectify(y + r * a->columns, a->columns);
     }
     return LS_OK;
 }
@@ -75,10 +88,11 @@ static void put_sum(float *dbias, const float *sum, size_t count, bool accumulat
 
 ls_status LS_CPU(bias_gradient)(const struct ls_bias_gradient_arguments *a) {
     enum { BLOCK = 256 };
+    const float *dy = a->dy;
     for (size_t begin = 0; begin < a->columns; begin += BLOCK) {
         size_t count = a->columns - begin < BLOCK ? a->columns - begin : BLOCK;
         float sum[BLOCK] = {0};
-        for (size_t r = 0; r < a->rows; r++) add(sum, a->dy + r * a->columns + begin, count);
+        for (size_t r = 0; r < a->rows; r++) add(sum, dy + r * a->columns + begin, count);
         put_sum(a->dbias + begin, sum, count, a->accumulate);
     }
     return LS_OK;
@@ -90,8 +104,8 @@ ls_status LS_CPU(relu_bias_gradient)(const struct ls_relu_bias_gradient_argument
         size_t count = a->columns - begin < BLOCK ? a->columns - begin : BLOCK;
         float sum[BLOCK] = {0};
         for (size_t r = 0; r < a->rows; r++) {
-            float *dy = a->dy + r * a->columns + begin;
-            mask(dy, a->y + r * a->columns + begin, count);
+            float *dy = (float *)a->dy + r * a->columns + begin;
+            mask(dy, (const float *)a->y + r * a->columns + begin, count);
             add(sum, dy, count);
         }
         put_sum(a->dbias + begin, sum, count, a->accumulate);
@@ -111,23 +125,20 @@ ls_status LS_CPU(relu_backward)(const struct ls_relu_backward_arguments *a) {
     return LS_OK;
 }
 
-ls_status LS_CPU(square_sum)(const struct ls_square_sum_arguments *a) {
+static double square_sum(const float *x, size_t count) {
     double lanes[LS_LANES] = {0};
-    size_t whole = a->count / LS_LANES * LS_LANES;
+    size_t whole = count / LS_LANES * LS_LANES;
     for (size_t i = 0; i < whole; i += LS_LANES) {
-        for (int l = 0; l < LS_LANES; l++) lanes[l] += (double)a->x[i + (size_t)l] * (double)a->x[i + (size_t)l];
+        for (int l = 0; l < LS_LANES; l++) lanes[l] += (double)x[i + (size_t)l] * (double)x[i + (size_t)l];
     }
-    for (size_t i = whole; i < a->count; i++) lanes[i - whole] += (double)a->x[i] * (double)a->x[i];
+    for (size_t i = whole; i < count; i++) lanes[i - whole] += (double)x[i] * (double)x[i];
     double sum = 0;
     for (int l = 0; l < LS_LANES; l++) sum += lanes[l];
-    *a->sum += sum;
-    return LS_OK;
+    return sum;
 }
 
-ls_status LS_CPU(clip_coefficient)(const struct ls_clip_coefficient_arguments *a) {
-    float norm = (float)sqrt(*a->square_sum);
-    float coefficient = a->max_norm / (norm + 1e-6f);
-    *a->norm = norm;
-    *a->coefficient = coefficient > 1 ? 1 : coefficient; /* a NaN norm makes every gradient NaN, as in PyTorch */
+ls_status LS_CPU(square_sum_list)(const struct ls_square_sum_list_arguments *a) {
+    *a->sum = 0;
+    for (size_t t = 0; t < a->tensor_count; t++) *a->sum += square_sum(a->tensors[t].gradient, a->tensors[t].count);
     return LS_OK;
 }

@@ -2,12 +2,14 @@
  *   idea  : windows do not overlap (stride = size), so backward writes each input gradient exactly once, without adding.
  *           Windows of 2x2, the usual ones, go four at a time: the even and odd columns of two rows are gathered by shuffles
  *   cost  : one read of the input and one write of output and choice; backward one read of those and one write
- *   order : the first of equal values wins; a NaN always wins, the last one if there are several (PyTorch's rule) */
-#include "kernels/cpu/variant/variant.h"
+ *   order : the first of equal values wins; a NaN always wins, the last one if there are several (PyTorch's rule)
+ *   halves: a row goes in strips of windows whose input fits a block (half.h); nothing is rounded, since results are values of the
+ *           input */
+#include "kernels/cpu/variant/half.h"
 
 /* --- windows of any size ------------------------------------------------------------------------------------------ */
 
-/* One output row from `size` input rows. */
+/* One output row, or a strip of it, from `size` input rows that lie `width` apart. */
 static void forward_row(float *restrict y, uint8_t *restrict choice, const float *restrict x, int width, int out_width,
                         int size) {
     for (int o = 0; o < out_width; o++) {
@@ -100,20 +102,69 @@ static void backward_row_2x2(float *restrict dx, const float *restrict dy, const
     }
 }
 
+/* --- strips ------------------------------------------------------------------------------------------------------- */
+
+/* `count` windows of an output row, and where they begin in the output and, with their first row, in the input. */
+struct strip {
+    size_t in, out;
+    int count;
+};
+
+static int out_height(const struct ls_pool_shape *s) { return s->in_height / s->size; }
+static int out_width(const struct ls_pool_shape *s) { return s->in_width / s->size; }
+
+/* From `column` of an output row on: as many windows as fit a block, all of them if there is nothing to widen. */
+static struct strip make_strip(const struct ls_pool_shape *s, int plane, int row, int column) {
+    size_t in_row = (size_t)plane * (size_t)s->in_height + (size_t)(row * s->size);
+    size_t out_row = (size_t)plane * (size_t)out_height(s) + (size_t)row;
+    int rest = out_width(s) - column, most = s->dtype == LS_FP32 ? rest : LS_BLOCK / (s->size * s->size);
+    return (struct strip){in_row * (size_t)s->in_width + (size_t)(column * s->size),
+                          out_row * (size_t)out_width(s) + (size_t)column, rest < most ? rest : most};
+}
+
+static bool goes_in_quads(const struct ls_pool_shape *s, int count) { return s->size == 2 && count >= QUAD; }
+
+static void forward_strip(const struct ls_maxpool_forward_arguments *a, struct strip strip) {
+    const struct ls_pool_shape *s = &a->shape;
+    float in[LS_BLOCK], out[LS_BLOCK], *y = ls_block_to_fill(s->dtype, a->y, strip.out, out);
+    const float *x = s->dtype == LS_FP32 ? (const float *)a->x + strip.in : in;
+    int width = s->dtype == LS_FP32 ? s->in_width : strip.count * s->size;
+    for (int r = 0; s->dtype != LS_FP32 && r < s->size; r++) {
+        (void)ls_block(s->dtype, a->x, strip.in + (size_t)(r * s->in_width), (size_t)width, in + r * width);
+    }
+    if (goes_in_quads(s, strip.count)) {
+        forward_row_2x2(y, a->choice + strip.out, x, width, strip.count);
+    } else {
+        forward_row(y, a->choice + strip.out, x, width, strip.count, s->size);
+    }
+    ls_store_block(s->dtype, a->y, strip.out, y, (size_t)strip.count);
+}
+
+static void backward_strip(const struct ls_maxpool_backward_arguments *a, struct strip strip) {
+    const struct ls_pool_shape *s = &a->shape;
+    float in[LS_BLOCK], out[LS_BLOCK], *dx = ls_block_to_fill(s->dtype, a->dx, strip.in, in);
+    const float *dy = ls_block(s->dtype, a->dy, strip.out, (size_t)strip.count, out);
+    int width = s->dtype == LS_FP32 ? s->in_width : strip.count * s->size;
+    if (goes_in_quads(s, strip.count)) {
+        backward_row_2x2(dx, dy, a->choice + strip.out, width, strip.count);
+    } else {
+        backward_row(dx, dy, a->choice + strip.out, width, strip.count, s->size);
+    }
+    for (int r = 0; r < s->size; r++) {
+        ls_store_block(s->dtype, a->dx, strip.in + (size_t)(r * s->in_width), dx + r * width, (size_t)width);
+    }
+}
+
 /* --- the operations ----------------------------------------------------------------------------------------------- */
 
 ls_status LS_CPU(maxpool_forward)(const struct ls_maxpool_forward_arguments *a) {
     const struct ls_pool_shape *s = &a->shape;
-    int out_height = s->in_height / s->size, out_width = s->in_width / s->size;
-    bool in_quads = s->size == 2 && out_width >= QUAD;
     for (int p = 0; p < s->planes; p++) {
-        for (int o = 0; o < out_height; o++) {
-            const float *x = a->x + ((size_t)p * (size_t)s->in_height + (size_t)(o * s->size)) * (size_t)s->in_width;
-            size_t at = ((size_t)p * (size_t)out_height + (size_t)o) * (size_t)out_width;
-            if (in_quads) {
-                forward_row_2x2(a->y + at, a->choice + at, x, s->in_width, out_width);
-            } else {
-                forward_row(a->y + at, a->choice + at, x, s->in_width, out_width, s->size);
+        for (int row = 0; row < out_height(s); row++) {
+            for (int column = 0; column < out_width(s);) {
+                struct strip strip = make_strip(s, p, row, column);
+                forward_strip(a, strip);
+                column += strip.count;
             }
         }
     }
@@ -122,18 +173,14 @@ ls_status LS_CPU(maxpool_forward)(const struct ls_maxpool_forward_arguments *a) 
 
 ls_status LS_CPU(maxpool_backward)(const struct ls_maxpool_backward_arguments *a) {
     const struct ls_pool_shape *s = &a->shape;
-    int out_height = s->in_height / s->size, out_width = s->in_width / s->size;
-    bool in_quads = s->size == 2 && out_width >= QUAD;
-    bool covered = out_height * s->size == s->in_height && out_width * s->size == s->in_width;
-    if (!covered) memset(a->dx, 0, ls_pool_count(s) * sizeof *a->dx);
+    bool covered = out_height(s) * s->size == s->in_height && out_width(s) * s->size == s->in_width;
+    if (!covered) memset(a->dx, 0, ls_pool_count(s) * ls_dtype_nbytes(s->dtype));
     for (int p = 0; p < s->planes; p++) {
-        for (int o = 0; o < out_height; o++) {
-            float *dx = a->dx + ((size_t)p * (size_t)s->in_height + (size_t)(o * s->size)) * (size_t)s->in_width;
-            size_t at = ((size_t)p * (size_t)out_height + (size_t)o) * (size_t)out_width;
-            if (in_quads) {
-                backward_row_2x2(dx, a->dy + at, a->choice + at, s->in_width, out_width);
-            } else {
-                backward_row(dx, a->dy + at, a->choice + at, s->in_width, out_width, s->size);
+        for (int row = 0; row < out_height(s); row++) {
+            for (int column = 0; column < out_width(s);) {
+                struct strip strip = make_strip(s, p, row, column);
+                backward_strip(a, strip);
+                column += strip.count;
             }
         }
     }

@@ -13,22 +13,28 @@ ls_status LS_CPU(begin_update)(const struct ls_begin_update_arguments *a) {
     return LS_OK;
 }
 
-static void sgd_plain(float *restrict p, const float *restrict g, size_t count, float decay, float minus_rate) {
+ls_status LS_CPU(set_learning_rate)(const struct ls_set_learning_rate_arguments *a) {
+    for (size_t s = 0; s < a->state_count; s++) a->states[s].learning_rate = a->rate;
+    return LS_OK;
+}
+
+static void sgd_plain(float *restrict p, const float *restrict g, size_t count, float decay, float minus_rate,
+                      float factor) {
     for (size_t i = 0; i < count; i++) {
-        float d = decay != 0 ? fmaf(p[i], decay, g[i]) : g[i];
+        float d = decay != 0 ? fmaf(p[i], decay, g[i] * factor) : g[i] * factor;
         p[i] = fmaf(d, minus_rate, p[i]);
     }
 }
 
 struct sgd_factors {
-    float decay, minus_rate, momentum, keep; /* keep = 1 - dampening */
+    float factor, decay, minus_rate, momentum, keep; /* keep = 1 - dampening */
     bool first, nesterov;
 };
 
 static inline void sgd_momentum(float *restrict p, const float *restrict g, float *restrict m, size_t count,
                                 struct sgd_factors f) {
     for (size_t i = 0; i < count; i++) {
-        float d = f.decay != 0 ? fmaf(p[i], f.decay, g[i]) : g[i];
+        float d = f.decay != 0 ? fmaf(p[i], f.decay, g[i] * f.factor) : g[i] * f.factor;
         m[i] = f.first ? d : fmaf(d, f.keep, m[i] * f.momentum);
         d = f.nesterov ? fmaf(m[i], f.momentum, d) : m[i];
         p[i] = fmaf(d, f.minus_rate, p[i]);
@@ -41,16 +47,17 @@ ls_status LS_CPU(sgd)(const struct ls_sgd_arguments *a) {
     const struct ls_sgd_rule *rule = &a->rule;
     float minus_rate = (float)-state->learning_rate;
     if (rule->momentum == 0) {
-        sgd_plain(a->parameter, a->gradient, a->count, rule->weight_decay, minus_rate);
+        sgd_plain(a->parameter, a->gradient, a->count, rule->weight_decay, minus_rate, state->gradient_factor);
         return LS_OK;
     }
-    struct sgd_factors factors = {rule->weight_decay,  minus_rate,       rule->momentum,
-                                  1 - rule->dampening, state->step == 1, rule->nesterov};
+    struct sgd_factors factors = {state->gradient_factor, rule->weight_decay, minus_rate,    rule->momentum,
+                                  1 - rule->dampening,    state->step == 1,   rule->nesterov};
     sgd_momentum(a->parameter, a->gradient, a->momentum, a->count, factors);
     return LS_OK;
 }
 
 struct adam_factors {
+    float factor; /* on the gradient */
     float beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon;
     float shrink, decay; /* AdamW's factor on p (1 if coupled); Adam's L2 term (0 if decoupled) */
     float minus_step_size, bias2_sqrt, bias2_sqrt_reciprocal;
@@ -68,7 +75,7 @@ static void adam(float *restrict p, const float *restrict g, float *restrict m, 
                  struct adam_factors f) {
     for (size_t i = 0; i < count; i++) {
         float parameter = p[i] * f.shrink;
-        float gradient = fmaf(parameter, f.decay, g[i]);
+        float gradient = fmaf(parameter, f.decay, g[i] * f.factor);
         float first = fmaf(gradient, f.one_minus_beta1, m[i] * f.beta1);
         float second = fmaf(gradient * f.one_minus_beta2, gradient, v[i] * f.beta2);
         float denominator = quotient(sqrtf(second), f.bias2_sqrt, f.bias2_sqrt_reciprocal) + f.epsilon;
@@ -83,6 +90,7 @@ ls_status LS_CPU(adam)(const struct ls_adam_arguments *a) {
     if (state->found_inf != 0) return LS_OK;
     const struct ls_adam_rule *rule = &a->rule;
     struct adam_factors factors = {
+        .factor = state->gradient_factor,
         .beta1 = (float)rule->beta1,
         .one_minus_beta1 = (float)(1 - rule->beta1),
         .beta2 = (float)rule->beta2,

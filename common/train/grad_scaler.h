@@ -1,0 +1,51 @@
+/* Loss scaling for fp16, by the rules of PyTorch's GradScaler (pytorch-semantics.md 4.1).
+ *
+ * In fp16 everything below 2^-24 is lost, and small gradients with it. So the gradient of the loss is multiplied by a
+ * large scale before it goes back, and the gradients of the parameters, which are fp32, are divided by it before the
+ * update. An infinity or a NaN among them says that the scale was too large for this step: the update is left out and
+ * the scale halved; after growth_interval updates without any it is doubled.
+ *
+ * All of it lives and happens on the device (kernels.h: ls_weigh_gradients, ls_update_scale): the host enqueues the
+ * same operations in every step and never asks. One thread at a time. */
+#ifndef LS_TRAIN_GRAD_SCALER_H
+#define LS_TRAIN_GRAD_SCALER_H
+
+#include <stdbool.h>
+
+#include "common/device/device.h"
+#include "kernels/kernels.h"
+
+typedef struct ls_grad_scaler ls_grad_scaler;
+
+typedef struct ls_grad_scaler_options {
+    bool enabled;
+    double init_scale;     /* > 0, finite as a float */
+    double growth_factor;  /* > 1 */
+    double backoff_factor; /* in (0, 1) */
+    int growth_interval;   /* >= 1 */
+} ls_grad_scaler_options;
+
+/* PyTorch's: 65536, 2, 0.5, 2000; not enabled. */
+ls_grad_scaler_options ls_grad_scaler_defaults(void);
+
+/* LS_ERR_USAGE, with one line, for options out of range. */
+ls_status ls_grad_scaler_check(const ls_grad_scaler_options *options);
+
+/* On `device`, in category optimizer. *out is NULL if the options do not enable it, and on failure. */
+ls_status ls_grad_scaler_create(ls_grad_scaler **out, ls_device *device, const ls_grad_scaler_options *options);
+
+/* Its state, memory of the device; NULL for no scaler. */
+const struct ls_scaler_state *ls_grad_scaler_state(const ls_grad_scaler *scaler);
+
+/* Enqueues, on the device's compute stream and behind the update: what `state`, which ls_weigh_gradients has filled,
+ * means for the scale. NULL is a no-op. */
+ls_status ls_grad_scaler_update(ls_grad_scaler *scaler, const struct ls_update_state *state);
+
+/* The state from and to the host, which waits. */
+ls_status ls_grad_scaler_read(const ls_grad_scaler *scaler, struct ls_scaler_state *state);
+ls_status ls_grad_scaler_write(ls_grad_scaler *scaler, const struct ls_scaler_state *state);
+
+/* NULL is a no-op. */
+void ls_grad_scaler_destroy(ls_grad_scaler *scaler);
+
+#endif

@@ -1,0 +1,31 @@
+/* clipping — what the update is to make of the gradients, and of the loss's scale; square_sum_list is in elementwise.c. */
+#include "kernels/cpu/variant/variant.h"
+
+ls_status LS_CPU(weigh_gradients)(const struct ls_weigh_gradients_arguments *a) {
+    float scale = a->scaler ? a->scaler->scale : 1, inverse = (float)(1 / (double)scale);
+    float norm = (float)(sqrt(*a->square_sum) * (double)inverse);
+    float limit = a->max_norm / (norm + 1e-6f);
+    float coefficient = a->max_norm > 0 && !(limit > 1) ? limit : 1; /* a NaN stays */
+    for (size_t s = 0; s < a->state_count; s++) {
+        struct ls_update_state *state = &a->states[s];
+        state->found_inf = a->scaler && !isfinite(*a->square_sum);
+        state->gradient_factor = inverse * coefficient;
+        state->norm = norm;
+        state->scale = scale;
+    }
+    return LS_OK;
+}
+
+ls_status LS_CPU(update_scale)(const struct ls_update_scale_arguments *a) {
+    struct ls_scaler_state *scaler = a->scaler;
+    if (a->state->found_inf != 0) {
+        scaler->scale = (float)((double)scaler->scale * a->rule.backoff_factor);
+        scaler->growth_tracker = 0;
+        scaler->skipped++;
+    } else if (++scaler->growth_tracker == a->rule.growth_interval) {
+        float grown = (float)((double)scaler->scale * a->rule.growth_factor);
+        if (isfinite(grown)) scaler->scale = grown;
+        scaler->growth_tracker = 0;
+    }
+    return LS_OK;
+}

@@ -1,47 +1,14 @@
-/* model — the memory of a model's layers and the two passes through them.
+/* model — what a model consists of, and its memory.
  *   terms : slab = one allocation for all parameters and then all buffers, each tensor at a multiple of 64 bytes
- *   cost  : activations are kept from forward to backward: per layer batch x outputs floats (none for layers in place); backward needs
- *           two more arrays of the largest activation, used in turn for dy and dx
- *   half  : in half precision the input is cast on its way in, the output on its way out and its gradient on its way
- *           back, so that nobody outside knows; the weights are cast by one operation over the slab when they have changed.
- *           2 bytes per parameter for that copy; activations take half of their fp32 size
- *   order : forward first to last, backward last to first; within a layer bias before weight is reported ready */
-#include "common/nn/model.h"
-
+ *   cost  : activations are kept from forward to backward: per layer batch x outputs (none for layers in place); backward
+ *           needs two more arrays of the largest activation, used in turn for dy and dx. In half precision all of them
+ *           take 2 bytes an element, and the copy of the parameters 2 bytes each; input and output stay fp32 */
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/nn/description.h"
-
-struct ls_model {
-    /* constant after create */
-    ls_device *device;
-    ls_stream *compute;
-    ls_dtype precision;
-    size_t max_batch;
-    struct ls_description layout;
-    size_t parameter_count, buffer_count;
-    struct ls_tensor **parameters, **buffers; /* into the layers */
-    float *slab;
-    size_t parameter_floats, slab_floats; /* with padding */
-    void *workspace;
-    void *exchange[2]; /* backward: dy and dx in turn */
-    /* in half precision; NULL in fp32 */
-    void *half_slab; /* the parameters, laid out like the slab */
-    void *half_x;
-    float *outputs;
-    bool half_is_stale; /* the parameters have changed since the copy was made */
-    /* set by the caller */
-    float *gradient_slab; /* ls_model_alloc_gradients, or NULL */
-    ls_grad_ready_fn hook;
-    void *hook_context;
-    /* the last forward */
-    const float *x;
-    size_t batch;
-};
-
-static bool in_half(const ls_model *model) { return model->precision != LS_FP32; }
+#include "common/nn/layer.h"
+#include "common/nn/model_internal.h"
 
 size_t ls_image_count(struct ls_image image) {
     return (size_t)image.channels * (size_t)image.height * (size_t)image.width;
@@ -90,7 +57,7 @@ static ls_status alloc_slab(ls_model *model) {
 }
 
 static ls_status alloc_half(ls_model *model) {
-    if (!in_half(model)) return LS_OK;
+    if (!ls_model_in_half(model)) return LS_OK;
     size_t element = ls_dtype_nbytes(model->precision);
     ls_status status = ls_device_alloc(model->device, LS_MEMORY_PARAMETER, model->parameter_floats * element,
                                        "parameters in half precision", &model->half_slab);
@@ -125,7 +92,7 @@ static ls_status alloc_layer(ls_model *model, ls_layer *layer) {
 }
 
 static ls_status alloc_layers(ls_model *model) {
-    size_t workspace_nbytes = 0, largest = in_half(model) ? ls_model_outputs(model) : 0;
+    size_t workspace_nbytes = 0, largest = ls_model_in_half(model) ? ls_model_outputs(model) : 0;
     ls_status status = LS_OK;
     for (size_t l = 0; status == LS_OK && l < model->layout.layer_count; l++) {
         ls_layer *layer = &model->layout.layers[l];
@@ -218,131 +185,6 @@ ls_status ls_model_init(ls_model *model, uint64_t seed) {
     ls_status status = ls_copy_now(model->compute, model->slab, host, model->slab_floats * sizeof *host);
     ls_model_parameters_changed(model);
     free(host);
-    return status;
-}
-
-/* --- the two passes ---------------------------------------------------------------------------------------------- */
-
-/* Without samples only a layer that is awaited by other ranks has something to do. */
-static bool has_work(const ls_layer *layer, size_t batch) { return batch > 0 || layer->group; }
-
-void ls_model_parameters_changed(ls_model *model) { model->half_is_stale = true; }
-
-/* What the layers read: in half precision, copies of the parameters and of x. */
-static ls_status cast_in(ls_model *model, const float *x, size_t batch, const void **in) {
-    *in = x;
-    if (!in_half(model)) return LS_OK;
-    *in = model->half_x;
-    ls_status status = LS_OK;
-    if (model->half_is_stale) {
-        status =
-            ls_cast(model->compute, model->precision, model->half_slab, LS_FP32, model->slab, model->parameter_floats);
-        model->half_is_stale = false;
-    }
-    if (status != LS_OK || batch == 0) return status;
-    return ls_cast(model->compute, model->precision, model->half_x, LS_FP32, x,
-                   batch * ls_image_count(model->layout.input));
-}
-
-static ls_status cast_out(ls_model *model, const void *out, size_t batch, const float **y) {
-    *y = in_half(model) ? model->outputs : out;
-    if (!in_half(model) || batch == 0) return LS_OK;
-    return ls_cast(model->compute, LS_FP32, model->outputs, model->precision, out, batch * ls_model_outputs(model));
-}
-
-ls_status ls_model_forward(ls_model *model, const float *x, size_t batch, bool training, const float **y) {
-    if (batch > model->max_batch) {
-        return ls_fail(LS_ERR_INVALID, "a batch of %zu samples on device %d, whose model has room for up to %zu", batch,
-                       ls_device_index(model->device), model->max_batch);
-    }
-    model->x = x;
-    model->batch = batch;
-    const void *in;
-    ls_status status = cast_in(model, x, batch, &in);
-    for (size_t l = 0; status == LS_OK && l < model->layout.layer_count; l++) {
-        ls_layer *layer = &model->layout.layers[l];
-        void *out = layer->kind->in_place ? (void *)in : layer->y;
-        struct ls_pass pass = {.stream = model->compute, .batch = batch, .training = training, .x = in, .y = out};
-        if (has_work(layer, batch)) status = layer->kind->forward(layer, &pass);
-        in = out;
-    }
-    return status == LS_OK ? cast_out(model, in, batch, y) : status;
-}
-
-/* The memory that layer `l` reads and writes in the forward pass: its own, or for layers in place that of a layer
- * before. */
-static void *output_of(ls_model *model, size_t l) {
-    while (model->layout.layers[l].kind->in_place) l--;
-    return model->layout.layers[l].y;
-}
-
-static ls_status report_ready(ls_model *model, const ls_layer *layer) {
-    ls_status status = LS_OK;
-    for (size_t p = layer->parameter_count; model->hook && status == LS_OK && p > 0; p--) {
-        if (layer->discarded[p - 1]) continue;
-        status = model->hook(model->hook_context, layer->first_parameter + p - 1);
-    }
-    return status;
-}
-
-/* The gradients of a layer that has seen no samples. */
-static ls_status add_nothing(const ls_layer *layer, const struct ls_pass *pass) {
-    ls_status status = LS_OK;
-    for (size_t p = 0; !pass->accumulate && status == LS_OK && p < layer->parameter_count; p++) {
-        const struct ls_tensor *parameter = &layer->parameters[p];
-        status = ls_fill(pass->stream, parameter->gradient, 0, parameter->count);
-    }
-    return status;
-}
-
-/* The layer computes all of its gradients; those of parameters that are left out go where nobody looks. */
-static ls_status backward_of(ls_layer *layer, const struct ls_pass *pass) {
-    float *places[LS_LAYER_MAX_TENSORS] = {0};
-    for (size_t p = 0; p < layer->parameter_count; p++) {
-        places[p] = layer->parameters[p].gradient;
-        if (layer->discarded[p]) layer->parameters[p].gradient = layer->discarded[p];
-    }
-    ls_status status = has_work(layer, pass->batch) ? layer->kind->backward(layer, pass) : add_nothing(layer, pass);
-    for (size_t p = 0; p < layer->parameter_count; p++) {
-        struct ls_tensor *parameter = &layer->parameters[p];
-        parameter->gradient = places[p];
-        if (status != LS_OK || !layer->discarded[p] || pass->accumulate) continue;
-        status = ls_fill(pass->stream, parameter->gradient, 0, parameter->count);
-    }
-    return status;
-}
-
-/* The gradient of the output in the model's precision, where the layers may overwrite it; `turn`: the place for dx of the
- * last layer. */
-static ls_status cast_back(ls_model *model, float *dy, void **in, int *turn) {
-    *in = dy;
-    *turn = 0;
-    if (!in_half(model)) return LS_OK;
-    *in = model->exchange[0];
-    *turn = 1;
-    if (model->batch == 0) return LS_OK;
-    return ls_cast(model->compute, model->precision, *in, LS_FP32, dy, model->batch * ls_model_outputs(model));
-}
-
-ls_status ls_model_backward(ls_model *model, float *outputs_gradient, bool accumulate) {
-    void *dy;
-    int turn;
-    ls_status status = cast_back(model, outputs_gradient, &dy, &turn);
-    for (size_t l = model->layout.layer_count; status == LS_OK && l > 0; l--) {
-        ls_layer *layer = &model->layout.layers[l - 1];
-        struct ls_pass pass = {.stream = model->compute, .batch = model->batch, .accumulate = accumulate, .dy = dy};
-        pass.x = l > 1 ? output_of(model, l - 2) : in_half(model) ? model->half_x : model->x;
-        pass.y = output_of(model, l - 1);
-        if (layer->kind->in_place) {
-            pass.dx = dy;
-        } else if (l > 1) {
-            pass.dx = model->exchange[turn];
-            turn = 1 - turn;
-        }
-        status = backward_of(layer, &pass);
-        if (status == LS_OK) status = report_ready(model, layer);
-        dy = pass.dx;
-    }
     return status;
 }
 

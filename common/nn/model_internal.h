@@ -1,0 +1,38 @@
+/* The state of a model, shared by model.c (its memory and parts) and passes.c (forward and backward). Private to
+ * common/nn. */
+#ifndef LS_NN_MODEL_INTERNAL_H
+#define LS_NN_MODEL_INTERNAL_H
+
+#include "common/nn/description.h"
+#include "common/nn/model.h"
+
+struct ls_model {
+    /* constant after create */
+    ls_device *device;
+    ls_stream *compute;
+    ls_dtype precision;
+    size_t max_batch;
+    struct ls_description layout;
+    size_t parameter_count, buffer_count;
+    struct ls_tensor **parameters, **buffers; /* into the layers */
+    float *slab;
+    size_t parameter_floats, slab_floats; /* with padding */
+    void *workspace;
+    void *exchange[2]; /* backward: dy and dx in turn */
+    /* in half precision; NULL in fp32 */
+    void *half_slab; /* the parameters, laid out like the slab */
+    void *half_x;
+    float *outputs;
+    bool half_is_stale; /* the parameters have changed since the copy was made */
+    /* set by the caller */
+    float *gradient_slab; /* ls_model_alloc_gradients, or NULL */
+    ls_grad_ready_fn hook;
+    void *hook_context;
+    /* the last forward */
+    const float *x;
+    size_t batch;
+};
+
+static inline bool ls_model_in_half(const ls_model *model) { return model->precision != LS_FP32; }
+
+#endif

@@ -28,8 +28,13 @@ void close_empty_device(ls_device *device) {
 }
 
 ls_model *make_model(ls_device *device, const char *description, size_t max_batch, uint64_t seed) {
+    return make_model_in(LS_FP32, device, description, max_batch, seed);
+}
+
+ls_model *make_model_in(ls_dtype precision, ls_device *device, const char *description, size_t max_batch,
+                        uint64_t seed) {
     ls_model *model;
-    assert_int_equal(ls_model_create(&model, device, description, max_batch, LS_FP32), LS_OK);
+    assert_int_equal(ls_model_create(&model, device, description, max_batch, precision), LS_OK);
     assert_int_equal(ls_model_alloc_gradients(model), LS_OK);
     assert_int_equal(ls_model_init(model, seed), LS_OK);
     return model;

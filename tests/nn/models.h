@@ -12,6 +12,8 @@ void close_empty_device(ls_device *device);
 
 /* A model with gradients and PyTorch's initial weights for `seed`; asserts. */
 ls_model *make_model(ls_device *device, const char *description, size_t max_batch, uint64_t seed);
+ls_model *make_model_in(ls_dtype precision, ls_device *device, const char *description, size_t max_batch,
+                        uint64_t seed);
 
 /* Device memory of `count` floats of input: small numbers of both signs, the same for the same seed. */
 float *make_values(ls_device *device, size_t count, uint64_t seed);

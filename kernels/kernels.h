@@ -170,7 +170,8 @@ ls_status ls_batchnorm_eval(ls_stream *stream, struct ls_batchnorm_shape shape, 
                             const float *gamma, const float *beta, const float *running_mean, const float *running_var);
 /* dbeta = sum dy; dgamma = sum dy (x - mean) invstd;
  * dx = gamma invstd (dy - dbeta/m - (x - mean) invstd dgamma/m). With shape.relu, dy counts where y > 0 only; y is
- * recomputed from x, in the same arithmetic as in the forward pass, which saves reading it. */
+ * recomputed from x, in the same arithmetic as in the forward pass, which saves reading it. What counts is y as it was
+ * stored: one that a half type rounds to 0 (up to 2^-25 in fp16, 2^-134 in bf16) lets nothing through, as in PyTorch. */
 ls_status ls_batchnorm_backward(ls_stream *stream, struct ls_batchnorm_shape shape, void *dx, float *dgamma,
                                 float *dbeta, const void *dy, const void *x, const float *gamma, const float *beta,
                                 const float *mean, const float *invstd, bool accumulate);
@@ -185,7 +186,7 @@ ls_status ls_batchnorm_statistics(ls_stream *stream, struct ls_batchnorm_shape s
 /* From the statistics of `ranks` ranks, one after the other: *count = m = sum of n; merging in rank order into (n, mean, M2), from 0,
  *     M2 += M2_r + (mean_r - mean)^2 n n_r/(n + n_r);  mean += (mean_r - mean) n_r/(n + n_r);  n += n_r
  * gives mean, var = M2/m, invstd and the running statistics as in ls_batchnorm_train. Ranks with n = 0 are left out.
- * LS_ERR_INVALID if m < 2. shape.batch is not used. */
+ * LS_ERR_INVALID if m = 1; with m = 0 all but *count stays as it is. shape.batch is not used. */
 ls_status ls_batchnorm_merge(ls_stream *stream, struct ls_batchnorm_shape shape, float *mean, float *invstd,
                              double *count, float *running_mean, float *running_var, const double *statistics,
                              int ranks);

@@ -61,6 +61,7 @@ static inline float ls_fp16_to_float(uint16_t half) {
     /* the bits go where a float has them, and its bias is larger by 112; infinity and NaN have the largest exponent */
     uint32_t bits = ((uint32_t)magnitude << 13) + 0x38000000u;
     bits += ls_select(magnitude >= 0x7c00, 0x38000000u, 0);
+    bits |= ls_select(magnitude > 0x7c00, 0x00400000u, 0); /* a NaN becomes quiet, as in the processor's conversion */
     /* a subnormal is so many times 2^-24, the last bit of a float from 0.5 on */
     uint32_t subnormal = ls_float_bits(ls_float_of_bits(0x3f000000u | (uint32_t)magnitude) - 0.5f);
     return ls_float_of_bits(sign | ls_select(magnitude < 0x400, subnormal, bits));

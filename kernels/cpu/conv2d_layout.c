@@ -38,6 +38,8 @@ static bool fill_layout(const struct ls_conv2d_shape *s, struct ls_conv2d_layout
                              (in_pixels + LS_CONV2D_SPARE_ROWS) * in_columns);
     l->total_count = (taps + 1) * out_columns;
     l->init_count = max_size(in_columns, out_columns);
+    size_t in_image = (size_t)s->in_channels * in_pixels, out_image = (size_t)s->out_channels * out_pixels;
+    l->wide_count = s->dtype == LS_FP32 ? 0 : round_up(max_size(in_image, out_image), 16);
     l->offsets_count = round_up(max_size(out_pixels + taps, in_pixels + back_taps), 16);
     size_t largest = max_size(max_size(l->image_count, l->matrix_count), max_size(l->sums_count, l->offsets_count));
     if (largest > INT_MAX) return false;
@@ -63,6 +65,6 @@ ls_status ls_conv2d_make_layout(const struct ls_conv2d_shape *s, struct ls_conv2
 size_t ls_cpu_conv2d_workspace_nbytes(const struct ls_conv2d_shape *s) {
     struct ls_conv2d_layout l;
     if (!fill_layout(s, &l)) return 0;
-    size_t floats = l.image_count + l.matrix_count + l.sums_count + l.total_count + l.init_count;
+    size_t floats = l.image_count + l.matrix_count + l.sums_count + l.total_count + l.init_count + l.wide_count;
     return floats * sizeof(float) + l.offsets_count * sizeof(int);
 }

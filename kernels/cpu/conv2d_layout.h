@@ -18,7 +18,7 @@ struct ls_conv2d_layout {
     int taps;                    /* in_channels x kernel_h x kernel_w */
     int back_taps;               /* out_channels x kernel_h x kernel_w */
     /* the parts of the workspace, in this order: floats (the offsets: ints), each a multiple of 16 */
-    size_t image_count, matrix_count, sums_count, total_count, init_count, offsets_count;
+    size_t image_count, matrix_count, sums_count, total_count, init_count, wide_count, offsets_count;
 };
 
 /* LS_ERR_INVALID if the shape has no output or one image's parts have more elements than an int counts. */

@@ -13,10 +13,6 @@ const struct ls_kernels *ls_cpu_kernels(void);
 /* Matrix products, by oneDNN: the only arithmetic that is not in variant/. */
 ls_status ls_cpu_gemm(const struct ls_gemm_arguments *a);
 
-/* The same product, row-major and dense, callable from other kernels. */
-ls_status ls_cpu_matmul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, const float *a,
-                        const float *b, float beta, float *c);
-
 /* What ls_gemm_workspace_nbytes and ls_conv2d_workspace_nbytes say for CPU devices. */
 size_t ls_cpu_gemm_workspace_nbytes(ls_dtype dtype, size_t m, size_t n, size_t k);
 size_t ls_cpu_conv2d_workspace_nbytes(const struct ls_conv2d_shape *shape);

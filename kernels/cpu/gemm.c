@@ -1,27 +1,116 @@
 /* gemm — c = op(a) op(b) + beta c by oneDNN's sgemm, on the calling thread (ls_device_bind_thread limits it to one).
- *   cost  : 2 m n k flops
- *   order : oneDNN's; it is the same at every call of the same shape on the same processor */
+ *   halves: the product is cut into tiles of c. A tile's rows of op(a) and columns of op(b) are widened to fp32 in the
+ *           workspace, over the whole of k, and multiplied there; a tile of halves is rounded as it is stored, one of
+ *           floats is made where it belongs. (oneDNN's own products of halves want instructions that few processors
+ *           have, and round as each of them likes.)
+ *   cost  : 2 m n k flops. op(b) of halves is widened once, op(a) once for every TILE_COLUMNS columns; the workspace
+ *           takes (TILE_ROWS + TILE_COLUMNS) k + TILE_ROWS TILE_COLUMNS floats, however large m and n are
+ *   order : oneDNN's; it is the same at every call of the same shape on the same processor
+ *   fails : LS_ERR_INVALID if oneDNN refuses the shape */
 #include <oneapi/dnnl/dnnl.h>
 
 #include "common/base/log.h"
 #include "kernels/cpu/cpu.h"
 
-ls_status ls_cpu_matmul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, const float *a,
-                        const float *b, float beta, float *c) {
+enum { TILE_ROWS = 128, TILE_COLUMNS = 256 };
+
+static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
+
+/* A matrix as it is stored, its lines `stride` floats apart. */
+struct operand {
+    const float *values;
+    bool transposed;
+    size_t stride;
+};
+
+static ls_status multiply(size_t m, size_t n, size_t k, struct operand a, struct operand b, float beta, float *c,
+                          size_t c_stride) {
     dnnl_status_t status =
-        dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, 1.0f,
-                   a, (dnnl_dim_t)(transpose_a ? m : k), b, (dnnl_dim_t)(transpose_b ? k : n), beta, c, (dnnl_dim_t)n);
+        dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k,
+                   1.0f, a.values, (dnnl_dim_t)a.stride, b.values, (dnnl_dim_t)b.stride, beta, c, (dnnl_dim_t)c_stride);
     if (status == dnnl_success) return LS_OK;
     return ls_fail(LS_ERR_INVALID, "oneDNN refuses a matrix product of %zu x %zu x %zu (status %d)", m, n, k,
                    (int)status);
 }
 
+/* --- halves ------------------------------------------------------------------------------------------------------ */
+
 size_t ls_cpu_gemm_workspace_nbytes(ls_dtype dtype, size_t m, size_t n, size_t k) {
-    (void)dtype, (void)m, (void)n, (void)k;
-    return 0;
+    if (dtype == LS_FP32) return 0;
+    size_t rows = min_size(m, TILE_ROWS), columns = min_size(n, TILE_COLUMNS);
+    return ((rows + columns) * k + rows * columns) * sizeof(float);
 }
 
-ls_status ls_cpu_gemm(const struct ls_gemm_arguments *a) {
-    if (a->dtype != LS_FP32) return ls_fail(LS_ERR_UNSUPPORTED, "gemm of %s", ls_dtype_name(a->dtype));
-    return ls_cpu_matmul(a->transpose_a, a->transpose_b, a->m, a->n, a->k, a->a, a->b, a->beta, a->c);
+/* Lines of a matrix, `stride` elements apart. */
+struct lines {
+    ls_dtype dtype;
+    void *first;
+    size_t stride;
+};
+
+/* to = from: `count` lines of `length` elements, in one go where nothing lies between them. A cast between fp32 and a
+ * half cannot fail. */
+static void convert(struct lines to, struct lines from, size_t count, size_t length) {
+    if (to.stride == length && from.stride == length) length *= count, count = 1;
+    size_t to_nbytes = to.stride * ls_dtype_nbytes(to.dtype), from_nbytes = from.stride * ls_dtype_nbytes(from.dtype);
+    for (size_t i = 0; i < count; i++) {
+        (void)ls_cpu_kernels()->cast(&(struct ls_cast_arguments){to.dtype, (char *)to.first + i * to_nbytes, from.dtype,
+                                                                 (char *)from.first + i * from_nbytes, length});
+    }
+}
+
+/* Widens `count` vectors of k elements, from number `first` of `vectors` on: rows of op(a), or columns of op(b). They
+ * are stored one after the other (`dense`), or element by element side by side, and stay so. Returns the stride. */
+static size_t widen(ls_dtype dtype, const void *x, bool dense, size_t vectors, size_t k, size_t first, size_t count,
+                    float *to) {
+    uint16_t *from = (uint16_t *)(uintptr_t)x + first * (dense ? k : 1);
+    if (dense) {
+        convert((struct lines){LS_FP32, to, k}, (struct lines){dtype, from, k}, count, k);
+    } else {
+        convert((struct lines){LS_FP32, to, count}, (struct lines){dtype, from, vectors}, k, count);
+    }
+    return dense ? k : count;
+}
+
+/* One tile of c, with the columns of op(b) that it needs; the other two are scratch. */
+static ls_status multiply_tile(const struct ls_gemm_arguments *g, size_t row, size_t rows, size_t column,
+                               size_t columns, struct operand b, float *a_floats, float *c_floats) {
+    struct operand a = {a_floats, g->transpose_a,
+                        widen(g->dtype, g->a, !g->transpose_a, g->m, g->k, row, rows, a_floats)};
+    size_t at = row * g->n + column;
+    if (g->c_dtype == LS_FP32) return multiply(rows, columns, g->k, a, b, g->beta, (float *)g->c + at, g->n);
+    ls_status status = multiply(rows, columns, g->k, a, b, 0, c_floats, columns);
+    if (status == LS_OK) {
+        convert((struct lines){g->c_dtype, (uint16_t *)g->c + at, g->n}, (struct lines){LS_FP32, c_floats, columns},
+                rows, columns);
+    }
+    return status;
+}
+
+static ls_status multiply_halves(const struct ls_gemm_arguments *g) {
+    float *b_floats = g->workspace, *a_floats = b_floats + min_size(g->n, TILE_COLUMNS) * g->k;
+    float *c_floats = a_floats + min_size(g->m, TILE_ROWS) * g->k;
+    ls_status status = LS_OK;
+    for (size_t column = 0; column < g->n; column += TILE_COLUMNS) {
+        size_t columns = min_size(g->n - column, TILE_COLUMNS);
+        struct operand b = {b_floats, g->transpose_b,
+                            widen(g->dtype, g->b, g->transpose_b, g->n, g->k, column, columns, b_floats)};
+        for (size_t row = 0; status == LS_OK && row < g->m; row += TILE_ROWS) {
+            size_t rows = min_size(g->m - row, TILE_ROWS);
+            status = multiply_tile(g, row, rows, column, columns, b, a_floats, c_floats);
+        }
+    }
+    return status;
+}
+
+/* --- the operation ----------------------------------------------------------------------------------------------- */
+
+ls_status ls_cpu_gemm(const struct ls_gemm_arguments *g) {
+    if (g->beta != 0 && g->c_dtype != LS_FP32) {
+        return ls_fail(LS_ERR_INVALID, "gemm adds to fp32 only, not to %s", ls_dtype_name(g->c_dtype));
+    }
+    if (g->dtype != LS_FP32) return multiply_halves(g);
+    struct operand a = {g->a, g->transpose_a, g->transpose_a ? g->m : g->k};
+    struct operand b = {g->b, g->transpose_b, g->transpose_b ? g->k : g->n};
+    return multiply(g->m, g->n, g->k, a, b, g->beta, g->c, g->n);
 }

@@ -3,18 +3,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "common/base/log.h"
 #include "kernels/cpu/cpu.h"
 
 #if defined(__x86_64__)
 extern const struct ls_kernels ls_cpu_kernels_v2, ls_cpu_kernels_v3, ls_cpu_kernels_v4;
+
+/* The conversions of fp16, which not every compiler's __builtin_cpu_supports knows. */
+static bool has_f16c(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
+
+static bool runs_v3(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+           has_f16c();
+}
+
 static bool runs_v4(void) {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+    return runs_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vl");
-}
-static bool runs_v3(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
 }
 #else
 extern const struct ls_kernels ls_cpu_kernels_plain;

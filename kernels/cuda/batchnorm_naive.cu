@@ -62,8 +62,10 @@ __global__ void backward_channel(ls_batchnorm_shape s, T *dx, float *dgamma, flo
     Channel ch = read_channel(s, parameters, c);
     Sums sums = channel_sums(s, ch, dy, x, c);
     Slope slope = make_slope(ch, sums, (double)values_of(s));
-    each_value(
-        s, c, [&](size_t at) { dx[at] = from_float<T>(input_gradient(ch, slope, to_float(dy[at]), to_float(x[at]))); });
+    each_value(s, c, [&](size_t at) {
+        float gradient = input_gradient(ch, slope, to_float(dy[at]), to_float(x[at]));
+        dx[at] = from_float<T>(gradient);
+    });
     store_sums(sums, accumulate, &dgamma[c], &dbeta[c]);
 }
 
@@ -129,7 +131,7 @@ __global__ void merge_channel(ls_batchnorm_shape s, Kept kept, double *count, co
     for (int r = 0; r < ranks; r++) all += statistics[(size_t)(r + 1) * (size_t)stride - 1];
     if (c == 0) *count = all;
     if (all < 2) {
-        if (c > 0) return;
+        if (c > 0 || all == 0) return; /* 0: nobody has samples, and everything stays as it is */
         fault->value = (int64_t)all;
         fault->limit = 2;
         fault->kind = LS_CUDA_FAULT_BATCHNORM;

@@ -9,12 +9,14 @@
  *                            sum of dy[n] unfolded[n]^T      (out_channels x out_plane) (out_plane x rows)
  *
  *   terms : taps = in_channels x kernel_h x kernel_w. rows = the taps, a row of ones, and rows of zeros up to a
- *           multiple of 4, so that matrices begin where cuBLAS reads them fastest. The row of ones adds the bias, and
- *           sums its gradient, within the products: a pass over y and one over dy less. With TF32, the bias and what
- *           its gradient sums are then rounded as the weights are
+ *           multiple of 16 bytes, so that matrices begin where cuBLAS reads them fastest. The row of ones adds the
+ *           bias, and sums its gradient, within the products: a pass over y and one over dy less. With TF32, the bias
+ *           and what its gradient sums are then rounded as the weights are
  *   cost  : flops as ls_conv2d_flops says, by cuBLAS. Bytes: an unfolded image is written and read once, kernel_h x
  *           kernel_w times the size of the image (25 for 5x5): 78 KB for 1x28x28, 313 KB for 16x14x14. Of a batch of
  *           64, the L2 cache holds that
+ *   halves: x is unfolded as it is, and the products run on tensor cores with fp32 sums. What backward data folds and
+ *           the weights' gradients are products in fp32, so that every result is rounded once, or not at all
  *   memory: the workspace (conv2d_plan.h) bounds the unfolded images; a larger batch goes piece by piece
  *   order : cuBLAS's within a product: the same at every call, not that of kernels/cpu. Weight gradients: image i of
  *           each piece is added to image i of the pieces before it, by the product itself; then over i, as

@@ -43,7 +43,7 @@ __device__ inline bool is_inside(int place, int end) { return (unsigned)place < 
 ls_status direct_forward(const ls_cuda_lane *lane, const Conv2d &c, const ls_conv2d_forward_arguments *a);
 ls_status direct_backward_data(const ls_cuda_lane *lane, const Conv2d &c, const ls_conv2d_backward_data_arguments *a);
 
-/* --- conv2d_unfold.cu: the passes around the matrix products; arrays that are void hold elements of c.dtype -------- */
+/* --- conv2d_unfold.cu: the passes around the matrix products; void: elements of c.dtype ---------------------------- */
 
 /* unfolded[n][row][pixel] of `samples` images: for the row (channel, kh, kw), the input value that the kernel's place
  * (kh, kw) meets at that output pixel, 0 in the padding; then a row of ones, then rows of zeros. With `packed`, also

@@ -14,6 +14,9 @@
  *   when   : unfolding moves 8 bytes for every 2 x out_channels flops, so it waits for memory where a GPU does more
  *            than out_channels / 4 flops in the time of a byte: 15 or more. Hence this way for up to 32 channels,
  *            with TF32 or without
+ *   halves : widened on their way into shared memory; from there on all is as for floats, and the result is rounded
+ *            once. Unfolding moves half the bytes for them, and its products run on tensor cores: their border may lie
+ *            lower than at 32 channels, but has not been measured
  *   order  : bias (or 0), then one chain of fused multiply-adds over (source channel, kh, kw): no bits depend on
  *            tiles or the batch */
 #include "kernels/cuda/conv2d.cuh"

@@ -1,7 +1,7 @@
 /* conv2d_naive — convolutions, naive rung: a thread for each element of the result, straight from the formula. No
  * workspace.
  *   launch : blocks of 256 threads, one element each: the output, the input's gradient, the weights' gradient
- *   bytes  : every multiplication reads two floats, from the cache at best; flops as ls_conv2d_flops says. The
+ *   bytes  : every multiplication reads two elements, from the cache at best; flops as ls_conv2d_flops says. The
  *            weights' gradient of a small layer keeps few threads busy for long: 400 weights walk through all pixels
  *            of the batch
  *   order  : that of kernels/cpu, and its bits: one chain of fused multiply-adds for each sum, over (kh, channel, kw)

@@ -89,6 +89,8 @@ template <class T> __device__ inline void store_four(T *p, Floats<4> value, size
 
 /* --- choosing, on the host ---------------------------------------------------------------------------------------- */
 
+inline bool is_element(ls_dtype dtype) { return dtype == LS_FP32 || dtype == LS_FP16 || dtype == LS_BF16; }
+
 /* body(T()) with the type of `dtype`, for a body that is the same text for all of them:
  *     with_element(a->dtype, "add_bias", [&](auto zero) {
  *         using T = decltype(zero);

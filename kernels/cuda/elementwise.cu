@@ -121,9 +121,11 @@ bool sources_aligned(const ReduceAdd &body) {
 
 /* run(body, whether the arrays allow fours) for the body that this cast needs. */
 template <class Run> ls_status with_cast(const ls_cast_arguments *a, Run run) {
-    if (a->from != LS_FP32 && a->to != LS_FP32)
-        return ls_fail(LS_ERR_INVALID, "cast: neither %s nor %s is fp32", ls_dtype_name(a->from), ls_dtype_name(a->to));
-    return with_element(a->to == LS_FP32 ? a->from : a->to, "cast", [&](auto zero) {
+    ls_dtype other = a->to == LS_FP32 ? a->from : a->to;
+    if ((a->from != LS_FP32 && a->to != LS_FP32) || !is_element(other))
+        return ls_fail(LS_ERR_INVALID, "cast from %s to %s: one must be fp32, the other fp32, fp16 or bf16",
+                       ls_dtype_name(a->from), ls_dtype_name(a->to));
+    return with_element(other, "cast", [&](auto zero) {
         using T = decltype(zero);
         if (a->to == LS_FP32) {
             Cast<float, T> body = {static_cast<float *>(a->y), static_cast<const T *>(a->x)};
@@ -135,6 +137,8 @@ template <class Run> ls_status with_cast(const ls_cast_arguments *a, Run run) {
 }
 
 template <class Run> ls_status with_cast_divide(const ls_cast_divide_arguments *a, Run run) {
+    if (a->to == LS_FP32 || !is_element(a->to))
+        return ls_fail(LS_ERR_INVALID, "cast_divide to %s: it must be fp16 or bf16", ls_dtype_name(a->to));
     return with_element(a->to, "cast_divide", [&](auto zero) {
         using T = decltype(zero);
         CastDivide<T> body = {static_cast<T *>(a->y), a->x, a->divisor};

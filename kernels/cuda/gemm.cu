@@ -15,6 +15,20 @@ using namespace ls_cuda;
 
 namespace {
 
+ls_status check_types(const char *op, ls_dtype dtype, ls_dtype c_dtype) {
+    if (!is_element(dtype))
+        return ls_fail(LS_ERR_INVALID, "%s: there are no matrix products of %s", op, ls_dtype_name(dtype));
+    if (c_dtype == dtype || c_dtype == LS_FP32) return LS_OK;
+    return ls_fail(LS_ERR_INVALID, "%s: a product of %s cannot be stored as %s", op, ls_dtype_name(dtype),
+                   ls_dtype_name(c_dtype));
+}
+
+ls_status check_gemm(const ls_gemm_arguments *g) {
+    if (g->beta != 0 && g->c_dtype != LS_FP32)
+        return ls_fail(LS_ERR_INVALID, "gemm adds to fp32 only, not to %s", ls_dtype_name(g->c_dtype));
+    return check_types("gemm", g->dtype, g->c_dtype);
+}
+
 /* --- naive -------------------------------------------------------------------------------------------------------- */
 
 template <class T, class C> __global__ void gemm_naive(ls_gemm_arguments g, const T *a, const T *b, C *c) {
@@ -44,11 +58,8 @@ cublasComputeType_t arithmetic_of(const ls_cuda_lane *lane, ls_dtype dtype) {
 ls_status check_product(const ls_cuda_lane *lane, const char *op, const ls_cuda_product *p) {
     const size_t most = INT_MAX;
     if (!lane->blas) return ls_fail(LS_ERR_INVALID, "%s: matrix products run on the compute stream only", op);
-    if (p->dtype != LS_FP32 && p->dtype != LS_FP16 && p->dtype != LS_BF16)
-        return ls_fail(LS_ERR_INVALID, "%s: there are no matrix products of %s", op, ls_dtype_name(p->dtype));
-    if (p->c_dtype != p->dtype && p->c_dtype != LS_FP32)
-        return ls_fail(LS_ERR_INVALID, "%s: a product of %s cannot be stored as %s", op, ls_dtype_name(p->dtype),
-                       ls_dtype_name(p->c_dtype));
+    ls_status status = check_types(op, p->dtype, p->c_dtype);
+    if (status != LS_OK) return status;
     if (p->m <= most && p->n <= most && p->k <= most && p->batch <= most) return LS_OK;
     return ls_fail(LS_ERR_INVALID, "%s: a product of %zu x %zu x %zu (%zu of them) is too large for cuBLAS", op, p->m,
                    p->n, p->k, p->batch);
@@ -92,6 +103,8 @@ ls_status ls_cuda_matmul(const ls_cuda_lane *lane, const char *op, const ls_cuda
 }
 
 ls_status ls_cuda_gemm(const ls_gemm_arguments *a, const ls_cuda_lane *lane) {
+    ls_status status = check_gemm(a);
+    if (status != LS_OK) return status;
     ls_cuda_product product = {};
     product.dtype = a->dtype, product.c_dtype = a->c_dtype;
     product.transpose_a = a->transpose_a, product.transpose_b = a->transpose_b;
@@ -103,6 +116,8 @@ ls_status ls_cuda_gemm(const ls_gemm_arguments *a, const ls_cuda_lane *lane) {
 }
 
 ls_status ls_cuda_naive_gemm(const ls_gemm_arguments *a, const ls_cuda_lane *lane) {
+    ls_status status = check_gemm(a);
+    if (status != LS_OK) return status;
     return with_element(a->dtype, "gemm", [&](auto zero) {
         using T = decltype(zero);
         const T *left = static_cast<const T *>(a->a), *right = static_cast<const T *>(a->b);

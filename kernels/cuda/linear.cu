@@ -8,6 +8,7 @@
  *             column
  *   cost    : bytes and flops of ops.def, and the parts' sums, less than 2 % of that; bound by bandwidth. The fused
  *             operations save one pass over y (8 bytes per element; of halves 4) and over dy (4 bytes; 2)
+ *   halves  : widened when they are read; sums are floats, those of parts too; y is rounded when it is stored
  *   order   : of a column: 8 sums over every 8th row of a part, ascending; these 8 in order; then the parts' sums in
  *             the same manner. Parts follow from the number of rows and columns alone. Naive: rows ascending, the bits
  *             of kernels/cpu */
@@ -19,22 +20,22 @@ namespace {
 
 /* --- bias --------------------------------------------------------------------------------------------------------- */
 
-/* What add_bias stores, then what relu_forward makes of that. */
-template <class T, bool RELU> __device__ float with_bias(float y, float bias) {
-    y = rounded<T>(y + bias);
+/* Rounding comes last: it makes nothing negative of what is not. */
+template <bool RELU> __device__ float with_bias(float y, float bias) {
+    y += bias;
     return RELU && y <= 0 ? 0 : y;
 }
 
 template <class T, bool RELU> __global__ void add_bias_naive(T *y, const T *bias, size_t columns, size_t count) {
     size_t i = global_thread();
-    if (i < count) y[i] = from_float<T>(with_bias<T, RELU>(to_float(y[i]), to_float(bias[i % columns])));
+    if (i < count) y[i] = from_float<T>(with_bias<RELU>(to_float(y[i]), to_float(bias[i % columns])));
 }
 
 template <int N, class T, bool RELU> __global__ void add_bias_fast(T *y, const T *bias, size_t columns, size_t count) {
     size_t step = global_threads() * N, column_step = step % columns, column = global_thread() * N % columns;
     for (size_t i = global_thread() * N; i < count; i += step) {
         Floats<N> y4 = load<N>(y + i), bias4 = load<N>(bias + column);
-        for (int k = 0; k < N; k++) y4.at[k] = with_bias<T, RELU>(y4.at[k], bias4.at[k]);
+        for (int k = 0; k < N; k++) y4.at[k] = with_bias<RELU>(y4.at[k], bias4.at[k]);
         store<N>(y + i, y4);
         column += column_step;
         if (column >= columns) column -= columns;

@@ -79,26 +79,21 @@ __global__ void backward_value(ls_pool_shape s, Windows windows, T *dx, const T 
 
 /* --- fast: 2x2, N windows a thread -------------------------------------------------------------------------------- */
 
-/* COUNT values that lie where they can be accessed together. */
+/* COUNT values that are accessed together. */
 template <class T, int COUNT> struct alignas(COUNT * sizeof(T)) Together { T at[COUNT]; };
 
-template <int COUNT, class T> __device__ Together<T, COUNT> read(const T *from) {
-    return *reinterpret_cast<const Together<T, COUNT> *>(from);
-}
+/* The input values of N windows are two of these, one below the other. */
+template <class T, int N> using Row = Together<T, 2 * N>;
 
-template <int COUNT, class T> __device__ void write(T *to, const Together<T, COUNT> &values) {
-    *reinterpret_cast<Together<T, COUNT> *>(to) = values;
-}
-
-/* Place of the first input value of window i: rows of windows are two rows of the input. `width`: windows in a row. */
-__device__ size_t input_place(unsigned i, unsigned width) { return 2 * ((size_t)i + (size_t)(i / width) * width); }
+/* Where the upper one lies; the lower is `width` behind it. i, width: counted in N windows. */
+__device__ size_t upper_row(unsigned i, unsigned width) { return (size_t)i + (size_t)(i / width) * width; }
 
 template <class T, int N>
 __global__ void forward_2x2(unsigned width, unsigned count, T *y, uint8_t *choice, const T *x) {
-    unsigned i = (unsigned)global_thread() * N;
+    unsigned i = (unsigned)global_thread();
     if (i >= count) return;
-    const T *from = x + input_place(i, width);
-    Together<T, 2 *N> upper = read<2 * N>(from), lower = read<2 * N>(from + 2 * (size_t)width);
+    auto *rows = reinterpret_cast<const Row<T, N> *>(x) + upper_row(i, width);
+    Row<T, N> upper = rows[0], lower = rows[width];
     Together<T, N> values;
     Together<uint8_t, N> choices;
     for (int k = 0; k < N; k++) {
@@ -109,33 +104,33 @@ __global__ void forward_2x2(unsigned width, unsigned count, T *y, uint8_t *choic
         values.at[k] = best.element;
         choices.at[k] = (uint8_t)best.at;
     }
-    write(y + i, values);
-    write(choice + i, choices);
+    reinterpret_cast<Together<T, N> *>(y)[i] = values;
+    reinterpret_cast<Together<uint8_t, N> *>(choice)[i] = choices;
 }
 
 template <class T, int N>
 __global__ void backward_2x2(unsigned width, unsigned count, T *dx, const T *dy, const uint8_t *choice) {
-    unsigned i = (unsigned)global_thread() * N;
+    unsigned i = (unsigned)global_thread();
     if (i >= count) return;
     const T zero = from_float<T>(0);
-    Together<T, N> gradients = read<N>(dy + i);
-    Together<uint8_t, N> choices = read<N>(choice + i);
-    Together<T, 2 * N> upper, lower;
+    Together<T, N> gradients = reinterpret_cast<const Together<T, N> *>(dy)[i];
+    Together<uint8_t, N> choices = reinterpret_cast<const Together<uint8_t, N> *>(choice)[i];
+    Row<T, N> upper, lower;
     for (int k = 0; k < N; k++) {
         for (int c = 0; c < 2; c++) {
             upper.at[2 * k + c] = choices.at[k] == c ? gradients.at[k] : zero;
             lower.at[2 * k + c] = choices.at[k] == 2 + c ? gradients.at[k] : zero;
         }
     }
-    T *to = dx + input_place(i, width);
-    write(to, upper);
-    write(to + 2 * (size_t)width, lower);
+    auto *rows = reinterpret_cast<Row<T, N> *>(dx) + upper_row(i, width);
+    rows[0] = upper;
+    rows[width] = lower;
 }
 
 /* How many windows a thread takes on the fast rung; 0: not this way. */
 template <class T>
-int windows_a_thread(const ls_pool_shape &s, const Windows &w, const void *input, const void *output,
-                     const uint8_t *choice) {
+size_t windows_a_thread(const ls_pool_shape &s, const Windows &w, const void *input, const void *output,
+                        const uint8_t *choice) {
     bool covers = s.size == 2 && s.in_height == 2 * (int)w.height && s.in_width == 2 * (int)w.width;
     if (!covers || w.count > INT32_MAX) return 0;
     auto lies = [](const void *memory, size_t nbytes) { return reinterpret_cast<uintptr_t>(memory) % nbytes == 0; };
@@ -168,11 +163,11 @@ ls_status ls_cuda_maxpool_forward(const ls_maxpool_forward_arguments *a, const l
     Windows w = windows_of(a->shape);
     return with_element(a->shape.dtype, op, [&](auto zero) {
         using T = decltype(zero);
-        int each = windows_a_thread<T>(a->shape, w, a->x, a->y, a->choice);
+        size_t each = windows_a_thread<T>(a->shape, w, a->x, a->y, a->choice);
         if (each == 0) return ls_cuda_naive_maxpool_forward(a, lane);
         auto kernel = each == 2 ? forward_2x2<T, 2> : forward_2x2<T, 1>;
-        return launch_each(lane, op, w.count / (size_t)each, kernel, (unsigned)w.width, (unsigned)w.count, a->y,
-                           a->choice, a->x);
+        size_t width = w.width / each, count = w.count / each;
+        return launch_each(lane, op, count, kernel, (unsigned)width, (unsigned)count, a->y, a->choice, a->x);
     });
 }
 
@@ -181,10 +176,10 @@ ls_status ls_cuda_maxpool_backward(const ls_maxpool_backward_arguments *a, const
     Windows w = windows_of(a->shape);
     return with_element(a->shape.dtype, op, [&](auto zero) {
         using T = decltype(zero);
-        int each = windows_a_thread<T>(a->shape, w, a->dx, a->dy, a->choice);
+        size_t each = windows_a_thread<T>(a->shape, w, a->dx, a->dy, a->choice);
         if (each == 0) return ls_cuda_naive_maxpool_backward(a, lane);
         auto kernel = each == 2 ? backward_2x2<T, 2> : backward_2x2<T, 1>;
-        return launch_each(lane, op, w.count / (size_t)each, kernel, (unsigned)w.width, (unsigned)w.count, a->dx, a->dy,
-                           a->choice);
+        size_t width = w.width / each, count = w.count / each;
+        return launch_each(lane, op, count, kernel, (unsigned)width, (unsigned)count, a->dx, a->dy, a->choice);
     });
 }

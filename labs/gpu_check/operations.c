@@ -26,6 +26,7 @@ void gpu_check_free_operations(gpu_check_arena *arena) {
 struct material {
     size_t count; /* floats of each large array */
     float *large[6];
+    void *halves[3]; /* so many bf16 numbers each */
     float *small[8]; /* SMALL floats each */
     double *doubles; /* SMALL of them */
     int64_t *labels; /* one per row of CLASSES */
@@ -62,6 +63,7 @@ static bool gather_material(gpu_check_arena *arena, struct material *m, size_t c
     *m = (struct material){.count = count};
     shape(m);
     for (int i = 0; i < 6; i++) m->large[i] = take(arena, count * sizeof(float));
+    for (int i = 0; i < 3; i++) m->halves[i] = take(arena, count * ls_dtype_nbytes(LS_BF16));
     for (int i = 0; i < 8; i++) m->small[i] = take(arena, SMALL * sizeof(float));
     for (int i = 0; i < 3; i++) m->sources[i] = m->large[3 + i];
     m->doubles = take(arena, SMALL * sizeof(double));
@@ -71,6 +73,7 @@ static bool gather_material(gpu_check_arena *arena, struct material *m, size_t c
     m->workspace = take(arena, ls_conv2d_workspace_nbytes(ls_device_kind_of(arena->device), &m->conv));
     ls_status status = arena->failed ? LS_ERR_NO_MEMORY : make_list(arena, m);
     for (int i = 0; status == LS_OK && i < 6; i++) status = gpu_check_fill(arena->device, m->large[i], count, LS_FP32);
+    for (int i = 0; status == LS_OK && i < 3; i++) status = gpu_check_fill(arena->device, m->halves[i], count, LS_BF16);
     return status == LS_OK;
 }
 
@@ -86,9 +89,12 @@ static void fill_linear(struct ls_op *op, const struct material *m, ls_op_id id)
     case LS_OP_scale_by: op->arguments.scale_by = (struct ls_scale_by_arguments){f[0], s[0], n}; break;
     case LS_OP_reduce_add: op->arguments.reduce_add = (struct ls_reduce_add_arguments){f[0], m->sources, 3, n}; break;
     case LS_OP_gemm:
-        op->arguments.gemm = (struct ls_gemm_arguments){LS_FP32, false, true, m->side, m->side, m->side, f[0], f[1], 0, LS_FP32, f[2], NULL};
+        op->arguments.gemm = (struct ls_gemm_arguments){LS_FP32, false, true, m->side, m->side, m->side,
+                                                        f[0],    f[1],  0,    LS_FP32, f[2],    NULL};
         break;
-    case LS_OP_add_bias: op->arguments.add_bias = (struct ls_add_bias_arguments){LS_FP32, f[0], s[0], m->rows, COLUMNS}; break;
+    case LS_OP_add_bias:
+        op->arguments.add_bias = (struct ls_add_bias_arguments){LS_FP32, f[0], s[0], m->rows, COLUMNS};
+        break;
     case LS_OP_add_bias_relu:
         op->arguments.add_bias_relu = (struct ls_add_bias_relu_arguments){LS_FP32, f[0], s[0], m->rows, COLUMNS};
         break;
@@ -102,6 +108,26 @@ static void fill_linear(struct ls_op *op, const struct material *m, ls_op_id id)
     case LS_OP_relu_forward: op->arguments.relu_forward = (struct ls_relu_forward_arguments){f[0], f[1], n}; break;
     case LS_OP_relu_backward:
         op->arguments.relu_backward = (struct ls_relu_backward_arguments){f[0], f[1], f[2], n};
+        break;
+    default: op->id = LS_OP_COUNT; break;
+    }
+}
+
+/* What half precision adds: casts, and products on tensor cores. */
+static void fill_halves(struct ls_op *op, const struct material *m, ls_op_id id) {
+    void *const *h = m->halves;
+    size_t n = m->side;
+    op->id = id;
+    switch (id) {
+    case LS_OP_cast:
+        op->arguments.cast = (struct ls_cast_arguments){LS_BF16, h[0], LS_FP32, m->large[0], m->count};
+        break;
+    case LS_OP_cast_divide:
+        op->arguments.cast_divide = (struct ls_cast_divide_arguments){LS_BF16, h[0], m->large[0], 1, m->count};
+        break;
+    case LS_OP_gemm:
+        op->arguments.gemm =
+            (struct ls_gemm_arguments){LS_BF16, false, true, n, n, n, h[0], h[1], 0, LS_BF16, h[2], NULL};
         break;
     default: op->id = LS_OP_COUNT; break;
     }
@@ -199,7 +225,8 @@ int gpu_check_make_operations(gpu_check_arena *arena, ls_device *device, size_t 
     *arena = (gpu_check_arena){.device = device};
     static struct material material; /* reduce_add's list of sources must outlive this call */
     if (!gather_material(arena, &material, count)) return 0;
-    void (*const fill[])(struct ls_op *, const struct material *, ls_op_id) = {fill_linear, fill_images, fill_updates};
+    void (*const fill[])(struct ls_op *, const struct material *, ls_op_id) = {fill_linear, fill_halves, fill_images,
+                                                                               fill_updates};
     int made = 0;
     for (int id = 0; id < LS_OP_COUNT; id++) {
         for (size_t f = 0; f < sizeof fill / sizeof *fill; f++) {
@@ -207,7 +234,7 @@ int gpu_check_make_operations(gpu_check_arena *arena, ls_device *device, size_t 
             memset(&op, 0, sizeof op);
             fill[f](&op, &material, (ls_op_id)id);
             if (op.id == LS_OP_COUNT) continue;
-            snprintf(names[made], GPU_CHECK_TEXT, "%s", ls_op_name(op.id));
+            snprintf(names[made], GPU_CHECK_TEXT, "%s%s", ls_op_name(op.id), fill[f] == fill_halves ? " of bf16" : "");
             ops[made++] = op;
         }
     }

@@ -11,6 +11,10 @@ static bool is_arithmetic(ls_op_id id) {
            id == LS_OP_conv2d_backward_weights;
 }
 
+static double peak_of(const struct ls_op *op, const gpu_check_peaks *peaks) {
+    return op->id == LS_OP_gemm && op->arguments.gemm.dtype == LS_BF16 ? peaks->bf16_TFLOPs : peaks->fp32_TFLOPs;
+}
+
 static ls_status measure(gpu_check_rate *rate, ls_stream *stream, const struct ls_op *op, const char *name,
                          const gpu_check_peaks *peaks, bool quick) {
     snprintf(rate->name, sizeof rate->name, "%.*s", GPU_CHECK_TEXT - 1, name);
@@ -19,7 +23,7 @@ static ls_status measure(gpu_check_rate *rate, ls_stream *stream, const struct l
     rate->arithmetic = is_arithmetic(op->id);
     ls_status status = gpu_check_time(stream, run, op, quick, &rate->us);
     double GBps = rate->bytes / rate->us * 1e-3, TFLOPs = rate->flops / rate->us * 1e-6;
-    rate->share = rate->arithmetic ? TFLOPs / peaks->fp32_TFLOPs : GBps / peaks->copy_GBps;
+    rate->share = rate->arithmetic ? TFLOPs / peak_of(op, peaks) : GBps / peaks->copy_GBps;
     return status;
 }
 

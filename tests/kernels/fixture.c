@@ -101,6 +101,12 @@ float *kernel_random(size_t count, uint64_t seed) {
     return values;
 }
 
+float *kernel_integers(size_t count, uint64_t seed, int limit) {
+    float *values = kernel_random(count, seed);
+    for (size_t i = 0; i < count; i++) values[i] = floorf(values[i] * ((float)limit + 0.5f) + 0.5f);
+    return values;
+}
+
 float *kernel_copy(const float *values, size_t count) {
     float *copy = kernel_floats(count);
     memcpy(copy, values, count * sizeof *copy);

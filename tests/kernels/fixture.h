@@ -18,13 +18,15 @@ ls_stream *kernel_stream(void);
 /* Asserts that the enqueued call, and the work itself, succeeded. */
 void kernel_done(ls_status status);
 
-/* Memory until the end of the test, with guards before and behind. Bytes are aligned to 64 and all 0xff; floats (and the
- * elements of other types) begin one element past that, which no kernel may mind, and are NaN. */
+/* Memory until the end of the test, with guards before and behind. Bytes are aligned to 64 and all 0xff; floats, and
+ * elements of other types, begin one element past that, which no kernel may mind, and are NaN. */
 void *kernel_bytes(size_t nbytes);
 float *kernel_floats(size_t count);
 void *kernel_elements(ls_dtype dtype, size_t count);
 /* Uniform in [-1, 1), the same for equal seeds. */
 float *kernel_random(size_t count, uint64_t seed);
+/* Whole numbers from -limit to limit, likewise: their products and sums are exact, in whatever order, below 2^24. */
+float *kernel_integers(size_t count, uint64_t seed, int limit);
 float *kernel_copy(const float *values, size_t count);
 /* Arrays of LS_FP32, LS_FP16 or LS_BF16: floats rounded to that type, and such an array's values as floats. */
 void *kernel_rounded(ls_dtype dtype, const float *values, size_t count);

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "kernels/cpu/cpu.h"
 #include "tests/base/scratch.h"
@@ -28,8 +29,25 @@ static const int sizes[] = {0, 1, 2, 3, 5, 8, 13, 16, 17, 31, 34, 67};
 struct report {
     char build[16];
     bool failed;
+    uint64_t casts[2]; /* to and from each half type */
     uint64_t hashes[LS_OP_COUNT][PROBLEM_DTYPES][SIZE_COUNT];
 };
+
+/* Every half widened, and floats of every exponent rounded: NaNs of every kind, subnormals, and what lies midway. */
+static uint64_t hash_casts(ls_dtype dtype) {
+    enum { HALVES = 1 << 16, FLOATS = 4 * HALVES };
+    static const uint32_t low_bits[] = {0, 0x8000, 0x1000, 0xffff};
+    uint16_t *x = kernel_elements(dtype, HALVES), *y = kernel_elements(dtype, FLOATS);
+    float *wide = kernel_floats(HALVES), *values = kernel_floats(FLOATS);
+    for (uint32_t i = 0; i < HALVES; i++) x[i] = (uint16_t)i;
+    for (uint32_t i = 0; i < FLOATS; i++) {
+        uint32_t bits = i / 4 << 16 | low_bits[i % 4];
+        memcpy(&values[i], &bits, sizeof bits);
+    }
+    kernel_done(ls_cast(kernel_stream(), LS_FP32, wide, dtype, x, HALVES));
+    kernel_done(ls_cast(kernel_stream(), dtype, y, LS_FP32, values, FLOATS));
+    return ls_hash(ls_hash(LS_HASH_SEED, wide, HALVES * sizeof *wide), y, FLOATS * sizeof *y);
+}
 
 static void run_sizes(ls_op_id id, int dtype, struct report *report) {
     for (size_t s = 0; s < SIZE_COUNT; s++) {
@@ -45,6 +63,8 @@ static void run_build(const char *isa, struct report *report) {
     setenv("LS_CPU_STREAMS", "inline", 1);
     report->failed = kernel_setup(NULL) != 0;
     snprintf(report->build, sizeof report->build, "%s", ls_cpu_kernels()->name);
+    report->casts[0] = hash_casts(LS_FP16);
+    report->casts[1] = hash_casts(LS_BF16);
     for (int id = 0; id < LS_OP_COUNT && !report->failed; id++) {
         if (id == LS_OP_gemm) continue;
         for (int d = 0; d < (op_has_dtype((ls_op_id)id) ? PROBLEM_DTYPES : 1); d++) run_sizes((ls_op_id)id, d, report);
@@ -74,6 +94,7 @@ static void builds_agree(void **state) {
     for (int b = 0; b < 3; b++) run_in_child(isas[b], &reports[b]);
     for (int b = 1; b < 3; b++) {
         print_message("%s against %s\n", reports[b].build, reports[0].build);
+        assert_true(reports[b].casts[0] == reports[0].casts[0] && reports[b].casts[1] == reports[0].casts[1]);
         for (int i = 0; i < LS_OP_COUNT * PROBLEM_DTYPES * (int)SIZE_COUNT; i++) {
             int id = i / (PROBLEM_DTYPES * (int)SIZE_COUNT), d = i / (int)SIZE_COUNT % PROBLEM_DTYPES;
             int s = i % (int)SIZE_COUNT;

@@ -1,4 +1,5 @@
-/* The three convolutions against seven nested loops, on random shapes. */
+/* The three convolutions against seven nested loops, on random shapes: of floats within a tolerance, of halves made of
+ * whole numbers exactly, for then nothing rounds but the result. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -7,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -69,27 +71,78 @@ static double *zeros(size_t count) {
     return values;
 }
 
-static void check(const struct ls_conv2d_shape *s, bool with_bias) {
+static float *make_numbers(ls_dtype dtype, size_t count, uint64_t seed) {
+    return dtype == LS_FP32 ? kernel_random(count, seed) : kernel_integers(count, seed, 40);
+}
+
+static void expect(const char *what, ls_dtype dtype, const void *got, const double *want, size_t count, double terms) {
+    float *values = kernel_widened(dtype, got, count);
+    if (dtype == LS_FP32) {
+        kernel_expect_sum(what, values, want, count, terms);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        float rounded = kernel_round(dtype, (float)want[i]);
+        if (values[i] != rounded) fail_msg("%s[%zu] is %.9g, not %.9g", what, i, values[i], rounded);
+    }
+}
+
+/* dw and dbias are floats whatever the type, and added to 1 if halves are. */
+static void expect_gradient(const char *what, ls_dtype dtype, const float *got, double *want, size_t count,
+                            double terms) {
+    for (size_t i = 0; i < count && dtype != LS_FP32; i++) {
+        if ((double)got[i] != want[i] + 1) fail_msg("%s[%zu] is %.9g, not %.9g", what, i, got[i], want[i] + 1);
+    }
+    if (dtype == LS_FP32) kernel_expect_sum(what, got, want, count, terms);
+}
+
+static float *make_gradient(size_t count) {
+    float *gradient = kernel_floats(count);
+    for (size_t i = 0; i < count; i++) gradient[i] = 1;
+    return gradient;
+}
+
+static void run(const struct ls_conv2d_shape *s, const struct reference *r, bool with_bias) {
     struct sizes z = sizes_of(s);
+    ls_dtype dtype = s->dtype;
     size_t channels = (size_t)s->out_channels, plane = (size_t)(z.out_height * z.out_width);
-    struct reference r = {
-        kernel_random(z.x, 1), kernel_random(z.w, 2), kernel_random(z.y, 3), zeros(z.y), zeros(z.x), zeros(z.w),
-        zeros(channels)};
-    run_reference(s, &r);
-    float *bias = with_bias ? kernel_random(channels, 4) : NULL;
-    for (size_t i = 0; i < z.y && bias; i++) r.y[i] += (double)bias[i / plane % channels];
-    float *y = kernel_floats(z.y), *dx = kernel_floats(z.x), *dw = kernel_floats(z.w), *db = kernel_floats(channels);
+    float *bias = with_bias ? make_numbers(dtype, channels, 4) : NULL;
+    for (size_t i = 0; i < z.y && bias; i++) r->y[i] += (double)bias[i / plane % channels];
+    const void *x = kernel_rounded(dtype, r->x, z.x), *w = kernel_rounded(dtype, r->w, z.w);
+    const void *dy = kernel_rounded(dtype, r->dy, z.y), *b = bias ? kernel_rounded(dtype, bias, channels) : NULL;
+    void *y = kernel_elements(dtype, z.y), *dx = kernel_elements(dtype, z.x);
+    float *dw = make_gradient(z.w), *db = make_gradient(channels);
     void *workspace = kernel_bytes(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, s)); /* full of NaN */
     ls_stream *stream = kernel_stream();
-    kernel_done(ls_conv2d_forward(stream, *s, r.x, r.w, bias, y, workspace));
-    kernel_done(ls_conv2d_backward_data(stream, *s, r.dy, r.w, dx, workspace));
-    kernel_done(ls_conv2d_backward_weights(stream, *s, r.x, r.dy, dw, with_bias ? db : NULL, false, workspace));
+    kernel_done(ls_conv2d_forward(stream, *s, x, w, b, y, workspace));
+    kernel_done(ls_conv2d_backward_data(stream, *s, dy, w, dx, workspace));
+    kernel_done(ls_conv2d_backward_weights(stream, *s, x, dy, dw, with_bias ? db : NULL, dtype != LS_FP32, workspace));
     double area = s->kernel_h * s->kernel_w, pixels = (double)s->batch * (double)plane;
-    kernel_expect_sum("y", y, r.y, z.y, 4 * s->in_channels * area);
-    kernel_expect_sum("dx", dx, r.dx, z.x, 4 * s->out_channels * area);
-    kernel_expect_sum("dw", dw, r.dw, z.w, 4 * pixels);
-    if (with_bias) kernel_expect_sum("dbias", db, r.dbias, channels, 4 * pixels);
+    expect("y", dtype, y, r->y, z.y, 4 * s->in_channels * area);
+    expect("dx", dtype, dx, r->dx, z.x, 4 * s->out_channels * area);
+    expect_gradient("dw", dtype, dw, r->dw, z.w, 4 * pixels);
+    if (with_bias) expect_gradient("dbias", dtype, db, r->dbias, channels, 4 * pixels);
+}
+
+static void check_type(struct ls_conv2d_shape s, ls_dtype dtype, bool with_bias) {
+    s.dtype = dtype;
+    struct sizes z = sizes_of(&s);
+    struct reference r = {make_numbers(dtype, z.x, 1),
+                          make_numbers(dtype, z.w, 2),
+                          make_numbers(dtype, z.y, 3),
+                          zeros(z.y),
+                          zeros(z.x),
+                          zeros(z.w),
+                          zeros((size_t)s.out_channels)};
+    run_reference(&s, &r);
+    run(&s, &r, with_bias);
     free(r.y), free(r.dx), free(r.dw), free(r.dbias);
+}
+
+static void check(const struct ls_conv2d_shape *s, bool with_bias) {
+    check_type(*s, LS_FP32, with_bias);
+    check_type(*s, LS_FP16, with_bias);
+    check_type(*s, LS_BF16, with_bias);
 }
 
 static void chosen_shapes(void **state) {
@@ -118,9 +171,21 @@ static void random_shapes(void **state) {
     }
 }
 
+/* Beyond the largest half lies infinity; a NaN reaches what it touches, and nothing else. */
+static void overflow_and_nan(void **state) {
+    (void)state;
+    struct ls_conv2d_shape s = {1, 1, 1, 3, 1, 1, 1, 1, 0, LS_FP16};
+    const float x[] = {279.75f, -280, NAN}, w = 234, want[] = {65472, -INFINITY, NAN};
+    void *y = kernel_elements(LS_FP16, 3), *workspace = kernel_bytes(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, &s));
+    kernel_done(ls_conv2d_forward(kernel_stream(), s, kernel_rounded(LS_FP16, x, 3), kernel_rounded(LS_FP16, &w, 1),
+                                  NULL, y, workspace));
+    const float *got = kernel_widened(LS_FP16, y, 3);
+    assert_true(got[0] == want[0] && got[1] == want[1] && isnan(got[2]));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, kernel_setup, kernel_teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(chosen_shapes), TEST(random_shapes)};
+    const struct CMUnitTest tests[] = {TEST(chosen_shapes), TEST(random_shapes), TEST(overflow_and_nan)};
     return cmocka_run_group_tests_name("conv2d", tests, NULL, NULL);
 }

@@ -52,6 +52,12 @@ static void costs_of_known_operations(void **state) {
     assert_int_equal(ls_op_bytes(&pool), 12 * (9 * 4 + 4 + 1));
     pool = (struct ls_op){.id = LS_OP_maxpool_backward, .arguments.maxpool_backward = {.shape = thirds}};
     assert_int_equal(ls_op_bytes(&pool), 2 * 7 * 9 * 4 + 12 * (4 + 1));
+    gemm.arguments.gemm.dtype = LS_BF16; /* and the operands take 2 bytes each */
+    assert_int_equal(ls_op_bytes(&gemm), 2 * (3 * 7 + 7 * 5) + 4 * 2 * 3 * 5);
+    conv.arguments.conv2d_forward.shape.dtype = LS_FP16;
+    assert_int_equal(ls_op_bytes(&conv), 2u * (100 * (16 + 32) * 14 * 14 + 32 * 16 * 25));
+    struct ls_op cast = {.id = LS_OP_cast, .arguments.cast = {.to = LS_FP16, .from = LS_FP32, .count = 10}};
+    assert_int_equal(ls_op_bytes(&cast), 60);
     struct ls_op add = {.id = LS_OP_reduce_add, .arguments.reduce_add = {.source_count = 3, .count = 10}};
     assert_int_equal(ls_op_flops(&add), 30);
     assert_int_equal(ls_op_bytes(&add), 4 * 5 * 10);

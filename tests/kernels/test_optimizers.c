@@ -1,4 +1,4 @@
-/* Optimizers and clipping against PyTorch: golden files within float32's rounding of float64 runs, and the bits of
+/* Optimizers against PyTorch: golden files within float32's rounding of float64 runs, and the bits of
  * PyTorch's own float32 runs where they are known. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,6 +28,7 @@ static struct run start(const float *p0, size_t count, double learning_rate) {
     struct run run = {.state = kernel_bytes(sizeof *run.state), .p = kernel_copy(p0, count), .count = count};
     memset(run.state, 0, sizeof *run.state);
     run.state->learning_rate = learning_rate;
+    run.state->gradient_factor = 1;
     run.m = kernel_floats(count);
     run.v = kernel_floats(count);
     for (size_t i = 0; i < count; i++) run.m[i] = run.v[i] = 0;
@@ -165,68 +166,58 @@ static void found_inf_skips_the_update(void **state) {
     check_skips(start_adam(p0, 2, 0.1, 0.1, true));
 }
 
-/* --- clipping ---------------------------------------------------------------------------------------------------- */
+/* --- the gradients' factor, the learning rate --------------------------------------------------------------------- */
 
-struct clip {
-    double *square_sum;
-    float *coefficient, *norm;
-};
-
-static struct clip clip_start(void) {
-    struct clip clip = {kernel_bytes(sizeof(double)), kernel_floats(1), kernel_floats(1)};
-    *clip.square_sum = 0;
-    return clip;
+static void expect_same_runs(const struct run *got, const struct run *want) {
+    size_t nbytes = got->count * sizeof(float);
+    kernel_expect_same("parameters", got->p, want->p, nbytes);
+    if (got->m) kernel_expect_same("first moments", got->m, want->m, nbytes);
+    kernel_expect_same("second moments", got->v, want->v, nbytes);
 }
 
-static void clip_file(void **state) {
-    (void)state;
-    static const size_t counts[3] = {10, 200, 3};
-    kernel_golden_open("clip_grad_norm_max1");
-    struct clip clip = clip_start();
-    float *gradients[3];
-    for (int i = 0; i < 3; i++) {
-        gradients[i] = kernel_copy(kernel_golden((const char *[]){"g0", "g1", "g2"}[i], counts[i]), counts[i]);
-        kernel_done(ls_square_sum(kernel_stream(), clip.square_sum, gradients[i], counts[i]));
-    }
-    kernel_done(ls_clip_coefficient(kernel_stream(), clip.coefficient, clip.norm, clip.square_sum, 1));
-    kernel_expect_close("total_norm", clip.norm, kernel_golden("total_norm", 1), 1, 1e-6, 0);
-    for (int i = 0; i < 3; i++) {
-        const char *name = (const char *[]){"clipped0", "clipped1", "clipped2"}[i];
-        kernel_done(ls_scale_by(kernel_stream(), gradients[i], clip.coefficient, counts[i]));
-        kernel_expect_close(name, gradients[i], kernel_golden(name, counts[i]), counts[i], 1e-6, 0);
+/* Two updates of gradients that are multiplied by the update, and of gradients that have been multiplied before. */
+static void check_factor(struct run run, struct run same, float factor) {
+    run.state->gradient_factor = factor;
+    for (uint64_t t = 1; t <= 2; t++) {
+        float *g = kernel_random(run.count, t), *multiplied = kernel_copy(g, run.count);
+        for (size_t i = 0; i < run.count; i++) multiplied[i] *= factor;
+        step(&run, g);
+        step(&same, multiplied);
+        expect_same_runs(&run, &same);
     }
 }
 
-static void clip_by_hand(void **state) {
+static void gradients_are_multiplied_by_their_factor(void **state) {
     (void)state;
-    float first[] = {3, 4}, second[] = {12};
-    static const float want[] = {1.4999999f, 1.9999999f, 5.9999995f}, coefficient = .49999996153846f;
-    struct clip clip = clip_start();
-    kernel_done(ls_square_sum(kernel_stream(), clip.square_sum, first, 2));
-    kernel_done(ls_square_sum(kernel_stream(), clip.square_sum, second, 1));
-    kernel_done(ls_clip_coefficient(kernel_stream(), clip.coefficient, clip.norm, clip.square_sum, 6.5f));
-    kernel_done(ls_scale_by(kernel_stream(), first, clip.coefficient, 2));
-    kernel_done(ls_scale_by(kernel_stream(), second, clip.coefficient, 1));
-    assert_true(*clip.norm == 13);
-    kernel_expect_close("coefficient", clip.coefficient, &coefficient, 1, 0, 0);
-    kernel_expect_close("first", first, want, 2, 1e-7, 0);
-    kernel_expect_close("second", second, want + 2, 1, 1e-7, 0);
+    enum { COUNT = 37 };
+    static const float factors[] = {0x1p-16f, 0.3f, 1, 0};
+    static const struct ls_sgd_rule rules[] = {
+        {0}, {.weight_decay = 0.01f}, {.momentum = 0.9f, .nesterov = true}, {.momentum = 0.9f, .weight_decay = 0.01f}};
+    const float *p = kernel_random(COUNT, 9);
+    for (int f = 0; f < 4; f++) {
+        for (int r = 0; r < 4; r++) {
+            check_factor(start_sgd(p, COUNT, 0.1, rules[r]), start_sgd(p, COUNT, 0.1, rules[r]), factors[f]);
+        }
+        for (int decoupled = 0; decoupled < 2; decoupled++) {
+            check_factor(start_adam(p, COUNT, 0.1, 0.1, decoupled), start_adam(p, COUNT, 0.1, 0.1, decoupled),
+                         factors[f]);
+        }
+    }
 }
 
-static void clip_at_the_edges(void **state) {
+static void the_learning_rate_is_that_of_all_states(void **state) {
     (void)state;
-    struct clip clip = clip_start();
-    *clip.square_sum = 4; /* below the limit: nothing changes */
-    kernel_done(ls_clip_coefficient(kernel_stream(), clip.coefficient, clip.norm, clip.square_sum, 6.5f));
-    assert_true(*clip.norm == 2 && *clip.coefficient == 1);
-    float bad[] = {1, NAN};
-    kernel_done(ls_square_sum(kernel_stream(), clip.square_sum, bad, 2));
-    kernel_done(ls_clip_coefficient(kernel_stream(), clip.coefficient, clip.norm, clip.square_sum, 6.5f));
-    assert_true(isnan(*clip.norm) && isnan(*clip.coefficient)); /* as in PyTorch: every gradient becomes NaN */
-    *clip.square_sum = INFINITY;
-    kernel_done(ls_clip_coefficient(kernel_stream(), clip.coefficient, clip.norm, clip.square_sum, 6.5f));
-    assert_true(isinf(*clip.norm) && *clip.coefficient == 0);
+    struct ls_update_state states[4] = {{.learning_rate = 7, .step = 5, .norm = 3}}, want[4];
+    memcpy(want, states, sizeof want);
+    for (int s = 0; s < 3; s++) want[s].learning_rate = 0.1;
+    kernel_done(ls_set_learning_rate(kernel_stream(), states, 3, 0.1));
+    for (int s = 0; s < 4; s++) {
+        assert_true(states[s].learning_rate == want[s].learning_rate && states[s].step == want[s].step &&
+                    states[s].norm == want[s].norm);
+    }
 }
+
+/* --- Adam's arithmetic --------------------------------------------------------------------------------------------- */
 
 /* The kernel divides in its own way; the bits are those of the formula in float, infinite gradients included. */
 static void adam_has_the_bits_of_its_formula(void **state) {
@@ -264,9 +255,8 @@ int main(void) {
         TEST(sgd_by_hand),
         TEST(adam_by_hand),
         TEST(found_inf_skips_the_update),
-        TEST(clip_file),
-        TEST(clip_by_hand),
-        TEST(clip_at_the_edges),
+        TEST(gradients_are_multiplied_by_their_factor),
+        TEST(the_learning_rate_is_that_of_all_states),
     };
     return cmocka_run_group_tests_name("optimizers", tests, NULL, NULL);
 }

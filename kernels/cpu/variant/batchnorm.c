@@ -1,16 +1,17 @@
 /* batchnorm — batch normalisation per channel, with the ReLU that usually follows in the same pass.
  *   terms : plane = one channel of one image, contiguous; m = batch x plane values share a mean and a variance
  *   idea  : y = x a + b with a = gamma invstd, b = beta - mean a: one fused multiply-add per element
- *   cost  : forward 2 reads + 1 write of x; backward 4 reads + 1 write. A channel's planes are visited twice in a row, so the
- *           second visit finds them in the cache
- *   order : a plane's mean and sum of squared deviations in LS_LANES parts while it lies in the L1 cache, then planes are merged
- *           in batch order, in double (Chan's formula), which does not cancel as sum(x^2) - sum(x)^2/m does
- *   split : where the batch lies on several devices, the two visits are operations of their own, and a collective stands between them:
- *           statistics, all_gather, merge, normalize; and sums, all_reduce, input_gradient. They are made of the same parts as
- *           the whole passes, and ranks are merged as planes are, in double, so the result is that of one device but for the
- *           rounding of doubles (forward) and of the ranks' sums to float (backward). A batch of 0 has no planes to visit
- *   halves: planes go through in blocks (half.h), which does not change the order; the visits of a plane each widen it anew, in the
- *           L1 cache */
+ *   cost  : forward 2 reads + 1 write of x; backward 4 reads + 1 write. A channel's planes are visited twice in a row, so
+ *           the second visit finds them in the cache
+ *   order : a plane's mean and sum of squared deviations in LS_LANES parts while it lies in the L1 cache, then planes are
+ *           merged in batch order, in double (Chan's formula), which does not cancel as sum(x^2) - sum(x)^2/m does
+ *   halves: a plane of up to LS_BLOCK values (half.h) is widened as a whole and has the sums of an fp32 plane of the same
+ *           values; a longer one is cut into blocks, which are merged as planes are
+ *   split : where the batch lies on several devices, the two visits are operations of their own, and a collective stands
+ *           between them: statistics, all_gather, merge, normalize; and sums, all_reduce, input_gradient. They are made of
+ *           the same parts as the whole passes, and ranks are merged as planes are, in double, so the result is that of
+ *           one device but for the rounding of doubles (forward) and of the ranks' sums to float (backward). A batch of 0
+ *           has no planes to visit */
 #include "common/base/log.h"
 #include "kernels/cpu/variant/half.h"
 
@@ -20,16 +21,18 @@ struct statistics {
     double count, mean, m2; /* m2 = sum of squared deviations from the mean */
 };
 
-/* Both add to the parts; the last block of a plane may have any count, those before it whole multiples of LS_LANES. */
-static void add_values(float lanes[LS_LANES], const float *x, size_t count) {
+static float block_sum(const float *x, size_t count) {
+    float lanes[LS_LANES] = {0};
     size_t whole = count / LS_LANES * LS_LANES;
     for (size_t i = 0; i < whole; i += LS_LANES) {
         for (int l = 0; l < LS_LANES; l++) lanes[l] += x[i + (size_t)l];
     }
     for (size_t i = whole; i < count; i++) lanes[i - whole] += x[i];
+    return ls_sum_lanes(lanes);
 }
 
-static void add_squared_deviations(float lanes[LS_LANES], const float *x, size_t count, float mean) {
+static float block_m2(const float *x, size_t count, float mean) {
+    float lanes[LS_LANES] = {0};
     size_t whole = count / LS_LANES * LS_LANES;
     for (size_t i = 0; i < whole; i += LS_LANES) {
         for (int l = 0; l < LS_LANES; l++) {
@@ -38,22 +41,6 @@ static void add_squared_deviations(float lanes[LS_LANES], const float *x, size_t
         }
     }
     for (size_t i = whole; i < count; i++) lanes[i - whole] = fmaf(x[i] - mean, x[i] - mean, lanes[i - whole]);
-}
-
-/* The plane whose first value is x[at], here and below. */
-static float plane_sum(const struct ls_batchnorm_shape *s, const void *x, size_t at) {
-    float lanes[LS_LANES] = {0}, buffer[LS_BLOCK];
-    for (size_t i = 0, count; (count = ls_block_count(s->dtype, (size_t)s->plane - i)) > 0; i += count) {
-        add_values(lanes, ls_block(s->dtype, x, at + i, count, buffer), count);
-    }
-    return ls_sum_lanes(lanes);
-}
-
-static float plane_m2(const struct ls_batchnorm_shape *s, const void *x, size_t at, float mean) {
-    float lanes[LS_LANES] = {0}, buffer[LS_BLOCK];
-    for (size_t i = 0, count; (count = ls_block_count(s->dtype, (size_t)s->plane - i)) > 0; i += count) {
-        add_squared_deviations(lanes, ls_block(s->dtype, x, at + i, count, buffer), count, mean);
-    }
     return ls_sum_lanes(lanes);
 }
 
@@ -70,13 +57,20 @@ static size_t plane_at(const struct ls_batchnorm_shape *s, int n, int c) {
     return ((size_t)n * (size_t)s->channels + (size_t)c) * (size_t)s->plane;
 }
 
+/* The functions for a plane go through its blocks; it begins at x[at], here and below. */
+static void add_plane_statistics(struct statistics *total, const struct ls_batchnorm_shape *s, const void *x,
+                                 size_t at) {
+    float buffer[LS_BLOCK];
+    for (size_t i = 0, count; (count = ls_block_count(s->dtype, (size_t)s->plane - i)) > 0; i += count) {
+        const float *block = ls_block(s->dtype, x, at + i, count, buffer);
+        float mean = block_sum(block, count) / (float)count;
+        merge(total, (struct statistics){(double)count, (double)mean, (double)block_m2(block, count, mean)});
+    }
+}
+
 static struct statistics channel_statistics(const struct ls_batchnorm_shape *s, const void *x, int c) {
     struct statistics total = {0};
-    for (int n = 0; n < s->batch; n++) {
-        float mean = plane_sum(s, x, plane_at(s, n, c)) / (float)s->plane;
-        double m2 = (double)plane_m2(s, x, plane_at(s, n, c), mean);
-        merge(&total, (struct statistics){(double)s->plane, (double)mean, m2});
-    }
+    for (int n = 0; n < s->batch; n++) add_plane_statistics(&total, s, x, plane_at(s, n, c));
     return total;
 }
 
@@ -148,6 +142,7 @@ ls_status LS_CPU(batchnorm_merge)(const struct ls_batchnorm_merge_arguments *a) 
     size_t stride = ls_batchnorm_statistics_count(s);
     *a->count = 0;
     for (int r = 0; r < a->ranks; r++) *a->count += a->statistics[(size_t)(r + 1) * stride - 1];
+    if (*a->count == 0) return LS_OK; /* nobody has samples: everything stays as it is */
     ls_status status = expect_spread(*a->count);
     for (int c = 0; status == LS_OK && c < s->channels; c++) {
         struct statistics total = {0};
@@ -206,34 +201,37 @@ struct gradient_sums {
     double dy, dy_xhat;
 };
 
-/* A plane's sums, in parts. */
+/* A block's sums, in parts. */
 struct sum_lanes {
     float dy[LS_LANES], xhat[LS_LANES];
 };
 
-static void add_block(struct sum_lanes *sums, const struct channel *ch, const float *dy, const float *x, size_t count) {
-    size_t whole = count / LS_LANES * LS_LANES;
-    for (size_t i = 0; i < count; i += LS_LANES) {
-        int lanes = i < whole ? LS_LANES : (int)(count - whole);
-        for (int l = 0; l < lanes; l++) {
-            float value = x[i + (size_t)l];
-            float d = fmaf(value, ch->scale, ch->shift) > ch->floor_value ? dy[i + (size_t)l] : 0;
-            sums->dy[l] += d;
-            sums->xhat[l] = fmaf(d, value - ch->mean, sums->xhat[l]);
-        }
+static inline void add_group(struct sum_lanes *sums, const struct channel *ch, const float *dy, const float *x,
+                             int count) {
+    for (int l = 0; l < count; l++) {
+        float d = fmaf(x[l], ch->scale, ch->shift) > ch->floor_value ? dy[l] : 0;
+        sums->dy[l] += d;
+        sums->xhat[l] = fmaf(d, x[l] - ch->mean, sums->xhat[l]);
     }
+}
+
+static void add_block(struct gradient_sums *sums, const struct channel *ch, const float *dy, const float *x,
+                      size_t count) {
+    struct sum_lanes lanes = {{0}, {0}};
+    size_t whole = count / LS_LANES * LS_LANES;
+    for (size_t i = 0; i < whole; i += LS_LANES) add_group(&lanes, ch, dy + i, x + i, LS_LANES);
+    add_group(&lanes, ch, dy + whole, x + whole, (int)(count - whole));
+    sums->dy += (double)ls_sum_lanes(lanes.dy);
+    sums->dy_xhat += (double)ls_sum_lanes(lanes.xhat) * (double)ch->invstd;
 }
 
 static void add_plane(struct gradient_sums *sums, const struct ls_batchnorm_shape *s, const struct channel *ch,
                       const void *dy, const void *x, size_t at) {
-    struct sum_lanes lanes = {{0}, {0}};
     float dy_buffer[LS_BLOCK], x_buffer[LS_BLOCK];
     for (size_t i = 0, count; (count = ls_block_count(s->dtype, (size_t)s->plane - i)) > 0; i += count) {
         const float *dy_block = ls_block(s->dtype, dy, at + i, count, dy_buffer);
-        add_block(&lanes, ch, dy_block, ls_block(s->dtype, x, at + i, count, x_buffer), count);
+        add_block(sums, ch, dy_block, ls_block(s->dtype, x, at + i, count, x_buffer), count);
     }
-    sums->dy += (double)ls_sum_lanes(lanes.dy);
-    sums->dy_xhat += (double)ls_sum_lanes(lanes.xhat) * (double)ch->invstd;
 }
 
 static struct gradient_sums channel_sums(const struct ls_batchnorm_shape *s, const struct channel *ch, int c,

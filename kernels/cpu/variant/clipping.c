@@ -1,4 +1,8 @@
-/* clipping — what the update is to make of the gradients, and of the loss's scale; square_sum_list is in elementwise.c. */
+/* clipping — what the update is to make of the gradients, and of the loss's scale.
+ *   idea  : one sum of squares (square_sum_list, in elementwise.c) says both whether all gradients are finite and what
+ *           their norm is; unscaling and clipping become one factor, by which the update multiplies as it reads them
+ *   cost  : a few numbers; the gradients are not touched
+ *   fails : without a scaler nothing is skipped; with clipping, a NaN norm makes every gradient NaN, as in PyTorch */
 #include "kernels/cpu/variant/variant.h"
 
 ls_status LS_CPU(weigh_gradients)(const struct ls_weigh_gradients_arguments *a) {

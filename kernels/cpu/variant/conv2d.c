@@ -10,6 +10,8 @@
  *           The channel runs along the vector and `image` is read one float at a time, so any kernel, stride, padding and
  *           odd size goes through the same inner loop and nothing is gathered. kh is outermost, so that taps which meet only
  *           padding are a range
+ *   halves: one image is widened as it is packed and rounded as it is stored, by way of `wide`, which floats do without;
+ *           weights are widened into `sums`, before it holds any
  *   cost  : one product per image, plus one pass in 4x4 blocks that transposes NCHW to pixel-major or back. Waste: channels
  *           round up to 16; backward data with stride s also multiplies the zeros between the spread dy (s x s times the
  *           work). The operands of one image (about 100 KB for 16 -> 32 channels of 14x14) live in the L2 cache
@@ -18,10 +20,11 @@
  *           its place in the batch */
 #include "kernels/cpu/conv2d_layout.h"
 #include "kernels/cpu/variant/conv2d_product.h"
+#include "kernels/cpu/variant/half.h"
 
 /* The parts of the caller's workspace. */
 struct parts {
-    float *image, *matrix, *sums, *total, *init;
+    float *image, *matrix, *sums, *total, *init, *wide;
     int *offsets;
 };
 
@@ -32,7 +35,8 @@ static struct parts split(const struct ls_conv2d_layout *l, void *workspace) {
     p.sums = p.matrix + l->matrix_count;
     p.total = p.sums + l->sums_count;
     p.init = p.total + l->total_count;
-    p.offsets = (int *)(void *)(p.init + l->init_count);
+    p.wide = p.init + l->init_count;
+    p.offsets = (int *)(void *)(p.wide + l->wide_count);
     /* Borders and rounded-up channels are read as zeros and never written again. */
     memset(p.image, 0, l->image_count * sizeof(float));
     memset(p.matrix, 0, l->matrix_count * sizeof(float));
@@ -102,6 +106,10 @@ static const int *fill_tables(const struct ls_conv2d_shape *s, const struct ls_c
     return taps;
 }
 
+static size_t weights(const struct ls_conv2d_shape *s, const struct ls_conv2d_layout *l) {
+    return (size_t)s->out_channels * (size_t)l->taps;
+}
+
 /* Place of w[0][channel][h][0] */
 static size_t weight_row(const struct ls_conv2d_shape *s, int channel, int h) {
     return ((size_t)channel * (size_t)s->kernel_h + (size_t)h) * (size_t)s->kernel_w;
@@ -114,14 +122,18 @@ ls_status LS_CPU(conv2d_forward)(const struct ls_conv2d_forward_arguments *a) {
     if (status != LS_OK) return status;
     struct parts p = split(&l, a->workspace);
     const int *taps = fill_tables(s, &l, p.offsets);
+    const float *w = ls_block(s->dtype, a->w, 0, weights(s, &l), p.sums);
     float *matrix = p.matrix;
     for (int h = 0; h < s->kernel_h; h++) {
         for (int c = 0; c < s->in_channels; c++, matrix += (size_t)s->kernel_w * (size_t)l.out_columns) {
             LS_CPU(conv2d_transpose)
-            ((const float *)a->w + weight_row(s, c, h), l.taps, s->out_channels, s->kernel_w, matrix, l.out_columns);
+            (w + weight_row(s, c, h), l.taps, s->out_channels, s->kernel_w, matrix, l.out_columns);
         }
     }
-    if (a->bias != NULL) memcpy(p.init, a->bias, (size_t)s->out_channels * sizeof(float));
+    if (a->bias != NULL) {
+        size_t count = (size_t)s->out_channels;
+        memcpy(p.init, ls_block(s->dtype, a->bias, 0, count, p.wide), count * sizeof(float));
+    }
     struct ls_conv2d_product product = {
         .image = p.image,
         .matrix = p.matrix,
@@ -139,11 +151,13 @@ ls_status LS_CPU(conv2d_forward)(const struct ls_conv2d_forward_arguments *a) {
         .columns = l.out_columns,
         .sums = p.sums,
     };
+    size_t in = in_image(s, &l), out = out_image(s, &l);
     for (int n = 0; n < s->batch; n++) {
-        pad_image(s, &l, (const float *)a->x + (size_t)n * in_image(s, &l), p.image);
+        pad_image(s, &l, ls_block(s->dtype, a->x, (size_t)n * in, in, p.wide), p.image);
         LS_CPU(conv2d_run_product)(&product);
-        LS_CPU(conv2d_transpose)
-        (p.sums, l.out_columns, l.out_pixels, s->out_channels, (float *)a->y + (size_t)n * out_image(s, &l), l.out_pixels);
+        float *y = ls_block_to_fill(s->dtype, a->y, (size_t)n * out, p.wide);
+        LS_CPU(conv2d_transpose)(p.sums, l.out_columns, l.out_pixels, s->out_channels, y, l.out_pixels);
+        ls_store_block(s->dtype, a->y, (size_t)n * out, y, out);
     }
     return LS_OK;
 }
@@ -172,7 +186,7 @@ ls_status LS_CPU(conv2d_backward_data)(const struct ls_conv2d_backward_data_argu
                              (struct axis){s->in_width, 1});
     fill_offsets(taps, (struct axis){s->kernel_h, l.wide_width},
                  (struct axis){s->out_channels, l.wide_height * l.wide_width}, (struct axis){s->kernel_w, 1});
-    turn_weights(s, &l, a->w, p.matrix);
+    turn_weights(s, &l, ls_block(s->dtype, a->w, 0, weights(s, &l), p.sums), p.matrix);
     int first_line = s->kernel_h - 1 - s->padding;
     struct ls_conv2d_product product = {
         .image = p.image,
@@ -191,11 +205,13 @@ ls_status LS_CPU(conv2d_backward_data)(const struct ls_conv2d_backward_data_argu
         .columns = l.in_columns,
         .sums = p.sums,
     };
+    size_t in = in_image(s, &l), out = out_image(s, &l);
     for (int n = 0; n < s->batch; n++) {
-        spread_image(s, &l, (const float *)a->dy + (size_t)n * out_image(s, &l), p.image);
+        spread_image(s, &l, ls_block(s->dtype, a->dy, (size_t)n * out, out, p.wide), p.image);
         LS_CPU(conv2d_run_product)(&product);
-        LS_CPU(conv2d_transpose)
-        (p.sums, l.in_columns, l.in_pixels, s->in_channels, (float *)a->dx + (size_t)n * in_image(s, &l), l.in_pixels);
+        float *dx = ls_block_to_fill(s->dtype, a->dx, (size_t)n * in, p.wide);
+        LS_CPU(conv2d_transpose)(p.sums, l.in_columns, l.in_pixels, s->in_channels, dx, l.in_pixels);
+        ls_store_block(s->dtype, a->dx, (size_t)n * in, dx, in);
     }
     return LS_OK;
 }
@@ -255,10 +271,11 @@ ls_status LS_CPU(conv2d_backward_weights)(const struct ls_conv2d_backward_weight
         .columns = l.out_columns,
         .sums = p.sums,
     };
+    size_t in = in_image(s, &l), out = out_image(s, &l);
     for (int n = 0; n < s->batch; n++) {
-        pad_image(s, &l, (const float *)a->x + (size_t)n * in_image(s, &l), p.image);
-        LS_CPU(conv2d_transpose)
-        ((const float *)a->dy + (size_t)n * out_image(s, &l), l.out_pixels, s->out_channels, l.out_pixels, p.matrix, l.out_columns);
+        pad_image(s, &l, ls_block(s->dtype, a->x, (size_t)n * in, in, p.wide), p.image);
+        const float *dy = ls_block(s->dtype, a->dy, (size_t)n * out, out, p.wide);
+        LS_CPU(conv2d_transpose)(dy, l.out_pixels, s->out_channels, l.out_pixels, p.matrix, l.out_columns);
         LS_CPU(conv2d_run_product)(&product);
         put(p.total, p.sums, sums, true);
         if (a->dbias != NULL) add_bias_gradient(&l, p.matrix, bias_total);

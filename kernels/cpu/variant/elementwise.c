@@ -1,7 +1,9 @@
 /* elementwise — one pass over memory each: bound by bandwidth, so each is as simple as it looks.
- *   order : element by element; bias_gradient adds its rows in ascending order, square_sum_list the elements of a tensor in LS_LANES parts, and
- *           tensors in their order */
-#include "kernels/cpu/variant/variant.h"
+ *   halves: operations with a type work on blocks (half.h): floats where they lie, halves widened in the L1 cache
+ *   order : element by element; bias_gradient adds its rows in ascending order, square_sum_list the elements of a
+ *           tensor in LS_LANES parts, and tensors in their order */
+#include "common/base/log.h"
+#include "kernels/cpu/variant/half.h"
 
 ls_status LS_CPU(fill)(const struct ls_fill_arguments *a) {
     float *y = a->y;
@@ -30,14 +32,35 @@ ls_status LS_CPU(divide)(const struct ls_divide_arguments *a) {
     return LS_OK;
 }
 
+static bool is_half(ls_dtype dtype) { return dtype == LS_FP16 || dtype == LS_BF16; }
+
 ls_status LS_CPU(cast)(const struct ls_cast_arguments *a) {
-    (void)a;
-    return LS_ERR_UNSUPPORTED;
+    if (is_half(a->from) && a->to == LS_FP32) {
+        LS_CPU(widen)(a->from, a->y, a->x, a->count);
+    } else if (a->from == LS_FP32 && is_half(a->to)) {
+        LS_CPU(narrow)(a->to, a->y, a->x, a->count);
+    } else if (a->from == LS_FP32 && a->to == LS_FP32) {
+        memcpy(a->y, a->x, a->count * sizeof(float));
+    } else {
+        return ls_fail(LS_ERR_INVALID, "cast from %s to %s: one must be fp32, the other fp32, fp16 or bf16",
+                       ls_dtype_name(a->from), ls_dtype_name(a->to));
+    }
+    return LS_OK;
 }
 
 ls_status LS_CPU(cast_divide)(const struct ls_cast_divide_arguments *a) {
-    (void)a;
-    return LS_ERR_UNSUPPORTED;
+    float block[LS_BLOCK];
+    if (!is_half(a->to)) {
+        return ls_fail(LS_ERR_INVALID, "cast_divide to %s: it must be fp16 or bf16", ls_dtype_name(a->to));
+    }
+    for (size_t i = 0, count; (count = ls_block_count(a->to, a->count - i)) > 0; i += count) {
+        uint16_t *y = (uint16_t *)a->y + i;
+        LS_CPU(narrow)(a->to, y, a->x + i, count);
+        LS_CPU(widen)(a->to, block, y, count);
+        for (size_t k = 0; k < count; k++) block[k] /= a->divisor;
+        LS_CPU(narrow)(a->to, y, block, count);
+    }
+    return LS_OK;
 }
 
 static void add(float *restrict y, const float *restrict x, size_t count) {
@@ -54,28 +77,50 @@ ls_status LS_CPU(reduce_add)(const struct ls_reduce_add_arguments *a) {
     return LS_OK;
 }
 
-ls_status LS_CPU(add_bias)(const struct ls_add_bias_arguments *a) {
-    float *y = a->y;
-    for (size_t r = 0; r < a->rows; r++) add(y + r * a->columns, a->bias, a->columns);
-    return LS_OK;
-}
-
 static void rectify(float *y, size_t count) {
     for (size_t i = 0; i < count; i++) y[i] = y[i] <= 0 ? 0 : y[i]; /* a NaN is not <= 0 and stays */
 }
 
-ls_status LS_CPU(add_bias_relu)(const struct ls_add_bias_relu_arguments *a) {
-    float *y = a->y;
-    for (size_t r = 0; r < a->rows; r++) {
-        add(y + r * a->columns, a->bias, a->columns);
-        rectify(y + r * a->columns, a->columns);
+/* What is to be changed in place. */
+static float *block_to_change(ls_dtype dtype, void *y, size_t at, size_t count, float *buffer) {
+    if (dtype == LS_FP32) return (float *)y + at;
+    LS_CPU(widen)(dtype, buffer, (const uint16_t *)y + at, count);
+    return buffer;
+}
+
+/* Rounding moves no value across 0, so the ReLU may come before it. */
+static void add_bias(ls_dtype dtype, void *y, const void *bias, size_t rows, size_t columns, bool relu) {
+    float y_buffer[LS_BLOCK], bias_buffer[LS_BLOCK];
+    for (size_t c = 0, count; (count = ls_block_count(dtype, columns - c)) > 0; c += count) {
+        const float *bias_block = ls_block(dtype, bias, c, count, bias_buffer);
+        for (size_t at = c; at < rows * columns; at += columns) {
+            float *block = block_to_change(dtype, y, at, count, y_buffer);
+            add(block, bias_block, count);
+            if (relu) rectify(block, count);
+            ls_store_block(dtype, y, at, block, count);
+        }
     }
+}
+
+ls_status LS_CPU(add_bias)(const struct ls_add_bias_arguments *a) {
+    add_bias(a->dtype, a->y, a->bias, a->rows, a->columns, false);
+    return LS_OK;
+}
+
+ls_status LS_CPU(add_bias_relu)(const struct ls_add_bias_relu_arguments *a) {
+    add_bias(a->dtype, a->y, a->bias, a->rows, a->columns, true);
     return LS_OK;
 }
 
 /* A NaN lets the gradient through, as in PyTorch. */
 static void mask(float *restrict dx, const float *restrict y, size_t count) {
     for (size_t i = 0; i < count; i++) dx[i] = y[i] <= 0 ? 0 : dx[i];
+}
+
+/* The same on the bits of halves: those of a positive number are a positive integer, and above infinity lie NaNs. */
+static void mask_halves(ls_dtype dtype, uint16_t *restrict dx, const uint16_t *restrict y, size_t count) {
+    const uint16_t minus_infinity = dtype == LS_FP16 ? 0xfc00 : 0xff80;
+    for (size_t i = 0; i < count; i++) dx[i] = (int16_t)y[i] > 0 || y[i] > minus_infinity ? dx[i] : 0;
 }
 
 static void put_sum(float *dbias, const float *sum, size_t count, bool accumulate) {
@@ -86,29 +131,38 @@ static void put_sum(float *dbias, const float *sum, size_t count, bool accumulat
     }
 }
 
+/* Sums the columns of dy, 256 at a time; with y, masks dy first. Inline, so that floats have a loop of their own. */
+static inline __attribute__((always_inline)) void sum_rows(ls_dtype dtype, float *dbias, void *dy, const void *y,
+                                                           size_t rows, size_t columns, bool accumulate) {
+    enum { SUMS = 256 };
+    for (size_t begin = 0; begin < columns; begin += SUMS) {
+        size_t count = columns - begin < SUMS ? columns - begin : SUMS;
+        float sum[SUMS] = {0}, buffer[SUMS];
+        for (size_t r = 0; r < rows; r++) {
+            size_t at = r * columns + begin;
+            if (y && dtype == LS_FP32) mask((float *)dy + at, (const float *)y + at, count);
+            if (y && dtype != LS_FP32) mask_halves(dtype, (uint16_t *)dy + at, (const uint16_t *)y + at, count);
+            add(sum, ls_block(dtype, dy, at, count, buffer), count);
+        }
+        put_sum(dbias + begin, sum, count, accumulate);
+    }
+}
+
 ls_status LS_CPU(bias_gradient)(const struct ls_bias_gradient_arguments *a) {
-    enum { BLOCK = 256 };
-    const float *dy = a->dy;
-    for (size_t begin = 0; begin < a->columns; begin += BLOCK) {
-        size_t count = a->columns - begin < BLOCK ? a->columns - begin : BLOCK;
-        float sum[BLOCK] = {0};
-        for (size_t r = 0; r < a->rows; r++) add(sum, dy + r * a->columns + begin, count);
-        put_sum(a->dbias + begin, sum, count, a->accumulate);
+    void *dy = (void *)(uintptr_t)a->dy; /* without y it is not changed */
+    if (a->dtype == LS_FP32) {
+        sum_rows(LS_FP32, a->dbias, dy, NULL, a->rows, a->columns, a->accumulate);
+    } else {
+        sum_rows(a->dtype, a->dbias, dy, NULL, a->rows, a->columns, a->accumulate);
     }
     return LS_OK;
 }
 
 ls_status LS_CPU(relu_bias_gradient)(const struct ls_relu_bias_gradient_arguments *a) {
-    enum { BLOCK = 256 };
-    for (size_t begin = 0; begin < a->columns; begin += BLOCK) {
-        size_t count = a->columns - begin < BLOCK ? a->columns - begin : BLOCK;
-        float sum[BLOCK] = {0};
-        for (size_t r = 0; r < a->rows; r++) {
-            float *dy = (float *)a->dy + r * a->columns + begin;
-            mask(dy, (const float *)a->y + r * a->columns + begin, count);
-            add(sum, dy, count);
-        }
-        put_sum(a->dbias + begin, sum, count, a->accumulate);
+    if (a->dtype == LS_FP32) {
+        sum_rows(LS_FP32, a->dbias, a->dy, a->y, a->rows, a->columns, a->accumulate);
+    } else {
+        sum_rows(a->dtype, a->dbias, a->dy, a->y, a->rows, a->columns, a->accumulate);
     }
     return LS_OK;
 }

@@ -1,15 +1,16 @@
 /* maxpool — the largest value of each window, and where it was.
- *   idea  : windows do not overlap (stride = size), so backward writes each input gradient exactly once, without adding.
- *           Windows of 2x2, the usual ones, go four at a time: the even and odd columns of two rows are gathered by shuffles
+ *   idea  : windows do not overlap (stride = size), so backward writes each input gradient exactly once, without
+ *           adding. Windows of 2x2, the usual ones, go four at a time: the even and odd columns of two rows are gathered
+ *           by shuffles
  *   cost  : one read of the input and one write of output and choice; backward one read of those and one write
  *   order : the first of equal values wins; a NaN always wins, the last one if there are several (PyTorch's rule)
- *   halves: a row goes in strips of windows whose input fits a block (half.h); nothing is rounded, since results are values of the
- *           input */
+ *   halves: so many rows of windows at a time as fit a block (half.h), or a part of a row that is too long; nothing is
+ *           rounded, since results are values of the input */
 #include "kernels/cpu/variant/half.h"
 
 /* --- windows of any size ------------------------------------------------------------------------------------------ */
 
-/* One output row, or a strip of it, from `size` input rows that lie `width` apart. */
+/* One output row, or a part of it, from `size` input rows that lie `width` apart. */
 static void forward_row(float *restrict y, uint8_t *restrict choice, const float *restrict x, int width, int out_width,
                         int size) {
     for (int o = 0; o < out_width; o++) {
@@ -102,70 +103,117 @@ static void backward_row_2x2(float *restrict dx, const float *restrict dy, const
     }
 }
 
-/* --- strips ------------------------------------------------------------------------------------------------------- */
+/* --- planes ------------------------------------------------------------------------------------------------------- */
 
-/* `count` windows of an output row, and where they begin in the output and, with their first row, in the input. */
-struct strip {
-    size_t in, out;
-    int count;
+/* The windows of a plane, or of a piece of one: `rows` x `columns`, whose input rows lie `width` apart. */
+struct windows {
+    int rows, columns, width, size;
 };
 
-static int out_height(const struct ls_pool_shape *s) { return s->in_height / s->size; }
-static int out_width(const struct ls_pool_shape *s) { return s->in_width / s->size; }
-
-/* From `column` of an output row on: as many windows as fit a block, all of them if there is nothing to widen. */
-static struct strip make_strip(const struct ls_pool_shape *s, int plane, int row, int column) {
-    size_t in_row = (size_t)plane * (size_t)s->in_height + (size_t)(row * s->size);
-    size_t out_row = (size_t)plane * (size_t)out_height(s) + (size_t)row;
-    int rest = out_width(s) - column, most = s->dtype == LS_FP32 ? rest : LS_BLOCK / (s->size * s->size);
-    return (struct strip){in_row * (size_t)s->in_width + (size_t)(column * s->size),
-                          out_row * (size_t)out_width(s) + (size_t)column, rest < most ? rest : most};
+static void forward_windows(const struct windows *w, float *y, uint8_t *choice, const float *x) {
+    bool in_quads = w->size == 2 && w->columns >= QUAD;
+    for (int r = 0; r < w->rows; r++, y += w->columns, choice += w->columns, x += (ptrdiff_t)w->size * w->width) {
+        if (in_quads) {
+            forward_row_2x2(y, choice, x, w->width, w->columns);
+        } else {
+            forward_row(y, choice, x, w->width, w->columns, w->size);
+        }
+    }
 }
 
-static bool goes_in_quads(const struct ls_pool_shape *s, int count) { return s->size == 2 && count >= QUAD; }
-
-static void forward_strip(const struct ls_maxpool_forward_arguments *a, struct strip strip) {
-    const struct ls_pool_shape *s = &a->shape;
-    float in[LS_BLOCK], out[LS_BLOCK], *y = ls_block_to_fill(s->dtype, a->y, strip.out, out);
-    const float *x = s->dtype == LS_FP32 ? (const float *)a->x + strip.in : in;
-    int width = s->dtype == LS_FP32 ? s->in_width : strip.count * s->size;
-    for (int r = 0; s->dtype != LS_FP32 && r < s->size; r++) {
-        (void)ls_block(s->dtype, a->x, strip.in + (size_t)(r * s->in_width), (size_t)width, in + r * width);
+static void backward_windows(const struct windows *w, float *dx, const float *dy, const uint8_t *choice) {
+    bool in_quads = w->size == 2 && w->columns >= QUAD;
+    for (int r = 0; r < w->rows; r++, dy += w->columns, choice += w->columns, dx += (ptrdiff_t)w->size * w->width) {
+        if (in_quads) {
+            backward_row_2x2(dx, dy, choice, w->width, w->columns);
+        } else {
+            backward_row(dx, dy, choice, w->width, w->columns, w->size);
+        }
     }
-    if (goes_in_quads(s, strip.count)) {
-        forward_row_2x2(y, a->choice + strip.out, x, width, strip.count);
-    } else {
-        forward_row(y, a->choice + strip.out, x, width, strip.count, s->size);
-    }
-    ls_store_block(s->dtype, a->y, strip.out, y, (size_t)strip.count);
 }
 
-static void backward_strip(const struct ls_maxpool_backward_arguments *a, struct strip strip) {
-    const struct ls_pool_shape *s = &a->shape;
-    float in[LS_BLOCK], out[LS_BLOCK], *dx = ls_block_to_fill(s->dtype, a->dx, strip.in, in);
-    const float *dy = ls_block(s->dtype, a->dy, strip.out, (size_t)strip.count, out);
-    int width = s->dtype == LS_FP32 ? s->in_width : strip.count * s->size;
-    if (goes_in_quads(s, strip.count)) {
-        backward_row_2x2(dx, dy, a->choice + strip.out, width, strip.count);
+/* --- planes of halves, in pieces ---------------------------------------------------------------------------------- */
+
+/* Windows whose input fits a block, and where they begin in the plane's input and output. Their input is `runs` runs of
+ * `run` elements, each a row of the plane behind the one before. */
+struct piece {
+    struct windows windows;
+    size_t in, out, outputs, run;
+    int runs;
+};
+
+static int smaller(int a, int b) { return a < b ? a : b; }
+
+/* From a row and a column of the windows on: whole rows, which are one run, or a part of a row that is too long. */
+static struct piece make_piece(const struct windows *plane, int row, int column) {
+    int size = plane->size, row_nelements = size * plane->width;
+    struct windows w = {1, smaller(plane->columns - column, LS_BLOCK / (size * size)), plane->width, size};
+    bool whole_rows = row_nelements <= LS_BLOCK;
+    if (whole_rows) {
+        w.rows = smaller(plane->rows - row, LS_BLOCK / row_nelements);
+        w.columns = plane->columns;
     } else {
-        backward_row(dx, dy, a->choice + strip.out, width, strip.count, s->size);
+        w.width = w.columns * size;
     }
-    for (int r = 0; r < s->size; r++) {
-        ls_store_block(s->dtype, a->dx, strip.in + (size_t)(r * s->in_width), dx + r * width, (size_t)width);
+    return (struct piece){.windows = w,
+                          .in = (size_t)row * (size_t)row_nelements + (size_t)(column * size),
+                          .out = (size_t)row * (size_t)plane->columns + (size_t)column,
+                          .outputs = (size_t)(w.rows * w.columns),
+                          .run = (size_t)(whole_rows ? w.rows * row_nelements : w.width),
+                          .runs = whole_rows ? 1 : size};
+}
+
+/* The plane has at least one window, here and in backward_halves. */
+static void forward_halves(ls_dtype dtype, const struct windows *plane, uint16_t *y, uint8_t *choice,
+                           const uint16_t *x) {
+    float in[LS_BLOCK], out[LS_BLOCK];
+    struct piece p = make_piece(plane, 0, 0);
+    for (int row = 0; row < plane->rows; row += p.windows.rows) {
+        for (int column = 0; column < plane->columns; column += p.windows.columns) {
+            p = make_piece(plane, row, column);
+            LS_CPU(widen)(dtype, in, x + p.in, p.run);
+            for (int r = 1; r < p.runs; r++) {
+                LS_CPU(widen)(dtype, in + (size_t)r * p.run, x + p.in + (ptrdiff_t)r * plane->width, p.run);
+            }
+            forward_windows(&p.windows, out, choice + p.out, in);
+            LS_CPU(narrow)(dtype, y + p.out, out, p.outputs);
+        }
+    }
+}
+
+static void backward_halves(ls_dtype dtype, const struct windows *plane, uint16_t *dx, const uint16_t *dy,
+                            const uint8_t *choice) {
+    float in[LS_BLOCK], out[LS_BLOCK];
+    struct piece p = make_piece(plane, 0, 0);
+    if (plane->columns * plane->size < plane->width) memset(in, 0, sizeof in); /* what belongs to no window */
+    for (int row = 0; row < plane->rows; row += p.windows.rows) {
+        for (int column = 0; column < plane->columns; column += p.windows.columns) {
+            p = make_piece(plane, row, column);
+            LS_CPU(widen)(dtype, out, dy + p.out, p.outputs);
+            backward_windows(&p.windows, in, out, choice + p.out);
+            for (int r = 0; r < p.runs; r++) {
+                LS_CPU(narrow)(dtype, dx + p.in + (ptrdiff_t)r * plane->width, in + (size_t)r * p.run, p.run);
+            }
+        }
     }
 }
 
 /* --- the operations ----------------------------------------------------------------------------------------------- */
 
+static struct windows plane_of(const struct ls_pool_shape *s) {
+    return (struct windows){s->in_height / s->size, s->in_width / s->size, s->in_width, s->size};
+}
+
 ls_status LS_CPU(maxpool_forward)(const struct ls_maxpool_forward_arguments *a) {
     const struct ls_pool_shape *s = &a->shape;
-    for (int p = 0; p < s->planes; p++) {
-        for (int row = 0; row < out_height(s); row++) {
-            for (int column = 0; column < out_width(s);) {
-                struct strip strip = make_strip(s, p, row, column);
-                forward_strip(a, strip);
-                column += strip.count;
-            }
+    struct windows plane = plane_of(s);
+    size_t in = (size_t)s->in_height * (size_t)s->in_width, out = (size_t)plane.rows * (size_t)plane.columns;
+    for (size_t p = 0; out > 0 && p < (size_t)s->planes; p++) {
+        uint8_t *choice = a->choice + p * out;
+        if (s->dtype == LS_FP32) {
+            forward_windows(&plane, (float *)a->y + p * out, choice, (const float *)a->x + p * in);
+        } else {
+            forward_halves(s->dtype, &plane, (uint16_t *)a->y + p * out, choice, (const uint16_t *)a->x + p * in);
         }
     }
     return LS_OK;
@@ -173,15 +221,15 @@ ls_status LS_CPU(maxpool_forward)(const struct ls_maxpool_forward_arguments *a) 
 
 ls_status LS_CPU(maxpool_backward)(const struct ls_maxpool_backward_arguments *a) {
     const struct ls_pool_shape *s = &a->shape;
-    bool covered = out_height(s) * s->size == s->in_height && out_width(s) * s->size == s->in_width;
-    if (!covered) memset(a->dx, 0, ls_pool_count(s) * ls_dtype_nbytes(s->dtype));
-    for (int p = 0; p < s->planes; p++) {
-        for (int row = 0; row < out_height(s); row++) {
-            for (int column = 0; column < out_width(s);) {
-                struct strip strip = make_strip(s, p, row, column);
-                backward_strip(a, strip);
-                column += strip.count;
-            }
+    struct windows plane = plane_of(s);
+    size_t in = (size_t)s->in_height * (size_t)s->in_width, out = (size_t)plane.rows * (size_t)plane.columns;
+    if (in != out * (size_t)(s->size * s->size)) memset(a->dx, 0, ls_pool_count(s) * ls_dtype_nbytes(s->dtype));
+    for (size_t p = 0; out > 0 && p < (size_t)s->planes; p++) {
+        const uint8_t *choice = a->choice + p * out;
+        if (s->dtype == LS_FP32) {
+            backward_windows(&plane, (float *)a->dx + p * in, (const float *)a->dy + p * out, choice);
+        } else {
+            backward_halves(s->dtype, &plane, (uint16_t *)a->dx + p * in, (const uint16_t *)a->dy + p * out, choice);
         }
     }
     return LS_OK;

@@ -1,6 +1,7 @@
 /* optimizer — SGD, Adam and AdamW: one pass over parameter, gradient and state.
- *   idea  : everything that varies from step to step is read from the update state on the device; an update with found_inf does
- *           nothing, so the host need not know the gradients to enqueue it
+ *   idea  : everything that varies from step to step is read from the update state on the device; an update with
+ *           found_inf does nothing, so the host need not know the gradients to enqueue it. Gradients are unscaled and
+ *           clipped as they are read, by one factor; a factor of 1 leaves their bits
  *   order : element by element; the fused multiply-adds stand where PyTorch's vectorised CPU code has them */
 #include "kernels/cpu/variant/variant.h"
 

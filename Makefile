@@ -130,7 +130,7 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: fuzz fuzz-programs all help setup test bench-dp-vs-ddp bench-comm gpu-check plots accuracy check-layers format format-check tidy asan ubsan tsan clean
+.PHONY: fuzz fuzz-programs all help setup test bench-dp-vs-ddp bench-comm gpu-check plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ ifdef LS_SET_UP
 $(error Still missing after make setup: $(MISSING))
 endif
 .NOTPARALLEL:
-all test bench-dp-vs-ddp bench-comm gpu-check plots accuracy: setup
+all test bench-dp-vs-ddp bench-comm gpu-check plots accuracy recipes pytorch-check: setup
 	@$(MAKE) LS_SET_UP=1 $@
 
 else
@@ -187,6 +187,13 @@ bench-dp-vs-ddp: $(PROGRAMS) ## step time and speed-up of both modes [MODEL= BAT
 accuracy: $(PROGRAMS) ## what the models reach on held-out digits, median of five seeds
 	@labs/accuracy/accuracy.sh $(BUILD)
 
+recipes: $(PROGRAMS) ## the course's scripts, with tables and pictures [RECIPE='mlp-amp convnet' DATA=folder in MNIST's format]
+	@DATA='$(DATA)' labs/recipes/recipes.sh $(BUILD) $(RESULTS) $(RECIPE)
+
+# PYTHON: one that has PyTorch, if it is not among those that are tried.
+pytorch-check: $(PROGRAMS) ## losses, schedules and scales beside PyTorch's, where it is installed [PYTHON=python3]
+	@BUILD='$(BUILD)' tests/pytorch/run.sh $(PYTHON)
+
 # COMM_ARGS: further options of bench_comm.
 bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, beside Open MPI's and gloo's [N= COMM_ARGS=]
 	@csv=$(RESULTS)/comm.csv; before=$$(cksum $$csv 2>/dev/null); \
@@ -197,13 +204,13 @@ bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, be
 	fi; exit $$status
 
 # The tests that call nothing of tests/cuda_on_cpu, and so run on real GPUs too (--as-needed leaves it out of them).
-GPU_TESTS  := $(foreach test,kernels kernels_edges kernels_products kernels_update layers layers_batchnorm conv2d training modes,$(BUILD)/tests/test_cuda_$(test))
+GPU_TESTS  := $(foreach test,kernels kernels_edges kernels_products kernels_update layers layers_batchnorm conv2d half_numbers half_products half_layers scaling training modes,$(BUILD)/tests/test_cuda_$(test))
 
 gpu-check: all $(GPU_TESTS) ## tests, invariants and figures of a real GPU; without one it fails
 	@PATH="$$PATH:$(CUDA_HOME)/bin" labs/gpu_check/gpu_check.sh $(BUILD) $(GPU_TESTS)
 
 # A figure's script and its data bear the names of the table below: SCRIPT:DATA
-FIGURES    := dp_vs_ddp:dp_vs_ddp allreduce:comm
+FIGURES    := dp_vs_ddp:dp_vs_ddp allreduce:comm recipe_mlp-amp:recipe_mlp-amp recipe_convnet:recipe_convnet
 
 plots: ## draw all pictures again from the results in BUILD/results
 	@drawn=; for figure in $(FIGURES); do \
@@ -211,7 +218,7 @@ plots: ## draw all pictures again from the results in BUILD/results
 	    [ -r $$csv ] || continue; \
 	    drawn=yes; LC_ALL=C.UTF-8 gnuplot -c plots/$${figure%:*}.gp $$csv $(RESULTS) 2>&1 || exit 1; \
 	done; \
-	[ "$$drawn" ] || { echo 'there are no results in $(RESULTS); run: make bench-dp-vs-ddp, or make bench-comm' >&2; exit 1; }
+	[ "$$drawn" ] || { echo 'there are no results in $(RESULTS); run: make bench-dp-vs-ddp, make bench-comm or make recipes' >&2; exit 1; }
 
 endif
 

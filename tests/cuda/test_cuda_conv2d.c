@@ -1,6 +1,6 @@
 /* The three convolutions on a GPU against the same on a CPU device: the naive rung to the bit, the fast one to what
- * rounding allows; all its ways (direct, unfolded, in pieces), any stride, padding, kernel and batch, all orders of
- * threads. Runs on real GPUs too. */
+ * rounding allows; all its ways (direct, unfolded, in pieces), all types, any stride, padding, kernel and batch, all
+ * orders of threads. Runs on real GPUs too. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,12 +19,13 @@
 
 /* --- one shape, three operations ------------------------------------------------------------------------------------- */
 
-/* Inputs, and what an operation writes. */
+/* Inputs, and what an operation writes; void: elements of s.dtype. */
 struct convolution {
     struct ls_conv2d_shape s;
     size_t in, out, weights, channels;
-    float *x, *w, *bias, *dy;
-    float *y, *dx, *dw, *dbias;
+    const void *x, *w, *bias, *dy;
+    void *y, *dx;
+    float *dw, *dbias;
     bool accumulate;
 };
 
@@ -34,9 +35,11 @@ static struct convolution make_convolution(struct ls_conv2d_shape s, bool with_b
     c.out = (size_t)s.batch * (size_t)(s.out_channels * ls_conv2d_out_height(&s) * ls_conv2d_out_width(&s));
     c.weights = (size_t)(s.out_channels * s.in_channels * s.kernel_h * s.kernel_w);
     c.channels = (size_t)s.out_channels;
-    c.x = kernel_random(c.in, 1), c.w = kernel_random(c.weights, 2), c.dy = kernel_random(c.out, 3);
-    c.bias = with_bias ? kernel_random(c.channels, 4) : NULL;
-    c.y = kernel_floats(c.out), c.dx = kernel_floats(c.in);
+    c.x = kernel_rounded(s.dtype, kernel_random(c.in, 1), c.in);
+    c.w = kernel_rounded(s.dtype, kernel_random(c.weights, 2), c.weights);
+    c.dy = kernel_rounded(s.dtype, kernel_random(c.out, 3), c.out);
+    c.bias = with_bias ? kernel_rounded(s.dtype, kernel_random(c.channels, 4), c.channels) : NULL;
+    c.y = kernel_elements(s.dtype, c.out), c.dx = kernel_elements(s.dtype, c.in);
     c.dw = accumulate ? kernel_random(c.weights, 5) : kernel_floats(c.weights);
     c.dbias = !with_bias ? NULL : accumulate ? kernel_random(c.channels, 6) : kernel_floats(c.channels);
     return c;
@@ -51,12 +54,12 @@ static struct problem problem_of(const struct convolution *c, int operation, voi
         p.op.id = LS_OP_conv2d_forward;
         p.op.arguments.conv2d_forward =
             (struct ls_conv2d_forward_arguments){c->s, c->x, c->w, c->bias, c->y, workspace};
-        p.outputs[0].memory = c->y, p.outputs[0].nbytes = c->out * sizeof *c->y;
+        p.outputs[0].memory = c->y, p.outputs[0].nbytes = c->out * ls_dtype_nbytes(c->s.dtype);
     } else if (operation == BACKWARD_DATA) {
         p.op.id = LS_OP_conv2d_backward_data;
         p.op.arguments.conv2d_backward_data =
             (struct ls_conv2d_backward_data_arguments){c->s, c->dy, c->w, c->dx, workspace};
-        p.outputs[0].memory = c->dx, p.outputs[0].nbytes = c->in * sizeof *c->dx;
+        p.outputs[0].memory = c->dx, p.outputs[0].nbytes = c->in * ls_dtype_nbytes(c->s.dtype);
     } else {
         p.op.id = LS_OP_conv2d_backward_weights;
         p.op.arguments.conv2d_backward_weights =
@@ -85,13 +88,16 @@ static void run_on_gpu(struct convolution *c, int rung, transplant_alignment ali
 
 /* --- comparing --------------------------------------------------------------------------------------------------------- */
 
-/* Sums of `terms` products of numbers below 1, taken in two orders. */
-static void expect_sums(const char *shape, const char *what, const float *got, const float *want, size_t count,
-                        double terms) {
-    double tolerance = 1e-6 * (1 + 4 * sqrt(terms));
+/* Sums of `terms` products of numbers below 1, taken in two orders; as halves they may then be next to each other. */
+static void expect_sums(const char *shape, const char *what, ls_dtype dtype, const void *got_bits,
+                        const void *want_bits, size_t count, double terms) {
+    const float *got = kernel_widened(dtype, got_bits, count), *want = kernel_widened(dtype, want_bits, count);
+    double unit = dtype == LS_FP16 ? 0x1p-10 : dtype == LS_BF16 ? 0x1p-7 : 0;
     for (size_t i = 0; i < count; i++) {
+        double tolerance = 1e-6 * (1 + 4 * sqrt(terms)) + unit * fabs((double)want[i]);
         if (fabs((double)got[i] - (double)want[i]) <= tolerance) continue;
-        fail_msg("%s: %s[%zu] of %zu is %.9g, not %.9g +- %.2g", shape, what, i, count, got[i], want[i], tolerance);
+        fail_msg("%s: %s[%zu] of %zu is %.9g, not %.9g +- %.2g", shape, what, i, count, (double)got[i], (double)want[i],
+                 tolerance);
     }
 }
 
@@ -99,10 +105,10 @@ static void expect_near(const char *shape, const struct convolution *got, const 
     const struct ls_conv2d_shape *s = &want->s;
     double area = s->kernel_h * s->kernel_w;
     double pixels = (double)s->batch * ls_conv2d_out_height(s) * ls_conv2d_out_width(s);
-    expect_sums(shape, "y", got->y, want->y, want->out, s->in_channels * area);
-    expect_sums(shape, "dx", got->dx, want->dx, want->in, s->out_channels * area);
-    expect_sums(shape, "dw", got->dw, want->dw, want->weights, pixels);
-    if (want->dbias) expect_sums(shape, "dbias", got->dbias, want->dbias, want->channels, pixels);
+    expect_sums(shape, "y", s->dtype, got->y, want->y, want->out, s->in_channels * area);
+    expect_sums(shape, "dx", s->dtype, got->dx, want->dx, want->in, s->out_channels * area);
+    expect_sums(shape, "dw", LS_FP32, got->dw, want->dw, want->weights, pixels);
+    if (want->dbias) expect_sums(shape, "dbias", LS_FP32, got->dbias, want->dbias, want->channels, pixels);
 }
 
 static void expect_same(const char *shape, const struct convolution *got, const struct convolution *want) {
@@ -120,8 +126,9 @@ static void expect_same(const char *shape, const struct convolution *got, const 
 static void check(struct ls_conv2d_shape s, int turn) {
     bool with_bias = turn % 4 != 3, accumulate = turn % 3 == 2;
     char shape[160];
-    snprintf(shape, sizeof shape, "%d x %dx%dx%d, %d of %dx%d, stride %d, padding %d, turn %d", s.batch, s.in_channels,
-             s.in_height, s.in_width, s.out_channels, s.kernel_h, s.kernel_w, s.stride, s.padding, turn);
+    snprintf(shape, sizeof shape, "%d x %dx%dx%d, %d of %dx%d, stride %d, padding %d, %s, turn %d", s.batch,
+             s.in_channels, s.in_height, s.in_width, s.out_channels, s.kernel_h, s.kernel_w, s.stride, s.padding,
+             ls_dtype_name(s.dtype), turn);
     struct convolution want = make_convolution(s, with_bias, accumulate);
     struct convolution naive = make_convolution(s, with_bias, accumulate);
     struct convolution fast = make_convolution(s, with_bias, accumulate);
@@ -140,43 +147,85 @@ static void check(struct ls_conv2d_shape s, int turn) {
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 /* batch, in_channels, in_height, in_width, out_channels, kernel_h, kernel_w, stride, padding */
-static const struct ls_conv2d_shape direct_shapes[] = {
+static const int direct_shapes[][9] = {
     {2, 1, 28, 28, 16, 5, 5, 1, 2}, {1, 16, 14, 14, 32, 5, 5, 1, 2}, {7, 5, 6, 7, 4, 3, 3, 1, 1},
     {1, 2, 5, 41, 17, 5, 5, 1, 4},  {1, 3, 45, 3, 1, 3, 3, 1, 2},    {33, 1, 3, 3, 2, 3, 3, 1, 0},
     {2, 18, 5, 9, 31, 3, 3, 1, 1},  {1, 1, 36, 36, 3, 3, 3, 1, 1},   {0, 3, 5, 5, 4, 5, 5, 1, 2},
     {2, 4, 5, 5, 9, 5, 5, 1, 0},    {3, 2, 1, 1, 3, 3, 3, 1, 1},     {1, 2, 8, 40, 5, 5, 5, 1, 2},
 };
-static const struct ls_conv2d_shape unfolded_shapes[] = {
+static const int unfolded_shapes[][9] = {
     {2, 17, 5, 6, 33, 1, 1, 1, 0}, {1, 2, 4, 4, 3, 1, 1, 2, 3},   {1, 4, 4, 5, 34, 3, 3, 1, 1},
     {0, 3, 5, 5, 4, 2, 3, 1, 1},   {2, 3, 11, 9, 8, 3, 3, 2, 1},  {3, 1, 20, 20, 2, 4, 4, 1, 3},
     {33, 1, 4, 3, 2, 2, 2, 1, 0},  {2, 2, 6, 6, 40, 5, 5, 1, 2},  {1, 3, 3, 3, 5, 3, 3, 1, 3},
     {2, 1, 17, 18, 3, 5, 5, 3, 2}, {1, 1, 40, 33, 1, 1, 1, 1, 0}, {1, 2, 3, 300, 2, 2, 5, 1, 2},
 };
 
+static struct ls_conv2d_shape shape_of(const int *s, ls_dtype dtype) {
+    return (struct ls_conv2d_shape){s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], dtype};
+}
+
 static void direct(void **state) {
     (void)state;
     for (size_t i = 0; i < COUNT(direct_shapes); i++)
-        for (int turn = 0; turn < 3; turn++) check(direct_shapes[i], (int)i + turn);
+        for (int turn = 0; turn < 3; turn++) check(shape_of(direct_shapes[i], LS_FP32), (int)i + turn);
 }
 
 static void unfolded(void **state) {
     (void)state;
     for (size_t i = 0; i < COUNT(unfolded_shapes); i++)
-        for (int turn = 0; turn < 3; turn++) check(unfolded_shapes[i], (int)i + turn);
+        for (int turn = 0; turn < 3; turn++) check(shape_of(unfolded_shapes[i], LS_FP32), (int)i + turn);
+}
+
+/* Every shape in both types, or in one of them. */
+static void check_halves(const int (*shapes)[9], size_t count, int types) {
+    for (size_t i = 0; i < count; i++)
+        for (int t = 0; t < types; t++)
+            check(shape_of(shapes[i], ((int)i + t) % 2 ? LS_FP16 : LS_BF16), (int)i + 2 * t);
+}
+
+static void halves(void **state) {
+    (void)state;
+    check_halves(direct_shapes, COUNT(direct_shapes), 2);
+    check_halves(unfolded_shapes, COUNT(unfolded_shapes), 2);
+}
+
+static void some_halves(void **state) {
+    (void)state;
+    check_halves(direct_shapes, COUNT(direct_shapes), 1);
+    check_halves(unfolded_shapes, COUNT(unfolded_shapes), 1);
+}
+
+/* Direct convolutions of halves are those of floats with the same values, rounded at the end: the same bits. */
+static void halves_are_floats_rounded_once(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT(direct_shapes); i += 2) {
+        ls_dtype dtype = i % 4 ? LS_FP16 : LS_BF16;
+        struct convolution half = make_convolution(shape_of(direct_shapes[i], dtype), true, false);
+        struct convolution wide = make_convolution(shape_of(direct_shapes[i], LS_FP32), true, false);
+        wide.x = kernel_widened(dtype, half.x, half.in), wide.w = kernel_widened(dtype, half.w, half.weights);
+        wide.dy = kernel_widened(dtype, half.dy, half.out), wide.bias = kernel_widened(dtype, half.bias, half.channels);
+        run_on_gpu(&half, RUNG_FAST, TRANSPLANT_ALIGNED);
+        run_on_gpu(&wide, RUNG_FAST, TRANSPLANT_ALIGNED);
+        kernel_expect_same("y", half.y, kernel_rounded(dtype, wide.y, wide.out), half.out * sizeof(uint16_t));
+        kernel_expect_same("dx", half.dx, kernel_rounded(dtype, wide.dx, wide.in), half.in * sizeof(uint16_t));
+    }
 }
 
 static void random_shapes(void **state) {
     (void)state;
     static const int batches[] = {1, 2, 7, 33, 0};
     uint64_t x = 88172645463325252u;
-    for (int i = 0; i < 90; i++) {
+    for (int i = 0; i < 120; i++) {
         int r[9];
         for (int k = 0; k < 9; k++) {
             x ^= x << 13, x ^= x >> 7, x ^= x << 17;
             r[k] = (int)(x >> 40);
         }
-        struct ls_conv2d_shape s = {batches[r[0] % 5], 1 + r[1] % 5, 1 + r[2] % 11, 1 + r[3] % 11, 1 + r[4] % 6,
-                                    1 + r[5] % 5,      1 + r[6] % 5, 1 + r[7] % 3,  r[8] % 4};
+        struct ls_conv2d_shape s = {batches[r[0] % 5], 1 + r[1] % 5,
+                                    1 + r[2] % 11,     1 + r[3] % 11,
+                                    1 + r[4] % 6,      1 + r[5] % 5,
+                                    1 + r[6] % 5,      1 + r[7] % 3,
+                                    r[8] % 4,          i % 8 == 3 ? LS_FP16 : i % 8 == 7 ? LS_BF16 : LS_FP32};
         if (i % 3 == 0)
             s.kernel_h = s.kernel_w = 3 + r[5] % 2 * 2, s.stride = 1; /* what goes directly is rare otherwise */
         bool fits = s.in_height + 2 * s.padding >= s.kernel_h && s.in_width + 2 * s.padding >= s.kernel_w;
@@ -184,31 +233,37 @@ static void random_shapes(void **state) {
     }
 }
 
-/* More samples than are unfolded at a time: 45 in two pieces, the second one smaller. */
-static void a_batch_in_pieces(void **state) {
-    (void)state;
-    struct ls_conv2d_shape s = {45, 64, 16, 16, 34, 5, 5, 1, 2};
+/* More samples than are unfolded at a time: 61 in two pieces, the second one smaller. */
+static void check_pieces(ls_dtype dtype) {
+    struct ls_conv2d_shape s = {61, 64, 16, 16, 3, 4, 4, 1, 2, dtype};
     struct ls_cuda_conv2d_plan plan;
     assert_true(ls_cuda_conv2d_make_plan(&s, LS_CUDA_CONV2D_UNFOLDED_NBYTES, &plan));
-    assert_int_equal(plan.samples, 23);
+    assert_int_equal(plan.samples, 31);
     struct convolution want = make_convolution(s, true, true), got = make_convolution(s, true, true);
     run_on_cpu(&want);
     run_on_gpu(&got, RUNG_FAST, TRANSPLANT_ALIGNED);
     expect_near("in pieces", &got, &want);
 }
 
+static void a_batch_in_pieces(void **state) {
+    (void)state;
+    check_pieces(LS_FP32);
+    check_pieces(LS_BF16);
+}
+
 /* --- what does not depend on values --------------------------------------------------------------------------------------- */
 
 static void no_output_is_an_error(void **state) {
     (void)state;
-    static const struct ls_conv2d_shape bad[] = {
+    static const int bad[][9] = {
         {1, 1, 2, 9, 1, 3, 3, 1, 0}, {1, 1, 9, 2, 1, 3, 3, 1, 0},  {1, 1, 9, 9, 1, 3, 3, 0, 0},
         {1, 0, 9, 9, 1, 3, 3, 1, 0}, {1, 1, 9, 9, 1, 3, 3, 1, -1}, {1, 1, 30000, 30000, 1000, 1, 1, 1, 0},
     };
     for (size_t i = 0; i < COUNT(bad); i++) {
-        struct convolution c = make_convolution((struct ls_conv2d_shape){1, 1, 3, 3, 1, 1, 1, 1, 0}, true, false);
-        c.s = bad[i];
-        assert_int_equal(ls_conv2d_workspace_nbytes(LS_DEVICE_CUDA, &bad[i]), 0);
+        struct convolution c =
+            make_convolution((struct ls_conv2d_shape){1, 1, 3, 3, 1, 1, 1, 1, 0, LS_FP32}, true, false);
+        c.s = shape_of(bad[i], LS_FP32);
+        assert_int_equal(ls_conv2d_workspace_nbytes(LS_DEVICE_CUDA, &c.s), 0);
         for (int rung = 0; rung < RUNG_COUNT; rung++) {
             for (int o = 0; o < OPERATIONS; o++) {
                 struct problem p = problem_of(&c, o, NULL);
@@ -227,7 +282,7 @@ static void plans_fit(void **state) {
     (void)state;
     size_t before = 0;
     for (int batch = 0; batch < 70; batch++) {
-        struct ls_conv2d_shape s = {batch, 3, 9, 7, 5, 3, 2, 1, 1};
+        struct ls_conv2d_shape s = {batch, 3, 9, 7, 5, 3, 2, 1, 1, LS_FP32};
         struct ls_cuda_conv2d_plan p, whole;
         const size_t limit = 11 * 20 * 72 * sizeof(float); /* eleven samples of 18 taps (20 rows) and 9 x 8 pixels */
         assert_true(ls_cuda_conv2d_make_plan(&s, limit, &p));
@@ -249,6 +304,24 @@ static void plans_fit(void **state) {
     }
 }
 
+/* Matrices begin where cuBLAS reads them fastest, and take half the memory, but for products that are folded before
+ * they are rounded. */
+static void plans_of_halves(void **state) {
+    (void)state;
+    struct ls_conv2d_shape direct = {100, 3, 9, 7, 6, 3, 3, 1, 1, LS_FP32}, folded = direct;
+    folded.out_channels = 33;
+    struct ls_cuda_conv2d_plan floats, p;
+    const size_t limit = 11 * 32 * 63 * sizeof(float); /* eleven samples of 27 taps and one of ones in 32 rows */
+    assert_true(ls_cuda_conv2d_make_plan(&direct, limit, &floats));
+    assert_true(floats.is_direct && floats.rows == 28 && floats.weight_count == 6 * 28);
+    direct.dtype = folded.dtype = LS_BF16;
+    assert_true(ls_cuda_conv2d_make_plan(&direct, limit, &p));
+    assert_true(p.is_direct && p.rows == 32 && p.weight_count == 6 * 32 / 2);
+    assert_true(p.samples == 20 && p.unfolded_count == 22 * 32 * 63 / 2); /* 22 at a time, 100 in five equal pieces */
+    assert_true(ls_cuda_conv2d_make_plan(&folded, limit, &p));
+    assert_true(!p.is_direct && p.rows == 32 && p.samples == 10 && p.unfolded_count == 11 * 32 * 63);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, transplant_setup, transplant_teardown)
 #define TEST_SO(name, setting)                                                                                         \
     cmocka_unit_test_prestate_setup_teardown(name, transplant_setup, transplant_teardown, (void *)(uintptr_t)(setting))
@@ -261,10 +334,14 @@ int main(void) {
         TEST(unfolded),
         TEST_SO(unfolded, "CUDA_ON_CPU_THREADS=descending"),
         TEST_SO(unfolded, "CUDA_ON_CPU_THREADS=random:1"),
+        TEST(halves),
+        TEST_SO(some_halves, "CUDA_ON_CPU_THREADS=random:1"),
+        TEST(halves_are_floats_rounded_once),
         TEST(random_shapes),
         TEST(a_batch_in_pieces),
         TEST(no_output_is_an_error),
         TEST(plans_fit),
+        TEST(plans_of_halves),
     };
     return cmocka_run_group_tests_name("conv2d on GPUs", tests, NULL, NULL);
 }

@@ -34,16 +34,20 @@ static ls_status fast_refused(ls_stream *stream, const struct ls_op *op) {
     return enqueue_refused(RUNG_FAST, stream, op);
 }
 
+static void check(ls_op_id id, ls_dtype dtype, int rung) {
+    struct problem problem = make_problem(id, 17, dtype);
+    ls_op_launcher refused = rung == RUNG_NAIVE ? naive_refused : fast_refused;
+    assert_int_equal(transplant_run(&problem, refused, TRANSPLANT_ALIGNED), LS_ERR_SYSTEM);
+    char said[80];
+    snprintf(said, sizeof said, "%s failed on GPU 0: ", ls_op_name(id));
+    scratch_expect_error(said, NULL);
+}
+
 static void what_cannot_be_launched_is_named(void **state) {
     (void)state;
     for (int id = 0; id < LS_OP_COUNT; id++) {
-        for (int rung = 0; rung < RUNG_COUNT; rung++) {
-            struct problem problem = make_problem((ls_op_id)id, 17, LS_FP32);
-            ls_op_launcher refused = rung == RUNG_NAIVE ? naive_refused : fast_refused;
-            assert_int_equal(transplant_run(&problem, refused, TRANSPLANT_ALIGNED), LS_ERR_SYSTEM);
-            char said[80];
-            snprintf(said, sizeof said, "%s failed on GPU 0: ", ls_op_name((ls_op_id)id));
-            scratch_expect_error(said, NULL);
+        for (int d = 0; d < (op_has_dtype((ls_op_id)id) ? PROBLEM_DTYPES : 1); d++) {
+            for (int rung = 0; rung < RUNG_COUNT; rung++) check((ls_op_id)id, problem_dtypes[d], rung);
         }
     }
 }

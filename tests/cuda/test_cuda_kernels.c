@@ -1,5 +1,5 @@
-/* Every operation on a GPU against the same on a CPU device: both rungs, many sizes, four alignments, three orders of
- * the threads of a block; nothing but outputs is written, and the same call twice gives the same bits. Runs on real
+/* Every operation on a GPU against the same on a CPU device: both rungs, all types, many sizes, four alignments, three
+ * orders of the threads of a block; nothing but outputs is written, and the same call twice gives the same bits. Runs on real
  * GPUs too. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@
  * have the CPU's bits. */
 static const struct {
     unsigned naive, fast;
-    double double_rtol; /* 0: floats */
+    double double_rtol; /* 0: floats or halves */
 } near[LS_OP_COUNT] = {
     [LS_OP_gemm] = {1, 1, 0},
     [LS_OP_bias_gradient] = {0, 1, 0},
@@ -35,23 +35,28 @@ static const struct {
     [LS_OP_batchnorm_sums] = {7, 7, 0},
     [LS_OP_cross_entropy] = {3, 3, 0},
     [LS_OP_squared_error] = {1, 1, 0},
-    [LS_OP_square_sum] = {1, 1, 1e-12},
+    [LS_OP_square_sum_list] = {1, 1, 1e-12},
 };
 
-static bool is_near(double got, double want, double tolerance) {
-    return fabs(got - want) <= tolerance * (1 + fabs(want));
-}
+/* Arrays of halves begin 2 bytes behind a multiple of 64: fixture.h. */
+static bool holds_halves(const void *memory) { return (uintptr_t)memory % 64 == sizeof(uint16_t); }
+
+/* Two sums that differ little may round to halves next to each other. */
+static double unit_of(ls_dtype dtype) { return dtype == LS_FP16 ? 0x1p-10 : dtype == LS_BF16 ? 0x1p-7 : 0; }
 
 static void expect_near(const char *what, const struct problem *got, const struct problem *want, int output, int size,
                         double double_rtol) {
-    bool doubles = double_rtol > 0;
     const void *a = got->outputs[output].memory, *b = want->outputs[output].memory;
-    size_t count = got->outputs[output].nbytes / (doubles ? sizeof(double) : sizeof(float));
-    double tolerance = doubles ? double_rtol : 1e-6 * (2 + sqrt(size));
+    ls_dtype dtype = holds_halves(b) ? want->dtype : LS_FP32;
+    bool doubles = double_rtol > 0;
+    size_t count = want->outputs[output].nbytes / (doubles ? sizeof(double) : ls_dtype_nbytes(dtype));
+    const float *x = doubles ? NULL : kernel_widened(dtype, a, count),
+                *y = doubles ? NULL : kernel_widened(dtype, b, count);
+    double atol = doubles ? double_rtol : 1e-6 * (2 + sqrt(size)), rtol = atol + unit_of(dtype);
     for (size_t i = 0; i < count; i++) {
-        double x = doubles ? ((const double *)a)[i] : (double)((const float *)a)[i];
-        double y = doubles ? ((const double *)b)[i] : (double)((const float *)b)[i];
-        if (!is_near(x, y, tolerance)) fail_msg("%s: output %d[%zu] is %.9g, not %.9g", what, output, i, x, y);
+        double u = doubles ? ((const double *)a)[i] : (double)x[i], v = doubles ? ((const double *)b)[i] : (double)y[i];
+        if (!(fabs(u - v) <= atol + rtol * fabs(v)))
+            fail_msg("%s: output %d[%zu] is %.9g, not %.9g", what, output, i, u, v);
     }
 }
 
@@ -63,12 +68,13 @@ static void expect_same_bits(const char *what, const struct problem *got, const 
 
 /* --- the walk ----------------------------------------------------------------------------------------------------- */
 
-static void check(ls_op_id id, int size, int rung, transplant_alignment alignment) {
+static void check(ls_op_id id, int size, ls_dtype dtype, int rung, transplant_alignment alignment) {
     const struct ls_cuda_rungs *rungs = transplant_rungs();
-    struct problem want = make_problem(id, size, LS_FP32), first = make_problem(id, size, LS_FP32), second = make_problem(id, size, LS_FP32);
+    struct problem want = make_problem(id, size, dtype), first = make_problem(id, size, dtype);
+    struct problem second = make_problem(id, size, dtype);
     char what[160];
-    snprintf(what, sizeof what, "%s %s, size %d, alignment %d", rungs->rungs[rung].name, ls_op_name(id), size,
-             (int)alignment);
+    snprintf(what, sizeof what, "%s %s of %s, size %d, alignment %d", rungs->rungs[rung].name, ls_op_name(id),
+             ls_dtype_name(dtype), size, (int)alignment);
     kernel_done(ls_enqueue(kernel_stream(), &want.op));
     if (transplant_run(&first, rungs->rungs[rung].enqueue, alignment) != LS_OK) fail_msg("%s failed", what);
     if (transplant_run(&second, rungs->rungs[rung].enqueue, alignment) != LS_OK) fail_msg("%s failed", what);
@@ -85,11 +91,12 @@ static void check(ls_op_id id, int size, int rung, transplant_alignment alignmen
 
 static bool is_possible(ls_op_id id, int size) { return !(id == LS_OP_gemm && size == 0); }
 
-static void check_all(int rung, const int *sizes, size_t size_count) {
+static void check_all(int rung, ls_dtype dtype, const int *sizes, size_t size_count) {
     for (int id = 0; id < LS_OP_COUNT; id++) {
+        if (dtype != LS_FP32 && !op_has_dtype((ls_op_id)id)) continue;
         for (size_t s = 0; s < size_count; s++) {
             if (is_possible((ls_op_id)id, sizes[s]))
-                check((ls_op_id)id, sizes[s], rung, (transplant_alignment)(s % TRANSPLANT_ALIGNMENTS));
+                check((ls_op_id)id, sizes[s], dtype, rung, (transplant_alignment)(s % TRANSPLANT_ALIGNMENTS));
         }
     }
 }
@@ -102,25 +109,44 @@ static const int few_sizes[] = {1, 4, 17, 64, 67};
 
 static void naive_rungs(void **state) {
     (void)state;
-    check_all(RUNG_NAIVE, sizes, COUNT(sizes));
+    check_all(RUNG_NAIVE, LS_FP32, sizes, COUNT(sizes));
 }
 
 static void fast_rungs(void **state) {
     (void)state;
-    check_all(RUNG_FAST, sizes, COUNT(sizes));
+    check_all(RUNG_FAST, LS_FP32, sizes, COUNT(sizes));
 }
 
 static void fast_rungs_of_other_alignments(void **state) {
     (void)state;
-    check_all(RUNG_FAST, sizes + 1, COUNT(sizes) - 1);
-    check_all(RUNG_FAST, sizes + 2, COUNT(sizes) - 2);
+    check_all(RUNG_FAST, LS_FP32, sizes + 1, COUNT(sizes) - 1);
+    check_all(RUNG_FAST, LS_FP32, sizes + 2, COUNT(sizes) - 2);
 }
 
 static void few_sizes_of_both_rungs(void **state) {
     (void)state;
     for (size_t first = 0; first < 3; first++) {
-        check_all(RUNG_NAIVE, few_sizes + first, COUNT(few_sizes) - first);
-        check_all(RUNG_FAST, few_sizes + first, COUNT(few_sizes) - first);
+        check_all(RUNG_NAIVE, LS_FP32, few_sizes + first, COUNT(few_sizes) - first);
+        check_all(RUNG_FAST, LS_FP32, few_sizes + first, COUNT(few_sizes) - first);
+    }
+}
+
+/* The same text as that of floats but for loads and stores: fewer sizes are enough. */
+static void halves(void **state) {
+    (void)state;
+    static const int half_sizes[] = {0, 1, 3, 16, 67, 2, 33, 8};
+    for (int d = 1; d < PROBLEM_DTYPES; d++) {
+        check_all(RUNG_NAIVE, problem_dtypes[d], half_sizes, COUNT(half_sizes));
+        check_all(RUNG_FAST, problem_dtypes[d], half_sizes, COUNT(half_sizes));
+        check_all(RUNG_FAST, problem_dtypes[d], half_sizes + 2, COUNT(half_sizes) - 2);
+    }
+}
+
+static void few_sizes_of_halves(void **state) {
+    (void)state;
+    for (int rung = 0; rung < RUNG_COUNT; rung++) {
+        check_all(rung, LS_FP16, few_sizes, COUNT(few_sizes));
+        check_all(rung, LS_BF16, few_sizes + 1, COUNT(few_sizes) - 1);
     }
 }
 
@@ -133,7 +159,10 @@ int main(void) {
         TEST(naive_rungs),
         TEST(fast_rungs),
         TEST(fast_rungs_of_other_alignments),
+        TEST(halves),
         TEST_WITH(few_sizes_of_both_rungs, "CUDA_ON_CPU_THREADS=descending"),
+        TEST_WITH(few_sizes_of_halves, "CUDA_ON_CPU_THREADS=descending"),
+        TEST_WITH(few_sizes_of_halves, "CUDA_ON_CPU_THREADS=random:2"),
         TEST_WITH(few_sizes_of_both_rungs, "CUDA_ON_CPU_THREADS=random:1"),
         TEST_WITH(few_sizes_of_both_rungs, "CUDA_ON_CPU_STREAMS=shuffle:1"),
     };

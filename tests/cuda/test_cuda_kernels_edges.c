@@ -50,36 +50,51 @@ static void expect_same_numbers(const char *what, const float *got, const float 
 
 enum { ODD = 7 * 77 };
 
-static struct problem make_odd(ls_op_id id) {
-    struct problem p = {.op.id = id};
+static struct problem make_odd(ls_op_id id, ls_dtype dtype) {
+    struct problem p = {.op.id = id, .dtype = dtype};
     float *y = make_numbers(ODD, 1), *x = make_numbers(ODD, 2), *z = make_numbers(ODD, 3);
+    void *results = kernel_rounded(dtype, y, ODD), *values = kernel_rounded(dtype, x, ODD);
     switch ((int)id) {
     case LS_OP_scale: p.op.arguments.scale = (struct ls_scale_arguments){y, INFINITY, ODD}; break;
     case LS_OP_divide: p.op.arguments.divide = (struct ls_divide_arguments){y, 3e-42f, ODD}; break;
     case LS_OP_scale_by:
         p.op.arguments.scale_by = (struct ls_scale_by_arguments){y, kernel_copy(&(float){NAN}, 1), ODD};
         break;
-    case LS_OP_add_bias: p.op.arguments.add_bias = (struct ls_add_bias_arguments){LS_FP32, y, x, 7, 77}; break;
-    case LS_OP_add_bias_relu: p.op.arguments.add_bias_relu = (struct ls_add_bias_relu_arguments){LS_FP32, y, x, 7, 77}; break;
+    case LS_OP_cast: p.op.arguments.cast = (struct ls_cast_arguments){dtype, results, LS_FP32, x, ODD}; break;
+    case LS_OP_cast_divide:
+        p.op.arguments.cast_divide = (struct ls_cast_divide_arguments){dtype, results, x, 3e-42f, ODD};
+        break;
+    case LS_OP_add_bias: p.op.arguments.add_bias = (struct ls_add_bias_arguments){dtype, results, values, 7, 77}; break;
+    case LS_OP_add_bias_relu:
+        p.op.arguments.add_bias_relu = (struct ls_add_bias_relu_arguments){dtype, results, values, 7, 77};
+        break;
     case LS_OP_relu_forward: p.op.arguments.relu_forward = (struct ls_relu_forward_arguments){y, x, ODD}; break;
     case LS_OP_relu_backward: p.op.arguments.relu_backward = (struct ls_relu_backward_arguments){y, x, z, ODD}; break;
     default: fail_msg("no such problem");
     }
-    add_output(&p, y, ODD * sizeof *y);
+    add_output(&p, op_has_dtype(id) ? results : y, ODD * (op_has_dtype(id) ? ls_dtype_nbytes(dtype) : sizeof *y));
     return p;
+}
+
+static void check_odd(ls_op_id id, ls_dtype dtype, int rung, transplant_alignment alignment) {
+    struct problem want = make_odd(id, dtype), got = make_odd(id, dtype);
+    run_on_cpu(&want);
+    run_rung(rung, &got, alignment);
+    expect_same_numbers(ls_op_name(id), kernel_widened(dtype, got.outputs[0].memory, ODD),
+                        kernel_widened(dtype, want.outputs[0].memory, ODD), ODD);
 }
 
 static void any_number_goes_through(void **state) {
     (void)state;
-    static const ls_op_id ids[] = {LS_OP_scale,         LS_OP_divide,       LS_OP_scale_by,     LS_OP_add_bias,
-                                   LS_OP_add_bias_relu, LS_OP_relu_forward, LS_OP_relu_backward};
+    static const ls_op_id ids[] = {LS_OP_scale,        LS_OP_divide,        LS_OP_scale_by,
+                                   LS_OP_relu_forward, LS_OP_relu_backward, LS_OP_cast,
+                                   LS_OP_cast_divide,  LS_OP_add_bias,      LS_OP_add_bias_relu};
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
-        for (int rung = 0; rung < RUNG_COUNT; rung++) {
+        int first = ids[i] == LS_OP_cast_divide, last = op_has_dtype(ids[i]) ? PROBLEM_DTYPES : 1;
+        for (int d = first; d < last; d++) {
             for (int alignment = 0; alignment < TRANSPLANT_ALIGNMENTS; alignment++) {
-                struct problem want = make_odd(ids[i]), got = make_odd(ids[i]);
-                run_on_cpu(&want);
-                run_rung(rung, &got, (transplant_alignment)alignment);
-                expect_same_numbers(ls_op_name(ids[i]), got.outputs[0].memory, want.outputs[0].memory, ODD);
+                check_odd(ids[i], problem_dtypes[d], RUNG_NAIVE, (transplant_alignment)alignment);
+                check_odd(ids[i], problem_dtypes[d], RUNG_FAST, (transplant_alignment)alignment);
             }
         }
     }
@@ -107,21 +122,23 @@ static void many_sources(void **state) {
 
 /* --- large sizes -------------------------------------------------------------------------------------------------- */
 
-static struct problem make_large(ls_op_id id, size_t rows, size_t columns) {
-    struct problem p = {.op.id = id};
+static struct problem make_large(ls_op_id id, size_t rows, size_t columns, ls_dtype dtype) {
+    struct problem p = {.op.id = id, .dtype = dtype};
     size_t count = rows * columns;
     float *y = kernel_random(count, 1), *out = kernel_random(columns, 2), *x = kernel_random(count, 3);
+    void *results = kernel_rounded(dtype, y, count), *values = kernel_rounded(dtype, x, count);
     int64_t *labels = kernel_bytes(rows * sizeof *labels);
     for (size_t r = 0; r < rows; r++) labels[r] = (int64_t)(r * 5 % columns);
     switch ((int)id) {
     case LS_OP_bias_gradient:
-        p.op.arguments.bias_gradient = (struct ls_bias_gradient_arguments){LS_FP32, out, x, rows, columns, true};
+        p.op.arguments.bias_gradient = (struct ls_bias_gradient_arguments){dtype, out, values, rows, columns, true};
         add_output(&p, out, columns * sizeof *out);
         break;
     case LS_OP_relu_bias_gradient:
-        p.op.arguments.relu_bias_gradient = (struct ls_relu_bias_gradient_arguments){LS_FP32, out, y, x, rows, columns, false};
+        p.op.arguments.relu_bias_gradient =
+            (struct ls_relu_bias_gradient_arguments){dtype, out, results, values, rows, columns, false};
         add_output(&p, out, columns * sizeof *out);
-        add_output(&p, y, count * sizeof *y);
+        add_output(&p, results, count * ls_dtype_nbytes(dtype));
         break;
     case LS_OP_cross_entropy:
         p.op.arguments.cross_entropy = (struct ls_cross_entropy_arguments){out, y, x, labels, rows, columns, 1.0f / 64};
@@ -139,20 +156,23 @@ static struct problem make_large(ls_op_id id, size_t rows, size_t columns) {
     return p;
 }
 
-/* The first output within 1e-5 of the largest of it, the others' elements within 1e-6. */
-static void check_large(ls_op_id id, size_t rows, size_t columns) {
-    struct problem want = make_large(id, rows, columns);
+/* The first output, of floats, within 1e-5 of the largest of it, the others' elements within 1e-6. */
+static void check_large(ls_op_id id, size_t rows, size_t columns, ls_dtype dtype) {
+    struct problem want = make_large(id, rows, columns, dtype);
     run_on_cpu(&want);
     for (int alignment = 0; alignment < 2; alignment++) {
-        struct problem got = make_large(id, rows, columns), again = make_large(id, rows, columns);
+        struct problem got = make_large(id, rows, columns, dtype), again = make_large(id, rows, columns, dtype);
         run_rung(RUNG_FAST, &got, (transplant_alignment)alignment);
         run_rung(RUNG_FAST, &again, (transplant_alignment)!alignment); /* the order of a sum does not depend on it */
         for (int i = 0; i < got.output_count; i++) {
             size_t nbytes = got.outputs[i].nbytes;
-            const float *a = got.outputs[i].memory, *b = want.outputs[i].memory;
-            if (i == 0) kernel_expect_close_to_largest(ls_op_name(id), a, b, nbytes / sizeof *a, 1e-5);
-            if (i > 0) kernel_expect_close(ls_op_name(id), a, b, nbytes / sizeof *a, 1e-6, 1e-7);
+            const void *a = got.outputs[i].memory, *b = want.outputs[i].memory;
             kernel_expect_same("again", again.outputs[i].memory, a, nbytes);
+            if (i == 0) kernel_expect_close_to_largest(ls_op_name(id), a, b, nbytes / sizeof(float), 1e-5);
+            if (i == 0) continue;
+            size_t count = nbytes / ls_dtype_nbytes(dtype);
+            kernel_expect_close(ls_op_name(id), kernel_widened(dtype, a, count), kernel_widened(dtype, b, count), count,
+                                1e-6, 1e-7);
         }
     }
 }
@@ -161,9 +181,11 @@ static void large_sums(void **state) {
     (void)state;
     static const size_t shapes[][2] = {{129, 3}, {3000, 10}, {20000, 4}, {300, 260}, {128, 1028}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
-        check_large(LS_OP_bias_gradient, shapes[s][0], shapes[s][1]);
-        check_large(LS_OP_relu_bias_gradient, shapes[s][0], shapes[s][1]);
-        check_large(LS_OP_squared_error, shapes[s][0], shapes[s][1]);
+        check_large(LS_OP_bias_gradient, shapes[s][0], shapes[s][1], LS_FP32);
+        check_large(LS_OP_relu_bias_gradient, shapes[s][0], shapes[s][1], LS_FP32);
+        check_large(LS_OP_squared_error, shapes[s][0], shapes[s][1], LS_FP32);
+        check_large(LS_OP_bias_gradient, shapes[s][0], shapes[s][1], s % 2 ? LS_BF16 : LS_FP16);
+        check_large(LS_OP_relu_bias_gradient, shapes[s][0], shapes[s][1], s % 2 ? LS_FP16 : LS_BF16);
     }
 }
 
@@ -175,34 +197,41 @@ static void large_cross_entropy(void **state) {
                                        {64, 33},  {65, 33},  {8300, 33},  {64, 1023},
                                        {1, 1024}, {7, 1500}, {1100, 1025}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        check_large(LS_OP_cross_entropy, shapes[s][0], shapes[s][1]);
+        check_large(LS_OP_cross_entropy, shapes[s][0], shapes[s][1], LS_FP32);
+}
+
+/* A tensor of many chunks, whose last is shorter, behind one without any. */
+static struct problem make_many_squares(void) {
+    static const size_t counts[] = {3, 0, 1100003};
+    enum { TENSORS = sizeof counts / sizeof *counts };
+    struct problem p = {.op.id = LS_OP_square_sum_list};
+    struct ls_update_tensor *list = memset(kernel_bytes(TENSORS * sizeof *list), 0, TENSORS * sizeof *list);
+    size_t chunks = 0, total = 0;
+    for (size_t i = 0; i < TENSORS; i++) {
+        list[i].gradient = kernel_random(counts[i], i + 1);
+        list[i].count = counts[i];
+        list[i].first_chunk = chunks;
+        chunks += (counts[i] + LS_UPDATE_CHUNK - 1) / LS_UPDATE_CHUNK;
+        total += counts[i];
+    }
+    double *sum = kernel_bytes(sizeof *sum);
+    p.op.arguments.square_sum_list = (struct ls_square_sum_list_arguments){sum, list, TENSORS, chunks, total};
+    add_output(&p, sum, sizeof *sum);
+    return p;
 }
 
 static void square_sum_of_many(void **state) {
     (void)state;
-    enum { N = 1100003 };
-    float *x = kernel_random(N, 1);
-    double *want = kernel_bytes(sizeof *want);
-    *want = 0.25;
-    kernel_done(ls_square_sum(kernel_stream(), want, x, N));
-    double first = 0;
-    for (int alignment = 0; alignment < 2; alignment++) {
-        struct problem p = {.op.id = LS_OP_square_sum};
-        double *sum = kernel_bytes(sizeof *sum);
-        *sum = 0.25;
-        p.op.arguments.square_sum = (struct ls_square_sum_arguments){sum, x, N};
-        add_output(&p, sum, sizeof *sum);
-        run_rung(RUNG_FAST, &p, (transplant_alignment)alignment);
-        assert_true(fabs(*sum - *want) <= 1e-12 * *want);
-        if (alignment == 0) first = *sum;
-    }
-    struct problem p = {.op.id = LS_OP_square_sum};
-    double *sum = kernel_bytes(sizeof *sum);
-    *sum = 0.25;
-    p.op.arguments.square_sum = (struct ls_square_sum_arguments){sum, x, N};
-    add_output(&p, sum, sizeof *sum);
-    run_rung(RUNG_FAST, &p, TRANSPLANT_SHIFTED);
-    assert_true(*sum == first);
+    struct problem want = make_many_squares();
+    run_on_cpu(&want);
+    const double *sum = want.outputs[0].memory;
+    struct problem first = make_many_squares();
+    run_rung(RUNG_FAST, &first, TRANSPLANT_ALIGNED);
+    const double *got = first.outputs[0].memory;
+    assert_true(*sum > 300000 && fabs(*got - *sum) <= 1e-12 * *sum);
+    struct problem shifted = make_many_squares();
+    run_rung(RUNG_FAST, &shifted, TRANSPLANT_SHIFTED);
+    kernel_expect_same("square_sum_list", shifted.outputs[0].memory, got, sizeof *got);
 }
 
 /* --- losses ------------------------------------------------------------------------------------------------------- */
@@ -250,14 +279,14 @@ static void operations_in_place(void **state) {
     enum { ROWS = 70, CLASSES = 37, N = ROWS * CLASSES };
     static const size_t losses[][2] = {{300, 10}, {257, 32}, {ROWS, CLASSES}, {3, 1100}};
     for (size_t l = 0; l < sizeof losses / sizeof *losses; l++) {
-        struct problem apart = make_large(LS_OP_cross_entropy, losses[l][0], losses[l][1]), in_place;
-        in_place = make_large(LS_OP_cross_entropy, losses[l][0], losses[l][1]);
+        struct problem apart = make_large(LS_OP_cross_entropy, losses[l][0], losses[l][1], LS_FP32), in_place;
+        in_place = make_large(LS_OP_cross_entropy, losses[l][0], losses[l][1], LS_FP32);
         in_place.op.arguments.cross_entropy.dlogits = (float *)(uintptr_t)in_place.op.arguments.cross_entropy.logits;
         in_place.outputs[1].memory = in_place.op.arguments.cross_entropy.dlogits;
         check_in_place(apart, in_place);
     }
-    struct problem apart = make_large(LS_OP_squared_error, ROWS, CLASSES), in_place;
-    in_place = make_large(LS_OP_squared_error, ROWS, CLASSES);
+    struct problem apart = make_large(LS_OP_squared_error, ROWS, CLASSES, LS_FP32), in_place;
+    in_place = make_large(LS_OP_squared_error, ROWS, CLASSES, LS_FP32);
     in_place.op.arguments.squared_error.dprediction =
         (float *)(uintptr_t)in_place.op.arguments.squared_error.prediction;
     in_place.outputs[1].memory = in_place.op.arguments.squared_error.dprediction;

@@ -60,7 +60,8 @@ static void check_gemm(struct shape s, bool transpose_a, bool transpose_b, float
         if (beta == 0) c[i] = NAN; /* must not be read */
     }
     struct problem p = {.op.id = LS_OP_gemm, .output_count = 1};
-    p.op.arguments.gemm = (struct ls_gemm_arguments){LS_FP32, transpose_a, transpose_b, s.m, s.n, s.k, a, b, beta, LS_FP32, c, NULL};
+    p.op.arguments.gemm =
+        (struct ls_gemm_arguments){LS_FP32, transpose_a, transpose_b, s.m, s.n, s.k, a, b, beta, LS_FP32, c, NULL};
     p.outputs[0].memory = c;
     p.outputs[0].nbytes = s.m * s.n * sizeof *c;
     assert_int_equal(transplant_run(&p, transplant_rungs()->rungs[rung].enqueue, TRANSPLANT_SECOND_SHIFTED), LS_OK);
@@ -86,58 +87,44 @@ static void gemm_in_every_shape(void **state) {
 
 /* --- products of other types, and of many matrices ---------------------------------------------------------------- */
 
-/* Rounds the values to the type; *elements are their bits. */
-static void *make_elements(float *values, size_t count, ls_dtype dtype) {
-    if (dtype == LS_FP32) return values;
-    uint16_t *elements = kernel_bytes(count * sizeof *elements);
-    for (size_t i = 0; i < count; i++) {
-        elements[i] = dtype == LS_FP16 ? ls_fp16_from_float(values[i]) : ls_bf16_from_float(values[i]);
-        values[i] = dtype == LS_FP16 ? ls_fp16_to_float(elements[i]) : ls_bf16_to_float(elements[i]);
-    }
-    return elements;
-}
-
-static float element(const void *elements, size_t i, ls_dtype dtype) {
-    if (dtype == LS_FP32) return ((const float *)elements)[i];
-    uint16_t bits = ((const uint16_t *)elements)[i];
-    return dtype == LS_FP16 ? ls_fp16_to_float(bits) : ls_bf16_to_float(bits);
-}
-
 /* Of product number i: c[i] = a[i] b^T + beta c[i], with one b for all if `shared`. */
-static void check_products(ls_dtype dtype, size_t batch, bool shared, float beta) {
+static void check_products(ls_dtype dtype, ls_dtype c_dtype, size_t batch, bool shared, float beta) {
     enum { M = 9, N = 13, K = 21 };
     size_t a_count = batch * M * K, b_count = (shared ? 1 : batch) * N * K, c_count = batch * M * N;
-    float *a = kernel_random(a_count, 1), *b = kernel_random(b_count, 2), *c = kernel_random(c_count, 3);
-    void *a_bits = make_elements(a, a_count, dtype), *b_bits = make_elements(b, b_count, dtype);
-    void *c_bits = make_elements(c, c_count, dtype);
-    size_t nbytes = ls_dtype_nbytes(dtype);
+    const void *a_bits = kernel_rounded(dtype, kernel_random(a_count, 1), a_count);
+    const void *b_bits = kernel_rounded(dtype, kernel_random(b_count, 2), b_count);
+    const void *c_bits = kernel_rounded(c_dtype, kernel_random(c_count, 3), c_count);
+    const float *a = kernel_widened(dtype, a_bits, a_count), *b = kernel_widened(dtype, b_bits, b_count);
+    const float *c = kernel_widened(c_dtype, c_bits, c_count);
+    size_t nbytes = ls_dtype_nbytes(dtype), c_nbytes = c_count * ls_dtype_nbytes(c_dtype);
     void *a_gpu = to_gpu(a_bits, a_count * nbytes), *b_gpu = to_gpu(b_bits, b_count * nbytes);
-    void *c_gpu = to_gpu(c_bits, c_count * nbytes);
+    void *c_gpu = to_gpu(c_bits, c_nbytes);
     struct ls_cuda_product product = {
-        dtype, false, true, M, N, K, a_gpu, b_gpu, beta, c_gpu, batch, M * K, shared ? 0 : N * K, M * N};
+        dtype, c_dtype, false, true, M, N, K, a_gpu, b_gpu, beta, c_gpu, batch, M * K, shared ? 0 : N * K, M * N};
     done(transplant_rungs()->matmul(transplant_stream(), &product));
-    const void *got = from_gpu(c_gpu, c_count * nbytes);
+    const float *got = kernel_widened(c_dtype, from_gpu(c_gpu, c_nbytes), c_count);
     (void)from_gpu(a_gpu, 1), (void)from_gpu(b_gpu, 1);
-    double rounding = dtype == LS_FP32 ? 1e-6 : dtype == LS_FP16 ? 0x1p-11 : 0x1p-8;
+    double rounding = c_dtype == LS_FP32 ? 1e-6 : c_dtype == LS_FP16 ? 0x1p-11 : 0x1p-8;
     for (size_t i = 0; i < c_count; i++) {
         size_t p = i / (M * N), row = i / N % M, column = i % N;
-        double want = (double)beta * (double)c[i];
+        double want = (double)beta * (double)c[i], x = (double)got[i];
         for (size_t t = 0; t < K; t++)
             want += (double)a[(p * M + row) * K + t] * (double)b[((shared ? 0 : p) * N + column) * K + t];
-        double x = (double)element(got, i, dtype), tolerance = 1e-5 + rounding * fabs(want);
-        if (!(fabs(x - want) <= tolerance)) fail_msg("%s product[%zu] is %g, not %g", ls_dtype_name(dtype), i, x, want);
+        if (!(fabs(x - want) <= 1e-5 + rounding * fabs(want)))
+            fail_msg("%s product[%zu] is %g, not %g", ls_dtype_name(dtype), i, x, want);
     }
 }
 
 static void products_of_every_type(void **state) {
     (void)state;
-    static const ls_dtype dtypes[] = {LS_FP32, LS_FP16, LS_BF16};
-    for (int d = 0; d < 3; d++) {
-        check_products(dtypes[d], 1, false, 0);
-        check_products(dtypes[d], 1, false, 1);
-        check_products(dtypes[d], 4, false, 0);
-        check_products(dtypes[d], 4, true, 1);
-        check_products(dtypes[d], 0, true, 1);
+    static const ls_dtype dtypes[][2] = {
+        {LS_FP32, LS_FP32}, {LS_FP16, LS_FP16}, {LS_BF16, LS_BF16}, {LS_FP16, LS_FP32}, {LS_BF16, LS_FP32}};
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+        check_products(dtypes[d][0], dtypes[d][1], 1, false, 0);
+        check_products(dtypes[d][0], dtypes[d][1], 1, false, 1);
+        check_products(dtypes[d][0], dtypes[d][1], 4, false, 0);
+        check_products(dtypes[d][0], dtypes[d][1], 4, true, 1);
+        check_products(dtypes[d][0], dtypes[d][1], 0, true, 1);
     }
 }
 
@@ -145,21 +132,44 @@ static void products_of_every_type(void **state) {
 static void products_over_nothing(void **state) {
     (void)state;
     static const uint16_t ones[6] = {1, 2, 3, 4, 5, 6}, none[6] = {0};
+    static const float floats[4] = {1, 2, 3, 4}, halved[4] = {0.5f, 1, 1.5f, 2};
     for (int beta = 0; beta < 2; beta++) {
         void *c = to_gpu(ones, sizeof ones);
-        struct ls_cuda_product product = {
-            .dtype = LS_BF16, .m = 1, .n = 3, .beta = (float)beta, .c = c, .batch = 2, .stride_c = 3};
+        struct ls_cuda_product product = {.dtype = LS_BF16,
+                                          .c_dtype = LS_BF16,
+                                          .m = 1,
+                                          .n = 3,
+                                          .beta = (float)beta,
+                                          .c = c,
+                                          .batch = 2,
+                                          .stride_c = 3};
         done(transplant_rungs()->matmul(transplant_stream(), &product));
         kernel_expect_same("c", from_gpu(c, sizeof ones), beta ? ones : none, sizeof ones);
     }
+    void *c = to_gpu(floats, sizeof floats);
+    struct ls_cuda_product product = {
+        .dtype = LS_FP16, .c_dtype = LS_FP32, .m = 2, .n = 2, .beta = 0.5f, .c = c, .batch = 1};
+    done(transplant_rungs()->matmul(transplant_stream(), &product));
+    product.beta = 0;
+    kernel_expect_same("c of floats", from_gpu(c, sizeof floats), halved, sizeof halved);
+    c = product.c = to_gpu(floats, sizeof floats);
+    done(transplant_rungs()->matmul(transplant_stream(), &product));
+    kernel_expect_same("c of floats", from_gpu(c, sizeof floats), (float[4]){0}, sizeof floats);
 }
 
 static void products_that_are_refused(void **state) {
     (void)state;
-    struct ls_cuda_product product = {.dtype = LS_INT32, .m = 1, .n = 1, .k = 1, .batch = 1};
+    struct ls_cuda_product product = {.dtype = LS_INT32, .c_dtype = LS_FP32, .m = 1, .n = 1, .k = 1, .batch = 1};
     assert_int_equal(transplant_rungs()->matmul(transplant_stream(), &product), LS_ERR_INVALID);
     scratch_expect_error("matmul", "int32");
-    product.dtype = LS_FP32;
+    product.dtype = LS_FP16;
+    product.c_dtype = LS_BF16;
+    assert_int_equal(transplant_rungs()->matmul(transplant_stream(), &product), LS_ERR_INVALID);
+    scratch_expect_error("matmul", "a product of fp16 cannot be stored as bf16");
+    product.c_dtype = LS_FP16, product.beta = 0.5f, product.k = 0; /* no kernel scales halves */
+    assert_int_equal(transplant_rungs()->matmul(transplant_stream(), &product), LS_ERR_UNSUPPORTED);
+    scratch_expect_error("matmul", "nothing but 0 and 1 scales fp16");
+    product.dtype = product.c_dtype = LS_FP32;
     product.k = (size_t)INT32_MAX + 1;
     assert_int_equal(transplant_rungs()->matmul(transplant_stream(), &product), LS_ERR_INVALID);
     scratch_expect_error("matmul", "too large");

@@ -1,5 +1,5 @@
 /* Optimizers on a GPU over several steps: the bits of kernels/cpu, which tests/kernels holds against PyTorch; one
- * golden file here too. Lists, found_inf, clipping, the numbers of begin_update. Runs on real GPUs too. */
+ * golden file here too. Lists, found_inf, gradient_factor, the numbers of begin_update. Runs on real GPUs too. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,8 +29,7 @@ static void run_rung(int rung, const struct problem *problem, transplant_alignme
 static struct ls_update_state *make_state(double rate, double step) {
     struct ls_update_state *state = kernel_bytes(sizeof *state);
     memset(state, 0, sizeof *state);
-    state->learning_rate = rate;
-    state->step = step;
+    *state = (struct ls_update_state){.learning_rate = rate, .step = step, .gradient_factor = 1, .scale = 1};
     return state;
 }
 
@@ -49,6 +48,21 @@ static void begin_update_has_the_hosts_bits(void **state) {
             run_rung(RUNG_FAST, &p, TRANSPLANT_ALIGNED);
             kernel_expect_same("state", got, want, sizeof *got);
         }
+    }
+}
+
+static void set_learning_rate_sets_nothing_else(void **state) {
+    (void)state;
+    enum { STATES = 3 };
+    for (int i = 0; i < RUNG_COUNT * 2; i++) {
+        struct ls_update_state *got = kernel_bytes(STATES * sizeof *got), *want = kernel_bytes(STATES * sizeof *want);
+        size_t count = i < RUNG_COUNT ? STATES : 1;
+        for (size_t s = 0; s < count; s++) want[s].learning_rate = 0.1;
+        struct problem p = {.op.id = LS_OP_set_learning_rate};
+        p.op.arguments.set_learning_rate = (struct ls_set_learning_rate_arguments){got, count, 0.1};
+        add_output(&p, got, STATES * sizeof *got);
+        run_rung(i % RUNG_COUNT, &p, TRANSPLANT_ALIGNED);
+        kernel_expect_same("states", got, want, STATES * sizeof *got);
     }
 }
 
@@ -136,6 +150,7 @@ static void expect_same_numbers(const char *what, const float *got, const float 
 static void updates_have_the_cpus_bits(void **state) {
     (void)state;
     enum { N = LS_UPDATE_CHUNK + 1003 };
+    static const float factors[] = {1, 0.37f, 0.5f, 1e-3f};
     float *p0 = kernel_random(N, 1);
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
         struct run want = start(&rules[r], p0, N, 1e-2), got[RUNG_COUNT];
@@ -146,9 +161,11 @@ static void updates_have_the_cpus_bits(void **state) {
             gradient[8] = 1e25f;
             gradient[9] = 1e-42f;
             want.state->found_inf = t == 3; /* an update that must change nothing */
+            want.state->gradient_factor = factors[t - 1];
             step_on_cpu(&want, gradient);
             for (int rung = 0; rung < RUNG_COUNT; rung++) {
                 got[rung].state->found_inf = t == 3;
+                got[rung].state->gradient_factor = factors[t - 1];
                 step_on_gpu(rung, &got[rung], gradient, (transplant_alignment)(t % TRANSPLANT_ALIGNMENTS));
                 kernel_expect_same("state", got[rung].state, want.state, sizeof *want.state);
                 expect_same_numbers("p", got[rung].p, want.p, N);
@@ -159,7 +176,8 @@ static void updates_have_the_cpus_bits(void **state) {
     }
 }
 
-static void check_golden(const char *file, struct run rule, double rate) {
+/* With the gradients of a loss that was multiplied by `scale`, a power of two: the same bits. */
+static void check_golden(const char *file, struct run rule, double rate, float scale) {
     enum { N = 257 };
     kernel_golden_open(file);
     struct run run = start(&rule, kernel_golden("p0", N), N, rate);
@@ -167,7 +185,10 @@ static void check_golden(const char *file, struct run rule, double rate) {
         char g[8], p[8];
         snprintf(g, sizeof g, "g%d", t);
         snprintf(p, sizeof p, "p%d", t);
-        step_on_gpu(RUNG_FAST, &run, kernel_copy(kernel_golden(g, N), N), TRANSPLANT_ALIGNED);
+        float *gradient = kernel_copy(kernel_golden(g, N), N);
+        for (int i = 0; i < N; i++) gradient[i] *= scale;
+        run.state->gradient_factor = 1 / scale;
+        step_on_gpu(RUNG_FAST, &run, gradient, TRANSPLANT_ALIGNED);
         kernel_expect_close(p, run.p, kernel_golden(p, N), N, 1e-6, 1e-7);
     }
 }
@@ -175,8 +196,10 @@ static void check_golden(const char *file, struct run rule, double rate) {
 static void updates_are_pytorchs(void **state) {
     (void)state;
     struct run nesterov = {.sgd = {.momentum = 0.9f, .weight_decay = 1e-4f, .nesterov = true}};
-    check_golden("optim_sgd_lr0.1_momentum0.9_nesterov_wd1e-4", nesterov, 0.1);
-    check_golden("optim_adamw_lr1e-3_wd1e-2", (struct run)ADAM(1e-2, true), 1e-3);
+    for (int scale = 1; scale < 100000; scale *= 256) {
+        check_golden("optim_sgd_lr0.1_momentum0.9_nesterov_wd1e-4", nesterov, 0.1, (float)scale);
+        check_golden("optim_adamw_lr1e-3_wd1e-2", (struct run)ADAM(1e-2, true), 1e-3, (float)scale);
+    }
 }
 
 /* --- lists -------------------------------------------------------------------------------------------------------- */
@@ -190,7 +213,12 @@ static struct problem make_list(bool is_adam, float found_inf, const struct ls_u
     struct problem p = {.op.id = is_adam ? LS_OP_adam_list : LS_OP_sgd_list};
     struct ls_update_tensor *list = kernel_bytes(TENSORS * sizeof *list);
     struct ls_update_state *state = make_state(0.1, 2);
-    *state = (struct ls_update_state){0.1, 2, found_inf, 0.3f, 0.2f};
+    *state = (struct ls_update_state){.learning_rate = 0.1,
+                                      .step = 2,
+                                      .found_inf = found_inf,
+                                      .gradient_factor = 0.7f,
+                                      .step_size = 0.3f,
+                                      .bias2_sqrt = 0.2f};
     size_t chunks = 0, total = 0;
     for (uint64_t i = 0; i < TENSORS; i++) {
         float *second = kernel_random(counts[i], 40 + i);
@@ -254,33 +282,16 @@ static void an_empty_list_is_nothing(void **state) {
     for (int rung = 0; rung < RUNG_COUNT; rung++) run_rung(rung, &p, TRANSPLANT_ALIGNED);
 }
 
-/* --- clipping ----------------------------------------------------------------------------------------------------- */
-
-static void clip_at_the_edges(void **state) {
-    (void)state;
-    static const double sums[] = {0, 4, 169, 1e300, INFINITY, NAN};
-    for (size_t s = 0; s < sizeof sums / sizeof *sums; s++) {
-        double *sum = kernel_bytes(sizeof *sum);
-        *sum = sums[s];
-        float *want = kernel_floats(1), *want_norm = kernel_floats(1), *got = kernel_floats(1),
-              *norm = kernel_floats(1);
-        kernel_done(ls_clip_coefficient(kernel_stream(), want, want_norm, sum, 6.5f));
-        struct problem p = {.op.id = LS_OP_clip_coefficient};
-        p.op.arguments.clip_coefficient = (struct ls_clip_coefficient_arguments){got, norm, sum, 6.5f};
-        add_output(&p, got, sizeof *got);
-        add_output(&p, norm, sizeof *norm);
-        run_rung(RUNG_FAST, &p, TRANSPLANT_ALIGNED);
-        expect_same_numbers("coefficient", got, want, 1);
-        expect_same_numbers("norm", norm, want_norm, 1);
-    }
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, transplant_setup, transplant_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(begin_update_has_the_hosts_bits), TEST(updates_have_the_cpus_bits), TEST(updates_are_pytorchs),
-        TEST(lists_have_the_cpus_bits),        TEST(an_empty_list_is_nothing),   TEST(clip_at_the_edges),
+        TEST(begin_update_has_the_hosts_bits),
+        TEST(updates_have_the_cpus_bits),
+        TEST(updates_are_pytorchs),
+        TEST(lists_have_the_cpus_bits),
+        TEST(an_empty_list_is_nothing),
+        TEST(set_learning_rate_sets_nothing_else),
     };
     return cmocka_run_group_tests_name("updates on GPUs", tests, NULL, NULL);
 }

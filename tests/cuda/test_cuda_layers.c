@@ -1,5 +1,5 @@
 /* Layers of images on a GPU: PyTorch's numbers in tests/golden, within the tolerances of the README there, and
- * max-pooling to the bit. Both rungs; runs on real GPUs too. (Convolutions: test_cuda_conv2d.c; batch norm:
+ * max-pooling to the bit, in all types. Both rungs; runs on real GPUs too. (Convolutions: test_cuda_conv2d.c; batch norm:
  * test_cuda_layers_batchnorm.c.) */
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,9 +62,9 @@ static void check_conv2d(const char *name, struct ls_conv2d_shape s, int rung) {
 static void conv2d(void **state) {
     (void)state;
     for (int rung = 0; rung < RUNG_COUNT; rung++) {
-        check_conv2d("conv2d_1x16k5p2", (struct ls_conv2d_shape){4, 1, 28, 28, 16, 5, 5, 1, 2}, rung);
-        check_conv2d("conv2d_16x32k5p2", (struct ls_conv2d_shape){4, 16, 14, 14, 32, 5, 5, 1, 2}, rung);
-        check_conv2d("conv2d_3x8k3s2p1_odd", (struct ls_conv2d_shape){3, 3, 11, 9, 8, 3, 3, 2, 1}, rung);
+        check_conv2d("conv2d_1x16k5p2", (struct ls_conv2d_shape){4, 1, 28, 28, 16, 5, 5, 1, 2, LS_FP32}, rung);
+        check_conv2d("conv2d_16x32k5p2", (struct ls_conv2d_shape){4, 16, 14, 14, 32, 5, 5, 1, 2, LS_FP32}, rung);
+        check_conv2d("conv2d_3x8k3s2p1_odd", (struct ls_conv2d_shape){3, 3, 11, 9, 8, 3, 3, 2, 1, LS_FP32}, rung);
     }
 }
 
@@ -73,7 +73,7 @@ static void conv2d(void **state) {
 static void check_batchnorm_train(int rung) {
     enum { CHANNELS = 16, COUNT = 4 * CHANNELS * 14 * 14 };
     kernel_golden_open("batchnorm2d_train");
-    struct ls_batchnorm_shape s = {4, CHANNELS, 14 * 14, 0.1f, 1e-5f, false};
+    struct ls_batchnorm_shape s = {4, CHANNELS, 14 * 14, 0.1f, 1e-5f, false, LS_FP32};
     const float *x = golden("x", COUNT), *w = golden("w", CHANNELS), *b = golden("b", CHANNELS);
     float *y = kernel_floats(COUNT), *dx = kernel_floats(COUNT), *mean = kernel_floats(CHANNELS);
     float *invstd = kernel_floats(CHANNELS), *dw = kernel_floats(CHANNELS), *db = kernel_floats(CHANNELS);
@@ -103,7 +103,7 @@ static void check_batchnorm_train(int rung) {
 static void check_batchnorm_eval(int rung) {
     enum { CHANNELS = 16, COUNT = 4 * CHANNELS * 7 * 7 };
     kernel_golden_open("batchnorm2d_eval");
-    struct ls_batchnorm_shape s = {4, CHANNELS, 7 * 7, 0.1f, 1e-5f, false};
+    struct ls_batchnorm_shape s = {4, CHANNELS, 7 * 7, 0.1f, 1e-5f, false, LS_FP32};
     float *y = kernel_floats(COUNT);
     struct problem eval = {.op = {.id = LS_OP_batchnorm_eval}};
     eval.op.arguments.batchnorm_eval = (struct ls_batchnorm_eval_arguments){s,
@@ -128,40 +128,40 @@ static void batchnorm(void **state) {
 
 /* --- max-pooling -------------------------------------------------------------------------------------------------- */
 
-/* What the two operations write. */
+/* What the two operations write; y and dx of the shape's type. */
 struct pooled {
-    float *y, *dx;
+    void *y, *dx;
     uint8_t *choice;
 };
 
-static struct problem pool_forward(struct ls_pool_shape s, const float *x, struct pooled *to, size_t out) {
+static struct problem pool_forward(struct ls_pool_shape s, const void *x, struct pooled *to, size_t out) {
     struct problem p = {.op = {.id = LS_OP_maxpool_forward}};
-    to->y = kernel_floats(out), to->choice = kernel_bytes(out);
+    to->y = kernel_elements(s.dtype, out), to->choice = kernel_bytes(out);
     p.op.arguments.maxpool_forward = (struct ls_maxpool_forward_arguments){s, to->y, to->choice, x};
-    add_output(&p, to->y, out * sizeof *to->y);
+    add_output(&p, to->y, out * ls_dtype_nbytes(s.dtype));
     add_output(&p, to->choice, out);
     return p;
 }
 
 /* From the choices that are in `to`. */
-static struct problem pool_backward(struct ls_pool_shape s, const float *dy, struct pooled *to) {
+static struct problem pool_backward(struct ls_pool_shape s, const void *dy, struct pooled *to) {
     struct problem p = {.op = {.id = LS_OP_maxpool_backward}};
-    to->dx = kernel_floats(ls_pool_count(&s));
+    to->dx = kernel_elements(s.dtype, ls_pool_count(&s));
     p.op.arguments.maxpool_backward = (struct ls_maxpool_backward_arguments){s, to->dx, dy, to->choice};
-    add_output(&p, to->dx, ls_pool_count(&s) * sizeof *to->dx);
+    add_output(&p, to->dx, ls_pool_count(&s) * ls_dtype_nbytes(s.dtype));
     return p;
 }
 
 /* NaNs, infinities and many ties. */
-static float *hard_to_pool(size_t count) {
+static void *hard_to_pool(ls_dtype dtype, size_t count) {
     float *x = kernel_random(count, 1);
     for (size_t i = 0; i < count; i++) x[i] = i % 11 == 3 ? NAN : i % 7 == 2 ? -INFINITY : (float)(int)(x[i] * 3);
-    return x;
+    return kernel_rounded(dtype, x, count);
 }
 
 static void check_maxpool(struct ls_pool_shape s, int turn) {
-    size_t out = (size_t)(s.planes * (s.in_height / s.size) * (s.in_width / s.size)), in = ls_pool_count(&s);
-    const float *x = hard_to_pool(in), *dy = kernel_random(out, 2);
+    size_t out = ls_pool_windows(&s), in = ls_pool_count(&s), each = ls_dtype_nbytes(s.dtype);
+    const void *x = hard_to_pool(s.dtype, in), *dy = kernel_rounded(s.dtype, kernel_random(out, 2), out);
     struct pooled want, got;
     struct problem forward = pool_forward(s, x, &want, out), backward = pool_backward(s, dy, &want);
     kernel_done(ls_enqueue(kernel_stream(), &forward.op));
@@ -172,33 +172,39 @@ static void check_maxpool(struct ls_pool_shape s, int turn) {
         assert_int_equal(transplant_run(&forward, enqueue, (transplant_alignment)(turn % 3)), LS_OK);
         backward = pool_backward(s, dy, &got);
         assert_int_equal(transplant_run(&backward, enqueue, (transplant_alignment)(turn % 3)), LS_OK);
-        kernel_expect_same("y", got.y, want.y, out * sizeof *got.y);
+        kernel_expect_same("y", got.y, want.y, out * each);
         kernel_expect_same("choice", got.choice, want.choice, out);
-        kernel_expect_same("dx", got.dx, want.dx, in * sizeof *got.dx);
+        kernel_expect_same("dx", got.dx, want.dx, in * each);
+    }
+}
+
+static void check_pools(ls_dtype dtype, int most_width) {
+    for (int size = 2; size <= 5; size++) {
+        for (int width = 1; width < most_width; width++) {
+            check_maxpool((struct ls_pool_shape){2, 2 * size, width, size, dtype}, width);
+            check_maxpool((struct ls_pool_shape){3, 2 * size + 1, width, size, dtype}, width);
+        }
+    }
+    for (int turn = 0; turn < 3; turn++) {
+        check_maxpool((struct ls_pool_shape){1, 31, 45, 15, dtype}, turn);
+        check_maxpool((struct ls_pool_shape){0, 4, 4, 2, dtype}, turn);
+        check_maxpool((struct ls_pool_shape){32, 28, 28, 2, dtype}, turn); /* windows by twos */
+        check_maxpool((struct ls_pool_shape){40, 14, 14, 2, dtype}, turn); /* one by one, and many blocks */
     }
 }
 
 static void maxpool(void **state) {
     (void)state;
-    for (int size = 2; size <= 5; size++) {
-        for (int width = 1; width < 24; width++) {
-            check_maxpool((struct ls_pool_shape){2, 2 * size, width, size}, width);
-            check_maxpool((struct ls_pool_shape){3, 2 * size + 1, width, size}, width);
-        }
-    }
-    for (int turn = 0; turn < 3; turn++) {
-        check_maxpool((struct ls_pool_shape){1, 31, 45, 15}, turn);
-        check_maxpool((struct ls_pool_shape){0, 4, 4, 2}, turn);
-        check_maxpool((struct ls_pool_shape){32, 28, 28, 2}, turn); /* windows by twos */
-        check_maxpool((struct ls_pool_shape){40, 14, 14, 2}, turn); /* one by one, and many blocks */
-    }
+    check_pools(LS_FP32, 24);
+    check_pools(LS_FP16, 9);
+    check_pools(LS_BF16, 9);
 }
 
 static void maxpool_of_golden_values(void **state) {
     (void)state;
     enum { PLANES = 64, IN = PLANES * 14 * 14, OUT = IN / 4 };
     kernel_golden_open("maxpool2d_k2s2_ties");
-    struct ls_pool_shape s = {PLANES, 14, 14, 2};
+    struct ls_pool_shape s = {PLANES, 14, 14, 2, LS_FP32};
     const float *x = golden("x", IN), *dy = golden("dy", OUT);
     for (int rung = 0; rung < RUNG_COUNT; rung++) {
         struct pooled got;

@@ -13,113 +13,7 @@
 #include <string.h>
 
 #include "tests/base/scratch.h"
-#include "tests/cuda/transplant.h"
-
-/* --- arguments and results ---------------------------------------------------------------------------------------- */
-
-struct batchnorm {
-    struct ls_batchnorm_shape s;
-    size_t count, channels;
-    float *x, *dy, *gamma, *beta;
-    /* results; a gradient is accumulated if it begins with a number */
-    float *y, *dx, *mean, *invstd, *running_mean, *running_var, *dgamma, *dbeta, *sums;
-    double *statistics, *m;
-    bool accumulate;
-    int rung;
-    transplant_alignment alignment;
-};
-
-static struct batchnorm make_batchnorm(struct ls_batchnorm_shape s, float offset, int rung, int turn) {
-    struct batchnorm b = {.s = s, .rung = rung, .alignment = (transplant_alignment)(turn % 3)};
-    size_t c = b.channels = (size_t)s.channels;
-    b.count = ls_batchnorm_count(&s);
-    b.accumulate = turn % 2 == 1;
-    b.x = kernel_random(b.count, 1), b.dy = kernel_random(b.count, 2);
-    b.gamma = kernel_random(c, 3), b.beta = kernel_random(c, 4);
-    for (size_t i = 0; i < b.count; i++) b.x[i] += offset;
-    b.y = kernel_floats(b.count), b.dx = kernel_floats(b.count), b.mean = kernel_floats(c);
-    b.invstd = kernel_floats(c), b.running_mean = kernel_random(c, 5), b.running_var = kernel_random(c, 6);
-    b.dgamma = b.accumulate ? kernel_random(c, 7) : kernel_floats(c);
-    b.dbeta = b.accumulate ? kernel_random(c, 8) : kernel_floats(c);
-    b.sums = kernel_floats(2 * c), b.m = kernel_bytes(sizeof *b.m);
-    b.statistics = kernel_bytes(ls_batchnorm_statistics_count(&s) * sizeof *b.statistics);
-    return b;
-}
-
-static void add_output(struct problem *p, void *memory, size_t nbytes) {
-    p->outputs[p->output_count].memory = memory;
-    p->outputs[p->output_count++].nbytes = nbytes;
-}
-
-/* Channels' numbers that the operation writes. */
-static void add_small(struct problem *p, const struct batchnorm *b, float *const *arrays, int count) {
-    for (int i = 0; i < count; i++) add_output(p, arrays[i], b->channels * sizeof(float));
-}
-
-static ls_status run(const struct batchnorm *b, const struct problem *p) {
-    return transplant_run(p, transplant_rungs()->rungs[b->rung].enqueue, b->alignment);
-}
-
-static ls_status run_train(struct batchnorm *b) {
-    struct problem p = {.op = {.id = LS_OP_batchnorm_train}};
-    p.op.arguments.batchnorm_train = (struct ls_batchnorm_train_arguments){
-        b->s, b->y, b->x, b->gamma, b->beta, b->mean, b->invstd, b->running_mean, b->running_var};
-    add_output(&p, b->y, b->count * sizeof *b->y);
-    add_small(&p, b, (float *const[]){b->mean, b->invstd, b->running_mean, b->running_var}, 4);
-    return run(b, &p);
-}
-
-/* In place of dy, which the next test may want. */
-static ls_status run_backward(struct batchnorm *b) {
-    struct problem p = {.op = {.id = LS_OP_batchnorm_backward}};
-    if (b->count > 0) memcpy(b->dx, b->dy, b->count * sizeof *b->dx);
-    p.op.arguments.batchnorm_backward = (struct ls_batchnorm_backward_arguments){
-        b->s, b->dx, b->dgamma, b->dbeta, b->dx, b->x, b->gamma, b->beta, b->mean, b->invstd, b->accumulate};
-    add_output(&p, b->dx, b->count * sizeof *b->dx);
-    add_small(&p, b, (float *const[]){b->dgamma, b->dbeta}, 2);
-    return run(b, &p);
-}
-
-static ls_status run_statistics(struct batchnorm *b) {
-    struct problem p = {.op = {.id = LS_OP_batchnorm_statistics}};
-    p.op.arguments.batchnorm_statistics = (struct ls_batchnorm_statistics_arguments){b->s, b->statistics, b->x};
-    add_output(&p, b->statistics, ls_batchnorm_statistics_count(&b->s) * sizeof *b->statistics);
-    return run(b, &p);
-}
-
-static ls_status run_merge(struct batchnorm *b) {
-    struct problem p = {.op = {.id = LS_OP_batchnorm_merge}};
-    p.op.arguments.batchnorm_merge = (struct ls_batchnorm_merge_arguments){
-        b->s, b->mean, b->invstd, b->m, b->running_mean, b->running_var, b->statistics, 1};
-    add_output(&p, b->m, sizeof *b->m);
-    add_small(&p, b, (float *const[]){b->mean, b->invstd, b->running_mean, b->running_var}, 4);
-    return run(b, &p);
-}
-
-static ls_status run_normalize(struct batchnorm *b) {
-    struct problem p = {.op = {.id = LS_OP_batchnorm_normalize}};
-    p.op.arguments.batchnorm_normalize =
-        (struct ls_batchnorm_normalize_arguments){b->s, b->y, b->x, b->gamma, b->beta, b->mean, b->invstd};
-    add_output(&p, b->y, b->count * sizeof *b->y);
-    return run(b, &p);
-}
-
-static ls_status run_sums(struct batchnorm *b) {
-    struct problem p = {.op = {.id = LS_OP_batchnorm_sums}};
-    p.op.arguments.batchnorm_sums = (struct ls_batchnorm_sums_arguments){
-        b->s, b->sums, b->dgamma, b->dbeta, b->dy, b->x, b->gamma, b->beta, b->mean, b->invstd, b->accumulate};
-    add_output(&p, b->sums, 2 * b->channels * sizeof *b->sums);
-    add_small(&p, b, (float *const[]){b->dgamma, b->dbeta}, 2);
-    return run(b, &p);
-}
-
-static ls_status run_input_gradient(struct batchnorm *b) {
-    struct problem p = {.op = {.id = LS_OP_batchnorm_input_gradient}};
-    p.op.arguments.batchnorm_input_gradient = (struct ls_batchnorm_input_gradient_arguments){
-        b->s, b->dx, b->dy, b->x, b->gamma, b->beta, b->mean, b->invstd, b->sums, b->m};
-    add_output(&p, b->dx, b->count * sizeof *b->dx);
-    return run(b, &p);
-}
+#include "tests/cuda/batchnorm_runs.h"
 
 /* --- the formulas, in double -------------------------------------------------------------------------------------- */
 
@@ -137,22 +31,23 @@ static size_t place(const struct batchnorm *b, size_t i, size_t c) {
  * that is 0 but for rounding may be either. */
 static void refer_channel(const struct batchnorm *b, const struct batchnorm *before, size_t c, struct reference *r) {
     size_t m = (size_t)b->s.batch * (size_t)b->s.plane;
+    const float *x = b->x, *y_stored = b->y, *dy = b->dy;
     double n = (double)m, gamma = (double)b->gamma[c], sums[2] = {0, 0};
     r->mean = r->m2 = 0;
-    for (size_t i = 0; i < m; i++) r->mean += (double)b->x[place(b, i, c)] / n;
-    for (size_t i = 0; i < m; i++) r->m2 += pow((double)b->x[place(b, i, c)] - r->mean, 2);
+    for (size_t i = 0; i < m; i++) r->mean += (double)x[place(b, i, c)] / n;
+    for (size_t i = 0; i < m; i++) r->m2 += pow((double)x[place(b, i, c)] - r->mean, 2);
     r->invstd = 1 / sqrt(r->m2 / n + 1e-5);
     r->running_mean = 0.9 * (double)before->running_mean[c] + 0.1 * r->mean;
     r->running_var = 0.9 * (double)before->running_var[c] + 0.1 * r->m2 / (n - 1);
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < m; i++) {
             size_t at = place(b, i, c);
-            double xhat = ((double)b->x[at] - r->mean) * r->invstd, y = gamma * xhat + (double)b->beta[c];
-            double dy = b->s.relu && b->y[at] <= 0 ? 0 : (double)b->dy[at];
+            double xhat = ((double)x[at] - r->mean) * r->invstd, y = gamma * xhat + (double)b->beta[c];
+            double d = b->s.relu && y_stored[at] <= 0 ? 0 : (double)dy[at];
             r->y[at] = b->s.relu && y <= 0 ? 0 : y;
-            r->dx[at] = gamma * r->invstd * (dy - sums[0] / n - xhat * sums[1] / n);
-            sums[0] += pass == 0 ? dy : 0;
-            sums[1] += pass == 0 ? dy * xhat : 0;
+            r->dx[at] = gamma * r->invstd * (d - sums[0] / n - xhat * sums[1] / n);
+            sums[0] += pass == 0 ? d : 0;
+            sums[1] += pass == 0 ? d * xhat : 0;
         }
     }
     r->dbeta = sums[0] + (b->accumulate ? (double)before->dbeta[c] : 0);
@@ -181,29 +76,29 @@ static void expect_reference(const struct batchnorm *b, const struct batchnorm *
 /* --- the tests ---------------------------------------------------------------------------------------------------- */
 
 static struct ls_batchnorm_shape shape_of(int batch, int channels, int plane, bool relu) {
-    return (struct ls_batchnorm_shape){batch, channels, plane, 0.1f, 1e-5f, relu};
+    return (struct ls_batchnorm_shape){batch, channels, plane, 0.1f, 1e-5f, relu, LS_FP32};
 }
 
 /* On one device, and as the operations for several ranks of which there is one: to the bit the same, but for dx,
  * since there the sums go through float. */
 static void check(struct ls_batchnorm_shape s, int rung, int turn) {
-    struct batchnorm whole = make_batchnorm(s, 3, rung, turn), piece = make_batchnorm(s, 3, rung, turn);
-    struct batchnorm before = make_batchnorm(s, 3, rung, turn);
+    struct batchnorm whole = batchnorm_make(s, 3, rung, turn), piece = batchnorm_make(s, 3, rung, turn);
+    struct batchnorm before = batchnorm_make(s, 3, rung, turn);
     size_t small = whole.channels * sizeof(float);
-    assert_int_equal(run_train(&whole), LS_OK);
-    assert_int_equal(run_backward(&whole), LS_OK);
+    assert_int_equal(batchnorm_train(&whole), LS_OK);
+    assert_int_equal(batchnorm_backward(&whole), LS_OK);
     expect_reference(&whole, &before);
-    assert_int_equal(run_statistics(&piece), LS_OK);
-    assert_int_equal(run_merge(&piece), LS_OK);
-    assert_int_equal(run_normalize(&piece), LS_OK);
-    assert_int_equal(run_sums(&piece), LS_OK);
-    assert_int_equal(run_input_gradient(&piece), LS_OK);
+    assert_int_equal(batchnorm_statistics(&piece), LS_OK);
+    assert_int_equal(batchnorm_merge(&piece), LS_OK);
+    assert_int_equal(batchnorm_normalize(&piece), LS_OK);
+    assert_int_equal(batchnorm_sums(&piece), LS_OK);
+    assert_int_equal(batchnorm_input_gradient(&piece), LS_OK);
     assert_true(*piece.m == (double)s.batch * s.plane);
     kernel_expect_same("mean", piece.mean, whole.mean, small);
     kernel_expect_same("invstd", piece.invstd, whole.invstd, small);
     kernel_expect_same("running_mean", piece.running_mean, whole.running_mean, small);
     kernel_expect_same("running_var", piece.running_var, whole.running_var, small);
-    kernel_expect_same("y", piece.y, whole.y, whole.count * sizeof *whole.y);
+    kernel_expect_same("y", piece.y, whole.y, whole.count * sizeof(float));
     kernel_expect_same("dgamma", piece.dgamma, whole.dgamma, small);
     kernel_expect_same("dbeta", piece.dbeta, whole.dbeta, small);
     kernel_expect_close("dx", piece.dx, whole.dx, whole.count, 1e-6, 1e-6);
@@ -244,10 +139,10 @@ static void large_ones(void **state) {
 static void far_from_zero(void **state) {
     (void)state;
     for (int rung = 0; rung < RUNG_COUNT; rung++) {
-        struct batchnorm b = make_batchnorm(shape_of(9, 2, 1000, false), 1000, rung, 0);
+        struct batchnorm b = batchnorm_make(shape_of(9, 2, 1000, false), 1000, rung, 0);
         struct reference r = {.y = calloc(b.count, sizeof(double)), .dx = calloc(b.count, sizeof(double))};
         assert_true(r.y && r.dx);
-        assert_int_equal(run_statistics(&b), LS_OK);
+        assert_int_equal(batchnorm_statistics(&b), LS_OK);
         for (size_t c = 0; c < b.channels; c++) {
             refer_channel(&b, &b, c, &r); /* (no ReLU: y is not read) */
             assert_true(fabs(b.statistics[c] - r.mean) <= 1e-4);
@@ -262,17 +157,22 @@ static void an_empty_batch(void **state) {
     (void)state;
     for (int rung = 0; rung < RUNG_COUNT; rung++) {
         for (int turn = 0; turn < 2; turn++) {
-            struct batchnorm b = make_batchnorm(shape_of(0, 3, 5, true), 0, rung, turn);
-            struct batchnorm before = make_batchnorm(shape_of(0, 3, 5, true), 0, rung, turn);
+            struct batchnorm b = batchnorm_make(shape_of(0, 3, 5, true), 0, rung, turn);
+            struct batchnorm before = batchnorm_make(shape_of(0, 3, 5, true), 0, rung, turn);
             for (size_t c = 0; c < b.channels; c++) b.mean[c] = b.invstd[c] = 1;
             *b.m = 2;
-            assert_int_equal(run_statistics(&b), LS_OK);
+            assert_int_equal(batchnorm_statistics(&b), LS_OK);
             for (size_t i = 0; i < ls_batchnorm_statistics_count(&b.s); i++) assert_true(b.statistics[i] == 0);
-            assert_int_equal(run_normalize(&b), LS_OK);
-            assert_int_equal(run_sums(&b), LS_OK);
+            assert_int_equal(batchnorm_merge(&b), LS_OK); /* nor does anybody else: what is known stays */
+            assert_true(*b.m == 0);
+            for (size_t c = 0; c < b.channels; c++) assert_true(b.mean[c] == 1 && b.invstd[c] == 1);
+            kernel_expect_same("running_mean", b.running_mean, before.running_mean, b.channels * sizeof(float));
+            kernel_expect_same("running_var", b.running_var, before.running_var, b.channels * sizeof(float));
+            assert_int_equal(batchnorm_normalize(&b), LS_OK);
+            assert_int_equal(batchnorm_sums(&b), LS_OK);
             for (size_t i = 0; i < 2 * b.channels; i++) assert_true(b.sums[i] == 0);
-            assert_int_equal(run_input_gradient(&b), LS_OK);
-            assert_int_equal(run_backward(&b), LS_OK);
+            assert_int_equal(batchnorm_input_gradient(&b), LS_OK);
+            assert_int_equal(batchnorm_backward(&b), LS_OK);
             for (size_t c = 0; c < b.channels; c++) {
                 assert_true(b.dgamma[c] == (b.accumulate ? before.dgamma[c] : 0));
                 assert_true(b.dbeta[c] == (b.accumulate ? before.dbeta[c] : 0));
@@ -285,8 +185,8 @@ static void an_empty_batch(void **state) {
 static void one_value_is_an_error(void **state) {
     (void)state;
     for (int rung = 0; rung < RUNG_COUNT; rung++) {
-        struct batchnorm b = make_batchnorm(shape_of(1, 2, 1, false), 0, rung, 0);
-        assert_int_equal(run_train(&b), LS_ERR_INVALID);
+        struct batchnorm b = batchnorm_make(shape_of(1, 2, 1, false), 0, rung, 0);
+        assert_int_equal(batchnorm_train(&b), LS_ERR_INVALID);
         scratch_expect_error("more than one value per channel", "this batch has 1");
         (void)ls_stream_synchronize(transplant_stream());
     }
@@ -296,9 +196,9 @@ static void one_value_is_an_error(void **state) {
 static void one_value_over_all_ranks_is_an_error(void **state) {
     (void)state;
     for (int rung = 0; rung < RUNG_COUNT; rung++) {
-        struct batchnorm b = make_batchnorm(shape_of(1, 300, 1, false), 0, rung, 0);
-        assert_int_equal(run_statistics(&b), LS_OK);
-        assert_int_equal(run_merge(&b), LS_ERR_INVALID);
+        struct batchnorm b = batchnorm_make(shape_of(1, 300, 1, false), 0, rung, 0);
+        assert_int_equal(batchnorm_statistics(&b), LS_OK);
+        assert_int_equal(batchnorm_merge(&b), LS_ERR_INVALID);
         scratch_expect_error("more than one value per channel", "this batch has 1");
     }
 }
@@ -306,8 +206,8 @@ static void one_value_over_all_ranks_is_an_error(void **state) {
 /* The lane's scratch memory bounds the channels. */
 static void too_many_channels_are_an_error(void **state) {
     (void)state;
-    struct batchnorm b = make_batchnorm(shape_of(2, 300000, 1, false), 0, RUNG_FAST, 0);
-    assert_int_equal(run_train(&b), LS_ERR_UNSUPPORTED);
+    struct batchnorm b = batchnorm_make(shape_of(2, 300000, 1, false), 0, RUNG_FAST, 0);
+    assert_int_equal(batchnorm_train(&b), LS_ERR_UNSUPPORTED);
     scratch_expect_error("batchnorm_train of 300000 channels", "room for 262144");
     (void)ls_stream_synchronize(transplant_stream());
 }

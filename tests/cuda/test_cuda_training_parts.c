@@ -92,7 +92,7 @@ static void check_weights(void **state) {
     expect_same_files(scratch_path("gpu"), scratch_path("cpu"));
     assert_int_equal(ls_model_init(on_cpu, 6), LS_OK);
     assert_int_equal(ls_weights_save(on_cpu, scratch_path("cpu")), LS_OK);
-    assert_int_equal(ls_weights_load(on_gpu, scratch_path("cpu")), LS_OK);
+    assert_int_equal(ls_weights_load(on_gpu, scratch_path("cpu"), false), LS_OK);
     assert_int_equal(ls_weights_save(on_gpu, scratch_path("gpu")), LS_OK);
     expect_same_files(scratch_path("gpu"), scratch_path("cpu"));
     ls_model_destroy(on_gpu);
@@ -112,7 +112,7 @@ static void check_evaluation(void **state) {
     ls_model *on_cpu = make_model(cpu, small.model, 100, 0);
     int64_t on_gpu_right, on_cpu_right;
     size_t count = ls_dataset_count(t.test);
-    assert_int_equal(ls_weights_load(on_cpu, t.options.save), LS_OK);
+    assert_int_equal(ls_weights_load(on_cpu, t.options.save, false), LS_OK);
     assert_int_equal(ls_count_right(t.model, t.test, 0, count, 50, &on_gpu_right), LS_OK);
     assert_int_equal(ls_count_right(on_cpu, t.test, 0, count, 100, &on_cpu_right), LS_OK);
     assert_true(on_cpu_right > (int64_t)count / 2);

@@ -123,9 +123,9 @@ static void place_pieces(struct image *image, transplant_alignment alignment) {
         struct piece *piece = &image->pieces[i];
         size_t element_nbytes = (uintptr_t)piece->host % 64; /* 0 if it is no array of floats or halves: fixture.h */
         bool elements = element_nbytes > 0;
-        bool shifted = elements &&
-                       (alignment == TRANSPLANT_SHIFTED || (alignment == TRANSPLANT_SECOND_SHIFTED && arrays % 2 == 1) ||
-                        (alignment == TRANSPLANT_FIRST_SHIFTED && arrays % 2 == 0));
+        bool shifted = elements && (alignment == TRANSPLANT_SHIFTED ||
+                                    (alignment == TRANSPLANT_SECOND_SHIFTED && arrays % 2 == 1) ||
+                                    (alignment == TRANSPLANT_FIRST_SHIFTED && arrays % 2 == 0));
         arrays += elements;
         piece->place = (end + GUARD_NBYTES + 63) / 64 * 64 + (shifted ? element_nbytes : 0);
         end = piece->place + piece->nbytes;

@@ -1,0 +1,39 @@
+/* The arguments and results of all batch norm operations on one batch, and each operation with them: on a GPU, or on the
+ * CPU. */
+#ifndef TESTS_CUDA_BATCHNORM_RUNS_H
+#define TESTS_CUDA_BATCHNORM_RUNS_H
+
+#include "tests/cuda/transplant.h"
+
+enum { ON_THE_CPU = RUNG_COUNT };
+
+struct batchnorm {
+    struct ls_batchnorm_shape s;
+    size_t count, channels;
+    void *x, *dy; /* of s.dtype, as are y and dx; floats for LS_FP32 */
+    float *gamma, *beta;
+    /* results; a gradient is accumulated if it begins with a number */
+    void *y, *dx;
+    float *mean, *invstd, *running_mean, *running_var, *dgamma, *dbeta, *sums;
+    double *statistics, *m;
+    bool accumulate;
+    int rung; /* or ON_THE_CPU: the kernels of CPU devices */
+    transplant_alignment alignment;
+};
+
+/* Random numbers, those of x and dy rounded to the shape's type; the means of x are near `offset`. `turn` chooses
+ * alignment and accumulation. Equal at every call. */
+struct batchnorm batchnorm_make(struct ls_batchnorm_shape s, float offset, int rung, int turn);
+
+ls_status batchnorm_train(struct batchnorm *b);
+/* With dx in place of dy, which the next test may want. */
+ls_status batchnorm_backward(struct batchnorm *b);
+/* With mean and the absolute value of running_var. */
+ls_status batchnorm_eval(struct batchnorm *b);
+ls_status batchnorm_statistics(struct batchnorm *b);
+ls_status batchnorm_merge(struct batchnorm *b); /* of one rank */
+ls_status batchnorm_normalize(struct batchnorm *b);
+ls_status batchnorm_sums(struct batchnorm *b);
+ls_status batchnorm_input_gradient(struct batchnorm *b);
+
+#endif

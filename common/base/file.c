@@ -3,7 +3,10 @@
  *           after the data's fsync, or a power cut could leave the new name on an empty file.
  *   fails : before the rename the old file is untouched, and the new one has no name at all (O_TMPFILE), so a killed
  *           process leaves nothing. linkat cannot replace a name, hence the short-lived temporary one between the last
- *           two steps. */
+ *           two steps. It is the same for all writers of a path, so that the next one finds what a killed one has left
+ *           there. Each locks its file, so that nobody takes the name of a writer that lives; who meets one takes a
+ *           name of its own
+ */
 #define _GNU_SOURCE
 #include "common/base/file.h"
 
@@ -15,12 +18,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/log.h"
 
 #define LS_TEMPORARY_TRIES 1000
+#define LS_TEMPORARY_BASE_MAX 200
 
 struct ls_file_writer {
     int fd;
@@ -31,13 +36,16 @@ struct ls_file_writer {
     char temporary[PATH_MAX]; /* in the same folder, so that rename works */
 };
 
-/* The next name nobody uses in this process; another process has another pid. */
-static bool make_temporary_name(ls_file_writer *writer) {
+/* With an `own` name, the next that nobody uses in this process; another process has another pid. */
+static bool make_temporary_name(ls_file_writer *writer, bool own) {
     static _Atomic unsigned counter;
     const char *slash = strrchr(writer->path, '/');
     const char *base = slash ? slash + 1 : writer->path;
-    int length = snprintf(writer->temporary, sizeof writer->temporary, "%s/.%.200s.%ld-%u.tmp", writer->folder, base,
-                          (long)getpid(), atomic_fetch_add(&counter, 1));
+    char mark[64] = "";
+    own = own || strlen(base) > LS_TEMPORARY_BASE_MAX; /* what is cut off could be the difference */
+    if (own) snprintf(mark, sizeof mark, ".%ld-%u", (long)getpid(), atomic_fetch_add(&counter, 1));
+    int length = snprintf(writer->temporary, sizeof writer->temporary, "%s/.%.*s%s.tmp", writer->folder,
+                          LS_TEMPORARY_BASE_MAX, base, mark);
     return length < (int)sizeof writer->temporary;
 }
 
@@ -49,15 +57,16 @@ static bool set_paths(ls_file_writer *writer, const char *path) {
         snprintf(writer->folder, sizeof writer->folder, ".");
     else
         snprintf(writer->folder, sizeof writer->folder, "%.*s", slash == path ? 1 : (int)(slash - path), path);
-    return make_temporary_name(writer);
+    return make_temporary_name(writer, false);
 }
 
 /* For file systems without unnamed files. */
 static int open_named(ls_file_writer *writer) {
     int fd = -1;
     for (int i = 0; i < LS_TEMPORARY_TRIES && fd < 0; i++) {
+        if (!make_temporary_name(writer, true)) return -1;
         fd = open(writer->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd < 0 && (errno != EEXIST || !make_temporary_name(writer))) return -1;
+        if (fd < 0 && errno != EEXIST) return -1;
     }
     writer->named = fd >= 0;
     return fd;
@@ -110,15 +119,30 @@ ls_status ls_file_writer_put(ls_file_writer *writer, const void *data, size_t nb
     return LS_OK;
 }
 
+/* Removes what lies under the temporary name if its writer is dead, and with it the lock. Whoever removes it has the
+ * lock, so that under this name there can be nothing else by then. */
+static bool remove_leftover(const ls_file_writer *writer) {
+    struct stat opened, there;
+    int fd = open(writer->temporary, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return false;
+    bool dead = flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &opened) == 0 && lstat(writer->temporary, &there) == 0 &&
+                opened.st_dev == there.st_dev && opened.st_ino == there.st_ino;
+    bool removed = dead && unlink(writer->temporary) == 0;
+    close(fd);
+    return removed;
+}
+
 /* Gives the unnamed file its temporary name. Through /proc, since linkat by descriptor alone needs a privilege. */
 static bool name_file(ls_file_writer *writer) {
     char descriptor[64];
     snprintf(descriptor, sizeof descriptor, "/proc/self/fd/%d", writer->fd);
+    (void)flock(writer->fd, LOCK_EX | LOCK_NB); /* where there are no locks, a leftover stays */
     for (int i = 0; i < LS_TEMPORARY_TRIES && !writer->named; i++) {
-        if (linkat(AT_FDCWD, descriptor, AT_FDCWD, writer->temporary, AT_SYMLINK_FOLLOW) == 0)
-            writer->named = true;
-        else if (errno != EEXIST || !make_temporary_name(writer))
-            return false;
+        writer->named = linkat(AT_FDCWD, descriptor, AT_FDCWD, writer->temporary, AT_SYMLINK_FOLLOW) == 0;
+        if (writer->named) break;
+        if (errno != EEXIST) return false;
+        if (i == 0 && remove_leftover(writer)) continue;
+        if (!make_temporary_name(writer, true)) return false;
     }
     return writer->named;
 }

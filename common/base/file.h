@@ -3,7 +3,9 @@
  * The bytes go to an unnamed file in the same folder, which reaches the disk (fsync), gets the path's name in one
  * rename and is made durable by an fsync of the folder. Whoever opens the path sees the old file or the new one, never
  * a part; when anything fails, or the process is killed, the old file stays and nothing lies beside it. (A kill in the
- * instant before the rename, or anywhere on a file system without unnamed files, may leave ".NAME.PID-N.tmp".)
+ * instant before the rename may leave ".NAME.tmp", which the next writer of that path takes away; on a file system
+ * without unnamed files, a kill at any time may leave ".NAME.PID-N.tmp".) Of several writers of a path the last to
+ * commit wins.
  *
  * Use: open, put as often as needed, then commit or abort. Errors are reported with the path. One thread at a time. */
 #ifndef LS_BASE_FILE_H

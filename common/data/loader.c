@@ -249,6 +249,17 @@ void ls_loader_destroy(ls_loader *loader) {
 
 ls_status ls_loader_begin_epoch(ls_loader *loader, int64_t epoch) { return ls_loader_begin_epoch_at(loader, epoch, 0); }
 
+/* Reads a stream up to there, or to its end. */
+static ls_status drop_batches(ls_loader *loader, int64_t count) {
+    ls_status status = LS_OK;
+    const ls_batch *dropped = NULL;
+    for (int64_t i = 0; i < count; i++) {
+        status = ls_loader_next(loader, &dropped);
+        if (status != LS_OK || !dropped) break;
+    }
+    return status;
+}
+
 ls_status ls_loader_begin_epoch_at(ls_loader *loader, int64_t epoch, int64_t first) {
     loader->failed = drain(loader);
     if (loader->failed != LS_OK) return loader->failed;
@@ -259,11 +270,7 @@ ls_status ls_loader_begin_epoch_at(ls_loader *loader, int64_t epoch, int64_t fir
     loader->ordered_steps = loader->batches ? first : 0;
     loader->ended = false;
     if (loader->threads > 0) order_ahead(loader);
-    const ls_batch *dropped = NULL;
-    ls_status status = LS_OK;
-    for (int64_t i = 0; !loader->batches && status == LS_OK && i < first; i++)
-        status = ls_loader_next(loader, &dropped);
-    return status;
+    return loader->batches ? LS_OK : drop_batches(loader, first);
 }
 
 /* Reports why the slot's batch cannot be had. */

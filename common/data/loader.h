@@ -64,7 +64,8 @@ ls_status ls_loader_create(ls_loader **out, const ls_dataset *dataset, ls_batche
 ls_status ls_loader_begin_epoch(ls_loader *loader, int64_t epoch);
 
 /* The same, at batch `first` (>= 0) of the epoch, as a run that resumes needs it: its batches are those that would have
- * followed. Of a stream the first ones are read and dropped, which may fail as ls_loader_next does. */
+ * followed, and there are none where the epoch has no more than that. Data with indices is read from there on; of a
+ * stream the first batches are read and dropped, which may fail as ls_loader_next does. */
 ls_status ls_loader_begin_epoch_at(ls_loader *loader, int64_t epoch, int64_t first);
 
 /* The next batch, or *batch = NULL at the end of the epoch. It stays valid until the next call of next, begin_epoch or

@@ -9,6 +9,7 @@
 #define LS_DATA_SAFETENSORS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/base/status.h"
 
@@ -67,6 +68,9 @@ size_t ls_safetensors_count(const ls_safetensors *file);
 const ls_safetensor *ls_safetensors_at(const ls_safetensors *file, size_t index);       /* in the order of the data */
 const ls_safetensor *ls_safetensors_find(const ls_safetensors *file, const char *name); /* NULL: there is none */
 const char *ls_safetensors_metadata(const ls_safetensors *file, const char *key);       /* NULL: there is none */
+
+/* Of all that the file holds (common/base/hash.h); reads it once more. */
+uint64_t ls_safetensors_hash(const ls_safetensors *file);
 
 /* NULL is a no-op. */
 void ls_safetensors_close(ls_safetensors *file);

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/data/safetensors_impl.h"
 
@@ -28,6 +29,7 @@ struct ls_safetensors {
     const cJSON *metadata; /* NULL: there is none */
     unsigned char *data;   /* data_nbytes */
     size_t data_nbytes;
+    uint64_t header_hash;
     ls_safetensor *tensors; /* count, sorted by offset */
     const ls_safetensor **by_name;
     size_t count;
@@ -251,6 +253,7 @@ static ls_status read_file(ls_safetensors *file, const char *path, int fd) {
         header[header_nbytes] = '\0';
         status = read_exactly(fd, path, header, header_nbytes);
         if (status == LS_OK) status = parse_header(file, path, header, header_nbytes);
+        if (status == LS_OK) file->header_hash = ls_hash(LS_HASH_SEED, header, header_nbytes);
     } else {
         status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the %lld bytes of %s", (long long)disk.st_size, path);
     }
@@ -294,6 +297,10 @@ const ls_safetensor *ls_safetensors_find(const ls_safetensors *file, const char 
 const char *ls_safetensors_metadata(const ls_safetensors *file, const char *key) {
     const cJSON *line = cJSON_GetObjectItemCaseSensitive(file->metadata, key);
     return line ? line->valuestring : NULL;
+}
+
+uint64_t ls_safetensors_hash(const ls_safetensors *file) {
+    return ls_hash(file->header_hash, file->data, file->data_nbytes);
 }
 
 void ls_safetensors_close(ls_safetensors *file) {

@@ -138,7 +138,8 @@ ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, const ls_
     } else {
         ls_batches_options plan = plan_batches(options, rank, world_size, shard, train);
         status = open_batches(&feed->batches, options, &plan);
-        if (status == LS_OK) feed->total_steps = options->epochs * ls_batches_per_epoch_of(feed->batches, 0);
+        if (status == LS_OK) feed->steps_per_epoch = ls_batches_per_epoch_of(feed->batches, 0);
+        if (status == LS_OK) feed->total_steps = options->epochs * feed->steps_per_epoch;
     }
     if (options->steps > 0) feed->total_steps = options->steps;
     if (status == LS_OK) status = ls_loader_create(&feed->loader, train, feed->batches, &loading);

@@ -12,7 +12,8 @@
 typedef struct ls_feed {
     ls_batches *batches; /* NULL: a stream */
     ls_loader *loader;
-    int64_t total_steps; /* of the run: the most of any rank, or LS_STEPS_UNKNOWN */
+    int64_t total_steps;     /* of the run: the most of any rank, or LS_STEPS_UNKNOWN */
+    int64_t steps_per_epoch; /* the most of any rank; 0: not known, a stream */
 } ls_feed;
 
 /* What ls_feed_open would refuse on some rank, found out without opening anything: batches that the ranks cannot

@@ -16,6 +16,7 @@
 
 #include "common/base/log.h"
 #include "common/base/progress.h"
+#include "common/train/announce.h"
 #include "common/train/checkpoint.h"
 #include "common/train/feed.h"
 #include "common/train/look.h"
@@ -38,10 +39,11 @@ struct run {
     ls_step_graph *graph; /* NULL: steps are enqueued operation by operation */
     ls_schedule schedule;
     struct ls_position resumed; /* where the run begins: all zero, or where a checkpoint was written */
-    int64_t epoch_steps;        /* of the epoch in progress */
+    int64_t epoch, epoch_steps; /* the epoch in progress, and steps of it so far */
     ls_step_times times;
     int64_t clocked_from; /* the step before which the phases' clocks began */
     ls_look look;         /* losses, times and memory, as the host sees them from time to time */
+    struct ls_checkpointed checkpointed;
     double accuracy;
 };
 
@@ -131,17 +133,38 @@ static ls_status look_now(struct run *run) {
     return status == LS_OK ? ls_look_now(&run->look) : status;
 }
 
-/* --- checkpoints --------------------------------------------------------------------------------------------------- */
+/* --- checkpoints ------------------------------------------------------------------------------------------------- */
 
-/* Collective: every rank gets the buffers that count, and one writes. `epoch_steps`: of epoch `epoch` so far. */
-static ls_status save_checkpoint(struct run *run, int64_t epoch, int64_t epoch_steps) {
+static ls_status write_checkpoint(struct run *run) {
+    struct ls_position position = {.step = (int64_t)run->parallel->step,
+                                   .epoch = run->epoch,
+                                   .epoch_steps = run->epoch_steps,
+                                   .last_loss = run->look.last_loss};
+    if (run->epoch_steps > 0) ls_look_epoch_losses(&run->look, &position.loss_sum, &position.losses);
+    return ls_checkpoint_save(&run->checkpointed, &position, run->options->save);
+}
+
+/* The other ranks hear whether rank 0 has written it, for which they wait here rather than in the middle of a step. */
+static ls_status agree_on_checkpoint(struct run *run, ls_status status) {
+    ls_parallel *p = run->parallel;
+    double failed = status != LS_OK;
+    ls_status heard = sum_over_ranks(p, &failed, 1);
+    if (status != LS_OK || heard != LS_OK) return status != LS_OK ? status : heard;
+    if (failed == 0) return LS_OK;
+    return ls_fail(LS_ERR_PEER, "rank 0 could not write %s; this rank ends with it", run->options->save);
+}
+
+/* Collective: every rank gets the buffers that count, and rank 0 writes. No part of any step. */
+static ls_status save_checkpoint(struct run *run) {
     ls_parallel *p = run->parallel;
     ls_status status = look_now(run);
+    double begin_us = ls_now_us();
     if (status == LS_OK && p->ops->before_evaluation) status = p->ops->before_evaluation(p);
-    if (status != LS_OK || p->rank > 0) return status;
-    struct ls_position position = {.step = (int64_t)p->step, .epoch = epoch, .epoch_steps = epoch_steps};
-    if (epoch_steps > 0) ls_look_epoch_losses(&run->look, &position.loss_sum, &position.losses);
-    return ls_checkpoint_save(p, run->options, &position, run->options->save);
+    if (status == LS_OK) status = agree_on_checkpoint(run, p->rank == 0 ? write_checkpoint(run) : LS_OK);
+    double us = ls_now_us() - begin_us;
+    for (int d = 0; d < p->local_device_count; d++) p->clocks[d].since_us += us;
+    run->look.since_us += us;
+    return status;
 }
 
 static bool checkpoint_is_due(const struct run *run) {
@@ -149,16 +172,35 @@ static bool checkpoint_is_due(const struct run *run) {
     return every > 0 && (int64_t)run->parallel->step % every == 0;
 }
 
-static ls_status resume(struct run *run) {
-    ls_parallel *p = run->parallel;
-    if (!run->options->resume) return LS_OK;
-    ls_status status = ls_checkpoint_load(p, run->options, run->options->resume, &run->resumed);
-    p->step = (uint64_t)run->resumed.step;
-    run->clocked_from = run->resumed.step;
-    return status;
+static bool is_finished(const struct run *run) {
+    const ls_train_options *o = run->options;
+    return o->steps > 0 ? (int64_t)run->parallel->step >= o->steps : run->epoch >= o->epochs;
 }
 
-/* --- epochs -------------------------------------------------------------------------------------------------------- */
+/* The run ends where one without a break would: after so many steps, or so many epochs, from its beginning. */
+static ls_status resume(struct run *run) {
+    ls_parallel *p = run->parallel;
+    const ls_train_options *o = run->options;
+    int64_t steps_per_epoch = run->checkpointed.steps_per_epoch;
+    if (!o->resume) return LS_OK;
+    struct ls_position *at = &run->resumed;
+    ls_status status = ls_checkpoint_load(&run->checkpointed, o->resume, at);
+    if (status != LS_OK) return status;
+    p->step = (uint64_t)at->step;
+    run->clocked_from = at->step;
+    run->epoch = p->epoch = at->epoch;
+    run->epoch_steps = at->epoch_steps;
+    if (o->steps == 0 && steps_per_epoch > 0) {
+        run->total_steps = at->step - at->epoch_steps + (o->epochs - at->epoch) * steps_per_epoch;
+    }
+    if (is_finished(run) && p->rank == 0) {
+        ls_note("nothing is left to train: %s %lld was reached when %s was written",
+                o->steps > 0 ? "--steps" : "--epochs", (long long)(o->steps > 0 ? o->steps : o->epochs), o->resume);
+    }
+    return LS_OK;
+}
+
+/* --- epochs ------------------------------------------------------------------------------------------------------ */
 
 static int64_t shown_total(const struct run *run) {
     return run->total_steps == LS_STEPS_UNKNOWN ? 0 : run->total_steps;
@@ -166,8 +208,6 @@ static int64_t shown_total(const struct run *run) {
 
 static ls_status train_epoch(struct run *run) {
     ls_parallel *p = run->parallel;
-    bool resumes = p->epoch == run->resumed.epoch && run->resumed.epoch_steps > 0;
-    run->epoch_steps = resumes ? run->resumed.epoch_steps : 0;
     ls_progress progress = ls_progress_begin(run->options->quiet || p->rank > 0 || run->look.wants_view);
     const ls_batch *batch = NULL;
     ls_status status = ls_loader_begin_epoch_at(run->loader, p->epoch, run->epoch_steps);
@@ -183,7 +223,7 @@ static ls_status train_epoch(struct run *run) {
         run->epoch_steps++;
         forget_warmup(run);
         if (status == LS_OK && ls_look_is_due(&run->look)) status = look_now(run);
-        if (status == LS_OK && checkpoint_is_due(run)) status = save_checkpoint(run, p->epoch, run->epoch_steps);
+        if (status == LS_OK && checkpoint_is_due(run)) status = save_checkpoint(run);
         ls_progress_show(&progress, "step", (int64_t)p->step, shown_total(run));
     }
     ls_progress_end(&progress);
@@ -203,39 +243,44 @@ static void report_epoch(struct run *run, double seconds) {
     ls_live_view_resume(&run->look.view);
 }
 
-/* The clocks leave out what lies between epochs. */
-static ls_status train_epochs(struct run *run, int64_t *epochs) {
+static void resume_losses(struct run *run) {
+    ls_look_resume_epoch(&run->look, run->resumed.loss_sum, run->resumed.losses);
+    run->look.last_loss = run->resumed.last_loss;
+}
+
+static void begin_epoch(struct run *run, double now_us) {
     ls_parallel *p = run->parallel;
+    p->epoch = run->epoch;
+    ls_look_begin_epoch(&run->look);
+    if (run->epoch_steps > 0) resume_losses(run);
+    for (int d = 0; d < p->local_device_count; d++) p->clocks[d].since_us = now_us;
+}
+
+/* The clocks leave out what lies between epochs. An epoch that --steps ends stays the one in progress. */
+static ls_status train_epochs(struct run *run) {
     ls_status status = LS_OK;
-    bool by_steps = run->options->steps > 0;
-    for (*epochs = run->resumed.epoch; status == LS_OK && (int64_t)p->step < run->total_steps; ++*epochs) {
-        if (!by_steps && *epochs == run->options->epochs) break;
+    while (status == LS_OK && !is_finished(run)) {
         double begin_us = ls_now_us();
-        p->epoch = *epochs;
-        ls_look_begin_epoch(&run->look);
-        if (*epochs == run->resumed.epoch) ls_look_resume_epoch(&run->look, run->resumed.loss_sum, run->resumed.losses);
-        for (int d = 0; d < p->local_device_count; d++) p->clocks[d].since_us = begin_us;
+        begin_epoch(run, begin_us);
         status = train_epoch(run);
         double seconds = (ls_now_us() - begin_us) * 1e-6;
-        bool last = (int64_t)p->step >= run->total_steps;
+        bool by_steps = run->options->steps > 0, last = by_steps && is_finished(run);
         if (status == LS_OK && (last || !by_steps)) {
             status = measure_accuracy(run);
             if (status == LS_OK && run->report) report_epoch(run, seconds);
         }
+        if (last || status != LS_OK) break;
+        run->epoch++;
+        run->epoch_steps = 0;
     }
     return status;
-}
-
-/* The run may have ended, by --steps, in the middle of an epoch. */
-static ls_status save_at_end(struct run *run, int64_t epochs) {
-    bool in_epoch = run->options->steps > 0 && run->epoch_steps > 0;
-    return in_epoch ? save_checkpoint(run, run->parallel->epoch, run->epoch_steps) : save_checkpoint(run, epochs, 0);
 }
 
 /* --- a run ------------------------------------------------------------------------------------------------------- */
 
 static void summarise(struct run *run, ls_train_result *result) {
     result->steps = (int64_t)run->parallel->step;
+    result->epochs = run->epoch + (run->epoch_steps > 0);
     result->clocked_steps = result->steps - run->clocked_from;
     ls_step_times_summarise(&run->times, result);
     result->samples_per_s =
@@ -283,12 +328,26 @@ static ls_status settle_devices(ls_parallel *p, ls_status status) {
     return status;
 }
 
+static void announce(const struct run *run, const ls_feed *feed, const ls_dataset *train) {
+    ls_announce(stdout,
+                &(struct ls_announcement){.options = run->options,
+                                          .parallel = run->parallel,
+                                          .schedule = &run->schedule,
+                                          .batches = feed->batches,
+                                          .dataset_count = feed->batches ? (int64_t)ls_dataset_count(train) : 0});
+}
+
 ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard shard, const ls_dataset *train,
                    const ls_dataset *test, ls_train_result *result) {
     *result = (ls_train_result){.accuracy = NAN, .final_loss = NAN};
     p->step = 0;
     p->micro_batches = options->accumulate;
-    struct run run = {.parallel = p, .options = options, .test = test, .accuracy = NAN};
+    struct run run = {.parallel = p,
+                      .options = options,
+                      .test = test,
+                      .accuracy = NAN,
+                      .resumed = {.last_loss = NAN},
+                      .checkpointed = {.parallel = p, .options = options, .shard = shard}};
     run.join = options->join && p->ops->join; /* DataParallel has no ranks that could run out */
     ls_step_times_open(&run.times, p, choose_times(p, options));
     p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
@@ -297,13 +356,16 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
     if (status == LS_OK) status = ls_feed_open(&feed, options, p, shard, train);
     run.loader = feed.loader;
     run.total_steps = feed.total_steps;
+    run.checkpointed.steps_per_epoch = feed.steps_per_epoch;
+    if (status == LS_OK) status = resume(&run);
     run.schedule = ls_train_schedule(options, p->device_count, shown_total(&run));
     if (status == LS_OK) status = ls_schedule_check(&run.schedule);
-    if (status == LS_OK) status = resume(&run);
     if (status == LS_OK && p->rank == 0) status = ls_report_open(&run.report, options, p);
+    if (status == LS_OK && p->rank == 0) announce(&run, &feed, train);
     if (status == LS_OK) status = ls_look_open(&run.look, p, options, run.report, shown_total(&run));
-    if (status == LS_OK) status = train_epochs(&run, &result->epochs);
-    if (status == LS_OK && options->save) status = save_at_end(&run, result->epochs);
+    if (status == LS_OK) resume_losses(&run);
+    if (status == LS_OK) status = train_epochs(&run);
+    if (status == LS_OK && options->save) status = save_checkpoint(&run);
     status = settle_devices(p, status);
     if (status != LS_OK) ls_look_salvage(&run.look);
     if (status == LS_OK) status = ls_model_hash(p->model, &result->parameter_hash);

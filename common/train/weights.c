@@ -1,140 +1,98 @@
 #include "common/train/weights.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/data/safetensors.h"
+#include "common/train/checkpoint.h"
+#include "common/train/state_dict.h"
 
-static size_t tensor_count(const ls_model *model) {
-    return ls_model_parameter_count(model) + ls_model_buffer_count(model);
+/* --- what others put around the names ---------------------------------------------------------------------------- */
+
+static bool all_begin_with(const ls_safetensors *file, const char *prefix) {
+    for (size_t t = 0; t < ls_safetensors_count(file); t++) {
+        if (strncmp(ls_safetensors_at(file, t)->name, prefix, strlen(prefix)) != 0) return false;
+    }
+    return ls_safetensors_count(file) > 0;
 }
 
-static const struct ls_tensor *tensor_at(const ls_model *model, size_t index) {
-    size_t parameters = ls_model_parameter_count(model);
-    return index < parameters ? ls_model_parameter(model, index) : ls_model_buffer(model, index - parameters);
-}
-
-static void tracked_name(const ls_model *model, size_t index, char *name, size_t capacity) {
-    snprintf(name, capacity, "%s.num_batches_tracked", ls_model_batchnorm_name(model, index));
+/* What stands in front of all names: each wrapper of a model puts its own there. */
+static void find_prefix(const ls_safetensors *file, char prefix[LS_STATE_NAME_NBYTES]) {
+    static const char *const wrappers[] = {"module.", "_orig_mod."};
+    bool found = true;
+    for (prefix[0] = '\0'; found;) {
+        found = false;
+        for (size_t w = 0; !found && w < 2; w++) {
+            char longer[LS_STATE_NAME_NBYTES];
+            int length = snprintf(longer, sizeof longer, "%s%s", prefix, wrappers[w]);
+            found = length < (int)sizeof longer && all_begin_with(file, longer);
+            if (found) memcpy(prefix, longer, sizeof longer);
+        }
+    }
 }
 
 /* --- loading ----------------------------------------------------------------------------------------------------- */
 
-static ls_status check_tensor(const ls_safetensors *file, const struct ls_tensor *tensor, const char *path) {
-    const ls_safetensor *stored = ls_safetensors_find(file, tensor->name);
-    if (!stored) return ls_fail(LS_ERR_INVALID, "%s has no tensor %s, which the model needs", path, tensor->name);
-    if (stored->dtype != LS_SAFETENSOR_F32) {
-        return ls_fail(LS_ERR_INVALID, "%s: %s is of type %s, the model needs F32", path, tensor->name,
-                       ls_safetensor_dtype_name(stored->dtype));
-    }
-    bool same = stored->ndim == tensor->ndim;
-    for (int d = 0; same && d < tensor->ndim; d++) same = stored->shape[d] == tensor->shape[d];
-    if (same) return LS_OK;
-    return ls_fail(LS_ERR_INVALID,
-                   "%s: %s has %zu values in %d dimensions, the model needs %zu in %d (or another order of them)", path,
-                   tensor->name, stored->nbytes / sizeof(float), stored->ndim, tensor->count, tensor->ndim);
+/* What was done to the file's tensors, in clauses. */
+struct account {
+    char text[256];
+};
+
+static void say(struct account *account, const char *format, size_t count, const char *what) {
+    size_t used = strlen(account->text), capacity = sizeof account->text;
+    used += (size_t)snprintf(account->text + used, capacity - used, "%s", used > 0 ? "; " : "");
+    if (used < capacity) snprintf(account->text + used, capacity - used, format, count, what);
 }
 
-static bool belongs(const ls_model *model, const char *name) {
-    for (size_t t = 0; t < tensor_count(model); t++) {
-        if (strcmp(tensor_at(model, t)->name, name) == 0) return true;
+static void tell_changes(const ls_state_dict *dict, const struct ls_state_source *source) {
+    struct account account = {""};
+    size_t stripped = ls_safetensors_count(source->file), kept = 0, converted[LS_SAFETENSOR_DTYPE_COUNT] = {0};
+    for (size_t t = 0; t < dict->count; t++) {
+        const ls_safetensor *stored = ls_state_find(source, &dict->tensors[t]);
+        kept += stored != NULL;
+        if (stored && stored->dtype != dict->tensors[t].dtype) converted[stored->dtype]++;
     }
-    for (size_t i = 0; i < ls_model_batchnorm_count(model); i++) {
-        char tracked[LS_TENSOR_NAME_NBYTES];
-        tracked_name(model, i, tracked, sizeof tracked);
-        if (strcmp(tracked, name) == 0) return true;
+    if (source->prefix[0]) say(&account, "%zu names without their \"%s\"", stripped, source->prefix);
+    for (int d = 0; d < LS_SAFETENSOR_DTYPE_COUNT; d++) {
+        const char *name = ls_safetensor_dtype_name((ls_safetensor_dtype)d);
+        if (converted[d] > 0) say(&account, "%zu tensors converted from %s to F32", converted[d], name);
     }
-    return false;
+    if (source->ignored) say(&account, "%zu tensors of a checkpoint left out%s", stripped - kept, "");
+    if (account.text[0]) ls_note("%s: %s", source->path, account.text);
 }
 
-static ls_status check_file(const ls_safetensors *file, const ls_model *model, const char *path) {
-    ls_status status = LS_OK;
-    for (size_t t = 0; status == LS_OK && t < tensor_count(model); t++) {
-        status = check_tensor(file, tensor_at(model, t), path);
-    }
-    for (size_t i = 0; status == LS_OK && i < ls_model_batchnorm_count(model); i++) {
-        char name[LS_TENSOR_NAME_NBYTES];
-        tracked_name(model, i, name, sizeof name);
-        const ls_safetensor *stored = ls_safetensors_find(file, name);
-        if (!stored || (stored->dtype == LS_SAFETENSOR_I64 && stored->nbytes == sizeof(int64_t))) continue;
-        status = ls_fail(LS_ERR_INVALID, "%s: %s is of type %s and has %zu bytes, the model needs one I64", path, name,
-                         ls_safetensor_dtype_name(stored->dtype), stored->nbytes);
-    }
-    for (size_t t = 0; status == LS_OK && t < ls_safetensors_count(file); t++) {
-        const char *name = ls_safetensors_at(file, t)->name;
-        if (!belongs(model, name)) {
-            status = ls_fail(LS_ERR_INVALID, "%s has a tensor %s, which the model does not have", path, name);
-        }
-    }
-    return status;
-}
-
-ls_status ls_weights_load(ls_model *model, const char *path) {
+ls_status ls_weights_load(ls_model *model, const char *path, bool tell) {
     ls_safetensors *file;
+    ls_state_dict dict = {0};
+    char prefix[LS_STATE_NAME_NBYTES];
     ls_status status = ls_safetensors_open(&file, path);
     if (status != LS_OK) return status;
-    ls_stream *compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
-    status = check_file(file, model, path);
-    for (size_t t = 0; status == LS_OK && t < tensor_count(model); t++) {
-        const struct ls_tensor *tensor = tensor_at(model, t);
-        status = ls_copy(compute, tensor->data, ls_safetensors_find(file, tensor->name)->data,
-                         tensor->count * sizeof(float));
+    find_prefix(file, prefix);
+    struct ls_state_source source = {
+        .file = file, .path = path, .reader = "the model", .prefix = prefix, .convert = true};
+    if (ls_is_checkpoint(file)) source.ignored = ls_checkpoint_tensors;
+    status = ls_state_dict_open(&dict, model, 0);
+    if (status == LS_OK) {
+        ls_state_dict_add_model(&dict, model);
+        status = ls_state_dict_check(&dict, &source);
     }
-    for (size_t i = 0; status == LS_OK && i < ls_model_batchnorm_count(model); i++) {
-        char name[LS_TENSOR_NAME_NBYTES];
-        tracked_name(model, i, name, sizeof name);
-        const ls_safetensor *stored = ls_safetensors_find(file, name);
-        if (stored) memcpy(ls_model_batches_tracked(model, i), stored->data, sizeof(int64_t));
-    }
-    ls_status done = ls_stream_synchronize(compute);
+    if (status == LS_OK) status = ls_state_dict_read(&dict, &source, 0, dict.count);
     ls_model_parameters_changed(model);
+    if (status == LS_OK && tell) tell_changes(&dict, &source);
+    ls_state_dict_close(&dict);
     ls_safetensors_close(file);
-    return status != LS_OK ? status : done;
+    return status;
 }
 
 /* --- saving ------------------------------------------------------------------------------------------------------ */
 
-static ls_status copy_out(const ls_model *model, ls_safetensor *tensors, float *host) {
-    ls_stream *compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
-    ls_status status = LS_OK;
-    for (size_t t = 0; status == LS_OK && t < tensor_count(model); t++) {
-        const struct ls_tensor *tensor = tensor_at(model, t);
-        size_t nbytes = tensor->count * sizeof(float);
-        tensors[t] = (ls_safetensor){.name = tensor->name, .dtype = LS_SAFETENSOR_F32, .ndim = tensor->ndim};
-        memcpy(tensors[t].shape, tensor->shape, (size_t)tensor->ndim * sizeof *tensor->shape);
-        tensors[t].data = host;
-        tensors[t].nbytes = nbytes;
-        status = ls_copy(compute, host, tensor->data, nbytes);
-        host += tensor->count;
-    }
-    ls_status done = ls_stream_synchronize(compute);
-    return status != LS_OK ? status : done;
-}
-
-ls_status ls_weights_save(const ls_model *model, const char *path) {
-    size_t count = tensor_count(model), tracked = ls_model_batchnorm_count(model), floats = 0;
-    for (size_t t = 0; t < count; t++) floats += tensor_at(model, t)->count;
-    ls_safetensor *tensors = calloc(count + tracked, sizeof *tensors);
-    char(*names)[LS_TENSOR_NAME_NBYTES] = calloc(tracked + 1, sizeof *names);
-    float *host = calloc(floats + 1, sizeof *host);
-    ls_status status = LS_OK;
-    if (!tensors || !names || !host) status = ls_fail(LS_ERR_NO_MEMORY, "no memory to save %s", path);
-    if (status == LS_OK) status = copy_out(model, tensors, host);
-    for (size_t i = 0; status == LS_OK && i < tracked; i++) {
-        tracked_name(model, i, names[i], sizeof names[i]);
-        tensors[count + i] = (ls_safetensor){
-            .name = names[i],
-            .dtype = LS_SAFETENSOR_I64,
-            .data = ls_model_batches_tracked((ls_model *)model, i),
-            .nbytes = sizeof(int64_t),
-        };
-    }
+ls_status ls_weights_save(ls_model *model, const char *path) {
+    ls_state_dict dict;
     const ls_safetensors_text metadata[] = {{"format", "pt"}}; /* what PyTorch's loaders expect to find */
-    if (status == LS_OK) status = ls_safetensors_write(path, tensors, count + tracked, metadata, 1);
-    free(tensors);
-    free(names);
-    free(host);
+    ls_status status = ls_state_dict_open(&dict, model, 0);
+    if (status != LS_OK) return status;
+    ls_state_dict_add_model(&dict, model);
+    status = ls_state_dict_write(&dict, path, metadata, 1);
+    ls_state_dict_close(&dict);
     return status;
 }

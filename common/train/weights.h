@@ -5,12 +5,14 @@
 
 #include "common/nn/model.h"
 
-/* Sets every parameter and buffer of the model from the file. LS_ERR_INVALID names the first tensor that is missing,
- * has another shape or type, or that the model does not have; the model is unchanged then. num_batches_tracked may be
- * missing. Host-blocking. */
-ls_status ls_weights_load(ls_model *model, const char *path);
+/* Sets every parameter and buffer of the model from the file: our own weights, a state dict of PyTorch whose names
+ * may all begin with "module." (DataParallel, DistributedDataParallel) or "_orig_mod." (torch.compile), in fp32,
+ * fp16, bf16 or fp64; or a checkpoint, of which the weights alone are taken. With `tell`, one note says what was
+ * stripped, converted or left out. num_batches_tracked may be missing. LS_ERR_INVALID names the first tensor that is
+ * missing, has another shape or type, or that the model does not have; the model is unchanged then. Host-blocking. */
+ls_status ls_weights_load(ls_model *model, const char *path, bool tell);
 
 /* Writes them all; the file is replaced as a whole or not at all. Host-blocking. */
-ls_status ls_weights_save(const ls_model *model, const char *path);
+ls_status ls_weights_save(ls_model *model, const char *path);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -172,6 +173,46 @@ static void a_killed_writer_leaves_nothing(void **state) {
     assert_int_equal(scratch_file_count(), 1);
 }
 
+/* Killed in the instant before its rename, a writer leaves a name; the next one takes it away. */
+static void what_a_killed_writer_left_goes(void **state) {
+    (void)state;
+    scratch_write("a", "old", 3);
+    scratch_write(".a.tmp", "half of", 7);
+    assert_int_equal(write_text(scratch_path("a"), "new"), LS_OK);
+    expect_content(scratch_path("a"), "new");
+    assert_int_equal(scratch_file_count(), 1);
+    scratch_write(".b.tmp", "another's", 9); /* it is none of theirs */
+    assert_int_equal(write_text(scratch_path("a"), "newer"), LS_OK);
+    assert_int_equal(scratch_file_count(), 2);
+}
+
+static int write_often(const char *text) {
+    for (int i = 0; i < 200; i++) {
+        if (write_text(scratch_path("a"), text) != LS_OK) return 1;
+    }
+    return 0;
+}
+
+static int write_many_as(void) { return write_often("as"); }
+
+/* Writers of one path meet at its temporary name, again and again: none fails, each file is whole, nothing stays. */
+static void writers_of_one_path_do_not_harm_each_other(void **state) {
+    (void)state;
+    fflush(NULL);
+    pid_t other = fork();
+    assert_true(other >= 0);
+    if (other == 0) _exit(write_often("b"));
+    assert_int_equal(status_of_child(write_many_as), 0);
+    int status = 0;
+    assert_int_equal(waitpid(other, &status, 0), other);
+    assert_int_equal(status, 0);
+    size_t nbytes;
+    char *content = scratch_read(scratch_path("a"), &nbytes);
+    assert_true(strcmp(content, "as") == 0 || strcmp(content, "b") == 0);
+    free(content);
+    assert_int_equal(scratch_file_count(), 1);
+}
+
 int main(void) {
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
@@ -182,6 +223,8 @@ int main(void) {
         WITH_FOLDER(an_unwritable_folder_keeps_the_old_file),
         WITH_FOLDER(a_full_disk_keeps_the_old_file),
         WITH_FOLDER(a_killed_writer_leaves_nothing),
+        WITH_FOLDER(what_a_killed_writer_left_goes),
+        WITH_FOLDER(writers_of_one_path_do_not_harm_each_other),
     };
     return cmocka_run_group_tests_name("file", tests, NULL, NULL);
 }

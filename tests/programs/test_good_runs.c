@@ -47,10 +47,14 @@ static void test_help(void **state) {
                                          "normalize=",
                                          "init=",
                                          "save=",
+                                         "save-every=",
+                                         "resume=",
+                                         "save-weights=",
                                          "epochs=",
                                          "steps=",
                                          "batch-size=",
                                          "per-device-batch=",
+                                         "accumulate=",
                                          "[no-]shuffle ",
                                          "drop-last ",
                                          "seed=",
@@ -60,6 +64,16 @@ static void test_help(void **state) {
                                          "momentum=",
                                          "nesterov ",
                                          "weight-decay=",
+                                         "clip-norm=",
+                                         "lr-scale=",
+                                         "warmup-steps=",
+                                         "lr-schedule=",
+                                         "lr-min=",
+                                         "lr-decay=",
+                                         "lr-decay-epochs=",
+                                         "precision=",
+                                         "init-scale=",
+                                         "growth-interval=",
                                          "timeout=",
                                          "device-memory=",
                                          "metrics=",
@@ -74,8 +88,8 @@ static void test_help(void **state) {
                                          "verbose "};
     static const char *const of_dp[] = {"devices=", "device-ids=", "output-device=", "replicate=", "single "};
     static const char *const of_ddp[] = {
-        "spawn=",       "device-ids=",  "shard=",  "backend=", "allreduce=",   "bucket-cap-mb=", "[no-]overlap ",
-        "find-unused ", "debug-ranks ", "uneven ", "join ",    "join-divide=", "join-throw "};
+        "spawn=",        "device-ids=",  "shard=",       "backend=", "allreduce=", "bucket-cap-mb=", "compress=",
+        "[no-]overlap ", "find-unused ", "debug-ranks ", "uneven ",  "join ",      "join-divide=",   "join-throw "};
     static program dp, ddp;
     expect_success(&dp, "dp_train --help");
     expect_success(&ddp, "ddp_train --help");
@@ -152,14 +166,14 @@ static void test_saved_weights_continue(void **state) {
         const char *weights = scratch_path("weights"), *again = scratch_path("again");
         char *before, *after;
         size_t before_nbytes, after_nbytes;
-        program_run(&trained, "%s %s --epochs 3 --lr 0.01 --save %s", programs[i], small, weights);
+        program_run(&trained, "%s %s --epochs 3 --lr 0.01 --save-weights %s", programs[i], small, weights);
         assert_int_equal(trained.status, 0);
         assert_true(accuracy_of(&trained) > 50);
         before = scratch_read(weights, &before_nbytes);
         /* a learning rate of 0 leaves the weights as they are, so the accuracy is theirs; saved, they are the same
          * file */
-        program_run(&loaded, "%s %s --steps 1 --optimizer sgd --lr 0 --init %s --save %s", programs[i], small, weights,
-                    again);
+        program_run(&loaded, "%s %s --steps 1 --optimizer sgd --lr 0 --init %s --save-weights %s", programs[i], small,
+                    weights, again);
         assert_int_equal(loaded.status, 0);
         after = scratch_read(again, &after_nbytes);
         assert_int_equal(after_nbytes, before_nbytes);
@@ -183,10 +197,12 @@ static void expect_numbers(const cJSON *object, const char *const *names, size_t
 
 static void check_summary(const cJSON *summary) {
     static const char *const numbers[] = {
-        "devices",          "batch_size",     "seed",          "lr",         "steps",         "epochs",
-        "timed_steps",      "median_step_ms", "samples_per_s", "final_loss", "test_accuracy", "loader_wait_ms",
-        "loader_wait_share"};
-    static const char *const texts[] = {"mode", "model", "data", "device_kind", "how", "parameter_hash"};
+        "devices",        "batch_size",       "seed",          "lr",           "steps",
+        "epochs",         "lr_effective",     "accumulate",    "warmup_steps", "skipped_steps",
+        "timed_steps",    "median_step_ms",   "samples_per_s", "final_loss",   "test_accuracy",
+        "loader_wait_ms", "loader_wait_share"};
+    static const char *const texts[] = {"mode",     "model",     "data",     "device_kind",   "how",
+                                        "schedule", "precision", "compress", "parameter_hash"};
     expect_numbers(summary, numbers, COUNT_OF(numbers));
     for (size_t i = 0; i < COUNT_OF(texts); i++)
         assert_true(cJSON_IsString(cJSON_GetObjectItemCaseSensitive(summary, texts[i])));
@@ -203,7 +219,8 @@ static void check_summary(const cJSON *summary) {
 }
 
 static void check_metrics(const char *path, int steps) {
-    static const char *const numbers[] = {"step", "epoch", "loss", "lr", "step_ms", "loader_wait_ms", "samples_per_s"};
+    static const char *const numbers[] = {"step",    "epoch",          "loss",          "lr",
+                                          "step_ms", "loader_wait_ms", "samples_per_s", "grad_norm"};
     size_t nbytes;
     char *text = scratch_read(path, &nbytes), *rest = text;
     assert_int_equal(count_lines(text), steps + 1);
@@ -213,6 +230,8 @@ static void check_metrics(const char *path, int steps) {
         if (!cJSON_IsObject(object)) fail_msg("not JSON: %s", line);
         if (step < steps) {
             expect_numbers(object, numbers, COUNT_OF(numbers));
+            assert_true(cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(object, "loss_scale"))); /* fp32 has none */
+            assert_true(cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(object, "skipped")));
             assert_true(cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(object, "step")) == step);
         } else {
             check_summary(cJSON_GetObjectItemCaseSensitive(object, "summary"));

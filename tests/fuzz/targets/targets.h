@@ -13,6 +13,7 @@
 /* X(name): the function fuzz_NAME, in targets/NAME.c, with its corpus in corpus/NAME */
 #define FUZZ_TARGET_MAP(X)                                                                                             \
     X(idx)                                                                                                             \
+    X(checkpoint)                                                                                                      \
     X(safetensors)                                                                                                     \
     X(store_protocol)                                                                                                  \
     X(allreduce_table)

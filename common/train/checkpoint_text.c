@@ -1,0 +1,212 @@
+/* checkpoint_text — a table of lines, each of which is written, read back, compared and named in messages.
+ *   idea  : what a run is follows from its options, what a file is from its metadata; both become the same texts, so
+ *           that comparing is comparing texts. Numbers are written so that they come back with the same bits
+ *   fails : in this order: no checkpoint, another format, a line that is missing or no number, another model or
+ *           optimizer, a position that cannot be, a batch size under which the position would be another place */
+#include "common/train/checkpoint_text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+
+#define FORMAT_VERSION "1"
+#define LS_STEPS_LIMIT (INT64_C(1) << 53) /* more steps than any run has; sums of such numbers do not overflow */
+
+enum rule { SAME, SAME_WITHIN_EPOCH, NOTED, NOTED_OF_STREAMS, SELF }; /* SELF: nothing to compare with */
+
+static const struct {
+    const char *key, *words;
+    enum rule rule;
+} rows[LS_TEXT_COUNT] = {
+#define LS_ROW(name, key, words, rule) {"lockstep." key, words, rule},
+    LS_CHECKPOINT_TEXT_MAP(LS_ROW)
+#undef LS_ROW
+};
+
+/* --- from a run -------------------------------------------------------------------------------------------------- */
+
+/* Metadata is UTF-8, and paths are anything. */
+static void put_text(struct ls_checkpoint_texts *texts, ls_checkpoint_text which, const char *text) {
+    char *value = texts->values[which];
+    snprintf(value, LS_TEXT_CAPACITY, "%s", text);
+    for (char *c = value; *c; c++) {
+        if (*c < ' ' || *c > '~') *c = '?';
+    }
+}
+
+static void put_integer(struct ls_checkpoint_texts *texts, ls_checkpoint_text which, int64_t value) {
+    snprintf(texts->values[which], LS_TEXT_CAPACITY, "%" PRId64, value);
+}
+
+static void put_real(struct ls_checkpoint_texts *texts, ls_checkpoint_text which, double value) {
+    snprintf(texts->values[which], LS_TEXT_CAPACITY, "%.17g", value);
+}
+
+static const char *optimizer_text(const ls_train_options *o) {
+    if (o->optimizer == LS_SGD) return o->momentum > 0 ? "sgd with momentum" : "sgd";
+    return o->optimizer == LS_ADAM ? "adam" : "adamw";
+}
+
+static void describe_run(struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run) {
+    const ls_train_options *o = run->options;
+    put_text(texts, LS_TEXT_FORMAT, FORMAT_VERSION);
+    put_text(texts, LS_TEXT_MODEL, o->model);
+    put_text(texts, LS_TEXT_OPTIMIZER, optimizer_text(o));
+    put_integer(texts, LS_TEXT_BATCH_SIZE, o->batch_size);
+    put_text(texts, LS_TEXT_MODE, run->parallel->ops->name);
+    put_integer(texts, LS_TEXT_DEVICES, run->parallel->device_count);
+    put_text(texts, LS_TEXT_PRECISION, ls_dtype_name((ls_dtype)o->precision));
+    put_integer(texts, LS_TEXT_ACCUMULATE, o->accumulate);
+    put_text(texts, LS_TEXT_DATA, o->data);
+    put_integer(texts, LS_TEXT_SEED, o->seed);
+    put_text(texts, LS_TEXT_SHUFFLE, o->shuffle ? "on" : "off");
+    put_text(texts, LS_TEXT_DROP_LAST, o->drop_last ? "on" : "off");
+    put_text(texts, LS_TEXT_SHARD, run->shard == LS_SHARD_STRIDED ? "strided" : "contiguous");
+    put_integer(texts, LS_TEXT_WORKERS, o->workers);
+}
+
+void ls_checkpoint_describe(struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run,
+                            const struct ls_position *position) {
+    describe_run(texts, run);
+    put_integer(texts, LS_TEXT_STEP, position->step);
+    put_integer(texts, LS_TEXT_EPOCH, position->epoch);
+    put_integer(texts, LS_TEXT_EPOCH_STEPS, position->epoch_steps);
+    put_real(texts, LS_TEXT_LOSS_SUM, position->loss_sum);
+    put_integer(texts, LS_TEXT_LOSSES, position->losses);
+    put_real(texts, LS_TEXT_LAST_LOSS, position->last_loss);
+}
+
+void ls_checkpoint_metadata(const struct ls_checkpoint_texts *texts, ls_safetensors_text *lines) {
+    for (int i = 0; i < LS_TEXT_COUNT; i++) lines[i] = (ls_safetensors_text){rows[i].key, texts->values[i]};
+}
+
+/* --- from a file ------------------------------------------------------------------------------------------------- */
+
+bool ls_is_checkpoint(const ls_safetensors *file) {
+    return ls_safetensors_metadata(file, rows[LS_TEXT_FORMAT].key) != NULL;
+}
+
+ls_status ls_checkpoint_read_texts(struct ls_checkpoint_texts *texts, const ls_safetensors *file, const char *path) {
+    if (!ls_is_checkpoint(file)) {
+        return ls_fail(LS_ERR_FORMAT,
+                       "%s is no checkpoint: its metadata has no %s; --init takes the weights of such a file", path,
+                       rows[LS_TEXT_FORMAT].key);
+    }
+    const char *format = ls_safetensors_metadata(file, rows[LS_TEXT_FORMAT].key);
+    if (strcmp(format, FORMAT_VERSION) != 0) {
+        return ls_fail(LS_ERR_UNSUPPORTED,
+                       "%s is a checkpoint of format '%.40s'; this program reads format " FORMAT_VERSION, path, format);
+    }
+    for (int i = 0; i < LS_TEXT_COUNT; i++) {
+        const char *value = ls_safetensors_metadata(file, rows[i].key);
+        if (!value) return ls_fail(LS_ERR_FORMAT, "%s is damaged: its metadata has no %s", path, rows[i].key);
+        put_text(texts, (ls_checkpoint_text)i, value);
+    }
+    return LS_OK;
+}
+
+static ls_status fail_number(const struct ls_checkpoint_texts *texts, const char *path, ls_checkpoint_text which) {
+    return ls_fail(LS_ERR_FORMAT, "%s is damaged: its %s is '%.40s'", path, rows[which].key, texts->values[which]);
+}
+
+static ls_status get_count(const struct ls_checkpoint_texts *texts, const char *path, ls_checkpoint_text which,
+                           int64_t *value) {
+    const char *text = texts->values[which];
+    char *end;
+    errno = 0;
+    long long number = strtoll(text, &end, 10);
+    bool whole = text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0;
+    *value = number;
+    return whole && number <= LS_STEPS_LIMIT ? LS_OK : fail_number(texts, path, which);
+}
+
+/* What printf wrote; of what is not finite only NaN may be. */
+static ls_status get_real(const struct ls_checkpoint_texts *texts, const char *path, ls_checkpoint_text which,
+                          bool may_be_nan, double *value) {
+    const char *text = texts->values[which];
+    char *end;
+    *value = strtod(text, &end);
+    bool whole = end != text && *end == '\0' && (isfinite(*value) || (may_be_nan && isnan(*value)));
+    return whole ? LS_OK : fail_number(texts, path, which);
+}
+
+static ls_status get_position(const struct ls_checkpoint_texts *texts, const char *path, int64_t steps_per_epoch,
+                              struct ls_position *position) {
+    struct ls_position p;
+    ls_status status = get_count(texts, path, LS_TEXT_STEP, &p.step);
+    if (status == LS_OK) status = get_count(texts, path, LS_TEXT_EPOCH, &p.epoch);
+    if (status == LS_OK) status = get_count(texts, path, LS_TEXT_EPOCH_STEPS, &p.epoch_steps);
+    if (status == LS_OK) status = get_real(texts, path, LS_TEXT_LOSS_SUM, false, &p.loss_sum);
+    if (status == LS_OK) status = get_count(texts, path, LS_TEXT_LOSSES, &p.losses);
+    if (status == LS_OK) status = get_real(texts, path, LS_TEXT_LAST_LOSS, true, &p.last_loss);
+    if (status != LS_OK) return status;
+    /* each epoch has a step at least */
+    if (p.epoch_steps > p.step || p.epoch > p.step - p.epoch_steps || p.losses > p.epoch_steps) {
+        return ls_fail(LS_ERR_FORMAT,
+                       "%s is damaged: no run is at step %" PRId64 " with %" PRId64 " steps and %" PRId64
+                       " losses of epoch %" PRId64 " behind it",
+                       path, p.step, p.epoch_steps, p.losses, p.epoch);
+    }
+    *position = p;
+    if (steps_per_epoch == 0 || p.epoch_steps <= steps_per_epoch) return LS_OK;
+    return ls_fail(LS_ERR_INVALID,
+                   "%s was written after %" PRId64 " steps of an epoch, and an epoch of this run has %" PRId64
+                   ": give it the data and the batch size of the run that wrote it",
+                   path, p.epoch_steps, steps_per_epoch);
+}
+
+/* --- both -------------------------------------------------------------------------------------------------------- */
+
+bool ls_checkpoint_same(const struct ls_checkpoint_texts *there, const struct ls_checkpointed *run,
+                        ls_checkpoint_text which) {
+    struct ls_checkpoint_texts here;
+    describe_run(&here, run);
+    return strcmp(there->values[which], here.values[which]) == 0;
+}
+
+static ls_status fail_other(const struct ls_checkpoint_texts *there, const struct ls_checkpoint_texts *here,
+                            const char *path, int which) {
+    return ls_fail(LS_ERR_INVALID, "%s is of a run with %s %s; this one has %s%s", path, rows[which].words,
+                   there->values[which], here->values[which],
+                   rows[which].rule == SAME ? ""
+                                            : ", under which its place within the epoch would be another one: take the "
+                                              "same, or a checkpoint of an epoch's end");
+}
+
+ls_status ls_checkpoint_check_texts(const struct ls_checkpoint_texts *there, const struct ls_checkpointed *run,
+                                    const char *path, struct ls_position *position) {
+    struct ls_checkpoint_texts here;
+    describe_run(&here, run);
+    int64_t epoch_steps;
+    ls_status status = get_count(there, path, LS_TEXT_EPOCH_STEPS, &epoch_steps);
+    if (status != LS_OK) return status;
+    for (int i = 0; i < LS_TEXT_COUNT; i++) {
+        bool matters = rows[i].rule == SAME || (rows[i].rule == SAME_WITHIN_EPOCH && epoch_steps > 0);
+        if (matters && strcmp(there->values[i], here.values[i]) != 0) return fail_other(there, &here, path, i);
+    }
+    return get_position(there, path, run->steps_per_epoch, position);
+}
+
+void ls_checkpoint_note(const struct ls_checkpoint_texts *there, const struct ls_checkpointed *run, const char *path,
+                        const struct ls_position *position) {
+    struct ls_checkpoint_texts here;
+    char others[1000] = "";
+    size_t used = 0;
+    describe_run(&here, run);
+    for (int i = 0; i < LS_TEXT_COUNT && used < sizeof others; i++) {
+        enum rule rule = rows[i].rule;
+        bool counts =
+            rule == NOTED || rule == SAME_WITHIN_EPOCH || (rule == NOTED_OF_STREAMS && run->steps_per_epoch == 0);
+        if (!counts || strcmp(there->values[i], here.values[i]) == 0) continue;
+        used +=
+            (size_t)snprintf(others + used, sizeof others - used, "%s %s %.100s (was %.100s)",
+                             used > 0 ? "," : "; other than before:", rows[i].words, here.values[i], there->values[i]);
+    }
+    ls_note("%s: going on after step %" PRId64 ", in epoch %" PRId64 "%s", path, position->step, position->epoch + 1,
+            others);
+}

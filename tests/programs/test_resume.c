@@ -1,0 +1,164 @@
+/* --save, --save-every and --resume as users run them: a run that was ended and resumed has the bits of one that was
+ * not, in every mode. (One device, and each recipe: tests/train/test_checkpoint_resume.c.) */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/base/scratch.h"
+#include "tests/base/text.h"
+#include "tests/programs/program.h"
+#include "tests/train/content.h"
+#include "tests/train/small_run.h"
+
+#define SMALL "--model mlp:784,16,10 --batch-size 60 --no-evaluate "
+#define SOME_CONVNET "--model convnet --batch-size 12 --optimizer sgd --momentum 0.9 --no-evaluate "
+
+/* Runs it to step `steps`, with its losses in FOLDER/NAME.losses and its last checkpoint in FOLDER/NAME. */
+static void run(program *p, const char *line, int steps, const char *name, const char *more) {
+    char losses[64];
+    snprintf(losses, sizeof losses, "%s.losses", name);
+    program_run(p, "%s --steps %d --save %s --dump-losses %s %s", line, steps, scratch_path(name), scratch_path(losses),
+                more);
+    if (p->status != 0) fail_msg("%s: status %d, %s", line, p->status, p->err_text);
+}
+
+static char *losses_of(const char *name) {
+    char losses[64];
+    size_t nbytes;
+    snprintf(losses, sizeof losses, "%s.losses", name);
+    return scratch_read(scratch_path(losses), &nbytes);
+}
+
+/* One run with checkpoints all the way, and one without that ends in the middle and is resumed. */
+static void expect_same_run(const char *line, int steps, int end) {
+    static program whole, half, rest;
+    char resume[700], *losses = losses, *first, *then;
+    snprintf(resume, sizeof resume, "--resume %s", scratch_path("half"));
+    run(&whole, line, steps, "whole", "--save-every 2 --quiet");
+    run(&half, line, end, "half", "--quiet");
+    run(&rest, line, steps, "again", resume);
+    if (!same_files(scratch_path("whole"), scratch_path("again"))) fail_msg("%s: other bits after step %d", line, end);
+    losses = losses_of("whole");
+    first = losses_of("half");
+    then = losses_of("again");
+    assert_int_equal(count_lines(then), steps - end);
+    assert_true(strncmp(losses, first, strlen(first)) == 0 && strcmp(losses + strlen(first), then) == 0);
+    const char *epoch = strstr(whole.out_text, "\nepoch "), *again = strstr(rest.out_text, "\nepoch ");
+    assert_non_null(epoch);
+    assert_non_null(again);
+    assert_memory_equal(epoch, again, strlen("\nepoch   1  loss 2.0000")); /* the mean over all of the epoch's steps */
+    assert_int_equal(count_lines(rest.err_text), 1);
+    assert_non_null(strstr(rest.err_text, "going on after step"));
+    assert_null(strstr(rest.err_text, "other than before"));
+    free(losses);
+    free(first);
+    free(then);
+}
+
+static void test_dp(void **state) {
+    (void)state;
+    expect_same_run("dp_train --devices 2 " SMALL, 7, 3);
+    expect_same_run("dp_train --devices 2 --sync-bn " SOME_CONVNET, 4, 2);
+    expect_same_run("dp_train --devices 2 --precision fp16 --growth-interval 3 --accumulate 2 " SMALL, 7, 4);
+}
+
+/* With three ranks and the ring it matters which gradients share a bucket, and that all but the first reduction
+ * divide. */
+static void test_ddp(void **state) {
+    (void)state;
+    expect_same_run("ddp_train --spawn 3 --allreduce ring --bucket-cap-mb 0.01 " SMALL, 7, 1);
+    expect_same_run("ddp_train --spawn 3 --allreduce ring " SOME_CONVNET, 4, 2);
+    expect_same_run("ddp_train --spawn 2 --sync-bn --shard contiguous " SOME_CONVNET, 4, 2);
+    expect_same_run("ddp_train --spawn 2 --precision bf16 --accumulate 2 --clip-norm 1 " SMALL, 7, 4);
+}
+
+/* At an epoch's end, by --epochs, with the accuracy of every epoch. */
+static void test_epochs(void **state) {
+    (void)state;
+    static const char *const line = "ddp_train --spawn 2 --model mlp:784,16,10 --batch-size 300 --lr-schedule step "
+                                    "--lr-decay-epochs 2";
+    static program whole, half, rest;
+    program_run(&whole, "%s --epochs 3 --save %s", line, scratch_path("whole"));
+    program_run(&half, "%s --epochs 1 --save %s", line, scratch_path("part"));
+    program_run(&rest, "%s --epochs 3 --save %s --resume %s --metrics %s", line, scratch_path("again"),
+                scratch_path("part"), scratch_path("metrics"));
+    assert_int_equal(rest.status, 0);
+    assert_true(same_files(scratch_path("whole"), scratch_path("again")));
+    assert_null(strstr(rest.out_text, "epoch   1"));
+    const char *epoch = strstr(whole.out_text, "epoch   2"), *again = strstr(rest.out_text, "epoch   2");
+    assert_non_null(again);
+    assert_memory_equal(epoch, again, strlen("epoch   2  loss 2.0000  test accuracy  50.0 %"));
+    size_t nbytes;
+    char *metrics = scratch_read(scratch_path("metrics"), &nbytes);
+    assert_int_equal(count_lines(metrics), 10 + 1); /* five steps an epoch, and the summary */
+    assert_memory_equal(metrics, "{\"step\": 5, \"epoch\": 1, ", strlen("{\"step\": 5, \"epoch\": 1, "));
+    free(metrics);
+    program_run(&rest, "%s --epochs 3 --save %s --resume %s", line, scratch_path("again"), scratch_path("whole"));
+    assert_int_equal(rest.status, 0);
+    assert_true(same_files(scratch_path("whole"), scratch_path("again")));
+    assert_non_null(strstr(rest.err_text, "nothing is left to train: --epochs 3 was reached"));
+    assert_non_null(strstr(rest.out_text, strstr(whole.out_text, "weights "))); /* the same hash */
+}
+
+/* Another number of devices, another mode: it goes on, and rank 0 says what is different. */
+static void test_other_devices(void **state) {
+    (void)state;
+    static const char *const goes_on[] = {"ddp_train --spawn 3 ", "dp_train --single ", "dp_train --devices 3 ",
+                                          "ddp_train --spawn 2 --seed 5 "};
+    static const char *const noted[] = {"number of devices 3 (was 2)",
+                                        "mode single device (was DistributedDataParallel)",
+                                        "mode DataParallel (was DistributedDataParallel), number of devices 3 (was 2)",
+                                        "other than before: seed 5 (was 0)\n"};
+    static program p;
+    run(&p, "ddp_train --spawn 2 " SMALL, 3, "part", "");
+    for (int i = 0; i < 4; i++) {
+        program_run(&p, "%s " SMALL "--steps 5 --resume %s", goes_on[i], scratch_path("part"));
+        assert_int_equal(p.status, 0);
+        assert_int_equal(count_lines(p.err_text), 1);
+        if (!strstr(p.err_text, noted[i])) fail_msg("'%s' is not in %s", noted[i], p.err_text);
+    }
+}
+
+/* Whatever is wrong with it is said in one line by each rank at most, and nothing is written. */
+static void test_refusals(void **state) {
+    (void)state;
+    static const struct {
+        const char *options, *words;
+    } rows[] = {
+        {"--model mlp:784,32,10 --batch-size 60", "is of a run with model mlp:784,16,10; this one has mlp:784,32,10"},
+        {"--model mlp:784,16,10 --batch-size 30", "is of a run with batch size 60; this one has 30, under which"},
+        {"--model mlp:784,16,10 --batch-size 60 --optimizer sgd", "is of a run with optimizer adam; this one has sgd"},
+    };
+    static const char *const programs[] = {"dp_train --devices 2", "ddp_train --spawn 2"};
+    static program p;
+    run(&p, "dp_train --devices 2 " SMALL, 3, "part", "");
+    int files = scratch_file_count();
+    for (size_t i = 0; i < 6; i++) {
+        program_run(&p, "%s %s --resume %s --save %s --metrics %s", programs[i % 2], rows[i / 2].options,
+                    scratch_path("part"), scratch_path("new"), scratch_path("metrics"));
+        assert_int_equal(p.status, 1);
+        assert_string_equal(p.out_text, "");
+        if (count_text(p.err_text, rows[i / 2].words) != 1 + (int)(i % 2)) /* the launcher's says whose it is */
+            fail_msg("%s %s: %s", programs[i % 2], rows[i / 2].options, p.err_text);
+        assert_int_equal(scratch_file_count(), files);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_dp, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_ddp, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_epochs, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_other_devices, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_refusals, programs_setup, programs_teardown),
+    };
+    return cmocka_run_group_tests_name("resume", tests, NULL, NULL);
+}

@@ -1,0 +1,238 @@
+/* What a checkpoint survives: kills at any moment, full disks, folders that go. The one that was there before stays,
+ * whole, and nothing lies beside it. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/random.h"
+#include "tests/base/scratch.h"
+#include "tests/base/stderr_text.h"
+#include "tests/programs/program.h"
+#include "tests/train/content.h"
+#include "tests/train/small_run.h"
+
+#define ENDLESS "--model mlp:784,16,10 --batch-size 60 --steps 100000000 --no-evaluate --quiet"
+
+enum { KILLS = 100, PROGRAM_KILLS = 8, LONGEST_WAIT_US = 8000 };
+
+/* --- kills ------------------------------------------------------------------------------------------------------- */
+
+/* Gives every number of the model the same value, and saves that. */
+static bool save_step(struct small_run *r, int64_t step) {
+    float *state;
+    size_t count;
+    struct ls_position position = {.step = step};
+    ls_model_state(r->model, &state, &count);
+    for (size_t i = 0; i < count; i++) state[i] = (float)step;
+    return ls_checkpoint_save(&r->checkpointed, &position, scratch_path("checkpoint")) == LS_OK;
+}
+
+/* The checkpoint's step, which all its numbers are. */
+static int64_t expect_whole(struct small_run *r) {
+    struct ls_position position;
+    stderr_begin();
+    assert_int_equal(ls_checkpoint_load(&r->checkpointed, scratch_path("checkpoint"), &position), LS_OK);
+    stderr_end();
+    for (size_t p = 0; p < ls_model_parameter_count(r->model); p++) {
+        const struct ls_tensor *tensor = ls_model_parameter(r->model, p);
+        for (size_t i = 0; i < tensor->count; i++) assert_true(tensor->data[i] == (float)position.step);
+    }
+    return position.step;
+}
+
+/* In the instant before the rename a kill leaves the new file's short-lived name; whoever saves next removes it. */
+static int expect_little_else(void) {
+    int left = access(scratch_path(".checkpoint.tmp"), F_OK) == 0;
+    assert_int_equal(scratch_file_count(), 1 + left);
+    return left;
+}
+
+static void test_a_hundred_kills_while_saving(void **state) {
+    (void)state;
+    ls_train_options options = small_run_options();
+    struct small_run r = small_run_open(&options); /* whose streams have no threads, which a fork would not have */
+    r.checkpointed.options = &r.options;
+    ls_generator random;
+    ls_generator_seed(&random, 17);
+    int64_t step = 1, last = 0;
+    assert_true(save_step(&r, step));
+    for (int i = 0; i < KILLS; i++, last = step) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        while (child == 0) {
+            if (!save_step(&r, ++step)) _exit(1);
+        }
+        usleep(ls_random32(&random) % LONGEST_WAIT_US);
+        kill(child, SIGKILL);
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status));
+        step = expect_whole(&r);
+        assert_true(step >= last);
+        expect_little_else();
+    }
+    assert_true(step > KILLS / 10); /* it did save in between */
+    assert_true(save_step(&r, step));
+    assert_int_equal(expect_little_else(), 0);
+    unsetenv("LS_CPU_STREAMS");
+    small_run_close(&r);
+}
+
+static int64_t saved_step(void) {
+    struct content c = content_open(scratch_path("checkpoint"));
+    int64_t step = atoll(*content_line(&c, "lockstep.step"));
+    ls_safetensors_close(c.file);
+    return step;
+}
+
+/* Each run goes on from what the one before had saved when it was killed. */
+static void test_runs_that_are_killed_get_on(void **state) {
+    (void)state;
+    static program p;
+    char resume[700] = "";
+    int64_t step = 0;
+    ls_generator random;
+    ls_generator_seed(&random, 18);
+    for (int i = 0; i < PROGRAM_KILLS; i++) {
+        program_start(&p, "%s " ENDLESS " --save %s --save-every 1 %s",
+                      i % 2 ? "dp_train --single" : "dp_train --devices 2", scratch_path("checkpoint"), resume);
+        program_await(&p, "\n");
+        while (i == 0 && access(scratch_path("checkpoint"), F_OK) != 0) usleep(1000);
+        usleep(ls_random32(&random) % (4 * LONGEST_WAIT_US));
+        kill(p.pid, SIGKILL);
+        assert_int_equal(program_finish(&p), 128 + SIGKILL);
+        expect_little_else();
+        assert_true(saved_step() >= step);
+        step = saved_step();
+        snprintf(resume, sizeof resume, "--resume %s", scratch_path("checkpoint"));
+    }
+    assert_true(step > 1);
+    assert_int_equal(program_run(&p, "dp_train --single " ENDLESS " --steps %lld --resume %s --save %s",
+                                 (long long)step + 2, scratch_path("checkpoint"), scratch_path("checkpoint")),
+                     0);
+    assert_int_equal(saved_step(), step + 2);
+    assert_int_equal(expect_little_else(), 0);
+}
+
+/* --- no room ----------------------------------------------------------------------------------------------------- */
+
+/* A good checkpoint, and a copy of it. */
+static void save_one(const char *name) {
+    static program p;
+    size_t nbytes;
+    assert_int_equal(program_run(&p, "dp_train --single " ENDLESS " --steps 3 --save %s", scratch_path(name)), 0);
+    char *bytes = scratch_read(scratch_path(name), &nbytes);
+    assert_in_range(nbytes, 120000, 200000);
+    scratch_write("copy", bytes, nbytes);
+    free(bytes);
+}
+
+/* One line, status 1, at the first checkpoint; the old one is as it was. */
+static void expect_no_room(const char *name, const char *words) {
+    static program p;
+    int files = scratch_file_count();
+    program_run(&p, "dp_train --single " ENDLESS " --resume %s --save %s --save-every 5", scratch_path(name),
+                scratch_path(name));
+    if (p.status != 1 || count_lines(p.err_text) != 1 || !strstr(p.err_text, words))
+        fail_msg("status %d: %s", p.status, p.err_text);
+    assert_null(strstr(p.out_text, "final"));
+    assert_true(same_files(scratch_path(name), scratch_path("copy")));
+    assert_int_equal(scratch_file_count(), files);
+}
+
+static void test_a_limit_on_files(void **state) {
+    (void)state;
+    struct rlimit before, limit;
+    save_one("checkpoint");
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = (struct rlimit){.rlim_cur = 100000, .rlim_max = before.rlim_max};
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN); /* the program inherits both */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    expect_no_room("checkpoint", "File too large; what was there before is unchanged");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+}
+
+/* A disk of which one checkpoint takes more than half: seen by this process and its programs alone. */
+static void test_a_full_disk(void **state) {
+    (void)state;
+    const char *disk = scratch_path("disk");
+    assert_int_equal(mkdir(disk, 0755), 0);
+    bool mounted = unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+                   mount("none", disk, "tmpfs", 0, "size=248k") == 0;
+    if (!mounted) {
+        print_message("skip: this process may not mount a file system\n");
+        skip();
+    }
+    save_one("disk/checkpoint");
+    expect_no_room("disk/checkpoint", "No space left on device; what was there before is unchanged");
+    assert_int_equal(umount(scratch_path("disk")), 0);
+}
+
+/* --- places ------------------------------------------------------------------------------------------------------ */
+
+static void test_places_that_cannot_be_written_are_refused_first(void **state) {
+    (void)state;
+    static const char *const programs[] = {"dp_train --devices 2", "ddp_train --spawn 2"};
+    static const char *const places[] = {"--save %s/no/such/folder", "--save %s", "--save %s/x --save-weights %s/no/x"};
+    static program p;
+    for (int i = 0; i < 6; i++) {
+        char options[2000];
+        snprintf(options, sizeof options, places[i / 2], scratch_folder(), scratch_folder());
+        program_run(&p, "%s " ENDLESS " %s", programs[i % 2], options);
+        bool good = p.status == 1 && p.out_text[0] == '\0' && count_lines(p.err_text) == 1 &&
+                    strstr(p.err_text, "error: cannot write ");
+        if (!good) fail_msg("%s: status %d, %s%s", options, p.status, p.out_text, p.err_text);
+        assert_int_equal(scratch_file_count(), 0);
+    }
+}
+
+/* The folder goes while the ranks train: rank 0 says so, and the others end with it, long before their deadline. */
+static void test_ranks_end_together(void **state) {
+    (void)state;
+    static program p;
+    assert_int_equal(mkdir(scratch_path("folder"), 0755), 0);
+    program_start(&p, "ddp_train --spawn 3 " ENDLESS " --timeout 50 --save %s --save-every 1",
+                  scratch_path("folder/checkpoint"));
+    while (access(scratch_path("folder/checkpoint"), F_OK) != 0) {
+        assert_int_equal(waitpid(p.pid, NULL, WNOHANG), 0);
+        usleep(1000);
+    }
+    assert_int_equal(rename(scratch_path("folder"), scratch_path("elsewhere")), 0);
+    assert_int_equal(program_finish_within(&p, 25), 1);
+    if (!strstr(p.err_text, "[rank 0]: error: cannot write ") || !strstr(p.err_text, "No such file or directory") ||
+        count_lines(p.err_text) > 4)
+        fail_msg("it said: %s", p.err_text);
+    assert_null(strstr(p.err_text, "exited with status 3")); /* the launcher names the cause, not what follows */
+    unlink(scratch_path("elsewhere/.checkpoint.tmp"));
+    assert_int_equal(unlink(scratch_path("elsewhere/checkpoint")), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_hundred_kills_while_saving, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_runs_that_are_killed_get_on, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_a_limit_on_files, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_places_that_cannot_be_written_are_refused_first, programs_setup,
+                                        programs_teardown),
+        cmocka_unit_test_setup_teardown(test_ranks_end_together, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_a_full_disk, programs_setup, programs_teardown),
+    };
+    return cmocka_run_group_tests_name("save_faults", tests, NULL, NULL);
+}

@@ -1,0 +1,183 @@
+/* The loop, broken off and resumed on one device: the same bits as without a break. Runs of several devices and
+ * processes: tests/programs/test_resume.c. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/base/scratch.h"
+#include "tests/base/stderr_text.h"
+#include "tests/train/content.h"
+#include "tests/train/small_run.h"
+
+/* Trains to the end: FOLDER/NAME is the checkpoint then, FOLDER/NAME.losses the losses. */
+static void run_whole(const ls_train_options *options, const char *name, const char *resume) {
+    char losses[64];
+    snprintf(losses, sizeof losses, "%s.losses", name);
+    struct small_run r = small_run_open(options);
+    if (resume) assert_int_equal(ls_model_init(r.model, 9), LS_OK); /* none of it may stay */
+    r.options.save = scratch_path(name);
+    r.options.dump_losses = scratch_path(losses);
+    r.options.resume = resume;
+    stderr_begin();
+    assert_int_equal(small_run_train(&r), LS_OK);
+    stderr_end();
+    small_run_close(&r);
+}
+
+/* Trains with a checkpoint every `every` steps to FOLDER/part, and dies at the beginning of step `end`. */
+static void run_until(const ls_train_options *options, int64_t every, uint64_t end) {
+    struct small_run r = small_run_open(options);
+    r.options.save = scratch_path("part");
+    r.options.save_every = every;
+    small_run_die_at(&r, end);
+    assert_int_equal(small_run_train(&r), LS_ERR_SYSTEM);
+    small_run_close(&r);
+}
+
+/* FOLDER/some.losses is how FOLDER/all.losses ends, from that line on. */
+static void expect_tail(const char *all, const char *some, int64_t line) {
+    size_t nbytes;
+    char *whole = scratch_read(scratch_path(all), &nbytes), *tail = scratch_read(scratch_path(some), &nbytes);
+    const char *at = whole;
+    for (int64_t i = 0; i < line; i++) at = strchr(at, '\n') + 1;
+    assert_string_equal(at, tail);
+    free(whole);
+    free(tail);
+}
+
+/* The checkpoint at the end says everything: weights, moments, scaler, sums of losses and position. */
+static void expect_resumable(const ls_train_options *options, int64_t every, uint64_t end) {
+    run_whole(options, "whole", NULL);
+    run_until(options, every, end);
+    run_whole(options, "again", scratch_path("part"));
+    assert_true(same_files(scratch_path("whole"), scratch_path("again")));
+    expect_tail("whole.losses", "again.losses", (int64_t)end / every * every);
+}
+
+static void within_and_between_epochs(void **state) {
+    (void)state;
+    ls_train_options options = small_run_options(); /* two epochs of three steps */
+    for (int64_t every = 1; every <= 5; every++) expect_resumable(&options, every, 5);
+    options.steps = 7; /* in the middle of the third epoch */
+    expect_resumable(&options, 4, 6);
+}
+
+static void under_each_recipe(void **state) {
+    (void)state;
+    ls_train_options options = small_run_options();
+    options.batch_size = 200;
+    options.lr_schedule = LS_SCHEDULE_COSINE; /* to which the run's length matters */
+    options.warmup_steps = 6;
+    expect_resumable(&options, 4, 6); /* in the middle of the warm-up */
+    options.accumulate = 3;
+    options.clip_norm = 0.5;
+    options.precision = LS_FP16;
+    options.init_scale = 1e12; /* the first steps are skipped, then the scale grows */
+    options.growth_interval = 3;
+    expect_resumable(&options, 7, 11);
+    options.precision = LS_BF16;
+    options.lr_schedule = LS_SCHEDULE_STEP;
+    options.decay_epochs = 1;
+    options.optimizer = LS_SGD;
+    options.momentum = 0.9;
+    expect_resumable(&options, 11, 12);
+}
+
+static void whoever_loads_the_data(void **state) {
+    (void)state;
+    ls_train_options options = small_run_options();
+    for (int workers = 0; workers <= 3; workers += 3) {
+        options.workers = workers;
+        options.data = "data/digits";
+        expect_resumable(&options, 2, 5);
+        options.data = "stream:data/digits";
+        expect_resumable(&options, 2, 5);
+    }
+}
+
+/* What was trained with checkpoints on the way is what was trained without. */
+static void checkpoints_change_nothing(void **state) {
+    (void)state;
+    ls_train_options options = small_run_options();
+    options.model = "convnet";
+    options.batch_size = 30;
+    options.steps = 6;
+    run_whole(&options, "whole", NULL);
+    options.save_every = 1;
+    run_whole(&options, "often", NULL);
+    assert_true(same_files(scratch_path("whole"), scratch_path("often")));
+    expect_tail("whole.losses", "often.losses", 0);
+}
+
+/* --- runs that are at their end ---------------------------------------------------------------------------------- */
+
+static const char *said_by(const ls_train_options *options, const char *name, const char *resume) {
+    struct small_run r = small_run_open(options);
+    r.options.save = scratch_path(name);
+    r.options.resume = resume;
+    stderr_begin();
+    assert_int_equal(small_run_train(&r), LS_OK);
+    small_run_close(&r);
+    return stderr_end();
+}
+
+static void a_finished_run_says_so(void **state) {
+    (void)state;
+    ls_train_options options = small_run_options();
+    run_whole(&options, "whole", NULL);
+    assert_non_null(strstr(said_by(&options, "again", scratch_path("whole")),
+                           "nothing is left to train: --epochs 2 was reached when "));
+    assert_true(same_files(scratch_path("whole"), scratch_path("again")));
+    options.steps = 5;
+    run_whole(&options, "whole", NULL);
+    assert_non_null(strstr(said_by(&options, "again", scratch_path("whole")), "--steps 5 was reached when "));
+    assert_true(same_files(scratch_path("whole"), scratch_path("again")));
+}
+
+static void expect_position(const char *name, const char *step, const char *epoch) {
+    struct content c = content_open(scratch_path(name));
+    assert_string_equal(*content_line(&c, "lockstep.step"), step);
+    assert_string_equal(*content_line(&c, "lockstep.epoch"), epoch);
+    ls_safetensors_close(c.file);
+}
+
+/* A run of one epoch becomes one of two, though both said how far they go; and the batch may be another one. */
+static void more_epochs_go_on(void **state) {
+    (void)state;
+    ls_train_options options = small_run_options();
+    run_whole(&options, "whole", NULL);
+    options.epochs = 1;
+    run_whole(&options, "half", NULL);
+    options.epochs = 2;
+    run_whole(&options, "again", scratch_path("half"));
+    assert_true(same_files(scratch_path("whole"), scratch_path("again")));
+    expect_tail("whole.losses", "again.losses", 3);
+    options.batch_size = 300;
+    run_whole(&options, "other", scratch_path("half"));
+    expect_position("other", "8", "2"); /* 3 steps and 5 */
+    options.epochs = 1;
+    run_whole(&options, "half", NULL);
+    options.epochs = 2;
+    options.batch_size = 600;
+    run_whole(&options, "other", scratch_path("half"));
+    expect_position("other", "8", "2"); /* 5 steps and 3 */
+}
+
+#define in_scratch(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        in_scratch(within_and_between_epochs),  in_scratch(under_each_recipe),      in_scratch(whoever_loads_the_data),
+        in_scratch(checkpoints_change_nothing), in_scratch(a_finished_run_says_so), in_scratch(more_epochs_go_on),
+    };
+    return cmocka_run_group_tests_name("checkpoint_resume", tests, NULL, NULL);
+}

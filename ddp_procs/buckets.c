@@ -20,8 +20,8 @@ static void reverse_buckets(struct ddp_buckets *b, size_t *scratch) {
     }
 }
 
-ls_status ddp_assign_buckets(struct ddp_buckets *out, const size_t *nbytes, const size_t *order, size_t parameter_count,
-                             const size_t *limits, size_t limit_count, bool reverse) {
+ls_status ddp_assign_buckets(struct ddp_buckets *out, const size_t *nbytes, const int64_t *order,
+                             size_t parameter_count, const size_t *limits, size_t limit_count, bool reverse) {
     struct ddp_buckets b = {.parameter_count = parameter_count};
     b.parameters = calloc(parameter_count + 1, sizeof *b.parameters);
     b.sizes = calloc(parameter_count + 1, sizeof *b.sizes);
@@ -31,9 +31,9 @@ ls_status ddp_assign_buckets(struct ddp_buckets *out, const size_t *nbytes, cons
     size_t open_bytes = 0;
     for (size_t i = 0; status == LS_OK && i < parameter_count; i++) {
         size_t limit = limits[b.bucket_count < limit_count ? b.bucket_count : limit_count - 1];
-        b.parameters[i] = order[i];
+        b.parameters[i] = (size_t)order[i];
         b.sizes[b.bucket_count]++;
-        open_bytes += nbytes[order[i]];
+        open_bytes += nbytes[b.parameters[i]];
         if (open_bytes >= limit || i + 1 == parameter_count) {
             b.bucket_count++;
             open_bytes = 0;

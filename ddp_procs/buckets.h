@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/base/status.h"
 
@@ -18,12 +19,12 @@ struct ddp_buckets {
 };
 
 /* Goes through the parameters in `order` (parameter_count indices) and closes the open bucket as soon as its bytes
- * reach its
- * limit: limits[0] for the first, limits[1] for the second, ..., the last limit for all further ones. So a bucket may exceed its
- * limit by almost one tensor. `reverse`: the buckets (not what is in them) in reverse order, for an order of
- * definition, whose last gradients come first. nbytes[p] are the bytes of parameter p. On failure *out is empty. */
-ls_status ddp_assign_buckets(struct ddp_buckets *out, const size_t *nbytes, const size_t *order, size_t parameter_count,
-                             const size_t *limits, size_t limit_count, bool reverse);
+ * reach its limit: limits[0] for the first, limits[1] for the second, ..., the last limit for all further ones. So a
+ * bucket may exceed its limit by almost one tensor. `reverse`: the buckets (not what is in them) in reverse order, for
+ * an order of definition, whose last gradients come first. nbytes[p] are the bytes of parameter p. On failure *out is
+ * empty. */
+ls_status ddp_assign_buckets(struct ddp_buckets *out, const size_t *nbytes, const int64_t *order,
+                             size_t parameter_count, const size_t *limits, size_t limit_count, bool reverse);
 
 void ddp_buckets_free(struct ddp_buckets *buckets);
 

@@ -108,7 +108,7 @@ static void add(struct inventory *inventory, const char *kind, const struct ls_t
 
 static ls_status take_inventory(struct inventory *inventory, const ls_parallel *p, bool buffers) {
     size_t parameters = ls_model_parameter_count(p->model), moments = ls_optimizer_moment_count(p->optimizer);
-    size_t room = parameters * (1 + moments) + ls_model_buffer_count(p->model);
+    size_t room = parameters * (1 + moments) + ls_model_buffer_count(p->model) + 1;
     inventory->ranges = calloc(room, sizeof *inventory->ranges);
     inventory->names = calloc(room, sizeof *inventory->names);
     if (!inventory->ranges || !inventory->names) return ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks");
@@ -122,6 +122,11 @@ static ls_status take_inventory(struct inventory *inventory, const ls_parallel *
         for (size_t i = 0; i < parameters; i++) {
             add(inventory, kind, ls_model_parameter(p->model, i), ls_optimizer_moment(p->optimizer, m, i));
         }
+    }
+    const ls_grad_scaler *scaler = ls_optimizer_scaler(p->optimizer);
+    if (scaler) {
+        inventory->ranges[inventory->count++] =
+            (struct ddp_named_range){"the loss scaler", ls_grad_scaler_state(scaler), sizeof(struct ls_scaler_state)};
     }
     for (size_t i = 0; buffers && i < ls_model_buffer_count(p->model); i++) {
         add(inventory, "", ls_model_buffer(p->model, i), ls_model_buffer(p->model, i)->data);

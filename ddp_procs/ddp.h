@@ -18,8 +18,11 @@ struct ddp {
     bool compare_each_step, find_unused;
     ls_event *buffers_idle, *buffers_arrived;
     /* changes from step to step */
-    bool sync;              /* no_sync: false */
-    bool broadcast_buffers; /* before the next forward: the last one was a synchronised training forward */
+    bool sync; /* no_sync: false */
+    bool
+        micro_batch_syncs; /* this micro-batch's gradients, with those before it, are reduced: the last one's, if sync */
+    bool broadcast_now;    /* buffers travel before this micro-batch's forward */
+    bool broadcast_buffers; /* and before the next one: this one is a synchronised training forward */
     bool accumulate;        /* the gradients hold something that the next backward adds to */
     int buffers_root;       /* whose buffers count: rank 0's; with join, those of the highest rank that has samples */
     int weight; /* over the step's samples it weights the gradients: W; with join, perhaps the ranks that have samples */
@@ -39,13 +42,17 @@ void ddp_destroy(ls_parallel *p);
 /* Runs what was enqueued on the comm stream; the first of two failures. */
 ls_status ddp_settle(struct ddp *ddp, ls_status status);
 
-/* ddp_step.c. Enqueues: buffers as the rank has them whose buffers count, if the last forward changed them. */
-ls_status ddp_sync_buffers(struct ddp *ddp);
+/* ddp_step.c. Enqueues: buffers as the rank has them whose buffers count, if the last forward changed them. `due`: so it has. */
+ls_status ddp_sync_buffers(struct ddp *ddp, bool due);
 
 /* divergence.c */
 ls_status ddp_find_nonfinite(ls_parallel *p, char *place, size_t capacity);
 void ddp_abandon(ls_parallel *p);
 bool ddp_give_up(ls_parallel *p, const char *reason, ls_status *status);
+
+/* memory.c */
+void ddp_get_memory(const ls_parallel *p, const int64_t **values, size_t *count);
+ls_status ddp_set_memory(ls_parallel *p, const int64_t *values, size_t count);
 
 /* join.c */
 ls_status ddp_join(ls_parallel *p, ls_batch *batch, bool *anyone);

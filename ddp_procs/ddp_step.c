@@ -9,6 +9,9 @@
  *     wait for the last bucket      wait for the last bucket
  *     optimizer                     optimizer
  *
+ * With several micro-batches all from the shard's arrival to backward is done for each, and the gradients add up where they
+ * are; buffers travel before the first, and buckets with the last (PyTorch's no_sync).
+ *
  * No rank is special but for the buffers: nothing but gradients travels, once. A bucket that is full before backward
  * ends is reduced behind it, where a core is free for the comm stream; a model of less than 1 MiB has one bucket, which
  * is full at the end. With sync_bn, batch norm's statistics travel as well, inside of forward and backward, on the
@@ -19,15 +22,18 @@
 
 static ls_status prepare(ls_parallel *p, const ls_batch *batch) {
     struct ddp *ddp = ddp_of(p);
+    /* settled here, since a graph may be launched in place of forward_backward */
+    ddp->micro_batch_syncs = ddp->sync && ls_parallel_is_last(p);
+    ddp->broadcast_now = ddp->broadcast_buffers;
+    ddp->broadcast_buffers = ddp->micro_batch_syncs;
     ls_phase_enter(p->clocks, LS_PHASE_INPUT);
     ls_status status = ls_device_batch_upload(&ddp->batch, ddp->copy, p->model, batch);
     if (status == LS_OK) status = ls_event_record(p->batch_copied, ddp->copy);
     return status;
 }
 
-ls_status ddp_sync_buffers(struct ddp *ddp) {
-    /* a recorded step always has it, though it changes nothing after an evaluation */
-    if (!(ddp->broadcast_buffers || ddp->base.recording) || ddp->buffer_count == 0) return LS_OK;
+ls_status ddp_sync_buffers(struct ddp *ddp, bool due) {
+    if (!due || ddp->buffer_count == 0) return LS_OK;
     ls_status status = ls_event_record(ddp->buffers_idle, ddp->compute);
     if (status == LS_OK) status = ls_stream_wait_event(ddp->comm_stream, ddp->buffers_idle);
     if (status == LS_OK) {
@@ -44,12 +50,17 @@ ls_status ddp_sync_buffers(struct ddp *ddp) {
  * join the gradients may be weighted less (join.c); the loss that is shown stays that mean. */
 static ls_status take_loss(struct ddp *ddp, const float *y) {
     ls_parallel *p = &ddp->base;
+    size_t rows = ddp->batch.count, outputs = ls_model_outputs(p->model);
     double weight = (double)ddp->weight / (double)ddp->batch.global_count;
-    ls_status status =
-        ls_loss(ls_model_loss(p->model), ddp->compute, ls_parallel_loss_slot(p), ddp->dy, y,
-                ls_device_batch_answers(&ddp->batch), ddp->batch.count, ls_model_outputs(p->model), weight);
-    if (status != LS_OK || ddp->weight == p->world_size) return status;
-    return ls_scale(ddp->compute, ls_parallel_loss_slot(p), (float)p->world_size / (float)ddp->weight, 1);
+    ls_status status = ls_loss(ls_model_loss(p->model), ddp->compute, ls_parallel_loss_slot(p), ddp->dy, y,
+                               ls_device_batch_answers(&ddp->batch), rows, outputs, weight);
+    if (status == LS_OK && ddp->weight != p->world_size) {
+        float share = (float)p->world_size / (float)ddp->weight;
+        status = ls_scale(ddp->compute, ls_parallel_loss_slot(p), share, 1);
+    }
+    if (status == LS_OK) status = ls_parallel_add_loss(p, ddp->compute);
+    if (status == LS_OK) status = ls_parallel_scale_gradient(p, ddp->compute, ddp->dy, rows * outputs);
+    return status;
 }
 
 static ls_status forward_backward(ls_parallel *p) {
@@ -58,10 +69,10 @@ static ls_status forward_backward(ls_parallel *p) {
     const float *y = NULL;
 
     ls_phase_enter(p->clocks, LS_PHASE_BROADCAST);
-    ls_status status = ddp_sync_buffers(ddp);
-    if (status == LS_OK) status = ddp_reducer_arm(ddp->reducer, ddp->sync, rows);
+    /* a recorded step always has it, though it changes nothing after an evaluation */
+    ls_status status = ddp_sync_buffers(ddp, ddp->broadcast_now || (p->recording && ls_parallel_is_first(p)));
+    if (status == LS_OK) status = ddp_reducer_arm(ddp->reducer, ddp->micro_batch_syncs, rows);
     if (status == LS_OK) status = ls_parallel_await_batch(p, ddp->compute);
-    ddp->broadcast_buffers = ddp->sync;
 
     ls_phase_enter(p->clocks, LS_PHASE_FORWARD);
     if (status == LS_OK) status = ls_model_forward(p->model, ddp->batch.inputs, rows, true, &y);
@@ -85,6 +96,7 @@ static ls_status reduce(ls_parallel *p) {
 static ls_status apply(ls_parallel *p) {
     struct ddp *ddp = ddp_of(p);
     ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
+    /* all ranks have the same sums, with the same infinities, so they come to the same decisions without a word */
     ls_status status = ls_optimizer_step_without(p->optimizer, ddp_reducer_unused(ddp->reducer));
     ddp->accumulate = false; /* zero_grad: the next backward overwrites */
     if (status == LS_OK && ddp->compare_each_step) status = ddp_compare_after_step(ddp);
@@ -105,6 +117,8 @@ const struct ls_parallel_ops ddp_ops = {
     .find_nonfinite = ddp_find_nonfinite,
     .give_up = ddp_give_up,
     .abandon = ddp_abandon,
+    .get_memory = ddp_get_memory,
+    .set_memory = ddp_set_memory,
     .graph_obstacle = ddp_graph_obstacle,
     .destroy = ddp_destroy,
 };

@@ -18,8 +18,9 @@
 #include "ddp_procs/rank.h"
 #include "ddp_procs/store.h"
 
-static const char *const shards[] = {"strided", "contiguous", NULL}; /* the order of ls_shard */
-static const char *const backends[] = {"auto", "shm", "nccl", NULL}; /* the order of ddp_backend */
+static const char *const shards[] = {"strided", "contiguous", NULL};      /* the order of ls_shard */
+static const char *const backends[] = {"auto", "shm", "nccl", NULL};      /* the order of ddp_backend */
+static const char *const compressions[] = {"none", "fp16", "bf16", NULL}; /* the order of ls_dtype */
 static const char *const join_divisors[] = {"initial", "active", NULL};
 
 enum { MAX_ALGORITHMS = 16, OWN_ROWS = 24 };
@@ -71,6 +72,8 @@ static size_t communication_rows(struct settings *s, ls_option *rows) {
          .help = "what auto goes by, as bench_comm --tune writes it", .empty = "the built-in table"},
         {.kind = LS_OPTION_DOUBLE, .name = "bucket-cap-mb", .to.real = &s->bucket_cap_mb, .argument = "MIB",
          .limits = LS_ABOVE(0), .help = "size of a gradient bucket (the first: at most 1)"},
+        {.kind = LS_OPTION_CHOICE, .name = "compress", .to.number = &s->train.compress, .choices = compressions,
+         .help = "round gradients to halves for the way, which halves the bytes; what a half cannot hold becomes infinite"},
         {.kind = LS_OPTION_SWITCH, .name = "overlap", .to.flag = &s->overlap,
          .help = "reduce buckets while the backward pass still runs"},
         {.kind = LS_OPTION_FLAG, .name = "find-unused", .to.flag = &s->find_unused,
@@ -177,15 +180,18 @@ static ls_status choose_devices(struct session *session, const struct settings *
                            : status;
 }
 
-static size_t local_batch(const struct session *session, const struct settings *s) {
+/* Samples of a micro-batch on this rank, at most. */
+static size_t micro_batch(const struct session *session, const struct settings *s) {
     size_t world_size = (size_t)session->self.world_size;
-    return ((size_t)s->train.batch_size + world_size - 1) / world_size;
+    return ls_micro_batch_rows(((size_t)s->train.batch_size + world_size - 1) / world_size, s->train.accumulate);
 }
 
-static ls_status open_model(struct session *session, const struct settings *s) {
-    ls_status status = ls_model_create(&session->model, session->device, s->train.model, local_batch(session, s), LS_FP32);
+/* `tell`: what there is to say of the weights that are read. */
+static ls_status open_model(struct session *session, const struct settings *s, bool tell) {
+    ls_status status = ls_model_create(&session->model, session->device, s->train.model, micro_batch(session, s),
+                                       (ls_dtype)s->train.precision);
     if (status == LS_OK) status = ls_train_open_data(&s->train, session->model, &session->train, &session->test);
-    if (status == LS_OK && s->train.init) status = ls_weights_load(session->model, s->train.init);
+    if (status == LS_OK && s->train.init) status = ls_weights_load(session->model, s->train.init, tell);
     return status;
 }
 
@@ -197,21 +203,23 @@ static ls_status build(struct session *session, struct settings *s) {
         status = ls_devices_open(&session->device, &session->choice, session->self.local_rank, &s->train);
     }
     if (status == LS_OK) status = ls_device_bind_thread(session->device);
-    if (status == LS_OK) status = open_model(session, s);
+    if (status == LS_OK) status = open_model(session, s, session->self.rank == 0);
     if (status == LS_OK && !s->train.init) status = ls_model_init(session->model, (uint64_t)s->train.seed);
     if (status == LS_OK) status = join_groups(session, s);
     if (status != LS_OK) return status;
-    ddp_options options = {
-        .comm = session->comm,
-        .sync_bn = session->sync_bn,
-        .max_batch = local_batch(session, s),
-        .gpu_count = session->attachment.gpus,
-        .optimizer = ls_train_optimizer(&s->train),
-        .join = {.enable = s->train.join,
-                 .divide_by_initial_world_size = s->train.join_divide == 0,
-                 .throw_on_early_termination = s->train.join_throw},
-        .compare_each_step = s->debug_ranks,
-        .reducer = {.bucket_cap_mb = s->bucket_cap_mb, .overlap = s->overlap, .find_unused = s->find_unused}};
+    ddp_options options = {.comm = session->comm,
+                           .sync_bn = session->sync_bn,
+                           .max_batch = micro_batch(session, s),
+                           .gpu_count = session->attachment.gpus,
+                           .optimizer = ls_train_optimizer(&s->train),
+                           .join = {.enable = s->train.join,
+                                    .divide_by_initial_world_size = s->train.join_divide == 0,
+                                    .throw_on_early_termination = s->train.join_throw},
+                           .compare_each_step = s->debug_ranks,
+                           .reducer = {.bucket_cap_mb = s->bucket_cap_mb,
+                                       .overlap = s->overlap,
+                                       .find_unused = s->find_unused,
+                                       .compress = (ls_dtype)s->train.compress}};
     return ddp_create(&session->parallel, session->model, &options);
 }
 
@@ -267,7 +275,7 @@ static ls_status check_before_spawn(struct settings *s) {
     }
     session.choice.kind = LS_DEVICE_CPU;
     if (status == LS_OK) status = ls_devices_open(&session.device, &session.choice, 0, &s->train);
-    if (status == LS_OK) status = open_model(&session, s);
+    if (status == LS_OK) status = open_model(&session, s, false);
     if (status == LS_OK) status = ls_train_check(&s->train, s->spawn, (ls_shard)s->shard, session.train);
     take_down(&session, status);
     return status;

@@ -72,7 +72,7 @@ static ls_status take_state_of_rank_0(struct ddp *ddp) {
 
 ls_status ddp_before_evaluation(ls_parallel *p) {
     struct ddp *ddp = ddp_of(p);
-    ls_status status = ddp_sync_buffers(ddp);
+    ls_status status = ddp_sync_buffers(ddp, ddp->broadcast_buffers);
     ddp->broadcast_buffers = false; /* PyTorch: a forward without gradients clears it */
     return ddp_settle(ddp, status);
 }
@@ -127,6 +127,7 @@ static ls_status build(struct ddp *ddp, const ddp_options *options) {
     if (status == LS_OK) status = ls_model_sync_batchnorm(p->model, ddp->sync_bn);
     if (status == LS_OK) status = ddp_reducer_create(&ddp->reducer, ddp->comm, p->model, p->clocks, &options->reducer);
     if (status == LS_OK) status = ls_optimizer_create(&p->optimizer, p->model, &options->optimizer);
+    if (status == LS_OK) p->loss_scale = ls_optimizer_loss_scale(p->optimizer);
     return status;
 }
 

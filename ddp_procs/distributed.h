@@ -28,7 +28,7 @@ typedef struct ddp_options {
     ddp_join_options join;
     int gpu_count;          /* different GPUs among the ranks' devices, for the report; 0: CPU devices, or not known */
     bool compare_each_step; /* after every step, ddp_compare_state: slow, for the search for a fault */
-    size_t max_batch;       /* samples a step on this rank */
+    size_t max_batch;       /* samples of a micro-batch on this rank */
     ls_optimizer_options optimizer;
     ddp_reducer_options reducer;
 } ddp_options;
@@ -39,7 +39,7 @@ typedef struct ddp_options {
 ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *options);
 
 /* PyTorch's no_sync(): while `sync` is false, forward_backward adds gradients up locally and nothing is
- * communicated. */
+ * communicated. Of a step with several micro-batches all but the last are so of themselves. Called between steps. */
 void ddp_set_sync(ls_parallel *p, bool sync);
 
 /* Whether every rank's parameters have the same bits; false on all ranks if not. Collective, host-blocking. */

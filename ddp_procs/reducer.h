@@ -17,6 +17,7 @@ typedef struct ddp_reducer_options {
     double bucket_cap_mb; /* MiB, > 0; the first bucket's limit is the smaller of this and 1 MiB */
     bool overlap;         /* false: all-reduces are enqueued after the whole backward */
     bool find_unused;     /* parameters without a gradient are allowed (pytorch-semantics.md 2.6) */
+    ls_dtype compress;    /* what gradients travel as: LS_FP32, or rounded to LS_FP16 or LS_BF16 (2.9) */
 } ddp_reducer_options;
 
 /* Places all gradients of the model in one bucket (find_unused: in buckets that stay) and hooks into its backward.
@@ -39,6 +40,17 @@ ls_status ddp_reducer_finish(ddp_reducer *reducer);
  * those alone.
  * NULL: there is none, or find_unused is off. */
 const bool *ddp_reducer_unused(const ddp_reducer *reducer);
+
+/* What a resumed run has to know: the order in which the gradients of the first reduced backward became ready, each
+ * parameter's index once. *order is the reducer's memory; 0 before that backward has been finished. Until the next
+ * ddp_reducer_arm the order is this rank's own; rank 0's is the one that counts. With find_unused no buckets follow from
+ * it, but that there is one says that the first reduced backward is over. */
+size_t ddp_reducer_get_order(const ddp_reducer *reducer, const int64_t **order);
+
+/* And back, before the first step: from it on the reducer does what that one would do next, bit for bit. Every rank is
+ * given the same order; nothing is communicated. A count of 0 is a no-op. LS_ERR_INVALID, with one line, for numbers
+ * that are no order of this model's parameters. Host-blocking. */
+ls_status ddp_reducer_set_order(ddp_reducer *reducer, const int64_t *order, size_t count);
 
 /* The buckets, in launch order: their number and the bytes of gradients in each. */
 size_t ddp_reducer_bucket_count(const ddp_reducer *reducer);

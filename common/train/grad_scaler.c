@@ -20,10 +20,11 @@ ls_grad_scaler_options ls_grad_scaler_defaults(void) {
 ls_status ls_grad_scaler_check(const ls_grad_scaler_options *o) {
     if (!o->enabled) return LS_OK;
     if (!(o->init_scale >= (double)FLT_MIN && o->init_scale <= (double)FLT_MAX)) {
-        return ls_fail(LS_ERR_USAGE, "the initial scale of the loss is %g; it must be a positive fp32 number",
+        return ls_fail(LS_ERR_USAGE,
+                       "the initial scale of the loss is %g (--init-scale); it must be a positive fp32 number",
                        o->init_scale);
     }
-    if (!(o->growth_factor > 1)) {
+    if (!(o->growth_factor > 1 && o->growth_factor <= (double)FLT_MAX)) {
         return ls_fail(LS_ERR_USAGE, "the scale's growth factor is %g; it must be above 1", o->growth_factor);
     }
     if (!(o->backoff_factor > 0 && o->backoff_factor < 1)) {

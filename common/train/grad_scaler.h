@@ -6,7 +6,13 @@
  * the scale halved; after growth_interval updates without any it is doubled.
  *
  * All of it lives and happens on the device (kernels.h: ls_weigh_gradients, ls_update_scale): the host enqueues the
- * same operations in every step and never asks. One thread at a time. */
+ * same operations in every step and never asks. One thread at a time.
+ *
+ * Where PyTorch's object is called four times a step and refuses a wrong order of calls (unscale_ twice, step after
+ * step, update without either), an optimizer here owns its scaler: ls_optimizer_step is unscale_, clip_grad_norm_, step
+ * and update in one call, in this order, so there is no other. The gradients are not written: the update multiplies by
+ * gradient_factor as it reads them. One scaler has one optimizer, whose gradients lie on one device, so that found_inf
+ * needs no joining. Without a scaler nothing is scaled, as with enabled=False. */
 #ifndef LS_TRAIN_GRAD_SCALER_H
 #define LS_TRAIN_GRAD_SCALER_H
 

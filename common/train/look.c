@@ -3,7 +3,8 @@
  *           global losses and rank 0 can show and write down all devices. The step of the next look follows from what the look
  *           has gathered (rank 0's wish for a view, and its clock), so all ranks agree on it without another word
  *   cost  : an all-gather of a double per step, 2 per rank and 41 per device: after the first step, every LS_LOSS_RING steps,
- *           at the end of an epoch and after an evaluation; outside of the step times. A view makes it some four a second
+ *           at the end of an epoch and after an evaluation; outside of the step times. A view makes it some four a
+ *           second. With --metrics rank 0 reads its optimizer's records of the steps, too: all ranks' are the same
  *   order : losses are added in rank order, so that all ranks get the same bits
  *   fails : a loss that is not finite ends the run; by then all ranks have seen it */
 #include "common/train/look.h"
@@ -104,6 +105,27 @@ static void take_rows(ls_look *look, size_t steps) {
     }
 }
 
+/* What the report says of each step beside its loss: rank 0 asks its own optimizer, for which it waits. */
+static ls_status read_updates(ls_look *look) {
+    const ls_optimizer *optimizer = look->parallel->optimizer;
+    look->has_updates = false;
+    if (!look->report || ls_optimizer_record_count(optimizer) != LS_LOSS_RING) return LS_OK;
+    ls_status status = ls_optimizer_read_records(optimizer, look->updates);
+    look->has_updates = status == LS_OK;
+    return status;
+}
+
+static void report_step(const ls_look *look, double loss) {
+    size_t slot = (size_t)look->read_steps % LS_LOSS_RING;
+    if (!look->report) return;
+    ls_report_step(look->report, &(struct ls_report_line){.step = look->read_steps,
+                                                          .epoch = look->parallel->epoch,
+                                                          .loss = loss,
+                                                          .step_ms = look->step_ms[slot],
+                                                          .loader_wait_ms = look->loader_wait_ms[slot],
+                                                          .update = look->has_updates ? &look->updates[slot] : NULL});
+}
+
 /* --- the losses -------------------------------------------------------------------------------------------------- */
 
 static double global_loss(const ls_look *look, size_t steps, size_t i) {
@@ -117,16 +139,12 @@ static double global_loss(const ls_look *look, size_t steps, size_t i) {
 static ls_status take_losses(ls_look *look, size_t steps) {
     ls_parallel *p = look->parallel;
     for (size_t i = 0; i < steps; i++, look->read_steps++) {
-        size_t slot = (size_t)look->read_steps % LS_LOSS_RING;
         double loss = global_loss(look, steps, i);
         if (!isfinite(loss)) return ls_loss_diverged(p, (uint64_t)look->read_steps, loss, false);
         look->last_loss = loss;
         look->epoch_loss_sum += loss;
         look->epoch_losses++;
-        if (look->report) {
-            ls_report_step(look->report, look->read_steps, p->epoch, loss, look->step_ms[slot],
-                           look->loader_wait_ms[slot]);
-        }
+        report_step(look, loss);
     }
     return LS_OK;
 }
@@ -164,6 +182,7 @@ ls_status ls_look_now(ls_look *look) {
     double begin_us = ls_now_us();
     size_t steps = (size_t)((int64_t)look->parallel->step - look->read_steps);
     ls_status status = gather(look, steps);
+    if (status == LS_OK && steps > 0) status = read_updates(look);
     if (status == LS_OK) {
         take_rows(look, steps);
         status = take_losses(look, steps);
@@ -181,11 +200,11 @@ void ls_look_salvage(ls_look *look) {
     const ls_parallel *p = look->parallel;
     float ring[LS_LOSS_RING];
     if (!look->report || p->world_size > 1 || p->stuck || read_ring(look, ring) != LS_OK) return;
+    if (read_updates(look) != LS_OK) return;
     for (; look->read_steps < (int64_t)p->step; look->read_steps++) {
-        size_t slot = (size_t)look->read_steps % LS_LOSS_RING;
-        if (!isfinite(ring[slot])) return;
-        ls_report_step(look->report, look->read_steps, p->epoch, (double)ring[slot], look->step_ms[slot],
-                       look->loader_wait_ms[slot]);
+        float loss = ring[(size_t)look->read_steps % LS_LOSS_RING];
+        if (!isfinite(loss)) return;
+        report_step(look, (double)loss);
     }
 }
 

@@ -24,6 +24,9 @@ typedef struct ls_look {
     /* this rank's own */
     double step_ms[LS_LOSS_RING],
         loader_wait_ms[LS_LOSS_RING]; /* of the steps since the last look, at step mod LS_LOSS_RING */
+    struct ls_update_state
+        updates[LS_LOSS_RING]; /* for the report, if `has_updates`: what the optimizer made of them */
+    bool has_updates;
     double samples_per_step;
     double since_us; /* the last look, or the epoch's begin */
     ls_live_view view;

@@ -10,6 +10,8 @@
  *   order : parameter by parameter, element by element: nothing is summed */
 #include "common/train/optimizer.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "common/base/log.h"
@@ -45,12 +47,14 @@ ls_optimizer_options ls_optimizer_defaults(ls_optimizer_kind kind) {
     };
 }
 
+static bool is_amount(double value) { return isfinite(value) && value >= 0; }
+
 ls_status ls_optimizer_check(const ls_optimizer_options *o) {
-    if (!(o->learning_rate >= 0))
+    if (!is_amount(o->learning_rate))
         return ls_fail(LS_ERR_USAGE, "the learning rate is %g; it must be >= 0", o->learning_rate);
-    if (!(o->weight_decay >= 0))
+    if (!is_amount(o->weight_decay))
         return ls_fail(LS_ERR_USAGE, "the weight decay is %g; it must be >= 0", o->weight_decay);
-    if (!(o->momentum >= 0)) return ls_fail(LS_ERR_USAGE, "the momentum is %g; it must be >= 0", o->momentum);
+    if (!is_amount(o->momentum)) return ls_fail(LS_ERR_USAGE, "the momentum is %g; it must be >= 0", o->momentum);
     if (o->nesterov && !(o->momentum > 0)) return ls_fail(LS_ERR_USAGE, "nesterov needs a momentum above 0");
     if (o->kind != LS_SGD && (o->momentum > 0 || o->nesterov)) {
         return ls_fail(LS_ERR_USAGE, "momentum and nesterov belong to sgd; adam and adamw have their betas");
@@ -58,8 +62,11 @@ ls_status ls_optimizer_check(const ls_optimizer_options *o) {
     if (!(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1)) {
         return ls_fail(LS_ERR_USAGE, "the betas are %g and %g; they must be in [0, 1)", o->beta1, o->beta2);
     }
-    if (!(o->clip_norm >= 0))
-        return ls_fail(LS_ERR_USAGE, "the norm to clip at is %g; it must be above 0", o->clip_norm);
+    /* the device has it in fp32, where 0 means no clipping */
+    bool can_clip = o->clip_norm >= (double)FLT_MIN && o->clip_norm <= (double)FLT_MAX;
+    if (o->clip_norm != 0 && !can_clip) {
+        return ls_fail(LS_ERR_USAGE, "the norm to clip at is %g; it must be a positive fp32 number", o->clip_norm);
+    }
     return ls_grad_scaler_check(&o->scaler);
 }
 
@@ -282,10 +289,12 @@ ls_status ls_optimizer_read_states(const ls_optimizer *optimizer, struct ls_upda
 
 ls_status ls_optimizer_write_states(ls_optimizer *optimizer, const struct ls_update_state *states, size_t count) {
     ls_status status = count > 1 && !optimizer->own_states ? separate_states(optimizer) : LS_OK;
-    if (status == LS_OK) {
-        status = ls_copy_now(optimizer->compute, optimizer->states, states, count * sizeof *states);
-        optimizer->rate = states[0].learning_rate;
+    size_t mine = ls_optimizer_state_count(optimizer);
+    for (size_t p = 0; status == LS_OK && p < mine; p++) {
+        const struct ls_update_state *state = &states[count > 1 ? p : 0];
+        status = ls_copy_now(optimizer->compute, &optimizer->states[p], state, sizeof *state);
     }
+    optimizer->rate = states[0].learning_rate;
     return status;
 }
 

@@ -24,8 +24,8 @@ typedef struct ls_optimizer_options {
     ls_grad_scaler_options scaler; /* of the loss, for fp16 */
 } ls_optimizer_options;
 
-/* PyTorch's defaults: no clipping, no loss scaling; no momentum; betas 0.9 and 0.999, epsilon 1e-8; learning rate 1e-3; weight decay 0 (AdamW:
- * 0.01). */
+/* PyTorch's defaults: no clipping, no loss scaling; no momentum; betas 0.9 and 0.999, epsilon 1e-8; learning rate 1e-3;
+ * weight decay 0 (AdamW: 0.01). */
 ls_optimizer_options ls_optimizer_defaults(ls_optimizer_kind kind);
 
 /* LS_ERR_USAGE, with one line, for options that are out of range or contradict each other. */
@@ -64,7 +64,7 @@ const char *ls_optimizer_moment_name(const ls_optimizer *optimizer, size_t momen
 float *ls_optimizer_moment(const ls_optimizer *optimizer, size_t moment, size_t parameter);
 
 /* The update states: one for all parameters, or (see ls_optimizer_step_without) one for each. Read to the host, which
- * waits; written by whoever resumes a run: `count` is 1 or the number of parameters. */
+ * waits; written by whoever resumes a run: `count` is 1, for all parameters, or their number. */
 size_t ls_optimizer_state_count(const ls_optimizer *optimizer);
 ls_status ls_optimizer_read_states(const ls_optimizer *optimizer, struct ls_update_state *states);
 ls_status ls_optimizer_write_states(ls_optimizer *optimizer, const struct ls_update_state *states, size_t count);

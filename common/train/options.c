@@ -1,11 +1,9 @@
 #include "common/train/options.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/cores.h"
 #include "common/base/log.h"
 #include "common/data/loader.h"
 #include "common/train/parallel.h"
@@ -195,41 +193,6 @@ size_t ls_train_option_rows(ls_train_options *o, ls_option *rows) {
     return count + other_rows(o, rows + count);
 }
 
-#define LONGEST_TIMEOUT_S 1e7 /* four months */
-
-enum { MOST_SAMPLES = INT32_MAX / 4 }; /* of a step; products with the number of devices stay far from overflow */
-
-ls_status ls_train_options_check(ls_train_options *o, int device_count) {
-    if (o->per_device_batch > MOST_SAMPLES) {
-        return ls_fail(LS_ERR_USAGE, "%lld samples on each device are too many", (long long)o->per_device_batch);
-    }
-    if (o->per_device_batch > 0) o->batch_size = o->per_device_batch * device_count * o->accumulate;
-    if (o->batch_size < device_count) {
-        return ls_fail(LS_ERR_USAGE,
-                       "%d devices cannot share a batch of %lld samples; use fewer devices or a larger batch",
-                       device_count, (long long)o->batch_size);
-    }
-    if (o->batch_size > MOST_SAMPLES) {
-        return ls_fail(LS_ERR_USAGE, "a batch of %lld samples is too large", (long long)o->batch_size);
-    }
-    if (o->timeout_s > LONGEST_TIMEOUT_S) {
-        return ls_fail(LS_ERR_USAGE, "a timeout of %g s is too long; give at most %g", o->timeout_s, LONGEST_TIMEOUT_S);
-    }
-    if (o->save_every > 0 && !o->save) return ls_fail(LS_ERR_USAGE, "--save-every needs --save, which says where");
-    if (o->resume && o->init) return ls_fail(LS_ERR_USAGE, "--init and --resume both say which weights to start from");
-    ls_optimizer_options optimizer = ls_train_optimizer(o);
-    return ls_optimizer_check(&optimizer);
-}
-
-void ls_train_warn_workers(const ls_train_options *o, int local_ranks) {
-    int cores = ls_usable_cores();
-    if (o->workers <= 1 || (int64_t)o->workers * local_ranks <= cores) return;
-    ls_warn("%" PRId64
-            " loader workers (--workers %d x %d rank%s) are more than the %d core%s that they share with the training",
-            (int64_t)o->workers * local_ranks, o->workers, local_ranks, local_ranks == 1 ? "" : "s", cores,
-            cores == 1 ? "" : "s");
-}
-
 bool ls_train_sync_bn(const ls_train_options *o, const ls_model *model, bool tell) {
     bool has_batchnorm = ls_model_batchnorm_count(model) > 0;
     if (o->sync_bn && !has_batchnorm && tell) ls_note("--sync-bn has no effect: %s has no batch norm", o->model);
@@ -296,6 +259,8 @@ static const char *stream_folder(const ls_train_options *o) {
     static const char prefix[] = "stream:";
     return strncmp(o->data, prefix, sizeof prefix - 1) == 0 ? o->data + sizeof prefix - 1 : NULL;
 }
+
+bool ls_train_is_stream(const ls_train_options *o) { return stream_folder(o) != NULL; }
 
 static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, const char *path) {
     const ls_sample_spec *spec = ls_dataset_spec(dataset);

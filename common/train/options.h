@@ -27,6 +27,7 @@ typedef struct ls_train_options {
     bool sync_bn;
     /* DDP: ranks that run out of samples at different steps (ddp_procs/distributed.h has the meaning) */
     bool uneven, join, join_throw;
+    int compress;    /* DDP: ls_dtype of what gradients travel as; LS_FP32: of what they are */
     int join_divide; /* 0: by the initial world size, 1: by the ranks that have samples */
     /* the optimizer */
     int optimizer;                                /* ls_optimizer_kind */
@@ -63,6 +64,9 @@ size_t ls_train_option_rows(ls_train_options *options, ls_option *rows);
  * LS_ERR_USAGE with one line. */
 ls_status ls_train_options_check(ls_train_options *options, int device_count);
 
+/* For the main rank, of options that have passed the check: a note for each that is given and changes nothing. */
+void ls_train_note_idle(const ls_train_options *options, int device_count);
+
 /* For the main rank: one line of warning if the loaders' workers of this node's `local_ranks` ranks outnumber its
  * cores. A single worker for each rank is never warned of: ranks that outnumber the cores are the user's choice, and it
  * sleeps while they train. */
@@ -71,6 +75,9 @@ void ls_train_warn_workers(const ls_train_options *options, int local_ranks);
 /* Whether batch norm is to be synchronised: --sync-bn, and a model that has batch norm; without one there is a note, if
  * `tell`. */
 bool ls_train_sync_bn(const ls_train_options *options, const ls_model *model, bool tell);
+
+/* Whether --data names a stream, which nobody knows the length of. */
+bool ls_train_is_stream(const ls_train_options *options);
 
 ls_optimizer_options ls_train_optimizer(const ls_train_options *options);
 

@@ -1,6 +1,7 @@
 #include "common/train/report.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -38,16 +39,18 @@ static ls_status close_lines(ls_status status, FILE *file, const char *path) {
 static ls_status write_text(const char *path, const char *text) {
     ls_file_writer *writer;
     if (strcmp(path, "-") == 0) {
-        if (text) puts(text);
+        puts(text);
         return fflush(stdout) == 0 ? LS_OK : ls_fail(LS_ERR_IO, "cannot write standard output: %s", strerror(errno));
     }
     ls_status status = ls_file_writer_open(&writer, path);
     if (status != LS_OK) return status;
-    if (text) status = ls_file_writer_put(writer, text, strlen(text));
-    if (status == LS_OK && text) return ls_file_writer_commit(writer);
+    status = ls_file_writer_put(writer, text, strlen(text));
+    if (status == LS_OK) return ls_file_writer_commit(writer);
     ls_file_writer_abort(writer);
     return status;
 }
+
+/* --- the files that the options name ------------------------------------------------------------------------------ */
 
 /* Lines go to whatever can be opened for writing, a pipe or a terminal too. */
 static ls_status check_lines(const char *path) {
@@ -67,14 +70,70 @@ static ls_status check_lines(const char *path) {
     return ls_fail(LS_ERR_IO, "cannot write %s: %s", path, strerror(error));
 }
 
-ls_status ls_report_check(const ls_train_options *options) {
-    ls_status status = LS_OK;
-    if (options->metrics) status = check_lines(options->metrics);
-    if (status == LS_OK && options->dump_losses) status = check_lines(options->dump_losses);
-    if (status == LS_OK && options->summary) status = write_text(options->summary, NULL);
-    if (status == LS_OK && options->save) status = write_text(options->save, NULL);
+/* What is replaced as a whole, when it is complete. */
+static ls_status check_replaced(const char *path) {
+    ls_file_writer *writer;
+    ls_status status = ls_file_writer_open(&writer, path);
+    if (status == LS_OK) ls_file_writer_abort(writer);
     return status;
 }
+
+/* How a file is used: weights are read before the run, lines are written from its begin on; a text, or weights,
+ * replace what was there when they are complete. */
+typedef enum { READ, LINES, TEXT, WEIGHTS } use;
+
+struct named_file {
+    const char *option, *path; /* NULL: not given */
+    use use;
+};
+
+/* The file, and if there is none yet, its name and folder. Devices and pipes are none. */
+static bool identify(const char *path, struct stat *info, const char **name) {
+    char folder[PATH_MAX];
+    *name = "";
+    if (stat(path, info) == 0) return S_ISREG(info->st_mode);
+    const char *slash = strrchr(path, '/');
+    *name = slash ? slash + 1 : path;
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    return stat(folder, info) == 0;
+}
+
+static bool is_same_file(const char *path, const char *other) {
+    struct stat info, of_other;
+    const char *name, *name_of_other;
+    if (!identify(path, &info, &name) || !identify(other, &of_other, &name_of_other)) return false;
+    return info.st_dev == of_other.st_dev && info.st_ino == of_other.st_ino && strcmp(name, name_of_other) == 0;
+}
+
+/* Weights may replace those that the run began with; otherwise one would destroy the other. The files that are read
+ * come last in the list. */
+static ls_status check_different(const struct named_file *file, const struct named_file *other) {
+    bool may_be_same = other->use == READ && (file->use == READ || file->use == WEIGHTS);
+    if (!file->path || !other->path || may_be_same || !is_same_file(file->path, other->path)) return LS_OK;
+    return ls_fail(LS_ERR_USAGE, "--%s and --%s name the same file, %s", file->option, other->option, file->path);
+}
+
+static ls_status check_file(const struct named_file *file) {
+    if (!file->path || file->use == READ) return LS_OK;
+    return file->use == LINES ? check_lines(file->path) : check_replaced(file->path);
+}
+
+ls_status ls_report_check(const ls_train_options *o) {
+    const char *summary = o->summary && strcmp(o->summary, "-") == 0 ? NULL : o->summary;
+    const struct named_file files[] = {
+        {"metrics", o->metrics, LINES}, {"dump-losses", o->dump_losses, LINES},     {"summary", summary, TEXT},
+        {"save", o->save, WEIGHTS},     {"save-weights", o->save_weights, WEIGHTS}, {"resume", o->resume, READ},
+        {"init", o->init, READ}};
+    enum { FILES = sizeof files / sizeof *files };
+    ls_status status = LS_OK;
+    for (int i = 0; status == LS_OK && i < FILES; i++) {
+        status = check_file(&files[i]);
+        for (int k = 0; status == LS_OK && k < i; k++) status = check_different(&files[k], &files[i]);
+    }
+    return status;
+}
+
+/* --- the run ------------------------------------------------------------------------------------------------------ */
 
 /* "4 CPU devices", "2 GPUs (NVIDIA H200)", "4 devices on 1 GPU (NVIDIA H200)" */
 static void describe_devices(const ls_parallel *p, char *text, size_t capacity) {
@@ -114,17 +173,32 @@ ls_status ls_report_open(ls_report **out, const ls_train_options *options, const
     return LS_OK;
 }
 
-void ls_report_step(ls_report *report, int64_t step, int64_t epoch, double loss, double step_ms,
-                    double loader_wait_ms) {
-    if (report->losses) fprintf(report->losses, "%.9g\n", loss);
-    if (!report->metrics) return;
-    double samples_per_s = step_ms > 0 ? (double)report->options->batch_size / step_ms * 1e3 : 0;
-    fprintf(
-        report->metrics,
-        "{\"step\": %lld, \"epoch\": %lld, \"loss\": %.9g, \"lr\": %.9g, \"step_ms\": %.4f, \"loader_wait_ms\": %.4f, "
-        "\"samples_per_s\": %.1f}\n",
-        (long long)step, (long long)epoch, loss, report->options->learning_rate, step_ms, loader_wait_ms,
-        samples_per_s);
+/* "name": value, which JSON has no word for if it is not finite. */
+static void put_number(FILE *file, const char *name, double value) {
+    if (isfinite(value)) {
+        fprintf(file, ", \"%s\": %.9g", name, value);
+    } else {
+        fprintf(file, ", \"%s\": null", name);
+    }
+}
+
+static void put_update(FILE *file, const ls_train_options *options, const struct ls_update_state *update) {
+    put_number(file, "lr", update ? update->learning_rate : NAN);
+    put_number(file, "loss_scale", update && options->precision == LS_FP16 ? (double)update->scale : NAN);
+    put_number(file, "grad_norm", update ? (double)update->norm : NAN);
+    fprintf(file, ", \"skipped\": %s", update && update->found_inf != 0 ? "true" : "false");
+}
+
+void ls_report_step(ls_report *report, const struct ls_report_line *line) {
+    if (report->losses) fprintf(report->losses, "%.9g\n", line->loss);
+    FILE *file = report->metrics;
+    if (!file) return;
+    double samples_per_s = line->step_ms > 0 ? (double)report->options->batch_size / line->step_ms * 1e3 : 0;
+    fprintf(file, "{\"step\": %" PRId64 ", \"epoch\": %" PRId64, line->step, line->epoch);
+    put_number(file, "loss", line->loss);
+    put_update(file, report->options, line->update);
+    fprintf(file, ", \"step_ms\": %.4f, \"loader_wait_ms\": %.4f, \"samples_per_s\": %.1f}\n", line->step_ms,
+            line->loader_wait_ms, samples_per_s);
 }
 
 void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, double accuracy, double seconds) {
@@ -135,7 +209,7 @@ void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, double 
     fflush(stdout);
 }
 
-/* --- the end ----------------------------------------------------------------------------------------------------- */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static ls_status write_summary(ls_report *report, const ls_parallel *parallel, const ls_train_result *result,
                                const struct ls_device_row *rows) {
@@ -163,11 +237,20 @@ static void print_times(const ls_report *report, const ls_train_result *result, 
            100 * waited_share, report->options->workers);
 }
 
+/* What loss scaling has come to. */
+static void print_scaler(const ls_parallel *parallel, const ls_train_result *result) {
+    struct ls_scaler_state scaler;
+    if (!ls_summary_scaler(parallel, &scaler)) return;
+    printf("loss scale %.9g at the end; %" PRId64 " of %" PRId64 " steps skipped for infinite gradients\n",
+           (double)scaler.scale, scaler.skipped, result->steps);
+}
+
 static ls_status print_result(const ls_report *report, const ls_parallel *parallel, const ls_train_result *result,
                               const struct ls_device_row *rows) {
     if (result->timed_steps > 0) {
         print_times(report, result, ls_summary_loader_share(rows, parallel->device_count));
     }
+    print_scaler(parallel, result);
     printf("final loss %.6f", result->final_loss);
     if (!isnan(result->accuracy)) printf(", test accuracy %.1f %%", 100 * result->accuracy);
     printf(", weights %016llx\n", (unsigned long long)result->parameter_hash);

@@ -8,14 +8,22 @@
 
 typedef struct ls_report ls_report;
 
-/* Whether the files that the options name can be written; it changes none of them. LS_ERR_IO with one line. */
+/* Whether the files that the options name can be written, and are different ones; it changes none of them. LS_ERR_IO or
+ * LS_ERR_USAGE, with one line. */
 ls_status ls_report_check(const ls_train_options *options);
 
 /* Opens the files that the options name; a file that cannot be written is an error before training begins. */
 ls_status ls_report_open(ls_report **out, const ls_train_options *options, const ls_parallel *parallel);
 
-/* One step: its global loss (finite), its time, and how much of that this rank waited for its loader. */
-void ls_report_step(ls_report *report, int64_t step, int64_t epoch, double loss, double step_ms, double loader_wait_ms);
+/* One step, as --metrics and --dump-losses have it. */
+struct ls_report_line {
+    int64_t step, epoch;
+    double loss;                    /* global, finite */
+    double step_ms, loader_wait_ms; /* its time, and how much of that this rank waited for its loader */
+    /* the optimizer's record of it: learning rate, norm, loss scale, whether it was left out; NULL: there is none */
+    const struct ls_update_state *update;
+};
+void ls_report_step(ls_report *report, const struct ls_report_line *line);
 
 void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, double accuracy, double seconds);
 

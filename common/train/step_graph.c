@@ -3,8 +3,8 @@
  *           same numbers (what steers a step lies on the device). What does change is kept out of the recording:
  *
  *               wait for the batch        before the launch; the batch itself comes from the copy stream, into
- *                                         places that are used in turn, so there is a graph for each place
- *               (with micro-batches: for each of them and each place)
+ *                                         places that are used in turn, so there is a graph for each place (and each
+ *                                         micro-batch)
  *               forward .. optimizer      the launch
  *               the loss to its place     after it: from a place that is always the same to the step's in the ring
  *               the batch is used         after it
@@ -25,6 +25,7 @@
 struct recording {
     ls_graph *graph;
     uint64_t bytes[LS_PHASE_COUNT]; /* that the clock counts for it */
+    int64_t batches_tracked;        /* that each batch norm counts: 1, or 0 without samples */
 };
 
 struct ls_step_graph {
@@ -56,18 +57,25 @@ ls_status ls_step_graph_create(ls_step_graph **out, ls_parallel *p) {
     return LS_OK;
 }
 
+/* The same in all batch norm layers. */
+static int64_t batches_tracked(const ls_parallel *p) {
+    return ls_model_batchnorm_count(p->model) > 0 ? *ls_model_batches_tracked(p->model, 0) : 0;
+}
+
 static ls_status record(ls_step_graph *graph, struct recording *recording) {
     ls_parallel *p = graph->parallel;
     memcpy(recording->bytes, p->clocks->bytes, sizeof recording->bytes);
+    recording->batches_tracked = batches_tracked(p);
     ls_status status = ls_graph_begin(graph->compute);
     if (status != LS_OK) return status;
     p->recording = true;
-    if (ls_parallel_is_first(p))
-        ls_model_parameters_changed(p->model); /* also behind an evaluation, which has cast them */
+    /* each launch of the first has to make the copies in half precision, though an evaluation may have made them here */
+    if (ls_parallel_is_first(p)) ls_model_parameters_changed(p->model);
     status = ls_parallel_run_micro_batch(p);
     p->recording = false;
     ls_status ended = ls_graph_end(graph->compute, &recording->graph);
     for (int i = 0; i < LS_PHASE_COUNT; i++) recording->bytes[i] = p->clocks->bytes[i] - recording->bytes[i];
+    recording->batches_tracked = batches_tracked(p) - recording->batches_tracked;
     return status != LS_OK ? status : ended;
 }
 
@@ -75,7 +83,7 @@ static ls_status record(ls_step_graph *graph, struct recording *recording) {
 static void count_again(const ls_step_graph *graph, const struct recording *recording) {
     ls_parallel *p = graph->parallel;
     size_t layers = ls_model_batchnorm_count(p->model);
-    for (size_t b = 0; b < layers; b++) ++*ls_model_batches_tracked(p->model, b);
+    for (size_t b = 0; b < layers; b++) *ls_model_batches_tracked(p->model, b) += recording->batches_tracked;
     for (int i = 0; i < LS_PHASE_COUNT; i++) p->clocks->bytes[i] += recording->bytes[i];
 }
 
@@ -84,6 +92,7 @@ static ls_status launch(ls_step_graph *graph, const struct recording *recording)
     ls_status status = ls_parallel_await_batch(p, graph->compute);
     if (status == LS_OK) status = ls_graph_launch(recording->graph, graph->compute);
     if (status == LS_OK && ls_parallel_is_last(p)) {
+        ls_model_parameters_changed(p->model); /* as the update would say, for whoever computes outside of the graph */
         status = ls_copy(graph->compute, ls_parallel_ring_slot(p), p->losses + LS_LOSS_RING, sizeof *p->losses);
     }
     if (status == LS_OK) status = ls_parallel_batch_used(p, graph->compute);

@@ -66,6 +66,30 @@ static void add_devices(cJSON *summary, const ls_parallel *parallel) {
     cJSON_AddStringToObject(summary, "phase_times", ls_device_runs_behind(first) ? "enqueueing" : "work");
 }
 
+bool ls_summary_scaler(const ls_parallel *parallel, struct ls_scaler_state *state) {
+    const ls_grad_scaler *scaler = parallel->optimizer ? ls_optimizer_scaler(parallel->optimizer) : NULL;
+    return scaler && ls_grad_scaler_read(scaler, state) == LS_OK;
+}
+
+/* How the weights were to change from step to step. */
+static void add_recipe(cJSON *summary, const ls_train_options *o, const ls_parallel *parallel) {
+    static const char *const schedules[] = {"constant", "cosine", "step"}; /* the order of ls_schedule_kind */
+    ls_schedule schedule = ls_train_schedule(o, parallel->device_count, 0);
+    struct ls_scaler_state scaler = {.scale = NAN};
+    (void)ls_summary_scaler(parallel, &scaler);
+    add_number(summary, "lr", o->learning_rate);
+    add_number(summary, "lr_effective", schedule.rate); /* times what --lr-scale makes of it, before any decay */
+    cJSON_AddStringToObject(summary, "schedule", schedules[schedule.kind]);
+    add_number(summary, "warmup_steps", (double)schedule.warmup_steps);
+    add_number(summary, "accumulate", o->accumulate);
+    add_number(summary, "clip_norm", o->clip_norm > 0 ? o->clip_norm : NAN);
+    cJSON_AddStringToObject(summary, "precision", ls_dtype_name((ls_dtype)o->precision));
+    cJSON_AddStringToObject(summary, "compress",
+                            o->compress == LS_FP32 ? "none" : ls_dtype_name((ls_dtype)o->compress));
+    add_number(summary, "loss_scale", (double)scaler.scale); /* at the end; null: no loss scaling */
+    add_number(summary, "skipped_steps", (double)scaler.skipped);
+}
+
 static cJSON *summary_object(const ls_train_options *options, const ls_parallel *parallel,
                              const ls_train_result *result, const struct ls_device_row *rows) {
     char hash[20];
@@ -79,7 +103,7 @@ static cJSON *summary_object(const ls_train_options *options, const ls_parallel 
     add_number(summary, "devices", parallel->device_count);
     add_number(summary, "batch_size", (double)options->batch_size);
     add_number(summary, "seed", (double)options->seed);
-    add_number(summary, "lr", options->learning_rate);
+    add_recipe(summary, options, parallel);
     add_number(summary, "steps", (double)result->steps);
     add_number(summary, "epochs", (double)result->epochs);
     cJSON_AddStringToObject(summary, "how", "measured");

@@ -12,14 +12,14 @@ enum { LARGE = 512 * 512 * 4, WEIGHT = 512 * 10 * 4, BIAS = 10 * 4, MIB = 1 << 2
 
 /* Six linear layers 512-512 without bias, then 512-10 with one. */
 static const size_t golden[8] = {LARGE, LARGE, LARGE, LARGE, LARGE, LARGE, WEIGHT, BIAS};
-static const size_t forward[8] = {0, 1, 2, 3, 4, 5, 6, 7}, backward[8] = {7, 6, 5, 4, 3, 2, 1, 0};
+static const int64_t forward[8] = {0, 1, 2, 3, 4, 5, 6, 7}, backward[8] = {7, 6, 5, 4, 3, 2, 1, 0};
 
 struct expected {
     size_t count, nbytes[8];
     size_t parameters[8];
 };
 
-static void expect_buckets(const size_t *nbytes, const size_t *order, size_t count, const size_t *limits,
+static void expect_buckets(const size_t *nbytes, const int64_t *order, size_t count, const size_t *limits,
                            size_t limit_count, bool reverse, const struct expected *expected) {
     struct ddp_buckets b;
     assert_int_equal(ddp_assign_buckets(&b, nbytes, order, count, limits, limit_count, reverse), LS_OK);

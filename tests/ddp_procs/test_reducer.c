@@ -9,56 +9,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/random.h"
-#include "ddp_procs/reducer.h"
-#include "tests/comm/ranks.h"
-
-#define TIMEOUT_S 20.0
+#include "tests/ddp_procs/reduced.h"
 
 enum { BATCH = 4, INPUTS = 24, OUTPUTS = 16 };
 
-/* A rank with a model under a reducer. */
-struct reduced {
-    ls_model *model;
-    ls_stream *compute;
-    ddp_reducer *reducer;
-    struct ls_phase_clock clock;
-};
-
 static void reduced_open(struct rank *rank, struct reduced *r, const char *model, double cap_mb) {
-    CHECK(rank_open(rank, "inline", "naive", TIMEOUT_S) == LS_OK);
+    CHECK(rank_open(rank, "inline", "naive", REDUCED_TIMEOUT_S) == LS_OK);
     CHECK(ls_device_bind_thread(rank->device) == LS_OK);
-    memset(r, 0, sizeof *r);
-    ls_phase_reset(&r->clock);
-    r->compute = ls_device_stream(rank->device, LS_STREAM_COMPUTE);
-    CHECK(ls_model_create(&r->model, rank->device, model, BATCH, LS_FP32) == LS_OK);
-    CHECK(ls_model_init(r->model, 0) == LS_OK);
-    ddp_reducer_options options = {.bucket_cap_mb = cap_mb, .overlap = true};
-    CHECK(ddp_reducer_create(&r->reducer, rank->comm, r->model, &r->clock, &options) == LS_OK);
+    reduced_create(rank, r, model, BATCH, &(ddp_reducer_options){.bucket_cap_mb = cap_mb, .overlap = true});
 }
 
 static void reduced_close(struct rank *rank, struct reduced *r) {
-    ddp_reducer_destroy(r->reducer);
-    ls_model_destroy(r->model);
-    ls_memory_report memory;
-    ls_device_memory(rank->device, &memory);
-    CHECK(memory.current_total_bytes == 0);
-    rank_close(rank);
-}
-
-/* Values that no sum leaves exact, different for each rank and turn. */
-static void fill(float *values, size_t count, int rank, int turn) {
-    ls_generator generator;
-    ls_generator_seed(&generator, (uint64_t)(rank * 100 + turn));
-    ls_fill_uniform(&generator, values, count, -1, 1);
+    reduced_destroy(r);
+    reduced_rank_close(rank);
 }
 
 /* Forward and backward of a linear model: the gradients follow from x and dy alone. */
 static void pass(const struct rank *rank, ls_model *model, int as_rank, int turn, bool accumulate) {
     float x[BATCH * INPUTS], dy[BATCH * OUTPUTS];
     const float *y;
-    fill(x, BATCH * INPUTS, as_rank, turn);
-    fill(dy, BATCH * OUTPUTS, as_rank, turn + 50);
+    reduced_fill(x, BATCH * INPUTS, as_rank, turn);
+    reduced_fill(dy, BATCH * OUTPUTS, as_rank, turn + 50);
     CHECK(ls_model_forward(model, x, BATCH, true, &y) == LS_OK);
     CHECK(ls_model_backward(model, dy, accumulate) == LS_OK);
 }
@@ -153,24 +124,13 @@ static void the_first_step_multiplies_and_later_ones_divide(void **state) {
 
 /* --- buckets ----------------------------------------------------------------------------------------------------- */
 
-static void backward_of(const struct rank *rank, struct reduced *r, int turn) {
-    float x[BATCH * 64] = {0}, dy[BATCH * 10];
-    const float *y;
-    fill(x, BATCH * 64, rank->rank, turn);
-    fill(dy, BATCH * 10, rank->rank, turn + 50);
-    CHECK(ddp_reducer_arm(r->reducer, true, BATCH) == LS_OK);
-    CHECK(ls_model_forward(r->model, x, BATCH, true, &y) == LS_OK);
-    CHECK(ls_model_backward(r->model, dy, false) == LS_OK);
-    CHECK(ddp_reducer_finish(r->reducer) == LS_OK);
-}
-
 /* fc1: 64-32, 8192 and 128 bytes; fc2: 32-10, 1280 and 40 bytes; limit of all buckets: 1 KiB. */
 static void rebuild_rank(struct rank *rank) {
     struct reduced r;
     reduced_open(rank, &r, "mlp:64,32,10", 1.0 / 1024);
     CHECK(ddp_reducer_bucket_count(r.reducer) == 1);
     CHECK(ddp_reducer_bucket_nbytes(r.reducer, 0) == 8192 + 128 + 1280 + 40);
-    backward_of(rank, &r, 0);
+    reduced_turn(rank, &r, BATCH, 0);
     CHECK(ddp_reducer_bucket_count(r.reducer) == 1);
     float *before[4], copies[4][2048];
     for (size_t p = 0; p < 4; p++) {
@@ -196,8 +156,8 @@ static void rebuild_rank(struct rank *rank) {
     CHECK(memory.peak_bytes[LS_MEMORY_BUCKET] == memory.current_bytes[LS_MEMORY_BUCKET]); /* rebuilt in place */
     CHECK(memory.current_bytes[LS_MEMORY_GRADIENT] == 0);
     float *placed = ls_model_parameter(r.model, 0)->gradient;
-    backward_of(rank, &r, 1);
-    backward_of(rank, &r, 2); /* once is enough */
+    reduced_turn(rank, &r, BATCH, 1);
+    reduced_turn(rank, &r, BATCH, 2); /* once is enough */
     CHECK(ddp_reducer_bucket_count(r.reducer) == 2);
     CHECK(ls_model_parameter(r.model, 0)->gradient == placed);
     reduced_close(rank, &r);
@@ -214,7 +174,7 @@ static void buckets_follow_the_first_backward(void **state) {
 static void missing_rank(struct rank *rank) {
     struct reduced r;
     reduced_open(rank, &r, "mlp:64,32,10", 25);
-    if (rank->argument) backward_of(rank, &r, 0); /* the first step goes well */
+    if (rank->argument) reduced_turn(rank, &r, BATCH, 0); /* the first step goes well */
     CHECK(ddp_reducer_arm(r.reducer, true, BATCH) == LS_OK);
     CHECK(ddp_reducer_finish(r.reducer) == LS_ERR_INVALID);
     CHECK(strstr(rank->message, "4 parameters got no gradient: fc1.weight fc1.bias fc2.weight fc2.bias;") != NULL);
@@ -239,7 +199,7 @@ static void unfinished_rank(struct rank *rank) {
         CHECK(ls_model_forward(r.model, x, BATCH, true, &y) == LS_OK);
         CHECK(ls_model_backward(r.model, dy, false) == LS_OK);
     }
-    backward_of(rank, &r, 0);
+    reduced_turn(rank, &r, BATCH, 0);
     CHECK(ddp_reducer_arm(r.reducer, true, BATCH) == LS_OK);
     CHECK(ddp_reducer_bucket_count(r.reducer) == 2);
     CHECK(ddp_reducer_bucket_nbytes(r.reducer, 0) == 40 + 1280);

@@ -103,7 +103,7 @@ static void test_a_rank_is_stopped(void **state) {
         jobs[i] = make_job(world_size[i]);
         jobs[i].streams = streams[i];
         start_ranks(&jobs[i], -1, options);
-        program_await(&jobs[i].ranks[0], "epoch");
+        program_await(&jobs[i].ranks[0], "\nepoch ");
         kill(jobs[i].ranks[stopped[i]].pid, SIGSTOP);
     }
     for (int i = 0; i < JOBS; i++) {
@@ -169,7 +169,7 @@ static const char *const launchers[] = {"ddp_train --spawn 3", "ddprun --nproc-p
 /* Starts the job and waits until it trains; the process of rank 1. */
 static pid_t start_job(program *p, const char *launcher) {
     program_start(p, "%s %s --save %s", launcher, endless, scratch_path("weights"));
-    program_await(p, "epoch");
+    program_await(p, "\nepoch ");
     pid_t pid = program_rank(p, 1);
     assert_true(pid > 0);
     return pid;
@@ -231,7 +231,7 @@ static void test_dp_train_is_killed(void **state) {
     for (int i = 0; i < 3; i++) {
         program_start(&p, "LS_CPU_STREAMS=%s dp_train --devices 3 %s --save %s --summary %s", modes[i], endless,
                       scratch_path("weights"), scratch_path("summary"));
-        program_await(&p, "epoch");
+        program_await(&p, "\nepoch ");
         program_expect_no_named_files(p.pid);
         kill(p.pid, signals[i]);
         assert_int_equal(program_finish(&p), 128 + signals[i]);

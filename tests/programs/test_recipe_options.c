@@ -37,7 +37,7 @@ static const cJSON *field(const cJSON *object, const char *name) {
 
 static double number(const cJSON *object, const char *name) { return cJSON_GetNumberValue(field(object, name)); }
 
-/* --- the lines at the start ----------------------------------------------------------------------------------------- */
+/* --- the lines at the start --------------------------------------------------------------------------------------- */
 
 /* data/digits has 1500 training samples. */
 static void a_run_says_what_its_options_come_to(void **state) {
@@ -90,7 +90,7 @@ static void a_run_says_what_its_options_come_to(void **state) {
     assert_string_equal(p.err_text, "");
 }
 
-/* --- bytes ---------------------------------------------------------------------------------------------------------- */
+/* --- bytes -------------------------------------------------------------------------------------------------------- */
 
 /* "NAME NUMBER (" in the entry that begins with `who`; 0 if it is not there. */
 static double announced(const char *line, const char *who, const char *phase) {
@@ -145,7 +145,7 @@ static void the_bytes_are_those_that_travel(void **state) {
     expect_announced_bytes("ddp_train --spawn 2 --compress bf16 --accumulate 2 --model convnet --batch-size 8", true);
 }
 
-/* --- each step ------------------------------------------------------------------------------------------------------ */
+/* --- each step ---------------------------------------------------------------------------------------------------- */
 
 /* A scale so large that the first gradients are infinite, until it has been halved often enough: the lines, the summary
  * and the last lines agree on which steps were left out; and where the rate goes in the meantime. */
@@ -195,7 +195,7 @@ static void each_step_says_what_became_of_it(void **state) {
     expect_skipped_steps("ddp_train --spawn 2 --compress fp16");
 }
 
-/* --- options without effect, and those that cannot be --------------------------------------------------------------- */
+/* --- options without effect, and those that cannot be ------------------------------------------------------------- */
 
 static void options_without_effect_are_noted_once(void **state) {
     (void)state;
@@ -206,9 +206,12 @@ static void options_without_effect_are_noted_once(void **state) {
     };
     expect_run(
         "ddp_train --spawn 2 --steps 1 --no-evaluate --init-scale 4 --growth-interval 3 --lr-min 1e-4 --lr-decay "
-        "0.5 --lr-decay-epochs 2 --accumulate 40");
+        "0.5 --lr-decay-epochs 2 --accumulate 40 --compress fp16");
     for (size_t i = 0; i < COUNT_OF(notes); i++) expect_said(p.err_text, notes[i]);
     assert_int_equal(count_lines(p.err_text), COUNT_OF(notes));
+    expect_run("ddp_train --steps 1 --no-evaluate --compress bf16");
+    expect_said(p.err_text, "--compress bf16 only rounds the gradients: with one rank nothing travels");
+    assert_int_equal(count_lines(p.err_text), 1);
     expect_run(
         "dp_train --single --steps 4 --no-evaluate --precision fp16 --init-scale 4 --growth-interval 3 --lr-schedule "
         "cosine --lr-min 1e-4 --accumulate 64");

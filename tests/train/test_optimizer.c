@@ -39,8 +39,8 @@ static void expect_refused(ls_optimizer_options options, const char *text, const
 static void options_out_of_range_are_refused(void **state) {
     (void)state;
     const ls_optimizer_options sgd = ls_optimizer_defaults(LS_SGD), adam = ls_optimizer_defaults(LS_ADAM);
-    static const double bad[] = {-1e-9, NAN};
-    for (size_t i = 0; i < 2; i++) {
+    static const double bad[] = {-1e-9, NAN, INFINITY};
+    for (size_t i = 0; i < 3; i++) {
         ls_optimizer_options o = sgd;
         o.learning_rate = bad[i];
         expect_refused(o, "learning rate", ">= 0");
@@ -54,7 +54,17 @@ static void options_out_of_range_are_refused(void **state) {
         o.beta1 = bad[i];
         expect_refused(o, "betas", "[0, 1)");
     }
+    static const double no_norm[] = {-1, NAN, INFINITY, 1e39, 1e-46}; /* the last two: not in fp32 */
     ls_optimizer_options o = sgd;
+    for (size_t i = 0; i < sizeof no_norm / sizeof *no_norm; i++) {
+        o.clip_norm = no_norm[i];
+        expect_refused(o, "norm to clip at", "positive");
+    }
+    o = sgd;
+    o.scaler.enabled = true;
+    o.scaler.init_scale = 0;
+    expect_refused(o, "initial scale", "--init-scale");
+    o = sgd;
     o.nesterov = true;
     expect_refused(o, "nesterov", "momentum");
     o = adam;
@@ -90,7 +100,7 @@ static size_t optimizer_bytes(ls_optimizer_kind kind, double momentum) {
 static void an_optimizer_needs_the_memory_of_its_moments(void **state) {
     (void)state;
     size_t parameters = (64 * 32 + 32) * sizeof(float), plain = optimizer_bytes(LS_SGD, 0);
-    assert_true(plain > 0 && plain <= 128);
+    assert_true(plain > 0 && plain <= 192);
     assert_int_equal(optimizer_bytes(LS_SGD, 0.9), plain + parameters);
     assert_int_equal(optimizer_bytes(LS_ADAM, 0), plain + 2 * parameters);
     assert_int_equal(optimizer_bytes(LS_ADAMW, 0), plain + 2 * parameters);
@@ -138,6 +148,73 @@ static void settings_become_optimizer_options(void **state) {
     settings.nesterov = true;
     o = ls_train_optimizer(&settings);
     assert_true(o.kind == LS_SGD && o.momentum == 0.25 && o.nesterov);
+    assert_true(o.clip_norm == 0 && !o.scaler.enabled && !o.measure_norm && o.record_count == 0);
+    settings.clip_norm = 3;
+    settings.init_scale = 32;
+    settings.growth_interval = 7;
+    settings.precision = LS_BF16; /* has the range of fp32, and no need of a scale */
+    assert_true(!ls_train_optimizer(&settings).scaler.enabled);
+    settings.precision = LS_FP16;
+    settings.metrics = "FILE";
+    o = ls_train_optimizer(&settings);
+    assert_true(o.clip_norm == 3 && o.scaler.enabled && o.scaler.init_scale == 32 && o.scaler.growth_interval == 7);
+    assert_true(o.measure_norm && o.record_count == LS_LOSS_RING);
+}
+
+static void expect_bad_settings(const ls_train_options *settings, const char *text, const char *another) {
+    ls_train_options copy = *settings;
+    assert_int_equal(ls_train_options_check(&copy, 4), LS_ERR_USAGE);
+    scratch_expect_error(text, another);
+}
+
+/* What a row of the table cannot say of itself, a line for each. */
+static void settings_that_cannot_be_are_refused(void **state) {
+    (void)state;
+    const ls_train_options good = ls_train_defaults();
+    ls_train_options o = good;
+    o.accumulate = 0;
+    expect_bad_settings(&o, "--accumulate 0", NULL);
+    o = good;
+    o.per_device_batch =
+        INT32_MAX / 4; /* times 4 devices, times 4096: beyond what a step can have, not beyond 64 bits */
+    o.accumulate = 4096;
+    expect_bad_settings(&o, "too large", "8796093005824");
+    o = good;
+    o.save_every = 10;
+    expect_bad_settings(&o, "--save-every", "--save,");
+    o = good;
+    o.init = o.resume = "FILE";
+    expect_bad_settings(&o, "--init", "--resume");
+    o = good;
+    o.timeout_s = NAN;
+    expect_bad_settings(&o, "timeout", NULL);
+    o = good;
+    o.clip_norm = NAN;
+    expect_bad_settings(&o, "norm to clip at", NULL);
+    o = good;
+    o.precision = LS_FP16;
+    o.init_scale = INFINITY;
+    expect_bad_settings(&o, "--init-scale", NULL);
+    o.precision = LS_FP32;
+    assert_int_equal(ls_train_options_check(&o, 4), LS_OK); /* nobody minds what is not used */
+    o = good;
+    o.learning_rate = 1e308;
+    o.lr_scale = LS_RATE_LINEAR;
+    expect_bad_settings(&o, "learning rate", "--lr-scale");
+    o = good;
+    o.min_rate = NAN;
+    expect_bad_settings(&o, "--lr-min", NULL);
+    o = good;
+    o.steps = 5;
+    o.warmup_steps = 6;
+    expect_bad_settings(&o, "--warmup-steps 6", "5 steps");
+    o = good;
+    o.lr_schedule = LS_SCHEDULE_COSINE;
+    assert_int_equal(ls_train_options_check(&o, 4), LS_OK); /* the data says how long an epoch is */
+    o.data = "stream:data/digits";
+    expect_bad_settings(&o, "cosine", "give --steps");
+    o.steps = 5;
+    assert_int_equal(ls_train_options_check(&o, 4), LS_OK);
 }
 
 static void the_batch_follows_from_the_devices(void **state) {
@@ -146,6 +223,9 @@ static void the_batch_follows_from_the_devices(void **state) {
     settings.per_device_batch = 12;
     assert_int_equal(ls_train_options_check(&settings, 4), LS_OK);
     assert_int_equal(settings.batch_size, 48);
+    settings.accumulate = 5;
+    assert_int_equal(ls_train_options_check(&settings, 4), LS_OK);
+    assert_int_equal(settings.batch_size, 240);
     settings = ls_train_defaults();
     settings.batch_size = 3;
     assert_int_equal(ls_train_options_check(&settings, 4), LS_ERR_USAGE);
@@ -227,6 +307,7 @@ int main(void) {
         cmocka_unit_test(an_optimizer_needs_the_memory_of_its_moments),
         with_errors(no_memory_leaves_nothing_behind),
         cmocka_unit_test(settings_become_optimizer_options),
+        with_errors(settings_that_cannot_be_are_refused),
         with_errors(the_batch_follows_from_the_devices),
         with_errors(data_must_fit_the_model),
         cmocka_unit_test(gradients_may_move),

@@ -50,6 +50,22 @@ static void the_convnet_follows_pytorch(void **state) {
     expect_run(&recorded_convnet);
 }
 
+/* 64 samples in micro-batches of 22 22 20; for batch norm, which has no part in the MLP, it would be another run. */
+static void micro_batches_follow_pytorch(void **state) {
+    (void)state;
+    struct trainer t = open_here(&recorded_mlp);
+    ls_train_result result;
+    double losses[STORED_MAX_STEPS];
+    trainer_begin(&t, &recorded_mlp);
+    t.options.accumulate = 3;
+    t.options.dump_losses = scratch_path("losses");
+    assert_int_equal(trainer_train(&t, &result), LS_OK);
+    assert_true(
+        stored_losses_follow(recorded_mlp.run, losses, read_losses(t.options.dump_losses, losses, STORED_MAX_STEPS)));
+    assert_true(stored_state_error(recorded_mlp.run, "after.", t.model, false) <= 1e-2);
+    close_here(&t);
+}
+
 /* The comparison itself must not let a NaN or a small departure through. */
 static void a_departure_is_seen(void **state) {
     (void)state;
@@ -149,8 +165,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_pytorchs), in_scratch(the_mlp_follows_pytorch),
         in_scratch(the_convnet_follows_pytorch),  cmocka_unit_test(a_departure_is_seen),
-        in_scratch(steps_go_on_over_epochs),      in_scratch(every_step_has_its_loss),
-        in_scratch(a_second_run_begins_anew),     in_scratch(too_few_samples_are_an_error),
+        in_scratch(micro_batches_follow_pytorch), in_scratch(steps_go_on_over_epochs),
+        in_scratch(every_step_has_its_loss),      in_scratch(a_second_run_begins_anew),
+        in_scratch(too_few_samples_are_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

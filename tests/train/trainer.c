@@ -51,7 +51,7 @@ void trainer_begin(struct trainer *t, const struct repetition *r) {
     char init[600];
     snprintf(init, sizeof init, "%s", scratch_path("init.safetensors"));
     assert_true(stored_write_weights(r->run, "before.", init));
-    assert_int_equal(ls_weights_load(t->model, init), LS_OK);
+    assert_int_equal(ls_weights_load(t->model, init, false), LS_OK);
 }
 
 ls_status trainer_train(struct trainer *t, ls_train_result *result) {

@@ -1,0 +1,90 @@
+/* options_check — options that contradict each other or cannot be, once the number of devices is known, and those that
+ * have no effect. */
+#include <inttypes.h>
+
+#include "common/base/cores.h"
+#include "common/base/log.h"
+#include "common/train/options.h"
+
+#define LONGEST_TIMEOUT_S 1e7 /* four months */
+
+enum { MOST_SAMPLES = INT32_MAX / 4 }; /* of a step; products with the number of devices stay far from overflow */
+
+/* Sets batch_size from per_device_batch. */
+static ls_status check_batch(ls_train_options *o, int device_count) {
+    if (o->accumulate < 1) return ls_fail(LS_ERR_USAGE, "--accumulate %d is below 1", o->accumulate);
+    if (o->per_device_batch > MOST_SAMPLES) {
+        return ls_fail(LS_ERR_USAGE, "%" PRId64 " samples on each device are too many", o->per_device_batch);
+    }
+    if (o->per_device_batch > 0) o->batch_size = o->per_device_batch * device_count * o->accumulate;
+    if (o->batch_size < device_count) {
+        return ls_fail(LS_ERR_USAGE,
+                       "%d devices cannot share a batch of %" PRId64 " samples; use fewer devices or a larger batch",
+                       device_count, o->batch_size);
+    }
+    if (o->batch_size > MOST_SAMPLES) {
+        return ls_fail(LS_ERR_USAGE, "a batch of %" PRId64 " samples is too large", o->batch_size);
+    }
+    return LS_OK;
+}
+
+/* What can be said before the data is opened, whose epochs may still be too short (the loop asks again). */
+static ls_status check_schedule(const ls_train_options *o, int device_count) {
+    int64_t steps = o->steps > 0 ? o->steps : ls_train_is_stream(o) ? 0 : INT64_MAX;
+    ls_schedule schedule = ls_train_schedule(o, device_count, steps);
+    return ls_schedule_check(&schedule);
+}
+
+ls_status ls_train_options_check(ls_train_options *o, int device_count) {
+    ls_status status = check_batch(o, device_count);
+    if (status != LS_OK) return status;
+    if (!(o->timeout_s <= LONGEST_TIMEOUT_S)) {
+        return ls_fail(LS_ERR_USAGE, "a timeout of %g s is too long; give at most %g", o->timeout_s, LONGEST_TIMEOUT_S);
+    }
+    if (o->save_every > 0 && !o->save) return ls_fail(LS_ERR_USAGE, "--save-every needs --save, which says where");
+    if (o->resume && o->init) return ls_fail(LS_ERR_USAGE, "--init and --resume both say which weights to start from");
+    ls_optimizer_options optimizer = ls_train_optimizer(o);
+    status = ls_optimizer_check(&optimizer);
+    return status == LS_OK ? check_schedule(o, device_count) : status;
+}
+
+/* --- what goes well, and is worth a word -------------------------------------------------------------------------- */
+
+static void note_idle(bool is_given, const char *option, const char *reason) {
+    if (is_given) ls_note("%s has no effect: %s", option, reason);
+}
+
+void ls_train_note_idle(const ls_train_options *o, int device_count) {
+    const ls_train_options defaults = ls_train_defaults();
+    if (o->precision != LS_FP16) {
+        static const char reason[] = "only the small numbers of --precision fp16 need a scale of the loss";
+        note_idle(o->init_scale != defaults.init_scale, "--init-scale", reason);
+        note_idle(o->growth_interval != defaults.growth_interval, "--growth-interval", reason);
+    }
+    if (o->lr_schedule != LS_SCHEDULE_COSINE) {
+        note_idle(o->min_rate != defaults.min_rate, "--lr-min", "it is where --lr-schedule cosine ends");
+    }
+    if (o->lr_schedule != LS_SCHEDULE_STEP) {
+        static const char reason[] = "it belongs to --lr-schedule step";
+        note_idle(o->decay_factor != defaults.decay_factor, "--lr-decay", reason);
+        note_idle(o->decay_epochs != defaults.decay_epochs, "--lr-decay-epochs", reason);
+    }
+    if (o->compress != LS_FP32 && device_count == 1) {
+        ls_note("--compress %s only rounds the gradients: with one rank nothing travels",
+                ls_dtype_name((ls_dtype)o->compress));
+    }
+    if (o->accumulate > o->batch_size / device_count) {
+        ls_note("--accumulate %d is more than the %" PRId64
+                " samples of a device in a step: some of its micro-batches are empty",
+                o->accumulate, o->batch_size / device_count);
+    }
+}
+
+void ls_train_warn_workers(const ls_train_options *o, int local_ranks) {
+    int cores = ls_usable_cores();
+    if (o->workers <= 1 || (int64_t)o->workers * local_ranks <= cores) return;
+    ls_warn("%" PRId64
+            " loader workers (--workers %d x %d rank%s) are more than the %d core%s that they share with the training",
+            (int64_t)o->workers * local_ranks, o->workers, local_ranks, local_ranks == 1 ? "" : "s", cores,
+            cores == 1 ? "" : "s");
+}

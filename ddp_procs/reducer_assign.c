@@ -1,0 +1,176 @@
+/* reducer_assign — which bucket each gradient lies in.
+ *   idea  : the first backward has one bucket with everything, and shows in which order gradients become ready; before
+ *           the next one they are assigned anew in that order, rank 0's, which all ranks take (pytorch-semantics.md
+ *           2.3). With find_unused that order may be another one each time, so that the one of the definition,
+ *           reversed, is as good as any, from the first step to the last
+ *   memory: all buckets together hold the same number of floats, however the gradients are assigned: they get their
+ *           memory once. With compress each bucket has halves beside it, laid out alike
+ *   resume: the order is all that the next steps know of the first. A reducer that is given it begins as if it had
+ *           seen that step: with the buckets that followed from it, and the rounding of later steps (reducer.c, order)
+ *   cost  : twice in a run, a copy of all gradients to the host and back */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "ddp_procs/reducer_internal.h"
+
+static void destroy_buckets(struct bucket *buckets, size_t count) {
+    for (size_t b = 0; buckets && b < count; b++) {
+        ls_event_destroy(buckets[b].ready);
+        ls_work_destroy(buckets[b].reduced);
+    }
+    free(buckets);
+}
+
+void ddp_reducer_destroy_buckets(ddp_reducer *r) { destroy_buckets(r->buckets, r->bucket_count); }
+
+static ls_status create_buckets(struct bucket **out, const ddp_reducer *r, const struct ddp_buckets *plan) {
+    struct bucket *buckets = calloc(plan->bucket_count, sizeof *buckets);
+    ls_status status = buckets ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for buckets");
+    const size_t *parameter = plan->parameters;
+    for (size_t b = 0; status == LS_OK && b < plan->bucket_count; b++) {
+        buckets[b].parameter_count = plan->sizes[b];
+        for (size_t i = 0; i < plan->sizes[b]; i++, parameter++) {
+            buckets[b].count += ls_aligned_floats(ls_model_parameter(r->model, *parameter)->count);
+            buckets[b].gradient_nbytes += r->nbytes[*parameter];
+        }
+        status = ls_event_create(&buckets[b].ready, "bucket ready");
+        if (status == LS_OK) status = ls_work_create(&buckets[b].reduced, "bucket reduced");
+    }
+    if (status != LS_OK) {
+        destroy_buckets(buckets, plan->bucket_count);
+        buckets = NULL;
+    }
+    *out = buckets;
+    return status;
+}
+
+ls_status ddp_reducer_alloc_memory(ddp_reducer *r) {
+    size_t count = 0;
+    for (size_t p = 0; p < r->parameter_count; p++) count += ls_aligned_floats(ls_model_parameter(r->model, p)->count);
+    r->memory_nbytes = count * sizeof(float);
+    ls_status status = ls_comm_alloc_shared(r->comm, r->device, r->memory_nbytes, (void **)&r->memory);
+    if (status != LS_OK || !ddp_reducer_compresses(r)) return status;
+    size_t half_nbytes = count * ls_dtype_nbytes(r->options.compress);
+    return ls_comm_alloc_shared(r->comm, r->device, half_nbytes, &r->half_memory);
+}
+
+/* Where what travels for the floats at `slot` lies. */
+static void *half_of(const ddp_reducer *r, const float *slot) {
+    if (!r->half_memory) return NULL;
+    return (char *)r->half_memory + (size_t)(slot - r->memory) * ls_dtype_nbytes(r->options.compress);
+}
+
+/* Moves every gradient, with its content if it has one, to its slot. Old and new slots share their memory, so the
+ * contents go through the host's, which no device pays for. */
+static ls_status place_gradients(ddp_reducer *r, const struct ddp_buckets *plan, struct bucket *buckets) {
+    float *contents = calloc(1, r->memory_nbytes), *slot = r->memory;
+    if (!contents) return ls_fail(LS_ERR_NO_MEMORY, "no memory to move %zu bytes of gradients", r->memory_nbytes);
+    ls_status status = LS_OK;
+    const size_t *parameter = plan->parameters;
+    for (size_t b = 0; b < plan->bucket_count; b++) {
+        buckets[b].data = slot;
+        buckets[b].half = half_of(r, slot);
+        for (size_t i = 0; i < plan->sizes[b]; i++, parameter++) {
+            const struct ls_tensor *tensor = ls_model_parameter(r->model, *parameter);
+            float *aside = contents + (slot - r->memory);
+            if (tensor->gradient && status == LS_OK) {
+                status = ls_copy(r->compute, aside, tensor->gradient, r->nbytes[*parameter]);
+            }
+            ls_model_place_gradient(r->model, *parameter, slot);
+            r->bucket_of[*parameter] = b;
+            slot += ls_aligned_floats(tensor->count);
+        }
+    }
+    if (status == LS_OK) status = ls_copy(r->compute, r->memory, contents, r->memory_nbytes);
+    ls_status done = ls_stream_synchronize(r->compute);
+    free(contents);
+    return status != LS_OK ? status : done;
+}
+
+/* Replaces the present assignment by `plan`. */
+static ls_status adopt_plan(ddp_reducer *r, const struct ddp_buckets *plan) {
+    struct bucket *buckets;
+    ls_status status = create_buckets(&buckets, r, plan);
+    if (status != LS_OK) return status;
+    status = place_gradients(r, plan, buckets);
+    ddp_reducer_destroy_buckets(r);
+    r->buckets = buckets;
+    r->bucket_count = plan->bucket_count;
+    return status;
+}
+
+struct limits {
+    size_t bytes[2]; /* of the first bucket and of the others */
+};
+
+static struct limits bucket_limits(const ddp_reducer *r) {
+    double cap_bytes = r->options.bucket_cap_mb * 1048576;
+    size_t cap = cap_bytes < (double)(SIZE_MAX / 2) ? (size_t)cap_bytes : SIZE_MAX / 2;
+    return (struct limits){{cap < DDP_FIRST_BUCKET_BYTES ? cap : DDP_FIRST_BUCKET_BYTES, cap}};
+}
+
+static ls_status assign(ddp_reducer *r, const int64_t *order, struct limits limits, bool reverse) {
+    struct ddp_buckets plan;
+    ls_status status = ddp_assign_buckets(&plan, r->nbytes, order, r->parameter_count, limits.bytes, 2, reverse);
+    if (status == LS_OK) status = adopt_plan(r, &plan);
+    ddp_buckets_free(&plan);
+    return status;
+}
+
+ls_status ddp_reducer_assign_first(ddp_reducer *r) {
+    struct limits everything = {{SIZE_MAX, SIZE_MAX}};
+    for (size_t p = 0; p < r->parameter_count; p++) r->ready_order[p] = (int64_t)p;
+    return assign(r, r->ready_order, r->options.find_unused ? bucket_limits(r) : everything, true);
+}
+
+ls_status ddp_reducer_rebuild(ddp_reducer *r) {
+    ls_status status = ls_comm_broadcast(r->comm, r->comm_stream, r->ready_order, r->parameter_count, LS_INT64, 0);
+    ls_status done = ls_stream_synchronize(r->comm_stream);
+    if (status == LS_OK) status = done;
+    if (status == LS_OK) status = assign(r, r->ready_order, bucket_limits(r), false);
+    r->rebuilt = true;
+    return status;
+}
+
+/* --- for runs that are resumed ------------------------------------------------------------------------------------ */
+
+size_t ddp_reducer_get_order(const ddp_reducer *r, const int64_t **order) {
+    *order = r->ready_order;
+    return r->reduced_once ? r->parameter_count : 0;
+}
+
+/* Whether `order` names each of the model's parameters once. */
+static ls_status check_order(const ddp_reducer *r, const int64_t *order, size_t count) {
+    bool *named = calloc(r->parameter_count, sizeof *named);
+    ls_status status = named ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the order of the gradients");
+    if (status == LS_OK && count != r->parameter_count) {
+        status = ls_fail(LS_ERR_INVALID, "an order of %zu gradients cannot be that of %zu parameters", count,
+                         r->parameter_count);
+    }
+    for (size_t i = 0; status == LS_OK && i < count; i++) {
+        bool is_one = order[i] >= 0 && order[i] < (int64_t)count;
+        if (!is_one || named[order[i]]) {
+            status = ls_fail(LS_ERR_INVALID,
+                             "the order of the gradients is none: its number %zu is %" PRId64 ", %s of %zu parameters",
+                             i, order[i], is_one ? "for the second time, and one" : "which is none", count);
+        } else {
+            named[order[i]] = true;
+        }
+    }
+    free(named);
+    return status;
+}
+
+ls_status ddp_reducer_set_order(ddp_reducer *r, const int64_t *order, size_t count) {
+    if (count == 0) return LS_OK;
+    ls_status status = check_order(r, order, count);
+    if (status == LS_OK && r->reduced_once) {
+        status = ls_fail(LS_ERR_INVALID, "the order of the gradients comes too late: this run has one of its own");
+    }
+    if (status == LS_OK && !r->options.find_unused) status = assign(r, order, bucket_limits(r), false);
+    if (status != LS_OK) return status;
+    for (size_t p = 0; p < count; p++) r->ready_order[p] = order[p];
+    r->reduced_once = r->rebuilt = true;
+    return status;
+}

@@ -18,10 +18,9 @@ struct ddp {
     bool compare_each_step, find_unused;
     ls_event *buffers_idle, *buffers_arrived;
     /* changes from step to step */
-    bool sync; /* no_sync: false */
-    bool
-        micro_batch_syncs; /* this micro-batch's gradients, with those before it, are reduced: the last one's, if sync */
-    bool broadcast_now;    /* buffers travel before this micro-batch's forward */
+    bool sync;              /* no_sync: false */
+    bool micro_batch_syncs; /* this micro-batch's gradients, and those before it, are reduced: the last one, if sync */
+    bool broadcast_now;     /* buffers travel before this micro-batch's forward */
     bool broadcast_buffers; /* and before the next one: this one is a synchronised training forward */
     bool accumulate;        /* the gradients hold something that the next backward adds to */
     int buffers_root;       /* whose buffers count: rank 0's; with join, those of the highest rank that has samples */
@@ -42,7 +41,8 @@ void ddp_destroy(ls_parallel *p);
 /* Runs what was enqueued on the comm stream; the first of two failures. */
 ls_status ddp_settle(struct ddp *ddp, ls_status status);
 
-/* ddp_step.c. Enqueues: buffers as the rank has them whose buffers count, if the last forward changed them. `due`: so it has. */
+/* ddp_step.c. Enqueues: buffers as the rank has them whose buffers count, if the last forward changed them. `due`: so
+ * it has. */
 ls_status ddp_sync_buffers(struct ddp *ddp, bool due);
 
 /* divergence.c */

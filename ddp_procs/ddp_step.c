@@ -9,8 +9,8 @@
  *     wait for the last bucket      wait for the last bucket
  *     optimizer                     optimizer
  *
- * With several micro-batches all from the shard's arrival to backward is done for each, and the gradients add up where they
- * are; buffers travel before the first, and buckets with the last (PyTorch's no_sync).
+ * With several micro-batches all from the shard's arrival to backward is done for each, and the gradients add up where
+ * they are; buffers travel before the first, and buckets with the last (PyTorch's no_sync).
  *
  * No rank is special but for the buffers: nothing but gradients travels, once. A bucket that is full before backward
  * ends is reduced behind it, where a core is free for the comm stream; a model of less than 1 MiB has one bucket, which

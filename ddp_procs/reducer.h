@@ -43,8 +43,8 @@ const bool *ddp_reducer_unused(const ddp_reducer *reducer);
 
 /* What a resumed run has to know: the order in which the gradients of the first reduced backward became ready, each
  * parameter's index once. *order is the reducer's memory; 0 before that backward has been finished. Until the next
- * ddp_reducer_arm the order is this rank's own; rank 0's is the one that counts. With find_unused no buckets follow from
- * it, but that there is one says that the first reduced backward is over. */
+ * ddp_reducer_arm the order is this rank's own; rank 0's is the one that counts. With find_unused no buckets follow
+ * from it, but that there is one says that the first reduced backward is over. */
 size_t ddp_reducer_get_order(const ddp_reducer *reducer, const int64_t **order);
 
 /* And back, before the first step: from it on the reducer does what that one would do next, bit for bit. Every rank is

@@ -122,7 +122,9 @@ size_t ls_batchnorm_count(const struct ls_batchnorm_shape *s) {
     return (size_t)s->batch * (size_t)s->channels * (size_t)s->plane;
 }
 
-size_t ls_batchnorm_nbytes(const struct ls_batchnorm_shape *s) { return ls_batchnorm_count(s) * ls_dtype_nbytes(s->dtype); }
+size_t ls_batchnorm_nbytes(const struct ls_batchnorm_shape *s) {
+    return ls_batchnorm_count(s) * ls_dtype_nbytes(s->dtype);
+}
 
 size_t ls_batchnorm_statistics_count(const struct ls_batchnorm_shape *s) { return 2 * (size_t)s->channels + 1; }
 

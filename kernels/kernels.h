@@ -5,10 +5,10 @@
  * dense, row-major (NCHW); counts are elements. float means fp32. An operation's result depends on nothing but its
  * arguments (no atomics), and operations that work row by row give a row the same bits whatever else is in the batch.
  *
- * Activations, their gradients and the weights that products read are void: of the operation's `dtype`, LS_FP32, LS_FP16
- * or LS_BF16 (in shape.dtype where there is a shape). Whatever the type, arithmetic and sums are fp32, and a result is
- * rounded once, when it is stored (to nearest even; beyond the largest half: infinity). Gradients of parameters,
- * statistics and losses are always fp32.
+ * Activations, their gradients and the weights that products read are void: of the operation's `dtype`, LS_FP32,
+ * LS_FP16 or LS_BF16 (in shape.dtype where there is a shape). Whatever the type, arithmetic and sums are fp32, and a
+ * result is rounded once, when it is stored (to nearest even; beyond the largest half: infinity). Gradients of
+ * parameters, statistics and losses are always fp32.
  *
  * `accumulate` false: the gradient is overwritten; true: added to what is there. The list with costs and aliasing rules
  * is ops.def; gradient formulas follow PyTorch (batch norm, max-pool ties, losses). */
@@ -46,7 +46,7 @@ struct ls_batchnorm_shape {
     ls_dtype dtype; /* of x, y, dx and dy */
 };
 size_t ls_batchnorm_count(const struct ls_batchnorm_shape *shape);
-size_t ls_batchnorm_nbytes(const struct ls_batchnorm_shape *shape); /* of x */
+size_t ls_batchnorm_nbytes(const struct ls_batchnorm_shape *shape);           /* of x */
 size_t ls_batchnorm_statistics_count(const struct ls_batchnorm_shape *shape); /* doubles: 2 channels + 1 */
 
 /* Windows of size x size, stride = size, no padding; rows and columns that fill no window are ignored. */
@@ -71,9 +71,9 @@ struct ls_update_state {
 
 /* Loss scaling (PyTorch's GradScaler): the state that lives on the device, and the rule by which it changes. */
 struct ls_scaler_state {
-    float scale;           /* what the loss's gradient is multiplied by */
+    float scale;            /* what the loss's gradient is multiplied by */
     int32_t growth_tracker; /* updates in a row without infinities */
-    int64_t skipped;       /* updates that were left out because of infinities, over the whole run */
+    int64_t skipped;        /* updates that were left out because of infinities, over the whole run */
 };
 
 struct ls_scaler_rule {
@@ -112,8 +112,8 @@ ls_status ls_scale(ls_stream *stream, float *y, float factor, size_t count);
 ls_status ls_divide(ls_stream *stream, float *y, float divisor, size_t count);
 /* y[i] = x[i] in another type; one of the two is LS_FP32, or LS_ERR_INVALID */
 ls_status ls_cast(ls_stream *stream, ls_dtype to, void *y, ls_dtype from, const void *x, size_t count);
-/* y[i] = round(round(x[i]) / divisor), both roundings to the half type `to`: an average that is taken after the cast, as
- * PyTorch's fp16_compress_hook takes it */
+/* y[i] = round(round(x[i]) / divisor), both roundings to the half type `to`: an average that is taken after the cast,
+ * as PyTorch's fp16_compress_hook takes it */
 ls_status ls_cast_divide(ls_stream *stream, ls_dtype to, void *y, const float *x, float divisor, size_t count);
 /* y[i] = (..((y[i] + sources[0][i]) + sources[1][i]) ..): source after source, in order */
 ls_status ls_reduce_add(ls_stream *stream, float *y, const float *const *sources, int source_count, size_t count);
@@ -131,8 +131,7 @@ ls_status ls_gemm(ls_stream *stream, ls_dtype dtype, bool transpose_a, bool tran
 /* y[r,c] += bias[c] */
 ls_status ls_add_bias(ls_stream *stream, ls_dtype dtype, void *y, const void *bias, size_t rows, size_t columns);
 /* y[r,c] = max(y[r,c] + bias[c], 0), the bits of add_bias followed by relu_forward */
-ls_status ls_add_bias_relu(ls_stream *stream, ls_dtype dtype, void *y, const void *bias, size_t rows,
-                           size_t columns);
+ls_status ls_add_bias_relu(ls_stream *stream, ls_dtype dtype, void *y, const void *bias, size_t rows, size_t columns);
 /* dbias[c] = sum over r of dy[r,c], r ascending */
 ls_status ls_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, const void *dy, size_t rows, size_t columns,
                            bool accumulate);

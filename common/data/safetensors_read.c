@@ -264,7 +264,7 @@ static ls_status read_file(ls_safetensors *file, const char *path, int fd) {
 
 ls_status ls_safetensors_open(ls_safetensors **out, const char *path) {
     *out = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
     if (fd < 0) return ls_fail(LS_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     ls_safetensors *file = calloc(1, sizeof *file);
     ls_status status = file ? read_file(file, path, fd) : ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", path);

@@ -68,7 +68,8 @@ void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *cons
 const ls_layer *ls_model_layers(const ls_model *model, size_t *count);
 const float *ls_model_last_input(const ls_model *model, size_t *batch);
 
-/* What products read of a parameter: the copy in half precision where there is one (PyTorch's autocast), else itself. */
+/* What products read of a parameter: the copy in half precision where there is one (PyTorch's autocast), else
+ * itself. */
 const void *ls_layer_operand(const ls_layer *layer, size_t parameter);
 
 /* Scratch bytes that a layer's products need at a batch size on a kind of device. */

@@ -97,8 +97,8 @@ static ls_status backward_of(ls_layer *layer, const struct ls_pass *pass) {
     return status;
 }
 
-/* The gradient of the output in the model's precision, where the layers may overwrite it; `turn`: the place for dx of the
- * last layer. */
+/* The gradient of the output in the model's precision, where the layers may overwrite it; `turn`: the place for dx of
+ * the last layer. */
 static ls_status cast_back(ls_model *model, float *dy, void **in, int *turn) {
     *in = dy;
     *turn = 0;

@@ -52,6 +52,23 @@ static const char *optimizer_text(const ls_train_options *o) {
     return o->optimizer == LS_ADAM ? "adam" : "adamw";
 }
 
+/* What the rates of the steps to come follow from, the rate itself excepted, which anybody may change. */
+static void put_schedule(struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run) {
+    const ls_train_options *o = run->options;
+    char text[160];
+    int64_t steps = o->steps > 0 ? o->steps : o->epochs * run->steps_per_epoch;
+    if (o->lr_schedule == LS_SCHEDULE_COSINE) {
+        snprintf(text, sizeof text, "cosine of %" PRId64 " steps to %g", steps, o->min_rate);
+    } else if (o->lr_schedule == LS_SCHEDULE_STEP) {
+        snprintf(text, sizeof text, "step of %g every %" PRId64 " epochs", o->decay_factor, o->decay_epochs);
+    } else {
+        snprintf(text, sizeof text, "constant");
+    }
+    size_t length = strlen(text);
+    if (o->warmup_steps > 0) snprintf(text + length, sizeof text - length, ", warm-up of %" PRId64, o->warmup_steps);
+    put_text(texts, LS_TEXT_SCHEDULE, text);
+}
+
 static void describe_run(struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run) {
     const ls_train_options *o = run->options;
     put_text(texts, LS_TEXT_FORMAT, FORMAT_VERSION);
@@ -63,9 +80,12 @@ static void describe_run(struct ls_checkpoint_texts *texts, const struct ls_chec
     put_text(texts, LS_TEXT_PRECISION, ls_dtype_name((ls_dtype)o->precision));
     put_integer(texts, LS_TEXT_ACCUMULATE, o->accumulate);
     put_text(texts, LS_TEXT_DATA, o->data);
+    put_text(texts, LS_TEXT_NORMALIZE, o->normalize == LS_NORMALIZE_MNIST ? "mnist" : "none");
     put_integer(texts, LS_TEXT_SEED, o->seed);
     put_text(texts, LS_TEXT_SHUFFLE, o->shuffle ? "on" : "off");
     put_text(texts, LS_TEXT_DROP_LAST, o->drop_last ? "on" : "off");
+    put_text(texts, LS_TEXT_UNEVEN, o->uneven ? "on" : "off");
+    put_schedule(texts, run);
     put_text(texts, LS_TEXT_SHARD, run->shard == LS_SHARD_STRIDED ? "strided" : "contiguous");
     put_integer(texts, LS_TEXT_WORKERS, o->workers);
 }
@@ -175,7 +195,7 @@ static ls_status fail_other(const struct ls_checkpoint_texts *there, const struc
                    there->values[which], here->values[which],
                    rows[which].rule == SAME ? ""
                                             : ", under which its place within the epoch would be another one: take the "
-                                              "same, or a checkpoint of an epoch's end");
+                                              "same, or a checkpoint that a run with --epochs wrote at its end");
 }
 
 ls_status ls_checkpoint_check_texts(const struct ls_checkpoint_texts *there, const struct ls_checkpointed *run,

@@ -15,9 +15,12 @@
     X(PRECISION, "precision", "precision", NOTED)                                                                      \
     X(ACCUMULATE, "accumulate", "number of micro-batches", NOTED)                                                      \
     X(DATA, "data", "data", NOTED)                                                                                     \
+    X(NORMALIZE, "normalize", "normalization", NOTED)                                                                  \
+    X(SCHEDULE, "schedule", "learning rate schedule", NOTED)                                                           \
     X(SEED, "seed", "seed", NOTED)                                                                                     \
     X(SHUFFLE, "shuffle", "shuffling", NOTED)                                                                          \
     X(DROP_LAST, "drop_last", "dropping of the last batch", NOTED)                                                     \
+    X(UNEVEN, "uneven", "uneven shards", NOTED)                                                                        \
     X(SHARD, "shard", "shard", NOTED)                                                                                  \
     X(WORKERS, "workers", "number of loader workers", NOTED_OF_STREAMS)                                                \
     X(STEP, "step", "step", SELF)                                                                                      \

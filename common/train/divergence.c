@@ -34,8 +34,9 @@ ls_status ls_loss_diverged(ls_parallel *p, uint64_t step, double loss, bool sear
     }
     if (status != LS_OK) return status;
     const char *value = isnan(loss) ? "nan" : loss > 0 ? "inf" : "-inf";
-    snprintf(reason, sizeof reason, "step %llu (epoch %lld): the loss is %s%s; lower --lr, or look at the data",
-             (unsigned long long)step, (long long)p->epoch, value, where);
+    snprintf(reason, sizeof reason, "step %llu (epoch %lld): the loss is %s%s; lower --lr, %slook at the data",
+             (unsigned long long)step, (long long)p->epoch, value, where,
+             ls_model_precision(p->model) == LS_FP16 ? "try --precision bf16, or " : "or ");
     if (p->ops->give_up && !p->ops->give_up(p, reason, &status)) return status;
     return ls_fail(LS_ERR_DIVERGED, "%s", reason);
 }

@@ -5,6 +5,9 @@
  * update. An infinity or a NaN among them says that the scale was too large for this step: the update is left out and
  * the scale halved; after growth_interval updates without any it is doubled.
  *
+ * Only gradients are judged. A loss that is itself not finite, because an activation is beyond fp16's 65504, ends the
+ * run (divergence.c): no scale would help.
+ *
  * All of it lives and happens on the device (kernels.h: ls_weigh_gradients, ls_update_scale): the host enqueues the
  * same operations in every step and never asks. One thread at a time.
  *
@@ -47,7 +50,8 @@ const struct ls_scaler_state *ls_grad_scaler_state(const ls_grad_scaler *scaler)
  * means for the scale. NULL is a no-op. */
 ls_status ls_grad_scaler_update(ls_grad_scaler *scaler, const struct ls_update_state *state);
 
-/* The state from and to the host, which waits. */
+/* The state from and to the host, which waits. A tracker that is beyond this scaler's growth interval, as that of a
+ * run with a longer one may be, is taken as one step short of it. */
 ls_status ls_grad_scaler_read(const ls_grad_scaler *scaler, struct ls_scaler_state *state);
 ls_status ls_grad_scaler_write(ls_grad_scaler *scaler, const struct ls_scaler_state *state);
 

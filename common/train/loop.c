@@ -191,7 +191,8 @@ static ls_status resume(struct run *run) {
     run->epoch = p->epoch = at->epoch;
     run->epoch_steps = at->epoch_steps;
     if (o->steps == 0 && steps_per_epoch > 0) {
-        run->total_steps = at->step - at->epoch_steps + (o->epochs - at->epoch) * steps_per_epoch;
+        int64_t epochs_left = o->epochs > at->epoch ? o->epochs - at->epoch : 0;
+        run->total_steps = at->step - at->epoch_steps + epochs_left * steps_per_epoch;
     }
     if (is_finished(run) && p->rank == 0) {
         ls_note("nothing is left to train: %s %lld was reached when %s was written",

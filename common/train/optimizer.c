@@ -152,7 +152,7 @@ ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_opti
     optimizer->rate = options->learning_rate;
     status = alloc_all(optimizer);
     struct ls_update_state start = {.learning_rate = options->learning_rate, .gradient_factor = 1, .scale = 1};
-    if (status == LS_OK) status = ls_copy(optimizer->compute, optimizer->states, &start, sizeof start);
+    if (status == LS_OK) status = ls_copy_now(optimizer->compute, optimizer->states, &start, sizeof start);
     if (status == LS_OK) status = list_parameters(optimizer);
     if (status == LS_OK) status = ls_stream_synchronize(optimizer->compute);
     optimizer->list_travels = false;

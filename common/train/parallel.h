@@ -9,9 +9,9 @@
  *     reduce             gradients of the whole batch
  *     apply              the optimizer
  *
- * With --accumulate K the batch of a step is cut into K micro-batches: prepare and forward_backward run for each of them,
- * and gradients add up where they are; only the last one's are communicated (PyTorch's no_sync), and reduce and apply
- * follow once.
+ * With --accumulate K the batch of a step is cut into K micro-batches: prepare and forward_backward run for each of
+ * them, and gradients add up where they are; only the last one's are communicated (PyTorch's no_sync), and reduce and
+ * apply follow once.
  *
  * All of it is enqueued on streams; nothing in a step waits for the host (but for DDP's second step, which builds its
  * buckets). */
@@ -56,8 +56,9 @@ struct ls_parallel_ops {
     /* (optional) After a failure, before the devices are waited for: breaks what other devices or ranks would wait for
      * in vain. */
     void (*abandon)(ls_parallel *p);
-    /* (optional) What a resumed run has to know of this mode beyond model and optimizer, as numbers (DDP: the order in which
-     * gradients became ready); *values is the mode's memory. And back: LS_ERR_INVALID if they cannot be its own. */
+    /* (optional) What a resumed run has to know of this mode beyond model and optimizer, as numbers (DDP: the order
+     * in which gradients became ready); *values is the mode's memory. And back: LS_ERR_INVALID if they cannot be its
+     * own. */
     void (*get_memory)(const ls_parallel *p, const int64_t **values, size_t *count);
     ls_status (*set_memory)(ls_parallel *p, const int64_t *values, size_t count);
     /* (optional) Why forward_backward, reduce and apply cannot be recorded into a graph (step_graph.h), as "ranks that
@@ -148,15 +149,16 @@ static inline bool ls_parallel_is_last(const ls_parallel *p) { return p->micro_b
 /* forward_backward of the micro-batch that prepare has begun, and behind the last one reduce and apply. */
 ls_status ls_parallel_run_micro_batch(ls_parallel *p);
 
-/* Rows of `batch` that make up micro-batch `index` of `count` (torch.chunk's rule; perhaps none). The samples of the whole
- * step stay in global_count, which losses are divided by. `row` and `answer`: floats of an input and of a target. */
+/* Rows of `batch` that make up micro-batch `index` of `count` (torch.chunk's rule; perhaps none). The samples of the
+ * whole step stay in global_count, which losses are divided by. `row` and `answer`: floats of an input and of a
+ * target. */
 ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row, size_t answer);
 
 /* The most rows that a micro-batch has if a step has `rows`. */
 size_t ls_micro_batch_rows(size_t rows, int count);
 
-/* Where forward_backward writes the loss of its micro-batch; and, behind that, what makes it part of the step's loss: it is
- * added to those of the micro-batches before. */
+/* Where forward_backward writes the loss of its micro-batch; and, behind that, what makes it part of the step's loss:
+ * it is added to those of the micro-batches before. */
 float *ls_parallel_loss_slot(ls_parallel *p);
 ls_status ls_parallel_add_loss(ls_parallel *p, ls_stream *compute);
 
@@ -164,7 +166,8 @@ ls_status ls_parallel_add_loss(ls_parallel *p, ls_stream *compute);
 float *ls_parallel_step_loss(ls_parallel *p);
 float *ls_parallel_ring_slot(ls_parallel *p);
 
-/* For forward_backward, behind the loss: dy, `count` floats of loss_device, times the loss scale. A no-op without one. */
+/* For forward_backward, behind the loss: dy, `count` floats of loss_device, times the loss scale. A no-op without
+ * one. */
 ls_status ls_parallel_scale_gradient(ls_parallel *p, ls_stream *compute, float *dy, size_t count);
 
 /* Called by forward_backward when the loss of this process has been enqueued, before its gradient goes back: a NaN or

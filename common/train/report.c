@@ -113,6 +113,16 @@ static ls_status check_different(const struct named_file *file, const struct nam
     return ls_fail(LS_ERR_USAGE, "--%s and --%s name the same file, %s", file->option, other->option, file->path);
 }
 
+/* A run that is resumed by its own command line would begin its lines anew, from the middle on. */
+static ls_status check_kept(const struct named_file *file) {
+    struct stat info;
+    if (stat(file->path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) return LS_OK;
+    return ls_fail(LS_ERR_USAGE,
+                   "--%s %s holds the lines of an earlier run, and --resume would write over them: name "
+                   "another file",
+                   file->option, file->path);
+}
+
 static ls_status check_file(const struct named_file *file) {
     if (!file->path || file->use == READ) return LS_OK;
     return file->use == LINES ? check_lines(file->path) : check_replaced(file->path);
@@ -129,6 +139,9 @@ ls_status ls_report_check(const ls_train_options *o) {
     for (int i = 0; status == LS_OK && i < FILES; i++) {
         status = check_file(&files[i]);
         for (int k = 0; status == LS_OK && k < i; k++) status = check_different(&files[k], &files[i]);
+    }
+    for (int i = 0; status == LS_OK && o->resume && i < FILES; i++) {
+        if (files[i].path && files[i].use == LINES) status = check_kept(&files[i]);
     }
     return status;
 }

@@ -41,6 +41,10 @@ ls_status ls_schedule_check(const ls_schedule *s) {
                        s->rate);
     }
     if (!is_amount(s->min_rate)) return ls_fail(LS_ERR_USAGE, "--lr-min %g is no learning rate", s->min_rate);
+    if (s->kind == LS_SCHEDULE_COSINE && s->min_rate > s->rate) {
+        return ls_fail(LS_ERR_USAGE, "--lr-min %g is above the learning rate, %g, which the cosine comes down from",
+                       s->min_rate, s->rate);
+    }
     if (!is_amount(s->decay_factor)) {
         return ls_fail(LS_ERR_USAGE, "--lr-decay %g is no factor of a learning rate", s->decay_factor);
     }

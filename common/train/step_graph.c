@@ -33,7 +33,7 @@ struct ls_step_graph {
     ls_stream *compute;
     int64_t steps, launches;
     struct recorded_batch {
-        size_t count, global_count; /* that are recorded: those of the first step */
+        size_t count, global_count; /* that are recorded: the largest of the first steps */
         struct recording recordings[2];
     } * batches; /* one for each micro-batch */
 };
@@ -69,7 +69,8 @@ static ls_status record(ls_step_graph *graph, struct recording *recording) {
     ls_status status = ls_graph_begin(graph->compute);
     if (status != LS_OK) return status;
     p->recording = true;
-    /* each launch of the first has to make the copies in half precision, though an evaluation may have made them here */
+    /* each launch of the first has to make the copies in half precision, though an evaluation may have made them
+     * here */
     if (ls_parallel_is_first(p)) ls_model_parameters_changed(p->model);
     status = ls_parallel_run_micro_batch(p);
     p->recording = false;
@@ -105,7 +106,7 @@ ls_status ls_step_graph_run(ls_step_graph *graph) {
     const struct ls_device_batch *batch = p->batch;
     struct recorded_batch *recorded = &graph->batches[p->micro_batch];
     if (ls_parallel_is_first(p)) graph->steps++;
-    if (graph->steps == 1) {
+    if (graph->steps <= LS_GRAPH_WARMUP_STEPS && batch->global_count > recorded->global_count) {
         recorded->count = batch->count;
         recorded->global_count = batch->global_count;
     }

@@ -219,7 +219,8 @@ static void fill_updates(struct ls_op *op, const struct material *m, ls_op_id id
     }
 }
 
-/* Operations on a handful of numbers (begin_update, weigh_gradients, update_scale, batchnorm_merge) have no rate worth a row. */
+/* Operations on a handful of numbers (begin_update, weigh_gradients, update_scale, batchnorm_merge) have no rate worth
+ * a row. */
 int gpu_check_make_operations(gpu_check_arena *arena, ls_device *device, size_t count, struct ls_op *ops,
                               char (*names)[GPU_CHECK_TEXT]) {
     *arena = (gpu_check_arena){.device = device};

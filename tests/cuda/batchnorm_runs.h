@@ -1,5 +1,5 @@
-/* The arguments and results of all batch norm operations on one batch, and each operation with them: on a GPU, or on the
- * CPU. */
+/* The arguments and results of all batch norm operations on one batch, and each operation with them: on a GPU, or on
+ * the CPU. */
 #ifndef TESTS_CUDA_BATCHNORM_RUNS_H
 #define TESTS_CUDA_BATCHNORM_RUNS_H
 

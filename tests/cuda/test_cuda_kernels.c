@@ -1,6 +1,6 @@
 /* Every operation on a GPU against the same on a CPU device: both rungs, all types, many sizes, four alignments, three
- * orders of the threads of a block; nothing but outputs is written, and the same call twice gives the same bits. Runs on real
- * GPUs too. */
+ * orders of the threads of a block; nothing but outputs is written, and the same call twice gives the same bits. Runs
+ * on real GPUs too. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

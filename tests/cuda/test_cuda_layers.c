@@ -1,6 +1,6 @@
 /* Layers of images on a GPU: PyTorch's numbers in tests/golden, within the tolerances of the README there, and
- * max-pooling to the bit, in all types. Both rungs; runs on real GPUs too. (Convolutions: test_cuda_conv2d.c; batch norm:
- * test_cuda_layers_batchnorm.c.) */
+ * max-pooling to the bit, in all types. Both rungs; runs on real GPUs too. (Convolutions: test_cuda_conv2d.c; batch
+ * norm: test_cuda_layers_batchnorm.c.) */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/data/safetensors.h"
 #include "tests/base/scratch.h"
@@ -117,6 +118,11 @@ static void files_that_cannot_be_read(void **state) {
     assert_int_equal(ls_safetensors_open(&file, scratch_folder()), LS_ERR_IO);
     assert_null(file);
     scratch_expect_error("not a regular file", scratch_folder());
+    const char *pipe = scratch_path("pipe"); /* which nobody writes to */
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_int_equal(ls_safetensors_open(&file, pipe), LS_ERR_IO);
+    scratch_expect_error("not a regular file", pipe);
+    assert_int_equal(remove(pipe), 0);
 }
 
 static void wrong_header_lengths(void **state) {

@@ -1,5 +1,5 @@
-/* Batch norm and max-pooling in half precision against the same kernels in fp32 on the widened values: results are those,
- * rounded once; statistics and gradients of parameters are fp32 and have the same bits. */
+/* Batch norm and max-pooling in half precision against the same kernels in fp32 on the widened values: results are
+ * those, rounded once; statistics and gradients of parameters are fp32 and have the same bits. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -258,7 +258,8 @@ static void check_maxpool(ls_dtype dtype, struct ls_pool_shape s) {
     kernel_expect_same("dx", dx, kernel_rounded(dtype, full_dx, in), in * sizeof(uint16_t));
 }
 
-/* Planes that go in one, in several rows, and in parts of a row; windows that fit and that leave something over; none. */
+/* Planes that go in one, in several rows, and in parts of a row; windows that fit and that leave something over;
+ * none. */
 static void maxpool_is_that_of_fp32(void **state) {
     (void)state;
     static const struct ls_pool_shape shapes[] = {

@@ -134,7 +134,8 @@ static void nobody_has_samples(void **state) {
         assert_int_equal(parts[r].status, LS_OK);
         for (size_t b = 0; b < ls_model_buffer_count(parts[r].model); b++) {
             const struct ls_tensor *buffer = ls_model_buffer(parts[r].model, b);
-            for (size_t i = 0; i < buffer->count; i++) assert_true(buffer->data[i] == (b % 2 == 1)); /* means, variances */
+            for (size_t i = 0; i < buffer->count; i++)
+                assert_true(buffer->data[i] == (b % 2 == 1)); /* means, variances */
         }
         for (size_t p = 0; p < ls_model_parameter_count(parts[r].model); p++) {
             const struct ls_tensor *parameter = ls_model_parameter(parts[r].model, p);

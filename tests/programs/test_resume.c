@@ -25,6 +25,7 @@
 static void run(program *p, const char *line, int steps, const char *name, const char *more) {
     char losses[64];
     snprintf(losses, sizeof losses, "%s.losses", name);
+    remove(scratch_path(losses)); /* --resume would not write over it */
     program_run(p, "%s --steps %d --save %s --dump-losses %s %s", line, steps, scratch_path(name), scratch_path(losses),
                 more);
     if (p->status != 0) fail_msg("%s: status %d, %s", line, p->status, p->err_text);
@@ -101,6 +102,9 @@ static void test_epochs(void **state) {
     assert_int_equal(count_lines(metrics), 10 + 1); /* five steps an epoch, and the summary */
     assert_memory_equal(metrics, "{\"step\": 5, \"epoch\": 1, ", strlen("{\"step\": 5, \"epoch\": 1, "));
     free(metrics);
+    program_run(&rest, "%s --epochs 3 --resume %s --metrics %s", line, scratch_path("part"), scratch_path("metrics"));
+    assert_int_equal(rest.status, 2);
+    assert_non_null(strstr(rest.err_text, "holds the lines of an earlier run, and --resume would write over them"));
     program_run(&rest, "%s --epochs 3 --save %s --resume %s", line, scratch_path("again"), scratch_path("whole"));
     assert_int_equal(rest.status, 0);
     assert_true(same_files(scratch_path("whole"), scratch_path("again")));

@@ -22,6 +22,7 @@
 static void run_whole(const ls_train_options *options, const char *name, const char *resume) {
     char losses[64];
     snprintf(losses, sizeof losses, "%s.losses", name);
+    remove(scratch_path(losses)); /* --resume would not write over it */
     struct small_run r = small_run_open(options);
     if (resume) assert_int_equal(ls_model_init(r.model, 9), LS_OK); /* none of it may stay */
     r.options.save = scratch_path(name);

@@ -133,6 +133,11 @@ static void its_state_can_be_kept(void **state) {
     updates_step(&second, NULL);
     kept = scaler_of(&second);
     assert_true(kept.scale == 128 && kept.growth_tracker == 0 && kept.skipped == 7);
+    kept.growth_tracker = 1000; /* of a run that waited longer */
+    assert_int_equal(ls_grad_scaler_write(ls_optimizer_scaler(second.optimizer), &kept), LS_OK);
+    updates_step(&second, NULL);
+    kept = scaler_of(&second);
+    assert_true(kept.scale == 256 && kept.growth_tracker == 0);
     updates_close(&first);
     updates_close(&second);
 }

@@ -119,6 +119,12 @@ static void bad_numbers_are_refused(void **state) {
     s = plain;
     s.warmup_steps = -1;
     expect_refused(s, "--warmup-steps -1", NULL);
+    s = plain;
+    s.min_rate = 2 * s.rate; /* which only a cosine would come to */
+    assert_int_equal(ls_schedule_check(&s), LS_OK);
+    s.kind = LS_SCHEDULE_COSINE;
+    s.total_steps = 100;
+    expect_refused(s, "--lr-min 1 ", "is above the learning rate, 0.5");
 }
 
 static void a_run_must_have_room_for_its_schedule(void **state) {

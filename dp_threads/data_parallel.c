@@ -111,6 +111,16 @@ static ls_status join_nccl(struct dp *dp, const dp_options *options) {
     return status;
 }
 
+static ls_status place_loss_scale(struct dp *dp) {
+    ls_parallel *p = &dp->base;
+    p->loss_scale = ls_optimizer_loss_scale(p->optimizer);
+    if (!p->loss_scale || dp->output_replica == 0) return LS_OK;
+    ls_status status = ls_device_alloc(p->loss_device, LS_MEMORY_OPTIMIZER, sizeof *dp->loss_scale,
+                                       "the loss scale's copy", (void **)&dp->loss_scale);
+    p->loss_scale = dp->loss_scale;
+    return status;
+}
+
 /* Different ones; 0 for CPU devices. */
 static int count_gpus(const dp_options *options) {
     ls_device_choice choice = {.kind = ls_device_kind_of(options->devices[0]), .count = options->device_count};
@@ -124,9 +134,11 @@ static ls_status check(const ls_model *module, const dp_options *options) {
                        LS_MAX_DEVICES);
     }
     if ((size_t)options->device_count > options->max_batch) {
-        return ls_fail(LS_ERR_USAGE,
-                       "a batch of %zu samples cannot be cut for %d devices; use fewer devices or a larger batch",
-                       options->max_batch, options->device_count);
+        return ls_fail(
+            LS_ERR_USAGE,
+            "a micro-batch of %zu samples cannot be cut for %d devices; use fewer devices, a larger batch or "
+            "fewer micro-batches",
+            options->max_batch, options->device_count);
     }
     if (options->output_device < 0 || options->output_device >= options->device_count) {
         return ls_fail(LS_ERR_USAGE, "output device %d is not among the %d devices", options->output_device,
@@ -171,6 +183,7 @@ static ls_status build(struct dp *dp, const dp_options *options) {
     if (status == LS_OK) status = join_batchnorm(dp, options);
     if (status == LS_OK) status = join_nccl(dp, options);
     if (status == LS_OK) status = ls_optimizer_create(&p->optimizer, p->model, &options->optimizer);
+    if (status == LS_OK) status = place_loss_scale(dp);
     if (status == LS_OK) status = dp_workers_create(&dp->workers, options->devices, options->device_count);
     return status;
 }
@@ -234,6 +247,7 @@ void dp_destroy(ls_parallel *p) {
     ls_optimizer_destroy(p->optimizer);
     ls_device_batch_free(&dp->batch, p->devices[0], p->loss_device);
     ls_device_free(p->loss_device, dp->gathered_outputs);
+    ls_device_free(p->loss_device, dp->loss_scale);
     ls_event_destroy(dp->loss_taken);
     ls_event_destroy(dp->updated);
     ls_parallel_release(p);

@@ -6,6 +6,9 @@
  * original parameters and buffers, so batch norm's running statistics are those of the first piece (with sync_bn: of
  * the whole batch); gradients are summed, the loss being the mean over the whole batch.
  *
+ * With several micro-batches a step, each is cut and scattered as a batch of its own, the replicas add up their
+ * gradients, and parameters and gradients travel once a step.
+ *
  * On GPUs, batches, outputs and their gradients travel by copies between the devices. So do parameters and gradients
  * ("flat", whose sums are DDP's ordered ones bit for bit); or NCCL broadcasts the parameters and reduces the gradients,
  * which every device then takes part in, and which needs a GPU for each and no memory for the replicas' gradients on
@@ -22,7 +25,7 @@ typedef struct dp_options {
     int device_count;          /* 1 .. LS_MAX_DEVICES */
     int output_device;         /* place in `devices` of the one that gathers the outputs and takes the loss */
     const char *model;         /* the replicas' description: that of `module` */
-    size_t max_batch;          /* samples a step over all devices */
+    size_t max_batch;          /* samples of a micro-batch over all devices */
     bool sync_bn;              /* batch norm over the whole batch instead of each device's piece */
     dp_replication replicate;  /* how parameters and gradients travel */
     ls_optimizer_options optimizer;

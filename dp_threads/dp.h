@@ -18,7 +18,7 @@ struct dp_replica {
     float *sent;   /* on device 0: room for this replica's gradients; replica 0 has none, nor has any with nccl */
     ls_event *piece_arrived, *arrived, *outputs_ready, *gathered, *gradient_arrived, *backward_done, *gradients_sent;
     /* this step: written by the caller before the threads start */
-    size_t begin, rows; /* the piece: batch rows begin .. begin + rows - 1 */
+    size_t begin, rows; /* the piece of this micro-batch: its rows begin .. begin + rows - 1 */
     /* this step: written by the replica's thread */
     const float *x, *y;
 };
@@ -32,9 +32,12 @@ struct dp {
     struct ls_device_batch batch; /* inputs on device 0, answers on the output device */
     float *gathered_outputs;      /* on the output device: [batch, outputs]; the loss's gradient takes its place */
     const float **sent;           /* sent[i] = replicas[i + 1].sent */
+    /* what the output device multiplies the loss's gradient by: a copy of the optimizer's, from device 0; NULL: there
+     * is no loss scaling, or it reads the optimizer's own */
+    float *loss_scale;
     ls_event *loss_taken, *updated;
     /* this step */
-    int active; /* replicas that work: those with a piece; with sync_bn or nccl all, since all have to be met */
+    int active; /* replicas that work: those with a piece, or all (see dp_chunk_batch) */
     struct dp_replica replicas[];
 };
 
@@ -49,7 +52,9 @@ void dp_abandon(ls_parallel *p);
 
 /* --- scatter_gather.c -------------------------------------------------------------------------------------------- */
 
-/* Cuts the batch into pieces (torch.chunk): sets active, begin and rows (0: no piece). */
+/* Cuts the micro-batch into pieces (torch.chunk): sets active, begin and rows (0: no piece). All replicas are active,
+ * with or without a piece, where they meet each other (sync_bn, nccl), and where there are several micro-batches: which
+ * of them have a piece may change from one to the next, while all of a step's gradients are kept and sent. */
 void dp_chunk_batch(struct dp *dp);
 /* Enqueues: device 0's inputs -> the replica's piece (replica 0: no copy). */
 ls_status dp_scatter_inputs(struct dp *dp, struct dp_replica *r);
@@ -57,6 +62,9 @@ ls_status dp_scatter_inputs(struct dp *dp, struct dp_replica *r);
 ls_status dp_gather_outputs(struct dp *dp, struct dp_replica *r);
 /* Enqueues: their rows of the loss's gradient -> *dy, memory of the replica. */
 ls_status dp_scatter_gradient(struct dp *dp, struct dp_replica *r, float **dy);
+/* Behind the replica's backward: what follows on its copy stream (the next piece, the gradients on their way to device
+ * 0) comes after it. */
+ls_status dp_end_backward(struct dp_replica *r);
 
 /* --- nonfinite.c ------------------------------------------------------------------------------------------------- */
 
@@ -65,12 +73,17 @@ ls_status dp_find_nonfinite(ls_parallel *p, char *place, size_t capacity);
 
 /* --- replicate.c ------------------------------------------------------------------------------------------------- */
 
-/* Enqueues: device 0's parameters -> the replica's, as one flat copy (replica 0: nothing) or by a broadcast (replica 0: its part). */
+/* Enqueues, once a step: device 0's parameters -> the replica's, as one flat copy (replica 0: nothing) or by a
+ * broadcast (replica 0: its part). */
 ls_status dp_replicate(struct dp *dp, struct dp_replica *r);
+/* Enqueues on the output device, once a step and behind device 0's outputs, so behind its last update: the loss scale,
+ * if there is one and it lies elsewhere. */
+ls_status dp_replicate_loss_scale(struct dp *dp, ls_stream *compute);
 
 /* --- reduce.c ---------------------------------------------------------------------------------------------------- */
 
-/* Enqueues: the replica's gradients -> device 0 (replica 0: nothing), or its part in their sum there by NCCL. */
+/* Enqueues, behind the last micro-batch: the replica's gradients -> device 0 (replica 0: nothing), or its part in their
+ * sum there by NCCL. */
 ls_status dp_send_gradients(struct dp *dp, struct dp_replica *r);
 /* Enqueues on device 0: its gradients += those of replica 1, 2, ... in that order; or the wait for NCCL's sum. */
 ls_status dp_reduce_gradients(struct dp *dp);

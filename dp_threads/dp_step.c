@@ -12,11 +12,12 @@
  *     reduce    <------------------  all gradients
  *     optimizer
  *
- * With another output device, that one gathers the outputs, and its compute stream, driven by the thread of device 0,
- * takes the loss. With sync_bn the replicas also meet inside of forward and backward, at each batch norm, through a
- * group of threads; with --replicate nccl they meet in replicate and reduce. A replica without a piece then goes
- * through all of this with no rows. The counterpart, one process per device and one all-reduce instead of five
- * transfers through device 0, is ddp_procs/ddp_step.c. */
+ * With several micro-batches all from scatter to backward is done for each, but parameters travel with the first and
+ * gradients with the last; in between every replica adds up its own. With another output device, that one gathers the
+ * outputs, and its compute stream, driven by the thread of device 0, takes the loss. With sync_bn the replicas also
+ * meet inside of forward and backward, at each batch norm, through a group of threads; with --replicate nccl they meet
+ * in replicate and reduce. A replica without a piece then goes through all of this with no rows. The counterpart, one
+ * process per device and one all-reduce instead of five transfers through device 0, is ddp_procs/ddp_step.c. */
 #include "dp_threads/dp.h"
 
 static ls_status prepare(ls_parallel *p, const ls_batch *batch) {
@@ -45,7 +46,7 @@ static ls_status forward_replica(void *context, int i) {
     ls_status status = dp_scatter_inputs(dp, r);
 
     ls_phase_enter(r->clock, LS_PHASE_REPLICATE);
-    if (status == LS_OK) status = dp_replicate(dp, r);
+    if (status == LS_OK && ls_parallel_is_first(&dp->base)) status = dp_replicate(dp, r);
 
     ls_phase_enter(r->clock, LS_PHASE_FORWARD);
     if (status == LS_OK) status = ls_model_forward(r->model, r->x, r->rows, true, &r->y);
@@ -63,10 +64,15 @@ static ls_status loss_on_output_device(struct dp *dp) {
         status = ls_stream_wait_event(compute, dp->replicas[i].gathered);
     }
     size_t rows = dp->batch.count;
+    if (status == LS_OK && ls_parallel_is_first(p)) status = dp_replicate_loss_scale(dp, compute);
     if (status == LS_OK) {
         status = ls_loss(ls_model_loss(p->model), compute, ls_parallel_loss_slot(p), dp->gathered_outputs,
                          dp->gathered_outputs, ls_device_batch_answers(&dp->batch), rows, dp->output_count,
-                         1.0 / (double)rows);
+                         1.0 / (double)dp->batch.global_count);
+    }
+    if (status == LS_OK) status = ls_parallel_add_loss(p, compute);
+    if (status == LS_OK) {
+        status = ls_parallel_scale_gradient(p, compute, dp->gathered_outputs, rows * dp->output_count);
     }
     if (status == LS_OK) status = ls_event_record(dp->loss_taken, compute);
     return status;
@@ -81,10 +87,11 @@ static ls_status backward_replica(void *context, int i) {
     ls_status status = dp_scatter_gradient(dp, r, &dy);
 
     ls_phase_enter(r->clock, LS_PHASE_BACKWARD);
-    if (status == LS_OK) status = ls_model_backward(r->model, dy, false);
+    if (status == LS_OK) status = ls_model_backward(r->model, dy, !ls_parallel_is_first(&dp->base));
+    if (status == LS_OK) status = dp_end_backward(r);
 
     ls_phase_enter(r->clock, LS_PHASE_REDUCE);
-    if (status == LS_OK) status = dp_send_gradients(dp, r);
+    if (status == LS_OK && ls_parallel_is_last(&dp->base)) status = dp_send_gradients(dp, r);
     return leave(r, status);
 }
 
@@ -95,6 +102,8 @@ static ls_status forward_backward(ls_parallel *p) {
     if (status == LS_OK) status = loss_on_output_device(dp);
     if (status == LS_OK) status = ls_check_loss(p);
     if (status == LS_OK) status = dp_parallel_apply(dp->workers, dp->active, backward_replica, dp);
+    /* device 0's backward comes after the loss, and the loss after everything that read the batch, on any device */
+    if (status == LS_OK) status = ls_parallel_batch_used(p, dp->replicas[0].compute);
     p->stuck = dp_workers_stuck(dp->workers);
     return status;
 }
@@ -107,10 +116,10 @@ static ls_status reduce(ls_parallel *p) {
 static ls_status apply(ls_parallel *p) {
     struct dp *dp = dp_of(p);
     ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
+    /* an infinity in any replica's gradients is in their sum: the one optimizer sees it, and nothing has to be
+     * joined */
     ls_status status = ls_optimizer_step(p->optimizer);
     if (status == LS_OK) status = ls_event_record(dp->updated, dp->replicas[0].compute);
-    /* the update comes after everything that read the batch, on any device */
-    if (status == LS_OK) status = ls_parallel_batch_used(p, dp->replicas[0].compute);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
     return status;
 }

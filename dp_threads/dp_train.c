@@ -121,14 +121,17 @@ static ls_status open_devices(struct session *session, const struct settings *s)
 
 static ls_status build(struct session *session, struct settings *s) {
     int output = 0;
-    size_t max_batch = (size_t)s->train.batch_size;
+    size_t max_batch = ls_micro_batch_rows((size_t)s->train.batch_size, s->train.accumulate);
     ls_status status = find_output_device(s, &output);
     if (status == LS_OK) status = open_devices(session, s);
     size_t piece = (max_batch + (size_t)s->choice.count - 1) / (size_t)s->choice.count;
-    if (status == LS_OK) status = ls_model_create(&session->model, session->devices[0], s->train.model, piece, LS_FP32);
+    if (status == LS_OK) {
+        status =
+            ls_model_create(&session->model, session->devices[0], s->train.model, piece, (ls_dtype)s->train.precision);
+    }
     if (status == LS_OK) status = ls_train_open_data(&s->train, session->model, &session->train, &session->test);
     if (status == LS_OK) {
-        status = s->train.init ? ls_weights_load(session->model, s->train.init)
+        status = s->train.init ? ls_weights_load(session->model, s->train.init, true)
                                : ls_model_init(session->model, (uint64_t)s->train.seed);
     }
     if (status != LS_OK) return status;

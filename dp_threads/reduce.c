@@ -1,6 +1,6 @@
 /* reduce — the replicas' gradients travel to device 0, which adds them to its own.
- *   cost  : (N-1) x parameter bytes into device 0, then one pass over N arrays there: all of it on device 0's memory, which
- *           is why DataParallel's device 0 is the busy one. nccl: parameter bytes into device 0, summed on the way, and no memory
+ *   cost  : (N-1) x parameter bytes into device 0, once a step, however many micro-batches the replicas have added up, then
+ *           one pass over N arrays there: all of it on device 0's memory, which is why DataParallel's device 0 is the busy one. nccl: parameter bytes into device 0, summed on the way, and no memory
  *           for the replicas' gradients there
  *   order : g0 + g1, + g2, ... in replica order, a sum and never a mean (the loss is already the mean of the whole batch); the
  *           naive and the direct all-reduce of DDP add in the same order. nccl: the order of NCCL's ring or tree, the same in each step */
@@ -13,11 +13,8 @@ ls_status dp_send_gradients(struct dp *dp, struct dp_replica *r) {
     size_t count;
     ls_model_gradients(r->model, &gradients, &count);
     if (r != dp->replicas) r->clock->bytes[LS_PHASE_REDUCE] += count * sizeof(float);
-    ls_stream *stream = r->nccl ? r->comm : r->copy;
-    ls_status status = ls_event_record(r->backward_done, r->compute);
-    if (status == LS_OK) status = ls_stream_wait_event(stream, r->backward_done);
-    /* the next piece of a batch takes the place of the one that backward reads */
-    if (status == LS_OK && r->nccl) status = ls_stream_wait_event(r->copy, r->backward_done);
+    ls_stream *stream = r->nccl ? r->comm : r->copy; /* the latter waits for backward_done already */
+    ls_status status = r->nccl ? ls_stream_wait_event(stream, r->backward_done) : LS_OK;
     if (status == LS_OK) {
         status = r->nccl ? ls_comm_reduce(r->nccl, stream, gradients, count, LS_FP32, LS_REDUCE_SUM, 0)
                          : ls_copy(stream, r->sent, gradients, count * sizeof(float));

@@ -1,4 +1,5 @@
-/* replicate — every step, every replica gets device 0's parameters anew.
+/* replicate — every step, with its first micro-batch, every replica gets device 0's parameters anew, and the device
+ * that takes the loss the scale for its gradient, which the last update may have changed.
  *   cost  : (N-1) x parameter bytes out of device 0, one flat copy per replica (PyTorch coalesces into groups of 10 MiB; ours
  *           lie in one allocation, so one group always does). nccl: one broadcast, in which replicas pass the bytes on
  *   order : a replica's copy waits for device 0's last update. The replica's own last step needs no wait: its copy stream
@@ -22,8 +23,7 @@ static ls_status broadcast(struct dp *dp, struct dp_replica *r) {
     return status == LS_OK ? ls_stream_wait_event(r->compute, r->arrived) : status;
 }
 
-ls_status dp_replicate(struct dp *dp, struct dp_replica *r) {
-    if (r->nccl) return broadcast(dp, r);
+static ls_status copy_parameters(struct dp *dp, struct dp_replica *r) {
     if (r == dp->replicas) return LS_OK;
     ls_model_parameters_changed(r->model);
     float *from, *to;
@@ -36,4 +36,13 @@ ls_status dp_replicate(struct dp *dp, struct dp_replica *r) {
     if (status == LS_OK) status = ls_event_record(r->arrived, r->copy);
     if (status == LS_OK) status = ls_stream_wait_event(r->compute, r->arrived);
     return status;
+}
+
+ls_status dp_replicate(struct dp *dp, struct dp_replica *r) {
+    return r->nccl ? broadcast(dp, r) : copy_parameters(dp, r);
+}
+
+ls_status dp_replicate_loss_scale(struct dp *dp, ls_stream *compute) {
+    const float *scale = ls_optimizer_loss_scale(dp->base.optimizer);
+    return dp->loss_scale ? ls_copy(compute, dp->loss_scale, scale, sizeof *scale) : LS_OK;
 }

@@ -6,8 +6,8 @@
 #include "dp_threads/dp.h"
 
 void dp_chunk_batch(struct dp *dp) {
-    dp->active = (int)ls_chunk_count(dp->batch.count, dp->base.device_count);
-    if (dp->replicas->sync_bn || dp->replicas->nccl) dp->active = dp->base.device_count;
+    bool all = dp->replicas->sync_bn || dp->replicas->nccl || dp->base.micro_batches > 1;
+    dp->active = all ? dp->base.device_count : (int)ls_chunk_count(dp->batch.count, dp->base.device_count);
     for (int i = 0; i < dp->active; i++) {
         ls_chunk(dp->batch.count, dp->base.device_count, i, &dp->replicas[i].begin, &dp->replicas[i].rows);
     }
@@ -25,9 +25,20 @@ ls_status dp_scatter_inputs(struct dp *dp, struct dp_replica *r) {
     r->clock->bytes[LS_PHASE_SCATTER] += nbytes;
     ls_status status = ls_stream_wait_event(r->copy, dp->base.batch_copied);
     if (status == LS_OK) status = ls_copy(r->copy, r->inputs, piece, nbytes);
-    if (status != LS_OK || !r->nccl) return status; /* the parameters follow on the same stream, and are waited for */
+    /* perhaps the parameters follow on the same stream, and are waited for */
+    if (status != LS_OK || (ls_parallel_is_first(&dp->base) && !r->nccl)) return status;
     status = ls_event_record(r->piece_arrived, r->copy);
     return status == LS_OK ? ls_stream_wait_event(r->compute, r->piece_arrived) : status;
+}
+
+/* Where the outputs go lies the gradient of the micro-batch before. (From one step to the next the update comes in
+ * between; the replica's own outputs come behind its own backward.) */
+static ls_status await_backward_of_others(struct dp *dp, struct dp_replica *r) {
+    ls_status status = LS_OK;
+    for (int i = 0; status == LS_OK && i < dp->active; i++) {
+        if (&dp->replicas[i] != r) status = ls_stream_wait_event(r->copy, dp->replicas[i].backward_done);
+    }
+    return status;
 }
 
 ls_status dp_gather_outputs(struct dp *dp, struct dp_replica *r) {
@@ -35,6 +46,7 @@ ls_status dp_gather_outputs(struct dp *dp, struct dp_replica *r) {
     r->clock->bytes[LS_PHASE_GATHER] += nbytes;
     ls_status status = ls_event_record(r->outputs_ready, r->compute);
     if (status == LS_OK) status = ls_stream_wait_event(r->copy, r->outputs_ready);
+    if (status == LS_OK && !ls_parallel_is_first(&dp->base)) status = await_backward_of_others(dp, r);
     if (status == LS_OK) status = ls_copy(r->copy, dp->gathered_outputs + r->begin * dp->output_count, r->y, nbytes);
     if (status == LS_OK) status = ls_event_record(r->gathered, r->copy);
     return status;
@@ -54,4 +66,10 @@ ls_status dp_scatter_gradient(struct dp *dp, struct dp_replica *r, float **dy) {
     if (status == LS_OK) status = ls_event_record(r->gradient_arrived, r->copy);
     if (status == LS_OK) status = ls_stream_wait_event(r->compute, r->gradient_arrived);
     return status;
+}
+
+ls_status dp_end_backward(struct dp_replica *r) {
+    ls_status status = ls_event_record(r->backward_done, r->compute);
+    if (status != LS_OK || !r->inputs) return status; /* replica 0 reads the batch in place, and sends nothing */
+    return ls_stream_wait_event(r->copy, r->backward_done);
 }

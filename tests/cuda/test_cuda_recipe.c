@@ -13,6 +13,7 @@
 #include "common/train/step_graph.h"
 #include "tests/base/scratch.h"
 #include "tests/cuda/gpu.h"
+#include "tests/parallel/plan.h"
 #include "tests/train/trainer.h"
 
 struct recipe {
@@ -26,10 +27,11 @@ struct result {
     char *losses;
 };
 
-/* 1500 samples in batches of 260 and 200 at the end of each epoch, which runs without the graph, as does the evaluation behind
- * it: both read what launches have left. Most graphs are launched in the second epoch only. */
+/* 1500 samples in batches of 400, with 300 at the end of each epoch, which run without the graph, as does the
+ * evaluation behind
+ * them: both read what launches have left. The first recording comes right behind the first evaluation. */
 static struct result run(ls_device *gpu, const struct recipe *recipe, bool graph) {
-    enum { BATCH = 260 };
+    enum { BATCH = 400 };
     struct trainer t = {.options = ls_train_defaults()};
     ls_train_result result;
     t.options.model = "mlp:784,12,10";
@@ -75,9 +77,42 @@ static void a_graph_of_micro_batches_gives_the_same_bits(void **state) {
     in_own_process((const char *const[]){"CUDA_ON_CPU_STREAMS=shuffle:3", NULL}, check);
 }
 
+/* --- DataParallel ------------------------------------------------------------------------------------------------- */
+
+/* The bits are the same wherever the loss is taken, in which case its scale comes from another GPU, and however
+ * parameters and gradients travel: the sum of two has one order only. The scale doubles with each step. */
+static void compare_ways(void **state) {
+    (void)state;
+    struct plan plan = {.mode = MODE_DP, .devices = 2, .gpus = 2, .model = "mlp:20,16,10", .batch = 22, .steps = 3};
+    plan.samples = 66;
+    plan.accumulate = 3; /* 8 8 6 */
+    plan.precision = LS_FP16;
+    plan.optimizer = ls_optimizer_defaults(LS_ADAM);
+    plan.optimizer.scaler.growth_interval = 1;
+    struct outcome *outcomes[4];
+    for (int i = 0; i < 4; i++) {
+        outcomes[i] = shared_alloc(MAX_RANKS * sizeof **outcomes);
+        assert_non_null(outcomes[i]);
+        plan.output_device = i % 2;
+        plan.nccl = i / 2 == 1;
+        plan.streams = i == 0 ? NULL : "shuffle:5";
+        run_plan(&plan, outcomes[i], NULL);
+        if (outcomes[i]->status != LS_OK) fail_msg("%s", outcomes[i]->message);
+        assert_int_equal(first_difference(outcomes[0], outcomes[i], plan.steps), -1);
+        assert_true(outcomes[i]->scales[plan.steps - 1] == 8 * 65536 && outcomes[i]->skipped == 0);
+    }
+    for (int i = 0; i < 4; i++) shared_free(outcomes[i], MAX_RANKS * sizeof **outcomes);
+}
+
+static void micro_batches_on_two_gpus_give_the_same_bits(void **state) {
+    (void)state;
+    in_own_process((const char *const[]){"CUDA_ON_CPU_DEVICES=2", NULL}, compare_ways);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_graph_of_micro_batches_gives_the_same_bits, scratch_setup, scratch_teardown),
+        cmocka_unit_test(micro_batches_on_two_gpus_give_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

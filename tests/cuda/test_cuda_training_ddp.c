@@ -23,7 +23,8 @@ enum { RANKS = 2, BATCH = 2, STEPS = 8, INPUTS = BATCH * 784 };
 
 static void take_step(const struct rank *rank, ls_parallel *p, ls_step_graph *graph, const ls_batch *batch) {
     for (p->micro_batch = 0; p->micro_batch < p->micro_batches; p->micro_batch++) {
-        ls_batch part = ls_micro_batch(batch, p->micro_batch, p->micro_batches, INPUTS / BATCH, 0);
+        ls_batch part =
+            ls_micro_batch(batch, p->micro_batch, p->micro_batches, ls_image_count(ls_model_input(p->model)), 0);
         CHECK(p->ops->prepare(p, &part) == LS_OK);
         CHECK((graph ? ls_step_graph_run(graph) : ls_parallel_run_micro_batch(p)) == LS_OK);
     }
@@ -60,7 +61,8 @@ static uint64_t hash_of(const struct rank *rank, ls_parallel *p) {
     gpu_rank_download(rank, host, data, count * sizeof *host);
     gpu_rank_download(rank, losses, p->losses, sizeof losses);
     uint64_t hash = ls_hash(ls_hash(LS_HASH_SEED, host, count * sizeof *host), losses, sizeof losses);
-    for (size_t b = 0; b < 2; b++) CHECK(*ls_model_batches_tracked(p->model, b) == (int64_t)STEPS * p->micro_batches);
+    int64_t batches = (int64_t)STEPS * (p->micro_batches < BATCH ? p->micro_batches : BATCH); /* those with samples */
+    for (size_t b = 0; b < 2; b++) CHECK(*ls_model_batches_tracked(p->model, b) == batches);
     const uint64_t *reduced = &p->clocks->bytes[LS_PHASE_ALL_REDUCE];
     CHECK(*reduced > 0);
     hash = ls_hash(hash, reduced, sizeof *reduced);
@@ -93,7 +95,7 @@ static uint64_t hash_after_steps(const struct rank *rank, int micro_batches, boo
 
 static void compare_on_rank(struct rank *rank) {
     gpu_rank_attach(rank, rank->argument, "naive", TIMEOUT_S);
-    for (int k = 1; k <= 2; k++) CHECK(hash_after_steps(rank, k, true) == hash_after_steps(rank, k, false));
+    for (int k = 1; k <= 3; k += 2) CHECK(hash_after_steps(rank, k, true) == hash_after_steps(rank, k, false));
     ls_comm_destroy(rank->comm);
     ls_device_close(rank->device);
 }
@@ -128,7 +130,7 @@ static unsigned long kernels_per_step(const struct rank *rank, const char *descr
     CHECK(ddp_create(&p, model, &options) == LS_OK);
     for (int k = 0; k < 3; k++, p->step++) {
         before = cuda_on_cpu_kernel_launches();
-        CHECK(p->ops->prepare(p, &batch) == LS_OK && take_step(p, NULL) == LS_OK);
+        take_step(rank, p, NULL, &batch);
         CHECK(ls_device_synchronize(rank->device) == LS_OK);
     }
     unsigned long kernels = cuda_on_cpu_kernel_launches() - before;

@@ -31,7 +31,7 @@ struct data {
 };
 
 static struct pass make_pass(int batch, int plane, bool relu) {
-    struct pass p = {.s = {batch, CHANNELS, plane, 0.1f, 1e-5f, relu}};
+    struct pass p = {.s = {batch, CHANNELS, plane, 0.1f, 1e-5f, relu, LS_FP32}};
     p.count = ls_batchnorm_count(&p.s);
     p.y = kernel_floats(p.count);
     p.dx = kernel_floats(p.count);

@@ -100,7 +100,14 @@ static ls_status run_steps(struct session *s, const struct assignment *a, const 
         bool look = !a->plan->rush || k + 1 == a->plan->steps;
         if (status == LS_OK && look) status = session_loss(s, k, &o->losses[k]);
         if (status == LS_OK && look) status = session_hash(s, &o->weights[k], &o->state[k]);
+        struct ls_scaler_state scaler = {0};
+        if (status == LS_OK && look) status = session_scaler(s, &scaler);
+        o->scales[k] = scaler.scale;
+        o->skipped = scaler.skipped;
         s->parallel->step++;
+    }
+    for (int i = 0; i < s->device_count; i++) {
+        for (int phase = 0; phase < LS_PHASE_COUNT; phase++) o->bytes[phase] += s->parallel->clocks[i].bytes[phase];
     }
     return status;
 }

@@ -23,6 +23,8 @@ struct plan {
     const char *model;
     size_t batch; /* samples a step over all devices */
     size_t steps;
+    int accumulate;             /* micro-batches of a step; 0: 1 */
+    ls_dtype precision;         /* with LS_FP16 the loss is scaled */
     size_t samples;             /* 0: data/digits, in file order, whole batches only; else so many random samples */
     bool strided;               /* DDP: DistributedSampler's shards rather than DataParallel's chunks */
     const char *stored, *state; /* initial weights: a stored run and a prefix; NULL: PyTorch's for seed 0 */
@@ -51,6 +53,9 @@ struct outcome {
     char message[512];
     uint64_t weights[MAX_STEPS], state[MAX_STEPS]; /* hashes after each step: parameters; parameters and buffers */
     double losses[MAX_STEPS];                      /* of this rank */
+    float scales[MAX_STEPS];                       /* of the loss, after each step; 0 without a scaler */
+    int64_t skipped;                               /* updates that infinities have kept from being made */
+    uint64_t bytes[LS_PHASE_COUNT];                /* moved in each phase by all devices of the process */
     int64_t batches_tracked;                       /* by the first batch norm, after the run */
     double gradient_error, buffer_error;           /* filled by the caller's `look` */
     size_t buckets;
@@ -75,13 +80,17 @@ void session_close(struct session *s);
 /* One step, enqueued, without waiting. */
 ls_status session_step(struct session *s, const ls_batch *batch);
 
-/* The same up to, and without, the optimizer. */
+/* The same up to, and without, the optimizer; and up to the reduction, all micro-batches. */
 ls_status session_gradients(struct session *s, const ls_batch *batch);
+ls_status session_micro_batches(struct session *s, const ls_batch *batch);
 
 ls_status session_synchronize(struct session *s);
 
 /* Hashes of the parameters and of parameters and buffers; waits for the device. */
 ls_status session_hash(struct session *s, uint64_t *weights, uint64_t *state);
+
+/* The loss scaler's state; all zero without one. */
+ls_status session_scaler(const struct session *s, struct ls_scaler_state *scaler);
 
 /* The loss of a step that the ring still holds. */
 ls_status session_loss(struct session *s, uint64_t step, double *loss);

@@ -12,6 +12,7 @@ struct plan script_plan(const struct script *script, enum mode mode) {
                         .model = script->model,
                         .batch = (size_t)(MOST_SAMPLES * script->ranks),
                         .streams = script->streams,
+                        .accumulate = mode == MODE_DDP ? script->accumulate : 0,
                         .bucket_cap_mb = 0.0005,
                         .join = script->join};
     plan.optimizer = ls_optimizer_defaults((ls_optimizer_kind)script->optimizer);

@@ -18,6 +18,7 @@ struct script {
     ddp_join_options join;
     int optimizer;
     const char *streams; /* NULL: inline */
+    int accumulate;      /* micro-batches of the ranks' steps; 0: 1 */
 };
 
 /* The script's session: a rank's (MODE_DDP), or a single device's that can take all samples of a step. */

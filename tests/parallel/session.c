@@ -25,8 +25,23 @@ static ls_status open_devices(struct session *s, const struct plan *plan) {
     return status;
 }
 
+static int micro_batches(const struct plan *plan) { return plan->accumulate > 0 ? plan->accumulate : 1; }
+
+/* Samples of a micro-batch, over all devices, at most; DataParallel wants one for each. */
+static size_t max_batch(const struct plan *plan) {
+    size_t rows = ls_micro_batch_rows(plan->batch, micro_batches(plan)), devices = (size_t)plan->devices;
+    return plan->mode == MODE_DP && rows < devices ? devices : rows;
+}
+
+static ls_optimizer_options optimizer_of(const struct plan *plan) {
+    ls_optimizer_options optimizer = plan->optimizer;
+    if (plan->precision == LS_FP16) optimizer.scaler.enabled = true;
+    return optimizer;
+}
+
 static ls_status open_model(struct session *s, const struct plan *plan) {
-    ls_status status = ls_model_create(&s->model, s->devices[0], plan->model, plan->batch, LS_FP32);
+    size_t pieces = plan->mode == MODE_DP ? (size_t)plan->devices : 1, rows = (max_batch(plan) + pieces - 1) / pieces;
+    ls_status status = ls_model_create(&s->model, s->devices[0], plan->model, rows, plan->precision);
     if (status != LS_OK) return status;
     bool stored = plan->stored && s->rank == 0;
     if (stored) return stored_load(plan->stored, plan->state, s->model) ? LS_OK : LS_ERR_IO;
@@ -34,26 +49,27 @@ static ls_status open_model(struct session *s, const struct plan *plan) {
 }
 
 static ls_status open_parallel(struct session *s, const struct plan *plan, ls_comm *comm) {
+    ls_optimizer_options optimizer = optimizer_of(plan);
     if (plan->mode == MODE_SINGLE) {
-        return ls_single_create(&s->parallel, s->devices[0], s->model, &plan->optimizer, plan->batch);
+        return ls_single_create(&s->parallel, s->devices[0], s->model, &optimizer, max_batch(plan));
     }
     if (plan->mode == MODE_DP) {
         dp_options options = {.devices = s->devices,
                               .device_count = s->device_count,
                               .output_device = plan->output_device,
                               .model = plan->model,
-                              .max_batch = plan->batch,
+                              .max_batch = max_batch(plan),
                               .sync_bn = plan->sync_bn,
                               .replicate = plan->nccl ? DP_REPLICATE_NCCL : DP_REPLICATE_FLAT,
-                              .optimizer = plan->optimizer};
+                              .optimizer = optimizer};
         return dp_create(&s->parallel, s->model, &options);
     }
     double cap = plan->bucket_cap_mb > 0 ? plan->bucket_cap_mb : DDP_DEFAULT_BUCKET_CAP_MB;
     ddp_options options = {
         .comm = comm,
         .sync_bn = plan->sync_group,
-        .max_batch = plan->batch,
-        .optimizer = plan->optimizer,
+        .max_batch = max_batch(plan),
+        .optimizer = optimizer,
         .join = plan->join,
         .compare_each_step = plan->compare_each_step,
         .reducer = {.bucket_cap_mb = cap, .overlap = !plan->no_overlap, .find_unused = plan->find_unused}};
@@ -82,6 +98,7 @@ ls_status session_open(struct session *s, const struct plan *plan, ls_comm *comm
     if (status == LS_OK) status = open_model(s, plan);
     if (status == LS_OK) status = attach(s, plan, comm);
     if (status == LS_OK) status = open_parallel(s, plan, comm);
+    if (status == LS_OK) s->parallel->micro_batches = micro_batches(plan);
     if (status != LS_OK) session_close(s);
     return status;
 }
@@ -94,12 +111,22 @@ void session_close(struct session *s) {
     *s = (struct session){0};
 }
 
-ls_status session_gradients(struct session *s, const ls_batch *batch) {
+ls_status session_micro_batches(struct session *s, const ls_batch *batch) {
     ls_parallel *p = s->parallel;
-    ls_status status = p->ops->prepare(p, batch);
-    if (status == LS_OK) status = p->ops->forward_backward(p);
-    if (status == LS_OK) status = p->ops->reduce(p);
+    size_t row = ls_image_count(ls_model_input(p->model)), answer = ls_model_outputs(p->model);
+    ls_status status = LS_OK;
+    for (int m = 0; status == LS_OK && m < p->micro_batches; m++) {
+        ls_batch part = ls_micro_batch(batch, m, p->micro_batches, row, answer);
+        p->micro_batch = m; /* stays at the last, for reduce and apply */
+        status = p->ops->prepare(p, &part);
+        if (status == LS_OK) status = p->ops->forward_backward(p);
+    }
     return status;
+}
+
+ls_status session_gradients(struct session *s, const ls_batch *batch) {
+    ls_status status = session_micro_batches(s, batch);
+    return status == LS_OK ? s->parallel->ops->reduce(s->parallel) : status;
 }
 
 ls_status session_step(struct session *s, const ls_batch *batch) {
@@ -133,6 +160,12 @@ ls_status session_hash(struct session *s, uint64_t *weights, uint64_t *state) {
     *state = ls_hash(LS_HASH_SEED, host, state_count * sizeof *host);
     free(host);
     return status != LS_OK ? status : done;
+}
+
+ls_status session_scaler(const struct session *s, struct ls_scaler_state *scaler) {
+    const ls_grad_scaler *of = ls_optimizer_scaler(s->parallel->optimizer);
+    *scaler = (struct ls_scaler_state){0};
+    return of ? ls_grad_scaler_read(of, scaler) : LS_OK;
 }
 
 ls_status session_loss(struct session *s, uint64_t step, double *loss) {

@@ -141,6 +141,8 @@ static void uneven_steps_equal_one_device(void **state) {
     run_good_ranks(script.ranks, single_rank, &script);
     script.join.divide_by_initial_world_size = true;
     run_good_ranks(script.ranks, single_rank, &script);
+    script.accumulate = 3; /* of one sample or two, or without */
+    run_good_ranks(script.ranks, single_rank, &script);
 }
 
 /* The state after two steps of which all ranks have their part. */
@@ -340,7 +342,8 @@ static void every_order_gives_the_same_bits(void **state) {
     script.optimizer = LS_ADAM;
     script.join.divide_by_initial_world_size = true;
     run_good_ranks(script.ranks, shuffled_rank, &script);
-    script.model = "convnet"; /* whose buffers travel */
+    script.model = "convnet"; /* whose buffers travel, once a step */
+    script.accumulate = 2;
     run_good_ranks(script.ranks, shuffled_rank, &script);
 }
 

@@ -98,6 +98,8 @@ static void train(struct rank *rank) {
     options.model = plan->model;
     options.batch_size = (int64_t)plan->batch;
     options.steps = (int64_t)plan->steps;
+    if (plan->accumulate > 0) options.accumulate = plan->accumulate;
+    options.learning_rate = plan->optimizer.learning_rate; /* the loop sets it */
     options.shuffle = false;
     options.drop_last = true;
     options.dump_losses = t->losses;
@@ -165,14 +167,17 @@ static void expect_ddp_trajectories(struct plan plan, double state_tolerance, do
 }
 
 /* 64 samples: torch.chunk makes pieces of 22 22 20 for three devices, 13 13 13 13 12 for five, 11 11 11 11 11 9 for
- * six. Batches of 100 with every algorithm are in test_uneven.c. */
+ * six; and in one to three micro-batches. Batches of 100 with every algorithm are in test_uneven.c. */
 static void mlp_runs_follow_one_device(void **state) {
     (void)state;
     for (int devices = 1; devices <= MAX_RANKS; devices++) {
-        expect_trajectory(mlp_plan(MODE_DP, devices), 1e-4, 0);
-        struct plan ddp = mlp_plan(MODE_DDP, devices);
-        ddp.allreduce = "direct";
-        expect_trajectory(ddp, 1e-4, 0);
+        struct plan plan = mlp_plan(MODE_DP, devices);
+        plan.accumulate = 1 + devices % 3;
+        expect_trajectory(plan, 1e-4, 0);
+        plan = mlp_plan(MODE_DDP, devices);
+        plan.accumulate = 1 + (devices + 1) % 3;
+        plan.allreduce = "direct";
+        expect_trajectory(plan, 1e-4, 0);
     }
     expect_ddp_trajectories(mlp_plan(MODE_DDP, 4), 1e-4, 0);
 }

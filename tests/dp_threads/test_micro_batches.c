@@ -1,0 +1,76 @@
+/* What lies between two micro-batches of a step, where no update of the parameters holds everybody back. That results
+ * and bytes are right is shown in tests/parallel/test_accumulate.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "dp_threads/dp.h"
+#include "tests/parallel/plan.h"
+
+static ls_status do_nothing(const void *arguments) {
+    (void)arguments;
+    return LS_OK;
+}
+
+/* Where a replica's outputs go may lie another one's gradient of the micro-batch before: it is read first, however far
+ * that one is behind. Random orders of whole steps hardly ever come across this one. */
+static void outputs_do_not_overtake_the_gradients_before_them(void **state) {
+    (void)state;
+    struct plan plan = {.mode = MODE_DP, .devices = 2, .model = "mlp:8,4", .batch = 8, .accumulate = 2};
+    plan.output_device = 1;
+    plan.streams = "shuffle:1";
+    plan.optimizer = ls_optimizer_defaults(LS_SGD);
+    struct session session;
+    assert_int_equal(session_open(&session, &plan, NULL), LS_OK);
+    struct dp *dp = dp_of(session.parallel);
+    struct dp_replica *behind = &dp->replicas[0], *ahead = &dp->replicas[1];
+    float *gradient, outputs[4] = {5, 5, 5, 5};
+    for (size_t i = 0; i < 16; i++) dp->gathered_outputs[i] = 1;
+    behind->rows = 2;
+    assert_int_equal(ls_event_record(dp->loss_taken, ahead->compute), LS_OK);
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(ls_stream_launch(behind->copy, "delay", do_nothing, "", 1), LS_OK);
+    }
+    assert_int_equal(dp_scatter_gradient(dp, behind, &gradient), LS_OK);
+    assert_int_equal(dp_end_backward(behind), LS_OK);
+    assert_int_equal(dp_end_backward(ahead), LS_OK);
+    dp->base.micro_batch = 1;
+    dp->active = 2;
+    ahead->begin = ahead->rows = 1;
+    ahead->y = outputs;
+    assert_int_equal(dp_gather_outputs(dp, ahead), LS_OK);
+    assert_int_equal(session_synchronize(&session), LS_OK);
+    for (size_t i = 0; i < 8; i++) assert_true(gradient[i] == 1);
+    assert_true(dp->gathered_outputs[4] == 5);
+    session_close(&session);
+}
+
+/* 5 samples on 4 devices are 2 2 1, but 4 are 1 1 1 1: in a step with several micro-batches all replicas go along. */
+static void every_replica_goes_through_every_micro_batch(void **state) {
+    (void)state;
+    struct plan plan = {.mode = MODE_DP, .devices = 4, .model = "mlp:8,4", .batch = 9, .samples = 9, .steps = 1};
+    plan.optimizer = ls_optimizer_defaults(LS_SGD);
+    for (plan.accumulate = 1; plan.accumulate <= 2; plan.accumulate++) {
+        struct session session;
+        struct samples samples;
+        assert_int_equal(session_open(&session, &plan, NULL), LS_OK);
+        assert_true(samples_make(&samples, &plan, session.model, 0, 1));
+        assert_int_equal(session_step(&session, samples.batches), LS_OK);
+        const struct dp *dp = dp_of(session.parallel);
+        assert_int_equal(dp->active, plan.accumulate == 1 ? 3 : 4);
+        assert_int_equal(dp->replicas[3].rows, plan.accumulate == 1 ? 0 : 1);
+        samples_free(&samples);
+        session_close(&session);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(outputs_do_not_overtake_the_gradients_before_them),
+        cmocka_unit_test(every_replica_goes_through_every_micro_batch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs test programs, each under a deadline, and ends with the counts and the list of skips. Fails if a program fails, runs out of
-# time, or skips a test that tests/allowed_skips does not name.
+# Runs test programs, each under a deadline, and ends with the counts and the list of skips. Fails if a program fails,
+# runs out of time, or skips a test that tests/allowed_skips does not name.
 # usage: tests/run.sh PROGRAM...     (LS_TEST_DEADLINE_S: seconds per program, 240; LS_TEST_JOBS: programs at a time, 1)
 set -u
 export LC_ALL=C
@@ -14,7 +14,7 @@ count() { sed -n "s/^\[  *$1 *\] \([0-9][0-9]*\) test(s).*/\1/p" "$log" | tail -
 # Says in one piece how it went, and leaves a line for the counts: passed failed skipped program
 run_one() {
     folder=$1 program=$2 name=$(basename "$2")
-    log=$folder/$name.log
+    log=$folder/$$.log
     start=$(date +%s)
     timeout -k 10 "$deadline_s" "$program" >"$log" 2>&1 </dev/null
     status=$?
@@ -24,7 +24,8 @@ run_one() {
     verdict=ok said=''
     if [ "$status" -ne 0 ] || [ "$f" -ne 0 ] || [ "$p" -eq 0 ]; then
         verdict=FAILED
-        [ "$status" -eq 124 ] || [ "$status" -eq 137 ] && verdict="FAILED: no end within $deadline_s s"
+        [ "$status" -gt 128 ] && verdict="FAILED: killed by signal $((status - 128))"
+        [ "$seconds" -ge "$deadline_s" ] && verdict="FAILED: no end within $deadline_s s"
         [ "$f" -gt 0 ] || f=1 # died before it could count
         said=$(cat "$log")
     fi
@@ -41,6 +42,7 @@ fi
 
 # --- all of them ------------------------------------------------------------------------------------------------------
 
+[ $# -gt 0 ] || { echo 'There are no such tests' >&2; exit 1; }
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 : >"$folder/counts"

@@ -3,6 +3,8 @@
  *           that holds one is where to look: the batch itself, a layer's parameters, or what the layer made of finite
  *           inputs with finite parameters
  *   cost  : everything up to the place is copied to the host once. It is for a run that ends
+ *   half  : in half precision a value of the input, or a weight, that is beyond the type's range shows as the output of
+ *           the first layer that reads its copy
  *   not   : a ReLU has no memory of its own: what it makes is the output of the layer that it belongs to */
 #include <math.h>
 #include <stdio.h>

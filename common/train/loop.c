@@ -110,6 +110,7 @@ static ls_status train_step(struct run *run, const ls_batch *batch) {
         ls_batch part = ls_micro_batch(batch, p->micro_batch, p->micro_batches, row, answer);
         status = train_micro_batch(run, &part);
     }
+    p->micro_batch = 0;
     if (status == LS_OK) status = ls_optimizer_record(p->optimizer, p->step % LS_LOSS_RING);
     if (status == LS_OK) status = ls_event_synchronize(p->batch_copied); /* the loader may overwrite the batch */
     if (status == LS_OK && run->times.how == LS_TIME_STEPS) {

@@ -8,12 +8,11 @@
 #include "common/data/loader.h"
 #include "common/train/parallel.h"
 
-static const char *const device_kinds[] = {"auto", "cpu", "cuda", NULL};        /* the order of ls_train_device_kind */
-static const char *const normalizations[] = {"none", "mnist", NULL};            /* the order of ls_normalize */
-static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL};         /* the order of ls_dtype */
-static const char *const lr_scales[] = {"none", "linear", "sqrt", NULL};        /* the order of ls_rate_scaling */
-static const char *const lr_schedules[] = {"constant", "cosine", "step", NULL}; /* the order of ls_schedule_kind */
-static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL};         /* the order of ls_optimizer_kind */
+static const char *const device_kinds[] = {"auto", "cpu", "cuda", NULL}; /* the order of ls_train_device_kind */
+static const char *const normalizations[] = {"none", "mnist", NULL};     /* the order of ls_normalize */
+static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL};  /* the order of ls_dtype */
+static const char *const lr_scales[] = {"none", "linear", "sqrt", NULL}; /* the order of ls_rate_scaling */
+static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL};  /* the order of ls_optimizer_kind */
 
 ls_train_options ls_train_defaults(void) {
     return (ls_train_options){
@@ -127,7 +126,7 @@ static size_t recipe_rows(ls_train_options *o, ls_option *rows) {
          .help = "multiply the learning rate by the number of devices, or its square root"},
         {.kind = LS_OPTION_INT64, .name = "warmup-steps", .to.big_number = &o->warmup_steps, .argument = "N",
          .limits = LS_AT_LEAST(0), .help = "let the learning rate rise over the first N steps"},
-        {.kind = LS_OPTION_CHOICE, .name = "lr-schedule", .to.number = &o->lr_schedule, .choices = lr_schedules,
+        {.kind = LS_OPTION_CHOICE, .name = "lr-schedule", .to.number = &o->lr_schedule, .choices = ls_schedule_names,
          .help = "cosine: down to --lr-min at the end of the run; step: times --lr-decay every --lr-decay-epochs"},
         {.kind = LS_OPTION_DOUBLE, .name = "lr-min", .to.real = &o->min_rate, .argument = "X",
          .limits = LS_AT_LEAST(0), .help = "where the cosine ends"},

@@ -136,7 +136,7 @@ ls_status ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *strea
 
 struct ls_answers ls_device_batch_answers(const struct ls_device_batch *batch);
 
-/* For forward_backward and apply: what is enqueued on `compute` afterwards comes behind the arrival of the batch; what
+/* For forward_backward: what is enqueued on `compute` afterwards comes behind the arrival of the batch; what
  * has been enqueued is the last that reads it. Both do nothing while a step is recorded, since a graph has no part in
  * the copy stream's work: step_graph.c does the same around each launch. */
 ls_status ls_parallel_await_batch(ls_parallel *p, ls_stream *compute);

@@ -6,6 +6,8 @@
 
 #include "common/base/log.h"
 
+const char *const ls_schedule_names[] = {"constant", "cosine", "step", NULL};
+
 #define PI 3.14159265358979323846
 
 static bool is_amount(double value) { return isfinite(value) && value >= 0; }

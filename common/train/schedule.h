@@ -10,6 +10,7 @@
 /* The order of --lr-scale's and --lr-schedule's choices. */
 typedef enum ls_rate_scaling { LS_RATE_NONE, LS_RATE_LINEAR, LS_RATE_SQRT } ls_rate_scaling;
 typedef enum ls_schedule_kind { LS_SCHEDULE_CONSTANT, LS_SCHEDULE_COSINE, LS_SCHEDULE_STEP } ls_schedule_kind;
+extern const char *const ls_schedule_names[]; /* of the kinds, and a NULL */
 
 typedef struct ls_schedule {
     ls_schedule_kind kind;

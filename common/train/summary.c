@@ -73,13 +73,12 @@ bool ls_summary_scaler(const ls_parallel *parallel, struct ls_scaler_state *stat
 
 /* How the weights were to change from step to step. */
 static void add_recipe(cJSON *summary, const ls_train_options *o, const ls_parallel *parallel) {
-    static const char *const schedules[] = {"constant", "cosine", "step"}; /* the order of ls_schedule_kind */
     ls_schedule schedule = ls_train_schedule(o, parallel->device_count, 0);
     struct ls_scaler_state scaler = {.scale = NAN};
     (void)ls_summary_scaler(parallel, &scaler);
     add_number(summary, "lr", o->learning_rate);
     add_number(summary, "lr_effective", schedule.rate); /* times what --lr-scale makes of it, before any decay */
-    cJSON_AddStringToObject(summary, "schedule", schedules[schedule.kind]);
+    cJSON_AddStringToObject(summary, "schedule", ls_schedule_names[schedule.kind]);
     add_number(summary, "warmup_steps", (double)schedule.warmup_steps);
     add_number(summary, "accumulate", o->accumulate);
     add_number(summary, "clip_norm", o->clip_norm > 0 ? o->clip_norm : NAN);

@@ -8,6 +8,7 @@
  *   order : oneDNN's; it is the same at every call of the same shape on the same processor
  *   fails : LS_ERR_INVALID if oneDNN refuses the shape */
 #include <oneapi/dnnl/dnnl.h>
+#include <string.h>
 
 #include "common/base/log.h"
 #include "kernels/cpu/cpu.h"
@@ -105,9 +106,32 @@ static ls_status multiply_halves(const struct ls_gemm_arguments *g) {
 
 /* --- the operation ----------------------------------------------------------------------------------------------- */
 
-ls_status ls_cpu_gemm(const struct ls_gemm_arguments *g) {
+static ls_status check_types(const struct ls_gemm_arguments *g) {
+    if (g->dtype != LS_FP32 && g->dtype != LS_FP16 && g->dtype != LS_BF16) {
+        return ls_fail(LS_ERR_INVALID, "there are no matrix products of %s", ls_dtype_name(g->dtype));
+    }
+    if (g->c_dtype != LS_FP32 && g->c_dtype != g->dtype) {
+        return ls_fail(LS_ERR_INVALID, "a matrix product of %s has no result in %s", ls_dtype_name(g->dtype),
+                       ls_dtype_name(g->c_dtype));
+    }
     if (g->beta != 0 && g->c_dtype != LS_FP32) {
         return ls_fail(LS_ERR_INVALID, "gemm adds to fp32 only, not to %s", ls_dtype_name(g->c_dtype));
+    }
+    return LS_OK;
+}
+
+/* c = beta c: what is left of a product over nothing, which oneDNN does not take. */
+static void scale_result(const struct ls_gemm_arguments *g) {
+    if (g->beta == 0) memset(g->c, 0, g->m * g->n * ls_dtype_nbytes(g->c_dtype));
+    for (size_t i = 0; g->beta != 0 && i < g->m * g->n; i++) ((float *)g->c)[i] *= g->beta;
+}
+
+ls_status ls_cpu_gemm(const struct ls_gemm_arguments *g) {
+    ls_status status = check_types(g);
+    if (status != LS_OK) return status;
+    if (g->k == 0) {
+        scale_result(g);
+        return LS_OK;
     }
     if (g->dtype != LS_FP32) return multiply_halves(g);
     struct operand a = {g->a, g->transpose_a, g->transpose_a ? g->m : g->k};

@@ -10,7 +10,7 @@
  *   bytes  : forward an element per input value read, one and a byte per window written; backward the other way
  *            round. For windows of 2x2, 21 a window each way (halves: 11). flops: 4 comparisons a window
  *   order  : within a window, row by row: the first of equal values wins; a NaN always wins, the last one if there
- *            are several. The bits are those of kernels/cpu */
+ *            are several. The bits are those of kernels/cpu (but a NaN's) */
 #include "kernels/cuda/launch.cuh"
 
 using namespace ls_cuda;

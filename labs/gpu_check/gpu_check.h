@@ -24,7 +24,7 @@ typedef struct gpu_check_settings {
 enum {
     GPU_CHECK_TEXT = 160,
     GPU_CHECK_RATES_MAX = 64,
-    GPU_CHECK_STEPS_MAX = 64,
+    GPU_CHECK_STEPS_MAX = 80,
     GPU_CHECK_VERDICTS_MAX = 96,
     GPU_CHECK_GROUPS = 5 /* groups of repetitions; times are medians over them */
 };

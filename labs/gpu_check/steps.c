@@ -22,6 +22,10 @@ static const struct workload {
     {"wide", {512, 8192}, 3, {4096, 8192, 4096}},
 };
 
+static const struct precision {
+    const char *name, *option; /* of the programs; NULL: their default */
+} precisions[] = {{"fp32", NULL}, {"TF32", "--tf32"}, {"bf16", "--precision=bf16"}, {"fp16", "--precision=fp16"}};
+
 static double step_flops(const struct workload *w, long batch) {
     double flops = 0;
     for (int l = 0; l + 1 < w->layers; l++) flops += (l == 0 ? 4 : 6) * w->sizes[l] * w->sizes[l + 1];
@@ -37,7 +41,10 @@ static void add_step(gpu_check_result *result, const gpu_check_settings *setting
     const char *arguments[32] = {"--device-kind=cuda", "--quiet", "--no-evaluate", "--drop-last", "--workers=4",
                                  "--data=random:0",    "--model", w->model,        batch,         steps};
     int count = 10;
-    if (strcmp(step.precision, "TF32") == 0) arguments[count++] = "--tf32";
+    for (size_t p = 0; p < sizeof precisions / sizeof *precisions; p++) {
+        bool is_it = precisions[p].option && strcmp(step.precision, precisions[p].name) == 0;
+        if (is_it) arguments[count++] = precisions[p].option;
+    }
     if (step.graph) arguments[count++] = "--cuda-graph";
     for (int e = 0; extra[e]; e++) arguments[count++] = extra[e];
     gpu_check_run run;
@@ -56,10 +63,10 @@ static void measure_single(gpu_check_result *result, const gpu_check_settings *s
     const char *extra[] = {"--single", "--device-ids", ids, NULL};
     for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++) {
         for (int b = 0; b < (settings->quick ? 1 : 2); b++) {
-            for (int variant = 0; variant < 4; variant++) {
-                if (settings->quick && (i > 0 || variant == 1 || variant == 2)) continue;
+            for (int variant = 0; variant < 8; variant++) {
+                if (settings->quick && (i > 0 || (variant != 0 && variant != 3 && variant != 7))) continue;
                 gpu_check_step step = {.mode = "single",
-                                       .precision = variant / 2 ? "TF32" : "fp32",
+                                       .precision = precisions[variant / 2].name,
                                        .devices = 1,
                                        .batch = workloads[i].batches[b],
                                        .graph = variant % 2 == 1};

@@ -63,7 +63,7 @@ static void everything_is_measured_and_judged(void **state) {
                                         "gemm_bf16_TFLOPs"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_true(number(peaks, names[i]) > 0);
     expect_rows(result, "operations", "us", 30);
-    expect_rows(result, "steps", "step_ms", 4);
+    expect_rows(result, "steps", "step_ms", 5);
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(result, "checks")), 5);
     cJSON_Delete(result);
 }

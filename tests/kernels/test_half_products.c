@@ -173,8 +173,9 @@ static void check_result(const struct product *p, ls_dtype c_dtype, float beta) 
 /* Less than a tile, whole tiles, and some beyond; sums of thousands, which both types round. */
 static void gemm_rounds_once(void **state) {
     (void)state;
-    static const size_t sizes[][3] = {{0, 3, 2},   {3, 0, 2},      {1, 1, 1},      {3, 5, 7},     {17, 10, 330},
-                                      {130, 3, 9}, {128, 256, 16}, {129, 257, 33}, {4, 513, 130}, {300, 40, 18}};
+    static const size_t sizes[][3] = {{0, 3, 2},      {3, 0, 2},     {3, 5, 0},    {1, 1, 1},
+                                      {3, 5, 7},      {17, 10, 330}, {130, 3, 9},  {128, 256, 16},
+                                      {129, 257, 33}, {4, 513, 130}, {300, 40, 18}};
     assert_int_equal(ls_device_bind_thread(ls_stream_device(kernel_stream())), LS_OK); /* oneDNN on one thread */
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         size_t m = sizes[s][0], n = sizes[s][1], k = sizes[s][2];
@@ -193,6 +194,19 @@ static void gemm_rounds_once(void **state) {
             check_result(&p, LS_FP32, 0);
             check_result(&p, LS_FP32, 1);
         }
+    }
+}
+
+static void types_that_do_not_go_together(void **state) {
+    (void)state;
+    static const ls_dtype pairs[][2] = {
+        {LS_FP32, LS_FP16}, {LS_FP16, LS_BF16}, {LS_INT32, LS_INT32}, {LS_INT64, LS_FP32}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        float one[2] = {1}, c[1] = {7};
+        (void)ls_gemm(kernel_stream(), pairs[i][0], false, false, 1, 1, 1, one, one, 0, pairs[i][1], c, NULL);
+        assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
+        assert_true(c[0] == 7);
+        scratch_expect_error("matrix product", ls_dtype_name(pairs[i][0]));
     }
 }
 
@@ -307,6 +321,7 @@ int main(void) {
         TEST(casts_that_are_errors),
         TEST(cast_divide),
         TEST(gemm_rounds_once),
+        TEST(types_that_do_not_go_together),
         TEST(gemm_overflow_and_nan),
         TEST(gemm_workspace),
         TEST(biases),

@@ -97,9 +97,12 @@ static const char *cublas_advice(cublasStatus_t status) {
     }
 }
 
+/* cuBLAS says of a kernel that failed only that one did; CUDA, which says which error it was, still has it. */
 ls_status ls_cublas_check(cublasStatus_t status, int gpu, const char *call) {
     if (status == CUBLAS_STATUS_SUCCESS) return LS_OK;
     if (ls_cuda_is_broken(gpu)) return LS_ERR_SYSTEM;
+    cudaError_t error = status == CUBLAS_STATUS_EXECUTION_FAILED ? cudaStreamQuery(0) : cudaSuccess;
+    if (error != cudaSuccess && error != cudaErrorNotReady) return ls_cuda_check(error, gpu, call);
     return ls_fail(status == CUBLAS_STATUS_ALLOC_FAILED ? LS_ERR_NO_MEMORY : LS_ERR_SYSTEM,
                    "%.*s failed on GPU %d: cuBLAS status %d: %s", name_length(call), call, gpu, (int)status,
                    cublas_advice(status));

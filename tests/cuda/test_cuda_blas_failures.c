@@ -1,0 +1,46 @@
+/* A matrix product that is the first to hear of a kernel that has failed: cuBLAS says only that something did, and the
+ * message says what. For the CPU's CUDA. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <cuda_runtime.h>
+
+#include "kernels/kernels.h"
+#include "tests/base/scratch.h"
+#include "tests/cuda/gpu.h"
+
+/* Asks CUDA itself, so that the device has not heard of it. */
+static void await_failure(void) {
+    cudaError_t error = cudaSuccess;
+    while (error == cudaSuccess || error == cudaErrorNotReady) error = cudaStreamQuery(0);
+    assert_int_equal(error, cudaErrorIllegalAddress);
+}
+
+static void product_behind_a_failed_kernel(void **state) {
+    (void)state;
+    struct gpus gpus = open_gpus(1);
+    ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
+    float *y = gpu_alloc(gpus.device[0], 3 * sizeof *y);
+    assert_int_equal(ls_fill(compute, y, 1, 2), LS_OK);
+    await_failure();
+    assert_int_equal(ls_gemm(compute, LS_FP32, false, false, 1, 1, 1, y, y + 1, 0, LS_FP32, y + 2, NULL),
+                     LS_ERR_SYSTEM);
+    scratch_expect_error("gemm failed on GPU 0: ", "cudaErrorIllegalAddress): a kernel that was enqueued earlier");
+    assert_int_equal(ls_device_synchronize(gpus.device[0]), LS_ERR_SYSTEM); /* which has been said */
+    ls_device_free(gpus.device[0], y);
+    close_gpus(&gpus);
+}
+
+static void a_product_says_which_error_it_was(void **state) {
+    (void)state;
+    in_own_process((const char *[]){"CUDA_ON_CPU_FAIL=kernel:1:700", NULL}, product_behind_a_failed_kernel);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_product_says_which_error_it_was)};
+    return cmocka_run_group_tests_name("products behind failures", tests, NULL, NULL);
+}

@@ -289,6 +289,8 @@ static ls_status obtain(ls_loader *loader, ls_batch_slot *slot) {
     bool done = true;
     if (loader->threads > 0) {
         done = ls_flag_wait(&worker->filled, slot->ticket, 0, begin_us + loader->timeout_us);
+        /* a process that was stopped meanwhile finds its deadline past, though no worker hangs */
+        if (!done) done = ls_flag_wait(&worker->filled, slot->ticket, 0, ls_now_us() + loader->timeout_us / 20);
     } else {
         ls_assembler_fill(&worker->assembler, slot);
     }

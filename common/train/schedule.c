@@ -65,7 +65,10 @@ double ls_schedule_rate(const ls_schedule *s, int64_t step, int64_t epoch) {
         double part = (double)(step - s->warmup_steps) / (double)(s->total_steps - s->warmup_steps);
         return s->min_rate + (s->rate - s->min_rate) * (1 + cos(PI * part)) / 2;
     }
-    case LS_SCHEDULE_STEP: return s->rate * pow(s->decay_factor, (double)(epoch / s->decay_epochs));
+    case LS_SCHEDULE_STEP: {
+        int64_t decays = epoch / s->decay_epochs;
+        return s->rate * pow(s->decay_factor, (double)decays);
+    }
     }
     return s->rate;
 }

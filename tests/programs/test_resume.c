@@ -41,7 +41,7 @@ static char *losses_of(const char *name) {
 /* One run with checkpoints all the way, and one without that ends in the middle and is resumed. */
 static void expect_same_run(const char *line, int steps, int end) {
     static program whole, half, rest;
-    char resume[700], *losses = losses, *first, *then;
+    char resume[700], *losses, *first, *then;
     snprintf(resume, sizeof resume, "--resume %s", scratch_path("half"));
     run(&whole, line, steps, "whole", "--save-every 2 --quiet");
     run(&half, line, end, "half", "--quiet");

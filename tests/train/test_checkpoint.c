@@ -248,14 +248,13 @@ static void ranks_that_read_different_files_find_out(void **state) {
     r.parallel->world_size = 2;
     r.ops.gather_from_ranks = gather;
     r.parallel->ops = &r.ops;
-    uint64_t before = small_run_state(&r);
     other_hash = 0;
     stderr_begin();
     assert_int_equal(load(&r, &position), LS_OK);
     stderr_end();
     other_hash = 1;
     assert_int_equal(ls_model_init(r.model, 9), LS_OK);
-    before = small_run_state(&r);
+    uint64_t before = small_run_state(&r);
     assert_int_equal(load(&r, &position), LS_ERR_INVALID);
     scratch_expect_error("rank 0 and rank 1 have read different files", "/a");
     assert_true(small_run_state(&r) == before);

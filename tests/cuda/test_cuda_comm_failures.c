@@ -223,9 +223,12 @@ static void a_rank_that_gives_up_says_why(void **state) {
     play(&threads, NULL, 0);
 }
 
+/* Who sees it first is open: another rank may have given up by the time that this one's call returns. */
 static void runs_something_else(struct rank *rank, float *buffer) {
-    CHECK(ls_comm_broadcast(rank->comm, rank->stream, buffer, 7, LS_INT32, 1) == LS_OK);
-    CHECK(ls_stream_synchronize(rank->stream) == LS_ERR_INVALID);
+    ls_status status = ls_comm_broadcast(rank->comm, rank->stream, buffer, 7, LS_INT32, 1);
+    ls_status waited = ls_stream_synchronize(rank->stream);
+    CHECK(status == LS_OK || status == LS_ERR_INVALID);
+    CHECK(waited == LS_ERR_INVALID || status == LS_ERR_INVALID);
     CHECK(gpu_rank_says(rank, "the ranks are out of step"));
     expect_broken(rank, buffer, LS_ERR_INVALID);
     _exit(7);

@@ -76,7 +76,7 @@ say       = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 # --- sources: a file is found by where it lies -----------------------------------------------------------------------
 MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/ddprun.c \
     labs/bench_dp_vs_ddp/bench_dp_vs_ddp.c labs/bench_comm/bench_comm.c labs/mkdigits/mkdigits.c \
-    labs/gpu_check/gpu_check.c
+    labs/gpu_check/gpu_check.c labs/replay/replay.c labs/fit_tn/fit_tn.c labs/calibrate/calibrate.c labs/tables/tables.c
 MAINS      := $(wildcard $(MAINS))
 PROGRAMS   := $(foreach main,$(MAINS),$(BUILD)/$(basename $(notdir $(main))))
 BENCH_MPI  := $(if $(HAVE_MPI),$(BUILD)/bench_mpi)

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Checks the tree's two rules over every C file that git knows (tracked, or new and not ignored):
 #   1. includes only point down: base < device < kernels < comm < nn < data < train < dp_threads | ddp_procs < labs, written
-#      with their full path; the two modes never include each other;
+#      with their full path; trace sees base only, replay base and trace; both are for train and above; the two modes never include each
+#      other;
 #   2. a name tells its room: external functions and variables of common/ and kernels/ begin with ls_, of the modes with dp_ and ddp_.
 # usage: tests/check_layers.sh [FOLDER]          checks
 #        tests/check_layers.sh --self-test       plants violations in a copy and fails unless each is found
@@ -14,6 +15,8 @@ check() {
     done | awk -F: '
         function level(path) {
             if (path ~ /^common\/base\//) return 1
+            if (path ~ /^common\/trace\//) return 1.3
+            if (path ~ /^common\/replay\//) return 1.6
             if (path ~ /^common\/device\//) return 2
             if (path ~ /^kernels\//) return 3
             if (path ~ /^common\/comm\//) return 4
@@ -34,6 +37,7 @@ check() {
             if (from == 0) why = "this file lies in no known room"
             else if (to == 0) why = "write the include with its full path from the root"
             else if (to > from) why = "includes only point down"
+            else if (from >= 2 && from < 7 && to > 1 && to < 2) why = "traces and replay are for common/train and above"
             else if (from == 8 && to == 8 && room(file) != room(included)) why = "the modes never include each other"
             if (why != "") { printf "%s:%s: #include \"%s\": %s\n", file, $2, included, why; bad++ }
             seen++
@@ -88,13 +92,15 @@ self_test() {
     plant kernels/cpu '#  include "dp_threads/dp.h"'
     plant dp_threads '#include "ddp_procs/ddp.h"'
     plant ddp_procs '#include "dp_threads/dp.h"'
+    plant common/device '#include "common/trace/trace.h"'
+    plant common/trace '#include "common/replay/node.h"'
     plant common/train '#include "loop.h"'
     plant common/data 'int dp_wrong(void) {'
     plant ddp_procs 'void *ls_wrong(int a) {'
     plant common/data 'int wrong(int a,
           int b) {'
     plant kernels 'const int wrong_table[] = {1};'
-    [ "$missed" -eq 0 ] && echo 'self-test: all 10 planted violations were found'
+    [ "$missed" -eq 0 ] && echo 'self-test: all 12 planted violations were found'
     return "$missed"
 }
 

@@ -1,0 +1,56 @@
+/* JSON files that people write (nodes, workloads) and lines of traces: read with cJSON, refused with file and line.
+ *
+ *     ls_json *json;
+ *     ls_status status = ls_json_open(&json, "labs/nodes/dgx1.json");
+ *     const cJSON *device = ls_json_object(json, ls_json_root(json), "device");
+ *     double rate = ls_json_number(json, device, "fp32_GFLOPs", 1, 1e9);
+ *     ...
+ *     if (ls_json_failed(json)) ...      // the first thing that was wrong has been reported, with file and line
+ *     ls_json_close(json);
+ *
+ * Readers never stop half-way: what is missing or wrong is reported once (the first of it), and a value that can be gone
+ * on with is returned (0, "", NULL; a NULL object or array gives no further report). One thread at a time. */
+#ifndef LS_BASE_JSON_H
+#define LS_BASE_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cjson/cJSON.h>
+
+#include "common/base/log.h"
+#include "common/base/status.h"
+
+typedef struct ls_json ls_json;
+
+/* Reads a file of at most 64 MiB. LS_ERR_IO: it cannot be read; LS_ERR_INVALID: it is not JSON ("FILE:LINE: ..."), or
+ * its root is no object. On failure *out is NULL. */
+ls_status ls_json_open(ls_json **out, const char *path);
+
+/* The same from memory; `name` and `first_line` are for messages (a trace is read line by line). */
+ls_status ls_json_parse(ls_json **out, const char *name, size_t first_line, const char *text, size_t nbytes);
+
+void ls_json_close(ls_json *json); /* NULL is a no-op */
+
+const cJSON *ls_json_root(const ls_json *json);
+bool ls_json_failed(const ls_json *json);
+
+/* Required members of an object. Numbers must be finite and lie in lowest .. highest; whole ones must have no fraction. */
+double ls_json_number(ls_json *json, const cJSON *object, const char *name, double lowest, double highest);
+int64_t ls_json_whole(ls_json *json, const cJSON *object, const char *name, int64_t lowest, int64_t highest);
+const char *ls_json_text(ls_json *json, const cJSON *object, const char *name);
+bool ls_json_bool(ls_json *json, const cJSON *object, const char *name);
+const cJSON *ls_json_object(ls_json *json, const cJSON *object, const char *name);
+const cJSON *ls_json_array(ls_json *json, const cJSON *object, const char *name);
+
+/* Whether the object has the member: for those that may be left out. */
+bool ls_json_has(const cJSON *object, const char *name);
+
+/* Refuses members that are not in `names` (ended by NULL): a misspelt name is not a default. */
+void ls_json_only(ls_json *json, const cJSON *object, const char *const *names);
+
+/* Reports "FILE:LINE: ..." about a value, unless something has been reported before; the file is then refused. */
+void ls_json_refuse(ls_json *json, const cJSON *value, const char *format, ...) LS_PRINTF(3, 4);
+
+#endif

@@ -1,0 +1,118 @@
+/* Probes: what every thread did, when, and what it waited for, written down as it happens.
+ *
+ * Device, kernels, process groups, hand-overs between threads, locks, the loader and the phases of a step call the
+ * probes; while they are off, which is the default, a probe is one predicted branch. Each thread writes records of fixed
+ * size into memory of its own, without a lock and without a system call (but for the clock of virtual time, below).
+ * common/trace makes a trace out of the records: tasks on lanes, and the edges between them.
+ *
+ *     if (ls_probing()) {
+ *         struct ls_probe_record record = ls_probe_begin(LS_PROBE_RUN, "gemm");
+ *         ... the work ...
+ *         record.object = (uintptr_t)stream;
+ *         ls_probe_end(&record);
+ *     }
+ *
+ * Virtual time: with `cpu_time`, records bear the thread's own CPU time as well, which goes on only while the thread
+ * runs. Where more devices than cores share a machine, it is what each of them would have needed alone.
+ *
+ * Threads: start, stop and read while no other thread is inside of a probe (between steps). Everything else: any
+ * thread. */
+#ifndef LS_BASE_PROBE_H
+#define LS_BASE_PROBE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+/* What a record says. Which fields a kind uses, beside the times, label, phase and step:
+ *
+ *     LAUNCH       a host thread put work on a stream: object = the stream, number = how manieth of that stream, device,
+ *                  stream_kind, bytes, flops; from the beginning to the end of the call. Where streams run inline, the
+ *                  RUN lies within it, written by the same thread before it
+ *     RUN          a stream ran it: object, number, device, stream_kind as of its LAUNCH, by whichever thread ran it
+ *     RECORD       a host thread put the record of an event on a stream: object = the stream, event = the event,
+ *                  number = the ticket
+ *     WAIT         likewise that the stream shall wait for it
+ *     SYNC_EVENT   a host thread waited for an event: event, number = the ticket
+ *     SYNC_STREAM  for a stream: object = the stream, number = of its latest LAUNCH
+ *     RAISE        a thread raised a flag: object = the flag, number = its new value
+ *     AWAIT        a thread waited for a flag: object, number = the value that it waited for
+ *     LOCK         a thread waited for a lock: object = the lock; UNLOCK: it gave it back
+ *     MEETING      written within a RUN, before its end, by a collective operation: object = what names the group in all
+ *                  ranks, number = which operation of the group, label = "all_reduce", detail = the algorithm or NULL,
+ *                  bytes, elements, dtype, peers = world size, root; begin and end = when the last rank had come
+ *     MARK         something happened: label says what ("gradient ready", "step"), number = of what, bytes
+ */
+#define LS_PROBE_MAP(X)                                                                                                \
+    X(LAUNCH)                                                                                                          \
+    X(RUN) X(RECORD) X(WAIT) X(SYNC_EVENT) X(SYNC_STREAM) X(RAISE) X(AWAIT) X(LOCK) X(UNLOCK) X(MEETING) X(MARK)
+#define LS_PROBE_ENUM(name) LS_PROBE_##name,
+typedef enum ls_probe_kind { LS_PROBE_MAP(LS_PROBE_ENUM) LS_PROBE_COUNT } ls_probe_kind;
+#undef LS_PROBE_ENUM
+
+struct ls_probe_record {
+    double begin_us, end_us;         /* ls_now_us() */
+    double begin_cpu_us, end_cpu_us; /* the thread's CPU time; 0 without cpu_time */
+    const char *label, *phase;       /* strings that live for ever; phase NULL: none */
+    const char *detail;              /* MEETING: the algorithm */
+    uintptr_t object, event;         /* addresses as names; what lies there is not looked at */
+    uint64_t bytes, flops, elements;
+    uint32_t number;
+    int32_t step; /* -1: outside of a step */
+    int16_t device, peers, root;
+    uint8_t stream_kind; /* ls_stream_kind */
+    uint8_t kind;        /* ls_probe_kind */
+    uint8_t dtype;       /* MEETING: ls_dtype */
+};
+
+/* The records of one thread, in the order in which they ended. */
+struct ls_probe_thread {
+    const char *name; /* "replica 1", "rank 0", "comm stream of device 2": as ls_probe_name_thread said, or "thread" */
+    int number;       /* from 0, in the order of their first records */
+    const struct ls_probe_record *records;
+    size_t count;
+};
+
+extern _Atomic bool ls_probe_is_on;
+
+static inline bool ls_probing(void) {
+    return __builtin_expect(atomic_load_explicit(&ls_probe_is_on, memory_order_relaxed), 0);
+}
+
+/* Begins to write down. What was written before is dropped. `cpu_time`: as above. */
+void ls_probe_start(bool cpu_time);
+
+/* Ends it; the records stay until the next start or ls_probe_drop. */
+void ls_probe_stop(void);
+
+/* A record of the calling thread, with its step and phase, beginning now. */
+struct ls_probe_record ls_probe_begin(ls_probe_kind kind, const char *label);
+
+/* Ends it now and keeps it. A thread for whose records there is no memory loses them: ls_probe_lost counts. */
+void ls_probe_end(struct ls_probe_record *record);
+
+/* The same for what has no duration. */
+void ls_probe_instant(ls_probe_kind kind, const char *label, uintptr_t object, uint32_t number);
+
+/* What the calling thread does from now on; NULL: nothing in particular. */
+void ls_probe_phase(const char *phase);
+
+/* The step in progress, for all threads; -1: none. Called by one thread, while others do not write. */
+void ls_probe_step(int32_t step);
+
+/* Names the calling thread in traces (a string that lives for ever). May be called while probes are off. */
+void ls_probe_name_thread(const char *name);
+
+/* What was written down, by thread; *threads is the probes' memory, until the next start or drop. LS_ERR_NO_MEMORY. */
+ls_status ls_probe_read(const struct ls_probe_thread **threads, size_t *count);
+
+/* Records that were lost because there was no memory. */
+uint64_t ls_probe_lost(void);
+
+/* Frees everything. Threads that have ended, and threads that go on, are both fine. */
+void ls_probe_drop(void);
+
+#endif

@@ -1,0 +1,60 @@
+/* Building a trace of a program that is not run: what dp_threads/dp_step.c and ddp_procs/ddp_step.c would do with a workload
+ * on a node, phase by phase, in the same order and with the same edges (tests/replay compares them with recorded ones).
+ *
+ * Kernels get their cost (cost.h), host threads what the node says of launches, copies are left to the links, collective
+ * operations get their cost or are built message by message. */
+#ifndef LS_REPLAY_BUILD_H
+#define LS_REPLAY_BUILD_H
+
+#include "common/replay/cost.h"
+#include "common/replay/node.h"
+#include "common/replay/workload.h"
+#include "common/trace/trace.h"
+
+typedef enum ls_build_mode { LS_BUILD_SINGLE, LS_BUILD_DP, LS_BUILD_DDP } ls_build_mode;
+
+/* How collective operations are modelled. */
+typedef enum ls_build_collectives {
+    LS_BUILD_BY_COST,    /* one task of each rank, which takes ls_cost_collective_us */
+    LS_BUILD_BY_MESSAGES /* copies between devices over the node's links, as `pattern` sends them */
+} ls_build_collectives;
+
+struct ls_build_options {
+    ls_build_mode mode;
+    int devices;
+    double batch; /* samples of a step over all devices */
+    int steps;    /* the first of them is warm-up: nothing was there before it */
+    ls_dtype precision;
+    /* DP */
+    bool
+        replicate_by_collectives; /* a broadcast and a reduce (PyTorch over NCCL), rather than copies from and to device 0 */
+    bool gil;                     /* launches of one process's threads hold its one lock (node's lock_us) */
+    /* DDP */
+    bool overlap; /* buckets are reduced while backward goes on */
+    uint64_t first_bucket_bytes, bucket_bytes;
+    double gradient_element_bytes; /* in buckets: 4, or 2 with compression */
+    ls_build_collectives collectives;
+    ls_pattern pattern;
+};
+
+/* DDP with PyTorch's buckets, overlap, fp32, 4 steps, costs. */
+struct ls_build_options ls_build_defaults(ls_build_mode mode, int devices, double batch);
+
+/* A sealed trace. LS_ERR_INVALID: more devices than the node has (DDP: ranks, where the node has no network), no samples;
+ * LS_ERR_NO_MEMORY. */
+ls_status ls_build(ls_trace **out, const ls_workload *workload, const ls_node *node,
+                   const struct ls_build_options *options);
+
+/* Adds the messages of one all-reduce of `bytes` by all `count` devices of `lanes` (their comm streams, one after another by
+ * device number), behind tasks[i] on each (LS_NONE: nothing); afterwards tasks[i] is the last of device i. */
+void ls_build_messages(ls_trace *trace, ls_pattern pattern, const int *lanes, int *tasks, int count, double bytes,
+                       int step);
+
+/* Bytes that a device would hold, by the categories of device.h's accounting (in its order), as the program allocates them. */
+struct ls_memory_prediction {
+    double parameter, gradient, optimizer, activation, input, gathered_output, bucket, workspace;
+};
+void ls_build_memory(struct ls_memory_prediction *memory, const ls_workload *workload,
+                     const struct ls_build_options *options, int device);
+
+#endif

@@ -1,0 +1,56 @@
+/* ls_workload: a network as replay sees it, operation by operation, without its numbers.
+ *
+ * It comes from labs/workloads/NAME.json, which describes a published network layer by layer with the source of each figure
+ * (labs/workloads/README.md), or from a trace of one device (workload_trace.c), whose operations have measured times. */
+#ifndef LS_REPLAY_WORKLOAD_H
+#define LS_REPLAY_WORKLOAD_H
+
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/trace/trace.h"
+
+/* One operation of a training step on one device. flops and bytes are those of a step with `samples` samples; with
+ * another number n, flops and bytes - fixed_bytes grow like n / samples, but for the optimizer's, which do not. */
+struct ls_work {
+    const char *name;  /* "gemm", "conv2d_forward", or the layer's name */
+    const char *phase; /* "forward", "loss", "backward" or "optimizer" */
+    double flops, bytes, fixed_bytes;
+    bool is_product; /* a matrix product or convolution: runs at the device's rate for the run's precision */
+    double us;       /* measured with `samples` samples; < 0: not measured */
+    double host_us;  /* what its host thread needed before it, launch included, measured; < 0: not measured */
+    int first_ready,
+        ready_count; /* backward: the parameters ready[first_ready ...] whose gradients are complete behind it */
+};
+
+typedef struct ls_workload {
+    const char *name, *source; /* one line each */
+    double samples;
+    struct ls_work *work; /* in the order of execution */
+    int work_count;
+    const char **parameter_names; /* in the model's order */
+    uint64_t *parameter_counts;   /* elements */
+    int parameter_count;
+    int *ready; /* parameters, in the order in which their gradients become ready */
+    int ready_count;
+    double input_bytes, output_bytes, answer_bytes; /* of a sample */
+    double activation_bytes;                        /* of a sample: what forward leaves for backward */
+    double element_bytes;                           /* of activations and their copies: 4 or 2 */
+    int optimizer_states;                           /* floats per parameter: SGD 0, with momentum 1, Adam 2 */
+    double loader_us; /* the host's share of a step outside of the phases above, measured; 0 if not */
+    void *storage;    /* owns all of it */
+} ls_workload;
+
+/* By path, or name of a file of labs/workloads. LS_ERR_IO, LS_ERR_INVALID ("FILE:LINE: ..."); then *out is NULL. */
+ls_status ls_workload_open(ls_workload **out, const char *name);
+ls_status ls_workload_parse(ls_workload **out, const char *name, const char *text, size_t nbytes);
+
+/* From a sealed trace whose about says one device (mode single, or ddp with a world of 1), or a rank of meta devices: the
+ * median over its steps of each operation. LS_ERR_INVALID: it is no such trace, or its steps differ in their operations. */
+ls_status ls_workload_from_trace(ls_workload **out, const ls_trace *trace);
+
+void ls_workload_close(ls_workload *workload); /* NULL is a no-op */
+
+uint64_t ls_workload_parameters(const ls_workload *workload); /* elements in all */
+
+#endif

@@ -1,0 +1,31 @@
+/* Traces as files: Chrome's trace events, which Perfetto, chrome://tracing and (a file per rank) HTA open.
+ *
+ *     FOLDER/rank_0.json, rank_1.json, ...   one process each
+ *     FOLDER/merged.json                     all of them side by side, for looking at
+ *
+ * One event a line. ts and dur are in microseconds, from the earliest event of the folder's first rank on; pid is the rank,
+ * tid the lane. Beside the names that Kineto has for kernels, launches and collectives, args carry what replay reads: id,
+ * after, us, step, phase, bytes, flops, ... (the list is in chrome_write.c, and chrome_read.c reads that list). */
+#ifndef LS_TRACE_CHROME_H
+#define LS_TRACE_CHROME_H
+
+#include "common/trace/trace.h"
+
+/* Writes the lanes of `rank` (of a sealed trace) as FOLDER/rank_N.json, aside and renamed; makes the folder if it is not
+ * there. LS_ERR_IO. */
+ls_status ls_trace_write_rank(const ls_trace *trace, const char *folder, int rank);
+
+/* Writes FOLDER/merged.json from the rank files that lie there. Replaces nothing on failure. */
+ls_status ls_trace_merge(const char *folder);
+
+/* Writes one trace as one file: what replay computed (its start_us and end_us are what replay found). */
+ls_status ls_trace_write_file(const ls_trace *trace, const char *path);
+
+/* Reads all rank_N.json of a folder into one sealed trace. LS_ERR_IO: there is none, or a rank is missing;
+ * LS_ERR_INVALID: a file is malformed, or files of different runs lie there ("FILE:LINE: ..."). */
+ls_status ls_trace_read(ls_trace **out, const char *folder);
+
+/* Reads one such file from memory into a trace that is not sealed yet; for tests and the fuzzer. */
+ls_status ls_trace_read_text(ls_trace *trace, const char *name, const char *text, size_t nbytes);
+
+#endif

@@ -1,0 +1,171 @@
+/* ls_trace: what one or several processes did, as tasks on lanes and edges between them.
+ *
+ *     lane      what does one task after another: a host thread, or a stream of a device
+ *     task      a piece of work on a lane: the host's own time, a kernel, a copy, a collective operation
+ *     edge      "begins when that other task has ended": a launch before what it launched, what an event stands for
+ *               before what waits for it, the raising of a flag before who waited for it. The order within a lane is an
+ *               edge that need not be written
+ *     meeting   the tasks, one of each rank, that together are one collective operation
+ *
+ * A trace comes from probes (resolve.h), from a file (chrome.h), or from a program that is not run but built
+ * (common/replay/build.h). Replay (common/replay/engine.h) takes durations and edges out of it and finds out when everything
+ * would have happened; the recorded times, where there are any, are for pictures, tests and comparison only.
+ *
+ * Build: add lanes, tasks and edges in any order, then seal; read only when sealed. Limits: 2^31 tasks and edges. One
+ * thread at a time. Out of memory: the call that seals says so. */
+#ifndef LS_TRACE_TRACE_H
+#define LS_TRACE_TRACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+/* X(NAME, text in files) */
+#define LS_LANE_MAP(X) X(HOST, "host") X(COMPUTE, "compute") X(COPY, "copy") X(COMM, "comm")
+#define LS_LANE_ENUM(name, text) LS_LANE_##name,
+typedef enum ls_lane_kind { LS_LANE_MAP(LS_LANE_ENUM) LS_LANE_COUNT } ls_lane_kind;
+#undef LS_LANE_ENUM
+
+#define LS_TASK_MAP(X)                                                                                                 \
+    X(HOST, "host")             /* a host thread's own time, or (with edges into it) its waiting for something */      \
+    X(KERNEL, "kernel")         /* needs the device's compute units, of which it has them all */                       \
+    X(COPY, "copy")             /* `bytes` from device `from` to device `to` (LS_HOST_MEMORY: the host's) */           \
+    X(COLLECTIVE, "collective") /* begins when the tasks of its meeting have all come to it, and ends with them */
+#define LS_TASK_ENUM(name, text) LS_TASK_##name,
+typedef enum ls_task_kind { LS_TASK_MAP(LS_TASK_ENUM) LS_TASK_COUNT } ls_task_kind;
+#undef LS_TASK_ENUM
+
+#define LS_HOST_MEMORY (-1)
+#define LS_NONE (-1)
+
+struct ls_lane {
+    const char *name; /* "rank 0", "replica 1", "compute" */
+    ls_lane_kind kind;
+    int rank;   /* of the process, from 0 */
+    int device; /* number of the device over all ranks, from 0: of a stream, or which a host thread drives */
+};
+
+struct ls_task {
+    const char *name;  /* "gemm", "all_reduce", "launch gemm" */
+    const char *phase; /* "forward", ...; "" outside of any */
+    ls_task_kind kind;
+    int lane;
+    int step;  /* -1: outside of a step */
+    double us; /* its own duration; of COLLECTIVE: from the moment when all have come. < 0: not known, and to be
+                            found from flops, bytes and the node (COPY: from the links that it crosses) */
+    double fixed_bytes; /* of a KERNEL's bytes, those that do not depend on the number of samples; 0 if not known */
+    uint64_t bytes, flops;
+    int from, to;      /* COPY: devices */
+    int meeting;       /* COLLECTIVE: index of its meeting */
+    int lock;          /* HOST: holds this lock of its rank while it runs; LS_NONE */
+    bool virtual_time; /* us is CPU time */
+    /* as recorded; NAN where nothing was: built traces, meta devices */
+    double launched_us, start_us, end_us;
+};
+
+/* One collective operation. */
+struct ls_meeting {
+    const char *group;     /* what names the group in all its ranks */
+    uint32_t number;       /* which operation of the group */
+    const char *operation; /* "all_reduce", "broadcast", ... */
+    const char *algorithm; /* "ring", ...; "" if not known */
+    int ranks;             /* of the group */
+    int tasks;             /* of those, how many have a task here: 1 where one rank of a symmetric job was recorded */
+    uint64_t bytes;        /* of each rank's buffer */
+};
+
+/* Something that happened at a moment: "gradient ready" (number: which parameter), "step". */
+struct ls_mark {
+    const char *name;
+    int lane, step;
+    int64_t number;
+    int after;    /* the task of that lane behind which it happened; LS_NONE: before any */
+    double at_us; /* as recorded; NAN */
+};
+
+/* A parameter tensor, in the model's order. */
+struct ls_trace_parameter {
+    const char *name;
+    uint64_t count; /* elements */
+};
+
+/* What ran: as the program that was recorded knows it. Texts are the trace's own (ls_trace_text). */
+struct ls_trace_about {
+    const char *mode;                                                          /* "single", "dp" or "ddp" */
+    const char *model;                                                         /* "mlp" */
+    const char *precision;                                                     /* "fp32" */
+    const char *optimizer;                                                     /* "sgd" */
+    const char *device_kind, *device_name, *backend, *algorithm, *stream_mode; /* algorithm: --allreduce */
+    int devices, world_size;
+    int recorded_ranks; /* 1 where one rank of a symmetric job was recorded (meta devices) */
+    int64_t batch_size; /* samples of a step over all devices */
+    int micro_batches;
+    uint64_t input_bytes, output_bytes, answer_bytes; /* of a sample */
+    uint64_t first_bucket_bytes, bucket_bytes;        /* DDP */
+    bool overlap;                                     /* DDP: buckets are reduced while backward goes on */
+    bool virtual_time;
+    int first_step, steps;
+    double median_step_ms; /* of the recorded steps, measured beside the probes; NAN if there is none */
+};
+
+typedef struct ls_trace ls_trace;
+
+ls_status ls_trace_create(ls_trace **out);
+void ls_trace_destroy(ls_trace *trace); /* NULL is a no-op */
+
+/* A copy of `text` that lives as long as the trace; the same for the same text. NULL gives "". */
+const char *ls_trace_text(ls_trace *trace, const char *text);
+
+/* Each returns the index of what it added, from 0; texts are copied. Without memory they return 0, and sealing fails. */
+int ls_trace_add_lane(ls_trace *trace, const struct ls_lane *lane);
+int ls_trace_add_task(ls_trace *trace, const struct ls_task *task);
+int ls_trace_add_mark(ls_trace *trace, const struct ls_mark *mark);
+int ls_trace_add_parameter(ls_trace *trace, const struct ls_trace_parameter *parameter);
+
+/* The meeting with this group and number, added if it is new; counts a task more of it. */
+int ls_trace_join_meeting(ls_trace *trace, const struct ls_meeting *meeting);
+
+/* `task` begins when `before` has ended. */
+void ls_trace_add_edge(ls_trace *trace, int before, int task);
+
+struct ls_trace_about *ls_trace_about(ls_trace *trace); /* for filling in */
+
+/* Checks that all indices exist, that no edge is a loop, and that every lane's order and the edges and meetings can be kept
+ * together (no cycle): LS_ERR_INVALID names two tasks of it. LS_ERR_NO_MEMORY. Then the trace can be read. Work: tasks +
+ * edges. */
+ls_status ls_trace_seal(ls_trace *trace);
+
+/* A task that is ready with the default of every field: no lock, no meeting, unknown duration, no recorded times. */
+struct ls_task ls_task_default(ls_task_kind kind, const char *name, int lane);
+
+/* --- reading (sealed) ------------------------------------------------------------------------------------------------ */
+
+int ls_trace_lane_count(const ls_trace *trace);
+int ls_trace_task_count(const ls_trace *trace);
+int ls_trace_mark_count(const ls_trace *trace);
+int ls_trace_meeting_count(const ls_trace *trace);
+int ls_trace_parameter_count(const ls_trace *trace);
+const struct ls_lane *ls_trace_lane(const ls_trace *trace, int lane);
+const struct ls_task *ls_trace_task(const ls_trace *trace, int task);
+const struct ls_mark *ls_trace_mark(const ls_trace *trace, int mark);
+const struct ls_meeting *ls_trace_meeting(const ls_trace *trace, int meeting);
+const struct ls_trace_parameter *ls_trace_parameter(const ls_trace *trace, int parameter);
+const struct ls_trace_about *ls_trace_what(const ls_trace *trace);
+
+/* What a task waits for, and what waits for it, beside the order of its lane. */
+const int *ls_trace_before(const ls_trace *trace, int task, int *count);
+const int *ls_trace_after(const ls_trace *trace, int task, int *count);
+
+/* The tasks of a lane in their order, and those of a meeting. */
+const int *ls_trace_lane_tasks(const ls_trace *trace, int lane, int *count);
+const int *ls_trace_meeting_tasks(const ls_trace *trace, int meeting, int *count);
+
+/* Whether `a` must have ended before `b` begins, by edges, lanes and meetings alone, whatever the durations. */
+bool ls_trace_happens_before(const ls_trace *trace, int a, int b);
+
+const char *ls_lane_kind_name(ls_lane_kind kind);
+const char *ls_task_kind_name(ls_task_kind kind);
+
+#endif

@@ -36,6 +36,7 @@ ls_status ddp_before_evaluation(ls_parallel *p);
 ls_status ddp_sum_over_ranks(ls_parallel *p, double *values, size_t count);
 ls_status ddp_gather_from_ranks(ls_parallel *p, const double *values, size_t count, double *all);
 const char *ddp_graph_obstacle(const ls_parallel *p);
+void ddp_describe(const ls_parallel *p, struct ls_trace_about *about);
 void ddp_destroy(ls_parallel *p);
 
 /* Runs what was enqueued on the comm stream; the first of two failures. */

@@ -106,6 +106,7 @@ static ls_status apply(ls_parallel *p) {
 
 const struct ls_parallel_ops ddp_ops = {
     .name = "DistributedDataParallel",
+    .mode = "ddp",
     .prepare = prepare,
     .forward_backward = forward_backward,
     .reduce = reduce,
@@ -120,5 +121,6 @@ const struct ls_parallel_ops ddp_ops = {
     .get_memory = ddp_get_memory,
     .set_memory = ddp_set_memory,
     .graph_obstacle = ddp_graph_obstacle,
+    .describe = ddp_describe,
     .destroy = ddp_destroy,
 };

@@ -9,6 +9,7 @@
 #include "common/comm/allreduce_tuning.h"
 #include "common/train/devices.h"
 #include "common/train/loop.h"
+#include "common/train/virtual_time.h"
 #include "common/train/weights.h"
 #include "ddp_procs/backend.h"
 #include "ddp_procs/buckets.h"
@@ -57,7 +58,8 @@ static size_t communication_rows(struct settings *s, ls_option *rows) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "Processes and communication"},
         {.kind = LS_OPTION_INT, .name = "spawn", .to.number = &s->spawn, .argument = "N",
-         .limits = LS_BETWEEN(0, LS_COMM_MAX_RANKS), .help = "start N ranks of this program", .empty = "be one rank"},
+         .limits = LS_BETWEEN(0, LS_COMM_MAX_RANKS), .help = "start N ranks of this program (--device-kind meta: be rank 0 of N)",
+         .empty = "be one rank"},
         {.kind = LS_OPTION_INT_LIST, .name = "device-ids", .to.list = &s->device_ids, .argument = "D,D,...",
          .limits = LS_BETWEEN(0, 1023), .help = "the devices of this machine's ranks, in their order; ranks may share a GPU",
          .empty = "0, 1, 2, ..., and again from 0 where ranks outnumber GPUs"},
@@ -125,8 +127,27 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
     return status;
 }
 
+static bool is_meta(const struct settings *s) { return s->train.device_kind == LS_TRAIN_DEVICES_META; }
+
 static const char *named_allreduce(const struct settings *s) {
     return s->allreduce > 0 ? s->algorithms[s->allreduce] : NULL;
+}
+
+/* With meta devices this process is rank 0 of a job of which no other rank exists. */
+static ls_status take_rank_0(ddp_rank *self, const struct settings *s) {
+    if (self->launched || s->debug_ranks) {
+        return ls_fail(LS_ERR_USAGE, "with --device-kind meta one process is all there is: %s",
+                       s->debug_ranks ? "--debug-ranks has nothing to compare"
+                                      : "give --spawn N for the number of ranks in place of a launcher");
+    }
+    if (s->spawn > 0) self->world_size = self->local_world_size = s->spawn;
+    ls_note("rank 0 of %d is recorded, in this process; the others are taken to do the same", self->world_size);
+    return LS_OK;
+}
+
+static ls_status create_group(ls_comm **out, const struct session *session, const ls_comm_options *options) {
+    if (session->choice.kind == LS_DEVICE_META) return ls_comm_create_meta(out, options, session->device);
+    return ls_comm_create_shm(out, options);
 }
 
 /* The group that batch norm's ranks meet in. Its collectives run on the compute stream while buckets travel on the comm
@@ -134,8 +155,8 @@ static const char *named_allreduce(const struct settings *s) {
 static ls_status join_batchnorm(struct session *session, ls_comm_options options) {
     options.group = "sync_bn";
     options.allreduce = "direct"; /* a few hundred bytes, in rank order as DataParallel's; over NCCL in its own order */
-    ls_status status = ls_comm_create_shm(&session->sync_bn, &options);
-    if (status != LS_OK || session->choice.kind == LS_DEVICE_CPU) return status;
+    ls_status status = create_group(&session->sync_bn, session, &options);
+    if (status != LS_OK || session->choice.kind != LS_DEVICE_CUDA) return status;
     return ls_comm_attach_device(session->sync_bn, session->device, session->attachment.path, &options);
 }
 
@@ -152,7 +173,7 @@ static ls_status join_groups(struct session *session, const struct settings *s) 
         bootstrap = ddp_store_bootstrap(session->store);
         options.bootstrap = &bootstrap;
     }
-    ls_status status = ls_comm_create_shm(&session->comm, &options);
+    ls_status status = create_group(&session->comm, session, &options);
     if (status == LS_OK && session->choice.kind == LS_DEVICE_CUDA) {
         ddp_backend_options backend = {.backend = (ddp_backend)s->backend,
                                        .group = &options,
@@ -244,7 +265,8 @@ static ls_status run_rank(struct settings *settings, const char *program) {
     if (status != LS_OK) return status;
     ls_log_init(program, session.self.launched ? session.self.rank : -1, settings->train.quiet);
     ls_log_verbose(settings->train.verbose);
-    status = build(&session, settings);
+    if (is_meta(settings)) status = take_rank_0(&session.self, settings);
+    if (status == LS_OK) status = build(&session, settings);
     if (status == LS_OK && settings->debug_ranks) {
         status = ddp_describe_rank(&session.self, session.parallel, &settings->train, (ls_shard)settings->shard,
                                    session.train);
@@ -298,6 +320,8 @@ int main(int argc, char **argv) {
     if (status != LS_OK || help) return ls_status_exit_code(status);
     /* waits for this process's own streams outlast those for other ranks, which say whom they wait for */
     ls_set_wait_timeout_s(2 * settings.train.timeout_s);
-    status = settings.spawn > 0 ? spawn_ranks(&settings, argv) : run_rank(&settings, argv[0]);
+    status = ls_virtual_time_begin(&settings.train);
+    if (status != LS_OK) return ls_status_exit_code(status);
+    status = settings.spawn > 0 && !is_meta(&settings) ? spawn_ranks(&settings, argv) : run_rank(&settings, argv[0]);
     return ls_status_exit_code(status);
 }

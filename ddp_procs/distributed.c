@@ -2,6 +2,7 @@
  * state. */
 #include "ddp_procs/distributed.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,6 +108,12 @@ const char *ddp_graph_obstacle(const ls_parallel *p) {
     return "gradients that travel through the host: it needs --backend nccl, a GPU for each rank";
 }
 
+void ddp_describe(const ls_parallel *p, struct ls_trace_about *about) {
+    const struct ddp *ddp = (const struct ddp *)p;
+    about->algorithm = ls_comm_allreduce(ddp->comm);
+    ddp_reducer_describe(ddp->reducer, about);
+}
+
 /* --- life -------------------------------------------------------------------------------------------------------- */
 
 static ls_status build(struct ddp *ddp, const ddp_options *options) {
@@ -131,6 +138,12 @@ static ls_status build(struct ddp *ddp, const ddp_options *options) {
     return status;
 }
 
+static void name_thread(int rank) {
+    char name[32];
+    snprintf(name, sizeof name, "rank %d", rank);
+    ls_probe_name_thread(name);
+}
+
 ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *options) {
     *out = NULL;
     struct ddp *ddp = calloc(1, sizeof *ddp);
@@ -138,6 +151,7 @@ ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *opti
     ls_parallel *p = &ddp->base;
     p->ops = &ddp_ops;
     p->rank = ls_comm_rank(options->comm);
+    name_thread(p->rank);
     p->world_size = p->device_count = ls_comm_world_size(options->comm);
     p->local_device_count = 1;
     p->model = model;

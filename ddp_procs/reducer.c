@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/probe.h"
 #include "ddp_procs/reducer_internal.h"
 #include "kernels/kernels.h"
 
@@ -55,7 +56,15 @@ static ls_status average_compressed(ddp_reducer *r, const struct bucket *bucket)
     return ls_cast(r->comm_stream, LS_FP32, bucket->data, half, bucket->half, bucket->count);
 }
 
+static void probe_bucket(const ddp_reducer *r, const struct bucket *bucket) {
+    struct ls_probe_record record = ls_probe_begin(LS_PROBE_MARK, "bucket");
+    record.number = (uint32_t)(bucket - r->buckets);
+    record.bytes = bucket->gradient_nbytes;
+    ls_probe_end(&record);
+}
+
 static ls_status launch(ddp_reducer *r, struct bucket *bucket) {
+    if (ls_probing()) probe_bucket(r, bucket);
     ls_status status = ls_stream_wait_event(r->comm_stream, bucket->ready);
     if (status == LS_OK) {
         status = bucket->half ? average_compressed(r, bucket) : sum_over_ranks(r, bucket->data, bucket->count, LS_FP32);
@@ -92,7 +101,7 @@ static ls_status mark_ready(ddp_reducer *r, size_t parameter) {
     r->is_ready[parameter] = true;
     if (!r->reduced_once) r->ready_order[r->ready_count++] = (int64_t)parameter;
     struct bucket *bucket = &r->buckets[r->bucket_of[parameter]];
-    bool at_once = !ls_device_memory_is_host(r->device);
+    bool at_once = ls_device_kind_of(r->device) == LS_DEVICE_CUDA;
     ls_status status = at_once ? LS_OK : average(r, tensor->gradient, tensor->count);
     if (--bucket->pending_count > 0 || status != LS_OK) return status;
     if (at_once) status = average(r, bucket->data, bucket->count);

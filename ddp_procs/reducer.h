@@ -9,6 +9,7 @@
 
 #include "common/comm/comm.h"
 #include "common/nn/model.h"
+#include "common/trace/trace.h"
 #include "common/train/phase.h"
 
 typedef struct ddp_reducer ddp_reducer;
@@ -51,6 +52,9 @@ size_t ddp_reducer_get_order(const ddp_reducer *reducer, const int64_t **order);
  * given the same order; nothing is communicated. A count of 0 is a no-op. LS_ERR_INVALID, with one line, for numbers
  * that are no order of this model's parameters. Host-blocking. */
 ls_status ddp_reducer_set_order(ddp_reducer *reducer, const int64_t *order, size_t count);
+
+/* What a trace says of the reducer: the limits that buckets are cut by, and whether they overlap with backward. */
+void ddp_reducer_describe(const ddp_reducer *reducer, struct ls_trace_about *about);
 
 /* The buckets, in launch order: their number and the bytes of gradients in each. */
 size_t ddp_reducer_bucket_count(const ddp_reducer *reducer);

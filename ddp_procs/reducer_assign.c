@@ -64,7 +64,9 @@ static void *half_of(const ddp_reducer *r, const float *slot) {
 /* Moves every gradient, with its content if it has one, to its slot. Old and new slots share their memory, so the
  * contents go through the host's, which no device pays for. */
 static ls_status place_gradients(ddp_reducer *r, const struct ddp_buckets *plan, struct bucket *buckets) {
-    float *contents = calloc(1, r->memory_nbytes), *slot = r->memory;
+    bool computes =
+        ls_device_computes(r->device); /* a meta device's gradients have no content that a host could hold */
+    float *contents = computes ? calloc(1, r->memory_nbytes) : r->memory, *slot = r->memory;
     if (!contents) return ls_fail(LS_ERR_NO_MEMORY, "no memory to move %zu bytes of gradients", r->memory_nbytes);
     ls_status status = LS_OK;
     const size_t *parameter = plan->parameters;
@@ -84,7 +86,7 @@ static ls_status place_gradients(ddp_reducer *r, const struct ddp_buckets *plan,
     }
     if (status == LS_OK) status = ls_copy(r->compute, r->memory, contents, r->memory_nbytes);
     ls_status done = ls_stream_synchronize(r->compute);
-    free(contents);
+    if (computes) free(contents);
     return status != LS_OK ? status : done;
 }
 
@@ -108,6 +110,13 @@ static struct limits bucket_limits(const ddp_reducer *r) {
     double cap_bytes = r->options.bucket_cap_mb * 1048576;
     size_t cap = cap_bytes < (double)(SIZE_MAX / 2) ? (size_t)cap_bytes : SIZE_MAX / 2;
     return (struct limits){{cap < DDP_FIRST_BUCKET_BYTES ? cap : DDP_FIRST_BUCKET_BYTES, cap}};
+}
+
+void ddp_reducer_describe(const ddp_reducer *r, struct ls_trace_about *about) {
+    struct limits limits = bucket_limits(r);
+    about->first_bucket_bytes = limits.bytes[0];
+    about->bucket_bytes = limits.bytes[1];
+    about->overlap = r->options.overlap;
 }
 
 static ls_status assign(ddp_reducer *r, const int64_t *order, struct limits limits, bool reverse) {

@@ -126,6 +126,7 @@ static ls_status apply(ls_parallel *p) {
 
 const struct ls_parallel_ops dp_ops = {
     .name = "DataParallel",
+    .mode = "dp",
     .prepare = prepare,
     .forward_backward = forward_backward,
     .reduce = reduce,

@@ -4,6 +4,7 @@
 #include "common/base/log.h"
 #include "common/train/devices.h"
 #include "common/train/loop.h"
+#include "common/train/virtual_time.h"
 #include "common/train/weights.h"
 #include "dp_threads/data_parallel.h"
 
@@ -174,7 +175,8 @@ int main(int argc, char **argv) {
     ls_log_verbose(settings.train.verbose);
     /* waits for a device outlast those for NCCL's operations, which say what they wait for */
     ls_set_wait_timeout_s((settings.replicate == DP_REPLICATE_NCCL ? 2 : 1) * settings.train.timeout_s);
-    status = choose_devices(&settings);
+    status = ls_virtual_time_begin(&settings.train);
+    if (status == LS_OK) status = choose_devices(&settings);
     if (status == LS_OK) status = ls_train_options_check(&settings.train, settings.choice.count);
     if (status == LS_OK) status = build(&session, &settings);
     if (status == LS_OK) {

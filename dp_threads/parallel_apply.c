@@ -7,6 +7,7 @@
 #include "dp_threads/parallel_apply.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@
 #include "common/base/cores.h"
 #include "common/base/flag.h"
 #include "common/base/log.h"
+#include "common/base/probe.h"
 
 struct worker {
     /* constant after create */
@@ -39,20 +41,52 @@ struct dp_workers {
     struct worker workers[];
 };
 
+/* --- what the probes see of the hand-over ------------------------------------------------------------------------- */
+
+/* Before the flag is raised, since whoever sees it raised may read the records. */
+static void probe_raise(ls_flag *flag, const char *label, uint32_t value) {
+    ls_probe_instant(LS_PROBE_RAISE, label, (uintptr_t)flag, value);
+}
+
+/* A wait that began while the probes were off is one that has just ended: the replicas' threads wait between steps. */
+static bool probe_wait(ls_flag *flag, const char *label, uint32_t value, double spin_us, double until_us) {
+    struct ls_probe_record record = {0};
+    if (ls_probing()) record = ls_probe_begin(LS_PROBE_AWAIT, label);
+    bool reached = ls_flag_wait(flag, value, spin_us, until_us);
+    if (!reached || !ls_probing()) return reached;
+    if (!record.label) record = ls_probe_begin(LS_PROBE_AWAIT, label);
+    record.object = (uintptr_t)flag;
+    record.number = value;
+    ls_probe_end(&record);
+    return true;
+}
+
+static const char job_given[] = "replica starts", job_done[] = "replica done";
+
+/* --- the threads -------------------------------------------------------------------------------------------------- */
+
 static void run_replica(struct worker *worker) {
     ls_log_capture(worker->message, sizeof worker->message);
     worker->status = worker->workers->task(worker->workers->context, worker->replica);
     ls_log_capture(NULL, 0);
 }
 
+static void name_thread(int replica) {
+    char name[32];
+    snprintf(name, sizeof name, "replica %d", replica);
+    ls_probe_name_thread(name);
+}
+
 static void *worker_main(void *argument) {
     struct worker *worker = argument;
+    name_thread(worker->replica);
     (void)ls_device_bind_thread(worker->device);
     for (uint32_t job = 1;; job++) {
-        while (!ls_flag_wait(&worker->started, job, worker->workers->spin_us, ls_now_us() + 1e9)) {
+        while (!probe_wait(&worker->started, job_given, job, worker->workers->spin_us, ls_now_us() + 1e9)) {
         }
         if (worker->workers->stopping) return NULL;
         run_replica(worker);
+        probe_raise(&worker->finished, job_done, job);
         ls_flag_set(&worker->finished, job);
     }
 }
@@ -76,6 +110,7 @@ ls_status dp_workers_create(dp_workers **out, ls_device *const *devices, int cou
         return ls_fail(LS_ERR_SYSTEM, "cannot start the thread of device %d: %s", ls_device_index(devices[i]),
                        strerror(error));
     }
+    name_thread(0);
     ls_status status = ls_device_bind_thread(devices[0]);
     if (status != LS_OK) {
         dp_workers_destroy(workers);
@@ -101,7 +136,8 @@ static ls_status join(dp_workers *workers, int replicas) {
     double until_us = ls_now_us() + 2 * ls_wait_timeout_s() * 1e6;
     for (int i = 1; i < replicas; i++) {
         struct worker *worker = &workers->workers[i];
-        if (ls_flag_wait(&worker->finished, ls_flag_value(&worker->started), workers->spin_us, until_us)) continue;
+        uint32_t job = ls_flag_value(&worker->started);
+        if (probe_wait(&worker->finished, job_done, job, workers->spin_us, until_us)) continue;
         workers->stuck = true;
         return ls_fail(LS_ERR_TIMEOUT, "replica %d on device %d did not return within %g s", i,
                        ls_device_index(worker->device), 2 * ls_wait_timeout_s());
@@ -130,7 +166,11 @@ static const struct worker *first_failed(const dp_workers *workers, int replicas
 ls_status dp_parallel_apply(dp_workers *workers, int replicas, dp_replica_fn task, void *context) {
     workers->task = task;
     workers->context = context;
-    for (int i = 1; i < replicas; i++) ls_flag_raise(&workers->workers[i].started);
+    for (int i = 1; i < replicas; i++) {
+        ls_flag *started = &workers->workers[i].started;
+        probe_raise(started, job_given, ls_flag_value(started) + 1); /* nobody else raises it */
+        ls_flag_raise(started);
+    }
     run_replica(&workers->workers[0]);
     ls_status status = join(workers, replicas);
     const struct worker *failed = status == LS_OK ? first_failed(workers, replicas) : NULL;

@@ -19,10 +19,20 @@ static ls_status run_on_cpu(const void *argument) {
     return LS_ERR_INVALID;
 }
 
-ls_status ls_enqueue(ls_stream *stream, const struct ls_op *op) {
+static ls_status put(ls_stream *stream, const struct ls_op *op) {
     ls_op_launcher launch = ls_device_op_launcher(ls_stream_device(stream));
     if (launch) return launch(stream, op);
-    return ls_stream_launch(stream, ls_op_name(op->id), run_on_cpu, op, sizeof *op);
+    return ls_stream_put(stream, ls_op_name(op->id), run_on_cpu, op, sizeof *op);
+}
+
+ls_status ls_enqueue(ls_stream *stream, const struct ls_op *op) {
+    if (!ls_probing()) return put(stream, op);
+    struct ls_probe_record record = ls_stream_begin_launch(stream, ls_op_name(op->id));
+    record.bytes = ls_op_bytes(op);
+    record.flops = ls_op_flops(op);
+    ls_status status = put(stream, op);
+    ls_probe_end(&record);
+    return status;
 }
 
 /* The typed calls: each packs its arguments and enqueues them. The prototypes in kernels.h must agree with ops.def, or

@@ -4,9 +4,11 @@
 #include <pthread.h>
 #include <sched.h>
 
+#define LS_YIELD_US 100.0
 #define LS_SPIN_US 50.0 /* about what a futex sleep and wake-up cost together on a busy machine */
 
 static cpu_set_t usable;
+static bool one_for_all; /* ls_share_one_core; written before there are threads */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void read_mask(void) {
@@ -25,4 +27,17 @@ void ls_run_on_any_core(void) {
         (void)sched_setaffinity(0, sizeof usable, &usable); /* a thread left pinned still works */
 }
 
-double ls_spin_us_for(int participants) { return participants <= ls_usable_cores() ? LS_SPIN_US : 0; }
+bool ls_share_one_core(void) {
+    cpu_set_t one;
+    int core = 0;
+    if (sched_getaffinity(0, sizeof one, &one) != 0 || CPU_COUNT(&one) == 0) return false;
+    while (!CPU_ISSET(core, &one)) core++;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    one_for_all = sched_setaffinity(0, sizeof one, &one) == 0;
+    return one_for_all;
+}
+
+double ls_spin_us_for(int participants) { return !one_for_all && participants <= ls_usable_cores() ? LS_SPIN_US : 0; }
+
+double ls_yield_us_for(int participants) { return !one_for_all && participants > ls_usable_cores() ? LS_YIELD_US : 0; }

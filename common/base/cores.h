@@ -2,6 +2,8 @@
 #ifndef LS_BASE_CORES_H
 #define LS_BASE_CORES_H
 
+#include <stdbool.h>
+
 /* Cores in the process's affinity mask at the first call, which must come before any thread is pinned; at least 1. */
 int ls_usable_cores(void);
 
@@ -9,8 +11,17 @@ int ls_usable_cores(void);
  * loader that stayed on its device's core would take its time from the device. */
 void ls_run_on_any_core(void);
 
+/* From here on all threads of this process, and the processes that it starts, run on one core, the first that it may
+ * use, so that they take turns; waits neither spin nor yield. Called before any other function of this header and
+ * before there are other threads. False: the kernel does not let us. */
+bool ls_share_one_core(void);
+
 /* How long a thread should spin for something that another one of `participants` busy threads or processes does: 0 if
  * they outnumber the cores, since spinning would keep that other one from running. */
 double ls_spin_us_for(int participants);
+
+/* How long one that does not spin should yield its core before it sleeps: about a turn of the participants on a core,
+ * where they share cores. */
+double ls_yield_us_for(int participants);
 
 #endif

@@ -2,7 +2,8 @@
  *
  * Device, kernels, process groups, hand-overs between threads, locks, the loader and the phases of a step call the
  * probes; while they are off, which is the default, a probe is one predicted branch. Each thread writes records of fixed
- * size into memory of its own, without a lock and without a system call (but for the clock of virtual time, below).
+ * size into memory of its own, without a lock and without a system call (but for the clock of virtual time, below, and for
+ * more memory, now and then).
  * common/trace makes a trace out of the records: tasks on lanes, and the edges between them.
  *
  *     if (ls_probing()) {
@@ -15,12 +16,15 @@
  * Virtual time: with `cpu_time`, records bear the thread's own CPU time as well, which goes on only while the thread
  * runs. Where more devices than cores share a machine, it is what each of them would have needed alone.
  *
- * Threads: start, stop and read while no other thread is inside of a probe (between steps). Everything else: any
+ * Threads: start, stop and read while no other thread writes a record (between steps; one that waits, and has begun its
+ * AWAIT, does no harm: it is kept if it ends while probes are on, and counts from the start on). Everything else: any
  * thread. */
 #ifndef LS_BASE_PROBE_H
 #define LS_BASE_PROBE_H
 
+#ifndef __cplusplus
 #include <stdatomic.h>
+#endif
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,12 +34,14 @@
 /* What a record says. Which fields a kind uses, beside the times, label, phase and step:
  *
  *     LAUNCH       a host thread put work on a stream: object = the stream, number = how manieth of that stream, device,
- *                  stream_kind, bytes, flops; from the beginning to the end of the call. Where streams run inline, the
- *                  RUN lies within it, written by the same thread before it
- *     RUN          a stream ran it: object, number, device, stream_kind as of its LAUNCH, by whichever thread ran it
+ *                  stream_kind, bytes, flops, and of a "copy" from and to; from the beginning to the end of the call. Where
+ *                  streams run inline, the RUN lies within it, written by the same thread before it
+ *     RUN          a stream ran it: object, number, device, stream_kind as of its LAUNCH, by whichever thread ran it (whose phase
+ *                  is its own: the LAUNCH's is that of the work)
  *     RECORD       a host thread put the record of an event on a stream: object = the stream, event = the event,
  *                  number = the ticket
- *     WAIT         likewise that the stream shall wait for it
+ *     WAIT         likewise that the stream shall wait for it. Where the stream runs inline, the thread itself waits, from
+ *                  begin to end
  *     SYNC_EVENT   a host thread waited for an event: event, number = the ticket
  *     SYNC_STREAM  for a stream: object = the stream, number = of its latest LAUNCH
  *     RAISE        a thread raised a flag: object = the flag, number = its new value
@@ -43,8 +49,12 @@
  *     LOCK         a thread waited for a lock: object = the lock; UNLOCK: it gave it back
  *     MEETING      written within a RUN, before its end, by a collective operation: object = what names the group in all
  *                  ranks, number = which operation of the group, label = "all_reduce", detail = the algorithm or NULL,
- *                  bytes, elements, dtype, peers = world size, root; begin and end = when the last rank had come
- *     MARK         something happened: label says what ("gradient ready", "step"), number = of what, bytes
+ *                  bytes, elements, dtype, peers = world size, root; begin and end = when the last rank had come. Where
+ *                  the host does not see that (NCCL, meta devices) it is written within the LAUNCH, and has no such time.
+ *                  A send and its receive are a meeting of two, "send" for both
+ *     MARK         something happened: label says what, number = of what, bytes; object = the stream that it happened on, 0: it
+ *                  happened in the thread. "gradient ready": of that parameter, on the compute stream; "bucket": it is being
+ *                  launched; "step": it has ended
  */
 #define LS_PROBE_MAP(X)                                                                                                \
     X(LAUNCH)                                                                                                          \
@@ -63,6 +73,7 @@ struct ls_probe_record {
     uint32_t number;
     int32_t step; /* -1: outside of a step */
     int16_t device, peers, root;
+    int16_t from, to;    /* LAUNCH of a copy: devices, -1: the host's memory */
     uint8_t stream_kind; /* ls_stream_kind */
     uint8_t kind;        /* ls_probe_kind */
     uint8_t dtype;       /* MEETING: ls_dtype */
@@ -76,11 +87,13 @@ struct ls_probe_thread {
     size_t count;
 };
 
+#ifndef __cplusplus /* .cu files see this header through device.h, and ask nothing */
 extern _Atomic bool ls_probe_is_on;
 
 static inline bool ls_probing(void) {
     return __builtin_expect(atomic_load_explicit(&ls_probe_is_on, memory_order_relaxed), 0);
 }
+#endif
 
 /* Begins to write down. What was written before is dropped. `cpu_time`: as above. */
 void ls_probe_start(bool cpu_time);
@@ -94,7 +107,11 @@ struct ls_probe_record ls_probe_begin(ls_probe_kind kind, const char *label);
 /* Ends it now and keeps it. A thread for whose records there is no memory loses them: ls_probe_lost counts. */
 void ls_probe_end(struct ls_probe_record *record);
 
-/* The same for what has no duration. */
+/* Keeps a record whose times the caller has set: of work that a GPU ran, and told afterwards. It gets into the log of a
+ * thread of its own, "GPUs". Takes a lock. */
+void ls_probe_tell(const struct ls_probe_record *record);
+
+/* The same as begin and end for what has no duration. */
 void ls_probe_instant(ls_probe_kind kind, const char *label, uintptr_t object, uint32_t number);
 
 /* What the calling thread does from now on; NULL: nothing in particular. */
@@ -103,7 +120,7 @@ void ls_probe_phase(const char *phase);
 /* The step in progress, for all threads; -1: none. Called by one thread, while others do not write. */
 void ls_probe_step(int32_t step);
 
-/* Names the calling thread in traces (a string that lives for ever). May be called while probes are off. */
+/* Names the calling thread in traces, with up to 47 characters, which are copied. May be called while probes are off. */
 void ls_probe_name_thread(const char *name);
 
 /* What was written down, by thread; *threads is the probes' memory, until the next start or drop. LS_ERR_NO_MEMORY. */

@@ -207,8 +207,10 @@ ls_status ls_comm_attach_devices(ls_comm *const *comms, ls_device *const *device
     int count = comms[0]->world_size;
     ls_status status = LS_OK;
     for (int r = 0; status == LS_OK && r < count; r++) status = check(comms[r], devices[r]);
-    if (status == LS_OK && path == LS_COMM_NCCL) status = attach_all_nccl(comms, devices);
-    for (int r = 0; path == LS_COMM_STAGED && status == LS_OK && r < count; r++)
+    bool meta = !ls_device_computes(devices[0]);
+    for (int r = 0; meta && status == LS_OK && r < count; r++) ls_meta_attach(comms[r], devices[r]);
+    if (status == LS_OK && !meta && path == LS_COMM_NCCL) status = attach_all_nccl(comms, devices);
+    for (int r = 0; path == LS_COMM_STAGED && !meta && status == LS_OK && r < count; r++)
         status = ls_staged_attach(comms[r], devices[r]);
     for (int r = 0; r < count; r++)
         if (comms[r]->path) name_backend(comms[r]);

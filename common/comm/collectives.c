@@ -45,6 +45,7 @@ ls_status ls_run_all_reduce(const ls_operation *operation) {
                      .count = operation->what.count,
                      .write_back = true,
                      .one_round_bytes = algorithm->one_round_bytes,
+                     .algorithm = algorithm->name,
                      .run = algorithm->run};
     return ls_exchange_run(&x);
 }
@@ -195,5 +196,7 @@ ls_status ls_run_reduce_scatter(const ls_operation *operation) {
 }
 
 ls_status ls_run_barrier(const ls_operation *operation) {
-    return ls_comm_meet(operation->comm, LS_CHANNEL_STREAM, &operation->what);
+    ls_status status = ls_comm_meet(operation->comm, LS_CHANNEL_STREAM, &operation->what);
+    if (status == LS_OK && ls_probing()) ls_comm_probe_meeting(operation, NULL);
+    return status;
 }

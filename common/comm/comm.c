@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "common/base/hash.h"
 #include "common/comm/comm_internal.h"
 
 int ls_comm_rank(const ls_comm *comm) { return comm->rank; }
@@ -98,6 +99,30 @@ ls_status ls_comm_launch_on_host(const ls_operation *operation, ls_stream *strea
                                     sizeof *operation);
 }
 
+/* A send and its receive are a meeting of two in a group of their own, whose name is that of the pair of ranks, and whose numbers
+ * are the pair's. */
+static uint64_t name_pair(const ls_comm *comm, const ls_announcement *what) {
+    bool sends = what->kind == LS_OPERATION_SEND;
+    int32_t pair[] = {sends ? comm->rank : what->root, sends ? what->root : comm->rank};
+    return ls_hash(comm->name_hash, pair, sizeof pair);
+}
+
+void ls_comm_probe_meeting(const ls_operation *operation, const char *algorithm) {
+    const ls_comm *comm = operation->comm;
+    const ls_announcement *what = &operation->what;
+    bool pair = ls_is_point_to_point(what);
+    struct ls_probe_record record = ls_probe_begin(LS_PROBE_MEETING, pair ? "send" : operations[what->kind].label);
+    record.object = (uintptr_t)(pair ? name_pair(comm, what) : comm->name_hash);
+    record.number = (uint32_t)what->sequence;
+    record.detail = algorithm;
+    record.elements = what->count;
+    record.bytes = what->count * ls_dtype_nbytes((ls_dtype)what->dtype);
+    record.dtype = (uint8_t)what->dtype;
+    record.peers = (int16_t)(pair ? 2 : comm->world_size);
+    record.root = (int16_t)what->root;
+    ls_probe_end(&record);
+}
+
 /* --- the calls ---------------------------------------------------------------------------------------------------- */
 
 static ls_status check_arguments(const ls_comm *comm, const ls_announcement *what) {
@@ -133,7 +158,7 @@ static bool is_on_gpu(const ls_operation *operation, ls_stream *stream) {
 static ls_status launch(const ls_operation *operation, ls_stream *stream) {
     ls_comm *comm = operation->comm;
     bool gpu = is_on_gpu(operation, stream);
-    if (gpu && comm->path) return comm->path->enqueue(operation, stream);
+    if (comm->path && (gpu || comm->path->takes_host)) return comm->path->enqueue(operation, stream);
     if (gpu)
         return ls_fail(LS_ERR_INVALID,
                        "%s: rank %d passes memory of a GPU, and the group has no way for it "

@@ -69,6 +69,12 @@ ls_status ls_comm_create_shm(ls_comm **out, const ls_comm_options *options);
  * touches its buffers any more, so that they may be freed. */
 ls_status ls_comm_create_threads(ls_comm **out, const ls_comm_options *options);
 
+/* A group of meta devices of which this process is the only rank that exists: the others are taken to do what this one
+ * does. Operations are all_reduce, broadcast, all_gather and barrier; they are numbered, enqueued and counted, and move
+ * nothing. Those on the host's memory end as if all ranks had passed the same. Regions are the device's memory. The
+ * device is closed after the group. Not collective; options->bootstrap and ->group are not used. */
+ls_status ls_comm_create_meta(ls_comm **out, const ls_comm_options *options, ls_device *device);
+
 /* --- groups whose ranks have GPUs --------------------------------------------------------------------------------
  *
  * A group over host memory, as made above, gets a way for the memory of a GPU in addition. Afterwards the operations
@@ -98,7 +104,8 @@ typedef enum ls_comm_path { LS_COMM_STAGED, LS_COMM_NCCL } ls_comm_path;
  * group. On failure the group can only be destroyed. The device is closed after the group. */
 ls_status ls_comm_attach_device(ls_comm *comm, ls_device *device, ls_comm_path path, const ls_comm_options *options);
 
-/* The same for all endpoints of ls_comm_create_threads, by one thread: devices[r] is rank r's. */
+/* The same for all endpoints of ls_comm_create_threads, by one thread: devices[r] is rank r's. On meta devices `path`
+ * does not matter: operations are those of ls_comm_create_meta, in every rank. */
 ls_status ls_comm_attach_devices(ls_comm *const *comms, ls_device *const *devices, ls_comm_path path);
 
 /* Collective, host-blocking, before a device is attached: what keeps the ranks from using NCCL, and in `text` the

@@ -185,6 +185,7 @@ struct ls_path {
     const char *name;     /* ls_comm_backend; NULL: the transport's with ", staged" */
     bool mirrors;         /* regions have a companion on the host */
     bool can_be_recorded; /* ls_comm_can_be_recorded */
+    bool takes_host;      /* operations on the host's memory come this way, too */
     /* Puts a checked and numbered operation, whose buffers are GPU memory (or none), on a stream of a GPU. */
     ls_status (*enqueue)(const ls_operation *operation, ls_stream *stream);
     /* Before the rank leaves: frees comm->path_state. Waits for the other ranks, and then for its own part of the
@@ -207,7 +208,8 @@ struct ls_comm {
     /* a buffer whose address is origin + offset, reach_begin <= offset < reach_end, is one that all ranks see */
     uintptr_t origin;
     uint64_t reach_begin, reach_end;
-    int fd; /* shm: the file */
+    int fd;             /* shm: the file */
+    uint64_t name_hash; /* what probes call the group: the same on all ranks, and hardly ever another group's */
     /* shm: the process of each peer, to notice its death; -1: none or not watched */
     int pidfd[LS_COMM_MAX_RANKS];
     /* constant after attach, NULL before */
@@ -368,6 +370,9 @@ const char *ls_ranks_text(char text[LS_TEXT_CAPACITY], const bool *chosen, int w
 /* staged.c */
 ls_status ls_staged_attach(ls_comm *comm, ls_device *device);
 
+/* The way for a meta device, on which nothing moves (meta_group.c). */
+void ls_meta_attach(ls_comm *comm, ls_device *device);
+
 /* Puts an operation on host memory on a stream: the group's own way (comm.c). */
 ls_status ls_comm_launch_on_host(const ls_operation *operation, ls_stream *stream);
 
@@ -387,6 +392,9 @@ ls_status ls_run_scatter(const ls_operation *operation);
 ls_status ls_run_send(const ls_operation *operation);
 ls_status ls_run_recv(const ls_operation *operation);
 ls_status ls_run_barrier(const ls_operation *operation);
+
+/* The operation's meeting, for the probes: called when the last rank has come. `algorithm`: NULL, if it has a single one. */
+void ls_comm_probe_meeting(const ls_operation *operation, const char *algorithm);
 
 /* Adds to what ls_comm_traffic_read reports: so many messages, so many bytes in all of them together. */
 void ls_comm_count_sent(ls_comm *comm, size_t messages, size_t nbytes);

@@ -109,6 +109,7 @@ ls_status ls_exchange_run(ls_exchange *x) {
         copy_in(x, ls_segment_stage(comm, comm->rank, 0), 0, smaller(staged_columns(x), x->count));
     }
     ls_status status = ls_comm_meet(comm, LS_CHANNEL_STREAM, &what);
+    if (status == LS_OK && ls_probing()) ls_comm_probe_meeting(x->operation, x->algorithm);
     if (status != LS_OK || x->count == 0) return status;
     if (!x->one_round) return run_slices(x, &what);
     look_at_messages(x);

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "common/base/cores.h"
+#include "common/base/hash.h"
 #include "common/comm/comm_internal.h"
 
-#define LS_YIELD_US 100.0      /* where ranks share cores; about a turn of the ranks on a core */
 #define LS_TIMEOUT_LIMIT_S 1e7 /* four months; larger numbers are mistakes and might not fit the kernel's types */
 
 ls_status ls_group_check_options(const ls_comm_options *options) {
@@ -33,9 +33,11 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
     comm->world_size = options->world_size;
     comm->timeout_s = options->timeout_s;
     comm->patience.spin_us = ls_spin_us_for(options->world_size);
-    comm->patience.yield_us = comm->patience.spin_us > 0 ? 0 : LS_YIELD_US;
+    comm->patience.yield_us = ls_yield_us_for(options->world_size);
     comm->allreduce = options->allreduce ? ls_allreduce_find(options->allreduce) : NULL;
     comm->tuning = options->tuning;
+    const char *name = options->group ? options->group : "group0";
+    comm->name_hash = ls_hash(LS_HASH_SEED, name, strlen(name));
     snprintf(comm->backend, sizeof comm->backend, "%s", transport->name);
     comm->fd = -1;
     for (int r = 0; r < LS_COMM_MAX_RANKS; r++) comm->pidfd[r] = -1;

@@ -44,6 +44,13 @@ static ls_status compare(const struct message *m) {
                          ls_announcement_text(in_text, in, true));
 }
 
+/* Both have come. */
+static ls_status meet(const struct message *m, const ls_operation *operation) {
+    ls_status status = compare(m);
+    if (status == LS_OK && ls_probing()) ls_comm_probe_meeting(operation, NULL);
+    return status;
+}
+
 ls_status ls_run_send(const ls_operation *operation) {
     ls_comm *comm = operation->comm;
     ls_announcement what = operation->what;
@@ -62,7 +69,7 @@ ls_status ls_run_send(const ls_operation *operation) {
         if (slice > 0) {
             uint32_t taken = slice > 1 ? (uint32_t)slice : 1;
             ls_status status = await(&m, &m.mailbox->taken, m.taken_base + taken);
-            if (status == LS_OK && slice == 1) status = compare(&m);
+            if (status == LS_OK && slice == 1) status = meet(&m, operation);
             if (status != LS_OK) return status;
         }
         if (staged && m.nbytes > 0)
@@ -71,7 +78,7 @@ ls_status ls_run_send(const ls_operation *operation) {
         ls_flag_raise(&m.mailbox->sent);
     }
     ls_status status = await(&m, &m.mailbox->taken, m.taken_base + 1);
-    if (status == LS_OK) status = compare(&m);
+    if (status == LS_OK && m.slices == 1) status = meet(&m, operation);
     if (status == LS_OK) status = await(&m, &m.mailbox->taken, m.taken_base + 1 + (uint32_t)m.slices);
     comm->sent_steps[peer] += (uint32_t)m.slices;
     comm->taken_steps[peer] += 1 + (uint32_t)m.slices;
@@ -88,7 +95,7 @@ ls_status ls_run_recv(const ls_operation *operation) {
     mailbox->receiver[operation->what.sequence % 2] = operation->what;
     ls_flag_raise(&mailbox->taken);
     ls_status status = await(&m, &mailbox->sent, m.sent_base + 1);
-    if (status == LS_OK) status = compare(&m);
+    if (status == LS_OK) status = meet(&m, operation);
     if (status != LS_OK) return status;
     uint64_t offset = mailbox->sender.offset;
     bool staged = offset == LS_OFFSET_STAGED;

@@ -40,14 +40,14 @@ void ls_region_empty_private(ls_comm *comm, ls_region *region) {
 static ls_status meet(ls_comm *comm, ls_operation_kind kind, uint64_t count, ls_status vote) {
     ls_announcement what = {.count = count, .offset = (uint64_t)vote, .kind = (int32_t)kind, .root = -1};
     ls_status status = ls_comm_check(comm, &what);
-    if (status != LS_OK || comm->world_size == 1) return status;
+    if (status != LS_OK || !comm->segment) return status; /* nobody to meet: alone, or on a meta device */
     return ls_comm_meet(comm, LS_CHANNEL_HOST, &what);
 }
 
 /* All ranks learn how the others fared; the first failure in rank order is everybody's result. */
 static ls_status vote(ls_comm *comm, ls_status mine) {
     ls_status status = meet(comm, LS_OPERATION_ALLOC_VOTE, 0, mine);
-    if (status != LS_OK || mine != LS_OK || comm->world_size == 1) return status != LS_OK ? status : mine;
+    if (status != LS_OK || mine != LS_OK || !comm->segment) return status != LS_OK ? status : mine;
     for (int r = 0; r < comm->world_size; r++) {
         ls_status theirs = (ls_status)ls_comm_announced(comm, LS_CHANNEL_HOST, r)->offset;
         if (theirs != LS_OK)

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "common/base/hash.h"
 #include "common/comm/comm_internal.h"
 
 static ls_status make_control_area(const ls_comm_options *options, void **out) {
@@ -26,9 +27,18 @@ static ls_status make_control_area(const ls_comm_options *options, void **out) {
     return LS_OK;
 }
 
-static ls_status make_endpoint(ls_comm **out, const ls_comm_options *options, int rank, void *control_area) {
+/* Groups of one process have no names, so probes call them by their number. */
+static uint64_t next_name(void) {
+    static _Atomic uint64_t made;
+    uint64_t number = atomic_fetch_add(&made, 1);
+    return ls_hash(LS_HASH_SEED, &number, sizeof number);
+}
+
+static ls_status make_endpoint(ls_comm **out, const ls_comm_options *options, int rank, void *control_area,
+                               uint64_t name_hash) {
     ls_comm *comm = *out = ls_group_endpoint(&ls_transport_threads, options, rank);
     if (!comm) return LS_ERR_NO_MEMORY;
+    comm->name_hash = name_hash;
     if (!control_area) return LS_OK;
     ls_segment_attach(comm, control_area);
     atomic_fetch_add(&comm->segment->endpoints, 1);
@@ -45,7 +55,9 @@ ls_status ls_comm_create_threads(ls_comm **out, const ls_comm_options *options) 
     for (int r = 0; r < world_size; r++) out[r] = NULL;
     ls_status status = ls_group_check_options(options);
     if (status == LS_OK) status = make_control_area(options, &control_area);
-    for (int r = 0; r < world_size && status == LS_OK; r++) status = make_endpoint(&out[r], options, r, control_area);
+    uint64_t name_hash = next_name();
+    for (int r = 0; r < world_size && status == LS_OK; r++)
+        status = make_endpoint(&out[r], options, r, control_area, name_hash);
     if (status == LS_OK) return LS_OK;
     if (control_area && !out[0]) munmap(control_area, ls_control_nbytes(world_size));
     for (int r = 0; r < world_size; r++) {

@@ -26,6 +26,7 @@
 #include "common/base/cores.h"
 #include "common/base/flag.h"
 #include "common/base/log.h"
+#include "common/base/probe.h"
 #include "common/data/assembler.h"
 
 #define LS_LOADER_TIMEOUT_S 300
@@ -282,9 +283,19 @@ static ls_status fail_batch(ls_loader *loader, ls_status status, const ls_batch_
                    cause);
 }
 
+/* For the probes, the wait for a worker, whose own thread they do not see. */
+static void probe_wait(struct ls_probe_record *record, const struct worker *worker, const ls_batch_slot *slot) {
+    record->object = (uintptr_t)&worker->filled;
+    record->number = slot->ticket;
+    ls_probe_end(record);
+}
+
 /* Waits until the slot is filled, or fills it. */
 static ls_status obtain(ls_loader *loader, ls_batch_slot *slot) {
     struct worker *worker = &loader->workers[slot->worker];
+    bool probing = ls_probing() && loader->threads > 0;
+    struct ls_probe_record record = {0};
+    if (probing) record = ls_probe_begin(LS_PROBE_AWAIT, "batch");
     double begin_us = ls_now_us();
     bool done = true;
     if (loader->threads > 0) {
@@ -295,6 +306,7 @@ static ls_status obtain(ls_loader *loader, ls_batch_slot *slot) {
         ls_assembler_fill(&worker->assembler, slot);
     }
     loader->wait_us += ls_now_us() - begin_us;
+    if (probing) probe_wait(&record, worker, slot);
     if (!done) {
         char cause[64];
         snprintf(cause, sizeof cause, "not finished within %g s; the worker hangs", loader->timeout_us * 1e-6);

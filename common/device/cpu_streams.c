@@ -7,6 +7,7 @@
  *           waits for a later record hangs */
 #include "common/device/cpu_streams.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +29,8 @@ ls_status ls_stream_run_item(ls_stream *stream, const struct ls_item *item) {
     case LS_ITEM_TASK:
         status = (ls_status)atomic_load_explicit(&device->failure, memory_order_relaxed);
         if (status != LS_OK) return status;
-        status = item->task(item->arguments);
+        status = item->number == 0 ? item->task(item->arguments)
+                                   : ls_probe_run_task(stream, item->label, item->number, item->task, item->arguments);
         break;
     case LS_ITEM_RECORD:
         atomic_fetch_add(&item->event->reaching, 1);
@@ -73,9 +75,17 @@ ls_status ls_queue_create(struct ls_queue *queue) {
 
 void ls_queue_destroy(struct ls_queue *queue) { free(queue->items); }
 
+static void name_worker(const ls_stream *stream) {
+    static const char *const kinds[] = {"compute", "copy", "comm"};
+    char name[48];
+    snprintf(name, sizeof name, "%s stream of device %d", kinds[stream->kind], stream->device->options.index);
+    ls_probe_name_thread(name);
+}
+
 static void *worker_main(void *argument) {
     ls_stream *stream = argument;
     struct ls_queue *queue = &ls_cpu_stream_of(stream)->queue;
+    name_worker(stream);
     for (uint32_t next = 0;; next++) {
         while (!ls_flag_wait(&queue->produced, next + 1, stream->device->spin_us, ls_wait_until_us())) {
         }

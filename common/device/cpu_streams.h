@@ -12,6 +12,7 @@ struct ls_item {
     bool brief;      /* takes less time than waking a worker */
     bool meets;      /* waits for tasks of other streams */
     uint32_t ticket; /* record, wait: which record of the event */
+    uint32_t number; /* task: which launch of the stream; 0: the probes were off */
     const char *label;
     ls_event *event;
     ls_task_fn task;

@@ -43,8 +43,8 @@ void ls_list_gpus(char *list, size_t capacity) {
 
 static ls_status find_backend(const struct ls_backend **out, ls_device_kind kind) {
     *out = &ls_backend_cpu;
-    if (kind == LS_DEVICE_CPU) return LS_OK;
-    if (kind != LS_DEVICE_CUDA) return ls_fail(LS_ERR_UNSUPPORTED, "this build has CPU and CUDA devices only");
+    if (kind == LS_DEVICE_META) *out = &ls_backend_meta;
+    if (kind != LS_DEVICE_CUDA) return LS_OK;
     char why[512] = "";
     int count = 0;
     const struct ls_cuda_plugin *plugin = cuda_plugin(why, sizeof why);
@@ -70,12 +70,14 @@ ls_status ls_device_open(ls_device **out, const ls_device_options *options) {
         free(device);
         return status;
     }
+    ls_device_register(device);
     *out = device;
     return LS_OK;
 }
 
 void ls_device_close(ls_device *device) {
     if (!device) return;
+    ls_device_unregister(device);
     device->backend->close(device);
     for (int c = 0; c < LS_MEMORY_COUNT; c++) {
         if (device->memory.current_bytes[c] == 0) continue;
@@ -89,6 +91,13 @@ void ls_device_close(ls_device *device) {
 
 int ls_device_index(const ls_device *device) { return device->options.index; }
 ls_device_kind ls_device_kind_of(const ls_device *device) { return device->options.kind; }
+
+const char *ls_device_kind_name(ls_device_kind kind) {
+    static const char *const names[] = {[LS_DEVICE_CPU] = "cpu", [LS_DEVICE_CUDA] = "cuda", [LS_DEVICE_META] = "meta"};
+    return names[kind];
+}
+
+bool ls_device_computes(const ls_device *device) { return device->options.kind != LS_DEVICE_META; }
 const char *ls_device_stream_mode(const ls_device *device) { return device->stream_mode; }
 bool ls_device_memory_is_host(const ls_device *device) { return device->backend->memory_is_host; }
 bool ls_device_runs_behind(const ls_device *device) { return device->runs_behind; }
@@ -127,13 +136,41 @@ void ls_event_destroy(ls_event *event) {
 
 static const struct ls_backend *backend_of(const ls_stream *stream) { return ls_stream_device(stream)->backend; }
 
-static ls_status launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
-                        bool meets) {
+static struct ls_probe_record begin_event(ls_probe_kind kind, const ls_event *event, const ls_stream *stream) {
+    struct ls_probe_record record = ls_probe_begin(kind, event->name);
+    ls_probe_set_stream(&record, stream);
+    record.event = (uintptr_t)event;
+    record.number = atomic_load(&event->recorded); /* what a wait refers to */
+    return record;
+}
+
+/* Written before the event can be seen, so that it is older than what any thread writes behind a wait for it. */
+static void probe_event_record(const ls_event *event, const ls_stream *stream) {
+    struct ls_probe_record record = begin_event(LS_PROBE_RECORD, event, stream);
+    record.number++;
+    ls_probe_end(&record);
+}
+
+static ls_status put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
+                     bool meets) {
     if (nbytes > LS_TASK_ARGUMENTS_NBYTES) {
         return ls_fail(LS_ERR_INVALID, "%s: %zu bytes of arguments, at most %d fit", label, nbytes,
                        LS_TASK_ARGUMENTS_NBYTES);
     }
     return backend_of(stream)->launch(stream, label, task, arguments, nbytes, meets);
+}
+
+ls_status ls_stream_put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes) {
+    return put(stream, label, task, arguments, nbytes, false);
+}
+
+static ls_status launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
+                        bool meets) {
+    if (!ls_probing()) return put(stream, label, task, arguments, nbytes, meets);
+    struct ls_probe_record record = ls_stream_begin_launch(stream, label);
+    ls_status status = put(stream, label, task, arguments, nbytes, meets);
+    ls_probe_end(&record);
+    return status;
 }
 
 ls_status ls_stream_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
@@ -148,7 +185,12 @@ ls_status ls_stream_launch_meeting(ls_stream *stream, const char *label, ls_task
 
 ls_status ls_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes) {
     if (nbytes == 0) return LS_OK;
-    return backend_of(stream)->copy(stream, destination, source, nbytes);
+    if (!ls_probing()) return backend_of(stream)->copy(stream, destination, source, nbytes);
+    struct ls_probe_record record = ls_stream_begin_launch(stream, "copy");
+    ls_probe_set_copy(&record, destination, source, nbytes);
+    ls_status status = backend_of(stream)->copy(stream, destination, source, nbytes);
+    ls_probe_end(&record);
+    return status;
 }
 
 ls_status ls_copy_now(ls_stream *stream, void *destination, const void *source, size_t nbytes) {
@@ -158,17 +200,37 @@ ls_status ls_copy_now(ls_stream *stream, void *destination, const void *source, 
 }
 
 ls_status ls_event_record(ls_event *event, ls_stream *stream) {
+    if (ls_probing()) probe_event_record(event, stream);
     return backend_of(stream)->event_record(event, stream);
 }
 
 ls_status ls_stream_wait_event(ls_stream *stream, ls_event *event) {
     if (event->dropped) return LS_OK;
-    return backend_of(stream)->stream_wait_event(stream, event);
+    if (!ls_probing() || atomic_load(&event->recorded) == 0)
+        return backend_of(stream)->stream_wait_event(stream, event);
+    struct ls_probe_record record = begin_event(LS_PROBE_WAIT, event, stream);
+    ls_status status = backend_of(stream)->stream_wait_event(stream, event);
+    ls_probe_end(&record);
+    return status;
 }
 
 ls_status ls_event_synchronize(ls_event *event) {
     if (atomic_load(&event->recorded) == 0) return LS_OK;
-    return backend_of(event->stream)->event_synchronize(event);
+    if (!ls_probing()) return backend_of(event->stream)->event_synchronize(event);
+    struct ls_probe_record record = begin_event(LS_PROBE_SYNC_EVENT, event, event->stream);
+    ls_status status = backend_of(event->stream)->event_synchronize(event);
+    ls_probe_end(&record);
+    return status;
+}
+
+static ls_status synchronize(ls_stream *stream) {
+    if (!ls_probing()) return backend_of(stream)->stream_synchronize(stream);
+    struct ls_probe_record record = ls_probe_begin(LS_PROBE_SYNC_STREAM, "synchronize");
+    ls_probe_set_stream(&record, stream);
+    record.number = ls_stream_launch_number(stream);
+    ls_status status = backend_of(stream)->stream_synchronize(stream);
+    ls_probe_end(&record);
+    return status;
 }
 
 /* The device's failure, which is thereby cleared, or else `status`. */
@@ -178,14 +240,14 @@ static ls_status take_failure(ls_device *device, ls_status status) {
 }
 
 ls_status ls_stream_synchronize(ls_stream *stream) {
-    return take_failure(ls_stream_device(stream), backend_of(stream)->stream_synchronize(stream));
+    return take_failure(ls_stream_device(stream), synchronize(stream));
 }
 
 /* The failure is cleared only when all streams have come to rest: work that is still queued must be skipped. */
 ls_status ls_device_synchronize(ls_device *device) {
     ls_status first = LS_OK;
     for (int s = 0; s < LS_STREAM_COUNT; s++) {
-        ls_status status = device->backend->stream_synchronize(device->streams[s]);
+        ls_status status = synchronize(device->streams[s]);
         if (first == LS_OK) first = status;
     }
     return take_failure(device, first);
@@ -204,7 +266,13 @@ ls_status ls_graph_end(ls_stream *stream, ls_graph **out) {
     return LS_ERR_UNSUPPORTED; /* begin has said so */
 }
 
-ls_status ls_graph_launch(ls_graph *graph, ls_stream *stream) { return graph->backend->graph_launch(graph, stream); }
+ls_status ls_graph_launch(ls_graph *graph, ls_stream *stream) {
+    if (!ls_probing()) return graph->backend->graph_launch(graph, stream);
+    struct ls_probe_record record = ls_stream_begin_launch(stream, "graph");
+    ls_status status = graph->backend->graph_launch(graph, stream);
+    ls_probe_end(&record);
+    return status;
+}
 
 void ls_graph_destroy(ls_graph *graph) {
     if (graph) graph->backend->graph_destroy(graph);

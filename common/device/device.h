@@ -13,6 +13,11 @@
  * for: runs on CPU devices neither load nor pay for CUDA. Their memory is not the host's: only copies reach it
  * (ls_device_memory_is_host).
  *
+ * A meta device (LS_DEVICE_META) computes nothing: it accounts for memory that is not there, whose addresses must not
+ * be touched, and takes work that is not run (but for tasks of ls_stream_launch_meeting, which are called at once).
+ * Events complete when they are recorded, and copies to the host's memory deliver zeros: a program of any size can be
+ * looked at, its memory, its operations and their order.
+ *
  * How the streams of a CPU device run is chosen by the environment's LS_CPU_STREAMS:
  *     threads       compute runs inside the enqueueing call; copy and comm have a queue and a worker thread each
  *     inline        everything runs inside the enqueueing call
@@ -32,6 +37,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/probe.h"
 #include "common/base/status.h"
 
 typedef struct ls_device ls_device;
@@ -76,7 +82,7 @@ void ls_find_gpus(int *count, char *why, size_t capacity);
  * none. */
 void ls_list_gpus(char *list, size_t capacity);
 
-/* The name of a GPU, as "NVIDIA H200"; "CPU" for other kinds. */
+/* The name of a GPU, as "NVIDIA H200"; "CPU" or "meta" for the other kinds. */
 const char *ls_device_model_name(const ls_device *device);
 
 /* Opens a device. On failure *out is NULL and there is nothing to close. Several devices may share a GPU: each has
@@ -87,9 +93,14 @@ ls_status ls_device_open(ls_device **out, const ls_device_options *options);
 void ls_device_close(ls_device *device);
 
 int ls_device_index(const ls_device *device);
+int ls_device_place(const ls_device *device); /* options.place: what probes call it */
 ls_device_kind ls_device_kind_of(const ls_device *device);
+const char *ls_device_kind_name(ls_device_kind kind); /* "cpu", "cuda", "meta" */
 
-/* "inline", "threads" or "shuffle", of a GPU "cuda": how this device's streams run. */
+/* Whether work on this device is done: false for meta devices. */
+bool ls_device_computes(const ls_device *device);
+
+/* "inline", "threads" or "shuffle", of a GPU "cuda", of a meta device "meta": how this device's streams run. */
 const char *ls_device_stream_mode(const ls_device *device);
 
 /* Whether the host may read and write the device's memory itself. If not, ls_copy and ls_copy_now do. */
@@ -120,8 +131,8 @@ size_t ls_aligned_floats(size_t count);
 /* Returns memory of ls_device_alloc; NULL is a no-op. */
 void ls_device_free(ls_device *device, void *memory);
 
-/* Whether the address lies in memory that ls_device_alloc of a GPU gave out in this process. Any thread; false on CPU
- * devices. */
+/* Whether the address lies in memory that ls_device_alloc of a GPU (of a meta device, if `device` is one) gave out in
+ * this process. Any thread; false on CPU devices. */
 bool ls_device_is_gpu_memory(const ls_device *device, const void *address);
 
 /* Page-locks host memory, so that copies between it and the device need no staging and the host does not wait for them.
@@ -227,10 +238,15 @@ void ls_device_unwatch(ls_device *device, void *context);
 void ls_device_mark(const ls_device *device, const char *name);
 
 /* For kernels.c: what puts an operation on a stream of this device; NULL where operations run as tasks
- * (ls_stream_launch). */
+ * (ls_stream_put). */
 struct ls_op;
 typedef ls_status (*ls_op_launcher)(ls_stream *stream, const struct ls_op *op);
 ls_op_launcher ls_device_op_launcher(const ls_device *device);
+
+/* ls_stream_launch for who tells the probes by itself; and the record of that, which begins now, is the stream's next by
+ * number, and is to be ended (ls_probe_end) when the work has been put on the stream. Called while probes are on. */
+ls_status ls_stream_put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
+struct ls_probe_record ls_stream_begin_launch(ls_stream *stream, const char *label);
 
 /* Every wait's deadline, for the whole process; default 300 s. Set before devices are used. */
 void ls_set_wait_timeout_s(double seconds);

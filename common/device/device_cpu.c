@@ -146,12 +146,17 @@ static ls_status launch(ls_stream *stream, const char *label, ls_task_fn task, c
     if (ls_cpu_stream_of(stream)->policy == &ls_policy_inline) { /* the hot path: no copy of the arguments */
         ls_status status = (ls_status)atomic_load_explicit(&stream->device->failure, memory_order_relaxed);
         if (status != LS_OK) return status;
-        status = task(arguments);
+        uint32_t number = ls_stream_launch_number(stream);
+        status = number == 0 ? task(arguments) : ls_probe_run_task(stream, label, number, task, arguments);
         if (status != LS_OK) ls_device_poison(stream->device, status);
         return status;
     }
-    struct ls_item item = {
-        .kind = LS_ITEM_TASK, .label = label, .task = task, .brief = manner == BRIEF, .meets = manner == MEETS};
+    struct ls_item item = {.kind = LS_ITEM_TASK,
+                           .label = label,
+                           .task = task,
+                           .brief = manner == BRIEF,
+                           .meets = manner == MEETS,
+                           .number = ls_stream_launch_number(stream)};
     memcpy(item.arguments, arguments, nbytes);
     return ls_cpu_stream_of(stream)->policy->enqueue(stream, &item);
 }

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "common/base/flag.h"
+#include "common/base/probe.h"
 #include "common/device/device.h"
 
 /* A back-end: every slot is required but those marked optional. */
@@ -42,13 +43,22 @@ struct ls_backend {
     size_t (*memory_reserved)(const ls_device *device);
 };
 
-extern const struct ls_backend ls_backend_cpu;
+extern const struct ls_backend ls_backend_cpu, ls_backend_meta;
 
 /* All back-ends' streams begin with this. */
 struct ls_stream {
     ls_device *device;
     ls_stream_kind kind;
+    /* What the probes have seen enqueued so far: the number of the latest LAUNCH. Written by who enqueues, before the
+     * back-end is called: there it is the number of what is being enqueued (ls_stream_launch_number). */
+    _Atomic uint32_t launched;
 };
+
+/* For back-ends, in launch, copy and enqueue_op: the number that the RUN of what is being enqueued is to bear; 0: the
+ * probes are off, and there is to be none. */
+static inline uint32_t ls_stream_launch_number(const ls_stream *stream) {
+    return ls_probing() ? atomic_load_explicit(&stream->launched, memory_order_relaxed) : 0;
+}
 
 /* All graphs begin with this. */
 struct ls_graph {
@@ -66,6 +76,7 @@ struct ls_device {
     double spin_us;
     ls_stream *streams[LS_STREAM_COUNT];
     void *backend_state;
+    ls_device *next; /* of the process's open devices; guarded by their lock (probes.c) */
     /* any thread: the first failure since the last synchronise, LS_OK if none */
     _Atomic int failure;
     /* guarded by memory_lock */
@@ -96,6 +107,25 @@ void ls_device_poison(ls_device *device, ls_status status);
 
 /* Of a device that closes: what was not freed is gone with it. (memory.c) */
 void ls_device_forget_allocations(ls_device *device);
+
+/* Whether the address lies in what the device has allocated. (memory.c) */
+bool ls_device_owns(ls_device *device, const void *address);
+
+/* --- for probes (probes.c) --------------------------------------------------------------------------------------- */
+
+/* The list in which the owner of an address is looked for; from the end of open to the beginning of close. */
+void ls_device_register(ls_device *device);
+void ls_device_unregister(ls_device *device);
+
+/* Fills in which stream of which device a record is about. */
+void ls_probe_set_stream(struct ls_probe_record *record, const ls_stream *stream);
+
+/* Fills in what a copy moves, and between whose memory. */
+void ls_probe_set_copy(struct ls_probe_record *record, const void *destination, const void *source, size_t nbytes);
+
+/* Runs a task as the RUN of launch `number` of the stream. */
+ls_status ls_probe_run_task(const ls_stream *stream, const char *label, uint32_t number, ls_task_fn task,
+                            const void *arguments);
 
 /* Asks all watchers; the first failure poisons the device and is returned. For the wait loops of back-ends that run
  * behind. */

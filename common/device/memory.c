@@ -57,6 +57,23 @@ static struct ls_allocation forget_allocation(ls_device *device, const void *mem
     return found;
 }
 
+/* 0: the key's address lies in the allocation, which is what the search ends with. */
+static int compare_place(const void *key, const void *node) {
+    uintptr_t address = (uintptr_t)((const struct ls_allocation *)key)->memory;
+    const struct ls_allocation *allocation = node;
+    uintptr_t begin = (uintptr_t)allocation->memory;
+    if (address < begin) return -1;
+    return address - begin >= allocation->nbytes;
+}
+
+bool ls_device_owns(ls_device *device, const void *address) {
+    struct ls_allocation key = {.memory = address};
+    pthread_mutex_lock(&device->memory_lock);
+    bool owns = tfind(&key, &device->allocations, compare_place) != NULL;
+    pthread_mutex_unlock(&device->memory_lock);
+    return owns;
+}
+
 void ls_device_forget_allocations(ls_device *device) {
     while (device->allocations) {
         struct ls_allocation *allocation = *(struct ls_allocation **)device->allocations;

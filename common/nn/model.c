@@ -166,6 +166,8 @@ static float *at_offset(float *host, const ls_model *model, const struct ls_tens
 }
 
 ls_status ls_model_init(ls_model *model, uint64_t seed) {
+    ls_model_parameters_changed(model);
+    if (!ls_device_computes(model->device)) return LS_OK; /* there is no place for them, and they may be many */
     float *host = calloc(model->slab_floats, sizeof *host);
     if (!host) return ls_fail(LS_ERR_NO_MEMORY, "no memory for initial weights");
     ls_generator generator;
@@ -183,7 +185,6 @@ ls_status ls_model_init(ls_model *model, uint64_t seed) {
         for (size_t i = 0; i < buffer->count; i++) at_offset(host, model, buffer)[i] = variance ? 1 : 0;
     }
     ls_status status = ls_copy_now(model->compute, model->slab, host, model->slab_floats * sizeof *host);
-    ls_model_parameters_changed(model);
     free(host);
     return status;
 }

@@ -56,7 +56,7 @@ ls_status ls_model_create(ls_model **out, ls_device *device, const char *descrip
 void ls_model_destroy(ls_model *model);
 
 /* PyTorch's default initialisation after torch.manual_seed(seed), in definition order. Host: returns when it is
- * done. */
+ * done. On a meta device nothing happens. */
 ls_status ls_model_init(ls_model *model, uint64_t seed);
 
 /* Says that the parameters have been written: the next forward makes the copies in half precision anew, once, however

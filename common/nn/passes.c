@@ -5,6 +5,7 @@
  *   cost  : the layers', and in half precision 6 bytes for each parameter, input and output that is cast
  *   order : forward first to last, backward last to first; within a layer bias before weight is reported ready */
 #include "common/base/log.h"
+#include "common/base/probe.h"
 #include "common/nn/layer.h"
 #include "common/nn/model_internal.h"
 
@@ -61,11 +62,20 @@ static void *output_of(ls_model *model, size_t l) {
     return model->layout.layers[l].y;
 }
 
+static void probe_ready(const ls_model *model, const ls_layer *layer, size_t p) {
+    struct ls_probe_record record = ls_probe_begin(LS_PROBE_MARK, "gradient ready");
+    record.object = (uintptr_t)model->compute;
+    record.number = (uint32_t)(layer->first_parameter + p);
+    record.bytes = layer->parameters[p].count * sizeof(float);
+    ls_probe_end(&record);
+}
+
 static ls_status report_ready(ls_model *model, const ls_layer *layer) {
     ls_status status = LS_OK;
-    for (size_t p = layer->parameter_count; model->hook && status == LS_OK && p > 0; p--) {
+    for (size_t p = layer->parameter_count; status == LS_OK && p > 0; p--) {
         if (layer->discarded[p - 1]) continue;
-        status = model->hook(model->hook_context, layer->first_parameter + p - 1);
+        if (ls_probing()) probe_ready(model, layer, p - 1);
+        if (model->hook) status = model->hook(model->hook_context, layer->first_parameter + p - 1);
     }
     return status;
 }

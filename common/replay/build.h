@@ -1,8 +1,9 @@
-/* Building a trace of a program that is not run: what dp_threads/dp_step.c and ddp_procs/ddp_step.c would do with a workload
- * on a node, phase by phase, in the same order and with the same edges (tests/replay compares them with recorded ones).
+/* Building a trace of a program that is not run: what dp_threads/dp_step.c and ddp_procs/ddp_step.c would do with a
+ * workload on a node, phase by phase, in the same order and with the same edges (tests/replay compares them with
+ * recorded ones).
  *
- * Kernels get their cost (cost.h), host threads what the node says of launches, copies are left to the links, collective
- * operations get their cost or are built message by message. */
+ * Kernels get their cost (cost.h), host threads what the node says of launches, copies are left to the links,
+ * collective operations get their cost or are built message by message. */
 #ifndef LS_REPLAY_BUILD_H
 #define LS_REPLAY_BUILD_H
 
@@ -22,17 +23,23 @@ typedef enum ls_build_collectives {
 struct ls_build_options {
     ls_build_mode mode;
     int devices;
-    double batch; /* samples of a step over all devices */
-    int steps;    /* the first of them is warm-up: nothing was there before it */
+    double
+        batch; /* samples of a step over all devices; cut by torch.chunk's rule, or equally if it is no whole number */
+    int steps; /* the first of them is warm-up: nothing was there before it */
     ls_dtype precision;
-    /* DP */
-    bool
-        replicate_by_collectives; /* a broadcast and a reduce (PyTorch over NCCL), rather than copies from and to device 0 */
-    bool gil;                     /* launches of one process's threads hold its one lock (node's lock_us) */
-    /* DDP */
-    bool overlap; /* buckets are reduced while backward goes on */
-    uint64_t first_bucket_bytes, bucket_bytes;
-    double gradient_element_bytes; /* in buckets: 4, or 2 with compression */
+    /* Batches that a device has room for, in turn: 1, or 2, with which the host is a step ahead. 0: 1 where the node's
+     * host threads run what they launch, otherwise 2 (ls_build_memory, which knows no node: 1). */
+    int batch_places;
+    /* DP: parameters and gradients by a broadcast and a reduce (PyTorch over NCCL), rather than copies from and to
+     * device 0 */
+    bool replicate_by_collectives;
+    /* Launches of one process's threads hold its one lock, each for the node's lock_us, on top of what was measured of
+     * the host's own time. */
+    bool gil;
+    /* DDP: buckets are reduced while backward goes on; without, all of them behind the whole of it */
+    bool overlap;
+    uint64_t first_bucket_bytes, bucket_bytes; /* the first bucket's limit is the smaller of the two */
+    double gradient_element_bytes;             /* in buckets: 4, or 2 with compression */
     ls_build_collectives collectives;
     ls_pattern pattern;
 };
@@ -40,17 +47,19 @@ struct ls_build_options {
 /* DDP with PyTorch's buckets, overlap, fp32, 4 steps, costs. */
 struct ls_build_options ls_build_defaults(ls_build_mode mode, int devices, double batch);
 
-/* A sealed trace. LS_ERR_INVALID: more devices than the node has (DDP: ranks, where the node has no network), no samples;
- * LS_ERR_NO_MEMORY. */
+/* A sealed trace. LS_ERR_INVALID: more devices than the node has (DDP: ranks, where the node has no network), no
+ * samples; LS_ERR_NO_MEMORY. */
 ls_status ls_build(ls_trace **out, const ls_workload *workload, const ls_node *node,
                    const struct ls_build_options *options);
 
-/* Adds the messages of one all-reduce of `bytes` by all `count` devices of `lanes` (their comm streams, one after another by
- * device number), behind tasks[i] on each (LS_NONE: nothing); afterwards tasks[i] is the last of device i. */
+/* Adds the messages of one all-reduce of `bytes` by all `count` devices of `lanes` (their comm streams, one after
+ * another by device number), behind tasks[i] on each (LS_NONE: nothing); afterwards tasks[i] is the last of device i.
+ * */
 void ls_build_messages(ls_trace *trace, ls_pattern pattern, const int *lanes, int *tasks, int count, double bytes,
                        int step);
 
-/* Bytes that a device would hold, by the categories of device.h's accounting (in its order), as the program allocates them. */
+/* Bytes that a device would hold, by the categories of device.h's accounting (in its order), as the program allocates
+ * them. */
 struct ls_memory_prediction {
     double parameter, gradient, optimizer, activation, input, gathered_output, bucket, workspace;
 };

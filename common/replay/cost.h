@@ -5,26 +5,37 @@
 #include "common/replay/node.h"
 #include "common/replay/workload.h"
 
-/* Seconds of a kernel are floor + max(flops / rate, bytes / memory bandwidth) (roofline). Without measured time that is its
- * cost; with one, the measured time is scaled by the ratio of the roofline's values for `samples` and for the workload's own number
- * of samples (both of the node that it was measured on, which must then be `node`). Microseconds. */
+/* Microseconds of a kernel are floor + max(flops / rate, bytes / memory bandwidth) (roofline: Williams, Waterman, Patterson
+ * 2009); kernels that are no products count by their bytes alone. Without measured time that is an operation's cost; with one,
+ * the measured time is scaled by the ratio of the roofline's values for `samples` in `precision` and for what the workload's
+ * own times are of: its samples, in 16 bits if its element_bytes are 2 (both of the node that it was measured on, which must
+ * then be `node`). All but the optimizer's bytes are of the precision's elements. */
 double ls_cost_work_us(const ls_node *node, const struct ls_work *work, const ls_workload *workload, double samples,
                        ls_dtype precision);
 
-/* The roofline alone. */
+/* The roofline alone. fp16 and bf16 run at fp16_GFLOPs, everything else at fp32_GFLOPs. */
 double ls_cost_kernel_us(const ls_node *node, double flops, double bytes, bool is_product, ls_dtype precision);
 
+/* A step on one device: the host's loader_us, then launch after launch (launch_us each), kernels in order behind their
+ * launches; where the host runs them itself, one sum. Copies of the input and waits of the host are not in it. */
+double ls_cost_step_us(const ls_node *node, const ls_workload *workload, double samples, ls_dtype precision);
+
 /* What T1, one device's measured step, says about the node: the factor by which its rates (GFLOPs and memory) must be
- * multiplied so that the workload's step of `samples` samples takes t1_us. The only calibration of published machines.
- * LS_ERR_INVALID if no factor does (the launches alone take longer). */
+ * multiplied so that ls_cost_step_us is t1_us. The only calibration of published machines. LS_ERR_INVALID if no factor between
+ * 1e-6 and 1e6 does (the launches and floors alone take longer, or all operations are measured). */
 ls_status ls_cost_calibrate(double *factor, const ls_node *node, const ls_workload *workload, double samples,
                             ls_dtype precision, double t1_us);
 
 /* Collective operations, in terms of W ranks and n bytes of each rank's buffer; from the moment when all have come. */
 typedef enum ls_collective { LS_COLLECTIVE_ALL_REDUCE, LS_COLLECTIVE_BROADCAST, LS_COLLECTIVE_REDUCE } ls_collective;
 
-/* By the node's measured table where it has W (between two lines: a straight line in log bytes, log us; beyond its ends the rate
- * of the last line, the latency of the first), otherwise by its formula. */
+/* All-reduce: by the node's measured table where it has W (between two lines: a straight line in log bytes, log us; beyond its
+ * ends the rate of the last line, the time of the first), otherwise by its formula (node.h). One rank: 0.
+ *
+ * Broadcast and reduce, which nodes have no figures of: n bytes cross each link once, where an all-reduce of n' bytes crosses
+ * it 2 (W - 1) / W n' times, at the same bus bandwidth (that is how NCCL defines it). By formula
+ * base + (W - 1) (hop) + n / bus, one direction instead of two; by table, the time of an all-reduce of n W / (2 (W - 1))
+ * bytes, whose latency is somewhat too long for them. */
 double ls_cost_collective_us(const ls_node *node, ls_collective what, int ranks, double bytes);
 
 /* The textbook's formulas (anchors.md 2.2), for comparison with counted messages and for exercises:
@@ -46,9 +57,10 @@ typedef enum ls_pattern { LS_PATTERN_MAP(LS_PATTERN_ENUM) LS_PATTERN_COUNT } ls_
 
 const char *ls_pattern_name(ls_pattern pattern);
 
-/* Steps that follow one another, and the most messages and bytes that a rank sends (on a duplex link). */
+/* Steps that follow one another, and the most messages and bytes that one rank sends. On ranks that are no power of two,
+ * halving-doubling folds the extra ranks in before and out after, which costs two steps of whole messages. */
 struct ls_pattern_cost {
-    int steps;
+    int steps; /* rounds of messages that may go at the same time: all that the server receives are one */
     double messages, bytes;
     double us; /* by Hockney's model, the messages of a step at the same time but on one link one after another */
 };

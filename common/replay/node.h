@@ -38,7 +38,8 @@ struct ls_node_host {
         lock_us; /* the emulated GIL: what one launch costs while the process's only lock is held; 0: there is none */
 };
 
-/* A link joins two vertices: "host", "gpu0", "gpu1", ..., or a switch of any other name. */
+/* A link joins two vertices: "host", "gpu0", "gpu1", ..., or a switch of any other name. As numbers: the devices by theirs,
+ * then the host, then the switches. Host and switches pass on what is not for them; devices do not. */
 struct ls_node_link {
     const char *name;
     int from, to;      /* vertices */
@@ -60,7 +61,7 @@ struct ls_node_collectives {
     /* ranks beyond this node's devices sit in more of them: NODES nodes add 2 (NODES - 1) network_hop_us, and the slower of
      * the two rates counts. 0: one node only */
     double network_hop_us, network_GBps;
-    /* all-reduce, measured; sorted by ranks, then bytes. Used instead of the formula where it has the number of ranks */
+    /* all-reduce, measured; sorted by ranks, then bytes; NULL: none. Used instead of the formula where it has the number of ranks */
     const struct ls_node_measured *table;
     int table_count;
     /* kernels that run while their device takes part in a collective take so many times as long; 1: they do not mind */
@@ -69,12 +70,13 @@ struct ls_node_collectives {
 
 typedef struct ls_node ls_node;
 
-/* LS_ERR_IO, LS_ERR_INVALID; on failure *out is NULL. `name` may be a path, or the name of a file of labs/nodes. */
+/* LS_ERR_IO, LS_ERR_INVALID; on failure *out is NULL. `name` may be a path, or the name of a file of labs/nodes (library.h
+ * says where they are looked for). */
 ls_status ls_node_open(ls_node **out, const char *name);
 ls_status ls_node_parse(ls_node **out, const char *name, const char *text, size_t nbytes); /* the same from memory */
 void ls_node_close(ls_node *node);                                                         /* NULL is a no-op */
 
-const char *ls_node_name(const ls_node *node);
+const char *ls_node_name(const ls_node *node);        /* its file's, without folder and ".json" */
 const char *ls_node_description(const ls_node *node); /* one line */
 int ls_node_device_count(const ls_node *node);
 const struct ls_node_device *ls_node_device(const ls_node *node);
@@ -82,6 +84,11 @@ const struct ls_node_host *ls_node_host(const ls_node *node);
 const struct ls_node_collectives *ls_node_collectives(const ls_node *node);
 int ls_node_link_count(const ls_node *node);
 const struct ls_node_link *ls_node_link(const ls_node *node, int link);
+const char *ls_node_vertex(const ls_node *node, int vertex); /* its name: "gpu0", "host", ... */
+
+/* Where a figure comes from, "device.fp32_GFLOPs" or a whole group, "links"; every figure has a source. NULL: there is no
+ * such figure. */
+const char *ls_node_source(const ls_node *node, const char *figure);
 
 /* A link in one direction: a transfer loads the bandwidth of each that it crosses. Of a link that is not duplex both
  * directions are one and the same resource. */

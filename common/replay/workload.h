@@ -1,7 +1,8 @@
 /* ls_workload: a network as replay sees it, operation by operation, without its numbers.
  *
- * It comes from labs/workloads/NAME.json, which describes a published network layer by layer with the source of each figure
- * (labs/workloads/README.md), or from a trace of one device (workload_trace.c), whose operations have measured times. */
+ * It comes from labs/workloads/NAME.json, which describes a published network layer by layer with the source of each
+ * figure (labs/workloads/README.md), or from a trace of one device (workload_trace.c), whose operations have measured
+ * times. */
 #ifndef LS_REPLAY_WORKLOAD_H
 #define LS_REPLAY_WORKLOAD_H
 
@@ -35,18 +36,21 @@ typedef struct ls_workload {
     int ready_count;
     double input_bytes, output_bytes, answer_bytes; /* of a sample */
     double activation_bytes;                        /* of a sample: what forward leaves for backward */
-    double element_bytes;                           /* of activations and their copies: 4 or 2 */
-    int optimizer_states;                           /* floats per parameter: SGD 0, with momentum 1, Adam 2 */
-    double loader_us; /* the host's share of a step outside of the phases above, measured; 0 if not */
-    void *storage;    /* owns all of it */
+    double exchange_bytes; /* of a sample: two of the largest gradients of activations, which backward uses in turn */
+    double buffer_bytes;   /* of what belongs to the model and is no parameter: batch norm's running statistics */
+    double element_bytes;  /* of activations and their copies: 4 or 2 */
+    int optimizer_states;  /* floats per parameter: SGD 0, with momentum 1, Adam 2 */
+    double loader_us;      /* the host's share of a step outside of the phases above, measured; 0 if not */
+    void *storage;         /* owns all of it */
 } ls_workload;
 
 /* By path, or name of a file of labs/workloads. LS_ERR_IO, LS_ERR_INVALID ("FILE:LINE: ..."); then *out is NULL. */
 ls_status ls_workload_open(ls_workload **out, const char *name);
 ls_status ls_workload_parse(ls_workload **out, const char *name, const char *text, size_t nbytes);
 
-/* From a sealed trace whose about says one device (mode single, or ddp with a world of 1), or a rank of meta devices: the
- * median over its steps of each operation. LS_ERR_INVALID: it is no such trace, or its steps differ in their operations. */
+/* From a sealed trace whose about says one device (mode single, or ddp with a world of 1), or a rank of meta devices:
+ * the median over its steps of each operation. LS_ERR_INVALID: it is no such trace, or its steps differ in their
+ * operations. */
 ls_status ls_workload_from_trace(ls_workload **out, const ls_trace *trace);
 
 void ls_workload_close(ls_workload *workload); /* NULL is a no-op */

@@ -11,7 +11,8 @@
  * (common/replay/build.h). Replay (common/replay/engine.h) takes durations and edges out of it and finds out when everything
  * would have happened; the recorded times, where there are any, are for pictures, tests and comparison only.
  *
- * Build: add lanes, tasks and edges in any order, then seal; read only when sealed. Limits: 2^31 tasks and edges. One
+ * Build: add lanes, tasks and edges in any order, then seal, and add nothing more. What has been added can be looked at by
+ * its index at any time; the lists of edges, lanes and meetings only when sealed. Limits: 2^31 tasks and edges. One
  * thread at a time. Out of memory: the call that seals says so. */
 #ifndef LS_TRACE_TRACE_H
 #define LS_TRACE_TRACE_H
@@ -74,6 +75,8 @@ struct ls_meeting {
     int ranks;             /* of the group */
     int tasks;             /* of those, how many have a task here: 1 where one rank of a symmetric job was recorded */
     uint64_t bytes;        /* of each rank's buffer */
+    uint64_t elements;     /* of it; 0: not known */
+    const char *dtype;     /* "fp32"; "": not known */
 };
 
 /* Something that happened at a moment: "gradient ready" (number: which parameter), "step". */
@@ -107,6 +110,7 @@ struct ls_trace_about {
     bool overlap;                                     /* DDP: buckets are reduced while backward goes on */
     bool virtual_time;
     int first_step, steps;
+    double origin_us;      /* of the recorded times: what the monotonic clock said at their 0 */
     double median_step_ms; /* of the recorded steps, measured beside the probes; NAN if there is none */
 };
 
@@ -162,8 +166,12 @@ const int *ls_trace_after(const ls_trace *trace, int task, int *count);
 const int *ls_trace_lane_tasks(const ls_trace *trace, int lane, int *count);
 const int *ls_trace_meeting_tasks(const ls_trace *trace, int meeting, int *count);
 
-/* Whether `a` must have ended before `b` begins, by edges, lanes and meetings alone, whatever the durations. */
+/* Whether `a` must have ended before `b` begins, by edges, lanes and meetings alone, whatever the durations. Work: at most
+ * tasks + edges, only of what lies between the two. */
 bool ls_trace_happens_before(const ls_trace *trace, int a, int b);
+
+/* Gives a task other times, sealed or not: of a replay, to be written as a file and looked at. */
+void ls_trace_set_times(ls_trace *trace, int task, double launched_us, double start_us, double end_us);
 
 const char *ls_lane_kind_name(ls_lane_kind kind);
 const char *ls_task_kind_name(ls_task_kind kind);

@@ -110,7 +110,7 @@ static void announce_precision(FILE *file, const ls_parallel *p, const ls_train_
     fprintf(file, "precision: %s", ls_dtype_name((ls_dtype)o->precision));
     const ls_grad_scaler *scaler = ls_optimizer_scaler(p->optimizer);
     struct ls_scaler_state state;
-    if (scaler && ls_grad_scaler_read(scaler, &state) == LS_OK) {
+    if (scaler && ls_device_computes(p->devices[0]) && ls_grad_scaler_read(scaler, &state) == LS_OK) {
         fprintf(file, ", loss scale %.9g, doubled after %d steps in a row without infinities", (double)state.scale,
                 o->growth_interval);
     }

@@ -86,3 +86,33 @@ ls_status ls_device_table_print(FILE *file, const struct ls_device_row *rows, in
     if (status == LS_OK && more > 0) fprintf(file, "and %d more device%s\n", more, more == 1 ? "" : "s");
     return status;
 }
+
+static bool is_used(const struct ls_device_row *rows, int count, int category) {
+    for (int d = 0; d < count; d++) {
+        if (rows[d].peak_bytes[category] > 0) return true;
+    }
+    return false;
+}
+
+ls_status ls_memory_table_print(FILE *file, const struct ls_device_row *rows, int count) {
+    ls_column columns[LS_MEMORY_COUNT + 2] = {{"device", LS_RIGHT}};
+    size_t column_count = 1;
+    for (int c = 0; c < LS_MEMORY_COUNT; c++) {
+        if (is_used(rows, count, c))
+            columns[column_count++] = (ls_column){ls_memory_name((ls_memory_category)c), LS_RIGHT};
+    }
+    columns[column_count++] = (ls_column){"peak", LS_RIGHT};
+    ls_table *table;
+    ls_status status = ls_table_create(&table, columns, column_count);
+    for (int d = 0; status == LS_OK && d < count; d++) {
+        char bytes[LS_BYTES_TEXT_CAPACITY];
+        ls_table_cell(table, "%.0f", rows[d].device);
+        for (int c = 0; c < LS_MEMORY_COUNT; c++) {
+            if (is_used(rows, count, c)) ls_table_cell(table, "%s", ls_bytes_text(bytes, rows[d].peak_bytes[c]));
+        }
+        ls_table_cell(table, "%s", ls_bytes_text(bytes, rows[d].peak_total_bytes));
+    }
+    if (status == LS_OK) status = ls_table_print(table, file);
+    ls_table_destroy(table);
+    return status;
+}

@@ -35,4 +35,8 @@ bool ls_device_rows_run_behind(const struct ls_device_row *rows, int count);
 /* A table of the first `shown` of `count` rows, and a line that counts the others. LS_ERR_NO_MEMORY. */
 ls_status ls_device_table_print(FILE *file, const struct ls_device_row *rows, int count, int shown);
 
+/* A table of each device's peaks by category, without the categories that nobody used, and the peak of their sum.
+ * LS_ERR_NO_MEMORY. */
+ls_status ls_memory_table_print(FILE *file, const struct ls_device_row *rows, int count);
+
 #endif

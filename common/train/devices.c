@@ -102,10 +102,41 @@ static ls_status check_cpu_options(const ls_train_options *o, bool tell) {
     return LS_OK;
 }
 
+/* What asks for numbers, which meta devices do not have. */
+static ls_status check_meta_options(const ls_train_options *o) {
+    const struct {
+        const char *option;
+        bool given;
+    } refused[] = {
+        {"cuda-graph", o->cuda_graph},
+        {"init", o->init != NULL},
+        {"save", o->save != NULL},
+        {"resume", o->resume != NULL},
+        {"metrics", o->metrics != NULL},
+        {"save-weights", o->save_weights != NULL},
+        {"uneven", o->uneven},
+        {"dump-losses", o->dump_losses != NULL},
+        {"join", o->join},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        if (!refused[i].given) continue;
+        return ls_fail(
+            LS_ERR_USAGE,
+            "--%s does not go with --device-kind meta, where nothing is computed and all ranks are taken to do the "
+            "same: leave it out (--summary has the memory, --trace the operations)",
+            refused[i].option);
+    }
+    return LS_OK;
+}
+
 ls_status ls_devices_find(ls_device_choice *choice, const ls_train_options *o, int flags) {
     bool tell = (flags & LS_DEVICES_TELL) != 0;
     *choice = (ls_device_choice){.kind = LS_DEVICE_CPU};
     if (o->device_kind == LS_TRAIN_DEVICES_CPU) return check_cpu_options(o, tell);
+    if (o->device_kind == LS_TRAIN_DEVICES_META) {
+        choice->kind = LS_DEVICE_META;
+        return check_meta_options(o);
+    }
     (flags & LS_DEVICES_APART ? ls_find_gpus_apart : ls_find_gpus)(&choice->gpu_count, choice->found,
                                                                    sizeof choice->found);
     if (choice->gpu_count > 0) {
@@ -130,8 +161,8 @@ static ls_status refuse_repeated(const ls_device_choice *choice) {
     for (int i = 0; i < choice->count; i++) {
         for (int j = 0; j < i; j++) {
             if (choice->indices[i] != choice->indices[j]) continue;
-            return ls_fail(LS_ERR_USAGE, "device %d is named twice, which only GPUs can be: these are CPU devices",
-                           choice->indices[i]);
+            return ls_fail(LS_ERR_USAGE, "device %d is named twice, which only GPUs can be: these are %s devices",
+                           choice->indices[i], choice->kind == LS_DEVICE_META ? "meta" : "CPU");
         }
     }
     return LS_OK;
@@ -156,6 +187,9 @@ ls_status ls_devices_choose(ls_device_choice *choice, const ls_int_list *ids, in
                        "--device-kind cpu",
                        count, choice->gpu_count == 1 ? "is" : "are", choice->gpu_count,
                        choice->gpu_count == 1 ? "" : "s", names);
+    }
+    if (ids->count == 0 && count == 0 && choice->kind == LS_DEVICE_META) {
+        return ls_fail(LS_ERR_USAGE, "there are as many meta devices as you say: give --devices N");
     }
     _Static_assert(LS_INT_LIST_MAX <= LS_MAX_DEVICES, "a choice has room for every list");
     choice->count = ids->count > 0 ? ids->count : count > 0 ? count : gpus ? choice->gpu_count : ls_usable_cores();

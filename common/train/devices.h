@@ -11,7 +11,8 @@
 typedef enum ls_train_device_kind {
     LS_TRAIN_DEVICES_AUTO,
     LS_TRAIN_DEVICES_CPU,
-    LS_TRAIN_DEVICES_CUDA
+    LS_TRAIN_DEVICES_CUDA,
+    LS_TRAIN_DEVICES_META
 } ls_train_device_kind;
 
 typedef struct ls_device_choice {
@@ -38,7 +39,7 @@ enum {
 ls_status ls_devices_find(ls_device_choice *choice, const ls_train_options *options, int flags);
 
 /* One process's devices: `ids` if it is not empty, else the first `count`, which is 0 for all (GPUs, or cores).
- * LS_ERR_USAGE: more GPUs than there are, or a CPU device named twice. GPUs that are named but are not there are left
+ * LS_ERR_USAGE: more GPUs than there are, a CPU or meta device named twice, or meta devices without a number. GPUs that are named but are not there are left
  * to ls_devices_open. */
 ls_status ls_devices_choose(ls_device_choice *choice, const ls_int_list *ids, int count);
 

@@ -20,6 +20,7 @@
 #include "common/train/checkpoint.h"
 #include "common/train/feed.h"
 #include "common/train/look.h"
+#include "common/train/recording.h"
 #include "common/train/report.h"
 #include "common/train/step_graph.h"
 #include "common/train/step_times.h"
@@ -44,6 +45,7 @@ struct run {
     int64_t clocked_from; /* the step before which the phases' clocks began */
     ls_look look;         /* losses, times and memory, as the host sees them from time to time */
     struct ls_checkpointed checkpointed;
+    ls_recording recording;
     double accuracy;
 };
 
@@ -56,7 +58,8 @@ static ls_status sum_over_ranks(ls_parallel *p, double *values, size_t count) {
 /* Every rank counts its share of the test samples. */
 static ls_status measure_accuracy(struct run *run) {
     ls_parallel *p = run->parallel;
-    bool can = run->options->evaluate && ls_model_loss(p->model) == LS_LOSS_CROSS_ENTROPY;
+    bool can =
+        run->options->evaluate && ls_device_computes(p->devices[0]) && ls_model_loss(p->model) == LS_LOSS_CROSS_ENTROPY;
     run->accuracy = NAN;
     if (!can) return LS_OK;
     size_t count = ls_dataset_count(run->test), world = (size_t)p->world_size, rank = (size_t)p->rank;
@@ -215,12 +218,15 @@ static ls_status train_epoch(struct run *run) {
     ls_status status = ls_loader_begin_epoch_at(run->loader, p->epoch, run->epoch_steps);
     while (status == LS_OK) {
         double waited_us = ls_loader_wait_us(run->loader), step_ms;
+        status = ls_recording_begin_step(&run->recording);
+        if (status != LS_OK) break;
         ls_step_times_begin(&run->times);
         status = next_batch(run, &batch);
         if (status == LS_OK && batch) status = train_step(run, batch);
         if (status != LS_OK || !batch) break;
         status = ls_step_times_end(&run->times, &step_ms);
         ls_look_note(&run->look, step_ms, (ls_loader_wait_us(run->loader) - waited_us) * 1e-3);
+        if (status == LS_OK) status = ls_recording_end_step(&run->recording, step_ms);
         p->step++;
         run->epoch_steps++;
         forget_warmup(run);
@@ -228,6 +234,7 @@ static ls_status train_epoch(struct run *run) {
         if (status == LS_OK && checkpoint_is_due(run)) status = save_checkpoint(run);
         ls_progress_show(&progress, "step", (int64_t)p->step, shown_total(run));
     }
+    ls_recording_no_step(&run->recording);
     ls_progress_end(&progress);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
     if (status == LS_OK) status = look_now(run);
@@ -269,7 +276,8 @@ static ls_status train_epochs(struct run *run) {
         bool by_steps = run->options->steps > 0, last = by_steps && is_finished(run);
         if (status == LS_OK && (last || !by_steps)) {
             status = measure_accuracy(run);
-            if (status == LS_OK && run->report) report_epoch(run, seconds);
+            if (status == LS_OK && run->report && ls_device_computes(run->parallel->devices[0]))
+                report_epoch(run, seconds);
         }
         if (last || status != LS_OK) break;
         run->epoch++;
@@ -284,6 +292,10 @@ static void summarise(struct run *run, ls_train_result *result) {
     result->steps = (int64_t)run->parallel->step;
     result->epochs = run->epoch + (run->epoch_steps > 0);
     result->clocked_steps = result->steps - run->clocked_from;
+    if (!ls_device_computes(run->parallel->devices[0])) { /* there is no time, loss or accuracy to tell */
+        result->median_step_ms = result->p10_step_ms = result->p90_step_ms = result->samples_per_s = NAN;
+        return;
+    }
     ls_step_times_summarise(&run->times, result);
     result->samples_per_s =
         result->median_step_ms > 0 ? (double)run->options->batch_size / result->median_step_ms * 1e3 : 0;
@@ -293,7 +305,8 @@ static void summarise(struct run *run, ls_train_result *result) {
 
 ls_status ls_train_check(const ls_train_options *options, int world_size, ls_shard shard, const ls_dataset *train) {
     ls_status status = ls_feed_check(options, world_size, shard, train);
-    return status == LS_OK ? ls_report_check(options) : status;
+    if (status == LS_OK) status = ls_report_check(options);
+    return status == LS_OK ? ls_recording_check(options) : status;
 }
 
 ls_status ls_train_describe_share(const ls_train_options *options, int rank, int world_size, ls_shard shard,
@@ -363,6 +376,9 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
     run.schedule = ls_train_schedule(options, p->device_count, shown_total(&run));
     if (status == LS_OK) status = ls_schedule_check(&run.schedule);
     if (status == LS_OK && p->rank == 0) status = ls_report_open(&run.report, options, p);
+    if (status == LS_OK) {
+        status = ls_recording_open(&run.recording, options, p, &run.times, run.resumed.step, run.total_steps);
+    }
     if (status == LS_OK && p->rank == 0) announce(&run, &feed, train);
     if (status == LS_OK) status = ls_look_open(&run.look, p, options, run.report, shown_total(&run));
     if (status == LS_OK) resume_losses(&run);
@@ -370,17 +386,21 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
     if (status == LS_OK && options->save) status = save_checkpoint(&run);
     status = settle_devices(p, status);
     if (status != LS_OK) ls_look_salvage(&run.look);
-    if (status == LS_OK) status = ls_model_hash(p->model, &result->parameter_hash);
+    bool computed = ls_device_computes(p->devices[0]);
+    if (status == LS_OK && computed) status = ls_model_hash(p->model, &result->parameter_hash);
     if (status == LS_OK) summarise(&run, result);
+    if (status == LS_OK) status = ls_recording_finish(&run.recording, result->median_step_ms);
     if (status == LS_OK && p->rank == 0 && options->save_weights) {
         status = ls_weights_save(p->model, options->save_weights);
     }
     ls_live_view_end(&run.look.view, status == LS_OK); /* before the results are printed */
     if (status == LS_OK) note_idle_graph(&run);
     ls_status written = ls_report_close(run.report, p, status == LS_OK ? result : NULL, run.look.rows);
+    ls_recording_tell(&run.recording);
     ls_look_close(&run.look);
     ls_feed_close(&feed);
     ls_step_graph_destroy(run.graph);
+    ls_recording_close(&run.recording);
     ls_step_times_close(&run.times);
     return status != LS_OK ? status : written;
 }

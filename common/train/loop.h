@@ -20,6 +20,7 @@ typedef struct ls_train_result {
     double final_loss;    /* of the last step's global batch */
     double accuracy;      /* on the test samples; NaN if not evaluated */
     uint64_t parameter_hash;
+    /* of meta devices, which compute nothing: NaN, and the counts and the hash 0 */
 } ls_train_result;
 
 /* What ls_train would refuse on every rank before it begins, asked by one process: whether the ranks can share the

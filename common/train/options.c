@@ -8,11 +8,11 @@
 #include "common/data/loader.h"
 #include "common/train/parallel.h"
 
-static const char *const device_kinds[] = {"auto", "cpu", "cuda", NULL}; /* the order of ls_train_device_kind */
-static const char *const normalizations[] = {"none", "mnist", NULL};     /* the order of ls_normalize */
-static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL};  /* the order of ls_dtype */
-static const char *const lr_scales[] = {"none", "linear", "sqrt", NULL}; /* the order of ls_rate_scaling */
-static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL};  /* the order of ls_optimizer_kind */
+static const char *const device_kinds[] = {"auto", "cpu", "cuda", "meta", NULL}; /* the order of ls_train_device_kind */
+static const char *const normalizations[] = {"none", "mnist", NULL};             /* the order of ls_normalize */
+static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL};          /* the order of ls_dtype */
+static const char *const lr_scales[] = {"none", "linear", "sqrt", NULL};         /* the order of ls_rate_scaling */
+static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL};          /* the order of ls_optimizer_kind */
 
 ls_train_options ls_train_defaults(void) {
     return (ls_train_options){
@@ -34,12 +34,13 @@ ls_train_options ls_train_defaults(void) {
         .growth_interval = 2000,
         .pin_memory = true,
         .timeout_s = 60,
+        .trace_steps = 20,
         .evaluate = true,
     };
 }
 
 /* Rows of each table at most. */
-enum { RUN_ROWS = 22, RECIPE_ROWS = 18, GPU_ROWS = 6, OTHER_ROWS = 16 };
+enum { RUN_ROWS = 22, RECIPE_ROWS = 18, GPU_ROWS = 6, OTHER_ROWS = 18 };
 _Static_assert(RUN_ROWS + RECIPE_ROWS + GPU_ROWS + OTHER_ROWS <= LS_TRAIN_OPTION_ROWS,
                "LS_TRAIN_OPTION_ROWS is too small");
 
@@ -49,7 +50,8 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "What is trained"},
         {.kind = LS_OPTION_CHOICE, .name = "device-kind", .to.number = &o->device_kind, .choices = device_kinds,
-         .help = "what a device is: a GPU (cuda), or a core with memory of its own (cpu); auto takes GPUs where there are any"},
+         .help = "what a device is: a GPU (cuda), or a core with memory of its own (cpu); auto takes GPUs where there are any; meta: nothing is "
+                 "computed, what would be done is counted and traced"},
         {.kind = LS_OPTION_STRING, .name = "model", .to.text = &o->model, .argument = "NAME",
          .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, wide or deep"},
         {.kind = LS_OPTION_STRING, .name = "data", .to.text = &o->data, .argument = "DIR|random:SEED|stream:DIR",
@@ -173,6 +175,12 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
          .help = "the summary alone, which costs nothing per step; -: the last line of standard output"},
         {.kind = LS_OPTION_STRING, .name = "dump-losses", .to.text = &o->dump_losses, .argument = "FILE",
          .help = "the global mean loss of each step, a line each"},
+        {.kind = LS_OPTION_STRING, .name = "trace", .to.text = &o->trace, .argument = "DIR",
+         .help = "record what every device and thread does in some steps, as files that Perfetto and replay read"},
+        {.kind = LS_OPTION_INT64, .name = "trace-steps", .to.big_number = &o->trace_steps, .argument = "N",
+         .limits = LS_BETWEEN(1, 100000), .help = "how many steps are recorded, behind the warm-up"},
+        {.kind = LS_OPTION_FLAG, .name = "virtual-time", .to.flag = &o->virtual_time,
+         .help = "with --trace, for more devices than cores: let CPU devices take turns on one core, and record CPU time"},
         {.kind = LS_OPTION_SWITCH, .name = "evaluate", .to.flag = &o->evaluate,
          .help = "accuracy on the test samples after each epoch"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &o->quiet, .help = "no progress, no notes"},
@@ -212,6 +220,8 @@ ls_optimizer_options ls_train_optimizer(const ls_train_options *o) {
     optimizer.record_count = o->metrics ? LS_LOSS_RING : 0;
     return optimizer;
 }
+
+const char *ls_train_optimizer_name(const ls_train_options *o) { return optimizers[o->optimizer]; }
 
 ls_schedule ls_train_schedule(const ls_train_options *o, int device_count, int64_t total_steps) {
     return (ls_schedule){

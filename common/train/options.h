@@ -48,6 +48,9 @@ typedef struct ls_train_options {
     size_t device_memory_bytes;
     /* what is written */
     const char *metrics, *summary, *dump_losses;
+    const char *trace;   /* a folder; NULL: nothing is recorded */
+    int64_t trace_steps; /* that are recorded at most */
+    bool virtual_time;   /* virtual_time.h */
     bool evaluate, quiet, verbose;
 } ls_train_options;
 
@@ -80,6 +83,7 @@ bool ls_train_sync_bn(const ls_train_options *options, const ls_model *model, bo
 bool ls_train_is_stream(const ls_train_options *options);
 
 ls_optimizer_options ls_train_optimizer(const ls_train_options *options);
+const char *ls_train_optimizer_name(const ls_train_options *options); /* as on the command line */
 
 /* The learning rate's course for that many devices; total_steps 0: not known. */
 ls_schedule ls_train_schedule(const ls_train_options *options, int device_count, int64_t total_steps);

@@ -21,6 +21,7 @@
 #include "common/data/loader.h"
 #include "common/nn/loss.h"
 #include "common/nn/model.h"
+#include "common/trace/trace.h"
 #include "common/train/optimizer.h"
 #include "common/train/phase.h"
 
@@ -28,6 +29,7 @@ typedef struct ls_parallel ls_parallel;
 
 struct ls_parallel_ops {
     const char *name; /* "single device", "DataParallel", "DistributedDataParallel" */
+    const char *mode; /* the same for files: "single", "dp", "ddp" */
     ls_status (*prepare)(ls_parallel *p, const ls_batch *batch);
     ls_status (*forward_backward)(ls_parallel *p);
     ls_status (*reduce)(ls_parallel *p);
@@ -64,6 +66,8 @@ struct ls_parallel_ops {
     /* (optional) Why forward_backward, reduce and apply cannot be recorded into a graph (step_graph.h), as "ranks that
      * join ..."; NULL, or no such function: they can. */
     const char *(*graph_obstacle)(const ls_parallel *p);
+    /* (optional) Fills in what a trace says of this mode beyond what every mode has: texts live as long as it. */
+    void (*describe)(const ls_parallel *p, struct ls_trace_about *about);
     void (*destroy)(ls_parallel *p);
 };
 

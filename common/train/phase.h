@@ -2,8 +2,8 @@
  *
  * On CPU devices work runs while it is enqueued (or the thread waits for it), so a phase's time is the time its work
  * took; with a shuffled or a CUDA device it is only the time to enqueue. What a GPU does in a phase shows in a
- * profiler, to which its clock tells each switch. A switch costs one reading of the clock, and one predicted branch on
- * CPU devices. */
+ * profiler, to which its clock tells each switch, and in a trace, whose records bear the phase of their thread. A switch
+ * costs one reading of the clock, and on CPU devices two predicted branches. */
 #ifndef LS_TRAIN_PHASE_H
 #define LS_TRAIN_PHASE_H
 
@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "common/base/clock.h"
+#include "common/base/probe.h"
 #include "common/device/device.h"
 
 /* X(NAME, text, whether it is communication) */
@@ -54,6 +55,7 @@ static inline ls_phase ls_phase_enter(struct ls_phase_clock *clock, ls_phase pha
     clock->since_us = now_us;
     clock->phase = phase;
     if (clock->marked) ls_device_mark(clock->marked, ls_phase_name(phase));
+    if (ls_probing()) ls_probe_phase(ls_phase_name(phase));
     return ended;
 }
 

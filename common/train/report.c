@@ -152,8 +152,9 @@ ls_status ls_report_check(const ls_train_options *o) {
 static void describe_devices(const ls_parallel *p, char *text, size_t capacity) {
     const ls_device *first = p->devices[0];
     const char *plural = p->device_count == 1 ? "" : "s";
-    if (ls_device_kind_of(first) == LS_DEVICE_CPU) {
-        snprintf(text, capacity, "%d CPU device%s", p->device_count, plural);
+    if (ls_device_kind_of(first) != LS_DEVICE_CUDA) {
+        const char *kind = ls_device_computes(first) ? "CPU" : "meta";
+        snprintf(text, capacity, "%d %s device%s", p->device_count, kind, plural);
     } else if (p->gpu_count > 0 && p->gpu_count < p->device_count) {
         snprintf(text, capacity, "%d devices on %d GPU%s (%s)", p->device_count, p->gpu_count,
                  p->gpu_count == 1 ? "" : "s", ls_device_model_name(first));
@@ -245,6 +246,8 @@ static void print_times(const ls_report *report, const ls_train_result *result, 
     printf("step time %.3f ms, median of %lld %s (10 %% to 90 %%: %.3f to %.3f ms); %.0f samples/s\n",
            result->median_step_ms, (long long)(result->timed_steps / each), what, result->p10_step_ms,
            result->p90_step_ms, result->samples_per_s);
+    if (report->options->virtual_time)
+        puts("these are times of devices that took turns on one core (--virtual-time), not what a core for each gives");
     if (waited_share <= LOADER_SHARE_TO_MENTION) return;
     printf("the loader kept the devices waiting %.0f %% of the time: raise --workers (now %d) if cores are free\n",
            100 * waited_share, report->options->workers);
@@ -258,8 +261,16 @@ static void print_scaler(const ls_parallel *parallel, const ls_train_result *res
            (double)scaler.scale, scaler.skipped, result->steps);
 }
 
+/* What there is to tell of meta devices. */
+static ls_status print_meta(const ls_parallel *p, const ls_train_result *result, const struct ls_device_row *rows) {
+    printf("nothing was computed: %" PRId64 " steps were enqueued on meta devices; bytes of memory%s:\n", result->steps,
+           p->world_size > 1 ? " of rank 0, which stands for all" : "");
+    return ls_memory_table_print(stdout, rows, p->local_device_count);
+}
+
 static ls_status print_result(const ls_report *report, const ls_parallel *parallel, const ls_train_result *result,
                               const struct ls_device_row *rows) {
+    if (!ls_device_computes(parallel->devices[0])) return print_meta(parallel, result, rows);
     if (result->timed_steps > 0) {
         print_times(report, result, ls_summary_loader_share(rows, parallel->device_count));
     }

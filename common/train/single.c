@@ -66,6 +66,7 @@ static void single_destroy(ls_parallel *p) {
 
 static const struct ls_parallel_ops single_ops = {
     .name = "single device",
+    .mode = "single",
     .prepare = single_prepare,
     .forward_backward = single_forward_backward,
     .reduce = single_reduce,
@@ -78,6 +79,7 @@ ls_status ls_single_create(ls_parallel **out, ls_device *device, ls_model *model
     *out = NULL;
     struct single *s = calloc(1, sizeof *s);
     if (!s) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a training step");
+    ls_probe_name_thread("single device");
     ls_parallel *p = &s->base;
     p->ops = &single_ops;
     p->world_size = p->device_count = p->local_device_count = 1;

@@ -54,8 +54,9 @@ double ls_summary_loader_share(const struct ls_device_row *rows, int count) {
 /* What the devices are. Those of other processes are taken to be like the first of this one. */
 static void add_devices(cJSON *summary, const ls_parallel *parallel) {
     const ls_device *first = parallel->devices[0];
+    static const char *const kinds[] = {[LS_DEVICE_CPU] = "cpu", [LS_DEVICE_CUDA] = "cuda", [LS_DEVICE_META] = "meta"};
     bool gpus = ls_device_kind_of(first) == LS_DEVICE_CUDA;
-    cJSON_AddStringToObject(summary, "device_kind", gpus ? "cuda" : "cpu");
+    cJSON_AddStringToObject(summary, "device_kind", kinds[ls_device_kind_of(first)]);
     if (gpus) add_number(summary, "gpus", parallel->gpu_count);
     cJSON *names = cJSON_AddArrayToObject(summary, "device_names");
     for (int d = 0; d < parallel->device_count; d++) {
@@ -63,12 +64,13 @@ static void add_devices(cJSON *summary, const ls_parallel *parallel) {
         cJSON_AddItemToArray(names, cJSON_CreateString(ls_device_model_name(device)));
     }
     if (parallel->backend) cJSON_AddStringToObject(summary, "backend", parallel->backend);
-    cJSON_AddStringToObject(summary, "phase_times", ls_device_runs_behind(first) ? "enqueueing" : "work");
+    cJSON_AddStringToObject(summary, "phase_times",
+                            ls_device_runs_behind(first) || !ls_device_computes(first) ? "enqueueing" : "work");
 }
 
 bool ls_summary_scaler(const ls_parallel *parallel, struct ls_scaler_state *state) {
     const ls_grad_scaler *scaler = parallel->optimizer ? ls_optimizer_scaler(parallel->optimizer) : NULL;
-    return scaler && ls_grad_scaler_read(scaler, state) == LS_OK;
+    return scaler && ls_device_computes(parallel->devices[0]) && ls_grad_scaler_read(scaler, state) == LS_OK;
 }
 
 /* How the weights were to change from step to step. */
@@ -105,7 +107,11 @@ static cJSON *summary_object(const ls_train_options *options, const ls_parallel 
     add_recipe(summary, options, parallel);
     add_number(summary, "steps", (double)result->steps);
     add_number(summary, "epochs", (double)result->epochs);
-    cJSON_AddStringToObject(summary, "how", "measured");
+    bool computed = ls_device_computes(parallel->devices[0]);
+    cJSON_AddStringToObject(summary, "how",
+                            !computed               ? "nothing was computed"
+                            : options->virtual_time ? "measured, all devices in turn on one core"
+                                                    : "measured");
     add_number(summary, "timed_steps", (double)result->timed_steps);
     add_number(summary, "steps_per_time", (double)result->steps_per_time);
     add_number(summary, "median_step_ms", result->median_step_ms);
@@ -114,13 +120,14 @@ static cJSON *summary_object(const ls_train_options *options, const ls_parallel 
     add_number(summary, "samples_per_s", result->samples_per_s);
     add_number(summary, "final_loss", result->final_loss);
     add_number(summary, "test_accuracy", result->accuracy);
-    cJSON_AddStringToObject(summary, "parameter_hash", hash);
-    const struct ls_device_row *waiting = slowest_loader(rows, parallel->device_count);
+    if (computed) cJSON_AddStringToObject(summary, "parameter_hash", hash);
+    int shown = computed ? parallel->device_count : parallel->local_device_count; /* of meta ranks there is one */
+    const struct ls_device_row *waiting = slowest_loader(rows, shown);
     add_number(summary, "loader_wait_ms", waiting->us[LS_PHASE_LOADER] / 1e3); /* over the timed steps */
     add_number(summary, "loader_wait_share", ls_device_row_loader(waiting));
     cJSON *devices = cJSON_AddArrayToObject(summary, "device_table");
     int64_t clocked_steps = result->clocked_steps > 0 ? result->clocked_steps : 1;
-    for (int d = 0; d < parallel->device_count; d++) {
+    for (int d = 0; d < shown; d++) {
         cJSON_AddItemToArray(devices, device_object(&rows[d], (double)clocked_steps));
     }
     return wrapper;

@@ -1,6 +1,7 @@
 /* dispatch — from an operation as data to its kernel on a GPU's stream, for both rungs.
  *   fails : what cannot be launched is reported with the operation's name; with options.check_launches, what fails
  *           while it runs, too */
+#include "common/base/probe.h"
 #include "common/device/plugin.h"
 #include "kernels/cuda/cuda.h"
 
@@ -37,7 +38,9 @@ static ls_status call(const struct table *table, const struct ls_op *op, const s
 }
 
 static ls_status enqueue(const struct table *table, ls_stream *stream, const struct ls_op *op) {
+    bool timed = ls_probing() && ls_cuda_time_begin(stream, ls_op_name(op->id));
     ls_status status = call(table, op, ls_cuda_lane_of(stream));
+    if (timed) ls_cuda_time_end(stream);
     return status == LS_OK ? ls_cuda_check_launch(stream, ls_op_name(op->id)) : status;
 }
 

@@ -12,11 +12,7 @@
 
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
-ls_status bench_write_file(const char *folder, const char *name, const char *text) {
-    char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) {
-        return ls_fail(LS_ERR_IO, "the folder's name is too long: %.60s...", folder);
-    }
+ls_status bench_write_path(const char *path, const char *text) {
     ls_file_writer *writer;
     ls_status status = ls_file_writer_open(&writer, path);
     if (status != LS_OK) return status;
@@ -24,6 +20,14 @@ ls_status bench_write_file(const char *folder, const char *name, const char *tex
     if (text && status == LS_OK) return ls_file_writer_commit(writer);
     ls_file_writer_abort(writer);
     return status;
+}
+
+ls_status bench_write_file(const char *folder, const char *name, const char *text) {
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) {
+        return ls_fail(LS_ERR_IO, "the folder's name is too long: %.60s...", folder);
+    }
+    return bench_write_path(path, text);
 }
 
 ls_status bench_prepare_folder(const char *folder, const char *const *names, int count) {

@@ -15,6 +15,9 @@ ls_status bench_prepare_folder(const char *folder, const char *const *names, int
 /* Writes FOLDER/NAME as a whole or not at all; text NULL: only checks that it could be written. */
 ls_status bench_write_file(const char *folder, const char *name, const char *text);
 
+/* The same for a path. */
+ls_status bench_write_path(const char *path, const char *text);
+
 /* CSV after RFC 4180: the text in quotes, with quotes doubled. */
 void bench_put_text(FILE *file, const char *text);
 

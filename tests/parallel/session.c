@@ -17,7 +17,8 @@ static ls_status open_devices(struct session *s, const struct plan *plan) {
     for (int i = 0; status == LS_OK && i < count; i++) {
         ls_device_options options = {.kind = plan->gpus > 0 ? LS_DEVICE_CUDA : LS_DEVICE_CPU,
                                      .index = plan->gpus > 0 ? (s->rank + i) % plan->gpus : s->rank + i,
-                                     .devices_on_node = plan->mode == MODE_SINGLE ? 1 : plan->devices};
+                                     .devices_on_node = plan->mode == MODE_SINGLE ? 1 : plan->devices,
+                                     .place = s->rank + i};
         status = ls_device_open(&s->devices[i], &options);
         if (status == LS_OK) s->device_count++;
     }

@@ -103,7 +103,7 @@ static ls_status put_on_stream(struct ls_nccl_group *g, const ls_operation *oper
     return status;
 }
 
-ls_status ls_nccl_enqueue(const ls_operation *operation, ls_stream *stream) {
+static ls_status put(const ls_operation *operation, ls_stream *stream) {
     ls_comm *comm = operation->comm;
     struct ls_nccl_group *g = comm->path_state;
     const struct ls_cuda_lane *lane = ls_cuda_lane_of(stream);
@@ -123,4 +123,17 @@ ls_status ls_nccl_enqueue(const ls_operation *operation, ls_stream *stream) {
     }
     ls_comm_count_operation(comm);
     return ls_cuda_check_launch(stream, ls_operation_name(operation->what.kind));
+}
+
+/* The GPU does not say when the last rank had come: its time for the operation is with the waiting for it. */
+ls_status ls_nccl_enqueue(const ls_operation *operation, ls_stream *stream) {
+    if (!ls_probing()) return put(operation, stream);
+    const char *label = ls_operation_name(operation->what.kind);
+    struct ls_probe_record record = ls_stream_begin_launch(stream, label);
+    bool timed = ls_cuda_time_begin(stream, label);
+    ls_status status = put(operation, stream);
+    if (timed) ls_cuda_time_end(stream);
+    if (status == LS_OK && operation->comm->world_size > 1) ls_comm_probe_meeting(operation, NULL);
+    ls_probe_end(&record);
+    return status;
 }

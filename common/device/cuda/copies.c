@@ -91,8 +91,14 @@ static ls_status copy(ls_stream *stream, void *destination, const void *source, 
     if (status == LS_OK) status = find_pageable(source, lane->gpu, &from_pageable);
     if (status == LS_OK && to_pageable) status = ls_cuda_wait_stream(stream);
     if (status != LS_OK) return status;
-    if (from_pageable && !to_pageable) return copy_staged(stream, destination, source, nbytes);
-    return copy_plainly(lane, destination, source, nbytes);
+    bool timed = ls_probing() && ls_cuda_time_begin(stream, "copy");
+    if (from_pageable && !to_pageable) {
+        status = copy_staged(stream, destination, source, nbytes);
+    } else {
+        status = copy_plainly(lane, destination, source, nbytes);
+    }
+    if (timed) ls_cuda_time_end(stream);
+    return status;
 }
 
 ls_status ls_cuda_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes) {

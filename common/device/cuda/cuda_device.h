@@ -41,6 +41,13 @@ ls_status ls_cuda_wait_stream(ls_stream *stream);
  * they have. */
 ls_status ls_cuda_look_for_faults(ls_device *device);
 
+/* --- timing.c (its other calls: lane.h) ----------------------------------------------------------------------------- */
+
+/* The stream has been waited for, and is idle: tells the probes, if they are on, when it ran what was timed. */
+void ls_cuda_time_tell(ls_stream *stream);
+struct ls_cuda_timing;
+void ls_cuda_timing_close(struct ls_cuda_timing *timing, bool abandon);
+
 /* --- pool.c ------------------------------------------------------------------------------------------------------ */
 
 struct ls_cuda_pool;
@@ -80,9 +87,20 @@ struct ls_cuda_staging {
     int next;
 };
 
+/* What has been put on a stream while the probes were on, and not been told them yet (timing.c). */
+struct ls_cuda_timed;
+struct ls_cuda_timing {
+    pthread_mutex_t lock;
+    struct ls_cuda_timed *timed;
+    _Atomic size_t count; /* changed under the lock; asked by who has waited for the stream */
+    size_t room;
+    cudaEvent_t now[2];
+};
+
 struct ls_cuda_stream {
     struct ls_stream base;
     struct ls_cuda_lane lane; /* constant after open */
+    struct ls_cuda_timing timing;
     /* the enqueueing thread's */
     struct ls_cuda_staging staging;
 };

@@ -88,6 +88,7 @@ static ls_status open_stream(ls_device *device, ls_stream_kind kind, int multipr
     if (!stream) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a stream");
     stream->base.device = device;
     stream->base.kind = kind;
+    pthread_mutex_init(&stream->timing.lock, NULL);
     stream->lane = (struct ls_cuda_lane){
         .gpu = own->gpu, .multiprocessors = multiprocessors, .tf32 = device->options.tf32, .fault = &own->faults[kind]};
     device->streams[kind] = &stream->base;
@@ -150,6 +151,7 @@ static void close_stream(ls_stream *base, bool abandon) {
         ls_cuda_staging_close(&stream->staging);
         if (stream->lane.stream) (void)cudaStreamDestroy(stream->lane.stream);
     }
+    ls_cuda_timing_close(&stream->timing, abandon);
     free(stream);
 }
 
@@ -193,7 +195,10 @@ static ls_status cuda_launch(ls_stream *stream, const char *label, ls_task_fn ta
         return ls_cuda_recording_failed(status);
     }
     status = ls_cuda_wait_stream(stream);
-    if (status == LS_OK) status = task(arguments);
+    uint32_t number = ls_stream_launch_number(stream);
+    if (status == LS_OK) {
+        status = number > 0 ? ls_probe_run_task(stream, label, number, task, arguments) : task(arguments);
+    }
     return ls_cuda_outcome(stream, status);
 }
 

@@ -110,6 +110,8 @@ ls_status ls_cuda_wait_stream(ls_stream *stream) {
     }
     struct ls_cuda_awaited all = {ls_cuda_stream_of(stream)->lane.stream, NULL, "stream", ls_cuda_stream_name(stream)};
     ls_status status = ls_cuda_wait(stream->device, &all);
+    bool timed = atomic_load_explicit(&ls_cuda_stream_of(stream)->timing.count, memory_order_relaxed) > 0;
+    if (status == LS_OK && timed) ls_cuda_time_tell(stream);
     return status == LS_OK ? report_fault(stream) : status;
 }
 

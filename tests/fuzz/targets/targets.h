@@ -16,7 +16,9 @@
     X(checkpoint)                                                                                                      \
     X(safetensors)                                                                                                     \
     X(store_protocol)                                                                                                  \
-    X(allreduce_table)
+    X(workload)                                                                                                        \
+    X(allreduce_table)                                                                                                 \
+    X(node)
 
 #define FUZZ_DECLARE(name) void fuzz_##name(const uint8_t *data, size_t nbytes);
 FUZZ_TARGET_MAP(FUZZ_DECLARE)

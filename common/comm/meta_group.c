@@ -1,0 +1,166 @@
+/* meta_group — a group of which one rank exists: the others are taken to do what it does.
+ *   idea  : a recorded job is symmetric, so one rank says it all. Its operations are checked, numbered, enqueued and
+ *           counted as those of any group, and move nothing. What ranks tell each other through the host's memory
+ *           (shapes, counts, clocks) comes back as if all had said the same
+ *   cost  : an operation is a launch. Messages and bytes are counted by the formulas that the real operations keep to:
+ *           of all_reduce by its algorithm's (allreduce.h), of the others by collectives.c's, each as if in one slice
+ *   order : an operation on the host's memory is done when the call returns
+ *   fails : operations that a symmetric training step has no use for are refused */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/comm/comm_internal.h"
+#include "common/comm/reduce_kernels.h"
+
+/* --- what the ranks say to each other
+ * --------------------------------------------------------------------------------
+ */
+
+static size_t message_nbytes(const ls_operation *operation) {
+    return operation->what.count * ls_dtype_nbytes((ls_dtype)operation->what.dtype);
+}
+
+static ls_status reduce_the_same(const ls_operation *operation) {
+    const void *inputs[LS_COMM_MAX_RANKS];
+    void *output = operation->receive, *said = malloc(message_nbytes(operation) + 1);
+    if (!said) return ls_fail(LS_ERR_NO_MEMORY, "no memory for what all ranks say");
+    memcpy(said, output, message_nbytes(operation));
+    for (int r = 0; r < operation->comm->world_size; r++) inputs[r] = said;
+    ls_reduce_inputs(&output, 1, inputs, operation->comm->world_size, operation->what.count,
+                     (ls_dtype)operation->what.dtype, (ls_reduce_op)operation->what.op);
+    free(said);
+    return LS_OK;
+}
+
+static ls_status gather_the_same(const ls_operation *operation) {
+    size_t nbytes = message_nbytes(operation);
+    for (int r = 0; r < operation->comm->world_size; r++) {
+        memmove((char *)operation->receive + (size_t)r * nbytes, operation->send, nbytes);
+    }
+    return LS_OK;
+}
+
+/* What an operation on the host's memory leaves there. Of a broadcast it is
+ * what was there. */
+static ls_status agree(const ls_operation *operation) {
+    const ls_comm *comm = operation->comm;
+    if (operation->what.count == 0 || ls_device_is_gpu_memory(comm->device, operation->receive)) return LS_OK;
+    switch (operation->what.kind) {
+    case LS_OPERATION_ALL_REDUCE: return reduce_the_same(operation);
+    case LS_OPERATION_ALL_GATHER: return gather_the_same(operation);
+    default: return LS_OK;
+    }
+}
+
+/* --- traffic
+ * ----------------------------------------------------------------------------------------------------------
+ */
+
+static const ls_allreduce_algorithm *algorithm_of(const ls_operation *operation) {
+    const ls_comm *comm = operation->comm;
+    if (comm->allreduce) return comm->allreduce;
+    return ls_allreduce_choose(comm->tuning, comm->world_size, message_nbytes(operation));
+}
+
+static void count_all_reduce(const ls_operation *operation) {
+    ls_comm *comm = operation->comm;
+    struct ls_allreduce_cost cost = {0};
+    algorithm_of(operation)->cost(&cost, comm->world_size, comm->rank, operation->what.count,
+                                  ls_dtype_nbytes((ls_dtype)operation->what.dtype));
+    ls_comm_count_sent(comm, cost.sent_messages, cost.sent_bytes);
+    ls_comm_count_received(comm, cost.received_messages, cost.received_bytes);
+}
+
+static void count(const ls_operation *operation) {
+    ls_comm *comm = operation->comm;
+    size_t others = (size_t)comm->world_size - 1, nbytes = message_nbytes(operation);
+    bool sends = operation->what.kind == LS_OPERATION_ALL_GATHER, receives = sends;
+    if (operation->what.kind == LS_OPERATION_BROADCAST) sends = operation->what.root == comm->rank;
+    ls_comm_count_operation(comm);
+    if (others == 0) return;
+    if (operation->what.kind == LS_OPERATION_ALL_REDUCE) count_all_reduce(operation);
+    if (sends) ls_comm_count_sent(comm, others, others * nbytes);
+    if (receives) ls_comm_count_received(comm, others, others * nbytes);
+    if (operation->what.kind == LS_OPERATION_BROADCAST && !sends) ls_comm_count_received(comm, 1, nbytes);
+}
+
+/* --- the way of operations
+ * --------------------------------------------------------------------------------------------
+ */
+
+static bool is_known(const ls_operation *operation) {
+    switch (operation->what.kind) {
+    case LS_OPERATION_ALL_REDUCE:
+    case LS_OPERATION_BROADCAST:
+    case LS_OPERATION_ALL_GATHER:
+    case LS_OPERATION_BARRIER: return true;
+    default: return false;
+    }
+}
+
+/* What the stream calls in place of the operation. */
+static ls_status meet(const void *arguments) {
+    const ls_operation *operation = arguments;
+    ls_comm *comm = operation->comm;
+    ls_status status = agree(operation);
+    if (status != LS_OK) return status;
+    count(operation);
+    bool is_all_reduce = operation->what.kind == LS_OPERATION_ALL_REDUCE;
+    if (ls_probing() && comm->world_size > 1) {
+        ls_comm_probe_meeting(operation, is_all_reduce ? algorithm_of(operation)->name : NULL);
+    }
+    return LS_OK;
+}
+
+static ls_status enqueue(const ls_operation *operation, ls_stream *stream) {
+    ls_comm *comm = operation->comm;
+    ls_status status = ls_comm_check(comm, &operation->what);
+    if (status != LS_OK) return status;
+    if (!is_known(operation)) {
+        char text[LS_TEXT_CAPACITY];
+        return ls_fail(LS_ERR_UNSUPPORTED,
+                       "%s: groups of meta devices have all_reduce, broadcast, all_gather and barrier",
+                       ls_announcement_text(text, &operation->what, true));
+    }
+    if (comm->world_size == 1 && !operation->send) { /* in place and alone: no work, as in other groups */
+        ls_comm_count_operation(comm);
+        return LS_OK;
+    }
+    return ls_stream_launch_meeting(stream, ls_operation_name(operation->what.kind), meet, operation,
+                                    sizeof *operation);
+}
+
+static void close_nothing(ls_comm *comm) { (void)comm; }
+
+static const struct ls_path path_meta = {
+    .name = "meta", .takes_host = true, .enqueue = enqueue, .close = close_nothing};
+
+void ls_meta_attach(ls_comm *comm, ls_device *device) {
+    comm->path = &path_meta;
+    comm->device = device;
+}
+
+/* --- life
+ * ---------------------------------------------------------------------------------------------------------------
+ */
+
+/* Regions are the attached device's memory, and there is nobody to leave. */
+static ls_status fill_nothing(ls_comm *comm, ls_region *region) {
+    (void)comm, (void)region;
+    return LS_OK;
+}
+
+static void empty_nothing(ls_comm *comm, ls_region *region) { (void)comm, (void)region; }
+
+static const struct ls_transport transport_meta = {
+    .name = "meta", .fill = fill_nothing, .empty = empty_nothing, .leave = close_nothing};
+
+ls_status ls_comm_create_meta(ls_comm **out, const ls_comm_options *options, ls_device *device) {
+    *out = NULL;
+    ls_status status = ls_group_check_options(options);
+    if (status != LS_OK) return status;
+    ls_comm *comm = *out = ls_group_endpoint(&transport_meta, options, options->rank);
+    if (!comm) return LS_ERR_NO_MEMORY;
+    ls_meta_attach(comm, device);
+    return LS_OK;
+}

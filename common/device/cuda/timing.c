@@ -1,0 +1,124 @@
+/* timing — while the probes are on, when a GPU ran what was enqueued.
+ *   idea  : an event before each piece of work and one behind it. When somebody waits for the stream, the GPU says how
+ *           long before that moment they were reached: a third event, recorded now that the stream is idle, is reached
+ *           while the host looks on, which ties the GPU's clock to the host's anew at each wait
+ *   cost  : nothing while the probes are off. On, two events per piece of work, some microseconds of the host and less
+ *           than one of the GPU; per wait a few microseconds, and as many per piece of work since the last one. Events
+ *           are used again
+ *   order : pieces are told in the order of the stream, as RUN records of a thread of their own ("GPUs"): the host's
+ *           threads were elsewhere meanwhile. Durations are the GPU's (half a microsecond exact); moments are as exact
+ *           as the host sees the third event, some microseconds
+ *   not   : what is enqueued into a CUDA graph, and the graph's launches: they have no RUN
+ *   fails : work that cannot be timed is not: it has no RUN either, and goes on */
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/device/cuda/cuda_device.h"
+
+enum { FIRST_ROOM = 64, LOOKS = 3 };
+
+/* A piece of work; beyond `count`, only the events are of use. */
+struct ls_cuda_timed {
+    struct ls_probe_record record;
+    cudaEvent_t begin, end;
+};
+
+static bool ok(cudaError_t error) {
+    if (error != cudaSuccess) (void)cudaGetLastError();
+    return error == cudaSuccess;
+}
+
+static bool make_room(struct ls_cuda_timing *timing) {
+    if (timing->count + 1 < timing->room) return true;
+    size_t room = timing->room > 0 ? 2 * timing->room : FIRST_ROOM;
+    struct ls_cuda_timed *grown = realloc(timing->timed, room * sizeof *grown);
+    if (!grown) return false;
+    for (size_t i = timing->room; i < room; i++) grown[i] = (struct ls_cuda_timed){.begin = NULL};
+    timing->timed = grown;
+    timing->room = room;
+    return true;
+}
+
+static bool make_event(cudaEvent_t *event) { return *event || ok(cudaEventCreate(event)); }
+
+bool ls_cuda_time_begin(ls_stream *stream, const char *label) {
+    uint32_t number = ls_stream_launch_number(stream);
+    if (number == 0 || ls_cuda_is_recording(stream)) return false;
+    struct ls_cuda_timing *timing = &ls_cuda_stream_of(stream)->timing;
+    cudaStream_t native = ls_cuda_lane_of(stream)->stream;
+    pthread_mutex_lock(&timing->lock);
+    /* at the end of the list, but not counted yet: who waits for the stream meanwhile empties what is in front of it */
+    bool begun = make_room(timing);
+    struct ls_cuda_timed *timed = begun ? &timing->timed[timing->room - 1] : NULL;
+    begun = begun && make_event(&timed->begin) && make_event(&timed->end) && ok(cudaEventRecord(timed->begin, native));
+    if (begun) {
+        timed->record = ls_probe_begin(LS_PROBE_RUN, label);
+        timed->record.number = number;
+        ls_probe_set_stream(&timed->record, stream);
+    }
+    pthread_mutex_unlock(&timing->lock);
+    return begun;
+}
+
+void ls_cuda_time_end(ls_stream *stream) {
+    struct ls_cuda_timing *timing = &ls_cuda_stream_of(stream)->timing;
+    cudaStream_t native = ls_cuda_lane_of(stream)->stream;
+    pthread_mutex_lock(&timing->lock);
+    struct ls_cuda_timed *open = &timing->timed[timing->room - 1], *place = &timing->timed[timing->count],
+                         begun = *open;
+    if (ok(cudaEventRecord(begun.end, native))) {
+        *open = *place;
+        *place = begun;
+        timing->count++;
+    }
+    pthread_mutex_unlock(&timing->lock);
+}
+
+/* Records `now` on an idle stream; the host's time at which it was reached, from the shortest look. < 0: not known. */
+static double look_at_clock(struct ls_cuda_timing *timing, cudaStream_t stream) {
+    double at_us = -1, shortest_us = 0;
+    for (int i = 0; i < LOOKS; i++) {
+        cudaEvent_t *now = &timing->now[at_us < 0 ? 0 : 1];
+        double begin_us = ls_now_us();
+        if (!make_event(now) || !ok(cudaEventRecord(*now, stream)) || !ok(cudaEventSynchronize(*now))) break;
+        double us = ls_now_us() - begin_us;
+        if (at_us >= 0 && us >= shortest_us) continue;
+        if (at_us >= 0) { /* the better look's event is the one that is kept */
+            cudaEvent_t kept = timing->now[1];
+            timing->now[1] = timing->now[0];
+            timing->now[0] = kept;
+        }
+        shortest_us = us;
+        at_us = begin_us + us / 2;
+    }
+    return at_us;
+}
+
+void ls_cuda_time_tell(ls_stream *stream) {
+    struct ls_cuda_timing *timing = &ls_cuda_stream_of(stream)->timing;
+    pthread_mutex_lock(&timing->lock);
+    double now_us = ls_probing() && timing->count > 0 ? look_at_clock(timing, ls_cuda_lane_of(stream)->stream) : -1;
+    for (size_t i = 0; i < timing->count && now_us >= 0; i++) {
+        struct ls_cuda_timed *timed = &timing->timed[i];
+        float since_begin_ms, ran_ms;
+        if (!ok(cudaEventElapsedTime(&since_begin_ms, timed->begin, timing->now[0]))) continue;
+        if (!ok(cudaEventElapsedTime(&ran_ms, timed->begin, timed->end))) continue;
+        timed->record.begin_us = now_us - (double)since_begin_ms * 1e3;
+        timed->record.end_us = timed->record.begin_us + (double)ran_ms * 1e3;
+        ls_probe_tell(&timed->record);
+    }
+    timing->count = 0;
+    pthread_mutex_unlock(&timing->lock);
+}
+
+void ls_cuda_timing_close(struct ls_cuda_timing *timing, bool abandon) {
+    for (size_t i = 0; i < timing->room && !abandon; i++) {
+        if (timing->timed[i].begin) (void)cudaEventDestroy(timing->timed[i].begin);
+        if (timing->timed[i].end) (void)cudaEventDestroy(timing->timed[i].end);
+    }
+    for (int i = 0; i < 2 && !abandon; i++) {
+        if (timing->now[i]) (void)cudaEventDestroy(timing->now[i]);
+    }
+    free(timing->timed);
+    pthread_mutex_destroy(&timing->lock);
+}

@@ -1,0 +1,295 @@
+/* node_read — a node out of its JSON (labs/nodes/README.md tells the format).
+ *   idea  : the figures of the three groups device, host and collectives are rows of tables: name, place, limits. The
+ *           same tables say which members there may be and which figures need a source. Links and the table of measured
+ *           all-reduces are read one by one
+ *   fails : json.h reports the first thing that is wrong, with its line; reading goes on with zeros and the node is then
+ *           dropped */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/replay/node_internal.h"
+
+#define LS_MAX_US 1e9
+#define LS_MAX_RATE 1e9    /* GFLOPs, GBps */
+#define LS_LEAST_RATE 1e-3 /* a rate is divided by */
+#define LS_MAX_BYTES (1LL << 50)
+#define LS_MAX_RANKS 1000000
+
+enum figure_kind { REAL, BYTES, FLAG };
+
+struct figure {
+    const char *name;
+    size_t offset; /* in the group's struct */
+    double lowest, highest;
+    enum figure_kind kind;
+    bool may_lack;
+};
+
+static const struct figure device_figures[] = {
+    {"fp32_GFLOPs", offsetof(struct ls_node_device, fp32_GFLOPs), LS_LEAST_RATE, LS_MAX_RATE, REAL, false},
+    {"fp16_GFLOPs", offsetof(struct ls_node_device, fp16_GFLOPs), LS_LEAST_RATE, LS_MAX_RATE, REAL, false},
+    {"memory_GBps", offsetof(struct ls_node_device, memory_GBps), LS_LEAST_RATE, LS_MAX_RATE, REAL, false},
+    {"kernel_us", offsetof(struct ls_node_device, kernel_us), 0, LS_MAX_US, REAL, false},
+    {"memory_bytes", offsetof(struct ls_node_device, memory_bytes), 0, (double)LS_MAX_BYTES, BYTES, false},
+    {0},
+};
+
+static const struct figure host_figures[] = {
+    {"launch_us", offsetof(struct ls_node_host, launch_us), 0, LS_MAX_US, REAL, false},
+    {"event_us", offsetof(struct ls_node_host, event_us), 0, LS_MAX_US, REAL, false},
+    {"sync_us", offsetof(struct ls_node_host, sync_us), 0, LS_MAX_US, REAL, false},
+    {"hand_over_us", offsetof(struct ls_node_host, hand_over_us), 0, LS_MAX_US, REAL, false},
+    {"collective_us", offsetof(struct ls_node_host, collective_us), 0, LS_MAX_US, REAL, false},
+    {"lock_us", offsetof(struct ls_node_host, lock_us), 0, LS_MAX_US, REAL, false},
+    {"runs_compute", offsetof(struct ls_node_host, runs_compute), 0, 1, FLAG, false},
+    {0},
+};
+
+static const struct figure collectives_figures[] = {
+    {"base_us", offsetof(struct ls_node_collectives, base_us), 0, LS_MAX_US, REAL, false},
+    {"hop_us", offsetof(struct ls_node_collectives, hop_us), 0, LS_MAX_US, REAL, false},
+    {"bus_GBps", offsetof(struct ls_node_collectives, bus_GBps), LS_LEAST_RATE, LS_MAX_RATE, REAL, false},
+    {"slow_down", offsetof(struct ls_node_collectives, slow_down), 1, 100, REAL, false},
+    {"network_hop_us", offsetof(struct ls_node_collectives, network_hop_us), 0, LS_MAX_US, REAL, true},
+    {"network_GBps", offsetof(struct ls_node_collectives, network_GBps), LS_LEAST_RATE, LS_MAX_RATE, REAL, true},
+    {0},
+};
+
+/* Figures that are read elsewhere, for the sources. */
+static const struct figure link_figures[] = {{.name = "GBps"}, {.name = "latency_us"}, {0}};
+
+static const struct group {
+    const char *name;
+    const struct figure *figures;
+    size_t offset;             /* in ls_node */
+    const char *const *beside; /* other members of the group */
+} groups[] = {
+    {"device", device_figures, offsetof(ls_node, device), (const char *const[]){"name", NULL}},
+    {"host", host_figures, offsetof(ls_node, host), (const char *const[]){NULL}},
+    {"collectives", collectives_figures, offsetof(ls_node, collectives), (const char *const[]){"all_reduce_us", NULL}},
+    {"links", link_figures, 0, (const char *const[]){NULL}},
+};
+
+enum { GROUPS = sizeof groups / sizeof *groups, LINKS = GROUPS - 1, MAX_NAMES = 16 };
+
+static void read_figure(ls_json *json, const cJSON *object, const struct figure *figure, char *place) {
+    void *to = place + figure->offset;
+    if (figure->may_lack && !ls_json_has(object, figure->name)) return;
+    if (figure->kind == REAL)
+        *(double *)to = ls_json_number(json, object, figure->name, figure->lowest, figure->highest);
+    if (figure->kind == BYTES)
+        *(uint64_t *)to = (uint64_t)ls_json_whole(json, object, figure->name, 0, (int64_t)figure->highest);
+    if (figure->kind == FLAG) *(bool *)to = ls_json_bool(json, object, figure->name);
+}
+
+static const cJSON *read_group(ls_node *node, const struct group *group) {
+    const char *names[MAX_NAMES];
+    size_t count = 0;
+    const cJSON *object = ls_json_object(node->json, ls_json_root(node->json), group->name);
+    for (const struct figure *figure = group->figures; figure->name; figure++) {
+        read_figure(node->json, object, figure, (char *)node + group->offset);
+        names[count++] = figure->name;
+    }
+    for (const char *const *name = group->beside; *name; name++) names[count++] = *name;
+    names[count] = NULL;
+    ls_json_only(node->json, object, names);
+    return object;
+}
+
+/* --- links -------------------------------------------------------------------------------------------------------- */
+
+/* A device's number, or -1: the name is no device's, -2: it is none that the node has. */
+static int device_of(const ls_node *node, const char *name) {
+    char canonical[LS_NODE_VERTEX_CAPACITY];
+    if (strncmp(name, "gpu", 3) != 0) return -1;
+    for (int d = 0; d < node->device_count; d++) {
+        snprintf(canonical, sizeof canonical, "gpu%d", d);
+        if (strcmp(canonical, name) == 0) return d;
+    }
+    return -2;
+}
+
+static int read_vertex(ls_node *node, const cJSON *link, const char *end) {
+    const char *name = ls_json_text(node->json, link, end);
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(link, end);
+    if (ls_json_failed(node->json)) return 0;
+    int device = device_of(node, name);
+    if (device >= 0) return device;
+    if (device == -2)
+        ls_json_refuse(node->json, value, "%s: there is no device %.40s; there are gpu0 to gpu%d", end, name,
+                       node->device_count - 1);
+    if (*name == '\0' || strlen(name) >= LS_NODE_VERTEX_CAPACITY)
+        ls_json_refuse(node->json, value, "%s: names have 1 to %d characters", end, LS_NODE_VERTEX_CAPACITY - 1);
+    if (ls_json_failed(node->json)) return 0;
+    for (int v = node->device_count; v < node->vertex_count; v++)
+        if (strcmp(node->vertices[v], name) == 0) return v;
+    if (node->vertex_count == LS_NODE_MAX_VERTICES) {
+        ls_json_refuse(node->json, value, "more than %d switches", LS_NODE_MAX_LINKS);
+        return 0;
+    }
+    snprintf(node->vertices[node->vertex_count], LS_NODE_VERTEX_CAPACITY, "%s", name);
+    return node->vertex_count++;
+}
+
+static void read_link(ls_node *node, const cJSON *object) {
+    static const char *const names[] = {"name", "from", "to", "GBps", "latency_us", "duplex", NULL};
+    ls_json *json = node->json;
+    ls_json_only(json, object, names);
+    struct ls_node_link link = {
+        .name = ls_json_text(json, object, "name"),
+        .from = read_vertex(node, object, "from"),
+        .to = read_vertex(node, object, "to"),
+        .GBps = ls_json_number(json, object, "GBps", LS_LEAST_RATE, LS_MAX_RATE),
+        .latency_us = ls_json_number(json, object, "latency_us", 0, LS_MAX_US),
+        .duplex = ls_json_bool(json, object, "duplex"),
+    };
+    if (ls_json_failed(json)) return;
+    if (link.from == link.to)
+        ls_json_refuse(json, object, "the link %.60s joins %s with itself", link.name, node->vertices[link.from]);
+    for (int i = 0; i < node->link_count; i++)
+        if (strcmp(node->links[i].name, link.name) == 0)
+            ls_json_refuse(json, object, "there is a link %.60s already", link.name);
+    node->links[node->link_count++] = link;
+}
+
+/* A switch that a single link knows leads nowhere: most likely its name is misspelt. */
+static void check_switches(ls_node *node, const cJSON *links) {
+    int known[LS_NODE_MAX_VERTICES] = {0};
+    for (int i = 0; i < node->link_count; i++) {
+        known[node->links[i].from]++;
+        known[node->links[i].to]++;
+    }
+    for (int v = node->device_count + 1; v < node->vertex_count; v++)
+        if (known[v] == 1)
+            ls_json_refuse(node->json, links, "only one link leads to %s: is its name right?", node->vertices[v]);
+}
+
+static void read_links(ls_node *node) {
+    for (int d = 0; d < node->device_count; d++) snprintf(node->vertices[d], LS_NODE_VERTEX_CAPACITY, "gpu%d", d);
+    snprintf(node->vertices[node->device_count], LS_NODE_VERTEX_CAPACITY, "host");
+    node->vertex_count = node->device_count + 1;
+    const cJSON *links = ls_json_array(node->json, ls_json_root(node->json), groups[LINKS].name), *link;
+    cJSON_ArrayForEach(link, links) {
+        if (node->link_count == LS_NODE_MAX_LINKS)
+            ls_json_refuse(node->json, link, "more than %d links", LS_NODE_MAX_LINKS);
+        if (ls_json_failed(node->json)) return;
+        read_link(node, link);
+    }
+    check_switches(node, links);
+}
+
+/* --- the measured table ------------------------------------------------------------------------------------------- */
+
+static struct ls_node_measured read_row(ls_node *node, const cJSON *row) {
+    const cJSON *ranks = cJSON_GetArrayItem(row, 0), *bytes = cJSON_GetArrayItem(row, 1),
+                *us = cJSON_GetArrayItem(row, 2);
+    struct ls_node_measured measured = {0};
+    if (!cJSON_IsArray(row) || cJSON_GetArraySize(row) != 3 || !cJSON_IsNumber(ranks) || !cJSON_IsNumber(bytes) ||
+        !cJSON_IsNumber(us)) {
+        ls_json_refuse(node->json, row, "a row of all_reduce_us is [ranks, bytes, us]");
+        return measured;
+    }
+    double n = ranks->valuedouble, nbytes = bytes->valuedouble, time_us = us->valuedouble;
+    if (!(n >= 2 && n <= LS_MAX_RANKS) || n != (int)n) {
+        ls_json_refuse(node->json, row, "ranks must be a whole number between 2 and %d", LS_MAX_RANKS);
+    } else if (!(nbytes >= 1 && nbytes <= (double)LS_MAX_BYTES) || nbytes != (double)(int64_t)nbytes) {
+        ls_json_refuse(node->json, row, "bytes must be a whole number between 1 and %lld", LS_MAX_BYTES);
+    } else if (!(time_us > 0 && time_us <= LS_MAX_US)) {
+        ls_json_refuse(node->json, row, "us must lie between 0 and %g; it is %g", LS_MAX_US, time_us);
+    } else {
+        measured = (struct ls_node_measured){(int)n, (uint64_t)nbytes, time_us};
+    }
+    return measured;
+}
+
+static bool in_order(const struct ls_node_measured *before, const struct ls_node_measured *row) {
+    return before->ranks < row->ranks || (before->ranks == row->ranks && before->bytes < row->bytes);
+}
+
+static ls_status read_table(ls_node *node, const cJSON *collectives) {
+    if (!ls_json_has(collectives, "all_reduce_us")) return LS_OK;
+    const cJSON *rows = ls_json_array(node->json, collectives, "all_reduce_us"), *row;
+    int count = cJSON_GetArraySize(rows), filled = 0;
+    if (count < 1 || count > LS_NODE_MAX_ROWS)
+        ls_json_refuse(node->json, rows, "all_reduce_us must have 1 to %d rows; it has %d", LS_NODE_MAX_ROWS, count);
+    if (count < 1 || ls_json_failed(node->json)) return LS_OK; /* ls_node_read looks at what failed */
+    node->table = calloc((size_t)count, sizeof *node->table);
+    if (!node->table) return LS_ERR_NO_MEMORY;
+    cJSON_ArrayForEach(row, rows) {
+        node->table[filled] = read_row(node, row);
+        if (filled > 0 && !in_order(&node->table[filled - 1], &node->table[filled]))
+            ls_json_refuse(node->json, row, "rows of all_reduce_us must ascend by ranks, then by bytes");
+        filled++;
+    }
+    node->collectives.table = node->table;
+    node->collectives.table_count = count;
+    return LS_OK;
+}
+
+/* A network has both figures. */
+static void check_network(ls_node *node, const cJSON *collectives) {
+    if (ls_json_has(collectives, "network_hop_us") != ls_json_has(collectives, "network_GBps"))
+        ls_json_refuse(node->json, collectives, "a network needs network_hop_us and network_GBps");
+}
+
+/* --- sources ------------------------------------------------------------------------------------------------------ */
+
+/* Whether "device" or "device.kernel_us" names a group, or a figure that is there. */
+static bool is_figure(const ls_node *node, const char *name) {
+    const cJSON *root = ls_json_root(node->json);
+    for (int g = 0; g < GROUPS; g++) {
+        size_t length = strlen(groups[g].name);
+        if (strncmp(name, groups[g].name, length) != 0) continue;
+        if (name[length] == '\0') return true;
+        if (name[length] != '.') continue;
+        for (const struct figure *figure = groups[g].figures; figure->name; figure++)
+            if (strcmp(figure->name, name + length + 1) == 0)
+                return g == LINKS || ls_json_has(cJSON_GetObjectItemCaseSensitive(root, groups[g].name), figure->name);
+        if (strcmp(name, "collectives.all_reduce_us") == 0) return node->table != NULL;
+    }
+    return false;
+}
+
+static void check_figure(ls_node *node, const char *group, const char *figure) {
+    char name[80];
+    snprintf(name, sizeof name, "%s.%s", group, figure);
+    if (is_figure(node, name) && !ls_json_has(node->sources, group) && !ls_json_has(node->sources, name))
+        ls_json_refuse(node->json, node->sources, "%s has no source; say where it comes from", name);
+}
+
+static void check_sources(ls_node *node) {
+    const cJSON *source;
+    cJSON_ArrayForEach(source, node->sources) {
+        if (!is_figure(node, source->string))
+            ls_json_refuse(node->json, source, "%.60s names no figure of this file", source->string);
+        if (!cJSON_IsString(source) || *source->valuestring == '\0')
+            ls_json_refuse(node->json, source, "the source of %.60s must be a text", source->string);
+    }
+    for (int g = 0; g < GROUPS && !ls_json_failed(node->json); g++)
+        for (const struct figure *figure = groups[g].figures; figure->name; figure++)
+            check_figure(node, groups[g].name, figure->name);
+    check_figure(node, "collectives", "all_reduce_us");
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ */
+
+ls_status ls_node_read(ls_node *node) {
+    static const char *const names[] = {"description", "devices",     "device",  "host",
+                                        "links",       "collectives", "sources", NULL};
+    ls_json *json = node->json;
+    const cJSON *root = ls_json_root(json), *collectives = NULL;
+    ls_json_only(json, root, names);
+    node->description = ls_json_text(json, root, "description");
+    node->device_count = (int)ls_json_whole(json, root, "devices", 1, LS_NODE_MAX_DEVICES);
+    for (int g = 0; g < LINKS; g++) collectives = read_group(node, &groups[g]);
+    node->device.name = ls_json_text(json, ls_json_object(json, root, "device"), "name");
+    if (!ls_json_failed(json)) read_links(node);
+    check_network(node, collectives);
+    ls_status status = read_table(node, collectives);
+    node->sources = ls_json_object(json, root, "sources");
+    check_sources(node);
+    if (status != LS_OK) return status;
+    return ls_json_failed(json) ? LS_ERR_INVALID : LS_OK;
+}

@@ -1,0 +1,358 @@
+/* chrome_read — trace files become a trace: one file, or a folder of them.
+ *   idea  : the header is everything up to the line of "traceEvents"; below it every line is an event (chrome_events.c), so
+ *           only one of them at a time is a JSON tree. The files of a folder go into one trace, one after another, each with
+ *           ids of its own; their times are shifted by the difference of their origins, since all ranks of a machine share a clock
+ *   checks: all files say the same about the run; there is one for each recorded rank, and none more; where all ranks were
+ *           recorded, every collective operation has all of its tasks. What is left, cycles, sealing finds, and the line of
+ *           the task that it names is known
+ *   memory: a file's text, and the trace
+ *   fails : LS_ERR_INVALID, "FILE:LINE: what"; LS_ERR_IO for files that are not there */
+#include "common/trace/chrome.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/trace/chrome_parts.h"
+#include "common/trace/chrome_reader.h"
+#include "common/trace/trace_parts.h"
+
+/* --- header ------------------------------------------------------------------------------------------------------ */
+
+#define NAME_FIELD(field) #field,
+#define NAME_WHOLE(field, lowest, highest) #field,
+static const char *const about_members[] = {LS_CHROME_ABOUT_MAP(NAME_FIELD, NAME_WHOLE, NAME_FIELD) "format",
+                                            "origin_us", "median_step_ms", "parameters", NULL};
+
+static void read_about(ls_trace *trace, ls_json *json, const cJSON *object, struct ls_trace_about *about) {
+    *about = *ls_trace_what(trace);
+#define READ_TEXT(field) about->field = ls_trace_text(trace, ls_json_text(json, object, #field));
+#define READ_WHOLE(field, lowest, highest) about->field = ls_json_whole(json, object, #field, lowest, highest);
+#define READ_FLAG(field) about->field = ls_json_bool(json, object, #field);
+    LS_CHROME_ABOUT_MAP(READ_TEXT, READ_WHOLE, READ_FLAG)
+    about->origin_us = ls_json_number(json, object, "origin_us", -LS_CHROME_LONGEST_US, LS_CHROME_LONGEST_US);
+    about->median_step_ms = NAN;
+    if (ls_json_has(object, "median_step_ms"))
+        about->median_step_ms = ls_json_number(json, object, "median_step_ms", 0, LS_CHROME_LONGEST_US);
+}
+
+/* What differs between what two files say about their run: the name of a field, or NULL. Ranks may have devices of other names. */
+static const char *difference(const struct ls_trace_about *a, const struct ls_trace_about *b) {
+#define SAME_TEXT(field)                                                                                               \
+    if (strcmp(a->field, b->field) != 0 && strcmp(#field, "device_name") != 0) return #field;
+#define SAME_WHOLE(field, lowest, highest)                                                                             \
+    if (a->field != b->field) return #field;
+#define SAME_FLAG(field)                                                                                               \
+    if (a->field != b->field) return #field;
+    LS_CHROME_ABOUT_MAP(SAME_TEXT, SAME_WHOLE, SAME_FLAG)
+    return NULL;
+}
+
+static void read_parameters(ls_trace *trace, ls_json *json, const cJSON *object, bool is_first) {
+    const cJSON *parameters = ls_json_array(json, object, "parameters"), *parameter;
+    int index = 0;
+    cJSON_ArrayForEach(parameter, parameters) {
+        const cJSON *name = cJSON_GetArrayItem(parameter, 0), *count = cJSON_GetArrayItem(parameter, 1);
+        double value = cJSON_IsNumber(count) ? count->valuedouble : NAN;
+        if (cJSON_GetArraySize(parameter) != 2 || !cJSON_IsString(name) ||
+            !(value >= 0 && value <= (double)LS_CHROME_LARGEST && value == trunc(value))) {
+            ls_json_refuse(json, parameter, "a parameter is [name, count]");
+            return;
+        }
+        struct ls_trace_parameter read = {.name = name->valuestring, .count = (uint64_t)value};
+        if (is_first) {
+            (void)ls_trace_add_parameter(trace, &read);
+        } else if (index >= ls_trace_parameter_count(trace) || ls_trace_parameter(trace, index)->count != read.count ||
+                   strcmp(ls_trace_parameter(trace, index)->name, read.name) != 0) {
+            ls_json_refuse(json, parameter,
+                           "parameter %d is another one than in the other files: they are of "
+                           "different runs",
+                           index);
+            return;
+        }
+        index++;
+    }
+    if (!ls_json_failed(json) && !trace->failed && index != ls_trace_parameter_count(trace))
+        ls_json_refuse(json, parameters, "%d parameters, and %d in the other files: they are of different runs", index,
+                       ls_trace_parameter_count(trace));
+}
+
+/* The header as an object of its own, with no events. */
+static void read_header(struct ls_chrome_reader *reader, ls_json *json) {
+    ls_trace *trace = reader->trace;
+    const cJSON *root = ls_json_root(json), *job = ls_json_object(json, root, "distributedInfo");
+    const cJSON *object = ls_json_object(json, root, "lockstep");
+    bool is_first = ls_trace_lane_count(trace) == 0;
+    struct ls_trace_about about;
+    if (!object) return;
+    ls_json_only(json, object, about_members);
+    if (ls_json_whole(json, object, "format", 0, INT_MAX) != LS_CHROME_FORMAT)
+        ls_json_refuse(json, object, "this is a trace of another format than %d, which this program reads",
+                       LS_CHROME_FORMAT);
+    reader->rank = ls_json_has(job, "rank") ? (int)ls_json_whole(json, job, "rank", 0, LS_CHROME_MOST - 1) : LS_NONE;
+    read_about(trace, json, object, &about);
+    if (trace->failed || ls_json_failed(json)) return;
+    const char *differs = is_first ? NULL : difference(ls_trace_what(trace), &about);
+    if (differs)
+        ls_json_refuse(json, cJSON_GetObjectItemCaseSensitive(object, differs),
+                       "%s is another one than in the other files: they are of different runs", differs);
+    if (is_first) *ls_trace_about(trace) = about;
+    reader->shift_us = about.origin_us - ls_trace_what(trace)->origin_us;
+    read_parameters(trace, json, object, is_first);
+}
+
+/* --- a file, line by line ---------------------------------------------------------------------------------------- */
+
+struct line {
+    const char *text;
+    size_t nbytes; /* without spaces around it */
+    const char *next;
+};
+
+static struct line next_line(const char *text, const char *end) {
+    const char *stop = memchr(text, '\n', (size_t)(end - text));
+    struct line line = {.text = text, .next = stop ? stop + 1 : end};
+    if (!stop) stop = end;
+    while (stop > line.text && strchr(" \t\r", stop[-1]) && stop[-1]) stop--;
+    while (line.text < stop && strchr(" \t", *line.text) && *line.text) line.text++;
+    line.nbytes = (size_t)(stop - line.text);
+    return line;
+}
+
+static bool is(const struct line *line, const char *text) {
+    return line->nbytes == strlen(text) && memcmp(line->text, text, line->nbytes) == 0;
+}
+
+/* Parses what is above the events; *at and *number move behind it. */
+static ls_status take_header(struct ls_chrome_reader *reader, const char **at, const char *end, size_t *number) {
+    static const char closing[] = LS_CHROME_EVENTS_LINE "]}";
+    const char *begin = *at;
+    struct line line = {0};
+    while (*at < end && !is(&line, LS_CHROME_EVENTS_LINE)) {
+        line = next_line(*at, end);
+        *at = line.next;
+        (*number)++;
+    }
+    if (!is(&line, LS_CHROME_EVENTS_LINE))
+        return ls_fail(LS_ERR_INVALID, "%s: no trace of this program: no line says %s", reader->name,
+                       LS_CHROME_EVENTS_LINE);
+    size_t above = (size_t)(line.text - begin);
+    char *header = malloc(above + sizeof closing);
+    if (!header) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", reader->name);
+    memcpy(header, begin, above);
+    memcpy(header + above, closing, sizeof closing);
+    ls_json *json;
+    ls_status status = ls_json_parse(&json, reader->name, 1, header, above + sizeof closing - 1);
+    free(header);
+    if (status != LS_OK) return status;
+    read_header(reader, json);
+    status = ls_json_failed(json) ? LS_ERR_INVALID : LS_OK;
+    ls_json_close(json);
+    return status;
+}
+
+static ls_status check_end(const struct ls_chrome_reader *reader, const char *at, const char *end, size_t number) {
+    bool closed = false;
+    while (at < end) {
+        struct line line = next_line(at, end);
+        at = line.next;
+        number++;
+        if (line.nbytes == 0) continue;
+        if (closed || !is(&line, "}"))
+            return ls_fail(LS_ERR_INVALID, "%s:%zu: nothing but } follows the events", reader->name, number);
+        closed = true;
+    }
+    if (!closed) return ls_fail(LS_ERR_INVALID, "%s:%zu: the file ends too early", reader->name, number);
+    if (reader->highest_id >= reader->task_count)
+        return ls_fail(LS_ERR_INVALID, "%s:%zu: waits for task %d, and there are %d", reader->name,
+                       reader->highest_line, reader->highest_id, reader->task_count);
+    return LS_OK;
+}
+
+ls_status ls_chrome_read_file(struct ls_chrome_reader *reader, const char *text, size_t nbytes) {
+    const char *at = text, *end = text + nbytes;
+    size_t number = 0;
+    bool comma = true;
+    reader->first_lane = ls_trace_lane_count(reader->trace);
+    reader->first_task = ls_trace_task_count(reader->trace);
+    reader->task_count = 0;
+    reader->highest_id = -1;
+    ls_status status = nbytes > 0 ? take_header(reader, &at, end, &number)
+                                  : ls_fail(LS_ERR_INVALID, "%s: there is nothing in it", reader->name);
+    while (status == LS_OK) {
+        if (at == end) return ls_fail(LS_ERR_INVALID, "%s:%zu: the file ends within its events", reader->name, number);
+        struct line line = next_line(at, end);
+        at = line.next;
+        number++;
+        if (is(&line, "]")) return check_end(reader, at, end, number);
+        if (line.nbytes == 0) continue;
+        if (!comma) return ls_fail(LS_ERR_INVALID, "%s:%zu: no comma before this event", reader->name, number);
+        comma = line.text[line.nbytes - 1] == ',';
+        status = ls_chrome_read_event(reader, line.text, line.nbytes - comma, number);
+    }
+    return status;
+}
+
+ls_status ls_trace_read_text(ls_trace *trace, const char *name, const char *text, size_t nbytes) {
+    struct ls_chrome_reader reader = {.trace = trace, .name = name};
+    ls_status status = ls_chrome_read_file(&reader, text, nbytes);
+    free(reader.lines);
+    return status;
+}
+
+/* --- a folder ---------------------------------------------------------------------------------------------------- */
+
+/* The whole file; *text is the caller's. */
+static ls_status load(const char *path, char **text, size_t *nbytes) {
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    *text = NULL;
+    *nbytes = 0;
+    if (fd < 0 || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        int error = fd < 0 ? errno : EINVAL;
+        if (fd >= 0) close(fd);
+        return ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(error));
+    }
+    *text = malloc((size_t)info.st_size + 1);
+    ssize_t got = *text ? 1 : 0;
+    while (got > 0 && *nbytes < (size_t)info.st_size) {
+        got = read(fd, *text + *nbytes, (size_t)info.st_size - *nbytes);
+        if (got < 0 && errno == EINTR)
+            got = 1;
+        else if (got > 0)
+            *nbytes += (size_t)got;
+    }
+    close(fd);
+    if (!*text) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", path);
+    return got < 0 ? ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno)) : LS_OK;
+}
+
+/* The rank of "rank_N.json"; -1: another name. */
+static int rank_of(const char *name) {
+    int rank = 0, length = 0;
+    if (strncmp(name, "rank_", 5) != 0 || (name[5] == '0' && name[6] != '.')) return -1;
+    for (name += 5; *name >= '0' && *name <= '9' && length < 7; name++, length++) rank = 10 * rank + (*name - '0');
+    return length > 0 && strcmp(name, ".json") == 0 ? rank : -1;
+}
+
+/* How many rank files there are, and the highest rank among them (-1: none). */
+static ls_status look_into(const char *folder, int *count, int *highest) {
+    DIR *directory = opendir(folder);
+    *count = 0;
+    *highest = -1;
+    if (!directory) return ls_fail(LS_ERR_IO, "cannot read the folder %s: %s", folder, strerror(errno));
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        int rank = rank_of(entry->d_name);
+        *count += rank >= 0;
+        if (rank > *highest) *highest = rank;
+    }
+    closedir(directory);
+    if (*count == 0) return ls_fail(LS_ERR_IO, "%s holds no trace: there is no rank_0.json", folder);
+    return LS_OK;
+}
+
+struct folder_reader {
+    struct ls_chrome_reader reader;
+    const char *folder;
+    int *first_tasks; /* of each rank's file, and behind the last */
+    int rank_count;
+};
+
+static void path_of(const struct folder_reader *f, int rank, char path[PATH_MAX]) {
+    (void)snprintf(path, PATH_MAX, "%.*s/rank_%d.json", PATH_MAX - 32, f->folder, rank);
+}
+
+static ls_status read_rank_file(struct folder_reader *f, int rank) {
+    char path[PATH_MAX], *text;
+    size_t nbytes;
+    path_of(f, rank, path);
+    ls_status status = load(path, &text, &nbytes);
+    f->reader.name = path;
+    if (status == LS_OK) status = ls_chrome_read_file(&f->reader, text, nbytes);
+    f->reader.name = NULL; /* it lies in this function */
+    free(text);
+    f->first_tasks[rank + 1] = ls_trace_task_count(f->reader.trace);
+    if (status != LS_OK) return status;
+    int recorded = ls_trace_what(f->reader.trace)->recorded_ranks;
+    if (f->reader.rank != rank)
+        return ls_fail(LS_ERR_INVALID, "%s:1: this is the file of rank %d", path, f->reader.rank);
+    if (rank == 0 && f->rank_count > recorded) {
+        path_of(f, f->rank_count - 1, path);
+        return ls_fail(LS_ERR_INVALID, "%s:1: of the run of rank 0 %d rank%s recorded: the files are of different runs",
+                       path, recorded, recorded == 1 ? " was" : "s were");
+    }
+    if (rank + 1 == f->rank_count && f->rank_count < recorded)
+        return ls_fail(LS_ERR_IO, "%s: %d ranks of this run were recorded, and rank_%d.json is missing", f->folder,
+                       recorded, f->rank_count);
+    return LS_OK;
+}
+
+static ls_status refuse_task(const struct folder_reader *f, int task, const char *text) {
+    char path[PATH_MAX];
+    int rank = 0;
+    if (task == LS_NONE) return ls_fail(LS_ERR_INVALID, "%s: %s", f->folder, text);
+    while (f->first_tasks[rank + 1] <= task) rank++;
+    path_of(f, rank, path);
+    return ls_fail(LS_ERR_INVALID, "%s:%d: %s", path, f->reader.lines[task], text);
+}
+
+/* Where every rank was recorded, every operation has the tasks of all its ranks. */
+static ls_status check_meetings(const struct folder_reader *f) {
+    const ls_trace *trace = f->reader.trace;
+    const struct ls_trace_about *about = ls_trace_what(trace);
+    for (int i = 0; i < ls_trace_meeting_count(trace) && about->recorded_ranks >= about->world_size; i++) {
+        const struct ls_meeting *meeting = ls_trace_meeting(trace, i);
+        if (meeting->tasks == meeting->ranks) continue;
+        char text[200];
+        int count;
+        snprintf(text, sizeof text,
+                 "operation %" PRIu32 " of \"%.40s\" has %d tasks for %d ranks: the files are of "
+                 "different runs",
+                 meeting->number, meeting->group, meeting->tasks, meeting->ranks);
+        return refuse_task(f, ls_trace_meeting_tasks(trace, i, &count)[0], text);
+    }
+    return LS_OK;
+}
+
+static ls_status read_folder(struct folder_reader *f) {
+    int count, highest;
+    ls_status status = look_into(f->folder, &count, &highest);
+    if (status != LS_OK) return status;
+    for (int rank = 0; status == LS_OK && rank <= highest; rank++) {
+        char path[PATH_MAX];
+        path_of(f, rank, path);
+        if (access(path, F_OK) != 0) status = ls_fail(LS_ERR_IO, "%s is missing: rank %d is there", path, highest);
+    }
+    f->rank_count = highest + 1;
+    f->first_tasks = calloc((size_t)highest + 2, sizeof *f->first_tasks);
+    if (status == LS_OK && !f->first_tasks) status = ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", f->folder);
+    for (int rank = 0; status == LS_OK && rank <= highest; rank++) status = read_rank_file(f, rank);
+    if (status != LS_OK) return status;
+    struct ls_trace_fault fault;
+    status = ls_trace_seal_quietly(f->reader.trace, &fault);
+    if (status == LS_ERR_INVALID) return refuse_task(f, fault.task, fault.text);
+    if (status != LS_OK) return ls_fail(status, "%s: %s", f->folder, fault.text);
+    return check_meetings(f);
+}
+
+ls_status ls_trace_read(ls_trace **out, const char *folder) {
+    struct folder_reader f = {.folder = folder};
+    *out = NULL;
+    ls_status status = ls_trace_create(&f.reader.trace);
+    if (status == LS_OK) status = read_folder(&f);
+    if (status == LS_OK)
+        *out = f.reader.trace;
+    else
+        ls_trace_destroy(f.reader.trace);
+    free(f.reader.lines);
+    free(f.first_tasks);
+    return status;
+}

@@ -1,0 +1,187 @@
+/* resolve_host — where the time of a host thread goes, and what it waits for (resolve.c).
+ *   time  : what a thread did between two of its tasks belongs to the later one. A wait is two tasks, one for what came
+ *           before it, and one which begins when what it waits for has ended and takes what waking up took. What a thread
+ *           ran of a stream is not its own time
+ *   lists : of the tasks that something waits for, the last of each lane says it all */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/trace/resolve_parts.h"
+#include "common/trace/trace_parts.h"
+
+/* --- lists of tasks -------------------------------------------------------------------------------------------------- */
+
+/* Out of memory is the trace's to remember: whoever adds to it finds out. */
+void ls_resolve_add(struct ls_resolve *resolve, struct ls_task_list *list, int task) {
+    if (resolve->trace->failed || task == LS_NONE) return;
+    int lane = ls_trace_task(resolve->trace, task)->lane;
+    for (int i = 0; i < list->count; i++) {
+        if (ls_trace_task(resolve->trace, list->tasks[i])->lane != lane) continue;
+        if (task > list->tasks[i]) list->tasks[i] = task;
+        return;
+    }
+    if (!ls_trace_room(&list->tasks, list->count, &list->capacity, sizeof *list->tasks))
+        resolve->trace->failed = true;
+    else
+        list->tasks[list->count++] = task;
+}
+
+void ls_resolve_join(struct ls_resolve *resolve, struct ls_task_list *list, int task) {
+    for (int i = 0; i < list->count; i++) ls_trace_add_edge(resolve->trace, list->tasks[i], task);
+    list->count = 0;
+}
+
+struct ls_resolved_stream *ls_resolve_stream(struct ls_resolve *resolve, uintptr_t object) {
+    int index = ls_pair_map_find(&resolve->stream_by_object, object, 0);
+    return index == LS_NONE ? NULL : &resolve->streams[index];
+}
+
+void ls_resolve_set(struct ls_resolve *resolve, struct ls_pair_map *map, uint64_t first, uint64_t second, int value) {
+    int *at = ls_pair_map_at(map, first, second);
+    if (at)
+        *at = value;
+    else
+        resolve->trace->failed = true;
+}
+
+/* --- the time of a host thread --------------------------------------------------------------------------------------- */
+
+/* What the thread itself did since its cursor, until then; moves the cursor there, behind record `index`. */
+double ls_resolve_spend(const struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index, double until_us,
+                        double until_cpu_us) {
+    double us = until_us - thread->cursor_us - thread->blocked_us;
+    double cpu_us = until_cpu_us - thread->cursor_cpu_us - thread->blocked_cpu_us;
+    for (int i = thread->cursor; i < index; i++) { /* what it ran of streams, on behalf of others */
+        const struct ls_probe_record *run = &thread->probe->records[i];
+        if (run->kind != LS_PROBE_RUN || thread->inside[i] != LS_NONE || run->begin_us < thread->cursor_us ||
+            run->end_us > until_us)
+            continue;
+        us -= run->end_us - run->begin_us;
+        cpu_us -= run->end_cpu_us - run->begin_cpu_us;
+    }
+    thread->blocked_us = thread->blocked_cpu_us = 0;
+    thread->cursor_us = until_us;
+    thread->cursor_cpu_us = until_cpu_us;
+    return fmax(resolve->cpu_time ? cpu_us : us, 0);
+}
+
+/* X(kind, what stands before the label in the name of its task) */
+#define PREFIX_MAP(X)                                                                                                  \
+    X(LAUNCH, "launch ")                                                                                               \
+    X(SYNC_EVENT, "wait for ")                                                                                         \
+    X(SYNC_STREAM, "wait for ") X(RAISE, "raise ") X(AWAIT, "wait for ") X(LOCK, "lock ") X(UNLOCK, "unlock ")
+#define PREFIX(kind, text) [LS_PROBE_##kind] = text,
+static const char *const prefixes[LS_PROBE_COUNT] = {PREFIX_MAP(PREFIX)};
+#undef PREFIX
+
+/* A task of the host until `until`, with the time since the cursor, or with the given one. */
+static int add_host_task(struct ls_resolve *resolve, struct ls_resolved_thread *thread,
+                         const struct ls_probe_record *record, const char *name, double us, double begin_us) {
+    struct ls_task task = ls_task_default(LS_TASK_HOST, name, thread->lane);
+    task.phase = record->phase;
+    task.step = record->step;
+    task.us = us;
+    task.lock = thread->lock;
+    task.virtual_time = resolve->cpu_time;
+    task.start_us = begin_us;
+    task.end_us = thread->cursor_us;
+    int index = ls_trace_add_task(resolve->trace, &task);
+    ls_resolve_join(resolve, &thread->pending, index);
+    thread->last_task = index;
+    return index;
+}
+
+/* The same with a name made of the record's kind and label. */
+int ls_resolve_host_task(struct ls_resolve *resolve, struct ls_resolved_thread *thread,
+                         const struct ls_probe_record *record, double us, double begin_us) {
+    char name[200];
+    snprintf(name, sizeof name, "%s%s", prefixes[record->kind], record->label ? record->label : "");
+    return add_host_task(resolve, thread, record, name, us, begin_us);
+}
+
+/* The thread's time until the record's end as one task. */
+static int spend_as_task(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index) {
+    const struct ls_probe_record *record = &thread->probe->records[index];
+    double begin_us = thread->cursor_us,
+           us = ls_resolve_spend(resolve, thread, index, record->end_us, record->end_cpu_us);
+    thread->cursor = index + 1;
+    return ls_resolve_host_task(resolve, thread, record, us, begin_us);
+}
+
+/* The later of two moments; NAN if one is not known. */
+double ls_resolve_later(double a_us, double b_us) { return isnan(a_us) || isnan(b_us) ? NAN : fmax(a_us, b_us); }
+
+/* --- waits of the host ----------------------------------------------------------------------------------------------- */
+
+/* Two tasks: what the thread did before, and its wait, which takes what is left behind `over_us`, the end of what it waited
+ * for (add_stood). `waited` is what it waits for. */
+static int wait_as_tasks(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index,
+                         struct ls_task_list *waited, double over_us) {
+    const struct ls_probe_record *record = &thread->probe->records[index];
+    double begin_us = thread->cursor_us;
+    double us = ls_resolve_spend(resolve, thread, index, fmax(record->begin_us, begin_us), record->begin_cpu_us);
+    (void)add_host_task(resolve, thread, record, "host", us, begin_us);
+    begin_us = thread->cursor_us;
+    us = ls_resolve_spend(resolve, thread, index, record->end_us, record->end_cpu_us);
+    thread->cursor = index + 1;
+    if (isnan(over_us)) us = 0;
+    if (over_us > begin_us) us = fmin(us, fmax(record->end_us - over_us, 0));
+    for (int i = 0; i < waited->count; i++) ls_resolve_add(resolve, &thread->pending, waited->tasks[i]);
+    waited->count = 0;
+    return ls_resolve_host_task(resolve, thread, record, us, begin_us);
+}
+
+void ls_resolve_sync(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index) {
+    const struct ls_probe_record *record = &thread->probe->records[index];
+    struct ls_task_list *waited = &resolve->waited;
+    double over_us = -INFINITY;
+    if (record->kind == LS_PROBE_SYNC_EVENT) {
+        over_us = ls_resolve_add_stood(resolve, waited, record->event, record->number);
+    } else {
+        const struct ls_resolved_stream *stream = ls_resolve_stream(resolve, record->object);
+        int task = ls_pair_map_find(&resolve->launched, record->object, record->number);
+        if (stream && task == LS_NONE && record->number >= stream->last_number) task = stream->last_task;
+        ls_resolve_add(resolve, waited, task);
+        for (int i = 0; stream && task == stream->last_task && i < stream->pending.count; i++)
+            ls_resolve_add(resolve, waited, stream->pending.tasks[i]);
+        for (int i = 0; i < waited->count && !resolve->trace->failed; i++)
+            over_us = ls_resolve_later(over_us, ls_trace_task(resolve->trace, waited->tasks[i])->end_us);
+    }
+    (void)wait_as_tasks(resolve, thread, index, waited, over_us);
+}
+
+void ls_resolve_await(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index) {
+    const struct ls_probe_record *record = &thread->probe->records[index];
+    int place = ls_resolve_find_raise(resolve, record->object, record->number);
+    double over_us = place == LS_NONE ? -INFINITY : ls_resolve_record(resolve, place)->end_us;
+    int task = wait_as_tasks(resolve, thread, index, &resolve->waited, over_us);
+    if (place != LS_NONE) ls_resolve_set(resolve, &resolve->awaits, (uint64_t)task, 0, place);
+}
+
+void ls_resolve_raise(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index) {
+    while (resolve->places[thread->next_place].record < index) thread->next_place++;
+    struct ls_record_place *place = &resolve->places[thread->next_place];
+    if (thread->inside[index] == LS_NONE) place->task = spend_as_task(resolve, thread, index);
+}
+
+void ls_resolve_lock(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index) {
+    const struct ls_probe_record *record = &thread->probe->records[index];
+    int task = ls_pair_map_find(&resolve->unlocked, record->object, 0);
+    int number = ls_pair_map_find(&resolve->locks, record->object, 0);
+    ls_resolve_add(resolve, &resolve->waited, task);
+    double over_us =
+        task == LS_NONE || resolve->trace->failed ? -INFINITY : ls_trace_task(resolve->trace, task)->end_us;
+    (void)wait_as_tasks(resolve, thread, index, &resolve->waited, over_us);
+    if (number == LS_NONE) {
+        number = (int)resolve->locks.count;
+        ls_resolve_set(resolve, &resolve->locks, record->object, 0, number);
+    }
+    thread->lock = number;
+}
+
+void ls_resolve_unlock(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index) {
+    int task = spend_as_task(resolve, thread, index);
+    ls_resolve_set(resolve, &resolve->unlocked, thread->probe->records[index].object, 0, task);
+    thread->lock = LS_NONE;
+}

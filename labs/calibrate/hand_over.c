@@ -1,0 +1,56 @@
+/* hand_over — from a flag's raising by one thread until another goes on: two threads of two devices throw a ball to and fro
+ * by two flags, waiting as the programs' threads do. Half of there and back is the figure; the two ways are measured
+ * together, since no clock is needed that both read at the same time. */
+#include <pthread.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/flag.h"
+#include "common/base/log.h"
+#include "labs/calibrate/calibrate.h"
+
+enum { THROWS = 200, RUNS = 31 };
+
+#define TIMEOUT_US 30e6
+
+struct game {
+    ls_flag there, back;
+    ls_device *device; /* of the thread that throws back */
+    uint32_t throws;
+    ls_status status;
+};
+
+static void *throw_back(void *argument) {
+    struct game *game = argument;
+    double spin_us = ls_device_spin_us(game->device);
+    game->status = ls_device_bind_thread(game->device);
+    for (uint32_t i = 1; i <= game->throws; i++) {
+        if (!ls_flag_wait(&game->there, i, spin_us, ls_now_us() + TIMEOUT_US)) return NULL;
+        ls_flag_raise(&game->back);
+    }
+    return NULL;
+}
+
+ls_status calibrate_hand_over(calibrate_figures *figures, ls_device *const *devices,
+                              const calibrate_settings *settings) {
+    int runs = settings->quick ? 5 : RUNS;
+    struct game game = {.device = devices[1], .throws = (uint32_t)(runs * THROWS)};
+    double us[RUNS], spin_us = ls_device_spin_us(devices[0]);
+    uint32_t thrown = 0;
+    pthread_t thread;
+    bool caught = true;
+    int error = pthread_create(&thread, NULL, throw_back, &game);
+    if (error != 0) return ls_fail(LS_ERR_SYSTEM, "cannot start a thread: %s", strerror(error));
+    for (int run = 0; run < runs; run++) {
+        double begin_us = ls_now_us();
+        for (int i = 0; i < THROWS && caught; i++) {
+            ls_flag_raise(&game.there);
+            caught = ls_flag_wait(&game.back, ++thrown, spin_us, ls_now_us() + TIMEOUT_US);
+        }
+        us[run] = (ls_now_us() - begin_us) / (2.0 * THROWS);
+    }
+    pthread_join(thread, NULL);
+    if (!caught) return ls_fail(LS_ERR_TIMEOUT, "a thread did not answer within 30 s");
+    figures->hand_over_us = calibrate_spread_of(us, runs);
+    return game.status;
+}

@@ -1,0 +1,268 @@
+/* output — from what was measured to a node: which figures it gets, the tables for people, the file. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+
+#include "common/base/bytes_text.h"
+#include "common/base/log.h"
+#include "common/base/table.h"
+#include "labs/bench_shared/output.h"
+#include "labs/calibrate/calibrate.h"
+
+enum { SOURCE_CAPACITY = 400 };
+
+#define LEAST_KERNEL_US 0.01
+#define SHARED 1.5 /* two copies at once that take so many times as long as one share what they cross */
+
+static double rate(double amount, double us) { return amount / us * 1e-3; } /* 1e9 per second */
+
+/* --- conclusions ------------------------------------------------------------------------------------------------------- */
+
+/* Least squares of the shortest message's time over 2 (ranks - 1) hops; neither below 0. One number of ranks: all of it
+ * is hops. */
+static void fit_latency(const calibrate_figures *f, struct ls_node_collectives *node) {
+    double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+    for (int i = 0; i < f->row_count; i++) {
+        if (i > 0 && f->rows[i].ranks == f->rows[i - 1].ranks) continue;
+        double hops = 2.0 * (f->rows[i].ranks - 1), us = f->rows[i].us.median;
+        n += 1, x += hops, y += us, xx += hops * hops, xy += hops * us;
+    }
+    node->hop_us = n > 1 ? (n * xy - x * y) / (n * xx - x * x) : xy / xx;
+    if (node->hop_us < 0) node->hop_us = 0;
+    node->base_us = n > 1 ? (y - node->hop_us * x) / n : 0;
+    if (node->base_us >= 0) return;
+    node->base_us = 0;
+    node->hop_us = xy / xx;
+}
+
+struct calibrate_node calibrate_conclude(const calibrate_figures *f) {
+    const calibrate_row *largest = &f->rows[f->row_count - 1];
+    double crossed = 2.0 * (largest->ranks - 1) / largest->ranks * (double)largest->bytes;
+    struct calibrate_node node = {
+        .device = {.name = "CPU device",
+                   .fp32_GFLOPs = rate(f->gemm_flops[CALIBRATE_NODE_BATCH], f->fp32_us[CALIBRATE_NODE_BATCH].median),
+                   .fp16_GFLOPs = rate(f->gemm_flops[CALIBRATE_NODE_BATCH], f->bf16_us[CALIBRATE_NODE_BATCH].median),
+                   .memory_GBps = rate(f->pass_bytes[CALIBRATE_NODE_PASS], f->pass_us[CALIBRATE_NODE_PASS].median),
+                   .kernel_us = fmax(f->smallest_us.median - f->launch_us.median, LEAST_KERNEL_US)},
+        .host = {.launch_us = f->launch_us.median,
+                 .event_us = f->event_us.median,
+                 .sync_us = f->sync_us.median,
+                 .hand_over_us = f->hand_over_us.median,
+                 .collective_us = f->collective_us.median,
+                 .runs_compute = true},
+        .collectives = {.bus_GBps = rate(crossed, largest->us.median), .slow_down = fmax(f->products_beside_copies, 1)},
+        .link = {.GBps = rate(f->copy_bytes, f->copy_us.median),
+                 .latency_us = f->copy_smallest_us.median / 2,
+                 .duplex = f->cores > 1 && f->copy_both_us.median < SHARED * f->copy_us.median}};
+    fit_latency(f, &node.collectives);
+    return node;
+}
+
+/* --- for people -------------------------------------------------------------------------------------------------------- */
+
+static void put_row(ls_table *table, const char *what, const calibrate_spread *us, double amount, const char *unit) {
+    ls_table_cell(table, "%s", what);
+    ls_table_cell(table, "%.3f", us->median);
+    ls_table_cell(table, "%.3f .. %.3f", us->low, us->high);
+    ls_table_cell(table, "%d", us->runs);
+    if (amount > 0) {
+        ls_table_cell(table, "%.2f %s", rate(amount, us->median), unit);
+    } else {
+        ls_table_cell(table, "%s", "");
+    }
+}
+
+static void put_all(ls_table *table, const calibrate_figures *f) {
+    char what[80], size[LS_BYTES_TEXT_CAPACITY];
+    for (int i = 0; i < f->batch_count; i++) {
+        snprintf(what, sizeof what, "fp32 layer of 512 x 512, %d samples", f->batches[i]);
+        put_row(table, what, &f->fp32_us[i], f->gemm_flops[i], "GFLOP/s");
+    }
+    for (int i = 0; i < f->batch_count; i++) {
+        snprintf(what, sizeof what, "bf16 layer of 512 x 512, %d samples", f->batches[i]);
+        put_row(table, what, &f->bf16_us[i], f->gemm_flops[i], "GFLOP/s");
+    }
+    for (int i = 0; i < CALIBRATE_PASSES; i++) {
+        ls_bytes_text(size, f->pass_bytes[i] / 2);
+        snprintf(what, sizeof what, "pass over %s of memory", size);
+        put_row(table, what, &f->pass_us[i], f->pass_bytes[i], "GB/s");
+    }
+    put_row(table, "launch of an operation", &f->launch_us, 0, "");
+    put_row(table, "the smallest operation, launch included", &f->smallest_us, 0, "");
+    put_row(table, "event: a record, or a stream's wait", &f->event_us, 0, "");
+    put_row(table, "synchronize with a stream that is done", &f->sync_us, 0, "");
+    put_row(table, "hand-over between two threads, one way", &f->hand_over_us, 0, "");
+    put_row(table, "collective operation of one rank", &f->collective_us, 0, "");
+    put_row(table, "smallest copy between devices", &f->copy_smallest_us, 0, "");
+    put_row(table, "copy of 4 MiB between devices", &f->copy_us, f->copy_bytes, "GB/s");
+    if (f->cores > 1) put_row(table, "the same beside one the other way", &f->copy_both_us, f->copy_bytes, "GB/s");
+    for (int i = 0; i < f->row_count; i++) {
+        double factor = 2.0 * (f->rows[i].ranks - 1) / f->rows[i].ranks;
+        ls_bytes_text(size, (double)f->rows[i].bytes);
+        snprintf(what, sizeof what, "all-reduce of %s, %d ranks", size, f->rows[i].ranks);
+        put_row(table, what, &f->rows[i].us, factor * (double)f->rows[i].bytes, "GB/s bus");
+    }
+}
+
+ls_status calibrate_print(const calibrate_figures *f, const bench_machine *machine) {
+    const ls_column columns[] = {{"measured", LS_LEFT},
+                                 {"median\nus", LS_RIGHT},
+                                 {"quartiles\nus", LS_RIGHT},
+                                 {"runs", LS_RIGHT},
+                                 {"rate", LS_RIGHT}};
+    ls_table *table;
+    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
+    if (status != LS_OK) return status;
+    put_all(table, f);
+    printf("\nmeasured on %s, %d core%s, by %d CPU devices\n\n", machine->cpu, f->cores, f->cores == 1 ? "" : "s",
+           f->devices);
+    status = ls_table_print(table, stdout);
+    ls_table_destroy(table);
+    if (f->cores > 1) {
+        printf("\nwhile all %d devices do the same, products take %.2f times as long, passes over 8 MiB %.2f times;\n"
+               "products take %.2f times as long while another device copies\n",
+               f->devices, f->products_crowded, f->passes_crowded, f->products_beside_copies);
+    } else {
+        puts(
+            "\none core: the ranks of an all-reduce and both threads of a hand-over share it; what devices do to each\n"
+            "other was not measured");
+    }
+    return status;
+}
+
+/* --- the file ---------------------------------------------------------------------------------------------------------- */
+
+/* More digits than the spreads allow. */
+static double four_digits(double value) {
+    char text[32];
+    snprintf(text, sizeof text, "%.4g", value);
+    return strtod(text, NULL);
+}
+
+static void add_number(cJSON *object, const char *name, double value) {
+    cJSON_AddNumberToObject(object, name, four_digits(value));
+}
+
+static cJSON *add_object(cJSON *root, const char *name) { return cJSON_AddObjectToObject(root, name); }
+
+static void add_figures(cJSON *root, const struct calibrate_node *node) {
+    cJSON *device = add_object(root, "device"), *host = add_object(root, "host");
+    cJSON_AddStringToObject(device, "name", node->device.name);
+    add_number(device, "fp32_GFLOPs", node->device.fp32_GFLOPs);
+    add_number(device, "fp16_GFLOPs", node->device.fp16_GFLOPs);
+    add_number(device, "memory_GBps", node->device.memory_GBps);
+    add_number(device, "kernel_us", node->device.kernel_us);
+    add_number(device, "memory_bytes", 0);
+    add_number(host, "launch_us", node->host.launch_us);
+    add_number(host, "event_us", node->host.event_us);
+    add_number(host, "sync_us", node->host.sync_us);
+    add_number(host, "hand_over_us", node->host.hand_over_us);
+    add_number(host, "collective_us", node->host.collective_us);
+    add_number(host, "lock_us", 0);
+    cJSON_AddBoolToObject(host, "runs_compute", node->host.runs_compute);
+}
+
+static void add_links(cJSON *root, const struct calibrate_node *node, int devices) {
+    cJSON *links = cJSON_AddArrayToObject(root, "links");
+    for (int d = 0; d < devices; d++) {
+        char name[32];
+        cJSON *link = cJSON_CreateObject();
+        cJSON_AddItemToArray(links, link);
+        snprintf(name, sizeof name, "memory%d", d);
+        cJSON_AddStringToObject(link, "name", name);
+        snprintf(name, sizeof name, "gpu%d", d);
+        cJSON_AddStringToObject(link, "from", name);
+        cJSON_AddStringToObject(link, "to", "host");
+        add_number(link, "GBps", node->link.GBps);
+        add_number(link, "latency_us", node->link.latency_us);
+        cJSON_AddBoolToObject(link, "duplex", node->link.duplex);
+    }
+}
+
+static void add_collectives(cJSON *root, const struct calibrate_node *node, const calibrate_figures *f) {
+    cJSON *collectives = add_object(root, "collectives");
+    add_number(collectives, "base_us", node->collectives.base_us);
+    add_number(collectives, "hop_us", node->collectives.hop_us);
+    add_number(collectives, "bus_GBps", node->collectives.bus_GBps);
+    add_number(collectives, "slow_down", node->collectives.slow_down);
+    cJSON *table = cJSON_AddArrayToObject(collectives, "all_reduce_us");
+    for (int i = 0; i < f->row_count; i++) {
+        const double row[3] = {f->rows[i].ranks, (double)f->rows[i].bytes, four_digits(f->rows[i].us.median)};
+        cJSON_AddItemToArray(table, cJSON_CreateDoubleArray(row, 3));
+    }
+}
+
+static void add_sources(cJSON *root, const calibrate_figures *f, const bench_machine *machine) {
+    cJSON *sources = add_object(root, "sources");
+    const char *one_core = f->cores > 1 ? "" : "; one core, which all share";
+    const struct {
+        const char *figure;
+        int runs;
+        const char *what;
+    } rows[] = {
+        {"device.fp32_GFLOPs", f->fp32_us[CALIBRATE_NODE_BATCH].runs,
+         "forward and gradients of a 512 x 512 layer, 256 samples"},
+        {"device.fp16_GFLOPs", f->bf16_us[CALIBRATE_NODE_BATCH].runs, "the same in bf16"},
+        {"device.memory_GBps", f->pass_us[CALIBRATE_NODE_PASS].runs, "reading and writing 8 MiB by ls_scale"},
+        {"device.kernel_us", f->smallest_us.runs, "ls_fill of 16 floats, less a launch"},
+        {"device.memory_bytes", 0, "not known: devices share the machine's memory"},
+        {"host.launch_us", f->launch_us.runs, "an operation that does nothing"},
+        {"host.event_us", f->event_us.runs, "half of a record and a stream's wait"},
+        {"host.sync_us", f->sync_us.runs, "ls_stream_synchronize with nothing to wait for"},
+        {"host.hand_over_us", f->hand_over_us.runs, "two threads and two flags, half of there and back"},
+        {"host.collective_us", f->collective_us.runs, "all_reduce of a float by a group of one"},
+        {"host.lock_us", 0, "the programs are in C: there is no lock"},
+        {"host.runs_compute", 0, "CPU devices run compute inside of the launching call"},
+        {"links.GBps", f->copy_us.runs, "copies of 4 MiB between two devices' memory"},
+        {"links.latency_us", f->copy_smallest_us.runs, "copies of 64 bytes, half for each of the two links"},
+        {"collectives.base_us", f->rows[0].us.runs, "least squares over 2 (ranks - 1) of all-reduces of 1 KiB"},
+        {"collectives.hop_us", f->rows[0].us.runs, "the same fit"},
+        {"collectives.bus_GBps", f->rows[f->row_count - 1].us.runs, "the largest all-reduce of the table"},
+        {"collectives.slow_down", f->copy_us.runs, "products beside another device's copies, by products alone"},
+        {"collectives.all_reduce_us", f->rows[0].us.runs,
+         "processes over shared memory, at least as many runs for small sizes"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[SOURCE_CAPACITY];
+        if (rows[i].runs > 0) {
+            snprintf(text, sizeof text, "measured %s on CPU (%.60s, %d core%s), median of %d runs: %s%s", machine->date,
+                     machine->cpu, f->cores, f->cores == 1 ? "" : "s", rows[i].runs, rows[i].what, one_core);
+        } else {
+            snprintf(text, sizeof text, "%s", rows[i].what);
+        }
+        cJSON_AddStringToObject(sources, rows[i].figure, text);
+    }
+}
+
+static char *make_text(const calibrate_figures *f, const bench_machine *machine) {
+    struct calibrate_node node = calibrate_conclude(f);
+    char description[SOURCE_CAPACITY];
+    cJSON *root = cJSON_CreateObject();
+    snprintf(description, sizeof description, "this machine's CPU devices (%.60s, %d core%s), as measured %s",
+             machine->cpu, f->cores, f->cores == 1 ? "" : "s", machine->date);
+    cJSON_AddStringToObject(root, "description", description);
+    add_number(root, "devices", f->devices);
+    add_figures(root, &node);
+    add_links(root, &node, f->devices);
+    add_collectives(root, &node, f);
+    add_sources(root, f, machine);
+    char *text = cJSON_Print(root);
+    cJSON_Delete(root);
+    return text;
+}
+
+ls_status calibrate_write(const calibrate_figures *f, const bench_machine *machine, const char *path) {
+    ls_node *node;
+    char *text = make_text(f, machine);
+    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the node file");
+    ls_status status = ls_node_parse(&node, path, text, strlen(text)); /* what could not be opened is not written */
+    if (status == LS_OK) {
+        ls_node_close(node);
+        status = bench_write_path(path, text);
+    }
+    cJSON_free(text);
+    return status;
+}

@@ -1,0 +1,262 @@
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/table.h"
+#include "labs/replay/replay.h"
+
+#define MIB 1048576.0
+
+const char *replay_mode_name(ls_build_mode mode) {
+    static const char *const names[] = {"single", "DP", "DDP"};
+    return names[mode];
+}
+
+/* --- memory's categories
+ * -------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    size_t offset;
+} categories[REPLAY_CATEGORIES] = {
+#define CATEGORY(text, field)                                                                                          \
+    { text, offsetof(struct ls_memory_prediction, field) }
+    CATEGORY("parameters", parameter),   CATEGORY("gradients", gradient),  CATEGORY("optimizer", optimizer),
+    CATEGORY("activations", activation), CATEGORY("input", input),         CATEGORY("gathered output", gathered_output),
+    CATEGORY("buckets", bucket),         CATEGORY("workspace", workspace),
+#undef CATEGORY
+};
+
+const char *replay_category_name(int category) { return categories[category].name; }
+
+double replay_category_bytes(const struct ls_memory_prediction *memory, int category) {
+    return *(const double *)(const void *)((const char *)memory + categories[category].offset);
+}
+
+/* --- cells
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* What is not defined for a row stays empty. */
+static void put_number(ls_table *table, int decimals, double value) {
+    if (isnan(value)) {
+        ls_table_cell(table, "%s", "");
+    } else {
+        ls_table_cell(table, "%.*f", decimals, value);
+    }
+}
+
+static ls_status print_and_free(ls_table *table) {
+    ls_status status = ls_table_print(table, stdout);
+    ls_table_destroy(table);
+    return status;
+}
+
+#define CREATE(table, columns) ls_table_create(&(table), columns, sizeof(columns) / sizeof *(columns))
+
+enum { DEVICES_TEXT = 24 };
+
+/* "1" or "1-7" */
+static const char *others_text(const replay_row *row, char text[DEVICES_TEXT]) {
+    snprintf(text, DEVICES_TEXT, row->n == 2 ? "1" : "1-%d", row->n - 1);
+    return text;
+}
+
+/* --- times
+ * --------------------------------------------------------------------------------------------------------- */
+
+static void put_times(ls_table *table, const replay_row *row, const replay_settings *settings) {
+    const struct ls_device_account *mean = &row->mean.account;
+    if (settings->cap_count > 1) put_number(table, 2, row->cap_mb);
+    put_number(table, 3, row->step_ms);
+    put_number(table, 2, row->speedup);
+    put_number(table, 1, 100 * row->efficiency);
+    put_number(table, 3, row->over_ms);
+    put_number(table, 3, row->alone_ms);
+    put_number(table, 3, mean->compute_us / 1e3);
+    put_number(table, 3, mean->exposed_us / 1e3);
+    put_number(table, 3, mean->host_us / 1e3);
+    put_number(table, 3, mean->idle_us / 1e3);
+    put_number(table, 0, 100 * row->busy_share);
+    put_number(table, 0, 100 * row->communication_share);
+    put_number(table, 0, row->communication_share > 0 ? 100 * row->overlap : NAN);
+    if (isnan(row->link_use)) {
+        ls_table_cell(table, "%s", "");
+    } else {
+        ls_table_cell(table, "%s %.0f %%", row->link, 100 * row->link_use);
+    }
+    if (!settings->trace) return;
+    if (isnan(row->recorded_ms)) {
+        ls_table_cell(table, "%s", "");
+    } else {
+        ls_table_cell(table, "%.3f (%+.1f %%)", row->recorded_ms, 100 * (row->step_ms / row->recorded_ms - 1));
+    }
+}
+
+static ls_status print_times(const replay_rows *rows, ls_build_mode mode, const replay_settings *settings) {
+    bool sweep = settings->cap_count > 1;
+    const ls_column columns[] = {
+        {"N", LS_RIGHT},
+        {"samples per\ndevice", LS_RIGHT},
+        {"bucket\nMiB", LS_RIGHT}, /* left out unless there are several */
+        {"T_N\nms", LS_RIGHT},
+        {"speed-up", LS_RIGHT},
+        {"effi-\nciency %", LS_RIGHT},
+        {settings->per_device_batch > 0 ? "T_N - T1\nms" : "T_N - T1/N\nms", LS_RIGHT},
+        {settings->per_device_batch > 0 ? "T1\nms" : "T1(b/N)\nms", LS_RIGHT},
+        {"compute\nms", LS_RIGHT},
+        {"exposed\nms", LS_RIGHT},
+        {"host\nms", LS_RIGHT},
+        {"idle\nms", LS_RIGHT},
+        {"busy\n%", LS_RIGHT},
+        {"comm.\n%", LS_RIGHT},
+        {"over-\nlap %", LS_RIGHT},
+        {"busiest\nlink", LS_LEFT},
+        {"recorded\nms", LS_LEFT},
+    };
+    enum { COUNT = sizeof columns / sizeof *columns, SWEPT = 2, RECORDED = COUNT - 1 };
+    ls_column shown[COUNT];
+    size_t count = 0;
+    for (int i = 0; i < COUNT; i++)
+        if ((i != SWEPT || sweep) && (i != RECORDED || settings->trace)) shown[count++] = columns[i];
+    ls_table *table;
+    ls_status status = ls_table_create(&table, shown, count);
+    if (status != LS_OK) return status;
+    for (int i = 0; i < rows->count; i++) {
+        const replay_row *row = &rows->rows[i];
+        if (row->mode != mode || (mode == LS_BUILD_SINGLE && row->n > 1)) continue;
+        ls_table_cell(table, "%d", row->n);
+        ls_table_cell(table, "%.4g", row->batch / row->n);
+        put_times(table, row, settings);
+    }
+    return print_and_free(table);
+}
+
+/* --- devices
+ * ------------------------------------------------------------------------------------------------------- */
+
+static void put_share(ls_table *table, const replay_row *row, const replay_share *share, const char *devices) {
+    const struct ls_device_account *account = &share->account;
+    ls_table_cell(table, "%d", row->n);
+    ls_table_cell(table, "%s", devices);
+    put_number(table, 3, account->compute_us / 1e3);
+    put_number(table, 3, account->exposed_us / 1e3);
+    put_number(table, 3, account->host_us / 1e3);
+    put_number(table, 3, account->idle_us / 1e3);
+    put_number(table, 3, account->communication_us / 1e3);
+    put_number(table, 3, account->lock_us / 1e3);
+    put_number(table, 2, account->sent_bytes / MIB);
+    put_number(table, 2, account->received_bytes / MIB);
+}
+
+static ls_status print_devices(const replay_rows *rows, ls_build_mode mode) {
+    static const ls_column columns[] = {
+        {"N", LS_RIGHT},         {"device", LS_RIGHT},       {"compute\nms", LS_RIGHT},   {"exposed\nms", LS_RIGHT},
+        {"host\nms", LS_RIGHT},  {"idle\nms", LS_RIGHT},     {"all comm.\nms", LS_RIGHT}, {"lock\nms", LS_RIGHT},
+        {"sent\nMiB", LS_RIGHT}, {"received\nMiB", LS_RIGHT}};
+    ls_table *table;
+    ls_status status = CREATE(table, columns);
+    if (status != LS_OK) return status;
+    char text[DEVICES_TEXT];
+    printf("\n%s: device 0 and the others (their mean), per step\n\n", replay_mode_name(mode));
+    for (int i = 0; i < rows->count; i++) {
+        const replay_row *row = &rows->rows[i];
+        if (row->mode != mode || row->n == 1) continue;
+        put_share(table, row, &row->first, "0");
+        put_share(table, row, &row->others, others_text(row, text));
+    }
+    return print_and_free(table);
+}
+
+static void put_memory(ls_table *table, const replay_row *row, const replay_share *share, const char *devices) {
+    double sum = 0;
+    ls_table_cell(table, "%d", row->n);
+    ls_table_cell(table, "%s", devices);
+    for (int c = 0; c < REPLAY_CATEGORIES; c++) {
+        put_number(table, 2, replay_category_bytes(&share->memory, c) / MIB);
+        sum += replay_category_bytes(&share->memory, c);
+    }
+    put_number(table, 2, sum / MIB);
+}
+
+static ls_status print_memory(const replay_rows *rows, ls_build_mode mode) {
+    ls_column columns[REPLAY_CATEGORIES + 3] = {{"N", LS_RIGHT}, {"device", LS_RIGHT}};
+    for (int c = 0; c < REPLAY_CATEGORIES; c++) columns[2 + c] = (ls_column){categories[c].name, LS_RIGHT};
+    columns[REPLAY_CATEGORIES + 2] = (ls_column){"together", LS_RIGHT};
+    ls_table *table;
+    ls_status status = CREATE(table, columns);
+    if (status != LS_OK) return status;
+    char text[DEVICES_TEXT];
+    printf("\n%s: memory that a device holds, MiB, computed from the workload\n\n", replay_mode_name(mode));
+    double cap_mb = NAN; /* of a sweep over buckets the first size */
+    for (int i = 0; i < rows->count; i++) {
+        const replay_row *row = &rows->rows[i];
+        if (row->mode != mode || (mode == LS_BUILD_SINGLE && row->n > 1)) continue;
+        if (isnan(cap_mb)) cap_mb = row->cap_mb;
+        if (row->cap_mb != cap_mb && mode == LS_BUILD_DDP) continue;
+        bool alike = memcmp(&row->first.memory, &row->others.memory, sizeof row->first.memory) == 0;
+        put_memory(table, row, &row->first, alike && row->n > 1 ? "each" : "0");
+        if (!alike) put_memory(table, row, &row->others, others_text(row, text));
+    }
+    return print_and_free(table);
+}
+
+/* --- all
+ * ----------------------------------------------------------------------------------------------------------- */
+
+static void print_title(const replay_inputs *inputs, const replay_settings *settings, ls_build_mode mode) {
+    printf("%s: %s", replay_mode_name(mode), inputs->on);
+    if (settings->per_device_batch > 0) {
+        printf("; %g samples per step on each device", settings->per_device_batch);
+    } else {
+        printf("; %g samples per step on every N", settings->batch);
+    }
+    printf(", %s", ls_dtype_name(settings->precision));
+    if (mode == LS_BUILD_DP) {
+        printf("; parameters and gradients by %s", settings->replicate_by_collectives ? "collectives" : "copies");
+        double lock_us = ls_node_host(inputs->node)->lock_us;
+        if (lock_us > 0) printf("; a host lock of %g us per launch", lock_us);
+    }
+    if (mode == LS_BUILD_DDP) {
+        if (settings->cap_count == 1) printf("; buckets of %g MiB", settings->caps_mb[0]);
+        printf("%s%s", settings->overlap ? ", reduced during backward" : ", reduced after backward",
+               settings->compress ? ", as halves" : "");
+        if (settings->collectives == LS_BUILD_BY_MESSAGES)
+            printf("; all-reduce message by message (%s)", ls_pattern_name(settings->pattern));
+    }
+    printf("\n\n");
+}
+
+static void print_legend(const replay_settings *settings) {
+    printf(
+        "\n"
+        "T_N            replayed time of a step: mean of %d behind a first one%s\n"
+        "T1             one device's step, without either mode%s\n"
+        "compute ...    of the step, mean of devices: a kernel runs; or else communication goes on (exposed); or else\n"
+        "               the host thread works; or else nothing does. They add up to T_N\n"
+        "busy, comm.    of the step, the part with a kernel; with a copy or collective, hidden or not\n"
+        "overlap        of communication, the part during which its device computes\n"
+        "busiest link   the part of its bandwidth that is used, by copies and by messages\n",
+        settings->steps > 1 ? settings->steps - 1 : 1, settings->steps > 1 ? "" : " (none)",
+        settings->per_device_batch > 0 ? "; the speed-up is N T1 / T_N"
+                                       : "; T1(b/N): with one device's share of the batch");
+}
+
+ls_status replay_print(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings) {
+    ls_status status = LS_OK;
+    bool any = false;
+    if (inputs->factor != 1)
+        printf("T1 = %g ms was given: the node's rates are multiplied by %.4g\n\n", settings->calibrate_t1_ms,
+               inputs->factor);
+    for (int mode = 0; status == LS_OK && mode <= LS_BUILD_DDP; mode++) {
+        if (!settings->modes[mode]) continue;
+        if (any) printf("\n");
+        print_title(inputs, settings, (ls_build_mode)mode);
+        any = true;
+        status = print_times(rows, (ls_build_mode)mode, settings);
+        if (status == LS_OK && mode == LS_BUILD_DP) status = print_devices(rows, LS_BUILD_DP);
+        if (status == LS_OK) status = print_memory(rows, (ls_build_mode)mode);
+    }
+    if (status == LS_OK) print_legend(settings);
+    return status;
+}

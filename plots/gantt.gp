@@ -1,0 +1,100 @@
+# One step as bars: a row per lane (a host thread, or a stream of a device), coloured by phase, a panel per mode on one time
+# axis; from the CSV that `build/replay --gantt` writes:
+#     build/replay --node NODE --workload NAME --batch SAMPLES --n 4 --gantt FOLDER/gantt.csv
+#     gnuplot -c plots/gantt.gp FOLDER/gantt.csv FOLDER
+# writes FOLDER/gantt.png and .svg.
+
+csv    = ARGC >= 1 ? ARG1 : "build/results/gantt.csv"
+folder = ARGC >= 2 ? ARG2 : "build/results"
+if (system("test -r '" . csv . "' && echo yes") ne "yes") {
+    printerr "there is no " . csv . "; run: build/replay --node NODE --workload NAME --batch SAMPLES --n 4 --gantt build/results/gantt.csv"
+    exit status 1
+}
+load "plots/style.gp"
+file = folder . "/gantt"
+csv = read_titled_csv(csv)
+
+# --- what the file holds ------------------------------------------------------------------------------------------
+
+lanes_of = "host compute copy comm"
+modes = ""; t_most = 0; used = ""; on = ""
+has(texts, text) = strstrt(" " . texts . " ", " " . text . " ") > 0
+note(mode, phase) = ( \
+    modes = has(modes, mode) ? modes : modes . " " . mode, \
+    used = has(used, phase) ? used : used . " " . phase, \
+    t_most = column("end_ms") > t_most ? column("end_ms") : t_most, \
+    n = column("n"), on = stringcolumn("on"), 0)
+set table $ignored
+plot csv using (note(stringcolumn("mode"), stringcolumn("phase"))):(0) with table
+unset table
+
+# A row for every lane that has bars: device by device, and within a device host, compute, copy, comm.
+key_of(device, lane) = sprintf("%d%s", device, lane)
+do for [m = 1:words(modes)] {
+    seen = ""; had = ""
+    set table $ignored
+    plot csv using (had = stringcolumn("mode") eq word(modes, m) && !has(had, stringcolumn("phase")) ? had . " " . stringcolumn("phase") : had):(0) with table
+    plot csv using (seen = stringcolumn("mode") eq word(modes, m) && !has(seen, key_of(column("device"), stringcolumn("lane"))) ? \
+        seen . " " . key_of(column("device"), stringcolumn("lane")) : seen):(0) with table
+    unset table
+    rows = ""; tics = ""; device_ends = ""
+    do for [d = 0:int(n) - 1] { do for [k = 1:4] {
+        lane = word(lanes_of, k)
+        if (has(seen, key_of(d, lane))) {
+            tics = tics . sprintf('%s"%d  %s" %d', rows eq "" ? "" : ", ", d, lane, -words(rows) - 1)
+            rows = rows . " " . key_of(d, lane)
+        }
+    }
+        device_ends = device_ends . sprintf(" %g", -words(rows) - 0.5)
+    }
+    eval sprintf('rows_%d = rows; tics_%d = tics; ends_%d = device_ends; had_%d = had', m, m, m, m)
+}
+rows_at(m) = value(sprintf("rows_%d", m))
+row_of(m)  = sum [i = 1:words(rows_at(m))] (word(rows_at(m), i) eq key_of(column("device"), stringcolumn("lane")) ? -i : 0)
+
+# --- bars ---------------------------------------------------------------------------------------------------------
+
+shown = ""
+do for [i = 1:words(phases)] { if (has(used, word(phases, i))) { shown = shown . " " . word(phases, i) } }
+mid(phase, m) = stringcolumn("mode") eq word(modes, m) && stringcolumn("phase") eq phase ? (column("start_ms") + column("end_ms")) / 2 : NaN
+all_rows = words(rows_at(1)) + (words(modes) > 1 ? words(rows_at(2)) : 0)
+height = 205 + 26 * all_rows
+
+do for [kind in "png svg"] {
+    if (kind eq "png") { eval open_png(file, 1600, height) } else { eval open_svg(file, 1600, height) }
+    set multiplot title sprintf("One step on %d devices: %s", n, words(modes) > 1 ? word(modes, 1) . " and " . word(modes, 2) : word(modes, 1)) font title_font noenhanced
+    set label 1 on at screen 0.5,1 - 55.0 / height center noenhanced
+    top = 1 - 95.0 / height
+    gap = 30.0 / height
+    room = top - 80.0 / height - gap * (words(modes) - 1) # for all rows
+    unset grid
+    set grid xtics lc rgb color_grid lw 1 dt 1
+    set xrange [0:t_most * 1.005]
+    set lmargin at screen 0.115
+    set rmargin at screen 0.875
+    do for [m = 1:words(modes)] {
+        share = room * words(rows_at(m)) / all_rows
+        set tmargin at screen top
+        set bmargin at screen top - share
+        top = top - share - gap
+        eval "set ytics (" . value(sprintf("tics_%d", m)) . ") scale 0"
+        set yrange [-words(rows_at(m)) - 0.6:-0.4]
+        do for [i = 1:words(value(sprintf("ends_%d", m))) - 1] {
+            y = real(word(value(sprintf("ends_%d", m)), i))
+            set arrow i from graph 0,first y to graph 1,first y nohead lc rgb color_grid lw 1 back
+        }
+        set label 2 word(modes, m) at screen 0.012,graph 0.5 center rotate by 90 font title_font
+        if (m == words(modes)) { set xlabel "time in the step [ms]"; set format x "%g" } else { unset xlabel; set format x "" }
+        if (m == 1) { set key at screen 0.995,screen 1 - 95.0 / height right top vertical maxrows 20 samplen 1.2 spacing 1.25 noenhanced reverse Left width -1 } else { unset key }
+        there = value(sprintf("had_%d", m))
+        plot for [i = 1:words(there)] csv using (mid(word(there, i), m)):(row_of(m)):"start_ms":"end_ms":(row_of(m) - 0.38):(row_of(m) + 0.38) \
+                with boxxyerror fs solid 1 noborder fc rgb phase_color(word(there, i)) notitle, \
+            for [i = 1:words(shown)] keyentry with boxes fs solid 1 noborder fc rgb phase_color(word(shown, i)) title word(shown, i)
+        unset label 1
+        unset arrow
+    }
+    unset multiplot
+    unset output
+}
+print file . ".png"
+print file . ".svg"

@@ -1,0 +1,63 @@
+# Tables 1 and 2: the course's step times and speed-ups beside those that are replayed:
+#     gnuplot -c plots/tables_course.gp build/results/tables.csv build/results
+# writes build/results/tables_course.png and .svg. Without tables 1 and 2 in the file nothing is drawn.
+
+csv    = ARGC >= 1 ? ARG1 : "build/results/tables.csv"
+folder = ARGC >= 2 ? ARG2 : "build/results"
+if (system("test -r '" . csv . "' && echo yes") ne "yes") {
+    printerr "there is no " . csv . "; run: make tables"
+    exit status 1
+}
+load "plots/style.gp"
+if (system("grep -c '^\"1 step time, ms\"' '" . csv . "'") + 0 == 0) { exit status 0 }
+rows = read_csv(csv) # commas within quotes are blanks there
+
+mode(i)  = word("DP DDP", i)
+shift(i) = i == 1 ? 0.985 : 1.015 # so that neither hides the other
+is_row(quantity, mode) = stringcolumn("table") eq quantity && stringcolumn("mode") eq mode
+pick(quantity, mode, name) = is_row(quantity, mode) ? column(name) : NaN
+time = "1 step time  ms"; predicted = "1 step time  predicted without it  ms"
+t1 = 100.0; t1_ours = 100.0
+set table $ignored
+plot rows using (is_row(time, "DP") && column("n") == 1 ? (t1 = column("reference"), t1_ours = column("ours")) : 0):(0) with table
+unset table
+file = folder . "/tables_course"
+
+set style line 21 lc rgb color_dp  lw 2 pt 6 ps 1.5
+set style line 22 lc rgb color_ddp lw 2 pt 4 ps 1.5
+set style line 31 lc rgb "#5C2700" lw 2 pt 2 ps 1.6
+set style line 32 lc rgb "#00304D" lw 2 pt 2 ps 1.6
+
+do for [kind in "png svg"] {
+    if (kind eq "png") { eval open_png(file, 1600, 700) } else { eval open_svg(file, 1600, 700) }
+    set multiplot layout 1,2 margins 0.065,0.985,0.135,0.84 spacing 0.075 \
+        title "The course's step times, from one workload, one node and three fitted rates" font title_font noenhanced
+    set label 1 "replayed: ResNet-18, 384 pictures a step, fp16, on node course; published: the course's tables" \
+        at screen 0.5,0.905 center noenhanced
+    set xlabel "N, devices"
+    set logscale x 2
+    set xtics (1, 2, 4, 8)
+    set xrange [0.9:9]
+
+    set ylabel "step time [ms]"
+    set yrange [0:130]
+    set key top right maxrows 4 width -2
+    plot sample [1:8] "+" using 1:(t1 / $1) with lines ls 3 title "ideal, T1 / N", \
+        for [i = 1:2] rows using (column("n") * shift(i)):(pick(time, mode(i), "ours")) with linespoints ls i title mode(i) . ", replayed", \
+        for [i = 1:2] rows using (column("n") * shift(i)):(pick(time, mode(i), "reference")) with points ls 20 + i title mode(i) . ", the course", \
+        for [i = 1:2] rows using (column("n") * shift(i)):(pick(predicted, mode(i), "ours")) with points ls 30 + i title mode(i) . ", fitted without it"
+
+    unset label 1
+    set ylabel "speed-up over one device"
+    set yrange [0:9]
+    set key top left maxrows 6 width 0
+    plot sample [1:8] "+" using 1:1 with lines ls 3 title "ideal, N", \
+        for [i = 1:2] rows using (column("n") * shift(i)):(t1_ours / pick(time, mode(i), "ours")) with linespoints ls i title mode(i) . ", replayed", \
+        for [i = 1:2] rows using (column("n") * shift(i)):(t1 / pick(time, mode(i), "reference")) with points ls 20 + i title mode(i) . ", the course's times", \
+        rows using (column("n")):(pick("2 speed-up", "DDP  the course", "reference")) with points lc rgb color_ddp lw 2 pt 8 ps 1.6 \
+            title "DDP, the course's other list"
+    unset multiplot
+    unset output
+}
+print file . ".png"
+print file . ".svg"

@@ -1,0 +1,116 @@
+# T_N with the laws fitted to it, and the residuals of each, from the CSV that `build/fit_tn --plot` writes:
+#     gnuplot -c plots/tn_fit.gp build/results/tn_fit.csv build/results
+# writes build/results/tn_fit.png and .svg, named after the CSV.
+
+csv    = ARGC >= 1 ? ARG1 : "build/results/tn_fit.csv"
+folder = ARGC >= 2 ? ARG2 : "build/results"
+if (system("test -r '" . csv . "' && echo yes") ne "yes") {
+    printerr "there is no " . csv . "; run: build/fit_tn --csv build/results/dp_vs_ddp.csv --plot build/results/tn_fit.png"
+    exit status 1
+}
+load "plots/style.gp"
+file = folder . "/" . system("basename '" . csv . "' .csv")
+csv = read_titled_csv(csv)
+
+# --- what the file holds ------------------------------------------------------------------------------------------
+
+laws = " "       # best first
+n_ticks = ","; n_most = 1; n_points = 1; y_least = 1e300; y_most = 0; r_most = 0; what = ""; how = ""; scaling = ""; half = NaN
+note(law, kind, n, ms, residual) = ( \
+    laws = strstrt(laws, " " . law . " ") ? laws : laws . law . " ", \
+    n_most = n > n_most ? n : n_most, \
+    n_points = kind eq "point" && n > n_points ? n : n_points, \
+    y_least = ms < y_least && ms > 0 && kind ne "curve" ? ms : y_least, \
+    y_most = ms > y_most && kind ne "curve" ? ms : y_most, \
+    r_most = kind eq "point" && law ne "free" && abs(residual) > r_most ? abs(residual) : r_most, \
+    n_ticks = kind eq "curve" || strstrt(n_ticks, sprintf(",%d,", n)) ? n_ticks : n_ticks . sprintf("%d,", n), \
+    what = stringcolumn("what"), how = stringcolumn("how"), scaling = stringcolumn("scaling"), 0)
+set table $ignored
+plot csv using (note(stringcolumn("law"), stringcolumn("kind"), column("n"), column("step_ms"), \
+                     stringcolumn("kind") eq "point" ? column("residual_ms") : 0)):(0) with table
+unset table
+best = word(laws, 1)
+
+# --- curves -------------------------------------------------------------------------------------------------------
+
+is_of(law, kind)   = stringcolumn("law") eq law && stringcolumn("kind") eq kind
+n_of(law, kind)    = is_of(law, kind) ? column("n") : NaN
+# Of a law: its colour, in the order of fit.h, the same in every picture; residuals stand side by side.
+order(law)         = strstrt("free constant ring linear logarithm Amdahl", law)
+color_of(law)      = order(law) == 1 ? color_ideal : order(law) == 6 ? "#009E73" : order(law) == 15 ? "#CC79A7" : \
+                     order(law) == 20 ? "#E69F00" : order(law) == 27 ? "#56B4E9" : "#6A3D9A"
+width_of(law)      = law eq best ? 3.5 : 1.6
+dash_of(law)       = law eq best ? "solid" : law eq "free" ? "(8,6)" : "(12,4)"
+title_of(law)      = law eq "free" ? "T1 / N alone" : law . (law eq best ? " (chosen)" : "")
+if (scaling eq "weak") { title_of(law) = law eq "free" ? "T1 alone" : law . (law eq best ? " (chosen)" : "") }
+
+curves = ""
+do for [i = words(laws):1:-1] { # the chosen one is drawn last, above the others
+    curves = curves . sprintf('%s csv using (n_of("%s", "curve")):(column("step_ms")) with lines lw %g lc rgb "%s" dt %s title title_of("%s")', \
+        curves eq "" ? "" : ",", word(laws, i), width_of(word(laws, i)), color_of(word(laws, i)), dash_of(word(laws, i)), word(laws, i))
+}
+is_shown(law) = law ne "free" || best eq "free"
+shown = words(laws) - (is_shown("free") ? 0 : 1)
+place = 0
+shift(i) = 1.055 ** (i - (shown + 1) / 2.0)
+residuals = ""
+do for [i = 1:words(laws)] {
+    if (is_shown(word(laws, i))) {
+        place = place + 1
+        residuals = residuals . sprintf(', csv using (n_of("%s", "point") * shift(%d)):(column("residual_ms")) with impulses lw %g lc rgb "%s" notitle', \
+            word(laws, i), place, word(laws, i) eq best ? 4 : 2, color_of(word(laws, i)))
+        residuals = residuals . sprintf(', csv using (n_of("%s", "point") * shift(%d)):(column("residual_ms")) with points pt %d ps 0.9 lc rgb "%s" notitle', \
+            word(laws, i), place, word(laws, i) eq best ? 7 : 6, color_of(word(laws, i)))
+    }
+}
+# 1, 2, 5, 10, ... for the logarithmic axis
+y_ticks = ""
+do for [power = -6:8] { do for [digit in "1 2 5"] { y_ticks = y_ticks . sprintf(",%s", digit) . sprintf("e%d", power) } }
+any_prediction = n_most > n_points
+words_of_how = strstrt(how, "replayed") == 1 ? "replayed" : strstrt(how, "virtual") == 1 ? "virtual" : strstrt(how, "measured") == 1 ? "measured" : "given"
+
+# --- the figure ---------------------------------------------------------------------------------------------------
+
+do for [kind in "png svg"] {
+    if (kind eq "png") { eval open_png(file, 1400, 1000) } else { eval open_svg(file, 1400, 1000) }
+    set multiplot title "T_N = " . (scaling eq "weak" ? "T1" : "T1 / N") . " + Tcomm(N): " . what font title_font noenhanced
+    set label 1 how at screen 0.5,0.935 center noenhanced
+    set logscale x 2
+    set xrange [0.86:n_most * 1.16]
+    eval "set xtics (" . n_ticks[2:strlen(n_ticks) - 1] . ")"
+    set lmargin at screen 0.085
+    set rmargin at screen 0.985
+
+    set tmargin at screen 0.905
+    set bmargin at screen 0.42
+    set format x ""
+    if (scaling ne "weak") { set logscale y; eval "set ytics (" . y_ticks[2:*] . ")" }
+    set ylabel "step time [ms]" offset 1,0
+    if (scaling eq "weak") { set yrange [0:y_most * 1.25] } else { set yrange [y_least * 0.7:y_most * 1.25] }
+    set key bottom left reverse Left samplen 3 spacing 1.15 noenhanced # where no curve is: steps get shorter
+    if (scaling eq "weak") { set key bottom right }
+    eval "plot " . curves . \
+        ', csv using (n_of(best, "point")):(column("step_ms")) with points pt 7 ps 1.6 lc rgb "black" title words_of_how . " T_N"' . \
+        (any_prediction ? ', csv using (n_of(best, "prediction")):(column("step_ms")) with points pt 6 ps 1.6 lw 2 lc rgb "black" title "predicted by the chosen law"' : "")
+
+    unset label 1
+    unset logscale y
+    set ytics auto
+    set tmargin at screen 0.36
+    set bmargin at screen 0.085
+    set format x "%g"
+    eval "set xtics (" . n_ticks[2:strlen(n_ticks) - 1] . ")"
+    set xlabel "N, devices"
+    set ylabel "residual [ms]"
+    r_most = r_most > 0 ? r_most : 1
+    set yrange [-1.25 * r_most:1.25 * r_most]
+    set key off
+    set label 2 words_of_how . " - law, side by side for each N" . (is_shown("free") ? "" : " (T1 / N alone is left out)") at graph 0,1.09 noenhanced
+    eval 'plot 0 with lines lc rgb "black" lw 1 notitle' . residuals
+    unset label 2
+    unset multiplot
+    unset output
+    unset logscale
+}
+print file . ".png"
+print file . ".svg"

@@ -1,0 +1,170 @@
+/* A group of which one rank exists: nothing moves, everything is counted, and the host hears what all would have
+ * said. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+
+#include "common/base/probe.h"
+#include "common/comm/allreduce.h"
+#include "common/comm/comm.h"
+#include "tests/base/scratch.h"
+
+enum { W = 8 };
+
+static ls_device *device;
+static ls_stream *stream;
+static ls_comm *comm;
+
+static void open_group(int rank, int world_size, const char *allreduce) {
+    ls_device_options options = {.kind = LS_DEVICE_META, .devices_on_node = 1};
+    ls_comm_options group = {.rank = rank, .world_size = world_size, .timeout_s = 1, .allreduce = allreduce};
+    assert_int_equal(ls_device_open(&device, &options), LS_OK);
+    assert_int_equal(ls_comm_create_meta(&comm, &group, device), LS_OK);
+    stream = ls_device_stream(device, LS_STREAM_COMM);
+}
+
+static void close_group(void) {
+    ls_comm_destroy(comm);
+    ls_device_close(device);
+}
+
+/* --- the host's memory -------------------------------------------------------------------------------------------- */
+
+static void all_ranks_have_said_the_same(void **state) {
+    (void)state;
+    open_group(2, W, NULL);
+    int64_t mine[2] = {5, -6}, all[2 * W] = {0};
+    assert_int_equal(ls_comm_all_gather(comm, stream, mine, all, 2, LS_INT64), LS_OK);
+    for (int r = 0; r < W; r++) assert_true(all[2 * r] == 5 && all[2 * r + 1] == -6);
+    int32_t votes[3] = {1, 0, 7};
+    assert_int_equal(ls_comm_all_reduce(comm, stream, votes, 3, LS_INT32, LS_REDUCE_SUM), LS_OK);
+    assert_true(votes[0] == W && votes[1] == 0 && votes[2] == 7 * W);
+    assert_int_equal(ls_comm_all_reduce(comm, stream, votes, 3, LS_INT32, LS_REDUCE_MAX), LS_OK);
+    assert_true(votes[0] == W && votes[1] == 0 && votes[2] == 7 * W);
+    float value = 1.5f;
+    assert_int_equal(ls_comm_broadcast(comm, stream, &value, 1, LS_FP32, 0), LS_OK);
+    assert_true(value == 1.5f);
+    assert_int_equal(ls_comm_all_reduce(comm, stream, &value, 1, LS_FP32, LS_REDUCE_SUM), LS_OK);
+    assert_true(value == 1.5f * W);
+    assert_int_equal(ls_comm_barrier(comm, stream), LS_OK);
+    close_group();
+}
+
+/* --- the device's ------------------------------------------------------------------------------------------------- */
+
+static void traffic_is_what_the_algorithms_cost(void **state) {
+    (void)state;
+    const size_t count = 1 << 20;
+    for (const ls_allreduce_algorithm *a = ls_allreduce_algorithms; a->name; a++) {
+        open_group(1, W, a->name);
+        void *buckets;
+        struct ls_allreduce_cost cost = {0};
+        ls_comm_traffic traffic;
+        assert_int_equal(ls_comm_alloc_shared(comm, device, 4 * count, &buckets), LS_OK);
+        assert_int_equal(ls_comm_all_reduce(comm, stream, buckets, count, LS_FP32, LS_REDUCE_SUM), LS_OK);
+        ls_comm_traffic_read(comm, &traffic);
+        a->cost(&cost, W, 1, count, 4);
+        assert_int_equal(traffic.operations, 1);
+        assert_int_equal(traffic.sent_bytes, cost.sent_bytes);
+        assert_int_equal(traffic.sent_messages, cost.sent_messages);
+        assert_int_equal(traffic.received_bytes, cost.received_bytes);
+        assert_int_equal(ls_comm_broadcast(comm, stream, buckets, 10, LS_FP32, 1), LS_OK);
+        assert_int_equal(ls_comm_broadcast(comm, stream, buckets, 100, LS_FP32, 0), LS_OK);
+        ls_comm_traffic_read(comm, &traffic);
+        assert_int_equal(traffic.sent_bytes, cost.sent_bytes + 40 * (W - 1));
+        assert_int_equal(traffic.received_bytes, cost.received_bytes + 400);
+        close_group();
+    }
+}
+
+static void regions_are_the_devices_memory_of_any_size(void **state) {
+    (void)state;
+    const size_t huge = (size_t)1 << 43;
+    open_group(0, W, NULL);
+    void *memory;
+    ls_memory_report report;
+    assert_int_equal(ls_comm_alloc_shared(comm, device, huge, &memory), LS_OK);
+    assert_true(ls_device_is_gpu_memory(device, memory));
+    ls_device_memory(device, &report);
+    assert_int_equal(report.current_bytes[LS_MEMORY_BUCKET], huge);
+    assert_int_equal(ls_comm_free_shared(comm, memory), LS_OK);
+    ls_device_memory(device, &report);
+    assert_int_equal(report.current_bytes[LS_MEMORY_BUCKET], 0);
+    close_group();
+}
+
+/* --- the rest ----------------------------------------------------------------------------------------------------- */
+
+static void a_meeting_is_recorded_with_its_number(void **state) {
+    (void)state;
+    open_group(0, W, "ring");
+    void *buckets;
+    assert_int_equal(ls_comm_alloc_shared(comm, device, 4096, &buckets), LS_OK);
+    assert_int_equal(ls_comm_barrier(comm, stream), LS_OK);
+    ls_probe_start(false);
+    assert_int_equal(ls_comm_all_reduce(comm, stream, buckets, 1024, LS_FP32, LS_REDUCE_SUM), LS_OK);
+    ls_probe_stop();
+    const struct ls_probe_thread *threads;
+    size_t count;
+    assert_int_equal(ls_probe_read(&threads, &count), LS_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(threads[0].count, 2);
+    const struct ls_probe_record *meeting = &threads[0].records[0];
+    assert_int_equal(meeting->kind, LS_PROBE_MEETING);
+    assert_int_equal(threads[0].records[1].kind, LS_PROBE_LAUNCH);
+    assert_string_equal(meeting->label, "all_reduce");
+    assert_string_equal(meeting->detail, "ring");
+    assert_int_equal(meeting->number, 2);
+    assert_int_equal(meeting->bytes, 4096);
+    assert_int_equal(meeting->peers, W);
+    ls_probe_drop();
+    close_group();
+}
+
+static void what_a_training_step_has_no_use_for_is_refused(void **state) {
+    (void)state;
+    open_group(0, W, NULL);
+    float values[W] = {0};
+    assert_int_equal(ls_comm_reduce(comm, stream, values, 1, LS_FP32, LS_REDUCE_SUM, 0), LS_ERR_UNSUPPORTED);
+    scratch_expect_error("reduce", "groups of meta devices have all_reduce");
+    assert_int_equal(ls_comm_send(comm, stream, values, 1, LS_FP32, 1), LS_ERR_UNSUPPORTED);
+    scratch_expect_error("send", "groups of meta devices have all_reduce");
+    assert_int_equal(ls_comm_all_reduce(comm, stream, values, 1, LS_FP32, LS_REDUCE_SUM), LS_OK);
+    assert_true(ls_comm_abort(comm, "the test wants it"));
+    assert_int_equal(ls_comm_all_reduce(comm, stream, values, 1, LS_FP32, LS_REDUCE_SUM), LS_ERR_PEER);
+    scratch_expect_error("the group has been aborted", NULL);
+    close_group();
+}
+
+static void a_group_of_one_has_nothing_to_say(void **state) {
+    (void)state;
+    open_group(0, 1, NULL);
+    int64_t mine = 5, all = 0;
+    ls_comm_traffic traffic;
+    assert_int_equal(ls_comm_all_gather(comm, stream, &mine, &all, 1, LS_INT64), LS_OK);
+    assert_int_equal(all, 5);
+    assert_int_equal(ls_comm_all_reduce(comm, stream, &mine, 1, LS_INT64, LS_REDUCE_SUM), LS_OK);
+    assert_int_equal(mine, 5);
+    ls_comm_traffic_read(comm, &traffic);
+    assert_int_equal(traffic.operations, 2);
+    assert_int_equal(traffic.sent_bytes, 0);
+    close_group();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_ranks_have_said_the_same),
+        cmocka_unit_test(traffic_is_what_the_algorithms_cost),
+        cmocka_unit_test(regions_are_the_devices_memory_of_any_size),
+        cmocka_unit_test(a_meeting_is_recorded_with_its_number),
+        cmocka_unit_test_setup_teardown(what_a_training_step_has_no_use_for_is_refused, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test(a_group_of_one_has_nothing_to_say),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,167 @@
+/* While the probes are on, GPUs tell when they ran what was launched. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/probe.h"
+#include "kernels/kernels.h"
+#include "tests/cuda/gpu.h"
+
+enum { COUNT = 1 << 16, LAUNCHES = 100 };
+
+static struct gpus gpus;
+static ls_stream *compute;
+static float *values;
+
+static void open_one(void) {
+    gpus = open_gpus(1);
+    compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
+    values = gpu_alloc(gpus.device[0], COUNT * sizeof *values);
+}
+
+static void close_one(void) {
+    ls_device_free(gpus.device[0], values);
+    close_gpus(&gpus);
+}
+
+/* The thread of that name; NULL: there is none. */
+static const struct ls_probe_thread *find_thread(const char *name) {
+    const struct ls_probe_thread *threads;
+    size_t count;
+    assert_int_equal(ls_probe_read(&threads, &count), LS_OK);
+    for (size_t t = 0; t < count; t++) {
+        if (strcmp(threads[t].name, name) == 0) return &threads[t];
+    }
+    return NULL;
+}
+
+static const struct ls_probe_record *find_launch(const struct ls_probe_thread *thread, uint32_t number) {
+    for (size_t i = 0; i < thread->count; i++) {
+        const struct ls_probe_record *record = &thread->records[i];
+        if (record->kind == LS_PROBE_LAUNCH && record->object == (uintptr_t)compute && record->number == number)
+            return record;
+    }
+    return NULL;
+}
+
+/* Every launch has a RUN, told in the order of the stream, that begins after it and ends before the wait for it did. */
+static void each_launch_has_its_run(void **state) {
+    (void)state;
+    float host[16];
+    open_one();
+    ls_probe_name_thread("host");
+    ls_probe_start(false);
+    double begun_us = ls_now_us();
+    ls_probe_step(7);
+    for (int i = 0; i < LAUNCHES; i++) assert_int_equal(ls_fill(compute, values, (float)i, COUNT), LS_OK);
+    assert_int_equal(ls_copy_now(compute, host, values, sizeof host), LS_OK);
+    double ended_us = ls_now_us();
+    ls_probe_stop();
+    assert_true(host[15] == LAUNCHES - 1);
+    const struct ls_probe_thread *told = find_thread("GPUs"), *launched = find_thread("host");
+    assert_non_null(told);
+    assert_non_null(launched);
+    assert_int_equal(told->count, LAUNCHES + 1);
+    const double slack_us = 1000; /* of the two clocks, on a machine that does other things as well */
+    for (size_t i = 0; i < told->count; i++) {
+        const struct ls_probe_record *run = &told->records[i], *launch = find_launch(launched, (uint32_t)i + 1);
+        assert_non_null(launch);
+        assert_int_equal(run->kind, LS_PROBE_RUN);
+        assert_int_equal(run->number, i + 1);
+        assert_int_equal(run->step, 7);
+        assert_int_equal(run->stream_kind, LS_STREAM_COMPUTE);
+        assert_true(run->object == (uintptr_t)compute);
+        assert_string_equal(run->label, launch->label);
+        assert_true(run->end_us >= run->begin_us);
+        assert_true(run->begin_us > begun_us - slack_us && run->end_us < ended_us + slack_us);
+        if (i > 0) assert_true(run->begin_us >= told->records[i - 1].end_us - 1e-3);
+    }
+    assert_string_equal(told->records[LAUNCHES].label, "copy");
+    ls_probe_drop();
+    close_one();
+}
+
+static void while_the_probes_are_off_nothing_is_timed(void **state) {
+    (void)state;
+    open_one();
+    unsigned long (*calls)(const char *);
+    *(void **)&calls = fake_function("cuda_on_cpu_calls");
+    unsigned long events = calls ? calls("cudaEventRecord") : 0;
+    assert_int_equal(ls_fill(compute, values, 1, COUNT), LS_OK);
+    gpus_done(&gpus);
+    if (calls) assert_int_equal(calls("cudaEventRecord"), events);
+    ls_probe_start(false);
+    assert_int_equal(ls_fill(compute, values, 1, COUNT), LS_OK);
+    ls_probe_stop();
+    gpus_done(&gpus); /* too late to tell */
+    ls_probe_start(false);
+    assert_int_equal(ls_fill(compute, values, 1, COUNT), LS_OK);
+    gpus_done(&gpus);
+    ls_probe_stop();
+    const struct ls_probe_thread *told = find_thread("GPUs");
+    assert_non_null(told);
+    assert_int_equal(told->count, 1); /* of this time's probes only */
+    ls_probe_drop();
+    close_one();
+}
+
+static int tasks_run;
+
+static ls_status run_task(const void *arguments) {
+    (void)arguments;
+    tasks_run++;
+    return LS_OK;
+}
+
+static void tasks_of_the_host_run_in_its_thread(void **state) {
+    (void)state;
+    open_one();
+    ls_probe_name_thread("host");
+    ls_probe_start(false);
+    tasks_run = 0;
+    assert_int_equal(ls_stream_launch(compute, "task", run_task, &tasks_run, sizeof tasks_run), LS_OK);
+    ls_probe_stop();
+    assert_int_equal(tasks_run, 1);
+    const struct ls_probe_thread *host = find_thread("host");
+    assert_int_equal(host->count, 2);
+    assert_int_equal(host->records[0].kind, LS_PROBE_RUN);
+    assert_int_equal(host->records[0].number, host->records[1].number);
+    assert_null(find_thread("GPUs"));
+    ls_probe_drop();
+    close_one();
+}
+
+static void what_a_graph_launches_is_not_timed(void **state) {
+    (void)state;
+    open_one();
+    ls_graph *graph;
+    assert_int_equal(ls_fill(compute, values, 0, COUNT), LS_OK);
+    gpus_done(&gpus);
+    ls_probe_start(false);
+    assert_int_equal(ls_graph_begin(compute), LS_OK);
+    assert_int_equal(ls_fill(compute, values, 1, COUNT), LS_OK);
+    assert_int_equal(ls_graph_end(compute, &graph), LS_OK);
+    assert_int_equal(ls_graph_launch(graph, compute), LS_OK);
+    gpus_done(&gpus);
+    ls_probe_stop();
+    assert_null(find_thread("GPUs"));
+    ls_probe_drop();
+    ls_graph_destroy(graph);
+    close_one();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_launch_has_its_run),
+        cmocka_unit_test(while_the_probes_are_off_nothing_is_timed),
+        cmocka_unit_test(tasks_of_the_host_run_in_its_thread),
+        cmocka_unit_test(what_a_graph_launches_is_not_timed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,210 @@
+/* Devices that compute nothing: what they account for, what they must not do, and what probes see of them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/probe.h"
+#include "common/device/device.h"
+#include "kernels/kernels.h"
+#include "tests/base/scratch.h"
+
+static ls_device *open_meta(size_t capacity_bytes) {
+    ls_device_options options = {.kind = LS_DEVICE_META, .devices_on_node = 1, .memory_capacity_bytes = capacity_bytes};
+    ls_device *device;
+    assert_int_equal(ls_device_open(&device, &options), LS_OK);
+    return device;
+}
+
+static char *take(ls_device *device, ls_memory_category category, size_t nbytes) {
+    void *memory;
+    assert_int_equal(ls_device_alloc(device, category, nbytes, "a test", &memory), LS_OK);
+    assert_non_null(memory);
+    return memory;
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------- */
+
+static void memory_is_accounted_for_and_not_there(void **state) {
+    (void)state;
+    const size_t huge = (size_t)3 << 40; /* no machine that runs this has that much */
+    ls_device *device = open_meta(0);
+    assert_false(ls_device_memory_is_host(device));
+    assert_false(ls_device_computes(device));
+    char *weights = take(device, LS_MEMORY_PARAMETER, huge), *nothing = take(device, LS_MEMORY_INPUT, 0);
+    char *line = take(device, LS_MEMORY_INPUT, 100);
+    assert_true((uintptr_t)weights % 64 == 0 && (uintptr_t)line % 64 == 0);
+    assert_true(line >= weights + huge || line + 100 <= weights);
+    assert_true(nothing != line && nothing != weights);
+    assert_true(ls_device_is_gpu_memory(device, weights + huge - 1));
+    assert_false(ls_device_is_gpu_memory(device, &device));
+    ls_device_free(device, line);
+    assert_true(take(device, LS_MEMORY_INPUT, 100) != line); /* an address of the past stays one */
+    ls_memory_report report;
+    ls_device_memory(device, &report);
+    assert_int_equal(report.current_bytes[LS_MEMORY_PARAMETER], huge);
+    assert_int_equal(report.peak_bytes[LS_MEMORY_INPUT], 100);
+    assert_int_equal(report.peak_total_bytes, huge + 100);
+    ls_device_free(device, weights);
+    ls_device_memory(device, &report);
+    assert_int_equal(report.current_total_bytes, 100);
+    assert_int_equal(report.peak_total_bytes, huge + 100);
+    ls_device_close(device);
+}
+
+static void the_cap_and_absurd_requests_are_kept(void **state) {
+    (void)state;
+    void *memory;
+    ls_device *device = open_meta(1000);
+    char *input = take(device, LS_MEMORY_INPUT, 900);
+    assert_int_equal(ls_device_alloc(device, LS_MEMORY_GRADIENT, 101, "gradients", &memory), LS_ERR_NO_MEMORY);
+    assert_null(memory);
+    scratch_expect_error("device 0 is out of memory: 101 bytes asked for gradients", "input 900");
+    ls_device_free(device, input);
+    ls_device_close(device);
+    device = open_meta(0);
+    assert_int_equal(ls_device_alloc(device, LS_MEMORY_INPUT, SIZE_MAX - 1, "inputs", &memory), LS_ERR_NO_MEMORY);
+    scratch_expect_error("out of memory", NULL);
+    ls_device_free(device, take(device, LS_MEMORY_INPUT, 8)); /* and goes on */
+    ls_device_close(device);
+}
+
+/* A child, which is to die of it: whether it got away. */
+static bool survives(volatile char *address, bool write) {
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr)) _exit(2); /* sanitizers say where */
+        (void)signal(SIGSEGV, SIG_DFL);                   /* cmocka's handler would go on with the next test */
+        (void)signal(SIGBUS, SIG_DFL);
+        if (write) *address = 1;
+        _exit(write ? 0 : *address & 0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static void who_touches_its_memory_dies(void **state) {
+    (void)state;
+    ls_device *device = open_meta(0);
+    char *memory = take(device, LS_MEMORY_INPUT, 1 << 20);
+    char here = 0;
+    assert_true(survives(&here, true));
+    assert_false(survives(memory, false));
+    assert_false(survives(memory, true));
+    assert_false(survives(memory + (1 << 20) - 1, false));
+    ls_device_free(device, memory);
+    ls_device_close(device);
+}
+
+/* --- work --------------------------------------------------------------------------------------------------------- */
+
+static void copies_deliver_zeros_to_the_host_and_nothing_else(void **state) {
+    (void)state;
+    ls_device *device = open_meta(0), *other = open_meta(0);
+    ls_stream *copy = ls_device_stream(device, LS_STREAM_COPY);
+    char *from = take(device, LS_MEMORY_INPUT, 64), *to = take(other, LS_MEMORY_INPUT, 64), host[64];
+    memset(host, 7, sizeof host);
+    assert_int_equal(ls_copy(copy, from, host, sizeof host), LS_OK);
+    assert_int_equal(ls_copy(copy, to, from, 64), LS_OK);
+    for (size_t i = 0; i < sizeof host; i++) assert_int_equal(host[i], 7);
+    assert_int_equal(ls_copy_now(copy, host, to, 63), LS_OK);
+    for (size_t i = 0; i < 63; i++) assert_int_equal(host[i], 0);
+    assert_int_equal(host[63], 7);
+    ls_device_free(device, from);
+    ls_device_free(other, to);
+    ls_device_close(other);
+    ls_device_close(device);
+}
+
+static int tasks_run;
+
+static ls_status count_task(const void *arguments) {
+    (void)arguments;
+    tasks_run++;
+    return LS_OK;
+}
+
+static void operations_are_not_run_and_events_complete_at_once(void **state) {
+    (void)state;
+    ls_device *device = open_meta(0);
+    ls_stream *compute = ls_device_stream(device, LS_STREAM_COMPUTE), *comm = ls_device_stream(device, LS_STREAM_COMM);
+    float *values = (float *)(void *)take(device, LS_MEMORY_INPUT, 4096);
+    ls_event *event;
+    assert_int_equal(ls_event_create(&event, "a test"), LS_OK);
+    assert_int_equal(ls_event_synchronize(event), LS_OK);
+    tasks_run = 0;
+    assert_int_equal(ls_fill(compute, values, 1, 1024), LS_OK);
+    assert_int_equal(ls_stream_launch(compute, "count", count_task, &device, sizeof device), LS_OK);
+    assert_int_equal(tasks_run, 0);
+    for (int i = 0; i < 2; i++) { /* also on another stream than before */
+        assert_int_equal(ls_event_record(event, i == 0 ? compute : comm), LS_OK);
+        assert_int_equal(ls_stream_wait_event(comm, event), LS_OK);
+        assert_int_equal(ls_event_synchronize(event), LS_OK);
+    }
+    assert_int_equal(ls_device_synchronize(device), LS_OK);
+    assert_int_equal(ls_stream_launch_meeting(comm, "meet", count_task, &device, sizeof device), LS_OK);
+    assert_int_equal(tasks_run, 1); /* whom a group has to answer */
+    ls_graph *graph;
+    assert_int_equal(ls_graph_begin(compute), LS_ERR_UNSUPPORTED);
+    scratch_expect_error("on GPUs only", NULL);
+    assert_int_equal(ls_graph_end(compute, &graph), LS_ERR_UNSUPPORTED);
+    ls_event_destroy(event);
+    ls_device_free(device, values);
+    ls_device_close(device);
+}
+
+/* --- probes ------------------------------------------------------------------------------------------------------- */
+
+static void probes_see_launches_and_no_runs(void **state) {
+    (void)state;
+    ls_device *device = open_meta(0);
+    ls_stream *compute = ls_device_stream(device, LS_STREAM_COMPUTE);
+    float *values = (float *)(void *)take(device, LS_MEMORY_INPUT, 4096), host[4];
+    ls_probe_start(false);
+    assert_int_equal(ls_fill(compute, values, 1, 1024), LS_OK);
+    assert_int_equal(ls_copy(compute, host, values, sizeof host), LS_OK);
+    assert_int_equal(ls_stream_launch_meeting(compute, "meet", count_task, &device, sizeof device), LS_OK);
+    ls_probe_stop();
+    const struct ls_probe_thread *threads;
+    size_t count;
+    assert_int_equal(ls_probe_read(&threads, &count), LS_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(threads[0].count, 3);
+    const struct ls_probe_record *records = threads[0].records;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(records[i].kind, LS_PROBE_LAUNCH);
+        assert_int_equal(records[i].number, i + 1);
+        assert_true(records[i].object == (uintptr_t)compute);
+    }
+    assert_string_equal(records[0].label, "fill");
+    assert_int_equal(records[0].bytes, 4096);
+    assert_int_equal(records[1].bytes, sizeof host);
+    assert_string_equal(records[2].label, "meet");
+    ls_probe_drop();
+    ls_device_free(device, values);
+    ls_device_close(device);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(memory_is_accounted_for_and_not_there, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(the_cap_and_absurd_requests_are_kept, scratch_setup, scratch_teardown),
+        cmocka_unit_test(who_touches_its_memory_dies),
+        cmocka_unit_test(copies_deliver_zeros_to_the_host_and_nothing_else),
+        cmocka_unit_test_setup_teardown(operations_are_not_run_and_events_complete_at_once, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test(probes_see_launches_and_no_runs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

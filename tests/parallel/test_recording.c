@@ -1,0 +1,449 @@
+/* What is recorded of training steps: which gradient comes before which bucket, what travels between devices, and that
+ * process groups are the same meeting to all of their ranks. Runs are resolved in the process that recorded them; whole
+ * programs and their files are tested in tests/programs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/probe.h"
+#include "common/trace/resolve.h"
+#include "tests/parallel/plan.h"
+
+/* --- recording some steps ----------------------------------------------------------------------------------------- */
+
+enum { UNSEEN_STEPS = 2, SEEN_STEPS = 2 }; /* DDP cuts its buckets in its second step */
+
+struct recorded {
+    ls_trace *trace;
+    uint64_t bytes[LS_PHASE_COUNT];     /* as the phases' clocks count them, over all devices of the process */
+    int64_t sent_bytes, received_bytes; /* DDP: of all ranks, in the whole run */
+};
+
+static void clear_clocks(struct session *s) {
+    for (int d = 0; d < s->device_count; d++) ls_phase_reset(&s->parallel->clocks[d]);
+}
+
+static void record_steps(const struct rank *rank, struct session *s, const struct samples *samples) {
+    for (size_t k = 0; k < UNSEEN_STEPS + SEEN_STEPS; k++) {
+        if (k == UNSEEN_STEPS) {
+            CHECK(session_synchronize(s) == LS_OK);
+            clear_clocks(s);
+            ls_probe_start(false);
+        }
+        if (k >= UNSEEN_STEPS) ls_probe_step((int32_t)k);
+        CHECK(session_step(s, &samples->batches[k]) == LS_OK);
+        CHECK(session_synchronize(s) == LS_OK);
+    }
+    ls_probe_stop();
+}
+
+static void resolve_records(const struct rank *rank, struct session *s, struct recorded *r) {
+    const struct ls_probe_thread *threads;
+    size_t count;
+    CHECK(ls_probe_lost() == 0);
+    CHECK(ls_probe_read(&threads, &count) == LS_OK);
+    CHECK(ls_trace_create(&r->trace) == LS_OK);
+    int first_device = rank->rank - ls_device_place(s->devices[0]);
+    CHECK(ls_trace_resolve(r->trace, threads, count, rank->rank, first_device, false) == LS_OK);
+    CHECK(ls_trace_seal(r->trace) == LS_OK);
+    for (int d = 0; d < s->device_count; d++)
+        for (int p = 0; p < LS_PHASE_COUNT; p++) r->bytes[p] += s->parallel->clocks[d].bytes[p];
+}
+
+static void add_traffic(const struct rank *rank, ls_comm *comm, ls_device *device, struct recorded *r) {
+    ls_comm_traffic traffic;
+    int64_t all[2 * LS_COMM_MAX_RANKS];
+    ls_stream *stream = ls_device_stream(device, LS_STREAM_COMM);
+    ls_comm_traffic_read(comm, &traffic);
+    int64_t mine[] = {(int64_t)traffic.sent_bytes, (int64_t)traffic.received_bytes};
+    CHECK(ls_comm_all_gather(comm, stream, mine, all, 2, LS_INT64) == LS_OK);
+    CHECK(ls_stream_synchronize(stream) == LS_OK);
+    for (int i = 0; i < rank->world_size; i++) {
+        r->sent_bytes += all[2 * i];
+        r->received_bytes += all[2 * i + 1];
+    }
+}
+
+/* What a rank does: it trains by the plan, and looks at what was recorded. */
+struct assignment {
+    struct plan plan;
+    void (*look)(const struct rank *rank, const struct plan *plan, const struct recorded *r);
+};
+
+static void record_run(struct rank *rank) {
+    const struct assignment *a = rank->argument;
+    struct session s;
+    struct samples samples;
+    struct recorded r = {0};
+    ls_comm *comm = NULL;
+    if (a->plan.mode == MODE_DDP) CHECK(group_open(&comm, rank, a->plan.allreduce) == LS_OK);
+    CHECK(session_open(&s, &a->plan, comm) == LS_OK);
+    CHECK(samples_make(&samples, &a->plan, s.model, rank->rank, rank->world_size));
+    record_steps(rank, &s, &samples);
+    resolve_records(rank, &s, &r);
+    if (comm) add_traffic(rank, comm, s.devices[0], &r);
+    a->look(rank, &a->plan, &r);
+    ls_trace_destroy(r.trace);
+    ls_probe_drop();
+    samples_free(&samples);
+    session_close(&s);
+    ls_comm_destroy(comm);
+}
+
+static void run(struct plan plan, void (*look)(const struct rank *, const struct plan *, const struct recorded *)) {
+    plan.steps = UNSEEN_STEPS + SEEN_STEPS;
+    plan.optimizer = ls_optimizer_defaults(LS_SGD);
+    struct assignment a = {.plan = plan, .look = look};
+    run_good_ranks(plan.mode == MODE_DDP ? plan.devices : 1, record_run, &a);
+}
+
+/* --- gradients and buckets ---------------------------------------------------------------------------------------- */
+
+static bool is_all_reduce(const ls_trace *trace, int task, int step) {
+    const struct ls_task *t = ls_trace_task(trace, task);
+    return t->step == step && t->kind == LS_TASK_COLLECTIVE &&
+           strcmp(ls_trace_meeting(trace, t->meeting)->operation, "all_reduce") == 0;
+}
+
+/* The mark "gradient ready" of a parameter in a step. */
+static const struct ls_mark *ready_mark(const struct rank *rank, const ls_trace *trace, size_t parameter, int step) {
+    const struct ls_mark *found = NULL;
+    for (int m = 0; m < ls_trace_mark_count(trace); m++) {
+        const struct ls_mark *mark = ls_trace_mark(trace, m);
+        if (strcmp(mark->name, "gradient ready") != 0 || mark->step != step || mark->number != (int64_t)parameter)
+            continue;
+        CHECK(!found);
+        found = mark;
+    }
+    CHECK(found && found->after != LS_NONE);
+    CHECK(ls_trace_lane(trace, found->lane)->kind == LS_LANE_COMPUTE);
+    return found;
+}
+
+struct order {
+    int all_reduces, free,
+        after_all; /* those that need not wait for the first layer; those that come after every gradient */
+};
+
+/* How the buckets of a step lie to its gradients; the model has `parameters` tensors. */
+static struct order order_of(const struct rank *rank, const ls_trace *trace, size_t parameters, int step) {
+    struct order order = {0};
+    for (int t = 0; t < ls_trace_task_count(trace); t++) {
+        if (!is_all_reduce(trace, t, step)) continue;
+        bool after_all = true;
+        for (size_t p = 0; p < parameters; p++) {
+            const struct ls_mark *ready = ready_mark(rank, trace, p, step);
+            bool after = ls_trace_happens_before(trace, ready->after, t);
+            after_all = after_all && after;
+            if (p == 0) order.free += !after;
+        }
+        order.all_reduces++;
+        order.after_all += after_all;
+    }
+    return order;
+}
+
+enum { DEEP_PARAMETERS = 34 };
+
+/* 64 MiB of gradients in buckets of 8: the first is full long before backward comes to the first layer. */
+static void expect_overlap(const struct rank *rank, const struct plan *plan, const struct recorded *r) {
+    for (int step = UNSEEN_STEPS; step < UNSEEN_STEPS + SEEN_STEPS; step++) {
+        struct order order = order_of(rank, r->trace, DEEP_PARAMETERS, step);
+        CHECK(order.all_reduces >= 5);
+        if (!plan->no_overlap) CHECK(order.free >= 3 && order.after_all < order.all_reduces);
+        if (plan->no_overlap) CHECK(order.free == 0 && order.after_all == order.all_reduces);
+    }
+}
+
+static const struct plan deep = {
+    .mode = MODE_DDP, .devices = 2, .model = "deep", .batch = 4, .samples = 16, .bucket_cap_mb = 8};
+
+static void test_buckets_start_before_the_first_layer(void **state) {
+    (void)state;
+    struct plan plan = deep;
+    plan.streams = "threads";
+    run(plan, expect_overlap);
+    plan.streams = "inline";
+    run(plan, expect_overlap);
+}
+
+static void test_without_overlap_no_bucket_does(void **state) {
+    (void)state;
+    struct plan plan = deep;
+    plan.no_overlap = true;
+    plan.streams = "threads";
+    run(plan, expect_overlap);
+    plan.streams = "inline";
+    run(plan, expect_overlap);
+}
+
+/* --- bytes -------------------------------------------------------------------------------------------------------- */
+
+/* Copies of a phase, from and to a device (LS_NONE: any). */
+static uint64_t copied(const ls_trace *trace, const char *phase, int from, int to) {
+    uint64_t bytes = 0;
+    for (int t = 0; t < ls_trace_task_count(trace); t++) {
+        const struct ls_task *task = ls_trace_task(trace, t);
+        if (task->kind != LS_TASK_COPY || strcmp(task->phase, phase) != 0) continue;
+        if ((from == LS_NONE || task->from == from) && (to == LS_NONE || task->to == to)) bytes += task->bytes;
+    }
+    return bytes;
+}
+
+static void expect_copies(const struct rank *rank, const struct plan *plan, const struct recorded *r) {
+    const ls_phase phases[] = {LS_PHASE_SCATTER, LS_PHASE_REPLICATE, LS_PHASE_GATHER, LS_PHASE_REDUCE};
+    for (size_t i = 0; i < sizeof phases / sizeof *phases; i++) {
+        const char *phase = ls_phase_name(phases[i]);
+        bool outward = phases[i] == LS_PHASE_SCATTER || phases[i] == LS_PHASE_REPLICATE;
+        uint64_t all = copied(r->trace, phase, LS_NONE, LS_NONE), sent = 0, received = 0;
+        CHECK(all > 0 &&
+              all == r->bytes[phases[i]]); /* the program's own count, which tests/train compares with formulas */
+        for (int d = 0; d < plan->devices; d++) {
+            sent += copied(r->trace, phase, d, LS_NONE);
+            received += copied(r->trace, phase, LS_NONE, d);
+        }
+        CHECK(sent == all && received == all); /* nothing comes from nowhere, or goes there */
+        CHECK((outward ? copied(r->trace, phase, 0, LS_NONE) : copied(r->trace, phase, LS_NONE, 0)) == all);
+    }
+}
+
+/* A task's ancestors through which it waits for the same phase of another device, are looked at in tests/trace; here is
+ * what the threads' hand-overs make of the whole step: the update comes behind all that the replicas do. */
+static void expect_dp(const struct rank *rank, const struct plan *plan, const struct recorded *r) {
+    expect_copies(rank, plan, r);
+    for (int step = UNSEEN_STEPS; step < UNSEEN_STEPS + SEEN_STEPS; step++) {
+        int update = LS_NONE, backward = 0;
+        for (int t = 0; t < ls_trace_task_count(r->trace); t++) {
+            const struct ls_task *task = ls_trace_task(r->trace, t);
+            bool on_stream = ls_trace_lane(r->trace, task->lane)->kind != LS_LANE_HOST;
+            if (on_stream && task->step == step && strcmp(task->phase, "optimizer") == 0 && update == LS_NONE)
+                update = t;
+        }
+        CHECK(update != LS_NONE);
+        for (int t = 0; t < ls_trace_task_count(r->trace); t++) {
+            const struct ls_task *task = ls_trace_task(r->trace, t);
+            bool on_stream = ls_trace_lane(r->trace, task->lane)->kind != LS_LANE_HOST;
+            if (!on_stream || task->step != step || strcmp(task->phase, "backward") != 0) continue;
+            CHECK(ls_trace_happens_before(r->trace, t, update));
+            backward++;
+        }
+        CHECK(backward >= 2 * plan->devices);
+    }
+}
+
+static void test_copies_of_data_parallel(void **state) {
+    (void)state;
+    struct plan plan = {.mode = MODE_DP, .devices = 3, .model = "mlp:64,32,10", .batch = 12, .samples = 60};
+    const char *const modes[] = {"inline", "threads", "shuffle:5"};
+    for (size_t m = 0; m < sizeof modes / sizeof *modes; m++) {
+        plan.streams = modes[m];
+        run(plan, expect_dp);
+    }
+}
+
+static void expect_all_reduces(const struct rank *rank, const struct plan *plan, const struct recorded *r) {
+    uint64_t bytes = 0;
+    for (int m = 0; m < ls_trace_meeting_count(r->trace); m++) {
+        const struct ls_meeting *meeting = ls_trace_meeting(r->trace, m);
+        if (strcmp(meeting->operation, "all_reduce") != 0) continue;
+        CHECK(strcmp(meeting->algorithm, plan->allreduce) == 0);
+        CHECK(meeting->ranks == plan->devices);
+        bytes += meeting->bytes;
+    }
+    CHECK(bytes > 0 && bytes == r->bytes[LS_PHASE_ALL_REDUCE]);
+    CHECK(r->sent_bytes > 0 && r->sent_bytes == r->received_bytes);
+}
+
+static void test_bytes_of_all_reduces(void **state) {
+    (void)state;
+    struct plan plan = {.mode = MODE_DDP,
+                        .devices = 2,
+                        .model = "mlp:64,32,10",
+                        .batch = 12,
+                        .samples = 60,
+                        .bucket_cap_mb = 0.001,
+                        .allreduce = "ring",
+                        .streams = "threads"};
+    run(plan, expect_all_reduces);
+    plan.streams = "shuffle:9";
+    run(plan, expect_all_reduces);
+}
+
+/* --- meetings ----------------------------------------------------------------------------------------------------- */
+
+enum { PAIR = 2, LARGE = 100000, SMALL = 3 };
+
+struct member {
+    pthread_t thread;
+    ls_comm *comm;
+    ls_device *device;
+    ls_status status;
+    float *values;
+};
+
+static ls_status operate(struct member *m) {
+    ls_stream *stream = ls_device_stream(m->device, LS_STREAM_COMM);
+    int rank = ls_comm_rank(m->comm);
+    ls_status status = ls_comm_all_reduce(m->comm, stream, m->values, LARGE, LS_FP32, LS_REDUCE_SUM);
+    if (status == LS_OK) status = ls_comm_all_reduce(m->comm, stream, m->values, SMALL, LS_FP32, LS_REDUCE_SUM);
+    if (status == LS_OK) status = ls_comm_broadcast(m->comm, stream, m->values, LARGE, LS_FP32, 1);
+    if (status == LS_OK) status = ls_comm_barrier(m->comm, stream);
+    if (status == LS_OK && rank == 0) status = ls_comm_send(m->comm, stream, m->values, LARGE, LS_FP32, 1);
+    if (status == LS_OK && rank == 1) status = ls_comm_recv(m->comm, stream, m->values, LARGE, LS_FP32, 0);
+    ls_status done = ls_stream_synchronize(stream);
+    return status != LS_OK ? status : done;
+}
+
+static void *member_main(void *argument) {
+    struct member *m = argument;
+    m->status = operate(m);
+    return NULL;
+}
+
+static const struct {
+    const char *operation, *algorithm;
+    uint32_t number;
+    uint64_t bytes;
+} expected_meetings[] = {
+    {"all_reduce", "ring", 1, LARGE * sizeof(float)}, {"all_reduce", "ring", 2, SMALL * sizeof(float)},
+    {"broadcast", "", 3, LARGE * sizeof(float)},      {"barrier", "", 4, 0},
+    {"send", "", 1, LARGE * sizeof(float)},
+};
+enum { MEETINGS = sizeof expected_meetings / sizeof *expected_meetings };
+
+/* The moment at which all had come is the same meeting's on both ranks, within their runs, and behind both beginnings. */
+static void expect_moments(const struct ls_probe_thread *threads, size_t count) {
+    for (size_t t = 0; t < count; t++) {
+        for (size_t i = 0; i < threads[t].count; i++) {
+            const struct ls_probe_record *meeting = &threads[t].records[i];
+            if (meeting->kind != LS_PROBE_MEETING) continue;
+            const struct ls_probe_record *run = meeting + 1;
+            assert_true(i + 1 < threads[t].count && run->kind == LS_PROBE_RUN);
+            assert_true(run->begin_us <= meeting->begin_us && meeting->begin_us <= run->end_us);
+        }
+    }
+}
+
+static void expect_meetings(const struct ls_probe_thread *threads, size_t count) {
+    ls_trace *trace;
+    assert_int_equal(ls_trace_create(&trace), LS_OK);
+    assert_int_equal(ls_trace_resolve(trace, threads, count, 0, 0, false), LS_OK);
+    assert_int_equal(ls_trace_seal(trace), LS_OK);
+    assert_int_equal(ls_trace_meeting_count(trace), MEETINGS);
+    for (int e = 0; e < MEETINGS; e++) {
+        int found = 0;
+        for (int m = 0; m < MEETINGS; m++) {
+            const struct ls_meeting *meeting = ls_trace_meeting(trace, m);
+            if (strcmp(meeting->operation, expected_meetings[e].operation) != 0) continue;
+            if (meeting->number != expected_meetings[e].number) continue;
+            found++;
+            assert_string_equal(meeting->algorithm, expected_meetings[e].algorithm);
+            assert_int_equal(meeting->bytes, expected_meetings[e].bytes);
+            assert_int_equal(meeting->ranks, PAIR);
+            assert_int_equal(meeting->tasks, PAIR);
+        }
+        assert_int_equal(found, 1);
+    }
+    ls_trace_destroy(trace);
+}
+
+/* Two ranks that are threads, so that the records of both lie in one process. */
+static void test_ranks_agree_about_their_meetings(void **state) {
+    (void)state;
+    ls_comm *ends[PAIR];
+    struct member members[PAIR] = {0};
+    ls_comm_options group = {.world_size = PAIR, .timeout_s = PLAN_TIMEOUT_S, .allreduce = "ring"};
+    static float values[PAIR][LARGE];
+    setenv("LS_CPU_STREAMS", "inline", 1);
+    assert_int_equal(ls_comm_create_threads(ends, &group), LS_OK);
+    for (int r = 0; r < PAIR; r++) {
+        ls_device_options options = {.kind = LS_DEVICE_CPU, .index = r, .devices_on_node = PAIR, .place = r};
+        assert_int_equal(ls_device_open(&members[r].device, &options), LS_OK);
+        members[r].comm = ends[r];
+        members[r].values = values[r];
+    }
+    ls_probe_start(false);
+    for (int r = 0; r < PAIR; r++)
+        assert_int_equal(pthread_create(&members[r].thread, NULL, member_main, &members[r]), 0);
+    for (int r = 0; r < PAIR; r++) pthread_join(members[r].thread, NULL);
+    ls_probe_stop();
+    const struct ls_probe_thread *threads;
+    size_t count;
+    assert_int_equal(ls_probe_read(&threads, &count), LS_OK);
+    assert_int_equal(count, PAIR);
+    expect_moments(threads, count);
+    expect_meetings(threads, count);
+    ls_probe_drop();
+    for (int r = 0; r < PAIR; r++) {
+        assert_int_equal(members[r].status, LS_OK);
+        ls_comm_destroy(ends[r]);
+        ls_device_close(members[r].device);
+    }
+}
+
+/* The name that this rank's probes give the group, as its last MEETING has it. */
+static int64_t name_in_records(const struct rank *rank) {
+    const struct ls_probe_thread *threads;
+    size_t count;
+    int64_t name = 0;
+    CHECK(ls_probe_read(&threads, &count) == LS_OK);
+    for (size_t t = 0; t < count; t++) {
+        for (size_t i = 0; i < threads[t].count; i++) {
+            const struct ls_probe_record *record = &threads[t].records[i];
+            if (record->kind == LS_PROBE_MEETING) name = (int64_t)record->object;
+        }
+    }
+    CHECK(name != 0);
+    return name;
+}
+
+/* Ranks that are processes find the same name, and two groups have two. */
+static void compare_names(struct rank *rank) {
+    struct plan plan = {.mode = MODE_DDP, .sync_bn = true};
+    ls_comm *groups[2];
+    int64_t names[2], all[2][LS_COMM_MAX_RANKS];
+    CHECK(group_open(&groups[0], rank, NULL) == LS_OK);
+    CHECK(sync_group_open(&groups[1], rank, &plan) == LS_OK);
+    ls_device_options options = {.kind = LS_DEVICE_CPU, .index = rank->rank, .devices_on_node = rank->world_size};
+    ls_device *device;
+    CHECK(ls_device_open(&device, &options) == LS_OK);
+    ls_stream *stream = ls_device_stream(device, LS_STREAM_COMM);
+    for (int g = 0; g < 2; g++) {
+        ls_probe_start(false);
+        CHECK(ls_comm_barrier(groups[g], stream) == LS_OK);
+        CHECK(ls_stream_synchronize(stream) == LS_OK);
+        ls_probe_stop();
+        names[g] = name_in_records(rank);
+        CHECK(ls_comm_all_gather(groups[g], stream, &names[g], all[g], 1, LS_INT64) == LS_OK);
+        CHECK(ls_stream_synchronize(stream) == LS_OK);
+        for (int r = 0; r < rank->world_size; r++) CHECK(all[g][r] == names[g]);
+    }
+    CHECK(names[0] != names[1]);
+    ls_probe_drop();
+    for (int g = 0; g < 2; g++) ls_comm_destroy(groups[g]);
+    ls_device_close(device);
+}
+
+static void test_groups_have_one_name_in_all_processes(void **state) {
+    (void)state;
+    run_good_ranks(3, compare_names, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_buckets_start_before_the_first_layer),
+        cmocka_unit_test(test_without_overlap_no_bucket_does),
+        cmocka_unit_test(test_copies_of_data_parallel),
+        cmocka_unit_test(test_bytes_of_all_reduces),
+        cmocka_unit_test(test_ranks_agree_about_their_meetings),
+        cmocka_unit_test(test_groups_have_one_name_in_all_processes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

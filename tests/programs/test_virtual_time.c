@@ -1,0 +1,135 @@
+/* --virtual-time: devices that take turns on one core come to the same weights, and their trace says what each
+ * needed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/trace/chrome.h"
+#include "tests/base/scratch.h"
+#include "tests/programs/program.h"
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+
+enum { DEVICES = 3, HASH = 16 };
+
+static program p;
+
+static void expect_run(const char *line) {
+    if (program_run(&p, "%s", line) != 0) fail_msg("%s: status %d, stderr: %s", line, p.status, p.err_text);
+}
+
+static void read_hash(char hash[HASH + 1]) {
+    const char *at = strstr(p.out_text, "weights ");
+    assert_non_null(at);
+    memcpy(hash, at + strlen("weights "), HASH);
+    hash[HASH] = '\0';
+}
+
+/* What the kernels of each device took in all steps, from the trace of the run before. */
+static void add_up_kernels(double us[DEVICES]) {
+    ls_trace *trace;
+    assert_int_equal(ls_trace_read(&trace, scratch_folder()), LS_OK);
+    assert_true(ls_trace_about(trace)->virtual_time);
+    for (int d = 0; d < DEVICES; d++) us[d] = 0;
+    for (int t = 0; t < ls_trace_task_count(trace); t++) {
+        const struct ls_task *task = ls_trace_task(trace, t);
+        if (task->kind != LS_TASK_KERNEL || task->step < 0) continue;
+        assert_true(task->virtual_time);
+        int device = ls_trace_lane(trace, task->lane)->device;
+        assert_true(device >= 0 && device < DEVICES);
+        us[device] += task->us;
+    }
+    ls_trace_destroy(trace);
+}
+
+#define RUN " --device-kind cpu --model convnet --steps 14 --no-evaluate --quiet"
+
+static void the_same_weights_and_each_devices_own_time(void **state) {
+    (void)state;
+    static const char *const runs[] = {"dp_train --devices 3 --batch-size 48" RUN,
+                                       "ddp_train --spawn 3 --batch-size 48 --no-overlap" RUN,
+                                       "ddp_train --spawn 3 --batch-size 48" RUN};
+    char line[256], plain[HASH + 1], hash[HASH + 1];
+    double alone_us[DEVICES], us[DEVICES];
+    snprintf(line, sizeof line, "dp_train --single --batch-size 16" RUN " --virtual-time --trace %s", scratch_folder());
+    expect_run(line);
+    add_up_kernels(alone_us);
+    assert_true(alone_us[0] > 0);
+    for (size_t i = 0; i < COUNT_OF(runs); i++) {
+        expect_run(runs[i]);
+        assert_null(strstr(p.out_text, "--virtual-time"));
+        read_hash(plain);
+        snprintf(line, sizeof line, "%s --virtual-time --trace %s", runs[i], scratch_folder());
+        expect_run(line);
+        read_hash(hash);
+        assert_string_equal(hash, plain);
+        assert_non_null(strstr(p.out_text, "these are times of devices that took turns on one core (--virtual-time)"));
+        add_up_kernels(us);
+        for (int d = 0; d < DEVICES; d++) {
+            /* as much work as alone, whatever the machine does meanwhile: an order of magnitude */
+            assert_true(us[d] > alone_us[0] / 5 && us[d] < alone_us[0] * 5);
+        }
+    }
+}
+
+static void all_ranks_share_one_core(void **state) {
+    (void)state;
+    char line[256];
+    snprintf(line, sizeof line,
+             "ddp_train --spawn 2 --device-kind cpu --steps 2 --no-evaluate --debug-ranks --virtual-time --trace %s",
+             scratch_folder());
+    expect_run(line);
+    int core[2] = {-1, -2};
+    for (int r = 0; r < 2; r++) {
+        char rank[40];
+        snprintf(rank, sizeof rank, "rank %d of 2: pid", r);
+        const char *at = strstr(p.err_text, rank), *of = at ? strstr(at, ", core ") : NULL;
+        if (!of || sscanf(of, ", core %d;", &core[r]) != 1) fail_msg("no core of rank %d: %s", r, p.err_text);
+    }
+    assert_int_equal(core[0], core[1]);
+}
+
+static void the_summary_says_so(void **state) {
+    (void)state;
+    char line[256];
+    snprintf(line, sizeof line, "dp_train --devices 2 --steps 12 --summary - --virtual-time --trace %s",
+             scratch_folder());
+    expect_run(line);
+    assert_non_null(strstr(p.out_text, "\"how\":\"measured, all devices in turn on one core\""));
+    assert_non_null(strstr(p.out_text, "\"streams\":\"inline\""));
+}
+
+static void what_does_not_go_with_it_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *text;
+    } cases[] = {
+        {"dp_train --devices 2 --virtual-time", "--virtual-time is what a trace is recorded in: give --trace DIR"},
+        {"dp_train --device-kind meta --devices 2 --trace t --virtual-time", "--virtual-time is for CPU devices"},
+        {"ddp_train --device-kind cuda --trace t --virtual-time", "--virtual-time is for CPU devices"},
+        {"LS_CPU_STREAMS=threads ddp_train --spawn 2 --trace t --virtual-time", "LS_CPU_STREAMS is \"threads\""},
+        {"LS_CPU_STREAMS=shuffle:1 dp_train --trace t --virtual-time", "LS_CPU_STREAMS is \"shuffle:1\""},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        program_run(&p, "%s", cases[i].line);
+        if (p.status != 2 || !strstr(p.err_text, cases[i].text) || count_lines(p.err_text) != 1)
+            fail_msg("%s: status %d, stderr: %s", cases[i].line, p.status, p.err_text);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_same_weights_and_each_devices_own_time, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(all_ranks_share_one_core, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(the_summary_says_so, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(what_does_not_go_with_it_is_refused, programs_setup, programs_teardown),
+    };
+    return cmocka_run_group_tests_name("virtual time", tests, NULL, NULL);
+}

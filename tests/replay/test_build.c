@@ -1,0 +1,282 @@
+/* Built programs whose step time follows from a closed form, and what can be said of every built trace. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "common/replay/account.h"
+#include "common/replay/build_internal.h"
+#include "tests/base/scratch.h"
+#include "tests/replay/built.h"
+
+enum { LAYERS = 4 };
+
+/* Parameters of 4,000 bytes each, without gaps. */
+static const struct built_layer chain[LAYERS] = {{10, 30, 1008}, {20, 25, 1008}, {15, 60, 1008}, {5, 12, 1008}};
+static const double forward_us = 50, loss_us = 7, backward_us = 127, optimizer_us = 9, tensor_bytes = 4032;
+
+/* --- closed forms ------------------------------------------------------------------------------------------------
+ * */
+
+static void a_device_alone_takes_the_sum(void **state) {
+    (void)state;
+    struct built b;
+    built_begin(&b, LS_BUILD_SINGLE, 1, 8, 1);
+    built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+    double sum = forward_us + loss_us + backward_us + optimizer_us;
+    built_run(&b);
+    built_expect_us(b.timeline->makespan_us, 4 * sum);
+
+    /* the first batch has to come, the others do while the device computes: 8 x (100 + 25) bytes at 1 GB/s */
+    b.workload.input_bytes = 100;
+    b.workload.answer_bytes = 25;
+    built_run(&b);
+    built_expect_us(b.timeline->makespan_us, 1 + 4 * sum);
+
+    /* with one place a batch comes behind the backward that uses the one before, and hides behind the optimizer alone
+     * */
+    b.options.batch_places = 1;
+    b.workload.input_bytes = 1000 * 11 - 25;
+    built_run(&b);
+    built_expect_us(b.timeline->makespan_us, 4 * (88 + sum) - 3 * optimizer_us);
+    built_end(&b);
+}
+
+/* A host that runs its device's work: launches, events, waits and the loader add up. */
+static void a_cpu_takes_the_sum_of_all_calls(void **state) {
+    (void)state;
+    struct built b;
+    built_begin(&b, LS_BUILD_SINGLE, 1, 8, 1);
+    built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+    struct ls_node_host *host = ls_node_change_host(b.node);
+    *host = (struct ls_node_host){.launch_us = 2, .event_us = 0.5, .sync_us = 3, .runs_compute = true};
+    b.workload.loader_us = 11;
+    double operations = 2 * LAYERS + 2;
+    double sum = forward_us + loss_us + backward_us + optimizer_us;
+    /* events: the place is free, the batch is copied, compute waits for it, the batch is used */
+    double step = 11 + sum + 2 * (operations + 2) + 4 * 0.5 + 3;
+    built_run(&b);
+    built_expect_us(b.timeline->makespan_us, 4 * step);
+    for (int w = 0; w < b.workload.work_count; w++)
+        b.work[w].host_us = 1.25; /* measured: counts in place of the node's */
+    built_run(&b);
+    built_expect_us(b.timeline->makespan_us, 4 * (step - 0.75 * operations));
+    built_end(&b);
+}
+
+/* Nothing to compute: buckets one after another. Limits of one tensor, then of two: 1 + 2 + 1. */
+static void ddp_without_compute_is_a_chain_of_buckets(void **state) {
+    (void)state;
+    static const struct built_layer empty[LAYERS] = {{0, 0, 1008}, {0, 0, 1008}, {0, 0, 1008}, {0, 0, 1008}};
+    for (int ranks = 2; ranks <= 8; ranks++) {
+        struct built b;
+        built_begin(&b, LS_BUILD_DDP, ranks, 64, 1);
+        built_network(&b, empty, LAYERS, 0, 0);
+        b.options.first_bucket_bytes = 4000;
+        b.options.bucket_bytes = 8000;
+        built_run(&b);
+        /* base + 2 (N - 1) hops + 2 (N - 1) / N bytes at 1 GB/s */
+        double bytes = 2.0 * (ranks - 1) / ranks * 4 * tensor_bytes * 1e-3;
+        built_expect_us(b.timeline->makespan_us, 4 * (3 * (10 + 2 * (ranks - 1)) + bytes));
+        assert_int_equal(built_count(&b, 0, LS_LANE_COMM, 1, "all-reduce", "all_reduce"), 3);
+        built_end(&b);
+    }
+}
+
+/* Each tensor its own bucket: the last one ends behind backward and its predecessors. */
+static void overlap_hides_what_backward_allows(void **state) {
+    (void)state;
+    struct built b;
+    built_begin(&b, LS_BUILD_DDP, 4, 64, 1);
+    built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+    ls_node_change_collectives(b.node)->bus_GBps = 0.25;
+    b.options.first_bucket_bytes = b.options.bucket_bytes = 1;
+    double each = 10 + 2 * 3 + 1.5 * tensor_bytes * 1e-3 / 0.25, ready = 0, done = 0;
+    for (int l = LAYERS - 1; l >= 0; l--) {
+        ready += chain[l].backward_us;
+        done = fmax(done, ready) + each;
+    }
+    assert_true(done < backward_us + LAYERS * each);
+    built_run(&b);
+    built_expect_us(b.timeline->makespan_us, 4 * (forward_us + loss_us + done + optimizer_us));
+    b.options.overlap = false;
+    built_run(&b);
+    built_expect_us(b.timeline->makespan_us, 4 * (forward_us + loss_us + backward_us + LAYERS * each + optimizer_us));
+    built_end(&b);
+}
+
+/* Five transfers through device 0's link, of which the others' parts share its rate. */
+static void dp_takes_its_phases_one_after_another(void **state) {
+    (void)state;
+    for (int devices = 1; devices <= 8; devices *= 2) {
+        struct built b;
+        built_begin(&b, LS_BUILD_DP, devices, 64, 2);
+        built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+        b.workload.input_bytes = 500;
+        b.workload.output_bytes = 125;
+        b.options.steps = 1;
+        built_run(&b);
+        double others = (devices - 1.0) / devices * 64, per_us = 2e3, parameters = LAYERS * tensor_bytes;
+        double input = 64 * 500 / per_us, scatter = others * 500 / per_us, outputs = others * 125 / per_us;
+        double replicate = (devices - 1) * parameters / per_us;
+        built_expect_us(b.timeline->makespan_us, input + scatter + replicate + forward_us + outputs + loss_us +
+                                                     outputs + backward_us + replicate + optimizer_us);
+        assert_int_equal(built_count(&b, 0, LS_LANE_COMPUTE, 0, "reduce", "reduce_add"), devices > 1);
+        built_end(&b);
+    }
+}
+
+/* One lock for all launches of the process: where nothing else takes time, it is always held. */
+static void a_lock_makes_launches_follow_one_another(void **state) {
+    (void)state;
+    static const struct built_layer empty[LAYERS] = {{0}};
+    struct built b;
+    built_begin(&b, LS_BUILD_DP, 4, 64, 1);
+    built_network(&b, empty, LAYERS, 0, 0);
+    b.options.gil = true;
+    ls_node_change_host(b.node)->lock_us = 3;
+    built_run(&b);
+    int locked = 0;
+    for (int t = 0; t < ls_trace_task_count(b.trace); t++) locked += ls_trace_task(b.trace, t)->lock == 0;
+    /* a step: 2 for the batch, loss, reduce_add, optimizer; of each replica 8 layers and its outputs' copy; of three
+     * of them inputs, parameters, the loss's gradient and their own gradients */
+    assert_int_equal(locked, 4 * (5 + 4 * 9 + 3 * 4));
+    built_expect_us(b.timeline->makespan_us, 3.0 * locked);
+    b.options.gil = false;
+    built_run(&b);
+    assert_true(b.timeline->makespan_us == 0);
+    built_end(&b);
+}
+
+/* --- what holds of every trace ------------------------------------------------------------------------------------
+ * */
+
+/* What DP sends through device 0 in a step, and that what is sent arrives. */
+static void what_is_sent_is_received(void **state) {
+    (void)state;
+    struct built b;
+    struct ls_account *account;
+    built_begin(&b, LS_BUILD_DP, 4, 62, 2); /* pieces of 16, 16, 16 and 14 */
+    built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+    b.workload.input_bytes = 500;
+    b.workload.output_bytes = 120;
+    built_run(&b);
+    assert_int_equal(ls_account_make(&account, b.trace, b.timeline, b.node), LS_OK);
+    double sent = 0, received = 0, parameters = LAYERS * tensor_bytes;
+    for (int d = 0; d < 4; d++) {
+        sent += account->devices[d].sent_bytes;
+        received += account->devices[d].received_bytes;
+    }
+    double from_0 = 46 * 500 + 3 * parameters + 46 * 120, to_0 = 46 * 120 + 3 * parameters;
+    built_expect_us(account->devices[0].sent_bytes, from_0); /* its own outputs stay with it */
+    built_expect_us(account->devices[3].received_bytes, 14 * 500 + parameters + 14 * 120);
+    built_expect_us(sent, from_0 + to_0);
+    built_expect_us(received - sent, 62 * 500); /* the batch, from the host */
+    ls_account_free(account);
+    built_end(&b);
+}
+
+static bool same_task(const struct ls_task *a, const struct ls_task *b) {
+    return strcmp(a->name, b->name) == 0 && strcmp(a->phase, b->phase) == 0 && a->kind == b->kind &&
+           a->lane == b->lane && a->step == b->step && a->us == b->us && a->bytes == b->bytes && a->flops == b->flops &&
+           a->from == b->from && a->to == b->to && a->meeting == b->meeting && a->lock == b->lock;
+}
+
+static void the_same_input_gives_the_same_trace(void **state) {
+    (void)state;
+    for (ls_build_mode mode = LS_BUILD_DP; mode <= LS_BUILD_DDP; mode++) {
+        struct built one, other;
+        built_begin(&one, mode, 5, 64, 1);
+        built_network(&one, chain, LAYERS, loss_us, optimizer_us);
+        built_begin(&other, mode, 5, 64, 1);
+        built_network(&other, chain, LAYERS, loss_us, optimizer_us);
+        built_make(&one);
+        built_make(&other);
+        assert_int_equal(ls_trace_task_count(one.trace), ls_trace_task_count(other.trace));
+        for (int t = 0; t < ls_trace_task_count(one.trace); t++) {
+            int edges, other_edges;
+            const int *before = ls_trace_before(one.trace, t, &edges);
+            const int *other_before = ls_trace_before(other.trace, t, &other_edges);
+            assert_true(same_task(ls_trace_task(one.trace, t), ls_trace_task(other.trace, t)));
+            assert_int_equal(edges, other_edges);
+            if (edges > 0) assert_memory_equal(before, other_before, (size_t)edges * sizeof *before);
+        }
+        built_end(&one);
+        built_end(&other);
+    }
+}
+
+/* torch.chunk's pieces, and equal ones where a batch is no whole number. */
+static void batches_are_cut_as_the_programs_cut_them(void **state) {
+    (void)state;
+    static const struct {
+        ls_build_mode mode;
+        double batch, rows[4];
+    } cases[] = {{LS_BUILD_DP, 9, {3, 3, 3, 0}},
+                 {LS_BUILD_DP, 10, {3, 3, 3, 1}},
+                 {LS_BUILD_DDP, 10, {3, 3, 3, 1}},
+                 {LS_BUILD_DDP, 8, {2, 2, 2, 2}},
+                 {LS_BUILD_DDP, 2.5, {0.625, 0.625, 0.625, 0.625}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_build_options o = ls_build_defaults(cases[i].mode, 4, cases[i].batch);
+        for (int d = 0; d < 4; d++) assert_true(ls_build_rows(&o, d) == cases[i].rows[d]);
+    }
+}
+
+static void expect_refusal(struct built *b, const char *why) {
+    ls_trace *trace = (ls_trace *)b;
+    assert_int_equal(ls_build(&trace, &b->workload, b->node, &b->options), LS_ERR_INVALID);
+    assert_null(trace);
+    scratch_expect_error(why, NULL);
+}
+
+static void what_cannot_be_built_is_refused(void **state) {
+    (void)state;
+    struct built b;
+    built_begin(&b, LS_BUILD_DP, 4, 64, 1);
+    expect_refusal(&b, "has no operations");
+    built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+    b.options.batch = 3;
+    expect_refusal(&b, "cannot be cut for 4 devices");
+    b.options.batch = NAN;
+    expect_refusal(&b, "a batch of nan samples");
+    b.options.batch = -8;
+    expect_refusal(&b, "a batch of -8 samples");
+    b.options.batch = 64;
+    b.options.steps = 0;
+    expect_refusal(&b, "0 steps");
+    b.options.steps = 1;
+    b.options.devices = 5;
+    expect_refusal(&b, "has 4 devices, not 5");
+    b.options.mode = LS_BUILD_DDP;
+    expect_refusal(&b, "has 4 devices, not 5"); /* the node has no network */
+    ls_node_change_collectives(b.node)->network_GBps = 1;
+    built_make(&b);
+    b.options.collectives = LS_BUILD_BY_MESSAGES;
+    expect_refusal(&b, "messages between nodes");
+    b.options.mode = LS_BUILD_SINGLE;
+    b.options.devices = 2;
+    expect_refusal(&b, "a program for one device");
+    built_end(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_device_alone_takes_the_sum),
+        cmocka_unit_test(a_cpu_takes_the_sum_of_all_calls),
+        cmocka_unit_test(ddp_without_compute_is_a_chain_of_buckets),
+        cmocka_unit_test(overlap_hides_what_backward_allows),
+        cmocka_unit_test(dp_takes_its_phases_one_after_another),
+        cmocka_unit_test(a_lock_makes_launches_follow_one_another),
+        cmocka_unit_test(what_is_sent_is_received),
+        cmocka_unit_test(the_same_input_gives_the_same_trace),
+        cmocka_unit_test(batches_are_cut_as_the_programs_cut_them),
+        cmocka_unit_test_setup_teardown(what_cannot_be_built_is_refused, scratch_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests_name("build", tests, NULL, NULL);
+}

@@ -1,0 +1,270 @@
+/* What must come before what in built steps, whatever anything takes: the edges of dp_step.c and ddp_step.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "common/replay/build.h"
+#include "tests/replay/built.h"
+
+enum { LAYERS = 3, DEVICES = 3 };
+static const struct built_layer layers[LAYERS] = {{10, 20, 1008}, {10, 20, 1008}, {10, 20, 1008}};
+
+static void begin(struct built *b, ls_build_mode mode) {
+    built_begin(b, mode, DEVICES, 12, 1);
+    built_network(b, layers, LAYERS, 5, 5);
+    b->workload.input_bytes = b->workload.output_bytes = b->workload.answer_bytes = 8;
+}
+
+/* The n-th kernel of a phase on a device. */
+static int kernel(const struct built *b, int device, int step, const char *phase, int n) {
+    int task = built_find(b, device, LS_LANE_COMPUTE, step, phase, NULL, n);
+    assert_true(task >= 0);
+    return task;
+}
+
+static int copy(const struct built *b, int device, int step, const char *phase, const char *name) {
+    int task = built_find(b, device, LS_LANE_COPY, step, phase, name, 0);
+    assert_true(task >= 0);
+    return task;
+}
+
+/* --- DataParallel ------------------------------------------------------------------------------------------------ */
+
+static void dp_goes_through_device_0_and_back(void **state) {
+    (void)state;
+    struct built b;
+    begin(&b, LS_BUILD_DP);
+    built_make(&b);
+    int s = 1, loss = kernel(&b, 0, s, "loss", 0), sum = kernel(&b, 0, s, "reduce", 0);
+    int update = kernel(&b, 0, s, "optimizer", 0), batch = copy(&b, 0, s, "input", "inputs");
+    for (int i = 0; i < DEVICES; i++) {
+        int forward = kernel(&b, i, s, "forward", 0), gather = copy(&b, i, s, "gather", "outputs");
+        int backward = kernel(&b, i, s, "backward", 0), last = kernel(&b, i, s, "backward", LAYERS - 1);
+        assert_true(built_before(&b, batch, forward));
+        assert_true(built_before(&b, kernel(&b, i, s, "forward", LAYERS - 1), gather));
+        assert_true(built_before(&b, gather, loss));
+        assert_true(built_before(&b, loss, backward));
+        assert_true(built_before(&b, last, sum));
+        assert_true(built_before(&b, kernel(&b, 0, s - 1, "optimizer", 0), forward));
+        if (i == 0) continue;
+        assert_true(built_before(&b, batch, copy(&b, i, s, "scatter", "inputs")));
+        assert_true(built_before(&b, copy(&b, i, s, "scatter", "inputs"), forward));
+        assert_true(built_before(&b, kernel(&b, 0, s - 1, "optimizer", 0), copy(&b, i, s, "replicate", "parameters")));
+        assert_true(built_before(&b, copy(&b, i, s, "replicate", "parameters"), forward));
+        assert_true(built_before(&b, loss, copy(&b, i, s, "scatter", "output gradients")));
+        assert_true(built_before(&b, copy(&b, i, s, "scatter", "output gradients"), backward));
+        assert_true(built_before(&b, last, copy(&b, i, s, "reduce", "gradients")));
+        assert_true(built_before(&b, copy(&b, i, s, "reduce", "gradients"), sum));
+    }
+    assert_true(built_before(&b, sum, update));
+    built_end(&b);
+}
+
+static void dp_replicas_run_side_by_side(void **state) {
+    (void)state;
+    struct built b;
+    begin(&b, LS_BUILD_DP);
+    ls_node_change_host(b.node)->runs_compute = true;
+    built_make(&b);
+    for (int i = 0; i < DEVICES; i++) {
+        for (int j = 0; j < DEVICES; j++) {
+            if (i == j) continue;
+            assert_false(built_before(&b, kernel(&b, i, 1, "forward", 0), kernel(&b, j, 1, "forward", LAYERS - 1)));
+            assert_false(built_before(&b, kernel(&b, i, 1, "backward", 0), kernel(&b, j, 1, "backward", LAYERS - 1)));
+        }
+    }
+    /* a copy of parameters need not wait for the batch's next piece, nor the other way round, but on their stream */
+    assert_false(built_before(&b, copy(&b, 1, 1, "replicate", "parameters"), copy(&b, 2, 1, "scatter", "inputs")));
+    built_end(&b);
+}
+
+static void dp_threads_begin_when_they_are_told_and_are_waited_for(void **state) {
+    (void)state;
+    struct built b;
+    begin(&b, LS_BUILD_DP);
+    built_make(&b);
+    int launch_loss = built_find(&b, 0, LS_LANE_HOST, 1, "loss", "launch loss", 0);
+    for (int i = 1; i < DEVICES; i++) {
+        int told = built_find(&b, i, LS_LANE_HOST, 1, "other", "hand-over", 0);
+        int back = built_find(&b, i, LS_LANE_HOST, 1, "other", "return", 0);
+        int told_again = built_find(&b, i, LS_LANE_HOST, 1, "other", "hand-over", 1);
+        assert_int_equal(built_count(&b, i, LS_LANE_HOST, 1, "other", "hand-over"), 2); /* dp_parallel_apply, twice */
+        assert_true(built_before(&b, built_find(&b, 0, LS_LANE_HOST, 1, "input", NULL, 0), told));
+        assert_true(built_before(&b, back, launch_loss));
+        assert_true(built_before(&b, launch_loss, told_again));
+        assert_false(built_before(&b, kernel(&b, 0, 1, "loss", 0), told_again)); /* the host is ahead of its device */
+    }
+    built_end(&b);
+}
+
+static void dp_by_collectives_copies_no_parameters(void **state) {
+    (void)state;
+    struct built b;
+    begin(&b, LS_BUILD_DP);
+    b.options.replicate_by_collectives = true;
+    built_run(&b);
+    int step = 2, sum = built_find(&b, 0, LS_LANE_COMM, step, "reduce", "reduce", 0);
+    assert_int_equal(ls_trace_meeting_count(b.trace), 2 * 4);
+    assert_int_equal(built_count(&b, 0, LS_LANE_COMPUTE, step, "reduce", NULL), 0); /* summed on the way */
+    for (int i = 0; i < DEVICES; i++) {
+        int broadcast = built_find(&b, i, LS_LANE_COMM, step, "replicate", "broadcast", 0);
+        assert_true(built_before(&b, kernel(&b, 0, step - 1, "optimizer", 0), broadcast));
+        if (i > 0) assert_true(built_before(&b, broadcast, kernel(&b, i, step, "forward", 0)));
+        assert_true(built_before(&b, kernel(&b, i, step, "backward", LAYERS - 1), sum));
+        assert_int_equal(built_count(&b, i, LS_LANE_COPY, step, "replicate", NULL), 0);
+        assert_int_equal(built_count(&b, i, LS_LANE_COPY, step, "reduce", NULL), 0);
+    }
+    assert_true(built_before(&b, sum, kernel(&b, 0, step, "optimizer", 0)));
+    for (int m = 0; m < ls_trace_meeting_count(b.trace); m++) {
+        assert_int_equal(ls_trace_meeting(b.trace, m)->tasks, DEVICES);
+        assert_true(ls_trace_meeting(b.trace, m)->bytes == 3 * 4032);
+    }
+    built_end(&b);
+}
+
+/* --- the host ---------------------------------------------------------------------------------------------------- */
+
+/* With two places for batches the host is a step ahead of its device, and no more. */
+static void hosts_run_ahead_as_far_as_there_are_places(void **state) {
+    (void)state;
+    static const ls_build_mode modes[] = {LS_BUILD_DP, LS_BUILD_DDP};
+    for (size_t m = 0; m < 2; m++) {
+        struct built b;
+        begin(&b, modes[m]);
+        built_make(&b);
+        int step_2 = built_find(&b, 0, LS_LANE_HOST, 2, "loader", NULL, 0);
+        int step_3 = built_find(&b, 0, LS_LANE_HOST, 3, "loader", NULL, 0);
+        int backward = kernel(&b, 0, 0, "backward", LAYERS - 1), next = kernel(&b, 0, 1, "backward", LAYERS - 1);
+        assert_false(built_before(&b, backward, step_2)); /* two batches have a place */
+        assert_true(built_before(&b, backward, step_3));  /* the third waits for the first's */
+        assert_false(built_before(&b, next, step_3));
+        ls_node_change_host(b.node)->runs_compute = true;
+        built_make(&b);
+        step_2 = built_find(&b, 0, LS_LANE_HOST, 2, "loader", NULL, 0);
+        assert_true(built_before(&b, kernel(&b, 0, 1, "optimizer", 0), step_2));
+        built_end(&b);
+    }
+}
+
+static void a_launch_comes_before_what_it_launches(void **state) {
+    (void)state;
+    struct built b;
+    begin(&b, LS_BUILD_DDP);
+    built_make(&b);
+    int launches = 0;
+    for (int t = 0; t < ls_trace_task_count(b.trace); t++) {
+        int count;
+        const int *before = ls_trace_before(b.trace, t, &count);
+        const struct ls_task *task = ls_trace_task(b.trace, t);
+        if (task->kind == LS_TASK_HOST) continue;
+        int from_host = 0;
+        for (int i = 0; i < count; i++) from_host += ls_trace_task(b.trace, before[i])->kind == LS_TASK_HOST;
+        assert_int_equal(from_host, 1);
+        launches++;
+    }
+    assert_int_equal(launches,
+                     4 * DEVICES * (2 + 2 * LAYERS + 2 + 1 + 1)); /* two copies; a bucket, divided and reduced */
+    built_end(&b);
+}
+
+/* --- DistributedDataParallel ------------------------------------------------------------------------------------- */
+
+static void ddp_reduces_buckets_while_backward_goes_on(void **state) {
+    (void)state;
+    struct built b;
+    begin(&b, LS_BUILD_DDP);
+    b.options.first_bucket_bytes = b.options.bucket_bytes = 1;
+    for (int overlap = 0; overlap < 2; overlap++) {
+        b.options.overlap = overlap;
+        built_make(&b);
+        int first = built_find(&b, 1, LS_LANE_COMM, 1, "all-reduce", "all_reduce", 0);
+        int last = kernel(&b, 1, 1, "backward", 2 * LAYERS - 2); /* layers and their divisions in turn */
+        assert_string_equal(ls_trace_task(b.trace, last)->name, "layer");
+        assert_true(built_before(&b, last, first) == !overlap);
+        for (int r = 0; r < DEVICES; r++) {
+            for (int other = 0; other < DEVICES; other++) {
+                int update = kernel(&b, r, 1, "optimizer", 0);
+                assert_true(built_before(&b, kernel(&b, other, 1, "backward", 2 * LAYERS - 2), update));
+                assert_true(
+                    built_before(&b, built_find(&b, other, LS_LANE_COMM, 1, NULL, "all_reduce", LAYERS - 1), update));
+            }
+        }
+    }
+    built_end(&b);
+}
+
+static void ddp_divides_each_gradient_where_the_host_computes(void **state) {
+    (void)state;
+    struct built b;
+    begin(&b, LS_BUILD_DDP);
+    built_make(&b);
+    assert_int_equal(built_count(&b, 0, LS_LANE_COMPUTE, 1, "backward", "divide"), 1); /* its one bucket */
+    ls_node_change_host(b.node)->runs_compute = true;
+    built_make(&b);
+    assert_int_equal(built_count(&b, 0, LS_LANE_COMPUTE, 1, "backward", "divide"), LAYERS);
+    b.options.gradient_element_bytes = 2; /* with halves, these are divided */
+    built_make(&b);
+    assert_int_equal(built_count(&b, 0, LS_LANE_COMPUTE, 1, "backward", "divide"), 0);
+    int cast = built_find(&b, 0, LS_LANE_COMM, 1, "all-reduce", "cast_divide", 0);
+    int reduced = built_find(&b, 0, LS_LANE_COMM, 1, "all-reduce", "all_reduce", 0);
+    int back = built_find(&b, 0, LS_LANE_COMM, 1, "all-reduce", "cast", 0);
+    assert_true(built_before(&b, cast, reduced) && built_before(&b, reduced, back));
+    assert_true(built_before(&b, back, kernel(&b, 0, 1, "optimizer", 0)));
+    assert_true(ls_trace_task(b.trace, reduced)->bytes == 2 * 3 * 1008);
+    built_end(&b);
+}
+
+static void ddp_broadcasts_buffers_before_forward(void **state) {
+    (void)state;
+    struct built b;
+    begin(&b, LS_BUILD_DDP);
+    built_make(&b);
+    assert_int_equal(built_count(&b, 0, LS_LANE_COMM, 1, "broadcast", NULL), 0);
+    b.workload.buffer_bytes = 128;
+    built_make(&b);
+    for (int r = 0; r < DEVICES; r++) {
+        int broadcast = built_find(&b, r, LS_LANE_COMM, 1, "broadcast", "broadcast", 0);
+        assert_true(built_before(&b, kernel(&b, r, 0, "optimizer", 0), broadcast));
+        assert_true(built_before(&b, broadcast, kernel(&b, r, 1, "forward", 0)));
+        assert_true(ls_trace_task(b.trace, broadcast)->bytes == 128);
+    }
+    built_end(&b);
+}
+
+/* The marks say what replay and tests ask of recorded traces, too. */
+static void gradients_are_marked_when_they_are_ready(void **state) {
+    (void)state;
+    struct built b;
+    begin(&b, LS_BUILD_DDP);
+    built_make(&b);
+    assert_int_equal(ls_trace_mark_count(b.trace), 4 * LAYERS);
+    for (int m = 0; m < LAYERS; m++) {
+        const struct ls_mark *mark = ls_trace_mark(b.trace, m);
+        assert_string_equal(mark->name, "gradient ready");
+        assert_int_equal(mark->number, LAYERS - 1 - m);
+        int own = built_find(&b, 0, LS_LANE_COMPUTE, 0, "backward", "layer", m);
+        assert_true(built_before(&b, mark->after, own)); /* its launch */
+    }
+    built_end(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dp_goes_through_device_0_and_back),
+        cmocka_unit_test(dp_replicas_run_side_by_side),
+        cmocka_unit_test(dp_threads_begin_when_they_are_told_and_are_waited_for),
+        cmocka_unit_test(dp_by_collectives_copies_no_parameters),
+        cmocka_unit_test(hosts_run_ahead_as_far_as_there_are_places),
+        cmocka_unit_test(a_launch_comes_before_what_it_launches),
+        cmocka_unit_test(ddp_reduces_buckets_while_backward_goes_on),
+        cmocka_unit_test(ddp_divides_each_gradient_where_the_host_computes),
+        cmocka_unit_test(ddp_broadcasts_buffers_before_forward),
+        cmocka_unit_test(gradients_are_marked_when_they_are_ready),
+    };
+    return cmocka_run_group_tests_name("build edges", tests, NULL, NULL);
+}

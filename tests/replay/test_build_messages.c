@@ -1,0 +1,199 @@
+/* All-reduces message by message: counted against the formulas, timed on links, and whether everybody's numbers reach
+ * everybody. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "common/replay/cost.h"
+#include "tests/replay/built.h"
+
+enum { MAX_RANKS = 16 };
+
+/* One all-reduce by so many ranks, each behind a kernel that takes 1 us. */
+struct meeting {
+    struct built b; /* node and trace */
+    int begin[MAX_RANKS], end[MAX_RANKS];
+};
+
+static void meeting_begin(struct meeting *m, ls_pattern pattern, int ranks, double bytes) {
+    int lanes[MAX_RANKS];
+    built_begin(&m->b, LS_BUILD_DDP, ranks, ranks, 1);
+    assert_int_equal(ls_trace_create(&m->b.trace), LS_OK);
+    for (int r = 0; r < ranks; r++) {
+        struct ls_lane comm = {.name = "comm", .kind = LS_LANE_COMM, .rank = r, .device = r};
+        struct ls_lane compute = {.name = "compute", .kind = LS_LANE_COMPUTE, .rank = r, .device = r};
+        lanes[r] = ls_trace_add_lane(m->b.trace, &comm);
+        struct ls_task kernel = ls_task_default(LS_TASK_KERNEL, "gradient", ls_trace_add_lane(m->b.trace, &compute));
+        kernel.us = 1;
+        m->begin[r] = m->end[r] = ls_trace_add_task(m->b.trace, &kernel);
+    }
+    ls_build_messages(m->b.trace, pattern, lanes, m->end, ranks, bytes, 0);
+    assert_int_equal(ls_trace_seal(m->b.trace), LS_OK);
+}
+
+static bool is_message(const struct ls_task *task) { return task->kind == LS_TASK_COPY && task->from != task->to; }
+
+/* The most that one rank sends, and what all of them send and receive together. */
+struct counted {
+    double messages, bytes, sent, received;
+};
+
+static struct counted count_messages(const struct meeting *m, int ranks) {
+    double messages[MAX_RANKS] = {0}, sent[MAX_RANKS] = {0}, received[MAX_RANKS] = {0};
+    struct counted most = {0};
+    for (int t = 0; t < ls_trace_task_count(m->b.trace); t++) {
+        const struct ls_task *task = ls_trace_task(m->b.trace, t);
+        if (!is_message(task)) continue;
+        messages[task->from]++;
+        sent[task->from] += (double)task->bytes;
+        received[task->to] += (double)task->bytes;
+    }
+    for (int r = 0; r < ranks; r++) {
+        most.messages = fmax(most.messages, messages[r]);
+        most.bytes = fmax(most.bytes, sent[r]);
+        most.sent += sent[r];
+        most.received += received[r];
+    }
+    return most;
+}
+
+/* Messages on the longest way through edges, without the order of streams. */
+static int longest_way(const struct meeting *m) {
+    static int depth[4096];
+    int most = 0;
+    assert_true(ls_trace_task_count(m->b.trace) <= (int)(sizeof depth / sizeof *depth));
+    for (int t = 0; t < ls_trace_task_count(m->b.trace); t++) {
+        int count, deepest = 0;
+        const int *before = ls_trace_before(m->b.trace, t, &count);
+        for (int i = 0; i < count; i++) {
+            assert_true(before[i] < t);
+            if (depth[before[i]] > deepest) deepest = depth[before[i]];
+        }
+        depth[t] = deepest + is_message(ls_trace_task(m->b.trace, t));
+        if (depth[t] > most) most = depth[t];
+    }
+    return most;
+}
+
+static bool is_power_of_two(int n) { return (n & (n - 1)) == 0; }
+
+static void messages_are_as_many_as_the_formulas_say(void **state) {
+    (void)state;
+    const ls_hockney link = {1, 1, INFINITY};
+    const double bytes = 720720 * 16; /* can be cut for 2 .. 16 ranks without a rest */
+    for (ls_pattern pattern = 0; pattern < LS_PATTERN_COUNT; pattern++) {
+        for (int ranks = 2; ranks <= MAX_RANKS; ranks++) {
+            struct meeting m;
+            meeting_begin(&m, pattern, ranks, bytes);
+            struct ls_pattern_cost cost = ls_cost_pattern(pattern, ranks, bytes, &link);
+            struct counted counted = count_messages(&m, ranks);
+            int steps = longest_way(&m);
+            bool good = counted.messages == cost.messages && fabs(counted.bytes - cost.bytes) <= 1e-9 * cost.bytes;
+            /* in a tree of other sizes a way may skip a round */
+            bool steps_good = steps == cost.steps || (pattern == LS_PATTERN_TREE && !is_power_of_two(ranks));
+            if (!good || !steps_good || counted.sent != counted.received) {
+                fail_msg("%s, %d ranks: %g messages, %g bytes, %d steps; %g, %g, %d by formula",
+                         ls_pattern_name(pattern), ranks, counted.messages, counted.bytes, steps, cost.messages,
+                         cost.bytes, cost.steps);
+            }
+            built_end(&m.b);
+        }
+    }
+}
+
+/* Pieces of a message that cannot be cut evenly still are the whole message. */
+static void no_byte_is_lost_in_uneven_pieces(void **state) {
+    (void)state;
+    static const ls_pattern cut[] = {LS_PATTERN_RING, LS_PATTERN_DIRECT};
+    for (size_t p = 0; p < 2; p++) {
+        for (int ranks = 2; ranks <= MAX_RANKS; ranks++) {
+            struct meeting m;
+            meeting_begin(&m, cut[p], ranks, 1000003);
+            assert_true(count_messages(&m, ranks).sent == 2.0 * (ranks - 1) * 1000003);
+            built_end(&m.b);
+        }
+    }
+}
+
+static void everybody_hears_of_everybody(void **state) {
+    (void)state;
+    for (ls_pattern pattern = 0; pattern < LS_PATTERN_COUNT; pattern++) {
+        for (int ranks = 2; ranks <= MAX_RANKS; ranks++) {
+            struct meeting m;
+            meeting_begin(&m, pattern, ranks, 4096);
+            for (int from = 0; from < ranks; from++) {
+                for (int to = 0; to < ranks; to++) {
+                    if (built_before(&m.b, m.begin[from], m.end[to])) continue;
+                    fail_msg("%s, %d ranks: nothing of rank %d comes to rank %d", ls_pattern_name(pattern), ranks, from,
+                             to);
+                }
+                assert_int_equal(ls_trace_task(m.b.trace, m.end[from])->lane, 2 * from); /* its own stream */
+            }
+            built_end(&m.b);
+        }
+    }
+}
+
+/* A star of links of 1 GB/s in each direction without latency: what the formulas say with alpha = 0. */
+static void messages_take_the_time_of_the_formulas(void **state) {
+    (void)state;
+    const ls_hockney link = {0, 1, INFINITY};
+    const double bytes = 720720 * 16;
+    for (ls_pattern pattern = 0; pattern < LS_PATTERN_COUNT; pattern++) {
+        for (int ranks = 2; ranks <= MAX_RANKS; ranks *= 2) {
+            struct meeting m;
+            meeting_begin(&m, pattern, ranks, bytes);
+            assert_int_equal(ls_engine_run(&m.b.timeline, m.b.trace, m.b.node), LS_OK);
+            built_expect_us(m.b.timeline->makespan_us, 1 + ls_cost_pattern(pattern, ranks, bytes, &link).us);
+            built_end(&m.b);
+        }
+    }
+}
+
+/* In a built program: a bucket's messages come behind it and behind the bucket before, and in front of the optimizer.
+ * */
+static void buckets_travel_as_messages(void **state) {
+    (void)state;
+    static const struct built_layer layers[] = {{10, 30, 1008}, {10, 30, 1008}};
+    struct built b;
+    built_begin(&b, LS_BUILD_DDP, 3, 9, 1);
+    built_network(&b, layers, 2, 5, 5);
+    b.options.collectives = LS_BUILD_BY_MESSAGES;
+    b.options.first_bucket_bytes = b.options.bucket_bytes = 1;
+    for (ls_pattern pattern = 0; pattern < LS_PATTERN_COUNT; pattern++) {
+        b.options.pattern = pattern;
+        built_run(&b);
+        const char *name = ls_pattern_name(pattern);
+        int messages = built_count(&b, 1, LS_LANE_COMM, 1, "all-reduce", name) / 2;
+        int first = built_find(&b, 1, LS_LANE_COMM, 1, NULL, name, 0);
+        int second = built_find(&b, 1, LS_LANE_COMM, 1, NULL, name, messages);
+        int early = built_find(&b, 1, LS_LANE_COMPUTE, 1, "backward", "layer", 0);
+        int late = built_find(&b, 1, LS_LANE_COMPUTE, 1, "backward", "layer", 1);
+        assert_true(built_before(&b, early, first) && !built_before(&b, late, first));
+        assert_true(built_before(&b, late, second));
+        for (int r = 0; r < 3; r++) {
+            int update = built_find(&b, r, LS_LANE_COMPUTE, 1, "optimizer", "update", 0);
+            assert_true(
+                built_before(&b, built_find(&b, (r + 1) % 3, LS_LANE_COMPUTE, 1, "backward", "layer", 1), update));
+        }
+        assert_string_equal(ls_trace_what(b.trace)->algorithm, name);
+    }
+    built_end(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_are_as_many_as_the_formulas_say),
+        cmocka_unit_test(no_byte_is_lost_in_uneven_pieces),
+        cmocka_unit_test(everybody_hears_of_everybody),
+        cmocka_unit_test(messages_take_the_time_of_the_formulas),
+        cmocka_unit_test(buckets_travel_as_messages),
+    };
+    return cmocka_run_group_tests_name("build messages", tests, NULL, NULL);
+}

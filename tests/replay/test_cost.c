@@ -1,0 +1,247 @@
+/* cost: rooflines, calibration, collectives and the textbook's patterns, against values computed by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/replay/cost.h"
+
+/* 100 and 400 GFLOP/s, 10 GB/s, 2 us; two devices; an all-reduce costs 5 + 2 (N - 1) 3 us and 4 GB/s, over several nodes
+ * 2 (NODES - 1) 10 us more and 2 GB/s. */
+static const char node_text[] =
+    "{\"description\": \"d\", \"devices\": 2, \"device\": {\"name\": \"G\", \"fp32_GFLOPs\": 100, \"fp16_GFLOPs\": "
+    "400, "
+    "\"memory_GBps\": 10, \"kernel_us\": 2, \"memory_bytes\": 0}, \"host\": {\"launch_us\": 5, \"event_us\": 1, "
+    "\"sync_us\": 6, \"hand_over_us\": 7, \"collective_us\": 8, \"lock_us\": 0, \"runs_compute\": false}, \"links\": "
+    "[{\"name\": \"a\", \"from\": \"gpu0\", \"to\": \"host\", \"GBps\": 1, \"latency_us\": 1, \"duplex\": true}, "
+    "{\"name\": \"b\", \"from\": \"gpu1\", \"to\": \"host\", \"GBps\": 1, \"latency_us\": 1, \"duplex\": true}], "
+    "\"collectives\": {\"base_us\": 5, \"hop_us\": 3, \"bus_GBps\": 4, \"slow_down\": 1, \"network_hop_us\": 10, "
+    "\"network_GBps\": 2, \"all_reduce_us\": [[4, 1000, 20], [4, 100000, 80], [4, 1000000, 1280]]}, "
+    "\"sources\": {\"device\": \"x\", \"host\": \"x\", \"links\": \"x\", \"collectives\": \"x\"}}";
+
+static ls_node *open_node(void) {
+    ls_node *node;
+    assert_int_equal(ls_node_parse(&node, "n", node_text, sizeof node_text - 1), LS_OK);
+    return node;
+}
+
+static void assert_near(double value, double expected) {
+    if (!(fabs(value - expected) <= 1e-9 * fabs(expected) + 1e-12)) print_error("%.12g, not %.12g\n", value, expected);
+    assert_true(fabs(value - expected) <= 1e-9 * fabs(expected) + 1e-12);
+}
+
+/* --- kernels ---------------------------------------------------------------------------------------------------------- */
+
+static void test_roofline(void **state) {
+    (void)state;
+    ls_node *node = open_node();
+    assert_near(ls_cost_kernel_us(node, 0, 0, true, LS_FP32), 2);
+    assert_near(ls_cost_kernel_us(node, 1e6, 0, true, LS_FP32), 12);   /* 1e6 / 1e11 s */
+    assert_near(ls_cost_kernel_us(node, 1e6, 5e4, true, LS_FP32), 12); /* 5 us of memory are hidden */
+    assert_near(ls_cost_kernel_us(node, 1e6, 2e5, true, LS_FP32), 22); /* 20 us are not */
+    assert_near(ls_cost_kernel_us(node, 4e6, 0, true, LS_FP16), 12);
+    assert_near(ls_cost_kernel_us(node, 4e6, 0, true, LS_BF16), 12);
+    assert_near(ls_cost_kernel_us(node, 4e6, 0, true, LS_FP32), 42);
+    assert_near(ls_cost_kernel_us(node, 1e12, 1e5, false, LS_FP32), 12); /* no product: bytes alone */
+    ls_node_close(node);
+}
+
+/* A product of 1e6 flops that moves 2e5 bytes, half of them for each sample; an update of 1e5 bytes. */
+static const struct ls_work works[2] = {
+    {.name = "gemm", .phase = "forward", .flops = 4e6, .bytes = 2e5, .fixed_bytes = 1e5, .is_product = true, .us = -1},
+    {.name = "sgd", .phase = "optimizer", .flops = 1e4, .bytes = 1e5, .fixed_bytes = 1e5, .us = -1},
+};
+
+static ls_workload make_workload(struct ls_work copies[2]) {
+    memcpy(copies, works, sizeof works);
+    return (ls_workload){.name = "w", .samples = 8, .work = copies, .work_count = 2, .element_bytes = 4};
+}
+
+static void test_work_grows_with_samples_and_precision(void **state) {
+    (void)state;
+    struct ls_work work[2];
+    ls_workload workload = make_workload(work);
+    ls_node *node = open_node();
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP32), 42);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 16, LS_FP32), 82);   /* 8e6 flops; 3e5 bytes */
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 1, LS_FP32), 13.25); /* 5 us of flops, 1.125e5 bytes */
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP16),
+                12); /* flops and half of the bytes: 10 us each */
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 1, LS_FP16), 7.625);
+    assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP32), 12);
+    assert_near(ls_cost_work_us(node, &work[1], &workload, 1, LS_FP32), 12); /* of the parameters, not of samples */
+    assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP16), 12); /* which it updates in fp32 */
+    ls_node_close(node);
+}
+
+static void test_measured_work_is_scaled(void **state) {
+    (void)state;
+    struct ls_work work[2];
+    ls_workload workload = make_workload(work);
+    ls_node *node = open_node();
+    work[0].us = 84; /* twice what the roofline says */
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP32), 84);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 16, LS_FP32), 164);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP16), 24);
+    work[1].us = 6;
+    assert_near(ls_cost_work_us(node, &work[1], &workload, 1, LS_FP32), 6);
+    workload.element_bytes = 2; /* measured in 16 bits; bytes are those of 16 bits: 10 us of flops, 20 of bytes */
+    work[0].us = 44;
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_BF16), 44);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP32), 84); /* 42 by 22 */
+    work[0].us = 0;
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_BF16), 0);
+    ls_node_close(node);
+}
+
+/* Launches at 5 and 10; the product from 5 to 47, the update to 59. With a host that runs them, 5 + 42 + 5 + 12. */
+static void test_a_step(void **state) {
+    (void)state;
+    struct ls_work work[2];
+    ls_workload workload = make_workload(work);
+    ls_node *node = open_node();
+    assert_near(ls_cost_step_us(node, &workload, 8, LS_FP32), 59);
+    workload.loader_us = 100;
+    assert_near(ls_cost_step_us(node, &workload, 8, LS_FP32), 159);
+    ls_node_change_host(node)->runs_compute = true;
+    assert_near(ls_cost_step_us(node, &workload, 8, LS_FP32), 164);
+    ls_node_change_host(node)->launch_us = 1000; /* launches hide the kernels, but for the last */
+    ls_node_change_host(node)->runs_compute = false;
+    assert_near(ls_cost_step_us(node, &workload, 8, LS_FP32), 2112);
+    ls_node_close(node);
+}
+
+static void test_calibration(void **state) {
+    (void)state;
+    struct ls_work work[2];
+    ls_workload workload = make_workload(work);
+    ls_node *node = open_node();
+    double factor;
+    assert_int_equal(ls_cost_calibrate(&factor, node, &workload, 8, LS_FP32, 59), LS_OK);
+    assert_near(factor, 1);
+    assert_int_equal(ls_cost_calibrate(&factor, node, &workload, 8, LS_FP32, 109), LS_OK); /* 50 us of work in 100 */
+    assert_near(factor, 0.5);
+    assert_int_equal(ls_cost_calibrate(&factor, node, &workload, 8, LS_FP32, 24), LS_OK);
+    ls_node_change_device(node)->fp32_GFLOPs *= factor;
+    ls_node_change_device(node)->memory_GBps *= factor;
+    assert_near(ls_cost_step_us(node, &workload, 8, LS_FP32), 24);
+    ls_node_close(node);
+}
+
+static void test_what_no_factor_reaches_is_refused(void **state) {
+    (void)state;
+    struct ls_work work[2];
+    ls_workload workload = make_workload(work);
+    ls_node *node = open_node();
+    static const double impossible[] = {0, 11.9, 1e12, -1, NAN, INFINITY}; /* launches and a floor take 12 */
+    char message[512] = "";
+    double factor;
+    ls_log_sink sink = ls_log_capture(message, sizeof message);
+    for (size_t i = 0; i < sizeof impossible / sizeof *impossible; i++)
+        assert_int_equal(ls_cost_calibrate(&factor, node, &workload, 8, LS_FP32, impossible[i]), LS_ERR_INVALID);
+    work[0].us = work[1].us = 30; /* measured: rates do not matter */
+    assert_int_equal(ls_cost_calibrate(&factor, node, &workload, 8, LS_FP32, 65), LS_ERR_INVALID);
+    ls_log_restore(sink);
+    assert_non_null(strstr(message, "no rates of the node n make a step of w take 0 us"));
+    ls_node_close(node);
+}
+
+/* --- collectives ------------------------------------------------------------------------------------------------------ */
+
+static void test_collectives_by_formula(void **state) {
+    (void)state;
+    ls_node *node = open_node();
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 1, 1e6), 0);
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 2, 0), 11);
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 2, 4e6), 1011);
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_BROADCAST, 2, 4e6), 1008);
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_REDUCE, 2, 4e6), 1008);
+    /* 8 ranks are 4 nodes of 2: 5 + 14 * 3 + 6 * 10, and 1.75 n at 2 GB/s */
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 8, 4e6), 107 + 3500);
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_BROADCAST, 8, 4e6), 5 + 21 + 30 + 2000);
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 3, 3e6), 5 + 12 + 20 + 2000); /* 2 nodes */
+    ls_node_change_collectives(node)->network_GBps = 100; /* not what limits it */
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 8, 4e6), 107 + 1750);
+    ls_node_change_collectives(node)->network_GBps = 0; /* a single node, whatever the ranks */
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 8, 4e6), 47 + 1750);
+    ls_node_close(node);
+}
+
+/* Rows of 4 ranks: 20, 80 and 1280 us at 1e3, 1e5 and 1e6 bytes. */
+static void test_collectives_by_table(void **state) {
+    (void)state;
+    ls_node *node = open_node();
+    const struct {
+        double bytes, us;
+    } points[] = {{0, 20},   {1, 20},     {1e3, 20},   {1e4, 40}, /* half-way in the logarithm: sqrt(20 * 80) */
+                  {1e5, 80}, {1e6, 1280}, {2e6, 2560}, {1e9, 1.28e6}};
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++)
+        assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 4, points[i].bytes), points[i].us);
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 4, 316227.76601683796), 320);
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_BROADCAST, 4, 1.5e6), 1280); /* an all-reduce of 1e6 */
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_REDUCE, 4, 1.5e4), 40);
+    ls_node_close(node);
+}
+
+/* --- patterns --------------------------------------------------------------------------------------------------------- */
+
+/* alpha 10 us, 1 GB/s, summing at 2 GB/s; 1.2e4 bytes: 12 us to send, 6 to sum. */
+static void test_patterns(void **state) {
+    (void)state;
+    const ls_hockney link = {10, 1, 2};
+    const double n = 1.2e4;
+    const struct {
+        ls_pattern pattern;
+        int ranks, steps;
+        double messages, bytes, us;
+    } cases[] = {
+        {LS_PATTERN_RING, 2, 2, 2, n, 20 + 12 + 3},
+        {LS_PATTERN_RING, 4, 6, 6, 1.5 * n, 60 + 18 + 4.5},
+        {LS_PATTERN_RING, 6, 10, 10, 2e4, 100 + 20 + 5},
+        {LS_PATTERN_SERVER, 2, 2, 1, n, 2 * 22 + 6},
+        {LS_PATTERN_SERVER, 4, 2, 3, 3 * n, 6 * 22 + 18},
+        {LS_PATTERN_TREE, 2, 2, 1, n, 44 + 6},
+        {LS_PATTERN_TREE, 4, 4, 2, 2 * n, 2 * (44 + 6)},
+        {LS_PATTERN_TREE, 5, 6, 3, 3 * n, 3 * (44 + 6)},
+        {LS_PATTERN_TREE, 8, 6, 3, 3 * n, 3 * (44 + 6)},
+        {LS_PATTERN_HALVING_DOUBLING, 2, 2, 2, n, 20 + 12 + 3},
+        {LS_PATTERN_HALVING_DOUBLING, 4, 4, 4, 1.5 * n, 40 + 18 + 4.5},
+        {LS_PATTERN_HALVING_DOUBLING, 6, 6, 5, 2.5 * n, 40 + 18 + 4.5 + 20 + 24 + 6},
+        {LS_PATTERN_HALVING_DOUBLING, 16, 8, 8, 2 * 15. / 16 * n, 80 + 22.5 + 5.625},
+        {LS_PATTERN_DIRECT, 4, 2, 6, 1.5 * n, 60 + 18 + 4.5},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_pattern_cost cost = ls_cost_pattern(cases[i].pattern, cases[i].ranks, n, &link);
+        assert_int_equal(cost.steps, cases[i].steps);
+        assert_near(cost.messages, cases[i].messages);
+        assert_near(cost.bytes, cases[i].bytes);
+        assert_near(cost.us, cases[i].us);
+    }
+    const ls_hockney free_sums = {10, 1, INFINITY};
+    assert_near(ls_cost_pattern(LS_PATTERN_RING, 4, n, &free_sums).us, 78);
+    for (int pattern = 0; pattern < LS_PATTERN_COUNT; pattern++)
+        assert_true(ls_cost_pattern((ls_pattern)pattern, 1, n, &link).us == 0);
+    assert_string_equal(ls_pattern_name(LS_PATTERN_SERVER), "parameter server");
+    assert_string_equal(ls_pattern_name(LS_PATTERN_COUNT), "unknown");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_roofline),
+        cmocka_unit_test(test_work_grows_with_samples_and_precision),
+        cmocka_unit_test(test_measured_work_is_scaled),
+        cmocka_unit_test(test_a_step),
+        cmocka_unit_test(test_calibration),
+        cmocka_unit_test(test_what_no_factor_reaches_is_refused),
+        cmocka_unit_test(test_collectives_by_formula),
+        cmocka_unit_test(test_collectives_by_table),
+        cmocka_unit_test(test_patterns),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,68 @@
+/* engine: a DDP job of many ranks, a million tasks in all, whose makespan is known; its cost is that of its tasks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/replay/scene.h"
+
+#define LAUNCH_US 1.0
+#define KERNEL_US 5.0
+#define REDUCE_US 20.0
+
+enum { BUCKET = 4 /* layers */ };
+
+/* A step of a rank: a launch and a kernel per layer; behind each bucket of layers an all-reduce with all others; an
+ * optimizer's kernel behind the last one. The hosts run ahead. */
+static void build(struct scene *s, int ranks, int steps, int layers) {
+    scene_begin(s);
+    for (int lane = 0; lane < 3 * ranks; lane++) {
+        static const ls_lane_kind kinds[] = {LS_LANE_HOST, LS_LANE_COMPUTE, LS_LANE_COMM};
+        scene_lane(s, kinds[lane % 3], lane / 3, lane / 3);
+    }
+    for (s->step = 0; s->step < steps; s->step++) {
+        for (int rank = 0; rank < ranks; rank++) {
+            int host = 3 * rank, compute = host + 1, comm = host + 2, kernel = LS_NONE, reduced = LS_NONE;
+            for (int layer = 1; layer <= layers; layer++) {
+                int launch = scene_host(s, host, LAUNCH_US);
+                kernel = scene_after(s, launch, scene_kernel(s, compute, KERNEL_US));
+                if (layer % BUCKET != 0) continue;
+                int number = s->step * (layers / BUCKET) + layer / BUCKET - 1;
+                reduced = scene_after(s, kernel, scene_collective(s, comm, number, ranks, REDUCE_US));
+            }
+            scene_after(s, reduced, scene_kernel(s, compute, KERNEL_US));
+        }
+    }
+}
+
+/* Kernels run one after another behind the first launch; a bucket's all-reduce takes as long as the next bucket's
+ * kernels, so only the last one is waited for. */
+static double makespan_us(int steps, int layers) {
+    return LAUNCH_US + steps * (layers * KERNEL_US + REDUCE_US + KERNEL_US);
+}
+
+static void expect_job(int ranks, int steps, int layers) {
+    struct scene s;
+    build(&s, ranks, steps, layers);
+    scene_run(&s);
+    assert_int_equal(s.timeline->task_count, ranks * steps * (2 * layers + layers / BUCKET + 1));
+    expect_us(s.timeline->makespan_us, makespan_us(steps, layers));
+    scene_end(&s);
+}
+
+static void a_course_job(void **state) {
+    (void)state;
+    expect_job(8, 20, 12);
+}
+
+static void a_million_tasks(void **state) {
+    (void)state;
+    expect_job(256, 4, 432);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_course_job), cmocka_unit_test(a_million_tasks)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

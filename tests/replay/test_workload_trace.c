@@ -1,0 +1,267 @@
+/* Workloads from traces: of a program that was built from a workload, which must give that workload back, and of
+ * traces that a test writes down step by step. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "common/replay/build.h"
+#include "common/replay/workload.h"
+#include "tests/base/scratch.h"
+#include "tests/replay/built.h"
+
+/* --- and back again ----------------------------------------------------------------------------------------------
+ * */
+
+static void a_built_program_gives_its_workload_back(void **state) {
+    (void)state;
+    ls_workload *file, *back;
+    struct built b;
+    enum { BATCH = 8 };
+    assert_int_equal(ls_workload_open(&file, "resnet50"), LS_OK);
+    built_begin(&b, LS_BUILD_SINGLE, 1, BATCH, 1);
+    ls_node_change_device(b.node)->memory_GBps = 500;
+    ls_node_change_host(b.node)->launch_us = 4;
+    b.workload = *file;
+    built_make(&b);
+    assert_int_equal(ls_workload_from_trace(&back, b.trace), LS_OK);
+    assert_true(back->samples == BATCH && back->work_count == file->work_count);
+    assert_true(ls_workload_parameters(back) == ls_workload_parameters(file));
+    assert_true(back->buffer_bytes == 0); /* its kernels have not the names of this project's batch norm */
+    assert_int_equal(back->optimizer_states, 1);
+    for (int i = 0; i < file->work_count; i++) {
+        const struct ls_work *got = &back->work[i], *wanted = &file->work[i];
+        double grown = strcmp(wanted->phase, "optimizer") == 0 ? 1 : BATCH;
+        assert_string_equal(got->name, wanted->name);
+        assert_string_equal(got->phase, wanted->phase);
+        assert_true(fabs(got->flops - wanted->flops * grown) <= 1);
+        assert_true(got->us == ls_cost_work_us(b.node, wanted, file, BATCH, LS_FP32));
+        assert_int_equal(got->ready_count, wanted->ready_count);
+        if (got->ready_count > 0) assert_int_equal(got->first_ready, wanted->first_ready);
+        assert_true(got->host_us >= 4 && got->host_us <= 4 + 1e-9);
+    }
+    assert_memory_equal(back->ready, file->ready, (size_t)file->ready_count * sizeof *file->ready);
+    ls_workload_close(back);
+    ls_workload_close(file);
+    built_end(&b);
+}
+
+/* --- step by step ------------------------------------------------------------------------------------------------
+ * */
+
+enum { HOST, COMPUTE, LANES };
+
+struct recorded {
+    ls_trace *trace;
+    int step, samples;
+};
+
+static void recorded_begin(struct recorded *r) {
+    static const struct ls_trace_parameter parameters[] = {
+        {"fc.weight", 60}, {"fc.bias", 6}, {"bn.weight", 6}, {"bn.bias", 6}};
+    static const char *const names[LANES] = {"rank 0", "compute"};
+    *r = (struct recorded){.samples = 10};
+    assert_int_equal(ls_trace_create(&r->trace), LS_OK);
+    for (int k = 0; k < LANES; k++) {
+        struct ls_lane lane = {.name = names[k], .kind = k == HOST ? LS_LANE_HOST : LS_LANE_COMPUTE};
+        assert_int_equal(ls_trace_add_lane(r->trace, &lane), k);
+    }
+    for (size_t p = 0; p < 4; p++) (void)ls_trace_add_parameter(r->trace, &parameters[p]);
+    struct ls_trace_about *about = ls_trace_about(r->trace);
+    about->mode = about->precision = about->device_kind = about->device_name = about->backend = "";
+    about->algorithm = about->stream_mode = "";
+    about->model = ls_trace_text(r->trace, "two layers");
+    about->optimizer = ls_trace_text(r->trace, "sgd");
+    about->devices = about->world_size = about->recorded_ranks = about->micro_batches = 1;
+    about->batch_size = 10;
+    about->input_bytes = 40;
+    about->output_bytes = 24;
+    about->answer_bytes = 8;
+}
+
+static int host(struct recorded *r, const char *phase, double us) {
+    struct ls_task task = ls_task_default(LS_TASK_HOST, "call", HOST);
+    task.phase = phase;
+    task.us = us;
+    task.step = r->step;
+    return ls_trace_add_task(r->trace, &task);
+}
+
+static void kernel(struct recorded *r, const char *phase, const char *name, double host_us, double us, uint64_t flops,
+                   uint64_t bytes) {
+    int launch = host(r, phase, host_us);
+    struct ls_task task = ls_task_default(LS_TASK_KERNEL, name, COMPUTE);
+    task.phase = phase;
+    task.us = us;
+    task.step = r->step;
+    task.flops = flops;
+    task.bytes = bytes;
+    ls_trace_add_edge(r->trace, launch, ls_trace_add_task(r->trace, &task));
+}
+
+static void mark(struct recorded *r, int64_t parameter, int after) {
+    struct ls_mark mark = {"gradient ready", HOST, r->step, parameter, after, NAN};
+    (void)ls_trace_add_mark(r->trace, &mark);
+}
+
+/* A step of so many samples in which all takes `us` times what it takes else. */
+static void step(struct recorded *r, double us, uint64_t samples) {
+    uint64_t m = samples;
+    (void)host(r, "loader", 50 * us);
+    (void)host(r, "forward", 1 * us); /* an event: the next launch's share */
+    kernel(r, "forward", "gemm", 2 * us, 10 * us, 2 * m * 60, 4 * (10 * m + 60 + 6 * m));
+    kernel(r, "forward", "batchnorm_train", 3 * us, 20 * us, 8 * m * 6, 3 * 4 * 6 * m);
+    kernel(r, "loss", "cross_entropy", 4 * us, 5 * us, 30 * m, 12 * 6 * m);
+    kernel(r, "backward", "batchnorm_backward", 5 * us, 25 * us, 11 * m * 6, 5 * 4 * 6 * m);
+    int behind_norm = host(r, "backward", 0);
+    mark(r, 3, behind_norm);
+    mark(r, 2, behind_norm);
+    kernel(r, "backward", "bias_gradient", 1 * us, 1 * us, 6 * m, 4 * 6 * m);
+    kernel(r, "backward", "gemm", 6 * us, 15 * us, 2 * m * 60, 4 * (10 * m + 60 + 6 * m));
+    int behind_linear = host(r, "backward", 0);
+    mark(r, 1, behind_linear);
+    mark(r, 0, behind_linear);
+    kernel(r, "optimizer", "sgd_list", 7 * us, 8 * us, 2 * 78, 20 * 78);
+    (void)host(r, "optimizer", 9 * us);
+    (void)host(r, "other", 1 * us);
+    r->step++;
+}
+
+/* Three whole steps, of which the middle one is the median, and a short one, which does not count. */
+static void operations_are_medians_of_whole_steps(void **state) {
+    (void)state;
+    struct recorded r;
+    ls_workload *w;
+    recorded_begin(&r);
+    step(&r, 3, 10);
+    step(&r, 1, 10);
+    step(&r, 2, 10);
+    step(&r, 0.5, 4);
+    assert_int_equal(ls_trace_seal(r.trace), LS_OK);
+    assert_int_equal(ls_workload_from_trace(&w, r.trace), LS_OK);
+    static const struct ls_work expected[] = {
+        {"gemm", "forward", 1200, 4 * 220, 240, true, 20, 6, 0, 0},
+        {"batchnorm_train", "forward", 480, 720, 0, false, 40, 6, 0, 0},
+        {"cross_entropy", "loss", 300, 720, 0, false, 10, 8, 0, 0},
+        {"batchnorm_backward", "backward", 660, 1200, 0, false, 50, 10, 0, 2},
+        {"bias_gradient", "backward", 60, 240, 0, false, 2, 2, 0, 0},
+        {"gemm", "backward", 1200, 4 * 220, 240, true, 30, 12, 2, 2},
+        {"sgd_list", "optimizer", 156, 1560, 1560, false, 16, 14, 0, 0},
+    };
+    assert_int_equal(w->work_count, (int)(sizeof expected / sizeof *expected));
+    for (int i = 0; i < w->work_count; i++) {
+        const struct ls_work *got = &w->work[i], *wanted = &expected[i];
+        assert_string_equal(got->name, wanted->name);
+        assert_string_equal(got->phase, wanted->phase);
+        bool same = got->flops == wanted->flops && got->bytes == wanted->bytes && got->us == wanted->us &&
+                    got->fixed_bytes == wanted->fixed_bytes && got->is_product == wanted->is_product &&
+                    got->host_us == wanted->host_us && got->ready_count == wanted->ready_count;
+        if (!same || (got->ready_count > 0 && got->first_ready != wanted->first_ready)) {
+            fail_msg("operation %d: %g us, host %g us, %g fixed, %d ready", i, got->us, got->host_us, got->fixed_bytes,
+                     got->ready_count);
+        }
+    }
+    const int order[] = {3, 2, 1, 0};
+    assert_int_equal(w->ready_count, 4);
+    assert_memory_equal(w->ready, order, sizeof order);
+    assert_true(w->loader_us == 2 * (50 + 9 + 1)); /* what no kernel's launch is behind */
+    assert_true(w->samples == 10 && w->input_bytes == 40 && w->optimizer_states == 1);
+    assert_true(w->buffer_bytes == 2 * 4 * 6);
+    assert_true(w->activation_bytes == 24 + 24); /* of the product and of the norm, a sample */
+    ls_workload_close(w);
+    ls_trace_destroy(r.trace);
+}
+
+/* Without marks all gradients are behind the last operation of backward, the last parameter first. */
+static void without_marks_gradients_are_ready_at_the_end(void **state) {
+    (void)state;
+    struct recorded r;
+    ls_workload *w;
+    recorded_begin(&r);
+    kernel(&r, "forward", "gemm", 1, 1, 1, 1);
+    kernel(&r, "backward", "gemm", 1, 1, 1, 1);
+    kernel(&r, "backward", "gemm", 1, 1, 1, 1);
+    kernel(&r, "optimizer", "adam_list", 1, 1, 1, 1);
+    assert_int_equal(ls_trace_seal(r.trace), LS_OK);
+    assert_int_equal(ls_workload_from_trace(&w, r.trace), LS_OK);
+    assert_int_equal(w->work[1].ready_count, 0);
+    assert_int_equal(w->work[2].ready_count, 4);
+    for (int p = 0; p < 4; p++) assert_int_equal(w->ready[p], 3 - p);
+    ls_workload_close(w);
+    ls_trace_destroy(r.trace);
+}
+
+/* Operations without a time: what is not known stays unknown. */
+static void meta_devices_have_no_times(void **state) {
+    (void)state;
+    struct recorded r;
+    ls_workload *w;
+    recorded_begin(&r);
+    ls_trace_about(r.trace)->devices = ls_trace_about(r.trace)->world_size = 5; /* one of five ranks */
+    kernel(&r, "forward", "gemm", 1, -1, 1, 1);
+    kernel(&r, "backward", "divide", 1, -1, 1, 1); /* the reducer's, not the network's */
+    assert_int_equal(ls_trace_seal(r.trace), LS_OK);
+    assert_int_equal(ls_workload_from_trace(&w, r.trace), LS_OK);
+    assert_int_equal(w->work_count, 1);
+    assert_true(w->work[0].us < 0 && w->work[0].host_us < 0 && w->loader_us == 0 && w->samples == 2);
+    ls_workload_close(w);
+    ls_trace_destroy(r.trace);
+}
+
+/* --- what is refused ---------------------------------------------------------------------------------------------
+ * */
+
+static void expect_refusal(struct recorded *r, const char *why) {
+    ls_workload *w = (ls_workload *)r;
+    assert_int_equal(ls_trace_seal(r->trace), LS_OK);
+    assert_int_equal(ls_workload_from_trace(&w, r->trace), LS_ERR_INVALID);
+    assert_null(w);
+    scratch_expect_error(why, NULL);
+    ls_trace_destroy(r->trace);
+}
+
+static void other_traces_are_refused(void **state) {
+    (void)state;
+    struct recorded r;
+    recorded_begin(&r);
+    step(&r, 1, 10);
+    step(&r, 1, 10);
+    kernel(&r, "forward", "gemm", 1, 1, 1, 1);
+    expect_refusal(&r, "steps 0 and 2 of the trace differ");
+    recorded_begin(&r);
+    step(&r, 1, 10);
+    r.step = 1;
+    kernel(&r, "forward", "conv2d_forward", 1, 1, 1, 1);
+    expect_refusal(&r, "differ in their operations");
+    recorded_begin(&r);
+    (void)host(&r, "forward", 1);
+    expect_refusal(&r, "no step with a kernel");
+    recorded_begin(&r);
+    step(&r, 1, 10);
+    ls_trace_about(r.trace)->devices = ls_trace_about(r.trace)->recorded_ranks = 2;
+    expect_refusal(&r, "a trace of 2 devices");
+    recorded_begin(&r);
+    step(&r, 1, 10);
+    ls_trace_about(r.trace)->micro_batches = 4;
+    expect_refusal(&r, "4 micro-batches");
+    recorded_begin(&r);
+    step(&r, 1, 10);
+    ls_trace_about(r.trace)->batch_size = 0;
+    expect_refusal(&r, "how many samples");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_built_program_gives_its_workload_back),
+        cmocka_unit_test(operations_are_medians_of_whole_steps),
+        cmocka_unit_test(without_marks_gradients_are_ready_at_the_end),
+        cmocka_unit_test(meta_devices_have_no_times),
+        cmocka_unit_test_setup_teardown(other_traces_are_refused, scratch_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests_name("workload from a trace", tests, NULL, NULL);
+}

@@ -1,0 +1,17 @@
+/* A small trace of two ranks: hosts, streams, every kind of task, edges, a meeting, a lock, marks, texts that need care. */
+#ifndef TESTS_TRACE_SMALL_TRACE_H
+#define TESTS_TRACE_SMALL_TRACE_H
+
+#include "common/trace/trace.h"
+
+/* Not sealed yet; without recorded times if not `timed`. */
+ls_trace *small_trace(bool timed);
+
+/* A lane, and a task on it, with the defaults of everything else; their indices. */
+int small_lane(ls_trace *trace, ls_lane_kind kind, int rank, int device);
+int small_task(ls_trace *trace, ls_task_kind kind, const char *name, int lane);
+
+/* A collective operation: number `number` of `ranks` ranks in the group "world". */
+int small_collective(ls_trace *trace, int lane, uint32_t number, int ranks);
+
+#endif

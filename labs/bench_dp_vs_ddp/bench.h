@@ -2,6 +2,7 @@
  *
  *     settings.c   command line -> bench_settings            runs.c      one training run -> bench_run
  *     rows.c       runs -> rows, and what T_N is made of     tables.c, files.c   rows -> stdout, CSV and JSON
+ *     replayed.c   the same steps on GPUs that need not be here: replayed, with a table and a CSV of their own
  *
  * Words: T1 is the step time of the plain single-device path; b the global batch; T1(b/N) that path's step time with
  * the batch that one of N devices gets. Times are in milliseconds per step. */
@@ -23,7 +24,9 @@ enum {
     BENCH_NAME_CAPACITY = 128,
     BENCH_RECIPE_MAX = 4, /* arguments of a model's recipe, with the NULL at the end */
     BENCH_WEIGHTS_CAPACITY = 20,
-    BENCH_BACKEND_CAPACITY = 32
+    BENCH_BACKEND_CAPACITY = 32,
+    BENCH_WAYS = 2, /* that GPUs are driven in a replay: from C, from Python */
+    BENCH_REPLAYED_MAX = 7 * BENCH_WAYS
 };
 
 typedef enum bench_mode { BENCH_SINGLE, BENCH_DP, BENCH_DDP } bench_mode;
@@ -109,10 +112,22 @@ typedef struct bench_row {
     double smaller_batch_ms, exposed_ms, fixed_ms; /* rows.c says what they mean; the last two are NAN on GPUs */
 } bench_row;
 
+/* A step on a modelled node. */
+struct bench_replayed {
+    bench_mode mode;
+    int n, way; /* which of the ways GPUs are driven */
+    double step_ms, speedup;
+    double busy;                /* share of the step in which a kernel runs, mean of devices */
+    double exposed_ms, lock_ms; /* communication that nothing hides; waiting for the process's lock: mean of devices */
+};
+
 typedef struct bench_model {
     const bench_plan *plan;
     int row_count;
     bench_row rows[BENCH_ROWS_MAX]; /* T1; T1(b/N) for each N > 1; DP for each N; DDP for each N */
+    int replayed_count;
+    struct bench_replayed replayed[BENCH_REPLAYED_MAX];
+    double replayed_launch_us[BENCH_WAYS]; /* what a launch costs */
 } bench_model;
 
 /* Lays out the rows of a model, all still without runs. */
@@ -147,7 +162,19 @@ typedef struct bench_results {
     const bench_model *models;
 } bench_results;
 
-/* Makes the folder if need be, and checks that both files can be written. */
+/* --- replayed ---------------------------------------------------------------------------------------------------- */
+
+#define BENCH_REPLAYED_FILE "dp_vs_ddp_replayed.csv"
+
+/* Records the model's step on a meta device (a child process; the trace stays in the results' folder) and replays it on
+ * eight GPUs. */
+ls_status bench_replay_model(bench_model *model, const bench_settings *settings);
+ls_status bench_print_replayed(const bench_model *model);
+ls_status bench_write_replayed(const bench_results *results, const char *folder);
+
+/* --- files ------------------------------------------------------------------------------------------------------- */
+
+/* Makes the folder if need be, and checks that all files can be written. */
 ls_status bench_prepare_files(const char *folder);
 
 /* Writes dp_vs_ddp.csv and dp_vs_ddp.json, each as a whole or not at all. */

@@ -69,6 +69,8 @@ static ls_status bench(const bench_settings *settings, const bench_machine *mach
         ls_note("%s: %d runs", settings->plans[m].model, settings->rounds * models[m].row_count);
         status = measure(&models[m], settings);
         if (status == LS_OK) status = bench_print_model(&models[m], settings);
+        if (status == LS_OK) status = bench_replay_model(&models[m], settings);
+        if (status == LS_OK) status = bench_print_replayed(&models[m]);
     }
     if (status != LS_OK) return status;
     bench_print_legend(settings);

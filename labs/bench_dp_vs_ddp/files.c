@@ -135,15 +135,16 @@ static char *json_text(const bench_results *results) {
 
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
-static const char *const names[] = {"dp_vs_ddp.csv", "dp_vs_ddp.json"};
+static const char *const names[] = {"dp_vs_ddp.csv", "dp_vs_ddp.json", BENCH_REPLAYED_FILE};
 
-ls_status bench_prepare_files(const char *folder) { return bench_prepare_folder(folder, names, 2); }
+ls_status bench_prepare_files(const char *folder) { return bench_prepare_folder(folder, names, 3); }
 
 ls_status bench_write_files(const bench_results *results, const char *folder) {
     char *csv = csv_text(results), *json = json_text(results);
     ls_status status = csv && json ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
     if (status == LS_OK) status = bench_write_file(folder, names[0], csv);
     if (status == LS_OK) status = bench_write_file(folder, names[1], json);
+    if (status == LS_OK) status = bench_write_replayed(results, folder);
     free(csv);
     cJSON_free(json);
     return status;

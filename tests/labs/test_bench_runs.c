@@ -133,6 +133,46 @@ static void test_a_small_bench(void **state) {
     assert_string_not_equal(model.rows[0].weights, model.rows[1].weights); /* another batch, other weights */
 }
 
+static const struct bench_replayed *replayed(const bench_model *model, bench_mode mode, int n, int way) {
+    for (int i = 0; i < model->replayed_count; i++) {
+        const struct bench_replayed *row = &model->replayed[i];
+        if (row->mode == mode && row->n == n && row->way == way) return row;
+    }
+    fail_msg("no replay of %s on %d devices", bench_mode_name(mode), n);
+    return NULL;
+}
+
+/* Why GPUs and Python differ from threads on one memory: on a node whose figures are given, so nothing here depends on
+ * this machine. */
+static void test_the_same_step_on_gpus(void **state) {
+    (void)state;
+    static bench_settings settings;
+    static bench_model model, again;
+    char out[1200];
+    snprintf(out, sizeof out, "--out=%s", scratch_folder());
+    char *argv[] = {"bench", "--models=convnet", "--quiet", out, NULL};
+    bool help;
+    assert_int_equal(bench_parse(&settings, 4, argv, &help), LS_OK);
+    model.plan = again.plan = &settings.plans[0];
+    assert_int_equal(bench_replay_model(&model, &settings), LS_OK);
+    assert_int_equal(bench_replay_model(&again, &settings), LS_OK);
+    assert_int_equal(model.replayed_count, 7 * BENCH_WAYS);
+    assert_memory_equal(model.replayed, again.replayed, sizeof model.replayed);
+    for (int way = 0; way < BENCH_WAYS; way++) {
+        assert_true(replayed(&model, BENCH_SINGLE, 1, way)->speedup == 1);
+        assert_true(replayed(&model, BENCH_DDP, 8, way)->step_ms < replayed(&model, BENCH_DP, 8, way)->step_ms);
+        assert_true(replayed(&model, BENCH_DDP, 8, way)->lock_ms == 0); /* each process has a lock of its own */
+    }
+    assert_true(replayed(&model, BENCH_DP, 8, 0)->lock_ms == 0);
+    assert_true(replayed(&model, BENCH_DP, 8, 1)->lock_ms > replayed(&model, BENCH_DP, 2, 1)->lock_ms);
+    assert_true(replayed(&model, BENCH_DP, 8, 1)->speedup < 1); /* small kernels, and launches one after another */
+    bench_results results = {.settings = &settings, .model_count = 1, .models = &model};
+    assert_int_equal(bench_write_replayed(&results, scratch_folder()), LS_OK);
+    char *text = scratch_read(scratch_path(BENCH_REPLAYED_FILE), &(size_t){0});
+    assert_non_null(strstr(text, "\"convnet\",DP,8,100,Python,10,"));
+    free(text);
+}
+
 static void test_a_model_that_does_not_exist(void **state) {
     (void)state;
     bench_settings settings;
@@ -171,6 +211,7 @@ int main(void) {
         TEST(test_a_run_that_takes_too_long),
         TEST(test_a_signal_ends_the_child_too),
         TEST(test_a_small_bench),
+        TEST(test_the_same_step_on_gpus),
         TEST(test_a_model_that_does_not_exist),
         TEST(test_phases_are_those_of_the_timed_steps),
     };

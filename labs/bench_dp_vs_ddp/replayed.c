@@ -1,0 +1,218 @@
+/* replayed: the same training steps on eight GPUs, which this machine need not have.
+ *   idea : on CPU devices of one memory DP is nearly as fast as DDP: copies are cheap, and a launch costs nothing. On GPUs it
+ *          is not, and in Python less so; the reader shall see why. So the model's step is recorded on a meta device
+ *          (shapes, flops and bytes, nothing computed), and build/replay's parts compute when everything would have happened on
+ *          a DGX-1 (labs/nodes/dgx1-v100.json)
+ *   how  : twice: as this program drives GPUs, with a launch of LAUNCH_C_US and threads that do not hinder one another; and as Python
+ *          does, with the node's launch cost, which DP's threads pay one after another under the interpreter's one lock (DDP's processes have
+ *          one each)
+ *   not  : measured. Kernels take what flops and bytes say (a roofline with a floor), nothing else is known of them */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/table.h"
+#include "common/replay/account.h"
+#include "common/replay/build.h"
+#include "common/trace/chrome.h"
+#include "labs/bench_dp_vs_ddp/bench.h"
+#include "labs/bench_shared/child.h"
+#include "labs/bench_shared/output.h"
+
+#define NODE "dgx1-v100"
+#define LAUNCH_C_US 2.5 /* cudaLaunchKernel from C takes 1 to 3 us (labs/nodes/README.md) */
+
+enum { DEVICES_MOST = 8, STEPS = 4, PATH_MOST = 4096 };
+
+static const struct way {
+    const char *name, *text;
+    bool python;
+} ways[] = {{"C", "this program", false}, {"Python", "Python", true}};
+
+/* --- one device's step ------------------------------------------------------------------------------------------- */
+
+/* Where the model's recorded step lies: it stays there, to be looked at and replayed. */
+static ls_status trace_folder(char *path, size_t capacity, const bench_plan *plan, const char *folder) {
+    int length = snprintf(path, capacity, "%s/dp_vs_ddp_step_of_", folder);
+    for (const char *c = plan->model; length > 0 && (size_t)length + 1 < capacity && *c; c++) {
+        bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9');
+        path[length++] = plain ? *c : '_';
+        path[length] = '\0';
+    }
+    return length > 0 && (size_t)length + 1 < capacity ? LS_OK : ls_fail(LS_ERR_USAGE, "--out is too long: %s", folder);
+}
+
+static ls_status record_step(ls_workload **workload, const bench_plan *plan, const bench_settings *settings) {
+    char folder[PATH_MOST], option[PATH_MOST + 8], model[BENCH_NAME_CAPACITY + 16], data[PATH_MOST], batch[64];
+    char program[BENCH_PATH_CAPACITY];
+    char *argv[20 + BENCH_RECIPE_MAX] = {program,
+                                         (char[]){"--single"},
+                                         (char[]){"--device-kind=meta"},
+                                         (char[]){"--drop-last"},
+                                         (char[]){"--steps=2"},
+                                         (char[]){"--no-evaluate"},
+                                         (char[]){"--quiet"},
+                                         option,
+                                         model,
+                                         data,
+                                         batch};
+    int count = 11;
+    for (int i = 0; plan->recipe[i]; i++) argv[count++] = (char *)(uintptr_t)plan->recipe[i];
+    snprintf(model, sizeof model, "--model=%s", plan->model);
+    snprintf(data, sizeof data, "--data=%s", plan->data);
+    snprintf(batch, sizeof batch, "--batch-size=%lld", (long long)plan->batch);
+    bench_output *output = malloc(sizeof *output);
+    ls_status status = output ? trace_folder(folder, sizeof folder, plan, settings->folder)
+                              : ls_fail(LS_ERR_NO_MEMORY, "no memory for a run");
+    snprintf(option, sizeof option, "--trace=%s", folder);
+    if (status == LS_OK) status = bench_find_program(program, "dp_train");
+    if (status == LS_OK) status = bench_child_run(argv, settings->timeout_s, output);
+    free(output);
+    ls_trace *trace = NULL;
+    if (status == LS_OK) status = ls_trace_read(&trace, folder);
+    if (status == LS_OK) status = ls_workload_from_trace(workload, trace);
+    ls_trace_destroy(trace);
+    return status;
+}
+
+/* --- replays ----------------------------------------------------------------------------------------------------- */
+
+static ls_status replay(struct bench_replayed *row, const ls_workload *workload, const ls_node *node) {
+    static const ls_build_mode modes[] = {LS_BUILD_SINGLE, LS_BUILD_DP, LS_BUILD_DDP};
+    struct ls_build_options options = ls_build_defaults(modes[row->mode], row->n, workload->samples);
+    options.steps = STEPS;
+    options.gil = ways[row->way].python;
+    ls_trace *trace = NULL;
+    ls_timeline *timeline = NULL;
+    struct ls_account *account = NULL;
+    ls_status status = ls_build(&trace, workload, node, &options);
+    if (status == LS_OK) status = ls_engine_run(&timeline, trace, node);
+    if (status == LS_OK) status = ls_account_make(&account, trace, timeline, node);
+    if (status == LS_OK) {
+        row->step_ms = account->step_us * 1e-3;
+        row->busy = account->busy_share;
+        double exposed_us = 0, lock_us = 0;
+        for (int d = 0; d < account->device_count; d++) {
+            exposed_us += account->devices[d].exposed_us / account->device_count;
+            lock_us += account->devices[d].lock_us / account->device_count;
+        }
+        row->exposed_ms = exposed_us * 1e-3;
+        row->lock_ms = lock_us * 1e-3;
+    }
+    ls_account_free(account);
+    ls_timeline_free(timeline);
+    ls_trace_destroy(trace);
+    return status;
+}
+
+static ls_status replay_way(bench_model *model, const ls_workload *workload, const ls_node *node, int way) {
+    double t1_ms = NAN;
+    ls_status status = LS_OK;
+    for (int mode = BENCH_SINGLE; mode <= BENCH_DDP; mode++) {
+        for (int n = mode == BENCH_SINGLE ? 1 : 2; status == LS_OK && n <= DEVICES_MOST; n *= 2) {
+            if (workload->samples < n) break;
+            struct bench_replayed *row = &model->replayed[model->replayed_count];
+            *row = (struct bench_replayed){.mode = (bench_mode)mode, .n = n, .way = way};
+            status = replay(row, workload, node);
+            if (mode == BENCH_SINGLE) t1_ms = row->step_ms;
+            row->speedup = t1_ms / row->step_ms;
+            model->replayed_count++;
+            if (mode == BENCH_SINGLE) break;
+        }
+    }
+    return status;
+}
+
+ls_status bench_replay_model(bench_model *model, const bench_settings *settings) {
+    ls_workload *workload = NULL;
+    ls_node *node = NULL;
+    model->replayed_count = 0;
+    ls_status status = record_step(&workload, model->plan, settings);
+    if (status == LS_OK) status = ls_node_open(&node, NODE);
+    if (status == LS_OK) model->replayed_launch_us[1] = ls_node_host(node)->lock_us;
+    if (status == LS_OK) model->replayed_launch_us[0] = ls_node_change_host(node)->launch_us = LAUNCH_C_US;
+    for (int way = 0; status == LS_OK && way < BENCH_WAYS; way++) status = replay_way(model, workload, node, way);
+    ls_node_close(node);
+    ls_workload_close(workload);
+    return status;
+}
+
+/* --- output ------------------------------------------------------------------------------------------------------ */
+
+static const struct bench_replayed *find(const bench_model *model, bench_mode mode, int n, int way) {
+    for (int i = 0; i < model->replayed_count; i++) {
+        const struct bench_replayed *row = &model->replayed[i];
+        if (row->mode == mode && row->n == n && row->way == way) return row;
+    }
+    return NULL;
+}
+
+/* DP and DDP side by side: one line for each N and way of launching. */
+ls_status bench_print_replayed(const bench_model *model) {
+    static const ls_column columns[] = {
+        {"driven by", LS_LEFT},     {"N", LS_RIGHT},
+        {"DP\nms", LS_RIGHT},       {"speed-up\nDP", LS_RIGHT},
+        {"busy\nDP, %", LS_RIGHT},  {"wait for the\nlock, ms", LS_RIGHT},
+        {"DDP\nms", LS_RIGHT},      {"speed-up\nDDP", LS_RIGHT},
+        {"busy\nDDP, %", LS_RIGHT},
+    };
+    ls_table *table;
+    printf("\nThe same step on up to %d GPUs: replayed on %s (figures from its file), nothing was run\n\n",
+           DEVICES_MOST, NODE);
+    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
+    if (status != LS_OK) return status;
+    for (int i = 0; i < model->replayed_count; i++) {
+        const struct bench_replayed *dp = &model->replayed[i];
+        if (dp->mode == BENCH_DDP) continue;
+        const struct bench_replayed *ddp = dp->n == 1 ? dp : find(model, BENCH_DDP, dp->n, dp->way);
+        ls_table_cell(table, "%s", ways[dp->way].text);
+        ls_table_cell(table, "%d", dp->n);
+        ls_table_cell(table, "%.3f", dp->step_ms);
+        ls_table_cell(table, "%.2f", dp->speedup);
+        ls_table_cell(table, "%.0f", 100 * dp->busy);
+        ls_table_cell(table, "%.3f", dp->lock_ms);
+        ls_table_cell(table, "%.3f", ddp->step_ms);
+        ls_table_cell(table, "%.2f", ddp->speedup);
+        ls_table_cell(table, "%.0f", 100 * ddp->busy);
+    }
+    status = ls_table_print(table, stdout);
+    ls_table_destroy(table);
+    printf("\n(a launch takes %g us in this program, and %g us in Python, whose threads launch one after another:\n"
+           "DP's share one lock, DDP's processes have one each. N = 1 is one device without either mode.)\n",
+           model->replayed_launch_us[0], model->replayed_launch_us[1]);
+    fflush(stdout);
+    return status;
+}
+
+static void put_row(FILE *file, const bench_model *model, const struct bench_replayed *row) {
+    bench_put_text(file, model->plan->model);
+    fprintf(file, ",%s,%d,%lld,%s", bench_mode_name(row->mode), row->n, (long long)model->plan->batch,
+            ways[row->way].name);
+    const double numbers[] = {model->replayed_launch_us[row->way],
+                              row->step_ms,
+                              row->speedup,
+                              row->speedup / row->n,
+                              row->busy,
+                              row->exposed_ms,
+                              row->lock_ms};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) bench_put_number(file, numbers[i]);
+    fprintf(file, ",%s,replayed\n", NODE);
+}
+
+ls_status bench_write_replayed(const bench_results *results, const char *folder) {
+    char *text = NULL;
+    size_t nbytes = 0;
+    FILE *file = open_memstream(&text, &nbytes);
+    if (!file) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
+    fputs("model,mode,n,batch,driven_by,launch_us,step_ms,speedup,efficiency,busy,exposed_ms,lock_ms,node,how\n", file);
+    for (int m = 0; m < results->model_count; m++) {
+        const bench_model *model = &results->models[m];
+        for (int i = 0; i < model->replayed_count; i++) put_row(file, model, &model->replayed[i]);
+    }
+    ls_status status = fclose(file) == 0 ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
+    if (status == LS_OK) status = bench_write_file(folder, BENCH_REPLAYED_FILE, text);
+    free(text);
+    return status;
+}

@@ -130,7 +130,7 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: fuzz fuzz-programs all help setup test bench-dp-vs-ddp bench-comm gpu-check plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
+.PHONY: fuzz fuzz-programs all help setup test bench-dp-vs-ddp bench-comm gpu-check tables calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ ifdef LS_SET_UP
 $(error Still missing after make setup: $(MISSING))
 endif
 .NOTPARALLEL:
-all test bench-dp-vs-ddp bench-comm gpu-check plots accuracy recipes pytorch-check: setup
+all test bench-dp-vs-ddp bench-comm gpu-check plots tables calibrate accuracy recipes pytorch-check: setup
 	@$(MAKE) LS_SET_UP=1 $@
 
 else
@@ -212,16 +212,39 @@ GPU_TESTS  := $(foreach test,kernels kernels_edges kernels_products kernels_upda
 gpu-check: all $(GPU_TESTS) ## tests, invariants and figures of a real GPU; without one it fails
 	@PATH="$$PATH:$(CUDA_HOME)/bin" labs/gpu_check/gpu_check.sh $(BUILD) $(GPU_TESTS)
 
-# A figure's script and its data bear the names of the table below: SCRIPT:DATA
-FIGURES    := dp_vs_ddp:dp_vs_ddp allreduce:comm recipe_mlp-amp:recipe_mlp-amp recipe_convnet:recipe_convnet
+calibrate: $(PROGRAMS) ## measure this machine and write it down as a node for build/replay
+	@mkdir -p $(RESULTS)
+	@$(BUILD)/calibrate --out=$(RESULTS)/this_machine.json
 
-plots: ## draw all pictures again from the results in BUILD/results
-	@drawn=; for figure in $(FIGURES); do \
-	    csv=$(RESULTS)/$${figure#*:}.csv; \
-	    [ -r $$csv ] || continue; \
-	    drawn=yes; LC_ALL=C.UTF-8 gnuplot -c plots/$${figure%:*}.gp $$csv $(RESULTS) 2>&1 || exit 1; \
-	done; \
-	[ "$$drawn" ] || { echo 'there are no results in $(RESULTS); run: make bench-dp-vs-ddp, make bench-comm or make recipes' >&2; exit 1; }
+# As the bench: what the tables found is drawn also if a bound does not hold.
+TABLE_ARGS := $(if $(TABLES),--tables='$(TABLES)')
+tables: $(PROGRAMS) ## published figures beside ours, measured or replayed [TABLES=1,3]
+	@csv=$(RESULTS)/tables.csv; before=$$(cksum $$csv 2>/dev/null); \
+	$(BUILD)/tables $(TABLE_ARGS) --out=$(RESULTS); status=$$?; \
+	if [ "$$before" != "$$(cksum $$csv 2>/dev/null)" ]; then \
+	    printf '\nwritten:\n%s\n%s\n' $$csv $(RESULTS)/tables.md; \
+	    for script in plots/tables_*.gp; do LC_ALL=C.UTF-8 gnuplot -c $$script $$csv $(RESULTS) 2>&1 || exit 1; done; \
+	fi; exit $$status
+
+# A figure's script and its data bear the names of the table below: SCRIPT:DATA
+FIGURES    := dp_vs_ddp:dp_vs_ddp allreduce:comm recipe_mlp-amp:recipe_mlp-amp recipe_convnet:recipe_convnet \
+    tables_course:tables tables_allreduce:tables tables_memory:tables tables_published:tables tables_machine:tables \
+    speedup:replay replay_phases:replay_devices memory:replay_devices overlap_bucket:buckets/replay gantt:gantt
+# What is replayed for the pictures of replays: a published network on a published machine.
+SHOWN      := --node=dgx1-v100 --workload=resnet50 --batch=256 --quiet
+
+plots: $(PROGRAMS) ## draw all pictures again, from the results in BUILD/results and from a replay
+	@mkdir -p $(RESULTS)/buckets
+	@$(BUILD)/replay $(SHOWN) --n=1,2,4,8 --out=$(RESULTS) >/dev/null
+	@$(BUILD)/replay $(SHOWN) --n=4 --gantt=$(RESULTS)/gantt.csv >/dev/null
+	@$(BUILD)/replay $(SHOWN) --mode=ddp --n=2,4,8 --bucket-cap-mb=0.1,1,5,10,25,50,100 --out=$(RESULTS)/buckets >/dev/null
+	@$(BUILD)/fit_tn --csv=$(RESULTS)/replay.csv --plot=$(RESULTS)/tn_fit.png >/dev/null
+	@for figure in $(FIGURES); do \
+	    csv=$(RESULTS)/$${figure#*:}.csv script=plots/$${figure%:*}.gp; \
+	    [ -r $$csv ] && [ -r $$script ] || continue; \
+	    LC_ALL=C.UTF-8 gnuplot -c $$script $$csv $(RESULTS) 2>&1 || exit 1; \
+	done
+	@printf '%s\n' $(RESULTS)/tn_fit.png $(RESULTS)/tn_fit.svg
 
 endif
 

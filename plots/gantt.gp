@@ -64,6 +64,12 @@ do for [kind in "png svg"] {
     if (kind eq "png") { eval open_png(file, 1600, height) } else { eval open_svg(file, 1600, height) }
     set multiplot title sprintf("One step on %d devices: %s", n, words(modes) > 1 ? word(modes, 1) . " and " . word(modes, 2) : word(modes, 1)) font title_font noenhanced
     set label 1 on at screen 0.5,1 - 55.0 / height center noenhanced
+    unset key # it cannot be higher than a panel, so the phases' names are written beside them
+    do for [i = 1:words(shown)] {
+        y = 1 - (95.0 + 27 * i) / height
+        set object i rectangle from screen 0.888,screen y - 7.0 / height to screen 0.904,screen y + 7.0 / height fs solid 1 noborder fc rgb phase_color(word(shown, i))
+        set label 10 + i word(shown, i) at screen 0.911,screen y left noenhanced
+    }
     top = 1 - 95.0 / height
     gap = 30.0 / height
     room = top - 80.0 / height - gap * (words(modes) - 1) # for all rows
@@ -85,12 +91,11 @@ do for [kind in "png svg"] {
         }
         set label 2 word(modes, m) at screen 0.012,graph 0.5 center rotate by 90 font title_font
         if (m == words(modes)) { set xlabel "time in the step [ms]"; set format x "%g" } else { unset xlabel; set format x "" }
-        if (m == 1) { set key at screen 0.995,screen 1 - 95.0 / height right top vertical maxrows 20 samplen 1.2 spacing 1.25 noenhanced reverse Left width -1 } else { unset key }
         there = value(sprintf("had_%d", m))
         plot for [i = 1:words(there)] csv using (mid(word(there, i), m)):(row_of(m)):"start_ms":"end_ms":(row_of(m) - 0.38):(row_of(m) + 0.38) \
-                with boxxyerror fs solid 1 noborder fc rgb phase_color(word(there, i)) notitle, \
-            for [i = 1:words(shown)] keyentry with boxes fs solid 1 noborder fc rgb phase_color(word(shown, i)) title word(shown, i)
-        unset label 1
+                with boxxyerror fs solid 1 noborder fc rgb phase_color(word(there, i)) notitle
+        unset label
+        unset object
         unset arrow
     }
     unset multiplot

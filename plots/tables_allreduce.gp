@@ -25,8 +25,8 @@ do for [kind in "png svg"] {
     if (kind eq "png") { eval open_png(file, 1600, 700) } else { eval open_svg(file, 1600, 700) }
     set multiplot layout 1,2 margins 0.065,0.985,0.135,0.84 spacing 0.075 \
         title "An all-reduce of 1 MiB over N ranks: formula and count" font title_font noenhanced
-    set label 1 "bytes measured: counted in runs, one thread a rank; times replayed: message by message, 12 GB/s and 10 us a link; lines: the textbook" \
-        at screen 0.5,0.905 center noenhanced
+    set label 1 "bytes measured: counted in runs, one thread a rank; times replayed: message by message, " \
+        . "12 GB/s and 10 us a link; lines: the textbook" at screen 0.5,0.905 center noenhanced
     set xlabel "N, ranks"
     set xrange [1:17]
     set xtics 2
@@ -35,14 +35,18 @@ do for [kind in "png svg"] {
 
     set ylabel "sent by the busiest rank [MiB]"
     set yrange [0.7:64]
-    plot for [i = 1:5] rows using (column("n")):(pick(sent, modes[i], "reference") / 2**20) with lines lw 2 lc rgb color(i) notitle, \
-         for [i = 1:5] rows using (column("n")):(pick(sent, modes[i], "ours") / 2**20) with points lw 2 pt shape(i) ps 1.1 lc rgb color(i) title modes[i] noenhanced
+    plot for [i = 1:5] rows using (column("n")):(pick(sent, modes[i], "reference") / 2**20) \
+             with lines lw 2 lc rgb color(i) notitle, \
+         for [i = 1:5] rows using (column("n")):(pick(sent, modes[i], "ours") / 2**20) \
+             with points lw 2 pt shape(i) ps 1.1 lc rgb color(i) title modes[i] noenhanced
 
     unset label 1
     set ylabel "time [us]"
     set yrange [64:16384]
-    plot for [i = 1:5] rows using (column("n")):(pick(time, modes[i], "reference")) with lines lw 2 lc rgb color(i) notitle, \
-         for [i = 1:5] rows using (column("n")):(pick(time, modes[i], "ours")) with points lw 2 pt shape(i) ps 1.1 lc rgb color(i) title modes[i] noenhanced
+    plot for [i = 1:5] rows using (column("n")):(pick(time, modes[i], "reference")) \
+             with lines lw 2 lc rgb color(i) notitle, \
+         for [i = 1:5] rows using (column("n")):(pick(time, modes[i], "ours")) \
+             with points lw 2 pt shape(i) ps 1.1 lc rgb color(i) title modes[i] noenhanced
     unset multiplot
     unset output
 }

@@ -19,7 +19,8 @@ pick(quantity, mode, name) = is_row(quantity, mode) ? column(name) : NaN
 time = "1 step time  ms"; predicted = "1 step time  predicted without it  ms"
 t1 = 100.0; t1_ours = 100.0
 set table $ignored
-plot rows using (is_row(time, "DP") && column("n") == 1 ? (t1 = column("reference"), t1_ours = column("ours")) : 0):(0) with table
+plot rows using (is_row(time, "DP") && column("n") == 1 ? \
+    (t1 = column("reference"), t1_ours = column("ours")) : 0):(0) with table
 unset table
 file = folder . "/tables_course"
 
@@ -43,19 +44,24 @@ do for [kind in "png svg"] {
     set yrange [0:130]
     set key top right maxrows 4 width -2
     plot sample [1:8] "+" using 1:(t1 / $1) with lines ls 3 title "ideal, T1 / N", \
-        for [i = 1:2] rows using (column("n") * shift(i)):(pick(time, mode(i), "ours")) with linespoints ls i title mode(i) . ", replayed", \
-        for [i = 1:2] rows using (column("n") * shift(i)):(pick(time, mode(i), "reference")) with points ls 20 + i title mode(i) . ", the course", \
-        for [i = 1:2] rows using (column("n") * shift(i)):(pick(predicted, mode(i), "ours")) with points ls 30 + i title mode(i) . ", fitted without it"
+        for [i = 1:2] rows using (column("n") * shift(i)):(pick(time, mode(i), "ours")) \
+            with linespoints ls i title mode(i) . ", replayed", \
+        for [i = 1:2] rows using (column("n") * shift(i)):(pick(time, mode(i), "reference")) \
+            with points ls 20 + i title mode(i) . ", the course", \
+        for [i = 1:2] rows using (column("n") * shift(i)):(pick(predicted, mode(i), "ours")) \
+            with points ls 30 + i title mode(i) . ", fitted without it"
 
     unset label 1
     set ylabel "speed-up over one device"
     set yrange [0:9]
     set key top left maxrows 6 width 0
     plot sample [1:8] "+" using 1:1 with lines ls 3 title "ideal, N", \
-        for [i = 1:2] rows using (column("n") * shift(i)):(t1_ours / pick(time, mode(i), "ours")) with linespoints ls i title mode(i) . ", replayed", \
-        for [i = 1:2] rows using (column("n") * shift(i)):(t1 / pick(time, mode(i), "reference")) with points ls 20 + i title mode(i) . ", the course's times", \
-        rows using (column("n")):(pick("2 speed-up", "DDP  the course", "reference")) with points lc rgb color_ddp lw 2 pt 8 ps 1.6 \
-            title "DDP, the course's other list"
+        for [i = 1:2] rows using (column("n") * shift(i)):(t1_ours / pick(time, mode(i), "ours")) \
+            with linespoints ls i title mode(i) . ", replayed", \
+        for [i = 1:2] rows using (column("n") * shift(i)):(t1 / pick(time, mode(i), "reference")) \
+            with points ls 20 + i title mode(i) . ", the course's times", \
+        rows using (column("n")):(pick("2 speed-up", "DDP  the course", "reference")) \
+            with points lc rgb color_ddp lw 2 pt 8 ps 1.6 title "DDP, the course's other list"
     unset multiplot
     unset output
 }

@@ -12,7 +12,8 @@ load "plots/style.gp"
 if (system("grep -c '^\"4 ' '" . csv . "'") + 0 == 0) { exit status 0 }
 rows = read_csv(csv) # commas within quotes are blanks there
 
-array categories[8] = ["parameter", "gradient", "bucket", "optimizer", "activation", "input", "gathered output", "workspace"]
+array categories[8] = ["parameter", "gradient", "bucket", "optimizer", "activation", "input", \
+    "gathered output", "workspace"]
 color(i) = word("#0072B2 #D55E00 #E69F00 #009E73 #56B4E9 #CC79A7 #000000 #909090", i)
 file = folder . "/tables_memory"
 
@@ -21,13 +22,15 @@ array heights[12]
 slot(group, n)  = group * 4 + (n == 1 ? 1 : n == 2 ? 2 : n == 4 ? 3 : 4)
 put(i, bytes) = (heights[i] = bytes / 2**20, 0)
 read(quantity) = stringcolumn("table") ne quantity ? 0 : \
-    stringcolumn("mode") eq "DP  device 0" ? put(slot(0, column("n")), column("ours")) + put(slot(2, column("n")), column("reference")) : \
+    stringcolumn("mode") eq "DP  device 0" ? \
+        put(slot(0, column("n")), column("ours")) + put(slot(2, column("n")), column("reference")) : \
     stringcolumn("mode") eq "DP  others" ? put(slot(1, column("n")), column("ours")) : 0
 
 do for [kind in "png svg"] {
     if (kind eq "png") { eval open_png(file, 1600, 800) } else { eval open_svg(file, 1600, 800) }
     set multiplot layout 1,2 margins 0.065,0.985,0.16,0.80 spacing 0.075 \
-        title "Memory of a device, by category, for N devices (Adam, 64 samples a step over all of them)" font title_font noenhanced
+        title "Memory of a device, by category, for N devices (Adam, 64 samples a step over all of them)" \
+        font title_font noenhanced
     set label 1 "measured: peaks of the accounting on CPU devices" at screen 0.5,0.915 center noenhanced
     do for [model in "mlp convnet"] {
         set ylabel model . ": held at most [MiB]" noenhanced

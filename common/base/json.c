@@ -1,9 +1,9 @@
 /* json — reading JSON that people wrote, with file and line for everything that is wrong with it.
  *   idea  : cJSON makes the tree; what it is too generous about (deep nesting, control characters, zero bytes, members
- *           that are there twice) is refused around it. It keeps no lines, so when a value is refused, the text, which is
- *           then known to be valid, is walked in the order of the tree until it has passed as many values
+ *           that are there twice) is refused around it. It keeps no lines, so when a value is refused, the text, which
+ *           is then known to be valid, is walked in the order of the tree until it has passed as many values
  *   cost  : two passes over the text, n log n in the members of an object; a refusal costs one pass more
- *   fails : the first thing that is wrong is reported, once; all that follows returns values that can be gone on with */
+ *   fails : the first thing that is wrong is reported, once; what follows returns values that can be gone on with */
 #include "common/base/json.h"
 
 #include <errno.h>
@@ -89,7 +89,7 @@ void ls_json_refuse(ls_json *json, const cJSON *value, const char *format, ...) 
     ls_report_error("%s:%zu: %s", json->name, line_at(json, find_value(json->text, before)), reason);
 }
 
-/* --- what is refused before cJSON sees it, and after --------------------------------------------------------------- */
+/* --- what is refused before cJSON sees it, and after -------------------------------------------------------------- */
 
 /* Within a string at `at`, which moves on; what is wrong with it, or NULL. */
 static const char *check_in_string(const char **at) {
@@ -172,8 +172,10 @@ static ls_status parse_tree(ls_json *json) {
     json->root = cJSON_ParseWithLengthOpts(json->text, json->nbytes + 1, &stopped, 1);
     if (!json->root) {
         if (*skip_space(json->text) == '\0') return ls_fail(LS_ERR_INVALID, "%s: there is nothing in it", json->name);
-        return ls_fail(LS_ERR_INVALID, "%s:%zu: this is not JSON, from \"%.20s\" on", json->name,
-                       line_at(json, stopped), *stopped ? stopped : "the end");
+        int shown = (int)strnlen(stopped, 20), rest_of_line = (int)strcspn(stopped, "\r\n");
+        if (rest_of_line < shown) shown = rest_of_line;
+        return ls_fail(LS_ERR_INVALID, "%s:%zu: this is not JSON, from \"%.*s\" on", json->name, line_at(json, stopped),
+                       shown > 0 ? shown : 7, shown > 0 ? stopped : "the end");
     }
     if (!cJSON_IsObject(json->root)) {
         ls_json_refuse(json, json->root, "an object, { ... }, was expected");

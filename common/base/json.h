@@ -8,8 +8,8 @@
  *     if (ls_json_failed(json)) ...      // the first thing that was wrong has been reported, with file and line
  *     ls_json_close(json);
  *
- * Readers never stop half-way: what is missing or wrong is reported once (the first of it), and a value that can be gone
- * on with is returned (0, "", NULL; a NULL object or array gives no further report). One thread at a time. */
+ * Readers never stop half-way: what is missing or wrong is reported once (the first of it), and a value that can be
+ * gone on with is returned (0, "", NULL; a NULL object or array gives no further report). One thread at a time. */
 #ifndef LS_BASE_JSON_H
 #define LS_BASE_JSON_H
 
@@ -24,8 +24,9 @@
 
 typedef struct ls_json ls_json;
 
-/* Reads a file of at most 64 MiB. LS_ERR_IO: it cannot be read; LS_ERR_INVALID: it is not JSON ("FILE:LINE: ..."), or
- * its root is no object. On failure *out is NULL. */
+/* Reads a file of at most 64 MiB, 64 levels and 4 Mi values. LS_ERR_IO: it cannot be read; LS_ERR_INVALID: it is not
+ * JSON ("FILE:LINE: ..."), its root is no object, or an object has two members of one name; LS_ERR_NO_MEMORY. On
+ * failure *out is NULL. */
 ls_status ls_json_open(ls_json **out, const char *path);
 
 /* The same from memory; `name` and `first_line` are for messages (a trace is read line by line). */
@@ -36,7 +37,8 @@ void ls_json_close(ls_json *json); /* NULL is a no-op */
 const cJSON *ls_json_root(const ls_json *json);
 bool ls_json_failed(const ls_json *json);
 
-/* Required members of an object. Numbers must be finite and lie in lowest .. highest; whole ones must have no fraction. */
+/* Required members of an object. Numbers must be finite and lie in lowest .. highest, whole ones have no fraction and
+ * less than 2^53 in either direction. */
 double ls_json_number(ls_json *json, const cJSON *object, const char *name, double lowest, double highest);
 int64_t ls_json_whole(ls_json *json, const cJSON *object, const char *name, int64_t lowest, int64_t highest);
 const char *ls_json_text(ls_json *json, const cJSON *object, const char *name);

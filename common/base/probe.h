@@ -1,10 +1,10 @@
 /* Probes: what every thread did, when, and what it waited for, written down as it happens.
  *
  * Device, kernels, process groups, hand-overs between threads, locks, the loader and the phases of a step call the
- * probes; while they are off, which is the default, a probe is one predicted branch. Each thread writes records of fixed
- * size into memory of its own, without a lock and without a system call (but for the clock of virtual time, below, and for
- * more memory, now and then).
- * common/trace makes a trace out of the records: tasks on lanes, and the edges between them.
+ * probes; while they are off, which is the default, a probe is one predicted branch. Each thread writes records of
+ * fixed size into memory of its own, without a lock and without a system call (but for the clock of virtual time,
+ * below, and for more memory, now and then). common/trace makes a trace out of the records: tasks on lanes, and the
+ * edges between them.
  *
  *     if (ls_probing()) {
  *         struct ls_probe_record record = ls_probe_begin(LS_PROBE_RUN, "gemm");
@@ -33,28 +33,27 @@
 
 /* What a record says. Which fields a kind uses, beside the times, label, phase and step:
  *
- *     LAUNCH       a host thread put work on a stream: object = the stream, number = how manieth of that stream, device,
- *                  stream_kind, bytes, flops, and of a "copy" from and to; from the beginning to the end of the call. Where
- *                  streams run inline, the RUN lies within it, written by the same thread before it
- *     RUN          a stream ran it: object, number, device, stream_kind as of its LAUNCH, by whichever thread ran it (whose phase
- *                  is its own: the LAUNCH's is that of the work)
- *     RECORD       a host thread put the record of an event on a stream: object = the stream, event = the event,
- *                  number = the ticket
- *     WAIT         likewise that the stream shall wait for it. Where the stream runs inline, the thread itself waits, from
- *                  begin to end
+ *     LAUNCH       a host thread put work on a stream: object = the stream, number = how manieth of that stream,
+ *                  device, stream_kind, bytes, flops, and of a "copy" from and to; from the beginning to the end of
+ *                  the call. Where streams run inline, the RUN lies within it, written by the same thread before it
+ *     RUN          a stream ran it: object, number, device, stream_kind as of its LAUNCH, by whichever thread ran it
+ *                  (whose phase is its own: the LAUNCH's is that of the work)
+ *     RECORD       a host thread puts the record of an event on a stream: object = the stream, event = the event,
+ *                  number = the ticket. Written before anybody can see the event
+ *     WAIT         likewise that the stream shall wait for it. Where the stream runs inline, the thread itself waits,
+ *                  from begin to end
  *     SYNC_EVENT   a host thread waited for an event: event, number = the ticket
  *     SYNC_STREAM  for a stream: object = the stream, number = of its latest LAUNCH
- *     RAISE        a thread raised a flag: object = the flag, number = its new value
+ *     RAISE        a thread raises a flag: object = the flag, number = its new value. Written before it is raised
  *     AWAIT        a thread waited for a flag: object, number = the value that it waited for
  *     LOCK         a thread waited for a lock: object = the lock; UNLOCK: it gave it back
- *     MEETING      written within a RUN, before its end, by a collective operation: object = what names the group in all
- *                  ranks, number = which operation of the group, label = "all_reduce", detail = the algorithm or NULL,
- *                  bytes, elements, dtype, peers = world size, root; begin and end = when the last rank had come. Where
- *                  the host does not see that (NCCL, meta devices) it is written within the LAUNCH, and has no such time.
- *                  A send and its receive are a meeting of two, "send" for both
- *     MARK         something happened: label says what, number = of what, bytes; object = the stream that it happened on, 0: it
- *                  happened in the thread. "gradient ready": of that parameter, on the compute stream; "bucket": it is being
- *                  launched; "step": it has ended
+ *     MEETING      written within a RUN, before its end, by a collective operation: object = what names the group in
+ *                  all ranks, number = which operation of the group, label = "all_reduce", detail = the algorithm or
+ *                  NULL, bytes, elements, dtype, peers = world size, root; begin and end = when the last rank had
+ *                  come. A send and its receive are a meeting of two, "send" for both
+ *     MARK         something happened: label says what, number = of what, bytes; object = the stream that it happened
+ *                  on, 0: it happened in the thread. "gradient ready": of that parameter, on the compute stream;
+ *                  "bucket": it is being launched; "step": it has ended
  */
 #define LS_PROBE_MAP(X)                                                                                                \
     X(LAUNCH)                                                                                                          \
@@ -120,7 +119,8 @@ void ls_probe_phase(const char *phase);
 /* The step in progress, for all threads; -1: none. Called by one thread, while others do not write. */
 void ls_probe_step(int32_t step);
 
-/* Names the calling thread in traces, with up to 47 characters, which are copied. May be called while probes are off. */
+/* Names the calling thread in traces, with up to 47 characters, which are copied. May be called while probes are
+ * off. */
 void ls_probe_name_thread(const char *name);
 
 /* What was written down, by thread; *threads is the probes' memory, until the next start or drop. LS_ERR_NO_MEMORY. */

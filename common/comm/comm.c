@@ -99,8 +99,8 @@ ls_status ls_comm_launch_on_host(const ls_operation *operation, ls_stream *strea
                                     sizeof *operation);
 }
 
-/* A send and its receive are a meeting of two in a group of their own, whose name is that of the pair of ranks, and whose numbers
- * are the pair's. */
+/* A send and its receive are a meeting of two in a group of their own, whose name is that of the pair of ranks, and
+ * whose numbers are the pair's. */
 static uint64_t name_pair(const ls_comm *comm, const ls_announcement *what) {
     bool sends = what->kind == LS_OPERATION_SEND;
     int32_t pair[] = {sends ? comm->rank : what->root, sends ? what->root : comm->rank};

@@ -393,7 +393,8 @@ ls_status ls_run_send(const ls_operation *operation);
 ls_status ls_run_recv(const ls_operation *operation);
 ls_status ls_run_barrier(const ls_operation *operation);
 
-/* The operation's meeting, for the probes: called when the last rank has come. `algorithm`: NULL, if it has a single one. */
+/* The operation's meeting, for the probes: called when the last rank has come. `algorithm`: NULL, if it has a single
+ * one. */
 void ls_comm_probe_meeting(const ls_operation *operation, const char *algorithm);
 
 /* Adds to what ls_comm_traffic_read reports: so many messages, so many bytes in all of them together. */

@@ -243,8 +243,8 @@ struct ls_op;
 typedef ls_status (*ls_op_launcher)(ls_stream *stream, const struct ls_op *op);
 ls_op_launcher ls_device_op_launcher(const ls_device *device);
 
-/* ls_stream_launch for who tells the probes by itself; and the record of that, which begins now, is the stream's next by
- * number, and is to be ended (ls_probe_end) when the work has been put on the stream. Called while probes are on. */
+/* ls_stream_launch for who tells the probes by itself; and the record of that, which begins now, is the stream's next
+ * by number, and is to be ended (ls_probe_end) when the work has been put on the stream. Called while probes are on. */
 ls_status ls_stream_put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
 struct ls_probe_record ls_stream_begin_launch(ls_stream *stream, const char *label);
 

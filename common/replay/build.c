@@ -22,6 +22,9 @@
 enum { LS_BUILD_MAX_STEPS = 1 << 20, LS_BUILD_MAX_RANKS = 1 << 20 };
 static const double max_batch = 1e9;
 
+/* A CPU device's host thread runs such a copy itself: waking the copy stream's thread takes longer (device_cpu.c). */
+static const uint64_t brief_copy_bytes = 256 << 10;
+
 struct ls_build_options ls_build_defaults(ls_build_mode mode, int devices, double batch) {
     return (struct ls_build_options){
         .mode = mode,
@@ -66,6 +69,8 @@ static int add(ls_builder *b, struct ls_build_device *device, ls_lane_kind lane,
     }
     device->wait_count[lane] = 0;
     device->last[lane] = index;
+    if (lane == LS_LANE_HOST && device->next_host) *device->next_host = index;
+    if (lane == LS_LANE_HOST) device->next_host = NULL;
     return index;
 }
 
@@ -92,7 +97,9 @@ static double launch_us(const ls_builder *b) { return b->options->gil ? b->host-
 int ls_build_task(ls_builder *b, struct ls_build_device *device, ls_lane_kind lane, int launch, struct ls_task *task) {
     ls_build_await(device, lane, launch);
     int index = add(b, device, lane, task);
-    if (lane == LS_LANE_COMPUTE && b->host->runs_compute) ls_build_await(device, LS_LANE_HOST, index);
+    bool brief = task->kind == LS_TASK_COPY && task->bytes <= brief_copy_bytes;
+    bool on_host = lane == LS_LANE_COMPUTE || (lane == LS_LANE_COPY && (b->options->inline_streams || brief));
+    if (on_host && b->host->runs_compute) ls_build_await(device, LS_LANE_HOST, index);
     return index;
 }
 
@@ -137,7 +144,8 @@ static double unshared_copy_us(const ls_builder *b, double bytes, int from, int 
     return route ? route->latency_us + bytes / (GBps * 1e3) : 0;
 }
 
-int ls_build_copy(ls_builder *b, struct ls_build_device *device, const char *name, double bytes, int from, int to) {
+static int copy_on(ls_builder *b, struct ls_build_device *device, ls_lane_kind lane, const char *name, double bytes,
+                   int from, int to) {
     int launched = ls_build_launch(b, device, "launch copy", launch_us(b));
     int devices = ls_node_device_count(b->node);
     struct ls_task task = ls_task_default(LS_TASK_COPY, name, 0);
@@ -145,7 +153,16 @@ int ls_build_copy(ls_builder *b, struct ls_build_device *device, const char *nam
     task.from = from;
     task.to = to;
     if (from == to || from >= devices || to >= devices) task.us = unshared_copy_us(b, bytes, from, to);
-    return ls_build_task(b, device, LS_LANE_COPY, launched, &task);
+    return ls_build_task(b, device, lane, launched, &task);
+}
+
+int ls_build_copy(ls_builder *b, struct ls_build_device *device, const char *name, double bytes, int from, int to) {
+    return copy_on(b, device, LS_LANE_COPY, name, bytes, from, to);
+}
+
+void ls_build_check_loss(ls_builder *b, struct ls_build_device *device) {
+    if (!b->host->runs_compute) return;
+    (void)copy_on(b, device, LS_LANE_COMPUTE, "loss", sizeof(float), device->number, LS_HOST_MEMORY);
 }
 
 struct ls_task ls_build_collective(ls_builder *b, ls_collective what, const char *name, uint32_t number, double bytes) {
@@ -170,7 +187,9 @@ static const double *costs_of(ls_builder *b, double samples) {
     c->samples = samples;
     for (int w = 0; w < b->workload->work_count; w++) {
         const struct ls_work *work = &b->workload->work[w];
-        c->us[w] = ls_cost_work_us(b->node, work, b->workload, samples, b->options->precision);
+        bool alone = b->options->mode == LS_BUILD_DP && strcmp(work->phase, "optimizer") == 0; /* device 0 updates */
+        c->us[w] = ls_cost_work_us(b->node, work, b->workload, samples, b->options->precision) *
+                   ls_cost_crowding(b->node, work, alone ? 1 : b->options->devices);
     }
     return c->us;
 }
@@ -208,13 +227,13 @@ int ls_build_works(ls_builder *b, struct ls_build_device *device, double samples
 
 void ls_build_backward_work(ls_builder *b, struct ls_build_device *device, const struct ls_work *work, double samples) {
     if (strcmp(work->phase, "backward") != 0) return;
-    (void)ls_build_work(b, device, work, samples);
+    int task = ls_build_work(b, device, work, samples);
     for (int i = 0; device->number == 0 && i < work->ready_count; i++) {
         struct ls_mark mark = {.name = "gradient ready",
-                               .lane = device->lane[LS_LANE_HOST],
+                               .lane = device->lane[LS_LANE_COMPUTE],
                                .step = b->step,
                                .number = b->workload->ready[work->first_ready + i],
-                               .after = device->last[LS_LANE_HOST],
+                               .after = task,
                                .at_us = NAN};
         (void)ls_trace_add_mark(b->trace, &mark);
     }
@@ -258,11 +277,15 @@ static ls_status check(const ls_workload *w, const ls_node *node, const struct l
         return ls_fail(LS_ERR_INVALID, "%s has %d devices, not %d%s", ls_node_name(node), devices, o->devices,
                        several ? "; messages between nodes are not modelled" : "");
     }
+    if (w->optimizer_states < 0 || w->optimizer_states > 2) {
+        return ls_fail(LS_ERR_INVALID, "no optimizer has %d states", w->optimizer_states);
+    }
     if (w->work_count == 0) return ls_fail(LS_ERR_INVALID, "the workload %s has no operations", w->name);
     return LS_OK;
 }
 
 static const char *const mode_names[] = {"single", "dp", "ddp"};
+static const char *const optimizer_names[] = {"sgd", "sgd-momentum", "adam"}; /* by states */
 
 static void describe(const ls_builder *b) {
     const struct ls_build_options *o = b->options;
@@ -271,7 +294,7 @@ static void describe(const ls_builder *b) {
     about->mode = ls_trace_text(b->trace, mode_names[o->mode]);
     about->model = ls_trace_text(b->trace, w->name);
     about->precision = ls_trace_text(b->trace, ls_dtype_name(o->precision));
-    about->optimizer = ls_trace_text(b->trace, w->optimizer_states == 2 ? "adam" : "sgd");
+    about->optimizer = ls_trace_text(b->trace, optimizer_names[w->optimizer_states]);
     about->device_kind = about->backend = about->stream_mode = ls_trace_text(b->trace, "");
     about->device_name = ls_trace_text(b->trace, ls_node_device(b->node)->name);
     about->algorithm =

@@ -27,6 +27,9 @@ struct ls_build_options {
         batch; /* samples of a step over all devices; cut by torch.chunk's rule, or equally if it is no whole number */
     int steps; /* the first of them is warm-up: nothing was there before it */
     ls_dtype precision;
+    /* Where host threads run what they launch: copies and collectives, too (LS_CPU_STREAMS=inline). Without it, short
+     * copies only. */
+    bool inline_streams;
     /* Batches that a device has room for, in turn: 1, or 2, with which the host is a step ahead. 0: 1 where the node's
      * host threads run what they launch, otherwise 2 (ls_build_memory, which knows no node: 1). */
     int batch_places;

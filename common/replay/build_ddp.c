@@ -57,12 +57,13 @@ ls_status ls_build_assign_buckets(struct ls_build_buckets *out, const ls_workloa
 
 struct bucket {
     int launched, ready; /* the host's task, and the compute stream's that completed the bucket */
+    int next;            /* the host's task behind the launch */
 };
 
 /* What one rank has noted down of the step in progress. */
 struct rank {
     int used[2]; /* of each place for a batch */
-    int buffers_launched, buffers_idle, first_forward, first_update;
+    int buffers_launched, buffers_next, buffers_idle, first_forward, first_update;
     int reduced;  /* the last task of what the ranks did together */
     int *pending; /* of each bucket: gradients that are not ready yet */
     int next;     /* bucket to be launched */
@@ -90,6 +91,7 @@ static void launch_ready(struct ddp *ddp, int r) {
         struct ls_build_device *device = &b->devices[r];
         device->owed_us += 2 * b->host->event_us; /* the comm stream waits; its work is recorded */
         rank->buckets[rank->next].launched = ls_build_launch(b, device, "launch all_reduce", b->host->collective_us);
+        device->next_host = &rank->buckets[rank->next].next;
     }
     b->phase = before;
 }
@@ -136,6 +138,7 @@ static void launch_buffers(struct ddp *ddp, int r) {
     ddp->ranks[r].buffers_idle = ls_build_record(b, device, LS_LANE_COMPUTE);
     device->owed_us += b->host->event_us;
     ddp->ranks[r].buffers_launched = ls_build_launch(b, device, "launch broadcast", b->host->collective_us);
+    device->next_host = &ddp->ranks[r].buffers_next;
     device->owed_us += 2 * b->host->event_us;
 }
 
@@ -155,6 +158,7 @@ static void step_of_rank(struct ddp *ddp, int r) {
     rank->first_forward = ls_build_works(b, device, rows);
     b->phase = "loss";
     (void)ls_build_works(b, device, rows);
+    ls_build_check_loss(b, device);
     backward(ddp, r, rows);
 
     b->phase = "all-reduce";
@@ -179,6 +183,9 @@ static void add_comm_task(struct ddp *ddp, int r, struct ls_task *task, int buck
     int launched = bucket < 0 ? rank->buffers_launched : rank->buckets[bucket].launched;
     ls_build_await(device, LS_LANE_COMM, ready);
     rank->reduced = ls_build_task(ddp->b, device, LS_LANE_COMM, launched, task);
+    int next = bucket < 0 ? rank->buffers_next : rank->buckets[bucket].next;
+    if (ddp->b->options->inline_streams && ddp->b->host->runs_compute)
+        ls_trace_add_edge(ddp->b->trace, rank->reduced, next);
 }
 
 static void add_collective(struct ddp *ddp, ls_collective what, const char *name, double bytes, int bucket) {
@@ -211,7 +218,11 @@ static void add_messages(struct ddp *ddp, double bytes, int bucket) {
         ddp->tasks[r] = LS_NONE; /* the order of the stream */
     }
     ls_build_messages(b->trace, b->options->pattern, ddp->lanes, ddp->tasks, count, bytes, b->step);
-    for (int r = 0; r < count; r++) ddp->ranks[r].reduced = b->devices[r].last[LS_LANE_COMM] = ddp->tasks[r];
+    for (int r = 0; r < count; r++) {
+        ddp->ranks[r].reduced = b->devices[r].last[LS_LANE_COMM] = ddp->tasks[r];
+        if (b->options->inline_streams && b->host->runs_compute)
+            ls_trace_add_edge(b->trace, ddp->tasks[r], ddp->ranks[r].buckets[bucket].next);
+    }
 }
 
 /* The waits of a rank's compute stream that were left out. */

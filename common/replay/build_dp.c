@@ -159,6 +159,7 @@ static void loss_on_device_0(struct dp *dp) {
     }
     (void)ls_build_works(b, device, batch);
     dp->loss_taken = ls_build_record(b, device, LS_LANE_COMPUTE);
+    ls_build_check_loss(b, device);
 }
 
 static void reduce(struct dp *dp) {

@@ -19,6 +19,7 @@ struct ls_build_device {
     /* what the next task of each lane has to wait for */
     int waits[LS_LANE_COUNT][LS_BUILD_MAX_WAITS], wait_count[LS_LANE_COUNT];
     double owed_us; /* the host's time for events since its last task */
+    int *next_host; /* gets the number of the host thread's next task; NULL: nobody asks */
 };
 
 /* The time of each operation for one number of samples. */
@@ -66,7 +67,11 @@ int ls_build_task(ls_builder *b, struct ls_build_device *device, ls_lane_kind la
 int ls_build_kernel(ls_builder *b, struct ls_build_device *device, ls_lane_kind lane, const char *name, double flops,
                     double bytes);
 
+/* On the copy stream. */
 int ls_build_copy(ls_builder *b, struct ls_build_device *device, const char *name, double bytes, int from, int to);
+
+/* Where the host runs its device's work, it looks at each loss before backward: four bytes of the compute stream. */
+void ls_build_check_loss(ls_builder *b, struct ls_build_device *device);
 
 /* A task of a collective operation, which is the `number`-th of the group of all devices. */
 struct ls_task ls_build_collective(ls_builder *b, ls_collective what, const char *name, uint32_t number, double bytes);

@@ -55,6 +55,14 @@ double ls_cost_work_us(const ls_node *node, const struct ls_work *work, const ls
     return work_us(ls_node_device(node), work, workload, samples, precision);
 }
 
+double ls_cost_crowding(const ls_node *node, const struct ls_work *work, int devices) {
+    const struct ls_node_device *device = ls_node_device(node);
+    double all = work->is_product ? device->product_crowding : device->memory_crowding;
+    int count = ls_node_device_count(node);
+    if (devices < 2 || count < 2) return 1;
+    return devices >= count ? all : 1 + (all - 1) * (devices - 1) / (count - 1);
+}
+
 /* With all rates of the node's device multiplied. */
 static double step_us(const ls_node *node, double factor, const ls_workload *workload, double samples,
                       ls_dtype precision) {

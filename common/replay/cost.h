@@ -5,13 +5,18 @@
 #include "common/replay/node.h"
 #include "common/replay/workload.h"
 
-/* Microseconds of a kernel are floor + max(flops / rate, bytes / memory bandwidth) (roofline: Williams, Waterman, Patterson
- * 2009); kernels that are no products count by their bytes alone. Without measured time that is an operation's cost; with one,
- * the measured time is scaled by the ratio of the roofline's values for `samples` in `precision` and for what the workload's
- * own times are of: its samples, in 16 bits if its element_bytes are 2 (both of the node that it was measured on, which must
- * then be `node`). All but the optimizer's bytes are of the precision's elements. */
+/* Microseconds of a kernel are floor + max(flops / rate, bytes / memory bandwidth) (roofline: Williams, Waterman,
+ * Patterson 2009); kernels that are no products count by their bytes alone. Without measured time that is an
+ * operation's cost. A measured time is scaled by the ratio of two values of the roofline: for `samples` in
+ * `precision`, and for what the workload's own times are of, which is its number of samples, in 16 bits if its
+ * element_bytes are 2. (Both of the node that it was measured on, which must then be `node`.) All but the
+ * optimizer's bytes are of the precision's elements. */
 double ls_cost_work_us(const ls_node *node, const struct ls_work *work, const ls_workload *workload, double samples,
                        ls_dtype precision);
+
+/* How many times as long the operation takes when so many devices work at the same time: 1 for one device, the node's
+ * crowding when all of them do, and on the line between for some. */
+double ls_cost_crowding(const ls_node *node, const struct ls_work *work, int devices);
 
 /* The roofline alone. fp16 and bf16 run at fp16_GFLOPs, everything else at fp32_GFLOPs. */
 double ls_cost_kernel_us(const ls_node *node, double flops, double bytes, bool is_product, ls_dtype precision);
@@ -21,21 +26,21 @@ double ls_cost_kernel_us(const ls_node *node, double flops, double bytes, bool i
 double ls_cost_step_us(const ls_node *node, const ls_workload *workload, double samples, ls_dtype precision);
 
 /* What T1, one device's measured step, says about the node: the factor by which its rates (GFLOPs and memory) must be
- * multiplied so that ls_cost_step_us is t1_us. The only calibration of published machines. LS_ERR_INVALID if no factor between
- * 1e-6 and 1e6 does (the launches and floors alone take longer, or all operations are measured). */
+ * multiplied so that ls_cost_step_us is t1_us. The only calibration of published machines. LS_ERR_INVALID if no factor
+ * between 1e-6 and 1e6 does (the launches and floors alone take longer, or all operations are measured). */
 ls_status ls_cost_calibrate(double *factor, const ls_node *node, const ls_workload *workload, double samples,
                             ls_dtype precision, double t1_us);
 
 /* Collective operations, in terms of W ranks and n bytes of each rank's buffer; from the moment when all have come. */
 typedef enum ls_collective { LS_COLLECTIVE_ALL_REDUCE, LS_COLLECTIVE_BROADCAST, LS_COLLECTIVE_REDUCE } ls_collective;
 
-/* All-reduce: by the node's measured table where it has W (between two lines: a straight line in log bytes, log us; beyond its
- * ends the rate of the last line, the time of the first), otherwise by its formula (node.h). One rank: 0.
+/* All-reduce: by the node's measured table where it has W (between two lines: a straight line in log bytes, log us;
+ * beyond its ends the rate of the last line, the time of the first), otherwise by its formula (node.h). One rank: 0.
  *
- * Broadcast and reduce, which nodes have no figures of: n bytes cross each link once, where an all-reduce of n' bytes crosses
- * it 2 (W - 1) / W n' times, at the same bus bandwidth (that is how NCCL defines it). By formula
- * base + (W - 1) (hop) + n / bus, one direction instead of two; by table, the time of an all-reduce of n W / (2 (W - 1))
- * bytes, whose latency is somewhat too long for them. */
+ * Broadcast and reduce, which nodes have no figures of: n bytes cross each link once, where an all-reduce of n' bytes
+ * crosses it 2 (W - 1) / W n' times, at the same bus bandwidth (that is how NCCL defines it). By formula
+ * base + (W - 1) hop + n / bus, one turn of the ring instead of two; by table, the time of an all-reduce of
+ * n W / (2 (W - 1)) bytes, whose latency is somewhat too long for them. */
 double ls_cost_collective_us(const ls_node *node, ls_collective what, int ranks, double bytes);
 
 /* The textbook's formulas (anchors.md 2.2), for comparison with counted messages and for exercises:
@@ -57,8 +62,8 @@ typedef enum ls_pattern { LS_PATTERN_MAP(LS_PATTERN_ENUM) LS_PATTERN_COUNT } ls_
 
 const char *ls_pattern_name(ls_pattern pattern);
 
-/* Steps that follow one another, and the most messages and bytes that one rank sends. On ranks that are no power of two,
- * halving-doubling folds the extra ranks in before and out after, which costs two steps of whole messages. */
+/* Steps that follow one another, and the most messages and bytes that one rank sends. On ranks that are no power of
+ * two, halving-doubling folds the extra ranks in before and out after, which costs two steps of whole messages. */
 struct ls_pattern_cost {
     int steps; /* rounds of messages that may go at the same time: all that the server receives are one */
     double messages, bytes;

@@ -1,9 +1,9 @@
 /* cost_collective — what collective operations cost on a node (cost.h says by which rules).
- *   why a table : one latency and one rate do not describe an all-reduce. On eight H200s a line through its ends is up to
- *                 40 % too fast between 1 and 32 MiB, since protocols and algorithms change on the way. Times over bytes are
- *                 close to straight lines in logarithms between measured points a factor of four apart
- *   formula     : a ring. 2 (W - 1) steps, each a hop and a chunk of 1/W; over several nodes, the ring enters each of them
- *                 once in each of its two turns */
+ *   why a table : one latency and one rate do not describe an all-reduce. On eight H200s a line through its ends is up
+ *                 to 40 % too fast between 1 and 32 MiB, since protocols and algorithms change on the way. Times over
+ *                 bytes are close to straight lines in logarithms between measured points a factor of four apart
+ *   formula     : a ring. 2 (W - 1) steps, each a hop and a chunk of 1/W; over several nodes, the ring enters each of
+ *                 them once in each of its two turns */
 #include "common/replay/cost.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* ls_node: a machine that replay computes with, as labs/nodes/NAME.json describes it.
  *
- * What such a file may contain is told in labs/nodes/README.md; every figure in it has a source. Rates are what programs
- * reach, not what data sheets promise, and units are in the names. A file with anything missing, unknown, negative, not
- * finite or absurd is refused with file and line. */
+ * What such a file may contain is told in labs/nodes/README.md; every figure in it has a source. Rates are what
+ * programs reach, not what data sheets promise, and units are in the names. A file with anything missing, unknown,
+ * negative, not finite or absurd is refused with file and line. */
 #ifndef LS_REPLAY_NODE_H
 #define LS_REPLAY_NODE_H
 
@@ -24,6 +24,9 @@ struct ls_node_device {
     double memory_GBps;              /* everything else, and the bytes of products */
     double kernel_us;                /* no kernel is shorter, and each begins so late after what it waited for */
     uint64_t memory_bytes;           /* 0: not known */
+    /* while all devices of the node work, products and other kernels take so many times as long: where devices share
+     * cores, caches or memory, as CPU devices do; 1 (or left out): they do not mind */
+    double product_crowding, memory_crowding;
 };
 
 /* What a host thread pays. */
@@ -38,8 +41,8 @@ struct ls_node_host {
         lock_us; /* the emulated GIL: what one launch costs while the process's only lock is held; 0: there is none */
 };
 
-/* A link joins two vertices: "host", "gpu0", "gpu1", ..., or a switch of any other name. As numbers: the devices by theirs,
- * then the host, then the switches. Host and switches pass on what is not for them; devices do not. */
+/* A link joins two vertices: "host", "gpu0", "gpu1", ..., or a switch of any other name. As numbers: the devices by
+ * theirs, then the host, then the switches. Host and switches pass on what is not for them; devices do not. */
 struct ls_node_link {
     const char *name;
     int from, to;      /* vertices */
@@ -58,10 +61,11 @@ struct ls_node_measured { /* one line of a measured table */
 struct ls_node_collectives {
     /* formula, for an all-reduce of S bytes by N ranks: base_us + 2 (N - 1) hop_us + 2 (N - 1) / N S / bus_GBps */
     double base_us, hop_us, bus_GBps;
-    /* ranks beyond this node's devices sit in more of them: NODES nodes add 2 (NODES - 1) network_hop_us, and the slower of
-     * the two rates counts. 0: one node only */
+    /* ranks beyond this node's devices sit in more of them: NODES nodes add 2 (NODES - 1) network_hop_us, and the
+     * slower of the two rates counts. 0: one node only */
     double network_hop_us, network_GBps;
-    /* all-reduce, measured; sorted by ranks, then bytes; NULL: none. Used instead of the formula where it has the number of ranks */
+    /* all-reduce, measured; sorted by ranks, then bytes; NULL: none. Used instead of the formula where it has the
+     * number of ranks */
     const struct ls_node_measured *table;
     int table_count;
     /* kernels that run while their device takes part in a collective take so many times as long; 1: they do not mind */
@@ -70,8 +74,8 @@ struct ls_node_collectives {
 
 typedef struct ls_node ls_node;
 
-/* LS_ERR_IO, LS_ERR_INVALID; on failure *out is NULL. `name` may be a path, or the name of a file of labs/nodes (library.h
- * says where they are looked for). */
+/* LS_ERR_IO, LS_ERR_INVALID; on failure *out is NULL. `name` may be a path, or the name of a file of labs/nodes
+ * (library.h says where they are looked for). */
 ls_status ls_node_open(ls_node **out, const char *name);
 ls_status ls_node_parse(ls_node **out, const char *name, const char *text, size_t nbytes); /* the same from memory */
 void ls_node_close(ls_node *node);                                                         /* NULL is a no-op */
@@ -86,8 +90,8 @@ int ls_node_link_count(const ls_node *node);
 const struct ls_node_link *ls_node_link(const ls_node *node, int link);
 const char *ls_node_vertex(const ls_node *node, int vertex); /* its name: "gpu0", "host", ... */
 
-/* Where a figure comes from, "device.fp32_GFLOPs" or a whole group, "links"; every figure has a source. NULL: there is no
- * such figure. */
+/* Where a figure comes from, "device.fp32_GFLOPs" or a whole group, "links"; every figure has a source. NULL: there is
+ * no such figure. */
 const char *ls_node_source(const ls_node *node, const char *figure);
 
 /* A link in one direction: a transfer loads the bandwidth of each that it crosses. Of a link that is not duplex both
@@ -99,9 +103,9 @@ struct ls_route {
     double latency_us;                /* of all of them together */
 };
 
-/* The way of fewest links (then: least latency, then: widest) from a device to another; LS_HOST_MEMORY (-1) is the host.
- * Chosen when the node is opened; NULL: there is none (a node whose devices are not joined is refused, so only for numbers
- * that it does not have). A device's way to itself crosses nothing. */
+/* The way of fewest links (then: least latency, then: widest) from a device to another; LS_HOST_MEMORY (-1) is the
+ * host. Chosen when the node is opened; NULL: there is none (a node whose devices are not joined is refused, so only
+ * for numbers that it does not have). A device's way to itself crosses nothing. */
 const struct ls_route *ls_node_route(const ls_node *node, int from, int to);
 
 /* For experiments and fits: the same node with other figures. What the pointers show may be changed until the node is

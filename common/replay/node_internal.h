@@ -28,8 +28,8 @@ struct ls_node {
 /* Fills the node from node->json; what is wrong is reported. LS_ERR_INVALID, LS_ERR_NO_MEMORY. (node_read.c) */
 ls_status ls_node_read(ls_node *node);
 
-/* Finds all routes of a node whose links are there. LS_ERR_INVALID: something is not joined, with node->json's name in the
- * message; LS_ERR_NO_MEMORY. (routes.c) */
+/* Finds all routes of a node whose links are there. LS_ERR_INVALID: something is not joined, with node->json's name in
+ * the message; LS_ERR_NO_MEMORY. (routes.c) */
 ls_status ls_node_find_routes(ls_node *node);
 
 #endif

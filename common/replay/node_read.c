@@ -2,8 +2,8 @@
  *   idea  : the figures of the three groups device, host and collectives are rows of tables: name, place, limits. The
  *           same tables say which members there may be and which figures need a source. Links and the table of measured
  *           all-reduces are read one by one
- *   fails : json.h reports the first thing that is wrong, with its line; reading goes on with zeros and the node is then
- *           dropped */
+ *   fails : json.h reports the first thing that is wrong, with its line; reading goes on with zeros and the node is
+ *           then dropped */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +33,8 @@ static const struct figure device_figures[] = {
     {"memory_GBps", offsetof(struct ls_node_device, memory_GBps), LS_LEAST_RATE, LS_MAX_RATE, REAL, false},
     {"kernel_us", offsetof(struct ls_node_device, kernel_us), 0, LS_MAX_US, REAL, false},
     {"memory_bytes", offsetof(struct ls_node_device, memory_bytes), 0, (double)LS_MAX_BYTES, BYTES, false},
+    {"product_crowding", offsetof(struct ls_node_device, product_crowding), 1, 100, REAL, true},
+    {"memory_crowding", offsetof(struct ls_node_device, memory_crowding), 1, 100, REAL, true},
     {0},
 };
 
@@ -281,6 +283,7 @@ ls_status ls_node_read(ls_node *node) {
     ls_json *json = node->json;
     const cJSON *root = ls_json_root(json), *collectives = NULL;
     ls_json_only(json, root, names);
+    node->device.product_crowding = node->device.memory_crowding = 1;
     node->description = ls_json_text(json, root, "description");
     node->device_count = (int)ls_json_whole(json, root, "devices", 1, LS_NODE_MAX_DEVICES);
     for (int g = 0; g < LINKS; g++) collectives = read_group(node, &groups[g]);

@@ -1,16 +1,17 @@
-/* pattern — the textbook's all-reduces by Hockney's model: a message of n bytes takes alpha + n / rate; a rank sends its
- * messages one after another, different ranks' go at the same time; summing n bytes takes n / gamma.
+/* pattern — the textbook's all-reduces by Hockney's model: a message of n bytes takes alpha + n / rate; a rank sends
+ * its messages one after another, different ranks' go at the same time; summing n bytes takes n / gamma.
  *
  *     N ranks, n bytes       steps            time (beta = 1 / rate, gamma in time per byte)
  *     ring                   2 (N - 1)        2 (N - 1) alpha + 2 (N - 1) / N n beta + (N - 1) / N n gamma
  *     parameter server       2                2 (N - 1) (alpha + n beta) + (N - 1) n gamma, all of it on rank 0's link
  *     tree (binomial)        2 log2 N         log2 N (2 alpha + 2 n beta + n gamma), log2 rounded up
- *     halving-doubling       2 log2 P         2 log2 P alpha + 2 (P - 1) / P n beta + (P - 1) / P n gamma; P = N, or the
- *                                             largest power of two below: then 2 steps and 2 alpha + 2 n beta + n gamma more
+ *     halving-doubling       2 log2 P         2 log2 P alpha + 2 (P - 1) / P n beta + (P - 1) / P n gamma; P = N, or
+ *                                             the largest power of two below it: then 2 steps more, which take
+ *                                             2 alpha + 2 n beta + n gamma
  *     direct                 2                2 (N - 1) alpha + 2 (N - 1) / N n beta + (N - 1) / N n gamma
  *
- * Source: Thakur, Rabenseifner, Gropp 2005, https://doi.org/10.1177/1094342005051521. Ring and direct cost the same here; what
- * sets them apart, links between neighbours only, is the topology's matter (ls_build_messages on a node). */
+ * Source: Thakur, Rabenseifner, Gropp 2005, https://doi.org/10.1177/1094342005051521. Ring and direct cost the same
+ * here; what sets them apart, links between neighbours only, is the topology's matter (ls_build_messages on a node). */
 #include "common/replay/cost.h"
 
 #define LS_US_PER_G 1e-3
@@ -34,8 +35,8 @@ static int log2_floor(int n) {
     return levels;
 }
 
-/* Each message, but for the server's and what halving-doubling folds, is sent while its rank receives one, so time goes by
- * what the busiest rank sends. */
+/* Each message, but for the server's and what halving-doubling folds, is sent while its rank receives one, so time goes
+ * by what the busiest rank sends. */
 static struct ls_pattern_cost even(int steps, double messages, double bytes, double summed, const ls_hockney *link) {
     return (struct ls_pattern_cost){steps, messages, bytes, hockney_us(link, messages, bytes, summed)};
 }

@@ -1,10 +1,10 @@
 /* routes — which links a transfer crosses.
  *   idea  : from each device and from the host, breadth first over the links. All vertices that are as many links away
- *           make a level; a vertex of the next level is reached from the vertex of this one that gives the least latency,
- *           then the widest way (its narrowest link counts), then by the link that comes first in the file. The best way
- *           to a vertex begins with the best way to the one before it, so going level by level finds it
- *   ends  : devices pass nothing on: levels go on from the host and from switches only, as GPUs do not forward either. A
- *           copy between devices without a link or switch in common goes through the host
+ *           make a level; a vertex of the next level is reached from the vertex of this one that gives the least
+ *           latency, then the widest way (its narrowest link counts), then by the link that comes first in the file.
+ *           The best way to a vertex begins with the best way to the one before it, so going level by level finds it
+ *   ends  : devices pass nothing on: levels go on from the host and from switches only, as GPUs do not forward either.
+ *           A copy between devices without a link or switch in common goes through the host
  *   cost  : devices x levels x links
  *   fails : a device that cannot be reached, or only over more than LS_NODE_MAX_ROUTE links */
 #include <stdlib.h>

@@ -243,12 +243,14 @@ static ls_status add_operations(struct source *s, struct ls_workload_parts *part
 /* --- parameters --------------------------------------------------------------------------------------------------
  * */
 
-/* The kernel, by number in the step, behind which something lies that happened on the host after `after`. */
+/* The kernel, by number in the step, behind which something lies that happened behind a task of the compute stream, or of
+ * the host, whose launches then count. Tasks of a lane are numbered in its order. */
 static int kernel_before(const struct source *s, int after) {
+    bool by_launch = after != LS_NONE && ls_trace_task(s->trace, after)->lane == s->host;
     int last = -1;
     for (int k = 0; k < s->whole->count; k++) {
-        int kernel = s->whole->kernels[k], launch = launch_of(s, kernel);
-        if (kernel == after || (launch != LS_NONE && launch <= after)) last = k;
+        int task = by_launch ? launch_of(s, s->whole->kernels[k]) : s->whole->kernels[k];
+        if (task != LS_NONE && task <= after) last = k;
     }
     return last;
 }
@@ -322,14 +324,10 @@ static void estimate_memory(ls_workload *w) {
     w->exchange_bytes = 2 * largest;
 }
 
-/* SGD moves 12 bytes a parameter, with momentum 20, Adam 28. */
-static int optimizer_states(const ls_workload *w, const struct ls_trace_about *about) {
+/* By name: the recorded programs say "sgd" whether it has momentum or not, so its state is not counted. */
+static int optimizer_states(const struct ls_trace_about *about) {
     if (begins_with(about->optimizer, "adam")) return 2;
-    double bytes = 0, parameters = (double)ls_workload_parameters(w);
-    for (int k = 0; k < w->work_count; k++) {
-        if (strcmp(w->work[k].phase, "optimizer") == 0) bytes += w->work[k].bytes;
-    }
-    return bytes >= 16 * parameters && parameters > 0 ? 1 : 0;
+    return strcmp(about->optimizer, "sgd-momentum") == 0 ? 1 : 0;
 }
 
 /* --- all of it ---------------------------------------------------------------------------------------------------
@@ -352,7 +350,7 @@ static ls_status fill(struct source *s, struct ls_workload_parts *parts) {
     if (status != LS_OK || parts->failed) return status;
     status = add_ready_order(s, parts);
     w->buffer_bytes = buffer_bytes(s);
-    w->optimizer_states = optimizer_states(w, s->about);
+    w->optimizer_states = optimizer_states(s->about);
     estimate_memory(w);
     return status;
 }

@@ -3,18 +3,19 @@
  *     FOLDER/rank_0.json, rank_1.json, ...   one process each
  *     FOLDER/merged.json                     all of them side by side, for looking at
  *
- * One event a line. ts and dur are in microseconds, in a rank's file from the earliest event of that rank on, in the merged
- * one of all ranks; pid is the rank + 1, tid the lane + 1 (Perfetto keeps 0 for itself). Beside the names that Kineto has for
- * kernels, launches and collectives, args carry what replay reads: id, after, us, step, phase, bytes, flops, ... (the list is in
- * chrome_write.c, and chrome_events.c reads that list). HTA's TraceAnalysis takes the rank files by name,
- * trace_files={0: ".../rank_0.json", ...}: given the folder, it would take the merged file for another rank 0. */
+ * One event a line. ts and dur are in microseconds, in a rank's file from the earliest event of that rank on, in the
+ * merged one of all ranks; pid is the rank + 1, tid the lane + 1 (Perfetto keeps 0 for itself). Beside the names that
+ * Kineto has for kernels, launches and collectives, args carry what replay reads: id, after, us, step, phase, bytes,
+ * flops, ... (the list is in chrome_write.c, and chrome_events.c reads that list). HTA's TraceAnalysis takes the rank
+ * files by name, trace_files={0: ".../rank_0.json", ...}: given the folder, it would take the merged file for another
+ * rank 0. */
 #ifndef LS_TRACE_CHROME_H
 #define LS_TRACE_CHROME_H
 
 #include "common/trace/trace.h"
 
-/* Writes the lanes of `rank` (of a sealed trace) as FOLDER/rank_N.json, aside and renamed; makes the folder if it is not
- * there. LS_ERR_IO. */
+/* Writes the lanes of `rank` (of a sealed trace) as FOLDER/rank_N.json, aside and renamed; makes the folder if it is
+ * not there. LS_ERR_IO. */
 ls_status ls_trace_write_rank(const ls_trace *trace, const char *folder, int rank);
 
 /* Writes FOLDER/merged.json from the rank files that lie there. Replaces nothing on failure. */

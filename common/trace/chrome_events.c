@@ -1,6 +1,7 @@
 /* chrome_events — one line of a trace file becomes a lane, a task or a mark (chrome_write.c lists what there is).
- *   ids   : tasks count up from 0 within a file, and lanes from tid 1 on, so a number that comes twice, or is left out, is seen at once.
- *           A task may wait for one that comes later in the file; whether it came is seen at the file's end
+ *   ids   : tasks count up from 0 within a file, and lanes from tid 1 on, so a number that comes twice, or is left out,
+ *           is seen at once. A task may wait for one that comes later in the file; whether it came is seen at the
+ *           file's end
  *   fails : what is missing, unknown or absurd is LS_ERR_INVALID, "FILE:LINE: what" */
 #include <inttypes.h>
 #include <math.h>

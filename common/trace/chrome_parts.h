@@ -6,9 +6,9 @@
 
 #include "common/trace/chrome.h"
 
-/* The members of ls_trace_about in the header's "lockstep" object, under their own names: TEXT(field), WHOLE(field, lowest,
- * highest), FLAG(field). Beside them: format, origin_us, median_step_ms (left out if there is none) and parameters, an
- * array of [name, count]. */
+/* The members of ls_trace_about in the header's "lockstep" object, under their own names: TEXT(field), WHOLE(field,
+ * lowest, highest), FLAG(field). Beside them: format, origin_us, median_step_ms (left out if there is none) and
+ * parameters, an array of [name, count]. */
 #define LS_CHROME_ABOUT_MAP(TEXT, WHOLE, FLAG)                                                                         \
     TEXT(mode)                                                                                                         \
     TEXT(model)                                                                                                        \
@@ -40,8 +40,8 @@
 #define LS_CHROME_LONGEST_US 1e15                     /* three decades */
 #define LS_CHROME_EVENTS_LINE "\"traceEvents\": ["
 
-/* How tools recognise what a kernel does: HTA takes what matches ^nccl.*Kernel for communication, ^Memcpy for copying, and
- * everything else for computing. These stand before the task's name. */
+/* How tools recognise what a kernel does: HTA takes what matches ^nccl.*Kernel for communication, ^Memcpy for copying,
+ * and everything else for computing. These stand before the task's name. */
 #define LS_CHROME_COLLECTIVE_PREFIX "ncclDevKernel "
 static inline const char *ls_chrome_prefix(const struct ls_task *task) {
     static const char *const copies[2][2] = {{"Memcpy HtoH ", "Memcpy HtoD "}, {"Memcpy DtoH ", "Memcpy DtoD "}};

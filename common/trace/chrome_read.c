@@ -1,10 +1,11 @@
 /* chrome_read — trace files become a trace: one file, or a folder of them.
- *   idea  : the header is everything up to the line of "traceEvents"; below it every line is an event (chrome_events.c), so
- *           only one of them at a time is a JSON tree. The files of a folder go into one trace, one after another, each with
- *           ids of its own; their times are shifted by the difference of their origins, since all ranks of a machine share a clock
- *   checks: all files say the same about the run; there is one for each recorded rank, and none more; where all ranks were
- *           recorded, every collective operation has all of its tasks. What is left, cycles, sealing finds, and the line of
- *           the task that it names is known
+ *   idea  : the header is everything up to the line of "traceEvents"; below it every line is an event
+ *           (chrome_events.c), so only one of them at a time is a JSON tree. The files of a folder go into one trace,
+ *           one after another, each with ids of its own; their times are shifted by the difference of their origins,
+ *           since all ranks of a machine share a clock
+ *   checks: all files say the same about the run; there is one for each recorded rank, and none more; where all ranks
+ *           were recorded, every collective operation has all of its tasks. What is left, cycles, sealing finds, and
+ *           the line of the task that it names is known
  *   memory: a file's text, and the trace
  *   fails : LS_ERR_INVALID, "FILE:LINE: what"; LS_ERR_IO for files that are not there */
 #include "common/trace/chrome.h"
@@ -44,7 +45,8 @@ static void read_about(ls_trace *trace, ls_json *json, const cJSON *object, stru
         about->median_step_ms = ls_json_number(json, object, "median_step_ms", 0, LS_CHROME_LONGEST_US);
 }
 
-/* What differs between what two files say about their run: the name of a field, or NULL. Ranks may have devices of other names. */
+/* What differs between what two files say about their run: the name of a field, or NULL. Ranks may have devices of
+ * other names. */
 static const char *difference(const struct ls_trace_about *a, const struct ls_trace_about *b) {
 #define SAME_TEXT(field)                                                                                               \
     if (strcmp(a->field, b->field) != 0 && strcmp(#field, "device_name") != 0) return #field;

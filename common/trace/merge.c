@@ -1,5 +1,5 @@
-/* merge — the rank files of a folder as one file, for looking at: read, checked, and written again, each event on the time
- * that all ranks share. */
+/* merge — the rank files of a folder as one file, for looking at: read, checked, and written again, each event on the
+ * time that all ranks share. */
 #include <stdio.h>
 
 #include "common/base/log.h"

@@ -1,20 +1,23 @@
-/* resolve — a process's probe records become tasks and edges.
- *   idea  : every LAUNCH is a task of its host thread and, with its RUN, one of its stream; every wait of a host thread is
- *           a task; a RECORD stands for the task before it on its stream, and a WAIT makes edges from what its event stands for
- *           to the next task of the waiting stream (those that are waited for and were recorded before the probes began are
- *           forgotten: they have happened)
- *   times : a host thread's time between two of its records belongs to the later one, so a lane of the host has no gaps: what it
- *           does there is its own time. A wait's own time is what it lasts after the end of what it waited for (waking up). A collective's
- *           is what it lasts after its MEETING. Inline, what a stream ran is not its host's time, and the host's next task waits for it */
+/* resolve — a process's probe records become tasks and edges (resolve.c says how).
+ *   tasks : every LAUNCH is a task of its host thread and one of its stream, with the times of its RUN; every wait of a
+ *           host thread, every flag that it raises and every lock that it gives back is a task. What is put on a stream
+ *           as "copy" is a COPY, what met others a COLLECTIVE, everything else a KERNEL
+ *   edges : launch before work, work before wait; an event's RECORD stands for the task before it on its stream, and a
+ *           WAIT for it makes an edge to the next task of the waiting stream. What was recorded before the probes began
+ *           has happened, and is left out
+ *   times : a host thread's time between two of its records belongs to the later one, so a lane of the host has no gaps.
+ *           A wait's own time is what it lasts after the end of what it waited for (waking up), a collective's what it
+ *           lasts after its MEETING. Inline, what a stream ran is not its host's time, and the host's next task waits
+ *           for it. Streams that were not timed (GPUs, meta devices) have tasks without times */
 #ifndef LS_TRACE_RESOLVE_H
 #define LS_TRACE_RESOLVE_H
 
 #include "common/base/probe.h"
 #include "common/trace/trace.h"
 
-/* Appends to `trace` what the threads wrote down, as rank `rank`, whose devices begin at number `first_device` (a record's
- * `device` is added to it). Where `cpu_time`, durations are CPU time. Not sealed. LS_ERR_INVALID if the records contradict
- * each other. */
+/* Appends to `trace` what the threads wrote down, as rank `rank`, whose devices begin at number `first_device` (a
+ * record's `device` is added to it). Where `cpu_time`, durations are CPU time. Not sealed. LS_ERR_INVALID if the
+ * records contradict each other. */
 ls_status ls_trace_resolve(ls_trace *trace, const struct ls_probe_thread *threads, size_t thread_count, int rank,
                            int first_device, bool cpu_time);
 

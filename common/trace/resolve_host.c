@@ -1,7 +1,7 @@
 /* resolve_host — where the time of a host thread goes, and what it waits for (resolve.c).
  *   time  : what a thread did between two of its tasks belongs to the later one. A wait is two tasks, one for what came
- *           before it, and one which begins when what it waits for has ended and takes what waking up took. What a thread
- *           ran of a stream is not its own time
+ *           before it, and one which begins when what it waits for has ended and takes what waking up took. What a
+ *           thread ran of a stream is not its own time
  *   lists : of the tasks that something waits for, the last of each lane says it all */
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "common/trace/resolve_parts.h"
 #include "common/trace/trace_parts.h"
 
-/* --- lists of tasks -------------------------------------------------------------------------------------------------- */
+/* --- lists of tasks ----------------------------------------------------------------------------------------------- */
 
 /* Out of memory is the trace's to remember: whoever adds to it finds out. */
 void ls_resolve_add(struct ls_resolve *resolve, struct ls_task_list *list, int task) {
@@ -45,7 +45,7 @@ void ls_resolve_set(struct ls_resolve *resolve, struct ls_pair_map *map, uint64_
         resolve->trace->failed = true;
 }
 
-/* --- the time of a host thread --------------------------------------------------------------------------------------- */
+/* --- the time of a host thread ------------------------------------------------------------------------------------ */
 
 /* What the thread itself did since its cursor, until then; moves the cursor there, behind record `index`. */
 double ls_resolve_spend(const struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index, double until_us,
@@ -112,10 +112,10 @@ static int spend_as_task(struct ls_resolve *resolve, struct ls_resolved_thread *
 /* The later of two moments; NAN if one is not known. */
 double ls_resolve_later(double a_us, double b_us) { return isnan(a_us) || isnan(b_us) ? NAN : fmax(a_us, b_us); }
 
-/* --- waits of the host ----------------------------------------------------------------------------------------------- */
+/* --- waits of the host -------------------------------------------------------------------------------------------- */
 
-/* Two tasks: what the thread did before, and its wait, which takes what is left behind `over_us`, the end of what it waited
- * for (add_stood). `waited` is what it waits for. */
+/* Two tasks: what the thread did before, and its wait for `waited`, which takes what is left behind `over_us`, the end
+ * of that (as ls_resolve_add_stood says it). */
 static int wait_as_tasks(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index,
                          struct ls_task_list *waited, double over_us) {
     const struct ls_probe_record *record = &thread->probe->records[index];

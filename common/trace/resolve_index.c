@@ -1,9 +1,10 @@
 /* resolve_index — what must be known of all records before the first task is made.
- *   idea  : within a thread records come in the order in which they ended, so what was written within a RUN lies right before
- *           it; one pass backwards finds it. Then everything that others refer to by name goes into hash tables (flags:
- *           into a sorted list, because who waits for 3 is content with 5)
- *   lanes : a thread that did anything but run streams has one; a stream on which something was launched has one. Threads come
- *           first, then streams by device and kind, so that two runs of one program give lanes in one order */
+ *   idea  : within a thread records come in the order in which they ended, so what was written within a RUN lies right
+ *           before it; one pass backwards finds it. Then everything that others refer to by name goes into hash tables
+ *           (flags: into a sorted list, because who waits for 3 is content with 5)
+ *   lanes : a thread that did anything but run streams has one; a stream on which something was launched has one.
+ *           Threads come first, then streams by device and kind, so that two runs of one program give lanes in one
+ *           order */
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -19,7 +20,7 @@ const struct ls_probe_record *ls_resolve_record(const struct ls_resolve *resolve
     return &resolve->threads[at->thread].probe->records[at->record];
 }
 
-/* --- what lies within a RUN ------------------------------------------------------------------------------------------ */
+/* --- what lies within a RUN --------------------------------------------------------------------------------------- */
 
 static bool is_sound(const struct ls_probe_record *record) {
     return isfinite(record->begin_us) && isfinite(record->end_us) && record->end_us >= record->begin_us &&
@@ -44,7 +45,7 @@ static ls_status find_insides(struct ls_resolved_thread *thread) {
     return LS_OK;
 }
 
-/* --- names ----------------------------------------------------------------------------------------------------------- */
+/* --- names -------------------------------------------------------------------------------------------------------- */
 
 static int add_place(struct ls_resolve *resolve, int thread, int record) {
     if (!ls_trace_room(&resolve->places, resolve->place_count, &resolve->place_capacity, sizeof *resolve->places))
@@ -64,8 +65,8 @@ static ls_status add_run(struct ls_resolve *resolve, int thread, int index, cons
     return LS_OK;
 }
 
-/* A MEETING belongs to the RUN, or where streams are not timed the LAUNCH, within which it was written: the next one of its
- * thread that began before it. */
+/* A MEETING belongs to the RUN, or where streams are not timed the LAUNCH, within which it was written: the next one of
+ * its thread that began before it. */
 static ls_status add_meeting(struct ls_resolve *resolve, int thread, int index) {
     const struct ls_probe_thread *probe = resolve->threads[thread].probe;
     const struct ls_probe_record *meeting = &probe->records[index], *within = NULL;
@@ -126,7 +127,7 @@ static ls_status index_thread(struct ls_resolve *resolve, int number) {
     return status;
 }
 
-/* --- flags ----------------------------------------------------------------------------------------------------------- */
+/* --- flags -------------------------------------------------------------------------------------------------------- */
 
 /* qsort has no context: the sorted things bear what they are sorted by. */
 struct raise_key {
@@ -179,7 +180,7 @@ int ls_resolve_find_raise(const struct ls_resolve *resolve, uintptr_t object, ui
     return ls_resolve_record(resolve, resolve->raises[low])->object == object ? resolve->raises[low] : LS_NONE;
 }
 
-/* --- lanes ----------------------------------------------------------------------------------------------------------- */
+/* --- lanes -------------------------------------------------------------------------------------------------------- */
 
 static bool is_of_the_host(const struct ls_resolved_thread *thread, size_t index) {
     int kind = thread->probe->records[index].kind;

@@ -80,7 +80,8 @@ struct ls_resolve {
 
 const struct ls_probe_record *ls_resolve_record(const struct ls_resolve *resolve, int place);
 
-/* Finds the streams, which record lies within which RUN, and RUNs, MEETINGs and RAISEs by their names; adds the lanes. */
+/* Finds the streams, which record lies within which RUN, and RUNs, MEETINGs and RAISEs by their names; adds the
+ * lanes. */
 ls_status ls_resolve_index(struct ls_resolve *resolve);
 
 /* The place of the RAISE that brought the flag to `number` or beyond; LS_NONE: it was before the probes began. */
@@ -88,10 +89,10 @@ int ls_resolve_find_raise(const struct ls_resolve *resolve, uintptr_t object, ui
 
 ls_status ls_resolve_no_memory(void);
 
-/* --- resolve_host.c -------------------------------------------------------------------------------------------------- */
+/* --- resolve_host.c ----------------------------------------------------------------------------------------------- */
 
-/* In these, out of memory is the trace's to remember. Adds a task (LS_NONE: nothing) to a list, which holds the last one
- * of each lane. */
+/* In these, out of memory is the trace's to remember. Adds a task (LS_NONE: nothing) to a list, which holds the last
+ * one of each lane. */
 void ls_resolve_add(struct ls_resolve *resolve, struct ls_task_list *list, int task);
 
 /* Makes edges from all of the list to the task, and empties it. */
@@ -103,7 +104,8 @@ void ls_resolve_set(struct ls_resolve *resolve, struct ls_pair_map *map, uint64_
 /* The later of two moments; NAN if one is not known. */
 double ls_resolve_later(double a_us, double b_us);
 
-/* What the thread itself did since its cursor, until then; moves the cursor there, from where record `index` is taken. */
+/* What the thread itself did since its cursor, until then; moves the cursor there, from where record `index` is
+ * taken. */
 double ls_resolve_spend(const struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index, double until_us,
                         double until_cpu_us);
 
@@ -118,14 +120,14 @@ void ls_resolve_raise(struct ls_resolve *resolve, struct ls_resolved_thread *thr
 void ls_resolve_lock(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index);
 void ls_resolve_unlock(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index);
 
-/* --- resolve_streams.c ----------------------------------------------------------------------------------------------- */
+/* --- resolve_streams.c -------------------------------------------------------------------------------------------- */
 
 ls_status ls_resolve_launch(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index);
 void ls_resolve_event(struct ls_resolve *resolve, const struct ls_probe_record *record);
 void ls_resolve_wait(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index);
 
-/* Adds what an event's record stands for to a list; the latest recorded end among it: NAN if one is not known, -INFINITY
- * if there is nothing. */
+/* Adds what an event's record stands for to a list; the latest recorded end among it: NAN if one is not known,
+ * -INFINITY if there is nothing. */
 double ls_resolve_add_stood(struct ls_resolve *resolve, struct ls_task_list *list, uintptr_t event, uint32_t ticket);
 
 #endif

@@ -1,8 +1,9 @@
 /* resolve_streams — launches, and the events that order streams among each other (resolve.c).
- *   idea  : a LAUNCH becomes a task of its host thread and one of its stream, with the times of its RUN. An event's RECORD stands
- *           for the last task of its stream; a WAIT makes that one of the things which its stream's next task waits for
- *   inline: where a thread runs its stream's work itself, within the launch, the launch ends where the RUN begins; the next
- *           task of the host begins where the RUN has ended, and waits for it */
+ *   idea  : a LAUNCH becomes a task of its host thread and one of its stream, with the times of its RUN. An event's
+ *           RECORD stands for the last task of its stream; a WAIT makes that one of the things which its stream's next
+ *           task waits for
+ *   inline: where a thread runs its stream's work itself, within the launch, the launch ends where the RUN begins; the
+ *           next task of the host begins where the RUN has ended, and waits for it */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@ static double duration(const struct ls_resolve *resolve, const struct ls_probe_r
     return resolve->cpu_time ? record->end_cpu_us - record->begin_cpu_us : record->end_us - record->begin_us;
 }
 
-/* --- launches -------------------------------------------------------------------------------------------------------- */
+/* --- launches ----------------------------------------------------------------------------------------------------- */
 
 static int copy_end(const struct ls_resolve *resolve, int place) {
     return place < 0 ? LS_HOST_MEMORY : resolve->first_device + place;
@@ -119,7 +120,7 @@ ls_status ls_resolve_launch(struct ls_resolve *resolve, struct ls_resolved_threa
     return LS_OK;
 }
 
-/* --- events ---------------------------------------------------------------------------------------------------------- */
+/* --- events ------------------------------------------------------------------------------------------------------- */
 
 /* An event stands for the last task of its stream, and for what the stream's next one would wait for. */
 void ls_resolve_event(struct ls_resolve *resolve, const struct ls_probe_record *record) {
@@ -143,8 +144,8 @@ void ls_resolve_event(struct ls_resolve *resolve, const struct ls_probe_record *
     ls_resolve_set(resolve, &resolve->stood, record->event, record->number, resolve->range_count++);
 }
 
-/* Adds what the event's record stands for to a list; the latest recorded end among it: NAN if one is not known, -INFINITY
- * if there is nothing. */
+/* Adds what the event's record stands for to a list; the latest recorded end among it: NAN if one is not known,
+ * -INFINITY if there is nothing. */
 double ls_resolve_add_stood(struct ls_resolve *resolve, struct ls_task_list *list, uintptr_t event, uint32_t ticket) {
     int range = ls_pair_map_find(&resolve->stood, event, ticket);
     double end_us = -INFINITY;

@@ -1,5 +1,6 @@
 /* trace — the building of it, and its reading once it is sealed (trace_seal.c).
- *   idea  : everything is an index into an array that grows by half; texts are kept once, so a task's name costs a pointer
+ *   idea  : everything is an index into an array that grows by half; texts are kept once, so a task's name costs a
+ *           pointer
  *   cost  : a sealed task takes 137 bytes, an edge 16; adding is O(1) on average
  *   fails : no memory is remembered until the trace is sealed, so that who builds it needs no branch for each task */
 #include "common/trace/trace_parts.h"
@@ -12,7 +13,7 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 
-/* --- arrays that grow ------------------------------------------------------------------------------------------------ */
+/* --- arrays that grow --------------------------------------------------------------------------------------------- */
 
 /* Room for one item more of `size` bytes at the end; its index, or -1. */
 static int grow(ls_trace *trace, struct ls_growing *array, size_t size) {
@@ -42,7 +43,7 @@ bool ls_trace_room(void *items, int count, int *capacity, size_t size) {
     return true;
 }
 
-/* --- texts ----------------------------------------------------------------------------------------------------------- */
+/* --- texts -------------------------------------------------------------------------------------------------------- */
 
 #define TEXT_BLOCK_NBYTES ((size_t)16 << 10)
 
@@ -109,7 +110,7 @@ static void texts_free(struct ls_texts *texts) {
     free(texts->table);
 }
 
-/* --- building -------------------------------------------------------------------------------------------------------- */
+/* --- building ----------------------------------------------------------------------------------------------------- */
 
 ls_status ls_trace_create(ls_trace **out) {
     *out = calloc(1, sizeof **out);
@@ -197,7 +198,7 @@ void ls_trace_add_edge(ls_trace *trace, int before, int task) {
     ((struct ls_trace_edge *)trace->edges.items)[index] = (struct ls_trace_edge){.before = before, .task = task};
 }
 
-/* --- meetings, found by group and number ----------------------------------------------------------------------------- */
+/* --- meetings, found by group and number -------------------------------------------------------------------------- */
 
 /* Groups are texts of the trace, so that equal ones have one address. */
 static int *meeting_slot(const ls_trace *trace, int *table, size_t capacity, const char *group, uint32_t number) {
@@ -242,7 +243,7 @@ int ls_trace_join_meeting(ls_trace *trace, const struct ls_meeting *meeting) {
     return *slot - 1;
 }
 
-/* --- reading --------------------------------------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------------------------------------------------ */
 
 int ls_trace_lane_count(const ls_trace *trace) { return (int)trace->lanes.count; }
 int ls_trace_task_count(const ls_trace *trace) { return (int)trace->tasks.count; }

@@ -8,11 +8,11 @@
  *     meeting   the tasks, one of each rank, that together are one collective operation
  *
  * A trace comes from probes (resolve.h), from a file (chrome.h), or from a program that is not run but built
- * (common/replay/build.h). Replay (common/replay/engine.h) takes durations and edges out of it and finds out when everything
- * would have happened; the recorded times, where there are any, are for pictures, tests and comparison only.
+ * (common/replay/build.h). Replay (common/replay/engine.h) takes durations and edges out of it and finds out when
+ * everything would have happened; the recorded times, where there are any, are for pictures, tests and comparison only.
  *
- * Build: add lanes, tasks and edges in any order, then seal, and add nothing more. What has been added can be looked at by
- * its index at any time; the lists of edges, lanes and meetings only when sealed. Limits: 2^31 tasks and edges. One
+ * Build: add lanes, tasks and edges in any order, then seal, and add nothing more. What has been added can be looked at
+ * by its index at any time; the lists of edges, lanes and meetings only when sealed. Limits: 2^31 tasks and edges. One
  * thread at a time. Out of memory: the call that seals says so. */
 #ifndef LS_TRACE_TRACE_H
 #define LS_TRACE_TRACE_H
@@ -122,7 +122,8 @@ void ls_trace_destroy(ls_trace *trace); /* NULL is a no-op */
 /* A copy of `text` that lives as long as the trace; the same for the same text. NULL gives "". */
 const char *ls_trace_text(ls_trace *trace, const char *text);
 
-/* Each returns the index of what it added, from 0; texts are copied. Without memory they return 0, and sealing fails. */
+/* Each returns the index of what it added, from 0; texts are copied. Without memory they return 0, and sealing
+ * fails. */
 int ls_trace_add_lane(ls_trace *trace, const struct ls_lane *lane);
 int ls_trace_add_task(ls_trace *trace, const struct ls_task *task);
 int ls_trace_add_mark(ls_trace *trace, const struct ls_mark *mark);
@@ -136,15 +137,15 @@ void ls_trace_add_edge(ls_trace *trace, int before, int task);
 
 struct ls_trace_about *ls_trace_about(ls_trace *trace); /* for filling in */
 
-/* Checks that all indices exist, that no edge is a loop, and that every lane's order and the edges and meetings can be kept
- * together (no cycle): LS_ERR_INVALID names two tasks of it. LS_ERR_NO_MEMORY. Then the trace can be read. Work: tasks +
- * edges. */
+/* Checks that all indices exist, that no edge is a loop, and that every lane's order and the edges and meetings can be
+ * kept together (no cycle): LS_ERR_INVALID names two tasks of it. LS_ERR_NO_MEMORY. Then the trace can be read. Work:
+ * tasks + edges. */
 ls_status ls_trace_seal(ls_trace *trace);
 
 /* A task that is ready with the default of every field: no lock, no meeting, unknown duration, no recorded times. */
 struct ls_task ls_task_default(ls_task_kind kind, const char *name, int lane);
 
-/* --- reading (sealed) ------------------------------------------------------------------------------------------------ */
+/* --- reading (sealed) --------------------------------------------------------------------------------------------- */
 
 int ls_trace_lane_count(const ls_trace *trace);
 int ls_trace_task_count(const ls_trace *trace);
@@ -166,8 +167,8 @@ const int *ls_trace_after(const ls_trace *trace, int task, int *count);
 const int *ls_trace_lane_tasks(const ls_trace *trace, int lane, int *count);
 const int *ls_trace_meeting_tasks(const ls_trace *trace, int meeting, int *count);
 
-/* Whether `a` must have ended before `b` begins, by edges, lanes and meetings alone, whatever the durations. Work: at most
- * tasks + edges, only of what lies between the two. */
+/* Whether `a` must have ended before `b` begins, by edges, lanes and meetings alone, whatever the durations. Work: at
+ * most tasks + edges, only of what lies between the two. */
 bool ls_trace_happens_before(const ls_trace *trace, int a, int b);
 
 /* Gives a task other times, sealed or not: of a replay, to be written as a file and looked at. */

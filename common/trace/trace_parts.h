@@ -38,8 +38,9 @@ struct ls_trace {
     /* sealed */
     struct ls_int_lists before, after, lane_tasks, meeting_tasks;
     int *next_on_lane; /* the task behind a task, or LS_NONE */
-    /* The tasks of a meeting begin and end together: they are one node. A task without is a node of its own. Nodes in an
-     * order in which everything waits for what is before it, by the lowest task of each; and where a task's node lies in it */
+    /* The tasks of a meeting begin and end together: they are one node. A task without is a node of its own. Nodes in
+     * an order in which everything waits for what is before it, by the lowest task of each; and where a task's node
+     * lies in it */
     int *order, *place;
     int node_count;
     uint8_t *reached; /* scratch of ls_trace_happens_before: for each place, 0 between its calls */
@@ -56,7 +57,8 @@ ls_status ls_trace_seal_quietly(ls_trace *trace, struct ls_trace_fault *fault);
 
 void ls_trace_unseal(ls_trace *trace); /* frees what sealing made */
 
-/* Grows an array whose address is at `items`, of `size` bytes each, so that one more than `count` fits; false: no memory. */
+/* Grows an array whose address is at `items`, of `size` bytes each, so that one more than `count` fits; false: no
+ * memory. */
 bool ls_trace_room(void *items, int count, int *capacity, size_t size);
 
 #endif

@@ -1,11 +1,11 @@
 /* trace_seal — makes lists of the edges, and an order of everything; what cannot be kept is refused.
- *   idea  : count, add up, fill (counting sort) for each of the lists: what a task waits for, what waits for it, the tasks of
- *           a lane, of a meeting. Then Kahn's algorithm: take whatever waits for nothing that has not been taken. The tasks of
- *           a meeting begin and end together, so they are one node, taken when all of them could be
- *   cycle : what is left waits for something that is left too. Going back along that, the first node that comes twice lies
- *           on a cycle
- *   before: a task happens before another where a way leads from its node to the other's. Ways lead forwards in the order,
- *           so only what lies between the two is looked at, once, in that order
+ *   idea  : count, add up, fill (counting sort) for each of the lists: what a task waits for, what waits for it, the
+ *           tasks of a lane, of a meeting. Then Kahn's algorithm: take whatever waits for nothing that has not been
+ *           taken. The tasks of a meeting begin and end together, so they are one node, taken when all of them could be
+ *   cycle : what is left waits for something that is left too. Going back along that, the first node that comes twice
+ *           lies on a cycle
+ *   before: a task happens before another where a way leads from its node to the other's. Ways lead forwards in the
+ *           order, so only what lies between the two is looked at, once, in that order
  *   cost  : O(tasks + edges) time, 4 bytes of scratch a task */
 #include "common/trace/trace_parts.h"
 
@@ -28,7 +28,7 @@ static LS_PRINTF(4, 5) bool fault_at(struct ls_trace_fault *fault, int task, int
     return false;
 }
 
-/* --- whether everything is there ------------------------------------------------------------------------------------- */
+/* --- whether everything is there ---------------------------------------------------------------------------------- */
 
 static bool within(int index, size_t count) { return index >= 0 && (size_t)index < count; }
 
@@ -96,7 +96,7 @@ static bool check(const ls_trace *trace, struct ls_trace_fault *fault) {
     return check_edges(trace, fault) && check_marks(trace, fault);
 }
 
-/* --- lists ----------------------------------------------------------------------------------------------------------- */
+/* --- lists -------------------------------------------------------------------------------------------------------- */
 
 static int *ints(ls_trace *trace, size_t count) {
     int *items = calloc(count + 1, sizeof *items);
@@ -104,8 +104,8 @@ static int *ints(ls_trace *trace, size_t count) {
     return items;
 }
 
-/* start[i + 1] holds how many items list i will have; afterwards start[i + 1] is where the next item of list i goes, and
- * when all have been filled in, list i ends there and list i + 1 begins. */
+/* start[i + 1] holds how many items list i will have; afterwards start[i + 1] is where the next item of list i goes,
+ * and when all have been filled in, list i ends there and list i + 1 begins. */
 static void add_up(int *start, int list_count) {
     int sum = 0;
     for (int i = 0; i < list_count; i++) {
@@ -175,7 +175,7 @@ static bool make_meeting_lists(ls_trace *trace, struct ls_trace_fault *fault) {
     return true;
 }
 
-/* --- the order ------------------------------------------------------------------------------------------------------- */
+/* --- the order ---------------------------------------------------------------------------------------------------- */
 
 /* The tasks of a node, by any of them. */
 static const int *members(const ls_trace *trace, const int *task, int *count) {
@@ -218,8 +218,8 @@ static int compare_ints(const void *a, const void *b) {
     return (left > right) - (left < right);
 }
 
-/* Some task that has not been taken and that a task of `node` waits for; *task is the one of the node. A lane's tasks are
- * found in ascending order. */
+/* Some task that has not been taken and that a task of `node` waits for; *task is the one of the node. A lane's tasks
+ * are found in ascending order. */
 static int untaken_before(const ls_trace *trace, const int *waits, int node, int *task) {
     int count;
     const int *tasks = members(trace, &node, &count);
@@ -296,7 +296,7 @@ bool ls_trace_happens_before(const ls_trace *trace, int a, int b) {
     return found;
 }
 
-/* --- sealing --------------------------------------------------------------------------------------------------------- */
+/* --- sealing ------------------------------------------------------------------------------------------------------ */
 
 ls_status ls_trace_seal_quietly(ls_trace *trace, struct ls_trace_fault *fault) {
     *fault = (struct ls_trace_fault){.task = LS_NONE, .other = LS_NONE};

@@ -2,10 +2,10 @@
  *   idea  : probes are switched between steps, with the devices idle, so that what is launched while they are on also
  *           runs while they are on. Everything else happens after the run: records become a trace (trace/resolve.h), to
  *           which what the program knows of itself is added, and every rank writes its own file
- *   cost  : while recording, what probes cost (base/probe.h). After the run, memory and time in proportion to the records:
- *           about 128 bytes each, and three times that for the trace
- *   fails : a rank that cannot write its file says so, and the others, which wait for it there, end with it; no merged file
- *           is made then */
+ *   cost  : while recording, what probes cost (base/probe.h). After the run, memory and time in proportion to the
+ *           records: about 128 bytes each, and three times that for the trace
+ *   fails : a rank that cannot write its file says so, and the others, which wait for it there, end with it; no merged
+ *           file is made then */
 #include "common/train/recording.h"
 
 #include <dirent.h>

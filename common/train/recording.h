@@ -1,9 +1,10 @@
 /* ls_recording: --trace. Switches the probes on for some steps of a run, and makes a trace of what they wrote down.
  *
- * Recording begins with the first step that the step times count (with the run's first, if it has no more steps than the
- * warm-up) and ends --trace-steps later, or with the run. In between nothing changes but that the probes write; what lies between
- * two steps is recorded as outside of a step. With --virtual-time, and where devices share cores, times are the threads' CPU time (base/probe.h). At the end of
- * the run every rank writes its file, and rank 0 puts them together.
+ * Recording begins with the first step that the step times count (with the run's first, if it has no more steps than
+ * the warm-up) and ends --trace-steps later, or with the run. In between nothing changes but that the probes write;
+ * what lies between two steps is recorded as outside of a step. With --virtual-time, and where devices share cores,
+ * times are the threads' CPU time (base/probe.h). At the end of the run every rank writes its file, and rank 0 puts
+ * them together.
  *
  * All calls are collective where there are ranks: every rank makes them at the same steps. */
 #ifndef LS_TRAIN_RECORDING_H
@@ -31,8 +32,8 @@ typedef struct ls_recording {
  * line. */
 ls_status ls_recording_check(const ls_train_options *options);
 
-/* For a run of `total_steps` steps (any large number: not known), of which `done` have been taken before. Rank 0 makes the
- * folder, and takes away what an earlier trace has left there. `times` is borrowed until close. */
+/* For a run of `total_steps` steps (any large number: not known), of which `done` have been taken before. Rank 0 makes
+ * the folder, and takes away what an earlier trace has left there. `times` is borrowed until close. */
 ls_status ls_recording_open(ls_recording *recording, const ls_train_options *options, ls_parallel *parallel,
                             ls_step_times *times, int64_t done, int64_t total_steps);
 

@@ -17,7 +17,7 @@ static ls_status parse(calibrate_settings *settings, int argc, char **argv, bool
         {.kind = LS_OPTION_FLAG,
          .name = "quick",
          .to.flag = &settings->quick,
-         .help = "fewer runs and sizes: seconds instead of a minute, rough figures"},
+         .help = "fewer runs and sizes: a second instead of several, rough figures"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no notes"},
     };
     const ls_command command = {
@@ -32,7 +32,7 @@ static ls_status parse(calibrate_settings *settings, int argc, char **argv, bool
 
 static ls_status calibrate(const calibrate_settings *settings, const bench_machine *machine) {
     static calibrate_figures figures;
-    ls_status status = bench_write_path(settings->out, NULL); /* before the minute is over */
+    ls_status status = bench_write_path(settings->out, NULL);
     if (status != LS_OK) return status;
     bench_print_machine(machine);
     bench_note_load(machine);

@@ -1,8 +1,8 @@
 /* calibrate — what this machine's CPU devices reach, as a node file for replay (labs/nodes/README.md).
  *
  * Everything is measured through the functions that training uses: ls_gemm and ls_scale on a device's compute stream,
- * ls_copy between device pools, events, flags, and all_reduce of processes over shared memory. A figure is a median over
- * runs, with quartiles beside it. */
+ * ls_copy between device pools, events, flags, and all_reduce of processes over shared memory. A figure is a median
+ * over runs, with quartiles beside it. */
 #ifndef LABS_CALIBRATE_CALIBRATE_H
 #define LABS_CALIBRATE_CALIBRATE_H
 
@@ -46,8 +46,8 @@ typedef struct calibrate_figures {
     calibrate_spread pass_us[CALIBRATE_PASSES];
     double pass_bytes[CALIBRATE_PASSES];
     calibrate_spread launch_us, smallest_us, event_us, sync_us, hand_over_us, collective_us;
-    /* alone = 1: one device's products, and its passes over memory, while all others do the same; products while another
-     * device copies */
+    /* alone = 1: one device's products, and its passes over memory, while all others do the same; products while
+     * another device copies */
     double products_crowded, passes_crowded, products_beside_copies;
     /* copies between device pools */
     double copy_bytes;

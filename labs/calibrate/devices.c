@@ -1,7 +1,7 @@
 /* devices — what one CPU device reaches, alone and beside others.
- *   idea  : a job is a call that is repeated: so often that a run takes milliseconds, and in several runs, of which median
- *           and quartiles are kept. The calling thread is device 0's. While it measures, threads of other devices may
- *           repeat jobs of theirs beside it: that is how sharing of caches, memory and cores shows
+ *   idea  : a job is a call that is repeated: so often that a run takes milliseconds, and in several runs, of which
+ *           median and quartiles are kept. The calling thread is device 0's. While it measures, threads of other
+ *           devices may repeat jobs of theirs beside it: that is how sharing of caches, memory and cores shows
  *   order : jobs that are compared (alone and beside others) take turns, run by run, so that a machine that slows down
  *           between them slows down both
  *   fails : the first job that fails ends it; threads beside are stopped and joined in any case */
@@ -51,7 +51,7 @@ calibrate_spread calibrate_spread_of(double *values, int count) {
                               .runs = count};
 }
 
-/* --- the jobs ----------------------------------------------------------------------------------------------------------- */
+/* --- the jobs ----------------------------------------------------------------------------------------------------- */
 
 /* Forward and both gradients of a linear layer of WIDTH x WIDTH with so many samples. */
 static ls_status three_products(const struct worker *w, ls_dtype dtype, size_t rows) {
@@ -108,7 +108,7 @@ static ls_status copy_to_peer(const struct worker *w, int bytes) {
     return ls_copy_now(w->copy, w->peer->to, w->from, (size_t)bytes);
 }
 
-/* --- repeating them, alone and beside others ------------------------------------------------------------------------------- */
+/* --- repeating them, alone and beside others ---------------------------------------------------------------------- */
 
 struct beside {
     const struct worker *worker;
@@ -194,7 +194,7 @@ static ls_status measure_both(calibrate_spread *alone, calibrate_spread *togethe
     return status;
 }
 
-/* --- devices and their memory ------------------------------------------------------------------------------------------------ */
+/* --- devices and their memory ------------------------------------------------------------------------------------- */
 
 static ls_status take(struct worker *worker, size_t nbytes, void *to) {
     return ls_device_alloc(worker->device, LS_MEMORY_WORKSPACE, nbytes, "calibration", to);
@@ -238,7 +238,7 @@ static void close_worker(struct worker *worker) {
     ls_device_close(worker->device);
 }
 
-/* --- all figures ------------------------------------------------------------------------------------------------------------- */
+/* --- all figures -------------------------------------------------------------------------------------------------- */
 
 static ls_status measure_rates(calibrate_figures *f, const struct worker *worker, bool quick) {
     static const int batches[CALIBRATE_BATCHES] = {1, 4, 16, 64, 256, 1024};
@@ -328,8 +328,8 @@ static void *first_main(void *argument) {
     return NULL;
 }
 
-/* A thread of its own for device 0, as in the programs: this one must stay on all cores, since that is where devices look
- * for the cores that there are. */
+/* A thread of its own for device 0, as in the programs: this one must stay on all cores, since that is where devices
+ * look for the cores that there are. */
 ls_status calibrate_devices(calibrate_figures *figures, const calibrate_settings *settings) {
     struct worker workers[DEVICES_MAX] = {0};
     struct first first = {figures, settings, workers, LS_OK};

@@ -1,6 +1,6 @@
-/* hand_over — from a flag's raising by one thread until another goes on: two threads of two devices throw a ball to and fro
- * by two flags, waiting as the programs' threads do. Half of there and back is the figure; the two ways are measured
- * together, since no clock is needed that both read at the same time. */
+/* hand_over — from a flag's raising by one thread until another goes on: two threads of two devices throw a ball to and
+ * fro by two flags, waiting as the programs' threads do. Half of there and back is the figure; the two ways are
+ * measured together, since no clock is needed that both read at the same time. */
 #include <pthread.h>
 #include <string.h>
 

@@ -19,7 +19,7 @@ enum { SOURCE_CAPACITY = 400 };
 
 static double rate(double amount, double us) { return amount / us * 1e-3; } /* 1e9 per second */
 
-/* --- conclusions ------------------------------------------------------------------------------------------------------- */
+/* --- conclusions -------------------------------------------------------------------------------------------------- */
 
 /* Least squares of the shortest message's time over 2 (ranks - 1) hops; neither below 0. One number of ranks: all of it
  * is hops. */
@@ -46,6 +46,8 @@ struct calibrate_node calibrate_conclude(const calibrate_figures *f) {
                    .fp32_GFLOPs = rate(f->gemm_flops[CALIBRATE_NODE_BATCH], f->fp32_us[CALIBRATE_NODE_BATCH].median),
                    .fp16_GFLOPs = rate(f->gemm_flops[CALIBRATE_NODE_BATCH], f->bf16_us[CALIBRATE_NODE_BATCH].median),
                    .memory_GBps = rate(f->pass_bytes[CALIBRATE_NODE_PASS], f->pass_us[CALIBRATE_NODE_PASS].median),
+                   .product_crowding = fmax(f->products_crowded, 1),
+                   .memory_crowding = fmax(f->passes_crowded, 1),
                    .kernel_us = fmax(f->smallest_us.median - f->launch_us.median, LEAST_KERNEL_US)},
         .host = {.launch_us = f->launch_us.median,
                  .event_us = f->event_us.median,
@@ -61,7 +63,7 @@ struct calibrate_node calibrate_conclude(const calibrate_figures *f) {
     return node;
 }
 
-/* --- for people -------------------------------------------------------------------------------------------------------- */
+/* --- for people --------------------------------------------------------------------------------------------------- */
 
 static void put_row(ls_table *table, const char *what, const calibrate_spread *us, double amount, const char *unit) {
     ls_table_cell(table, "%s", what);
@@ -133,7 +135,7 @@ ls_status calibrate_print(const calibrate_figures *f, const bench_machine *machi
     return status;
 }
 
-/* --- the file ---------------------------------------------------------------------------------------------------------- */
+/* --- the file ----------------------------------------------------------------------------------------------------- */
 
 /* More digits than the spreads allow. */
 static double four_digits(double value) {
@@ -156,6 +158,8 @@ static void add_figures(cJSON *root, const struct calibrate_node *node) {
     add_number(device, "memory_GBps", node->device.memory_GBps);
     add_number(device, "kernel_us", node->device.kernel_us);
     add_number(device, "memory_bytes", 0);
+    add_number(device, "product_crowding", node->device.product_crowding);
+    add_number(device, "memory_crowding", node->device.memory_crowding);
     add_number(host, "launch_us", node->host.launch_us);
     add_number(host, "event_us", node->host.event_us);
     add_number(host, "sync_us", node->host.sync_us);
@@ -209,6 +213,8 @@ static void add_sources(cJSON *root, const calibrate_figures *f, const bench_mac
         {"device.memory_GBps", f->pass_us[CALIBRATE_NODE_PASS].runs, "reading and writing 8 MiB by ls_scale"},
         {"device.kernel_us", f->smallest_us.runs, "ls_fill of 16 floats, less a launch"},
         {"device.memory_bytes", 0, "not known: devices share the machine's memory"},
+        {"device.product_crowding", f->copy_us.runs, "layers of 64 samples on all devices at once, by one alone"},
+        {"device.memory_crowding", f->copy_us.runs, "passes over 8 MiB on all devices at once, by one alone"},
         {"host.launch_us", f->launch_us.runs, "an operation that does nothing"},
         {"host.event_us", f->event_us.runs, "half of a record and a stream's wait"},
         {"host.sync_us", f->sync_us.runs, "ls_stream_synchronize with nothing to wait for"},

@@ -1,11 +1,12 @@
 /* ranks — how long an all-reduce takes, among processes as DDP has them.
- *   idea  : ranks are forked and find each other over DDP's store, which this process serves. Each has a CPU device, bound to
- *           its core, and a buffer in memory that the ranks share, which is where DDP's buckets are. Before each run a rank
- *           writes its buffer, as backward and the bucket's filling do, so that it lies in its cache and not in the others'
- *   time  : of a run, from the moment when the last rank has begun to the moment when the last has its result; the clock is
- *           the same in all processes
- *   fails : a rank's exit status tells; those that wait for it end by themselves (comm.h), and by SIGKILL if this process
- *           dies */
+ *   idea  : ranks are forked and find each other over DDP's store, which this process serves. Each has a CPU device,
+ *           bound to its core, and a buffer in memory that the ranks share, which is where DDP's buckets are. Before
+ *           each run a rank writes its buffer, as backward and the bucket's filling do, so that it lies in its cache
+ *           and not in the others'
+ *   time  : of a run, from the moment when the last rank has begun to the moment when the last has its result; the
+ *           clock is the same in all processes
+ *   fails : a rank's exit status tells; those that wait for it end by themselves (comm.h), and by SIGKILL if this
+ *           process dies */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -49,7 +50,7 @@ static int runs_for(const struct plan *plan, int size) {
     return plan->quick ? (runs + 9) / 10 : runs;
 }
 
-/* --- a rank ------------------------------------------------------------------------------------------------------------- */
+/* --- a rank ------------------------------------------------------------------------------------------------------- */
 
 struct rank {
     const struct plan *plan;
@@ -138,7 +139,7 @@ static ls_status run_rank(struct rank *self) {
     return status;
 }
 
-/* --- all of them -------------------------------------------------------------------------------------------------------- */
+/* --- all of them -------------------------------------------------------------------------------------------------- */
 
 static void child_main(const struct plan *plan, struct board *board, int rank, pid_t parent) {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(1);
@@ -192,11 +193,17 @@ static ls_status measure_ranks(calibrate_figures *figures, const struct plan *pl
     return status;
 }
 
+/* 2, 4, 8, ..., and as many as there are devices; 0: those were all. */
+static int next_ranks(int ranks, int devices) {
+    if (ranks == devices) return 0;
+    return 2 * ranks < devices ? 2 * ranks : devices;
+}
+
 ls_status calibrate_all_reduce(calibrate_figures *figures, const calibrate_settings *settings) {
     ls_status status = LS_OK;
     figures->cores = ls_usable_cores();
     figures->devices = figures->cores < 2 ? 2 : figures->cores > 8 ? 8 : figures->cores;
-    for (int ranks = 2; status == LS_OK && ranks <= figures->devices; ranks *= 2) {
+    for (int ranks = 2; status == LS_OK && ranks > 0; ranks = next_ranks(ranks, figures->devices)) {
         struct plan plan = {.ranks = ranks, .sizes = settings->quick ? 6 : SIZES_MAX, .quick = settings->quick};
         ls_note("all-reduces of %d ranks", ranks);
         status = measure_ranks(figures, &plan);

@@ -41,8 +41,8 @@ static double end_of(const replay_run *run, int step) {
     return end_us;
 }
 
-/* A step as step times count it, from the end of the one before to its own; one in the middle, since what goes on in it for
- * the next steps belongs to the picture. */
+/* A step as step times count it, from the end of the one before to its own; one in the middle, since what goes on in
+ * it for the next steps belongs to the picture. */
 static struct window shown_step(const replay_run *run) {
     int last = 0;
     for (int i = 0; i < run->timeline->task_count; i++) {

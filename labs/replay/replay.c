@@ -5,12 +5,17 @@
  *     build/replay --node here --trace /tmp/trace-of-one-device --mode ddp --n 2
  *     build/replay --trace /tmp/trace --as-recorded */
 #include "labs/replay/replay.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 
 static ls_status replay_all(const replay_inputs *inputs, const replay_settings *settings) {
     replay_rows rows = {0};
+    double began_us = ls_now_us();
+    long long tasks = 0;
     ls_status status = replay_prepare_files(settings);
     if (status == LS_OK) status = replay_make_rows(&rows, inputs, settings);
+    for (int i = 0; i < rows.count; i++) tasks += rows.rows[i].tasks;
+    if (status == LS_OK) ls_note("%lld tasks were replayed in %.2f s", tasks, (ls_now_us() - began_us) / 1e6);
     if (status == LS_OK) status = replay_print(&rows, inputs, settings);
     if (status == LS_OK) status = replay_write_files(&rows, inputs, settings);
     replay_rows_free(&rows);

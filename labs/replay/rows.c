@@ -81,7 +81,12 @@ static ls_status make_row(replay_rows *rows, const replay_inputs *inputs, const 
     if (is_recorded(&row, inputs)) row.recorded_ms = ls_trace_what(inputs->trace)->median_step_ms;
     bool last = row.n == settings->n.values[settings->n.count - 1];
     bool first_cap = row.mode != LS_BUILD_DDP || row.cap_mb == settings->caps_mb[0];
-    if (last && first_cap && gantt->file) replay_gantt_add(gantt, &run, &row, inputs->on);
+    if (last && first_cap && gantt->file) {
+        char on[REPLAY_TITLE + 64];
+        snprintf(on, sizeof on, "%s; %g samples per step, %s", inputs->on, row.batch,
+                 ls_dtype_name(settings->precision));
+        replay_gantt_add(gantt, &run, &row, on);
+    }
     if (last && first_cap && settings->timeline) status = replay_write_timeline(&run, settings->timeline);
     replay_run_free(&run);
     return status == LS_OK ? add_row(rows, &row) : status;

@@ -1,6 +1,5 @@
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/base/log.h"
 #include "common/base/table.h"
@@ -168,6 +167,12 @@ static ls_status print_devices(const replay_rows *rows, ls_build_mode mode) {
     return print_and_free(table);
 }
 
+static bool hold_the_same(const struct ls_memory_prediction *one, const struct ls_memory_prediction *other) {
+    for (int c = 0; c < REPLAY_CATEGORIES; c++)
+        if (replay_category_bytes(one, c) != replay_category_bytes(other, c)) return false;
+    return true;
+}
+
 static void put_memory(ls_table *table, const replay_row *row, const replay_share *share, const char *devices) {
     double sum = 0;
     ls_table_cell(table, "%d", row->n);
@@ -194,7 +199,7 @@ static ls_status print_memory(const replay_rows *rows, ls_build_mode mode) {
         if (row->mode != mode || (mode == LS_BUILD_SINGLE && row->n > 1)) continue;
         if (isnan(cap_mb)) cap_mb = row->cap_mb;
         if (row->cap_mb != cap_mb && mode == LS_BUILD_DDP) continue;
-        bool alike = memcmp(&row->first.memory, &row->others.memory, sizeof row->first.memory) == 0;
+        bool alike = hold_the_same(&row->first.memory, &row->others.memory);
         put_memory(table, row, &row->first, alike && row->n > 1 ? "each" : "0");
         if (!alike) put_memory(table, row, &row->others, others_text(row, text));
     }

@@ -1,12 +1,12 @@
 /* course — DP's and DDP's step times of the course out of one network and one machine.
- *   idea  : the course gives times and neither network nor machine. ResNet-18 with 384 pictures a step in mixed precision
- *           on V100s behind PCIe 3 is a machine and a network of its kind. Whatever can be looked up is looked up
- *           (labs/nodes/course.json); three rates, one for each thing that a step waits for, are fitted:
- *             the device's rate      one factor on what a V100 reaches in products and in memory: T1 / N
- *             the link               what DP's device 0 sends the others' pictures through: (N - 1) / N of 231 MB, which is
- *                                    why DP's times are 100 / N + 20 (N - 1) / N to the digit
- *             the collectives' bus   what gradients are all-reduced through in DDP, and parameters and gradients
- *                                    broadcast and reduced in DP (as PyTorch does it): about a constant in N
+ *   idea  : the course gives times and neither network nor machine. ResNet-18 with 384 pictures a step in mixed
+ *           precision on V100s behind PCIe 3 is a machine and a network of its kind. Whatever can be looked up is
+ *           looked up (labs/nodes/course.json); three rates, one for each thing that a step waits for, are fitted:
+ *             the device's rate     one factor on what a V100 reaches in products and in memory: T1 / N
+ *             the link              through it leave the others' pictures, (N - 1) / N of 231 MB, in DP: which is why
+ *                                   its times are 100 / N + 20 (N - 1) / N to the digit
+ *             the collectives' bus  gradients are all-reduced through it in DDP; in DP parameters are broadcast and
+ *                                   gradients reduced (as PyTorch does it): about a constant in N
  *   least : squares of relative deviations over the seven different cells, so four degrees of freedom are left */
 #include "labs/tables/course.h"
 

@@ -42,8 +42,8 @@ void course_file_values(const struct course_model *model, double values[COURSE_P
 ls_status course_replay(struct tables_replayed *replayed, struct course_model *model, ls_build_mode mode, int n,
                         const double values[COURSE_PARAMETERS]);
 
-/* Fits the parameters to all cells but number `left_out` (-1: to all), relative deviations, from the file's values. With
- * `held_bus_GBps` > 0 the third parameter has that value, and the other two are fitted. */
+/* Fits the parameters to all cells but number `left_out` (-1: to all), relative deviations, from the file's values.
+ * With `held_bus_GBps` > 0 the third parameter has that value, and the other two are fitted. */
 ls_status course_fit(struct tables_fit *fit, struct course_model *model, int left_out, double held_bus_GBps);
 
 #endif

@@ -1,10 +1,11 @@
 /* least_squares — Levenberg and Marquardt's search in the logarithms of the parameters.
  *   idea  : near p the residuals are a linear function of it, r + J s, whose squares are least where
- *           (J'J + damping diag(J'J)) s = -J'r. With little damping that is Gauss and Newton's step, with much a short one
- *           downhill. A step that lowers the sum is taken and the damping eased; another is dropped and the damping raised
+ *           (J'J + damping diag(J'J)) s = -J'r. With little damping that is Gauss and Newton's step, with much a short
+ *           one downhill. A step that lowers the sum is taken and the damping eased; another is dropped and the damping
+ *           raised
  *   logs  : parameters are rates: they stay positive, and steps are relative
- *   slopes: by differences to both sides, which a replay's kinks (where another path becomes the longest) cannot spoil as
- *           badly as those to one side
+ *   slopes: by differences to both sides, which a replay's kinks (where another path becomes the longest) cannot spoil
+ *           as badly as those to one side
  *   cost  : 2 p + 1 calls a round, and some tens of rounds */
 #include "labs/tables/least_squares.h"
 

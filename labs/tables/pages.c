@@ -12,7 +12,7 @@ enum { TEXT_CAPACITY = 64, LINE_CAPACITY = 512, LINE_WIDTH = 110 };
 
 static const char csv_name[] = "tables.csv", markdown_name[] = "tables.md";
 
-/* --- cells ----------------------------------------------------------------------------------------------------------- */
+/* --- cells -------------------------------------------------------------------------------------------------------- */
 
 /* Whole and large numbers in full, others to four digits; nothing for NaN. */
 static const char *number_text(char text[TEXT_CAPACITY], double value) {
@@ -71,7 +71,7 @@ static ls_status check_memory(const tables_book *book) {
     return book->out_of_memory ? ls_fail(LS_ERR_NO_MEMORY, "no memory for the tables") : LS_OK;
 }
 
-/* --- for people ------------------------------------------------------------------------------------------------------ */
+/* --- for people --------------------------------------------------------------------------------------------------- */
 
 static ls_status print_rows(const tables_book *book, size_t first, size_t end, FILE *file) {
     static const ls_column columns[] = {{"quantity", LS_LEFT},   {"mode", LS_LEFT},  {"N", LS_RIGHT},
@@ -132,7 +132,7 @@ ls_status tables_print(const tables_book *book, int number, FILE *file) {
     return status;
 }
 
-/* --- for the README -------------------------------------------------------------------------------------------------- */
+/* --- for the README ----------------------------------------------------------------------------------------------- */
 
 /* Text of a cell, in which a bar would end it. */
 static void put_cell(FILE *file, const char *text) {
@@ -173,7 +173,7 @@ static void put_markdown(FILE *file, const tables_book *book) {
     }
 }
 
-/* --- for programs ---------------------------------------------------------------------------------------------------- */
+/* --- for programs ------------------------------------------------------------------------------------------------- */
 
 static void put_csv(FILE *file, const tables_book *book) {
     char text[TEXT_CAPACITY], joined[2 * LINE_CAPACITY];
@@ -198,7 +198,7 @@ static void put_csv(FILE *file, const tables_book *book) {
     }
 }
 
-/* --- files ----------------------------------------------------------------------------------------------------------- */
+/* --- files -------------------------------------------------------------------------------------------------------- */
 
 ls_status tables_prepare_files(const char *folder) {
     const char *const names[] = {csv_name, markdown_name};

@@ -1,11 +1,11 @@
 /* Table 3: what an all-reduce moves, formula against count, and what that costs.
  *
- *   idea    : the textbook's formulas (cost.h) on one side; on the other the project's own algorithms, run with a thread
- *             per rank, which count each range of memory that goes from one rank to another, and check every sum
- *   busiest : of all ranks, the one that sends most, because that is whose link everybody waits for. The parameter server is
- *             our `naive`: rank 0 sends the result N - 1 times
- *   exact   : beside the textbook each algorithm has a formula of its own (allreduce.h) that knows about chunks cut at cache
- *             lines; with it every rank's count must agree to the byte */
+ *   idea    : the textbook's formulas (cost.h) on one side; on the other the project's own algorithms, run with a
+ *             thread per rank, which count each range of memory that goes from one rank to another, and check every sum
+ *   busiest : of all ranks, the one that sends most, because that is whose link everybody waits for. The parameter
+ *             server is our `naive`: rank 0 sends the result N - 1 times
+ *   exact   : beside the textbook each algorithm has a formula of its own (allreduce.h) that knows about chunks cut at
+ *             cache lines; with it every rank's count must agree to the byte */
 #include <math.h>
 
 #include "common/base/bytes_text.h"
@@ -39,7 +39,7 @@ static const struct pair {
 /* PCIe 3 between GPUs that reach each other through the host: 12 GB/s, some 10 us. Sums cost nothing. */
 static const ls_hockney pcie = {.alpha_us = 10, .GBps = 12, .gamma_GBps = INFINITY};
 
-/* --- counting -------------------------------------------------------------------------------------------------------- */
+/* --- counting ----------------------------------------------------------------------------------------------------- */
 
 struct tally {
     double messages, bytes; /* sent by the rank that sends most */
@@ -68,7 +68,7 @@ static ls_status count_one(struct tally *tally, const struct pair *pair, int ran
     return status;
 }
 
-/* --- rows ------------------------------------------------------------------------------------------------------------ */
+/* --- rows --------------------------------------------------------------------------------------------------------- */
 
 /* Chunks are cut at cache lines, so the busiest rank may have a little more than its share. */
 #define CUT_TOLERANCE 0.01
@@ -155,18 +155,17 @@ static ls_status add_counts(tables_book *book, const tables_settings *settings) 
     return LS_OK;
 }
 
-/* --- steps and time ---------------------------------------------------------------------------------------------------- */
+/* --- steps and time ----------------------------------------------------------------------------------------------- */
 
 static const char replayed_how[] =
-    "replayed: message by message over a star of links, one of each rank; the reference is the "
-    "textbook's formula";
+    "replayed: message by message over a star of links, one of each rank; the reference is the textbook's formula";
 
-/* The textbook's figure beside the same messages, sent over one link of each rank: one after another, while others come in. That
- * is what the formulas say, but for
- *     parameter server, direct   whose steps have several messages for one link. Direct's count as one step each; the parameter
- *                                server's formula lets the latencies follow one another even where the messages come together
- *     N that are no power of two where nobody waits for the end of a step: the tree is a step shorter, and in halving-doubling
- *                                those who need not fold begin at once, on links that folding needs */
+/* The textbook's figure beside the same messages, sent over one link of each rank: one after another, while others come
+ * in. That is what the formulas say, but for
+ *     several messages of a step for one link: direct's steps count as one each all the same; the parameter server's
+ *         formula lets their latencies follow one another, though the messages to rank 0 come together
+ *     N that are no power of two, where nobody waits for the end of a step: the tree is a step shorter, and in
+ *         halving-doubling those who need not fold begin at once, on links that folding needs */
 static void add_replayed(tables_book *book, const struct pair *pair, int ranks, const char *quantity, double reference,
                          double ours, bool same) {
     bool power = (ranks & (ranks - 1)) == 0;
@@ -229,7 +228,8 @@ static void describe_winners(char text[WINNERS_CAPACITY], int ranks, int count) 
     char size[LS_BYTES_TEXT_CAPACITY];
     size_t length = 0;
     int last = -1;
-    for (double bytes = 64; bytes <= (double)(1 << 30); bytes *= 2) {
+    for (int power = 6; power <= 30; power++) {
+        double bytes = (double)(1 << power);
         int best = fastest_at(ranks, bytes, count);
         if (best == last) continue;
         length +=
@@ -256,7 +256,7 @@ static void add_winners(tables_book *book) {
               "ranks that are far apart; the ring only ever talks to its neighbours.");
 }
 
-/* --- the table -------------------------------------------------------------------------------------------------------- */
+/* --- the table ---------------------------------------------------------------------------------------------------- */
 
 ls_status tables_make_allreduce(tables_book *book, const tables_settings *settings) {
     tables_text(

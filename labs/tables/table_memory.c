@@ -2,11 +2,11 @@
  *
  *   idea    : the programs account for every allocation by category (device.h); short runs on CPU devices say what the
  *             peaks are, and more devices than cores change nothing of that
- *   surplus : DP's device 0 holds the model's only optimizer, receives everybody's gradients, gathers everybody's outputs and
- *             loads the batch before it is cut. Each of these has a formula, and together they must make up the difference
- *             between device 0 and the others to the byte
- *   DDP     : has no such device; every rank holds what DP's device 0 has of its own (a whole optimizer), with buckets in
- *             the place of gradients */
+ *   surplus : DP's device 0 holds the model's only optimizer, receives everybody's gradients, gathers everybody's
+ *             outputs and loads the batch before it is cut. Each of these has a formula, and together they must make up
+ *             the difference between device 0 and the others to the byte
+ *   DDP     : has no such device; every rank holds what DP's device 0 has of its own (a whole optimizer), with buckets
+ *             in the place of gradients */
 #include <math.h>
 #include <stdio.h>
 
@@ -53,7 +53,7 @@ static struct held held_by(const cJSON *summary, int device) {
     return held;
 }
 
-/* --- device by device ------------------------------------------------------------------------------------------------- */
+/* --- device by device --------------------------------------------------------------------------------------------- */
 
 static void add_held(tables_book *book, const struct plan *plan, const char *mode, int n, const struct held *held,
                      const struct held *ddp, enum tables_bound bound) {
@@ -72,7 +72,7 @@ static void add_held(tables_book *book, const struct plan *plan, const char *mod
     }
 }
 
-/* --- the surplus of device 0 ------------------------------------------------------------------------------------------ */
+/* --- the surplus of device 0 -------------------------------------------------------------------------------------- */
 
 struct item {
     int category;
@@ -121,7 +121,7 @@ static void add_surplus(tables_book *book, const struct plan *plan, const struct
     add_item(book, plan, m->n, shown, &all, sum);
 }
 
-/* --- ratios ---------------------------------------------------------------------------------------------------------- */
+/* --- ratios ------------------------------------------------------------------------------------------------------- */
 
 static void add_ratio(tables_book *book, const char *mode, int n, double published, double ours) {
     tables_add(book,
@@ -150,7 +150,7 @@ static void add_published(tables_book *book) {
         add_ratio(book, published[i].mode, published[i].n, published[i].first / published[i].other, NAN);
 }
 
-/* --- half precision --------------------------------------------------------------------------------------------------- */
+/* --- half precision ----------------------------------------------------------------------------------------------- */
 
 static ls_status measure(struct held *held, const char *model, const char *precision, double timeout_s) {
     const struct tables_run run = {.mode = TABLES_SINGLE,
@@ -190,7 +190,7 @@ static ls_status add_precision(tables_book *book, const tables_settings *setting
     return status;
 }
 
-/* --- the table -------------------------------------------------------------------------------------------------------- */
+/* --- the table ---------------------------------------------------------------------------------------------------- */
 
 static ls_status measure_both(struct measured *measured, const struct plan *plan, int n, double timeout_s) {
     struct tables_run run = {.mode = TABLES_DP,

@@ -1,5 +1,5 @@
-/* Table 2: the course's DDP speed-ups, and its three rules: communication takes less than 10 % of a step, devices are busy for
- * more than 80 % of it, and DP's device 0 is busier than the rest. Which of them hold, and where. */
+/* Table 2: the course's DDP speed-ups, and its three rules: communication takes less than 10 % of a step, devices are
+ * busy for more than 80 % of it, and DP's device 0 is busier than the rest. Which of them hold, and where. */
 #include <math.h>
 #include <stdio.h>
 
@@ -30,7 +30,7 @@ static void add_rule(tables_book *book, const char *quantity, const char *mode, 
                                           .how = how});
 }
 
-/* --- the course against itself ---------------------------------------------------------------------------------------- */
+/* --- the course against itself ------------------------------------------------------------------------------------ */
 
 static double course_ms(ls_build_mode mode, int n) {
     for (int i = 0; i < COURSE_CELLS; i++)
@@ -38,8 +38,8 @@ static double course_ms(ls_build_mode mode, int n) {
     return NAN;
 }
 
-/* T_N - T1 / N is what the step takes longer than with the work perfectly divided: communication that nothing hides, and
- * whatever else does not shrink. */
+/* T_N - T1 / N is what the step takes longer than with the work perfectly divided: communication that nothing hides,
+ * and whatever else does not shrink. */
 static void add_own(tables_book *book, const char *name, ls_build_mode mode) {
     static const char how[] = "neither measured nor replayed: computed from the course's own step times, table 1";
     for (int i = 0; i < N_COUNT; i++)
@@ -51,7 +51,7 @@ static void add_own(tables_book *book, const char *name, ls_build_mode mode) {
     }
 }
 
-/* --- replayed --------------------------------------------------------------------------------------------------------- */
+/* --- replayed ----------------------------------------------------------------------------------------------------- */
 
 /* A machine, a network, and how it is trained. */
 struct scene {
@@ -115,10 +115,10 @@ static void add_scene(tables_book *book, const struct scene *scene, const struct
         add_rule(book, busy_first, "DP", ns[i], r->dp[i].others.compute, r->dp[i].first.compute, TABLES_ABOVE, how);
 }
 
-/* --- measured --------------------------------------------------------------------------------------------------------- */
+/* --- measured ----------------------------------------------------------------------------------------------------- */
 
-/* Two devices, for two cores: more of them would wait for each other. Times are as this machine's other work leaves them, so
- * nothing here is judged. */
+/* Two devices, for two cores: more of them would wait for each other. Times are as this machine's other work leaves
+ * them, so nothing here is judged. */
 static ls_status add_measured(tables_book *book, const tables_settings *settings) {
     static const char how[] = "measured: convnet, 64 samples, on 2 CPU devices of this machine, one run of 40 steps; "
                               "busy is all but waiting for a batch or a thread, so communication is in it";
@@ -127,7 +127,8 @@ static ls_status add_measured(tables_book *book, const tables_settings *settings
         const char *name;
     } modes[] = {{TABLES_DP, "DP"}, {TABLES_DDP, "DDP"}};
     for (int i = 0; i < 2; i++) {
-        const struct tables_run run = {modes[i].mode, 2, "convnet", "sgd", "fp32", MEASURED_BATCH, MEASURED_STEPS};
+        const struct tables_run run = {modes[i].mode,  2,   "convnet", "sgd", "fp32", MEASURED_BATCH,
+                                       MEASURED_STEPS, NULL};
         const char *name = modes[i].name;
         cJSON *summary;
         ls_status status = tables_train(&summary, &run, settings->timeout_s);

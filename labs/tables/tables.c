@@ -1,8 +1,8 @@
 /* tables — published and asked-for figures beside ours: step times, speed-ups, messages, memory.
  *
  * Each table is made, printed and noted; at the end all of them are written to FOLDER/tables.csv and FOLDER/tables.md.
- * Exit status 1 if a table cannot be made, or if a bound is missed; the files are written in either case, with what
- * there is. gnuplot draws from the CSV (plots/tables_*.gp). */
+ * Exit status 1 if a bound is missed or a table cannot be made (3 if that is for want of time, --timeout): the files are
+ * written all the same, with what there is. gnuplot draws from the CSV (plots/tables_*.gp). */
 #include <stdio.h>
 
 #include "labs/tables/tables.h"

@@ -1,18 +1,19 @@
 #include "labs/tables/train.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/log.h"
 #include "labs/bench_shared/child.h"
 
-enum { ARGUMENTS_MAX = 16, ARGUMENT_CAPACITY = 64 };
+enum { ARGUMENTS_MAX = 16, EXTRA_MAX = 8, ARGUMENT_CAPACITY = 64 };
 
 struct command {
     int count;
     char program[BENCH_PATH_CAPACITY];
     char texts[ARGUMENTS_MAX][ARGUMENT_CAPACITY];
-    char *argv[ARGUMENTS_MAX + 2];
+    char *argv[ARGUMENTS_MAX + EXTRA_MAX + 2];
 };
 
 static char *next_text(struct command *command) {
@@ -46,6 +47,12 @@ static ls_status build(struct command *command, const struct tables_run *run) {
     add_text(command, "no-evaluate", "");
     add_text(command, "quiet", "");
     add_text(command, "summary", "-");
+    for (int i = 0; run->extra && run->extra[i]; i++) {
+        if (i == EXTRA_MAX)
+            return ls_fail(LS_ERR_INVALID, "a training run takes at most %d further arguments", EXTRA_MAX);
+        command->argv[command->count + 1 + i] = (char *)(uintptr_t)run->extra[i]; /* execv's, which changes nothing */
+        command->argv[command->count + 2 + i] = NULL;
+    }
     return bench_find_program(command->program, run->mode == TABLES_DDP ? "ddp_train" : "dp_train");
 }
 

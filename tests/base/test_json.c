@@ -39,7 +39,7 @@ static void assert_refused(const char *text, const char *expected) {
     assert_non_null(strstr(message, expected));
 }
 
-/* --- values --------------------------------------------------------------------------------------------------------- */
+/* --- values ------------------------------------------------------------------------------------------------------- */
 
 static void test_members_are_read(void **state) {
     (void)state;
@@ -61,6 +61,26 @@ static void test_members_are_read(void **state) {
     assert_false(ls_json_failed(json));
     ls_json_close(json);
     ls_json_close(NULL);
+}
+
+/* Infinity, and whole numbers that doubles cannot tell from their neighbours, whatever the limits. */
+static void test_limits_of_doubles(void **state) {
+    (void)state;
+    static const char *const texts[] = {"{\"a\": 9007199254740992}", "{\"a\": -9007199254740993}", "{\"a\": 1e999}"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        ls_json *json = parse(texts[i]);
+        ls_log_sink sink = ls_log_capture(message, sizeof message);
+        assert_int_equal(ls_json_whole(json, ls_json_root(json), "a", INT64_MIN, INT64_MAX), 0);
+        ls_log_restore(sink);
+        assert_non_null(strstr(message, "f.json:1: a must lie between"));
+        ls_json_close(json);
+    }
+    ls_json *json = parse(texts[2]);
+    ls_log_sink sink = ls_log_capture(message, sizeof message);
+    assert_true(ls_json_number(json, ls_json_root(json), "a", -INFINITY, INFINITY) == 0);
+    ls_log_restore(sink);
+    assert_true(ls_json_failed(json));
+    ls_json_close(json);
 }
 
 /* A reader of one member, with what it is expected to find. */
@@ -156,7 +176,7 @@ static void test_unknown_members_are_refused(void **state) {
     ls_json_close(json);
 }
 
-/* --- texts ---------------------------------------------------------------------------------------------------------- */
+/* --- texts -------------------------------------------------------------------------------------------------------- */
 
 static void test_what_is_no_json_is_refused_with_its_line(void **state) {
     (void)state;
@@ -235,7 +255,7 @@ static void test_values_are_bounded(void **state) {
     free(text);
 }
 
-/* --- files ---------------------------------------------------------------------------------------------------------- */
+/* --- files -------------------------------------------------------------------------------------------------------- */
 
 static void test_files(void **state) {
     (void)state;
@@ -265,6 +285,7 @@ static void test_files(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_members_are_read),
+        cmocka_unit_test(test_limits_of_doubles),
         cmocka_unit_test(test_wrong_members_are_refused_with_their_line),
         cmocka_unit_test(test_only_the_first_is_reported_and_null_goes_on),
         cmocka_unit_test(test_unknown_members_are_refused),

@@ -148,8 +148,15 @@ static void a_group_of_one_has_nothing_to_say(void **state) {
     ls_comm_traffic traffic;
     assert_int_equal(ls_comm_all_gather(comm, stream, &mine, &all, 1, LS_INT64), LS_OK);
     assert_int_equal(all, 5);
+    ls_probe_start(false);
     assert_int_equal(ls_comm_all_reduce(comm, stream, &mine, 1, LS_INT64, LS_REDUCE_SUM), LS_OK);
+    ls_probe_stop();
     assert_int_equal(mine, 5);
+    const struct ls_probe_thread *threads;
+    size_t count;
+    assert_int_equal(ls_probe_read(&threads, &count), LS_OK);
+    assert_int_equal(count, 0); /* it was no launch */
+    ls_probe_drop();
     ls_comm_traffic_read(comm, &traffic);
     assert_int_equal(traffic.operations, 2);
     assert_int_equal(traffic.sent_bytes, 0);

@@ -68,6 +68,8 @@ static void test_conclusions(void **state) {
     expect_near(node.device.fp32_GFLOPs, 50); /* 5e6 flops, 256 samples, in 100 us */
     expect_near(node.device.fp16_GFLOPs, 200);
     expect_near(node.device.memory_GBps, 40); /* 2e6 bytes in 50 us */
+    expect_near(node.device.product_crowding, 1.25);
+    expect_near(node.device.memory_crowding, 1.5);
     expect_near(node.device.kernel_us, 0.25); /* 0.75 less the launch */
     expect_near(node.host.launch_us, 0.5);
     expect_near(node.host.event_us, 0.25);
@@ -87,10 +89,12 @@ static void test_limits_of_conclusions(void **state) {
     (void)state;
     calibrate_figures f = example();
     f.smallest_us = spread(0.4);
-    f.products_beside_copies = 0.9;
+    f.products_beside_copies = f.products_crowded = f.passes_crowded = 0.9;
     struct calibrate_node node = calibrate_conclude(&f);
     expect_near(node.device.kernel_us, 0.01);
     expect_near(node.collectives.slow_down, 1);
+    expect_near(node.device.product_crowding, 1);
+    expect_near(node.device.memory_crowding, 1);
     assert_true(node.link.duplex); /* two at once take 1.25 times as long */
     f.copy_both_us = spread(700);
     assert_false(calibrate_conclude(&f).link.duplex);
@@ -132,6 +136,7 @@ static void test_the_file_is_a_node(void **state) {
     assert_string_equal(ls_node_name(node), "this_machine");
     assert_int_equal(ls_node_device_count(node), 2);
     expect_near(ls_node_device(node)->fp32_GFLOPs, 50);
+    expect_near(ls_node_device(node)->memory_crowding, 1.5);
     expect_near(ls_node_host(node)->hand_over_us, 0.125);
     assert_true(ls_node_host(node)->runs_compute);
     expect_near(ls_node_host(node)->lock_us, 0);
@@ -162,7 +167,7 @@ static void test_what_is_no_node_is_not_written(void **state) {
     free(text);
 }
 
-/* --- the program -------------------------------------------------------------------------------------------------------- */
+/* --- the program -------------------------------------------------------------------------------------------------- */
 
 static void test_the_program_writes_a_node(void **state) {
     (void)state;

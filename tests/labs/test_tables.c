@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-/* tables: deviations and bounds, what the files hold, and the program's exit status. */
+/* tables: deviations and bounds, what the files hold, and the fit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,16 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "labs/tables/count.h"
 #include "labs/tables/least_squares.h"
 #include "labs/tables/tables.h"
 #include "tests/base/scratch.h"
 #include "tests/labs/figures.h"
 #include "tests/programs/program.h"
 
-static program run;
-
-/* --- rows ------------------------------------------------------------------------------------------------------------ */
+/* --- rows --------------------------------------------------------------------------------------------------------- */
 
 static struct tables_row row_of(double reference, double ours, enum tables_bound bound, double tolerance) {
     return (struct tables_row){.quantity = "step time, ms",
@@ -120,7 +117,34 @@ static void test_missed_bounds_are_counted_and_named(void **state) {
     tables_book_destroy(NULL);
 }
 
-/* --- files ----------------------------------------------------------------------------------------------------------- */
+/* That somebody's claim does not hold is a result, and no failure. */
+static void test_claims_are_counted_apart(void **state) {
+    (void)state;
+    char printed[300] = "", text[2000] = "";
+    int missed;
+    tables_book *book = example_book(false);
+    struct tables_row row = row_of(0.1, 0.3, TABLES_BELOW, 0);
+    row.claim = true;
+    tables_add(book, &row);
+    row.ours = 0.05;
+    tables_add(book, &row);
+    assert_int_equal(tables_count_bounds(book, false, &missed, NULL, 0), 2);
+    assert_int_equal(missed, 0);
+    assert_int_equal(tables_count_bounds(book, true, &missed, NULL, 0), 2);
+    assert_int_equal(missed, 1);
+    FILE *file = fmemopen(printed, sizeof printed, "w");
+    assert_int_equal(tables_judge(book, file), LS_OK);
+    fclose(file);
+    assert_string_equal(printed, "\n2 of 2 bounds hold, and 1 of 2 claims of others.\n");
+    file = fmemopen(text, sizeof text, "w");
+    assert_int_equal(tables_print(book, 1, file), LS_OK);
+    fclose(file);
+    assert_non_null(strstr(text, "below 0.1: does not hold\n"));
+    assert_non_null(strstr(text, "below 0.1: holds\n"));
+    tables_book_destroy(book);
+}
+
+/* --- files -------------------------------------------------------------------------------------------------------- */
 
 static const char *line_of(const char *text, int number) {
     for (; number > 0 && text; number--) text = (text = strchr(text, '\n')) ? text + 1 : NULL;
@@ -204,7 +228,7 @@ static void test_folder_that_cannot_be_written(void **state) {
     scratch_expect_error("file", NULL);
 }
 
-/* --- least squares ---------------------------------------------------------------------------------------------------- */
+/* --- least squares ------------------------------------------------------------------------------------------------ */
 
 /* y = a x^b, whose logarithm is a straight line; with `bend` no such curve goes through all points. */
 struct curve {
@@ -263,60 +287,14 @@ static void test_least_squares_refuses(void **state) {
     scratch_expect_error("3 parameters to 2 points", NULL);
 }
 
-/* --- counts ----------------------------------------------------------------------------------------------------------- */
-
-/* Of a ring of 4 with 4096 floats: 6 messages of a quarter each, of every rank; of naive rank 0 sends all. */
-static void test_counted_messages(void **state) {
-    (void)state;
-    struct ls_allreduce_cost counted[LS_COMM_MAX_RANKS];
-    assert_int_equal(tables_count_allreduce(counted, ls_allreduce_find("ring"), 4, 4096), LS_OK);
-    for (int r = 0; r < 4; r++) {
-        assert_int_equal(counted[r].sent_messages, 6);
-        assert_int_equal(counted[r].sent_bytes, 6 * 4096);
-        assert_int_equal(counted[r].received_bytes, 6 * 4096);
-    }
-    assert_int_equal(tables_count_allreduce(counted, ls_allreduce_find("naive"), 4, 4096), LS_OK);
-    assert_int_equal(counted[0].sent_bytes, 3 * 16384);
-    assert_int_equal(counted[3].sent_bytes, 16384);
-}
-
-/* --- the program ------------------------------------------------------------------------------------------------------ */
-
-static void test_table_3(void **state) {
-    (void)state;
-    size_t nbytes;
-    if (program_run(&run, "%s/tables --tables=3 --quick --out=%s", build_folder(), scratch_folder()) != 0)
-        fail_msg("%s", run.err_text);
-    assert_non_null(strstr(run.out_text, "Table 3: all-reduce"));
-    assert_null(strstr(run.out_text, "MISSED"));
-    assert_null(strstr(run.out_text, "Table 4"));
-    char *csv = scratch_read(scratch_path("tables.csv"), &nbytes);
-    int lines = count_lines(csv), whole_ring = 0;
-    for (int i = 0; i < lines; i++) {
-        const char *line = line_of(csv, i);
-        assert_int_equal(csv_fields(line), 7);
-        whole_ring += strncmp(line, "\"3 bytes sent of 1 MiB, busiest rank\",\"ring\",4,1572864,1572864,0,", 62) == 0;
-    }
-    assert_int_equal(whole_ring, 1); /* 2 x 3/4 of 1 MiB */
-    free(csv);
-}
-
-static void test_wrong_usage(void **state) {
-    (void)state;
-    assert_int_equal(program_run(&run, "%s/tables --tables=99 --out=%s", build_folder(), scratch_folder()), 2);
-    assert_non_null(strstr(run.err_text, "there is no table 99"));
-    assert_int_equal(scratch_file_count(), 0);
-    assert_int_equal(program_run(&run, "%s/tables --table-cloth", build_folder()), 2);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-#define PROGRAM_TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_deviations),
         TEST(test_bounds),
         TEST(test_missed_bounds_are_counted_and_named),
+        TEST(test_claims_are_counted_apart),
         TEST(test_csv),
         TEST(test_markdown),
         TEST(test_printed),
@@ -324,9 +302,6 @@ int main(void) {
         TEST(test_least_squares_finds_what_made_the_points),
         TEST(test_least_squares_ends_at_the_least),
         TEST(test_least_squares_refuses),
-        TEST(test_counted_messages),
-        PROGRAM_TEST(test_table_3),
-        PROGRAM_TEST(test_wrong_usage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -301,11 +301,15 @@ static void test_the_picture(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        WITH_PROGRAMS(test_the_courses_points),    WITH_PROGRAMS(test_a_serial_share),
+        WITH_PROGRAMS(test_the_courses_points),
+        WITH_PROGRAMS(test_a_serial_share),
         WITH_PROGRAMS(test_a_rival_has_no_negative_costs),
-        WITH_PROGRAMS(test_weak_scaling),          WITH_PROGRAMS(test_a_benchs_csv),
-        WITH_PROGRAMS(test_a_csv_of_weak_scaling), WITH_PROGRAMS(test_csvs_that_are_refused),
-        WITH_PROGRAMS(test_wrong_usage),           WITH_PROGRAMS(test_what_cannot_be_written),
+        WITH_PROGRAMS(test_weak_scaling),
+        WITH_PROGRAMS(test_a_benchs_csv),
+        WITH_PROGRAMS(test_a_csv_of_weak_scaling),
+        WITH_PROGRAMS(test_csvs_that_are_refused),
+        WITH_PROGRAMS(test_wrong_usage),
+        WITH_PROGRAMS(test_what_cannot_be_written),
         WITH_PROGRAMS(test_the_picture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,7 +83,8 @@ static void test_data_parallel(void **state) {
     ls_trace_destroy(trace);
 }
 
-/* What the ranks do apart meets in the all-reduces: an optimizer's work on one rank comes behind the other's gradients. */
+/* What the ranks do apart meets in the all-reduces: an optimizer's work on one rank comes behind the other's
+ * gradients. */
 static void test_ranks_meet(void **state) {
     (void)state;
     expect_success(program_run(&p,
@@ -144,7 +145,7 @@ static void test_streams_of_their_own(void **state) {
     }
 }
 
-/* --- which steps --------------------------------------------------------------------------------------------------- */
+/* --- which steps ------------------------------------------------------------------------------------------------- */
 
 static void test_short_run_is_recorded_from_its_beginning(void **state) {
     (void)state;
@@ -153,6 +154,7 @@ static void test_short_run_is_recorded_from_its_beginning(void **state) {
     ls_trace *trace = read_trace("short");
     expect_steps(trace, 0, 4);
     assert_string_equal(ls_trace_what(trace)->mode, "single");
+    assert_true(tasks_of_step(trace, -1) > 0); /* the host looks at the first step's loss, when that step is over */
     ls_trace_destroy(trace);
 }
 
@@ -187,7 +189,7 @@ static void test_recording_changes_nothing(void **state) {
     assert_true(is_there("quiet/rank_0.json") && is_there("quiet/merged.json"));
 }
 
-/* --- the folder ---------------------------------------------------------------------------------------------------- */
+/* --- the folder -------------------------------------------------------------------------------------------------- */
 
 static void test_an_earlier_trace_is_replaced(void **state) {
     (void)state;

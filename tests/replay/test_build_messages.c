@@ -42,6 +42,7 @@ static bool is_message(const struct ls_task *task) { return task->kind == LS_TAS
 /* The most that one rank sends, and what all of them send and receive together. */
 struct counted {
     double messages, bytes, sent, received;
+    int all;
 };
 
 static struct counted count_messages(const struct meeting *m, int ranks) {
@@ -51,6 +52,7 @@ static struct counted count_messages(const struct meeting *m, int ranks) {
         const struct ls_task *task = ls_trace_task(m->b.trace, t);
         if (!is_message(task)) continue;
         messages[task->from]++;
+        most.all++;
         sent[task->from] += (double)task->bytes;
         received[task->to] += (double)task->bytes;
     }
@@ -81,6 +83,22 @@ static int longest_way(const struct meeting *m) {
     return most;
 }
 
+/* What waits for messages: each is waited for once, by the next task of who received it. */
+static int count_waits(const struct meeting *m) {
+    int waits = 0;
+    for (int t = 0; t < ls_trace_task_count(m->b.trace); t++) {
+        int count;
+        const int *before = ls_trace_before(m->b.trace, t, &count);
+        for (int i = 0; i < count; i++) {
+            const struct ls_task *message = ls_trace_task(m->b.trace, before[i]);
+            if (!is_message(message)) continue;
+            assert_int_equal(ls_trace_task(m->b.trace, t)->from, message->to);
+            waits++;
+        }
+    }
+    return waits;
+}
+
 static bool is_power_of_two(int n) { return (n & (n - 1)) == 0; }
 
 static void messages_are_as_many_as_the_formulas_say(void **state) {
@@ -97,7 +115,7 @@ static void messages_are_as_many_as_the_formulas_say(void **state) {
             bool good = counted.messages == cost.messages && fabs(counted.bytes - cost.bytes) <= 1e-9 * cost.bytes;
             /* in a tree of other sizes a way may skip a round */
             bool steps_good = steps == cost.steps || (pattern == LS_PATTERN_TREE && !is_power_of_two(ranks));
-            if (!good || !steps_good || counted.sent != counted.received) {
+            if (!good || !steps_good || counted.sent != counted.received || count_waits(&m) != counted.all) {
                 fail_msg("%s, %d ranks: %g messages, %g bytes, %d steps; %g, %g, %d by formula",
                          ls_pattern_name(pattern), ranks, counted.messages, counted.bytes, steps, cost.messages,
                          cost.bytes, cost.steps);

@@ -12,8 +12,8 @@
 #include "common/base/log.h"
 #include "common/replay/cost.h"
 
-/* 100 and 400 GFLOP/s, 10 GB/s, 2 us; two devices; an all-reduce costs 5 + 2 (N - 1) 3 us and 4 GB/s, over several nodes
- * 2 (NODES - 1) 10 us more and 2 GB/s. */
+/* 100 and 400 GFLOP/s, 10 GB/s, 2 us; two devices; an all-reduce costs 5 + 2 (N - 1) 3 us and 4 GB/s, over several
+ * nodes 2 (NODES - 1) 10 us more and 2 GB/s. */
 static const char node_text[] =
     "{\"description\": \"d\", \"devices\": 2, \"device\": {\"name\": \"G\", \"fp32_GFLOPs\": 100, \"fp16_GFLOPs\": "
     "400, "
@@ -36,7 +36,7 @@ static void assert_near(double value, double expected) {
     assert_true(fabs(value - expected) <= 1e-9 * fabs(expected) + 1e-12);
 }
 
-/* --- kernels ---------------------------------------------------------------------------------------------------------- */
+/* --- kernels ------------------------------------------------------------------------------------------------------ */
 
 static void test_roofline(void **state) {
     (void)state;
@@ -117,6 +117,25 @@ static void test_a_step(void **state) {
     ls_node_close(node);
 }
 
+static void test_crowding(void **state) {
+    (void)state;
+    ls_node *node = open_node();
+    assert_near(ls_cost_crowding(node, &works[0], 2), 1); /* not in the file */
+    ls_node_change_device(node)->product_crowding = 1.5;
+    ls_node_change_device(node)->memory_crowding = 3;
+    assert_near(ls_cost_crowding(node, &works[0], 1), 1);
+    assert_near(ls_cost_crowding(node, &works[0], 2), 1.5);
+    assert_near(ls_cost_crowding(node, &works[1], 2), 3);
+    assert_near(ls_cost_crowding(node, &works[1], 8), 3);
+    ls_node_close(node);
+    assert_int_equal(ls_node_open(&node, "pcie3-4gpu"), LS_OK);
+    ls_node_change_device(node)->memory_crowding = 4;
+    assert_near(ls_cost_crowding(node, &works[1], 1), 1);
+    assert_near(ls_cost_crowding(node, &works[1], 2), 2);
+    assert_near(ls_cost_crowding(node, &works[1], 3), 3);
+    ls_node_close(node);
+}
+
 static void test_calibration(void **state) {
     (void)state;
     struct ls_work work[2];
@@ -152,7 +171,7 @@ static void test_what_no_factor_reaches_is_refused(void **state) {
     ls_node_close(node);
 }
 
-/* --- collectives ------------------------------------------------------------------------------------------------------ */
+/* --- collectives -------------------------------------------------------------------------------------------------- */
 
 static void test_collectives_by_formula(void **state) {
     (void)state;
@@ -189,7 +208,7 @@ static void test_collectives_by_table(void **state) {
     ls_node_close(node);
 }
 
-/* --- patterns --------------------------------------------------------------------------------------------------------- */
+/* --- patterns ----------------------------------------------------------------------------------------------------- */
 
 /* alpha 10 us, 1 GB/s, summing at 2 GB/s; 1.2e4 bytes: 12 us to send, 6 to sum. */
 static void test_patterns(void **state) {
@@ -237,6 +256,7 @@ int main(void) {
         cmocka_unit_test(test_work_grows_with_samples_and_precision),
         cmocka_unit_test(test_measured_work_is_scaled),
         cmocka_unit_test(test_a_step),
+        cmocka_unit_test(test_crowding),
         cmocka_unit_test(test_calibration),
         cmocka_unit_test(test_what_no_factor_reaches_is_refused),
         cmocka_unit_test(test_collectives_by_formula),

@@ -49,7 +49,7 @@ static ls_status parse(ls_node **node, const char *text) {
     return status;
 }
 
-/* --- what is read ------------------------------------------------------------------------------------------------------- */
+/* --- what is read ------------------------------------------------------------------------------------------------- */
 
 static void test_figures_are_read(void **state) {
     (void)state;
@@ -62,6 +62,7 @@ static void test_figures_are_read(void **state) {
     assert_string_equal(device->name, "G");
     assert_true(device->fp32_GFLOPs == 100 && device->fp16_GFLOPs == 200 && device->memory_GBps == 10);
     assert_true(device->kernel_us == 2 && device->memory_bytes == 1024);
+    assert_true(device->product_crowding == 1 && device->memory_crowding == 1); /* left out */
     const struct ls_node_host *host = ls_node_host(node);
     assert_true(host->launch_us == 5 && host->event_us == 1 && host->sync_us == 6 && host->hand_over_us == 7);
     assert_true(host->collective_us == 8 && host->lock_us == 3 && !host->runs_compute);
@@ -94,7 +95,7 @@ static void test_sources_are_found(void **state) {
     ls_node_close(node);
 }
 
-/* --- routes ----------------------------------------------------------------------------------------------------------- */
+/* --- routes ------------------------------------------------------------------------------------------------------- */
 
 /* A route as text: "a+ b- 3": links, directions, latency. */
 static const char *route_text(const ls_node *node, int from, int to) {
@@ -144,6 +145,9 @@ static void test_ties_between_routes(void **state) {
         {LINK("x", "gpu0", "s", "9", "1") ",\n" LINK("y", "s", "gpu1", "2", "2") ",\n" LINK(
              "x2", "gpu0", "t", "3", "2") ",\n" LINK("y2", "t", "gpu1", "4", "1"),
          "x2+ y2+ 3"}, /* 3 GB/s beat 2 */
+        {LINK("x", "gpu0", "s", "2", "1") ",\n" LINK("y", "s", "gpu1", "9", "2") ",\n" LINK(
+             "x2", "gpu0", "t", "3", "2") ",\n" LINK("y2", "t", "gpu1", "4", "1"),
+         "x2+ y2+ 3"}, /* wherever the narrow link is */
         {LINK("x", "gpu0", "s", "2", "1") ",\n" LINK("y", "s", "gpu1", "2", "2") ",\n" LINK(
              "x2", "gpu0", "t", "2", "2") ",\n" LINK("y2", "t", "gpu1", "2", "1"),
          "x+ y+ 3"},
@@ -178,7 +182,7 @@ static void test_devices_pass_nothing_on(void **state) {
     ls_node_close(node);
 }
 
-/* --- damage ----------------------------------------------------------------------------------------------------------- */
+/* --- damage ------------------------------------------------------------------------------------------------------- */
 
 /* The good file with its first `what` replaced. */
 static void assert_damage(const char *what, const char *by, const char *expected) {
@@ -214,6 +218,9 @@ static void test_damaged_figures_are_refused(void **state) {
         {"\"kernel_us\": 2,", "\"kernel_us\": 2, \"kernel_us\": 2,", ":5: kernel_us is there twice"},
         {"\"memory_bytes\": 1024", "\"memory_bytes\": 1.5", ":5: memory_bytes must be a whole number"},
         {"\"memory_bytes\": 1024", "\"memory_bytes\": -1", ":5: memory_bytes must lie between"},
+        {"\"kernel_us\": 2,", "\"kernel_us\": 2, \"memory_crowding\": 0.9,",
+         ":5: memory_crowding must lie between 1 and 100"},
+        {"\"kernel_us\": 2,", "\"kernel_us\": 2, \"product_crowding\": 101,", ":5: product_crowding must lie between"},
         {"\"launch_us\": 5", "\"launch_us\": -0.1", ":6: launch_us must lie between"},
         {", \"runs_compute\": false", ", \"runs_compute\": 0", ":7: runs_compute must be true or false"},
         {"\"host\": {", "\"hosts\": 1, \"host\": {", ":6: hosts is not known here"},
@@ -322,7 +329,7 @@ static void test_too_much_is_refused(void **state) {
     }
 }
 
-/* --- the nodes that are there ------------------------------------------------------------------------------------------- */
+/* --- the nodes that are there ------------------------------------------------------------------------------------- */
 
 static void check_joined(const ls_node *node) {
     for (int from = LS_HOST_MEMORY; from < ls_node_device_count(node); from++) {

@@ -1,5 +1,5 @@
-/* Probe records as threads would write them, for the tests of resolving. Times are in microseconds; CPU time is a tenth of
- * them, so that one is seen where the other is meant. */
+/* Probe records as threads would write them, for the tests of resolving. Times are in microseconds; CPU time is a tenth
+ * of them, so that one is seen where the other is meant. */
 #ifndef TESTS_TRACE_RECORDS_H
 #define TESTS_TRACE_RECORDS_H
 
@@ -8,8 +8,8 @@
 
 #define RECORDS_MOST 64
 
-/* Streams and other things are named by any number that is not 0. Streams 10 d, 10 d + 1 and 10 d + 2 are device d's for computing,
- * copying and communicating. */
+/* Streams and other things are named by any number that is not 0. Streams 10 d, 10 d + 1 and 10 d + 2 are device d's
+ * for computing, copying and communicating. */
 struct records {
     struct ls_probe_thread thread;
     struct ls_probe_record records[RECORDS_MOST];

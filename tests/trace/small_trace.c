@@ -69,9 +69,9 @@ static void add_rank(ls_trace *trace, int rank, bool timed) {
     at(trace, timed, t + 15, 4);
     int wait = small_task(trace, LS_TASK_HOST, "wait for all_reduce", host);
     at(trace, timed, t + 19, 0.5);
-    ls_trace_add_edge(trace, launch, kernel);
     ls_trace_add_edge(trace, copied, kernel);
     ls_trace_add_edge(trace, copied, kernel); /* twice says no more than once */
+    ls_trace_add_edge(trace, launch, kernel); /* in any order */
     ls_trace_add_edge(trace, kernel, reduced);
     ls_trace_add_edge(trace, reduced, wait);
     struct ls_mark mark = {"gradient ready", compute, 7, 3, kernel, timed ? t + 14.5 : (double)NAN};

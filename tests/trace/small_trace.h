@@ -1,4 +1,5 @@
-/* A small trace of two ranks: hosts, streams, every kind of task, edges, a meeting, a lock, marks, texts that need care. */
+/* A small trace of two ranks: hosts, streams, every kind of task, edges, a meeting, a lock, marks, texts that need
+ * care. */
 #ifndef TESTS_TRACE_SMALL_TRACE_H
 #define TESTS_TRACE_SMALL_TRACE_H
 

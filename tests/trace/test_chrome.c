@@ -204,7 +204,7 @@ static void test_merging_puts_ranks_side_by_side(void **state) {
     free(text);
 }
 
-/* --- what is refused ----------------------------------------------------------------------------------------------- */
+/* --- what is refused ---------------------------------------------------------------------------------------------- */
 
 /* `text` with the first `what` in it replaced. *line: where that was. */
 static char *replaced(const char *text, const char *what, const char *with, int *line) {

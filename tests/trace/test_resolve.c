@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/trace/pair_map.h"
 #include "tests/base/scratch.h"
 #include "tests/trace/records.h"
 
@@ -97,6 +98,7 @@ static void test_events_order_streams(void **state) {
     assert_false(ls_trace_happens_before(trace, records_task(trace, "relu", 0), reduce));
     assert_true(ls_trace_happens_before(trace, gemm, again));
     assert_true(ls_trace_task(trace, gemm)->us < 0 && isnan(ls_trace_task(trace, gemm)->start_us));
+    assert_int_equal(records_edge_count(trace, records_task(trace, "launch copy", 0)), 0); /* the host does not wait */
     expect_near(task_of(trace, "launch gemm")->us, 4); /* calls about events count for the next task */
     ls_trace_destroy(trace);
 }
@@ -113,6 +115,9 @@ static void test_a_wait_is_for_the_ticket_it_names(void **state) {
     records_add(&threads[1], LS_PROBE_LAUNCH, "after first", 20, 1, 6, 7);
     records_event(&threads[1], LS_PROBE_WAIT, 20, 500, 2, 7, 8);
     records_add(&threads[1], LS_PROBE_LAUNCH, "after second", 20, 2, 8, 9);
+    for (uint32_t i = 0; i < 3; i++) /* of several tasks of a stream, the last says it all, in whatever order */
+        records_event(&threads[1], LS_PROBE_WAIT, 30, 500, i == 1 ? 2 : 1, 10 + i, 11 + i);
+    records_add(&threads[1], LS_PROBE_LAUNCH, "after both", 30, 1, 14, 15);
     ls_trace *trace = records_resolve(threads, 2, false);
     records_expect_edge(trace, records_task(trace, "first", 0), records_task(trace, "after first", 0));
     records_expect_edge(trace, records_task(trace, "second", 0), records_task(trace, "after second", 0));
@@ -288,8 +293,8 @@ static void test_marks_lie_on_their_stream_or_thread(void **state) {
     ls_trace_destroy(trace);
 }
 
-/* A worker's RUN holds what its task did: a flag that it raised is raised by the stream. What a thread ran for others is not its
- * own time. */
+/* A worker's RUN holds what its task did: a flag that it raised is raised by the stream. What a thread ran for others
+ * is not its own time. */
 static void test_what_lies_within_a_run_is_the_streams(void **state) {
     (void)state;
     struct records threads[2] = {{.thread.name = "host"}, {.thread.name = "worker"}};
@@ -348,6 +353,8 @@ static void test_records_that_cannot_be_are_refused(void **state) {
     host = (struct records){0};
     records_add(&host, LS_PROBE_MEETING, "all_reduce", 0xabc, 1, 1, 1);
     records_refused(&host, 1, "within no work");
+    records_add(&host, LS_PROBE_LAUNCH, "later", 10, 1, 2, 3);
+    records_refused(&host, 1, "within no work");
     host = (struct records){0};
     records_add(&host, LS_PROBE_RAISE, "flag", 900, 1, 8, 8);
     records_add(&host, LS_PROBE_RAISE, "flag", 900, 2, 7, 7);
@@ -355,6 +362,24 @@ static void test_records_that_cannot_be_are_refused(void **state) {
     host = (struct records){0};
     records_add(&host, LS_PROBE_LAUNCH, "gemm", 13, 1, 0, 1);
     records_refused(&host, 1, "a stream of kind 3");
+}
+
+static void test_pairs_are_told_apart(void **state) {
+    (void)state;
+    struct ls_pair_map map = {0};
+    assert_int_equal(ls_pair_map_find(&map, 1, 1), LS_NONE);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 5000; i++) {
+            int *value = ls_pair_map_at(&map, (uint64_t)i % 50 << 6, (uint64_t)i / 50);
+            assert_non_null(value);
+            assert_int_equal(*value, round == 0 ? LS_NONE : i);
+            *value = i;
+        }
+    }
+    for (int i = 0; i < 5000; i++) assert_int_equal(ls_pair_map_find(&map, (uint64_t)i % 50 << 6, (uint64_t)i / 50), i);
+    assert_int_equal(ls_pair_map_find(&map, 50 << 6, 0), LS_NONE);
+    assert_int_equal(map.count, 5000);
+    ls_pair_map_free(&map);
 }
 
 static void test_nothing_at_all(void **state) {
@@ -385,6 +410,7 @@ int main(void) {
         TEST(what_lies_within_a_run_is_the_streams),
         TEST(runs_that_are_written_later_hold_nothing),
         TEST(records_that_cannot_be_are_refused),
+        TEST(pairs_are_told_apart),
         TEST(nothing_at_all),
     };
     return cmocka_run_group_tests_name("resolve", tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Node files: a node that opens has finite figures in their limits, ways between all its devices that hang together, and
- * costs that are positive and finite. (It is the reader of JSON, too: common/base/json.h.) */
+/* Node files: a node that opens has finite figures in their limits, ways between all its devices that hang together,
+ * and costs that are positive and finite. (It is the reader of JSON, too: common/base/json.h.) */
 #include <math.h>
 
 #include "common/replay/cost.h"

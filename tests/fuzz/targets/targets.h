@@ -18,7 +18,8 @@
     X(store_protocol)                                                                                                  \
     X(workload)                                                                                                        \
     X(allreduce_table)                                                                                                 \
-    X(node)
+    X(node)                                                                                                            \
+    X(trace)
 
 #define FUZZ_DECLARE(name) void fuzz_##name(const uint8_t *data, size_t nbytes);
 FUZZ_TARGET_MAP(FUZZ_DECLARE)

@@ -1,5 +1,5 @@
-/* A trace file. What is read seals or says why not, without running off anything that it names; what seals can be written,
- * read, and written again, with the same bytes. */
+/* A trace file. What is read seals or says why not, without running off anything that it names; what seals can be
+ * written, read, and written again, with the same bytes. */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <stdio.h>

@@ -1,0 +1,59 @@
+/* What table 6 measures on this machine, and what it predicts from that: no row or text is made here. */
+#ifndef LABS_TABLES_MACHINE_H
+#define LABS_TABLES_MACHINE_H
+
+#include "common/replay/account.h"
+#include "common/replay/build.h"
+#include "labs/tables/tables.h"
+
+/* A network, and how it is trained. */
+struct machine_plan {
+    const char *model, *optimizer, *momentum; /* momentum: an argument, or NULL */
+    int batch;                                /* samples of a step over all devices; even */
+    int steps;                                /* of a run, 10 of which are not timed */
+};
+
+/* X(NAME, devices, batch's part, text): what is run, each with and without a trace. */
+#define MACHINE_RUN_MAP(X)                                                                                             \
+    X(SINGLE, TABLES_SINGLE, 1, 1, "single")                                                                           \
+    X(HALF, TABLES_SINGLE, 1, 2, "single, half the batch")                                                             \
+    X(DP1, TABLES_DP, 1, 1, "DP")                                                                                      \
+    X(DDP1, TABLES_DDP, 1, 1, "DDP")                                                                                   \
+    X(DP2, TABLES_DP, 2, 1, "DP")                                                                                      \
+    X(DDP2, TABLES_DDP, 2, 1, "DDP")                                                                                   \
+    X(APART, TABLES_DDP, 2, 1, "DDP --no-overlap")
+#define MACHINE_RUN_ENUM(name, mode, devices, part, text) MACHINE_##name,
+enum machine_run { MACHINE_RUN_MAP(MACHINE_RUN_ENUM) MACHINE_RUNS };
+#undef MACHINE_RUN_ENUM
+
+const char *machine_run_name(enum machine_run run);
+int machine_run_devices(enum machine_run run);
+
+/* Of one plan: step times in milliseconds, NAN where they were not measured; traces, NULL where none was recorded. */
+struct machine_record {
+    double ms[MACHINE_RUNS];
+    ls_trace *traces[MACHINE_RUNS];
+};
+
+/* Medians over `rounds` runs of each kind that was asked for, one of each kind a round, without --trace; then a run of each
+ * with it, to FOLDER/traces/. On failure there is nothing to free. */
+ls_status machine_record(struct machine_record *record, const struct machine_plan *plan, const bool timed[MACHINE_RUNS],
+                         const bool traced[MACHINE_RUNS], int rounds, const tables_settings *settings);
+void machine_record_free(struct machine_record *record);
+
+/* Runs `calibrate`, which writes PATH. */
+ls_status machine_calibrate(const char *path, const tables_settings *settings);
+
+/* Where a step's time goes, means over its devices, in milliseconds; they add up to `step`. */
+struct machine_step {
+    double step, compute, exposed, host, idle;
+};
+
+/* What was recorded, and the same tasks and edges replayed without their times. */
+ls_status machine_replay_recorded(struct machine_step *recorded, struct machine_step *replayed, const ls_trace *trace);
+
+/* The step of a kind of run, built from a workload, on a node. */
+ls_status machine_predict(struct machine_step *predicted, const ls_workload *workload, const ls_node *node,
+                          const struct machine_plan *plan, enum machine_run run);
+
+#endif

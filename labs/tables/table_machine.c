@@ -1,0 +1,185 @@
+/* Table 6: this machine. How far a replayed trace is from what it recorded; T2, half a batch and --no-overlap, predicted from a
+ * trace of one device and the node that calibrate measures, against what is measured; and where predictions go wrong. */
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "common/base/cores.h"
+#include "labs/tables/machine.h"
+#include "labs/tables/tables.h"
+
+#define AS_RECORDED 0.05
+#define PREDICTED 0.10
+
+/* bench_dp_vs_ddp's networks, with fewer steps. */
+static const struct machine_plan plans[] = {
+    {"mlp", "adam", NULL, 64, 400},
+    {"convnet", "sgd", "--momentum=0.9", 100, 40},
+    {"deep", "adam", NULL, 64, 30},
+};
+
+enum { ROUNDS = 5, QUICK_ROUNDS = 3, QUICK_PLANS = 1 };
+
+static const char how_recorded[] =
+    "replayed: a trace's own tasks and edges without their times; reference: recorded in the same run, probes on";
+static const char how_predicted[] =
+    "replayed: the trace of one device with the whole batch, on node this_machine as calibrate measured it just "
+    "before; "
+    "reference: measured, median of interleaved runs without --trace, on this machine's CPU devices";
+static const char how_parts[] = "replayed: as the T2 above, mean of both devices, without bounds; reference: recorded "
+                                "in one run of two devices with "
+                                "probes on, which no prediction sees";
+
+static void add(tables_book *book, const char *quantity, const struct machine_plan *plan, enum machine_run run,
+                double reference, double ours, double tolerance, const char *how) {
+    char mode[80];
+    snprintf(mode, sizeof mode, "%s, %s", plan->model, machine_run_name(run));
+    tables_add(book, &(struct tables_row){.quantity = quantity,
+                                          .mode = mode,
+                                          .n = machine_run_devices(run),
+                                          .reference = reference,
+                                          .ours = ours,
+                                          .bound = tolerance > 0 ? TABLES_WITHIN : TABLES_SHOWN,
+                                          .tolerance = tolerance,
+                                          .how = how});
+}
+
+/* What is known of one plan. */
+struct scene {
+    const struct machine_plan *plan;
+    struct machine_record record;
+    ls_workload *whole, *half; /* of the traces of one device */
+    struct machine_step recorded[MACHINE_RUNS], replayed[MACHINE_RUNS];
+    struct machine_step predicted[MACHINE_RUNS], from_half[MACHINE_RUNS];
+};
+
+static bool has_enough_cores(enum machine_run run) { return machine_run_devices(run) <= ls_usable_cores(); }
+
+static void close_scene(struct scene *scene) {
+    ls_workload_close(scene->whole);
+    ls_workload_close(scene->half);
+    machine_record_free(&scene->record);
+}
+
+static ls_status fill_scene(struct scene *scene, const ls_node *node) {
+    ls_trace *const *traces = scene->record.traces;
+    ls_status status = ls_workload_from_trace(&scene->whole, traces[MACHINE_SINGLE]);
+    if (status == LS_OK) status = ls_workload_from_trace(&scene->half, traces[MACHINE_HALF]);
+    for (int run = 0; status == LS_OK && run < MACHINE_RUNS; run++) {
+        if (traces[run]) status = machine_replay_recorded(&scene->recorded[run], &scene->replayed[run], traces[run]);
+        if (status == LS_OK)
+            status = machine_predict(&scene->predicted[run], scene->whole, node, scene->plan, (enum machine_run)run);
+        if (status == LS_OK)
+            status = machine_predict(&scene->from_half[run], scene->half, node, scene->plan, (enum machine_run)run);
+    }
+    return status;
+}
+
+static ls_status make_scene(struct scene *scene, const struct machine_plan *plan, const ls_node *node,
+                            const tables_settings *settings) {
+    bool timed[MACHINE_RUNS], traced[MACHINE_RUNS];
+    for (int run = 0; run < MACHINE_RUNS; run++) {
+        timed[run] = has_enough_cores((enum machine_run)run) && run != MACHINE_DP1 && run != MACHINE_DDP1;
+        traced[run] = has_enough_cores((enum machine_run)run) && run != MACHINE_APART;
+    }
+    *scene = (struct scene){.plan = plan};
+    ls_status status =
+        machine_record(&scene->record, plan, timed, traced, settings->quick ? QUICK_ROUNDS : ROUNDS, settings);
+    if (status != LS_OK) return status;
+    status = fill_scene(scene, node);
+    if (status != LS_OK) close_scene(scene);
+    return status;
+}
+
+/* --- rows ------------------------------------------------------------------------------------------------------------- */
+
+static void add_recorded(tables_book *book, const struct scene *scene) {
+    static const enum machine_run runs[] = {MACHINE_DP1, MACHINE_DDP1, MACHINE_DP2, MACHINE_DDP2};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        enum machine_run run = runs[i];
+        if (!scene->record.traces[run]) continue;
+        add(book, "a trace replayed as it was recorded, ms", scene->plan, run, scene->recorded[run].step,
+            scene->replayed[run].step, AS_RECORDED, how_recorded);
+    }
+}
+
+static void add_predicted(tables_book *book, const struct scene *scene) {
+    static const struct {
+        enum machine_run run;
+        const char *quantity;
+        double tolerance;
+    } rows[] = {
+        {MACHINE_SINGLE, "T1 from its own trace, ms", 0},
+        {MACHINE_HALF, "half the batch from T1's trace, ms", PREDICTED},
+        {MACHINE_DP2, "T2 from T1's trace, ms", PREDICTED},
+        {MACHINE_DDP2, "T2 from T1's trace, ms", PREDICTED},
+        {MACHINE_APART, "T2 from T1's trace, ms", PREDICTED},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        enum machine_run run = rows[i].run;
+        if (!has_enough_cores(run)) continue;
+        add(book, rows[i].quantity, scene->plan, run, scene->record.ms[run], scene->predicted[run].step,
+            rows[i].tolerance, how_predicted);
+    }
+}
+
+/* Where a prediction of T2 is off. */
+static void add_parts(tables_book *book, const struct scene *scene) {
+    static const enum machine_run runs[] = {MACHINE_DP2, MACHINE_DDP2};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        enum machine_run run = runs[i];
+        if (!scene->record.traces[run]) continue;
+        const struct machine_step *was = &scene->recorded[run], *is = &scene->predicted[run];
+        add(book, "of T2: kernels, ms", scene->plan, run, was->compute, is->compute, 0, how_parts);
+        add(book, "of T2: communication that nothing hides, ms", scene->plan, run, was->exposed, is->exposed, 0,
+            how_parts);
+        add(book, "of T2: host, ms", scene->plan, run, was->host, is->host, 0, how_parts);
+        add(book, "of T2: idle, ms", scene->plan, run, was->idle, is->idle, 0, how_parts);
+    }
+}
+
+static void add_from_half(tables_book *book, const struct scene *scene) {
+    static const char how[] =
+        "replayed: the trace of one device with half the batch, which is what each of two gets, on the same node; "
+        "reference: as for the T2 above";
+    static const enum machine_run runs[] = {MACHINE_DP2, MACHINE_DDP2, MACHINE_APART};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        enum machine_run run = runs[i];
+        if (!has_enough_cores(run)) continue;
+        add(book, "T2 from T1(b/2)'s trace, ms", scene->plan, run, scene->record.ms[run], scene->from_half[run].step, 0,
+            how);
+    }
+}
+
+static void introduce(tables_book *book) {
+    tables_text(
+        book, "Inputs of a prediction are a trace of one device and the node that calibrate measures on this machine, "
+              "just before; T2 is never an input. DP1 and DDP1 are the two programs with one device.");
+    if (ls_usable_cores() < 2)
+        tables_text(book,
+                    "This machine lends one core: two devices would take turns on it, so T2 and --no-overlap, which "
+                    "are about two devices at work at the same time, are left out.");
+}
+
+ls_status tables_make_machine(tables_book *book, const tables_settings *settings) {
+    struct scene scenes[sizeof plans / sizeof *plans];
+    int count = settings->quick ? QUICK_PLANS : (int)(sizeof plans / sizeof *plans), made = 0;
+    char path[PATH_MAX];
+    ls_node *node = NULL;
+    introduce(book);
+    snprintf(path, sizeof path, "%.4000s/%s", settings->folder,
+             settings->quick ? "this_machine_quick.json" : "this_machine.json");
+    ls_status status = machine_calibrate(path, settings);
+    if (status == LS_OK) status = ls_node_open(&node, path);
+    while (status == LS_OK && made < count) {
+        status = make_scene(&scenes[made], &plans[made], node, settings);
+        made += status == LS_OK;
+    }
+    for (int i = 0; i < made; i++) add_recorded(book, &scenes[i]);
+    for (int i = 0; i < made; i++) add_predicted(book, &scenes[i]);
+    for (int i = 0; i < made; i++) add_parts(book, &scenes[i]);
+    for (int i = 0; i < made; i++) add_from_half(book, &scenes[i]);
+    for (int i = 0; i < made; i++) close_scene(&scenes[i]);
+    ls_node_close(node);
+    return status;
+}

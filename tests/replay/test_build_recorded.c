@@ -1,0 +1,199 @@
+/* A built program beside the recorded one: from a trace of one device, what two of them do. Kernels, copies and collectives, stream
+ * by stream, in the same order and with the same bytes; what comes before what, where the program's own edges say so. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/replay/build.h"
+#include "common/trace/chrome.h"
+#include "tests/base/scratch.h"
+#include "tests/programs/program.h"
+#include "tests/replay/built.h"
+#include "tests/replay/model_work.h"
+
+enum { BATCH = 16, DEVICES = 2, STEP = 11, BUILT_STEP = 1, MAX_TASKS = 512 };
+
+static ls_trace *record(const char *name, const char *start, const char *model) {
+    static program p;
+    ls_trace *trace = NULL;
+    const char *folder = scratch_path(name);
+    program_run(&p, "%s --device-kind cpu --model %s --batch-size %d --steps 13 --no-evaluate --quiet --trace %s",
+                start, model, BATCH, folder);
+    if (p.status != 0) fail_msg("%s: %s", start, p.err_text);
+    assert_int_equal(ls_trace_read(&trace, folder), LS_OK);
+    return trace;
+}
+
+/* The tasks of a device's stream in a step; their number. */
+static int stream_tasks(const ls_trace *trace, int device, ls_lane_kind kind, int step, const struct ls_task **tasks) {
+    int found = 0, count = 0;
+    for (int l = 0; l < ls_trace_lane_count(trace); l++) {
+        const struct ls_lane *lane = ls_trace_lane(trace, l);
+        if (lane->kind != kind || lane->device != device) continue;
+        const int *all = ls_trace_lane_tasks(trace, l, &count);
+        for (int i = 0; i < count; i++) {
+            const struct ls_task *task = ls_trace_task(trace, all[i]);
+            if (task->step != step || found == MAX_TASKS) continue;
+            tasks[found++] = task;
+        }
+    }
+    return found;
+}
+
+/* Bytes of kernels and optimizers are exact but for what a convolution's weights and a bias's gradient keep; all else to the byte. */
+static bool is_alike(const ls_trace *built, const struct ls_task *b, const ls_trace *recorded,
+                     const struct ls_task *r) {
+    if (b->kind != r->kind || strcmp(b->phase, r->phase) != 0) return false;
+    if (b->kind == LS_TASK_COPY) return b->bytes == r->bytes && b->from == r->from && b->to == r->to;
+    if (b->kind == LS_TASK_COLLECTIVE) {
+        const struct ls_meeting *m = ls_trace_meeting(built, b->meeting), *n = ls_trace_meeting(recorded, r->meeting);
+        return strcmp(m->operation, n->operation) == 0 && m->bytes == n->bytes && m->ranks == n->ranks;
+    }
+    double off = fabs((double)b->bytes - (double)r->bytes);
+    return strcmp(b->name, r->name) == 0 && b->flops == r->flops && off <= 0.1 * (double)r->bytes;
+}
+
+static void compare(const ls_trace *built, const ls_trace *recorded, const char *what) {
+    const struct ls_task *b[MAX_TASKS], *r[MAX_TASKS];
+    int compared = 0;
+    for (int d = 0; d < DEVICES; d++) {
+        for (ls_lane_kind kind = LS_LANE_COMPUTE; kind < LS_LANE_COUNT; kind++) {
+            int count = stream_tasks(built, d, kind, BUILT_STEP, b), others = stream_tasks(recorded, d, kind, STEP, r);
+            for (int i = 0; i < count && i < others; i++, compared++) {
+                if (is_alike(built, b[i], recorded, r[i])) continue;
+                fail_msg("%s, %s stream of device %d, task %d: built %s [%s] %llu bytes, recorded %s [%s] %llu", what,
+                         ls_lane_kind_name(kind), d, i, b[i]->name, b[i]->phase, (unsigned long long)b[i]->bytes,
+                         r[i]->name, r[i]->phase, (unsigned long long)r[i]->bytes);
+            }
+            if (count != others) {
+                fail_msg("%s, %s stream of device %d: %d tasks built, %d recorded", what, ls_lane_kind_name(kind), d,
+                         count, others);
+            }
+        }
+    }
+    assert_true(compared >= 2 * 14);
+}
+
+/* All device tasks of a step, device by device and stream by stream. */
+static int step_tasks(const ls_trace *trace, int step, int *tasks) {
+    int found = 0, count;
+    for (int d = 0; d < DEVICES; d++) {
+        for (ls_lane_kind kind = LS_LANE_COMPUTE; kind < LS_LANE_COUNT; kind++) {
+            for (int l = 0; l < ls_trace_lane_count(trace); l++) {
+                const struct ls_lane *lane = ls_trace_lane(trace, l);
+                if (lane->kind != kind || lane->device != d) continue;
+                const int *all = ls_trace_lane_tasks(trace, l, &count);
+                for (int i = 0; i < count; i++) {
+                    bool counts = ls_trace_task(trace, all[i])->step == step && found < MAX_TASKS;
+                    if (counts) tasks[found++] = all[i];
+                }
+            }
+        }
+    }
+    return found;
+}
+
+/* For each two of them: whether one must come before the other. A copy stream's thread that was not idle in time has run a short
+ * copy that its host could have run: then the recorded order asks for less. */
+static void compare_order(const ls_trace *built, const ls_trace *recorded, const char *what) {
+    bool has_threads = strcmp(ls_trace_what(recorded)->stream_mode, "threads") == 0;
+    int b[MAX_TASKS], r[MAX_TASKS], count = step_tasks(built, BUILT_STEP, b);
+    assert_int_equal(step_tasks(recorded, STEP, r), count);
+    for (int i = 0; i < count; i++) {
+        for (int j = 0; j < count; j++) {
+            bool before = ls_trace_happens_before(built, b[i], b[j]);
+            bool asked = ls_trace_happens_before(recorded, r[i], r[j]);
+            if (before == asked || (has_threads && before)) continue;
+            const struct ls_task *first = ls_trace_task(built, b[i]), *second = ls_trace_task(built, b[j]);
+            fail_msg("%s: %s [%s] of device %d must%s come before %s [%s] of device %d, but recorded it %s", what,
+                     first->name, first->phase, ls_trace_lane(built, first->lane)->device, before ? "" : " not",
+                     second->name, second->phase, ls_trace_lane(built, second->lane)->device,
+                     before ? "need not" : "must");
+        }
+    }
+}
+
+static ls_trace *build(const ls_workload *w, ls_build_mode mode, const ls_trace *recorded) {
+    struct built b;
+    ls_trace *trace;
+    built_begin(&b, mode, DEVICES, BATCH, 1);
+    ls_node_change_host(b.node)->runs_compute = true;
+    b.options.inline_streams = strcmp(ls_trace_what(recorded)->stream_mode, "inline") == 0;
+    assert_int_equal(ls_build(&trace, w, b.node, &b.options), LS_OK);
+    built_end(&b);
+    return trace;
+}
+
+static void built_steps_are_the_recorded_ones(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *streams;
+    } cases[] = {{"mlp", "inline"}, {"convnet", "threads"}, {"deep", "threads"}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        ls_workload *w;
+        char dp_start[80], ddp_start[80];
+        snprintf(dp_start, sizeof dp_start, "LS_CPU_STREAMS=%s dp_train --devices 2", cases[c].streams);
+        snprintf(ddp_start, sizeof ddp_start, "LS_CPU_STREAMS=%s ddp_train --spawn 2", cases[c].streams);
+        ls_trace *one = record("one", "dp_train --single", cases[c].model);
+        ls_trace *dp = record("dp", dp_start, cases[c].model);
+        ls_trace *ddp = record("ddp", ddp_start, cases[c].model);
+        assert_string_equal(ls_trace_what(dp)->stream_mode, cases[c].streams);
+        assert_int_equal(ls_workload_from_trace(&w, one), LS_OK);
+        ls_trace *built_dp = build(w, LS_BUILD_DP, dp), *built_ddp = build(w, LS_BUILD_DDP, ddp);
+        compare(built_dp, dp, "DataParallel");
+        compare(built_ddp, ddp, "DistributedDataParallel");
+        compare_order(built_dp, dp, "DataParallel");
+        compare_order(built_ddp, ddp, "DistributedDataParallel");
+        ls_workload_close(w);
+        ls_trace_destroy(one);
+        ls_trace_destroy(dp);
+        ls_trace_destroy(ddp);
+        ls_trace_destroy(built_dp);
+        ls_trace_destroy(built_ddp);
+    }
+}
+
+/* What a trace says of a model beside its operations, against the model. */
+static void workloads_from_traces_know_their_model(void **state) {
+    (void)state;
+    static const char *const models[] = {"mlp", "convnet"};
+    static struct model_work m;
+    for (size_t i = 0; i < 2; i++) {
+        ls_workload *w;
+        ls_trace *trace = record("one", "dp_train --single --optimizer sgd", models[i]);
+        assert_int_equal(ls_workload_from_trace(&w, trace), LS_OK);
+        model_work_make(&m, models[i], 0);
+        const ls_workload *model = &m.workload;
+        assert_true(w->samples == BATCH && w->input_bytes == model->input_bytes);
+        assert_true(w->output_bytes == model->output_bytes && w->answer_bytes == model->answer_bytes);
+        assert_int_equal(w->parameter_count, model->parameter_count);
+        assert_memory_equal(w->parameter_counts, model->parameter_counts,
+                            (size_t)w->parameter_count * sizeof *m.counts);
+        assert_int_equal(w->ready_count, model->ready_count);
+        assert_memory_equal(w->ready, model->ready, (size_t)w->ready_count * sizeof *m.ready);
+        assert_true(w->buffer_bytes == model->buffer_bytes && w->optimizer_states == 0);
+        double off = fabs(w->activation_bytes - model->activation_bytes) / model->activation_bytes;
+        if (!(off <= 0.05))
+            fail_msg("%s keeps %g bytes, not %g", models[i], w->activation_bytes, model->activation_bytes);
+        off = fabs(w->exchange_bytes - model->exchange_bytes) / model->exchange_bytes;
+        if (!(off <= 0.05))
+            fail_msg("%s exchanges %g bytes, not %g", models[i], w->exchange_bytes, model->exchange_bytes);
+        ls_workload_close(w);
+        ls_trace_destroy(trace);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(built_steps_are_the_recorded_ones, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(workloads_from_traces_know_their_model, programs_setup, programs_teardown),
+    };
+    return cmocka_run_group_tests_name("build recorded", tests, NULL, NULL);
+}

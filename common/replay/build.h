@@ -30,14 +30,14 @@ struct ls_build_options {
     /* Where host threads run what they launch: copies and collectives, too (LS_CPU_STREAMS=inline). Without it, short
      * copies only. */
     bool inline_streams;
-    /* Batches that a device has room for, in turn: 1, or 2, with which the host is a step ahead. 0: 1 where the node's
-     * host threads run what they launch, otherwise 2 (ls_build_memory, which knows no node: 1). */
+    /* Batches that a device has room for, in turn: 1, or 2, with which the host is a step ahead. 0: 1 where the
+     * node's host threads run what they launch, otherwise 2 (ls_build_memory, which knows no node: 1). */
     int batch_places;
     /* DP: parameters and gradients by a broadcast and a reduce (PyTorch over NCCL), rather than copies from and to
      * device 0 */
     bool replicate_by_collectives;
-    /* Launches of one process's threads hold its one lock, each for the node's lock_us, on top of what was measured of
-     * the host's own time. */
+    /* Launches of one process's threads hold its one lock, each for the node's lock_us, on top of what was measured
+     * of the host's own time. */
     bool gil;
     /* DDP: buckets are reduced while backward goes on; without, all of them behind the whole of it */
     bool overlap;

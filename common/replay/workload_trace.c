@@ -243,8 +243,8 @@ static ls_status add_operations(struct source *s, struct ls_workload_parts *part
 /* --- parameters --------------------------------------------------------------------------------------------------
  * */
 
-/* The kernel, by number in the step, behind which something lies that happened behind a task of the compute stream, or of
- * the host, whose launches then count. Tasks of a lane are numbered in its order. */
+/* The kernel, by number in the step, behind which something lies that happened behind a task of the compute stream,
+ * or of the host, whose launches then count. Tasks of a lane are numbered in its order. */
 static int kernel_before(const struct source *s, int after) {
     bool by_launch = after != LS_NONE && ls_trace_task(s->trace, after)->lane == s->host;
     int last = -1;

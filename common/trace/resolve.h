@@ -3,12 +3,12 @@
  *           host thread, every flag that it raises and every lock that it gives back is a task. What is put on a stream
  *           as "copy" is a COPY, what met others a COLLECTIVE, everything else a KERNEL
  *   edges : launch before work, work before wait; an event's RECORD stands for the task before it on its stream, and a
- *           WAIT for it makes an edge to the next task of the waiting stream. What was recorded before the probes began
- *           has happened, and is left out
- *   times : a host thread's time between two of its records belongs to the later one, so a lane of the host has no gaps.
- *           A wait's own time is what it lasts after the end of what it waited for (waking up), a collective's what it
- *           lasts after its MEETING. Inline, what a stream ran is not its host's time, and the host's next task waits
- *           for it. Streams that were not timed (GPUs, meta devices) have tasks without times */
+ *           WAIT for it makes an edge to the next task of the waiting stream. What was recorded before the probes
+ *           began has happened, and is left out
+ *   times : a host thread's time between two of its records belongs to the later one, so a lane of the host has no
+ *           gaps. A wait's own time is what it lasts after the end of what it waited for (waking up), a collective's
+ *           what it lasts after its MEETING. Inline, what a stream ran is not its host's time, and the host's next task
+ *           waits for it. Streams that were not timed (GPUs, meta devices) have tasks without times */
 #ifndef LS_TRACE_RESOLVE_H
 #define LS_TRACE_RESOLVE_H
 

@@ -54,9 +54,8 @@ double ls_summary_loader_share(const struct ls_device_row *rows, int count) {
 /* What the devices are. Those of other processes are taken to be like the first of this one. */
 static void add_devices(cJSON *summary, const ls_parallel *parallel) {
     const ls_device *first = parallel->devices[0];
-    static const char *const kinds[] = {[LS_DEVICE_CPU] = "cpu", [LS_DEVICE_CUDA] = "cuda", [LS_DEVICE_META] = "meta"};
     bool gpus = ls_device_kind_of(first) == LS_DEVICE_CUDA;
-    cJSON_AddStringToObject(summary, "device_kind", kinds[ls_device_kind_of(first)]);
+    cJSON_AddStringToObject(summary, "device_kind", ls_device_kind_name(ls_device_kind_of(first)));
     if (gpus) add_number(summary, "gpus", parallel->gpu_count);
     cJSON *names = cJSON_AddArrayToObject(summary, "device_names");
     for (int d = 0; d < parallel->device_count; d++) {

@@ -22,6 +22,8 @@ static ls_status print_and_free(ls_table *table) {
 
 #define CREATE(table, columns) ls_table_create(&(table), columns, sizeof(columns) / sizeof *(columns))
 
+enum { ENOUGH = 4 }; /* different N, for three coefficients and one to predict */
+
 /* --- laws -------------------------------------------------------------------------------------------------------- */
 
 /* A coefficient and its standard error; Amdahl's share in percent. */
@@ -48,6 +50,13 @@ static void put_half(ls_table *table, double n) {
     } else {
         ls_table_cell(table, n < 100 ? "%.1f" : "%.0f", n);
     }
+}
+
+/* Different N among the points, which are sorted. */
+static int count_n(const fit_tn_data *data) {
+    int count = 0;
+    for (int i = 0; i < data->count; i++) count += i == 0 || data->points[i].n != data->points[i - 1].n;
+    return count;
 }
 
 static ls_status print_laws(const fit_tn_result *result, const fit_tn_data *data) {
@@ -86,7 +95,10 @@ static ls_status print_laws(const fit_tn_result *result, const fit_tn_data *data
         ls_table_cell(table, "%s%s", i == 0 ? "chosen" : "",
                       fit->a_ms < -fit->a_error_ms || fit->b_ms < -fit->b_error_ms ? " (below 0: no cost)" : "");
     }
-    return print_and_free(table);
+    status = print_and_free(table);
+    int different = count_n(data);
+    if (different < ENOUGH) printf("\nOnly %d different N: too few to tell the laws apart\n", different);
+    return status;
 }
 
 static ls_status print_rivals(const fit_tn_result *result) {

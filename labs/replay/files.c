@@ -157,7 +157,7 @@ static cJSON *share_object(const replay_share *share, bool whole) {
     return object;
 }
 
-static cJSON *row_object(const replay_row *row) {
+static cJSON *row_object(const replay_row *row, const ls_node *node) {
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "mode", replay_mode_name(row->mode));
     bench_add_number(object, "n", row->n);
@@ -166,6 +166,9 @@ static cJSON *row_object(const replay_row *row) {
     for (int i = 0; i < ROW_NUMBERS; i++)
         bench_add_number(object, row_numbers[i].name, number_of(row, &row_numbers[i]));
     cJSON_AddStringToObject(object, "busiest_link", row->link);
+    cJSON *links = cJSON_AddObjectToObject(object, "links");
+    for (int i = 0; i < ls_node_link_count(node); i++)
+        bench_add_number(links, ls_node_link(node, i)->name, row->links[i]);
     bench_add_number(object, "tasks", row->tasks);
     cJSON_AddItemToObject(object, "mean", share_object(&row->mean, false));
     cJSON_AddItemToObject(object, "device_0", share_object(&row->first, true));
@@ -200,7 +203,7 @@ static char *json_text(const replay_rows *rows, const replay_inputs *inputs, con
     cJSON_AddStringToObject(object, "workload_source", inputs->workload->source);
     cJSON_AddItemToObject(object, "options", options_object(settings, inputs));
     cJSON *array = cJSON_AddArrayToObject(object, "rows");
-    for (int i = 0; i < rows->count; i++) cJSON_AddItemToArray(array, row_object(&rows->rows[i]));
+    for (int i = 0; i < rows->count; i++) cJSON_AddItemToArray(array, row_object(&rows->rows[i], inputs->node));
     char *text = cJSON_Print(object);
     cJSON_Delete(object);
     return text;

@@ -3,11 +3,14 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/log.h"
 #include "common/trace/chrome.h"
 #include "labs/bench_shared/output.h"
 #include "labs/replay/replay.h"
+
+enum { PLACES = 4000 }; /* along the axis of a Gantt chart that can be told apart */
 
 ls_status replay_write_timeline(replay_run *run, const char *path) {
     for (int i = 0; i < run->timeline->task_count; i++)
@@ -23,7 +26,7 @@ ls_status replay_gantt_open(replay_gantt *gantt) {
     *gantt = (replay_gantt){.text = NULL};
     gantt->file = open_memstream(&gantt->text, &gantt->nbytes);
     if (!gantt->file) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the Gantt chart");
-    fputs("mode,n,device,lane,kind,phase,name,start_ms,end_ms,on\n", gantt->file);
+    fputs("mode,n,device,lane,phase,tasks,start_ms,end_ms,on\n", gantt->file);
     return LS_OK;
 }
 
@@ -53,23 +56,52 @@ static struct window shown_step(const replay_run *run) {
     return (struct window){end_of(run, shown - 1), end_of(run, shown)};
 }
 
+/* Tasks of a lane and a phase that follow one another without a gap that could be seen. */
+struct bar {
+    const char *phase;
+    int tasks; /* 0: there is none yet */
+    double start_us, end_us;
+};
+
+static void put_bar(FILE *file, const struct bar *bar, const struct ls_lane *lane, const replay_row *row,
+                    const char *on) {
+    if (bar->tasks == 0) return;
+    fprintf(file, "%s,%d,%d,%s,%s,%d", replay_mode_name(row->mode), row->n, lane->device, ls_lane_kind_name(lane->kind),
+            bar->phase, bar->tasks);
+    bench_put_number(file, bar->start_us / 1e3);
+    bench_put_number(file, bar->end_us / 1e3);
+    fputc(',', file);
+    bench_put_text(file, on);
+    fputc('\n', file);
+}
+
+static void put_lane(FILE *file, int index, struct window w, const replay_run *run, const replay_row *row,
+                     const char *on) {
+    int count;
+    const int *tasks = ls_trace_lane_tasks(run->trace, index, &count);
+    const struct ls_lane *lane = ls_trace_lane(run->trace, index);
+    double least_gap_us = (w.end_us - w.begin_us) / PLACES;
+    struct bar bar = {.tasks = 0};
+    for (int i = 0; i < count; i++) {
+        const char *phase = ls_trace_task(run->trace, tasks[i])->phase;
+        double start_us = fmax(run->timeline->start_us[tasks[i]], w.begin_us) - w.begin_us;
+        double end_us = fmin(run->timeline->end_us[tasks[i]], w.end_us) - w.begin_us;
+        if (!(end_us > start_us)) continue;
+        if (!*phase) phase = "other";
+        bool goes_on = bar.tasks > 0 && strcmp(phase, bar.phase) == 0 && start_us - bar.end_us < least_gap_us;
+        if (!goes_on) {
+            put_bar(file, &bar, lane, row, on);
+            bar = (struct bar){.phase = phase, .start_us = start_us};
+        }
+        bar.end_us = end_us;
+        bar.tasks++;
+    }
+    put_bar(file, &bar, lane, row, on);
+}
+
 void replay_gantt_add(replay_gantt *gantt, const replay_run *run, const replay_row *row, const char *on) {
     struct window w = shown_step(run);
-    for (int i = 0; i < run->timeline->task_count; i++) {
-        const struct ls_task *task = ls_trace_task(run->trace, i);
-        const struct ls_lane *lane = ls_trace_lane(run->trace, task->lane);
-        double start_us = fmax(run->timeline->start_us[i], w.begin_us),
-               end_us = fmin(run->timeline->end_us[i], w.end_us);
-        if (!(end_us > start_us)) continue;
-        fprintf(gantt->file, "%s,%d,%d,%s,%s,%s,", replay_mode_name(row->mode), row->n, lane->device,
-                ls_lane_kind_name(lane->kind), ls_task_kind_name(task->kind), *task->phase ? task->phase : "other");
-        bench_put_text(gantt->file, task->name);
-        bench_put_number(gantt->file, (start_us - w.begin_us) / 1e3);
-        bench_put_number(gantt->file, (end_us - w.begin_us) / 1e3);
-        fputc(',', gantt->file);
-        bench_put_text(gantt->file, on);
-        fputc('\n', gantt->file);
-    }
+    for (int lane = 0; lane < ls_trace_lane_count(run->trace); lane++) put_lane(gantt->file, lane, w, run, row, on);
 }
 
 ls_status replay_gantt_close(replay_gantt *gantt, const char *path) {

@@ -85,7 +85,8 @@ typedef struct replay_row {
     double t1_ms, alone_ms; /* one device's step with the batch of N = 1, and with one device's share of this row's */
     double speedup, efficiency, ideal_ms, over_ms; /* rows.c says what they are under weak scaling */
     double overlap, communication_share, busy_share;
-    double link_use;                  /* of the busiest link; NAN: nothing crosses any */
+    double links[LS_NODE_MAX_LINKS];  /* the part of its bandwidth that each uses */
+    double link_use;                  /* of the busiest; NAN: nothing crosses any */
     char link[64];                    /* its name */
     double recorded_ms;               /* what the trace's own run took, if it is this one; otherwise NAN */
     replay_share mean, first, others; /* all devices; device 0; the rest (phases and memory: the last one's) */

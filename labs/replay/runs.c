@@ -64,8 +64,10 @@ static ls_status share_phases(replay_row *row, const replay_run *run) {
 
 static void find_busiest_link(replay_row *row, const struct ls_account *account, const ls_node *node) {
     int busiest = -1;
-    for (int i = 0; i < account->link_count; i++)
+    for (int i = 0; i < account->link_count; i++) {
+        row->links[i] = account->link_use[i];
         if (account->link_use[i] > (busiest < 0 ? 0 : account->link_use[busiest])) busiest = i;
+    }
     row->link_use = busiest < 0 ? NAN : account->link_use[busiest];
     snprintf(row->link, sizeof row->link, "%s", busiest < 0 ? "" : ls_node_link(node, busiest)->name);
 }

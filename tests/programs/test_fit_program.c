@@ -78,6 +78,7 @@ static void test_the_courses_points(void **state) {
     expect_text("constant");
     expect_text("What the law 'constant' says of other N: a prediction, beyond N = 8 an extrapolation");
     expect_text("weak scaling: T1 ");
+    expect_no_text("too few to tell the laws apart");
     cJSON *result = read_result();
     assert_string_equal(text_of(result, "scaling"), "strong");
     assert_int_equal(length(result, "laws"), LS_LAW_COUNT);
@@ -94,6 +95,12 @@ static void test_the_courses_points(void **state) {
     expect_near(number(point, "efficiency"), 100.0 / 15 / 8, 1e-9);
     expect_near(number(item(result, "predictions", 0), "step_ms"), ls_fit_ms(&fits[0], 16), 1e-9);
     cJSON_Delete(result);
+}
+
+static void test_too_few_points_are_named(void **state) {
+    (void)state;
+    assert_int_equal(program_run(&p, "fit_tn --points=1:100,2:52,2:53,4:28"), 0);
+    expect_text("Only 3 different N: too few to tell the laws apart");
 }
 
 static void test_a_serial_share(void **state) {
@@ -301,15 +308,11 @@ static void test_the_picture(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        WITH_PROGRAMS(test_the_courses_points),
-        WITH_PROGRAMS(test_a_serial_share),
-        WITH_PROGRAMS(test_a_rival_has_no_negative_costs),
-        WITH_PROGRAMS(test_weak_scaling),
-        WITH_PROGRAMS(test_a_benchs_csv),
-        WITH_PROGRAMS(test_a_csv_of_weak_scaling),
-        WITH_PROGRAMS(test_csvs_that_are_refused),
-        WITH_PROGRAMS(test_wrong_usage),
-        WITH_PROGRAMS(test_what_cannot_be_written),
+        WITH_PROGRAMS(test_the_courses_points),    WITH_PROGRAMS(test_too_few_points_are_named),
+        WITH_PROGRAMS(test_a_serial_share),        WITH_PROGRAMS(test_a_rival_has_no_negative_costs),
+        WITH_PROGRAMS(test_weak_scaling),          WITH_PROGRAMS(test_a_benchs_csv),
+        WITH_PROGRAMS(test_a_csv_of_weak_scaling), WITH_PROGRAMS(test_csvs_that_are_refused),
+        WITH_PROGRAMS(test_wrong_usage),           WITH_PROGRAMS(test_what_cannot_be_written),
         WITH_PROGRAMS(test_the_picture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

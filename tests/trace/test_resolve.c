@@ -121,6 +121,8 @@ static void test_a_wait_is_for_the_ticket_it_names(void **state) {
     ls_trace *trace = records_resolve(threads, 2, false);
     records_expect_edge(trace, records_task(trace, "first", 0), records_task(trace, "after first", 0));
     records_expect_edge(trace, records_task(trace, "second", 0), records_task(trace, "after second", 0));
+    records_expect_edge(trace, records_task(trace, "second", 0), records_task(trace, "after both", 0));
+    assert_int_equal(records_edge_count(trace, records_task(trace, "after both", 0)), 2);
     assert_false(
         ls_trace_happens_before(trace, records_task(trace, "second", 0), records_task(trace, "after first", 0)));
     ls_trace_destroy(trace);

@@ -98,6 +98,7 @@ typedef ls_status (*tables_make_fn)(tables_book *book, const tables_settings *se
     X(2, speedups, "the course's speed-ups, and what devices do meanwhile")                                            \
     X(3, allreduce, "all-reduce: messages, bytes and steps, formula against count")                                    \
     X(4, memory, "memory per device, DP against DDP")                                                                  \
+    X(5, published, "machines that others measured, from one device's step")                                           \
     X(6, machine, "this machine: replayed and predicted against measured")
 
 #define TABLES_DECLARE(number, name, title)                                                                            \

@@ -1,5 +1,5 @@
-/* What process groups tell the probes: a collective operation is the same meeting to all of its ranks, whether those are
- * threads or processes. */
+/* What process groups tell the probes: a collective operation is the same meeting to all of its ranks, whether those
+ * are threads or processes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

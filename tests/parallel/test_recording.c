@@ -1,6 +1,6 @@
 /* What is recorded of training steps: which gradient comes before which bucket, what travels between devices, and how
- * the replicas' threads hand over. Runs are resolved in the process that recorded them; whole programs and their files are
- * tested in tests/programs. */
+ * the replicas' threads hand over. Runs are resolved in the process that recorded them; whole programs and their files
+ * are tested in tests/programs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -146,6 +146,16 @@ static ls_status report_missing(const ddp_reducer *r) {
         missing, names, first + 1, r->bucket_count);
 }
 
+/* Without overlap every bucket is ready when backward has ended: where the host is ahead of the device it is not enough
+ * that the all-reduces are enqueued late. */
+static ls_status end_backward(ddp_reducer *r) {
+    ls_status status = LS_OK;
+    for (size_t b = r->launched; status == LS_OK && b < r->bucket_count && !r->options.overlap; b++) {
+        status = ls_event_record(r->buckets[b].ready, r->compute);
+    }
+    return status;
+}
+
 ls_status ddp_reducer_finish(ddp_reducer *r) {
     r->any_unused = false;
     if (!r->sync) return LS_OK;
@@ -153,6 +163,7 @@ ls_status ddp_reducer_finish(ddp_reducer *r) {
     for (size_t b = 0; status == LS_OK && b < r->bucket_count; b++) {
         if (r->buckets[b].pending_count > 0) return report_missing(r);
     }
+    if (status == LS_OK) status = end_backward(r);
     if (status == LS_OK) status = launch_ready(r);
     for (size_t b = 0; status == LS_OK && b < r->bucket_count; b++) {
         status = ls_work_wait(r->buckets[b].reduced, r->compute);

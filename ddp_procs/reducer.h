@@ -16,7 +16,7 @@ typedef struct ddp_reducer ddp_reducer;
 
 typedef struct ddp_reducer_options {
     double bucket_cap_mb; /* MiB, > 0; the first bucket's limit is the smaller of this and 1 MiB */
-    bool overlap;         /* false: all-reduces are enqueued after the whole backward */
+    bool overlap;         /* false: all-reduces come behind the whole backward */
     bool find_unused;     /* parameters without a gradient are allowed (pytorch-semantics.md 2.6) */
     ls_dtype compress;    /* what gradients travel as: LS_FP32, or rounded to LS_FP16 or LS_BF16 (2.9) */
 } ddp_reducer_options;

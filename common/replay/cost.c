@@ -18,26 +18,28 @@
 static bool is_half(ls_dtype precision) { return precision == LS_FP16 || precision == LS_BF16; }
 
 static double roofline_us(const struct ls_node_device *device, double flops, double bytes, bool is_product,
-                          ls_dtype precision) {
+                          ls_dtype precision, double fixed_bytes) {
     double GFLOPs = is_half(precision) ? device->fp16_GFLOPs : device->fp32_GFLOPs;
     double compute_us = is_product ? flops / GFLOPs * LS_US_PER_G : 0;
     double memory_us = bytes / device->memory_GBps * LS_US_PER_G;
-    return device->kernel_us + fmax(compute_us, memory_us);
+    double operands_us = is_product ? fixed_bytes / device->operand_GBps * LS_US_PER_G : 0;
+    return device->kernel_us + fmax(compute_us, memory_us) + operands_us;
 }
 
 double ls_cost_kernel_us(const ls_node *node, double flops, double bytes, bool is_product, ls_dtype precision) {
-    return roofline_us(ls_node_device(node), flops, bytes, is_product, precision);
+    return roofline_us(ls_node_device(node), flops, bytes, is_product, precision, 0);
 }
 
 /* The roofline of an operation of the workload with so many samples in a precision. */
 static double scaled_us(const struct ls_node_device *device, const struct ls_work *work, const ls_workload *workload,
                         double samples, ls_dtype precision) {
     if (strcmp(work->phase, "optimizer") == 0)
-        return roofline_us(device, work->flops, work->bytes, work->is_product, LS_FP32);
+        return roofline_us(device, work->flops, work->bytes, work->is_product, LS_FP32, 0);
     double grown = samples / workload->samples;
     double elements = (is_half(precision) ? 2.0 : 4.0) / workload->element_bytes;
     double bytes = work->fixed_bytes + (work->bytes - work->fixed_bytes) * grown;
-    return roofline_us(device, work->flops * grown, bytes * elements, work->is_product, precision);
+    return roofline_us(device, work->flops * grown, bytes * elements, work->is_product, precision,
+                       work->fixed_bytes * elements);
 }
 
 static double work_us(const struct ls_node_device *device, const struct ls_work *work, const ls_workload *workload,

@@ -22,8 +22,11 @@ struct ls_node_device {
     const char *name;
     double fp32_GFLOPs, fp16_GFLOPs; /* products and convolutions, 1e9 flops per second; fp16 is for bf16, too */
     double memory_GBps;              /* everything else, and the bytes of products */
-    double kernel_us;                /* no kernel is shorter, and each begins so late after what it waited for */
-    uint64_t memory_bytes;           /* 0: not known */
+    /* products on top of that, for what does not grow with the samples: weights that are packed, gradients of weights
+     * that are written; INFINITY (or left out): nothing */
+    double operand_GBps;
+    double kernel_us;      /* no kernel is shorter, and each begins so late after what it waited for */
+    uint64_t memory_bytes; /* 0: not known */
     /* while all devices of the node work, products and other kernels take so many times as long: where devices share
      * cores, caches or memory, as CPU devices do; 1 (or left out): they do not mind */
     double product_crowding, memory_crowding;

@@ -4,6 +4,7 @@
  *           all-reduces are read one by one
  *   fails : json.h reports the first thing that is wrong, with its line; reading goes on with zeros and the node is
  *           then dropped */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,7 @@ static const struct figure device_figures[] = {
     {"memory_GBps", offsetof(struct ls_node_device, memory_GBps), LS_LEAST_RATE, LS_MAX_RATE, REAL, false},
     {"kernel_us", offsetof(struct ls_node_device, kernel_us), 0, LS_MAX_US, REAL, false},
     {"memory_bytes", offsetof(struct ls_node_device, memory_bytes), 0, (double)LS_MAX_BYTES, BYTES, false},
+    {"operand_GBps", offsetof(struct ls_node_device, operand_GBps), LS_LEAST_RATE, LS_MAX_RATE, REAL, true},
     {"product_crowding", offsetof(struct ls_node_device, product_crowding), 1, 100, REAL, true},
     {"memory_crowding", offsetof(struct ls_node_device, memory_crowding), 1, 100, REAL, true},
     {0},
@@ -283,6 +285,7 @@ ls_status ls_node_read(ls_node *node) {
     ls_json *json = node->json;
     const cJSON *root = ls_json_root(json), *collectives = NULL;
     ls_json_only(json, root, names);
+    node->device.operand_GBps = INFINITY;
     node->device.product_crowding = node->device.memory_crowding = 1;
     node->description = ls_json_text(json, root, "description");
     node->device_count = (int)ls_json_whole(json, root, "devices", 1, LS_NODE_MAX_DEVICES);

@@ -324,7 +324,7 @@ static void estimate_memory(ls_workload *w) {
     w->exchange_bytes = 2 * largest;
 }
 
-/* By name: the recorded programs say "sgd" whether it has momentum or not, so its state is not counted. */
+/* Floats that the optimizer keeps for each parameter. */
 static int optimizer_states(const struct ls_trace_about *about) {
     if (begins_with(about->optimizer, "adam")) return 2;
     return strcmp(about->optimizer, "sgd-momentum") == 0 ? 1 : 0;

@@ -99,7 +99,7 @@ struct ls_trace_about {
     const char *mode;                                                          /* "single", "dp" or "ddp" */
     const char *model;                                                         /* "mlp" */
     const char *precision;                                                     /* "fp32" */
-    const char *optimizer;                                                     /* "sgd" */
+    const char *optimizer;                                                     /* "sgd", "sgd-momentum", "adam" */
     const char *device_kind, *device_name, *backend, *algorithm, *stream_mode; /* algorithm: --allreduce */
     int devices, world_size;
     int recorded_ranks; /* 1 where one rank of a symmetric job was recorded (meta devices) */

@@ -221,7 +221,9 @@ ls_optimizer_options ls_train_optimizer(const ls_train_options *o) {
     return optimizer;
 }
 
-const char *ls_train_optimizer_name(const ls_train_options *o) { return optimizers[o->optimizer]; }
+const char *ls_train_optimizer_name(const ls_train_options *o) {
+    return o->optimizer == LS_SGD && o->momentum != 0 ? "sgd-momentum" : optimizers[o->optimizer];
+}
 
 ls_schedule ls_train_schedule(const ls_train_options *o, int device_count, int64_t total_steps) {
     return (ls_schedule){

@@ -2,7 +2,9 @@
  *
  *     settings.c   command line -> bench_settings            runs.c      one training run -> bench_run
  *     rows.c       runs -> rows, and what T_N is made of     tables.c, files.c   rows -> stdout, CSV and JSON
+ *     virtual.c    the same runs with a core for each device, on a machine that has fewer: virtual time
  *     replayed.c   the same steps on GPUs that need not be here: replayed, with a table and a CSV of their own
+ *     traces.c     where recorded traces lie, and what a replay of one says
  *
  * Words: T1 is the step time of the plain single-device path; b the global batch; T1(b/N) that path's step time with
  * the batch that one of N devices gets. Times are in milliseconds per step. */
@@ -11,9 +13,13 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "common/base/options.h"
 #include "common/base/status.h"
+#include "common/replay/node.h"
+#include "common/trace/trace.h"
+#include "labs/bench_shared/child.h"
 #include "labs/bench_shared/machine.h"
 
 enum {
@@ -21,6 +27,8 @@ enum {
     BENCH_N_MAX = 16, /* different N */
     BENCH_ROUNDS_MAX = 99,
     BENCH_ROWS_MAX = 1 + 3 * BENCH_N_MAX,
+    BENCH_VIRTUAL_MAX = 1 + 2 * (BENCH_N_MAX + 1),
+    BENCH_VIRTUAL_N = 8, /* devices in virtual time, where nobody chose N */
     BENCH_NAME_CAPACITY = 128,
     BENCH_RECIPE_MAX = 4, /* arguments of a model's recipe, with the NULL at the end */
     BENCH_WEIGHTS_CAPACITY = 20,
@@ -47,6 +55,7 @@ typedef struct bench_plan {
 
 typedef struct bench_settings {
     ls_int_list n; /* ascending, each once */
+    bool n_chosen; /* by the command line */
     int rounds;
     int processors;     /* cores, or GPUs: more devices than this are oversubscribed */
     double timeout_s;   /* of a run */
@@ -70,8 +79,10 @@ typedef struct bench_run {
     bench_mode mode;
     int n;             /* devices */
     int64_t batch;     /* samples per step over all devices */
+    const char *trace; /* the folder to record it to in virtual time, as long as a path may be; NULL: measured */
     double step_ms;    /* median over the run's steps after the warm-up */
     double exposed_ms; /* of step_ms: communication that the step waits for (runs.c says whose); NAN on GPUs */
+    double busy;       /* virtual time: share of the step in which a kernel runs, mean of devices; else 0 */
     double final_loss;
     char weights[BENCH_WEIGHTS_CAPACITY]; /* hash of the trained weights */
     char backend
@@ -88,6 +99,19 @@ ls_status bench_train(bench_run *run, const bench_plan *plan, const bench_settin
  * none. */
 ls_status bench_read_summary(bench_run *run, const char *json);
 
+/* --- traces ------------------------------------------------------------------------------------------------------ */
+
+/* SETTINGS->FOLDER/dp_vs_ddp_WHAT_MODEL, without what a file's name should not hold. LS_ERR_USAGE: too long. */
+ls_status bench_trace_folder(char path[BENCH_PATH_CAPACITY], const bench_settings *settings, const char *what,
+                             const char *model);
+
+/* Of a step, once everything in a trace has happened on the node (NULL: as recorded). */
+struct bench_replay {
+    double step_ms, busy;       /* busy: share of the step in which a kernel runs, mean of devices */
+    double exposed_ms, lock_ms; /* communication that nothing hides; waiting for the process's lock: mean of devices */
+};
+ls_status bench_replay_trace(struct bench_replay *replay, const ls_trace *trace, const ls_node *node);
+
 /* --- rows -------------------------------------------------------------------------------------------------------- */
 
 typedef struct bench_row {
@@ -98,7 +122,7 @@ typedef struct bench_row {
 
     /* the runs, one per round */
     int run_count;
-    double run_ms[BENCH_ROUNDS_MAX], run_exposed_ms[BENCH_ROUNDS_MAX];
+    double run_ms[BENCH_ROUNDS_MAX], run_exposed_ms[BENCH_ROUNDS_MAX], run_busy[BENCH_ROUNDS_MAX];
     double final_loss;
     char weights[BENCH_WEIGHTS_CAPACITY], backend[BENCH_BACKEND_CAPACITY];
     bool repeats; /* all runs ended with the same weights */
@@ -110,21 +134,24 @@ typedef struct bench_row {
     double ideal_ms;                               /* T1 / n */
     double over_ms;                                /* step_ms - ideal_ms, the sum of the three below */
     double smaller_batch_ms, exposed_ms, fixed_ms; /* rows.c says what they mean; the last two are NAN on GPUs */
+    double busy;                                   /* median of run_busy */
 } bench_row;
 
 /* A step on a modelled node. */
 struct bench_replayed {
     bench_mode mode;
     int n, way; /* which of the ways GPUs are driven */
-    double step_ms, speedup;
-    double busy;                /* share of the step in which a kernel runs, mean of devices */
-    double exposed_ms, lock_ms; /* communication that nothing hides; waiting for the process's lock: mean of devices */
+    double speedup;
+    struct bench_replay step;
 };
 
 typedef struct bench_model {
     const bench_plan *plan;
     int row_count;
-    bench_row rows[BENCH_ROWS_MAX]; /* T1; T1(b/N) for each N > 1; DP for each N; DDP for each N */
+    bench_row rows[BENCH_ROWS_MAX];            /* T1; T1(b/N) for each N > 1; DP for each N; DDP for each N */
+    bench_plan virtual_plan;                   /* the plan with as many steps as a run in virtual time has */
+    int virtual_count;                         /* 0: nothing is asked of virtual time */
+    bench_row virtual_rows[BENCH_VIRTUAL_MAX]; /* T1; DP for each N > 1; DDP for each N > 1 */
     int replayed_count;
     struct bench_replayed replayed[BENCH_REPLAYED_MAX];
     double replayed_launch_us[BENCH_WAYS]; /* what a launch costs */
@@ -136,7 +163,8 @@ void bench_plan_rows(bench_model *model, const bench_plan *plan, const bench_set
 /* Adds a run to its row. */
 void bench_add_run(bench_row *row, const bench_run *run);
 
-/* Fills in what is derived; every row has at least one run. */
+/* Fills in what is derived; every row has at least one run. Of the virtual rows smaller_batch_ms and fixed_ms are NAN,
+ * and the speed-up is against the virtual T1. */
 void bench_assemble(bench_model *model);
 
 /* The model's row, or NULL. For BENCH_SINGLE, n is the part of the batch: 1 is T1, 4 is T1(b/4). */
@@ -149,10 +177,28 @@ bool bench_same_weights(const bench_model *model, int n);
  * every scaling is exact; but NCCL has an order of its own. */
 bool bench_must_agree(const bench_model *model, int n);
 
+/* --- virtual time ------------------------------------------------------------------------------------------------ */
+
+/* Lays out the virtual rows: T1, and both modes for every N > 1; none on GPUs, nor where each of the chosen N has its
+ * cores. Where nobody chose N, BENCH_VIRTUAL_N more, or as many below it as share the batch equally. */
+void bench_plan_virtual(bench_model *model, const bench_settings *settings);
+
+/* As bench_train, in virtual time: devices take turns on one core, and step_ms, busy and exposed_ms are what replay
+ * makes of the trace with a core for each. The trace of the row's last run stays in the results' folder, each of its
+ * files as a whole. */
+ls_status bench_train_virtual(bench_run *run, const bench_plan *plan, const bench_settings *settings);
+
+/* Prints nothing where there are no virtual rows. */
+ls_status bench_print_virtual(const bench_model *model, const bench_settings *settings);
+
+/* How much longer virtual times are than measured ones, where both have a core for each device: "single +1.2 %; N = 2:
+ * DP -3.4 %, DDP -5.6 %". There are virtual rows. */
+void bench_put_comparison(FILE *file, const bench_model *model);
+
 /* --- output ------------------------------------------------------------------------------------------------------ */
 
 ls_status bench_print_model(const bench_model *model, const bench_settings *settings);
-void bench_print_legend(const bench_settings *settings);
+void bench_print_legend(const bench_settings *settings, bool has_virtual);
 
 typedef struct bench_results {
     const bench_machine *machine;
@@ -177,7 +223,8 @@ ls_status bench_write_replayed(const bench_results *results, const char *folder)
 /* Makes the folder if need be, and checks that all files can be written. */
 ls_status bench_prepare_files(const char *folder);
 
-/* Writes dp_vs_ddp.csv and dp_vs_ddp.json, each as a whole or not at all. */
+/* Writes dp_vs_ddp.csv, dp_vs_ddp_virtual.csv (its head alone, where there are no virtual rows),
+ * dp_vs_ddp_replayed.csv and dp_vs_ddp.json, each as a whole or not at all. */
 ls_status bench_write_files(const bench_results *results, const char *folder);
 
 #endif

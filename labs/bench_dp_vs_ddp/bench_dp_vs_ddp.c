@@ -23,24 +23,44 @@ static ls_status try_models(const bench_settings *settings, char device_name[BEN
     return status;
 }
 
-static ls_status measure(bench_model *model, const bench_settings *settings) {
+typedef ls_status train_function(bench_run *run, const bench_plan *plan, const bench_settings *settings);
+
+/* Every row once per round. */
+static ls_status run_rows(bench_row *rows, int count, const bench_plan *plan, train_function *train,
+                          const bench_settings *settings) {
     ls_progress progress = ls_progress_begin(settings->quiet);
     ls_status status = LS_OK;
     char what[BENCH_NAME_CAPACITY + 80];
-    int total = settings->rounds * model->row_count;
+    int total = settings->rounds * count;
     for (int done = 0; status == LS_OK && done < total; done++) {
-        bench_row *row = &model->rows[done % model->row_count];
+        bench_row *row = &rows[done % count];
         bench_run run = {.mode = row->mode, .n = row->n};
-        run.batch = row->mode == BENCH_SINGLE ? row->per_device_batch : model->plan->batch;
-        snprintf(what, sizeof what, "%s, round %d of %d: %s on %d, run", model->plan->model,
-                 done / model->row_count + 1, settings->rounds, bench_mode_name(row->mode), row->n);
+        run.batch = row->mode == BENCH_SINGLE ? row->per_device_batch : plan->batch;
+        snprintf(what, sizeof what, "%s, round %d of %d: %s on %d, run", plan->model, done / count + 1,
+                 settings->rounds, bench_mode_name(row->mode), row->n);
         ls_progress_show(&progress, what, done + 1, total);
-        status = bench_train(&run, model->plan, settings);
+        status = train(&run, plan, settings);
         if (status == LS_OK) bench_add_run(row, &run);
     }
     ls_progress_end(&progress);
-    if (status == LS_OK) bench_assemble(model);
     return status;
+}
+
+static ls_status run_model(bench_model *model, const bench_plan *plan, const bench_settings *settings) {
+    bench_plan_rows(model, plan, settings);
+    bench_plan_virtual(model, settings);
+    ls_note("%s: %d runs", plan->model, settings->rounds * (model->row_count + model->virtual_count));
+    ls_status status = run_rows(model->rows, model->row_count, plan, bench_train, settings);
+    if (status == LS_OK) {
+        status =
+            run_rows(model->virtual_rows, model->virtual_count, &model->virtual_plan, bench_train_virtual, settings);
+    }
+    if (status != LS_OK) return status;
+    bench_assemble(model);
+    status = bench_print_model(model, settings);
+    if (status == LS_OK) status = bench_print_virtual(model, settings);
+    if (status == LS_OK) status = bench_replay_model(model, settings);
+    return status == LS_OK ? bench_print_replayed(model) : status;
 }
 
 static ls_status check_weights(const bench_model *model, const bench_settings *settings) {
@@ -65,15 +85,10 @@ static ls_status bench(const bench_settings *settings, const bench_machine *mach
     }
     bench_note_load(machine);
     for (int m = 0; status == LS_OK && m < settings->plan_count; m++) {
-        bench_plan_rows(&models[m], &settings->plans[m], settings);
-        ls_note("%s: %d runs", settings->plans[m].model, settings->rounds * models[m].row_count);
-        status = measure(&models[m], settings);
-        if (status == LS_OK) status = bench_print_model(&models[m], settings);
-        if (status == LS_OK) status = bench_replay_model(&models[m], settings);
-        if (status == LS_OK) status = bench_print_replayed(&models[m]);
+        status = run_model(&models[m], &settings->plans[m], settings);
     }
     if (status != LS_OK) return status;
-    bench_print_legend(settings);
+    bench_print_legend(settings, models[0].virtual_count > 0);
     const bench_results results = {machine, settings, device_name, settings->plan_count, models};
     status = bench_write_files(&results, settings->folder);
     if (status == LS_OK && (fflush(stdout) != 0 || ferror(stdout))) {

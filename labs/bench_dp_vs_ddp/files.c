@@ -6,26 +6,36 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "common/train/loop.h"
 #include "labs/bench_dp_vs_ddp/bench.h"
 #include "labs/bench_shared/output.h"
 
-/* The numbers of a row that both files have, by name. */
-static const struct {
+/* The numbers of a row that CSV and JSON have, by name. */
+struct number {
     const char *name;
     size_t offset;
-} numbers[] = {
+};
 #define BENCH_NUMBER(field)                                                                                            \
     { #field, offsetof(bench_row, field) }
+static const struct number numbers[] = {
     BENCH_NUMBER(step_ms),     BENCH_NUMBER(step_ms_min),      BENCH_NUMBER(step_ms_max), BENCH_NUMBER(speedup),
     BENCH_NUMBER(speedup_min), BENCH_NUMBER(speedup_max),      BENCH_NUMBER(efficiency),  BENCH_NUMBER(ideal_ms),
     BENCH_NUMBER(over_ms),     BENCH_NUMBER(smaller_batch_ms), BENCH_NUMBER(exposed_ms),  BENCH_NUMBER(fixed_ms),
     BENCH_NUMBER(final_loss),
-#undef BENCH_NUMBER
 };
-enum { NUMBER_COUNT = sizeof numbers / sizeof *numbers };
+static const struct number virtual_numbers[] = {
+    BENCH_NUMBER(step_ms),    BENCH_NUMBER(step_ms_min), BENCH_NUMBER(step_ms_max),
+    BENCH_NUMBER(speedup),    BENCH_NUMBER(speedup_min), BENCH_NUMBER(speedup_max),
+    BENCH_NUMBER(efficiency), BENCH_NUMBER(busy),        BENCH_NUMBER(exposed_ms),
+};
+#undef BENCH_NUMBER
+enum {
+    NUMBER_COUNT = sizeof numbers / sizeof *numbers,
+    VIRTUAL_NUMBER_COUNT = sizeof virtual_numbers / sizeof *virtual_numbers
+};
 
-static double number_of(const bench_row *row, size_t index) {
-    return *(const double *)(const void *)((const char *)row + numbers[index].offset);
+static double value_of(const bench_row *row, const struct number *number) {
+    return *(const double *)(const void *)((const char *)row + number->offset);
 }
 
 /* For the rows of DP and DDP: whether both have the same weights; "" for the others. */
@@ -49,7 +59,7 @@ static void put_row(FILE *file, const bench_results *results, const bench_model 
     bench_put_text(file, model->plan->model);
     fprintf(file, ",%s,%d,%lld,%lld,%d,%d,measured", bench_mode_name(row->mode), row->n, (long long)batch,
             (long long)row->per_device_batch, model->plan->steps, row->run_count);
-    for (size_t i = 0; i < NUMBER_COUNT; i++) bench_put_number(file, number_of(row, i));
+    for (size_t i = 0; i < NUMBER_COUNT; i++) bench_put_number(file, value_of(row, &numbers[i]));
     fprintf(file, ",%s,%s,%s,", row->weights, same_weights(model, row), row->oversubscribed ? "yes" : "no");
     bench_put_text(file, row->backend);
     fprintf(file, ",%s,", results->settings->device);
@@ -58,16 +68,44 @@ static void put_row(FILE *file, const bench_results *results, const bench_model 
     fputc('\n', file);
 }
 
-static char *csv_text(const bench_results *results) {
-    char *text = NULL;
-    size_t nbytes = 0;
-    FILE *file = open_memstream(&text, &nbytes);
-    if (!file) return NULL;
+static void put_rows(FILE *file, const bench_results *results) {
     put_head(file);
     for (int m = 0; m < results->model_count; m++) {
         const bench_model *model = &results->models[m];
         for (int i = 0; i < model->row_count; i++) put_row(file, results, model, &model->rows[i]);
     }
+}
+
+static int virtual_steps(const bench_model *model) { return model->virtual_plan.steps - LS_WARMUP_STEPS; }
+
+static void put_virtual_rows(FILE *file, const bench_results *results) {
+    fputs("model,mode,n,batch,runs,steps", file);
+    for (size_t i = 0; i < VIRTUAL_NUMBER_COUNT; i++) fprintf(file, ",%s", virtual_numbers[i].name);
+    fputs(",how", file);
+    bench_put_machine_head(file);
+    fputc('\n', file);
+    for (int m = 0; m < results->model_count; m++) {
+        const bench_model *model = &results->models[m];
+        for (const bench_row *row = model->virtual_rows; row < model->virtual_rows + model->virtual_count; row++) {
+            bench_put_text(file, model->plan->model);
+            fprintf(file, ",%s,%d,%lld,%d,%d", bench_mode_name(row->mode), row->n, (long long)model->plan->batch,
+                    row->run_count, virtual_steps(model));
+            for (size_t i = 0; i < VIRTUAL_NUMBER_COUNT; i++) {
+                bench_put_number(file, value_of(row, &virtual_numbers[i]));
+            }
+            fputs(",virtual", file);
+            bench_put_machine(file, results->machine);
+            fputc('\n', file);
+        }
+    }
+}
+
+static char *csv_text(const bench_results *results, void (*put)(FILE *file, const bench_results *results)) {
+    char *text = NULL;
+    size_t nbytes = 0;
+    FILE *file = open_memstream(&text, &nbytes);
+    if (!file) return NULL;
+    put(file, results);
     if (fclose(file) == 0) return text;
     free(text);
     return NULL;
@@ -93,7 +131,7 @@ static cJSON *row_object(const bench_model *model, const bench_row *row) {
     bench_add_number(object, "n", row->n);
     bench_add_number(object, "per_device_batch", (double)row->per_device_batch);
     cJSON_AddBoolToObject(object, "oversubscribed", row->oversubscribed);
-    for (size_t i = 0; i < NUMBER_COUNT; i++) bench_add_number(object, numbers[i].name, number_of(row, i));
+    for (size_t i = 0; i < NUMBER_COUNT; i++) bench_add_number(object, numbers[i].name, value_of(row, &numbers[i]));
     cJSON_AddStringToObject(object, "weights", row->weights);
     if (row->mode != BENCH_SINGLE) cJSON_AddStringToObject(object, "backend", row->backend);
     cJSON_AddBoolToObject(object, "runs_have_the_same_weights", row->repeats);
@@ -102,6 +140,25 @@ static cJSON *row_object(const bench_model *model, const bench_row *row) {
     }
     cJSON_AddItemToObject(object, "run_ms", cJSON_CreateDoubleArray(row->run_ms, row->run_count));
     cJSON_AddItemToObject(object, "run_exposed_ms", cJSON_CreateDoubleArray(row->run_exposed_ms, row->run_count));
+    return object;
+}
+
+static cJSON *virtual_object(const bench_model *model) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "how", "virtual");
+    bench_add_number(object, "steps", virtual_steps(model));
+    cJSON *rows = cJSON_AddArrayToObject(object, "rows");
+    for (int r = 0; r < model->virtual_count; r++) {
+        const bench_row *row = &model->virtual_rows[r];
+        cJSON *values = cJSON_CreateObject();
+        cJSON_AddStringToObject(values, "mode", bench_mode_name(row->mode));
+        bench_add_number(values, "n", row->n);
+        for (size_t i = 0; i < VIRTUAL_NUMBER_COUNT; i++) {
+            bench_add_number(values, virtual_numbers[i].name, value_of(row, &virtual_numbers[i]));
+        }
+        cJSON_AddItemToObject(values, "run_ms", cJSON_CreateDoubleArray(row->run_ms, row->run_count));
+        cJSON_AddItemToArray(rows, values);
+    }
     return object;
 }
 
@@ -117,6 +174,7 @@ static cJSON *model_object(const bench_model *model) {
     bench_add_number(object, "steps", model->plan->steps);
     cJSON *rows = cJSON_AddArrayToObject(object, "rows");
     for (int i = 0; i < model->row_count; i++) cJSON_AddItemToArray(rows, row_object(model, &model->rows[i]));
+    if (model->virtual_count > 0) cJSON_AddItemToObject(object, "virtual", virtual_object(model));
     return object;
 }
 
@@ -135,17 +193,23 @@ static char *json_text(const bench_results *results) {
 
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
-static const char *const names[] = {"dp_vs_ddp.csv", "dp_vs_ddp.json", BENCH_REPLAYED_FILE};
+enum { MEASURED, VIRTUAL, JSON, REPLAYED, FILES };
+static const char *const names[FILES] = {"dp_vs_ddp.csv", "dp_vs_ddp_virtual.csv", "dp_vs_ddp.json",
+                                         BENCH_REPLAYED_FILE};
 
-ls_status bench_prepare_files(const char *folder) { return bench_prepare_folder(folder, names, 3); }
+ls_status bench_prepare_files(const char *folder) { return bench_prepare_folder(folder, names, FILES); }
 
 ls_status bench_write_files(const bench_results *results, const char *folder) {
-    char *csv = csv_text(results), *json = json_text(results);
-    ls_status status = csv && json ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
-    if (status == LS_OK) status = bench_write_file(folder, names[0], csv);
-    if (status == LS_OK) status = bench_write_file(folder, names[1], json);
+    char *texts[] = {[MEASURED] = csv_text(results, put_rows),
+                     [VIRTUAL] = csv_text(results, put_virtual_rows),
+                     [JSON] = json_text(results)};
+    ls_status status = LS_OK;
+    for (int i = 0; i < REPLAYED; i++)
+        if (!texts[i]) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
+    for (int i = 0; status == LS_OK && i < REPLAYED; i++) status = bench_write_file(folder, names[i], texts[i]);
     if (status == LS_OK) status = bench_write_replayed(results, folder);
-    free(csv);
-    cJSON_free(json);
+    free(texts[MEASURED]);
+    free(texts[VIRTUAL]);
+    cJSON_free(texts[JSON]);
     return status;
 }

@@ -1,11 +1,11 @@
 /* replayed: the same training steps on eight GPUs, which this machine need not have.
- *   idea : on CPU devices of one memory DP is nearly as fast as DDP: copies are cheap, and a launch costs nothing. On GPUs it
- *          is not, and in Python less so; the reader shall see why. So the model's step is recorded on a meta device
- *          (shapes, flops and bytes, nothing computed), and build/replay's parts compute when everything would have happened on
- *          a DGX-1 (labs/nodes/dgx1-v100.json)
- *   how  : twice: as this program drives GPUs, with a launch of LAUNCH_C_US and threads that do not hinder one another; and as Python
- *          does, with the node's launch cost, which DP's threads pay one after another under the interpreter's one lock (DDP's processes have
- *          one each)
+ *   idea : on CPU devices of one memory DP is nearly as fast as DDP: copies are cheap, and a launch costs nothing. On
+ *          GPUs it is not, and in Python less so; the reader shall see why. So the model's step is recorded on a meta
+ *          device (shapes, flops and bytes, nothing computed), and build/replay's parts compute when everything would
+ *          have happened on a DGX-1 (labs/nodes/dgx1-v100.json)
+ *   how  : twice: as this program drives GPUs, with a launch of LAUNCH_C_US and threads that do not hinder one another;
+ *          and as Python does, with the node's launch cost, which DP's threads pay one after another under the
+ *          interpreter's one lock (DDP's processes have one each)
  *   not  : measured. Kernels take what flops and bytes say (a roofline with a floor), nothing else is known of them */
 #include <math.h>
 #include <stdio.h>
@@ -14,17 +14,15 @@
 
 #include "common/base/log.h"
 #include "common/base/table.h"
-#include "common/replay/account.h"
 #include "common/replay/build.h"
 #include "common/trace/chrome.h"
 #include "labs/bench_dp_vs_ddp/bench.h"
-#include "labs/bench_shared/child.h"
 #include "labs/bench_shared/output.h"
 
 #define NODE "dgx1-v100"
 #define LAUNCH_C_US 2.5 /* cudaLaunchKernel from C takes 1 to 3 us (labs/nodes/README.md) */
 
-enum { DEVICES_MOST = 8, STEPS = 4, PATH_MOST = 4096 };
+enum { DEVICES_MOST = 8, STEPS = 4 };
 
 static const struct way {
     const char *name, *text;
@@ -33,20 +31,10 @@ static const struct way {
 
 /* --- one device's step ------------------------------------------------------------------------------------------- */
 
-/* Where the model's recorded step lies: it stays there, to be looked at and replayed. */
-static ls_status trace_folder(char *path, size_t capacity, const bench_plan *plan, const char *folder) {
-    int length = snprintf(path, capacity, "%s/dp_vs_ddp_step_of_", folder);
-    for (const char *c = plan->model; length > 0 && (size_t)length + 1 < capacity && *c; c++) {
-        bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9');
-        path[length++] = plain ? *c : '_';
-        path[length] = '\0';
-    }
-    return length > 0 && (size_t)length + 1 < capacity ? LS_OK : ls_fail(LS_ERR_USAGE, "--out is too long: %s", folder);
-}
-
+/* The trace stays in the results' folder, to be looked at and replayed. */
 static ls_status record_step(ls_workload **workload, const bench_plan *plan, const bench_settings *settings) {
-    char folder[PATH_MOST], option[PATH_MOST + 8], model[BENCH_NAME_CAPACITY + 16], data[PATH_MOST], batch[64];
-    char program[BENCH_PATH_CAPACITY];
+    char folder[BENCH_PATH_CAPACITY], option[BENCH_PATH_CAPACITY + 8], program[BENCH_PATH_CAPACITY];
+    char model[BENCH_NAME_CAPACITY + 16], data[BENCH_PATH_CAPACITY], batch[64];
     char *argv[20 + BENCH_RECIPE_MAX] = {program,
                                          (char[]){"--single"},
                                          (char[]){"--device-kind=meta"},
@@ -64,7 +52,7 @@ static ls_status record_step(ls_workload **workload, const bench_plan *plan, con
     snprintf(data, sizeof data, "--data=%s", plan->data);
     snprintf(batch, sizeof batch, "--batch-size=%lld", (long long)plan->batch);
     bench_output *output = malloc(sizeof *output);
-    ls_status status = output ? trace_folder(folder, sizeof folder, plan, settings->folder)
+    ls_status status = output ? bench_trace_folder(folder, settings, "step_of", plan->model)
                               : ls_fail(LS_ERR_NO_MEMORY, "no memory for a run");
     snprintf(option, sizeof option, "--trace=%s", folder);
     if (status == LS_OK) status = bench_find_program(program, "dp_train");
@@ -85,24 +73,8 @@ static ls_status replay(struct bench_replayed *row, const ls_workload *workload,
     options.steps = STEPS;
     options.gil = ways[row->way].python;
     ls_trace *trace = NULL;
-    ls_timeline *timeline = NULL;
-    struct ls_account *account = NULL;
     ls_status status = ls_build(&trace, workload, node, &options);
-    if (status == LS_OK) status = ls_engine_run(&timeline, trace, node);
-    if (status == LS_OK) status = ls_account_make(&account, trace, timeline, node);
-    if (status == LS_OK) {
-        row->step_ms = account->step_us * 1e-3;
-        row->busy = account->busy_share;
-        double exposed_us = 0, lock_us = 0;
-        for (int d = 0; d < account->device_count; d++) {
-            exposed_us += account->devices[d].exposed_us / account->device_count;
-            lock_us += account->devices[d].lock_us / account->device_count;
-        }
-        row->exposed_ms = exposed_us * 1e-3;
-        row->lock_ms = lock_us * 1e-3;
-    }
-    ls_account_free(account);
-    ls_timeline_free(timeline);
+    if (status == LS_OK) status = bench_replay_trace(&row->step, trace, node);
     ls_trace_destroy(trace);
     return status;
 }
@@ -116,8 +88,8 @@ static ls_status replay_way(bench_model *model, const ls_workload *workload, con
             struct bench_replayed *row = &model->replayed[model->replayed_count];
             *row = (struct bench_replayed){.mode = (bench_mode)mode, .n = n, .way = way};
             status = replay(row, workload, node);
-            if (mode == BENCH_SINGLE) t1_ms = row->step_ms;
-            row->speedup = t1_ms / row->step_ms;
+            if (mode == BENCH_SINGLE) t1_ms = row->step.step_ms;
+            row->speedup = t1_ms / row->step.step_ms;
             model->replayed_count++;
             if (mode == BENCH_SINGLE) break;
         }
@@ -169,13 +141,13 @@ ls_status bench_print_replayed(const bench_model *model) {
         const struct bench_replayed *ddp = dp->n == 1 ? dp : find(model, BENCH_DDP, dp->n, dp->way);
         ls_table_cell(table, "%s", ways[dp->way].text);
         ls_table_cell(table, "%d", dp->n);
-        ls_table_cell(table, "%.3f", dp->step_ms);
+        ls_table_cell(table, "%.3f", dp->step.step_ms);
         ls_table_cell(table, "%.2f", dp->speedup);
-        ls_table_cell(table, "%.0f", 100 * dp->busy);
-        ls_table_cell(table, "%.3f", dp->lock_ms);
-        ls_table_cell(table, "%.3f", ddp->step_ms);
+        ls_table_cell(table, "%.0f", 100 * dp->step.busy);
+        ls_table_cell(table, "%.3f", dp->step.lock_ms);
+        ls_table_cell(table, "%.3f", ddp->step.step_ms);
         ls_table_cell(table, "%.2f", ddp->speedup);
-        ls_table_cell(table, "%.0f", 100 * ddp->busy);
+        ls_table_cell(table, "%.0f", 100 * ddp->step.busy);
     }
     status = ls_table_print(table, stdout);
     ls_table_destroy(table);
@@ -191,12 +163,12 @@ static void put_row(FILE *file, const bench_model *model, const struct bench_rep
     fprintf(file, ",%s,%d,%lld,%s", bench_mode_name(row->mode), row->n, (long long)model->plan->batch,
             ways[row->way].name);
     const double numbers[] = {model->replayed_launch_us[row->way],
-                              row->step_ms,
+                              row->step.step_ms,
                               row->speedup,
                               row->speedup / row->n,
-                              row->busy,
-                              row->exposed_ms,
-                              row->lock_ms};
+                              row->step.busy,
+                              row->step.exposed_ms,
+                              row->step.lock_ms};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) bench_put_number(file, numbers[i]);
     fprintf(file, ",%s,replayed\n", NODE);
 }

@@ -9,7 +9,8 @@
  *          On GPUs the last two are not told apart.
  *   how  : a step time is the median over rounds of the runs' medians, its spread the least and the greatest run. Every
  *          configuration runs once per round, so a drift of the machine's speed meets all of them alike. The spread of a
- *          speed-up comes from T_N alone; T1 is its median. */
+ *          speed-up comes from T_N alone; T1 is its median. Virtual rows have a T1 of their own, which was found as they
+ *          were; T1(b/N) is not among them, so the parts stay unknown. */
 #include <math.h>
 #include <string.h>
 
@@ -48,6 +49,7 @@ void bench_add_run(bench_row *row, const bench_run *run) {
     }
     row->repeats = row->repeats && strcmp(row->weights, run->weights) == 0;
     row->run_ms[row->run_count] = run->step_ms;
+    row->run_busy[row->run_count] = run->busy;
     row->run_exposed_ms[row->run_count++] = run->exposed_ms;
 }
 
@@ -68,12 +70,25 @@ static void spread_of(double spread[3], const double *values, int count) {
     for (int i = 0; i < 3; i++) spread[i] = ls_quantile(sorted, (size_t)count, i / 2.0);
 }
 
-static void derive(bench_model *model, bench_row *row) {
-    const bench_row *t1 = &model->rows[0];
-    bool is_part = row->mode == BENCH_SINGLE && row != t1; /* T1(b/N): another amount of work */
-    double t1_ms = is_part ? NAN : t1->step_ms, exposed[3];
-    bool is_exposed_known = !isnan(row->run_exposed_ms[0]);
-    if (is_exposed_known) spread_of(exposed, row->run_exposed_ms, row->run_count);
+static double median_of(const double *values, int count) {
+    double spread[3];
+    spread_of(spread, values, count);
+    return spread[1];
+}
+
+static void settle_times(bench_row *rows, int count) {
+    for (bench_row *row = rows; row < rows + count; row++) {
+        double spread[3];
+        spread_of(spread, row->run_ms, row->run_count);
+        row->step_ms_min = spread[0];
+        row->step_ms = spread[1];
+        row->step_ms_max = spread[2];
+        row->busy = median_of(row->run_busy, row->run_count);
+    }
+}
+
+/* t1_ms NAN: nothing is compared with T1. The parts of the difference are left open. */
+static void compare(bench_row *row, double t1_ms) {
     row->speedup = t1_ms / row->step_ms;
     row->speedup_min = t1_ms / row->step_ms_max;
     row->speedup_max = t1_ms / row->step_ms_min;
@@ -81,24 +96,29 @@ static void derive(bench_model *model, bench_row *row) {
     row->ideal_ms = t1_ms / row->n;
     row->over_ms = row->step_ms - row->ideal_ms;
     row->smaller_batch_ms = row->exposed_ms = row->fixed_ms = NAN;
+}
+
+static void derive(const bench_model *model, bench_row *row) {
+    const bench_row *t1 = &model->rows[0];
+    bool is_part = row->mode == BENCH_SINGLE && row != t1; /* T1(b/N): another amount of work */
+    compare(row, is_part ? NAN : t1->step_ms);
     const bench_row *part = row->mode == BENCH_SINGLE ? NULL : bench_find(model, BENCH_SINGLE, row->n);
     if (!part) return;
     row->smaller_batch_ms = part->step_ms - row->ideal_ms;
-    if (!is_exposed_known) return;
-    row->exposed_ms = exposed[1];
+    if (isnan(row->run_exposed_ms[0])) return;
+    row->exposed_ms = median_of(row->run_exposed_ms, row->run_count);
     row->fixed_ms = row->over_ms - row->smaller_batch_ms - row->exposed_ms;
 }
 
 void bench_assemble(bench_model *model) {
-    for (int i = 0; i < model->row_count; i++) {
-        bench_row *row = &model->rows[i];
-        double spread[3];
-        spread_of(spread, row->run_ms, row->run_count);
-        row->step_ms_min = spread[0];
-        row->step_ms = spread[1];
-        row->step_ms_max = spread[2];
-    }
+    settle_times(model->rows, model->row_count);
     for (int i = 0; i < model->row_count; i++) derive(model, &model->rows[i]);
+    settle_times(model->virtual_rows, model->virtual_count);
+    for (int i = 0; i < model->virtual_count; i++) {
+        bench_row *row = &model->virtual_rows[i];
+        compare(row, model->virtual_rows[0].step_ms);
+        row->exposed_ms = median_of(row->run_exposed_ms, row->run_count);
+    }
 }
 
 bool bench_same_weights(const bench_model *model, int n) {

@@ -90,7 +90,7 @@ struct command {
     int count;
     char texts[ARGUMENTS_MAX][ARGUMENT_CAPACITY];
     char *argv[ARGUMENTS_MAX + 1];
-    char program[BENCH_PATH_CAPACITY];
+    char program[BENCH_PATH_CAPACITY], trace[BENCH_PATH_CAPACITY + 8];
 };
 
 static void add(struct command *command, const char *format, ...) LS_PRINTF(2, 3);
@@ -135,6 +135,12 @@ static ls_status build_command(struct command *command, const bench_run *run, co
     add(command, "--no-evaluate");
     add(command, "--quiet");
     add(command, "--summary=-");
+    if (run->trace) {
+        add(command, "--virtual-time");
+        snprintf(command->trace, sizeof command->trace, "--trace=%s", run->trace);
+        command->argv[++command->count] = command->trace;
+        command->argv[command->count + 1] = NULL;
+    }
     return status;
 }
 

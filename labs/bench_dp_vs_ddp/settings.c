@@ -122,8 +122,8 @@ static size_t option_rows(bench_settings *settings, struct choices *choices, ls_
          .to.list = &settings->n,
          .argument = "N,N,...",
          .limits = LS_BETWEEN(1, n_most),
-         .help = "numbers of devices",
-         .empty = "1,2,4; on GPUs the powers of two up to their number"},
+         .help = "numbers of devices; where they exceed the cores, all of them in virtual time besides",
+         .empty = "1,2,4, and in virtual time 8; on GPUs the powers of two up to their number"},
         {.kind = LS_OPTION_CHOICE,
          .name = "device",
          .to.number = &choices->device,
@@ -154,7 +154,7 @@ static size_t option_rows(bench_settings *settings, struct choices *choices, ls_
          .name = "out",
          .to.text = &settings->folder,
          .argument = "DIR",
-         .help = "dp_vs_ddp.csv and dp_vs_ddp.json go there"},
+         .help = "dp_vs_ddp.csv, .json and what else begins so go there: CSV of other kinds, and traces"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no progress, no notes"},
     };
     _Static_assert(sizeof table / sizeof *table <= OPTION_ROWS, "OPTION_ROWS is too small");
@@ -184,8 +184,8 @@ static ls_status look_at_machine(bench_settings *settings) {
     if (settings->gpus) ls_find_gpus_apart(&settings->processors, why, sizeof why);
     if (settings->processors == 0) return ls_fail(LS_ERR_UNSUPPORTED, "--device cuda: no GPU can be used: %s", why);
     int most = settings->gpus ? settings->processors : 4;
-    bool chosen = settings->n.count > 0;
-    for (int n = 1; !chosen && n <= most; n *= 2) settings->n.values[settings->n.count++] = n;
+    settings->n_chosen = settings->n.count > 0;
+    for (int n = 1; !settings->n_chosen && n <= most; n *= 2) settings->n.values[settings->n.count++] = n;
     return LS_OK;
 }
 

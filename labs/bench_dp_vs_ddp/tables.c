@@ -126,7 +126,16 @@ ls_status bench_print_model(const bench_model *model, const bench_settings *sett
     return status;
 }
 
-void bench_print_legend(const bench_settings *settings) {
+static void print_virtual_legend(void) {
+    puts("virtual          a core for each device, which this machine need not have: devices took turns on one core,\n"
+         "                 each thread's CPU time was recorded, and replay sets the pieces beside one another. T1 is\n"
+         "                 virtual too. Not in it: the caches and the memory bandwidth that N cores would share, and\n"
+         "                 how long threads take to wake up; so true steps are longer, and short ones by more\n"
+         "                 busy: share of the step in which a kernel of the device runs; exposed comm.: the time of\n"
+         "                 its copies and all-reduces outside of kernels, without waits for others; mean of devices");
+}
+
+void bench_print_legend(const bench_settings *settings, bool has_virtual) {
     printf("\n"
            "N                devices: threads of one process (DP) or processes (DDP)\n"
            "single           one device without either mode; its first row is T1, the others are T1(b/N)\n"
@@ -142,9 +151,11 @@ void bench_print_legend(const bench_settings *settings) {
            settings->rounds,
            settings->gpus ? "                 (on GPUs, whose threads only enqueue, these two are not told apart)\n"
                           : "");
+    if (has_virtual) print_virtual_legend();
     if (settings->n.values[settings->n.count - 1] > settings->processors) {
-        printf("*oversubscribed* N exceeds this machine's %d %s%s: devices take turns, so T_N says little\n",
-               settings->processors, settings->gpus ? "GPU" : "core", settings->processors == 1 ? "" : "s");
+        printf("*oversubscribed* N exceeds this machine's %d %s%s: devices take turns, so T_N says little%s\n",
+               settings->processors, settings->gpus ? "GPU" : "core", settings->processors == 1 ? "" : "s",
+               has_virtual ? ";\n                 what a core for each gives stands under virtual" : "");
     }
     fflush(stdout);
 }

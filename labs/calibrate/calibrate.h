@@ -15,12 +15,14 @@
 
 enum { CALIBRATE_BATCHES = 6, CALIBRATE_PASSES = 3, CALIBRATE_ROWS_MAX = 64, CALIBRATE_RUNS_MAX = 101 };
 
-/* Which of the measured sizes stand in the node: products of 256 samples, passes over 8 MiB. */
-enum { CALIBRATE_NODE_BATCH = 4, CALIBRATE_NODE_PASS = 1 };
+/* Which of the measured sizes stand in the node: products of 256 samples, passes over 8 MiB or,
+ * beyond caches, 128 MiB. */
+enum { CALIBRATE_NODE_BATCH = 4, CALIBRATE_NODE_PASS = 1, CALIBRATE_FAR_PASS = 2 };
 
 typedef struct calibrate_settings {
-    const char *out; /* the node file */
-    bool quick;      /* a tenth of the time, for tests: figures are rough */
+    const char *out;   /* the node file */
+    bool beyond_cache; /* sizes that no cache holds: for networks whose parameters do not fit into one */
+    bool quick;        /* a tenth of the time, for tests: figures are rough */
     bool quiet;
 } calibrate_settings;
 
@@ -43,6 +45,9 @@ typedef struct calibrate_figures {
     int batch_count, batches[CALIBRATE_BATCHES];                             /* rows of the products' left side */
     calibrate_spread fp32_us[CALIBRATE_BATCHES], bf16_us[CALIBRATE_BATCHES]; /* three products of a layer */
     double gemm_flops[CALIBRATE_BATCHES];                                    /* of the three */
+    int width;                                                               /* of the layers, both ways */
+    bool beyond_cache; /* each product finds its weights in memory */
+    int node_pass;     /* which of the passes stands in the node */
     calibrate_spread pass_us[CALIBRATE_PASSES];
     double pass_bytes[CALIBRATE_PASSES];
     calibrate_spread launch_us, smallest_us, event_us, sync_us, hand_over_us, collective_us;

@@ -20,7 +20,14 @@
 
 #define RUN_US 4e3 /* of several calls, so that the clock does not count */
 
-enum { DEVICES_MAX = 8, WIDTH = 512, BATCH_MAX = 1024, COPY_BYTES = 4 << 20, SMALL_BYTES = 64 };
+enum { DEVICES_MAX = 8, BATCH_MAX = 1024, SMALL_BYTES = 64 };
+
+/* Sizes: with one layer all stays in caches; beyond them, weights of many layers take turns, as in a network. */
+struct sizes {
+    int width, layers;
+    int copy_bytes;
+};
+static const struct sizes near = {512, 1, 4 << 20}, far = {1024, 24, 64 << 20};
 
 static const size_t pass_counts[CALIBRATE_PASSES] = {1 << 15, 1 << 21, 1 << 25}; /* 128 KiB, 8 MiB, 128 MiB of floats */
 
@@ -28,7 +35,9 @@ static const size_t pass_counts[CALIBRATE_PASSES] = {1 << 15, 1 << 21, 1 << 25};
 struct worker {
     ls_device *device;
     ls_stream *compute, *copy, *comm;
-    float *x, *w, *y, *pass; /* products: BATCH_MAX x WIDTH, WIDTH x WIDTH, BATCH_MAX x WIDTH */
+    float *x, *w, *y, *pass; /* products: BATCH_MAX x width, layers of width x width, BATCH_MAX x width */
+    const struct sizes *sizes;
+    int *turn; /* layer of the next products */
     char *from, *to;
     void *workspace;
     ls_event *event;
@@ -53,14 +62,19 @@ calibrate_spread calibrate_spread_of(double *values, int count) {
 
 /* --- the jobs ----------------------------------------------------------------------------------------------------- */
 
-/* Forward and both gradients of a linear layer of WIDTH x WIDTH with so many samples. */
+/* Forward and both gradients of a linear layer of width x width with so many samples. */
 static ls_status three_products(const struct worker *w, ls_dtype dtype, size_t rows) {
+    size_t width = (size_t)w->sizes->width, layers = (size_t)w->sizes->layers, turn = (size_t)(*w->turn)++;
+    /* of three layers, far from one another: none finds what another one has just used */
+    float *first = w->w + turn % layers * width * width, *second = w->w + (turn + layers / 3) % layers * width * width,
+          *third = w->w + (turn + 2 * layers / 3) % layers * width * width;
     ls_status status =
-        ls_gemm(w->compute, dtype, false, true, rows, WIDTH, WIDTH, w->x, w->w, 0, dtype, w->y, w->workspace);
+        ls_gemm(w->compute, dtype, false, true, rows, width, width, w->x, first, 0, dtype, w->y, w->workspace);
     if (status == LS_OK)
-        status = ls_gemm(w->compute, dtype, false, false, rows, WIDTH, WIDTH, w->y, w->w, 0, dtype, w->x, w->workspace);
+        status =
+            ls_gemm(w->compute, dtype, false, false, rows, width, width, w->y, second, 0, dtype, w->x, w->workspace);
     if (status == LS_OK)
-        status = ls_gemm(w->compute, dtype, true, false, WIDTH, WIDTH, rows, w->y, w->x, 0, dtype, w->w, w->workspace);
+        status = ls_gemm(w->compute, dtype, true, false, width, width, rows, w->y, w->x, 0, dtype, third, w->workspace);
     return status;
 }
 
@@ -203,10 +217,12 @@ static ls_status take(struct worker *worker, size_t nbytes, void *to) {
 static ls_status open_worker(struct worker *worker, int place, int devices) {
     ls_device_options device = {.kind = LS_DEVICE_CPU, .index = place, .place = place, .devices_on_node = devices};
     ls_comm_options group = {.world_size = 1, .timeout_s = 30};
-    size_t workspace = 0, matrix = BATCH_MAX * WIDTH * sizeof(float);
+    size_t width = (size_t)worker->sizes->width, copy = (size_t)worker->sizes->copy_bytes;
+    size_t workspace = 0, matrix = BATCH_MAX * width * sizeof(float);
+    size_t weights = (size_t)worker->sizes->layers * width * width * sizeof(float);
     for (ls_dtype dtype = LS_FP32; dtype <= LS_BF16; dtype++) {
-        size_t one = ls_gemm_workspace_nbytes(LS_DEVICE_CPU, dtype, BATCH_MAX, WIDTH, WIDTH);
-        size_t other = ls_gemm_workspace_nbytes(LS_DEVICE_CPU, dtype, WIDTH, WIDTH, BATCH_MAX);
+        size_t one = ls_gemm_workspace_nbytes(LS_DEVICE_CPU, dtype, BATCH_MAX, width, width);
+        size_t other = ls_gemm_workspace_nbytes(LS_DEVICE_CPU, dtype, width, width, BATCH_MAX);
         if (one > workspace) workspace = one;
         if (other > workspace) workspace = other;
     }
@@ -216,14 +232,16 @@ static ls_status open_worker(struct worker *worker, int place, int devices) {
     worker->copy = ls_device_stream(worker->device, LS_STREAM_COPY);
     worker->comm = ls_device_stream(worker->device, LS_STREAM_COMM);
     status = take(worker, matrix, &worker->x);
-    if (status == LS_OK) status = take(worker, WIDTH * WIDTH * sizeof(float), &worker->w);
+    if (status == LS_OK) status = take(worker, weights, &worker->w);
     if (status == LS_OK) status = take(worker, matrix, &worker->y);
     if (status == LS_OK) status = take(worker, workspace, &worker->workspace);
-    size_t pass = pass_counts[place == 0 ? CALIBRATE_PASSES - 1 : CALIBRATE_NODE_PASS]; /* all sizes, or for sharing */
+    bool all = place == 0 || worker->sizes == &far; /* sizes, or that for sharing */
+    size_t pass = pass_counts[all ? CALIBRATE_PASSES - 1 : CALIBRATE_NODE_PASS];
     if (status == LS_OK) status = take(worker, pass * sizeof(float), &worker->pass);
-    if (status == LS_OK) status = take(worker, COPY_BYTES, &worker->from);
-    if (status == LS_OK) status = take(worker, COPY_BYTES, &worker->to);
-    if (status == LS_OK) memset(worker->from, 1, COPY_BYTES); /* pages of its own */
+    if (status == LS_OK) status = take(worker, copy, &worker->from);
+    if (status == LS_OK) status = take(worker, copy, &worker->to);
+    if (status == LS_OK) memset(worker->from, 1, copy); /* pages of its own */
+    if (status == LS_OK) memset(worker->w, 0, weights);
     if (status == LS_OK) status = ls_event_create(&worker->event, "calibration");
     if (status == LS_OK) status = ls_comm_create_shm(&worker->alone, &group);
     return status;
@@ -245,7 +263,7 @@ static ls_status measure_rates(calibrate_figures *f, const struct worker *worker
     ls_status status = LS_OK;
     for (int i = 0; i < CALIBRATE_BATCHES && status == LS_OK; i++) {
         f->batches[f->batch_count++] = batches[i];
-        f->gemm_flops[i] = 3 * 2.0 * batches[i] * WIDTH * WIDTH;
+        f->gemm_flops[i] = 3 * 2.0 * batches[i] * f->width * f->width;
         status = measure(&f->fp32_us[i], worker, fp32_products, batches[i], quick);
         if (status == LS_OK) status = measure(&f->bf16_us[i], worker, bf16_products, batches[i], quick);
     }
@@ -286,12 +304,12 @@ static ls_status measure_factor(double *factor, const struct worker *workers, st
 }
 
 static ls_status measure_sharing(calibrate_figures *f, const struct worker *workers, bool quick) {
-    const struct job products = {fp32_products, 64}, passes = {pass_over, CALIBRATE_NODE_PASS},
-                     copies = {copy_to_peer, COPY_BYTES};
+    const struct job products = {fp32_products, 64}, passes = {pass_over, f->node_pass},
+                     copies = {copy_to_peer, workers[0].sizes->copy_bytes};
     int others =
         f->cores < 2 ? 0 : f->devices - 1; /* one core: beside others means half the time, which says nothing */
     f->products_crowded = f->passes_crowded = f->products_beside_copies = 1;
-    f->copy_bytes = COPY_BYTES;
+    f->copy_bytes = workers[0].sizes->copy_bytes;
     ls_status status = measure(&f->copy_smallest_us, &workers[0], copy_to_peer, SMALL_BYTES, quick);
     if (status == LS_OK)
         status = measure_both(&f->copy_us, &f->copy_both_us, workers, copies, copies, others > 0, quick);
@@ -332,11 +350,18 @@ static void *first_main(void *argument) {
  * look for the cores that there are. */
 ls_status calibrate_devices(calibrate_figures *figures, const calibrate_settings *settings) {
     struct worker workers[DEVICES_MAX] = {0};
+    int turns[DEVICES_MAX] = {0};
+    const struct sizes *sizes = settings->beyond_cache ? &far : &near;
+    figures->width = sizes->width;
+    figures->beyond_cache = settings->beyond_cache;
+    figures->node_pass = settings->beyond_cache ? CALIBRATE_FAR_PASS : CALIBRATE_NODE_PASS;
     struct first first = {figures, settings, workers, LS_OK};
     pthread_t thread;
     ls_status status = LS_OK;
     for (int d = 0; d < figures->devices && status == LS_OK; d++) {
         workers[d].peer = &workers[d == 0 ? 1 : 0];
+        workers[d].sizes = sizes;
+        workers[d].turn = &turns[d];
         status = open_worker(&workers[d], d, figures->devices);
     }
     int error = status == LS_OK ? pthread_create(&thread, NULL, first_main, &first) : 0;

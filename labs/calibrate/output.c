@@ -15,6 +15,7 @@
 enum { SOURCE_CAPACITY = 400 };
 
 #define LEAST_KERNEL_US 0.01
+#define MOST_OPERAND_GBPS 1e4
 #define SHARED 1.5 /* two copies at once that take so many times as long as one share what they cross */
 
 static double rate(double amount, double us) { return amount / us * 1e-3; } /* 1e9 per second */
@@ -38,14 +39,32 @@ static void fit_latency(const calibrate_figures *f, struct ls_node_collectives *
     node->hop_us = xy / xx;
 }
 
+/* What a product takes beyond its arithmetic, for what does not grow with the samples (weights are packed, gradients of
+ * weights written): times of 16 and 64 samples lie on a line, which this continues to 0 samples. */
+static double operand_GBps(const calibrate_figures *f) {
+    const double few = f->batches[2], many = f->batches[3];
+    double few_us = f->fp32_us[2].median, many_us = f->fp32_us[3].median;
+    double fixed_us = (many * few_us - few * many_us) / (many - few);
+    double bytes = 3.0 * sizeof(float) * f->width * f->width;
+    return rate(bytes, fmax(fixed_us, bytes * 1e-3 / MOST_OPERAND_GBPS));
+}
+
+/* Arithmetic alone: that of 256 samples more than that of 64. */
+static double products_GFLOPs(const calibrate_figures *f, const calibrate_spread *us) {
+    int last = CALIBRATE_NODE_BATCH;
+    double more_us = us[last].median - us[last - 1].median, more = f->gemm_flops[last] - f->gemm_flops[last - 1];
+    return more_us > 0 ? rate(more, more_us) : rate(f->gemm_flops[last], us[last].median);
+}
+
 struct calibrate_node calibrate_conclude(const calibrate_figures *f) {
     const calibrate_row *largest = &f->rows[f->row_count - 1];
     double crossed = 2.0 * (largest->ranks - 1) / largest->ranks * (double)largest->bytes;
     struct calibrate_node node = {
         .device = {.name = "CPU device",
-                   .fp32_GFLOPs = rate(f->gemm_flops[CALIBRATE_NODE_BATCH], f->fp32_us[CALIBRATE_NODE_BATCH].median),
-                   .fp16_GFLOPs = rate(f->gemm_flops[CALIBRATE_NODE_BATCH], f->bf16_us[CALIBRATE_NODE_BATCH].median),
-                   .memory_GBps = rate(f->pass_bytes[CALIBRATE_NODE_PASS], f->pass_us[CALIBRATE_NODE_PASS].median),
+                   .fp32_GFLOPs = products_GFLOPs(f, f->fp32_us),
+                   .fp16_GFLOPs = products_GFLOPs(f, f->bf16_us),
+                   .memory_GBps = rate(f->pass_bytes[f->node_pass], f->pass_us[f->node_pass].median),
+                   .operand_GBps = operand_GBps(f),
                    .product_crowding = fmax(f->products_crowded, 1),
                    .memory_crowding = fmax(f->passes_crowded, 1),
                    .kernel_us = fmax(f->smallest_us.median - f->launch_us.median, LEAST_KERNEL_US)},
@@ -80,11 +99,11 @@ static void put_row(ls_table *table, const char *what, const calibrate_spread *u
 static void put_all(ls_table *table, const calibrate_figures *f) {
     char what[80], size[LS_BYTES_TEXT_CAPACITY];
     for (int i = 0; i < f->batch_count; i++) {
-        snprintf(what, sizeof what, "fp32 layer of 512 x 512, %d samples", f->batches[i]);
+        snprintf(what, sizeof what, "fp32 layer of %d x %d, %d samples", f->width, f->width, f->batches[i]);
         put_row(table, what, &f->fp32_us[i], f->gemm_flops[i], "GFLOP/s");
     }
     for (int i = 0; i < f->batch_count; i++) {
-        snprintf(what, sizeof what, "bf16 layer of 512 x 512, %d samples", f->batches[i]);
+        snprintf(what, sizeof what, "bf16 layer of %d x %d, %d samples", f->width, f->width, f->batches[i]);
         put_row(table, what, &f->bf16_us[i], f->gemm_flops[i], "GFLOP/s");
     }
     for (int i = 0; i < CALIBRATE_PASSES; i++) {
@@ -92,6 +111,9 @@ static void put_all(ls_table *table, const calibrate_figures *f) {
         snprintf(what, sizeof what, "pass over %s of memory", size);
         put_row(table, what, &f->pass_us[i], f->pass_bytes[i], "GB/s");
     }
+    char copy[96];
+    ls_bytes_text(size, f->copy_bytes);
+    snprintf(copy, sizeof copy, "copy of %s between devices", size);
     put_row(table, "launch of an operation", &f->launch_us, 0, "");
     put_row(table, "the smallest operation, launch included", &f->smallest_us, 0, "");
     put_row(table, "event: a record, or a stream's wait", &f->event_us, 0, "");
@@ -99,7 +121,7 @@ static void put_all(ls_table *table, const calibrate_figures *f) {
     put_row(table, "hand-over between two threads, one way", &f->hand_over_us, 0, "");
     put_row(table, "collective operation of one rank", &f->collective_us, 0, "");
     put_row(table, "smallest copy between devices", &f->copy_smallest_us, 0, "");
-    put_row(table, "copy of 4 MiB between devices", &f->copy_us, f->copy_bytes, "GB/s");
+    put_row(table, copy, &f->copy_us, f->copy_bytes, "GB/s");
     if (f->cores > 1) put_row(table, "the same beside one the other way", &f->copy_both_us, f->copy_bytes, "GB/s");
     for (int i = 0; i < f->row_count; i++) {
         double factor = 2.0 * (f->rows[i].ranks - 1) / f->rows[i].ranks;
@@ -124,7 +146,7 @@ ls_status calibrate_print(const calibrate_figures *f, const bench_machine *machi
     status = ls_table_print(table, stdout);
     ls_table_destroy(table);
     if (f->cores > 1) {
-        printf("\nwhile all %d devices do the same, products take %.2f times as long, passes over 8 MiB %.2f times;\n"
+        printf("\nwhile all %d devices do the same, products take %.2f times as long, passes over memory %.2f times;\n"
                "products take %.2f times as long while another device copies\n",
                f->devices, f->products_crowded, f->passes_crowded, f->products_beside_copies);
     } else {
@@ -158,6 +180,7 @@ static void add_figures(cJSON *root, const struct calibrate_node *node) {
     add_number(device, "memory_GBps", node->device.memory_GBps);
     add_number(device, "kernel_us", node->device.kernel_us);
     add_number(device, "memory_bytes", 0);
+    add_number(device, "operand_GBps", node->device.operand_GBps);
     add_number(device, "product_crowding", node->device.product_crowding);
     add_number(device, "memory_crowding", node->device.memory_crowding);
     add_number(host, "launch_us", node->host.launch_us);
@@ -208,13 +231,14 @@ static void add_sources(cJSON *root, const calibrate_figures *f, const bench_mac
         const char *what;
     } rows[] = {
         {"device.fp32_GFLOPs", f->fp32_us[CALIBRATE_NODE_BATCH].runs,
-         "forward and gradients of a 512 x 512 layer, 256 samples"},
+         "forward and gradients of a layer, 256 samples less 64"},
         {"device.fp16_GFLOPs", f->bf16_us[CALIBRATE_NODE_BATCH].runs, "the same in bf16"},
-        {"device.memory_GBps", f->pass_us[CALIBRATE_NODE_PASS].runs, "reading and writing 8 MiB by ls_scale"},
+        {"device.memory_GBps", f->pass_us[f->node_pass].runs, "reading and writing by ls_scale"},
         {"device.kernel_us", f->smallest_us.runs, "ls_fill of 16 floats, less a launch"},
         {"device.memory_bytes", 0, "not known: devices share the machine's memory"},
+        {"device.operand_GBps", f->fp32_us[2].runs, "layers of 16 and of 64 samples, continued to none"},
         {"device.product_crowding", f->copy_us.runs, "layers of 64 samples on all devices at once, by one alone"},
-        {"device.memory_crowding", f->copy_us.runs, "passes over 8 MiB on all devices at once, by one alone"},
+        {"device.memory_crowding", f->copy_us.runs, "passes over memory on all devices at once, by one alone"},
         {"host.launch_us", f->launch_us.runs, "an operation that does nothing"},
         {"host.event_us", f->event_us.runs, "half of a record and a stream's wait"},
         {"host.sync_us", f->sync_us.runs, "ls_stream_synchronize with nothing to wait for"},
@@ -222,7 +246,7 @@ static void add_sources(cJSON *root, const calibrate_figures *f, const bench_mac
         {"host.collective_us", f->collective_us.runs, "all_reduce of a float by a group of one"},
         {"host.lock_us", 0, "the programs are in C: there is no lock"},
         {"host.runs_compute", 0, "CPU devices run compute inside of the launching call"},
-        {"links.GBps", f->copy_us.runs, "copies of 4 MiB between two devices' memory"},
+        {"links.GBps", f->copy_us.runs, "copies between two devices' memory"},
         {"links.latency_us", f->copy_smallest_us.runs, "copies of 64 bytes, half for each of the two links"},
         {"collectives.base_us", f->rows[0].us.runs, "least squares over 2 (ranks - 1) of all-reduces of 1 KiB"},
         {"collectives.hop_us", f->rows[0].us.runs, "the same fit"},
@@ -234,8 +258,9 @@ static void add_sources(cJSON *root, const calibrate_figures *f, const bench_mac
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[SOURCE_CAPACITY];
         if (rows[i].runs > 0) {
-            snprintf(text, sizeof text, "measured %s on CPU (%.60s, %d core%s), median of %d runs: %s%s", machine->date,
-                     machine->cpu, f->cores, f->cores == 1 ? "" : "s", rows[i].runs, rows[i].what, one_core);
+            snprintf(text, sizeof text, "measured %s on CPU (%.60s, %d core%s), median of %d runs, %s: %s%s",
+                     machine->date, machine->cpu, f->cores, f->cores == 1 ? "" : "s", rows[i].runs,
+                     f->beyond_cache ? "beyond caches" : "in caches", rows[i].what, one_core);
         } else {
             snprintf(text, sizeof text, "%s", rows[i].what);
         }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/statistics.h"
 #include "common/trace/chrome.h"
@@ -17,7 +18,7 @@
 #include "labs/bench_shared/output.h"
 #include "labs/tables/train.h"
 
-enum { ROUNDS_MAX = 15 };
+enum { ROUNDS_MAX = 15, CACHE_BYTES = 32 << 20 }; /* where the system does not tell: [K] a common size */
 
 static const struct {
     enum tables_mode mode;
@@ -111,16 +112,51 @@ ls_status machine_record(struct machine_record *record, const struct machine_pla
     return status;
 }
 
-ls_status machine_calibrate(const char *path, const tables_settings *settings) {
-    char program[BENCH_PATH_CAPACITY], out[PATH_MAX + 8], quiet[] = "--quiet", quick[] = "--quick";
+/* --- the machine ------------------------------------------------------------------------------------------------------ */
+
+static ls_status calibrate_one(ls_node **node, const char *name, bool beyond_cache, const tables_settings *settings) {
+    char program[BENCH_PATH_CAPACITY], path[PATH_MAX], out[PATH_MAX + 8];
+    char quiet[] = "--quiet", quick[] = "--quick", beyond[] = "--beyond-cache";
     bench_output *output = malloc(sizeof *output);
     ls_status status =
         output ? bench_find_program(program, "calibrate") : ls_fail(LS_ERR_NO_MEMORY, "no memory for calibrate");
+    snprintf(path, sizeof path, "%.3800s/%s%s.json", settings->folder, settings->quick ? "quick_" : "", name);
     snprintf(out, sizeof out, "--out=%s", path);
-    char *argv[] = {program, out, quiet, settings->quick ? quick : NULL, NULL};
+    char *argv[6] = {program, out, quiet};
+    int count = 3;
+    if (settings->quick) argv[count++] = quick;
+    if (beyond_cache) argv[count++] = beyond;
     if (status == LS_OK) status = bench_child_run(argv, settings->timeout_s, output);
+    if (status == LS_OK) status = ls_node_open(node, path);
     free(output);
     return status;
+}
+
+void machine_close_nodes(struct machine_nodes *nodes) {
+    ls_node_close(nodes->in_caches);
+    ls_node_close(nodes->beyond_caches);
+    *nodes = (struct machine_nodes){NULL, NULL};
+}
+
+ls_status machine_calibrate(struct machine_nodes *nodes, const tables_settings *settings) {
+    *nodes = (struct machine_nodes){NULL, NULL};
+    ls_status status = calibrate_one(&nodes->in_caches, "this_machine", false, settings);
+    if (status == LS_OK) status = calibrate_one(&nodes->beyond_caches, "this_machine_beyond_cache", true, settings);
+    if (status != LS_OK) machine_close_nodes(nodes);
+    return status;
+}
+
+static double last_cache_bytes(void) {
+    long bytes = 0;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+    return bytes > 0 ? (double)bytes : CACHE_BYTES;
+}
+
+bool machine_fits_cache(const ls_workload *workload) {
+    double floats = (double)ls_workload_parameters(workload) * (2 + workload->optimizer_states);
+    return floats * sizeof(float) < last_cache_bytes();
 }
 
 /* --- replays ---------------------------------------------------------------------------------------------------------- */

@@ -41,8 +41,18 @@ ls_status machine_record(struct machine_record *record, const struct machine_pla
                          const bool traced[MACHINE_RUNS], int rounds, const tables_settings *settings);
 void machine_record_free(struct machine_record *record);
 
-/* Runs `calibrate`, which writes PATH. */
-ls_status machine_calibrate(const char *path, const tables_settings *settings);
+/* This machine as two nodes, of which a network needs one: with figures for what caches hold, and for what they do not. */
+struct machine_nodes {
+    ls_node *in_caches, *beyond_caches;
+};
+
+/* Runs `calibrate` for both, which writes FOLDER/this_machine.json and FOLDER/this_machine_beyond_cache.json (for a quick
+ * table FOLDER/quick_...). On failure there is nothing to close. */
+ls_status machine_calibrate(struct machine_nodes *nodes, const tables_settings *settings);
+void machine_close_nodes(struct machine_nodes *nodes);
+
+/* What every step comes back to, parameters, gradients and the optimizer's states, stays in the last cache or does not. */
+bool machine_fits_cache(const ls_workload *workload);
 
 /* Where a step's time goes, means over its devices, in milliseconds; they add up to `step`. */
 struct machine_step {

@@ -1,6 +1,5 @@
 /* Table 6: this machine. How far a replayed trace is from what it recorded; T2, half a batch and --no-overlap, predicted from a
  * trace of one device and the node that calibrate measures, against what is measured; and where predictions go wrong. */
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -61,10 +60,11 @@ static void close_scene(struct scene *scene) {
     machine_record_free(&scene->record);
 }
 
-static ls_status fill_scene(struct scene *scene, const ls_node *node) {
+static ls_status fill_scene(struct scene *scene, const struct machine_nodes *nodes) {
     ls_trace *const *traces = scene->record.traces;
     ls_status status = ls_workload_from_trace(&scene->whole, traces[MACHINE_SINGLE]);
     if (status == LS_OK) status = ls_workload_from_trace(&scene->half, traces[MACHINE_HALF]);
+    const ls_node *node = status == LS_OK && machine_fits_cache(scene->whole) ? nodes->in_caches : nodes->beyond_caches;
     for (int run = 0; status == LS_OK && run < MACHINE_RUNS; run++) {
         if (traces[run]) status = machine_replay_recorded(&scene->recorded[run], &scene->replayed[run], traces[run]);
         if (status == LS_OK)
@@ -75,7 +75,7 @@ static ls_status fill_scene(struct scene *scene, const ls_node *node) {
     return status;
 }
 
-static ls_status make_scene(struct scene *scene, const struct machine_plan *plan, const ls_node *node,
+static ls_status make_scene(struct scene *scene, const struct machine_plan *plan, const struct machine_nodes *nodes,
                             const tables_settings *settings) {
     bool timed[MACHINE_RUNS], traced[MACHINE_RUNS];
     for (int run = 0; run < MACHINE_RUNS; run++) {
@@ -86,7 +86,7 @@ static ls_status make_scene(struct scene *scene, const struct machine_plan *plan
     ls_status status =
         machine_record(&scene->record, plan, timed, traced, settings->quick ? QUICK_ROUNDS : ROUNDS, settings);
     if (status != LS_OK) return status;
-    status = fill_scene(scene, node);
+    status = fill_scene(scene, nodes);
     if (status != LS_OK) close_scene(scene);
     return status;
 }
@@ -164,15 +164,11 @@ static void introduce(tables_book *book) {
 ls_status tables_make_machine(tables_book *book, const tables_settings *settings) {
     struct scene scenes[sizeof plans / sizeof *plans];
     int count = settings->quick ? QUICK_PLANS : (int)(sizeof plans / sizeof *plans), made = 0;
-    char path[PATH_MAX];
-    ls_node *node = NULL;
+    struct machine_nodes nodes;
     introduce(book);
-    snprintf(path, sizeof path, "%.4000s/%s", settings->folder,
-             settings->quick ? "this_machine_quick.json" : "this_machine.json");
-    ls_status status = machine_calibrate(path, settings);
-    if (status == LS_OK) status = ls_node_open(&node, path);
+    ls_status status = machine_calibrate(&nodes, settings);
     while (status == LS_OK && made < count) {
-        status = make_scene(&scenes[made], &plans[made], node, settings);
+        status = make_scene(&scenes[made], &plans[made], &nodes, settings);
         made += status == LS_OK;
     }
     for (int i = 0; i < made; i++) add_recorded(book, &scenes[i]);
@@ -180,6 +176,6 @@ ls_status tables_make_machine(tables_book *book, const tables_settings *settings
     for (int i = 0; i < made; i++) add_parts(book, &scenes[i]);
     for (int i = 0; i < made; i++) add_from_half(book, &scenes[i]);
     for (int i = 0; i < made; i++) close_scene(&scenes[i]);
-    ls_node_close(node);
+    machine_close_nodes(&nodes);
     return status;
 }

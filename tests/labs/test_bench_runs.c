@@ -160,11 +160,11 @@ static void test_the_same_step_on_gpus(void **state) {
     assert_memory_equal(model.replayed, again.replayed, sizeof model.replayed);
     for (int way = 0; way < BENCH_WAYS; way++) {
         assert_true(replayed(&model, BENCH_SINGLE, 1, way)->speedup == 1);
-        assert_true(replayed(&model, BENCH_DDP, 8, way)->step_ms < replayed(&model, BENCH_DP, 8, way)->step_ms);
-        assert_true(replayed(&model, BENCH_DDP, 8, way)->lock_ms == 0); /* each process has a lock of its own */
+        assert_true(replayed(&model, BENCH_DDP, 8, way)->step.step_ms < replayed(&model, BENCH_DP, 8, way)->step.step_ms);
+        assert_true(replayed(&model, BENCH_DDP, 8, way)->step.lock_ms == 0); /* each process has a lock of its own */
     }
-    assert_true(replayed(&model, BENCH_DP, 8, 0)->lock_ms == 0);
-    assert_true(replayed(&model, BENCH_DP, 8, 1)->lock_ms > replayed(&model, BENCH_DP, 2, 1)->lock_ms);
+    assert_true(replayed(&model, BENCH_DP, 8, 0)->step.lock_ms == 0);
+    assert_true(replayed(&model, BENCH_DP, 8, 1)->step.lock_ms > replayed(&model, BENCH_DP, 2, 1)->step.lock_ms);
     assert_true(replayed(&model, BENCH_DP, 8, 1)->speedup < 1); /* small kernels, and launches one after another */
     bench_results results = {.settings = &settings, .model_count = 1, .models = &model};
     assert_int_equal(bench_write_replayed(&results, scratch_folder()), LS_OK);

@@ -39,8 +39,8 @@ static double phase_flops(const ls_workload *w, const char *phase, bool products
 /* --- the files ---------------------------------------------------------------------------------------------------
  * */
 
-/* Parameters: torchvision's and Hugging Face's model pages. Multiply-adds: torchvision's page, to its 2 decimals; for
- * the transformers counted from the formulas 2 s (parameters of matrices) + 4 s^2 d for each layer. */
+/* Parameters: torchvision's model pages; GPT-2's published weights; BERT's by counting (its page says 336 M). Flops:
+ * torchvision's multiply-adds, to its 2 decimals; the transformers' are counted, and checked by formulas below. */
 static void networks_have_their_published_size(void **state) {
     (void)state;
     static const struct {

@@ -2,7 +2,8 @@
  *   idea  : the programs that users run are children of this one, and their own clock is what is believed. A round runs
  *           every kind once, so that what else the machine does falls on all of them alike; the median is over rounds
  *   apart : timed runs have no --trace and traced runs are not timed, but where a replayed trace is held against itself
- *   input : a prediction sees the trace of one device and the node that `calibrate` wrote, and nothing of two devices */
+ *   input : a prediction sees the trace of one device and the node that `calibrate` wrote, and nothing of two devices
+ * */
 #include "labs/tables/machine.h"
 
 #include <limits.h>
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/statistics.h"
 #include "common/trace/chrome.h"
@@ -33,7 +33,8 @@ static const struct {
 const char *machine_run_name(enum machine_run run) { return kinds[run].name; }
 int machine_run_devices(enum machine_run run) { return kinds[run].devices; }
 
-/* --- runs ------------------------------------------------------------------------------------------------------------- */
+/* --- runs
+ * ------------------------------------------------------------------------------------------------------------- */
 
 /* One run; with a folder it is traced. */
 static ls_status train(double *ms, const struct machine_plan *plan, enum machine_run kind, const char *folder,
@@ -112,7 +113,8 @@ ls_status machine_record(struct machine_record *record, const struct machine_pla
     return status;
 }
 
-/* --- the machine ------------------------------------------------------------------------------------------------------ */
+/* --- the machine
+ * ------------------------------------------------------------------------------------------------------ */
 
 static ls_status calibrate_one(ls_node **node, const char *name, bool beyond_cache, const tables_settings *settings) {
     char program[BENCH_PATH_CAPACITY], path[PATH_MAX], out[PATH_MAX + 8];
@@ -146,12 +148,14 @@ ls_status machine_calibrate(struct machine_nodes *nodes, const tables_settings *
     return status;
 }
 
+/* Of the first core; what sysconf says of it is, on some machines, the sum of all there are. */
 static double last_cache_bytes(void) {
-    long bytes = 0;
-#ifdef _SC_LEVEL3_CACHE_SIZE
-    bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-#endif
-    return bytes > 0 ? (double)bytes : CACHE_BYTES;
+    long kib = 0;
+    FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r");
+    if (!file) return CACHE_BYTES;
+    if (fscanf(file, "%ldK", &kib) != 1) kib = 0;
+    fclose(file);
+    return kib > 0 ? (double)kib * 1024 : CACHE_BYTES;
 }
 
 bool machine_fits_cache(const ls_workload *workload) {
@@ -159,7 +163,8 @@ bool machine_fits_cache(const ls_workload *workload) {
     return floats * sizeof(float) < last_cache_bytes();
 }
 
-/* --- replays ---------------------------------------------------------------------------------------------------------- */
+/* --- replays
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static struct machine_step step_of(const struct ls_account *account) {
     struct machine_step step = {.step = account->step_us * 1e-3};

@@ -35,23 +35,25 @@ struct machine_record {
     ls_trace *traces[MACHINE_RUNS];
 };
 
-/* Medians over `rounds` runs of each kind that was asked for, one of each kind a round, without --trace; then a run of each
- * with it, to FOLDER/traces/. On failure there is nothing to free. */
+/* Medians over `rounds` runs of each kind that was asked for, one of each kind a round, without --trace; then a run
+ * of each with it, to FOLDER/traces/. On failure there is nothing to free. */
 ls_status machine_record(struct machine_record *record, const struct machine_plan *plan, const bool timed[MACHINE_RUNS],
                          const bool traced[MACHINE_RUNS], int rounds, const tables_settings *settings);
 void machine_record_free(struct machine_record *record);
 
-/* This machine as two nodes, of which a network needs one: with figures for what caches hold, and for what they do not. */
+/* This machine as two nodes, of which a network needs one: with figures for what caches hold, and for what they do
+ * not. */
 struct machine_nodes {
     ls_node *in_caches, *beyond_caches;
 };
 
-/* Runs `calibrate` for both, which writes FOLDER/this_machine.json and FOLDER/this_machine_beyond_cache.json (for a quick
- * table FOLDER/quick_...). On failure there is nothing to close. */
+/* Runs `calibrate` for both, which writes FOLDER/this_machine.json and FOLDER/this_machine_beyond_cache.json (for a
+ * quick table FOLDER/quick_...). On failure there is nothing to close. */
 ls_status machine_calibrate(struct machine_nodes *nodes, const tables_settings *settings);
 void machine_close_nodes(struct machine_nodes *nodes);
 
-/* What every step comes back to, parameters, gradients and the optimizer's states, stays in the last cache or does not. */
+/* What every step comes back to, parameters, gradients and the optimizer's states, stays in the last cache or does
+ * not. */
 bool machine_fits_cache(const ls_workload *workload);
 
 /* Where a step's time goes, means over its devices, in milliseconds; they add up to `step`. */

@@ -13,7 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/train/loop.h"
 #include "labs/bench_dp_vs_ddp/bench.h"
+#include "labs/fit_tn/fit_tn.h"
 #include "tests/base/scratch.h"
 #include "tests/labs/figures.h"
 
@@ -152,7 +154,18 @@ static void add_runs(bench_mode mode, int n, const double ms[3], double exposed_
     }
 }
 
-/* T1 = 9 ms, T1(b/2) = 5 ms; on one core. */
+static void add_virtual(bench_mode mode, int n, const double ms[3], double exposed_ms, double busy) {
+    for (int r = 0; r < model.virtual_count; r++) {
+        bench_row *row = &model.virtual_rows[r];
+        if (row->mode != mode || row->n != n) continue;
+        for (int i = 0; i < 3; i++)
+            bench_add_run(row, &(bench_run){.step_ms = ms[i], .exposed_ms = exposed_ms * i, .busy = busy * i});
+        return;
+    }
+    fail_msg("no virtual row of %s on %d", bench_mode_name(mode), n);
+}
+
+/* T1 = 9 ms, T1(b/2) = 5 ms; on one core. Virtual: T1 = 10 ms, on two cores 6 and 5 ms. */
 static void make_model(void) {
     char models[] = "--models=mlp", n[] = "--n=1,2", rounds[] = "--rounds=3";
     assert_int_equal(parse(models, n, rounds, NULL), LS_OK);
@@ -165,6 +178,11 @@ static void make_model(void) {
     add_runs(BENCH_DP, 2, (double[]){7.5, 6, 4.5}, 0.25, "cc");
     add_runs(BENCH_DDP, 1, (double[]){9, 9, 9}, 0, "aa");
     add_runs(BENCH_DDP, 2, (double[]){5, 5, 5}, 1, "cc");
+    bench_plan_virtual(&model, &settings);
+    assert_int_equal(model.virtual_count, 3);
+    add_virtual(BENCH_SINGLE, 1, (double[]){11, 9.9, 10}, 0.125, 0.5);
+    add_virtual(BENCH_DP, 2, (double[]){6, 8, 5}, 0.25, 0.375);
+    add_virtual(BENCH_DDP, 2, (double[]){5, 5, 5}, 0.5, 0.25);
     bench_assemble(&model);
 }
 
@@ -193,6 +211,83 @@ static void test_what_a_row_says(void **state) {
     expect_near(dp->fixed_ms, 0.75);
     expect_near(ddp->over_ms, 0.5);
     expect_near(ddp->fixed_ms, -1); /* as it is */
+}
+
+static void test_virtual_rows(void **state) {
+    (void)state;
+    make_model();
+    const bench_row *t1 = &model.virtual_rows[0], *dp = t1 + 1, *ddp = t1 + 2;
+    expect_near(t1->step_ms, 10);
+    expect_near(t1->speedup, 1); /* over itself, and not over the measured 9 ms */
+    expect_near(t1->busy, 0.5);
+    expect_near(dp->step_ms, 6);
+    expect_near(dp->step_ms_min, 5);
+    expect_near(dp->step_ms_max, 8);
+    expect_near(dp->speedup, 10.0 / 6);
+    expect_near(dp->speedup_min, 1.25);
+    expect_near(dp->speedup_max, 2);
+    expect_near(dp->efficiency, 5.0 / 6);
+    expect_near(dp->busy, 0.375);
+    expect_near(dp->exposed_ms, 0.25);
+    expect_near(ddp->efficiency, 1);
+    expect_near(ddp->exposed_ms, 0.5);
+    assert_true(isnan(dp->smaller_batch_ms) && isnan(dp->fixed_ms));
+    expect_near(row_of(BENCH_DP, 2)->speedup, 1.5); /* measured rows stay over the measured T1 */
+}
+
+static void expect_comparison(const char *expected) {
+    char text[200] = "";
+    FILE *file = fmemopen(text, sizeof text, "w");
+    bench_put_comparison(file, &model);
+    fclose(file);
+    assert_string_equal(text, expected);
+}
+
+static void test_virtual_beside_measured(void **state) {
+    (void)state;
+    make_model();
+    expect_comparison("single +11.1 %"); /* on one core, two devices have none each */
+    model.virtual_rows[1].oversubscribed = model.virtual_rows[2].oversubscribed = false;
+    row_of(BENCH_DDP, 2)->step_ms = 6.25;
+    expect_comparison("single +11.1 %; N = 2: DP +0.0 %, DDP -20.0 %");
+}
+
+/* The N of a mode's virtual rows, after each other: 2, 4, 8 is 248. */
+static int virtual_n(bench_mode mode) {
+    int digits = 0;
+    for (int i = 0; i < model.virtual_count; i++)
+        if (model.virtual_rows[i].mode == mode) digits = 10 * digits + model.virtual_rows[i].n;
+    return digits;
+}
+
+static void plan_virtual(const bench_plan *plan) {
+    settings.processors = 2;
+    bench_plan_rows(&model, plan, &settings);
+    bench_plan_virtual(&model, &settings);
+}
+
+static void test_which_n_are_virtual(void **state) {
+    (void)state;
+    char one[] = "--n=1,2", four[] = "--n=1,4", steps[] = "--steps=11";
+    assert_int_equal(parse(NULL, NULL, NULL, NULL), LS_OK);
+    plan_virtual(&settings.plans[0]);
+    for (bench_mode mode = BENCH_DP; mode <= BENCH_DDP; mode++) assert_int_equal(virtual_n(mode), 248);
+    assert_int_equal(virtual_n(BENCH_SINGLE), 1);
+    assert_int_equal(model.virtual_rows[3].per_device_batch, 8);
+    assert_int_equal(model.virtual_plan.steps, LS_WARMUP_STEPS + 20);
+    plan_virtual(&settings.plans[1]);
+    assert_int_equal(virtual_n(BENCH_DDP), 245); /* 8 do not share a batch of 100 equally */
+    assert_int_equal(model.virtual_plan.steps, LS_WARMUP_STEPS + 10);
+    settings.gpus = true;
+    plan_virtual(&settings.plans[0]);
+    assert_int_equal(model.virtual_count, 0);
+    assert_int_equal(parse(one, NULL, NULL, NULL), LS_OK); /* each N has its cores */
+    plan_virtual(&settings.plans[0]);
+    assert_int_equal(model.virtual_count, 0);
+    assert_int_equal(parse(four, steps, NULL, NULL), LS_OK);
+    plan_virtual(&settings.plans[0]);
+    assert_int_equal(virtual_n(BENCH_DP), 4);
+    assert_int_equal(model.virtual_plan.steps, LS_WARMUP_STEPS + 2);
 }
 
 static void test_rows_of_gpus(void **state) {
@@ -255,7 +350,7 @@ static void write_results(const char *folder) {
 static void test_csv(void **state) {
     (void)state;
     write_results(scratch_folder());
-    assert_int_equal(scratch_file_count(), 3);
+    assert_int_equal(scratch_file_count(), 4);
     size_t nbytes;
     char *text = scratch_read(scratch_path("dp_vs_ddp.csv"), &nbytes), *line = text, field[CSV_FIELD_CAPACITY];
     for (int i = 0; i < model.row_count; i++) {
@@ -284,6 +379,41 @@ static void test_csv(void **state) {
     free(text);
 }
 
+static void test_virtual_csv(void **state) {
+    (void)state;
+    write_results(scratch_folder());
+    size_t nbytes;
+    char *text = scratch_read(scratch_path("dp_vs_ddp_virtual.csv"), &nbytes), *line = text, field[CSV_FIELD_CAPACITY];
+    for (int i = 0; i < 3; i++) {
+        const bench_row *row = &model.virtual_rows[i];
+        line = strchr(line, '\n') + 1;
+        csv_field(field, line, csv_column(text, "mode"));
+        assert_string_equal(field, bench_mode_name(row->mode));
+        csv_field(field, line, csv_column(text, "batch"));
+        assert_string_equal(field, "64");
+        csv_field(field, line, csv_column(text, "steps"));
+        assert_string_equal(field, "20");
+        csv_field(field, line, csv_column(text, "how"));
+        assert_string_equal(field, "virtual");
+        csv_field(field, line, csv_column(text, "busy"));
+        expect_near(atof(field), row->busy);
+        csv_field(field, line, csv_column(text, "speedup"));
+        if (i == 0) assert_string_equal(field, "1");
+        assert_int_equal(csv_fields(line), csv_fields(text));
+    }
+    line = strchr(line, '\n') + 1;
+    assert_string_equal(line, "");
+    free(text);
+    /* build/fit_tn takes it as it is */
+    fit_tn_data data;
+    const fit_tn_settings fit = {.csv = scratch_path("dp_vs_ddp_virtual.csv"), .mode = "dp"};
+    assert_int_equal(fit_tn_take_points(&data, &fit), LS_OK);
+    assert_int_equal(data.count, 2);
+    expect_near(data.points[0].ms, 10);
+    expect_near(data.points[1].ms, 6);
+    assert_non_null(strstr(data.how, "virtual"));
+}
+
 static const cJSON *member(const cJSON *object, const char *name) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
     if (!item) fail_msg("there is no %s", name);
@@ -310,6 +440,11 @@ static void test_json(void **state) {
     assert_string_equal(member(dp, "weights")->valuestring, "cc");
     assert_true(cJSON_IsTrue(member(dp, "dp_and_ddp_have_the_same_weights")));
     assert_true(cJSON_IsNull(member(part, "speedup")));
+    const cJSON *other = member(trained, "virtual"), *core = cJSON_GetArrayItem(member(other, "rows"), 1);
+    assert_string_equal(member(other, "how")->valuestring, "virtual");
+    assert_int_equal(cJSON_GetArraySize(member(other, "rows")), 3);
+    expect_near(member(core, "speedup")->valuedouble, 10.0 / 6);
+    assert_int_equal(cJSON_GetArraySize(member(core, "run_ms")), 3);
     cJSON_Delete(all);
     free(text);
 }
@@ -342,9 +477,13 @@ int main(void) {
         TEST(test_a_gpus_summary),
         TEST(test_summaries_that_are_not_the_runs),
         TEST(test_what_a_row_says),
+        TEST(test_virtual_rows),
+        TEST(test_virtual_beside_measured),
+        TEST(test_which_n_are_virtual),
         TEST(test_rows_of_gpus),
         TEST(test_weights_are_compared),
         TEST(test_csv),
+        TEST(test_virtual_csv),
         TEST(test_json),
         TEST(test_folders),
     };

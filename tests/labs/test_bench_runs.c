@@ -16,6 +16,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/trace/chrome.h"
 #include "labs/bench_dp_vs_ddp/bench.h"
 #include "labs/bench_shared/child.h"
 #include "tests/base/scratch.h"
@@ -160,7 +161,8 @@ static void test_the_same_step_on_gpus(void **state) {
     assert_memory_equal(model.replayed, again.replayed, sizeof model.replayed);
     for (int way = 0; way < BENCH_WAYS; way++) {
         assert_true(replayed(&model, BENCH_SINGLE, 1, way)->speedup == 1);
-        assert_true(replayed(&model, BENCH_DDP, 8, way)->step.step_ms < replayed(&model, BENCH_DP, 8, way)->step.step_ms);
+        assert_true(replayed(&model, BENCH_DDP, 8, way)->step.step_ms <
+                    replayed(&model, BENCH_DP, 8, way)->step.step_ms);
         assert_true(replayed(&model, BENCH_DDP, 8, way)->step.lock_ms == 0); /* each process has a lock of its own */
     }
     assert_true(replayed(&model, BENCH_DP, 8, 0)->step.lock_ms == 0);
@@ -171,6 +173,61 @@ static void test_the_same_step_on_gpus(void **state) {
     char *text = scratch_read(scratch_path(BENCH_REPLAYED_FILE), &(size_t){0});
     assert_non_null(strstr(text, "\"convnet\",DP,8,100,Python,10,"));
     free(text);
+}
+
+static void expect_trace(const bench_settings *settings, const char *name, int devices) {
+    char folder[BENCH_PATH_CAPACITY];
+    ls_trace *trace;
+    assert_int_equal(bench_trace_folder(folder, settings, "virtual", name), LS_OK);
+    assert_int_equal(ls_trace_read(&trace, folder), LS_OK);
+    const struct ls_trace_about *about = ls_trace_what(trace);
+    assert_true(about->virtual_time);
+    assert_int_equal(about->devices > about->world_size ? about->devices : about->world_size, devices);
+    assert_int_equal(about->steps, 2);
+    ls_trace_destroy(trace);
+}
+
+/* The rows are there, the traces say what they are, and nothing but time is different: same weights. */
+static void test_a_small_bench_in_virtual_time(void **state) {
+    (void)state;
+    static bench_settings settings;
+    static bench_model model;
+    char out[1200];
+    snprintf(out, sizeof out, "--out=%s", scratch_folder());
+    char *argv[] = {"bench", "--models=mlp:784,16,10", "--n=1,4", "--rounds=1", "--steps=12", out, NULL};
+    bool help;
+    assert_int_equal(bench_parse(&settings, 6, argv, &help), LS_OK);
+    settings.processors = 2;
+    model.plan = &settings.plans[0];
+    bench_plan_virtual(&model, &settings);
+    assert_int_equal(model.virtual_count, 3);
+    for (int i = 0; i < model.virtual_count; i++) {
+        bench_row *row = &model.virtual_rows[i];
+        bench_run run = {.mode = row->mode, .n = row->n, .batch = 64};
+        assert_int_equal(bench_train_virtual(&run, &model.virtual_plan, &settings), LS_OK);
+        assert_null(run.trace);
+        assert_true(run.busy > 0 && run.busy <= 1);
+        assert_true(run.exposed_ms >= 0 && run.exposed_ms < run.step_ms);
+        bench_add_run(row, &run);
+    }
+    bench_assemble(&model);
+    assert_true(model.virtual_rows[0].speedup == 1);
+    assert_true(model.virtual_rows[1].speedup > 0 && model.virtual_rows[2].speedup > 0);
+    expect_trace(&settings, "mlp:784,16,10 single 1", 1);
+    expect_trace(&settings, "mlp:784,16,10 DP 4", 4);
+    expect_trace(&settings, "mlp:784,16,10 DDP 4", 4);
+    bench_run measured = {.mode = BENCH_DP, .n = 4, .batch = 64};
+    assert_int_equal(bench_train(&measured, &model.virtual_plan, &settings), LS_OK);
+    for (int i = 1; i < 3; i++) assert_string_equal(model.virtual_rows[i].weights, measured.weights);
+    /* what replay finds is what the row holds, and not the time of devices in turn */
+    char folder[BENCH_PATH_CAPACITY];
+    ls_trace *trace;
+    struct bench_replay step;
+    assert_int_equal(bench_trace_folder(folder, &settings, "virtual", "mlp:784,16,10 DDP 4"), LS_OK);
+    assert_int_equal(ls_trace_read(&trace, folder), LS_OK);
+    assert_int_equal(bench_replay_trace(&step, trace, NULL), LS_OK);
+    assert_true(step.step_ms == model.virtual_rows[2].step_ms && step.busy == model.virtual_rows[2].busy);
+    ls_trace_destroy(trace);
 }
 
 static void test_a_model_that_does_not_exist(void **state) {
@@ -212,6 +269,7 @@ int main(void) {
         TEST(test_a_signal_ends_the_child_too),
         TEST(test_a_small_bench),
         TEST(test_the_same_step_on_gpus),
+        TEST(test_a_small_bench_in_virtual_time),
         TEST(test_a_model_that_does_not_exist),
         TEST(test_phases_are_those_of_the_timed_steps),
     };

@@ -23,6 +23,8 @@ static calibrate_figures example(void) {
     calibrate_figures f = {.devices = 2,
                            .cores = 2,
                            .batch_count = CALIBRATE_BATCHES,
+                           .width = 512,
+                           .node_pass = CALIBRATE_NODE_PASS,
                            .launch_us = spread(0.5),
                            .smallest_us = spread(0.75),
                            .event_us = spread(0.25),
@@ -67,7 +69,8 @@ static void test_conclusions(void **state) {
     struct calibrate_node node = calibrate_conclude(&f);
     expect_near(node.device.fp32_GFLOPs, 50); /* 5e6 flops, 256 samples, in 100 us */
     expect_near(node.device.fp16_GFLOPs, 200);
-    expect_near(node.device.memory_GBps, 40); /* 2e6 bytes in 50 us */
+    expect_near(node.device.memory_GBps, 40);        /* 2e6 bytes in 50 us */
+    expect_near(node.device.operand_GBps, 31.45728); /* 3 x 512 x 512 floats in 100 us, whatever the samples */
     expect_near(node.device.product_crowding, 1.25);
     expect_near(node.device.memory_crowding, 1.5);
     expect_near(node.device.kernel_us, 0.25); /* 0.75 less the launch */
@@ -101,6 +104,24 @@ static void test_limits_of_conclusions(void **state) {
     f.copy_both_us = spread(400);
     f.cores = 1; /* one after the other */
     assert_false(calibrate_conclude(&f).link.duplex);
+}
+
+/* 100 us and half a microsecond a sample: the first is the operands', the second arithmetic. */
+static void test_operands_and_arithmetic(void **state) {
+    (void)state;
+    calibrate_figures f = example();
+    for (int i = 0; i < CALIBRATE_BATCHES; i++) {
+        f.fp32_us[i] = spread(100 + 0.5 * f.batches[i]);
+        f.gemm_flops[i] = 1e5 * f.batches[i];
+    }
+    struct calibrate_node node = calibrate_conclude(&f);
+    expect_near(node.device.fp32_GFLOPs, 200);
+    expect_near(node.device.operand_GBps, 31.45728);
+    f.fp32_us[2] = spread(0.5 * f.batches[2]); /* nothing on top */
+    f.fp32_us[3] = spread(0.5 * f.batches[3]);
+    expect_near(calibrate_conclude(&f).device.operand_GBps, 1e4);
+    f.node_pass = CALIBRATE_FAR_PASS;
+    expect_near(calibrate_conclude(&f).device.memory_GBps, 60); /* 3e6 bytes in 50 us */
 }
 
 /* 2, 4 and 8 ranks have 2, 6 and 14 hops. */
@@ -207,6 +228,7 @@ int main(void) {
         cmocka_unit_test(test_spread),
         cmocka_unit_test(test_conclusions),
         cmocka_unit_test(test_limits_of_conclusions),
+        cmocka_unit_test(test_operands_and_arithmetic),
         cmocka_unit_test(test_latency_over_ranks),
         ROW(test_the_file_is_a_node),
         ROW(test_what_is_no_node_is_not_written),

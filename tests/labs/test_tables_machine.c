@@ -1,0 +1,107 @@
+/* Table 6: predictions come from the trace of one device and the node; the program's rows are there and add up. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/cores.h"
+#include "labs/tables/machine.h"
+#include "tests/base/scratch.h"
+#include "tests/labs/figures.h"
+#include "tests/programs/program.h"
+
+static program run;
+
+static const struct machine_plan plan = {"resnet50", "sgd", NULL, 64, 0};
+
+/* The same figures for whatever is asked for: half the batch, one device or two, with and without overlap. */
+static void test_predictions(void **state) {
+    (void)state;
+    ls_workload *workload;
+    ls_node *node;
+    struct machine_step step[MACHINE_RUNS];
+    assert_int_equal(ls_workload_open(&workload, "resnet50"), LS_OK);
+    assert_int_equal(ls_node_open(&node, "dgx1-v100"), LS_OK);
+    for (int kind = 0; kind < MACHINE_RUNS; kind++) {
+        struct machine_step *s = &step[kind];
+        assert_int_equal(machine_predict(s, workload, node, &plan, (enum machine_run)kind), LS_OK);
+        assert_true(s->step > 0 && s->compute > 0);
+        assert_true(fabs(s->compute + s->exposed + s->host + s->idle - s->step) < 1e-9 * s->step);
+    }
+    assert_true(step[MACHINE_HALF].step < 0.6 * step[MACHINE_SINGLE].step);
+    assert_true(step[MACHINE_DDP2].step > step[MACHINE_HALF].step);
+    assert_true(step[MACHINE_DDP2].step < step[MACHINE_APART].step);
+    assert_true(step[MACHINE_DDP2].exposed < step[MACHINE_APART].exposed);
+    assert_true(step[MACHINE_DP2].step > step[MACHINE_DDP2].step);
+    assert_true(step[MACHINE_DDP1].step < 1.01 * step[MACHINE_SINGLE].step);
+    ls_node_close(node);
+    ls_workload_close(workload);
+}
+
+/* 64 samples at the operands' cost are not twice 32. */
+static void test_operands_do_not_shrink_with_the_batch(void **state) {
+    (void)state;
+    ls_workload *workload;
+    ls_node *node;
+    struct machine_step whole, half;
+    assert_int_equal(ls_workload_open(&workload, "vgg16"), LS_OK);
+    assert_int_equal(ls_node_open(&node, "dgx1-v100"), LS_OK);
+    const struct machine_plan few = {"vgg16", "sgd", NULL, 4, 0};
+    assert_true(isinf(ls_node_device(node)->operand_GBps)); /* left out */
+    for (int k = 0; k < 2; k++) {
+        if (k == 1) ls_node_change_device(node)->operand_GBps = 1;
+        assert_int_equal(machine_predict(&whole, workload, node, &few, MACHINE_SINGLE), LS_OK);
+        assert_int_equal(machine_predict(&half, workload, node, &few, MACHINE_HALF), LS_OK);
+        if (k == 0) assert_true(half.step < 0.75 * whole.step);
+        if (k == 1) assert_true(half.step > 0.9 * whole.step);
+    }
+    assert_false(machine_fits_cache(workload)); /* 1 GB and more */
+    ls_node_close(node);
+    ls_workload_close(workload);
+}
+
+/* The program, with training runs and calibration. Its times decide nothing here. */
+static void test_rows(void **state) {
+    (void)state;
+    size_t nbytes;
+    (void)program_run(&run, "%s/tables --tables=6 --quick --out=%s", build_folder(), scratch_folder());
+    if (!strstr(run.out_text, "bounds hold")) fail_msg("%s", run.err_text);
+    char *csv = scratch_read(scratch_path("tables.csv"), &nbytes);
+    int checked = 0;
+    bool recorded = false, half = false, t2 = false;
+    for (char *line = strchr(csv, '\n') + 1; *line; line = strchr(line, '\n') + 1) {
+        char reference[CSV_FIELD_CAPACITY], ours[CSV_FIELD_CAPACITY], deviation[CSV_FIELD_CAPACITY];
+        char name[CSV_FIELD_CAPACITY];
+        csv_field(name, line, 0);
+        csv_field(reference, line, 3);
+        csv_field(ours, line, 4);
+        csv_field(deviation, line, 5);
+        recorded |= strstr(name, "6 a trace replayed as it was recorded") != NULL;
+        half |= strstr(name, "6 half the batch from T1's trace") != NULL;
+        t2 |= strstr(name, "6 T2 from T1's trace") != NULL;
+        if (!*deviation || !(strtod(reference, NULL) > 0)) continue;
+        double expected = strtod(ours, NULL) / strtod(reference, NULL) - 1;
+        assert_true(fabs(strtod(deviation, NULL) - expected) < 1e-4 * (1 + fabs(expected)));
+        checked++;
+    }
+    assert_true(recorded && half);
+    assert_int_equal(t2, ls_usable_cores() > 1);
+    assert_true(checked >= 4);
+    free(csv);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_predictions, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_operands_do_not_shrink_with_the_batch, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_rows, scratch_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

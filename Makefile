@@ -183,7 +183,7 @@ bench-dp-vs-ddp: $(PROGRAMS) ## step time and speed-up of both modes [MODEL= BAT
 	@csv=$(RESULTS)/dp_vs_ddp.csv; before=$$(cksum $$csv 2>/dev/null); \
 	$(BUILD)/bench_dp_vs_ddp $(BENCH_ARGS) --out=$(RESULTS); status=$$?; \
 	if [ "$$before" != "$$(cksum $$csv 2>/dev/null)" ]; then \
-	    printf '\nwritten:\n%s\n%s\n' $$csv $(RESULTS)/dp_vs_ddp.json; \
+	    printf '\nwritten:\n' && printf '%s\n' $$csv $(RESULTS)/dp_vs_ddp.json $(RESULTS)/dp_vs_ddp_virtual.csv $(RESULTS)/dp_vs_ddp_replayed.csv; \
 	    LC_ALL=C.UTF-8 gnuplot -c plots/dp_vs_ddp.gp $$csv $(RESULTS) 2>&1 || exit 1; \
 	fi; exit $$status
 
@@ -228,23 +228,26 @@ tables: $(PROGRAMS) ## published figures beside ours, measured or replayed [TABL
 
 # A figure's script and its data bear the names of the table below: SCRIPT:DATA
 FIGURES    := dp_vs_ddp:dp_vs_ddp allreduce:comm recipe_mlp-amp:recipe_mlp-amp recipe_convnet:recipe_convnet \
-    tables_course:tables tables_allreduce:tables tables_memory:tables tables_published:tables tables_machine:tables \
-    speedup:replay replay_phases:replay_devices memory:replay_devices overlap_bucket:buckets/replay gantt:gantt
+    $(patsubst plots/%.gp,%:tables,$(wildcard plots/tables_*.gp)) \
+    speedup:shown/replay replay_phases:shown/replay_devices memory:shown/replay_devices overlap_bucket:shown/buckets/replay gantt:shown/gantt
 # What is replayed for the pictures of replays: a published network on a published machine.
-SHOWN      := --node=dgx1-v100 --workload=resnet50 --batch=256 --quiet
+SHOWN      := $(BUILD)/replay --node=dgx1-v100 --workload=resnet50 --batch=128 --quiet
+SHOWN_IN   := $(RESULTS)/shown
 
 plots: $(PROGRAMS) ## draw all pictures again, from the results in BUILD/results and from a replay
-	@mkdir -p $(RESULTS)/buckets
-	@$(BUILD)/replay $(SHOWN) --n=1,2,4,8 --out=$(RESULTS) >/dev/null
-	@$(BUILD)/replay $(SHOWN) --n=4 --gantt=$(RESULTS)/gantt.csv >/dev/null
-	@$(BUILD)/replay $(SHOWN) --mode=ddp --n=2,4,8 --bucket-cap-mb=0.1,1,5,10,25,50,100 --out=$(RESULTS)/buckets >/dev/null
-	@$(BUILD)/fit_tn --csv=$(RESULTS)/replay.csv --plot=$(RESULTS)/tn_fit.png >/dev/null
-	@for figure in $(FIGURES); do \
-	    csv=$(RESULTS)/$${figure#*:}.csv script=plots/$${figure%:*}.gp; \
-	    [ -r $$csv ] && [ -r $$script ] || continue; \
-	    LC_ALL=C.UTF-8 gnuplot -c $$script $$csv $(RESULTS) 2>&1 || exit 1; \
+	@mkdir -p $(SHOWN_IN)/buckets
+	@$(SHOWN) --n=1,2,4,8 --out=$(SHOWN_IN) >/dev/null
+	@$(SHOWN) --n=4 --gantt=$(SHOWN_IN)/gantt.csv >/dev/null
+	@$(SHOWN) --mode=ddp --n=2,4,8 --bucket-cap-mb=0.1,1,5,10,25,50,100 --out=$(SHOWN_IN)/buckets >/dev/null
+	@for mode in dp ddp; do \
+	    $(BUILD)/fit_tn --csv=$(SHOWN_IN)/replay.csv --mode=$$mode --plot=$(RESULTS)/tn_fit_$$mode.png >/dev/null || exit 1; \
+	    printf '%s\n' $(RESULTS)/tn_fit_$$mode.png $(RESULTS)/tn_fit_$$mode.svg; \
 	done
-	@printf '%s\n' $(RESULTS)/tn_fit.png $(RESULTS)/tn_fit.svg
+	@for figure in $(FIGURES); do \
+	    csv=$(RESULTS)/$${figure#*:}.csv; \
+	    [ -r $$csv ] || continue; \
+	    LC_ALL=C.UTF-8 gnuplot -c plots/$${figure%:*}.gp $$csv $(RESULTS) 2>&1 || exit 1; \
+	done
 
 endif
 

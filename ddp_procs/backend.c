@@ -13,7 +13,8 @@ ls_status ddp_backend_check(ddp_backend backend, ls_device_kind kind, const char
     if (backend != DDP_BACKEND_NCCL) return LS_OK;
     if (kind != LS_DEVICE_CUDA) {
         return ls_fail(LS_ERR_USAGE,
-                       "--backend nccl works between GPUs, and these are CPU devices, for which there is shm");
+                       "--backend nccl works between GPUs, and these are %s devices, for which there is shm",
+                       kind == LS_DEVICE_CPU ? "CPU" : "meta");
     }
     if (!allreduce) return LS_OK;
     return ls_fail(LS_ERR_USAGE,

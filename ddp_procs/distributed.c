@@ -2,7 +2,6 @@
  * state. */
 #include "ddp_procs/distributed.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,12 +137,6 @@ static ls_status build(struct ddp *ddp, const ddp_options *options) {
     return status;
 }
 
-static void name_thread(int rank) {
-    char name[32];
-    snprintf(name, sizeof name, "rank %d", rank);
-    ls_probe_name_thread(name);
-}
-
 ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *options) {
     *out = NULL;
     struct ddp *ddp = calloc(1, sizeof *ddp);
@@ -151,7 +144,7 @@ ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *opti
     ls_parallel *p = &ddp->base;
     p->ops = &ddp_ops;
     p->rank = ls_comm_rank(options->comm);
-    name_thread(p->rank);
+    ls_probe_name_thread("rank %d", p->rank);
     p->world_size = p->device_count = ls_comm_world_size(options->comm);
     p->local_device_count = 1;
     p->model = model;

@@ -146,7 +146,7 @@ static ls_status check(const ls_model *module, const dp_options *options) {
     }
     if (options->replicate == DP_REPLICATE_NCCL && ls_device_kind_of(options->devices[0]) != LS_DEVICE_CUDA) {
         return ls_fail(LS_ERR_USAGE,
-                       "NCCL works between GPUs, and these are CPU devices: --replicate flat is for both");
+                       "NCCL works between GPUs, and these devices are none: --replicate flat is for all");
     }
     if (options->replicate == DP_REPLICATE_NCCL && count_gpus(options) < options->device_count) {
         return ls_fail(LS_ERR_USAGE,

@@ -7,7 +7,6 @@
 #include "dp_threads/parallel_apply.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,15 +70,9 @@ static void run_replica(struct worker *worker) {
     ls_log_capture(NULL, 0);
 }
 
-static void name_thread(int replica) {
-    char name[32];
-    snprintf(name, sizeof name, "replica %d", replica);
-    ls_probe_name_thread(name);
-}
-
 static void *worker_main(void *argument) {
     struct worker *worker = argument;
-    name_thread(worker->replica);
+    ls_probe_name_thread("replica %d", worker->replica);
     (void)ls_device_bind_thread(worker->device);
     for (uint32_t job = 1;; job++) {
         while (!probe_wait(&worker->started, job_given, job, worker->workers->spin_us, ls_now_us() + 1e9)) {
@@ -110,7 +103,7 @@ ls_status dp_workers_create(dp_workers **out, ls_device *const *devices, int cou
         return ls_fail(LS_ERR_SYSTEM, "cannot start the thread of device %d: %s", ls_device_index(devices[i]),
                        strerror(error));
     }
-    name_thread(0);
+    ls_probe_name_thread("replica %d", 0);
     ls_status status = ls_device_bind_thread(devices[0]);
     if (status != LS_OK) {
         dp_workers_destroy(workers);

@@ -17,15 +17,19 @@ csv = read_titled_csv(csv)
 # --- what the file holds ------------------------------------------------------------------------------------------
 
 lanes_of = "host compute copy comm"
-modes = ""; t_most = 0; used = ""; on = ""
+modes = ""; t_most = 0; used = ""; on = ""; any_pale = 0
+# A kind of bar: a phase of the step that is shown (1) or of another (0).
+kind_of(step) = sprintf("%d%s", step == column("shown_step"), stringcolumn("phase"))
 has(texts, text) = strstrt(" " . texts . " ", " " . text . " ") > 0
 note(mode, phase) = ( \
     modes = has(modes, mode) ? modes : modes . " " . mode, \
-    used = has(used, phase) ? used : used . " " . phase, \
+    any_pale = any_pale || column("step") != column("shown_step"), \
     t_most = column("end_ms") > t_most ? column("end_ms") : t_most, \
     n = column("n"), on = stringcolumn("on"), 0)
 set table $ignored
 plot csv using (note(stringcolumn("mode"), stringcolumn("phase"))):(0) with table
+# The legend has the phases of which a bar is at least a pixel long.
+plot csv using (used = has(used, stringcolumn("phase")) || column("end_ms") - column("start_ms") < t_most / 1200 ? used : used . " " . stringcolumn("phase")):(0) with table
 unset table
 
 # A row for every lane that has bars: device by device, and within a device host, compute, copy, comm.
@@ -33,7 +37,7 @@ key_of(device, lane) = sprintf("%d%s", device, lane)
 do for [m = 1:words(modes)] {
     seen = ""; had = ""
     set table $ignored
-    plot csv using (had = stringcolumn("mode") eq word(modes, m) && !has(had, stringcolumn("phase")) ? had . " " . stringcolumn("phase") : had):(0) with table
+    plot csv using (had = stringcolumn("mode") eq word(modes, m) && !has(had, kind_of(column("step"))) ? had . " " . kind_of(column("step")) : had):(0) with table
     plot csv using (seen = stringcolumn("mode") eq word(modes, m) && !has(seen, key_of(column("device"), stringcolumn("lane"))) ? \
         seen . " " . key_of(column("device"), stringcolumn("lane")) : seen):(0) with table
     unset table
@@ -56,7 +60,7 @@ row_of(m)  = sum [i = 1:words(rows_at(m))] (word(rows_at(m), i) eq key_of(column
 
 shown = ""
 do for [i = 1:words(phases)] { if (has(used, word(phases, i))) { shown = shown . " " . word(phases, i) } }
-mid(phase, m) = stringcolumn("mode") eq word(modes, m) && stringcolumn("phase") eq phase ? (column("start_ms") + column("end_ms")) / 2 : NaN
+mid(kind, m) = stringcolumn("mode") eq word(modes, m) && kind_of(column("step")) eq kind ? (column("start_ms") + column("end_ms")) / 2 : NaN
 all_rows = words(rows_at(1)) + (words(modes) > 1 ? words(rows_at(2)) : 0)
 height = 205 + 26 * all_rows
 
@@ -64,6 +68,7 @@ do for [kind in "png svg"] {
     if (kind eq "png") { eval open_png(file, 1600, height) } else { eval open_svg(file, 1600, height) }
     set multiplot title sprintf("One step on %d devices: %s", n, words(modes) > 1 ? word(modes, 1) . " and " . word(modes, 2) : word(modes, 1)) font title_font noenhanced
     set label 1 on at screen 0.5,1 - 55.0 / height center noenhanced
+    if (any_pale) { set label 3 "pale: what belongs to another step; host threads run ahead of their devices" at screen 0.5,1 - 80.0 / height center noenhanced }
     unset key # it cannot be higher than a panel, so the phases' names are written beside them
     do for [i = 1:words(shown)] {
         y = 1 - (95.0 + 27 * i) / height
@@ -93,7 +98,7 @@ do for [kind in "png svg"] {
         if (m == words(modes)) { set xlabel "time in the step [ms]"; set format x "%g" } else { unset xlabel; set format x "" }
         there = value(sprintf("had_%d", m))
         plot for [i = 1:words(there)] csv using (mid(word(there, i), m)):(row_of(m)):"start_ms":"end_ms":(row_of(m) - 0.38):(row_of(m) + 0.38) \
-                with boxxyerror fs solid 1 noborder fc rgb phase_color(word(there, i)) notitle
+                with boxxyerror fs solid (word(there, i)[1:1] eq "1" ? 1.0 : 0.3) noborder fc rgb phase_color(word(there, i)[2:*]) notitle
         unset label
         unset object
         unset arrow

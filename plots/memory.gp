@@ -16,12 +16,12 @@ csv = read_titled_csv(csv)
 
 categories = "parameters gradients optimizer activations input gathered_output buckets workspace"
 colors     = "#0072B2 #D55E00 #009E73 #56B4E9 #F0C05A #CC79A7 #E8853A #999999"
-mib        = 1048576.0
-part(i)    = column(word(categories, i) . "_bytes") / mib
+unit       = 2.0 ** 20 # MiB, or GiB as soon as the bars are known to be long
+part(i)    = column(word(categories, i) . "_bytes") / unit
 up_to(i)   = i == 0 ? 0 : up_to(i - 1) + part(i)
 all        = words(categories)
 
-ns = ""; cap = NaN; y_most = 0; weak = 0; batch = -1; used = ""
+ns = ""; cap = NaN; y_most = 0; capacity = 0; weak = 0; batch = -1; used = ""
 has(texts, text) = strstrt(" " . texts . " ", " " . text . " ") > 0
 # Of a sweep over bucket sizes the first counts.
 is_shown(mode)   = mode ne "single" && (mode ne "DDP" || column("bucket_cap_mb") == cap)
@@ -30,6 +30,7 @@ note(mode, n) = mode eq "single" ? 0 : ( \
     ns = has(ns, sprintf("%d", n)) ? ns : ns . sprintf(" %d", n), \
     weak = batch > 0 && column("batch") != batch ? 1 : weak, \
     batch = column("batch"), share = column("per_device_batch"), \
+    capacity = column("device_memory_bytes") > 0 ? column("device_memory_bytes") : capacity, \
     y_most = is_shown(mode) && up_to(all) > y_most ? up_to(all) : y_most, \
     model = stringcolumn("model"), node = stringcolumn("node"), precision = stringcolumn("precision"), 0)
 set table $ignored
@@ -40,6 +41,14 @@ do for [i = 1:all] {
     if (most > 1e-4 * y_most) { used = used . sprintf(" %d", i) }
 }
 unset table
+
+if (y_most > 10 * 1024) { unit = 2.0 ** 30; y_most = y_most / 1024 }
+
+# What a device has, as a line, unless it is far above all bars.
+capacity = capacity / unit
+is_drawn = capacity > 0 && capacity < 4 * y_most
+capacity_text = sprintf("%.4g GiB", capacity * unit / 2.0 ** 30)
+if (is_drawn && capacity > y_most) { y_most = capacity }
 
 # --- bars ---------------------------------------------------------------------------------------------------------
 
@@ -62,14 +71,20 @@ do for [kind in "png svg"] {
     if (kind eq "png") { eval open_png(file, 1500, 800) } else { eval open_svg(file, 1500, 800) }
     set multiplot layout 1,1 margins 0.075,0.85,0.08,0.87 \
         title sprintf("Memory per device: %s, %d samples per step on %s, %s", model, weak ? share : batch, weak ? "each device" : "every N", precision) font title_font noenhanced
-    set label 1 sprintf("computed from the workload, as the two programs allocate it; \"0\": device 0, \"1+\": each of the others", node) at screen 0.5,0.92 center noenhanced
+    set label 1 sprintf("computed from the workload, as the two programs allocate it; \"0\": device 0, \"1+\": each of the others%s", capacity > 0 && !is_drawn ? "; a device has " . capacity_text : "") at screen 0.5,0.92 center noenhanced
     set xrange [0.45:words(ns) + 0.55]
     set yrange [0:y_most * 1.16]
     eval "set xtics (" . tics . ") scale 0"
-    set ylabel "MiB"
+    set ylabel unit > 2.0 ** 20 ? "GiB" : "MiB"
     set key at screen 0.995,0.85 right top vertical maxrows 20 invert samplen 1.2 spacing 1.25 noenhanced reverse Left width -1
+    if (is_drawn) {
+        set arrow 1 from graph 0,first capacity to graph 1,first capacity nohead lw 2.5 dt (8,6) lc rgb "black" front
+        set label 2 "a device has\n" . capacity_text at graph 1.008,first capacity left noenhanced
+    }
     eval 'plot ' . bars . ', csv using (x_shown(stringcolumn("mode"))):(up_to(all)):(text_of(stringcolumn("mode"))) with labels rotate by 60 left offset 0.2,0.5 notitle'
     unset multiplot
+    unset arrow
+    unset label
     unset output
 }
 print file . ".png"

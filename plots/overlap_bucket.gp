@@ -24,10 +24,11 @@ note(n, cap) = stringcolumn("mode") ne "DDP" || n == 1 ? 0 : ( \
     cap_least = cap < cap_least ? cap : cap_least, cap_most = cap > cap_most ? cap : cap_most, \
     weak = batch > 0 && column("batch") != batch ? 1 : weak, \
     batch = column("batch"), share = column("per_device_batch"), \
-    model = stringcolumn("model"), node = stringcolumn("node"), precision = stringcolumn("precision"), 0)
+    model = stringcolumn("model"), node = stringcolumn("node"), precision = stringcolumn("precision"), lock = column("host_lock_us"), 0)
 set table $ignored
 plot csv using (note(column("n"), column("bucket_cap_mb"))):(0) with table
 unset table
+lock_text = lock > 0 ? sprintf(", a host lock of %g us per launch in every mode", lock) : ""
 if (caps < 2) {
     printerr "there are not several bucket sizes in " . csv . "; run build/replay with --bucket-cap-mb 0.1,1,5,10,25,50,100"
     exit status 1
@@ -53,7 +54,7 @@ do for [kind in "png svg"] {
     if (kind eq "png") { eval open_png(file, 1600, 700) } else { eval open_svg(file, 1600, 700) }
     set multiplot layout 1,2 margins 0.065,0.985,0.135,0.84 spacing 0.075 \
         title sprintf("DDP's buckets: %s, %d samples per step on %s, %s", model, weak ? share : batch, weak ? "each device" : "every N", precision) font title_font noenhanced
-    set label 1 sprintf("replayed on %s (figures from its file); the first bucket is at most 1 MiB", node) at screen 0.5,0.905 center noenhanced
+    set label 1 sprintf("replayed on %s (figures from its file)%s; the first bucket is at most 1 MiB", node, lock_text) at screen 0.5,0.905 center noenhanced
     set logscale x 10
     set xlabel "bucket size [MiB]"
     set xrange [cap_least / 1.25:cap_most * 1.25]

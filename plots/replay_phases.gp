@@ -28,7 +28,7 @@ note(mode, n) = ( \
     weak = mode ne "single" && batch > 0 && column("batch") != batch ? 1 : weak, \
     batch = mode ne "single" ? column("batch") : batch, share = column("per_device_batch"), \
     y_most = is_shown(mode) && column("step_ms") > y_most ? column("step_ms") : y_most, \
-    model = stringcolumn("model"), node = stringcolumn("node"), precision = stringcolumn("precision"), 0)
+    model = stringcolumn("model"), node = stringcolumn("node"), precision = stringcolumn("precision"), lock = column("host_lock_us"), 0)
 set table $ignored
 plot csv using (note(stringcolumn("mode"), column("n"))):(0) with table
 do for [i = 1:words(phases)] {
@@ -37,6 +37,7 @@ do for [i = 1:words(phases)] {
     if (most > 1e-4 * y_most) { used = used . sprintf(" %d", i) }
 }
 unset table
+lock_text = lock > 0 ? sprintf(", a host lock of %g us per launch in every mode", lock) : ""
 
 # --- bars ---------------------------------------------------------------------------------------------------------
 
@@ -52,13 +53,14 @@ do for [k = 1:words(used)] {
 }
 tics = '"one device" 0'
 do for [i = 1:words(ns)] { tics = tics . sprintf(', "N = %s" %d', word(ns, i), i) }
-text_of(mode) = sprintf("%s\n%.3g", mode eq "single" ? "" : mode, column("step_ms"))
+digits(ms)    = ms < 1000 ? sprintf("%.3g", ms) : sprintf("%.0f", ms)
+text_of(mode) = sprintf("%s\n%s", mode eq "single" ? "" : mode, digits(column("step_ms")))
 
 do for [kind in "png svg"] {
     if (kind eq "png") { eval open_png(file, 1500, 800) } else { eval open_svg(file, 1500, 800) }
-    set multiplot layout 1,1 margins 0.07,0.865,0.08,0.87 \
+    set multiplot layout 1,1 margins 0.085,0.865,0.08,0.87 \
         title sprintf("A step of device 0 by phase: %s, %d samples per step on %s", model, weak ? share : batch, weak ? "each device" : "every N") font title_font noenhanced
-    set label 1 sprintf("replayed on %s (figures from its file), %s", node, precision) at screen 0.5,0.92 center noenhanced
+    set label 1 sprintf("replayed on %s (figures from its file)%s, %s", node, lock_text, precision) at screen 0.5,0.92 center noenhanced
     set xrange [-0.5:words(ns) + 0.55]
     set yrange [0:y_most * 1.16]
     eval "set xtics (" . tics . ") scale 0"

@@ -24,10 +24,11 @@ note(mode, n) = mode eq "single" ? 0 : ( \
     s_least = is_of(mode) && column("speedup") < s_least ? column("speedup") : s_least, \
     weak = batch > 0 && column("batch") != batch ? 1 : weak, \
     batch = column("batch"), share = column("per_device_batch"), \
-    model = stringcolumn("model"), node = stringcolumn("node"), precision = stringcolumn("precision"), 0)
+    model = stringcolumn("model"), node = stringcolumn("node"), precision = stringcolumn("precision"), lock = column("host_lock_us"), 0)
 set table $ignored
 plot csv using (note(stringcolumn("mode"), column("n"))):(0) with table
 unset table
+lock_text = lock > 0 ? sprintf(", a host lock of %g us per launch in every mode", lock) : ""
 
 # --- curves -------------------------------------------------------------------------------------------------------
 
@@ -39,7 +40,7 @@ do for [kind in "png svg"] {
     if (kind eq "png") { eval open_png(file, 1600, 700) } else { eval open_svg(file, 1600, 700) }
     set multiplot layout 1,2 margins 0.065,0.985,0.135,0.84 spacing 0.075 \
         title sprintf("%s, %d samples per step on %s, %s", model, weak ? share : batch, weak ? "each device" : "every N", precision) font title_font noenhanced
-    set label 1 sprintf("replayed on %s (figures from its file)", node) at screen 0.5,0.905 center noenhanced
+    set label 1 sprintf("replayed on %s (figures from its file)%s", node, lock_text) at screen 0.5,0.905 center noenhanced
     set logscale x 2
     set xlabel "N, devices"
     set xrange [0.9:n_most * 1.12]

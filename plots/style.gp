@@ -37,8 +37,9 @@ read_csv(path) = sprintf("< awk -F'\"' -v OFS='\"' '{for (i = 2; i <= NF; i += 2
 # The same where a text is a title: its commas become U+201A, which looks like one.
 read_titled_csv(path) = sprintf("< awk -F'\"' -v OFS='\"' '{for (i = 2; i <= NF; i += 2) gsub(\",\", \"‚\", $i)} 1' '%s'", path)
 
-# The phases of a step in their order, and their colours: communication warm, computing cool, the rest grey.
+# The phases of a step in their order, and their colours: communication warm, computing cool, the batch's upload violet,
+# the rest grey.
 phases = "loader input scatter replicate broadcast forward gather loss backward reduce all-reduce optimizer graph other waiting"
-phase_colors = "#999999 #BBBBBB #F0C05A #E69F00 #CC79A7 #56B4E9 #E8853A #9AD0C2 #0072B2 #D55E00 #A63D00 #009E73 #4B6FA5 #C8C8C8 #E4E4E4"
+phase_colors = "#999999 #A99BD1 #F0C05A #E69F00 #CC79A7 #56B4E9 #E8853A #9AD0C2 #0072B2 #D55E00 #A63D00 #009E73 #4B6FA5 #C8C8C8 #E4E4E4"
 phase_number(name) = sum [i = 1:words(phases)] (word(phases, i) eq name ? i : 0)
 phase_color(name) = phase_number(name) > 0 ? word(phase_colors, phase_number(name)) : "#C8C8C8"

@@ -10,6 +10,10 @@ if (system("test -r '" . csv . "' && echo yes") ne "yes") {
 }
 load "plots/style.gp"
 if (system("grep -c '^\"1 step time, ms\"' '" . csv . "'") + 0 == 0) { exit status 0 }
+has(quantity) = system("grep -c '^\"" . quantity . "' '" . csv . "'") + 0 > 0
+has_predicted = has("1 step time, predicted without it, ms") # not with --quick
+has_list = has("2 speed-up")                                # not without table 2
+unseen = -1 # below both pictures, so that gnuplot does not warn of points that are not there
 rows = read_csv(csv) # commas within quotes are blanks there
 
 mode(i)  = word("DP DDP", i)
@@ -48,8 +52,8 @@ do for [kind in "png svg"] {
             with linespoints ls i title mode(i) . ", replayed", \
         for [i = 1:2] rows using (column("n") * shift(i)):(pick(time, mode(i), "reference")) \
             with points ls 20 + i title mode(i) . ", the course", \
-        for [i = 1:2] rows using (column("n") * shift(i)):(pick(predicted, mode(i), "ours")) \
-            with points ls 30 + i title mode(i) . ", fitted without it"
+        for [i = 1:2] rows using (column("n") * shift(i)):(has_predicted ? pick(predicted, mode(i), "ours") : unseen) \
+            with points ls 30 + i title has_predicted ? mode(i) . ", fitted without it" : ""
 
     unset label 1
     set ylabel "speed-up over one device"
@@ -60,8 +64,8 @@ do for [kind in "png svg"] {
             with linespoints ls i title mode(i) . ", replayed", \
         for [i = 1:2] rows using (column("n") * shift(i)):(t1 / pick(time, mode(i), "reference")) \
             with points ls 20 + i title mode(i) . ", the course's times", \
-        rows using (column("n")):(pick("2 speed-up", "DDP  the course", "reference")) \
-            with points lc rgb color_ddp lw 2 pt 8 ps 1.6 title "DDP, the course's other list"
+        rows using (column("n")):(has_list ? pick("2 speed-up", "DDP  the course", "reference") : unseen) \
+            with points lc rgb color_ddp lw 2 pt 8 ps 1.6 title has_list ? "DDP, the course's other list" : ""
     unset multiplot
     unset output
 }

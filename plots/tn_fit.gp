@@ -15,13 +15,16 @@ csv = read_titled_csv(csv)
 # --- what the file holds ------------------------------------------------------------------------------------------
 
 laws = " "       # best first
-n_ticks = ","; n_most = 1; n_points = 1; y_least = 1e300; y_most = 0; r_most = 0; what = ""; how = ""; scaling = ""; half = NaN
+n_ticks = ","; n_most = 1; n_points = 1; y_least = 1e300; y_most = 0; y_first = NaN; y_last = NaN; r_most = 0; what = ""; how = ""; scaling = ""; half = NaN
 note(law, kind, n, ms, residual) = ( \
     laws = strstrt(laws, " " . law . " ") ? laws : laws . law . " ", \
     n_most = n > n_most ? n : n_most, \
     n_points = kind eq "point" && n > n_points ? n : n_points, \
-    y_least = ms < y_least && ms > 0 && kind ne "curve" ? ms : y_least, \
-    y_most = ms > y_most && kind ne "curve" ? ms : y_most, \
+    y_counts = kind eq "point" || (kind eq "prediction" && law eq word(laws, 1)), \
+    y_least = ms < y_least && ms > 0 && y_counts ? ms : y_least, \
+    y_most = ms > y_most && y_counts ? ms : y_most, \
+    y_first = y_counts && n == 1 ? ms : y_first, \
+    y_last = y_counts && n == n_most ? ms : y_last, \
     r_most = kind eq "point" && law ne "free" && abs(residual) > r_most ? abs(residual) : r_most, \
     n_ticks = kind eq "curve" || strstrt(n_ticks, sprintf(",%d,", n)) ? n_ticks : n_ticks . sprintf("%d,", n), \
     what = stringcolumn("what"), how = stringcolumn("how"), scaling = stringcolumn("scaling"), 0)
@@ -78,17 +81,20 @@ do for [kind in "png svg"] {
     set logscale x 2
     set xrange [0.86:n_most * 1.16]
     eval "set xtics (" . n_ticks[2:strlen(n_ticks) - 1] . ")"
-    set lmargin at screen 0.085
+    set lmargin at screen 0.1
     set rmargin at screen 0.985
 
     set tmargin at screen 0.905
     set bmargin at screen 0.42
     set format x ""
     if (scaling ne "weak") { set logscale y; eval "set ytics (" . y_ticks[2:*] . ")" }
-    set ylabel "step time [ms]" offset 1,0
+    set ylabel "step time [ms]"
     if (scaling eq "weak") { set yrange [0:y_most * 1.25] } else { set yrange [y_least * 0.7:y_most * 1.25] }
-    set key bottom left reverse Left samplen 3 spacing 1.15 noenhanced # where no curve is: steps get shorter
-    if (scaling eq "weak") { set key bottom right }
+    set key bottom left reverse Left samplen 3 spacing 1.15 noenhanced # where no curve is, whichever way they go
+    if (scaling eq "weak") { set key bottom right } else {
+        if (y_last < 0.4 * y_first) { set key top right }
+        if (y_last >= y_most && y_last > y_first) { set key top left }
+    }
     eval "plot " . curves . \
         ', csv using (n_of(best, "point")):(column("step_ms")) with points pt 7 ps 1.6 lc rgb "black" title words_of_how . " T_N"' . \
         (any_prediction ? ', csv using (n_of(best, "prediction")):(column("step_ms")) with points pt 6 ps 1.6 lw 2 lc rgb "black" title "predicted by the chosen law"' : "")

@@ -4,8 +4,8 @@
 #include <pthread.h>
 #include <sched.h>
 
-#define LS_YIELD_US 100.0
-#define LS_SPIN_US 50.0 /* about what a futex sleep and wake-up cost together on a busy machine */
+#define LS_YIELD_US 100.0 /* about a turn of the ranks that share a core */
+#define LS_SPIN_US 50.0   /* about what a futex sleep and wake-up cost together on a busy machine */
 
 static cpu_set_t usable;
 static bool one_for_all; /* ls_share_one_core; written before there are threads */

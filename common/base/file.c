@@ -1,4 +1,4 @@
-/* file — atomic replacement.
+/* file — reading at once, and atomic replacement.
  *   order : write, fsync of the file, link under a temporary name, rename, fsync of the folder. The rename must come
  *           after the data's fsync, or a power cut could leave the new name on an empty file.
  *   fails : before the rename the old file is untouched, and the new one has no name at all (O_TMPFILE), so a killed
@@ -15,6 +15,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,51 @@
 
 #define LS_TEMPORARY_TRIES 1000
 #define LS_TEMPORARY_BASE_MAX 200
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+/* Up to the end, however long the file was said to be when it was opened: it may grow, and /proc says 0. */
+static ls_status read_to_end(int fd, const char *path, size_t expected, size_t most, char **text, size_t *nbytes) {
+    size_t capacity = 0;
+    for (ssize_t got = 1; got > 0; *nbytes += (size_t)got) {
+        if (*nbytes + 1 >= capacity) {
+            capacity = capacity == 0 ? expected + 2 : 2 * capacity; /* the end is seen by trying to read past it */
+            char *larger = realloc(*text, capacity);
+            if (!larger) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", path);
+            *text = larger;
+        }
+        do got = read(fd, *text + *nbytes, capacity - 1 - *nbytes);
+        while (got < 0 && errno == EINTR);
+        if (got < 0) return ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
+        if (*nbytes + (size_t)got > most) return ls_fail(LS_ERR_INVALID, "%s: larger than %zu bytes", path, most);
+    }
+    (*text)[*nbytes] = '\0';
+    return LS_OK;
+}
+
+ls_status ls_file_read(const char *path, size_t most, char **text, size_t *nbytes) {
+    struct stat info;
+    *text = NULL;
+    *nbytes = 0;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* or opening a pipe would wait for its writer */
+    if (fd < 0) return ls_fail(LS_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    ls_status status = LS_OK;
+    if (fstat(fd, &info) != 0)
+        status = ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
+    else if (!S_ISREG(info.st_mode))
+        status = ls_fail(LS_ERR_IO, "cannot read %s: it is not a regular file", path);
+    else if (info.st_size > 0 && (uintmax_t)info.st_size > most)
+        status = ls_fail(LS_ERR_INVALID, "%s: larger than %zu bytes", path, most);
+    else
+        status = read_to_end(fd, path, (size_t)info.st_size, most, text, nbytes);
+    close(fd);
+    if (status == LS_OK) return LS_OK;
+    free(*text);
+    *text = NULL;
+    return status;
+}
+
+/* --- replacing ---------------------------------------------------------------------------------------------------- */
 
 struct ls_file_writer {
     int fd;

@@ -1,4 +1,4 @@
-/* ls_file_writer: replaces a file as a whole or not at all.
+/* ls_file_read: a whole file at once. ls_file_writer: replaces a file as a whole or not at all.
  *
  * The bytes go to an unnamed file in the same folder, which reaches the disk (fsync), gets the path's name in one
  * rename and is made durable by an fsync of the folder. Whoever opens the path sees the old file or the new one, never
@@ -14,6 +14,11 @@
 #include <stddef.h>
 
 #include "common/base/status.h"
+
+/* Reads a regular file of at most `most` bytes; *text is the caller's to free, with a zero byte behind its *nbytes.
+ * LS_ERR_IO: it cannot be read, or is something else than a file (a pipe is not waited for); LS_ERR_INVALID: it is
+ * larger; LS_ERR_NO_MEMORY. On failure *text is NULL. */
+ls_status ls_file_read(const char *path, size_t most, char **text, size_t *nbytes);
 
 typedef struct ls_file_writer ls_file_writer;
 

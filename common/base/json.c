@@ -6,15 +6,14 @@
  *   fails : the first thing that is wrong is reported, once; what follows returns values that can be gone on with */
 #include "common/base/json.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "common/base/file.h"
 
 #define LS_JSON_MAX_BYTES ((size_t)64 << 20)
 #define LS_JSON_MAX_VALUES ((size_t)4 << 20) /* cJSON needs 64 bytes for each */
@@ -221,37 +220,12 @@ ls_status ls_json_parse(ls_json **out, const char *name, size_t first_line, cons
     return make(out, name, first_line, copy, nbytes);
 }
 
-/* Reads up to the end, whatever kind of file it is; *text is the caller's. */
-static ls_status read_text(const char *path, int fd, char **text, size_t *nbytes) {
-    size_t capacity = 0;
-    for (ssize_t got = 1; got > 0; *nbytes += (size_t)got) {
-        if (*nbytes + 1 >= capacity) {
-            capacity = 2 * capacity + 65536;
-            char *larger = realloc(*text, capacity);
-            if (!larger) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", path);
-            *text = larger;
-        }
-        do got = read(fd, *text + *nbytes, capacity - 1 - *nbytes);
-        while (got < 0 && errno == EINTR);
-        if (got < 0) return ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
-        if (*nbytes + (size_t)got > LS_JSON_MAX_BYTES)
-            return ls_fail(LS_ERR_INVALID, "%s: larger than %zu bytes", path, LS_JSON_MAX_BYTES);
-    }
-    (*text)[*nbytes] = '\0';
-    return LS_OK;
-}
-
 ls_status ls_json_open(ls_json **out, const char *path) {
-    char *text = NULL;
-    size_t nbytes = 0;
+    char *text;
+    size_t nbytes;
     *out = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return ls_fail(LS_ERR_IO, "cannot open %s: %s", path, strerror(errno));
-    ls_status status = read_text(path, fd, &text, &nbytes);
-    close(fd);
-    if (status == LS_OK) return make(out, path, 1, text, nbytes);
-    free(text);
-    return status;
+    ls_status status = ls_file_read(path, LS_JSON_MAX_BYTES, &text, &nbytes);
+    return status == LS_OK ? make(out, path, 1, text, nbytes) : status;
 }
 
 void ls_json_close(ls_json *json) {

@@ -24,8 +24,8 @@
 
 typedef struct ls_json ls_json;
 
-/* Reads a file of at most 64 MiB, 64 levels and 4 Mi values. LS_ERR_IO: it cannot be read; LS_ERR_INVALID: it is not
- * JSON ("FILE:LINE: ..."), its root is no object, or an object has two members of one name; LS_ERR_NO_MEMORY. On
+/* Reads a regular file of at most 64 MiB, 64 levels and 4 Mi values. LS_ERR_IO: it cannot be read; LS_ERR_INVALID: it
+ * is not JSON ("FILE:LINE: ..."), its root is no object, or an object has two members of one name; LS_ERR_NO_MEMORY. On
  * failure *out is NULL. */
 ls_status ls_json_open(ls_json **out, const char *path);
 

@@ -14,6 +14,7 @@
 #include "common/base/probe.h"
 
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,8 +221,11 @@ void ls_probe_phase(const char *phase) {
     self.phase = phase;
 }
 
-void ls_probe_name_thread(const char *name) {
-    snprintf(self.name, sizeof self.name, "%s", name);
+void ls_probe_name_thread(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(self.name, sizeof self.name, format, arguments);
+    va_end(arguments);
     come_up_to_date();
     if (self.log) memcpy(self.log->name, self.name, sizeof self.log->name);
 }

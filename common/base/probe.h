@@ -29,6 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/log.h"
 #include "common/base/status.h"
 
 /* What a record says. Which fields a kind uses, beside the times, label, phase and step:
@@ -46,7 +47,8 @@
  *     SYNC_STREAM  for a stream: object = the stream, number = of its latest LAUNCH
  *     RAISE        a thread raises a flag: object = the flag, number = its new value. Written before it is raised
  *     AWAIT        a thread waited for a flag: object, number = the value that it waited for
- *     LOCK         a thread waited for a lock: object = the lock; UNLOCK: it gave it back
+ *     LOCK         a thread waited for a lock: object = the lock; UNLOCK: it gave it back. No program takes such a
+ *                  lock today: they are for those that programs may come to take
  *     MEETING      written within a RUN, before its end, by a collective operation: object = what names the group in
  *                  all ranks, number = which operation of the group, label = "all_reduce", detail = the algorithm or
  *                  NULL, bytes, elements, dtype, peers = world size, root; begin and end = when the last rank had
@@ -119,9 +121,8 @@ void ls_probe_phase(const char *phase);
 /* The step in progress, for all threads; -1: none. Called by one thread, while others do not write. */
 void ls_probe_step(int32_t step);
 
-/* Names the calling thread in traces, with up to 47 characters, which are copied. May be called while probes are
- * off. */
-void ls_probe_name_thread(const char *name);
+/* Names the calling thread in traces, with up to 47 characters. May be called while probes are off. */
+void ls_probe_name_thread(const char *format, ...) LS_PRINTF(1, 2);
 
 /* What was written down, by thread; *threads is the probes' memory, until the next start or drop. LS_ERR_NO_MEMORY. */
 ls_status ls_probe_read(const struct ls_probe_thread **threads, size_t *count);

@@ -12,9 +12,7 @@
 #include "common/comm/comm_internal.h"
 #include "common/comm/reduce_kernels.h"
 
-/* --- what the ranks say to each other
- * --------------------------------------------------------------------------------
- */
+/* --- what the ranks say to each other ----------------------------------------------------------------------------- */
 
 static size_t message_nbytes(const ls_operation *operation) {
     return operation->what.count * ls_dtype_nbytes((ls_dtype)operation->what.dtype);
@@ -40,8 +38,7 @@ static ls_status gather_the_same(const ls_operation *operation) {
     return LS_OK;
 }
 
-/* What an operation on the host's memory leaves there. Of a broadcast it is
- * what was there. */
+/* What an operation on the host's memory leaves there. Of a broadcast it is what was there. */
 static ls_status agree(const ls_operation *operation) {
     const ls_comm *comm = operation->comm;
     if (operation->what.count == 0 || ls_device_is_gpu_memory(comm->device, operation->receive)) return LS_OK;
@@ -52,9 +49,7 @@ static ls_status agree(const ls_operation *operation) {
     }
 }
 
-/* --- traffic
- * ----------------------------------------------------------------------------------------------------------
- */
+/* --- traffic ------------------------------------------------------------------------------------------------------ */
 
 static const ls_allreduce_algorithm *algorithm_of(const ls_operation *operation) {
     const ls_comm *comm = operation->comm;
@@ -84,9 +79,7 @@ static void count(const ls_operation *operation) {
     if (operation->what.kind == LS_OPERATION_BROADCAST && !sends) ls_comm_count_received(comm, 1, nbytes);
 }
 
-/* --- the way of operations
- * --------------------------------------------------------------------------------------------
- */
+/* --- the way of operations ---------------------------------------------------------------------------------------- */
 
 static bool is_known(const ls_operation *operation) {
     switch (operation->what.kind) {
@@ -140,9 +133,7 @@ void ls_meta_attach(ls_comm *comm, ls_device *device) {
     comm->device = device;
 }
 
-/* --- life
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* --- life --------------------------------------------------------------------------------------------------------- */
 
 /* Regions are the attached device's memory, and there is nobody to leave. */
 static ls_status fill_nothing(ls_comm *comm, ls_region *region) {

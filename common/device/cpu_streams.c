@@ -7,7 +7,6 @@
  *           waits for a later record hangs */
 #include "common/device/cpu_streams.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,17 +74,10 @@ ls_status ls_queue_create(struct ls_queue *queue) {
 
 void ls_queue_destroy(struct ls_queue *queue) { free(queue->items); }
 
-static void name_worker(const ls_stream *stream) {
-    static const char *const kinds[] = {"compute", "copy", "comm"};
-    char name[48];
-    snprintf(name, sizeof name, "%s stream of device %d", kinds[stream->kind], stream->device->options.index);
-    ls_probe_name_thread(name);
-}
-
 static void *worker_main(void *argument) {
     ls_stream *stream = argument;
     struct ls_queue *queue = &ls_cpu_stream_of(stream)->queue;
-    name_worker(stream);
+    ls_probe_name_thread("%s stream of device %d", ls_stream_kind_name(stream->kind), stream->device->options.index);
     for (uint32_t next = 0;; next++) {
         while (!ls_flag_wait(&queue->produced, next + 1, stream->device->spin_us, ls_wait_until_us())) {
         }

@@ -92,6 +92,13 @@ void ls_device_close(ls_device *device) {
 int ls_device_index(const ls_device *device) { return device->options.index; }
 ls_device_kind ls_device_kind_of(const ls_device *device) { return device->options.kind; }
 
+const char *ls_stream_kind_name(ls_stream_kind kind) {
+    static const char *const names[] = {
+        [LS_STREAM_COMPUTE] = "compute", [LS_STREAM_COPY] = "copy", [LS_STREAM_COMM] = "comm"};
+    _Static_assert(sizeof names / sizeof *names == LS_STREAM_COUNT, "a name for each kind of stream");
+    return names[kind];
+}
+
 const char *ls_device_kind_name(ls_device_kind kind) {
     static const char *const names[] = {[LS_DEVICE_CPU] = "cpu", [LS_DEVICE_CUDA] = "cuda", [LS_DEVICE_META] = "meta"};
     return names[kind];

@@ -167,6 +167,7 @@ bool ls_device_memory_left(const ls_device *device, size_t *free_bytes, size_t *
 /* The device's streams live as long as the device. */
 ls_stream *ls_device_stream(ls_device *device, ls_stream_kind kind);
 ls_device *ls_stream_device(const ls_stream *stream);
+const char *ls_stream_kind_name(ls_stream_kind kind); /* "compute", "copy", "comm" */
 
 /* One piece of work of the host: called once with a copy of its arguments. On a GPU's stream the call that enqueues it
  * waits until the stream has come to it, and runs it. */

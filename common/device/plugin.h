@@ -14,7 +14,7 @@
 
 #include "common/device/device.h"
 
-#define LS_PLUGIN_VERSION 1
+#define LS_PLUGIN_VERSION 2
 
 struct ls_backend;
 

@@ -6,7 +6,8 @@
  *   terms : window = the time of the steps that count; things in progress outside of it are cut off at its ends
  *   whose : kernels and collectives are of their lane's device; a host task of the device that its thread drives; a
  *           copy of the devices at both of its ends, or, between parts of the host's memory, of its lane's
- *   cost  : O(tasks log tasks), and 32 bytes for each task of the device that has most
+ *   phase : the same pieces of time once more, by what the trace says that they are for
+ *   cost  : O(tasks log tasks + tasks phases), and 48 bytes for each task of the device that has most
  *   times : tasks whose times are not known (NAN) take no part */
 #include "common/replay/account.h"
 
@@ -21,7 +22,7 @@ enum progress { COMPUTE, COMMUNICATION, HOST, KINDS };
 
 struct point {
     double at_us;
-    int kind, more; /* + 1 or - 1 of that kind are in progress from here on */
+    int kind, phase, more; /* + 1 or - 1 of them are in progress from here on */
 };
 
 struct window {
@@ -43,7 +44,8 @@ struct sweep {
     size_t count, capacity;
     bool failed;
     struct ls_device_account *devices; /* by number */
-    int device_count;
+    int device_count, phase_count;
+    const char **phases;
     /* over all devices */
     double communication_us, hidden_us;
 };
@@ -90,7 +92,7 @@ static bool counts(const struct sweep *s, int step) {
 
 /* --- one device's points ------------------------------------------------------------------------------------------ */
 
-static void add_point(struct sweep *s, double at_us, int kind, int more) {
+static void add_point(struct sweep *s, double at_us, int kind, int phase, int more) {
     if (s->count == s->capacity) {
         size_t capacity = 2 * s->capacity + 64;
         struct point *points = realloc(s->points, capacity * sizeof *points);
@@ -99,7 +101,7 @@ static void add_point(struct sweep *s, double at_us, int kind, int more) {
         s->points = points;
         s->capacity = capacity;
     }
-    s->points[s->count++] = (struct point){at_us, kind, more};
+    s->points[s->count++] = (struct point){at_us, kind, phase, more};
 }
 
 /* How much of it lies in the window; 0 too where a time is not known. */
@@ -110,11 +112,21 @@ static double within(const struct sweep *s, double *begin_us, double *end_us) {
     return fmax(0, *end_us - *begin_us);
 }
 
+/* Its number in the list, to which a new one is added. */
+static int phase_of(struct sweep *s, const char *name) {
+    int phase = 0;
+    while (phase < s->phase_count && s->phases[phase] != name && strcmp(s->phases[phase], name) != 0) phase++;
+    if (phase == LS_ACCOUNT_PHASES) s->phases[--phase] = "further phases";
+    if (phase == s->phase_count) s->phases[s->phase_count++] = name;
+    return phase;
+}
+
 static void add_task(struct sweep *s, int task, enum progress kind) {
     double begin_us = s->timeline->start_us[task], end_us = s->timeline->end_us[task];
     if (within(s, &begin_us, &end_us) == 0) return;
-    add_point(s, begin_us, kind, +1);
-    add_point(s, end_us, kind, -1);
+    int phase = phase_of(s, ls_trace_task(s->trace, task)->phase);
+    add_point(s, begin_us, kind, phase, +1);
+    add_point(s, end_us, kind, phase, -1);
 }
 
 static void add_lock_wait(struct sweep *s, struct ls_device_account *device, int task) {
@@ -152,24 +164,30 @@ static int compare_points(const void *left, const void *right) {
     return a->more - b->more;
 }
 
+/* The first of something of which there is any. */
+static int first_of(const int *counts, int length) {
+    int first = 0;
+    while (first < length && counts[first] == 0) first++;
+    return first;
+}
+
 static void sweep_device(struct sweep *s, struct ls_device_account *device) {
-    int going[KINDS] = {0};
+    double *const us_of[] = {&device->compute_us, &device->exposed_us, &device->host_us, &device->idle_us};
+    int going[KINDS] = {0}, phases[KINDS][LS_ACCOUNT_PHASES] = {{0}};
     double now_us = s->window.begin_us;
     if (s->count > 0) qsort(s->points, s->count, sizeof *s->points, compare_points);
     for (size_t i = 0; i <= s->count; i++) {
         double next_us = i < s->count ? s->points[i].at_us : s->window.end_us, us = next_us - now_us;
-        if (going[COMPUTE] > 0)
-            device->compute_us += us;
-        else if (going[COMMUNICATION] > 0)
-            device->exposed_us += us;
-        else if (going[HOST] > 0)
-            device->host_us += us;
-        else
-            device->idle_us += us;
+        int kind = first_of(going, KINDS);
+        *us_of[kind] += us;
+        if (kind < KINDS) device->phase_us[first_of(phases[kind], LS_ACCOUNT_PHASES)] += us;
         if (going[COMMUNICATION] > 0) device->communication_us += us;
         if (going[COMMUNICATION] > 0 && going[COMPUTE] > 0) s->hidden_us += us;
         now_us = next_us;
-        if (i < s->count) going[s->points[i].kind] += s->points[i].more;
+        if (i == s->count) break;
+        const struct point *point = &s->points[i];
+        going[point->kind] += point->more;
+        phases[point->kind][point->phase] += point->more;
     }
     s->communication_us += device->communication_us;
 }
@@ -231,6 +249,7 @@ static void divide(struct ls_device_account *device, double steps) {
                                &device->idle_us,    &device->communication_us, &device->lock_us,
                                &device->sent_bytes, &device->received_bytes};
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) *figures[i] /= steps;
+    for (int phase = 0; phase < LS_ACCOUNT_PHASES; phase++) device->phase_us[phase] /= steps;
 }
 
 static double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
@@ -275,11 +294,13 @@ static ls_status fill_in(struct ls_account *account, struct sweep *s, const ls_n
     struct belonging *all = sort_out(s->trace, &count);
     if (!all) return LS_ERR_NO_MEMORY;
     s->devices = account->devices = calloc((size_t)ls_trace_lane_count(s->trace) + 1, sizeof *account->devices);
+    s->phases = account->phases;
     if (s->devices) sweep_all(s, all, count);
     free(all);
     free(s->points);
     if (!s->devices || s->failed) return LS_ERR_NO_MEMORY;
     account->device_count = s->device_count;
+    account->phase_count = s->phase_count;
     for (int i = 0; i < account->device_count; i++) divide(&account->devices[i], account->steps);
     add_shares(account, s);
     return add_link_use(account, s, node);

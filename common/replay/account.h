@@ -9,18 +9,28 @@
  * progress (exposed communication); the host thread that drives it runs (host); nothing of it does (idle).
  *
  * A copy is of the devices at both of its ends. A collective is in progress from when its last rank has come to it:
- * the wait for that rank is idle time, or what else goes on. */
+ * the wait for that rank is idle time, or what else goes on.
+ *
+ * The same time by phase: that of the kernel, or else of the copy or collective, or else of the host's work. Of several
+ * at the same moment it is the phase that comes first in the account's list. */
+enum { LS_ACCOUNT_PHASES = 32 };
+
 struct ls_device_account {
     int device;
     double compute_us, exposed_us, host_us, idle_us;
-    double communication_us;           /* in copies and collectives, hidden or not */
-    double lock_us;                    /* its host thread waited for the process's lock */
-    double sent_bytes, received_bytes; /* by copies to and from others; a collective that is one task counts none */
+    double communication_us;            /* in copies and collectives, hidden or not */
+    double phase_us[LS_ACCOUNT_PHASES]; /* with idle_us they add up to the step */
+    double lock_us;                     /* its host thread waited for the process's lock */
+    double sent_bytes, received_bytes;  /* by copies to and from others; a collective that is one task counts none */
 };
 
 struct ls_account {
     int steps;      /* that count: all but the first, or the only one; everything, if no task is of a step */
     double step_us; /* mean of them: from the end of one step's last task to the next one's */
+    int phase_count;
+    const char
+        *phases[LS_ACCOUNT_PHASES]; /* the trace's texts, as they come lane by lane; beyond the list's end all are
+                                              "further phases" */
     int device_count;
     struct ls_device_account *devices;
     double overlap; /* of the time in which any communication is in progress, that in which its device computes; 0..1 */

@@ -19,9 +19,6 @@
 #include "common/base/chunk.h"
 #include "common/base/log.h"
 
-enum { LS_BUILD_MAX_STEPS = 1 << 20, LS_BUILD_MAX_RANKS = 1 << 20 };
-static const double max_batch = 1e9;
-
 /* A CPU device's host thread runs such a copy itself: waking the copy stream's thread takes longer (device_cpu.c). */
 static const uint64_t brief_copy_bytes = 256 << 10;
 
@@ -43,10 +40,8 @@ struct ls_build_options ls_build_defaults(ls_build_mode mode, int devices, doubl
 
 double ls_build_aligned(double count) { return 16 * ceil(count / 16); }
 
-static bool is_whole(double batch) { return batch == floor(batch) && batch < 9e15; }
-
 double ls_build_rows(const struct ls_build_options *o, int d) {
-    if (!is_whole(o->batch)) return o->batch / o->devices;
+    if (!ls_build_is_whole(o->batch)) return o->batch / o->devices;
     size_t begin, count;
     ls_chunk((size_t)o->batch, o->devices, d, &begin, &count);
     return (double)count;
@@ -55,8 +50,7 @@ double ls_build_rows(const struct ls_build_options *o, int d) {
 /* Traces have whole bytes and flops, of which no task has as many as fit. */
 static uint64_t whole(double value) { return value < 9e18 ? (uint64_t)llround(value) : (uint64_t)9e18; }
 
-/* --- host threads ------------------------------------------------------------------------------------------------
- * */
+/* --- host threads ------------------------------------------------------------------------------------------------ */
 
 /* Adds a task to a lane, behind what the lane waits for. */
 static int add(ls_builder *b, struct ls_build_device *device, ls_lane_kind lane, struct ls_task *task) {
@@ -118,8 +112,7 @@ void ls_build_host_waits(ls_builder *b, struct ls_build_device *device, const ch
     (void)ls_build_host(b, device, name, us, false);
 }
 
-/* --- work --------------------------------------------------------------------------------------------------------
- * */
+/* --- work -------------------------------------------------------------------------------------------------------- */
 
 int ls_build_kernel(ls_builder *b, struct ls_build_device *device, ls_lane_kind lane, const char *name, double flops,
                     double bytes) {
@@ -182,8 +175,9 @@ struct ls_task ls_build_collective(ls_builder *b, ls_collective what, const char
 /* Computed at the first use of a number of samples. */
 static const double *costs_of(ls_builder *b, double samples) {
     struct ls_build_costs *c = b->costs, *end = b->costs + LS_BUILD_MAX_COSTS - 1;
-    while (c < end && c->samples > 0 && c->samples != samples) c++;
-    if (c->samples == samples) return c->us;
+    while (c < end && c->used && c->samples != samples) c++;
+    if (c->used && c->samples == samples) return c->us;
+    c->used = true;
     c->samples = samples;
     for (int w = 0; w < b->workload->work_count; w++) {
         const struct ls_work *work = &b->workload->work[w];
@@ -255,34 +249,7 @@ int ls_build_upload(ls_builder *b, struct ls_build_device *device, double inputs
     return ls_build_copy(b, device, "answers", answers * b->workload->answer_bytes, LS_HOST_MEMORY, device->number);
 }
 
-/* --- a trace -----------------------------------------------------------------------------------------------------
- * */
-
-static ls_status check(const ls_workload *w, const ls_node *node, const struct ls_build_options *o) {
-    int devices = ls_node_device_count(node);
-    if (o->devices < 1 || o->devices > LS_BUILD_MAX_RANKS || o->steps < 1 || o->steps > LS_BUILD_MAX_STEPS) {
-        return ls_fail(LS_ERR_INVALID, "%d steps on %d devices cannot be built", o->steps, o->devices);
-    }
-    if (!(o->batch > 0 && o->batch <= max_batch)) {
-        return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be built", o->batch);
-    }
-    if (is_whole(o->batch) && o->batch < o->devices) {
-        return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be cut for %d devices", o->batch, o->devices);
-    }
-    if (o->mode == LS_BUILD_SINGLE && o->devices != 1) {
-        return ls_fail(LS_ERR_INVALID, "a program for one device cannot use %d", o->devices);
-    }
-    bool several = ls_node_collectives(node)->network_GBps > 0 && o->mode == LS_BUILD_DDP;
-    if (o->devices > devices && !(several && o->collectives == LS_BUILD_BY_COST)) {
-        return ls_fail(LS_ERR_INVALID, "%s has %d devices, not %d%s", ls_node_name(node), devices, o->devices,
-                       several ? "; messages between nodes are not modelled" : "");
-    }
-    if (w->optimizer_states < 0 || w->optimizer_states > 2) {
-        return ls_fail(LS_ERR_INVALID, "no optimizer has %d states", w->optimizer_states);
-    }
-    if (w->work_count == 0) return ls_fail(LS_ERR_INVALID, "the workload %s has no operations", w->name);
-    return LS_OK;
-}
+/* --- a trace ----------------------------------------------------------------------------------------------------- */
 
 static const char *const mode_names[] = {"single", "dp", "ddp"};
 static const char *const optimizer_names[] = {"sgd", "sgd-momentum", "adam"}; /* by states */
@@ -368,11 +335,10 @@ static ls_status prepare(ls_builder *b) {
 ls_status ls_build(ls_trace **out, const ls_workload *workload, const ls_node *node,
                    const struct ls_build_options *options) {
     *out = NULL;
-    ls_status status = check(workload, node, options);
+    ls_status status = ls_build_check(workload, node, options);
     if (status != LS_OK) return status;
     ls_builder b = {.workload = workload, .node = node, .host = ls_node_host(node), .options = options, .phase = ""};
-    b.places = options->batch_places > 0 ? options->batch_places : b.host->runs_compute ? 1 : 2;
-    if (b.places > 2) b.places = 2;
+    b.places = ls_build_places(options, node);
     status = prepare(&b);
     if (status == LS_OK) status = options->mode == LS_BUILD_DP ? ls_build_dp(&b) : ls_build_ddp(&b);
     if (status == LS_OK) status = ls_trace_seal(b.trace);

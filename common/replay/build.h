@@ -23,16 +23,13 @@ typedef enum ls_build_collectives {
 struct ls_build_options {
     ls_build_mode mode;
     int devices;
-    double
-        batch; /* samples of a step over all devices; cut by torch.chunk's rule, or equally if it is no whole number */
-    int steps; /* the first of them is warm-up: nothing was there before it */
+    double batch; /* samples of a step over all devices; cut by torch.chunk's rule, or equally if it is not whole */
+    int steps;    /* the first of them is warm-up: nothing was there before it */
     ls_dtype precision;
     /* Where host threads run what they launch: copies and collectives, too (LS_CPU_STREAMS=inline). Without it, short
      * copies only. */
     bool inline_streams;
-    /* Batches that a device has room for, in turn: 1, or 2, with which the host is a step ahead. 0: 1 where the
-     * node's host threads run what they launch, otherwise 2 (ls_build_memory, which knows no node: 1). */
-    int batch_places;
+    int batch_places; /* ls_build_places; 0: as the node's host threads work */
     /* DP: parameters and gradients by a broadcast and a reduce (PyTorch over NCCL), rather than copies from and to
      * device 0 */
     bool replicate_by_collectives;
@@ -43,6 +40,9 @@ struct ls_build_options {
     bool overlap;
     uint64_t first_bucket_bytes, bucket_bytes; /* the first bucket's limit is the smaller of the two */
     double gradient_element_bytes;             /* in buckets: 4, or 2 with compression */
+    /* DDP: what each gradient costs the device when it becomes ready, also on one device: PyTorch's hook, and its copy
+     * to the bucket and back. 0: ours, whose gradients lie in the buckets */
+    double tensor_us;
     ls_build_collectives collectives;
     ls_pattern pattern;
 };
@@ -50,14 +50,26 @@ struct ls_build_options {
 /* DDP with PyTorch's buckets, overlap, fp32, 4 steps, costs. */
 struct ls_build_options ls_build_defaults(ls_build_mode mode, int devices, double batch);
 
-/* A sealed trace. LS_ERR_INVALID: more devices than the node has (DDP: ranks, where the node has no network), no
- * samples; LS_ERR_NO_MEMORY. */
+/* Batches that a device has room for, in turn: 1 where the node's host threads run what they launch, otherwise 2: the
+ * host is a step ahead then (common/train/parallel.c). Or what the options say. */
+int ls_build_places(const struct ls_build_options *options, const ls_node *node);
+
+/* About how many tasks ls_build would make: within a factor of 2 (tests/replay), and without making any. */
+double ls_build_estimate(const ls_workload *workload, const struct ls_build_options *options);
+
+enum { LS_BUILD_MAX_TASKS = 30000000 }; /* some GiB of trace and timeline */
+
+/* What ls_build refuses, without building anything. LS_ERR_INVALID: more devices than the node has (DDP: ranks, where
+ * the node has no network), no samples, a rank of DDP without samples, which the program refuses (DP leaves such a
+ * device idle), an estimate beyond LS_BUILD_MAX_TASKS. */
+ls_status ls_build_check(const ls_workload *workload, const ls_node *node, const struct ls_build_options *options);
+
+/* A sealed trace. LS_ERR_INVALID as ls_build_check says; LS_ERR_NO_MEMORY. */
 ls_status ls_build(ls_trace **out, const ls_workload *workload, const ls_node *node,
                    const struct ls_build_options *options);
 
-/* Adds the messages of one all-reduce of `bytes` by all `count` devices of `lanes` (their comm streams, one after
- * another by device number), behind tasks[i] on each (LS_NONE: nothing); afterwards tasks[i] is the last of device i.
- * */
+/* Adds the messages of one all-reduce of `bytes` by all `count` devices of `lanes` (their comm streams, by device
+ * number), behind tasks[i] on each (LS_NONE: nothing); afterwards tasks[i] is the last of device i. */
 void ls_build_messages(ls_trace *trace, ls_pattern pattern, const int *lanes, int *tasks, int count, double bytes,
                        int step);
 
@@ -66,7 +78,8 @@ void ls_build_messages(ls_trace *trace, ls_pattern pattern, const int *lanes, in
 struct ls_memory_prediction {
     double parameter, gradient, optimizer, activation, input, gathered_output, bucket, workspace;
 };
-void ls_build_memory(struct ls_memory_prediction *memory, const ls_workload *workload,
+void ls_build_memory(struct ls_memory_prediction *memory, const ls_workload *workload, const ls_node *node,
                      const struct ls_build_options *options, int device);
+double ls_memory_total(const struct ls_memory_prediction *memory); /* bytes of all categories */
 
 #endif

@@ -13,8 +13,7 @@
 #include "common/base/log.h"
 #include "common/replay/build_internal.h"
 
-/* --- buckets -----------------------------------------------------------------------------------------------------
- * */
+/* --- buckets ----------------------------------------------------------------------------------------------------- */
 
 void ls_build_free_buckets(struct ls_build_buckets *buckets) {
     free(buckets->bucket_of);
@@ -52,8 +51,7 @@ ls_status ls_build_assign_buckets(struct ls_build_buckets *out, const ls_workloa
     return LS_OK;
 }
 
-/* --- a step, rank by rank ----------------------------------------------------------------------------------------
- * */
+/* --- a step, rank by rank ---------------------------------------------------------------------------------------- */
 
 struct bucket {
     int launched, ready; /* the host's task, and the compute stream's that completed the bucket */
@@ -112,6 +110,17 @@ static void mark_ready(struct ddp *ddp, int r, int parameter) {
     if (b->options->overlap) launch_ready(ddp, r);
 }
 
+/* What PyTorch's DDP does for each gradient, on one device, too. */
+static void add_hook(struct ddp *ddp, int r) {
+    ls_builder *b = ddp->b;
+    struct ls_build_device *device = &b->devices[r];
+    if (b->options->mode != LS_BUILD_DDP || !(b->options->tensor_us > 0)) return;
+    int launched = ls_build_launch(b, device, "launch hook", b->host->launch_us);
+    struct ls_task task = ls_task_default(LS_TASK_KERNEL, "hook", 0);
+    task.us = b->options->tensor_us;
+    (void)ls_build_task(b, device, LS_LANE_COMPUTE, launched, &task);
+}
+
 static void backward(struct ddp *ddp, int r, double rows) {
     ls_builder *b = ddp->b;
     struct rank *rank = &ddp->ranks[r];
@@ -121,8 +130,9 @@ static void backward(struct ddp *ddp, int r, double rows) {
     for (int w = 0; w < b->workload->work_count; w++) {
         const struct ls_work *work = &b->workload->work[w];
         ls_build_backward_work(b, &b->devices[r], work, rows);
-        for (int i = 0; i < work->ready_count && !alone(ddp); i++) {
-            mark_ready(ddp, r, b->workload->ready[work->first_ready + i]);
+        for (int i = 0; i < work->ready_count; i++) {
+            add_hook(ddp, r);
+            if (!alone(ddp)) mark_ready(ddp, r, b->workload->ready[work->first_ready + i]);
         }
     }
     rank->used[b->step % b->places] = ls_build_record(b, &b->devices[r], LS_LANE_COMPUTE);
@@ -172,8 +182,7 @@ static void step_of_rank(struct ddp *ddp, int r) {
     ls_build_end_step(b, device, batch_copied);
 }
 
-/* --- what the ranks do together ----------------------------------------------------------------------------------
- * */
+/* --- what the ranks do together ---------------------------------------------------------------------------------- */
 
 /* A task of a rank's comm stream, behind the launch of the bucket (-1: of the buffers) and what completed it. */
 static void add_comm_task(struct ddp *ddp, int r, struct ls_task *task, int bucket) {
@@ -260,8 +269,7 @@ static void step_together(struct ddp *ddp) {
     if (ddp->plan.count > 0) add_waits(ddp, false);
 }
 
-/* --- all steps ---------------------------------------------------------------------------------------------------
- * */
+/* --- all steps --------------------------------------------------------------------------------------------------- */
 
 static ls_status alloc_ranks(struct ddp *ddp) {
     size_t count = (size_t)ddp->b->options->devices, buckets = (size_t)ddp->plan.count + 1;

@@ -22,8 +22,7 @@ struct dp {
     uint32_t collectives; /* so far, of one replica */
 };
 
-/* --- one replica's part ------------------------------------------------------------------------------------------
- * */
+/* --- one replica's part ------------------------------------------------------------------------------------------ */
 
 static void scatter_inputs(struct dp *dp, int i) {
     ls_builder *b = dp->b;
@@ -123,8 +122,7 @@ static void backward_replica(struct dp *dp, int i) {
     send_gradients(dp, i);
 }
 
-/* --- the calling thread ------------------------------------------------------------------------------------------
- * */
+/* --- the calling thread ------------------------------------------------------------------------------------------ */
 
 /* dp_parallel_apply: the flag goes up for replicas 1, 2, ...; the caller does its own part, then waits for theirs. */
 static void parallel_apply(struct dp *dp, void (*task)(struct dp *dp, int i)) {

@@ -24,6 +24,7 @@ struct ls_build_device {
 
 /* The time of each operation for one number of samples. */
 struct ls_build_costs {
+    bool used;
     double samples, *us;
 };
 
@@ -48,9 +49,11 @@ typedef struct ls_builder {
  * travels in one piece travels with the gaps. */
 double ls_build_aligned(double count);
 
+/* Whether a batch is a whole number of samples, which can be cut. */
+bool ls_build_is_whole(double batch);
+
 /* Samples of device d's share: torch.chunk's, as DP cuts and as DDP does with --shard contiguous (strided shards are
- * of the same size, and refused where the batch does not divide). A batch that is no whole number is shared equally.
- * */
+ * of the same size, and refused where the batch does not divide). A batch that is not whole is shared equally. */
 double ls_build_rows(const struct ls_build_options *options, int d);
 
 /* A host thread's own time, `us` and what it owes for events, holding the process's lock if `locked`; it waits for

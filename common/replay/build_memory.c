@@ -12,6 +12,11 @@
 /* kernels.h: a row of the optimizer's list, and its state; parallel.h: places for losses. */
 static const double update_tensor_bytes = 48, update_state_bytes = 40, loss_bytes = (64 + 2) * 4.0;
 
+int ls_build_places(const struct ls_build_options *options, const ls_node *node) {
+    int places = options->batch_places > 0 ? options->batch_places : ls_node_host(node)->runs_compute ? 1 : 2;
+    return places > 2 ? 2 : places;
+}
+
 static bool is_half(ls_dtype precision) { return precision == LS_FP16 || precision == LS_BF16; }
 
 /* With the gaps between tensors. */
@@ -23,7 +28,7 @@ static double parameter_floats(const ls_workload *w) {
 
 static double largest_piece(const struct ls_build_options *o) {
     double share = o->batch / o->devices;
-    return o->batch == floor(o->batch) ? ceil(share) : share;
+    return ls_build_is_whole(o->batch) ? ceil(share) : share;
 }
 
 static double activation_bytes(const ls_workload *w, const struct ls_build_options *o, bool has_dy) {
@@ -35,11 +40,16 @@ static double activation_bytes(const ls_workload *w, const struct ls_build_optio
     return largest_piece(o) * bytes;
 }
 
-void ls_build_memory(struct ls_memory_prediction *memory, const ls_workload *w, const struct ls_build_options *o,
-                     int device) {
+double ls_memory_total(const struct ls_memory_prediction *m) {
+    return m->parameter + m->gradient + m->optimizer + m->activation + m->input + m->gathered_output + m->bucket +
+           m->workspace;
+}
+
+void ls_build_memory(struct ls_memory_prediction *memory, const ls_workload *w, const ls_node *node,
+                     const struct ls_build_options *o, int device) {
     bool dp = o->mode == LS_BUILD_DP, ddp = o->mode == LS_BUILD_DDP, first = device == 0;
     double floats = parameter_floats(w), piece = largest_piece(o), fp32 = sizeof(float);
-    double places = o->batch_places > 0 ? o->batch_places : 1;
+    double places = ls_build_places(o, node);
     *memory = (struct ls_memory_prediction){0};
     memory->parameter = fp32 * (floats + ls_build_aligned(w->buffer_bytes / fp32));
     if (is_half(o->precision)) memory->parameter += 2 * floats;

@@ -40,8 +40,7 @@ struct ls_node_host {
     double hand_over_us;  /* from a flag's raising by one thread until another goes on */
     double collective_us; /* per collective operation, instead of launch_us */
     bool runs_compute;    /* the launching thread runs what is put on the compute stream itself: CPU devices */
-    double
-        lock_us; /* the emulated GIL: what one launch costs while the process's only lock is held; 0: there is none */
+    double lock_us; /* the emulated GIL: what a launch costs while its process's one lock is held; 0: there is none */
 };
 
 /* A link joins two vertices: "host", "gpu0", "gpu1", ..., or a switch of any other name. As numbers: the devices by

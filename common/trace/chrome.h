@@ -14,6 +14,18 @@
 
 #include "common/trace/trace.h"
 
+/* The path of a rank's file in a folder, or, for LS_NONE, of the merged one. LS_ERR_IO: longer than `capacity`. */
+ls_status ls_trace_file_name(char *path, size_t capacity, const char *folder, int rank);
+
+/* Whether a trace may be written to the folder: no file in it has the name of a trace's file without being one that
+ * lockstep wrote (it begins as those do). A folder that is not there is fine. LS_ERR_INVALID names the file that is
+ * somebody else's (LS_ERR_IO: cannot be looked at). For before the work of which a trace is to be written. */
+ls_status ls_trace_check_folder(const char *folder);
+
+/* Removes the files of an earlier trace, which may be of more ranks than the one to come, and nothing else. Fails as
+ * ls_trace_check_folder does, with nothing removed; LS_ERR_IO: a file cannot be removed. */
+ls_status ls_trace_clear(const char *folder);
+
 /* Writes the lanes of `rank` (of a sealed trace) as FOLDER/rank_N.json, aside and renamed; makes the folder if it is
  * not there. LS_ERR_IO. */
 ls_status ls_trace_write_rank(const ls_trace *trace, const char *folder, int rank);
@@ -24,8 +36,10 @@ ls_status ls_trace_merge(const char *folder);
 /* Writes one trace as one file: what replay computed (its start_us and end_us are what replay found). */
 ls_status ls_trace_write_file(const ls_trace *trace, const char *path);
 
-/* Reads all rank_N.json of a folder into one sealed trace. LS_ERR_IO: there is none, or a rank is missing;
- * LS_ERR_INVALID: a file is malformed, or files of different runs lie there ("FILE:LINE: ..."). */
+/* Reads all rank_N.json of a folder into one sealed trace. What a header says must hold for the events: at least one
+ * device, rank, recorded rank and step, no more steps than tasks, and no rank or device beyond those. (What is written
+ * is not held against that.) LS_ERR_IO: there is none, or a rank is missing; LS_ERR_INVALID: a file is malformed, or
+ * files of different runs lie there ("FILE:LINE: ..."). */
 ls_status ls_trace_read(ls_trace **out, const char *folder);
 
 /* Reads one such file from memory into a trace that is not sealed yet; for tests and the fuzzer. */

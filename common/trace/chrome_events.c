@@ -30,12 +30,14 @@ static const char *const task_kinds[] = {LS_TASK_MAP(ROW_NAME)};
 /* pid is rank + 1; a file of one rank has no other. */
 static int read_rank(struct ls_chrome_reader *reader, ls_json *json) {
     const cJSON *event = ls_json_root(json);
-    int rank = (int)ls_json_whole(json, event, "pid", 1, LS_CHROME_MOST) - 1;
+    int rank = (int)ls_json_whole(json, event, "pid", 1, ls_trace_what(reader->trace)->world_size) - 1;
     if (reader->rank != LS_NONE && rank != reader->rank)
         ls_json_refuse(json, event, "pid is %d in the file of rank %d, whose pid is %d", rank + 1, reader->rank,
                        reader->rank + 1);
     return rank;
 }
+
+static int highest_device(const struct ls_chrome_reader *reader) { return ls_trace_what(reader->trace)->devices - 1; }
 
 static void read_lane(struct ls_chrome_reader *reader, ls_json *json) {
     static const char *const members[] = {"name", "lane", "kind", "device", NULL};
@@ -46,7 +48,7 @@ static void read_lane(struct ls_chrome_reader *reader, ls_json *json) {
     struct ls_lane lane = {.name = ls_json_text(json, args, "lane"),
                            .kind = (ls_lane_kind)find_name(json, args, "kind", lane_kinds, LS_LANE_COUNT),
                            .rank = rank,
-                           .device = (int)ls_json_whole(json, args, "device", LS_NONE, LS_CHROME_MOST)};
+                           .device = (int)ls_json_whole(json, args, "device", LS_NONE, highest_device(reader))};
     if (id != expected)
         ls_json_refuse(json, ls_json_root(json), "the lane of tid %d comes where that of tid %d is due", id + 1,
                        expected + 1);
@@ -75,6 +77,15 @@ static int64_t whole_or(ls_json *json, const cJSON *args, const char *name, int6
 
 static bool flag_or(ls_json *json, const cJSON *args, const char *name, bool otherwise) {
     return ls_json_has(args, name) ? ls_json_bool(json, args, name) : otherwise;
+}
+
+/* -1: not known. */
+static double read_us(ls_json *json, const cJSON *args) {
+    double us = ls_json_number(json, args, "us", -1, LS_CHROME_LONGEST_US);
+    if (us < 0 && us != -1)
+        ls_json_refuse(json, cJSON_GetObjectItemCaseSensitive(args, "us"),
+                       "us is %.15g; it must be -1 (not known) or at least 0", us);
+    return us;
 }
 
 static void read_times(struct ls_chrome_reader *reader, ls_json *json, const cJSON *args, struct ls_task *task) {
@@ -177,10 +188,9 @@ static const char *const task_members[] = {"id",
                                            NULL};
 
 static ls_status keep_line(struct ls_chrome_reader *reader, size_t line) {
-    int task = reader->first_task + reader->task_count;
-    if (!ls_trace_room(&reader->lines, task, &reader->line_capacity, sizeof *reader->lines))
+    if (!ls_trace_room(&reader->lines, reader->line_count, &reader->line_capacity, sizeof *reader->lines))
         return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", reader->name);
-    reader->lines[task] = line < INT_MAX ? (int)line : INT_MAX;
+    reader->lines[reader->line_count++] = line < INT_MAX ? (int)line : INT_MAX;
     return LS_OK;
 }
 
@@ -192,15 +202,15 @@ static ls_status read_task(struct ls_chrome_reader *reader, ls_json *json, size_
     int id = (int)ls_json_whole(json, args, "id", 0, INT_MAX - 1);
     if (id != reader->task_count)
         ls_json_refuse(json, args, "task %d comes where task %d is due", id, reader->task_count);
-    task.us = ls_json_number(json, args, "us", -1, LS_CHROME_LONGEST_US);
+    task.us = read_us(json, args);
     task.step = (int)whole_or(json, args, "step", 0, -1);
     task.phase = ls_json_has(args, "phase") ? ls_json_text(json, args, "phase") : "";
     task.bytes = (uint64_t)whole_or(json, args, "bytes", 0, 0);
     task.flops = (uint64_t)whole_or(json, args, "flops", 0, 0);
     if (ls_json_has(args, "fixed_bytes")) task.fixed_bytes = ls_json_number(json, args, "fixed_bytes", 0, 1e18);
     if (task.kind == LS_TASK_COPY) {
-        task.from = (int)ls_json_whole(json, args, "from", LS_HOST_MEMORY, LS_CHROME_MOST);
-        task.to = (int)ls_json_whole(json, args, "to", LS_HOST_MEMORY, LS_CHROME_MOST);
+        task.from = (int)ls_json_whole(json, args, "from", LS_HOST_MEMORY, highest_device(reader));
+        task.to = (int)ls_json_whole(json, args, "to", LS_HOST_MEMORY, highest_device(reader));
     }
     if (task.kind == LS_TASK_HOST) task.lock = (int)whole_or(json, args, "lock", 0, LS_NONE);
     task.virtual_time = flag_or(json, args, "virtual", false);

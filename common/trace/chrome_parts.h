@@ -19,9 +19,9 @@
     TEXT(backend)                                                                                                      \
     TEXT(algorithm)                                                                                                    \
     TEXT(stream_mode)                                                                                                  \
-    WHOLE(devices, 0, LS_CHROME_MOST)                                                                                  \
-    WHOLE(world_size, 0, LS_CHROME_MOST)                                                                               \
-    WHOLE(recorded_ranks, 0, LS_CHROME_MOST)                                                                           \
+    WHOLE(devices, 1, LS_CHROME_MOST)                                                                                  \
+    WHOLE(world_size, 1, LS_CHROME_MOST)                                                                               \
+    WHOLE(recorded_ranks, 1, LS_CHROME_MOST)                                                                           \
     WHOLE(batch_size, 0, LS_CHROME_LARGEST)                                                                            \
     WHOLE(micro_batches, 0, INT_MAX)                                                                                   \
     WHOLE(input_bytes, 0, LS_CHROME_LARGEST)                                                                           \
@@ -31,14 +31,20 @@
     WHOLE(bucket_bytes, 0, LS_CHROME_LARGEST)                                                                          \
     FLAG(overlap)                                                                                                      \
     FLAG(virtual_time)                                                                                                 \
-    WHOLE(first_step, INT_MIN, INT_MAX)                                                                                \
-    WHOLE(steps, 0, INT_MAX)
+    WHOLE(first_step, 0, INT_MAX)                                                                                      \
+    WHOLE(steps, 1, INT_MAX)
 
+#define LS_CHROME_BEGIN                                                                                                \
+    "{\n\"lockstep\": {\"format\": "                  /* every file begins so; by it folder.c knows that it is ours */
 #define LS_CHROME_FORMAT 1                            /* raised when a reader of this one would misunderstand */
 #define LS_CHROME_MOST 1048576                        /* ranks, devices, lanes */
 #define LS_CHROME_LARGEST ((int64_t)9007199254740991) /* 2^53 - 1: JSON's numbers are doubles */
+#define LS_CHROME_MOST_BYTES ((size_t)16 << 30)       /* of a file; the trace takes about as much again */
 #define LS_CHROME_LONGEST_US 1e15                     /* three decades */
 #define LS_CHROME_EVENTS_LINE "\"traceEvents\": ["
+
+/* The rank of "rank_N.json", as ls_trace_file_name writes it; LS_NONE: another name. */
+int ls_chrome_rank_of(const char *name);
 
 /* How tools recognise what a kernel does: HTA takes what matches ^nccl.*Kernel for communication, ^Memcpy for copying,
  * and everything else for computing. These stand before the task's name. */

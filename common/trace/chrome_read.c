@@ -3,24 +3,24 @@
  *           (chrome_events.c), so only one of them at a time is a JSON tree. The files of a folder go into one trace,
  *           one after another, each with ids of its own; their times are shifted by the difference of their origins,
  *           since all ranks of a machine share a clock
- *   checks: all files say the same about the run; there is one for each recorded rank, and none more; where all ranks
- *           were recorded, every collective operation has all of its tasks. What is left, cycles, sealing finds, and
- *           the line of the task that it names is known
+ *   checks: what the header counts (devices, ranks, steps) bounds what the events name. All files say the same about
+ *           the run; there is one for each recorded rank, and none more; where all ranks were recorded, every
+ *           collective operation has all of its tasks. What is left, cycles, sealing finds, and the line of the task
+ *           that it names is known
  *   memory: a file's text, and the trace
  *   fails : LS_ERR_INVALID, "FILE:LINE: what"; LS_ERR_IO for files that are not there */
 #include "common/trace/chrome.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/trace/chrome_parts.h"
 #include "common/trace/chrome_reader.h"
@@ -99,8 +99,11 @@ static void read_header(struct ls_chrome_reader *reader, ls_json *json) {
     if (ls_json_whole(json, object, "format", 0, INT_MAX) != LS_CHROME_FORMAT)
         ls_json_refuse(json, object, "this is a trace of another format than %d, which this program reads",
                        LS_CHROME_FORMAT);
-    reader->rank = ls_json_has(job, "rank") ? (int)ls_json_whole(json, job, "rank", 0, LS_CHROME_MOST - 1) : LS_NONE;
     read_about(trace, json, object, &about);
+    if (about.recorded_ranks > about.world_size)
+        ls_json_refuse(json, cJSON_GetObjectItemCaseSensitive(object, "recorded_ranks"),
+                       "%d ranks were recorded, and world_size is %d", about.recorded_ranks, about.world_size);
+    reader->rank = ls_json_has(job, "rank") ? (int)ls_json_whole(json, job, "rank", 0, about.world_size - 1) : LS_NONE;
     if (trace->failed || ls_json_failed(json)) return;
     const char *differs = is_first ? NULL : difference(ls_trace_what(trace), &about);
     if (differs)
@@ -172,6 +175,10 @@ static ls_status check_end(const struct ls_chrome_reader *reader, const char *at
             return ls_fail(LS_ERR_INVALID, "%s:%zu: nothing but } follows the events", reader->name, number);
         closed = true;
     }
+    int steps = ls_trace_what(reader->trace)->steps;
+    if (steps > reader->task_count)
+        return ls_fail(LS_ERR_INVALID, "%s:1: its header says that there are %d steps, and it has %d tasks",
+                       reader->name, steps, reader->task_count);
     if (!closed) return ls_fail(LS_ERR_INVALID, "%s:%zu: the file ends too early", reader->name, number);
     if (reader->highest_id >= reader->task_count)
         return ls_fail(LS_ERR_INVALID, "%s:%zu: waits for task %d, and there are %d", reader->name,
@@ -212,39 +219,6 @@ ls_status ls_trace_read_text(ls_trace *trace, const char *name, const char *text
 
 /* --- a folder ---------------------------------------------------------------------------------------------------- */
 
-/* The whole file; *text is the caller's. */
-static ls_status load(const char *path, char **text, size_t *nbytes) {
-    struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    *text = NULL;
-    *nbytes = 0;
-    if (fd < 0 || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-        int error = fd < 0 ? errno : EINVAL;
-        if (fd >= 0) close(fd);
-        return ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(error));
-    }
-    *text = malloc((size_t)info.st_size + 1);
-    ssize_t got = *text ? 1 : 0;
-    while (got > 0 && *nbytes < (size_t)info.st_size) {
-        got = read(fd, *text + *nbytes, (size_t)info.st_size - *nbytes);
-        if (got < 0 && errno == EINTR)
-            got = 1;
-        else if (got > 0)
-            *nbytes += (size_t)got;
-    }
-    close(fd);
-    if (!*text) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", path);
-    return got < 0 ? ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno)) : LS_OK;
-}
-
-/* The rank of "rank_N.json"; -1: another name. */
-static int rank_of(const char *name) {
-    int rank = 0, length = 0;
-    if (strncmp(name, "rank_", 5) != 0 || (name[5] == '0' && name[6] != '.')) return -1;
-    for (name += 5; *name >= '0' && *name <= '9' && length < 7; name++, length++) rank = 10 * rank + (*name - '0');
-    return length > 0 && strcmp(name, ".json") == 0 ? rank : -1;
-}
-
 /* How many rank files there are, and the highest rank among them (-1: none). */
 static ls_status look_into(const char *folder, int *count, int *highest) {
     DIR *directory = opendir(folder);
@@ -252,7 +226,7 @@ static ls_status look_into(const char *folder, int *count, int *highest) {
     *highest = -1;
     if (!directory) return ls_fail(LS_ERR_IO, "cannot read the folder %s: %s", folder, strerror(errno));
     for (struct dirent *entry; (entry = readdir(directory));) {
-        int rank = rank_of(entry->d_name);
+        int rank = ls_chrome_rank_of(entry->d_name);
         *count += rank >= 0;
         if (rank > *highest) *highest = rank;
     }
@@ -269,14 +243,14 @@ struct folder_reader {
 };
 
 static void path_of(const struct folder_reader *f, int rank, char path[PATH_MAX]) {
-    (void)snprintf(path, PATH_MAX, "%.*s/rank_%d.json", PATH_MAX - 32, f->folder, rank);
+    (void)ls_trace_file_name(path, PATH_MAX, f->folder, rank); /* fits: read_folder has tried the longest */
 }
 
 static ls_status read_rank_file(struct folder_reader *f, int rank) {
     char path[PATH_MAX], *text;
     size_t nbytes;
     path_of(f, rank, path);
-    ls_status status = load(path, &text, &nbytes);
+    ls_status status = ls_file_read(path, LS_CHROME_MOST_BYTES, &text, &nbytes);
     f->reader.name = path;
     if (status == LS_OK) status = ls_chrome_read_file(&f->reader, text, nbytes);
     f->reader.name = NULL; /* it lies in this function */
@@ -328,8 +302,9 @@ static ls_status read_folder(struct folder_reader *f) {
     int count, highest;
     ls_status status = look_into(f->folder, &count, &highest);
     if (status != LS_OK) return status;
+    char path[PATH_MAX];
+    if (status == LS_OK) status = ls_trace_file_name(path, sizeof path, f->folder, highest);
     for (int rank = 0; status == LS_OK && rank <= highest; rank++) {
-        char path[PATH_MAX];
         path_of(f, rank, path);
         if (access(path, F_OK) != 0) status = ls_fail(LS_ERR_IO, "%s is missing: rank %d is there", path, highest);
     }

@@ -15,8 +15,8 @@ struct ls_chrome_reader {
     double shift_us;            /* from this file's times to the trace's */
     int highest_id;             /* that was referred to, and on which line */
     size_t highest_line;
-    int *lines; /* of each task, from the trace's first one on; the folder's reader says where a cycle lies */
-    int line_capacity;
+    int *lines; /* of each task that this reader has read; the folder's says where a cycle lies */
+    int line_count, line_capacity;
 };
 
 /* One event, on its line. */

@@ -1,6 +1,6 @@
 /* chrome_write — a trace as a file of Chrome's trace events, one on each line.
- *   header: schemaVersion, distributedInfo and deviceProperties as Kineto has them; "lockstep", what the trace says
- *           about the run
+ *   header: "lockstep", what the trace says about the run; schemaVersion, distributedInfo and deviceProperties as
+ *           Kineto has them
  *   events: M names processes (pid = rank + 1) and lanes (tid = lane + 1; Perfetto takes 0 for the idle process), with
  *           args lane, kind, device
  *           X is a task: args id (they count up from 0), kind, after (ids of what it waits for), us (its own duration;
@@ -120,12 +120,7 @@ static void put_devices(struct ls_chrome_writer *w) {
 
 static void put_header(struct ls_chrome_writer *w) {
     const struct ls_trace_about *about = ls_trace_what(w->trace);
-    ls_chrome_put(w, "{\n\"schemaVersion\": 1,\n\"distributedInfo\": {\"backend\": ");
-    put_text(w, about->backend);
-    if (w->rank != LS_NONE) ls_chrome_put(w, ", \"rank\": %d", w->rank);
-    ls_chrome_put(w, ", \"world_size\": %d},\n", about->world_size);
-    put_devices(w);
-    ls_chrome_put(w, "\"lockstep\": {\"format\": %d", LS_CHROME_FORMAT);
+    ls_chrome_put(w, LS_CHROME_BEGIN "%d", LS_CHROME_FORMAT);
     LS_CHROME_ABOUT_MAP(PUT_TEXT, PUT_WHOLE, PUT_FLAG)
     ls_chrome_put(w, ", \"origin_us\": %.3f", about->origin_us + w->zero_us);
     if (isfinite(about->median_step_ms)) ls_chrome_put(w, ", \"median_step_ms\": %.17g", about->median_step_ms);
@@ -135,7 +130,12 @@ static void put_header(struct ls_chrome_writer *w) {
         put_text(w, ls_trace_parameter(w->trace, i)->name);
         ls_chrome_put(w, ", %" PRIu64 "]", ls_trace_parameter(w->trace, i)->count);
     }
-    ls_chrome_put(w, "]},\n" LS_CHROME_EVENTS_LINE "\n");
+    ls_chrome_put(w, "]},\n\"schemaVersion\": 1,\n\"distributedInfo\": {\"backend\": ");
+    put_text(w, about->backend);
+    if (w->rank != LS_NONE) ls_chrome_put(w, ", \"rank\": %d", w->rank);
+    ls_chrome_put(w, ", \"world_size\": %d},\n", about->world_size);
+    put_devices(w);
+    ls_chrome_put(w, LS_CHROME_EVENTS_LINE "\n");
 }
 
 /* --- lanes ------------------------------------------------------------------------------------------------------- */
@@ -238,7 +238,6 @@ ls_status ls_trace_write_rank(const ls_trace *trace, const char *folder, int ran
     char path[PATH_MAX];
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return ls_fail(LS_ERR_IO, "cannot make the folder %s: %s", folder, strerror(errno));
-    if (snprintf(path, sizeof path, "%s/rank_%d.json", folder, rank) >= (int)sizeof path)
-        return ls_fail(LS_ERR_IO, "the name of the folder %s is too long", folder);
-    return write_file(trace, path, rank);
+    ls_status status = ls_trace_file_name(path, sizeof path, folder, rank);
+    return status == LS_OK ? write_file(trace, path, rank) : status;
 }

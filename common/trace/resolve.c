@@ -4,11 +4,6 @@
  *           off before the one that let it go has read the clock). A LAUNCH becomes a task of its host thread and one
  *           of its stream; RECORDs and WAITs of events move edges from stream to stream; every wait of a host thread
  *           becomes a task
- *   time  : what a host thread did between two of its tasks belongs to the later one. A wait is two tasks, one for what
- *           came before it, and one which begins when what it waits for has ended and takes what waking up took. What a
- *           thread ran of a stream is not its own time: a launch ends where its inline RUN begins, and the next task of
- *           the host begins where that has ended, and waits for it
- *   lists : of the tasks that something waits for, the last of each lane says it all
  *   cost  : O(records x threads + edges), and a few hash tables over what records name
  *   fails : records that cannot be (times that run backwards, a stream whose work comes twice or out of order, two
  *           ranks of an operation that disagree about it) are LS_ERR_INVALID; what refers to a time before the probes

@@ -5,10 +5,14 @@
  *   edges : launch before work, work before wait; an event's RECORD stands for the task before it on its stream, and a
  *           WAIT for it makes an edge to the next task of the waiting stream. What was recorded before the probes
  *           began has happened, and is left out
- *   times : a host thread's time between two of its records belongs to the later one, so a lane of the host has no
- *           gaps. A wait's own time is what it lasts after the end of what it waited for (waking up), a collective's
- *           what it lasts after its MEETING. Inline, what a stream ran is not its host's time, and the host's next task
- *           waits for it. Streams that were not timed (GPUs, meta devices) have tasks without times */
+ *   times : what a host thread did between two of its tasks belongs to the later one, so a lane of the host has no
+ *           gaps. A wait is two tasks: one for what came before it, and one which begins when what it waits for has
+ *           ended, and whose own time is what waking up took. What a thread ran of a stream is not its own time: a
+ *           launch ends where its inline RUN begins, and the next task of the host begins where that has ended, and
+ *           waits for it. A collective's own time is what it lasts after its MEETING. What was not timed (a meta
+ *           device's work) is a task without times
+ *   locks : no program takes a probed lock today: LOCK and UNLOCK are for those that programs may come to take (the
+ *           emulated lock of the host is replay's) */
 #ifndef LS_TRACE_RESOLVE_H
 #define LS_TRACE_RESOLVE_H
 

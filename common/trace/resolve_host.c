@@ -1,7 +1,4 @@
-/* resolve_host — where the time of a host thread goes, and what it waits for (resolve.c).
- *   time  : what a thread did between two of its tasks belongs to the later one. A wait is two tasks, one for what came
- *           before it, and one which begins when what it waits for has ended and takes what waking up took. What a
- *           thread ran of a stream is not its own time
+/* resolve_host — where the time of a host thread goes (resolve.h says where), and what it waits for (resolve.c).
  *   lists : of the tasks that something waits for, the last of each lane says it all */
 #include <math.h>
 #include <stdio.h>

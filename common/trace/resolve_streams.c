@@ -2,8 +2,7 @@
  *   idea  : a LAUNCH becomes a task of its host thread and one of its stream, with the times of its RUN. An event's
  *           RECORD stands for the last task of its stream; a WAIT makes that one of the things which its stream's next
  *           task waits for
- *   inline: where a thread runs its stream's work itself, within the launch, the launch ends where the RUN begins; the
- *           next task of the host begins where the RUN has ended, and waits for it */
+ *   inline: where a thread runs its stream's work itself, the RUN lies within the launch (resolve.h, times) */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -222,6 +222,7 @@ static ls_status train_epoch(struct run *run) {
         if (status != LS_OK) break;
         ls_step_times_begin(&run->times);
         status = next_batch(run, &batch);
+        if (batch) ls_recording_has_batch(&run->recording);
         if (status == LS_OK && batch) status = train_step(run, batch);
         if (status != LS_OK || !batch) break;
         status = ls_step_times_end(&run->times, &step_ms);
@@ -327,22 +328,6 @@ static ls_time_how choose_times(const ls_parallel *p, const ls_train_options *op
     return options->metrics || options->dump_losses ? LS_TIME_STEPS : LS_TIME_BLOCKS;
 }
 
-/* Waits for all devices of this process, whose failures count too. After it, nothing reads the loader's batches any
- * more. What devices have to say after a failure that has been reported follows from it. */
-static ls_status settle_devices(ls_parallel *p, ls_status status) {
-    char consequence[200];
-    bool failed = status != LS_OK;
-    ls_log_sink sink = {0};
-    if (failed) sink = ls_log_capture(consequence, sizeof consequence);
-    if (failed && p->ops->abandon) p->ops->abandon(p);
-    for (int d = 0; d < p->local_device_count && !p->stuck; d++) {
-        ls_status done = ls_device_synchronize(p->devices[d]);
-        if (status == LS_OK) status = done;
-    }
-    if (failed) ls_log_restore(sink);
-    return status;
-}
-
 static void announce(const struct run *run, const ls_feed *feed, const ls_dataset *train) {
     ls_announce(stdout,
                 &(struct ls_announcement){.options = run->options,
@@ -350,6 +335,24 @@ static void announce(const struct run *run, const ls_feed *feed, const ls_datase
                                           .schedule = &run->schedule,
                                           .batches = feed->batches,
                                           .dataset_count = feed->batches ? (int64_t)ls_dataset_count(train) : 0});
+}
+
+/* The devices are idle: what the run gave, on disk and on stdout. A trace that cannot be written takes nothing else with
+ * it. */
+static ls_status finish(struct run *run, ls_status status, ls_train_result *result) {
+    ls_parallel *p = run->parallel;
+    const char *weights = p->rank == 0 ? run->options->save_weights : NULL;
+    if (status != LS_OK) ls_look_salvage(&run->look);
+    if (status == LS_OK && ls_device_computes(p->devices[0])) status = ls_model_hash(p->model, &result->parameter_hash);
+    if (status == LS_OK) summarise(run, result);
+    if (status == LS_OK && weights) status = ls_weights_save(p->model, weights);
+    ls_status recorded = status == LS_OK ? ls_recording_finish(&run->recording, result->median_step_ms) : LS_OK;
+    ls_live_view_end(&run->look.view, status == LS_OK); /* before the results are printed */
+    if (status == LS_OK) note_idle_graph(run);
+    ls_recording_tell(&run->recording);
+    ls_status written = ls_report_close(run->report, p, status == LS_OK ? result : NULL, run->look.rows);
+    if (status == LS_OK) status = written;
+    return status != LS_OK ? status : recorded;
 }
 
 ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard shard, const ls_dataset *train,
@@ -384,23 +387,11 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
     if (status == LS_OK) resume_losses(&run);
     if (status == LS_OK) status = train_epochs(&run);
     if (status == LS_OK && options->save) status = save_checkpoint(&run);
-    status = settle_devices(p, status);
-    if (status != LS_OK) ls_look_salvage(&run.look);
-    bool computed = ls_device_computes(p->devices[0]);
-    if (status == LS_OK && computed) status = ls_model_hash(p->model, &result->parameter_hash);
-    if (status == LS_OK) summarise(&run, result);
-    if (status == LS_OK) status = ls_recording_finish(&run.recording, result->median_step_ms);
-    if (status == LS_OK && p->rank == 0 && options->save_weights) {
-        status = ls_weights_save(p->model, options->save_weights);
-    }
-    ls_live_view_end(&run.look.view, status == LS_OK); /* before the results are printed */
-    if (status == LS_OK) note_idle_graph(&run);
-    ls_status written = ls_report_close(run.report, p, status == LS_OK ? result : NULL, run.look.rows);
-    ls_recording_tell(&run.recording);
+    status = finish(&run, ls_parallel_settle(p, status), result);
     ls_look_close(&run.look);
     ls_feed_close(&feed);
     ls_step_graph_destroy(run.graph);
     ls_recording_close(&run.recording);
     ls_step_times_close(&run.times);
-    return status != LS_OK ? status : written;
+    return status;
 }

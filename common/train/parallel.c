@@ -2,6 +2,7 @@
 #include "common/train/parallel.h"
 
 #include "common/base/chunk.h"
+#include "common/base/log.h"
 #include "kernels/kernels.h"
 
 /* --- the batch --------------------------------------------------------------------------------------------------- */
@@ -137,4 +138,20 @@ void ls_parallel_release(ls_parallel *p) {
     ls_event_destroy(p->batch_copied);
     p->losses = NULL;
     p->batch_copied = NULL;
+}
+
+/* --- the end of a run --------------------------------------------------------------------------------------------- */
+
+ls_status ls_parallel_settle(ls_parallel *p, ls_status status) {
+    char consequence[200];
+    bool failed = status != LS_OK;
+    ls_log_sink sink = {0};
+    if (failed) sink = ls_log_capture(consequence, sizeof consequence);
+    if (failed && p->ops->abandon) p->ops->abandon(p);
+    for (int d = 0; d < p->local_device_count && !p->stuck; d++) {
+        ls_status done = ls_device_synchronize(p->devices[d]);
+        if (status == LS_OK) status = done;
+    }
+    if (failed) ls_log_restore(sink);
+    return status;
 }

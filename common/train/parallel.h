@@ -185,6 +185,11 @@ ls_status ls_check_loss(ls_parallel *p);
  * to say why. (divergence.c) */
 ls_status ls_loss_diverged(ls_parallel *p, uint64_t step, double loss, bool search);
 
+/* Waits for all devices of this process, whose failures count too: `status`, or the first of them. After it, nothing
+ * reads the loader's batches any more. What devices have to say after a failure that has been reported (status) follows
+ * from it, and is not reported again. */
+ls_status ls_parallel_settle(ls_parallel *p, ls_status status);
+
 /* Creates and destroys the members that every mode has: batch_copied and losses (on loss_device, which is set
  * before). */
 ls_status ls_parallel_init(ls_parallel *p);

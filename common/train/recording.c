@@ -40,44 +40,23 @@ static ls_status make_folder(const char *path, bool *made) {
 ls_status ls_recording_check(const ls_train_options *options) {
     bool made = false;
     if (!options->trace) return LS_OK;
-    ls_status status = make_folder(options->trace, &made);
+    ls_status status = ls_trace_check_folder(options->trace);
+    if (status == LS_OK) status = make_folder(options->trace, &made);
     if (made) (void)rmdir(options->trace);
-    return status;
-}
-
-/* rank_0.json, rank_17.json, merged.json */
-static bool is_of_a_trace(const char *name) {
-    int length = 0;
-    if (strcmp(name, "merged.json") == 0) return true;
-    bool digits = sscanf(name, "rank_%*[0-9]%n", &length) == 0 && length > 0;
-    return digits && strcmp(name + length, ".json") == 0;
-}
-
-/* A trace of more ranks would otherwise be mixed with this one. */
-static ls_status clear_folder(const char *path) {
-    DIR *folder = opendir(path);
-    if (!folder) return ls_fail(LS_ERR_IO, "cannot read the folder %s: %s", path, strerror(errno));
-    ls_status status = LS_OK;
-    for (struct dirent *entry; status == LS_OK && (entry = readdir(folder));) {
-        if (!is_of_a_trace(entry->d_name)) continue;
-        char file[PATH_MAX];
-        if (snprintf(file, sizeof file, "%s/%s", path, entry->d_name) >= (int)sizeof file || unlink(file) != 0)
-            status = ls_fail(LS_ERR_IO, "cannot remove %s of an earlier trace from %s: %s", entry->d_name, path,
-                             strerror(errno));
-    }
-    closedir(folder);
     return status;
 }
 
 /* --- the steps ---------------------------------------------------------------------------------------------------- */
 
-/* More threads that compute, or only enqueue, than there are cores for them. */
-static bool shares_cores(const ls_parallel *p) {
-    switch (ls_device_kind_of(p->devices[0])) {
-    case LS_DEVICE_CPU: return p->device_count > ls_usable_cores();
-    case LS_DEVICE_META: return p->local_device_count > ls_usable_cores();
-    default: return false;
-    }
+/* Whether devices share cores on any machine of the job: times are of one kind in all its files. */
+static ls_status settle_times(ls_recording *r) {
+    ls_parallel *p = r->parallel;
+    const ls_device *device = p->devices[0];
+    bool own_cores = ls_device_kind_of(device) != LS_DEVICE_CPU || ls_device_spin_us(device) > 0;
+    double shares = r->options->virtual_time || !own_cores;
+    ls_status status = p->ops->sum_over_ranks ? p->ops->sum_over_ranks(p, &shares, 1) : LS_OK;
+    r->virtual_time = shares > 0;
+    return status;
 }
 
 ls_status ls_recording_open(ls_recording *r, const ls_train_options *options, ls_parallel *parallel,
@@ -88,11 +67,9 @@ ls_status ls_recording_open(ls_recording *r, const ls_train_options *options, ls
     r->first = total_steps > warm ? warm : done;
     r->most = options->trace_steps;
     if (total_steps - r->first < r->most) r->most = total_steps > r->first ? total_steps - r->first : 0;
-    r->virtual_time = options->virtual_time || shares_cores(parallel);
-    bool made = false;
-    ls_status status = LS_OK;
-    if (parallel->rank == 0) status = make_folder(options->trace, &made);
-    if (status == LS_OK && parallel->rank == 0 && !made) status = clear_folder(options->trace);
+    bool made;
+    ls_status status = parallel->rank == 0 ? make_folder(options->trace, &made) : LS_OK;
+    if (status == LS_OK) status = settle_times(r);
     if (status != LS_OK || times->how != LS_TIME_STEPS) return status;
     r->step_ms = calloc((size_t)r->most + 1, sizeof *r->step_ms);
     return r->step_ms ? LS_OK
@@ -114,8 +91,12 @@ ls_status ls_recording_begin_step(ls_recording *r) {
         if (status == LS_OK) ls_probe_start(r->virtual_time);
         r->runs = status == LS_OK;
     }
-    if (r->runs) ls_probe_step((int32_t)r->parallel->step);
+    if (!r->options->join) ls_recording_has_batch(r); /* with it, ranks ask one another first */
     return status;
+}
+
+void ls_recording_has_batch(const ls_recording *r) {
+    if (r->runs) ls_probe_step((int32_t)r->parallel->step);
 }
 
 ls_status ls_recording_end_step(ls_recording *r, double step_ms) {
@@ -186,37 +167,33 @@ static void describe_run(ls_trace *trace, const ls_recording *r, double run_medi
     }
 }
 
-static ls_status write_rank(ls_recording *r, double run_median_ms) {
+static ls_status make_trace(ls_trace **trace, ls_recording *r, double run_median_ms) {
     const ls_parallel *p = r->parallel;
     const struct ls_probe_thread *threads;
     size_t count;
-    ls_trace *trace = NULL;
     if (ls_probe_lost() > 0)
         return ls_fail(LS_ERR_NO_MEMORY, "no trace: there was no memory for %" PRIu64 " records; lower --trace-steps",
                        ls_probe_lost());
     ls_status status = ls_probe_read(&threads, &count);
-    if (status == LS_OK) status = ls_trace_create(&trace);
+    if (status == LS_OK) status = ls_trace_create(trace);
     if (status != LS_OK) return status;
-    describe_run(trace, r, run_median_ms);
+    describe_run(*trace, r, run_median_ms);
     /* records name devices by their place, which counts a node's devices through */
     int first_device = p->rank * p->local_device_count - ls_device_place(p->devices[0]);
-    status = ls_trace_resolve(trace, threads, count, p->rank, first_device, r->virtual_time);
-    if (status == LS_OK) status = ls_trace_seal(trace);
-    if (status == LS_OK) status = ls_trace_write_rank(trace, r->options->trace, p->rank);
-    if (status == LS_OK) r->tasks = ls_trace_task_count(trace);
-    ls_trace_destroy(trace);
+    status = ls_trace_resolve(*trace, threads, count, p->rank, first_device, r->virtual_time);
+    if (status == LS_OK) status = ls_trace_seal(*trace);
+    if (status == LS_OK) r->tasks = ls_trace_task_count(*trace);
     return status;
 }
 
-/* Every rank hears whether all have written theirs, and how many tasks there are in all. */
-static ls_status agree(ls_recording *r, ls_status status) {
+/* Every rank hears whether all have come so far. */
+static ls_status agree(const ls_recording *r, ls_status status) {
     ls_parallel *p = r->parallel;
-    double told[] = {status != LS_OK, r->tasks};
-    ls_status heard = p->ops->sum_over_ranks ? p->ops->sum_over_ranks(p, told, 2) : LS_OK;
+    double told[] = {status != LS_OK};
+    ls_status heard = p->ops->sum_over_ranks ? p->ops->sum_over_ranks(p, told, 1) : LS_OK;
     if (status != LS_OK || heard != LS_OK) return status != LS_OK ? status : heard;
-    r->tasks = told[1];
     if (told[0] == 0) return LS_OK;
-    return ls_fail(LS_ERR_PEER, "%.0f of the ranks could not write their part of the trace; this one ends with them",
+    return ls_fail(LS_ERR_PEER, "%.0f of the ranks could not make their part of the trace; this one ends with them",
                    told[0]);
 }
 
@@ -228,9 +205,18 @@ ls_status ls_recording_finish(ls_recording *r, double run_median_ms) {
         if (r->parallel->rank == 0) ls_note("--trace: no step was taken, so there is no trace");
         return LS_OK;
     }
-    ls_status status = agree(r, write_rank(r, run_median_ms));
-    if (status == LS_OK && r->parallel->rank == 0) status = ls_trace_merge(r->options->trace);
+    ls_parallel *p = r->parallel;
+    const char *folder = r->options->trace;
+    ls_trace *trace = NULL;
+    ls_status status = make_trace(&trace, r, run_median_ms);
+    /* an earlier trace goes when there is a new one, and before the first of its files */
+    if (status == LS_OK && p->rank == 0) status = ls_trace_clear(folder);
+    status = agree(r, status);
+    if (status == LS_OK) status = agree(r, ls_trace_write_rank(trace, folder, p->rank));
+    if (status == LS_OK && p->ops->sum_over_ranks) status = p->ops->sum_over_ranks(p, &r->tasks, 1);
+    if (status == LS_OK && p->rank == 0) status = ls_trace_merge(folder);
     if (status != LS_OK) r->tasks = 0;
+    ls_trace_destroy(trace);
     return status;
 }
 
@@ -251,10 +237,8 @@ void ls_recording_tell(const ls_recording *r) {
 }
 
 void ls_recording_close(ls_recording *r) {
-    if (r->options && r->options->trace) {
-        ls_probe_stop();
-        ls_probe_drop();
-    }
+    if (r->options && r->options->trace) ls_probe_stop();
+    if (r->options && r->options->trace && !r->parallel->stuck) ls_probe_drop(); /* a stuck thread may still write */
     free(r->step_ms);
     *r = (ls_recording){0};
 }

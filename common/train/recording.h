@@ -28,12 +28,13 @@ typedef struct ls_recording {
     double tasks;    /* of all ranks, in the trace that was written; 0: none was */
 } ls_recording;
 
-/* Whether the folder that --trace names is there or can be made; leaves everything as it was. LS_ERR_IO, with one
- * line. */
+/* Whether the folder that --trace names is there or can be made, and holds nobody else's files under a trace's names;
+ * leaves everything as it was. LS_ERR_IO, LS_ERR_INVALID, with one line. All ranks write to it: where they are on
+ * several machines, it must be one folder of all of them. */
 ls_status ls_recording_check(const ls_train_options *options);
 
 /* For a run of `total_steps` steps (any large number: not known), of which `done` have been taken before. Rank 0 makes
- * the folder, and takes away what an earlier trace has left there. `times` is borrowed until close. */
+ * the folder. `times` is borrowed until close. */
 ls_status ls_recording_open(ls_recording *recording, const ls_train_options *options, ls_parallel *parallel,
                             ls_step_times *times, int64_t done, int64_t total_steps);
 
@@ -43,10 +44,13 @@ ls_status ls_recording_begin_step(ls_recording *recording);
 /* After a step that took so long, p->step not counted yet. The last recorded one waits for the devices. */
 ls_status ls_recording_end_step(ls_recording *recording, double step_ms);
 
+/* The step that was about to begin has a batch: from here on it is that step. (Without --join it is from its begin.) */
+void ls_recording_has_batch(const ls_recording *recording);
+
 /* There was no batch for the step that was about to begin. */
 void ls_recording_no_step(const ls_recording *recording);
 
-/* After the run, the devices idle: writes the trace. `run_median_ms`: of the run's timed steps, 0 if there are none. */
+/* After the run, the devices idle: writes the trace, in place of an earlier one in the folder. `run_median_ms`: of the run's timed steps, 0 if there are none. */
 ls_status ls_recording_finish(ls_recording *recording, double run_median_ms);
 
 /* Rank 0's line on stdout about the trace that was written, unless the run is quiet. */

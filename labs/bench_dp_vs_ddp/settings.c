@@ -123,7 +123,8 @@ static size_t option_rows(bench_settings *settings, struct choices *choices, ls_
          .argument = "N,N,...",
          .limits = LS_BETWEEN(1, n_most),
          .help = "numbers of devices; where they exceed the cores, all of them in virtual time besides",
-         .empty = "1,2,4, and in virtual time 8; on GPUs the powers of two up to their number"},
+         .empty = "1,2,4, and in virtual time 8 or the next below that shares the batch; on GPUs the powers of two up "
+                  "to their number"},
         {.kind = LS_OPTION_CHOICE,
          .name = "device",
          .to.number = &choices->device,

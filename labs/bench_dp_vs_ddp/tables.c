@@ -128,11 +128,11 @@ ls_status bench_print_model(const bench_model *model, const bench_settings *sett
 
 static void print_virtual_legend(void) {
     puts("virtual          a core for each device, which this machine need not have: devices took turns on one core,\n"
-         "                 each thread's CPU time was recorded, and replay sets the pieces beside one another. T1 is\n"
-         "                 virtual too. Not in it: the caches and the memory bandwidth that N cores would share, and\n"
-         "                 how long threads take to wake up, by which true steps are longer, and short ones the\n"
-         "                 most; in it: what recording costs. The traces stay beside the results, for Perfetto and\n"
-         "                 for build/replay --as-recorded --trace DIR\n"
+         "                 each thread's CPU time was recorded, and replay sets the pieces side by side; T1 too. A\n"
+         "                 run's time is the mean of its steps but the first. Not in it: that N cores share caches\n"
+         "                 and memory bandwidth, and that threads take time to wake up; by these true steps are\n"
+         "                 longer. In it: what recording costs, of short steps the most. The traces stay beside the\n"
+         "                 results, for Perfetto and for build/replay --as-recorded --trace DIR\n"
          "                 busy: share of the step in which a kernel of the device runs; exposed comm.: the time of\n"
          "                 its copies and all-reduces outside of kernels, without waits for others; mean of devices");
 }

@@ -1,8 +1,9 @@
 /* calibrate — what this machine's CPU devices reach, as a node file for replay (labs/nodes/README.md).
  *
  * Everything is measured through the functions that training uses: ls_gemm and ls_scale on a device's compute stream,
- * ls_copy between device pools, events, flags, and all_reduce of processes over shared memory. A figure is a median
- * over runs, with quartiles beside it. */
+ * ls_copy between device pools, events, flags, and all_reduce of processes over shared memory. Machines do other
+ * things, too: a figure is the fastest tenth of its runs (estimate.c), what the machine does when nothing else runs.
+ * Median and quartiles stand beside it. */
 #ifndef LABS_CALIBRATE_CALIBRATE_H
 #define LABS_CALIBRATE_CALIBRATE_H
 
@@ -15,9 +16,17 @@
 
 enum { CALIBRATE_BATCHES = 6, CALIBRATE_PASSES = 3, CALIBRATE_ROWS_MAX = 64, CALIBRATE_RUNS_MAX = 101 };
 
-/* Which of the measured sizes stand in the node: products of 256 samples, passes over 8 MiB or,
- * beyond caches, 128 MiB. */
-enum { CALIBRATE_NODE_BATCH = 4, CALIBRATE_NODE_PASS = 1, CALIBRATE_FAR_PASS = 2 };
+/* Indices of sizes.
+ *   MAIN_BATCH  products of 256 samples, whose spread says whether the machine was busy
+ *   FEW         products of 16 samples, which show what does not grow with the samples; with fewer, other code runs
+ *   NODE_PASS   the node's memory rate: a pass over 8 MiB. Of what an operation reads, some was written by the one
+ *               before it and some a whole step ago; a small network's step goes through a few megabytes, which is
+ *               beyond a core's own caches (128 KiB would be within) and inside the one that cores share
+ *   FAR_PASS    the same with --beyond-cache: parameters, gradients and optimizer states fit into no cache, and each
+ *               is read once a step, so all come from memory: 128 MiB */
+enum { CALIBRATE_FEW = 2, CALIBRATE_MAIN_BATCH = 4, CALIBRATE_NODE_PASS = 1, CALIBRATE_FAR_PASS = 2 };
+
+enum { CALIBRATE_SHARED_SAMPLES = 64 }; /* of products beside others */
 
 typedef struct calibrate_settings {
     const char *out;   /* the node file */
@@ -28,14 +37,17 @@ typedef struct calibrate_settings {
 
 /* Of runs of one measurement. */
 typedef struct calibrate_spread {
-    double median, low, high; /* low and high: quartiles */
+    double fast, median, low, high; /* fast: the fastest tenth, which is believed; low and high: quartiles */
     int runs;
 } calibrate_spread;
+
+typedef double calibrate_rounds[CALIBRATE_RUNS_MAX]; /* a device's times, round by round */
 
 typedef struct calibrate_row { /* an all-reduce */
     int ranks;
     uint64_t bytes;
     calibrate_spread us;
+    double written_us; /* calibrate_straighten */
 } calibrate_row;
 
 typedef struct calibrate_figures {
@@ -49,19 +61,39 @@ typedef struct calibrate_figures {
     bool beyond_cache; /* each product finds its weights in memory */
     int node_pass;     /* which of the passes stands in the node */
     calibrate_spread pass_us[CALIBRATE_PASSES];
-    double pass_bytes[CALIBRATE_PASSES];
+    double pass_bytes[CALIBRATE_PASSES];    /* read and written by a call */
+    double pass_of_bytes[CALIBRATE_PASSES]; /* how large that is over which calls pass, piece by piece */
     calibrate_spread launch_us, smallest_us, event_us, sync_us, hand_over_us, collective_us;
     /* alone = 1: one device's products, and its passes over memory, while all others do the same; products while
      * another device copies */
     double products_crowded, passes_crowded, products_beside_copies;
+    int shared_runs;
     /* copies between device pools */
     double copy_bytes;
     calibrate_spread copy_us, copy_both_us, copy_smallest_us;
     calibrate_row rows[CALIBRATE_ROWS_MAX];
     int row_count;
+    int straightened; /* rows */
 } calibrate_figures;
 
+/* --- estimates (estimate.c) --- */
+
 calibrate_spread calibrate_spread_of(double *values, int count); /* sorts them */
+
+/* Of rounds in which devices worked at the same time, us[device][round]: the first device's. `fast` is the median of
+ * that tenth of the rounds in which the one that was disturbed most was disturbed least. */
+calibrate_spread calibrate_spread_beside(const calibrate_rounds *us, int devices, int rounds);
+
+/* Sets each row's written_us: its fastest tenth, or less if a larger message of as many ranks took less: what takes
+ * longer than a larger one was disturbed. Rows are sorted by ranks, then bytes. Returns how many were lowered. */
+int calibrate_straighten(calibrate_row *rows, int count);
+
+/* Whether a quarter of the runs of the products of 256 samples, or of the copies, took more than 1.5 times as long as
+ * the fastest tenth (all the more if their quartiles differ by that): the machine was busy, and the figures are
+ * rough. */
+bool calibrate_is_rough(const calibrate_figures *figures);
+
+/* --- measurements --- */
 
 /* All-reduces of forked ranks. Call it first: while the process has no other threads and is not pinned. */
 ls_status calibrate_all_reduce(calibrate_figures *figures, const calibrate_settings *settings);
@@ -78,6 +110,7 @@ struct calibrate_node {
     struct ls_node_collectives collectives;
     struct ls_node_link link; /* each device's to the host */
 };
+double calibrate_rate(double amount, double us); /* 1e9 per second */
 struct calibrate_node calibrate_conclude(const calibrate_figures *figures);
 
 ls_status calibrate_print(const calibrate_figures *figures, const bench_machine *machine);

@@ -11,7 +11,7 @@
 #include "common/base/log.h"
 #include "labs/calibrate/calibrate.h"
 
-enum { THROWS = 25, RUNS = 31 };
+enum { THROWS = 5, RUNS = CALIBRATE_RUNS_MAX }; /* runs of 2 ms: short enough for gaps in what else runs */
 
 #define HELD_US 200.0 /* a step's parts, of whatever length, take that and more */
 

@@ -1,5 +1,4 @@
-/* output — from what was measured to a node: which figures it gets, the tables for people, the file. */
-#include <math.h>
+/* output — what was measured, for people and as a node file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,83 +13,16 @@
 
 enum { SOURCE_CAPACITY = 400 };
 
-#define LEAST_KERNEL_US 0.01
-#define MOST_OPERAND_GBPS 1e4
-#define SHARED 1.5 /* two copies at once that take so many times as long as one share what they cross */
-
-static double rate(double amount, double us) { return amount / us * 1e-3; } /* 1e9 per second */
-
-/* --- conclusions -------------------------------------------------------------------------------------------------- */
-
-/* Least squares of the shortest message's time over 2 (ranks - 1) hops; neither below 0. One number of ranks: all of it
- * is hops. */
-static void fit_latency(const calibrate_figures *f, struct ls_node_collectives *node) {
-    double n = 0, x = 0, y = 0, xx = 0, xy = 0;
-    for (int i = 0; i < f->row_count; i++) {
-        if (i > 0 && f->rows[i].ranks == f->rows[i - 1].ranks) continue;
-        double hops = 2.0 * (f->rows[i].ranks - 1), us = f->rows[i].us.median;
-        n += 1, x += hops, y += us, xx += hops * hops, xy += hops * us;
-    }
-    node->hop_us = n > 1 ? (n * xy - x * y) / (n * xx - x * x) : xy / xx;
-    if (node->hop_us < 0) node->hop_us = 0;
-    node->base_us = n > 1 ? (y - node->hop_us * x) / n : 0;
-    if (node->base_us >= 0) return;
-    node->base_us = 0;
-    node->hop_us = xy / xx;
-}
-
-/* What a product takes beyond its arithmetic, for what does not grow with the samples (weights are packed, gradients of
- * weights written): times of 16 and 64 samples lie on a line, which this continues to 0 samples. */
-static double operand_GBps(const calibrate_figures *f) {
-    const double few = f->batches[2], many = f->batches[3];
-    double few_us = f->fp32_us[2].median, many_us = f->fp32_us[3].median;
-    double fixed_us = (many * few_us - few * many_us) / (many - few);
-    double bytes = 3.0 * sizeof(float) * f->width * f->width;
-    return rate(bytes, fmax(fixed_us, bytes * 1e-3 / MOST_OPERAND_GBPS));
-}
-
-/* Arithmetic alone: that of 256 samples more than that of 64. */
-static double products_GFLOPs(const calibrate_figures *f, const calibrate_spread *us) {
-    int last = CALIBRATE_NODE_BATCH;
-    double more_us = us[last].median - us[last - 1].median, more = f->gemm_flops[last] - f->gemm_flops[last - 1];
-    return more_us > 0 ? rate(more, more_us) : rate(f->gemm_flops[last], us[last].median);
-}
-
-struct calibrate_node calibrate_conclude(const calibrate_figures *f) {
-    const calibrate_row *largest = &f->rows[f->row_count - 1];
-    double crossed = 2.0 * (largest->ranks - 1) / largest->ranks * (double)largest->bytes;
-    struct calibrate_node node = {
-        .device = {.name = "CPU device",
-                   .fp32_GFLOPs = products_GFLOPs(f, f->fp32_us),
-                   .fp16_GFLOPs = products_GFLOPs(f, f->bf16_us),
-                   .memory_GBps = rate(f->pass_bytes[f->node_pass], f->pass_us[f->node_pass].median),
-                   .operand_GBps = operand_GBps(f),
-                   .product_crowding = fmax(f->products_crowded, 1),
-                   .memory_crowding = fmax(f->passes_crowded, 1),
-                   .kernel_us = fmax(f->smallest_us.median - f->launch_us.median, LEAST_KERNEL_US)},
-        .host = {.launch_us = f->launch_us.median,
-                 .event_us = f->event_us.median,
-                 .sync_us = f->sync_us.median,
-                 .hand_over_us = f->hand_over_us.median,
-                 .collective_us = f->collective_us.median,
-                 .runs_compute = true},
-        .collectives = {.bus_GBps = rate(crossed, largest->us.median), .slow_down = fmax(f->products_beside_copies, 1)},
-        .link = {.GBps = rate(f->copy_bytes, f->copy_us.median),
-                 .latency_us = f->copy_smallest_us.median / 2,
-                 .duplex = f->cores > 1 && f->copy_both_us.median < SHARED * f->copy_us.median}};
-    fit_latency(f, &node.collectives);
-    return node;
-}
-
 /* --- for people --------------------------------------------------------------------------------------------------- */
 
 static void put_row(ls_table *table, const char *what, const calibrate_spread *us, double amount, const char *unit) {
     ls_table_cell(table, "%s", what);
+    ls_table_cell(table, "%.3f", us->fast);
     ls_table_cell(table, "%.3f", us->median);
     ls_table_cell(table, "%.3f .. %.3f", us->low, us->high);
     ls_table_cell(table, "%d", us->runs);
     if (amount > 0) {
-        ls_table_cell(table, "%.2f %s", rate(amount, us->median), unit);
+        ls_table_cell(table, "%.2f %s", calibrate_rate(amount, us->fast), unit);
     } else {
         ls_table_cell(table, "%s", "");
     }
@@ -107,8 +39,9 @@ static void put_all(ls_table *table, const calibrate_figures *f) {
         put_row(table, what, &f->bf16_us[i], f->gemm_flops[i], "GFLOP/s");
     }
     for (int i = 0; i < CALIBRATE_PASSES; i++) {
-        ls_bytes_text(size, f->pass_bytes[i] / 2);
-        snprintf(what, sizeof what, "pass over %s of memory", size);
+        ls_bytes_text(size, f->pass_of_bytes[i]);
+        snprintf(what, sizeof what, "pass over %s of memory%s", size,
+                 2 * f->pass_of_bytes[i] > f->pass_bytes[i] ? ", by pieces" : "");
         put_row(table, what, &f->pass_us[i], f->pass_bytes[i], "GB/s");
     }
     char copy[96];
@@ -131,29 +64,60 @@ static void put_all(ls_table *table, const calibrate_figures *f) {
     }
 }
 
+/* As it stands in the file, and, if that is not what was measured, why. */
+static void print_factor(const char *what, double measured, double written) {
+    printf("  %s: %.2f times as long", what, written);
+    if (measured < written) printf(" (measured %.2f: less than 1 is chance)", measured);
+    puts("");
+}
+
+static void print_sharing(const calibrate_figures *f) {
+    if (f->cores == 1) {
+        puts(
+            "\none core: the ranks of an all-reduce and both threads of a hand-over share it; what devices do to each\n"
+            "other was not measured");
+        return;
+    }
+    struct calibrate_node node = calibrate_conclude(f);
+    printf("\nwritten, for work beside others (fastest tenth of %d runs, by that of one device alone):\n",
+           f->shared_runs);
+    print_factor("products while all devices do the same", f->products_crowded, node.device.product_crowding);
+    print_factor("passes over memory while all devices do the same", f->passes_crowded, node.device.memory_crowding);
+    print_factor("products while another device copies", f->products_beside_copies, node.collectives.slow_down);
+}
+
+static void print_rates(const calibrate_figures *f) {
+    struct calibrate_node node = calibrate_conclude(f);
+    char size[LS_BYTES_TEXT_CAPACITY];
+    ls_bytes_text(size, f->pass_of_bytes[f->node_pass]);
+    printf("\nwritten rates, from fastest tenths: what the machine does when nothing else runs\n"
+           "  products: fp32 %.4g GFLOP/s, bf16 %.4g GFLOP/s, each the best of its sizes, and %.4g GB/s for their\n"
+           "  weights on top; memory: %.4g GB/s, the pass over %s%s\n",
+           node.device.fp32_GFLOPs, node.device.fp16_GFLOPs, node.device.operand_GBps, node.device.memory_GBps, size,
+           f->beyond_cache ? "" : "; for networks that no cache holds: --beyond-cache");
+    if (f->straightened > 0)
+        printf("  %d of %d all-reduces took longer than a larger one, were disturbed, and get its time\n",
+               f->straightened, f->row_count);
+    if (calibrate_is_rough(f))
+        puts("\nrough: the machine was busy. A quarter of the products of 256 samples, or of the copies, took more "
+             "than\n"
+             "1.5 times as long as the fastest tenth. The file says so, too; measure again when nothing else runs");
+}
+
 ls_status calibrate_print(const calibrate_figures *f, const bench_machine *machine) {
-    const ls_column columns[] = {{"measured", LS_LEFT},
-                                 {"median\nus", LS_RIGHT},
-                                 {"quartiles\nus", LS_RIGHT},
-                                 {"runs", LS_RIGHT},
-                                 {"rate", LS_RIGHT}};
+    const ls_column columns[] = {{"measured", LS_LEFT},    {"fastest tenth\nus", LS_RIGHT},
+                                 {"median\nus", LS_RIGHT}, {"quartiles\nus", LS_RIGHT},
+                                 {"runs", LS_RIGHT},       {"rate", LS_RIGHT}};
     ls_table *table;
     ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
     if (status != LS_OK) return status;
     put_all(table, f);
-    printf("\nmeasured on %s, %d core%s, by %d CPU devices\n\n", machine->cpu, f->cores, f->cores == 1 ? "" : "s",
-           f->devices);
+    printf("\nmeasured on %s, %d core%s, by %d CPU devices; rates by the fastest tenth\n\n", machine->cpu, f->cores,
+           f->cores == 1 ? "" : "s", f->devices);
     status = ls_table_print(table, stdout);
     ls_table_destroy(table);
-    if (f->cores > 1) {
-        printf("\nwhile all %d devices do the same, products take %.2f times as long, passes over memory %.2f times;\n"
-               "products take %.2f times as long while another device copies\n",
-               f->devices, f->products_crowded, f->passes_crowded, f->products_beside_copies);
-    } else {
-        puts(
-            "\none core: the ranks of an all-reduce and both threads of a hand-over share it; what devices do to each\n"
-            "other was not measured");
-    }
+    print_sharing(f);
+    print_rates(f);
     return status;
 }
 
@@ -217,7 +181,7 @@ static void add_collectives(cJSON *root, const struct calibrate_node *node, cons
     add_number(collectives, "slow_down", node->collectives.slow_down);
     cJSON *table = cJSON_AddArrayToObject(collectives, "all_reduce_us");
     for (int i = 0; i < f->row_count; i++) {
-        const double row[3] = {f->rows[i].ranks, (double)f->rows[i].bytes, four_digits(f->rows[i].us.median)};
+        const double row[3] = {f->rows[i].ranks, (double)f->rows[i].bytes, four_digits(f->rows[i].written_us)};
         cJSON_AddItemToArray(table, cJSON_CreateDoubleArray(row, 3));
     }
 }
@@ -230,15 +194,16 @@ static void add_sources(cJSON *root, const calibrate_figures *f, const bench_mac
         int runs;
         const char *what;
     } rows[] = {
-        {"device.fp32_GFLOPs", f->fp32_us[CALIBRATE_NODE_BATCH].runs,
-         "forward and gradients of a layer, 256 samples less 64"},
-        {"device.fp16_GFLOPs", f->bf16_us[CALIBRATE_NODE_BATCH].runs, "the same in bf16"},
-        {"device.memory_GBps", f->pass_us[f->node_pass].runs, "reading and writing by ls_scale"},
+        {"device.fp32_GFLOPs", f->fp32_us[CALIBRATE_MAIN_BATCH].runs,
+         "forward and gradients of a layer, the best rate of all numbers of samples"},
+        {"device.fp16_GFLOPs", f->bf16_us[CALIBRATE_MAIN_BATCH].runs, "the same in bf16"},
+        {"device.memory_GBps", f->pass_us[f->node_pass].runs, "a pass of ls_scale, which reads and writes"},
         {"device.kernel_us", f->smallest_us.runs, "ls_fill of 16 floats, less a launch"},
         {"device.memory_bytes", 0, "not known: devices share the machine's memory"},
-        {"device.operand_GBps", f->fp32_us[2].runs, "layers of 16 and of 64 samples, continued to none"},
-        {"device.product_crowding", f->copy_us.runs, "layers of 64 samples on all devices at once, by one alone"},
-        {"device.memory_crowding", f->copy_us.runs, "passes over memory on all devices at once, by one alone"},
+        {"device.operand_GBps", f->fp32_us[CALIBRATE_FEW].runs,
+         "layers of 16 samples, less their arithmetic at that rate"},
+        {"device.product_crowding", f->shared_runs, "layers of 64 samples on all devices at once, by one alone"},
+        {"device.memory_crowding", f->shared_runs, "passes over memory on all devices at once, by one alone"},
         {"host.launch_us", f->launch_us.runs, "an operation that does nothing"},
         {"host.event_us", f->event_us.runs, "half of a record and a stream's wait"},
         {"host.sync_us", f->sync_us.runs, "ls_stream_synchronize with nothing to wait for"},
@@ -251,14 +216,14 @@ static void add_sources(cJSON *root, const calibrate_figures *f, const bench_mac
         {"collectives.base_us", f->rows[0].us.runs, "least squares over 2 (ranks - 1) of all-reduces of 1 KiB"},
         {"collectives.hop_us", f->rows[0].us.runs, "the same fit"},
         {"collectives.bus_GBps", f->rows[f->row_count - 1].us.runs, "the largest all-reduce of the table"},
-        {"collectives.slow_down", f->copy_us.runs, "products beside another device's copies, by products alone"},
+        {"collectives.slow_down", f->shared_runs, "products beside another device's copies, by products alone"},
         {"collectives.all_reduce_us", f->rows[0].us.runs,
-         "processes over shared memory, at least as many runs for small sizes"},
+         "processes over shared memory, fewer runs for the largest; what took longer than a larger one gets its time"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[SOURCE_CAPACITY];
         if (rows[i].runs > 0) {
-            snprintf(text, sizeof text, "measured %s on CPU (%.60s, %d core%s), median of %d runs, %s: %s%s",
+            snprintf(text, sizeof text, "measured %s on CPU (%.60s, %d core%s), fastest tenth of %d runs, %s: %s%s",
                      machine->date, machine->cpu, f->cores, f->cores == 1 ? "" : "s", rows[i].runs,
                      f->beyond_cache ? "beyond caches" : "in caches", rows[i].what, one_core);
         } else {
@@ -272,8 +237,10 @@ static char *make_text(const calibrate_figures *f, const bench_machine *machine)
     struct calibrate_node node = calibrate_conclude(f);
     char description[SOURCE_CAPACITY];
     cJSON *root = cJSON_CreateObject();
-    snprintf(description, sizeof description, "this machine's CPU devices (%.60s, %d core%s), as measured %s",
-             machine->cpu, f->cores, f->cores == 1 ? "" : "s", machine->date);
+    snprintf(description, sizeof description, "this machine's CPU devices (%.60s, %d core%s), as measured %s, %s%s",
+             machine->cpu, f->cores, f->cores == 1 ? "" : "s", machine->date,
+             f->beyond_cache ? "beyond caches" : "in caches",
+             calibrate_is_rough(f) ? "; rough: the machine was busy" : "");
     cJSON_AddStringToObject(root, "description", description);
     add_number(root, "devices", f->devices);
     add_figures(root, &node);

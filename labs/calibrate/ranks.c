@@ -3,6 +3,8 @@
  *           bound to its core, and a buffer in memory that the ranks share, which is where DDP's buckets are. Before
  *           each run a rank writes its buffer, as backward and the bucket's filling do, so that it lies in its cache
  *           and not in the others'
+ *   order : rounds, in which sizes take turns; large ones sit out some, evenly. A moment at which the machine is busy
+ *           falls on all sizes, and not on one
  *   time  : of a run, from the moment when the last rank has begun to the moment when the last has its result; the
  *           clock is the same in all processes
  *   fails : a rank's exit status tells; those that wait for it end by themselves (comm.h), and by SIGKILL if this
@@ -33,7 +35,7 @@ enum { SIZES_MAX = 9, WARM_UP = 2 };
 struct board {
     ls_flag served; /* the port is there */
     int port;
-    double begin_us[LS_COMM_MAX_RANKS][CALIBRATE_RUNS_MAX], end_us[LS_COMM_MAX_RANKS][CALIBRATE_RUNS_MAX];
+    double begin_us[LS_COMM_MAX_RANKS], end_us[LS_COMM_MAX_RANKS]; /* of the run that has just been */
     calibrate_spread spreads[SIZES_MAX];
 };
 
@@ -46,7 +48,7 @@ struct plan {
 static uint64_t size_bytes(int size) { return (uint64_t)1024 << (2 * size); }
 
 static int runs_for(const struct plan *plan, int size) {
-    int runs = size < 4 ? 101 : size < 6 ? 41 : 11; /* below 256 KiB, below 4 MiB */
+    int runs = size < 8 ? CALIBRATE_RUNS_MAX : 41; /* below 64 MiB */
     return plan->quick ? (runs + 9) / 10 : runs;
 }
 
@@ -67,44 +69,42 @@ static ls_status barrier(struct rank *self) {
     return status == LS_OK ? ls_stream_synchronize(self->stream) : status;
 }
 
-static ls_status time_run(struct rank *self, size_t count, int run) {
+static ls_status time_run(struct rank *self, size_t count) {
     for (size_t i = 0; i < count; i++) self->buffer[i] = (float)self->rank;
     ls_status status = barrier(self);
     double begin_us = ls_now_us();
     if (status == LS_OK)
         status = ls_comm_all_reduce(self->comm, self->stream, self->buffer, count, LS_FP32, LS_REDUCE_SUM);
     if (status == LS_OK) status = ls_stream_synchronize(self->stream);
-    if (status != LS_OK || run < 0) return status;
-    self->board->begin_us[self->rank][run] = begin_us;
-    self->board->end_us[self->rank][run] = ls_now_us();
-    return LS_OK;
+    self->board->begin_us[self->rank] = begin_us;
+    self->board->end_us[self->rank] = ls_now_us();
+    return status == LS_OK ? barrier(self) : status;
 }
 
-/* Rank 0, when all have written their times. */
-static void gather_times(const struct rank *self, int size, int runs) {
-    struct board *board = self->board;
-    double us[CALIBRATE_RUNS_MAX];
-    for (int run = 0; run < runs; run++) {
-        double begin_us = 0, end_us = 0;
-        for (int r = 0; r < self->plan->ranks; r++) {
-            if (board->begin_us[r][run] > begin_us) begin_us = board->begin_us[r][run];
-            if (board->end_us[r][run] > end_us) end_us = board->end_us[r][run];
-        }
-        us[run] = end_us - begin_us;
+/* Rank 0, when all have written their times; the next barrier keeps them until it has read them. */
+static double last_run_us(const struct rank *self) {
+    double begin_us = 0, end_us = 0;
+    for (int r = 0; r < self->plan->ranks; r++) {
+        if (self->board->begin_us[r] > begin_us) begin_us = self->board->begin_us[r];
+        if (self->board->end_us[r] > end_us) end_us = self->board->end_us[r];
     }
-    board->spreads[size] = calibrate_spread_of(us, runs);
+    return end_us - begin_us;
 }
 
 static ls_status time_sizes(struct rank *self) {
+    calibrate_rounds us[SIZES_MAX];
+    int done[SIZES_MAX] = {0}, rounds = runs_for(self->plan, 0);
     ls_status status = LS_OK;
-    for (int size = 0; status == LS_OK && size < self->plan->sizes; size++) {
-        int runs = runs_for(self->plan, size);
-        for (int run = -WARM_UP; status == LS_OK && run < runs; run++)
-            status = time_run(self, size_bytes(size) / sizeof(float), run);
-        if (status == LS_OK) status = barrier(self);
-        if (status == LS_OK && self->rank == 0) gather_times(self, size, runs);
-        if (status == LS_OK) status = barrier(self); /* nobody writes over the times before they are read */
+    for (int round = 1 - WARM_UP; round <= rounds; round++) {
+        for (int size = 0; status == LS_OK && size < self->plan->sizes; size++) {
+            if (round > 0 && round * runs_for(self->plan, size) / rounds == done[size]) continue; /* not its turn */
+            status = time_run(self, size_bytes(size) / sizeof(float)); /* wakes ranks and caches, and is not counted */
+            if (status == LS_OK) status = time_run(self, size_bytes(size) / sizeof(float));
+            if (round > 0) us[size][done[size]++] = self->rank == 0 ? last_run_us(self) : 0;
+        }
     }
+    for (int size = 0; status == LS_OK && self->rank == 0 && size < self->plan->sizes; size++)
+        self->board->spreads[size] = calibrate_spread_of(us[size], done[size]);
     return status;
 }
 
@@ -208,5 +208,6 @@ ls_status calibrate_all_reduce(calibrate_figures *figures, const calibrate_setti
         ls_note("all-reduces of %d ranks", ranks);
         status = measure_ranks(figures, &plan);
     }
+    figures->straightened = calibrate_straighten(figures->rows, figures->row_count);
     return status;
 }

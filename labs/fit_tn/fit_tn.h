@@ -67,7 +67,8 @@ ls_status fit_tn_csv_number(double *value, const fit_tn_csv *csv, int row, int c
 /* A way to explain the points, beside others. */
 typedef struct fit_tn_rival {
     char law[FIT_TN_TEXT], coefficients[FIT_TN_TEXT];
-    int degrees; /* points - coefficients; without those of N = 1 in the finer law */
+    bool is_impossible; /* Amdahl's s is outside of 0 .. 1 by more than its error */
+    int degrees;        /* points - coefficients; without those of N = 1 in the finer law */
     double rms_ms, left_out_ms;
     char verdict[FIT_TN_TEXT];
 } fit_tn_rival;
@@ -81,6 +82,9 @@ typedef struct fit_tn_result {
 } fit_tn_result;
 
 ls_status fit_tn_fit(fit_tn_result *result, const fit_tn_data *data);
+
+/* Of the points. */
+double fit_tn_mean_ms(const fit_tn_data *data);
 
 /* T1 / (N T_N), or T1 / T_N under weak scaling. */
 double fit_tn_efficiency(const fit_tn_result *result, const fit_tn_data *data, int n, double ms);

@@ -18,6 +18,12 @@ double fit_tn_efficiency(const fit_tn_result *result, const fit_tn_data *data, i
     return result->t1_ms / ((data->weak ? 1 : n) * ms);
 }
 
+double fit_tn_mean_ms(const fit_tn_data *data) {
+    double mean_ms = 0;
+    for (int i = 0; i < data->count; i++) mean_ms += data->points[i].ms / data->count;
+    return mean_ms;
+}
+
 /* --- rivals ------------------------------------------------------------------------------------------------------ */
 
 static void put_coefficients(fit_tn_rival *rival, const struct ls_fit *fit) {
@@ -37,7 +43,9 @@ static void put_coefficients(fit_tn_rival *rival, const struct ls_fit *fit) {
 static void add_law(fit_tn_result *result, const struct ls_fit *fit, const char *name) {
     fit_tn_rival *rival = &result->rivals[result->rival_count++];
     if (fit->law == LS_LAW_AMDAHL) {
+        double error = isnan(fit->a_error_ms) ? 0 : fit->a_error_ms;
         snprintf(rival->law, sizeof rival->law, "%s: T1 (s + (1 - s) / N)", name);
+        rival->is_impossible = fit->a_ms < -error || fit->a_ms > 1 + error;
     } else {
         bool free = fit->law == LS_LAW_NONE;
         snprintf(rival->law, sizeof rival->law, "%s: %s%s%s", name, fit->weak ? "T1" : "T1 / N", free ? "" : " + ",
@@ -85,8 +93,7 @@ static ls_status add_finer(fit_tn_result *result, const fit_tn_data *data) {
 }
 
 static void judge(fit_tn_result *result, const fit_tn_data *data) {
-    double least_ms = INFINITY, mean_ms = 0;
-    for (int i = 0; i < data->count; i++) mean_ms += data->points[i].ms / data->count;
+    double least_ms = INFINITY, mean_ms = fit_tn_mean_ms(data);
     for (int i = 0; i < result->rival_count; i++) least_ms = fmin(least_ms, result->rivals[i].left_out_ms);
     for (int i = 0; i < result->rival_count; i++) {
         fit_tn_rival *rival = &result->rivals[i];
@@ -96,6 +103,7 @@ static void judge(fit_tn_result *result, const fit_tn_data *data) {
                                                                   : NULL;
         if (error_ms == least_ms) verdict = "yes: the least error";
         if (isnan(error_ms)) verdict = "too few points to tell";
+        if (rival->is_impossible) verdict = "no: s is no share, outside of 0 .. 1";
         if (verdict) {
             snprintf(rival->verdict, sizeof rival->verdict, "%s", verdict);
         } else {

@@ -1,8 +1,9 @@
 /* points: from --points, or from the rows of a CSV file.
  *
  * Columns that count: mode ("single", "DP", "DDP"), n, step_ms; and, where they are there, model, batch,
- * per_device_batch, exposed_ms, oversubscribed, bucket_cap_mb, how, and what says on what (node; or device_name,
- * cpu and cores). T1 is the row "single" of n = 1: the plain path on one device is the same number for both
+ * per_device_batch, exposed_ms, oversubscribed, bucket_cap_mb, how, and what says on what (node and host_lock_us; or
+ * device_name, cpu and cores). A row is of all devices of one N: a file with a column `device`, or with an N twice,
+ * is refused. T1 is the row "single" of n = 1: the plain path on one device is the same number for both
  * modes, so the mode's own row of N = 1 is not taken beside it. The row "single" of n = 4 is T1(b/4). */
 #include <math.h>
 #include <stdio.h>
@@ -46,14 +47,32 @@ static ls_status parse_points(fit_tn_data *data, const char *text) {
 /* --- the CSV ----------------------------------------------------------------------------------------------------- */
 
 /* Columns by the names below; -1: the file does not have it. */
-enum { MODE, N, STEP_MS, MODEL, BATCH, SHARE, EXPOSED_MS, SHARED, CAP, HOW, NODE, DEVICE_NAME, CPU, CORES, COLUMNS };
+enum {
+    MODE,
+    N,
+    STEP_MS,
+    MODEL,
+    BATCH,
+    SHARE,
+    EXPOSED_MS,
+    SHARED,
+    CAP,
+    HOW,
+    NODE,
+    LOCK,
+    DEVICE_NAME,
+    CPU,
+    CORES,
+    COLUMNS
+};
 static const char *const names[COLUMNS] = {"mode",          "n",
                                            "step_ms",       "model",
                                            "batch",         "per_device_batch",
                                            "exposed_ms",    "oversubscribed",
                                            "bucket_cap_mb", "how",
-                                           "node",          "device_name",
-                                           "cpu",           "cores"};
+                                           "node",          "host_lock_us",
+                                           "device_name",   "cpu",
+                                           "cores"};
 
 struct rows {
     fit_tn_csv csv;
@@ -73,6 +92,11 @@ static ls_status number(double *value, const struct rows *rows, int row, int col
 static ls_status open_rows(struct rows *rows, const fit_tn_settings *settings) {
     *rows = (struct rows){.settings = settings, .model = settings->model};
     ls_status status = fit_tn_csv_open(&rows->csv, settings->csv);
+    if (status == LS_OK && fit_tn_csv_column(&rows->csv, "device") >= 0) {
+        fit_tn_csv_close(&rows->csv);
+        return ls_fail(LS_ERR_INVALID, "%s has rows for each device; fit replay.csv, which has one for each N",
+                       settings->csv);
+    }
     for (int i = 0; status == LS_OK && i < COLUMNS; i++) {
         rows->column[i] = fit_tn_csv_column(&rows->csv, names[i]);
         if (rows->column[i] >= 0 || i > STEP_MS) continue;
@@ -150,6 +174,21 @@ static ls_status add_row(fit_tn_data *data, const struct rows *rows, int row) {
     return status;
 }
 
+/* Refuses two rows of one mode and N: a point would count twice. */
+static ls_status expect_new(const struct rows *rows, int row, const char *mode) {
+    int n = 0, earlier_n = 0;
+    ls_status status = read_n(&n, rows, row);
+    for (int earlier = 1; status == LS_OK && earlier < row; earlier++) {
+        if (!is_of(rows, earlier, mode)) continue;
+        status = read_n(&earlier_n, rows, earlier);
+        if (status == LS_OK && earlier_n == n)
+            status =
+                ls_fail(LS_ERR_INVALID, "%s:%d: N = %d of %s stands in line %d already; a file has one row for each N",
+                        rows->csv.path, rows->csv.lines[row], n, mode, rows->csv.lines[earlier]);
+    }
+    return status;
+}
+
 /* Whether each device's batch, and not that of all together, is the same in two rows. */
 static bool are_weak(const struct rows *rows, int first, int row) {
     return strcmp(cell(rows, first, SHARE), cell(rows, row, SHARE)) == 0 &&
@@ -164,10 +203,14 @@ static void describe(fit_tn_data *data, const struct rows *rows, int row) {
     if (!*cell(rows, row, BATCH)) snprintf(data->what, sizeof data->what, "%s, %s", mode, rows->model);
     const char *how = rows->settings->how ? rows->settings->how : cell(rows, row, HOW);
     const char *node = cell(rows, row, NODE), *gpu = cell(rows, row, DEVICE_NAME), *cpu = cell(rows, row, CPU);
+    double lock_us = strtod(cell(rows, row, LOCK), NULL);
     if (rows->settings->on) {
         snprintf(data->how, sizeof data->how, "%s on %s", how, rows->settings->on);
     } else if (*node || *gpu) {
         snprintf(data->how, sizeof data->how, "%s on %s", how, *node ? node : gpu);
+        size_t length = strlen(data->how);
+        if (lock_us > 0)
+            snprintf(data->how + length, sizeof data->how - length, ", a host lock of %g us per launch", lock_us);
     } else if (*cpu) {
         snprintf(data->how, sizeof data->how, "%s on %s, %s cores", how, cpu, cell(rows, row, CORES));
     } else {
@@ -192,6 +235,7 @@ static ls_status read_rows(fit_tn_data *data, struct rows *rows) {
             strcmp(rows->settings->how, cell(rows, row, HOW)) != 0)
             status = ls_fail(LS_ERR_USAGE, "--how=%s, but %s says %s", rows->settings->how, rows->csv.path,
                              cell(rows, row, HOW));
+        if (status == LS_OK) status = expect_new(rows, row, rows->settings->mode);
         if (status == LS_OK) status = add_row(data, rows, row);
     }
     if (status == LS_OK && !first)

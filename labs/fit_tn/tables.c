@@ -5,12 +5,17 @@
 #include "common/base/table.h"
 #include "labs/fit_tn/fit_tn.h"
 
+#define LONG_NUMBER 1e9 /* longer ones are written with a power of ten */
+#define POOR_SHARE 0.1  /* of the mean time: a law that errs by more fits badly */
+enum { FAR = 4 };       /* times the largest N of the points is too far away to say much */
+
 /* What is not known stays empty. */
 static void put_number(ls_table *table, int decimals, double value) {
     if (isnan(value)) {
         ls_table_cell(table, "%s", "");
     } else {
-        ls_table_cell(table, "%.*f", decimals, value);
+        ls_table_cell(table, fabs(value) < LONG_NUMBER ? "%.*f" : "%.*g", fabs(value) < LONG_NUMBER ? decimals : 6,
+                      value);
     }
 }
 
@@ -59,6 +64,12 @@ static int count_n(const fit_tn_data *data) {
     return count;
 }
 
+/* What a law's coefficients cannot be. */
+static const char *remark(const struct ls_fit *fit) {
+    if (fit->law == LS_LAW_AMDAHL) return fit->a_ms < 0 || fit->a_ms > 1 ? " (s outside of 0 .. 1: no share)" : "";
+    return fit->a_ms < -fit->a_error_ms || fit->b_ms < -fit->b_error_ms ? " (below 0: no cost)" : "";
+}
+
 static ls_status print_laws(const fit_tn_result *result, const fit_tn_data *data) {
     static const ls_column columns[] = {
         {"law", LS_LEFT},
@@ -92,11 +103,15 @@ static ls_status print_laws(const fit_tn_result *result, const fit_tn_data *data
         put_number(table, 3, fit->rms_ms);
         put_number(table, 3, fit->left_out_ms);
         put_half(table, fit->half_efficiency_n);
-        ls_table_cell(table, "%s%s", i == 0 ? "chosen" : "",
-                      fit->a_ms < -fit->a_error_ms || fit->b_ms < -fit->b_error_ms ? " (below 0: no cost)" : "");
+        ls_table_cell(table, "%s%s", i == 0 ? "chosen" : "", remark(fit));
     }
     status = print_and_free(table);
     int different = count_n(data);
+    double left_out_ms = result->fits[0].left_out_ms, mean_ms = fit_tn_mean_ms(data);
+    if (left_out_ms > POOR_SHARE * mean_ms)
+        printf(
+            "\nNo law fits well: the best one misses points that are left out by %.3g ms, %.0f %% of the mean time\n",
+            left_out_ms, 100 * left_out_ms / mean_ms);
     if (different < ENOUGH) printf("\nOnly %d different N: too few to tell the laws apart\n", different);
     return status;
 }
@@ -155,13 +170,15 @@ static ls_status print_points(const fit_tn_result *result, const fit_tn_data *da
 
 static ls_status print_predictions(const fit_tn_result *result, const fit_tn_data *data, const ls_int_list *predict) {
     static const ls_column columns[] = {
-        {"N", LS_RIGHT}, {"T_N\nms", LS_RIGHT}, {"speed-up", LS_RIGHT}, {"efficiency\n%", LS_RIGHT}};
+        {"N", LS_RIGHT}, {"T_N\nms", LS_RIGHT}, {"speed-up", LS_RIGHT}, {"efficiency\n%", LS_RIGHT}, {"", LS_LEFT}};
     ls_table *table;
     if (predict->count == 0) return LS_OK;
     ls_status status = CREATE(table, columns);
     if (status != LS_OK) return status;
-    printf("\nWhat the law '%s' says of other N: a prediction, beyond N = %d an extrapolation\n\n",
-           ls_law_name(result->fits[0].law), data->points[data->count - 1].n);
+    int most = data->points[data->count - 1].n;
+    printf("\nWhat the law '%s' says of other N: a prediction, beyond N = %d an extrapolation, and a far one beyond "
+           "%d\n\n",
+           ls_law_name(result->fits[0].law), most, FAR * most);
     for (int i = 0; i < predict->count; i++) {
         int n = predict->values[i];
         double ms = ls_fit_ms(&result->fits[0], n), efficiency = fit_tn_efficiency(result, data, n, ms);
@@ -169,6 +186,7 @@ static ls_status print_predictions(const fit_tn_result *result, const fit_tn_dat
         put_number(table, 3, ms);
         put_number(table, 2, efficiency * n);
         put_number(table, 1, 100 * efficiency);
+        ls_table_cell(table, "%s", n > FAR * most ? "extrapolated far" : n > most ? "extrapolated" : "");
     }
     return print_and_free(table);
 }

@@ -28,12 +28,19 @@ struct number {
 #define ACCOUNT(name, field, unit)                                                                                     \
     { name, offsetof(replay_share, account.field), unit }
 static const struct number row_numbers[] = {
-    ROW("step_ms", step_ms),         ROW("speedup", speedup),
-    ROW("efficiency", efficiency),   ROW("ideal_ms", ideal_ms),
-    ROW("over_ms", over_ms),         ROW("alone_ms", alone_ms),
-    ROW("overlap", overlap),         ROW("communication_share", communication_share),
-    ROW("busy_share", busy_share),   ROW("link_use", link_use),
+    ROW("step_ms", step_ms),
+    ROW("speedup", speedup),
+    ROW("efficiency", efficiency),
+    ROW("ideal_ms", ideal_ms),
+    ROW("over_ms", over_ms),
+    ROW("alone_ms", alone_ms),
+    ROW("overlap", overlap),
+    ROW("communication_share", communication_share),
+    ROW("busy_share", busy_share),
+    ROW("link_use", link_use),
     ROW("recorded_ms", recorded_ms),
+    ROW("memory_bytes", memory_bytes),
+    ROW("device_memory_bytes", device_memory_bytes),
 };
 static const struct number device_numbers[] = {
     ACCOUNT("compute_ms", compute_us, 1e-3),
@@ -65,7 +72,7 @@ static const char *identifier(char text[64], const char *name) {
 /* --- CSV --------------------------------------------------------------------------------------------------------- */
 
 static void put_common_head(FILE *file) {
-    fputs("model,mode,n,batch,per_device_batch,precision,bucket_cap_mb,how,node", file);
+    fputs("model,mode,n,batch,per_device_batch,precision,bucket_cap_mb,how,node,host_lock_us", file);
 }
 
 static void put_common(FILE *file, const replay_row *row, const replay_inputs *inputs,
@@ -78,6 +85,13 @@ static void put_common(FILE *file, const replay_row *row, const replay_inputs *i
     bench_put_number(file, row->cap_mb);
     fputs(",replayed,", file);
     bench_put_text(file, ls_node_name(inputs->node));
+    bench_put_number(file, ls_node_host(inputs->node)->lock_us); /* of every launch, in every mode */
+}
+
+/* Empty: it is not known. */
+static const char *fits_text(const replay_row *row, double bytes) {
+    if (isnan(row->device_memory_bytes)) return "";
+    return replay_fits(row, bytes) ? "yes" : "no";
 }
 
 static void put_rows(FILE *file, const replay_rows *rows, const replay_inputs *inputs,
@@ -85,7 +99,7 @@ static void put_rows(FILE *file, const replay_rows *rows, const replay_inputs *i
     put_common_head(file);
     for (int i = 0; i < ROW_NUMBERS; i++) fprintf(file, ",%s", row_numbers[i].name);
     for (int i = 0; i < DEVICE_NUMBERS; i++) fprintf(file, ",%s", device_numbers[i].name);
-    fputs(",link,overlapped,host_lock_us,tasks\n", file);
+    fputs(",link,overlapped,fits,tasks\n", file);
     for (int r = 0; r < rows->count; r++) {
         const replay_row *row = &rows->rows[r];
         put_common(file, row, inputs, settings);
@@ -94,8 +108,7 @@ static void put_rows(FILE *file, const replay_rows *rows, const replay_inputs *i
         fputc(',', file);
         bench_put_text(file, row->link);
         fprintf(file, ",%s", row->mode != LS_BUILD_DDP ? "" : settings->overlap ? "yes" : "no");
-        bench_put_number(file, row->mode == LS_BUILD_DP ? ls_node_host(inputs->node)->lock_us : NAN);
-        fprintf(file, ",%d\n", row->tasks);
+        fprintf(file, ",%s,%d\n", fits_text(row, row->memory_bytes), row->tasks);
     }
 }
 
@@ -105,7 +118,8 @@ static void put_device(FILE *file, const replay_row *row, const replay_share *sh
     for (int i = 0; i < DEVICE_NUMBERS; i++) bench_put_number(file, number_of(share, &device_numbers[i]));
     for (int p = 0; p < REPLAY_PHASES; p++) bench_put_number(file, share->phase_ms[p]);
     for (int c = 0; c < REPLAY_CATEGORIES; c++) bench_put_number(file, replay_category_bytes(&share->memory, c));
-    fputc('\n', file);
+    bench_put_number(file, row->device_memory_bytes);
+    fprintf(file, ",%s\n", fits_text(row, ls_memory_total(&share->memory)));
 }
 
 static void put_devices(FILE *file, const replay_rows *rows, const replay_inputs *inputs,
@@ -116,7 +130,7 @@ static void put_devices(FILE *file, const replay_rows *rows, const replay_inputs
     for (int i = 0; i < DEVICE_NUMBERS; i++) fprintf(file, ",%s", device_numbers[i].name);
     for (int p = 0; p < REPLAY_PHASES; p++) fprintf(file, ",phase_%s_ms", identifier(name, replay_phase_name(p)));
     for (int c = 0; c < REPLAY_CATEGORIES; c++) fprintf(file, ",%s_bytes", identifier(name, replay_category_name(c)));
-    fputc('\n', file);
+    fputs(",device_memory_bytes,fits\n", file);
     for (int r = 0; r < rows->count; r++) {
         const replay_row *row = &rows->rows[r];
         put_common(file, row, inputs, settings);
@@ -144,13 +158,13 @@ static char *csv_text(put_function put, const replay_rows *rows, const replay_in
 
 /* --- JSON -------------------------------------------------------------------------------------------------------- */
 
-static cJSON *share_object(const replay_share *share, bool whole) {
+static cJSON *share_object(const replay_share *share, bool has_memory) {
     cJSON *object = cJSON_CreateObject();
     for (int i = 0; i < DEVICE_NUMBERS; i++)
         bench_add_number(object, device_numbers[i].name, number_of(share, &device_numbers[i]));
-    if (!whole) return object;
     cJSON *phases = cJSON_AddObjectToObject(object, "phase_ms");
     for (int p = 0; p < REPLAY_PHASES; p++) bench_add_number(phases, replay_phase_name(p), share->phase_ms[p]);
+    if (!has_memory) return object;
     cJSON *memory = cJSON_AddObjectToObject(object, "memory_bytes");
     for (int c = 0; c < REPLAY_CATEGORIES; c++)
         bench_add_number(memory, replay_category_name(c), replay_category_bytes(&share->memory, c));

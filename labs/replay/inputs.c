@@ -6,6 +6,8 @@
 #include "common/trace/chrome.h"
 #include "labs/replay/replay.h"
 
+#define CALIBRATION_ERROR 0.01
+
 /* 1, 2, 4, ... up to the node's devices. */
 static void settle_n(replay_settings *settings, const ls_node *node) {
     if (settings->modes[LS_BUILD_SINGLE]) settings->n = (ls_int_list){.count = 1, .values = {1}};
@@ -36,24 +38,59 @@ static ls_status calibrate(replay_inputs *inputs, const replay_settings *setting
     if (is_measured(inputs->workload))
         return ls_fail(LS_ERR_USAGE, "--calibrate-t1: the trace's operations have measured times already");
     double samples = settings->per_device_batch > 0 ? settings->per_device_batch : settings->batch;
+    double wanted_ms = settings->calibrate_t1_ms;
     ls_status status = ls_cost_calibrate(&inputs->factor, inputs->node, inputs->workload, samples, settings->precision,
-                                         1e3 * settings->calibrate_t1_ms);
+                                         1e3 * wanted_ms);
     if (status != LS_OK) return status;
     struct ls_node_device *device = ls_node_change_device(inputs->node);
     device->fp32_GFLOPs *= inputs->factor;
     device->fp16_GFLOPs *= inputs->factor;
     device->memory_GBps *= inputs->factor;
-    return LS_OK;
+
+    /* The fit knows kernels and launches, and neither a lock nor the batch's copies: is it the step of the tables? */
+    replay_row row = {.mode = LS_BUILD_SINGLE, .n = 1, .batch = samples, .cap_mb = NAN};
+    replay_run run;
+    status = replay_run_row(&row, &run, inputs, settings);
+    if (status != LS_OK) return status;
+    replay_run_free(&run);
+    if (fabs(row.step_ms / wanted_ms - 1) <= CALIBRATION_ERROR) return LS_OK;
+    return ls_fail(LS_ERR_INVALID,
+                   "--calibrate-t1: with all rates times %.4g one device's step takes %.4g ms, and not %g: launches%s, "
+                   "waits and copies of the batch, which no rate shortens, are too large a part of it",
+                   inputs->factor, row.step_ms, wanted_ms,
+                   ls_node_host(inputs->node)->lock_us > 0 ? " under the host's lock" : "");
+}
+
+/* What cannot be built is refused before anything is. */
+static ls_status check_rows(const replay_inputs *inputs, const replay_settings *settings) {
+    ls_status status = LS_OK;
+    for (int mode = 0; mode <= LS_BUILD_DDP; mode++) {
+        for (int i = 0; settings->modes[mode] && i < settings->n.count; i++) {
+            for (int c = 0; status == LS_OK && c < (mode == LS_BUILD_DDP ? settings->cap_count : 1); c++) {
+                int n = settings->n.values[i];
+                double batch = settings->per_device_batch > 0 ? settings->per_device_batch * n : settings->batch;
+                const replay_row row = {
+                    .mode = (ls_build_mode)mode, .n = n, .batch = batch, .cap_mb = settings->caps_mb[c]};
+                struct ls_build_options options = replay_options(settings, inputs, &row);
+                status = ls_build_check(inputs->workload, inputs->node, &options);
+            }
+        }
+    }
+    return status;
 }
 
 static ls_status settle(replay_inputs *inputs, replay_settings *settings) {
     settle_n(settings, inputs->node);
     ls_status status = settle_batch(settings, inputs->workload);
     if (settings->host_lock_us >= 0) ls_node_change_host(inputs->node)->lock_us = settings->host_lock_us;
+    if (status == LS_OK) status = check_rows(inputs, settings);
     if (status == LS_OK && settings->calibrate_t1_ms > 0) status = calibrate(inputs, settings);
-    snprintf(inputs->on, sizeof inputs->on, "replayed on %s (figures from its file%s), workload %s%s",
+    double lock_us = ls_node_host(inputs->node)->lock_us;
+    char lock[80] = "";
+    if (lock_us > 0) snprintf(lock, sizeof lock, ", a host lock of %g us per launch in every mode", lock_us);
+    snprintf(inputs->on, sizeof inputs->on, "replayed on %s (figures from its file%s), workload %s%s%s",
              ls_node_name(inputs->node), settings->calibrate_t1_ms > 0 ? ", rates calibrated by T1" : "",
-             inputs->workload->name, settings->trace ? " with the times of its trace" : "");
+             inputs->workload->name, settings->trace ? " with the times of its trace" : "", lock);
     return status;
 }
 

@@ -19,18 +19,18 @@ ls_status replay_write_timeline(replay_run *run, const char *path) {
     return ls_trace_write_file(run->trace, path);
 }
 
-/* --- Gantt
- * --------------------------------------------------------------------------------------------------------- */
+/* --- Gantt ------------------------------------------------------------------------------------------------------- */
 
 ls_status replay_gantt_open(replay_gantt *gantt) {
     *gantt = (replay_gantt){.text = NULL};
     gantt->file = open_memstream(&gantt->text, &gantt->nbytes);
     if (!gantt->file) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the Gantt chart");
-    fputs("mode,n,device,lane,phase,tasks,start_ms,end_ms,on\n", gantt->file);
+    fputs("mode,n,device,lane,phase,step,shown_step,tasks,start_ms,end_ms,on\n", gantt->file);
     return LS_OK;
 }
 
 struct window {
+    int step;
     double begin_us, end_us;
 };
 
@@ -53,21 +53,22 @@ static struct window shown_step(const replay_run *run) {
         if (step > last) last = step;
     }
     int shown = last >= 2 ? last / 2 : last;
-    return (struct window){end_of(run, shown - 1), end_of(run, shown)};
+    return (struct window){shown, end_of(run, shown - 1), end_of(run, shown)};
 }
 
-/* Tasks of a lane and a phase that follow one another without a gap that could be seen. */
+/* Tasks of a lane, a step and a phase that follow one another without a gap that could be seen. */
 struct bar {
     const char *phase;
+    int step;
     int tasks; /* 0: there is none yet */
     double start_us, end_us;
 };
 
-static void put_bar(FILE *file, const struct bar *bar, const struct ls_lane *lane, const replay_row *row,
-                    const char *on) {
+static void put_bar(FILE *file, const struct bar *bar, int shown_step, const struct ls_lane *lane,
+                    const replay_row *row, const char *on) {
     if (bar->tasks == 0) return;
-    fprintf(file, "%s,%d,%d,%s,%s,%d", replay_mode_name(row->mode), row->n, lane->device, ls_lane_kind_name(lane->kind),
-            bar->phase, bar->tasks);
+    fprintf(file, "%s,%d,%d,%s,%s,%d,%d,%d", replay_mode_name(row->mode), row->n, lane->device,
+            ls_lane_kind_name(lane->kind), bar->phase, bar->step, shown_step, bar->tasks);
     bench_put_number(file, bar->start_us / 1e3);
     bench_put_number(file, bar->end_us / 1e3);
     fputc(',', file);
@@ -83,20 +84,21 @@ static void put_lane(FILE *file, int index, struct window w, const replay_run *r
     double least_gap_us = (w.end_us - w.begin_us) / PLACES;
     struct bar bar = {.tasks = 0};
     for (int i = 0; i < count; i++) {
-        const char *phase = ls_trace_task(run->trace, tasks[i])->phase;
+        const struct ls_task *task = ls_trace_task(run->trace, tasks[i]);
+        const char *phase = *task->phase ? task->phase : "other";
         double start_us = fmax(run->timeline->start_us[tasks[i]], w.begin_us) - w.begin_us;
         double end_us = fmin(run->timeline->end_us[tasks[i]], w.end_us) - w.begin_us;
         if (!(end_us > start_us)) continue;
-        if (!*phase) phase = "other";
-        bool goes_on = bar.tasks > 0 && strcmp(phase, bar.phase) == 0 && start_us - bar.end_us < least_gap_us;
+        bool goes_on = bar.tasks > 0 && strcmp(phase, bar.phase) == 0 && task->step == bar.step &&
+                       start_us - bar.end_us < least_gap_us;
         if (!goes_on) {
-            put_bar(file, &bar, lane, row, on);
-            bar = (struct bar){.phase = phase, .start_us = start_us};
+            put_bar(file, &bar, w.step, lane, row, on);
+            bar = (struct bar){.phase = phase, .step = task->step, .start_us = start_us};
         }
         bar.end_us = end_us;
         bar.tasks++;
     }
-    put_bar(file, &bar, lane, row, on);
+    put_bar(file, &bar, w.step, lane, row, on);
 }
 
 void replay_gantt_add(replay_gantt *gantt, const replay_run *run, const replay_row *row, const char *on) {

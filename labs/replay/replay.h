@@ -2,7 +2,7 @@
  *
  *     settings.c   command line -> replay_settings        inputs.c     node, workload, trace -> replay_inputs
  *     runs.c       one replay -> replay_row               rows.c       all of them, and T1 and T1(b/N) beside them
- *     phases.c     a device's step by phase               recorded.c   a trace replayed as it was recorded
+ *     phases.c     the account by phase.h's phases        recorded.c   a trace replayed as it was recorded
  *     tables.c     rows -> stdout                         files.c      rows -> CSV and JSON
  *     pictures.c   a replayed timeline -> a trace file, or a CSV for a Gantt chart
  *
@@ -79,8 +79,9 @@ typedef struct replay_share {
 typedef struct replay_row {
     ls_build_mode mode;
     int n;
-    double batch, cap_mb; /* samples over all devices; cap_mb: DDP's buckets, otherwise NAN */
-    int tasks;            /* that were replayed */
+    double batch, cap_mb;                     /* samples over all devices; cap_mb: DDP's buckets, otherwise NAN */
+    int tasks;                                /* that were replayed */
+    double memory_bytes, device_memory_bytes; /* of the device that needs most; what there is, NAN: not known */
     double step_ms;
     double t1_ms, alone_ms; /* one device's step with the batch of N = 1, and with one device's share of this row's */
     double speedup, efficiency, ideal_ms, over_ms; /* rows.c says what they are under weak scaling */
@@ -89,7 +90,7 @@ typedef struct replay_row {
     double link_use;                  /* of the busiest; NAN: nothing crosses any */
     char link[64];                    /* its name */
     double recorded_ms;               /* what the trace's own run took, if it is this one; otherwise NAN */
-    replay_share mean, first, others; /* all devices; device 0; the rest (phases and memory: the last one's) */
+    replay_share mean, first, others; /* all devices; device 0; the rest (memory: each one's) */
 } replay_row;
 
 typedef struct replay_rows {
@@ -111,9 +112,9 @@ void replay_run_free(replay_run *run);
 ls_status replay_make_rows(replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);
 void replay_rows_free(replay_rows *rows);
 
-/* The step of a device, by what it did at each moment: the phase of its kernel, or else of a copy or collective
- * that is in progress, or else of its host thread, or else waiting. LS_ERR_NO_MEMORY. */
-ls_status replay_phases(double phase_ms[REPLAY_PHASES], const replay_run *run, int device);
+/* Adds a part of the step of a device (by its place in the account), by what it did at each moment: the phase of its
+ * kernel, or else of a copy or collective that is in progress, or else of its host thread, or else waiting. */
+void replay_add_phases(double phase_ms[REPLAY_PHASES], const struct ls_account *account, int place, double part);
 
 /* "forward", ..., "waiting" */
 const char *replay_phase_name(int phase);
@@ -129,6 +130,7 @@ const char *replay_mode_name(ls_build_mode mode); /* "single", "DP", "DDP" */
 enum { REPLAY_CATEGORIES = 8 };
 const char *replay_category_name(int category);
 double replay_category_bytes(const struct ls_memory_prediction *memory, int category);
+bool replay_fits(const replay_row *row, double bytes); /* what is not known to be too much does */
 
 ls_status replay_print(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);
 

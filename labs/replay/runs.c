@@ -46,20 +46,17 @@ static void add_account(struct ls_device_account *mean, const struct ls_device_a
     mean->received_bytes += part * device->received_bytes;
 }
 
+static void add_device(replay_share *mean, const struct ls_account *account, int place, double part) {
+    add_account(&mean->account, &account->devices[place], part);
+    replay_add_phases(mean->phase_ms, account, place, part);
+}
+
 static void share_accounts(replay_row *row, const struct ls_account *account) {
     int count = account->device_count;
     for (int i = 0; i < count; i++) {
-        add_account(&row->mean.account, &account->devices[i], 1.0 / count);
-        if (i == 0) add_account(&row->first.account, &account->devices[i], 1);
-        if (i > 0) add_account(&row->others.account, &account->devices[i], 1.0 / (count - 1));
+        add_device(&row->mean, account, i, 1.0 / count);
+        add_device(i == 0 ? &row->first : &row->others, account, i, i == 0 ? 1 : 1.0 / (count - 1));
     }
-}
-
-static ls_status share_phases(replay_row *row, const replay_run *run) {
-    int last = run->account->devices[run->account->device_count - 1].device;
-    ls_status status = replay_phases(row->first.phase_ms, run, 0);
-    if (status == LS_OK) status = replay_phases(row->others.phase_ms, run, last);
-    return status;
 }
 
 static void find_busiest_link(replay_row *row, const struct ls_account *account, const ls_node *node) {
@@ -74,8 +71,8 @@ static void find_busiest_link(replay_row *row, const struct ls_account *account,
 
 /* --- a row ------------------------------------------------------------------------------------------------------- */
 
-static ls_status fill_in(replay_row *row, const replay_run *run, const replay_inputs *inputs,
-                         const struct ls_build_options *options) {
+static void fill_in(replay_row *row, const replay_run *run, const replay_inputs *inputs,
+                    const struct ls_build_options *options) {
     const struct ls_account *account = run->account;
     row->tasks = ls_trace_task_count(run->trace);
     row->step_ms = account->step_us / 1e3;
@@ -85,9 +82,11 @@ static ls_status fill_in(replay_row *row, const replay_run *run, const replay_in
     row->recorded_ms = NAN;
     find_busiest_link(row, account, inputs->node);
     share_accounts(row, account);
-    ls_build_memory(&row->first.memory, inputs->workload, options, 0);
-    ls_build_memory(&row->others.memory, inputs->workload, options, row->n - 1);
-    return share_phases(row, run);
+    ls_build_memory(&row->first.memory, inputs->workload, inputs->node, options, 0);
+    ls_build_memory(&row->others.memory, inputs->workload, inputs->node, options, row->n - 1);
+    row->memory_bytes = fmax(ls_memory_total(&row->first.memory), ls_memory_total(&row->others.memory));
+    uint64_t capacity = ls_node_device(inputs->node)->memory_bytes;
+    row->device_memory_bytes = capacity > 0 ? (double)capacity : NAN;
 }
 
 ls_status replay_run_row(replay_row *row, replay_run *run, const replay_inputs *inputs,
@@ -97,7 +96,7 @@ ls_status replay_run_row(replay_row *row, replay_run *run, const replay_inputs *
     ls_status status = ls_build(&run->trace, inputs->workload, inputs->node, &options);
     if (status == LS_OK) status = ls_engine_run(&run->timeline, run->trace, inputs->node);
     if (status == LS_OK) status = ls_account_make(&run->account, run->trace, run->timeline, inputs->node);
-    if (status == LS_OK) status = fill_in(row, run, inputs, &options);
+    if (status == LS_OK) fill_in(row, run, inputs, &options);
     if (status != LS_OK) replay_run_free(run);
     return status;
 }

@@ -6,14 +6,14 @@
 #include "labs/replay/replay.h"
 
 #define MIB 1048576.0
+#define GIB 1073741824.0
 
 const char *replay_mode_name(ls_build_mode mode) {
     static const char *const names[] = {"single", "DP", "DDP"};
     return names[mode];
 }
 
-/* --- memory's categories
- * -------------------------------------------------------------------------------------------- */
+/* --- memory's categories ----------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -33,8 +33,7 @@ double replay_category_bytes(const struct ls_memory_prediction *memory, int cate
     return *(const double *)(const void *)((const char *)memory + categories[category].offset);
 }
 
-/* --- cells
- * --------------------------------------------------------------------------------------------------------- */
+/* --- cells ------------------------------------------------------------------------------------------------------- */
 
 /* What is not defined for a row stays empty. */
 static void put_number(ls_table *table, int decimals, double value) {
@@ -61,8 +60,27 @@ static const char *others_text(const replay_row *row, char text[DEVICES_TEXT]) {
     return text;
 }
 
-/* --- times
- * --------------------------------------------------------------------------------------------------------- */
+/* --- times ------------------------------------------------------------------------------------------------------- */
+
+bool replay_fits(const replay_row *row, double bytes) { return !(bytes > row->device_memory_bytes); }
+
+static void put_fit(ls_table *table, const replay_row *row, double bytes) {
+    if (replay_fits(row, bytes)) {
+        ls_table_cell(table, "%s", "");
+    } else {
+        ls_table_cell(table, "does not fit: %.4g of %.4g GiB", bytes / GIB, row->device_memory_bytes / GIB);
+    }
+}
+
+static bool is_listed(const replay_row *row, ls_build_mode mode) {
+    return row->mode == mode && (mode != LS_BUILD_SINGLE || row->n == 1);
+}
+
+static bool all_fit(const replay_rows *rows, ls_build_mode mode) {
+    for (int i = 0; i < rows->count; i++)
+        if (is_listed(&rows->rows[i], mode) && !replay_fits(&rows->rows[i], rows->rows[i].memory_bytes)) return false;
+    return true;
+}
 
 static void put_times(ls_table *table, const replay_row *row, const replay_settings *settings) {
     const struct ls_device_account *mean = &row->mean.account;
@@ -111,28 +129,37 @@ static ls_status print_times(const replay_rows *rows, ls_build_mode mode, const 
         {"comm.\n%", LS_RIGHT},
         {"over-\nlap %", LS_RIGHT},
         {"busiest\nlink", LS_LEFT},
-        {"recorded\nms", LS_LEFT},
+        {"recorded\nms", LS_LEFT}, /* left out without a trace */
+        {"memory", LS_LEFT},       /* left out where all rows fit */
     };
-    enum { COUNT = sizeof columns / sizeof *columns, SWEPT = 2, RECORDED = COUNT - 1 };
+    enum { COUNT = sizeof columns / sizeof *columns, SWEPT = 2, RECORDED = COUNT - 2, MEMORY };
+    bool fit = all_fit(rows, mode);
     ls_column shown[COUNT];
     size_t count = 0;
     for (int i = 0; i < COUNT; i++)
-        if ((i != SWEPT || sweep) && (i != RECORDED || settings->trace)) shown[count++] = columns[i];
+        if ((i != SWEPT || sweep) && (i != RECORDED || settings->trace) && (i != MEMORY || !fit))
+            shown[count++] = columns[i];
     ls_table *table;
     ls_status status = ls_table_create(&table, shown, count);
     if (status != LS_OK) return status;
     for (int i = 0; i < rows->count; i++) {
         const replay_row *row = &rows->rows[i];
-        if (row->mode != mode || (mode == LS_BUILD_SINGLE && row->n > 1)) continue;
+        if (!is_listed(row, mode)) continue;
         ls_table_cell(table, "%d", row->n);
         ls_table_cell(table, "%.4g", row->batch / row->n);
         put_times(table, row, settings);
+        if (!fit) put_fit(table, row, row->memory_bytes);
     }
-    return print_and_free(table);
+    status = print_and_free(table);
+    const replay_row *t1 = &rows->rows[0]; /* one device's with the batch of N = 1 */
+    if (mode != LS_BUILD_SINGLE && !replay_fits(t1, t1->memory_bytes))
+        printf(
+            "\nT1's step does not fit on a device (%.4g of %.4g GiB): speed-ups over it are over what cannot be run\n",
+            t1->memory_bytes / GIB, t1->device_memory_bytes / GIB);
+    return status;
 }
 
-/* --- devices
- * ------------------------------------------------------------------------------------------------------- */
+/* --- devices ----------------------------------------------------------------------------------------------------- */
 
 static void put_share(ls_table *table, const replay_row *row, const replay_share *share, const char *devices) {
     const struct ls_device_account *account = &share->account;
@@ -174,20 +201,19 @@ static bool hold_the_same(const struct ls_memory_prediction *one, const struct l
 }
 
 static void put_memory(ls_table *table, const replay_row *row, const replay_share *share, const char *devices) {
-    double sum = 0;
+    double sum = ls_memory_total(&share->memory);
     ls_table_cell(table, "%d", row->n);
     ls_table_cell(table, "%s", devices);
-    for (int c = 0; c < REPLAY_CATEGORIES; c++) {
-        put_number(table, 2, replay_category_bytes(&share->memory, c) / MIB);
-        sum += replay_category_bytes(&share->memory, c);
-    }
+    for (int c = 0; c < REPLAY_CATEGORIES; c++) put_number(table, 2, replay_category_bytes(&share->memory, c) / MIB);
     put_number(table, 2, sum / MIB);
+    put_fit(table, row, sum);
 }
 
 static ls_status print_memory(const replay_rows *rows, ls_build_mode mode) {
-    ls_column columns[REPLAY_CATEGORIES + 3] = {{"N", LS_RIGHT}, {"device", LS_RIGHT}};
+    ls_column columns[REPLAY_CATEGORIES + 4] = {{"N", LS_RIGHT}, {"device", LS_RIGHT}};
     for (int c = 0; c < REPLAY_CATEGORIES; c++) columns[2 + c] = (ls_column){categories[c].name, LS_RIGHT};
     columns[REPLAY_CATEGORIES + 2] = (ls_column){"together", LS_RIGHT};
+    columns[REPLAY_CATEGORIES + 3] = (ls_column){"", LS_LEFT};
     ls_table *table;
     ls_status status = CREATE(table, columns);
     if (status != LS_OK) return status;
@@ -196,7 +222,7 @@ static ls_status print_memory(const replay_rows *rows, ls_build_mode mode) {
     double cap_mb = NAN; /* of a sweep over buckets the first size */
     for (int i = 0; i < rows->count; i++) {
         const replay_row *row = &rows->rows[i];
-        if (row->mode != mode || (mode == LS_BUILD_SINGLE && row->n > 1)) continue;
+        if (!is_listed(row, mode)) continue;
         if (isnan(cap_mb)) cap_mb = row->cap_mb;
         if (row->cap_mb != cap_mb && mode == LS_BUILD_DDP) continue;
         bool alike = hold_the_same(&row->first.memory, &row->others.memory);
@@ -206,8 +232,7 @@ static ls_status print_memory(const replay_rows *rows, ls_build_mode mode) {
     return print_and_free(table);
 }
 
-/* --- all
- * ----------------------------------------------------------------------------------------------------------- */
+/* --- all --------------------------------------------------------------------------------------------------------- */
 
 static void print_title(const replay_inputs *inputs, const replay_settings *settings, ls_build_mode mode) {
     printf("%s: %s", replay_mode_name(mode), inputs->on);
@@ -217,11 +242,8 @@ static void print_title(const replay_inputs *inputs, const replay_settings *sett
         printf("; %g samples per step on every N", settings->batch);
     }
     printf(", %s", ls_dtype_name(settings->precision));
-    if (mode == LS_BUILD_DP) {
+    if (mode == LS_BUILD_DP)
         printf("; parameters and gradients by %s", settings->replicate_by_collectives ? "collectives" : "copies");
-        double lock_us = ls_node_host(inputs->node)->lock_us;
-        if (lock_us > 0) printf("; a host lock of %g us per launch", lock_us);
-    }
     if (mode == LS_BUILD_DDP) {
         if (settings->cap_count == 1) printf("; buckets of %g MiB", settings->caps_mb[0]);
         printf("%s%s", settings->overlap ? ", reduced during backward" : ", reduced after backward",
@@ -251,8 +273,11 @@ ls_status replay_print(const replay_rows *rows, const replay_inputs *inputs, con
     ls_status status = LS_OK;
     bool any = false;
     if (inputs->factor != 1)
-        printf("T1 = %g ms was given: the node's rates are multiplied by %.4g\n\n", settings->calibrate_t1_ms,
-               inputs->factor);
+        printf("T1 = %g ms was given: the node's rates are multiplied by %.4g%s\n\n", settings->calibrate_t1_ms,
+               inputs->factor,
+               inputs->factor > 5 || inputs->factor < 0.2
+                   ? ", which is far from 1: is it a time of this node, network, batch and precision?"
+                   : "");
     for (int mode = 0; status == LS_OK && mode <= LS_BUILD_DDP; mode++) {
         if (!settings->modes[mode]) continue;
         if (any) printf("\n");

@@ -1,5 +1,4 @@
-/* Least squares in a few parameters that are positive: sum over i of residual_i(p)^2, by Levenberg and Marquardt's way.
- * */
+/* Least squares in a few positive parameters: sum over i of residual_i(p)^2, by Levenberg and Marquardt's way. */
 #ifndef LABS_TABLES_LEAST_SQUARES_H
 #define LABS_TABLES_LEAST_SQUARES_H
 

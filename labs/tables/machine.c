@@ -2,8 +2,7 @@
  *   idea  : the programs that users run are children of this one, and their own clock is what is believed. A round runs
  *           every kind once, so that what else the machine does falls on all of them alike; the median is over rounds
  *   apart : timed runs have no --trace and traced runs are not timed, but where a replayed trace is held against itself
- *   input : a prediction sees the trace of one device and the node that `calibrate` wrote, and nothing of two devices
- * */
+ *   input : a prediction sees the trace of one device and the node that `calibrate` wrote, not two devices */
 #include "labs/tables/machine.h"
 
 #include <limits.h>
@@ -33,15 +32,16 @@ static const struct {
 const char *machine_run_name(enum machine_run run) { return kinds[run].name; }
 int machine_run_devices(enum machine_run run) { return kinds[run].devices; }
 
-/* --- runs
- * ------------------------------------------------------------------------------------------------------------- */
+/* --- runs --------------------------------------------------------------------------------------------------------- */
 
 /* One run; with a folder it is traced. */
 static ls_status train(double *ms, const struct machine_plan *plan, enum machine_run kind, const char *folder,
                        const tables_settings *settings) {
     char trace[PATH_MAX + 16];
-    const char *extra[6];
+    const char *extra[7];
     int count = 0;
+    extra[count++] =
+        "--data=data/digits"; /* as bench_dp_vs_ddp: a loader of random numbers would take the cores' time */
     if (plan->momentum) extra[count++] = plan->momentum;
     if (kinds[kind].mode == TABLES_DDP) extra[count++] = "--shard=contiguous"; /* DP's chunks */
     if (kind == MACHINE_APART) extra[count++] = "--no-overlap";
@@ -113,8 +113,7 @@ ls_status machine_record(struct machine_record *record, const struct machine_pla
     return status;
 }
 
-/* --- the machine
- * ------------------------------------------------------------------------------------------------------ */
+/* --- the machine -------------------------------------------------------------------------------------------------- */
 
 static ls_status calibrate_one(ls_node **node, const char *name, bool beyond_cache, const tables_settings *settings) {
     char program[BENCH_PATH_CAPACITY], path[PATH_MAX], out[PATH_MAX + 8];
@@ -143,6 +142,7 @@ void machine_close_nodes(struct machine_nodes *nodes) {
 ls_status machine_calibrate(struct machine_nodes *nodes, const tables_settings *settings) {
     *nodes = (struct machine_nodes){NULL, NULL};
     ls_status status = calibrate_one(&nodes->in_caches, "this_machine", false, settings);
+    if (settings->quick) return status; /* its network fits */
     if (status == LS_OK) status = calibrate_one(&nodes->beyond_caches, "this_machine_beyond_cache", true, settings);
     if (status != LS_OK) machine_close_nodes(nodes);
     return status;
@@ -163,8 +163,7 @@ bool machine_fits_cache(const ls_workload *workload) {
     return floats * sizeof(float) < last_cache_bytes();
 }
 
-/* --- replays
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- replays ------------------------------------------------------------------------------------------------------ */
 
 static struct machine_step step_of(const struct ls_account *account) {
     struct machine_step step = {.step = account->step_us * 1e-3};

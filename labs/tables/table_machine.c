@@ -18,7 +18,7 @@ static const struct machine_plan plans[] = {
     {"deep", "adam", NULL, 64, 30},
 };
 
-enum { ROUNDS = 5, QUICK_ROUNDS = 3, QUICK_PLANS = 1 };
+enum { ROUNDS = 5, QUICK_ROUNDS = 1, QUICK_PLANS = 1 };
 
 static const char how_recorded[] =
     "replayed: a trace's own tasks and edges without their times; reference: recorded in the same run, probes on";
@@ -66,7 +66,8 @@ static ls_status fill_scene(struct scene *scene, const struct machine_nodes *nod
     ls_trace *const *traces = scene->record.traces;
     ls_status status = ls_workload_from_trace(&scene->whole, traces[MACHINE_SINGLE]);
     if (status == LS_OK) status = ls_workload_from_trace(&scene->half, traces[MACHINE_HALF]);
-    const ls_node *node = status == LS_OK && machine_fits_cache(scene->whole) ? nodes->in_caches : nodes->beyond_caches;
+    bool fits = status == LS_OK && (!nodes->beyond_caches || machine_fits_cache(scene->whole));
+    const ls_node *node = fits ? nodes->in_caches : nodes->beyond_caches;
     for (int run = 0; status == LS_OK && run < MACHINE_RUNS; run++) {
         if (traces[run]) status = machine_replay_recorded(&scene->recorded[run], &scene->replayed[run], traces[run]);
         if (status == LS_OK)
@@ -93,8 +94,7 @@ static ls_status make_scene(struct scene *scene, const struct machine_plan *plan
     return status;
 }
 
-/* --- rows
- * ------------------------------------------------------------------------------------------------------------- */
+/* --- rows --------------------------------------------------------------------------------------------------------- */
 
 static void add_recorded(tables_book *book, const struct scene *scene) {
     static const enum machine_run runs[] = {MACHINE_DP1, MACHINE_DDP1, MACHINE_DP2, MACHINE_DDP2};

@@ -121,7 +121,7 @@ static void add_scene(tables_book *book, const struct scene *scene, const struct
  * them, so nothing here is judged. */
 static ls_status add_measured(tables_book *book, const tables_settings *settings) {
     static const char how[] = "measured: convnet, 64 samples, on 2 CPU devices of this machine, one run of 40 steps; "
-                              "busy is all but waiting for a batch or a thread, so communication is in it";
+                              "busy is neither communicating nor waiting for a batch or a thread, as in the replays";
     static const struct {
         enum tables_mode mode;
         const char *name;
@@ -136,7 +136,7 @@ static ls_status add_measured(tables_book *book, const tables_settings *settings
         double communication[2], working[2];
         for (int d = 0; d < 2; d++) {
             communication[d] = tables_device_share(summary, d, "communication_share");
-            working[d] = tables_device_share(summary, d, "busy_share");
+            working[d] = tables_device_share(summary, d, "busy_share") - communication[d]; /* the summary's has both */
         }
         cJSON_Delete(summary);
         add_rule(book, exposed, name, 2, MOST_COMMUNICATION, (communication[0] + communication[1]) / 2, TABLES_SHOWN,

@@ -213,6 +213,46 @@ static void writers_of_one_path_do_not_harm_each_other(void **state) {
     assert_int_equal(scratch_file_count(), 1);
 }
 
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+static void expect_not_read(const char *path, size_t most, ls_status status, const char *said) {
+    char *text = (char *)path;
+    size_t nbytes;
+    assert_int_equal(ls_file_read(path, most, &text, &nbytes), status);
+    assert_null(text);
+    scratch_expect_error(said, path);
+}
+
+static void a_file_is_read_whole_or_not_at_all(void **state) {
+    (void)state;
+    char *text;
+    size_t nbytes;
+    scratch_write("file", "ab\0cd", 5);
+    assert_int_equal(ls_file_read(scratch_path("file"), 5, &text, &nbytes), LS_OK);
+    assert_int_equal(nbytes, 5);
+    assert_memory_equal(text, "ab\0cd", 6); /* a zero byte behind it */
+    free(text);
+    expect_not_read(scratch_path("file"), 4, LS_ERR_INVALID, "larger than 4 bytes");
+    scratch_write("empty", "", 0);
+    assert_int_equal(ls_file_read(scratch_path("empty"), 0, &text, &nbytes), LS_OK);
+    assert_true(nbytes == 0 && text[0] == '\0');
+    free(text);
+    assert_int_equal(ls_file_read("/proc/self/status", 1 << 20, &text, &nbytes), LS_OK); /* says that it has 0 bytes */
+    assert_true(nbytes > 0 && strlen(text) == nbytes);
+    free(text);
+    expect_not_read("/proc/self/status", 10, LS_ERR_INVALID, "larger than 10 bytes");
+}
+
+static void what_is_no_file_is_not_waited_for(void **state) {
+    (void)state;
+    expect_not_read(scratch_path("absent"), 10, LS_ERR_IO, "No such file");
+    expect_not_read(scratch_folder(), 10, LS_ERR_IO, "not a regular file");
+    assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
+    alarm(20); /* rather die than wait for a writer */
+    expect_not_read(scratch_path("pipe"), 10, LS_ERR_IO, "not a regular file");
+    alarm(0);
+}
+
 int main(void) {
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
@@ -225,6 +265,8 @@ int main(void) {
         WITH_FOLDER(a_killed_writer_leaves_nothing),
         WITH_FOLDER(what_a_killed_writer_left_goes),
         WITH_FOLDER(writers_of_one_path_do_not_harm_each_other),
+        WITH_FOLDER(a_file_is_read_whole_or_not_at_all),
+        WITH_FOLDER(what_is_no_file_is_not_waited_for),
     };
     return cmocka_run_group_tests_name("file", tests, NULL, NULL);
 }

@@ -90,7 +90,7 @@ static const char *const writer_names[WRITERS] = {"writer 0", "writer 1", "write
 
 static void *write_many(void *argument) {
     const struct writer *writer = argument;
-    ls_probe_name_thread(writer_names[writer->index]);
+    ls_probe_name_thread("writer %d", writer->index);
     for (uint32_t i = 0; i < RECORDS; i++) ls_probe_instant(LS_PROBE_MARK, "many", (uintptr_t)writer->index, i);
     return NULL;
 }

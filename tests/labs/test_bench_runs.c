@@ -16,11 +16,13 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/replay/account.h"
 #include "common/trace/chrome.h"
 #include "labs/bench_dp_vs_ddp/bench.h"
 #include "labs/bench_shared/child.h"
 #include "tests/base/scratch.h"
 #include "tests/ddp_procs/children.h"
+#include "tests/labs/figures.h"
 #include "tests/programs/program.h"
 
 static bench_output output;
@@ -187,6 +189,20 @@ static void expect_trace(const bench_settings *settings, const char *name, int d
     ls_trace_destroy(trace);
 }
 
+static void expect_exposed(const ls_trace *trace, double exposed_ms) {
+    ls_timeline *timeline;
+    struct ls_account *account;
+    double all_ms = 0;
+    assert_int_equal(ls_engine_run(&timeline, trace, NULL), LS_OK);
+    assert_int_equal(ls_account_make(&account, trace, timeline, NULL), LS_OK);
+    assert_int_equal(account->device_count, 4);
+    for (int d = 0; d < 4; d++) all_ms += account->devices[d].exposed_us / 1e3;
+    assert_true(all_ms > 0);
+    expect_near(4 * exposed_ms, all_ms); /* a mean of devices */
+    ls_account_free(account);
+    ls_timeline_free(timeline);
+}
+
 /* The rows are there, the traces say what they are, and nothing but time is different: same weights. */
 static void test_a_small_bench_in_virtual_time(void **state) {
     (void)state;
@@ -227,6 +243,7 @@ static void test_a_small_bench_in_virtual_time(void **state) {
     assert_int_equal(ls_trace_read(&trace, folder), LS_OK);
     assert_int_equal(bench_replay_trace(&step, trace, NULL), LS_OK);
     assert_true(step.step_ms == model.virtual_rows[2].step_ms && step.busy == model.virtual_rows[2].busy);
+    expect_exposed(trace, step.exposed_ms);
     ls_trace_destroy(trace);
 }
 

@@ -6,17 +6,19 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "labs/calibrate/calibrate.h"
 #include "tests/base/scratch.h"
 #include "tests/labs/figures.h"
 #include "tests/programs/program.h"
 
-static calibrate_spread spread(double us) { return (calibrate_spread){us, us, us, 31}; }
+static calibrate_spread spread(double us) { return (calibrate_spread){us, us, us, us, 31}; }
 
 /* Round figures of a machine with two cores. */
 static calibrate_figures example(void) {
@@ -46,31 +48,83 @@ static calibrate_figures example(void) {
     }
     for (int i = 0; i < CALIBRATE_PASSES; i++) {
         f.pass_bytes[i] = 1e6 * (i + 1);
+        f.pass_of_bytes[i] = f.pass_bytes[i] / 2;
         f.pass_us[i] = spread(50);
     }
-    f.rows[f.row_count++] = (calibrate_row){2, 1024, spread(4)};
-    f.rows[f.row_count++] = (calibrate_row){2, 4000000, spread(2000)};
+    f.rows[f.row_count++] = (calibrate_row){2, 1024, spread(4), 4};
+    f.rows[f.row_count++] = (calibrate_row){2, 4000000, spread(2000), 2000};
     return f;
 }
 
 static void test_spread(void **state) {
     (void)state;
-    double values[] = {9, 1, 5, 3, 7};
-    calibrate_spread s = calibrate_spread_of(values, 5);
-    expect_near(s.median, 5);
-    expect_near(s.low, 3);
-    expect_near(s.high, 7);
-    assert_int_equal(s.runs, 5);
+    double values[] = {9, 1, 5, 3, 7, 2, 4, 8, 10, 6, 11};
+    calibrate_spread s = calibrate_spread_of(values, 11);
+    expect_near(s.fast, 2);
+    expect_near(s.median, 6);
+    expect_near(s.low, 3.5);
+    expect_near(s.high, 8.5);
+    assert_int_equal(s.runs, 11);
+}
+
+/* Three runs of four are disturbed, by up to 40 times. */
+static void test_disturbed_runs_do_not_count(void **state) {
+    (void)state;
+    double values[100];
+    for (int i = 0; i < 100; i++) values[i] = i % 4 == 0 ? 100 + 0.01 * i : 100 + 39. * i;
+    calibrate_spread s = calibrate_spread_of(values, 100);
+    assert_true(s.fast >= 100 && s.fast < 101);
+    assert_true(s.median > 1000);
+}
+
+/* Two devices that slow each other down to 150 us; where one is stopped the other one has 100 us. One that was faster
+ * alone would be found by looking at it alone. */
+static void test_beside_others_all_must_have_worked(void **state) {
+    (void)state;
+    calibrate_rounds us[2];
+    for (int r = 0; r < 100; r++) {
+        us[0][r] = r % 5 == 0 ? 150 : r % 2 == 0 ? 100 : 900;
+        us[1][r] = r % 5 == 0 ? 150 : r % 2 == 0 ? 800 : 100;
+    }
+    calibrate_spread s = calibrate_spread_beside((const calibrate_rounds *)us, 2, 100);
+    expect_near(s.fast, 150);
+    assert_int_equal(s.runs, 100);
+    assert_true(s.high > 800); /* of the first device */
+    assert_true(calibrate_spread_beside((const calibrate_rounds *)us, 1, 100).fast < 101);
+}
+
+static void test_larger_messages_are_never_faster(void **state) {
+    (void)state;
+    calibrate_row rows[] = {{2, 1024, spread(1), 0},     {2, 4096, spread(2.98), 0}, {2, 16384, spread(1.88), 0},
+                            {2, 65536, spread(1.88), 0}, {4, 1024, spread(0.5), 0},  {4, 4096, spread(3), 0}};
+    static const double written_us[] = {1, 1.88, 1.88, 1.88, 0.5, 3}; /* of other ranks: nothing to compare */
+    assert_int_equal(calibrate_straighten(rows, 6), 1);
+    for (int i = 0; i < 6; i++) expect_near(rows[i].written_us, written_us[i]);
+}
+
+static void test_rough(void **state) {
+    (void)state;
+    calibrate_figures f = example();
+    assert_false(calibrate_is_rough(&f));
+    f.fp32_us[CALIBRATE_MAIN_BATCH].high = 150; /* of 100 */
+    assert_false(calibrate_is_rough(&f));
+    f.fp32_us[CALIBRATE_MAIN_BATCH].high = 151;
+    assert_true(calibrate_is_rough(&f));
+    f = example();
+    f.copy_us.fast = 200; /* of 400: all quartiles alike, as under a load that never ceases */
+    assert_true(calibrate_is_rough(&f));
+    f.copy_us.fast = NAN;
+    assert_true(calibrate_is_rough(&f));
 }
 
 static void test_conclusions(void **state) {
     (void)state;
     calibrate_figures f = example();
     struct calibrate_node node = calibrate_conclude(&f);
-    expect_near(node.device.fp32_GFLOPs, 50); /* 5e6 flops, 256 samples, in 100 us */
-    expect_near(node.device.fp16_GFLOPs, 200);
+    expect_near(node.device.fp32_GFLOPs, 60); /* 6e6 flops, 1024 samples, in 100 us */
+    expect_near(node.device.fp16_GFLOPs, 240);
     expect_near(node.device.memory_GBps, 40);        /* 2e6 bytes in 50 us */
-    expect_near(node.device.operand_GBps, 31.45728); /* 3 x 512 x 512 floats in 100 us, whatever the samples */
+    expect_near(node.device.operand_GBps, 62.91456); /* 3 x 512 x 512 floats in 100 us less 3e6 flops at that rate */
     expect_near(node.device.product_crowding, 1.25);
     expect_near(node.device.memory_crowding, 1.5);
     expect_near(node.device.kernel_us, 0.25); /* 0.75 less the launch */
@@ -106,7 +160,7 @@ static void test_limits_of_conclusions(void **state) {
     assert_false(calibrate_conclude(&f).link.duplex);
 }
 
-/* 100 us and half a microsecond a sample: the first is the operands', the second arithmetic. */
+/* 100 us for the operands, and half a microsecond of arithmetic a sample. */
 static void test_operands_and_arithmetic(void **state) {
     (void)state;
     calibrate_figures f = example();
@@ -115,13 +169,34 @@ static void test_operands_and_arithmetic(void **state) {
         f.gemm_flops[i] = 1e5 * f.batches[i];
     }
     struct calibrate_node node = calibrate_conclude(&f);
-    expect_near(node.device.fp32_GFLOPs, 200);
-    expect_near(node.device.operand_GBps, 31.45728);
-    f.fp32_us[2] = spread(0.5 * f.batches[2]); /* nothing on top */
-    f.fp32_us[3] = spread(0.5 * f.batches[3]);
+    double rate = 102.4e3 / 612; /* of 1024 samples; 200 without the operands */
+    expect_near(node.device.fp32_GFLOPs, rate);
+    expect_near(node.device.operand_GBps, 3145.728 / (108 - 1600 / rate));
+    for (int i = 0; i < CALIBRATE_BATCHES; i++) f.fp32_us[i] = spread(0.5 * f.batches[i]); /* nothing on top */
     expect_near(calibrate_conclude(&f).device.operand_GBps, 1e4);
     f.node_pass = CALIBRATE_FAR_PASS;
     expect_near(calibrate_conclude(&f).device.memory_GBps, 60); /* 3e6 bytes in 50 us */
+}
+
+/* Whatever runs were disturbed: no rate below a direct one, no difference that makes nonsense. */
+static void test_disturbed_products(void **state) {
+    (void)state;
+    for (int disturbed = 0; disturbed < 1 << CALIBRATE_BATCHES; disturbed++) {
+        calibrate_figures f = example();
+        double best = 0, most_us = 0;
+        for (int i = 0; i < CALIBRATE_BATCHES; i++) {
+            double us = (100 + 0.5 * f.batches[i]) * (disturbed >> i & 1 ? 20 + i : 1);
+            f.gemm_flops[i] = 1e5 * f.batches[i];
+            f.fp32_us[i] = (calibrate_spread){us, 9 * us, us, 30 * us, 31}; /* medians and quartiles do not count */
+            best = fmax(best, calibrate_rate(f.gemm_flops[i], us));
+            if (i == CALIBRATE_FEW) most_us = us;
+        }
+        struct calibrate_node node = calibrate_conclude(&f);
+        expect_near(node.device.fp32_GFLOPs, best);
+        assert_true(node.device.fp32_GFLOPs < 200);
+        double operands_us = 3145.728 / node.device.operand_GBps;
+        assert_true(operands_us > 0 && operands_us <= most_us); /* within a time that was measured */
+    }
 }
 
 /* 2, 4 and 8 ranks have 2, 6 and 14 hops. */
@@ -137,8 +212,8 @@ static void test_latency_over_ranks(void **state) {
         calibrate_figures f = example();
         f.row_count = 0;
         for (int i = 0; i < 3; i++) {
-            f.rows[f.row_count++] = (calibrate_row){2 << i, 1024, spread(cases[c].us[i])};
-            f.rows[f.row_count++] = (calibrate_row){2 << i, 1 << 20, spread(1000)};
+            f.rows[f.row_count++] = (calibrate_row){2 << i, 1024, spread(99), cases[c].us[i]};
+            f.rows[f.row_count++] = (calibrate_row){2 << i, 1 << 20, spread(1000), 1000};
         }
         struct calibrate_node node = calibrate_conclude(&f);
         expect_near(node.collectives.base_us, cases[c].base_us);
@@ -156,7 +231,7 @@ static void test_the_file_is_a_node(void **state) {
     assert_int_equal(ls_node_open(&node, path), LS_OK);
     assert_string_equal(ls_node_name(node), "this_machine");
     assert_int_equal(ls_node_device_count(node), 2);
-    expect_near(ls_node_device(node)->fp32_GFLOPs, 50);
+    expect_near(ls_node_device(node)->fp32_GFLOPs, 60);
     expect_near(ls_node_device(node)->memory_crowding, 1.5);
     expect_near(ls_node_host(node)->hand_over_us, 0.125);
     assert_true(ls_node_host(node)->runs_compute);
@@ -170,8 +245,54 @@ static void test_the_file_is_a_node(void **state) {
     assert_non_null(strstr(source, "measured "));
     assert_non_null(strstr(source, example_machine.date));
     assert_non_null(strstr(source, "on CPU"));
-    assert_non_null(strstr(source, "median of 31 runs"));
+    assert_non_null(strstr(source, "fastest tenth of 31 runs"));
+    assert_null(strstr(ls_node_description(node), "rough"));
     ls_node_close(node);
+    f.fp32_us[CALIBRATE_MAIN_BATCH].high *= 2;
+    f.rows[0].written_us = 3; /* less than measured */
+    assert_int_equal(calibrate_write(&f, &example_machine, path), LS_OK);
+    assert_int_equal(ls_node_open(&node, path), LS_OK);
+    assert_non_null(strstr(ls_node_description(node), "rough: the machine was busy"));
+    expect_near(ls_node_collectives(node)->table[0].us, 3);
+    ls_node_close(node);
+}
+
+/* What calibrate_print writes to stdout. The caller frees it. */
+static char *printed(const calibrate_figures *f) {
+    size_t nbytes;
+    scratch_write("stdout.txt", "", 0);
+    fflush(stdout);
+    int stdout_copy = dup(STDOUT_FILENO), file = open(scratch_path("stdout.txt"), O_WRONLY);
+    assert_true(stdout_copy >= 0 && file >= 0);
+    dup2(file, STDOUT_FILENO);
+    ls_status status = calibrate_print(f, &example_machine);
+    fflush(stdout);
+    dup2(stdout_copy, STDOUT_FILENO);
+    close(stdout_copy);
+    close(file);
+    assert_int_equal(status, LS_OK);
+    return scratch_read(scratch_path("stdout.txt"), &nbytes);
+}
+
+/* Factors are printed as they are written; what was changed or cannot be trusted has a word. */
+static void test_what_is_printed(void **state) {
+    (void)state;
+    calibrate_figures f = example();
+    char *text = printed(&f);
+    assert_non_null(strstr(text, "products while all devices do the same: 1.25 times as long\n"));
+    assert_null(strstr(text, "measured 1.25"));
+    assert_null(strstr(text, "rough"));
+    assert_null(strstr(text, "disturbed"));
+    free(text);
+    f.products_crowded = 0.19;
+    f.straightened = 1;
+    f.copy_us.high *= 2;
+    text = printed(&f);
+    assert_non_null(strstr(
+        text, "products while all devices do the same: 1.00 times as long (measured 0.19: less than 1 is chance"));
+    assert_non_null(strstr(text, "1 of 2 all-reduces took longer than a larger one"));
+    assert_non_null(strstr(text, "rough: the machine was busy"));
+    free(text);
 }
 
 /* A figure that is none leaves the old file as it was. */
@@ -179,7 +300,7 @@ static void test_what_is_no_node_is_not_written(void **state) {
     (void)state;
     calibrate_figures f = example();
     size_t nbytes;
-    f.hand_over_us.median = NAN;
+    f.hand_over_us.fast = NAN;
     scratch_write("node.json", "old", 3);
     assert_int_equal(calibrate_write(&f, &example_machine, scratch_path("node.json")), LS_ERR_INVALID);
     scratch_expect_error("hand_over_us must be a number", NULL);
@@ -206,6 +327,9 @@ static void test_the_program_writes_a_node(void **state) {
     assert_int_equal(collectives->table[0].ranks, 2);
     assert_int_equal(collectives->table[0].bytes, 1024);
     assert_true(collectives->table_count >= 6);
+    for (int i = 1; i < collectives->table_count; i++)
+        assert_true(collectives->table[i].ranks > collectives->table[i - 1].ranks ||
+                    collectives->table[i].us >= collectives->table[i - 1].us);
     ls_node_close(node);
 }
 
@@ -226,11 +350,17 @@ static void test_wrong_usage(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spread),
+        cmocka_unit_test(test_disturbed_runs_do_not_count),
+        cmocka_unit_test(test_beside_others_all_must_have_worked),
+        cmocka_unit_test(test_larger_messages_are_never_faster),
+        cmocka_unit_test(test_rough),
         cmocka_unit_test(test_conclusions),
         cmocka_unit_test(test_limits_of_conclusions),
         cmocka_unit_test(test_operands_and_arithmetic),
+        cmocka_unit_test(test_disturbed_products),
         cmocka_unit_test(test_latency_over_ranks),
         ROW(test_the_file_is_a_node),
+        ROW(test_what_is_printed),
         ROW(test_what_is_no_node_is_not_written),
         PROGRAM_ROW(test_the_program_writes_a_node),
         PROGRAM_ROW(test_wrong_usage),

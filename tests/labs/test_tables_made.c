@@ -141,7 +141,7 @@ static void test_training_runs(void **state) {
 static void test_table_3(void **state) {
     (void)state;
     size_t nbytes;
-    if (program_run(&run, "%s/tables --tables=3 --quick --out=%s", build_folder(), scratch_folder()) != 0)
+    if (program_run(&run, "%s/tables --tables=3 --strict --quick --out=%s", build_folder(), scratch_folder()) != 0)
         fail_msg("%s", run.err_text);
     assert_non_null(strstr(run.out_text, "Table 3: all-reduce"));
     assert_null(strstr(run.out_text, "MISSED"));
@@ -164,7 +164,7 @@ static void test_table_1(void **state) {
                         ddp[] = {[1] = 100, [2] = 52, [4] = 28, [8] = 15};
     static const char begin[] = "\"1 step time, ms\",";
     size_t nbytes;
-    if (program_run(&run, "%s/tables --tables=1 --quick --out=%s", build_folder(), scratch_folder()) != 0)
+    if (program_run(&run, "%s/tables --tables=1 --strict --quick --out=%s", build_folder(), scratch_folder()) != 0)
         fail_msg("%s", run.err_text);
     assert_non_null(strstr(run.out_text, "4 degrees of freedom"));
     char *csv = scratch_read(scratch_path("tables.csv"), &nbytes);
@@ -187,7 +187,7 @@ static void test_table_1(void **state) {
 /* All that device 0 has more adds up, and each item has its formula. */
 static void test_table_4(void **state) {
     (void)state;
-    if (program_run(&run, "%s/tables --tables=4 --quick --out=%s", build_folder(), scratch_folder()) != 0)
+    if (program_run(&run, "%s/tables --tables=4 --strict --quick --out=%s", build_folder(), scratch_folder()) != 0)
         fail_msg("%s", run.err_text);
     assert_null(strstr(run.out_text, "MISSED"));
     assert_non_null(strstr(run.out_text, "gradients received"));

@@ -16,6 +16,7 @@
 #include "labs/tables/tables.h"
 #include "tests/base/scratch.h"
 #include "tests/labs/figures.h"
+#include "tests/programs/program.h"
 
 /* --- the file ----------------------------------------------------------------------------------------------------- */
 
@@ -123,6 +124,40 @@ static void test_every_figure_has_its_row(void **state) {
     free(csv);
 }
 
+/* ResNet50 with DDP on one GPU is where the hooks' time comes from: it comes out, and is no row. */
+static void test_hooks_come_from_one_gpu(void **state) {
+    (void)state;
+    static const char begin[] = "\"5 one GPU with DDP, resnet50 step, ms\",\"DDP\",1,";
+    size_t nbytes;
+    tables_book *book;
+    double reference = NAN, ours = NAN;
+    const tables_settings settings = {.folder = scratch_folder(), .timeout_s = 60};
+    assert_int_equal(tables_book_create(&book), LS_OK);
+    tables_begin(book, 5, "an example");
+    assert_int_equal(table_5()->make(book, &settings), LS_OK);
+    assert_int_equal(tables_write_files(book, scratch_folder()), LS_OK);
+    tables_book_destroy(book);
+    char *csv = scratch_read(scratch_path("tables.csv"), &nbytes);
+    const char *line = line_of(csv, begin);
+    assert_non_null(line);
+    assert_int_equal(sscanf(line + sizeof begin - 1, "%lf,%lf,", &reference, &ours), 2);
+    expect_near(reference, 100);
+    assert_true(fabs(ours - 100) < 0.1);
+    free(csv);
+}
+
+/* Missed bounds are a result, and with --strict a failure. */
+static void test_exit_status(void **state) {
+    (void)state;
+    static program run;
+    const char *folder = scratch_folder();
+    assert_int_equal(program_run(&run, "%s/tables --tables=5 --out=%s", build_folder(), folder), 0);
+    bool missed = strstr(run.out_text, "MISSED") != NULL;
+    assert_int_equal(strstr(run.out_text, " in table 5)") != NULL, missed);
+    assert_int_equal(program_run(&run, "%s/tables --tables=5 --strict --out=%s", build_folder(), folder), missed);
+    assert_int_equal(strstr(run.err_text, "bounds are missed, first table 5") != NULL, missed);
+}
+
 /* A scene whose node is not there ends with one line. */
 static void test_a_node_that_is_missing(void **state) {
     (void)state;
@@ -137,6 +172,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_inputs_and_rows_are_apart, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_refused_files, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_every_figure_has_its_row, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_hooks_come_from_one_gpu, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_exit_status, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_a_node_that_is_missing, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,6 +112,25 @@ static void test_a_serial_share(void **state) {
     expect_text("no: off by");
 }
 
+/* Faster than N times as fast, far away, and beyond all laws: each is said. */
+static void test_what_is_doubtful_is_said(void **state) {
+    (void)state;
+    assert_int_equal(program_run(&p, "fit_tn --points=1:100,2:45,4:20,8:9 --predict=8,32,33"), 0);
+    expect_text("(s outside of 0 .. 1: no share)");
+    expect_text("no: s is no share, outside of 0 .. 1");
+    expect_no_text("No law fits well");
+    int far = 0;
+    for (const char *at = p.out_text; (at = strstr(at, "extrapolated far")); at++) far++;
+    assert_int_equal(far, 1); /* 33, and not 32 = 4 x 8 */
+    assert_int_equal(program_run(&p, "fit_tn --points=1:100,2:300,4:20,8:90,16:5"), 0);
+    expect_text("No law fits well: the best one misses points that are left out by");
+    assert_int_equal(program_run(&p, "fit_tn --points=1:1e30,2:6e29,4:3e29,8:2e29"), 0);
+    expect_text("1e+30");
+    expect_no_text("000000000");
+    assert_int_equal(program_run(&p, "fit_tn --points=1:100,2:60,4:40,8:30"), 0);
+    expect_no_text("outside of 0 .. 1");
+}
+
 /* Weak scaling with a Tcomm below 0 would be the exact law of these points, and explain nothing. */
 static void test_a_rival_has_no_negative_costs(void **state) {
     (void)state;
@@ -219,6 +238,8 @@ static void test_csvs_that_are_refused(void **state) {
         {"a,DDP,1,8,8,measured,,,,,\n", "", "the time of N = 1 is nan ms", 1},
         {"a,DDP,1,8,8,measured,10,,,,\na,DDP,2,8,4,replayed,9,,,,\n", "",
          ":3: how is replayed, and in line 2 it was measured", 1},
+        {"a,single,1,8,8,measured,10,,,,\na,DDP,2,8,4,measured,9,,,,\na,DDP,2,8,4,measured,9,,,,\n", "",
+         ":4: N = 2 of ddp stands in line 3 already", 1},
         {"a,DDP,1,8,8,measured,10,,,,\n", "--how=virtual", "--how=virtual, but", 2},
         {"", "", "there are no rows in it", 1},
         {"a,DDP,4,8,2,measured,10,,yes,,\n", "", "a fit takes 1 to 64 points, and there are 0", 1},
@@ -233,6 +254,9 @@ static void test_csvs_that_are_refused(void **state) {
     scratch_write("points.csv", "mode,n\nDDP,1\n", 13);
     assert_int_equal(program_run(&p, "fit_tn --csv=%s", scratch_path("points.csv")), 1);
     assert_non_null(strstr(p.err_text, "points.csv:1: there is no column step_ms"));
+    scratch_write("points.csv", "mode,n,step_ms,device\nDDP,1,9,0\n", 32);
+    assert_int_equal(program_run(&p, "fit_tn --csv=%s", scratch_path("points.csv")), 1);
+    assert_non_null(strstr(p.err_text, "has rows for each device; fit replay.csv"));
     assert_int_equal(program_run(&p, "fit_tn --csv=%s", scratch_path("missing.csv")), 1);
     assert_non_null(strstr(p.err_text, "cannot open"));
 }
@@ -308,11 +332,17 @@ static void test_the_picture(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        WITH_PROGRAMS(test_the_courses_points),    WITH_PROGRAMS(test_too_few_points_are_named),
-        WITH_PROGRAMS(test_a_serial_share),        WITH_PROGRAMS(test_a_rival_has_no_negative_costs),
-        WITH_PROGRAMS(test_weak_scaling),          WITH_PROGRAMS(test_a_benchs_csv),
-        WITH_PROGRAMS(test_a_csv_of_weak_scaling), WITH_PROGRAMS(test_csvs_that_are_refused),
-        WITH_PROGRAMS(test_wrong_usage),           WITH_PROGRAMS(test_what_cannot_be_written),
+        WITH_PROGRAMS(test_the_courses_points),
+        WITH_PROGRAMS(test_too_few_points_are_named),
+        WITH_PROGRAMS(test_a_serial_share),
+        WITH_PROGRAMS(test_a_rival_has_no_negative_costs),
+        WITH_PROGRAMS(test_what_is_doubtful_is_said),
+        WITH_PROGRAMS(test_weak_scaling),
+        WITH_PROGRAMS(test_a_benchs_csv),
+        WITH_PROGRAMS(test_a_csv_of_weak_scaling),
+        WITH_PROGRAMS(test_csvs_that_are_refused),
+        WITH_PROGRAMS(test_wrong_usage),
+        WITH_PROGRAMS(test_what_cannot_be_written),
         WITH_PROGRAMS(test_the_picture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/base/scratch.h"
 #include "tests/programs/program.h"
@@ -67,7 +68,7 @@ static double step_ms(const char *line, const char *mode, int n) {
 
 /* --- figures ----------------------------------------------------------------------------------------------------- */
 
-static void expect_device_adds_up(const cJSON *device, double ms, bool has_phases) {
+static void expect_device_adds_up(const cJSON *device, double ms) {
     static const char *const parts[] = {"compute_ms", "exposed_ms", "host_ms", "idle_ms"};
     double sum = 0;
     for (size_t i = 0; i < COUNT_OF(parts); i++) {
@@ -75,7 +76,6 @@ static void expect_device_adds_up(const cJSON *device, double ms, bool has_phase
         sum += number(device, parts[i]);
     }
     expect_near(sum, ms, 1e-9 * ms);
-    if (!has_phases) return;
     const cJSON *phase, *phases = cJSON_GetObjectItem(device, "phase_ms");
     sum = 0;
     cJSON_ArrayForEach(phase, phases) {
@@ -98,8 +98,8 @@ static void expect_row_adds_up(const cJSON *row, double t1_ms, bool weak) {
     expect_near(number(row, "efficiency"), ideal_ms / ms, 1e-12);
     expect_near(number(row, "speedup"), n * ideal_ms / ms, 1e-9);
     const cJSON *mean = cJSON_GetObjectItem(row, "mean"), *first = cJSON_GetObjectItem(row, "device_0");
-    expect_device_adds_up(mean, ms, false);
-    expect_device_adds_up(first, ms, true);
+    expect_device_adds_up(mean, ms);
+    expect_device_adds_up(first, ms);
     expect_near(number(row, "busy_share"), number(mean, "compute_ms") / ms, 1e-9);
     expect_near(number(row, "communication_share"), number(mean, "communication_ms") / ms, 1e-9);
     assert_true(number(row, "overlap") >= 0 && number(row, "overlap") <= 1);
@@ -111,7 +111,7 @@ static void expect_row_adds_up(const cJSON *row, double t1_ms, bool weak) {
     expect_near(number(links, cJSON_GetObjectItem(row, "busiest_link")->valuestring), busiest, 0);
     if (n == 1) return;
     const cJSON *others = cJSON_GetObjectItem(row, "other_devices");
-    expect_device_adds_up(others, ms, true);
+    expect_device_adds_up(others, ms);
     static const char *const figures[] = {"compute_ms", "communication_ms", "sent_bytes", "received_bytes"};
     for (size_t i = 0; i < COUNT_OF(figures); i++)
         expect_near(number(mean, figures[i]), (number(first, figures[i]) + (n - 1) * number(others, figures[i])) / n,
@@ -173,6 +173,9 @@ static void test_options_do_what_they_say(void **state) {
     double t1_ms = step_ms(ON " --batch=64 --mode=single --calibrate-t1=50", "single", 1);
     expect_near(t1_ms, 50, 0.5); /* calibration knows the kernels, and not how they overlap */
     expect_text("T1 = 50 ms was given: the node's rates are multiplied by");
+    assert_null(strstr(p.out_text, "which is far from 1"));
+    (void)step_ms(ON " --batch=64 --mode=single --calibrate-t1=2000", "single", 1);
+    expect_text(", which is far from 1: is it a time of this node");
 }
 
 static void test_bucket_sizes_are_rows(void **state) {
@@ -184,6 +187,60 @@ static void test_bucket_sizes_are_rows(void **state) {
     assert_true(number(find_row(result, "DDP", 8, 2), "overlap") < number(find_row(result, "DDP", 8, 1), "overlap"));
     assert_true(number(find_row(result, "DDP", 8, 2), "step_ms") > number(find_row(result, "DDP", 8, 1), "step_ms"));
     cJSON_Delete(result);
+}
+
+static int count_texts(const char *text) {
+    int count = 0;
+    for (const char *at = p.out_text; (at = strstr(at, text)); at++) count++;
+    return count;
+}
+
+/* A device of the node has 16 GiB: a rank of 8 holds its share of 128 samples, one device does not hold them all. */
+static void test_what_does_not_fit_is_marked(void **state) {
+    (void)state;
+    size_t nbytes;
+    cJSON *result = replay("replay --node=course --workload=bert-large --batch=32 --n=1,8 --mode=ddp");
+    double one = number(find_row(result, "DDP", 1, 0), "memory_bytes"), most = 16.0 * (1 << 30);
+    assert_true(one > 1e9 && one < most);
+    expect_near(number(find_row(result, "DDP", 1, 0), "device_memory_bytes"), most, 0);
+    const cJSON *part,
+        *parts = cJSON_GetObjectItem(cJSON_GetObjectItem(find_row(result, "DDP", 1, 0), "device_0"), "memory_bytes");
+    double sum = 0;
+    cJSON_ArrayForEach(part, parts) sum += part->valuedouble;
+    expect_near(sum, one, 1);
+    cJSON_Delete(result);
+    assert_int_equal(count_texts("does not fit"), 0);
+    assert_int_equal(program_run(&p,
+                                 "replay --node=course --workload=bert-large --batch=128 --n=1,8 --mode=ddp --out=%s",
+                                 scratch_folder()),
+                     0);
+    assert_int_equal(count_texts("does not fit: "), 2); /* N = 1, of times and of memory */
+    expect_text("T1's step does not fit on a device");
+    expect_text(" of 16 GiB");
+    char *text = scratch_read(scratch_path("replay_devices.csv"), &nbytes);
+    int no = 0, yes = 0;
+    for (const char *at = text; (at = strstr(at, ",no\n")); at++) no++;
+    for (const char *at = text; (at = strstr(at, ",yes\n")); at++) yes++;
+    free(text);
+    assert_int_equal(no, 2);  /* T1 and DDP on one device */
+    assert_int_equal(yes, 3); /* T1(b/8), and on 8 devices device 0 and the others */
+}
+
+/* Launches cost the lock's time in T1, too. */
+static void test_a_lock_is_of_every_mode(void **state) {
+    (void)state;
+    size_t nbytes;
+    assert_int_equal(program_run(&p, ON " --batch=64 --n=2 --host-lock=100 --out=%s", scratch_folder()), 0);
+    assert_int_equal(count_texts("a host lock of 100 us per launch in every mode"), 2); /* DP's title and DDP's */
+    char *text = scratch_read(scratch_path("replay.csv"), &nbytes);
+    int locked = 0;
+    for (const char *at = text; (at = strstr(at, ",\"course\",100,")); at++) locked++;
+    free(text);
+    assert_int_equal(locked, 4); /* T1, T1(b/2), DP, DDP */
+    assert_true(step_ms(ON " --batch=8 --mode=single --host-lock=100", "single", 1) >
+                step_ms(ON " --batch=8 --mode=single", "single", 1));
+    assert_int_equal(program_run(&p, "replay --help"), 0);
+    expect_text("in every mode and in T1");
 }
 
 /* --- files ------------------------------------------------------------------------------------------------------- */
@@ -236,15 +293,17 @@ static void test_bars_of_a_lane_do_not_overlap(void **state) {
     size_t nbytes;
     char *text = scratch_read(scratch_path("gantt.csv"), &nbytes), *rest = NULL;
     double end_of[2][4][4] = {{{0}}};
-    int tasks = 0;
+    int tasks = 0, own[2] = {0}, ahead[2] = {0}; /* bars: of streams, of hosts */
     for (char *line = strtok_r(strchr(text, '\n'), "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         char mode[8], lane[16], phase[16];
-        int n, device, count;
+        int n, device, step, shown, count;
         double start_ms, end_ms;
         static const char *const lanes[] = {"host", "compute", "copy", "comm"};
-        assert_int_equal(sscanf(line, "%7[^,],%d,%d,%15[^,],%15[^,],%d,%lf,%lf", mode, &n, &device, lane, phase, &count,
-                                &start_ms, &end_ms),
-                         8);
+        assert_int_equal(sscanf(line, "%7[^,],%d,%d,%15[^,],%15[^,],%d,%d,%d,%lf,%lf", mode, &n, &device, lane, phase,
+                                &step, &shown, &count, &start_ms, &end_ms),
+                         10);
+        assert_true(shown == 1 && step >= 0 && step < 4); /* of four */
+        (step == shown ? own : ahead)[strcmp(lane, "host") == 0]++;
         tasks += count;
         int at = 0;
         while (at < 3 && strcmp(lanes[at], lane) != 0) at++;
@@ -254,6 +313,7 @@ static void test_bars_of_a_lane_do_not_overlap(void **state) {
     }
     free(text);
     assert_true(tasks > 1000);
+    assert_true(ahead[1] > 0 && own[0] > ahead[0]); /* hosts launch what devices do in the next step */
     for (int mode = 0; mode < 2; mode++)
         for (int device = 0; device < 4; device++) assert_true(end_of[mode][device][1] > 0);
 }
@@ -363,6 +423,9 @@ static void test_wrong_usage(void **state) {
                                         "replay --node=course --workload=course",
                                         ON " --batch=8 --per-device-batch=8",
                                         ON " --batch=4 --n=8",
+                                        ON " --batch=0",
+                                        ON " --per-device-batch=0",
+                                        ON " --batch=8 --calibrate-t1=0",
                                         ON " --batch=8 --n=0",
                                         ON " --batch=8 --n=two",
                                         ON " --batch=-8",
@@ -408,6 +471,15 @@ static void test_bad_files(void **state) {
     expect_failure("node.json:2", line);
     snprintf(line, sizeof line, "replay --trace=%s", scratch_folder());
     expect_failure(scratch_folder(), line);
+    expect_failure("leaves 1 of 4 ranks without any", ON " --batch=9 --n=4 --mode=ddp");
+    expect_failure("and not 5: launches under the host's lock",
+                   ON " --batch=8 --mode=single --calibrate-t1=5 --host-lock=100");
+    /* before anything is built or written */
+    snprintf(line, sizeof line,
+             "replay --node=dgx1-v100 --workload=resnet50 --batch=65536 --n=1,65536 --mode=ddp --out=%s/never",
+             scratch_folder());
+    expect_failure("tasks, and at most", line);
+    assert_int_equal(access(scratch_path("never"), F_OK), -1);
     expect_failure("16", "replay --node=course --workload=course --batch=64 --n=16 --mode=dp"); /* it has 8 */
     snprintf(line, sizeof line, ON " --batch=8 --json=%s/none/replay.json", scratch_folder());
     expect_failure("none", line);
@@ -426,6 +498,8 @@ int main(void) {
         WITH_PROGRAMS(test_weak_scaling),
         WITH_PROGRAMS(test_options_do_what_they_say),
         WITH_PROGRAMS(test_bucket_sizes_are_rows),
+        WITH_PROGRAMS(test_what_does_not_fit_is_marked),
+        WITH_PROGRAMS(test_a_lock_is_of_every_mode),
         WITH_PROGRAMS(test_twice_gives_the_same_bytes),
         WITH_PROGRAMS(test_its_csv_is_fitted),
         WITH_PROGRAMS(test_bars_of_a_lane_do_not_overlap),

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -228,6 +229,37 @@ static void test_a_folder_that_cannot_be(void **state) {
     }
 }
 
+static void test_files_of_others_stay(void **state) {
+    (void)state;
+    assert_int_equal(mkdir(scratch_path("theirs"), 0777), 0);
+    scratch_write("theirs/merged.json", "{\"traceEvents\": []}\n", 20);
+    assert_int_equal(program_run(&p, "ddp_train --spawn 2 " SMALL " --steps 3 --trace %s", scratch_path("theirs")), 1);
+    expect_refusal("theirs/merged.json");
+    char *text = scratch_read(scratch_path("theirs/merged.json"), &(size_t){0});
+    assert_string_equal(text, "{\"traceEvents\": []}\n");
+    free(text);
+}
+
+/* Nothing is taken before there is something in its place. */
+static void test_an_earlier_trace_stays_where_none_follows(void **state) {
+    (void)state;
+    const char *train = "dp_train " SMALL " --devices 2 --steps 12";
+    expect_success(program_run(&p, "%s --trace %s", train, scratch_path("kept")));
+    expect_success(program_run(&p, "%s --save %s", train, scratch_path("run.st")));
+    expect_success(program_run(&p, "%s --resume %s --trace %s", train, scratch_path("run.st"), scratch_path("kept")));
+    assert_non_null(strstr(p.err_text, "there is no trace"));
+    ls_trace_destroy(read_trace("kept"));
+}
+
+static void test_the_summary_stays_the_last_line(void **state) {
+    (void)state;
+    expect_success(
+        program_run(&p, "dp_train " SMALL " --devices 2 --steps 12 --summary - --trace %s", scratch_path("summary")));
+    p.out_text[strlen(p.out_text) - 1] = '\0';
+    assert_non_null(strstr(strrchr(p.out_text, '\n'), "{\"summary\":"));
+    assert_non_null(strstr(p.out_text, "trace: "));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_data_parallel, programs_setup, programs_teardown),
@@ -239,6 +271,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_recording_changes_nothing, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_an_earlier_trace_is_replaced, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_a_folder_that_cannot_be, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_files_of_others_stay, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_an_earlier_trace_stays_where_none_follows, programs_setup,
+                                        programs_teardown),
+        cmocka_unit_test_setup_teardown(test_the_summary_stays_the_last_line, programs_setup, programs_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

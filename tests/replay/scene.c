@@ -35,7 +35,7 @@ int scene_lane(struct scene *scene, ls_lane_kind kind, int rank, int device) {
 static int add(struct scene *scene, struct ls_task task, double us) {
     task.us = us;
     task.step = scene->step;
-    task.phase = "";
+    task.phase = scene->phase ? scene->phase : "";
     return ls_trace_add_task(scene->trace, &task);
 }
 
@@ -104,7 +104,7 @@ void scene_node(struct scene *scene, int devices, double slow_down, const struct
 
 void scene_star(struct scene *scene, int devices, double GBps, double latency_us) {
     struct scene_link links[LS_NODE_MAX_DEVICES + 2] = {{0}}; /* the host, and the end */
-    char names[LS_NODE_MAX_DEVICES][8];
+    char names[LS_NODE_MAX_DEVICES][16];
     links[0] = (struct scene_link){"host", "switch", GBps, latency_us / 2, false};
     for (int i = 0; i < devices; i++) {
         snprintf(names[i], sizeof names[i], "gpu%d", i);

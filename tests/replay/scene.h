@@ -9,7 +9,8 @@ struct scene {
     ls_trace *trace;
     ls_node *node; /* NULL: none */
     ls_timeline *timeline;
-    int step; /* of the tasks that are added from now on; LS_NONE at first */
+    int step;          /* of the tasks that are added from now on; LS_NONE at first */
+    const char *phase; /* likewise; NULL: none */
 };
 
 struct scene_link {

@@ -7,6 +7,8 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "common/replay/account.h"
 #include "tests/base/scratch.h"
@@ -27,6 +29,13 @@ static void expect_split(const struct ls_account *account, int place, double com
     expect_us(d->idle_us, idle_us);
 }
 
+static double phase_us(const struct ls_account *account, int place, const char *phase) {
+    for (int i = 0; i < account->phase_count; i++)
+        if (strcmp(account->phases[i], phase) == 0) return account->devices[place].phase_us[i];
+    fail_msg("no phase %s", phase);
+    return NAN;
+}
+
 /* Device 3 in one step of 19 us: a launch, a kernel of 10 us, an all-reduce of 6 us from the kernel's middle to
  * beyond it, 4 us of host from the kernel's end to beyond that. Then a kernel on device 9, for which all wait.
  *
@@ -37,10 +46,13 @@ static void expect_split(const struct ls_account *account, int place, double com
  *                                           device 9 */
 static void add_step(struct scene *s) {
     enum { HOST, HELPER, COMPUTE, COMM, ELSEWHERE };
+    s->phase = "forward";
     int launch = scene_host(s, HOST, 2);
     int kernel = scene_after(s, launch, scene_kernel(s, COMPUTE, 10));
     int wake = scene_after(s, launch, scene_host(s, HELPER, 7));
+    s->phase = "all-reduce";
     int reduce = scene_after(s, wake, scene_collective(s, COMM, s->step, 1, 6));
+    s->phase = "optimizer";
     int more = scene_after(s, kernel, scene_host(s, HOST, 4));
     int last = scene_after(s, more, scene_kernel(s, ELSEWHERE, 3));
     scene_after(s, reduce, last);
@@ -73,6 +85,12 @@ static void each_moment_belongs_to_one_of_four(void **state) {
     assert_int_equal(account->devices[1].device, 9);
     expect_split(account, 0, 10, 3, 2 + 1, 3);
     expect_split(account, 1, 3, 0, 0, 16);
+    assert_int_equal(account->phase_count, 3);
+    expect_us(phase_us(account, 0, "forward"), 12);
+    expect_us(phase_us(account, 0, "all-reduce"), 3);
+    expect_us(phase_us(account, 0, "optimizer"), 1);
+    expect_us(phase_us(account, 1, "forward"), 0);
+    expect_us(phase_us(account, 1, "optimizer"), 3);
     expect_us(account->devices[0].communication_us, 6);
     expect_us(account->overlap, 0.5);
     expect_us(account->communication_share, 6.0 / 19 / 2);
@@ -94,6 +112,7 @@ static void the_first_of_several_steps_does_not_count(void **state) {
     assert_int_equal(account->steps, 3);
     expect_us(account->step_us, 19);
     expect_split(account, 0, 10, 3, 3, 3);
+    expect_us(phase_us(account, 0, "forward"), 12);
     expect_us(account->devices[0].communication_us, 6);
     ls_account_free(account);
     scene_end(&s);
@@ -240,6 +259,9 @@ static void random_scenes_add_up(void **state) {
             assert_true(d->compute_us >= 0 && d->exposed_us >= 0 && d->host_us >= 0 && d->idle_us >= 0 &&
                         d->lock_us >= 0);
             expect_us(d->compute_us + d->exposed_us + d->host_us + d->idle_us, account->step_us);
+            double phases_us = 0;
+            for (int p = 0; p < account->phase_count; p++) phases_us += d->phase_us[p];
+            expect_us(phases_us + d->idle_us, account->step_us);
             assert_true(d->communication_us >= d->exposed_us && d->communication_us <= account->step_us * (1 + 1e-9));
             sent += d->sent_bytes;
             received += d->received_bytes;
@@ -256,6 +278,26 @@ static void random_scenes_add_up(void **state) {
         ls_account_free(account);
         scene_end(&s);
     }
+}
+
+/* Of more phases than the list has places for, the rest share the last one. */
+static void no_phase_is_lost(void **state) {
+    (void)state;
+    static char names[2 * LS_ACCOUNT_PHASES][24];
+    struct scene s;
+    begin(&s, 0);
+    for (int i = 0; i < 2 * LS_ACCOUNT_PHASES; i++) {
+        snprintf(names[i], sizeof names[i], "phase %d", i);
+        s.phase = names[i];
+        scene_kernel(&s, 2, 1);
+    }
+    scene_run(&s);
+    struct ls_account *account = account_of(&s);
+    assert_int_equal(account->phase_count, LS_ACCOUNT_PHASES);
+    expect_us(phase_us(account, 0, "phase 3"), 1);
+    expect_us(phase_us(account, 0, "further phases"), LS_ACCOUNT_PHASES + 1);
+    ls_account_free(account);
+    scene_end(&s);
 }
 
 /* --- recorded ----------------------------------------------------------------------------------------------------- */
@@ -355,6 +397,7 @@ int main(void) {
         cmocka_unit_test(steps_are_told_by_their_numbers),
         cmocka_unit_test(who_waits_for_the_lock_is_told),
         cmocka_unit_test(random_scenes_add_up),
+        cmocka_unit_test(no_phase_is_lost),
         cmocka_unit_test(recorded_waits_are_not_work),
         cmocka_unit_test(a_replayed_timeline_gives_the_same_recorded),
         cmocka_unit_test_setup_teardown(a_trace_without_times_is_refused, scratch_setup, scratch_teardown),

@@ -20,8 +20,7 @@ enum { LAYERS = 4 };
 static const struct built_layer chain[LAYERS] = {{10, 30, 1008}, {20, 25, 1008}, {15, 60, 1008}, {5, 12, 1008}};
 static const double forward_us = 50, loss_us = 7, backward_us = 127, optimizer_us = 9, tensor_bytes = 4032;
 
-/* --- closed forms ------------------------------------------------------------------------------------------------
- * */
+/* --- closed forms ------------------------------------------------------------------------------------------------ */
 
 static void a_device_alone_takes_the_sum(void **state) {
     (void)state;
@@ -111,6 +110,34 @@ static void overlap_hides_what_backward_allows(void **state) {
     built_end(&b);
 }
 
+/* Each gradient's hook holds up the device: its own bucket, and all that comes behind, on one device, too. */
+static void hooks_hold_up_backward(void **state) {
+    (void)state;
+    enum { HOOK_US = 17 };
+    for (int ranks = 1; ranks <= 4; ranks += 3) {
+        struct built b;
+        built_begin(&b, LS_BUILD_DDP, ranks, 64, 1);
+        built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+        b.options.first_bucket_bytes = b.options.bucket_bytes = 1;
+        b.options.tensor_us = HOOK_US;
+        double each = ranks == 1 ? 0 : 10 + 2.0 * (ranks - 1) + 2 * (ranks - 1.0) / ranks * tensor_bytes * 1e-3;
+        double ready = 0, done = 0;
+        for (int l = LAYERS - 1; l >= 0; l--) {
+            ready += chain[l].backward_us + HOOK_US;
+            done = fmax(done, ready) + each;
+        }
+        built_run(&b);
+        built_expect_us(b.timeline->makespan_us, 4 * (forward_us + loss_us + done + optimizer_us));
+        assert_int_equal(built_count(&b, ranks - 1, LS_LANE_COMPUTE, 1, "backward", "hook"), LAYERS);
+        double ratio = ls_build_estimate(&b.workload, &b.options) / ls_trace_task_count(b.trace);
+        assert_true(ratio > 0.5 && ratio < 2);
+        b.options.mode = LS_BUILD_SINGLE; /* which is no DDP */
+        if (ranks == 1) built_run(&b);
+        if (ranks == 1) assert_int_equal(built_count(&b, 0, LS_LANE_COMPUTE, 1, NULL, "hook"), 0);
+        built_end(&b);
+    }
+}
+
 /* Five transfers through device 0's link, of which the others' parts share its rate. */
 static void dp_takes_its_phases_one_after_another(void **state) {
     (void)state;
@@ -154,8 +181,7 @@ static void a_lock_makes_launches_follow_one_another(void **state) {
     built_end(&b);
 }
 
-/* --- what holds of every trace ------------------------------------------------------------------------------------
- * */
+/* --- what holds of every trace ----------------------------------------------------------------------------------- */
 
 /* What DP sends through device 0 in a step, and that what is sent arrives. */
 static void what_is_sent_is_received(void **state) {
@@ -180,6 +206,47 @@ static void what_is_sent_is_received(void **state) {
     built_expect_us(received - sent, 62 * 500); /* the batch, from the host */
     ls_account_free(account);
     built_end(&b);
+}
+
+/* A device has as many batches in memory as the trace has places for them. */
+static void memory_counts_the_places_that_times_count(void **state) {
+    (void)state;
+    for (int on_host = 0; on_host < 2; on_host++) {
+        for (ls_build_mode mode = LS_BUILD_DP; mode <= LS_BUILD_DDP; mode++) {
+            struct ls_memory_prediction memory;
+            struct built b;
+            built_begin(&b, mode, 4, 64, 1);
+            b.workload.input_bytes = 500;
+            b.workload.answer_bytes = 12;
+            ls_node_change_host(b.node)->runs_compute = on_host;
+            assert_int_equal(ls_build_places(&b.options, b.node), on_host ? 1 : 2);
+            ls_build_memory(&memory, &b.workload, b.node, &b.options, 0);
+            built_expect_us(memory.input, (on_host ? 1 : 2) * (mode == LS_BUILD_DP ? 64 : 16) * 512.0);
+            b.options.batch_places = 1;
+            ls_build_memory(&memory, &b.workload, b.node, &b.options, 0);
+            built_expect_us(memory.input, (mode == LS_BUILD_DP ? 64 : 16) * 512.0);
+            built_end(&b);
+        }
+    }
+}
+
+/* Of all modes, and of every pattern of messages. */
+static void the_estimate_is_near_the_count(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 3 + LS_PATTERN_COUNT; kind++) {
+        for (int devices = 1; devices <= (kind == 0 ? 1 : 16); devices *= 4) {
+            struct built b;
+            built_begin(&b, kind < 3 ? (ls_build_mode)kind : LS_BUILD_DDP, devices, 64, 1);
+            built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+            b.options.bucket_bytes = 8000;
+            if (kind >= 3) b.options.collectives = LS_BUILD_BY_MESSAGES;
+            if (kind >= 3) b.options.pattern = (ls_pattern)(kind - 3);
+            built_make(&b);
+            double ratio = ls_build_estimate(&b.workload, &b.options) / ls_trace_task_count(b.trace);
+            if (!(ratio > 0.5 && ratio < 2)) fail_msg("kind %d on %d: %g times the count", kind, devices, ratio);
+            built_end(&b);
+        }
+    }
 }
 
 static bool same_task(const struct ls_task *a, const struct ls_task *b) {
@@ -260,6 +327,14 @@ static void what_cannot_be_built_is_refused(void **state) {
     built_make(&b);
     b.options.collectives = LS_BUILD_BY_MESSAGES;
     expect_refusal(&b, "messages between nodes");
+    b.options.collectives = LS_BUILD_BY_COST;
+    b.options.devices = 4;
+    b.options.batch = 9; /* pieces of 3 */
+    expect_refusal(&b, "leaves 1 of 4 ranks without any");
+    b.options.batch = 65536;
+    b.options.devices = 65536;
+    b.options.steps = 1000;
+    expect_refusal(&b, "tasks, and at most 3e+07 are built");
     b.options.mode = LS_BUILD_SINGLE;
     b.options.devices = 2;
     expect_refusal(&b, "a program for one device");
@@ -272,9 +347,12 @@ int main(void) {
         cmocka_unit_test(a_cpu_takes_the_sum_of_all_calls),
         cmocka_unit_test(ddp_without_compute_is_a_chain_of_buckets),
         cmocka_unit_test(overlap_hides_what_backward_allows),
+        cmocka_unit_test(hooks_hold_up_backward),
         cmocka_unit_test(dp_takes_its_phases_one_after_another),
         cmocka_unit_test(a_lock_makes_launches_follow_one_another),
         cmocka_unit_test(what_is_sent_is_received),
+        cmocka_unit_test(memory_counts_the_places_that_times_count),
+        cmocka_unit_test(the_estimate_is_near_the_count),
         cmocka_unit_test(the_same_input_gives_the_same_trace),
         cmocka_unit_test(batches_are_cut_as_the_programs_cut_them),
         cmocka_unit_test_setup_teardown(what_cannot_be_built_is_refused, scratch_setup, scratch_teardown),

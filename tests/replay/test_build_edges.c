@@ -33,8 +33,7 @@ static int copy(const struct built *b, int device, int step, const char *phase, 
     return task;
 }
 
-/* --- DataParallel ------------------------------------------------------------------------------------------------
- * */
+/* --- DataParallel ------------------------------------------------------------------------------------------------ */
 
 static void dp_goes_through_device_0_and_back(void **state) {
     (void)state;
@@ -128,8 +127,7 @@ static void dp_by_collectives_copies_no_parameters(void **state) {
     built_end(&b);
 }
 
-/* --- the host ----------------------------------------------------------------------------------------------------
- * */
+/* --- the host ---------------------------------------------------------------------------------------------------- */
 
 /* With two places for batches the host is a step ahead of its device, and no more. */
 static void hosts_run_ahead_as_far_as_there_are_places(void **state) {
@@ -179,8 +177,7 @@ static void a_launch_comes_before_what_it_launches(void **state) {
     built_end(&b);
 }
 
-/* --- DistributedDataParallel -------------------------------------------------------------------------------------
- * */
+/* --- DistributedDataParallel ------------------------------------------------------------------------------------- */
 
 static void ddp_reduces_buckets_while_backward_goes_on(void **state) {
     (void)state;

@@ -19,8 +19,7 @@
 #include "tests/programs/program.h"
 #include "tests/replay/model_work.h"
 
-/* --- buckets -----------------------------------------------------------------------------------------------------
- * */
+/* --- buckets ----------------------------------------------------------------------------------------------------- */
 
 struct bucket_case {
     const char *model;
@@ -98,8 +97,7 @@ static void buckets_are_those_of_a_real_reducer(void **state) {
     run_good_ranks(2, compare_with_reducer, &bucket_cases[3]);
 }
 
-/* --- memory ------------------------------------------------------------------------------------------------------
- * */
+/* --- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Peak bytes of each device by category, as the program says. */
 static void read_peaks(const char *line, int devices, double peaks[][8]) {
@@ -124,9 +122,12 @@ static void read_peaks(const char *line, int devices, double peaks[][8]) {
 /* All categories but the workspace, of which the libraries' scratch is not known: there is no less than predicted. */
 static void compare_memory(const struct model_work *m, const struct ls_build_options *o, const char *line,
                            double peaks[][8]) {
+    ls_node *node;
+    assert_int_equal(ls_node_open(&node, "course"), LS_OK);
+    ls_node_change_host(node)->runs_compute = true; /* as the programs' CPU devices */
     for (int d = 0; d < o->devices; d++) {
         struct ls_memory_prediction p;
-        ls_build_memory(&p, &m->workload, o, d);
+        ls_build_memory(&p, &m->workload, node, o, d);
         const double predicted[7] = {p.parameter, p.gradient,        p.optimizer, p.activation,
                                      p.input,     p.gathered_output, p.bucket};
         /* saved statistics of batch norm do not grow with the batch: 2 floats a channel, which a workload has no
@@ -140,6 +141,7 @@ static void compare_memory(const struct model_work *m, const struct ls_build_opt
         }
         assert_true(peaks[d][7] >= p.workspace);
     }
+    ls_node_close(node);
 }
 
 static void devices_hold_what_is_predicted(void **state) {

@@ -36,8 +36,7 @@ static double phase_flops(const ls_workload *w, const char *phase, bool products
     return sum;
 }
 
-/* --- the files ---------------------------------------------------------------------------------------------------
- * */
+/* --- the files --------------------------------------------------------------------------------------------------- */
 
 /* Parameters: torchvision's model pages; GPT-2's published weights; BERT's by counting (its page says 336 M). Flops:
  * torchvision's multiply-adds, to its 2 decimals; the transformers' are counted, and checked by formulas below. */
@@ -171,8 +170,7 @@ static void products_use_each_weight_a_whole_number_of_times(void **state) {
     }
 }
 
-/* --- the rules ---------------------------------------------------------------------------------------------------
- * */
+/* --- the rules --------------------------------------------------------------------------------------------------- */
 
 static const char small[] =
     "{\"name\": \"small\", \"source\": \"a test\", \"notes\": [\"of two layers\"],\n"
@@ -217,8 +215,7 @@ static void operations_follow_from_the_rules(void **state) {
     ls_workload_close(w);
 }
 
-/* --- what is refused ---------------------------------------------------------------------------------------------
- * */
+/* --- what is refused --------------------------------------------------------------------------------------------- */
 
 /* The small file with its first `from` replaced by `to` is refused with these texts. */
 static void expect_refusal(const char *from, const char *to, const char *line, const char *why) {

@@ -15,8 +15,7 @@
 #include "tests/base/scratch.h"
 #include "tests/replay/built.h"
 
-/* --- and back again ----------------------------------------------------------------------------------------------
- * */
+/* --- and back again ---------------------------------------------------------------------------------------------- */
 
 static void a_built_program_gives_its_workload_back(void **state) {
     (void)state;
@@ -51,8 +50,7 @@ static void a_built_program_gives_its_workload_back(void **state) {
     built_end(&b);
 }
 
-/* --- step by step ------------------------------------------------------------------------------------------------
- * */
+/* --- step by step ------------------------------------------------------------------------------------------------ */
 
 enum { HOST, COMPUTE, LANES };
 
@@ -213,8 +211,7 @@ static void meta_devices_have_no_times(void **state) {
     ls_trace_destroy(r.trace);
 }
 
-/* --- what is refused ---------------------------------------------------------------------------------------------
- * */
+/* --- what is refused --------------------------------------------------------------------------------------------- */
 
 static void expect_refusal(struct recorded *r, const char *why) {
     ls_workload *w = (ls_workload *)r;

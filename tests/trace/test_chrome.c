@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/json.h"
 #include "common/trace/chrome.h"
@@ -224,6 +226,14 @@ static const struct damage {
     {"\"format\": 1", "\"format\": 2", "another format"},
     {"\"mode\": \"ddp\", ", "", "mode is missing"},
     {"\"world_size\": 2, \"rec", "\"world_size\": -1, \"rec", "world_size must lie between"},
+    {"\"world_size\": 2, \"rec", "\"world_size\": 0, \"rec", "world_size must lie between 1"},
+    {"\"devices\": 2", "\"devices\": 0", "devices must lie between 1"},
+    {"\"recorded_ranks\": 2", "\"recorded_ranks\": 0", "recorded_ranks must lie between 1"},
+    {"\"recorded_ranks\": 2", "\"recorded_ranks\": 3", "3 ranks were recorded, and world_size is 2"},
+    {"\"first_step\": 0", "\"first_step\": -1", "first_step must lie between 0"},
+    {"\"steps\": 1", "\"steps\": 0", "steps must lie between 1"},
+    {"\"steps\": 1", "\"steps\": 6", "its header says that there are 6 steps, and it has 5 tasks"},
+    {"\"rank\": 0", "\"rank\": 2", "rank must lie between 0 and 1"},
     {"\"steps\": 1", "\"steps\": 1, \"stepps\": 1", "stepps is not known"},
     {"[\"fc1.bias\", 256]", "[\"fc1.bias\", -1]", "a parameter is [name, count]"},
     {"[\"fc1.bias\", 256]", "[\"fc1.bias\"]", "a parameter is [name, count]"},
@@ -231,6 +241,9 @@ static const struct damage {
     {"\"distributedInfo\"", "\"otherInfo\"", "distributedInfo is missing"},
     {"\"kind\": \"compute\"", "\"kind\": \"comput\"", "\"comput\", which is not known"},
     {"\"device\": 0}", "\"device\": -2}", "device must lie between"},
+    {"\"device\": 0}", "\"device\": 2}", "device must lie between -1 and 1"},
+    {"\"pid\": 1, \"tid\": 1, \"name\": \"thread_name\"", "\"pid\": 3, \"tid\": 1, \"name\": \"thread_name\"",
+     "pid must lie between 1 and 2"},
     {"\"tid\": 2, \"name\": \"thread_name\"", "\"tid\": 3, \"name\": \"thread_name\"",
      "tid 3 comes where that of tid 2"},
     {"\"pid\": 1, \"tid\": 2, \"name\": \"gemm\"", "\"pid\": 1, \"tid\": 5, \"name\": \"gemm\"",
@@ -247,6 +260,7 @@ static const struct damage {
     {"\"after\": [0, 2]", "\"after\": 0", "after must be an array"},
     {"\"after\": [0, 2]", "\"aftr\": [0, 2]", "aftr is not known"},
     {"\"us\": 12.345", "\"us\": -2", "us must lie between"},
+    {"\"us\": 12.345", "\"us\": -0.5", "us is -0.5; it must be -1 (not known) or at least 0"},
     {"\"us\": 12.345", "\"us\": 1e16", "us must lie between"},
     {"\"us\": 12.345", "\"us\": \"12\"", "us must be a number"},
     {"\"us\": 12.345, ", "", "us is missing"},
@@ -258,7 +272,8 @@ static const struct damage {
     {"\"ts\": 2.000", "\"ts\": -2.000", "ts must lie between"},
     {"\"dur\": 12.345", "\"dur\": null", "dur must be a number"},
     {"\"from\": -1", "\"from\": -2", "from must lie between"},
-    {"\"to\": 0", "\"to\": 1e9", "to must lie between"},
+    {"\"from\": -1", "\"from\": 2", "from must lie between -1 and 1"},
+    {"\"to\": 0", "\"to\": 2", "to must lie between -1 and 1"},
     {"Memcpy HtoD copy", "copy", "must begin with \"Memcpy HtoD \""},
     {"ncclDevKernel all", "all", "must begin with \"ncclDevKernel \""},
     {"\"Group size\": 2", "\"Group size\": 0", "Group size must lie between"},
@@ -286,6 +301,8 @@ static void test_damaged_files_are_refused_with_file_and_line(void **state) {
         char *damaged = replaced(text, damages[i].what, damages[i].with, &line), place[32];
         if (damages[i].with[0] == '}' || damages[i].what[0] == '\n') /* seen further down */
             snprintf(place, sizeof place, "here.json:");
+        else if (strstr(damages[i].said, "its header says"))
+            snprintf(place, sizeof place, "here.json:1:");
         else if (strncmp(damages[i].what, "\"traceEvents", 12) == 0 || strstr(damages[i].what, "distributedInfo"))
             snprintf(place, sizeof place, "here.json:");
         else
@@ -391,6 +408,89 @@ static void test_a_cycle_is_refused_where_it_lies(void **state) {
     assert_int_equal(remove(scratch_path("run/merged.json")), -1); /* nothing was written */
 }
 
+/* More tasks than the reader of a second file first makes room for. */
+static void test_files_can_be_read_into_one_trace(void **state) {
+    (void)state;
+    enum { TASKS = 100 };
+    ls_trace *trace;
+    assert_int_equal(ls_trace_create(&trace), LS_OK);
+    struct ls_trace_about *about = ls_trace_about(trace);
+    about->devices = about->world_size = about->recorded_ranks = 2;
+    about->steps = 1;
+    for (int rank = 0; rank < 2; rank++) {
+        int lane = small_lane(trace, LS_LANE_HOST, rank, rank);
+        for (int i = 0; i < TASKS; i++) (void)small_task(trace, LS_TASK_HOST, "work", lane);
+    }
+    assert_int_equal(ls_trace_seal(trace), LS_OK);
+    for (int rank = 0; rank < 2; rank++) assert_int_equal(ls_trace_write_rank(trace, scratch_path("run"), rank), LS_OK);
+    ls_trace_destroy(trace);
+    assert_int_equal(ls_trace_create(&trace), LS_OK);
+    for (int rank = 0; rank < 2; rank++) {
+        char *text = read_whole(rank == 0 ? "run/rank_0.json" : "run/rank_1.json");
+        assert_int_equal(ls_trace_read_text(trace, "rank", text, strlen(text)), LS_OK);
+        free(text);
+    }
+    assert_int_equal(ls_trace_seal(trace), LS_OK);
+    assert_int_equal(ls_trace_task_count(trace), 2 * TASKS);
+    assert_int_equal(ls_trace_task(trace, TASKS)->lane, 1);
+    ls_trace_destroy(trace);
+}
+
+/* --- the folder --------------------------------------------------------------------------------------------------- */
+
+static void test_clearing_removes_the_files_of_a_trace_alone(void **state) {
+    (void)state;
+    assert_int_equal(ls_trace_check_folder(scratch_path("run")), LS_OK); /* not there yet */
+    assert_int_equal(ls_trace_clear(scratch_path("run")), LS_OK);
+    write_ranks("run", true);
+    assert_int_equal(ls_trace_merge(scratch_path("run")), LS_OK);
+    static const char *const others[] = {"run/rank_007.json", "run/rank_x.json", "run/rank_1.json.old", "run/my.json"};
+    for (int i = 0; i < 4; i++) scratch_write(others[i], "mine", 4);
+    assert_int_equal(ls_trace_check_folder(scratch_path("run")), LS_OK);
+    assert_int_equal(access(scratch_path("run/merged.json"), F_OK), 0);
+    assert_int_equal(ls_trace_clear(scratch_path("run")), LS_OK);
+    static const char *const ours[] = {"run/rank_0.json", "run/rank_1.json", "run/merged.json"};
+    for (int i = 0; i < 3; i++) assert_int_equal(access(scratch_path(ours[i]), F_OK), -1);
+    for (int i = 0; i < 4; i++) assert_int_equal(access(scratch_path(others[i]), F_OK), 0);
+}
+
+static void expect_not_cleared(const char *file) {
+    assert_int_equal(ls_trace_check_folder(scratch_path("run")), LS_ERR_INVALID);
+    scratch_expect_error(file, "move it away");
+    assert_int_equal(ls_trace_clear(scratch_path("run")), LS_ERR_INVALID);
+    scratch_expect_error(file, "move it away");
+    assert_int_equal(access(scratch_path("run/rank_1.json"), F_OK), 0);
+}
+
+static void test_files_of_others_keep_a_folder_from_being_cleared(void **state) {
+    (void)state;
+    static const char *const texts[] = {"", "{}", "{\"traceEvents\": []}\n", "{\n\"lockstep\": 1, \"rank\": 2}\n"};
+    static const char *const names[] = {"run/merged.json", "run/rank_0.json", "run/rank_12.json"};
+    for (int i = 0; i < 4 * 3; i++) {
+        write_ranks("run", true);
+        scratch_write(names[i % 3], texts[i / 3], strlen(texts[i / 3]));
+        expect_not_cleared(names[i % 3]);
+        assert_int_equal(remove(scratch_path(names[i % 3])), 0);
+    }
+    write_ranks("run", true);
+    alarm(20); /* rather die than wait for a writer */
+    assert_int_equal(remove(scratch_path("run/rank_1.json")), 0);
+    assert_int_equal(mkfifo(scratch_path("run/rank_1.json"), 0600), 0);
+    expect_not_cleared("rank_1.json");
+    expect_folder_refused(LS_ERR_IO, "rank_1.json", "not a regular file");
+    alarm(0);
+    assert_int_equal(remove(scratch_path("run/rank_1.json")), 0);
+    write_ranks("run", true);
+    assert_int_equal(symlink("rank_1.json", scratch_path("run/rank_2.json")), 0);
+    expect_not_cleared("rank_2.json");
+    assert_int_equal(remove(scratch_path("run/rank_2.json")), 0);
+    assert_int_equal(ls_trace_clear(scratch_path("run")), LS_OK);
+    assert_int_equal(ls_trace_check_folder(scratch_path("run/../none/x")), LS_OK);
+    scratch_write("file", "x", 1);
+    assert_int_equal(ls_trace_check_folder(scratch_path("file")), LS_ERR_IO);
+    scratch_expect_error("cannot read the folder", "Not a directory");
+}
+
 static void test_edges_between_ranks_need_one_file(void **state) {
     (void)state;
     ls_trace *trace = small_trace(true);
@@ -419,6 +519,9 @@ int main(void) {
         TEST(files_of_different_runs_are_refused),
         TEST(a_cycle_is_refused_where_it_lies),
         TEST(edges_between_ranks_need_one_file),
+        TEST(files_can_be_read_into_one_trace),
+        TEST(clearing_removes_the_files_of_a_trace_alone),
+        TEST(files_of_others_keep_a_folder_from_being_cleared),
     };
     return cmocka_run_group_tests_name("chrome", tests, NULL, NULL);
 }

@@ -52,7 +52,8 @@ static ls_status next_piece(ls_stream *stream, int *piece) {
     *piece = staging->next;
     cudaEvent_t *passed = &staging->passed[*piece];
     if (!*passed) return LS_CUDA(lane->gpu, cudaEventCreateWithFlags(passed, cudaEventDisableTiming));
-    struct ls_cuda_awaited awaited = {lane->stream, *passed, "staged copy on the stream", ls_cuda_stream_name(stream)};
+    struct ls_cuda_awaited awaited = {lane->stream, *passed, "staged copy on the stream",
+                                      ls_stream_kind_name(stream->kind)};
     return ls_cuda_wait(stream->device, &awaited);
 }
 

@@ -41,7 +41,7 @@ ls_status ls_cuda_wait_stream(ls_stream *stream);
  * they have. */
 ls_status ls_cuda_look_for_faults(ls_device *device);
 
-/* --- timing.c (its other calls: lane.h) ----------------------------------------------------------------------------- */
+/* --- timing.c (its other calls: lane.h) --------------------------------------------------------------------------- */
 
 /* The stream has been waited for, and is idle: tells the probes, if they are on, when it ran what was timed. */
 void ls_cuda_time_tell(ls_stream *stream);
@@ -110,8 +110,6 @@ static inline struct ls_cuda_device *ls_cuda_device_of(const ls_device *device) 
 
 /* Passes on the status of work that was to be put on the stream: a failure, reported already, poisons the device. */
 ls_status ls_cuda_outcome(ls_stream *stream, ls_status status);
-
-const char *ls_cuda_stream_name(const ls_stream *stream);
 
 /* Whether the GPU is broken, or a stream hangs on it: calls that may wait for it would not come back. If not, it is the
  * calling thread's current GPU afterwards. */

@@ -25,12 +25,6 @@
 #include "common/base/log.h"
 #include "common/device/plugin.h"
 
-const char *ls_cuda_stream_name(const ls_stream *stream) {
-    static const char *const names[] = {"compute", "copy", "comm"};
-    _Static_assert(sizeof names / sizeof *names == LS_STREAM_COUNT, "a name for each stream");
-    return names[stream->kind];
-}
-
 ls_status ls_cuda_failure(ls_stream *stream) {
     return (ls_status)atomic_load_explicit(&stream->device->failure, memory_order_relaxed);
 }

@@ -73,8 +73,8 @@ ls_status ls_cuda_failure(ls_stream *stream);
  * just now. Otherwise, and in a recording, it does nothing. */
 ls_status ls_cuda_check_launch(ls_stream *stream, const char *label);
 
-/* While the probes are on (ls_probing, which the caller has asked), around what puts a piece of work on a stream: the probes
- * will be told when the GPU ran it. False: this one cannot be timed, and has no end. */
+/* While the probes are on (ls_probing, which the caller has asked), around what puts a piece of work on a stream: the
+ * probes will be told when the GPU ran it. False: this one cannot be timed, and has no end. */
 bool ls_cuda_time_begin(ls_stream *stream, const char *label);
 void ls_cuda_time_end(ls_stream *stream);
 

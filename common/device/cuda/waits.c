@@ -105,10 +105,11 @@ ls_status ls_cuda_wait_stream(ls_stream *stream) {
     if (ls_cuda_is_recording(stream)) {
         ls_status refused =
             ls_fail(LS_ERR_UNSUPPORTED, "the stream \"%s\" is being recorded into a graph and cannot be waited for",
-                    ls_cuda_stream_name(stream));
+                    ls_stream_kind_name(stream->kind));
         return ls_cuda_recording_failed(refused);
     }
-    struct ls_cuda_awaited all = {ls_cuda_stream_of(stream)->lane.stream, NULL, "stream", ls_cuda_stream_name(stream)};
+    struct ls_cuda_awaited all = {ls_cuda_stream_of(stream)->lane.stream, NULL, "stream",
+                                  ls_stream_kind_name(stream->kind)};
     ls_status status = ls_cuda_wait(stream->device, &all);
     bool timed = atomic_load_explicit(&ls_cuda_stream_of(stream)->timing.count, memory_order_relaxed) > 0;
     if (status == LS_OK && timed) ls_cuda_time_tell(stream);

@@ -57,6 +57,17 @@ static void look_around(const ls_trace *trace) {
         fuzz_require(!ls_trace_happens_before(trace, i, i), "nothing is before itself");
     }
     fuzz_require(lists == 0, "every edge has two ends");
+    const struct ls_trace_about *about = ls_trace_what(trace);
+    fuzz_require(about->steps >= 1 && about->steps <= tasks, "there is a task in every step");
+    for (int i = 0; i < ls_trace_lane_count(trace); i++) {
+        const struct ls_lane *lane = ls_trace_lane(trace, i);
+        fuzz_require(lane->rank < about->world_size && lane->device < about->devices, "a lane is of the run's devices");
+    }
+    for (int i = 0; i < tasks; i++) {
+        const struct ls_task *task = ls_trace_task(trace, i);
+        fuzz_require(task->from < about->devices && task->to < about->devices, "copies are between the run's devices");
+        fuzz_require(task->us == -1 || task->us >= 0, "a duration is known or not");
+    }
 }
 
 void fuzz_trace(const uint8_t *data, size_t nbytes) {

@@ -1,0 +1,75 @@
+/* folder — the files of a trace: their names, and what may be removed of an earlier one.
+ *   idea  : a name alone does not make a file ours: what is removed or replaced also begins as chrome_write.c begins
+ *           every file
+ *   order : all files are looked at before the first is removed, so where one is somebody else's nothing is touched
+ *   fails : LS_ERR_INVALID, naming the file that is somebody else's; LS_ERR_IO */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/trace/chrome_parts.h"
+
+#define LS_MERGED_NAME "merged.json"
+
+ls_status ls_trace_file_name(char *path, size_t capacity, const char *folder, int rank) {
+    int length = rank == LS_NONE ? snprintf(path, capacity, "%s/" LS_MERGED_NAME, folder)
+                                 : snprintf(path, capacity, "%s/rank_%d.json", folder, rank);
+    if (length >= 0 && (size_t)length < capacity) return LS_OK;
+    return ls_fail(LS_ERR_IO, "the name of the folder %s is too long", folder);
+}
+
+int ls_chrome_rank_of(const char *name) {
+    int rank = 0, length = 0;
+    if (strncmp(name, "rank_", 5) != 0 || (name[5] == '0' && name[6] != '.')) return LS_NONE;
+    for (name += 5; *name >= '0' && *name <= '9' && length < 7; name++, length++) rank = 10 * rank + (*name - '0');
+    return length > 0 && strcmp(name, ".json") == 0 ? rank : LS_NONE;
+}
+
+/* --- what an earlier trace has left ------------------------------------------------------------------------------- */
+
+/* Whether a trace may be written over this file. */
+static ls_status check_ours(const char *path) {
+    char head[sizeof LS_CHROME_BEGIN - 1];
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC); /* nonblocking: it may be a pipe */
+    if (fd < 0 && errno != ELOOP && errno != ENXIO)
+        return ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
+    bool ours = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+                read(fd, head, sizeof head) == (ssize_t)sizeof head && memcmp(head, LS_CHROME_BEGIN, sizeof head) == 0;
+    if (fd >= 0) close(fd);
+    if (ours) return LS_OK;
+    return ls_fail(LS_ERR_INVALID,
+                   "%s has the name of a trace's file, but is none that this program has written; move it away, or "
+                   "choose another folder for the trace",
+                   path);
+}
+
+static ls_status visit_files(const char *folder, bool remove) {
+    DIR *directory = opendir(folder);
+    if (!directory && errno == ENOENT) return LS_OK;
+    if (!directory) return ls_fail(LS_ERR_IO, "cannot read the folder %s: %s", folder, strerror(errno));
+    ls_status status = LS_OK;
+    for (struct dirent *entry; status == LS_OK && (entry = readdir(directory));) {
+        char path[PATH_MAX];
+        int rank = ls_chrome_rank_of(entry->d_name);
+        if (rank == LS_NONE && strcmp(entry->d_name, LS_MERGED_NAME) != 0) continue;
+        status = ls_trace_file_name(path, sizeof path, folder, rank);
+        if (status == LS_OK) status = check_ours(path);
+        if (status == LS_OK && remove && unlink(path) != 0)
+            status = ls_fail(LS_ERR_IO, "cannot remove %s of an earlier trace: %s", path, strerror(errno));
+    }
+    closedir(directory);
+    return status;
+}
+
+ls_status ls_trace_check_folder(const char *folder) { return visit_files(folder, false); }
+
+ls_status ls_trace_clear(const char *folder) {
+    ls_status status = ls_trace_check_folder(folder);
+    return status == LS_OK ? visit_files(folder, true) : status;
+}

@@ -1,0 +1,35 @@
+/* measure — how long jobs take, alone and beside others. */
+#ifndef LABS_CALIBRATE_MEASURE_H
+#define LABS_CALIBRATE_MEASURE_H
+
+#include "labs/calibrate/calibrate.h"
+
+struct calibrate_worker; /* what a device's thread needs: devices.c */
+
+typedef ls_status (*calibrate_job_fn)(const struct calibrate_worker *worker, int argument);
+
+struct calibrate_job {
+    calibrate_job_fn call;
+    int argument;
+};
+
+struct calibrate_measurement {
+    calibrate_spread *to; /* microseconds of an operation */
+    struct calibrate_job job;
+    int operations; /* of a call */
+};
+
+enum { CALIBRATE_MEASUREMENTS_MAX = 16 };
+
+/* One device's jobs, by the calling thread, which is bound to it: each in every round, or, if long, in some. */
+ls_status calibrate_measure(const struct calibrate_measurement *measurements, int count,
+                            const struct calibrate_worker *worker, bool quick);
+
+/* A job of workers[0], by the calling thread, in turns alone and while `others` more workers repeat `beside`. */
+ls_status calibrate_measure_beside(calibrate_spread *alone, calibrate_spread *together,
+                                   const struct calibrate_worker *const *workers, struct calibrate_job job,
+                                   struct calibrate_job beside, int others, bool quick);
+
+ls_status calibrate_bind(const struct calibrate_worker *worker); /* devices.c: the calling thread to its device */
+
+#endif

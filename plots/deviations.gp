@@ -47,7 +47,8 @@ do for [kind in "png svg"] {
              (forms[kind_of(stringcolumn("mode"))] - (abs(percent(column("deviation"))) > edge)): \
              (hues[kind_of(stringcolumn("mode"))]) with points pt variable lc rgb variable ps 1.2 lw 2 notitle, \
          for [k = 1:2] keyentry with points pt forms[k] ps 1.2 lc rgb hues[k] title word("DP DDP", k), \
-         rows using (edge):(row(column(0))):(sprintf("%+.1f %%", percent(column("deviation")))) with labels left offset 1,0 noenhanced notitle
+         rows using (edge):(row(column(0))):(sprintf("%+.1f %%", percent(column("deviation")))) \
+             with labels left offset 1,0 noenhanced notitle
     unset output
 }
 print file . ".png"

@@ -15,6 +15,6 @@ rows = read_titled_csv(csv) \
     . " | awk -F, 'NR == 1 || (/^\"6 / && $3 != \"\" && $6 != \"\" && !/^\"6 of T2:/)'"
 file = folder . "/tables_machine"
 heading = "This machine: replayed step times against measured ones"
-subtitle = "replayed: traces of this machine, as recorded, and predictions from one device's trace on node this_machine; " \
-    . "reference: measured on its CPU devices"
+subtitle = "replayed: traces of this machine, as recorded, and predictions from one device's trace " \
+    . "on node this_machine; reference: measured on its CPU devices"
 load "plots/deviations.gp"

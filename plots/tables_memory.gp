@@ -58,8 +58,8 @@ do for [kind in "png svg"] {
             }
         }
         unset print
-        plot for [c = 1:8] $bars using (int($1) == c && $4 > $3 ? $2 : NaN):3:($2 - 0.38):($2 + 0.38):3:4 with boxxyerror \
-            lc rgb color(c) title model eq "mlp" ? categories[c] : ""
+        plot for [c = 1:8] $bars using (int($1) == c && $4 > $3 ? $2 : NaN):3:($2 - 0.38):($2 + 0.38):3:4 \
+            with boxxyerror lc rgb color(c) title model eq "mlp" ? categories[c] : ""
         unset label 1
     }
     unset multiplot

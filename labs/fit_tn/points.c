@@ -135,17 +135,22 @@ static ls_status read_n(int *n, const struct rows *rows, int row) {
                    rows->csv.lines[row], cell(rows, row, N));
 }
 
-/* The step time of the row `single` of n devices; NAN: there is none. */
-static ls_status alone(double *ms, const struct rows *rows, int wanted) {
+/* The step time of one device with the share of one of `wanted`, NAN: there is none. In replay's files that row has the
+ * same n; in the bench's, whose rows of one device have n = 1, it is the one with that share (NULL: not looked for). The
+ * first with n = 1 is T1 in both. */
+static ls_status alone(double *ms, const struct rows *rows, int wanted, const char *share) {
     *ms = NAN;
-    for (int row = 1; row < rows->csv.rows; row++) {
+    int found = 0, like = 0;
+    for (int row = 1; row < rows->csv.rows && !found; row++) {
         int n = 0;
         if (!is_of(rows, row, "single")) continue;
         ls_status status = read_n(&n, rows, row);
-        if (status == LS_OK && n == wanted) status = number(ms, rows, row, STEP_MS);
         if (status != LS_OK) return status;
+        if (n == wanted) found = row;
+        if (n == 1 && !like && share && *share && strcmp(cell(rows, row, SHARE), share) == 0) like = row;
     }
-    return LS_OK;
+    if (!found) found = like;
+    return found ? number(ms, rows, found, STEP_MS) : LS_OK;
 }
 
 /* Refuses a second value of a column among the rows of a curve: they are points of different curves. */
@@ -162,8 +167,8 @@ static ls_status add_row(fit_tn_data *data, const struct rows *rows, int row) {
     ls_status status = read_n(&point.n, rows, row);
     if (status == LS_OK) status = number(&point.ms, rows, row, STEP_MS);
     if (status == LS_OK) status = number(&point.exposed_ms, rows, row, EXPOSED_MS);
-    if (status == LS_OK) status = alone(&point.alone_ms, rows, point.n);
-    if (status == LS_OK) status = alone(&t1_ms, rows, 1);
+    if (status == LS_OK) status = alone(&point.alone_ms, rows, point.n, cell(rows, row, SHARE));
+    if (status == LS_OK) status = alone(&t1_ms, rows, 1, NULL);
     if (status != LS_OK || (point.n == 1 && !isnan(t1_ms))) return status;
     if (point.n > 1 && !rows->settings->oversubscribed && strcmp(cell(rows, row, SHARED), "yes") == 0) {
         data->left_out++;
@@ -222,7 +227,7 @@ static ls_status read_rows(fit_tn_data *data, struct rows *rows) {
     int first = 0;
     double t1_ms;
     ls_status status = settle_model(rows);
-    if (status == LS_OK) status = alone(&t1_ms, rows, 1);
+    if (status == LS_OK) status = alone(&t1_ms, rows, 1, NULL);
     if (status == LS_OK && !isnan(t1_ms)) status = add_point(data, 1, t1_ms);
     for (int row = 1; status == LS_OK && row < rows->csv.rows; row++) {
         if (!is_of(rows, row, rows->settings->mode)) continue;

@@ -90,9 +90,9 @@ static void introduce(tables_book *book, const struct hooks *hooks) {
         "ResNets with DDP. Inputs: T1 without DDP; and ResNet50 on one GPU with DDP, %g ms in place of %g, which says "
         "what PyTorch's hooks and its copies of gradients to the buckets and back cost where nothing travels: %.1f us "
         "for each of %d tensors, taken for ResNet101, too. \"Communication is free\" is one GPU with the same hooks. "
-        "Missing: from two GPUs on the published steps take longer at once, and hardly more for 16 than for 2. That "
-        "is no transfer, which would grow with N, and which the replay has hidden behind backward; what else DDP does "
-        "when there are others is not modelled.",
+        "Missing: from two GPUs on ResNet50's published step takes another 3 ms, with 16 of them 4. Transfers, most of "
+        "which the replay hides behind backward, would grow more with N; what else DDP does when it is not alone has "
+        "no figure of one GPU, and is not modelled.",
         hooks->with_ms, hooks->without_ms, hooks->tensor_us, hooks->tensors);
 }
 

@@ -2,8 +2,8 @@
  *
  * Each table is made, printed and noted; at the end all of them are written to FOLDER/tables.csv and FOLDER/tables.md.
  * Exit status 0 if every table could be made: a bound that is missed is a result, said at the end, unless --strict
- * makes it a failure (status 1, as for a table that cannot be made; 3 if that is for want of time, --timeout). The files
- * are written in any case, with what there is. gnuplot draws from the CSV (plots/tables_*.gp). */
+ * makes it a failure (status 1, as for a table that cannot be made; 3 if that is for want of time, --timeout). The
+ * files are written in any case, with what there is. gnuplot draws from the CSV (plots/tables_*.gp). */
 #include <stdio.h>
 
 #include "labs/tables/tables.h"

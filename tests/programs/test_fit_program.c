@@ -161,9 +161,9 @@ static const char head[] = "model,mode,n,batch,per_device_batch,how,step_ms,expo
 
 /* A machine of 4 cores; T_N - T1(b/N) - exposed is 1 ms throughout. */
 static const char bench[] = "\"mlp:784,10\",single,1,64,64,measured,100,,no,\"a CPU, \"\"fast\"\"\",4\n"
-                            "\"mlp:784,10\",single,2,32,32,measured,51,,no,,4\n"
-                            "\"mlp:784,10\",single,4,16,16,measured,27,,no,,4\n"
-                            "\"mlp:784,10\",single,8,8,8,measured,15,,yes,,4\n"
+                            "\"mlp:784,10\",single,1,32,32,measured,51,,no,,4\n"
+                            "\"mlp:784,10\",single,1,16,16,measured,27,,no,,4\n"
+                            "\"mlp:784,10\",single,1,8,8,measured,15,,yes,,4\n"
                             "\"mlp:784,10\",DP,1,64,64,measured,107,0,no,,4\n"
                             "\"mlp:784,10\",DDP,1,64,64,measured,108,0,no,\"a CPU, \"\"fast\"\"\",4\n"
                             "\"mlp:784,10\",DDP,2,64,32,measured,54,2,no,\"a CPU, \"\"fast\"\"\",4\n"

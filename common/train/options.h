@@ -83,7 +83,9 @@ bool ls_train_sync_bn(const ls_train_options *options, const ls_model *model, bo
 bool ls_train_is_stream(const ls_train_options *options);
 
 ls_optimizer_options ls_train_optimizer(const ls_train_options *options);
-const char *ls_train_optimizer_name(const ls_train_options *options); /* as on the command line; with momentum "sgd-momentum" */
+
+/* As on the command line; SGD with momentum is "sgd-momentum". */
+const char *ls_train_optimizer_name(const ls_train_options *options);
 
 /* The learning rate's course for that many devices; total_steps 0: not known. */
 ls_schedule ls_train_schedule(const ls_train_options *options, int device_count, int64_t total_steps);

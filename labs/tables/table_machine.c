@@ -172,8 +172,10 @@ static void add_missing(tables_book *book) {
         "the devices compute on; (2) what one core has written lies in its cache, and DP's device 0 reads gradients "
         "and updates parameters that another core has just held: its sum and its update take up to twice as long; "
         "(3) an all-reduce that goes on while devices compute loses bandwidth to them, where only the opposite is "
-        "modelled; (4) ranks are never late, so nobody waits. All of them make T2 longer than predicted. Whatever "
-        "else this machine does at the time does so, too.");
+        "modelled; (4) ranks are never late, so nobody waits. All of these make T2 longer than predicted, and so does "
+        "whatever else this machine does at the time. A prediction that is too long has another cause, which is not "
+        "known for certain: rates, and how many times as long kernels take side by side, are measured before T2, and "
+        "a shared machine's speed drifts; what half a batch costs is a rule (the rows from T1(b/2) leave it out).");
 }
 
 ls_status tables_make_machine(tables_book *book, const tables_settings *settings) {

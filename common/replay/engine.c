@@ -33,8 +33,7 @@ static void wait_for(struct ls_engine *e, int lane, enum ls_engine_phase phase, 
     ls_agenda_set(e->agenda, lane, at_us, phase == LS_ENGINE_ASKS);
 }
 
-/* --- kernels and their device
- * --------------------------------------------------------------------------------------- */
+/* --- kernels and their device ------------------------------------------------------------------------------------ */
 
 /* How long a microsecond of a kernel's work takes. */
 static double pace_of(const struct ls_engine *e, const struct ls_engine_device *device) {
@@ -59,8 +58,7 @@ static void count_collectives(struct ls_engine *e, int lane, int more) {
     wait_for(e, device->compute.holder, LS_ENGINE_TASK_ENDS, e->now_us + device->left_us * after);
 }
 
-/* --- turns
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- turns ------------------------------------------------------------------------------------------------------- */
 
 static bool needs_turn(const struct ls_task *task) {
     return task->kind == LS_TASK_KERNEL || (task->kind == LS_TASK_HOST && task->lock != LS_NONE);
@@ -104,8 +102,7 @@ static void pass_turn(struct ls_engine *e, struct ls_engine_turn *turn) {
     begin_work(e, next);
 }
 
-/* --- copies and meetings
- * -------------------------------------------------------------------------------------------- */
+/* --- copies and meetings ----------------------------------------------------------------------------------------- */
 
 /* The links that a copy shares with others; NULL: it has a duration of its own, or crosses none. */
 static const struct ls_route *route_of(const struct ls_engine *e, const struct ls_task *t) {
@@ -144,8 +141,7 @@ static void join_meeting(struct ls_engine *e, int meeting) {
     }
 }
 
-/* --- one task after another
- * ------------------------------------------------------------------------------------------ */
+/* --- one task after another -------------------------------------------------------------------------------------- */
 
 static void become_ready(struct ls_engine *e, int task) {
     const struct ls_task *t = ls_trace_task(e->trace, task);

@@ -92,7 +92,7 @@ static void test_devices_and_ranks(void **state) {
         {"dp_train --devices 3 --batch-size 2", 2, "3 devices cannot share a batch of 2 samples"},
         {"dp_train --device-ids 0,0", 2, "device 0 is named twice"},
         {"dp_train --device-kind cpu --device-ids 1,0,1", 2, "device 1 is named twice, which only GPUs can be"},
-        {"dp_train --replicate nccl", 2, "--replicate flat is for both"},
+        {"dp_train --replicate nccl", 2, "--replicate flat is for all"},
         {"dp_train --device-ids 0,,1", 2, "not a list of whole numbers"},
         {"dp_train --device-ids 0,1 --output-device 2", 2, "output device 2 is not among the devices"},
         {"dp_train --devices 2 --device-ids 0,1", 2, "exclude each other"},

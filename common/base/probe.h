@@ -124,7 +124,8 @@ void ls_probe_step(int32_t step);
 /* Names the calling thread in traces, with up to 47 characters. May be called while probes are off. */
 void ls_probe_name_thread(const char *format, ...) LS_PRINTF(1, 2);
 
-/* What was written down, by thread; *threads is the probes' memory, until the next start or drop. LS_ERR_NO_MEMORY. */
+/* What was written down, by thread; *threads is the probes' memory, until the next read, start or drop.
+ * LS_ERR_NO_MEMORY. */
 ls_status ls_probe_read(const struct ls_probe_thread **threads, size_t *count);
 
 /* Records that were lost because there was no memory. */

@@ -157,7 +157,7 @@ static ls_status launch(ls_stream *stream, const char *label, ls_task_fn task, c
                            .brief = manner == BRIEF,
                            .meets = manner == MEETS,
                            .number = ls_stream_launch_number(stream)};
-    memcpy(item.arguments, arguments, nbytes);
+    if (nbytes > 0) memcpy(item.arguments, arguments, nbytes);
     return ls_cpu_stream_of(stream)->policy->enqueue(stream, &item);
 }
 

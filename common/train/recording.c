@@ -221,10 +221,9 @@ ls_status ls_recording_finish(ls_recording *r, double run_median_ms) {
 }
 
 void ls_recording_tell(const ls_recording *r) {
-    const ls_parallel *p = r->parallel;
-    const ls_device *device = p->devices[0];
-    int devices = p->device_count;
-    if (r->tasks == 0 || p->rank > 0 || r->options->quiet) return;
+    if (r->tasks == 0 || r->parallel->rank > 0 || r->options->quiet) return; /* without tasks, perhaps never opened */
+    const ls_device *device = r->parallel->devices[0];
+    int devices = r->parallel->device_count;
     printf("trace: %s/merged.json, %" PRId64 " step%s from step %" PRId64 " on, %.0f tasks; ", r->options->trace,
            r->steps, r->steps == 1 ? "" : "s", r->first, r->tasks);
     if (!ls_device_computes(device)) {

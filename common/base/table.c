@@ -1,5 +1,6 @@
 #include "common/base/table.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -48,6 +49,14 @@ void ls_table_cell(ls_table *table, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(table->cells[table->cell_count++], CELL_CAPACITY, format, arguments);
     va_end(arguments);
+}
+
+void ls_table_number(ls_table *table, int decimals, double value) {
+    if (isnan(value)) {
+        ls_table_cell(table, "%s", "");
+    } else {
+        ls_table_cell(table, "%.*f", decimals, value);
+    }
 }
 
 /* Characters of the first `nbytes` of a UTF-8 text: all bytes but those that continue one. */
@@ -132,4 +141,10 @@ ls_status ls_table_print(const ls_table *table, FILE *file) {
     print_all(table, file, widths, head_height);
     free(widths);
     return LS_OK;
+}
+
+ls_status ls_table_finish(ls_table *table, FILE *file) {
+    ls_status status = ls_table_print(table, file);
+    ls_table_destroy(table);
+    return status;
 }

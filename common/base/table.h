@@ -3,12 +3,10 @@
  *     const ls_column columns[] = {{"mode", LS_LEFT}, {"step time\nms", LS_RIGHT}};
  *     ls_table *table;
  *     ls_status status = ls_table_create(&table, columns, 2);
- *     if (status == LS_OK) {
- *         ls_table_cell(table, "%s", "DP");
- *         ls_table_cell(table, "%.3f", 0.5);
- *         status = ls_table_print(table, stdout);
- *     }
- *     ls_table_destroy(table);
+ *     if (status != LS_OK) return status;
+ *     ls_table_cell(table, "%s", "DP");
+ *     ls_table_number(table, 3, 0.5);
+ *     return ls_table_finish(table, stdout);
  *
  * A title may have several lines, which stand at the bottom of the head. Widths are counted in characters of UTF-8. One
  * thread at a time. */
@@ -36,8 +34,14 @@ ls_status ls_table_create(ls_table **out, const ls_column *columns, size_t count
 /* Fills the next cell, from left to right and row by row. A failure (no memory) shows in ls_table_print. */
 void ls_table_cell(ls_table *table, const char *format, ...) LS_PRINTF(2, 3);
 
+/* The same with a number of so many decimals. NaN, for what is not defined in this row, leaves the cell empty. */
+void ls_table_number(ls_table *table, int decimals, double value);
+
 /* Writes the head and the rows; a last row that is not complete ends where its cells end. */
 ls_status ls_table_print(const ls_table *table, FILE *file);
+
+/* Prints, and destroys the table also if that fails. */
+ls_status ls_table_finish(ls_table *table, FILE *file);
 
 /* NULL is a no-op. */
 void ls_table_destroy(ls_table *table);

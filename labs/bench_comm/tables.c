@@ -39,13 +39,9 @@ void comm_print_heading(const comm_results *results) {
     fflush(stdout);
 }
 
-/* What is not defined for a row stays empty. */
+/* What is not defined for a row stays empty, and so does the rate of what took no time. */
 static void put_number(ls_table *table, int decimals, double value) {
-    if (isfinite(value)) {
-        ls_table_cell(table, "%.*f", decimals, value);
-    } else {
-        ls_table_cell(table, "%s", "");
-    }
+    ls_table_number(table, decimals, isfinite(value) ? value : NAN);
 }
 
 static void put_time(ls_table *table, double value_us) { put_number(table, value_us < 100 ? 2 : 0, value_us); }
@@ -117,9 +113,7 @@ static ls_status print_operation(const comm_results *results, comm_variant varia
     if (status != LS_OK) return status;
     for (int g = 0; g < results->group_count; g++)
         if (results->groups[g].variant == variant) put_group(table, results, &results->groups[g], operation);
-    status = ls_table_print(table, stdout);
-    ls_table_destroy(table);
-    return status;
+    return ls_table_finish(table, stdout);
 }
 
 static void print_legend(const comm_results *results) {

@@ -115,8 +115,7 @@ ls_status comm_tune(const comm_results *results) {
                "of the "
                "size before, unless the same holds.\nA negative number is such a near tie\n\n",
                100 * COMM_TUNE_MARGIN);
-        status = ls_table_print(table, stdout);
-        ls_table_destroy(table);
+        status = ls_table_finish(table, stdout);
     }
     char comment[COMMENT_CAPACITY];
     describe(comment, results, &results->groups[0]);

@@ -149,8 +149,7 @@ ls_status bench_print_replayed(const bench_model *model) {
         ls_table_cell(table, "%.2f", ddp->speedup);
         ls_table_cell(table, "%.0f", 100 * ddp->step.busy);
     }
-    status = ls_table_print(table, stdout);
-    ls_table_destroy(table);
+    status = ls_table_finish(table, stdout);
     printf("\n(a launch takes %g us in this program, and %g us in Python, whose threads launch one after another:\n"
            "DP's share one lock, DDP's processes have one each. N = 1 is one device without either mode.)\n",
            model->replayed_launch_us[0], model->replayed_launch_us[1]);

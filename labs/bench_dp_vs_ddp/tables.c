@@ -1,25 +1,9 @@
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/log.h"
 #include "common/base/table.h"
 #include "labs/bench_dp_vs_ddp/bench.h"
-
-/* What is not defined for a row stays empty. */
-static void put_number(ls_table *table, int decimals, double value) {
-    if (isnan(value)) {
-        ls_table_cell(table, "%s", "");
-    } else {
-        ls_table_cell(table, "%.*f", decimals, value);
-    }
-}
-
-static ls_status print_and_free(ls_table *table) {
-    ls_status status = ls_table_print(table, stdout);
-    ls_table_destroy(table);
-    return status;
-}
 
 static ls_status print_times(const bench_model *model) {
     static const ls_column columns[] = {
@@ -41,14 +25,14 @@ static ls_status print_times(const bench_model *model) {
         ls_table_cell(table, "%s", bench_mode_name(row->mode));
         ls_table_cell(table, "%d", row->n);
         ls_table_cell(table, "%lld", (long long)row->per_device_batch);
-        put_number(table, 3, row->step_ms);
-        put_number(table, 3, row->step_ms_min);
-        put_number(table, 3, row->step_ms_max);
-        put_number(table, 2, row->speedup);
-        put_number(table, 1, 100 * row->efficiency);
+        ls_table_number(table, 3, row->step_ms);
+        ls_table_number(table, 3, row->step_ms_min);
+        ls_table_number(table, 3, row->step_ms_max);
+        ls_table_number(table, 2, row->speedup);
+        ls_table_number(table, 1, 100 * row->efficiency);
         ls_table_cell(table, "%s", row->oversubscribed ? "*oversubscribed*" : "");
     }
-    return print_and_free(table);
+    return ls_table_finish(table, stdout);
 }
 
 static ls_status print_parts(const bench_model *model) {
@@ -71,15 +55,15 @@ static ls_status print_parts(const bench_model *model) {
         if (row->mode == BENCH_SINGLE) continue;
         ls_table_cell(table, "%s", bench_mode_name(row->mode));
         ls_table_cell(table, "%d", row->n);
-        put_number(table, 3, row->step_ms);
-        put_number(table, 3, row->ideal_ms);
-        put_number(table, 3, row->over_ms);
-        put_number(table, 3, row->smaller_batch_ms);
-        put_number(table, 3, row->exposed_ms);
-        put_number(table, 3, row->fixed_ms);
+        ls_table_number(table, 3, row->step_ms);
+        ls_table_number(table, 3, row->ideal_ms);
+        ls_table_number(table, 3, row->over_ms);
+        ls_table_number(table, 3, row->smaller_batch_ms);
+        ls_table_number(table, 3, row->exposed_ms);
+        ls_table_number(table, 3, row->fixed_ms);
         ls_table_cell(table, "%s", row->oversubscribed ? "*oversubscribed*" : "");
     }
-    return print_and_free(table);
+    return ls_table_finish(table, stdout);
 }
 
 static const char *verdict(const bench_model *model, int n) {
@@ -107,7 +91,7 @@ static ls_status print_weights(const bench_model *model, const bench_settings *s
         ls_table_cell(table, "%s%s", ddp->weights, ddp->repeats ? "" : " (runs differ)");
         ls_table_cell(table, "%s", verdict(model, n));
     }
-    return print_and_free(table);
+    return ls_table_finish(table, stdout);
 }
 
 ls_status bench_print_model(const bench_model *model, const bench_settings *settings) {

@@ -105,9 +105,7 @@ static ls_status print_rows(const bench_model *model) {
         ls_table_cell(table, "%.1f", 100 * row->busy);
         ls_table_cell(table, "%.3f", row->exposed_ms);
     }
-    status = ls_table_print(table, stdout);
-    ls_table_destroy(table);
-    return status;
+    return ls_table_finish(table, stdout);
 }
 
 static double excess(const bench_row *virtual_row, const bench_row *measured) {

@@ -11,21 +11,12 @@ enum { FAR = 4 };       /* times the largest N of the points is too far away to 
 
 /* What is not known stays empty. */
 static void put_number(ls_table *table, int decimals, double value) {
-    if (isnan(value)) {
-        ls_table_cell(table, "%s", "");
+    if (fabs(value) >= LONG_NUMBER) {
+        ls_table_cell(table, "%.6g", value);
     } else {
-        ls_table_cell(table, fabs(value) < LONG_NUMBER ? "%.*f" : "%.*g", fabs(value) < LONG_NUMBER ? decimals : 6,
-                      value);
+        ls_table_number(table, decimals, value);
     }
 }
-
-static ls_status print_and_free(ls_table *table) {
-    ls_status status = ls_table_print(table, stdout);
-    ls_table_destroy(table);
-    return status;
-}
-
-#define CREATE(table, columns) ls_table_create(&(table), columns, sizeof(columns) / sizeof *(columns))
 
 enum { ENOUGH = 4 }; /* different N, for three coefficients and one to predict */
 
@@ -88,7 +79,7 @@ static ls_status print_laws(const fit_tn_result *result, const fit_tn_data *data
         {"", LS_LEFT},
     };
     ls_table *table;
-    ls_status status = CREATE(table, columns);
+    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
     if (status != LS_OK) return status;
     printf("T_N = %s + Tcomm(N) by least squares, best first\n\n", data->weak ? "T1" : "T1 / N");
     for (size_t i = 0; i < result->fit_count; i++) {
@@ -105,7 +96,7 @@ static ls_status print_laws(const fit_tn_result *result, const fit_tn_data *data
         put_half(table, fit->half_efficiency_n);
         ls_table_cell(table, "%s%s", i == 0 ? "chosen" : "", remark(fit));
     }
-    status = print_and_free(table);
+    status = ls_table_finish(table, stdout);
     int different = count_n(data);
     double left_out_ms = result->fits[0].left_out_ms, mean_ms = fit_tn_mean_ms(data);
     if (left_out_ms > POOR_SHARE * mean_ms)
@@ -122,7 +113,7 @@ static ls_status print_rivals(const fit_tn_result *result) {
         {"rms\nms", LS_RIGHT}, {"left out\nms", LS_RIGHT}, {"do the points support it?", LS_LEFT},
     };
     ls_table *table;
-    ls_status status = CREATE(table, columns);
+    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
     if (status != LS_OK) return status;
     printf("\nBeside other explanations\n\n");
     for (int i = 0; i < result->rival_count; i++) {
@@ -134,7 +125,7 @@ static ls_status print_rivals(const fit_tn_result *result) {
         put_number(table, 3, rival->left_out_ms);
         ls_table_cell(table, "%s", rival->verdict);
     }
-    return print_and_free(table);
+    return ls_table_finish(table, stdout);
 }
 
 /* --- points ------------------------------------------------------------------------------------------------------ */
@@ -148,7 +139,7 @@ static ls_status print_points(const fit_tn_result *result, const fit_tn_data *da
         {"residual\n%", LS_RIGHT}, {"speed-up", LS_RIGHT},     {"efficiency\n%", LS_RIGHT},
     };
     ls_table *table;
-    ls_status status = CREATE(table, columns);
+    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
     if (status != LS_OK) return status;
     printf("\nThe points beside the chosen law\n\n");
     for (int i = 0; i < data->count; i++) {
@@ -165,7 +156,7 @@ static ls_status print_points(const fit_tn_result *result, const fit_tn_data *da
         put_number(table, 2, efficiency * point->n);
         put_number(table, 1, 100 * efficiency);
     }
-    return print_and_free(table);
+    return ls_table_finish(table, stdout);
 }
 
 static ls_status print_predictions(const fit_tn_result *result, const fit_tn_data *data, const ls_int_list *predict) {
@@ -173,7 +164,7 @@ static ls_status print_predictions(const fit_tn_result *result, const fit_tn_dat
         {"N", LS_RIGHT}, {"T_N\nms", LS_RIGHT}, {"speed-up", LS_RIGHT}, {"efficiency\n%", LS_RIGHT}, {"", LS_LEFT}};
     ls_table *table;
     if (predict->count == 0) return LS_OK;
-    ls_status status = CREATE(table, columns);
+    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
     if (status != LS_OK) return status;
     int most = data->points[data->count - 1].n;
     printf("\nWhat the law '%s' says of other N: a prediction, beyond N = %d an extrapolation, and a far one beyond "
@@ -188,7 +179,7 @@ static ls_status print_predictions(const fit_tn_result *result, const fit_tn_dat
         put_number(table, 1, 100 * efficiency);
         ls_table_cell(table, "%s", n > FAR * most ? "extrapolated far" : n > most ? "extrapolated" : "");
     }
-    return print_and_free(table);
+    return ls_table_finish(table, stdout);
 }
 
 static void print_legend(const fit_tn_data *data) {

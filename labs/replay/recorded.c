@@ -92,9 +92,7 @@ static ls_status print_accounts(const struct ls_account *recorded, const struct 
         if (isfinite(error)) ls_table_cell(table, "%+.2f", 100 * error);
         if (!isfinite(error)) ls_table_cell(table, "%s", "");
     }
-    status = ls_table_print(table, stdout);
-    ls_table_destroy(table);
-    return status;
+    return ls_table_finish(table, stdout);
 }
 
 static ls_status write_json(const struct ls_account *recorded, const struct ls_account *replayed,

@@ -35,23 +35,6 @@ double replay_category_bytes(const struct ls_memory_prediction *memory, int cate
 
 /* --- cells ------------------------------------------------------------------------------------------------------- */
 
-/* What is not defined for a row stays empty. */
-static void put_number(ls_table *table, int decimals, double value) {
-    if (isnan(value)) {
-        ls_table_cell(table, "%s", "");
-    } else {
-        ls_table_cell(table, "%.*f", decimals, value);
-    }
-}
-
-static ls_status print_and_free(ls_table *table) {
-    ls_status status = ls_table_print(table, stdout);
-    ls_table_destroy(table);
-    return status;
-}
-
-#define CREATE(table, columns) ls_table_create(&(table), columns, sizeof(columns) / sizeof *(columns))
-
 enum { DEVICES_TEXT = 24 };
 
 /* "1" or "1-7" */
@@ -84,19 +67,19 @@ static bool all_fit(const replay_rows *rows, ls_build_mode mode) {
 
 static void put_times(ls_table *table, const replay_row *row, const replay_settings *settings) {
     const struct ls_device_account *mean = &row->mean.account;
-    if (settings->cap_count > 1) put_number(table, 2, row->cap_mb);
-    put_number(table, 3, row->step_ms);
-    put_number(table, 2, row->speedup);
-    put_number(table, 1, 100 * row->efficiency);
-    put_number(table, 3, row->over_ms);
-    put_number(table, 3, row->alone_ms);
-    put_number(table, 3, mean->compute_us / 1e3);
-    put_number(table, 3, mean->exposed_us / 1e3);
-    put_number(table, 3, mean->host_us / 1e3);
-    put_number(table, 3, mean->idle_us / 1e3);
-    put_number(table, 0, 100 * row->busy_share);
-    put_number(table, 0, 100 * row->communication_share);
-    put_number(table, 0, row->communication_share > 0 ? 100 * row->overlap : NAN);
+    if (settings->cap_count > 1) ls_table_number(table, 2, row->cap_mb);
+    ls_table_number(table, 3, row->step_ms);
+    ls_table_number(table, 2, row->speedup);
+    ls_table_number(table, 1, 100 * row->efficiency);
+    ls_table_number(table, 3, row->over_ms);
+    ls_table_number(table, 3, row->alone_ms);
+    ls_table_number(table, 3, mean->compute_us / 1e3);
+    ls_table_number(table, 3, mean->exposed_us / 1e3);
+    ls_table_number(table, 3, mean->host_us / 1e3);
+    ls_table_number(table, 3, mean->idle_us / 1e3);
+    ls_table_number(table, 0, 100 * row->busy_share);
+    ls_table_number(table, 0, 100 * row->communication_share);
+    ls_table_number(table, 0, row->communication_share > 0 ? 100 * row->overlap : NAN);
     if (isnan(row->link_use)) {
         ls_table_cell(table, "%s", "");
     } else {
@@ -150,7 +133,7 @@ static ls_status print_times(const replay_rows *rows, ls_build_mode mode, const 
         put_times(table, row, settings);
         if (!fit) put_fit(table, row, row->memory_bytes);
     }
-    status = print_and_free(table);
+    status = ls_table_finish(table, stdout);
     const replay_row *t1 = &rows->rows[0]; /* one device's with the batch of N = 1 */
     if (mode != LS_BUILD_SINGLE && !replay_fits(t1, t1->memory_bytes))
         printf(
@@ -165,14 +148,14 @@ static void put_share(ls_table *table, const replay_row *row, const replay_share
     const struct ls_device_account *account = &share->account;
     ls_table_cell(table, "%d", row->n);
     ls_table_cell(table, "%s", devices);
-    put_number(table, 3, account->compute_us / 1e3);
-    put_number(table, 3, account->exposed_us / 1e3);
-    put_number(table, 3, account->host_us / 1e3);
-    put_number(table, 3, account->idle_us / 1e3);
-    put_number(table, 3, account->communication_us / 1e3);
-    put_number(table, 3, account->lock_us / 1e3);
-    put_number(table, 2, account->sent_bytes / MIB);
-    put_number(table, 2, account->received_bytes / MIB);
+    ls_table_number(table, 3, account->compute_us / 1e3);
+    ls_table_number(table, 3, account->exposed_us / 1e3);
+    ls_table_number(table, 3, account->host_us / 1e3);
+    ls_table_number(table, 3, account->idle_us / 1e3);
+    ls_table_number(table, 3, account->communication_us / 1e3);
+    ls_table_number(table, 3, account->lock_us / 1e3);
+    ls_table_number(table, 2, account->sent_bytes / MIB);
+    ls_table_number(table, 2, account->received_bytes / MIB);
 }
 
 static ls_status print_devices(const replay_rows *rows, ls_build_mode mode) {
@@ -181,7 +164,7 @@ static ls_status print_devices(const replay_rows *rows, ls_build_mode mode) {
         {"host\nms", LS_RIGHT},  {"idle\nms", LS_RIGHT},     {"all comm.\nms", LS_RIGHT}, {"lock\nms", LS_RIGHT},
         {"sent\nMiB", LS_RIGHT}, {"received\nMiB", LS_RIGHT}};
     ls_table *table;
-    ls_status status = CREATE(table, columns);
+    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
     if (status != LS_OK) return status;
     char text[DEVICES_TEXT];
     printf("\n%s: device 0 and the others (their mean), per step\n\n", replay_mode_name(mode));
@@ -191,7 +174,7 @@ static ls_status print_devices(const replay_rows *rows, ls_build_mode mode) {
         put_share(table, row, &row->first, "0");
         put_share(table, row, &row->others, others_text(row, text));
     }
-    return print_and_free(table);
+    return ls_table_finish(table, stdout);
 }
 
 static bool hold_the_same(const struct ls_memory_prediction *one, const struct ls_memory_prediction *other) {
@@ -204,8 +187,9 @@ static void put_memory(ls_table *table, const replay_row *row, const replay_shar
     double sum = ls_memory_total(&share->memory);
     ls_table_cell(table, "%d", row->n);
     ls_table_cell(table, "%s", devices);
-    for (int c = 0; c < REPLAY_CATEGORIES; c++) put_number(table, 2, replay_category_bytes(&share->memory, c) / MIB);
-    put_number(table, 2, sum / MIB);
+    for (int c = 0; c < REPLAY_CATEGORIES; c++)
+        ls_table_number(table, 2, replay_category_bytes(&share->memory, c) / MIB);
+    ls_table_number(table, 2, sum / MIB);
     put_fit(table, row, sum);
 }
 
@@ -215,7 +199,7 @@ static ls_status print_memory(const replay_rows *rows, ls_build_mode mode) {
     columns[REPLAY_CATEGORIES + 2] = (ls_column){"together", LS_RIGHT};
     columns[REPLAY_CATEGORIES + 3] = (ls_column){"", LS_LEFT};
     ls_table *table;
-    ls_status status = CREATE(table, columns);
+    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
     if (status != LS_OK) return status;
     char text[DEVICES_TEXT];
     printf("\n%s: memory that a device holds, MiB, computed from the workload\n\n", replay_mode_name(mode));
@@ -229,7 +213,7 @@ static ls_status print_memory(const replay_rows *rows, ls_build_mode mode) {
         put_memory(table, row, &row->first, alike && row->n > 1 ? "each" : "0");
         if (!alike) put_memory(table, row, &row->others, others_text(row, text));
     }
-    return print_and_free(table);
+    return ls_table_finish(table, stdout);
 }
 
 /* --- all --------------------------------------------------------------------------------------------------------- */

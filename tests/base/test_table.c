@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,16 @@ static void expect_text(const ls_table *table, const char *expected) {
     assert_int_equal(fclose(file), 0);
     assert_string_equal(text, expected);
     free(text);
+}
+
+/* As expect_text, and then the table is gone. */
+static void expect_last_text(ls_table *table, const char *expected) {
+    char text[200] = "";
+    FILE *file = fmemopen(text, sizeof text, "w");
+    assert_non_null(file);
+    assert_int_equal(ls_table_finish(table, file), LS_OK);
+    assert_int_equal(fclose(file), 0);
+    assert_string_equal(text, expected);
 }
 
 static void test_columns_are_as_wide_as_their_widest_text(void **state) {
@@ -57,7 +68,15 @@ static void test_empty_cells_and_wide_characters(void **state) {
                        "mode             ms  note\n"
                        "µs                   last\n"
                        "part of a row\n");
-    ls_table_destroy(table);
+    ls_table_number(table, 2, 1234.567);
+    ls_table_number(table, 0, NAN); /* not defined: empty, too */
+    ls_table_number(table, 0, -INFINITY);
+    ls_table_number(table, 3, -0.5);
+    expect_last_text(table, "                  step\n"
+                            "mode                ms  note\n"
+                            "µs                      last\n"
+                            "part of a row  1234.57\n"
+                            "-inf            -0.500\n");
     ls_table_destroy(NULL);
 }
 

@@ -86,6 +86,11 @@ void *scratch_read(const char *path, size_t *nbytes) {
     return data;
 }
 
+char *scratch_read_text(const char *name) {
+    size_t nbytes;
+    return scratch_read(scratch_path(name), &nbytes);
+}
+
 void scratch_expect_error(const char *text, const char *another) {
     if (error[0] == '\0') fail_msg("no error was reported");
     if (strchr(error, '\n')) fail_msg("more than one line: %s", error);

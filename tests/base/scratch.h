@@ -23,6 +23,9 @@ void scratch_write(const char *name, const void *data, size_t nbytes);
 /* Reads a file of any place whole, with a zero behind its end; free() it. */
 void *scratch_read(const char *path, size_t *nbytes);
 
+/* The text of FOLDER/name; free() it. */
+char *scratch_read_text(const char *name);
+
 /* Files in the folder, hidden ones too. */
 int scratch_file_count(void);
 

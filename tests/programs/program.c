@@ -304,6 +304,10 @@ void program_expect_no_named_files(pid_t pid) {
     fclose(maps);
 }
 
+void program_expect_text(const program *p, const char *text) {
+    if (!strstr(p->out_text, text)) fail_msg("'%s' is not in\n%s%s", text, p->out_text, p->err_text);
+}
+
 int count_lines(const char *text) { return count_text(text, "\n"); }
 
 int free_port(void) {

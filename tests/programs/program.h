@@ -56,6 +56,9 @@ void programs_await_orphans(void);
 /* No file in /tmp or /dev/shm, outside of the test's folder, is open or mapped by the process: so none can be left. */
 void program_expect_no_named_files(pid_t pid);
 
+/* Fails unless the text is in what a program, which has ended, wrote to stdout. */
+void program_expect_text(const program *p, const char *text);
+
 /* Lines in a text. */
 int count_lines(const char *text);
 

@@ -22,10 +22,6 @@
 
 static program p;
 
-static void expect_text(const char *text) {
-    if (!strstr(p.out_text, text)) fail_msg("'%s' is not in\n%s%s", text, p.out_text, p.err_text);
-}
-
 static void expect_no_text(const char *text) {
     if (strstr(p.out_text, text)) fail_msg("'%s' is in\n%s", text, p.out_text);
 }
@@ -74,10 +70,10 @@ static void test_the_courses_points(void **state) {
     assert_int_equal(ls_fit_all(fits, &count, points, 4), LS_OK);
     assert_int_equal(
         program_run(&p, "fit_tn --points=8:15,1:100,4:28,2:52 --predict=16 --json=%s", scratch_path("fit.json")), 0);
-    expect_text("4 points, given; it is not said how they were found");
-    expect_text("constant");
-    expect_text("What the law 'constant' says of other N: a prediction, beyond N = 8 an extrapolation");
-    expect_text("weak scaling: T1 ");
+    program_expect_text(&p, "4 points, given; it is not said how they were found");
+    program_expect_text(&p, "constant");
+    program_expect_text(&p, "What the law 'constant' says of other N: a prediction, beyond N = 8 an extrapolation");
+    program_expect_text(&p, "weak scaling: T1 ");
     expect_no_text("too few to tell the laws apart");
     cJSON *result = read_result();
     assert_string_equal(text_of(result, "scaling"), "strong");
@@ -100,32 +96,32 @@ static void test_the_courses_points(void **state) {
 static void test_too_few_points_are_named(void **state) {
     (void)state;
     assert_int_equal(program_run(&p, "fit_tn --points=1:100,2:52,2:53,4:28"), 0);
-    expect_text("Only 3 different N: too few to tell the laws apart");
+    program_expect_text(&p, "Only 3 different N: too few to tell the laws apart");
 }
 
 static void test_a_serial_share(void **state) {
     (void)state;
     assert_int_equal(program_run(&p, "fit_tn --points=1:100,2:60,4:40,8:30 --how=measured --on=GPUs --title=DP"), 0);
-    expect_text("DP: 4 points, measured on GPUs");
-    expect_text("chosen: T1 (s + (1 - s) / N)");
-    expect_text("T1 = 100 ms, s = 20 %");
-    expect_text("no: off by");
+    program_expect_text(&p, "DP: 4 points, measured on GPUs");
+    program_expect_text(&p, "chosen: T1 (s + (1 - s) / N)");
+    program_expect_text(&p, "T1 = 100 ms, s = 20 %");
+    program_expect_text(&p, "no: off by");
 }
 
 /* Faster than N times as fast, far away, and beyond all laws: each is said. */
 static void test_what_is_doubtful_is_said(void **state) {
     (void)state;
     assert_int_equal(program_run(&p, "fit_tn --points=1:100,2:45,4:20,8:9 --predict=8,32,33"), 0);
-    expect_text("(s outside of 0 .. 1: no share)");
-    expect_text("no: s is no share, outside of 0 .. 1");
+    program_expect_text(&p, "(s outside of 0 .. 1: no share)");
+    program_expect_text(&p, "no: s is no share, outside of 0 .. 1");
     expect_no_text("No law fits well");
     int far = 0;
     for (const char *at = p.out_text; (at = strstr(at, "extrapolated far")); at++) far++;
     assert_int_equal(far, 1); /* 33, and not 32 = 4 x 8 */
     assert_int_equal(program_run(&p, "fit_tn --points=1:100,2:300,4:20,8:90,16:5"), 0);
-    expect_text("No law fits well: the best one misses points that are left out by");
+    program_expect_text(&p, "No law fits well: the best one misses points that are left out by");
     assert_int_equal(program_run(&p, "fit_tn --points=1:1e30,2:6e29,4:3e29,8:2e29"), 0);
-    expect_text("1e+30");
+    program_expect_text(&p, "1e+30");
     expect_no_text("000000000");
     assert_int_equal(program_run(&p, "fit_tn --points=1:100,2:60,4:40,8:30"), 0);
     expect_no_text("outside of 0 .. 1");
@@ -135,7 +131,7 @@ static void test_what_is_doubtful_is_said(void **state) {
 static void test_a_rival_has_no_negative_costs(void **state) {
     (void)state;
     assert_int_equal(program_run(&p, "fit_tn --points=1:100,2:30,4:35,8:40"), 0);
-    expect_text("weak scaling: T1 ");
+    program_expect_text(&p, "weak scaling: T1 ");
     expect_no_text("weak scaling: T1 +");
 }
 
@@ -144,14 +140,14 @@ static void test_weak_scaling(void **state) {
     (void)state;
     assert_int_equal(
         program_run(&p, "fit_tn --points=1:50,2:53,4:53,8:53 --scaling=weak --json=%s", scratch_path("fit.json")), 0);
-    expect_text("T_N = T1 + Tcomm(N)");
+    program_expect_text(&p, "T_N = T1 + Tcomm(N)");
     cJSON *result = read_result();
     assert_string_equal(text_of(result, "scaling"), "weak");
     assert_string_equal(text_of(item(result, "laws", 0), "law"), "constant");
     expect_near(number(item(result, "laws", 0), "a_ms"), 3, 1e-9);
     expect_near(number(item(result, "points", 3), "efficiency"), 50.0 / 53, 1e-9);
     expect_near(number(item(result, "points", 3), "speedup"), 8 * 50.0 / 53, 1e-9);
-    expect_text("strong scaling: T1 / N");
+    program_expect_text(&p, "strong scaling: T1 / N");
     cJSON_Delete(result);
 }
 
@@ -183,7 +179,8 @@ static void test_a_benchs_csv(void **state) {
     write_csv(bench);
     assert_int_equal(program_run(&p, "fit_tn --csv=%s --json=%s", scratch_path("points.csv"), scratch_path("fit.json")),
                      0);
-    expect_text("DDP, mlp:784,10, 64 samples per step on every N: 3 points, measured on a CPU, \"fast\", 4 cores");
+    program_expect_text(
+        &p, "DDP, mlp:784,10, 64 samples per step on every N: 3 points, measured on a CPU, \"fast\", 4 cores");
     assert_non_null(strstr(p.err_text, "1 row is left out, in which devices outnumber cores"));
     cJSON *result = read_result();
     assert_int_equal(length(result, "points"), 3);
@@ -212,9 +209,9 @@ static void test_a_csv_of_weak_scaling(void **state) {
               "net,DP,4,32,8,replayed,14,,,,\n"
               "net,DP,8,64,8,replayed,16,,,,\n");
     assert_int_equal(program_run(&p, "fit_tn --csv=%s --mode=dp", scratch_path("points.csv")), 0);
-    expect_text("DP, net, 8 samples per step on every device: 4 points, replayed");
-    expect_text("logarithm  a + b log2 N"); /* 10 + 2 log2 N exactly */
-    expect_no_text("finer:");               /* what communication is exposed is not said */
+    program_expect_text(&p, "DP, net, 8 samples per step on every device: 4 points, replayed");
+    program_expect_text(&p, "logarithm  a + b log2 N"); /* 10 + 2 log2 N exactly */
+    expect_no_text("finer:");                           /* what communication is exposed is not said */
 }
 
 static void test_csvs_that_are_refused(void **state) {
@@ -291,7 +288,7 @@ static void test_wrong_usage(void **state) {
             fail_msg("fit_tn %s: status %d, and it said: %s%s", lines[i], status, p.out_text, p.err_text);
     }
     assert_int_equal(program_run(&p, "fit_tn --help"), 0);
-    expect_text("--points=N:MS,...");
+    program_expect_text(&p, "--points=N:MS,...");
 }
 
 static void test_what_cannot_be_written(void **state) {

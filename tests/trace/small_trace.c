@@ -7,6 +7,8 @@
 
 #include <math.h>
 
+#include "common/trace/chrome.h"
+#include "tests/base/scratch.h"
 #include "tests/trace/small_trace.h"
 
 int small_lane(ls_trace *trace, ls_lane_kind kind, int rank, int device) {
@@ -98,4 +100,16 @@ ls_trace *small_trace(bool timed) {
     add_rank(trace, 0, timed);
     add_rank(trace, 1, timed);
     return trace;
+}
+
+ls_trace *small_trace_sealed(bool timed) {
+    ls_trace *trace = small_trace(timed);
+    assert_int_equal(ls_trace_seal(trace), LS_OK);
+    return trace;
+}
+
+void small_trace_write(const char *name, bool timed) {
+    ls_trace *trace = small_trace_sealed(timed);
+    for (int rank = 0; rank < 2; rank++) assert_int_equal(ls_trace_write_rank(trace, scratch_path(name), rank), LS_OK);
+    ls_trace_destroy(trace);
 }

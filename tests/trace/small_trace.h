@@ -8,6 +8,12 @@
 /* Not sealed yet; without recorded times if not `timed`. */
 ls_trace *small_trace(bool timed);
 
+/* The same, sealed. */
+ls_trace *small_trace_sealed(bool timed);
+
+/* Writes both of its ranks into FOLDER/name, of the scratch folder. */
+void small_trace_write(const char *name, bool timed);
+
 /* A lane, and a task on it, with the defaults of everything else; their indices. */
 int small_lane(ls_trace *trace, ls_lane_kind kind, int rank, int device);
 int small_task(ls_trace *trace, ls_task_kind kind, const char *name, int lane);

@@ -1,0 +1,367 @@
+/* bench_dp_vs_ddp: its arithmetic on numbers made by hand, and its files read back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/train/loop.h"
+#include "labs/bench_dp_vs_ddp/bench.h"
+#include "labs/fit_tn/fit_tn.h"
+#include "tests/base/scratch.h"
+#include "tests/labs/bench_words.h"
+#include "tests/labs/figures.h"
+
+static bench_settings settings;
+static bench_model model;
+
+/* --- rows -------------------------------------------------------------------------------------------------------- */
+
+static bench_row *row_of(bench_mode mode, int n) { return (bench_row *)(void *)bench_find(&model, mode, n); }
+
+static void add_runs(bench_mode mode, int n, const double ms[3], double exposed_ms, const char *weights) {
+    bench_run run = {.mode = mode, .n = n, .exposed_ms = exposed_ms, .final_loss = 0.25};
+    snprintf(run.weights, sizeof run.weights, "%s", weights);
+    for (int i = 0; i < 3; i++) {
+        run.step_ms = ms[i];
+        bench_add_run(row_of(mode, n), &run);
+    }
+}
+
+static void add_virtual(bench_mode mode, int n, const double ms[3], double exposed_ms, double busy) {
+    for (int r = 0; r < model.virtual_count; r++) {
+        bench_row *row = &model.virtual_rows[r];
+        if (row->mode != mode || row->n != n) continue;
+        for (int i = 0; i < 3; i++)
+            bench_add_run(row, &(bench_run){.step_ms = ms[i], .exposed_ms = exposed_ms * i, .busy = busy * i});
+        return;
+    }
+    fail_msg("no virtual row of %s on %d", bench_mode_name(mode), n);
+}
+
+/* T1 = 9 ms, T1(b/2) = 5 ms; on one core. Virtual: T1 = 10 ms, on two cores 6 and 5 ms. */
+static void make_model(void) {
+    char models[] = "--models=mlp", n[] = "--n=1,2", rounds[] = "--rounds=3";
+    assert_int_equal(bench_parse_words(&settings, models, n, rounds, NULL), LS_OK);
+    settings.processors = 1;
+    bench_plan_rows(&model, &settings.plans[0], &settings);
+    assert_int_equal(model.row_count, 6);
+    add_runs(BENCH_SINGLE, 1, (double[]){10, 8, 9}, 0, "aa");
+    add_runs(BENCH_SINGLE, 2, (double[]){5, 5, 5}, 0, "bb");
+    add_runs(BENCH_DP, 1, (double[]){9, 9, 9}, 0, "aa");
+    add_runs(BENCH_DP, 2, (double[]){7.5, 6, 4.5}, 0.25, "cc");
+    add_runs(BENCH_DDP, 1, (double[]){9, 9, 9}, 0, "aa");
+    add_runs(BENCH_DDP, 2, (double[]){5, 5, 5}, 1, "cc");
+    bench_plan_virtual(&model, &settings);
+    assert_int_equal(model.virtual_count, 3);
+    add_virtual(BENCH_SINGLE, 1, (double[]){11, 9.9, 10}, 0.125, 0.5);
+    add_virtual(BENCH_DP, 2, (double[]){6, 8, 5}, 0.25, 0.375);
+    add_virtual(BENCH_DDP, 2, (double[]){5, 5, 5}, 0.5, 0.25);
+    bench_assemble(&model);
+}
+
+static void test_what_a_row_says(void **state) {
+    (void)state;
+    make_model();
+    const bench_row *t1 = row_of(BENCH_SINGLE, 1), *part = row_of(BENCH_SINGLE, 2), *dp = row_of(BENCH_DP, 2),
+                    *ddp = row_of(BENCH_DDP, 2);
+    expect_near(t1->step_ms, 9);
+    expect_near(t1->speedup, 1);
+    assert_int_equal(part->per_device_batch, 32);
+    assert_true(isnan(part->speedup) && isnan(part->efficiency) && isnan(part->over_ms) && isnan(part->fixed_ms));
+    assert_false(part->oversubscribed || t1->oversubscribed);
+    assert_true(dp->oversubscribed && ddp->oversubscribed);
+    expect_near(dp->step_ms, 6);
+    expect_near(dp->step_ms_min, 4.5);
+    expect_near(dp->step_ms_max, 7.5);
+    expect_near(dp->speedup, 1.5);
+    expect_near(dp->speedup_min, 1.2);
+    expect_near(dp->speedup_max, 2);
+    expect_near(dp->efficiency, 0.75);
+    expect_near(dp->ideal_ms, 4.5);
+    expect_near(dp->over_ms, 1.5);
+    expect_near(dp->smaller_batch_ms, 0.5);
+    expect_near(dp->exposed_ms, 0.25);
+    expect_near(dp->fixed_ms, 0.75);
+    expect_near(ddp->over_ms, 0.5);
+    expect_near(ddp->fixed_ms, -1); /* as it is */
+}
+
+static void test_virtual_rows(void **state) {
+    (void)state;
+    make_model();
+    const bench_row *t1 = &model.virtual_rows[0], *dp = t1 + 1, *ddp = t1 + 2;
+    expect_near(t1->step_ms, 10);
+    expect_near(t1->speedup, 1); /* over itself, and not over the measured 9 ms */
+    expect_near(t1->busy, 0.5);
+    expect_near(dp->step_ms, 6);
+    expect_near(dp->step_ms_min, 5);
+    expect_near(dp->step_ms_max, 8);
+    expect_near(dp->speedup, 10.0 / 6);
+    expect_near(dp->speedup_min, 1.25);
+    expect_near(dp->speedup_max, 2);
+    expect_near(dp->efficiency, 5.0 / 6);
+    expect_near(dp->busy, 0.375);
+    expect_near(dp->exposed_ms, 0.25);
+    expect_near(ddp->efficiency, 1);
+    expect_near(ddp->exposed_ms, 0.5);
+    assert_true(isnan(dp->smaller_batch_ms) && isnan(dp->fixed_ms));
+    expect_near(row_of(BENCH_DP, 2)->speedup, 1.5); /* measured rows stay over the measured T1 */
+}
+
+static void expect_comparison(const char *expected) {
+    char text[200] = "";
+    FILE *file = fmemopen(text, sizeof text, "w");
+    bench_put_comparison(file, &model);
+    fclose(file);
+    assert_string_equal(text, expected);
+}
+
+static void test_virtual_beside_measured(void **state) {
+    (void)state;
+    make_model();
+    expect_comparison("single +11.1 %"); /* on one core, two devices have none each */
+    model.virtual_rows[1].oversubscribed = model.virtual_rows[2].oversubscribed = false;
+    row_of(BENCH_DDP, 2)->step_ms = 6.25;
+    expect_comparison("single +11.1 %; N = 2: DP +0.0 %, DDP -20.0 %");
+}
+
+/* The N of a mode's virtual rows, after each other: 2, 4, 8 is 248. */
+static int virtual_n(bench_mode mode) {
+    int digits = 0;
+    for (int i = 0; i < model.virtual_count; i++)
+        if (model.virtual_rows[i].mode == mode) digits = 10 * digits + model.virtual_rows[i].n;
+    return digits;
+}
+
+static void plan_virtual(const bench_plan *plan) {
+    settings.processors = 2;
+    bench_plan_rows(&model, plan, &settings);
+    bench_plan_virtual(&model, &settings);
+}
+
+static void test_which_n_are_virtual(void **state) {
+    (void)state;
+    char one[] = "--n=1,2", four[] = "--n=1,4", steps[] = "--steps=11";
+    assert_int_equal(bench_parse_words(&settings, NULL, NULL, NULL, NULL), LS_OK);
+    plan_virtual(&settings.plans[0]);
+    for (bench_mode mode = BENCH_DP; mode <= BENCH_DDP; mode++) assert_int_equal(virtual_n(mode), 248);
+    assert_int_equal(virtual_n(BENCH_SINGLE), 1);
+    assert_int_equal(model.virtual_rows[3].per_device_batch, 8);
+    assert_int_equal(model.virtual_plan.steps, LS_WARMUP_STEPS + 20);
+    plan_virtual(&settings.plans[1]);
+    assert_int_equal(virtual_n(BENCH_DDP), 245); /* 8 do not share a batch of 100 equally */
+    assert_int_equal(model.virtual_plan.steps, LS_WARMUP_STEPS + 10);
+    settings.gpus = true;
+    plan_virtual(&settings.plans[0]);
+    assert_int_equal(model.virtual_count, 0);
+    assert_int_equal(bench_parse_words(&settings, one, NULL, NULL, NULL), LS_OK); /* each N has its cores */
+    plan_virtual(&settings.plans[0]);
+    assert_int_equal(model.virtual_count, 0);
+    assert_int_equal(bench_parse_words(&settings, four, steps, NULL, NULL), LS_OK);
+    plan_virtual(&settings.plans[0]);
+    assert_int_equal(virtual_n(BENCH_DP), 4);
+    assert_int_equal(model.virtual_plan.steps, LS_WARMUP_STEPS + 2);
+}
+
+static void test_rows_of_gpus(void **state) {
+    (void)state;
+    make_model();
+    bench_plan_rows(&model, &settings.plans[0], &settings);
+    add_runs(BENCH_SINGLE, 1, (double[]){10, 8, 9}, NAN, "aa");
+    add_runs(BENCH_SINGLE, 2, (double[]){5, 5, 5}, NAN, "bb");
+    for (bench_mode mode = BENCH_DP; mode <= BENCH_DDP; mode++) {
+        add_runs(mode, 1, (double[]){9, 9, 9}, NAN, "aa");
+        add_runs(mode, 2, (double[]){6, 6, 6}, NAN, "cc");
+    }
+    bench_assemble(&model);
+    const bench_row *dp = row_of(BENCH_DP, 2);
+    expect_near(dp->over_ms, 1.5);
+    expect_near(dp->smaller_batch_ms, 0.5);
+    assert_true(isnan(dp->exposed_ms) && isnan(dp->fixed_ms));
+}
+
+static void test_weights_are_compared(void **state) {
+    (void)state;
+    make_model();
+    assert_true(bench_same_weights(&model, 1) && bench_same_weights(&model, 2));
+    strcpy(row_of(BENCH_DDP, 2)->weights, "cd");
+    assert_false(bench_same_weights(&model, 2));
+    make_model();
+    bench_add_run(row_of(BENCH_DP, 1), &(bench_run){.step_ms = 1, .weights = "ab"}); /* not the same every time */
+    assert_false(bench_same_weights(&model, 1));
+    assert_false(bench_same_weights(&model, 4)); /* was not run */
+    assert_true(bench_must_agree(&model, 1) && bench_must_agree(&model, 64));
+    assert_false(bench_must_agree(&model, 3) || bench_must_agree(&model, 128));
+    strcpy(row_of(BENCH_DDP, 2)->backend, "nccl"); /* has its own order of summation */
+    assert_false(bench_must_agree(&model, 2));
+    assert_true(bench_must_agree(&model, 1));
+    settings.plans[0].batch = 96;
+    assert_false(bench_must_agree(&model, 3) || bench_must_agree(&model, 96));
+    assert_true(bench_must_agree(&model, 32));
+}
+
+/* --- files ------------------------------------------------------------------------------------------------------- */
+
+static int csv_column(const char *head, const char *name) {
+    char field[CSV_FIELD_CAPACITY];
+    for (int i = 0; i < 60; i++) {
+        csv_field(field, head, i);
+        if (strcmp(field, name) == 0) return i;
+    }
+    fail_msg("there is no column %s", name);
+    return -1;
+}
+
+static void write_results(const char *folder) {
+    make_model();
+    bench_results results = {
+        .machine = &example_machine, .settings = &settings, .device_name = "", .model_count = 1, .models = &model};
+    assert_int_equal(bench_prepare_files(folder), LS_OK);
+    assert_int_equal(bench_write_files(&results, folder), LS_OK);
+}
+
+static void test_csv(void **state) {
+    (void)state;
+    write_results(scratch_folder());
+    assert_int_equal(scratch_file_count(), 4);
+    size_t nbytes;
+    char *text = scratch_read(scratch_path("dp_vs_ddp.csv"), &nbytes), *line = text, field[CSV_FIELD_CAPACITY];
+    for (int i = 0; i < model.row_count; i++) {
+        const bench_row *row = &model.rows[i];
+        line = strchr(line, '\n') + 1;
+        csv_field(field, line, csv_column(text, "mode"));
+        assert_string_equal(field, bench_mode_name(row->mode));
+        csv_field(field, line, csv_column(text, "batch"));
+        assert_int_equal(atoi(field), row->per_device_batch * row->n);
+        csv_field(field, line, csv_column(text, "step_ms"));
+        expect_near(atof(field), row->step_ms);
+        csv_field(field, line, csv_column(text, "fixed_ms"));
+        if (row->mode == BENCH_SINGLE) assert_string_equal(field, "");
+        if (row->mode != BENCH_SINGLE) expect_near(atof(field), row->fixed_ms);
+        csv_field(field, line, csv_column(text, "same_weights"));
+        assert_string_equal(field, row->mode == BENCH_SINGLE ? "" : "yes");
+        csv_field(field, line, csv_column(text, "oversubscribed"));
+        assert_string_equal(field, row->n > 1 ? "yes" : "no");
+        csv_field(field, line, csv_column(text, "cpu"));
+        assert_string_equal(field, "\"A \"\"fast\"\" CPU, really\"");
+        csv_field(field, line, csv_column(text, "date"));
+        assert_string_equal(field, "\"2026-01-02T03:04:05Z\"");
+    }
+    line = strchr(line, '\n') + 1;
+    assert_string_equal(line, "");
+    free(text);
+}
+
+static void test_virtual_csv(void **state) {
+    (void)state;
+    write_results(scratch_folder());
+    size_t nbytes;
+    char *text = scratch_read(scratch_path("dp_vs_ddp_virtual.csv"), &nbytes), *line = text, field[CSV_FIELD_CAPACITY];
+    for (int i = 0; i < 3; i++) {
+        const bench_row *row = &model.virtual_rows[i];
+        line = strchr(line, '\n') + 1;
+        csv_field(field, line, csv_column(text, "mode"));
+        assert_string_equal(field, bench_mode_name(row->mode));
+        csv_field(field, line, csv_column(text, "batch"));
+        assert_string_equal(field, "64");
+        csv_field(field, line, csv_column(text, "steps"));
+        assert_string_equal(field, "20");
+        csv_field(field, line, csv_column(text, "how"));
+        assert_string_equal(field, "virtual");
+        csv_field(field, line, csv_column(text, "busy"));
+        expect_near(atof(field), row->busy);
+        csv_field(field, line, csv_column(text, "speedup"));
+        if (i == 0) assert_string_equal(field, "1");
+        assert_int_equal(csv_fields(line), csv_fields(text));
+    }
+    line = strchr(line, '\n') + 1;
+    assert_string_equal(line, "");
+    free(text);
+    /* build/fit_tn takes it as it is */
+    fit_tn_data data;
+    const fit_tn_settings fit = {.csv = scratch_path("dp_vs_ddp_virtual.csv"), .mode = "dp"};
+    assert_int_equal(fit_tn_take_points(&data, &fit), LS_OK);
+    assert_int_equal(data.count, 2);
+    expect_near(data.points[0].ms, 10);
+    expect_near(data.points[1].ms, 6);
+    assert_non_null(strstr(data.how, "virtual"));
+}
+
+static const cJSON *member(const cJSON *object, const char *name) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    if (!item) fail_msg("there is no %s", name);
+    return item;
+}
+
+static void test_json(void **state) {
+    (void)state;
+    write_results(scratch_folder());
+    size_t nbytes;
+    char *text = scratch_read(scratch_path("dp_vs_ddp.json"), &nbytes);
+    cJSON *all = cJSON_Parse(text);
+    assert_non_null(all);
+    assert_string_equal(member(member(all, "machine"), "cpu")->valuestring, example_machine.cpu);
+    assert_string_equal(member(all, "how")->valuestring, "measured");
+    assert_int_equal(member(member(all, "options"), "rounds")->valueint, 3);
+    const cJSON *trained = cJSON_GetArrayItem(member(all, "models"), 0), *rows = member(trained, "rows");
+    assert_string_equal(member(trained, "model")->valuestring, "mlp");
+    assert_int_equal(cJSON_GetArraySize(rows), 6);
+    const cJSON *dp = cJSON_GetArrayItem(rows, 3), *part = cJSON_GetArrayItem(rows, 1);
+    expect_near(member(dp, "fixed_ms")->valuedouble, 0.75);
+    assert_int_equal(cJSON_GetArraySize(member(dp, "run_ms")), 3);
+    expect_near(cJSON_GetArrayItem(member(dp, "run_ms"), 2)->valuedouble, 4.5);
+    assert_string_equal(member(dp, "weights")->valuestring, "cc");
+    assert_true(cJSON_IsTrue(member(dp, "dp_and_ddp_have_the_same_weights")));
+    assert_true(cJSON_IsNull(member(part, "speedup")));
+    const cJSON *other = member(trained, "virtual"), *core = cJSON_GetArrayItem(member(other, "rows"), 1);
+    assert_string_equal(member(other, "how")->valuestring, "virtual");
+    assert_int_equal(cJSON_GetArraySize(member(other, "rows")), 3);
+    expect_near(member(core, "speedup")->valuedouble, 10.0 / 6);
+    assert_int_equal(cJSON_GetArraySize(member(core, "run_ms")), 3);
+    cJSON_Delete(all);
+    free(text);
+}
+
+static void test_folders(void **state) {
+    (void)state;
+    char deep[300];
+    snprintf(deep, sizeof deep, "%s/a/b//c/", scratch_folder());
+    assert_int_equal(bench_prepare_files(deep), LS_OK);
+    assert_int_equal(access(deep, W_OK), 0);
+    for (int slash = 0; slash < 3; slash++) {
+        const char *const made[] = {"a/b/c", "a/b", "a"};
+        assert_int_equal(rmdir(scratch_path(made[slash])), 0);
+    }
+    scratch_write("file", "", 0);
+    assert_int_equal(bench_prepare_files(scratch_path("file")), LS_ERR_IO);
+    scratch_expect_error("file", NULL);
+    assert_int_equal(bench_prepare_files(scratch_path("file/below")), LS_ERR_IO);
+    scratch_expect_error("cannot make the folder", "file/below");
+}
+
+int main(void) {
+    alarm(60);
+#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_what_a_row_says),
+        TEST(test_virtual_rows),
+        TEST(test_virtual_beside_measured),
+        TEST(test_which_n_are_virtual),
+        TEST(test_rows_of_gpus),
+        TEST(test_weights_are_compared),
+        TEST(test_csv),
+        TEST(test_virtual_csv),
+        TEST(test_json),
+        TEST(test_folders),
+    };
+    return cmocka_run_group_tests_name("bench_dp_vs_ddp_rows", tests, NULL, NULL);
+}

@@ -1,0 +1,179 @@
+/* The files of replay as a user runs it: that they are the same twice, what they hold, and which ones it refuses. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/base/scratch.h"
+#include "tests/programs/program.h"
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+#define ON "replay --node=course --workload=course --precision=fp16"
+
+static program p;
+
+/* --- what it writes ----------------------------------------------------------------------------------------------- */
+
+static void expect_same_files(const char *one, const char *other) {
+    size_t nbytes, other_nbytes;
+    char *text = scratch_read(one, &nbytes), *other_text = scratch_read(other, &other_nbytes);
+    assert_true(nbytes > 0);
+    assert_int_equal(nbytes, other_nbytes);
+    assert_memory_equal(text, other_text, nbytes);
+    free(text);
+    free(other_text);
+}
+
+static void test_twice_gives_the_same_bytes(void **state) {
+    (void)state;
+    static const char *const names[] = {"replay.csv", "replay_devices.csv", "replay.json", "gantt.csv",
+                                        "timeline.json"};
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(program_run(&p,
+                                     ON " --batch=384 --n=2,4 --mode=dp --out=%s/%d --gantt=%s/%d.gantt.csv "
+                                        "--timeline=%s/%d.timeline.json",
+                                     scratch_folder(), i, scratch_folder(), i, scratch_folder(), i),
+                         0);
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        char one[64], other[64];
+        snprintf(one, sizeof one, i < 3 ? "0/%s" : "0.%s", names[i]);
+        snprintf(other, sizeof other, i < 3 ? "1/%s" : "1.%s", names[i]);
+        expect_same_files(scratch_path(one), scratch_path(other));
+    }
+}
+
+/* fit_tn reads what replay writes: T1 from the row of one device, three points more, and the finer law. */
+static void test_its_csv_is_fitted(void **state) {
+    (void)state;
+    assert_int_equal(program_run(&p, ON " --batch=384 --out=%s", scratch_folder()), 0);
+    assert_int_equal(program_run(&p, "fit_tn --csv=%s --mode=dp", scratch_path("replay.csv")), 0);
+    program_expect_text(&p, "DP, course, 384 samples per step on every N: 4 points, replayed on course");
+    program_expect_text(&p, "finer: T1(b/N) + exposed + fixed");
+    assert_int_equal(program_run(&p, ON " --per-device-batch=96 --out=%s", scratch_folder()), 0);
+    assert_int_equal(program_run(&p, "fit_tn --csv=%s", scratch_path("replay.csv")), 0);
+    program_expect_text(&p, "DDP, course, 96 samples per step on every device: 4 points, replayed on course");
+}
+
+/* A bar a line: of one lane they follow one another. Of several bucket sizes the first is drawn. */
+static void test_bars_of_a_lane_do_not_overlap(void **state) {
+    (void)state;
+    assert_int_equal(
+        program_run(&p, ON " --batch=384 --n=4 --bucket-cap-mb=25,5 --gantt=%s", scratch_path("gantt.csv")), 0);
+    size_t nbytes;
+    char *text = scratch_read(scratch_path("gantt.csv"), &nbytes), *rest = NULL;
+    double end_of[2][4][4] = {{{0}}};
+    int tasks = 0, own[2] = {0}, ahead[2] = {0}; /* bars: of streams, of hosts */
+    for (char *line = strtok_r(strchr(text, '\n'), "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        char mode[8], lane[16], phase[16];
+        int n, device, step, shown, count;
+        double start_ms, end_ms;
+        static const char *const lanes[] = {"host", "compute", "copy", "comm"};
+        assert_int_equal(sscanf(line, "%7[^,],%d,%d,%15[^,],%15[^,],%d,%d,%d,%lf,%lf", mode, &n, &device, lane, phase,
+                                &step, &shown, &count, &start_ms, &end_ms),
+                         10);
+        assert_true(shown == 1 && step >= 0 && step < 4); /* of four */
+        (step == shown ? own : ahead)[strcmp(lane, "host") == 0]++;
+        tasks += count;
+        int at = 0;
+        while (at < 3 && strcmp(lanes[at], lane) != 0) at++;
+        double *end = &end_of[strcmp(mode, "DDP") == 0][device][at];
+        assert_true(start_ms >= *end - 1e-6 && end_ms > start_ms && n == 4);
+        *end = end_ms;
+    }
+    free(text);
+    assert_true(tasks > 1000);
+    assert_true(ahead[1] > 0 && own[0] > ahead[0]); /* hosts launch what devices do in the next step */
+    for (int mode = 0; mode < 2; mode++)
+        for (int device = 0; device < 4; device++) assert_true(end_of[mode][device][1] > 0);
+}
+
+/* Each script draws from what replay wrote, and has nothing to say but the names of its files. */
+static void test_pictures_are_drawn(void **state) {
+    (void)state;
+    static const struct {
+        const char *script, *data;
+    } pictures[] = {{"replay_phases", "replay_devices.csv"},
+                    {"memory", "replay_devices.csv"},
+                    {"speedup", "replay.csv"},
+                    {"overlap_bucket", "replay.csv"},
+                    {"gantt", "gantt.csv"}};
+    assert_int_equal(program_run(&p, ON " --batch=384 --bucket-cap-mb=25,5,1 --n=1,4 --out=%s --gantt=%s",
+                                 scratch_folder(), scratch_path("gantt.csv")),
+                     0);
+    for (size_t i = 0; i < COUNT_OF(pictures); i++) {
+        char name[40];
+        size_t nbytes;
+        snprintf(name, sizeof name, "%s.png", pictures[i].script);
+        int status = program_run(&p, "LC_ALL=C.UTF-8 /usr/bin/env gnuplot -c plots/%s.gp %s %s", pictures[i].script,
+                                 scratch_path(pictures[i].data), scratch_folder());
+        if (status != 0 || count_lines(p.err_text) != 2 || !strstr(p.err_text, name))
+            fail_msg("%s: status %d, and it said: %s", name, status, p.err_text);
+        char *png = scratch_read(scratch_path(name), &nbytes);
+        assert_true(nbytes > 10000);
+        assert_memory_equal(png, "\x89PNG", 4);
+        free(png);
+    }
+    assert_int_equal(
+        program_run(&p, "/usr/bin/env gnuplot -c plots/gantt.gp %s/none.csv %s", scratch_folder(), scratch_folder()),
+        1);
+    assert_non_null(strstr(p.err_text, "there is no"));
+}
+
+/* --- what is refused ---------------------------------------------------------------------------------------------- */
+
+static void expect_failure(const char *text, const char *line) {
+    int status = program_run(&p, "%s", line);
+    if (status != 1 || count_lines(p.err_text) != 1 || p.out_text[0] || !strstr(p.err_text, text))
+        fail_msg("%s: status %d, and it said: %s%s", line, status, p.out_text, p.err_text);
+}
+
+static void test_bad_files(void **state) {
+    (void)state;
+    char line[400];
+    expect_failure("no-such-node", "replay --node=no-such-node --workload=course --batch=8");
+    expect_failure("no-such-network", "replay --node=course --workload=no-such-network --batch=8");
+    scratch_write("node.json", "{\n\"devices\": ,\n}\n", 17);
+    snprintf(line, sizeof line, "replay --node=%s --workload=course --batch=8", scratch_path("node.json"));
+    expect_failure("node.json:2", line);
+    snprintf(line, sizeof line, "replay --node=course --workload=%s --batch=8", scratch_path("node.json"));
+    expect_failure("node.json:2", line);
+    snprintf(line, sizeof line, "replay --trace=%s", scratch_folder());
+    expect_failure(scratch_folder(), line);
+    expect_failure("leaves 1 of 4 ranks without any", ON " --batch=9 --n=4 --mode=ddp");
+    expect_failure("and not 5: launches under the host's lock",
+                   ON " --batch=8 --mode=single --calibrate-t1=5 --host-lock=100");
+    /* before anything is built or written */
+    snprintf(line, sizeof line,
+             "replay --node=dgx1-v100 --workload=resnet50 --batch=65536 --n=1,65536 --mode=ddp --out=%s/never",
+             scratch_folder());
+    expect_failure("tasks, and at most", line);
+    assert_int_equal(access(scratch_path("never"), F_OK), -1);
+    expect_failure("16", "replay --node=course --workload=course --batch=64 --n=16 --mode=dp"); /* it has 8 */
+    snprintf(line, sizeof line, ON " --batch=8 --json=%s/none/replay.json", scratch_folder());
+    expect_failure("none", line);
+    scratch_write("file", "", 0);
+    snprintf(line, sizeof line, ON " --batch=8 --out=%s", scratch_path("file"));
+    expect_failure("file", line);
+    assert_int_equal(program_run(&p, "STREAMS=full " ON " --batch=8"), 1);
+    assert_non_null(strstr(p.err_text, "cannot write all of the tables"));
+}
+
+#define WITH_PROGRAMS(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        WITH_PROGRAMS(test_twice_gives_the_same_bytes),
+        WITH_PROGRAMS(test_its_csv_is_fitted),
+        WITH_PROGRAMS(test_bars_of_a_lane_do_not_overlap),
+        WITH_PROGRAMS(test_pictures_are_drawn),
+        WITH_PROGRAMS(test_bad_files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 
 #define LS_YIELD_US 100.0 /* about a turn of the ranks that share a core */
 #define LS_SPIN_US 50.0   /* about what a futex sleep and wake-up cost together on a busy machine */
@@ -19,6 +20,18 @@ int ls_usable_cores(void) {
     pthread_once(&once, read_mask);
     int count = CPU_COUNT(&usable);
     return count > 0 ? count : 1;
+}
+
+/* Instructions' cache is index1, so data of level 1 is index0, and level 2 is index2. */
+double ls_cache_bytes(int level) {
+    char path[64];
+    long kib = 0;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", level > 1 ? level : 0);
+    FILE *file = fopen(path, "r");
+    if (!file) return 0;
+    if (fscanf(file, "%ldK", &kib) != 1) kib = 0;
+    fclose(file);
+    return kib > 0 ? (double)kib * 1024 : 0;
 }
 
 void ls_run_on_any_core(void) {

@@ -7,6 +7,10 @@
 /* Cores in the process's affinity mask at the first call, which must come before any thread is pinned; at least 1. */
 int ls_usable_cores(void);
 
+/* The first core's data or unified cache of a level, 1 to 3; 0: the system does not tell. (Of a level that cores share
+ * sysconf tells, on some machines, the sum of all there are.) */
+double ls_cache_bytes(int level);
+
 /* Lets the calling thread run on all of them again. A thread inherits the pinning of the thread that starts it: a
  * loader that stayed on its device's core would take its time from the device. */
 void ls_run_on_any_core(void);

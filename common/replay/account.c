@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/statistics.h"
 
 enum progress { COMPUTE, COMMUNICATION, HOST, KINDS };
 
@@ -84,6 +85,30 @@ static int64_t find_window(struct window *window, const ls_trace *trace, const l
     window->first_step++;
     window->begin_us = first_end_us;
     return (int64_t)steps.last_step - steps.first_step;
+}
+
+/* From end to end of the steps that count; of those that end before an earlier one does, not at all. */
+static ls_status find_median(double *median_us, const struct window *window, const ls_trace *trace,
+                             const ls_timeline *timeline) {
+    size_t count = (size_t)(window->last_step - window->first_step) + 1;
+    double *ends_us = malloc(count * sizeof *ends_us), before_us = window->begin_us;
+    if (!ends_us) return LS_ERR_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) ends_us[i] = -INFINITY;
+    for (int i = 0; i < timeline->task_count; i++) {
+        int step = ls_trace_task(trace, i)->step;
+        if (step < window->first_step || step > window->last_step || isnan(timeline->end_us[i])) continue;
+        double *end_us = &ends_us[step - window->first_step];
+        *end_us = fmax(*end_us, timeline->end_us[i]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        double end_us = fmax(ends_us[i], before_us);
+        ends_us[i] = end_us - before_us;
+        before_us = end_us;
+    }
+    ls_sort(ends_us, count);
+    *median_us = ls_quantile(ends_us, count, 0.5);
+    free(ends_us);
+    return LS_OK;
 }
 
 static bool counts(const struct sweep *s, int step) {
@@ -321,8 +346,9 @@ ls_status ls_account_make(struct ls_account **out, const ls_trace *trace, const 
     if (status == LS_OK) {
         account->steps = (int)steps;
         account->step_us = (s.window.end_us - s.window.begin_us) / account->steps;
-        status = fill_in(account, &s, node);
+        status = find_median(&account->median_step_us, &s.window, trace, timeline);
     }
+    if (status == LS_OK) status = fill_in(account, &s, node);
     if (status == LS_OK)
         *out = account;
     else {

@@ -27,6 +27,7 @@ struct ls_device_account {
 struct ls_account {
     int steps;      /* that count: all but the first, or the only one; everything, if no task is of a step */
     double step_us; /* mean of them: from the end of one step's last task to the next one's */
+    double median_step_us;
     int phase_count;
     const char
         *phases[LS_ACCOUNT_PHASES]; /* the trace's texts, as they come lane by lane; beyond the list's end all are

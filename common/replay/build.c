@@ -82,6 +82,13 @@ int ls_build_host(ls_builder *b, struct ls_build_device *device, const char *nam
     return add(b, device, LS_LANE_HOST, &task);
 }
 
+void ls_build_hand_over(ls_builder *b, struct ls_build_device *device, const char *name) {
+    struct ls_task task = ls_task_default(LS_TASK_HOST, name, 0);
+    task.us = b->host->hand_over_us;
+    task.hand_over = true;
+    (void)add(b, device, LS_LANE_HOST, &task);
+}
+
 int ls_build_launch(ls_builder *b, struct ls_build_device *device, const char *name, double us) {
     return ls_build_host(b, device, name, us, b->options->gil);
 }
@@ -92,8 +99,9 @@ int ls_build_task(ls_builder *b, struct ls_build_device *device, ls_lane_kind la
     ls_build_await(device, lane, launch);
     int index = add(b, device, lane, task);
     bool brief = task->kind == LS_TASK_COPY && task->bytes <= brief_copy_bytes;
-    bool on_host = lane == LS_LANE_COMPUTE || (lane == LS_LANE_COPY && (b->options->inline_streams || brief));
-    if (on_host && b->host->runs_compute) ls_build_await(device, LS_LANE_HOST, index);
+    bool on_host = b->host->runs_compute && (lane == LS_LANE_COMPUTE || (lane == LS_LANE_COPY && brief));
+    /* what a collective keeps waiting is known when all ranks' parts are there: build_ddp.c */
+    if (on_host || (b->in_line && lane == LS_LANE_COPY)) ls_build_await(device, LS_LANE_HOST, index);
     return index;
 }
 
@@ -182,8 +190,8 @@ static const double *costs_of(ls_builder *b, double samples) {
     for (int w = 0; w < b->workload->work_count; w++) {
         const struct ls_work *work = &b->workload->work[w];
         bool alone = b->options->mode == LS_BUILD_DP && strcmp(work->phase, "optimizer") == 0; /* device 0 updates */
-        c->us[w] = ls_cost_work_us(b->node, work, b->workload, samples, b->options->precision) *
-                   ls_cost_crowding(b->node, work, alone ? 1 : b->options->devices);
+        c->us[w] = ls_cost_crowded_us(b->node, work, b->workload, samples, b->options->precision,
+                                      alone ? 1 : b->options->devices);
     }
     return c->us;
 }
@@ -194,6 +202,14 @@ static double host_us(const ls_builder *b, const struct ls_work *work) {
     return work->host_us >= 0 ? work->host_us : b->host->launch_us;
 }
 
+/* By how much a recorded step's time is longer than the median: the devices begin evenly spread over the steps. */
+static double variation(const ls_builder *b, const struct ls_build_device *device, int index) {
+    const ls_workload *w = b->workload;
+    if (!b->options->vary || w->step_count == 0 || !(w->work[index].us > 0)) return 1;
+    int apart = w->step_count / b->options->devices, step = (b->step + device->number * apart) % w->step_count;
+    return w->step_us[step * w->work_count + index] / w->work[index].us;
+}
+
 int ls_build_work(ls_builder *b, struct ls_build_device *device, const struct ls_work *work, double samples) {
     const ls_workload *w = b->workload;
     ptrdiff_t index = work - w->work;
@@ -201,7 +217,8 @@ int ls_build_work(ls_builder *b, struct ls_build_device *device, const struct ls
     double share = fixed ? 1 : samples / w->samples;
     int launched = ls_build_launch(b, device, b->launch_names[index], host_us(b, work));
     struct ls_task task = ls_task_default(LS_TASK_KERNEL, work->name, 0);
-    task.us = costs_of(b, samples)[index];
+    task.us = costs_of(b, samples)[index] * variation(b, device, (int)index);
+    if (fixed && b->update_bytes > 0) task.us += b->reclaim_us * work->bytes / b->update_bytes;
     task.flops = whole(work->flops * share);
     task.bytes = whole(fixed ? work->bytes : work->fixed_bytes + (work->bytes - work->fixed_bytes) * share);
     task.fixed_bytes = work->fixed_bytes;
@@ -323,6 +340,7 @@ static ls_status prepare(ls_builder *b) {
         char name[1000];
         snprintf(name, sizeof name, "launch %s", b->workload->work[w].name);
         b->launch_names[w] = ls_trace_text(b->trace, name);
+        if (strcmp(b->workload->work[w].phase, "optimizer") == 0) b->update_bytes += b->workload->work[w].bytes;
     }
     for (int p = 0; p < b->workload->parameter_count; p++) {
         b->parameter_bytes += sizeof(float) * ls_build_aligned((double)b->workload->parameter_counts[p]);
@@ -332,6 +350,13 @@ static ls_status prepare(ls_builder *b) {
     return LS_OK;
 }
 
+/* Of a node; further ones are like it. */
+static bool has_no_free_core(const ls_builder *b) {
+    int devices = ls_node_device_count(b->node);
+    if (b->options->devices < devices) devices = b->options->devices;
+    return b->host->runs_compute && b->host->cores > 0 && (uint64_t)devices >= b->host->cores;
+}
+
 ls_status ls_build(ls_trace **out, const ls_workload *workload, const ls_node *node,
                    const struct ls_build_options *options) {
     *out = NULL;
@@ -339,6 +364,7 @@ ls_status ls_build(ls_trace **out, const ls_workload *workload, const ls_node *n
     if (status != LS_OK) return status;
     ls_builder b = {.workload = workload, .node = node, .host = ls_node_host(node), .options = options, .phase = ""};
     b.places = ls_build_places(options, node);
+    b.in_line = has_no_free_core(&b);
     status = prepare(&b);
     if (status == LS_OK) status = options->mode == LS_BUILD_DP ? ls_build_dp(&b) : ls_build_ddp(&b);
     if (status == LS_OK) status = ls_trace_seal(b.trace);

@@ -26,9 +26,6 @@ struct ls_build_options {
     double batch; /* samples of a step over all devices; cut by torch.chunk's rule, or equally if it is not whole */
     int steps;    /* the first of them is warm-up: nothing was there before it */
     ls_dtype precision;
-    /* Where host threads run what they launch: copies and collectives, too (LS_CPU_STREAMS=inline). Without it, short
-     * copies only. */
-    bool inline_streams;
     int batch_places; /* ls_build_places; 0: as the node's host threads work */
     /* DP: parameters and gradients by a broadcast and a reduce (PyTorch over NCCL), rather than copies from and to
      * device 0 */
@@ -36,6 +33,9 @@ struct ls_build_options {
     /* Launches of one process's threads hold its one lock, each for the node's lock_us, on top of what was measured
      * of the host's own time. */
     bool gil;
+    /* Each step takes the times of one of the workload's recorded steps, and each device those of another: now one is
+     * late and now another, and who waits for it is late, too. Without, or without such times, medians. */
+    bool vary;
     /* DDP: buckets are reduced while backward goes on; without, all of them behind the whole of it */
     bool overlap;
     uint64_t first_bucket_bytes, bucket_bytes; /* the first bucket's limit is the smaller of the two */

@@ -193,8 +193,7 @@ static void add_comm_task(struct ddp *ddp, int r, struct ls_task *task, int buck
     ls_build_await(device, LS_LANE_COMM, ready);
     rank->reduced = ls_build_task(ddp->b, device, LS_LANE_COMM, launched, task);
     int next = bucket < 0 ? rank->buffers_next : rank->buckets[bucket].next;
-    if (ddp->b->options->inline_streams && ddp->b->host->runs_compute)
-        ls_trace_add_edge(ddp->b->trace, rank->reduced, next);
+    if (ddp->b->in_line) ls_trace_add_edge(ddp->b->trace, rank->reduced, next);
 }
 
 static void add_collective(struct ddp *ddp, ls_collective what, const char *name, double bytes, int bucket) {
@@ -229,8 +228,7 @@ static void add_messages(struct ddp *ddp, double bytes, int bucket) {
     ls_build_messages(b->trace, b->options->pattern, ddp->lanes, ddp->tasks, count, bytes, b->step);
     for (int r = 0; r < count; r++) {
         ddp->ranks[r].reduced = b->devices[r].last[LS_LANE_COMM] = ddp->tasks[r];
-        if (b->options->inline_streams && b->host->runs_compute)
-            ls_trace_add_edge(b->trace, ddp->tasks[r], ddp->ranks[r].buckets[bucket].next);
+        if (b->in_line) ls_trace_add_edge(b->trace, ddp->tasks[r], ddp->ranks[r].buckets[bucket].next);
     }
 }
 

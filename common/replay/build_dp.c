@@ -133,17 +133,17 @@ static void parallel_apply(struct dp *dp, void (*task)(struct dp *dp, int i)) {
     int raised = caller->last[LS_LANE_HOST];
     for (int i = 1; i < dp->active; i++) {
         b->phase = "other";
-        ls_build_host_waits(b, &b->devices[i], "hand-over", raised, b->host->hand_over_us);
+        ls_build_await(&b->devices[i], LS_LANE_HOST, raised);
+        ls_build_hand_over(b, &b->devices[i], "hand-over");
     }
     /* the threads' parts, one after the other here and at the same time there */
     for (int i = 0; i < dp->active; i++) task(dp, i);
     b->phase = "other";
-    for (int i = 1; i < dp->active; i++) {
-        /* a thread that runs its device's work comes back behind the last of it */
-        (void)ls_build_host(b, &b->devices[i], "return", 0, false);
-        ls_build_await(caller, LS_LANE_HOST, b->devices[i].last[LS_LANE_HOST]);
-    }
-    if (dp->active > 1) (void)ls_build_host(b, caller, "join", b->host->hand_over_us, false);
+    if (dp->active == 1) return;
+    /* a thread that runs its device's work comes back behind the last of it */
+    for (int i = 0; i < dp->active; i++) (void)ls_build_host(b, &b->devices[i], "return", 0, false);
+    for (int i = 1; i < dp->active; i++) ls_build_await(caller, LS_LANE_HOST, b->devices[i].last[LS_LANE_HOST]);
+    ls_build_hand_over(b, caller, "join");
 }
 
 static void loss_on_device_0(struct dp *dp) {
@@ -194,6 +194,9 @@ static void step(struct dp *dp) {
     reduce(dp);
 
     b->phase = "optimizer";
+    /* the replicas have copied the parameters that are to be written */
+    bool copied = dp->active > 1 && !b->options->replicate_by_collectives;
+    b->reclaim_us = copied ? ls_cost_reclaim_us(b->node, b->parameter_bytes) : 0;
     (void)ls_build_works(b, device, batch);
     dp->updated = ls_build_record(b, device, LS_LANE_COMPUTE);
     ls_build_end_step(b, device, dp->batch_copied);

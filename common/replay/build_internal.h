@@ -36,9 +36,13 @@ typedef struct ls_builder {
     const ls_node *node;
     const struct ls_node_host *host;
     const struct ls_build_options *options;
-    int places; /* for batches */
-    double parameter_bytes;
-    const char **launch_names; /* "launch conv1", of each operation */
+    /* Host threads run what they launch on whichever stream (LS_CPU_STREAMS=inline); if only runs_compute is set, no
+     * more than compute and short copies. */
+    bool in_line;
+    int places;                           /* for batches */
+    double parameter_bytes, update_bytes; /* update: of all the optimizer's operations */
+    double reclaim_us;                    /* what the update now being written down takes longer (ls_cost_reclaim_us) */
+    const char **launch_names;            /* "launch conv1", of each operation */
     struct ls_build_costs costs[LS_BUILD_MAX_COSTS];
     struct ls_build_device *devices;
     int step;
@@ -100,6 +104,9 @@ void ls_build_end_step(ls_builder *b, struct ls_build_device *device, int batch_
 
 /* The batch travels from the host's memory to the device: `inputs` and `answers` samples. Returns the last copy. */
 int ls_build_upload(ls_builder *b, struct ls_build_device *device, double inputs, double answers, int place_used);
+
+/* Another thread's word: the host's next task, hand_over_us after what it waits for, or awake_us (node.h). */
+void ls_build_hand_over(ls_builder *b, struct ls_build_device *device, const char *name);
 
 /* The host goes on when `task` has ended. */
 void ls_build_host_waits(ls_builder *b, struct ls_build_device *device, const char *name, int task, double us);

@@ -17,29 +17,55 @@
 
 static bool is_half(ls_dtype precision) { return precision == LS_FP16 || precision == LS_BF16; }
 
+/* What so many rows take, as that many rows at the full rate would: below the curve's first point as much as there,
+ * beyond its last one in proportion. */
+static double rows_that_count(const struct ls_node_device *device, double rows) {
+    const struct ls_node_product *points = device->products;
+    int next = 0, count = device->product_count;
+    while (next < count && points[next].rows <= rows) next++;
+    if (count == 0) return rows;
+    if (next == 0) return points[0].rows / points[0].share;
+    if (next == count) return rows / points[count - 1].share;
+    double before = points[next - 1].rows / points[next - 1].share, after = points[next].rows / points[next].share;
+    double along = (rows - points[next - 1].rows) / (points[next].rows - points[next - 1].rows);
+    return before + along * (after - before);
+}
+
+/* A product of a matrix of samples, row by row, and one of `weights` elements. 0: not known, as if of many rows. */
+static double product_us(const struct ls_node_device *device, double flops, double weights, ls_dtype precision) {
+    double us = flops / (is_half(precision) ? device->fp16_GFLOPs : device->fp32_GFLOPs) * LS_US_PER_G;
+    if (!(weights > 0) || !(flops > 0)) return us;
+    double rows = flops / (2 * weights);
+    return us * rows_that_count(device, rows) / rows;
+}
+
 static double roofline_us(const struct ls_node_device *device, double flops, double bytes, bool is_product,
-                          ls_dtype precision, double fixed_bytes) {
-    double GFLOPs = is_half(precision) ? device->fp16_GFLOPs : device->fp32_GFLOPs;
-    double compute_us = is_product ? flops / GFLOPs * LS_US_PER_G : 0;
+                          ls_dtype precision, double weights) {
+    double compute_us = is_product ? product_us(device, flops, weights, precision) : 0;
     double memory_us = bytes / device->memory_GBps * LS_US_PER_G;
-    double operands_us = is_product ? fixed_bytes / device->operand_GBps * LS_US_PER_G : 0;
-    return device->kernel_us + fmax(compute_us, memory_us) + operands_us;
+    return device->kernel_us + fmax(compute_us, memory_us);
 }
 
 double ls_cost_kernel_us(const ls_node *node, double flops, double bytes, bool is_product, ls_dtype precision) {
     return roofline_us(ls_node_device(node), flops, bytes, is_product, precision, 0);
 }
 
+/* Of all but the optimizer's operations: those that grow with the samples, and elements of the precision. */
+static double scaled_bytes(const struct ls_work *work, const ls_workload *workload, double samples,
+                           ls_dtype precision) {
+    if (strcmp(work->phase, "optimizer") == 0) return work->bytes;
+    double bytes = work->fixed_bytes + (work->bytes - work->fixed_bytes) * samples / workload->samples;
+    return bytes * (is_half(precision) ? 2.0 : 4.0) / workload->element_bytes;
+}
+
 /* The roofline of an operation of the workload with so many samples in a precision. */
 static double scaled_us(const struct ls_node_device *device, const struct ls_work *work, const ls_workload *workload,
                         double samples, ls_dtype precision) {
+    double bytes = scaled_bytes(work, workload, samples, precision);
     if (strcmp(work->phase, "optimizer") == 0)
-        return roofline_us(device, work->flops, work->bytes, work->is_product, LS_FP32, 0);
-    double grown = samples / workload->samples;
-    double elements = (is_half(precision) ? 2.0 : 4.0) / workload->element_bytes;
-    double bytes = work->fixed_bytes + (work->bytes - work->fixed_bytes) * grown;
-    return roofline_us(device, work->flops * grown, bytes * elements, work->is_product, precision,
-                       work->fixed_bytes * elements);
+        return roofline_us(device, work->flops, bytes, work->is_product, LS_FP32, 0);
+    return roofline_us(device, work->flops * samples / workload->samples, bytes, work->is_product, precision,
+                       work->fixed_bytes / workload->element_bytes);
 }
 
 static double work_us(const struct ls_node_device *device, const struct ls_work *work, const ls_workload *workload,
@@ -57,12 +83,21 @@ double ls_cost_work_us(const ls_node *node, const struct ls_work *work, const ls
     return work_us(ls_node_device(node), work, workload, samples, precision);
 }
 
-double ls_cost_crowding(const ls_node *node, const struct ls_work *work, int devices) {
+double ls_cost_crowded_us(const ls_node *node, const struct ls_work *work, const ls_workload *workload, double samples,
+                          ls_dtype precision, int devices) {
     const struct ls_node_device *device = ls_node_device(node);
-    double all = work->is_product ? device->product_crowding : device->memory_crowding;
+    double us = work_us(device, work, workload, samples, precision);
     int count = ls_node_device_count(node);
-    if (devices < 2 || count < 2) return 1;
-    return devices >= count ? all : 1 + (all - 1) * (devices - 1) / (count - 1);
+    if (devices < 2 || count < 2) return us;
+    double neighbours = fmin(1, (double)(devices - 1) / (count - 1)); /* as a part of all that there are */
+    if (work->is_product) return us * (1 + (device->product_crowding - 1) * neighbours);
+    double memory_us = scaled_bytes(work, workload, samples, precision) / device->memory_GBps * LS_US_PER_G;
+    return us + fmin(us, memory_us) * (device->memory_crowding - 1) * neighbours;
+}
+
+double ls_cost_reclaim_us(const ls_node *node, double bytes) {
+    const struct ls_node_device *device = ls_node_device(node);
+    return fmin(bytes, (double)device->reclaim_bytes) / device->reclaim_GBps * LS_US_PER_G;
 }
 
 /* With all rates of the node's device multiplied. */

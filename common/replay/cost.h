@@ -6,7 +6,8 @@
 #include "common/replay/workload.h"
 
 /* Microseconds of a kernel are floor + max(flops / rate, bytes / memory bandwidth) (roofline: Williams, Waterman,
- * Patterson 2009); kernels that are no products count by their bytes alone. Without measured time that is an
+ * Patterson 2009); kernels that are no products count by their bytes alone. A product's rate is the share of the
+ * node's that products of its rows reach (node.h): flops / 2 by its weights, which are its fixed bytes. Without measured time that is an
  * operation's cost. A measured time is scaled by the ratio of two values of the roofline: for `samples` in
  * `precision`, and for what the workload's own times are of, which is its number of samples, in 16 bits if its
  * element_bytes are 2. (Both of the node that it was measured on, which must then be `node`.) All but the
@@ -14,11 +15,18 @@
 double ls_cost_work_us(const ls_node *node, const struct ls_work *work, const ls_workload *workload, double samples,
                        ls_dtype precision);
 
-/* How many times as long the operation takes when so many devices work at the same time: 1 for one device, the node's
- * crowding when all of them do, and on the line between for some. */
-double ls_cost_crowding(const ls_node *node, const struct ls_work *work, int devices);
+/* The same while so many devices work at the same time: for all of the node's devices by its crowding, for some of them
+ * by that much of it. A product as a whole takes product_crowding times as long. Of another operation only the time
+ * that its bytes take at the node's memory bandwidth grows, memory_crowding times: what it computes in its own core no
+ * neighbour disturbs. */
+double ls_cost_crowded_us(const ls_node *node, const struct ls_work *work, const ls_workload *workload, double samples,
+                          ls_dtype precision, int devices);
 
-/* The roofline alone. fp16 and bf16 run at fp16_GFLOPs, everything else at fp32_GFLOPs. */
+/* On top of the kernels that write so many bytes which another device has just read (node.h); 0 where that costs
+ * nothing. */
+double ls_cost_reclaim_us(const ls_node *node, double bytes);
+
+/* The roofline alone, at the full rate. fp16 and bf16 run at fp16_GFLOPs, everything else at fp32_GFLOPs. */
 double ls_cost_kernel_us(const ls_node *node, double flops, double bytes, bool is_product, ls_dtype precision);
 
 /* A step on one device: the host's loader_us, then launch after launch (launch_us each), kernels in order behind their

@@ -69,6 +69,14 @@ static struct ls_engine_turn *turn_of(const struct ls_engine *e, int lane, const
     return ls_engine_lock_turn(e, ls_trace_lane(e->trace, lane)->rank, task->lock);
 }
 
+/* A thread that is told to go on has gone to sleep, or not yet. */
+static double host_us(const struct ls_engine *e, int lane, const struct ls_task *task) {
+    if (!task->hand_over || !e->node) return task->us;
+    const struct ls_node_host *host = ls_node_host(e->node);
+    bool awake = e->now_us - e->lanes[lane].idle_since_us < host->spin_us;
+    return awake ? fmin(task->us, host->awake_us) : task->us;
+}
+
 /* The lane has all that its task needs. */
 static void begin_work(struct ls_engine *e, int lane) {
     int task = task_of(e, lane);
@@ -77,7 +85,7 @@ static void begin_work(struct ls_engine *e, int lane) {
     if (t->kind == LS_TASK_KERNEL)
         begin_kernel(e, lane, t->us);
     else
-        wait_for(e, lane, LS_ENGINE_TASK_ENDS, e->now_us + t->us);
+        wait_for(e, lane, LS_ENGINE_TASK_ENDS, e->now_us + host_us(e, lane, t));
 }
 
 static void take_turn(struct ls_engine *e, int lane) {
@@ -164,6 +172,7 @@ static void end_task(struct ls_engine *e, int lane) {
     int count, task = task_of(e, lane);
     const struct ls_task *t = ls_trace_task(e->trace, task);
     e->timeline->end_us[task] = e->now_us;
+    e->lanes[lane].idle_since_us = e->now_us;
     e->ended++;
     if (needs_turn(t)) pass_turn(e, turn_of(e, lane, t));
     if (t->kind == LS_TASK_COLLECTIVE) count_collectives(e, lane, -1);

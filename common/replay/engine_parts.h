@@ -15,6 +15,7 @@ struct ls_engine_lane {
     enum ls_engine_phase phase;
     int device; /* place in devices */
     int behind; /* the lane behind it in a turn's queue; LS_NONE */
+    double idle_since_us;
 };
 
 /* What only one lane has at a time. */

@@ -16,30 +16,46 @@
 #define LS_NODE_MAX_DEVICES 64
 #define LS_NODE_MAX_LINKS 256
 #define LS_NODE_MAX_ROUTE 8
+#define LS_NODE_MAX_PRODUCTS 16
 
 /* What a device does in a second. A kernel of F flops and B bytes takes floor + max(F / rate, B / memory). */
 struct ls_node_device {
     const char *name;
     double fp32_GFLOPs, fp16_GFLOPs; /* products and convolutions, 1e9 flops per second; fp16 is for bf16, too */
     double memory_GBps;              /* everything else, and the bytes of products */
-    /* products on top of that, for what does not grow with the samples: weights that are packed, gradients of weights
-     * that are written; INFINITY (or left out): nothing */
-    double operand_GBps;
+    /* Products of few rows do not reach their rate: what does not grow with the rows, weights that are packed and
+     * gradients of weights that are written, is much of them. Points of a curve; the time of a row more, rows / share,
+     * is a straight line between two of them. None (or left out): all reach it */
+    struct ls_node_product {
+        double rows;  /* of the matrix of samples: each uses every weight once */
+        double share; /* of the rate */
+    } products[LS_NODE_MAX_PRODUCTS];
+    int product_count;
     double kernel_us;      /* no kernel is shorter, and each begins so late after what it waited for */
     uint64_t memory_bytes; /* 0: not known */
-    /* while all devices of the node work, products and other kernels take so many times as long: where devices share
-     * cores, caches or memory, as CPU devices do; 1 (or left out): they do not mind */
+    /* while all devices of the node work, products, and other kernels' way through memory, take so many times as long:
+     * where devices share cores, caches or memory, as CPU devices do; 1 (or left out): they do not mind */
     double product_crowding, memory_crowding;
+    /* What another device has just read lies in its cache, up to reclaim_bytes of it; writing it again takes it back, at
+     * reclaim_GBps, on top of the kernel's own time: CPU devices. INFINITY, 0 (or left out): nothing is to be done */
+    double reclaim_GBps;
+    uint64_t reclaim_bytes;
 };
 
 /* What a host thread pays. */
 struct ls_node_host {
-    double launch_us;     /* per operation that it puts on a stream */
-    double event_us;      /* per event that it records, or lets a stream wait for */
-    double sync_us;       /* from the end of what it waits for until it goes on */
-    double hand_over_us;  /* from a flag's raising by one thread until another goes on */
+    double launch_us;    /* per operation that it puts on a stream */
+    double event_us;     /* per event that it records, or lets a stream wait for */
+    double sync_us;      /* from the end of what it waits for until it goes on */
+    double hand_over_us; /* from a flag's raising by one thread until another, which sleeps, goes on */
+    /* One that has waited for less than spin_us has not gone to sleep yet, and goes on after awake_us; 0 (or left out):
+     * all sleep at once */
+    double spin_us, awake_us;
     double collective_us; /* per collective operation, instead of launch_us */
     bool runs_compute;    /* the launching thread runs what is put on the compute stream itself: CPU devices */
+    /* that CPU devices have between them. Where devices leave none of them free, launching threads run copies and
+     * collectives, too (device_cpu.c); 0 (or left out): there are always some */
+    uint64_t cores;
     double lock_us; /* the emulated GIL: what a launch costs while its process's one lock is held; 0: there is none */
 };
 

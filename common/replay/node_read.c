@@ -1,7 +1,7 @@
 /* node_read — a node out of its JSON (labs/nodes/README.md tells the format).
  *   idea  : the figures of the three groups device, host and collectives are rows of tables: name, place, limits. The
- *           same tables say which members there may be and which figures need a source. Links and the table of measured
- *           all-reduces are read one by one
+ *           same tables say which members there may be and which figures need a source. Links and what is a curve,
+ *           products by their rows and measured all-reduces, are read one by one
  *   fails : json.h reports the first thing that is wrong, with its line; reading goes on with zeros and the node is
  *           then dropped */
 #include <math.h>
@@ -18,7 +18,7 @@
 #define LS_MAX_BYTES (1LL << 50)
 #define LS_MAX_RANKS 1000000
 
-enum figure_kind { REAL, BYTES, FLAG };
+enum figure_kind { REAL, WHOLE, FLAG };
 
 struct figure {
     const char *name;
@@ -33,10 +33,11 @@ static const struct figure device_figures[] = {
     {"fp16_GFLOPs", offsetof(struct ls_node_device, fp16_GFLOPs), LS_LEAST_RATE, LS_MAX_RATE, REAL, false},
     {"memory_GBps", offsetof(struct ls_node_device, memory_GBps), LS_LEAST_RATE, LS_MAX_RATE, REAL, false},
     {"kernel_us", offsetof(struct ls_node_device, kernel_us), 0, LS_MAX_US, REAL, false},
-    {"memory_bytes", offsetof(struct ls_node_device, memory_bytes), 0, (double)LS_MAX_BYTES, BYTES, false},
-    {"operand_GBps", offsetof(struct ls_node_device, operand_GBps), LS_LEAST_RATE, LS_MAX_RATE, REAL, true},
+    {"memory_bytes", offsetof(struct ls_node_device, memory_bytes), 0, (double)LS_MAX_BYTES, WHOLE, false},
     {"product_crowding", offsetof(struct ls_node_device, product_crowding), 1, 100, REAL, true},
     {"memory_crowding", offsetof(struct ls_node_device, memory_crowding), 1, 100, REAL, true},
+    {"reclaim_GBps", offsetof(struct ls_node_device, reclaim_GBps), LS_LEAST_RATE, LS_MAX_RATE, REAL, true},
+    {"reclaim_bytes", offsetof(struct ls_node_device, reclaim_bytes), 0, (double)LS_MAX_BYTES, WHOLE, true},
     {0},
 };
 
@@ -47,7 +48,10 @@ static const struct figure host_figures[] = {
     {"hand_over_us", offsetof(struct ls_node_host, hand_over_us), 0, LS_MAX_US, REAL, false},
     {"collective_us", offsetof(struct ls_node_host, collective_us), 0, LS_MAX_US, REAL, false},
     {"lock_us", offsetof(struct ls_node_host, lock_us), 0, LS_MAX_US, REAL, false},
+    {"spin_us", offsetof(struct ls_node_host, spin_us), 0, LS_MAX_US, REAL, true},
+    {"awake_us", offsetof(struct ls_node_host, awake_us), 0, LS_MAX_US, REAL, true},
     {"runs_compute", offsetof(struct ls_node_host, runs_compute), 0, 1, FLAG, false},
+    {"cores", offsetof(struct ls_node_host, cores), 0, LS_MAX_RANKS, WHOLE, true},
     {0},
 };
 
@@ -70,7 +74,7 @@ static const struct group {
     size_t offset;             /* in ls_node */
     const char *const *beside; /* other members of the group */
 } groups[] = {
-    {"device", device_figures, offsetof(ls_node, device), (const char *const[]){"name", NULL}},
+    {"device", device_figures, offsetof(ls_node, device), (const char *const[]){"name", "product_shares", NULL}},
     {"host", host_figures, offsetof(ls_node, host), (const char *const[]){NULL}},
     {"collectives", collectives_figures, offsetof(ls_node, collectives), (const char *const[]){"all_reduce_us", NULL}},
     {"links", link_figures, 0, (const char *const[]){NULL}},
@@ -83,7 +87,7 @@ static void read_figure(ls_json *json, const cJSON *object, const struct figure 
     if (figure->may_lack && !ls_json_has(object, figure->name)) return;
     if (figure->kind == REAL)
         *(double *)to = ls_json_number(json, object, figure->name, figure->lowest, figure->highest);
-    if (figure->kind == BYTES)
+    if (figure->kind == WHOLE)
         *(uint64_t *)to = (uint64_t)ls_json_whole(json, object, figure->name, 0, (int64_t)figure->highest);
     if (figure->kind == FLAG) *(bool *)to = ls_json_bool(json, object, figure->name);
 }
@@ -184,18 +188,63 @@ static void read_links(ls_node *node) {
     check_switches(node, links);
 }
 
-/* --- the measured table ------------------------------------------------------------------------------------------- */
+/* --- curves ------------------------------------------------------------------------------------------------------- */
 
-static struct ls_node_measured read_row(ls_node *node, const cJSON *row) {
-    const cJSON *ranks = cJSON_GetArrayItem(row, 0), *bytes = cJSON_GetArrayItem(row, 1),
-                *us = cJSON_GetArrayItem(row, 2);
-    struct ls_node_measured measured = {0};
-    if (!cJSON_IsArray(row) || cJSON_GetArraySize(row) != 3 || !cJSON_IsNumber(ranks) || !cJSON_IsNumber(bytes) ||
-        !cJSON_IsNumber(us)) {
-        ls_json_refuse(node->json, row, "a row of all_reduce_us is [ranks, bytes, us]");
-        return measured;
+/* The rows of a member that may be left out; none, too, once something has been refused. */
+static const cJSON *read_rows(ls_node *node, const cJSON *object, const char *name, int most, int *count) {
+    *count = 0;
+    if (!ls_json_has(object, name)) return NULL;
+    const cJSON *rows = ls_json_array(node->json, object, name);
+    int there = cJSON_GetArraySize(rows);
+    if (there < 1 || there > most)
+        ls_json_refuse(node->json, rows, "%s must have 1 to %d rows; it has %d", name, most, there);
+    if (!ls_json_failed(node->json)) *count = there;
+    return rows;
+}
+
+static bool read_numbers(ls_node *node, const cJSON *row, const char *what, double *values, int count) {
+    bool fits = cJSON_IsArray(row) && cJSON_GetArraySize(row) == count;
+    for (int i = 0; fits && i < count; i++) {
+        const cJSON *value = cJSON_GetArrayItem(row, i);
+        fits = cJSON_IsNumber(value);
+        if (fits) values[i] = value->valuedouble;
     }
-    double n = ranks->valuedouble, nbytes = bytes->valuedouble, time_us = us->valuedouble;
+    if (!fits) ls_json_refuse(node->json, row, "a row of %s", what);
+    return fits;
+}
+
+static void read_product(ls_node *node, const cJSON *row, struct ls_node_product *product) {
+    double values[2];
+    if (!read_numbers(node, row, "product_shares is [rows, share]", values, 2)) return;
+    *product = (struct ls_node_product){values[0], values[1]};
+    if (!(product->rows >= 1 && product->rows <= LS_MAX_RATE) || !(product->share > 0 && product->share <= 1))
+        ls_json_refuse(node->json, row, "rows must lie between 1 and %g, shares between 0 and 1", LS_MAX_RATE);
+}
+
+/* More rows take longer, if not much. */
+static bool ascends(const struct ls_node_product *before, const struct ls_node_product *product) {
+    return before->rows < product->rows && before->rows / before->share <= product->rows / product->share;
+}
+
+static void read_products(ls_node *node, const cJSON *device) {
+    int count, filled = 0;
+    const cJSON *rows = read_rows(node, device, "product_shares", LS_NODE_MAX_PRODUCTS, &count), *row;
+    struct ls_node_product *products = node->device.products;
+    if (count == 0) return;
+    cJSON_ArrayForEach(row, rows) {
+        read_product(node, row, &products[filled]);
+        if (filled > 0 && !ls_json_failed(node->json) && !ascends(&products[filled - 1], &products[filled]))
+            ls_json_refuse(node->json, row, "product_shares must ascend by rows, and by what they take, rows / share");
+        filled++;
+    }
+    node->device.product_count = count;
+}
+
+static struct ls_node_measured read_measured(ls_node *node, const cJSON *row) {
+    struct ls_node_measured measured = {0};
+    double values[3];
+    if (!read_numbers(node, row, "all_reduce_us is [ranks, bytes, us]", values, 3)) return measured;
+    double n = values[0], nbytes = values[1], time_us = values[2];
     if (!(n >= 2 && n <= LS_MAX_RANKS) || n != (int)n) {
         ls_json_refuse(node->json, row, "ranks must be a whole number between 2 and %d", LS_MAX_RANKS);
     } else if (!(nbytes >= 1 && nbytes <= (double)LS_MAX_BYTES) || nbytes != (double)(int64_t)nbytes) {
@@ -213,16 +262,13 @@ static bool in_order(const struct ls_node_measured *before, const struct ls_node
 }
 
 static ls_status read_table(ls_node *node, const cJSON *collectives) {
-    if (!ls_json_has(collectives, "all_reduce_us")) return LS_OK;
-    const cJSON *rows = ls_json_array(node->json, collectives, "all_reduce_us"), *row;
-    int count = cJSON_GetArraySize(rows), filled = 0;
-    if (count < 1 || count > LS_NODE_MAX_ROWS)
-        ls_json_refuse(node->json, rows, "all_reduce_us must have 1 to %d rows; it has %d", LS_NODE_MAX_ROWS, count);
-    if (count < 1 || ls_json_failed(node->json)) return LS_OK; /* ls_node_read looks at what failed */
+    int count, filled = 0;
+    const cJSON *rows = read_rows(node, collectives, "all_reduce_us", LS_NODE_MAX_ROWS, &count), *row;
+    if (count == 0) return LS_OK; /* ls_node_read looks at what failed */
     node->table = calloc((size_t)count, sizeof *node->table);
     if (!node->table) return LS_ERR_NO_MEMORY;
     cJSON_ArrayForEach(row, rows) {
-        node->table[filled] = read_row(node, row);
+        node->table[filled] = read_measured(node, row);
         if (filled > 0 && !in_order(&node->table[filled - 1], &node->table[filled]))
             ls_json_refuse(node->json, row, "rows of all_reduce_us must ascend by ranks, then by bytes");
         filled++;
@@ -252,6 +298,7 @@ static bool is_figure(const ls_node *node, const char *name) {
             if (strcmp(figure->name, name + length + 1) == 0)
                 return g == LINKS || ls_json_has(cJSON_GetObjectItemCaseSensitive(root, groups[g].name), figure->name);
         if (strcmp(name, "collectives.all_reduce_us") == 0) return node->table != NULL;
+        if (strcmp(name, "device.product_shares") == 0) return node->device.product_count > 0;
     }
     return false;
 }
@@ -275,6 +322,7 @@ static void check_sources(ls_node *node) {
         for (const struct figure *figure = groups[g].figures; figure->name; figure++)
             check_figure(node, groups[g].name, figure->name);
     check_figure(node, "collectives", "all_reduce_us");
+    check_figure(node, "device", "product_shares");
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ */
@@ -285,12 +333,14 @@ ls_status ls_node_read(ls_node *node) {
     ls_json *json = node->json;
     const cJSON *root = ls_json_root(json), *collectives = NULL;
     ls_json_only(json, root, names);
-    node->device.operand_GBps = INFINITY;
     node->device.product_crowding = node->device.memory_crowding = 1;
+    node->device.reclaim_GBps = INFINITY;
     node->description = ls_json_text(json, root, "description");
     node->device_count = (int)ls_json_whole(json, root, "devices", 1, LS_NODE_MAX_DEVICES);
     for (int g = 0; g < LINKS; g++) collectives = read_group(node, &groups[g]);
-    node->device.name = ls_json_text(json, ls_json_object(json, root, "device"), "name");
+    const cJSON *device = ls_json_object(json, root, "device");
+    node->device.name = ls_json_text(json, device, "name");
+    read_products(node, device);
     if (!ls_json_failed(json)) read_links(node);
     check_network(node, collectives);
     ls_status status = read_table(node, collectives);

@@ -41,7 +41,10 @@ typedef struct ls_workload {
     double element_bytes;  /* of activations and their copies: 4 or 2 */
     int optimizer_states;  /* floats per parameter: SGD 0, with momentum 1, Adam 2 */
     double loader_us;      /* the host's share of a step outside of the phases above, measured; 0 if not */
-    void *storage;         /* owns all of it */
+    /* what each operation took in each of the trace's whole steps, [step * work_count + operation]; NULL: not known */
+    double *step_us;
+    int step_count;
+    void *storage; /* owns all of it */
 } ls_workload;
 
 /* By path, or name of a file of labs/workloads. LS_ERR_IO, LS_ERR_INVALID ("FILE:LINE: ..."); then *out is NULL. */

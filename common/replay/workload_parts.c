@@ -99,6 +99,7 @@ void ls_workload_close(ls_workload *workload) {
     free((void *)workload->parameter_names);
     free(workload->parameter_counts);
     free(workload->ready);
+    free(workload->step_us);
     free(parts);
 }
 

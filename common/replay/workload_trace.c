@@ -1,7 +1,8 @@
 /* workload_trace — from what one device did to the operations of its step.
  *   idea  : the operations are the kernels of the device's compute stream in the four phases that every mode has.
  *           Each step must have the same ones; their times are medians over the steps. A step with a smaller batch
- *           (the last one of an epoch) has fewer flops and bytes than the others and does not count
+ *           (the last one of an epoch) has fewer flops and bytes than the others and does not count. What each step
+ *           took is kept, too: a median does not know that machines stutter
  *   host  : what the host thread did in those phases up to a kernel's launch is that kernel's host time; all else
  *           that it did in a step is the step's share of the loader
  *   fixed : a kernel's bytes grow with the batch, but for those of the parameters. A product of the batch's matrix
@@ -240,6 +241,22 @@ static ls_status add_operations(struct source *s, struct ls_workload_parts *part
     return LS_OK;
 }
 
+/* Each step's own times, too, if all are measured. */
+static ls_status add_steps(const struct source *s, struct ls_workload_parts *parts) {
+    ls_workload *w = &parts->workload;
+    for (int k = 0; k < w->work_count; k++) {
+        if (!(w->work[k].us >= 0)) return LS_OK;
+    }
+    w->step_us = calloc((size_t)s->step_count * (size_t)w->work_count, sizeof *w->step_us);
+    if (!w->step_us) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
+    for (int i = 0; i < s->step_count; i++) {
+        if (!is_whole(s, &s->steps[i])) continue;
+        double *us = w->step_us + (size_t)w->step_count++ * (size_t)w->work_count;
+        for (int k = 0; k < w->work_count; k++) us[k] = kernel_of(s, &s->steps[i], k)->us;
+    }
+    return LS_OK;
+}
+
 /* --- parameters --------------------------------------------------------------------------------------------------
  * */
 
@@ -348,7 +365,8 @@ static ls_status fill(struct source *s, struct ls_workload_parts *parts) {
     }
     ls_status status = add_operations(s, parts);
     if (status != LS_OK || parts->failed) return status;
-    status = add_ready_order(s, parts);
+    status = add_steps(s, parts);
+    if (status == LS_OK) status = add_ready_order(s, parts);
     w->buffer_bytes = buffer_bytes(s);
     w->optimizer_states = optimizer_states(s->about);
     estimate_memory(w);

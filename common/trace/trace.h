@@ -62,6 +62,7 @@ struct ls_task {
     int meeting;       /* COLLECTIVE: index of its meeting */
     int lock;          /* HOST: holds this lock of its rank while it runs; LS_NONE */
     bool virtual_time; /* us is CPU time */
+    bool hand_over;    /* HOST, built: goes on when another thread says so; us, or less if it is still awake (node.h) */
     /* as recorded; NAN where nothing was: built traces, meta devices */
     double launched_us, start_us, end_us;
 };

@@ -198,6 +198,7 @@ static cJSON *options_object(const replay_settings *settings, const replay_input
     bench_add_number(object, "steps", settings->steps);
     cJSON_AddBoolToObject(object, "overlap", settings->overlap);
     cJSON_AddBoolToObject(object, "compress", settings->compress);
+    cJSON_AddBoolToObject(object, "vary", settings->vary);
     cJSON_AddStringToObject(object, "collectives",
                             settings->collectives == LS_BUILD_BY_MESSAGES ? ls_pattern_name(settings->pattern)
                                                                           : "cost");

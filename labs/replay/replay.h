@@ -32,7 +32,7 @@ typedef struct replay_settings {
     int steps;
     double caps_mb[REPLAY_CAPS_MAX]; /* each is a row of DDP */
     int cap_count;
-    bool overlap, compress;
+    bool overlap, compress, vary;
     ls_build_collectives collectives;
     ls_pattern pattern;
     bool replicate_by_collectives;

@@ -15,6 +15,7 @@ struct ls_build_options replay_options(const replay_settings *settings, const re
     options.replicate_by_collectives = settings->replicate_by_collectives;
     options.gil = ls_node_host(inputs->node)->lock_us > 0;
     options.overlap = settings->overlap;
+    options.vary = settings->vary;
     options.collectives = settings->collectives;
     options.pattern = settings->pattern;
     if (settings->compress) options.gradient_element_bytes = 2;

@@ -46,6 +46,9 @@ static size_t what_rows(replay_settings *s, struct choices *choices, ls_option r
          .help = "of products and activations"},
         {.kind = LS_OPTION_INT, .name = "steps", .to.number = &s->steps, .argument = "N", .limits = LS_BETWEEN(1, 1000),
          .help = "the first is warm-up and does not count, if there are more"},
+        {.kind = LS_OPTION_FLAG, .name = "vary", .to.flag = &s->vary,
+         .help = "with --trace: a step takes the times of one recorded step, not medians, and each device another "
+                 "one's: now one is late and now another, and who waits for it is late, too"},
     };
     _Static_assert(sizeof table / sizeof *table <= OPTION_ROWS / 2, "OPTION_ROWS is too small");
     memcpy(rows, table, sizeof table);
@@ -143,6 +146,7 @@ static ls_status check(const replay_settings *s) {
     if (s->as_recorded) return check_recorded(s);
     if (!s->workload == !s->trace) return ls_fail(LS_ERR_USAGE, "give either --workload or --trace; see --help");
     if (!s->node) return ls_fail(LS_ERR_USAGE, "give a --node: a file, or the name of one of labs/nodes");
+    if (s->vary && !s->trace) return ls_fail(LS_ERR_USAGE, "--vary takes the times of a --trace's steps");
     if (s->batch > 0 && s->per_device_batch > 0)
         return ls_fail(LS_ERR_USAGE, "--batch is of all devices, --per-device-batch of each: give one of them");
     if (s->modes[LS_BUILD_SINGLE] && (s->n.count > 1 || (s->n.count == 1 && s->n.values[0] != 1)))

@@ -217,6 +217,12 @@ static void cores_decide_about_spinning(void **state) {
     assert_true(cores >= 1);
     assert_true(ls_spin_us_for(cores) > 0);
     assert_true(ls_spin_us_for(cores + 1) == 0);
+    for (int level = 1; level < 3; level++) {
+        double inner = ls_cache_bytes(level), outer = ls_cache_bytes(level + 1);
+        assert_true(inner >= 0 && inner < 1e10);
+        assert_true(inner == 0 || outer == 0 || inner <= outer);
+    }
+    assert_true(ls_cache_bytes(99) == 0);
 }
 
 /* --- half precision ---------------------------------------------------------------------------------------------- */

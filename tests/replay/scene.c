@@ -43,6 +43,12 @@ int scene_host(struct scene *scene, int lane, double us) {
     return add(scene, ls_task_default(LS_TASK_HOST, "host", lane), us);
 }
 
+int scene_hand_over(struct scene *scene, int lane, double us) {
+    struct ls_task task = ls_task_default(LS_TASK_HOST, "hand-over", lane);
+    task.hand_over = true;
+    return add(scene, task, us);
+}
+
 int scene_locked(struct scene *scene, int lane, int lock, double us) {
     struct ls_task task = ls_task_default(LS_TASK_HOST, "launch", lane);
     task.lock = lock;

@@ -25,6 +25,7 @@ void scene_end(struct scene *scene);
 /* Each returns the number of what it adds. Lanes of a host drive their device. */
 int scene_lane(struct scene *scene, ls_lane_kind kind, int rank, int device);
 int scene_host(struct scene *scene, int lane, double us);
+int scene_hand_over(struct scene *scene, int lane, double us);
 int scene_locked(struct scene *scene, int lane, int lock, double us);
 int scene_kernel(struct scene *scene, int lane, double us);
 int scene_copy(struct scene *scene, int lane, int from, int to, uint64_t bytes); /* over the links */

@@ -80,6 +80,7 @@ static void each_moment_belongs_to_one_of_four(void **state) {
     struct ls_account *account = account_of(&s);
     assert_int_equal(account->steps, 1);
     expect_us(account->step_us, 19);
+    expect_us(account->median_step_us, 19);
     assert_int_equal(account->device_count, 2);
     assert_int_equal(account->devices[0].device, 3);
     assert_int_equal(account->devices[1].device, 9);
@@ -100,6 +101,24 @@ static void each_moment_belongs_to_one_of_four(void **state) {
     scene_end(&s);
 }
 
+/* Of three steps one takes 81 us more: a kernel of 90 us, of which the step hides 9. */
+static void a_median_leaves_out_the_step_that_was_disturbed(void **state) {
+    (void)state;
+    struct scene s;
+    begin(&s, 0);
+    for (int step = 0; step < 4; step++) {
+        if (step == 2) scene_kernel(&s, 2, 90);
+        add_step(&s);
+    }
+    scene_run(&s);
+    struct ls_account *account = account_of(&s);
+    assert_int_equal(account->steps, 3);
+    expect_us(account->step_us, 19 + 81. / 3);
+    expect_us(account->median_step_us, 19);
+    ls_account_free(account);
+    scene_end(&s);
+}
+
 /* The first step, a longer one, does not count; figures are per step. */
 static void the_first_of_several_steps_does_not_count(void **state) {
     (void)state;
@@ -111,6 +130,7 @@ static void the_first_of_several_steps_does_not_count(void **state) {
     struct ls_account *account = account_of(&s);
     assert_int_equal(account->steps, 3);
     expect_us(account->step_us, 19);
+    expect_us(account->median_step_us, 19);
     expect_split(account, 0, 10, 3, 3, 3);
     expect_us(phase_us(account, 0, "forward"), 12);
     expect_us(account->devices[0].communication_us, 6);
@@ -390,6 +410,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_moment_belongs_to_one_of_four),
         cmocka_unit_test(the_first_of_several_steps_does_not_count),
+        cmocka_unit_test(a_median_leaves_out_the_step_that_was_disturbed),
         cmocka_unit_test(what_reaches_out_of_the_time_is_cut_off),
         cmocka_unit_test(without_steps_everything_counts),
         cmocka_unit_test(copies_are_of_both_ends),

@@ -244,7 +244,7 @@ static void ddp_broadcasts_buffers_before_forward(void **state) {
     built_end(&b);
 }
 
-/* LS_CPU_STREAMS=inline: what a host thread launches has ended when it goes on, on whichever stream. */
+/* Where devices leave no core free (LS_CPU_STREAMS=inline), what a host thread launches has ended when it goes on, on whichever stream. */
 static void inline_streams_keep_their_host_waiting(void **state) {
     (void)state;
     struct built b;
@@ -253,7 +253,7 @@ static void inline_streams_keep_their_host_waiting(void **state) {
     b.options.first_bucket_bytes = b.options.bucket_bytes = 1;
     b.workload.buffer_bytes = 128;
     for (int in_line = 0; in_line < 2; in_line++) {
-        b.options.inline_streams = in_line;
+        ls_node_change_host(b.node)->cores = (uint64_t)b.options.devices + !in_line;
         b.workload.input_bytes = (256 << 10) / 4.0; /* of 4 samples: as much as a host runs itself */
         built_run(&b);
         int inputs = copy(&b, 1, 1, "input", "inputs"),

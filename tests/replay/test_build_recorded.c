@@ -128,7 +128,8 @@ static ls_trace *build(const ls_workload *w, ls_build_mode mode, const ls_trace 
     ls_trace *trace;
     built_begin(&b, mode, DEVICES, BATCH, 1);
     ls_node_change_host(b.node)->runs_compute = true;
-    b.options.inline_streams = strcmp(ls_trace_what(recorded)->stream_mode, "inline") == 0;
+    bool in_line = strcmp(ls_trace_what(recorded)->stream_mode, "inline") == 0;
+    ls_node_change_host(b.node)->cores = DEVICES + !in_line;
     assert_int_equal(ls_build(&trace, w, b.node, &b.options), LS_OK);
     built_end(&b);
     return trace;

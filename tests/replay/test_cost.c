@@ -80,6 +80,29 @@ static void test_work_grows_with_samples_and_precision(void **state) {
     ls_node_close(node);
 }
 
+/* 4e6 flops by 2.5e4 weights are 80 rows. At the full rate they take 40 us, and 2 for the floor. */
+static void test_products_of_few_rows(void **state) {
+    (void)state;
+    struct ls_work work[2];
+    ls_workload workload = make_workload(work);
+    ls_node *node = open_node();
+    struct ls_node_device *device = ls_node_change_device(node);
+    device->product_count = 2;
+    device->products[0] = (struct ls_node_product){20, 0.5};  /* as long as 40 */
+    device->products[1] = (struct ls_node_product){60, 0.75}; /* as long as 80, and 20 more rows as 40 more */
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 4, LS_FP32), 2 + 30);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 6, LS_FP32), 2 + 40);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 2, LS_FP32), 2 + 20);
+    work[0].bytes = work[0].fixed_bytes;
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 1, LS_FP32), 2 + 20);        /* the first point */
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 12, LS_FP32), 2 + 60 / .75); /* beyond the last one */
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 12, LS_FP16), 2 + 20);
+    assert_near(ls_cost_kernel_us(node, 4e6, 0, true, LS_FP32), 42); /* weights are not known */
+    work[0].us = 64;
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 4, LS_FP32), 64 * 32 / (2 + 40 / .75));
+    ls_node_close(node);
+}
+
 static void test_measured_work_is_scaled(void **state) {
     (void)state;
     struct ls_work work[2];
@@ -117,22 +140,58 @@ static void test_a_step(void **state) {
     ls_node_close(node);
 }
 
+/* Of the update's 12 us its bytes take 10. */
 static void test_crowding(void **state) {
     (void)state;
+    struct ls_work work[2];
+    ls_workload workload = make_workload(work);
     ls_node *node = open_node();
-    assert_near(ls_cost_crowding(node, &works[0], 2), 1); /* not in the file */
+    assert_near(ls_cost_crowded_us(node, &work[0], &workload, 8, LS_FP32, 2), 42); /* not in the file */
     ls_node_change_device(node)->product_crowding = 1.5;
     ls_node_change_device(node)->memory_crowding = 3;
-    assert_near(ls_cost_crowding(node, &works[0], 1), 1);
-    assert_near(ls_cost_crowding(node, &works[0], 2), 1.5);
-    assert_near(ls_cost_crowding(node, &works[1], 2), 3);
-    assert_near(ls_cost_crowding(node, &works[1], 8), 3);
+    assert_near(ls_cost_crowded_us(node, &work[0], &workload, 8, LS_FP32, 1), 42);
+    assert_near(ls_cost_crowded_us(node, &work[0], &workload, 8, LS_FP32, 2), 63);
+    assert_near(ls_cost_crowded_us(node, &work[1], &workload, 8, LS_FP32, 2), 32);
+    assert_near(ls_cost_crowded_us(node, &work[1], &workload, 8, LS_FP32, 8), 32);
     ls_node_close(node);
     assert_int_equal(ls_node_open(&node, "pcie3-4gpu"), LS_OK);
+    ls_node_change_device(node)->memory_GBps = 10;
+    ls_node_change_device(node)->kernel_us = 2;
     ls_node_change_device(node)->memory_crowding = 4;
-    assert_near(ls_cost_crowding(node, &works[1], 1), 1);
-    assert_near(ls_cost_crowding(node, &works[1], 2), 2);
-    assert_near(ls_cost_crowding(node, &works[1], 3), 3);
+    assert_near(ls_cost_crowded_us(node, &work[1], &workload, 8, LS_FP32, 1), 12);
+    assert_near(ls_cost_crowded_us(node, &work[1], &workload, 8, LS_FP32, 2), 22);
+    assert_near(ls_cost_crowded_us(node, &work[1], &workload, 8, LS_FP32, 3), 32);
+    ls_node_close(node);
+}
+
+static void test_reclaiming(void **state) {
+    (void)state;
+    ls_node *node = open_node();
+    assert_near(ls_cost_reclaim_us(node, 1e6), 0); /* not in the file */
+    ls_node_change_device(node)->reclaim_bytes = 4000;
+    assert_near(ls_cost_reclaim_us(node, 1e6), 0);
+    ls_node_change_device(node)->reclaim_GBps = 2;
+    assert_near(ls_cost_reclaim_us(node, 1e6), 2);
+    assert_near(ls_cost_reclaim_us(node, 1000), 0.5);
+    ls_node_close(node);
+}
+
+/* What was measured says how much of an operation can be its bytes. */
+static void test_only_bytes_are_crowded(void **state) {
+    (void)state;
+    struct ls_work work[2];
+    ls_workload workload = make_workload(work);
+    ls_node *node = open_node();
+    ls_node_change_device(node)->memory_crowding = 3;
+    work[1].us = 50; /* 10 of them for bytes */
+    assert_near(ls_cost_crowded_us(node, &work[1], &workload, 8, LS_FP32, 2), 70);
+    work[1].us = 6; /* less than the node's rate would take: all of it is bytes */
+    assert_near(ls_cost_crowded_us(node, &work[1], &workload, 8, LS_FP32, 2), 18);
+    work[0] = work[1];
+    work[0].phase = "forward"; /* and half as many samples have half the bytes and time */
+    work[0].fixed_bytes = 0;
+    work[0].us = 48;
+    assert_near(ls_cost_crowded_us(node, &work[0], &workload, 4, LS_FP32, 2), 28 + 10);
     ls_node_close(node);
 }
 
@@ -254,9 +313,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_roofline),
         cmocka_unit_test(test_work_grows_with_samples_and_precision),
+        cmocka_unit_test(test_products_of_few_rows),
         cmocka_unit_test(test_measured_work_is_scaled),
         cmocka_unit_test(test_a_step),
         cmocka_unit_test(test_crowding),
+        cmocka_unit_test(test_reclaiming),
+        cmocka_unit_test(test_only_bytes_are_crowded),
         cmocka_unit_test(test_calibration),
         cmocka_unit_test(test_what_no_factor_reaches_is_refused),
         cmocka_unit_test(test_collectives_by_formula),

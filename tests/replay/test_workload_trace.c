@@ -164,6 +164,12 @@ static void operations_are_medians_of_whole_steps(void **state) {
                      got->ready_count);
         }
     }
+    assert_int_equal(w->step_count, 3); /* each whole step's own times */
+    for (int i = 0; i < w->work_count; i++) {
+        double unit_us = expected[i].us / 2;
+        assert_true(w->step_us[i] == 3 * unit_us && w->step_us[w->work_count + i] == unit_us);
+        assert_true(w->step_us[2 * w->work_count + i] == 2 * unit_us);
+    }
     const int order[] = {3, 2, 1, 0};
     assert_int_equal(w->ready_count, 4);
     assert_memory_equal(w->ready, order, sizeof order);

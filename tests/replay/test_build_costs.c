@@ -1,0 +1,162 @@
+/* What tasks of built steps take beyond what one device alone would: recorded steps in turn, and memory that another
+ * device's cache holds. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "common/replay/account.h"
+#include "common/replay/build.h"
+#include "tests/replay/built.h"
+
+enum { LAYERS = 2, DEVICES = 2, WORKS = 2 * LAYERS + 2, RECORDED = 4 };
+static const struct built_layer layers[LAYERS] = {{10, 20, 1024}, {30, 40, 1024}};
+
+static void begin(struct built *b, ls_build_mode mode) {
+    built_begin(b, mode, DEVICES, DEVICES, 1);
+    built_network(b, layers, LAYERS, 5, 8);
+}
+
+static double us_of(const struct built *b, int device, int step, const char *phase, int n) {
+    int task = built_find(b, device, LS_LANE_COMPUTE, step, phase, NULL, n);
+    assert_true(task >= 0);
+    return ls_trace_task(b->trace, task)->us;
+}
+
+/* --- steps as they were recorded ---------------------------------------------------------------------------------- */
+
+/* In recorded step k all operations take k + 1 tenths more than the median. */
+static void record(struct built *b, double step_us[RECORDED * WORKS]) {
+    for (int k = 0; k < RECORDED; k++) {
+        for (int w = 0; w < WORKS; w++) step_us[k * WORKS + w] = b->work[w].us * (1 + 0.1 * (k + 1));
+    }
+    b->workload.step_us = step_us;
+    b->workload.step_count = RECORDED;
+}
+
+static void steps_take_the_times_of_recorded_ones(void **state) {
+    (void)state;
+    struct built b;
+    double step_us[RECORDED * WORKS];
+    begin(&b, LS_BUILD_DDP);
+    record(&b, step_us);
+    b.options.steps = RECORDED + 1;
+    for (int vary = 0; vary < 2; vary++) {
+        b.options.vary = vary;
+        built_make(&b);
+        for (int s = 0; s < b.options.steps; s++) {
+            for (int d = 0; d < DEVICES; d++) {
+                int recorded = (s + d * RECORDED / DEVICES) % RECORDED; /* evenly spread */
+                double longer = vary ? 1 + 0.1 * (recorded + 1) : 1;
+                built_expect_us(us_of(&b, d, s, "forward", 1), 30 * longer);
+                built_expect_us(us_of(&b, d, s, "optimizer", 0), 8 * longer);
+            }
+        }
+    }
+    b.workload.samples = 2; /* and half of a batch takes half of that; operations without bytes or flops as they are */
+    b.work[0].bytes = 1e12;
+    built_make(&b);
+    built_expect_us(us_of(&b, 0, 1, "forward", 0), 10 * 1.2 / 2);
+    built_expect_us(us_of(&b, 0, 1, "forward", 1), 30 * 1.2);
+    built_end(&b);
+}
+
+static void without_recorded_steps_all_are_medians(void **state) {
+    (void)state;
+    struct built b;
+    double step_us[RECORDED * WORKS];
+    begin(&b, LS_BUILD_DDP);
+    b.options.vary = true;
+    built_make(&b);
+    built_expect_us(us_of(&b, 1, 2, "backward", 0), 40);
+    record(&b, step_us);
+    b.work[0].us = 0; /* nothing to multiply */
+    built_make(&b);
+    built_expect_us(us_of(&b, 0, 1, "forward", 0), 0);
+    built_end(&b);
+}
+
+/* Each device is late in half of the steps. Alone each would take 113 us at the median; together all of them are late. */
+static void who_waits_for_the_late_is_late(void **state) {
+    (void)state;
+    struct built b;
+    double step_us[RECORDED * WORKS];
+    struct ls_account *account;
+    begin(&b, LS_BUILD_DDP);
+    record(&b, step_us);
+    for (int k = 0; k < RECORDED; k++) {
+        for (int w = 0; w < WORKS; w++) step_us[k * WORKS + w] = b.work[w].us * (k < RECORDED / 2 ? 1 : 2);
+    }
+    ls_node_change_collectives(b.node)->base_us = ls_node_change_collectives(b.node)->hop_us = 0;
+    ls_node_change_collectives(b.node)->bus_GBps = 1e9;
+    b.options.steps = RECORDED + 1;
+    for (int vary = 0; vary < 2; vary++) {
+        b.options.vary = vary;
+        built_run(&b);
+        assert_int_equal(ls_account_make(&account, b.trace, b.timeline, b.node), LS_OK);
+        assert_true(account->median_step_us > (vary ? 2 : 1) * 113 - 10);
+        assert_true(account->median_step_us < (vary ? 2 : 1) * 113 + 10);
+        ls_account_free(account);
+    }
+    built_end(&b);
+}
+
+/* --- memory that another device's cache holds --------------------------------------------------------------------- */
+
+static double update_us(struct built *b) {
+    built_make(b);
+    return us_of(b, 0, 1, "optimizer", 0);
+}
+
+static void dp_takes_its_parameters_back(void **state) {
+    (void)state;
+    struct built b;
+    begin(&b, LS_BUILD_DP);
+    b.work[WORKS - 1].bytes = 1;
+    built_expect_us(update_us(&b), 8); /* the node does not have it */
+    ls_node_change_device(b.node)->reclaim_GBps = 2;
+    ls_node_change_device(b.node)->reclaim_bytes = 1 << 20;
+    built_expect_us(update_us(&b), 8 + 8192 / 2e3);
+    ls_node_change_device(b.node)->reclaim_bytes = 1000; /* no more than that lies in the other cache */
+    built_expect_us(update_us(&b), 8 + 1000 / 2e3);
+    b.options.replicate_by_collectives = true;
+    built_expect_us(update_us(&b), 8);
+    b.options.replicate_by_collectives = false;
+    b.options.devices = 1; /* no replica that could have copied */
+    built_expect_us(update_us(&b), 8);
+    b.options.devices = DEVICES;
+    b.options.mode = LS_BUILD_DDP; /* each has its own */
+    built_expect_us(update_us(&b), 8);
+    built_end(&b);
+}
+
+/* An optimizer of several operations pays once. */
+static void the_price_is_shared_out_by_bytes(void **state) {
+    (void)state;
+    struct built b;
+    begin(&b, LS_BUILD_DP);
+    b.work[WORKS - 1].bytes = 3;
+    b.work[WORKS] = b.work[WORKS - 1];
+    b.work[WORKS].bytes = 1;
+    b.workload.work_count++;
+    ls_node_change_device(b.node)->reclaim_GBps = 2;
+    ls_node_change_device(b.node)->reclaim_bytes = 4000;
+    built_make(&b);
+    built_expect_us(us_of(&b, 0, 1, "optimizer", 0), 8 + 1.5);
+    built_expect_us(us_of(&b, 0, 1, "optimizer", 1), 8 + 0.5);
+    built_expect_us(us_of(&b, 0, 1, "forward", 0), 10);
+    built_end(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_take_the_times_of_recorded_ones),
+        cmocka_unit_test(without_recorded_steps_all_are_medians),
+        cmocka_unit_test(who_waits_for_the_late_is_late),
+        cmocka_unit_test(dp_takes_its_parameters_back),
+        cmocka_unit_test(the_price_is_shared_out_by_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

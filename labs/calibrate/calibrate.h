@@ -2,8 +2,8 @@
  *
  * Everything is measured through the functions that training uses: ls_gemm and ls_scale on a device's compute stream,
  * ls_copy between device pools, events, flags, and all_reduce of processes over shared memory. Machines do other
- * things, too: a figure is the fastest tenth of its runs (estimate.c), what the machine does when nothing else runs.
- * Median and quartiles stand beside it. */
+ * things, too: a figure is the median of its runs (estimate.c), as a step's time is. Quartiles and the fastest tenth
+ * stand beside it. */
 #ifndef LABS_CALIBRATE_CALIBRATE_H
 #define LABS_CALIBRATE_CALIBRATE_H
 
@@ -14,17 +14,16 @@
 #include "common/replay/node.h"
 #include "labs/bench_shared/machine.h"
 
-enum { CALIBRATE_BATCHES = 6, CALIBRATE_PASSES = 3, CALIBRATE_ROWS_MAX = 64, CALIBRATE_RUNS_MAX = 101 };
+enum { CALIBRATE_BATCHES = 8, CALIBRATE_PASSES = 3, CALIBRATE_ROWS_MAX = 64, CALIBRATE_RUNS_MAX = 101 };
 
 /* Indices of sizes.
  *   MAIN_BATCH  products of 256 samples, whose spread says whether the machine was busy
- *   FEW         products of 16 samples, which show what does not grow with the samples; with fewer, other code runs
  *   NODE_PASS   the node's memory rate: a pass over 8 MiB. Of what an operation reads, some was written by the one
  *               before it and some a whole step ago; a small network's step goes through a few megabytes, which is
  *               beyond a core's own caches (128 KiB would be within) and inside the one that cores share
  *   FAR_PASS    the same with --beyond-cache: parameters, gradients and optimizer states fit into no cache, and each
  *               is read once a step, so all come from memory: 128 MiB */
-enum { CALIBRATE_FEW = 2, CALIBRATE_MAIN_BATCH = 4, CALIBRATE_NODE_PASS = 1, CALIBRATE_FAR_PASS = 2 };
+enum { CALIBRATE_MAIN_BATCH = 6, CALIBRATE_NODE_PASS = 1, CALIBRATE_FAR_PASS = 2 };
 
 enum { CALIBRATE_SHARED_SAMPLES = 64 }; /* of products beside others */
 
@@ -37,11 +36,9 @@ typedef struct calibrate_settings {
 
 /* Of runs of one measurement. */
 typedef struct calibrate_spread {
-    double fast, median, low, high; /* fast: the fastest tenth, which is believed; low and high: quartiles */
+    double median, low, high, fast; /* the median is believed; low and high: quartiles; fast: the fastest tenth */
     int runs;
 } calibrate_spread;
-
-typedef double calibrate_rounds[CALIBRATE_RUNS_MAX]; /* a device's times, round by round */
 
 typedef struct calibrate_row { /* an all-reduce */
     int ranks;
@@ -63,11 +60,16 @@ typedef struct calibrate_figures {
     calibrate_spread pass_us[CALIBRATE_PASSES];
     double pass_bytes[CALIBRATE_PASSES];    /* read and written by a call */
     double pass_of_bytes[CALIBRATE_PASSES]; /* how large that is over which calls pass, piece by piece */
-    calibrate_spread launch_us, smallest_us, event_us, sync_us, hand_over_us, collective_us;
+    calibrate_spread launch_us, smallest_us, event_us, sync_us, hand_over_us, awake_us, collective_us;
+    double spin_us; /* for which threads look before they sleep */
     /* alone = 1: one device's products, and its passes over memory, while all others do the same; products while
-     * another device copies */
-    double products_crowded, passes_crowded, products_beside_copies;
+     * another device copies; copies while the other device copies back */
+    double products_crowded, passes_crowded, products_beside_copies, copies_both;
     int shared_runs;
+    /* writes of what another core has just read, and of what none has; 0 bytes: not measured */
+    double taken_bytes;
+    calibrate_spread taken_us, kept_us;
+    double cache_bytes; /* of a core's own cache; 0: not known */
     /* copies between device pools */
     double copy_bytes;
     calibrate_spread copy_us, copy_both_us, copy_smallest_us;
@@ -80,11 +82,11 @@ typedef struct calibrate_figures {
 
 calibrate_spread calibrate_spread_of(double *values, int count); /* sorts them */
 
-/* Of rounds in which devices worked at the same time, us[device][round]: the first device's. `fast` is the median of
- * that tenth of the rounds in which the one that was disturbed most was disturbed least. */
-calibrate_spread calibrate_spread_beside(const calibrate_rounds *us, int devices, int rounds);
+/* How many times as long as alone something takes beside something else: of pairs of runs that followed one another,
+ * at most CALIBRATE_RUNS_MAX. */
+double calibrate_factor(const double *beside_us, const double *alone_us, int rounds);
 
-/* Sets each row's written_us: its fastest tenth, or less if a larger message of as many ranks took less: what takes
+/* Sets each row's written_us: its median, or less if a larger message of as many ranks took less: what takes
  * longer than a larger one was disturbed. Rows are sorted by ranks, then bytes. Returns how many were lowered. */
 int calibrate_straighten(calibrate_row *rows, int count);
 

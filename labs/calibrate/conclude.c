@@ -1,14 +1,15 @@
 /* conclude — from what was measured to the figures of a node.
- *   idea  : every figure is that of fastest tenths (estimate.c). A figure that follows from a difference of two times
- *           is bounded by direct ones, so that no disturbance can make nonsense of it
+ *   idea  : every figure is a median (estimate.c). Rates and times are direct ones: a difference of two times, each with
+ *           its disturbances, may come out as anything
  *   limits: factors below 1 and times below 0 are chance: the file has 1, and the least time that there is */
 #include <math.h>
 
 #include "labs/calibrate/calibrate.h"
 
 #define LEAST_KERNEL_US 0.01
-#define MOST_OPERAND_GBPS 1e4
-#define SHARED 1.5 /* two copies at once that take so many times as long as one share what they cross */
+#define LESS 0.998
+#define CACHE_BYTES (1 << 20) /* where the system does not tell: [K] common for a core's own */
+#define SHARED 1.5            /* two copies at once that take so many times as long as one share what they cross */
 
 double calibrate_rate(double amount, double us) { return amount / us * 1e-3; }
 
@@ -29,21 +30,30 @@ static void fit_latency(const calibrate_figures *f, struct ls_node_collectives *
     node->hop_us = xy / xx;
 }
 
-/* The best direct rate of all numbers of samples. What does not grow with the samples is in it, a percent or two of the
- * largest: the price for not subtracting one disturbed time from another. */
+/* The best rate of all numbers of samples. */
 static double products_GFLOPs(const calibrate_figures *f, const calibrate_spread *us) {
     double best = 0;
-    for (int i = 0; i < f->batch_count; i++) best = fmax(best, calibrate_rate(f->gemm_flops[i], us[i].fast));
+    for (int i = 0; i < f->batch_count; i++) best = fmax(best, calibrate_rate(f->gemm_flops[i], us[i].median));
     return best;
 }
 
-/* What a product takes beyond its arithmetic, for what does not grow with the samples: weights are packed, gradients of
- * weights written. That is most in a product of few samples, and so it is what such a one takes more than its
- * arithmetic at the best rate: not below 0, since no direct rate is better, and not above a time that was measured. */
-static double operand_GBps(const calibrate_figures *f, double best_GFLOPs) {
-    double fixed_us = f->fp32_us[CALIBRATE_FEW].fast - f->gemm_flops[CALIBRATE_FEW] / best_GFLOPs * 1e-3;
-    double bytes = 3.0 * sizeof(float) * f->width * f->width;
-    return calibrate_rate(bytes, fmax(fixed_us, bytes * 1e-3 / MOST_OPERAND_GBPS));
+/* What the numbers of samples reach of the best rate. Those that took longer than larger ones were disturbed, and get
+ * LESS than the larger one's time: what the file's four digits do not undo. */
+static void fill_shares(const calibrate_figures *f, struct ls_node_device *device) {
+    double us = INFINITY;
+    device->product_count = f->batch_count;
+    for (int i = f->batch_count - 1; i >= 0; i--) {
+        us = fmin(f->fp32_us[i].median, LESS * us);
+        device->products[i] = (struct ls_node_product){
+            f->batches[i], fmin(1, calibrate_rate(f->gemm_flops[i], us) / device->fp32_GFLOPs)};
+    }
+}
+
+/* INFINITY: nothing to take back, or not more than chance. */
+static void fill_reclaim(const calibrate_figures *f, struct ls_node_device *device) {
+    double more_us = f->taken_bytes > 0 ? f->taken_us.median - f->kept_us.median : 0;
+    device->reclaim_GBps = more_us > 0 ? calibrate_rate(f->taken_bytes, more_us) : INFINITY;
+    device->reclaim_bytes = more_us > 0 ? (uint64_t)(f->cache_bytes > 0 ? f->cache_bytes : CACHE_BYTES) : 0;
 }
 
 struct calibrate_node calibrate_conclude(const calibrate_figures *f) {
@@ -53,22 +63,26 @@ struct calibrate_node calibrate_conclude(const calibrate_figures *f) {
         .device = {.name = "CPU device",
                    .fp32_GFLOPs = products_GFLOPs(f, f->fp32_us),
                    .fp16_GFLOPs = products_GFLOPs(f, f->bf16_us),
-                   .memory_GBps = calibrate_rate(f->pass_bytes[f->node_pass], f->pass_us[f->node_pass].fast),
-                   .operand_GBps = operand_GBps(f, products_GFLOPs(f, f->fp32_us)),
+                   .memory_GBps = calibrate_rate(f->pass_bytes[f->node_pass], f->pass_us[f->node_pass].median),
                    .product_crowding = fmax(f->products_crowded, 1),
                    .memory_crowding = fmax(f->passes_crowded, 1),
-                   .kernel_us = fmax(f->smallest_us.fast - f->launch_us.fast, LEAST_KERNEL_US)},
-        .host = {.launch_us = f->launch_us.fast,
-                 .event_us = f->event_us.fast,
-                 .sync_us = f->sync_us.fast,
-                 .hand_over_us = f->hand_over_us.fast,
-                 .collective_us = f->collective_us.fast,
-                 .runs_compute = true},
+                   .kernel_us = fmax(f->smallest_us.median - f->launch_us.median, LEAST_KERNEL_US)},
+        .host = {.launch_us = f->launch_us.median,
+                 .event_us = f->event_us.median,
+                 .sync_us = f->sync_us.median,
+                 .hand_over_us = f->hand_over_us.median,
+                 .spin_us = f->spin_us,
+                 .awake_us = f->awake_us.median,
+                 .collective_us = f->collective_us.median,
+                 .runs_compute = true,
+                 .cores = (uint64_t)f->cores},
         .collectives = {.bus_GBps = calibrate_rate(crossed, largest->written_us),
                         .slow_down = fmax(f->products_beside_copies, 1)},
-        .link = {.GBps = calibrate_rate(f->copy_bytes, f->copy_us.fast),
-                 .latency_us = f->copy_smallest_us.fast / 2,
-                 .duplex = f->cores > 1 && f->copy_both_us.fast < SHARED * f->copy_us.fast}};
+        .link = {.GBps = calibrate_rate(f->copy_bytes, f->copy_us.median),
+                 .latency_us = f->copy_smallest_us.median / 2,
+                 .duplex = f->cores > 1 && f->copies_both < SHARED}};
+    fill_shares(f, &node.device);
+    fill_reclaim(f, &node.device);
     fit_latency(f, &node.collectives);
     return node;
 }

@@ -110,6 +110,11 @@ static ls_status copy_to_peer(const struct calibrate_worker *w, int bytes) {
     return ls_copy_now(w->copy, w->peer->to + at, w->from + at, (size_t)bytes);
 }
 
+/* What the peer passes over. */
+static ls_status read_of_peer(const struct calibrate_worker *w, int which) {
+    return ls_copy_now(w->copy, w->to, w->peer->pass, sizeof(float) * pass_pieces[which]);
+}
+
 ls_status calibrate_bind(const struct calibrate_worker *worker) { return ls_device_bind_thread(worker->device); }
 
 /* --- devices and their memory ------------------------------------------------------------------------------------- */
@@ -163,7 +168,7 @@ static void close_worker(struct calibrate_worker *worker) {
 /* --- all figures -------------------------------------------------------------------------------------------------- */
 
 static ls_status measure_rates(calibrate_figures *f, const struct calibrate_worker *worker, bool quick) {
-    static const int batches[CALIBRATE_BATCHES] = {1, 4, 16, 64, 256, 1024};
+    static const int batches[CALIBRATE_BATCHES] = {1, 4, 16, 32, 64, 128, 256, 1024};
     struct calibrate_measurement all[2 * CALIBRATE_BATCHES + CALIBRATE_PASSES];
     int count = 0;
     for (int i = 0; i < CALIBRATE_BATCHES; i++) {
@@ -191,26 +196,40 @@ static ls_status measure_host(calibrate_figures *f, const struct calibrate_worke
 static ls_status measure_sharing(calibrate_figures *f, const struct calibrate_worker *const *workers, bool quick) {
     const struct calibrate_job products = {fp32_products, CALIBRATE_SHARED_SAMPLES}, passes = {pass_over, f->node_pass},
                                copies = {copy_to_peer, COPY_BYTES};
-    /* one core: beside others means half the time, which says nothing */
-    int others = f->cores < 2 ? 0 : f->devices - 1;
     const struct {
         double *factor;
         struct calibrate_job job, beside;
         int others;
-    } shared[] = {{&f->products_crowded, products, products, others},
-                  {&f->passes_crowded, passes, passes, others},
-                  {&f->products_beside_copies, products, copies, 1}};
+    } shared[] = {{&f->products_crowded, products, products, f->devices - 1},
+                  {&f->passes_crowded, passes, passes, f->devices - 1},
+                  {&f->products_beside_copies, products, copies, 1},
+                  {&f->copies_both, copies, copies, 1}};
+    size_t count = sizeof shared / sizeof *shared;
+    bool one_core = f->cores < 2; /* beside others means half the time there, which says nothing */
+    struct calibrate_pairs pairs = {.factor = 1};
+    ls_status status = LS_OK;
     f->copy_bytes = COPY_BYTES;
-    ls_status status =
-        calibrate_measure_beside(&f->copy_us, &f->copy_both_us, workers, copies, copies, others > 0, quick);
-    for (size_t i = 0; i < sizeof shared / sizeof *shared && status == LS_OK; i++) {
-        calibrate_spread alone = {.fast = 1}, together = alone;
-        if (others > 0)
-            status = calibrate_measure_beside(&alone, &together, workers, shared[i].job, shared[i].beside,
-                                              shared[i].others, quick);
-        *shared[i].factor = together.fast / alone.fast;
-        f->shared_runs = together.runs;
+    for (size_t i = 0; i < count; i++) *shared[i].factor = 1;
+    for (size_t i = one_core ? count - 1 : 0; i < count && status == LS_OK; i++) {
+        status = calibrate_measure_beside(&pairs, workers, shared[i].job, shared[i].beside,
+                                          one_core ? 0 : shared[i].others, quick);
+        *shared[i].factor = pairs.factor;
     }
+    f->copy_us = pairs.alone; /* copies were the last of them */
+    f->copy_both_us = pairs.together;
+    f->shared_runs = pairs.together.runs;
+    return status;
+}
+
+static ls_status measure_take_back(calibrate_figures *f, const struct calibrate_worker *const *workers, bool quick) {
+    struct calibrate_pairs pairs;
+    if (f->cores < 2) return LS_OK; /* one core: one cache */
+    ls_status status = calibrate_take_back(&pairs, workers, (struct calibrate_job){pass_over, 0},
+                                           (struct calibrate_job){read_of_peer, 0}, quick);
+    if (status != LS_OK) return status;
+    f->taken_bytes = sizeof(float) * (double)pass_pieces[0];
+    f->taken_us = pairs.together;
+    f->kept_us = pairs.alone;
     return status;
 }
 
@@ -233,6 +252,7 @@ static ls_status measure_all(calibrate_figures *figures, const calibrate_setting
     ls_note("launches, events, copies, sharing");
     if (status == LS_OK) status = measure_host(figures, &workers[0], settings->quick);
     if (status == LS_OK) status = measure_sharing(figures, all, settings->quick);
+    if (status == LS_OK) status = measure_take_back(figures, all, settings->quick);
     return status == LS_OK ? calibrate_hand_over(figures, devices, settings) : status;
 }
 

@@ -1,11 +1,11 @@
 /* estimate — from the times of runs to the one that is believed, on a machine that does other things, too.
- *   idea  : whatever else runs makes a run longer and never shorter. So a figure is the fastest tenth of its runs (the
- *           quantile 0.1): what the machine does when nothing else runs. Not the very fastest, which may be a slip of
- *           the clock. Median and quartiles, which know the disturbances, are for people
- *   beside: several devices at once are undisturbed when the one that was disturbed most was disturbed little. Fastest
- *           alone would choose the rounds in which the others were stopped, and call what is crowded free
- *   limits: with less than a tenth of its runs undisturbed a figure is too slow. A slow quartile far from the fastest
- *           tenth says that this may be so */
+ *   idea  : the median. Steps of training are told by their medians, on the same machine with whatever else it does, and
+ *           what the figures are for is to predict them. The fastest tenth, what the machine does while nothing else
+ *           runs, is less noisy, but a machine that is never left alone does not keep what it promises
+ *   factor: how many times as long something takes beside something else is the median of ratios, each of two runs that
+ *           followed one another: what slows both of them is in neither
+ *   limits: with more than half of its runs disturbed a figure is too slow. A slow quartile far from the fastest tenth
+ *           says that this may be so */
 #include <math.h>
 
 #include "common/base/statistics.h"
@@ -16,37 +16,25 @@
 
 calibrate_spread calibrate_spread_of(double *values, int count) {
     ls_sort(values, (size_t)count);
-    return (calibrate_spread){.fast = ls_quantile(values, (size_t)count, FASTEST),
-                              .median = ls_quantile(values, (size_t)count, 0.5),
+    return (calibrate_spread){.median = ls_quantile(values, (size_t)count, 0.5),
                               .low = ls_quantile(values, (size_t)count, 0.25),
                               .high = ls_quantile(values, (size_t)count, 0.75),
+                              .fast = ls_quantile(values, (size_t)count, FASTEST),
                               .runs = count};
 }
 
-calibrate_spread calibrate_spread_beside(const calibrate_rounds *us, int devices, int rounds) {
-    double sorted[CALIBRATE_RUNS_MAX], worst[CALIBRATE_RUNS_MAX] = {0}, chosen[CALIBRATE_RUNS_MAX];
-    calibrate_spread first = {.runs = 0};
-    for (int d = devices - 1; d >= 0; d--) {
-        for (int r = 0; r < rounds; r++) sorted[r] = us[d][r];
-        first = calibrate_spread_of(sorted, rounds);
-        for (int r = 0; r < rounds; r++) worst[r] = fmax(worst[r], us[d][r] / first.fast);
-    }
-    for (int r = 0; r < rounds; r++) sorted[r] = worst[r];
-    double limit = calibrate_spread_of(sorted, rounds).fast;
-    int count = 0;
-    for (int r = 0; r < rounds; r++) {
-        if (worst[r] <= limit) chosen[count++] = us[0][r];
-    }
-    first.fast = calibrate_spread_of(chosen, count).median;
-    return first;
+double calibrate_factor(const double *beside_us, const double *alone_us, int rounds) {
+    double ratios[CALIBRATE_RUNS_MAX];
+    for (int r = 0; r < rounds; r++) ratios[r] = beside_us[r] / alone_us[r];
+    return calibrate_spread_of(ratios, rounds).median;
 }
 
 int calibrate_straighten(calibrate_row *rows, int count) {
     int lowered = 0;
     for (int i = count - 1; i >= 0; i--) {
         bool larger = i + 1 < count && rows[i + 1].ranks == rows[i].ranks;
-        rows[i].written_us = larger ? fmin(rows[i].us.fast, rows[i + 1].written_us) : rows[i].us.fast;
-        lowered += rows[i].written_us < rows[i].us.fast;
+        rows[i].written_us = larger ? fmin(rows[i].us.median, rows[i + 1].written_us) : rows[i].us.median;
+        lowered += rows[i].written_us < rows[i].us.median;
     }
     return lowered;
 }

@@ -5,7 +5,8 @@
  *   order : rounds. Jobs take turns, one run each, so that a machine that slows down for a while slows all of them, and
  *           no figure rests on one moment. Long jobs sit out some rounds, evenly
  *   beside: threads of other devices begin at the same moment as the caller, and repeat their job until it has done.
- *           How long the first millisecond's worth took each of them tells whether it was disturbed (estimate.c)
+ *           The first millisecond counts for none: a thread that has just started, on a core that was idle, is slow
+ *           for reasons that training does not have. Alone is measured in the same way, with nobody beside
  *   fails : the first job that fails ends it; threads beside are stopped and joined in any case */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,7 +18,9 @@
 #include "labs/calibrate/measure.h"
 
 #define RUN_US 1e3
+#define RUN_BESIDE_US 4e3
 #define ALL_RUNS_US 5e5 /* of one job, if that is not less than RUNS_MIN */
+#define LEAD_IN_US 1e3
 
 enum { RUNS_MIN = 11, QUICK_RUNS = 5, CALLS_MAX = 1 << 16, TRIES = 3, BESIDE_MAX = 8 };
 
@@ -32,17 +35,17 @@ static ls_status time_calls(const struct calibrate_worker *worker, struct calibr
 }
 
 /* Twice as many until the fastest of a few tries is long enough: one try may be long for other reasons. */
-static ls_status find_calls(const struct calibrate_worker *worker, struct calibrate_job job, int *calls,
-                            double *run_us) {
+static ls_status find_calls(const struct calibrate_worker *worker, struct calibrate_job job, double wanted_us,
+                            int *calls, double *run_us) {
     ls_status status = LS_OK;
     for (*calls = 1; status == LS_OK; *calls *= 2) {
-        *run_us = RUN_US * CALLS_MAX;
+        *run_us = wanted_us * CALLS_MAX;
         for (int i = 0; i < TRIES && status == LS_OK; i++) {
             double us = 0;
             status = time_calls(worker, job, *calls, &us);
             if (us * *calls < *run_us) *run_us = us * *calls;
         }
-        if (*run_us >= RUN_US / 2 || *calls >= CALLS_MAX) break;
+        if (*run_us >= wanted_us / 2 || *calls >= CALLS_MAX) break;
     }
     return status;
 }
@@ -65,7 +68,7 @@ ls_status calibrate_measure(const struct calibrate_measurement *measurements, in
     int rounds = quick ? QUICK_RUNS : CALIBRATE_RUNS_MAX;
     for (int i = 0; i < count && status == LS_OK; i++) {
         double run_us = 0;
-        status = find_calls(worker, measurements[i].job, &timed[i].calls, &run_us);
+        status = find_calls(worker, measurements[i].job, RUN_US, &timed[i].calls, &run_us);
         timed[i].runs = runs_for(run_us, quick);
     }
     for (int round = 1; round <= rounds; round++) {
@@ -87,7 +90,6 @@ ls_status calibrate_measure(const struct calibrate_measurement *measurements, in
 struct round {
     _Atomic bool begin, stop;
     _Atomic int ready;
-    double begin_us; /* before `begin` */
 };
 
 struct beside {
@@ -95,8 +97,6 @@ struct beside {
     struct calibrate_job job;
     pthread_t thread;
     struct round *round;
-    double us; /* of a call, from the moment when all begin */
-    int calls;
     ls_status status;
 };
 
@@ -104,21 +104,26 @@ static void *beside_main(void *argument) {
     struct beside *self = argument;
     struct round *round = self->round;
     self->status = calibrate_bind(self->worker);
-    if (self->status == LS_OK) self->status = self->job.call(self->worker, self->job.argument);
     atomic_fetch_add(&round->ready, 1);
     while (!atomic_load(&round->begin) && !atomic_load(&round->stop)) continue; /* asleep it would begin late */
-    for (int i = 0; self->status == LS_OK && (i < self->calls || !atomic_load(&round->stop)); i++) {
+    while (self->status == LS_OK && !atomic_load(&round->stop))
         self->status = self->job.call(self->worker, self->job.argument);
-        if (i + 1 == self->calls) self->us = (ls_now_us() - round->begin_us) / self->calls;
-    }
     return NULL;
 }
 
-/* One run of all: us[0] is the caller's. */
+/* For a while, without counting. */
+static ls_status lead_in(const struct calibrate_worker *worker, struct calibrate_job job) {
+    double end_us = ls_now_us() + LEAD_IN_US;
+    ls_status status = LS_OK;
+    while (status == LS_OK && ls_now_us() < end_us) status = job.call(worker, job.argument);
+    return status;
+}
+
+/* One run of the caller while `count` others work; 0: alone. */
 static ls_status time_beside(const struct calibrate_worker *worker, struct calibrate_job job, int calls,
                              struct beside *beside, int count, double *us) {
     struct round round = {.begin = false};
-    ls_status status = job.call(worker, job.argument);
+    ls_status status = LS_OK;
     int started = 0;
     for (; started < count && status == LS_OK; started += status == LS_OK) {
         beside[started].round = &round;
@@ -126,38 +131,32 @@ static ls_status time_beside(const struct calibrate_worker *worker, struct calib
         if (error != 0) status = ls_fail(LS_ERR_SYSTEM, "cannot start a thread: %s", strerror(error));
     }
     while (status == LS_OK && atomic_load(&round.ready) < count) continue;
-    round.begin_us = ls_now_us();
     atomic_store(&round.begin, status == LS_OK);
-    for (int i = 0; i < calls && status == LS_OK; i++) status = job.call(worker, job.argument);
-    us[0] = (ls_now_us() - round.begin_us) / calls;
+    if (status == LS_OK) status = lead_in(worker, job);
+    if (status == LS_OK) status = time_calls(worker, job, calls, us);
     atomic_store(&round.stop, true);
     for (int i = 0; i < started; i++) {
         pthread_join(beside[i].thread, NULL);
-        us[i + 1] = beside[i].us;
         if (status == LS_OK) status = beside[i].status;
     }
     return status;
 }
 
-ls_status calibrate_measure_beside(calibrate_spread *alone, calibrate_spread *together,
-                                   const struct calibrate_worker *const *workers, struct calibrate_job job,
-                                   struct calibrate_job beside, int others, bool quick) {
-    double alone_us[CALIBRATE_RUNS_MAX], us[BESIDE_MAX], run_us = 0;
-    calibrate_rounds together_us[BESIDE_MAX];
+ls_status calibrate_measure_beside(struct calibrate_pairs *pairs, const struct calibrate_worker *const *workers,
+                                   struct calibrate_job job, struct calibrate_job beside, int others, bool quick) {
+    double alone_us[CALIBRATE_RUNS_MAX], together_us[CALIBRATE_RUNS_MAX], run_us = 0;
     struct beside threads[BESIDE_MAX];
-    int calls = 1, beside_calls = 1;
-    ls_status status = find_calls(workers[0], job, &calls, &run_us);
-    int runs = runs_for(2 * run_us, quick);
-    if (status == LS_OK) status = find_calls(workers[0], beside, &beside_calls, &run_us);
-    for (int i = 0; i < others; i++)
-        threads[i] = (struct beside){.worker = workers[i + 1], .job = beside, .calls = beside_calls};
+    int calls = 1;
+    ls_status status = find_calls(workers[0], job, RUN_BESIDE_US, &calls, &run_us);
+    int runs = runs_for(run_us, quick);
+    for (int i = 0; i < others; i++) threads[i] = (struct beside){.worker = workers[i + 1], .job = beside};
     for (int run = 0; run < runs && status == LS_OK; run++) {
-        status = time_calls(workers[0], job, calls, &alone_us[run]);
-        if (status == LS_OK) status = time_beside(workers[0], job, calls, threads, others, us);
-        for (int d = 0; d <= others && status == LS_OK; d++) together_us[d][run] = us[d];
+        status = time_beside(workers[0], job, calls, NULL, 0, &alone_us[run]);
+        if (status == LS_OK) status = time_beside(workers[0], job, calls, threads, others, &together_us[run]);
     }
     if (status != LS_OK) return status;
-    *alone = calibrate_spread_of(alone_us, runs);
-    *together = calibrate_spread_beside((const calibrate_rounds *)together_us, others + 1, runs);
+    pairs->factor = calibrate_factor(together_us, alone_us, runs);
+    pairs->alone = calibrate_spread_of(alone_us, runs);
+    pairs->together = calibrate_spread_of(together_us, runs);
     return status;
 }

@@ -25,10 +25,18 @@ enum { CALIBRATE_MEASUREMENTS_MAX = 16 };
 ls_status calibrate_measure(const struct calibrate_measurement *measurements, int count,
                             const struct calibrate_worker *worker, bool quick);
 
-/* A job of workers[0], by the calling thread, in turns alone and while `others` more workers repeat `beside`. */
-ls_status calibrate_measure_beside(calibrate_spread *alone, calibrate_spread *together,
-                                   const struct calibrate_worker *const *workers, struct calibrate_job job,
-                                   struct calibrate_job beside, int others, bool quick);
+/* A job of workers[0], by the calling thread, in turns alone and while `others` more workers repeat `beside`: how many
+ * times as long it takes. */
+struct calibrate_pairs {
+    calibrate_spread alone, together; /* microseconds of a call */
+    double factor;
+};
+ls_status calibrate_measure_beside(struct calibrate_pairs *pairs, const struct calibrate_worker *const *workers,
+                                   struct calibrate_job job, struct calibrate_job beside, int others, bool quick);
+
+/* workers[0] writes what workers[1] has just read (together), and once more (alone): take_back.c. */
+ls_status calibrate_take_back(struct calibrate_pairs *pairs, const struct calibrate_worker *const *workers,
+                              struct calibrate_job write, struct calibrate_job read, bool quick);
 
 ls_status calibrate_bind(const struct calibrate_worker *worker); /* devices.c: the calling thread to its device */
 

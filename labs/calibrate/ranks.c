@@ -92,7 +92,7 @@ static double last_run_us(const struct rank *self) {
 }
 
 static ls_status time_sizes(struct rank *self) {
-    calibrate_rounds us[SIZES_MAX];
+    double us[SIZES_MAX][CALIBRATE_RUNS_MAX];
     int done[SIZES_MAX] = {0}, rounds = runs_for(self->plan, 0);
     ls_status status = LS_OK;
     for (int round = 1 - WARM_UP; round <= rounds; round++) {
@@ -202,6 +202,7 @@ static int next_ranks(int ranks, int devices) {
 ls_status calibrate_all_reduce(calibrate_figures *figures, const calibrate_settings *settings) {
     ls_status status = LS_OK;
     figures->cores = ls_usable_cores();
+    figures->cache_bytes = ls_cache_bytes(2);
     figures->devices = figures->cores < 2 ? 2 : figures->cores > 8 ? 8 : figures->cores;
     for (int ranks = 2; status == LS_OK && ranks > 0; ranks = next_ranks(ranks, figures->devices)) {
         struct plan plan = {.ranks = ranks, .sizes = settings->quick ? 6 : SIZES_MAX, .quick = settings->quick};

@@ -2,7 +2,10 @@
  *   idea  : the programs that users run are children of this one, and their own clock is what is believed. A round runs
  *           every kind once, so that what else the machine does falls on all of them alike; the median is over rounds
  *   apart : timed runs have no --trace and traced runs are not timed, but where a replayed trace is held against itself
- *   input : a prediction sees the trace of one device and the node that `calibrate` wrote, not two devices */
+ *   input : a prediction sees the trace of one device and the node that `calibrate` wrote, not two devices. A machine's
+ *           speed changes from run to run, so what predictions start from is traced in every round, and that trace
+ *           counts whose step is nearest to the median of one device's untraced ones
+ *   steps : a prediction has as many as the trace, each with its own times, and is told by their median */
 #include "labs/tables/machine.h"
 
 #include <limits.h>
@@ -11,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/cores.h"
 #include "common/base/statistics.h"
 #include "common/trace/chrome.h"
 #include "labs/bench_shared/child.h"
@@ -66,34 +70,64 @@ static ls_status train(double *ms, const struct machine_plan *plan, enum machine
     return LS_OK;
 }
 
-static ls_status time_all(struct machine_record *record, const struct machine_plan *plan,
-                          const bool timed[MACHINE_RUNS], int rounds, const tables_settings *settings) {
-    double ms[MACHINE_RUNS][ROUNDS_MAX] = {{0}};
-    if (rounds > ROUNDS_MAX) rounds = ROUNDS_MAX;
-    for (int round = 0; round < rounds; round++) {
-        for (int kind = 0; kind < MACHINE_RUNS; kind++) {
-            if (!timed[kind]) continue;
-            ls_status status = train(&ms[kind][round], plan, (enum machine_run)kind, NULL, settings);
-            if (status != LS_OK) return status;
-        }
-    }
-    for (int kind = 0; kind < MACHINE_RUNS; kind++) {
-        if (!timed[kind]) continue;
-        ls_sort(ms[kind], (size_t)rounds);
-        record->ms[kind] = ls_quantile(ms[kind], (size_t)rounds, 0.5);
-    }
-    return LS_OK;
-}
-
-static ls_status trace_one(struct machine_record *record, const struct machine_plan *plan, enum machine_run kind,
+/* One traced run; it takes the place of *trace if that is NULL. */
+static ls_status trace_one(ls_trace **trace, const struct machine_plan *plan, enum machine_run kind,
                            const tables_settings *settings) {
     char folder[PATH_MAX];
     double ms;
     snprintf(folder, sizeof folder, "%.3800s/traces/%s_%s", settings->folder, plan->model, kinds[kind].folder);
     ls_status status = bench_prepare_folder(folder, NULL, 0);
     if (status == LS_OK) status = train(&ms, plan, kind, folder, settings);
-    if (status == LS_OK) status = ls_trace_read(&record->traces[kind], folder);
+    if (status == LS_OK) status = ls_trace_read(trace, folder);
     return status;
+}
+
+/* What the rounds gave, by kind. */
+struct rounds {
+    int count;
+    double ms[MACHINE_RUNS][ROUNDS_MAX];
+    ls_trace *traces[MACHINE_RUNS][ROUNDS_MAX]; /* NULL: not recorded in that round */
+};
+
+/* Predictions start from these; the others are held against themselves, for which one is enough. */
+static bool is_start(int kind) { return kind == MACHINE_SINGLE || kind == MACHINE_HALF; }
+
+static ls_status run_round(struct rounds *rounds, int round, const struct machine_plan *plan,
+                           const bool timed[MACHINE_RUNS], const bool traced[MACHINE_RUNS],
+                           const tables_settings *settings) {
+    ls_status status = LS_OK;
+    for (int kind = 0; status == LS_OK && kind < MACHINE_RUNS; kind++) {
+        if (timed[kind]) status = train(&rounds->ms[kind][round], plan, (enum machine_run)kind, NULL, settings);
+        if (status == LS_OK && traced[kind] && (round == 0 || is_start(kind)))
+            status = trace_one(&rounds->traces[kind][round], plan, (enum machine_run)kind, settings);
+    }
+    return status;
+}
+
+/* The trace whose step is nearest to `ms`; of NaN the first. It leaves the rounds. */
+static ls_trace *nearest(ls_trace **traces, int count, double ms) {
+    int best = 0;
+    double best_off = INFINITY;
+    for (int i = 0; i < count && traces[i]; i++) {
+        double off = fabs(ls_trace_what(traces[i])->median_step_ms - ms);
+        if (!(off < best_off)) continue;
+        best = i;
+        best_off = off;
+    }
+    ls_trace *trace = traces[best];
+    traces[best] = NULL;
+    return trace;
+}
+
+/* The medians of all rounds. */
+static void choose(struct machine_record *record, struct rounds *rounds, const bool timed[MACHINE_RUNS]) {
+    for (int kind = 0; kind < MACHINE_RUNS; kind++) {
+        if (timed[kind]) {
+            ls_sort(rounds->ms[kind], (size_t)rounds->count);
+            record->ms[kind] = ls_quantile(rounds->ms[kind], (size_t)rounds->count, 0.5);
+        }
+        record->traces[kind] = nearest(rounds->traces[kind], rounds->count, record->ms[kind]);
+    }
 }
 
 void machine_record_free(struct machine_record *record) {
@@ -105,11 +139,14 @@ ls_status machine_record(struct machine_record *record, const struct machine_pla
                          const bool traced[MACHINE_RUNS], int rounds, const tables_settings *settings) {
     *record = (struct machine_record){.traces = {NULL}};
     for (int kind = 0; kind < MACHINE_RUNS; kind++) record->ms[kind] = NAN;
-    ls_status status = time_all(record, plan, timed, rounds, settings);
-    for (int kind = 0; status == LS_OK && kind < MACHINE_RUNS; kind++) {
-        if (traced[kind]) status = trace_one(record, plan, (enum machine_run)kind, settings);
+    struct rounds done = {.count = rounds < ROUNDS_MAX ? rounds : ROUNDS_MAX};
+    ls_status status = LS_OK;
+    for (int round = 0; status == LS_OK && round < done.count; round++)
+        status = run_round(&done, round, plan, timed, traced, settings);
+    if (status == LS_OK) choose(record, &done, timed);
+    for (int kind = 0; kind < MACHINE_RUNS; kind++) {
+        for (int round = 0; round < done.count; round++) ls_trace_destroy(done.traces[kind][round]);
     }
-    if (status != LS_OK) machine_record_free(record);
     return status;
 }
 
@@ -148,19 +185,10 @@ ls_status machine_calibrate(struct machine_nodes *nodes, const tables_settings *
     return status;
 }
 
-/* Of the first core; what sysconf says of it is, on some machines, the sum of all there are. */
-static double last_cache_bytes(void) {
-    long kib = 0;
-    FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r");
-    if (!file) return CACHE_BYTES;
-    if (fscanf(file, "%ldK", &kib) != 1) kib = 0;
-    fclose(file);
-    return kib > 0 ? (double)kib * 1024 : CACHE_BYTES;
-}
-
 bool machine_fits_cache(const ls_workload *workload) {
     double floats = (double)ls_workload_parameters(workload) * (2 + workload->optimizer_states);
-    return floats * sizeof(float) < last_cache_bytes();
+    double cache_bytes = ls_cache_bytes(3);
+    return floats * sizeof(float) < (cache_bytes > 0 ? cache_bytes : CACHE_BYTES);
 }
 
 /* --- replays ------------------------------------------------------------------------------------------------------ */
@@ -177,12 +205,15 @@ static struct machine_step step_of(const struct ls_account *account) {
     return step;
 }
 
-static ls_status replay(struct machine_step *step, const ls_trace *trace, const ls_node *node) {
+static ls_status replay(struct machine_step *step, double *median_ms, const ls_trace *trace, const ls_node *node) {
     ls_timeline *timeline = NULL;
     struct ls_account *account = NULL;
     ls_status status = ls_engine_run(&timeline, trace, node);
     if (status == LS_OK) status = ls_account_make(&account, trace, timeline, node);
-    if (status == LS_OK) *step = step_of(account);
+    if (status == LS_OK) {
+        *step = step_of(account);
+        *median_ms = account->median_step_us * 1e-3;
+    }
     ls_account_free(account);
     ls_timeline_free(timeline);
     return status;
@@ -193,7 +224,8 @@ ls_status machine_replay_recorded(struct machine_step *recorded, struct machine_
     ls_status status = ls_account_recorded(&account, trace);
     if (status == LS_OK) *recorded = step_of(account);
     ls_account_free(account);
-    return status == LS_OK ? replay(replayed, trace, NULL) : status;
+    double median_ms;
+    return status == LS_OK ? replay(replayed, &median_ms, trace, NULL) : status;
 }
 
 ls_status machine_predict(struct machine_step *predicted, const ls_workload *workload, const ls_node *node,
@@ -204,8 +236,12 @@ ls_status machine_predict(struct machine_step *predicted, const ls_workload *wor
         ls_build_defaults(modes[kinds[run].mode], kinds[run].devices, (double)plan->batch / kinds[run].part);
     ls_trace *trace = NULL;
     options.overlap = run != MACHINE_APART;
+    options.vary = workload->step_count > 0;
+    if (options.vary) options.steps = workload->step_count + 1; /* the first does not count */
     ls_status status = ls_build(&trace, workload, node, &options);
-    if (status == LS_OK) status = replay(predicted, trace, node);
+    double median_ms = NAN;
+    if (status == LS_OK) status = replay(predicted, &median_ms, trace, node);
+    predicted->step = median_ms; /* as the programs tell their steps */
     ls_trace_destroy(trace);
     return status;
 }

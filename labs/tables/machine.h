@@ -35,8 +35,9 @@ struct machine_record {
     ls_trace *traces[MACHINE_RUNS];
 };
 
-/* Medians over `rounds` runs of each kind that was asked for, one of each kind a round, without --trace; then a run
- * of each with it, to FOLDER/traces/. On failure there is nothing to free. */
+/* Medians over `rounds` runs of each kind that was asked for, one of each kind a round, without --trace; and beside
+ * them runs with it, to FOLDER/traces/: of SINGLE and HALF in each round, of which the trace whose step is nearest to
+ * their median is returned, of other kinds in the first. On failure there is nothing to free. */
 ls_status machine_record(struct machine_record *record, const struct machine_plan *plan, const bool timed[MACHINE_RUNS],
                          const bool traced[MACHINE_RUNS], int rounds, const tables_settings *settings);
 void machine_record_free(struct machine_record *record);

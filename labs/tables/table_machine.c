@@ -23,10 +23,9 @@ enum { ROUNDS = 5, QUICK_ROUNDS = 1, QUICK_PLANS = 1 };
 static const char how_recorded[] =
     "replayed: a trace's own tasks and edges without their times; reference: recorded in the same run, probes on";
 static const char how_predicted[] =
-    "replayed: the trace of one device with the whole batch, on node this_machine (deep: this_machine_beyond_cache) as "
-    "calibrate measured it just "
-    "before; "
-    "reference: measured, median of interleaved runs without --trace, on this machine's CPU devices";
+    "replayed: the trace of one device with the whole batch (of those of all rounds the one nearest to T1), on "
+    "node this_machine (deep: this_machine_beyond_cache) as calibrate measured it just before; reference: measured, "
+    "median of interleaved runs without --trace, on this machine's CPU devices";
 static const char how_parts[] = "replayed: as the T2 above, mean of both devices, without bounds; reference: recorded "
                                 "in one run of two devices with "
                                 "probes on, which no prediction sees";
@@ -168,14 +167,15 @@ static void introduce(tables_book *book) {
 static void add_missing(tables_book *book) {
     tables_text(
         book,
-        "What the predictions do not have: (1) loaders, of which two ranks have two, take the time of the cores that "
-        "the devices compute on; (2) what one core has written lies in its cache, and DP's device 0 reads gradients "
-        "and updates parameters that another core has just held: its sum and its update take up to twice as long; "
-        "(3) an all-reduce that goes on while devices compute loses bandwidth to them, where only the opposite is "
-        "modelled; (4) ranks are never late, so nobody waits. All of these make T2 longer than predicted, and so does "
-        "whatever else this machine does at the time. A prediction that is too long has another cause, which is not "
-        "known for certain: rates, and how many times as long kernels take side by side, are measured before T2, and "
-        "a shared machine's speed drifts; what half a batch costs is a rule (the rows from T1(b/2) leave it out).");
+        "What the predictions have beside T1's own times, all of it measured by calibrate: what half a batch costs in "
+        "products; how many times as long kernels take side by side; the update of parameters that another core's "
+        "cache holds; that devices which leave no core free run copies and all-reduces between their kernels; and "
+        "devices that are late by turns, each step as it was recorded alone. What they do not have: (1) loaders, of "
+        "which two ranks have two, take the time of the cores that the devices compute on; (2) gradients that lie in "
+        "another core's cache are slower to copy and to add; (3) what else runs on this machine, which two devices "
+        "meet twice as often as one, and its drift between calibrate, T1 and T2. These make T2 longer than predicted. "
+        "Networks whose batch no longer fits into caches get faster than by half with half of it: predicted from the "
+        "whole batch they are too slow (the rows from T1(b/2) leave that out).");
 }
 
 ls_status tables_make_machine(tables_book *book, const tables_settings *settings) {

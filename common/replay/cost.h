@@ -7,11 +7,11 @@
 
 /* Microseconds of a kernel are floor + max(flops / rate, bytes / memory bandwidth) (roofline: Williams, Waterman,
  * Patterson 2009); kernels that are no products count by their bytes alone. A product's rate is the share of the
- * node's that products of its rows reach (node.h): flops / 2 by its weights, which are its fixed bytes. Without measured time that is an
- * operation's cost. A measured time is scaled by the ratio of two values of the roofline: for `samples` in
- * `precision`, and for what the workload's own times are of, which is its number of samples, in 16 bits if its
- * element_bytes are 2. (Both of the node that it was measured on, which must then be `node`.) All but the
- * optimizer's bytes are of the precision's elements. */
+ * node's that products of its rows reach (node.h); its rows are half of its flops by its weights, which are its fixed
+ * bytes (0: not known, and so the full rate). Without measured time that is an operation's cost. A measured time is
+ * scaled by the ratio of two values of the roofline: for `samples` in `precision`, and for what the workload's own
+ * times are of, which is its number of samples, in 16 bits if its element_bytes are 2. (Both of the node that it was
+ * measured on, which must then be `node`.) All but the optimizer's bytes are of the precision's elements. */
 double ls_cost_work_us(const ls_node *node, const struct ls_work *work, const ls_workload *workload, double samples,
                        ls_dtype precision);
 

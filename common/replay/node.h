@@ -18,26 +18,29 @@
 #define LS_NODE_MAX_ROUTE 8
 #define LS_NODE_MAX_PRODUCTS 16
 
+/* A point of the curve of products that do not reach their rate, since what does not grow with their rows, weights that
+ * are packed and gradients of weights that are written, is much of them. */
+struct ls_node_product {
+    double rows;  /* of the matrix of samples: each uses every weight once */
+    double share; /* of the rate */
+};
+
 /* What a device does in a second. A kernel of F flops and B bytes takes floor + max(F / rate, B / memory). */
 struct ls_node_device {
     const char *name;
     double fp32_GFLOPs, fp16_GFLOPs; /* products and convolutions, 1e9 flops per second; fp16 is for bf16, too */
     double memory_GBps;              /* everything else, and the bytes of products */
-    /* Products of few rows do not reach their rate: what does not grow with the rows, weights that are packed and
-     * gradients of weights that are written, is much of them. Points of a curve; the time of a row more, rows / share,
-     * is a straight line between two of them. None (or left out): all reach it */
-    struct ls_node_product {
-        double rows;  /* of the matrix of samples: each uses every weight once */
-        double share; /* of the rate */
-    } products[LS_NODE_MAX_PRODUCTS];
+    /* By rows, ascending; what rows take, rows / share, is a straight line between two points. None (or left out): all
+     * products reach the rate */
+    struct ls_node_product products[LS_NODE_MAX_PRODUCTS];
     int product_count;
     double kernel_us;      /* no kernel is shorter, and each begins so late after what it waited for */
     uint64_t memory_bytes; /* 0: not known */
     /* while all devices of the node work, products, and other kernels' way through memory, take so many times as long:
      * where devices share cores, caches or memory, as CPU devices do; 1 (or left out): they do not mind */
     double product_crowding, memory_crowding;
-    /* What another device has just read lies in its cache, up to reclaim_bytes of it; writing it again takes it back, at
-     * reclaim_GBps, on top of the kernel's own time: CPU devices. INFINITY, 0 (or left out): nothing is to be done */
+    /* What another device has just read lies in its cache, up to reclaim_bytes of it; writing it again takes it back,
+     * at reclaim_GBps, on top of the kernel's own time: CPU devices. INFINITY, 0 (or left out): nothing is to be done */
     double reclaim_GBps;
     uint64_t reclaim_bytes;
 };

@@ -1,6 +1,6 @@
 /* conclude — from what was measured to the figures of a node.
- *   idea  : every figure is a median (estimate.c). Rates and times are direct ones: a difference of two times, each with
- *           its disturbances, may come out as anything
+ *   idea  : every figure is a median (estimate.c), and most are direct ones: a difference of two times, each with its
+ *           disturbances, may come out as anything
  *   limits: factors below 1 and times below 0 are chance: the file has 1, and the least time that there is */
 #include <math.h>
 

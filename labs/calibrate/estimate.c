@@ -1,7 +1,7 @@
 /* estimate — from the times of runs to the one that is believed, on a machine that does other things, too.
- *   idea  : the median. Steps of training are told by their medians, on the same machine with whatever else it does, and
- *           what the figures are for is to predict them. The fastest tenth, what the machine does while nothing else
- *           runs, is less noisy, but a machine that is never left alone does not keep what it promises
+ *   idea  : the median. Steps of training are told by their medians, on the same machine with whatever else it does,
+ *           and what the figures are for is to predict them. The fastest tenth, what the machine does while nothing
+ *           else runs, is less noisy, but a machine that is never left alone does not keep what it promises
  *   factor: how many times as long something takes beside something else is the median of ratios, each of two runs that
  *           followed one another: what slows both of them is in neither
  *   limits: with more than half of its runs disturbed a figure is too slow. A slow quartile far from the fastest tenth

@@ -91,8 +91,10 @@ static void introduce(tables_book *book, const struct hooks *hooks) {
         "what PyTorch's hooks and its copies of gradients to the buckets and back cost where nothing travels: %.1f us "
         "for each of %d tensors, taken for ResNet101, too. \"Communication is free\" is one GPU with the same hooks. "
         "Missing: from two GPUs on ResNet50's published step takes another 3 ms, with 16 of them 4. Transfers, most of "
-        "which the replay hides behind backward, would grow more with N; what else DDP does when it is not alone has "
-        "no figure of one GPU, and is not modelled.",
+        "which the replay hides behind backward, would grow more with N; the wait for whichever rank is late would "
+        "grow "
+        "about like that, and is in table 6, but needs the spread of one GPU's steps, which was not published; what "
+        "else DDP does when it is not alone has no figure of one GPU, and is not modelled.",
         hooks->with_ms, hooks->without_ms, hooks->tensor_us, hooks->tensors);
 }
 

@@ -51,7 +51,7 @@ static cJSON *rival_object(const fit_tn_rival *rival) {
     return object;
 }
 
-static void add_row(cJSON *rows, const fit_tn_result *result, const fit_tn_data *data, int n, double ms) {
+static cJSON *add_row(cJSON *rows, const fit_tn_result *result, const fit_tn_data *data, int n, double ms) {
     cJSON *object = cJSON_CreateObject();
     double efficiency = fit_tn_efficiency(result, data, n, ms);
     bench_add_number(object, "n", n);
@@ -59,6 +59,7 @@ static void add_row(cJSON *rows, const fit_tn_result *result, const fit_tn_data 
     bench_add_number(object, "speedup", efficiency * n);
     bench_add_number(object, "efficiency", efficiency);
     cJSON_AddItemToArray(rows, object);
+    return object;
 }
 
 static char *json_text(const fit_tn_result *result, const fit_tn_data *data, const ls_int_list *predict) {
@@ -69,14 +70,17 @@ static char *json_text(const fit_tn_result *result, const fit_tn_data *data, con
     cJSON_AddStringToObject(object, "scaling", data->weak ? "weak" : "strong");
     bench_add_number(object, "t1_ms", result->t1_ms);
     cJSON *points = cJSON_AddArrayToObject(object, "points");
-    for (int i = 0; i < data->count; i++) add_row(points, result, data, data->points[i].n, data->points[i].ms);
+    for (int i = 0; i < data->count; i++) (void)add_row(points, result, data, data->points[i].n, data->points[i].ms);
     cJSON *fits = cJSON_AddArrayToObject(object, "laws");
     for (size_t i = 0; i < result->fit_count; i++) cJSON_AddItemToArray(fits, fit_object(&result->fits[i]));
     cJSON *rivals = cJSON_AddArrayToObject(object, "explanations");
     for (int i = 0; i < result->rival_count; i++) cJSON_AddItemToArray(rivals, rival_object(&result->rivals[i]));
     cJSON *predictions = cJSON_AddArrayToObject(object, "predictions");
-    for (int i = 0; i < predict->count; i++)
-        add_row(predictions, result, data, predict->values[i], ls_fit_ms(&result->fits[0], predict->values[i]));
+    for (int i = 0; i < predict->count; i++) {
+        int n = predict->values[i];
+        cJSON *row = add_row(predictions, result, data, n, ls_fit_ms(&result->fits[0], n));
+        cJSON_AddStringToObject(row, "beyond", fit_tn_beyond(data, n));
+    }
     char *text = cJSON_Print(object);
     cJSON_Delete(object);
     return text;

@@ -86,6 +86,11 @@ ls_status fit_tn_fit(fit_tn_result *result, const fit_tn_data *data);
 /* Of the points. */
 double fit_tn_mean_ms(const fit_tn_data *data);
 
+/* Whether what a law says of N lies beyond the points: "", "extrapolated", or "extrapolated far", FIT_TN_FAR times
+ * beyond their largest N, too far to say much. */
+enum { FIT_TN_FAR = 4 };
+const char *fit_tn_beyond(const fit_tn_data *data, int n);
+
 /* T1 / (N T_N), or T1 / T_N under weak scaling. */
 double fit_tn_efficiency(const fit_tn_result *result, const fit_tn_data *data, int n, double ms);
 

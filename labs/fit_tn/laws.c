@@ -18,6 +18,11 @@ double fit_tn_efficiency(const fit_tn_result *result, const fit_tn_data *data, i
     return result->t1_ms / ((data->weak ? 1 : n) * ms);
 }
 
+const char *fit_tn_beyond(const fit_tn_data *data, int n) {
+    int most = data->points[data->count - 1].n;
+    return n > FIT_TN_FAR * most ? "extrapolated far" : n > most ? "extrapolated" : "";
+}
+
 double fit_tn_mean_ms(const fit_tn_data *data) {
     double mean_ms = 0;
     for (int i = 0; i < data->count; i++) mean_ms += data->points[i].ms / data->count;

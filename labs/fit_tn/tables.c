@@ -7,7 +7,6 @@
 
 #define LONG_NUMBER 1e9 /* longer ones are written with a power of ten */
 #define POOR_SHARE 0.1  /* of the mean time: a law that errs by more fits badly */
-enum { FAR = 4 };       /* times the largest N of the points is too far away to say much */
 
 /* What is not known stays empty. */
 static void put_number(ls_table *table, int decimals, double value) {
@@ -169,7 +168,7 @@ static ls_status print_predictions(const fit_tn_result *result, const fit_tn_dat
     int most = data->points[data->count - 1].n;
     printf("\nWhat the law '%s' says of other N: a prediction, beyond N = %d an extrapolation, and a far one beyond "
            "%d\n\n",
-           ls_law_name(result->fits[0].law), most, FAR * most);
+           ls_law_name(result->fits[0].law), most, FIT_TN_FAR * most);
     for (int i = 0; i < predict->count; i++) {
         int n = predict->values[i];
         double ms = ls_fit_ms(&result->fits[0], n), efficiency = fit_tn_efficiency(result, data, n, ms);
@@ -177,7 +176,7 @@ static ls_status print_predictions(const fit_tn_result *result, const fit_tn_dat
         put_number(table, 3, ms);
         put_number(table, 2, efficiency * n);
         put_number(table, 1, 100 * efficiency);
-        ls_table_cell(table, "%s", n > FAR * most ? "extrapolated far" : n > most ? "extrapolated" : "");
+        ls_table_cell(table, "%s", fit_tn_beyond(data, n));
     }
     return ls_table_finish(table, stdout);
 }

@@ -90,6 +90,7 @@ static void test_the_courses_points(void **state) {
     expect_near(number(point, "speedup"), 100.0 / 15, 1e-9);
     expect_near(number(point, "efficiency"), 100.0 / 15 / 8, 1e-9);
     expect_near(number(item(result, "predictions", 0), "step_ms"), ls_fit_ms(&fits[0], 16), 1e-9);
+    assert_string_equal(text_of(item(result, "predictions", 0), "beyond"), "extrapolated");
     cJSON_Delete(result);
 }
 

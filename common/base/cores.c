@@ -4,7 +4,10 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#define LS_CACHES_MAX 8
 #define LS_YIELD_US 100.0 /* about a turn of the ranks that share a core */
 #define LS_SPIN_US 50.0   /* about what a futex sleep and wake-up cost together on a busy machine */
 
@@ -22,16 +25,29 @@ int ls_usable_cores(void) {
     return count > 0 ? count : 1;
 }
 
-/* Instructions' cache is index1, so data of level 1 is index0, and level 2 is index2. */
-double ls_cache_bytes(int level) {
-    char path[64];
-    long kib = 0;
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", level > 1 ? level : 0);
+/* What the system says of the first core's index-th cache; "": nothing. */
+static void read_cache(int index, const char *what, char text[16]) {
+    char path[80];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, what);
     FILE *file = fopen(path, "r");
-    if (!file) return 0;
-    if (fscanf(file, "%ldK", &kib) != 1) kib = 0;
+    text[0] = '\0';
+    if (!file) return;
+    if (!fgets(text, 16, file)) text[0] = '\0';
     fclose(file);
-    return kib > 0 ? (double)kib * 1024 : 0;
+}
+
+double ls_cache_bytes(int level) {
+    char text[16];
+    for (int index = 0; index < LS_CACHES_MAX; index++) {
+        read_cache(index, "level", text);
+        if (strtol(text, NULL, 10) != level) continue;
+        read_cache(index, "type", text);
+        if (strncmp(text, "Instruction", 11) == 0) continue;
+        read_cache(index, "size", text); /* "1024K" */
+        long kib = strtol(text, NULL, 10);
+        return kib > 0 ? (double)kib * 1024 : 0;
+    }
+    return 0;
 }
 
 void ls_run_on_any_core(void) {

@@ -87,7 +87,7 @@ static int64_t find_window(struct window *window, const ls_trace *trace, const l
     return (int64_t)steps.last_step - steps.first_step;
 }
 
-/* From end to end of the steps that count; of those that end before an earlier one does, not at all. */
+/* From end to end of the steps that count and have tasks; 0 for one that ends before an earlier one does. */
 static ls_status find_median(double *median_us, const struct window *window, const ls_trace *trace,
                              const ls_timeline *timeline) {
     size_t count = (size_t)(window->last_step - window->first_step) + 1;
@@ -100,13 +100,16 @@ static ls_status find_median(double *median_us, const struct window *window, con
         double *end_us = &ends_us[step - window->first_step];
         *end_us = fmax(*end_us, timeline->end_us[i]);
     }
+    size_t there = 0;
+    double *steps_us = ends_us; /* in their place */
     for (size_t i = 0; i < count; i++) {
+        if (!(ends_us[i] > -INFINITY)) continue;
         double end_us = fmax(ends_us[i], before_us);
-        ends_us[i] = end_us - before_us;
+        steps_us[there++] = end_us - before_us;
         before_us = end_us;
     }
-    ls_sort(ends_us, count);
-    *median_us = ls_quantile(ends_us, count, 0.5);
+    ls_sort(steps_us, there);
+    *median_us = ls_quantile(steps_us, there, 0.5);
     free(ends_us);
     return LS_OK;
 }

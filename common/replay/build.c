@@ -122,13 +122,22 @@ void ls_build_host_waits(ls_builder *b, struct ls_build_device *device, const ch
 
 /* --- work -------------------------------------------------------------------------------------------------------- */
 
+/* At the same time: of DP's devices the first one takes the loss, adds up and updates while the others wait. */
+static int devices_at_work(const ls_builder *b, const char *phase) {
+    static const char *const alone[] = {"loss", "reduce", "optimizer"};
+    for (size_t i = 0; b->options->mode == LS_BUILD_DP && i < sizeof alone / sizeof *alone; i++) {
+        if (strcmp(phase, alone[i]) == 0) return 1;
+    }
+    return b->active;
+}
+
 int ls_build_kernel(ls_builder *b, struct ls_build_device *device, ls_lane_kind lane, const char *name, double flops,
                     double bytes) {
     char launch[80];
     snprintf(launch, sizeof launch, "launch %s", name);
     int launched = ls_build_launch(b, device, launch, launch_us(b));
     struct ls_task task = ls_task_default(LS_TASK_KERNEL, name, 0);
-    task.us = ls_cost_kernel_us(b->node, flops, bytes, false, LS_FP32);
+    task.us = ls_cost_pass_us(b->node, bytes, devices_at_work(b, b->phase));
     task.flops = whole(flops);
     task.bytes = whole(bytes);
     return ls_build_task(b, device, lane, launched, &task);
@@ -189,9 +198,8 @@ static const double *costs_of(ls_builder *b, double samples) {
     c->samples = samples;
     for (int w = 0; w < b->workload->work_count; w++) {
         const struct ls_work *work = &b->workload->work[w];
-        bool alone = b->options->mode == LS_BUILD_DP && strcmp(work->phase, "optimizer") == 0; /* device 0 updates */
         c->us[w] = ls_cost_crowded_us(b->node, work, b->workload, samples, b->options->precision,
-                                      alone ? 1 : b->options->devices);
+                                      devices_at_work(b, work->phase));
     }
     return c->us;
 }
@@ -202,11 +210,13 @@ static double host_us(const ls_builder *b, const struct ls_work *work) {
     return work->host_us >= 0 ? work->host_us : b->host->launch_us;
 }
 
-/* By how much a recorded step's time is longer than the median: the devices begin evenly spread over the steps. */
+/* How many times as long as the median a recorded step's operation took. Devices begin spread over the steps; more
+ * devices than steps share them. A factor: with half of the batch a step that was disturbed is so by half of that. */
 static double variation(const ls_builder *b, const struct ls_build_device *device, int index) {
     const ls_workload *w = b->workload;
     if (!b->options->vary || w->step_count == 0 || !(w->work[index].us > 0)) return 1;
-    int apart = w->step_count / b->options->devices, step = (b->step + device->number * apart) % w->step_count;
+    int64_t first = (int64_t)device->number * w->step_count / b->options->devices;
+    int64_t step = (b->step + first) % w->step_count;
     return w->step_us[step * w->work_count + index] / w->work[index].us;
 }
 
@@ -350,7 +360,7 @@ static ls_status prepare(ls_builder *b) {
     return LS_OK;
 }
 
-/* Of a node; further ones are like it. */
+/* Of a node; further ones are like it. (The programs count their devices, too, with samples or without.) */
 static bool has_no_free_core(const ls_builder *b) {
     int devices = ls_node_device_count(b->node);
     if (b->options->devices < devices) devices = b->options->devices;
@@ -363,6 +373,7 @@ ls_status ls_build(ls_trace **out, const ls_workload *workload, const ls_node *n
     ls_status status = ls_build_check(workload, node, options);
     if (status != LS_OK) return status;
     ls_builder b = {.workload = workload, .node = node, .host = ls_node_host(node), .options = options, .phase = ""};
+    for (int d = 0; d < options->devices; d++) b.active += ls_build_rows(options, d) > 0;
     b.places = ls_build_places(options, node);
     b.in_line = has_no_free_core(&b);
     status = prepare(&b);

@@ -14,7 +14,7 @@
 /* What the events of dp_step.c stand for. */
 struct dp {
     ls_builder *b;
-    int active; /* replicas with a piece */
+    bool together; /* parameters and gradients travel by collectives */
     double rows[LS_NODE_MAX_DEVICES];
     int gathered[LS_NODE_MAX_DEVICES], gradients_sent[LS_NODE_MAX_DEVICES], backward_done[LS_NODE_MAX_DEVICES];
     int batch_copied, loss_taken, updated;
@@ -51,18 +51,17 @@ static void meet(struct dp *dp, int i, ls_collective what, const char *name) {
 static void replicate(struct dp *dp, int i) {
     ls_builder *b = dp->b;
     struct ls_build_device *device = &b->devices[i];
-    bool together = b->options->replicate_by_collectives && dp->active > 1;
     b->phase = "replicate";
-    if (together) {
+    if (dp->together) {
         if (i == 0) ls_build_wait(b, device, LS_LANE_COMM, dp->updated);
         meet(dp, i, LS_COLLECTIVE_BROADCAST, "broadcast");
     }
     if (i == 0) return;
-    if (!together) {
+    if (!dp->together) {
         ls_build_wait(b, device, LS_LANE_COPY, dp->updated);
         (void)ls_build_copy(b, device, "parameters", b->parameter_bytes, 0, i);
     }
-    int arrived = ls_build_record(b, device, together ? LS_LANE_COMM : LS_LANE_COPY);
+    int arrived = ls_build_record(b, device, dp->together ? LS_LANE_COMM : LS_LANE_COPY);
     ls_build_wait(b, device, LS_LANE_COMPUTE, arrived);
 }
 
@@ -83,9 +82,8 @@ static void forward_replica(struct dp *dp, int i) {
 static void send_gradients(struct dp *dp, int i) {
     ls_builder *b = dp->b;
     struct ls_build_device *device = &b->devices[i];
-    bool together = b->options->replicate_by_collectives && dp->active > 1;
     b->phase = "reduce";
-    if (together) {
+    if (dp->together) {
         ls_build_wait(b, device, LS_LANE_COMM, dp->backward_done[i]);
         meet(dp, i, LS_COLLECTIVE_REDUCE, "reduce");
     } else if (i > 0) {
@@ -94,7 +92,7 @@ static void send_gradients(struct dp *dp, int i) {
     } else {
         return;
     }
-    dp->gradients_sent[i] = ls_build_record(b, device, together ? LS_LANE_COMM : LS_LANE_COPY);
+    dp->gradients_sent[i] = ls_build_record(b, device, dp->together ? LS_LANE_COMM : LS_LANE_COPY);
 }
 
 /* Behind each operation, on the first device: which gradients are ready. */
@@ -129,20 +127,20 @@ static void parallel_apply(struct dp *dp, void (*task)(struct dp *dp, int i)) {
     ls_builder *b = dp->b;
     struct ls_build_device *caller = &b->devices[0];
     b->phase = "other";
-    if (dp->active > 1) (void)ls_build_host(b, caller, "raise", 0, false);
+    if (b->active > 1) (void)ls_build_host(b, caller, "raise", 0, false);
     int raised = caller->last[LS_LANE_HOST];
-    for (int i = 1; i < dp->active; i++) {
+    for (int i = 1; i < b->active; i++) {
         b->phase = "other";
         ls_build_await(&b->devices[i], LS_LANE_HOST, raised);
         ls_build_hand_over(b, &b->devices[i], "hand-over");
     }
     /* the threads' parts, one after the other here and at the same time there */
-    for (int i = 0; i < dp->active; i++) task(dp, i);
+    for (int i = 0; i < b->active; i++) task(dp, i);
     b->phase = "other";
-    if (dp->active == 1) return;
+    if (b->active == 1) return;
     /* a thread that runs its device's work comes back behind the last of it */
-    for (int i = 0; i < dp->active; i++) (void)ls_build_host(b, &b->devices[i], "return", 0, false);
-    for (int i = 1; i < dp->active; i++) ls_build_await(caller, LS_LANE_HOST, b->devices[i].last[LS_LANE_HOST]);
+    for (int i = 0; i < b->active; i++) (void)ls_build_host(b, &b->devices[i], "return", 0, false);
+    for (int i = 1; i < b->active; i++) ls_build_await(caller, LS_LANE_HOST, b->devices[i].last[LS_LANE_HOST]);
     ls_build_hand_over(b, caller, "join");
 }
 
@@ -151,7 +149,7 @@ static void loss_on_device_0(struct dp *dp) {
     struct ls_build_device *device = &b->devices[0];
     double batch = 0;
     b->phase = "loss";
-    for (int i = 0; i < dp->active; i++) {
+    for (int i = 0; i < b->active; i++) {
         ls_build_wait(b, device, LS_LANE_COMPUTE, dp->gathered[i]);
         batch += dp->rows[i];
     }
@@ -164,12 +162,11 @@ static void reduce(struct dp *dp) {
     ls_builder *b = dp->b;
     struct ls_build_device *device = &b->devices[0];
     b->phase = "reduce";
-    bool together = b->options->replicate_by_collectives && dp->active > 1;
-    for (int i = together ? 0 : 1; i < (together ? 1 : dp->active); i++) {
+    for (int i = dp->together ? 0 : 1; i < (dp->together ? 1 : b->active); i++) {
         ls_build_wait(b, device, LS_LANE_COMPUTE, dp->gradients_sent[i]);
     }
-    if (together || dp->active == 1) return;
-    double floats = b->parameter_bytes / sizeof(float), sources = dp->active - 1;
+    if (dp->together || b->active == 1) return;
+    double floats = b->parameter_bytes / sizeof(float), sources = b->active - 1;
     (void)ls_build_kernel(b, device, LS_LANE_COMPUTE, "reduce_add", sources * floats,
                           (sources + 2) * b->parameter_bytes);
 }
@@ -179,7 +176,7 @@ static void step(struct dp *dp) {
     struct ls_build_device *device = &b->devices[0];
     int *used = &dp->used[b->step % b->places];
     double batch = 0;
-    for (int i = 0; i < dp->active; i++) batch += dp->rows[i];
+    for (int i = 0; i < b->active; i++) batch += dp->rows[i];
     ls_build_begin_step(b, device);
     b->phase = "input";
     dp->batch_copied = ls_build_upload(b, device, batch, batch, *used);
@@ -195,7 +192,7 @@ static void step(struct dp *dp) {
 
     b->phase = "optimizer";
     /* the replicas have copied the parameters that are to be written */
-    bool copied = dp->active > 1 && !b->options->replicate_by_collectives;
+    bool copied = b->active > 1 && !dp->together;
     b->reclaim_us = copied ? ls_cost_reclaim_us(b->node, b->parameter_bytes) : 0;
     (void)ls_build_works(b, device, batch);
     dp->updated = ls_build_record(b, device, LS_LANE_COMPUTE);
@@ -204,10 +201,8 @@ static void step(struct dp *dp) {
 
 ls_status ls_build_dp(ls_builder *b) {
     struct dp dp = {.b = b, .updated = LS_NONE, .used = {LS_NONE, LS_NONE}};
-    for (int i = 0; i < b->options->devices; i++) {
-        dp.rows[i] = ls_build_rows(b->options, i);
-        dp.active += dp.rows[i] > 0;
-    }
+    dp.together = b->options->replicate_by_collectives && b->active > 1;
+    for (int i = 0; i < b->active; i++) dp.rows[i] = ls_build_rows(b->options, i);
     for (b->step = 0; b->step < b->options->steps; b->step++) step(&dp);
     return LS_OK;
 }

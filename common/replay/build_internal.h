@@ -39,6 +39,7 @@ typedef struct ls_builder {
     /* Host threads run what they launch on whichever stream (LS_CPU_STREAMS=inline); if only runs_compute is set, no
      * more than compute and short copies. */
     bool in_line;
+    int active;                           /* devices with samples */
     int places;                           /* for batches */
     double parameter_bytes, update_bytes; /* update: of all the optimizer's operations */
     double reclaim_us;                    /* what the update now being written down takes longer (ls_cost_reclaim_us) */

@@ -83,16 +83,30 @@ double ls_cost_work_us(const ls_node *node, const struct ls_work *work, const ls
     return work_us(ls_node_device(node), work, workload, samples, precision);
 }
 
+/* As a part of all that a device of the node can have. */
+static double neighbours(const ls_node *node, int devices) {
+    int count = ls_node_device_count(node);
+    return devices < 2 || count < 2 ? 0 : fmin(1, (double)(devices - 1) / (count - 1));
+}
+
+/* What a kernel that takes `us` alone takes longer, for its bytes. */
+static double crowding_us(const ls_node *node, double us, double bytes, int devices) {
+    const struct ls_node_device *device = ls_node_device(node);
+    double memory_us = bytes / device->memory_GBps * LS_US_PER_G;
+    return fmin(us, memory_us) * (device->memory_crowding - 1) * neighbours(node, devices);
+}
+
 double ls_cost_crowded_us(const ls_node *node, const struct ls_work *work, const ls_workload *workload, double samples,
                           ls_dtype precision, int devices) {
     const struct ls_node_device *device = ls_node_device(node);
     double us = work_us(device, work, workload, samples, precision);
-    int count = ls_node_device_count(node);
-    if (devices < 2 || count < 2) return us;
-    double neighbours = fmin(1, (double)(devices - 1) / (count - 1)); /* as a part of all that there are */
-    if (work->is_product) return us * (1 + (device->product_crowding - 1) * neighbours);
-    double memory_us = scaled_bytes(work, workload, samples, precision) / device->memory_GBps * LS_US_PER_G;
-    return us + fmin(us, memory_us) * (device->memory_crowding - 1) * neighbours;
+    if (work->is_product) return us * (1 + (device->product_crowding - 1) * neighbours(node, devices));
+    return us + crowding_us(node, us, scaled_bytes(work, workload, samples, precision), devices);
+}
+
+double ls_cost_pass_us(const ls_node *node, double bytes, int devices) {
+    double us = ls_cost_kernel_us(node, 0, bytes, false, LS_FP32);
+    return us + crowding_us(node, us, bytes, devices);
 }
 
 double ls_cost_reclaim_us(const ls_node *node, double bytes) {

@@ -40,7 +40,7 @@ struct ls_node_device {
      * where devices share cores, caches or memory, as CPU devices do; 1 (or left out): they do not mind */
     double product_crowding, memory_crowding;
     /* What another device has just read lies in its cache, up to reclaim_bytes of it; writing it again takes it back,
-     * at reclaim_GBps, on top of the kernel's own time: CPU devices. INFINITY, 0 (or left out): nothing is to be done */
+     * at reclaim_GBps, on top of the kernel's own time: CPU devices. INFINITY, 0 (or left out): nothing to do */
     double reclaim_GBps;
     uint64_t reclaim_bytes;
 };
@@ -51,13 +51,13 @@ struct ls_node_host {
     double event_us;     /* per event that it records, or lets a stream wait for */
     double sync_us;      /* from the end of what it waits for until it goes on */
     double hand_over_us; /* from a flag's raising by one thread until another, which sleeps, goes on */
-    /* One that has waited for less than spin_us has not gone to sleep yet, and goes on after awake_us; 0 (or left out):
-     * all sleep at once */
+    /* One that has waited for less than spin_us has not gone to sleep yet, and goes on after awake_us, if that is less;
+     * 0 (or both left out): all sleep at once */
     double spin_us, awake_us;
     double collective_us; /* per collective operation, instead of launch_us */
     bool runs_compute;    /* the launching thread runs what is put on the compute stream itself: CPU devices */
     /* that CPU devices have between them. Where devices leave none of them free, launching threads run copies and
-     * collectives, too (device_cpu.c); 0 (or left out): there are always some */
+     * DDP's collectives, too (device_cpu.c); 0 (or left out): there are always some */
     uint64_t cores;
     double lock_us; /* the emulated GIL: what a launch costs while its process's one lock is held; 0: there is none */
 };

@@ -15,6 +15,7 @@
 #define LS_MAX_US 1e9
 #define LS_MAX_RATE 1e9    /* GFLOPs, GBps */
 #define LS_LEAST_RATE 1e-3 /* a rate is divided by */
+#define LS_LEAST_SHARE 1e-6
 #define LS_MAX_BYTES (1LL << 50)
 #define LS_MAX_RANKS 1000000
 
@@ -217,8 +218,10 @@ static void read_product(ls_node *node, const cJSON *row, struct ls_node_product
     double values[2];
     if (!read_numbers(node, row, "product_shares is [rows, share]", values, 2)) return;
     *product = (struct ls_node_product){values[0], values[1]};
-    if (!(product->rows >= 1 && product->rows <= LS_MAX_RATE) || !(product->share > 0 && product->share <= 1))
-        ls_json_refuse(node->json, row, "rows must lie between 1 and %g, shares between 0 and 1", LS_MAX_RATE);
+    if (!(product->rows >= 1 && product->rows <= LS_MAX_RATE) ||
+        !(product->share >= LS_LEAST_SHARE && product->share <= 1))
+        ls_json_refuse(node->json, row, "rows must lie between 1 and %g, shares between %g and 1", LS_MAX_RATE,
+                       LS_LEAST_SHARE);
 }
 
 /* More rows take longer, if not much. */
@@ -278,10 +281,18 @@ static ls_status read_table(ls_node *node, const cJSON *collectives) {
     return LS_OK;
 }
 
-/* A network has both figures. */
-static void check_network(ls_node *node, const cJSON *collectives) {
-    if (ls_json_has(collectives, "network_hop_us") != ls_json_has(collectives, "network_GBps"))
-        ls_json_refuse(node->json, collectives, "a network needs network_hop_us and network_GBps");
+/* Figures that say something together only. */
+static void check_pairs(ls_node *node) {
+    static const struct {
+        const char *group, *what, *one, *other;
+    } pairs[] = {{"collectives", "a network", "network_hop_us", "network_GBps"},
+                 {"host", "a thread that spins", "spin_us", "awake_us"},
+                 {"device", "taking lines back", "reclaim_GBps", "reclaim_bytes"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const cJSON *group = ls_json_object(node->json, ls_json_root(node->json), pairs[i].group);
+        if (ls_json_has(group, pairs[i].one) != ls_json_has(group, pairs[i].other))
+            ls_json_refuse(node->json, group, "%s needs %s and %s", pairs[i].what, pairs[i].one, pairs[i].other);
+    }
 }
 
 /* --- sources ------------------------------------------------------------------------------------------------------ */
@@ -342,7 +353,7 @@ ls_status ls_node_read(ls_node *node) {
     node->device.name = ls_json_text(json, device, "name");
     read_products(node, device);
     if (!ls_json_failed(json)) read_links(node);
-    check_network(node, collectives);
+    check_pairs(node);
     ls_status status = read_table(node, collectives);
     node->sources = ls_json_object(json, root, "sources");
     check_sources(node);

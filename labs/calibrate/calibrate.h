@@ -91,8 +91,8 @@ double calibrate_factor(const double *beside_us, const double *alone_us, int rou
 int calibrate_straighten(calibrate_row *rows, int count);
 
 /* Whether a quarter of the runs of the products of 256 samples, or of the copies, took more than 1.5 times as long as
- * the fastest tenth (all the more if their quartiles differ by that): the machine was busy, and the figures are
- * rough. */
+ * the fastest tenth (all the more if their quartiles differ by that), or of the hand-overs more than 3 times: the
+ * machine was busy, and the figures are rough. */
 bool calibrate_is_rough(const calibrate_figures *figures);
 
 /* --- measurements --- */

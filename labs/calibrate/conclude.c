@@ -1,6 +1,7 @@
 /* conclude — from what was measured to the figures of a node.
  *   idea  : every figure is a median (estimate.c), and most are direct ones: a difference of two times, each with its
- *           disturbances, may come out as anything
+ *           disturbances, may come out as anything. A kernel's floor and what taking lines back costs are differences,
+ *           and count only where they are clear
  *   limits: factors below 1 and times below 0 are chance: the file has 1, and the least time that there is */
 #include <math.h>
 
@@ -49,9 +50,10 @@ static void fill_shares(const calibrate_figures *f, struct ls_node_device *devic
     }
 }
 
-/* INFINITY: nothing to take back, or not more than chance. */
+/* INFINITY: nothing to take back, or the two times are not clearly apart. */
 static void fill_reclaim(const calibrate_figures *f, struct ls_node_device *device) {
-    double more_us = f->taken_bytes > 0 ? f->taken_us.median - f->kept_us.median : 0;
+    bool apart = f->taken_bytes > 0 && f->taken_us.low > f->kept_us.high;
+    double more_us = apart ? f->taken_us.median - f->kept_us.median : 0;
     device->reclaim_GBps = more_us > 0 ? calibrate_rate(f->taken_bytes, more_us) : INFINITY;
     device->reclaim_bytes = more_us > 0 ? (uint64_t)(f->cache_bytes > 0 ? f->cache_bytes : CACHE_BYTES) : 0;
 }

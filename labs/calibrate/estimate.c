@@ -12,7 +12,8 @@
 #include "labs/calibrate/calibrate.h"
 
 #define FASTEST 0.1
-#define ROUGH 1.5 /* of an undisturbed machine, quartiles and fastest tenth are within a few percent */
+#define ROUGH 1.5        /* of an undisturbed machine, quartiles and fastest tenth are within a few percent */
+#define ROUGH_WAKING 3.0 /* within half; a thread that must first get its core back takes ten times as long */
 
 calibrate_spread calibrate_spread_of(double *values, int count) {
     ls_sort(values, (size_t)count);
@@ -41,8 +42,9 @@ int calibrate_straighten(calibrate_row *rows, int count) {
 
 /* By the fastest tenth and not by the lower quartile alone: a load that never ceases slows both quartiles alike. Not
  * "more than": NaN is rough. */
-static bool is_rough(const calibrate_spread *us) { return !(us->high <= ROUGH * us->fast); }
+static bool is_rough(const calibrate_spread *us, double limit) { return !(us->high <= limit * us->fast); }
 
 bool calibrate_is_rough(const calibrate_figures *f) {
-    return is_rough(&f->fp32_us[CALIBRATE_MAIN_BATCH]) || is_rough(&f->copy_us);
+    return is_rough(&f->fp32_us[CALIBRATE_MAIN_BATCH], ROUGH) || is_rough(&f->copy_us, ROUGH) ||
+           is_rough(&f->hand_over_us, ROUGH_WAKING);
 }

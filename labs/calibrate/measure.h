@@ -19,8 +19,6 @@ struct calibrate_measurement {
     int operations; /* of a call */
 };
 
-enum { CALIBRATE_MEASUREMENTS_MAX = 16 };
-
 /* One device's jobs, by the calling thread, which is bound to it: each in every round, or, if long, in some. */
 ls_status calibrate_measure(const struct calibrate_measurement *measurements, int count,
                             const struct calibrate_worker *worker, bool quick);

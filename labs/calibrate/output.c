@@ -112,7 +112,8 @@ static void print_rates(const calibrate_figures *f) {
     if (calibrate_is_rough(f))
         puts("\nrough: the machine was busy. A quarter of the products of 256 samples, or of the copies, took more "
              "than\n"
-             "1.5 times as long as the fastest tenth. The file says so, too; measure again when nothing else runs");
+             "1.5 times as long as the fastest tenth, or of the hand-overs more than 3 times. The file says so, too;\n"
+             "measure again when nothing else runs");
 }
 
 ls_status calibrate_print(const calibrate_figures *f, const bench_machine *machine) {
@@ -124,8 +125,7 @@ ls_status calibrate_print(const calibrate_figures *f, const bench_machine *machi
     put_all(table, f);
     printf("\nmeasured on %s, %d core%s, by %d CPU devices; rates by the median\n\n", machine->cpu, f->cores,
            f->cores == 1 ? "" : "s", f->devices);
-    status = ls_table_print(table, stdout);
-    ls_table_destroy(table);
+    status = ls_table_finish(table, stdout);
     print_sharing(f);
     print_rates(f);
     return status;

@@ -8,6 +8,8 @@
 
 #define CALIBRATION_ERROR 0.01
 
+enum { STEPS = 4 };
+
 /* 1, 2, 4, ... up to the node's devices. */
 static void settle_n(replay_settings *settings, const ls_node *node) {
     if (settings->modes[LS_BUILD_SINGLE]) settings->n = (ls_int_list){.count = 1, .values = {1}};
@@ -79,9 +81,18 @@ static ls_status check_rows(const replay_inputs *inputs, const replay_settings *
     return status;
 }
 
+static ls_status settle_steps(replay_settings *settings, const ls_workload *workload) {
+    if (settings->vary && workload->step_count < 2)
+        return ls_fail(LS_ERR_USAGE, "--vary: %s has %d steps of the whole batch with times, and needs two",
+                       settings->trace, workload->step_count);
+    if (settings->steps == 0) settings->steps = settings->vary ? workload->step_count + 1 : STEPS;
+    return LS_OK;
+}
+
 static ls_status settle(replay_inputs *inputs, replay_settings *settings) {
     settle_n(settings, inputs->node);
     ls_status status = settle_batch(settings, inputs->workload);
+    if (status == LS_OK) status = settle_steps(settings, inputs->workload);
     if (settings->host_lock_us >= 0) ls_node_change_host(inputs->node)->lock_us = settings->host_lock_us;
     if (status == LS_OK) status = check_rows(inputs, settings);
     if (status == LS_OK && settings->calibrate_t1_ms > 0) status = calibrate(inputs, settings);
@@ -90,7 +101,11 @@ static ls_status settle(replay_inputs *inputs, replay_settings *settings) {
     if (lock_us > 0) snprintf(lock, sizeof lock, ", a host lock of %g us per launch in every mode", lock_us);
     snprintf(inputs->on, sizeof inputs->on, "replayed on %s (figures from its file%s), workload %s%s%s",
              ls_node_name(inputs->node), settings->calibrate_t1_ms > 0 ? ", rates calibrated by T1" : "",
-             inputs->workload->name, settings->trace ? " with the times of its trace" : "", lock);
+             inputs->workload->name,
+             !settings->trace ? ""
+             : settings->vary ? " with the times of its trace, step by step"
+                              : " with the times of its trace",
+             lock);
     return status;
 }
 

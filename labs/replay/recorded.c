@@ -63,9 +63,12 @@ static void print_title(const ls_trace *trace, const replay_settings *settings, 
            *about->device_name ? about->device_name : about->device_kind, about->steps);
     printf("recorded: %s; replayed: the same tasks and edges, without their times%s\n\n",
            !recorded             ? "nothing, the devices kept no time"
-           : about->virtual_time ? "virtual times"
+           : about->virtual_time ? "while the devices took turns on one core (what each did, in that core's time)"
                                  : "measured, with the probes on",
            settings->node ? ", copies over the node's links where they have none" : "");
+    if (about->virtual_time)
+        printf("virtual: replayed is what the devices would have done with a core each; the difference is what the "
+               "turns cost, and no error\n\n");
     if (isfinite(about->median_step_ms))
         printf("median step as the program measured it: %.3f ms\n\n", about->median_step_ms);
 }

@@ -45,7 +45,8 @@ static size_t what_rows(replay_settings *s, struct choices *choices, ls_option r
         {.kind = LS_OPTION_CHOICE, .name = "precision", .to.number = &choices->precision, .choices = precisions,
          .help = "of products and activations"},
         {.kind = LS_OPTION_INT, .name = "steps", .to.number = &s->steps, .argument = "N", .limits = LS_BETWEEN(1, 1000),
-         .help = "the first is warm-up and does not count, if there are more"},
+         .help = "the first is warm-up and does not count, if there are more",
+         .empty = "4; with --vary one more than the trace has"},
         {.kind = LS_OPTION_FLAG, .name = "vary", .to.flag = &s->vary,
          .help = "with --trace: a step takes the times of one recorded step, not medians, and each device another "
                  "one's: now one is late and now another, and who waits for it is late, too"},
@@ -137,6 +138,10 @@ static void sort_n(ls_int_list *n) {
 static ls_status check_recorded(const replay_settings *s) {
     if (s->workload || !s->trace)
         return ls_fail(LS_ERR_USAGE, "--as-recorded replays a --trace, which is its own workload");
+    if (s->n.count > 0 || s->batch > 0 || s->per_device_batch > 0)
+        return ls_fail(LS_ERR_USAGE,
+                       "without a --node a trace is replayed as it was recorded: it has its own N and batch");
+    if (s->vary) return ls_fail(LS_ERR_USAGE, "--as-recorded has each task's own time; leave --vary out");
     if (s->folder || s->gantt)
         return ls_fail(LS_ERR_USAGE, "--as-recorded writes no CSV; leave --%s out", s->folder ? "out" : "gantt");
     return LS_OK;
@@ -160,7 +165,7 @@ static ls_status check(const replay_settings *s) {
 
 ls_status replay_parse(replay_settings *settings, int argc, char **argv, bool *help) {
     struct choices choices = {.mode = BOTH, .caps = "25"};
-    *settings = (replay_settings){.steps = 4, .overlap = true, .host_lock_us = -1};
+    *settings = (replay_settings){.overlap = true, .host_lock_us = -1};
     ls_status status = parse(settings, &choices, argc, argv, help);
     if (status != LS_OK || *help) return status;
     for (int mode = 0; mode < BOTH; mode++)

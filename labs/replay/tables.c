@@ -253,6 +253,17 @@ static void print_legend(const replay_settings *settings) {
                                        : "; T1(b/N): with one device's share of the batch");
 }
 
+/* The one figure of a trace of one device that was measured, too. */
+static void print_recorded_t1(const replay_rows *rows) {
+    for (int i = 0; i < rows->count; i++) {
+        const replay_row *row = &rows->rows[i];
+        if (row->mode != LS_BUILD_SINGLE || isnan(row->recorded_ms)) continue;
+        printf("T1 is %.3f ms here; the run that was recorded measured %.3f ms (%+.1f %%)\n\n", row->step_ms,
+               row->recorded_ms, 100 * (row->step_ms / row->recorded_ms - 1));
+        return;
+    }
+}
+
 ls_status replay_print(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings) {
     ls_status status = LS_OK;
     bool any = false;
@@ -262,6 +273,7 @@ ls_status replay_print(const replay_rows *rows, const replay_inputs *inputs, con
                inputs->factor > 5 || inputs->factor < 0.2
                    ? ", which is far from 1: is it a time of this node, network, batch and precision?"
                    : "");
+    if (!settings->modes[LS_BUILD_SINGLE]) print_recorded_t1(rows);
     for (int mode = 0; status == LS_OK && mode <= LS_BUILD_DDP; mode++) {
         if (!settings->modes[mode]) continue;
         if (any) printf("\n");

@@ -21,7 +21,7 @@
 #include "labs/bench_shared/output.h"
 #include "labs/tables/train.h"
 
-enum { ROUNDS_MAX = 15, CACHE_BYTES = 32 << 20 }; /* where the system does not tell: [K] a common size */
+enum { ROUNDS_MAX = 15, TRIES = 3, CACHE_BYTES = 32 << 20 }; /* where the system does not tell: [K] a common size */
 
 static const struct {
     enum tables_mode mode;
@@ -70,12 +70,13 @@ static ls_status train(double *ms, const struct machine_plan *plan, enum machine
     return LS_OK;
 }
 
-/* One traced run; it takes the place of *trace if that is NULL. */
-static ls_status trace_one(ls_trace **trace, const struct machine_plan *plan, enum machine_run kind,
+/* One traced run. */
+static ls_status trace_one(ls_trace **trace, const struct machine_plan *plan, enum machine_run kind, int round,
                            const tables_settings *settings) {
     char folder[PATH_MAX];
     double ms;
-    snprintf(folder, sizeof folder, "%.3800s/traces/%s_%s", settings->folder, plan->model, kinds[kind].folder);
+    snprintf(folder, sizeof folder, "%.3800s/traces/%s_%s_%d", settings->folder, plan->model, kinds[kind].folder,
+             round + 1);
     ls_status status = bench_prepare_folder(folder, NULL, 0);
     if (status == LS_OK) status = train(&ms, plan, kind, folder, settings);
     if (status == LS_OK) status = ls_trace_read(trace, folder);
@@ -99,24 +100,21 @@ static ls_status run_round(struct rounds *rounds, int round, const struct machin
     for (int kind = 0; status == LS_OK && kind < MACHINE_RUNS; kind++) {
         if (timed[kind]) status = train(&rounds->ms[kind][round], plan, (enum machine_run)kind, NULL, settings);
         if (status == LS_OK && traced[kind] && (round == 0 || is_start(kind)))
-            status = trace_one(&rounds->traces[kind][round], plan, (enum machine_run)kind, settings);
+            status = trace_one(&rounds->traces[kind][round], plan, (enum machine_run)kind, round, settings);
     }
     return status;
 }
 
-/* The trace whose step is nearest to `ms`; of NaN the first. It leaves the rounds. */
-static ls_trace *nearest(ls_trace **traces, int count, double ms) {
-    int best = 0;
-    double best_off = INFINITY;
+int machine_nearest(ls_trace *const *traces, int count, double ms) {
+    int nearest = 0;
+    double least_ms = INFINITY;
     for (int i = 0; i < count && traces[i]; i++) {
-        double off = fabs(ls_trace_what(traces[i])->median_step_ms - ms);
-        if (!(off < best_off)) continue;
-        best = i;
-        best_off = off;
+        double apart_ms = fabs(ls_trace_what(traces[i])->median_step_ms - ms);
+        if (!(apart_ms < least_ms)) continue;
+        nearest = i;
+        least_ms = apart_ms;
     }
-    ls_trace *trace = traces[best];
-    traces[best] = NULL;
-    return trace;
+    return nearest;
 }
 
 /* The medians of all rounds. */
@@ -126,7 +124,9 @@ static void choose(struct machine_record *record, struct rounds *rounds, const b
             ls_sort(rounds->ms[kind], (size_t)rounds->count);
             record->ms[kind] = ls_quantile(rounds->ms[kind], (size_t)rounds->count, 0.5);
         }
-        record->traces[kind] = nearest(rounds->traces[kind], rounds->count, record->ms[kind]);
+        int round = record->rounds[kind] = machine_nearest(rounds->traces[kind], rounds->count, record->ms[kind]);
+        record->traces[kind] = rounds->traces[kind][round];
+        rounds->traces[kind][round] = NULL;
     }
 }
 
@@ -170,6 +170,21 @@ static ls_status calibrate_one(ls_node **node, const char *name, bool beyond_cac
     return status;
 }
 
+bool machine_is_rough(const ls_node *node) { return strstr(ls_node_description(node), "rough") != NULL; }
+
+/* A few times, if need be: what disturbs a machine may pass. */
+static ls_status calibrate_quietly(ls_node **node, const char *name, bool beyond_cache,
+                                   const tables_settings *settings) {
+    ls_status status = calibrate_one(node, name, beyond_cache, settings);
+    for (int i = 1; i < TRIES && status == LS_OK && machine_is_rough(*node) && !settings->quick; i++) {
+        ls_note("the machine was busy while %s was measured: once more", name);
+        ls_node_close(*node);
+        *node = NULL;
+        status = calibrate_one(node, name, beyond_cache, settings);
+    }
+    return status;
+}
+
 void machine_close_nodes(struct machine_nodes *nodes) {
     ls_node_close(nodes->in_caches);
     ls_node_close(nodes->beyond_caches);
@@ -178,9 +193,9 @@ void machine_close_nodes(struct machine_nodes *nodes) {
 
 ls_status machine_calibrate(struct machine_nodes *nodes, const tables_settings *settings) {
     *nodes = (struct machine_nodes){NULL, NULL};
-    ls_status status = calibrate_one(&nodes->in_caches, "this_machine", false, settings);
+    ls_status status = calibrate_quietly(&nodes->in_caches, "this_machine", false, settings);
     if (settings->quick) return status; /* its network fits */
-    if (status == LS_OK) status = calibrate_one(&nodes->beyond_caches, "this_machine_beyond_cache", true, settings);
+    if (status == LS_OK) status = calibrate_quietly(&nodes->beyond_caches, "this_machine_beyond_cache", true, settings);
     if (status != LS_OK) machine_close_nodes(nodes);
     return status;
 }
@@ -194,7 +209,7 @@ bool machine_fits_cache(const ls_workload *workload) {
 /* --- replays ------------------------------------------------------------------------------------------------------ */
 
 static struct machine_step step_of(const struct ls_account *account) {
-    struct machine_step step = {.step = account->step_us * 1e-3};
+    struct machine_step step = {.median = account->median_step_us * 1e-3, .mean = account->step_us * 1e-3};
     double part = 1e-3 / account->device_count;
     for (int d = 0; d < account->device_count; d++) {
         step.compute += part * account->devices[d].compute_us;
@@ -205,15 +220,12 @@ static struct machine_step step_of(const struct ls_account *account) {
     return step;
 }
 
-static ls_status replay(struct machine_step *step, double *median_ms, const ls_trace *trace, const ls_node *node) {
+static ls_status replay(struct machine_step *step, const ls_trace *trace, const ls_node *node) {
     ls_timeline *timeline = NULL;
     struct ls_account *account = NULL;
     ls_status status = ls_engine_run(&timeline, trace, node);
     if (status == LS_OK) status = ls_account_make(&account, trace, timeline, node);
-    if (status == LS_OK) {
-        *step = step_of(account);
-        *median_ms = account->median_step_us * 1e-3;
-    }
+    if (status == LS_OK) *step = step_of(account);
     ls_account_free(account);
     ls_timeline_free(timeline);
     return status;
@@ -224,8 +236,7 @@ ls_status machine_replay_recorded(struct machine_step *recorded, struct machine_
     ls_status status = ls_account_recorded(&account, trace);
     if (status == LS_OK) *recorded = step_of(account);
     ls_account_free(account);
-    double median_ms;
-    return status == LS_OK ? replay(replayed, &median_ms, trace, NULL) : status;
+    return status == LS_OK ? replay(replayed, trace, NULL) : status;
 }
 
 ls_status machine_predict(struct machine_step *predicted, const ls_workload *workload, const ls_node *node,
@@ -239,9 +250,7 @@ ls_status machine_predict(struct machine_step *predicted, const ls_workload *wor
     options.vary = workload->step_count > 0;
     if (options.vary) options.steps = workload->step_count + 1; /* the first does not count */
     ls_status status = ls_build(&trace, workload, node, &options);
-    double median_ms = NAN;
-    if (status == LS_OK) status = replay(predicted, &median_ms, trace, node);
-    predicted->step = median_ms; /* as the programs tell their steps */
+    if (status == LS_OK) status = replay(predicted, trace, node);
     ls_trace_destroy(trace);
     return status;
 }

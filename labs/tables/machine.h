@@ -33,13 +33,17 @@ int machine_run_devices(enum machine_run run);
 struct machine_record {
     double ms[MACHINE_RUNS];
     ls_trace *traces[MACHINE_RUNS];
+    int rounds[MACHINE_RUNS]; /* from which the traces are; the folder says it */
 };
 
 /* Medians over `rounds` runs of each kind that was asked for, one of each kind a round, without --trace; and beside
- * them runs with it, to FOLDER/traces/: of SINGLE and HALF in each round, of which the trace whose step is nearest to
- * their median is returned, of other kinds in the first. On failure there is nothing to free. */
+ * them runs with it, to FOLDER/traces/MODEL_KIND_ROUND: of SINGLE and HALF in each round, of which the trace whose
+ * step is nearest to their median is returned, of other kinds in the first. On failure there is nothing to free. */
 ls_status machine_record(struct machine_record *record, const struct machine_plan *plan, const bool timed[MACHINE_RUNS],
                          const bool traced[MACHINE_RUNS], int rounds, const tables_settings *settings);
+/* Of the first traces up to a NULL, at most `count`, the one whose step is nearest to `ms`; of NaN, the first. */
+int machine_nearest(ls_trace *const *traces, int count, double ms);
+
 void machine_record_free(struct machine_record *record);
 
 /* This machine as two nodes, of which a network needs one: with figures for what caches hold, and for what they do
@@ -49,17 +53,19 @@ struct machine_nodes {
 };
 
 /* Runs `calibrate` for both, which writes FOLDER/this_machine.json and FOLDER/this_machine_beyond_cache.json (for a
- * quick table FOLDER/quick_...). On failure there is nothing to close. */
+ * quick table FOLDER/quick_...), and again, at most twice, while the node says that the machine was busy. On failure
+ * there is nothing to close. */
 ls_status machine_calibrate(struct machine_nodes *nodes, const tables_settings *settings);
+bool machine_is_rough(const ls_node *node); /* calibrate says so in its description */
 void machine_close_nodes(struct machine_nodes *nodes);
 
 /* What every step comes back to, parameters, gradients and the optimizer's states, stays in the last cache or does
  * not. */
 bool machine_fits_cache(const ls_workload *workload);
 
-/* Where a step's time goes, means over its devices, in milliseconds; they add up to `step`. */
+/* Milliseconds: the median of the steps; their mean, and where it goes, means over devices, which add up to it. */
 struct machine_step {
-    double step, compute, exposed, host, idle;
+    double median, mean, compute, exposed, host, idle;
 };
 
 /* What was recorded, and the same tasks and edges replayed without their times. */

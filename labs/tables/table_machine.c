@@ -3,6 +3,7 @@
  * predictions go wrong. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/cores.h"
 #include "labs/tables/machine.h"
@@ -26,7 +27,8 @@ static const char how_predicted[] =
     "replayed: the trace of one device with the whole batch (of those of all rounds the one nearest to T1), on "
     "node this_machine (deep: this_machine_beyond_cache) as calibrate measured it just before; reference: measured, "
     "median of interleaved runs without --trace, on this machine's CPU devices";
-static const char how_parts[] = "replayed: as the T2 above, mean of both devices, without bounds; reference: recorded "
+static const char how_parts[] = "replayed: as the T2 above, means of the steps and of both devices, which add up to "
+                                "their mean and not to the median; without bounds; reference: recorded "
                                 "in one run of two devices with "
                                 "probes on, which no prediction sees";
 
@@ -100,8 +102,8 @@ static void add_recorded(tables_book *book, const struct scene *scene) {
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         enum machine_run run = runs[i];
         if (!scene->record.traces[run]) continue;
-        add(book, "a trace replayed as it was recorded, ms", scene->plan, run, scene->recorded[run].step,
-            scene->replayed[run].step, AS_RECORDED, how_recorded);
+        add(book, "a trace replayed as it was recorded, ms", scene->plan, run, scene->recorded[run].mean,
+            scene->replayed[run].mean, AS_RECORDED, how_recorded);
     }
 }
 
@@ -120,9 +122,21 @@ static void add_predicted(tables_book *book, const struct scene *scene) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         enum machine_run run = rows[i].run;
         if (!has_enough_cores(run)) continue;
-        add(book, rows[i].quantity, scene->plan, run, scene->record.ms[run], scene->predicted[run].step,
+        add(book, rows[i].quantity, scene->plan, run, scene->record.ms[run], scene->predicted[run].median,
             rows[i].tolerance, how_predicted);
     }
+}
+
+/* So that a prediction can be looked into with build/replay. */
+static void tell_traces(tables_book *book, const struct scene *scenes, int count) {
+    char text[400] = "The traces that predictions started from, nearest to the medians of one device:";
+    for (int i = 0; i < count; i++) {
+        const struct machine_record *record = &scenes[i].record;
+        size_t length = strlen(text);
+        snprintf(text + length, sizeof text - length, "%s traces/%s_SINGLE_%d and _HALF_%d", i > 0 ? "," : "",
+                 scenes[i].plan->model, record->rounds[MACHINE_SINGLE] + 1, record->rounds[MACHINE_HALF] + 1);
+    }
+    tables_text(book, "%s.", text);
 }
 
 /* Where a prediction of T2 is off. */
@@ -148,8 +162,8 @@ static void add_from_half(tables_book *book, const struct scene *scene) {
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         enum machine_run run = runs[i];
         if (!has_enough_cores(run)) continue;
-        add(book, "T2 from T1(b/2)'s trace, ms", scene->plan, run, scene->record.ms[run], scene->from_half[run].step, 0,
-            how);
+        add(book, "T2 from T1(b/2)'s trace, ms", scene->plan, run, scene->record.ms[run], scene->from_half[run].median,
+            0, how);
     }
 }
 
@@ -163,6 +177,17 @@ static void introduce(tables_book *book) {
                     "are about two devices at work at the same time, are left out.");
 }
 
+static void tell_rough(tables_book *book, const struct machine_nodes *nodes) {
+    const ls_node *const all[] = {nodes->in_caches, nodes->beyond_caches};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!all[i] || !machine_is_rough(all[i])) continue;
+        tables_text(book,
+                    "Rough: this machine was busy while the node %s was measured, and its figures, and what is "
+                    "predicted from them, are those of a busy machine. The other rows were measured later.",
+                    ls_node_name(all[i]));
+    }
+}
+
 /* What a prediction is known to leave out. */
 static void add_missing(tables_book *book) {
     tables_text(
@@ -173,7 +198,10 @@ static void add_missing(tables_book *book) {
         "devices that are late by turns, each step as it was recorded alone. What they do not have: (1) loaders, of "
         "which two ranks have two, take the time of the cores that the devices compute on; (2) gradients that lie in "
         "another core's cache are slower to copy and to add; (3) what else runs on this machine, which two devices "
-        "meet twice as often as one, and its drift between calibrate, T1 and T2. These make T2 longer than predicted. "
+        "meet twice as often as one, and its drift between calibrate, T1 and T2. The first two make T2 longer than "
+        "predicted, the last one either way: a thread that finds its core taken when it is woken needs ten times as "
+        "long, which DP's four hand-overs a step multiply, so that predictions from a node that was measured at a "
+        "busy moment are too long. "
         "Networks whose batch no longer fits into caches get faster than by half with half of it: predicted from the "
         "whole batch they are too slow (the rows from T1(b/2) leave that out).");
 }
@@ -184,6 +212,7 @@ ls_status tables_make_machine(tables_book *book, const tables_settings *settings
     struct machine_nodes nodes;
     introduce(book);
     ls_status status = machine_calibrate(&nodes, settings);
+    if (status == LS_OK) tell_rough(book, &nodes);
     while (status == LS_OK && made < count) {
         status = make_scene(&scenes[made], &plans[made], &nodes, settings);
         made += status == LS_OK;
@@ -192,6 +221,7 @@ ls_status tables_make_machine(tables_book *book, const tables_settings *settings
     for (int i = 0; i < made; i++) add_predicted(book, &scenes[i]);
     for (int i = 0; i < made; i++) add_parts(book, &scenes[i]);
     for (int i = 0; i < made; i++) add_from_half(book, &scenes[i]);
+    if (made > 0) tell_traces(book, scenes, made);
     if (made > 0) add_missing(book);
     for (int i = 0; i < made; i++) close_scene(&scenes[i]);
     machine_close_nodes(&nodes);

@@ -112,6 +112,11 @@ static void test_rough(void **state) {
     f.fp32_us[CALIBRATE_MAIN_BATCH].high = 151;
     assert_true(calibrate_is_rough(&f));
     f = example();
+    f.hand_over_us.high = 3 * f.hand_over_us.fast;
+    assert_false(calibrate_is_rough(&f));
+    f.hand_over_us.high *= 1.01;
+    assert_true(calibrate_is_rough(&f));
+    f = example();
     f.copy_us.fast = 200; /* of 400: all quartiles alike, as under a load that never ceases */
     assert_true(calibrate_is_rough(&f));
     f.copy_us.fast = NAN;

@@ -32,15 +32,15 @@ static void test_predictions(void **state) {
     for (int kind = 0; kind < MACHINE_RUNS; kind++) {
         struct machine_step *s = &step[kind];
         assert_int_equal(machine_predict(s, workload, node, &plan, (enum machine_run)kind), LS_OK);
-        assert_true(s->step > 0 && s->compute > 0);
-        assert_true(fabs(s->compute + s->exposed + s->host + s->idle - s->step) < 1e-9 * s->step);
+        assert_true(s->mean > 0 && s->median > 0 && s->compute > 0);
+        assert_true(fabs(s->compute + s->exposed + s->host + s->idle - s->mean) < 1e-9 * s->mean);
     }
-    assert_true(step[MACHINE_HALF].step < 0.6 * step[MACHINE_SINGLE].step);
-    assert_true(step[MACHINE_DDP2].step > step[MACHINE_HALF].step);
-    assert_true(step[MACHINE_DDP2].step < step[MACHINE_APART].step);
+    assert_true(step[MACHINE_HALF].mean < 0.6 * step[MACHINE_SINGLE].mean);
+    assert_true(step[MACHINE_DDP2].mean > step[MACHINE_HALF].mean);
+    assert_true(step[MACHINE_DDP2].mean < step[MACHINE_APART].mean);
     assert_true(step[MACHINE_DDP2].exposed < step[MACHINE_APART].exposed);
-    assert_true(step[MACHINE_DP2].step > step[MACHINE_DDP2].step);
-    assert_true(step[MACHINE_DDP1].step < 1.01 * step[MACHINE_SINGLE].step);
+    assert_true(step[MACHINE_DP2].mean > step[MACHINE_DDP2].mean);
+    assert_true(step[MACHINE_DDP1].mean < 1.01 * step[MACHINE_SINGLE].mean);
     ls_node_close(node);
     ls_workload_close(workload);
 }
@@ -64,10 +64,53 @@ static void test_half_a_batch_is_more_than_half_a_step(void **state) {
         }
         assert_int_equal(machine_predict(&whole, workload, node, &few, MACHINE_SINGLE), LS_OK);
         assert_int_equal(machine_predict(&half, workload, node, &few, MACHINE_HALF), LS_OK);
-        if (k == 0) assert_true(half.step < 0.75 * whole.step);
-        if (k == 1) assert_true(half.step > 0.9 * whole.step);
+        if (k == 0) assert_true(half.mean < 0.75 * whole.mean);
+        if (k == 1) assert_true(half.mean > 0.9 * whole.mean);
     }
     assert_false(machine_fits_cache(workload)); /* 1 GB and more */
+    ls_node_close(node);
+    ls_workload_close(workload);
+}
+
+static ls_trace *trace_of(double median_step_ms) {
+    ls_trace *trace;
+    assert_int_equal(ls_trace_create(&trace), LS_OK);
+    ls_trace_about(trace)->median_step_ms = median_step_ms;
+    return trace;
+}
+
+static void test_the_nearest_trace_counts(void **state) {
+    (void)state;
+    ls_trace *traces[] = {trace_of(3), trace_of(5), trace_of(4), NULL, trace_of(4.4)};
+    assert_int_equal(machine_nearest(traces, 3, 4.4), 2);
+    assert_int_equal(machine_nearest(traces, 3, 9), 1);
+    assert_int_equal(machine_nearest(traces, 2, 4.4), 1);
+    assert_int_equal(machine_nearest(traces, 5, 4.4), 2); /* up to the first that is not there */
+    assert_int_equal(machine_nearest(traces, 3, NAN), 0);
+    for (int i = 0; i < 5; i++) ls_trace_destroy(traces[i]);
+}
+
+/* Recorded steps of one, two and nine times the median: the median of those on each of two devices that wait for each
+ * other is that of the later one. */
+static void test_steps_are_predicted_one_by_one(void **state) {
+    (void)state;
+    ls_workload *workload;
+    ls_node *node;
+    struct machine_step once, varied;
+    assert_int_equal(ls_workload_open(&workload, "resnet50"), LS_OK);
+    assert_int_equal(ls_node_open(&node, "dgx1-v100"), LS_OK);
+    for (int w = 0; w < workload->work_count; w++) workload->work[w].us = 1000;
+    assert_int_equal(machine_predict(&once, workload, node, &plan, MACHINE_SINGLE), LS_OK);
+    workload->step_count = 3;
+    workload->step_us = calloc(3 * (size_t)workload->work_count, sizeof *workload->step_us); /* freed with it */
+    assert_non_null(workload->step_us);
+    for (int i = 0; i < 3 * workload->work_count; i++)
+        workload->step_us[i] = i < workload->work_count ? 1000 : i < 2 * workload->work_count ? 2000 : 9000;
+    assert_int_equal(machine_predict(&varied, workload, node, &plan, MACHINE_SINGLE), LS_OK);
+    assert_true(fabs(varied.median / once.median - 2) < 0.05);
+    assert_true(fabs(varied.mean / once.mean - 4) < 0.05);
+    assert_int_equal(machine_predict(&varied, workload, node, &plan, MACHINE_DDP2), LS_OK);
+    assert_true(varied.median > 3 * once.median / 2); /* half of the batch, and one of the two is slow in most steps */
     ls_node_close(node);
     ls_workload_close(workload);
 }
@@ -106,6 +149,8 @@ static void test_rows(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_predictions, scratch_setup, scratch_teardown),
+        cmocka_unit_test(test_the_nearest_trace_counts),
+        cmocka_unit_test(test_steps_are_predicted_one_by_one),
         cmocka_unit_test_setup_teardown(test_half_a_batch_is_more_than_half_a_step, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_rows, scratch_setup, scratch_teardown),
     };

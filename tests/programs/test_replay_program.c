@@ -337,6 +337,9 @@ static void test_wrong_usage(void **state) {
                                         ON " --batch=8 --timeline=both.json",
                                         ON " --batch=8 --vary",
                                         "replay --as-recorded --workload=course",
+                                        "replay --as-recorded --trace=x --vary",
+                                        "replay --trace=x --n=2",
+                                        "replay --trace=x --batch=7",
                                         "replay --as-recorded --trace=x --out=y",
                                         "replay --as-recorded --trace=x --gantt=y.csv"};
     for (size_t i = 0; i < COUNT_OF(lines); i++) {

@@ -78,7 +78,7 @@ static void without_recorded_steps_all_are_medians(void **state) {
     built_end(&b);
 }
 
-/* Each device is late in half of the steps. Alone each would take 113 us at the median; together all of them are late. */
+/* Each device is late in half of the steps. Alone each takes 113 us at the median; together all of them are late. */
 static void who_waits_for_the_late_is_late(void **state) {
     (void)state;
     struct built b;
@@ -100,6 +100,82 @@ static void who_waits_for_the_late_is_late(void **state) {
         assert_true(account->median_step_us < (vary ? 2 : 1) * 113 + 10);
         ls_account_free(account);
     }
+    built_end(&b);
+}
+
+/* More devices than recorded steps share them, and still differ. */
+static void few_recorded_steps_are_shared(void **state) {
+    (void)state;
+    struct built b;
+    double step_us[RECORDED * WORKS];
+    begin(&b, LS_BUILD_DDP);
+    record(&b, step_us);
+    b.options.vary = true;
+    b.workload.step_count = 1;
+    built_make(&b);
+    built_expect_us(us_of(&b, 0, 1, "forward", 0), 10 * 1.1);
+    built_expect_us(us_of(&b, 1, 1, "forward", 0), 10 * 1.1);
+    built_end(&b);
+    built_begin(&b, LS_BUILD_DDP, 6, 6, 1);
+    built_network(&b, layers, LAYERS, 5, 8);
+    record(&b, step_us);
+    b.options.vary = true;
+    built_make(&b);
+    for (int d = 0; d < 6; d++) built_expect_us(us_of(&b, d, 0, "forward", 0), 10 * (1 + 0.1 * (d * RECORDED / 6 + 1)));
+    built_end(&b);
+}
+
+/* --- side by side ------------------------------------------------------------------------------------------------- */
+
+/* What all devices do at once takes longer; what DP's first device does while the others wait does not. */
+static void only_those_who_work_crowd(void **state) {
+    (void)state;
+    struct built b;
+    for (int ddp = 0; ddp < 2; ddp++) {
+        begin(&b, ddp ? LS_BUILD_DDP : LS_BUILD_DP);
+        for (int w = 0; w < WORKS; w++) b.work[w].is_product = true;
+        ls_node_change_device(b.node)->product_crowding = 2;
+        built_make(&b);
+        int all = ddp ? 2 : 1;
+        for (int d = 0; d < DEVICES; d++) {
+            built_expect_us(us_of(&b, d, 1, "forward", 1), 2 * 30);
+            built_expect_us(us_of(&b, d, 1, "backward", 0), 2 * 40);
+        }
+        built_expect_us(us_of(&b, 0, 1, "loss", 0), all * 5);
+        built_expect_us(us_of(&b, 0, 1, "optimizer", 0), all * 8);
+        built_end(&b);
+    }
+}
+
+/* A batch of 5 leaves the last of 4 replicas without samples: three of four make two thirds of the crowding. */
+static void devices_without_samples_do_not_crowd(void **state) {
+    (void)state;
+    struct built b;
+    built_begin(&b, LS_BUILD_DP, 4, 5, 1);
+    built_network(&b, layers, LAYERS, 5, 8);
+    for (int w = 0; w < WORKS; w++) b.work[w].is_product = true;
+    ls_node_change_device(b.node)->product_crowding = 4;
+    built_make(&b);
+    built_expect_us(us_of(&b, 0, 1, "forward", 0), 10 * (1 + 3 * 2. / 3));
+    built_end(&b);
+}
+
+/* The averaging of gradients on all ranks, and DP's sum on one device: 2 x 1024 floats, and 2 + 2 times as many. */
+static void other_kernels_crowd_by_their_bytes(void **state) {
+    (void)state;
+    struct built b;
+    begin(&b, LS_BUILD_DDP);
+    ls_node_change_device(b.node)->memory_GBps = 1;
+    ls_node_change_device(b.node)->memory_crowding = 3;
+    ls_node_change_host(b.node)->runs_compute = true;
+    built_make(&b);
+    built_expect_us(us_of(&b, 1, 1, "backward", 1), 3 * 8192e-3); /* the first bucket's division */
+    built_end(&b);
+    begin(&b, LS_BUILD_DP);
+    ls_node_change_device(b.node)->memory_GBps = 1;
+    ls_node_change_device(b.node)->memory_crowding = 3;
+    built_make(&b);
+    built_expect_us(us_of(&b, 0, 1, "reduce", 0), 3 * 8192e-3); /* three times the gradients, uncrowded */
     built_end(&b);
 }
 
@@ -156,6 +232,10 @@ int main(void) {
         cmocka_unit_test(without_recorded_steps_all_are_medians),
         cmocka_unit_test(who_waits_for_the_late_is_late),
         cmocka_unit_test(dp_takes_its_parameters_back),
+        cmocka_unit_test(few_recorded_steps_are_shared),
+        cmocka_unit_test(only_those_who_work_crowd),
+        cmocka_unit_test(devices_without_samples_do_not_crowd),
+        cmocka_unit_test(other_kernels_crowd_by_their_bytes),
         cmocka_unit_test(the_price_is_shared_out_by_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -244,7 +244,8 @@ static void ddp_broadcasts_buffers_before_forward(void **state) {
     built_end(&b);
 }
 
-/* Where devices leave no core free (LS_CPU_STREAMS=inline), what a host thread launches has ended when it goes on, on whichever stream. */
+/* Where devices leave no core free (LS_CPU_STREAMS=inline), what a host thread launches has ended when it goes on, on
+ * whichever stream. */
 static void inline_streams_keep_their_host_waiting(void **state) {
     (void)state;
     struct built b;
@@ -270,6 +271,58 @@ static void inline_streams_keep_their_host_waiting(void **state) {
         answers = built_find(&b, 1, LS_LANE_HOST, 1, "input", "launch copy", 1);
         assert_true(built_before(&b, copy(&b, 1, 1, "input", "inputs"), answers) == in_line);
     }
+    built_end(&b);
+}
+
+/* Only CPU devices, only where the node says how many cores there are, and of a node's own devices. */
+static void streams_are_in_line_where_no_core_is_free(void **state) {
+    (void)state;
+    struct built b;
+    static const struct {
+        uint64_t cores;
+        bool runs_compute, in_line;
+    } cases[] = {{DEVICES, true, true},
+                 {DEVICES - 1, true, true},
+                 {DEVICES + 1, true, false},
+                 {0, true, false},
+                 {DEVICES, false, false}};
+    begin(&b, LS_BUILD_DDP);
+    b.options.first_bucket_bytes = b.options.bucket_bytes = 1;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        ls_node_change_host(b.node)->cores = cases[c].cores;
+        ls_node_change_host(b.node)->runs_compute = cases[c].runs_compute;
+        built_make(&b);
+        int reduced = built_find(&b, 1, LS_LANE_COMM, 1, "all-reduce", "all_reduce", 0);
+        int next = built_find(&b, 1, LS_LANE_HOST, 1, "backward", "launch layer", 1);
+        assert_true(built_before(&b, reduced, next) == cases[c].in_line);
+    }
+    /* further nodes are like the first one: six ranks, three of them on each */
+    ls_node_change_host(b.node)->runs_compute = true;
+    ls_node_change_host(b.node)->cores = DEVICES + 1;
+    ls_node_change_collectives(b.node)->network_GBps = ls_node_change_collectives(b.node)->network_hop_us = 1;
+    b.options.devices = 2 * DEVICES;
+    built_make(&b);
+    int reduced = built_find(&b, 1, LS_LANE_COMM, 1, "all-reduce", "all_reduce", 0);
+    assert_false(built_before(&b, reduced, built_find(&b, 1, LS_LANE_HOST, 1, "backward", "launch layer", 1)));
+    built_end(&b);
+}
+
+/* A caller that has finished before the others waits from then on, and not from its last launch. */
+static void dp_callers_wait_from_the_end_of_their_own_part(void **state) {
+    (void)state;
+    struct built b;
+    begin(&b, LS_BUILD_DP);
+    built_make(&b);
+    int join = built_find(&b, 0, LS_LANE_HOST, 1, "other", "join", 0);
+    int own = built_find(&b, 0, LS_LANE_HOST, 1, "other", "return", 0);
+    assert_true(built_before(&b, own, join));
+    assert_true(ls_trace_task(b.trace, join)->hand_over);
+    assert_true(ls_trace_task(b.trace, built_find(&b, 1, LS_LANE_HOST, 1, "other", "hand-over", 0))->hand_over);
+    assert_false(ls_trace_task(b.trace, own)->hand_over);
+    ls_node_change_host(b.node)->runs_compute = true;
+    built_make(&b);
+    own = built_find(&b, 0, LS_LANE_HOST, 1, "other", "return", 1);
+    assert_true(built_before(&b, kernel(&b, 0, 1, "backward", LAYERS - 1), own));
     built_end(&b);
 }
 
@@ -302,6 +355,8 @@ int main(void) {
         cmocka_unit_test(ddp_divides_each_gradient_where_the_host_computes),
         cmocka_unit_test(ddp_broadcasts_buffers_before_forward),
         cmocka_unit_test(inline_streams_keep_their_host_waiting),
+        cmocka_unit_test(streams_are_in_line_where_no_core_is_free),
+        cmocka_unit_test(dp_callers_wait_from_the_end_of_their_own_part),
         cmocka_unit_test(gradients_are_marked_when_they_are_ready),
     };
     return cmocka_run_group_tests_name("build edges", tests, NULL, NULL);

@@ -100,6 +100,10 @@ static void test_products_of_few_rows(void **state) {
     assert_near(ls_cost_kernel_us(node, 4e6, 0, true, LS_FP32), 42); /* weights are not known */
     work[0].us = 64;
     assert_near(ls_cost_work_us(node, &work[0], &workload, 4, LS_FP32), 64 * 32 / (2 + 40 / .75));
+    work[0].us = -1;
+    workload.element_bytes = 2; /* weights of halves: 5e4 of them, and so 20 rows of 4 samples */
+    device->memory_GBps = 1000;
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 4, LS_FP16), 2 + 5 / 0.5);
     ls_node_close(node);
 }
 

@@ -32,7 +32,7 @@ do for [kind in "png svg"] {
     set bmargin at screen 80.0 / height
     set label 2 heading at screen 0.5,1 - 30.0 / height center font title_font noenhanced
     set label 1 subtitle at screen 0.5,1 - 62.0 / height center noenhanced
-    set xlabel "ours / reference - 1 [%], and the band of ±10 %" noenhanced
+    set xlabel "ours / reference - 1 [%], and the band of ±10 %; an open mark lies beyond the axis" noenhanced
     set xrange [-edge:edge]
     set yrange [-count + 0.4:0.6]
     set ytics scale 0 noenhanced

@@ -79,7 +79,7 @@ do for [kind in "png svg"] {
     set key at screen 0.995,0.85 right top vertical maxrows 20 invert samplen 1.2 spacing 1.25 noenhanced reverse Left width -1
     if (is_drawn) {
         set arrow 1 from graph 0,first capacity to graph 1,first capacity nohead lw 2.5 dt (8,6) lc rgb "black" front
-        set label 2 "a device has\n" . capacity_text at graph 1.008,first capacity left noenhanced
+        set label 2 "a device has " . capacity_text at graph 0.995,first capacity right offset 0,0.6 noenhanced
     }
     eval 'plot ' . bars . ', csv using (x_shown(stringcolumn("mode"))):(up_to(all)):(text_of(stringcolumn("mode"))) with labels rotate by 60 left offset 0.2,0.5 notitle'
     unset multiplot

@@ -66,9 +66,10 @@ do for [i = 1:words(laws)] {
             word(laws, i), place, word(laws, i) eq best ? 7 : 6, color_of(word(laws, i)))
     }
 }
-# 1, 2, 5, 10, ... for the logarithmic axis
+# 1, 2, 5, 10, ... for the logarithmic axis; less than a factor of ten has all
 y_ticks = ""
-do for [power = -6:8] { do for [digit in "1 2 5"] { y_ticks = y_ticks . sprintf(",%s", digit) . sprintf("e%d", power) } }
+digits = y_most < 6 * y_least ? "1 2 3 4 5 6 7 8 9" : "1 2 5"
+do for [power = -6:8] { do for [digit in digits] { y_ticks = y_ticks . sprintf(",%s", digit) . sprintf("e%d", power) } }
 any_prediction = n_most > n_points
 words_of_how = strstrt(how, "replayed") == 1 ? "replayed" : strstrt(how, "virtual") == 1 ? "virtual" : strstrt(how, "measured") == 1 ? "measured" : "given"
 

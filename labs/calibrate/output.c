@@ -75,7 +75,7 @@ static void put_all(ls_table *table, const calibrate_figures *f) {
 /* As it stands in the file, and, if that is not what was measured, why. */
 static void print_factor(const char *what, double measured, double written) {
     printf("  %s: %.2f times as long", what, written);
-    if (measured < written) printf(" (measured %.2f: less than 1 is chance)", measured);
+    if (measured < written) printf(" (measured %.2f, but nothing gets faster by that: chance)", measured);
     puts("");
 }
 
@@ -107,7 +107,7 @@ static void print_rates(const calibrate_figures *f) {
     printf("\n  memory: %.4g GB/s, the pass over %s%s\n", node.device.memory_GBps, size,
            f->beyond_cache ? "" : "; for networks that no cache holds: --beyond-cache");
     if (f->straightened > 0)
-        printf("  %d of %d all-reduces took longer than a larger one, were disturbed, and get its time\n",
+        printf("  %d of %d all-reduces took longer than a larger one (disturbed): the file has the larger one's time\n",
                f->straightened, f->row_count);
     if (calibrate_is_rough(f))
         puts("\nrough: the machine was busy. A quarter of the products of 256 samples, or of the copies, took more "
@@ -123,8 +123,9 @@ ls_status calibrate_print(const calibrate_figures *f, const bench_machine *machi
     ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
     if (status != LS_OK) return status;
     put_all(table, f);
-    printf("\nmeasured on %s, %d core%s, by %d CPU devices; rates by the median\n\n", machine->cpu, f->cores,
-           f->cores == 1 ? "" : "s", f->devices);
+    printf("\nmeasured on %s, %d core%s, by %d CPU devices; rates by the median; a layer is its three products:\n"
+           "forward, gradients of the input, gradients of the weights\n\n",
+           machine->cpu, f->cores, f->cores == 1 ? "" : "s", f->devices);
     status = ls_table_finish(table, stdout);
     print_sharing(f);
     print_rates(f);

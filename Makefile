@@ -183,7 +183,7 @@ bench-dp-vs-ddp: $(PROGRAMS) ## step time and speed-up of both modes [MODEL= BAT
 	@csv=$(RESULTS)/dp_vs_ddp.csv; before=$$(cksum $$csv 2>/dev/null); \
 	$(BUILD)/bench_dp_vs_ddp $(BENCH_ARGS) --out=$(RESULTS); status=$$?; \
 	if [ "$$before" != "$$(cksum $$csv 2>/dev/null)" ]; then \
-	    printf '\nwritten:\n' && printf '%s\n' $$csv $(RESULTS)/dp_vs_ddp.json $(RESULTS)/dp_vs_ddp_virtual.csv $(RESULTS)/dp_vs_ddp_replayed.csv; \
+	    printf '\nwritten:\n' && printf '%s\n' $$csv $(RESULTS)/dp_vs_ddp.json $(RESULTS)/dp_vs_ddp_locked.csv $(RESULTS)/dp_vs_ddp_virtual.csv $(RESULTS)/dp_vs_ddp_replayed.csv; \
 	    LC_ALL=C.UTF-8 gnuplot -c plots/dp_vs_ddp.gp $$csv $(RESULTS) 2>&1 || exit 1; \
 	fi; exit $$status
 

@@ -1,6 +1,7 @@
 /* kernels — the dispatcher, and what ops.def alone says about the operations. */
 #include "kernels/kernels.h"
 
+#include "common/device/host_lock.h"
 #include "kernels/cpu/cpu.h"
 
 _Static_assert(sizeof(struct ls_op) <= LS_TASK_ARGUMENTS_NBYTES, "an operation travels in a stream's queue");
@@ -26,11 +27,13 @@ static ls_status put(ls_stream *stream, const struct ls_op *op) {
 }
 
 ls_status ls_enqueue(ls_stream *stream, const struct ls_op *op) {
+    ls_status status = ls_host_lock_pass(stream);
+    if (status != LS_OK) return status;
     if (!ls_probing()) return put(stream, op);
     struct ls_probe_record record = ls_stream_begin_launch(stream, ls_op_name(op->id));
     record.bytes = ls_op_bytes(op);
     record.flops = ls_op_flops(op);
-    ls_status status = put(stream, op);
+    status = put(stream, op);
     ls_probe_end(&record);
     return status;
 }

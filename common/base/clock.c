@@ -2,8 +2,11 @@
 
 #include <time.h>
 
-double ls_now_us(void) {
+static double clock_us(clockid_t clock) {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
 }
+
+double ls_now_us(void) { return clock_us(CLOCK_MONOTONIC); }
+double ls_thread_cpu_us(void) { return clock_us(CLOCK_THREAD_CPUTIME_ID); }

@@ -5,4 +5,7 @@
 /* Microseconds since an arbitrary origin that all processes of the machine share. */
 double ls_now_us(void);
 
+/* Microseconds of CPU time that the calling thread has had; they go on only while it runs. A system call. */
+double ls_thread_cpu_us(void);
+
 #endif

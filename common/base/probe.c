@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -105,12 +104,6 @@ void ls_probe_step(int32_t step) { atomic_store_explicit(&step_in_progress, step
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
-static double thread_cpu_us(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
-}
-
 static bool has_cpu_time(void) { return atomic_load_explicit(&with_cpu_time, memory_order_relaxed); }
 
 /* Forgets what belongs to an earlier start. */
@@ -165,7 +158,7 @@ struct ls_probe_record ls_probe_begin(ls_probe_kind kind, const char *label) {
                                      .to = -1,
                                      .kind = (uint8_t)kind};
     record.begin_us = ls_now_us();
-    if (has_cpu_time()) record.begin_cpu_us = thread_cpu_us(); /* within the other, so that it is the shorter one */
+    if (has_cpu_time()) record.begin_cpu_us = ls_thread_cpu_us(); /* within the other, so that it is the shorter one */
     return record;
 }
 
@@ -200,7 +193,7 @@ void ls_probe_tell(const struct ls_probe_record *record) {
 
 void ls_probe_end(struct ls_probe_record *record) {
     if (!ls_probing()) return;
-    if (has_cpu_time()) record->end_cpu_us = thread_cpu_us();
+    if (has_cpu_time()) record->end_cpu_us = ls_thread_cpu_us();
     record->end_us = ls_now_us();
     clamp(record);
     keep(record);

@@ -47,8 +47,8 @@
  *     SYNC_STREAM  for a stream: object = the stream, number = of its latest LAUNCH
  *     RAISE        a thread raises a flag: object = the flag, number = its new value. Written before it is raised
  *     AWAIT        a thread waited for a flag: object, number = the value that it waited for
- *     LOCK         a thread waited for a lock: object = the lock; UNLOCK: it gave it back. No program takes such a
- *                  lock today: they are for those that programs may come to take
+ *     LOCK         a thread waited for a lock: object = the lock; written when it has it, from asking to having.
+ *                  UNLOCK: it gives it back; written before anybody else can have it. "host lock": --host-lock
  *     MEETING      written within a RUN, before its end, by a collective operation: object = what names the group in
  *                  all ranks, number = which operation of the group, label = "all_reduce", detail = the algorithm or
  *                  NULL, bytes, elements, dtype, peers = world size, root; begin and end = when the last rank had

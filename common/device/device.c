@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/device/host_lock.h"
 #include "common/device/plugin.h"
 
 #define LS_DEFAULT_WAIT_TIMEOUT_S 300.0
@@ -173,9 +174,11 @@ ls_status ls_stream_put(ls_stream *stream, const char *label, ls_task_fn task, c
 
 static ls_status launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
                         bool meets) {
+    ls_status status = ls_host_lock_pass(stream);
+    if (status != LS_OK) return status;
     if (!ls_probing()) return put(stream, label, task, arguments, nbytes, meets);
     struct ls_probe_record record = ls_stream_begin_launch(stream, label);
-    ls_status status = put(stream, label, task, arguments, nbytes, meets);
+    status = put(stream, label, task, arguments, nbytes, meets);
     ls_probe_end(&record);
     return status;
 }
@@ -192,10 +195,12 @@ ls_status ls_stream_launch_meeting(ls_stream *stream, const char *label, ls_task
 
 ls_status ls_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes) {
     if (nbytes == 0) return LS_OK;
+    ls_status status = ls_host_lock_pass(stream);
+    if (status != LS_OK) return status;
     if (!ls_probing()) return backend_of(stream)->copy(stream, destination, source, nbytes);
     struct ls_probe_record record = ls_stream_begin_launch(stream, "copy");
     ls_probe_set_copy(&record, destination, source, nbytes);
-    ls_status status = backend_of(stream)->copy(stream, destination, source, nbytes);
+    status = backend_of(stream)->copy(stream, destination, source, nbytes);
     ls_probe_end(&record);
     return status;
 }
@@ -274,9 +279,11 @@ ls_status ls_graph_end(ls_stream *stream, ls_graph **out) {
 }
 
 ls_status ls_graph_launch(ls_graph *graph, ls_stream *stream) {
+    ls_status status = ls_host_lock_pass(stream);
+    if (status != LS_OK) return status;
     if (!ls_probing()) return graph->backend->graph_launch(graph, stream);
     struct ls_probe_record record = ls_stream_begin_launch(stream, "graph");
-    ls_status status = graph->backend->graph_launch(graph, stream);
+    status = graph->backend->graph_launch(graph, stream);
     ls_probe_end(&record);
     return status;
 }

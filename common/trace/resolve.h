@@ -11,8 +11,11 @@
  *           launch ends where its inline RUN begins, and the next task of the host begins where that has ended, and
  *           waits for it. A collective's own time is what it lasts after its MEETING. What was not timed (a meta
  *           device's work) is a task without times
- *   locks : no program takes a probed lock today: LOCK and UNLOCK are for those that programs may come to take (the
- *           emulated lock of the host is replay's) */
+ *   locks : a LOCK is a wait, for the UNLOCK before it; what the thread did from there to its own UNLOCK is a task
+ *           under that lock. The one lock that programs take is --host-lock's (device/host_lock.h): "lock host lock" is
+ *           the wait, "unlock host lock" what a launch costs, and the launch itself follows without it. Where times are
+ *           CPU time, threads took turns on too few cores, and whose turn at the lock came first says nothing of a
+ *           machine that has them: there is no edge then, and who replays the trace hands out the lock */
 #ifndef LS_TRACE_RESOLVE_H
 #define LS_TRACE_RESOLVE_H
 

@@ -166,7 +166,7 @@ void ls_resolve_lock(struct ls_resolve *resolve, struct ls_resolved_thread *thre
     const struct ls_probe_record *record = &thread->probe->records[index];
     int task = ls_pair_map_find(&resolve->unlocked, record->object, 0);
     int number = ls_pair_map_find(&resolve->locks, record->object, 0);
-    ls_resolve_add(resolve, &resolve->waited, task);
+    if (!resolve->cpu_time) ls_resolve_add(resolve, &resolve->waited, task); /* otherwise resolve.h, locks */
     double over_us =
         task == LS_NONE || resolve->trace->failed ? -INFINITY : ls_trace_task(resolve->trace, task)->end_us;
     (void)wait_as_tasks(resolve, thread, index, &resolve->waited, over_us);

@@ -16,6 +16,7 @@
 
 #include "common/base/log.h"
 #include "common/base/progress.h"
+#include "common/device/host_lock.h"
 #include "common/train/announce.h"
 #include "common/train/checkpoint.h"
 #include "common/train/feed.h"
@@ -370,7 +371,8 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
     ls_step_times_open(&run.times, p, choose_times(p, options));
     p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
     ls_feed feed = {0};
-    ls_status status = options->cuda_graph ? ls_step_graph_create(&run.graph, p) : LS_OK;
+    ls_status status = ls_host_lock_set(options->host_lock_us, options->virtual_time || !ls_parallel_has_cores(p));
+    if (status == LS_OK && options->cuda_graph) status = ls_step_graph_create(&run.graph, p);
     if (status == LS_OK) status = ls_feed_open(&feed, options, p, shard, train);
     run.loader = feed.loader;
     run.total_steps = feed.total_steps;

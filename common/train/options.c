@@ -6,6 +6,7 @@
 
 #include "common/base/log.h"
 #include "common/data/loader.h"
+#include "common/device/host_lock.h"
 #include "common/train/parallel.h"
 
 static const char *const device_kinds[] = {"auto", "cpu", "cuda", "meta", NULL}; /* the order of ls_train_device_kind */
@@ -40,7 +41,7 @@ ls_train_options ls_train_defaults(void) {
 }
 
 /* Rows of each table at most. */
-enum { RUN_ROWS = 22, RECIPE_ROWS = 18, GPU_ROWS = 6, OTHER_ROWS = 18 };
+enum { RUN_ROWS = 22, RECIPE_ROWS = 18, GPU_ROWS = 6, OTHER_ROWS = 20 };
 _Static_assert(RUN_ROWS + RECIPE_ROWS + GPU_ROWS + OTHER_ROWS <= LS_TRAIN_OPTION_ROWS,
                "LS_TRAIN_OPTION_ROWS is too small");
 
@@ -161,6 +162,12 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
          .help = "go on where this checkpoint was written, bit for bit"},
         {.kind = LS_OPTION_STRING, .name = "save-weights", .to.text = &o->save_weights, .argument = "FILE",
          .help = "write the trained weights alone, as PyTorch's state dict in safetensors"},
+
+        {.kind = LS_OPTION_HEADING, .help = "The host"},
+        {.kind = LS_OPTION_DOUBLE, .name = "host-lock", .to.real = &o->host_lock_us, .argument = "US",
+         .limits = LS_BETWEEN(0, LS_HOST_LOCK_MOST_US), .empty = "no lock",
+         .help = "an interpreter's lock, emulated: each launch first takes its process's one lock and keeps a core busy for US "
+                 "microseconds; not on meta devices"},
 
         {.kind = LS_OPTION_HEADING, .help = "Limits"},
         {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &o->timeout_s, .argument = "SECONDS",

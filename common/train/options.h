@@ -43,6 +43,8 @@ typedef struct ls_train_options {
     int growth_interval;
     /* GPUs */
     bool tf32, cuda_graph, pin_memory, debug_launches;
+    /* the host */
+    double host_lock_us; /* device/host_lock.h; 0: none */
     /* limits */
     double timeout_s;
     size_t device_memory_bytes;

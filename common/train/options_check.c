@@ -4,6 +4,7 @@
 
 #include "common/base/cores.h"
 #include "common/base/log.h"
+#include "common/train/devices.h"
 #include "common/train/options.h"
 
 #define LONGEST_TIMEOUT_S 1e7 /* four months */
@@ -40,6 +41,10 @@ ls_status ls_train_options_check(ls_train_options *o, int device_count) {
     if (status != LS_OK) return status;
     if (!(o->timeout_s <= LONGEST_TIMEOUT_S)) {
         return ls_fail(LS_ERR_USAGE, "a timeout of %g s is too long; give at most %g", o->timeout_s, LONGEST_TIMEOUT_S);
+    }
+    if (o->host_lock_us > 0 && o->device_kind == LS_TRAIN_DEVICES_META) {
+        return ls_fail(LS_ERR_USAGE,
+                       "--host-lock is time, and meta devices take none: build/replay --host-lock adds it");
     }
     if (o->save_every > 0 && !o->save) return ls_fail(LS_ERR_USAGE, "--save-every needs --save, which says where");
     if (o->resume && o->init) return ls_fail(LS_ERR_USAGE, "--init and --resume both say which weights to start from");

@@ -146,6 +146,11 @@ struct ls_answers ls_device_batch_answers(const struct ls_device_batch *batch);
 ls_status ls_parallel_await_batch(ls_parallel *p, ls_stream *compute);
 ls_status ls_parallel_batch_used(ls_parallel *p, ls_stream *compute);
 
+/* Whether the clock measures this process's work: false where CPU devices take turns on too few cores. */
+static inline bool ls_parallel_has_cores(const ls_parallel *p) {
+    return ls_device_kind_of(p->devices[0]) != LS_DEVICE_CPU || ls_device_spin_us(p->devices[0]) > 0;
+}
+
 /* Whether the micro-batch in progress is the first, or the last, of its step. */
 static inline bool ls_parallel_is_first(const ls_parallel *p) { return p->micro_batch == 0; }
 static inline bool ls_parallel_is_last(const ls_parallel *p) { return p->micro_batch == p->micro_batches - 1; }

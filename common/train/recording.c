@@ -51,9 +51,7 @@ ls_status ls_recording_check(const ls_train_options *options) {
 /* Whether devices share cores on any machine of the job: times are of one kind in all its files. */
 static ls_status settle_times(ls_recording *r) {
     ls_parallel *p = r->parallel;
-    const ls_device *device = p->devices[0];
-    bool own_cores = ls_device_kind_of(device) != LS_DEVICE_CPU || ls_device_spin_us(device) > 0;
-    double shares = r->options->virtual_time || !own_cores;
+    double shares = r->options->virtual_time || !ls_parallel_has_cores(p);
     ls_status status = p->ops->sum_over_ranks ? p->ops->sum_over_ranks(p, &shares, 1) : LS_OK;
     r->virtual_time = shares > 0;
     return status;

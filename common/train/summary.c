@@ -111,6 +111,7 @@ static cJSON *summary_object(const ls_train_options *options, const ls_parallel 
                             !computed               ? "nothing was computed"
                             : options->virtual_time ? "measured, all devices in turn on one core"
                                                     : "measured");
+    add_number(summary, "host_lock_us", options->host_lock_us); /* of each launch */
     add_number(summary, "timed_steps", (double)result->timed_steps);
     add_number(summary, "steps_per_time", (double)result->steps_per_time);
     add_number(summary, "median_step_ms", result->median_step_ms);

@@ -2,6 +2,7 @@
  *
  *     settings.c   command line -> bench_settings            runs.c      one training run -> bench_run
  *     rows.c       runs -> rows, and what T_N is made of     tables.c, files.c   rows -> stdout, CSV and JSON
+ *     locked.c     the same runs with each launch under its process's one lock, as in Python: measured
  *     virtual.c    the same runs with a core for each device, on a machine that has fewer: virtual time
  *     replayed.c   the same steps on GPUs that need not be here: replayed, with a table and a CSV of their own
  *     traces.c     where recorded traces lie, and what a replay of one says
@@ -27,6 +28,7 @@ enum {
     BENCH_N_MAX = 16, /* different N */
     BENCH_ROUNDS_MAX = 99,
     BENCH_ROWS_MAX = 1 + 3 * BENCH_N_MAX,
+    BENCH_LOCKED_MAX = 3,
     BENCH_VIRTUAL_MAX = 1 + 2 * (BENCH_N_MAX + 1),
     BENCH_VIRTUAL_N = 8, /* devices in virtual time, where nobody chose N */
     BENCH_NAME_CAPACITY = 128,
@@ -77,12 +79,13 @@ ls_status bench_parse(bench_settings *settings, int argc, char **argv, bool *hel
 /* One training run: what it is, then what it gave. */
 typedef struct bench_run {
     bench_mode mode;
-    int n;             /* devices */
-    int64_t batch;     /* samples per step over all devices */
-    const char *trace; /* the folder to record it to in virtual time, as long as a path may be; NULL: measured */
-    double step_ms;    /* median over the run's steps after the warm-up */
-    double exposed_ms; /* of step_ms: communication that the step waits for (runs.c says whose); NAN on GPUs */
-    double busy;       /* virtual time: share of the step in which a kernel runs, mean of devices; else 0 */
+    int n;               /* devices */
+    int64_t batch;       /* samples per step over all devices */
+    double host_lock_us; /* of each launch; 0: no lock */
+    const char *trace;   /* the folder to record it to in virtual time, as long as a path may be; NULL: measured */
+    double step_ms;      /* median over the run's steps after the warm-up */
+    double exposed_ms;   /* of step_ms: communication that the step waits for (runs.c says whose); NAN on GPUs */
+    double busy;         /* virtual time: share of the step in which a kernel runs, mean of devices; else 0 */
     double final_loss;
     char weights[BENCH_WEIGHTS_CAPACITY]; /* hash of the trained weights */
     char backend
@@ -149,6 +152,9 @@ typedef struct bench_model {
     const bench_plan *plan;
     int row_count;
     bench_row rows[BENCH_ROWS_MAX];            /* T1; T1(b/N) for each N > 1; DP for each N; DDP for each N */
+    bench_plan locked_plan;                    /* the plan with as many steps as a run under the lock has */
+    int locked_count;                          /* 0: no N > 1 has as many cores */
+    bench_row locked_rows[BENCH_LOCKED_MAX];   /* T1; DP and DDP for the greatest N that has */
     bench_plan virtual_plan;                   /* the plan with as many steps as a run in virtual time has */
     int virtual_count;                         /* 0: nothing is asked of virtual time */
     bench_row virtual_rows[BENCH_VIRTUAL_MAX]; /* T1; DP for each N > 1; DDP for each N > 1 */
@@ -164,7 +170,7 @@ void bench_plan_rows(bench_model *model, const bench_plan *plan, const bench_set
 void bench_add_run(bench_row *row, const bench_run *run);
 
 /* Fills in what is derived; every row has at least one run. Of the virtual rows smaller_batch_ms and fixed_ms are NAN,
- * and the speed-up is against the virtual T1. */
+ * of those under the lock exposed_ms, too; their speed-ups are against the virtual T1, and the T1 under the lock. */
 void bench_assemble(bench_model *model);
 
 /* The model's row, or NULL. For BENCH_SINGLE, n is the part of the batch: 1 is T1, 4 is T1(b/4). */
@@ -176,6 +182,19 @@ bool bench_same_weights(const bench_model *model, int n);
 /* Whether they must: for an n that is a power of two and divides the batch every sum is formed in the same order and
  * every scaling is exact; but NCCL has an order of its own. */
 bool bench_must_agree(const bench_model *model, int n);
+
+/* --- the lock ---------------------------------------------------------------------------------------------------- */
+
+#define BENCH_LOCK_US 10.0 /* of a launch: about what it takes in Python (labs/nodes/README.md) */
+
+/* Lays out the rows under the emulated interpreter's lock. */
+void bench_plan_locked(bench_model *model, const bench_settings *settings);
+
+/* As bench_train, with the lock. */
+ls_status bench_train_locked(bench_run *run, const bench_plan *plan, const bench_settings *settings);
+
+/* Prints nothing where there are no such rows. */
+ls_status bench_print_locked(const bench_model *model, const bench_settings *settings);
 
 /* --- virtual time ------------------------------------------------------------------------------------------------ */
 
@@ -223,8 +242,8 @@ ls_status bench_write_replayed(const bench_results *results, const char *folder)
 /* Makes the folder if need be, and checks that all files can be written. */
 ls_status bench_prepare_files(const char *folder);
 
-/* Writes dp_vs_ddp.csv, dp_vs_ddp_virtual.csv (its head alone, where there are no virtual rows),
- * dp_vs_ddp_replayed.csv and dp_vs_ddp.json, each as a whole or not at all. */
+/* Writes dp_vs_ddp.csv, dp_vs_ddp_locked.csv and dp_vs_ddp_virtual.csv (their heads alone, where there are no such
+ * rows), dp_vs_ddp_replayed.csv and dp_vs_ddp.json, each as a whole or not at all. */
 ls_status bench_write_files(const bench_results *results, const char *folder);
 
 #endif

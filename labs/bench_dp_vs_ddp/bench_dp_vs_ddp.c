@@ -48,9 +48,14 @@ static ls_status run_rows(bench_row *rows, int count, const bench_plan *plan, tr
 
 static ls_status run_model(bench_model *model, const bench_plan *plan, const bench_settings *settings) {
     bench_plan_rows(model, plan, settings);
+    bench_plan_locked(model, settings);
     bench_plan_virtual(model, settings);
-    ls_note("%s: %d runs", plan->model, settings->rounds * (model->row_count + model->virtual_count));
+    ls_note("%s: %d runs", plan->model,
+            settings->rounds * (model->row_count + model->locked_count + model->virtual_count));
     ls_status status = run_rows(model->rows, model->row_count, plan, bench_train, settings);
+    if (status == LS_OK) {
+        status = run_rows(model->locked_rows, model->locked_count, &model->locked_plan, bench_train_locked, settings);
+    }
     if (status == LS_OK) {
         status =
             run_rows(model->virtual_rows, model->virtual_count, &model->virtual_plan, bench_train_virtual, settings);
@@ -58,6 +63,7 @@ static ls_status run_model(bench_model *model, const bench_plan *plan, const ben
     if (status != LS_OK) return status;
     bench_assemble(model);
     status = bench_print_model(model, settings);
+    if (status == LS_OK) status = bench_print_locked(model, settings);
     if (status == LS_OK) status = bench_print_virtual(model, settings);
     if (status == LS_OK) status = bench_replay_model(model, settings);
     return status == LS_OK ? bench_print_replayed(model) : status;

@@ -23,7 +23,8 @@ static const struct number numbers[] = {
     BENCH_NUMBER(over_ms),     BENCH_NUMBER(smaller_batch_ms), BENCH_NUMBER(exposed_ms),  BENCH_NUMBER(fixed_ms),
     BENCH_NUMBER(final_loss),
 };
-static const struct number virtual_numbers[] = {
+/* Of rows that were found in other ways; the last two are virtual ones'. */
+static const struct number other_numbers[] = {
     BENCH_NUMBER(step_ms),    BENCH_NUMBER(step_ms_min), BENCH_NUMBER(step_ms_max),
     BENCH_NUMBER(speedup),    BENCH_NUMBER(speedup_min), BENCH_NUMBER(speedup_max),
     BENCH_NUMBER(efficiency), BENCH_NUMBER(busy),        BENCH_NUMBER(exposed_ms),
@@ -31,7 +32,8 @@ static const struct number virtual_numbers[] = {
 #undef BENCH_NUMBER
 enum {
     NUMBER_COUNT = sizeof numbers / sizeof *numbers,
-    VIRTUAL_NUMBER_COUNT = sizeof virtual_numbers / sizeof *virtual_numbers
+    VIRTUAL_NUMBER_COUNT = sizeof other_numbers / sizeof *other_numbers,
+    LOCKED_NUMBER_COUNT = VIRTUAL_NUMBER_COUNT - 2
 };
 
 static double value_of(const bench_row *row, const struct number *number) {
@@ -76,29 +78,55 @@ static void put_rows(FILE *file, const bench_results *results) {
     }
 }
 
-static int virtual_steps(const bench_model *model) { return model->virtual_plan.steps - LS_WARMUP_STEPS; }
+/* A model's rows that were found in another way: under the lock, or in virtual time. */
+struct others {
+    const char *how;
+    int steps, count;
+    const bench_row *rows;
+    size_t number_count; /* of other_numbers */
+    double host_lock_us;
+};
 
-static void put_virtual_rows(FILE *file, const bench_results *results) {
+static struct others locked_of(const bench_model *model) {
+    return (struct others){"measured",         model->locked_plan.steps, model->locked_count,
+                           model->locked_rows, LOCKED_NUMBER_COUNT,      BENCH_LOCK_US};
+}
+
+static struct others virtual_of(const bench_model *model) {
+    return (struct others){"virtual",
+                           model->virtual_plan.steps - LS_WARMUP_STEPS,
+                           model->virtual_count,
+                           model->virtual_rows,
+                           VIRTUAL_NUMBER_COUNT,
+                           0};
+}
+
+static void put_others(FILE *file, const bench_results *results, struct others (*of)(const bench_model *model)) {
     fputs("model,mode,n,batch,runs,steps", file);
-    for (size_t i = 0; i < VIRTUAL_NUMBER_COUNT; i++) fprintf(file, ",%s", virtual_numbers[i].name);
-    fputs(",how", file);
+    for (size_t i = 0; i < of(&results->models[0]).number_count; i++) fprintf(file, ",%s", other_numbers[i].name);
+    fputs(",how,host_lock_us,device_kind,device_name", file);
     bench_put_machine_head(file);
     fputc('\n', file);
     for (int m = 0; m < results->model_count; m++) {
         const bench_model *model = &results->models[m];
-        for (const bench_row *row = model->virtual_rows; row < model->virtual_rows + model->virtual_count; row++) {
+        const struct others others = of(model);
+        for (const bench_row *row = others.rows; row < others.rows + others.count; row++) {
             bench_put_text(file, model->plan->model);
             fprintf(file, ",%s,%d,%lld,%d,%d", bench_mode_name(row->mode), row->n, (long long)model->plan->batch,
-                    row->run_count, virtual_steps(model));
-            for (size_t i = 0; i < VIRTUAL_NUMBER_COUNT; i++) {
-                bench_put_number(file, value_of(row, &virtual_numbers[i]));
-            }
-            fputs(",virtual", file);
+                    row->run_count, others.steps);
+            for (size_t i = 0; i < others.number_count; i++) bench_put_number(file, value_of(row, &other_numbers[i]));
+            fprintf(file, ",%s", others.how);
+            bench_put_number(file, others.host_lock_us);
+            fprintf(file, ",%s,", results->settings->device);
+            bench_put_text(file, results->device_name);
             bench_put_machine(file, results->machine);
             fputc('\n', file);
         }
     }
 }
+
+static void put_locked_rows(FILE *file, const bench_results *results) { put_others(file, results, locked_of); }
+static void put_virtual_rows(FILE *file, const bench_results *results) { put_others(file, results, virtual_of); }
 
 static char *csv_text(const bench_results *results, void (*put)(FILE *file, const bench_results *results)) {
     char *text = NULL;
@@ -143,18 +171,18 @@ static cJSON *row_object(const bench_model *model, const bench_row *row) {
     return object;
 }
 
-static cJSON *virtual_object(const bench_model *model) {
+static cJSON *others_object(const struct others *others) {
     cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "how", "virtual");
-    bench_add_number(object, "steps", virtual_steps(model));
+    cJSON_AddStringToObject(object, "how", others->how);
+    bench_add_number(object, "steps", others->steps);
+    bench_add_number(object, "host_lock_us", others->host_lock_us);
     cJSON *rows = cJSON_AddArrayToObject(object, "rows");
-    for (int r = 0; r < model->virtual_count; r++) {
-        const bench_row *row = &model->virtual_rows[r];
+    for (const bench_row *row = others->rows; row < others->rows + others->count; row++) {
         cJSON *values = cJSON_CreateObject();
         cJSON_AddStringToObject(values, "mode", bench_mode_name(row->mode));
         bench_add_number(values, "n", row->n);
-        for (size_t i = 0; i < VIRTUAL_NUMBER_COUNT; i++) {
-            bench_add_number(values, virtual_numbers[i].name, value_of(row, &virtual_numbers[i]));
+        for (size_t i = 0; i < others->number_count; i++) {
+            bench_add_number(values, other_numbers[i].name, value_of(row, &other_numbers[i]));
         }
         cJSON_AddItemToObject(values, "run_ms", cJSON_CreateDoubleArray(row->run_ms, row->run_count));
         cJSON_AddItemToArray(rows, values);
@@ -174,7 +202,9 @@ static cJSON *model_object(const bench_model *model) {
     bench_add_number(object, "steps", model->plan->steps);
     cJSON *rows = cJSON_AddArrayToObject(object, "rows");
     for (int i = 0; i < model->row_count; i++) cJSON_AddItemToArray(rows, row_object(model, &model->rows[i]));
-    if (model->virtual_count > 0) cJSON_AddItemToObject(object, "virtual", virtual_object(model));
+    const struct others locked = locked_of(model), in_virtual_time = virtual_of(model);
+    if (locked.count > 0) cJSON_AddItemToObject(object, "host_lock", others_object(&locked));
+    if (in_virtual_time.count > 0) cJSON_AddItemToObject(object, "virtual", others_object(&in_virtual_time));
     return object;
 }
 
@@ -193,14 +223,15 @@ static char *json_text(const bench_results *results) {
 
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
-enum { MEASURED, VIRTUAL, JSON, REPLAYED, FILES };
-static const char *const names[FILES] = {"dp_vs_ddp.csv", "dp_vs_ddp_virtual.csv", "dp_vs_ddp.json",
-                                         BENCH_REPLAYED_FILE};
+enum { MEASURED, LOCKED, VIRTUAL, JSON, REPLAYED, FILES };
+static const char *const names[FILES] = {"dp_vs_ddp.csv", "dp_vs_ddp_locked.csv", "dp_vs_ddp_virtual.csv",
+                                         "dp_vs_ddp.json", BENCH_REPLAYED_FILE};
 
 ls_status bench_prepare_files(const char *folder) { return bench_prepare_folder(folder, names, FILES); }
 
 ls_status bench_write_files(const bench_results *results, const char *folder) {
     char *texts[] = {[MEASURED] = csv_text(results, put_rows),
+                     [LOCKED] = csv_text(results, put_locked_rows),
                      [VIRTUAL] = csv_text(results, put_virtual_rows),
                      [JSON] = json_text(results)};
     ls_status status = LS_OK;
@@ -208,8 +239,7 @@ ls_status bench_write_files(const bench_results *results, const char *folder) {
         if (!texts[i]) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
     for (int i = 0; status == LS_OK && i < REPLAYED; i++) status = bench_write_file(folder, names[i], texts[i]);
     if (status == LS_OK) status = bench_write_replayed(results, folder);
-    free(texts[MEASURED]);
-    free(texts[VIRTUAL]);
+    for (int i = 0; i < JSON; i++) free(texts[i]);
     cJSON_free(texts[JSON]);
     return status;
 }

@@ -9,8 +9,8 @@
  *          On GPUs the last two are not told apart.
  *   how  : a step time is the median over rounds of the runs' medians, its spread the least and the greatest run. Every
  *          configuration runs once per round, so a drift of the machine's speed meets all of them alike. The spread of a
- *          speed-up comes from T_N alone; T1 is its median. Virtual rows have a T1 of their own, which was found as they
- *          were; T1(b/N) is not among them, so the parts stay unknown. */
+ *          speed-up comes from T_N alone; T1 is its median. Rows under the lock and virtual rows have a T1 of their own,
+ *          which was found as they were; T1(b/N) is not among them, so the parts stay unknown. */
 #include <math.h>
 #include <string.h>
 
@@ -113,6 +113,8 @@ static void derive(const bench_model *model, bench_row *row) {
 void bench_assemble(bench_model *model) {
     settle_times(model->rows, model->row_count);
     for (int i = 0; i < model->row_count; i++) derive(model, &model->rows[i]);
+    settle_times(model->locked_rows, model->locked_count);
+    for (int i = 0; i < model->locked_count; i++) compare(&model->locked_rows[i], model->locked_rows[0].step_ms);
     settle_times(model->virtual_rows, model->virtual_count);
     for (int i = 0; i < model->virtual_count; i++) {
         bench_row *row = &model->virtual_rows[i];

@@ -57,7 +57,8 @@ static double exposed_share(const bench_run *run, const cJSON *devices) {
 }
 
 static bool is_of(const cJSON *summary, const bench_run *run) {
-    return strcmp(text_of(summary, "mode"), summary_mode(run->mode)) == 0 &&
+    bool is_locked = run->host_lock_us == 0 || number_of(summary, "host_lock_us") == run->host_lock_us;
+    return is_locked && strcmp(text_of(summary, "mode"), summary_mode(run->mode)) == 0 &&
            number_of(summary, "devices") == (double)run->n && number_of(summary, "batch_size") == (double)run->batch;
 }
 
@@ -135,6 +136,7 @@ static ls_status build_command(struct command *command, const bench_run *run, co
     add(command, "--no-evaluate");
     add(command, "--quiet");
     add(command, "--summary=-");
+    if (run->host_lock_us > 0) add(command, "--host-lock=%g", run->host_lock_us);
     if (run->trace) {
         add(command, "--virtual-time");
         snprintf(command->trace, sizeof command->trace, "--trace=%s", run->trace);

@@ -252,6 +252,28 @@ static void everything_at_once(void **state) {
     }
 }
 
+/* --- the host ------------------------------------------------------------------------------------------------------ */
+
+/* Every launch has its turn at the emulated interpreter's lock: those of NCCL's operations and of a graph, too. */
+static void launches_of_all_kinds_take_turns(void **state) {
+    (void)state;
+    static const struct {
+        const char *program, *launch;
+    } cases[] = {
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --backend nccl " SMALL, "launch all_reduce"},
+        {"CUDA_ON_CPU_DEVICES=1 dp_train --single --cuda-graph " SMALL " --steps 8", "launch graph"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char line[600];
+        snprintf(line, sizeof line, "%s --host-lock 2 --quiet --trace %s", cases[i].program, scratch_path("trace"));
+        expect_success(line);
+        char *text = scratch_read_text("trace/rank_0.json");
+        expect_in(text, cases[i].launch);
+        assert_int_equal(count_text(text, "\"name\": \"unlock host lock\""), count_text(text, "\"name\": \"launch "));
+        free(text);
+    }
+}
+
 int main(void) {
     alarm(230);
 #define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
@@ -265,6 +287,7 @@ int main(void) {
         TEST(options_of_gpus_arrive),
         TEST(nccl_repeats_itself),
         TEST(everything_at_once),
+        TEST(launches_of_all_kinds_take_turns),
     };
     return cmocka_run_group_tests_name("programs on GPUs", tests, NULL, NULL);
 }

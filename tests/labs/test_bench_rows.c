@@ -232,7 +232,7 @@ static void write_results(const char *folder) {
 static void test_csv(void **state) {
     (void)state;
     write_results(scratch_folder());
-    assert_int_equal(scratch_file_count(), 4);
+    assert_int_equal(scratch_file_count(), 5);
     size_t nbytes;
     char *text = scratch_read(scratch_path("dp_vs_ddp.csv"), &nbytes), *line = text, field[CSV_FIELD_CAPACITY];
     for (int i = 0; i < model.row_count; i++) {

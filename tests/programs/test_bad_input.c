@@ -70,6 +70,9 @@ static void test_options_of_both_programs(void **state) {
         {"--epochs 9223372036854775807", 2, "epochs are too many"},
         {"--timeout 0", 2, "--timeout: 0 is out of range"},
         {"--timeout 1e300", 2, "too long"},
+        {"--host-lock -1", 2, "--host-lock: -1 is out of range"},
+        {"--host-lock nan", 2, "--host-lock: 'nan' is not a number"},
+        {"--host-lock 1e9", 2, "--host-lock: 1e9 is out of range"},
         {"--device-kind tpu", 2, "--device-kind: 'tpu' is unknown"},
         {"--device-kind cuda", 1, "no GPU can be used: "}, /* where tests run, there is none */
         {"--cuda-graph", 2, "--cuda-graph records the work of GPUs"},

@@ -197,10 +197,10 @@ static void expect_numbers(const cJSON *object, const char *const *names, size_t
 
 static void check_summary(const cJSON *summary) {
     static const char *const numbers[] = {
-        "devices",        "batch_size",       "seed",          "lr",           "steps",
-        "epochs",         "lr_effective",     "accumulate",    "warmup_steps", "skipped_steps",
-        "timed_steps",    "median_step_ms",   "samples_per_s", "final_loss",   "test_accuracy",
-        "loader_wait_ms", "loader_wait_share"};
+        "devices",        "batch_size",        "seed",          "lr",           "steps",
+        "epochs",         "lr_effective",      "accumulate",    "warmup_steps", "skipped_steps",
+        "timed_steps",    "median_step_ms",    "samples_per_s", "final_loss",   "test_accuracy",
+        "loader_wait_ms", "loader_wait_share", "host_lock_us"};
     static const char *const texts[] = {"mode",     "model",     "data",     "device_kind",   "how",
                                         "schedule", "precision", "compress", "parameter_hash"};
     expect_numbers(summary, numbers, COUNT_OF(numbers));

@@ -13,6 +13,7 @@
  *           addition, and min and max may drop a NaN
  *   fails : what NCCL says at once breaks the group; what shows later is found by nccl_watch.c */
 #include "common/comm/nccl/nccl_group.h"
+#include "common/device/host_lock.h"
 
 static ncclDataType_t type_of(int32_t dtype) {
     static const ncclDataType_t types[] = {[LS_FP32] = ncclFloat32,
@@ -127,11 +128,13 @@ static ls_status put(const ls_operation *operation, ls_stream *stream) {
 
 /* The GPU does not say when the last rank had come: its time for the operation is with the waiting for it. */
 ls_status ls_nccl_enqueue(const ls_operation *operation, ls_stream *stream) {
+    ls_status status = ls_host_lock_pass(stream);
+    if (status != LS_OK) return status;
     if (!ls_probing()) return put(operation, stream);
     const char *label = ls_operation_name(operation->what.kind);
     struct ls_probe_record record = ls_stream_begin_launch(stream, label);
     bool timed = ls_cuda_time_begin(stream, label);
-    ls_status status = put(operation, stream);
+    status = put(operation, stream);
     if (timed) ls_cuda_time_end(stream);
     if (status == LS_OK && operation->comm->world_size > 1) ls_comm_probe_meeting(operation, NULL);
     ls_probe_end(&record);

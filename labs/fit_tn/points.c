@@ -92,7 +92,7 @@ static ls_status number(double *value, const struct rows *rows, int row, int col
 static ls_status open_rows(struct rows *rows, const fit_tn_settings *settings) {
     *rows = (struct rows){.settings = settings, .model = settings->model};
     ls_status status = fit_tn_csv_open(&rows->csv, settings->csv);
-    if (status == LS_OK && fit_tn_csv_column(&rows->csv, "device") >= 0) {
+    if (status == LS_OK && fit_tn_csv_column(&rows->csv, "parameters_bytes") >= 0) {
         fit_tn_csv_close(&rows->csv);
         return ls_fail(LS_ERR_INVALID, "%s has rows for each device; fit replay.csv, which has one for each N",
                        settings->csv);

@@ -202,6 +202,14 @@ static void test_a_benchs_csv(void **state) {
 }
 
 /* A batch that grows with N is weak scaling, without being told. */
+/* The bench names the kind of its devices. */
+static void test_a_column_device_may_be_there(void **state) {
+    (void)state;
+    static const char rows[] = "mode,n,step_ms,device\nsingle,1,9,cpu\nDDP,2,5,cpu\nDDP,4,3,cpu\n";
+    scratch_write("points.csv", rows, sizeof rows - 1);
+    assert_int_equal(program_run(&p, "fit_tn --csv=%s", scratch_path("points.csv")), 0);
+}
+
 static void test_a_csv_of_weak_scaling(void **state) {
     (void)state;
     write_csv("net,single,1,8,8,replayed,10,,,,\n"
@@ -252,7 +260,8 @@ static void test_csvs_that_are_refused(void **state) {
     scratch_write("points.csv", "mode,n\nDDP,1\n", 13);
     assert_int_equal(program_run(&p, "fit_tn --csv=%s", scratch_path("points.csv")), 1);
     assert_non_null(strstr(p.err_text, "points.csv:1: there is no column step_ms"));
-    scratch_write("points.csv", "mode,n,step_ms,device\nDDP,1,9,0\n", 32);
+    static const char devices[] = "mode,n,step_ms,device,parameters_bytes\nDDP,1,9,0,8\n";
+    scratch_write("points.csv", devices, sizeof devices - 1);
     assert_int_equal(program_run(&p, "fit_tn --csv=%s", scratch_path("points.csv")), 1);
     assert_non_null(strstr(p.err_text, "has rows for each device; fit replay.csv"));
     assert_int_equal(program_run(&p, "fit_tn --csv=%s", scratch_path("missing.csv")), 1);
@@ -337,6 +346,7 @@ int main(void) {
         WITH_PROGRAMS(test_what_is_doubtful_is_said),
         WITH_PROGRAMS(test_weak_scaling),
         WITH_PROGRAMS(test_a_benchs_csv),
+        WITH_PROGRAMS(test_a_column_device_may_be_there),
         WITH_PROGRAMS(test_a_csv_of_weak_scaling),
         WITH_PROGRAMS(test_csvs_that_are_refused),
         WITH_PROGRAMS(test_wrong_usage),

@@ -122,9 +122,9 @@ void ls_build_host_waits(ls_builder *b, struct ls_build_device *device, const ch
 
 /* --- work -------------------------------------------------------------------------------------------------------- */
 
-/* At the same time: of DP's devices the first one takes the loss, adds up and updates while the others wait. */
+/* At the same time: of DP's devices the first one takes the loss and updates while the others wait. */
 static int devices_at_work(const ls_builder *b, const char *phase) {
-    static const char *const alone[] = {"loss", "reduce", "optimizer"};
+    static const char *const alone[] = {"loss", "optimizer"};
     for (size_t i = 0; b->options->mode == LS_BUILD_DP && i < sizeof alone / sizeof *alone; i++) {
         if (strcmp(phase, alone[i]) == 0) return 1;
     }
@@ -137,7 +137,7 @@ int ls_build_kernel(ls_builder *b, struct ls_build_device *device, ls_lane_kind 
     snprintf(launch, sizeof launch, "launch %s", name);
     int launched = ls_build_launch(b, device, launch, launch_us(b));
     struct ls_task task = ls_task_default(LS_TASK_KERNEL, name, 0);
-    task.us = ls_cost_pass_us(b->node, bytes, devices_at_work(b, b->phase));
+    task.us = ls_cost_kernel_us(b->node, flops, bytes, false, LS_FP32);
     task.flops = whole(flops);
     task.bytes = whole(bytes);
     return ls_build_task(b, device, lane, launched, &task);

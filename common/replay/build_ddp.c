@@ -208,7 +208,7 @@ static void add_collective(struct ddp *ddp, ls_collective what, const char *name
 static void add_cast(struct ddp *ddp, const char *name, double floats, int bucket) {
     double bytes = (sizeof(float) + ddp->b->options->gradient_element_bytes) * floats;
     struct ls_task task = ls_task_default(LS_TASK_KERNEL, name, 0);
-    task.us = ls_cost_pass_us(ddp->b->node, bytes, ddp->b->active);
+    task.us = ls_cost_kernel_us(ddp->b->node, 0, bytes, false, LS_FP32);
     task.bytes = (uint64_t)bytes;
     for (int r = 0; r < ddp->b->options->devices; r++) add_comm_task(ddp, r, &task, bucket);
 }

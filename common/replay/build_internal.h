@@ -71,7 +71,8 @@ int ls_build_launch(ls_builder *b, struct ls_build_device *device, const char *n
 /* A task of a stream, behind its launch and all that the stream waits for. */
 int ls_build_task(ls_builder *b, struct ls_build_device *device, ls_lane_kind lane, int launch, struct ls_task *task);
 
-/* Launch and kernel that is no operation of the workload. */
+/* Launch and kernel that is no operation of the workload: averaging, casts, DP's sum. They pass over what has just been
+ * written, which caches hold, so that devices do not crowd. */
 int ls_build_kernel(ls_builder *b, struct ls_build_device *device, ls_lane_kind lane, const char *name, double flops,
                     double bytes);
 

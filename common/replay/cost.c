@@ -89,24 +89,13 @@ static double neighbours(const ls_node *node, int devices) {
     return devices < 2 || count < 2 ? 0 : fmin(1, (double)(devices - 1) / (count - 1));
 }
 
-/* What a kernel that takes `us` alone takes longer, for its bytes. */
-static double crowding_us(const ls_node *node, double us, double bytes, int devices) {
-    const struct ls_node_device *device = ls_node_device(node);
-    double memory_us = bytes / device->memory_GBps * LS_US_PER_G;
-    return fmin(us, memory_us) * (device->memory_crowding - 1) * neighbours(node, devices);
-}
-
 double ls_cost_crowded_us(const ls_node *node, const struct ls_work *work, const ls_workload *workload, double samples,
                           ls_dtype precision, int devices) {
     const struct ls_node_device *device = ls_node_device(node);
     double us = work_us(device, work, workload, samples, precision);
     if (work->is_product) return us * (1 + (device->product_crowding - 1) * neighbours(node, devices));
-    return us + crowding_us(node, us, scaled_bytes(work, workload, samples, precision), devices);
-}
-
-double ls_cost_pass_us(const ls_node *node, double bytes, int devices) {
-    double us = ls_cost_kernel_us(node, 0, bytes, false, LS_FP32);
-    return us + crowding_us(node, us, bytes, devices);
+    double memory_us = scaled_bytes(work, workload, samples, precision) / device->memory_GBps * LS_US_PER_G;
+    return us + fmin(us, memory_us) * (device->memory_crowding - 1) * neighbours(node, devices);
 }
 
 double ls_cost_reclaim_us(const ls_node *node, double bytes) {

@@ -22,9 +22,6 @@ double ls_cost_work_us(const ls_node *node, const struct ls_work *work, const ls
 double ls_cost_crowded_us(const ls_node *node, const struct ls_work *work, const ls_workload *workload, double samples,
                           ls_dtype precision, int devices);
 
-/* A kernel that is no product and moves so many bytes, while so many devices work at the same time. */
-double ls_cost_pass_us(const ls_node *node, double bytes, int devices);
-
 /* On top of the kernels that write so many bytes which another device has just read (node.h); 0 where that costs
  * nothing. */
 double ls_cost_reclaim_us(const ls_node *node, double bytes);

@@ -82,13 +82,16 @@ static void recorded_begin(struct recorded *r) {
     about->answer_bytes = 8;
 }
 
-static int host(struct recorded *r, const char *phase, double us) {
+static int under_lock(struct recorded *r, const char *phase, double us, int lock) {
     struct ls_task task = ls_task_default(LS_TASK_HOST, "call", HOST);
     task.phase = phase;
+    task.lock = lock;
     task.us = us;
     task.step = r->step;
     return ls_trace_add_task(r->trace, &task);
 }
+
+static int host(struct recorded *r, const char *phase, double us) { return under_lock(r, phase, us, LS_NONE); }
 
 static void kernel(struct recorded *r, const char *phase, const char *name, double host_us, double us, uint64_t flops,
                    uint64_t bytes) {
@@ -111,7 +114,8 @@ static void mark(struct recorded *r, int64_t parameter, int after) {
 static void step(struct recorded *r, double us, uint64_t samples) {
     uint64_t m = samples;
     (void)host(r, "loader", 50 * us);
-    (void)host(r, "forward", 1 * us); /* an event: the next launch's share */
+    (void)host(r, "forward", 1 * us);             /* an event: the next launch's share */
+    (void)under_lock(r, "forward", 1000 * us, 0); /* an emulated lock's time is the node's */
     kernel(r, "forward", "gemm", 2 * us, 10 * us, 2 * m * 60, 4 * (10 * m + 60 + 6 * m));
     kernel(r, "forward", "batchnorm_train", 3 * us, 20 * us, 8 * m * 6, 3 * 4 * 6 * m);
     kernel(r, "loss", "cross_entropy", 4 * us, 5 * us, 30 * m, 12 * 6 * m);

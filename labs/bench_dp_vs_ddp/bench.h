@@ -18,6 +18,7 @@
 
 #include "common/base/options.h"
 #include "common/base/status.h"
+#include "common/base/table.h"
 #include "common/replay/node.h"
 #include "common/trace/trace.h"
 #include "labs/bench_shared/child.h"
@@ -172,6 +173,14 @@ void bench_add_run(bench_row *row, const bench_run *run);
 /* Fills in what is derived; every row has at least one run. Of the virtual rows smaller_batch_ms and fixed_ms are NAN,
  * of those under the lock exposed_ms, too; their speed-ups are against the virtual T1, and the T1 under the lock. */
 void bench_assemble(bench_model *model);
+
+/* What every table of times begins with: columns, the time's own name among them, and a row's cells. */
+#define BENCH_TIMES_COLUMNS(step)                                                                                      \
+    {"mode", LS_LEFT}, {"N", LS_RIGHT}, {"samples per\ndevice", LS_RIGHT}, {step, LS_RIGHT}, {"lowest\nms", LS_RIGHT}, \
+    {                                                                                                                  \
+        "highest\nms", LS_RIGHT                                                                                        \
+    }
+void bench_put_times(ls_table *table, const bench_row *row);
 
 /* The model's row, or NULL. For BENCH_SINGLE, n is the part of the batch: 1 is T1, 4 is T1(b/4). */
 const bench_row *bench_find(const bench_model *model, bench_mode mode, int n);

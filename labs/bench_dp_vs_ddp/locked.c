@@ -38,12 +38,7 @@ ls_status bench_train_locked(bench_run *run, const bench_plan *plan, const bench
 
 static ls_status print_rows(const bench_model *model) {
     static const ls_column columns[] = {
-        {"mode", LS_LEFT},
-        {"N", LS_RIGHT},
-        {"samples per\ndevice", LS_RIGHT},
-        {"T_N\nms", LS_RIGHT},
-        {"lowest\nms", LS_RIGHT},
-        {"highest\nms", LS_RIGHT},
+        BENCH_TIMES_COLUMNS("T_N\nms"),
         {"speed-up\nwith the lock", LS_RIGHT},
         {"speed-up\nwithout it", LS_RIGHT},
     };
@@ -51,12 +46,7 @@ static ls_status print_rows(const bench_model *model) {
     ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
     if (status != LS_OK) return status;
     for (const bench_row *row = model->locked_rows; row < model->locked_rows + model->locked_count; row++) {
-        ls_table_cell(table, "%s", bench_mode_name(row->mode));
-        ls_table_cell(table, "%d", row->n);
-        ls_table_cell(table, "%lld", (long long)row->per_device_batch);
-        ls_table_number(table, 3, row->step_ms);
-        ls_table_number(table, 3, row->step_ms_min);
-        ls_table_number(table, 3, row->step_ms_max);
+        bench_put_times(table, row);
         ls_table_number(table, 2, row->speedup);
         ls_table_number(table, 2, bench_find(model, row->mode, row->n)->speedup);
     }

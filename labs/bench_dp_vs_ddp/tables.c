@@ -5,14 +5,18 @@
 #include "common/base/table.h"
 #include "labs/bench_dp_vs_ddp/bench.h"
 
+void bench_put_times(ls_table *table, const bench_row *row) {
+    ls_table_cell(table, "%s", bench_mode_name(row->mode));
+    ls_table_cell(table, "%d", row->n);
+    ls_table_cell(table, "%lld", (long long)row->per_device_batch);
+    ls_table_number(table, 3, row->step_ms);
+    ls_table_number(table, 3, row->step_ms_min);
+    ls_table_number(table, 3, row->step_ms_max);
+}
+
 static ls_status print_times(const bench_model *model) {
     static const ls_column columns[] = {
-        {"mode", LS_LEFT},
-        {"N", LS_RIGHT},
-        {"samples per\ndevice", LS_RIGHT},
-        {"T_N\nms", LS_RIGHT},
-        {"lowest\nms", LS_RIGHT},
-        {"highest\nms", LS_RIGHT},
+        BENCH_TIMES_COLUMNS("T_N\nms"),
         {"speed-up\nT1/T_N", LS_RIGHT},
         {"efficiency\n%", LS_RIGHT},
         {"", LS_LEFT},
@@ -22,12 +26,7 @@ static ls_status print_times(const bench_model *model) {
     if (status != LS_OK) return status;
     for (int i = 0; i < model->row_count; i++) {
         const bench_row *row = &model->rows[i];
-        ls_table_cell(table, "%s", bench_mode_name(row->mode));
-        ls_table_cell(table, "%d", row->n);
-        ls_table_cell(table, "%lld", (long long)row->per_device_batch);
-        ls_table_number(table, 3, row->step_ms);
-        ls_table_number(table, 3, row->step_ms_min);
-        ls_table_number(table, 3, row->step_ms_max);
+        bench_put_times(table, row);
         ls_table_number(table, 2, row->speedup);
         ls_table_number(table, 1, 100 * row->efficiency);
         ls_table_cell(table, "%s", row->oversubscribed ? "*oversubscribed*" : "");

@@ -79,12 +79,7 @@ ls_status bench_train_virtual(bench_run *run, const bench_plan *plan, const benc
 
 static ls_status print_rows(const bench_model *model) {
     static const ls_column columns[] = {
-        {"mode", LS_LEFT},
-        {"N", LS_RIGHT},
-        {"samples per\ndevice", LS_RIGHT},
-        {"virtual T_N\nms", LS_RIGHT},
-        {"lowest\nms", LS_RIGHT},
-        {"highest\nms", LS_RIGHT},
+        BENCH_TIMES_COLUMNS("virtual T_N\nms"),
         {"speed-up\nT1/T_N", LS_RIGHT},
         {"efficiency\n%", LS_RIGHT},
         {"busy\n%", LS_RIGHT},
@@ -94,12 +89,7 @@ static ls_status print_rows(const bench_model *model) {
     ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
     if (status != LS_OK) return status;
     for (const bench_row *row = model->virtual_rows; row < model->virtual_rows + model->virtual_count; row++) {
-        ls_table_cell(table, "%s", bench_mode_name(row->mode));
-        ls_table_cell(table, "%d", row->n);
-        ls_table_cell(table, "%lld", (long long)row->per_device_batch);
-        ls_table_cell(table, "%.3f", row->step_ms);
-        ls_table_cell(table, "%.3f", row->step_ms_min);
-        ls_table_cell(table, "%.3f", row->step_ms_max);
+        bench_put_times(table, row);
         ls_table_cell(table, "%.2f", row->speedup);
         ls_table_cell(table, "%.1f", 100 * row->efficiency);
         ls_table_cell(table, "%.1f", 100 * row->busy);

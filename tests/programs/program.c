@@ -308,6 +308,13 @@ void program_expect_text(const program *p, const char *text) {
     if (!strstr(p->out_text, text)) fail_msg("'%s' is not in\n%s%s", text, p->out_text, p->err_text);
 }
 
+void program_read_hash(const program *p, char hash[PROGRAM_HASH + 1]) {
+    const char *at = strstr(p->out_text, "weights ");
+    assert_non_null(at);
+    memcpy(hash, at + strlen("weights "), PROGRAM_HASH);
+    hash[PROGRAM_HASH] = '\0';
+}
+
 int count_lines(const char *text) { return count_text(text, "\n"); }
 
 int free_port(void) {

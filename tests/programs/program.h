@@ -59,6 +59,10 @@ void program_expect_no_named_files(pid_t pid);
 /* Fails unless the text is in what a program, which has ended, wrote to stdout. */
 void program_expect_text(const program *p, const char *text);
 
+/* The hash of the weights that a training run, which has ended, wrote to stdout. */
+enum { PROGRAM_HASH = 16 };
+void program_read_hash(const program *p, char hash[PROGRAM_HASH + 1]);
+
 /* Lines in a text. */
 int count_lines(const char *text);
 

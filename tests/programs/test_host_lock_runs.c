@@ -20,7 +20,7 @@
 #define RUN " --device-kind cpu --model mlp:784,16,10 --steps 13 --drop-last --no-evaluate --quiet"
 #define CLOSE_US 0.01 /* a file's times have three digits behind the point */
 
-enum { HASH = 16, TURNS_MOST = 4096 };
+enum { TURNS_MOST = 4096 };
 
 static program p;
 
@@ -30,25 +30,18 @@ static void expect_run(const char *line) {
 
 /* --- results ------------------------------------------------------------------------------------------------------ */
 
-static void read_hash(char hash[HASH + 1]) {
-    const char *at = strstr(p.out_text, "weights ");
-    assert_non_null(at);
-    memcpy(hash, at + strlen("weights "), HASH);
-    hash[HASH] = '\0';
-}
-
 static void the_same_weights(void **state) {
     (void)state;
     static const char *const runs[] = {"dp_train --single", "dp_train --devices 2",
                                        "ddp_train --spawn 2 --shard contiguous"};
-    char line[400], plain[HASH + 1], hash[HASH + 1], first[HASH + 1] = "";
+    char line[400], plain[PROGRAM_HASH + 1], hash[PROGRAM_HASH + 1], first[PROGRAM_HASH + 1] = "";
     for (size_t i = 0; i < COUNT_OF(runs); i++) {
         snprintf(line, sizeof line, "%s" RUN, runs[i]);
         expect_run(line);
-        read_hash(plain);
+        program_read_hash(&p, plain);
         snprintf(line, sizeof line, "%s" RUN " --host-lock 5", runs[i]);
         expect_run(line);
-        read_hash(hash);
+        program_read_hash(&p, hash);
         assert_string_equal(hash, plain);
         if (i == 1) memcpy(first, hash, sizeof first);
     }

@@ -17,19 +17,12 @@
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
-enum { DEVICES = 3, HASH = 16 };
+enum { DEVICES = 3 };
 
 static program p;
 
 static void expect_run(const char *line) {
     if (program_run(&p, "%s", line) != 0) fail_msg("%s: status %d, stderr: %s", line, p.status, p.err_text);
-}
-
-static void read_hash(char hash[HASH + 1]) {
-    const char *at = strstr(p.out_text, "weights ");
-    assert_non_null(at);
-    memcpy(hash, at + strlen("weights "), HASH);
-    hash[HASH] = '\0';
 }
 
 /* What the kernels of each device took in all steps, from the trace of the run before. */
@@ -56,7 +49,7 @@ static void the_same_weights_and_each_devices_own_time(void **state) {
     static const char *const runs[] = {"dp_train --devices 3 --batch-size 48" RUN,
                                        "ddp_train --spawn 3 --batch-size 48 --no-overlap" RUN,
                                        "ddp_train --spawn 3 --batch-size 48" RUN};
-    char line[256], plain[HASH + 1], hash[HASH + 1];
+    char line[256], plain[PROGRAM_HASH + 1], hash[PROGRAM_HASH + 1];
     double alone_us[DEVICES], us[DEVICES];
     snprintf(line, sizeof line, "dp_train --single --batch-size 16" RUN " --virtual-time --trace %s", scratch_folder());
     expect_run(line);
@@ -65,10 +58,10 @@ static void the_same_weights_and_each_devices_own_time(void **state) {
     for (size_t i = 0; i < COUNT_OF(runs); i++) {
         expect_run(runs[i]);
         assert_null(strstr(p.out_text, "--virtual-time"));
-        read_hash(plain);
+        program_read_hash(&p, plain);
         snprintf(line, sizeof line, "%s --virtual-time --trace %s", runs[i], scratch_folder());
         expect_run(line);
-        read_hash(hash);
+        program_read_hash(&p, hash);
         assert_string_equal(hash, plain);
         assert_non_null(strstr(p.out_text, "these are times of devices that took turns on one core (--virtual-time)"));
         add_up_kernels(us);

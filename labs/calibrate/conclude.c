@@ -1,7 +1,7 @@
 /* conclude — from what was measured to the figures of a node.
  *   idea  : every figure is a median (estimate.c), and most are direct ones: a difference of two times, each with its
- *           disturbances, may come out as anything. A kernel's floor and what taking lines back costs are differences,
- *           and count only where they are clear
+ *           disturbances, may come out as anything. Two are differences: a kernel's floor, which has a least value, and
+ *           what taking lines back costs, which counts only where the two times are clearly apart
  *   limits: factors below 1 and times below 0 are chance: the file has 1, and the least time that there is */
 #include <math.h>
 

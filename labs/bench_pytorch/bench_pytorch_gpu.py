@@ -1,10 +1,15 @@
-"""Times one training step of PyTorch and of lockstep on a GPU: eager and CUDA graph, in turn.
+"""Times one training step of PyTorch and of lockstep on a GPU, in turn: eager and as a CUDA graph, in fp32 and in bf16.
 
-    python3 labs/bench_pytorch/bench_pytorch_gpu.py [ROUNDS [FILE]]
+    python3 labs/bench_pytorch/bench_pytorch_gpu.py [ROUNDS [FILE [SECONDS]]]
 
-A development check: it needs a PyTorch built for CUDA and the programs and plug-ins in build/. PyTorch's batches are ready on the GPU and its
-steps are timed in blocks with one synchronisation at the end; lockstep's step includes its loader and the copy to the device. FILE gets the
-figures as JSON.
+A development check: it needs a PyTorch built for CUDA and the programs and plug-ins in build/. What is compared with what:
+
+    lockstep                its loader fills page-locked batches, and each step copies one to the GPU
+    PyTorch, upload         the same: each step copies a page-locked batch, which is ready on the host, to the GPU
+    PyTorch, resident       the batch lies on the GPU all the time: no loader, no copy
+
+PyTorch's optimizers are its fused ones. Steps are timed in blocks of about a tenth of a second with one synchronisation at the end.
+FILE gets the figures as JSON after each case; after SECONDS (default 240) no further case is begun.
 """
 import json
 import statistics
@@ -15,7 +20,8 @@ import torch
 
 import bench_pytorch as cpu
 
-BLOCK = 100
+BLOCK_S = 0.1
+BLOCKS = 5
 
 
 def wide():
@@ -23,83 +29,140 @@ def wide():
 
 
 class Trained:
-    """A model, its optimizer and one step of it on fixed inputs."""
+    """A model, its optimizer, and one step of it on a batch on the GPU or, with `upload`, from page-locked host memory."""
 
-    def __init__(self, make_model, shape, batch, make_optimizer, squared):
+    def __init__(self, case, upload):
         torch.manual_seed(0)
-        self.model = make_model().cuda()
-        self.x = torch.randn(batch, *shape, device="cuda")
-        self.y = torch.randn(batch, 4096, device="cuda") if squared else torch.randint(0, 10, (batch,), device="cuda")
-        self.loss_of = torch.nn.MSELoss() if squared else torch.nn.CrossEntropyLoss()
-        self.optimizer = make_optimizer(self.model.parameters())
+        self.model = case.make_model().cuda()
+        self.bf16 = case.bf16
+        host_x = torch.randn(case.batch, *case.shape).pin_memory()
+        host_y = (torch.randn(case.batch, 4096) if case.squared else torch.randint(0, 10, (case.batch,))).pin_memory()
+        self.host = (host_x, host_y) if upload else None
+        self.x, self.y = host_x.cuda(), host_y.cuda()
+        self.loss_of = torch.nn.MSELoss() if case.squared else torch.nn.CrossEntropyLoss()
+        self.optimizer = case.make_optimizer(self.model.parameters())
 
-    def step(self):
+    def upload(self):
+        if self.host:
+            self.x.copy_(self.host[0], non_blocking=True)
+            self.y.copy_(self.host[1], non_blocking=True)
+
+    def compute(self):
         self.optimizer.zero_grad(set_to_none=True)
-        self.loss_of(self.model(self.x), self.y).backward()
+        with torch.autocast("cuda", torch.bfloat16, enabled=self.bf16, cache_enabled=False):
+            loss = self.loss_of(self.model(self.x), self.y)
+        loss.backward()
         self.optimizer.step()
 
 
-def time_blocks(step, blocks=7):
-    times = []
-    for _ in range(blocks):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(BLOCK):
-            step()
-        torch.cuda.synchronize()
-        times.append((time.perf_counter() - begin) * 1e3 / BLOCK)
-    return statistics.median(times[1:])
+def time_block(step, steps):
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(steps):
+        step()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - begin) / steps
 
 
-def time_eager(trained):
-    return time_blocks(trained.step)
+def time_step_ms(step):
+    time_block(step, 5)
+    steps = max(3, int(BLOCK_S / time_block(step, 5)))
+    return statistics.median(time_block(step, steps) for _ in range(BLOCKS)) * 1e3
 
 
-def time_graph(trained):
+def time_eager(case, upload):
+    trained = Trained(case, upload)
+
+    def step():
+        trained.upload()
+        trained.compute()
+    return time_step_ms(step)
+
+
+def time_graph(case, upload):
+    trained = Trained(case, upload)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(5):
-            trained.step()
+            trained.compute()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     trained.optimizer.zero_grad(set_to_none=True)
     with torch.cuda.graph(graph):
-        trained.step()
-    return time_blocks(graph.replay)
+        trained.compute()
+
+    def step():
+        trained.upload()
+        graph.replay()
+    return time_step_ms(step)
 
 
+class Case:
+    def __init__(self, name, make_model, shape, batch, make_optimizer, options, steps, bf16=False, squared=False):
+        self.name, self.make_model, self.shape, self.batch = name, make_model, shape, batch
+        self.make_optimizer, self.bf16, self.squared, self.steps = make_optimizer, bf16, squared, steps
+        self.options = options + ["--device-kind", "cuda", "--batch-size", str(batch)] + (["--precision", "bf16"] if bf16 else [])
+
+
+def adam(parameters):
+    return torch.optim.Adam(parameters, 1e-3, fused=True, capturable=True)
+
+
+def momentum(parameters):
+    return torch.optim.SGD(parameters, 0.01, momentum=0.9, fused=True)
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, 0.01, fused=True)
+
+
+OURS_MLP = ["--model", "mlp", "--optimizer", "adam", "--lr", "1e-3"]
+OURS_CONVNET = ["--model", "convnet", "--optimizer", "sgd", "--lr", "0.01", "--momentum", "0.9"]
+OURS_WIDE = ["--model", "wide", "--data", "random:0", "--optimizer", "sgd", "--lr", "0.01", "--workers", "8"]
 CASES = [
-    # name, model, sample shape, batch, optimizer, squared error?, the same for lockstep
-    ("mlp, Adam, batch 64", cpu.mlp, (784,), 64, lambda p: torch.optim.Adam(p, 1e-3, capturable=True), False,
-     ["--model", "mlp", "--batch-size", "64", "--optimizer", "adam", "--lr", "1e-3"]),
-    ("convnet, SGD, batch 100", cpu.convnet, (1, 28, 28), 100, lambda p: torch.optim.SGD(p, 0.01, momentum=0.9), False,
-     ["--model", "convnet", "--batch-size", "100", "--optimizer", "sgd", "--lr", "0.01", "--momentum", "0.9"]),
-    ("wide, SGD, batch 8192", wide, (4096,), 8192, lambda p: torch.optim.SGD(p, 0.01), True,
-     ["--model", "wide", "--data", "random:0", "--batch-size", "8192", "--optimizer", "sgd", "--lr", "0.01"]),
+    Case("mlp, Adam, batch 64, fp32", cpu.mlp, (784,), 64, adam, OURS_MLP, 3000),
+    Case("convnet, SGD, batch 100, fp32", cpu.convnet, (1, 28, 28), 100, momentum, OURS_CONVNET, 1500),
+    Case("wide, SGD, batch 8192, bf16", wide, (4096,), 8192, sgd, OURS_WIDE, 60, bf16=True, squared=True),
+    Case("convnet, SGD, batch 100, bf16", cpu.convnet, (1, 28, 28), 100, momentum, OURS_CONVNET, 1500, bf16=True),
+    Case("mlp, Adam, batch 64, bf16", cpu.mlp, (784,), 64, adam, OURS_MLP, 3000, bf16=True),
+    Case("wide, SGD, batch 8192, fp32", wide, (4096,), 8192, sgd, OURS_WIDE, 60, squared=True),
 ]
+
+
+def measure(case, rounds):
+    ways = {
+        "lockstep": lambda: cpu.time_lockstep(case.options, case.steps),
+        "lockstep, graph": lambda: cpu.time_lockstep(case.options + ["--cuda-graph"], case.steps),
+        "PyTorch eager, upload": lambda: time_eager(case, True),
+        "PyTorch graph, upload": lambda: time_graph(case, True),
+        "PyTorch eager, resident": lambda: time_eager(case, False),
+        "PyTorch graph, resident": lambda: time_graph(case, False),
+    }
+    found = {who: [] for who in ways}
+    for _ in range(rounds):
+        for who, way in ways.items():
+            found[who].append(way())
+    return {who: statistics.median(times) for who, times in found.items()}
 
 
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    end = time.perf_counter() + (float(sys.argv[3]) if len(sys.argv) > 3 else 240)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     gpu = torch.cuda.get_device_name()
     print(f"PyTorch {torch.__version__} on {gpu}, fp32 without TF32; measured, medians over {rounds} rounds, milliseconds per step")
     rows = []
-    for name, make_model, shape, batch, make_optimizer, squared, options in CASES:
-        found = {"lockstep": [], "lockstep, graph": [], "PyTorch eager": [], "PyTorch, graph": []}
-        for _ in range(rounds):
-            gpu_options = options + ["--device-kind", "cuda"]
-            found["lockstep"].append(cpu.time_lockstep(gpu_options, 400))
-            found["lockstep, graph"].append(cpu.time_lockstep(gpu_options + ["--cuda-graph"], 400))
-            found["PyTorch eager"].append(time_eager(Trained(make_model, shape, batch, make_optimizer, squared)))
-            found["PyTorch, graph"].append(time_graph(Trained(make_model, shape, batch, make_optimizer, squared)))
-        medians = {who: statistics.median(times) for who, times in found.items()}
-        print(f"{name:26s} " + "   ".join(f"{who} {ms:8.4f}" for who, ms in medians.items()))
-        rows.append({"case": name, "step_ms": medians})
-    if len(sys.argv) > 2:
-        with open(sys.argv[2], "w", encoding="utf-8") as file:
-            json.dump({"how": "measured", "gpu": gpu, "pytorch": torch.__version__, "rounds": rounds, "cases": rows}, file, indent=1)
+    for case in CASES:
+        if time.perf_counter() > end:
+            print(f"{case.name:32s} not measured: no time left")
+            continue
+        medians = measure(case, rounds)
+        print(f"{case.name:32s} " + "   ".join(f"{who} {ms:.4f}" for who, ms in medians.items()), flush=True)
+        rows.append({"case": case.name, "step_ms": medians})
+        if len(sys.argv) > 2:
+            with open(sys.argv[2], "w", encoding="utf-8") as file:
+                json.dump({"how": "measured", "gpu": gpu, "pytorch": torch.__version__, "rounds": rounds, "cases": rows}, file, indent=1)
 
 
 if __name__ == "__main__":

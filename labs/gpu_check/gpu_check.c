@@ -108,8 +108,11 @@ static ls_status check(gpu_check_result *result, const gpu_check_settings *setti
     if (status == LS_OK) status = read_tests(result, settings->tests);
     if (status == LS_OK) status = gpu_check_measure_peaks(result, settings);
     if (status == LS_OK) status = gpu_check_measure_rates(result, settings);
+    if (status == LS_OK)
+        status = gpu_check_write(result, settings->out); /* so much stays if the rest runs out of time */
     if (status != LS_OK) return status;
     gpu_check_measure_steps(result, settings);
+    (void)gpu_check_write(result, settings->out);
     gpu_check_invariants(result, settings);
     gpu_check_print(result);
     status = gpu_check_write(result, settings->out);

@@ -18,7 +18,8 @@
  *   halves: x is unfolded as it is, and the products run on tensor cores with fp32 sums. What backward data folds and
  *           the weights' gradients are products in fp32, so that every result is rounded once, or not at all
  *   memory: the workspace (conv2d_plan.h) bounds the unfolded images; a larger batch goes piece by piece
- *   order : cuBLAS's within a product: the same at every call, not that of kernels/cpu. Weight gradients: image i of
+ *   order : cuBLAS's within a product: not that of kernels/cpu, and the same at every call on arrays that lie alike (of
+ *           halves that begin at another multiple of 16 bytes an H100 adds in another order). Weight gradients: image i of
  *           each piece is added to image i of the pieces before it, by the product itself; then over i, as
  *           conv2d_unfold.cu says */
 #include "kernels/cuda/conv2d.cuh"

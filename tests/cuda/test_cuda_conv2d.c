@@ -15,6 +15,7 @@
 
 #include "kernels/cuda/conv2d_plan.h"
 #include "tests/base/scratch.h"
+#include "tests/cuda/gpu.h"
 #include "tests/cuda/transplant.h"
 
 /* --- one shape, three operations ------------------------------------------------------------------------------------- */
@@ -121,10 +122,15 @@ static void expect_same(const char *shape, const struct convolution *got, const 
     }
 }
 
-/* Both rungs, the fast one twice: however the arrays lie, the same bits. `turn` varies what does not follow from the
- * shape. */
+/* cuBLAS may sum in another order where halves lie otherwise (seen on an H100): then only the same call on arrays that
+ * lie alike gives the same bits. The products of tests/cuda_on_cpu, and all other kernels, do not care. */
+static bool cublas_is_real(void) { return fake_function("cuda_on_cpu_restart") == NULL; }
+
+/* Both rungs, the fast one twice, the second time on arrays that lie otherwise. `turn` varies what does not follow from
+ * the shape. */
 static void check(struct ls_conv2d_shape s, int turn) {
     bool with_bias = turn % 4 != 3, accumulate = turn % 3 == 2;
+    transplant_alignment here = (transplant_alignment)(turn % 3), there = (transplant_alignment)((turn + 1) % 3);
     char shape[160];
     snprintf(shape, sizeof shape, "%d x %dx%dx%d, %d of %dx%d, stride %d, padding %d, %s, turn %d", s.batch,
              s.in_channels, s.in_height, s.in_width, s.out_channels, s.kernel_h, s.kernel_w, s.stride, s.padding,
@@ -134,11 +140,16 @@ static void check(struct ls_conv2d_shape s, int turn) {
     struct convolution fast = make_convolution(s, with_bias, accumulate);
     struct convolution again = make_convolution(s, with_bias, accumulate);
     run_on_cpu(&want);
-    run_on_gpu(&naive, RUNG_NAIVE, (transplant_alignment)(turn % 3));
-    run_on_gpu(&fast, RUNG_FAST, (transplant_alignment)(turn % 3));
-    run_on_gpu(&again, RUNG_FAST, (transplant_alignment)((turn + 1) % 3));
+    run_on_gpu(&naive, RUNG_NAIVE, here);
+    run_on_gpu(&fast, RUNG_FAST, here);
+    run_on_gpu(&again, RUNG_FAST, there);
     expect_same(shape, &naive, &want);
     expect_near(shape, &fast, &want);
+    if (cublas_is_real()) {
+        expect_near(shape, &again, &want);
+        again = make_convolution(s, with_bias, accumulate);
+        run_on_gpu(&again, RUNG_FAST, here);
+    }
     expect_same(shape, &again, &fast);
 }
 

@@ -3,11 +3,13 @@
  *   terms  : from an image of `source` channels a kernel makes one of `result` channels: y from x, or dx from dy with
  *            the kernel turned by 180 degrees and padded by K - 1 - padding. quad = four neighbouring pixels of a
  *            line. tile = lines of quads
- *   idea   : a thread has 4 result channels x 1 quad of sums in registers. For each line of the kernel it reads 8
- *            source values (16 bytes at a time), and for each place of the line 4 weights, the same for most of its
- *            warp: 7 (K = 5) reads for 80 multiplications. Source channels come into shared memory 4 at a time
+ *   idea   : a thread has BAND result channels x 1 quad of sums in registers. For each line of the kernel it reads 8
+ *            source values (16 bytes at a time), and for each place of the line BAND weights, the same for most of its
+ *            warp: with 4 channels 7 (K = 5) reads for 80 multiplications. Source channels come into shared memory 4 at
+ *            a time; a warp asks for all that it brings of a line before it stores any of it
  *   launch : images x blocks of 16 result channels x tiles; up to 256 threads, and more and flatter tiles where that
- *            keeps all multiprocessors busy: 28x28 and 16 channels make 4 tiles of 196 threads
+ *            keeps all multiprocessors busy: 28x28 and 16 channels make 4 tiles of 196 threads. Where 4 channels a
+ *            thread make too few threads to hide the reads' latency, it has 2
  *   bytes  : the source is read once for each 16 result channels, and (rows + K - 1) / rows times for the lines that
  *            tiles share; the result is written once. Unfolding would write and read K x K times the source. flops as
  *            ls_conv2d_flops says
@@ -26,13 +28,13 @@ using namespace ls_cuda;
 namespace {
 
 constexpr int QUAD = 4;           /* pixels of a thread */
-constexpr int BAND = 4;           /* result channels of a thread */
-constexpr int BANDS = 4;          /* of a block */
+constexpr int CHANNELS = 16;      /* result channels of a block; BAND of them are a thread's */
+constexpr int ENOUGH_WARPS = 16;  /* for each multiprocessor, to hide the latency of memory */
 constexpr int CHUNK = 4;          /* source channels in shared memory */
 constexpr int MOST_QUADS = 8;     /* of a tile's line */
 constexpr int MOST_ROWS = 32;     /* of a tile */
 constexpr int BORDER = 4;         /* K - 1 at most */
-constexpr int WEIGHT_STRIDE = 20; /* BAND x BANDS, and 4 more so that neighbours' writes meet fewer banks twice */
+constexpr int WEIGHT_STRIDE = 20; /* CHANNELS, and 4 more so that neighbours' writes meet fewer banks twice */
 constexpr int PATCH = (MOST_ROWS + BORDER) * (MOST_QUADS * QUAD + BORDER);
 
 struct Direct {
@@ -54,7 +56,7 @@ struct Block {
         i /= across;
         top = (int)(i % down) * d.rows;
         i /= down;
-        first_channel = (int)(i % (unsigned)d.channel_blocks) * BAND * BANDS;
+        first_channel = (int)(i % (unsigned)d.channel_blocks) * CHANNELS;
         image = i / (unsigned)d.channel_blocks;
     }
 };
@@ -62,39 +64,54 @@ struct Block {
 /* Columns of the tile of the source in shared memory. */
 __device__ int patch_width(const Direct &d) { return d.quads * QUAD + BORDER; }
 
+/* A warp takes every so many-th line, and reads it in all channels of the chunk before it stores them. */
 template <int K, class T>
 __device__ void load_patch(const Direct &d, const Block &block, const T *source, int first, int count,
                            float (*patch)[PATCH]) {
-    int width = patch_width(d), each = width * (d.rows + K - 1);
-    int top = block.top - d.padding, left = block.left - d.padding;
-    for (int i = (int)threadIdx.x; i < each; i += (int)blockDim.x) {
-        int h = top + i / width, v = left + i % width;
-        bool inside = is_inside(h, d.source_height) && is_inside(v, d.source_width);
-        const T *from = source + (size_t)first * (size_t)(d.source_height * d.source_width);
-        for (int s = 0; s < count; s++, from += d.source_height * d.source_width)
-            patch[s][i] = inside ? to_float(from[h * d.source_width + v]) : 0;
+    const int warps = (int)(blockDim.x / WARP), lane = (int)(threadIdx.x % WARP), width = patch_width(d);
+    const int plane = d.source_height * d.source_width, top = block.top - d.padding, left = block.left - d.padding;
+    for (int row = (int)(threadIdx.x / WARP); row < d.rows + K - 1; row += warps) {
+        for (int column = lane; column < width; column += (int)WARP) {
+            bool inside = is_inside(top + row, d.source_height) && is_inside(left + column, d.source_width);
+            const T *from = source + (size_t)first * (size_t)plane + (top + row) * d.source_width + left + column;
+            float values[CHUNK];
+            for (int s = 0; s < CHUNK; s++) values[s] = inside && s < count ? to_float(from[s * plane]) : 0;
+            for (int s = 0; s < CHUNK; s++) patch[s][row * width + column] = values[s];
+        }
     }
 }
 
-/* w[result][source][kh][kw], or with TURNED w[source][result][K - 1 - kh][K - 1 - kw] */
+/* w[result][source][kh][kw], or with TURNED w[source][result][K - 1 - kh][K - 1 - kw]. A warp takes every so many-th
+ * result channel; what it needs of one lies together in memory, but for TURNED, whose source channels lie apart. */
 template <int K, class T, bool TURNED>
 __device__ void load_weights(const Direct &d, const Block &block, const T *w, int first, int count,
                              float (*weights)[K * K * WEIGHT_STRIDE]) {
-    for (int i = (int)threadIdx.x; i < count * d.bands * BAND * K * K; i += (int)blockDim.x) {
-        int tap = i % (K * K), s = i / (K * K) % count, r = i / (K * K) / count;
-        int source = first + s, result = block.first_channel + r;
-        int row = TURNED ? source * d.channels + result : result * d.source_channels + source;
-        float value = result < d.channels ? to_float(w[row * (K * K) + (TURNED ? K * K - 1 - tap : tap)]) : 0;
-        weights[s][tap * WEIGHT_STRIDE + r] = value;
+    constexpr int AREA = K * K, LOADS = (CHUNK * AREA + (int)WARP - 1) / (int)WARP;
+    const int warps = (int)(blockDim.x / WARP), lane = (int)(threadIdx.x % WARP);
+    for (int r = (int)(threadIdx.x / WARP); r < CHANNELS; r += warps) {
+        int result = block.first_channel + r;
+        float values[LOADS];
+        for (int l = 0; l < LOADS; l++) {
+            int i = lane + l * (int)WARP, s = i / AREA, tap = i % AREA, source = first + s;
+            int row = TURNED ? source * d.channels + result : result * d.source_channels + source;
+            bool inside = s < count && result < d.channels;
+            values[l] = inside ? to_float(w[row * AREA + (TURNED ? AREA - 1 - tap : tap)]) : 0;
+        }
+        for (int l = 0; l < LOADS; l++) {
+            int i = lane + l * (int)WARP;
+            if (i < CHUNK * AREA) weights[i / AREA][i % AREA * WEIGHT_STRIDE + r] = values[l];
+        }
     }
 }
 
-struct SumsOfThread {
-    float at[BAND][QUAD];
-};
+template <int BAND> struct SumsOfThread { float at[BAND][QUAD]; };
+
+/* Weights of BAND result channels, read at once. */
+template <int BAND> struct alignas(BAND * sizeof(float)) Weights { float at[BAND]; };
 
 /* Adds one source channel. */
-template <int K> __device__ void slide(SumsOfThread &sums, const float *patch, int width, const float *weights) {
+template <int K, int BAND>
+__device__ void slide(SumsOfThread<BAND> &sums, const float *patch, int width, const float *weights) {
     for (int kh = 0; kh < K; kh++, patch += width) {
         Floats<4> left = load<4>(patch), right = load<4>(patch + QUAD);
         float line[2 * QUAD];
@@ -103,7 +120,7 @@ template <int K> __device__ void slide(SumsOfThread &sums, const float *patch, i
             line[QUAD + p] = right.at[p];
         }
         for (int kw = 0; kw < K; kw++, weights += WEIGHT_STRIDE) {
-            Floats<4> weight = load<4>(weights);
+            Weights<BAND> weight = *reinterpret_cast<const Weights<BAND> *>(weights);
             for (int r = 0; r < BAND; r++) {
                 for (int p = 0; p < QUAD; p++) sums.at[r][p] = fmaf(line[kw + p], weight.at[r], sums.at[r][p]);
             }
@@ -125,9 +142,9 @@ struct Spot {
     }
 };
 
-template <class T>
-__device__ void store_sums(const Direct &d, const Block &block, const Spot &spot, const SumsOfThread &sums, T *result,
-                           bool in_fours) {
+template <int BAND, class T>
+__device__ void store_sums(const Direct &d, const Block &block, const Spot &spot, const SumsOfThread<BAND> &sums,
+                           T *result, bool in_fours) {
     int h = block.top + spot.row, v = block.left + spot.column;
     if (h >= d.height || v >= d.width) return;
     for (int r = 0; r < BAND; r++) {
@@ -142,13 +159,13 @@ __device__ void store_sums(const Direct &d, const Block &block, const Spot &spot
     }
 }
 
-template <int K, class T, bool TURNED>
+template <int K, int BAND, class T, bool TURNED>
 __global__ void direct_kernel(Direct d, const T *source, const T *w, const T *bias, T *result, bool in_fours) {
     __shared__ __align__(16) float patch[CHUNK][PATCH];
     __shared__ __align__(16) float weights[CHUNK][K * K * WEIGHT_STRIDE];
     Block block(d);
     Spot spot(d);
-    SumsOfThread sums;
+    SumsOfThread<BAND> sums;
     for (int r = 0; r < BAND; r++) {
         int channel = block.first_channel + spot.band * BAND + r;
         float start = bias && spot.is_one && channel < d.channels ? to_float(bias[channel]) : 0;
@@ -163,7 +180,7 @@ __global__ void direct_kernel(Direct d, const T *source, const T *w, const T *bi
         load_weights<K, T, TURNED>(d, block, w, first, count, weights);
         __syncthreads();
         for (int s = 0; s < count && spot.is_one; s++)
-            slide<K>(sums, patch[s] + begin, width, weights[s] + spot.band * BAND);
+            slide<K, BAND>(sums, patch[s] + begin, width, weights[s] + spot.band * BAND);
     }
     if (spot.is_one) store_sums(d, block, spot, sums, result, in_fours);
 }
@@ -171,14 +188,20 @@ __global__ void direct_kernel(Direct d, const T *source, const T *w, const T *bi
 int at_most(int value, int limit) { return value < limit ? value : limit; }
 int pieces(int length, int piece) { return (length + piece - 1) / piece; }
 
-/* Cuts an image into tiles: as large as a block's threads allow, but smaller where there would be fewer than two
- * blocks for each multiprocessor. */
-void cut(Direct *d, int images, int multiprocessors) {
+size_t blocks_of(const Direct &d, int images) {
+    return (size_t)images * (size_t)(d.tiles_across * d.tiles_down * d.channel_blocks);
+}
+
+size_t warps_of(const Direct &d) { return divide_up((size_t)(d.quads * d.rows * d.bands), WARP); }
+
+/* Cuts an image into tiles, and their channels into bands: as large as a block's threads allow, but smaller where there
+ * would be fewer than two blocks for each multiprocessor. */
+void cut(Direct *d, int band, int images, int multiprocessors) {
     int quads = pieces(d->width, QUAD);
     d->tiles_across = pieces(quads, MOST_QUADS);
     d->quads = pieces(quads, d->tiles_across);
-    d->bands = at_most(pieces(d->channels, BAND), BANDS);
-    d->channel_blocks = pieces(d->channels, BAND * BANDS);
+    d->bands = at_most(pieces(d->channels, band), CHANNELS / band);
+    d->channel_blocks = pieces(d->channels, CHANNELS);
     int most_rows = at_most((int)THREADS / (d->quads * d->bands), MOST_ROWS);
     size_t without = (size_t)images * (size_t)d->tiles_across * (size_t)d->channel_blocks;
     int wanted = (int)divide_up(2 * (size_t)multiprocessors, without);
@@ -188,20 +211,27 @@ void cut(Direct *d, int images, int multiprocessors) {
     d->tiles_down = pieces(d->height, d->rows);
 }
 
+template <int BAND, class T, bool TURNED>
+ls_status launch_direct(const ls_cuda_lane *lane, const char *op, int kernel_size, const Direct &d, int images,
+                        const T *source, const T *w, const T *bias, T *result) {
+    auto kernel = kernel_size == 5 ? direct_kernel<5, BAND, T, TURNED> : direct_kernel<3, BAND, T, TURNED>;
+    return launch(lane, op, dim3((unsigned)blocks_of(d, images)), (unsigned)(warps_of(d) * WARP), kernel, d, source, w,
+                  bias, result, d.width % 4 == 0 && is_aligned(result));
+}
+
 /* The arrays hold elements of c.dtype. */
 template <bool TURNED>
 ls_status run(const ls_cuda_lane *lane, const char *op, const Conv2d &c, Direct d, int images, const void *source,
               const void *w, const void *bias, void *result) {
     if (images == 0) return LS_OK;
-    cut(&d, images, lane->multiprocessors);
-    size_t blocks = (size_t)images * (size_t)(d.tiles_across * d.tiles_down * d.channel_blocks);
-    size_t threads = divide_up((size_t)(d.quads * d.rows * d.bands), WARP) * WARP;
+    cut(&d, 4, images, lane->multiprocessors);
+    bool enough = blocks_of(d, images) * warps_of(d) >= (size_t)(ENOUGH_WARPS * lane->multiprocessors);
+    if (!enough) cut(&d, 2, images, lane->multiprocessors);
     return with_element(c.dtype, op, [&](auto zero) {
         using T = decltype(zero);
-        auto kernel = c.kernel_h == 5 ? direct_kernel<5, T, TURNED> : direct_kernel<3, T, TURNED>;
-        T *to = static_cast<T *>(result);
-        return launch(lane, op, dim3((unsigned)blocks), (unsigned)threads, kernel, d, static_cast<const T *>(source),
-                      static_cast<const T *>(w), static_cast<const T *>(bias), to, d.width % 4 == 0 && is_aligned(to));
+        auto start = enough ? launch_direct<4, T, TURNED> : launch_direct<2, T, TURNED>;
+        return start(lane, op, c.kernel_h, d, images, static_cast<const T *>(source), static_cast<const T *>(w),
+                     static_cast<const T *>(bias), static_cast<T *>(result));
     });
 }
 

@@ -2,8 +2,9 @@
  *   formula : kernels.h; what varies from step to step is read from the update state on the GPU, so that neither the
  *             host nor a recorded graph need know it, and found_inf makes every thread return
  *   launch  : fast: a block for each chunk of LS_UPDATE_CHUNK elements, 256 threads, four floats each at a time. A
- *             list is one launch for all of its tensors: a block finds its own by a binary search over first_chunk.
- *             Naive: a thread for each element of a tensor, a block for each tensor of a list
+ *             list is one launch for all of its tensors: a block finds its own by a binary search over first_chunk;
+ *             a list of fewer chunks than the GPU has multiprocessors has SPLIT blocks for each. Naive: a thread for
+ *             each element of a tensor, a block for each tensor of a list
  *   cost    : bytes and flops of ops.def; bound by bandwidth. A launch costs a few microseconds, as much as 10 MB of
  *             memory traffic, which is why a model of many small tensors is updated as a list
  *   order   : element by element, with the fused multiply-adds of kernels/cpu, whose bits every rung gives */
@@ -149,11 +150,20 @@ template <class Rule> __global__ void update_fast(Rule rule, const ls_update_sta
     if (state->found_inf == 0) update_chunk<Rule>(rule.factors(*state), chunk_of(tensor, blockIdx.x));
 }
 
+constexpr size_t SPLIT = LS_UPDATE_CHUNK / (4 * THREADS);
+
+/* One of `split` equal parts of a chunk; the last ones of a short chunk are empty. */
+__device__ Chunk part_of(Chunk chunk, size_t index, size_t split) {
+    size_t each = LS_UPDATE_CHUNK / split, begin = index * each, left = chunk.count > begin ? chunk.count - begin : 0;
+    return {chunk.tensor, chunk.begin + begin, left < each ? left : each};
+}
+
 template <class Rule>
 __global__ void update_list_fast(Rule rule, const ls_update_state *state, const ls_update_tensor *tensors,
-                                 size_t tensor_count) {
+                                 size_t tensor_count, size_t split) {
     if (state->found_inf != 0) return;
-    update_chunk<Rule>(rule.factors(*state), find_chunk(tensors, tensor_count, blockIdx.x));
+    Chunk chunk = find_chunk(tensors, tensor_count, blockIdx.x / split);
+    update_chunk<Rule>(rule.factors(*state), part_of(chunk, blockIdx.x % split, split));
 }
 
 /* --- one tensor is a list of one, which travels with the launch --------------------------------------------------- */
@@ -167,6 +177,13 @@ ls_update_tensor tensor_of(const ls_adam_arguments *a) {
 }
 
 dim3 blocks_of(size_t count) { return dim3((unsigned)divide_up(count, LS_UPDATE_CHUNK)); }
+
+template <class Rule, class Arguments>
+ls_status fast_list(const ls_cuda_lane *lane, const char *op, const Arguments *a) {
+    size_t split = a->chunk_count < (size_t)lane->multiprocessors ? SPLIT : 1;
+    return launch(lane, op, dim3((unsigned)(a->chunk_count * split)), THREADS, update_list_fast<Rule>, Rule{a->rule},
+                  a->state, a->tensors, a->tensor_count, split);
+}
 
 } // namespace
 
@@ -213,11 +230,9 @@ ls_status ls_cuda_adam(const ls_adam_arguments *a, const ls_cuda_lane *lane) {
 }
 
 ls_status ls_cuda_sgd_list(const ls_sgd_list_arguments *a, const ls_cuda_lane *lane) {
-    return launch(lane, "sgd_list", dim3((unsigned)a->chunk_count), THREADS, update_list_fast<Sgd>, Sgd{a->rule},
-                  a->state, a->tensors, a->tensor_count);
+    return fast_list<Sgd>(lane, "sgd_list", a);
 }
 
 ls_status ls_cuda_adam_list(const ls_adam_list_arguments *a, const ls_cuda_lane *lane) {
-    return launch(lane, "adam_list", dim3((unsigned)a->chunk_count), THREADS, update_list_fast<Adam>, Adam{a->rule},
-                  a->state, a->tensors, a->tensor_count);
+    return fast_list<Adam>(lane, "adam_list", a);
 }

@@ -27,7 +27,7 @@ static void print_steps(const gpu_check_result *r) {
         printf("%-7s %-8s %4d %6ld %-5s %-6s ", s->mode, s->model, s->devices, s->batch, s->precision,
                s->graph ? "yes" : "no");
         if (s->note[0]) {
-            printf("failed: %s\n", s->note);
+            printf("%s: %s\n", s->left_out ? "not run" : "failed", s->note);
             continue;
         }
         printf("%10.4f %12.0f ", s->step_ms, s->samples_per_s);
@@ -111,7 +111,7 @@ static void add_steps(cJSON *root, const gpu_check_result *r) {
         bench_add_number(row, "TFLOPs", s->TFLOPs);
         bench_add_number(row, "peak_bytes", s->peak_bytes);
         bench_add_number(row, "loader_wait_share", s->loader_share);
-        if (s->note[0]) cJSON_AddStringToObject(row, "failed", s->note);
+        if (s->note[0]) cJSON_AddStringToObject(row, s->left_out ? "not_run" : "failed", s->note);
         cJSON_AddItemToArray(steps, row);
     }
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/options.h"
 #include "labs/bench_shared/output.h"
 
@@ -45,6 +46,12 @@ static ls_status parse(struct request *request, int argc, char **argv, bool *hel
          .argument = "S",
          .limits = LS_ABOVE(0),
          .help = "of one training run"},
+        {.kind = LS_OPTION_DOUBLE,
+         .name = "budget",
+         .to.real = &s->budget_s,
+         .argument = "S",
+         .limits = LS_ABOVE(0),
+         .help = "of everything; what has not begun by then is left out, and what was measured is kept"},
     };
     ls_command command = {.purpose = "Measures kernels and steps on a GPU and checks that the modes agree there.",
                           .options = rows,
@@ -99,7 +106,8 @@ static ls_status overall(const gpu_check_result *r) {
     for (int i = 0; i < r->verdict_count; i++) bad += !r->verdicts[i].ran || !r->verdicts[i].passed;
     for (int i = 0; i < r->step_count; i++) without_number += r->steps[i].note[0] != '\0';
     if (bad + without_number == 0) return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "%d checks did not pass and %d runs failed, see above", bad, without_number);
+    return ls_fail(LS_ERR_INVALID, "%d checks did not pass and %d runs have no figures, see above", bad,
+                   without_number);
 }
 
 static ls_status check(gpu_check_result *result, const gpu_check_settings *settings) {
@@ -120,12 +128,13 @@ static ls_status check(gpu_check_result *result, const gpu_check_settings *setti
 }
 
 int main(int argc, char **argv) {
-    struct request request = {.settings = {.out = "build/results", .timeout_s = 300}};
+    struct request request = {.settings = {.out = "build/results", .timeout_s = 300, .budget_s = 540}};
     static gpu_check_result result;
     bool help = false;
     ls_log_init(argv[0], -1, false);
     ls_status status = parse(&request, argc, argv, &help);
     if (status != LS_OK || help) return ls_status_exit_code(status);
+    request.settings.end_us = ls_now_us() + request.settings.budget_s * 1e6;
     bench_describe_machine(&result.machine);
     status = find_gpu(&result, request.settings.gpu);
     if (status == LS_OK) print_gpu(&result);

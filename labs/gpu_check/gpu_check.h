@@ -19,6 +19,8 @@ typedef struct gpu_check_settings {
     const char *out;   /* folder for gpu_check.json */
     const char *tests; /* lines "name<TAB>passed|failed|not run<TAB>detail" of checks made before, or NULL */
     double timeout_s;  /* of one training run */
+    double budget_s;   /* of everything: runs that have not begun by then are left out, and do not count as passed */
+    double end_us;     /* when that is, by ls_now_us */
 } gpu_check_settings;
 
 enum {
@@ -49,6 +51,7 @@ typedef struct gpu_check_step {
     bool graph;
     double step_ms, samples_per_s, TFLOPs, loader_share, peak_bytes; /* peak_bytes: of the device that needs most */
     char note[GPU_CHECK_TEXT];                                       /* why there is no number */
+    bool left_out;                                                   /* it did not run */
 } gpu_check_step;
 
 typedef struct gpu_check_verdict {
@@ -112,8 +115,10 @@ typedef struct gpu_check_run {
     double step_ms, samples_per_s, final_loss, loader_share, peak_bytes;
     char weights[20];
     char note[GPU_CHECK_TEXT];
+    bool left_out; /* no time was left (budget_s) */
 } gpu_check_run;
-bool gpu_check_train(gpu_check_run *run, const char *program, const char *const *arguments, double timeout_s);
+bool gpu_check_train(gpu_check_run *run, const char *program, const char *const *arguments,
+                     const gpu_check_settings *settings);
 
 /* files.c */
 void gpu_check_print(const gpu_check_result *result);

@@ -32,7 +32,12 @@ static bool train(gpu_check_run *run, const gpu_check_settings *settings, const 
                                  "--batch-size=64",    "--steps=20", "--lr=0.001"};
     int count = 9;
     for (int e = 0; extra[e]; e++) arguments[count++] = extra[e];
-    return gpu_check_train(run, program, arguments, settings->timeout_s);
+    return gpu_check_train(run, program, arguments, settings);
+}
+
+/* The last verdict, if one of its runs was left out. */
+static void withdraw(gpu_check_result *result, const gpu_check_run *a, const gpu_check_run *b) {
+    if (a->left_out || b->left_out) result->verdicts[result->verdict_count - 1].ran = false;
 }
 
 static void judge_bits(gpu_check_result *result, const char *what, const char *model, const struct place *place,
@@ -41,6 +46,7 @@ static void judge_bits(gpu_check_result *result, const char *what, const char *m
     snprintf(name, sizeof name, "%s, %s, %s", what, model, place->text);
     bool same = a->weights[0] != '\0' && strcmp(a->weights, b->weights) == 0;
     gpu_check_judge(result, same, name, "weights %s and %s%s%s", a->weights, b->weights, a->note, b->note);
+    withdraw(result, a, b);
 }
 
 static void judge_loss(gpu_check_result *result, const char *what, const char *model, const struct place *place,
@@ -50,6 +56,7 @@ static void judge_loss(gpu_check_result *result, const char *what, const char *m
     bool close = fabs(one->final_loss - many->final_loss) <= 0.01 * fabs(one->final_loss);
     gpu_check_judge(result, close, name, "loss %.6f and %.6f%s%s", one->final_loss, many->final_loss, one->note,
                     many->note);
+    withdraw(result, one, many);
 }
 
 /* Batch norm's statistics are those of a device's piece, so convnet is compared with itself only. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "labs/bench_shared/child.h"
 #include "labs/gpu_check/gpu_check.h"
 
@@ -38,7 +39,8 @@ static bool read_summary(gpu_check_run *run, const char *line) {
     return weights != NULL;
 }
 
-bool gpu_check_train(gpu_check_run *run, const char *program, const char *const *arguments, double timeout_s) {
+bool gpu_check_train(gpu_check_run *run, const char *program, const char *const *arguments,
+                     const gpu_check_settings *settings) {
     static bench_output output;
     static char path[BENCH_PATH_CAPACITY];
     char *argv[ARGUMENTS_MAX + 2] = {path};
@@ -47,8 +49,14 @@ bool gpu_check_train(gpu_check_run *run, const char *program, const char *const 
     argv[count] = "--summary=-";
     *run = (gpu_check_run){
         .step_ms = NAN, .samples_per_s = NAN, .final_loss = NAN, .loader_share = NAN, .peak_bytes = NAN};
+    double left_s = (settings->end_us - ls_now_us()) * 1e-6;
+    run->left_out = !(left_s > 0);
+    if (run->left_out) {
+        snprintf(run->note, sizeof run->note, "no time left of %g s (--budget)", settings->budget_s);
+        return false;
+    }
     ls_status status = bench_find_program(path, program);
-    if (status == LS_OK) status = bench_child_run(argv, timeout_s, &output);
+    if (status == LS_OK) status = bench_child_run(argv, fmin(settings->timeout_s, left_s), &output);
     if (status == LS_OK && read_summary(run, bench_last_line(output.out))) return true;
     const char *said = status == LS_OK ? "no summary" : bench_last_line(output.err);
     snprintf(run->note, sizeof run->note, "%.*s", GPU_CHECK_TEXT - 1, said[0] ? said : ls_status_text(status));

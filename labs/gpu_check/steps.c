@@ -1,6 +1,7 @@
 /* steps — whole training steps by the programs themselves: models, batches, precisions, with and without a CUDA graph.
  *   data  : 60,000 random samples, so that epochs are long; four loader workers. Where the loader still keeps the GPU waiting, the row
- *           says for what share of the time
+ *           says for what share of the time. A step of wide at batch 8192 needs 268 MB of samples: two batches stay on the GPU
+ *   steps : so many that a run takes a few seconds at most
  *   flops : of a step of a perceptron, 2 per weight and sample forward and 4 backward, less the first layer's unneeded input gradient;
  *           TFLOP/s are left out for convnet, whose time is not in matrix products */
 #include <math.h>
@@ -13,13 +14,15 @@
 static const struct workload {
     const char *model;
     long batches[2];
+    int steps[2];
+    bool resident[2]; /* two batches stay on the GPU, without loader and copies */
     int layers;
     double sizes[3]; /* of layers, where TFLOP/s make sense */
 } workloads[] = {
-    {"mlp", {64, 1024}, 3, {784, 256, 10}},
-    {"convnet", {100, 1000}, 0, {0}},
-    {"deep", {64, 1024}, 0, {0}},
-    {"wide", {512, 8192}, 3, {4096, 8192, 4096}},
+    {"mlp", {64, 1024}, {4000, 2000}, {false, false}, 3, {784, 256, 10}},
+    {"convnet", {100, 1000}, {2000, 600}, {false, false}, 0, {0}},
+    {"deep", {64, 1024}, {1000, 400}, {false, false}, 0, {0}},
+    {"wide", {512, 8192}, {200, 60}, {false, true}, 3, {4096, 8192, 4096}},
 };
 
 static const struct precision {
@@ -35,9 +38,10 @@ static double step_flops(const struct workload *w, long batch) {
 static void add_step(gpu_check_result *result, const gpu_check_settings *settings, const char *program,
                      const char *const *extra, gpu_check_step step, const struct workload *w) {
     if (result->step_count == GPU_CHECK_STEPS_MAX) return;
+    int size = step.batch == w->batches[1];
     char batch[32], steps[32];
     snprintf(batch, sizeof batch, "--batch-size=%ld", step.batch);
-    snprintf(steps, sizeof steps, "--steps=%d", settings->quick ? 45 : 400);
+    snprintf(steps, sizeof steps, "--steps=%d", settings->quick ? 45 : w->steps[size]);
     const char *arguments[32] = {"--device-kind=cuda", "--quiet", "--no-evaluate", "--drop-last", "--workers=4",
                                  "--data=random:0",    "--model", w->model,        batch,         steps};
     int count = 10;
@@ -46,9 +50,10 @@ static void add_step(gpu_check_result *result, const gpu_check_settings *setting
         if (is_it) arguments[count++] = precisions[p].option;
     }
     if (step.graph) arguments[count++] = "--cuda-graph";
+    if (w->resident[size]) arguments[count++] = "--resident-batches=2";
     for (int e = 0; extra[e]; e++) arguments[count++] = extra[e];
     gpu_check_run run;
-    (void)gpu_check_train(&run, program, arguments, settings->timeout_s); /* a failure leaves its note */
+    (void)gpu_check_train(&run, program, arguments, settings); /* a failure leaves its note */
     step.model = w->model;
     step.step_ms = run.step_ms;
     step.samples_per_s = run.samples_per_s;
@@ -56,6 +61,7 @@ static void add_step(gpu_check_result *result, const gpu_check_settings *setting
     step.loader_share = run.loader_share;
     step.TFLOPs = w->layers > 0 ? step_flops(w, step.batch) / run.step_ms * 1e-9 : NAN;
     snprintf(step.note, sizeof step.note, "%s", run.note);
+    step.left_out = run.left_out;
     result->steps[result->step_count++] = step;
 }
 

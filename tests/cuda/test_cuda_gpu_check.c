@@ -81,7 +81,22 @@ static void what_did_not_run_is_not_a_pass(void **state) {
         program_run(&p, "CUDA_ON_CPU_DEVICES=1 gpu_check --quick --out=%s --tests=%s/tests.tsv", folder, folder), 1);
     expect_in(p.out_text, "not run  test_b: no tool");
     expect_in(p.out_text, "7 checks: 6 passed, 0 failed, 1 not run");
-    expect_in(p.err_text, "1 checks did not pass and 0 runs failed");
+    expect_in(p.err_text, "1 checks did not pass and 0 runs have no figures");
+}
+
+/* What has not begun when the time is over is not run, and not passed; what was measured is written all the same. */
+static void a_budget_leaves_out_what_comes_last(void **state) {
+    (void)state;
+    assert_int_equal(
+        program_run(&p, "CUDA_ON_CPU_DEVICES=1 gpu_check --quick --budget=0.001 --out=%s", scratch_path("")), 1);
+    expect_in(p.out_text, "not run: no time left of 0.001 s (--budget)");
+    expect_in(p.out_text, "5 checks: 0 passed, 0 failed, 5 not run");
+    expect_in(p.err_text, "5 checks did not pass and 5 runs have no figures");
+    cJSON *result = read_result();
+    expect_rows(result, "operations", "us", 30);
+    const cJSON *steps = cJSON_GetObjectItemCaseSensitive(result, "steps");
+    expect_in(text_of(cJSON_GetArrayItem(steps, 0), "not_run"), "no time left");
+    cJSON_Delete(result);
 }
 
 static void without_a_gpu_it_fails(void **state) {
@@ -99,6 +114,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(everything_is_measured_and_judged),
         TEST(what_did_not_run_is_not_a_pass),
+        TEST(a_budget_leaves_out_what_comes_last),
         TEST(without_a_gpu_it_fails),
     };
     return cmocka_run_group_tests_name("gpu_check", tests, NULL, NULL);

@@ -4,9 +4,9 @@
 
 A development check: it needs a PyTorch built for CUDA and the programs and plug-ins in build/. What is compared with what:
 
-    lockstep                its loader fills page-locked batches, and each step copies one to the GPU
-    PyTorch, upload         the same: each step copies a page-locked batch, which is ready on the host, to the GPU
-    PyTorch, resident       the batch lies on the GPU all the time: no loader, no copy
+    lockstep, loader        its loader fills page-locked batches, and each step copies one to the GPU
+    PyTorch, upload         each step copies a page-locked batch, which is ready on the host, to the GPU: no loader
+    resident                of both: batches lie on the GPU all the time: no loader, no copy
 
 PyTorch's optimizers are its fused ones. Steps are timed in blocks of about a tenth of a second with one synchronisation at the end.
 FILE gets the figures as JSON after each case; after SECONDS (default 240) no further case is begun.
@@ -131,9 +131,12 @@ CASES = [
 
 
 def measure(case, rounds):
+    resident, graph = ["--resident-batches", "2"], ["--cuda-graph"]
     ways = {
-        "lockstep": lambda: cpu.time_lockstep(case.options, case.steps),
-        "lockstep, graph": lambda: cpu.time_lockstep(case.options + ["--cuda-graph"], case.steps),
+        "lockstep eager, loader": lambda: cpu.time_lockstep(case.options, case.steps),
+        "lockstep graph, loader": lambda: cpu.time_lockstep(case.options + graph, case.steps),
+        "lockstep eager, resident": lambda: cpu.time_lockstep(case.options + resident, case.steps),
+        "lockstep graph, resident": lambda: cpu.time_lockstep(case.options + resident + graph, case.steps),
         "PyTorch eager, upload": lambda: time_eager(case, True),
         "PyTorch graph, upload": lambda: time_graph(case, True),
         "PyTorch eager, resident": lambda: time_eager(case, False),

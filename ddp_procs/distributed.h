@@ -11,7 +11,7 @@
 #include "common/train/parallel.h"
 #include "ddp_procs/reducer.h"
 
-/* Ranks that run out of samples at different steps (pytorch-semantics.md 2.8). A rank without samples goes on taking
+/* Ranks that run out of samples at different steps (docs/pytorch.md#join). A rank without samples goes on taking
  * part, with gradients of zero, until all have run out; then all take the buffers of the last rank that had samples
  * (ties: the larger one). */
 typedef struct ddp_join_options {

@@ -3,7 +3,7 @@
 #   1. relative links of *.md lead to files, and #anchors to headings; README.md links every page of docs/;
 #   2. names of this tree's files, in pages and in comments, are names of files; so are anchors behind them (docs/x.md#y);
 #   3. `make TARGET` names a target;
-#   4. `build/PROGRAM --option` in a page names an option of the program's --help (of programs that are built);
+#   4. `build/PROGRAM --option` in a page names a program of the Makefile and an option of its --help (of those that are built);
 #   5. README.md has at most 150 lines of at most 100 bytes.
 # usage: tests/check_docs.sh                    checks
 #        tests/check_docs.sh --run [PAGE...]    runs the commands of the pages (all of them): the lines of blocks marked "sh run";
@@ -20,8 +20,10 @@ list_files() {
     git ls-files -co --exclude-standard | while read -r file; do [ -f "$file" ] && echo "$file"; done
 }
 
-# "target NAME" for each target of the Makefile; "option PROGRAM --NAME" and "program NAME" for each program that is built.
+# "target NAME" and "main NAME" for each target and program of the Makefile; "program NAME" for each program that is built, and
+# "option PROGRAM --NAME" for its options.
 list_names() {
+    sed -n '/^MAINS/,/[^\\]$/p' Makefile | grep -oE '[a-z_]+\.c' | sed 's/\.c$//; s/^/main /'
     awk '/^\.PHONY:/ { for (i = 2; i <= NF; i++) print "target", $i }
         /^[a-z][a-z -]*:/ { sub(/:.*/, ""); for (i = 1; i <= NF; i++) print "target", $i }' Makefile
     for program in "$build"/*; do
@@ -38,7 +40,7 @@ search='
     # --- the lists: "file PATH", "target NAME", "program NAME", "option PROGRAM --NAME" ---
     FNR == 1 { kind = kind_of(FILENAME); fence = ""; open = 0; if (kind == "page") pages++; else if (kind != "list") sources++ }
     kind == "list" {
-        if ($1 == "file") add_file($2); else if ($1 == "target") targets[$2] = 1
+        if ($1 == "file") add_file($2); else if ($1 == "target") targets[$2] = 1; else if ($1 == "main") mains[$2] = 1
         else if ($1 == "program") { programs[$2] = 1; program_count++ } else options[$2 " " $3] = 1
         next
     }
@@ -132,7 +134,9 @@ search='
         for (i = 1; i <= words && word[i] !~ /^[|;&>]/; i++) {
             name = word[i]; sub(/^build\//, "", name)
             if (name in programs) { program = name; continue }
-            if (word[i] ~ /^build\// && program == "" && i > 1 && word[i - 1] !~ /=/) return
+            if (words > i && word[i] ~ /^build\/[a-z_]+$/ && (i == 1 || word[i - 1] ~ /=/) && !(name in mains)) {
+                wrong("there is no program " name)
+            }
             if (program == "" || word[i] !~ /^--[a-z]/) continue
             name = word[i]; sub(/=.*/, "", name); sub(/[^a-z0-9-]+$/, "", name)
             commands++
@@ -268,6 +272,7 @@ self_test() {
     plant $page '```sh\nmake test nowhere A=b\n```' 'make has no target nowhere'
     plant $page '```sh\nbuild/stub --right 1 --no-way --wrong 2\n```' 'stub has no option --wrong'
     plant $page 'Run `build/stub --wrong`.' 'stub has no option --wrong'
+    plant $page 'Run `build/nowhere --right`.' 'there is no program nowhere'
     plant docs/planted.md '# Planted' 'does not link docs/planted.md'
     plant common/base/clock.c '/* as\n * ls_nowhere (nowhere.h) does */' 'no file here is called nowhere.h'
     plant common/base/clock.c '/* docs/pytorch.md#nowhere */' 'has no heading #nowhere'

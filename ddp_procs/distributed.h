@@ -1,9 +1,10 @@
 /* DistributedDataParallel: one process per device. Each rank reads its own shard and computes its own gradients; they are averaged
  * by all-reduce, bucket by bucket, while the backward pass still runs; every rank takes the same optimizer step.
  *
- * As PyTorch's DistributedDataParallel (docs/pytorch.md#distributeddataparallel): at construction the ranks compare their models and take rank 0's parameters and
- * buffers; buffers are broadcast from rank 0 before a training forward; no_sync keeps gradients local. A rank's loss is
- * weighted by local samples x W / global samples, so that uneven shards too add up to the whole batch's mean. */
+ * As PyTorch's DistributedDataParallel (docs/pytorch.md#distributeddataparallel): at construction the ranks compare their
+ * models and take rank 0's parameters and buffers; buffers are broadcast from rank 0 before a training forward; no_sync
+ * keeps gradients local. A rank's loss is weighted by local samples x W / global samples, so that uneven shards too add up
+ * to the whole batch's mean. */
 #ifndef DDP_DISTRIBUTED_H
 #define DDP_DISTRIBUTED_H
 

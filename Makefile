@@ -130,7 +130,7 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: fuzz fuzz-programs all help setup test bench-dp-vs-ddp bench-comm gpu-check tables calibrate plots accuracy recipes pytorch-check check-layers check-docs format format-check tidy asan ubsan tsan clean
+.PHONY: fuzz fuzz-programs all help setup test bench-dp-vs-ddp bench-comm gpu-check tables calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -255,6 +255,7 @@ check-layers: ## includes point down only, and symbols are named after their roo
 	@tests/check_layers.sh
 
 # RUN=1 also runs the commands of the pages that are marked to be run; RUN=README.md those of that page.
+.PHONY: check-docs
 check-docs: ## what pages and comments name is there: files, headings, targets, options [RUN=1: and run the pages' commands]
 	@BUILD='$(BUILD)' tests/check_docs.sh $(if $(RUN),--run $(filter-out 1,$(RUN)))
 

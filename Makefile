@@ -254,6 +254,11 @@ endif
 check-layers: ## includes point down only, and symbols are named after their room
 	@tests/check_layers.sh
 
+# RUN=1 also runs the commands of the pages that are marked to be run; RUN=README.md those of that page.
+.PHONY: check-docs
+check-docs: ## what pages and comments name is there: files, headings, targets, options [RUN=1: and run the pages' commands]
+	@BUILD='$(BUILD)' tests/check_docs.sh $(if $(RUN),--run $(filter-out 1,$(RUN)))
+
 format: ## lay out every source file
 	@clang-format -i $(C_FILES)
 

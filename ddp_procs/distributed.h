@@ -1,9 +1,10 @@
 /* DistributedDataParallel: one process per device. Each rank reads its own shard and computes its own gradients; they are averaged
  * by all-reduce, bucket by bucket, while the backward pass still runs; every rank takes the same optimizer step.
  *
- * As PyTorch's DistributedDataParallel: at construction the ranks compare their models and take rank 0's parameters and
- * buffers; buffers are broadcast from rank 0 before a training forward; no_sync keeps gradients local. A rank's loss is
- * weighted by local samples x W / global samples, so that uneven shards too add up to the whole batch's mean. */
+ * As PyTorch's DistributedDataParallel (docs/pytorch.md#distributeddataparallel): at construction the ranks compare their
+ * models and take rank 0's parameters and buffers; buffers are broadcast from rank 0 before a training forward; no_sync
+ * keeps gradients local. A rank's loss is weighted by local samples x W / global samples, so that uneven shards too add up
+ * to the whole batch's mean. */
 #ifndef DDP_DISTRIBUTED_H
 #define DDP_DISTRIBUTED_H
 
@@ -11,7 +12,7 @@
 #include "common/train/parallel.h"
 #include "ddp_procs/reducer.h"
 
-/* Ranks that run out of samples at different steps (pytorch-semantics.md 2.8). A rank without samples goes on taking
+/* Ranks that run out of samples at different steps (docs/pytorch.md#join). A rank without samples goes on taking
  * part, with gradients of zero, until all have run out; then all take the buffers of the last rank that had samples
  * (ties: the larger one). */
 typedef struct ddp_join_options {

@@ -1,7 +1,7 @@
 /* reducer_assign — which bucket each gradient lies in.
  *   idea  : the first backward has one bucket with everything, and shows in which order gradients become ready; before
- *           the next one they are assigned anew in that order, rank 0's, which all ranks take (pytorch-semantics.md
- *           2.3). With find_unused that order may be another one each time, so that the one of the definition,
+ *           the next one they are assigned anew in that order, rank 0's, which all ranks take
+ *           (docs/pytorch.md#buckets). With find_unused that order may be another one each time, so that the one of the definition,
  *           reversed, is as good as any, from the first step to the last
  *   memory: all buckets together hold the same number of floats, however the gradients are assigned: they get their
  *           memory once. With compress each bucket has halves beside it, laid out alike

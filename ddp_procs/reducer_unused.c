@@ -1,4 +1,4 @@
-/* reducer_unused — which parameters no rank has used in a step: --find-unused (pytorch-semantics.md 2.6).
+/* reducer_unused — which parameters no rank has used in a step: --find-unused (docs/pytorch.md#unused-parameters).
  *   idea  : parameters that backward has not reported by its end are ready as they are, with gradients of zero (or what
  *           no_sync has left). That holds back their buckets until then, so there is less to overlap. How many ranks
  *           have used each parameter is added up after the buckets; those that nobody has used are left alone by the

@@ -11,7 +11,7 @@
  * parameters, statistics and losses are always fp32.
  *
  * `accumulate` false: the gradient is overwritten; true: added to what is there. The list with costs and aliasing rules
- * is ops.def; gradient formulas follow PyTorch (batch norm, max-pool ties, losses). */
+ * is ops.def; gradient formulas follow PyTorch (batch norm, max-pool ties, losses: docs/pytorch.md#layers). */
 #ifndef LS_KERNELS_KERNELS_H
 #define LS_KERNELS_KERNELS_H
 

@@ -1,4 +1,4 @@
-/* ls_generator: PyTorch's random numbers on the CPU, draw for draw.
+/* ls_generator: PyTorch's random numbers on the CPU, draw for draw (docs/pytorch.md#random-numbers).
  *
  * The same seed gives the weights, permutations and shards that torch.manual_seed(seed) gives, because both count
  * their draws the same way: one 32-bit output for a float, two for a double, n - 1 for a permutation of n.

@@ -1,5 +1,5 @@
 /* ls_sampler: which samples a rank sees in an epoch and in which order, index for index PyTorch's
- * DistributedSampler.
+ * DistributedSampler (docs/pytorch.md#sampler).
  *
  * All ranks draw the same order (a permutation seeded with seed + epoch, or 0 .. n-1) and rank r takes elements r, r +
  * W, r + 2W, ... So that every rank gets the same number, the order is first made a multiple of W long: its beginning

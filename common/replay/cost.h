@@ -51,7 +51,7 @@ typedef enum ls_collective { LS_COLLECTIVE_ALL_REDUCE, LS_COLLECTIVE_BROADCAST, 
  * n W / (2 (W - 1)) bytes, whose latency is somewhat too long for them. */
 double ls_cost_collective_us(const ls_node *node, ls_collective what, int ranks, double bytes);
 
-/* The textbook's formulas (anchors.md 2.2), for comparison with counted messages and for exercises:
+/* The textbook's formulas (docs/published.md#cost-formulas), for comparison with counted messages and for exercises:
  * alpha_us per message, GBps of a link, gamma_GBps of the summing (INFINITY: free). */
 typedef struct ls_hockney {
     double alpha_us, GBps, gamma_GBps;

@@ -1,4 +1,4 @@
-/* Loss scaling for fp16, by the rules of PyTorch's GradScaler (pytorch-semantics.md 4.1).
+/* Loss scaling for fp16, by the rules of PyTorch's GradScaler (docs/pytorch.md#loss-scaling).
  *
  * In fp16 everything below 2^-24 is lost, and small gradients with it. So the gradient of the loss is multiplied by a
  * large scale before it goes back, and the gradients of the parameters, which are fp32, are divided by it before the

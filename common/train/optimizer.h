@@ -1,5 +1,5 @@
 /* Optimizers over all parameters of a model: SGD (momentum, nesterov, weight decay), Adam, AdamW, by PyTorch's rules
- * (kernels.h has the formulas). State lies on the model's device, in category optimizer. */
+ * (docs/pytorch.md#optimizers; kernels.h has the formulas). State lies on the model's device, in category optimizer. */
 #ifndef LS_TRAIN_OPTIMIZER_H
 #define LS_TRAIN_OPTIMIZER_H
 

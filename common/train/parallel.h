@@ -39,7 +39,7 @@ struct ls_parallel_ops {
     ls_status (*before_evaluation)(ls_parallel *p);
     /* (optional) Replaces `count` doubles on the host by their sums over all ranks. Collective. NULL: one process. */
     ls_status (*sum_over_ranks)(ls_parallel *p, double *values, size_t count);
-    /* (optional) Join (pytorch-semantics.md 2.8): called before prepare in each step of a run whose ranks may run out
+    /* (optional) Join (docs/pytorch.md#join): called before prepare in each step of a run whose ranks may run out
      * of batches at different steps. `batch` is this rank's, or without inputs (NULL, count 0) if it has none left;
      * filled in: global_count, the samples of the step over all ranks. *anyone: whether any rank has a batch; if not,
      * no step follows in this epoch. Collective, host-blocking. */

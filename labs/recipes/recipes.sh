@@ -1,6 +1,6 @@
 #!/bin/sh
 # The course's training scripts as recipes: a recipe is a command line, which is printed so that it can be copied, and a table of what
-# it gave, beside what the course's script printed where we have that.
+# it gave, beside what the course's script printed where we have that. (docs/published.md#the-course says what the course is.)
 #
 # Without DATA the recipes train on 60,000 warps of the real digits, which mkdigits makes once. That is not MNIST, so the course's
 # losses, which come from MNIST, are not reproduced but stand beside ours; what PyTorch gives on the same warps tells the data's

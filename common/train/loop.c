@@ -368,7 +368,6 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
                       .resumed = {.last_loss = NAN},
                       .checkpointed = {.parallel = p, .options = options, .shard = shard}};
     run.join = options->join && p->ops->join; /* DataParallel has no ranks that could run out */
-    ls_step_times_open(&run.times, p, choose_times(p, options));
     p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
     ls_status status = ls_host_lock_set(options->host_lock_us, options->virtual_time || !ls_parallel_has_cores(p));
     if (status == LS_OK) status = ls_feed_open(&run.feed, options, p, shard, train);
@@ -376,6 +375,7 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
     run.total_steps = run.feed.total_steps;
     run.checkpointed.steps_per_epoch = run.feed.steps_per_epoch;
     if (status == LS_OK) status = resume(&run);
+    ls_step_times_open(&run.times, p, choose_times(p, options), shown_total(&run) - run.resumed.step);
     run.schedule = ls_train_schedule(options, p->device_count, shown_total(&run));
     if (status == LS_OK) status = ls_schedule_check(&run.schedule);
     if (status == LS_OK && p->rank == 0) status = ls_report_open(&run.report, options, p);

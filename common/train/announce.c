@@ -93,7 +93,11 @@ static void announce_epoch(FILE *file, const struct ls_announcement *a) {
 
 static void announce_samples(FILE *file, const struct ls_announcement *a) {
     int64_t total = a->schedule->total_steps;
-    if (a->batches) {
+    if (a->options->resident_batches > 0) {
+        int kept = a->options->resident_batches;
+        fprintf(file, "samples: %d resident batch%s, loaded in the first steps and used in turn", kept,
+                kept == 1 ? "" : "es");
+    } else if (a->batches) {
         announce_epoch(file, a);
     } else {
         fputs("samples: a stream, of which nobody knows the length", file);

@@ -142,9 +142,32 @@ ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, const ls_
         if (status == LS_OK) feed->total_steps = options->epochs * feed->steps_per_epoch;
     }
     if (options->steps > 0) feed->total_steps = options->steps;
+    feed->resident = options->resident_batches;
+    if (feed->resident > 0 && status == LS_OK) {
+        status = ls_device_batch_add_places(parallel->batch, parallel->devices[0], parallel->loss_device,
+                                            parallel->model, feed->resident);
+    }
     if (status == LS_OK) status = ls_loader_create(&feed->loader, train, feed->batches, &loading);
     if (status != LS_OK) ls_feed_close(feed);
     return status;
+}
+
+ls_status ls_feed_next(ls_feed *feed, const ls_parallel *parallel, const ls_batch **batch) {
+    if (feed->resident == 0) return ls_loader_next(feed->loader, batch);
+    uint64_t step = parallel->step, resident = (uint64_t)feed->resident;
+    ls_batch *kept = &feed->kept[step % resident];
+    if (step < resident) {
+        ls_status status = ls_loader_next(feed->loader, batch);
+        if (status != LS_OK || !*batch) return status;
+        *kept = **batch;
+    }
+    /* a single one is put into both places of a device that runs behind; the loader's memory holds it until then */
+    if (step >= (uint64_t)parallel->batch->place_count) {
+        kept->inputs = kept->targets = NULL;
+        kept->labels = NULL;
+    }
+    *batch = kept;
+    return LS_OK;
 }
 
 void ls_feed_close(ls_feed *feed) {

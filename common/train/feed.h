@@ -12,8 +12,10 @@
 typedef struct ls_feed {
     ls_batches *batches; /* NULL: a stream */
     ls_loader *loader;
-    int64_t total_steps;     /* of the run: the most of any rank, or LS_STEPS_UNKNOWN */
-    int64_t steps_per_epoch; /* the most of any rank; 0: not known, a stream */
+    int64_t total_steps;                 /* of the run: the most of any rank, or LS_STEPS_UNKNOWN */
+    int64_t steps_per_epoch;             /* the most of any rank; 0: not known, a stream */
+    int resident;                        /* batches that stay on the devices; 0: each step loads its own */
+    ls_batch kept[LS_MOST_BATCH_PLACES]; /* the resident ones */
 } ls_feed;
 
 /* What ls_feed_open would refuse on some rank, found out without opening anything: batches that the ranks cannot
@@ -26,10 +28,15 @@ ls_status ls_feed_describe(const ls_train_options *options, int rank, int world_
                            const ls_dataset *train, char *text, size_t capacity);
 
 /* What this rank of `parallel` is fed with; with options->pin_memory in memory that is page-locked for its first
- * device, to which batches go. `train` and the device are borrowed until close. On failure there is nothing to close.
+ * device, to which batches go. With options->resident_batches their places are added to the parallel's batch. `train` and the device are borrowed until close. On failure there is nothing to close.
  * */
 ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, const ls_parallel *parallel, ls_shard shard,
                        const ls_dataset *train);
+
+/* The batch of the parallel's step, as ls_loader_next gives it. With K resident batches those of the first K steps are
+ * loaded, over as many epochs as it takes; from then on the loader is not asked, no epoch ends, and step s gets the
+ * batch of step s mod K, without inputs and answers once every place of the devices' batch holds its own. */
+ls_status ls_feed_next(ls_feed *feed, const ls_parallel *parallel, const ls_batch **batch);
 
 /* A feed that is all zero is fine. */
 void ls_feed_close(ls_feed *feed);

@@ -34,7 +34,7 @@ struct run {
     const ls_train_options *options;
     const ls_dataset *test;
     ls_report *report; /* rank 0 only */
-    ls_loader *loader;
+    ls_feed feed;
     bool join;            /* ranks may run out of samples at different steps */
     ls_batch joined;      /* with join: the step's batch on this rank */
     int64_t total_steps;  /* LS_STEPS_UNKNOWN: a stream */
@@ -88,7 +88,7 @@ static ls_status next_batch(struct run *run, const ls_batch **batch) {
     bool done = (int64_t)p->step >= run->total_steps, anyone = false;
     *batch = NULL;
     ls_phase_enter(p->clocks, LS_PHASE_LOADER);
-    ls_status status = done ? LS_OK : ls_loader_next(run->loader, batch);
+    ls_status status = done ? LS_OK : ls_feed_next(&run->feed, p, batch);
     if (status != LS_OK || !run->join) return status;
     ls_phase_enter(p->clocks, LS_PHASE_ALL_REDUCE); /* waiting for other ranks is not waiting for the loader */
     run->joined = *batch ? **batch : (ls_batch){0};
@@ -216,9 +216,9 @@ static ls_status train_epoch(struct run *run) {
     ls_parallel *p = run->parallel;
     ls_progress progress = ls_progress_begin(run->options->quiet || p->rank > 0 || run->look.wants_view);
     const ls_batch *batch = NULL;
-    ls_status status = ls_loader_begin_epoch_at(run->loader, p->epoch, run->epoch_steps);
+    ls_status status = ls_loader_begin_epoch_at(run->feed.loader, p->epoch, run->epoch_steps);
     while (status == LS_OK) {
-        double waited_us = ls_loader_wait_us(run->loader), step_ms;
+        double waited_us = ls_loader_wait_us(run->feed.loader), step_ms;
         status = ls_recording_begin_step(&run->recording);
         if (status != LS_OK) break;
         ls_step_times_begin(&run->times);
@@ -227,7 +227,7 @@ static ls_status train_epoch(struct run *run) {
         if (status == LS_OK && batch) status = train_step(run, batch);
         if (status != LS_OK || !batch) break;
         status = ls_step_times_end(&run->times, &step_ms);
-        ls_look_note(&run->look, step_ms, (ls_loader_wait_us(run->loader) - waited_us) * 1e-3);
+        ls_look_note(&run->look, step_ms, (ls_loader_wait_us(run->feed.loader) - waited_us) * 1e-3);
         if (status == LS_OK) status = ls_recording_end_step(&run->recording, step_ms);
         p->step++;
         run->epoch_steps++;
@@ -329,13 +329,13 @@ static ls_time_how choose_times(const ls_parallel *p, const ls_train_options *op
     return options->metrics || options->dump_losses ? LS_TIME_STEPS : LS_TIME_BLOCKS;
 }
 
-static void announce(const struct run *run, const ls_feed *feed, const ls_dataset *train) {
-    ls_announce(stdout,
-                &(struct ls_announcement){.options = run->options,
-                                          .parallel = run->parallel,
-                                          .schedule = &run->schedule,
-                                          .batches = feed->batches,
-                                          .dataset_count = feed->batches ? (int64_t)ls_dataset_count(train) : 0});
+static void announce(const struct run *run, const ls_dataset *train) {
+    const ls_batches *batches = run->feed.batches;
+    ls_announce(stdout, &(struct ls_announcement){.options = run->options,
+                                                  .parallel = run->parallel,
+                                                  .schedule = &run->schedule,
+                                                  .batches = batches,
+                                                  .dataset_count = batches ? (int64_t)ls_dataset_count(train) : 0});
 }
 
 /* The devices are idle: what the run gave, on disk and on stdout. A trace that cannot be written takes nothing else with
@@ -368,30 +368,28 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
                       .resumed = {.last_loss = NAN},
                       .checkpointed = {.parallel = p, .options = options, .shard = shard}};
     run.join = options->join && p->ops->join; /* DataParallel has no ranks that could run out */
-    ls_step_times_open(&run.times, p, choose_times(p, options));
     p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
-    ls_feed feed = {0};
     ls_status status = ls_host_lock_set(options->host_lock_us, options->virtual_time || !ls_parallel_has_cores(p));
+    if (status == LS_OK) status = ls_feed_open(&run.feed, options, p, shard, train);
     if (status == LS_OK && options->cuda_graph) status = ls_step_graph_create(&run.graph, p);
-    if (status == LS_OK) status = ls_feed_open(&feed, options, p, shard, train);
-    run.loader = feed.loader;
-    run.total_steps = feed.total_steps;
-    run.checkpointed.steps_per_epoch = feed.steps_per_epoch;
+    run.total_steps = run.feed.total_steps;
+    run.checkpointed.steps_per_epoch = run.feed.steps_per_epoch;
     if (status == LS_OK) status = resume(&run);
+    ls_step_times_open(&run.times, p, choose_times(p, options), shown_total(&run) - run.resumed.step);
     run.schedule = ls_train_schedule(options, p->device_count, shown_total(&run));
     if (status == LS_OK) status = ls_schedule_check(&run.schedule);
     if (status == LS_OK && p->rank == 0) status = ls_report_open(&run.report, options, p);
     if (status == LS_OK) {
         status = ls_recording_open(&run.recording, options, p, &run.times, run.resumed.step, run.total_steps);
     }
-    if (status == LS_OK && p->rank == 0) announce(&run, &feed, train);
+    if (status == LS_OK && p->rank == 0) announce(&run, train);
     if (status == LS_OK) status = ls_look_open(&run.look, p, options, run.report, shown_total(&run));
     if (status == LS_OK) resume_losses(&run);
     if (status == LS_OK) status = train_epochs(&run);
     if (status == LS_OK && options->save) status = save_checkpoint(&run);
     status = finish(&run, ls_parallel_settle(p, status), result);
     ls_look_close(&run.look);
-    ls_feed_close(&feed);
+    ls_feed_close(&run.feed);
     ls_step_graph_destroy(run.graph);
     ls_recording_close(&run.recording);
     ls_step_times_close(&run.times);

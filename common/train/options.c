@@ -41,7 +41,7 @@ ls_train_options ls_train_defaults(void) {
 }
 
 /* Rows of each table at most. */
-enum { RUN_ROWS = 22, RECIPE_ROWS = 18, GPU_ROWS = 6, OTHER_ROWS = 20 };
+enum { RUN_ROWS = 23, RECIPE_ROWS = 18, GPU_ROWS = 6, OTHER_ROWS = 20 };
 _Static_assert(RUN_ROWS + RECIPE_ROWS + GPU_ROWS + OTHER_ROWS <= LS_TRAIN_OPTION_ROWS,
                "LS_TRAIN_OPTION_ROWS is too small");
 
@@ -77,6 +77,9 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_INT, .name = "accumulate", .to.number = &o->accumulate, .argument = "K",
          .limits = LS_BETWEEN(1, 4096),
          .help = "take each step in K micro-batches, one after the other, and communicate with the last one only (no_sync)"},
+        {.kind = LS_OPTION_INT, .name = "resident-batches", .to.number = &o->resident_batches, .argument = "K",
+         .limits = LS_BETWEEN(1, LS_MOST_BATCH_PLACES), .empty = "each step loads its own",
+         .help = "keep the first K batches on the devices and use them in turn, so that further steps neither load nor copy"},
         {.kind = LS_OPTION_SWITCH, .name = "shuffle", .to.flag = &o->shuffle, .help = "a new order each epoch"},
         {.kind = LS_OPTION_FLAG, .name = "drop-last", .to.flag = &o->drop_last,
          .help = "leave out the last batch of an epoch if it is not full"},

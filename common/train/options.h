@@ -20,7 +20,8 @@ typedef struct ls_train_options {
     int64_t epochs, steps; /* steps 0: as many as the epochs have */
     /* samples of an optimizer step over all devices; of a micro-batch on each device, 0: not set */
     int64_t batch_size, per_device_batch;
-    int accumulate; /* micro-batches of a step */
+    int accumulate;       /* micro-batches of a step */
+    int resident_batches; /* that stay on the devices and are used in turn; 0: each step loads its own */
     bool shuffle, drop_last;
     int64_t seed;
     int workers, prefetch;

@@ -29,6 +29,20 @@ static ls_status check_batch(ls_train_options *o, int device_count) {
     return LS_OK;
 }
 
+/* A checkpoint says which samples come next, which a run that takes the same ones again cannot. */
+static ls_status check_resident(const ls_train_options *o) {
+    if (o->resident_batches == 0) return LS_OK;
+    if (o->steps == 0) return ls_fail(LS_ERR_USAGE, "--resident-batches needs --steps: its epochs do not end");
+    const char *other = o->accumulate > 1       ? "--accumulate, whose micro-batches would each need a place"
+                        : o->join               ? "--join: no rank runs out of samples"
+                        : o->uneven             ? "--uneven: no rank runs out of samples"
+                        : ls_train_is_stream(o) ? "a stream, which is read to its end"
+                        : o->save               ? "--save: its place in the epoch would be wrong (--save-weights)"
+                        : o->resume             ? "--resume, which goes on in the middle of an epoch"
+                                                : NULL;
+    return other ? ls_fail(LS_ERR_USAGE, "--resident-batches does not go with %s", other) : LS_OK;
+}
+
 /* What can be said before the data is opened, whose epochs may still be too short (the loop asks again). */
 static ls_status check_schedule(const ls_train_options *o, int device_count) {
     int64_t steps = o->steps > 0 ? o->steps : ls_train_is_stream(o) ? 0 : INT64_MAX;
@@ -46,6 +60,8 @@ ls_status ls_train_options_check(ls_train_options *o, int device_count) {
         return ls_fail(LS_ERR_USAGE,
                        "--host-lock is time, and meta devices take none: build/replay --host-lock adds it");
     }
+    status = check_resident(o);
+    if (status != LS_OK) return status;
     if (o->save_every > 0 && !o->save) return ls_fail(LS_ERR_USAGE, "--save-every needs --save, which says where");
     if (o->resume && o->init) return ls_fail(LS_ERR_USAGE, "--init and --resume both say which weights to start from");
     ls_optimizer_options optimizer = ls_train_optimizer(o);

@@ -25,10 +25,17 @@ static ls_status alloc_place(struct ls_batch_place *place, ls_device *inputs_dev
 
 ls_status ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
                                 const ls_model *model, size_t max_count, bool ahead) {
-    *batch = (struct ls_device_batch){.place_count = ahead && ls_device_runs_behind(inputs_device) ? 2 : 1};
+    *batch = (struct ls_device_batch){.max_count = max_count};
+    int count = ahead && ls_device_runs_behind(inputs_device) ? 2 : 1;
+    return ls_device_batch_add_places(batch, inputs_device, answers_device, model, count);
+}
+
+ls_status ls_device_batch_add_places(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
+                                     const ls_model *model, int count) {
     ls_status status = LS_OK;
-    for (int i = 0; status == LS_OK && i < batch->place_count; i++) {
-        status = alloc_place(&batch->places[i], inputs_device, answers_device, model, max_count);
+    while (status == LS_OK && batch->place_count < count) {
+        struct ls_batch_place *place = &batch->places[batch->place_count++];
+        status = alloc_place(place, inputs_device, answers_device, model, batch->max_count);
     }
     return status;
 }
@@ -55,6 +62,7 @@ ls_status ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *strea
     batch->global_count = host->global_count;
     size_t input_nbytes = host->count * ls_image_count(ls_model_input(model)) * sizeof(float);
     ls_status status = ls_stream_wait_event(stream, place->used);
+    if (!host->inputs) return status;
     if (status == LS_OK) status = ls_copy(stream, batch->inputs, host->inputs, input_nbytes);
     if (status == LS_OK && batch->labels) {
         status = ls_copy(stream, batch->labels, host->labels, host->count * sizeof(int64_t));

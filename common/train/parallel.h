@@ -116,25 +116,35 @@ struct ls_batch_place {
     ls_event *used; /* behind the last reader of the batch that lies there */
 };
 
+#define LS_MOST_BATCH_PLACES 64
+
 /* The batch of the step in progress. Where the host is ahead of the device there are two places, used in turn: while
  * one step computes, the next one's batch arrives. Each place is filled when the step that used it before is done with
- * it, so the host is never further ahead than there are places. */
+ * it, so the host is never further ahead than there are places. With --resident-batches K there are at least K, which
+ * keep what the first steps have put there. */
 struct ls_device_batch {
     float *inputs; /* where it is: one of the places */
     int64_t *labels;
     float *targets;
     size_t count, global_count;
-    struct ls_batch_place places[2];
+    struct ls_batch_place places[LS_MOST_BATCH_PLACES];
     int place_count, place; /* place: where the batch is */
+    size_t max_count;       /* samples that a place has room for */
 };
 
 /* Allocates room for `max_count` samples of the model's shape, in category input; if `ahead`, a second time on a
  * device that runs behind. */
 ls_status ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
                                 const ls_model *model, size_t max_count, bool ahead);
+
+/* Adds places until there are `count` (at most LS_MOST_BATCH_PLACES). Before the first step, with the devices and the
+ * model of alloc; free frees them, too. */
+ls_status ls_device_batch_add_places(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
+                                     const ls_model *model, int count);
 void ls_device_batch_free(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device);
 
-/* Enqueues the copy of a host batch on `stream`, behind the last use of the place that it goes to. */
+/* Enqueues the copy of a host batch on `stream`, behind the last use of the place that it goes to, the next in turn.
+ * Without inputs (NULL) nothing is copied: the batch lies there already, or has no samples. */
 ls_status ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
                                  const ls_batch *host);
 

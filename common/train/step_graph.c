@@ -33,10 +33,22 @@ struct ls_step_graph {
     ls_stream *compute;
     int64_t steps, launches;
     struct recorded_batch {
-        size_t count, global_count; /* that are recorded: the largest of the first steps */
-        struct recording recordings[2];
-    } * batches; /* one for each micro-batch */
+        size_t count, global_count;   /* that are recorded: the largest of the first steps */
+        struct recording *recordings; /* for each place of the batch */
+    } * batches;                      /* one for each micro-batch */
 };
+
+static bool alloc_recordings(ls_step_graph *graph) {
+    const ls_parallel *p = graph->parallel;
+    graph->batches = calloc((size_t)p->micro_batches, sizeof *graph->batches);
+    bool done = graph->batches != NULL;
+    for (int b = 0; done && b < p->micro_batches; b++) {
+        struct recorded_batch *batch = &graph->batches[b];
+        batch->recordings = calloc((size_t)p->batch->place_count, sizeof *batch->recordings);
+        done = batch->recordings != NULL;
+    }
+    return done;
+}
 
 ls_status ls_step_graph_create(ls_step_graph **out, ls_parallel *p) {
     *out = NULL;
@@ -46,12 +58,11 @@ ls_status ls_step_graph_create(ls_step_graph **out, ls_parallel *p) {
     const char *obstacle = p->ops->graph_obstacle ? p->ops->graph_obstacle(p) : NULL;
     if (obstacle) return ls_fail(LS_ERR_USAGE, "--cuda-graph does not go with %s", obstacle);
     ls_step_graph *graph = calloc(1, sizeof *graph);
-    if (graph) graph->batches = calloc((size_t)p->micro_batches, sizeof *graph->batches);
-    if (!graph || !graph->batches) {
-        free(graph);
+    if (graph) graph->parallel = p;
+    if (!graph || !alloc_recordings(graph)) {
+        ls_step_graph_destroy(graph);
         return ls_fail(LS_ERR_NO_MEMORY, "no memory for the graph of a step");
     }
-    graph->parallel = p;
     graph->compute = ls_device_stream(p->devices[0], LS_STREAM_COMPUTE);
     *out = graph;
     return LS_OK;
@@ -126,8 +137,11 @@ int64_t ls_step_graph_launches(const ls_step_graph *graph) { return graph->launc
 
 void ls_step_graph_destroy(ls_step_graph *graph) {
     if (!graph) return;
-    for (int b = 0; b < graph->parallel->micro_batches; b++) {
-        for (int i = 0; i < 2; i++) ls_graph_destroy(graph->batches[b].recordings[i].graph);
+    for (int b = 0; graph->batches && b < graph->parallel->micro_batches; b++) {
+        struct recording *recordings = graph->batches[b].recordings;
+        for (int i = 0; recordings && i < graph->parallel->batch->place_count; i++)
+            ls_graph_destroy(recordings[i].graph);
+        free(recordings);
     }
     free(graph->batches);
     free(graph);

@@ -8,8 +8,9 @@
 
 enum { ROOM_FIRST = 1 << 12 };
 
-void ls_step_times_open(ls_step_times *times, ls_parallel *parallel, ls_time_how how) {
-    *times = (ls_step_times){.how = how, .parallel = parallel};
+void ls_step_times_open(ls_step_times *times, ls_parallel *parallel, ls_time_how how, int64_t steps) {
+    *times = (ls_step_times){.how = how, .parallel = parallel, .steps = steps};
+    times->block = how == LS_TIME_BLOCKS ? LS_TIME_BLOCK : 1;
     times->warmup = how == LS_TIME_BLOCKS ? LS_TIME_BLOCK : LS_WARMUP_STEPS;
 }
 
@@ -42,19 +43,32 @@ ls_status ls_step_times_pause(ls_step_times *times) {
     return status;
 }
 
+int64_t ls_step_times_block(double step_ms, int64_t steps) {
+    int64_t block = LS_TIME_BLOCK, most = steps / 4 < LS_TIME_LONGEST_BLOCK ? steps / 4 : LS_TIME_LONGEST_BLOCK;
+    while (2 * block <= most && step_ms * (double)block < LS_TIME_BLOCK_MS) block *= 2;
+    return block;
+}
+
+static void choose_block(ls_step_times *times, double step_ms) {
+    times->block = ls_step_times_block(step_ms, times->steps - 2 * LS_TIME_BLOCK);
+    if (times->block > LS_TIME_BLOCK) times->warmup = 2 * LS_TIME_BLOCK;
+}
+
 ls_status ls_step_times_end(ls_step_times *times, double *step_ms) {
     *step_ms = (ls_now_us() - times->begun_us) * 1e-3;
     if (times->how == LS_TIME_STEPS) return push(times, *step_ms);
-    if (times->how == LS_TIME_NONE || ++times->block_steps < LS_TIME_BLOCK) return LS_OK;
+    if (times->how == LS_TIME_NONE || ++times->block_steps < times->block) return LS_OK;
     ls_status status = ls_step_times_pause(times);
-    if (status == LS_OK) status = push(times, times->block_us * 1e-3 / LS_TIME_BLOCK);
+    double ms = times->block_us * 1e-3 / (double)times->block;
+    if (status == LS_OK) status = push(times, ms);
+    if (status == LS_OK && times->count == 2) choose_block(times, ms);
     times->block_us = 0;
     times->block_steps = 0;
     return status;
 }
 
 void ls_step_times_summarise(ls_step_times *times, ls_train_result *result) {
-    int64_t each = times->how == LS_TIME_BLOCKS ? LS_TIME_BLOCK : 1, skip = times->warmup / each;
+    int64_t each = times->block, skip = times->how == LS_TIME_BLOCKS ? times->warmup / LS_TIME_BLOCK : times->warmup;
     if (skip > times->count) skip = times->count;
     size_t count = (size_t)(times->count - skip);
     double *ms = times->count > 0 ? times->ms + skip : NULL;

@@ -102,6 +102,7 @@ static cJSON *summary_object(const ls_train_options *options, const ls_parallel 
     cJSON_AddStringToObject(summary, "streams", ls_device_stream_mode(parallel->devices[0]));
     add_number(summary, "devices", parallel->device_count);
     add_number(summary, "batch_size", (double)options->batch_size);
+    add_number(summary, "resident_batches", options->resident_batches); /* 0: each step has loaded its own */
     add_number(summary, "seed", (double)options->seed);
     add_recipe(summary, options, parallel);
     add_number(summary, "steps", (double)result->steps);

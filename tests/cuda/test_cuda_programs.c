@@ -20,6 +20,7 @@
 #include "tests/base/scratch.h"
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
+#include "tests/programs/resident_runs.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
@@ -252,6 +253,23 @@ static void everything_at_once(void **state) {
     }
 }
 
+/* With a graph there is a recording for each of the places; a single batch lies in both places of a GPU. */
+static void resident_batches_give_the_same_losses(void **state) {
+    (void)state;
+    static const char *const lines[] = {
+        "CUDA_ON_CPU_DEVICES=1 dp_train --single",
+        "CUDA_ON_CPU_DEVICES=1 dp_train --single --cuda-graph",
+        "CUDA_ON_CPU_DEVICES=2 dp_train",
+        "CUDA_ON_CPU_DEVICES=1 dp_train --cuda-graph",
+        "CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_STREAMS=shuffle:3 ddp_train --spawn 2",
+        "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --cuda-graph",
+    };
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
+        resident_expect_same(lines[i], 1);
+        resident_expect_same(lines[i], 3);
+    }
+}
+
 /* --- the host ------------------------------------------------------------------------------------------------------ */
 
 /* Every launch has its turn at the emulated interpreter's lock: those of NCCL's operations and of a graph, too. */
@@ -285,6 +303,7 @@ int main(void) {
         TEST(the_summary_names_the_gpus),
         TEST(dp_and_ddp_end_with_the_same_weights),
         TEST(options_of_gpus_arrive),
+        TEST(resident_batches_give_the_same_losses),
         TEST(nccl_repeats_itself),
         TEST(everything_at_once),
         TEST(launches_of_all_kinds_take_turns),

@@ -193,6 +193,11 @@ static void check_times(void **state) {
     ls_train_result result = run_variant(&r, gpu, (struct variant){0}, NULL);
     assert_true(result.timed_steps == 2 * LS_TIME_BLOCK && result.steps_per_time == LS_TIME_BLOCK);
     assert_int_equal(result.clocked_steps, r.steps - LS_TIME_BLOCK);
+    r.steps = 2 * LS_TIME_BLOCK + 4 * LS_TIME_LONGEST_BLOCK + 4; /* room for longer blocks, if these steps are short */
+    result = run_variant(&r, gpu, (struct variant){0}, NULL);
+    bool longer = result.steps_per_time > LS_TIME_BLOCK;
+    assert_true(result.timed_steps > 0 && result.timed_steps % result.steps_per_time == 0);
+    assert_int_equal(result.clocked_steps, r.steps - (longer ? 2 : 1) * LS_TIME_BLOCK);
     assert_true(result.median_step_ms > 0);
     result = run_variant(&r, gpu, (struct variant){.each_step = true}, NULL);
     assert_true(result.timed_steps == r.steps - LS_WARMUP_STEPS && result.steps_per_time == 1);

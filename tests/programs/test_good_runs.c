@@ -55,6 +55,7 @@ static void test_help(void **state) {
                                          "batch-size=",
                                          "per-device-batch=",
                                          "accumulate=",
+                                         "resident-batches=",
                                          "[no-]shuffle ",
                                          "drop-last ",
                                          "seed=",

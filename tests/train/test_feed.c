@@ -16,6 +16,7 @@
 #include "tests/base/stderr_text.h"
 #include "tests/data/numbers.h"
 #include "tests/nn/models.h"
+#include "tests/train/small_run.h"
 
 static numbers data;
 
@@ -164,6 +165,43 @@ static void workers_that_outnumber_the_cores(void **state) {
     }
 }
 
+/* --- batches that stay on the devices ------------------------------------------------------------------------------ */
+
+/* The loader reads without threads, so that nothing is read ahead: three batches of four samples, and no more. */
+static void resident_batches_are_loaded_once(void **state) {
+    (void)state;
+    enum { KEPT = 3, BATCH = 4, STEPS = 20 };
+    ls_train_options options = options_of(BATCH);
+    options.workers = 0;
+    options.steps = STEPS;
+    options.resident_batches = KEPT;
+    struct small_run run = small_run_open(&(ls_train_options){
+        .model = "mlp:784,2,10", .data = "data/digits", .batch_size = BATCH, .accumulate = 1, .weight_decay = -1});
+    ls_parallel *p = run.parallel;
+    numbers_init(&data, 45);
+    ls_feed feed;
+    assert_int_equal(ls_feed_open(&feed, &options, p, LS_SHARD_STRIDED, &data.base), LS_OK);
+    assert_int_equal(p->batch->place_count, KEPT);
+    assert_int_equal(ls_loader_begin_epoch(feed.loader, 0), LS_OK);
+    double waited_us = 0;
+    for (p->step = 0; p->step < STEPS; p->step++) {
+        const ls_batch *batch;
+        assert_int_equal(ls_feed_next(&feed, p, &batch), LS_OK);
+        assert_non_null(batch);
+        assert_true(batch->count == BATCH && batch->global_count == BATCH);
+        assert_int_equal(batch->step, p->step % KEPT);
+        bool loaded = p->step < KEPT;
+        if (loaded) assert_true(numbers_is((int64_t)p->step * BATCH, batch->inputs, batch->labels[0]));
+        if (!loaded) assert_true(!batch->inputs && !batch->labels && !batch->targets);
+        assert_int_equal(data.reads, (loaded ? (int64_t)p->step + 1 : KEPT) * BATCH);
+        if (p->step == KEPT - 1) waited_us = ls_loader_wait_us(feed.loader);
+    }
+    assert_true(ls_loader_wait_us(feed.loader) == waited_us); /* not asked again */
+    ls_feed_close(&feed);
+    p->step = 0;
+    small_run_close(&run);
+}
+
 /* --- training on a stream ---------------------------------------------------------------------------------------- */
 
 static ls_status train(const ls_train_options *options, ls_train_result *result) {
@@ -268,6 +306,7 @@ int main(void) {
         WITH_ERRORS(the_number_of_steps),
         WITH_ERRORS(a_stream_is_not_shuffled),
         WITH_ERRORS(workers_that_outnumber_the_cores),
+        WITH_ERRORS(resident_batches_are_loaded_once),
         WITH_ERRORS(a_stream_trains_as_the_unshuffled_folder_does),
         WITH_ERRORS(a_stream_of_many_steps),
         WITH_ERRORS(a_stream_without_a_full_batch),

@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include <math.h>
+
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/train/step_times.h"
@@ -24,11 +26,14 @@ struct timing {
     ls_step_times times;
 };
 
-static void timing_open(struct timing *t, ls_time_how how) {
+/* `steps`: of the run; 0: not known, so that blocks stay as they are. */
+static void timing_open_for(struct timing *t, ls_time_how how, int64_t steps) {
     t->device = open_device(0);
     t->parallel = (ls_parallel){.local_device_count = 1, .devices = {t->device}};
-    ls_step_times_open(&t->times, &t->parallel, how);
+    ls_step_times_open(&t->times, &t->parallel, how, steps);
 }
+
+static void timing_open(struct timing *t, ls_time_how how) { timing_open_for(t, how, 0); }
 
 static ls_train_result timing_close(struct timing *t) {
     ls_train_result result = {0};
@@ -121,6 +126,67 @@ static void pauses_are_left_out(void **state) {
     timing_close(&t);
 }
 
+/* Two blocks, the second of which seems to take no time at all, or a second more for each of its steps than it does. */
+static void take_warmup(struct timing *t, bool fast) {
+    take_steps(t, LS_TIME_BLOCK);
+    assert_true(t->times.block == LS_TIME_BLOCK && t->times.warmup == LS_TIME_BLOCK);
+    take_steps(t, LS_TIME_BLOCK - 1);
+    t->times.started_us += fast ? 1e12 : -1e6 * LS_TIME_BLOCK;
+    take_steps(t, 1);
+    assert_int_equal(t->times.count, 2);
+}
+
+/* Long enough for the idle ends not to matter, and short enough for the run to have four. */
+static void short_steps_make_long_blocks(void **state) {
+    (void)state;
+    static const struct {
+        double step_ms;
+        int64_t steps, block;
+    } rows[] = {
+        {0.05, 1000000, 160}, {0.249, 1000000, 160}, {0.25, 1000000, 80}, {0.49, 1000000, 80}, {0.5, 1000000, 40},
+        {0.99, 1000000, 40},  {1, 1000000, 20},      {1000, 1000000, 20}, {NAN, 1000000, 20},  {0.05, 0, 20},
+        {0.05, -60, 20},      {0.05, 159, 20},       {0.05, 160, 40},     {0.05, 639, 80},     {0.05, 640, 160},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(ls_step_times_block(rows[i].step_ms, rows[i].steps), rows[i].block);
+    }
+}
+
+/* A run that nobody knows the length of keeps its blocks, and so does one of long steps. */
+static void only_short_steps_are_taken_together(void **state) {
+    (void)state;
+    static const struct {
+        bool fast;
+        int64_t steps, block;
+    } rows[] = {
+        {true, 1000, LS_TIME_LONGEST_BLOCK}, {false, 1000, 20}, {true, 0, 20}, {true, 199, 20}, {true, 200, 40}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct timing t;
+        timing_open_for(&t, LS_TIME_BLOCKS, rows[i].steps);
+        take_warmup(&t, rows[i].fast);
+        assert_int_equal(t.times.block, rows[i].block);
+        assert_int_equal(t.times.warmup, rows[i].block > LS_TIME_BLOCK ? 2 * LS_TIME_BLOCK : LS_TIME_BLOCK);
+        timing_close(&t);
+    }
+}
+
+/* Times of both lengths are not mixed: the short blocks are the warm-up. */
+static void long_blocks_leave_out_the_short_ones(void **state) {
+    (void)state;
+    struct timing t;
+    timing_open_for(&t, LS_TIME_BLOCKS, 1000000);
+    take_warmup(&t, true);
+    t.times.ms[0] = t.times.ms[1] = 1e9;
+    take_steps(&t, 3 * 160 - 1);
+    assert_int_equal(t.times.count, 4);
+    take_steps(&t, 1);
+    assert_int_equal(t.times.count, 5);
+    for (int i = 0; i < 3; i++) t.times.ms[2 + i] = 3 - i;
+    ls_train_result result = timing_close(&t);
+    assert_true(result.timed_steps == 3 * 160 && result.steps_per_time == 160);
+    assert_true(result.median_step_ms == 2);
+}
+
 static void shuffled_steps_are_not_timed(void **state) {
     (void)state;
     struct timing t;
@@ -160,6 +226,9 @@ int main(void) {
         cmocka_unit_test(the_warmup_alone_is_no_time),
         cmocka_unit_test(a_block_is_a_time),
         cmocka_unit_test(pauses_are_left_out),
+        cmocka_unit_test(short_steps_make_long_blocks),
+        cmocka_unit_test(only_short_steps_are_taken_together),
+        cmocka_unit_test(long_blocks_leave_out_the_short_ones),
         cmocka_unit_test(shuffled_steps_are_not_timed),
         cmocka_unit_test(a_long_run_is_timed_to_its_end),
         cmocka_unit_test_setup_teardown(a_device_that_failed_ends_the_block, scratch_setup, scratch_teardown),

@@ -1,7 +1,7 @@
-/* conv2d — convolutions, fast rung. Small kernels over few channels go their own way, forward and for the input's
- * gradient: conv2d_direct.cu. For all others, and for the weights' gradient, what the kernel meets at each output
- * pixel is written out as a column of a matrix ("unfolded"), and the rest is matrix products, one for each image, all
- * images of a piece of the batch in one call of cuBLAS.
+/* conv2d — convolutions, fast rung. Small kernels over few channels go their own way: conv2d_direct.cu and
+ * conv2d_direct_weights.cu. For all others, what the kernel meets at each output pixel is written out as a column of a
+ * matrix ("unfolded"), and the rest is matrix products, one for each image, all images of a piece of the batch in one
+ * call of cuBLAS.
  *
  *     forward            y[n] = [w bias 0] unfolded[n]       (out_channels x rows) (rows x out_plane)
  *     backward data      folded from w^T dy[n]               (taps x out_channels) (out_channels x out_plane)
@@ -113,6 +113,7 @@ ls_status ls_cuda_conv2d_backward_weights(const ls_conv2d_backward_weights_argum
     Job job;
     ls_status status = make_job(a->shape, a->workspace, &job);
     const Conv2d &c = job.c;
+    if (status == LS_OK && job.plan.is_direct) return direct_backward_weights(lane, c, job.plan, a, job.partial);
     for (size_t n = 0; status == LS_OK && n < job.batch; n += job.plan.samples) {
         size_t samples = job.piece(n);
         status = unfold(lane, op, c, samples, job.image(a->x, n, in_image(c)), job.unfolded);

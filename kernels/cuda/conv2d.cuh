@@ -43,6 +43,11 @@ __device__ inline bool is_inside(int place, int end) { return (unsigned)place < 
 ls_status direct_forward(const ls_cuda_lane *lane, const Conv2d &c, const ls_conv2d_forward_arguments *a);
 ls_status direct_backward_data(const ls_cuda_lane *lane, const Conv2d &c, const ls_conv2d_backward_data_arguments *a);
 
+/* --- conv2d_direct_weights.cu: for the same; `partial` has room for plan.partial_count floats ---------------------- */
+
+ls_status direct_backward_weights(const ls_cuda_lane *lane, const Conv2d &c, const ls_cuda_conv2d_plan &plan,
+                                  const ls_conv2d_backward_weights_arguments *a, float *partial);
+
 /* --- conv2d_unfold.cu: the passes around the matrix products; void: elements of c.dtype ---------------------------- */
 
 /* unfolded[n][row][pixel] of `samples` images: for the row (channel, kh, kw), the input value that the kernel's place

@@ -163,6 +163,8 @@ static const int direct_shapes[][9] = {
     {1, 2, 5, 41, 17, 5, 5, 1, 4},  {1, 3, 45, 3, 1, 3, 3, 1, 2},    {33, 1, 3, 3, 2, 3, 3, 1, 0},
     {2, 18, 5, 9, 31, 3, 3, 1, 1},  {1, 1, 36, 36, 3, 3, 3, 1, 1},   {0, 3, 5, 5, 4, 5, 5, 1, 2},
     {2, 4, 5, 5, 9, 5, 5, 1, 0},    {3, 2, 1, 1, 3, 3, 3, 1, 1},     {1, 2, 8, 40, 5, 5, 5, 1, 2},
+    {67, 20, 4, 5, 30, 3, 3, 1, 1}, {150, 2, 3, 4, 5, 5, 5, 1, 3},   {1, 70, 3, 6, 2, 3, 3, 1, 2},
+    {26, 1, 28, 9, 3, 5, 5, 1, 2},  {3, 35, 50, 31, 6, 5, 5, 1, 4},  {2, 33, 67, 70, 13, 3, 3, 1, 0},
     {9, 6, 20, 19, 19, 5, 5, 1, 2}, /* enough threads for four channels each */
 };
 static const int unfolded_shapes[][9] = {
@@ -316,22 +318,48 @@ static void plans_fit(void **state) {
     }
 }
 
-/* Matrices begin where cuBLAS reads them fastest, and take half the memory, but for products that are folded before
- * they are rounded. */
+/* Matrices begin where cuBLAS reads them fastest. What is unfolded has room for floats: products are folded before they
+ * are rounded. */
 static void plans_of_halves(void **state) {
     (void)state;
-    struct ls_conv2d_shape direct = {100, 3, 9, 7, 6, 3, 3, 1, 1, LS_FP32}, folded = direct;
-    folded.out_channels = 33;
-    struct ls_cuda_conv2d_plan floats, p;
+    struct ls_conv2d_shape s = {100, 3, 9, 7, 33, 3, 3, 1, 1, LS_FP32};
+    struct ls_cuda_conv2d_plan p;
     const size_t limit = 11 * 32 * 63 * sizeof(float); /* eleven samples of 27 taps and one of ones in 32 rows */
-    assert_true(ls_cuda_conv2d_make_plan(&direct, limit, &floats));
-    assert_true(floats.is_direct && floats.rows == 28 && floats.weight_count == 6 * 28);
-    direct.dtype = folded.dtype = LS_BF16;
-    assert_true(ls_cuda_conv2d_make_plan(&direct, limit, &p));
-    assert_true(p.is_direct && p.rows == 32 && p.weight_count == 6 * 32 / 2);
-    assert_true(p.samples == 20 && p.unfolded_count == 22 * 32 * 63 / 2); /* 22 at a time, 100 in five equal pieces */
-    assert_true(ls_cuda_conv2d_make_plan(&folded, limit, &p));
-    assert_true(!p.is_direct && p.rows == 32 && p.samples == 10 && p.unfolded_count == 11 * 32 * 63);
+    assert_true(ls_cuda_conv2d_make_plan(&s, limit, &p));
+    assert_true(!p.is_direct && p.rows == 28 && p.weight_count == 33 * 28);
+    s.dtype = LS_BF16;
+    assert_true(ls_cuda_conv2d_make_plan(&s, limit, &p));
+    assert_true(!p.is_direct && p.rows == 32 && p.weight_count == 33 * 32 / 2);
+    assert_true(p.samples == 10 && p.unfolded_count == 11 * 32 * 63); /* 11 at a time, 100 in ten equal pieces */
+}
+
+/* The shares cover all lines, are as many as an H100 has multiprocessors, and what a layer allocated for its largest
+ * batch is enough for every other. */
+static void check_shares(struct ls_conv2d_shape s, size_t most) {
+    size_t before = 0;
+    for (s.batch = 0; s.batch < 300; s.batch++) {
+        struct ls_cuda_conv2d_plan p;
+        assert_true(ls_cuda_conv2d_make_plan(&s, 1, &p)); /* unfolds nothing */
+        assert_true(p.is_direct && p.unfolded_count == 0 && p.weight_count == 0);
+        size_t quads = (size_t)(ls_conv2d_out_width(&s) + 3) / 4;
+        assert_true(p.strip_quads <= 8 && p.strips * p.strip_quads >= quads && (p.strips - 1) * p.strip_quads < quads);
+        size_t lines = (size_t)s.batch * p.strips * (size_t)ls_conv2d_out_height(&s);
+        assert_true(p.shares <= most && p.shares * p.share_lines >= lines);
+        assert_true(p.shares == 0 ? lines == 0 : (p.shares - 1) * p.share_lines < lines);
+        assert_true(lines < most || 2 * p.shares > most);
+        assert_true(p.partial_count >= p.shares * (size_t)s.out_channels * p.rows && p.partial_count >= before);
+        assert_int_equal(ls_conv2d_workspace_nbytes(LS_DEVICE_CUDA, &s),
+                         ls_aligned_floats(p.partial_count) * sizeof(float));
+        before = p.partial_count;
+    }
+}
+
+static void shares_of_lines(void **state) {
+    (void)state;
+    check_shares((struct ls_conv2d_shape){0, 1, 28, 28, 16, 5, 5, 1, 2, LS_FP32}, 132);
+    check_shares((struct ls_conv2d_shape){0, 16, 14, 14, 32, 5, 5, 1, 2, LS_BF16}, 132);
+    check_shares((struct ls_conv2d_shape){0, 33, 7, 70, 29, 3, 3, 1, 0, LS_FP32}, 44);
+    check_shares((struct ls_conv2d_shape){0, 5000, 3, 3, 2, 3, 3, 1, 1, LS_FP32}, 1);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, transplant_setup, transplant_teardown)
@@ -354,6 +382,7 @@ int main(void) {
         TEST(no_output_is_an_error),
         TEST(plans_fit),
         TEST(plans_of_halves),
+        TEST(shares_of_lines),
     };
     return cmocka_run_group_tests_name("conv2d on GPUs", tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
  *            line. tile = lines of quads
  *   idea   : a thread has BAND result channels x 1 quad of sums in registers. For each line of the kernel it reads 8
  *            source values (16 bytes at a time), and for each place of the line BAND weights, the same for most of its
- *            warp: with 4 channels 7 (K = 5) reads for 80 multiplications. Source channels come into shared memory 4 at
+ *            warp: with 4 channels 7 (K = 5) reads for 80 multiplications. Source channels come into shared memory 8 at
  *            a time; a warp asks for all that it brings of a line before it stores any of it
  *   launch : images x blocks of 16 result channels x tiles; up to 256 threads, and more and flatter tiles where that
  *            keeps all multiprocessors busy: 28x28 and 16 channels make 4 tiles of 196 threads. Where 4 channels a
@@ -30,9 +30,9 @@ namespace {
 constexpr int QUAD = 4;           /* pixels of a thread */
 constexpr int CHANNELS = 16;      /* result channels of a block; BAND of them are a thread's */
 constexpr int ENOUGH_WARPS = 16;  /* for each multiprocessor, to hide the latency of memory */
-constexpr int CHUNK = 4;          /* source channels in shared memory */
+constexpr int CHUNK = 8;          /* source channels in shared memory */
 constexpr int MOST_QUADS = 8;     /* of a tile's line */
-constexpr int MOST_ROWS = 32;     /* of a tile */
+constexpr int MOST_ROWS = 16;     /* of a tile */
 constexpr int BORDER = 4;         /* K - 1 at most */
 constexpr int WEIGHT_STRIDE = 20; /* CHANNELS, and 4 more so that neighbours' writes meet fewer banks twice */
 constexpr int PATCH = (MOST_ROWS + BORDER) * (MOST_QUADS * QUAD + BORDER);
@@ -76,30 +76,35 @@ __device__ void load_patch(const Direct &d, const Block &block, const T *source,
             const T *from = source + (size_t)first * (size_t)plane + (top + row) * d.source_width + left + column;
             float values[CHUNK];
             for (int s = 0; s < CHUNK; s++) values[s] = inside && s < count ? to_float(from[s * plane]) : 0;
-            for (int s = 0; s < CHUNK; s++) patch[s][row * width + column] = values[s];
+            for (int s = 0; s < CHUNK && s < count; s++) patch[s][row * width + column] = values[s];
         }
     }
 }
 
 /* w[result][source][kh][kw], or with TURNED w[source][result][K - 1 - kh][K - 1 - kw]. A warp takes every so many-th
- * result channel; what it needs of one lies together in memory, but for TURNED, whose source channels lie apart. */
+ * result channel, two of them at a time; what it needs of one lies together in memory, but for TURNED, whose source
+ * channels lie apart. */
 template <int K, class T, bool TURNED>
 __device__ void load_weights(const Direct &d, const Block &block, const T *w, int first, int count,
                              float (*weights)[K * K * WEIGHT_STRIDE]) {
     constexpr int AREA = K * K, LOADS = (CHUNK * AREA + (int)WARP - 1) / (int)WARP;
     const int warps = (int)(blockDim.x / WARP), lane = (int)(threadIdx.x % WARP);
-    for (int r = (int)(threadIdx.x / WARP); r < CHANNELS; r += warps) {
-        int result = block.first_channel + r;
-        float values[LOADS];
-        for (int l = 0; l < LOADS; l++) {
-            int i = lane + l * (int)WARP, s = i / AREA, tap = i % AREA, source = first + s;
-            int row = TURNED ? source * d.channels + result : result * d.source_channels + source;
-            bool inside = s < count && result < d.channels;
-            values[l] = inside ? to_float(w[row * AREA + (TURNED ? AREA - 1 - tap : tap)]) : 0;
+    for (int r = (int)(threadIdx.x / WARP); r < CHANNELS; r += 2 * warps) {
+        float values[2][LOADS];
+        for (int two = 0; two < 2; two++) {
+            int result = block.first_channel + r + two * warps;
+            for (int l = 0; l < LOADS; l++) {
+                int i = lane + l * (int)WARP, s = i / AREA, tap = i % AREA, source = first + s;
+                int row = TURNED ? source * d.channels + result : result * d.source_channels + source;
+                bool inside = s < count && result < d.channels;
+                values[two][l] = inside ? to_float(w[row * AREA + (TURNED ? AREA - 1 - tap : tap)]) : 0;
+            }
         }
-        for (int l = 0; l < LOADS; l++) {
-            int i = lane + l * (int)WARP;
-            if (i < CHUNK * AREA) weights[i / AREA][i % AREA * WEIGHT_STRIDE + r] = values[l];
+        for (int two = 0; two < 2 && r + two * warps < CHANNELS; two++) {
+            for (int l = 0; l < LOADS; l++) {
+                int i = lane + l * (int)WARP;
+                if (i < count * AREA) weights[i / AREA][i % AREA * WEIGHT_STRIDE + r + two * warps] = values[two][l];
+            }
         }
     }
 }

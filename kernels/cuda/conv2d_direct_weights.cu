@@ -87,29 +87,28 @@ struct Window {
 };
 
 /* A line is loaded by `lanes` threads; where there are more than the planes need, several take lines of the same plane
- * in turns. Loads first, stores later; what is outside is read elsewhere and thrown away, so that no load waits for a
- * branch. */
+ * in turns. Loads first, stores later, so that several are on their way at once. */
 template <class T> __device__ void load_window(const Window &w, const T *from, float *to) {
     const int slots = (int)blockDim.x / w.lanes, slot = (int)threadIdx.x / w.lanes;
     const int turns = slots > w.planes ? slots / w.planes : 1;
     const int first_plane = slot / turns, first_line = slot - first_plane * turns;
     for (int plane = first_plane; plane < w.planes; plane += slots / turns) {
-        const int top = w.top + first_line, origin = ((w.first + plane) * w.height + top) * w.width + w.left;
+        const int top = w.top + first_line;
         const bool is_plane = w.first + plane < w.end;
         for (int column = (int)threadIdx.x & (w.lanes - 1); column < w.columns; column += w.lanes) {
             const bool is_column = is_plane && is_inside(w.left + column, w.width);
+            const T *const origin = from + (((w.first + plane) * w.height + top) * w.width + w.left + column);
             float *const place = to + plane * w.shared_stride + first_line * w.shared_width + column;
             for (int begin = 0; begin < w.lines - first_line; begin += IN_FLIGHT * turns) {
                 T value[IN_FLIGHT];
                 for (int k = 0; k < IN_FLIGHT; k++) {
                     int line = begin + k * turns;
-                    bool is_real = is_column && is_inside(top + line, w.height);
-                    value[k] = from[is_real ? origin + column + line * w.width : 0];
+                    value[k] = from_float<T>(0);
+                    if (is_column && is_inside(top + line, w.height)) value[k] = origin[line * w.width];
                 }
                 for (int k = 0; k < IN_FLIGHT; k++) {
                     int line = begin + k * turns;
-                    bool is_real = is_column && is_inside(top + line, w.height);
-                    if (line < w.lines - first_line) place[line * w.shared_width] = is_real ? to_float(value[k]) : 0;
+                    if (line < w.lines - first_line) place[line * w.shared_width] = to_float(value[k]);
                 }
             }
         }
@@ -201,7 +200,7 @@ __device__ void write_sums(const Conv2d &c, const Cut &cut, const Role &role, in
 }
 
 template <int K, class T>
-__global__ void __launch_bounds__(MOST_THREADS)
+__global__ void __launch_bounds__(MOST_THREADS, 1)
     direct_weights_kernel(Conv2d c, Cut cut, const T *x, const T *dy, float *partial) {
     __shared__ __align__(16) float shared[FLOATS];
     __shared__ float bias[MOST_CHANNELS];

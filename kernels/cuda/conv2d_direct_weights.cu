@@ -30,7 +30,7 @@ constexpr int BAND = 4;            /* output channels of a thread */
 constexpr int MOST_CHANNELS = 32;  /* of the output */
 constexpr int MOST_THREADS = 640;  /* of a block: 8 bands x 16 channels x 5 lines of weights */
 constexpr int LEAST_THREADS = 128; /* enough to load a chunk */
-constexpr int IN_FLIGHT = 8;       /* values of a thread that are on their way at once */
+constexpr int IN_FLIGHT = 6;       /* values of a thread that are on their way at once */
 constexpr int FLOATS = 12160;      /* of shared memory for a chunk: with the sums of dbias, not quite 48 KB */
 
 /* How a block's work is cut. */
@@ -45,14 +45,6 @@ struct Cut {
     int x_width, x_stride; /* of x: from a line, and from a channel, to the next */
     int dy_lanes, x_lanes; /* threads that load a line together: a power of two, up to a warp */
     int sums_stride;       /* from an output channel's sums to the next one's, in shared memory */
-};
-
-/* i / divisor in a multiplication, for both below 32768 */
-struct Divisor {
-    unsigned factor;
-
-    __device__ explicit Divisor(int divisor) : factor(0x80000000u / (unsigned)divisor + 1) {}
-    __device__ int divide(int i) const { return (int)(((uint64_t)(unsigned)i * factor) >> 31); }
 };
 
 /* The chunk's place in the batch. */
@@ -94,23 +86,30 @@ struct Window {
     int lanes; /* threads for a line, a power of two */
 };
 
+/* A line is loaded by `lanes` threads; where there are more than the planes need, several take lines of the same plane
+ * in turns. Loads first, stores later, so that several are on their way at once. */
 template <class T> __device__ void load_window(const Window &w, const T *from, float *to) {
-    const int lane = (int)threadIdx.x & (w.lanes - 1), step = (int)blockDim.x / w.lanes;
-    const int all = w.planes * w.lines;
-    const Divisor lines(w.lines);
-    for (int column = lane; column < w.columns; column += w.lanes) {
-        const bool is_column = is_inside(w.left + column, w.width);
-        for (int begin = (int)threadIdx.x / w.lanes; begin < all; begin += IN_FLIGHT * step) {
-            float value[IN_FLIGHT];
-            int place[IN_FLIGHT];
-            for (int k = 0; k < IN_FLIGHT; k++) {
-                int i = begin + k * step, plane = lines.divide(i), line = i - plane * w.lines, h = w.top + line;
-                bool inside = is_column && i < all && is_inside(h, w.height) && w.first + plane < w.end;
-                value[k] = inside ? to_float(from[((w.first + plane) * w.height + h) * w.width + w.left + column]) : 0;
-                place[k] = i < all ? plane * w.shared_stride + line * w.shared_width + column : -1;
-            }
-            for (int k = 0; k < IN_FLIGHT; k++) {
-                if (place[k] >= 0) to[place[k]] = value[k];
+    const int slots = (int)blockDim.x / w.lanes, slot = (int)threadIdx.x / w.lanes;
+    const int turns = slots > w.planes ? slots / w.planes : 1;
+    const int first_plane = slot / turns, first_line = slot - first_plane * turns;
+    for (int plane = first_plane; plane < w.planes; plane += slots / turns) {
+        const int top = w.top + first_line;
+        const bool is_plane = w.first + plane < w.end;
+        for (int column = (int)threadIdx.x & (w.lanes - 1); column < w.columns; column += w.lanes) {
+            const bool is_column = is_plane && is_inside(w.left + column, w.width);
+            const T *const origin = from + (((w.first + plane) * w.height + top) * w.width + w.left + column);
+            float *const place = to + plane * w.shared_stride + first_line * w.shared_width + column;
+            for (int begin = 0; begin < w.lines - first_line; begin += IN_FLIGHT * turns) {
+                T value[IN_FLIGHT];
+                for (int k = 0; k < IN_FLIGHT; k++) {
+                    int line = begin + k * turns;
+                    value[k] = from_float<T>(0);
+                    if (is_column && is_inside(top + line, w.height)) value[k] = origin[line * w.width];
+                }
+                for (int k = 0; k < IN_FLIGHT; k++) {
+                    int line = begin + k * turns;
+                    if (line < w.lines - first_line) place[line * w.shared_width] = to_float(value[k]);
+                }
             }
         }
     }
@@ -201,7 +200,7 @@ __device__ void write_sums(const Conv2d &c, const Cut &cut, const Role &role, in
 }
 
 template <int K, class T>
-__global__ void __launch_bounds__(MOST_THREADS)
+__global__ void __launch_bounds__(MOST_THREADS, 1)
     direct_weights_kernel(Conv2d c, Cut cut, const T *x, const T *dy, float *partial) {
     __shared__ __align__(16) float shared[FLOATS];
     __shared__ float bias[MOST_CHANNELS];

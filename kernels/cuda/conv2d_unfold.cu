@@ -119,6 +119,7 @@ template <int K, class T> __global__ void fold_kernel(Conv2d c, unsigned tiles, 
 /* --- adding the samples' weight gradients ------------------------------------------------------------------------- */
 
 constexpr unsigned PARTS = 16;
+constexpr size_t IN_FLIGHT = 4; /* samples that a thread reads at once */
 
 __global__ void add_partials_kernel(Conv2d c, size_t samples, const float *partial, float *dw, float *dbias,
                                     bool accumulate) {
@@ -129,7 +130,11 @@ __global__ void add_partials_kernel(Conv2d c, size_t samples, const float *parti
     size_t end = begin + share < samples ? begin + share : samples;
     float sum = 0;
     if (i < each) {
-        for (size_t n = begin; n < end; n++) sum += partial[n * each + i];
+        for (size_t n = begin; n < end; n += IN_FLIGHT) {
+            float value[IN_FLIGHT];
+            for (size_t k = 0; k < IN_FLIGHT; k++) value[k] = n + k < end ? partial[(n + k) * each + i] : 0;
+            for (size_t k = 0; k < IN_FLIGHT; k++) sum += value[k];
+        }
     }
     sums[part][lane] = sum;
     __syncthreads();

@@ -27,12 +27,28 @@ static uint64_t mix(uint64_t value) {
     return value ^ (value >> 31);
 }
 
+enum { TOGETHER = 16 }; /* values that the compiler makes vectors of */
+
+static void add_scaled(float *restrict destination, const float *restrict a, const float *restrict b, size_t count) {
+    size_t i = 0;
+    for (; i + TOGETHER <= count; i += TOGETHER) {
+        for (size_t j = i; j < i + TOGETHER; j++) destination[j] = (a[j] + b[j]) * 0.70710678f;
+    }
+    for (; i < count; i++) destination[i] = (a[i] + b[i]) * 0.70710678f;
+}
+
 static void fill_from_pool(const struct random_dataset *random, uint64_t key, float *destination, size_t count) {
     size_t first = key % LS_POOL_COUNT;
     size_t second = first + 1 + (key >> 32) % (LS_POOL_COUNT - 1);
-    for (size_t i = 0; i < count; i++) {
-        float sum = random->pool[(first + i) % LS_POOL_COUNT] + random->pool[(second + i) % LS_POOL_COUNT];
-        destination[i] = sum * 0.70710678f;
+    second %= LS_POOL_COUNT;
+    while (count > 0) { /* in runs that end where one of the two gets to the pool's end */
+        size_t run = LS_POOL_COUNT - (first > second ? first : second);
+        if (run > count) run = count;
+        add_scaled(destination, random->pool + first, random->pool + second, run);
+        first = (first + run) % LS_POOL_COUNT;
+        second = (second + run) % LS_POOL_COUNT;
+        destination += run;
+        count -= run;
     }
 }
 

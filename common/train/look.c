@@ -2,7 +2,8 @@
  *   idea  : in one look each rank hands all others its losses since the last one and its devices' rows, so that every rank has the
  *           global losses and rank 0 can show and write down all devices. The step of the next look follows from what the look
  *           has gathered (rank 0's wish for a view, and its clock), so all ranks agree on it without another word
- *   cost  : an all-gather of a double per step, 2 per rank and 41 per device: after the first step, every LS_LOSS_RING steps,
+ *   cost  : an all-gather of a double per step, 2 per rank and 41 per device: after the first step, then every
+ *           LEAST_STEPS, or some five times a second where that many steps take less, at most LS_LOSS_RING steps apart,
  *           at the end of an epoch and after an evaluation; outside of the step times. A view makes it some four a
  *           second. With --metrics rank 0 reads its optimizer's records of the steps, too: all ranks' are the same
  *   order : losses are added in rank order, so that all ranks get the same bits
@@ -14,6 +15,10 @@
 #include <string.h>
 
 #include "common/base/log.h"
+
+#define PERIOD_US 2e5
+
+enum { LEAST_STEPS = 64 };
 
 /* What goes before the losses: whether the rank wants a view, and how long it took since the last look. */
 enum { WANTS_VIEW, ELAPSED_US, EXTRA };
@@ -154,11 +159,12 @@ static ls_status take_losses(ls_look *look, size_t steps) {
 /* By rank 0's values, which all ranks have. */
 static int64_t next_interval(const ls_look *look, size_t steps) {
     const double *first = look->received;
-    if (first[WANTS_VIEW] == 0) return LS_LOSS_RING;
+    bool view = first[WANTS_VIEW] != 0;
+    int64_t least = view ? 1 : LEAST_STEPS;
     if (steps == 0) return look->interval;
-    /* twice as often as frames are shown, so that none is late by more than half a period */
-    double wanted = LS_LIVE_PERIOD_US / 2 * (double)steps / fmax(first[ELAPSED_US], 1);
-    return wanted >= LS_LOSS_RING ? LS_LOSS_RING : wanted <= 1 ? 1 : (int64_t)wanted;
+    /* for a view twice as often as frames are shown, so that none is late by more than half a period */
+    double wanted = (view ? LS_LIVE_PERIOD_US / 2 : PERIOD_US) * (double)steps / fmax(first[ELAPSED_US], 1);
+    return wanted >= LS_LOSS_RING ? LS_LOSS_RING : wanted <= (double)least ? least : (int64_t)wanted;
 }
 
 static void show(ls_look *look, size_t steps) {

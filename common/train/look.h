@@ -46,8 +46,9 @@ void ls_look_resume_epoch(ls_look *look, double sum, int64_t losses);
 /* After step p->step (not counted yet): what it took. */
 void ls_look_note(ls_look *look, double step_ms, double loader_wait_ms);
 
-/* Whether it is time for ls_look_now, which all ranks find after the same step: when the ring of losses is full, after
- * the first step, and about twice a second where rank 0 shows the live view. */
+/* Whether it is time for ls_look_now, which all ranks find after the same step: after the first
+ * step, then about five times a second but no more often than every 64 steps, or about twice a second where rank 0
+ * shows the live view; and in any case when the ring of losses is full. */
 bool ls_look_is_due(const ls_look *look);
 
 /* Reads the losses of all steps since the last look, tells the report about them, and refreshes rows and view.

@@ -1,6 +1,6 @@
 /* loop — epochs and steps.
- *   idea  : a step enqueues; the host looks at the losses of all ranks only when LS_LOSS_RING of them have gathered on
- *           the device and at the end of an epoch (look.h). Looking is collective over ranks, outside of the step times
+ *   idea  : a step enqueues; the host looks at the losses of all ranks only from time to time, at least every LS_LOSS_RING
+ *           steps, and at the end of an epoch (look.h). Looking is collective over ranks, outside of the step times
  *   times : CPU devices have done a step when its calls return, and each step is timed. A GPU is then still at the
  *           step before: the host only waits for its batch to be copied, for which a place must be free (parallel.h),
  *           so that it is at most two steps ahead; times are those of blocks of steps, with the GPU idle at both ends

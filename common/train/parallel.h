@@ -72,7 +72,7 @@ struct ls_parallel_ops {
 };
 
 /* Steps whose losses stay on the device until the host reads them together. */
-#define LS_LOSS_RING 64
+#define LS_LOSS_RING 256
 
 #define LS_MAX_DEVICES 64
 

@@ -142,7 +142,7 @@ static size_t option_rows(bench_settings *settings, struct choices *choices, ls_
          .to.number = &choices->steps,
          .argument = "S",
          .limits = LS_BETWEEN(LS_WARMUP_STEPS + 1, 10000000),
-         .help = "training steps per run; the first 10 (on GPUs 20) are not timed",
+         .help = "training steps per run; the first 10 (on GPUs 20, or 40 where steps are short) are not timed",
          .empty = "mlp 600, convnet 60; on GPUs ten times as many"},
         {.kind = LS_OPTION_DOUBLE,
          .name = "timeout",

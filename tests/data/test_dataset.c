@@ -13,6 +13,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "common/base/random.h"
 #include "common/data/dataset.h"
 #include "tests/base/scratch.h"
 
@@ -342,6 +343,36 @@ static void random_regression_has_targets_and_no_labels(void **state) {
     ls_dataset_close(dataset);
 }
 
+/* What random_dataset.c says of a value, one by one. */
+static uint64_t mix(uint64_t value) {
+    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+    return value ^ (value >> 31);
+}
+
+/* More of them than the pool has, so that both of its runs meet its end, and a number that fills no vector. */
+static void random_values_are_sums_of_two_of_the_pool(void **state) {
+    (void)state;
+    enum { POOL = 1 << 18, HEIGHT_OF = 515, WIDTH_OF = 511, VALUES = HEIGHT_OF * WIDTH_OF, SEED = 11 };
+    static const ls_sample_spec spec = {.channels = 1, .height = HEIGHT_OF, .width = WIDTH_OF, .classes = 2};
+    static float pool[POOL], values[VALUES];
+    _Static_assert(VALUES > POOL && VALUES % 4 != 0, "both runs meet the pool's end");
+    ls_generator generator;
+    ls_generator_seed(&generator, SEED);
+    ls_fill_normal(&generator, pool, POOL);
+    ls_dataset *dataset = open_random(SEED, 100, &spec);
+    for (int64_t index = 0; index < 3; index++) {
+        ls_dataset_read(dataset, &index, 1, values, NULL, NULL);
+        uint64_t key = mix(mix(SEED + 0x9e3779b97f4a7c15u) + (uint64_t)index);
+        size_t first = key % POOL, second = first + 1 + (key >> 32) % (POOL - 1);
+        for (size_t i = 0; i < VALUES; i++) {
+            float sum = pool[(first + i) % POOL] + pool[(second + i) % POOL];
+            assert_true(values[i] == sum * 0.70710678f);
+        }
+    }
+    ls_dataset_close(dataset);
+}
+
 static void impossible_random_datasets(void **state) {
     (void)state;
     static const struct {
@@ -386,6 +417,7 @@ int main(void) {
         WITH_FOLDER(random_samples_depend_on_seed_and_index_alone),
         WITH_FOLDER(random_labels_are_uniform_and_inputs_normal),
         WITH_FOLDER(random_regression_has_targets_and_no_labels),
+        WITH_FOLDER(random_values_are_sums_of_two_of_the_pool),
         WITH_FOLDER(impossible_random_datasets),
     };
     return cmocka_run_group_tests_name("dataset", tests, NULL, NULL);

@@ -2,8 +2,8 @@
  *   idea  : on the GPU a collective operation waits for its peers without a deadline, and NCCL on one machine does not
  *           notice that a process has died. So the threads that wait for the device ask here meanwhile
  *           (ls_device_watch): which operation is the oldest that has not ended (an event behind each says so), what
- *           does NCCL say of itself, has the group been broken, has a rank died, is another operation enqueued there,
- *           is the deadline over? Whoever finds something breaks the group for all and aborts its own communicator,
+ *           does NCCL say of itself, has the group been broken, has a rank died, has the GPU of another rank of this process
+ *           failed (nobody else may be waiting for it), is another operation enqueued there, is the deadline over? Whoever finds something breaks the group for all and aborts its own communicator,
  *           after which its operations end; the other ranks find the group broken when they look
  *   cost  : a look a millisecond while a thread waits; around at the other ranks every 50 ms. Nothing while nobody
  *           waits
@@ -124,6 +124,16 @@ static bool find_lost(const struct ls_nccl_group *g, const ls_announcement *what
     return any;
 }
 
+/* A mate that somebody else looks after just now is asked the next time. */
+ls_status ls_nccl_ask_mate(struct ls_nccl_group *mate) {
+    if (!ls_nccl_try_enter(mate)) return LS_OK;
+    cudaError_t error = mate->pending_count > 0 ? cudaEventQuery(entry(mate, 0)->event) : cudaSuccess;
+    ls_nccl_leave(mate);
+    if (error != cudaErrorNotReady) return ls_cuda_check(error, mate->gpu, "a collective operation");
+    (void)cudaGetLastError(); /* it is remembered as an error */
+    return LS_OK;
+}
+
 static ls_status look_around(struct ls_nccl_group *g, const ls_announcement *what, bool *missing) {
     ls_comm *comm = g->comm;
     char text[LS_TEXT_CAPACITY], ranks_text[LS_TEXT_CAPACITY];
@@ -179,7 +189,8 @@ static ls_status patrol(struct ls_nccl_group *g, const ls_announcement *what, do
     bool late = now_us - since_us > g->comm->timeout_s * 1e6;
     if (now_us < g->patrol_us && !late) return LS_OK;
     g->patrol_us = now_us + LS_PATROL_US;
-    ls_status status = look_around(g, what, missing);
+    ls_status status = ls_nccl_ask_mates(g);
+    if (status == LS_OK) status = look_around(g, what, missing);
     return status == LS_OK && late ? break_late(g, what, missing) : status;
 }
 

@@ -21,7 +21,7 @@
 
 #define RANKS 5 /* no power of two: rank 4 is extra to halving-doubling, a leaf to the tree */
 #define TIMEOUT_S 1.5
-#define GRACE_S 5.0 /* what a loaded machine, or a sanitizer, may add to a deadline */
+#define GRACE_S 25.0 /* what a loaded machine, or a sanitizer, may add to a deadline */
 #define PAGE_BYTES ((size_t)4096)
 #define COUNT 100000
 

@@ -23,7 +23,7 @@
 #include "tests/cuda/gpu_ranks.h"
 
 #define TIMEOUT_S 2.0
-#define GRACE_S 4.0
+#define GRACE_S 25.0
 #define RANKS 3
 
 static void on_all_paths(void (*body)(struct rank *rank), int world) {

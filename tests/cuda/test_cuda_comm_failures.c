@@ -23,8 +23,8 @@
 #include "tests/cuda/gpu_ranks.h"
 
 #define TIMEOUT_S 1.0
-#define GRACE_S 4.0         /* what a loaded machine, or a sanitizer, may add to a deadline */
-#define LONG_TIMEOUT_S 20.0 /* where something else is noticed long before */
+#define GRACE_S 25.0        /* what a loaded machine, or a sanitizer, may add to a deadline */
+#define LONG_TIMEOUT_S 50.0 /* where something else is noticed long before */
 #define RANKS 3
 #define COUNT 1000
 #define REDUCE_TEXT "all_reduce (sum) of 1000 fp32 elements (operation "

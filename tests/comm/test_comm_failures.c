@@ -1,5 +1,6 @@
 /* What a group of processes does when ranks die, stop, stay away or do not fit together: every survivor ends in time
  * with a message that names them, and nothing is left behind. */
+#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,11 +23,13 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/comm/allreduce_tuning.h"
+#include "common/comm/comm_internal.h"
 #include "tests/base/scratch.h"
 #include "tests/comm/ranks.h"
 
 #define TIMEOUT_S 1.0
-#define GRACE_S 25.0 /* what a loaded machine, or a sanitizer, may add to a deadline */
+#define LONG_TIMEOUT_S 40.0 /* where something else is noticed long before */
+#define GRACE_S 25.0        /* what a loaded machine, or a sanitizer, may add to a deadline */
 #define RANKS 3
 #define SHARED_BYTES 400000
 
@@ -72,42 +76,55 @@ static void reduce_until_failure(struct rank *rank, ls_status status, const char
     (void)ls_device_synchronize(rank->device);
 }
 
+static int signal_number;
+
+static void raise_it(int alarm_number) {
+    (void)alarm_number;
+    (void)raise(signal_number);
+}
+
+/* To itself, once it has come so far that the others know it: somewhere in its reductions. */
+static void signal_soon(int number) {
+    const struct itimerval soon = {.it_value.tv_usec = 100000};
+    signal_number = number;
+    (void)signal(SIGALRM, raise_it);
+    (void)setitimer(ITIMER_REAL, &soon, NULL);
+}
+
 static void killed_body(struct rank *rank) {
-    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
+    if (rank->rank == 2) signal_soon(SIGKILL);
     reduce_until_failure(rank, LS_ERR_PEER, "rank 2 died");
     rank_close(rank);
 }
 
-static void kill_rank_2(const pid_t *pids) {
-    sleep_ms(200);
-    assert_int_equal(kill(pids[2], SIGKILL), 0);
-}
-
 static void test_killed_rank(void **state) {
     (void)state;
-    run_and_expect(killed_body, NULL, kill_rank_2, 3, 128 + SIGKILL);
+    run_and_expect(killed_body, NULL, NULL, 3, 128 + SIGKILL);
 }
 
 static void stopped_body(struct rank *rank) {
-    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
+    rank->comm->timeout_s = TIMEOUT_S;
+    if (rank->rank == 2) signal_soon(SIGSTOP);
     reduce_until_failure(rank, LS_ERR_TIMEOUT, "rank 2 did not come within 1 s");
     rank_close(rank);
 }
 
-static void stop_rank_2(const pid_t *pids) {
-    sleep_ms(200);
-    assert_int_equal(kill(pids[2], SIGSTOP), 0);
-    sleep_ms(2500);
+/* Once the others have ended, whom it must not die before. */
+static void kill_rank_2(const pid_t *pids) {
+    siginfo_t ended;
+    for (int r = 0; r < 2; r++) assert_int_equal(waitid(P_PID, (id_t)pids[r], &ended, WEXITED | WNOWAIT), 0);
     assert_int_equal(kill(pids[2], SIGKILL), 0);
 }
 
 static void test_stopped_rank(void **state) {
     (void)state;
-    run_and_expect(stopped_body, NULL, stop_rank_2, 3, 128 + SIGKILL);
+    run_and_expect(stopped_body, NULL, kill_rank_2, 3, 128 + SIGKILL);
 }
 
 static void exits_body(struct rank *rank) {
-    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
     void *memory;
     if (rank->rank == 1) {
         CHECK(ls_comm_alloc_shared(rank->comm, NULL, SHARED_BYTES, &memory) == LS_OK);
@@ -118,7 +135,7 @@ static void exits_body(struct rank *rank) {
 }
 
 static void exits_before_sharing_body(struct rank *rank) {
-    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
     if (rank->rank == 1) _exit(7);
     void *memory;
     CHECK(ls_comm_alloc_shared(rank->comm, NULL, 4096, &memory) == LS_ERR_PEER && memory == NULL);
@@ -127,7 +144,7 @@ static void exits_before_sharing_body(struct rank *rank) {
 }
 
 static void lost_peer_body(struct rank *rank) {
-    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
     float x = 0;
     if (rank->rank == 1) _exit(7);
     if (rank->rank == 0) CHECK(ls_comm_send(rank->comm, rank->stream, &x, 1, LS_FP32, 1) == LS_ERR_PEER);
@@ -146,7 +163,7 @@ static void test_exiting_rank(void **state) {
 
 /* A failure is known to the handle of the operation that failed, but not to that of an earlier one. */
 static void work_body(struct rank *rank) {
-    CHECK(rank_open(rank, "threads", NULL, TIMEOUT_S) == LS_OK);
+    CHECK(rank_open(rank, "threads", NULL, LONG_TIMEOUT_S) == LS_OK);
     ls_work *good, *bad;
     CHECK(ls_work_create(&good, "good") == LS_OK);
     CHECK(ls_work_create(&bad, "bad") == LS_OK);
@@ -215,7 +232,7 @@ static void different_body(struct rank *rank) {
     ls_allreduce_tuning *table = odd && tables ? other_table(rank) : NULL;
     ls_comm_options options = {.rank = rank->rank,
                                .world_size = rank->world_size,
-                               .timeout_s = TIMEOUT_S,
+                               .timeout_s = LONG_TIMEOUT_S,
                                .allreduce = tables ? NULL : algorithm,
                                .tuning = table,
                                .bootstrap = &rank->bootstrap};

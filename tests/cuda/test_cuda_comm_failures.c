@@ -9,7 +9,6 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -20,7 +19,6 @@
 
 #include "common/base/clock.h"
 #include "common/comm/comm_internal.h"
-#include "kernels/kernels.h"
 #include "tests/cuda/gpu_ranks.h"
 
 #define TIMEOUT_S 1.0
@@ -288,37 +286,6 @@ static void a_call_that_fails_at_once_breaks_the_group(void **state) {
     play(&(struct scene){&nccl, a_call_fails, LS_ERR_SYSTEM, "unhandled cuda error", 0}, NULL, 7);
 }
 
-/* Ranks of one process: the GPU of rank 2 fails behind its calls, and rank 2 does not wait for it. The others, whose
- * operation can never end, find out long before their deadline. (With shuffled streams nothing runs before they wait.) */
-static void fails_unseen_body(struct rank *rank) {
-    static _Atomic int enqueued, found;
-    void *memory;
-    gpu_rank_attach(rank, &nccl_threads, NULL, LONG_TIMEOUT_S);
-    CHECK(ls_comm_alloc_shared(rank->comm, rank->device, COUNT * sizeof(float), &memory) == LS_OK);
-    CHECK(reduce(rank, memory) == LS_OK);
-    if (rank->rank == 2) {
-        cuda_on_cpu_reset_faults("kernel:1:214");
-        CHECK(ls_fill(rank->stream, memory, 1, COUNT) == LS_OK);
-    }
-    CHECK(ls_comm_all_reduce(rank->comm, rank->stream, memory, COUNT, LS_FP32, LS_REDUCE_SUM) == LS_OK);
-    atomic_fetch_add(&enqueued, 1);
-    while (rank->rank == 2 ? atomic_load(&found) < 2 : atomic_load(&enqueued) < RANKS) sleep_ms(1);
-    ls_status status = ls_stream_synchronize(rank->stream); /* LS_ERR_TIMEOUT: nobody noticed */
-    CHECK(status == LS_ERR_SYSTEM || (status == LS_ERR_PEER && rank->rank != 2));
-    if (status == LS_ERR_PEER) CHECK(gpu_rank_says(rank, " has given up: GPU 2, that of rank 2, has failed"));
-    if (status == LS_ERR_SYSTEM && rank->rank != 2) /* which of them says it is chance; nobody says it twice */
-        CHECK(rank->message[0] == '\0' || gpu_rank_says(rank, "failed on GPU 2: uncorrectable ECC error"));
-    atomic_fetch_add(&found, 1);
-    rank_close(rank);
-}
-
-static void a_gpu_that_nobody_waits_for_is_found(void **state) {
-    (void)state;
-    setenv("CUDA_ON_CPU_STREAMS", "shuffle:1", 1);
-    run_good_ranks_on(nccl_threads.backend, RANKS, fails_unseen_body, NULL);
-    unsetenv("CUDA_ON_CPU_STREAMS");
-}
-
 /* --- late --------------------------------------------------------------------------------------------------------- */
 
 /* All have enqueued it, and one GPU does not come to it: with shuffled streams nothing runs unless somebody waits. */
@@ -423,7 +390,6 @@ int main(void) {
         cmocka_unit_test(ranks_out_of_step_are_named),
         cmocka_unit_test(what_nccl_says_reaches_all_ranks),
         cmocka_unit_test(a_call_that_fails_at_once_breaks_the_group),
-        cmocka_unit_test(a_gpu_that_nobody_waits_for_is_found),
         cmocka_unit_test(an_operation_that_does_not_end_is_named),
         cmocka_unit_test(work_handles_know_what_failed),
         cmocka_unit_test(any_thread_may_abort),

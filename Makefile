@@ -130,7 +130,7 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: fuzz fuzz-programs all help setup test bench-dp-vs-ddp bench-comm gpu-check tables calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
+.PHONY: fuzz fuzz-programs all help setup test soak bench-dp-vs-ddp bench-comm gpu-check tables calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ ifdef LS_SET_UP
 $(error Still missing after make setup: $(MISSING))
 endif
 .NOTPARALLEL:
-all test bench-dp-vs-ddp bench-comm gpu-check plots tables calibrate accuracy recipes pytorch-check: setup
+all test soak bench-dp-vs-ddp bench-comm gpu-check plots tables calibrate accuracy recipes pytorch-check: setup
 	@$(MAKE) LS_SET_UP=1 $@
 
 else
@@ -174,6 +174,12 @@ TEST_FAKES := $(if $(filter-out tests/base/% tests/comm/% tests/data/% tests/dev
 
 test: $(PROGRAMS) $(TESTS) $(TEST_FAKES) ## build and run every test, each program under a deadline [ROOMS='comm data': only those]
 	@LS_PLUGINS=$(abspath $(FAKE_DIR)) tests/run.sh $(TESTS)
+
+# TESTS='test_steps test_comm' on the command line is a subset by name.
+SOAK_TESTS := $(addprefix $(BUILD)/tests/,$(notdir $(TESTS)))
+
+soak: $(PROGRAMS) $(SOAK_TESTS) $(TEST_FAKES) ## every test program 20 times on a busy machine [SOAK_RUNS= ROOMS= TESTS='test_steps test_comm']
+	@LS_PLUGINS=$(abspath $(FAKE_DIR)) tests/soak.sh $(BUILD)/soak $(SOAK_TESTS)
 
 RESULTS    := $(BUILD)/results
 BENCH_ARGS := $(if $(MODEL),--models='$(MODEL)') $(if $(BATCH),--batch='$(BATCH)') $(if $(N),--n='$(N)') $(if $(DEVICE),--device='$(DEVICE)')

@@ -1,6 +1,6 @@
 /* launch: watching over the ranks of a job.
  *   idea  : one poll loop over a signalfd (SIGCHLD tells of ranks that ended, the others of the user's wish) and the ranks'
- *           cause pipes. The job goes through phases: RUNNING; LOOKING, half a second after the first failure in which
+ *           cause pipes. The job goes through phases: RUNNING; LOOKING, two seconds after the first failure in which
  *           the failures that belong to it come to light; ENDING, after SIGTERM to those who are left; KILLED.
  *   cause : a rank that loses a peer exits with status 3, so the culprit is the first failure seen with any other status or a
  *           signal; only if there is none, the first one seen. Ranks that end after SIGTERM are not asked.
@@ -26,7 +26,7 @@
 #include "ddp_procs/launch_spawn.h"
 #include "ddp_procs/store.h"
 
-#define LOOK_US 0.5e6
+#define LOOK_US 2e6 /* on a busy machine ranks need that long to notice, and to say what they know */
 
 enum { CAUSE_CAPACITY = 1024, PEER_FAILED_STATUS = 3, WRONG_USAGE_STATUS = 2 };
 

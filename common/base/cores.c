@@ -56,6 +56,16 @@ void ls_run_on_any_core(void) {
         (void)sched_setaffinity(0, sizeof usable, &usable); /* a thread left pinned still works */
 }
 
+void ls_run_on_core(int place, int count) {
+    cpu_set_t one;
+    int cores = ls_usable_cores(), wanted = (int)((long)(place % count) * cores / count), core = 0;
+    if (CPU_COUNT(&usable) == 0) return;
+    while (!CPU_ISSET(core, &usable) || wanted-- > 0) core++;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    (void)sched_setaffinity(0, sizeof one, &one); /* a thread that may not be pinned still works */
+}
+
 bool ls_share_one_core(void) {
     cpu_set_t one;
     int core = 0;

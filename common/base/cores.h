@@ -15,6 +15,9 @@ double ls_cache_bytes(int level);
  * loader that stayed on its device's core would take its time from the device. */
 void ls_run_on_any_core(void);
 
+/* Keeps the calling thread on one of them: those of places 0 to count - 1 are spread evenly, as they are numbered. */
+void ls_run_on_core(int place, int count);
+
 /* From here on all threads of this process, and the processes that it starts, run on one core, the first that it may
  * use, so that they take turns; waits neither spin nor yield. Called before any other function of this header and
  * before there are other threads. False: the kernel does not let us. */

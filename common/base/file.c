@@ -1,6 +1,9 @@
 /* file — reading at once, and atomic replacement.
  *   order : write, fsync of the file, link under a temporary name, rename, fsync of the folder. The rename must come
  *           after the data's fsync, or a power cut could leave the new name on an empty file.
+ *   place : the folder is opened once, and every step goes by its descriptor, so that all of them happen in one folder,
+ *           also when its name goes to another meanwhile. A folder that was moved gets the file; in one that was removed
+ *           nothing can get a name
  *   fails : before the rename the old file is untouched, and the new one has no name at all (O_TMPFILE), so a killed
  *           process leaves nothing. linkat cannot replace a name, hence the short-lived temporary one between the last
  *           two steps. It is the same for all writers of a path, so that the next one finds what a killed one has left
@@ -75,43 +78,48 @@ ls_status ls_file_read(const char *path, size_t most, char **text, size_t *nbyte
 
 struct ls_file_writer {
     int fd;
-    bool named;               /* temporary[] exists in the folder */
-    bool failed;              /* a put has failed and was reported */
-    char path[PATH_MAX];      /* what the caller gave */
-    char folder[PATH_MAX];    /* path up to its last slash, or "." */
-    char temporary[PATH_MAX]; /* in the same folder, so that rename works */
+    int folder;  /* the path's folder, whatever becomes of its name meanwhile */
+    bool named;  /* temporary[] exists in the folder */
+    bool failed; /* a put or a sync has failed and was reported */
+    char path[PATH_MAX];
+    const char *name;              /* in path: what follows its last slash */
+    char temporary[NAME_MAX + 64]; /* a name in the same folder, so that rename works */
 };
 
+/* One line for every moment: opening, writing, syncing, naming and replacing meet the same full disks and lost folders,
+ * and which of them meets it first is chance. */
+static ls_status cannot_write(const char *path, int error) {
+    static const int of_folder[] = {ENOENT, ENOTDIR, EACCES, EPERM, EROFS};
+    const char *known = "what was there before is unchanged";
+    for (size_t i = 0; i < sizeof of_folder / sizeof *of_folder; i++)
+        if (error == of_folder[i]) known = "its folder must exist and be writable";
+    return ls_fail(LS_ERR_IO, "cannot write %s: %s; %s", path, strerror(error), known);
+}
+
 /* With an `own` name, the next that nobody uses in this process; another process has another pid. */
-static bool make_temporary_name(ls_file_writer *writer, bool own) {
+static void make_temporary_name(ls_file_writer *writer, bool own) {
     static _Atomic unsigned counter;
-    const char *slash = strrchr(writer->path, '/');
-    const char *base = slash ? slash + 1 : writer->path;
     char mark[64] = "";
-    own = own || strlen(base) > LS_TEMPORARY_BASE_MAX; /* what is cut off could be the difference */
+    own = own || strlen(writer->name) > LS_TEMPORARY_BASE_MAX; /* what is cut off could be the difference */
     if (own) snprintf(mark, sizeof mark, ".%ld-%u", (long)getpid(), atomic_fetch_add(&counter, 1));
-    int length = snprintf(writer->temporary, sizeof writer->temporary, "%s/.%.*s%s.tmp", writer->folder,
-                          LS_TEMPORARY_BASE_MAX, base, mark);
-    return length < (int)sizeof writer->temporary;
+    snprintf(writer->temporary, sizeof writer->temporary, ".%.*s%s.tmp", LS_TEMPORARY_BASE_MAX, writer->name, mark);
 }
 
-static bool set_paths(ls_file_writer *writer, const char *path) {
-    if (strlen(path) >= sizeof writer->path) return false;
-    snprintf(writer->path, sizeof writer->path, "%s", path);
-    const char *slash = strrchr(path, '/');
-    if (!slash)
-        snprintf(writer->folder, sizeof writer->folder, ".");
-    else
-        snprintf(writer->folder, sizeof writer->folder, "%.*s", slash == path ? 1 : (int)(slash - path), path);
-    return make_temporary_name(writer, false);
+static int open_folder(ls_file_writer *writer) {
+    char folder[PATH_MAX] = ".";
+    const char *slash = strrchr(writer->path, '/');
+    writer->name = slash ? slash + 1 : writer->path;
+    if (slash)
+        snprintf(folder, sizeof folder, "%.*s", slash == writer->path ? 1 : (int)(slash - writer->path), writer->path);
+    return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* For file systems without unnamed files. */
+/* For file systems without unnamed files, and systems where /proc cannot give one a name. */
 static int open_named(ls_file_writer *writer) {
     int fd = -1;
     for (int i = 0; i < LS_TEMPORARY_TRIES && fd < 0; i++) {
-        if (!make_temporary_name(writer, true)) return -1;
-        fd = open(writer->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        make_temporary_name(writer, true);
+        fd = openat(writer->folder, writer->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (fd < 0 && errno != EEXIST) return -1;
     }
     writer->named = fd >= 0;
@@ -119,7 +127,9 @@ static int open_named(ls_file_writer *writer) {
 }
 
 static int open_hidden(ls_file_writer *writer) {
-    int fd = open(writer->folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+    if (access("/proc/self/fd", X_OK) != 0) return open_named(writer);
+    make_temporary_name(writer, false);
+    int fd = openat(writer->folder, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
     if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return fd;
     return open_named(writer);
 }
@@ -130,27 +140,25 @@ ls_status ls_file_writer_open(ls_file_writer **out, const char *path) {
     if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
         return ls_fail(LS_ERR_IO, "cannot write %s: it is not a regular file; choose another path", path);
     }
+    if (strlen(path) >= PATH_MAX) return ls_fail(LS_ERR_IO, "cannot write a file whose path is too long: %s", path);
     ls_file_writer *writer = calloc(1, sizeof *writer);
     if (!writer) return ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", path);
-    if (!set_paths(writer, path)) {
-        free(writer);
-        return ls_fail(LS_ERR_IO, "cannot write a file whose path is too long: %s", path);
-    }
-    writer->fd = open_hidden(writer);
+    memcpy(writer->path, path, strlen(path));
+    writer->folder = open_folder(writer);
+    writer->fd = writer->folder < 0 ? -1 : open_hidden(writer);
     if (writer->fd < 0) {
         int error = errno;
-        free(writer);
-        return ls_fail(LS_ERR_IO, "cannot write %s: %s; its folder must exist and be writable", path, strerror(error));
+        ls_file_writer_abort(writer);
+        return cannot_write(path, error);
     }
     *out = writer;
     return LS_OK;
 }
 
 /* Marks the writer as failed, so that commit does not put half a file in place. */
-static ls_status fail_writer(ls_file_writer *writer, const char *doing) {
+static ls_status fail_writer(ls_file_writer *writer) {
     writer->failed = true;
-    return ls_fail(LS_ERR_IO, "cannot %s %s: %s; what was there before is unchanged", doing, writer->path,
-                   strerror(errno));
+    return cannot_write(writer->path, errno);
 }
 
 ls_status ls_file_writer_put(ls_file_writer *writer, const void *data, size_t nbytes) {
@@ -158,7 +166,7 @@ ls_status ls_file_writer_put(ls_file_writer *writer, const void *data, size_t nb
     while (nbytes > 0) {
         ssize_t written = write(writer->fd, next, nbytes);
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return fail_writer(writer, "write");
+        if (written < 0) return fail_writer(writer);
         next += written;
         nbytes -= (size_t)written;
     }
@@ -169,11 +177,12 @@ ls_status ls_file_writer_put(ls_file_writer *writer, const void *data, size_t nb
  * lock, so that under this name there can be nothing else by then. */
 static bool remove_leftover(const ls_file_writer *writer) {
     struct stat opened, there;
-    int fd = open(writer->temporary, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int fd = openat(writer->folder, writer->temporary, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return false;
-    bool dead = flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &opened) == 0 && lstat(writer->temporary, &there) == 0 &&
+    bool dead = flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &opened) == 0 &&
+                fstatat(writer->folder, writer->temporary, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
                 opened.st_dev == there.st_dev && opened.st_ino == there.st_ino;
-    bool removed = dead && unlink(writer->temporary) == 0;
+    bool removed = dead && unlinkat(writer->folder, writer->temporary, 0) == 0;
     close(fd);
     return removed;
 }
@@ -184,35 +193,31 @@ static bool name_file(ls_file_writer *writer) {
     snprintf(descriptor, sizeof descriptor, "/proc/self/fd/%d", writer->fd);
     (void)flock(writer->fd, LOCK_EX | LOCK_NB); /* where there are no locks, a leftover stays */
     for (int i = 0; i < LS_TEMPORARY_TRIES && !writer->named; i++) {
-        writer->named = linkat(AT_FDCWD, descriptor, AT_FDCWD, writer->temporary, AT_SYMLINK_FOLLOW) == 0;
+        writer->named = linkat(AT_FDCWD, descriptor, writer->folder, writer->temporary, AT_SYMLINK_FOLLOW) == 0;
         if (writer->named) break;
         if (errno != EEXIST) return false;
         if (i == 0 && remove_leftover(writer)) continue;
-        if (!make_temporary_name(writer, true)) return false;
+        make_temporary_name(writer, true);
     }
     return writer->named;
 }
 
 static ls_status sync_folder(const ls_file_writer *writer) {
-    int fd = open(writer->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool synced =
-        fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* EINVAL: this file system has nothing to sync here */
-    int error = errno;
-    if (fd >= 0) close(fd);
-    if (synced) return LS_OK;
+    if (fsync(writer->folder) == 0 || errno == EINVAL) return LS_OK; /* EINVAL: there is nothing to sync here */
     return ls_fail(LS_ERR_IO, "%s is written, but its folder could not be synced to disk: %s", writer->path,
-                   strerror(error));
+                   strerror(errno));
 }
 
 ls_status ls_file_writer_sync(ls_file_writer *writer) {
-    if (writer->failed) return LS_ERR_IO; /* reported by put */
-    return fsync(writer->fd) == 0 ? LS_OK : fail_writer(writer, "sync to disk");
+    if (writer->failed) return LS_ERR_IO; /* reported before */
+    return fsync(writer->fd) == 0 ? LS_OK : fail_writer(writer);
 }
 
 ls_status ls_file_writer_commit(ls_file_writer *writer) {
     ls_status status = ls_file_writer_sync(writer);
-    if (status == LS_OK && !name_file(writer)) status = fail_writer(writer, "name");
-    if (status == LS_OK && rename(writer->temporary, writer->path) != 0) status = fail_writer(writer, "replace");
+    if (status == LS_OK && !name_file(writer)) status = fail_writer(writer);
+    if (status == LS_OK && renameat(writer->folder, writer->temporary, writer->folder, writer->name) != 0)
+        status = fail_writer(writer);
     if (status == LS_OK) {
         writer->named = false;
         status = sync_folder(writer);
@@ -223,7 +228,8 @@ ls_status ls_file_writer_commit(ls_file_writer *writer) {
 
 void ls_file_writer_abort(ls_file_writer *writer) {
     if (!writer) return;
-    if (writer->named) unlink(writer->temporary);
-    close(writer->fd);
+    if (writer->named) unlinkat(writer->folder, writer->temporary, 0);
+    if (writer->fd >= 0) close(writer->fd);
+    if (writer->folder >= 0) close(writer->folder);
     free(writer);
 }

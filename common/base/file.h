@@ -7,6 +7,9 @@
  * without unnamed files, a kill at any time may leave ".NAME.PID-N.tmp".) Of several writers of a path the last to
  * commit wins.
  *
+ * A folder that is moved between open and commit gets the file all the same. One that is removed is an error, in the same
+ * line whatever the step: "cannot write PATH: No such file or directory; its folder must exist and be writable".
+ *
  * Use: open, put as often as needed, then commit or abort. Errors are reported with the path. One thread at a time. */
 #ifndef LS_BASE_FILE_H
 #define LS_BASE_FILE_H

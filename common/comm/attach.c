@@ -97,7 +97,7 @@ static ls_status compare_gpus(ls_comm *comm, const struct ls_nccl_identity *iden
     char text[LS_TEXT_CAPACITY];
     ls_status status = exchange(comm, LS_OPERATION_ATTACH_NCCL, 1, pack(identity), gpus);
     if (status != LS_OK || !have_shared_gpu(gpus, comm->world_size, text, sizeof text)) return status;
-    return ls_comm_break(comm, LS_ERR_INVALID, "%s: NCCL needs a GPU per rank" WITHOUT_NCCL, text);
+    return ls_comm_break(comm, LS_ERR_INVALID, NULL, "%s: NCCL needs a GPU per rank" WITHOUT_NCCL, text);
 }
 
 static ls_status compare_versions(ls_comm *comm, const struct ls_nccl_identity *identity) {
@@ -106,7 +106,7 @@ static ls_status compare_versions(ls_comm *comm, const struct ls_nccl_identity *
     char first_text[32], second_text[32];
     ls_status status = exchange(comm, LS_OPERATION_ATTACH_NCCL, 2, (uint64_t)identity->version, versions);
     if (status != LS_OK || !find_pair(versions, comm->world_size, false, &first, &second)) return status;
-    return ls_comm_break(comm, LS_ERR_INVALID,
+    return ls_comm_break(comm, LS_ERR_INVALID, NULL,
                          "rank %d has NCCL %s, rank %d has %s: all ranks need the same (which libnccl.so.2 does "
                          "LD_LIBRARY_PATH find?)" WITHOUT_NCCL,
                          first, version_text(first_text, versions[first]), second,
@@ -123,7 +123,7 @@ static ls_status share_id(ls_comm *comm, const struct ls_nccl_plugin *plugin, co
     ls_status status = LS_OK;
     if (comm->rank == 0) {
         status = plugin->make_id(id, why, sizeof why);
-        if (status != LS_OK) return ls_comm_break(comm, status, "NCCL made no id: %s" WITHOUT_NCCL, why);
+        if (status != LS_OK) return ls_comm_break(comm, status, NULL, "NCCL made no id: %s" WITHOUT_NCCL, why);
         if (comm->world_size > 1) status = bootstrap->set(bootstrap->context, key, id, LS_NCCL_ID_NBYTES);
         if (status != LS_OK) (void)ls_comm_abort(comm, "NCCL's id could not be stored");
     }
@@ -133,7 +133,7 @@ static ls_status share_id(ls_comm *comm, const struct ls_nccl_plugin *plugin, co
     status = bootstrap->get(bootstrap->context, key, id, LS_NCCL_ID_NBYTES, &nbytes);
     if (status != LS_OK) (void)ls_comm_abort(comm, "NCCL's id could not be fetched");
     if (status == LS_OK && nbytes != LS_NCCL_ID_NBYTES)
-        return ls_comm_break(comm, LS_ERR_INVALID, "the store's key %s does not hold NCCL's id", key);
+        return ls_comm_break(comm, LS_ERR_INVALID, NULL, "the store's key %s does not hold NCCL's id", key);
     return status;
 }
 
@@ -144,7 +144,7 @@ static ls_status attach_nccl(ls_comm *comm, ls_device *device, const ls_comm_opt
     uint64_t done[LS_COMM_MAX_RANKS];
     const struct ls_nccl_plugin *plugin = open_plugin(why, sizeof why);
     ls_status status = plugin ? plugin->identify(device, &identity, why, sizeof why) : LS_ERR_UNSUPPORTED;
-    if (status != LS_OK) return ls_comm_break(comm, status, "NCCL cannot be used: %s" WITHOUT_NCCL, why);
+    if (status != LS_OK) return ls_comm_break(comm, status, NULL, "NCCL cannot be used: %s" WITHOUT_NCCL, why);
     status = compare_gpus(comm, &identity);
     if (status == LS_OK) status = compare_versions(comm, &identity);
     if (status == LS_OK) status = share_id(comm, plugin, options, id);

@@ -334,8 +334,10 @@ bool ls_comm_only_lost(const ls_comm *comm, bool *ranks, bool *died);
 /* Whether somebody has broken the group. */
 bool ls_comm_is_broken(const ls_comm *comm);
 
-/* Reports the failure and breaks the group for all ranks; returns `status`. */
-ls_status ls_comm_break(ls_comm *comm, ls_status status, const char *format, ...) LS_PRINTF(3, 4);
+/* Breaks the group for all ranks, and reports why: at `what` (NULL: at nothing that has a name) happened what the format
+ * says. If somebody has broken the group for another reason before, that one is reported. The status of the reason. */
+ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *what, const char *format, ...)
+    LS_PRINTF(4, 5);
 
 /* LS_OK while the group is whole, else the reported failure; asked before each operation. */
 ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what);

@@ -59,7 +59,7 @@ static ls_status compare_with(ls_comm *comm, const ls_announcement *what, int ra
     if (*missing || !kept || packed == pack(what)) return LS_OK;
     char mine[LS_TEXT_CAPACITY], theirs[LS_TEXT_CAPACITY];
     ls_announcement other = unpack(packed, what->sequence);
-    return ls_comm_break(comm, LS_ERR_INVALID,
+    return ls_comm_break(comm, LS_ERR_INVALID, NULL,
                          "the ranks are out of step: rank %d runs %s, rank %d runs %s; all must enqueue the same "
                          "operations in the same order",
                          rank, ls_announcement_text(theirs, &other, true), comm->rank,

@@ -150,7 +150,8 @@ static ls_status serve(ls_comm *comm, int connection, bool *served, double until
     judge(&mine, &theirs, served, answer.text, sizeof answer.text);
     if (answer.text[0] != '\0') answer.status = LS_ERR_INVALID;
     bool answered = send_answer(connection, &answer, comm->fd);
-    if (answer.status != LS_OK) return ls_comm_break(comm, LS_ERR_INVALID, "cannot form the group: %s", answer.text);
+    if (answer.status != LS_OK)
+        return ls_comm_break(comm, LS_ERR_INVALID, NULL, "cannot form the group: %s", answer.text);
     served[theirs.rank] = answered;
     return LS_OK;
 }
@@ -165,7 +166,7 @@ static ls_status serve_all(ls_comm *comm, int listener, double until_us) {
         if (count == 0) return LS_OK;
         if (left_us(until_us) <= 0) {
             char ranks[LS_TEXT_CAPACITY];
-            return ls_comm_break(comm, LS_ERR_TIMEOUT, "%s of %d did not join the group within %g s",
+            return ls_comm_break(comm, LS_ERR_TIMEOUT, NULL, "%s of %d did not join the group within %g s",
                                  ls_ranks_text(ranks, missing, comm->world_size), comm->world_size, comm->timeout_s);
         }
         set_deadline(listener, left_us(until_us));

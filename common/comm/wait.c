@@ -11,7 +11,8 @@
  *   safe  : two arrivals per rank are enough: who comes to step s + 2 has passed s + 1, to which all came after they had
  *           passed s. What an operation announced stays until a later meeting; its ranks have then all come to a step
  *           that they come to only when they no longer look at it: the operation's last gate, or the next meeting
- *   fails : the first rank that notices writes the reason into the segment; the others find it there on their patrol.
+ *   fails : the first rank that notices writes the reason into the segment, and all ranks report that one: the others
+ *           find it there on their patrol, or when they come second with a reason of their own.
  *           Blamed for a missed deadline is who keeps the missing rank waiting, not the missing rank that waits */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -29,6 +30,7 @@
 #define LS_PATROL_US 5e4
 #define LS_JOIN_GRACE_US 5e5 /* rank 0 keeps the list of who has come, so its verdict is to be the first */
 #define LS_SETTLE_NS 200000  /* between two looks at whether all have noticed a failure */
+#define LS_REASON_LOOKS 5000 /* at whether who broke the group has said why */
 
 /* --- the broken group --------------------------------------------------------------------------------------------- */
 
@@ -43,8 +45,8 @@ static bool tell_peers(ls_comm *comm, ls_status status, const char *reason) {
     int32_t intact = LS_INTACT;
     if (!atomic_compare_exchange_strong(&comm->segment->broken.state, &intact, LS_BREAKING)) {
         /* it may still be writing its reason; the count bounds what a rank that died there costs */
-        for (int i = 0; i < 100 && atomic_load(&comm->segment->broken.state) == LS_BREAKING; i++) {
-            nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        for (int i = 0; i < LS_REASON_LOOKS && atomic_load(&comm->segment->broken.state) == LS_BREAKING; i++) {
+            nanosleep(&(struct timespec){.tv_nsec = LS_SETTLE_NS}, NULL);
         }
         return false;
     }
@@ -55,25 +57,50 @@ static bool tell_peers(ls_comm *comm, ls_status status, const char *reason) {
     return true;
 }
 
-ls_status ls_comm_break(ls_comm *comm, ls_status status, const char *format, ...) {
-    char reason[LS_REASON_CAPACITY];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(reason, sizeof reason, format, arguments);
-    va_end(arguments);
+/* From then on the reason is there, and does not change any more. A rank that died while it wrote one is noticed as
+ * dead. */
+bool ls_comm_is_broken(const ls_comm *comm) {
+    return comm->segment && atomic_load(&comm->segment->broken.state) == LS_BROKEN;
+}
+
+/* Somebody broke the group while this rank was at `what` (NULL: at nothing that has a name), or before it. */
+static ls_status report_broken(ls_comm *comm, const ls_announcement *what) {
+    char text[LS_TEXT_CAPACITY];
+    const char *at = what ? ls_announcement_text(text, what, true) : "", *colon = what ? ": " : "";
+    ls_status status = ls_comm_is_broken(comm) ? (ls_status)comm->segment->broken.status : LS_ERR_PEER;
     remember(comm, status);
-    (void)tell_peers(comm, status, reason);
+    if (!ls_comm_is_broken(comm))
+        return ls_fail(status, "%s%sa rank has broken the group (it did not say why)", at, colon);
+    return ls_fail(status, "%s%srank %d has given up: %.*s", at, colon, (int)comm->segment->broken.rank,
+                   LS_REASON_CAPACITY - 1, comm->segment->broken.reason);
+}
+
+/* Whoever comes second to the same reason says it in the same words. Any other reason is not the one that broke the
+ * group: what this rank has found may be a consequence. */
+static bool is_known_reason(const ls_comm *comm, const char *reason) {
+    return !ls_comm_is_broken(comm) || strncmp(comm->segment->broken.reason, reason, LS_REASON_CAPACITY - 1) == 0;
+}
+
+ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *what, const char *format, ...) {
+    char reason[LS_REASON_CAPACITY] = "";
+    int used = 0;
+    va_list arguments;
+    if (what) {
+        char text[LS_TEXT_CAPACITY];
+        used = snprintf(reason, sizeof reason, "%s: ", ls_announcement_text(text, what, true));
+    }
+    va_start(arguments, format);
+    if (used < (int)sizeof reason) vsnprintf(reason + used, sizeof reason - (size_t)used, format, arguments);
+    va_end(arguments);
+    if (!tell_peers(comm, status, reason) && !is_known_reason(comm, reason)) return report_broken(comm, what);
+    remember(comm, status);
     return ls_fail(status, "%s", reason);
 }
 
 bool ls_comm_abort(ls_comm *comm, const char *reason) {
+    bool first = tell_peers(comm, LS_ERR_PEER, reason ? reason : "no reason given");
     remember(comm, LS_ERR_PEER);
-    return tell_peers(comm, LS_ERR_PEER, reason ? reason : "no reason given");
-}
-
-/* A rank that died while it wrote its reason is noticed as dead. */
-bool ls_comm_is_broken(const ls_comm *comm) {
-    return comm->segment && atomic_load(&comm->segment->broken.state) == LS_BROKEN;
+    return first;
 }
 
 /* --- who may touch whose buffers ---------------------------------------------------------------------------------- */
@@ -99,22 +126,6 @@ void ls_comm_leave(ls_comm *comm, ls_status status) {
     atomic_store(&comm->segment->slot[comm->rank].inside, 0);
     if (status == LS_OK) return;
     while (somebody_inside(comm)) nanosleep(&(struct timespec){.tv_nsec = LS_SETTLE_NS}, NULL);
-}
-
-/* Somebody broke the group while this rank was at `what`, or before it. */
-static ls_status report_broken(ls_comm *comm, const ls_announcement *what) {
-    char text[LS_TEXT_CAPACITY], reason[LS_REASON_CAPACITY] = "it did not say why";
-    ls_status status = LS_ERR_PEER;
-    int rank = -1;
-    ls_announcement_text(text, what, true);
-    if (comm->segment && atomic_load(&comm->segment->broken.state) == LS_BROKEN) {
-        status = (ls_status)comm->segment->broken.status;
-        rank = comm->segment->broken.rank;
-        memcpy(reason, comm->segment->broken.reason, sizeof reason - 1);
-    }
-    remember(comm, status);
-    if (rank < 0) return ls_fail(status, "%s: a rank has broken the group (%s)", text, reason);
-    return ls_fail(status, "%s: rank %d has given up: %s", text, rank, reason);
 }
 
 ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what) {
@@ -219,7 +230,7 @@ static bool is_there(void *context) {
 
 /* Why is it not there? LS_OK: wait on. */
 static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
-    char text[LS_TEXT_CAPACITY], ranks[LS_TEXT_CAPACITY];
+    char ranks[LS_TEXT_CAPACITY];
     bool missing[LS_COMM_MAX_RANKS], died;
     if (ls_comm_is_broken(comm)) return report_broken(comm, wait->what);
     /* None: all have come, but the last one was stopped or killed before it rang the bell. */
@@ -229,16 +240,14 @@ static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
     if (ls_comm_only_lost(comm, missing, &died) && !is_there(&lookout)) {
         /* Whoever left after a failure has said why before, though perhaps not yet when this function began. */
         if (ls_comm_is_broken(comm)) return report_broken(comm, wait->what);
-        return ls_comm_break(comm, LS_ERR_PEER, "%s: %s %s", ls_announcement_text(text, wait->what, true),
-                             ls_ranks_text(ranks, missing, comm->world_size),
+        return ls_comm_break(comm, LS_ERR_PEER, wait->what, "%s %s", ls_ranks_text(ranks, missing, comm->world_size),
                              died ? "died" : "left the group without taking part");
     }
     if (ls_now_us() < until_us) return LS_OK;
     if (is_there(&lookout) || find_missing(comm, wait, missing) == 0) return LS_OK;
     find_culprits(comm, missing);
-    return ls_comm_break(comm, LS_ERR_TIMEOUT, "%s: %s did not come within %g s",
-                         ls_announcement_text(text, wait->what, true), ls_ranks_text(ranks, missing, comm->world_size),
-                         comm->timeout_s);
+    return ls_comm_break(comm, LS_ERR_TIMEOUT, wait->what, "%s did not come within %g s",
+                         ls_ranks_text(ranks, missing, comm->world_size), comm->timeout_s);
 }
 
 ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait) {
@@ -311,7 +320,7 @@ ls_status ls_comm_meet(ls_comm *comm, ls_channel_kind channel, const ls_announce
         const ls_announcement *other = ls_comm_announced(comm, channel, r);
         if (same_operation(first, other)) continue;
         char text[LS_TEXT_CAPACITY], first_text[LS_TEXT_CAPACITY];
-        return ls_comm_break(comm, LS_ERR_INVALID,
+        return ls_comm_break(comm, LS_ERR_INVALID, NULL,
                              "the ranks are out of step: rank %d runs %s, rank 0 runs %s; all must enqueue the same "
                              "operations in the same order",
                              r, ls_announcement_text(text, other, true), ls_announcement_text(first_text, first, true));

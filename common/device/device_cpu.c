@@ -1,7 +1,7 @@
 /* device_cpu — a CPU core standing in for a GPU: its own memory pool, real copies, one compute thread, three streams.
  *
  * Devices are spread over the cores that this process may use (hwloc_distrib keeps them on different physical cores
- * where it can). oneDNN and OpenMP are held to the device's one thread: a device that borrowed its neighbour's core
+ * where it can; where hwloc finds no topology, the process's affinity mask must do). oneDNN and OpenMP are held to the device's one thread: a device that borrowed its neighbour's core
  * would make every scaling figure a lie. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -101,18 +101,28 @@ static bool core_for(hwloc_topology_t topology, int place, int count, hwloc_bitm
     return found;
 }
 
-static void pin_thread(const ls_device *device) {
-    int count = device->options.devices_on_node;
-    if (count > ls_usable_cores()) return; /* devices share cores: the scheduler shares them out better than we would */
+/* False: hwloc does not know the cores (in a sandbox that hides /sys), or may not pin. */
+static bool pin_by_topology(int place, int count) {
     hwloc_topology_t topology;
-    if (hwloc_topology_init(&topology) != 0) return;
+    if (hwloc_topology_init(&topology) != 0) return false;
     hwloc_bitmap_t core = hwloc_bitmap_alloc();
-    if (core && hwloc_topology_load(topology) == 0 && core_for(topology, device->options.place, count, core)) {
-        (void)hwloc_set_cpubind(topology, core, HWLOC_CPUBIND_THREAD); /* a device that may not be pinned still works */
-    }
+    bool pinned = core && hwloc_topology_load(topology) == 0 && hwloc_topology_is_thissystem(topology) &&
+                  core_for(topology, place, count, core) &&
+                  hwloc_set_cpubind(topology, core, HWLOC_CPUBIND_THREAD) == 0;
     hwloc_bitmap_free(core);
     hwloc_topology_destroy(topology);
+    return pinned;
 }
+
+static void pin_thread(const ls_device *device) {
+    int place = device->options.place, count = device->options.devices_on_node;
+    if (count > ls_usable_cores()) return; /* devices share cores: the scheduler shares them out better than we would */
+    if (!pin_by_topology(place, count)) ls_run_on_core(place, count);
+}
+
+/* hwloc writes to stderr what it does not find. It asks the environment whether it may, which must not be changed once
+ * there are threads; whoever sets the variable still decides. */
+__attribute__((constructor)) static void silence_hwloc(void) { (void)setenv("HWLOC_HIDE_ERRORS", "2", 0); }
 
 static ls_status cpu_bind_thread(const ls_device *device) {
     pin_thread(device);

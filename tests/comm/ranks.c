@@ -23,7 +23,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
-#define GET_TIMEOUT_S 2.0
+double rank_get_timeout_s = 30;
 
 /* --- the store: a table that the processes inherit ---------------------------------------------------------------- */
 
@@ -50,7 +50,7 @@ static ls_status table_set(void *context, const char *key, const void *value, si
 
 static ls_status table_get(void *context, const char *key, void *value, size_t capacity, size_t *nbytes) {
     struct table *table = context;
-    double until_us = ls_now_us() + GET_TIMEOUT_S * 1e6;
+    double until_us = ls_now_us() + rank_get_timeout_s * 1e6;
     while (ls_now_us() < until_us) {
         for (int i = 0; i < 16; i++) {
             struct entry *entry = &table->entry[i];
@@ -61,7 +61,7 @@ static ls_status table_get(void *context, const char *key, void *value, size_t c
         }
         nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
     }
-    return ls_fail(LS_ERR_TIMEOUT, "the store has no key %s after %g s", key, GET_TIMEOUT_S);
+    return ls_fail(LS_ERR_TIMEOUT, "the store has no key %s after %g s", key, rank_get_timeout_s);
 }
 
 /* --- the processes ------------------------------------------------------------------------------------------------ */

@@ -36,6 +36,9 @@ struct rank {
     ls_comm *comm;
 };
 
+/* How long ranks that are started from now on look for a key in the store. Short where it will not come. */
+extern double rank_get_timeout_s;
+
 /* Runs body on `world_size` ranks. meanwhile (may be NULL) runs in the parent. Each process dies after deadline_s.
  * exit_codes[r] becomes 0 if rank r's body returned, 1 if a check failed, 128 + n if signal n ended it; threads all get
  * their process's. */

@@ -17,11 +17,13 @@
 
 #include "common/base/clock.h"
 #include "common/comm/allreduce.h"
+#include "common/comm/comm_internal.h"
 #include "tests/comm/ranks.h"
 
 #define RANKS 5 /* no power of two: rank 4 is extra to halving-doubling, a leaf to the tree */
 #define TIMEOUT_S 1.5
-#define GRACE_S 5.0 /* what a loaded machine, or a sanitizer, may add to a deadline */
+#define LONG_TIMEOUT_S 40.0 /* where something else is noticed long before */
+#define GRACE_S 25.0        /* what a loaded machine, or a sanitizer, may add to a deadline */
 #define PAGE_BYTES ((size_t)4096)
 #define COUNT 100000
 
@@ -48,9 +50,10 @@ static void lay_trap(struct rank *rank, char *buffer) {
 
 static void victim_body(struct rank *rank) {
     char *buffer, text[64];
-    CHECK(rank_open(rank, "inline", plan.algorithm, TIMEOUT_S) == LS_OK);
+    CHECK(rank_open(rank, "inline", plan.algorithm, LONG_TIMEOUT_S) == LS_OK);
     CHECK(ls_comm_alloc_shared(rank->comm, NULL, (size_t)COUNT * 4 + PAGE_BYTES, (void **)&buffer) == LS_OK);
     CHECK(ls_comm_all_reduce(rank->comm, rank->stream, buffer, COUNT, LS_FP32, LS_REDUCE_SUM) == LS_OK);
+    if (plan.signal == SIGSTOP) rank->comm->timeout_s = TIMEOUT_S;
     if (rank->rank == plan.victim) lay_trap(rank, buffer);
     double begin_us = ls_now_us();
     ls_status status = ls_comm_all_reduce(rank->comm, rank->stream, buffer, COUNT, LS_FP32, LS_REDUCE_SUM);

@@ -19,11 +19,13 @@
 #include <cuda_on_cpu.h>
 
 #include "common/base/clock.h"
+#include "common/comm/comm_internal.h"
 #include "tests/base/scratch.h"
 #include "tests/cuda/gpu_ranks.h"
 
 #define TIMEOUT_S 2.0
-#define GRACE_S 4.0
+#define LONG_TIMEOUT_S 50.0 /* where something else is noticed long before */
+#define GRACE_S 25.0
 #define RANKS 3
 
 static void on_all_paths(void (*body)(struct rank *rank), int world) {
@@ -36,7 +38,7 @@ static void on_all_paths(void (*body)(struct rank *rank), int world) {
 static void distinct_body(struct rank *rank) {
     char text[160];
     ls_status obstacle = LS_ERR_INVALID;
-    CHECK(gpu_rank_open(rank, rank->rank, NULL, TIMEOUT_S) == LS_OK);
+    CHECK(gpu_rank_open(rank, rank->rank, NULL, LONG_TIMEOUT_S) == LS_OK);
     CHECK(ls_comm_find_nccl_obstacle(rank->comm, rank->device, &obstacle, text, sizeof text) == LS_OK);
     CHECK(obstacle == LS_OK && text[0] == '\0');
     rank_close(rank);
@@ -49,17 +51,17 @@ static void sharing_body(struct rank *rank) {
     char text[160];
     ls_status obstacle = LS_OK;
     setenv("CUDA_VISIBLE_DEVICES", visible[rank->rank], 1);
-    CHECK(gpu_rank_open(rank, index[rank->rank], NULL, TIMEOUT_S) == LS_OK);
+    CHECK(gpu_rank_open(rank, index[rank->rank], NULL, LONG_TIMEOUT_S) == LS_OK);
     CHECK(ls_comm_find_nccl_obstacle(rank->comm, rank->device, &obstacle, text, sizeof text) == LS_OK);
     CHECK(obstacle == LS_ERR_USAGE && strcmp(text, "ranks 0 and 2 share GPU 0") == 0);
-    CHECK(rank_attach(rank, LS_COMM_NCCL, NULL, TIMEOUT_S) == LS_ERR_INVALID);
+    CHECK(rank_attach(rank, LS_COMM_NCCL, NULL, LONG_TIMEOUT_S) == LS_ERR_INVALID);
     CHECK(gpu_rank_says(rank, "ranks 0 and 2 share GPU 0: NCCL needs a GPU per rank; --backend shm stages"));
     rank_close(rank);
 }
 
 static void sharing_threads_body(struct rank *rank) {
-    CHECK(gpu_rank_open(rank, rank->rank / 2, NULL, TIMEOUT_S) == LS_OK);
-    CHECK(rank_attach(rank, LS_COMM_NCCL, NULL, TIMEOUT_S) == LS_ERR_INVALID);
+    CHECK(gpu_rank_open(rank, rank->rank / 2, NULL, LONG_TIMEOUT_S) == LS_OK);
+    CHECK(rank_attach(rank, LS_COMM_NCCL, NULL, LONG_TIMEOUT_S) == LS_ERR_INVALID);
     CHECK(gpu_rank_says(rank, "ranks 0 and 1 share GPU 0: NCCL needs a GPU per rank"));
     rank_close(rank);
 }
@@ -80,11 +82,11 @@ static void without_library_body(struct rank *rank) {
     char text[400];
     ls_status obstacle = LS_OK;
     if (rank->rank == 1) setenv("LS_PLUGINS", scratch_folder(), 1);
-    CHECK(gpu_rank_open(rank, rank->rank, NULL, TIMEOUT_S) == LS_OK);
+    CHECK(gpu_rank_open(rank, rank->rank, NULL, LONG_TIMEOUT_S) == LS_OK);
     CHECK(ls_comm_find_nccl_obstacle(rank->comm, rank->device, &obstacle, text, sizeof text) == LS_OK);
     CHECK(obstacle == LS_ERR_UNSUPPORTED && strstr(text, rank->rank == 1 ? wrong : "rank 1 cannot use NCCL"));
     CHECK(rank->message[0] == '\0');
-    CHECK(rank_attach(rank, LS_COMM_NCCL, NULL, TIMEOUT_S) == LS_ERR_UNSUPPORTED);
+    CHECK(rank_attach(rank, LS_COMM_NCCL, NULL, LONG_TIMEOUT_S) == LS_ERR_UNSUPPORTED);
     CHECK(gpu_rank_says(rank, wrong) && gpu_rank_says(rank, "; --backend shm stages through host memory"));
     CHECK(gpu_rank_says(rank, rank->rank == 1 ? "NCCL cannot be used: " : "rank 1 has given up: NCCL cannot be used"));
     rank_close(rank);
@@ -103,8 +105,8 @@ static void a_missing_library_is_said_by_all(void **state) {
 
 static void other_version_body(struct rank *rank) {
     setenv("NCCL_ON_CPU_VERSION", rank->rank == 2 ? "22105" : "22809", 1);
-    CHECK(gpu_rank_open(rank, rank->rank, NULL, TIMEOUT_S) == LS_OK);
-    CHECK(rank_attach(rank, LS_COMM_NCCL, NULL, TIMEOUT_S) == LS_ERR_INVALID);
+    CHECK(gpu_rank_open(rank, rank->rank, NULL, LONG_TIMEOUT_S) == LS_OK);
+    CHECK(rank_attach(rank, LS_COMM_NCCL, NULL, LONG_TIMEOUT_S) == LS_ERR_INVALID);
     CHECK(gpu_rank_says(rank, "rank 0 has NCCL 2.28.9, rank 2 has 2.21.5: all ranks need the same"));
     rank_close(rank);
 }
@@ -125,9 +127,10 @@ struct fault {
 static void fault_body(struct rank *rank) {
     const struct fault *fault = rank->argument;
     if (rank->rank == 1) setenv("CUDA_ON_CPU_FAIL", fault->fault, 1);
-    CHECK(gpu_rank_open(rank, rank->rank, NULL, TIMEOUT_S) == LS_OK);
+    CHECK(gpu_rank_open(rank, rank->rank, NULL, LONG_TIMEOUT_S) == LS_OK);
+    if (fault->status == LS_ERR_TIMEOUT) rank->comm->timeout_s = TIMEOUT_S;
     double begin_us = ls_now_us();
-    CHECK(rank_attach(rank, LS_COMM_NCCL, NULL, TIMEOUT_S) == fault->status);
+    CHECK(rank_attach(rank, LS_COMM_NCCL, NULL, LONG_TIMEOUT_S) == fault->status);
     CHECK(gpu_rank_says(rank, rank->rank == 1 ? fault->text : fault->others));
     rank_close(rank);
     CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
@@ -150,16 +153,16 @@ static void initialisation_that_fails_ends_on_all_ranks(void **state) {
 
 static void no_id_body(struct rank *rank) {
     if (rank->rank == 0) setenv("CUDA_ON_CPU_FAIL", "ncclGetUniqueId:1:2", 1);
-    CHECK(gpu_rank_open(rank, rank->rank, NULL, TIMEOUT_S) == LS_OK);
-    CHECK(rank_attach(rank, LS_COMM_NCCL, NULL, TIMEOUT_S) == LS_ERR_SYSTEM);
+    CHECK(gpu_rank_open(rank, rank->rank, NULL, LONG_TIMEOUT_S) == LS_OK);
+    CHECK(rank_attach(rank, LS_COMM_NCCL, NULL, LONG_TIMEOUT_S) == LS_ERR_SYSTEM);
     CHECK(gpu_rank_says(rank, "NCCL made no id: unhandled system error: injected into ncclGetUniqueId"));
     rank_close(rank);
 }
 
 static void dies_body(struct rank *rank) {
-    CHECK(gpu_rank_open(rank, rank->rank, NULL, TIMEOUT_S) == LS_OK);
+    CHECK(gpu_rank_open(rank, rank->rank, NULL, LONG_TIMEOUT_S) == LS_OK);
     if (rank->rank == 1) _exit(0);
-    CHECK(rank_attach(rank, LS_COMM_NCCL, NULL, TIMEOUT_S) == LS_ERR_PEER);
+    CHECK(rank_attach(rank, LS_COMM_NCCL, NULL, LONG_TIMEOUT_S) == LS_ERR_PEER);
     CHECK(gpu_rank_says(rank, "attach_device (nccl): rank 1 died"));
     rank_close(rank);
 }
@@ -173,29 +176,29 @@ static void ranks_that_fail_before_it_are_named(void **state) {
 /* --- wrong calls -------------------------------------------------------------------------------------------------- */
 
 static void two_paths_body(struct rank *rank) {
-    CHECK(gpu_rank_open(rank, rank->rank, NULL, TIMEOUT_S) == LS_OK);
-    CHECK(rank_attach(rank, rank->rank == 1 ? LS_COMM_NCCL : LS_COMM_STAGED, NULL, TIMEOUT_S) == LS_ERR_INVALID);
+    CHECK(gpu_rank_open(rank, rank->rank, NULL, LONG_TIMEOUT_S) == LS_OK);
+    CHECK(rank_attach(rank, rank->rank == 1 ? LS_COMM_NCCL : LS_COMM_STAGED, NULL, LONG_TIMEOUT_S) == LS_ERR_INVALID);
     CHECK(gpu_rank_says(rank, "rank 1 runs attach_device (nccl), rank 0 runs attach_device (staged)"));
     rank_close(rank);
 }
 
 static void twice_body(struct rank *rank) {
     const struct gpu_path *path = rank->argument;
-    gpu_rank_attach(rank, path, NULL, TIMEOUT_S);
-    CHECK(rank_attach(rank, path->path, NULL, TIMEOUT_S) == LS_ERR_INVALID);
+    gpu_rank_attach(rank, path, NULL, LONG_TIMEOUT_S);
+    CHECK(rank_attach(rank, path->path, NULL, LONG_TIMEOUT_S) == LS_ERR_INVALID);
     CHECK(gpu_rank_says(rank, "has attached a device to the group already"));
     rank_close(rank);
 }
 
 static void cpu_body(struct rank *rank) {
-    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
-    CHECK(rank_attach(rank, LS_COMM_STAGED, NULL, TIMEOUT_S) == LS_ERR_INVALID);
+    CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
+    CHECK(rank_attach(rank, LS_COMM_STAGED, NULL, LONG_TIMEOUT_S) == LS_ERR_INVALID);
     CHECK(gpu_rank_says(rank, "is no GPU"));
     rank_close(rank);
 }
 
 static void not_attached_body(struct rank *rank) {
-    CHECK(gpu_rank_open(rank, rank->rank, NULL, TIMEOUT_S) == LS_OK);
+    CHECK(gpu_rank_open(rank, rank->rank, NULL, LONG_TIMEOUT_S) == LS_OK);
     void *memory = gpu_rank_upload(rank, NULL, 4096);
     CHECK(ls_comm_all_reduce(rank->comm, rank->stream, memory, 10, LS_FP32, LS_REDUCE_SUM) == LS_ERR_INVALID);
     CHECK(gpu_rank_says(rank, "passes memory of a GPU, and the group has no way for it"));
@@ -207,7 +210,7 @@ static void other_stream_body(struct rank *rank) {
     const struct gpu_path *path = rank->argument;
     ls_device_options options = {.kind = LS_DEVICE_CUDA, .index = 3, .devices_on_node = 1};
     ls_device *other;
-    gpu_rank_attach(rank, path, NULL, TIMEOUT_S);
+    gpu_rank_attach(rank, path, NULL, LONG_TIMEOUT_S);
     CHECK(ls_device_open(&other, &options) == LS_OK);
     CHECK(ls_comm_barrier(rank->comm, ls_device_stream(other, LS_STREAM_COMM)) == LS_ERR_INVALID);
     CHECK(gpu_rank_says(rank, "the stream is one of GPU 3, the group has attached GPU"));
@@ -239,7 +242,7 @@ static int open_files(void) {
 /* Endpoints of threads are destroyed one after the other, by one thread here: none of them waits for the next. */
 static void one_by_one_body(struct rank *rank) {
     const struct gpu_path *path = rank->argument;
-    gpu_rank_attach(rank, path, NULL, 2 * GRACE_S);
+    gpu_rank_attach(rank, path, NULL, LONG_TIMEOUT_S);
     CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK && ls_stream_synchronize(rank->stream) == LS_OK);
     static ls_comm *all[RANKS];
     static _Atomic int arrived;
@@ -263,7 +266,7 @@ static void tidy_body(struct rank *rank) {
     for (int turn = 0; turn < 3; turn++) {
         char group[16];
         snprintf(group, sizeof group, "%s", turn == 0 ? "ring" : turn == 1 ? "tree" : "direct");
-        gpu_rank_attach(rank, path, group, 2 * GRACE_S);
+        gpu_rank_attach(rank, path, group, LONG_TIMEOUT_S);
         void *memory = gpu_rank_upload(rank, NULL, 4000), *shared;
         CHECK(ls_comm_alloc_shared(rank->comm, rank->device, 4000, &shared) == LS_OK);
         CHECK(ls_comm_all_reduce(rank->comm, rank->stream, memory, 1000, LS_FP32, LS_REDUCE_SUM) == LS_OK);

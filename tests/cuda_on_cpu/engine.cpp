@@ -91,7 +91,7 @@ void run_items(State &s) {
             continue;
         }
         ItemRef item = take(s);
-        if (s.allowance > 0) s.allowance--;
+        if (s.allowance > 0 && --s.allowance == 0) s.changed.notify_all(); /* a query does not wait for more */
         if (run(s, guard, *item) == Progress::done) {
             s.idle_turns = 0;
             finish(s, *item);
@@ -101,6 +101,7 @@ void run_items(State &s) {
         if (++s.idle_turns < 2 * s.ready.size()) continue;
         s.idle_turns = 0;
         s.allowance = 0;
+        s.changed.notify_all();
         guard.unlock();
         std::this_thread::sleep_for(NOTHING_GOES_ON);
         guard.lock();

@@ -17,6 +17,7 @@
 
 #include "common/base/cores.h"
 #include "tests/base/scratch.h"
+#include "tests/base/stderr_text.h"
 #include "tests/device/modes.h"
 
 static ls_device *open_device(int index, size_t capacity_bytes) {
@@ -126,6 +127,18 @@ static void devices_that_have_a_core_each_stay_on_it(void **state) {
     assert_int_equal(CPU_COUNT(&taken), cores);
     struct bound bound = bind_in_a_thread(0, cores + 1);
     assert_int_equal(CPU_COUNT(&bound.cores), cores);
+}
+
+/* As in sandboxes: hwloc looks for /sys in a folder where it is not. */
+static void without_a_topology_devices_keep_to_cores_of_their_own(void **state) {
+    setenv("HWLOC_FSROOT", scratch_folder(), 1);
+    devices_that_have_a_core_each_stay_on_it(state);
+    stderr_begin();
+    struct bound bound = bind_in_a_thread(0, 1);
+    const char *said = stderr_end();
+    unsetenv("HWLOC_FSROOT");
+    assert_int_equal(CPU_COUNT(&bound.cores), 1);
+    assert_string_equal(said, "");
 }
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
@@ -268,6 +281,7 @@ int main(void) {
         TEST(the_environment_chooses_how_streams_run),
         TEST(nonsense_in_the_environment_is_an_error),
         TEST(devices_that_have_a_core_each_stay_on_it),
+        TEST(without_a_topology_devices_keep_to_cores_of_their_own),
         TEST(memory_is_counted_by_category),
         TEST(memory_has_a_limit),
         TEST(any_thread_may_allocate),

@@ -130,6 +130,14 @@ static void test_bare_programs_train(void **state) {
     assert_int_equal(scratch_file_count(), 0);
 }
 
+/* A sandbox that hides /sys: the cores are the affinity mask's, and nobody complains. */
+static void test_a_machine_without_a_topology(void **state) {
+    (void)state;
+    static program p;
+    expect_success(&p, "HWLOC_FSROOT=/dev dp_train --devices 2 --steps 3");
+    expect_success(&p, "HWLOC_FSROOT=/dev ddp_train --spawn 2 --steps 3");
+}
+
 /* Why, and what was chosen, is said by one process, and only to those who ask. */
 static void test_verbose(void **state) {
     (void)state;
@@ -308,6 +316,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_help, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_bare_programs_train, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_a_machine_without_a_topology, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_verbose, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_saved_weights_continue, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_metrics_and_summary, programs_setup, programs_teardown),

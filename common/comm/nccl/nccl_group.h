@@ -74,6 +74,10 @@ bool ls_nccl_is_busy(struct ls_nccl_group *group);
  * group is broken. */
 ls_status ls_nccl_settle(struct ls_nccl_group *group, ncclResult_t result, const ls_announcement *what);
 
+/* Whether the GPU of `mate`, another group, has failed under its oldest operation; reported, if nobody has. Waits for
+ * nobody. */
+ls_status ls_nccl_ask_mate(struct ls_nccl_group *mate);
+
 /* --- nccl_leave.c ------------------------------------------------------------------------------------------------- */
 
 /* Inside: the communicator is of no use any more; what is on its way ends. Does not wait: NCCL may need long. */
@@ -81,6 +85,10 @@ void ls_nccl_abort(struct ls_nccl_group *group);
 
 /* The group has failed: the other ones of its GPU fail with it, since NCCL's abort of one may wait for theirs. */
 void ls_nccl_abort_neighbours(struct ls_nccl_group *group);
+
+/* Inside: whether the GPU of another rank of the process has failed, with which this rank's operations cannot end. The
+ * group is then broken. */
+ls_status ls_nccl_ask_mates(struct ls_nccl_group *group);
 
 /* Every group is enrolled from when it is made until it is destroyed. */
 void ls_nccl_enrol(struct ls_nccl_group *group);

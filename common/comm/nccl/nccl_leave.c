@@ -14,6 +14,7 @@
  *           thread stay until the process ends. That thread uses nothing that is freed meanwhile */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -115,6 +116,21 @@ void ls_nccl_abort_neighbours(struct ls_nccl_group *g) {
     for (struct ls_nccl_group *other = enrolled; other; other = other->next)
         if (other != g && other->device == g->device) doom(other);
     pthread_mutex_unlock(&enrolled_lock);
+}
+
+/* The lock keeps a mate's group, and so its device, until it has answered. */
+ls_status ls_nccl_ask_mates(struct ls_nccl_group *g) {
+    ls_status status = LS_OK;
+    char reason[64];
+    pthread_mutex_lock(&enrolled_lock);
+    for (struct ls_nccl_group *mate = enrolled; mate && status == LS_OK; mate = mate->next) {
+        if (mate == g || mate->crew != g->crew) continue;
+        status = ls_nccl_ask_mate(mate);
+        snprintf(reason, sizeof reason, "GPU %d, that of rank %d, has failed", mate->gpu, mate->comm->rank);
+    }
+    pthread_mutex_unlock(&enrolled_lock);
+    if (status != LS_OK) (void)ls_comm_abort(g->comm, reason);
+    return status;
 }
 
 /* --- leaving ------------------------------------------------------------------------------------------------------ */

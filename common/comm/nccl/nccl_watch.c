@@ -2,8 +2,8 @@
  *   idea  : on the GPU a collective operation waits for its peers without a deadline, and NCCL on one machine does not
  *           notice that a process has died. So the threads that wait for the device ask here meanwhile
  *           (ls_device_watch): which operation is the oldest that has not ended (an event behind each says so), what
- *           does NCCL say of itself, has the group been broken, has a rank died, is another operation enqueued there,
- *           is the deadline over? Whoever finds something breaks the group for all and aborts its own communicator,
+ *           does NCCL say of itself, has the group been broken, has a rank died, has the GPU of another rank of this process
+ *           failed (nobody else may be waiting for it), is another operation enqueued there, is the deadline over? Whoever finds something breaks the group for all and aborts its own communicator,
  *           after which its operations end; the other ranks find the group broken when they look
  *   cost  : a look a millisecond while a thread waits; around at the other ranks every 50 ms. Nothing while nobody
  *           waits
@@ -92,13 +92,12 @@ static void describe(char *text, size_t capacity, const struct ls_nccl_group *g,
 }
 
 static ls_status break_with(struct ls_nccl_group *g, ncclResult_t result, const ls_announcement *what) {
-    char text[LS_TEXT_CAPACITY], details[LS_REASON_CAPACITY];
+    char details[LS_REASON_CAPACITY];
     bool coming_up = what->kind == LS_OPERATION_ATTACH_NCCL;
     bool peers = result == ncclRemoteError || (result == ncclSystemError && !coming_up);
     describe(details, sizeof details, g, result);
-    return ls_comm_break(g->comm, peers ? LS_ERR_PEER : LS_ERR_SYSTEM,
-                         "%s: NCCL on rank %d: %s (NCCL_DEBUG=INFO says more)", ls_announcement_text(text, what, true),
-                         g->comm->rank, details);
+    return ls_comm_break(g->comm, peers ? LS_ERR_PEER : LS_ERR_SYSTEM, what,
+                         "NCCL on rank %d: %s (NCCL_DEBUG=INFO says more)", g->comm->rank, details);
 }
 
 /* NCCL's own state: LS_OK as long as it is well, or busy. */
@@ -124,9 +123,19 @@ static bool find_lost(const struct ls_nccl_group *g, const ls_announcement *what
     return any;
 }
 
+/* A mate that somebody else looks after just now is asked the next time. */
+ls_status ls_nccl_ask_mate(struct ls_nccl_group *mate) {
+    if (!ls_nccl_try_enter(mate)) return LS_OK;
+    cudaError_t error = mate->pending_count > 0 ? cudaEventQuery(entry(mate, 0)->event) : cudaSuccess;
+    ls_nccl_leave(mate);
+    if (error != cudaErrorNotReady) return ls_cuda_check(error, mate->gpu, "a collective operation");
+    (void)cudaGetLastError(); /* it is remembered as an error */
+    return LS_OK;
+}
+
 static ls_status look_around(struct ls_nccl_group *g, const ls_announcement *what, bool *missing) {
     ls_comm *comm = g->comm;
-    char text[LS_TEXT_CAPACITY], ranks_text[LS_TEXT_CAPACITY];
+    char ranks_text[LS_TEXT_CAPACITY];
     bool ranks[LS_COMM_MAX_RANKS], died;
     memset(missing, 0, LS_COMM_MAX_RANKS * sizeof *missing);
     if (comm->world_size == 1) return LS_OK;
@@ -134,8 +143,7 @@ static ls_status look_around(struct ls_nccl_group *g, const ls_announcement *wha
     if (status != LS_OK || !find_lost(g, what, missing, ranks, &died)) return status;
     status = ls_comm_check(comm, what); /* whoever left after a failure has said why before */
     if (status != LS_OK) return status;
-    return ls_comm_break(comm, LS_ERR_PEER, "%s: %s %s", ls_announcement_text(text, what, true),
-                         ls_ranks_text(ranks_text, ranks, comm->world_size),
+    return ls_comm_break(comm, LS_ERR_PEER, what, "%s %s", ls_ranks_text(ranks_text, ranks, comm->world_size),
                          died ? "died" : "left the group without taking part");
 }
 
@@ -146,23 +154,22 @@ static ls_status break_late(struct ls_nccl_group *g, const ls_announcement *what
     for (int r = 0; r < comm->world_size; r++) anybody = anybody || missing[r];
     if (what->kind == LS_OPERATION_ATTACH_NCCL)
         return ls_comm_break(
-            comm, LS_ERR_TIMEOUT,
+            comm, LS_ERR_TIMEOUT, NULL,
             "NCCL did not come up within %g s, though all %d ranks began: is there a firewall (NCCL_SOCKET_IFNAME "
             "chooses the network), or a container with a small /dev/shm (docker --shm-size)? NCCL_DEBUG=INFO "
             "says more",
             comm->timeout_s, comm->world_size);
-    ls_announcement_text(text, what, true);
     if (anybody)
-        return ls_comm_break(comm, LS_ERR_TIMEOUT, "%s: %s did not come within %g s", text,
+        return ls_comm_break(comm, LS_ERR_TIMEOUT, what, "%s did not come within %g s",
                              ls_ranks_text(ranks, missing, comm->world_size), comm->timeout_s);
     if (g->pending_count == 0)
-        return ls_comm_break(comm, LS_ERR_TIMEOUT,
+        return ls_comm_break(comm, LS_ERR_TIMEOUT, NULL,
                              "%s, or another operation of the same graph, did not end within %g s: a rank is late, or "
                              "has launched another graph",
-                             text, comm->timeout_s);
-    return ls_comm_break(comm, LS_ERR_TIMEOUT,
-                         "%s: all ranks have enqueued it, but it did not end within %g s (NCCL_DEBUG=INFO says more)",
-                         text, comm->timeout_s);
+                             ls_announcement_text(text, what, true), comm->timeout_s);
+    return ls_comm_break(comm, LS_ERR_TIMEOUT, what,
+                         "all ranks have enqueued it, but it did not end within %g s (NCCL_DEBUG=INFO says more)",
+                         comm->timeout_s);
 }
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */
@@ -179,7 +186,8 @@ static ls_status patrol(struct ls_nccl_group *g, const ls_announcement *what, do
     bool late = now_us - since_us > g->comm->timeout_s * 1e6;
     if (now_us < g->patrol_us && !late) return LS_OK;
     g->patrol_us = now_us + LS_PATROL_US;
-    ls_status status = look_around(g, what, missing);
+    ls_status status = ls_nccl_ask_mates(g);
+    if (status == LS_OK) status = look_around(g, what, missing);
     return status == LS_OK && late ? break_late(g, what, missing) : status;
 }
 

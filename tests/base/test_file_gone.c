@@ -1,0 +1,163 @@
+/* A folder that goes while a file is written into it: whatever the moment, the writer says one and the same line, or the
+ * file is whole where the folder now is. This program answers the system calls between which the folder goes (its
+ * functions stand before those of the C library), so that each moment is met for certain. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/base/file.h"
+#include "tests/base/scratch.h"
+
+#define GONE "cannot write %s: No such file or directory; its folder must exist and be writable"
+
+/* Each is the moment before a step. */
+enum moment { AT_OPEN, AT_PUT, AT_SYNC, AT_NAMING, AT_REPLACING, AT_FOLDERS_SYNC, NEVER };
+
+static enum moment moment = NEVER;
+static void (*go)(void);
+static bool gone;
+
+static void reach(enum moment now) {
+    if (now != moment || gone) return;
+    gone = true;
+    go();
+}
+
+/* --- the system calls -------------------------------------------------------------------------------------------- */
+
+int fsync(int fd);
+int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags);
+int renameat(int from_folder, const char *from, int to_folder, const char *to);
+int rename(const char *from, const char *to);
+
+int fsync(int fd) {
+    struct stat info;
+    reach(fstat(fd, &info) == 0 && S_ISDIR(info.st_mode) ? AT_FOLDERS_SYNC : AT_SYNC);
+    return (int)syscall(SYS_fsync, fd);
+}
+
+int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags) {
+    reach(AT_NAMING);
+    return (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
+}
+
+int renameat(int from_folder, const char *from, int to_folder, const char *to) {
+    reach(AT_REPLACING);
+    return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, 0);
+}
+
+int rename(const char *from, const char *to) { return renameat(AT_FDCWD, from, AT_FDCWD, to); }
+
+/* --- the folder -------------------------------------------------------------------------------------------------- */
+
+/* With all that is in it, as rm -r does. */
+static void is_removed(void) {
+    unlink(scratch_path("folder/a"));
+    unlink(scratch_path("folder/.a.tmp"));
+    assert_int_equal(rmdir(scratch_path("folder")), 0);
+}
+
+static void is_moved(void) {
+    assert_int_equal(syscall(SYS_renameat2, AT_FDCWD, scratch_path("folder"), AT_FDCWD, scratch_path("moved"), 0), 0);
+}
+
+static ls_status write_new(void) {
+    ls_file_writer *writer;
+    reach(AT_OPEN);
+    ls_status status = ls_file_writer_open(&writer, scratch_path("folder/a"));
+    if (status != LS_OK) return status;
+    reach(AT_PUT);
+    status = ls_file_writer_put(writer, "new", 3);
+    assert_int_equal(status, LS_OK);
+    return ls_file_writer_commit(writer);
+}
+
+static ls_status write_while_it_goes(enum moment when, void (*how)(void)) {
+    assert_int_equal(mkdir(scratch_path("folder"), 0755), 0);
+    scratch_write("folder/a", "old", 3);
+    moment = when;
+    go = how;
+    gone = false;
+    ls_status status = write_new();
+    moment = NEVER;
+    assert_true(gone);
+    return status;
+}
+
+static void expect_the_line(void) {
+    char line[4200];
+    snprintf(line, sizeof line, GONE, scratch_path("folder/a"));
+    scratch_expect_error(line, NULL);
+}
+
+/* --- tests ------------------------------------------------------------------------------------------------------- */
+
+static void a_folder_that_is_removed_is_told_in_one_line(void **state) {
+    (void)state;
+    for (enum moment when = AT_OPEN; when <= AT_REPLACING; when++) {
+        assert_int_equal(write_while_it_goes(when, is_removed), LS_ERR_IO);
+        expect_the_line();
+        assert_int_equal(scratch_file_count(), 0);
+    }
+    /* Behind the last step that it could fail at: as if it had gone a moment later. The next write says the line. */
+    assert_int_equal(write_while_it_goes(AT_FOLDERS_SYNC, is_removed), LS_OK);
+    assert_int_equal(write_new(), LS_ERR_IO);
+    expect_the_line();
+}
+
+/* What was begun ends where the folder now is, whole, with nothing beside it; the next write says the line. */
+static void a_folder_that_is_moved_gets_the_file(void **state) {
+    (void)state;
+    for (enum moment when = AT_OPEN; when <= AT_FOLDERS_SYNC; when++) {
+        ls_status status = write_while_it_goes(when, is_moved);
+        assert_int_equal(status, when == AT_OPEN ? LS_ERR_IO : LS_OK);
+        if (when != AT_OPEN) assert_int_equal(write_new(), LS_ERR_IO);
+        expect_the_line();
+        char *content = scratch_read_text("moved/a");
+        assert_string_equal(content, when == AT_OPEN ? "old" : "new");
+        free(content);
+        assert_int_equal(unlink(scratch_path("moved/a")), 0);
+        assert_int_equal(rmdir(scratch_path("moved")), 0); /* there was nothing else in it */
+    }
+}
+
+/* Another folder takes its name: the file goes where it was begun. */
+static void is_exchanged(void) {
+    is_moved();
+    assert_int_equal(mkdir(scratch_path("folder"), 0755), 0);
+}
+
+static void another_folder_of_that_name_gets_nothing(void **state) {
+    (void)state;
+    for (enum moment when = AT_PUT; when <= AT_FOLDERS_SYNC; when++) {
+        assert_int_equal(write_while_it_goes(when, is_exchanged), LS_OK);
+        assert_int_equal(rmdir(scratch_path("folder")), 0);
+        char *content = scratch_read_text("moved/a");
+        assert_string_equal(content, "new");
+        free(content);
+        assert_int_equal(unlink(scratch_path("moved/a")), 0);
+        assert_int_equal(rmdir(scratch_path("moved")), 0);
+    }
+}
+
+int main(void) {
+#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+    const struct CMUnitTest tests[] = {
+        WITH_FOLDER(a_folder_that_is_removed_is_told_in_one_line),
+        WITH_FOLDER(a_folder_that_is_moved_gets_the_file),
+        WITH_FOLDER(another_folder_of_that_name_gets_nothing),
+    };
+    return cmocka_run_group_tests_name("a folder that goes", tests, NULL, NULL);
+}

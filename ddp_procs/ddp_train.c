@@ -64,7 +64,9 @@ static size_t communication_rows(struct settings *s, ls_option *rows) {
          .limits = LS_BETWEEN(0, 1023), .help = "the devices of this machine's ranks, in their order; ranks may share a GPU",
          .empty = "0, 1, 2, ..., and again from 0 where ranks outnumber GPUs"},
         {.kind = LS_OPTION_CHOICE, .name = "shard", .to.number = &s->shard, .choices = shards,
-         .help = "strided: DistributedSampler's samples; contiguous: DataParallel's chunks of the same global order"},
+         .help = "strided: DistributedSampler's samples; contiguous: DataParallel's chunks of the same global order, which give "
+                 "DataParallel's bits if N is a power of two, gradients are added in rank order (--allreduce auto, direct, naive; for N = 2 "
+                 "any), and there is neither --accumulate nor --compress"},
         {.kind = LS_OPTION_CHOICE, .name = "backend", .to.number = &s->backend, .choices = backends,
          .help = "of the process group: shared memory on this node, through which GPUs' memory is staged; or NCCL, with a GPU per rank; auto: "
                  "nccl where it can be"},

@@ -358,7 +358,8 @@ static ls_status finish(struct run *run, ls_status status, ls_train_result *resu
 
 ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard shard, const ls_dataset *train,
                    const ls_dataset *test, ls_train_result *result) {
-    *result = (ls_train_result){.accuracy = NAN, .final_loss = NAN};
+    bool strided = p->world_size > 1 && shard == LS_SHARD_STRIDED && !ls_train_is_stream(options);
+    *result = (ls_train_result){.accuracy = NAN, .final_loss = NAN, .strided = strided};
     p->step = 0;
     p->micro_batches = options->accumulate;
     struct run run = {.parallel = p,

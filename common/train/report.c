@@ -277,7 +277,8 @@ static ls_status print_result(const ls_report *report, const ls_parallel *parall
     print_scaler(parallel, result);
     printf("final loss %.6f", result->final_loss);
     if (!isnan(result->accuracy)) printf(", test accuracy %.1f %%", 100 * result->accuracy);
-    printf(", weights %016llx\n", (unsigned long long)result->parameter_hash);
+    printf(", weights %016llx%s\n", (unsigned long long)result->parameter_hash,
+           result->strided ? " (strided; dp_train's bits need --shard contiguous)" : "");
     if (!report->options->metrics && !report->options->summary) return LS_OK;
     return ls_device_table_print(stdout, rows, parallel->device_count, parallel->device_count);
 }

@@ -21,7 +21,7 @@ typedef struct ls_train_options {
     /* samples of an optimizer step over all devices; of a micro-batch on each device, 0: not set */
     int64_t batch_size, per_device_batch;
     int accumulate; /* micro-batches of a step */
-    bool shuffle, drop_last;
+    bool shuffle, set_epoch, drop_last;
     int64_t seed;
     int workers, prefetch;
     bool sync_bn;

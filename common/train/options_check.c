@@ -74,6 +74,9 @@ void ls_train_note_idle(const ls_train_options *o, int device_count) {
         note_idle(o->decay_factor != defaults.decay_factor, "--lr-decay", reason);
         note_idle(o->decay_epochs != defaults.decay_epochs, "--lr-decay-epochs", reason);
     }
+    if (!o->shuffle || ls_train_is_stream(o)) {
+        note_idle(!o->set_epoch, "--no-set-epoch", "the samples keep one order anyway");
+    }
     if (!o->trace) note_idle(o->trace_steps != defaults.trace_steps, "--trace-steps", "there is no --trace");
     if (o->compress != LS_FP32 && device_count == 1) {
         ls_note("--compress %s only rounds the gradients: with one rank nothing travels",

@@ -56,6 +56,7 @@ static void test_help(void **state) {
                                          "per-device-batch=",
                                          "accumulate=",
                                          "[no-]shuffle ",
+                                         "[no-]set-epoch ",
                                          "drop-last ",
                                          "seed=",
                                          "prefetch=",

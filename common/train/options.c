@@ -42,7 +42,7 @@ ls_train_options ls_train_defaults(void) {
 }
 
 /* Rows of each table at most. */
-enum { RUN_ROWS = 22, RECIPE_ROWS = 18, GPU_ROWS = 6, OTHER_ROWS = 20 };
+enum { RUN_ROWS = 22, RECIPE_ROWS = 18, GPU_ROWS = 6, OTHER_ROWS = 22 };
 _Static_assert(RUN_ROWS + RECIPE_ROWS + GPU_ROWS + OTHER_ROWS <= LS_TRAIN_OPTION_ROWS,
                "LS_TRAIN_OPTION_ROWS is too small");
 
@@ -165,6 +165,8 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
          .help = "go on where this checkpoint was written, bit for bit"},
         {.kind = LS_OPTION_STRING, .name = "save-weights", .to.text = &o->save_weights, .argument = "FILE",
          .help = "write the trained weights alone, as PyTorch's state dict in safetensors"},
+        {.kind = LS_OPTION_FLAG, .name = "save-module-prefix", .to.flag = &o->save_module_prefix,
+         .help = "name them as PyTorch's DataParallel and DDP do: module.fc1.weight"},
 
         {.kind = LS_OPTION_HEADING, .help = "The host"},
         {.kind = LS_OPTION_DOUBLE, .name = "host-lock", .to.real = &o->host_lock_us, .argument = "US",

@@ -47,6 +47,9 @@ ls_status ls_train_options_check(ls_train_options *o, int device_count) {
                        "--host-lock is time, and meta devices take none: build/replay --host-lock adds it");
     }
     if (o->save_every > 0 && !o->save) return ls_fail(LS_ERR_USAGE, "--save-every needs --save, which says where");
+    if (o->save_module_prefix && !o->save_weights) {
+        return ls_fail(LS_ERR_USAGE, "--save-module-prefix needs --save-weights, whose names it is for");
+    }
     if (o->resume && o->init) return ls_fail(LS_ERR_USAGE, "--init and --resume both say which weights to start from");
     ls_optimizer_options optimizer = ls_train_optimizer(o);
     status = ls_optimizer_check(&optimizer);

@@ -11,7 +11,7 @@ static const char *const compressions[] = {"none", "fp16", "bf16", NULL};
 static const char *const collectives[] = {"cost", "messages", NULL}; /* of ls_build_collectives */
 static const char *const patterns[] = {"ring",   "server", "tree", "halving-doubling",
                                        "direct", NULL}; /* of ls_pattern */
-static const char *const replications[] = {"copies", "collectives", NULL};
+static const char *const replications[] = {"copies", "collectives", "both", NULL};
 
 _Static_assert(sizeof patterns / sizeof *patterns == LS_PATTERN_COUNT + 1, "a pattern has no name");
 
@@ -38,12 +38,12 @@ static size_t what_rows(replay_settings *s, struct choices *choices, ls_option r
          .limits = LS_BETWEEN(1, 65536), .help = "devices", .empty = "1, 2, 4, ... as many as the node has"},
         {.kind = LS_OPTION_DOUBLE, .name = "batch", .to.real = &s->batch, .argument = "SAMPLES",
          .limits = LS_ABOVE(0), .help = "of a step over all devices (strong scaling)",
-         .empty = "that of the trace"},
+         .empty = "that of the trace, or the workload's"},
         {.kind = LS_OPTION_DOUBLE, .name = "per-device-batch", .to.real = &s->per_device_batch, .argument = "SAMPLES",
          .limits = LS_ABOVE(0), .help = "of a step on each device (weak scaling), instead",
          .empty = "none"},
         {.kind = LS_OPTION_CHOICE, .name = "precision", .to.number = &choices->precision, .choices = precisions,
-         .help = "of products and activations"},
+         .help = "of products and activations", .empty = "the workload's, or fp32"},
         {.kind = LS_OPTION_INT, .name = "steps", .to.number = &s->steps, .argument = "N", .limits = LS_BETWEEN(1, 1000),
          .help = "the first is warm-up and does not count, if there are more",
          .empty = "4; with --vary one more than the trace has"},
@@ -69,7 +69,9 @@ static size_t where_rows(replay_settings *s, struct choices *choices, ls_option 
          .help = "every launch takes so long, in every mode and in T1, under its process's one lock, as in Python: "
                  "only DP's threads wait for one another; 0: there is none; -1: what the node says"},
         {.kind = LS_OPTION_CHOICE, .name = "replicate", .to.number = &choices->replicate, .choices = replications,
-         .help = "DP: parameters and gradients go by copies from and to device 0, or by a broadcast and a reduce"},
+         .help = "DP: parameters and gradients go by copies from and to device 0 (dp_train's default), or by a broadcast and a reduce "
+                 "(PyTorch's, over NCCL); both: a table of each",
+         .empty = "the workload's, or copies"},
         {.kind = LS_OPTION_STRING, .name = "bucket-cap-mb", .to.text = &choices->caps, .argument = "MIB,MIB,...",
          .help = "DDP: size of a gradient bucket (the first: at most 1); each gives a row"},
         {.kind = LS_OPTION_SWITCH, .name = "overlap", .to.flag = &s->overlap,
@@ -164,16 +166,18 @@ static ls_status check(const replay_settings *s) {
 }
 
 ls_status replay_parse(replay_settings *settings, int argc, char **argv, bool *help) {
-    struct choices choices = {.mode = BOTH, .caps = "25"};
+    struct choices choices = {.mode = BOTH, .precision = -1, .replicate = -1, .caps = "25"};
     *settings = (replay_settings){.overlap = true, .host_lock_us = -1};
     ls_status status = parse(settings, &choices, argc, argv, help);
     if (status != LS_OK || *help) return status;
     for (int mode = 0; mode < BOTH; mode++)
         settings->modes[mode] = choices.mode == mode || (choices.mode == BOTH && mode != LS_BUILD_SINGLE);
-    settings->precision = (ls_dtype)choices.precision;
+    settings->precision_given = choices.precision >= 0;
+    settings->precision = settings->precision_given ? (ls_dtype)choices.precision : LS_FP32;
     settings->collectives = (ls_build_collectives)choices.collectives;
     settings->pattern = (ls_pattern)choices.pattern;
-    settings->replicate_by_collectives = choices.replicate == 1;
+    settings->by_copies = choices.replicate == 0 || choices.replicate == 2;
+    settings->by_collectives = choices.replicate >= 1;
     settings->compress = choices.compress > 0;
     settings->as_recorded = settings->as_recorded || (settings->trace && !settings->node);
     sort_n(&settings->n);

@@ -63,8 +63,9 @@ struct scene {
 
 static const struct scene scenes[] = {
     {"course", "course", COURSE_BATCH, LS_FP16,
-     "replayed: workload course (384 pictures, fp16) on node course, as its file has it"},
-    {"dgx1-v100", "resnet50", 256, LS_FP32, "replayed: workload resnet50 (256 pictures, fp32) on node dgx1-v100"},
+     "replayed: workload course (384 pictures, fp16) on node course, as its file has it; DP by collectives"},
+    {"dgx1-v100", "resnet50", 256, LS_FP32,
+     "replayed: workload resnet50 (256 pictures, fp32) on node dgx1-v100; DP by collectives"},
 };
 
 struct replays {

@@ -273,6 +273,7 @@ static ls_status run_rank(struct settings *settings, const char *program) {
         status = ddp_describe_rank(&session.self, session.parallel, &settings->train, (ls_shard)settings->shard,
                                    session.train);
     }
+    if (status == LS_OK && session.choice.gpu_missed) session.parallel->gpu_missed = session.choice.found;
     if (status == LS_OK && session.self.rank == 0) {
         ls_train_warn_workers(&settings->train, session.self.local_world_size);
     }

@@ -172,9 +172,8 @@ static void introduce(tables_book *book) {
         book, "Inputs of a prediction are a trace of one device and the node that calibrate measures on this machine, "
               "just before; T2 is never an input. DP1 and DDP1 are the two programs with one device.");
     if (ls_usable_cores() < 2)
-        tables_text(book,
-                    "This machine lends one core: two devices would take turns on it, so T2 and --no-overlap, which "
-                    "are about two devices at work at the same time, are left out.");
+        tables_text(book, "This machine lends one core: two devices would only show time-slicing, so T2 and "
+                          "--no-overlap are left out.");
 }
 
 static void tell_rough(tables_book *book, const struct machine_nodes *nodes) {
@@ -195,7 +194,7 @@ static void add_missing(tables_book *book) {
         "What the predictions have beside T1's own times, all of it measured by calibrate: what half a batch costs in "
         "products; how many times as long kernels take side by side; the update of parameters that another core's "
         "cache holds; that devices which leave no core free run copies and all-reduces between their kernels; and "
-        "devices that are late by turns, each step as it was recorded alone. What they do not have: (1) loaders, of "
+        "per-device jitter, from the steps as they were recorded on one device. What they do not have: (1) loaders, of "
         "which two ranks have two, take the time of the cores that the devices compute on; (2) gradients that lie in "
         "another core's cache are slower to copy and to add; (3) what else runs on this machine, which two devices "
         "meet twice as often as one, and its drift between calibrate, T1 and T2. The first two make T2 longer than "

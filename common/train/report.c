@@ -249,7 +249,8 @@ static void print_times(const ls_report *report, const ls_train_result *result, 
            result->median_step_ms, (long long)(result->timed_steps / each), what, result->p10_step_ms,
            result->p90_step_ms, result->samples_per_s);
     if (report->options->virtual_time)
-        puts("these are times of devices that took turns on one core (--virtual-time), not what a core for each gives");
+        puts("these times only show time-slicing: all devices shared one core (--virtual-time); build/replay says what "
+             "a core for each gives");
     if (waited_share <= LOADER_SHARE_TO_MENTION) return;
     printf("the loader kept the devices waiting %.0f %% of the time: raise --workers (now %d) if cores are free\n",
            100 * waited_share, report->options->workers);

@@ -254,13 +254,13 @@ static void print_title(const replay_inputs *inputs, const replay_settings *sett
 static void print_legend(const replay_settings *settings) {
     printf(
         "\n"
-        "T_N            replayed time of a step: mean of %d behind a first one%s\n"
+        "T_N            replayed time of a step: mean of %d steps after a warm-up step%s\n"
         "T1             one device's step, without either mode%s\n"
-        "compute ...    of the step, mean of devices: a kernel runs; or else communication goes on (exposed); or else\n"
-        "               the host thread works; or else nothing does. They add up to T_N\n"
-        "busy, comm.    of the step, the part with a kernel; with a copy or collective, hidden or not\n"
-        "overlap        of communication, the part during which its device computes\n"
-        "busiest link   the part of its bandwidth that is used, by copies and by messages\n",
+        "compute ...    parts of the step, mean of devices, which add up to T_N. compute: a kernel runs; exposed: no\n"
+        "               kernel but communication; host: neither, but the host thread works; idle: none of these\n"
+        "busy, comm.    share of the step with a kernel; with a copy or collective, hidden or not\n"
+        "overlap        share of communication during which its device computes\n"
+        "busiest link   share of its bandwidth that copies and messages use\n",
         settings->steps > 1 ? settings->steps - 1 : 1, settings->steps > 1 ? "" : " (none)",
         settings->per_device_batch > 0 ? "; the speed-up is N T1 / T_N"
                                        : "; T1(b/N): with one device's share of the batch");

@@ -226,7 +226,7 @@ static void test_a_lock_is_of_every_mode(void **state) {
     (void)state;
     size_t nbytes;
     assert_int_equal(program_run(&p, ON " --batch=64 --n=2 --host-lock=100 --out=%s", scratch_folder()), 0);
-    assert_int_equal(count_texts("a host lock of 100 us per launch in every mode"), 3); /* the first table's title, DP's and DDP's */
+    assert_int_equal(count_texts("a host lock of 100 us per launch in every mode"), 3); /* three titles */
     char *text = scratch_read(scratch_path("replay.csv"), &nbytes);
     int locked = 0;
     for (const char *at = text; (at = strstr(at, ",\"course\",100,")); at++) locked++;

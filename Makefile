@@ -184,8 +184,11 @@ soak: $(PROGRAMS) $(SOAK_TESTS) $(TEST_FAKES) ## every test program 20 times on 
 RESULTS    := $(BUILD)/results
 BENCH_ARGS := $(if $(MODEL),--models='$(MODEL)') $(if $(BATCH),--batch='$(BATCH)') $(if $(N),--n='$(N)') $(if $(DEVICE),--device='$(DEVICE)')
 
+# With DEVICE=cuda the plug-ins are built first, where nvcc is found.
+FOR_DEVICE := $(if $(filter cuda,$(DEVICE)),$(PLUGINS))
+
 # The pictures are drawn whenever the bench has written its results, also if it then fails because DP and DDP disagree.
-bench-dp-vs-ddp: $(PROGRAMS) ## step time and speed-up of both modes [MODEL= BATCH= N= DEVICE=]
+bench-dp-vs-ddp: $(PROGRAMS) $(FOR_DEVICE) ## step time and speed-up of both modes [MODEL= BATCH= N= DEVICE=]
 	@csv=$(RESULTS)/dp_vs_ddp.csv; before=$$(cksum $$csv 2>/dev/null); \
 	$(BUILD)/bench_dp_vs_ddp $(BENCH_ARGS) --out=$(RESULTS); status=$$?; \
 	if [ "$$before" != "$$(cksum $$csv 2>/dev/null)" ]; then \
@@ -193,11 +196,11 @@ bench-dp-vs-ddp: $(PROGRAMS) ## step time and speed-up of both modes [MODEL= BAT
 	    LC_ALL=C.UTF-8 gnuplot -c plots/dp_vs_ddp.gp $$csv $(RESULTS) 2>&1 || exit 1; \
 	fi; exit $$status
 
-accuracy: $(PROGRAMS) ## what the models reach on held-out digits, median of five seeds
-	@labs/accuracy/accuracy.sh $(BUILD)
+accuracy: $(PROGRAMS) $(FOR_DEVICE) ## what the models reach on held-out digits, median of five seeds [DEVICE=]
+	@DEVICE='$(DEVICE)' labs/accuracy/accuracy.sh $(BUILD)
 
-recipes: $(PROGRAMS) ## the course's scripts, with tables and pictures [RECIPE='mlp-amp convnet' DATA=folder in MNIST's format]
-	@DATA='$(DATA)' labs/recipes/recipes.sh $(BUILD) $(RESULTS) $(RECIPE)
+recipes: $(PROGRAMS) $(FOR_DEVICE) ## the course's scripts, with tables and pictures [RECIPE='mlp-amp convnet' DATA=folder in MNIST's format DEVICE=]
+	@DEVICE='$(DEVICE)' DATA='$(DATA)' labs/recipes/recipes.sh $(BUILD) $(RESULTS) $(RECIPE)
 
 # PYTHON: one that has PyTorch, if it is not among those that are tried.
 pytorch-check: $(PROGRAMS) ## losses, schedules and scales beside PyTorch's, where it is installed [PYTHON=python3]

@@ -64,24 +64,26 @@ static size_t communication_rows(struct settings *s, ls_option *rows) {
          .limits = LS_BETWEEN(0, 1023), .help = "the devices of this machine's ranks, in their order; ranks may share a GPU",
          .empty = "0, 1, 2, ..., and again from 0 where ranks outnumber GPUs"},
         {.kind = LS_OPTION_CHOICE, .name = "shard", .to.number = &s->shard, .choices = shards,
-         .help = "strided: DistributedSampler's samples; contiguous: DataParallel's chunks of the same global order"},
+         .help = "strided: DistributedSampler's samples; contiguous: DataParallel's chunks of the same global order, which give "
+                 "DataParallel's bits if N is a power of two, gradients are added in rank order (--allreduce auto, direct, naive; for N = 2 "
+                 "any), and there is neither --accumulate nor --compress"},
         {.kind = LS_OPTION_CHOICE, .name = "backend", .to.number = &s->backend, .choices = backends,
-         .help = "of the process group: shared memory on this node, through which GPUs' memory is staged; or NCCL, with a GPU per rank; auto: "
-                 "nccl where it can be"},
+         .help = "of the process group: shm: shared memory on this node, through which GPUs' memory is staged; nccl: NCCL, with a GPU per rank; "
+                 "auto: nccl where possible"},
         {.kind = LS_OPTION_CHOICE, .name = "allreduce", .to.number = &s->allreduce, .choices = s->algorithms,
          .help = "algorithm of the gradients' all-reduce; auto: the fastest for the size and the number of ranks"},
         {.kind = LS_OPTION_STRING, .name = "allreduce-table", .to.text = &s->allreduce_table, .argument = "FILE",
-         .help = "what auto goes by, as bench_comm --tune writes it", .empty = "the built-in table"},
+         .help = "the table that auto reads, written by bench_comm --tune", .empty = "the built-in table"},
         {.kind = LS_OPTION_DOUBLE, .name = "bucket-cap-mb", .to.real = &s->bucket_cap_mb, .argument = "MIB",
          .limits = LS_ABOVE(0), .help = "size of a gradient bucket (the first: at most 1)"},
         {.kind = LS_OPTION_CHOICE, .name = "compress", .to.number = &s->train.compress, .choices = compressions,
-         .help = "round gradients to halves for the way, which halves the bytes; what a half cannot hold becomes infinite"},
+         .help = "all-reduce gradients in half precision, which halves the bytes; what a half cannot hold becomes infinite"},
         {.kind = LS_OPTION_SWITCH, .name = "overlap", .to.flag = &s->overlap,
          .help = "reduce buckets while the backward pass still runs"},
         {.kind = LS_OPTION_FLAG, .name = "find-unused", .to.flag = &s->find_unused,
-         .help = "let parameters take no part in the loss, at the price of a small all-reduce a step and some overlap"},
+         .help = "allow parameters that take no part in the loss (--model branched); costs a small all-reduce a step and some overlap"},
         {.kind = LS_OPTION_FLAG, .name = "debug-ranks", .to.flag = &s->debug_ranks,
-         .help = "a line from each rank at the start; after every step, compare all ranks' state, which is slow"},
+         .help = "print a line from each rank at the start, and compare all ranks' state after every step; slow"},
     };
     _Static_assert(sizeof table / sizeof *table <= OWN_ROWS / 2, "OWN_ROWS is too small");
     memcpy(rows, table, sizeof table);
@@ -96,7 +98,7 @@ static size_t join_rows(struct settings *s, ls_option *rows) {
         {.kind = LS_OPTION_FLAG, .name = "join", .to.flag = &s->train.join,
          .help = "a rank without samples takes part in the others' steps until all have run out"},
         {.kind = LS_OPTION_CHOICE, .name = "join-divide", .to.number = &s->train.join_divide, .choices = join_divisors,
-         .help = "the gradients of such steps: by the initial number of ranks, or by those that have samples"},
+         .help = "what the gradients of such steps are divided by: the initial number of ranks, or the number of ranks with samples"},
         {.kind = LS_OPTION_FLAG, .name = "join-throw", .to.flag = &s->train.join_throw,
          .help = "with --join: end the run, as a failure, when the first rank runs out"},
     };
@@ -271,6 +273,7 @@ static ls_status run_rank(struct settings *settings, const char *program) {
         status = ddp_describe_rank(&session.self, session.parallel, &settings->train, (ls_shard)settings->shard,
                                    session.train);
     }
+    if (status == LS_OK && session.choice.gpu_missed) session.parallel->gpu_missed = session.choice.found;
     if (status == LS_OK && session.self.rank == 0) {
         ls_train_warn_workers(&settings->train, session.self.local_world_size);
     }

@@ -180,6 +180,7 @@ int main(int argc, char **argv) {
     if (status == LS_OK) status = ls_train_options_check(&settings.train, settings.choice.count);
     if (status == LS_OK) status = build(&session, &settings);
     if (status == LS_OK) {
+        if (settings.choice.gpu_missed) session.parallel->gpu_missed = settings.choice.found;
         ls_train_warn_workers(&settings.train, 1);
         /* one process: the global order of the samples, whichever way it would be sharded */
         status = ls_train(session.parallel, &settings.train, LS_SHARD_CONTIGUOUS, session.train, session.test, &result);

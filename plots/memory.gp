@@ -24,7 +24,7 @@ all        = words(categories)
 ns = ""; cap = NaN; y_most = 0; capacity = 0; weak = 0; batch = -1; used = ""
 has(texts, text) = strstrt(" " . texts . " ", " " . text . " ") > 0
 # Of a sweep over bucket sizes the first counts.
-is_shown(mode)   = mode ne "single" && (mode ne "DDP" || column("bucket_cap_mb") == cap)
+is_shown(mode)   = mode ne "single" && mode ne "DP by collectives" && (mode ne "DDP" || column("bucket_cap_mb") == cap)
 note(mode, n) = mode eq "single" ? 0 : ( \
     cap = mode eq "DDP" && cap != cap ? column("bucket_cap_mb") : cap, \
     ns = has(ns, sprintf("%d", n)) ? ns : ns . sprintf(" %d", n), \

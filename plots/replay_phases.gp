@@ -21,7 +21,7 @@ up_to(i)         = i == 0 ? 0 : up_to(i - 1) + part(i)
 ns = ""; cap = NaN; y_most = 0; used = ""; weak = 0; batch = -1; 
 has(texts, text) = strstrt(" " . texts . " ", " " . text . " ") > 0
 # Of a sweep over bucket sizes the first counts.
-is_shown(mode)   = stringcolumn("device") eq "0" && (mode ne "DDP" || column("bucket_cap_mb") == cap) && (mode ne "single" || column("n") == 1)
+is_shown(mode)   = mode ne "DP by collectives" && stringcolumn("device") eq "0" && (mode ne "DDP" || column("bucket_cap_mb") == cap) && (mode ne "single" || column("n") == 1)
 note(mode, n) = ( \
     cap = mode eq "DDP" && cap != cap ? column("bucket_cap_mb") : cap, \
     ns = mode ne "single" && !has(ns, sprintf("%d", n)) ? ns . sprintf(" %d", n) : ns, \

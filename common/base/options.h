@@ -41,7 +41,7 @@ typedef enum ls_option_kind {
     LS_OPTION_BYTES,    /* to.nbytes: a whole number, then K, M, G (times 1024, 1024^2, 1024^3) or nothing */
     LS_OPTION_DOUBLE,   /* to.real: finite */
     LS_OPTION_STRING,   /* to.text: points into argv afterwards; may not be empty */
-    LS_OPTION_CHOICE,   /* to.number: the index in `choices` */
+    LS_OPTION_CHOICE,   /* to.number: the index in `choices`; below 0: none is made */
     LS_OPTION_INT_LIST, /* to.list: "0,1,2", 1 to LS_INT_LIST_MAX numbers, each within the limits */
     LS_OPTION_KIND_COUNT
 } ls_option_kind;
@@ -75,7 +75,8 @@ typedef struct ls_option {
     const char *help;           /* what it does; wrapped by the usage page */
     ls_limits limits;           /* INT, INT64, BYTES, DOUBLE and the numbers of INT_LIST */
     const char *const *choices; /* CHOICE: the names, ended by NULL */
-    const char *empty; /* the default's text where it is 0, NULL or an empty list: "all devices"; NULL: "0" or "none" */
+    /* the default's text where it is 0, NULL, an empty list or no choice: "all devices"; NULL: "0" or "none" */
+    const char *empty;
 } ls_option;
 
 typedef struct ls_command {

@@ -42,6 +42,7 @@ static bool is_empty(const ls_option *option) {
     case LS_OPTION_DOUBLE: return *option->to.real == 0;
     case LS_OPTION_STRING: return *option->to.text == NULL;
     case LS_OPTION_INT_LIST: return option->to.list->count == 0;
+    case LS_OPTION_CHOICE: return *option->to.number < 0;
     default: return false;
     }
 }

@@ -63,7 +63,9 @@ ls_status ls_batches_create(ls_batches **out, const ls_batches_options *options)
     return LS_OK;
 }
 
-void ls_batches_set_epoch(ls_batches *batches, int64_t epoch) { ls_sampler_set_epoch(batches->sampler, epoch); }
+void ls_batches_set_epoch(ls_batches *batches, int64_t epoch) {
+    if (!batches->options.forget_epoch) ls_sampler_set_epoch(batches->sampler, epoch);
+}
 
 int64_t ls_batches_per_epoch(const ls_batches *batches) {
     return ls_batches_per_epoch_of(batches, batches->options.rank);

@@ -7,7 +7,8 @@
  *                rank r takes piece r of it by torch.chunk's rule. No sample is seen twice; pieces may differ in
  *                length and the last ranks' may be empty.
  *
- * With world_size 1 both give the same batches. One thread at a time. */
+ * Step k of the two has other samples, and so other weights behind it; dp_train's are those of contiguous shards. With
+ * world_size 1 both give the same batches. One thread at a time. */
 #ifndef LS_DATA_BATCHES_H
 #define LS_DATA_BATCHES_H
 
@@ -31,6 +32,7 @@ typedef struct ls_batches_options {
     /* strided: repeat no samples; the last ranks may get one sample less, and so one step less. No effect if drop_last,
      * nor on contiguous shards, which never repeat samples */
     bool uneven;
+    bool forget_epoch; /* ls_batches_set_epoch does nothing: each epoch has the order of epoch 0 */
     uint64_t seed;
 } ls_batches_options;
 
@@ -44,7 +46,7 @@ struct ls_batch_indices {
  * divide. On failure *out is NULL. */
 ls_status ls_batches_create(ls_batches **out, const ls_batches_options *options);
 
-/* Makes the batches of that epoch (>= 0). */
+/* Makes the batches of that epoch (>= 0). With forget_epoch, what a script does that never calls set_epoch. */
 void ls_batches_set_epoch(ls_batches *batches, int64_t epoch);
 
 /* Steps of an epoch on this rank: the same in each epoch and, unless `uneven`, on all ranks; may be 0 (drop_last and

@@ -91,14 +91,16 @@ size_t ls_aligned_floats(size_t count) {
     return (count + line - 1) / line * line;
 }
 
+/* " (parameter 813056, gradient 1024)"; nothing where nothing is in use. */
 static void describe_usage(const ls_memory_report *memory, char *text, size_t capacity) {
     size_t length = 0;
     text[0] = '\0';
     for (int c = 0; c < LS_MEMORY_COUNT && length < capacity; c++) {
         if (memory->current_bytes[c] == 0) continue;
-        length += (size_t)snprintf(text + length, capacity - length, "%s%s %zu", length ? ", " : "",
+        length += (size_t)snprintf(text + length, capacity - length, "%s%s %zu", length ? ", " : " (",
                                    ls_memory_name((ls_memory_category)c), memory->current_bytes[c]);
     }
+    if (length > 0 && length < capacity) snprintf(text + length, capacity - length, ")");
 }
 
 /* What makes a category smaller, or moves it elsewhere. */
@@ -135,7 +137,7 @@ static ls_status out_of_memory(const ls_device *device, const ls_memory_report *
         snprintf(left, sizeof left, "; %zu of the GPU's %zu bytes are free", free_bytes, total_bytes);
     }
     return ls_fail(LS_ERR_NO_MEMORY,
-                   "device %d is out of memory: %zu bytes asked for %s (%s), %zu%s bytes in use (%s)%s; %s%s",
+                   "device %d is out of memory: %zu bytes asked for %s (%s), %zu%s bytes in use%s%s; %s%s",
                    device->options.index, nbytes, purpose, ls_memory_name(category), memory->current_total_bytes, cap,
                    usage, left, advice(category), cap[0] != '\0' ? "; or raise --device-memory" : "");
 }

@@ -36,6 +36,14 @@ static bool find_folder(char folder[PATH_MAX]) {
     return snprintf(folder, PATH_MAX, "%.*s/lib", PATH_MAX - 8, program) < PATH_MAX;
 }
 
+bool ls_plugin_gpu_is_missed(const char *why) {
+    char folder[PATH_MAX], path[PATH_MAX + 64] = "";
+    if (strncmp(why, LS_NO_GPU, strlen(LS_NO_GPU)) == 0) return false;
+    if (find_folder(folder)) snprintf(path, sizeof path, "%s/ls_cuda.so", folder);
+    return access("/dev/nvidia0", F_OK) == 0 || access("/dev/nvidiactl", F_OK) == 0 || access(path, F_OK) == 0 ||
+           ls_plugin_driver_is_there();
+}
+
 const void *ls_plugin_open(const char *file, const char *symbol, char *why, size_t capacity) {
     char folder[PATH_MAX], path[PATH_MAX + 64];
     if (!find_folder(folder)) {

@@ -46,6 +46,14 @@ struct ls_cuda_plugin {
 bool ls_plugin_driver_is_there(void);
 #define LS_NO_DRIVER "there is no NVIDIA driver (in a container: it is not passed through, --gpus all)"
 
+/* A driver that is there and shows no GPU: the beginning of what `find` says then. */
+#define LS_NO_GPU "the NVIDIA driver shows no GPU"
+
+/* Whether a GPU was to be expected here, where ls_find_gpus has found none and said `why`: ls_cuda.so has been built, or LS_PLUGINS
+ * names a folder, or there is an NVIDIA driver or its device file; but the driver does not say that there is no GPU.
+ * Any thread. */
+bool ls_plugin_gpu_is_missed(const char *why);
+
 /* The table `symbol` of the plug-in `file`, NULL (and `why` in one line, not reported) if it cannot be had. Plug-ins
  * stay loaded until the process ends. Any thread. */
 const void *ls_plugin_open(const char *file, const char *symbol, char *why, size_t capacity);

@@ -45,6 +45,15 @@ static ls_status describe_mlp(struct ls_description *d, const char *sizes) {
     return status;
 }
 
+/* --- mlp with a head that takes no part --------------------------------------------------------------------------- */
+
+static ls_status describe_branched(struct ls_description *d) {
+    d->input = (struct ls_image){784, 1, 1};
+    ls_status status = add_linear(d, 1, 256, true);
+    if (status == LS_OK) status = add_layer(d, (ls_layer){.kind = &ls_untaken, .name = "aux", .units = 10});
+    return status == LS_OK ? add_linear(d, 2, 10, false) : status;
+}
+
 /* --- the convolutional network ----------------------------------------------------------------------------------- */
 
 static ls_status describe_convnet(struct ls_description *d) {
@@ -80,11 +89,13 @@ ls_status ls_describe_model(struct ls_description *d, const char *text) {
     memset(d, 0, sizeof *d);
     d->loss = LS_LOSS_CROSS_ENTROPY;
     if (strcmp(text, "convnet") == 0) return describe_convnet(d);
+    if (strcmp(text, "branched") == 0) return describe_branched(d);
     if (strncmp(text, "mlp:", 4) == 0) return describe_mlp(d, text + 4);
     for (size_t i = 0; i < sizeof shorthands / sizeof *shorthands; i++) {
         if (strcmp(text, shorthands[i].name) != 0) continue;
         d->loss = shorthands[i].loss;
         return describe_mlp(d, shorthands[i].sizes);
     }
-    return ls_fail(LS_ERR_USAGE, "there is no model \"%s\"; there are mlp, mlp:SIZES, convnet, wide and deep", text);
+    return ls_fail(LS_ERR_USAGE, "there is no model \"%s\"; there are mlp, mlp:SIZES, convnet, wide, deep and branched",
+                   text);
 }

@@ -25,6 +25,7 @@ struct ls_pass {
 struct ls_layer_kind {
     const char *name;
     bool in_place;                      /* y is x: the layer needs no output memory */
+    bool untaken;                       /* a branch that no pass takes: its parameters are never ready */
     ls_status (*plan)(ls_layer *layer); /* from `in`: out, parameters, buffers, saved bytes */
     void (*init)(const ls_layer *layer, ls_generator *g, float *const *parameters); /* (optional) host arrays to fill */
     ls_status (*forward)(ls_layer *layer, const struct ls_pass *pass);
@@ -78,6 +79,6 @@ size_t ls_layer_workspace_nbytes(const ls_layer *layer, ls_device_kind kind, siz
 /* Bytes of layer->shared of a batch norm layer in a group of that size. */
 size_t ls_batchnorm_shared_nbytes(const ls_layer *layer, int world_size);
 
-extern const struct ls_layer_kind ls_linear, ls_conv2d, ls_batchnorm2d, ls_maxpool2d, ls_flatten;
+extern const struct ls_layer_kind ls_linear, ls_conv2d, ls_batchnorm2d, ls_maxpool2d, ls_flatten, ls_untaken;
 
 #endif

@@ -126,6 +126,34 @@ const struct ls_layer_kind ls_flatten = {
     .backward = nothing,
 };
 
+/* --- a branch that is not taken: a linear layer on x whose output nobody computes --------------------------------- */
+
+static ls_status untaken_plan(ls_layer *layer) {
+    ls_status status = linear_plan(layer);
+    layer->out = layer->in; /* the next layer goes on from x */
+    return status;
+}
+
+/* The gradients count as zero. */
+static ls_status untaken_backward(ls_layer *layer, const struct ls_pass *pass) {
+    ls_status status = LS_OK;
+    for (size_t p = 0; !pass->accumulate && status == LS_OK && p < layer->parameter_count; p++) {
+        const struct ls_tensor *parameter = &layer->parameters[p];
+        status = ls_fill(pass->stream, parameter->gradient, 0, parameter->count);
+    }
+    return status;
+}
+
+const struct ls_layer_kind ls_untaken = {
+    .name = "untaken",
+    .in_place = true,
+    .untaken = true,
+    .plan = untaken_plan,
+    .init = ls_init_kaiming_uniform,
+    .forward = nothing,
+    .backward = untaken_backward,
+};
+
 /* --- conv2d: w [units, channels, kernel, kernel] ------------------------------------------------------------------- */
 
 static struct ls_conv2d_shape conv2d_shape(const ls_layer *layer, size_t batch) {

@@ -34,6 +34,18 @@ static ls_status collect_tensors(ls_model *model) {
     return LS_OK;
 }
 
+/* Parameters of branches that no pass takes; most models have none. */
+static ls_status mark_untaken(ls_model *model) {
+    for (size_t l = 0; l < model->layout.layer_count; l++) {
+        const ls_layer *layer = &model->layout.layers[l];
+        if (!layer->kind->untaken) continue;
+        if (!model->untaken) model->untaken = calloc(model->parameter_count, sizeof *model->untaken);
+        if (!model->untaken) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's tensors");
+        for (size_t p = 0; p < layer->parameter_count; p++) model->untaken[layer->first_parameter + p] = true;
+    }
+    return LS_OK;
+}
+
 static ls_status alloc_slab(ls_model *model) {
     for (size_t p = 0; p < model->parameter_count; p++) {
         model->parameter_floats +=
@@ -125,6 +137,7 @@ ls_status ls_model_create(ls_model **out, ls_device *device, const char *descrip
     model->half_is_stale = true;
     ls_status status = ls_describe_model(&model->layout, description);
     if (status == LS_OK) status = collect_tensors(model);
+    if (status == LS_OK) status = mark_untaken(model);
     if (status == LS_OK) status = alloc_slab(model);
     if (status == LS_OK) status = alloc_half(model);
     if (status == LS_OK) status = alloc_layers(model);
@@ -154,6 +167,7 @@ void ls_model_destroy(ls_model *model) {
     ls_device_free(model->device, model->outputs);
     ls_device_free(model->device, model->gradient_slab);
     ls_device_free(model->device, model->slab);
+    free(model->untaken);
     free(model->parameters);
     free(model->buffers);
     free(model);
@@ -248,6 +262,7 @@ size_t ls_model_outputs(const ls_model *model) {
 }
 
 size_t ls_model_parameter_count(const ls_model *model) { return model->parameter_count; }
+const bool *ls_model_untaken(const ls_model *model) { return model->untaken; }
 const struct ls_tensor *ls_model_parameter(const ls_model *model, size_t index) { return model->parameters[index]; }
 size_t ls_model_buffer_count(const ls_model *model) { return model->buffer_count; }
 const struct ls_tensor *ls_model_buffer(const ls_model *model, size_t index) { return model->buffers[index]; }

@@ -5,6 +5,8 @@
  *     convnet       conv 1-16 k5 p2, batch norm, ReLU, max-pool 2, conv 16-32 k5 p2, batch norm, ReLU, max-pool 2, linear 1568-10
  *     wide          mlp:4096,8192,4096 with the mean squared error
  *     deep          mlp:784,1024 (16 times),10: 34 tensors, so that there are buckets to overlap
+ *     branched      mlp with an auxiliary head, linear 256-10, on the hidden layer, which the loss does not use: DDP names its two
+ *                   parameters and ends, unless --find-unused lets them be
  *
  * Parameters and their gradients are named and ordered as in PyTorch's state dict; all parameters lie in one
  * allocation, followed by the buffers (batch norm's running statistics), so that a replica is brought up to date by one
@@ -102,6 +104,11 @@ ls_status ls_model_backward(ls_model *model, float *dy, bool accumulate);
 
 typedef ls_status (*ls_grad_ready_fn)(void *context, size_t parameter);
 void ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn hook, void *context);
+
+/* Per parameter whether it belongs to a branch that no pass takes (branched's head): its gradient counts as zero, the
+ * hook is not called for it, and where PyTorch leaves a gradient of None the optimizer is to leave it alone. NULL: all
+ * take part. */
+const bool *ls_model_untaken(const ls_model *model);
 
 /* From now on (until `unused` is false again) the backward leaves a parameter out, as if the loss did not depend on it,
  * which is what a branch that was not taken does: its gradient counts as zero (it is set to zero, or with `accumulate`

@@ -15,6 +15,7 @@ struct ls_model {
     struct ls_description layout;
     size_t parameter_count, buffer_count;
     struct ls_tensor **parameters, **buffers; /* into the layers */
+    bool *untaken;                            /* per parameter; NULL: all take part */
     float *slab;
     size_t parameter_floats, slab_floats; /* with padding */
     void *workspace;

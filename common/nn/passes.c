@@ -73,7 +73,7 @@ static void probe_ready(const ls_model *model, const ls_layer *layer, size_t p) 
 static ls_status report_ready(ls_model *model, const ls_layer *layer) {
     ls_status status = LS_OK;
     for (size_t p = layer->parameter_count; status == LS_OK && p > 0; p--) {
-        if (layer->discarded[p - 1]) continue;
+        if (layer->discarded[p - 1] || layer->kind->untaken) continue;
         if (ls_probing()) probe_ready(model, layer, p - 1);
         if (model->hook) status = model->hook(model->hook_context, layer->first_parameter + p - 1);
     }

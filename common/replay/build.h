@@ -33,9 +33,9 @@ struct ls_build_options {
     /* Launches of one process's threads hold its one lock, each for the node's lock_us, on top of what was measured
      * of the host's own time. */
     bool gil;
-    /* A step's kernels take the times of one of the workload's recorded steps, and each device those of another one, as
-     * far as there are as many: now one is late and now another, and who waits for it is late, too. Without, or without
-     * such times, medians, as hosts' times are in any case. */
+    /* Per-device jitter: a step's kernels take the times of one of the workload's recorded steps, and each device those
+     * of another one, as far as there are as many. A device that is late delays those that wait for it. Without, or
+     * without such times, medians, as hosts' times are in any case. */
     bool vary;
     /* DDP: buckets are reduced while backward goes on; without, all of them behind the whole of it */
     bool overlap;

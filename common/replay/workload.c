@@ -286,9 +286,10 @@ static void add_step(struct reader *r) {
 /* --- the file ----------------------------------------------------------------------------------------------------
  * */
 
-static const char *const file_members[] = {"name",         "source",        "notes",         "input_bytes",
-                                           "answer_bytes", "output_bytes",  "element_bytes", "optimizer",
-                                           "parameters",   "forward_flops", "layers",        NULL};
+static const char *const file_members[] = {"name",         "source",        "notes",     "input_bytes", "answer_bytes",
+                                           "output_bytes", "element_bytes", "optimizer", "parameters",  "forward_flops",
+                                           "layers",       "defaults",      NULL};
+static const char *const default_members[] = {"batch", "precision", "replicate", NULL};
 
 static int read_optimizer(struct reader *r, const cJSON *root) {
     const char *name = ls_json_text(r->json, root, "optimizer");
@@ -308,6 +309,32 @@ static void check_notes(struct reader *r, const cJSON *root) {
     }
 }
 
+/* The index of a member's text in a list that ends with NULL; refused if it is not there. */
+static int read_choice(struct reader *r, const cJSON *object, const char *name, const char *const *choices) {
+    const char *text = ls_json_text(r->json, object, name);
+    for (int i = 0; choices[i]; i++) {
+        if (strcmp(choices[i], text) == 0) return i;
+    }
+    ls_json_refuse(r->json, cJSON_GetObjectItemCaseSensitive(object, name), "%s cannot be %.40s", name, text);
+    return 0;
+}
+
+static void read_defaults(struct reader *r, const cJSON *root) {
+    static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL}; /* the order of ls_dtype */
+    static const char *const replications[] = {"copies", "collectives", "both", NULL};
+    struct ls_workload_defaults *defaults = &r->parts->workload.defaults;
+    if (!ls_json_has(root, "defaults")) return;
+    const cJSON *object = ls_json_object(r->json, root, "defaults");
+    ls_json_only(r->json, object, default_members);
+    if (ls_json_has(object, "batch")) defaults->batch = ls_json_number(r->json, object, "batch", 1, 1e9);
+    if (ls_json_has(object, "precision"))
+        defaults->precision = (ls_dtype)read_choice(r, object, "precision", precisions);
+    if (!ls_json_has(object, "replicate")) return;
+    int replicate = read_choice(r, object, "replicate", replications);
+    defaults->copies = replicate != 1;
+    defaults->collectives = replicate != 0;
+}
+
 static void read_head(struct reader *r, const cJSON *root) {
     ls_workload *w = &r->parts->workload;
     ls_json_only(r->json, root, file_members);
@@ -321,6 +348,7 @@ static void read_head(struct reader *r, const cJSON *root) {
     if (element == 3) ls_json_refuse(r->json, root, "element_bytes must be 2 or 4");
     w->element_bytes = (double)element;
     w->optimizer_states = read_optimizer(r, root);
+    read_defaults(r, root);
 }
 
 /* What the layers add up to, against what the file promises: a figure with a slip of the pen is found here. */

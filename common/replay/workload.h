@@ -6,8 +6,10 @@
 #ifndef LS_REPLAY_WORKLOAD_H
 #define LS_REPLAY_WORKLOAD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/dtype.h"
 #include "common/base/status.h"
 #include "common/trace/trace.h"
 
@@ -24,8 +26,16 @@ struct ls_work {
         ready_count; /* backward: the parameters ready[first_ready ...] whose gradients are complete behind it */
 };
 
+/* How a network is replayed where nobody says otherwise: what the figures are about that it was described for. */
+struct ls_workload_defaults {
+    double batch; /* samples of a step over all devices; 0: there is none */
+    ls_dtype precision;
+    bool copies, collectives; /* DP's parameters and gradients, by either way or by both; none: not said */
+};
+
 typedef struct ls_workload {
     const char *name, *source; /* one line each */
+    struct ls_workload_defaults defaults;
     double samples;
     struct ls_work *work; /* in the order of execution */
     int work_count;

@@ -89,6 +89,7 @@ static void announce_epoch(FILE *file, const struct ls_announcement *a) {
     if (world > 1) fprintf(file, ", %s%" PRId64 " a rank", of_rank_0 * world == taken ? "" : "at most ", of_rank_0);
     if (taken > a->dataset_count) fprintf(file, ", %" PRId64 " repeated", taken - a->dataset_count);
     if (taken < a->dataset_count) fprintf(file, ", %" PRId64 " dropped", a->dataset_count - taken);
+    if (a->options->shuffle && !a->options->set_epoch) fputs(", in the same order each epoch", file);
 }
 
 static void announce_samples(FILE *file, const struct ls_announcement *a) {

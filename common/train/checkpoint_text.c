@@ -82,7 +82,7 @@ static void describe_run(struct ls_checkpoint_texts *texts, const struct ls_chec
     put_text(texts, LS_TEXT_DATA, o->data);
     put_text(texts, LS_TEXT_NORMALIZE, o->normalize == LS_NORMALIZE_MNIST ? "mnist" : "none");
     put_integer(texts, LS_TEXT_SEED, o->seed);
-    put_text(texts, LS_TEXT_SHUFFLE, o->shuffle ? "on" : "off");
+    put_text(texts, LS_TEXT_SHUFFLE, !o->shuffle ? "off" : o->set_epoch ? "on" : "on without set_epoch");
     put_text(texts, LS_TEXT_DROP_LAST, o->drop_last ? "on" : "off");
     put_text(texts, LS_TEXT_UNEVEN, o->uneven ? "on" : "off");
     put_schedule(texts, run);

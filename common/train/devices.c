@@ -19,6 +19,7 @@
 
 #include "common/base/cores.h"
 #include "common/base/log.h"
+#include "common/device/plugin.h"
 
 /* --- looking for GPUs from outside ---------------------------------------------------------------------------------- */
 
@@ -151,6 +152,7 @@ ls_status ls_devices_find(ls_device_choice *choice, const ls_train_options *o, i
         return ls_fail(LS_ERR_UNSUPPORTED, "no GPU can be used: %s; --device-kind cpu does without", choice->found);
     }
     if (tell) ls_detail("device-kind auto takes the CPU: %s", choice->found);
+    choice->gpu_missed = tell && ls_plugin_gpu_is_missed(choice->found);
     return check_cpu_options(o, tell);
 }
 

@@ -23,6 +23,7 @@ static ls_batches_options plan_batches(const ls_train_options *options, int rank
         .shuffle = options->shuffle,
         .drop_last = options->drop_last,
         .uneven = options->uneven,
+        .forget_epoch = !options->set_epoch,
         .seed = (uint64_t)options->seed,
     };
 }

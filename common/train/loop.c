@@ -346,7 +346,8 @@ static ls_status finish(struct run *run, ls_status status, ls_train_result *resu
     if (status != LS_OK) ls_look_salvage(&run->look);
     if (status == LS_OK && ls_device_computes(p->devices[0])) status = ls_model_hash(p->model, &result->parameter_hash);
     if (status == LS_OK) summarise(run, result);
-    if (status == LS_OK && weights) status = ls_weights_save(p->model, weights);
+    const char *prefix = run->options->save_module_prefix ? LS_MODULE_PREFIX : "";
+    if (status == LS_OK && weights) status = ls_weights_save(p->model, weights, prefix);
     ls_status recorded = status == LS_OK ? ls_recording_finish(&run->recording, result->median_step_ms) : LS_OK;
     ls_live_view_end(&run->look.view, status == LS_OK); /* before the results are printed */
     if (status == LS_OK) note_idle_graph(run);
@@ -358,7 +359,8 @@ static ls_status finish(struct run *run, ls_status status, ls_train_result *resu
 
 ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard shard, const ls_dataset *train,
                    const ls_dataset *test, ls_train_result *result) {
-    *result = (ls_train_result){.accuracy = NAN, .final_loss = NAN};
+    bool strided = p->world_size > 1 && shard == LS_SHARD_STRIDED && !ls_train_is_stream(options);
+    *result = (ls_train_result){.accuracy = NAN, .final_loss = NAN, .strided = strided};
     p->step = 0;
     p->micro_batches = options->accumulate;
     struct run run = {.parallel = p,

@@ -20,6 +20,7 @@ typedef struct ls_train_result {
     double final_loss;    /* of the last step's global batch */
     double accuracy;      /* on the test samples; NaN if not evaluated */
     uint64_t parameter_hash;
+    bool strided; /* DDP's ranks have shared the batches in another way than DataParallel's devices */
     /* of meta devices, which compute nothing: NaN, and the counts and the hash 0 */
 } ls_train_result;
 

@@ -24,6 +24,7 @@ ls_train_options ls_train_defaults(void) {
         .batch_size = 64,
         .accumulate = 1,
         .shuffle = true,
+        .set_epoch = true,
         .workers = 1,
         .prefetch = 4,
         .optimizer = LS_ADAM,
@@ -41,7 +42,7 @@ ls_train_options ls_train_defaults(void) {
 }
 
 /* Rows of each table at most. */
-enum { RUN_ROWS = 23, RECIPE_ROWS = 18, GPU_ROWS = 6, OTHER_ROWS = 20 };
+enum { RUN_ROWS = 23, RECIPE_ROWS = 18, GPU_ROWS = 6, OTHER_ROWS = 22 };
 _Static_assert(RUN_ROWS + RECIPE_ROWS + GPU_ROWS + OTHER_ROWS <= LS_TRAIN_OPTION_ROWS,
                "LS_TRAIN_OPTION_ROWS is too small");
 
@@ -52,9 +53,10 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_HEADING, .help = "What is trained"},
         {.kind = LS_OPTION_CHOICE, .name = "device-kind", .to.number = &o->device_kind, .choices = device_kinds,
          .help = "what a device is: a GPU (cuda), or a core with memory of its own (cpu); auto takes GPUs where there are any; meta: nothing is "
-                 "computed, what would be done is counted and traced"},
+                 "computed, operations and bytes are counted and traced"},
         {.kind = LS_OPTION_STRING, .name = "model", .to.text = &o->model, .argument = "NAME",
-         .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, wide or deep"},
+         .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, wide, deep, or branched (mlp and a head that the loss does not use: what "
+                 "DDP's --find-unused is for)"},
         {.kind = LS_OPTION_STRING, .name = "data", .to.text = &o->data, .argument = "DIR|random:SEED|stream:DIR",
          .help = "a folder in MNIST's format; random samples of the model's shape; or the folder as a stream, read from front to "
                  "back in its own order"},
@@ -76,18 +78,20 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
          .limits = LS_AT_LEAST(1), .help = "samples of a micro-batch on each device, in place of --batch-size", .empty = "--batch-size"},
         {.kind = LS_OPTION_INT, .name = "accumulate", .to.number = &o->accumulate, .argument = "K",
          .limits = LS_BETWEEN(1, 4096),
-         .help = "take each step in K micro-batches, one after the other, and communicate with the last one only (no_sync)"},
+         .help = "split each step into K micro-batches, and communicate with the last one only (no_sync)"},
         {.kind = LS_OPTION_INT, .name = "resident-batches", .to.number = &o->resident_batches, .argument = "K",
          .limits = LS_BETWEEN(1, LS_MOST_BATCH_PLACES), .empty = "each step loads its own",
          .help = "keep the first K batches on the devices and use them in turn, so that further steps neither load nor copy"},
         {.kind = LS_OPTION_SWITCH, .name = "shuffle", .to.flag = &o->shuffle, .help = "a new order each epoch"},
+        {.kind = LS_OPTION_SWITCH, .name = "set-epoch", .to.flag = &o->set_epoch,
+         .help = "tell the sampler which epoch begins; without it, a mistake that many scripts make, every epoch has the first one's order"},
         {.kind = LS_OPTION_FLAG, .name = "drop-last", .to.flag = &o->drop_last,
          .help = "leave out the last batch of an epoch if it is not full"},
         {.kind = LS_OPTION_INT64, .name = "seed", .to.big_number = &o->seed, .argument = "N",
-         .help = "of the initial weights and the order of the samples"},
+         .help = "seed of the initial weights and of the order of the samples"},
         {.kind = LS_OPTION_INT, .name = "workers", .to.number = &o->workers, .argument = "N",
          .limits = LS_BETWEEN(0, LS_LOADER_MAX_WORKERS),
-         .help = "threads of each rank's loader, best no more over all ranks than there are cores; 0: the training thread assembles "
+         .help = "loader threads of each rank; more of them than cores, over all ranks, slow the training down; 0: the training thread assembles "
                  "its batches"},
         {.kind = LS_OPTION_INT, .name = "prefetch", .to.number = &o->prefetch, .argument = "N",
          .limits = LS_BETWEEN(1, 64), .help = "batches that each worker prepares ahead"},
@@ -122,10 +126,10 @@ static size_t recipe_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_DOUBLE, .name = "lr", .to.real = &o->learning_rate, .argument = "X",
          .limits = LS_AT_LEAST(0), .help = "learning rate"},
         {.kind = LS_OPTION_DOUBLE, .name = "momentum", .to.real = &o->momentum, .argument = "X",
-         .limits = LS_AT_LEAST(0), .help = "of sgd"},
+         .limits = LS_AT_LEAST(0), .help = "momentum of sgd"},
         {.kind = LS_OPTION_FLAG, .name = "nesterov", .to.flag = &o->nesterov, .help = "Nesterov's momentum for sgd"},
         {.kind = LS_OPTION_DOUBLE, .name = "weight-decay", .to.real = &o->weight_decay, .argument = "X",
-         .help = "L2 term (adamw: decoupled); negative: the optimizer's default, 0.01 for adamw and 0 else"},
+         .help = "L2 term (adamw: decoupled); negative: the optimizer's default, which is 0.01 for adamw and otherwise 0"},
         {.kind = LS_OPTION_DOUBLE, .name = "clip-norm", .to.real = &o->clip_norm, .argument = "X", .limits = LS_ABOVE(0),
          .help = "scale gradients down to this norm, over all parameters together", .empty = "no clipping"},
         {.kind = LS_OPTION_CHOICE, .name = "lr-scale", .to.number = &o->lr_scale, .choices = lr_scales,
@@ -135,19 +139,19 @@ static size_t recipe_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_CHOICE, .name = "lr-schedule", .to.number = &o->lr_schedule, .choices = ls_schedule_names,
          .help = "cosine: down to --lr-min at the end of the run; step: times --lr-decay every --lr-decay-epochs"},
         {.kind = LS_OPTION_DOUBLE, .name = "lr-min", .to.real = &o->min_rate, .argument = "X",
-         .limits = LS_AT_LEAST(0), .help = "where the cosine ends"},
+         .limits = LS_AT_LEAST(0), .help = "learning rate at the end of the cosine"},
         {.kind = LS_OPTION_DOUBLE, .name = "lr-decay", .to.real = &o->decay_factor, .argument = "X",
-         .limits = LS_AT_LEAST(0), .help = "of the step schedule"},
+         .limits = LS_AT_LEAST(0), .help = "factor of the step schedule"},
         {.kind = LS_OPTION_INT64, .name = "lr-decay-epochs", .to.big_number = &o->decay_epochs, .argument = "N",
-         .limits = LS_AT_LEAST(1), .help = "of the step schedule"},
+         .limits = LS_AT_LEAST(1), .help = "epochs between two decays of the step schedule"},
 
         {.kind = LS_OPTION_HEADING, .help = "Precision"},
         {.kind = LS_OPTION_CHOICE, .name = "precision", .to.number = &o->precision, .choices = precisions,
-         .help = "of activations and of what products read (automatic mixed precision); weights and their gradients stay fp32"},
+         .help = "type of activations and of the inputs of matrix products (automatic mixed precision); weights and their gradients stay fp32"},
         {.kind = LS_OPTION_DOUBLE, .name = "init-scale", .to.real = &o->init_scale, .argument = "X",
-         .limits = LS_ABOVE(0), .help = "fp16: what the loss is scaled by at first"},
+         .limits = LS_ABOVE(0), .help = "fp16: the loss scale at the start"},
         {.kind = LS_OPTION_INT, .name = "growth-interval", .to.number = &o->growth_interval, .argument = "N",
-         .limits = LS_BETWEEN(1, INT32_MAX), .help = "fp16: steps without infinities after which the scale is doubled"},
+         .limits = LS_BETWEEN(1, INT32_MAX), .help = "fp16: the loss scale is doubled after so many steps in a row without infinities"},
     };
     _Static_assert(sizeof table / sizeof *table <= RECIPE_ROWS, "RECIPE_ROWS is too small");
     memcpy(rows, table, sizeof table);
@@ -158,18 +162,20 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "Checkpoints"},
         {.kind = LS_OPTION_STRING, .name = "save", .to.text = &o->save, .argument = "FILE",
-         .help = "write a checkpoint there (weights, optimizer, position; safetensors) at the end"},
+         .help = "write a checkpoint at the end of the run (weights, optimizer, position; safetensors)"},
         {.kind = LS_OPTION_INT64, .name = "save-every", .to.big_number = &o->save_every, .argument = "N",
-         .limits = LS_AT_LEAST(1), .help = "and after every N steps", .empty = "at the end only"},
+         .limits = LS_AT_LEAST(1), .help = "write it after every N steps, too", .empty = "at the end only"},
         {.kind = LS_OPTION_STRING, .name = "resume", .to.text = &o->resume, .argument = "FILE",
-         .help = "go on where this checkpoint was written, bit for bit"},
+         .help = "continue from this checkpoint, bit for bit"},
         {.kind = LS_OPTION_STRING, .name = "save-weights", .to.text = &o->save_weights, .argument = "FILE",
          .help = "write the trained weights alone, as PyTorch's state dict in safetensors"},
+        {.kind = LS_OPTION_FLAG, .name = "save-module-prefix", .to.flag = &o->save_module_prefix,
+         .help = "with --save-weights: names begin with module., as PyTorch's DataParallel and DDP have them"},
 
         {.kind = LS_OPTION_HEADING, .help = "The host"},
         {.kind = LS_OPTION_DOUBLE, .name = "host-lock", .to.real = &o->host_lock_us, .argument = "US",
          .limits = LS_BETWEEN(0, LS_HOST_LOCK_MOST_US), .empty = "no lock",
-         .help = "an interpreter's lock, emulated: each launch first takes its process's one lock and keeps a core busy for US "
+         .help = "emulate an interpreter's lock: each launch takes its process's one lock and keeps a core busy for US "
                  "microseconds; not on meta devices"},
 
         {.kind = LS_OPTION_HEADING, .help = "Limits"},
@@ -180,17 +186,17 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
 
         {.kind = LS_OPTION_HEADING, .help = "What is written"},
         {.kind = LS_OPTION_STRING, .name = "metrics", .to.text = &o->metrics, .argument = "FILE",
-         .help = "a line of JSON per step, and a summary as the last line; on a terminal, a live view of the devices"},
+         .help = "a line of JSON per step, and a summary as the last line; on a terminal also a live view of the devices"},
         {.kind = LS_OPTION_STRING, .name = "summary", .to.text = &o->summary, .argument = "FILE",
-         .help = "the summary alone, which costs nothing per step; -: the last line of standard output"},
+         .help = "the summary alone, which takes no time in a step; -: the last line of standard output"},
         {.kind = LS_OPTION_STRING, .name = "dump-losses", .to.text = &o->dump_losses, .argument = "FILE",
-         .help = "the global mean loss of each step, a line each"},
+         .help = "the global mean loss of each step, one per line"},
         {.kind = LS_OPTION_STRING, .name = "trace", .to.text = &o->trace, .argument = "DIR",
          .help = "record what every device and thread does in some steps, as files that Perfetto and replay read"},
         {.kind = LS_OPTION_INT64, .name = "trace-steps", .to.big_number = &o->trace_steps, .argument = "N",
-         .limits = LS_BETWEEN(1, 100000), .help = "how many steps are recorded, behind the warm-up"},
+         .limits = LS_BETWEEN(1, 100000), .help = "steps to record, after the warm-up"},
         {.kind = LS_OPTION_FLAG, .name = "virtual-time", .to.flag = &o->virtual_time,
-         .help = "with --trace, for more devices than cores: let CPU devices take turns on one core, and record CPU time"},
+         .help = "with --trace, for more devices than cores: bind all CPU devices to one core, and record CPU time"},
         {.kind = LS_OPTION_SWITCH, .name = "evaluate", .to.flag = &o->evaluate,
          .help = "accuracy on the test samples after each epoch"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &o->quiet, .help = "no progress, no notes"},

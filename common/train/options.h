@@ -15,14 +15,15 @@ typedef struct ls_train_options {
     const char *model, *data;
     int normalize; /* ls_normalize */
     const char *init, *save, *resume, *save_weights;
-    int64_t save_every; /* steps; 0: at the end only */
+    bool save_module_prefix; /* names in save_weights begin with "module." */
+    int64_t save_every;      /* steps; 0: at the end only */
     /* how long, and in which order */
     int64_t epochs, steps; /* steps 0: as many as the epochs have */
     /* samples of an optimizer step over all devices; of a micro-batch on each device, 0: not set */
     int64_t batch_size, per_device_batch;
     int accumulate;       /* micro-batches of a step */
     int resident_batches; /* that stay on the devices and are used in turn; 0: each step loads its own */
-    bool shuffle, drop_last;
+    bool shuffle, set_epoch, drop_last;
     int64_t seed;
     int workers, prefetch;
     bool sync_bn;

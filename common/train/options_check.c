@@ -63,6 +63,9 @@ ls_status ls_train_options_check(ls_train_options *o, int device_count) {
     status = check_resident(o);
     if (status != LS_OK) return status;
     if (o->save_every > 0 && !o->save) return ls_fail(LS_ERR_USAGE, "--save-every needs --save, which says where");
+    if (o->save_module_prefix && !o->save_weights) {
+        return ls_fail(LS_ERR_USAGE, "--save-module-prefix needs --save-weights, whose names it is for");
+    }
     if (o->resume && o->init) return ls_fail(LS_ERR_USAGE, "--init and --resume both say which weights to start from");
     ls_optimizer_options optimizer = ls_train_optimizer(o);
     status = ls_optimizer_check(&optimizer);
@@ -89,6 +92,9 @@ void ls_train_note_idle(const ls_train_options *o, int device_count) {
         static const char reason[] = "it belongs to --lr-schedule step";
         note_idle(o->decay_factor != defaults.decay_factor, "--lr-decay", reason);
         note_idle(o->decay_epochs != defaults.decay_epochs, "--lr-decay-epochs", reason);
+    }
+    if (!o->shuffle || ls_train_is_stream(o)) {
+        note_idle(!o->set_epoch, "--no-set-epoch", "the samples keep one order anyway");
     }
     if (!o->trace) note_idle(o->trace_steps != defaults.trace_steps, "--trace-steps", "there is no --trace");
     if (o->compress != LS_FP32 && device_count == 1) {

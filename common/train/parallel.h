@@ -85,6 +85,8 @@ struct ls_parallel {
     ls_device *devices[LS_MAX_DEVICES]; /* of this process */
     int gpu_count;                      /* different GPUs among all devices; 0: CPU devices, or not known */
     const char *backend;                /* the way between devices: "copies", "nccl", "shm", ...; NULL: there is one */
+    const char
+        *gpu_missed; /* why these are CPU devices, where a GPU was to be expected; NULL: there is nothing to say */
     struct ls_phase_clock clocks[LS_MAX_DEVICES]; /* one per device of this process, written by its thread */
     ls_model *model;                              /* the model that is evaluated and saved */
     ls_optimizer *optimizer;                      /* of that model */

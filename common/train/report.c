@@ -177,8 +177,10 @@ ls_status ls_report_open(ls_report **out, const ls_train_options *options, const
     }
     char devices[256];
     describe_devices(parallel, devices, sizeof devices);
-    printf("%s on %s: %s, global batch %lld, %s streams", parallel->ops->name, devices, options->model,
-           (long long)options->batch_size, ls_device_stream_mode(parallel->devices[0]));
+    printf("%s on %s%s%s%s: %s, global batch %lld, %s streams", parallel->ops->name, devices,
+           parallel->gpu_missed ? " (no GPU: " : "", parallel->gpu_missed ? parallel->gpu_missed : "",
+           parallel->gpu_missed ? ")" : "", options->model, (long long)options->batch_size,
+           ls_device_stream_mode(parallel->devices[0]));
     if (ls_device_kind_of(parallel->devices[0]) == LS_DEVICE_CUDA && parallel->backend)
         printf(", %s", parallel->backend);
     printf("\n");
@@ -247,7 +249,8 @@ static void print_times(const ls_report *report, const ls_train_result *result, 
            result->median_step_ms, (long long)(result->timed_steps / each), what, result->p10_step_ms,
            result->p90_step_ms, result->samples_per_s);
     if (report->options->virtual_time)
-        puts("these are times of devices that took turns on one core (--virtual-time), not what a core for each gives");
+        puts("these times only show time-slicing: all devices shared one core (--virtual-time); build/replay says what "
+             "a core for each gives");
     if (waited_share <= LOADER_SHARE_TO_MENTION) return;
     printf("the loader kept the devices waiting %.0f %% of the time: raise --workers (now %d) if cores are free\n",
            100 * waited_share, report->options->workers);
@@ -277,7 +280,8 @@ static ls_status print_result(const ls_report *report, const ls_parallel *parall
     print_scaler(parallel, result);
     printf("final loss %.6f", result->final_loss);
     if (!isnan(result->accuracy)) printf(", test accuracy %.1f %%", 100 * result->accuracy);
-    printf(", weights %016llx\n", (unsigned long long)result->parameter_hash);
+    printf(", weights %016llx%s\n", (unsigned long long)result->parameter_hash,
+           result->strided ? " (strided; dp_train's bits need --shard contiguous)" : "");
     if (!report->options->metrics && !report->options->summary) return LS_OK;
     return ls_device_table_print(stdout, rows, parallel->device_count, parallel->device_count);
 }

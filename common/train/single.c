@@ -49,7 +49,7 @@ static ls_status single_reduce(ls_parallel *p) {
 
 static ls_status single_apply(ls_parallel *p) {
     ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
-    ls_status status = ls_optimizer_step(p->optimizer);
+    ls_status status = ls_optimizer_step_without(p->optimizer, ls_model_untaken(p->model));
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
     return status;
 }

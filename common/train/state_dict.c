@@ -50,6 +50,15 @@ void ls_state_dict_add_model(ls_state_dict *dict, ls_model *model) {
     }
 }
 
+void ls_state_dict_put_prefix(ls_state_dict *dict, const char *prefix) {
+    size_t length = strlen(prefix);
+    for (size_t t = 0; t < dict->count; t++) {
+        char *name = dict->tensors[t].name;
+        memmove(name + length, name, strlen(name) + 1);
+        memcpy(name, prefix, length);
+    }
+}
+
 /* --- whether a file fits ----------------------------------------------------------------------------------------- */
 
 const ls_safetensor *ls_state_find(const struct ls_state_source *source, const struct ls_state_tensor *tensor) {

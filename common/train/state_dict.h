@@ -43,6 +43,9 @@ void ls_state_dict_close(ls_state_dict *dict);
 /* The model's parameters, buffers and (optional) counts of batches, under PyTorch's names. */
 void ls_state_dict_add_model(ls_state_dict *dict, ls_model *model);
 
+/* Puts `prefix` (shorter than LS_STATE_NAME_NBYTES - LS_TENSOR_NAME_NBYTES) in front of all names. */
+void ls_state_dict_put_prefix(ls_state_dict *dict, const char *prefix);
+
 /* One more, for which there must be room. */
 void ls_state_dict_add(ls_state_dict *dict, const struct ls_state_tensor *tensor);
 

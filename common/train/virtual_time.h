@@ -1,4 +1,4 @@
-/* Virtual time: --virtual-time. On a machine with fewer cores than a job has devices, the devices take turns on one
+/* Virtual time: --virtual-time. On a machine with fewer cores than a job has devices, the devices are time-sliced on one
  * core, and a trace bears each thread's own CPU time (base/probe.h): what each device would have needed with a core to
  * itself, but for what the others leave in the caches. The results of the run are the same bits; the times that it
  * prints itself are those of devices in turn. */

@@ -18,7 +18,7 @@ static bool all_begin_with(const ls_safetensors *file, const char *prefix) {
 
 /* What stands in front of all names: each wrapper of a model puts its own there. */
 static void find_prefix(const ls_safetensors *file, char prefix[LS_STATE_NAME_NBYTES]) {
-    static const char *const wrappers[] = {"module.", "_orig_mod."};
+    static const char *const wrappers[] = {LS_MODULE_PREFIX, "_orig_mod."};
     bool found = true;
     for (prefix[0] = '\0'; found;) {
         found = false;
@@ -86,12 +86,13 @@ ls_status ls_weights_load(ls_model *model, const char *path, bool tell) {
 
 /* --- saving ------------------------------------------------------------------------------------------------------ */
 
-ls_status ls_weights_save(ls_model *model, const char *path) {
+ls_status ls_weights_save(ls_model *model, const char *path, const char *prefix) {
     ls_state_dict dict;
     const ls_safetensors_text metadata[] = {{"format", "pt"}}; /* what PyTorch's loaders expect to find */
     ls_status status = ls_state_dict_open(&dict, model, 0);
     if (status != LS_OK) return status;
     ls_state_dict_add_model(&dict, model);
+    ls_state_dict_put_prefix(&dict, prefix);
     status = ls_state_dict_write(&dict, path, metadata, 1);
     ls_state_dict_close(&dict);
     return status;

@@ -12,7 +12,11 @@
  * missing, has another shape or type, or that the model does not have; the model is unchanged then. Host-blocking. */
 ls_status ls_weights_load(ls_model *model, const char *path, bool tell);
 
-/* Writes them all; the file is replaced as a whole or not at all. Host-blocking. */
-ls_status ls_weights_save(ls_model *model, const char *path);
+/* What PyTorch's DataParallel and DistributedDataParallel put in front of every name. */
+#define LS_MODULE_PREFIX "module."
+
+/* Writes them all, each name behind `prefix` ("": none); the file is replaced as a whole or not at all.
+ * Host-blocking. */
+ls_status ls_weights_save(ls_model *model, const char *path, const char *prefix);
 
 #endif

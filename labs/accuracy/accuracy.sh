@@ -4,7 +4,7 @@
 #
 # The training set is warps of the real training digits (mkdigits); the test set is the 297 real digits of the t10k files, as they
 # are. The recipes were chosen with the last 300 training digits held out in their place, so the test digits had no part in that.
-# usage: labs/accuracy/accuracy.sh BUILD_FOLDER [SEED...]      (seeds 0 to 4)
+# usage: [DEVICE=cpu|cuda] labs/accuracy/accuracy.sh BUILD_FOLDER [SEED...]      (seeds 0 to 4; cuda: two devices that share GPU 0)
 set -u
 export LC_ALL=C
 fail() { echo "accuracy: $*" >&2; exit 1; }
@@ -22,6 +22,7 @@ recipes() { # model, epochs, the median that is promised in percent
     echo mlp 10 90
     echo convnet 2 93
 }
+kind=${DEVICE:-cpu}
 limit_s=60 # of one run, promised on two cores
 
 folder=$(mktemp -d) || exit 1
@@ -30,13 +31,14 @@ trap 'exit 130' INT TERM
 
 # train MODE MODEL EPOCHS SEED: prints accuracy and seconds
 train() {
-    case $1 in
-    DP) set -- "$build/dp_train" --devices "$@" ;;
-    *) set -- "$build/ddp_train" --spawn "$@" ;;
+    case $1-$kind in
+    DP-cuda) set -- dp_train '--device-ids 0,0' "$@" ;;
+    DP-*) set -- dp_train '--devices 2' "$@" ;;
+    *) set -- ddp_train '--spawn 2' "$@" ;;
     esac
     from=$(date +%s.%N)
     # shellcheck disable=SC2086 # the options are words
-    "$1" "$2" 2 --model "$4" --epochs "$5" --seed "$6" $optimizer --data "$folder/digits" --quiet >"$folder/out" || return 1
+    "$build/$1" --device-kind "$kind" $2 --model "$4" --epochs "$5" --seed "$6" $optimizer --data "$folder/digits" --quiet >"$folder/out" || return 1
     to=$(date +%s.%N)
     reached=$(sed -n 's/^final loss .*, test accuracy \([0-9.]*\) %.*/\1/p' "$folder/out")
     [ -n "$reached" ] || fail "$1 reports no accuracy"
@@ -51,7 +53,7 @@ longest() { awk '$2 > most { most = $2 } END { print most + 0 }' "$1"; }
 "$build/mkdigits" "$folder/digits" $digits --quiet >/dev/null || exit 1
 echo "Data:     mkdigits $digits"
 recipes | while read -r model epochs promised; do echo "Recipe:   $model: $optimizer --epochs $epochs"; done
-echo "Measured on this machine, two devices, each seed once; tested on 297 real digits that no training digit was made from"
+echo "Measured on this machine, two $kind devices, each seed once; tested on 297 real digits that no training digit was made from"
 printf '\n%-8s %-5s %8s %10s %9s   %s\n' model mode 'median %' 'promised %' longest "each run in %, seeds $*"
 : >"$folder/missed"
 recipes | while read -r model epochs promised; do

@@ -35,7 +35,8 @@ void comm_print_heading(const comm_results *results) {
     }
     int most = settings->n.values[settings->n.count - 1];
     if (most > settings->cores)
-        printf("oversubscribed: more than %d ranks take turns on the %d cores\n", settings->cores, settings->cores);
+        printf("oversubscribed: with more than %d ranks on %d cores, times only show time-slicing\n", settings->cores,
+               settings->cores);
     fflush(stdout);
 }
 
@@ -118,7 +119,7 @@ static ls_status print_operation(const comm_results *results, comm_variant varia
 
 static void print_legend(const comm_results *results) {
     printf("\n"
-           "N          ranks; *: more than there are cores, so they take turns\n"
+           "N          ranks; *: more than there are cores, so times only show time-slicing\n"
            "size       bytes of the buffer, or of all ranks' parts together (all_gather, reduce_scatter, gather, "
            "scatter)\n"
            "algbw      size / time\n"

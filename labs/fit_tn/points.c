@@ -298,7 +298,8 @@ ls_status fit_tn_take_points(fit_tn_data *data, const fit_tn_settings *settings)
     if (settings->title) snprintf(data->what, sizeof data->what, "%s", settings->title);
     settle(data, settings);
     if (data->left_out > 0)
-        ls_note("%d row%s left out, in which devices outnumber cores and took turns (--oversubscribed takes them)",
+        ls_note("%d row%s left out, with more devices than cores, whose times only show time-slicing (--oversubscribed "
+                "takes them)",
                 data->left_out, data->left_out == 1 ? " is" : "s are");
     return LS_OK;
 }

@@ -9,7 +9,7 @@
 # mnist_ddp.py of github.com/CSCfi/pytorch-ddp-examples that calls set_epoch) takes the mean over the batches of rank 0 in the
 # epoch. pytorch_rank0 and pytorch, the same mean and that of all ranks: PyTorch 1.13 with our digits, made by
 # tests/pytorch/course_convnet.py.
-# usage: [DATA=FOLDER] labs/recipes/recipes.sh BUILD_FOLDER RESULTS_FOLDER [RECIPE...]      (DATA: a folder in MNIST's format)
+# usage: [DATA=FOLDER] [DEVICE=cpu|cuda] labs/recipes/recipes.sh BUILD_FOLDER RESULTS_FOLDER [RECIPE...]      (DATA: a folder in MNIST's format)
 set -u
 export LC_ALL=C
 fail() { echo "recipes: $*" >&2; exit 1; }
@@ -50,6 +50,7 @@ choose_data() {
 # train COMMAND...: prints and runs a command line; its output goes to $work/out, the losses of all steps to $work/losses, and the
 # metrics to $work/metrics.
 train() {
+    [ -z "${DEVICE:-}" ] || set -- "$@" --device-kind "$DEVICE"
     printf '\n  %s\n' "$*"
     "$@" --dump-losses "$work/losses" --metrics "$work/metrics" >"$work/out" || fail 'the run failed; see above'
 }
@@ -68,7 +69,7 @@ epoch_losses() {
 # field NAME: a number of the run's summary, the first of that name
 field() { sed -n '$s/.*"'"$1"'": *\([-+.0-9eE]*\).*/\1/p' "$work/metrics" | head -n 1; }
 
-devices() { sed -n '1s/^\([^:]*\): .*/\1/p' "$work/out"; }
+devices() { sed -n '1{s/ (no GPU: .*): /: /; s/^\([^:]*\): .*/\1/p}' "$work/out"; }
 measured() { echo "Measured: one run$1, $(devices), $cpu, $cores cores, $date. Data: $origin."; }
 
 # publish NAME: puts $work/csv in its place as a whole, and draws it
@@ -119,7 +120,7 @@ recipe_convnet() {
 # The convnet's activations, for which half precision is meant: a step of 100 samples, to read the peak off.
 convnet_activations() {
     "$build/dp_train" --single --model convnet --batch-size 100 --steps 1 --no-evaluate --quiet --data "$data" --precision "$1" \
-        --metrics "$work/metrics" >"$work/out" || fail 'the run failed; see above'
+        ${DEVICE:+--device-kind "$DEVICE"} --metrics "$work/metrics" >"$work/out" || fail 'the run failed; see above'
     field activation
 }
 

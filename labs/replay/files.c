@@ -78,7 +78,7 @@ static void put_common_head(FILE *file) {
 static void put_common(FILE *file, const replay_row *row, const replay_inputs *inputs,
                        const replay_settings *settings) {
     bench_put_text(file, inputs->workload->name);
-    fprintf(file, ",%s,%d", replay_mode_name(row->mode), row->n);
+    fprintf(file, ",%s,%d", replay_row_name(row, settings), row->n);
     bench_put_number(file, row->batch);
     bench_put_number(file, row->mode == LS_BUILD_SINGLE ? row->batch : row->batch / row->n);
     fprintf(file, ",%s", ls_dtype_name(settings->precision));
@@ -171,9 +171,9 @@ static cJSON *share_object(const replay_share *share, bool has_memory) {
     return object;
 }
 
-static cJSON *row_object(const replay_row *row, const ls_node *node) {
+static cJSON *row_object(const replay_row *row, const replay_settings *settings, const ls_node *node) {
     cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "mode", replay_mode_name(row->mode));
+    cJSON_AddStringToObject(object, "mode", replay_row_name(row, settings));
     bench_add_number(object, "n", row->n);
     bench_add_number(object, "batch", row->batch);
     if (row->mode == LS_BUILD_DDP) bench_add_number(object, "bucket_cap_mb", row->cap_mb);
@@ -202,7 +202,10 @@ static cJSON *options_object(const replay_settings *settings, const replay_input
     cJSON_AddStringToObject(object, "collectives",
                             settings->collectives == LS_BUILD_BY_MESSAGES ? ls_pattern_name(settings->pattern)
                                                                           : "cost");
-    cJSON_AddStringToObject(object, "replicate", settings->replicate_by_collectives ? "collectives" : "copies");
+    cJSON_AddStringToObject(object, "replicate",
+                            !settings->by_collectives ? "copies"
+                            : settings->by_copies     ? "both"
+                                                      : "collectives");
     bench_add_number(object, "host_lock_us", ls_node_host(inputs->node)->lock_us);
     bench_add_number(object, "rates_times", inputs->factor);
     return object;
@@ -218,7 +221,8 @@ static char *json_text(const replay_rows *rows, const replay_inputs *inputs, con
     cJSON_AddStringToObject(object, "workload_source", inputs->workload->source);
     cJSON_AddItemToObject(object, "options", options_object(settings, inputs));
     cJSON *array = cJSON_AddArrayToObject(object, "rows");
-    for (int i = 0; i < rows->count; i++) cJSON_AddItemToArray(array, row_object(&rows->rows[i], inputs->node));
+    for (int i = 0; i < rows->count; i++)
+        cJSON_AddItemToArray(array, row_object(&rows->rows[i], settings, inputs->node));
     char *text = cJSON_Print(object);
     cJSON_Delete(object);
     return text;

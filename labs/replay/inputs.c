@@ -17,6 +17,16 @@ static void settle_n(replay_settings *settings, const ls_node *node) {
         settings->n.values[settings->n.count++] = n;
 }
 
+/* What the workload's file says where the options do not. */
+static void settle_defaults(replay_settings *settings, const ls_workload *workload) {
+    const struct ls_workload_defaults *defaults = &workload->defaults;
+    if (!settings->precision_given) settings->precision = defaults->precision;
+    if (settings->batch == 0 && settings->per_device_batch == 0) settings->batch = defaults->batch;
+    if (settings->by_copies || settings->by_collectives) return;
+    settings->by_collectives = defaults->collectives;
+    settings->by_copies = defaults->copies || !defaults->collectives;
+}
+
 /* What a trace was recorded with is a batch; a file describes one sample. */
 static ls_status settle_batch(replay_settings *settings, const ls_workload *workload) {
     int most = settings->n.values[settings->n.count - 1];
@@ -71,8 +81,11 @@ static ls_status check_rows(const replay_inputs *inputs, const replay_settings *
             for (int c = 0; status == LS_OK && c < (mode == LS_BUILD_DDP ? settings->cap_count : 1); c++) {
                 int n = settings->n.values[i];
                 double batch = settings->per_device_batch > 0 ? settings->per_device_batch * n : settings->batch;
-                const replay_row row = {
-                    .mode = (ls_build_mode)mode, .n = n, .batch = batch, .cap_mb = settings->caps_mb[c]};
+                const replay_row row = {.mode = (ls_build_mode)mode,
+                                        .n = n,
+                                        .batch = batch,
+                                        .by_collectives = mode == LS_BUILD_DP && settings->by_collectives,
+                                        .cap_mb = settings->caps_mb[c]};
                 struct ls_build_options options = replay_options(settings, inputs, &row);
                 status = ls_build_check(inputs->workload, inputs->node, &options);
             }
@@ -91,6 +104,7 @@ static ls_status settle_steps(replay_settings *settings, const ls_workload *work
 
 static ls_status settle(replay_inputs *inputs, replay_settings *settings) {
     settle_n(settings, inputs->node);
+    settle_defaults(settings, inputs->workload);
     ls_status status = settle_batch(settings, inputs->workload);
     if (status == LS_OK) status = settle_steps(settings, inputs->workload);
     if (settings->host_lock_us >= 0) ls_node_change_host(inputs->node)->lock_us = settings->host_lock_us;

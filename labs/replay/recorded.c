@@ -63,7 +63,7 @@ static void print_title(const ls_trace *trace, const replay_settings *settings, 
            *about->device_name ? about->device_name : about->device_kind, about->steps);
     printf("recorded: %s; replayed: the same tasks and edges, without their times%s\n\n",
            !recorded             ? "nothing, the devices kept no time"
-           : about->virtual_time ? "while the devices took turns on one core (what each did, in that core's time)"
+           : about->virtual_time ? "while the devices shared one core (each device's CPU time)"
                                  : "measured, with the probes on",
            settings->node ? ", copies over the node's links where they have none" : "");
     if (about->virtual_time)

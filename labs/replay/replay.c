@@ -1,6 +1,7 @@
 /* replay — how long a step would take on a machine that is only described: DP and DDP on any number of devices, by
  * discrete-event simulation of what the two programs do.
  *
+ *     build/replay --node course --workload course
  *     build/replay --node dgx1-v100 --workload resnet50 --batch 256 --n 1,2,4,8
  *     build/replay --node here --trace /tmp/trace-of-one-device --mode ddp --n 2
  *     build/replay --trace /tmp/trace --as-recorded */

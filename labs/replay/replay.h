@@ -4,6 +4,7 @@
  *     runs.c       one replay -> replay_row               rows.c       all of them, and T1 and T1(b/N) beside them
  *     phases.c     the account by phase.h's phases        recorded.c   a trace replayed as it was recorded
  *     tables.c     rows -> stdout                         files.c      rows -> CSV and JSON
+ *     modes.c      the first table: DP beside DDP
  *     pictures.c   a replayed timeline -> a trace file, or a CSV for a Gantt chart
  *
  * Everything here is computed from files: no time is measured, and every title says "replayed" and on which node. Times
@@ -35,9 +36,10 @@ typedef struct replay_settings {
     bool overlap, compress, vary;
     ls_build_collectives collectives;
     ls_pattern pattern;
-    bool replicate_by_collectives;
-    double host_lock_us;                          /* < 0: what the node says */
-    double calibrate_t1_ms;                       /* 0: the node's rates are taken as they are */
+    bool precision_given;
+    bool by_copies, by_collectives; /* the ways of DP's parameters and gradients; none: what the workload says */
+    double host_lock_us;            /* < 0: what the node says */
+    double calibrate_t1_ms;         /* 0: the node's rates are taken as they are */
     const char *folder, *json, *timeline, *gantt; /* NULL: none */
     bool quiet;
 } replay_settings;
@@ -79,6 +81,7 @@ typedef struct replay_share {
 typedef struct replay_row {
     ls_build_mode mode;
     int n;
+    bool by_collectives;                      /* DP: the way of parameters and gradients */
     double batch, cap_mb;                     /* samples over all devices; cap_mb: DDP's buckets, otherwise NAN */
     int tasks;                                /* that were replayed */
     double memory_bytes, device_memory_bytes; /* of the device that needs most; what there is, NAN: not known */
@@ -126,11 +129,17 @@ ls_status replay_recorded(const replay_inputs *inputs, const replay_settings *se
 
 const char *replay_mode_name(ls_build_mode mode); /* "single", "DP", "DDP" */
 
+/* The same of a row; "DP by collectives" where there are rows by copies, too. */
+const char *replay_row_name(const replay_row *row, const replay_settings *settings);
+
 /* The categories of memory, in device.h's order, and the bytes of one. */
 enum { REPLAY_CATEGORIES = 8 };
 const char *replay_category_name(int category);
 double replay_category_bytes(const struct ls_memory_prediction *memory, int category);
 bool replay_fits(const replay_row *row, double bytes); /* what is not known to be too much does */
+
+/* Where both modes are replayed: their steps side by side, one row for each N. */
+ls_status replay_print_modes(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);
 
 ls_status replay_print(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);
 

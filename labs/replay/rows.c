@@ -72,6 +72,13 @@ static bool is_recorded(const replay_row *row, const replay_inputs *inputs) {
            (about->world_size > about->devices ? about->world_size : about->devices) == row->n;
 }
 
+/* Of several bucket sizes and ways the first is drawn. */
+static bool is_drawn(const replay_row *row, const replay_settings *settings) {
+    if (row->mode == LS_BUILD_DP && row->by_collectives && settings->by_copies) return false;
+    bool first_cap = row->mode != LS_BUILD_DDP || row->cap_mb == settings->caps_mb[0];
+    return first_cap && row->n == settings->n.values[settings->n.count - 1];
+}
+
 static ls_status make_row(replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings,
                           replay_row row, replay_gantt *gantt) {
     replay_run run;
@@ -79,25 +86,25 @@ static ls_status make_row(replay_rows *rows, const replay_inputs *inputs, const 
     if (status != LS_OK) return status;
     compare(&row, rows, settings);
     if (is_recorded(&row, inputs)) row.recorded_ms = ls_trace_what(inputs->trace)->median_step_ms;
-    bool last = row.n == settings->n.values[settings->n.count - 1];
-    bool first_cap = row.mode != LS_BUILD_DDP || row.cap_mb == settings->caps_mb[0];
-    if (last && first_cap && gantt->file) {
+    bool drawn = is_drawn(&row, settings);
+    if (drawn && gantt->file) {
         char on[REPLAY_TITLE + 64];
         snprintf(on, sizeof on, "%s; %g samples per step, %s", inputs->on, row.batch,
                  ls_dtype_name(settings->precision));
         replay_gantt_add(gantt, &run, &row, on);
     }
-    if (last && first_cap && settings->timeline) status = replay_write_timeline(&run, settings->timeline);
+    if (drawn && settings->timeline) status = replay_write_timeline(&run, settings->timeline);
     replay_run_free(&run);
     return status == LS_OK ? add_row(rows, &row) : status;
 }
 
 static ls_status make_mode(replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings,
-                           ls_build_mode mode, replay_gantt *gantt) {
+                           ls_build_mode mode, bool by_collectives, replay_gantt *gantt) {
     ls_status status = LS_OK;
     for (int i = 0; i < settings->n.count; i++) {
         int n = settings->n.values[i];
-        replay_row row = {.mode = mode, .n = n, .batch = batch_of(settings, n), .cap_mb = NAN};
+        replay_row row = {
+            .mode = mode, .n = n, .batch = batch_of(settings, n), .by_collectives = by_collectives, .cap_mb = NAN};
         for (int c = 0; status == LS_OK && c < (mode == LS_BUILD_DDP ? settings->cap_count : 1); c++) {
             if (mode == LS_BUILD_DDP) row.cap_mb = settings->caps_mb[c];
             status = make_row(rows, inputs, settings, row, gantt);
@@ -127,11 +134,14 @@ ls_status replay_make_rows(replay_rows *rows, const replay_inputs *inputs, const
     if (status == LS_OK && settings->modes[LS_BUILD_SINGLE] && (settings->gantt || settings->timeline)) {
         replay_rows shown = {.count = 0}; /* the picture of T1, whose row is there already */
         status = add_row(&shown, &rows->rows[0]);
-        if (status == LS_OK) status = make_mode(&shown, inputs, settings, LS_BUILD_SINGLE, &gantt);
+        if (status == LS_OK) status = make_mode(&shown, inputs, settings, LS_BUILD_SINGLE, false, &gantt);
         replay_rows_free(&shown);
     }
-    for (int mode = LS_BUILD_DP; status == LS_OK && mode <= LS_BUILD_DDP; mode++)
-        if (settings->modes[mode]) status = make_mode(rows, inputs, settings, (ls_build_mode)mode, &gantt);
+    for (int way = 0; status == LS_OK && settings->modes[LS_BUILD_DP] && way < 2; way++)
+        if (way == 0 ? settings->by_copies : settings->by_collectives)
+            status = make_mode(rows, inputs, settings, LS_BUILD_DP, way == 1, &gantt);
+    if (status == LS_OK && settings->modes[LS_BUILD_DDP])
+        status = make_mode(rows, inputs, settings, LS_BUILD_DDP, false, &gantt);
     ls_status closed = settings->gantt ? replay_gantt_close(&gantt, status == LS_OK ? settings->gantt : NULL) : LS_OK;
     return status == LS_OK ? closed : status;
 }

@@ -12,7 +12,7 @@ struct ls_build_options replay_options(const replay_settings *settings, const re
     struct ls_build_options options = ls_build_defaults(row->mode, row->n, row->batch);
     options.steps = settings->steps;
     options.precision = settings->precision;
-    options.replicate_by_collectives = settings->replicate_by_collectives;
+    options.replicate_by_collectives = row->by_collectives;
     options.gil = ls_node_host(inputs->node)->lock_us > 0;
     options.overlap = settings->overlap;
     options.vary = settings->vary;

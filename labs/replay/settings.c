@@ -11,7 +11,7 @@ static const char *const compressions[] = {"none", "fp16", "bf16", NULL};
 static const char *const collectives[] = {"cost", "messages", NULL}; /* of ls_build_collectives */
 static const char *const patterns[] = {"ring",   "server", "tree", "halving-doubling",
                                        "direct", NULL}; /* of ls_pattern */
-static const char *const replications[] = {"copies", "collectives", NULL};
+static const char *const replications[] = {"copies", "collectives", "both", NULL};
 
 _Static_assert(sizeof patterns / sizeof *patterns == LS_PATTERN_COUNT + 1, "a pattern has no name");
 
@@ -31,25 +31,25 @@ static size_t what_rows(replay_settings *s, struct choices *choices, ls_option r
         {.kind = LS_OPTION_STRING, .name = "trace", .to.text = &s->trace, .argument = "DIR",
          .help = "a folder that --trace wrote: of one device, its operations are the workload"},
         {.kind = LS_OPTION_FLAG, .name = "as-recorded", .to.flag = &s->as_recorded,
-         .help = "replay the trace's tasks as they are, beside what was recorded; so it is, too, without a node"},
+         .help = "replay the trace's own tasks, beside what was recorded; without a --node that is the default"},
         {.kind = LS_OPTION_CHOICE, .name = "mode", .to.number = &choices->mode, .choices = modes,
          .help = "DataParallel, DDP or both"},
         {.kind = LS_OPTION_INT_LIST, .name = "n", .to.list = &s->n, .argument = "N,N,...",
          .limits = LS_BETWEEN(1, 65536), .help = "devices", .empty = "1, 2, 4, ... as many as the node has"},
         {.kind = LS_OPTION_DOUBLE, .name = "batch", .to.real = &s->batch, .argument = "SAMPLES",
          .limits = LS_ABOVE(0), .help = "of a step over all devices (strong scaling)",
-         .empty = "that of the trace"},
+         .empty = "that of the trace, or the workload's"},
         {.kind = LS_OPTION_DOUBLE, .name = "per-device-batch", .to.real = &s->per_device_batch, .argument = "SAMPLES",
          .limits = LS_ABOVE(0), .help = "of a step on each device (weak scaling), instead",
          .empty = "none"},
         {.kind = LS_OPTION_CHOICE, .name = "precision", .to.number = &choices->precision, .choices = precisions,
-         .help = "of products and activations"},
+         .help = "of products and activations", .empty = "the workload's, or fp32"},
         {.kind = LS_OPTION_INT, .name = "steps", .to.number = &s->steps, .argument = "N", .limits = LS_BETWEEN(1, 1000),
-         .help = "the first is warm-up and does not count, if there are more",
+         .help = "steps to replay; if there is more than one, the first is warm-up and does not count",
          .empty = "4; with --vary one more than the trace has"},
         {.kind = LS_OPTION_FLAG, .name = "vary", .to.flag = &s->vary,
-         .help = "with --trace: a step takes the times of one recorded step, not medians, and each device another "
-                 "one's: now one is late and now another, and who waits for it is late, too"},
+         .help = "with --trace: replay with per-device jitter. A step has the times of one recorded step instead of medians, and "
+                 "each device those of another step"},
     };
     _Static_assert(sizeof table / sizeof *table <= OPTION_ROWS / 2, "OPTION_ROWS is too small");
     memcpy(rows, table, sizeof table);
@@ -66,20 +66,22 @@ static size_t where_rows(replay_settings *s, struct choices *choices, ls_option 
          .empty = "the node's rates as they are"},
         {.kind = LS_OPTION_DOUBLE, .name = "host-lock", .to.real = &s->host_lock_us, .argument = "US",
          .limits = LS_BETWEEN(-1, 1e6),
-         .help = "every launch takes so long, in every mode and in T1, under its process's one lock, as in Python: "
-                 "only DP's threads wait for one another; 0: there is none; -1: what the node says"},
+         .help = "time of a launch, in every mode and in T1, under its process's one lock, as in Python. Only DP's threads "
+                 "queue for it; 0: no lock; -1: the node's"},
         {.kind = LS_OPTION_CHOICE, .name = "replicate", .to.number = &choices->replicate, .choices = replications,
-         .help = "DP: parameters and gradients go by copies from and to device 0, or by a broadcast and a reduce"},
+         .help = "DP: parameters and gradients go by copies from and to device 0 (dp_train's default), or by a broadcast and a reduce "
+                 "(PyTorch's, over NCCL); both: a table of each",
+         .empty = "the workload's, or copies"},
         {.kind = LS_OPTION_STRING, .name = "bucket-cap-mb", .to.text = &choices->caps, .argument = "MIB,MIB,...",
          .help = "DDP: size of a gradient bucket (the first: at most 1); each gives a row"},
         {.kind = LS_OPTION_SWITCH, .name = "overlap", .to.flag = &s->overlap,
          .help = "DDP: reduce buckets while backward goes on"},
         {.kind = LS_OPTION_CHOICE, .name = "compress", .to.number = &choices->compress, .choices = compressions,
-         .help = "DDP: round gradients to halves for the way"},
+         .help = "DDP: all-reduce gradients in half precision"},
         {.kind = LS_OPTION_CHOICE, .name = "collectives", .to.number = &choices->collectives, .choices = collectives,
-         .help = "by the node's table or formula, or message by message over its links"},
+         .help = "how they are timed: by the node's table or formula, or message by message over its links"},
         {.kind = LS_OPTION_CHOICE, .name = "algorithm", .to.number = &choices->pattern, .choices = patterns,
-         .help = "of the messages of --collectives=messages"},
+         .help = "pattern of the messages of --collectives=messages"},
         {.kind = LS_OPTION_HEADING, .help = "What is written beside the tables"},
         {.kind = LS_OPTION_STRING, .name = "out", .to.text = &s->folder, .argument = "DIR",
          .help = "replay.csv (fit_tn reads it), replay_devices.csv and replay.json go there"},
@@ -164,16 +166,18 @@ static ls_status check(const replay_settings *s) {
 }
 
 ls_status replay_parse(replay_settings *settings, int argc, char **argv, bool *help) {
-    struct choices choices = {.mode = BOTH, .caps = "25"};
+    struct choices choices = {.mode = BOTH, .precision = -1, .replicate = -1, .caps = "25"};
     *settings = (replay_settings){.overlap = true, .host_lock_us = -1};
     ls_status status = parse(settings, &choices, argc, argv, help);
     if (status != LS_OK || *help) return status;
     for (int mode = 0; mode < BOTH; mode++)
         settings->modes[mode] = choices.mode == mode || (choices.mode == BOTH && mode != LS_BUILD_SINGLE);
-    settings->precision = (ls_dtype)choices.precision;
+    settings->precision_given = choices.precision >= 0;
+    settings->precision = settings->precision_given ? (ls_dtype)choices.precision : LS_FP32;
     settings->collectives = (ls_build_collectives)choices.collectives;
     settings->pattern = (ls_pattern)choices.pattern;
-    settings->replicate_by_collectives = choices.replicate == 1;
+    settings->by_copies = choices.replicate == 0 || choices.replicate == 2;
+    settings->by_collectives = choices.replicate >= 1;
     settings->compress = choices.compress > 0;
     settings->as_recorded = settings->as_recorded || (settings->trace && !settings->node);
     sort_n(&settings->n);

@@ -13,6 +13,11 @@ const char *replay_mode_name(ls_build_mode mode) {
     return names[mode];
 }
 
+const char *replay_row_name(const replay_row *row, const replay_settings *settings) {
+    bool both = row->mode == LS_BUILD_DP && settings->by_copies && settings->by_collectives;
+    return both && row->by_collectives ? "DP by collectives" : replay_mode_name(row->mode);
+}
+
 /* --- memory's categories ----------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -55,13 +60,20 @@ static void put_fit(ls_table *table, const replay_row *row, double bytes) {
     }
 }
 
-static bool is_listed(const replay_row *row, ls_build_mode mode) {
-    return row->mode == mode && (mode != LS_BUILD_SINGLE || row->n == 1);
+/* The rows that have tables of their own: a mode's, and DP's by one of its ways. */
+struct part {
+    ls_build_mode mode;
+    bool by_collectives;
+};
+
+static bool is_listed(const replay_row *row, struct part part) {
+    if (row->mode != part.mode || row->by_collectives != part.by_collectives) return false;
+    return row->mode != LS_BUILD_SINGLE || row->n == 1;
 }
 
-static bool all_fit(const replay_rows *rows, ls_build_mode mode) {
+static bool all_fit(const replay_rows *rows, struct part part) {
     for (int i = 0; i < rows->count; i++)
-        if (is_listed(&rows->rows[i], mode) && !replay_fits(&rows->rows[i], rows->rows[i].memory_bytes)) return false;
+        if (is_listed(&rows->rows[i], part) && !replay_fits(&rows->rows[i], rows->rows[i].memory_bytes)) return false;
     return true;
 }
 
@@ -93,7 +105,7 @@ static void put_times(ls_table *table, const replay_row *row, const replay_setti
     }
 }
 
-static ls_status print_times(const replay_rows *rows, ls_build_mode mode, const replay_settings *settings) {
+static ls_status print_times(const replay_rows *rows, struct part part, const replay_settings *settings) {
     bool sweep = settings->cap_count > 1;
     const ls_column columns[] = {
         {"N", LS_RIGHT},
@@ -116,7 +128,7 @@ static ls_status print_times(const replay_rows *rows, ls_build_mode mode, const 
         {"memory", LS_LEFT},       /* left out where all rows fit */
     };
     enum { COUNT = sizeof columns / sizeof *columns, SWEPT = 2, RECORDED = COUNT - 2, MEMORY };
-    bool fit = all_fit(rows, mode);
+    bool fit = all_fit(rows, part);
     ls_column shown[COUNT];
     size_t count = 0;
     for (int i = 0; i < COUNT; i++)
@@ -127,7 +139,7 @@ static ls_status print_times(const replay_rows *rows, ls_build_mode mode, const 
     if (status != LS_OK) return status;
     for (int i = 0; i < rows->count; i++) {
         const replay_row *row = &rows->rows[i];
-        if (!is_listed(row, mode)) continue;
+        if (!is_listed(row, part)) continue;
         ls_table_cell(table, "%d", row->n);
         ls_table_cell(table, "%.4g", row->batch / row->n);
         put_times(table, row, settings);
@@ -135,7 +147,7 @@ static ls_status print_times(const replay_rows *rows, ls_build_mode mode, const 
     }
     status = ls_table_finish(table, stdout);
     const replay_row *t1 = &rows->rows[0]; /* one device's with the batch of N = 1 */
-    if (mode != LS_BUILD_SINGLE && !replay_fits(t1, t1->memory_bytes))
+    if (part.mode != LS_BUILD_SINGLE && !replay_fits(t1, t1->memory_bytes))
         printf(
             "\nT1's step does not fit on a device (%.4g of %.4g GiB): speed-ups over it are over what cannot be run\n",
             t1->memory_bytes / GIB, t1->device_memory_bytes / GIB);
@@ -158,7 +170,7 @@ static void put_share(ls_table *table, const replay_row *row, const replay_share
     ls_table_number(table, 2, account->received_bytes / MIB);
 }
 
-static ls_status print_devices(const replay_rows *rows, ls_build_mode mode) {
+static ls_status print_devices(const replay_rows *rows, struct part part, const char *name) {
     static const ls_column columns[] = {
         {"N", LS_RIGHT},         {"device", LS_RIGHT},       {"compute\nms", LS_RIGHT},   {"exposed\nms", LS_RIGHT},
         {"host\nms", LS_RIGHT},  {"idle\nms", LS_RIGHT},     {"all comm.\nms", LS_RIGHT}, {"lock\nms", LS_RIGHT},
@@ -167,10 +179,10 @@ static ls_status print_devices(const replay_rows *rows, ls_build_mode mode) {
     ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
     if (status != LS_OK) return status;
     char text[DEVICES_TEXT];
-    printf("\n%s: device 0 and the others (their mean), per step\n\n", replay_mode_name(mode));
+    printf("\n%s: device 0 and the others (their mean), per step\n\n", name);
     for (int i = 0; i < rows->count; i++) {
         const replay_row *row = &rows->rows[i];
-        if (row->mode != mode || row->n == 1) continue;
+        if (!is_listed(row, part) || row->n == 1) continue;
         put_share(table, row, &row->first, "0");
         put_share(table, row, &row->others, others_text(row, text));
     }
@@ -193,7 +205,7 @@ static void put_memory(ls_table *table, const replay_row *row, const replay_shar
     put_fit(table, row, sum);
 }
 
-static ls_status print_memory(const replay_rows *rows, ls_build_mode mode) {
+static ls_status print_memory(const replay_rows *rows, struct part part, const char *name) {
     ls_column columns[REPLAY_CATEGORIES + 4] = {{"N", LS_RIGHT}, {"device", LS_RIGHT}};
     for (int c = 0; c < REPLAY_CATEGORIES; c++) columns[2 + c] = (ls_column){categories[c].name, LS_RIGHT};
     columns[REPLAY_CATEGORIES + 2] = (ls_column){"together", LS_RIGHT};
@@ -202,13 +214,13 @@ static ls_status print_memory(const replay_rows *rows, ls_build_mode mode) {
     ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
     if (status != LS_OK) return status;
     char text[DEVICES_TEXT];
-    printf("\n%s: memory that a device holds, MiB, computed from the workload\n\n", replay_mode_name(mode));
+    printf("\n%s: memory that a device holds, MiB, computed from the workload\n\n", name);
     double cap_mb = NAN; /* of a sweep over buckets the first size */
     for (int i = 0; i < rows->count; i++) {
         const replay_row *row = &rows->rows[i];
-        if (!is_listed(row, mode)) continue;
+        if (!is_listed(row, part)) continue;
         if (isnan(cap_mb)) cap_mb = row->cap_mb;
-        if (row->cap_mb != cap_mb && mode == LS_BUILD_DDP) continue;
+        if (row->cap_mb != cap_mb && part.mode == LS_BUILD_DDP) continue;
         bool alike = hold_the_same(&row->first.memory, &row->others.memory);
         put_memory(table, row, &row->first, alike && row->n > 1 ? "each" : "0");
         if (!alike) put_memory(table, row, &row->others, others_text(row, text));
@@ -218,17 +230,18 @@ static ls_status print_memory(const replay_rows *rows, ls_build_mode mode) {
 
 /* --- all --------------------------------------------------------------------------------------------------------- */
 
-static void print_title(const replay_inputs *inputs, const replay_settings *settings, ls_build_mode mode) {
-    printf("%s: %s", replay_mode_name(mode), inputs->on);
+static void print_title(const replay_inputs *inputs, const replay_settings *settings, struct part part,
+                        const char *name) {
+    printf("%s: %s", name, inputs->on);
     if (settings->per_device_batch > 0) {
         printf("; %g samples per step on each device", settings->per_device_batch);
     } else {
         printf("; %g samples per step on every N", settings->batch);
     }
     printf(", %s", ls_dtype_name(settings->precision));
-    if (mode == LS_BUILD_DP)
-        printf("; parameters and gradients by %s", settings->replicate_by_collectives ? "collectives" : "copies");
-    if (mode == LS_BUILD_DDP) {
+    if (part.mode == LS_BUILD_DP)
+        printf("; parameters and gradients by %s", part.by_collectives ? "collectives" : "copies");
+    if (part.mode == LS_BUILD_DDP) {
         if (settings->cap_count == 1) printf("; buckets of %g MiB", settings->caps_mb[0]);
         printf("%s%s", settings->overlap ? ", reduced during backward" : ", reduced after backward",
                settings->compress ? ", as halves" : "");
@@ -241,13 +254,13 @@ static void print_title(const replay_inputs *inputs, const replay_settings *sett
 static void print_legend(const replay_settings *settings) {
     printf(
         "\n"
-        "T_N            replayed time of a step: mean of %d behind a first one%s\n"
+        "T_N            replayed time of a step: mean of %d steps after a warm-up step%s\n"
         "T1             one device's step, without either mode%s\n"
-        "compute ...    of the step, mean of devices: a kernel runs; or else communication goes on (exposed); or else\n"
-        "               the host thread works; or else nothing does. They add up to T_N\n"
-        "busy, comm.    of the step, the part with a kernel; with a copy or collective, hidden or not\n"
-        "overlap        of communication, the part during which its device computes\n"
-        "busiest link   the part of its bandwidth that is used, by copies and by messages\n",
+        "compute ...    parts of the step, mean of devices, which add up to T_N. compute: a kernel runs; exposed: no\n"
+        "               kernel but communication; host: neither, but the host thread works; idle: none of these\n"
+        "busy, comm.    share of the step with a kernel; with a copy or collective, hidden or not\n"
+        "overlap        share of communication during which its device computes\n"
+        "busiest link   share of its bandwidth that copies and messages use\n",
         settings->steps > 1 ? settings->steps - 1 : 1, settings->steps > 1 ? "" : " (none)",
         settings->per_device_batch > 0 ? "; the speed-up is N T1 / T_N"
                                        : "; T1(b/N): with one device's share of the batch");
@@ -264,6 +277,16 @@ static void print_recorded_t1(const replay_rows *rows) {
     }
 }
 
+static ls_status print_part(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings,
+                            struct part part) {
+    const char *name =
+        replay_row_name(&(replay_row){.mode = part.mode, .by_collectives = part.by_collectives}, settings);
+    print_title(inputs, settings, part, name);
+    ls_status status = print_times(rows, part, settings);
+    if (status == LS_OK && part.mode == LS_BUILD_DP) status = print_devices(rows, part, name);
+    return status == LS_OK ? print_memory(rows, part, name) : status;
+}
+
 ls_status replay_print(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings) {
     ls_status status = LS_OK;
     bool any = false;
@@ -274,14 +297,15 @@ ls_status replay_print(const replay_rows *rows, const replay_inputs *inputs, con
                    ? ", which is far from 1: is it a time of this node, network, batch and precision?"
                    : "");
     if (!settings->modes[LS_BUILD_SINGLE]) print_recorded_t1(rows);
-    for (int mode = 0; status == LS_OK && mode <= LS_BUILD_DDP; mode++) {
-        if (!settings->modes[mode]) continue;
+    status = replay_print_modes(rows, inputs, settings);
+    for (int k = 0; status == LS_OK && k < 4; k++) {
+        static const struct part parts[] = {
+            {LS_BUILD_SINGLE, false}, {LS_BUILD_DP, false}, {LS_BUILD_DP, true}, {LS_BUILD_DDP, false}};
+        bool way = parts[k].by_collectives ? settings->by_collectives : settings->by_copies;
+        if (!settings->modes[parts[k].mode] || (parts[k].mode == LS_BUILD_DP && !way)) continue;
         if (any) printf("\n");
-        print_title(inputs, settings, (ls_build_mode)mode);
         any = true;
-        status = print_times(rows, (ls_build_mode)mode, settings);
-        if (status == LS_OK && mode == LS_BUILD_DP) status = print_devices(rows, LS_BUILD_DP);
-        if (status == LS_OK) status = print_memory(rows, (ls_build_mode)mode);
+        status = print_part(rows, inputs, settings, parts[k]);
     }
     if (status == LS_OK) print_legend(settings);
     return status;

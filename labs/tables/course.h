@@ -38,9 +38,9 @@ void course_close(struct course_model *model);
 /* The values that the node's file has. */
 void course_file_values(const struct course_model *model, double values[COURSE_PARAMETERS]);
 
-/* The step of a mode on n devices with these parameters. */
+/* The step of a mode on n devices with these parameters. DP by collectives, or by copies from and to device 0. */
 ls_status course_replay(struct tables_replayed *replayed, struct course_model *model, ls_build_mode mode, int n,
-                        const double values[COURSE_PARAMETERS]);
+                        bool by_copies, const double values[COURSE_PARAMETERS]);
 
 /* Fits the parameters to all cells but number `left_out` (-1: to all), relative deviations, from the file's values.
  * With `held_bus_GBps` > 0 the third parameter has that value, and the other two are fitted. */

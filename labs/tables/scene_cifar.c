@@ -54,10 +54,11 @@ ls_status scene_cifar(tables_book *book, const published *p) {
         status = scene_open(&scene, "resnet50", "pcie3-4gpu", CIFAR_SAMPLES, t1_s / steps_of(1) * 1e3, false);
     if (status != LS_OK) return status;
     tables_text(
-        book, "A small network. Input: an epoch on one device. All these epochs are first epochs of a program: the "
-              "starts of loaders, contexts and NCCL are in them, which no step repeats, and in T1 the loader's "
-              "pace, which the calibration takes for the GPU's. That is what is missing, and not the lock: below DP's "
-              "rows are those without it.");
+        book,
+        "A small network. Input: an epoch on one device. Missing: each of these epochs is the first of a program, with "
+        "the start of loaders, contexts and NCCL in it, which no replayed step has. T1 also contains the loader's "
+        "pace, which the calibration takes for the GPU's. The lock is not what is missing: below DP's rows are those "
+        "without it.");
     status = add_cifar_rows(book, p, &scene, t1_s);
     scene_close(&scene);
     return status;

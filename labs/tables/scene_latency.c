@@ -15,8 +15,8 @@ ls_status scene_latency(tables_book *book, const published *p) {
     if (status == LS_OK) status = published_input(&three_us, p, what, "ring", 3);
     if (status == LS_OK) status = ls_node_open(&node, "dgx-a100");
     if (status != LS_OK) return status;
-    tables_text(
-        book, "The latency of a ring. Inputs: two and three ranks, which say what a hop costs and what comes on top.");
+    tables_text(book, "The latency of a ring. Inputs: the latencies of two and three ranks, which give the cost of a "
+                      "hop and a constant.");
     struct ls_node_collectives *collectives = ls_node_change_collectives(node);
     collectives->hop_us = (three_us - two_us) / 2;
     collectives->base_us = two_us - 2 * collectives->hop_us;

@@ -87,14 +87,17 @@ static ls_status add_rows(tables_book *book, struct comparison *c, const publish
 static void introduce(tables_book *book, const struct hooks *hooks) {
     tables_text(
         book,
-        "ResNets with DDP. Inputs: T1 without DDP; and ResNet50 on one GPU with DDP, %g ms in place of %g, which says "
-        "what PyTorch's hooks and its copies of gradients to the buckets and back cost where nothing travels: %.1f us "
-        "for each of %d tensors, taken for ResNet101, too. \"Communication is free\" is one GPU with the same hooks. "
-        "Missing: from two GPUs on ResNet50's published step takes another 3 ms, with 16 of them 4. Transfers, most of "
-        "which the replay hides behind backward, would grow more with N; the wait for whichever rank is late would "
-        "grow "
-        "about like that, and is in table 6, but needs the spread of one GPU's steps, which was not published; what "
-        "else DDP does when it is not alone has no figure of one GPU, and is not modelled.",
+        "ResNets with DDP. Inputs: T1 without DDP, and ResNet50 on one GPU with DDP, %g ms instead of %g. The "
+        "difference "
+        "is the cost of PyTorch's hooks and of its copies between gradients and buckets, with nothing to communicate: "
+        "%.1f us for each of %d tensors. ResNet101 gets the same cost per tensor. \"Communication is free\" is one GPU "
+        "with "
+        "these hooks. Missing: ResNet50's published step takes another 3 ms from two GPUs on, and 4 ms with 16. "
+        "Transfers "
+        "do not explain that: the replay hides most of them behind backward, and they would grow more with N. Waiting "
+        "for "
+        "the slowest rank would grow about like that (table 6 has it), but one GPU's spread of step times was not "
+        "published. What else DDP does with more than one rank has no published figure, and is not modelled.",
         hooks->with_ms, hooks->without_ms, hooks->tensor_us, hooks->tensors);
 }
 

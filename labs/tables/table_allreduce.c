@@ -204,15 +204,17 @@ static ls_status add_time(tables_book *book, const struct pair *pair, int ranks,
 static ls_status add_all_replayed(tables_book *book, const tables_settings *settings) {
     static const size_t sizes[] = {0, 4096, SHOWN_BYTES, (size_t)64 << 20}; /* 0: steps */
     ls_status status = LS_OK;
-    tables_text(
-        book,
-        "Steps are rounds of messages that may go at the same time; of the parameter server and of direct the textbook "
-        "counts two. In the replay a rank's messages leave one after another: the server's first round arrives "
-        "together, but its N - 1 results make N - 1 steps, N in all; direct's N - 1 shares out and N - 1 back are "
-        "2 (N - 1). Halving-doubling on N = 3 sends more than on 4, since two ranks halve and one of them has the "
-        "whole "
-        "buffer to hand on to the third; and it takes longer than its formula (in the CSV), which lets nobody begin "
-        "before the third rank has folded in, while in the replay the one that need not wait fills the link.");
+    tables_text(book, "Steps are rounds of messages that may go at the same time. The textbook counts two for the "
+                      "parameter server and "
+                      "for direct. In the replay a rank's messages leave one after another. So the server takes N "
+                      "steps: its first round "
+                      "arrives together, and its N - 1 results leave one by one. Direct takes 2 (N - 1): N - 1 shares "
+                      "out and N - 1 back. "
+                      "Halving-doubling sends more on N = 3 than on 4: two ranks halve, and one of them hands the "
+                      "whole buffer to the "
+                      "third. It also takes longer than its formula (in the CSV). The formula lets no rank begin "
+                      "before the third has "
+                      "folded in; in the replay the rank that need not wait fills the link.");
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (int p = 0; p < PAIR_COUNT; p++)
             for (int n = LEAST_RANKS; status == LS_OK && n <= MOST_RANKS; n++) {

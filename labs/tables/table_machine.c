@@ -172,9 +172,8 @@ static void introduce(tables_book *book) {
         book, "Inputs of a prediction are a trace of one device and the node that calibrate measures on this machine, "
               "just before; T2 is never an input. DP1 and DDP1 are the two programs with one device.");
     if (ls_usable_cores() < 2)
-        tables_text(book,
-                    "This machine lends one core: two devices would take turns on it, so T2 and --no-overlap, which "
-                    "are about two devices at work at the same time, are left out.");
+        tables_text(book, "This machine lends one core: two devices would only show time-slicing, so T2 and "
+                          "--no-overlap are left out.");
 }
 
 static void tell_rough(tables_book *book, const struct machine_nodes *nodes) {
@@ -192,18 +191,24 @@ static void tell_rough(tables_book *book, const struct machine_nodes *nodes) {
 static void add_missing(tables_book *book) {
     tables_text(
         book,
-        "What the predictions have beside T1's own times, all of it measured by calibrate: what half a batch costs in "
-        "products; how many times as long kernels take side by side; the update of parameters that another core's "
-        "cache holds; that devices which leave no core free run copies and all-reduces between their kernels; and "
-        "devices that are late by turns, each step as it was recorded alone. What they do not have: (1) loaders, of "
-        "which two ranks have two, take the time of the cores that the devices compute on; (2) gradients that lie in "
-        "another core's cache are slower to copy and to add; (3) what else runs on this machine, which two devices "
-        "meet twice as often as one, and its drift between calibrate, T1 and T2. The first two make T2 longer than "
-        "predicted, the last one either way: a thread that finds its core taken when it is woken needs ten times as "
-        "long, which DP's four hand-overs a step multiply, so that predictions from a node that was measured at a "
-        "busy moment are too long. "
-        "Networks whose batch no longer fits into caches get faster than by half with half of it: predicted from the "
-        "whole batch they are too slow (the rows from T1(b/2) leave that out).");
+        "What the predictions contain beside T1's own times, all of it measured by calibrate: products with half a "
+        "batch; "
+        "kernels that slow each other down side by side; the update of parameters that another core's cache holds; "
+        "copies "
+        "and all-reduces that run between kernels where no core is free for them; and per-device jitter, from the "
+        "steps "
+        "recorded on one device. What they leave out: (1) two ranks have two loaders, which take time from the cores "
+        "that "
+        "compute; (2) gradients in another core's cache are slower to copy and to add; (3) other load on this machine, "
+        "which two devices meet twice as often as one, and which drifts between calibrate, T1 and T2. The first two "
+        "make T2 "
+        "longer than predicted. The last one works both ways: a thread that finds its core taken when it is woken "
+        "needs ten "
+        "times as long, and DP has four hand-overs a step, so predictions from a node measured at a busy moment are "
+        "too "
+        "long. Networks whose batch does not fit into caches get more than twice as fast with half of it. Predictions "
+        "from "
+        "the whole batch are then too slow; the rows from T1(b/2) avoid that.");
 }
 
 ls_status tables_make_machine(tables_book *book, const tables_settings *settings) {

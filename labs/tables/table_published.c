@@ -16,10 +16,10 @@ ls_status tables_make_published(tables_book *book, const tables_settings *settin
     if (status != LS_OK) return status;
     tables_text(
         book,
-        "Inputs and rows are apart: figures of one device set a node's rates and what one device does beside "
-        "computing, all-reduce times and latencies that were measured by themselves set its links, and no step of "
-        "more than one device sets anything. (A latency needs two ranks, so those of N = 2 and 3 are inputs of its "
-        "scene.)");
+        "What is an input is not predicted. Figures of one device set a node's rates and its costs beside computing. "
+        "All-reduce times and latencies that were measured by themselves set its links. No step of more than one "
+        "device "
+        "is an input. (A latency needs two ranks, so those of N = 2 and 3 are inputs of its scene.)");
     for (size_t i = 0; status == LS_OK && i < sizeof scenes / sizeof *scenes; i++) status = scenes[i](book, &p);
     published_close(&p);
     return status;

@@ -84,6 +84,47 @@ static void the_first_line_says_on_what(void **state) {
     }
 }
 
+/* Where a GPU was to be expected, the first line says why there is none: with --device-kind auto only, and by one
+ * process. */
+static void the_first_line_says_why_not_on_gpus(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *why;
+    } cases[] = {
+        {"LS_PLUGINS=/no/such/folder dp_train --devices 2 ",
+         "there is no /no/such/folder/ls_cuda.so; it is built where nvcc is found"},
+        {"LS_PLUGINS=/no/such/folder ddp_train --quiet --spawn 2 ",
+         "there is no /no/such/folder/ls_cuda.so; it is built where nvcc is found"},
+        {"CUDA_ON_CPU_DRIVER=none dp_train --devices 2 ", "there is no NVIDIA driver"},
+        {"CUDA_ON_CPU_DRIVER=old dp_train --single ", "the NVIDIA driver is too old"},
+        {"CUDA_ON_CPU_DRIVER=old ddp_train --quiet --spawn 2 ", "the NVIDIA driver is too old"},
+        {"CUDA_ON_CPU_DEVICES=0 dp_train --devices 2 ", NULL},
+        {"CUDA_ON_CPU_DRIVER=old dp_train --device-kind cpu --devices 2 ", NULL},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --devices 2 ", NULL},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char line[300], wanted[200];
+        snprintf(line, sizeof line, "%s" SMALL, cases[i].line);
+        expect_success(line);
+        size_t length = strcspn(p.out_text, "\n");
+        const char *said = strstr(p.out_text, " (no GPU: ");
+        snprintf(wanted, sizeof wanted, " (no GPU: %s", cases[i].why ? cases[i].why : "");
+        if (!cases[i].why && said) fail_msg("%s begins with: %s", line, p.out_text);
+        if (cases[i].why && (!said || said > p.out_text + length || strncmp(said, wanted, strlen(wanted)) != 0))
+            fail_msg("%s begins with: %s", line, p.out_text);
+        assert_int_equal(p.err_text[0], '\0');
+    }
+    /* as it comes, on a machine where nobody expects a GPU */
+    bool expected = access("/dev/nvidia0", F_OK) == 0 || access("/dev/nvidiactl", F_OK) == 0;
+    char plugin[700];
+    snprintf(plugin, sizeof plugin, "%s/lib/ls_cuda.so", build_folder());
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
+    if (driver) dlclose(driver);
+    if (expected || driver || access(plugin, F_OK) == 0) return;
+    expect_success("LS_PLUGINS= dp_train --devices 2 " SMALL);
+    assert_null(strstr(p.out_text, "no GPU"));
+}
+
 /* Options that change nothing in this run: one line each, and the run goes on. */
 static void what_has_no_effect_is_noted(void **state) {
     (void)state;
@@ -298,6 +339,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(cpu_runs_load_nothing_of_cuda),
         TEST(the_first_line_says_on_what),
+        TEST(the_first_line_says_why_not_on_gpus),
         TEST(what_has_no_effect_is_noted),
         TEST(the_backend_is_told),
         TEST(the_summary_names_the_gpus),

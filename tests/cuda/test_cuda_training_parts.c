@@ -87,13 +87,13 @@ static void check_weights(void **state) {
     assert_int_equal(ls_model_hash(on_gpu, &gpu_hash), LS_OK);
     assert_int_equal(ls_model_hash(on_cpu, &cpu_hash), LS_OK);
     assert_true(gpu_hash == cpu_hash);
-    assert_int_equal(ls_weights_save(on_gpu, scratch_path("gpu")), LS_OK);
-    assert_int_equal(ls_weights_save(on_cpu, scratch_path("cpu")), LS_OK);
+    assert_int_equal(ls_weights_save(on_gpu, scratch_path("gpu"), ""), LS_OK);
+    assert_int_equal(ls_weights_save(on_cpu, scratch_path("cpu"), ""), LS_OK);
     expect_same_files(scratch_path("gpu"), scratch_path("cpu"));
     assert_int_equal(ls_model_init(on_cpu, 6), LS_OK);
-    assert_int_equal(ls_weights_save(on_cpu, scratch_path("cpu")), LS_OK);
+    assert_int_equal(ls_weights_save(on_cpu, scratch_path("cpu"), ""), LS_OK);
     assert_int_equal(ls_weights_load(on_gpu, scratch_path("cpu"), false), LS_OK);
-    assert_int_equal(ls_weights_save(on_gpu, scratch_path("gpu")), LS_OK);
+    assert_int_equal(ls_weights_save(on_gpu, scratch_path("gpu"), ""), LS_OK);
     expect_same_files(scratch_path("gpu"), scratch_path("cpu"));
     ls_model_destroy(on_gpu);
     ls_model_destroy(on_cpu);

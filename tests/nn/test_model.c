@@ -63,6 +63,59 @@ static void the_convnet_has_pytorchs_names_and_order(void **state) {
     close_empty_device(device);
 }
 
+static ls_status count_ready(void *context, size_t parameter) {
+    int *counts = context;
+    counts[parameter]++;
+    return LS_OK;
+}
+
+/* The weights are drawn in the order of the definition. All layers but the head compute what mlp's do, and the head's
+ * gradients are zeros that nobody reports. */
+static void branched_is_an_mlp_with_a_head_that_takes_no_part(void **state) {
+    (void)state;
+    static const struct expected_tensor parameters[] = {{"fc1.weight", 2, {256, 784}}, {"fc1.bias", 1, {256}},
+                                                        {"aux.weight", 2, {10, 256}},  {"aux.bias", 1, {10}},
+                                                        {"fc2.weight", 2, {10, 256}},  {"fc2.bias", 1, {10}}};
+    static const size_t in_mlp[] = {0, 1, 2, 3, 2, 3};
+    enum { HEAD = 2, LAST = 4, COUNT = 6, BATCH = 3 };
+    ls_device *device = open_device(0);
+    ls_model *branched = make_model(device, "branched", BATCH, 5), *mlp = make_model(device, "mlp", BATCH, 5);
+    int ready[COUNT] = {0};
+    assert_int_equal(ls_model_parameter_count(branched), COUNT);
+    assert_null(ls_model_untaken(mlp));
+    for (size_t p = 0; p < COUNT; p++) {
+        const struct ls_tensor *ours = ls_model_parameter(branched, p), *theirs = ls_model_parameter(mlp, in_mlp[p]);
+        expect_tensor(ours, &parameters[p]);
+        bool same = memcmp(ours->data, theirs->data, ours->count * sizeof(float)) == 0;
+        assert_true(same == (p < LAST)); /* mlp's second layer is drawn where the head is */
+        assert_true(ls_model_untaken(branched)[p] == (p == HEAD || p == HEAD + 1));
+        memcpy(theirs->data, ours->data, ours->count * sizeof(float));
+        for (size_t i = 0; i < ours->count; i++) ours->gradient[i] = 7;
+    }
+    float *x = make_values(device, BATCH * 784, 1), *dy = make_values(device, BATCH * 10, 2),
+          *dy_mlp = make_values(device, BATCH * 10, 2);
+    const float *y, *y_mlp;
+    ls_model_on_grad_ready(branched, count_ready, ready);
+    assert_int_equal(ls_model_forward(branched, x, BATCH, true, &y), LS_OK);
+    assert_int_equal(ls_model_forward(mlp, x, BATCH, true, &y_mlp), LS_OK);
+    assert_memory_equal(y, y_mlp, BATCH * 10 * sizeof(float));
+    assert_int_equal(ls_model_backward(branched, dy, false), LS_OK);
+    assert_int_equal(ls_model_backward(mlp, dy_mlp, false), LS_OK);
+    for (size_t p = 0; p < COUNT; p++) {
+        const struct ls_tensor *ours = ls_model_parameter(branched, p), *theirs = ls_model_parameter(mlp, in_mlp[p]);
+        bool head = p == HEAD || p == HEAD + 1;
+        assert_int_equal(ready[p], !head);
+        for (size_t i = 0; head && i < ours->count; i++) assert_true(ours->gradient[i] == 0);
+        if (!head) assert_memory_equal(ours->gradient, theirs->gradient, ours->count * sizeof(float));
+    }
+    ls_device_free(device, x);
+    ls_device_free(device, dy);
+    ls_device_free(device, dy_mlp);
+    ls_model_destroy(branched);
+    ls_model_destroy(mlp);
+    close_empty_device(device);
+}
+
 static void the_mlp_has_pytorchs_names_and_order(void **state) {
     (void)state;
     static const struct expected_tensor parameters[] = {
@@ -227,6 +280,7 @@ static void too_little_memory_leaves_nothing_behind(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_convnet_has_pytorchs_names_and_order),
+        cmocka_unit_test(branched_is_an_mlp_with_a_head_that_takes_no_part),
         cmocka_unit_test(the_mlp_has_pytorchs_names_and_order),
         cmocka_unit_test(deep_has_34_tensors_and_66_MB),
         cmocka_unit_test(wide_has_the_squared_error),

@@ -188,9 +188,9 @@ static void test_full_devices(void **state) {
 
 static void test_too_little_memory(void **state) {
     (void)state;
-    expect_refusal(
-        "--device-memory 500K", 1,
-        "device 0 is out of memory: 814144 bytes asked for parameters (parameter), 0 of 512000 bytes in use");
+    expect_refusal("--device-memory 500K", 1,
+                   "device 0 is out of memory: 814144 bytes asked for parameters (parameter), 0 of 512000 bytes in "
+                   "use; use a smaller model");
     static program p;
     /* enough for the parameters, too little for the buckets */
     assert_int_equal(program_run(&p, "ddp_train --device-memory 1500K --quiet"), 1);

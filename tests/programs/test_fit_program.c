@@ -182,7 +182,7 @@ static void test_a_benchs_csv(void **state) {
                      0);
     program_expect_text(
         &p, "DDP, mlp:784,10, 64 samples per step on every N: 3 points, measured on a CPU, \"fast\", 4 cores");
-    assert_non_null(strstr(p.err_text, "1 row is left out, in which devices outnumber cores"));
+    assert_non_null(strstr(p.err_text, "1 row is left out, with more devices than cores"));
     cJSON *result = read_result();
     assert_int_equal(length(result, "points"), 3);
     expect_near(number(item(result, "points", 0), "step_ms"), 100, 0); /* the plain path, not DDP on one device */

@@ -18,6 +18,7 @@
 
 #include "tests/base/scratch.h"
 #include "tests/programs/program.h"
+#include "tests/train/content.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
@@ -50,6 +51,7 @@ static void test_help(void **state) {
                                          "save-every=",
                                          "resume=",
                                          "save-weights=",
+                                         "save-module-prefix ",
                                          "epochs=",
                                          "steps=",
                                          "batch-size=",
@@ -57,6 +59,7 @@ static void test_help(void **state) {
                                          "accumulate=",
                                          "resident-batches=",
                                          "[no-]shuffle ",
+                                         "[no-]set-epoch ",
                                          "drop-last ",
                                          "seed=",
                                          "prefetch=",
@@ -197,6 +200,53 @@ static void test_saved_weights_continue(void **state) {
     }
 }
 
+/* Reads the file back into a run whose learning rate of 0 leaves the weights alone (batch norm's statistics it does
+ * not). */
+static void expect_read_back(struct content *written, const char *path) {
+    static program p;
+    program_run(
+        &p,
+        "dp_train --single --steps 1 --no-evaluate --optimizer sgd --lr 0 --model convnet --init %s --save-weights %s",
+        path, scratch_path("again"));
+    assert_int_equal(p.status, 0);
+    assert_non_null(strstr(p.err_text, "16 names without their \"module.\""));
+    struct content read = content_open(scratch_path("again"));
+    static const char *const names[] = {"conv1.weight", "bn2.bias", "conv2.weight", "fc.bias"};
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        const ls_safetensor *ours = content_find(&read, names[i]), *first = content_find(written, names[i]);
+        assert_int_equal(ours->nbytes, first->nbytes);
+        assert_memory_equal(ours->data, first->data, first->nbytes);
+    }
+    content_close(&read, scratch_path("again"));
+}
+
+/* Names as PyTorch's wrappers have them, and nothing else is different. */
+static void test_module_names(void **state) {
+    (void)state;
+    static const char *const lines[] = {"dp_train --devices 2 --model convnet --steps 3 --no-evaluate",
+                                        "ddp_train --spawn 2 --model convnet --steps 3 --no-evaluate"};
+    static program p;
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
+        program_run(&p, "%s --save-weights %s", lines[i], scratch_path("plain"));
+        assert_int_equal(p.status, 0);
+        program_run(&p, "%s --save-weights %s --save-module-prefix", lines[i], scratch_path("wrapped"));
+        assert_int_equal(p.status, 0);
+        struct content plain = content_open(scratch_path("plain")), wrapped = content_open(scratch_path("wrapped"));
+        assert_int_equal(plain.count, 16);
+        assert_int_equal(wrapped.count, plain.count);
+        for (size_t t = 0; t < plain.count; t++) {
+            char name[100];
+            snprintf(name, sizeof name, "module.%s", plain.tensors[t].name);
+            const ls_safetensor *tensor = content_find(&wrapped, name);
+            assert_int_equal(tensor->nbytes, plain.tensors[t].nbytes);
+            assert_memory_equal(tensor->data, plain.tensors[t].data, tensor->nbytes);
+        }
+        expect_read_back(&plain, scratch_path("wrapped"));
+        content_close(&plain, scratch_path("plain"));
+        content_close(&wrapped, scratch_path("wrapped"));
+    }
+}
+
 static void expect_numbers(const cJSON *object, const char *const *names, size_t count) {
     for (size_t i = 0; i < count; i++) {
         const cJSON *number = cJSON_GetObjectItemCaseSensitive(object, names[i]);
@@ -319,6 +369,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_a_machine_without_a_topology, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_verbose, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_saved_weights_continue, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_module_names, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_metrics_and_summary, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_dumped_losses, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_closed_streams, programs_setup, programs_teardown),

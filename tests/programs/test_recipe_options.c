@@ -230,6 +230,7 @@ static void options_that_cannot_be_are_refused(void **state) {
         {"--warmup-steps 30 --steps 20", "--warmup-steps 30 is longer than the run, which has 20 steps"},
         {"--warmup-steps 20 --steps 20 --lr-schedule cosine", "--warmup-steps 20 leaves"},
         {"--save-every 3", "--save-every needs --save"},
+        {"--save-module-prefix --save none", "--save-module-prefix needs --save-weights"},
         {"--metrics same --dump-losses ./same", "--metrics and --dump-losses name the same file"},
         {"--save same --save-weights same", "--save and --save-weights name the same file"},
         {"--save-weights none/here", "none"},

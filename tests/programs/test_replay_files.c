@@ -15,7 +15,7 @@
 #include "tests/programs/program.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
-#define ON "replay --node=course --workload=course --precision=fp16"
+#define ON "replay --node=course --workload=course --precision=fp16 --replicate=copies"
 
 static program p;
 

@@ -18,7 +18,7 @@
 #include "tests/programs/program.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
-#define ON "replay --node=course --workload=course --precision=fp16"
+#define ON "replay --node=course --workload=course --precision=fp16 --replicate=copies"
 
 static program p;
 
@@ -226,7 +226,7 @@ static void test_a_lock_is_of_every_mode(void **state) {
     (void)state;
     size_t nbytes;
     assert_int_equal(program_run(&p, ON " --batch=64 --n=2 --host-lock=100 --out=%s", scratch_folder()), 0);
-    assert_int_equal(count_texts("a host lock of 100 us per launch in every mode"), 2); /* DP's title and DDP's */
+    assert_int_equal(count_texts("a host lock of 100 us per launch in every mode"), 3); /* three titles */
     char *text = scratch_read(scratch_path("replay.csv"), &nbytes);
     int locked = 0;
     for (const char *at = text; (at = strstr(at, ",\"course\",100,")); at++) locked++;
@@ -306,6 +306,40 @@ static void test_the_trace_of_one_device_on_a_node(void **state) {
     assert_non_null(strstr(p.err_text, "have measured times already"));
 }
 
+/* --- the course's table ------------------------------------------------------------------------------------------ */
+
+/* The network and the node are enough: batch, precision and both ways of DP are the file's, the N's the node's. What is
+ * said of these times elsewhere (tables, pages) is said of these. */
+static void test_the_course_needs_no_options(void **state) {
+    (void)state;
+    static const int n[] = {1, 2, 4, 8};
+    static const double copies[] = {100.9, 68.1, 63.3, 84.1}, collectives[] = {100.9, 60.3, 40.1, 30.0},
+                        ddp[] = {100.9, 51.9, 27.4, 15.2};
+    cJSON *result = replay("replay --node=course --workload=course");
+    program_expect_text(&p, "A step with DP and with DDP: replayed on course (figures from its file), workload course; "
+                            "384 samples on every N, fp16\n");
+    program_expect_text(&p, "\n8        84.115             29.997   15.161       5.55            1.98\n");
+    for (size_t i = 0; i < COUNT_OF(n); i++) {
+        expect_near(number(find_row(result, "DP", n[i], 0), "step_ms"), copies[i], 0.05);
+        expect_near(number(find_row(result, "DP by collectives", n[i], 0), "step_ms"), collectives[i], 0.05);
+        expect_near(number(find_row(result, "DDP", n[i], 0), "step_ms"), ddp[i], 0.05);
+    }
+    cJSON_Delete(result);
+    /* one way, given, is DP; a precision and a batch are taken from the command line */
+    result = replay("replay --node=course --workload=course --replicate=collectives --n=8");
+    expect_near(number(find_row(result, "DP", 8, 0), "step_ms"), collectives[3], 0.05);
+    assert_null(strstr(p.out_text, "gradients by copies"));
+    cJSON_Delete(result);
+    result = replay("replay --node=course --workload=course --batch=768 --precision=fp32 --n=8 --mode=ddp");
+    assert_true(number(find_row(result, "DDP", 8, 0), "step_ms") > 2 * ddp[3]);
+    assert_null(strstr(p.out_text, "A step with DP and with DDP")); /* of one mode there is nothing to compare */
+    cJSON_Delete(result);
+    /* its files are read by programs that know DP and DDP */
+    assert_int_equal(program_run(&p, "replay --node=course --workload=course --out=%s", scratch_folder()), 0);
+    assert_int_equal(program_run(&p, "fit_tn --csv=%s --mode=dp", scratch_path("replay.csv")), 0);
+    program_expect_text(&p, "DP, course, 384 samples per step on every N: 4 points");
+}
+
 /* --- what is refused ---------------------------------------------------------------------------------------------- */
 
 static void test_wrong_usage(void **state) {
@@ -314,7 +348,7 @@ static void test_wrong_usage(void **state) {
                                         "replay --node=course",
                                         "replay --workload=course --batch=8",
                                         "replay --node=course --workload=course --trace=x --batch=8",
-                                        "replay --node=course --workload=course",
+                                        "replay --node=course --workload=resnet50",
                                         ON " --batch=8 --per-device-batch=8",
                                         ON " --batch=4 --n=8",
                                         ON " --batch=0",
@@ -363,6 +397,7 @@ int main(void) {
         WITH_PROGRAMS(test_a_lock_is_of_every_mode),
         WITH_PROGRAMS(test_a_trace_as_it_was_recorded),
         WITH_PROGRAMS(test_the_trace_of_one_device_on_a_node),
+        WITH_PROGRAMS(test_the_course_needs_no_options),
         WITH_PROGRAMS(test_wrong_usage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,7 @@
 #include "tests/base/scratch.h"
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
+#include "tests/train/content.h"
 
 enum { SAMPLES = 1500, LOSSES_MAX = 200 };
 
@@ -144,7 +145,7 @@ static const char *weights_of(const char *out_text) {
     return at;
 }
 
-/* The built-in models use everything: the same weights, and the main rank says that it costs for nothing. */
+/* A model that uses everything: the same weights, and the main rank says that it costs for nothing. */
 static void test_find_unused(void **state) {
     (void)state;
     static program plain;
@@ -154,6 +155,60 @@ static void test_find_unused(void **state) {
     assert_string_equal(weights_of(p.out_text), weights_of(plain.out_text));
     assert_int_equal(count_lines(p.err_text), 1);
     assert_non_null(strstr(p.err_text, "ddp_train[rank 0]: warning: in the first 10 steps all parameters were used"));
+}
+
+/* Trains with weight decay; the file of the weights. */
+static const char *train_branched(const char *line, const char *name) {
+    program_run(&p, "%s --model branched --steps 12 --no-evaluate --weight-decay 0.1 --save-weights %s", line,
+                scratch_path(name));
+    if (p.status != 0 || p.err_text[0] != '\0') fail_msg("%s: status %d, %s", line, p.status, p.err_text);
+    return scratch_path(name);
+}
+
+static bool same_tensor(struct content *left, struct content *right, const char *name) {
+    const ls_safetensor *a = content_find(left, name), *b = content_find(right, name);
+    assert_int_equal(a->nbytes, b->nbytes);
+    return memcmp(a->data, b->data, a->nbytes) == 0;
+}
+
+/* A branch that no rank takes: refused by name, in the first step; or left alone, as PyTorch leaves a gradient of
+ * None alone, weight decay included. DataParallel's replicas have zeros for it, which weight decay acts on. */
+static void test_branch(void **state) {
+    (void)state;
+    static const char names[] = "cannot finish: 2 parameters got no gradient: aux.weight aux.bias; bucket 1 of 1 waits";
+    expect_status(1, "ddp_train --model branched --steps 3");
+    assert_int_equal(count_text(p.err_text, names), 1);
+    assert_non_null(strstr(p.err_text, "--find-unused"));
+    expect_status(1, "ddp_train --spawn 2 --model branched --steps 3");
+    assert_non_null(strstr(p.err_text, names));
+    static const struct {
+        const char *line;
+        bool left_alone;
+    } runs[] = {
+        {"dp_train --single", true},
+        {"ddp_train --find-unused", true},
+        {"ddp_train --spawn 2 --find-unused", true},
+        {"ddp_train --spawn 2 --find-unused --shard contiguous", true},
+        {"dp_train --devices 2", false},
+    };
+    enum { RUNS = sizeof runs / sizeof *runs };
+    struct content before = content_open(train_branched("dp_train --single --optimizer sgd --lr 0", "before"));
+    for (size_t r = 0; r < sizeof runs / sizeof *runs; r++) {
+        struct content after = content_open(train_branched(runs[r].line, "after"));
+        assert_int_equal(after.count, 6);
+        assert_false(same_tensor(&before, &after, "fc1.weight"));
+        if (same_tensor(&before, &after, "aux.weight") != runs[r].left_alone ||
+            same_tensor(&before, &after, "aux.bias") != runs[r].left_alone)
+            fail_msg("%s: the branch has %schanged", runs[r].line, runs[r].left_alone ? "" : "not ");
+        content_close(&after, scratch_path("after"));
+    }
+    struct content dp = content_open(train_branched("dp_train --devices 2", "dp")),
+                   ddp = content_open(train_branched("ddp_train --spawn 2 --find-unused --shard contiguous", "ddp"));
+    static const char *const used[] = {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"};
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++) assert_true(same_tensor(&dp, &ddp, used[i]));
+    content_close(&dp, scratch_path("dp"));
+    content_close(&ddp, scratch_path("ddp"));
+    content_close(&before, scratch_path("before"));
 }
 
 /* --- debug-ranks -------------------------------------------------------------------------------------------------------- */
@@ -211,6 +266,7 @@ int main(void) {
         PROGRAM_TEST(test_join_with_sync_bn),
         PROGRAM_TEST(test_each_sample_counts_once),
         PROGRAM_TEST(test_join_throw),
+        PROGRAM_TEST(test_branch),
 
         PROGRAM_TEST(test_find_unused),
         PROGRAM_TEST(test_each_rank_is_described),

@@ -215,6 +215,32 @@ static void operations_follow_from_the_rules(void **state) {
     ls_workload_close(w);
 }
 
+/* What replay takes where its options say nothing: nothing, or what the file says. */
+static void defaults_are_the_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        struct ls_workload_defaults defaults;
+    } rows[] = {
+        {"", {0, LS_FP32, false, false}},
+        {" \"defaults\": {},", {0, LS_FP32, false, false}},
+        {" \"defaults\": {\"batch\": 384, \"precision\": \"fp16\", \"replicate\": \"both\"},",
+         {384, LS_FP16, true, true}},
+        {" \"defaults\": {\"precision\": \"bf16\", \"replicate\": \"collectives\"},", {0, LS_BF16, false, true}},
+        {" \"defaults\": {\"replicate\": \"copies\"},", {0, LS_FP32, true, false}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[2000];
+        ls_workload *w;
+        snprintf(text, sizeof text, "{%s%s", rows[i].text, small + 1);
+        assert_int_equal(ls_workload_parse(&w, "small", text, strlen(text)), LS_OK);
+        const struct ls_workload_defaults *got = &w->defaults, *wanted = &rows[i].defaults;
+        assert_true(got->batch == wanted->batch && got->precision == wanted->precision);
+        assert_true(got->copies == wanted->copies && got->collectives == wanted->collectives);
+        ls_workload_close(w);
+    }
+}
+
 /* --- what is refused --------------------------------------------------------------------------------------------- */
 
 /* The small file with its first `from` replaced by `to` is refused with these texts. */
@@ -240,6 +266,13 @@ static void malformed_files_are_refused_with_their_line(void **state) {
     expect_refusal("\"output_bytes\": 12", "\"output_byte\": 12", "small.json:", "output_byte");
     expect_refusal("\"element_bytes\": 4", "\"element_bytes\": 3", "small.json:", "2 or 4");
     expect_refusal("\"sgd\"", "\"newton\"", "small.json:3: ", "newton");
+    expect_refusal("\"sgd\"", "\"sgd\", \"defaults\": 3", "small.json:3: ", "defaults must be an object");
+    expect_refusal("\"sgd\"", "\"sgd\", \"defaults\": {\"batch\": 0}", "small.json:3: ", "batch must lie between");
+    expect_refusal("\"sgd\"", "\"sgd\", \"defaults\": {\"n\": 2}", "small.json:", "n");
+    expect_refusal("\"sgd\"", "\"sgd\", \"defaults\": {\"precision\": \"fp8\"}",
+                   "small.json:3: ", "precision cannot be fp8");
+    expect_refusal("\"sgd\"", "\"sgd\", \"defaults\": {\"replicate\": \"post\"}",
+                   "small.json:3: ", "replicate cannot be post");
     expect_refusal("\"parameters\": 63", "\"parameters\": 64", "small.json:3: ", "63 parameters together, not 64");
     expect_refusal("\"forward_flops\": 120", "\"forward_flops\": 121", "small.json:3: ", "120 flops together, not 121");
     expect_refusal("\"source\": \"here\", \"layers\"", "\"layers\"", "small.json:5: ", "source is missing");
@@ -298,6 +331,7 @@ int main(void) {
         cmocka_unit_test(parameters_have_their_published_names),
         cmocka_unit_test(products_use_each_weight_a_whole_number_of_times),
         cmocka_unit_test(operations_follow_from_the_rules),
+        cmocka_unit_test(defaults_are_the_files),
         WITH_ERRORS(malformed_files_are_refused_with_their_line),
         WITH_ERRORS(blocks_that_explode_are_refused),
     };

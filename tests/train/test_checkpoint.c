@@ -230,6 +230,27 @@ static void what_else_is_different_is_noted_once(void **state) {
     small_run_close(&loaded);
 }
 
+/* --no-set-epoch is one of the orders that a file can be of. */
+static void a_forgotten_epoch_is_noted(void **state) {
+    (void)state;
+    ls_train_options options = small_run_options();
+    options.shuffle = true;
+    options.set_epoch = false;
+    struct small_run saved = trained(&options), same = fresh(&options), other;
+    struct ls_position position;
+    stderr_begin();
+    assert_int_equal(load(&same, &position), LS_OK);
+    assert_null(strstr(stderr_end(), "other than before"));
+    options.set_epoch = true;
+    other = fresh(&options);
+    stderr_begin();
+    assert_int_equal(load(&other, &position), LS_OK);
+    assert_non_null(strstr(stderr_end(), "; other than before: shuffling on (was on without set_epoch)\n"));
+    small_run_close(&saved);
+    small_run_close(&same);
+    small_run_close(&other);
+}
+
 /* --- several ranks ----------------------------------------------------------------------------------------------- */
 
 static double other_hash; /* what rank 1's differs by */
@@ -285,13 +306,10 @@ static void the_hash_is_of_the_whole_file(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        in_scratch(what_is_saved_is_loaded),
-        in_scratch(each_parameter_may_count_its_own_updates),
-        in_scratch(names_and_numbers_are_pytorchs),
-        in_scratch(a_nan_is_data),
-        in_scratch(a_modes_memory_comes_back),
-        in_scratch(what_else_is_different_is_noted_once),
-        in_scratch(ranks_that_read_different_files_find_out),
+        in_scratch(what_is_saved_is_loaded),        in_scratch(each_parameter_may_count_its_own_updates),
+        in_scratch(names_and_numbers_are_pytorchs), in_scratch(a_nan_is_data),
+        in_scratch(a_modes_memory_comes_back),      in_scratch(what_else_is_different_is_noted_once),
+        in_scratch(a_forgotten_epoch_is_noted),     in_scratch(ranks_that_read_different_files_find_out),
         in_scratch(the_hash_is_of_the_whole_file),
     };
     return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/device/plugin.h"
 #include "common/train/devices.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
@@ -131,6 +132,25 @@ static void where_there_is_no_gpu_auto_takes_the_cpu(void **state) {
     }
 }
 
+/* A folder without plug-ins that somebody has named, or one with a plug-in: a GPU was to be expected. A driver that says
+ * that there is none is believed. */
+static void a_gpu_that_was_to_be_expected_is_missed(void **state) {
+    (void)state;
+    ls_train_options options = ls_train_defaults();
+    ls_device_choice choice;
+    setenv("LS_PLUGINS", scratch_folder(), 1);
+    assert_int_equal(ls_devices_find(&choice, &options, LS_DEVICES_TELL), LS_OK);
+    assert_true(choice.gpu_missed);
+    assert_non_null(strstr(choice.found, "/ls_cuda.so; it is built where nvcc is found"));
+    assert_int_equal(ls_devices_find(&choice, &options, 0), LS_OK); /* one of several processes says it */
+    assert_false(choice.gpu_missed);
+    options.device_kind = LS_TRAIN_DEVICES_CPU;
+    assert_int_equal(ls_devices_find(&choice, &options, LS_DEVICES_TELL), LS_OK);
+    assert_false(choice.gpu_missed);
+    assert_true(ls_plugin_gpu_is_missed("CUDA does not start"));
+    assert_false(ls_plugin_gpu_is_missed(LS_NO_GPU " (CUDA_VISIBLE_DEVICES=)"));
+}
+
 static void options_of_gpus_on_cpu_devices(void **state) {
     (void)state;
     ls_train_options options = ls_train_defaults();
@@ -155,6 +175,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_gpu_that_is_not_there, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(ranks_take_gpus_in_turn, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(where_there_is_no_gpu_auto_takes_the_cpu, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(a_gpu_that_was_to_be_expected_is_missed, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(options_of_gpus_on_cpu_devices, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests_name("devices", tests, NULL, NULL);

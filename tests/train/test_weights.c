@@ -46,7 +46,7 @@ static void what_is_saved_is_loaded(void **state) {
     ls_device *device = open_device(0);
     ls_model *saved = trained_convnet(device), *loaded = make_model(device, "convnet", 2, 12);
     const char *path = scratch_path("weights");
-    assert_int_equal(ls_weights_save(saved, path), LS_OK);
+    assert_int_equal(ls_weights_save(saved, path, ""), LS_OK);
     assert_int_equal(ls_weights_load(loaded, path, false), LS_OK);
     expect_same_state(saved, loaded);
     assert_int_equal(*ls_model_batches_tracked(loaded, 0), 3);
@@ -70,7 +70,7 @@ static void the_file_is_a_state_dict(void **state) {
         "bn2.num_batches_tracked"};
     ls_device *device = open_device(0);
     ls_model *model = trained_convnet(device);
-    assert_int_equal(ls_weights_save(model, scratch_path("weights")), LS_OK);
+    assert_int_equal(ls_weights_save(model, scratch_path("weights"), ""), LS_OK);
     struct content c = content_open(scratch_path("weights"));
     assert_int_equal(c.count, 16);
     for (size_t i = 0; i < 16; i++) assert_non_null(content_find(&c, names[i]));
@@ -94,7 +94,7 @@ static void counts_of_batches_may_be_missing(void **state) {
     ls_model *saved = trained_convnet(device), *loaded = make_model(device, "convnet", 2, 12);
     char path[600];
     snprintf(path, sizeof path, "%s", scratch_path("weights"));
-    assert_int_equal(ls_weights_save(saved, path), LS_OK);
+    assert_int_equal(ls_weights_save(saved, path, ""), LS_OK);
     struct content c = content_open(path);
     for (size_t t = 0; t < c.count;) {
         if (strstr(c.tensors[t].name, "num_batches_tracked")) {
@@ -128,7 +128,7 @@ static void wrappers_names_are_stripped(void **state) {
     static const char *const prefixes[] = {"module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."};
     ls_device *device = open_device(0);
     ls_model *saved = trained_convnet(device), *loaded = make_model(device, "convnet", 2, 12);
-    assert_int_equal(ls_weights_save(saved, scratch_path("weights")), LS_OK);
+    assert_int_equal(ls_weights_save(saved, scratch_path("weights"), ""), LS_OK);
     for (size_t i = 0; i < 4; i++) {
         char words[100];
         struct content c = content_open(scratch_path("weights"));
@@ -159,7 +159,7 @@ static void other_precisions_are_converted(void **state) {
     float *weight = ls_model_parameter(saved, 0)->data, *bias = ls_model_parameter(saved, 1)->data;
     uint16_t halves[32];
     double wide[4] = {0.1, -1e-310, 1e300, 3};
-    assert_int_equal(ls_weights_save(saved, scratch_path("weights")), LS_OK);
+    assert_int_equal(ls_weights_save(saved, scratch_path("weights"), ""), LS_OK);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         struct content c = content_open(scratch_path("weights"));
         for (size_t i = 0; i < 32; i++)
@@ -268,7 +268,7 @@ static void what_does_not_fit_is_named_and_nothing_changes(void **state) {
     char path[600];
     snprintf(path, sizeof path, "%s", scratch_path("weights"));
     for (size_t m = 0; m < sizeof misfits / sizeof *misfits; m++) {
-        assert_int_equal(ls_weights_save(saved, path), LS_OK);
+        assert_int_equal(ls_weights_save(saved, path, ""), LS_OK);
         struct content c = content_open(path);
         misfits[m].change(&c);
         content_close(&c, path);
@@ -288,10 +288,10 @@ static void another_models_weights_do_not_fit(void **state) {
     (void)state;
     ls_device *device = open_device(0);
     ls_model *small = make_model(device, "mlp:8,4", 1, 0), *large = make_model(device, "mlp:8,4,2", 1, 0);
-    assert_int_equal(ls_weights_save(small, scratch_path("small")), LS_OK);
+    assert_int_equal(ls_weights_save(small, scratch_path("small"), ""), LS_OK);
     assert_int_equal(ls_weights_load(large, scratch_path("small"), false), LS_ERR_INVALID);
     scratch_expect_error("fc2.weight", NULL);
-    assert_int_equal(ls_weights_save(large, scratch_path("large")), LS_OK);
+    assert_int_equal(ls_weights_save(large, scratch_path("large"), ""), LS_OK);
     assert_int_equal(ls_weights_load(small, scratch_path("large"), false), LS_ERR_INVALID);
     scratch_expect_error("fc2.", "does not have");
     assert_int_equal(ls_weights_load(small, scratch_path("none"), false), LS_ERR_IO);
@@ -305,7 +305,7 @@ static void a_file_that_cannot_be_written_is_an_error(void **state) {
     (void)state;
     ls_device *device = open_device(0);
     ls_model *model = make_model(device, "mlp:8,4", 1, 0);
-    assert_int_equal(ls_weights_save(model, scratch_path("no/such/folder")), LS_ERR_IO);
+    assert_int_equal(ls_weights_save(model, scratch_path("no/such/folder"), ""), LS_ERR_IO);
     scratch_expect_error("no/such/folder", NULL);
     ls_model_destroy(model);
     close_empty_device(device);

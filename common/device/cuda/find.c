@@ -37,7 +37,7 @@ void ls_cuda_find(int *count, char *why, size_t capacity) {
     (void)cudaGetLastError();
     *count = 0;
     if (error == cudaSuccess || error == cudaErrorNoDevice) {
-        snprintf(why, capacity, "the NVIDIA driver shows no GPU%s", visible);
+        snprintf(why, capacity, LS_NO_GPU "%s", visible);
     } else if (error == cudaErrorInsufficientDriver) {
         describe_driver(why, capacity);
     } else {

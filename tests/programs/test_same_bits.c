@@ -1,0 +1,88 @@
+/* What `ddp_train --help` says of --shard: when DDP's weights have DataParallel's bits, and when not. And the line with
+ * the hash says so where the shards alone already make them differ. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/programs/program.h"
+
+#define HINT " (strided; dp_train's bits need --shard contiguous)\n"
+
+enum { LINE = 300 };
+
+/* Runs it; whether the hash's line has the hint. */
+static bool run(const char *line, const char *options, char hash[PROGRAM_HASH + 1]) {
+    static program p;
+    program_run(&p, "%s --steps 6 --no-evaluate --quiet %s", line, options);
+    if (p.status != 0) fail_msg("%s %s: status %d, %s", line, options, p.status, p.err_text);
+    program_read_hash(&p, hash);
+    return strstr(p.out_text, HINT) != NULL;
+}
+
+struct row {
+    int devices;
+    const char *both, *ddp; /* options of both programs, and DDP's beside them */
+    bool same;
+};
+
+static void expect_row(const struct row *row) {
+    char line[LINE], dp[PROGRAM_HASH + 1], ddp[PROGRAM_HASH + 1];
+    snprintf(line, sizeof line, "dp_train --devices %d", row->devices);
+    assert_false(run(line, row->both, dp));
+    snprintf(line, sizeof line, "ddp_train --spawn %d %s", row->devices, row->ddp);
+    bool strided = strstr(row->ddp, "contiguous") == NULL;
+    if (run(line, row->both, ddp) != strided) fail_msg("%s: the hint is there, or is not", line);
+    if ((strcmp(dp, ddp) == 0) != row->same) fail_msg("%s %s: %s, and DP has %s", line, row->both, ddp, dp);
+}
+
+static void test_as_they_come(void **state) {
+    (void)state;
+    expect_row(&(struct row){2, "", "", false});
+    expect_row(&(struct row){2, "", "--shard contiguous", true});
+}
+
+static void test_what_matters(void **state) {
+    (void)state;
+    static const struct row rows[] = {
+        {4, "", "--shard contiguous", true},
+        {4, "", "--shard contiguous --allreduce direct", true},
+        {4, "", "--shard contiguous --allreduce naive --no-overlap --bucket-cap-mb 0.01", true},
+        {4, "", "--shard contiguous --allreduce ring", false},
+        {4, "", "--shard contiguous --allreduce tree", false},
+        {4, "", "--shard contiguous --allreduce halving-doubling", false},
+        {2, "", "--shard contiguous --allreduce ring", true},
+        {2, "", "--shard contiguous --allreduce tree", true},
+        {2, "", "--shard contiguous --allreduce halving-doubling", true},
+        {3, "--batch-size 63", "--shard contiguous", false}, /* 1/3 is rounded */
+        {4, "--batch-size 9", "--shard contiguous", true},   /* 3 3 3 0: N need not divide the batch */
+        {2, "--precision bf16", "--shard contiguous", true},
+        {2, "--accumulate 2", "--shard contiguous", false},
+        {2, "", "--shard contiguous --compress bf16", false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) expect_row(&rows[i]);
+}
+
+/* There is nothing to say where one rank has every sample, and nothing to advise where a stream has only one way. */
+static void test_no_hint(void **state) {
+    (void)state;
+    char hash[PROGRAM_HASH + 1];
+    assert_false(run("ddp_train", "", hash));
+    assert_false(run("ddp_train --spawn 2 --data stream:data/digits --join", "--no-shuffle", hash));
+    assert_true(run("ddprun --nproc-per-node 2 ddp_train", "", hash));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_as_they_come, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_what_matters, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_no_hint, programs_setup, programs_teardown),
+    };
+    return cmocka_run_group_tests_name("same bits", tests, NULL, NULL);
+}

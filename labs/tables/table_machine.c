@@ -195,7 +195,7 @@ static void add_missing(tables_book *book) {
         "What the predictions have beside T1's own times, all of it measured by calibrate: what half a batch costs in "
         "products; how many times as long kernels take side by side; the update of parameters that another core's "
         "cache holds; that devices which leave no core free run copies and all-reduces between their kernels; and "
-        "devices that are late by turns, each step as it was recorded alone. What they do not have: (1) loaders, of "
+        "devices with per-device jitter, each step as it was recorded alone. What they do not have: (1) loaders, of "
         "which two ranks have two, take the time of the cores that the devices compute on; (2) gradients that lie in "
         "another core's cache are slower to copy and to add; (3) what else runs on this machine, which two devices "
         "meet twice as often as one, and its drift between calibrate, T1 and T2. The first two make T2 longer than "

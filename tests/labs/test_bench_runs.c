@@ -81,7 +81,7 @@ static int run_long(void *argument) {
     char error[300] = "";
     ls_log_capture(error, sizeof error);
     ls_status status = run_script(script, 50);
-    return status == LS_ERR_SYSTEM && strstr(error, "stopped by signal") ? 17 : 1;
+    return status == LS_ERR_STOPPED && strstr(error, "stopped by signal") ? 17 : 1;
 }
 
 static pid_t await_pid(const char *path) {

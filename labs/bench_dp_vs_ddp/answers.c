@@ -74,7 +74,7 @@ static void put_in_full(FILE *file, const bench_model *model, const struct match
         fprintf(file, "%s is %.2fx faster than %s (%.3f against %.3f ms; spread %.1f %%)", fast, pair->ratio, slow,
                 fast_ms, slow_ms, 100 * pair->spread);
     } else {
-        fprintf(file, "no difference beyond the spread (%s %.3f, %s %.3f ms: %.1f %%; spread %.1f %%)", fast, fast_ms,
+        fprintf(file, "no difference beyond the spread (%s %.3f, %s %.3f ms: +%.1f %%; spread %.1f %%)", fast, fast_ms,
                 slow, slow_ms, 100 * (pair->ratio - 1), 100 * pair->spread);
     }
 }
@@ -197,7 +197,7 @@ static int greatest_replayed(const bench_model *model) {
     return most;
 }
 
-/* "DDP 1.19x faster"; a replay has no spread. */
+/* "DDP 1.19x"; a replay has no spread. */
 static void put_replayed(FILE *file, const bench_model *model, int n, int way) {
     const struct bench_replayed *dp = bench_find_replayed(model, BENCH_DP, n, way),
                                 *ddp = bench_find_replayed(model, BENCH_DDP, n, way);
@@ -207,7 +207,7 @@ static void put_replayed(FILE *file, const bench_model *model, int n, int way) {
     } else if (fabs(ratio - 1) < 0.005) {
         fprintf(file, "both alike");
     } else {
-        fprintf(file, "%s %.2fx faster", ratio > 1 ? "DDP" : "DP", ratio > 1 ? ratio : 1 / ratio);
+        fprintf(file, "%s %.2fx", ratio > 1 ? "DDP" : "DP", ratio > 1 ? ratio : 1 / ratio);
     }
 }
 
@@ -218,7 +218,7 @@ static void put_gpus(FILE *file, const bench_results *results) {
         const bench_model *model = &results->models[m];
         int n = greatest_replayed(model);
         if (n == 0) continue;
-        if (told++ == 0) fprintf(file, "On %d GPUs (replayed, " BENCH_REPLAYED_NODE "): ", n);
+        if (told++ == 0) fprintf(file, "Faster on %d GPUs (replayed, " BENCH_REPLAYED_NODE "): ", n);
         fprintf(file, told > 1 ? "; %s " : "%s ", model->plan->model);
         put_replayed(file, model, n, FROM_C);
         fprintf(file, ", in Python ");
@@ -227,7 +227,7 @@ static void put_gpus(FILE *file, const bench_results *results) {
         waits_for_lock = waits_for_lock || (dp && dp->step.lock_ms > 0);
     }
     if (told == 0) fprintf(file, "On GPUs: nothing was replayed");
-    fprintf(file, waits_for_lock ? ", where DP's threads queue for one lock\n" : "\n");
+    fprintf(file, waits_for_lock ? " (one lock for DP's threads)\n" : "\n");
 }
 
 void bench_put_answers(FILE *file, const bench_results *results) {

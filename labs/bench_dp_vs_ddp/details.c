@@ -147,25 +147,26 @@ static void print_virtual_legend(FILE *file) {
 }
 
 void bench_print_legend(FILE *file, const bench_settings *settings, bool has_virtual) {
-    fprintf(file,
-            "\n"
-            "N                devices: threads of one process (DP) or processes (DDP)\n"
-            "single           one device without either mode; its first row is T1, the others are T1(b/N)\n"
-            "T_N              time of a step: each run's median after a warm-up; of these (%d) the median\n"
-            "lowest, highest  the fastest and the slowest run\n"
-            "%s"
-            "exposed comm.    communication that a step waits for. DP: copies of the busiest other device, and\n"
-            "                 the gradients' sum on device 0. DDP: what backward did not hide of the all-reduce\n"
-            "fixed work       the rest: hand-overs between threads, loss on one device, shared cores; noise may\n"
-            "                 make it negative\n"
-            "%s"
-            "weights          hash of the trained weights. Same: DP's and DDP's are equal bit for bit. That holds\n"
-            "                 where both modes cut a batch into the same chunks, so the bench runs ddp_train with\n"
-            "                 --shard contiguous; and where N is a power of two that divides the batch. With\n"
-            "                 ddp_train's default shards the weights differ in their last bits\n",
-            settings->rounds, settings->plans[0].weak ? weak_texts : strong_texts,
-            settings->gpus ? "                 (on GPUs, whose threads only enqueue, these two are not told apart)\n"
-                           : "");
+    bool weak = settings->plans[0].weak;
+    fprintf(
+        file,
+        "\n"
+        "N                devices: threads of one process (DP) or processes (DDP)\n"
+        "single           one device without either mode: %s\n"
+        "T_N              time of a step: each run's median after a warm-up; of these (%d) the median\n"
+        "lowest, highest  the fastest and the slowest run\n"
+        "%s"
+        "exposed comm.    communication that a step waits for. DP: copies of the busiest other device, and\n"
+        "                 the gradients' sum on device 0. DDP: what backward did not hide of the all-reduce\n"
+        "fixed work       the rest: hand-overs between threads, loss on one device, shared cores; noise may\n"
+        "                 make it negative\n"
+        "%s"
+        "weights          hash of the trained weights. Same: DP's and DDP's are equal bit for bit. That holds\n"
+        "                 where both modes cut a batch into the same chunks, so the bench runs ddp_train with\n"
+        "                 --shard contiguous; and where N is a power of two that divides the batch. With\n"
+        "                 ddp_train's default shards the weights differ in their last bits\n",
+        weak ? "T1" : "its first row is T1, the others are T1(b/N)", settings->rounds, weak ? weak_texts : strong_texts,
+        settings->gpus ? "                 (on GPUs, whose threads only enqueue, these two are not told apart)\n" : "");
     if (has_virtual) print_virtual_legend(file);
     if (settings->n.values[settings->n.count - 1] > settings->processors) {
         fprintf(file, "oversubscribed   N exceeds this machine's %d %s%s: times only show time-slicing\n",

@@ -49,23 +49,17 @@ static bool is_within_spread(const bench_row *dp, const bench_row *ddp) {
 
 static void put_note(ls_table *table, const bench_model *model, const bench_row *row, const bench_row *virtual_row,
                      int n) {
-    char note[120] = "";
-    const char *texts[4] = {NULL};
-    int count = 0;
-    if (row && row->failed) texts[count++] = "failed";
-    if (virtual_row && virtual_row->failed) texts[count++] = "virtual: failed";
+    const char *measured = "", *in_virtual_time = "";
     if (row && row->oversubscribed) {
-        texts[count++] = "oversubscribed";
+        measured = "oversubscribed";
     } else if (row && is_within_spread(bench_find(model, BENCH_DP, n), bench_find(model, BENCH_DDP, n))) {
-        texts[count++] = "spread > difference";
+        measured = "within spread";
     }
+    if (row && row->failed) measured = "failed";
     if (is_within_spread(bench_find_virtual(model, BENCH_DP, n), bench_find_virtual(model, BENCH_DDP, n)))
-        texts[count++] = "virtual: spread > difference";
-    for (int i = 0; i < count; i++) {
-        size_t length = strlen(note);
-        snprintf(note + length, sizeof note - length, "%s%s", i ? "; " : "", texts[i]);
-    }
-    ls_table_cell(table, "%s", note);
+        in_virtual_time = "virtual within spread";
+    if (virtual_row && virtual_row->failed) in_virtual_time = "virtual failed";
+    ls_table_cell(table, "%s%s%s", measured, *measured && *in_virtual_time ? ", " : "", in_virtual_time);
 }
 
 /* Nothing if the model has neither a measured nor a virtual row. */
@@ -129,8 +123,8 @@ ls_status bench_print_table(FILE *file, const bench_model *model, const bench_se
 void bench_print_notes(FILE *file, const bench_results *results) {
     const bench_settings *settings = results->settings;
     bool is_oversubscribed = settings->n.values[settings->n.count - 1] > settings->processors;
-    fputs("\nspread: slowest minus fastest run, of the median; \"spread > difference\": DP and DDP cannot be told "
-          "apart\n",
+    fputs("\nspread: slowest run minus fastest, in percent of the median\n"
+          "within spread: the spread of DP or DDP is larger than their difference\n",
           file);
     if (is_oversubscribed) {
         fprintf(file, "oversubscribed: with more devices than %s, times only show time-slicing\n",

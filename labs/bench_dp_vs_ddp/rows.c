@@ -162,8 +162,10 @@ bench_pair bench_compare(const bench_row *dp, const bench_row *ddp) {
     pair.fast = ddp->step_ms < dp->step_ms ? ddp : dp;
     pair.slow = pair.fast == ddp ? dp : ddp;
     pair.ratio = pair.slow->step_ms / pair.fast->step_ms;
-    double dp_ms = dp->step_ms_max - dp->step_ms_min, ddp_ms = ddp->step_ms_max - ddp->step_ms_min;
-    if (dp->run_count > 1 && ddp->run_count > 1) pair.spread = fmax(dp_ms, ddp_ms) / pair.fast->step_ms;
-    pair.is_more_than_spread = pair.ratio - 1 > pair.spread;
+    double dp_ms = dp->step_ms_max - dp->step_ms_min, ddp_ms = ddp->step_ms_max - ddp->step_ms_min,
+           difference_ms = pair.slow->step_ms - pair.fast->step_ms;
+    if (dp->run_count < 2 || ddp->run_count < 2) return pair;
+    pair.spread = (dp_ms > ddp_ms ? dp_ms : ddp_ms) / pair.fast->step_ms;
+    pair.is_more_than_spread = difference_ms > dp_ms && difference_ms > ddp_ms; /* NAN exceeds nothing */
     return pair;
 }

@@ -276,6 +276,56 @@ static void test_phases_are_those_of_the_timed_steps(void **state) {
     cJSON_Delete(all);
 }
 
+/* --- the bench as it is run ------------------------------------------------------------------------------------------------- */
+
+static int line_count(const char *text) {
+    int count = 0;
+    for (; *text; text++) count += *text == '\n';
+    return count;
+}
+
+/* Stdout holds the answers and a table, the file all of it; with --all stdout does, too. */
+static void test_the_program(void **state) {
+    (void)state;
+    static program p;
+    for (int all = 0; all < 2; all++) {
+        program_start(&p, "%s/bench_dp_vs_ddp --models=mlp:784,16,10 --n=1,2 --rounds=2 --steps=12 --quiet%s --out=%s",
+                      build_folder(), all ? " --all" : "", scratch_folder());
+        assert_int_equal(program_finish(&p), 0);
+        program_expect_text(&p, "mlp:784,16,10, N = ");
+        program_expect_text(&p, "\nSame weights: yes, bit for bit, at N = 1, 2, in every run");
+        program_expect_text(&p, "\nmlp:784,16,10: strong scaling, 64 samples per step on every N");
+        program_expect_text(&p, "dp_vs_ddp.txt");
+        bool has_details = strstr(p.out_text, "What T_N - T1/N is made of") != NULL;
+        assert_true(has_details == (all == 1));
+        if (!all) assert_true(line_count(p.out_text) < 32);
+        char *text = scratch_read_text("dp_vs_ddp.txt");
+        assert_true(strncmp(text, p.out_text, strcspn(p.out_text, "\n")) == 0);
+        assert_non_null(strstr(text, "What T_N - T1/N is made of"));
+        assert_non_null(strstr(text, "--shard contiguous; and where N is a power of two"));
+        free(text);
+    }
+}
+
+/* Eight devices would need 2400 samples at a time, and there are 1500: their rows fail, the others are told. */
+static void test_a_row_that_fails(void **state) {
+    (void)state;
+    static program p;
+    program_start(&p,
+                  "%s/bench_dp_vs_ddp --models=mlp:784,16,10 --per-device-batch=300 --rounds=2 --steps=12 --quiet "
+                  "--out=%s",
+                  build_folder(), scratch_folder());
+    assert_int_not_equal(program_finish(&p), 0);
+    program_expect_text(&p, "N = 8 DP and DDP failed");
+    program_expect_text(&p, "virtual failed\n");
+    program_expect_text(&p, "mlp:784,16,10: weak scaling, 300 samples per step on every device");
+    char *text = scratch_read_text("dp_vs_ddp_virtual.csv");
+    assert_non_null(strstr(text, ",per_device_batch,scaling\n"));
+    assert_non_null(strstr(text, ",DP,8,2400,0,"));
+    assert_non_null(strstr(text, ",300,weak\n"));
+    free(text);
+}
+
 int main(void) {
     alarm(120);
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
@@ -289,6 +339,8 @@ int main(void) {
         TEST(test_a_small_bench_in_virtual_time),
         TEST(test_a_model_that_does_not_exist),
         TEST(test_phases_are_those_of_the_timed_steps),
+        cmocka_unit_test_setup_teardown(test_the_program, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_a_row_that_fails, programs_setup, programs_teardown),
     };
     return cmocka_run_group_tests_name("bench_dp_vs_ddp's runs", tests, NULL, NULL);
 }

@@ -152,27 +152,45 @@ static void put_same_weights(FILE *file, const bench_results *results) {
 
 /* --- what the gap is made of ------------------------------------------------------------------------------------- */
 
+/* A virtual difference beyond the spread, at the greatest N that has one. */
+static struct match virtual_gap(const bench_model *model) {
+    for (int n = greatest_n(model); n > 1; n--) {
+        struct match match = match_at(model, n);
+        if (match.n > 0 && match.is_virtual && match.pair.is_more_than_spread) return match;
+    }
+    return (struct match){.n = 0};
+}
+
+static void put_parts(FILE *file, const struct match *match) {
+    const bench_pair *pair = &match->pair;
+    double gap_ms = pair->slow->step_ms - pair->fast->step_ms,
+           waiting_ms = pair->slow->exposed_ms - pair->fast->exposed_ms;
+    fprintf(file, " %.3f ms", gap_ms);
+    if (isnan(waiting_ms)) {
+        fprintf(file, " (communication and fixed work are not told apart)");
+    } else {
+        fprintf(file, " = %.3f exposed communication %c %.3f %s", waiting_ms, gap_ms < waiting_ms ? '-' : '+',
+                fabs(gap_ms - waiting_ms), match->is_virtual ? "others" : "fixed work");
+    }
+}
+
 static void put_gap(FILE *file, const bench_model *model) {
     struct match match = main_match(model);
     const bench_pair *pair = &match.pair;
     fprintf(file, "%s", model->plan->model);
     if (match.n == 0 || pair->failed) {
         fprintf(file, " unknown");
-        return;
+    } else if (isnan(pair->spread)) {
+        fprintf(file, " unknown (one run each)");
+    } else if (pair->is_more_than_spread) {
+        put_parts(file, &match);
+    } else {
+        fprintf(file, " none beyond the spread");
+        match = virtual_gap(model);
+        if (match.n == 0) return;
+        fprintf(file, ", virtual N = %d", match.n);
+        put_parts(file, &match);
     }
-    if (!pair->is_more_than_spread) {
-        fprintf(file, isnan(pair->spread) ? " unknown (one run each)" : " none beyond the spread");
-        return;
-    }
-    double gap_ms = pair->slow->step_ms - pair->fast->step_ms,
-           waiting_ms = pair->slow->exposed_ms - pair->fast->exposed_ms;
-    fprintf(file, " %.3f ms", gap_ms);
-    if (isnan(waiting_ms)) {
-        fprintf(file, " (communication and fixed work are not told apart)");
-        return;
-    }
-    fprintf(file, " = %.3f exposed communication %c %.3f fixed work", waiting_ms, gap_ms < waiting_ms ? '-' : '+',
-            fabs(gap_ms - waiting_ms));
 }
 
 static void put_gaps(FILE *file, const bench_results *results) {

@@ -57,6 +57,7 @@ const char *bench_mode_name(bench_mode mode);
 typedef struct bench_plan {
     char model[BENCH_NAME_CAPACITY];
     const char *data;
+    int64_t samples;                      /* that the data has to train with; 0: as many as are asked for */
     const char *recipe[BENCH_RECIPE_MAX]; /* training options: "--optimizer=adam"; ended by NULL */
     int64_t batch;                        /* samples per step: of all devices together; weak: of each device */
     int steps;                            /* per run */

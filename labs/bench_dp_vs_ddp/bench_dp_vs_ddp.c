@@ -11,14 +11,12 @@
 #include "common/base/progress.h"
 #include "labs/bench_dp_vs_ddp/bench.h"
 
-/* A few steps of each model, with the most samples per step, so that a misspelt name or missing data shows before
- * anything long has begun. */
+/* A few steps of each model, so that a misspelt name or missing data shows before anything long has begun. */
 static ls_status try_models(const bench_settings *settings, char device_name[BENCH_NAME_CAPACITY]) {
     ls_status status = LS_OK;
     for (int p = 0; status == LS_OK && p < settings->plan_count; p++) {
         bench_plan plan = settings->plans[p];
-        int most = settings->n.values[settings->n.count - 1];
-        bench_run run = {.mode = BENCH_SINGLE, .n = 1, .batch = bench_global_batch(&plan, most)};
+        bench_run run = {.mode = BENCH_SINGLE, .n = 1, .batch = plan.batch};
         plan.steps = settings->least_steps;
         status = bench_train(&run, &plan, settings);
         if (status == LS_OK && settings->gpus) memcpy(device_name, run.device_name, sizeof run.device_name);

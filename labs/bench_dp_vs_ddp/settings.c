@@ -16,11 +16,12 @@ enum { GPU_STEPS = 10 }; /* times as many steps on GPUs, which are faster */
 
 /* How each model is trained; the steps make a run of it last a second or two on a present-day core. A model that is not
  * here, or that does not exist, is trained as the first. */
+#define DIGITS .data = "data/digits", .samples = 1500
 static const bench_plan recipes[] = {
-    {"mlp", "data/digits", {"--optimizer=adam", "--lr=0.001"}, .batch = 64, .steps = 600},
-    {"convnet", "data/digits", {"--optimizer=sgd", "--lr=0.01", "--momentum=0.9"}, .batch = 100, .steps = 60},
-    {"deep", "data/digits", {"--optimizer=adam", "--lr=0.001"}, .batch = 64, .steps = 40},
-    {"wide", "random:0", {"--optimizer=sgd", "--lr=0.01"}, .batch = 64, .steps = 15},
+    {"mlp", DIGITS, .recipe = {"--optimizer=adam", "--lr=0.001"}, .batch = 64, .steps = 600},
+    {"convnet", DIGITS, .recipe = {"--optimizer=sgd", "--lr=0.01", "--momentum=0.9"}, .batch = 100, .steps = 60},
+    {"deep", DIGITS, .recipe = {"--optimizer=adam", "--lr=0.001"}, .batch = 64, .steps = 40},
+    {"wide", .data = "random:0", .recipe = {"--optimizer=sgd", "--lr=0.01"}, .batch = 64, .steps = 15},
 };
 
 /* A recipe is for the model of its name, whatever sizes follow ("mlp:784,512,10"). */
@@ -93,6 +94,10 @@ static ls_status check_batches(const bench_settings *settings) {
         const bench_plan *plan = &settings->plans[p];
         for (int i = 0; i < settings->n.count; i++) {
             int n = settings->n.values[i];
+            if (plan->samples > 0 && bench_global_batch(plan, n) > plan->samples)
+                return ls_fail(LS_ERR_USAGE, "%s on %d devices: a step takes %lld samples, and %s has %lld",
+                               plan->model, n, (long long)bench_global_batch(plan, n), plan->data,
+                               (long long)plan->samples);
             if (bench_global_batch(plan, n) % n == 0) continue;
             return ls_fail(LS_ERR_USAGE, "%s: %d devices cannot share a batch of %lld equally; choose --batch or --n",
                            plan->model, n, (long long)plan->batch);

@@ -32,8 +32,10 @@ static void add_row(bench_model *model, const bench_settings *settings, bench_mo
 /* An N beyond the list for those who chose none; 0: there is none. */
 static int another_n(const bench_plan *plan, const bench_settings *settings) {
     int most = settings->n.values[settings->n.count - 1];
-    for (int n = BENCH_VIRTUAL_N; !settings->n_chosen && n > most && n > 0; n--)
-        if (bench_global_batch(plan, n) % n == 0) return n;
+    for (int n = BENCH_VIRTUAL_N; !settings->n_chosen && n > most && n > 0; n--) {
+        bool is_enough = plan->samples == 0 || bench_global_batch(plan, n) <= plan->samples;
+        if (is_enough && bench_global_batch(plan, n) % n == 0) return n;
+    }
     return 0;
 }
 

@@ -68,7 +68,7 @@ static void test_wrong_usage(void **state) {
     (void)state;
     char three[] = "--n=1,3", batch[] = "--batch=4", eight[] = "--n=8", empty[] = "--models=mlp,,deep",
          twice[] = "--models=mlp,mlp", tpu[] = "--device=tpu", few[] = "--steps=10", nought[] = "--n=0",
-         weak[] = "--per-device-batch=4";
+         weak[] = "--per-device-batch=4", many[] = "--per-device-batch=400";
     assert_int_equal(bench_parse_words(&settings, three, NULL, NULL, NULL), LS_ERR_USAGE);
     scratch_expect_error("mlp: 3 devices cannot share a batch of 64 equally", "--batch");
     assert_int_equal(bench_parse_words(&settings, batch, eight, NULL, NULL), LS_ERR_USAGE);
@@ -79,6 +79,8 @@ static void test_wrong_usage(void **state) {
     scratch_expect_error("mlp is named twice", NULL);
     assert_int_equal(bench_parse_words(&settings, batch, weak, NULL, NULL), LS_ERR_USAGE);
     scratch_expect_error("--batch is for strong scaling", "--per-device-batch");
+    assert_int_equal(bench_parse_words(&settings, many, NULL, NULL, NULL), LS_ERR_USAGE);
+    scratch_expect_error("mlp on 4 devices: a step takes 1600 samples", "data/digits has 1500");
     assert_int_equal(bench_parse_words(&settings, tpu, NULL, NULL, NULL), LS_ERR_USAGE);
     scratch_expect_error("--device", "tpu");
     assert_int_equal(bench_parse_words(&settings, few, NULL, NULL, NULL), LS_ERR_USAGE);

@@ -157,6 +157,17 @@ static void test_a_tie_within_the_spread(void **state) {
     expect_line(0, "mlp, N = 2, measured: DDP is 1.25x faster than DP (1.000 against 1.250 ms; spread 12.5 %)");
 }
 
+/* Where nothing measured differs, a virtual gap is told. */
+static void test_a_tie_and_a_virtual_gap(void **state) {
+    (void)state;
+    plan("mlp", "2,4", 2, NULL);
+    add_runs(row_of(0, BENCH_DP, 2), 2, 0.5, 0.5);
+    fill();
+    answer();
+    expect_line(2, "The gap: mlp none beyond the spread, virtual N = 4 1.000 ms = 0.500 exposed communication + 0.500 "
+                   "others");
+}
+
 static void test_one_run_has_no_spread(void **state) {
     (void)state;
     plan("mlp", "2", 2, NULL);
@@ -215,7 +226,7 @@ static void test_only_one_core(void **state) {
     answer();
     expect_line(0, "mlp, N = 4, virtual: DDP is 1.50x faster than DP (2.000 against 3.000 ms; spread 5.0 %); N = 2 DDP "
                    "1.50x; with more devices than cores, measured times only show time-slicing");
-    expect_line(2, "The gap: mlp 1.000 ms = 0.500 exposed communication + 0.500 fixed work");
+    expect_line(2, "The gap: mlp 1.000 ms = 0.500 exposed communication + 0.500 others");
 }
 
 static void test_devices_that_share_a_gpu(void **state) {
@@ -358,6 +369,7 @@ int main(void) {
         TEST(test_five_lines),
         TEST(test_dp_is_faster),
         TEST(test_a_tie_within_the_spread),
+        TEST(test_a_tie_and_a_virtual_gap),
         TEST(test_one_run_has_no_spread),
         TEST(test_times_that_are_no_numbers),
         TEST(test_the_greatest_measured_n_comes_first),

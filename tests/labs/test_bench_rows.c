@@ -160,6 +160,10 @@ static void test_which_n_are_virtual(void **state) {
     plan_virtual(&settings.plans[1]);
     assert_int_equal(virtual_n(BENCH_DDP), 245); /* 8 do not share a batch of 100 equally */
     assert_int_equal(model.virtual_plan.steps, LS_WARMUP_STEPS + 10);
+    settings.plans[0].weak = true;
+    settings.plans[0].batch = 250; /* of each device: 8 would need 2000 samples, and there are 1500 */
+    plan_virtual(&settings.plans[0]);
+    assert_int_equal(virtual_n(BENCH_DP), 246);
     settings.gpus = true;
     plan_virtual(&settings.plans[0]);
     assert_int_equal(model.virtual_count, 0);

@@ -307,23 +307,44 @@ static void test_the_program(void **state) {
     }
 }
 
-/* Eight devices would need 2400 samples at a time, and there are 1500: their rows fail, the others are told. */
+static void expect_picture(program *p) {
+    int status = program_run(p, "LC_ALL=C.UTF-8 /usr/bin/env gnuplot -c plots/dp_vs_ddp.gp %s %s",
+                             scratch_path("dp_vs_ddp.csv"), scratch_folder());
+    if (status != 0 || line_count(p->err_text) != 1) fail_msg("status %d: %s", status, p->err_text);
+    char *svg = scratch_read_text("dp_vs_ddp_mlp_784_16_10.svg");
+    const char *const entries[] = {"DP", "DDP", "hollow: virtual", "ideal: T1"};
+    int count = 0;
+    for (const char *at = svg; (at = strstr(at, "<title>")); at++) count += strncmp(at + 7, "gnuplot_plot", 12) != 0;
+    assert_int_equal(count, 1 + 4); /* the document's own title, and the legend */
+    for (int i = 0; i < 4; i++) {
+        char title[60];
+        snprintf(title, sizeof title, "<title>%s</title>", entries[i]);
+        if (!strstr(svg, title)) fail_msg("%s is not in the legend", entries[i]);
+    }
+    if (!strstr(svg, ">mlp:784,16,10, N = ")) fail_msg("the headline is not the answer");
+    free(svg);
+}
+
+/* A row whose trace cannot be written fails; the others are told and drawn. */
 static void test_a_row_that_fails(void **state) {
     (void)state;
     static program p;
+    scratch_write("dp_vs_ddp_virtual_mlp_784_16_10_DP_8", "", 0);
     program_start(&p,
-                  "%s/bench_dp_vs_ddp --models=mlp:784,16,10 --per-device-batch=300 --rounds=2 --steps=12 --quiet "
+                  "%s/bench_dp_vs_ddp --models=mlp:784,16,10 --per-device-batch=100 --rounds=2 --steps=12 --quiet "
                   "--out=%s",
                   build_folder(), scratch_folder());
-    assert_int_not_equal(program_finish(&p), 0);
-    program_expect_text(&p, "N = 8 DP and DDP failed");
+    assert_int_equal(program_finish(&p), 1);
+    program_expect_text(&p, "DP failed"); /* in the first line */
     program_expect_text(&p, "virtual failed\n");
-    program_expect_text(&p, "mlp:784,16,10: weak scaling, 300 samples per step on every device");
+    program_expect_text(&p, "mlp:784,16,10: weak scaling, 100 samples per step on every device");
     char *text = scratch_read_text("dp_vs_ddp_virtual.csv");
     assert_non_null(strstr(text, ",per_device_batch,scaling\n"));
-    assert_non_null(strstr(text, ",DP,8,2400,0,"));
-    assert_non_null(strstr(text, ",300,weak\n"));
+    assert_non_null(strstr(text, ",DP,8,800,0,"));
+    assert_non_null(strstr(text, ",DDP,8,800,2,"));
+    assert_non_null(strstr(text, ",100,weak\n"));
     free(text);
+    expect_picture(&p);
 }
 
 int main(void) {

@@ -50,9 +50,9 @@ model_at(i) = (tail = rest_after(models, i), tail[1:strstrt(tail, "\n") - 1])
 
 # --- a row's place in a curve --------------------------------------------------------------------------------------
 
-# A row that failed has no time.
+# A row that failed has no time, and makes no point; without T1 there is no ideal.
 mode(i)         = word("DP DDP", i)
-is_mode(mode)   = stringcolumn("model") eq model && stringcolumn("mode") eq mode && stringcolumn("step_ms") ne ""
+is_mode(mode)   = stringcolumn("model") eq model && stringcolumn("mode") eq mode
 is_shared(yes)  = stringcolumn("oversubscribed") eq yes
 alone_n(mode)   = is_mode(mode) && is_shared("no") ? column("n") : NaN
 shared_n(mode)  = is_mode(mode) && is_shared("yes") ? column("n") : NaN
@@ -60,7 +60,7 @@ shared_n(mode)  = is_mode(mode) && is_shared("yes") ? column("n") : NaN
 virtual_n(mode) = is_mode(mode) || is_mode("single") ? column("n") : NaN
 
 # Notes what the axes and the title need.
-look(n) = (look_at_axes(n), is_weak = stringcolumn("scaling") eq "weak", t1_ms = column("ideal_ms") * (is_weak ? 1 : n), \
+look(n) = (look_at_axes(n), is_weak = stringcolumn("scaling") eq "weak", t1_ms = column("ideal_ms") > 0 ? column("ideal_ms") * (is_weak ? 1 : n) : t1_ms, \
            batch = column(is_weak ? "per_device_batch" : "batch"), runs = column("runs"), steps = column("steps"), \
            any_shared = any_shared || is_shared("yes"), any_alone = any_alone || is_shared("no"), 0)
 look_at_virtual(n) = (look_at_axes(n), any_virtual = 1, virtual_runs = column("runs"), virtual_steps = column("steps"), 0)
@@ -115,7 +115,7 @@ do for [m = 0:model_count - 1] {
         set ylabel "step time [ms]"
         set yrange [0:(y_most > t1_ms ? y_most : t1_ms) * 1.3]
         set key top right maxrows 2 width 1
-        eval 'plot sample [1:ideal_to] "+" using 1:(t1_ms / (is_weak ? 1 : $1)) with lines ls 3 title (is_weak ? "ideal: T1" : "ideal: T1 / N")' \
+        eval 'plot sample [1:ideal_to] "+" using 1:(t1_ms > 0 ? t1_ms / (is_weak ? 1 : $1) : NaN) with lines ls 3 title (is_weak ? "ideal: T1" : "ideal: T1 / N")' \
             . entries . (any_virtual ? virtual_entry : "") . curves("step_ms")
 
         unset label 1

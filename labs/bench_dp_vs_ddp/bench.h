@@ -184,8 +184,9 @@ void bench_plan_rows(bench_model *model, const bench_plan *plan, const bench_set
 /* Adds a run to its row. */
 void bench_add_run(bench_row *row, const bench_run *run);
 
-/* Fills in what is derived; every row has at least one run, or has failed. Of the virtual rows smaller_batch_ms and fixed_ms are NAN,
- * of those under the lock exposed_ms, too; their speed-ups are against the virtual T1, and the T1 under the lock. */
+/* Fills in what is derived; every row has at least one run, or has failed. Of the virtual rows smaller_batch_ms and
+ * fixed_ms are NAN, of those under the lock exposed_ms, too; their speed-ups are against the virtual T1, and the T1
+ * under the lock. */
 void bench_assemble(bench_model *model);
 
 /* What every detailed table of times begins with: columns, the time's own name among them, and a row's cells. */

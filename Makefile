@@ -185,7 +185,7 @@ bench-dp-vs-ddp: $(PROGRAMS) ## step time and speed-up of both modes [MODEL= BAT
 	$(BUILD)/bench_dp_vs_ddp $(BENCH_ARGS) --out=$(RESULTS); status=$$?; \
 	if [ "$$before" != "$$(cksum $$csv 2>/dev/null)" ]; then \
 	    drawn=$$(LC_ALL=C.UTF-8 gnuplot -c plots/dp_vs_ddp.gp $$csv $(RESULTS) 2>&1) || { printf '%s\n' "$$drawn"; exit 1; }; \
-	    printf 'Pictures (.svg beside each): %s\n' "$$(printf '%s\n' "$$drawn" | grep '\.png$$' | tr '\n' ' ')"; \
+	    printf 'Pictures (.svg beside each): %s\n' "$$(printf '%s\n' "$$drawn" | grep '\.png$$' | paste -sd' ' -)"; \
 	    echo 'More pictures, by make plots: $(RESULTS)/gantt.png (a step as bars), replay_phases.png, overlap_bucket.png (buckets), memory.png'; \
 	fi; exit $$status
 

@@ -182,18 +182,20 @@ soak: $(PROGRAMS) $(SOAK_TESTS) $(TEST_FAKES) ## every test program 20 times on 
 	@LS_PLUGINS=$(abspath $(FAKE_DIR)) tests/soak.sh $(BUILD)/soak $(SOAK_TESTS)
 
 RESULTS    := $(BUILD)/results
-BENCH_ARGS := $(if $(MODEL),--models='$(MODEL)') $(if $(BATCH),--batch='$(BATCH)') $(if $(N),--n='$(N)') $(if $(DEVICE),--device='$(DEVICE)')
+BENCH_ARGS := $(if $(MODEL),--models='$(MODEL)') $(if $(BATCH),--batch='$(BATCH)') $(if $(PER_DEVICE_BATCH),--per-device-batch='$(PER_DEVICE_BATCH)') \
+    $(if $(N),--n='$(N)') $(if $(DEVICE),--device='$(DEVICE)') $(if $(ALL),--all)
 
 # With DEVICE=cuda the plug-ins are built first, where nvcc is found.
 FOR_DEVICE := $(if $(filter cuda,$(DEVICE)),$(PLUGINS))
 
 # The pictures are drawn whenever the bench has written its results, also if it then fails because DP and DDP disagree.
-bench-dp-vs-ddp: $(PROGRAMS) $(FOR_DEVICE) ## step time and speed-up of both modes [MODEL= BATCH= N= DEVICE=]
+bench-dp-vs-ddp: $(PROGRAMS) $(FOR_DEVICE) ## step time and speed-up of both modes [MODEL= BATCH= PER_DEVICE_BATCH= N= DEVICE= ALL=1]
 	@csv=$(RESULTS)/dp_vs_ddp.csv; before=$$(cksum $$csv 2>/dev/null); \
 	$(BUILD)/bench_dp_vs_ddp $(BENCH_ARGS) --out=$(RESULTS); status=$$?; \
 	if [ "$$before" != "$$(cksum $$csv 2>/dev/null)" ]; then \
-	    printf '\nwritten:\n' && printf '%s\n' $$csv $(RESULTS)/dp_vs_ddp.json $(RESULTS)/dp_vs_ddp_locked.csv $(RESULTS)/dp_vs_ddp_virtual.csv $(RESULTS)/dp_vs_ddp_replayed.csv; \
-	    LC_ALL=C.UTF-8 gnuplot -c plots/dp_vs_ddp.gp $$csv $(RESULTS) 2>&1 || exit 1; \
+	    drawn=$$(LC_ALL=C.UTF-8 gnuplot -c plots/dp_vs_ddp.gp $$csv $(RESULTS) 2>&1) || { printf '%s\n' "$$drawn"; exit 1; }; \
+	    printf 'Pictures (.svg beside each): %s\n' "$$(printf '%s\n' "$$drawn" | grep '\.png$$' | paste -sd' ' -)"; \
+	    echo 'More pictures, by make plots: $(RESULTS)/gantt.png (a step as bars), replay_phases.png, overlap_bucket.png (buckets), memory.png'; \
 	fi; exit $$status
 
 accuracy: $(PROGRAMS) $(FOR_DEVICE) ## what the models reach on held-out digits, median of five seeds [DEVICE=]

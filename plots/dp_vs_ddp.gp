@@ -1,7 +1,11 @@
 # Step time and speed-up against N, from the bench's CSV, a figure per model:
 #     gnuplot -c plots/dp_vs_ddp.gp build/results/dp_vs_ddp.csv build/results
 # writes build/results/dp_vs_ddp_MODEL.png and .svg. Virtual times are drawn too where the bench has left some, in the
-# file beside that one, dp_vs_ddp_virtual.csv.
+# file beside that one, dp_vs_ddp_virtual.csv. Its headline is the bench's own answer, from dp_vs_ddp.txt.
+#
+# What a reader sees: a colour is a mode. Filled points on a thick line were measured with a core for each device; hollow
+# points on a thin line are virtual. Crosses are measured with more devices than cores, which only shows time-slicing: no
+# line leads there.
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/dp_vs_ddp.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"
@@ -10,14 +14,21 @@ if (system("test -r '" . csv . "' && echo yes") ne "yes") {
     exit status 1
 }
 load "plots/style.gp"
-virtual_csv = csv[:strlen(csv) - 4] . "_virtual.csv"
+stem = csv[:strlen(csv) - 4]
+virtual_csv = stem . "_virtual.csv"
 has_virtual = system("sed -n 2p '" . virtual_csv . "' 2>/dev/null") ne ""
 csv = read_csv(csv)
 virtual_csv = read_csv(virtual_csv)
 
-# Virtual points: hollow, and of another shape than measured ones
-set style line 21 lc rgb color_dp  lw 2 pt 8  ps 1.3
-set style line 22 lc rgb color_ddp lw 2 pt 10 ps 1.3
+# Virtual: hollow points, thin lines. Devices that share cores: crosses.
+set style line 11 lc rgb color_dp  lw 1.5 pt 2 ps 1.4
+set style line 12 lc rgb color_ddp lw 1.5 pt 2 ps 0.9
+set style line 21 lc rgb color_dp  lw 1.5 pt 6 ps 2
+set style line 22 lc rgb color_ddp lw 1.5 pt 4 ps 1.2
+set style line 23 lc rgb "black"   lw 1.5 pt 6 ps 2
+# DP's points are larger than DDP's, so that both are seen where they coincide.
+set style line 1 lc rgb color_dp lw 2.5 pt 7 ps 1.6
+set style line 2 lc rgb color_ddp lw 2.5 pt 5 ps 0.9
 
 # --- what the file holds ------------------------------------------------------------------------------------------
 
@@ -39,41 +50,43 @@ model_at(i) = (tail = rest_after(models, i), tail[1:strstrt(tail, "\n") - 1])
 
 # --- a row's place in a curve --------------------------------------------------------------------------------------
 
-# DP is drawn a little to the left of its N, and DDP to the right, so that neither hides the other. Virtual points stand
-# further out.
-beside(mode)  = (mode eq "DP" ? -0.012 : 0.012) * n_most
-mode(i)       = word("DP DDP", i)
-is_mode(mode) = stringcolumn("model") eq model && stringcolumn("mode") eq mode
-n_of(mode)        = is_mode(mode) ? column("n") + beside(mode) : NaN
-alone_n_of(mode)  = is_mode(mode) && stringcolumn("oversubscribed") eq "no" ? column("n") + beside(mode) : NaN
-virtual_n_of(mode) = is_mode(mode) ? column("n") + 2.5 * beside(mode) : NaN
-shared_n_of(mode) = is_mode(mode) && stringcolumn("oversubscribed") eq "yes" ? column("n") + beside(mode) : NaN
+# A row that failed has no time, and makes no point; without T1 there is no ideal.
+mode(i)         = word("DP DDP", i)
+is_mode(mode)   = stringcolumn("model") eq model && stringcolumn("mode") eq mode
+is_shared(yes)  = stringcolumn("oversubscribed") eq yes
+alone_n(mode)   = is_mode(mode) && is_shared("no") ? column("n") : NaN
+shared_n(mode)  = is_mode(mode) && is_shared("yes") ? column("n") : NaN
+# a virtual curve begins at its own T1
+virtual_n(mode) = is_mode(mode) || is_mode("single") ? column("n") : NaN
 
 # Notes what the axes and the title need.
-look(n) = (look_at_axes(n), t1_ms = n > 0 ? column("ideal_ms") * n : t1_ms, \
-           batch = column("batch"), runs = column("runs"), steps = column("steps"), \
-           any_shared = any_shared || stringcolumn("oversubscribed") eq "yes", \
-           any_alone = any_alone || stringcolumn("oversubscribed") eq "no", 0)
+look(n) = (look_at_axes(n), is_weak = stringcolumn("scaling") eq "weak", t1_ms = column("ideal_ms") > 0 ? column("ideal_ms") * (is_weak ? 1 : n) : t1_ms, \
+           batch = column(is_weak ? "per_device_batch" : "batch"), runs = column("runs"), steps = column("steps"), \
+           any_shared = any_shared || is_shared("yes"), any_alone = any_alone || is_shared("no"), 0)
 look_at_virtual(n) = (look_at_axes(n), any_virtual = 1, virtual_runs = column("runs"), virtual_steps = column("steps"), 0)
 look_at_axes(n) = (n_ticks = strstrt(n_ticks . ",", sprintf(",%d,", n)) ? n_ticks : n_ticks . sprintf(",%d", n), \
            n_most = n > n_most ? n : n_most, \
            y_most = column("step_ms_max") > y_most ? column("step_ms_max") : y_most, \
            s_most = column("speedup_max") > s_most ? column("speedup_max") : s_most, 0)
 
-# The rest of a plot command: the column y of DP and DDP, as lines, and as points with the spread where there are any.
-lines_of(y) = sprintf(', for [i = 1:2] csv using (n_of(mode(i))):(column("%s")) with lines ls i notitle', y)
-points_of(csv, y, n_of, ls, more) = sprintf( \
-    ', for [i = 1:2] %s using (%s(mode(i))):(column("%s")):(column("%s_min")):(column("%s_max")) with yerrorbars ls %s title mode(i) . "%s"', \
-    csv, n_of, y, y, y, ls, more)
-curves(y) = lines_of(y) . (any_alone ? points_of("csv", y, "alone_n_of", "i", "") : "") \
-                        . (any_shared ? points_of("csv", y, "shared_n_of", "10 + i", ", oversubscribed") : "") \
-                        . (any_virtual ? points_of("virtual_csv", y, "virtual_n_of", "20 + i", ", virtual") : "")
+# The rest of a plot command: the column y of DP and DDP, as a line and as points with their spread.
+line(csv, y, n_of, ls) = sprintf(', for [i = 1:2] %s using (%s(mode(i))):(column("%s")) with lines ls %s notitle', csv, n_of, y, ls)
+bars(csv, y, n_of, ls) = sprintf(', for [i = 1:2] %s using (%s(mode(i))):(column("%s")):(column("%s_min")):(column("%s_max")) with yerrorbars ls %s notitle', \
+    csv, n_of, y, y, y, ls)
+points(csv, y, n_of, ls) = sprintf(', for [i = 1:2] %s using (%s(mode(i))):(column("%s")) with points ls %s notitle', csv, n_of, y, ls)
+both(csv, y, n_of, ls) = line(csv, y, n_of, ls) . bars(csv, y, n_of, ls)
+curves(y) = (any_virtual ? both("virtual_csv", y, "virtual_n", "20 + i") : "") . (any_alone ? both("csv", y, "alone_n", "i") : "") \
+          . (any_shared ? points("csv", y, "shared_n", "10 + i") : "")
+# at most four entries, in the left panel: modes, virtual, ideal
+entries = ', NaN with linespoints ls 1 title "DP", NaN with linespoints ls 2 title "DDP"'
+virtual_entry = ', NaN with linespoints ls 23 title "hollow: virtual"'
 
 # --- figures -------------------------------------------------------------------------------------------------------
 
 do for [m = 0:model_count - 1] {
     model = model_at(m)
-    n_ticks = ""; n_most = 1; t1_ms = 0; y_most = 0; s_most = 0; batch = 0; runs = 0; steps = 0; any_shared = 0; any_alone = 0; any_virtual = 0
+    n_ticks = ""; n_most = 1; t1_ms = 0; y_most = 0; s_most = 0; batch = 0; runs = 0; steps = 0; is_weak = 0
+    any_shared = 0; any_alone = 0; any_virtual = 0
     set table $ignored
     plot csv using (is_mode("DP") || is_mode("DDP") ? look(column("n")) : 0):(0) with table
     if (has_virtual) {
@@ -81,33 +94,38 @@ do for [m = 0:model_count - 1] {
     }
     unset table
     file = folder . "/dp_vs_ddp_" . system("printf %s '" . model . "' | tr -c 'A-Za-z0-9' _")
+    # the answer without what follows its first bracket
+    headline = system(sprintf("sed -n '%ds/).*/)/; %dp' '%s.txt' 2>/dev/null", m + 1, m + 1, stem))
+    if (headline eq "") { headline = model . ": step time and speed-up" }
+    how = sprintf("%d samples per step on every %s; measured on %s: %d runs of %d steps, bars from the fastest to the slowest", \
+        int(batch), is_weak ? "device" : "N", machine, int(runs), int(steps))
+    how = how . (any_virtual ? sprintf("\nhollow: virtual, a core for each device, replayed from %d runs of %d steps on one core, over a virtual T1", \
+        int(virtual_runs), int(virtual_steps)) : "")
+    how = how . (any_shared ? (any_virtual ? "; " : "\n") . "crosses: more devices than cores, only time-slicing" : "")
 
     do for [kind in "png svg"] {
         if (kind eq "png") { eval open_png(file, 1600, 700) } else { eval open_svg(file, 1600, 700) }
-        set multiplot layout 1,2 margins 0.065,0.985,0.135,(any_virtual ? 0.82 : 0.84) spacing 0.075 \
-            title sprintf("%s, %d samples per step on every N", model, int(batch)) font title_font noenhanced
-        set label 1 sprintf("%s; measured: %d runs of %d steps, bars from the fastest run to the slowest", \
-            machine, int(runs), int(steps)) . (any_virtual ? \
-            sprintf("\nvirtual: a core for each device, replayed from %d runs of %d steps on one core; their speed-ups are over a virtual T1", \
-                int(virtual_runs), int(virtual_steps)) : "") at screen 0.5,0.905 center noenhanced
+        set multiplot layout 1,2 margins 0.065,0.985,0.135,0.82 spacing 0.075 title headline font title_font noenhanced
+        set label 1 how at screen 0.5,0.905 center noenhanced font small_font
         ideal_to = n_most > 1 ? n_most : 1.001 # an empty range would be an error
         set xlabel "N, devices"
-        set xrange [1 - 0.12 * n_most:1.08 * n_most]
+        set xrange [1 - 0.06 * n_most:1.05 * n_most]
         eval "set xtics (" . n_ticks[2:*] . ")"
 
         set ylabel "step time [ms]"
-        set yrange [0:(y_most > t1_ms ? y_most : t1_ms) * (any_virtual ? 1.45 : 1.35)]
-        set key top right maxrows (any_virtual ? 4 : 3) width -3
-        eval 'plot sample [1:ideal_to] "+" using 1:(t1_ms / $1) with lines ls 3 title "ideal, T1 / N"' . curves("step_ms")
+        set yrange [0:(y_most > t1_ms ? y_most : t1_ms) * 1.3]
+        set key top right maxrows 2 width 1
+        eval 'plot sample [1:ideal_to] "+" using 1:(t1_ms > 0 ? t1_ms / (is_weak ? 1 : $1) : NaN) with lines ls 3 title (is_weak ? "ideal: T1" : "ideal: T1 / N")' \
+            . entries . (any_virtual ? virtual_entry : "") . curves("step_ms")
 
         unset label 1
-        set ylabel "speed-up over one device"
+        set ylabel (is_weak ? "speed-up N T1/T_N" : "speed-up T1/T_N")
         set yrange [0:(s_most > n_most ? s_most : n_most) * 1.1]
-        set key top left maxrows 5 width 0
-        eval 'plot sample [1:ideal_to] "+" using 1:1 with lines ls 3 title "ideal, N"' . curves("speedup")
+        set key off
+        eval 'plot sample [1:ideal_to] "+" using 1:1 with lines ls 3 notitle' . curves("speedup")
+        set key on
         unset multiplot
         unset output
     }
     print file . ".png"
-    print file . ".svg"
 }

@@ -14,9 +14,6 @@ color_grid  = "#CFCFCF"
 set style line 1 lc rgb color_dp    lw 2.5 pt 7 ps 1
 set style line 2 lc rgb color_ddp   lw 2.5 pt 5 ps 1
 set style line 3 lc rgb color_ideal lw 2   dt (8,6)
-# The same, hollow: devices outnumber cores
-set style line 11 lc rgb color_dp   lw 2.5 pt 6 ps 1.1
-set style line 12 lc rgb color_ddp  lw 2.5 pt 4 ps 1.1
 
 set grid ytics lc rgb color_grid lw 1 dt 1
 set border 3 lw 1.2
@@ -25,11 +22,11 @@ set errorbars 0.7
 set format "%g"
 set key Left reverse samplen 3 spacing 1.2
 
-# For eval: opens FILE.png or FILE.svg of that many pixels, and sets title_font. (PNG counts fonts in points, SVG in pixels.)
+# For eval: opens FILE.png or FILE.svg of that many pixels, and sets title_font and small_font. (PNG counts fonts in points, SVG in pixels.)
 open_png(file, width, height) = \
-    sprintf('title_font = ",18"; set terminal pngcairo size %d,%d pointscale 1.5 font "DejaVu Sans,14" background rgb "white"; set output "%s.png"', width, height, file)
+    sprintf('title_font = ",16"; small_font = ",13"; set terminal pngcairo size %d,%d pointscale 1.5 font "DejaVu Sans,14" background rgb "white"; set output "%s.png"', width, height, file)
 open_svg(file, width, height) = \
-    sprintf('title_font = ",22"; set terminal svg size %d,%d font "DejaVu Sans,17" background rgb "white"; set output "%s.svg"', width, height, file)
+    sprintf('title_font = ",20"; small_font = ",16"; set terminal svg size %d,%d font "DejaVu Sans,17" background rgb "white"; set output "%s.svg"', width, height, file)
 
 # A CSV file as data for `plot`. gnuplot cuts a quoted text at a comma, so commas within quotes become blanks: "mlp:784 512 10".
 read_csv(path) = sprintf("< awk -F'\"' -v OFS='\"' '{for (i = 2; i <= NF; i += 2) gsub(\",\", \" \", $i)} 1' '%s'", path)

@@ -18,7 +18,8 @@
     X(ERR_SYSTEM, -7, 1, "a system call failed")                                                                       \
     X(ERR_PEER, -8, 3, "a peer failed")                                                                                \
     X(ERR_TIMEOUT, -9, 3, "a peer missed its deadline")                                                                \
-    X(ERR_DIVERGED, -10, 1, "the loss is not finite")
+    X(ERR_DIVERGED, -10, 1, "the loss is not finite")                                                                  \
+    X(ERR_STOPPED, -11, 1, "stopped by a signal")
 
 #define LS_STATUS_ENUM(name, value, exit_code, text) LS_##name = (value),
 typedef enum ls_status { LS_STATUS_MAP(LS_STATUS_ENUM) } ls_status;

@@ -26,7 +26,7 @@ static void print_buffers(const comm_settings *settings) {
 void comm_print_heading(const comm_results *results) {
     const comm_settings *settings = settings_of(results);
     static const char *const reductions[] = {"sum", "min", "max"};
-    bench_print_machine(results->machine);
+    bench_print_machine(stdout, results->machine);
     printf("%s, %s; ", ls_dtype_name(settings->dtype), reductions[settings->reduce]);
     if (settings->check_only) {
         printf("results checked exactly, not timed\n");

@@ -1,7 +1,8 @@
 /* bench_dp_vs_ddp — T_N of DP and DDP on 1, 2, 4, ... devices with the global batch fixed, and what it is made of.
  *
- * It runs build/dp_train and build/ddp_train, round by round, and prints tables; gnuplot draws from the CSV
- * (plots/dp_vs_ddp.gp). Exit status 1 if DP and DDP end with different weights where they must agree. */
+ * It runs build/dp_train and build/ddp_train, round by round, and prints answers and tables; gnuplot draws from the CSV
+ * (plots/dp_vs_ddp.gp). A run that fails takes its row with it, and the bench goes on. Exit status 1 (or that of the
+ * first failure) if a run failed, or if DP and DDP end with different weights where they must agree. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,54 +26,57 @@ static ls_status try_models(const bench_settings *settings, char device_name[BEN
 
 typedef ls_status train_function(bench_run *run, const bench_plan *plan, const bench_settings *settings);
 
-/* Every row once per round. */
+/* The first failure, but for the user's wish to stop. */
+static void keep(ls_status *first, ls_status status) {
+    if (*first == LS_OK || status == LS_ERR_STOPPED) *first = status;
+}
+
+/* Every row once per round. Returns the first failure; only LS_ERR_STOPPED ends it early. */
 static ls_status run_rows(bench_row *rows, int count, const bench_plan *plan, train_function *train,
                           const bench_settings *settings) {
     ls_progress progress = ls_progress_begin(settings->quiet);
-    ls_status status = LS_OK;
+    ls_status first = LS_OK;
     char what[BENCH_NAME_CAPACITY + 80];
     int total = settings->rounds * count;
-    for (int done = 0; status == LS_OK && done < total; done++) {
+    for (int done = 0; first != LS_ERR_STOPPED && done < total; done++) {
         bench_row *row = &rows[done % count];
-        bench_run run = {.mode = row->mode, .n = row->n};
-        run.batch = row->mode == BENCH_SINGLE ? row->per_device_batch : plan->batch;
+        bench_run run = {.mode = row->mode, .n = row->n, .batch = row->per_device_batch * row->n};
+        if (row->failed) continue;
         snprintf(what, sizeof what, "%s, round %d of %d: %s on %d, run", plan->model, done / count + 1,
                  settings->rounds, bench_mode_name(row->mode), row->n);
         ls_progress_show(&progress, what, done + 1, total);
-        status = train(&run, plan, settings);
+        ls_status status = train(&run, plan, settings);
         if (status == LS_OK) bench_add_run(row, &run);
+        row->failed = status != LS_OK;
+        keep(&first, status);
     }
     ls_progress_end(&progress);
-    return status;
+    return first;
 }
 
+/* Returns the first failure; after LS_ERR_STOPPED there are no results. */
 static ls_status run_model(bench_model *model, const bench_plan *plan, const bench_settings *settings) {
     bench_plan_rows(model, plan, settings);
     bench_plan_locked(model, settings);
     bench_plan_virtual(model, settings);
     ls_note("%s: %d runs", plan->model,
             settings->rounds * (model->row_count + model->locked_count + model->virtual_count));
-    ls_status status = run_rows(model->rows, model->row_count, plan, bench_train, settings);
-    if (status == LS_OK) {
-        status = run_rows(model->locked_rows, model->locked_count, &model->locked_plan, bench_train_locked, settings);
-    }
-    if (status == LS_OK) {
-        status =
-            run_rows(model->virtual_rows, model->virtual_count, &model->virtual_plan, bench_train_virtual, settings);
-    }
-    if (status != LS_OK) return status;
+    ls_status first = run_rows(model->rows, model->row_count, plan, bench_train, settings);
+    if (first != LS_ERR_STOPPED)
+        keep(&first,
+             run_rows(model->locked_rows, model->locked_count, &model->locked_plan, bench_train_locked, settings));
+    if (first != LS_ERR_STOPPED)
+        keep(&first,
+             run_rows(model->virtual_rows, model->virtual_count, &model->virtual_plan, bench_train_virtual, settings));
+    if (first != LS_ERR_STOPPED) keep(&first, bench_replay_model(model, settings));
     bench_assemble(model);
-    status = bench_print_model(model, settings);
-    if (status == LS_OK) status = bench_print_locked(model, settings);
-    if (status == LS_OK) status = bench_print_virtual(model, settings);
-    if (status == LS_OK) status = bench_replay_model(model, settings);
-    return status == LS_OK ? bench_print_replayed(model) : status;
+    return first;
 }
 
 static ls_status check_weights(const bench_model *model, const bench_settings *settings) {
     for (int i = 0; i < settings->n.count; i++) {
         int n = settings->n.values[i];
-        if (!bench_must_agree(model, n) || bench_same_weights(model, n)) continue;
+        if (!bench_must_agree(model, n) || !bench_have_weights(model, n) || bench_same_weights(model, n)) continue;
         return ls_fail(LS_ERR_INVALID,
                        "%s on %d devices: DP and DDP ended with different weights, but must end with the same",
                        model->plan->model, n);
@@ -85,26 +89,23 @@ static ls_status bench(const bench_settings *settings, const bench_machine *mach
     ls_status status = bench_prepare_files(settings->folder);
     if (status == LS_OK) status = try_models(settings, device_name);
     if (status != LS_OK) return status;
-    bench_print_machine(machine);
-    if (settings->gpus) {
-        printf("devices: %d GPU%s, %s\n", settings->processors, settings->processors == 1 ? "" : "s", device_name);
-    }
     bench_note_load(machine);
-    for (int m = 0; status == LS_OK && m < settings->plan_count; m++) {
+    ls_status first = LS_OK; /* failure of a run */
+    for (int m = 0; m < settings->plan_count; m++) {
         status = run_model(&models[m], &settings->plans[m], settings);
+        if (status == LS_ERR_STOPPED) return status;
+        keep(&first, status);
     }
-    if (status != LS_OK) return status;
-    bench_print_legend(settings, models[0].virtual_count > 0);
     const bench_results results = {machine, settings, device_name, settings->plan_count, models};
     status = bench_write_files(&results, settings->folder);
+    if (status == LS_OK) status = bench_report(&results, settings->folder);
     if (status == LS_OK && (fflush(stdout) != 0 || ferror(stdout))) {
         status = ls_fail(LS_ERR_IO, "cannot write all of the tables to standard output");
     }
     for (int m = 0; m < settings->plan_count; m++) {
-        ls_status same = check_weights(&models[m], settings);
-        if (status == LS_OK) status = same;
+        keep(&first, check_weights(&models[m], settings));
     }
-    return status;
+    return status == LS_OK ? first : status;
 }
 
 int main(int argc, char **argv) {

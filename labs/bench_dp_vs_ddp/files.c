@@ -42,7 +42,7 @@ static double value_of(const bench_row *row, const struct number *number) {
 
 /* For the rows of DP and DDP: whether both have the same weights; "" for the others. */
 static const char *same_weights(const bench_model *model, const bench_row *row) {
-    if (row->mode == BENCH_SINGLE) return "";
+    if (row->mode == BENCH_SINGLE || !bench_have_weights(model, row->n)) return "";
     return bench_same_weights(model, row->n) ? "yes" : "no";
 }
 
@@ -53,21 +53,23 @@ static void put_head(FILE *file) {
     for (size_t i = 0; i < NUMBER_COUNT; i++) fprintf(file, ",%s", numbers[i].name);
     fputs(",weights,same_weights,oversubscribed,backend,device,device_name", file);
     bench_put_machine_head(file);
-    fputc('\n', file);
+    fputs(",scaling\n", file);
 }
 
+static const char *scaling(const bench_plan *plan) { return plan->weak ? "weak" : "strong"; }
+
 static void put_row(FILE *file, const bench_results *results, const bench_model *model, const bench_row *row) {
-    int64_t batch = row->mode == BENCH_SINGLE ? row->per_device_batch : model->plan->batch;
     bench_put_text(file, model->plan->model);
-    fprintf(file, ",%s,%d,%lld,%lld,%d,%d,measured", bench_mode_name(row->mode), row->n, (long long)batch,
-            (long long)row->per_device_batch, model->plan->steps, row->run_count);
+    fprintf(file, ",%s,%d,%lld,%lld,%d,%d,measured", bench_mode_name(row->mode), row->n,
+            (long long)row->per_device_batch * row->n, (long long)row->per_device_batch, model->plan->steps,
+            row->run_count);
     for (size_t i = 0; i < NUMBER_COUNT; i++) bench_put_number(file, value_of(row, &numbers[i]));
     fprintf(file, ",%s,%s,%s,", row->weights, same_weights(model, row), row->oversubscribed ? "yes" : "no");
     bench_put_text(file, row->backend);
     fprintf(file, ",%s,", results->settings->device);
     bench_put_text(file, results->device_name);
     bench_put_machine(file, results->machine);
-    fputc('\n', file);
+    fprintf(file, ",%s\n", scaling(model->plan));
 }
 
 static void put_rows(FILE *file, const bench_results *results) {
@@ -106,21 +108,21 @@ static void put_others(FILE *file, const bench_results *results, struct others (
     for (size_t i = 0; i < of(&results->models[0]).number_count; i++) fprintf(file, ",%s", other_numbers[i].name);
     fputs(",how,host_lock_us,device_kind,device_name", file);
     bench_put_machine_head(file);
-    fputc('\n', file);
+    fputs(",per_device_batch,scaling\n", file);
     for (int m = 0; m < results->model_count; m++) {
         const bench_model *model = &results->models[m];
         const struct others others = of(model);
         for (const bench_row *row = others.rows; row < others.rows + others.count; row++) {
             bench_put_text(file, model->plan->model);
-            fprintf(file, ",%s,%d,%lld,%d,%d", bench_mode_name(row->mode), row->n, (long long)model->plan->batch,
-                    row->run_count, others.steps);
+            fprintf(file, ",%s,%d,%lld,%d,%d", bench_mode_name(row->mode), row->n,
+                    (long long)row->per_device_batch * row->n, row->run_count, others.steps);
             for (size_t i = 0; i < others.number_count; i++) bench_put_number(file, value_of(row, &other_numbers[i]));
             fprintf(file, ",%s", others.how);
             bench_put_number(file, others.host_lock_us);
             fprintf(file, ",%s,", results->settings->device);
             bench_put_text(file, results->device_name);
             bench_put_machine(file, results->machine);
-            fputc('\n', file);
+            fprintf(file, ",%lld,%s\n", (long long)row->per_device_batch, scaling(model->plan));
         }
     }
 }
@@ -163,6 +165,7 @@ static cJSON *row_object(const bench_model *model, const bench_row *row) {
     cJSON_AddStringToObject(object, "weights", row->weights);
     if (row->mode != BENCH_SINGLE) cJSON_AddStringToObject(object, "backend", row->backend);
     cJSON_AddBoolToObject(object, "runs_have_the_same_weights", row->repeats);
+    cJSON_AddBoolToObject(object, "failed", row->failed);
     if (row->mode != BENCH_SINGLE) {
         cJSON_AddBoolToObject(object, "dp_and_ddp_have_the_same_weights", bench_same_weights(model, row->n));
     }
@@ -200,6 +203,7 @@ static cJSON *model_object(const bench_model *model) {
     }
     bench_add_number(object, "batch", (double)model->plan->batch);
     bench_add_number(object, "steps", model->plan->steps);
+    cJSON_AddStringToObject(object, "scaling", scaling(model->plan));
     cJSON *rows = cJSON_AddArrayToObject(object, "rows");
     for (int i = 0; i < model->row_count; i++) cJSON_AddItemToArray(rows, row_object(model, &model->rows[i]));
     const struct others locked = locked_of(model), in_virtual_time = virtual_of(model);
@@ -223,9 +227,9 @@ static char *json_text(const bench_results *results) {
 
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
-enum { MEASURED, LOCKED, VIRTUAL, JSON, REPLAYED, FILES };
-static const char *const names[FILES] = {"dp_vs_ddp.csv", "dp_vs_ddp_locked.csv", "dp_vs_ddp_virtual.csv",
-                                         "dp_vs_ddp.json", BENCH_REPLAYED_FILE};
+enum { MEASURED, LOCKED, VIRTUAL, JSON, REPLAYED, REPORT, FILES };
+static const char *const names[FILES] = {"dp_vs_ddp.csv",  "dp_vs_ddp_locked.csv", "dp_vs_ddp_virtual.csv",
+                                         "dp_vs_ddp.json", BENCH_REPLAYED_FILE,    BENCH_REPORT_FILE};
 
 ls_status bench_prepare_files(const char *folder) { return bench_prepare_folder(folder, names, FILES); }
 

@@ -12,7 +12,7 @@
 
 static void add_row(bench_model *model, bench_mode mode, int n) {
     model->locked_rows[model->locked_count++] =
-        (bench_row){.mode = mode, .n = n, .per_device_batch = model->plan->batch / n};
+        (bench_row){.mode = mode, .n = n, .per_device_batch = bench_device_batch(model->plan, n)};
 }
 
 void bench_plan_locked(bench_model *model, const bench_settings *settings) {
@@ -36,7 +36,7 @@ ls_status bench_train_locked(bench_run *run, const bench_plan *plan, const bench
 
 /* --- output ------------------------------------------------------------------------------------------------------ */
 
-static ls_status print_rows(const bench_model *model) {
+static ls_status print_rows(FILE *file, const bench_model *model) {
     static const ls_column columns[] = {
         BENCH_TIMES_COLUMNS("T_N\nms"),
         {"speed-up\nwith the lock", LS_RIGHT},
@@ -50,20 +50,21 @@ static ls_status print_rows(const bench_model *model) {
         ls_table_number(table, 2, row->speedup);
         ls_table_number(table, 2, bench_find(model, row->mode, row->n)->speedup);
     }
-    return ls_table_finish(table, stdout);
+    return ls_table_finish(table, file);
 }
 
-ls_status bench_print_locked(const bench_model *model, const bench_settings *settings) {
+ls_status bench_print_locked(FILE *file, const bench_model *model, const bench_settings *settings) {
     if (model->locked_count == 0) return LS_OK;
-    printf("\nWith an emulated interpreter's lock (--host-lock %g): measured on this machine's %ss, %d run%s of %d "
-           "steps a row\n\n",
-           BENCH_LOCK_US, settings->gpus ? "GPU" : "core", settings->rounds, settings->rounds == 1 ? "" : "s",
-           model->locked_plan.steps);
-    ls_status status = print_rows(model);
-    printf(
-        "\n(each launch keeps a core busy for %g us under its process's one lock: the launches of DP's threads queue\n"
-        "for one another, those of DDP's processes, and of the single device, do not. Short steps show it most.)\n",
+    fprintf(file,
+            "\nWith an emulated interpreter's lock (--host-lock %g): measured on this machine's %ss, %d run%s of %d "
+            "steps a row\n\n",
+            BENCH_LOCK_US, settings->gpus ? "GPU" : "core", settings->rounds, settings->rounds == 1 ? "" : "s",
+            model->locked_plan.steps);
+    ls_status status = print_rows(file, model);
+    fprintf(
+        file,
+        "\n(Each launch keeps a core busy for %g us under its process's one lock. The launches of DP's threads queue\n"
+        "for one another; those of DDP's processes, and of the single device, do not. Short steps show it most.)\n",
         BENCH_LOCK_US);
-    fflush(stdout);
     return status;
 }

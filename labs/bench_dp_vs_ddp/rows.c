@@ -6,7 +6,7 @@
  *          - exposed communication: runs.c says how it is measured;
  *          - fixed work: the rest. Hand-overs between threads, the loss on one device, copies to and from it, devices
  *            that share a core or the memory's bandwidth. A difference of measurements: noise may make it negative.
- *          On GPUs the last two are not told apart.
+ *          On GPUs the last two are not told apart. Weak scaling: T1 stands for T1/N, and no batch is smaller.
  *   how  : a step time is the median over rounds of the runs' medians, its spread the least and the greatest run. Every
  *          configuration runs once per round, so a drift of the machine's speed meets all of them alike. The spread of a
  *          speed-up comes from T_N alone; T1 is its median. Rows under the lock and virtual rows have a T1 of their own,
@@ -17,11 +17,14 @@
 #include "common/base/statistics.h"
 #include "labs/bench_dp_vs_ddp/bench.h"
 
+int64_t bench_device_batch(const bench_plan *plan, int n) { return plan->weak ? plan->batch : plan->batch / n; }
+int64_t bench_global_batch(const bench_plan *plan, int n) { return plan->weak ? plan->batch * n : plan->batch; }
+
 static void add_row(bench_model *model, const bench_settings *settings, bench_mode mode, int n, int parts) {
     bench_row *row = &model->rows[model->row_count++];
     *row = (bench_row){.mode = mode,
                        .n = n,
-                       .per_device_batch = model->plan->batch / parts,
+                       .per_device_batch = bench_device_batch(model->plan, parts),
                        .oversubscribed = n > settings->processors};
 }
 
@@ -29,7 +32,7 @@ void bench_plan_rows(bench_model *model, const bench_plan *plan, const bench_set
     model->plan = plan;
     model->row_count = 0;
     add_row(model, settings, BENCH_SINGLE, 1, 1);
-    for (int i = 0; i < settings->n.count; i++) {
+    for (int i = 0; !plan->weak && i < settings->n.count; i++) {
         if (settings->n.values[i] > 1) add_row(model, settings, BENCH_SINGLE, 1, settings->n.values[i]);
     }
     for (bench_mode mode = BENCH_DP; mode <= BENCH_DDP; mode++) {
@@ -56,8 +59,16 @@ void bench_add_run(bench_row *row, const bench_run *run) {
 const bench_row *bench_find(const bench_model *model, bench_mode mode, int n) {
     for (int i = 0; i < model->row_count; i++) {
         const bench_row *row = &model->rows[i];
-        int64_t batch = row->per_device_batch * n;
-        if (row->mode == mode && batch == model->plan->batch) return row;
+        bool is_of_n = mode == BENCH_SINGLE ? row->per_device_batch == bench_device_batch(model->plan, n) : row->n == n;
+        if (row->mode == mode && is_of_n) return row;
+    }
+    return NULL;
+}
+
+const bench_row *bench_find_virtual(const bench_model *model, bench_mode mode, int n) {
+    for (int i = 0; i < model->virtual_count; i++) {
+        const bench_row *row = &model->virtual_rows[i];
+        if (row->mode == mode && row->n == n) return row;
     }
     return NULL;
 }
@@ -79,6 +90,10 @@ static double median_of(const double *values, int count) {
 static void settle_times(bench_row *rows, int count) {
     for (bench_row *row = rows; row < rows + count; row++) {
         double spread[3];
+        if (row->failed) {
+            row->step_ms = row->step_ms_min = row->step_ms_max = row->busy = row->final_loss = NAN;
+            continue;
+        }
         spread_of(spread, row->run_ms, row->run_count);
         row->step_ms_min = spread[0];
         row->step_ms = spread[1];
@@ -88,12 +103,13 @@ static void settle_times(bench_row *rows, int count) {
 }
 
 /* t1_ms NAN: nothing is compared with T1. The parts of the difference are left open. */
-static void compare(bench_row *row, double t1_ms) {
-    row->speedup = t1_ms / row->step_ms;
-    row->speedup_min = t1_ms / row->step_ms_max;
-    row->speedup_max = t1_ms / row->step_ms_min;
+static void compare(bench_row *row, double t1_ms, const bench_plan *plan) {
+    double work_ms = plan->weak ? row->n * t1_ms : t1_ms; /* one device would need that long for the same samples */
+    row->speedup = work_ms / row->step_ms;
+    row->speedup_min = work_ms / row->step_ms_max;
+    row->speedup_max = work_ms / row->step_ms_min;
     row->efficiency = row->speedup / row->n;
-    row->ideal_ms = t1_ms / row->n;
+    row->ideal_ms = work_ms / row->n;
     row->over_ms = row->step_ms - row->ideal_ms;
     row->smaller_batch_ms = row->exposed_ms = row->fixed_ms = NAN;
 }
@@ -101,11 +117,11 @@ static void compare(bench_row *row, double t1_ms) {
 static void derive(const bench_model *model, bench_row *row) {
     const bench_row *t1 = &model->rows[0];
     bool is_part = row->mode == BENCH_SINGLE && row != t1; /* T1(b/N): another amount of work */
-    compare(row, is_part ? NAN : t1->step_ms);
+    compare(row, is_part ? NAN : t1->step_ms, model->plan);
     const bench_row *part = row->mode == BENCH_SINGLE ? NULL : bench_find(model, BENCH_SINGLE, row->n);
     if (!part) return;
     row->smaller_batch_ms = part->step_ms - row->ideal_ms;
-    if (isnan(row->run_exposed_ms[0])) return;
+    if (row->failed || isnan(row->run_exposed_ms[0])) return;
     row->exposed_ms = median_of(row->run_exposed_ms, row->run_count);
     row->fixed_ms = row->over_ms - row->smaller_batch_ms - row->exposed_ms;
 }
@@ -114,22 +130,42 @@ void bench_assemble(bench_model *model) {
     settle_times(model->rows, model->row_count);
     for (int i = 0; i < model->row_count; i++) derive(model, &model->rows[i]);
     settle_times(model->locked_rows, model->locked_count);
-    for (int i = 0; i < model->locked_count; i++) compare(&model->locked_rows[i], model->locked_rows[0].step_ms);
+    for (int i = 0; i < model->locked_count; i++)
+        compare(&model->locked_rows[i], model->locked_rows[0].step_ms, model->plan);
     settle_times(model->virtual_rows, model->virtual_count);
     for (int i = 0; i < model->virtual_count; i++) {
         bench_row *row = &model->virtual_rows[i];
-        compare(row, model->virtual_rows[0].step_ms);
-        row->exposed_ms = median_of(row->run_exposed_ms, row->run_count);
+        compare(row, model->virtual_rows[0].step_ms, model->plan);
+        if (!row->failed) row->exposed_ms = median_of(row->run_exposed_ms, row->run_count);
     }
+}
+
+bool bench_have_weights(const bench_model *model, int n) {
+    const bench_row *dp = bench_find(model, BENCH_DP, n), *ddp = bench_find(model, BENCH_DDP, n);
+    return dp && ddp && !dp->failed && !ddp->failed;
 }
 
 bool bench_same_weights(const bench_model *model, int n) {
     const bench_row *dp = bench_find(model, BENCH_DP, n), *ddp = bench_find(model, BENCH_DDP, n);
-    return dp && ddp && dp->repeats && ddp->repeats && strcmp(dp->weights, ddp->weights) == 0;
+    return bench_have_weights(model, n) && dp->repeats && ddp->repeats && strcmp(dp->weights, ddp->weights) == 0;
 }
 
 bool bench_must_agree(const bench_model *model, int n) {
     const bench_row *ddp = bench_find(model, BENCH_DDP, n);
     bool own_order = n > 1 && ddp && strcmp(ddp->backend, "nccl") == 0;
-    return (n & (n - 1)) == 0 && model->plan->batch % n == 0 && !own_order;
+    return (n & (n - 1)) == 0 && bench_global_batch(model->plan, n) % n == 0 && !own_order;
+}
+
+bench_pair bench_compare(const bench_row *dp, const bench_row *ddp) {
+    bench_pair pair = {.dp = dp, .ddp = ddp, .failed = dp->failed || ddp->failed, .ratio = NAN, .spread = NAN};
+    if (pair.failed) return pair;
+    pair.fast = ddp->step_ms < dp->step_ms ? ddp : dp;
+    pair.slow = pair.fast == ddp ? dp : ddp;
+    pair.ratio = pair.slow->step_ms / pair.fast->step_ms;
+    double dp_ms = dp->step_ms_max - dp->step_ms_min, ddp_ms = ddp->step_ms_max - ddp->step_ms_min,
+           difference_ms = pair.slow->step_ms - pair.fast->step_ms;
+    if (dp->run_count < 2 || ddp->run_count < 2) return pair;
+    pair.spread = (dp_ms > ddp_ms ? dp_ms : ddp_ms) / pair.fast->step_ms;
+    pair.is_more_than_spread = difference_ms > dp_ms && difference_ms > ddp_ms; /* NAN exceeds nothing */
+    return pair;
 }

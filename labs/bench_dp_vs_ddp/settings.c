@@ -16,11 +16,12 @@ enum { GPU_STEPS = 10 }; /* times as many steps on GPUs, which are faster */
 
 /* How each model is trained; the steps make a run of it last a second or two on a present-day core. A model that is not
  * here, or that does not exist, is trained as the first. */
+#define DIGITS .data = "data/digits", .samples = 1500
 static const bench_plan recipes[] = {
-    {"mlp", "data/digits", {"--optimizer=adam", "--lr=0.001"}, 64, 600},
-    {"convnet", "data/digits", {"--optimizer=sgd", "--lr=0.01", "--momentum=0.9"}, 100, 60},
-    {"deep", "data/digits", {"--optimizer=adam", "--lr=0.001"}, 64, 40},
-    {"wide", "random:0", {"--optimizer=sgd", "--lr=0.01"}, 64, 15},
+    {"mlp", DIGITS, .recipe = {"--optimizer=adam", "--lr=0.001"}, .batch = 64, .steps = 600},
+    {"convnet", DIGITS, .recipe = {"--optimizer=sgd", "--lr=0.01", "--momentum=0.9"}, .batch = 100, .steps = 60},
+    {"deep", DIGITS, .recipe = {"--optimizer=adam", "--lr=0.001"}, .batch = 64, .steps = 40},
+    {"wide", .data = "random:0", .recipe = {"--optimizer=sgd", "--lr=0.01"}, .batch = 64, .steps = 15},
 };
 
 /* A recipe is for the model of its name, whatever sizes follow ("mlp:784,512,10"). */
@@ -43,7 +44,13 @@ static size_t name_nbytes(const char *list) {
     return nbytes;
 }
 
-static ls_status add_plan(bench_settings *settings, const char *name, size_t nbytes, int64_t batch, int steps) {
+struct choices {
+    const char *models;
+    int64_t batch, per_device_batch; /* 0: not chosen */
+    int steps, device;
+};
+
+static ls_status add_plan(bench_settings *settings, const char *name, size_t nbytes, const struct choices *choices) {
     if (nbytes == 0 || nbytes >= BENCH_NAME_CAPACITY) {
         return ls_fail(LS_ERR_USAGE, "--models: a name is %s", nbytes ? "too long" : "empty");
     }
@@ -59,9 +66,11 @@ static ls_status add_plan(bench_settings *settings, const char *name, size_t nby
     bench_plan *plan = &settings->plans[settings->plan_count++];
     *plan = *find_recipe(model);
     memcpy(plan->model, model, sizeof model);
-    if (batch > 0) plan->batch = batch;
+    plan->weak = choices->per_device_batch > 0;
+    if (choices->batch > 0) plan->batch = choices->batch;
+    if (plan->weak) plan->batch = choices->per_device_batch;
     if (settings->gpus) plan->steps *= GPU_STEPS;
-    if (steps > 0) plan->steps = steps;
+    if (choices->steps > 0) plan->steps = choices->steps;
     if (plan->steps >= settings->least_steps) return LS_OK;
     return ls_fail(LS_ERR_USAGE,
                    "--steps: at least %d on GPUs, where %d steps are timed together after as many to warm up",
@@ -85,7 +94,11 @@ static ls_status check_batches(const bench_settings *settings) {
         const bench_plan *plan = &settings->plans[p];
         for (int i = 0; i < settings->n.count; i++) {
             int n = settings->n.values[i];
-            if (plan->batch % n == 0) continue;
+            if (plan->samples > 0 && bench_global_batch(plan, n) > plan->samples)
+                return ls_fail(LS_ERR_USAGE, "%s on %d devices: a step takes %lld samples, and %s has %lld",
+                               plan->model, n, (long long)bench_global_batch(plan, n), plan->data,
+                               (long long)plan->samples);
+            if (bench_global_batch(plan, n) % n == 0) continue;
             return ls_fail(LS_ERR_USAGE, "%s: %d devices cannot share a batch of %lld equally; choose --batch or --n",
                            plan->model, n, (long long)plan->batch);
         }
@@ -93,13 +106,7 @@ static ls_status check_batches(const bench_settings *settings) {
     return LS_OK;
 }
 
-struct choices {
-    const char *models;
-    int64_t batch;
-    int steps, device;
-};
-
-enum { OPTION_ROWS = 16 };
+enum { OPTION_ROWS = 20 };
 
 static size_t option_rows(bench_settings *settings, struct choices *choices, ls_option rows[OPTION_ROWS]) {
     const int n_most = LS_MAX_DEVICES < LS_COMM_MAX_RANKS ? LS_MAX_DEVICES : LS_COMM_MAX_RANKS;
@@ -115,28 +122,36 @@ static size_t option_rows(bench_settings *settings, struct choices *choices, ls_
          .to.big_number = &choices->batch,
          .argument = "B",
          .limits = LS_BETWEEN(1, INT32_MAX / 4),
-         .help = "samples per step over all devices, the same for every N, and divisible by every N",
+         .help = "samples per step over all devices, the same for every N (strong scaling); every N must divide it",
          .empty = "mlp 64, convnet 100"},
+        {.kind = LS_OPTION_INT64,
+         .name = "per-device-batch",
+         .to.big_number = &choices->per_device_batch,
+         .argument = "B",
+         .limits = LS_BETWEEN(1, INT32_MAX / 4 / LS_MAX_DEVICES),
+         .help = "samples per step on each device, instead: N devices share N times as many (weak scaling)",
+         .empty = "strong scaling"},
         {.kind = LS_OPTION_INT_LIST,
          .name = "n",
          .to.list = &settings->n,
          .argument = "N,N,...",
          .limits = LS_BETWEEN(1, n_most),
-         .help = "numbers of devices; where they exceed the cores, all of them in virtual time besides",
-         .empty = "1,2,4, and in virtual time 8 or the next below that shares the batch; on GPUs the powers of two up "
-                  "to their number"},
+         .help = "numbers of devices. If one exceeds the number of cores, each N also gets a virtual time: what it "
+                 "would take with a core for each device",
+         .empty = "1,2,4, and a virtual time for 8, or the next number below it that divides the batch; on GPUs the "
+                  "powers of two up to their number"},
         {.kind = LS_OPTION_CHOICE,
          .name = "device",
          .to.number = &choices->device,
          .choices = devices,
-         .help = "what a device is: a core (cpu) or a GPU (cuda), which devices share if there are more of them"},
+         .help = "what a device is: a core (cpu) or a GPU (cuda); more devices than GPUs share them"},
         {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
         {.kind = LS_OPTION_INT,
          .name = "rounds",
          .to.number = &settings->rounds,
          .argument = "R",
          .limits = LS_BETWEEN(1, BENCH_ROUNDS_MAX),
-         .help = "runs of each configuration; every configuration runs once per round"},
+         .help = "runs of each row; every row runs once per round"},
         {.kind = LS_OPTION_INT,
          .name = "steps",
          .to.number = &choices->steps,
@@ -149,13 +164,18 @@ static size_t option_rows(bench_settings *settings, struct choices *choices, ls_
          .to.real = &settings->timeout_s,
          .argument = "SECONDS",
          .limits = LS_ABOVE(0),
-         .help = "a run that takes longer is ended, and the bench with it"},
+         .help = "a run that takes longer is ended; its row counts as failed"},
         {.kind = LS_OPTION_HEADING, .help = "What is written"},
         {.kind = LS_OPTION_STRING,
          .name = "out",
          .to.text = &settings->folder,
          .argument = "DIR",
-         .help = "dp_vs_ddp.csv, .json and what else begins so go there: CSV of other kinds, and traces"},
+         .help = "folder for the results: dp_vs_ddp.txt (all tables), dp_vs_ddp*.csv, dp_vs_ddp.json, traces"},
+        {.kind = LS_OPTION_FLAG,
+         .name = "all",
+         .to.flag = &settings->all,
+         .help = "print all tables, and what their columns mean: what the gap to T1/N is made of, the interpreter's "
+                 "lock, virtual times, replays"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no progress, no notes"},
     };
     _Static_assert(sizeof table / sizeof *table <= OPTION_ROWS, "OPTION_ROWS is too small");
@@ -167,7 +187,8 @@ static ls_status parse(bench_settings *settings, struct choices *choices, int ar
     ls_option rows[OPTION_ROWS];
     const ls_command command = {.purpose =
                                     "Trains on N devices with one thread per device (DP) and with one process per "
-                                    "device (DDP), and compares the step times.",
+                                    "device (DDP), and compares step times and weights. It prints the answers first, "
+                                    "then one table for each model.",
                                 .options = rows,
                                 .count = option_rows(settings, choices, rows)};
     ls_parsed parsed;
@@ -196,12 +217,14 @@ ls_status bench_parse(bench_settings *settings, int argc, char **argv, bool *hel
     ls_status status = parse(settings, &choices, argc, argv, help);
     if (status != LS_OK || *help) return status;
     settings->device = devices[choices.device];
+    if (choices.batch > 0 && choices.per_device_batch > 0)
+        return ls_fail(LS_ERR_USAGE, "--batch is for strong scaling and --per-device-batch for weak; choose one");
     status = look_at_machine(settings);
     sort_n(&settings->n);
     const char *list = choices.models;
     while (status == LS_OK) {
         size_t nbytes = name_nbytes(list);
-        status = add_plan(settings, list, nbytes, choices.batch, choices.steps);
+        status = add_plan(settings, list, nbytes, &choices);
         if (list[nbytes] == '\0') break;
         list += nbytes + 1;
     }

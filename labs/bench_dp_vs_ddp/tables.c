@@ -1,146 +1,133 @@
+/* tables: the first screen's tables. One per model: DP and DDP of each N under one another, what was measured on the
+ * left, virtual times on the right. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/log.h"
-#include "common/base/table.h"
+#include "common/train/loop.h"
 #include "labs/bench_dp_vs_ddp/bench.h"
 
-void bench_put_times(ls_table *table, const bench_row *row) {
-    ls_table_cell(table, "%s", bench_mode_name(row->mode));
-    ls_table_cell(table, "%d", row->n);
-    ls_table_cell(table, "%lld", (long long)row->per_device_batch);
-    ls_table_number(table, 3, row->step_ms);
-    ls_table_number(table, 3, row->step_ms_min);
-    ls_table_number(table, 3, row->step_ms_max);
-}
+/* --- the head ---------------------------------------------------------------------------------------------------- */
 
-static ls_status print_times(const bench_model *model) {
-    static const ls_column columns[] = {
-        BENCH_TIMES_COLUMNS("T_N\nms"),
-        {"speed-up\nT1/T_N", LS_RIGHT},
-        {"efficiency\n%", LS_RIGHT},
-        {"", LS_LEFT},
-    };
-    ls_table *table;
-    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
-    if (status != LS_OK) return status;
-    for (int i = 0; i < model->row_count; i++) {
-        const bench_row *row = &model->rows[i];
-        bench_put_times(table, row);
-        ls_table_number(table, 2, row->speedup);
-        ls_table_number(table, 1, 100 * row->efficiency);
-        ls_table_cell(table, "%s", row->oversubscribed ? "*oversubscribed*" : "");
-    }
-    return ls_table_finish(table, stdout);
-}
+static const char *plural(int count) { return count == 1 ? "" : "s"; }
 
-static ls_status print_parts(const bench_model *model) {
-    static const ls_column columns[] = {
-        {"mode", LS_LEFT},
-        {"N", LS_RIGHT},
-        {"T_N\nms", LS_RIGHT},
-        {"- T1/N\nms", LS_RIGHT},
-        {"= difference\nms", LS_RIGHT},
-        {"= smaller batch\nms", LS_RIGHT},
-        {"+ exposed comm.\nms", LS_RIGHT},
-        {"+ fixed work\nms", LS_RIGHT},
-        {"", LS_LEFT},
-    };
-    ls_table *table;
-    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
-    if (status != LS_OK) return status;
-    for (int i = 0; i < model->row_count; i++) {
-        const bench_row *row = &model->rows[i];
-        if (row->mode == BENCH_SINGLE) continue;
-        ls_table_cell(table, "%s", bench_mode_name(row->mode));
-        ls_table_cell(table, "%d", row->n);
-        ls_table_number(table, 3, row->step_ms);
-        ls_table_number(table, 3, row->ideal_ms);
-        ls_table_number(table, 3, row->over_ms);
-        ls_table_number(table, 3, row->smaller_batch_ms);
-        ls_table_number(table, 3, row->exposed_ms);
-        ls_table_number(table, 3, row->fixed_ms);
-        ls_table_cell(table, "%s", row->oversubscribed ? "*oversubscribed*" : "");
-    }
-    return ls_table_finish(table, stdout);
-}
-
-static const char *verdict(const bench_model *model, int n) {
-    if (bench_same_weights(model, n)) return "yes";
-    if (bench_must_agree(model, n)) return "NO: they must be";
-    return strcmp(bench_find(model, BENCH_DDP, n)->backend, "nccl") == 0 ? "no: NCCL adds in its own order"
-                                                                         : "no, nor must they be";
-}
-
-static ls_status print_weights(const bench_model *model, const bench_settings *settings) {
-    static const ls_column columns[] = {
-        {"N", LS_RIGHT},          {"final loss\nDP", LS_RIGHT}, {"final loss\nDDP", LS_RIGHT},
-        {"weights\nDP", LS_LEFT}, {"weights\nDDP", LS_LEFT},    {"same weights", LS_LEFT},
-    };
-    ls_table *table;
-    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
-    if (status != LS_OK) return status;
-    for (int i = 0; i < settings->n.count; i++) {
-        int n = settings->n.values[i];
-        const bench_row *dp = bench_find(model, BENCH_DP, n), *ddp = bench_find(model, BENCH_DDP, n);
-        ls_table_cell(table, "%d", n);
-        ls_table_cell(table, "%.6f", dp->final_loss);
-        ls_table_cell(table, "%.6f", ddp->final_loss);
-        ls_table_cell(table, "%s%s", dp->weights, dp->repeats ? "" : " (runs differ)");
-        ls_table_cell(table, "%s%s", ddp->weights, ddp->repeats ? "" : " (runs differ)");
-        ls_table_cell(table, "%s", verdict(model, n));
-    }
-    return ls_table_finish(table, stdout);
-}
-
-ls_status bench_print_model(const bench_model *model, const bench_settings *settings) {
+static void print_head(FILE *file, const bench_model *model, const bench_settings *settings) {
     const bench_plan *plan = model->plan;
-    printf("\n%s: %lld samples per step on every N,", plan->model, (long long)plan->batch);
-    for (int i = 0; plan->recipe[i]; i++) printf(" %s", plan->recipe[i] + 2);
-    printf("; measured, %d run%s of %d steps a row\n\n", settings->rounds, settings->rounds == 1 ? "" : "s",
-           plan->steps);
-    ls_status status = print_times(model);
-    printf("\nWhat T_N - T1/N is made of\n\n");
-    if (status == LS_OK) status = print_parts(model);
-    const bench_row *t1 = &model->rows[0];
-    printf("\nWhat was trained (single: final loss %.6f, weights %s)\n\n", t1->final_loss, t1->weights);
-    if (status == LS_OK) status = print_weights(model, settings);
-    fflush(stdout);
-    return status;
-}
-
-static void print_virtual_legend(void) {
-    puts("virtual          a core for each device, which this machine need not have: devices took turns on one core,\n"
-         "                 each thread's CPU time was recorded, and replay sets the pieces side by side; T1 too. A\n"
-         "                 run's time is the mean of its steps but the first. Not in it: that N cores share caches\n"
-         "                 and memory bandwidth, and that threads take time to wake up; by these true steps are\n"
-         "                 longer. In it: what recording costs, of short steps the most. The traces stay beside the\n"
-         "                 results, for Perfetto and for build/replay --as-recorded --trace DIR\n"
-         "                 busy: share of the step in which a kernel of the device runs; exposed comm.: the time of\n"
-         "                 its copies and all-reduces outside of kernels, without waits for others; mean of devices");
-}
-
-void bench_print_legend(const bench_settings *settings, bool has_virtual) {
-    printf("\n"
-           "N                devices: threads of one process (DP) or processes (DDP)\n"
-           "single           one device without either mode; its first row is T1, the others are T1(b/N)\n"
-           "T_N              time of a step: each run's median after a warm-up; of these (%d) the median\n"
-           "lowest, highest  the fastest and the slowest run\n"
-           "efficiency       speed-up / N\n"
-           "smaller batch    T1(b/N) - T1/N: what one device loses because its batch is smaller\n"
-           "exposed comm.    communication that a step waits for. DP: copies of the busiest other device, and\n"
-           "                 the gradients' sum on device 0. DDP: what backward did not hide of the all-reduce\n"
-           "fixed work       the rest: hand-overs, loss on one device, shared cores; noise may make it negative\n"
-           "%s"
-           "weights          hash of the trained weights; same: DP's and DDP's are equal bit for bit\n",
-           settings->rounds,
-           settings->gpus ? "                 (on GPUs, whose threads only enqueue, these two are not told apart)\n"
-                          : "");
-    if (has_virtual) print_virtual_legend();
-    if (settings->n.values[settings->n.count - 1] > settings->processors) {
-        printf("*oversubscribed* N exceeds this machine's %d %s%s: devices take turns, so T_N says little%s\n",
-               settings->processors, settings->gpus ? "GPU" : "core", settings->processors == 1 ? "" : "s",
-               has_virtual ? ";\n                 what a core for each gives stands under virtual" : "");
+    fprintf(file, "\n%s: %s scaling, %lld samples per step on every %s,", plan->model, plan->weak ? "weak" : "strong",
+            (long long)plan->batch, plan->weak ? "device" : "N");
+    for (int i = 0; plan->recipe[i]; i++) fprintf(file, " %s", plan->recipe[i] + 2);
+    fprintf(file, "\nmeasured: %d run%s of %d steps a row, on %d %s%s", settings->rounds, plural(settings->rounds),
+            plan->steps, settings->processors, settings->gpus ? "GPU" : "core", plural(settings->processors));
+    if (model->virtual_count > 0) {
+        fprintf(file, "; virtual: a core for each device, replayed from %d run%s of %d steps", settings->rounds,
+                plural(settings->rounds), model->virtual_plan.steps - LS_WARMUP_STEPS);
     }
-    fflush(stdout);
+    fprintf(file, "\n\n");
+}
+
+/* --- the rows ---------------------------------------------------------------------------------------------------- */
+
+/* Percent of the median. */
+static double spread_of(const bench_row *row) {
+    double spread = 100 * (row->step_ms_max - row->step_ms_min) / row->step_ms;
+    return row->run_count > 1 ? spread : (double)NAN;
+}
+
+static void put_times(ls_table *table, const bench_row *row) {
+    double spread = row ? spread_of(row) : (double)NAN;
+    ls_table_number(table, 3, row ? row->step_ms : (double)NAN);
+    ls_table_number(table, 1, spread);
+    ls_table_number(table, 2, row ? row->speedup : (double)NAN);
+    ls_table_number(table, 0, row ? 100 * row->efficiency : (double)NAN);
+}
+
+static bool is_within_spread(const bench_row *dp, const bench_row *ddp) {
+    if (!dp || !ddp) return false;
+    bench_pair pair = bench_compare(dp, ddp);
+    return !pair.failed && !isnan(pair.spread) && !pair.is_more_than_spread;
+}
+
+static void put_note(ls_table *table, const bench_model *model, const bench_row *row, const bench_row *virtual_row,
+                     int n) {
+    const char *measured = "", *in_virtual_time = "";
+    if (row && row->oversubscribed) {
+        measured = "oversubscribed";
+    } else if (row && is_within_spread(bench_find(model, BENCH_DP, n), bench_find(model, BENCH_DDP, n))) {
+        measured = "within spread";
+    }
+    if (row && row->failed) measured = "failed";
+    if (is_within_spread(bench_find_virtual(model, BENCH_DP, n), bench_find_virtual(model, BENCH_DDP, n)))
+        in_virtual_time = "virtual within spread";
+    if (virtual_row && virtual_row->failed) in_virtual_time = "virtual failed";
+    ls_table_cell(table, "%s%s%s", measured, *measured && *in_virtual_time ? ", " : "", in_virtual_time);
+}
+
+/* Nothing if the model has neither a measured nor a virtual row. */
+static void put_row(ls_table *table, const bench_model *model, bench_mode mode, int n) {
+    const bench_row *row = bench_find(model, mode, n), *virtual_row = bench_find_virtual(model, mode, n);
+    if (!row && !virtual_row) return;
+    int64_t samples = model->plan->weak ? bench_global_batch(model->plan, n) : bench_device_batch(model->plan, n);
+    ls_table_cell(table, "%s", bench_mode_name(mode));
+    ls_table_cell(table, "%d", n);
+    ls_table_cell(table, "%lld", (long long)samples);
+    put_times(table, row);
+    if (model->virtual_count > 0) put_times(table, virtual_row);
+    if (mode == BENCH_SINGLE) {
+        ls_table_cell(table, "%s", row->failed ? "failed" : "");
+    } else {
+        put_note(table, model, row, virtual_row, n);
+    }
+}
+
+static int greatest_n(const bench_model *model, const bench_settings *settings) {
+    int most = settings->n.values[settings->n.count - 1];
+    for (int i = 0; i < model->virtual_count; i++)
+        if (model->virtual_rows[i].n > most) most = model->virtual_rows[i].n;
+    return most;
+}
+
+ls_status bench_print_table(FILE *file, const bench_model *model, const bench_settings *settings) {
+    bool weak = model->plan->weak;
+    const char *samples = weak ? "samples\nper step" : "samples per\ndevice",
+               *speedup = weak ? "speed-up\nN T1/T_N" : "speed-up\nT1/T_N",
+               *efficiency = weak ? "effic. %\nT1/T_N" : "effic.\n%";
+    const ls_column measured[] = {{"\nmode", LS_LEFT},        {"\nN", LS_RIGHT},       {samples, LS_RIGHT},
+                                  {"measured\nms", LS_RIGHT}, {"spread\n%", LS_RIGHT}, {speedup, LS_RIGHT},
+                                  {efficiency, LS_RIGHT}},
+                    in_virtual_time[] = {{"virtual\nms", LS_RIGHT},
+                                         {"spread\n%", LS_RIGHT},
+                                         {speedup, LS_RIGHT},
+                                         {efficiency, LS_RIGHT}};
+    enum { MEASURED = sizeof measured / sizeof *measured, VIRTUAL = sizeof in_virtual_time / sizeof *in_virtual_time };
+    ls_column columns[MEASURED + VIRTUAL + 1];
+    size_t count = MEASURED;
+    memcpy(columns, measured, sizeof measured);
+    if (model->virtual_count > 0) {
+        memcpy(columns + count, in_virtual_time, sizeof in_virtual_time);
+        count += VIRTUAL;
+    }
+    columns[count++] = (ls_column){"", LS_LEFT};
+    ls_table *table;
+    ls_status status = ls_table_create(&table, columns, count);
+    if (status != LS_OK) return status;
+    print_head(file, model, settings);
+    put_row(table, model, BENCH_SINGLE, 1);
+    for (int n = 1; n <= greatest_n(model, settings); n++) {
+        for (bench_mode mode = BENCH_DP; mode <= BENCH_DDP; mode++) put_row(table, model, mode, n);
+    }
+    return ls_table_finish(table, file);
+}
+
+/* --- what stands below the tables -------------------------------------------------------------------------------- */
+
+void bench_print_notes(FILE *file, const bench_results *results) {
+    const bench_settings *settings = results->settings;
+    bool is_oversubscribed = settings->n.values[settings->n.count - 1] > settings->processors;
+    fputs("\nspread: slowest run minus fastest, in percent of the median\n"
+          "within spread: the spread of DP or DDP is larger than their difference\n",
+          file);
+    if (is_oversubscribed) {
+        fprintf(file, "oversubscribed: with more devices than %s, times only show time-slicing\n",
+                settings->gpus ? "GPUs" : "cores");
+    }
 }

@@ -1,6 +1,6 @@
 /* virtual: what a core for each device would give, on a machine that has fewer.
- *   idea : where devices take turns, T_N says how well they take turns. So they are made to do it in earnest, all on
- *          one core (--virtual-time), and every piece of work bears the CPU time of the thread that did it. Replay then
+ *   idea : with more devices than cores, measured times only show time-slicing. So all devices run on one core, in
+ *          turns (--virtual-time), and every piece of work bears the CPU time of the thread that did it. Replay then
  *          sets the pieces beside one another: each device's in their order, none before what it waits for has ended
  *   like : T1 is found in the same way, so that what recording costs, and what the one core does to the caches, are in
  *          both sides of a speed-up. The first recorded step fills the pipeline and does not count
@@ -23,15 +23,19 @@ enum { SHARE_OF_STEPS = 6, STEPS_LEAST = 2, STEPS_MOST = 20 }; /* recorded ones,
 /* --- rows -------------------------------------------------------------------------------------------------------- */
 
 static void add_row(bench_model *model, const bench_settings *settings, bench_mode mode, int n) {
-    model->virtual_rows[model->virtual_count++] = (bench_row){
-        .mode = mode, .n = n, .per_device_batch = model->plan->batch / n, .oversubscribed = n > settings->processors};
+    model->virtual_rows[model->virtual_count++] = (bench_row){.mode = mode,
+                                                              .n = n,
+                                                              .per_device_batch = bench_device_batch(model->plan, n),
+                                                              .oversubscribed = n > settings->processors};
 }
 
 /* An N beyond the list for those who chose none; 0: there is none. */
 static int another_n(const bench_plan *plan, const bench_settings *settings) {
     int most = settings->n.values[settings->n.count - 1];
-    for (int n = BENCH_VIRTUAL_N; !settings->n_chosen && n > most && n > 0; n--)
-        if (plan->batch % n == 0) return n;
+    for (int n = BENCH_VIRTUAL_N; !settings->n_chosen && n > most && n > 0; n--) {
+        bool is_enough = plan->samples == 0 || bench_global_batch(plan, n) <= plan->samples;
+        if (is_enough && bench_global_batch(plan, n) % n == 0) return n;
+    }
     return 0;
 }
 
@@ -77,10 +81,10 @@ ls_status bench_train_virtual(bench_run *run, const bench_plan *plan, const benc
 
 /* --- output ------------------------------------------------------------------------------------------------------ */
 
-static ls_status print_rows(const bench_model *model) {
+static ls_status print_rows(FILE *file, const bench_model *model) {
     static const ls_column columns[] = {
         BENCH_TIMES_COLUMNS("virtual T_N\nms"),
-        {"speed-up\nT1/T_N", LS_RIGHT},
+        {"speed-up", LS_RIGHT},
         {"efficiency\n%", LS_RIGHT},
         {"busy\n%", LS_RIGHT},
         {"exposed comm.\nms", LS_RIGHT},
@@ -90,12 +94,12 @@ static ls_status print_rows(const bench_model *model) {
     if (status != LS_OK) return status;
     for (const bench_row *row = model->virtual_rows; row < model->virtual_rows + model->virtual_count; row++) {
         bench_put_times(table, row);
-        ls_table_cell(table, "%.2f", row->speedup);
-        ls_table_cell(table, "%.1f", 100 * row->efficiency);
-        ls_table_cell(table, "%.1f", 100 * row->busy);
-        ls_table_cell(table, "%.3f", row->exposed_ms);
+        ls_table_number(table, 2, row->speedup);
+        ls_table_number(table, 1, 100 * row->efficiency);
+        ls_table_number(table, 1, 100 * row->busy);
+        ls_table_number(table, 3, row->exposed_ms);
     }
-    return ls_table_finish(table, stdout);
+    return ls_table_finish(table, file);
 }
 
 static double excess(const bench_row *virtual_row, const bench_row *measured) {
@@ -113,15 +117,14 @@ void bench_put_comparison(FILE *file, const bench_model *model) {
     }
 }
 
-ls_status bench_print_virtual(const bench_model *model, const bench_settings *settings) {
+ls_status bench_print_virtual(FILE *file, const bench_model *model, const bench_settings *settings) {
     if (model->virtual_count == 0) return LS_OK;
-    printf("\nOn N cores: virtual, recorded on one of this machine's %d cores, %d run%s of %d steps a row\n\n",
-           settings->processors, settings->rounds, settings->rounds == 1 ? "" : "s",
-           model->virtual_plan.steps - LS_WARMUP_STEPS);
-    ls_status status = print_rows(model);
-    printf("\nVirtual T_N beside the measured ones, where each device had a core: ");
-    bench_put_comparison(stdout, model);
-    printf("\n");
-    fflush(stdout);
+    fprintf(file, "\nOn N cores: virtual, recorded on one of this machine's %d cores, %d run%s of %d steps a row\n\n",
+            settings->processors, settings->rounds, settings->rounds == 1 ? "" : "s",
+            model->virtual_plan.steps - LS_WARMUP_STEPS);
+    ls_status status = print_rows(file, model);
+    fprintf(file, "\nVirtual T_N beside the measured ones, where each device had a core: ");
+    bench_put_comparison(file, model);
+    fprintf(file, "\n");
     return status;
 }

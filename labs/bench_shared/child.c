@@ -190,7 +190,7 @@ static ls_status judge(const struct child *child, double timeout_s) {
     command_text(command, child->argv);
     int status = child->wait_status;
     if (child->stop_signal) {
-        return ls_fail(LS_ERR_SYSTEM, "stopped by signal %d (%s); no results were written", child->stop_signal,
+        return ls_fail(LS_ERR_STOPPED, "stopped by signal %d (%s); no results were written", child->stop_signal,
                        strsignal(child->stop_signal));
     }
     if (child->timed_out) {

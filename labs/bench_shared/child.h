@@ -27,7 +27,8 @@ ls_status bench_find_program(char path[BENCH_PATH_CAPACITY], const char *name);
  *     LS_OK           it exited with 0
  *     LS_ERR_USAGE    with 2
  *     LS_ERR_TIMEOUT  it was ended because it ran longer than timeout_s
- *     LS_ERR_SYSTEM   it failed otherwise; or SIGINT, SIGTERM or SIGHUP came, which also ends the child
+ *     LS_ERR_STOPPED  SIGINT, SIGTERM or SIGHUP came, which also ends the child
+ *     LS_ERR_SYSTEM   it failed otherwise
  *     LS_ERR_IO       it cannot be started
  * after one line with the command and the child's last error message. No process is left; if this one is killed, the
  * kernel kills the child. Call it while the process has no other threads. */

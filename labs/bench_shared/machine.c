@@ -66,10 +66,10 @@ void bench_describe_machine(bench_machine *machine) {
     describe_commit(machine->commit);
 }
 
-void bench_print_machine(const bench_machine *machine) {
-    printf("%s, %d core%s; %s; %s, oneDNN %s; commit %s; %s\n", machine->cpu, machine->cores,
-           machine->cores == 1 ? "" : "s", machine->system, machine->compiler, machine->onednn, machine->commit,
-           machine->date);
+void bench_print_machine(FILE *file, const bench_machine *machine) {
+    fprintf(file, "%s, %d core%s; %s; %s, oneDNN %s; commit %s; %s\n", machine->cpu, machine->cores,
+            machine->cores == 1 ? "" : "s", machine->system, machine->compiler, machine->onednn, machine->commit,
+            machine->date);
 }
 
 void bench_note_load(const bench_machine *machine) {

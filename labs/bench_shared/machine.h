@@ -2,6 +2,8 @@
 #ifndef LABS_BENCH_SHARED_MACHINE_H
 #define LABS_BENCH_SHARED_MACHINE_H
 
+#include <stdio.h>
+
 enum { BENCH_MACHINE_TEXT = 160 };
 
 /* Texts are "unknown" where the machine does not tell. */
@@ -14,8 +16,8 @@ typedef struct bench_machine {
 
 void bench_describe_machine(bench_machine *machine);
 
-/* One line on stdout. */
-void bench_print_machine(const bench_machine *machine);
+/* One line. */
+void bench_print_machine(FILE *file, const bench_machine *machine);
 
 /* A note, unless notes are off, if the machine had other things to do when the bench began. */
 void bench_note_load(const bench_machine *machine);

@@ -38,7 +38,7 @@ static ls_status calibrate(const calibrate_settings *settings, const bench_machi
     static calibrate_figures figures;
     ls_status status = bench_write_path(settings->out, NULL);
     if (status != LS_OK) return status;
-    bench_print_machine(machine);
+    bench_print_machine(stdout, machine);
     bench_note_load(machine);
     status = calibrate_all_reduce(&figures, settings);
     if (status == LS_OK) status = calibrate_devices(&figures, settings);

@@ -191,24 +191,17 @@ static void tell_rough(tables_book *book, const struct machine_nodes *nodes) {
 static void add_missing(tables_book *book) {
     tables_text(
         book,
-        "What the predictions contain beside T1's own times, all of it measured by calibrate: products with half a "
-        "batch; "
-        "kernels that slow each other down side by side; the update of parameters that another core's cache holds; "
-        "copies "
-        "and all-reduces that run between kernels where no core is free for them; and per-device jitter, from the "
-        "steps "
-        "recorded on one device. What they leave out: (1) two ranks have two loaders, which take time from the cores "
-        "that "
-        "compute; (2) gradients in another core's cache are slower to copy and to add; (3) other load on this machine, "
-        "which two devices meet twice as often as one, and which drifts between calibrate, T1 and T2. The first two "
-        "make T2 "
-        "longer than predicted. The last one works both ways: a thread that finds its core taken when it is woken "
-        "needs ten "
-        "times as long, and DP has four hand-overs a step, so predictions from a node measured at a busy moment are "
-        "too "
-        "long. Networks whose batch does not fit into caches get more than twice as fast with half of it. Predictions "
-        "from "
-        "the whole batch are then too slow; the rows from T1(b/2) avoid that.");
+        "What the predictions contain beside T1's own times, all of it measured by calibrate: products with half a"
+        " batch; kernels that slow each other down side by side; the update of parameters that another core's "
+        "cache holds; copies and all-reduces that run between kernels where no core is free for them; and per-"
+        "device jitter, from the steps recorded on one device. What they leave out: (1) two ranks have two "
+        "loaders, which take time from the cores that compute; (2) gradients in another core's cache are slower to"
+        " copy and to add; (3) other load on this machine, which two devices meet twice as often as one, and which"
+        " drifts between calibrate, T1 and T2. The first two make T2 longer than predicted. The last one works "
+        "both ways: a thread that finds its core taken when it is woken needs ten times as long, and DP has four "
+        "hand-overs a step, so predictions from a node measured at a busy moment are too long. Networks whose "
+        "batch does not fit into caches get more than twice as fast with half of it. Predictions from the whole "
+        "batch are then too slow; the rows from T1(b/2) avoid that.");
 }
 
 ls_status tables_make_machine(tables_book *book, const tables_settings *settings) {

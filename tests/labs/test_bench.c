@@ -50,10 +50,25 @@ static void test_models_with_sizes(void **state) {
     for (int i = 0; i < 3; i++) assert_int_equal(settings.n.values[i], 1 << i);
 }
 
+/* Any N will do where each device has a batch of its own. */
+static void test_weak_plans(void **state) {
+    (void)state;
+    char weak[] = "--per-device-batch=7", n[] = "--n=1,3";
+    assert_int_equal(bench_parse_words(&settings, weak, n, NULL, NULL), LS_OK);
+    assert_true(settings.plans[0].weak && settings.plans[1].weak);
+    assert_int_equal(bench_device_batch(&settings.plans[0], 3), 7);
+    assert_int_equal(bench_global_batch(&settings.plans[0], 3), 21);
+    assert_int_equal(bench_parse_words(&settings, NULL, NULL, NULL, NULL), LS_OK);
+    assert_false(settings.plans[0].weak);
+    assert_int_equal(bench_device_batch(&settings.plans[0], 2), 32);
+    assert_int_equal(bench_global_batch(&settings.plans[0], 2), 64);
+}
+
 static void test_wrong_usage(void **state) {
     (void)state;
     char three[] = "--n=1,3", batch[] = "--batch=4", eight[] = "--n=8", empty[] = "--models=mlp,,deep",
-         twice[] = "--models=mlp,mlp", tpu[] = "--device=tpu", few[] = "--steps=10", nought[] = "--n=0";
+         twice[] = "--models=mlp,mlp", tpu[] = "--device=tpu", few[] = "--steps=10", nought[] = "--n=0",
+         weak[] = "--per-device-batch=4", many[] = "--per-device-batch=400";
     assert_int_equal(bench_parse_words(&settings, three, NULL, NULL, NULL), LS_ERR_USAGE);
     scratch_expect_error("mlp: 3 devices cannot share a batch of 64 equally", "--batch");
     assert_int_equal(bench_parse_words(&settings, batch, eight, NULL, NULL), LS_ERR_USAGE);
@@ -62,6 +77,10 @@ static void test_wrong_usage(void **state) {
     scratch_expect_error("--models", "empty");
     assert_int_equal(bench_parse_words(&settings, twice, NULL, NULL, NULL), LS_ERR_USAGE);
     scratch_expect_error("mlp is named twice", NULL);
+    assert_int_equal(bench_parse_words(&settings, batch, weak, NULL, NULL), LS_ERR_USAGE);
+    scratch_expect_error("--batch is for strong scaling", "--per-device-batch");
+    assert_int_equal(bench_parse_words(&settings, many, NULL, NULL, NULL), LS_ERR_USAGE);
+    scratch_expect_error("mlp on 4 devices: a step takes 1600 samples", "data/digits has 1500");
     assert_int_equal(bench_parse_words(&settings, tpu, NULL, NULL, NULL), LS_ERR_USAGE);
     scratch_expect_error("--device", "tpu");
     assert_int_equal(bench_parse_words(&settings, few, NULL, NULL, NULL), LS_ERR_USAGE);
@@ -130,9 +149,13 @@ int main(void) {
     alarm(60);
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_defaults),       TEST(test_models_with_sizes),
-        TEST(test_wrong_usage),    TEST(test_exposed_communication),
-        TEST(test_a_gpus_summary), TEST(test_summaries_that_are_not_the_runs),
+        TEST(test_defaults),
+        TEST(test_models_with_sizes),
+        TEST(test_weak_plans),
+        TEST(test_wrong_usage),
+        TEST(test_exposed_communication),
+        TEST(test_a_gpus_summary),
+        TEST(test_summaries_that_are_not_the_runs),
     };
     return cmocka_run_group_tests_name("bench_dp_vs_ddp", tests, NULL, NULL);
 }

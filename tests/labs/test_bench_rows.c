@@ -160,6 +160,10 @@ static void test_which_n_are_virtual(void **state) {
     plan_virtual(&settings.plans[1]);
     assert_int_equal(virtual_n(BENCH_DDP), 245); /* 8 do not share a batch of 100 equally */
     assert_int_equal(model.virtual_plan.steps, LS_WARMUP_STEPS + 10);
+    settings.plans[0].weak = true;
+    settings.plans[0].batch = 250; /* of each device: 8 would need 2000 samples, and there are 1500 */
+    plan_virtual(&settings.plans[0]);
+    assert_int_equal(virtual_n(BENCH_DP), 246);
     settings.gpus = true;
     plan_virtual(&settings.plans[0]);
     assert_int_equal(model.virtual_count, 0);
@@ -232,7 +236,7 @@ static void write_results(const char *folder) {
 static void test_csv(void **state) {
     (void)state;
     write_results(scratch_folder());
-    assert_int_equal(scratch_file_count(), 5);
+    assert_int_equal(scratch_file_count(), 5); /* the report is written apart */
     size_t nbytes;
     char *text = scratch_read(scratch_path("dp_vs_ddp.csv"), &nbytes), *line = text, field[CSV_FIELD_CAPACITY];
     for (int i = 0; i < model.row_count; i++) {
@@ -255,6 +259,9 @@ static void test_csv(void **state) {
         assert_string_equal(field, "\"A \"\"fast\"\" CPU, really\"");
         csv_field(field, line, csv_column(text, "date"));
         assert_string_equal(field, "\"2026-01-02T03:04:05Z\"");
+        csv_field(field, line, csv_column(text, "scaling"));
+        assert_string_equal(field, "strong");
+        assert_int_equal(csv_fields(line), csv_fields(text));
     }
     line = strchr(line, '\n') + 1;
     assert_string_equal(line, "");

@@ -81,7 +81,7 @@ static int run_long(void *argument) {
     char error[300] = "";
     ls_log_capture(error, sizeof error);
     ls_status status = run_script(script, 50);
-    return status == LS_ERR_SYSTEM && strstr(error, "stopped by signal") ? 17 : 1;
+    return status == LS_ERR_STOPPED && strstr(error, "stopped by signal") ? 17 : 1;
 }
 
 static pid_t await_pid(const char *path) {
@@ -276,8 +276,80 @@ static void test_phases_are_those_of_the_timed_steps(void **state) {
     cJSON_Delete(all);
 }
 
+/* --- the bench as it is run ------------------------------------------------------------------------------------------------- */
+
+static int line_count(const char *text) {
+    int count = 0;
+    for (; *text; text++) count += *text == '\n';
+    return count;
+}
+
+/* Stdout holds the answers and a table, the file all of it; with --all stdout does, too. */
+static void test_the_program(void **state) {
+    (void)state;
+    static program p;
+    for (int all = 0; all < 2; all++) {
+        program_start(&p, "%s/bench_dp_vs_ddp --models=mlp:784,16,10 --n=1,2 --rounds=2 --steps=12 --quiet%s --out=%s",
+                      build_folder(), all ? " --all" : "", scratch_folder());
+        assert_int_equal(program_finish_within(&p, 200), 0);
+        program_expect_text(&p, "mlp:784,16,10, N = ");
+        program_expect_text(&p, "\nSame weights: yes, bit for bit, at N = 1, 2, in every run");
+        program_expect_text(&p, "\nmlp:784,16,10: strong scaling, 64 samples per step on every N");
+        program_expect_text(&p, "dp_vs_ddp.txt");
+        bool has_details = strstr(p.out_text, "What T_N - T1/N is made of") != NULL;
+        assert_true(has_details == (all == 1));
+        if (!all) assert_true(line_count(p.out_text) < 32);
+        char *text = scratch_read_text("dp_vs_ddp.txt");
+        assert_true(strncmp(text, p.out_text, strcspn(p.out_text, "\n")) == 0);
+        assert_non_null(strstr(text, "What T_N - T1/N is made of"));
+        assert_non_null(strstr(text, "--shard contiguous; and where N is a power of two"));
+        free(text);
+    }
+}
+
+static void expect_picture(program *p) {
+    int status = program_run(p, "LC_ALL=C.UTF-8 /usr/bin/env gnuplot -c plots/dp_vs_ddp.gp %s %s",
+                             scratch_path("dp_vs_ddp.csv"), scratch_folder());
+    if (status != 0 || line_count(p->err_text) != 1) fail_msg("status %d: %s", status, p->err_text);
+    char *svg = scratch_read_text("dp_vs_ddp_mlp_784_16_10.svg");
+    const char *const entries[] = {"DP", "DDP", "hollow: virtual", "ideal: T1"};
+    int count = 0;
+    for (const char *at = svg; (at = strstr(at, "<title>")); at++) count += strncmp(at + 7, "gnuplot_plot", 12) != 0;
+    assert_int_equal(count, 1 + 4); /* the document's own title, and the legend */
+    for (int i = 0; i < 4; i++) {
+        char title[60];
+        snprintf(title, sizeof title, "<title>%s</title>", entries[i]);
+        if (!strstr(svg, title)) fail_msg("%s is not in the legend", entries[i]);
+    }
+    if (!strstr(svg, ">mlp:784,16,10, N = ")) fail_msg("the headline is not the answer");
+    free(svg);
+}
+
+/* A row whose trace cannot be written fails; the others are told and drawn. */
+static void test_a_row_that_fails(void **state) {
+    (void)state;
+    static program p;
+    scratch_write("dp_vs_ddp_virtual_mlp_784_16_10_DP_8", "", 0);
+    program_start(&p,
+                  "%s/bench_dp_vs_ddp --models=mlp:784,16,10 --per-device-batch=100 --rounds=2 --steps=12 --quiet "
+                  "--out=%s",
+                  build_folder(), scratch_folder());
+    assert_int_equal(program_finish_within(&p, 200), 1); /* 34 short runs, under a sanitizer, too */
+    assert_int_equal(line_count(p.err_text), 1);         /* it is not run again in the second round */
+    program_expect_text(&p, "DP failed");                /* in the first line */
+    program_expect_text(&p, "virtual failed\n");
+    program_expect_text(&p, "mlp:784,16,10: weak scaling, 100 samples per step on every device");
+    char *text = scratch_read_text("dp_vs_ddp_virtual.csv");
+    assert_non_null(strstr(text, ",per_device_batch,scaling\n"));
+    assert_non_null(strstr(text, ",DP,8,800,0,"));
+    assert_non_null(strstr(text, ",DDP,8,800,2,"));
+    assert_non_null(strstr(text, ",100,weak\n"));
+    free(text);
+    expect_picture(&p);
+}
+
 int main(void) {
-    alarm(120);
+    alarm(500);
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_output_is_kept),
@@ -289,6 +361,8 @@ int main(void) {
         TEST(test_a_small_bench_in_virtual_time),
         TEST(test_a_model_that_does_not_exist),
         TEST(test_phases_are_those_of_the_timed_steps),
+        cmocka_unit_test_setup_teardown(test_the_program, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_a_row_that_fails, programs_setup, programs_teardown),
     };
     return cmocka_run_group_tests_name("bench_dp_vs_ddp's runs", tests, NULL, NULL);
 }

@@ -55,6 +55,7 @@ MISSING  := $(strip $(foreach tool,$(NEEDED),$(if $(HAVE_$(tool)),,$(PACKAGE_$(t
 CSTD     := -std=c11
 WARN     := -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
 OPT      ?= -O2
+TEST_OPT ?= $(OPT:-O2=-O1) # of tests/*/test_*.c, which take longer to compile than to run
 CPPFLAGS += -I. -D_POSIX_C_SOURCE=200809L
 CFLAGS   += $(CSTD) $(OPT) -g $(WARN) -ffp-contract=off -pthread -MMD -MP
 LDLIBS   += -ldnnl -lhwloc -lcjson -lz -lm -ldl -pthread
@@ -381,6 +382,7 @@ $(FAKE_DIR)/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/fake/%.o) $(FAKE_DIR)/ls_cuda.
 	$(say)
 	$(Q)$(CXX) -shared $(SAN_$(SAN)) $^ -Wl,-rpath,'$$ORIGIN' -pthread -o $@
 
+$(TEST_SRC:%.c=$(BUILD)/obj/%.o): OPT := $(TEST_OPT)
 $(BUILD)/obj/tests/cuda/%.o: CPPFLAGS += -Itests/cuda_on_cpu/include
 
 $(BUILD)/bench_mpi: labs/bench_mpi/bench_mpi.c

@@ -7,7 +7,8 @@
 set -u
 export LC_ALL=C
 deadline_s=${LS_TEST_DEADLINE_S:-240}
-clear=$([ -t 1 ] && printf '\r\033[K')
+clear=''
+[ -t 1 ] && clear=$(printf '\r\033[K')
 
 # --- one program: run.sh --one FOLDER PROGRAM -------------------------------------------------------------------------
 

@@ -127,6 +127,7 @@ FAKE_DIR   := $(BUILD)/tests/cuda_on_cpu
 FAKE_SRC   := $(wildcard tests/cuda_on_cpu/*.cpp)
 FAKE_LIB   := $(FAKE_DIR)/libcuda_on_cpu.so
 FAKES      := $(FAKE_LIB) $(FAKE_DIR)/ls_cuda.so $(FAKE_DIR)/ls_nccl.so
+FAKE_OBJ   := $(patsubst %,$(BUILD)/obj/fake/%.o,$(basename $(CUDA_C) $(NCCL_C)) $(CUDA_CU) $(FAKE_SRC))
 FAKE_FLAGS := -fPIC -Itests/cuda_on_cpu/include
 # fmaf as an instruction where there is one; it gives the same bits.
 FAKE_FMA   := $(if $(filter x86_64%,$(MACHINE)),$(shell grep -qsw fma /proc/cpuinfo && echo -mfma))
@@ -195,7 +196,7 @@ NAMED      :=
 name_it     = @$(eval NAMED += $@)echo $@ >&5
 $(TESTS): | $(PROGRAMS)
 $(call programs_of,$(OTHER_SRC)): | $(FAKES)
-$(TEST_SRC:%.c=$(BUILD)/obj/%.o): | $(LIB)
+$(TEST_SRC:%.c=$(BUILD)/obj/%.o) $(FAKE_OBJ): | $(LIB)
 endif
 
 RESULTS    := $(BUILD)/results

@@ -55,6 +55,7 @@ MISSING  := $(strip $(foreach tool,$(NEEDED),$(if $(HAVE_$(tool)),,$(PACKAGE_$(t
 CSTD     := -std=c11
 WARN     := -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
 OPT      ?= -O2
+TEST_OPT ?= $(OPT:-O2=-O1) # of tests/*/test_*.c, which take longer to compile than to run
 CPPFLAGS += -I. -D_POSIX_C_SOURCE=200809L
 CFLAGS   += $(CSTD) $(OPT) -g $(WARN) -ffp-contract=off -pthread -MMD -MP
 LDLIBS   += -ldnnl -lhwloc -lcjson -lz -lm -ldl -pthread
@@ -67,11 +68,12 @@ CFLAGS   += $(SAN_$(SAN))
 # Plug-ins use the program's own copy of everything: all of it is there, and --export-dynamic shows it to them.
 LDFLAGS  += $(SAN_$(SAN)) -Wl,--export-dynamic
 WHOLE_LIB = -Wl,--whole-archive $(LIB) -Wl,--no-whole-archive
-CXXFLAGS += -std=c++17 $(OPT) -g -Wall -Wextra -Werror -Wshadow -ffp-contract=off -pthread -MMD -MP $(SAN_$(SAN))
+CXXFLAGS += -std=c++17 $(OPT) -g1 -Wall -Wextra -Werror -Wshadow -ffp-contract=off -pthread -MMD -MP $(SAN_$(SAN))
 
-# `make V=1` shows the commands.
+# `make V=1` shows the commands. Otherwise a build says one line, which on a terminal counts (say: a file's turn).
 Q        := $(if $(V),,@)
-say       = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
+BUILT    :=
+say       = $(if $(V)$(QUIET),,@$(eval BUILT += x)$(if $(MAKE_TERMOUT),printf '  building: file %d\r' $(words $(BUILT)),$(if $(word 2,$(BUILT)),,echo '  building (V=1 shows the commands)')))
 
 # --- sources: a file is found by where it lies -----------------------------------------------------------------------
 MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/ddprun.c \
@@ -85,7 +87,8 @@ LIB        := $(BUILD)/liblockstep.a
 ROOMS      ?= *
 TEST_SRC   := $(wildcard $(ROOMS:%=tests/%/test_*.c))
 TEST_LIB   := $(filter-out $(wildcard tests/*/test_*.c),$(wildcard tests/*/*.c))
-TESTS      := $(foreach test,$(TEST_SRC),$(BUILD)/tests/$(basename $(notdir $(test))))
+programs_of = $(foreach test,$(1),$(BUILD)/tests/$(basename $(notdir $(test))))
+TESTS      := $(call programs_of,$(TEST_SRC))
 
 # tests/fuzz/targets is a level deeper than what every test is linked with: only test_corpora and `make fuzz` need it.
 FUZZ_SRC   := $(wildcard tests/fuzz/targets/*.c)
@@ -124,13 +127,16 @@ FAKE_DIR   := $(BUILD)/tests/cuda_on_cpu
 FAKE_SRC   := $(wildcard tests/cuda_on_cpu/*.cpp)
 FAKE_LIB   := $(FAKE_DIR)/libcuda_on_cpu.so
 FAKES      := $(FAKE_LIB) $(FAKE_DIR)/ls_cuda.so $(FAKE_DIR)/ls_nccl.so
+FAKE_OBJ   := $(patsubst %,$(BUILD)/obj/fake/%.o,$(basename $(CUDA_C) $(NCCL_C)) $(CUDA_CU) $(FAKE_SRC))
 FAKE_FLAGS := -fPIC -Itests/cuda_on_cpu/include
+# fmaf as an instruction where there is one; it gives the same bits.
+FAKE_FMA   := $(if $(filter x86_64%,$(MACHINE)),$(shell grep -qsw fma /proc/cpuinfo && echo -mfma))
 
 LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: fuzz fuzz-programs all help setup test soak bench-dp-vs-ddp bench-comm gpu-check tables calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
+.PHONY: fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-comm gpu-check tables calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -168,17 +174,35 @@ all test soak bench-dp-vs-ddp bench-comm gpu-check plots tables calibrate accura
 else
 
 all: $(PROGRAMS) $(PLUGINS) ## build every program, and the GPU plug-ins where CUDA is found [CUDA_ARCH=90: for that chip]
+	@$(if $(MAKE_TERMOUT),$(if $(BUILT),echo))
+
+# Programs run as soon as they are linked, while others are built: tests/run.sh reads their names from a pipe (5), which they enter when they
+# are linked, or at the end if they were there already. make's own output goes around it (6).
+test: ## build and run every test, each program under a deadline [ROOMS='comm data': only those; V=1: a line for each program]
+	+@{ { $(MAKE) linked-tests QUIET=1 5>&1 >&6 || echo build-failed; } | \
+	    LS_PLUGINS=$(abspath $(FAKE_DIR)) tests/run.sh $(words $(TESTS)) 6>&-; } 6>&1
 
 # What opens no plug-in does not wait for them.
-TEST_FAKES := $(if $(filter-out tests/base/% tests/comm/% tests/data/% tests/device/% tests/dp_threads/% tests/kernels/% tests/nn/% tests/parallel/%,$(TEST_SRC)),$(FAKES))
+PLAIN_SRC  := $(filter tests/base/% tests/comm/% tests/data/% tests/device/% tests/dp_threads/% tests/kernels/% tests/nn/% tests/parallel/%,$(TEST_SRC))
+OTHER_SRC  := $(filter tests/cuda/%,$(TEST_SRC)) $(filter-out $(PLAIN_SRC) tests/cuda/%,$(TEST_SRC))
+# Objects and programs in turn, so that make does not leave all linking for the end: object 4, program 1, object 5, program 2, ...
+in_turn     = $(filter-out x,$(subst @, ,$(join $(patsubst %.c,$(BUILD)/obj/%.o@,$(1)),x x x $(call programs_of,$(1)))))
 
-test: $(PROGRAMS) $(TESTS) $(TEST_FAKES) ## build and run every test, each program under a deadline [ROOMS='comm data': only those]
-	@LS_PLUGINS=$(abspath $(FAKE_DIR)) tests/run.sh $(TESTS)
+linked-tests: $(LIB) $(PROGRAMS) $(call in_turn,$(PLAIN_SRC)) $(if $(strip $(OTHER_SRC)),$(FAKES) $(call in_turn,$(OTHER_SRC)))
+	@printf '%s\n' $(filter-out $(NAMED),$(TESTS)) >&5
+
+ifneq ($(filter linked-tests,$(MAKECMDGOALS)),)
+NAMED      :=
+name_it     = @$(eval NAMED += $@)echo $@ >&5
+$(TESTS): | $(PROGRAMS)
+$(call programs_of,$(OTHER_SRC)): | $(FAKES)
+$(TEST_SRC:%.c=$(BUILD)/obj/%.o) $(FAKE_OBJ): | $(LIB)
+endif
 
 # TESTS='test_steps test_comm' on the command line is a subset by name.
 SOAK_TESTS := $(addprefix $(BUILD)/tests/,$(notdir $(TESTS)))
 
-soak: $(PROGRAMS) $(SOAK_TESTS) $(TEST_FAKES) ## every test program 20 times on a busy machine [SOAK_RUNS= ROOMS= TESTS='test_steps test_comm']
+soak: $(PROGRAMS) $(SOAK_TESTS) $(if $(strip $(OTHER_SRC)),$(FAKES)) ## every test program 20 times on a busy machine [SOAK_RUNS= ROOMS= TESTS='test_steps test_comm']
 	@LS_PLUGINS=$(abspath $(FAKE_DIR)) tests/soak.sh $(BUILD)/soak $(SOAK_TESTS)
 
 RESULTS    := $(BUILD)/results
@@ -302,25 +326,25 @@ clean: ## remove everything that was built
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(call say,CC,$<)
+	$(say)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 
 define variant_rule
 $(BUILD)/obj/kernels/cpu/variant/$(1)/%.o: kernels/cpu/variant/%.c
 	@mkdir -p $$(@D)
-	$$(call say,CC,"$$< ($(1))")
+	$$(say)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -O3 $(ISA_$(1)) -fno-math-errno -fno-trapping-math -DLS_ISA=$(1) -c $$< -o $$@
 endef
 $(foreach isa,$(VARIANTS),$(eval $(call variant_rule,$(isa))))
 
 $(LIB): $(LIB_OBJ)
 	@rm -f $@
-	$(call say,AR,$@)
+	$(say)
 	$(Q)$(AR) rcs $@ $^
 
 define program_rule
 $(BUILD)/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(LIB)
-	$$(call say,LD,$$@)
+	$$(say)
 	$(Q)$(CC) $(LDFLAGS) $$(filter-out $(LIB),$$^) $(WHOLE_LIB) $(LDLIBS) -o $$@
 endef
 $(foreach main,$(MAINS),$(eval $(call program_rule,$(main))))
@@ -328,65 +352,67 @@ $(foreach main,$(MAINS),$(eval $(call program_rule,$(main))))
 # nvcc and cudart's headers are not ours: their warnings are not errors of this tree (-isystem).
 $(BUILD)/obj/gpu/%.o: %.c
 	@mkdir -p $(@D)
-	$(call say,CC,$<)
+	$(say)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -isystem $(CUDA_HOME)/include -c $< -o $@
 
 $(BUILD)/obj/gpu/%.cu.o: %.cu
 	@mkdir -p $(@D)
-	$(call say,NVCC,$<)
+	$(say)
 	$(Q)$(NVCC) -ccbin $(NVCC_HOST) -I. $(NVCCFLAGS) $(GENCODE) -c $< -o $@
 
 $(BUILD)/lib/ls_cuda.so: $(CUDA_C:%.c=$(BUILD)/obj/gpu/%.o) $(CUDA_CU:%=$(BUILD)/obj/gpu/%.o)
 	@mkdir -p $(@D)
-	$(call say,LD,$@)
+	$(say)
 	$(Q)$(CXX) -shared -Wl,-soname,$(@F) $^ $(CUDA_LINK) -lcudart -lcublas -ldl -pthread -o $@
 
 # It uses ls_cuda.so (lane.h), which the loader knows by its name or finds beside it.
 $(BUILD)/lib/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/gpu/%.o) $(BUILD)/lib/ls_cuda.so
 	@mkdir -p $(@D)
-	$(call say,LD,$@)
+	$(say)
 	$(Q)$(CXX) -shared $^ $(CUDA_LINK) -Wl,-rpath,'$$ORIGIN' -lcudart -lnccl -pthread -o $@
 
 $(BUILD)/obj/fake/%.o: %.c
 	@mkdir -p $(@D)
-	$(call say,CC,"$< (on the CPU)")
+	$(say)
 	$(Q)$(CC) $(CPPFLAGS) $(FAKE_FLAGS) $(CFLAGS) -c $< -o $@
 
 $(BUILD)/obj/fake/%.cu.o: %.cu
 	@mkdir -p $(@D)
-	$(call say,CXX,"$< (on the CPU)")
-	$(Q)$(CXX) -I. $(FAKE_FLAGS) $(CXXFLAGS) -x c++ -c $< -o $@
+	$(say)
+	$(Q)$(CXX) -I. $(FAKE_FLAGS) $(CXXFLAGS) $(FAKE_FMA) -x c++ -c $< -o $@
 
 $(BUILD)/obj/fake/%.cpp.o: %.cpp
 	@mkdir -p $(@D)
-	$(call say,CXX,$<)
+	$(say)
 	$(Q)$(CXX) -I. $(FAKE_FLAGS) $(CXXFLAGS) -c $< -o $@
 
 $(FAKE_LIB): $(FAKE_SRC:%=$(BUILD)/obj/fake/%.o)
 	@mkdir -p $(@D)
-	$(call say,LD,$@)
+	$(say)
 	$(Q)$(CXX) -shared -Wl,-soname,$(@F) $(SAN_$(SAN)) $^ -ldnnl -ldl -pthread -o $@
 
 $(FAKE_DIR)/ls_cuda.so: $(CUDA_C:%.c=$(BUILD)/obj/fake/%.o) $(CUDA_CU:%=$(BUILD)/obj/fake/%.o) $(FAKE_LIB)
-	$(call say,LD,$@)
+	$(say)
 	$(Q)$(CXX) -shared -Wl,-soname,$(@F) $(SAN_$(SAN)) $^ -Wl,-rpath,'$$ORIGIN' -pthread -o $@
 
 $(FAKE_DIR)/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/fake/%.o) $(FAKE_DIR)/ls_cuda.so $(FAKE_LIB)
-	$(call say,LD,$@)
+	$(say)
 	$(Q)$(CXX) -shared $(SAN_$(SAN)) $^ -Wl,-rpath,'$$ORIGIN' -pthread -o $@
 
+$(TEST_SRC:%.c=$(BUILD)/obj/%.o): OPT := $(TEST_OPT)
 $(BUILD)/obj/tests/cuda/%.o: CPPFLAGS += -Itests/cuda_on_cpu/include
 
 $(BUILD)/bench_mpi: labs/bench_mpi/bench_mpi.c
 	@mkdir -p $(@D)
-	$(call say,MPICC,$<)
+	$(say)
 	$(Q)mpicc $(CPPFLAGS) $(CSTD) -O2 -g -Wall -Wextra $< -o $@
 
 define test_rule
 $(BUILD)/tests/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(TEST_LIB:%.c=$(BUILD)/obj/%.o) $(LIB) $(if $(filter tests/cuda/%,$(1)),$(FAKE_LIB))
 	@mkdir -p $$(@D)
-	$$(call say,LD,$$@)
+	$$(say)
 	$(Q)$(CC) $(LDFLAGS) -Wl,--as-needed $$(filter-out $(LIB),$$^) $(WHOLE_LIB) $(LDLIBS) -lcmocka -Wl,-rpath,'$$$$ORIGIN/cuda_on_cpu' -o $$@
+	$$(name_it)
 endef
 $(foreach test,$(TEST_SRC),$(eval $(call test_rule,$(test))))
 
@@ -394,7 +420,7 @@ $(BUILD)/tests/test_corpora: $(FUZZ_OBJ)
 
 define fuzz_rule
 $(BUILD)/fuzz_$(1): tests/fuzz/entry/entry.c $(FUZZ_OBJ) $(LIB)
-	$$(call say,LD,$$@)
+	$$(say)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -DFUZZ_TARGET=fuzz_$(1) $$^ $(LDLIBS) -o $$@
 endef
 $(foreach name,$(FUZZ_NAMES),$(eval $(call fuzz_rule,$(name))))

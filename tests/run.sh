@@ -1,59 +1,88 @@
 #!/bin/sh
-# Runs test programs, each under a deadline, and ends with the counts and the list of skips. Fails if a program fails,
-# runs out of time, or skips a test that tests/allowed_skips does not name.
-# usage: tests/run.sh PROGRAM...     (LS_TEST_DEADLINE_S: seconds per program, 240; LS_TEST_JOBS: programs at a time, 1)
+# Runs test programs, each under a deadline, several at a time, as soon as their names arrive. Says in one line how far it is, shows in full what
+# fails, and ends with the slowest programs, the skips and the counts. Fails if a program fails, runs out of time, or skips a test that
+# tests/allowed_skips does not name.
+# usage: tests/run.sh COUNT <NAMES      (NAMES: COUNT programs, one a line; the line build-failed if there will be no more)
+#        LS_TEST_DEADLINE_S: seconds per program, 240; LS_TEST_JOBS: programs at a time, as many as cores; V=1: a line for each program
 set -u
 export LC_ALL=C
 deadline_s=${LS_TEST_DEADLINE_S:-240}
+clear=''
+[ -t 1 ] && clear=$(printf '\r\033[K')
 
 # --- one program: run.sh --one FOLDER PROGRAM -------------------------------------------------------------------------
 
 # the number in cmocka's closing line "[  $1  ] N test(s)"
 count() { sed -n "s/^\[  *$1 *\] \([0-9][0-9]*\) test(s).*/\1/p" "$log" | tail -n 1; }
 
-# Says in one piece how it went, and leaves a line for the counts: passed failed skipped program
+# Says in one piece how it went, and leaves a line for the counts: passed failed skipped program seconds
 run_one() {
     folder=$1 program=$2 name=$(basename "$2")
-    log=$folder/$$.log
-    start=$(date +%s)
+    log=$folder/$name.log
+    start=$(date +%s.%N)
     timeout -k 10 "$deadline_s" "$program" >"$log" 2>&1 </dev/null
     status=$?
-    seconds=$(($(date +%s) - start))
+    seconds=$(echo "$start $(date +%s.%N)" | awk '{ printf "%.1f", $2 - $1 }')
     p=$(count PASSED) f=$(count FAILED) s=$(count SKIPPED)
     p=${p:-0} f=${f:-0} s=${s:-0}
     verdict=ok said=''
     if [ "$status" -ne 0 ] || [ "$f" -ne 0 ] || [ "$p" -eq 0 ]; then
         verdict=FAILED
         [ "$status" -gt 128 ] && verdict="FAILED: killed by signal $((status - 128))"
-        [ "$seconds" -ge "$deadline_s" ] && verdict="FAILED: no end within $deadline_s s"
+        [ "${seconds%.*}" -ge "$deadline_s" ] && verdict="FAILED: no end within $deadline_s s"
         [ "$f" -gt 0 ] || f=1 # died before it could count
         said=$(cat "$log")
     fi
     sed -n 's/^\[  SKIPPED \] \([^ ]*\)$/\1/p' "$log" | sort -u | sed "s|^|$name |" >>"$folder/skips"
-    echo "$p $f $s $program" >>"$folder/counts"
-    printf '%s  %-28s %4d passed %s%4d s  %s\n' "${said:+$said
+    [ "$verdict" = ok ] && [ -z "${V:-}" ] || printf '%s%s  %-28s %4d passed %s%6s s  %s\n' "$clear" "${said:+$said
 }" "$name" "$p" "$([ "$s" -gt 0 ] && echo "$s skipped")" "$seconds" "$verdict"
+    echo "$p $f $s $program $seconds" >>"$folder/counts"
 }
 
 if [ "${1:-}" = --one ]; then
-    run_one "$2" "$3"
+    if [ "$3" = build-failed ]; then : >"$2/build-failed"; else run_one "$2" "$3"; fi
     exit 0
 fi
 
 # --- all of them ------------------------------------------------------------------------------------------------------
 
-[ $# -gt 0 ] || { echo 'There are no such tests' >&2; exit 1; }
+# The job server of make, whose pipe has the numbers at the end of this, is not for tests.
+for pipe in $(printf '%s' "${MAKEFLAGS:-}" | sed -n 's/.*--jobserver-[a-z]*=\([0-9]\),\([0-9]\).*/\1 \2/p'); do eval "exec $pipe<&-"; done
+unset MAKEFLAGS MFLAGS MAKELEVEL
+
+all=${1:?how many programs} began=$(date +%s)
+[ "$all" -gt 0 ] || { echo 'There are no such tests' >&2; exit 1; }
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
+trap 'exit 130' INT TERM
 : >"$folder/counts"
 : >"$folder/skips"
-printf '%s\n' "$@" | xargs -P "${LS_TEST_JOBS:-1}" -n 1 "$0" --one "$folder"
 
+progress() {
+    awk -v all="$all" -v seconds=$(($(date +%s) - began)) '{ if ($2 > 0) failed++ }
+        END { printf "  %d of %d test programs done, %d failed, %d s", NR, all, failed, seconds }' "$folder/counts"
+}
+
+exec 7<&0 # a background job's own standard input is /dev/null
+xargs -P "${LS_TEST_JOBS:-$(nproc 2>/dev/null || echo 1)}" -n 1 "$0" --one "$folder" <&7 &
+runner=$! tenths=0
+while kill -0 $runner 2>/dev/null; do
+    if [ -n "$clear" ] && [ $((tenths % 10)) -eq 0 ]; then printf '%s%s' "$clear" "$(progress)"; fi
+    if [ -z "$clear" ] && [ "$tenths" -gt 0 ] && [ $((tenths % 150)) -eq 0 ]; then echo "$(progress)"; fi
+    sleep 0.2
+    tenths=$((tenths + 2))
+done
+wait $runner
+printf '%s' "$clear"
+[ -e "$folder/build-failed" ] && { echo 'Not everything could be built: see above'; exit 1; }
+
+echo 'Slowest:'
+sort -k5 -rn "$folder/counts" | head -n 5 | awk '{ sub(/.*\//, "", $4); printf "  %-28s %6s s\n", $4, $5 }'
 [ -s "$folder/skips" ] && { echo 'Skipped:'; sed 's/^/  /' "$folder/skips"; }
 unexpected=$(grep -vxFf tests/allowed_skips "$folder/skips")
-awk -v programs=$# '{ passed += $1; failed += $2; skipped += $3 }
+awk -v programs="$all" '{ passed += $1; failed += $2; skipped += $3 }
     END { printf "%d test programs:\n%d passed, %d failed, %d skipped\n", programs, passed, failed, skipped }' "$folder/counts"
-[ "$(wc -l <"$folder/counts")" -eq $# ] || { echo 'Not all of them ran'; exit 1; }
+[ "$(wc -l <"$folder/counts")" -eq "$all" ] || { echo 'Not all of them ran'; exit 1; }
 [ -n "$unexpected" ] && { echo "Not in tests/allowed_skips: $unexpected"; exit 1; }
 broken=$(awk '$2 > 0 { printf " %s", $4 }' "$folder/counts")
 [ -n "$broken" ] && { echo "Failed:$broken"; exit 1; }

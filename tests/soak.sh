@@ -15,7 +15,7 @@ run_one() {
     kill -0 "$soak" 2>/dev/null || exit 255
     log=$folder/$name.$run.log
     start=$(date +%s) failed=0
-    "$here/run.sh" "$program" >"$log" 2>&1 </dev/null || failed=1
+    echo "$program" | "$here/run.sh" 1 >"$log" 2>&1 || failed=1
     echo "$name $run $jobs $failed $(($(date +%s) - start))" >>"$folder/runs.txt"
     if [ $failed -eq 0 ]; then rm -f "$log"; else echo "$name failed (run $run, $jobs at a time): $log"; fi
 }

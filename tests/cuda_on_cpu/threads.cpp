@@ -225,7 +225,7 @@ void block_barrier(const Site &site) {
     block.state[self] = State::at_barrier;
     if (block.at_barrier++ == 0) block.first_at_barrier = self;
     const Site &first = block.threads[block.first_at_barrier].site;
-    if (first.line != site.line || std::strcmp(first.file, site.file) != 0) {
+    if (first.line != site.line || (first.file != site.file && std::strcmp(first.file, site.file) != 0)) {
         block.failure = name_of(site) + name_of_block() +
                         "threads of a block are at different barriers: " + doing(self) + ", " +
                         doing(block.first_at_barrier);

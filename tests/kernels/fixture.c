@@ -140,9 +140,12 @@ float kernel_round(ls_dtype dtype, float value) {
 
 bool kernel_find(const void *address, void **begin, size_t *nbytes) {
     uintptr_t at = (uintptr_t)address;
-    for (struct block *block = blocks; block; block = block->next) {
+    for (struct block **link = &blocks, *block; (block = *link); link = &block->next) {
         uintptr_t first = (uintptr_t)block->begin;
         if (at != first && !(at > first && at < first + block->nbytes)) continue;
+        *link = block->next; /* to the front: it is asked for again soon */
+        block->next = blocks;
+        blocks = block;
         *begin = block->begin;
         *nbytes = block->nbytes;
         return true;

@@ -8,6 +8,7 @@
 
 #include "common/train/options.h"
 #include "ddp_procs/distributed.h"
+#include "kernels/cpu/cpu.h"
 
 /* --- data -------------------------------------------------------------------------------------------------------- */
 
@@ -143,8 +144,20 @@ static void run_assignment(struct rank *rank) {
     o->status = status;
 }
 
+/* oneDNN writes its machine code at a process's first product, which takes longer than all products of a small run: once
+ * here, and the ranks are born with it. One so small that it starts no threads, which a fork would lose. */
+static void prepare_products(void) {
+    float one = 1, c;
+    ls_status status = ls_cpu_gemm(&(struct ls_gemm_arguments){
+        .dtype = LS_FP32, .c_dtype = LS_FP32, .m = 1, .n = 1, .k = 1, .a = &one, .b = &one, .c = &c});
+    if (status == LS_OK && c == 1) return;
+    fprintf(stderr, "a product of 1 x 1 fails\n");
+    abort();
+}
+
 void run_plan(const struct plan *plan, struct outcome *outcomes, void (*look)(struct session *s, struct outcome *o)) {
     struct assignment assignment = {plan, outcomes, look};
+    prepare_products();
     int ranks = plan->mode == MODE_DDP ? plan->devices : 1;
     for (int r = 0; r < ranks; r++) outcomes[r] = (struct outcome){.status = LS_ERR_SYSTEM};
     run_good_ranks(ranks, run_assignment, &assignment);

@@ -17,22 +17,23 @@ static const char *streams_of(char text[40], int seed, const struct rank *rank) 
     return text;
 }
 
-static ls_status run_seed(const struct assignment *a, int seed, const struct rank *rank, ls_comm *comm) {
+/* The samples of all seeds are the same: the first one makes them. */
+static ls_status run_seed(const struct assignment *a, int seed, const struct rank *rank, ls_comm *comm,
+                          struct samples *samples) {
     struct seed_outcomes *o = &a->outcomes[rank->rank];
     char streams[40];
     struct plan plan = *a->plan;
     plan.streams = streams_of(streams, seed, rank);
     struct session session;
-    struct samples samples;
     ls_status status = session_open(&session, &plan, comm);
     if (status != LS_OK) return status;
-    if (!samples_make(&samples, &plan, session.model, rank->rank, rank->world_size)) status = LS_ERR_IO;
-    for (size_t k = 0; status == LS_OK && k < plan.steps; k++) status = session_step(&session, &samples.batches[k]);
+    if (!samples->inputs && !samples_make(samples, &plan, session.model, rank->rank, rank->world_size))
+        status = LS_ERR_IO;
+    for (size_t k = 0; status == LS_OK && k < plan.steps; k++) status = session_step(&session, &samples->batches[k]);
     if (status == LS_OK) status = session_hash(&session, &o->weights[seed - 1], &o->state[seed - 1]);
     if (status != LS_OK && comm) ls_comm_abort(comm, "a step failed");
     if (status != LS_OK && plan.sync_group) ls_comm_abort(plan.sync_group, "a step failed");
     session_close(&session);
-    samples_free(&samples);
     return status;
 }
 
@@ -46,10 +47,12 @@ static void run_assignment(struct rank *rank) {
     ls_comm *comm = NULL;
     o->status = plan.mode == MODE_DDP ? group_open(&comm, rank, plan.allreduce) : LS_OK;
     if (o->status == LS_OK) o->status = sync_group_open(&plan.sync_group, rank, &plan);
+    struct samples samples = {0};
     for (int seed = 1; o->status == LS_OK && seed <= a.seeds; seed++) {
-        o->status = run_seed(&a, seed, rank, comm);
+        o->status = run_seed(&a, seed, rank, comm, &samples);
         if (o->status == LS_OK) o->done = seed;
     }
+    samples_free(&samples);
     ls_comm_destroy(comm);
     ls_comm_destroy(plan.sync_group);
 }

@@ -144,15 +144,20 @@ static void run_assignment(struct rank *rank) {
     o->status = status;
 }
 
-/* oneDNN writes its machine code at a process's first product, which takes longer than all products of a small run: once
- * here, and the ranks are born with it. One so small that it starts no threads, which a fork would lose. */
+/* oneDNN writes its machine code at a process's first products (some 30 ms), which takes longer than all products of a
+ * small run: once here, and the ranks are born with it. Products so small that they start no threads, which a fork would
+ * lose; a single row goes another way than a matrix. */
 static void prepare_products(void) {
-    float one = 1, c;
-    ls_status status = ls_cpu_gemm(&(struct ls_gemm_arguments){
-        .dtype = LS_FP32, .c_dtype = LS_FP32, .m = 1, .n = 1, .k = 1, .a = &one, .b = &one, .c = &c});
-    if (status == LS_OK && c == 1) return;
-    fprintf(stderr, "a product of 1 x 1 fails\n");
-    abort();
+    enum { SIDE = 16 };
+    static float ones[SIDE * SIDE], c[SIDE * SIDE];
+    for (int i = 0; i < SIDE * SIDE; i++) ones[i] = 1;
+    for (size_t side = 1; side <= SIDE; side += SIDE - 1) {
+        ls_status status = ls_cpu_gemm(&(struct ls_gemm_arguments){
+            .dtype = LS_FP32, .c_dtype = LS_FP32, .m = side, .n = side, .k = side, .a = ones, .b = ones, .c = c});
+        if (status == LS_OK && c[0] == (float)side) continue;
+        fprintf(stderr, "a product of %zu x %zu fails\n", side, side);
+        abort();
+    }
 }
 
 void run_plan(const struct plan *plan, struct outcome *outcomes, void (*look)(struct session *s, struct outcome *o)) {

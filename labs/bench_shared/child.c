@@ -1,5 +1,6 @@
-/* child: fork, exec, and a poll loop over the child's pipes and a signalfd, which tells of its end and of the user's wish to
- * stop. A child that is to end gets SIGTERM, so that a launcher can end its ranks, and SIGKILL after GRACE_S. */
+/* child: fork, exec, and a poll loop over the child's pipes, a pidfd, which tells of its end, and a signalfd, which tells of
+ * the user's wish to stop. SIGCHLD would not do: any other thread of this process may take it, and CUDA starts some.
+ * A child that is to end gets SIGTERM, so that a launcher can end its ranks, and SIGKILL after GRACE_S. */
 #define _GNU_SOURCE
 #include "labs/bench_shared/child.h"
 
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,14 +24,14 @@
 
 #define GRACE_S 5.0
 
-enum { EXEC_FAILED_STATUS = 127, COMMAND_CAPACITY = 600 };
+enum { EXEC_FAILED_STATUS = 127, COMMAND_CAPACITY = 600, LOOK_MS = 100 };
 
 struct child {
     char *const *argv;
     bench_output *output;
     pid_t pid; /* -1: ended */
     int wait_status;
-    int signal_fd, out[2], err[2]; /* pipes: [0] to read; -1: closed */
+    int pid_fd, signal_fd, out[2], err[2]; /* pipes: [0] to read; -1: closed */
     sigset_t old_mask;
     double deadline_us;
     bool timed_out, killed;
@@ -95,6 +97,7 @@ static void close_fd(int *fd) {
 }
 
 static void close_all(struct child *child) {
+    close_fd(&child->pid_fd);
     close_fd(&child->signal_fd);
     for (int i = 0; i < 2; i++) {
         close_fd(&child->out[i]);
@@ -114,7 +117,6 @@ static void become(const struct child *child, pid_t parent) {
 static ls_status start(struct child *child) {
     sigset_t signals;
     sigemptyset(&signals);
-    sigaddset(&signals, SIGCHLD);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGHUP);
@@ -135,6 +137,7 @@ static ls_status start(struct child *child) {
         sigprocmask(SIG_SETMASK, &child->old_mask, NULL);
         return status;
     }
+    child->pid_fd = (int)syscall(SYS_pidfd_open, child->pid, 0); /* without one, its end is found by looking */
     close_fd(&child->out[1]);
     close_fd(&child->err[1]);
     return LS_OK;
@@ -151,7 +154,6 @@ static void end_child(struct child *child, int signal) {
 static void take_signals(struct child *child) {
     struct signalfd_siginfo info;
     while (read(child->signal_fd, &info, sizeof info) == sizeof info) {
-        if (info.ssi_signo == SIGCHLD) continue;
         end_child(child, child->stop_signal ? SIGKILL : SIGTERM);
         child->stop_signal = (int)info.ssi_signo;
     }
@@ -167,8 +169,12 @@ static void watch(struct child *child) {
             ending = true;
             continue;
         }
-        struct pollfd fds[] = {{child->signal_fd, POLLIN, 0}, {child->out[0], POLLIN, 0}, {child->err[0], POLLIN, 0}};
-        poll(fds, 3, child->killed ? 100 : (int)(left_us * 1e-3) + 1);
+        struct pollfd fds[] = {{child->pid_fd, POLLIN, 0},
+                               {child->signal_fd, POLLIN, 0},
+                               {child->out[0], POLLIN, 0},
+                               {child->err[0], POLLIN, 0}};
+        bool looks = child->killed || child->pid_fd < 0;
+        poll(fds, 4, looks ? LOOK_MS : (int)(left_us * 1e-3) + 1);
         read_pipes(child);
         take_signals(child);
     }
@@ -212,6 +218,7 @@ ls_status bench_child_run(char *const *argv, double timeout_s, bench_output *out
     struct child child = {.argv = argv,
                           .output = output,
                           .pid = -1,
+                          .pid_fd = -1,
                           .signal_fd = -1,
                           .out = {-1, -1},
                           .err = {-1, -1},

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <cjson/cJSON.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +66,28 @@ static void test_failures_name_the_command_and_the_cause(void **state) {
     char *argv[] = {"/no/such/program", NULL};
     assert_int_equal(bench_child_run(argv, 1, &output), LS_ERR_IO);
     scratch_expect_error("cannot run /no/such/program", "make");
+}
+
+static void *sleep_until_told(void *pipe_end) {
+    char byte;
+    return read(*(int *)pipe_end, &byte, 1) == 0 ? NULL : pipe_end;
+}
+
+/* Another thread may take SIGCHLD, and the pipes may close long before the child ends: as with a program that holds a
+ * GPU, started by one that has used CUDA. */
+static void test_an_end_that_no_signal_tells(void **state) {
+    (void)state;
+    const double timeout_s = 40;
+    int fds[2];
+    pthread_t thread;
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(pthread_create(&thread, NULL, sleep_until_told, &fds[0]), 0);
+    double begin_us = ls_now_us();
+    assert_int_equal(run_script("exec >&- 2>&-; sleep 0.3", timeout_s), LS_OK);
+    assert_true(ls_now_us() - begin_us < 0.9 * timeout_s * 1e6); /* it did not wait for the deadline */
+    close(fds[1]);
+    pthread_join(thread, NULL);
+    close(fds[0]);
 }
 
 static void test_a_run_that_takes_too_long(void **state) {
@@ -354,6 +377,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_output_is_kept),
         TEST(test_failures_name_the_command_and_the_cause),
+        TEST(test_an_end_that_no_signal_tells),
         TEST(test_a_run_that_takes_too_long),
         TEST(test_a_signal_ends_the_child_too),
         TEST(test_a_small_bench),

@@ -151,6 +151,7 @@ search='
         if (FILENAME == "README.md" && FNR == 151) wrong("more than 150 lines")
         if (line ~ /^```/) { fence = fence == "" ? line : ""; next }
         look_for_names(line)
+        if (fence ~ /^```text/) next # what a program printed
         if (fence != "" || line ~ /^    /) { look_at_command(line); next }
         if (line ~ /^#+ /) { heading = line; sub(/^#+ /, "", heading); anchors[FILENAME "#" slug(heading)] = 1 }
         rest = line

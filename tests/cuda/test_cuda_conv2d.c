@@ -159,25 +159,17 @@ static void check(struct ls_conv2d_shape s, int turn) {
 
 /* batch, in_channels, in_height, in_width, out_channels, kernel_h, kernel_w, stride, padding */
 static const int direct_shapes[][9] = {
-    {2, 1, 28, 28, 16, 5, 5, 1, 2},
-    {1, 16, 14, 14, 32, 5, 5, 1, 2},
-    {7, 5, 6, 7, 4, 3, 3, 1, 1},
-    {1, 2, 5, 41, 17, 5, 5, 1, 4},
-    {1, 3, 45, 3, 1, 3, 3, 1, 2},
-    {33, 1, 3, 3, 2, 3, 3, 1, 0},
-    {2, 18, 5, 9, 31, 3, 3, 1, 1},
-    {1, 1, 36, 36, 3, 3, 3, 1, 1},
-    {0, 3, 5, 5, 4, 5, 5, 1, 2},
-    {2, 4, 5, 5, 9, 5, 5, 1, 0},
-    {3, 2, 1, 1, 3, 3, 3, 1, 1},
-    {1, 2, 8, 40, 5, 5, 5, 1, 2},
-    /* weights' gradients: shares of several images and groups, of several strips, of chunks that memory limits */
-    {40, 20, 4, 5, 30, 3, 3, 1, 1},
-    {150, 2, 3, 4, 5, 5, 5, 1, 3},
-    {5, 2, 13, 70, 5, 3, 3, 1, 0},
-    {26, 1, 28, 9, 3, 5, 5, 1, 2},
-    {1, 2120, 31, 1, 1, 3, 3, 1, 1},
-    {9, 6, 20, 19, 19, 5, 5, 1, 2}, /* direct: enough threads for four channels each */
+    {2, 1, 28, 28, 16, 5, 5, 1, 2}, {1, 16, 14, 14, 32, 5, 5, 1, 2}, {7, 5, 6, 7, 4, 3, 3, 1, 1},
+    {1, 2, 5, 41, 17, 5, 5, 1, 4},  {1, 3, 45, 3, 1, 3, 3, 1, 2},    {33, 1, 3, 3, 2, 3, 3, 1, 0},
+    {2, 18, 5, 9, 31, 3, 3, 1, 1},  {1, 1, 36, 36, 3, 3, 3, 1, 1},   {0, 3, 5, 5, 4, 5, 5, 1, 2},
+    {2, 4, 5, 5, 9, 5, 5, 1, 0},    {3, 2, 1, 1, 3, 3, 3, 1, 1},     {1, 2, 8, 40, 5, 5, 5, 1, 2},
+};
+/* What only larger ones meet; in one turn each, as they differ from the others by how they are cut alone. */
+static const int large_direct_shapes[][9] = {
+    /* weights' gradients: shares of several images and groups, of several strips, of chunks that memory limits;
+     * images: enough threads for four channels each */
+    {34, 17, 3, 5, 30, 3, 3, 1, 1}, {140, 2, 1, 3, 5, 5, 5, 1, 3},   {5, 2, 13, 70, 5, 3, 3, 1, 0},
+    {26, 1, 28, 9, 3, 5, 5, 1, 2},  {1, 2120, 31, 1, 1, 3, 3, 1, 1}, {33, 6, 9, 5, 17, 5, 5, 1, 2},
 };
 static const int unfolded_shapes[][9] = {
     {2, 17, 5, 6, 33, 1, 1, 1, 0}, {1, 2, 4, 4, 3, 1, 1, 2, 3},   {1, 4, 4, 5, 34, 3, 3, 1, 1},
@@ -194,6 +186,7 @@ static void direct(void **state) {
     (void)state;
     for (size_t i = 0; i < COUNT(direct_shapes); i++)
         for (int turn = 0; turn < 3; turn++) check(shape_of(direct_shapes[i], LS_FP32), (int)i + turn);
+    for (size_t i = 0; i < COUNT(large_direct_shapes); i++) check(shape_of(large_direct_shapes[i], LS_FP32), (int)i);
 }
 
 static void unfolded(void **state) {
@@ -212,6 +205,7 @@ static void check_halves(const int (*shapes)[9], size_t count, int types) {
 static void halves(void **state) {
     (void)state;
     check_halves(direct_shapes, COUNT(direct_shapes), 2);
+    check_halves(large_direct_shapes, COUNT(large_direct_shapes), 1);
     check_halves(unfolded_shapes, COUNT(unfolded_shapes), 2);
 }
 
@@ -222,19 +216,22 @@ static void some_halves(void **state) {
 }
 
 /* Direct convolutions of halves are those of floats with the same values, rounded at the end: the same bits. */
+static void check_rounding(const int *shape, ls_dtype dtype) {
+    struct convolution half = make_convolution(shape_of(shape, dtype), true, false);
+    struct convolution wide = make_convolution(shape_of(shape, LS_FP32), true, false);
+    wide.x = kernel_widened(dtype, half.x, half.in), wide.w = kernel_widened(dtype, half.w, half.weights);
+    wide.dy = kernel_widened(dtype, half.dy, half.out), wide.bias = kernel_widened(dtype, half.bias, half.channels);
+    run_on_gpu(&half, RUNG_FAST, TRANSPLANT_ALIGNED);
+    run_on_gpu(&wide, RUNG_FAST, TRANSPLANT_ALIGNED);
+    kernel_expect_same("y", half.y, kernel_rounded(dtype, wide.y, wide.out), half.out * sizeof(uint16_t));
+    kernel_expect_same("dx", half.dx, kernel_rounded(dtype, wide.dx, wide.in), half.in * sizeof(uint16_t));
+}
+
 static void halves_are_floats_rounded_once(void **state) {
     (void)state;
-    for (size_t i = 0; i < COUNT(direct_shapes); i += 2) {
-        ls_dtype dtype = i % 4 ? LS_FP16 : LS_BF16;
-        struct convolution half = make_convolution(shape_of(direct_shapes[i], dtype), true, false);
-        struct convolution wide = make_convolution(shape_of(direct_shapes[i], LS_FP32), true, false);
-        wide.x = kernel_widened(dtype, half.x, half.in), wide.w = kernel_widened(dtype, half.w, half.weights);
-        wide.dy = kernel_widened(dtype, half.dy, half.out), wide.bias = kernel_widened(dtype, half.bias, half.channels);
-        run_on_gpu(&half, RUNG_FAST, TRANSPLANT_ALIGNED);
-        run_on_gpu(&wide, RUNG_FAST, TRANSPLANT_ALIGNED);
-        kernel_expect_same("y", half.y, kernel_rounded(dtype, wide.y, wide.out), half.out * sizeof(uint16_t));
-        kernel_expect_same("dx", half.dx, kernel_rounded(dtype, wide.dx, wide.in), half.in * sizeof(uint16_t));
-    }
+    for (size_t i = 0; i < COUNT(direct_shapes); i += 2) check_rounding(direct_shapes[i], i % 4 ? LS_FP16 : LS_BF16);
+    for (size_t i = 0; i < COUNT(large_direct_shapes); i += 2)
+        check_rounding(large_direct_shapes[i], i % 4 ? LS_FP16 : LS_BF16);
 }
 
 static void random_shapes(void **state) {

@@ -3,7 +3,7 @@
 # fails, and ends with the slowest programs, the skips and the counts. Fails if a program fails, runs out of time, or skips a test that
 # tests/allowed_skips does not name.
 # usage: tests/run.sh COUNT <NAMES      (NAMES: COUNT programs, one a line; the line build-failed if there will be no more)
-#        LS_TEST_DEADLINE_S: seconds per program, 240; LS_TEST_JOBS: programs at a time, as many as cores; V=1: a line for each program
+#        LS_TEST_DEADLINE_S: seconds per program, 240; LS_TEST_JOBS: programs at a time, one more than cores, since many wait; V=1: a line for each program
 set -u
 export LC_ALL=C
 deadline_s=${LS_TEST_DEADLINE_S:-240}
@@ -64,7 +64,7 @@ progress() {
 }
 
 exec 7<&0 # a background job's own standard input is /dev/null
-xargs -P "${LS_TEST_JOBS:-$(nproc 2>/dev/null || echo 1)}" -n 1 "$0" --one "$folder" <&7 &
+xargs -P "${LS_TEST_JOBS:-$(($(nproc 2>/dev/null || echo 1) + 1))}" -n 1 "$0" --one "$folder" <&7 &
 runner=$! tenths=0
 while kill -0 $runner 2>/dev/null; do
     if [ -n "$clear" ] && [ $((tenths % 10)) -eq 0 ]; then printf '%s%s' "$clear" "$(progress)"; fi

@@ -61,7 +61,8 @@ struct ls_layer {
 void ls_layer_add_parameter(ls_layer *layer, const char *suffix, int ndim, const size_t *shape);
 void ls_layer_add_buffer(ls_layer *layer, const char *suffix, int ndim, const size_t *shape);
 
-/* PyTorch's default for linear and convolution (docs/pytorch.md#initial-weights): weight and bias uniform in +-1/sqrt(fan_in), weight drawn first. */
+/* PyTorch's default for linear and convolution (docs/pytorch.md#initial-weights): weight and bias uniform in
+ * +-1/sqrt(fan_in), weight drawn first. */
 void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *const *parameters);
 
 /* A model's layers in the order of the forward pass, and the input of its last forward (NULL and 0 before the first):

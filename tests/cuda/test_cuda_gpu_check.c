@@ -53,7 +53,7 @@ static void everything_is_measured_and_judged(void **state) {
     (void)state;
     if (program_run(&p, "CUDA_ON_CPU_DEVICES=1 gpu_check --quick --out=%s", scratch_path("")) != 0)
         fail_msg("status %d, stderr: %s, stdout: %s", p.status, p.err_text, p.out_text);
-    expect_in(p.out_text, "CUDA on the CPU (compute capability 8.0");
+    expect_in(p.out_text, "CUDA on the CPU (compute capability 9.0");
     expect_in(p.out_text, "gemm of bf16");
     expect_in(p.out_text, "5 checks: 5 passed, 0 failed, 0 not run");
     cJSON *result = read_result();

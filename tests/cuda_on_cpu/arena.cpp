@@ -29,7 +29,6 @@ namespace cuda_on_cpu {
 namespace {
 
 constexpr size_t ALIGNMENT = 256, RED_ZONE = 256, HUGE_PAGE = static_cast<size_t>(2) << 20;
-constexpr size_t LARGE = static_cast<size_t>(4) << 20;
 constexpr int FRESH = 0xFF, RED = 0xA5;
 
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
@@ -91,7 +90,7 @@ void Arena::close() {
     opened = false;
 }
 
-void *Arena::allocate(int device, size_t nbytes, bool filled_later) {
+void *Arena::allocate(int device, size_t nbytes) {
     auto d = static_cast<size_t>(device);
     size_t rounded = rounded_nbytes(nbytes), room = rounded + RED_ZONE;
     if (nbytes > capacity || used[d] + rounded > capacity) return nullptr;
@@ -108,7 +107,7 @@ void *Arena::allocate(int device, size_t nbytes, bool filled_later) {
         bool was_open = opened;
         open();
         ASAN_UNPOISON_MEMORY_REGION(at(start), room);
-        if (!filled_later || nbytes < LARGE) std::memset(at(start), FRESH, nbytes);
+        std::memset(at(start), FRESH, nbytes);
         std::memset(at(start + nbytes), RED, room - nbytes);
         ASAN_POISON_MEMORY_REGION(at(start), room);
         ASAN_UNPOISON_MEMORY_REGION(at(start), nbytes);

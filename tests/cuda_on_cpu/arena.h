@@ -26,9 +26,8 @@ class Arena {
     Arena(const Arena &) = delete;
     Arena &operator=(const Arena &) = delete;
 
-    /* NULL: no room. Of what the caller fills later (in stream order), 4 MiB and more are left as they are until then:
-     * that is workspaces that hardly anyone touches. */
-    void *allocate(int device, size_t nbytes, bool filled_later);
+    /* NULL: no room. Memory that is filled later (in stream order) is left as it is. */
+    void *allocate(int device, size_t nbytes);
     /* False: no live allocation begins there. */
     bool release(void *memory);
 

@@ -232,7 +232,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
     return cudaSuccess;
 }
 
-/* Numbers of a small GPU of compute capability 8.0: cuBLAS is lent less than from 9.0 on. */
+/* Numbers of a small GPU of compute capability 9.0. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
     cudaError_t error = look("cudaGetDeviceProperties");
     if (error != cudaSuccess) return error;
@@ -253,7 +253,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
     prop->maxGridSize[0] = 0x7fffffff;
     prop->maxGridSize[1] = prop->maxGridSize[2] = 65535;
     prop->totalConstMem = 64 << 10;
-    prop->major = 8;
+    prop->major = 9;
     prop->multiProcessorCount = 4;
     prop->maxThreadsPerMultiProcessor = 2048;
     prop->maxBlocksPerMultiProcessor = 32;

@@ -96,7 +96,7 @@ cudaError_t cudaMalloc(void **devPtr, size_t size) {
     error = refuse_while_capturing(s);
     *devPtr = nullptr;
     if (error != cudaSuccess || size == 0) return fail(error);
-    *devPtr = allocate_device_memory(s, guard, current_device(), size, false);
+    *devPtr = allocate_device_memory(s, guard, current_device(), size);
     if (!*devPtr) return fail(cudaErrorMemoryAllocation);
     s.devices[static_cast<size_t>(current_device())].direct_nbytes += Arena::rounded_nbytes(size);
     s.allocations++;

@@ -54,7 +54,7 @@ cudaError_t allocate(State &s, Guard &guard, void **out, size_t nbytes, cudaMemP
     size_t rounded = Arena::rounded_nbytes(nbytes);
     if (pool->max_nbytes > 0 && pool->used_nbytes + rounded > pool->max_nbytes) return cudaErrorMemoryAllocation;
     if (!has_room(s, *pool, rounded)) return cudaErrorMemoryAllocation;
-    void *memory = allocate_device_memory(s, guard, pool->device, nbytes, true);
+    void *memory = allocate_device_memory(s, guard, pool->device, nbytes);
     if (!memory) return cudaErrorMemoryAllocation;
     take_from(*pool, rounded);
     s.pool_of[reinterpret_cast<uintptr_t>(memory)] = pool;
@@ -107,13 +107,13 @@ void release_device_memory(State &s, void *memory) {
 }
 
 /* Device memory for which room may be on its way. */
-void *allocate_device_memory(State &s, Guard &guard, int device, size_t nbytes, bool filled_later) {
-    void *memory = s.arena->allocate(device, nbytes, filled_later);
+void *allocate_device_memory(State &s, Guard &guard, int device, size_t nbytes) {
+    void *memory = s.arena->allocate(device, nbytes);
     if (memory) return memory;
     std::vector<ItemRef> frees = std::move(s.devices[static_cast<size_t>(device)].frees);
     s.devices[static_cast<size_t>(device)].frees.clear();
     for (const ItemRef &item : frees) wait_for(s, guard, item);
-    return frees.empty() ? nullptr : s.arena->allocate(device, nbytes, filled_later);
+    return frees.empty() ? nullptr : s.arena->allocate(device, nbytes);
 }
 
 } // namespace cuda_on_cpu

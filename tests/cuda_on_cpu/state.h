@@ -163,7 +163,7 @@ bool touches_pinned(State &s, const void *address);
 /* Whether it may be freed; *nbytes as asked for. */
 bool begins_allocation(State &s, const void *memory, int *device, size_t *nbytes);
 void release_device_memory(State &s, void *memory);
-void *allocate_device_memory(State &s, Guard &guard, int device, size_t nbytes, bool filled_later);
+void *allocate_device_memory(State &s, Guard &guard, int device, size_t nbytes);
 
 } // namespace cuda_on_cpu
 

@@ -106,9 +106,10 @@ static ls_status check_batches(const bench_settings *settings) {
     return LS_OK;
 }
 
-enum { OPTION_ROWS = 20 };
+/* Rows of each table at most. */
+enum { COMPARED_ROWS = 8, MEASURED_ROWS = 10 };
 
-static size_t option_rows(bench_settings *settings, struct choices *choices, ls_option rows[OPTION_ROWS]) {
+static size_t compared_rows(bench_settings *settings, struct choices *choices, ls_option *rows) {
     const int n_most = LS_MAX_DEVICES < LS_COMM_MAX_RANKS ? LS_MAX_DEVICES : LS_COMM_MAX_RANKS;
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "What is compared"},
@@ -145,6 +146,14 @@ static size_t option_rows(bench_settings *settings, struct choices *choices, ls_
          .to.number = &choices->device,
          .choices = devices,
          .help = "what a device is: a core (cpu) or a GPU (cuda); more devices than GPUs share them"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= COMPARED_ROWS, "COMPARED_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+
+static size_t measured_rows(bench_settings *settings, struct choices *choices, ls_option *rows) {
+    const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
         {.kind = LS_OPTION_INT,
          .name = "rounds",
@@ -178,19 +187,21 @@ static size_t option_rows(bench_settings *settings, struct choices *choices, ls_
                  "lock, virtual times, replays"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no progress, no notes"},
     };
-    _Static_assert(sizeof table / sizeof *table <= OPTION_ROWS, "OPTION_ROWS is too small");
+    _Static_assert(sizeof table / sizeof *table <= MEASURED_ROWS, "MEASURED_ROWS is too small");
     memcpy(rows, table, sizeof table);
     return sizeof table / sizeof *table;
 }
 
 static ls_status parse(bench_settings *settings, struct choices *choices, int argc, char **argv, bool *help) {
-    ls_option rows[OPTION_ROWS];
+    ls_option rows[COMPARED_ROWS + MEASURED_ROWS];
+    size_t count = compared_rows(settings, choices, rows);
+    count += measured_rows(settings, choices, rows + count);
     const ls_command command = {.purpose =
                                     "Trains on N devices with one thread per device (DP) and with one process per "
                                     "device (DDP), and compares step times and weights. It prints the answers first, "
                                     "then one table for each model.",
                                 .options = rows,
-                                .count = option_rows(settings, choices, rows)};
+                                .count = count};
     ls_parsed parsed;
     ls_status status = ls_options_parse(&command, argc, argv, &parsed);
     *help = status == LS_OK && parsed.help;

@@ -16,6 +16,7 @@
 
 static const char script[] =
     "set -e\n"
+    "unset ROOMS\n" /* of the make that runs this test: gpu-check needs all of them */
     "MAKEFLAGS= MAKELEVEL=0 make -n BUILD=\"$1\" SAN= HAVE_nvcc=\"${2#no}\" HAVE_NCCL=\"${2#no}\" \"$3\" DEVICE=\"$4\" "
     ">\"$1.said\"\n"
     "echo $(grep -c -e '-shared.*/lib/ls_cuda.so' \"$1.said\") $(grep -c 'common/base/log.c' \"$1.said\")\n";

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Runs test programs, each under a deadline, several at a time, as soon as their names arrive. Says in one line how far it is, shows in full what
-# fails, and ends with the slowest programs, the skips and the counts. Fails if a program fails, runs out of time, or skips a test that
-# tests/allowed_skips does not name.
+# Runs test programs, each under a deadline, several at a time, as soon as their names arrive; those of tests/mostly_waiting one by one beside
+# them. Says in one line how far it is, shows in full what fails, and ends with the slowest programs, the skips and the counts. Fails if a program
+# fails, runs out of time, or skips a test that tests/allowed_skips does not name.
 # usage: tests/run.sh COUNT <NAMES      (NAMES: COUNT programs, one a line; the line build-failed if there will be no more)
-#        LS_TEST_DEADLINE_S: seconds per program, 240; LS_TEST_JOBS: programs at a time, one more than cores, since many wait; V=1: a line for each program
+#        LS_TEST_DEADLINE_S: seconds per program, 240; LS_TEST_JOBS: programs at a time, one more than cores; V=1: a line for each program
 set -u
 export LC_ALL=C
 deadline_s=${LS_TEST_DEADLINE_S:-240}
@@ -63,8 +63,17 @@ progress() {
         END { printf "  %d of %d test programs done, %d failed, %d s", NR, all, failed, seconds }' "$folder/counts"
 }
 
+# Two queues: the programs that mostly wait have a place of their own, so that no core is idle for them.
+mkfifo "$folder/working" "$folder/waiting"
 exec 7<&0 # a background job's own standard input is /dev/null
-xargs -P "${LS_TEST_JOBS:-$(($(nproc 2>/dev/null || echo 1) + 1))}" -n 1 "$0" --one "$folder" <&7 &
+while read -r program; do
+    if grep -qxF "${program##*/}" tests/mostly_waiting; then echo "$program" >&8; else echo "$program" >&9; fi
+done <&7 8>"$folder/waiting" 9>"$folder/working" &
+(
+    xargs -r -P 1 -n 1 "$0" --one "$folder" <"$folder/waiting" &
+    xargs -r -P "${LS_TEST_JOBS:-$(($(nproc 2>/dev/null || echo 1) + 1))}" -n 1 "$0" --one "$folder" <"$folder/working"
+    wait
+) &
 runner=$! tenths=0
 while kill -0 $runner 2>/dev/null; do
     if [ -n "$clear" ] && [ $((tenths % 10)) -eq 0 ]; then printf '%s%s' "$clear" "$(progress)"; fi

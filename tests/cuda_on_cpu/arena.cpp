@@ -39,6 +39,14 @@ void *at(uintptr_t address) { return reinterpret_cast<void *>(address); }
 
 size_t Arena::rounded_nbytes(size_t nbytes) { return round_up(nbytes, ALIGNMENT); }
 
+void Arena::make_zero(void *memory, size_t nbytes) {
+    uintptr_t start = reinterpret_cast<uintptr_t>(memory), end = start + nbytes;
+    uintptr_t from = round_up(start, HUGE_PAGE), to = end / HUGE_PAGE * HUGE_PAGE;
+    if (to <= from || madvise(at(from), to - from, MADV_DONTNEED)) from = to = end;
+    std::memset(memory, 0, from - start);
+    std::memset(at(to), 0, end - to);
+}
+
 Arena::Arena(int devices, size_t capacity_nbytes)
     : span(round_up(2 * capacity_nbytes + 32 * HUGE_PAGE, HUGE_PAGE)), capacity(capacity_nbytes) {
     auto count = static_cast<size_t>(devices);

@@ -38,6 +38,8 @@ class Arena {
 
     size_t capacity_nbytes() const { return capacity; }
     static size_t rounded_nbytes(size_t nbytes);
+    /* Zeros, which whole huge pages get from the system once they are touched. The arena is open. */
+    static void make_zero(void *memory, size_t nbytes);
 
     void open();
     void close();

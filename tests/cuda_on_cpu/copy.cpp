@@ -98,7 +98,11 @@ cudaError_t fill(void *memory, int value, size_t nbytes, cudaStream_t handle) {
     Where target = where_is(s, memory, nbytes);
     if (target != Where::device && target != Where::pinned) return cudaErrorInvalidValue;
     auto work = [=] {
-        std::memset(memory, value, nbytes);
+        if (value == 0 && target == Where::device) {
+            Arena::make_zero(memory, nbytes);
+        } else {
+            std::memset(memory, value, nbytes);
+        }
         return Progress::done;
     };
     return append(s, stream, {"fill", stream->device, Kind::work, work}, nullptr);

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -7,6 +8,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,12 +20,23 @@
 #define GUARD_NBYTES 64
 #define GUARD_BYTE 0xa5
 
-static struct block {
-    struct block *next;
-    void *raw;
+struct block {
     unsigned char *begin;
     size_t nbytes;
-} * blocks;
+    void *raw;
+};
+
+/* A tree of blocks, since kernel_find is asked for every word of every operation's arguments, most of which are no
+ * addresses. */
+static void *blocks;
+
+/* Two blocks that share an address are the same one; also an empty block has its first address to itself. */
+static int compare_blocks(const void *left, const void *right) {
+    const struct block *a = left, *b = right;
+    uintptr_t a_begin = (uintptr_t)a->begin, b_begin = (uintptr_t)b->begin;
+    if (a_begin + (a->nbytes ? a->nbytes : 1) <= b_begin) return -1;
+    return b_begin + (b->nbytes ? b->nbytes : 1) <= a_begin;
+}
 
 static ls_device *device;
 static ls_safetensors *golden;
@@ -34,18 +47,23 @@ int kernel_setup(void **state) {
     return ls_device_open(&device, &options) == LS_OK ? 0 : -1;
 }
 
-static int free_blocks(void) {
-    int broken = 0;
-    while (blocks) {
-        struct block *block = blocks;
-        for (size_t i = 0; i < GUARD_NBYTES; i++) {
-            unsigned char before = block->begin[i - GUARD_NBYTES], behind = block->begin[block->nbytes + i];
-            if (before != GUARD_BYTE || behind != GUARD_BYTE) broken = 1;
-        }
-        blocks = block->next;
-        free(block->raw);
-        free(block);
+static bool broken;
+
+static void free_block(void *node) {
+    struct block *block = node;
+    for (size_t i = 0; i < GUARD_NBYTES; i++) {
+        unsigned char before = block->begin[i - GUARD_NBYTES], behind = block->begin[block->nbytes + i];
+        if (before != GUARD_BYTE || behind != GUARD_BYTE) broken = true;
     }
+    free(block->raw);
+    free(block);
+}
+
+/* Whether a block had a guard that was written to. */
+static bool free_blocks(void) {
+    broken = false;
+    tdestroy(blocks, free_block);
+    blocks = NULL;
     if (broken) fprintf(stderr, "a kernel wrote beyond an array\n");
     return broken;
 }
@@ -54,8 +72,8 @@ int kernel_teardown(void **state) {
     ls_device_close(device);
     ls_safetensors_close(golden);
     golden = NULL;
-    int broken = free_blocks();
-    return scratch_teardown(state) != 0 || broken ? -1 : 0;
+    bool written = free_blocks();
+    return scratch_teardown(state) != 0 || written ? -1 : 0;
 }
 
 ls_stream *kernel_stream(void) { return ls_device_stream(device, LS_STREAM_COMPUTE); }
@@ -78,8 +96,7 @@ static void *guarded(size_t nbytes, size_t offset_bytes) {
     memset(block->begin - GUARD_NBYTES, GUARD_BYTE, GUARD_NBYTES);
     memset(block->begin, 0xff, nbytes);
     memset(block->begin + nbytes, GUARD_BYTE, GUARD_NBYTES);
-    block->next = blocks;
-    blocks = block;
+    assert_non_null(tsearch(block, &blocks, compare_blocks));
     return block->begin;
 }
 
@@ -139,18 +156,12 @@ float kernel_round(ls_dtype dtype, float value) {
 }
 
 bool kernel_find(const void *address, void **begin, size_t *nbytes) {
-    uintptr_t at = (uintptr_t)address;
-    for (struct block **link = &blocks, *block; (block = *link); link = &block->next) {
-        uintptr_t first = (uintptr_t)block->begin;
-        if (at != first && !(at > first && at < first + block->nbytes)) continue;
-        *link = block->next; /* to the front: it is asked for again soon */
-        block->next = blocks;
-        blocks = block;
-        *begin = block->begin;
-        *nbytes = block->nbytes;
-        return true;
-    }
-    return false;
+    const struct block wanted = {.begin = (unsigned char *)(uintptr_t)address, .nbytes = 1};
+    struct block *const *found = tfind(&wanted, &blocks, compare_blocks);
+    if (!found) return false;
+    *begin = (*found)->begin;
+    *nbytes = (*found)->nbytes;
+    return true;
 }
 
 /* --- golden tensors ---------------------------------------------------------------------------------------------- */

@@ -1,0 +1,17 @@
+/* The standard headers that most files here use. They take longer to read than the files themselves, so the Makefile has
+ * them read once (a precompiled header, which every file gets before its own includes). No file relies on that. */
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>

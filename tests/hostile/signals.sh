@@ -1,0 +1,50 @@
+# SIGINT, SIGTERM and SIGHUP at random moments, to the launchers and to the benches, some of which run others in their turn:
+# two seconds are promised, ten are given on a busy machine; nothing is left. SIGKILL to a launcher takes its ranks along.
+what='signals at random moments end programs and their children'
+least=12
+endless='--steps=100000000'
+
+# A shell has what it starts in the background ignore SIGINT.
+signals_begin() {
+    heard=''
+    ! env --default-signal=INT true 2>/dev/null || heard=--default-signal=INT
+    [ -n "$heard" ] || notes=", without SIGINT, which this env cannot restore"
+}
+
+# shellcheck disable=SC2086 # one word, or none
+start_job() { start job env $heard TMPDIR="$work/tmp" "$@"; }
+
+start_target() { # a program that has children, or threads, and does not end by itself
+    mkdir "$work/tmp"
+    choose dp ddp ddprun shell bench comm tables recipes calibrate
+    target=$chosen
+    case $target in
+    dp) set -- "$build/dp_train" --devices=2 ;;
+    ddp) set -- "$build/ddp_train" --spawn=2 ;;
+    ddprun) set -- "$build/ddprun" --nproc-per-node=2 "$build/ddp_train" ;;
+    shell) set -- "$build/ddprun" --nproc-per-node=2 sh -c '"$@"; true' sh "$build/ddp_train" ;;
+    esac
+    # shellcheck disable=SC2086 # a list
+    case $target in
+    bench) start_job "$build/bench_dp_vs_ddp" --models=mlp --n=1,2 --quiet --steps=2000 --out="$work" ;;
+    comm) start_job "$build/bench_comm" --n=2,4 --quiet --out="$work" ;;
+    tables) start_job "$tree/labs/bench_shared/stoppable.sh" "$build/tables" --tables=1,6 --out="$work" ;;
+    recipes) DATA="$tree/data/digits" start_job "$tree/labs/recipes/recipes.sh" "$build" "$work" mlp-amp ;;
+    calibrate) start_job "$build/calibrate" --out="$work/node.json" ;;
+    *) start_job "$@" $training $endless --save="$work/checkpoint" --save-every=20 ;;
+    esac
+    job=$started
+}
+
+signals_case() {
+    start_target
+    pause 1500
+    is_running "$job" || { wait "$job"; status=$?; [ $status -eq 0 ] || fail "$target ended by itself with $status"; return; }
+    choose ${heard:+INT} TERM HUP
+    signal=$chosen
+    case $target in dp | ddp | ddprun | shell) draw 3 && [ "$drawn" -gt 0 ] || signal=KILL ;; esac
+    kill -$signal "$job" 2>/dev/null
+    await_end "$job" "$target after SIG$signal" 10
+    [ $status -ne 0 ] || fail "the status of $target after SIG$signal is 0"
+    [ -z "$(ls "$work/tmp")" ] || fail "left by $target: $(ls "$work/tmp")"
+}

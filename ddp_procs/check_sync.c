@@ -43,28 +43,24 @@ static ls_status hash_ranges(uint64_t *hashes, ls_stream *stream, const struct d
     return status;
 }
 
-/* "ranks 1, 3", or "rank 2": those whose hash of this range is not rank 0's. */
-static void list_deviating(char *text, size_t capacity, const uint64_t *all, size_t range, size_t count,
-                           int world_size) {
-    size_t length = 0;
-    int deviating = 0;
-    for (int r = 1; r < world_size; r++) deviating += all[(size_t)r * count + range] != all[range];
-    const char *before = deviating == 1 ? "rank " : "ranks ";
-    for (int r = 1; r < world_size && length < capacity; r++) {
-        if (all[(size_t)r * count + range] == all[range]) continue;
-        length += (size_t)snprintf(text + length, capacity - length, "%s%d", before, r);
-        before = ", ";
+/* Those whose hash of this range is not rank 0's; false: there is none. */
+static bool find_deviating(bool *deviating, const uint64_t *all, size_t range, size_t count, int world_size) {
+    bool any = false;
+    for (int r = 0; r < world_size; r++) {
+        deviating[r] = all[(size_t)r * count + range] != all[range];
+        any = any || deviating[r];
     }
+    return any;
 }
 
 static ls_status report_first(const char *when, const struct ddp_named_range *ranges, size_t count, const uint64_t *all,
                               int world_size) {
     for (size_t i = 0; i < count; i++) {
-        char ranks[8 + 4 * LS_COMM_MAX_RANKS] = "";
-        list_deviating(ranks, sizeof ranks, all, i, count, world_size);
-        if (!ranks[0]) continue;
+        bool deviating[LS_COMM_MAX_RANKS];
+        char ranks[LS_RANKS_TEXT_CAPACITY];
+        if (!find_deviating(deviating, all, i, count, world_size)) continue;
         return ls_fail(LS_ERR_INVALID, "%s%s (%zu bytes) is not the same everywhere: other bits than on rank 0 on %s",
-                       when, ranges[i].name, ranges[i].nbytes, ranks);
+                       when, ranges[i].name, ranges[i].nbytes, ls_ranks_text(ranks, deviating, world_size));
     }
     return LS_OK;
 }

@@ -1,10 +1,14 @@
 /* ddp_train — trains a model with one process per device: DistributedDataParallel. Started by ddprun (or with its
  * variables in the environment) it is one rank; with --spawn N it starts N ranks of itself; alone it is the only
  * rank. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/results.h"
 #include "common/comm/allreduce.h"
 #include "common/comm/allreduce_tuning.h"
 #include "common/train/devices.h"
@@ -13,9 +17,11 @@
 #include "common/train/weights.h"
 #include "ddp_procs/backend.h"
 #include "ddp_procs/buckets.h"
+#include "ddp_procs/compared.h"
 #include "ddp_procs/debug_ranks.h"
 #include "ddp_procs/distributed.h"
 #include "ddp_procs/launch.h"
+#include "ddp_procs/open_files.h"
 #include "ddp_procs/rank.h"
 #include "ddp_procs/store.h"
 
@@ -42,6 +48,7 @@ struct settings {
 struct session {
     ddp_rank self;
     ddp_store *store;
+    ddp_agreement agreement; /* where there is a store */
     ls_allreduce_tuning *tuning;
     ls_comm *comm, *sync_bn;
     ls_device_choice choice;   /* of all ranks of this machine */
@@ -108,19 +115,24 @@ static size_t join_rows(struct settings *s, ls_option *rows) {
 }
 /* clang-format on */
 
-static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
+enum { ROWS = LS_TRAIN_OPTION_ROWS + OWN_ROWS };
+
+static size_t option_rows(struct settings *s, ls_option rows[ROWS]) {
     s->algorithms[0] = "auto";
     for (int a = 0; a + 1 < MAX_ALGORITHMS && ls_allreduce_algorithms[a].name; a++) {
         s->algorithms[a + 1] = ls_allreduce_algorithms[a].name;
     }
-    ls_option rows[LS_TRAIN_OPTION_ROWS + OWN_ROWS];
     size_t count = ls_train_option_rows(&s->train, rows);
     count += communication_rows(s, rows + count);
-    count += join_rows(s, rows + count);
+    return count + join_rows(s, rows + count);
+}
+
+static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
+    ls_option rows[ROWS];
     ls_parsed parsed;
     ls_command command = {.purpose = "Trains a model with DistributedDataParallel: one process per device.",
                           .options = rows,
-                          .count = count};
+                          .count = option_rows(s, rows)};
     ls_status status = ls_options_parse(&command, argc, argv, &parsed);
     *help = status == LS_OK && parsed.help;
     if (status == LS_OK && !s->train.join && (s->train.join_divide > 0 || s->train.join_throw)) {
@@ -147,15 +159,51 @@ static ls_status take_rank_0(ddp_rank *self, const struct settings *s) {
     return LS_OK;
 }
 
+/* Connections to the store, which rank 0 may serve to all, and for each of one or two groups its memory, what it takes
+ * to hand that out, and a descriptor of each peer's process. */
+static ls_status check_open_files(const ddp_rank *self, bool sync_bn) {
+    int count = 1 + (sync_bn ? 2 : 1) * (self->world_size + 2);
+    if (self->hosts_store) count += self->world_size + 3;
+    return ddp_check_open_files(count, self->rank == 0 ? "rank 0" : "a rank");
+}
+
+/* Finds the other ranks, and refuses to go on with any whose settings are not rank 0's. */
+static ls_status find_ranks(struct session *session, struct settings *s) {
+    ls_option rows[ROWS];
+    if (!session->self.launched) return LS_OK;
+    double timeout_s = s->train.timeout_s;
+    ls_status status = check_open_files(&session->self, s->train.sync_bn);
+    if (status == LS_OK) status = ddp_store_open(&session->store, &session->self, timeout_s);
+    if (status == LS_OK) status = ddp_agree_begin(&session->agreement, session->store, &session->self, timeout_s);
+    if (status != LS_OK) return status;
+    return ddp_agree_on_settings(&session->agreement, rows, option_rows(s, rows));
+}
+
+/* Of test samples only those that will be used. */
+static ls_status compare_data(const struct session *session, bool evaluate, ls_status so_far) {
+    ddp_found found = {session->choice.kind, session->train, evaluate ? session->test : NULL};
+    if (!session->self.launched) return so_far;
+    return ddp_agree_on_data(&session->agreement, &found, so_far);
+}
+
 static ls_status create_group(ls_comm **out, const struct session *session, const ls_comm_options *options) {
     if (session->choice.kind == LS_DEVICE_META) return ls_comm_create_meta(out, options, session->device);
     return ls_comm_create_shm(out, options);
 }
 
+enum { GROUP_CAPACITY = 48 };
+
+/* The keys of a group are those of this run of the store's, not of an earlier one. */
+static const char *name_group(char group[GROUP_CAPACITY], const struct session *session, const char *name) {
+    snprintf(group, GROUP_CAPACITY, "run%" PRId64 "/%s", session->agreement.run, name);
+    return group;
+}
+
 /* The group that batch norm's ranks meet in. Its collectives run on the compute stream while buckets travel on the comm
  * stream, so it is a group of its own. */
 static ls_status join_batchnorm(struct session *session, ls_comm_options options) {
-    options.group = "sync_bn";
+    char group[GROUP_CAPACITY];
+    options.group = name_group(group, session, "sync_bn");
     options.allreduce = "direct"; /* a few hundred bytes, in rank order as DataParallel's; over NCCL in its own order */
     ls_status status = create_group(&session->sync_bn, session, &options);
     if (status != LS_OK || session->choice.kind != LS_DEVICE_CUDA) return status;
@@ -164,14 +212,14 @@ static ls_status join_batchnorm(struct session *session, ls_comm_options options
 
 static ls_status join_groups(struct session *session, const struct settings *s) {
     ls_bootstrap bootstrap;
+    char group[GROUP_CAPACITY];
     ls_comm_options options = {.rank = session->self.rank,
                                .world_size = session->self.world_size,
                                .timeout_s = s->train.timeout_s,
                                .allreduce = named_allreduce(s),
-                               .tuning = session->tuning};
-    if (session->self.launched) {
-        ls_status status = ddp_store_open(&session->store, &session->self, s->train.timeout_s);
-        if (status != LS_OK) return status;
+                               .tuning = session->tuning,
+                               .group = name_group(group, session, "group0")};
+    if (session->store) {
         bootstrap = ddp_store_bootstrap(session->store);
         options.bootstrap = &bootstrap;
     }
@@ -218,9 +266,9 @@ static ls_status open_model(struct session *session, const struct settings *s, b
     return status;
 }
 
-static ls_status build(struct session *session, struct settings *s) {
-    ls_status status = ls_train_options_check(&s->train, session->self.world_size);
-    if (status == LS_OK) status = open_table(session, s);
+/* What a rank does for itself: the others are not asked. */
+static ls_status open_own(struct session *session, const struct settings *s) {
+    ls_status status = open_table(session, s);
     if (status == LS_OK) status = choose_devices(session, s, session->self.rank == 0 ? LS_DEVICES_TELL : 0);
     if (status == LS_OK) {
         status = ls_devices_open(&session->device, &session->choice, session->self.local_rank, &s->train);
@@ -228,6 +276,27 @@ static ls_status build(struct session *session, struct settings *s) {
     if (status == LS_OK) status = ls_device_bind_thread(session->device);
     if (status == LS_OK) status = open_model(session, s, session->self.rank == 0);
     if (status == LS_OK && !s->train.init) status = ls_model_init(session->model, (uint64_t)s->train.seed);
+    return status;
+}
+
+#define LAST_MEETING_S 5.0 /* the others may not have been started at all */
+
+/* This rank's options are wrong by themselves, and it has said so. The others hear how they differ from theirs, or that
+ * it has given up, in place of waiting for it. */
+static void meet_once_more(struct session *session, struct settings *s) {
+    char unsaid[1024];
+    ls_log_sink before = ls_log_capture(unsaid, sizeof unsaid);
+    s->train.timeout_s = fmin(s->train.timeout_s, LAST_MEETING_S);
+    if (session->self.launched && find_ranks(session, s) == LS_OK) ddp_agree_give_up(&session->agreement, "data");
+    ls_log_restore(before);
+}
+
+static ls_status build(struct session *session, struct settings *s) {
+    ls_status status = ls_train_options_check(&s->train, session->self.world_size);
+    if (status != LS_OK) meet_once_more(session, s);
+    if (status == LS_OK) status = find_ranks(session, s);
+    if (status != LS_OK) return status;
+    status = compare_data(session, s->train.evaluate, open_own(session, s));
     if (status == LS_OK) status = join_groups(session, s);
     if (status != LS_OK) return status;
     ddp_options options = {.comm = session->comm,
@@ -301,7 +370,7 @@ static ls_status check_before_spawn(struct settings *s) {
     session.choice.kind = LS_DEVICE_CPU;
     if (status == LS_OK) status = ls_devices_open(&session.device, &session.choice, 0, &s->train);
     if (status == LS_OK) status = open_model(&session, s, false);
-    if (status == LS_OK) status = ls_train_check(&s->train, s->spawn, (ls_shard)s->shard, session.train);
+    if (status == LS_OK) status = ls_train_check(&s->train, s->spawn, (ls_shard)s->shard, session.train, session.model);
     take_down(&session, status);
     return status;
 }
@@ -326,5 +395,5 @@ int main(int argc, char **argv) {
     status = ls_virtual_time_begin(&settings.train);
     if (status != LS_OK) return ls_status_exit_code(status);
     status = settings.spawn > 0 && !is_meta(&settings) ? spawn_ranks(&settings, argv) : run_rank(&settings, argv[0]);
-    return ls_status_exit_code(status);
+    return ls_status_exit_code(ls_results_written(status));
 }

@@ -21,7 +21,7 @@ int main(int argc, char **argv) {
          .argument = "PORT",
          .limits = LS_BETWEEN(0, UINT16_MAX),
          .empty = "one that is free",
-         .help = "where the ranks find each other, on 127.0.0.1"},
+         .help = "MASTER_PORT, for programs that meet there by themselves; ddp_train meets at a socket without a port"},
         {.kind = LS_OPTION_DOUBLE,
          .name = "grace",
          .to.real = &launch.grace_s,

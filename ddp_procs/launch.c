@@ -1,10 +1,14 @@
 /* launch: watching over the ranks of a job.
- *   idea  : one poll loop over a signalfd (SIGCHLD tells of ranks that ended, the others of the user's wish) and the ranks'
- *           cause pipes. The job goes through phases: RUNNING; LOOKING, two seconds after the first failure in which
- *           the failures that belong to it come to light; ENDING, after SIGTERM to those who are left; KILLED.
+ *   idea  : one poll loop over a signalfd (SIGCHLD tells of processes that ended, the others of the user's wish) and the
+ *           ranks' cause pipes. The job goes through phases: RUNNING; LOOKING, two seconds after the first failure in
+ *           which the failures that belong to it come to light; ENDING, after SIGTERM to those who are left; KILLED.
  *   cause : a rank that loses a peer exits with status 3, so the culprit is the first failure seen with any other status or a
  *           signal; only if there is none, the first one seen. Ranks that end after SIGTERM are not asked.
- *   fails : if the launcher is killed, PR_SET_PDEATHSIG kills the ranks; nothing lies in the file system. */
+ *   group : the ranks are a process group, to which signals go: what ranks have started gets them, too. The launcher adopts
+ *           those whose parent has ended (PR_SET_CHILD_SUBREAPER), so it sees when the group is empty, and ends what ranks
+ *           leave behind as it ends ranks.
+ *   fails : if the launcher is killed, PR_SET_PDEATHSIG kills the ranks and the guard (launch_guard.c) the rest; nothing
+ *           lies in the file system. */
 #define _GNU_SOURCE
 #include "ddp_procs/launch.h"
 
@@ -15,18 +19,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/launcher.h"
 #include "common/base/log.h"
 #include "common/base/said.h"
 #include "common/comm/comm.h"
 #include "ddp_procs/launch_spawn.h"
-#include "ddp_procs/store.h"
+#include "ddp_procs/open_files.h"
+#include "ddp_procs/store_listen.h"
+#include "ddp_procs/store_pass.h"
 
 #define LOOK_US 2e6 /* on a busy machine ranks need that long to notice, and to say what they know */
+
+/* What the launcher opens: for each rank a cause pipe and a connection to the store; and what there is once. */
+enum { FILES_ONCE = 10, FILES_PER_RANK = 2 };
 
 enum { CAUSE_CAPACITY = 1024, PEER_FAILED_STATUS = 3, WRONG_USAGE_STATUS = 2 };
 
@@ -50,7 +61,8 @@ typedef struct job {
     const ddp_launch_options *options;
     ddp_spawn_plan plan;
     rank_process ranks[LS_COMM_MAX_RANKS];
-    int running;
+    int running; /* ranks */
+    bool strays; /* there are others of the ranks' group, whose parents have ended */
     int signal_fd;
     phase phase;
     double next_phase_us; /* when the present phase ends by itself; INFINITY: it does not */
@@ -98,21 +110,34 @@ static void note_end(job *j, int index, int wait_status) {
     }
 }
 
+/* Ranks one by one, for they may have left the group; then whoever else has ended in it. */
 static void reap(job *j) {
-    for (int i = 0; i < j->options->nproc; i++) {
-        int wait_status;
+    int wait_status;
+    for (int i = 0; i < j->options->nproc; i++)
         if (j->ranks[i].pid > 0 && waitpid(j->ranks[i].pid, &wait_status, WNOHANG) > 0) note_end(j, i, wait_status);
-    }
+    pid_t pid = 0;
+    while (j->plan.group > 0 && (pid = waitpid(-j->plan.group, &wait_status, WNOHANG)) > 0)
+        for (int i = 0; i < j->options->nproc; i++)
+            if (j->ranks[i].pid == pid) note_end(j, i, wait_status);
+    j->strays = pid == 0 && j->running == 0 && j->plan.group > 0;
 }
 
 /* --- phases ----------------------------------------------------------------------------------------------------------- */
 
+/* To the ranks and to all of their group. While one of it has not been reaped, its number is its own. */
 static void signal_ranks(job *j, int signal) {
-    for (int i = 0; i < j->options->nproc; i++)
-        if (j->ranks[i].pid > 0) kill(j->ranks[i].pid, signal); /* not reaped yet, so the number is still its own */
+    bool group_exists = j->strays;
+    for (int i = 0; i < j->options->nproc; i++) {
+        pid_t pid = j->ranks[i].pid;
+        if (pid <= 0) continue;
+        if (getpgid(pid) == j->plan.group)
+            group_exists = true;
+        else
+            kill(pid, signal);
+    }
+    if (group_exists) kill(-j->plan.group, signal);
 }
 
-/* Signal 0 tells them nothing: they know already. */
 static void end_ranks(job *j, int signal) {
     signal_ranks(j, signal);
     j->phase = signal == SIGKILL ? KILLED : ENDING;
@@ -131,23 +156,35 @@ static void end_phase(job *j) {
     }
 }
 
-/* The user's first signal goes on to the ranks, unless it came from the terminal, which has told them itself; a second
- * one means now. */
-static void take_stop_signal(job *j, const struct signalfd_siginfo *info) {
-    bool ranks_know = info->ssi_code == SI_KERNEL;
-    int signal = (int)info->ssi_signo;
-    if (j->stop_signal || j->phase == KILLED)
-        end_ranks(j, SIGKILL);
-    else
-        end_ranks(j, ranks_know ? 0 : signal);
+/* The user's first signal goes on to the ranks; a second one means now. */
+static void take_stop_signal(job *j, int signal) {
+    end_ranks(j, j->stop_signal || j->phase == KILLED ? SIGKILL : signal);
     j->stop_signal = signal;
+}
+
+/* Ctrl-Z: the ranks stop, and so does this process, where its shell can wake it again (else the kernel does not stop
+ * it); awake, it wakes the ranks. */
+static void pause_job(job *j) {
+    sigset_t pausing;
+    sigemptyset(&pausing);
+    sigaddset(&pausing, SIGTSTP);
+    signal_ranks(j, SIGTSTP);
+    raise(SIGTSTP);
+    pthread_sigmask(SIG_UNBLOCK, &pausing, NULL); /* stops here */
+    pthread_sigmask(SIG_BLOCK, &pausing, NULL);
+    signal_ranks(j, SIGCONT);
 }
 
 static void take_signals(job *j) {
     struct signalfd_siginfo info;
-    while (read(j->signal_fd, &info, sizeof info) == sizeof info)
-        if (info.ssi_signo != SIGCHLD) take_stop_signal(j, &info);
+    while (read(j->signal_fd, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGTSTP)
+            pause_job(j);
+        else if (info.ssi_signo != SIGCHLD)
+            take_stop_signal(j, (int)info.ssi_signo);
+    }
     reap(j); /* several SIGCHLD may have become one */
+    if (j->strays && j->phase < ENDING) end_ranks(j, SIGTERM);
 }
 
 static int poll_timeout_ms(const job *j) {
@@ -157,7 +194,7 @@ static int poll_timeout_ms(const job *j) {
 
 static void watch(job *j) {
     int count = j->options->nproc;
-    while (j->running > 0) {
+    while (j->running > 0 || j->strays) {
         struct pollfd fds[1 + LS_COMM_MAX_RANKS];
         fds[0] = (struct pollfd){.fd = j->signal_fd, .events = POLLIN};
         for (int i = 0; i < count; i++) fds[1 + i] = (struct pollfd){.fd = j->ranks[i].cause_fd, .events = POLLIN};
@@ -165,7 +202,7 @@ static void watch(job *j) {
         for (int i = 0; i < count; i++)
             if (fds[1 + i].revents) read_cause(&j->ranks[i]);
         if (fds[0].revents) take_signals(j);
-        if (j->running > 0 && ls_now_us() >= j->next_phase_us) end_phase(j);
+        if ((j->running > 0 || j->strays) && ls_now_us() >= j->next_phase_us) end_phase(j);
     }
 }
 
@@ -215,25 +252,37 @@ static ls_status start_ranks(job *j) {
 }
 
 static ls_status run_ranks(job *j) {
-    ls_status status = start_ranks(j);
+    int adopted_before = 0;
+    ls_status status = ddp_guard_start(&j->plan.guard);
+    if (status != LS_OK) return status;
+    (void)prctl(PR_GET_CHILD_SUBREAPER, &adopted_before);
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    status = start_ranks(j);
     if (status == LS_OK) {
         watch(j);
         status = report(j);
     }
+    (void)prctl(PR_SET_CHILD_SUBREAPER, adopted_before);
+    ddp_guard_stop(&j->plan.guard);
     for (int i = 0; i < j->options->nproc; i++)
         if (j->ranks[i].cause_fd >= 0) close(j->ranks[i].cause_fd);
     return status;
 }
 
+/* What nohup ignores stays ignored. The others are taken also where they are: a blocked signal comes nevertheless. */
+static bool is_wanted(int number) {
+    struct sigaction action;
+    return number != SIGHUP || sigaction(number, NULL, &action) < 0 || action.sa_handler != SIG_IGN;
+}
+
 /* Runs the job while its signals come through a file descriptor instead of ending or interrupting this process. */
 static ls_status run_with_signals_blocked(job *j) {
+    static const int numbers[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
     sigset_t taken, before;
     struct sigaction child_action, usual = {.sa_handler = SIG_DFL};
     sigemptyset(&taken);
-    sigaddset(&taken, SIGCHLD);
-    sigaddset(&taken, SIGINT);
-    sigaddset(&taken, SIGTERM);
-    sigaddset(&taken, SIGHUP);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (is_wanted(numbers[i])) sigaddset(&taken, numbers[i]);
     j->signal_fd = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
     if (j->signal_fd < 0) return ls_fail(LS_ERR_SYSTEM, "cannot watch for signals: %s", strerror(errno));
     sigaction(SIGCHLD, &usual, &child_action); /* were it ignored, the ranks' statuses would be lost */
@@ -247,14 +296,17 @@ static ls_status run_with_signals_blocked(job *j) {
     return status;
 }
 
-/* argv and the last argument in one array; the strings stay the caller's. */
+/* argv and the last argument in one array; the strings stay the caller's. Behind "--" it would be no option. */
 static char **join_arguments(const ddp_launch_options *options) {
     size_t count = 0;
     while (options->argv[count]) count++;
     char **argv = calloc(count + 2, sizeof *argv);
     if (!argv) return NULL;
     memcpy(argv, options->argv, count * sizeof *argv);
-    argv[count] = (char *)options->last_argument;
+    if (!options->last_argument) return argv;
+    bool closed = count > 1 && strcmp(argv[count - 1], "--") == 0;
+    if (closed) argv[count] = argv[count - 1];
+    argv[count - closed] = (char *)options->last_argument;
     return argv;
 }
 
@@ -264,22 +316,31 @@ ls_status ddp_launch(const ddp_launch_options *options) {
     job j = {.options = options, .next_phase_us = INFINITY, .culprit.rank = -1, .signal_fd = -1};
     for (int i = 0; i < options->nproc; i++) j.ranks[i].pid = j.ranks[i].cause_fd = -1;
     ddp_store_server *server = NULL;
-    ls_status status = ddp_find_program(j.plan.program, options->program);
-    if (status == LS_OK) status = ddp_store_serve(&server, "127.0.0.1", options->master_port);
-    if (status != LS_OK) return status;
-    char **argv = join_arguments(options);
+    ls_status status = ls_launcher_refuse_copies(
+        "start ranks of its own", "let that launcher start the ranks themselves, without ddprun and --spawn");
+    ddp_store_pass pass;
+    int port_fd = -1;
+    snprintf(j.plan.job, sizeof j.plan.job, "%d.%.0f", (int)getpid(), ls_now_us());
+    if (status == LS_OK) status = ddp_find_program(j.plan.program, options->program);
+    if (status == LS_OK) status = ddp_check_open_files(FILES_ONCE + FILES_PER_RANK * options->nproc, "the launcher");
+    if (status == LS_OK) status = ddp_store_pass_make(&pass, j.plan.job, options->nproc);
+    if (status == LS_OK) status = ddp_reserve_port(&port_fd, options->master_port, &j.plan.master_port);
+    if (status == LS_OK) status = ddp_store_serve_job(&server, "unix", 0, &pass);
+    char **argv = status == LS_OK ? join_arguments(options) : NULL;
     if (argv) {
+        j.plan.store = ddp_store_server_host(server);
+        j.plan.token = pass.token;
         j.plan.argv = argv;
         j.plan.nproc = options->nproc;
-        j.plan.master_port = ddp_store_server_port(server);
         if (options->timeout_s > 0) j.next_phase_us = ls_now_us() + options->timeout_s * 1e6;
         j.plan.said_fd = ls_said_create();
         status = run_with_signals_blocked(&j);
         if (j.plan.said_fd >= 0) close(j.plan.said_fd);
         free(argv);
-    } else {
+    } else if (status == LS_OK) {
         status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the ranks' arguments");
     }
     ddp_store_server_stop(server, 0);
+    if (port_fd >= 0) close(port_fd);
     return status;
 }

@@ -60,7 +60,7 @@ ls_status ddp_find_program(char path[PATH_MAX], const char *name) {
 
 /* --- the environment -------------------------------------------------------------------------------------------------- */
 
-enum { OWN_COUNT = 10, OWN_CAPACITY = 40 };
+enum { OWN_COUNT = 12, OWN_CAPACITY = LS_JOB_CAPACITY + 8 };
 
 typedef struct environment {
     char own[OWN_COUNT][OWN_CAPACITY]; /* NAME=value */
@@ -89,7 +89,9 @@ static bool make_environment(environment *e, const ddp_spawn_plan *plan, int ran
                    {"OMP_NUM_THREADS", 1}}; /* last: left out where the user has chosen */
     int own_count = 0;
     snprintf(e->own[own_count++], OWN_CAPACITY, "MASTER_ADDR=127.0.0.1");
-    snprintf(e->own[own_count++], OWN_CAPACITY, "LS_STORE=launcher");
+    snprintf(e->own[own_count++], OWN_CAPACITY, "LS_STORE=%s", plan->store);
+    snprintf(e->own[own_count++], OWN_CAPACITY, "LS_JOB=%s", plan->job);
+    snprintf(e->own[own_count++], OWN_CAPACITY, "LS_JOB_TOKEN=%s", plan->token);
     int number_count = (int)(sizeof numbers / sizeof numbers[0]) - (getenv("OMP_NUM_THREADS") ? 1 : 0);
     for (int i = 0; i < number_count; i++)
         snprintf(e->own[own_count++], OWN_CAPACITY, "%s=%d", numbers[i].name, numbers[i].value);
@@ -129,16 +131,26 @@ static ls_status open_pipes(pipes *p, int rank) {
     return status;
 }
 
+/* In the child. The ranks are a process group of their own, so that all that they start can be ended with them. The
+ * terminal then gives them nothing to read; that is to be an error, not a stop for ever. */
+static int join_group(const ddp_spawn_plan *plan) {
+    if (setpgid(0, plan->group) < 0) return errno;
+    if (plan->group == 0) ddp_guard_name(&plan->guard, getpid());
+    return signal(SIGTTIN, SIG_IGN) == SIG_ERR || signal(SIGTTOU, SIG_IGN) == SIG_ERR ? errno : 0;
+}
+
 /* In the child: async-signal-safe calls only. Returns only if exec failed. */
 static int become_rank(const ddp_spawn_plan *plan, const environment *e, const pipes *p, pid_t launcher) {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return errno;
     if (getppid() != launcher) _exit(1); /* it died before the line above took effect */
+    int failure = join_group(plan);
+    if (failure) return failure;
     if (fcntl(p->cause[1], F_SETFD, 0) < 0) return errno;
     if (plan->said_fd >= 0 && fcntl(plan->said_fd, F_SETFD, 0) < 0) return errno;
     if (sigprocmask(SIG_SETMASK, plan->signal_mask, NULL) < 0) return errno;
-    /* A shell's background job ignores SIGINT; the launcher takes it nevertheless, and so must the ranks that it passes
-     * it on to. */
-    if (signal(SIGINT, SIG_DFL) == SIG_ERR) return errno;
+    /* A shell's background job ignores these; the launcher takes them nevertheless, and so must the ranks that it passes
+     * them on to. */
+    if (signal(SIGINT, SIG_DFL) == SIG_ERR || signal(SIGQUIT, SIG_DFL) == SIG_ERR) return errno;
     execve(plan->program, plan->argv, e->all);
     return errno;
 }
@@ -162,7 +174,7 @@ static int read_exec_failure(pipes *p) {
     return got == sizeof failure ? failure : 0;
 }
 
-ls_status ddp_spawn_rank(pid_t *pid, int *cause_fd, const ddp_spawn_plan *plan, int rank) {
+ls_status ddp_spawn_rank(pid_t *pid, int *cause_fd, ddp_spawn_plan *plan, int rank) {
     *pid = *cause_fd = -1;
     pipes p;
     environment e;
@@ -177,6 +189,7 @@ ls_status ddp_spawn_rank(pid_t *pid, int *cause_fd, const ddp_spawn_plan *plan, 
     free(e.all);
     if (failure == 0) {
         *pid = child;
+        if (plan->group == 0) plan->group = child;
         *cause_fd = p.cause[0];
         p.cause[0] = -1;
     } else {

@@ -1,4 +1,5 @@
-/* store: the client's side. Each operation is one request and one reply on the client's connection (store_protocol.h).
+/* store: the client's side. A connection begins with the client's pass (store_enter.h); then each operation is one request
+ * and one reply (store_protocol.h).
  *   fails : a connection on which a reply is still owed (after a timeout) or lost is closed, and the next operation makes a
  *           new one; so a late reply is never taken for the answer to a later question. */
 #define _GNU_SOURCE
@@ -11,14 +12,17 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/secret.h"
 #include "ddp_procs/store_connect.h"
+#include "ddp_procs/store_enter.h"
+#include "ddp_procs/store_pass.h"
 #include "ddp_procs/store_protocol.h"
 
 #define SERVER_LINGER_S 1.0
 
 struct ddp_store {
-    char host[DDP_HOST_CAPACITY];
-    int port, fd; /* fd -1: connects at the next operation */
+    ddp_store_door door;
+    int fd; /* -1: connects at the next operation */
     double timeout_s;
     ddp_store_server *server; /* where this handle serves the store too */
 };
@@ -42,14 +46,14 @@ static void disconnect(ddp_store *store) {
 static ls_status check(const ddp_store *store, const exchange *x) {
     const char *name = ddp_store_operation_name(x->operation);
     size_t key_nbytes = strlen(x->key);
-    bool has_key = x->operation != DDP_OP_PING && x->operation != DDP_OP_NUM_KEYS;
+    bool has_key = x->operation != DDP_OP_NUM_KEYS;
     if (has_key && (key_nbytes < 1 || key_nbytes > DDP_STORE_KEY_MAX))
-        return ls_fail(LS_ERR_INVALID, "store at %s:%d: %s with a key of %zu bytes; it must have 1 to %d", store->host,
-                       store->port, name, key_nbytes, DDP_STORE_KEY_MAX);
+        return ls_fail(LS_ERR_INVALID, "store at %s: %s with a key of %zu bytes; it must have 1 to %d",
+                       store->door.place, name, key_nbytes, DDP_STORE_KEY_MAX);
     size_t nbytes = x->first.nbytes > x->second.nbytes ? x->first.nbytes : x->second.nbytes;
     if (nbytes > DDP_STORE_VALUE_MAX)
-        return ls_fail(LS_ERR_INVALID, "store at %s:%d: %s of key '%s' with %zu bytes; it takes at most %zu",
-                       store->host, store->port, name, x->key, nbytes, DDP_STORE_VALUE_MAX);
+        return ls_fail(LS_ERR_INVALID, "store at %s: %s of key '%s' with %zu bytes; it takes at most %zu",
+                       store->door.place, name, x->key, nbytes, DDP_STORE_VALUE_MAX);
     return LS_OK;
 }
 
@@ -80,47 +84,44 @@ static ls_status receive_reply(const ddp_store *store, exchange *x, ddp_store_re
 
 static ls_status fail_exchange(const ddp_store *store, const exchange *x, ls_status status) {
     const char *name = ddp_store_operation_name(x->operation);
-    if (status == LS_ERR_PEER && x->operation == DDP_OP_PING)
-        return ls_fail(status,
-                       "what listens at %s:%d closed the connection: has the process that serves the store (rank 0, or "
-                       "the launcher) ended, or is it another program's port?",
-                       store->host, store->port);
-    if (status == LS_ERR_FORMAT || x->operation == DDP_OP_PING)
-        return ls_fail(status == LS_ERR_FORMAT ? LS_ERR_INVALID : status,
-                       "what listens at %s:%d does not answer as a store of this program does: is the port right?",
-                       store->host, store->port);
+    if (status == LS_ERR_FORMAT)
+        return ls_fail(LS_ERR_INVALID,
+                       "what listens at %s does not answer as a store of this program does: is the port right?",
+                       store->door.place);
     if (status == LS_ERR_PEER)
         return ls_fail(
-            status,
-            "the store at %s:%d closed the connection during %s of key '%s': has rank 0, or the launcher, ended?",
-            store->host, store->port, name, x->key);
+            status, "the store at %s closed the connection during %s of key '%s': has rank 0, or the launcher, ended?",
+            store->door.place, name, x->key);
     if (x->operation == DDP_OP_GET || x->operation == DDP_OP_WAIT)
         return ls_fail(status,
-                       "key '%s' did not come within %g s from the store at %s:%d: did the rank that sets it fail?",
-                       x->key, store->timeout_s, store->host, store->port);
-    return ls_fail(status, "the store at %s:%d did not answer %s of key '%s' within %g s", store->host, store->port,
-                   name, x->key, store->timeout_s);
+                       "key '%s' did not come within %g s from the store at %s: did the rank that sets it fail?",
+                       x->key, store->timeout_s, store->door.place);
+    return ls_fail(status, "the store at %s did not answer %s of key '%s' within %g s", store->door.place, name, x->key,
+                   store->timeout_s);
 }
 
 static ls_status check_reply(ddp_store *store, const exchange *x, ddp_store_result result) {
     if (result == DDP_RESULT_NOT_A_NUMBER)
         return ls_fail(LS_ERR_INVALID,
-                       "store at %s:%d: cannot add to key '%s': it holds no whole number, or the sum is too large",
-                       store->host, store->port, x->key);
+                       "store at %s: cannot add to key '%s': it holds no whole number, or the sum is too large",
+                       store->door.place, x->key);
+    if (result == DDP_RESULT_FULL)
+        return ls_fail(LS_ERR_NO_MEMORY,
+                       "the store at %s is full, key '%s' has no room: it takes %d keys, and %zu bytes",
+                       store->door.place, x->key, DDP_STORE_KEYS_MAX, DDP_STORE_TOTAL_MAX);
     if (result == DDP_RESULT_NO_MEMORY)
-        return ls_fail(LS_ERR_NO_MEMORY, "the store at %s:%d has no memory for key '%s'", store->host, store->port,
-                       x->key);
+        return ls_fail(LS_ERR_NO_MEMORY, "the store at %s has no memory for key '%s'", store->door.place, x->key);
     if (x->nbytes <= x->capacity) return LS_OK;
     disconnect(store); /* the value that does not fit is still on its way */
-    return ls_fail(LS_ERR_INVALID, "store at %s:%d: key '%s' holds %zu bytes, more than the %zu that there is room for",
-                   store->host, store->port, x->key, x->nbytes, x->capacity);
+    return ls_fail(LS_ERR_INVALID, "store at %s: key '%s' holds %zu bytes, more than the %zu that there is room for",
+                   store->door.place, x->key, x->nbytes, x->capacity);
 }
 
 static ls_status perform_until(ddp_store *store, exchange *x, double until_us) {
     ddp_store_result result = DDP_RESULT_OK;
     ls_status status = check(store, x);
     if (status != LS_OK) return status;
-    if (store->fd < 0) status = ddp_socket_connect(&store->fd, store->host, store->port, false, until_us);
+    if (store->fd < 0) status = ddp_store_enter(&store->fd, &store->door, false, until_us);
     if (status != LS_OK) return status;
     status = send_request(store, x, until_us);
     if (status == LS_OK) status = receive_reply(store, x, &result, until_us);
@@ -146,20 +147,21 @@ static ls_status perform_number(ddp_store *store, exchange *x, int64_t *number) 
 
 /* --- open and close ---------------------------------------------------------------------------------------------------- */
 
-ls_status ddp_store_connect(ddp_store **out, const char *host, int port, double timeout_s) {
+ls_status ddp_store_join(ddp_store **out, const char *host, int port, const ddp_store_pass *pass, double timeout_s) {
     *out = NULL;
-    if (strlen(host) >= DDP_HOST_CAPACITY || port < 1 || port > UINT16_MAX || !(timeout_s > 0))
+    bool is_tcp = !ddp_address_socket_name(host);
+    if (strlen(host) >= DDP_HOST_CAPACITY || (is_tcp && (port < 1 || port > UINT16_MAX)) || !(timeout_s > 0))
         return ls_fail(LS_ERR_INVALID, "cannot connect to a store at %s:%d with a timeout of %g s", host, port,
                        timeout_s);
     ddp_store *store = calloc(1, sizeof *store);
     if (!store) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the store's client");
-    snprintf(store->host, sizeof store->host, "%s", host);
-    store->port = port;
+    store->fd = -1;
     store->timeout_s = timeout_s;
-    double until_us = deadline_us(store);
-    ls_status status = ddp_socket_connect(&store->fd, host, port, true, until_us);
-    exchange ping = {.operation = DDP_OP_PING, .key = ""};
-    if (status == LS_OK) status = perform_until(store, &ping, until_us);
+    store->door = (ddp_store_door){.port = port, .hello.pass = *pass};
+    snprintf(store->door.host, sizeof store->door.host, "%s", host);
+    ddp_address_text(store->door.place, host, port);
+    ls_status status = ls_secret_make(store->door.hello.client, DDP_CLIENT_NBYTES);
+    if (status == LS_OK) status = ddp_store_enter(&store->fd, &store->door, true, deadline_us(store));
     if (status != LS_OK) {
         ddp_store_close(store);
         return status;
@@ -168,12 +170,37 @@ ls_status ddp_store_connect(ddp_store **out, const char *host, int port, double 
     return LS_OK;
 }
 
+ls_status ddp_store_connect(ddp_store **out, const char *host, int port, double timeout_s) {
+    return ddp_store_join(out, host, port, &(ddp_store_pass){.world_size = 0}, timeout_s);
+}
+
+/* On one machine loopback will do, whatever name the launcher has given to it. */
+static const char *host_of(const ddp_rank *self) {
+    const char *host = self->master_host;
+    bool is_local = ddp_address_socket_name(host) || ddp_address_is_loopback(host);
+    return !is_local && self->local_world_size == self->world_size ? "127.0.0.1" : host;
+}
+
+static ls_status serve(ddp_store_server **server, const char *host, int port, const ddp_store_pass *pass) {
+    ls_status status = ddp_store_serve_job(server, host, port, pass);
+    if (status == LS_OK && pass->token[0] == '\0')
+        ls_note(
+            "any user of this machine can reach this job's store at %s:%d, and spoil the job: set LS_JOB_TOKEN to the "
+            "same random text for all ranks, or start them with ddprun or --spawn",
+            host, port);
+    return status;
+}
+
 ls_status ddp_store_open(ddp_store **out, const ddp_rank *self, double timeout_s) {
     *out = NULL;
     if (!self->launched) return ls_fail(LS_ERR_INVALID, "a process that is alone has no store to open");
+    const char *host = host_of(self);
+    ddp_store_pass pass;
     ddp_store_server *server = NULL;
-    ls_status status = self->hosts_store ? ddp_store_serve(&server, self->master_host, self->master_port) : LS_OK;
-    if (status == LS_OK) status = ddp_store_connect(out, self->master_host, self->master_port, timeout_s);
+    ls_status status = ddp_store_pass_of_rank(&pass, self);
+    if (status == LS_OK) status = ddp_store_pass_check(&pass, host, self->master_port);
+    if (status == LS_OK && self->hosts_store) status = serve(&server, host, self->master_port, &pass);
+    if (status == LS_OK) status = ddp_store_join(out, host, self->master_port, &pass, timeout_s);
     if (status != LS_OK) {
         ddp_store_server_stop(server, 0);
         return status;

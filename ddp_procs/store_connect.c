@@ -1,7 +1,7 @@
-/* store_connect: TCP with deadlines.
+/* store_connect: sockets with deadlines.
  *   fails : a connection that is refused, or reset before it is used, means that the server is not there yet: it is tried
  *           again, at growing intervals, until the deadline. On a free port of the ephemeral range a connecting socket may
- *           meet itself; such a connection is thrown away. */
+ *           meet itself; such a connection is thrown away. A Unix socket whose queue is full says EAGAIN: it is tried again. */
 #define _GNU_SOURCE
 #include "ddp_procs/store_connect.h"
 
@@ -18,6 +18,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/secret.h"
+#include "ddp_procs/store_address.h"
 
 #define RETRY_FIRST_MS 2.0
 #define RETRY_LAST_MS 200.0
@@ -68,7 +70,7 @@ static bool is_connected_to_itself(int fd) {
 
 /* One attempt: 0 and *fd, or the errno of what went wrong (ETIMEDOUT at the deadline). */
 static int try_address(int *fd, const struct addrinfo *address, double until_us) {
-    int s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int s = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (s < 0) return errno;
     int failure = connect(s, address->ai_addr, address->ai_addrlen) < 0 ? errno : 0;
     if (failure == EINPROGRESS) {
@@ -78,7 +80,7 @@ static int try_address(int *fd, const struct addrinfo *address, double until_us)
         else if (getsockopt(s, SOL_SOCKET, SO_ERROR, &failure, &nbytes) < 0)
             failure = errno;
     }
-    if (failure == 0 && is_connected_to_itself(s)) failure = ECONNREFUSED;
+    if (failure == 0 && address->ai_family == AF_INET && is_connected_to_itself(s)) failure = ECONNREFUSED;
     if (failure) {
         close(s);
         return failure;
@@ -108,23 +110,45 @@ static ls_status resolve(struct addrinfo **addresses, const char *host, int port
                    failure == EAI_SYSTEM ? strerror(errno) : gai_strerror(failure));
 }
 
-ls_status ddp_socket_connect(int *fd, const char *host, int port, bool retry, double until_us) {
-    *fd = -1;
+static ls_status connect_to(int *fd, const struct addrinfo *addresses, const char *place, bool retry, double until_us) {
     double begin_us = ls_now_us(), pause_ms = RETRY_FIRST_MS;
-    struct addrinfo *addresses;
-    ls_status status = resolve(&addresses, host, port);
-    if (status != LS_OK) return status;
     int failure = try_addresses(fd, addresses, until_us);
-    while (failure && retry && ls_now_us() < until_us) {
+    while ((failure == EAGAIN || (failure && retry)) && ls_now_us() < until_us) {
         poll(NULL, 0, (int)fmin(pause_ms, remaining_ms(until_us)));
         pause_ms = fmin(2 * pause_ms, RETRY_LAST_MS);
         failure = try_addresses(fd, addresses, until_us);
     }
-    freeaddrinfo(addresses);
     if (failure == 0) return LS_OK;
     if (!retry)
-        return ls_fail(LS_ERR_PEER, "the store at %s:%d is gone (%s): the process that served it has ended", host, port,
+        return ls_fail(LS_ERR_PEER, "the store at %s is gone (%s): the process that served it has ended", place,
                        strerror(failure));
-    return ls_fail(LS_ERR_TIMEOUT, "no store answers at %s:%d after %.3g s (%s): is rank 0, or the launcher, running?",
-                   host, port, (ls_now_us() - begin_us) * 1e-6, strerror(failure));
+    return ls_fail(LS_ERR_TIMEOUT, "no store answers at %s after %.3g s (%s): is rank 0, or the launcher, running?",
+                   place, (ls_now_us() - begin_us) * 1e-6, strerror(failure));
+}
+
+/* A stranger may have taken the name of a socket whose server has ended. */
+static ls_status connect_unix(int *fd, const char *name, const char *place, bool retry, double until_us) {
+    struct sockaddr_un address;
+    const struct addrinfo one = {
+        .ai_family = AF_UNIX, .ai_addrlen = ddp_address_unix(&address, name), .ai_addr = (struct sockaddr *)&address};
+    if (one.ai_addrlen == 0) return ls_fail(LS_ERR_INVALID, "the store's name is too long: %s", place);
+    ls_status status = connect_to(fd, &one, place, retry, until_us);
+    if (status != LS_OK || ls_peer_is_own_user(*fd)) return status;
+    close(*fd);
+    *fd = -1;
+    return ls_fail(LS_ERR_PEER, "the process that serves the store at %s belongs to another user than this one", place);
+}
+
+ls_status ddp_socket_connect(int *fd, const char *host, int port, bool retry, double until_us) {
+    *fd = -1;
+    char place[DDP_PLACE_CAPACITY];
+    ddp_address_text(place, host, port);
+    const char *name = ddp_address_socket_name(host);
+    if (name) return connect_unix(fd, name, place, retry, until_us);
+    struct addrinfo *addresses;
+    ls_status status = resolve(&addresses, host, port);
+    if (status != LS_OK) return status;
+    status = connect_to(fd, addresses, place, retry, until_us);
+    freeaddrinfo(addresses);
+    return status;
 }

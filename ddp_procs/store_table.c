@@ -1,6 +1,6 @@
 /* store_table: the store's content, a balanced tree of keys (the C library's tsearch): log2(keys) comparisons to find one.
  *   order : operations take effect in the order of the calls; each is whole or not at all.
- *   fails : when memory is short; the table is then as it was. */
+ *   fails : when memory is short, or the table has as much as it may; it is then as it was. */
 #define _GNU_SOURCE
 #include "ddp_procs/store_table.h"
 
@@ -19,6 +19,7 @@ typedef struct row {
 struct ddp_store_table {
     void *root;
     int64_t count;
+    size_t nbytes; /* of all keys and values */
 };
 
 static int compare(const void *left, const void *right) {
@@ -61,19 +62,29 @@ static row *insert(ddp_store_table *table, const char *key) {
         return NULL;
     }
     table->count++;
+    table->nbytes += strlen(key);
     return e;
 }
 
+static bool has_room(const ddp_store_table *table, const row *present, const char *key, ddp_bytes value) {
+    size_t others_nbytes = table->nbytes - (present ? present->value.nbytes : 0);
+    size_t key_nbytes = present ? 0 : strlen(key);
+    return (present || table->count < DDP_STORE_KEYS_MAX) &&
+           others_nbytes + key_nbytes + value.nbytes <= DDP_STORE_TOTAL_MAX;
+}
+
 ddp_store_result ddp_store_table_set(ddp_store_table *table, const char *key, ddp_bytes value) {
+    row *e = find(table, key);
+    if (!has_room(table, e, key, value)) return DDP_RESULT_FULL;
     void *copy = malloc(value.nbytes ? value.nbytes : 1);
     if (!copy) return DDP_RESULT_NO_MEMORY;
     if (value.nbytes) memcpy(copy, value.data, value.nbytes);
-    row *e = find(table, key);
     if (!e) e = insert(table, key);
     if (!e) {
         free(copy);
         return DDP_RESULT_NO_MEMORY;
     }
+    table->nbytes += value.nbytes - e->value.nbytes;
     free((void *)e->value.data);
     e->value = (ddp_bytes){copy, value.nbytes};
     return DDP_RESULT_OK;
@@ -122,6 +133,7 @@ bool ddp_store_table_delete(ddp_store_table *table, const char *key) {
     row *e = find(table, key);
     if (!e) return false;
     tdelete(e, &table->root, compare);
+    table->nbytes -= strlen(e->key) + e->value.nbytes;
     free_row(e);
     table->count--;
     return true;

@@ -1,7 +1,9 @@
 /* dp_train — trains a model with one thread per device: DataParallel (or plainly, with --single). */
 #include <stdlib.h>
 
+#include "common/base/launcher.h"
 #include "common/base/log.h"
+#include "common/base/results.h"
 #include "common/train/devices.h"
 #include "common/train/loop.h"
 #include "common/train/virtual_time.h"
@@ -175,7 +177,9 @@ int main(int argc, char **argv) {
     ls_log_verbose(settings.train.verbose);
     /* waits for a device outlast those for NCCL's operations, which say what they wait for */
     ls_set_wait_timeout_s((settings.replicate == DP_REPLICATE_NCCL ? 2 : 1) * settings.train.timeout_s);
-    status = ls_virtual_time_begin(&settings.train);
+    status = ls_launcher_refuse_copies("train the whole thing",
+                                       "start dp_train by itself, or let the launcher start ddp_train");
+    if (status == LS_OK) status = ls_virtual_time_begin(&settings.train);
     if (status == LS_OK) status = choose_devices(&settings);
     if (status == LS_OK) status = ls_train_options_check(&settings.train, settings.choice.count);
     if (status == LS_OK) status = build(&session, &settings);
@@ -186,5 +190,5 @@ int main(int argc, char **argv) {
         status = ls_train(session.parallel, &settings.train, LS_SHARD_CONTIGUOUS, session.train, session.test, &result);
     }
     take_down(&session);
-    return ls_status_exit_code(status);
+    return ls_status_exit_code(ls_results_written(status));
 }

@@ -5,12 +5,11 @@
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/comm.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"
-if (system("test -r '" . csv . "' && echo yes") ne "yes") {
-    printerr "there is no " . csv . "; run: make bench-comm"
-    exit status 1
-}
 load "plots/style.gp"
-csv = read_csv(csv)
+comma = " "
+path = csv; block = "csv"; source = "make bench-comm"
+load "plots/read.gp"
+csv = "$csv"
 
 # --- what the file holds ------------------------------------------------------------------------------------------
 
@@ -89,7 +88,8 @@ compared = others eq "" ? "" : "; other libraries: processes, private memory"
 explain = sprintf("%s; measured: medians of %d runs, bars from 10 %% to 90 %% of them%s", machine, int(runs), compared)
 
 # For eval: the panels' frame with a title; the legend is to the right of both.
-begin_panels(title) = sprintf('set multiplot layout 1,2 margins 0.065,0.785,0.12,0.85 spacing 0.085 title "%s" font title_font noenhanced', title)
+begin_panels(title) = (panels_title = title, \
+    'set multiplot layout 1,2 margins 0.065,0.785,0.12,0.85 spacing 0.085 title panels_title font title_font noenhanced')
 set key at screen 0.80,0.85 left top vertical Left maxrows 20 noenhanced
 set logscale y
 

@@ -9,16 +9,23 @@
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/dp_vs_ddp.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"
-if (system("test -r '" . csv . "' && echo yes") ne "yes") {
-    printerr "there is no " . csv . "; run: make bench-dp-vs-ddp"
-    exit status 1
-}
 load "plots/style.gp"
-stem = csv[:strlen(csv) - 4]
-virtual_csv = stem . "_virtual.csv"
-has_virtual = system("sed -n 2p '" . virtual_csv . "' 2>/dev/null") ne ""
-csv = read_csv(csv)
-virtual_csv = read_csv(virtual_csv)
+stem = csv[1:strlen(csv) - 4]
+# The answers, a line per model, without what follows a line's first bracket.
+path = stem . ".txt"; block = "ignored"; source = ""
+load "plots/read.gp"
+answers = line_count
+array answer[answers + 1]
+do for [i = 1:answers] { answer[i] = lines[i] }
+without_rest(text) = strstrt(text, ")") ? text[1:strstrt(text, ")")] : text
+comma = " "
+path = stem . "_virtual.csv"; block = "virtual_csv"
+load "plots/read.gp"
+virtual_csv = "$virtual_csv"
+has_virtual = line_count > 1
+path = csv; block = "csv"; source = "make bench-dp-vs-ddp"
+load "plots/read.gp"
+csv = "$csv"
 
 # Virtual: hollow points, thin lines. Devices that share cores: crosses.
 set style line 11 lc rgb color_dp  lw 1.5 pt 2 ps 1.4
@@ -81,6 +88,8 @@ curves(y) = (any_virtual ? both("virtual_csv", y, "virtual_n", "20 + i") : "") .
 entries = ', NaN with linespoints ls 1 title "DP", NaN with linespoints ls 2 title "DDP"'
 virtual_entry = ', NaN with linespoints ls 23 title "hollow: virtual"'
 
+letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
 # --- figures -------------------------------------------------------------------------------------------------------
 
 do for [m = 0:model_count - 1] {
@@ -93,9 +102,10 @@ do for [m = 0:model_count - 1] {
         plot virtual_csv using (is_mode("DP") || is_mode("DDP") ? look_at_virtual(column("n")) : 0):(0) with table
     }
     unset table
-    file = folder . "/dp_vs_ddp_" . system("printf %s '" . model . "' | tr -c 'A-Za-z0-9' _")
-    # the answer without what follows its first bracket
-    headline = system(sprintf("sed -n '%ds/).*/)/; %dp' '%s.txt' 2>/dev/null", m + 1, m + 1, stem))
+    name = ""
+    do for [i = 1:strlen(model)] { name = name . (strstrt(letters, model[i:i]) ? model[i:i] : "_") }
+    file = folder . "/dp_vs_ddp_" . name
+    headline = m < answers ? without_rest(answer[m + 1]) : ""
     if (headline eq "") { headline = model . ": step time and speed-up" }
     how = sprintf("%d samples per step on every %s; measured on %s: %d runs of %d steps, bars from the fastest to the slowest", \
         int(batch), is_weak ? "device" : "N", machine, int(runs), int(steps))

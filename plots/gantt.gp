@@ -6,13 +6,11 @@
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/gantt.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"
-if (system("test -r '" . csv . "' && echo yes") ne "yes") {
-    printerr "there is no " . csv . "; run: build/replay --node NODE --workload NAME --batch SAMPLES --n 4 --gantt build/results/gantt.csv"
-    exit status 1
-}
 load "plots/style.gp"
+path = csv; block = "csv"; source = "build/replay --node NODE --workload NAME --batch SAMPLES --n 4 --gantt build/results/gantt.csv"
+load "plots/read.gp"
+csv = "$csv"
 file = folder . "/gantt"
-csv = read_titled_csv(csv)
 
 # --- what the file holds ------------------------------------------------------------------------------------------
 

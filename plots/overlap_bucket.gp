@@ -5,13 +5,11 @@
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/replay.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"
-if (system("test -r '" . csv . "' && echo yes") ne "yes") {
-    printerr "there is no " . csv . "; run: build/replay --mode ddp --bucket-cap-mb 0.1,1,5,10,25,50,100 --out build/results, with a node and a workload"
-    exit status 1
-}
 load "plots/style.gp"
+path = csv; block = "csv"; source = "build/replay --mode ddp --bucket-cap-mb 0.1,1,5,10,25,50,100 --out build/results, with a node and a workload"
+load "plots/read.gp"
+csv = "$csv"
 file = folder . "/overlap_bucket"
-csv = read_titled_csv(csv)
 
 # --- what the file holds ------------------------------------------------------------------------------------------
 

@@ -4,12 +4,11 @@
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/recipe_convnet.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"
-if (system("test -r '" . csv . "' && echo yes") ne "yes") {
-    printerr "there is no " . csv . "; run: make recipes RECIPE=convnet"
-    exit status 1
-}
 load "plots/style.gp"
-csv = read_csv(csv)
+comma = " "
+path = csv; block = "csv"; source = "make recipes RECIPE=convnet"
+load "plots/read.gp"
+csv = "$csv"
 set datafile missing "nan"
 
 # --- what the file holds ------------------------------------------------------------------------------------------

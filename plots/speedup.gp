@@ -4,13 +4,11 @@
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/replay.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"
-if (system("test -r '" . csv . "' && echo yes") ne "yes") {
-    printerr "there is no " . csv . "; run: build/replay --node NODE --workload NAME --batch SAMPLES --out build/results"
-    exit status 1
-}
 load "plots/style.gp"
+path = csv; block = "csv"; source = "build/replay --node NODE --workload NAME --batch SAMPLES --out build/results"
+load "plots/read.gp"
+csv = "$csv"
 file = folder . "/speedup"
-csv = read_titled_csv(csv)
 
 # --- what the file holds ------------------------------------------------------------------------------------------
 

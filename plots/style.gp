@@ -22,17 +22,18 @@ set errorbars 0.7
 set format "%g"
 set key Left reverse samplen 3 spacing 1.2
 
+# A path as gnuplot takes it for a file's, whatever it begins with: behind "<" and "|" it would start a program.
+as_file(path) = path[1:1] eq "/" ? path : "./" . path
+
 # For eval: opens FILE.png or FILE.svg of that many pixels, and sets title_font and small_font. (PNG counts fonts in points, SVG in pixels.)
-open_png(file, width, height) = \
-    sprintf('title_font = ",16"; small_font = ",13"; set terminal pngcairo size %d,%d pointscale 1.5 font "DejaVu Sans,14" background rgb "white"; set output "%s.png"', width, height, file)
-open_svg(file, width, height) = \
-    sprintf('title_font = ",20"; small_font = ",16"; set terminal svg size %d,%d font "DejaVu Sans,17" background rgb "white"; set output "%s.svg"', width, height, file)
+open_png(file, width, height) = (picture = as_file(file . ".png"), \
+    sprintf('title_font = ",16"; small_font = ",13"; set terminal pngcairo size %d,%d pointscale 1.5 font "DejaVu Sans,14" background rgb "white"; set output picture', width, height))
+open_svg(file, width, height) = (picture = as_file(file . ".svg"), \
+    sprintf('title_font = ",20"; small_font = ",16"; set terminal svg size %d,%d font "DejaVu Sans,17" background rgb "white"; set output picture', width, height))
 
-# A CSV file as data for `plot`. gnuplot cuts a quoted text at a comma, so commas within quotes become blanks: "mlp:784 512 10".
-read_csv(path) = sprintf("< awk -F'\"' -v OFS='\"' '{for (i = 2; i <= NF; i += 2) gsub(\",\", \" \", $i)} 1' '%s'", path)
-
-# The same where a text is a title: its commas become U+201A, which looks like one.
-read_titled_csv(path) = sprintf("< awk -F'\"' -v OFS='\"' '{for (i = 2; i <= NF; i += 2) gsub(\",\", \"‚\", $i)} 1' '%s'", path)
+# What plots/read.gp is told, unless a script says otherwise.
+comma = "‚"
+keep(i) = 1
 
 # The phases of a step in their order, and their colours: communication warm, computing cool, the batch's upload violet,
 # the rest grey.

@@ -4,13 +4,12 @@
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/tables.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"
-if (system("test -r '" . csv . "' && echo yes") ne "yes") {
-    printerr "there is no " . csv . "; run: make tables"
-    exit status 1
-}
 load "plots/style.gp"
-if (system("grep -c '^\"3 ' '" . csv . "'") + 0 == 0) { exit status 0 }
-rows = read_csv(csv) # commas within quotes are blanks there
+comma = " "
+path = csv; block = "rows"; source = "make tables"
+load "plots/read.gp"
+rows = "$rows"
+if (!any_row("\"3 ")) { exit status 0 }
 
 array modes[5] = ["ring", "parameter server (naive)", "tree", "halving-doubling", "direct"]
 color(i) = word("#0072B2 #D55E00 #009E73 #CC79A7 #E69F00", i)

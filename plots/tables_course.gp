@@ -4,15 +4,14 @@
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/tables.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"
-if (system("test -r '" . csv . "' && echo yes") ne "yes") {
-    printerr "there is no " . csv . "; run: make tables"
-    exit status 1
-}
 load "plots/style.gp"
-if (system("grep -c '^\"1 step time, ms\"' '" . csv . "'") + 0 == 0) { exit status 0 }
-has_list = system("grep -c '^\"2 speed-up\"' '" . csv . "'") + 0 > 0 # not without table 2
+comma = " "
+path = csv; block = "rows"; source = "make tables"
+load "plots/read.gp"
+rows = "$rows"
+if (!any_row("\"1 step time")) { exit status 0 }
+has_list = any_row("\"2 speed-up\"") # not without table 2
 unseen = -1 # below the picture, so that gnuplot does not warn of points that are not there
-rows = read_csv(csv) # commas within quotes are blanks there
 
 # DP's two ways and DDP, as rows name them. The course's times are the references of the first and the last.
 modes = "'DP by collectives' 'DP by copies' DDP"

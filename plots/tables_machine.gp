@@ -5,14 +5,12 @@
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/tables.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"
-if (system("test -r '" . csv . "' && echo yes") ne "yes") {
-    printerr "there is no " . csv . "; run: make tables"
-    exit status 1
-}
 load "plots/style.gp"
-if (system("grep -c '^\"6 ' '" . csv . "'") + 0 == 0) { exit status 0 }
-rows = read_titled_csv(csv) \
-    . " | awk -F, 'NR == 1 || (/^\"6 / && $3 != \"\" && $6 != \"\" && !/^\"6 of T2:/)'"
+path = csv; block = "rows"; source = "make tables"
+keep(i) = i == 1 || (begins(lines[i], "\"6 ") && field(lines[i], 3) ne "" && field(lines[i], 6) ne "" && !begins(lines[i], "\"6 of T2:"))
+load "plots/read.gp"
+rows = "$rows"
+if (!any_row("\"6 ")) { exit status 0 }
 file = folder . "/tables_machine"
 heading = "This machine: replayed step times against measured ones"
 subtitle = "replayed: traces of this machine, as recorded, and predictions from one device's trace " \

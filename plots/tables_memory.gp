@@ -4,13 +4,12 @@
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/tables.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"
-if (system("test -r '" . csv . "' && echo yes") ne "yes") {
-    printerr "there is no " . csv . "; run: make tables"
-    exit status 1
-}
 load "plots/style.gp"
-if (system("grep -c '^\"4 ' '" . csv . "'") + 0 == 0) { exit status 0 }
-rows = read_csv(csv) # commas within quotes are blanks there
+comma = " "
+path = csv; block = "rows"; source = "make tables"
+load "plots/read.gp"
+rows = "$rows"
+if (!any_row("\"4 ")) { exit status 0 }
 
 array categories[8] = ["parameter", "gradient", "bucket", "optimizer", "activation", "input", \
     "gathered output", "workspace"]

@@ -5,14 +5,13 @@
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/tables.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"
-if (system("test -r '" . csv . "' && echo yes") ne "yes") {
-    printerr "there is no " . csv . "; run: make tables"
-    exit status 1
-}
 load "plots/style.gp"
-if (system("grep -c '^\"5 ' '" . csv . "'") + 0 == 0) { exit status 0 }
-rows = read_titled_csv(csv) \
-    . " | awk -F, 'NR == 1 || (/^\"5 / && $3 != \"\" && $6 != \"\" && !/^\"5 one GPU/ && $1 !~ /reference:/)'"
+path = csv; block = "rows"; source = "make tables"
+keep(i) = i == 1 || (begins(lines[i], "\"5 ") && field(lines[i], 3) ne "" && field(lines[i], 6) ne "" && !begins(lines[i], "\"5 one GPU") && \
+    strstrt(field(lines[i], 1), "reference:") == 0)
+load "plots/read.gp"
+rows = "$rows"
+if (!any_row("\"5 ")) { exit status 0 }
 file = folder . "/tables_published"
 heading = "Machines that others measured: replayed against measured"
 subtitle = "replayed: nodes dgx1-v100, hgx-h100, pcie3-4gpu and dgx-a100, from one device's step; " \

@@ -4,13 +4,13 @@
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/tn_fit.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"
-if (system("test -r '" . csv . "' && echo yes") ne "yes") {
-    printerr "there is no " . csv . "; run: build/fit_tn --csv build/results/dp_vs_ddp.csv --plot build/results/tn_fit.png"
-    exit status 1
-}
 load "plots/style.gp"
-file = folder . "/" . system("basename '" . csv . "' .csv")
-csv = read_titled_csv(csv)
+name = csv
+do for [i = strlen(csv):1:-1] { if (csv[i:i] eq "/") { name = csv[i + 1:*]; break } }
+file = folder . "/" . (strlen(name) > 4 && name[strlen(name) - 3:*] eq ".csv" ? name[1:strlen(name) - 4] : name)
+path = csv; block = "csv"; source = "build/fit_tn --csv build/results/dp_vs_ddp.csv --plot build/results/tn_fit.png"
+load "plots/read.gp"
+csv = "$csv"
 
 # --- what the file holds ------------------------------------------------------------------------------------------
 

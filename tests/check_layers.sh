@@ -1,9 +1,11 @@
 #!/bin/sh
-# Checks the tree's two rules over every C file that git knows (tracked, or new and not ignored):
+# Checks the tree's three rules over every C file that git knows (tracked, or new and not ignored):
 #   1. includes only point down: base < device < kernels < comm < nn < data < train < dp_threads | ddp_procs < labs, written
 #      with their full path; trace sees base only, replay base and trace; both are for train and above; the two modes never include each
 #      other;
-#   2. a name tells its room: external functions and variables of common/ and kernels/ begin with ls_, of the modes with dp_ and ddp_.
+#   2. a name tells its room: external functions and variables of common/ and kernels/ begin with ls_, of the modes with dp_ and ddp_;
+#   3. a program notices that its results could not be written: each main ends with ls_results_written (common/base/results.h), but for
+#      those that print no results (ddprun) or know nothing of common/ (bench_mpi).
 # usage: tests/check_layers.sh [FOLDER]          checks
 #        tests/check_layers.sh --self-test       plants violations in a copy and fails unless each is found
 set -u
@@ -66,10 +68,17 @@ names() {
     done
 }
 
+mains() {
+    git ls-files -co --exclude-standard -- '*.c' | grep -vE '^(tests/|ddp_procs/ddprun.c|labs/bench_mpi/)' | while read -r file; do
+        grep -q '^int main(' "$file" || continue
+        grep -q 'return ls_status_exit_code(ls_results_written(' "$file" || echo "$file: main does not say ls_results_written"
+    done
+}
+
 run() {
     check || return 1
-    wrong=$(names)
-    [ -z "$wrong" ] && echo 'names: external names tell their room' && return 0
+    wrong=$(names; mains)
+    [ -z "$wrong" ] && echo 'names: external names tell their room; mains check their results' && return 0
     echo "$wrong"
     return 1
 }
@@ -100,7 +109,8 @@ self_test() {
     plant common/data 'int wrong(int a,
           int b) {'
     plant kernels 'const int wrong_table[] = {1};'
-    [ "$missed" -eq 0 ] && echo 'self-test: all 12 planted violations were found'
+    plant labs/calibrate 'int main(void) { return 0; }'
+    [ "$missed" -eq 0 ] && echo 'self-test: all 13 planted violations were found'
     return "$missed"
 }
 

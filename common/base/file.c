@@ -1,9 +1,10 @@
 /* file — reading at once, and atomic replacement.
  *   order : write, fsync of the file, link under a temporary name, rename, fsync of the folder. The rename must come
  *           after the data's fsync, or a power cut could leave the new name on an empty file.
- *   place : the folder is opened once, and every step goes by its descriptor, so that all of them happen in one folder,
- *           also when its name goes to another meanwhile. A folder that was moved gets the file; in one that was removed
- *           nothing can get a name
+ *   place : a symbolic link is followed to the file that it names, which is what is replaced. That file's folder is
+ *           opened once, and every step goes by its descriptor, so that all of them happen in one folder, also when its
+ *           name goes to another meanwhile. A folder that was moved gets the file; in one that was removed nothing can
+ *           get a name
  *   fails : before the rename the old file is untouched, and the new one has no name at all (O_TMPFILE), so a killed
  *           process leaves nothing. linkat cannot replace a name, hence the short-lived temporary one between the last
  *           two steps. It is the same for all writers of a path, so that the next one finds what a killed one has left
@@ -23,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,6 +32,10 @@
 
 #define LS_TEMPORARY_TRIES 1000
 #define LS_TEMPORARY_BASE_MAX 200
+
+#ifndef STATX_ATTR_MOUNT_ROOT /* headers before Linux 5.8 */
+#define STATX_ATTR_MOUNT_ROOT 0x2000
+#endif
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
@@ -78,13 +84,21 @@ ls_status ls_file_read(const char *path, size_t most, char **text, size_t *nbyte
 
 struct ls_file_writer {
     int fd;
-    int folder;  /* the path's folder, whatever becomes of its name meanwhile */
-    bool named;  /* temporary[] exists in the folder */
-    bool failed; /* a put or a sync has failed and was reported */
-    char path[PATH_MAX];
-    const char *name;              /* in path: what follows its last slash */
+    int folder;                    /* the path's folder, whatever becomes of its name meanwhile */
+    bool named;                    /* temporary[] exists in the folder */
+    bool failed;                   /* a put or a sync has failed and was reported */
+    char path[PATH_MAX];           /* as the caller has it, for messages */
+    char place[PATH_MAX];          /* where that leads to: no symbolic link is at its end */
+    const char *name;              /* in place: what follows its last slash */
     char temporary[NAME_MAX + 64]; /* a name in the same folder, so that rename works */
 };
+
+const char *ls_write_error(int error) {
+    struct rlimit limit;
+    if (error == ENXIO) return "nobody reads this pipe; start its reader first";
+    bool limited = error == EFBIG && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    return limited ? "File too large for the limit on the size of files (ulimit -f)" : strerror(error);
+}
 
 /* One line for every moment: opening, writing, syncing, naming and replacing meet the same full disks and lost folders,
  * and which of them meets it first is chance. */
@@ -93,7 +107,7 @@ static ls_status cannot_write(const char *path, int error) {
     const char *known = "what was there before is unchanged";
     for (size_t i = 0; i < sizeof of_folder / sizeof *of_folder; i++)
         if (error == of_folder[i]) known = "its folder must exist and be writable";
-    return ls_fail(LS_ERR_IO, "cannot write %s: %s; %s", path, strerror(error), known);
+    return ls_fail(LS_ERR_IO, "cannot write %s: %s; %s", path, ls_write_error(error), known);
 }
 
 /* With an `own` name, the next that nobody uses in this process; another process has another pid. */
@@ -105,13 +119,49 @@ static void make_temporary_name(ls_file_writer *writer, bool own) {
     snprintf(writer->temporary, sizeof writer->temporary, ".%.*s%s.tmp", LS_TEMPORARY_BASE_MAX, writer->name, mark);
 }
 
+int ls_file_find_place(char place[PATH_MAX], const char *path) {
+    enum { MOST_LINKS = 40 };
+    char target[PATH_MAX];
+    if (strlen(path) >= PATH_MAX) return ENAMETOOLONG;
+    memcpy(place, path, strlen(path) + 1);
+    for (int i = 0; i < MOST_LINKS; i++) {
+        ssize_t length = readlink(place, target, sizeof target - 1);
+        if (length < 0) return errno == EINVAL || errno == ENOENT ? 0 : errno; /* no link, or nothing at all */
+        target[length] = '\0';
+        const char *slash = strrchr(place, '/');
+        size_t kept = target[0] == '/' || !slash ? 0 : (size_t)(slash - place) + 1;
+        if (kept + (size_t)length >= PATH_MAX) return ENAMETOOLONG;
+        memcpy(place + kept, target, (size_t)length + 1);
+    }
+    return ELOOP;
+}
+
 static int open_folder(ls_file_writer *writer) {
     char folder[PATH_MAX] = ".";
-    const char *slash = strrchr(writer->path, '/');
-    writer->name = slash ? slash + 1 : writer->path;
-    if (slash)
-        snprintf(folder, sizeof folder, "%.*s", slash == writer->path ? 1 : (int)(slash - writer->path), writer->path);
+    const char *place = writer->place, *slash = strrchr(place, '/');
+    writer->name = slash ? slash + 1 : place;
+    if (slash) snprintf(folder, sizeof folder, "%.*s", slash == place ? 1 : (int)(slash - place), place);
     return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* Whether the rename at the end would be allowed to take the place of the file that is there. rmdir is asked: it has the
+ * same right to have, looks for that first (another user's file in a sticky folder, an immutable one), and then leaves
+ * alone what is no folder. */
+static ls_status check_replaced(const ls_file_writer *writer) {
+    struct statx there, folder;
+    bool appends = statx(writer->folder, "", AT_EMPTY_PATH, STATX_TYPE, &folder) == 0 &&
+                   (folder.stx_attributes & STATX_ATTR_APPEND) != 0;
+    if (appends) return cannot_write(writer->path, EPERM); /* such a folder lets no name be taken away */
+    if (statx(writer->folder, writer->name, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &there) != 0)
+        return errno == ENOENT ? LS_OK : cannot_write(writer->path, errno);
+    int error = there.stx_attributes & STATX_ATTR_MOUNT_ROOT ? EBUSY : 0;
+    if (error == 0 && S_ISREG(there.stx_mode) && unlinkat(writer->folder, writer->name, AT_REMOVEDIR) != 0)
+        error = errno;
+    if (error != EPERM && error != EACCES && error != EROFS && error != EBUSY) return LS_OK;
+    return ls_fail(LS_ERR_IO, "cannot write %s: %s; %s, so choose another path", writer->path, strerror(error),
+                   error == EBUSY ? "the file is mounted there by itself"
+                                  : "the file there is another user's, or protected, and its folder does not let this "
+                                    "user replace it");
 }
 
 /* For file systems without unnamed files, and systems where /proc cannot give one a name. */
@@ -134,25 +184,41 @@ static int open_hidden(ls_file_writer *writer) {
     return open_named(writer);
 }
 
+/* Returns an errno. */
+static int open_place(ls_file_writer *writer) {
+    int error = ls_file_find_place(writer->place, writer->path);
+    if (error != 0) return error;
+    writer->folder = open_folder(writer);
+    if (writer->folder < 0) return errno;
+    if (writer->name[0] == '\0') return EISDIR;
+    writer->fd = open_hidden(writer);
+    return writer->fd < 0 ? errno : 0;
+}
+
+/* What can be said of a path before its folder is opened. */
+static ls_status check_path(const char *path) {
+    struct stat info;
+    if (strlen(path) >= PATH_MAX) return ls_fail(LS_ERR_IO, "cannot write a file whose path is too long: %s", path);
+    if (stat(path, &info) != 0) return errno == ENOENT ? LS_OK : cannot_write(path, errno);
+    if (S_ISREG(info.st_mode)) return LS_OK;
+    return ls_fail(LS_ERR_IO, "cannot write %s: it is not a regular file; choose another path", path);
+}
+
 ls_status ls_file_writer_open(ls_file_writer **out, const char *path) {
     *out = NULL;
-    struct stat status;
-    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
-        return ls_fail(LS_ERR_IO, "cannot write %s: it is not a regular file; choose another path", path);
-    }
-    if (strlen(path) >= PATH_MAX) return ls_fail(LS_ERR_IO, "cannot write a file whose path is too long: %s", path);
+    ls_status status = check_path(path);
+    if (status != LS_OK) return status;
     ls_file_writer *writer = calloc(1, sizeof *writer);
     if (!writer) return ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", path);
     memcpy(writer->path, path, strlen(path));
-    writer->folder = open_folder(writer);
-    writer->fd = writer->folder < 0 ? -1 : open_hidden(writer);
-    if (writer->fd < 0) {
-        int error = errno;
+    writer->fd = writer->folder = -1;
+    int error = open_place(writer);
+    status = error == 0 ? check_replaced(writer) : cannot_write(path, error);
+    if (status == LS_OK)
+        *out = writer;
+    else
         ls_file_writer_abort(writer);
-        return cannot_write(path, error);
-    }
-    *out = writer;
-    return LS_OK;
+    return status;
 }
 
 /* Marks the writer as failed, so that commit does not put half a file in place. */
@@ -202,6 +268,25 @@ static bool name_file(ls_file_writer *writer) {
     return writer->named;
 }
 
+/* The new file gets the mode of the one that it replaces, and its owner and group where that is allowed. */
+static void keep_rights(const ls_file_writer *writer) {
+    struct stat old;
+    if (fstatat(writer->folder, writer->name, &old, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(old.st_mode)) return;
+    mode_t mode = old.st_mode & 0777;
+    if (fchown(writer->fd, (uid_t)-1, old.st_gid) != 0) mode = (mode & ~070u) | (mode & 07) << 3; /* to other groups */
+    (void)fchmod(writer->fd, mode);
+    (void)!fchown(writer->fd, old.st_uid, (gid_t)-1); /* last: who gives a file away may no longer change its mode */
+}
+
+ls_status ls_file_check(const char *path) {
+    ls_file_writer *writer;
+    ls_status status = ls_file_writer_open(&writer, path);
+    if (status != LS_OK) return status;
+    if (!writer->named && !name_file(writer)) status = cannot_write(path, errno);
+    ls_file_writer_abort(writer);
+    return status;
+}
+
 static ls_status sync_folder(const ls_file_writer *writer) {
     if (fsync(writer->folder) == 0 || errno == EINVAL) return LS_OK; /* EINVAL: there is nothing to sync here */
     return ls_fail(LS_ERR_IO, "%s is written, but its folder could not be synced to disk: %s", writer->path,
@@ -214,6 +299,7 @@ ls_status ls_file_writer_sync(ls_file_writer *writer) {
 }
 
 ls_status ls_file_writer_commit(ls_file_writer *writer) {
+    keep_rights(writer);
     ls_status status = ls_file_writer_sync(writer);
     if (status == LS_OK && !name_file(writer)) status = fail_writer(writer);
     if (status == LS_OK && renameat(writer->folder, writer->temporary, writer->folder, writer->name) != 0)

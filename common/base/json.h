@@ -29,7 +29,7 @@ typedef struct ls_json ls_json;
  * failure *out is NULL. */
 ls_status ls_json_open(ls_json **out, const char *path);
 
-/* The same from memory; `name` and `first_line` are for messages (a trace is read line by line). */
+/* The same from memory; `name` and `first_line` are for messages (a trace is read event by event). */
 ls_status ls_json_parse(ls_json **out, const char *name, size_t first_line, const char *text, size_t nbytes);
 
 void ls_json_close(ls_json *json); /* NULL is a no-op */

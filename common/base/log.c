@@ -1,6 +1,7 @@
 #include "common/base/log.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,9 +28,21 @@ static void fill_standard_descriptors(void) {
     if (fd >= 0) close(fd);
 }
 
+/* A file that may not grow (ulimit -f) and a pipe that nobody reads any more fail the write, which is reported where it
+ * happens, instead of killing the process. A handler, since what is ignored would also be ignored by programs that this
+ * one starts. */
+static void let_write_fail(int number) { (void)number; }
+
+static void fail_rather_than_die(void) {
+    struct sigaction action = {.sa_handler = let_write_fail, .sa_flags = SA_RESTART};
+    (void)sigaction(SIGXFSZ, &action, NULL);
+    (void)sigaction(SIGPIPE, &action, NULL);
+}
+
 void ls_log_init(const char *program, int rank, bool quiet) {
     const char *slash = strrchr(program, '/');
     fill_standard_descriptors();
+    fail_rather_than_die();
     identity.program = slash ? slash + 1 : program;
     identity.rank = rank;
     identity.quiet = quiet;
@@ -59,11 +72,20 @@ static void emit(const char *kind, const char *message) {
     write_all(STDERR_FILENO, line, nbytes);
 }
 
+/* Names that a user or a file gives may hold anything: what would begin a line of its own, or command a terminal, does not
+ * get there. */
+static void compose(char *message, size_t capacity, const char *format, va_list arguments) LS_PRINTF(3, 0);
+static void compose(char *message, size_t capacity, const char *format, va_list arguments) {
+    vsnprintf(message, capacity, format, arguments);
+    for (char *c = message; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
+}
+
 int ls_report_error(const char *format, ...) {
     char message[1900];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
+    compose(message, sizeof message, format, arguments);
     va_end(arguments);
     if (capture.buffer) {
         if (capture.buffer[0] == '\0') snprintf(capture.buffer, capture.capacity, "%s", message);
@@ -82,7 +104,7 @@ void ls_warn(const char *format, ...) {
     char message[1900];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
+    compose(message, sizeof message, format, arguments);
     va_end(arguments);
     if (ls_said_first(message)) emit("warning: ", message);
 }
@@ -90,7 +112,7 @@ void ls_warn(const char *format, ...) {
 static void remark(const char *format, va_list arguments) LS_PRINTF(1, 0);
 static void remark(const char *format, va_list arguments) {
     char message[1900];
-    vsnprintf(message, sizeof message, format, arguments);
+    compose(message, sizeof message, format, arguments);
     emit("", message);
 }
 

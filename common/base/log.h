@@ -1,5 +1,5 @@
 /* Messages for people: one line each, written to stderr by one write(2), so that lines of several threads and
- * processes never mix. All functions are safe in any thread.
+ * processes never mix. Control characters of a name or a value are shown as ?. All functions are safe in any thread.
  *
  * A line reads "program: error: what, where, what to do", or "program[rank 2]: ..." once a rank is set. */
 #ifndef LS_BASE_LOG_H
@@ -21,7 +21,7 @@
  * warnings and errors. A file descriptor number in the environment's LS_CAUSE_FD (set by the launcher) receives a
  * copy of each error, so that the launcher can name the cause; LS_SAID_FD (said.h) lets only the first of its ranks
  * print an error or warning that several have in the same words. Where stdin, stdout or stderr is closed, it becomes
- * /dev/null. */
+ * /dev/null. From here on SIGXFSZ and SIGPIPE do not kill the process: the write fails, with EFBIG or EPIPE. */
 void ls_log_init(const char *program, int rank, bool quiet);
 
 /* Reports an error and has the value `status`, so that a failure is reported and passed on in one statement:

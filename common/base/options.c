@@ -17,7 +17,7 @@
 #include "common/base/log.h"
 #include "common/base/options_page.h"
 
-enum { VAL_HELP = 256, VAL_ROWS = 258 }; /* above every character, so that optopt tells -x from --name */
+enum { VAL_HELP = 256, VAL_VERSION, VAL_ROWS }; /* above every character, so that optopt tells -x from --name */
 
 /* --- values --------------------------------------------------------------------------------------------------------- */
 
@@ -162,11 +162,12 @@ static struct option *make_long_options(const ls_command *command) {
     for (size_t i = 0; i < command->count; i++)
         if (command->options[i].kind == LS_OPTION_SWITCH)
             text_bytes += strlen(negation) + strlen(command->options[i].name) + 1;
-    struct option *longs = calloc(1, (2 * command->count + 2) * sizeof *longs + text_bytes);
+    struct option *longs = calloc(1, (2 * command->count + 3) * sizeof *longs + text_bytes);
     if (!longs) return NULL;
-    char *text = (char *)(longs + 2 * command->count + 2);
+    char *text = (char *)(longs + 2 * command->count + 3);
     size_t count = 0;
     longs[count++] = (struct option){.name = "help", .has_arg = no_argument, .val = VAL_HELP};
+    longs[count++] = (struct option){.name = "version", .has_arg = no_argument, .val = VAL_VERSION};
     for (size_t i = 0; i < command->count; i++) {
         const ls_option *option = &command->options[i];
         if (option->kind == LS_OPTION_HEADING) continue;
@@ -199,25 +200,29 @@ static ls_status fail_option(const ls_command *command, const struct option *lon
     if (optopt == 0) return fail_name(longs, argv[optind - 1]);
     if (optopt < VAL_HELP) return ls_fail(LS_ERR_USAGE, "unknown option -%c; --help lists the options", optopt);
     if (optopt == VAL_HELP) return ls_fail(LS_ERR_USAGE, "option --help takes no value");
+    if (optopt == VAL_VERSION) return ls_fail(LS_ERR_USAGE, "option --version takes no value");
     const ls_option *option = &command->options[(optopt - VAL_ROWS) / 2];
     if (result == ':') return ls_fail(LS_ERR_USAGE, "option --%s needs a value", option->name);
     bool negated = (optopt - VAL_ROWS) % 2 == 1;
     return ls_fail(LS_ERR_USAGE, "option --%s%s takes no value", negated ? negation : "", option->name);
 }
 
-/* "+": stop at the first operand; ":": say ':' for a missing value. optind = 0 makes getopt_long start anew. */
-static const char *const stop_at_operand = "+:";
+/* "+": stop at the first operand; ":": say ':' for a missing value; "h": -h is --help. optind = 0 makes getopt_long start anew. */
+static const char *const short_options = "+:h";
 
-static bool asks_for_help(const struct option *longs, int argc, char **argv) {
+/* VAL_HELP or VAL_VERSION, whichever comes first; 0: neither. */
+static int find_question(const struct option *longs, int argc, char **argv) {
     optind = 0;
-    for (int result; (result = getopt_long(argc, argv, stop_at_operand, longs, NULL)) != -1;)
-        if (result == VAL_HELP) return true;
-    return false;
+    for (int result; (result = getopt_long(argc, argv, short_options, longs, NULL)) != -1;) {
+        if (result == 'h') return VAL_HELP;
+        if (result == VAL_HELP || result == VAL_VERSION) return result;
+    }
+    return 0;
 }
 
 static ls_status walk(const ls_command *command, const struct option *longs, int argc, char **argv) {
     optind = 0;
-    for (int result; (result = getopt_long(argc, argv, stop_at_operand, longs, NULL)) != -1;) {
+    for (int result; (result = getopt_long(argc, argv, short_options, longs, NULL)) != -1;) {
         if (result == '?' || result == ':') return fail_option(command, longs, result, argv);
         ls_status status = apply(&command->options[(result - VAL_ROWS) / 2], optarg, (result - VAL_ROWS) % 2 == 1);
         if (status != LS_OK) return status;
@@ -232,13 +237,12 @@ ls_status ls_options_parse(const ls_command *command, int argc, char **argv, ls_
     struct option *longs = make_long_options(command);
     if (!longs) return ls_fail(LS_ERR_NO_MEMORY, "no memory to parse the command line");
     opterr = 0;
-    ls_status status;
-    if (asks_for_help(longs, argc, argv)) {
-        parsed->help = true;
-        status = ls_options_page(command, argc > 0 ? argv[0] : "program");
-    } else {
-        status = walk(command, longs, argc, argv);
-    }
+    const char *program = argc > 0 ? argv[0] : "program";
+    int question = find_question(longs, argc, argv);
+    parsed->help = question != 0;
+    ls_status status = question == VAL_HELP      ? ls_options_page(command, program)
+                       : question == VAL_VERSION ? ls_options_version(program)
+                                                 : walk(command, longs, argc, argv);
     parsed->first_operand = optind;
     free(longs);
     return status;

@@ -14,7 +14,7 @@
  *     if (status != LS_OK || parsed.help) return ls_status_exit_code(status);
  *
  * The defaults that --help shows are read from the fields themselves, so they cannot differ from those in force.
- * Accepted are GNU's long forms: --name=value and --name value, an unambiguous beginning of a name, -- to end the
+ * --help (-h) and --version are there always. Accepted are GNU's long forms: --name=value and --name value, an unambiguous beginning of a name, -- to end the
  * options. An option given twice: the last one counts. */
 #ifndef LS_BASE_OPTIONS_H
 #define LS_BASE_OPTIONS_H
@@ -81,13 +81,14 @@ typedef struct ls_option {
 
 typedef struct ls_command {
     const char *purpose;      /* a line or two for the usage page, or NULL */
-    const ls_option *options; /* `count` rows; names are distinct, "help" is taken */
+    const ls_option *options; /* `count` rows; names are distinct, "help" and "version" are taken */
     size_t count;
     const char *operands; /* "PROGRAM [ARGUMENT...]": the options end at the first operand. NULL: operands are errors */
 } ls_command;
 
 typedef struct ls_parsed {
-    bool help;         /* --help was given and its page is on stdout: end with exit status 0; nothing else was set */
+    bool
+        help; /* --help or --version was given, and is answered on stdout: end with exit status 0; nothing else is set */
     int first_operand; /* argv[first_operand] ... argv[argc - 1] are the operands */
 } ls_parsed;
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/version.h"
 
 enum { HELP_COLUMN = 30, PAGE_COLUMNS = 100 };
 
@@ -120,7 +121,16 @@ ls_status ls_options_page(const ls_command *command, const char *program) {
     if (command->purpose) printf("%s\n", command->purpose);
     if (command->count == 0 || command->options[0].kind != LS_OPTION_HEADING) printf("\n");
     for (size_t i = 0; i < command->count; i++) print_row(&command->options[i]);
-    printf("\n%-*s%s\n", HELP_COLUMN, "  --help", "show this page and do nothing else");
-    if (fflush(stdout) != 0) return ls_fail(LS_ERR_IO, "cannot write the --help page: %s", strerror(errno));
+    printf("\n%-*s%s\n", HELP_COLUMN, "  -h, --help", "show this page and do nothing else");
+    printf("%-*s%s\n", HELP_COLUMN, "  --version", "name and version, and nothing else");
+    if (fflush(stdout) != 0 && errno != EPIPE) /* whoever reads it may have seen enough */
+        return ls_fail(LS_ERR_IO, "cannot write the --help page: %s", strerror(errno));
+    return LS_OK;
+}
+
+ls_status ls_options_version(const char *program) {
+    const char *slash = strrchr(program, '/');
+    printf("%s (lockstep) %s\n", slash ? slash + 1 : program, LS_VERSION);
+    if (fflush(stdout) != 0) return ls_fail(LS_ERR_IO, "cannot write the version: %s", strerror(errno));
     return LS_OK;
 }

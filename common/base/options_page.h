@@ -8,4 +8,7 @@
  * stdout does not take it. */
 ls_status ls_options_page(const ls_command *command, const char *program);
 
+/* Writes a line with the program's name, without its folder, and LS_VERSION to stdout. LS_ERR_IO. */
+ls_status ls_options_version(const char *program);
+
 #endif

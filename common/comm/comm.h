@@ -35,7 +35,7 @@ typedef struct ls_comm ls_comm;
 /* Integer sums wrap. */
 typedef enum ls_reduce_op { LS_REDUCE_SUM, LS_REDUCE_MIN, LS_REDUCE_MAX, LS_REDUCE_OP_COUNT } ls_reduce_op;
 
-/* How ranks find each other: a key-value store that all of them reach (ddp_procs/store.h implements it over TCP). `get`
+/* How ranks find each other: a key-value store that all of them reach (ddp_procs/store.h implements it). `get`
  * blocks until the key exists or the store's own deadline passes. Both report their failures themselves; a key names
  * the rank that sets it ("group0/shm/rank0"). */
 typedef struct ls_bootstrap {
@@ -125,6 +125,11 @@ const char *ls_comm_backend(const ls_comm *comm); /* "shm", "threads"; with a GP
 /* Whether operations on GPU memory may be recorded in a graph: those of NCCL only. */
 bool ls_comm_can_be_recorded(const ls_comm *comm);
 const char *ls_comm_allreduce(const ls_comm *comm); /* "auto", "direct", "ring", ... */
+
+/* "rank 2" or "ranks 2, 3": those of 0 .. world_size-1 whose entry is true. Returns `text`, in which all of
+ * LS_COMM_MAX_RANKS have room. */
+#define LS_RANKS_TEXT_CAPACITY 264
+const char *ls_ranks_text(char text[LS_RANKS_TEXT_CAPACITY], const bool *chosen, int world_size);
 
 /* Marks the group as broken, so that peers stop waiting: they report that `rank` gave up and why. False: another
  * rank has broken it before, and peers report that one. Any thread. */

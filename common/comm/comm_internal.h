@@ -3,9 +3,9 @@
  * The group's memory begins with the control area: struct ls_segment, then mailboxes, arrivals and staging buffers
  * (segment.c). Ranks meet, and find each other's data, through it; wait.c, regions.c, exchange.c and the
  * operations are the same for both back-ends.
- *   shm      the memory is one anonymous file (memfd) that every rank maps whole, at an address of its own. Regions of
- *            ls_comm_alloc_shared follow the control area. A place in it is an offset from the mapping's first byte,
- *            the same on all ranks; buffers outside of it are staged
+ *   shm      the memory is one anonymous file (memfd). Every rank maps its control area, and behind that, as regions of
+ *            ls_comm_alloc_shared need them, windows, at addresses of its own. A place is an offset in the file, the same
+ *            on all ranks; buffers outside of the windows are staged
  *   threads  the ranks share one address space, so any buffer can be read where it lies: its offset is its address
  * What else differs is struct ls_transport. */
 #ifndef LS_COMM_COMM_INTERNAL_H
@@ -26,8 +26,8 @@
 #define LS_CACHE_LINE_BYTES 64
 #define LS_PAGE_BYTES ((size_t)4096)
 
-/* Address space (not memory) that each rank reserves for the group's file. */
-#define LS_SEGMENT_SPACE_BYTES ((size_t)1 << 38)
+/* Each window is at least as large as all before it together, so these are enough. */
+#define LS_WINDOWS_MAX 32
 
 /* The largest message that goes along with the meeting; and per rank two buffers for slices of buffers that are not
  * shared. */
@@ -58,7 +58,7 @@
 typedef enum ls_operation_kind { LS_OPERATION_MAP(LS_OPERATION_ENUM) LS_OPERATION_COUNT } ls_operation_kind;
 #undef LS_OPERATION_ENUM
 
-/* Where a rank's published data lies: an offset from everybody's comm->origin, or one of these. */
+/* Where a rank's published data lies: an offset in the group's memory, or one of these. */
 #define LS_OFFSET_STAGED UINT64_MAX        /* slice by slice in the rank's staging buffers */
 #define LS_OFFSET_NOTHING (UINT64_MAX - 1) /* this rank publishes nothing */
 
@@ -149,7 +149,8 @@ typedef struct ls_region {
     struct ls_region *next;
 } ls_region;
 
-/* What the back-ends do each in their own way. Every slot is required; none is on the path of an operation. */
+/* What the back-ends do each in their own way. Slots are required, unless they say so; none is on the path of an
+ * operation. */
 struct ls_transport {
     const char *name; /* ls_comm_backend */
     /* The ranks reach into each other's own buffers. One whose operation has failed then waits until nobody is inside
@@ -158,7 +159,9 @@ struct ls_transport {
     /* Gives this rank its part of a region of comm->regions, zero-filled: fills region->memory and ->seen. Reports its
      * failure. */
     ls_status (*fill)(ls_comm *comm, ls_region *region);
-    /* Takes it back, also after a fill that failed. */
+    /* (optional) All ranks have got theirs. */
+    void (*keep)(ls_comm *comm, ls_region *region);
+    /* Takes it back, also after a fill that failed, or that others' failure has made useless. */
     void (*empty)(ls_comm *comm, ls_region *region);
     /* Lets go of the group's memory and of all that create has opened, also after a create that failed half-way. */
     void (*leave)(ls_comm *comm);
@@ -193,6 +196,12 @@ struct ls_path {
     void (*close)(ls_comm *comm);
 };
 
+/* A range of the group's memory that this rank has mapped, and where. Groups of threads have one, of all addresses. */
+typedef struct ls_window {
+    uint64_t offset, nbytes;
+    char *base;
+} ls_window;
+
 struct ls_comm {
     /* constant after create */
     const struct ls_transport *transport;
@@ -205,10 +214,7 @@ struct ls_comm {
     ls_segment *segment;                     /* likewise */
     ls_arrival *arrivals;                    /* of all ranks; likewise */
     size_t control_nbytes;                   /* of the control area */
-    /* a buffer whose address is origin + offset, reach_begin <= offset < reach_end, is one that all ranks see */
-    uintptr_t origin;
-    uint64_t reach_begin, reach_end;
-    int fd;             /* shm: the file */
+    int fd;                                  /* shm: the file */
     uint64_t name_hash; /* what probes call the group: the same on all ranks, and hardly ever another group's */
     /* shm: the process of each peer, to notice its death; -1: none or not watched */
     int pidfd[LS_COMM_MAX_RANKS];
@@ -232,6 +238,10 @@ struct ls_comm {
     uint32_t taken_steps[LS_COMM_MAX_RANKS];    /* mailbox to each peer: its `taken`, likewise */
     uint32_t received_steps[LS_COMM_MAX_RANKS]; /* mailbox from each peer: its `sent`, likewise */
     uint32_t progress_base;                     /* everybody's progress when the slice at hand began */
+    /* where all ranks see buffers; a window is constant once it counts, and stays until the rank leaves. The thread that
+     * enqueues adds them */
+    ls_window windows[LS_WINDOWS_MAX];
+    _Atomic int window_count;
     /* any thread */
     _Atomic int failure;             /* the first failure's ls_status */
     _Atomic uint64_t failed_ordinal; /* the first operation that failed; 0: none */
@@ -256,7 +266,8 @@ ls_mailbox *ls_segment_mailbox(const ls_comm *comm, int from, int to);
 ls_arrival *ls_segment_arrival(const ls_comm *comm, ls_channel_kind channel, int rank, uint64_t step);
 char *ls_segment_stage(const ls_comm *comm, int rank, uint64_t slice);
 
-/* The offset of a buffer that all ranks see, LS_OFFSET_STAGED for any other address; and back, on any rank. */
+/* The offset of a buffer that all ranks see, LS_OFFSET_STAGED for any other address; and back, on any rank. (A line per
+ * window, of which there are one to three.) */
 uint64_t ls_segment_offset(const ls_comm *comm, const void *buffer);
 char *ls_segment_address(const ls_comm *comm, uint64_t offset);
 
@@ -274,9 +285,11 @@ void ls_region_empty_private(ls_comm *comm, ls_region *region);
 
 /* --- the group's file (shm_memory.c) ------------------------------------------------------------------------------ */
 
-/* Maps the file comm->fd and enters this process into its slot. */
+/* Maps the control area of the file comm->fd and enters this process into its slot. */
 ls_status ls_shm_map(ls_comm *comm);
+void ls_shm_unmap(ls_comm *comm);
 ls_status ls_shm_fill(ls_comm *comm, ls_region *region);
+void ls_shm_keep(ls_comm *comm, ls_region *region);
 void ls_shm_empty(ls_comm *comm, ls_region *region);
 
 /* --- creation (shm_handshake.c) ----------------------------------------------------------------------------------- */
@@ -363,9 +376,6 @@ const char *ls_announcement_text(char text[LS_TEXT_CAPACITY], const ls_announcem
 
 /* "all_reduce"; it lives for ever. */
 const char *ls_operation_name(int32_t kind);
-
-/* "rank 2" or "ranks 2, 3" of those whose entry is true. */
-const char *ls_ranks_text(char text[LS_TEXT_CAPACITY], const bool *chosen, int world_size);
 
 /* --- ways for GPU memory --------------------------------------------------------------------------------------------- */
 

@@ -46,14 +46,14 @@ const char *ls_announcement_text(char text[LS_TEXT_CAPACITY], const ls_announcem
     return text;
 }
 
-const char *ls_ranks_text(char text[LS_TEXT_CAPACITY], const bool *chosen, int world_size) {
+const char *ls_ranks_text(char text[LS_RANKS_TEXT_CAPACITY], const bool *chosen, int world_size) {
     int count = 0, used = 0;
     for (int r = 0; r < world_size; r++) count += chosen[r];
-    used = snprintf(text, LS_TEXT_CAPACITY, count == 1 ? "rank" : "ranks");
+    used = snprintf(text, LS_RANKS_TEXT_CAPACITY, count == 1 ? "rank" : "ranks");
     const char *separator = " ";
-    for (int r = 0; r < world_size && used < LS_TEXT_CAPACITY - 8; r++) {
+    for (int r = 0; r < world_size; r++) {
         if (!chosen[r]) continue;
-        used += snprintf(text + used, (size_t)(LS_TEXT_CAPACITY - used), "%s%d", separator, r);
+        used += snprintf(text + used, (size_t)(LS_RANKS_TEXT_CAPACITY - used), "%s%d", separator, r);
         separator = ", ";
     }
     return text;

@@ -140,6 +140,7 @@ ls_status ls_comm_alloc_shared(ls_comm *comm, ls_device *device, size_t nbytes, 
         if (region) drop(comm, region);
         return status;
     }
+    if (needs_host(comm) && comm->transport->keep) comm->transport->keep(comm, region);
     *out = region->handle = region->gpu ? region->gpu : region->memory;
     return LS_OK;
 }

@@ -40,8 +40,17 @@ char *ls_segment_stage(const ls_comm *comm, int rank, uint64_t slice) {
 }
 
 uint64_t ls_segment_offset(const ls_comm *comm, const void *buffer) {
-    uint64_t offset = (uintptr_t)buffer - comm->origin; /* wraps to something large for addresses below the origin */
-    return offset >= comm->reach_begin && offset < comm->reach_end ? offset : LS_OFFSET_STAGED;
+    int count = atomic_load_explicit(&comm->window_count, memory_order_acquire);
+    for (const ls_window *window = comm->windows; window < comm->windows + count; window++) {
+        uint64_t inside = (uintptr_t)buffer - (uintptr_t)window->base; /* wraps to something large below the window */
+        if (inside < window->nbytes) return window->offset + inside;
+    }
+    return LS_OFFSET_STAGED;
 }
 
-char *ls_segment_address(const ls_comm *comm, uint64_t offset) { return (char *)(comm->origin + (uintptr_t)offset); }
+char *ls_segment_address(const ls_comm *comm, uint64_t offset) {
+    int count = atomic_load_explicit(&comm->window_count, memory_order_acquire);
+    const ls_window *window = comm->windows;
+    while (window + 1 < comm->windows + count && offset - window->offset >= window->nbytes) window++;
+    return (char *)((uintptr_t)window->base + (uintptr_t)(offset - window->offset));
+}

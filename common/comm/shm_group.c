@@ -48,11 +48,11 @@ ls_status ls_comm_create_shm(ls_comm **out, const ls_comm_options *options) {
 }
 
 static void leave(ls_comm *comm) {
-    if (comm->base) munmap(comm->base, LS_SEGMENT_SPACE_BYTES);
+    ls_shm_unmap(comm);
     if (comm->fd >= 0) close(comm->fd);
     for (int r = 0; r < comm->world_size; r++)
         if (comm->pidfd[r] >= 0) close(comm->pidfd[r]);
 }
 
 const struct ls_transport ls_transport_shm = {
-    .name = "shm", .fill = ls_shm_fill, .empty = ls_shm_empty, .leave = leave};
+    .name = "shm", .fill = ls_shm_fill, .keep = ls_shm_keep, .empty = ls_shm_empty, .leave = leave};

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -19,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/secret.h"
 #include "common/comm/comm_internal.h"
 
 #define LS_HELLO_MAGIC 0x6c73636fu
@@ -56,12 +56,6 @@ static socklen_t abstract_address(struct sockaddr_un *address, const char *name)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
-static bool is_own_user(int connection) {
-    struct ucred peer;
-    socklen_t nbytes = sizeof peer;
-    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &nbytes) == 0 && peer.uid == geteuid();
-}
-
 static void key_of(char *key, size_t capacity, const ls_comm_options *options) {
     snprintf(key, capacity, "%s/shm/rank0", options->group ? options->group : "group0");
 }
@@ -84,15 +78,12 @@ static struct hello own_hello(const ls_comm *comm) {
 
 static ls_status make_file(ls_comm *comm) {
     comm->fd = memfd_create("lockstep", MFD_CLOEXEC);
-    if (comm->fd >= 0 && ftruncate(comm->fd, (off_t)LS_SEGMENT_SPACE_BYTES) == 0) return ls_shm_map(comm);
+    if (comm->fd >= 0 && ftruncate(comm->fd, (off_t)ls_control_nbytes(comm->world_size)) == 0) return ls_shm_map(comm);
     return ls_fail(LS_ERR_SYSTEM, "cannot make the group's shared memory: %s (is ulimit -f set?)", strerror(errno));
 }
 
 static ls_status listen_on(const ls_comm *comm, char name[LS_NAME_BYTES], int *listener) {
-    unsigned char random[LS_NAME_BYTES / 2];
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
-        return ls_fail(LS_ERR_SYSTEM, "cannot get random bytes: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof random; i++) snprintf(name + 2 * i, 3, "%02x", random[i]);
+    if (ls_secret_make(name, LS_NAME_BYTES - 1) != LS_OK) return LS_ERR_SYSTEM;
     struct sockaddr_un address;
     socklen_t nbytes = abstract_address(&address, name);
     *listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -144,7 +135,7 @@ static ls_status serve(ls_comm *comm, int connection, bool *served, double until
     struct hello mine = own_hello(comm), theirs;
     struct answer answer = {.status = LS_OK};
     set_deadline(connection, left_us(until_us) / 2); /* leave time for those behind it */
-    if (!is_own_user(connection) || recv(connection, &theirs, sizeof theirs, 0) != (ssize_t)sizeof theirs ||
+    if (!ls_peer_is_own_user(connection) || recv(connection, &theirs, sizeof theirs, 0) != (ssize_t)sizeof theirs ||
         theirs.magic != LS_HELLO_MAGIC)
         return LS_OK;
     judge(&mine, &theirs, served, answer.text, sizeof answer.text);
@@ -165,7 +156,7 @@ static ls_status serve_all(ls_comm *comm, int listener, double until_us) {
         for (int r = 0; r < comm->world_size; r++) count += missing[r] = !served[r];
         if (count == 0) return LS_OK;
         if (left_us(until_us) <= 0) {
-            char ranks[LS_TEXT_CAPACITY];
+            char ranks[LS_RANKS_TEXT_CAPACITY];
             return ls_comm_break(comm, LS_ERR_TIMEOUT, NULL, "%s of %d did not join the group within %g s",
                                  ls_ranks_text(ranks, missing, comm->world_size), comm->world_size, comm->timeout_s);
         }
@@ -207,9 +198,11 @@ static ls_status connect_to(const ls_comm *comm, int connection, const char *nam
         return ls_fail(LS_ERR_TIMEOUT, "rank %d: rank 0 did not accept the connection within %g s", comm->rank,
                        comm->timeout_s);
     if (result != 0)
-        return ls_fail(LS_ERR_PEER, "rank %d cannot reach rank 0, which has given up or died: %s", comm->rank,
-                       strerror(errno));
-    if (!is_own_user(connection))
+        return ls_fail(LS_ERR_PEER,
+                       "rank %d cannot reach rank 0, which has given up, has died, or runs on another machine (a group "
+                       "is of one machine): %s",
+                       comm->rank, strerror(errno));
+    if (!ls_peer_is_own_user(connection))
         return ls_fail(LS_ERR_PEER, "the process that poses as rank 0 belongs to another user");
     return LS_OK;
 }
@@ -245,6 +238,9 @@ static ls_status receive_answer(const ls_comm *comm, int connection, double unti
         return ls_fail(LS_ERR_PEER, "rank %d: rank 0 gave up or died while the group formed", comm->rank);
     *fd = descriptor_in(&message);
     if (answer.status == LS_OK && *fd >= 0) return LS_OK;
+    if (answer.status == LS_OK)
+        return ls_fail(LS_ERR_SYSTEM, "rank %d got no descriptor of the group's memory: has it too many open files?",
+                       comm->rank);
     answer.text[sizeof answer.text - 1] = '\0';
     return ls_fail(LS_ERR_INVALID, "cannot form the group: %s", answer.text);
 }

@@ -1,36 +1,51 @@
 /* shm_memory — the group's file: mapping it, and regions inside of it.
- *   idea  : the file is as large as the address space that each rank reserves for it, and sparse: pages exist once
- *           somebody asks for them. A region is a range of it, chosen by every rank for itself by the same rule (first
- *           fit), so no address and no file descriptor has to travel. Outside of regions the space is closed
- *           (PROT_NONE)
- *   fails : a full machine or a limit (ulimit -v, a container's) shows when a part is filled */
+ *   idea  : the file begins with the control area; behind it lie windows, ranges that each rank maps once and keeps. A
+ *           region is a range of a window, chosen by every rank for itself by the same rule (first fit, or else a new
+ *           window), so no address and no file descriptor has to travel. The file is sparse: pages exist once somebody
+ *           asks for them. Outside of regions windows are closed (PROT_NONE)
+ *   cost  : a window is as large as its first region, or as all before it together: at most twice the address space that
+ *           the group has needed at a time or, where gaps fit nothing, so far
+ *   order : a window counts once all ranks have got the region that it was made for (ls_shm_keep); otherwise all forget it.
+ *           So the ranks' windows are the same ranges
+ *   fails : a full machine or a limit (ulimit -v, a container's) shows when a window is mapped or a part is filled */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/comm/comm_internal.h"
 
-ls_status ls_shm_map(ls_comm *comm) {
-    void *base = mmap(NULL, LS_SEGMENT_SPACE_BYTES, PROT_NONE, MAP_SHARED | MAP_NORESERVE, comm->fd, 0);
-    if (base == MAP_FAILED)
-        return ls_fail(LS_ERR_NO_MEMORY,
-                       "cannot reserve %zu GiB of address space for the group's shared memory: %s (is ulimit -v set?)",
-                       LS_SEGMENT_SPACE_BYTES >> 30, strerror(errno));
-    ls_segment_attach(comm, base);
-    comm->origin = (uintptr_t)base;
-    comm->reach_begin = comm->control_nbytes;
-    comm->reach_end = LS_SEGMENT_SPACE_BYTES;
+/* A range of the file; NULL, reported, if it cannot be had. */
+static void *map_range(const ls_comm *comm, size_t offset, size_t nbytes, int protection) {
+    void *base = mmap(NULL, nbytes, protection, MAP_SHARED | MAP_NORESERVE, comm->fd, (off_t)offset);
+    if (base == MAP_FAILED) {
+        ls_report_error(
+            "cannot reserve %.1f MiB of address space for the group's shared memory: %s (is ulimit -v set?)",
+            (double)nbytes / (1 << 20), strerror(errno));
+        return NULL;
+    }
     /* A crashing rank must not write the whole space into its core file. */
-    (void)madvise(base, LS_SEGMENT_SPACE_BYTES, MADV_DONTDUMP);
-    if (mprotect(base, comm->control_nbytes, PROT_READ | PROT_WRITE) != 0)
-        return ls_fail(LS_ERR_NO_MEMORY, "cannot open the control area of the group's shared memory: %s",
-                       strerror(errno));
+    (void)madvise(base, nbytes, MADV_DONTDUMP);
+    return base;
+}
+
+ls_status ls_shm_map(ls_comm *comm) {
+    void *base = map_range(comm, 0, ls_control_nbytes(comm->world_size), PROT_READ | PROT_WRITE);
+    if (!base) return LS_ERR_NO_MEMORY;
+    ls_segment_attach(comm, base);
     atomic_store(&comm->segment->slot[comm->rank].pid, (int32_t)getpid());
     return LS_OK;
 }
+
+void ls_shm_unmap(ls_comm *comm) {
+    if (comm->base) munmap(comm->base, comm->control_nbytes);
+    for (int i = 0; i < atomic_load(&comm->window_count); i++) munmap(comm->windows[i].base, comm->windows[i].nbytes);
+}
+
+/* --- where regions lie ------------------------------------------------------------------------------------------------ */
 
 static size_t region_nbytes(const ls_comm *comm, const ls_region *region) {
     return region->stride_bytes * (size_t)comm->world_size;
@@ -44,45 +59,95 @@ static const ls_region *find_overlapping(const ls_comm *comm, size_t offset, siz
     return NULL;
 }
 
-/* Puts the region into the first gap that holds it, on all ranks alike, since they hold the same regions; false if
- * there is none. Until then its own offset is 0, which says that it has no place yet. */
-static bool place(const ls_comm *comm, ls_region *region) {
-    size_t nbytes = region_nbytes(comm, region), offset = comm->control_nbytes;
+/* The first gap of the window that holds the region; false if there is none. */
+static bool place_in(const ls_comm *comm, const ls_window *window, ls_region *region) {
+    size_t nbytes = region_nbytes(comm, region), offset = window->offset, end = window->offset + window->nbytes;
     const ls_region *other;
     while ((other = find_overlapping(comm, offset, nbytes))) offset = other->offset + region_nbytes(comm, other);
-    if (nbytes > LS_SEGMENT_SPACE_BYTES - offset) return false;
+    if (nbytes > end || offset > end - nbytes) return false;
     region->offset = offset;
     return true;
 }
+
+/* Gives the region an offset, on all ranks alike, since they hold the same regions and windows. Until then its own offset
+ * is 0, which says that it has no place yet. Returns its window, which may be one that does not count yet. */
+static ls_window *place(ls_comm *comm, ls_region *region) {
+    int count = atomic_load(&comm->window_count);
+    for (int i = 0; i < count; i++)
+        if (place_in(comm, &comm->windows[i], region)) return &comm->windows[i];
+    if (count == LS_WINDOWS_MAX) return NULL;
+    size_t offset = comm->control_nbytes, nbytes = region_nbytes(comm, region);
+    if (count > 0) offset = comm->windows[count - 1].offset + comm->windows[count - 1].nbytes;
+    region->offset = offset;
+    comm->windows[count] = (ls_window){.offset = offset, .nbytes = nbytes > offset ? nbytes : offset};
+    return &comm->windows[count];
+}
+
+static ls_window *find_window(ls_comm *comm, const ls_region *region) {
+    int last = atomic_load(&comm->window_count), i = 0;
+    while (i < last && region->offset - comm->windows[i].offset >= comm->windows[i].nbytes) i++;
+    return &comm->windows[i];
+}
+
+void ls_shm_keep(ls_comm *comm, ls_region *region) {
+    int count = atomic_load(&comm->window_count);
+    if (comm->world_size > 1 && find_window(comm, region) == &comm->windows[count])
+        atomic_store_explicit(&comm->window_count, count + 1, memory_order_release);
+}
+
+/* --- filling and emptying them ---------------------------------------------------------------------------------------- */
 
 static off_t own_offset(const ls_comm *comm, const ls_region *region) {
     return (off_t)(region->offset + (size_t)comm->rank * region->stride_bytes);
 }
 
-/* Each rank allocates its own part, so that on NUMA machines it lies near that rank. */
-ls_status ls_shm_fill(ls_comm *comm, ls_region *region) {
-    if (comm->world_size == 1) return ls_region_fill_private(comm, region); /* a group of one has no file */
-    if (!place(comm, region))
-        return ls_fail(LS_ERR_NO_MEMORY, "the group's %zu GiB of address space have no room for %zu bytes per rank",
-                       LS_SEGMENT_SPACE_BYTES >> 30, region->stride_bytes);
+/* Whether the file holds the region now, and pages for this rank's part. The file only grows: all ranks are at the same
+ * region. Each allocates its own part, so that on NUMA machines it lies near that rank. */
+static bool allocate_part(const ls_comm *comm, const ls_region *region) {
+    struct stat info;
+    off_t end = (off_t)(region->offset + region_nbytes(comm, region));
+    if (fstat(comm->fd, &info) != 0 || (info.st_size < end && ftruncate(comm->fd, end) != 0)) return false;
     int result;
     do result = fallocate(comm->fd, 0, own_offset(comm, region), (off_t)region->stride_bytes);
     while (result != 0 && errno == EINTR);
-    region->seen = comm->base + region->offset;
+    return result == 0;
+}
+
+ls_status ls_shm_fill(ls_comm *comm, ls_region *region) {
+    if (comm->world_size == 1) return ls_region_fill_private(comm, region); /* a group of one has no file */
+    ls_window *window = place(comm, region);
+    if (!window)
+        return ls_fail(LS_ERR_NO_MEMORY, "the group's address space has no room for %zu bytes per rank",
+                       region->stride_bytes);
+    if (!window->base) window->base = map_range(comm, window->offset, window->nbytes, PROT_NONE);
+    if (!window->base) return LS_ERR_NO_MEMORY;
+    bool allocated = allocate_part(comm, region);
+    region->seen = window->base + (region->offset - window->offset);
     region->seen_bytes = region_nbytes(comm, region);
-    if (result != 0 || mprotect(region->seen, region->seen_bytes, PROT_READ | PROT_WRITE) != 0)
+    if (!allocated || mprotect(region->seen, region->seen_bytes, PROT_READ | PROT_WRITE) != 0)
         return ls_fail(LS_ERR_NO_MEMORY, "rank %d cannot allocate %zu bytes of shared memory: %s", comm->rank,
                        region->stride_bytes, strerror(errno));
-    region->memory = comm->base + own_offset(comm, region);
+    region->memory = region->seen + (size_t)comm->rank * region->stride_bytes;
     return LS_OK;
+}
+
+/* The window that was made for a region which not all ranks have got. */
+static void forget_window(ls_comm *comm, const ls_region *region) {
+    ls_window *window = find_window(comm, region);
+    if (window < comm->windows + atomic_load(&comm->window_count) || !window->base) return;
+    munmap(window->base, window->nbytes);
+    window->base = NULL;
 }
 
 void ls_shm_empty(ls_comm *comm, ls_region *region) {
     if (comm->world_size == 1) {
         ls_region_empty_private(comm, region);
-    } else if (region->seen) {
+        return;
+    }
+    if (region->seen) {
         (void)mprotect(region->seen, region->seen_bytes, PROT_NONE);
         (void)fallocate(comm->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, own_offset(comm, region),
                         (off_t)region->stride_bytes);
     }
+    if (region->offset > 0) forget_window(comm, region);
 }

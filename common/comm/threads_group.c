@@ -42,9 +42,8 @@ static ls_status make_endpoint(ls_comm **out, const ls_comm_options *options, in
     if (!control_area) return LS_OK;
     ls_segment_attach(comm, control_area);
     atomic_fetch_add(&comm->segment->endpoints, 1);
-    comm->origin = 0;
-    comm->reach_begin = 0;
-    comm->reach_end = LS_OFFSET_NOTHING;
+    comm->windows[0] = (ls_window){.nbytes = LS_OFFSET_NOTHING}; /* offsets are addresses */
+    atomic_store(&comm->window_count, 1);
     return LS_OK;
 }
 

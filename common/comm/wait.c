@@ -230,7 +230,7 @@ static bool is_there(void *context) {
 
 /* Why is it not there? LS_OK: wait on. */
 static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
-    char ranks[LS_TEXT_CAPACITY];
+    char ranks[LS_RANKS_TEXT_CAPACITY];
     bool missing[LS_COMM_MAX_RANKS], died;
     if (ls_comm_is_broken(comm)) return report_broken(comm, wait->what);
     /* None: all have come, but the last one was stopped or killed before it rang the bell. */

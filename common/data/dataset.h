@@ -31,14 +31,16 @@ typedef enum ls_normalize {
 } ls_normalize;
 
 /* Opens a split of a folder in MNIST's format: {train,t10k}-images-idx3-ubyte and {train,t10k}-labels-idx1-ubyte, each
- * also spelled ".idx3-ubyte" and ".idx1-ubyte", each plain or gzipped (.gz). 10 classes; inputs 1 x height x width. The
- * files are read whole and kept as bytes.
+ * also spelled ".idx3-ubyte" and ".idx1-ubyte", each plain or gzipped (.gz); inputs 1 x height x width. Labels lie in 0 ..
+ * classes-1: the files do not say how many classes there are. They are read whole and kept as bytes.
  * LS_ERR_IO: the folder or a file is missing or unreadable; LS_ERR_FORMAT: a file is not what it should be (magic
- * number, size, gzip checksum, counts that disagree, a label above 9). On failure *out is NULL. */
-ls_status ls_dataset_open_idx(ls_dataset **out, const char *folder, ls_split split, ls_normalize normalize);
+ * number, size, gzip checksum, counts that disagree, a label out of range). On failure *out is NULL. */
+ls_status ls_dataset_open_idx(ls_dataset **out, const char *folder, ls_split split, int classes,
+                              ls_normalize normalize);
 
 /* `count` random samples: inputs and targets standard normal, labels uniform. A sample is a function of (seed, index)
- * alone: the same at each read, on each rank, and memory does not grow with `count`. Reading one costs a few times its
+ * alone (of sets of less than 10,000 samples, also of `count`): the same at each read, on each rank, and memory does not
+ * grow with `count`. Reading one costs a few times its
  * copying, so that a benchmark on random data does not measure the random numbers. Values do not follow PyTorch's. */
 ls_status ls_dataset_random(ls_dataset **out, uint64_t seed, size_t count, const ls_sample_spec *spec);
 
@@ -57,7 +59,8 @@ ls_status ls_dataset_read(const ls_dataset *dataset, const int64_t *indices, siz
 
 /* A split of a folder in MNIST's format, as above, but read from front to back while it is used: memory does not grow
  * with it, and errors in it show when they are reached. Nothing is said about how many samples there are. */
-ls_status ls_dataset_open_stream(ls_dataset **out, const char *folder, ls_split split, ls_normalize normalize);
+ls_status ls_dataset_open_stream(ls_dataset **out, const char *folder, ls_split split, int classes,
+                                 ls_normalize normalize);
 
 /* Whether it is read by cursors instead of ls_dataset_count and ls_dataset_read, which must not be called on it. */
 bool ls_dataset_is_stream(const ls_dataset *dataset);
@@ -72,6 +75,14 @@ ls_status ls_cursor_create(ls_cursor **out, const ls_dataset *dataset, size_t sh
  * ls_dataset_read. */
 ls_status ls_cursor_read(ls_cursor *cursor, size_t count, float *inputs, int64_t *labels, float *targets, size_t *read);
 void ls_cursor_destroy(ls_cursor *cursor); /* NULL is a no-op */
+
+/* --- what data is, in words ----------------------------------------------------------------------------------------- */
+
+/* "1000 samples of 1 x 28 x 28 in 10 classes (sampled hash 0123456789abcdef)": the same text where the data is the
+ * same, and hardly ever elsewhere. The hash is of up to 32 samples from the first to the last, as they are read; of a
+ * stream, whose number of samples is what its header says, of the first few. NULL stands for no data: "none". Cost:
+ * less than a millisecond where samples are small. LS_ERR_NO_MEMORY, or what reading fails with. */
+ls_status ls_dataset_describe(const ls_dataset *dataset, char *text, size_t capacity);
 
 /* NULL is a no-op. */
 void ls_dataset_close(ls_dataset *dataset);

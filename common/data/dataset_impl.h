@@ -22,7 +22,8 @@ typedef struct ls_dataset_kind {
 struct ls_dataset {
     const ls_dataset_kind *kind;
     ls_sample_spec spec;
-    size_t count; /* 0 for a stream */
+    size_t count;    /* 0 for a stream */
+    size_t promised; /* (stream) samples that its header speaks of, true or not */
 };
 
 /* First member of each stream's cursor; stream.c fills it in, the kind need not look at it. */

@@ -58,33 +58,33 @@ void ls_idx_convert(float *restrict input, const uint8_t *pixels, size_t count, 
     for (; i < count; i++) input[i] = value_of[pixels[i]];
 }
 
-ls_status ls_idx_spec(ls_sample_spec *spec, const char *path, const size_t dims[LS_IDX_MAX_DIMS]) {
+ls_status ls_idx_spec(ls_sample_spec *spec, const char *path, const size_t dims[LS_IDX_MAX_DIMS], int classes) {
     if (dims[1] > INT_MAX || dims[2] > INT_MAX) {
         return ls_fail(LS_ERR_FORMAT, "%s has images of %zu x %zu pixels, which is too large", path, dims[1], dims[2]);
     }
-    *spec = (ls_sample_spec){.channels = 1, .height = (int)dims[1], .width = (int)dims[2], .classes = LS_IDX_CLASSES};
+    *spec = (ls_sample_spec){.channels = 1, .height = (int)dims[1], .width = (int)dims[2], .classes = classes};
     return LS_OK;
 }
 
-ls_status ls_idx_check_label(const char *path, uint8_t label, size_t sample) {
-    if (label < LS_IDX_CLASSES) return LS_OK;
-    return ls_fail(LS_ERR_FORMAT, "%s: label %u of sample %zu is out of range 0 to %d", path, label, sample,
-                   LS_IDX_CLASSES - 1);
+ls_status ls_idx_check_label(const char *path, uint8_t label, size_t sample, int classes) {
+    if (label < classes) return LS_OK;
+    return ls_fail(LS_ERR_FORMAT, "%s: label %u of sample %zu is out of range 0 to %d: the model has %d outputs", path,
+                   label, sample, classes - 1, classes);
 }
 
-static ls_status check_labels(const ls_idx_file *labels, const ls_idx_file *images) {
+static ls_status check_labels(const ls_idx_file *labels, const ls_idx_file *images, int classes) {
     if (images->dims[0] != labels->dims[0]) {
         return ls_fail(LS_ERR_FORMAT, "%s has %zu images but %s has %zu labels", images->path, images->dims[0],
                        labels->path, labels->dims[0]);
     }
     ls_status status = LS_OK;
     for (size_t i = 0; status == LS_OK && i < labels->dims[0]; i++) {
-        status = ls_idx_check_label(labels->path, labels->data[i], i);
+        status = ls_idx_check_label(labels->path, labels->data[i], i, classes);
     }
     return status;
 }
 
-static ls_status read_pair(struct idx_dataset *idx, const char *folder, ls_split split) {
+static ls_status read_pair(struct idx_dataset *idx, const char *folder, ls_split split, int classes) {
     ls_idx_file images, labels;
     ls_status status = ls_idx_file_read(&images, folder, ls_idx_prefix(split, LS_IDX_IMAGES), 3);
     if (status != LS_OK) return status;
@@ -93,18 +93,19 @@ static ls_status read_pair(struct idx_dataset *idx, const char *folder, ls_split
     if (status != LS_OK) return status;
     idx->labels = labels.data;
     idx->base.count = images.dims[0];
-    status = ls_idx_spec(&idx->base.spec, images.path, images.dims);
-    return status == LS_OK ? check_labels(&labels, &images) : status;
+    status = ls_idx_spec(&idx->base.spec, images.path, images.dims, classes);
+    return status == LS_OK ? check_labels(&labels, &images, classes) : status;
 }
 
-ls_status ls_dataset_open_idx(ls_dataset **out, const char *folder, ls_split split, ls_normalize normalize) {
+ls_status ls_dataset_open_idx(ls_dataset **out, const char *folder, ls_split split, int classes,
+                              ls_normalize normalize) {
     static const ls_dataset_kind kind = {.read = idx_read, .close = idx_close};
     *out = NULL;
     struct idx_dataset *idx = calloc(1, sizeof *idx);
     if (!idx) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the data of %s", folder);
     idx->base.kind = &kind;
     ls_idx_pixel_values(idx->value_of, normalize);
-    ls_status status = read_pair(idx, folder, split);
+    ls_status status = read_pair(idx, folder, split, classes);
     if (status != LS_OK) {
         ls_dataset_close(&idx->base);
         return status;

@@ -84,12 +84,13 @@ static ls_status stream_cursor_next(ls_cursor *base, bool *end, float *input, in
     if (status != LS_OK || *end || !input) return status;
     ls_idx_convert(input, cursor->pixels, cursor->images.sample_nbytes, stream->value_of);
     if (label) *label = label_byte;
-    return ls_idx_check_label(cursor->labels.path, label_byte, sample);
+    return ls_idx_check_label(cursor->labels.path, label_byte, sample, base->dataset->spec.classes);
 }
 
 static void stream_close(ls_dataset *dataset) { free(dataset); }
 
-ls_status ls_dataset_open_stream(ls_dataset **out, const char *folder, ls_split split, ls_normalize normalize) {
+ls_status ls_dataset_open_stream(ls_dataset **out, const char *folder, ls_split split, int classes,
+                                 ls_normalize normalize) {
     static const ls_dataset_kind kind = {.cursor_open = stream_cursor_open,
                                          .cursor_next = stream_cursor_next,
                                          .cursor_close = stream_cursor_close,
@@ -104,7 +105,9 @@ ls_status ls_dataset_open_stream(ls_dataset **out, const char *folder, ls_split 
         memcpy(stream->folder, folder, strlen(folder) + 1);
         ls_idx_pixel_values(stream->value_of, normalize);
         status = open_files(headers, stream);
-        if (status == LS_OK) status = ls_idx_spec(&stream->base.spec, headers->images.path, headers->images.dims);
+        if (status == LS_OK)
+            status = ls_idx_spec(&stream->base.spec, headers->images.path, headers->images.dims, classes);
+        stream->base.promised = headers->images.dims[0];
         close_files(headers);
     } else {
         status = ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", folder);

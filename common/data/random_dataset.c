@@ -1,5 +1,6 @@
 /* random_dataset — random samples that cost little more than reading memory.
- *   idea  : a pool of P = 2^18 standard normal values is drawn once. Value i of a sample is (pool[a + i] + pool[b + i])
+ *   idea  : a pool of P standard normal values is drawn once: 2^18 for the sets that programs train on; for a small set as
+ *           many as all its samples together have, rounded up to a power of two, but 2^10 at least. Value i of a sample is (pool[a + i] + pool[b + i])
  *           / sqrt(2) (indices modulo P), again standard normal; a != b come from a hash of (seed, sample). There are
  *           about P^2 / 2 such pairs, so that no two of even a hundred thousand samples are likely to be the same.
  *   cost  : 1 MiB; per value two loads and an addition. Drawing each value anew would take some 30 times as long.
@@ -11,13 +12,16 @@
 #include "common/base/random.h"
 #include "common/data/dataset_impl.h"
 
-#define LS_POOL_COUNT ((size_t)1 << 18)
+#define LS_MIN_POOL_COUNT ((size_t)1 << 10)
+#define LS_MAX_POOL_COUNT ((size_t)1 << 18)
+#define LS_SMALL_SET_COUNT ((size_t)10000)   /* samples; from here on they do not depend on how many there are */
 #define LS_MAX_INPUT_COUNT ((size_t)1 << 40) /* of a sample; keeps products far from overflow */
 
 struct random_dataset {
     ls_dataset base;
     uint64_t seed;
-    float pool[LS_POOL_COUNT];
+    size_t pool_count;
+    float pool[];
 };
 
 /* splitmix64's finaliser: a bijection in which each input bit changes each output bit with probability one half. */
@@ -38,15 +42,16 @@ static void add_scaled(float *restrict destination, const float *restrict a, con
 }
 
 static void fill_from_pool(const struct random_dataset *random, uint64_t key, float *destination, size_t count) {
-    size_t first = key % LS_POOL_COUNT;
-    size_t second = first + 1 + (key >> 32) % (LS_POOL_COUNT - 1);
-    second %= LS_POOL_COUNT;
+    size_t pool_count = random->pool_count;
+    size_t first = key % pool_count;
+    size_t second = first + 1 + (key >> 32) % (pool_count - 1);
+    second %= pool_count;
     while (count > 0) { /* in runs that end where one of the two gets to the pool's end */
-        size_t run = LS_POOL_COUNT - (first > second ? first : second);
+        size_t run = pool_count - (first > second ? first : second);
         if (run > count) run = count;
         add_scaled(destination, random->pool + first, random->pool + second, run);
-        first = (first + run) % LS_POOL_COUNT;
-        second = (second + run) % LS_POOL_COUNT;
+        first = (first + run) % pool_count;
+        second = (second + run) % pool_count;
         destination += run;
         count -= run;
     }
@@ -84,18 +89,27 @@ static ls_status check_spec(const ls_sample_spec *spec, size_t count) {
     return LS_OK;
 }
 
+static size_t choose_pool_count(size_t samples, const ls_sample_spec *spec) {
+    size_t count = LS_MIN_POOL_COUNT, of_a_sample = ls_sample_input_count(spec) + spec->target_count;
+    if (samples >= LS_SMALL_SET_COUNT) return LS_MAX_POOL_COUNT;
+    while (count < LS_MAX_POOL_COUNT && count / of_a_sample < samples) count *= 2;
+    return count;
+}
+
 ls_status ls_dataset_random(ls_dataset **out, uint64_t seed, size_t count, const ls_sample_spec *spec) {
     static const ls_dataset_kind kind = {.read = random_read, .close = random_close};
     *out = NULL;
     ls_status status = check_spec(spec, count);
     if (status != LS_OK) return status;
-    struct random_dataset *random = malloc(sizeof *random);
+    size_t pool_count = choose_pool_count(count, spec);
+    struct random_dataset *random = malloc(sizeof *random + pool_count * sizeof *random->pool);
     if (!random) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a random dataset");
     random->base = (ls_dataset){.kind = &kind, .spec = *spec, .count = count};
     random->seed = seed;
+    random->pool_count = pool_count;
     ls_generator generator;
     ls_generator_seed(&generator, seed);
-    ls_fill_normal(&generator, random->pool, LS_POOL_COUNT);
+    ls_fill_normal(&generator, random->pool, pool_count);
     *out = &random->base;
     return LS_OK;
 }

@@ -1,6 +1,6 @@
 /* chrome_read — trace files become a trace: one file, or a folder of them.
- *   idea  : the header is everything up to the line of "traceEvents"; below it every line is an event
- *           (chrome_events.c), so only one of them at a time is a JSON tree. The files of a folder go into one trace,
+ *   idea  : the header is everything around the array "traceEvents"; of the events in it (chrome_events.c) only one at a
+ *           time is a JSON tree (chrome_scan.c finds them). The files of a folder go into one trace,
  *           one after another, each with ids of its own; their times are shifted by the difference of their origins,
  *           since all ranks of a machine share a clock
  *   checks: what the header counts (devices, ranks, steps) bounds what the events name. All files say the same about
@@ -24,6 +24,7 @@
 #include "common/base/log.h"
 #include "common/trace/chrome_parts.h"
 #include "common/trace/chrome_reader.h"
+#include "common/trace/chrome_scan.h"
 #include "common/trace/trace_parts.h"
 
 /* --- header ------------------------------------------------------------------------------------------------------ */
@@ -114,48 +115,35 @@ static void read_header(struct ls_chrome_reader *reader, ls_json *json) {
     read_parameters(trace, json, object, is_first);
 }
 
-/* --- a file, line by line ---------------------------------------------------------------------------------------- */
+/* --- a file, event by event -------------------------------------------------------------------------------------- */
 
-struct line {
-    const char *text;
-    size_t nbytes; /* without spaces around it */
-    const char *next;
-};
-
-static struct line next_line(const char *text, const char *end) {
-    const char *stop = memchr(text, '\n', (size_t)(end - text));
-    struct line line = {.text = text, .next = stop ? stop + 1 : end};
-    if (!stop) stop = end;
-    while (stop > line.text && strchr(" \t\r", stop[-1]) && stop[-1]) stop--;
-    while (line.text < stop && strchr(" \t", *line.text) && *line.text) line.text++;
-    line.nbytes = (size_t)(stop - line.text);
-    return line;
+/* The file without its events, as a text of its own with the same lines; malloc'd. Where the file is damaged behind the
+ * events, or within them, without that part. */
+static char *header_text(const struct ls_chrome_text *found, const char *text, const char *end, size_t *nbytes) {
+    bool is_whole = found->behind.at && !found->wrong;
+    size_t above = (size_t)(found->events.at - text), lines = is_whole ? found->behind.line - found->events.line : 0;
+    const char *below = is_whole ? found->behind.at : "]}";
+    size_t below_nbytes = is_whole ? (size_t)(end - below) : 2;
+    char *header = malloc(above + lines + below_nbytes + 1);
+    if (!header) return NULL;
+    memcpy(header, text, above);
+    memset(header + above, '\n', lines);
+    memcpy(header + above + lines, below, below_nbytes);
+    *nbytes = above + lines + below_nbytes;
+    header[*nbytes] = '\0';
+    return header;
 }
 
-static bool is(const struct line *line, const char *text) {
-    return line->nbytes == strlen(text) && memcmp(line->text, text, line->nbytes) == 0;
-}
-
-/* Parses what is above the events; *at and *number move behind it. */
-static ls_status take_header(struct ls_chrome_reader *reader, const char **at, const char *end, size_t *number) {
-    static const char closing[] = LS_CHROME_EVENTS_LINE "]}";
-    const char *begin = *at;
-    struct line line = {0};
-    while (*at < end && !is(&line, LS_CHROME_EVENTS_LINE)) {
-        line = next_line(*at, end);
-        *at = line.next;
-        (*number)++;
-    }
-    if (!is(&line, LS_CHROME_EVENTS_LINE))
-        return ls_fail(LS_ERR_INVALID, "%s: no trace of this program: no line says %s", reader->name,
-                       LS_CHROME_EVENTS_LINE);
-    size_t above = (size_t)(line.text - begin);
-    char *header = malloc(above + sizeof closing);
+static ls_status take_header(struct ls_chrome_reader *reader, const struct ls_chrome_text *found, const char *text,
+                             const char *end) {
+    size_t nbytes = 0;
+    if (!found->events.at)
+        return ls_fail(LS_ERR_INVALID, "%s: no trace of this program: there is no array \"traceEvents\"%s%s",
+                       reader->name, found->wrong ? "; " : "", found->wrong ? found->wrong : "");
+    char *header = header_text(found, text, end, &nbytes);
     if (!header) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", reader->name);
-    memcpy(header, begin, above);
-    memcpy(header + above, closing, sizeof closing);
     ls_json *json;
-    ls_status status = ls_json_parse(&json, reader->name, 1, header, above + sizeof closing - 1);
+    ls_status status = ls_json_parse(&json, reader->name, 1, header, nbytes);
     free(header);
     if (status != LS_OK) return status;
     read_header(reader, json);
@@ -164,22 +152,33 @@ static ls_status take_header(struct ls_chrome_reader *reader, const char **at, c
     return status;
 }
 
-static ls_status check_end(const struct ls_chrome_reader *reader, const char *at, const char *end, size_t number) {
-    bool closed = false;
-    while (at < end) {
-        struct line line = next_line(at, end);
-        at = line.next;
-        number++;
-        if (line.nbytes == 0) continue;
-        if (closed || !is(&line, "}"))
-            return ls_fail(LS_ERR_INVALID, "%s:%zu: nothing but } follows the events", reader->name, number);
-        closed = true;
+/* From behind the array's [ to its ]. */
+static ls_status take_events(struct ls_chrome_reader *reader, struct ls_chrome_place place) {
+    ls_status status = LS_OK;
+    char next = ls_chrome_skip_blanks(&place);
+    if (next == ']') return LS_OK;
+    while (status == LS_OK && next) {
+        struct ls_chrome_place begin = place;
+        if (!ls_chrome_skip_value(&place) && place.at == begin.at) place.at++; /* a bracket or the like */
+        status = ls_chrome_read_event(reader, begin.at, (size_t)(place.at - begin.at), begin.line);
+        next = ls_chrome_skip_blanks(&place);
+        if (status != LS_OK || next == ']') return status;
+        if (next && next != ',')
+            return ls_fail(LS_ERR_INVALID, "%s:%zu: no comma before this event", reader->name, place.line);
+        place.at += next == ',';
+        next = ls_chrome_skip_blanks(&place);
     }
+    return status != LS_OK
+               ? status
+               : ls_fail(LS_ERR_INVALID, "%s:%zu: the file ends within its events", reader->name, place.line);
+}
+
+static ls_status check_end(const struct ls_chrome_reader *reader, const struct ls_chrome_text *found) {
     int steps = ls_trace_what(reader->trace)->steps;
+    if (found->wrong) return ls_fail(LS_ERR_INVALID, "%s:%zu: %s", reader->name, found->wrong_line, found->wrong);
     if (steps > reader->task_count)
         return ls_fail(LS_ERR_INVALID, "%s:1: its header says that there are %d steps, and it has %d tasks",
                        reader->name, steps, reader->task_count);
-    if (!closed) return ls_fail(LS_ERR_INVALID, "%s:%zu: the file ends too early", reader->name, number);
     if (reader->highest_id >= reader->task_count)
         return ls_fail(LS_ERR_INVALID, "%s:%zu: waits for task %d, and there are %d", reader->name,
                        reader->highest_line, reader->highest_id, reader->task_count);
@@ -187,27 +186,16 @@ static ls_status check_end(const struct ls_chrome_reader *reader, const char *at
 }
 
 ls_status ls_chrome_read_file(struct ls_chrome_reader *reader, const char *text, size_t nbytes) {
-    const char *at = text, *end = text + nbytes;
-    size_t number = 0;
-    bool comma = true;
+    struct ls_chrome_text found;
     reader->first_lane = ls_trace_lane_count(reader->trace);
     reader->first_task = ls_trace_task_count(reader->trace);
     reader->task_count = 0;
     reader->highest_id = -1;
-    ls_status status = nbytes > 0 ? take_header(reader, &at, end, &number)
-                                  : ls_fail(LS_ERR_INVALID, "%s: there is nothing in it", reader->name);
-    while (status == LS_OK) {
-        if (at == end) return ls_fail(LS_ERR_INVALID, "%s:%zu: the file ends within its events", reader->name, number);
-        struct line line = next_line(at, end);
-        at = line.next;
-        number++;
-        if (is(&line, "]")) return check_end(reader, at, end, number);
-        if (line.nbytes == 0) continue;
-        if (!comma) return ls_fail(LS_ERR_INVALID, "%s:%zu: no comma before this event", reader->name, number);
-        comma = line.text[line.nbytes - 1] == ',';
-        status = ls_chrome_read_event(reader, line.text, line.nbytes - comma, number);
-    }
-    return status;
+    if (nbytes == 0) return ls_fail(LS_ERR_INVALID, "%s: there is nothing in it", reader->name);
+    ls_chrome_find_events(&found, text, nbytes);
+    ls_status status = take_header(reader, &found, text, text + nbytes);
+    if (status == LS_OK) status = take_events(reader, found.events);
+    return status == LS_OK ? check_end(reader, &found) : status;
 }
 
 ls_status ls_trace_read_text(ls_trace *trace, const char *name, const char *text, size_t nbytes) {

@@ -2,7 +2,7 @@
  *   idea  : a name alone does not make a file ours: what is removed or replaced also begins as chrome_write.c begins
  *           every file
  *   order : all files are looked at before the first is removed, so where one is somebody else's nothing is touched
- *   fails : LS_ERR_INVALID, naming the file that is somebody else's; LS_ERR_IO */
+ *   fails : LS_ERR_INVALID, naming the file that is none of ours; LS_ERR_IO, also for one that this user may not replace */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/trace/chrome_parts.h"
 
@@ -60,6 +61,7 @@ static ls_status visit_files(const char *folder, bool remove) {
         if (rank == LS_NONE && strcmp(entry->d_name, LS_MERGED_NAME) != 0) continue;
         status = ls_trace_file_name(path, sizeof path, folder, rank);
         if (status == LS_OK) status = check_ours(path);
+        if (status == LS_OK && !remove) status = ls_file_check(path);
         if (status == LS_OK && remove && unlink(path) != 0)
             status = ls_fail(LS_ERR_IO, "cannot remove %s of an earlier trace: %s", path, strerror(errno));
     }

@@ -32,6 +32,23 @@ static ls_status compare_ranks(ls_parallel *p, const ls_safetensors *file, const
     return status;
 }
 
+ls_status ls_checkpoint_find(const struct ls_checkpointed *run, const char **path) {
+    ls_parallel *p = run->parallel;
+    const char *named = ls_train_resume(run->options);
+    bool is_there = ls_train_resumes(run->options);
+    *path = is_there ? named : NULL;
+    if (!run->options->resume_if_present) return LS_OK;
+    double finders = is_there;
+    ls_status status = p->ops->sum_over_ranks ? p->ops->sum_over_ranks(p, &finders, 1) : LS_OK;
+    if (status != LS_OK) return status;
+    if (finders > 0 && finders < p->world_size) {
+        return ls_fail(LS_ERR_INVALID, "only %g of %d ranks find %s: it must lie on a disk that all of them share",
+                       finders, p->world_size, named);
+    }
+    if (!is_there && p->rank == 0) ls_note("%s is not there yet: this run begins anew", named);
+    return LS_OK;
+}
+
 /* --- what is staged ---------------------------------------------------------------------------------------------- */
 
 static size_t stored_count(const ls_safetensors *file, const char *name) {
@@ -113,8 +130,9 @@ static ls_status take(const struct ls_state_source *source, const struct ls_chec
     return status;
 }
 
+/* `only_check`: nothing is taken. */
 static ls_status load_tensors(const struct ls_checkpointed *run, const ls_safetensors *file, const char *path,
-                              const struct ls_checkpoint_texts *texts) {
+                              const struct ls_checkpoint_texts *texts, bool only_check) {
     ls_parallel *p = run->parallel;
     struct ls_checkpoint_staging staging = {0};
     ls_state_dict dict = {0};
@@ -129,7 +147,7 @@ static ls_status load_tensors(const struct ls_checkpointed *run, const ls_safete
     if (status == LS_OK) status = ls_state_dict_check(&dict, &source);
     if (status == LS_OK) status = ls_state_dict_read(&dict, &source, 0, staged_count);
     if (status == LS_OK) status = check_staged(&staging, path);
-    if (status == LS_OK) status = take(&source, &staging, &dict, staged_count, p);
+    if (status == LS_OK && !only_check) status = take(&source, &staging, &dict, staged_count, p);
     ls_state_dict_close(&dict);
     ls_checkpoint_unstage(&staging);
     return status;
@@ -144,11 +162,24 @@ ls_status ls_checkpoint_load(const struct ls_checkpointed *run, const char *path
     status = compare_ranks(run->parallel, file, path);
     if (status == LS_OK) status = ls_checkpoint_read_texts(&texts, file, path);
     if (status == LS_OK) status = ls_checkpoint_check_texts(&texts, run, path, &there);
-    if (status == LS_OK) status = load_tensors(run, file, path, &texts);
+    if (status == LS_OK) status = load_tensors(run, file, path, &texts, false);
     if (status == LS_OK) {
         *position = there;
         if (run->parallel->rank == 0) ls_checkpoint_note(&texts, run, path, position);
     }
+    ls_safetensors_close(file);
+    return status;
+}
+
+ls_status ls_checkpoint_check(const struct ls_checkpointed *run, const char *path) {
+    ls_safetensors *file;
+    struct ls_checkpoint_texts texts;
+    struct ls_position there;
+    ls_status status = ls_safetensors_open(&file, path);
+    if (status != LS_OK) return status;
+    status = ls_checkpoint_read_texts(&texts, file, path);
+    if (status == LS_OK) status = ls_checkpoint_check_texts(&texts, run, path, &there);
+    if (status == LS_OK) status = load_tensors(run, file, path, &texts, true);
     ls_safetensors_close(file);
     return status;
 }

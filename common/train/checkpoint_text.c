@@ -6,6 +6,7 @@
 #include "common/train/checkpoint_text.h"
 
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +18,8 @@
 #define FORMAT_VERSION "1"
 #define LS_STEPS_LIMIT (INT64_C(1) << 53) /* more steps than any run has; sums of such numbers do not overflow */
 
-enum rule { SAME, SAME_WITHIN_EPOCH, NOTED, NOTED_OF_STREAMS, SELF }; /* SELF: nothing to compare with */
+/* SELF: there is nothing to compare with. NOTED_IF_THERE: files of earlier versions do not have it, and say nothing. */
+enum rule { SAME, SAME_WITHIN_EPOCH, NOTED, NOTED_OF_STREAMS, NOTED_IF_THERE, SELF };
 
 static const struct {
     const char *key, *words;
@@ -43,8 +45,17 @@ static void put_integer(struct ls_checkpoint_texts *texts, ls_checkpoint_text wh
     snprintf(texts->values[which], LS_TEXT_CAPACITY, "%" PRId64, value);
 }
 
+/* As short as it comes back with the same bits: 0.1, not 0.10000000000000001. */
 static void put_real(struct ls_checkpoint_texts *texts, ls_checkpoint_text which, double value) {
-    snprintf(texts->values[which], LS_TEXT_CAPACITY, "%.17g", value);
+    char *text = texts->values[which];
+    for (int digits = 6; digits <= DBL_DECIMAL_DIG; digits++) {
+        snprintf(text, LS_TEXT_CAPACITY, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) return;
+    }
+}
+
+static void put_flag(struct ls_checkpoint_texts *texts, ls_checkpoint_text which, bool value) {
+    put_text(texts, which, value ? "on" : "off");
 }
 
 static const char *optimizer_text(const ls_train_options *o) {
@@ -52,7 +63,7 @@ static const char *optimizer_text(const ls_train_options *o) {
     return o->optimizer == LS_ADAM ? "adam" : "adamw";
 }
 
-/* What the rates of the steps to come follow from, the rate itself excepted, which anybody may change. */
+/* What the rates of the steps to come follow from beside the rate itself. */
 static void put_schedule(struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run) {
     const ls_train_options *o = run->options;
     char text[160];
@@ -69,6 +80,20 @@ static void put_schedule(struct ls_checkpoint_texts *texts, const struct ls_chec
     put_text(texts, LS_TEXT_SCHEDULE, text);
 }
 
+static void describe_optimizer(struct ls_checkpoint_texts *texts, const ls_train_options *o) {
+    ls_optimizer_options optimizer = ls_train_optimizer(o);
+    put_real(texts, LS_TEXT_RATE, o->learning_rate);
+    put_text(texts, LS_TEXT_RATE_SCALE, ls_rate_scaling_names[o->lr_scale]);
+    put_real(texts, LS_TEXT_MOMENTUM, o->momentum);
+    put_flag(texts, LS_TEXT_NESTEROV, o->nesterov);
+    put_real(texts, LS_TEXT_WEIGHT_DECAY, optimizer.weight_decay);
+    if (o->clip_norm > 0)
+        put_real(texts, LS_TEXT_CLIP_NORM, o->clip_norm);
+    else
+        put_text(texts, LS_TEXT_CLIP_NORM, "none");
+    put_integer(texts, LS_TEXT_GROWTH_INTERVAL, o->growth_interval);
+}
+
 static void describe_run(struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run) {
     const ls_train_options *o = run->options;
     put_text(texts, LS_TEXT_FORMAT, FORMAT_VERSION);
@@ -83,9 +108,17 @@ static void describe_run(struct ls_checkpoint_texts *texts, const struct ls_chec
     put_text(texts, LS_TEXT_NORMALIZE, o->normalize == LS_NORMALIZE_MNIST ? "mnist" : "none");
     put_integer(texts, LS_TEXT_SEED, o->seed);
     put_text(texts, LS_TEXT_SHUFFLE, !o->shuffle ? "off" : o->set_epoch ? "on" : "on without set_epoch");
-    put_text(texts, LS_TEXT_DROP_LAST, o->drop_last ? "on" : "off");
-    put_text(texts, LS_TEXT_UNEVEN, o->uneven ? "on" : "off");
+    put_flag(texts, LS_TEXT_DROP_LAST, o->drop_last);
+    put_flag(texts, LS_TEXT_UNEVEN, o->uneven);
     put_schedule(texts, run);
+    describe_optimizer(texts, o);
+    put_flag(texts, LS_TEXT_SYNC_BN, o->sync_bn);
+    put_text(texts, LS_TEXT_COMPRESS, o->compress == LS_FP32 ? "none" : ls_dtype_name((ls_dtype)o->compress));
+    put_text(texts, LS_TEXT_JOIN,
+             !o->join         ? "off"
+             : o->join_divide ? "dividing by active ranks"
+                              : "dividing by initial ranks");
+    put_flag(texts, LS_TEXT_TF32, o->tf32);
     put_text(texts, LS_TEXT_SHARD, run->shard == LS_SHARD_STRIDED ? "strided" : "contiguous");
     put_integer(texts, LS_TEXT_WORKERS, o->workers);
 }
@@ -124,8 +157,9 @@ ls_status ls_checkpoint_read_texts(struct ls_checkpoint_texts *texts, const ls_s
     }
     for (int i = 0; i < LS_TEXT_COUNT; i++) {
         const char *value = ls_safetensors_metadata(file, rows[i].key);
-        if (!value) return ls_fail(LS_ERR_FORMAT, "%s is damaged: its metadata has no %s", path, rows[i].key);
-        put_text(texts, (ls_checkpoint_text)i, value);
+        if (!value && rows[i].rule != NOTED_IF_THERE)
+            return ls_fail(LS_ERR_FORMAT, "%s is damaged: its metadata has no %s", path, rows[i].key);
+        put_text(texts, (ls_checkpoint_text)i, value ? value : "");
     }
     return LS_OK;
 }
@@ -212,17 +246,24 @@ ls_status ls_checkpoint_check_texts(const struct ls_checkpoint_texts *there, con
     return get_position(there, path, run->steps_per_epoch, position);
 }
 
+/* Whether the note says of a row that the run has another value. */
+static bool is_noted(int row, const struct ls_checkpoint_texts *there, const struct ls_checkpoint_texts *here,
+                     bool is_stream) {
+    enum rule rule = rows[row].rule;
+    bool counts = rule == NOTED || rule == SAME_WITHIN_EPOCH || (rule == NOTED_OF_STREAMS && is_stream) ||
+                  (rule == NOTED_IF_THERE && there->values[row][0] != '\0');
+    return counts && strcmp(there->values[row], here->values[row]) != 0;
+}
+
 void ls_checkpoint_note(const struct ls_checkpoint_texts *there, const struct ls_checkpointed *run, const char *path,
                         const struct ls_position *position) {
+    enum { ROOM = 60 + 2 * 100 }; /* words and two values, cut where they are longer than any but a path */
     struct ls_checkpoint_texts here;
-    char others[1000] = "";
+    char others[LS_TEXT_COUNT * ROOM] = "";
     size_t used = 0;
     describe_run(&here, run);
-    for (int i = 0; i < LS_TEXT_COUNT && used < sizeof others; i++) {
-        enum rule rule = rows[i].rule;
-        bool counts =
-            rule == NOTED || rule == SAME_WITHIN_EPOCH || (rule == NOTED_OF_STREAMS && run->steps_per_epoch == 0);
-        if (!counts || strcmp(there->values[i], here.values[i]) == 0) continue;
+    for (int i = 0; i < LS_TEXT_COUNT; i++) {
+        if (!is_noted(i, there, &here, run->steps_per_epoch == 0)) continue;
         used +=
             (size_t)snprintf(others + used, sizeof others - used, "%s %s %.100s (was %.100s)",
                              used > 0 ? "," : "; other than before:", rows[i].words, here.values[i], there->values[i]);

@@ -17,6 +17,17 @@
     X(DATA, "data", "data", NOTED)                                                                                     \
     X(NORMALIZE, "normalize", "normalization", NOTED)                                                                  \
     X(SCHEDULE, "schedule", "learning rate schedule", NOTED)                                                           \
+    X(RATE, "lr", "learning rate", NOTED_IF_THERE)                                                                     \
+    X(RATE_SCALE, "lr_scale", "scaling of the learning rate", NOTED_IF_THERE)                                          \
+    X(MOMENTUM, "momentum", "momentum", NOTED_IF_THERE)                                                                \
+    X(NESTEROV, "nesterov", "Nesterov's momentum", NOTED_IF_THERE)                                                     \
+    X(WEIGHT_DECAY, "weight_decay", "weight decay", NOTED_IF_THERE)                                                    \
+    X(CLIP_NORM, "clip_norm", "clipping", NOTED_IF_THERE)                                                              \
+    X(GROWTH_INTERVAL, "growth_interval", "growth interval of the loss scale", NOTED_IF_THERE)                         \
+    X(SYNC_BN, "sync_bn", "synchronised batch norm", NOTED_IF_THERE)                                                   \
+    X(COMPRESS, "compress", "compression of gradients", NOTED_IF_THERE)                                                \
+    X(JOIN, "join", "joining of ranks", NOTED_IF_THERE)                                                                \
+    X(TF32, "tf32", "TF32", NOTED_IF_THERE)                                                                            \
     X(SEED, "seed", "seed", NOTED)                                                                                     \
     X(SHUFFLE, "shuffle", "shuffling", NOTED)                                                                          \
     X(DROP_LAST, "drop_last", "dropping of the last batch", NOTED)                                                     \

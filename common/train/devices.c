@@ -20,6 +20,7 @@
 #include "common/base/cores.h"
 #include "common/base/log.h"
 #include "common/device/plugin.h"
+#include "kernels/cpu/cpu.h"
 
 /* --- looking for GPUs from outside ---------------------------------------------------------------------------------- */
 
@@ -100,7 +101,7 @@ static ls_status check_cpu_options(const ls_train_options *o, bool tell) {
     if (o->debug_launches && tell) {
         ls_note("--debug-launches has no effect: operations of CPU devices report their failures where they happen");
     }
-    return LS_OK;
+    return ls_cpu_kernels_check();
 }
 
 /* What asks for numbers, which meta devices do not have. */
@@ -113,6 +114,7 @@ static ls_status check_meta_options(const ls_train_options *o) {
         {"init", o->init != NULL},
         {"save", o->save != NULL},
         {"resume", o->resume != NULL},
+        {"resume-if-present", o->resume_if_present != NULL},
         {"metrics", o->metrics != NULL},
         {"save-weights", o->save_weights != NULL},
         {"uneven", o->uneven},

@@ -79,11 +79,14 @@ static ls_status open_batches(ls_batches **out, const ls_train_options *options,
     return status;
 }
 
-ls_status ls_feed_check(const ls_train_options *options, int world_size, ls_shard shard, const ls_dataset *train) {
+ls_status ls_feed_check(const ls_train_options *options, int world_size, ls_shard shard, const ls_dataset *train,
+                        int64_t *steps_per_epoch) {
+    *steps_per_epoch = 0;
     if (ls_dataset_is_stream(train)) return check_stream(options, world_size);
     ls_batches *batches = NULL;
     ls_batches_options plan = plan_batches(options, 0, world_size, shard, train);
     ls_status status = open_batches(&batches, options, &plan);
+    if (status == LS_OK) *steps_per_epoch = ls_batches_per_epoch_of(batches, 0);
     ls_batches_destroy(batches);
     return status;
 }

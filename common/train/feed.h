@@ -18,10 +18,11 @@ typedef struct ls_feed {
     ls_batch kept[LS_MOST_BATCH_PLACES]; /* the resident ones */
 } ls_feed;
 
-/* What ls_feed_open would refuse on some rank, found out without opening anything: batches that the ranks cannot
+/* What ls_feed_open would refuse on some rank, and how many steps an epoch has (0: a stream's, which nobody knows), found out without opening anything: batches that the ranks cannot
  * share, ranks that would run out of them at different steps without --join, a number of steps that cannot be counted.
  * */
-ls_status ls_feed_check(const ls_train_options *options, int world_size, ls_shard shard, const ls_dataset *train);
+ls_status ls_feed_check(const ls_train_options *options, int world_size, ls_shard shard, const ls_dataset *train,
+                        int64_t *steps_per_epoch);
 
 /* ls_train_describe_share. */
 ls_status ls_feed_describe(const ls_train_options *options, int rank, int world_size, ls_shard shard,

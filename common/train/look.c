@@ -194,6 +194,7 @@ ls_status ls_look_now(ls_look *look) {
         status = take_losses(look, steps);
     }
     if (status != LS_OK) return status;
+    if (look->report) ls_report_flush(look->report);
     show(look, steps);
     look->interval = next_interval(look, steps);
     look->next = (int64_t)look->parallel->step + look->interval;

@@ -46,6 +46,7 @@ struct run {
     int64_t clocked_from; /* the step before which the phases' clocks began */
     ls_look look;         /* losses, times and memory, as the host sees them from time to time */
     struct ls_checkpointed checkpointed;
+    bool unsaved; /* rank 0 could not write a checkpoint, which all ranks know, and all else is well */
     ls_recording recording;
     double accuracy;
 };
@@ -150,22 +151,25 @@ static ls_status write_checkpoint(struct run *run) {
 }
 
 /* The other ranks hear whether rank 0 has written it, for which they wait here rather than in the middle of a step. */
-static ls_status agree_on_checkpoint(struct run *run, ls_status status) {
+static ls_status agree_on_checkpoint(struct run *run, ls_status status, bool last) {
     ls_parallel *p = run->parallel;
-    double failed = status != LS_OK;
+    enum { UNSAVED = 1, WORSE };
+    double failed = status == LS_OK ? 0 : status == LS_ERR_IO ? UNSAVED : WORSE;
     ls_status heard = sum_over_ranks(p, &failed, 1);
-    if (status != LS_OK || heard != LS_OK) return status != LS_OK ? status : heard;
+    if (heard != LS_OK) return status != LS_OK ? status : heard;
     if (failed == 0) return LS_OK;
+    run->unsaved = failed == UNSAVED;
+    if (status != LS_OK || (last && run->unsaved)) return status; /* the others' work is done, rank 0's is not */
     return ls_fail(LS_ERR_PEER, "rank 0 could not write %s; this rank ends with it", run->options->save);
 }
 
-/* Collective: every rank gets the buffers that count, and rank 0 writes. No part of any step. */
-static ls_status save_checkpoint(struct run *run) {
+/* Collective: every rank gets the buffers that count, and rank 0 writes. No part of any step. `last`: none follows. */
+static ls_status save_checkpoint(struct run *run, bool last) {
     ls_parallel *p = run->parallel;
     ls_status status = look_now(run);
     double begin_us = ls_now_us();
     if (status == LS_OK && p->ops->before_evaluation) status = p->ops->before_evaluation(p);
-    if (status == LS_OK) status = agree_on_checkpoint(run, p->rank == 0 ? write_checkpoint(run) : LS_OK);
+    if (status == LS_OK) status = agree_on_checkpoint(run, p->rank == 0 ? write_checkpoint(run) : LS_OK, last);
     double us = ls_now_us() - begin_us;
     for (int d = 0; d < p->local_device_count; d++) p->clocks[d].since_us += us;
     run->look.since_us += us;
@@ -187,9 +191,11 @@ static ls_status resume(struct run *run) {
     ls_parallel *p = run->parallel;
     const ls_train_options *o = run->options;
     int64_t steps_per_epoch = run->checkpointed.steps_per_epoch;
-    if (!o->resume) return LS_OK;
+    const char *path;
+    ls_status status = ls_checkpoint_find(&run->checkpointed, &path);
+    if (status != LS_OK || !path) return status;
     struct ls_position *at = &run->resumed;
-    ls_status status = ls_checkpoint_load(&run->checkpointed, o->resume, at);
+    status = ls_checkpoint_load(&run->checkpointed, path, at);
     if (status != LS_OK) return status;
     p->step = (uint64_t)at->step;
     run->clocked_from = at->step;
@@ -201,7 +207,7 @@ static ls_status resume(struct run *run) {
     }
     if (is_finished(run) && p->rank == 0) {
         ls_note("nothing is left to train: %s %lld was reached when %s was written",
-                o->steps > 0 ? "--steps" : "--epochs", (long long)(o->steps > 0 ? o->steps : o->epochs), o->resume);
+                o->steps > 0 ? "--steps" : "--epochs", (long long)(o->steps > 0 ? o->steps : o->epochs), path);
     }
     return LS_OK;
 }
@@ -233,7 +239,7 @@ static ls_status train_epoch(struct run *run) {
         run->epoch_steps++;
         forget_warmup(run);
         if (status == LS_OK && ls_look_is_due(&run->look)) status = look_now(run);
-        if (status == LS_OK && checkpoint_is_due(run)) status = save_checkpoint(run);
+        if (status == LS_OK && checkpoint_is_due(run)) status = save_checkpoint(run, false);
         ls_progress_show(&progress, "step", (int64_t)p->step, shown_total(run));
     }
     ls_recording_no_step(&run->recording);
@@ -305,17 +311,6 @@ static void summarise(struct run *run, ls_train_result *result) {
     result->accuracy = run->accuracy;
 }
 
-ls_status ls_train_check(const ls_train_options *options, int world_size, ls_shard shard, const ls_dataset *train) {
-    ls_status status = ls_feed_check(options, world_size, shard, train);
-    if (status == LS_OK) status = ls_report_check(options);
-    return status == LS_OK ? ls_recording_check(options) : status;
-}
-
-ls_status ls_train_describe_share(const ls_train_options *options, int rank, int world_size, ls_shard shard,
-                                  const ls_dataset *train, char *text, size_t capacity) {
-    return ls_feed_describe(options, rank, world_size, shard, train, text, capacity);
-}
-
 static void note_idle_graph(const struct run *run) {
     if (!run->graph || run->parallel->rank > 0 || ls_step_graph_launches(run->graph) > 0) return;
     ls_note("--cuda-graph had no effect: steps are launched as a graph after %d others with the same batch size, and "
@@ -338,10 +333,12 @@ static void announce(const struct run *run, const ls_dataset *train) {
                                                   .dataset_count = batches ? (int64_t)ls_dataset_count(train) : 0});
 }
 
-/* The devices are idle: what the run gave, on disk and on stdout. A trace that cannot be written takes nothing else with
- * it. */
+/* What the run gave, on disk and on stdout. A checkpoint or a trace that cannot be written takes nothing else with it. */
 static ls_status finish(struct run *run, ls_status status, ls_train_result *result) {
     ls_parallel *p = run->parallel;
+    ls_status saved = status == LS_OK && run->options->save ? save_checkpoint(run, true) : LS_OK;
+    if (saved != LS_OK && !run->unsaved) status = saved;
+    status = ls_parallel_settle(p, status); /* the devices are idle */
     const char *weights = p->rank == 0 ? run->options->save_weights : NULL;
     if (status != LS_OK) ls_look_salvage(&run->look);
     if (status == LS_OK && ls_device_computes(p->devices[0])) status = ls_model_hash(p->model, &result->parameter_hash);
@@ -353,7 +350,7 @@ static ls_status finish(struct run *run, ls_status status, ls_train_result *resu
     if (status == LS_OK) note_idle_graph(run);
     ls_recording_tell(&run->recording);
     ls_status written = ls_report_close(run->report, p, status == LS_OK ? result : NULL, run->look.rows);
-    if (status == LS_OK) status = written;
+    if (status == LS_OK) status = saved != LS_OK ? saved : written;
     return status != LS_OK ? status : recorded;
 }
 
@@ -388,8 +385,7 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
     if (status == LS_OK) status = ls_look_open(&run.look, p, options, run.report, shown_total(&run));
     if (status == LS_OK) resume_losses(&run);
     if (status == LS_OK) status = train_epochs(&run);
-    if (status == LS_OK && options->save) status = save_checkpoint(&run);
-    status = finish(&run, ls_parallel_settle(p, status), result);
+    status = finish(&run, status, result);
     ls_look_close(&run.look);
     ls_feed_close(&run.feed);
     ls_step_graph_destroy(run.graph);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/base/log.h"
 #include "common/data/loader.h"
@@ -12,7 +13,6 @@
 static const char *const device_kinds[] = {"auto", "cpu", "cuda", "meta", NULL}; /* the order of ls_train_device_kind */
 static const char *const normalizations[] = {"none", "mnist", NULL};             /* the order of ls_normalize */
 static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL};          /* the order of ls_dtype */
-static const char *const lr_scales[] = {"none", "linear", "sqrt", NULL};         /* the order of ls_rate_scaling */
 static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL};          /* the order of ls_optimizer_kind */
 
 ls_train_options ls_train_defaults(void) {
@@ -42,7 +42,7 @@ ls_train_options ls_train_defaults(void) {
 }
 
 /* Rows of each table at most. */
-enum { RUN_ROWS = 23, RECIPE_ROWS = 18, GPU_ROWS = 6, OTHER_ROWS = 22 };
+enum { RUN_ROWS = 23, RECIPE_ROWS = 18, GPU_ROWS = 6, OTHER_ROWS = 23 };
 _Static_assert(RUN_ROWS + RECIPE_ROWS + GPU_ROWS + OTHER_ROWS <= LS_TRAIN_OPTION_ROWS,
                "LS_TRAIN_OPTION_ROWS is too small");
 
@@ -72,8 +72,8 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
          .limits = LS_AT_LEAST(1), .help = "passes over the training data"},
         {.kind = LS_OPTION_INT64, .name = "steps", .to.big_number = &o->steps, .argument = "N",
          .limits = LS_AT_LEAST(1), .help = "train this many steps, over as many epochs as it takes", .empty = "--epochs"},
-        {.kind = LS_OPTION_INT64, .name = "batch-size", .to.big_number = &o->batch_size, .argument = "N",
-         .limits = LS_AT_LEAST(1), .help = "samples an optimizer step, over all devices and micro-batches"},
+        {.kind = LS_OPTION_INT64, .name = "batch-size", .to.big_number = &o->asked_batch_size, .argument = "N",
+         .limits = LS_AT_LEAST(1), .help = "samples an optimizer step, over all devices and micro-batches", .empty = "64"},
         {.kind = LS_OPTION_INT64, .name = "per-device-batch", .to.big_number = &o->per_device_batch, .argument = "N",
          .limits = LS_AT_LEAST(1), .help = "samples of a micro-batch on each device, in place of --batch-size", .empty = "--batch-size"},
         {.kind = LS_OPTION_INT, .name = "accumulate", .to.number = &o->accumulate, .argument = "K",
@@ -132,7 +132,7 @@ static size_t recipe_rows(ls_train_options *o, ls_option *rows) {
          .help = "L2 term (adamw: decoupled); negative: the optimizer's default, which is 0.01 for adamw and otherwise 0"},
         {.kind = LS_OPTION_DOUBLE, .name = "clip-norm", .to.real = &o->clip_norm, .argument = "X", .limits = LS_ABOVE(0),
          .help = "scale gradients down to this norm, over all parameters together", .empty = "no clipping"},
-        {.kind = LS_OPTION_CHOICE, .name = "lr-scale", .to.number = &o->lr_scale, .choices = lr_scales,
+        {.kind = LS_OPTION_CHOICE, .name = "lr-scale", .to.number = &o->lr_scale, .choices = ls_rate_scaling_names,
          .help = "multiply the learning rate by the number of devices, or its square root"},
         {.kind = LS_OPTION_INT64, .name = "warmup-steps", .to.big_number = &o->warmup_steps, .argument = "N",
          .limits = LS_AT_LEAST(0), .help = "let the learning rate rise over the first N steps"},
@@ -167,6 +167,8 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
          .limits = LS_AT_LEAST(1), .help = "write it after every N steps, too", .empty = "at the end only"},
         {.kind = LS_OPTION_STRING, .name = "resume", .to.text = &o->resume, .argument = "FILE",
          .help = "continue from this checkpoint, bit for bit"},
+        {.kind = LS_OPTION_STRING, .name = "resume-if-present", .to.text = &o->resume_if_present, .argument = "FILE",
+         .help = "the same, but start anew where there is no such file yet: for launchers that start a job again"},
         {.kind = LS_OPTION_STRING, .name = "save-weights", .to.text = &o->save_weights, .argument = "FILE",
          .help = "write the trained weights alone, as PyTorch's state dict in safetensors"},
         {.kind = LS_OPTION_FLAG, .name = "save-module-prefix", .to.flag = &o->save_module_prefix,
@@ -198,7 +200,7 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_FLAG, .name = "virtual-time", .to.flag = &o->virtual_time,
          .help = "with --trace, for more devices than cores: bind all CPU devices to one core, and record CPU time"},
         {.kind = LS_OPTION_SWITCH, .name = "evaluate", .to.flag = &o->evaluate,
-         .help = "accuracy on the test samples after each epoch"},
+         .help = "accuracy on the test samples after each epoch; without, a folder needs none"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &o->quiet, .help = "no progress, no notes"},
         {.kind = LS_OPTION_FLAG, .name = "verbose", .to.flag = &o->verbose,
          .help = "say what has been chosen, and why: the kind of devices, the back-end"},
@@ -282,6 +284,14 @@ static ls_status open_random(const char *seed_text, const ls_model *model, ls_da
     return status;
 }
 
+const char *ls_train_resume(const ls_train_options *o) { return o->resume ? o->resume : o->resume_if_present; }
+
+/* What else is wrong with the file is said by whoever reads it. */
+bool ls_train_resumes(const ls_train_options *o) {
+    struct stat info;
+    return o->resume || (o->resume_if_present && (stat(o->resume_if_present, &info) == 0 || errno != ENOENT));
+}
+
 static const char *stream_folder(const ls_train_options *o) {
     static const char prefix[] = "stream:";
     return strncmp(o->data, prefix, sizeof prefix - 1) == 0 ? o->data + sizeof prefix - 1 : NULL;
@@ -300,10 +310,6 @@ static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, con
         return ls_fail(LS_ERR_INVALID,
                        "%s has labels, but the model is trained on target vectors; use --data random:SEED", path);
     }
-    if ((size_t)spec->classes > ls_model_outputs(model)) {
-        return ls_fail(LS_ERR_INVALID, "%s has %d classes, the model only %zu outputs", path, spec->classes,
-                       ls_model_outputs(model));
-    }
     return LS_OK;
 }
 
@@ -315,10 +321,14 @@ ls_status ls_train_open_data(const ls_train_options *o, const ls_model *model, l
     } else {
         const char *stream = stream_folder(o), *folder = stream ? stream : o->data;
         ls_normalize normalize = (ls_normalize)o->normalize;
-        status = (stream ? ls_dataset_open_stream : ls_dataset_open_idx)(train, folder, LS_SPLIT_TRAIN, normalize);
+        int classes = ls_train_sample_spec(model).classes;
+        if (classes == 0) classes = 256; /* any label will do: check_fit refuses them all */
+        status =
+            (stream ? ls_dataset_open_stream : ls_dataset_open_idx)(train, folder, LS_SPLIT_TRAIN, classes, normalize);
         if (status == LS_OK) status = check_fit(*train, model, folder);
-        if (status == LS_OK) status = ls_dataset_open_idx(test, folder, LS_SPLIT_TEST, normalize);
-        if (status == LS_OK) status = check_fit(*test, model, folder);
+        if (status == LS_OK && o->evaluate)
+            status = ls_dataset_open_idx(test, folder, LS_SPLIT_TEST, classes, normalize);
+        if (status == LS_OK && *test) status = check_fit(*test, model, folder);
     }
     if (status != LS_OK) {
         ls_dataset_close(*train);

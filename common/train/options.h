@@ -14,13 +14,15 @@ typedef struct ls_train_options {
     int device_kind; /* ls_train_device_kind (devices.h) */
     const char *model, *data;
     int normalize; /* ls_normalize */
-    const char *init, *save, *resume, *save_weights;
-    bool save_module_prefix; /* names in save_weights begin with "module." */
-    int64_t save_every;      /* steps; 0: at the end only */
+    const char *init, *save, *save_weights;
+    const char *resume, *resume_if_present; /* one of them: it must be there, or may not be there yet */
+    bool save_module_prefix;                /* names in save_weights begin with "module." */
+    int64_t save_every;                     /* steps; 0: at the end only */
     /* how long, and in which order */
     int64_t epochs, steps; /* steps 0: as many as the epochs have */
-    /* samples of an optimizer step over all devices; of a micro-batch on each device, 0: not set */
-    int64_t batch_size, per_device_batch;
+    /* samples of an optimizer step over all devices; --batch-size, 0: not given (after the check: what it has come to);
+     * and samples of a micro-batch on each device, 0: not given */
+    int64_t batch_size, asked_batch_size, per_device_batch;
     int accumulate;       /* micro-batches of a step */
     int resident_batches; /* that stay on the devices and are used in turn; 0: each step loads its own */
     bool shuffle, set_epoch, drop_last;
@@ -67,8 +69,9 @@ ls_train_options ls_train_defaults(void);
  * LS_TRAIN_OPTION_ROWS). A program appends its own. */
 size_t ls_train_option_rows(ls_train_options *options, ls_option *rows);
 
-/* What no single row can check, once the number of devices is known: sets batch_size from per_device_batch.
- * LS_ERR_USAGE with one line. */
+/* What no single row can check, once the number of devices is known: sets batch_size from asked_batch_size or
+ * per_device_batch, and weight_decay where it is the optimizer's default. Once for each struct, whose defaults it fills
+ * in. LS_ERR_USAGE with one line. */
 ls_status ls_train_options_check(ls_train_options *options, int device_count);
 
 /* For the main rank, of options that have passed the check: a note for each that is given and changes nothing. */
@@ -82,6 +85,12 @@ void ls_train_warn_workers(const ls_train_options *options, int local_ranks);
 /* Whether batch norm is to be synchronised: --sync-bn, and a model that has batch norm; without one there is a note, if
  * `tell`. */
 bool ls_train_sync_bn(const ls_train_options *options, const ls_model *model, bool tell);
+
+/* The checkpoint that --resume or --resume-if-present names; NULL: neither is given. */
+const char *ls_train_resume(const ls_train_options *options);
+
+/* Whether that is to be read: not if --resume-if-present names what is not there yet. */
+bool ls_train_resumes(const ls_train_options *options);
 
 /* Whether --data names a stream, which nobody knows the length of. */
 bool ls_train_is_stream(const ls_train_options *options);
@@ -99,7 +108,8 @@ ls_sample_spec ls_train_sample_spec(const ls_model *model);
 
 /* Opens --data for the model: "random:SEED" (60,000 training and 10,000 test samples), a folder in MNIST's format, or
  * "stream:" and such a folder, whose training samples are then a stream. Fails if the samples do not fit the model,
- * naming both shapes. */
+ * naming both shapes, or a label has no output of the model. With --no-evaluate a folder's test samples need not be there:
+ * *test is then NULL. */
 ls_status ls_train_open_data(const ls_train_options *options, const ls_model *model, ls_dataset **train,
                              ls_dataset **test);
 

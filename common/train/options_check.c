@@ -11,13 +11,24 @@
 
 enum { MOST_SAMPLES = INT32_MAX / 4 }; /* of a step; products with the number of devices stay far from overflow */
 
-/* Sets batch_size from per_device_batch. */
+/* Sets batch_size from what was asked for. */
 static ls_status check_batch(ls_train_options *o, int device_count) {
     if (o->accumulate < 1) return ls_fail(LS_ERR_USAGE, "--accumulate %d is below 1", o->accumulate);
     if (o->per_device_batch > MOST_SAMPLES) {
         return ls_fail(LS_ERR_USAGE, "%" PRId64 " samples on each device are too many", o->per_device_batch);
     }
-    if (o->per_device_batch > 0) o->batch_size = o->per_device_batch * device_count * o->accumulate;
+    int64_t together = o->per_device_batch * device_count * o->accumulate;
+    if (o->asked_batch_size > 0) o->batch_size = o->asked_batch_size;
+    if (o->asked_batch_size > 0 && together > 0 && together != o->asked_batch_size) {
+        return ls_fail(LS_ERR_USAGE,
+                       "--batch-size %" PRId64 " and --per-device-batch %" PRId64
+                       " exclude each other: on %d device%s in "
+                       "%d micro-batch%s the latter makes a batch of %" PRId64 "; give one of them",
+                       o->asked_batch_size, o->per_device_batch, device_count, device_count == 1 ? "" : "s",
+                       o->accumulate, o->accumulate == 1 ? "" : "es", together);
+    }
+    if (together > 0) o->batch_size = together;
+    o->asked_batch_size = o->batch_size; /* so that the option's row says what it has come to, whoever reads it */
     if (o->batch_size < device_count) {
         return ls_fail(LS_ERR_USAGE,
                        "%d devices cannot share a batch of %" PRId64 " samples; use fewer devices or a larger batch",
@@ -38,7 +49,7 @@ static ls_status check_resident(const ls_train_options *o) {
                         : o->uneven             ? "--uneven: no rank runs out of samples"
                         : ls_train_is_stream(o) ? "a stream, which is read to its end"
                         : o->save               ? "--save: its place in the epoch would be wrong (--save-weights)"
-                        : o->resume             ? "--resume, which goes on in the middle of an epoch"
+                        : ls_train_resume(o)    ? "--resume, which goes on in the middle of an epoch"
                                                 : NULL;
     return other ? ls_fail(LS_ERR_USAGE, "--resident-batches does not go with %s", other) : LS_OK;
 }
@@ -51,6 +62,8 @@ static ls_status check_schedule(const ls_train_options *o, int device_count) {
 }
 
 ls_status ls_train_options_check(ls_train_options *o, int device_count) {
+    ls_optimizer_options optimizer = ls_train_optimizer(o);
+    o->weight_decay = optimizer.weight_decay; /* first: ranks compare options also where they are refused */
     ls_status status = check_batch(o, device_count);
     if (status != LS_OK) return status;
     if (!(o->timeout_s <= LONGEST_TIMEOUT_S)) {
@@ -66,8 +79,10 @@ ls_status ls_train_options_check(ls_train_options *o, int device_count) {
     if (o->save_module_prefix && !o->save_weights) {
         return ls_fail(LS_ERR_USAGE, "--save-module-prefix needs --save-weights, whose names it is for");
     }
+    if (o->resume && o->resume_if_present) {
+        return ls_fail(LS_ERR_USAGE, "--resume and --resume-if-present exclude each other: must the file be there?");
+    }
     if (o->resume && o->init) return ls_fail(LS_ERR_USAGE, "--init and --resume both say which weights to start from");
-    ls_optimizer_options optimizer = ls_train_optimizer(o);
     status = ls_optimizer_check(&optimizer);
     return status == LS_OK ? check_schedule(o, device_count) : status;
 }

@@ -1,148 +1,33 @@
 #include "common/train/report.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/base/file.h"
 #include "common/base/log.h"
+#include "common/train/report_files.h"
 #include "common/train/summary.h"
 
 struct ls_report {
     const ls_train_options *options;
-    FILE *metrics, *losses;
+    struct ls_lines metrics, losses;
 };
-
-static ls_status open_lines(FILE **out, const char *path) {
-    *out = path ? fopen(path, "w") : NULL;
-    if (path && !*out) return ls_fail(LS_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    return LS_OK;
-}
-
-/* Closes the file (NULL: none). After an earlier failure, `status`, nothing more is reported. */
-static ls_status close_lines(ls_status status, FILE *file, const char *path) {
-    if (!file) return status;
-    bool failed = ferror(file) != 0;
-    errno = EIO; /* what is said if an earlier write failed, and this last one does not */
-    failed = fclose(file) != 0 || failed;
-    if (status != LS_OK || !failed) return status;
-    return ls_fail(LS_ERR_IO, "cannot write all of %s: %s", path, strerror(errno));
-}
 
 /* "-" is standard output, where the text is the last line. */
 static ls_status write_text(const char *path, const char *text) {
     ls_file_writer *writer;
     if (strcmp(path, "-") == 0) {
         puts(text);
-        return fflush(stdout) == 0 ? LS_OK : ls_fail(LS_ERR_IO, "cannot write standard output: %s", strerror(errno));
+        return LS_OK;
     }
     ls_status status = ls_file_writer_open(&writer, path);
     if (status != LS_OK) return status;
     status = ls_file_writer_put(writer, text, strlen(text));
     if (status == LS_OK) return ls_file_writer_commit(writer);
     ls_file_writer_abort(writer);
-    return status;
-}
-
-/* --- the files that the options name ------------------------------------------------------------------------------ */
-
-/* Lines go to whatever can be opened for writing, a pipe or a terminal too. */
-static ls_status check_lines(const char *path) {
-    struct stat info;
-    char folder[PATH_MAX];
-    int error = 0;
-    if (stat(path, &info) == 0) {
-        error = S_ISDIR(info.st_mode) ? EISDIR : access(path, W_OK) != 0 ? errno : 0;
-    } else if (snprintf(folder, sizeof folder, "%s", path) < (int)sizeof folder) {
-        char *slash = strrchr(folder, '/');
-        if (slash) slash[1] = '\0';
-        error = access(slash ? folder : ".", W_OK | X_OK) != 0 ? errno : 0;
-    } else {
-        error = ENAMETOOLONG;
-    }
-    if (error == 0) return LS_OK;
-    return ls_fail(LS_ERR_IO, "cannot write %s: %s", path, strerror(error));
-}
-
-/* What is replaced as a whole, when it is complete. */
-static ls_status check_replaced(const char *path) {
-    ls_file_writer *writer;
-    ls_status status = ls_file_writer_open(&writer, path);
-    if (status == LS_OK) ls_file_writer_abort(writer);
-    return status;
-}
-
-/* How a file is used: weights are read before the run, lines are written from its begin on; a text, or weights,
- * replace what was there when they are complete. */
-typedef enum { READ, LINES, TEXT, WEIGHTS } use;
-
-struct named_file {
-    const char *option, *path; /* NULL: not given */
-    use use;
-};
-
-/* The file, and if there is none yet, its name and folder. Devices and pipes are none. */
-static bool identify(const char *path, struct stat *info, const char **name) {
-    char folder[PATH_MAX];
-    *name = "";
-    if (stat(path, info) == 0) return S_ISREG(info->st_mode);
-    const char *slash = strrchr(path, '/');
-    *name = slash ? slash + 1 : path;
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-    return stat(folder, info) == 0;
-}
-
-static bool is_same_file(const char *path, const char *other) {
-    struct stat info, of_other;
-    const char *name, *name_of_other;
-    if (!identify(path, &info, &name) || !identify(other, &of_other, &name_of_other)) return false;
-    return info.st_dev == of_other.st_dev && info.st_ino == of_other.st_ino && strcmp(name, name_of_other) == 0;
-}
-
-/* Weights may replace those that the run began with; otherwise one would destroy the other. The files that are read
- * come last in the list. */
-static ls_status check_different(const struct named_file *file, const struct named_file *other) {
-    bool may_be_same = other->use == READ && (file->use == READ || file->use == WEIGHTS);
-    if (!file->path || !other->path || may_be_same || !is_same_file(file->path, other->path)) return LS_OK;
-    return ls_fail(LS_ERR_USAGE, "--%s and --%s name the same file, %s", file->option, other->option, file->path);
-}
-
-/* A run that is resumed by its own command line would begin its lines anew, from the middle on. */
-static ls_status check_kept(const struct named_file *file) {
-    struct stat info;
-    if (stat(file->path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) return LS_OK;
-    return ls_fail(LS_ERR_USAGE,
-                   "--%s %s holds the lines of an earlier run, and --resume would write over them: name "
-                   "another file",
-                   file->option, file->path);
-}
-
-static ls_status check_file(const struct named_file *file) {
-    if (!file->path || file->use == READ) return LS_OK;
-    return file->use == LINES ? check_lines(file->path) : check_replaced(file->path);
-}
-
-ls_status ls_report_check(const ls_train_options *o) {
-    const char *summary = o->summary && strcmp(o->summary, "-") == 0 ? NULL : o->summary;
-    const struct named_file files[] = {
-        {"metrics", o->metrics, LINES}, {"dump-losses", o->dump_losses, LINES},     {"summary", summary, TEXT},
-        {"save", o->save, WEIGHTS},     {"save-weights", o->save_weights, WEIGHTS}, {"resume", o->resume, READ},
-        {"init", o->init, READ}};
-    enum { FILES = sizeof files / sizeof *files };
-    ls_status status = LS_OK;
-    for (int i = 0; status == LS_OK && i < FILES; i++) {
-        status = check_file(&files[i]);
-        for (int k = 0; status == LS_OK && k < i; k++) status = check_different(&files[k], &files[i]);
-    }
-    for (int i = 0; status == LS_OK && o->resume && i < FILES; i++) {
-        if (files[i].path && files[i].use == LINES) status = check_kept(&files[i]);
-    }
     return status;
 }
 
@@ -169,8 +54,10 @@ ls_status ls_report_open(ls_report **out, const ls_train_options *options, const
     if (!report) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a report");
     report->options = options;
     ls_status status = ls_report_check(options); /* all of them, before the first is emptied */
-    if (status == LS_OK) status = open_lines(&report->metrics, options->metrics);
-    if (status == LS_OK) status = open_lines(&report->losses, options->dump_losses);
+    if (status == LS_OK) status = ls_lines_open(&report->metrics, options->metrics);
+    if (status == LS_OK) status = ls_lines_open(&report->losses, options->dump_losses);
+    if (status == LS_OK) status = ls_lines_begin(&report->metrics);
+    if (status == LS_OK) status = ls_lines_begin(&report->losses);
     if (status != LS_OK) {
         (void)ls_report_close(report, parallel, NULL, NULL);
         return status;
@@ -206,15 +93,20 @@ static void put_update(FILE *file, const ls_train_options *options, const struct
 }
 
 void ls_report_step(ls_report *report, const struct ls_report_line *line) {
-    if (report->losses) fprintf(report->losses, "%.9g\n", line->loss);
-    FILE *file = report->metrics;
-    if (!file) return;
+    if (ls_lines_go_on(&report->losses)) fprintf(report->losses.file, "%.9g\n", line->loss);
+    if (!ls_lines_go_on(&report->metrics)) return;
+    FILE *file = report->metrics.file;
     double samples_per_s = line->step_ms > 0 ? (double)report->options->batch_size / line->step_ms * 1e3 : 0;
     fprintf(file, "{\"step\": %" PRId64 ", \"epoch\": %" PRId64, line->step, line->epoch);
     put_number(file, "loss", line->loss);
     put_update(file, report->options, line->update);
     fprintf(file, ", \"step_ms\": %.4f, \"loader_wait_ms\": %.4f, \"samples_per_s\": %.1f}\n", line->step_ms,
             line->loader_wait_ms, samples_per_s);
+}
+
+void ls_report_flush(ls_report *report) {
+    ls_lines_flush(&report->metrics);
+    ls_lines_flush(&report->losses);
 }
 
 void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, double accuracy, double seconds) {
@@ -232,7 +124,7 @@ static ls_status write_summary(ls_report *report, const ls_parallel *parallel, c
     char *text = ls_summary_text(report->options, parallel, result, rows);
     if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the summary");
     ls_status status = LS_OK;
-    if (report->metrics) fprintf(report->metrics, "%s\n", text);
+    if (ls_lines_go_on(&report->metrics)) fprintf(report->metrics.file, "%s\n", text);
     if (report->options->summary) status = write_text(report->options->summary, text);
     free(text);
     return status;
@@ -294,9 +186,8 @@ ls_status ls_report_close(ls_report *report, const ls_parallel *parallel, const 
         status = print_result(report, parallel, result, rows);
         if (status == LS_OK) status = write_summary(report, parallel, result, rows);
     }
-    status = close_lines(status, report->metrics, report->options->metrics);
-    status = close_lines(status, report->losses, report->options->dump_losses);
+    ls_status lines = ls_lines_close(&report->metrics), losses = ls_lines_close(&report->losses);
     free(report);
-    if (status != LS_OK || !result) return status;
-    return fflush(stdout) == 0 && !ferror(stdout) ? LS_OK : ls_fail(LS_ERR_IO, "cannot write the results to stdout");
+    if (status == LS_OK) status = lines;
+    return status == LS_OK ? losses : status;
 }

@@ -25,11 +25,15 @@ struct ls_report_line {
 };
 void ls_report_step(ls_report *report, const struct ls_report_line *line);
 
+/* After the lines of some steps: hands them to the system, so that a kill loses none of them. The first failure is
+ * reported, and becomes the status of ls_report_close. */
+void ls_report_flush(ls_report *report);
+
 void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, double accuracy, double seconds);
 
 /* Writes the summary, prints the result and, where a summary or metrics were asked for, the table of the devices;
  * closes everything.
- * `rows`: one for each device of all ranks. LS_ERR_IO if anything could not be written; `result` NULL: the run failed, only
+ * `rows`: one for each device of all ranks. LS_ERR_IO if anything could not be written, standard output excepted (common/base/results.h); `result` NULL: the run failed, only
  * close. NULL is a no-op. */
 ls_status ls_report_close(ls_report *report, const ls_parallel *parallel, const ls_train_result *result,
                           const struct ls_device_row *rows);

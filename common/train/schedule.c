@@ -7,6 +7,7 @@
 #include "common/base/log.h"
 
 const char *const ls_schedule_names[] = {"constant", "cosine", "step", NULL};
+const char *const ls_rate_scaling_names[] = {"none", "linear", "sqrt", NULL};
 
 #define PI 3.14159265358979323846
 

@@ -11,6 +11,7 @@
 typedef enum ls_rate_scaling { LS_RATE_NONE, LS_RATE_LINEAR, LS_RATE_SQRT } ls_rate_scaling;
 typedef enum ls_schedule_kind { LS_SCHEDULE_CONSTANT, LS_SCHEDULE_COSINE, LS_SCHEDULE_STEP } ls_schedule_kind;
 extern const char *const ls_schedule_names[]; /* of the kinds, and a NULL */
+extern const char *const ls_rate_scaling_names[];
 
 typedef struct ls_schedule {
     ls_schedule_kind kind;

@@ -5,6 +5,7 @@
  *   fails : with one line that names file, tensor and reason */
 #include "common/train/state_dict.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,18 +132,37 @@ ls_status ls_state_dict_check(const ls_state_dict *dict, const struct ls_state_s
     return status;
 }
 
-/* --- from the file ----------------------------------------------------------------------------------------------- */
-
+/* As F32. */
 static float float_of(const ls_safetensor *stored, size_t index) {
     const char *at = (const char *)stored->data + index * ls_safetensor_dtype_nbytes(stored->dtype);
     uint16_t half;
+    float single;
     double wide;
     memcpy(&half, at, sizeof half);
     if (stored->dtype == LS_SAFETENSOR_F16) return ls_fp16_to_float(half);
     if (stored->dtype == LS_SAFETENSOR_BF16) return ls_bf16_to_float(half);
+    memcpy(&single, at, sizeof single);
+    if (stored->dtype == LS_SAFETENSOR_F32) return single;
     memcpy(&wide, at, sizeof wide);
     return (float)wide;
 }
+
+ls_status ls_state_dict_check_finite(const ls_state_dict *dict, const struct ls_state_source *source) {
+    for (size_t t = 0; t < dict->count; t++) {
+        const struct ls_state_tensor *tensor = &dict->tensors[t];
+        const ls_safetensor *stored = ls_state_find(source, tensor);
+        size_t count = stored && tensor->dtype == LS_SAFETENSOR_F32 ? tensor->nbytes / sizeof(float) : 0;
+        for (size_t i = 0; i < count; i++) {
+            float value = float_of(stored, i);
+            if (isfinite(value)) continue;
+            return ls_fail(LS_ERR_INVALID, "%s: %s holds %s, as element %zu of %zu: no training can begin with that",
+                           source->path, stored->name, isnan(value) ? "NaN" : "an infinity", i, count);
+        }
+    }
+    return LS_OK;
+}
+
+/* --- from the file ----------------------------------------------------------------------------------------------- */
 
 /* Sets one tensor; `room` holds it where it is converted. */
 static ls_status read_tensor(ls_stream *stream, const struct ls_state_tensor *tensor, const ls_safetensor *stored,

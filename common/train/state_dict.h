@@ -56,6 +56,9 @@ const ls_safetensor *ls_state_find(const struct ls_state_source *source, const s
  * or does not belong. */
 ls_status ls_state_dict_check(const ls_state_dict *dict, const struct ls_state_source *source);
 
+/* After the check: whether all that becomes F32 is finite then. LS_ERR_INVALID names the first tensor that is not. */
+ls_status ls_state_dict_check_finite(const ls_state_dict *dict, const struct ls_state_source *source);
+
 /* After the check: sets tensors begin .. end-1 from the file. LS_ERR_NO_MEMORY comes before anything is changed.
  * Host-blocking. */
 ls_status ls_state_dict_read(const ls_state_dict *dict, const struct ls_state_source *source, size_t begin, size_t end);

@@ -76,6 +76,7 @@ ls_status ls_weights_load(ls_model *model, const char *path, bool tell) {
         ls_state_dict_add_model(&dict, model);
         status = ls_state_dict_check(&dict, &source);
     }
+    if (status == LS_OK) status = ls_state_dict_check_finite(&dict, &source);
     if (status == LS_OK) status = ls_state_dict_read(&dict, &source, 0, dict.count);
     ls_model_parameters_changed(model);
     if (status == LS_OK && tell) tell_changes(&dict, &source);

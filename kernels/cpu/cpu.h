@@ -10,6 +10,10 @@
  * v4, plain); chosen once. Any thread. */
 const struct ls_kernels *ls_cpu_kernels(void);
 
+/* LS_ERR_USAGE if LS_CPU_ISA names no build that runs here; for programs, before they begin. (Without this the best one
+ * is used, after a warning.) */
+ls_status ls_cpu_kernels_check(void);
+
 /* Matrix products, by oneDNN: the only arithmetic that is not in variant/. */
 ls_status ls_cpu_gemm(const struct ls_gemm_arguments *a);
 

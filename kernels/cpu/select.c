@@ -1,5 +1,6 @@
 /* select — which build of the variant kernels runs on this processor. */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,6 +60,20 @@ static const struct ls_kernels *choose(void) {
     }
     if (wanted) ls_warn("LS_CPU_ISA=%s is not a build that runs here; using %s", wanted, best->name);
     return best;
+}
+
+ls_status ls_cpu_kernels_check(void) {
+    const char *wanted = getenv("LS_CPU_ISA");
+    char known[64] = "";
+    size_t length = 0;
+    for (size_t i = 0; wanted && i < sizeof builds / sizeof *builds; i++) {
+        if (!builds[i].runs_here()) continue;
+        if (strcmp(wanted, builds[i].kernels->name) == 0) return LS_OK;
+        length += (size_t)snprintf(known + length, sizeof known - length, "%s%s", length > 0 ? ", " : "",
+                                   builds[i].kernels->name);
+    }
+    if (!wanted) return LS_OK;
+    return ls_fail(LS_ERR_USAGE, "LS_CPU_ISA is \"%s\"; on this processor it takes one of %s", wanted, known);
 }
 
 const struct ls_kernels *ls_cpu_kernels(void) {

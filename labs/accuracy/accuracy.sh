@@ -9,6 +9,7 @@ set -u
 export LC_ALL=C
 fail() { echo "accuracy: $*" >&2; exit 1; }
 [ $# -ge 1 ] || { echo "usage: $0 BUILD_FOLDER [SEED...]" >&2; exit 2; }
+[ "${LS_STOPPABLE:-}" = "$0" ] || LS_STOPPABLE=$0 exec "$(dirname "$0")/../bench_shared/stoppable.sh" "$0" "$@"
 build=$1
 shift
 [ $# -gt 0 ] || set -- 0 1 2 3 4
@@ -27,7 +28,7 @@ limit_s=60 # of one run, promised on two cores
 
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' INT TERM HUP
 
 # train MODE MODEL EPOCHS SEED: prints accuracy and seconds
 train() {

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "common/base/results.h"
+#include "kernels/cpu/cpu.h"
 #include "labs/bench_comm/bench_comm.h"
 
 /* Of a group's buffers, over all ranks. */
@@ -71,7 +73,8 @@ static ls_status report(const comm_results *results) {
 
 static ls_status bench(const comm_settings *settings, const bench_machine *machine) {
     comm_results *results;
-    ls_status status = comm_prepare_files(settings);
+    ls_status status = ls_cpu_kernels_check();
+    if (status == LS_OK) status = comm_prepare_files(settings);
     if (status == LS_OK) status = check_memory(settings);
     if (status == LS_OK) status = comm_results_create(&results, settings, machine);
     if (status != LS_OK) return status;
@@ -94,5 +97,5 @@ int main(int argc, char **argv) {
     bench_describe_machine(&machine);
     status = bench(&settings, &machine);
     ls_allreduce_tuning_destroy((ls_allreduce_tuning *)settings.tuning);
-    return ls_status_exit_code(status);
+    return ls_status_exit_code(ls_results_written(status));
 }

@@ -108,8 +108,8 @@ typedef struct bench_run {
 } bench_run;
 
 /* Runs run->mode on run->n devices as a child process and fills in the results. LS_ERR_USAGE if the child refused its
- * command line; LS_ERR_STOPPED if the user ended the bench; else LS_ERR_SYSTEM, LS_ERR_TIMEOUT, LS_ERR_IO; reported
- * with the child's command and its message. No process is left. */
+ * command line; else LS_ERR_SYSTEM, LS_ERR_TIMEOUT, LS_ERR_IO; reported with the child's command and its message. No
+ * process is left. */
 ls_status bench_train(bench_run *run, const bench_plan *plan, const bench_settings *settings);
 
 /* From the summary that dp_train and ddp_train write: the run's results. LS_ERR_FORMAT if it is another run's or

@@ -9,6 +9,7 @@
 
 #include "common/base/log.h"
 #include "common/base/progress.h"
+#include "common/base/results.h"
 #include "labs/bench_dp_vs_ddp/bench.h"
 
 /* A few steps of each model, so that a misspelt name or missing data shows before anything long has begun. */
@@ -26,19 +27,18 @@ static ls_status try_models(const bench_settings *settings, char device_name[BEN
 
 typedef ls_status train_function(bench_run *run, const bench_plan *plan, const bench_settings *settings);
 
-/* The first failure, but for the user's wish to stop. */
 static void keep(ls_status *first, ls_status status) {
-    if (*first == LS_OK || status == LS_ERR_STOPPED) *first = status;
+    if (*first == LS_OK) *first = status;
 }
 
-/* Every row once per round. Returns the first failure; only LS_ERR_STOPPED ends it early. */
+/* Every row once per round. Returns the first failure. */
 static ls_status run_rows(bench_row *rows, int count, const bench_plan *plan, train_function *train,
                           const bench_settings *settings) {
     ls_progress progress = ls_progress_begin(settings->quiet);
     ls_status first = LS_OK;
     char what[BENCH_NAME_CAPACITY + 80];
     int total = settings->rounds * count;
-    for (int done = 0; first != LS_ERR_STOPPED && done < total; done++) {
+    for (int done = 0; done < total; done++) {
         bench_row *row = &rows[done % count];
         bench_run run = {.mode = row->mode, .n = row->n, .batch = row->per_device_batch * row->n};
         if (row->failed) continue;
@@ -54,7 +54,7 @@ static ls_status run_rows(bench_row *rows, int count, const bench_plan *plan, tr
     return first;
 }
 
-/* Returns the first failure; after LS_ERR_STOPPED there are no results. */
+/* Returns the first failure. */
 static ls_status run_model(bench_model *model, const bench_plan *plan, const bench_settings *settings) {
     bench_plan_rows(model, plan, settings);
     bench_plan_locked(model, settings);
@@ -62,13 +62,10 @@ static ls_status run_model(bench_model *model, const bench_plan *plan, const ben
     ls_note("%s: %d runs", plan->model,
             settings->rounds * (model->row_count + model->locked_count + model->virtual_count));
     ls_status first = run_rows(model->rows, model->row_count, plan, bench_train, settings);
-    if (first != LS_ERR_STOPPED)
-        keep(&first,
-             run_rows(model->locked_rows, model->locked_count, &model->locked_plan, bench_train_locked, settings));
-    if (first != LS_ERR_STOPPED)
-        keep(&first,
-             run_rows(model->virtual_rows, model->virtual_count, &model->virtual_plan, bench_train_virtual, settings));
-    if (first != LS_ERR_STOPPED) keep(&first, bench_replay_model(model, settings));
+    keep(&first, run_rows(model->locked_rows, model->locked_count, &model->locked_plan, bench_train_locked, settings));
+    keep(&first,
+         run_rows(model->virtual_rows, model->virtual_count, &model->virtual_plan, bench_train_virtual, settings));
+    keep(&first, bench_replay_model(model, settings));
     bench_assemble(model);
     return first;
 }
@@ -92,16 +89,11 @@ static ls_status bench(const bench_settings *settings, const bench_machine *mach
     bench_note_load(machine);
     ls_status first = LS_OK; /* failure of a run */
     for (int m = 0; m < settings->plan_count; m++) {
-        status = run_model(&models[m], &settings->plans[m], settings);
-        if (status == LS_ERR_STOPPED) return status;
-        keep(&first, status);
+        keep(&first, run_model(&models[m], &settings->plans[m], settings));
     }
     const bench_results results = {machine, settings, device_name, settings->plan_count, models};
     status = bench_write_files(&results, settings->folder);
     if (status == LS_OK) status = bench_report(&results, settings->folder);
-    if (status == LS_OK && (fflush(stdout) != 0 || ferror(stdout))) {
-        status = ls_fail(LS_ERR_IO, "cannot write all of the tables to standard output");
-    }
     for (int m = 0; m < settings->plan_count; m++) {
         keep(&first, check_weights(&models[m], settings));
     }
@@ -120,5 +112,5 @@ int main(int argc, char **argv) {
     bench_model *models = calloc(BENCH_MODELS_MAX, sizeof *models);
     status = models ? bench(&settings, &machine, models) : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results");
     free(models);
-    return ls_status_exit_code(status);
+    return ls_status_exit_code(ls_results_written(status));
 }

@@ -107,6 +107,7 @@ int main(int argc, char **argv) {
     version[strcspn(version, ",")] = '\0';
     if (bench.rank == 0) printf("library,%s\n", version);
     for (int i = 4; i < argc; i++) measure_size(&bench, (size_t)strtoull(argv[i], NULL, 10));
+    if (fflush(stdout) != 0 || ferror(stdout)) fail("cannot write the results to standard output");
     MPI_Finalize();
     return 0;
 }

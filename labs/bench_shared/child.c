@@ -1,6 +1,8 @@
 /* child: fork, exec, and a poll loop over the child's pipes, a pidfd, which tells of its end, and a signalfd, which tells of
  * the user's wish to stop. SIGCHLD would not do: any other thread of this process may take it, and CUDA starts some.
- * A child that is to end gets SIGTERM, so that a launcher can end its ranks, and SIGKILL after GRACE_S. */
+ * A child that is to end gets SIGTERM, so that a launcher can end its ranks, and SIGKILL a little later; what it started
+ * and leaves behind comes to this process, which is its subreaper so long, and is killed. The user's signal is held back
+ * until the child has ended, and then takes its course here. */
 #define _GNU_SOURCE
 #include "labs/bench_shared/child.h"
 
@@ -23,6 +25,7 @@
 #include "common/base/log.h"
 
 #define GRACE_S 5.0
+#define STOP_GRACE_S 1.0 /* the user waits */
 
 enum { EXEC_FAILED_STATUS = 127, COMMAND_CAPACITY = 600, LOOK_MS = 100 };
 
@@ -33,9 +36,10 @@ struct child {
     int wait_status;
     int pid_fd, signal_fd, out[2], err[2]; /* pipes: [0] to read; -1: closed */
     sigset_t old_mask;
+    int was_subreaper;
     double deadline_us;
-    bool timed_out, killed;
-    int stop_signal; /* the user's; 0: none */
+    bool timed_out, ended_here, killed;
+    int stop_signal; /* the user's first; 0: none */
 };
 
 /* --- what the child says ----------------------------------------------------------------------------------------- */
@@ -69,7 +73,7 @@ static void read_pipes(struct child *child) {
 
 const char *bench_last_line(char *text) {
     size_t nbytes = strlen(text);
-    if (nbytes > 0 && text[nbytes - 1] == '\n') text[--nbytes] = '\0';
+    while (nbytes > 0 && text[nbytes - 1] == '\n') text[--nbytes] = '\0';
     const char *newline = strrchr(text, '\n');
     return newline ? newline + 1 : text;
 }
@@ -105,6 +109,13 @@ static void close_all(struct child *child) {
     }
 }
 
+/* As things were before the child; a signal that is still pending takes its course. */
+static void leave(struct child *child) {
+    prctl(PR_SET_CHILD_SUBREAPER, child->was_subreaper);
+    close_all(child);
+    sigprocmask(SIG_SETMASK, &child->old_mask, NULL);
+}
+
 /* In the child: async-signal-safe calls only. */
 static void become(const struct child *child, pid_t parent) {
     bool ready = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent &&
@@ -114,12 +125,20 @@ static void become(const struct child *child, pid_t parent) {
     _exit(EXEC_FAILED_STATUS);
 }
 
-static ls_status start(struct child *child) {
+/* Those by which a user stops programs, but for what this one was told to ignore, as nohup does. */
+static sigset_t stop_signals(void) {
+    const int stops[] = {SIGINT, SIGTERM, SIGHUP};
     sigset_t signals;
     sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGHUP);
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
+        struct sigaction action;
+        if (sigaction(stops[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) sigaddset(&signals, stops[i]);
+    }
+    return signals;
+}
+
+static ls_status start(struct child *child) {
+    sigset_t signals = stop_signals();
     if (access(child->argv[0], X_OK) < 0) {
         return ls_fail(LS_ERR_IO, "cannot run %s: %s; build it with `make`", child->argv[0], strerror(errno));
     }
@@ -129,12 +148,13 @@ static ls_status start(struct child *child) {
                  fcntl(child->out[0], F_SETFL, O_NONBLOCK) == 0 && fcntl(child->err[0], F_SETFL, O_NONBLOCK) == 0;
     pid_t parent = getpid();
     fflush(NULL);
+    prctl(PR_GET_CHILD_SUBREAPER, &child->was_subreaper);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (ready) child->pid = fork();
     if (child->pid == 0) become(child, parent);
     if (child->pid < 0) {
         ls_status status = ls_fail(LS_ERR_SYSTEM, "cannot start %s: %s", child->argv[0], strerror(errno));
-        close_all(child);
-        sigprocmask(SIG_SETMASK, &child->old_mask, NULL);
+        leave(child);
         return status;
     }
     child->pid_fd = (int)syscall(SYS_pidfd_open, child->pid, 0); /* without one, its end is found by looking */
@@ -147,16 +167,42 @@ static ls_status start(struct child *child) {
 
 static void end_child(struct child *child, int signal) {
     kill(child->pid, signal); /* not reaped yet, so the number is still its own */
+    child->ended_here = true;
     child->killed = signal == SIGKILL;
-    child->deadline_us = ls_now_us() + GRACE_S * 1e6;
+    child->deadline_us = ls_now_us() + (child->stop_signal ? STOP_GRACE_S : GRACE_S) * 1e6;
+}
+
+/* What the child started and left, which the kernel lists as this process's children, until there is none. */
+static void kill_orphans(void) {
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    for (bool any = true; any;) {
+        FILE *file = fopen(path, "re");
+        any = file && fgets(line, sizeof line, file) && line[0] != '\n';
+        if (file) fclose(file);
+        char *at = line;
+        for (long pid; any && (pid = strtol(at, &at, 10)) > 0;) {
+            if (*at == '\0') break; /* its number may be cut */
+            kill((pid_t)pid, SIGKILL);
+            waitpid((pid_t)pid, NULL, 0);
+        }
+    }
 }
 
 static void take_signals(struct child *child) {
     struct signalfd_siginfo info;
     while (read(child->signal_fd, &info, sizeof info) == sizeof info) {
-        end_child(child, child->stop_signal ? SIGKILL : SIGTERM);
-        child->stop_signal = (int)info.ssi_signo;
+        bool again = child->stop_signal != 0;
+        if (!again) child->stop_signal = (int)info.ssi_signo;
+        end_child(child, again ? SIGKILL : SIGTERM);
     }
+}
+
+/* One that came as the child ended, perhaps by the same signal: a terminal sends it to both. */
+static void take_last_signal(struct child *child) {
+    struct signalfd_siginfo info;
+    while (read(child->signal_fd, &info, sizeof info) == sizeof info)
+        if (!child->stop_signal) child->stop_signal = (int)info.ssi_signo;
 }
 
 static void watch(struct child *child) {
@@ -179,16 +225,24 @@ static void watch(struct child *child) {
         take_signals(child);
     }
     child->pid = -1;
+    if (child->ended_here) kill_orphans();
     read_pipes(child);
+    take_last_signal(child);
 }
 
-/* The command as a person would type it. */
+/* The words, quoted where a shell would take them apart, so that the line can be pasted. */
 static void command_text(char text[COMMAND_CAPACITY], char *const *argv) {
-    size_t nbytes = 0;
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789%+,-./:=@_";
+    FILE *file = fmemopen(text, COMMAND_CAPACITY, "w");
     text[0] = '\0';
-    for (int i = 0; argv[i] && nbytes < COMMAND_CAPACITY; i++) {
-        nbytes += (size_t)snprintf(text + nbytes, COMMAND_CAPACITY - nbytes, i ? " %s" : "%s", argv[i]);
+    for (int i = 0; file && argv[i]; i++) {
+        bool is_plain = argv[i][0] && argv[i][strspn(argv[i], plain)] == '\0';
+        fputs(i ? " " : "", file);
+        fputs(is_plain ? "" : "'", file);
+        for (const char *at = argv[i]; *at; at++) fputs(*at == '\'' ? "'\\''" : (char[]){*at, '\0'}, file);
+        fputs(is_plain ? "" : "'", file);
     }
+    if (file) fclose(file);
 }
 
 static ls_status judge(const struct child *child, double timeout_s) {
@@ -226,9 +280,10 @@ ls_status bench_child_run(char *const *argv, double timeout_s, bench_output *out
     ls_status status = start(&child);
     if (status != LS_OK) return status;
     watch(&child);
-    close_all(&child);
-    sigprocmask(SIG_SETMASK, &child.old_mask, NULL);
-    return judge(&child, timeout_s);
+    status = judge(&child, timeout_s);
+    if (child.stop_signal) raise(child.stop_signal); /* it is blocked still */
+    leave(&child);
+    return status;
 }
 
 ls_status bench_find_program(char path[BENCH_PATH_CAPACITY], const char *name) {

@@ -27,11 +27,13 @@ ls_status bench_find_program(char path[BENCH_PATH_CAPACITY], const char *name);
  *     LS_OK           it exited with 0
  *     LS_ERR_USAGE    with 2
  *     LS_ERR_TIMEOUT  it was ended because it ran longer than timeout_s
- *     LS_ERR_STOPPED  SIGINT, SIGTERM or SIGHUP came, which also ends the child
+ *     LS_ERR_STOPPED  SIGINT, SIGTERM or SIGHUP came, and a handler has returned
  *     LS_ERR_SYSTEM   it failed otherwise
  *     LS_ERR_IO       it cannot be started
- * after one line with the command and the child's last error message. No process is left; if this one is killed, the
- * kernel kills the child. Call it while the process has no other threads. */
+ * after one line with the command and the child's last error message. Such a signal ends the child within a second or so
+ * and then takes its course in this process: unless it has a handler, it dies of it here. A child that is ended leaves no
+ * process behind; if this one is killed, the kernel kills the child. Call it while the process has no other threads and
+ * children. */
 ls_status bench_child_run(char *const *argv, double timeout_s, bench_output *output);
 
 #endif

@@ -14,10 +14,11 @@
 
 ls_status bench_write_path(const char *path, const char *text) {
     ls_file_writer *writer;
+    if (!text) return ls_file_check(path);
     ls_status status = ls_file_writer_open(&writer, path);
     if (status != LS_OK) return status;
-    if (text) status = ls_file_writer_put(writer, text, strlen(text));
-    if (text && status == LS_OK) return ls_file_writer_commit(writer);
+    status = ls_file_writer_put(writer, text, strlen(text));
+    if (status == LS_OK) return ls_file_writer_commit(writer);
     ls_file_writer_abort(writer);
     return status;
 }

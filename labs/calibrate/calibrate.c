@@ -3,6 +3,8 @@
 
 #include "common/base/log.h"
 #include "common/base/options.h"
+#include "common/base/results.h"
+#include "kernels/cpu/cpu.h"
 #include "labs/bench_shared/machine.h"
 #include "labs/bench_shared/output.h"
 #include "labs/calibrate/calibrate.h"
@@ -36,7 +38,8 @@ static ls_status parse(calibrate_settings *settings, int argc, char **argv, bool
 
 static ls_status calibrate(const calibrate_settings *settings, const bench_machine *machine) {
     static calibrate_figures figures;
-    ls_status status = bench_write_path(settings->out, NULL);
+    ls_status status = ls_cpu_kernels_check();
+    if (status == LS_OK) status = bench_write_path(settings->out, NULL);
     if (status != LS_OK) return status;
     bench_print_machine(stdout, machine);
     bench_note_load(machine);
@@ -57,5 +60,5 @@ int main(int argc, char **argv) {
     if (status != LS_OK || help) return ls_status_exit_code(status);
     ls_log_init(argv[0], -1, settings.quiet);
     bench_describe_machine(&machine);
-    return ls_status_exit_code(calibrate(&settings, &machine));
+    return ls_status_exit_code(ls_results_written(calibrate(&settings, &machine)));
 }

@@ -33,8 +33,8 @@ enum { SIZES_MAX = 9, WARM_UP = 2 };
 
 /* In memory that all ranks share. */
 struct board {
-    ls_flag served; /* the port is there */
-    int port;
+    ls_flag served; /* the store is there */
+    char store[DDP_HOST_CAPACITY];
     double begin_us[LS_COMM_MAX_RANKS], end_us[LS_COMM_MAX_RANKS]; /* of the run that has just been */
     calibrate_spread spreads[SIZES_MAX];
 };
@@ -113,7 +113,7 @@ static ls_status open_rank(struct rank *self, ddp_store **store) {
         .kind = LS_DEVICE_CPU, .index = self->rank, .place = self->rank, .devices_on_node = self->plan->ranks};
     if (!ls_flag_wait(&self->board->served, 1, 0, ls_now_us() + TIMEOUT_S * 1e6))
         return ls_fail(LS_ERR_TIMEOUT, "there is no store to find the other ranks by");
-    ls_status status = ddp_store_connect(store, "127.0.0.1", self->board->port, TIMEOUT_S);
+    ls_status status = ddp_store_connect(store, self->board->store, 0, TIMEOUT_S);
     if (status == LS_OK) status = ls_device_open(&self->device, &device);
     if (status == LS_OK) status = ls_device_bind_thread(self->device);
     if (status != LS_OK) return status;
@@ -170,9 +170,9 @@ static ls_status run_ranks(const struct plan *plan, struct board *board) {
         if (pids[started] < 0) status = ls_fail(LS_ERR_SYSTEM, "cannot start rank %d: %s", started, strerror(errno));
     }
     ddp_store_server *server = NULL;
-    if (status == LS_OK) status = ddp_store_serve(&server, "127.0.0.1", 0);
+    if (status == LS_OK) status = ddp_store_serve(&server, "unix", 0);
     if (status == LS_OK) {
-        board->port = ddp_store_server_port(server);
+        snprintf(board->store, sizeof board->store, "%s", ddp_store_server_host(server));
         ls_flag_set(&board->served, 1);
     } else {
         for (int r = 0; r < started; r++) kill(pids[r], SIGKILL);

@@ -1,40 +1,20 @@
 /* csv: a file with a head, as the benches write it: cells between commas, in quotes where they hold commas. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/file.h"
 #include "common/base/log.h"
 #include "labs/fit_tn/fit_tn.h"
 
 #define MOST_BYTES ((size_t)16 << 20)
 
-/* The file whole, with a zero behind its end; NULL after a report. */
 static ls_status read_text(fit_tn_csv *csv) {
-    FILE *file = fopen(csv->path, "r");
-    if (!file) return ls_fail(LS_ERR_IO, "cannot open %s: %s", csv->path, strerror(errno));
-    ls_status status = LS_OK;
-    size_t nbytes = 0, capacity = 1 << 16;
-    csv->text = malloc(capacity);
-    while (csv->text && nbytes <= MOST_BYTES) {
-        size_t got = fread(csv->text + nbytes, 1, capacity - nbytes - 1, file);
-        nbytes += got;
-        if (got == 0) break;
-        if (nbytes + 1 < capacity) continue;
-        char *more = realloc(csv->text, capacity *= 2);
-        if (!more) free(csv->text);
-        csv->text = more;
-    }
-    if (!csv->text) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", csv->path);
-    if (status == LS_OK && ferror(file)) status = ls_fail(LS_ERR_IO, "cannot read %s: %s", csv->path, strerror(errno));
-    if (status == LS_OK && nbytes > MOST_BYTES)
-        status = ls_fail(LS_ERR_INVALID, "%s: more than %zu MiB", csv->path, MOST_BYTES >> 20);
-    if (status == LS_OK) csv->text[nbytes] = '\0';
-    if (status == LS_OK && strlen(csv->text) != nbytes)
-        status = ls_fail(LS_ERR_INVALID, "%s: there is a zero byte in it", csv->path);
-    fclose(file);
-    return status;
+    size_t nbytes;
+    ls_status status = ls_file_read(csv->path, MOST_BYTES, &csv->text, &nbytes);
+    if (status != LS_OK || strlen(csv->text) == nbytes) return status;
+    return ls_fail(LS_ERR_INVALID, "%s: there is a zero byte in it", csv->path);
 }
 
 /* Takes the cell at *at in place and moves behind it and the comma or the newline, which it returns ('\0': the end).

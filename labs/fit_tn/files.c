@@ -128,27 +128,28 @@ static char *csv_text(const fit_tn_result *result, const fit_tn_data *data, cons
     return NULL;
 }
 
-/* plots/tn_fit.gp, from the folder in which the program runs or the one above its build folder. */
+/* plots/tn_fit.gp, from the folder in which the program runs, or from one above its build folder: build or build/asan. */
 static ls_status find_script(char path[BENCH_PATH_CAPACITY]) {
-    char build[BENCH_PATH_CAPACITY - 32];
+    char above[BENCH_PATH_CAPACITY - 32];
     snprintf(path, BENCH_PATH_CAPACITY, "%s", SCRIPT);
     if (access(path, R_OK) == 0) return LS_OK;
-    ssize_t length = readlink("/proc/self/exe", build, sizeof build - 1);
-    if (length > 0) {
-        build[length] = '\0';
-        char *slash = strrchr(build, '/');
-        if (slash) *slash = '\0';
-        snprintf(path, BENCH_PATH_CAPACITY, "%s/../%s", build, SCRIPT);
-        if (access(path, R_OK) == 0) return LS_OK;
+    ssize_t length = readlink("/proc/self/exe", above, sizeof above - 1);
+    above[length > 0 ? length : 0] = '\0';
+    for (int parts = 1; parts <= 3; parts++) {
+        char *slash = strrchr(above, '/');
+        if (!slash) break;
+        *slash = '\0';
+        snprintf(path, BENCH_PATH_CAPACITY, "%s/%s", above, SCRIPT);
+        if (parts > 1 && access(path, R_OK) == 0) return LS_OK;
     }
     return ls_fail(LS_ERR_IO, "--plot: there is no " SCRIPT " here; run fit_tn in the project's folder");
 }
 
-/* FILE.csv, and gnuplot's FILE.png and FILE.svg. The shell looks gnuplot up, and the arguments pass through it as
- * they are. */
+/* FILE.csv, and gnuplot's FILE.png and FILE.svg. */
 static ls_status draw(const char *png, const char *csv) {
     static bench_output output;
-    char script[BENCH_PATH_CAPACITY], folder[BENCH_PATH_CAPACITY], data[BENCH_PATH_CAPACITY];
+    char script[BENCH_PATH_CAPACITY], folder[BENCH_PATH_CAPACITY], data[BENCH_PATH_CAPACITY],
+        lib[BENCH_PATH_CAPACITY + 16];
     size_t stem = strlen(png) - 4;
     if (stem + 5 > sizeof data) return ls_fail(LS_ERR_IO, "--plot: the path is too long: %.60s...", png);
     snprintf(data, sizeof data, "%.*s.csv", (int)stem, png);
@@ -158,8 +159,10 @@ static ls_status draw(const char *png, const char *csv) {
     ls_status status = find_script(script);
     if (status == LS_OK) status = bench_write_path(data, csv);
     if (status != LS_OK) return status;
-    char *const argv[] = {
-        "/bin/sh", "-c", "LC_ALL=C.UTF-8 exec gnuplot -c \"$@\"", "gnuplot", script, data, slash ? folder : ".", NULL};
+    /* the folder above plots/, where the script looks for what it loads */
+    snprintf(lib, sizeof lib, "GNUPLOT_LIB=%.*s", (int)(strlen(script) - strlen(SCRIPT)), script);
+    char *const argv[] = {"/usr/bin/env", "LC_ALL=C.UTF-8",     lib, "gnuplot", "-c", script,
+                          data,           slash ? folder : ".", NULL};
     status = bench_child_run(argv, GNUPLOT_S, &output);
     if (status == LS_OK && access(png, R_OK) != 0)
         status = ls_fail(LS_ERR_SYSTEM, "gnuplot did not write %s: %s", png, bench_last_line(output.err));

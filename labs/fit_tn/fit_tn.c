@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "common/base/log.h"
+#include "common/base/results.h"
 #include "labs/fit_tn/fit_tn.h"
 
 static ls_status fit(const fit_tn_settings *settings) {
@@ -14,8 +15,6 @@ static ls_status fit(const fit_tn_settings *settings) {
     if (status == LS_OK) status = fit_tn_fit(&result, &data);
     if (status == LS_OK) status = fit_tn_print(&result, &data, settings);
     if (status == LS_OK) status = fit_tn_write(&result, &data, settings);
-    if (status == LS_OK && (fflush(stdout) != 0 || ferror(stdout)))
-        status = ls_fail(LS_ERR_IO, "cannot write all of the tables to standard output");
     return status;
 }
 
@@ -25,5 +24,5 @@ int main(int argc, char **argv) {
     ls_log_init(argv[0], -1, false);
     ls_status status = fit_tn_parse(&settings, argc, argv, &help);
     if (status == LS_OK && !help) status = fit(&settings);
-    return ls_status_exit_code(status);
+    return ls_status_exit_code(ls_results_written(status));
 }

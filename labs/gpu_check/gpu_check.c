@@ -2,12 +2,14 @@
  * over what came of them. */
 #include "labs/gpu_check/gpu_check.h"
 
-#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/file.h"
 #include "common/base/options.h"
+#include "common/base/results.h"
 #include "labs/bench_shared/output.h"
 
 struct request {
@@ -82,21 +84,23 @@ static void print_gpu(const gpu_check_result *r) {
     fflush(stdout);
 }
 
+enum { MOST_BYTES = 1 << 20 };
+
 /* A line is "name<TAB>verdict<TAB>detail". */
 static ls_status read_tests(gpu_check_result *result, const char *path) {
     if (!path) return LS_OK;
-    FILE *file = fopen(path, "r");
-    if (!file) return ls_fail(LS_ERR_IO, "cannot open %s: %s", path, strerror(errno));
-    char line[512], *rest;
-    while (fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\n")] = '\0';
+    char *text, *line_rest, *rest;
+    size_t nbytes;
+    ls_status status = ls_file_read(path, MOST_BYTES, &text, &nbytes);
+    if (status != LS_OK) return status;
+    for (char *line = strtok_r(text, "\n", &line_rest); line; line = strtok_r(NULL, "\n", &line_rest)) {
         const char *name = strtok_r(line, "\t", &rest), *verdict = strtok_r(NULL, "\t", &rest);
         const char *detail = strtok_r(NULL, "\t", &rest);
         if (!name || !verdict) continue;
         gpu_check_judge(result, strcmp(verdict, "passed") == 0, name, "%s", detail ? detail : "");
         if (strcmp(verdict, "not run") == 0) result->verdicts[result->verdict_count - 1].ran = false;
     }
-    fclose(file);
+    free(text);
     return LS_OK;
 }
 
@@ -139,5 +143,5 @@ int main(int argc, char **argv) {
     status = find_gpu(&result, request.settings.gpu);
     if (status == LS_OK) print_gpu(&result);
     if (status == LS_OK && !request.find) status = check(&result, &request.settings);
-    return ls_status_exit_code(status);
+    return ls_status_exit_code(ls_results_written(status));
 }

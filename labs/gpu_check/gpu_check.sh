@@ -4,6 +4,7 @@
 # The tests open real GPUs because LS_PLUGINS names the real plug-ins. Exit status 0 only if all of it ran and passed.
 set -u
 export LC_ALL=C
+[ "${LS_STOPPABLE:-}" = "$0" ] || LS_STOPPABLE=$0 exec "$(dirname "$0")/../bench_shared/stoppable.sh" "$0" "$@"
 build=$(cd "$1" && pwd) || exit 1
 shift
 "$build/gpu_check" --find || exit 1
@@ -37,13 +38,13 @@ for test in "$@"; do
         echo "$name is linked with the CPU's CUDA and would test that: it does not belong into GPU_TESTS" >&2
         exit 1
     fi
-    timeout -k 10 300 "$test" >"$log" 2>&1 </dev/null
+    timeout --foreground -k 10 300 "$test" >"$log" 2>&1 </dev/null
     note "$name" $? "$log"
     for tool in memcheck racecheck; do
         # Whole trainings take hours under a sanitizer: only the kernels' own tests. Calls that answer "not ready" are no errors.
         case $name in *training* | *modes* | *programs*) continue ;; esac
         if command -v compute-sanitizer >/dev/null; then
-            timeout -k 10 900 compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 "$test" >"$log" 2>&1 </dev/null
+            timeout --foreground -k 10 900 compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 "$test" >"$log" 2>&1 </dev/null
             note "$name, compute-sanitizer $tool" $? "$log"
         else
             printf '%s, compute-sanitizer %s\tnot run\tcompute-sanitizer is not in PATH\n' "$name" "$tool" >>"$said"

@@ -14,7 +14,7 @@
 #include "common/data/idx_write.h"
 #include "labs/mkdigits/mkdigits.h"
 
-enum { NOTE_CAPACITY = 65536 };
+enum { NOTE_MOST_BYTES = 1 << 20 };
 
 static const struct {
     const char *name; /* in the list */
@@ -97,23 +97,23 @@ static ls_status prepare(digits_folder *folder) {
 
 /* --- the note -------------------------------------------------------------------------------------------------------------- */
 
-/* The sources' own note: origin, authors, licence. Returns its length, 0 if there is none. */
-static size_t read_sources_note(const char *source, char text[NOTE_CAPACITY]) {
-    char path[PATH_MAX];
-    FILE *file = join_path(path, source, "README.md") ? fopen(path, "r") : NULL;
-    size_t nbytes = file ? fread(text, 1, NOTE_CAPACITY, file) : 0;
-    if (file) fclose(file);
-    if (nbytes == 0) {
-        ls_warn("%s has no README.md: origin and licence of its digits are missing in the new data set's; add them",
+/* The sources' own note: origin, authors, licence. NULL if there is none, or it cannot be read; the caller frees it. */
+static char *read_sources_note(const char *source, size_t *nbytes) {
+    char path[PATH_MAX], why[PATH_MAX + 200] = "", *text = NULL;
+    ls_log_sink sink = ls_log_capture(why, sizeof why);
+    bool read = join_path(path, source, "README.md") && ls_file_read(path, NOTE_MOST_BYTES, &text, nbytes) == LS_OK;
+    ls_log_restore(sink);
+    if (!read || *nbytes == 0) {
+        ls_warn("%s has no README.md that can be read: origin and licence of its digits are missing in the new data "
+                "set's; add them",
                 source);
     }
-    return nbytes;
+    return text;
 }
 
 static ls_status write_note(digits_folder *folder) {
     const mkdigits_options *o = folder->options;
-    char text[2048], *sources_note = malloc(NOTE_CAPACITY);
-    if (!sources_note) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the note on the data");
+    char text[2048];
     int length = snprintf(
         text, sizeof text,
         "# %" PRId64 " + %" PRId64 " warped handwritten digits\n\n"
@@ -128,7 +128,8 @@ static ls_status write_note(digits_folder *folder) {
         o->counts[LS_SPLIT_TRAIN], o->counts[LS_SPLIT_TEST], o->seed, o->limits.shift_pixels,
         o->limits.rotation_degrees, o->limits.scale, o->limits.shear, o->limits.noise,
         o->warp_test ? "" : "; the test digits as they are");
-    size_t nbytes = read_sources_note(o->source, sources_note);
+    size_t nbytes = 0;
+    char *sources_note = read_sources_note(o->source, &nbytes);
     ls_status status = ls_file_writer_put(folder->note, text, (size_t)length);
     if (status == LS_OK) status = ls_file_writer_put(folder->note, sources_note, nbytes);
     free(sources_note);

@@ -67,7 +67,7 @@ static ls_status copy_digits(struct sources *sources, const ls_dataset *dataset)
 
 static ls_status read_sources(struct sources *sources, const char *folder, ls_split split) {
     ls_dataset *dataset = NULL;
-    ls_status status = ls_dataset_open_idx(&dataset, folder, split, LS_NORMALIZE_NONE);
+    ls_status status = ls_dataset_open_idx(&dataset, folder, split, DIGIT_CLASSES, LS_NORMALIZE_NONE);
     if (status != LS_OK) return status;
     sources->spec = *ls_dataset_spec(dataset);
     sources->count = ls_dataset_count(dataset);

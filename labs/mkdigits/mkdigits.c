@@ -7,6 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/options.h"
+#include "common/base/results.h"
 #include "labs/mkdigits/mkdigits.h"
 
 #define COUNT_MAX 1e9
@@ -137,11 +138,9 @@ static void print_split(const mkdigits_options *o, const mkdigits_result *result
     printf("\n");
 }
 
-static ls_status print_result(const mkdigits_options *o, const mkdigits_result *result, double seconds) {
+static void print_result(const mkdigits_options *o, const mkdigits_result *result, double seconds) {
     for (int s = 0; s < DIGIT_SPLITS; s++) print_split(o, result, (ls_split)s);
     printf("written to %s in %.1f s, hash %016" PRIx64 "\n", o->folder, seconds, result->hash);
-    if (fflush(stdout) == 0 && !ferror(stdout)) return LS_OK;
-    return ls_fail(LS_ERR_IO, "cannot write to standard output; the data set in %s is complete", o->folder);
 }
 
 int main(int argc, char **argv) {
@@ -154,6 +153,6 @@ int main(int argc, char **argv) {
     if (status != LS_OK || help) return ls_status_exit_code(status);
     ls_log_init(argv[0], -1, options.quiet);
     status = mkdigits_make(&options, &result);
-    if (status == LS_OK) status = print_result(&options, &result, (ls_now_us() - start_us) * 1e-6);
-    return ls_status_exit_code(status);
+    if (status == LS_OK) print_result(&options, &result, (ls_now_us() - start_us) * 1e-6);
+    return ls_status_exit_code(ls_results_written(status));
 }

@@ -14,7 +14,9 @@ set -u
 export LC_ALL=C
 fail() { echo "recipes: $*" >&2; exit 1; }
 [ $# -ge 2 ] || { echo "usage: $0 BUILD_FOLDER RESULTS_FOLDER [RECIPE...]" >&2; exit 2; }
-build=$1 results=$2 here=$(dirname "$0")
+here=$(dirname "$0")
+[ "${LS_STOPPABLE:-}" = "$0" ] || LS_STOPPABLE=$0 exec "$here/../bench_shared/stoppable.sh" "$0" "$@"
+build=$1 results=$2
 shift 2
 [ $# -gt 0 ] || set -- mlp-amp convnet
 for recipe in "$@"; do
@@ -29,7 +31,7 @@ cpu=${cpu:-unknown}
 cores=$(nproc) date=$(date -u +%F)
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' INT TERM HUP
 mkdir -p "$results" || exit 1
 
 # --- what is shared --------------------------------------------------------------------------------------------------
@@ -47,11 +49,21 @@ choose_data() {
     [ -r "$data/README.md" ] || "$build/mkdigits" "$data" --quiet >/dev/null || exit 1
 }
 
+# A command line that can be pasted: words that a shell would take apart are quoted.
+command_text() {
+    for word in "$@"; do
+        case $word in
+        '' | *[!A-Za-z0-9%+,./:=@_-]*) printf " '%s'" "$(printf %s "$word" | sed "s/'/'\\\\''/g")" ;;
+        *) printf ' %s' "$word" ;;
+        esac
+    done
+}
+
 # train COMMAND...: prints and runs a command line; its output goes to $work/out, the losses of all steps to $work/losses, and the
 # metrics to $work/metrics.
 train() {
     [ -z "${DEVICE:-}" ] || set -- "$@" --device-kind "$DEVICE"
-    printf '\n  %s\n' "$*"
+    printf '\n %s\n' "$(command_text "$@")"
     "$@" --dump-losses "$work/losses" --metrics "$work/metrics" >"$work/out" || fail 'the run failed; see above'
 }
 
@@ -71,6 +83,11 @@ field() { sed -n '$s/.*"'"$1"'": *\([-+.0-9eE]*\).*/\1/p' "$work/metrics" | head
 
 devices() { sed -n '1{s/ (no GPU: .*): /: /; s/^\([^:]*\): .*/\1/p}' "$work/out"; }
 measured() { echo "Measured: one run$1, $(devices), $cpu, $cores cores, $date. Data: $origin."; }
+
+# The last columns of each row.
+rest_of_row() {
+    printf '"%s",measured,"%s","%s",%s,%s' "$(printf %s "$origin" | tr '\n' ' ' | sed 's/"/""/g')" "$(devices)" "$cpu" "$cores" "$date"
+}
 
 # publish NAME: puts $work/csv in its place as a whole, and draws it
 publish() {
@@ -109,8 +126,7 @@ recipe_convnet() {
     fi
     {
         echo 'epoch,loss,loss_last_step,course,pytorch,data,how,device,cpu,cores,date'
-        awk -v rest="\"$origin\",measured,\"$(devices)\",\"$cpu\",$cores,$date" \
-            '{ printf "%d,%s,%s,%s,%s,%s\n", $1, $2, $3, $4, $5, rest }' "$work/rows"
+        rest=$(rest_of_row) awk '{ printf "%d,%s,%s,%s,%s,%s\n", $1, $2, $3, $4, $5, ENVIRON["rest"] }' "$work/rows"
     } >"$work/csv"
     publish convnet
 }
@@ -146,8 +162,7 @@ recipe_mlp_amp() {
         'outputs (266), so this model gains nothing; convnet, with 100 samples, shows what half precision saves.'
     {
         echo 'precision,epoch,loss,accuracy_percent,loss_scale,skipped_steps,activation_bytes,convnet_activation_bytes,data,how,device,cpu,cores,date'
-        awk -v rest="\"$origin\",measured,\"$(devices)\",\"$cpu\",$cores,$date" \
-            '{ for (e = 1; e <= 5; e++) printf "%s,%d,%s,%s,%s,%d,%d,%d,%s\n", $1, e, $(e + 1), $7, $8, $9, $10, $11, rest }' "$work/rows"
+        rest=$(rest_of_row) awk '{ for (e = 1; e <= 5; e++) printf "%s,%d,%s,%s,%s,%d,%d,%d,%s\n", $1, e, $(e + 1), $7, $8, $9, $10, $11, ENVIRON["rest"] }' "$work/rows"
     } >"$work/csv"
     publish mlp-amp
 }

@@ -8,6 +8,7 @@
 #include "labs/replay/replay.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/results.h"
 
 static ls_status replay_all(const replay_inputs *inputs, const replay_settings *settings) {
     replay_rows rows = {0};
@@ -29,8 +30,6 @@ static ls_status replay(replay_settings *settings) {
     if (status != LS_OK) return status;
     status = settings->as_recorded ? replay_recorded(&inputs, settings) : replay_all(&inputs, settings);
     replay_close(&inputs);
-    if (status == LS_OK && (fflush(stdout) != 0 || ferror(stdout)))
-        status = ls_fail(LS_ERR_IO, "cannot write all of the tables to standard output");
     return status;
 }
 
@@ -41,5 +40,5 @@ int main(int argc, char **argv) {
     ls_status status = replay_parse(&settings, argc, argv, &help);
     if (status != LS_OK || help) return ls_status_exit_code(status);
     ls_log_init(argv[0], -1, settings.quiet);
-    return ls_status_exit_code(replay(&settings));
+    return ls_status_exit_code(ls_results_written(replay(&settings)));
 }

@@ -6,6 +6,7 @@
  * files are written in any case, with what there is. gnuplot draws from the CSV (plots/tables_*.gp). */
 #include <stdio.h>
 
+#include "common/base/results.h"
 #include "labs/tables/tables.h"
 
 static ls_status parse(tables_settings *settings, int argc, char **argv, bool *help) {
@@ -91,5 +92,5 @@ int main(int argc, char **argv) {
     ls_status judged = tables_judge(book, settings.strict, stdout);
     if (status == LS_OK) status = written != LS_OK ? written : judged;
     tables_book_destroy(book);
-    return ls_status_exit_code(status);
+    return ls_status_exit_code(ls_results_written(status));
 }

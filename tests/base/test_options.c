@@ -8,11 +8,14 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/base/options.h"
+#include "common/base/version.h"
+#include "tests/base/scratch.h"
 
 enum { COUNT = 13 };
 
@@ -185,10 +188,13 @@ static void test_refusals(void **state) {
         {{"--quiet=yes"}, "option --quiet takes no value"},
         {{"--no-shuffle=1"}, "option --no-shuffle takes no value"},
         {{"--help=1"}, "option --help takes no value"},
+        {{"--version=1"}, "option --version takes no value"},
         {{"--epochs", "abc"}, "option --epochs: 'abc' is not a whole number"},
         {{"--epochs="}, "option --epochs: '' is not a whole number"},
         {{"--epochs= 5"}, "option --epochs: ' 5' is not a whole number"},
         {{"--epochs=5x"}, "option --epochs: '5x' is not a whole number"},
+        {{"--epochs=1\n2"}, "option --epochs: '1?2' is not a whole number"}, /* one line, and nothing for terminals */
+        {{"\033[2J\177"}, "'?[2J?' is not an option; --help lists the options"},
         {{"--epochs=1.5"}, "option --epochs: '1.5' is not a whole number"},
         {{"--epochs=0"}, "option --epochs: 0 is out of range, it must be 1 to 100"},
         {{"--epochs=101"}, "option --epochs: 101 is out of range, it must be 1 to 100"},
@@ -288,12 +294,29 @@ static void test_help_shows_every_default(void **state) {
         "  --data=DIR                  digits (default: data/digits)\n"
         "  --device-ids=VALUE          the devices (default: all devices)\n"
         "\n"
-        "  --help                      show this page and do nothing else\n";
+        "  -h, --help                  show this page and do nothing else\n"
+        "  --version                   name and version, and nothing else\n";
     char page[4096];
     read_page(WORDS("--help"), page, sizeof page);
     assert_string_equal(page, expected);
     read_page(WORDS("--epochs", "9", "--bogus", "--lr=x", "--help"), page, sizeof page);
     assert_string_equal(page, expected);
+    read_page(WORDS("--epochs", "9", "-h", "--version"), page, sizeof page);
+    assert_string_equal(page, expected);
+}
+
+/* The version lies in one place; the changelog's first heading is of it. */
+static void test_version(void **state) {
+    (void)state;
+    char page[200];
+    read_page(WORDS("--epochs", "9", "--version", "--help"), page, sizeof page);
+    assert_string_equal(page, "prog (lockstep) " LS_VERSION "\n");
+    size_t nbytes;
+    char *changes = scratch_read("CHANGELOG.md", &nbytes), *heading = strstr(changes, "\n## ");
+    assert_non_null(heading);
+    if (strncmp(heading, "\n## " LS_VERSION, strlen("\n## " LS_VERSION)) != 0)
+        fail_msg("CHANGELOG.md begins with %.20s, and programs say " LS_VERSION, heading + 1);
+    free(changes);
 }
 
 static void test_values_as_text(void **state) {
@@ -332,6 +355,7 @@ int main(void) {
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_operands_end_the_options),
         cmocka_unit_test(test_help_shows_every_default),
+        cmocka_unit_test(test_version),
         cmocka_unit_test(test_values_as_text),
     };
     return cmocka_run_group_tests_name("options", tests, NULL, NULL);

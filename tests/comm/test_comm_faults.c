@@ -9,9 +9,14 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/comm/comm_internal.h"
@@ -297,8 +302,67 @@ static void test_failed_operations_outlast_their_readers(void **state) {
     }
 }
 
+/* --- strangers at the socket where the group forms ------------------------------------------------------------------ */
+
+struct stranger {
+    uid_t user;
+    uint32_t magic;
+};
+
+/* What a rank says first (shm_handshake.c). With such an algorithm a rank would end the group. */
+struct greeting {
+    uint32_t magic, segment_nbytes;
+    int32_t rank, world_size;
+    char allreduce[32];
+};
+
+/* In a process of its own; 0 if it has come to the socket, and heard nothing. */
+static int call_on_rank_0(const struct stranger *stranger, const char *name) {
+    const struct greeting greeting = {stranger->magic, (uint32_t)sizeof(ls_segment), 1, 2, "a stranger's"};
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char answer[256];
+    int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "lockstep-%s", name);
+    socklen_t nbytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+    if (stranger->user != geteuid() && setuid(stranger->user) != 0) return 1;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, nbytes) != 0) return 2;
+    (void)!send(fd, &greeting, sizeof greeting, MSG_NOSIGNAL);
+    return recv(fd, answer, sizeof answer, 0) > 0 ? 3 : 0;
+}
+
+static void stranger_body(struct rank *rank) {
+    char name[64];
+    size_t nbytes;
+    if (rank->rank == 1) {
+        CHECK(rank->bootstrap.get(rank->bootstrap.context, "group/shm/rank0", name, sizeof name, &nbytes) == LS_OK);
+        pid_t child = fork();
+        if (child == 0) _exit(call_on_rank_0(rank->argument, name));
+        int status = -1;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    rank_close(rank);
+}
+
+static void test_stranger(void **state) {
+    (void)state;
+    const struct stranger nonsense = {geteuid(), 0x12345678u};
+    run_good_ranks(2, stranger_body, &nonsense);
+}
+
+static void test_stranger_of_another_user(void **state) {
+    (void)state;
+    const struct stranger stranger = {65534, 0x6c73636fu};
+    if (geteuid() != 0) { /* only root can become somebody else */
+        print_message("not root: no other user to be\n");
+        skip();
+    }
+    run_good_ranks(2, stranger_body, &stranger);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stranger), cmocka_unit_test(test_stranger_of_another_user),
         cmocka_unit_test(test_mismatch), cmocka_unit_test(test_unmatched_calls),
         cmocka_unit_test(test_missing),  cmocka_unit_test(test_failed_work),
         cmocka_unit_test(test_abort),    cmocka_unit_test(test_failed_operations_outlast_their_readers),

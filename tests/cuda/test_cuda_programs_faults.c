@@ -192,6 +192,15 @@ static void expect_rank(job *j, int rank, int status, const char *text) {
     fail_msg("rank %d: status %d, '%s' expected: %s", rank, p->status, text, p->err_text);
 }
 
+/* --device-kind auto finds GPUs on one rank only. */
+static void test_ranks_with_and_without_gpus(void **state) {
+    (void)state;
+    static job j;
+    start_job(&j, "CUDA_ON_CPU_DEVICES=0", "--steps 4");
+    for (int r = 0; r < RANKS; r++)
+        expect_rank(&j, r, 2, "the kind of devices: rank 1 has cpu, rank 0 has cuda, by ls_cuda.so of build ");
+}
+
 static void test_a_rank_is_killed(void **state) {
     (void)state;
     static job j;
@@ -285,7 +294,8 @@ static void test_the_reason_for_staging_is_the_true_one(void **state) {
     for (int r = 0; r < RANKS; r++) {
         program_start(&j.ranks[r],
                       "RANK=%d WORLD_SIZE=2 LOCAL_RANK=%d LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
-                      "CUDA_ON_CPU_DEVICES=2 CUDA_VISIBLE_DEVICES=%d %s ddp_train --no-evaluate --model mlp:784,32,10 "
+                      "LS_JOB_TOKEN=secret CUDA_ON_CPU_DEVICES=2 CUDA_VISIBLE_DEVICES=%d %s ddp_train --no-evaluate "
+                      "--model mlp:784,32,10 "
                       "--batch-size 16 --steps 4",
                       r, r, j.port, r, without);
     }
@@ -326,6 +336,7 @@ int main(void) {
         TEST(test_a_kernel_fails),
         TEST(test_debug_launches_name_the_operation),
         TEST(test_nccl_fails),
+        TEST(test_ranks_with_and_without_gpus),
         TEST(test_a_rank_is_killed),
         TEST(test_a_rank_stops),
         TEST(test_a_kernel_fails_on_one_rank),

@@ -46,7 +46,7 @@ static void gzip(const char *name, const void *data, size_t nbytes) {
 
 static void expect_good_dataset(void) {
     ls_dataset *dataset;
-    assert_int_equal(ls_dataset_open_idx(&dataset, scratch_folder(), LS_SPLIT_TRAIN, LS_NORMALIZE_NONE), LS_OK);
+    assert_int_equal(ls_dataset_open_idx(&dataset, scratch_folder(), LS_SPLIT_TRAIN, 10, LS_NORMALIZE_NONE), LS_OK);
     const ls_sample_spec *spec = ls_dataset_spec(dataset);
     assert_int_equal(ls_dataset_count(dataset), SAMPLES);
     assert_int_equal(spec->channels, 1);
@@ -73,7 +73,7 @@ static void expect_good_dataset(void) {
 
 static void expect_failure(ls_status expected, const char *text, const char *another) {
     ls_dataset *dataset = (ls_dataset *)&dataset;
-    assert_int_equal(ls_dataset_open_idx(&dataset, scratch_folder(), LS_SPLIT_TRAIN, LS_NORMALIZE_MNIST), expected);
+    assert_int_equal(ls_dataset_open_idx(&dataset, scratch_folder(), LS_SPLIT_TRAIN, 10, LS_NORMALIZE_MNIST), expected);
     assert_null(dataset);
     scratch_expect_error(text, another);
 }
@@ -99,7 +99,7 @@ static void missing_files(void **state) {
     (void)state;
     ls_dataset *dataset;
     const char *missing = scratch_path("none");
-    assert_int_equal(ls_dataset_open_idx(&dataset, missing, LS_SPLIT_TRAIN, LS_NORMALIZE_NONE), LS_ERR_IO);
+    assert_int_equal(ls_dataset_open_idx(&dataset, missing, LS_SPLIT_TRAIN, 10, LS_NORMALIZE_NONE), LS_ERR_IO);
     assert_null(dataset);
     scratch_expect_error(missing, "no data folder");
     expect_failure(LS_ERR_IO, "train-images-idx3-ubyte", scratch_folder());
@@ -107,10 +107,10 @@ static void missing_files(void **state) {
     remove(scratch_path("train-labels-idx1-ubyte"));
     expect_failure(LS_ERR_IO, "train-labels-idx1-ubyte", scratch_folder());
     write_good_files();
-    assert_int_equal(ls_dataset_open_idx(&dataset, scratch_folder(), LS_SPLIT_TEST, LS_NORMALIZE_NONE), LS_ERR_IO);
+    assert_int_equal(ls_dataset_open_idx(&dataset, scratch_folder(), LS_SPLIT_TEST, 10, LS_NORMALIZE_NONE), LS_ERR_IO);
     scratch_expect_error("t10k-images-idx3-ubyte", NULL);
     const char *file = scratch_path("train-images-idx3-ubyte");
-    assert_int_equal(ls_dataset_open_idx(&dataset, file, LS_SPLIT_TEST, LS_NORMALIZE_NONE), LS_ERR_IO);
+    assert_int_equal(ls_dataset_open_idx(&dataset, file, LS_SPLIT_TEST, 10, LS_NORMALIZE_NONE), LS_ERR_IO);
     scratch_expect_error(file, "no data folder");
 }
 
@@ -218,7 +218,7 @@ static void sizes_that_no_file_can_hold(void **state) {
 
 static void expect_digits(ls_split split, size_t count, const int64_t *first_labels, int first_sum, int last_sum) {
     ls_dataset *dataset;
-    assert_int_equal(ls_dataset_open_idx(&dataset, DIGITS, split, LS_NORMALIZE_NONE), LS_OK);
+    assert_int_equal(ls_dataset_open_idx(&dataset, DIGITS, split, 10, LS_NORMALIZE_NONE), LS_OK);
     assert_int_equal(ls_dataset_count(dataset), count);
     assert_int_equal(ls_sample_input_count(ls_dataset_spec(dataset)), 784);
     int64_t indices[11] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, (int64_t)count - 1};
@@ -249,7 +249,7 @@ static void pixels_are_normalised_as_torchvision_does(void **state) {
     (void)state;
     write_good_files();
     ls_dataset *dataset;
-    assert_int_equal(ls_dataset_open_idx(&dataset, scratch_folder(), LS_SPLIT_TRAIN, LS_NORMALIZE_MNIST), LS_OK);
+    assert_int_equal(ls_dataset_open_idx(&dataset, scratch_folder(), LS_SPLIT_TRAIN, 10, LS_NORMALIZE_MNIST), LS_OK);
     static const int64_t first[] = {0};
     float inputs[4];
     ls_dataset_read(dataset, first, 1, inputs, NULL, NULL);
@@ -291,6 +291,21 @@ static void random_samples_depend_on_seed_and_index_alone(void **state) {
     ls_dataset_close(first);
     ls_dataset_close(again);
     ls_dataset_close(another_seed);
+}
+
+/* However few values they are: the same command gives the same bits as ever. */
+static void small_random_samples_do_not_depend_on_how_many_there_are(void **state) {
+    (void)state;
+    static const ls_sample_spec small = {.channels = 1, .height = 1, .width = 2, .classes = 3};
+    static const int64_t indices[] = {0, 1, 2, 9999};
+    static const size_t counts[] = {10000, 60000, 1000000};
+    float inputs[3][8];
+    for (int i = 0; i < 3; i++) {
+        ls_dataset *dataset = open_random(7, counts[i], &small);
+        ls_dataset_read(dataset, indices, 4, inputs[i], NULL, NULL);
+        ls_dataset_close(dataset);
+        assert_memory_equal(inputs[i], inputs[0], sizeof inputs[0]);
+    }
 }
 
 static void expect_moments(const float *values, size_t count) {
@@ -350,27 +365,37 @@ static uint64_t mix(uint64_t value) {
     return value ^ (value >> 31);
 }
 
-/* More of them than the pool has, so that both of its runs meet its end, and a number that fills no vector. */
-static void random_values_are_sums_of_two_of_the_pool(void **state) {
-    (void)state;
-    enum { POOL = 1 << 18, HEIGHT_OF = 515, WIDTH_OF = 511, VALUES = HEIGHT_OF * WIDTH_OF, SEED = 11 };
-    static const ls_sample_spec spec = {.channels = 1, .height = HEIGHT_OF, .width = WIDTH_OF, .classes = 2};
-    static float pool[POOL], values[VALUES];
-    _Static_assert(VALUES > POOL && VALUES % 4 != 0, "both runs meet the pool's end");
+static void expect_sums_of_the_pool(size_t count, const ls_sample_spec *spec, size_t pool_count) {
+    enum { SEED = 11 };
+    size_t value_count = ls_sample_input_count(spec);
+    float *pool = malloc(pool_count * sizeof *pool), *values = malloc(value_count * sizeof *values);
+    assert_true(pool && values);
     ls_generator generator;
     ls_generator_seed(&generator, SEED);
-    ls_fill_normal(&generator, pool, POOL);
-    ls_dataset *dataset = open_random(SEED, 100, &spec);
+    ls_fill_normal(&generator, pool, pool_count);
+    ls_dataset *dataset = open_random(SEED, count, spec);
     for (int64_t index = 0; index < 3; index++) {
         ls_dataset_read(dataset, &index, 1, values, NULL, NULL);
         uint64_t key = mix(mix(SEED + 0x9e3779b97f4a7c15u) + (uint64_t)index);
-        size_t first = key % POOL, second = first + 1 + (key >> 32) % (POOL - 1);
-        for (size_t i = 0; i < VALUES; i++) {
-            float sum = pool[(first + i) % POOL] + pool[(second + i) % POOL];
+        size_t first = key % pool_count, second = first + 1 + (key >> 32) % (pool_count - 1);
+        for (size_t i = 0; i < value_count; i++) {
+            float sum = pool[(first + i) % pool_count] + pool[(second + i) % pool_count];
             assert_true(values[i] == sum * 0.70710678f);
         }
     }
     ls_dataset_close(dataset);
+    free(pool);
+    free(values);
+}
+
+static void random_values_are_sums_of_two_of_the_pool(void **state) {
+    (void)state;
+    /* More of them than the largest pool has, so that both of its runs meet its end, and a number that fills no vector;
+     * the smallest pool; and one between that is just large enough, and one that is not quite. */
+    expect_sums_of_the_pool(100, &(ls_sample_spec){.channels = 1, .height = 515, .width = 511, .classes = 2}, 1 << 18);
+    expect_sums_of_the_pool(3, &(ls_sample_spec){.channels = 1, .height = 5, .width = 7, .classes = 2}, 1 << 10);
+    expect_sums_of_the_pool(512, &(ls_sample_spec){.channels = 1, .height = 2, .width = 4, .classes = 2}, 1 << 12);
+    expect_sums_of_the_pool(513, &(ls_sample_spec){.channels = 1, .height = 2, .width = 4, .classes = 2}, 1 << 13);
 }
 
 static void impossible_random_datasets(void **state) {
@@ -415,6 +440,7 @@ int main(void) {
         WITH_FOLDER(the_digits),
         WITH_FOLDER(pixels_are_normalised_as_torchvision_does),
         WITH_FOLDER(random_samples_depend_on_seed_and_index_alone),
+        WITH_FOLDER(small_random_samples_do_not_depend_on_how_many_there_are),
         WITH_FOLDER(random_labels_are_uniform_and_inputs_normal),
         WITH_FOLDER(random_regression_has_targets_and_no_labels),
         WITH_FOLDER(random_values_are_sums_of_two_of_the_pool),

@@ -53,7 +53,7 @@ static void write_files(int count, size_t image_nbytes, size_t label_nbytes) {
 
 static ls_dataset *open_stream(void) {
     ls_dataset *dataset;
-    assert_int_equal(ls_dataset_open_stream(&dataset, scratch_folder(), LS_SPLIT_TRAIN, LS_NORMALIZE_NONE), LS_OK);
+    assert_int_equal(ls_dataset_open_stream(&dataset, scratch_folder(), LS_SPLIT_TRAIN, 10, LS_NORMALIZE_NONE), LS_OK);
     assert_true(ls_dataset_is_stream(dataset));
     return dataset;
 }
@@ -123,8 +123,9 @@ static void the_digits_are_those_of_the_dataset(void **state) {
     enum { PIXELS = 784 };
     for (int split = 0; split < 2; split++) {
         ls_dataset *dataset, *stream;
-        assert_int_equal(ls_dataset_open_idx(&dataset, "data/digits", (ls_split)split, LS_NORMALIZE_MNIST), LS_OK);
-        assert_int_equal(ls_dataset_open_stream(&stream, "data/digits", (ls_split)split, LS_NORMALIZE_MNIST), LS_OK);
+        assert_int_equal(ls_dataset_open_idx(&dataset, "data/digits", (ls_split)split, 10, LS_NORMALIZE_MNIST), LS_OK);
+        assert_int_equal(ls_dataset_open_stream(&stream, "data/digits", (ls_split)split, 10, LS_NORMALIZE_MNIST),
+                         LS_OK);
         assert_false(ls_dataset_is_stream(dataset));
         assert_memory_equal(ls_dataset_spec(dataset), ls_dataset_spec(stream), sizeof(ls_sample_spec));
         ls_cursor *cursor = open_cursor(stream, 0, 1);
@@ -261,7 +262,8 @@ static void a_label_out_of_range(void **state) {
 
 static void expect_no_stream(ls_status expected, const char *text, const char *another) {
     ls_dataset *dataset = (ls_dataset *)&dataset;
-    assert_int_equal(ls_dataset_open_stream(&dataset, scratch_folder(), LS_SPLIT_TRAIN, LS_NORMALIZE_NONE), expected);
+    assert_int_equal(ls_dataset_open_stream(&dataset, scratch_folder(), LS_SPLIT_TRAIN, 10, LS_NORMALIZE_NONE),
+                     expected);
     assert_null(dataset);
     scratch_expect_error(text, another);
 }
@@ -292,9 +294,10 @@ static void a_pipe_is_no_data_file(void **state) {
     write_files(3, 0, 0);
     assert_int_equal(remove(scratch_path(LABELS)), 0);
     assert_int_equal(mkfifo(scratch_path(LABELS), 0600), 0);
-    assert_int_equal(ls_dataset_open_stream(&dataset, scratch_folder(), LS_SPLIT_TRAIN, LS_NORMALIZE_NONE), LS_ERR_IO);
+    assert_int_equal(ls_dataset_open_stream(&dataset, scratch_folder(), LS_SPLIT_TRAIN, 10, LS_NORMALIZE_NONE),
+                     LS_ERR_IO);
     scratch_expect_error(LABELS, "not a regular file");
-    assert_int_equal(ls_dataset_open_idx(&dataset, scratch_folder(), LS_SPLIT_TRAIN, LS_NORMALIZE_NONE), LS_ERR_IO);
+    assert_int_equal(ls_dataset_open_idx(&dataset, scratch_folder(), LS_SPLIT_TRAIN, 10, LS_NORMALIZE_NONE), LS_ERR_IO);
     scratch_expect_error(LABELS, "not a regular file");
 }
 
@@ -317,6 +320,70 @@ static void files_that_vanish_or_change_before_they_are_read(void **state) {
     ls_dataset_close(dataset);
 }
 
+/* --- what data is, in words ------------------------------------------------------------------------------------------ */
+
+typedef ls_status (*opener)(ls_dataset **out, const char *folder, ls_split split, int classes, ls_normalize normalize);
+
+static const char *describe(opener open, ls_normalize normalize) {
+    static char texts[4][200];
+    static int turn;
+    char *text = texts[turn++ % 4];
+    ls_dataset *dataset;
+    assert_int_equal(open(&dataset, scratch_folder(), LS_SPLIT_TRAIN, 10, normalize), LS_OK);
+    assert_int_equal(ls_dataset_describe(dataset, text, sizeof texts[0]), LS_OK);
+    ls_dataset_close(dataset);
+    return text;
+}
+
+static void a_description_tells_data_apart(void **state) {
+    (void)state;
+    make_files(MAX_COUNT);
+    write_files(MAX_COUNT, 0, 0);
+    const char *whole = describe(ls_dataset_open_idx, LS_NORMALIZE_NONE);
+    assert_ptr_equal(strstr(whole, "40 samples of 1 x 1 x 2 in 10 classes (sampled hash "), whole);
+    assert_string_equal(describe(ls_dataset_open_idx, LS_NORMALIZE_NONE), whole);
+    assert_string_not_equal(describe(ls_dataset_open_idx, LS_NORMALIZE_MNIST), whole);
+    labels[LABEL_HEADER + MAX_COUNT - 1]--; /* the last sample is one of those that are looked at */
+    write_files(MAX_COUNT, 0, 0);
+    assert_string_not_equal(describe(ls_dataset_open_idx, LS_NORMALIZE_NONE), whole);
+
+    make_files(MAX_COUNT); /* of a stream the header, true or not, and the first samples */
+    write_files(MAX_COUNT, 0, 0);
+    const char *stream = describe(ls_dataset_open_stream, LS_NORMALIZE_NONE);
+    assert_ptr_equal(strstr(stream, "a stream of 40 samples of 1 x 1 x 2 in 10 classes (sampled hash "), stream);
+    images[7] = 39;
+    write_files(MAX_COUNT, 0, 0);
+    const char *shorter = describe(ls_dataset_open_stream, LS_NORMALIZE_NONE);
+    assert_string_equal(strstr(shorter, " samples of"), strstr(stream, " samples of"));
+    assert_string_not_equal(shorter, stream);
+    images[7] = 40;
+    images[IMAGE_HEADER]++;
+    write_files(MAX_COUNT, 0, 0);
+    assert_string_not_equal(describe(ls_dataset_open_stream, LS_NORMALIZE_NONE), stream);
+
+    make_files(1); /* fewer than are looked at */
+    write_files(1, 0, 0);
+    const char *single = describe(ls_dataset_open_idx, LS_NORMALIZE_NONE);
+    assert_ptr_equal(strstr(single, "1 samples of"), single);
+}
+
+static void random_data_and_none_have_descriptions(void **state) {
+    (void)state;
+    static const ls_sample_spec large = {.channels = 3, .height = 300, .width = 300, .target_count = 5};
+    char texts[3][200];
+    for (int i = 0; i < 3; i++) {
+        ls_dataset *dataset;
+        assert_int_equal(ls_dataset_random(&dataset, i == 2 ? 8 : 7, 1000000, &large), LS_OK);
+        assert_int_equal(ls_dataset_describe(dataset, texts[i], sizeof texts[i]), LS_OK);
+        ls_dataset_close(dataset);
+    }
+    assert_ptr_equal(strstr(texts[0], "1000000 samples of 3 x 300 x 300 with 5 targets (sampled hash "), texts[0]);
+    assert_string_equal(texts[1], texts[0]);
+    assert_string_not_equal(texts[2], texts[0]);
+    assert_int_equal(ls_dataset_describe(NULL, texts[0], sizeof texts[0]), LS_OK);
+    assert_string_equal(texts[0], "none");
+}
+
 int main(void) {
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
@@ -329,6 +396,8 @@ int main(void) {
         WITH_FOLDER(streams_that_cannot_be_opened),
         WITH_FOLDER(a_pipe_is_no_data_file),
         WITH_FOLDER(files_that_vanish_or_change_before_they_are_read),
+        WITH_FOLDER(a_description_tells_data_apart),
+        WITH_FOLDER(random_data_and_none_have_descriptions),
     };
     return cmocka_run_group_tests_name("stream", tests, NULL, NULL);
 }

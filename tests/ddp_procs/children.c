@@ -38,3 +38,15 @@ void await_gone(pid_t pid) {
         if (kill(pid, 0) < 0 && errno == ESRCH) return;
     fail_msg("process %d is left", (int)pid);
 }
+
+void await_state(pid_t pid, char state) {
+    char path[64], found = '?';
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    for (double until_us = ls_now_us() + 20e6; found != state && ls_now_us() < until_us; usleep(2000)) {
+        FILE *file = fopen(path, "re");
+        if (!file) break;
+        if (fscanf(file, "%*d (%*[^)]) %c", &found) != 1) found = '?';
+        fclose(file);
+    }
+    if (found != state) fail_msg("process %d is in state %c, not %c", (int)pid, found, state);
+}

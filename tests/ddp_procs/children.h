@@ -13,4 +13,7 @@ int finish_child(pid_t pid);
 /* Waits until a process that belongs to somebody else is gone; fails past a deadline. */
 void await_gone(pid_t pid);
 
+/* Waits until the process is in that state of /proc/PID/stat ('T': stopped); fails past a deadline. */
+void await_state(pid_t pid, char state);
+
 #endif

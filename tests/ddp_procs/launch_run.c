@@ -26,7 +26,7 @@ static int launcher(void *argument) {
     return ls_status_exit_code(ddp_launch(&r->options));
 }
 
-static FILE *scratch(void) {
+FILE *scratch_file(void) {
     FILE *file = tmpfile();
     assert_non_null(file);
     fcntl(fileno(file), F_SETFD, FD_CLOEXEC);
@@ -34,8 +34,8 @@ static FILE *scratch(void) {
 }
 
 void start_job(run *r) {
-    r->out = scratch();
-    r->err = scratch();
+    r->out = scratch_file();
+    r->err = scratch_file();
     r->pid = start_child(launcher, r);
     assert_true(r->pid > 0);
 }

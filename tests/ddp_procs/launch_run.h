@@ -16,6 +16,9 @@ typedef struct run {
     char out_text[TEXT_CAPACITY], err_text[TEXT_CAPACITY];
 } run;
 
+/* A file without a name, closed on exec. */
+FILE *scratch_file(void);
+
 void start_job(run *r);
 
 /* Waits for the launcher and reads what it and the ranks have written; its exit status. */

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/base/log.h"
@@ -21,32 +22,57 @@
 
 /* --- what ranks are given --------------------------------------------------------------------------------------------- */
 
-static const char *const show_environment =
-    "[ \"$MASTER_PORT\" -gt 0 ] && [ -n \"$LS_CAUSE_FD\" ] && "
-    "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $LS_STORE $OMP_NUM_THREADS $MINE";
+static const char *const show_environment = "[ \"$MASTER_PORT\" -gt 0 ] && [ -n \"$LS_CAUSE_FD\" ] && "
+                                            "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR "
+                                            "${LS_STORE%%:*} ${#LS_JOB_TOKEN} $OMP_NUM_THREADS $MINE";
 
 static void test_environment(void **state) {
     (void)state;
-    static const char *const expected[] = {"0 0 3 3 127.0.0.1 launcher 1 kept", "1 1 3 3 127.0.0.1 launcher 1 kept",
-                                           "2 2 3 3 127.0.0.1 launcher 1 kept"};
+    static const char *const expected[] = {"0 0 3 3 127.0.0.1 unix 32 1 kept", "1 1 3 3 127.0.0.1 unix 32 1 kept",
+                                           "2 2 3 3 127.0.0.1 unix 32 1 kept"};
     run r;
     setenv("RANK", "9", 1); /* as if launched by a launcher: replaced */
     setenv("LS_STORE", "old", 1);
+    setenv("LS_JOB_TOKEN", "old", 1);
     setenv("MINE", "kept", 1);
     unsetenv("OMP_NUM_THREADS");
     assert_int_equal(run_shells(&r, 3, show_environment), 0);
     assert_string_equal(r.err_text, "");
     expect_lines(r.out_text, 3, expected);
     /* each variable appears once */
-    assert_int_equal(run_shells(&r, 1, "tr '\\0' '\\n' < /proc/$$/environ | grep -c -E '^(RANK|LS_STORE)='"), 0);
-    assert_string_equal(r.out_text, "2\n");
-    static const char *const chosen[] = {"0 0 1 1 127.0.0.1 launcher 5 kept"};
+    assert_int_equal(
+        run_shells(&r, 1, "tr '\\0' '\\n' < /proc/$$/environ | grep -c -E '^(RANK|LS_STORE|LS_JOB_TOKEN)='"), 0);
+    assert_string_equal(r.out_text, "3\n");
+    /* the secret is where only the user's own processes can read it, and another one in each job */
+    char first[64];
+    assert_int_equal(
+        run_shells(&r, 1, "echo $LS_JOB_TOKEN; ! tr '\\0' '\\n' </proc/$$/cmdline | grep -q $LS_JOB_TOKEN"), 0);
+    snprintf(first, sizeof first, "%.40s", r.out_text);
+    assert_int_equal(run_shells(&r, 1, "echo $LS_JOB_TOKEN"), 0);
+    assert_string_not_equal(r.out_text, first);
+    static const char *const chosen[] = {"0 0 1 1 127.0.0.1 unix 32 5 kept"};
     setenv("OMP_NUM_THREADS", "5", 1);
     assert_int_equal(run_shells(&r, 1, show_environment), 0);
     expect_lines(r.out_text, 1, chosen);
     unsetenv("OMP_NUM_THREADS");
     unsetenv("RANK");
     unsetenv("LS_STORE");
+    unsetenv("LS_JOB_TOKEN");
+}
+
+/* The same for the ranks of a job, another for the next job. */
+static void test_jobs_have_names(void **state) {
+    (void)state;
+    run r;
+    char first[TEXT_CAPACITY];
+    assert_int_equal(run_shells(&r, 2, "echo $LS_JOB"), 0);
+    char *second = strchr(r.out_text, '\n') + 1;
+    assert_true(second - r.out_text > 1);
+    assert_int_equal(strlen(second), second - r.out_text);
+    assert_memory_equal(r.out_text, second, strlen(second));
+    snprintf(first, sizeof first, "%s", second);
+    assert_int_equal(run_shells(&r, 1, "echo $LS_JOB"), 0);
+    assert_string_not_equal(r.out_text, first);
 }
 
 static void test_ranks_inherit_no_pipes_and_no_signal_mask(void **state) {
@@ -201,8 +227,8 @@ static void test_a_port_in_use(void **state) {
     ddp_launch_options options = {.nproc = 2, .program = "true", .argv = argv, .master_port = port};
     snprintf(
         expected, sizeof expected,
-        "cannot serve the store at 127.0.0.1:%d: the port is in use; end the program that uses it, or choose another "
-        "port (MASTER_PORT, or ddprun's --master-port; 0 takes a free one)",
+        "cannot keep port %d of 127.0.0.1 for the ranks (MASTER_PORT): Address already in use; --master-port 0 takes a "
+        "free one",
         port);
     expect_refusal(&options, LS_ERR_SYSTEM, expected);
     ddp_store_server_stop(other, 0);
@@ -214,11 +240,48 @@ static void test_a_port_in_use(void **state) {
     assert_int_equal(ddp_launch(&options), LS_OK);
 }
 
+/* Several launchers would each start all ranks. One in a job of its own is nobody's copy. */
+static void test_copies_of_the_launcher(void **state) {
+    (void)state;
+    char *argv[] = {"true", NULL};
+    const ddp_launch_options options = {.nproc = 1, .program = "true", .argv = argv};
+    setenv("PMI_RANK", "1", 1);
+    setenv("PMI_SIZE", "2", 1);
+    expect_refusal(
+        &options, LS_ERR_USAGE,
+        "mpiexec has started 2 copies of this program (PMI_SIZE), and each would start ranks of its own: let "
+        "that launcher start the ranks themselves, without ddprun and --spawn");
+    setenv("PMI_RANK", "0", 1);
+    setenv("PMI_SIZE", "1", 1);
+    assert_int_equal(ddp_launch(&options), LS_OK);
+    unsetenv("PMI_RANK");
+    unsetenv("PMI_SIZE");
+}
+
+static void test_too_many_open_files(void **state) {
+    (void)state;
+    char *argv[] = {"true", NULL};
+    char message[512];
+    const ddp_launch_options options = {.nproc = 8, .program = "true", .argv = argv};
+    struct rlimit limit, low;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    low = (struct rlimit){20, limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    ls_log_capture(message, sizeof message);
+    assert_int_equal(ddp_launch(&options), LS_ERR_SYSTEM);
+    ls_log_capture(NULL, 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_memory_equal(message, "too many open files: the launcher needs ", 40);
+    assert_non_null(strstr(message, "ulimit -n is 20"));
+    assert_int_equal(ddp_launch(&options), LS_OK);
+}
+
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--meet") == 0) return meet();
     alarm(150);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_jobs_have_names),
         cmocka_unit_test(test_ranks_inherit_no_pipes_and_no_signal_mask),
         cmocka_unit_test(test_ranks_of_this_program_meet_in_the_store),
         cmocka_unit_test(test_the_first_failure_is_named_and_the_others_end),
@@ -230,6 +293,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_programs_that_cannot_run),
         cmocka_unit_test(test_numbers_of_ranks),
         cmocka_unit_test(test_a_port_in_use),
+        cmocka_unit_test(test_copies_of_the_launcher),
+        cmocka_unit_test(test_too_many_open_files),
     };
     return cmocka_run_group_tests_name("launch", tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "ddp_procs/store.h"
+#include "ddp_procs/store_table.h"
 #include "tests/ddp_procs/children.h"
 
 enum { MESSAGE_CAPACITY = 512 };
@@ -276,16 +277,56 @@ static void test_limits(void **state) {
     assert_memory_equal(big, copy, DDP_STORE_VALUE_MAX);
     ls_log_capture(message, sizeof message);
     assert_int_equal(ddp_store_set(f->store, "big", big, DDP_STORE_VALUE_MAX + 1), LS_ERR_INVALID);
-    assert_non_null(strstr(message, "SET of key 'big' with 16777217 bytes; it takes at most 16777216"));
+    assert_non_null(strstr(message, "SET of key 'big' with 65537 bytes; it takes at most 65536"));
     ls_log_capture(message, sizeof message);
     assert_int_equal(ddp_store_get(f->store, "big", small, sizeof small, &nbytes), LS_ERR_INVALID);
     ls_log_capture(NULL, 0);
-    assert_non_null(strstr(message, "key 'big' holds 16777216 bytes, more than the 4 that there is room for"));
+    assert_non_null(strstr(message, "key 'big' holds 65536 bytes, more than the 4 that there is room for"));
     assert_int_equal(nbytes, DDP_STORE_VALUE_MAX);
     put(f->store, "after", "fine");
     expect(f->store, "after", "fine");
     free(big);
     free(copy);
+}
+
+static void test_a_store_has_so_many_keys(void **state) {
+    (void)state;
+    ddp_store_table *table = ddp_store_table_create();
+    char key[32];
+    int64_t sum = 0;
+    assert_non_null(table);
+    for (int i = 0; i < DDP_STORE_KEYS_MAX; i++) {
+        snprintf(key, sizeof key, "key %d", i);
+        assert_int_equal(ddp_store_table_set(table, key, (ddp_bytes){"v", 1}), DDP_RESULT_OK);
+    }
+    assert_int_equal(ddp_store_table_set(table, "one more", (ddp_bytes){"v", 1}), DDP_RESULT_FULL);
+    assert_int_equal(ddp_store_table_add(table, "one more", 1, &sum), DDP_RESULT_FULL);
+    assert_int_equal(ddp_store_table_count(table), DDP_STORE_KEYS_MAX);
+    assert_int_equal(ddp_store_table_set(table, "key 7", (ddp_bytes){"other", 5}), DDP_RESULT_OK);
+    assert_true(ddp_store_table_delete(table, "key 0"));
+    assert_int_equal(ddp_store_table_set(table, "one more", (ddp_bytes){"v", 1}), DDP_RESULT_OK);
+    ddp_store_table_destroy(table);
+}
+
+static void test_a_store_has_so_many_bytes(void **state) {
+    enum { MANY = (int)(DDP_STORE_TOTAL_MAX / DDP_STORE_VALUE_MAX) };
+    char key[32], message[MESSAGE_CAPACITY];
+    void *big = calloc(1, DDP_STORE_VALUE_MAX);
+    ddp_store *store = ((fixture *)*state)->store;
+    bool existed = false;
+    assert_non_null(big);
+    for (int i = 0; i < MANY - 1; i++) { /* the keys count, too */
+        snprintf(key, sizeof key, "key %d", i);
+        assert_int_equal(ddp_store_set(store, key, big, DDP_STORE_VALUE_MAX), LS_OK);
+    }
+    ls_log_capture(message, sizeof message);
+    assert_int_equal(ddp_store_set(store, "one more", big, DDP_STORE_VALUE_MAX), LS_ERR_NO_MEMORY);
+    ls_log_capture(NULL, 0);
+    assert_non_null(strstr(message, " is full, key 'one more' has no room: it takes 4096 keys, and 8388608 bytes"));
+    assert_int_equal(ddp_store_set(store, "key 3", big, DDP_STORE_VALUE_MAX), LS_OK); /* in place of itself */
+    assert_int_equal(ddp_store_delete_key(store, "key 4", &existed), LS_OK);
+    assert_int_equal(ddp_store_set(store, "one more", big, DDP_STORE_VALUE_MAX), LS_OK);
+    free(big);
 }
 
 static void test_bootstrap_view(void **state) {
@@ -313,6 +354,8 @@ int main(void) {
         TEST(test_a_wait_has_a_deadline),
         TEST(test_a_late_reply_answers_no_other_question),
         TEST(test_limits),
+        TEST(test_a_store_has_so_many_keys),
+        TEST(test_a_store_has_so_many_bytes),
         TEST(test_bootstrap_view),
     };
     return cmocka_run_group_tests_name("store", tests, NULL, NULL);

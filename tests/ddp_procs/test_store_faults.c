@@ -69,6 +69,24 @@ static void send_raw(int fd, const void *bytes, size_t nbytes) {
     assert_int_equal(send(fd, bytes, nbytes, MSG_NOSIGNAL), nbytes);
 }
 
+/* A client that has come in, or -1: the server has dropped it. */
+static int try_client(int port) {
+    unsigned char hello[DDP_HELLO_NBYTES], reply[DDP_REPLY_HEADER_NBYTES];
+    int fd = open_raw(port);
+    ddp_hello_write(hello, &(ddp_hello){.client = "0123456789abcdef0123456789abcdef"});
+    if (send(fd, hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello &&
+        recv(fd, reply, sizeof reply, MSG_WAITALL) == sizeof reply)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static int open_client(int port) {
+    int fd = try_client(port);
+    assert_true(fd >= 0);
+    return fd;
+}
+
 /* Whether the server closes the connection within 20 s; what it sends before is dropped. */
 static bool is_dropped(int fd) {
     struct pollfd wanted = {.fd = fd, .events = POLLIN};
@@ -105,7 +123,7 @@ static void test_malformed_requests_are_dropped(void **state) {
         {"empty key", 8, 4, {0}},
         {"key of 1025", 8, 4, {0x01, 0x04}},
         {"huge key", 8, 4, {255, 255, 255, 255}},
-        {"value of 16 MiB + 1", 16, 8, {1, 0, 0, 1}},
+        {"value of 64 KiB + 1", 16, 8, {1, 0, 1}},
         {"huge value", 16, 8, {255, 255, 255, 255, 255, 255, 255, 255}},
         {"a value that a sum would wrap", 16, 8, {248, 255, 255, 255, 255, 255, 255, 255}},
         {"second value where there is none", 24, 1, {1}},
@@ -117,7 +135,7 @@ static void test_malformed_requests_are_dropped(void **state) {
         unsigned char bytes[64];
         size_t nbytes = make_request(bytes, DDP_OP_SET, "key", 0);
         memcpy(bytes + damages[i].offset, damages[i].bytes, damages[i].nbytes);
-        int fd = open_raw(f->port);
+        int fd = open_client(f->port);
         send_raw(fd, bytes, nbytes);
         if (!is_dropped(fd)) fail_msg("not dropped: %s", damages[i].what);
         close(fd);
@@ -141,8 +159,9 @@ static void test_text_of_another_protocol_is_dropped(void **state) {
 static void test_half_requests_delay_nobody_and_are_dropped(void **state) {
     const fixture *f = *state;
     unsigned char bytes[64];
-    size_t nbytes = make_request(bytes, DDP_OP_SET, "half", 1 << 20);
-    int header = open_raw(f->port), key = open_raw(f->port), value = open_raw(f->port), idle = open_raw(f->port);
+    size_t nbytes = make_request(bytes, DDP_OP_SET, "half", DDP_STORE_VALUE_MAX);
+    int header = open_client(f->port), key = open_client(f->port), value = open_client(f->port),
+        idle = open_client(f->port);
     send_raw(header, bytes, 7);
     send_raw(key, bytes, DDP_REQUEST_HEADER_NBYTES + 2);
     send_raw(value, bytes, nbytes);
@@ -150,16 +169,16 @@ static void test_half_requests_delay_nobody_and_are_dropped(void **state) {
     expect_service(f);
     ddp_store_server_set_patience(f->server, 0.1);
     /* those that had begun keep the deadline they began with; new ones get the new one */
-    int late = open_raw(f->port);
+    int late = open_client(f->port);
     send_raw(late, bytes, 7);
     assert_true(is_dropped(late));
     close(header); /* those that leave by themselves */
     close(key);
     close(value);
     expect_service(f);
-    unsigned char reply[DDP_REPLY_HEADER_NBYTES];
+    unsigned char reply[DDP_REPLY_HEADER_NBYTES + 8];
     for (int i = 0; i < 2; i++) { /* to ask nothing for long is no fault */
-        send_raw(idle, bytes, make_request(bytes, DDP_OP_PING, "", 0));
+        send_raw(idle, bytes, make_request(bytes, DDP_OP_CHECK, "half", 0));
         assert_int_equal(recv(idle, reply, sizeof reply, MSG_WAITALL), sizeof reply);
         usleep(300000);
     }
@@ -173,10 +192,10 @@ static void test_dripping_bytes_buys_no_time(void **state) {
     size_t nbytes = make_request(bytes, DDP_OP_SET, "drip", DDP_STORE_VALUE_MAX);
     bool exists = true;
     ddp_store_server_set_patience(f->server, 0.2);
-    int fd = open_raw(f->port);
+    int fd = open_client(f->port);
     double until_us = ls_now_us() + 10e6;
     send_raw(fd, bytes, nbytes);
-    while (send(fd, "d", 1, MSG_NOSIGNAL) == 1 && ls_now_us() < until_us) continue;
+    while (send(fd, "d", 1, MSG_NOSIGNAL) == 1 && ls_now_us() < until_us) usleep(1000);
     assert_true(ls_now_us() < until_us);
     assert_int_equal(ddp_store_check(f->store, "drip", &exists), LS_OK);
     assert_false(exists);
@@ -186,19 +205,21 @@ static void test_dripping_bytes_buys_no_time(void **state) {
 
 static void test_an_unread_reply_delays_nobody(void **state) {
     const fixture *f = *state;
+    enum { QUESTIONS = 1000 }; /* their answers, 64 MiB, are more than the sockets hold */
     unsigned char bytes[64];
     void *big = calloc(1, DDP_STORE_VALUE_MAX);
     assert_non_null(big);
     assert_int_equal(ddp_store_set(f->store, "big", big, DDP_STORE_VALUE_MAX), LS_OK);
-    free(big);
     ddp_store_server_set_patience(f->server, 0.2);
-    int fd = open_raw(f->port);
-    send_raw(fd, bytes, make_request(bytes, DDP_OP_GET, "big", 0));
+    int fd = open_client(f->port);
+    size_t nbytes = make_request(bytes, DDP_OP_GET, "big", 0);
+    for (int i = 0; i < QUESTIONS && send(fd, bytes, nbytes, MSG_NOSIGNAL) == (ssize_t)nbytes; i++) continue;
     expect_service(f);
     usleep(400000);
     size_t total = 0;
-    for (ssize_t got; (got = recv(fd, bytes, sizeof bytes, 0)) > 0;) total += (size_t)got;
-    assert_true(total < DDP_STORE_VALUE_MAX); /* dropped in the middle */
+    for (ssize_t got; (got = recv(fd, big, DDP_STORE_VALUE_MAX, 0)) > 0;) total += (size_t)got;
+    assert_true(total < QUESTIONS * DDP_STORE_VALUE_MAX); /* dropped in the middle */
+    free(big);
     close(fd);
     expect_service(f);
 }
@@ -207,7 +228,7 @@ static void test_waiting_clients_may_leave_or_be_rude(void **state) {
     const fixture *f = *state;
     unsigned char bytes[64];
     size_t nbytes = make_request(bytes, DDP_OP_GET, "never", 0);
-    int gone = open_raw(f->port), rude = open_raw(f->port), patient = open_raw(f->port);
+    int gone = open_client(f->port), rude = open_client(f->port), patient = open_client(f->port);
     send_raw(gone, bytes, nbytes);
     send_raw(rude, bytes, nbytes);
     send_raw(patient, bytes, nbytes);
@@ -223,16 +244,61 @@ static void test_waiting_clients_may_leave_or_be_rude(void **state) {
     close(patient);
 }
 
-static void test_more_clients_than_it_takes(void **state) {
+/* --- strangers: connections that have shown no pass -------------------------------------------------------------------- */
+
+enum { MANY = 300 };
+
+static void test_idle_strangers_are_dropped_and_keep_nobody_out(void **state) {
     const fixture *f = *state;
-    enum { MANY = 300 };
     int fds[MANY];
+    ddp_store *late;
     for (int i = 0; i < MANY; i++) fds[i] = open_raw(f->port);
     expect_service(f);
-    for (int i = 0; i < MANY; i++) close(fds[i]);
-    ddp_store *late;
+    int client = -1; /* while they are there: at once, for the oldest makes room (this process may sleep in between) */
+    for (int tries = 0; client < 0 && tries < 3; tries++) client = try_client(f->port);
+    assert_true(client >= 0);
+    close(client);
     assert_int_equal(ddp_store_connect(&late, "127.0.0.1", f->port, 30), LS_OK);
+    for (int i = 0; i < MANY; i++) assert_true(is_dropped(fds[i]));
+    for (int i = 0; i < MANY; i++) close(fds[i]);
+    assert_int_equal(ddp_store_set(late, "late", "", 0), LS_OK); /* who has come in may be silent as long as it likes */
+    expect_service(f);
     ddp_store_close(late);
+}
+
+static void test_nothing_is_served_before_the_pass(void **state) {
+    const fixture *f = *state;
+    unsigned char bytes[DDP_HELLO_NBYTES + 64] = {0};
+    bool exists = true;
+    int fd = open_raw(f->port);
+    make_request(bytes, DDP_OP_SET, "stranger", 0);
+    send_raw(fd, bytes, DDP_HELLO_NBYTES); /* a request and then zeros, as long as a hello */
+    assert_true(is_dropped(fd));
+    close(fd);
+    fd = open_raw(f->port);
+    ddp_hello_write(bytes, &(ddp_hello){.pass = {.token = "wrong"}, .client = "0123456789abcdef0123456789abcdef"});
+    size_t request_nbytes = make_request(bytes + DDP_HELLO_NBYTES, DDP_OP_SET, "stranger", 0);
+    send_raw(fd, bytes, DDP_HELLO_NBYTES + request_nbytes);
+    assert_true(is_dropped(fd));
+    close(fd);
+    assert_int_equal(ddp_store_check(f->store, "stranger", &exists), LS_OK);
+    assert_false(exists);
+}
+
+/* A hello, a byte at a time, is given the same second as silence. */
+static void test_a_dripping_hello_buys_no_time(void **state) {
+    const fixture *f = *state;
+    unsigned char hello[DDP_HELLO_NBYTES];
+    ddp_hello_write(hello, &(ddp_hello){.client = "0123456789abcdef0123456789abcdef"});
+    int fd = open_raw(f->port);
+    size_t sent = 0;
+    while (sent + 1 < sizeof hello && send(fd, hello + sent, 1, MSG_NOSIGNAL) == 1) {
+        sent++;
+        usleep(20000);
+    }
+    assert_true(sent + 1 < sizeof hello);
+    close(fd);
+    expect_service(f);
 }
 
 int main(void) {
@@ -245,7 +311,9 @@ int main(void) {
         TEST(test_dripping_bytes_buys_no_time),
         TEST(test_an_unread_reply_delays_nobody),
         TEST(test_waiting_clients_may_leave_or_be_rude),
-        TEST(test_more_clients_than_it_takes),
+        TEST(test_idle_strangers_are_dropped_and_keep_nobody_out),
+        TEST(test_nothing_is_served_before_the_pass),
+        TEST(test_a_dripping_hello_buys_no_time),
     };
     return cmocka_run_group_tests_name("store faults", tests, NULL, NULL);
 }

@@ -85,7 +85,7 @@ struct hashes hashes_of_set(void) {
 
 struct split read_split(const char *folder, ls_split which) {
     ls_dataset *dataset;
-    assert_int_equal(ls_dataset_open_idx(&dataset, folder, which, LS_NORMALIZE_NONE), LS_OK);
+    assert_int_equal(ls_dataset_open_idx(&dataset, folder, which, 10, LS_NORMALIZE_NONE), LS_OK);
     struct split split = {.count = ls_dataset_count(dataset)};
     assert_int_equal(ls_sample_input_count(ls_dataset_spec(dataset)), DIGIT_PIXELS);
     split.pixels = malloc(split.count * DIGIT_PIXELS);

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-/* bench_dp_vs_ddp's child processes: what they say, how they end, and that none is left. */
+/* bench_dp_vs_ddp's child processes: what they say and how they end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,6 @@
 
 #include <cjson/cJSON.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,6 @@
 #include "labs/bench_dp_vs_ddp/bench.h"
 #include "labs/bench_shared/child.h"
 #include "tests/base/scratch.h"
-#include "tests/ddp_procs/children.h"
 #include "tests/labs/figures.h"
 #include "tests/programs/program.h"
 
@@ -96,43 +94,6 @@ static void test_a_run_that_takes_too_long(void **state) {
     assert_int_equal(run_script("exec sleep 50", 0.1), LS_ERR_TIMEOUT);
     scratch_expect_error("did not end within 0.1 s", "--timeout");
     assert_true(ls_now_us() - begin_us < 30e6);
-}
-
-/* In a process of its own, which is then told to stop. */
-static int run_long(void *argument) {
-    const char *script = argument;
-    char error[300] = "";
-    ls_log_capture(error, sizeof error);
-    ls_status status = run_script(script, 50);
-    return status == LS_ERR_STOPPED && strstr(error, "stopped by signal") ? 17 : 1;
-}
-
-static pid_t await_pid(const char *path) {
-    for (double until_us = ls_now_us() + 20e6; ls_now_us() < until_us; usleep(5000)) {
-        if (access(path, R_OK) < 0) continue;
-        size_t nbytes;
-        char *text = scratch_read(path, &nbytes);
-        pid_t pid = strchr(text, '\n') ? atoi(text) : 0;
-        free(text);
-        if (pid > 0) return pid;
-    }
-    fail_msg("%s was not written", path);
-    return 0;
-}
-
-static void test_a_signal_ends_the_child_too(void **state) {
-    (void)state;
-    const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGKILL};
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
-        char script[400];
-        snprintf(script, sizeof script, "echo $$ > %s; exec sleep 50", scratch_path("pid"));
-        pid_t bench = start_child(run_long, script);
-        pid_t child = await_pid(scratch_path("pid"));
-        kill(bench, signals[i]);
-        assert_int_equal(finish_child(bench), signals[i] == SIGKILL ? 128 + SIGKILL : 17);
-        await_gone(child);
-        unlink(scratch_path("pid"));
-    }
 }
 
 /* --- the programs themselves ------------------------------------------------------------------------------------- */
@@ -379,7 +340,6 @@ int main(void) {
         TEST(test_failures_name_the_command_and_the_cause),
         TEST(test_an_end_that_no_signal_tells),
         TEST(test_a_run_that_takes_too_long),
-        TEST(test_a_signal_ends_the_child_too),
         TEST(test_a_small_bench),
         TEST(test_the_same_step_on_gpus),
         TEST(test_a_small_bench_in_virtual_time),

@@ -383,7 +383,7 @@ static void test_wrong_usage(void **state) {
 }
 
 #define ROW(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-#define PROGRAM_ROW(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)
+#define PROGRAM_ROW(test) cmocka_unit_test_setup_teardown(test, programs_setup_to_compute, programs_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

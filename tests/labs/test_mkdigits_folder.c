@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/stderr_text.h"
 #include "tests/labs/digit_set.h"
 
 static void expect_refusal(const mkdigits_options *options, ls_status status, const char *text, const char *another) {
@@ -122,6 +123,14 @@ static void sources_must_be_digits_of_one_size(void **state) {
     expect_refusal(&options, LS_ERR_FORMAT, "label 10", NULL);
     assert_int_equal(remove_set(), -1);
     write_source("t10k", 3, 9);
+    assert_int_equal(mkfifo(scratch_path("README.md"), 0600), 0); /* which nobody writes to */
+    stderr_begin();
+    alarm(20);
+    make_set(&options);
+    alarm(0);
+    assert_non_null(strstr(stderr_end(), "has no README.md that can be read"));
+    assert_int_equal(remove_set(), SET_FILES);
+    assert_int_equal(unlink(scratch_path("README.md")), 0);
     scratch_write("README.md", "origin\n", 7); /* without one there would be a warning */
     mkdigits_result result = make_set(&options);
     assert_int_equal(result.splits[LS_SPLIT_TEST].per_class[9], 500);

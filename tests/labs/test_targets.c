@@ -1,5 +1,6 @@
-/* Which targets of the Makefile build the plug-ins for GPUs: those that can use one, when they are asked to. Nothing is
- * built: `make -n` prints what would be run in a build folder of its own, with CUDA as if it were found, or not. */
+/* Which targets of the Makefile build the plug-ins for GPUs: those that can use one, when they are asked to; and that
+ * what make is given stays a word. Nothing is built: `make -n` prints what would be run in a build folder of its own,
+ * with CUDA as if it were found, or not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,8 +43,25 @@ static void test_plugins(void **state) {
     expect_plugins("tables", "yes", "cuda", false);         /* has no use for one */
 }
 
+/* What is given to make is one word of the command that it prints, or refused. */
+static void test_odd_words(void **state) {
+    (void)state;
+    static program p;
+    static const char quoted[] =
+        "MAKEFLAGS= MAKELEVEL=0 make -n BUILD=\"$1\" SAN= HAVE_nvcc= recipes \"DATA=$2\" | tail -n 1\n";
+    scratch_write("try.sh", quoted, strlen(quoted));
+    assert_int_equal(program_run(&p, "/bin/sh %s %s a'b\";c`d`", scratch_path("try.sh"), scratch_path("build")), 0);
+    program_expect_text(&p, "DATA='a'\\''b\";c`d`' labs/recipes/recipes.sh");
+    static const char *const builds[] = {"a;b", "a'b", "a$$(touch${IFS}injected)b", "a|b", "a\"b"};
+    for (size_t i = 0; i < sizeof builds / sizeof *builds; i++) {
+        assert_int_equal(program_run(&p, "/usr/bin/env MAKEFLAGS= make -n BUILD=%s help", builds[i]), 2);
+        assert_non_null(strstr(p.err_text, "BUILD is '"));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_plugins, programs_setup, programs_teardown)};
+        cmocka_unit_test_setup_teardown(test_plugins, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_odd_words, programs_setup, programs_teardown)};
     return cmocka_run_group_tests_name("targets", tests, NULL, NULL);
 }

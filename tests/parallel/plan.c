@@ -13,7 +13,7 @@
 /* --- data -------------------------------------------------------------------------------------------------------- */
 
 static ls_status open_dataset(ls_dataset **out, const struct plan *plan, const ls_model *model) {
-    if (plan->samples == 0) return ls_dataset_open_idx(out, "data/digits", LS_SPLIT_TRAIN, LS_NORMALIZE_MNIST);
+    if (plan->samples == 0) return ls_dataset_open_idx(out, "data/digits", LS_SPLIT_TRAIN, 10, LS_NORMALIZE_MNIST);
     ls_sample_spec spec = ls_train_sample_spec(model);
     return ls_dataset_random(out, 42, plan->samples, &spec);
 }

@@ -30,7 +30,7 @@ void chunk_read(const struct rank *rank, struct chunk *chunk, const ls_model *mo
     chunk->inputs = calloc(room * inputs, sizeof *chunk->inputs);
     chunk->labels = calloc(room, sizeof *chunk->labels);
     CHECK(chunk->inputs && chunk->labels);
-    CHECK(ls_dataset_random(&dataset, 7, 10000, &spec) == LS_OK);
+    CHECK(ls_dataset_random(&dataset, 7, 100 * SCRIPT_STEPS, &spec) == LS_OK);
     for (int i = 0; i < count; i++) indices[i] = first + i;
     CHECK(ls_dataset_read(dataset, indices, (size_t)count, chunk->inputs, chunk->labels, NULL) == LS_OK);
     ls_dataset_close(dataset);

@@ -25,6 +25,10 @@ typedef struct program {
 int programs_setup(void **state);
 int programs_teardown(void **state);
 
+/* programs_setup for programs that compute for long rather than start often: oneDNN uses all of this machine's
+ * instructions. */
+int programs_setup_to_compute(void **state);
+
 /* The folder above this test program's, where the programs are. */
 const char *build_folder(void);
 
@@ -66,7 +70,7 @@ void program_read_hash(const program *p, char hash[PROGRAM_HASH + 1]);
 /* Lines in a text. */
 int count_lines(const char *text);
 
-/* A TCP port that nobody uses now. */
+/* A TCP port that nobody uses now, and another one at each call. */
 int free_port(void);
 
 #endif

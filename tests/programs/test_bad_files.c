@@ -151,7 +151,27 @@ static void test_another_image_size(void **state) {
         expect_bad_data("1 x 14 x 14 = 196 values, the model takes 784");
     }
     snprintf(options, sizeof options, "--model mlp:784,9 --data %s", scratch_folder());
-    expect_refusal("has 10 classes, the model only 9 outputs", options);
+    expect_refusal("is out of range 0 to 8: the model has 9 outputs", options);
+}
+
+/* A class for each output of the model, however many; what nobody evaluates need not be there. */
+static void test_classes_and_splits_follow_the_run(void **state) {
+    (void)state;
+    static program p;
+    char options[400];
+    write_folder();
+    write_labels(train_labels, LABELS_BYTES, 8 + 3, 46);
+    for (int outputs = 46; outputs <= 47; outputs++) {
+        snprintf(options, sizeof options, "--model mlp:784,4,%d --data %s", outputs, scratch_folder());
+        if (outputs == 46) expect_refusal("label 46 of sample 3 is out of range 0 to 45: the model has 46", options);
+    }
+    assert_int_equal(program_run(&p, "dp_train --devices 2 --steps 1 --batch-size 4 %s", options), 0);
+    unlink(scratch_path(test_images));
+    unlink(scratch_path(test_labels));
+    expect_refusal("there is no ", options);
+    assert_int_equal(program_run(&p, "ddp_train --spawn 2 --steps 1 --batch-size 4 --no-evaluate %s", options), 0);
+    snprintf(options, sizeof options, "--model mlp:784,4,47 --data stream:%s", scratch_folder());
+    assert_int_equal(program_run(&p, "dp_train --devices 2 --steps 1 --batch-size 4 --no-evaluate %s", options), 0);
 }
 
 /* --- weights -------------------------------------------------------------------------------------------------------- */
@@ -238,6 +258,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_damaged_data, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_damaged_gzip, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_another_image_size, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_classes_and_splits_follow_the_run, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_damaged_weights, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_weights_of_another_model, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_allreduce_tables, programs_setup, programs_teardown),

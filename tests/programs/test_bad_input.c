@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,7 @@ static void test_options_of_both_programs(void **state) {
         {"--batch-size 0", 2, "--batch-size: 0 is out of range"},
         {"--batch-size 9223372036854775807", 2, "too large"},
         {"--per-device-batch 9223372036854775807", 2, "too many"},
+        {"--batch-size 65 --per-device-batch 32", 2, "--batch-size 65 and --per-device-batch 32 exclude each other"},
         {"--lr nan", 2, "--lr: 'nan' is not a number"},
         {"--optimizer adam --momentum 0.9", 2, "momentum and nesterov belong to sgd"},
         {"--optimizer sgd --nesterov", 2, "nesterov needs a momentum above 0"},
@@ -81,6 +83,8 @@ static void test_options_of_both_programs(void **state) {
         {"--data random:-1", 2, "the seed is no number"},
         {"--data /no/such/folder", 1, "there is no data folder /no/such/folder"},
         {"--model wide", 1, "1 x 28 x 28 = 784 values, the model takes 4096"},
+        {"--resume /no/such/file", 1, "cannot open /no/such/file: No such file or directory"},
+        {"--resume-if-present /proc/version", 1, "/proc/version is not a valid safetensors file"},
         {"--drop-last --batch-size 5000", 1, "no full batch of 5000"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) expect_refusal(cases[i].line, cases[i].status, cases[i].text);
@@ -100,6 +104,8 @@ static void test_devices_and_ranks(void **state) {
         {"dp_train --device-ids 0,1 --output-device 2", 2, "output device 2 is not among the devices"},
         {"dp_train --devices 2 --device-ids 0,1", 2, "exclude each other"},
         {"dp_train --single --devices 2", 2, "--single trains on one device"},
+        {"LS_CPU_ISA=bogus dp_train", 2, "LS_CPU_ISA is \"bogus\""},
+        {"LS_CPU_ISA= ddp_train --spawn 2", 2, "LS_CPU_ISA is \"\""},
         {"LS_CPU_STREAMS=bogus dp_train", 2, "LS_CPU_STREAMS is \"bogus\""},
         {"LS_CPU_STREAMS=shuffle: ddp_train", 2, "LS_CPU_STREAMS is \"shuffle:\""},
         {"LS_CPU_STREAMS=bogus ddp_train --spawn 2", 2, "LS_CPU_STREAMS is \"bogus\""},
@@ -153,8 +159,11 @@ static const char *const outputs[] = {"--save", "--metrics", "--summary", "--dum
 
 static void test_files_that_cannot_be_written(void **state) {
     (void)state;
-    char options[700];
+    char options[700], name[NAME_MAX + 2];
+    memset(name, 'n', sizeof name - 1);
+    name[NAME_MAX + 1] = '\0';
     assert_int_equal(mkdir(scratch_path("folder"), 0700), 0);
+    assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
     for (size_t i = 0; i < COUNT_OF(outputs); i++) {
         snprintf(options, sizeof options, "%s /no/such/folder/file", outputs[i]);
         expect_refusal(options, 1, "cannot write /no/such/folder/file: No such file or directory");
@@ -164,21 +173,30 @@ static void test_files_that_cannot_be_written(void **state) {
         snprintf(options, sizeof options, "--metrics %s %s /proc/version/file", scratch_path("m"), outputs[i]);
         expect_refusal(options, 1, "cannot write /proc/version/file: ");
     }
+    snprintf(options, sizeof options, "--save %s", scratch_path(name)); /* not first found at the end */
+    expect_refusal(options, 1, ": File name too long");
+    snprintf(options, sizeof options, "--metrics %s", scratch_path("pipe"));
+    expect_refusal(options, 1, "nobody reads this pipe");
 }
 
-/* A file of lines may be a device; that it is full shows when it is written. The results are on stdout by then. */
+/* A file of lines may be a device; that it is full is said with the first lines, once for each file, and the run goes on
+ * to its results. */
 static void test_full_devices(void **state) {
     (void)state;
     static const char *const options[] = {"--metrics /dev/full", "--dump-losses /dev/full",
                                           "--metrics /dev/full --dump-losses /dev/full"};
+    static const char *const full = "error: cannot write all of /dev/full: No space left on device; no more is written "
+                                    "there, and this run will end as failed\n";
     static program p;
-    for (size_t i = 0; i < COUNT_OF(options); i++) {
+    for (int i = 0; i < (int)COUNT_OF(options); i++) {
+        int files = i == 2 ? 2 : 1;
         assert_int_equal(program_run(&p, "dp_train --devices 2 --steps 2 %s", options[i]), 1);
-        assert_string_equal(p.err_text, "dp_train: error: cannot write all of /dev/full: No space left on device\n");
+        assert_int_equal(count_text(p.err_text, full), files);
+        assert_int_equal(count_lines(p.err_text), files);
+        assert_non_null(strstr(p.out_text, "final loss"));
         assert_int_equal(program_run(&p, "ddp_train --spawn 2 --steps 2 %s", options[i]), 1);
-        assert_int_equal(count_lines(p.err_text), 2);
-        assert_non_null(
-            strstr(p.err_text, "[rank 0]: error: cannot write all of /dev/full: No space left on device\n"));
+        assert_int_equal(count_lines(p.err_text), files + 1);
+        assert_non_null(strstr(p.err_text, "[rank 0]: error: cannot write all of /dev/full"));
     }
     expect_refusal("--save /dev/full", 1, "cannot write /dev/full: it is not a regular file");
     expect_refusal("--summary /dev/full", 1, "cannot write /dev/full: it is not a regular file");

@@ -12,7 +12,9 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
@@ -37,7 +39,7 @@ static job make_job(int world_size) {
 static void start_rank(job *j, int rank, const char *options) {
     program_start(&j->ranks[rank],
                   "RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d LOCAL_WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
-                  "LS_CPU_STREAMS=%s ddp_train %s",
+                  "LS_JOB_TOKEN=secret LS_CPU_STREAMS=%s ddp_train %s",
                   rank, j->world_size, rank, j->world_size, j->port, j->streams, options);
 }
 
@@ -116,35 +118,122 @@ static void test_a_rank_is_stopped(void **state) {
     }
 }
 
-/* A rank whose command line asks for less leaves, in good order, while the others want more of it. */
-static void test_a_rank_leaves_early(void **state) {
-    (void)state;
-    static job j;
-    for (int leaver = 0; leaver < 3; leaver++) {
-        j = make_job(3);
-        start_ranks(&j, leaver, "--batch-size 60 --no-evaluate --quiet --epochs 100000");
-        start_rank(&j, leaver, "--batch-size 60 --no-evaluate --quiet --epochs 1");
-        assert_int_equal(program_finish(&j.ranks[leaver]), 0);
-        expect_survivors(&j, leaver, " left the group without taking part");
+/* Each rank ends with status 2 and so many lines, the first of which says what rank 1 has and what rank 0. */
+static void expect_refusal(job *j, int lines, const char *wanted) {
+    for (int r = 0; r < j->world_size; r++) {
+        const program *p = &j->ranks[r];
+        program_finish(&j->ranks[r]);
+        if (p->status != 2 || count_lines(p->err_text) != lines || !strstr(p->err_text, wanted))
+            fail_msg("rank %d, which should say '%s', ended with %d: %s", r, wanted, p->status, p->err_text);
+        assert_string_equal(p->out_text, ""); /* no step was taken */
     }
 }
 
-/* One that disagrees about what comes next is told apart from one that is lost. */
-static void test_a_rank_does_something_else(void **state) {
+/* All options are in tests/ddp_procs/test_agree.c; here are those that a rank noticed late or never. */
+static void test_ranks_of_other_settings(void **state) {
     (void)state;
-    static job j;
-    static const char *const streams[] = {"inline", "threads", "shuffle:1", "shuffle:2", "shuffle:3"};
-    for (int i = 0; i < 5; i++) { /* in a queue, work may be left over when the run ends */
-        j = make_job(2);
-        j.streams = streams[i];
-        start_rank(&j, 0, endless);
-        start_rank(&j, 1, "--model mlp:784,32,10 --batch-size 60 --steps 1 --no-evaluate --quiet");
+    static const struct {
+        int lines;
+        const char *option, *first;
+    } others[] = {
+        {1, "--lr 0.1", "--lr: rank 1 has 0.1, rank 0 has 0.001; it must be the same on all ranks"},
+        {1, "--epochs 1", "--epochs: rank 1 has 1, rank 0 has 100000; "},
+        {1, "--shard contiguous", "--shard: rank 1 has contiguous, rank 0 has strided; "},
+        {1, "--compress fp16", "--compress: rank 1 has fp16, rank 0 has none; "},
+        {1, "--sync-bn", "--sync-bn: rank 1 has on, rank 0 has off; "},
+        {1, "--drop-last --timeout 50 --save-module-prefix --save-weights weights",
+         "--drop-last: rank 1 has on, rank 0 has off; "},
+        {1, "--data random:1", "training data: rank 1 has 60000 samples of 784 x 1 x 1 in 10 classes (sampled hash "},
+    };
+    enum { COUNT = sizeof others / sizeof *others };
+    static job jobs[COUNT];
+    char options[256];
+    for (int i = 0; i < COUNT; i++) {
+        jobs[i] = make_job(2);
+        snprintf(options, sizeof options, "%s %s", endless, others[i].option);
+        start_rank(&jobs[i], 0, endless);
+        start_rank(&jobs[i], 1, options);
+    }
+    for (int i = 0; i < COUNT; i++) expect_refusal(&jobs[i], others[i].lines, others[i].first);
+}
+
+/* It says what is wrong with them; the other does not wait for it. */
+static void test_a_rank_of_options_that_are_wrong_anyway(void **state) {
+    (void)state;
+    static job jobs[2];
+    char wrong[256];
+    snprintf(wrong, sizeof wrong, "%s --batch-size 1", endless);
+    for (int i = 0; i < 2; i++) { /* rank i is the wrong one */
+        jobs[i] = make_job(2);
+        for (int r = 0; r < 2; r++) start_rank(&jobs[i], r, r == i ? wrong : endless);
+    }
+    for (int i = 0; i < 2; i++) {
         for (int r = 0; r < 2; r++) {
-            assert_int_equal(program_finish(&j.ranks[r]), 1);
-            assert_int_equal(count_lines(j.ranks[r].err_text), 1); /* and nothing from a sanitizer */
-            assert_non_null(strstr(j.ranks[r].err_text, "the ranks are out of step: rank 1 runs "));
+            program *p = &jobs[i].ranks[r];
+            const char *wanted = r == i   ? "2 devices cannot share a batch of 1 samples"
+                                 : i == 1 ? "--batch-size: rank 1 has 1, rank 0 has 60; "
+                                          : "--batch-size: rank 1 has 60, rank 0 has 1; ";
+            program_finish(p);
+            if (p->status != 2 || count_lines(p->err_text) != 1 || !strstr(p->err_text, wanted))
+                fail_msg("rank %d, which should say '%s', ended with %d: %s", r, wanted, p->status, p->err_text);
         }
     }
+}
+
+/* The same program but for one byte of the id that its linker gave it. */
+static void write_another_build(const char *name) {
+    static const char note[] = "\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU";
+    char path[4200];
+    size_t nbytes;
+    snprintf(path, sizeof path, "%s/ddp_train", build_folder());
+    char *bytes = scratch_read(path, &nbytes), *id = memmem(bytes, nbytes, note, sizeof note);
+    assert_non_null(id);
+    id[sizeof note] ^= 1;
+    scratch_write(name, bytes, nbytes);
+    assert_int_equal(chmod(scratch_path(name), 0700), 0);
+    free(bytes);
+}
+
+static void test_a_rank_of_another_build(void **state) {
+    (void)state;
+    static job j;
+    j = make_job(2);
+    write_another_build("other");
+    start_rank(&j, 0, endless);
+    program_start(&j.ranks[1],
+                  "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
+                  "LS_JOB_TOKEN=secret %s %s",
+                  j.port, scratch_path("other"), endless);
+    expect_refusal(&j, 1, "the program's build: rank 1 has ");
+}
+
+/* What each rank says is said once, and the launcher's status is theirs. */
+static void test_ranks_of_a_launcher_with_other_settings(void **state) {
+    (void)state;
+    static program p;
+    char script[4600];
+    int length = snprintf(script, sizeof script, "exec %s/ddp_train %s --seed $RANK\n", build_folder(), endless);
+    scratch_write("script", script, (size_t)length);
+    program_run(&p, "ddprun --nproc-per-node 3 /bin/sh %s", scratch_path("script"));
+    assert_int_equal(p.status, 2);
+    assert_int_equal(count_lines(p.err_text), 3);
+    assert_non_null(strstr(p.err_text, "error: --seed: rank 1 has 1, rank 0 has 0; it must be the same on all ranks"));
+    assert_non_null(strstr(p.err_text, "error: --seed: rank 2 has 2, rank 0 has 0; it must be the same on all ranks"));
+    assert_non_null(strstr(p.err_text, "exited with status 2: --seed: rank "));
+}
+
+/* A launcher's script may train twice: the second run does not take the keys of the first. */
+static void test_two_runs_of_a_launcher(void **state) {
+    (void)state;
+    static program p;
+    char script[9200];
+    const char *train = "ddp_train --model mlp:784,32,10 --steps 2 --quiet --no-evaluate --timeout 20";
+    int length =
+        snprintf(script, sizeof script, "%s/%s && exec %s/%s --lr 0.1\n", build_folder(), train, build_folder(), train);
+    scratch_write("script", script, (size_t)length);
+    program_run(&p, "ddprun --nproc-per-node 2 /bin/sh %s", scratch_path("script"));
+    assert_string_equal(p.err_text, "");
+    assert_int_equal(p.status, 0);
 }
 
 static void test_a_rank_never_joins(void **state) {
@@ -155,11 +244,11 @@ static void test_a_rank_never_joins(void **state) {
         start_ranks(&jobs[missing], missing, "--batch-size 6 --timeout 2");
     }
     jobs[3] = make_job(2); /* here, one fails before it joins */
-    start_rank(&jobs[3], 0, "--batch-size 6 --timeout 2");
-    start_rank(&jobs[3], 1, "--batch-size 6 --timeout 2 --data /no/such/folder");
+    start_rank(&jobs[3], 0, "--batch-size 6");
+    start_rank(&jobs[3], 1, "--batch-size 6 --data /no/such/folder");
     for (int missing = 0; missing < 3; missing++) expect_survivors(&jobs[missing], missing, "");
     assert_int_equal(program_finish(&jobs[3].ranks[1]), 1);
-    expect_survivors(&jobs[3], 1, " of 2 did not join the group within 2 s");
+    expect_survivors(&jobs[3], 1, " of 2 failed before the first step; it has said why");
 }
 
 /* --- ranks of a launcher ---------------------------------------------------------------------------------------------- */
@@ -244,8 +333,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_rank_is_killed, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_a_rank_is_stopped, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_a_rank_leaves_early, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_a_rank_does_something_else, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_ranks_of_other_settings, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_a_rank_of_options_that_are_wrong_anyway, programs_setup,
+                                        programs_teardown),
+        cmocka_unit_test_setup_teardown(test_a_rank_of_another_build, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_two_runs_of_a_launcher, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_ranks_of_a_launcher_with_other_settings, programs_setup,
+                                        programs_teardown),
         cmocka_unit_test_setup_teardown(test_a_rank_never_joins, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_a_rank_of_a_launcher_is_killed, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_a_launcher_is_killed, programs_setup, programs_teardown),

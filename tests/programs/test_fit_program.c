@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/replay/fit.h"
@@ -264,6 +265,9 @@ static void test_csvs_that_are_refused(void **state) {
     scratch_write("points.csv", devices, sizeof devices - 1);
     assert_int_equal(program_run(&p, "fit_tn --csv=%s", scratch_path("points.csv")), 1);
     assert_non_null(strstr(p.err_text, "has rows for each device; fit replay.csv"));
+    assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0); /* which nobody writes to */
+    assert_int_equal(program_run(&p, "fit_tn --csv=%s", scratch_path("pipe")), 1);
+    assert_non_null(strstr(p.err_text, "it is not a regular file"));
     assert_int_equal(program_run(&p, "fit_tn --csv=%s", scratch_path("missing.csv")), 1);
     assert_non_null(strstr(p.err_text, "cannot open"));
 }
@@ -304,7 +308,7 @@ static void test_wrong_usage(void **state) {
 static void test_what_cannot_be_written(void **state) {
     (void)state;
     assert_int_equal(program_run(&p, "STREAMS=full fit_tn --points=1:100,2:52"), 1);
-    assert_non_null(strstr(p.err_text, "cannot write all of the tables"));
+    assert_non_null(strstr(p.err_text, "cannot write all of the results to standard output"));
     assert_int_equal(program_run(&p, "fit_tn --points=1:100,2:52 --json=%s/none/fit.json", scratch_folder()), 1);
     assert_int_equal(count_lines(p.err_text), 1);
 }
@@ -333,6 +337,11 @@ static void test_the_picture(void **state) {
         program_run(&p, "fit_tn --points=1:50,2:50,4:50 --scaling=weak --plot=%s", scratch_path("weak.png")), 0);
     expect_picture("weak.png");
     assert_string_equal(p.err_text, "");
+    /* in any folder */
+    assert_int_equal(program_run(&p, "/usr/bin/env -C %s %s/fit_tn --points=1:100,2:52,4:28 --plot=there.png",
+                                 scratch_folder(), build_folder()),
+                     0);
+    expect_picture("there.png");
 }
 
 #define WITH_PROGRAMS(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)

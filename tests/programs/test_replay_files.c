@@ -6,9 +6,11 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
@@ -126,6 +128,74 @@ static void test_pictures_are_drawn(void **state) {
     assert_non_null(strstr(p.err_text, "there is no"));
 }
 
+/* What a shell would take for quotes, commands and lines, and gnuplot for commands and escapes, is a folder's name. */
+#define ODD "a'$(touch${IFS}injected)'b\"`touch${IFS}injected`\\n\n|<touch<$c"
+
+static void test_odd_folders(void **state) {
+    (void)state;
+    char folder[400], one[450];
+    snprintf(folder, sizeof folder, "%s/" ODD, scratch_folder());
+    for (int odd = 0; odd < 2; odd++) {
+        const char *to = odd ? folder : scratch_folder();
+        assert_int_equal(program_run(&p, ON " --batch=384 --n=1,4 --out=%s", to), 0);
+        if (program_run(&p, "LC_ALL=C.UTF-8 /usr/bin/env gnuplot -c plots/speedup.gp %s/replay.csv %s", to, to) != 0)
+            fail_msg("%s", p.err_text);
+        if (program_run(&p, "fit_tn --csv=%s/replay.csv --mode=dp --predict=8 --plot=%s/fit.png", to, to) != 0)
+            fail_msg("%s", p.err_text);
+        assert_int_equal(access("injected", F_OK), -1);
+    }
+    const char *const pictures[] = {"speedup.svg", "fit.svg"};
+    for (size_t i = 0; i < COUNT_OF(pictures); i++) {
+        snprintf(one, sizeof one, "%s/%s", folder, pictures[i]);
+        expect_same_files(one, scratch_path(pictures[i]));
+    }
+}
+
+/* Names that gnuplot would take for a program to start, relative to where it runs. */
+static void test_names_that_begin_like_pipes(void **state) {
+    (void)state;
+    static const char *const names[] = {"<touch", "|touch", "~root", "$data", "-", "@x"};
+    char here[400], script[500];
+    assert_non_null(getcwd(here, sizeof here));
+    snprintf(script, sizeof script, "%s/plots", here);
+    assert_int_equal(symlink(script, scratch_path("plots")), 0);
+    assert_int_equal(program_run(&p, ON " --batch=384 --n=1,4 --out=%s", scratch_folder()), 0);
+    size_t nbytes;
+    char *csv = scratch_read(scratch_path("replay.csv"), &nbytes);
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        scratch_write(names[i], csv, nbytes);
+        char picture[40];
+        snprintf(picture, sizeof picture, "%s.d", names[i]);
+        assert_int_equal(mkdir(scratch_path(picture), 0700), 0);
+        int status = program_run(&p, "LC_ALL=C.UTF-8 /usr/bin/env -C %s gnuplot -c plots/speedup.gp %s %s",
+                                 scratch_folder(), names[i], picture);
+        if (status != 0) fail_msg("%s", p.err_text);
+        snprintf(picture, sizeof picture, "%s.d/speedup.png", names[i]);
+        assert_int_equal(access(scratch_path(picture), F_OK), 0);
+    }
+    free(csv);
+}
+
+/* gnuplot's ways to a shell. */
+static void test_no_script_calls_a_shell(void **state) {
+    (void)state;
+    static const char *const ways[] = {"system(", "\"<", "'<", "`", "\n!", "shell"};
+    DIR *plots = opendir("plots");
+    assert_non_null(plots);
+    for (struct dirent *entry; (entry = readdir(plots));) {
+        char path[400];
+        size_t nbytes;
+        snprintf(path, sizeof path, "plots/%s", entry->d_name);
+        if (!strstr(path, ".gp")) continue;
+        char *text = scratch_read(path, &nbytes);
+        for (char *line = text, *rest; (line = strtok_r(line, "\n", &rest)); line = NULL)
+            for (size_t i = 0; line[0] != '#' && i < COUNT_OF(ways); i++)
+                if (strstr(line, ways[i])) fail_msg("%s: %s", path, line);
+        free(text);
+    }
+    closedir(plots);
+}
+
 /* --- what is refused ---------------------------------------------------------------------------------------------- */
 
 static void expect_failure(const char *text, const char *line) {
@@ -162,7 +232,7 @@ static void test_bad_files(void **state) {
     snprintf(line, sizeof line, ON " --batch=8 --out=%s", scratch_path("file"));
     expect_failure("file", line);
     assert_int_equal(program_run(&p, "STREAMS=full " ON " --batch=8"), 1);
-    assert_non_null(strstr(p.err_text, "cannot write all of the tables"));
+    assert_non_null(strstr(p.err_text, "cannot write all of the results to standard output"));
 }
 
 #define WITH_PROGRAMS(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)
@@ -173,6 +243,9 @@ int main(void) {
         WITH_PROGRAMS(test_its_csv_is_fitted),
         WITH_PROGRAMS(test_bars_of_a_lane_do_not_overlap),
         WITH_PROGRAMS(test_pictures_are_drawn),
+        WITH_PROGRAMS(test_odd_folders),
+        WITH_PROGRAMS(test_names_that_begin_like_pipes),
+        WITH_PROGRAMS(test_no_script_calls_a_shell),
         WITH_PROGRAMS(test_bad_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -103,6 +104,82 @@ static void test_what_is_written_again_is_the_same(void **state) {
             assert_int_equal(ls_trace_write_rank(read, scratch_path("again"), rank), LS_OK);
         expect_same_files("run/rank_0.json", "again/rank_0.json");
         expect_same_files("run/rank_1.json", "again/rank_1.json");
+        ls_trace_destroy(read);
+    }
+}
+
+/* --- as other JSON libraries write it ------------------------------------------------------------------------------ */
+
+/* A file written again: in one line without blanks, or with members in reverse, blanks and lines everywhere, and
+ * exponents; the texts are all escapes. */
+static void put_escaped(FILE *file, const char *text) {
+    fputc('"', file);
+    for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
+        unsigned code = *at;
+        if (code >= 0xC0) { /* two bytes of UTF-8, which is all that small_trace has */
+            code = (code & 0x1F) << 6 | (at[1] & 0x3F);
+            at++;
+        }
+        fprintf(file, "\\u%04x", code);
+    }
+    fputc('"', file);
+}
+
+static void put_again(FILE *file, const cJSON *value, bool strange) {
+    const cJSON *item;
+    if (cJSON_IsString(value)) {
+        put_escaped(file, value->valuestring);
+    } else if (cJSON_IsNumber(value)) {
+        fprintf(file, strange ? "%.16E" : "%.17g", value->valuedouble);
+    } else if (cJSON_IsBool(value)) {
+        fputs(cJSON_IsTrue(value) ? "true" : "false", file);
+    } else if (cJSON_IsArray(value)) {
+        fputs(strange ? "\r\n[ " : "[", file);
+        cJSON_ArrayForEach(item, value) {
+            fputs(item == value->child ? "" : strange ? "\n,\t" : ",", file);
+            put_again(file, item, strange);
+        }
+        fputs(strange ? "\n]" : "]", file);
+    } else {
+        fputs("{", file);
+        const cJSON *first = value->child, *last = first ? first->prev : NULL; /* cJSON's lists are rings backwards */
+        const cJSON *begin = strange ? last : first, *end = strange ? first : last;
+        for (item = begin; item; item = item == end ? NULL : strange ? item->prev : item->next) {
+            fprintf(file, strange ? "%s\"%s\" :\n" : "%s\"%s\":", item == begin ? "" : ",", item->string);
+            put_again(file, item, strange);
+        }
+        fputs(strange ? "} " : "}", file);
+    }
+}
+
+static void write_again(const char *name, bool strange) {
+    char *text = scratch_read_text(name), *again = NULL;
+    size_t nbytes;
+    cJSON *root = cJSON_Parse(text);
+    FILE *file = open_memstream(&again, &nbytes);
+    assert_true(root && file);
+    if (strange) fputs("\xEF\xBB\xBF\n", file);
+    put_again(file, root, strange);
+    fclose(file);
+    scratch_write(name, again, nbytes);
+    cJSON_Delete(root);
+    free(again);
+    free(text);
+}
+
+static void test_any_layout_is_read(void **state) {
+    (void)state;
+    static const char *const names[] = {"run/rank_0.json", "run/rank_1.json"};
+    for (int strange = 0; strange < 2; strange++) {
+        small_trace_write("run", true);
+        for (int rank = 0; rank < 2; rank++) write_again(names[rank], strange);
+        ls_trace *read;
+        assert_int_equal(ls_trace_read(&read, scratch_path("run")), LS_OK);
+        small_trace_write("run", true);
+        for (int rank = 0; rank < 2; rank++)
+            assert_int_equal(ls_trace_write_rank(read, scratch_path("again"), rank), LS_OK);
+        expect_same_files(names[0], "again/rank_0.json");
+        expect_same_files(names[1], "again/rank_1.json");
         ls_trace_destroy(read);
     }
 }
@@ -239,6 +316,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(what_is_read_is_what_was_written),
         TEST(what_is_written_again_is_the_same),
+        TEST(any_layout_is_read),
         TEST(a_trace_without_times_has_none_in_its_file),
         TEST(the_file_says_what_tools_look_for),
         TEST(merging_puts_ranks_side_by_side),

@@ -1,4 +1,5 @@
 /* Traces as files: what is refused, and that nothing of others is cleared away. */
+#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/trace/chrome.h"
@@ -97,9 +99,13 @@ static const struct damage {
     {"}},\n{\"ph\": \"X\", \"cat\": \"kernel\"", "}}\n{\"ph\": \"X\", \"cat\": \"kernel\"",
      "no comma before this event"},
     {"\n]\n}", "\n]\n", "the file ends too early"},
-    {"\n]\n}", "\n]\n}\n{}", "nothing but } follows"},
+    {"\n]\n}", "\n]\n}\n{}", "nothing but the trace may be in its file"},
     {"\n]\n}", "\n", "the file ends within its events"},
+    {"\n]\n}", ",\n]\n}", "this is not JSON"},
+    {"\n]\n}", "\n],\n\"traceEvents\": []}", "traceEvents"},
+    {"\n]\n}", "\n] 1}", "a comma is expected here"},
     {"\"traceEvents\": [", "\"events\": [", "no trace of this program"},
+    {"\"traceEvents\": [", "\"traceEvents\": {}, \"events\": [", "no trace of this program"},
 };
 
 static void test_damaged_files_are_refused_with_file_and_line(void **state) {
@@ -257,6 +263,30 @@ static void test_files_of_others_keep_a_folder_from_being_cleared(void **state) 
     scratch_expect_error("cannot read the folder", "Not a directory");
 }
 
+/* Found before the steps are recorded: a sticky folder lets nobody replace another user's files. */
+static void test_another_users_trace_in_a_sticky_folder(void **state) {
+    (void)state;
+    small_trace_write("run", true);
+    assert_int_equal(chmod(scratch_folder(), 0755), 0);
+    assert_int_equal(chmod(scratch_path("run"), 01777), 0);
+    if (geteuid() != 0) {
+        print_message("skip: this user cannot make files of another\n");
+        skip();
+    }
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (setresuid(65534, 65534, 65534) != 0) _exit(100);
+        assert_int_equal(ls_trace_check_folder(scratch_path("run")), LS_ERR_IO);
+        scratch_expect_error("its folder does not let this user replace it", NULL);
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(ls_trace_check_folder(scratch_path("run")), LS_OK);
+}
+
 static void test_edges_between_ranks_need_one_file(void **state) {
     (void)state;
     ls_trace *trace = small_trace(true);
@@ -281,6 +311,7 @@ int main(void) {
         TEST(a_cycle_is_refused_where_it_lies),
         TEST(edges_between_ranks_need_one_file),
         TEST(files_of_others_keep_a_folder_from_being_cleared),
+        TEST(another_users_trace_in_a_sticky_folder),
     };
     return cmocka_run_group_tests_name("chrome_refused", tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 
 #include "common/data/safetensors.h"
 
-enum { CONTENT_TENSORS_MAX = 64, CONTENT_LINES_MAX = 32 };
+enum { CONTENT_TENSORS_MAX = 64, CONTENT_LINES_MAX = 48 };
 
 struct content {
     ls_safetensors *file; /* owns names and data */

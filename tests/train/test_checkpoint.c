@@ -123,7 +123,7 @@ static void names_and_numbers_are_pytorchs(void **state) {
     assert_memory_equal(content_find(&c, "scaler.skipped")->data, &(int64_t){0}, sizeof(int64_t));
     assert_string_equal(*content_line(&c, "format"), "pt");
     assert_string_equal(*content_line(&c, "lockstep.model"), "mlp:784,16,10");
-    assert_string_equal(*content_line(&c, "lockstep.loss_sum"), "0.33333333333333331");
+    assert_string_equal(*content_line(&c, "lockstep.loss_sum"), "0.3333333333333333");
     assert_string_equal(*content_line(&c, "lockstep.epoch_steps"), "2");
     ls_safetensors_close(c.file);
     small_run_close(&r);
@@ -230,6 +230,61 @@ static void what_else_is_different_is_noted_once(void **state) {
     small_run_close(&loaded);
 }
 
+/* Each of them steers the steps to come. */
+static void another_recipe_is_noted(void **state) {
+    (void)state;
+    ls_train_options options = small_run_options();
+    options.optimizer = LS_SGD;
+    options.momentum = 0.9;
+    struct small_run saved = trained(&options), loaded;
+    struct ls_position position;
+    options.learning_rate = 0.1;
+    options.lr_scale = LS_RATE_SQRT;
+    options.momentum = 0.5;
+    options.nesterov = true;
+    options.weight_decay = 1e-4;
+    options.clip_norm = 2.5;
+    options.growth_interval = 7;
+    options.sync_bn = options.join = options.tf32 = true;
+    options.compress = LS_BF16;
+    loaded = fresh(&options);
+    stderr_begin();
+    assert_int_equal(load(&loaded, &position), LS_OK);
+    assert_non_null(strstr(stderr_end(),
+                           "; other than before: learning rate 0.1 (was 0.001), scaling of the learning rate sqrt "
+                           "(was none), momentum 0.5 (was 0.9), Nesterov's momentum on (was off), weight decay 0.0001 "
+                           "(was 0), clipping 2.5 (was none), growth interval of the loss scale 7 (was 2000), "
+                           "synchronised batch norm on (was off), compression of gradients bf16 (was none), joining of "
+                           "ranks dividing by initial ranks (was off), TF32 on (was off)\n"));
+    small_run_close(&saved);
+    small_run_close(&loaded);
+}
+
+/* They say nothing of it, which is no difference, and no damage. */
+static void files_of_earlier_versions_are_read(void **state) {
+    (void)state;
+    static const char *const later[] = {"lr",      "lr_scale", "momentum", "nesterov", "weight_decay",   "clip_norm",
+                                        "sync_bn", "compress", "join",     "tf32",     "growth_interval"};
+    ls_train_options options = small_run_options();
+    struct small_run saved = trained(&options), loaded = fresh(&options);
+    struct ls_position position;
+    struct content c = content_open(scratch_path("a"));
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++) {
+        char key[60];
+        snprintf(key, sizeof key, "lockstep.%s", later[i]);
+        const char **value = content_line(&c, key);
+        ls_safetensors_text *line = (ls_safetensors_text *)((char *)value - offsetof(ls_safetensors_text, value));
+        *line = c.lines[--c.line_count];
+    }
+    content_close(&c, scratch_path("a"));
+    stderr_begin();
+    assert_int_equal(load(&loaded, &position), LS_OK);
+    assert_null(strstr(stderr_end(), "other than before"));
+    assert_true(small_run_state(&loaded) == small_run_state(&saved));
+    small_run_close(&saved);
+    small_run_close(&loaded);
+}
+
 /* --no-set-epoch is one of the orders that a file can be of. */
 static void a_forgotten_epoch_is_noted(void **state) {
     (void)state;
@@ -309,6 +364,7 @@ int main(void) {
         in_scratch(what_is_saved_is_loaded),        in_scratch(each_parameter_may_count_its_own_updates),
         in_scratch(names_and_numbers_are_pytorchs), in_scratch(a_nan_is_data),
         in_scratch(a_modes_memory_comes_back),      in_scratch(what_else_is_different_is_noted_once),
+        in_scratch(another_recipe_is_noted),        in_scratch(files_of_earlier_versions_are_read),
         in_scratch(a_forgotten_epoch_is_noted),     in_scratch(ranks_that_read_different_files_find_out),
         in_scratch(the_hash_is_of_the_whole_file),
     };

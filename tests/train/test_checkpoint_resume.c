@@ -11,8 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/train/weights.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
 #include "tests/train/content.h"
@@ -173,12 +175,128 @@ static void more_epochs_go_on(void **state) {
     expect_position("other", "8", "2"); /* 5 steps and 3 */
 }
 
+/* --- a checkpoint that cannot be written ------------------------------------------------------------------------- */
+
+static ls_status (*apply)(ls_parallel *p);
+
+static ls_status apply_and_remove_folder(ls_parallel *p) {
+    (void)rmdir(scratch_path("folder"));
+    return apply(p);
+}
+
+/* The folder goes while the run trains. What was trained is not lost with it. */
+static void the_rest_of_a_run_that_cannot_be_saved_stays(void **state) {
+    (void)state;
+    char weights[700], checkpoint[700], summary[700]; /* the folder's paths do not last */
+    ls_train_options options = small_run_options();
+    run_whole(&options, "whole", NULL);
+    struct small_run r = small_run_open(&options), again = small_run_open(&options);
+    snprintf(weights, sizeof weights, "%s", scratch_path("weights"));
+    snprintf(checkpoint, sizeof checkpoint, "%s", scratch_path("folder/checkpoint"));
+    snprintf(summary, sizeof summary, "%s", scratch_path("summary"));
+    assert_int_equal(mkdir(scratch_path("folder"), 0755), 0);
+    r.options.save = checkpoint;
+    r.options.save_weights = weights;
+    r.options.summary = summary;
+    apply = r.ops.apply;
+    r.ops.apply = apply_and_remove_folder;
+    r.parallel->ops = &r.ops;
+    assert_int_equal(small_run_train(&r), LS_ERR_IO);
+    scratch_expect_error("/folder/checkpoint: No such file or directory", NULL);
+    assert_int_equal(access(summary, F_OK), 0);
+    assert_int_equal(ls_weights_load(again.model, weights, true), LS_OK);
+    uint64_t left, right;
+    assert_int_equal(ls_model_hash(r.model, &left), LS_OK);
+    assert_int_equal(ls_model_hash(again.model, &right), LS_OK);
+    assert_true(left == right);
+    small_run_close(&r);
+    small_run_close(&again);
+}
+
+/* --- files that may not be there yet ------------------------------------------------------------------------------ */
+
+/* The same options each time, as a launcher does that starts a job again: a run that dies, then one that goes on. */
+static void a_job_that_is_started_again_goes_on(void **state) {
+    (void)state;
+    char part[700];
+    ls_train_options options = small_run_options();
+    run_whole(&options, "whole", NULL);
+    snprintf(part, sizeof part, "%s", scratch_path("part"));
+    options.resume_if_present = part;
+    stderr_begin();
+    run_until(&options, 2, 5);
+    assert_non_null(strstr(stderr_end(), "/part is not there yet: this run begins anew\n"));
+    assert_int_equal(access(scratch_path("part"), F_OK), 0);
+    run_whole(&options, "again", NULL);
+    assert_true(same_files(scratch_path("whole"), scratch_path("again")));
+    expect_tail("whole.losses", "again.losses", 4);
+}
+
+static void a_run_that_begins_anew_says_so(void **state) {
+    (void)state;
+    ls_train_options options = small_run_options();
+    options.resume_if_present = scratch_path("none");
+    assert_non_null(strstr(said_by(&options, "whole", NULL), "/none is not there yet: this run begins anew\n"));
+    options.resume_if_present = scratch_path("whole"); /* now it is */
+    assert_non_null(strstr(said_by(&options, "again", NULL), "nothing is left to train"));
+    scratch_write("damaged", "", 0);
+    struct small_run r = small_run_open(&options);
+    r.options.resume_if_present = scratch_path("damaged");
+    assert_int_equal(small_run_train(&r), LS_ERR_FORMAT);
+    scratch_expect_error("/damaged", NULL);
+    r.options.resume_if_present = scratch_path("damaged/deeper"); /* what is wrong here, nobody knows */
+    assert_int_equal(small_run_train(&r), LS_ERR_IO);
+    scratch_expect_error("/damaged/deeper", "Not a directory");
+    small_run_close(&r);
+}
+
+static double finders; /* of two ranks */
+
+static ls_status sum_finders(ls_parallel *p, double *values, size_t count) {
+    assert_true(count == 1 && p->world_size == 2);
+    *values = finders;
+    return LS_OK;
+}
+
+/* All ranks fail, whether they have found it or not: they would train different models. */
+static void ranks_must_agree_on_what_is_there(void **state) {
+    (void)state;
+    ls_train_options options = small_run_options();
+    run_whole(&options, "whole", NULL);
+    struct small_run r = small_run_open(&options);
+    const char *const names[] = {"none", "whole"}, *path;
+    r.ops.sum_over_ranks = sum_finders;
+    r.parallel->ops = &r.ops;
+    r.parallel->world_size = 2;
+    r.parallel->rank = 1; /* which leaves notes to rank 0 */
+    r.checkpointed.options = &r.options;
+    for (int there = 0; there < 2; there++) {
+        r.options.resume_if_present = scratch_path(names[there]);
+        finders = 1;
+        assert_int_equal(ls_checkpoint_find(&r.checkpointed, &path), LS_ERR_INVALID);
+        scratch_expect_error("only 1 of 2 ranks find ", names[there]);
+        finders = 2 * there;
+        assert_int_equal(ls_checkpoint_find(&r.checkpointed, &path), LS_OK);
+        assert_ptr_equal(path, there ? r.options.resume_if_present : NULL);
+    }
+    r.parallel->world_size = 1;
+    small_run_close(&r);
+}
+
 #define in_scratch(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        in_scratch(within_and_between_epochs),  in_scratch(under_each_recipe),      in_scratch(whoever_loads_the_data),
-        in_scratch(checkpoints_change_nothing), in_scratch(a_finished_run_says_so), in_scratch(more_epochs_go_on),
+        in_scratch(within_and_between_epochs),
+        in_scratch(under_each_recipe),
+        in_scratch(whoever_loads_the_data),
+        in_scratch(checkpoints_change_nothing),
+        in_scratch(a_finished_run_says_so),
+        in_scratch(more_epochs_go_on),
+        in_scratch(a_job_that_is_started_again_goes_on),
+        in_scratch(a_run_that_begins_anew_says_so),
+        in_scratch(ranks_must_agree_on_what_is_there),
+        in_scratch(the_rest_of_a_run_that_cannot_be_saved_stays),
     };
     return cmocka_run_group_tests_name("checkpoint_resume", tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ static ls_train_options options_of(int64_t batch_size) {
 }
 
 static void expect_refusal(const ls_train_options *options, int world_size, ls_status expected, const char *text) {
-    assert_int_equal(ls_train_check(options, world_size, LS_SHARD_STRIDED, &data.base), expected);
+    assert_int_equal(ls_train_check(options, world_size, LS_SHARD_STRIDED, &data.base, NULL), expected);
     if (expected != LS_OK) scratch_expect_error(text, NULL);
     for (int rank = 0; rank < world_size; rank++) { /* each rank comes to the same conclusion */
         ls_feed feed;
@@ -52,8 +52,8 @@ static void ranks_that_would_run_out_at_different_steps(void **state) {
     options.uneven = true;
     expect_refusal(&options, 4, LS_ERR_INVALID,
                    "rank 0 has 12 steps in an epoch, rank 1 has 11: use --join, or --drop-last, or leave out --uneven");
-    assert_int_equal(ls_train_check(&options, 4, LS_SHARD_CONTIGUOUS, &data.base), LS_OK);
-    assert_int_equal(ls_train_check(&options, 1, LS_SHARD_STRIDED, &data.base), LS_OK);
+    assert_int_equal(ls_train_check(&options, 4, LS_SHARD_CONTIGUOUS, &data.base, NULL), LS_OK);
+    assert_int_equal(ls_train_check(&options, 1, LS_SHARD_STRIDED, &data.base, NULL), LS_OK);
     options.join = true;
     expect_refusal(&options, 4, LS_OK, NULL);
     options.join = false;

@@ -185,6 +185,12 @@ static void settings_that_cannot_be_are_refused(void **state) {
     o = good;
     o.init = o.resume = "FILE";
     expect_bad_settings(&o, "--init", "--resume");
+    o.init = NULL;
+    o.resume_if_present = "FILE";
+    expect_bad_settings(&o, "--resume and --resume-if-present", NULL);
+    o.init = "OTHER"; /* what a first start begins with */
+    o.resume = NULL;
+    assert_int_equal(ls_train_options_check(&o, 4), LS_OK);
     o = good;
     o.timeout_s = NAN;
     expect_bad_settings(&o, "timeout", NULL);
@@ -217,23 +223,33 @@ static void settings_that_cannot_be_are_refused(void **state) {
     assert_int_equal(ls_train_options_check(&o, 4), LS_OK);
 }
 
+static void expect_batch(ls_train_options settings, int devices, int64_t batch_size) {
+    assert_int_equal(ls_train_options_check(&settings, devices), LS_OK);
+    assert_int_equal(settings.batch_size, batch_size);
+    assert_int_equal(settings.asked_batch_size, batch_size); /* which is the value of the option's row */
+}
+
 static void the_batch_follows_from_the_devices(void **state) {
     (void)state;
     ls_train_options settings = ls_train_defaults();
-    settings.per_device_batch = 12;
-    assert_int_equal(ls_train_options_check(&settings, 4), LS_OK);
-    assert_int_equal(settings.batch_size, 48);
-    settings.accumulate = 5;
-    assert_int_equal(ls_train_options_check(&settings, 4), LS_OK);
-    assert_int_equal(settings.batch_size, 240);
+    expect_batch(settings, 4, 64);
+    settings.asked_batch_size = 32;
+    expect_batch(settings, 4, 32);
     settings = ls_train_defaults();
-    settings.batch_size = 3;
-    assert_int_equal(ls_train_options_check(&settings, 4), LS_ERR_USAGE);
-    scratch_expect_error("4 devices", "3 samples");
-    assert_int_equal(ls_train_options_check(&settings, 3), LS_OK);
-    settings.batch_size = (int64_t)1 << 40;
-    assert_int_equal(ls_train_options_check(&settings, 1), LS_ERR_USAGE);
-    scratch_expect_error("too large", NULL);
+    settings.per_device_batch = 12;
+    expect_batch(settings, 4, 48);
+    settings.accumulate = 5;
+    expect_batch(settings, 4, 240);
+    settings.asked_batch_size = 240; /* says the same */
+    expect_batch(settings, 4, 240);
+    assert_int_equal(ls_train_options_check(&settings, 3), LS_ERR_USAGE);
+    scratch_expect_error("--batch-size 240 and --per-device-batch 12 exclude each other", "a batch of 180");
+    settings = ls_train_defaults();
+    settings.asked_batch_size = 3;
+    expect_bad_settings(&settings, "4 devices", "3 samples");
+    expect_batch(settings, 3, 3);
+    settings.asked_batch_size = (int64_t)1 << 40;
+    expect_bad_settings(&settings, "too large", NULL);
 }
 
 static void data_must_fit_the_model(void **state) {
@@ -257,8 +273,8 @@ static void data_must_fit_the_model(void **state) {
     ls_model_destroy(model);
     settings = ls_train_defaults();
     model = make_model(device, "mlp:784,9", 1, 0);
-    assert_int_equal(ls_train_open_data(&settings, model, &train, &test), LS_ERR_INVALID);
-    scratch_expect_error("10 classes", "9 outputs");
+    assert_int_equal(ls_train_open_data(&settings, model, &train, &test), LS_ERR_FORMAT);
+    scratch_expect_error("out of range 0 to 8", "9 outputs");
     ls_model_destroy(model);
     close_empty_device(device);
 }

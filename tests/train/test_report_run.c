@@ -1,4 +1,4 @@
-/* What is said of a run: its summary and last lines, the lines of --metrics, and which files they may go to. */
+/* What is said of a run: its summary and last lines, the lines of --metrics. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/train/report.h"
 #include "common/train/summary.h"
@@ -237,98 +236,6 @@ static void a_line_has_what_the_optimizer_says(void **state) {
     close_empty_device(run.parallel.devices[0]);
 }
 
-/* --- files -------------------------------------------------------------------------------------------------------- */
-
-static void expect_conflict(const ls_train_options *options, const char *first, const char *second) {
-    assert_int_equal(ls_report_check(options), LS_ERR_USAGE);
-    scratch_expect_error(first, second);
-}
-
-/* In whatever way they are spelled, and whether or not there is a file yet. */
-static void files_that_would_destroy_each_other_are_refused(void **state) {
-    (void)state;
-    char here[600], again[600], linked[600], checkpoint[600];
-    snprintf(here, sizeof here, "%s", scratch_path("file"));
-    snprintf(again, sizeof again, "%s/./file", scratch_folder());
-    snprintf(linked, sizeof linked, "%s", scratch_path("linked"));
-    snprintf(checkpoint, sizeof checkpoint, "%s", scratch_path("checkpoint"));
-    const ls_train_options none = ls_train_defaults();
-    for (int there = 0; there < 2; there++) {
-        if (there) {
-            scratch_write("file", "kept", 4);
-            scratch_write("checkpoint", "kept", 4);
-            assert_int_equal(symlink(here, linked), 0);
-        }
-        ls_train_options o = none;
-        o.metrics = here;
-        o.dump_losses = again;
-        expect_conflict(&o, "--metrics and --dump-losses name the same file", here);
-        o.dump_losses = NULL;
-        o.summary = again;
-        expect_conflict(&o, "--metrics and --summary name", NULL);
-        o.summary = "-";
-        assert_int_equal(ls_report_check(&o), LS_OK);
-        o.metrics = "./-"; /* a file, where the other is standard output */
-        assert_int_equal(ls_report_check(&o), LS_OK);
-        o.metrics = here;
-        o.save = again;
-        expect_conflict(&o, "--metrics and --save name", NULL);
-        o.metrics = NULL;
-        o.save_weights = here;
-        expect_conflict(&o, "--save and --save-weights name", NULL);
-        o.save_weights = checkpoint;
-        assert_int_equal(ls_report_check(&o), LS_OK);
-        o.save = o.resume = checkpoint; /* goes on where it stopped */
-        o.save_weights = NULL;
-        assert_int_equal(ls_report_check(&o), LS_OK);
-        o = none;
-        o.metrics = o.dump_losses = "/dev/null";
-        assert_int_equal(ls_report_check(&o), LS_OK);
-        if (!there) continue;
-        o.dump_losses = linked;
-        o.metrics = here;
-        expect_conflict(&o, "--metrics and --dump-losses name", NULL);
-        o.metrics = NULL;
-        o.init = here; /* is read first, and would be lost */
-        expect_conflict(&o, "--dump-losses and --init name", NULL);
-        o.init = NULL;
-        o.resume = here;
-        expect_conflict(&o, "--dump-losses and --resume name", NULL);
-        o.dump_losses = NULL;
-        o.summary = here;
-        expect_conflict(&o, "--summary and --resume name", NULL);
-        o.summary = NULL;
-        o.save_weights = here; /* takes the place of what was read, whole */
-        assert_int_equal(ls_report_check(&o), LS_OK);
-        o.init = o.resume;
-        o.save = o.save_weights = NULL;
-        assert_int_equal(ls_report_check(&o), LS_OK);
-    }
-    size_t nbytes;
-    char *kept = scratch_read(here, &nbytes);
-    assert_true(nbytes == 4 && memcmp(kept, "kept", 4) == 0);
-    free(kept);
-}
-
-static void what_cannot_be_saved_is_found_before(void **state) {
-    (void)state;
-    char nowhere[600];
-    snprintf(nowhere, sizeof nowhere, "%s/none/file", scratch_folder());
-    for (int i = 0; i < 5; i++) {
-        ls_train_options o = ls_train_defaults();
-        const char **options[] = {&o.metrics, &o.dump_losses, &o.summary, &o.save, &o.save_weights};
-        *options[i] = nowhere;
-        assert_int_equal(ls_report_check(&o), LS_ERR_IO);
-        scratch_expect_error("cannot", "none");
-        *options[i] = scratch_folder();
-        assert_int_equal(ls_report_check(&o), LS_ERR_IO);
-        scratch_expect_error(scratch_folder(), NULL);
-        *options[i] = scratch_path("file");
-        assert_int_equal(ls_report_check(&o), LS_OK);
-    }
-    assert_int_equal(scratch_file_count(), 0);
-}
-
 #define with_files(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
 
 int main(void) {
@@ -337,8 +244,6 @@ int main(void) {
         with_files(the_last_lines_say_what_to_do),
         with_files(the_summary_tells_the_recipe),
         with_files(a_line_has_what_the_optimizer_says),
-        with_files(files_that_would_destroy_each_other_are_refused),
-        with_files(what_cannot_be_saved_is_found_before),
     };
     return cmocka_run_group_tests_name("report of a run", tests, NULL, NULL);
 }

@@ -158,7 +158,7 @@ static void other_precisions_are_converted(void **state) {
     ls_model *saved = make_model(device, "mlp:8,4", 1, 3), *loaded = make_model(device, "mlp:8,4", 1, 5);
     float *weight = ls_model_parameter(saved, 0)->data, *bias = ls_model_parameter(saved, 1)->data;
     uint16_t halves[32];
-    double wide[4] = {0.1, -1e-310, 1e300, 3};
+    double wide[4] = {0.1, -1e-310, 1e30, 3};
     assert_int_equal(ls_weights_save(saved, scratch_path("weights"), ""), LS_OK);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         struct content c = content_open(scratch_path("weights"));
@@ -184,8 +184,37 @@ static void other_precisions_are_converted(void **state) {
             assert_true(got[i] != weight[i]);
         }
         got = ls_model_parameter(loaded, 1)->data;
-        assert_true(got[0] == 0.1f && got[1] == 0 && isinf(got[2]) && got[3] == 3 && got[0] != bias[0]);
+        assert_true(got[0] == 0.1f && got[1] == 0 && got[2] == 1e30f && got[3] == 3 && got[0] != bias[0]);
     }
+    ls_model_destroy(saved);
+    ls_model_destroy(loaded);
+    close_empty_device(device);
+}
+
+/* Numbers with which every loss would be NaN, under the name of the file that they come from. */
+static void what_is_not_finite_is_named(void **state) {
+    (void)state;
+    ls_device *device = open_device(0);
+    ls_model *saved = make_model(device, "mlp:8,4", 1, 3), *loaded = make_model(device, "mlp:8,4", 1, 5);
+    uint64_t before, after;
+    double wide[4] = {0.1, 2, 1e300, 3}; /* no fp32 holds that */
+    assert_int_equal(ls_model_hash(loaded, &before), LS_OK);
+    ls_model_parameter(saved, 0)->data[30] = NAN;
+    assert_int_equal(ls_weights_save(saved, scratch_path("weights"), LS_MODULE_PREFIX), LS_OK);
+    assert_int_equal(ls_weights_load(loaded, scratch_path("weights"), true), LS_ERR_INVALID);
+    scratch_expect_error("/weights: module.fc1.weight holds NaN, as element 30 of 32", "no training can begin");
+    ls_model_parameter(saved, 0)->data[30] = 0;
+    assert_int_equal(ls_weights_save(saved, scratch_path("weights"), ""), LS_OK);
+    struct content c = content_open(scratch_path("weights"));
+    ls_safetensor *bias = content_find(&c, "fc1.bias");
+    bias->dtype = LS_SAFETENSOR_F64;
+    bias->data = wide;
+    bias->nbytes = sizeof wide;
+    content_close(&c, scratch_path("other"));
+    assert_int_equal(ls_weights_load(loaded, scratch_path("other"), true), LS_ERR_INVALID);
+    scratch_expect_error("/other: fc1.bias holds an infinity, as element 2 of 4", NULL);
+    assert_int_equal(ls_model_hash(loaded, &after), LS_OK);
+    assert_true(before == after);
     ls_model_destroy(saved);
     ls_model_destroy(loaded);
     close_empty_device(device);
@@ -315,15 +344,11 @@ static void a_file_that_cannot_be_written_is_an_error(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        in_scratch(wrappers_names_are_stripped),
-        in_scratch(other_precisions_are_converted),
-        in_scratch(a_checkpoint_gives_its_weights),
-        in_scratch(what_is_saved_is_loaded),
-        in_scratch(the_file_is_a_state_dict),
-        in_scratch(counts_of_batches_may_be_missing),
-        in_scratch(what_does_not_fit_is_named_and_nothing_changes),
-        in_scratch(another_models_weights_do_not_fit),
-        in_scratch(a_file_that_cannot_be_written_is_an_error),
+        in_scratch(wrappers_names_are_stripped),       in_scratch(other_precisions_are_converted),
+        in_scratch(what_is_not_finite_is_named),       in_scratch(a_checkpoint_gives_its_weights),
+        in_scratch(what_is_saved_is_loaded),           in_scratch(the_file_is_a_state_dict),
+        in_scratch(counts_of_batches_may_be_missing),  in_scratch(what_does_not_fit_is_named_and_nothing_changes),
+        in_scratch(another_models_weights_do_not_fit), in_scratch(a_file_that_cannot_be_written_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

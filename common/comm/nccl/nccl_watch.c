@@ -135,7 +135,7 @@ ls_status ls_nccl_ask_mate(struct ls_nccl_group *mate) {
 
 static ls_status look_around(struct ls_nccl_group *g, const ls_announcement *what, bool *missing) {
     ls_comm *comm = g->comm;
-    char ranks_text[LS_TEXT_CAPACITY];
+    char ranks_text[LS_RANKS_TEXT_CAPACITY];
     bool ranks[LS_COMM_MAX_RANKS], died;
     memset(missing, 0, LS_COMM_MAX_RANKS * sizeof *missing);
     if (comm->world_size == 1) return LS_OK;
@@ -149,7 +149,7 @@ static ls_status look_around(struct ls_nccl_group *g, const ls_announcement *wha
 
 static ls_status break_late(struct ls_nccl_group *g, const ls_announcement *what, const bool *missing) {
     ls_comm *comm = g->comm;
-    char text[LS_TEXT_CAPACITY], ranks[LS_TEXT_CAPACITY];
+    char text[LS_TEXT_CAPACITY], ranks[LS_RANKS_TEXT_CAPACITY];
     bool anybody = false;
     for (int r = 0; r < comm->world_size; r++) anybody = anybody || missing[r];
     if (what->kind == LS_OPERATION_ATTACH_NCCL)

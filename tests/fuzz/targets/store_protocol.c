@@ -1,51 +1,68 @@
-/* The store's server, fed by two clients that may say anything in pieces of any size. The server's phases are static
- * functions, so this file takes them in, and drives them over socket pairs without the server's thread.
+/* The store's server, fed by two clients that may say anything in pieces of any size; driven over socket pairs without the
+ * server's thread.
  *
  * The input is a list of pieces: a byte whose lowest bit says which client sends, and whose upper bits how many of the
- * bytes that follow (0: the client leaves). */
-#define ddp_store_serve fuzz_store_serve /* its external functions are not to meet the library's */
-#define ddp_store_server_port fuzz_store_server_port
-#define ddp_store_server_set_patience fuzz_store_server_set_patience
-#define ddp_store_server_stop fuzz_store_server_stop
-#include "ddp_procs/store_server.c" // NOLINT: its phases are static functions
+ * bytes that follow (0: the client leaves). Both clients have shown their pass at first; one that has left comes again, as
+ * a stranger, with its next piece. */
+#include <math.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include "ddp_procs/store_session.h"
 #include "tests/fuzz/targets/targets.h"
 
 enum { CLIENTS = 2 };
 
 struct peer {
-    int fd; /* -1: it has left */
-    client *server_side;
+    int fd;         /* -1: it has left */
+    ddp_session *c; /* NULL: the server has closed it */
 };
 
-static bool is_served(const ddp_store_server *server, const client *c) {
-    for (int i = 0; i < server->client_count; i++) {
-        if (server->clients[i] == c) return true;
-    }
-    return false;
-}
-
-static void connect_peer(ddp_store_server *server, struct peer *peer) {
+static void connect_peer(struct peer *peer) {
     int fds[2];
     fuzz_require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0, "there are sockets");
-    client *c = calloc(1, sizeof *c);
-    fuzz_require(c != NULL, "there is memory");
-    c->fd = fds[0];
-    c->deadline_us = INFINITY;
-    server->clients[server->client_count++] = c;
-    *peer = (struct peer){fds[1], c};
+    *peer = (struct peer){fds[1], ddp_session_open(fds[0], INFINITY)};
+    fuzz_require(peer->c != NULL, "there is memory");
+}
+
+static void admit(ddp_service *service, const struct peer *peer, int rank) {
+    ddp_hello hello = {.pass = service->admission.pass, .client = "01234567890123456789012345678901"};
+    hello.pass.rank = peer->c->rank = rank;
+    fuzz_require(ddp_admit(&service->admission, &hello) == DDP_RESULT_OK, "a rank with a pass comes in");
+    peer->c->admitted = true;
+    peer->c->phase = DDP_READING_HEADER;
+    service->admitted_count++;
+}
+
+static void leave(ddp_service *service, struct peer *peer) {
+    if (peer->c) ddp_session_close(service, peer->c);
+    if (peer->fd >= 0) close(peer->fd);
+    *peer = (struct peer){-1, NULL};
+}
+
+static void advance(ddp_service *service, struct peer *peer) {
+    bool before = peer->c->admitted;
+    bool alive = ddp_session_advance(service, peer->c);
+    const ddp_session *c = peer->c;
+    const unsigned char *token = c->header + DDP_HELLO_NBYTES - DDP_TOKEN_CAPACITY;
+    fuzz_require(before || !c->admitted || memcmp(token, service->admission.pass.token, DDP_TOKEN_CAPACITY) == 0,
+                 "nobody comes in without the token");
+    fuzz_require(c->admitted || c->phase == DDP_GREETING || c->phase == DDP_WRITING, "a stranger is served nothing");
+    fuzz_require(!alive || c->phase != DDP_WAITING || strlen(c->key) == c->request.key_nbytes, "a key is a string");
+    if (alive) return;
+    ddp_session_close(service, peer->c);
+    peer->c = NULL;
 }
 
 /* What poll would have the server do: let the client go on, and then all who wait for a key. */
-static void serve_peer(ddp_store_server *server, const struct peer *peer) {
-    for (int i = 0; i < server->client_count; i++) {
-        client *c = server->clients[i];
-        if (c != peer->server_side) continue;
-        bool alive = advance(server, c);
-        fuzz_require(!alive || c->phase != WAITING || strlen(c->key) == c->request.key_nbytes, "a key is a string");
-        if (!alive) drop(server, i);
+static void serve_peer(ddp_service *service, struct peer peers[CLIENTS], int which) {
+    advance(service, &peers[which]);
+    for (int i = 0; i < CLIENTS; i++) {
+        if (!peers[i].c || ddp_session_serve_waiting(service, peers[i].c)) continue;
+        ddp_session_close(service, peers[i].c);
+        peers[i].c = NULL;
     }
-    serve_waiters(server);
 }
 
 /* Takes whatever has come, so that the server can go on. */
@@ -54,26 +71,31 @@ static void read_replies(const struct peer *peer) {
     while (peer->fd >= 0 && recv(peer->fd, bytes, sizeof bytes, 0) > 0) continue;
 }
 
-static void send_piece(ddp_store_server *server, struct peer *peer, const uint8_t *data, size_t nbytes) {
-    if (peer->fd < 0 || !is_served(server, peer->server_side)) return;
+static void send_piece(ddp_service *service, struct peer peers[CLIENTS], int which, const uint8_t *data,
+                       size_t nbytes) {
+    struct peer *peer = &peers[which];
     if (nbytes == 0) {
         close(peer->fd);
         peer->fd = -1;
-    } else {
-        fuzz_require(send(peer->fd, data, nbytes, MSG_NOSIGNAL) == (ssize_t)nbytes, "a socket takes a piece");
+        if (peer->c) serve_peer(service, peers, which);
+        leave(service, peer);
+        return;
     }
+    if (peer->fd < 0) connect_peer(peer);
+    if (!peer->c) return;
+    fuzz_require(send(peer->fd, data, nbytes, MSG_NOSIGNAL) == (ssize_t)nbytes, "a socket takes a piece");
     /* header, body, reply: a phase each, and a piece may end one request and begin the next */
-    for (size_t i = 0; i < nbytes + 2 && is_served(server, peer->server_side); i += 16) {
-        client *c = peer->server_side;
-        if (c->phase == WAITING && nbytes > 0 && i > 0) break; /* its socket is silent now */
-        serve_peer(server, peer);
+    for (size_t i = 0; i < nbytes + 2 && peer->c; i += 16) {
+        if (peer->c->phase == DDP_WAITING && i > 0) break; /* its socket is silent now */
+        serve_peer(service, peers, which);
         read_replies(peer);
     }
 }
 
 /* What is written is what is read, for all that is taken as a header. */
 static void check_headers(const uint8_t *data, size_t nbytes) {
-    unsigned char again[DDP_REQUEST_HEADER_NBYTES];
+    unsigned char again[DDP_HELLO_NBYTES], twice[DDP_HELLO_NBYTES];
+    ddp_hello hello;
     ddp_request_header request;
     ddp_reply_header reply;
     if (nbytes >= DDP_REQUEST_HEADER_NBYTES && ddp_request_header_read(&request, data)) {
@@ -85,28 +107,35 @@ static void check_headers(const uint8_t *data, size_t nbytes) {
         ddp_reply_header_write(again, &reply);
         fuzz_require(memcmp(again, data, DDP_REPLY_HEADER_NBYTES) == 0, "a reply's header has one form");
     }
+    if (nbytes >= DDP_HELLO_NBYTES && ddp_hello_read(&hello, data)) { /* behind a text's end anything may lie */
+        ddp_hello_write(again, &hello);
+        fuzz_require(ddp_hello_read(&hello, again), "what is written can be read");
+        ddp_hello_write(twice, &hello);
+        fuzz_require(memcmp(again, twice, DDP_HELLO_NBYTES) == 0, "a hello that was written has one form");
+    }
 }
 
 void fuzz_store_protocol(const uint8_t *data, size_t nbytes) {
     struct peer peers[CLIENTS];
+    ddp_service service = {.admission.pass = {.token = "token", .job = "job", .world_size = 2}, .patience_us = 1e6};
     check_headers(data, nbytes);
-    ddp_store_server *server = calloc(1, sizeof *server);
-    fuzz_require(server != NULL, "there is memory");
-    server->listen_fd = server->wake_fd = -1;
-    server->patience_us = PATIENCE_DEFAULT_US;
-    server->table = ddp_store_table_create();
-    for (int i = 0; i < CLIENTS; i++) connect_peer(server, &peers[i]);
+    service.table = ddp_store_table_create();
+    fuzz_require(service.table != NULL, "there is memory");
+    for (int i = 0; i < CLIENTS; i++) {
+        connect_peer(&peers[i]);
+        admit(&service, &peers[i], i);
+    }
     while (nbytes > 0) {
         size_t length = data[0] >> 1;
-        struct peer *peer = &peers[data[0] & 1];
+        int which = data[0] & 1;
         data++, nbytes--;
         if (length > nbytes) length = nbytes;
-        send_piece(server, peer, data, length);
+        send_piece(&service, peers, which, data, length);
         data += length, nbytes -= length;
     }
-    fuzz_require(ddp_store_table_count(server->table) >= 0, "keys are counted");
-    free_server(server);
-    for (int i = 0; i < CLIENTS; i++) {
-        if (peers[i].fd >= 0) close(peers[i].fd);
-    }
+    fuzz_require(ddp_store_table_count(service.table) >= 0, "keys are counted");
+    for (int i = 0; i < CLIENTS; i++) leave(&service, &peers[i]);
+    fuzz_require(service.admitted_count == 0, "clients are counted");
+    for (int i = 0; i < LS_COMM_MAX_RANKS; i++) fuzz_require(service.admission.present[i] == 0, "ranks are counted");
+    ddp_store_table_destroy(service.table);
 }

@@ -1,0 +1,80 @@
+/* describe — which data this is, in a line.
+ *   idea  : hashes of a few samples that are spread over all of them tell data sets apart that have the same shape. What
+ *           is hashed are the floats that training would get, so the normalization counts too
+ *   cost  : SAMPLES_MOST samples where they are small; where they are large, fewer */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/hash.h"
+#include "common/base/log.h"
+#include "common/data/dataset_impl.h"
+
+enum { SAMPLES_LEAST = 4, SAMPLES_MOST = 32, FLOATS_WANTED = 1 << 16 };
+
+/* Room for some samples, and what has been read into it. */
+struct samples {
+    size_t room, count, input_count, target_count;
+    float *inputs, *targets;
+    int64_t *labels;
+};
+
+static ls_status make_room(struct samples *s, const ls_dataset *dataset) {
+    s->input_count = ls_sample_input_count(&dataset->spec);
+    s->target_count = dataset->spec.target_count;
+    s->room = FLOATS_WANTED / (s->input_count + s->target_count + 1);
+    if (s->room < SAMPLES_LEAST) s->room = SAMPLES_LEAST;
+    if (s->room > SAMPLES_MOST) s->room = SAMPLES_MOST;
+    s->inputs = calloc(s->room * s->input_count + 1, sizeof *s->inputs);
+    s->targets = calloc(s->room * s->target_count + 1, sizeof *s->targets);
+    s->labels = calloc(s->room, sizeof *s->labels);
+    if (s->inputs && s->targets && s->labels) return LS_OK;
+    return ls_fail(LS_ERR_NO_MEMORY, "no memory to look at %zu samples", s->room);
+}
+
+static ls_status read_stream(struct samples *s, const ls_dataset *dataset) {
+    ls_cursor *cursor;
+    ls_status status = ls_cursor_create(&cursor, dataset, 0, 1);
+    if (status != LS_OK) return status;
+    status = ls_cursor_read(cursor, SAMPLES_LEAST, s->inputs, s->labels, s->targets, &s->count);
+    ls_cursor_destroy(cursor);
+    return status;
+}
+
+/* The first, the last, and as many between them as there is room for. */
+static ls_status read_spread(struct samples *s, const ls_dataset *dataset) {
+    int64_t indices[SAMPLES_MOST];
+    s->count = dataset->count < s->room ? dataset->count : s->room;
+    for (size_t i = 0; i < s->count; i++) {
+        indices[i] = s->count > 1 ? (int64_t)(i * (dataset->count - 1) / (s->count - 1)) : 0;
+    }
+    return ls_dataset_read(dataset, indices, s->count, s->inputs, s->labels, s->targets);
+}
+
+static uint64_t hash_samples(const struct samples *s) {
+    uint64_t hash = ls_hash(LS_HASH_SEED, s->inputs, s->count * s->input_count * sizeof *s->inputs);
+    hash = ls_hash(hash, s->targets, s->count * s->target_count * sizeof *s->targets);
+    return ls_hash(hash, s->labels, s->count * sizeof *s->labels);
+}
+
+ls_status ls_dataset_describe(const ls_dataset *dataset, char *text, size_t capacity) {
+    snprintf(text, capacity, "none");
+    if (!dataset) return LS_OK;
+    bool stream = ls_dataset_is_stream(dataset);
+    struct samples samples = {0};
+    ls_status status = make_room(&samples, dataset);
+    if (status == LS_OK) status = stream ? read_stream(&samples, dataset) : read_spread(&samples, dataset);
+    if (status == LS_OK) {
+        const ls_sample_spec *spec = &dataset->spec;
+        char answer[48];
+        snprintf(answer, sizeof answer, spec->classes > 0 ? "in %zu classes" : "with %zu targets",
+                 spec->classes > 0 ? (size_t)spec->classes : spec->target_count);
+        snprintf(text, capacity, "%s%zu samples of %d x %d x %d %s (sampled hash %016" PRIx64 ")",
+                 stream ? "a stream of " : "", stream ? dataset->promised : dataset->count, spec->channels,
+                 spec->height, spec->width, answer, hash_samples(&samples));
+    }
+    free(samples.inputs);
+    free(samples.targets);
+    free(samples.labels);
+    return status;
+}

@@ -1,0 +1,35 @@
+/* loop_check — what can be said of a run before it begins, by a process that takes no part in it. */
+#include "common/train/checkpoint.h"
+#include "common/train/feed.h"
+#include "common/train/loop.h"
+#include "common/train/recording.h"
+#include "common/train/report.h"
+
+/* On one device: what ranks do otherwise is nothing that a file must agree with. */
+static ls_status check_checkpoint(const ls_train_options *options, ls_shard shard, ls_model *model,
+                                  int64_t steps_per_epoch) {
+    ls_parallel *p;
+    ls_optimizer_options optimizer = ls_train_optimizer(options);
+    ls_status status = ls_single_create(&p, ls_model_device(model), model, &optimizer, 1);
+    if (status != LS_OK) return status;
+    struct ls_checkpointed run = {
+        .parallel = p, .options = options, .shard = shard, .steps_per_epoch = steps_per_epoch};
+    status = ls_checkpoint_check(&run, ls_train_resume(options));
+    p->ops->destroy(p);
+    return status;
+}
+
+ls_status ls_train_check(const ls_train_options *options, int world_size, ls_shard shard, const ls_dataset *train,
+                         ls_model *model) {
+    int64_t steps_per_epoch;
+    ls_status status = ls_feed_check(options, world_size, shard, train, &steps_per_epoch);
+    if (status == LS_OK) status = ls_report_check(options);
+    if (status == LS_OK) status = ls_recording_check(options);
+    if (status != LS_OK || !model || !ls_train_resumes(options)) return status;
+    return check_checkpoint(options, shard, model, steps_per_epoch);
+}
+
+ls_status ls_train_describe_share(const ls_train_options *options, int rank, int world_size, ls_shard shard,
+                                  const ls_dataset *train, char *text, size_t capacity) {
+    return ls_feed_describe(options, rank, world_size, shard, train, text, capacity);
+}

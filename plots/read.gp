@@ -1,0 +1,39 @@
+# The CSV file `path` as data for `plot`, in the data block named `block`. Set these, and load this:
+#     source    what writes the file, told where it is not there or empty, which ends gnuplot; "": it may be missing
+#     comma     stands for a comma within quotes, at which gnuplot would cut the text: " ", or "‚" (U+201A) where the text is seen
+#     keep(i)   whether line i, in lines[i], goes into the data block; line_count is their number
+# gnuplot reads the file byte by byte, since whatever it could have a program read passes through a shell, and a path is no text for a
+# shell. A file that cannot be read has no lines, after gnuplot's own warning.
+
+array lines[1]
+count_line(byte) = (line_count = line_count + (byte == 10), 0)
+set_line(i)      = (lines[i] = line_text, 0)
+end_line(dummy)  = (line_count = line_count + 1, set_line(line_count), line_text = "", 0)
+add_byte(byte)   = (in_quotes = byte == 34 ? !in_quotes : in_quotes, \
+                    line_text = line_text . (byte == 44 && in_quotes ? comma : sprintf("%c", byte)), 0)
+take_byte(byte)  = byte == 10 ? end_line(0) : add_byte(byte)
+
+# Questions about lines, for keep and after it.
+begins(text, start) = strstrt(text, start) == 1
+field(text, i)      = i > 1 ? field(text[strstrt(text . ",", ",") + 1:*], i - 1) : text[1:strstrt(text . ",", ",") - 1]
+any_row(start)      = (sum [i = 1:line_count] (begins(lines[i], start) ? 1 : 0)) > 0
+
+unset datafile columnheaders
+set table "/dev/null"
+line_count = 0; line_text = ""; in_quotes = 0
+plot [0:1] "+" using 1:1 with lines, as_file(path) binary format="%uchar" using (count_line($1)):(0) with lines
+if (line_count > 0) {
+    array lines[line_count]
+    line_count = 0
+    plot [0:1] "+" using 1:1 with lines, as_file(path) binary format="%uchar" using (take_byte($1)):(0) with lines
+}
+unset table
+set datafile columnheaders
+if (line_count == 0 && source ne "") {
+    printerr "there is no " . path . "; run: " . source
+    exit status 1
+}
+
+eval sprintf("set print $%s", block)
+do for [i = 1:line_count] { if (keep(i)) { print lines[i] } }
+unset print

@@ -1,0 +1,390 @@
+/* What ranks compare before the first step: the comparison itself, and that nothing of a command line is forgotten.
+ * Ranks are threads, each with a client of its own to one store. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/build_id.h"
+#include "common/base/log.h"
+#include "common/train/options.h"
+#include "ddp_procs/agree.h"
+#include "ddp_procs/compared.h"
+
+enum { TEXT_CAPACITY = 600 };
+
+/* --- ranks ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct member {
+    ddp_agreement agreement;
+    int port;
+    bool absent, gives_up;
+    ddp_facts facts;
+    ls_status status;
+    char said[TEXT_CAPACITY]; /* its first line */
+    pthread_t thread;
+} member;
+
+typedef struct job {
+    ddp_store_server *server;
+    int world_size;
+    member ranks[LS_COMM_MAX_RANKS];
+} job;
+
+static job *make_job(int world_size, double timeout_s) {
+    job *j = calloc(1, sizeof *j);
+    assert_non_null(j);
+    j->world_size = world_size;
+    assert_int_equal(ddp_store_serve(&j->server, "127.0.0.1", 0), LS_OK);
+    for (int r = 0; r < world_size; r++) {
+        j->ranks[r].agreement = (ddp_agreement){NULL, r, world_size, timeout_s, 0};
+        j->ranks[r].port = ddp_store_server_port(j->server);
+        ddp_facts_add(&j->ranks[r].facts, "--model", "mlp");
+    }
+    return j;
+}
+
+static void *live(void *argument) {
+    member *r = argument;
+    ddp_store *store = NULL;
+    const ddp_rank self = {.rank = r->agreement.rank, .world_size = r->agreement.world_size};
+    double timeout_s = r->agreement.timeout_s;
+    ls_log_capture(r->said, sizeof r->said);
+    r->status = ddp_store_connect(&store, "127.0.0.1", r->port, timeout_s);
+    if (r->status == LS_OK) r->status = ddp_agree_begin(&r->agreement, store, &self, timeout_s);
+    if (r->status == LS_OK && r->gives_up)
+        ddp_agree_give_up(&r->agreement, "settings");
+    else if (r->status == LS_OK)
+        r->status = ddp_agree(&r->agreement, "settings", &r->facts);
+    ddp_store_close(store);
+    return NULL;
+}
+
+static void start_job(job *j) {
+    for (int r = 0; r < j->world_size; r++)
+        if (!j->ranks[r].absent) assert_int_equal(pthread_create(&j->ranks[r].thread, NULL, live, &j->ranks[r]), 0);
+}
+
+static void finish_job(job *j) {
+    for (int r = 0; r < j->world_size; r++)
+        if (!j->ranks[r].absent) pthread_join(j->ranks[r].thread, NULL);
+    ddp_store_server_stop(j->server, 0);
+}
+
+static void run_job(job *j) {
+    start_job(j);
+    finish_job(j);
+}
+
+static void expect(const job *j, int r, ls_status status, const char *said) {
+    const member *rank = &j->ranks[r];
+    if (rank->status != status || strcmp(rank->said, said) != 0)
+        fail_msg("rank %d: %s, '%s'", r, ls_status_text(rank->status), rank->said);
+}
+
+/* --- the comparison ---------------------------------------------------------------------------------------------------- */
+
+static void test_the_same_on_all_ranks(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 2, 3, LS_COMM_MAX_RANKS};
+    for (int i = 0; i < 4; i++) {
+        job *j = make_job(sizes[i], 30);
+        run_job(j);
+        for (int r = 0; r < j->world_size; r++) expect(j, r, LS_OK, "");
+        free(j);
+    }
+}
+
+static void test_who_differs_is_named_with_both_values(void **state) {
+    (void)state;
+    job *j = make_job(4, 30);
+    for (int r = 0; r < 4; r++) ddp_facts_add(&j->ranks[r].facts, "--lr", r == 1 || r == 3 ? "0.1" : "0.001");
+    for (int r = 0; r < 4; r++) ddp_facts_add(&j->ranks[r].facts, "--seed", r == 3 ? "a\033[2J\nb" : "0");
+    run_job(j);
+    static const char line[] = "--lr: ranks 1, 3 have 0.1, rank 0 has 0.001; it must be the same on all ranks";
+    for (int r = 0; r < 4; r++) expect(j, r, LS_ERR_USAGE, line); /* rank 2, which is not to blame, ends too */
+    free(j);
+
+    j = make_job(2, 30);
+    ddp_facts_add(&j->ranks[0].facts, "--x", "a\033[2J\nb");
+    run_job(j);
+    for (int r = 0; r < 2; r++)
+        expect(j, r, LS_ERR_USAGE, "--x: rank 1 has not known, rank 0 has a?[2J?b; it must be the same on all ranks");
+    free(j);
+}
+
+/* Beginnings that are alike are not enough, and a line stays readable. */
+static void test_long_values(void **state) {
+    (void)state;
+    static char value[2][9000];
+    job *j = make_job(2, 30);
+    for (int r = 0; r < 2; r++) {
+        memset(value[r], 'x', sizeof value[r] - 1);
+        value[r][sizeof value[r] - 2] = (char)('0' + r);
+        ddp_facts_add(&j->ranks[r].facts, "--init", value[r]);
+    }
+    run_job(j);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(j->ranks[r].status, LS_ERR_USAGE);
+        char *hash = strstr(j->ranks[r].said, "(hash "), *other = hash ? strstr(hash + 1, "(hash ") : NULL;
+        assert_non_null(other);
+        assert_memory_not_equal(hash, other, 22);
+    }
+    free(j);
+}
+
+/* Lines are bounded, and whoever differs is named in one of them. */
+static void test_many_differences(void **state) {
+    (void)state;
+    job *j = make_job(LS_COMM_MAX_RANKS, 30);
+    for (int r = 0; r < j->world_size; r++) {
+        char seed[16];
+        snprintf(seed, sizeof seed, "%d", r);
+        ddp_facts_add(&j->ranks[r].facts, "--seed", seed);
+    }
+    run_job(j);
+    expect(j, 16, LS_ERR_USAGE, "--seed: rank 16 has 16, rank 0 has 0; it must be the same on all ranks");
+    for (int r = 17; r < j->world_size; r++) {
+        const member *rank = &j->ranks[r];
+        assert_int_equal(rank->status, LS_ERR_USAGE);
+        if (!strstr(rank->said, "47 more differences between rank 0 and ranks 17, 18, ") || !strstr(rank->said, ", 63"))
+            fail_msg("rank %d: %s", r, rank->said);
+    }
+    free(j);
+}
+
+static void test_a_rank_that_gives_up_ends_the_others_at_once(void **state) {
+    (void)state;
+    for (int who = 0; who < 3; who++) {
+        job *j = make_job(3, 50); /* longer than the test's own deadline */
+        j->ranks[who].gives_up = true;
+        run_job(j);
+        char said[80];
+        snprintf(said, sizeof said, "rank %d%s failed before the first step; it has said why", who, who ? " of 3" : "");
+        for (int r = 0; r < 3; r++) expect(j, r, r == who ? LS_OK : LS_ERR_PEER, r == who ? "" : said);
+        free(j);
+    }
+}
+
+static void test_ranks_that_do_not_come_are_named(void **state) {
+    (void)state;
+    job *jobs[3];
+    for (int who = 0; who < 3; who++) { /* all wait at the same time */
+        jobs[who] = make_job(3, 2);
+        jobs[who]->ranks[who].absent = true;
+        start_job(jobs[who]);
+    }
+    for (int who = 0; who < 3; who++) {
+        char wanted[40];
+        snprintf(wanted, sizeof wanted, "rank %d of 3 did not come within 2 s", who);
+        finish_job(jobs[who]);
+        for (int r = 0; r < 3; r++) {
+            const member *rank = &jobs[who]->ranks[r];
+            if (r == who) continue;
+            if (ls_status_exit_code(rank->status) != 3 || strncmp(rank->said, wanted, strlen(wanted)) != 0)
+                fail_msg("without rank %d, rank %d: %s", who, r, rank->said);
+        }
+        free(jobs[who]);
+    }
+}
+
+/* A launcher's script may start one program after the other: rank 0 of the second, which is early, does not take what
+ * rank 1 of the first has told. */
+static void test_a_second_run_over_the_same_store(void **state) {
+    (void)state;
+    job *j = make_job(2, 30);
+    for (int run = 1; run <= 3; run++) {
+        char seed[8];
+        snprintf(seed, sizeof seed, "%d", run);
+        for (int r = 0; r < 2; r++) ddp_facts_add(&j->ranks[r].facts, "--seed", seed);
+        assert_int_equal(pthread_create(&j->ranks[0].thread, NULL, live, &j->ranks[0]), 0);
+        usleep(20000);
+        live(&j->ranks[1]);
+        ls_log_capture(NULL, 0);
+        pthread_join(j->ranks[0].thread, NULL);
+        for (int r = 0; r < 2; r++) expect(j, r, LS_OK, "");
+        for (int r = 0; r < 2; r++) j->ranks[r].facts = (ddp_facts){0};
+    }
+    ddp_store_server_stop(j->server, 0);
+    free(j);
+}
+
+/* What another program put there is no reason to read beyond its end. */
+static void test_what_is_no_facts(void **state) {
+    (void)state;
+    static const char *const bytes[] = {"--model", "--model\0", "\0\0\0", "x\0y\0--model\0ml"};
+    static const size_t nbytes[] = {7, 8, 3, 14};
+    for (int i = 0; i < 4; i++) {
+        job *j = make_job(2, 30);
+        memcpy(j->ranks[1].facts.bytes, bytes[i], nbytes[i]);
+        j->ranks[1].facts.nbytes = nbytes[i];
+        run_job(j);
+        for (int r = 0; r < 2; r++)
+            expect(j, r, LS_ERR_USAGE,
+                   "--model: rank 1 has not known, rank 0 has mlp; it must be the same on all ranks");
+        free(j);
+    }
+}
+
+static void test_too_much_to_say(void **state) {
+    (void)state;
+    static char value[500];
+    memset(value, 'x', sizeof value - 1);
+    job *j = make_job(1, 30);
+    for (int i = 0; i < 200; i++) ddp_facts_add(&j->ranks[0].facts, "--model", value);
+    run_job(j);
+    expect(j, 0, LS_ERR_INVALID, "the settings of rank 0 cannot be compared: there are too many");
+    free(j);
+}
+
+/* --- what is compared ---------------------------------------------------------------------------------------------------- */
+
+typedef struct party {
+    ddp_rank self;
+    int port;
+    ls_option rows[LS_TRAIN_OPTION_ROWS];
+    ls_train_options options;
+    size_t count;
+    ls_status status;
+    char said[TEXT_CAPACITY];
+} party;
+
+static void *compare_settings(void *argument) {
+    party *p = argument;
+    ddp_store *store = NULL;
+    ddp_agreement agreement;
+    ls_log_capture(p->said, sizeof p->said);
+    p->status = ddp_store_connect(&store, "127.0.0.1", p->port, 30);
+    if (p->status == LS_OK) p->status = ddp_agree_begin(&agreement, store, &p->self, 30);
+    if (p->status == LS_OK) p->status = ddp_agree_on_settings(&agreement, p->rows, p->count);
+    ddp_store_close(store);
+    return NULL;
+}
+
+/* Rank 1 has another value in this row. */
+static void change(const ls_option *row) {
+    switch (row->kind) {
+    case LS_OPTION_FLAG:
+    case LS_OPTION_SWITCH: *row->to.flag = !*row->to.flag; break;
+    case LS_OPTION_INT:
+    case LS_OPTION_CHOICE: *row->to.number = *row->to.number == 0; break;
+    case LS_OPTION_INT64: *row->to.big_number += 1; break;
+    case LS_OPTION_BYTES: *row->to.nbytes += 1; break;
+    case LS_OPTION_DOUBLE: *row->to.real = nextafter(*row->to.real, INFINITY); break;
+    case LS_OPTION_STRING: *row->to.text = "another"; break;
+    case LS_OPTION_INT_LIST: row->to.list->values[row->to.list->count++] = 7; break;
+    default: break;
+    }
+}
+
+static void compare_with(size_t changed, party parties[2]) {
+    ddp_store_server *server;
+    pthread_t thread;
+    assert_int_equal(ddp_store_serve(&server, "127.0.0.1", 0), LS_OK);
+    for (int r = 0; r < 2; r++) {
+        party *p = &parties[r];
+        *p = (party){.self = {.rank = r, .world_size = 2}, .port = ddp_store_server_port(server)};
+        p->options = ls_train_defaults();
+        p->count = ls_train_option_rows(&p->options, p->rows);
+    }
+    if (changed < parties[1].count) change(&parties[1].rows[changed]);
+    assert_int_equal(pthread_create(&thread, NULL, compare_settings, &parties[1]), 0);
+    ls_log_sink before = ls_log_capture(NULL, 0);
+    compare_settings(&parties[0]);
+    ls_log_restore(before);
+    pthread_join(thread, NULL);
+    ddp_store_server_stop(server, 0);
+}
+
+static bool may_differ(const char *name) {
+    for (size_t i = 0; ddp_may_differ(i); i++)
+        if (strcmp(ddp_may_differ(i), name) == 0) return true;
+    return false;
+}
+
+/* The whole table, row by row: what is not in the list is compared, by default. */
+static void test_every_option_is_compared_but_those_of_the_list(void **state) {
+    (void)state;
+    static party parties[2];
+    compare_with(SIZE_MAX, parties);
+    for (int r = 0; r < 2; r++) assert_int_equal(parties[r].status, LS_OK);
+    int compared = 0;
+    for (size_t i = 0; i < parties[0].count; i++) {
+        if (parties[0].rows[i].kind == LS_OPTION_HEADING || may_differ(parties[0].rows[i].name)) continue;
+        compare_with(i, parties);
+        char wanted[80];
+        snprintf(wanted, sizeof wanted, "--%s: rank 1 has ", parties[0].rows[i].name);
+        for (int r = 0; r < 2; r++)
+            if (parties[r].status != LS_ERR_USAGE || strncmp(parties[r].said, wanted, strlen(wanted)) != 0)
+                fail_msg("%s: rank %d said '%s'", wanted, r, parties[r].said);
+        compared++;
+    }
+    assert_true(compared > 30);
+}
+
+/* What the list allows, and what of it all ranks must give or none. No name of it is one that an option had once;
+ * --device-ids is ddp_train's own. */
+static void test_what_may_differ(void **state) {
+    (void)state;
+    static const char *const by_all[] = {"init", "save", "resume", "resume-if-present"};
+    static party parties[2];
+    size_t listed = 0, seen = 1;
+    for (size_t i = 0; i < parties[0].count || i == 0; i++) {
+        compare_with(i, parties);
+        const char *name = parties[0].rows[i].name;
+        if (parties[0].rows[i].kind == LS_OPTION_HEADING || !may_differ(name)) continue;
+        bool refused = false;
+        seen++;
+        for (int k = 0; k < 4; k++) refused = refused || strcmp(by_all[k], name) == 0;
+        char said[120] = "";
+        if (refused)
+            snprintf(said, sizeof said, "--%s: rank 1 has one, rank 0 has none; it must be the same on all ranks",
+                     name);
+        for (int r = 0; r < 2; r++) {
+            assert_int_equal(parties[r].status, refused ? LS_ERR_USAGE : LS_OK);
+            assert_string_equal(parties[r].said, said);
+        }
+    }
+    while (ddp_may_differ(listed)) listed++;
+    assert_int_equal(seen, listed);
+}
+
+static void test_build_ids(void **state) {
+    (void)state;
+    char own[LS_BUILD_ID_CAPACITY], other[LS_BUILD_ID_CAPACITY];
+    ls_build_id(own, NULL);
+    assert_int_equal(strspn(own, "0123456789abcdef"), strlen(own));
+    assert_true(strlen(own) >= 16);
+    assert_string_equal(ls_build_id(other, "libnothing.so"), "not loaded");
+    assert_string_not_equal(ls_build_id(other, "libc.so.6"), own);
+    assert_string_not_equal(other, "not loaded");
+}
+
+int main(void) {
+    alarm(40);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_same_on_all_ranks),
+        cmocka_unit_test(test_who_differs_is_named_with_both_values),
+        cmocka_unit_test(test_long_values),
+        cmocka_unit_test(test_many_differences),
+        cmocka_unit_test(test_a_rank_that_gives_up_ends_the_others_at_once),
+        cmocka_unit_test(test_ranks_that_do_not_come_are_named),
+        cmocka_unit_test(test_a_second_run_over_the_same_store),
+        cmocka_unit_test(test_what_is_no_facts),
+        cmocka_unit_test(test_too_much_to_say),
+        cmocka_unit_test(test_every_option_is_compared_but_those_of_the_list),
+        cmocka_unit_test(test_what_may_differ),
+        cmocka_unit_test(test_build_ids),
+    };
+    return cmocka_run_group_tests_name("agree", tests, NULL, NULL);
+}

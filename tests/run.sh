@@ -46,6 +46,9 @@ fi
 
 # --- all of them ------------------------------------------------------------------------------------------------------
 
+# Of tests/cuda_on_cpu's memory each byte is filled anew: a workspace of 32 MiB for each device would take longer than its test.
+export CUBLAS_WORKSPACE_CONFIG="${CUBLAS_WORKSPACE_CONFIG-:64:1}"
+
 # The job server of make, whose pipe has the numbers at the end of this, is not for tests.
 for pipe in $(printf '%s' "${MAKEFLAGS:-}" | sed -n 's/.*--jobserver-[a-z]*=\([0-9]\),\([0-9]\).*/\1 \2/p'); do eval "exec $pipe<&-"; done
 unset MAKEFLAGS MFLAGS MAKELEVEL

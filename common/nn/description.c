@@ -16,7 +16,7 @@ static ls_status add_layer(struct ls_description *d, ls_layer layer) {
     return layer.kind->plan(&d->layers[d->layer_count++]);
 }
 
-/* --- multi-layer perceptrons: "784,256,10" ----------------------------------------------------------------------- */
+/* --- multi-layer perceptrons: "mlp:784,256,10" --------------------------------------------------------------------- */
 
 static ls_status add_linear(struct ls_description *d, int number, int units, bool relu) {
     ls_layer layer = {.kind = &ls_linear, .units = units, .relu = relu};
@@ -24,15 +24,15 @@ static ls_status add_linear(struct ls_description *d, int number, int units, boo
     return add_layer(d, layer);
 }
 
-static ls_status describe_mlp(struct ls_description *d, const char *sizes) {
+static ls_status describe_mlp(struct ls_description *d, const char *model, const char *sizes) {
     int number = 0;
     ls_status status = LS_OK;
     for (const char *at = sizes; status == LS_OK; number++) {
         char *end = NULL;
         long size = strtol(at, &end, 10);
         if (end == at || size < 1 || size > 1 << 24 || (*end != ',' && *end != '\0')) {
-            return ls_fail(LS_ERR_USAGE, "model \"mlp:%s\": sizes are numbers from 1 to 16777216, as in mlp:784,256,10",
-                           sizes);
+            return ls_fail(LS_ERR_USAGE, "model \"%s\": sizes are numbers from 1 to 16777216, as in mlp:784,256,10",
+                           model);
         }
         if (number == 0) d->input = (struct ls_image){(int)size, 1, 1};
         if (number > 0) status = add_linear(d, number, (int)size, *end == ',');
@@ -40,7 +40,7 @@ static ls_status describe_mlp(struct ls_description *d, const char *sizes) {
         at = end + 1;
     }
     if (status == LS_OK && number == 0) {
-        return ls_fail(LS_ERR_USAGE, "model \"mlp:%s\" has one size; it needs an input and an output", sizes);
+        return ls_fail(LS_ERR_USAGE, "model \"%s\" has one size; it needs an input and an output", model);
     }
     return status;
 }
@@ -75,14 +75,16 @@ static ls_status describe_convnet(struct ls_description *d) {
 
 /* --- names ------------------------------------------------------------------------------------------------------- */
 
-static const struct shorthand {
+/* Multi-layer perceptrons; other sizes follow a name's colon, if its last field allows them. */
+static const struct perceptron {
     const char *name, *sizes;
     ls_loss_kind loss;
-} shorthands[] = {
-    {"mlp", "784,256,10", LS_LOSS_CROSS_ENTROPY},
-    {"wide", "4096,8192,4096", LS_LOSS_SQUARED_ERROR},
+    bool takes_sizes;
+} perceptrons[] = {
+    {"mlp", "784,256,10", LS_LOSS_CROSS_ENTROPY, true},
+    {"wide", "4096,8192,4096", LS_LOSS_SQUARED_ERROR, true},
     {"deep", "784,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,10",
-     LS_LOSS_CROSS_ENTROPY},
+     LS_LOSS_CROSS_ENTROPY, false},
 };
 
 ls_status ls_describe_model(struct ls_description *d, const char *text) {
@@ -90,12 +92,15 @@ ls_status ls_describe_model(struct ls_description *d, const char *text) {
     d->loss = LS_LOSS_CROSS_ENTROPY;
     if (strcmp(text, "convnet") == 0) return describe_convnet(d);
     if (strcmp(text, "branched") == 0) return describe_branched(d);
-    if (strncmp(text, "mlp:", 4) == 0) return describe_mlp(d, text + 4);
-    for (size_t i = 0; i < sizeof shorthands / sizeof *shorthands; i++) {
-        if (strcmp(text, shorthands[i].name) != 0) continue;
-        d->loss = shorthands[i].loss;
-        return describe_mlp(d, shorthands[i].sizes);
+    size_t name = strcspn(text, ":");
+    for (size_t i = 0; i < sizeof perceptrons / sizeof *perceptrons; i++) {
+        const struct perceptron *p = &perceptrons[i];
+        if (strlen(p->name) != name || memcmp(text, p->name, name) != 0) continue;
+        if (text[name] == ':' && !p->takes_sizes) break;
+        d->loss = p->loss;
+        return describe_mlp(d, text, text[name] == ':' ? text + name + 1 : p->sizes);
     }
-    return ls_fail(LS_ERR_USAGE, "there is no model \"%s\"; there are mlp, mlp:SIZES, convnet, wide, deep and branched",
+    return ls_fail(LS_ERR_USAGE,
+                   "there is no model \"%s\"; there are mlp, mlp:SIZES, convnet, wide, wide:SIZES, deep and branched",
                    text);
 }

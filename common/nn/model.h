@@ -3,7 +3,7 @@
  * Built in (--model):
  *     mlp           linear 784-256, ReLU, linear 256-10; any sizes as mlp:784,512,10
  *     convnet       conv 1-16 k5 p2, batch norm, ReLU, max-pool 2, conv 16-32 k5 p2, batch norm, ReLU, max-pool 2, linear 1568-10
- *     wide          mlp:4096,8192,4096 with the mean squared error
+ *     wide          linear 4096-8192, ReLU, linear 8192-4096, with target vectors and the mean squared error; any sizes as wide:64,128,64
  *     deep          mlp:784,1024 (16 times),10: 34 tensors, so that there are buckets to overlap
  *     branched      mlp with an auxiliary head, linear 256-10, on the hidden layer, which the loss does not use: DDP names its two
  *                   parameters and ends, unless --find-unused lets them be

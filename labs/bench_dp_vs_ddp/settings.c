@@ -117,7 +117,7 @@ static size_t compared_rows(bench_settings *settings, struct choices *choices, l
          .name = "models",
          .to.text = &choices->models,
          .argument = "NAME,NAME,...",
-         .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, deep or wide"},
+         .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, deep, wide or wide:SIZES"},
         {.kind = LS_OPTION_INT64,
          .name = "batch",
          .to.big_number = &choices->batch,

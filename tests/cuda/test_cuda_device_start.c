@@ -139,6 +139,42 @@ static void open_fails(ls_status expected, const char *text, const char *another
     scratch_expect_error(text, another);
 }
 
+/* What cuBLAS is lent, in an environment with this setting. */
+static size_t opened_nbytes(void) {
+    ls_device *device = open_gpu((ls_device_options){.index = 0});
+    size_t nbytes = cuda_on_cpu_device_bytes();
+    ls_device_close(device);
+    return nbytes;
+}
+
+static void in_workspaces(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t nbytes;
+    } settings[] = {{"", 32 << 20}, {":1024:3", 3 << 20}, {":16:8:4096:2", (8 << 20) + (128 << 10)}};
+    setenv("CUBLAS_WORKSPACE_CONFIG", ":0:0", 1);
+    size_t without = opened_nbytes();
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        setenv("CUBLAS_WORKSPACE_CONFIG", settings[i].text, 1);
+        assert_int_equal(opened_nbytes() - without, settings[i].nbytes);
+    }
+    unsetenv("CUBLAS_WORKSPACE_CONFIG");
+    assert_int_equal(opened_nbytes() - without, 32 << 20);
+    static const char *const damaged[] = {
+        ":", ":4096", "4096:8", ":4096:8:", ":4096:-8", ":4k:8", ":1048577:1", " :1:1"};
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+        setenv("CUBLAS_WORKSPACE_CONFIG", damaged[i], 1);
+        open_fails(LS_ERR_USAGE, "CUBLAS_WORKSPACE_CONFIG is", "as in :4096:8");
+    }
+    assert_int_equal(cuda_on_cpu_device_bytes(), 0);
+}
+
+static void a_workspace_as_asked(void **state) {
+    (void)state;
+    in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=1", NULL}, in_workspaces);
+}
+
 static void in_taken(void **state) {
     (void)state;
     open_fails(LS_ERR_SYSTEM, "cudaSetDevice failed on GPU 0", "another process has the GPU for itself");
@@ -164,7 +200,9 @@ static void in_full(void **state) {
 
 static void a_gpu_without_memory_for_another_device(void **state) {
     (void)state;
-    in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=1", "CUDA_ON_CPU_MEMORY=150000000", NULL}, in_full);
+    in_own_process(
+        (const char *[]){"CUDA_ON_CPU_DEVICES=1", "CUDA_ON_CPU_MEMORY=150000000", "CUBLAS_WORKSPACE_CONFIG=", NULL},
+        in_full);
 }
 
 static void in_half_open(void **state) {
@@ -207,6 +245,7 @@ int main(void) {
         TEST(not_starting),
         TEST(no_plugin),
         TEST(an_index_that_does_not_exist),
+        TEST(a_workspace_as_asked),
         TEST(a_gpu_that_another_process_has_for_itself),
         TEST(a_gpu_without_memory_for_another_device),
         TEST(a_failure_while_opening_leaves_nothing),

@@ -60,6 +60,8 @@ static void test_options_of_both_programs(void **state) {
         {"--model nope", 2, "no model \"nope\""},
         {"--model mlp:", 2, "\"mlp:\""},
         {"--model mlp:784,0,10", 2, "sizes are numbers from 1"},
+        {"--model wide:64", 2, "has one size"},
+        {"--model deep:784,10", 2, "there is no model \"deep:784,10\""},
         {"--batch-size 0", 2, "--batch-size: 0 is out of range"},
         {"--batch-size 9223372036854775807", 2, "too large"},
         {"--per-device-batch 9223372036854775807", 2, "too many"},

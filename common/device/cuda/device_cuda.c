@@ -43,11 +43,6 @@ const struct ls_cuda_lane *ls_cuda_lane_of(ls_stream *stream) {
 
 /* --- opening ----------------------------------------------------------------------------------------------------- */
 
-#define LS_MIB ((size_t)1 << 20)
-/* Lent to cuBLAS, which splits long sums in it: from Hopper on, and before. */
-#define LS_WORKSPACE_HOPPER_NBYTES (32 * LS_MIB)
-#define LS_WORKSPACE_NBYTES (8 * LS_MIB)
-
 /* Memory for the device itself. */
 static ls_status take(ls_device *device, size_t nbytes, void **out) {
     struct ls_cuda_device *own = ls_cuda_device_of(device);
@@ -65,13 +60,15 @@ static ls_status take(ls_device *device, size_t nbytes, void **out) {
 
 static ls_status open_blas(ls_device *device, struct ls_cuda_lane *lane, int major) {
     struct ls_cuda_device *own = ls_cuda_device_of(device);
-    size_t nbytes = major >= 9 ? LS_WORKSPACE_HOPPER_NBYTES : LS_WORKSPACE_NBYTES;
+    size_t nbytes;
     int math = lane->tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH;
     math |= CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
-    ls_status status = take(device, nbytes, &own->workspace);
+    ls_status status = ls_cuda_workspace_nbytes(major, &nbytes);
+    if (status == LS_OK && nbytes > 0) status = take(device, nbytes, &own->workspace);
     if (status == LS_OK) status = LS_CUBLAS(lane->gpu, cublasCreate(&lane->blas));
     if (status == LS_OK) status = LS_CUBLAS(lane->gpu, cublasSetStream(lane->blas, lane->stream));
-    if (status == LS_OK) status = LS_CUBLAS(lane->gpu, cublasSetWorkspace(lane->blas, own->workspace, nbytes));
+    if (status == LS_OK && nbytes > 0)
+        status = LS_CUBLAS(lane->gpu, cublasSetWorkspace(lane->blas, own->workspace, nbytes));
     if (status == LS_OK) status = LS_CUBLAS(lane->gpu, cublasSetMathMode(lane->blas, (cublasMath_t)math));
     return status;
 }

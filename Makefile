@@ -65,7 +65,7 @@ WARN     := -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmiss
 OPT      ?= -O2
 TEST_OPT ?= $(OPT:-O2=-O0) # of tests/*/test_*.c, which take longer to compile than to run
 CPPFLAGS += -I. -D_POSIX_C_SOURCE=200809L
-CFLAGS   += $(CSTD) $(OPT) -g $(WARN) -ffp-contract=off -pthread -MMD -MP
+CFLAGS   += $(CSTD) $(OPT) -g -ffile-prefix-map="$(CURDIR)"=. $(WARN) -ffp-contract=off -pthread -MMD -MP
 LDLIBS   += -ldnnl -lhwloc -lcjson -lz -lm -ldl -pthread
 
 SAN_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -74,7 +74,7 @@ SAN_tsan := -fsanitize=thread -fno-omit-frame-pointer
 SAN_fuzz := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 CFLAGS   += $(SAN_$(SAN))
 # Plug-ins use the program's own copy of everything: all of it is there, and --export-dynamic shows it to them.
-# The build id lets ranks tell whether all of them run the same program.
+# The build id lets ranks tell whether all of them run the same program: so no folder's name is in it (-ffile-prefix-map).
 BUILD_ID  = -Wl,--build-id
 LDFLAGS  += $(SAN_$(SAN)) -Wl,--export-dynamic $(BUILD_ID)
 WHOLE_LIB = -Wl,--whole-archive $(LIB) -Wl,--no-whole-archive

@@ -1,6 +1,6 @@
 /* Which build of the program this is: the build id that the linker has written into it. It follows from every byte of
- * the code and of its debug information, and from nothing else: the same sources, compiled with the same options in the
- * same folder, have the same id. */
+ * the code and of its debug information, and from nothing else: the same sources, compiled by the same compiler
+ * with the same options, have the same id in every folder. */
 #ifndef LS_BASE_BUILD_ID_H
 #define LS_BASE_BUILD_ID_H
 

@@ -57,6 +57,9 @@ typedef struct ls_safetensors_text {
     const char *key, *value;
 } ls_safetensors_text;
 
+/* The key of a checksum: CRC-32 of the whole file behind its first 8 bytes, the checksum's own eight digits taken as zeros. */
+#define LS_SAFETENSORS_CRC32 "lockstep.crc32"
+
 typedef struct ls_safetensors ls_safetensors;
 
 /* Reads the whole file. LS_ERR_IO: it cannot be read; LS_ERR_FORMAT: it is malformed; LS_ERR_UNSUPPORTED: well-formed,
@@ -72,11 +75,15 @@ const char *ls_safetensors_metadata(const ls_safetensors *file, const char *key)
 /* Of all that the file holds (common/base/hash.h); reads it once more. */
 uint64_t ls_safetensors_hash(const ls_safetensors *file);
 
+/* Whether the file is as it was written: LS_ERR_FORMAT if it has another checksum than its metadata says; reads it once
+ * more. A file without a checksum passes. `path` is for the message. */
+ls_status ls_safetensors_verify(const ls_safetensors *file, const char *path);
+
 /* NULL is a no-op. */
 void ls_safetensors_close(ls_safetensors *file);
 
 /* Writes `count` tensors, in any order, and `metadata_count` lines of metadata (0: no "__metadata__"). Names are UTF-8
- * and differ from each other. LS_ERR_INVALID: a tensor is not consistent in itself, or names repeat; LS_ERR_IO: the
+ * and differ from each other. Of a line with the key LS_SAFETENSORS_CRC32 the value is put in here. LS_ERR_INVALID: a tensor is not consistent in itself, or names repeat; LS_ERR_IO: the
  * file cannot be written, and an older file of that name is untouched. */
 ls_status ls_safetensors_write(const char *path, const ls_safetensor *tensors, size_t count,
                                const ls_safetensors_text *metadata, size_t metadata_count);

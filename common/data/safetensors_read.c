@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -30,6 +31,8 @@ struct ls_safetensors {
     unsigned char *data;   /* data_nbytes */
     size_t data_nbytes;
     uint64_t header_hash;
+    bool has_crc32;
+    uint32_t header_crc32;  /* of the header, the checksum's digits taken as zeros */
     ls_safetensor *tensors; /* count, sorted by offset */
     const ls_safetensor **by_name;
     size_t count;
@@ -239,6 +242,15 @@ static ls_status parse_entries(ls_safetensors *file, const char *path) {
     return check_tiling(file, path);
 }
 
+/* What is asked later about the header's text, which is not kept. Changes its checksum's digits. */
+static void sum_header(ls_safetensors *file, char *header, size_t header_nbytes) {
+    file->header_hash = ls_hash(LS_HASH_SEED, header, header_nbytes);
+    char *digits = ls_safetensors_crc32_digits(header);
+    file->has_crc32 = digits != NULL;
+    if (digits) memset(digits, '0', LS_SAFETENSORS_CRC32_CHARS);
+    file->header_crc32 = ls_crc32(0, header, header_nbytes);
+}
+
 static ls_status read_file(ls_safetensors *file, const char *path, int fd) {
     struct stat disk;
     if (fstat(fd, &disk) != 0) return ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
@@ -253,7 +265,7 @@ static ls_status read_file(ls_safetensors *file, const char *path, int fd) {
         header[header_nbytes] = '\0';
         status = read_exactly(fd, path, header, header_nbytes);
         if (status == LS_OK) status = parse_header(file, path, header, header_nbytes);
-        if (status == LS_OK) file->header_hash = ls_hash(LS_HASH_SEED, header, header_nbytes);
+        if (status == LS_OK) sum_header(file, header, header_nbytes);
     } else {
         status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the %lld bytes of %s", (long long)disk.st_size, path);
     }
@@ -301,6 +313,20 @@ const char *ls_safetensors_metadata(const ls_safetensors *file, const char *key)
 
 uint64_t ls_safetensors_hash(const ls_safetensors *file) {
     return ls_hash(file->header_hash, file->data, file->data_nbytes);
+}
+
+ls_status ls_safetensors_verify(const ls_safetensors *file, const char *path) {
+    char digits[LS_SAFETENSORS_CRC32_CHARS + 1];
+    const char *written = ls_safetensors_metadata(file, LS_SAFETENSORS_CRC32);
+    if (!written) return LS_OK;
+    uint32_t crc32 = ls_crc32(file->header_crc32, file->data, file->data_nbytes);
+    snprintf(digits, sizeof digits, "%08" PRIx32, crc32);
+    if (file->has_crc32 && strcmp(digits, written) == 0) return LS_OK;
+    return ls_fail(
+        LS_ERR_FORMAT,
+        "%s is damaged, or another program has changed it: its checksum is not %.40s, which its metadata says "
+        "(" LS_SAFETENSORS_CRC32 "; without that line it is taken as it is)",
+        path, written);
 }
 
 void ls_safetensors_close(ls_safetensors *file) {

@@ -2,7 +2,7 @@
  * for its type), then by name; the JSON is padded with spaces to a multiple of 8 bytes, so that the data begins
  * aligned. The same tensors give the same bytes, whatever order they are passed in. */
 #include <cjson/cJSON.h>
-#include <stdint.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,10 @@
 #include "common/base/log.h"
 #include "common/data/safetensors_impl.h"
 
-#define LS_NUMBER_CHARS 21 /* a 64-bit number and its comma */
+#define NO_CRC32 "00000000" /* until it is known */
+#define LS_NUMBER_CHARS 21  /* a 64-bit number and its comma */
+
+static const char padding[] = "       ";
 
 static ls_status check_tensor(const char *path, const ls_safetensor *tensor) {
     const char *name = tensor->name;
@@ -83,7 +86,8 @@ static ls_status add_metadata(cJSON *header, const char *path, const ls_safetens
             return ls_fail(LS_ERR_INVALID, "cannot write %s: metadata '%s' is not UTF-8 or occurs twice", path,
                            line->key);
         }
-        if (!cJSON_AddStringToObject(map, line->key, line->value)) map = NULL;
+        bool is_crc32 = strcmp(line->key, LS_SAFETENSORS_CRC32) == 0;
+        if (!cJSON_AddStringToObject(map, line->key, is_crc32 ? NO_CRC32 : line->value)) map = NULL;
     }
     return map ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", path);
 }
@@ -105,15 +109,27 @@ static ls_status make_header(char **out, const char *path, const ls_safetensor *
     return status;
 }
 
+/* Spaces behind a header of so many bytes. */
+static size_t padding_nbytes(size_t header_nbytes) { return (8 - header_nbytes % 8) % 8; }
+
+static void put_crc32(char *header, const ls_safetensor *const *sorted, size_t count) {
+    char *digits = ls_safetensors_crc32_digits(header), text[LS_SAFETENSORS_CRC32_CHARS + 1];
+    if (!digits) return;
+    uint32_t crc32 = ls_crc32(0, header, strlen(header));
+    crc32 = ls_crc32(crc32, padding, padding_nbytes(strlen(header)));
+    for (size_t i = 0; i < count; i++) crc32 = ls_crc32(crc32, sorted[i]->data, sorted[i]->nbytes);
+    snprintf(text, sizeof text, "%08" PRIx32, crc32);
+    memcpy(digits, text, LS_SAFETENSORS_CRC32_CHARS);
+}
+
 static ls_status put_all(ls_file_writer *writer, const char *header, const ls_safetensor *const *sorted, size_t count) {
     size_t header_nbytes = strlen(header);
-    size_t padding_nbytes = (8 - header_nbytes % 8) % 8;
-    uint64_t length = header_nbytes + padding_nbytes;
+    uint64_t length = header_nbytes + padding_nbytes(header_nbytes);
     unsigned char bytes[8];
     for (int i = 0; i < 8; i++) bytes[i] = (unsigned char)(length >> 8 * i);
     ls_status status = ls_file_writer_put(writer, bytes, sizeof bytes);
     if (status == LS_OK) status = ls_file_writer_put(writer, header, header_nbytes);
-    if (status == LS_OK) status = ls_file_writer_put(writer, "       ", padding_nbytes);
+    if (status == LS_OK) status = ls_file_writer_put(writer, padding, padding_nbytes(header_nbytes));
     for (size_t i = 0; status == LS_OK && i < count; i++) {
         status = ls_file_writer_put(writer, sorted[i]->data, sorted[i]->nbytes);
     }
@@ -141,6 +157,7 @@ ls_status ls_safetensors_write(const char *path, const ls_safetensor *tensors, s
     if (status != LS_OK) return status;
     char *header = NULL;
     status = make_header(&header, path, sorted, count, metadata, metadata_count);
+    if (status == LS_OK) put_crc32(header, sorted, count);
     if (status == LS_OK) status = write_file(path, header, sorted, count);
     cJSON_free(header);
     free(sorted);

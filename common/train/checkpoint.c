@@ -123,14 +123,15 @@ static ls_status stage_all(struct ls_checkpoint_staging *s, const ls_parallel *p
 ls_status ls_checkpoint_save(const struct ls_checkpointed *run, const struct ls_position *position, const char *path) {
     struct ls_checkpoint_staging staging = {0};
     struct ls_checkpoint_texts texts;
-    ls_safetensors_text lines[1 + LS_TEXT_COUNT] = {{"format", "pt"}}; /* what PyTorch's loaders expect to find */
+    ls_safetensors_text lines[2 + LS_TEXT_COUNT] = {{"format", "pt"}, /* what PyTorch's loaders expect to find */
+                                                    {LS_SAFETENSORS_CRC32, ""}};
     ls_state_dict dict = {0};
     size_t staged_count;
     ls_checkpoint_describe(&texts, run, position);
-    ls_checkpoint_metadata(&texts, lines + 1);
+    ls_checkpoint_metadata(&texts, lines + 2);
     ls_status status = stage_all(&staging, run->parallel);
     if (status == LS_OK) status = ls_checkpoint_dict(&dict, &staged_count, run->parallel, &staging);
-    if (status == LS_OK) status = ls_state_dict_write(&dict, path, lines, 1 + LS_TEXT_COUNT);
+    if (status == LS_OK) status = ls_state_dict_write(&dict, path, lines, 2 + LS_TEXT_COUNT);
     ls_state_dict_close(&dict);
     ls_checkpoint_unstage(&staging);
     return status;

@@ -1,6 +1,6 @@
 /* checkpoint_read — going on from one.
- *   order : the file by itself (safetensors.h); all ranks have the same; what its metadata says (checkpoint_text.h);
- *           names, shapes and types of all tensors; the values that steer, which are few; and only then the first
+ *   order : the file by itself (safetensors.h); all ranks have the same; what its metadata says (checkpoint_text.h) and
+ *           its checksum; names, shapes and types of all tensors; the values that steer, which are few; and only then the first
  *           change: the mode's memory, which the mode checks itself, then moments and weights
  *   cost  : the file, in the memory of each rank, and a hash of it where there are several
  *   fails : with one line; nothing has changed then. A device that fails while it is written to ends the run */
@@ -161,6 +161,7 @@ ls_status ls_checkpoint_load(const struct ls_checkpointed *run, const char *path
     if (status != LS_OK) return status;
     status = compare_ranks(run->parallel, file, path);
     if (status == LS_OK) status = ls_checkpoint_read_texts(&texts, file, path);
+    if (status == LS_OK) status = ls_safetensors_verify(file, path);
     if (status == LS_OK) status = ls_checkpoint_check_texts(&texts, run, path, &there);
     if (status == LS_OK) status = load_tensors(run, file, path, &texts, false);
     if (status == LS_OK) {
@@ -178,6 +179,7 @@ ls_status ls_checkpoint_check(const struct ls_checkpointed *run, const char *pat
     ls_status status = ls_safetensors_open(&file, path);
     if (status != LS_OK) return status;
     status = ls_checkpoint_read_texts(&texts, file, path);
+    if (status == LS_OK) status = ls_safetensors_verify(file, path);
     if (status == LS_OK) status = ls_checkpoint_check_texts(&texts, run, path, &there);
     if (status == LS_OK) status = load_tensors(run, file, path, &texts, true);
     ls_safetensors_close(file);

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <zlib.h>
 
 #include "common/data/safetensors.h"
 #include "tests/base/scratch.h"
@@ -38,6 +40,43 @@ static void expect_bytes(const void *expected, size_t expected_nbytes) {
     char *bytes = scratch_read(file_path(), &nbytes);
     assert_int_equal(nbytes, expected_nbytes);
     assert_memory_equal(bytes, expected, nbytes);
+    free(bytes);
+}
+
+/* zlib's own sum of the bytes behind the length, with zeros for digits. A tensor's name and a value that look like the key do no
+ * harm. */
+static void a_checksum_is_of_the_whole_file(void **state) {
+    (void)state;
+    const ls_safetensor tensors[] = {
+        {.name = "\"lockstep.crc32\":\"11111111\"", .dtype = LS_SAFETENSOR_F32, .ndim = 1, .shape = {0}},
+        {.name = "w",
+         .dtype = LS_SAFETENSOR_F32,
+         .ndim = 1,
+         .shape = {6},
+         .data = six_floats,
+         .nbytes = sizeof six_floats}};
+    const ls_safetensors_text lines[] = {{"a", "\"lockstep.crc32\":\"22222222\""},
+                                         {LS_SAFETENSORS_CRC32, "put in by the writer"}};
+    assert_int_equal(ls_safetensors_write(file_path(), tensors, 2, lines, 2), LS_OK);
+    ls_safetensors *file = open_file();
+    char said[9];
+    snprintf(said, sizeof said, "%s", ls_safetensors_metadata(file, LS_SAFETENSORS_CRC32));
+    assert_int_equal(ls_safetensors_verify(file, "x"), LS_OK);
+    ls_safetensors_close(file);
+    size_t nbytes;
+    char *bytes = scratch_read(file_path(), &nbytes), expected[9];
+    char *digits = memmem(bytes, nbytes, "\"lockstep.crc32\":\"", 18);
+    assert_non_null(digits);
+    assert_memory_equal(digits += 18, said, 8);
+    memset(digits, '0', 8);
+    snprintf(expected, sizeof expected, "%08lx", crc32(0, (const unsigned char *)bytes + 8, (unsigned)nbytes - 8));
+    assert_string_equal(said, expected);
+    bytes[nbytes - 1] ^= 1; /* and zeros are no sum of it */
+    scratch_write(FILE_NAME, bytes, nbytes);
+    file = open_file();
+    assert_int_equal(ls_safetensors_verify(file, "x"), LS_ERR_FORMAT);
+    scratch_expect_error("x is damaged", "its checksum is not 00000000");
+    ls_safetensors_close(file);
     free(bytes);
 }
 
@@ -193,6 +232,7 @@ int main(void) {
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(writes_the_reference_implementations_bytes),
+        WITH_FOLDER(a_checksum_is_of_the_whole_file),
         WITH_FOLDER(larger_types_come_first_then_names),
         WITH_FOLDER(what_is_written_is_read_again),
         WITH_FOLDER(tensors_that_cannot_be_written),

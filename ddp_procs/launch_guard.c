@@ -8,7 +8,9 @@
 #include "ddp_procs/launch_guard.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -16,6 +18,8 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+
+enum { READY_MS = 60000 };
 
 /* In the child: async-signal-safe calls only. */
 static _Noreturn void watch_over(int fd) {
@@ -25,9 +29,19 @@ static _Noreturn void watch_over(int fd) {
     sigprocmask(SIG_SETMASK, &all, NULL);
     (void)setsid();
     (void)prctl(PR_SET_NAME, "ls-guard"); /* so that `killall ddprun` leaves it its work */
+    (void)!send(fd, "", 1, MSG_NOSIGNAL);
     while (recv(fd, &named, sizeof named, 0) == (ssize_t)sizeof named) group = named;
     if (group > 0) kill(-group, SIGKILL);
     _exit(0);
+}
+
+/* Whether it is in its session: what is started before that could be left behind by a kill of the launcher's group. */
+static bool is_ready(const ddp_guard *guard) {
+    struct pollfd wait = {guard->fd, POLLIN, 0};
+    char byte;
+    int answers;
+    while ((answers = poll(&wait, 1, READY_MS)) < 0 && errno == EINTR) continue;
+    return answers == 1 && recv(guard->fd, &byte, 1, 0) == 1;
 }
 
 ls_status ddp_guard_start(ddp_guard *guard) {
@@ -43,10 +57,12 @@ ls_status ddp_guard_start(ddp_guard *guard) {
     int failure = errno;
     close(ends[1]);
     guard->fd = ends[0];
-    if (guard->pid > 0) return LS_OK;
-    close(guard->fd);
-    guard->fd = -1;
-    return ls_fail(LS_ERR_SYSTEM, "cannot start the launcher's guard: %s", strerror(failure));
+    if (guard->pid > 0 && is_ready(guard)) return LS_OK;
+    ls_status status = guard->pid > 0
+                           ? ls_fail(LS_ERR_TIMEOUT, "the launcher's guard was not ready after %d s", READY_MS / 1000)
+                           : ls_fail(LS_ERR_SYSTEM, "cannot start the launcher's guard: %s", strerror(failure));
+    ddp_guard_stop(guard);
+    return status;
 }
 
 void ddp_guard_name(const ddp_guard *guard, pid_t group) {
@@ -54,9 +70,9 @@ void ddp_guard_name(const ddp_guard *guard, pid_t group) {
 }
 
 void ddp_guard_stop(ddp_guard *guard) {
-    if (guard->pid <= 0) return;
-    kill(guard->pid, SIGKILL); /* first, for the socket's end would tell it that the launcher is gone */
-    close(guard->fd);
-    while (waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR) continue;
+    if (guard->pid > 0)
+        kill(guard->pid, SIGKILL); /* first, for the socket's end would tell it that the launcher is gone */
+    if (guard->fd >= 0) close(guard->fd);
+    while (guard->pid > 0 && waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR) continue;
     *guard = (ddp_guard){-1, -1};
 }

@@ -11,7 +11,8 @@ typedef struct ddp_guard {
     int fd; /* held by the launcher, and by nobody else after exec */
 } ddp_guard;
 
-/* Starts it; it waits until the launcher lets go of guard->fd. LS_ERR_SYSTEM, reported. */
+/* Starts it; it waits until the launcher lets go of guard->fd. LS_ERR_SYSTEM or LS_ERR_TIMEOUT,
+ * reported. It is out of this process's group and session when the call returns. */
 ls_status ddp_guard_start(ddp_guard *guard);
 
 /* Names the process group that it is to kill then. Safe after a fork. */

@@ -50,7 +50,7 @@ typedef enum gpu_check_stage { GPU_CHECK_STAGE_MAP(GPU_CHECK_ENUM) GPU_CHECK_STA
 typedef enum gpu_check_verdict { GPU_CHECK_VERDICT_MAP(GPU_CHECK_ENUM) GPU_CHECK_VERDICTS } gpu_check_verdict;
 #undef GPU_CHECK_ENUM
 
-enum { GPU_CHECK_TEXT = 200, GPU_CHECK_GROUPS = 5 /* of repetitions; times are medians over them */ };
+enum { GPU_CHECK_TEXT = 1000, GPU_CHECK_GROUPS = 5 /* of repetitions; times are medians over them */ };
 
 typedef struct gpu_check {
     /* what was asked for */

@@ -34,7 +34,7 @@ static bool append(const char *path, const char *text) {
 
 void gpu_check_say(gpu_check *check, const char *name, gpu_check_verdict verdict, double seconds, cJSON *figures,
                    const char *format, ...) {
-    char detail[4 * GPU_CHECK_TEXT];
+    char detail[2 * GPU_CHECK_TEXT];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(detail, sizeof detail, format, arguments);
@@ -125,8 +125,10 @@ ls_status gpu_check_read(const char *path, cJSON **lines) {
 
 /* --- showing ------------------------------------------------------------------------------------------------------ */
 
+/* Not what had no time left: the summary counts it. */
 static void show_line(const cJSON *line) {
     const cJSON *seconds = cJSON_GetObjectItemCaseSensitive(line, "seconds"), *figure;
+    if (!seconds && gpu_check_verdict_in(line) == GPU_CHECK_NOT_RUN) return;
     printf("%-9s %-20s", gpu_check_text(line, "stage"), gpu_check_text(line, "verdict"));
     seconds ? printf(" %6.1f s  ", seconds->valuedouble) : printf("%11s", "");
     printf("%s", gpu_check_text(line, "name"));

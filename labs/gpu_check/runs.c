@@ -8,7 +8,7 @@
 
 #include "labs/gpu_check/gpu_check.h"
 
-enum { ARGUMENTS_MAX = 40, LIMIT_S = 120 };
+enum { ARGUMENTS_MAX = 40, LIMIT_S = 60 };
 
 static double number_of(const cJSON *object, const char *name) {
     return cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(object, name));

@@ -70,15 +70,24 @@ gpu_check_verdict gpu_check_verdict_of(gpu_check_end end) {
     return end == GPU_CHECK_OUT_OF_TIME ? GPU_CHECK_NOT_RUN : GPU_CHECK_BROKEN;
 }
 
+/* "`COMMAND` ended with exit status 1: REASON", the reason first. */
+static void explain(char why[GPU_CHECK_TEXT], const char *error) {
+    const char *behind = error[0] == '`' ? strstr(error, "` ") : NULL;
+    if (behind)
+        snprintf(why, GPU_CHECK_TEXT, "%s (%.*s)", behind + 2, (int)(behind + 1 - error), error);
+    else
+        snprintf(why, GPU_CHECK_TEXT, "%s", error);
+}
+
 gpu_check_end gpu_check_run(gpu_check *check, char *const *argv, double limit_s, bench_output *said,
                             char why[GPU_CHECK_TEXT], double *seconds) {
-    char error[2 * GPU_CHECK_TEXT] = "";
+    char error[GPU_CHECK_TEXT] = "";
     double left_s = gpu_check_left_s(check), allowed_s = fmax(0, fmin(limit_s, left_s)), begin_us = ls_now_us();
     ls_log_sink before = ls_log_capture(error, sizeof error);
     ls_status status = bench_child_run(argv, allowed_s, said);
     ls_log_restore(before);
     *seconds = (ls_now_us() - begin_us) * 1e-6;
-    snprintf(why, GPU_CHECK_TEXT, "%.*s", GPU_CHECK_TEXT - 1, error);
+    explain(why, error);
     if (status == LS_OK) return GPU_CHECK_WELL;
     if (status != LS_ERR_TIMEOUT) return GPU_CHECK_FAILED;
     bool hangs = left_s >= limit_s;

@@ -100,7 +100,10 @@ static void add_row(gpu_check *check, const struct row *row, const char *program
     gpu_check_train(check, &run, program, arguments);
     bool held = run.end == GPU_CHECK_WELL && run.step_ms > 0;
     gpu_check_say(check, name, held ? GPU_CHECK_HELD : gpu_check_verdict_of(run.end), run.seconds,
-                  held ? figures_of(row, &run) : NULL, "%s", held ? "" : run.why);
+                  held ? figures_of(row, &run) : NULL, "%s",
+                  held         ? ""
+                  : run.why[0] ? run.why
+                               : "no step was timed");
 }
 
 /* On one device: the rows of the present stage. With `quick`: mlp, and of the matrix one row. */
@@ -133,30 +136,33 @@ static void measure_parallel(gpu_check *check) {
     }
 }
 
+/* What PyTorch cannot do here is not broken. */
+static void say_pytorch(gpu_check *check, gpu_check_end end, double seconds, const char *why) {
+    static const gpu_check_verdict verdicts[] = {GPU_CHECK_HELD, GPU_CHECK_NO_TOOL, GPU_CHECK_NOT_RUN};
+    gpu_check_say(check, "PyTorch", verdicts[end], seconds, NULL, "%s", why);
+}
+
 /* The script appends its lines to the log itself. */
 static void measure_pytorch(gpu_check *check) {
-    static const char name[] = "PyTorch";
     static const char probe[] = "import sys, torch\nsys.exit(0 if torch.cuda.is_available() else 'no CUDA in PyTorch')";
     static char python[BENCH_PATH_CAPACITY];
     static bench_output output;
     char why[GPU_CHECK_TEXT] = "there is no python3, or --pytorch was not given", limit[32];
     double seconds = -1;
-    if (!gpu_check_due(check, name)) return;
+    if (!gpu_check_due(check, "PyTorch")) return;
     char *const try[] = {python, "-c", (char *)probe, NULL};
     gpu_check_end end = GPU_CHECK_FAILED;
     if (check->pytorch && gpu_check_find_tool(python, "python3"))
         end = gpu_check_run(check, try, 60, &output, why, &seconds);
     if (end != GPU_CHECK_WELL) {
-        gpu_check_say(check, name, end == GPU_CHECK_FAILED ? GPU_CHECK_NO_TOOL : GPU_CHECK_NOT_RUN, seconds, NULL, "%s",
-                      why);
+        say_pytorch(check, end, seconds, why);
         return;
     }
     snprintf(limit, sizeof limit, "%.0f",
              fmin(PYTORCH_S, gpu_check_left_s(check)) * 0.8); /* the last case ends later */
     char *const argv[] = {python, (char *)check->pytorch, "1", check->path, limit, NULL};
     end = gpu_check_run(check, argv, PYTORCH_S, &output, why, &seconds);
-    gpu_check_say(check, name, end == GPU_CHECK_WELL ? GPU_CHECK_HELD : gpu_check_verdict_of(end), seconds, NULL, "%s",
-                  why);
+    say_pytorch(check, end, seconds, why);
 }
 
 void gpu_check_steps(gpu_check *check) {

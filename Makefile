@@ -256,7 +256,7 @@ gpu-check: all $(GPU_TESTS) ## tests, figures and invariants of a real GPU, in s
 	@for test in $(GPU_TESTS); do \
 	    ! readelf -d $$test | grep -q libcuda_on_cpu || { echo "$$test is linked with the CPU's CUDA: it does not belong into GPU_TESTS" >&2; exit 1; }; \
 	done
-	@PATH="$$PATH":$(call quoted,$(CUDA_HOME)/bin) labs/gpu_check/gpu_check.sh $(BUILD) $(GPU_ARGS) $(GPU_TESTS)
+	@LS_PLUGINS= PATH="$$PATH":$(call quoted,$(CUDA_HOME)/bin) labs/gpu_check/gpu_check.sh $(BUILD) $(GPU_ARGS) $(GPU_TESTS)
 
 calibrate: $(PROGRAMS) ## measure this machine and write it down as a node for build/replay
 	@mkdir -p $(RESULTS)

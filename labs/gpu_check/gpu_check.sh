@@ -5,5 +5,5 @@ set -eu
 build=$(cd "$1" && pwd)
 shift
 pytorch=$(dirname "$0")/../bench_pytorch/bench_pytorch_gpu.py
-export LC_ALL=C BUILD="$build" LS_PLUGINS="$build/lib" PATH="$PATH:/usr/local/cuda/bin"
+export LC_ALL=C BUILD="$build" LS_PLUGINS="${LS_PLUGINS:-$build/lib}" PATH="$PATH:/usr/local/cuda/bin"
 exec "$build/gpu_check" --pytorch="$pytorch" --out="$build/results" "$@"

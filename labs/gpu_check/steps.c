@@ -20,24 +20,24 @@ static const struct workload {
     long batches[2];
     int steps[2];
     bool resident[2]; /* two batches stay on the GPU, without loader and copies */
+    int goal;         /* which batch is among those that the pages name, -1: none ... */
+    const char *in;   /* ... in this precision */
     const char *optimizer[3];
-    int goal;       /* which batch is among those that the pages name, -1: none ... */
-    const char *in; /* ... in this precision */
-    int layers;
     double sizes[3]; /* of layers, where TFLOP/s make sense */
+    int layers;
 } workloads[] = {
-    {"mlp", {64, 1024}, {4000, 2000}, {false, false}, {"--optimizer=adam", "--lr=0.001"}, 0, "fp32", 3, {784, 256, 10}},
+    {"mlp", {64, 1024}, {4000, 2000}, {false, false}, 0, "fp32", {"--optimizer=adam", "--lr=0.001"}, {784, 256, 10}, 3},
     {"convnet",
      {100, 1000},
      {2000, 600},
      {false, false},
-     {"--optimizer=sgd", "--lr=0.01", "--momentum=0.9"},
      0,
      "fp32",
-     0,
-     {0}},
-    {"deep", {64, 1024}, {1000, 400}, {false, false}, {"--optimizer=sgd", "--lr=0.01"}, -1, "", 0, {0}},
-    {"wide", {512, 8192}, {200, 60}, {false, true}, {"--optimizer=sgd", "--lr=0.01"}, 1, "bf16", 3, {4096, 8192, 4096}},
+     {"--optimizer=sgd", "--lr=0.01", "--momentum=0.9"},
+     {0},
+     0},
+    {"deep", {64, 1024}, {1000, 400}, {false, false}, -1, "", {"--optimizer=sgd", "--lr=0.01"}, {0}, 0},
+    {"wide", {512, 8192}, {200, 60}, {false, true}, 1, "bf16", {"--optimizer=sgd", "--lr=0.01"}, {4096, 8192, 4096}, 3},
 };
 enum { WORKLOADS = sizeof workloads / sizeof *workloads, QUICK_STEPS = 45 };
 

@@ -251,8 +251,12 @@ bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, be
 # The tests that call nothing of tests/cuda_on_cpu, and so run on real GPUs too (--as-needed leaves it out of them).
 GPU_TESTS  := $(foreach test,kernels kernels_edges kernels_products kernels_update layers layers_batchnorm conv2d half_numbers half_products half_layers scaling training modes,$(BUILD)/tests/test_cuda_$(test))
 
-gpu-check: all $(GPU_TESTS) ## tests, invariants and figures of a real GPU; without one it fails
-	@PATH="$$PATH":$(call quoted,$(CUDA_HOME)/bin) labs/gpu_check/gpu_check.sh $(BUILD) $(GPU_TESTS)
+# GPU_ARGS: options of build/gpu_check. A test that is linked with the CPU's CUDA would test that.
+gpu-check: all $(GPU_TESTS) ## tests, figures and invariants of a real GPU, in stages; without one it fails [GPU_ARGS='--budget=540 --only=peaks,rates --continue']
+	@for test in $(GPU_TESTS); do \
+	    ! readelf -d $$test | grep -q libcuda_on_cpu || { echo "$$test is linked with the CPU's CUDA: it does not belong into GPU_TESTS" >&2; exit 1; }; \
+	done
+	@LS_PLUGINS= PATH="$$PATH":$(call quoted,$(CUDA_HOME)/bin) labs/gpu_check/gpu_check.sh $(BUILD) $(GPU_ARGS) $(GPU_TESTS)
 
 calibrate: $(PROGRAMS) ## measure this machine and write it down as a node for build/replay
 	@mkdir -p $(RESULTS)

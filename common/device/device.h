@@ -136,9 +136,9 @@ void ls_device_free(ls_device *device, void *memory);
 bool ls_device_is_gpu_memory(const ls_device *device, const void *address);
 
 /* Page-locks host memory, so that copies between it and the device need no staging and the host does not wait for them.
- * Where it cannot be done, or need not (CPU devices), nothing happens: copies are then slower, not wrong. Unpin before
- * it is freed. */
-void ls_device_pin_host(ls_device *device, void *memory, size_t nbytes);
+ * Where it cannot be done, or need not (CPU devices), nothing happens, and it is false: copies are then slower, not wrong.
+ * Unpin before it is freed. */
+bool ls_device_pin_host(ls_device *device, void *memory, size_t nbytes);
 void ls_device_unpin_host(ls_device *device, void *memory);
 
 /* Charges `nbytes` that the device uses but somebody else allocated (gradient buckets in shared memory) to a category,

@@ -29,7 +29,7 @@ struct ls_backend {
     /* (optional) what only GPUs do, as device.h says */
     const char *(*model_name)(const ls_device *device);
     bool (*is_gpu_memory)(const ls_device *device, const void *address);
-    void (*pin_host)(ls_device *device, void *memory, size_t nbytes);
+    bool (*pin_host)(ls_device *device, void *memory, size_t nbytes);
     void (*unpin_host)(ls_device *device, void *memory);
     ls_status (*graph_begin)(ls_stream *stream);
     ls_status (*graph_end)(ls_stream *stream, ls_graph **out);

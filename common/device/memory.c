@@ -216,8 +216,8 @@ bool ls_device_is_gpu_memory(const ls_device *device, const void *address) {
     return device->backend->is_gpu_memory && device->backend->is_gpu_memory(device, address);
 }
 
-void ls_device_pin_host(ls_device *device, void *memory, size_t nbytes) {
-    if (device->backend->pin_host && memory && nbytes > 0) device->backend->pin_host(device, memory, nbytes);
+bool ls_device_pin_host(ls_device *device, void *memory, size_t nbytes) {
+    return device->backend->pin_host && memory && nbytes > 0 && device->backend->pin_host(device, memory, nbytes);
 }
 
 void ls_device_unpin_host(ls_device *device, void *memory) {

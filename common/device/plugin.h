@@ -14,7 +14,7 @@
 
 #include "common/device/device.h"
 
-#define LS_PLUGIN_VERSION 2
+#define LS_PLUGIN_VERSION 3
 
 struct ls_backend;
 
@@ -38,6 +38,8 @@ struct ls_cuda_plugin {
      * fp32. For measuring the peak that kernels are compared with. */
     ls_status (*matmul)(ls_stream *stream, int dtype, size_t m, size_t n, size_t k, const void *a, const void *b,
                         void *c);
+    /* The version of cuBLAS behind a GPU's compute stream, as cuBLAS codes it: 130100 is 13.1.0. */
+    ls_status (*blas_version)(ls_stream *stream, int *version);
 };
 
 /* Whether there is an NVIDIA driver, without which ls_cuda.so would be loaded for nothing, and cudart and cuBLAS with

@@ -59,7 +59,7 @@ def time_pytorch(make_model, shape, batch, steps, make_optimizer):
 
 def time_lockstep(options, steps):
     with tempfile.NamedTemporaryFile() as summary:
-        subprocess.run([os.path.join(ROOT, "build", "dp_train"), "--single", "--no-evaluate", "--quiet", "--drop-last",
+        subprocess.run([os.path.join(os.environ.get("BUILD", os.path.join(ROOT, "build")), "dp_train"), "--single", "--no-evaluate", "--quiet", "--drop-last",
                         "--data", os.path.join(ROOT, "data", "digits"), "--steps", str(steps), "--summary", summary.name] + options,
                        check=True, stdout=subprocess.DEVNULL)
         with open(summary.name, encoding="utf-8") as file:

@@ -9,7 +9,8 @@ A development check: it needs a PyTorch built for CUDA and the programs and plug
     resident                of both: batches lie on the GPU all the time: no loader, no copy
 
 PyTorch's optimizers are its fused ones. Steps are timed in blocks of about a tenth of a second with one synchronisation at the end.
-FILE gets the figures as JSON after each case; after SECONDS (default 240) no further case is begun.
+FILE gets a line of JSON after each case, as build/gpu_check writes them, which calls this script; after SECONDS (default 240) no further
+case is begun. BUILD in the environment names the folder of the programs.
 """
 import json
 import statistics
@@ -155,17 +156,19 @@ def main():
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     gpu = torch.cuda.get_device_name()
     print(f"PyTorch {torch.__version__} on {gpu}, fp32 without TF32; measured, medians over {rounds} rounds, milliseconds per step")
-    rows = []
     for case in CASES:
         if time.perf_counter() > end:
             print(f"{case.name:32s} not measured: no time left")
             continue
+        begin = time.perf_counter()
         medians = measure(case, rounds)
         print(f"{case.name:32s} " + "   ".join(f"{who} {ms:.4f}" for who, ms in medians.items()), flush=True)
-        rows.append({"case": case.name, "step_ms": medians})
         if len(sys.argv) > 2:
-            with open(sys.argv[2], "w", encoding="utf-8") as file:
-                json.dump({"how": "measured", "gpu": gpu, "pytorch": torch.__version__, "rounds": rounds, "cases": rows}, file, indent=1)
+            figures = {"case": case.name, "pytorch": torch.__version__, "rounds": rounds, "step_ms": medians}
+            line = {"stage": "steps", "name": f"{case.name}, PyTorch in turn", "verdict": "held",
+                    "seconds": round(time.perf_counter() - begin, 3), "figures": figures}
+            with open(sys.argv[2], "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@
 #define GRACE_S 5.0
 #define STOP_GRACE_S 1.0 /* the user waits */
 
-enum { EXEC_FAILED_STATUS = 127, COMMAND_CAPACITY = 600, LOOK_MS = 100 };
+enum { EXEC_FAILED_STATUS = 127, COMMAND_CAPACITY = 600, LOOK_MS = 100, CHILDREN_CAPACITY = 4096 };
 
 struct child {
     char *const *argv;
@@ -37,6 +37,7 @@ struct child {
     int pid_fd, signal_fd, out[2], err[2]; /* pipes: [0] to read; -1: closed */
     sigset_t old_mask;
     int was_subreaper;
+    char others[CHILDREN_CAPACITY]; /* children that this process had before */
     double deadline_us;
     bool timed_out, ended_here, killed;
     int stop_signal; /* the user's first; 0: none */
@@ -93,6 +94,16 @@ static const char *message_of(bench_output *output) {
     return last;
 }
 
+/* The kernel's list of this process's children, "" if there is none: each number with a blank in front and behind. */
+static void list_children(char list[CHILDREN_CAPACITY]) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    FILE *file = fopen(path, "re");
+    list[0] = ' ';
+    if (!file || !fgets(list + 1, CHILDREN_CAPACITY - 1, file)) list[0] = '\0';
+    if (file) fclose(file);
+}
+
 /* --- start ------------------------------------------------------------------------------------------------------- */
 
 static void close_fd(int *fd) {
@@ -147,6 +158,7 @@ static ls_status start(struct child *child) {
     bool ready = child->signal_fd >= 0 && pipe2(child->out, O_CLOEXEC) == 0 && pipe2(child->err, O_CLOEXEC) == 0 &&
                  fcntl(child->out[0], F_SETFL, O_NONBLOCK) == 0 && fcntl(child->err[0], F_SETFL, O_NONBLOCK) == 0;
     pid_t parent = getpid();
+    list_children(child->others);
     fflush(NULL);
     prctl(PR_GET_CHILD_SUBREAPER, &child->was_subreaper);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -173,18 +185,18 @@ static void end_child(struct child *child, int signal) {
 }
 
 /* What the child started and left, which the kernel lists as this process's children, until there is none. */
-static void kill_orphans(void) {
-    char path[64], line[256];
-    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+static void kill_orphans(const char *others) {
+    char list[CHILDREN_CAPACITY], word[32];
     for (bool any = true; any;) {
-        FILE *file = fopen(path, "re");
-        any = file && fgets(line, sizeof line, file) && line[0] != '\n';
-        if (file) fclose(file);
-        char *at = line;
-        for (long pid; any && (pid = strtol(at, &at, 10)) > 0;) {
-            if (*at == '\0') break; /* its number may be cut */
+        any = false;
+        list_children(list);
+        char *at = list;
+        for (long pid; (pid = strtol(at, &at, 10)) > 0 && *at != '\0';) { /* at the end its number may be cut */
+            snprintf(word, sizeof word, " %ld ", pid);
+            if (strstr(others, word)) continue;
             kill((pid_t)pid, SIGKILL);
             waitpid((pid_t)pid, NULL, 0);
+            any = true;
         }
     }
 }
@@ -225,7 +237,7 @@ static void watch(struct child *child) {
         take_signals(child);
     }
     child->pid = -1;
-    if (child->ended_here) kill_orphans();
+    if (child->ended_here) kill_orphans(child->others);
     read_pipes(child);
     take_last_signal(child);
 }

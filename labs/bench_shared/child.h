@@ -32,8 +32,8 @@ ls_status bench_find_program(char path[BENCH_PATH_CAPACITY], const char *name);
  *     LS_ERR_IO       it cannot be started
  * after one line with the command and the child's last error message. Such a signal ends the child within a second or so
  * and then takes its course in this process: unless it has a handler, it dies of it here. A child that is ended leaves no
- * process behind; if this one is killed, the kernel kills the child. Call it while the process has no other threads and
- * children. */
+ * process behind; if this one is killed, the kernel kills the child. Call it while the process has no other threads, and
+ * starts no other children; those that it has are left alone. */
 ls_status bench_child_run(char *const *argv, double timeout_s, bench_output *output);
 
 #endif

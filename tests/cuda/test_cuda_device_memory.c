@@ -248,9 +248,9 @@ static void a_pinned_batch_is_copied_as_it_is_and_in_one_piece(void **state) {
     ls_stream *stream = gpu_stream(&gpus, 0, LS_STREAM_COPY);
     size_t nbytes = 3 * MIB;
     unsigned char *values = pattern(nbytes, 5), *back = pattern(nbytes, 6);
-    ls_device_pin_host(gpus.device[0], values, nbytes);
-    ls_device_pin_host(gpus.device[0], values, nbytes); /* refused, quietly */
-    ls_device_pin_host(gpus.device[0], back, nbytes);
+    assert_true(ls_device_pin_host(gpus.device[0], values, nbytes));
+    assert_false(ls_device_pin_host(gpus.device[0], values, nbytes)); /* refused, quietly */
+    assert_true(ls_device_pin_host(gpus.device[0], back, nbytes));
     void *memory = gpu_alloc(gpus.device[0], nbytes);
     assert_int_equal(ls_device_synchronize(gpus.device[0]), LS_OK);
     unsigned long waits = cuda_on_cpu_host_waits(), calls = cuda_on_cpu_calls("cudaMemcpyAsync");

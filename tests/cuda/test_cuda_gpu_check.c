@@ -1,4 +1,5 @@
-/* gpu_check on the CPU's CUDA: that all of it runs, and what it writes. Its figures mean nothing there. */
+/* gpu_check on the CPU's CUDA: that all of it runs, what it writes, and how it judges. Its figures mean nothing there. Where
+ * verdicts are asked for, scripts stand for the programs that it starts. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,11 +9,16 @@
 #include <cmocka.h>
 
 #include <cjson/cJSON.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "common/base/clock.h"
 #include "tests/base/scratch.h"
+#include "tests/base/text.h"
 #include "tests/programs/program.h"
 
 static program p;
@@ -21,15 +27,8 @@ static void expect_in(const char *text, const char *part) {
     if (!strstr(text, part)) fail_msg("'%s' is not in: %s", part, text);
 }
 
-static cJSON *read_result(void) {
-    static char text[1 << 18];
-    FILE *file = fopen(scratch_path("gpu_check.json"), "r");
-    assert_non_null(file);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    fclose(file);
-    cJSON *result = cJSON_Parse(text);
-    assert_non_null(result);
-    return result;
+static void expect_not_in(const char *text, const char *part) {
+    if (strstr(text, part)) fail_msg("'%s' is in: %s", part, text);
 }
 
 static double number(const cJSON *object, const char *name) {
@@ -41,6 +40,51 @@ static const char *text_of(const cJSON *object, const char *name) {
     return text ? text : "";
 }
 
+/* An executable in the test's folder, which stands for a program; the path is valid until the fourth next call. */
+static const char *make_script(const char *name, const char *body) {
+    static char paths[4][600];
+    static int next;
+    char text[2000], *path = paths[next++ % 4];
+    int nbytes = snprintf(text, sizeof text, "#!/bin/sh\n%s\n", body);
+    assert_in_range(nbytes, 1, sizeof text - 1);
+    scratch_write(name, text, (size_t)nbytes);
+    snprintf(path, sizeof paths[0], "%s", scratch_path(name));
+    assert_int_equal(chmod(path, 0755), 0);
+    return path;
+}
+
+#define PASSES "echo '[  PASSED  ] 3 test(s).' >&2"
+#define SKIPS "echo '[  PASSED  ] 2 test(s).' >&2; echo '[  SKIPPED ] 1 test(s), listed below:' >&2"
+#define FAILS "echo '[  FAILED  ] a_sum: 3 is not 4' >&2; echo '[  PASSED  ] 2 test(s).' >&2; exit 1"
+#define CRASHES "echo '[ RUN      ] a_product'; kill -SEGV $$"
+
+/* The last line of that name in gpu_check.jsonl. */
+static cJSON *find_line(const char *name) {
+    char *text = scratch_read_text("gpu_check.jsonl"), *rest;
+    cJSON *found = NULL;
+    for (char *at = strtok_r(text, "\n", &rest); at; at = strtok_r(NULL, "\n", &rest)) {
+        cJSON *line = cJSON_Parse(at);
+        bool is_it = line && strcmp(text_of(line, "name"), name) == 0;
+        if (is_it) cJSON_Delete(found);
+        if (is_it)
+            found = line;
+        else
+            cJSON_Delete(line);
+    }
+    free(text);
+    return found;
+}
+
+static void expect_verdict(const char *name, const char *verdict, const char *detail) {
+    cJSON *line = find_line(name);
+    if (!line) fail_msg("no line of %s: %s%s", name, p.out_text, p.err_text);
+    if (strcmp(text_of(line, "verdict"), verdict) != 0) fail_msg("%s is %s", name, text_of(line, "verdict"));
+    expect_in(text_of(line, "detail"), detail);
+    cJSON_Delete(line);
+}
+
+/* --- the real thing, small ------------------------------------------------------------------------------------------ */
+
 static void expect_rows(const cJSON *result, const char *list, const char *positive, int at_least) {
     const cJSON *rows = cJSON_GetObjectItemCaseSensitive(result, list), *row;
     assert_true(cJSON_GetArraySize(rows) >= at_least);
@@ -49,73 +93,243 @@ static void expect_rows(const cJSON *result, const char *list, const char *posit
     }
 }
 
-static void everything_is_measured_and_judged(void **state) {
-    (void)state;
-    if (program_run(&p, "CUDA_ON_CPU_DEVICES=1 gpu_check --quick --out=%s", scratch_path("")) != 0)
-        fail_msg("status %d, stderr: %s, stdout: %s", p.status, p.err_text, p.out_text);
-    expect_in(p.out_text, "CUDA on the CPU (compute capability 9.0");
-    expect_in(p.out_text, "gemm of bf16");
-    expect_in(p.out_text, "5 checks: 5 passed, 0 failed, 0 not run");
-    cJSON *result = read_result();
-    assert_string_equal(text_of(cJSON_GetObjectItemCaseSensitive(result, "gpu"), "name"), "CUDA on the CPU");
+static void expect_reference(void) {
+    char *text = scratch_read_text("gpu_check.json");
+    cJSON *result = cJSON_Parse(text);
+    assert_non_null(result);
+    const cJSON *gpu = cJSON_GetObjectItemCaseSensitive(result, "gpu");
+    assert_string_equal(text_of(gpu, "name"), "CUDA on the CPU");
+    assert_string_equal(text_of(gpu, "driver"), "580.1");
+    expect_in(text_of(gpu, "cublas"), "13.");
+    expect_in(text_of(gpu, "nccl"), "2.");
     const cJSON *peaks = cJSON_GetObjectItemCaseSensitive(result, "peaks");
-    static const char *const names[] = {"copy_GBps", "gemm_fp32_TFLOPs", "gemm_tf32_TFLOPs", "gemm_fp16_TFLOPs",
-                                        "gemm_bf16_TFLOPs"};
+    static const char *const names[] = {"copy_GBps",        "copy_to_gpu_GBps", "copy_from_gpu_GBps",
+                                        "gemm_fp32_TFLOPs", "gemm_tf32_TFLOPs", "gemm_fp16_TFLOPs",
+                                        "gemm_bf16_TFLOPs", "launch_us",        "launch_and_wait_us"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_true(number(peaks, names[i]) > 0);
     expect_rows(result, "operations", "us", 30);
+    expect_rows(result, "operations", "share_of_peak", 30);
     expect_rows(result, "steps", "step_ms", 5);
-    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(result, "checks")), 5);
+    assert_true(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(result, "checks")) > 60);
     cJSON_Delete(result);
+    free(text);
 }
 
-/* What earlier checks said counts: one that did not run, or did not pass, is not a pass. */
-static void what_did_not_run_is_not_a_pass(void **state) {
+/* Every stage, with the real programs but for the tests and NVIDIA's tools. */
+static void every_stage_runs(void **state) {
     (void)state;
-    FILE *file = fopen(scratch_path("tests.tsv"), "w");
-    assert_non_null(file);
-    fputs("test_a\tpassed\t3 tests\ntest_b\tnot run\tno tool\n", file);
-    fclose(file);
-    char folder[512];
-    snprintf(folder, sizeof folder, "%s", scratch_path(""));
-    assert_int_equal(
-        program_run(&p, "CUDA_ON_CPU_DEVICES=1 gpu_check --quick --out=%s --tests=%s/tests.tsv", folder, folder), 1);
-    expect_in(p.out_text, "not run  test_b: no tool");
-    expect_in(p.out_text, "7 checks: 6 passed, 0 failed, 1 not run");
-    expect_in(p.err_text, "1 checks did not pass and 0 runs have no figures");
-}
-
-/* What has not begun when the time is over is not run, and not passed; what was measured is written all the same. */
-static void a_budget_leaves_out_what_comes_last(void **state) {
-    (void)state;
-    assert_int_equal(
-        program_run(&p, "CUDA_ON_CPU_DEVICES=1 gpu_check --quick --budget=0.001 --out=%s", scratch_path("")), 1);
-    expect_in(p.out_text, "not run: no time left of 0.001 s (--budget)");
-    expect_in(p.out_text, "5 checks: 0 passed, 0 failed, 5 not run");
-    expect_in(p.err_text, "5 checks did not pass and 5 runs have no figures");
-    cJSON *result = read_result();
-    expect_rows(result, "operations", "us", 30);
-    const cJSON *steps = cJSON_GetObjectItemCaseSensitive(result, "steps");
-    expect_in(text_of(cJSON_GetArrayItem(steps, 0), "not_run"), "no time left");
-    cJSON_Delete(result);
+    make_script("nvidia-smi", "echo '580.1, 1980 MHz, 700.00 W'");
+    make_script("compute-sanitizer", "echo '========= ERROR SUMMARY: 0 errors'");
+    const char *kernels = make_script("test_a", PASSES), *training = make_script("test_training", PASSES);
+    if (program_run(&p, "PATH=%s:/usr/bin:/bin CUDA_ON_CPU_DEVICES=1 gpu_check --quick --out=%s %s %s",
+                    scratch_folder(), scratch_folder(), kernels, training) != 0)
+        fail_msg("status %d, stderr: %s, stdout: %s", p.status, p.err_text, p.out_text);
+    expect_in(p.out_text, "\n0 of ");
+    expect_in(p.out_text, "1 need more GPUs, 1 need a tool that is not usable here, 0 were not run\n"); /* PyTorch */
+    expect_in(p.out_text, "page-locking: yes");
+    expect_in(p.out_text, "mlp: eager, and DDP over NCCL, one rank, as a graph: weights ");
+    expect_reference();
+    char *lines = scratch_read_text("gpu_check.jsonl");
+    assert_int_equal(count_text(lines, "\"agree\""), 10);
+    free(lines);
 }
 
 static void without_a_gpu_it_fails(void **state) {
     (void)state;
-    assert_int_equal(program_run(&p, "CUDA_ON_CPU_DEVICES=0 gpu_check --find"), 1);
+    assert_int_equal(program_run(&p, "CUDA_ON_CPU_DEVICES=0 gpu_check --out=%s", scratch_folder()), 1);
     expect_in(p.err_text, "there is no GPU to check: the NVIDIA driver shows no GPU");
     expect_in(p.err_text, "which is not a pass");
+    expect_verdict("gpu", "broken", "there is no GPU");
     assert_int_equal(program_run(&p, "CUDA_ON_CPU_DEVICES=1 gpu_check --find --gpu=1"), 2);
     expect_in(p.err_text, "GPU 1 does not exist; there are 0: CUDA on the CPU");
+    assert_int_equal(program_run(&p, "gpu_check --only=look,kernel --out=%s", scratch_folder()), 2);
+    expect_in(p.err_text, "there is no stage 'kernel'");
+}
+
+static void refused_page_locking_shows(void **state) {
+    (void)state;
+    assert_int_equal(
+        program_run(
+            &p, "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cudaHostRegister:0:1 gpu_check --quick --only=peaks --out=%s",
+            scratch_folder()),
+        0);
+    expect_in(p.out_text, "page-locking: REFUSED");
+    expect_verdict("page-locking", "tool not usable here", "in two steps");
+    expect_verdict("copies between host and GPU", "tool not usable here", "");
+}
+
+/* --- verdicts ------------------------------------------------------------------------------------------------------- */
+
+#define CHECK "CUDA_ON_CPU_DEVICES=1 gpu_check"
+
+/* Only `broken` fails, and what was not looked at is never held. */
+static void tests_are_judged(void **state) {
+    (void)state;
+    const char *skips = make_script("test_skips", SKIPS), *training = make_script("test_training", PASSES);
+    const char *silent = make_script("test_silent", "true");
+    assert_int_equal(
+        program_run(&p, CHECK " --only=kernels,training --out=%s %s %s", scratch_folder(), skips, training), 0);
+    expect_verdict("test_skips", "needs more GPUs", "2 tests passed, 1 need more GPUs");
+    expect_verdict("test_training", "held", "");
+    expect_in(p.out_text, "0 of 8 results are broken; 7 held, 1 need more GPUs");
+    const char *fails = make_script("test_fails", FAILS), *crashes = make_script("test_crashes", CRASHES);
+    assert_int_equal(
+        program_run(&p, CHECK " --only=kernels --out=%s %s %s %s", scratch_folder(), fails, crashes, silent), 1);
+    expect_verdict("test_fails", "broken", "a_sum: ended with exit status 1");
+    expect_verdict("test_crashes", "broken", "a_product: was killed by signal 11");
+    expect_verdict("test_silent", "broken", "no test ran");
+    expect_in(p.err_text, "3 results are broken");
+}
+
+static void the_sanitizer_is_judged(void **state) {
+    (void)state;
+    const char *test = make_script("test_a", PASSES), *another = make_script("test_b", PASSES);
+    make_script("compute-sanitizer", "case $2 in memcheck) echo '========= ERROR SUMMARY: 2 errors'; exit 9 ;; esac\n"
+                                     "echo x >>\"${0%/*}/asked\"; echo 'Device not supported'; exit 1");
+    assert_int_equal(program_run(&p, "PATH=%s:/usr/bin:/bin " CHECK " --only=memcheck,racecheck --out=%s %s %s",
+                                 scratch_folder(), scratch_folder(), test, another),
+                     1);
+    expect_verdict("test_b", "broken", "2 findings");
+    expect_verdict("compute-sanitizer", "tool not usable here", "Device not supported");
+    char *asked = scratch_read_text("asked");
+    assert_string_equal(asked, "x\n"); /* racecheck, once */
+    free(asked);
+    make_script("compute-sanitizer", "echo '========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)'");
+    assert_int_equal(program_run(&p, "PATH=%s:/usr/bin:/bin " CHECK " --only=racecheck --out=%s %s", scratch_folder(),
+                                 scratch_folder(), test),
+                     0);
+    expect_verdict("test_a", "held", "");
+}
+
+/* --continue does what was broken, not run, or not asked for, and nothing twice. */
+static void a_second_command_goes_on(void **state) {
+    (void)state;
+    const char *good = make_script("test_good", "echo x >>\"$0.ran\"; " PASSES), *bad = make_script("test_bad", FAILS);
+    assert_int_equal(program_run(&p, CHECK " --only=kernels --out=%s %s %s", scratch_folder(), good, bad), 1);
+    bad = make_script("test_bad", PASSES);
+    const char *training = make_script("test_training", PASSES);
+    assert_int_equal(program_run(&p, CHECK " --continue --only=kernels,training --out=%s %s %s %s", scratch_folder(),
+                                 good, bad, training),
+                     0);
+    expect_verdict("test_bad", "held", "");
+    expect_in(p.out_text, "0 of 9 results are broken; 9 held");
+    char *ran = scratch_read_text("test_good.ran");
+    assert_string_equal(ran, "x\n");
+    free(ran);
+}
+
+static void what_has_no_time_is_not_run(void **state) {
+    (void)state;
+    const char *slow = make_script("test_slow", "sleep 50; " PASSES), *late = make_script("test_late", PASSES);
+    assert_int_equal(program_run(&p, CHECK " --budget=1 --only=kernels --out=%s %s %s", scratch_folder(), slow, late),
+                     0);
+    expect_verdict("test_slow", "not run", "");
+    expect_verdict("test_late", "not run", "no time left");
+    expect_in(p.out_text, "0 need a tool that is not usable here, 2 were not run\n");
+}
+
+/* A copy of gpu_check beside scripts that stand for the training programs: $weights and $status are what they end with. */
+static void run_with_trainers(const char *decide, const char *stages) {
+    char body[1500];
+    snprintf(
+        body, sizeof body,
+        "weights=0123456789abcdef status=0\ncase \"$*\" in %s esac\n[ $status -eq 0 ] || echo 'error: it failed' >&2\n"
+        "echo '{\"summary\": {\"median_step_ms\": 2, \"final_loss\": 1, \"parameter_hash\": \"'$weights'\"}}'\n"
+        "exit $status",
+        decide);
+    make_script("dp_train", body);
+    make_script("ddp_train", body);
+    char gpu_check[4200];
+    snprintf(gpu_check, sizeof gpu_check, "%s/gpu_check", build_folder());
+    assert_int_equal(program_run(&p, "/bin/cp %s %s", gpu_check, scratch_path("checks")), 0);
+    assert_int_equal(rename(scratch_path("checks"), scratch_path("gpu_check")), 0);
+    program_run(&p, "CUDA_ON_CPU_DEVICES=1 %s --only=%s --out=%s", scratch_path("gpu_check"), stages, scratch_folder());
+}
+
+static void runs_are_compared(void **state) {
+    (void)state;
+    run_with_trainers("*--single*--cuda-graph*) weights=fedcba9876543210 ;; *--device-ids=0,0,0,0*) status=1 ;;",
+                      "agree");
+    assert_int_equal(p.status, 1);
+    expect_verdict("mlp: eager, and as a graph", "broken", "weights 0123456789abcdef and fedcba9876543210");
+    expect_verdict("mlp: eager, and with CUDA_LAUNCH_BLOCKING=1", "held", "weights 0123456789abcdef, both");
+    expect_verdict("convnet on 2 logical devices: DP and DDP, staged", "held", "");
+    expect_verdict("mlp on 4 logical devices: one device and DP", "broken", "ended with exit status 1: it failed");
+    expect_verdict("the same on several GPUs, with NCCL and copies between them", "needs more GPUs", "");
+}
+
+/* The first steps fail: again with --debug-launches, which says where. */
+static void a_red_start_is_looked_at(void **state) {
+    (void)state;
+    run_with_trainers("*--debug-launches*) status=1 ;; *--steps=5*) status=1 ;;", "look,steps");
+    assert_int_equal(p.status, 1);
+    expect_verdict("mlp, 5 steps", "broken", "it failed");
+    expect_verdict("mlp, 5 steps, --debug-launches", "broken", "it failed");
+    expect_verdict("wide, batch 8192, bf16, single, graph", "held", "");
+    expect_in(p.out_text, "convnet, batch 100, fp32, single               2.0000     2.0000");
+}
+
+/* --- cut short ------------------------------------------------------------------------------------------------------ */
+
+/* Begins the second of two tests, and is ended there. */
+static void cut_short(const char *second, int signal) {
+    const char *first = make_script("test_first", PASSES);
+    second = make_script("test_second", second);
+    program_start(&p, CHECK " --only=kernels,agree --out=%s %s %s", scratch_folder(), first, second);
+    program_await(&p, "test_first");
+    assert_int_equal(kill(p.pid, signal), 0);
+    assert_int_equal(program_finish(&p), 128 + signal);
+    programs_await_orphans(); /* the idle context and the test */
+    expect_verdict("test_first", "held", "");
+}
+
+static void a_killed_check_leaves_a_summary(void **state) {
+    (void)state;
+    cut_short("exec sleep 50", SIGKILL);
+    FILE *file = fopen(scratch_path("gpu_check.jsonl"), "a");
+    assert_true(fputs("{\"stage\":\"kernels\",\"name\":\"test_sec", file) >= 0);
+    fclose(file);
+    assert_int_equal(program_run(&p, "gpu_check --summary=%s --reference=%s", scratch_path("gpu_check.jsonl"),
+                                 scratch_path("half.json")),
+                     0);
+    expect_in(p.out_text, "0 of 7 results are broken; 7 held");
+    expect_in(p.out_text, "; the check was cut short\n");
+    expect_in(p.out_text, "agree      nothing: it had not begun");
+    expect_in(p.out_text, "peaks      not asked for");
+    expect_not_in(p.out_text, "test_sec");
+    char *half = scratch_read_text("half.json");
+    expect_in(half, "CUDA on the CPU");
+    free(half);
+    make_script("test_second", PASSES); /* --continue writes behind the line that was cut */
+    assert_int_equal(
+        program_run(&p, CHECK " --continue --only=kernels --out=%s %s", scratch_folder(), scratch_path("test_second")),
+        0);
+    expect_verdict("test_second", "held", "");
+    expect_in(p.out_text, "0 of 8 results are broken; 8 held");
+}
+
+static void a_signal_ends_all_of_it(void **state) {
+    (void)state;
+    double begin_us = ls_now_us();
+    cut_short("trap '' TERM; sleep 50 & sleep 50", SIGTERM);
+    assert_true(ls_now_us() - begin_us < 40e6);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(everything_is_measured_and_judged),
-        TEST(what_did_not_run_is_not_a_pass),
-        TEST(a_budget_leaves_out_what_comes_last),
+        TEST(every_stage_runs),
         TEST(without_a_gpu_it_fails),
+        TEST(refused_page_locking_shows),
+        TEST(tests_are_judged),
+        TEST(the_sanitizer_is_judged),
+        TEST(a_second_command_goes_on),
+        TEST(what_has_no_time_is_not_run),
+        TEST(runs_are_compared),
+        TEST(a_red_start_is_looked_at),
+        TEST(a_killed_check_leaves_a_summary),
+        TEST(a_signal_ends_all_of_it),
     };
     return cmocka_run_group_tests_name("gpu_check", tests, NULL, NULL);
 }

@@ -9,9 +9,12 @@
 
 #include <cjson/cJSON.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -88,11 +91,20 @@ static void test_an_end_that_no_signal_tells(void **state) {
     close(fds[0]);
 }
 
+/* A child that was there before stays. */
 static void test_a_run_that_takes_too_long(void **state) {
     (void)state;
     double begin_us = ls_now_us();
+    pid_t other = fork();
+    if (other == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;) pause();
+    }
     assert_int_equal(run_script("exec sleep 50", 0.1), LS_ERR_TIMEOUT);
     scratch_expect_error("did not end within 0.1 s", "--timeout");
+    assert_int_equal(waitpid(other, NULL, WNOHANG), 0);
+    assert_int_equal(kill(other, SIGKILL), 0);
+    assert_int_equal(waitpid(other, NULL, 0), other);
     assert_true(ls_now_us() - begin_us < 30e6);
 }
 

@@ -127,7 +127,7 @@ ls_status ls_cuda_copy(ls_stream *stream, void *destination, const void *source,
 void ls_cuda_staging_close(struct ls_cuda_staging *staging);
 
 bool ls_cuda_is_gpu_memory(const ls_device *device, const void *address);
-void ls_cuda_pin_host(ls_device *device, void *memory, size_t nbytes);
+bool ls_cuda_pin_host(ls_device *device, void *memory, size_t nbytes);
 void ls_cuda_unpin_host(ls_device *device, void *memory);
 /* What is still pinned for a device that closes. */
 void ls_cuda_unpin_all(const ls_device *device);

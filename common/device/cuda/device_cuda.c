@@ -220,6 +220,11 @@ static bool cuda_memory_free_total(const ls_device *device, size_t *free_bytes, 
 /* The thread may run on any core: CUDA's own threads and the driver know better which one is near the GPU. */
 static ls_status cuda_bind_thread(const ls_device *device) { return ls_cuda_use(ls_cuda_device_of(device)->gpu); }
 
+static ls_status blas_version(ls_stream *stream, int *version) {
+    const struct ls_cuda_lane *lane = ls_cuda_lane_of(stream);
+    return LS_CUBLAS(lane->gpu, cublasGetVersion(lane->blas, version));
+}
+
 static const char *cuda_model_name(const ls_device *device) { return ls_cuda_device_of(device)->name; }
 
 static void cuda_mark(const ls_device *device, const char *name) {
@@ -266,4 +271,5 @@ const struct ls_cuda_plugin ls_cuda_plugin = {
     .list = ls_cuda_list,
     .describe = ls_cuda_describe,
     .matmul = ls_cuda_enqueue_matmul,
+    .blas_version = blas_version,
 };

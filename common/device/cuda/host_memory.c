@@ -28,20 +28,21 @@ struct pinned {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pinned *pinned_list; /* guarded by lock */
 
-void ls_cuda_pin_host(ls_device *device, void *memory, size_t nbytes) {
+bool ls_cuda_pin_host(ls_device *device, void *memory, size_t nbytes) {
     struct pinned *pinned = calloc(1, sizeof *pinned);
-    if (!pinned) return;
+    if (!pinned) return false;
     *pinned = (struct pinned){.memory = memory, .device = device};
     if (ls_cuda_use(ls_cuda_device_of(device)->gpu) != LS_OK ||
         cudaHostRegister(memory, nbytes, cudaHostRegisterPortable) != cudaSuccess) {
         (void)cudaGetLastError();
         free(pinned);
-        return;
+        return false;
     }
     pthread_mutex_lock(&lock);
     pinned->next = pinned_list;
     pinned_list = pinned;
     pthread_mutex_unlock(&lock);
+    return true;
 }
 
 /* Takes one out of the list: of that address, or (NULL) any; NULL if there is none. */

@@ -18,7 +18,7 @@ wrong=$(printf '%s\n' "$said" | awk -v file="$file" -v status="$status" '
         for (i = 3; i <= length(text); i++) value = 16 * value + index("0123456789abcdef", tolower(substr(text, i, 1))) - 1
         return value
     }
-    function report(name, what) { printf "%s: kernel %s (%s) %s\n", file, name, chip, what; bad = 1 }
+    function report(name, what) { printf "%s: kernel \t%s\t%s %s\n", file, name, chip ? " (" chip ")" : "", what; bad = 1 }
     function report_shared(name, bytes) { report(name, "has " bytes " bytes of static shared memory; 49152 are the most") }
 
     /^ptxas info *: Compiling entry function / { split($0, quoted, "\047"); name = quoted[2]; chip = quoted[4]; kernels++; next }
@@ -49,10 +49,10 @@ wrong=$(printf '%s\n' "$said" | awk -v file="$file" -v status="$status" '
 judged=$?
 [ "$status" -ne 0 ] || status=$judged
 
-# Names as in the source: without the name of the file's anonymous namespace, result and arguments.
+# Names, which stand between tabs, as in the source: without the name of the file's anonymous namespace, result and arguments.
 demangle() {
     if command -v c++filt >/dev/null; then c++filt; else cat; fi |
-        sed -E 's/_GLOBAL__N__[0-9A-Za-z_]*:://g; s/\(anonymous namespace\):://g; s/: kernel (void )?([^(]*)\([^)]*\)/: kernel \2/'
+        sed -E 's/_GLOBAL__N__[0-9A-Za-z_]*:://g; s/\(anonymous namespace\):://g; s/\t(void )?([^(\t]*)[^\t]*\t/\2/'
 }
 [ -z "$wrong" ] || printf '%s\n' "$wrong" | demangle >&2
 exit "$status"

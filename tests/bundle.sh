@@ -14,7 +14,7 @@ if [ "$(id -u)" -eq 0 ] && unshare -m true 2>/dev/null; then
 elif unshare -r -m true 2>/dev/null; then
     namespace='unshare -r -m'
 else
-    fail 'neither chroot nor user namespaces are allowed here: the bundle was not checked'
+    fail 'this needs mount namespaces, as root or as a user, which are not allowed here: the bundle was not checked'
 fi
 root=$(mktemp -d) || exit 1
 trap 'rm -rf "$root"' EXIT
@@ -52,7 +52,7 @@ done
 mkdir -p "$root/usr/local/cuda-13.7/lib64" "$root/wheels/nvidia/cu13/lib" "$root/driver" "$root/elsewhere"
 cp "$fakes/ls_cuda.so" "$fakes/ls_nccl.so" "$root/elsewhere/"
 cp "$fakes/libcuda_on_cpu.so" "$root/usr/local/cuda-13.7/lib64/"
-cp "$root/gpu-bundle/lib/libcjson.so.1" "$root/driver/libcuda.so.1" # any library: it is only looked for
+: >"$root/driver/libcuda.so.1" # it is only looked for
 
 # --- what is run there ------------------------------------------------------------------------------------------------------
 cat >"$root/inside.sh" <<'INSIDE'

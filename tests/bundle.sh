@@ -116,5 +116,5 @@ $namespace sh -c 'mount --rbind /proc "$0/proc" && mount --rbind /dev "$0/dev" &
     exit 1
 
 # --- how old a machine may be -------------------------------------------------------------------------------------------------
-read -r _ glibc <"$root/gpu-bundle/made-for"
+read -r _ glibc <"$root/gpu-bundle/made-of"
 [ "$(printf '%s\n' "$glibc" 2.35 | sort -V | tail -n 1)" = 2.35 ] || fail "the bundle needs glibc $glibc; Ubuntu 22.04 has 2.35"

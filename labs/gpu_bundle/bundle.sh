@@ -68,7 +68,7 @@ fi
 if later "${glibcxx% *}" $glibcxx_most; then
     echo "gpu-bundle: needs libstdc++ of GLIBCXX_${glibcxx% *}, later than Ubuntu 22.04's $glibcxx_most: ${glibcxx#* }" >&2
 fi
-printf '%s\n' "glibc ${glibc% *}" "GLIBCXX ${glibcxx% *}" "chips $chips" >"$made/made-for"
+printf '%s\n' "glibc ${glibc% *}" "GLIBCXX ${glibcxx% *}" "chips $chips" "commit $(git describe --always --dirty 2>/dev/null || echo unknown)" >"$made/made-of"
 
 # --- the folder, the archive, and what is in them ---------------------------------------------------------------------------
 rm -rf "$bundle" "$bundle.tar.gz"

@@ -8,7 +8,7 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 from=$PWD
-export LS_PLUGINS="${LS_PLUGINS:-$here/build/lib}"
+export LS_PLUGINS="${LS_PLUGINS:-$here/build/lib}" LS_COMMIT="$(sed -n 's/^commit //p' "$here/made-of")" # figures name the commit
 
 # --- where libraries lie ------------------------------------------------------------------------------------------------
 # Folders in which they may lie, the likeliest first.

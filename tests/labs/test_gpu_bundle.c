@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "labs/bench_shared/machine.h"
 #include "tests/base/scratch.h"
 #include "tests/programs/program.h"
 
@@ -29,7 +30,7 @@ static void make_bundle(const char *place) {
         "cp \"$2/ls_cuda.so\" \"$2/ls_nccl.so\" bundle/build/lib/; cp \"$2/" LIBRARY "\" \"$3/\"\n"
         "cp /bin/true bundle/build/dp_train; cp /bin/true bundle/build/tests/test_a\n"
         "printf '#!/bin/sh\\necho %s/wheels/nvidia/some/lib\\n' \"$PWD\" >bin/python3\n"
-        "cd bundle/labs/gpu_check; chmod +x \"$1/bin/python3\"\n"
+        "echo commit v1-3-gabc >bundle/made-of; cd bundle/labs/gpu_check; chmod +x \"$1/bin/python3\"\n"
         "printf '#!/bin/sh\\nfor word; do printf \"<%%s>\" \"$word\"; done\\npwd\\n' >gpu_check.sh; chmod +x "
         "gpu_check.sh\n";
     scratch_write("make.sh", script, strlen(script));
@@ -103,12 +104,23 @@ static void options_are_handed_on(void **state) {
     assert_int_equal(run_bundle("--do /usr/bin/env"), 0);
     snprintf(expected, sizeof expected, "\nLS_PLUGINS=%s/bundle/build/lib\n", scratch_folder());
     program_expect_text(&p, expected + 1);
+    program_expect_text(&p, "LS_COMMIT=v1-3-gabc\n");
+}
+
+/* Where there is no git folder, figures still name the commit that they were measured with. */
+static void figures_name_the_commit(void **state) {
+    (void)state;
+    static bench_machine machine;
+    assert_int_equal(setenv("LS_COMMIT", "v1-3-gabc", 1), 0);
+    bench_describe_machine(&machine);
+    unsetenv("LS_COMMIT");
+    assert_string_equal(machine.commit, "v1-3-gabc");
 }
 
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
     const struct CMUnitTest tests[] = {TEST(libraries_in_a_toolkit), TEST(libraries_of_python),
-                                       TEST(libraries_of_the_path), TEST(missing_libraries_are_named),
-                                       TEST(options_are_handed_on)};
+                                       TEST(libraries_of_the_path),  TEST(missing_libraries_are_named),
+                                       TEST(options_are_handed_on),  TEST(figures_name_the_commit)};
     return cmocka_run_group_tests_name("gpu_bundle", tests, NULL, NULL);
 }

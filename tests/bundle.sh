@@ -96,6 +96,10 @@ try ':/driver:/nowhere' ./run.sh --look
 try 'PASSED' ./run.sh --do build/tests/test_cuda_scaling
 try '' ./run.sh --do build/dp_train --device-kind cuda --single $short
 try '' ./run.sh --do build/ddp_train --device-kind cuda --spawn 2 $short
+# The check itself, by way of run.sh, which fails if anything is broken: its first stage
+try 'held' ./run.sh --only look --quick --budget 60 --out /found
+try '"stage":"look"' cat /found/gpu_check.jsonl
+try "\"commit\":\"$(sed -n 's/^commit //p' made-of)\"" cat /found/gpu_check.jsonl
 # Python's wheels, as a Python tells of them.
 mv /usr/local/cuda-13.7/lib64/libcuda_on_cpu.so /wheels/nvidia/cu13/lib/
 refuse 'not found here: libcuda_on_cpu.so' ./run.sh --look

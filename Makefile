@@ -60,6 +60,7 @@ OPTIONAL := nvcc NCCL MPI
 # These two draw no pictures, and gpu-check leaves its tests out where cmocka is missing: machines with GPUs are often offline.
 ifeq ($(MAKECMDGOALS),gpu-check)
 NEEDED   := $(filter-out cmocka gnuplot,$(NEEDED))
+$(if $(HAVE_cmocka),,$(info gpu-check: cmocka is not here (package $(PACKAGE_cmocka)): the tests are left out$(,) which is not a pass))
 else ifneq ($(filter gpu-bundle bundle-check,$(MAKECMDGOALS)),)
 NEEDED   := $(filter-out gnuplot,$(NEEDED))
 endif
@@ -262,7 +263,6 @@ bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, be
 GPU_TESTS  := $(foreach test,$(if $(HAVE_cmocka),kernels kernels_edges kernels_products kernels_update layers layers_batchnorm conv2d half_numbers half_products half_layers scaling training modes),$(BUILD)/tests/test_cuda_$(test))
 
 gpu-check: all $(GPU_TESTS) ## tests, invariants and figures of a real GPU; without one it fails
-	@$(if $(HAVE_cmocka),:,echo 'gpu-check: cmocka is not here (package $(PACKAGE_cmocka)): the tests are left out, which is not a pass' >&2)
 	@PATH="$$PATH":$(call quoted,$(CUDA_HOME)/bin) labs/gpu_check/gpu_check.sh $(BUILD) $(GPU_TESTS)
 
 # What is in it keeps its place below BUILD. BUNDLED is empty where there is nothing to bundle, which bundle.sh says.

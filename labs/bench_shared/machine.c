@@ -32,8 +32,14 @@ static void describe_system(char text[BENCH_MACHINE_TEXT]) {
     snprintf(text, BENCH_MACHINE_TEXT, "%.40s %.60s %.40s", name.sysname, name.release, name.machine);
 }
 
-/* What git says of the present folder; "-dirty" where files differ from the commit. */
+/* What LS_COMMIT says (a build that was carried here has no git folder), or else git of the present folder; "-dirty" where
+ * files differ from the commit. */
 static void describe_commit(char text[BENCH_MACHINE_TEXT]) {
+    const char *said = getenv("LS_COMMIT");
+    if (said && said[0]) {
+        snprintf(text, BENCH_MACHINE_TEXT, "%.*s", BENCH_MACHINE_TEXT - 1, said);
+        return;
+    }
     FILE *git = popen("git describe --always --dirty 2>/dev/null", "r");
     char line[BENCH_MACHINE_TEXT];
     if (git && fgets(line, sizeof line, git)) {

@@ -1,5 +1,5 @@
-/* Which targets of the Makefile build the plug-ins for GPUs: those that can use one, when they are asked to; and that
- * what make is given stays a word. Nothing is built: `make -n` prints what would be run in a build folder of its own,
+/* Which targets of the Makefile build the plug-ins for GPUs: those that can use one, when they are asked to; for which
+ * chips; what they install; and that what make is given stays a word. Nothing is built: `make -n` prints what would be run in a build folder of its own,
  * with CUDA as if it were found, or not. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,9 +59,54 @@ static void test_odd_words(void **state) {
     }
 }
 
+/* How many lines of what make -n says of a target have each pattern of grep's, in which a dot stands for a blank. */
+static void count_said(const char *variables, const char *target, const char *const patterns[2], int counts[2]) {
+    static const char counting[] =
+        "unset ROOMS\n" /* as above */
+        "MAKEFLAGS= MAKELEVEL=0 make -n BUILD=\"$1\" SAN= $(echo \"$2\" | tr , ' ') \"$3\" >\"$1.said\"\n"
+        "echo $(grep -c -e \"$4\" \"$1.said\") $(grep -c -e \"$5\" \"$1.said\")\n";
+    static program p;
+    scratch_write("count.sh", counting, strlen(counting));
+    program_run(&p, "/bin/sh %s %s %s %s %s %s", scratch_path("count.sh"), scratch_path("build"), variables, target,
+                patterns[0], patterns[1]);
+    if (sscanf(p.out_text, "%d %d", &counts[0], &counts[1]) != 2) fail_msg("make -n %s: %s", target, p.err_text);
+}
+
+/* gpu-check needs no pictures, and without cmocka it leaves its tests out; others do install what they need. */
+static void test_gpu_check_installs_nothing(void **state) {
+    (void)state;
+    static const char *const patterns[] = {"apt-get.install", "gpu_check.sh"};
+    int counts[2];
+    count_said("HAVE_gnuplot=,HAVE_cmocka=", "gpu-check", patterns, counts);
+    assert_int_equal(counts[0], 0);
+    assert_int_equal(counts[1], 1);
+    count_said("HAVE_gnuplot=", "tables", patterns, counts);
+    assert_true(counts[0] > 0);
+}
+
+/* A bundle is for sm_90 unless CUDA_ARCH says otherwise; without nvcc there is none, which one line says. */
+static void test_bundle(void **state) {
+    (void)state;
+    static const char *const patterns[] = {"compile.sh.*-gencode.arch=compute_90,code=sm_90.-c", "code=sm_80"};
+    static const char *const files[] = {"bundle.sh.*ls_nccl.so.*test_cuda_kernels", "code=sm_80"};
+    static program p;
+    int counts[2];
+    count_said("HAVE_nvcc=yes", "gpu-bundle", patterns, counts);
+    assert_true(counts[0] > 10);
+    assert_int_equal(counts[1], 0);
+    count_said("HAVE_nvcc=yes,HAVE_NCCL=yes,CUDA_ARCH=80", "gpu-bundle", files, counts);
+    assert_int_equal(counts[0], 1);
+    assert_true(counts[1] > 10);
+    assert_int_equal(program_run(&p, "/bin/sh labs/gpu_bundle/bundle.sh %s 90", scratch_path("build")), 1);
+    assert_int_equal(count_lines(p.err_text) + count_lines(p.out_text), 1);
+    assert_non_null(strstr(p.err_text, "nvcc was not found"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_plugins, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_gpu_check_installs_nothing, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_bundle, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_odd_words, programs_setup, programs_teardown)};
     return cmocka_run_group_tests_name("targets", tests, NULL, NULL);
 }

@@ -1,0 +1,126 @@
+/* run.sh of the bundle: which libraries it finds, and that it hands on what it is given. The bundle is a scratch folder with
+ * the plug-ins of tests/cuda_on_cpu, which need libcuda_on_cpu.so as ours need CUDA's libraries. `make bundle-check` runs a
+ * whole bundle. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "labs/bench_shared/machine.h"
+#include "tests/base/scratch.h"
+#include "tests/programs/program.h"
+
+#define LIBRARY "libcuda_on_cpu.so"
+
+static program p;
+
+/* FOLDER/bundle; the plug-ins' library is moved to FOLDER/`place`, and a Python that knows of FOLDER/wheels is in PATH. The
+ * libraries that this machine has stay where they are. */
+static void make_bundle(const char *place) {
+    static const char script[] =
+        "set -e; mkdir -p \"$1/bundle/labs/gpu_check\"; cp labs/gpu_bundle/run.sh \"$1/bundle/\"; cd \"$1\"\n"
+        "mkdir -p bundle/build/lib bundle/build/tests bundle/lib driver bin \"$3\"; : >driver/libcuda.so.1\n"
+        "cp \"$2/ls_cuda.so\" \"$2/ls_nccl.so\" bundle/build/lib/; cp \"$2/" LIBRARY "\" \"$3/\"\n"
+        "cp /bin/true bundle/build/dp_train; cp /bin/true bundle/build/tests/test_a\n"
+        "printf '#!/bin/sh\\necho %s/wheels/nvidia/some/lib\\n' \"$PWD\" >bin/python3\n"
+        "echo commit v1-3-gabc >bundle/made-of; cd bundle/labs/gpu_check; chmod +x \"$1/bin/python3\"\n"
+        "printf '#!/bin/sh\\nfor word; do printf \"<%%s>\" \"$word\"; done\\npwd\\n' >gpu_check.sh; chmod +x "
+        "gpu_check.sh\n";
+    scratch_write("make.sh", script, strlen(script));
+    const char *plugins = getenv("LS_PLUGINS");
+    assert_non_null(plugins);
+    if (program_run(&p, "/bin/sh %s %s %s %s", scratch_path("make.sh"), scratch_folder(), plugins, place) != 0)
+        fail_msg("%s", p.err_text);
+}
+
+/* run.sh with these words, where a driver is named by LD_LIBRARY_PATH and a toolkit by CUDA_HOME. */
+static int run_bundle(const char *words) {
+    const char *folder = scratch_folder();
+    return program_run(&p,
+                       "LS_PLUGINS= PATH=%s/bin:/usr/bin:/bin LD_LIBRARY_PATH=%s/driver:/nowhere CUDA_HOME=%s/toolkit "
+                       "/bin/sh %s/bundle/run.sh %s",
+                       folder, folder, folder, folder, words);
+}
+
+/* What run.sh --look says LD_LIBRARY_PATH has become; `front`: what is put in front of the bundle's own. */
+static void expect_found(const char *place, const char *front) {
+    char expected[2048];
+    make_bundle(place);
+    if (run_bundle("--look") != 0) fail_msg("%s%s", p.out_text, p.err_text);
+    snprintf(expected, sizeof expected, "\nLD_LIBRARY_PATH=%s%s%s%s/bundle/lib:%s/driver:/nowhere\n",
+             front ? scratch_folder() : "", front ? front : "", front ? ":" : "", scratch_folder(), scratch_folder());
+    program_expect_text(&p, expected);
+    assert_string_equal(p.err_text, "");
+}
+
+static void libraries_in_a_toolkit(void **state) {
+    (void)state;
+    expect_found("toolkit/lib64", "/toolkit/lib64");
+}
+
+static void libraries_of_python(void **state) {
+    (void)state;
+    expect_found("wheels/nvidia/some/lib", "/wheels/nvidia/some/lib");
+}
+
+/* What the loader finds by itself is not looked for. */
+static void libraries_of_the_path(void **state) {
+    (void)state;
+    expect_found("driver", NULL);
+}
+
+/* One line names what is missing, and programs that do without it run. */
+static void missing_libraries_are_named(void **state) {
+    (void)state;
+    make_bundle("elsewhere");
+    assert_int_equal(run_bundle("--look"), 1);
+    assert_int_equal(count_lines(p.err_text), 1);
+    assert_non_null(strstr(p.err_text, "run.sh: not found here: " LIBRARY " (what needs them cannot run"));
+    assert_int_equal(run_bundle("--do /bin/true"), 0);
+    assert_int_equal(count_lines(p.err_text), 1);
+    assert_int_equal(run_bundle("--do /bin/false"), 1);
+    assert_int_equal(run_bundle("--do"), 2);
+}
+
+/* The check gets its options as they are, but for a relative --out, and the tests; it runs in the bundle. */
+static void options_are_handed_on(void **state) {
+    (void)state;
+    char here[1024], expected[4096];
+    assert_non_null(getcwd(here, sizeof here));
+    make_bundle("toolkit/lib64");
+    assert_int_equal(run_bundle("--budget 9 --only look --out a --out=b --out=/c --out /d"), 0);
+    snprintf(expected, sizeof expected,
+             "<build><--budget><9><--only><look><--out><%s/a><--out=%s/b><--out=/c><--out></d><build/tests/test_a>%s/"
+             "bundle\n",
+             here, here, scratch_folder());
+    program_expect_text(&p, expected);
+    assert_int_equal(run_bundle("--do /usr/bin/env"), 0);
+    snprintf(expected, sizeof expected, "\nLS_PLUGINS=%s/bundle/build/lib\n", scratch_folder());
+    program_expect_text(&p, expected + 1);
+    program_expect_text(&p, "LS_COMMIT=v1-3-gabc\n");
+}
+
+/* Where there is no git folder, figures still name the commit that they were measured with. */
+static void figures_name_the_commit(void **state) {
+    (void)state;
+    static bench_machine machine;
+    assert_int_equal(setenv("LS_COMMIT", "v1-3-gabc", 1), 0);
+    bench_describe_machine(&machine);
+    unsetenv("LS_COMMIT");
+    assert_string_equal(machine.commit, "v1-3-gabc");
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
+    const struct CMUnitTest tests[] = {TEST(libraries_in_a_toolkit), TEST(libraries_of_python),
+                                       TEST(libraries_of_the_path),  TEST(missing_libraries_are_named),
+                                       TEST(options_are_handed_on),  TEST(figures_name_the_commit)};
+    return cmocka_run_group_tests_name("gpu_bundle", tests, NULL, NULL);
+}

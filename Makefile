@@ -158,7 +158,7 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: hostile fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-comm gpu-check gpu-bundle bundle-check anew tables calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
+.PHONY: hostile fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-comm gpu-check rounding gpu-bundle bundle-check anew tables calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ ifdef LS_SET_UP
 $(error Still missing after make setup: $(MISSING))
 endif
 .NOTPARALLEL:
-all test soak bench-dp-vs-ddp bench-comm gpu-check gpu-bundle bundle-check plots tables calibrate accuracy recipes pytorch-check: setup
+all test soak rounding bench-dp-vs-ddp bench-comm gpu-check gpu-bundle bundle-check plots tables calibrate accuracy recipes pytorch-check: setup
 	@$(MAKE) LS_SET_UP=1 $@
 
 else
@@ -261,6 +261,14 @@ bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, be
 
 # The tests that call nothing of tests/cuda_on_cpu, and so run on real GPUs too (--as-needed leaves it out of them).
 GPU_TESTS  := $(foreach test,$(if $(HAVE_cmocka),kernels kernels_edges kernels_products kernels_update layers layers_batchnorm conv2d half_numbers half_products half_layers scaling training modes),$(BUILD)/tests/test_cuda_$(test))
+
+# Ways of a GPU to round (tests/cuda_on_cpu/include/cuda_on_cpu.h). `make test` has some of them in some tests, this all in all.
+ROUNDING   := slices:2 slices:4 slices:8 place cut ulps flush slices:2,place,cut,ulps,flush slices:8,place,cut,ulps,flush
+rounding: $(GPU_TESTS) $(FAKES) ## the tests that run on GPUs, on the CPU's GPU in each way that one may round, ten minutes [ROUNDING='slices:8 cut,ulps']
+	@for way in $(foreach way,$(ROUNDING),$(call quoted,$(way))); do \
+	    echo "CUDA_ON_CPU_ROUNDING=$$way"; \
+	    printf '%s\n' $(GPU_TESTS) | CUDA_ON_CPU_ROUNDING=$$way LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) tests/run.sh $(words $(GPU_TESTS)) || exit 1; \
+	done
 
 # GPU_ARGS: options of build/gpu_check. A test that is linked with the CPU's CUDA would test that.
 gpu-check: all $(GPU_TESTS) ## tests, figures and invariants of a real GPU, in stages; without one it fails [GPU_ARGS='--budget=540 --only=peaks,rates --continue']

@@ -6,6 +6,8 @@
 #        LS_TEST_DEADLINE_S: seconds per program, 240; LS_TEST_JOBS: programs at a time, one more than cores; V=1: a line for each program
 set -u
 export LC_ALL=C
+# Devices' threads have one in any case; in tests that call kernels themselves, oneDNN's others would mostly spin.
+export OMP_NUM_THREADS=1
 deadline_s=${LS_TEST_DEADLINE_S:-240}
 clear=''
 [ -t 1 ] && clear=$(printf '\r\033[K')

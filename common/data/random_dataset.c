@@ -3,10 +3,16 @@
  *           many as all its samples together have, rounded up to a power of two, but 2^10 at least. Value i of a sample is (pool[a + i] + pool[b + i])
  *           / sqrt(2) (indices modulo P), again standard normal; a != b come from a hash of (seed, sample). There are
  *           about P^2 / 2 such pairs, so that no two of even a hundred thousand samples are likely to be the same.
- *   cost  : 1 MiB; per value two loads and an addition. Drawing each value anew would take some 30 times as long.
+ *   cost  : 1 MiB; per value two loads and an addition. Drawing each value anew would take some 30 times as long. Large
+ *           samples are written past the caches, which takes about as long as copying them.
  *   limit : samples of more than P values repeat themselves, and samples share parts: for speed and memory, not for
  *           statistics. */
+#include <stdint.h>
 #include <stdlib.h>
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
 
 #include "common/base/log.h"
 #include "common/base/random.h"
@@ -16,6 +22,9 @@
 #define LS_MAX_POOL_COUNT ((size_t)1 << 18)
 #define LS_SMALL_SET_COUNT ((size_t)10000)   /* samples; from here on they do not depend on how many there are */
 #define LS_MAX_INPUT_COUNT ((size_t)1 << 40) /* of a sample; keeps products far from overflow */
+
+#define SCALE 0.70710678f
+#define LARGE_COUNT ((size_t)2048) /* values of a sample whose batches are more than caches hold */
 
 struct random_dataset {
     ls_dataset base;
@@ -36,20 +45,40 @@ enum { TOGETHER = 16 }; /* values that the compiler makes vectors of */
 static void add_scaled(float *restrict destination, const float *restrict a, const float *restrict b, size_t count) {
     size_t i = 0;
     for (; i + TOGETHER <= count; i += TOGETHER) {
-        for (size_t j = i; j < i + TOGETHER; j++) destination[j] = (a[j] + b[j]) * 0.70710678f;
+        for (size_t j = i; j < i + TOGETHER; j++) destination[j] = (a[j] + b[j]) * SCALE;
     }
-    for (; i < count; i++) destination[i] = (a[i] + b[i]) * 0.70710678f;
+    for (; i < count; i++) destination[i] = (a[i] + b[i]) * SCALE;
 }
+
+#if defined(__SSE__)
+/* The same values, past the caches: the memory is not read first. */
+static void add_scaled_past_caches(float *restrict destination, const float *restrict a, const float *restrict b,
+                                   size_t count) {
+    const __m128 scale = _mm_set1_ps(SCALE);
+    size_t before = -((uintptr_t)destination / sizeof(float)) % 4, i = before < count ? before : count;
+    add_scaled(destination, a, b, i);
+    for (; i + TOGETHER <= count; i += TOGETHER) {
+        for (size_t j = i; j < i + TOGETHER; j += 4)
+            _mm_stream_ps(destination + j, _mm_mul_ps(_mm_add_ps(_mm_loadu_ps(a + j), _mm_loadu_ps(b + j)), scale));
+    }
+    _mm_sfence(); /* before whatever tells others that the sample is there */
+    add_scaled(destination + i, a + i, b + i, count - i);
+}
+#else
+#define add_scaled_past_caches add_scaled
+#endif
 
 static void fill_from_pool(const struct random_dataset *random, uint64_t key, float *destination, size_t count) {
     size_t pool_count = random->pool_count;
     size_t first = key % pool_count;
     size_t second = first + 1 + (key >> 32) % (pool_count - 1);
     second %= pool_count;
+    void (*add)(float *restrict, const float *restrict, const float *restrict, size_t) =
+        count >= LARGE_COUNT ? add_scaled_past_caches : add_scaled;
     while (count > 0) { /* in runs that end where one of the two gets to the pool's end */
         size_t run = pool_count - (first > second ? first : second);
         if (run > count) run = count;
-        add_scaled(destination, random->pool + first, random->pool + second, run);
+        add(destination, random->pool + first, random->pool + second, run);
         first = (first + run) % pool_count;
         second = (second + run) % pool_count;
         destination += run;

@@ -1,5 +1,7 @@
 /* operations — one large example of every operation of ops.def. The large arrays hold numbers as training has them
- * (values.c); labels, choices and state are zero. */
+ * (values.c), as do the weights of convolutions, s[7]; labels, choices, state and other small arrays are zero. They are
+ * measured in turn on the same arrays, so that a row may find there what those before it have left: f[0] is what they
+ * fill with zeros, and h[2] what they cast that to. Products read neither: zeros would draw less power, and be faster. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -74,6 +76,7 @@ static bool gather_material(gpu_check_arena *arena, struct material *m, size_t c
     ls_status status = arena->failed ? LS_ERR_NO_MEMORY : make_list(arena, m);
     for (int i = 0; status == LS_OK && i < 6; i++) status = gpu_check_fill(arena->device, m->large[i], count, LS_FP32);
     for (int i = 0; status == LS_OK && i < 3; i++) status = gpu_check_fill(arena->device, m->halves[i], count, LS_BF16);
+    if (status == LS_OK) status = gpu_check_fill(arena->device, m->small[7], SMALL, LS_FP32);
     return status == LS_OK;
 }
 
@@ -90,7 +93,7 @@ static void fill_linear(struct ls_op *op, const struct material *m, ls_op_id id)
     case LS_OP_reduce_add: op->arguments.reduce_add = (struct ls_reduce_add_arguments){f[0], m->sources, 3, n}; break;
     case LS_OP_gemm:
         op->arguments.gemm = (struct ls_gemm_arguments){LS_FP32, false, true, m->side, m->side, m->side,
-                                                        f[0],    f[1],  0,    LS_FP32, f[2],    NULL};
+                                                        f[1],    f[2],  0,    LS_FP32, f[0],    NULL};
         break;
     case LS_OP_add_bias:
         op->arguments.add_bias = (struct ls_add_bias_arguments){LS_FP32, f[0], s[0], m->rows, COLUMNS};
@@ -120,10 +123,10 @@ static void fill_halves(struct ls_op *op, const struct material *m, ls_op_id id)
     op->id = id;
     switch (id) {
     case LS_OP_cast:
-        op->arguments.cast = (struct ls_cast_arguments){LS_BF16, h[0], LS_FP32, m->large[0], m->count};
+        op->arguments.cast = (struct ls_cast_arguments){LS_BF16, h[2], LS_FP32, m->large[0], m->count};
         break;
     case LS_OP_cast_divide:
-        op->arguments.cast_divide = (struct ls_cast_divide_arguments){LS_BF16, h[0], m->large[0], 1, m->count};
+        op->arguments.cast_divide = (struct ls_cast_divide_arguments){LS_BF16, h[2], m->large[0], 1, m->count};
         break;
     case LS_OP_gemm:
         op->arguments.gemm =
@@ -139,11 +142,11 @@ static void fill_images(struct ls_op *op, const struct material *m, ls_op_id id)
     switch (id) {
     case LS_OP_conv2d_forward:
         op->arguments.conv2d_forward =
-            (struct ls_conv2d_forward_arguments){m->conv, f[0], s[0], s[1], f[1], m->workspace};
+            (struct ls_conv2d_forward_arguments){m->conv, f[0], s[7], s[1], f[1], m->workspace};
         break;
     case LS_OP_conv2d_backward_data:
         op->arguments.conv2d_backward_data =
-            (struct ls_conv2d_backward_data_arguments){m->conv, f[1], s[0], f[0], m->workspace};
+            (struct ls_conv2d_backward_data_arguments){m->conv, f[1], s[7], f[0], m->workspace};
         break;
     case LS_OP_conv2d_backward_weights:
         op->arguments.conv2d_backward_weights =

@@ -119,6 +119,21 @@ void in_own_process(const char *const settings[], void (*body)(void **state)) {
     if (status != 0) fail_msg("the process of this test ended with %d; it said:\n%s", status, text);
 }
 
+/* --- which GPU --------------------------------------------------------------------------------------------------- */
+
+bool gpu_is_real(void) {
+    char path[4096];
+    const char *folder = getenv("LS_PLUGINS");
+    snprintf(path, sizeof path, "%s/libcuda_on_cpu.so", folder ? folder : ".");
+    return access(path, F_OK) != 0;
+}
+
+bool gpu_may_round(const char *how) {
+    int (*rounds)(const char *) = NULL;
+    *(void **)&rounds = fake_function("cuda_on_cpu_rounds");
+    return gpu_is_real() || (rounds && rounds(how));
+}
+
 void *fake_function(const char *name) {
     void *library = dlopen("libcuda_on_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
     void *function = library ? dlsym(library, name) : NULL;

@@ -4,6 +4,7 @@
 #ifndef TESTS_CUDA_GPU_H
 #define TESTS_CUDA_GPU_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/device/device.h"
@@ -44,6 +45,13 @@ void gpu_download(ls_device *device, void *values, const void *memory, size_t nb
 /* A function of tests/cuda_on_cpu, looked up so that the test can run on real GPUs too, where it is NULL. For
  * assertions that only the CPU's CUDA can answer. */
 void *fake_function(const char *name);
+
+/* Whether the plug-ins are those of real GPUs. Opens nothing. */
+bool gpu_is_real(void);
+
+/* Whether this GPU may round in this way: "slices", "place", "cut", "ulps", "flush" of CUDA_ON_CPU_ROUNDING
+ * (cuda_on_cpu.h). A real one may always. */
+bool gpu_may_round(const char *how);
 
 /* Runs `body`, a test of its own, in a child process with these settings added to the environment
  * ("CUDA_ON_CPU_DEVICES=2", ..., NULL), and fails if an assertion in it fails, if it leaves an error that it did not

@@ -226,7 +226,7 @@ static void integers_are_refused(void **state) {
     cmocka_unit_test_prestate_setup_teardown(name, transplant_setup, transplant_teardown, (void *)(uintptr_t)(setting))
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         TEST(halves_are_floats_rounded_once),
         TEST_SO(halves_are_floats_rounded_once, "CUDA_ON_CPU_THREADS=descending"),
         TEST_SO(halves_are_floats_rounded_once, "CUDA_ON_CPU_THREADS=random:1"),
@@ -234,5 +234,6 @@ int main(void) {
         TEST(a_y_that_is_stored_as_zero_passes_nothing),
         TEST(integers_are_refused),
     };
+    transplant_leave_out(tests, sizeof tests / sizeof *tests);
     return cmocka_run_group_tests_name("layers of halves on GPUs", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* Every operation on a GPU against the same on a CPU device: both rungs, all types, many sizes, four alignments, three
- * orders of the threads of a block; nothing but outputs is written, and the same call twice gives the same bits. Runs
- * on real GPUs too. */
+ * orders of the threads of a block, several ways to round (CUDA_ON_CPU_ROUNDING); nothing but outputs is written, and
+ * the same call twice gives the same bits. Runs on real GPUs too. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -155,16 +155,17 @@ static void few_sizes_of_halves(void **state) {
     cmocka_unit_test_prestate_setup_teardown(name, transplant_setup, transplant_teardown, (void *)(uintptr_t)(setting))
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         TEST(naive_rungs),
         TEST(fast_rungs),
         TEST(fast_rungs_of_other_alignments),
         TEST(halves),
-        TEST_WITH(few_sizes_of_both_rungs, "CUDA_ON_CPU_THREADS=descending"),
-        TEST_WITH(few_sizes_of_halves, "CUDA_ON_CPU_THREADS=descending"),
-        TEST_WITH(few_sizes_of_halves, "CUDA_ON_CPU_THREADS=random:2"),
-        TEST_WITH(few_sizes_of_both_rungs, "CUDA_ON_CPU_THREADS=random:1"),
-        TEST_WITH(few_sizes_of_both_rungs, "CUDA_ON_CPU_STREAMS=shuffle:1"),
+        TEST_WITH(few_sizes_of_both_rungs, "CUDA_ON_CPU_THREADS=descending CUDA_ON_CPU_ROUNDING=slices:2,ulps"),
+        TEST_WITH(few_sizes_of_halves, "CUDA_ON_CPU_THREADS=descending CUDA_ON_CPU_ROUNDING=cut"),
+        TEST_WITH(few_sizes_of_halves, "CUDA_ON_CPU_THREADS=random:2 CUDA_ON_CPU_ROUNDING=slices:8,place,cut,flush"),
+        TEST_WITH(few_sizes_of_both_rungs, "CUDA_ON_CPU_THREADS=random:1 CUDA_ON_CPU_ROUNDING=slices:4,place"),
+        TEST_WITH(few_sizes_of_both_rungs, "CUDA_ON_CPU_STREAMS=shuffle:1 CUDA_ON_CPU_ROUNDING=slices:8,ulps,flush"),
     };
+    transplant_leave_out(tests, sizeof tests / sizeof *tests);
     return cmocka_run_group_tests_name("kernels of GPUs", tests, NULL, NULL);
 }

@@ -253,16 +253,23 @@ static void a_row_with_a_bad_label_has_no_gradient(void **state) {
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, transplant_setup, transplant_teardown)
+#define TEST_SO(name, setting)                                                                                         \
+    cmocka_unit_test_prestate_setup_teardown(name, transplant_setup, transplant_teardown, (void *)(uintptr_t)(setting))
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         TEST(gemm_in_every_shape),
+        TEST_SO(gemm_in_every_shape, "CUDA_ON_CPU_ROUNDING=slices:2"),
+        TEST_SO(gemm_in_every_shape, "CUDA_ON_CPU_ROUNDING=slices:8,place,flush"),
         TEST(products_of_every_type),
+        TEST_SO(products_of_every_type, "CUDA_ON_CPU_ROUNDING=cut"),
+        TEST_SO(products_of_every_type, "CUDA_ON_CPU_ROUNDING=slices:4,place,cut,flush"),
         TEST(products_over_nothing),
         TEST(products_that_are_refused),
         TEST(fused_operations_have_the_bits_of_the_others),
         TEST(a_row_has_the_same_bits_in_any_batch),
         TEST(a_row_with_a_bad_label_has_no_gradient),
     };
+    transplant_leave_out(tests, sizeof tests / sizeof *tests);
     return cmocka_run_group_tests_name("products and fused operations on GPUs", tests, NULL, NULL);
 }

@@ -217,7 +217,7 @@ static void too_many_channels_are_an_error(void **state) {
     cmocka_unit_test_prestate_setup_teardown(name, transplant_setup, transplant_teardown, (void *)(uintptr_t)(setting))
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         TEST(naive_rung),
         TEST(fast_rung),
         TEST_SO(fast_rung, "CUDA_ON_CPU_THREADS=descending"),
@@ -229,5 +229,6 @@ int main(void) {
         TEST(one_value_over_all_ranks_is_an_error),
         TEST(too_many_channels_are_an_error),
     };
+    transplant_leave_out(tests, sizeof tests / sizeof *tests);
     return cmocka_run_group_tests_name("batch norm on GPUs", tests, NULL, NULL);
 }

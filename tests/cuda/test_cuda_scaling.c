@@ -240,7 +240,7 @@ static void the_scale_is_pytorchs(void **state) {
     cmocka_unit_test_prestate_setup_teardown(name, transplant_setup, transplant_teardown, (void *)(uintptr_t)(setting))
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         TEST(each_gradient_counts_once),
         TEST(the_sum_is_finite_if_all_gradients_are),
         TEST_SO(the_sum_is_finite_if_all_gradients_are, "CUDA_ON_CPU_THREADS=random:1"),
@@ -249,5 +249,6 @@ int main(void) {
         TEST(the_scale_is_pytorchs),
         TEST_SO(the_scale_is_pytorchs, "CUDA_ON_CPU_STREAMS=shuffle:1"),
     };
+    transplant_leave_out(tests, sizeof tests / sizeof *tests);
     return cmocka_run_group_tests_name("clipping and loss scaling on GPUs", tests, NULL, NULL);
 }

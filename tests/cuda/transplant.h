@@ -7,10 +7,16 @@
 #include "kernels/cuda/cuda.h"
 #include "tests/kernels/problems.h"
 
-/* kernel_setup, and GPU 0. *state may say how tests/cuda_on_cpu is to run things, as a setting of its environment:
- * "CUDA_ON_CPU_THREADS=descending", "CUDA_ON_CPU_STREAMS=shuffle:1". A real GPU does as it likes. */
+/* kernel_setup, and GPU 0. *state may say how tests/cuda_on_cpu is to run things, as settings of its environment with
+ * blanks between: "CUDA_ON_CPU_THREADS=descending CUDA_ON_CPU_ROUNDING=slices:4". The rounding of this process's own
+ * environment, if there is one, is kept. */
 int transplant_setup(void **state);
 int transplant_teardown(void **state);
+
+/* Forgets those of the tests whose state is such a manner, if the GPU is a real one, which does as it likes: they would
+ * be other tests once more. */
+struct CMUnitTest;
+void transplant_leave_out(struct CMUnitTest *tests, size_t count);
 
 ls_stream *transplant_stream(void);
 

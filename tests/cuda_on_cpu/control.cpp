@@ -15,6 +15,13 @@ void cuda_on_cpu_reset_faults(const char *faults) {
     s.faults = read_faults(faults);
 }
 
+int cuda_on_cpu_rounds(const char *how) {
+    const Rounding &rounding = state().settings.rounding;
+    return (rounding.slices > 1 && !std::strcmp(how, "slices")) || (rounding.place && !std::strcmp(how, "place")) ||
+           (rounding.cut && !std::strcmp(how, "cut")) || (rounding.ulps && !std::strcmp(how, "ulps")) ||
+           (rounding.flush && !std::strcmp(how, "flush"));
+}
+
 unsigned long cuda_on_cpu_kernel_launches(void) { return kernels_launched(); }
 
 unsigned long cuda_on_cpu_device_allocations(void) {

@@ -8,6 +8,8 @@
  *             so is what they add up to, the worst that cuBLAS may do.
  *   TF32      inputs are rounded to 10 bits of mantissa, products and sums are fp32
  *   beta 0    C is not read: it may hold NaN. alpha 0 or k 0: A and B are not read.
+ *   GPUs'     with CUDA_ON_CPU_ROUNDING other orders, inputs and sums that are cut, zeros for subnormal numbers:
+ *             rounding.cpp
  *   cost      a pass over A, B and C more where types differ from fp32 or TF32 rounds; one thread
  *   fails     never; cublas.cpp has checked everything */
 #include "tests/cuda_on_cpu/cublas_gemm.h"
@@ -20,6 +22,9 @@
 #include <cuda_on_cpu_halves.h>
 #include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
+
+#include "tests/cuda_on_cpu/rounding.h"
+#include "tests/cuda_on_cpu/state.h"
 
 namespace cuda_on_cpu {
 
@@ -50,6 +55,12 @@ void store(const Matrix &matrix, int64_t index, float value) {
     }
 }
 
+float rounded_input(float value, const Matrix &matrix, bool tf32) {
+    bool floats = matrix.type == CUDA_R_32F;
+    if (tf32 && floats) value = rounding().cut ? cut_to_tf32(value) : round_to_tf32(value);
+    return rounding().flush ? flushed(value) : value;
+}
+
 /* One matrix of a batch as fp32: itself, or a dense copy. */
 struct Operand {
     const float *data;
@@ -58,7 +69,7 @@ struct Operand {
 
     Operand(const Matrix &matrix, int64_t which, int64_t rows, int64_t columns, bool tf32) {
         int64_t first = which * matrix.stride;
-        if (matrix.type == CUDA_R_32F && !tf32) {
+        if (matrix.type == CUDA_R_32F && !tf32 && !rounding().flush) {
             data = static_cast<const float *>(matrix.data) + first;
             leading = matrix.leading;
             return;
@@ -66,9 +77,8 @@ struct Operand {
         copy.resize(static_cast<size_t>(rows * columns));
         for (int64_t c = 0; c < columns; c++) {
             for (int64_t r = 0; r < rows; r++) {
-                float value = load(matrix, first + c * matrix.leading + r);
                 copy[static_cast<size_t>(c * rows + r)] =
-                    tf32 && matrix.type == CUDA_R_32F ? round_to_tf32(value) : value;
+                    rounded_input(load(matrix, first + c * matrix.leading + r), matrix, tf32);
             }
         }
         data = copy.data();
@@ -86,13 +96,73 @@ void one_thread() {
     if (set_num_threads) set_num_threads(1);
 }
 
-void sgemm(const Gemm &gemm, float alpha, float beta, const Operand &a, const Operand &b, float *c, int64_t leading) {
+/* Of the inner dimension, `count` elements from `begin` on. */
+struct Slice {
+    int64_t begin, count;
+};
+
+void sgemm(const Gemm &gemm, Slice slice, float alpha, float beta, const Operand &a, const Operand &b, float *c,
+           int64_t leading) {
+    const float *a_data = a.data + slice.begin * (gemm.transpose_a ? 1 : a.leading);
+    const float *b_data = b.data + slice.begin * (gemm.transpose_b ? b.leading : 1);
     one_thread();
     dnnl_status_t status = dnnl_sgemm(gemm.transpose_b ? 'T' : 'N', gemm.transpose_a ? 'T' : 'N', gemm.n, gemm.m,
-                                      gemm.k, alpha, b.data, b.leading, a.data, a.leading, beta, c, leading);
+                                      slice.count, alpha, b_data, b.leading, a_data, a.leading, beta, c, leading);
     if (status == dnnl_success) return;
     std::fprintf(stderr, "cuda_on_cpu: dnnl_sgemm failed: status %d\n", static_cast<int>(status));
     std::abort();
+}
+
+/* The slice of each row of op(A), or of each column of op(B), dense. */
+std::vector<float> lines_of(const Operand &operand, bool lines_are_dense, int64_t lines, Slice slice) {
+    std::vector<float> dense(static_cast<size_t>(lines * slice.count));
+    for (int64_t line = 0; line < lines; line++) {
+        for (int64_t i = 0; i < slice.count; i++) {
+            int64_t at = slice.begin + i,
+                    place = lines_are_dense ? line * operand.leading + at : at * operand.leading + line;
+            dense[static_cast<size_t>(line * slice.count + i)] = operand.data[place];
+        }
+    }
+    return dense;
+}
+
+/* sums[column * m + row], as tensor cores take them. */
+void multiply_on_tensor_cores(const Gemm &gemm, Slice slice, const Operand &a, const Operand &b, float *sums) {
+    std::vector<float> rows = lines_of(a, gemm.transpose_a, gemm.m, slice);
+    std::vector<float> columns = lines_of(b, !gemm.transpose_b, gemm.n, slice);
+    for (int64_t i = 0; i < gemm.m * gemm.n; i++) {
+        sums[i] = tensor_core_sum(rows.data() + i % gemm.m * slice.count, columns.data() + i / gemm.m * slice.count,
+                                  slice.count);
+    }
+}
+
+bool lie_evenly(const Gemm &gemm) {
+    auto places = reinterpret_cast<uintptr_t>(gemm.a.data) | reinterpret_cast<uintptr_t>(gemm.b.data) |
+                  reinterpret_cast<uintptr_t>(gemm.c.data);
+    return places % 16 == 0;
+}
+
+/* The same product as a GPU may take it: rounding.cpp. */
+void multiply_as_a_gpu(const Gemm &gemm, float alpha, float beta, int64_t first, const Operand &a, const Operand &b) {
+    bool on_tensor_cores = rounding().cut && (gemm.tf32 || gemm.a.type != CUDA_R_32F);
+    std::vector<float> sums(static_cast<size_t>(gemm.m * gemm.n)), slice_sums(sums.size());
+    int slices = rounding().slices + (rounding().place && !lie_evenly(gemm) ? 1 : 0);
+    for (int64_t s = 0; s < slices; s++) {
+        int64_t begin = gemm.k * s / slices, end = gemm.k * (s + 1) / slices;
+        if (begin == end) continue;
+        if (on_tensor_cores) {
+            multiply_on_tensor_cores(gemm, {begin, end - begin}, a, b, slice_sums.data());
+        } else {
+            sgemm(gemm, {begin, end - begin}, 1, 0, a, b, slice_sums.data(), gemm.m);
+        }
+        for (size_t i = 0; i < sums.size(); i++) sums[i] += slice_sums[i];
+    }
+    for (int64_t i = 0; i < gemm.m * gemm.n; i++) {
+        int64_t at = first + i / gemm.m * gemm.c.leading + i % gemm.m;
+        float before = beta == 0 ? 0 : rounded_input(load(gemm.c, at), gemm.c, false);
+        float sum = alpha * sums[static_cast<size_t>(i)] + beta * before;
+        store(gemm.c, at, rounding().flush ? flushed(sum) : sum);
+    }
 }
 
 void scale(const Gemm &gemm, float beta, int64_t first) {
@@ -112,8 +182,13 @@ void multiply(const Gemm &gemm, float alpha, float beta, int64_t which) {
     }
     Operand a(gemm.a, which, gemm.transpose_a ? gemm.k : gemm.m, gemm.transpose_a ? gemm.m : gemm.k, gemm.tf32);
     Operand b(gemm.b, which, gemm.transpose_b ? gemm.n : gemm.k, gemm.transpose_b ? gemm.k : gemm.n, gemm.tf32);
+    if (rounding().slices > 1 || rounding().place || rounding().cut || rounding().flush) {
+        multiply_as_a_gpu(gemm, alpha, beta, first, a, b);
+        return;
+    }
+    Slice all = {0, gemm.k};
     if (gemm.c.type == CUDA_R_32F) {
-        sgemm(gemm, alpha, beta, a, b, static_cast<float *>(gemm.c.data) + first, gemm.c.leading);
+        sgemm(gemm, all, alpha, beta, a, b, static_cast<float *>(gemm.c.data) + first, gemm.c.leading);
         return;
     }
     std::vector<float> sums(static_cast<size_t>(gemm.m * gemm.n));
@@ -122,7 +197,7 @@ void multiply(const Gemm &gemm, float alpha, float beta, int64_t which) {
             sums[static_cast<size_t>(i)] = load(gemm.c, first + i / gemm.m * gemm.c.leading + i % gemm.m);
         }
     }
-    sgemm(gemm, alpha, beta, a, b, sums.data(), gemm.m);
+    sgemm(gemm, all, alpha, beta, a, b, sums.data(), gemm.m);
     for (int64_t i = 0; i < gemm.m * gemm.n; i++) {
         store(gemm.c, first + i / gemm.m * gemm.c.leading + i % gemm.m, sums[static_cast<size_t>(i)]);
     }

@@ -57,10 +57,30 @@ int driver_version() {
     misread("CUDA_ON_CPU_DRIVER", text, "none or old");
 }
 
+Rounding read_rounding(const char *text) {
+    static const char name[] = "CUDA_ON_CPU_ROUNDING", expected[] = "some of slices:N, place, cut, ulps, flush";
+    Rounding rounding;
+    std::string rest = text ? text : "";
+    while (!rest.empty()) {
+        std::string one = rest.substr(0, rest.find(','));
+        rest.erase(0, one.size() + 1);
+        bool slices = one.rfind("slices:", 0) == 0;
+        if (slices) rounding.slices = static_cast<int>(number_of(name, one.c_str() + 7, 0));
+        rounding.place |= one == "place";
+        rounding.cut |= one == "cut";
+        rounding.ulps |= one == "ulps";
+        rounding.flush |= one == "flush";
+        bool known = slices || one == "place" || one == "cut" || one == "ulps" || one == "flush";
+        if (!known || rounding.slices < 1 || rounding.slices > 64) misread(name, text, expected);
+    }
+    return rounding;
+}
+
 } // namespace
 
 Settings read_settings() {
     Settings settings;
+    settings.rounding = read_rounding(std::getenv("CUDA_ON_CPU_ROUNDING"));
     settings.driver = driver_version();
     settings.machine_devices = static_cast<int>(setting("CUDA_ON_CPU_DEVICES", 0));
     if (settings.driver >= RUNTIME_VERSION) settings.visible = visible_devices(settings.machine_devices);

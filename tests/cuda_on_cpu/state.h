@@ -59,7 +59,14 @@ struct Capture {
     std::set<cudaStream_t> members;
 };
 
+/* How this GPU rounds where CUDA leaves that open (include/cuda_on_cpu.h). */
+struct Rounding {
+    int slices = 1;
+    bool place = false, cut = false, ulps = false, flush = false;
+};
+
 struct Settings {
+    Rounding rounding;        /* no lock is needed: it changes while nothing runs */
     int machine_devices = 0;  /* of the machine */
     std::vector<int> visible; /* machine numbers of the devices that this process sees */
     size_t memory_nbytes = 0; /* of each */

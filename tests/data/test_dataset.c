@@ -368,14 +368,18 @@ static uint64_t mix(uint64_t value) {
 static void expect_sums_of_the_pool(size_t count, const ls_sample_spec *spec, size_t pool_count) {
     enum { SEED = 11 };
     size_t value_count = ls_sample_input_count(spec);
-    float *pool = malloc(pool_count * sizeof *pool), *values = malloc(value_count * sizeof *values);
-    assert_true(pool && values);
+    float *pool = malloc(pool_count * sizeof *pool), *samples = malloc((3 * value_count + 1) * sizeof *samples);
+    assert_true(pool && samples);
+    samples[3 * value_count] = NAN;
     ls_generator generator;
     ls_generator_seed(&generator, SEED);
     ls_fill_normal(&generator, pool, pool_count);
     ls_dataset *dataset = open_random(SEED, count, spec);
+    static const int64_t indices[3] = {0, 1, 2};
+    ls_dataset_read(dataset, indices, 3, samples, NULL, NULL);
+    assert_true(isnan(samples[3 * value_count])); /* nothing is written behind them */
     for (int64_t index = 0; index < 3; index++) {
-        ls_dataset_read(dataset, &index, 1, values, NULL, NULL);
+        const float *values = samples + (size_t)index * value_count;
         uint64_t key = mix(mix(SEED + 0x9e3779b97f4a7c15u) + (uint64_t)index);
         size_t first = key % pool_count, second = first + 1 + (key >> 32) % (pool_count - 1);
         for (size_t i = 0; i < value_count; i++) {
@@ -385,7 +389,7 @@ static void expect_sums_of_the_pool(size_t count, const ls_sample_spec *spec, si
     }
     ls_dataset_close(dataset);
     free(pool);
-    free(values);
+    free(samples);
 }
 
 static void random_values_are_sums_of_two_of_the_pool(void **state) {
@@ -395,6 +399,10 @@ static void random_values_are_sums_of_two_of_the_pool(void **state) {
     expect_sums_of_the_pool(100, &(ls_sample_spec){.channels = 1, .height = 515, .width = 511, .classes = 2}, 1 << 18);
     expect_sums_of_the_pool(3, &(ls_sample_spec){.channels = 1, .height = 5, .width = 7, .classes = 2}, 1 << 10);
     expect_sums_of_the_pool(512, &(ls_sample_spec){.channels = 1, .height = 2, .width = 4, .classes = 2}, 1 << 12);
+    /* large samples, which begin and end between vectors: in a batch behind others, and cut by the pool's end */
+    for (int width = 2047; width <= 2053; width += 3)
+        expect_sums_of_the_pool(100, &(ls_sample_spec){.channels = 1, .height = 1, .width = width, .classes = 2},
+                                1 << 18);
     expect_sums_of_the_pool(513, &(ls_sample_spec){.channels = 1, .height = 2, .width = 4, .classes = 2}, 1 << 13);
 }
 

@@ -74,17 +74,37 @@ static double largest_difference(const float *left, const float *right, size_t c
     return most;
 }
 
-/* The error of one tensor, whose values lie in device memory at `values`. */
-static double tensor_error(const ls_model *model, const ls_safetensor *stored, const float *values, double floor) {
+/* Copies a tensor's values, which lie in device memory at `values`, to the host; NULL if that fails. */
+static float *fetch(const ls_model *model, const ls_safetensor *stored, const float *values) {
     float *host = malloc(stored->nbytes);
     ls_stream *compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
     bool good = host && ls_copy(compute, host, values, stored->nbytes) == LS_OK;
-    good = ls_stream_synchronize(compute) == LS_OK && good;
+    if (ls_stream_synchronize(compute) == LS_OK && good) return host;
+    free(host);
+    return NULL;
+}
+
+/* The error of one tensor. */
+static double tensor_error(const ls_model *model, const ls_safetensor *stored, const float *values, double floor) {
+    float *host = fetch(model, stored, values);
     size_t count = stored->nbytes / sizeof(float);
     double error = INFINITY;
-    if (good) error = largest_difference(host, stored->data, count) / fmax(largest(stored->data, count), floor);
+    if (host) error = largest_difference(host, stored->data, count) / fmax(largest(stored->data, count), floor);
     free(host);
     return error;
+}
+
+static double tensor_distance(const ls_model *model, const ls_safetensor *stored, const float *values) {
+    float *host = fetch(model, stored, values);
+    const float *want = (const float *)stored->data;
+    double differences = 0, squares = 0;
+    for (size_t i = 0; host && i < stored->nbytes / sizeof(float); i++) {
+        differences += ((double)host[i] - (double)want[i]) * ((double)host[i] - (double)want[i]);
+        squares += (double)want[i] * (double)want[i];
+    }
+    double distance = host ? sqrt(differences / squares) : INFINITY;
+    free(host);
+    return isnan(distance) ? INFINITY : distance;
 }
 
 /* Batch norm takes any constant away again, so the bias of a convolution in front of it has a gradient of zero, and
@@ -119,6 +139,18 @@ double stored_state_error(const char *run, const char *prefix, const ls_model *m
         const struct ls_tensor *tensor = tensor_at(model, t);
         const ls_safetensor *stored = find(file, prefix, tensor);
         worst = fmax(worst, stored ? tensor_error(model, stored, tensor->data, 0) : INFINITY);
+    }
+    ls_safetensors_close(file);
+    return worst;
+}
+
+double stored_state_distance(const char *run, const char *prefix, const ls_model *model) {
+    ls_safetensors *file = open_run(run);
+    double worst = file ? 0 : INFINITY;
+    for (size_t t = 0; file && t < ls_model_parameter_count(model); t++) {
+        const struct ls_tensor *tensor = ls_model_parameter(model, t);
+        const ls_safetensor *stored = find(file, prefix, tensor);
+        worst = fmax(worst, stored ? tensor_distance(model, stored, tensor->data) : INFINITY);
     }
     ls_safetensors_close(file);
     return worst;

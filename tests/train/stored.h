@@ -21,6 +21,10 @@ double stored_gradient_error(const char *run, const char *prefix, const ls_model
 /* The same for parameters (buffers: false) or buffers. */
 double stored_state_error(const char *run, const char *prefix, const ls_model *model, bool buffers);
 
+/* How far the model's parameters are from the run's tensors PREFIX + name, in the Euclidean norm and relative to the
+ * tensor's; of the tensor that is farthest. Infinity as above. */
+double stored_state_distance(const char *run, const char *prefix, const ls_model *model);
+
 enum { STORED_MAX_STEPS = 64 };
 
 /* The losses of the run's steps; returns how many there are (at most `capacity` are written), -1 if they cannot be

@@ -9,6 +9,13 @@
  *                       shuffle:SEED nothing runs until a host thread waits or queries, then in any order that streams
  *                                    and events allow
  *   CUDA_ON_CPU_THREADS=ascending|descending|random:SEED   the order in which a block's threads run
+ *   CUDA_ON_CPU_ROUNDING=...,...     what CUDA and cuBLAS leave open about rounding, each by a word (none: the CPU's bits)
+ *                        slices:N    products add up N slices (1 to 64) of the inner dimension apart, then those
+ *                        place       one slice more where a matrix does not begin at a multiple of 16 bytes
+ *                        cut         tensor cores: fp32 inputs of TF32 lose their low bits, and sums of TF32's and of
+ *                                    halves' products lose what lies below the 24 bits of the largest in each block
+ *                        ulps        expf and logf are up to 2 units of the last place off
+ *                        flush       products take and give zeros instead of what is subnormal as fp32
  *   CUDA_ON_CPU_NO_POOLS=1           GPUs that say they have no memory pools, as old ones
  *   CUDA_ON_CPU_FAIL=name:nth:code,...   the nth call of that function returns that error (0th: every call); the name
  *                                    "kernel": the nth launched kernel fails asynchronously and its device is broken
@@ -34,6 +41,9 @@ void cuda_on_cpu_restart(void);
 /* Replaces CUDA_ON_CPU_FAIL from now on, counting calls from here; NULL or "": no faults. A device that is broken
  * stays so. */
 void cuda_on_cpu_reset_faults(const char *faults);
+
+/* Whether CUDA_ON_CPU_ROUNDING has this word: "place", "cut", "ulps", "flush"; "slices" for more than one. */
+int cuda_on_cpu_rounds(const char *how);
 
 /* Kernels enqueued so far, those of launched graphs included. */
 unsigned long cuda_on_cpu_kernel_launches(void);

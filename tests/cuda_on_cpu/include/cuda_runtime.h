@@ -7,7 +7,8 @@
  *   vectors    float2, float4, ... and make_float4 (vector_types.h)
  *   together   __syncthreads, __syncwarp, __shfl_sync, __shfl_up_sync, __shfl_down_sync, __shfl_xor_sync of values of
  *              up to 8 bytes
- *   numbers    what <cmath> has, min and max, rsqrtf, __ldg and the casts of bits
+ *   numbers    what <cmath> has, min and max, rsqrtf, __ldg and the casts of bits; expf and logf as accurate as CUDA
+ *              says, if the environment asks for that
  *   launch     cudaLaunchKernelEx; without attributes and without dynamic shared memory
  *
  * Stricter than a GPU: every thread of a block must come to every __syncthreads, and all to the same one, also after
@@ -145,6 +146,14 @@ inline unsigned __float_as_uint(float x) { return cuda_on_cpu::bits_as<unsigned>
 inline int __float_as_int(float x) { return cuda_on_cpu::bits_as<int>(x); }
 inline float __uint_as_float(unsigned x) { return cuda_on_cpu::bits_as<float>(x); }
 inline float __int_as_float(int x) { return cuda_on_cpu::bits_as<float>(x); }
+
+/* Kernels' expf and logf, which CUDA_ON_CPU_ROUNDING=ulps may put off: rounding.cpp. */
+namespace cuda_on_cpu {
+float kernel_expf(float x);
+float kernel_logf(float x);
+} // namespace cuda_on_cpu
+#define expf(x) cuda_on_cpu::kernel_expf(x)
+#define logf(x) cuda_on_cpu::kernel_logf(x)
 
 #define CUDA_ON_CPU_MIN_MAX(type)                                                                                      \
     inline type min(type a, type b) { return b < a ? b : a; }                                                          \

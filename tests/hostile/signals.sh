@@ -4,11 +4,11 @@ what='signals at random moments end programs and their children'
 least=12
 endless='--steps=100000000'
 
-# A shell has what it starts in the background ignore SIGINT.
+# A shell has what it starts in the background ignore SIGINT, and nohup SIGHUP: neither is for these.
 signals_begin() {
     heard=''
-    ! env --default-signal=INT true 2>/dev/null || heard=--default-signal=INT
-    [ -n "$heard" ] || notes=", without SIGINT, which this env cannot restore"
+    ! env --default-signal=INT,HUP true 2>/dev/null || heard=--default-signal=INT,HUP
+    [ -n "$heard" ] || notes=", without SIGINT and SIGHUP, which this env cannot restore"
 }
 
 # shellcheck disable=SC2086 # one word, or none
@@ -40,7 +40,7 @@ signals_case() {
     start_target
     pause 1500
     is_running "$job" || { wait "$job"; status=$?; [ $status -eq 0 ] || fail "$target ended by itself with $status"; return; }
-    choose ${heard:+INT} TERM HUP
+    choose ${heard:+INT HUP} TERM
     signal=$chosen
     case $target in dp | ddp | ddprun | shell) draw 3 && [ "$drawn" -gt 0 ] || signal=KILL ;; esac
     kill -$signal "$job" 2>/dev/null

@@ -1,7 +1,6 @@
 /* kernels — the dispatcher, and what ops.def alone says about the operations. */
 #include "kernels/kernels.h"
 
-#include "common/device/host_lock.h"
 #include "kernels/cpu/cpu.h"
 
 _Static_assert(sizeof(struct ls_op) <= LS_TASK_ARGUMENTS_NBYTES, "an operation travels in a stream's queue");
@@ -21,19 +20,21 @@ static ls_status run_on_cpu(const void *argument) {
 }
 
 static ls_status put(ls_stream *stream, const struct ls_op *op) {
-    ls_op_launcher launch = ls_device_op_launcher(ls_stream_device(stream));
-    if (launch) return launch(stream, op);
-    return ls_stream_put(stream, ls_op_name(op->id), run_on_cpu, op, sizeof *op);
+    ls_device *device = ls_stream_device(stream);
+    ls_op_launcher launch = ls_device_op_launcher(device);
+    if (!launch) return ls_stream_put(stream, ls_op_name(op->id), run_on_cpu, op, sizeof *op);
+    ls_status status = launch(stream, op);
+    ls_device_fail(device, status);
+    return status;
 }
 
 ls_status ls_enqueue(ls_stream *stream, const struct ls_op *op) {
-    ls_status status = ls_host_lock_pass(stream);
-    if (status != LS_OK) return status;
+    if (!ls_stream_takes_work(stream)) return ls_device_status(ls_stream_device(stream));
     if (!ls_probing()) return put(stream, op);
     struct ls_probe_record record = ls_stream_begin_launch(stream, ls_op_name(op->id));
     record.bytes = ls_op_bytes(op);
     record.flops = ls_op_flops(op);
-    status = put(stream, op);
+    ls_status status = put(stream, op);
     ls_probe_end(&record);
     return status;
 }

@@ -119,9 +119,26 @@ const char *ls_device_model_name(const ls_device *device) {
     return device->backend->model_name ? device->backend->model_name(device) : "CPU";
 }
 
-void ls_device_poison(ls_device *device, ls_status status) {
+/* --- failures ---------------------------------------------------------------------------------------------------- */
+
+void ls_device_fail(ls_device *device, ls_status status) {
     int none = LS_OK;
-    atomic_compare_exchange_strong(&device->failure, &none, (int)status);
+    if (status != LS_OK) atomic_compare_exchange_strong(&device->failure, &none, (int)status);
+}
+
+ls_status ls_device_status(const ls_device *device) {
+    return (ls_status)atomic_load_explicit(&device->failure, memory_order_relaxed);
+}
+
+/* The funnel: what a call that enqueues has come to. */
+static ls_status settle(ls_stream *stream, ls_status status) {
+    if (status != LS_OK) ls_device_fail(stream->device, status);
+    return status;
+}
+
+bool ls_stream_takes_work(ls_stream *stream) {
+    if (ls_device_status(stream->device) != LS_OK) return false;
+    return settle(stream, ls_host_lock_pass(stream)) == LS_OK;
 }
 
 /* --- events and the calls through the table ---------------------------------------------------------------------- */
@@ -162,10 +179,10 @@ static void probe_event_record(const ls_event *event, const ls_stream *stream) {
 static ls_status put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
                      bool meets) {
     if (nbytes > LS_TASK_ARGUMENTS_NBYTES) {
-        return ls_fail(LS_ERR_INVALID, "%s: %zu bytes of arguments, at most %d fit", label, nbytes,
-                       LS_TASK_ARGUMENTS_NBYTES);
+        return settle(stream, ls_fail(LS_ERR_INVALID, "%s: %zu bytes of arguments, at most %d fit", label, nbytes,
+                                      LS_TASK_ARGUMENTS_NBYTES));
     }
-    return backend_of(stream)->launch(stream, label, task, arguments, nbytes, meets);
+    return settle(stream, backend_of(stream)->launch(stream, label, task, arguments, nbytes, meets));
 }
 
 ls_status ls_stream_put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes) {
@@ -174,11 +191,10 @@ ls_status ls_stream_put(ls_stream *stream, const char *label, ls_task_fn task, c
 
 static ls_status launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
                         bool meets) {
-    ls_status status = ls_host_lock_pass(stream);
-    if (status != LS_OK) return status;
+    if (!ls_stream_takes_work(stream)) return ls_device_status(stream->device);
     if (!ls_probing()) return put(stream, label, task, arguments, nbytes, meets);
     struct ls_probe_record record = ls_stream_begin_launch(stream, label);
-    status = put(stream, label, task, arguments, nbytes, meets);
+    ls_status status = put(stream, label, task, arguments, nbytes, meets);
     ls_probe_end(&record);
     return status;
 }
@@ -195,12 +211,11 @@ ls_status ls_stream_launch_meeting(ls_stream *stream, const char *label, ls_task
 
 ls_status ls_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes) {
     if (nbytes == 0) return LS_OK;
-    ls_status status = ls_host_lock_pass(stream);
-    if (status != LS_OK) return status;
-    if (!ls_probing()) return backend_of(stream)->copy(stream, destination, source, nbytes);
+    if (!ls_stream_takes_work(stream)) return ls_device_status(stream->device);
+    if (!ls_probing()) return settle(stream, backend_of(stream)->copy(stream, destination, source, nbytes));
     struct ls_probe_record record = ls_stream_begin_launch(stream, "copy");
     ls_probe_set_copy(&record, destination, source, nbytes);
-    status = backend_of(stream)->copy(stream, destination, source, nbytes);
+    ls_status status = settle(stream, backend_of(stream)->copy(stream, destination, source, nbytes));
     ls_probe_end(&record);
     return status;
 }
@@ -213,15 +228,16 @@ ls_status ls_copy_now(ls_stream *stream, void *destination, const void *source, 
 
 ls_status ls_event_record(ls_event *event, ls_stream *stream) {
     if (ls_probing()) probe_event_record(event, stream);
-    return backend_of(stream)->event_record(event, stream);
+    return settle(stream, backend_of(stream)->event_record(event, stream));
 }
 
 ls_status ls_stream_wait_event(ls_stream *stream, ls_event *event) {
     if (event->dropped) return LS_OK;
+    if (ls_device_status(stream->device) != LS_OK) return ls_device_status(stream->device);
     if (!ls_probing() || atomic_load(&event->recorded) == 0)
-        return backend_of(stream)->stream_wait_event(stream, event);
+        return settle(stream, backend_of(stream)->stream_wait_event(stream, event));
     struct ls_probe_record record = begin_event(LS_PROBE_WAIT, event, stream);
-    ls_status status = backend_of(stream)->stream_wait_event(stream, event);
+    ls_status status = settle(stream, backend_of(stream)->stream_wait_event(stream, event));
     ls_probe_end(&record);
     return status;
 }
@@ -279,11 +295,10 @@ ls_status ls_graph_end(ls_stream *stream, ls_graph **out) {
 }
 
 ls_status ls_graph_launch(ls_graph *graph, ls_stream *stream) {
-    ls_status status = ls_host_lock_pass(stream);
-    if (status != LS_OK) return status;
-    if (!ls_probing()) return graph->backend->graph_launch(graph, stream);
+    if (!ls_stream_takes_work(stream)) return ls_device_status(stream->device);
+    if (!ls_probing()) return settle(stream, graph->backend->graph_launch(graph, stream));
     struct ls_probe_record record = ls_stream_begin_launch(stream, "graph");
-    status = graph->backend->graph_launch(graph, stream);
+    ls_status status = settle(stream, graph->backend->graph_launch(graph, stream));
     ls_probe_end(&record);
     return status;
 }
@@ -312,7 +327,7 @@ ls_status ls_device_ask_watchers(ls_device *device, double waited_us) {
         ls_status status = device->watchers[w].ask(device->watchers[w].context, waited_us);
         if (first == LS_OK) first = status;
     }
-    if (first != LS_OK) ls_device_poison(device, first);
+    ls_device_fail(device, first);
     return first;
 }
 

@@ -27,9 +27,10 @@
  *
  * Threads: a stream takes work from one thread at a time; a hand-over to another thread needs an ordering of its own, such
  * as ls_flag (common/base/flag.h) gives. Waiting, memory accounting and destruction may happen in any thread.
- * Errors: a failed piece of work is reported where it happens and poisons its device: later work on any of the device's
- * streams is skipped, until a synchronise of the device (or of one of its streams) returns the failure and clears
- * it. */
+ * Errors stick: what fails, while it is enqueued or while it runs, is reported where it happens and poisons its device.
+ * What is enqueued on any of the device's streams from then on does nothing, and what is queued there is skipped; only
+ * events are still recorded, so that nobody waits for ever. ls_device_status peeks; a synchronise of the device (or of
+ * one of its streams) returns the first failure and clears it. */
 #ifndef LS_DEVICE_DEVICE_H
 #define LS_DEVICE_DEVICE_H
 
@@ -117,6 +118,16 @@ double ls_device_spin_us(const ls_device *device);
  * math libraries limited to this one thread. Call once at the start of the thread that enqueues on the compute
  * stream. */
 ls_status ls_device_bind_thread(const ls_device *device);
+
+/* --- failures ---------------------------------------------------------------------------------------------------- */
+
+/* Poisons the device with a failure that has been reported (ls_fail); the first one stays. LS_OK: nothing happens. Any
+ * thread. For whoever checks the arguments of what he enqueues: all that the calls below refuse comes here, too. */
+void ls_device_fail(ls_device *device, ls_status status);
+
+/* The failure that the device is poisoned with, LS_OK if none. Returns at once and clears nothing; what is still on its
+ * way may yet fail. Any thread. */
+ls_status ls_device_status(const ls_device *device);
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
@@ -244,8 +255,13 @@ struct ls_op;
 typedef ls_status (*ls_op_launcher)(ls_stream *stream, const struct ls_op *op);
 ls_op_launcher ls_device_op_launcher(const ls_device *device);
 
-/* ls_stream_launch for who tells the probes by itself; and the record of that, which begins now, is the stream's next
- * by number, and is to be ended (ls_probe_end) when the work has been put on the stream. Called while probes are on. */
+/* Whether the stream takes work: its device has not failed, and its turn at the host lock has come. Asked by whatever
+ * launches, before it does. */
+bool ls_stream_takes_work(ls_stream *stream);
+
+/* ls_stream_launch for who has asked that and tells the probes by itself; and the record of that, which begins now, is
+ * the stream's next by number, and is to be ended (ls_probe_end) when the work has been put on the stream. Called while
+ * probes are on. */
 ls_status ls_stream_put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
 struct ls_probe_record ls_stream_begin_launch(ls_stream *stream, const char *label);
 

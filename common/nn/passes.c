@@ -38,8 +38,11 @@ static ls_status cast_out(ls_model *model, const void *out, size_t batch, const 
 
 ls_status ls_model_forward(ls_model *model, const float *x, size_t batch, bool training, const float **y) {
     if (batch > model->max_batch) {
-        return ls_fail(LS_ERR_INVALID, "a batch of %zu samples on device %d, whose model has room for up to %zu", batch,
-                       ls_device_index(model->device), model->max_batch);
+        ls_status status =
+            ls_fail(LS_ERR_INVALID, "a batch of %zu samples on device %d, whose model has room for up to %zu", batch,
+                    ls_device_index(model->device), model->max_batch);
+        ls_device_fail(model->device, status);
+        return status;
     }
     model->x = x;
     model->batch = batch;

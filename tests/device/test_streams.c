@@ -260,19 +260,6 @@ static void copies_run_in_stream_order(void **state) {
     in_every_mode(check_copies);
 }
 
-static void check_large_arguments(struct devices *devices) {
-    static const char arguments[LS_TASK_ARGUMENTS_NBYTES + 1] = {0};
-    ls_stream *stream = stream_of(devices, 0, LS_STREAM_COMPUTE);
-    assert_int_equal(ls_stream_launch(stream, "large", store_task, arguments, sizeof arguments), LS_ERR_INVALID);
-    scratch_expect_error("large", "at most");
-    all_done(devices); /* it was refused, it did not fail */
-}
-
-static void arguments_that_do_not_fit_are_refused(void **state) {
-    (void)state;
-    in_every_mode(check_large_arguments);
-}
-
 /* --- failures ---------------------------------------------------------------------------------------------------- */
 
 static ls_status failing_task(const void *argument) {
@@ -304,6 +291,49 @@ static void check_failure(struct devices *devices) {
     all_done(devices);
     assert_int_equal(skipped + late, 4);
     ls_event_destroy(failed);
+}
+
+static const char too_many[LS_TASK_ARGUMENTS_NBYTES + 1] = {0};
+
+/* What is refused poisons its device, is reported once, and is there until somebody synchronises. */
+static void check_refusal(struct devices *devices) {
+    ls_device *device = devices->device[0];
+    ls_stream *compute = stream_of(devices, 0, LS_STREAM_COMPUTE), *copy = stream_of(devices, 0, LS_STREAM_COPY);
+    ls_event *recorded = new_event("recorded");
+    int skipped = 0, copied = 0, one = 1, unharmed = 0;
+    struct store to_skipped = {&skipped, 1, 0};
+    assert_int_equal(ls_device_status(device), LS_OK);
+    (void)ls_stream_launch(compute, "large", store_task, too_many, sizeof too_many);
+    scratch_expect_error("large", "at most");
+    (void)ls_stream_launch(compute, "large", store_task, too_many, sizeof too_many); /* and no further word */
+    (void)ls_stream_launch(compute, "skipped", store_task, &to_skipped, sizeof to_skipped);
+    (void)ls_stream_launch_meeting(copy, "skipped", store_task, &to_skipped, sizeof to_skipped);
+    (void)ls_copy(copy, &copied, &one, sizeof one);
+    record(recorded, copy); /* events are: nobody waits for ever */
+    store(stream_of(devices, 1, LS_STREAM_COMM), &unharmed, 1, 0);
+    assert_int_equal(ls_event_synchronize(recorded), LS_OK);
+    for (int i = 0; i < 2; i++) assert_int_equal(ls_device_status(device), LS_ERR_INVALID); /* a look takes nothing */
+    ls_device_fail(device, LS_ERR_IO);
+    ls_device_fail(device, LS_OK);
+    assert_int_equal(ls_device_status(device), LS_ERR_INVALID); /* the first */
+    assert_int_equal(ls_device_synchronize(devices->device[1]), LS_OK);
+    assert_int_equal(ls_stream_synchronize(copy), LS_ERR_INVALID);
+    assert_int_equal(ls_device_status(device), LS_OK);
+    all_done(devices);
+    assert_int_equal(skipped + copied, 0);
+    assert_int_equal(unharmed, 1);
+    store(compute, &skipped, 2, 0);
+    ls_device_fail(device, LS_ERR_IO); /* of what was enqueued before, nobody knows whether it has run */
+    assert_int_equal(ls_device_synchronize(device), LS_ERR_IO);
+    store(compute, &skipped, 3, 0);
+    all_done(devices);
+    assert_int_equal(skipped, 3);
+    ls_event_destroy(recorded);
+}
+
+static void what_is_refused_sticks_to_its_device(void **state) {
+    (void)state;
+    in_every_mode(check_refusal);
 }
 
 static void a_failure_poisons_the_device_until_it_is_synchronised(void **state) {
@@ -364,7 +394,7 @@ int main(void) {
         TEST(an_event_may_be_recorded_on_several_streams),
         TEST(the_host_waits_for_events_and_streams),
         TEST(copies_run_in_stream_order),
-        TEST(arguments_that_do_not_fit_are_refused),
+        TEST(what_is_refused_sticks_to_its_device),
         TEST(a_failure_poisons_the_device_until_it_is_synchronised),
         TEST(waits_have_a_deadline),
     };

@@ -20,72 +20,69 @@
 #include "ddp_procs/ddp.h"
 #include "kernels/kernels.h"
 
-static ls_status prepare(ls_parallel *p, const ls_batch *batch) {
+static void prepare(ls_parallel *p, const ls_batch *batch) {
     struct ddp *ddp = ddp_of(p);
     /* settled here, since a graph may be launched in place of forward_backward */
     ddp->micro_batch_syncs = ddp->sync && ls_parallel_is_last(p);
     ddp->broadcast_now = ddp->broadcast_buffers;
     ddp->broadcast_buffers = ddp->micro_batch_syncs;
     ls_phase_enter(p->clocks, LS_PHASE_INPUT);
-    ls_status status = ls_device_batch_upload(&ddp->batch, ddp->copy, p->model, batch);
-    if (status == LS_OK) status = ls_event_record(p->batch_copied, ddp->copy);
-    return status;
+    ls_device_batch_upload(&ddp->batch, ddp->copy, p->model, batch);
+    ls_event_record(p->batch_copied, ddp->copy);
 }
 
 ls_status ddp_sync_buffers(struct ddp *ddp, bool due) {
     if (!due || ddp->buffer_count == 0) return LS_OK;
-    ls_status status = ls_event_record(ddp->buffers_idle, ddp->compute);
-    if (status == LS_OK) status = ls_stream_wait_event(ddp->comm_stream, ddp->buffers_idle);
-    if (status == LS_OK) {
-        status =
-            ls_comm_broadcast(ddp->comm, ddp->comm_stream, ddp->buffers, ddp->buffer_count, LS_FP32, ddp->buffers_root);
-    }
-    if (status == LS_OK) status = ls_event_record(ddp->buffers_arrived, ddp->comm_stream);
-    if (status == LS_OK) status = ls_stream_wait_event(ddp->compute, ddp->buffers_arrived);
+    ls_event_record(ddp->buffers_idle, ddp->compute);
+    ls_stream_wait_event(ddp->comm_stream, ddp->buffers_idle);
+    ls_status status =
+        ls_comm_broadcast(ddp->comm, ddp->comm_stream, ddp->buffers, ddp->buffer_count, LS_FP32, ddp->buffers_root);
+    ls_event_record(ddp->buffers_arrived, ddp->comm_stream);
+    ls_stream_wait_event(ddp->compute, ddp->buffers_arrived);
     ddp->base.clocks->bytes[LS_PHASE_BROADCAST] += ddp->buffer_count * sizeof(float);
     return status;
 }
 
 /* local mean x (local samples x W / global samples): the reducer's average of it is the mean over the whole batch. With
  * join the gradients may be weighted less (join.c); the loss that is shown stays that mean. */
-static ls_status take_loss(struct ddp *ddp, const float *y) {
+static void take_loss(struct ddp *ddp, const float *y) {
     ls_parallel *p = &ddp->base;
     size_t rows = ddp->batch.count, outputs = ls_model_outputs(p->model);
     double weight = (double)ddp->weight / (double)ddp->batch.global_count;
-    ls_status status = ls_loss(ls_model_loss(p->model), ddp->compute, ls_parallel_loss_slot(p), ddp->dy, y,
-                               ls_device_batch_answers(&ddp->batch), rows, outputs, weight);
-    if (status == LS_OK && ddp->weight != p->world_size) {
+    ls_loss(ls_model_loss(p->model), ddp->compute, ls_parallel_loss_slot(p), ddp->dy, y,
+            ls_device_batch_answers(&ddp->batch), rows, outputs, weight);
+    if (ddp->weight != p->world_size) {
         float share = (float)p->world_size / (float)ddp->weight;
-        status = ls_scale(ddp->compute, ls_parallel_loss_slot(p), share, 1);
+        ls_scale(ddp->compute, ls_parallel_loss_slot(p), share, 1);
     }
-    if (status == LS_OK) status = ls_parallel_add_loss(p, ddp->compute);
-    if (status == LS_OK) status = ls_parallel_scale_gradient(p, ddp->compute, ddp->dy, rows * outputs);
-    return status;
+    ls_parallel_add_loss(p, ddp->compute);
+    ls_parallel_scale_gradient(p, ddp->compute, ddp->dy, rows * outputs);
 }
 
 static ls_status forward_backward(ls_parallel *p) {
     struct ddp *ddp = ddp_of(p);
     size_t rows = ddp->batch.count; /* 0: a loss and gradients of zero, the same all-reduces */
-    const float *y = NULL;
 
     ls_phase_enter(p->clocks, LS_PHASE_BROADCAST);
     /* a recorded step always has it, though it changes nothing after an evaluation */
     ls_status status = ddp_sync_buffers(ddp, ddp->broadcast_now || (p->recording && ls_parallel_is_first(p)));
     if (status == LS_OK) status = ddp_reducer_arm(ddp->reducer, ddp->micro_batch_syncs, rows);
-    if (status == LS_OK) status = ls_parallel_await_batch(p, ddp->compute);
+    if (status != LS_OK) return status;
+    ls_parallel_await_batch(p, ddp->compute);
 
     ls_phase_enter(p->clocks, LS_PHASE_FORWARD);
-    if (status == LS_OK) status = ls_model_forward(p->model, ddp->batch.inputs, rows, true, &y);
+    const float *y = ls_model_forward(p->model, ddp->batch.inputs, rows, true);
 
     ls_phase_enter(p->clocks, LS_PHASE_LOSS);
-    if (status == LS_OK) status = take_loss(ddp, y);
-    if (status == LS_OK) status = ls_check_loss(p);
+    take_loss(ddp, y);
+    status = ls_check_loss(p);
+    if (status != LS_OK) return status;
 
     ls_phase_enter(p->clocks, LS_PHASE_BACKWARD); /* the reducer launches buckets from here */
-    if (status == LS_OK) status = ls_model_backward(p->model, ddp->dy, ddp->accumulate);
-    if (status == LS_OK) status = ls_parallel_batch_used(p, ddp->compute);
-    if (status == LS_OK) ddp->accumulate = true;
-    return status;
+    ls_model_backward(p->model, ddp->dy, ddp->accumulate);
+    ls_parallel_batch_used(p, ddp->compute);
+    ddp->accumulate = true;
+    return LS_OK;
 }
 
 static ls_status reduce(ls_parallel *p) {

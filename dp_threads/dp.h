@@ -57,14 +57,14 @@ void dp_abandon(ls_parallel *p);
  * of them have a piece may change from one to the next, while all of a step's gradients are kept and sent. */
 void dp_chunk_batch(struct dp *dp);
 /* Enqueues: device 0's inputs -> the replica's piece (replica 0: no copy). */
-ls_status dp_scatter_inputs(struct dp *dp, struct dp_replica *r);
+void dp_scatter_inputs(struct dp *dp, struct dp_replica *r);
 /* Enqueues: the replica's outputs -> their rows on the output device. */
-ls_status dp_gather_outputs(struct dp *dp, struct dp_replica *r);
-/* Enqueues: their rows of the loss's gradient -> *dy, memory of the replica. */
-ls_status dp_scatter_gradient(struct dp *dp, struct dp_replica *r, float **dy);
+void dp_gather_outputs(struct dp *dp, struct dp_replica *r);
+/* Enqueues: their rows of the loss's gradient -> memory of the replica, which is returned. */
+float *dp_scatter_gradient(struct dp *dp, struct dp_replica *r);
 /* Behind the replica's backward: what follows on its copy stream (the next piece, the gradients on their way to device
  * 0) comes after it. */
-ls_status dp_end_backward(struct dp_replica *r);
+void dp_end_backward(struct dp_replica *r);
 
 /* --- nonfinite.c ------------------------------------------------------------------------------------------------- */
 
@@ -75,17 +75,17 @@ ls_status dp_find_nonfinite(ls_parallel *p, char *place, size_t capacity);
 
 /* Enqueues, once a step: device 0's parameters -> the replica's, as one flat copy (replica 0: nothing) or by a
  * broadcast (replica 0: its part). */
-ls_status dp_replicate(struct dp *dp, struct dp_replica *r);
+void dp_replicate(struct dp *dp, struct dp_replica *r);
 /* Enqueues on the output device, once a step and behind device 0's outputs, so behind its last update: the loss scale,
  * if there is one and it lies elsewhere. */
-ls_status dp_replicate_loss_scale(struct dp *dp, ls_stream *compute);
+void dp_replicate_loss_scale(struct dp *dp, ls_stream *compute);
 
 /* --- reduce.c ---------------------------------------------------------------------------------------------------- */
 
 /* Enqueues, behind the last micro-batch: the replica's gradients -> device 0 (replica 0: nothing), or its part in their
  * sum there by NCCL. */
-ls_status dp_send_gradients(struct dp *dp, struct dp_replica *r);
+void dp_send_gradients(struct dp *dp, struct dp_replica *r);
 /* Enqueues on device 0: its gradients += those of replica 1, 2, ... in that order; or the wait for NCCL's sum. */
-ls_status dp_reduce_gradients(struct dp *dp);
+void dp_reduce_gradients(struct dp *dp);
 
 #endif

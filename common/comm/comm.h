@@ -184,10 +184,10 @@ ls_status ls_work_create(ls_work **out, const char *name); /* `name`: as for ls_
 void ls_work_destroy(ls_work *work);
 
 /* Attaches the handle to the operation enqueued last on this group and stream. Reusable. */
-ls_status ls_work_record(ls_work *work, ls_comm *comm, ls_stream *stream);
+void ls_work_record(ls_work *work, ls_comm *comm, ls_stream *stream);
 uint64_t ls_work_sequence(const ls_work *work);
 /* Makes `stream` wait for the operation (the host goes on). */
-ls_status ls_work_wait(ls_work *work, ls_stream *stream);
+void ls_work_wait(ls_work *work, ls_stream *stream);
 /* Blocks the host until the operation is done; its status. */
 ls_status ls_work_synchronize(ls_work *work);
 

@@ -186,19 +186,18 @@ typedef ls_status (*ls_task_fn)(const void *arguments);
 
 #define LS_TASK_ARGUMENTS_NBYTES 192
 
-/* Enqueues `task`, copying `nbytes` (at most LS_TASK_ARGUMENTS_NBYTES) of `arguments`. Returns the task's status where
- * the stream runs inline, the stream's earlier failure if it has one, LS_OK otherwise. `label` names the work in traces
- * and must be a string that lives for ever. */
-ls_status ls_stream_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
+/* Enqueues `task`, copying `nbytes` (at most LS_TASK_ARGUMENTS_NBYTES) of `arguments`; what the task returns poisons the
+ * device. `label` names the work in traces and must be a string that lives for ever. */
+void ls_stream_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
 
 /* The same for a task that waits inside for tasks of other devices or processes, as a collective operation does. While
  * it waits the other streams of the process must go on, since what it waits for may be among them. */
-ls_status ls_stream_launch_meeting(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
-                                   size_t nbytes);
+void ls_stream_launch_meeting(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
+                              size_t nbytes);
 
 /* Copies `nbytes` in stream order, between any two devices' memory (or the host's), which must stay until the stream
  * has passed it. The ranges must not overlap. */
-ls_status ls_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes);
+void ls_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes);
 
 /* The same, and waits for the stream: afterwards the host may use either range. */
 ls_status ls_copy_now(ls_stream *stream, void *destination, const void *source, size_t nbytes);
@@ -208,8 +207,8 @@ ls_status ls_copy_now(ls_stream *stream, void *destination, const void *source, 
 ls_status ls_event_create(ls_event **out, const char *name);
 /* No work that is still enqueued may refer to the event. NULL is a no-op. */
 void ls_event_destroy(ls_event *event);
-ls_status ls_event_record(ls_event *event, ls_stream *stream);
-ls_status ls_stream_wait_event(ls_stream *stream, ls_event *event);
+void ls_event_record(ls_event *event, ls_stream *stream);
+void ls_stream_wait_event(ls_stream *stream, ls_event *event);
 
 /* Blocks the host until the latest record has completed (LS_OK at once if there is none). The deadline is that of
  * ls_set_wait_timeout_s(); LS_ERR_TIMEOUT names the event. On GPUs also returns, and does not clear, a failure that
@@ -262,7 +261,7 @@ bool ls_stream_takes_work(ls_stream *stream);
 /* ls_stream_launch for who has asked that and tells the probes by itself; and the record of that, which begins now, is
  * the stream's next by number, and is to be ended (ls_probe_end) when the work has been put on the stream. Called while
  * probes are on. */
-ls_status ls_stream_put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
+void ls_stream_put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
 struct ls_probe_record ls_stream_begin_launch(ls_stream *stream, const char *label);
 
 /* Every wait's deadline, for the whole process; default 300 s. Set before devices are used. */

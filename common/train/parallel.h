@@ -13,6 +13,9 @@
  * them, and gradients add up where they are; only the last one's are communicated (PyTorch's no_sync), and reduce and
  * apply follow once.
  *
+ * What these calls enqueue poisons a device if it fails (device.h), and the loop asks the devices behind each of them;
+ * what they return is what else can go wrong: a thread that does not come back, another rank, memory.
+ *
  * All of it is enqueued on streams; nothing in a step waits for the host (but for DDP's second step, which builds its
  * buckets). */
 #ifndef LS_TRAIN_PARALLEL_H
@@ -30,7 +33,7 @@ typedef struct ls_parallel ls_parallel;
 struct ls_parallel_ops {
     const char *name; /* "single device", "DataParallel", "DistributedDataParallel" */
     const char *mode; /* the same for files: "single", "dp", "ddp" */
-    ls_status (*prepare)(ls_parallel *p, const ls_batch *batch);
+    void (*prepare)(ls_parallel *p, const ls_batch *batch);
     ls_status (*forward_backward)(ls_parallel *p);
     ls_status (*reduce)(ls_parallel *p);
     ls_status (*apply)(ls_parallel *p);
@@ -147,16 +150,20 @@ void ls_device_batch_free(struct ls_device_batch *batch, ls_device *inputs_devic
 
 /* Enqueues the copy of a host batch on `stream`, behind the last use of the place that it goes to, the next in turn.
  * Without inputs (NULL) nothing is copied: the batch lies there already, or has no samples. */
-ls_status ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
-                                 const ls_batch *host);
+void ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
+                            const ls_batch *host);
 
 struct ls_answers ls_device_batch_answers(const struct ls_device_batch *batch);
 
 /* For forward_backward: what is enqueued on `compute` afterwards comes behind the arrival of the batch; what
  * has been enqueued is the last that reads it. Both do nothing while a step is recorded, since a graph has no part in
  * the copy stream's work: step_graph.c does the same around each launch. */
-ls_status ls_parallel_await_batch(ls_parallel *p, ls_stream *compute);
-ls_status ls_parallel_batch_used(ls_parallel *p, ls_stream *compute);
+void ls_parallel_await_batch(ls_parallel *p, ls_stream *compute);
+void ls_parallel_batch_used(ls_parallel *p, ls_stream *compute);
+
+/* What a call of ops has come to: `status`, or else what the device is poisoned with that has the model, or the one that
+ * takes the loss. DataParallel asks its other replicas where they hand over. */
+ls_status ls_parallel_status(const ls_parallel *p, ls_status status);
 
 /* Whether the clock measures this process's work: false where CPU devices take turns on too few cores. */
 static inline bool ls_parallel_has_cores(const ls_parallel *p) {
@@ -181,7 +188,7 @@ size_t ls_micro_batch_rows(size_t rows, int count);
 /* Where forward_backward writes the loss of its micro-batch; and, behind that, what makes it part of the step's loss:
  * it is added to those of the micro-batches before. */
 float *ls_parallel_loss_slot(ls_parallel *p);
-ls_status ls_parallel_add_loss(ls_parallel *p, ls_stream *compute);
+void ls_parallel_add_loss(ls_parallel *p, ls_stream *compute);
 
 /* Where the step's loss lies: its place in the ring; while a step is recorded, the one behind it. */
 float *ls_parallel_step_loss(ls_parallel *p);
@@ -189,7 +196,7 @@ float *ls_parallel_ring_slot(ls_parallel *p);
 
 /* For forward_backward, behind the loss: dy, `count` floats of loss_device, times the loss scale. A no-op without
  * one. */
-ls_status ls_parallel_scale_gradient(ls_parallel *p, ls_stream *compute, float *dy, size_t count);
+void ls_parallel_scale_gradient(ls_parallel *p, ls_stream *compute, float *dy, size_t count);
 
 /* Called by forward_backward when the loss of this process has been enqueued, before its gradient goes back: a NaN or
  * an infinity ends the run here, before it reaches a gradient, the optimizer or another rank. Waits for the loss

@@ -20,7 +20,8 @@ struct copy {
 
 static ls_status copy(ls_stream *stream, const void *argument) {
     const struct copy *c = argument;
-    return ls_copy(stream, c->to, c->from, c->nbytes);
+    ls_copy(stream, c->to, c->from, c->nbytes);
+    return ls_device_status(ls_stream_device(stream));
 }
 
 struct product {

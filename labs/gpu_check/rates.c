@@ -4,7 +4,10 @@
 
 #include "labs/gpu_check/gpu_check.h"
 
-static ls_status run(ls_stream *stream, const void *op) { return ls_enqueue(stream, op); }
+static ls_status run(ls_stream *stream, const void *op) {
+    ls_enqueue(stream, op);
+    return ls_device_status(ls_stream_device(stream));
+}
 
 static bool is_arithmetic(ls_op_id id) {
     return id == LS_OP_gemm || id == LS_OP_conv2d_forward || id == LS_OP_conv2d_backward_data ||

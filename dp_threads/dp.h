@@ -23,6 +23,10 @@ struct dp_replica {
     const float *x, *y;
 };
 
+/* A part of the step in one replica, in its thread. */
+struct dp;
+typedef void (*dp_part_fn)(struct dp *dp, struct dp_replica *r);
+
 struct dp {
     ls_parallel base; /* first: ops receive a pointer to it */
     /* constant after create */
@@ -37,17 +41,26 @@ struct dp {
     float *loss_scale;
     ls_event *loss_taken, *updated;
     /* this step */
-    int active; /* replicas that work: those with a piece, or all (see dp_chunk_batch) */
+    int active;      /* replicas that work: those with a piece, or all (see dp_chunk_batch) */
+    dp_part_fn part; /* what they do now */
     struct dp_replica replicas[];
 };
 
 static inline struct dp *dp_of(ls_parallel *p) { return (struct dp *)p; }
 
-extern const struct ls_parallel_ops dp_ops; /* dp_step.c */
-void dp_destroy(ls_parallel *p);            /* data_parallel.c */
-/* What keeps a step from being recorded as a graph, or NULL. (data_parallel.c) */
-const char *dp_graph_obstacle(const ls_parallel *p);
-/* Ends the replicas' waits for each other after a failure. (data_parallel.c) */
+/* --- dp_step.c: the four calls of a step (common/train/parallel.h) ------------------------------------------------ */
+
+void dp_prepare(ls_parallel *p, const ls_batch *batch);
+ls_status dp_forward_backward(ls_parallel *p);
+ls_status dp_reduce(ls_parallel *p);
+ls_status dp_apply(ls_parallel *p);
+
+/* --- hand_over.c ------------------------------------------------------------------------------------------------- */
+
+/* Runs the part in the threads of all active replicas, side by side, and asks each of their devices. */
+ls_status dp_on_replicas(struct dp *dp, dp_part_fn part);
+
+/* Ends the replicas' waits for each other after a failure. */
 void dp_abandon(ls_parallel *p);
 
 /* --- scatter_gather.c -------------------------------------------------------------------------------------------- */
@@ -60,6 +73,8 @@ void dp_chunk_batch(struct dp *dp);
 void dp_scatter_inputs(struct dp *dp, struct dp_replica *r);
 /* Enqueues: the replica's outputs -> their rows on the output device. */
 void dp_gather_outputs(struct dp *dp, struct dp_replica *r);
+/* Enqueues: what follows on `compute` comes behind all of them. */
+void dp_await_outputs(struct dp *dp, ls_stream *compute);
 /* Enqueues: their rows of the loss's gradient -> memory of the replica, which is returned. */
 float *dp_scatter_gradient(struct dp *dp, struct dp_replica *r);
 /* Behind the replica's backward: what follows on its copy stream (the next piece, the gradients on their way to device

@@ -50,6 +50,10 @@ void dp_gather_outputs(struct dp *dp, struct dp_replica *r) {
     ls_event_record(r->gathered, r->copy);
 }
 
+void dp_await_outputs(struct dp *dp, ls_stream *compute) {
+    for (int i = 0; i < dp->active; i++) ls_stream_wait_event(compute, dp->replicas[i].gathered);
+}
+
 float *dp_scatter_gradient(struct dp *dp, struct dp_replica *r) {
     float *piece = dp->gathered_outputs + r->begin * dp->output_count;
     if (!r->dy) {

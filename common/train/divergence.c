@@ -13,7 +13,7 @@
 enum { PLACE_CAPACITY = 128, REASON_CAPACITY = 320 };
 
 ls_status ls_check_loss(ls_parallel *p) {
-    if (!p->check_each_loss) return LS_OK;
+    if (!p->check_each_loss) return ls_device_status(p->loss_device);
     float loss = 0;
     ls_stream *stream = ls_device_stream(p->loss_device, LS_STREAM_COMPUTE);
     ls_status status = ls_copy_now(stream, &loss, ls_parallel_step_loss(p), sizeof loss);

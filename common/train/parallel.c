@@ -71,6 +71,12 @@ void ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, co
     }
 }
 
+void ls_parallel_upload(ls_parallel *p, ls_stream *copy, const ls_batch *batch) {
+    ls_phase_enter(p->clocks, LS_PHASE_INPUT);
+    ls_device_batch_upload(p->batch, copy, p->model, batch);
+    ls_event_record(p->batch_copied, copy);
+}
+
 struct ls_answers ls_device_batch_answers(const struct ls_device_batch *batch) {
     return (struct ls_answers){.labels = batch->labels, .targets = batch->targets};
 }
@@ -79,7 +85,8 @@ void ls_parallel_await_batch(ls_parallel *p, ls_stream *compute) {
     if (!p->recording) ls_stream_wait_event(compute, p->batch_copied);
 }
 
-void ls_parallel_batch_used(ls_parallel *p, ls_stream *compute) {
+void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute) {
+    p->accumulates = !ls_parallel_syncs(p);
     if (!p->recording) ls_event_record(p->batch->places[p->batch->place].used, compute);
 }
 
@@ -91,16 +98,25 @@ float *ls_parallel_step_loss(ls_parallel *p) {
     return p->recording ? p->losses + LS_LOSS_RING : ls_parallel_ring_slot(p);
 }
 
-float *ls_parallel_loss_slot(ls_parallel *p) {
+/* Of the micro-batch: the first one's is where those of the others are added. */
+static float *loss_slot(ls_parallel *p) {
     return ls_parallel_is_first(p) ? ls_parallel_step_loss(p) : p->losses + LS_LOSS_RING + 1;
 }
 
-void ls_parallel_add_loss(ls_parallel *p, ls_stream *compute) {
+void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const float *y, int weight) {
+    const struct ls_device_batch *batch = p->batch;
+    size_t rows = batch->count, outputs = ls_model_outputs(p->model);
+    float *loss = loss_slot(p);
+    ls_loss(ls_model_loss(p->model), compute, loss, dy, y, ls_device_batch_answers(batch), rows, outputs,
+            (double)weight / (double)batch->global_count);
+    if (weight != p->world_size) ls_scale(compute, loss, (float)p->world_size / (float)weight, 1);
     if (!ls_parallel_is_first(p)) ls_reduce_add(compute, ls_parallel_step_loss(p), &p->micro_loss, 1, 1);
+    if (p->loss_scale && rows > 0) ls_scale_by(compute, dy, p->loss_scale, rows * outputs);
 }
 
-void ls_parallel_scale_gradient(ls_parallel *p, ls_stream *compute, float *dy, size_t count) {
-    if (p->loss_scale && count > 0) ls_scale_by(compute, dy, p->loss_scale, count);
+ls_status ls_parallel_update(ls_parallel *p, const bool *skip) {
+    p->accumulates = false; /* zero_grad: the next backward overwrites */
+    return ls_optimizer_step_without(p->optimizer, skip);
 }
 
 /* --- failures ---------------------------------------------------------------------------------------------------- */

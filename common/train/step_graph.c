@@ -107,7 +107,7 @@ static ls_status launch(ls_step_graph *graph, const struct recording *recording)
         ls_model_parameters_changed(p->model); /* as the update would say, for whoever computes outside of the graph */
         ls_copy(graph->compute, ls_parallel_ring_slot(p), p->losses + LS_LOSS_RING, sizeof *p->losses);
     }
-    ls_parallel_batch_used(p, graph->compute);
+    ls_parallel_end_backward(p, graph->compute);
     graph->launches++;
     return ls_parallel_status(p, status);
 }

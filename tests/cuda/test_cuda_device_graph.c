@@ -179,6 +179,13 @@ static void what_needs_the_host_cannot_be_part(void **state) {
     assert_null(graph);
 
     assert_int_equal(ls_device_synchronize(device), LS_ERR_UNSUPPORTED); /* and works again */
+
+    assert_int_equal(ls_graph_begin(step->compute), LS_OK);
+    ls_device_fail(device, LS_ERR_IO); /* what is enqueued from here on would be missing in the graph */
+    enqueue_step(step);
+    assert_int_equal(ls_graph_end(step->compute, &graph), LS_ERR_IO);
+    assert_null(graph);
+    assert_int_equal(ls_device_synchronize(device), LS_ERR_IO);
     assert_int_equal(ls_graph_begin(step->compute), LS_OK);
     assert_int_equal(ls_device_alloc(device, LS_MEMORY_BUCKET, 100, "a bucket", &memory), LS_ERR_UNSUPPORTED);
     scratch_expect_error("while a graph is recorded", NULL);

@@ -1,4 +1,4 @@
-/* The state of DistributedDataParallel on one rank, shared by distributed.c and ddp_step.c. */
+/* The state of DistributedDataParallel on one rank, shared by the files of this folder. */
 #ifndef DDP_DDP_H
 #define DDP_DDP_H
 
@@ -18,33 +18,33 @@ struct ddp {
     bool compare_each_step, find_unused;
     ls_event *buffers_idle, *buffers_arrived;
     /* changes from step to step */
-    bool sync;              /* no_sync: false */
-    bool micro_batch_syncs; /* this micro-batch's gradients, and those before it, are reduced: the last one, if sync */
-    bool broadcast_now;     /* buffers travel before this micro-batch's forward */
-    bool broadcast_buffers; /* and before the next one: this one is a synchronised training forward */
-    bool accumulate;        /* the gradients hold something that the next backward adds to */
-    int buffers_root;       /* whose buffers count: rank 0's; with join, those of the highest rank that has samples */
+    bool buffers_travel, buffers_changed; /* buffers.c: before this micro-batch's forward; by it, for whoever is next */
+    int buffers_root; /* whose buffers count: rank 0's; with join, those of the highest rank that has samples */
     int weight; /* over the step's samples it weights the gradients: W; with join, perhaps the ranks that have samples */
 };
 
 static inline struct ddp *ddp_of(ls_parallel *p) { return (struct ddp *)p; }
 
-extern const struct ls_parallel_ops ddp_ops; /* ddp_step.c */
+/* ddp_step.c: the four calls of a step (common/train/parallel.h) */
+void ddp_prepare(ls_parallel *p, const ls_batch *batch);
+ls_status ddp_forward_backward(ls_parallel *p);
+ls_status ddp_reduce(ls_parallel *p);
+ls_status ddp_apply(ls_parallel *p);
+
+/* buffers.c */
+/* In prepare: settles whether buffers travel before the forward that follows. */
+void ddp_begin_forward(struct ddp *ddp);
+/* Enqueues, before that forward and if they do: the buffers of the rank whose buffers count, to all. */
+ls_status ddp_sync_buffers(struct ddp *ddp);
+/* The same between steps, if the last forward has changed them. Host-blocking. */
+ls_status ddp_share_buffers(struct ddp *ddp);
+ls_status ddp_before_evaluation(ls_parallel *p);
 
 /* distributed.c */
-ls_status ddp_before_evaluation(ls_parallel *p);
-ls_status ddp_sum_over_ranks(ls_parallel *p, double *values, size_t count);
-ls_status ddp_gather_from_ranks(ls_parallel *p, const double *values, size_t count, double *all);
-const char *ddp_graph_obstacle(const ls_parallel *p);
-void ddp_describe(const ls_parallel *p, struct ls_trace_about *about);
-void ddp_destroy(ls_parallel *p);
-
+/* The optimizer's step, without the parameters that no rank has used; with compare_each_step the ranks compare. */
+ls_status ddp_update(struct ddp *ddp);
 /* Runs what was enqueued on the comm stream; the first of two failures. */
 ls_status ddp_settle(struct ddp *ddp, ls_status status);
-
-/* ddp_step.c. Enqueues: buffers as the rank has them whose buffers count, if the last forward changed them. `due`: so
- * it has. */
-ls_status ddp_sync_buffers(struct ddp *ddp, bool due);
 
 /* divergence.c */
 ls_status ddp_find_nonfinite(ls_parallel *p, char *place, size_t capacity);

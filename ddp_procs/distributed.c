@@ -13,6 +13,11 @@ ls_status ddp_settle(struct ddp *ddp, ls_status status) {
     return status != LS_OK ? status : done;
 }
 
+ls_status ddp_update(struct ddp *ddp) {
+    ls_status status = ls_parallel_update(&ddp->base, ddp_reducer_unused(ddp->reducer));
+    return status == LS_OK && ddp->compare_each_step ? ddp_compare_after_step(ddp) : status;
+}
+
 /* --- construction checks ----------------------------------------------------------------------------------------- */
 
 static ls_status compare_counts(struct ddp *ddp) {
@@ -70,24 +75,17 @@ static ls_status take_state_of_rank_0(struct ddp *ddp) {
 
 /* --- the loop's collective needs ---------------------------------------------------------------------------------- */
 
-ls_status ddp_before_evaluation(ls_parallel *p) {
-    struct ddp *ddp = ddp_of(p);
-    ls_status status = ddp_sync_buffers(ddp, ddp->broadcast_buffers);
-    ddp->broadcast_buffers = false; /* PyTorch: a forward without gradients clears it */
-    return ddp_settle(ddp, status);
-}
-
 /* Gathered as 8-byte elements: a copy does not care what they mean. */
-ls_status ddp_gather_from_ranks(ls_parallel *p, const double *values, size_t count, double *all) {
+static ls_status gather_from_ranks(ls_parallel *p, const double *values, size_t count, double *all) {
     struct ddp *ddp = ddp_of(p);
     return ddp_settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, values, all, count, LS_INT64));
 }
 
 /* The values are gathered and added in rank order, so that all ranks get the same bits. */
-ls_status ddp_sum_over_ranks(ls_parallel *p, double *values, size_t count) {
+static ls_status sum_over_ranks(ls_parallel *p, double *values, size_t count) {
     double *all = calloc(count * (size_t)p->world_size, sizeof *all);
     if (!all) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a sum over ranks");
-    ls_status status = ddp_gather_from_ranks(p, values, count, all);
+    ls_status status = gather_from_ranks(p, values, count, all);
     for (size_t i = 0; status == LS_OK && i < count; i++) {
         values[i] = 0;
         for (int r = 0; r < p->world_size; r++) values[i] += all[(size_t)r * count + i];
@@ -97,7 +95,7 @@ ls_status ddp_sum_over_ranks(ls_parallel *p, double *values, size_t count) {
 }
 
 /* What a step does with the host between its operations. */
-const char *ddp_graph_obstacle(const ls_parallel *p) {
+static const char *graph_obstacle(const ls_parallel *p) {
     const struct ddp *ddp = (const struct ddp *)p;
     if (ddp->join.enable) return "--join, whose ranks ask each other before each step";
     if (ddp->find_unused) return "--find-unused, which asks after each backward what was used";
@@ -107,7 +105,7 @@ const char *ddp_graph_obstacle(const ls_parallel *p) {
     return "gradients that travel through the host: it needs --backend nccl, a GPU for each rank";
 }
 
-void ddp_describe(const ls_parallel *p, struct ls_trace_about *about) {
+static void describe(const ls_parallel *p, struct ls_trace_about *about) {
     const struct ddp *ddp = (const struct ddp *)p;
     about->algorithm = ls_comm_allreduce(ddp->comm);
     ddp_reducer_describe(ddp->reducer, about);
@@ -137,6 +135,41 @@ static ls_status build(struct ddp *ddp, const ddp_options *options) {
     return status;
 }
 
+static void destroy(ls_parallel *p) {
+    struct ddp *ddp = ddp_of(p);
+    (void)ls_device_synchronize(p->devices[0]);
+    (void)ls_model_sync_batchnorm(p->model, NULL);
+    ls_optimizer_destroy(p->optimizer);
+    ddp_reducer_destroy(ddp->reducer);
+    ls_device_batch_free(&ddp->batch, p->devices[0], p->devices[0]);
+    ls_device_free(p->devices[0], ddp->dy);
+    ls_event_destroy(ddp->buffers_idle);
+    ls_event_destroy(ddp->buffers_arrived);
+    ls_parallel_release(p);
+    free(ddp);
+}
+
+static const struct ls_parallel_ops ddp_ops = {
+    .name = "DistributedDataParallel",
+    .mode = "ddp",
+    .prepare = ddp_prepare,
+    .forward_backward = ddp_forward_backward,
+    .reduce = ddp_reduce,
+    .apply = ddp_apply,
+    .before_evaluation = ddp_before_evaluation,
+    .sum_over_ranks = sum_over_ranks,
+    .join = ddp_join,
+    .gather_from_ranks = gather_from_ranks,
+    .find_nonfinite = ddp_find_nonfinite,
+    .give_up = ddp_give_up,
+    .abandon = ddp_abandon,
+    .get_memory = ddp_get_memory,
+    .set_memory = ddp_set_memory,
+    .graph_obstacle = graph_obstacle,
+    .describe = describe,
+    .destroy = destroy,
+};
+
 ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *options) {
     *out = NULL;
     struct ddp *ddp = calloc(1, sizeof *ddp);
@@ -163,7 +196,7 @@ ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *opti
     ls_model_parameters(model, &parameters, &parameter_count);
     ddp->buffers = state + parameter_count;
     ddp->buffer_count = state_count - parameter_count;
-    ddp->sync = ddp->broadcast_buffers = true;
+    ddp->buffers_changed = true;
     ddp->weight = p->world_size;
     ddp->join = options->join;
     ddp->compare_each_step = options->compare_each_step;
@@ -171,27 +204,13 @@ ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *opti
     ls_status status = build(ddp, options);
     if (status != LS_OK) {
         ls_comm_abort(ddp->comm, "construction of DistributedDataParallel failed");
-        ddp_destroy(p);
+        destroy(p);
         return status;
     }
     *out = p;
     return LS_OK;
 }
 
-void ddp_set_sync(ls_parallel *p, bool sync) { ddp_of(p)->sync = sync; }
+void ddp_set_sync(ls_parallel *p, bool sync) { p->no_sync = !sync; }
 
 const ddp_reducer *ddp_reducer_of(ls_parallel *p) { return ddp_of(p)->reducer; }
-
-void ddp_destroy(ls_parallel *p) {
-    struct ddp *ddp = ddp_of(p);
-    (void)ls_device_synchronize(p->devices[0]);
-    (void)ls_model_sync_batchnorm(p->model, NULL);
-    ls_optimizer_destroy(p->optimizer);
-    ddp_reducer_destroy(ddp->reducer);
-    ls_device_batch_free(&ddp->batch, p->devices[0], p->devices[0]);
-    ls_device_free(p->devices[0], ddp->dy);
-    ls_event_destroy(ddp->buffers_idle);
-    ls_event_destroy(ddp->buffers_arrived);
-    ls_parallel_release(p);
-    free(ddp);
-}

@@ -66,7 +66,7 @@ static ls_status take_batches_tracked(struct ddp *ddp) {
 
 /* Nobody has samples any more: the state of the last rank that had some becomes everybody's. */
 static ls_status take_final_state(struct ddp *ddp) {
-    ls_status status = ddp_settle(ddp, ddp_sync_buffers(ddp, ddp->broadcast_buffers));
+    ls_status status = ddp_share_buffers(ddp);
     return status == LS_OK ? take_batches_tracked(ddp) : status;
 }
 

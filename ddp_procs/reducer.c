@@ -50,10 +50,10 @@ static ls_status sum_over_ranks(ddp_reducer *r, void *values, size_t count, ls_d
 static ls_status average_compressed(ddp_reducer *r, const struct bucket *bucket) {
     ls_dtype half = r->options.compress;
     float world_size = (float)ls_comm_world_size(r->comm);
-    ls_status status = ls_cast_divide(r->comm_stream, half, bucket->half, bucket->data, world_size, bucket->count);
-    if (status == LS_OK) status = sum_over_ranks(r, bucket->half, bucket->count, half);
-    if (status != LS_OK) return status;
-    return ls_cast(r->comm_stream, LS_FP32, bucket->data, half, bucket->half, bucket->count);
+    ls_cast_divide(r->comm_stream, half, bucket->half, bucket->data, world_size, bucket->count);
+    ls_status status = sum_over_ranks(r, bucket->half, bucket->count, half);
+    if (status == LS_OK) ls_cast(r->comm_stream, LS_FP32, bucket->data, half, bucket->half, bucket->count);
+    return status;
 }
 
 static void probe_bucket(const ddp_reducer *r, const struct bucket *bucket) {
@@ -65,11 +65,10 @@ static void probe_bucket(const ddp_reducer *r, const struct bucket *bucket) {
 
 static ls_status launch(ddp_reducer *r, struct bucket *bucket) {
     if (ls_probing()) probe_bucket(r, bucket);
-    ls_status status = ls_stream_wait_event(r->comm_stream, bucket->ready);
-    if (status == LS_OK) {
-        status = bucket->half ? average_compressed(r, bucket) : sum_over_ranks(r, bucket->data, bucket->count, LS_FP32);
-    }
-    if (status == LS_OK) status = ls_work_record(bucket->reduced, r->comm, r->comm_stream);
+    ls_stream_wait_event(r->comm_stream, bucket->ready);
+    ls_status status =
+        bucket->half ? average_compressed(r, bucket) : sum_over_ranks(r, bucket->data, bucket->count, LS_FP32);
+    ls_work_record(bucket->reduced, r->comm, r->comm_stream);
     return status;
 }
 
@@ -86,11 +85,13 @@ static ls_status launch_ready(ddp_reducer *r) {
 
 /* This rank's share in the average of a gradient, or of a bucket, whose padding is and stays zero. Halves are divided
  * when there are some. */
-static ls_status average(ddp_reducer *r, float *gradients, size_t count) {
+static void average(ddp_reducer *r, float *gradients, size_t count) {
     int world_size = ls_comm_world_size(r->comm);
-    if (world_size == 1 || ddp_reducer_compresses(r)) return LS_OK;
-    if (r->reduced_once) return ls_divide(r->compute, gradients, (float)world_size, count);
-    return ls_scale(r->compute, gradients, (float)(1.0 / world_size), count);
+    if (world_size == 1 || ddp_reducer_compresses(r)) return;
+    if (r->reduced_once)
+        ls_divide(r->compute, gradients, (float)world_size, count);
+    else
+        ls_scale(r->compute, gradients, (float)(1.0 / world_size), count);
 }
 
 static ls_status mark_ready(ddp_reducer *r, size_t parameter) {
@@ -102,12 +103,11 @@ static ls_status mark_ready(ddp_reducer *r, size_t parameter) {
     if (!r->reduced_once) r->ready_order[r->ready_count++] = (int64_t)parameter;
     struct bucket *bucket = &r->buckets[r->bucket_of[parameter]];
     bool at_once = ls_device_kind_of(r->device) == LS_DEVICE_CUDA;
-    ls_status status = at_once ? LS_OK : average(r, tensor->gradient, tensor->count);
-    if (--bucket->pending_count > 0 || status != LS_OK) return status;
-    if (at_once) status = average(r, bucket->data, bucket->count);
-    if (status == LS_OK) status = ls_event_record(bucket->ready, r->compute);
-    if (status == LS_OK && r->options.overlap) status = launch_ready(r);
-    return status;
+    if (!at_once) average(r, tensor->gradient, tensor->count);
+    if (--bucket->pending_count > 0) return LS_OK;
+    if (at_once) average(r, bucket->data, bucket->count);
+    ls_event_record(bucket->ready, r->compute);
+    return r->options.overlap ? launch_ready(r) : LS_OK;
 }
 
 static ls_status on_grad_ready(void *context, size_t parameter) {
@@ -148,12 +148,10 @@ static ls_status report_missing(const ddp_reducer *r) {
 
 /* Without overlap every bucket is ready when backward has ended: where the host is ahead of the device it is not enough
  * that the all-reduces are enqueued late. */
-static ls_status end_backward(ddp_reducer *r) {
-    ls_status status = LS_OK;
-    for (size_t b = r->launched; status == LS_OK && b < r->bucket_count && !r->options.overlap; b++) {
-        status = ls_event_record(r->buckets[b].ready, r->compute);
+static void end_backward(ddp_reducer *r) {
+    for (size_t b = r->launched; b < r->bucket_count && !r->options.overlap; b++) {
+        ls_event_record(r->buckets[b].ready, r->compute);
     }
-    return status;
 }
 
 ls_status ddp_reducer_finish(ddp_reducer *r) {
@@ -163,11 +161,9 @@ ls_status ddp_reducer_finish(ddp_reducer *r) {
     for (size_t b = 0; status == LS_OK && b < r->bucket_count; b++) {
         if (r->buckets[b].pending_count > 0) return report_missing(r);
     }
-    if (status == LS_OK) status = end_backward(r);
+    if (status == LS_OK) end_backward(r);
     if (status == LS_OK) status = launch_ready(r);
-    for (size_t b = 0; status == LS_OK && b < r->bucket_count; b++) {
-        status = ls_work_wait(r->buckets[b].reduced, r->compute);
-    }
+    for (size_t b = 0; b < r->bucket_count; b++) ls_work_wait(r->buckets[b].reduced, r->compute);
     if (status == LS_OK && r->options.find_unused) status = ddp_reducer_share_used(r);
     r->reduced_once = true;
     return status;

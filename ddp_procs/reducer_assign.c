@@ -68,7 +68,6 @@ static ls_status place_gradients(ddp_reducer *r, const struct ddp_buckets *plan,
         ls_device_computes(r->device); /* a meta device's gradients have no content that a host could hold */
     float *contents = computes ? calloc(1, r->memory_nbytes) : r->memory, *slot = r->memory;
     if (!contents) return ls_fail(LS_ERR_NO_MEMORY, "no memory to move %zu bytes of gradients", r->memory_nbytes);
-    ls_status status = LS_OK;
     const size_t *parameter = plan->parameters;
     for (size_t b = 0; b < plan->bucket_count; b++) {
         buckets[b].data = slot;
@@ -76,18 +75,16 @@ static ls_status place_gradients(ddp_reducer *r, const struct ddp_buckets *plan,
         for (size_t i = 0; i < plan->sizes[b]; i++, parameter++) {
             const struct ls_tensor *tensor = ls_model_parameter(r->model, *parameter);
             float *aside = contents + (slot - r->memory);
-            if (tensor->gradient && status == LS_OK) {
-                status = ls_copy(r->compute, aside, tensor->gradient, r->nbytes[*parameter]);
-            }
+            if (tensor->gradient) ls_copy(r->compute, aside, tensor->gradient, r->nbytes[*parameter]);
             ls_model_place_gradient(r->model, *parameter, slot);
             r->bucket_of[*parameter] = b;
             slot += ls_aligned_floats(tensor->count);
         }
     }
-    if (status == LS_OK) status = ls_copy(r->compute, r->memory, contents, r->memory_nbytes);
-    ls_status done = ls_stream_synchronize(r->compute);
+    ls_copy(r->compute, r->memory, contents, r->memory_nbytes);
+    ls_status status = ls_stream_synchronize(r->compute);
     if (computes) free(contents);
-    return status != LS_OK ? status : done;
+    return status;
 }
 
 /* Replaces the present assignment by `plan`. */

@@ -188,47 +188,12 @@ static ls_status build(struct dp *dp, const dp_options *options) {
     return status;
 }
 
-ls_status dp_create(ls_parallel **out, ls_model *module, const dp_options *options) {
-    *out = NULL;
-    ls_status status = check(module, options);
-    if (status != LS_OK) return status;
-    struct dp *dp = calloc(1, sizeof *dp + (size_t)options->device_count * sizeof *dp->replicas);
-    if (!dp) return ls_fail(LS_ERR_NO_MEMORY, "no memory for DataParallel");
-    ls_parallel *p = &dp->base;
-    p->ops = &dp_ops;
-    p->world_size = 1;
-    p->device_count = p->local_device_count = options->device_count;
-    for (int i = 0; i < options->device_count; i++) p->devices[i] = options->devices[i];
-    p->model = module;
-    p->batch = &dp->batch;
-    p->loss_device = options->devices[options->output_device];
-    p->gpu_count = count_gpus(options);
-    p->backend = options->replicate == DP_REPLICATE_NCCL ? "nccl" : "copies";
-    dp->output_replica = options->output_device;
-    dp->output_count = ls_model_outputs(module);
-    status = build(dp, options);
-    if (status != LS_OK) {
-        dp_destroy(p);
-        return status;
-    }
-    *out = p;
-    return LS_OK;
-}
-
-void dp_abandon(ls_parallel *p) {
-    struct dp *dp = dp_of(p);
-    for (int i = 0; i < p->device_count; i++) {
-        if (dp->replicas[i].sync_bn) ls_comm_abort(dp->replicas[i].sync_bn, "the step failed");
-        if (dp->replicas[i].nccl) ls_comm_abort(dp->replicas[i].nccl, "the step failed");
-    }
-}
-
-const char *dp_graph_obstacle(const ls_parallel *p) {
+static const char *graph_obstacle(const ls_parallel *p) {
     if (p->device_count > 1) return "DataParallel on several devices, each with a thread of its own";
     return ((const struct dp *)p)->replicas[0].nccl ? "--replicate nccl, which one device has no use for" : NULL;
 }
 
-void dp_destroy(ls_parallel *p) {
+static void destroy(ls_parallel *p) {
     struct dp *dp = dp_of(p);
     if (!dp_workers_destroy(dp->workers)) return; /* reported; nothing may be freed under a thread that is stuck */
     for (int i = 0; i < p->device_count; i++) (void)ls_device_synchronize(p->devices[i]);
@@ -253,4 +218,44 @@ void dp_destroy(ls_parallel *p) {
     ls_parallel_release(p);
     free(dp->sent);
     free(dp);
+}
+
+static const struct ls_parallel_ops dp_ops = {
+    .name = "DataParallel",
+    .mode = "dp",
+    .prepare = dp_prepare,
+    .forward_backward = dp_forward_backward,
+    .reduce = dp_reduce,
+    .apply = dp_apply,
+    .find_nonfinite = dp_find_nonfinite,
+    .abandon = dp_abandon,
+    .graph_obstacle = graph_obstacle,
+    .destroy = destroy,
+};
+
+ls_status dp_create(ls_parallel **out, ls_model *module, const dp_options *options) {
+    *out = NULL;
+    ls_status status = check(module, options);
+    if (status != LS_OK) return status;
+    struct dp *dp = calloc(1, sizeof *dp + (size_t)options->device_count * sizeof *dp->replicas);
+    if (!dp) return ls_fail(LS_ERR_NO_MEMORY, "no memory for DataParallel");
+    ls_parallel *p = &dp->base;
+    p->ops = &dp_ops;
+    p->world_size = 1;
+    p->device_count = p->local_device_count = options->device_count;
+    for (int i = 0; i < options->device_count; i++) p->devices[i] = options->devices[i];
+    p->model = module;
+    p->batch = &dp->batch;
+    p->loss_device = options->devices[options->output_device];
+    p->gpu_count = count_gpus(options);
+    p->backend = options->replicate == DP_REPLICATE_NCCL ? "nccl" : "copies";
+    dp->output_replica = options->output_device;
+    dp->output_count = ls_model_outputs(module);
+    status = build(dp, options);
+    if (status != LS_OK) {
+        destroy(p);
+        return status;
+    }
+    *out = p;
+    return LS_OK;
 }

@@ -23,6 +23,10 @@ struct dp_replica {
     const float *x, *y;
 };
 
+/* A part of the step in one replica, in its thread. */
+struct dp;
+typedef void (*dp_part_fn)(struct dp *dp, struct dp_replica *r);
+
 struct dp {
     ls_parallel base; /* first: ops receive a pointer to it */
     /* constant after create */
@@ -37,17 +41,26 @@ struct dp {
     float *loss_scale;
     ls_event *loss_taken, *updated;
     /* this step */
-    int active; /* replicas that work: those with a piece, or all (see dp_chunk_batch) */
+    int active;      /* replicas that work: those with a piece, or all (see dp_chunk_batch) */
+    dp_part_fn part; /* what they do now */
     struct dp_replica replicas[];
 };
 
 static inline struct dp *dp_of(ls_parallel *p) { return (struct dp *)p; }
 
-extern const struct ls_parallel_ops dp_ops; /* dp_step.c */
-void dp_destroy(ls_parallel *p);            /* data_parallel.c */
-/* What keeps a step from being recorded as a graph, or NULL. (data_parallel.c) */
-const char *dp_graph_obstacle(const ls_parallel *p);
-/* Ends the replicas' waits for each other after a failure. (data_parallel.c) */
+/* --- dp_step.c: the four calls of a step (common/train/parallel.h) ------------------------------------------------ */
+
+void dp_prepare(ls_parallel *p, const ls_batch *batch);
+ls_status dp_forward_backward(ls_parallel *p);
+ls_status dp_reduce(ls_parallel *p);
+ls_status dp_apply(ls_parallel *p);
+
+/* --- hand_over.c ------------------------------------------------------------------------------------------------- */
+
+/* Runs the part in the threads of all active replicas, side by side, and asks each of their devices. */
+ls_status dp_on_replicas(struct dp *dp, dp_part_fn part);
+
+/* Ends the replicas' waits for each other after a failure. */
 void dp_abandon(ls_parallel *p);
 
 /* --- scatter_gather.c -------------------------------------------------------------------------------------------- */
@@ -57,14 +70,16 @@ void dp_abandon(ls_parallel *p);
  * of them have a piece may change from one to the next, while all of a step's gradients are kept and sent. */
 void dp_chunk_batch(struct dp *dp);
 /* Enqueues: device 0's inputs -> the replica's piece (replica 0: no copy). */
-ls_status dp_scatter_inputs(struct dp *dp, struct dp_replica *r);
+void dp_scatter_inputs(struct dp *dp, struct dp_replica *r);
 /* Enqueues: the replica's outputs -> their rows on the output device. */
-ls_status dp_gather_outputs(struct dp *dp, struct dp_replica *r);
-/* Enqueues: their rows of the loss's gradient -> *dy, memory of the replica. */
-ls_status dp_scatter_gradient(struct dp *dp, struct dp_replica *r, float **dy);
+void dp_gather_outputs(struct dp *dp, struct dp_replica *r);
+/* Enqueues: what follows on `compute` comes behind all of them. */
+void dp_await_outputs(struct dp *dp, ls_stream *compute);
+/* Enqueues: their rows of the loss's gradient -> memory of the replica, which is returned. */
+float *dp_scatter_gradient(struct dp *dp, struct dp_replica *r);
 /* Behind the replica's backward: what follows on its copy stream (the next piece, the gradients on their way to device
  * 0) comes after it. */
-ls_status dp_end_backward(struct dp_replica *r);
+void dp_end_backward(struct dp_replica *r);
 
 /* --- nonfinite.c ------------------------------------------------------------------------------------------------- */
 
@@ -75,17 +90,17 @@ ls_status dp_find_nonfinite(ls_parallel *p, char *place, size_t capacity);
 
 /* Enqueues, once a step: device 0's parameters -> the replica's, as one flat copy (replica 0: nothing) or by a
  * broadcast (replica 0: its part). */
-ls_status dp_replicate(struct dp *dp, struct dp_replica *r);
+void dp_replicate(struct dp *dp, struct dp_replica *r);
 /* Enqueues on the output device, once a step and behind device 0's outputs, so behind its last update: the loss scale,
  * if there is one and it lies elsewhere. */
-ls_status dp_replicate_loss_scale(struct dp *dp, ls_stream *compute);
+void dp_replicate_loss_scale(struct dp *dp, ls_stream *compute);
 
 /* --- reduce.c ---------------------------------------------------------------------------------------------------- */
 
 /* Enqueues, behind the last micro-batch: the replica's gradients -> device 0 (replica 0: nothing), or its part in their
  * sum there by NCCL. */
-ls_status dp_send_gradients(struct dp *dp, struct dp_replica *r);
+void dp_send_gradients(struct dp *dp, struct dp_replica *r);
 /* Enqueues on device 0: its gradients += those of replica 1, 2, ... in that order; or the wait for NCCL's sum. */
-ls_status dp_reduce_gradients(struct dp *dp);
+void dp_reduce_gradients(struct dp *dp);
 
 #endif

@@ -20,119 +20,71 @@
  * process per device and one all-reduce instead of five transfers through device 0, is ddp_procs/ddp_step.c. */
 #include "dp_threads/dp.h"
 
-static ls_status prepare(ls_parallel *p, const ls_batch *batch) {
+static void forward(struct dp *dp, struct dp_replica *r);
+static ls_status take_loss(struct dp *dp);
+static void backward(struct dp *dp, struct dp_replica *r);
+
+void dp_prepare(ls_parallel *p, const ls_batch *batch) {
     struct dp *dp = dp_of(p);
-    ls_phase_enter(p->clocks, LS_PHASE_INPUT);
-    ls_stream *copy = dp->replicas[0].copy;
-    ls_status status = ls_device_batch_upload(&dp->batch, copy, p->model, batch);
-    if (status == LS_OK) status = ls_event_record(p->batch_copied, copy);
+    ls_parallel_upload(p, dp->replicas[0].copy, batch);
     dp_chunk_batch(dp);
-    return status;
 }
 
-/* A replica that fails must not leave the others waiting for it. */
-static ls_status leave(struct dp_replica *r, ls_status status) {
-    ls_phase_enter(r->clock, LS_PHASE_OTHER);
-    if (status != LS_OK && r->sync_bn) ls_comm_abort(r->sync_bn, "its replica failed");
-    if (status != LS_OK && r->nccl) ls_comm_abort(r->nccl, "its replica failed");
-    return status;
-}
-
-static ls_status forward_replica(void *context, int i) {
-    struct dp *dp = context;
-    struct dp_replica *r = &dp->replicas[i];
-
-    ls_phase_enter(r->clock, LS_PHASE_SCATTER);
-    ls_status status = dp_scatter_inputs(dp, r);
-
-    ls_phase_enter(r->clock, LS_PHASE_REPLICATE);
-    if (status == LS_OK && ls_parallel_is_first(&dp->base)) status = dp_replicate(dp, r);
-
-    ls_phase_enter(r->clock, LS_PHASE_FORWARD);
-    if (status == LS_OK) status = ls_model_forward(r->model, r->x, r->rows, true, &r->y);
-
-    ls_phase_enter(r->clock, LS_PHASE_GATHER);
-    if (status == LS_OK) status = dp_gather_outputs(dp, r);
-    return leave(r, status);
-}
-
-static ls_status loss_on_output_device(struct dp *dp) {
-    ls_parallel *p = &dp->base;
-    ls_stream *compute = dp->replicas[dp->output_replica].compute;
-    ls_status status = LS_OK;
-    for (int i = 0; status == LS_OK && i < dp->active; i++) {
-        status = ls_stream_wait_event(compute, dp->replicas[i].gathered);
-    }
-    size_t rows = dp->batch.count;
-    if (status == LS_OK && ls_parallel_is_first(p)) status = dp_replicate_loss_scale(dp, compute);
-    if (status == LS_OK) {
-        status = ls_loss(ls_model_loss(p->model), compute, ls_parallel_loss_slot(p), dp->gathered_outputs,
-                         dp->gathered_outputs, ls_device_batch_answers(&dp->batch), rows, dp->output_count,
-                         1.0 / (double)dp->batch.global_count);
-    }
-    if (status == LS_OK) status = ls_parallel_add_loss(p, compute);
-    if (status == LS_OK) {
-        status = ls_parallel_scale_gradient(p, compute, dp->gathered_outputs, rows * dp->output_count);
-    }
-    if (status == LS_OK) status = ls_event_record(dp->loss_taken, compute);
-    return status;
-}
-
-static ls_status backward_replica(void *context, int i) {
-    struct dp *dp = context;
-    struct dp_replica *r = &dp->replicas[i];
-    float *dy = NULL;
-
-    ls_phase_enter(r->clock, LS_PHASE_SCATTER);
-    ls_status status = dp_scatter_gradient(dp, r, &dy);
-
-    ls_phase_enter(r->clock, LS_PHASE_BACKWARD);
-    if (status == LS_OK) status = ls_model_backward(r->model, dy, !ls_parallel_is_first(&dp->base));
-    if (status == LS_OK) status = dp_end_backward(r);
-
-    ls_phase_enter(r->clock, LS_PHASE_REDUCE);
-    if (status == LS_OK && ls_parallel_is_last(&dp->base)) status = dp_send_gradients(dp, r);
-    return leave(r, status);
-}
-
-static ls_status forward_backward(ls_parallel *p) {
+ls_status dp_forward_backward(ls_parallel *p) {
     struct dp *dp = dp_of(p);
-    ls_status status = dp_parallel_apply(dp->workers, dp->active, forward_replica, dp);
-    ls_phase_enter(p->clocks, LS_PHASE_LOSS);
-    if (status == LS_OK) status = loss_on_output_device(dp);
-    if (status == LS_OK) status = ls_check_loss(p);
-    if (status == LS_OK) status = dp_parallel_apply(dp->workers, dp->active, backward_replica, dp);
+    ls_status status = dp_on_replicas(dp, forward);
+    if (status == LS_OK) status = take_loss(dp);
+    if (status == LS_OK) status = dp_on_replicas(dp, backward);
     /* device 0's backward comes after the loss, and the loss after everything that read the batch, on any device */
-    if (status == LS_OK) status = ls_parallel_batch_used(p, dp->replicas[0].compute);
-    p->stuck = dp_workers_stuck(dp->workers);
+    ls_parallel_end_backward(p, dp->replicas[0].compute);
     return status;
 }
 
-static ls_status reduce(ls_parallel *p) {
+ls_status dp_reduce(ls_parallel *p) {
     ls_phase_enter(p->clocks, LS_PHASE_REDUCE);
-    return dp_reduce_gradients(dp_of(p));
+    dp_reduce_gradients(dp_of(p));
+    return LS_OK;
 }
 
-static ls_status apply(ls_parallel *p) {
-    struct dp *dp = dp_of(p);
+/* An infinity in any replica's gradients is in their sum: the one optimizer sees it, and nothing has to be joined. */
+ls_status dp_apply(ls_parallel *p) {
     ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
-    /* an infinity in any replica's gradients is in their sum: the one optimizer sees it, and nothing has to be
-     * joined */
-    ls_status status = ls_optimizer_step(p->optimizer);
-    if (status == LS_OK) status = ls_event_record(dp->updated, dp->replicas[0].compute);
+    ls_status status = ls_parallel_update(p, NULL);
+    ls_event_record(dp_of(p)->updated, dp_of(p)->replicas[0].compute);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
     return status;
 }
 
-const struct ls_parallel_ops dp_ops = {
-    .name = "DataParallel",
-    .mode = "dp",
-    .prepare = prepare,
-    .forward_backward = forward_backward,
-    .reduce = reduce,
-    .apply = apply,
-    .find_nonfinite = dp_find_nonfinite,
-    .abandon = dp_abandon,
-    .graph_obstacle = dp_graph_obstacle,
-    .destroy = dp_destroy,
-};
+/* --- forward_backward's three parts: in each device's thread, on the output device, in each device's thread ------------ */
+
+static void forward(struct dp *dp, struct dp_replica *r) {
+    ls_phase_enter(r->clock, LS_PHASE_SCATTER);
+    dp_scatter_inputs(dp, r);
+    ls_phase_enter(r->clock, LS_PHASE_REPLICATE);
+    if (ls_parallel_is_first(&dp->base)) dp_replicate(dp, r);
+    ls_phase_enter(r->clock, LS_PHASE_FORWARD);
+    r->y = ls_model_forward(r->model, r->x, r->rows, true);
+    ls_phase_enter(r->clock, LS_PHASE_GATHER);
+    dp_gather_outputs(dp, r);
+}
+
+static ls_status take_loss(struct dp *dp) {
+    ls_parallel *p = &dp->base;
+    ls_stream *compute = dp->replicas[dp->output_replica].compute;
+    ls_phase_enter(p->clocks, LS_PHASE_LOSS);
+    dp_await_outputs(dp, compute);
+    if (ls_parallel_is_first(p)) dp_replicate_loss_scale(dp, compute);
+    ls_parallel_take_loss(p, compute, dp->gathered_outputs, dp->gathered_outputs, 1);
+    ls_event_record(dp->loss_taken, compute);
+    return ls_check_loss(p);
+}
+
+static void backward(struct dp *dp, struct dp_replica *r) {
+    ls_phase_enter(r->clock, LS_PHASE_SCATTER);
+    float *dy = dp_scatter_gradient(dp, r);
+    ls_phase_enter(r->clock, LS_PHASE_BACKWARD);
+    ls_model_backward(r->model, dy, dp->base.accumulates);
+    dp_end_backward(r);
+    ls_phase_enter(r->clock, LS_PHASE_REDUCE);
+    if (ls_parallel_syncs(&dp->base)) dp_send_gradients(dp, r);
+}

@@ -7,32 +7,31 @@
 #include "dp_threads/dp.h"
 #include "kernels/kernels.h"
 
-ls_status dp_send_gradients(struct dp *dp, struct dp_replica *r) {
-    if (r == dp->replicas && !r->nccl) return LS_OK;
+void dp_send_gradients(struct dp *dp, struct dp_replica *r) {
+    if (r == dp->replicas && !r->nccl) return;
     float *gradients;
     size_t count;
     ls_model_gradients(r->model, &gradients, &count);
     if (r != dp->replicas) r->clock->bytes[LS_PHASE_REDUCE] += count * sizeof(float);
-    ls_stream *stream = r->nccl ? r->comm : r->copy; /* the latter waits for backward_done already */
-    ls_status status = r->nccl ? ls_stream_wait_event(stream, r->backward_done) : LS_OK;
-    if (status == LS_OK) {
-        status = r->nccl ? ls_comm_reduce(r->nccl, stream, gradients, count, LS_FP32, LS_REDUCE_SUM, 0)
-                         : ls_copy(stream, r->sent, gradients, count * sizeof(float));
+    if (r->nccl) {
+        ls_stream_wait_event(r->comm, r->backward_done);
+        ls_device_fail(r->device, ls_comm_reduce(r->nccl, r->comm, gradients, count, LS_FP32, LS_REDUCE_SUM, 0));
+    } else {
+        ls_copy(r->copy, r->sent, gradients,
+                count * sizeof(float)); /* the copy stream waits for backward_done already */
     }
-    if (status == LS_OK) status = ls_event_record(r->gradients_sent, stream);
-    return status;
+    ls_event_record(r->gradients_sent, r->nccl ? r->comm : r->copy);
 }
 
-ls_status dp_reduce_gradients(struct dp *dp) {
+void dp_reduce_gradients(struct dp *dp) {
     float *gradients;
     size_t count;
     ls_model_gradients(dp->base.model, &gradients, &count);
     ls_stream *compute = dp->replicas[0].compute;
-    if (dp->replicas[0].nccl) return ls_stream_wait_event(compute, dp->replicas[0].gradients_sent);
-    ls_status status = LS_OK;
-    for (int i = 1; status == LS_OK && i < dp->active; i++) {
-        status = ls_stream_wait_event(compute, dp->replicas[i].gradients_sent);
+    if (dp->replicas[0].nccl) {
+        ls_stream_wait_event(compute, dp->replicas[0].gradients_sent);
+        return;
     }
-    if (status != LS_OK || dp->active == 1) return status;
-    return ls_reduce_add(compute, gradients, dp->sent, dp->active - 1, count);
+    for (int i = 1; i < dp->active; i++) ls_stream_wait_event(compute, dp->replicas[i].gradients_sent);
+    if (dp->active > 1) ls_reduce_add(compute, gradients, dp->sent, dp->active - 1, count);
 }

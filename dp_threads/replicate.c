@@ -9,40 +9,42 @@
 #include "dp_threads/dp.h"
 
 /* In place on each device. Only device 0's part waits: the others get nothing before it has begun. */
-static ls_status broadcast(struct dp *dp, struct dp_replica *r) {
+static void broadcast(struct dp *dp, struct dp_replica *r) {
     float *parameters;
     size_t count;
     ls_model_parameters(r->model, &parameters, &count);
     bool is_root = r == dp->replicas;
     if (!is_root) ls_model_parameters_changed(r->model);
     if (!is_root) r->clock->bytes[LS_PHASE_REPLICATE] += count * sizeof(float);
-    ls_status status = is_root ? ls_stream_wait_event(r->comm, dp->updated) : LS_OK;
-    if (status == LS_OK) status = ls_comm_broadcast(r->nccl, r->comm, parameters, count, LS_FP32, 0);
-    if (status != LS_OK || is_root) return status;
-    status = ls_event_record(r->arrived, r->comm);
-    return status == LS_OK ? ls_stream_wait_event(r->compute, r->arrived) : status;
+    if (is_root) ls_stream_wait_event(r->comm, dp->updated);
+    ls_device_fail(r->device, ls_comm_broadcast(r->nccl, r->comm, parameters, count, LS_FP32, 0));
+    if (is_root) return;
+    ls_event_record(r->arrived, r->comm);
+    ls_stream_wait_event(r->compute, r->arrived);
 }
 
-static ls_status copy_parameters(struct dp *dp, struct dp_replica *r) {
-    if (r == dp->replicas) return LS_OK;
+static void copy_parameters(struct dp *dp, struct dp_replica *r) {
+    if (r == dp->replicas) return;
     ls_model_parameters_changed(r->model);
     float *from, *to;
     size_t count;
     ls_model_parameters(dp->base.model, &from, &count);
     ls_model_parameters(r->model, &to, &count);
     r->clock->bytes[LS_PHASE_REPLICATE] += count * sizeof(float);
-    ls_status status = ls_stream_wait_event(r->copy, dp->updated);
-    if (status == LS_OK) status = ls_copy(r->copy, to, from, count * sizeof(float));
-    if (status == LS_OK) status = ls_event_record(r->arrived, r->copy);
-    if (status == LS_OK) status = ls_stream_wait_event(r->compute, r->arrived);
-    return status;
+    ls_stream_wait_event(r->copy, dp->updated);
+    ls_copy(r->copy, to, from, count * sizeof(float));
+    ls_event_record(r->arrived, r->copy);
+    ls_stream_wait_event(r->compute, r->arrived);
 }
 
-ls_status dp_replicate(struct dp *dp, struct dp_replica *r) {
-    return r->nccl ? broadcast(dp, r) : copy_parameters(dp, r);
+void dp_replicate(struct dp *dp, struct dp_replica *r) {
+    if (r->nccl)
+        broadcast(dp, r);
+    else
+        copy_parameters(dp, r);
 }
 
-ls_status dp_replicate_loss_scale(struct dp *dp, ls_stream *compute) {
+void dp_replicate_loss_scale(struct dp *dp, ls_stream *compute) {
     const float *scale = ls_optimizer_loss_scale(dp->base.optimizer);
-    return dp->loss_scale ? ls_copy(compute, dp->loss_scale, scale, sizeof *scale) : LS_OK;
+    if (dp->loss_scale) ls_copy(compute, dp->loss_scale, scale, sizeof *scale);
 }

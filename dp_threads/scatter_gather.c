@@ -13,63 +13,64 @@ void dp_chunk_batch(struct dp *dp) {
     }
 }
 
-ls_status dp_scatter_inputs(struct dp *dp, struct dp_replica *r) {
+void dp_scatter_inputs(struct dp *dp, struct dp_replica *r) {
     size_t row = ls_image_count(ls_model_input(r->model));
     const float *piece = dp->batch.inputs + r->begin * row;
     if (!r->inputs) {
         r->x = piece;
-        return ls_parallel_await_batch(&dp->base, r->compute);
+        ls_parallel_await_batch(&dp->base, r->compute);
+        return;
     }
     size_t nbytes = r->rows * row * sizeof(float);
     r->x = r->inputs;
     r->clock->bytes[LS_PHASE_SCATTER] += nbytes;
-    ls_status status = ls_stream_wait_event(r->copy, dp->base.batch_copied);
-    if (status == LS_OK) status = ls_copy(r->copy, r->inputs, piece, nbytes);
+    ls_stream_wait_event(r->copy, dp->base.batch_copied);
+    ls_copy(r->copy, r->inputs, piece, nbytes);
     /* perhaps the parameters follow on the same stream, and are waited for */
-    if (status != LS_OK || (ls_parallel_is_first(&dp->base) && !r->nccl)) return status;
-    status = ls_event_record(r->piece_arrived, r->copy);
-    return status == LS_OK ? ls_stream_wait_event(r->compute, r->piece_arrived) : status;
+    if (ls_parallel_is_first(&dp->base) && !r->nccl) return;
+    ls_event_record(r->piece_arrived, r->copy);
+    ls_stream_wait_event(r->compute, r->piece_arrived);
 }
 
 /* Where the outputs go lies the gradient of the micro-batch before. (From one step to the next the update comes in
  * between; the replica's own outputs come behind its own backward.) */
-static ls_status await_backward_of_others(struct dp *dp, struct dp_replica *r) {
-    ls_status status = LS_OK;
-    for (int i = 0; status == LS_OK && i < dp->active; i++) {
-        if (&dp->replicas[i] != r) status = ls_stream_wait_event(r->copy, dp->replicas[i].backward_done);
+static void await_backward_of_others(struct dp *dp, struct dp_replica *r) {
+    for (int i = 0; i < dp->active; i++) {
+        if (&dp->replicas[i] != r) ls_stream_wait_event(r->copy, dp->replicas[i].backward_done);
     }
-    return status;
 }
 
-ls_status dp_gather_outputs(struct dp *dp, struct dp_replica *r) {
+void dp_gather_outputs(struct dp *dp, struct dp_replica *r) {
     size_t nbytes = r->rows * dp->output_count * sizeof(float);
     r->clock->bytes[LS_PHASE_GATHER] += nbytes;
-    ls_status status = ls_event_record(r->outputs_ready, r->compute);
-    if (status == LS_OK) status = ls_stream_wait_event(r->copy, r->outputs_ready);
-    if (status == LS_OK && !ls_parallel_is_first(&dp->base)) status = await_backward_of_others(dp, r);
-    if (status == LS_OK) status = ls_copy(r->copy, dp->gathered_outputs + r->begin * dp->output_count, r->y, nbytes);
-    if (status == LS_OK) status = ls_event_record(r->gathered, r->copy);
-    return status;
+    ls_event_record(r->outputs_ready, r->compute);
+    ls_stream_wait_event(r->copy, r->outputs_ready);
+    if (!ls_parallel_is_first(&dp->base)) await_backward_of_others(dp, r);
+    ls_copy(r->copy, dp->gathered_outputs + r->begin * dp->output_count, r->y, nbytes);
+    ls_event_record(r->gathered, r->copy);
 }
 
-ls_status dp_scatter_gradient(struct dp *dp, struct dp_replica *r, float **dy) {
+void dp_await_outputs(struct dp *dp, ls_stream *compute) {
+    for (int i = 0; i < dp->active; i++) ls_stream_wait_event(compute, dp->replicas[i].gathered);
+}
+
+float *dp_scatter_gradient(struct dp *dp, struct dp_replica *r) {
     float *piece = dp->gathered_outputs + r->begin * dp->output_count;
     if (!r->dy) {
-        *dy = piece;
-        return ls_stream_wait_event(r->compute, dp->loss_taken);
+        ls_stream_wait_event(r->compute, dp->loss_taken);
+        return piece;
     }
     size_t nbytes = r->rows * dp->output_count * sizeof(float);
-    *dy = r->dy;
     r->clock->bytes[LS_PHASE_SCATTER] += nbytes;
-    ls_status status = ls_stream_wait_event(r->copy, dp->loss_taken);
-    if (status == LS_OK) status = ls_copy(r->copy, r->dy, piece, nbytes);
-    if (status == LS_OK) status = ls_event_record(r->gradient_arrived, r->copy);
-    if (status == LS_OK) status = ls_stream_wait_event(r->compute, r->gradient_arrived);
-    return status;
+    ls_stream_wait_event(r->copy, dp->loss_taken);
+    ls_copy(r->copy, r->dy, piece, nbytes);
+    ls_event_record(r->gradient_arrived, r->copy);
+    ls_stream_wait_event(r->compute, r->gradient_arrived);
+    return r->dy;
 }
 
-ls_status dp_end_backward(struct dp_replica *r) {
-    ls_status status = ls_event_record(r->backward_done, r->compute);
-    if (status != LS_OK || !r->inputs) return status; /* replica 0 reads the batch in place, and sends nothing */
-    return ls_stream_wait_event(r->copy, r->backward_done);
+void dp_end_backward(struct dp_replica *r) {
+    ls_event_record(r->backward_done, r->compute);
+    /* replica 0 reads the batch in place, and sends nothing */
+    if (r->inputs) ls_stream_wait_event(r->copy, r->backward_done);
 }

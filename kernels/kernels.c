@@ -1,7 +1,6 @@
 /* kernels — the dispatcher, and what ops.def alone says about the operations. */
 #include "kernels/kernels.h"
 
-#include "common/device/host_lock.h"
 #include "kernels/cpu/cpu.h"
 
 _Static_assert(sizeof(struct ls_op) <= LS_TASK_ARGUMENTS_NBYTES, "an operation travels in a stream's queue");
@@ -20,22 +19,26 @@ static ls_status run_on_cpu(const void *argument) {
     return LS_ERR_INVALID;
 }
 
-static ls_status put(ls_stream *stream, const struct ls_op *op) {
-    ls_op_launcher launch = ls_device_op_launcher(ls_stream_device(stream));
-    if (launch) return launch(stream, op);
-    return ls_stream_put(stream, ls_op_name(op->id), run_on_cpu, op, sizeof *op);
+static void put(ls_stream *stream, const struct ls_op *op) {
+    ls_device *device = ls_stream_device(stream);
+    ls_op_launcher launch = ls_device_op_launcher(device);
+    if (launch)
+        ls_device_fail(device, launch(stream, op));
+    else
+        ls_stream_put(stream, ls_op_name(op->id), run_on_cpu, op, sizeof *op);
 }
 
-ls_status ls_enqueue(ls_stream *stream, const struct ls_op *op) {
-    ls_status status = ls_host_lock_pass(stream);
-    if (status != LS_OK) return status;
-    if (!ls_probing()) return put(stream, op);
-    struct ls_probe_record record = ls_stream_begin_launch(stream, ls_op_name(op->id));
-    record.bytes = ls_op_bytes(op);
-    record.flops = ls_op_flops(op);
-    status = put(stream, op);
-    ls_probe_end(&record);
-    return status;
+void ls_enqueue(ls_stream *stream, const struct ls_op *op) {
+    if (!ls_stream_takes_work(stream)) return;
+    bool probing = ls_probing();
+    struct ls_probe_record record;
+    if (probing) {
+        record = ls_stream_begin_launch(stream, ls_op_name(op->id));
+        record.bytes = ls_op_bytes(op);
+        record.flops = ls_op_flops(op);
+    }
+    put(stream, op);
+    if (probing) ls_probe_end(&record);
 }
 
 /* The typed calls: each packs its arguments and enqueues them. The prototypes in kernels.h must agree with ops.def, or
@@ -43,10 +46,10 @@ ls_status ls_enqueue(ls_stream *stream, const struct ls_op *op) {
 #define LS_FIELD_PARAMETER(type, name) , type name
 #define LS_FIELD_VALUE(type, name) name,
 #define LS_OP(name, flops, bytes, aliasing)                                                                            \
-    ls_status ls_##name(ls_stream *stream LS_FIELDS_##name(LS_FIELD_PARAMETER)) {                                      \
+    void ls_##name(ls_stream *stream LS_FIELDS_##name(LS_FIELD_PARAMETER)) {                                           \
         struct ls_##name##_arguments packed = {LS_FIELDS_##name(LS_FIELD_VALUE)};                                      \
         struct ls_op op = {.id = LS_OP_##name, .arguments.name = packed};                                              \
-        return ls_enqueue(stream, &op);                                                                                \
+        ls_enqueue(stream, &op);                                                                                       \
     }
 #include "kernels/ops.def"
 #undef LS_OP

@@ -105,20 +105,20 @@ struct ls_adam_rule {
 /* --- elementwise ------------------------------------------------------------------------------------------------- */
 
 /* y[i] = value */
-ls_status ls_fill(ls_stream *stream, float *y, float value, size_t count);
+void ls_fill(ls_stream *stream, float *y, float value, size_t count);
 /* y[i] = y[i] * factor */
-ls_status ls_scale(ls_stream *stream, float *y, float factor, size_t count);
+void ls_scale(ls_stream *stream, float *y, float factor, size_t count);
 /* y[i] = y[i] / divisor */
-ls_status ls_divide(ls_stream *stream, float *y, float divisor, size_t count);
+void ls_divide(ls_stream *stream, float *y, float divisor, size_t count);
 /* y[i] = x[i] in another type; one of the two is LS_FP32, or LS_ERR_INVALID */
-ls_status ls_cast(ls_stream *stream, ls_dtype to, void *y, ls_dtype from, const void *x, size_t count);
+void ls_cast(ls_stream *stream, ls_dtype to, void *y, ls_dtype from, const void *x, size_t count);
 /* y[i] = round(round(x[i]) / divisor), both roundings to the half type `to`: an average that is taken after the cast,
  * as PyTorch's fp16_compress_hook takes it */
-ls_status ls_cast_divide(ls_stream *stream, ls_dtype to, void *y, const float *x, float divisor, size_t count);
+void ls_cast_divide(ls_stream *stream, ls_dtype to, void *y, const float *x, float divisor, size_t count);
 /* y[i] = (..((y[i] + sources[0][i]) + sources[1][i]) ..): source after source, in order */
-ls_status ls_reduce_add(ls_stream *stream, float *y, const float *const *sources, int source_count, size_t count);
+void ls_reduce_add(ls_stream *stream, float *y, const float *const *sources, int source_count, size_t count);
 /* y[i] = y[i] * *factor */
-ls_status ls_scale_by(ls_stream *stream, float *y, const float *factor, size_t count);
+void ls_scale_by(ls_stream *stream, float *y, const float *factor, size_t count);
 
 /* --- linear ------------------------------------------------------------------------------------------------------ */
 
@@ -126,147 +126,144 @@ ls_status ls_scale_by(ls_stream *stream, float *y, const float *factor, size_t c
  * transpose_b. a and b are of `dtype`, c of that type too or of LS_FP32; beta is 0 unless c is LS_FP32. `workspace`: so
  * many bytes as ls_gemm_workspace_nbytes says, NULL for 0. */
 size_t ls_gemm_workspace_nbytes(ls_device_kind kind, ls_dtype dtype, size_t m, size_t n, size_t k);
-ls_status ls_gemm(ls_stream *stream, ls_dtype dtype, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
-                  const void *a, const void *b, float beta, ls_dtype c_dtype, void *c, void *workspace);
+void ls_gemm(ls_stream *stream, ls_dtype dtype, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+             const void *a, const void *b, float beta, ls_dtype c_dtype, void *c, void *workspace);
 /* y[r,c] += bias[c] */
-ls_status ls_add_bias(ls_stream *stream, ls_dtype dtype, void *y, const void *bias, size_t rows, size_t columns);
+void ls_add_bias(ls_stream *stream, ls_dtype dtype, void *y, const void *bias, size_t rows, size_t columns);
 /* y[r,c] = max(y[r,c] + bias[c], 0), the bits of add_bias followed by relu_forward */
-ls_status ls_add_bias_relu(ls_stream *stream, ls_dtype dtype, void *y, const void *bias, size_t rows, size_t columns);
+void ls_add_bias_relu(ls_stream *stream, ls_dtype dtype, void *y, const void *bias, size_t rows, size_t columns);
 /* dbias[c] = sum over r of dy[r,c], r ascending */
-ls_status ls_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, const void *dy, size_t rows, size_t columns,
-                           bool accumulate);
+void ls_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, const void *dy, size_t rows, size_t columns,
+                      bool accumulate);
 /* dy[r,c] = 0 where y[r,c] <= 0; dbias[c] = sum of it: the bits of relu_backward followed by bias_gradient */
-ls_status ls_relu_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, void *dy, const void *y, size_t rows,
-                                size_t columns, bool accumulate);
+void ls_relu_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, void *dy, const void *y, size_t rows,
+                           size_t columns, bool accumulate);
 
 /* --- activations ------------------------------------------------------------------------------------------------- */
 
 /* y = max(x, 0); NaN stays NaN */
-ls_status ls_relu_forward(ls_stream *stream, float *y, const float *x, size_t count);
+void ls_relu_forward(ls_stream *stream, float *y, const float *x, size_t count);
 /* dx = 0 where y <= 0, else dy */
-ls_status ls_relu_backward(ls_stream *stream, float *dx, const float *dy, const float *y, size_t count);
+void ls_relu_backward(ls_stream *stream, float *dx, const float *dy, const float *y, size_t count);
 
 /* --- convolution: x [n,ci,h,w], w [co,ci,kh,kw], y and dy [n,co,oh,ow] ---------------------------------------------- */
 
 /* y[n,o] = bias[o] + sum over i, kernel of w[o,i] x[n,i] (cross-correlation); bias may be NULL */
-ls_status ls_conv2d_forward(ls_stream *stream, struct ls_conv2d_shape shape, const void *x, const void *w,
-                            const void *bias, void *y, void *workspace);
-ls_status ls_conv2d_backward_data(ls_stream *stream, struct ls_conv2d_shape shape, const void *dy, const void *w,
-                                  void *dx, void *workspace);
+void ls_conv2d_forward(ls_stream *stream, struct ls_conv2d_shape shape, const void *x, const void *w, const void *bias,
+                       void *y, void *workspace);
+void ls_conv2d_backward_data(ls_stream *stream, struct ls_conv2d_shape shape, const void *dy, const void *w, void *dx,
+                             void *workspace);
 /* dbias may be NULL */
-ls_status ls_conv2d_backward_weights(ls_stream *stream, struct ls_conv2d_shape shape, const void *x, const void *dy,
-                                     float *dw, float *dbias, bool accumulate, void *workspace);
+void ls_conv2d_backward_weights(ls_stream *stream, struct ls_conv2d_shape shape, const void *x, const void *dy,
+                                float *dw, float *dbias, bool accumulate, void *workspace);
 
 /* --- batch normalisation: x [n,c,plane], statistics per channel over m = n x plane values ------------------------------ */
 
 /* mean, var (biased) of x; invstd = 1/sqrt(var + epsilon); y = gamma (x - mean) invstd + beta;
  * running_mean += momentum (mean - running_mean); running_var likewise with var m/(m-1). LS_ERR_INVALID if m < 2. */
-ls_status ls_batchnorm_train(ls_stream *stream, struct ls_batchnorm_shape shape, void *y, const void *x,
-                             const float *gamma, const float *beta, float *mean, float *invstd, float *running_mean,
-                             float *running_var);
+void ls_batchnorm_train(ls_stream *stream, struct ls_batchnorm_shape shape, void *y, const void *x, const float *gamma,
+                        const float *beta, float *mean, float *invstd, float *running_mean, float *running_var);
 /* y = gamma (x - running_mean) / sqrt(running_var + epsilon) + beta */
-ls_status ls_batchnorm_eval(ls_stream *stream, struct ls_batchnorm_shape shape, void *y, const void *x,
-                            const float *gamma, const float *beta, const float *running_mean, const float *running_var);
+void ls_batchnorm_eval(ls_stream *stream, struct ls_batchnorm_shape shape, void *y, const void *x, const float *gamma,
+                       const float *beta, const float *running_mean, const float *running_var);
 /* dbeta = sum dy; dgamma = sum dy (x - mean) invstd;
  * dx = gamma invstd (dy - dbeta/m - (x - mean) invstd dgamma/m). With shape.relu, dy counts where y > 0 only; y is
  * recomputed from x, in the same arithmetic as in the forward pass, which saves reading it. What counts is y as it was
  * stored: one that a half type rounds to 0 (up to 2^-25 in fp16, 2^-134 in bf16) lets nothing through, as in PyTorch. */
-ls_status ls_batchnorm_backward(ls_stream *stream, struct ls_batchnorm_shape shape, void *dx, float *dgamma,
-                                float *dbeta, const void *dy, const void *x, const float *gamma, const float *beta,
-                                const float *mean, const float *invstd, bool accumulate);
+void ls_batchnorm_backward(ls_stream *stream, struct ls_batchnorm_shape shape, void *dx, float *dgamma, float *dbeta,
+                           const void *dy, const void *x, const float *gamma, const float *beta, const float *mean,
+                           const float *invstd, bool accumulate);
 
 /* The same over a batch that lies on several ranks, in operations that a collective stands between; a rank's batch may
  * be 0. Forward: statistics, all_gather, merge, normalize. Backward: sums, all_reduce (sum), input_gradient. */
 
 /* statistics = this rank's [mean of each channel, sum of (x - mean)^2 of each channel, number of values per channel
  * n] */
-ls_status ls_batchnorm_statistics(ls_stream *stream, struct ls_batchnorm_shape shape, double *statistics,
-                                  const void *x);
+void ls_batchnorm_statistics(ls_stream *stream, struct ls_batchnorm_shape shape, double *statistics, const void *x);
 /* From the statistics of `ranks` ranks, one after the other: *count = m = sum of n; merging in rank order into (n, mean, M2), from 0,
  *     M2 += M2_r + (mean_r - mean)^2 n n_r/(n + n_r);  mean += (mean_r - mean) n_r/(n + n_r);  n += n_r
  * gives mean, var = M2/m, invstd and the running statistics as in ls_batchnorm_train. Ranks with n = 0 are left out.
  * LS_ERR_INVALID if m = 1; with m = 0 all but *count stays as it is. shape.batch is not used. */
-ls_status ls_batchnorm_merge(ls_stream *stream, struct ls_batchnorm_shape shape, float *mean, float *invstd,
-                             double *count, float *running_mean, float *running_var, const double *statistics,
-                             int ranks);
+void ls_batchnorm_merge(ls_stream *stream, struct ls_batchnorm_shape shape, float *mean, float *invstd, double *count,
+                        float *running_mean, float *running_var, const double *statistics, int ranks);
 /* y = gamma (x - mean) invstd + beta */
-ls_status ls_batchnorm_normalize(ls_stream *stream, struct ls_batchnorm_shape shape, void *y, const void *x,
-                                 const float *gamma, const float *beta, const float *mean, const float *invstd);
+void ls_batchnorm_normalize(ls_stream *stream, struct ls_batchnorm_shape shape, void *y, const void *x,
+                            const float *gamma, const float *beta, const float *mean, const float *invstd);
 /* dbeta = sum dy and dgamma = sum dy (x - mean) invstd over this rank's values; sums = [dbeta, dgamma], never
  * accumulated */
-ls_status ls_batchnorm_sums(ls_stream *stream, struct ls_batchnorm_shape shape, float *sums, float *dgamma,
-                            float *dbeta, const void *dy, const void *x, const float *gamma, const float *beta,
-                            const float *mean, const float *invstd, bool accumulate);
+void ls_batchnorm_sums(ls_stream *stream, struct ls_batchnorm_shape shape, float *sums, float *dgamma, float *dbeta,
+                       const void *dy, const void *x, const float *gamma, const float *beta, const float *mean,
+                       const float *invstd, bool accumulate);
 /* dx as in ls_batchnorm_backward, with m = *count and dbeta, dgamma = `sums` added up over all ranks */
-ls_status ls_batchnorm_input_gradient(ls_stream *stream, struct ls_batchnorm_shape shape, void *dx, const void *dy,
-                                      const void *x, const float *gamma, const float *beta, const float *mean,
-                                      const float *invstd, const float *sums, const double *count);
+void ls_batchnorm_input_gradient(ls_stream *stream, struct ls_batchnorm_shape shape, void *dx, const void *dy,
+                                 const void *x, const float *gamma, const float *beta, const float *mean,
+                                 const float *invstd, const float *sums, const double *count);
 
 /* --- max-pooling ------------------------------------------------------------------------------------------------- */
 
 /* y = the largest of each window; choice = its place in the window, row-major (the first of equals; a NaN wins) */
-ls_status ls_maxpool_forward(ls_stream *stream, struct ls_pool_shape shape, void *y, uint8_t *choice, const void *x);
+void ls_maxpool_forward(ls_stream *stream, struct ls_pool_shape shape, void *y, uint8_t *choice, const void *x);
 /* dx = dy at the chosen place, 0 elsewhere */
-ls_status ls_maxpool_backward(ls_stream *stream, struct ls_pool_shape shape, void *dx, const void *dy,
-                              const uint8_t *choice);
+void ls_maxpool_backward(ls_stream *stream, struct ls_pool_shape shape, void *dx, const void *dy,
+                         const uint8_t *choice);
 
 /* --- losses; each gives the loss and its gradient in one pass -------------------------------------------------------- */
 
 /* *loss = scale x sum over rows of -log softmax(logits)[label]; dlogits = scale (softmax(logits) - onehot). With scale
  * = 1/rows this is PyTorch's mean. A label outside [0, classes) is LS_ERR_INVALID. */
-ls_status ls_cross_entropy(ls_stream *stream, float *loss, float *dlogits, const float *logits, const int64_t *labels,
-                           size_t rows, size_t classes, float scale);
+void ls_cross_entropy(ls_stream *stream, float *loss, float *dlogits, const float *logits, const int64_t *labels,
+                      size_t rows, size_t classes, float scale);
 /* *loss = scale x sum (prediction - target)^2; dprediction = 2 scale (prediction - target); scale = 1/count is the
  * mean */
-ls_status ls_squared_error(ls_stream *stream, float *loss, float *dprediction, const float *prediction,
-                           const float *target, size_t count, float scale);
+void ls_squared_error(ls_stream *stream, float *loss, float *dprediction, const float *prediction, const float *target,
+                      size_t count, float scale);
 /* *correct += rows whose (first) largest logit is the label's */
-ls_status ls_count_correct(ls_stream *stream, int64_t *correct, const float *logits, const int64_t *labels, size_t rows,
-                           size_t classes);
+void ls_count_correct(ls_stream *stream, int64_t *correct, const float *logits, const int64_t *labels, size_t rows,
+                      size_t classes);
 
 /* --- optimizers: PyTorch's rules, with g = gradient x state->gradient_factor; nothing is changed if state->found_inf ------ */
 
 /* learning_rate = rate in each of the states */
-ls_status ls_set_learning_rate(ls_stream *stream, struct ls_update_state *states, size_t state_count, double rate);
+void ls_set_learning_rate(ls_stream *stream, struct ls_update_state *states, size_t state_count, double rate);
 
 /* state->step += 1 and the numbers derived from it; once before the parameters of a step */
-ls_status ls_begin_update(ls_stream *stream, struct ls_update_state *state, double beta1, double beta2);
+void ls_begin_update(ls_stream *stream, struct ls_update_state *state, double beta1, double beta2);
 /* d = g + weight_decay p; m = d at step 1, else momentum m + (1 - dampening) d; d = nesterov ? d + momentum m : m;
  * p -= learning_rate d. `momentum` buffer may be NULL if rule.momentum is 0. */
-ls_status ls_sgd(ls_stream *stream, struct ls_sgd_rule rule, const struct ls_update_state *state, float *parameter,
-                 const float *gradient, float *momentum, size_t count);
+void ls_sgd(ls_stream *stream, struct ls_sgd_rule rule, const struct ls_update_state *state, float *parameter,
+            const float *gradient, float *momentum, size_t count);
 /* decoupled: p *= 1 - learning_rate weight_decay, otherwise g += weight_decay p;
  * m = beta1 m + (1-beta1) g; v = beta2 v + (1-beta2) g^2; p -= step_size m / (sqrt(v)/bias2_sqrt + epsilon) */
-ls_status ls_adam(ls_stream *stream, struct ls_adam_rule rule, const struct ls_update_state *state, float *parameter,
-                  const float *gradient, float *first_moment, float *second_moment, size_t count);
+void ls_adam(ls_stream *stream, struct ls_adam_rule rule, const struct ls_update_state *state, float *parameter,
+             const float *gradient, float *first_moment, float *second_moment, size_t count);
 
 /* The same for all tensors of a list, which lies (as an array) in memory of the device and stays until the stream has
  * passed the operation: tensor_count of them with chunk_count chunks and `total` elements in all. The bits are those of
  * one call for each. */
-ls_status ls_sgd_list(ls_stream *stream, struct ls_sgd_rule rule, const struct ls_update_state *state,
-                      const struct ls_update_tensor *tensors, size_t tensor_count, size_t chunk_count, size_t total);
-ls_status ls_adam_list(ls_stream *stream, struct ls_adam_rule rule, const struct ls_update_state *state,
-                       const struct ls_update_tensor *tensors, size_t tensor_count, size_t chunk_count, size_t total);
+void ls_sgd_list(ls_stream *stream, struct ls_sgd_rule rule, const struct ls_update_state *state,
+                 const struct ls_update_tensor *tensors, size_t tensor_count, size_t chunk_count, size_t total);
+void ls_adam_list(ls_stream *stream, struct ls_adam_rule rule, const struct ls_update_state *state,
+                  const struct ls_update_tensor *tensors, size_t tensor_count, size_t chunk_count, size_t total);
 
 /* --- clipping and loss scaling ------------------------------------------------------------------------------------- */
 
 /* *sum = sum of gradient[i]^2 over all tensors of a list (as in ls_sgd_list), in double: finite if, and only if, all
  * gradients are */
-ls_status ls_square_sum_list(ls_stream *stream, double *sum, const struct ls_update_tensor *tensors,
-                             size_t tensor_count, size_t chunk_count, size_t total);
+void ls_square_sum_list(ls_stream *stream, double *sum, const struct ls_update_tensor *tensors, size_t tensor_count,
+                        size_t chunk_count, size_t total);
 /* What the update is to make of the gradients, into each of the states:
  *     inverse = (float)(1 / (double)scaler->scale), or 1 without a scaler (NULL); scale = scaler->scale, or 1
  *     found_inf = 1 if there is a scaler and *square_sum is not finite, else 0
  *     norm = (float)(sqrt(*square_sum) inverse)
  *     gradient_factor = inverse x min(1, max_norm / (norm + 1e-6)), the second factor only if max_norm > 0; a NaN norm
  *     makes it NaN, as in PyTorch */
-ls_status ls_weigh_gradients(ls_stream *stream, struct ls_update_state *states, size_t state_count,
-                             const struct ls_scaler_state *scaler, const double *square_sum, float max_norm);
+void ls_weigh_gradients(ls_stream *stream, struct ls_update_state *states, size_t state_count,
+                        const struct ls_scaler_state *scaler, const double *square_sum, float max_norm);
 /* GradScaler.update(): state->found_inf: scale *= backoff_factor, growth_tracker = 0, skipped += 1. Otherwise
  * growth_tracker += 1; at growth_interval: scale *= growth_factor if that is finite, growth_tracker = 0. Products in
  * double, stored as fp32. */
-ls_status ls_update_scale(ls_stream *stream, struct ls_scaler_state *scaler, const struct ls_update_state *state,
-                          struct ls_scaler_rule rule);
+void ls_update_scale(ls_stream *stream, struct ls_scaler_state *scaler, const struct ls_update_state *state,
+                     struct ls_scaler_rule rule);
 
 /* --- operations as data ------------------------------------------------------------------------------------------ */
 
@@ -304,7 +301,7 @@ struct ls_kernels {
 };
 
 /* The one dispatcher: every typed call above ends here. */
-ls_status ls_enqueue(ls_stream *stream, const struct ls_op *op);
+void ls_enqueue(ls_stream *stream, const struct ls_op *op);
 
 const char *ls_op_name(ls_op_id id);
 const char *ls_op_aliasing(ls_op_id id);

@@ -95,8 +95,9 @@ static ls_status run_operation(const void *arguments) {
 
 ls_status ls_comm_launch_on_host(const ls_operation *operation, ls_stream *stream) {
     _Static_assert(sizeof *operation <= LS_TASK_ARGUMENTS_NBYTES, "an operation must fit into a task's arguments");
-    return ls_stream_launch_meeting(stream, operations[operation->what.kind].label, run_operation, operation,
-                                    sizeof *operation);
+    ls_stream_launch_meeting(stream, operations[operation->what.kind].label, run_operation, operation,
+                             sizeof *operation);
+    return ls_device_status(ls_stream_device(stream));
 }
 
 /* A send and its receive are a meeting of two in a group of their own, whose name is that of the pair of ranks, and

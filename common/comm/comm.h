@@ -48,7 +48,7 @@ typedef struct ls_allreduce_tuning ls_allreduce_tuning; /* allreduce_tuning.h */
 
 typedef struct ls_comm_options {
     int rank, world_size; /* 0 <= rank < world_size <= LS_COMM_MAX_RANKS */
-    double timeout_s;     /* deadline of every wait, > 0 */
+    double timeout_s;     /* deadline of every wait, > 0, at most LS_COMM_LONGEST_TIMEOUT_S */
     /* A row of ls_allreduce_algorithms, or NULL ("auto"): the fastest by size and world size, as `tuning` says. */
     const char *allreduce;
     const ls_allreduce_tuning *tuning; /* NULL: the built-in table; borrowed for the group's life */
@@ -57,6 +57,8 @@ typedef struct ls_comm_options {
 } ls_comm_options;
 
 #define LS_COMM_MAX_RANKS 64
+#define LS_COMM_LONGEST_TIMEOUT_S                                                                                      \
+    1e7 /* four months; larger numbers are mistakes and might not fit the kernel's types */
 
 /* Joins the group over shared memory (all ranks on this node). Collective: returns once every rank has joined or the
  * deadline has passed. On failure *out is NULL and nothing is left behind. World size 1 needs no bootstrap. */
@@ -184,10 +186,10 @@ ls_status ls_work_create(ls_work **out, const char *name); /* `name`: as for ls_
 void ls_work_destroy(ls_work *work);
 
 /* Attaches the handle to the operation enqueued last on this group and stream. Reusable. */
-ls_status ls_work_record(ls_work *work, ls_comm *comm, ls_stream *stream);
+void ls_work_record(ls_work *work, ls_comm *comm, ls_stream *stream);
 uint64_t ls_work_sequence(const ls_work *work);
 /* Makes `stream` wait for the operation (the host goes on). */
-ls_status ls_work_wait(ls_work *work, ls_stream *stream);
+void ls_work_wait(ls_work *work, ls_stream *stream);
 /* Blocks the host until the operation is done; its status. */
 ls_status ls_work_synchronize(ls_work *work);
 

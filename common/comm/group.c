@@ -7,14 +7,12 @@
 #include "common/base/hash.h"
 #include "common/comm/comm_internal.h"
 
-#define LS_TIMEOUT_LIMIT_S 1e7 /* four months; larger numbers are mistakes and might not fit the kernel's types */
-
 ls_status ls_group_check_options(const ls_comm_options *options) {
     if (options->world_size < 1 || options->world_size > LS_COMM_MAX_RANKS)
         return ls_fail(LS_ERR_INVALID, "a group has 1 to %d ranks, not %d", LS_COMM_MAX_RANKS, options->world_size);
-    if (!(options->timeout_s > 0 && options->timeout_s <= LS_TIMEOUT_LIMIT_S))
+    if (!(options->timeout_s > 0 && options->timeout_s <= LS_COMM_LONGEST_TIMEOUT_S))
         return ls_fail(LS_ERR_INVALID, "a group's timeout must be more than 0 and at most %g seconds, not %g",
-                       LS_TIMEOUT_LIMIT_S, options->timeout_s);
+                       LS_COMM_LONGEST_TIMEOUT_S, options->timeout_s);
     if (!options->allreduce || ls_allreduce_find(options->allreduce)) return LS_OK;
     char names[256];
     ls_allreduce_names(names, sizeof names);

@@ -119,8 +119,8 @@ static ls_status enqueue(const ls_operation *operation, ls_stream *stream) {
         ls_comm_count_operation(comm);
         return LS_OK;
     }
-    return ls_stream_launch_meeting(stream, ls_operation_name(operation->what.kind), meet, operation,
-                                    sizeof *operation);
+    ls_stream_launch_meeting(stream, ls_operation_name(operation->what.kind), meet, operation, sizeof *operation);
+    return ls_device_status(comm->device);
 }
 
 static void close_nothing(ls_comm *comm) { (void)comm; }

@@ -80,7 +80,10 @@ static ls_status move_to_itself(const ls_operation *operation, ls_stream *stream
     size_t nbytes = operation->what.count * ls_dtype_nbytes((ls_dtype)operation->what.dtype);
     ls_status status = ls_comm_check(operation->comm, &operation->what);
     bool moves = operation->send && operation->receive && operation->send != operation->receive;
-    if (status == LS_OK && moves) status = ls_copy(stream, operation->receive, operation->send, nbytes);
+    if (status == LS_OK && moves) {
+        ls_copy(stream, operation->receive, operation->send, nbytes);
+        status = ls_device_status(operation->comm->device);
+    }
     if (status == LS_OK) ls_comm_count_operation(operation->comm);
     return status;
 }
@@ -99,10 +102,11 @@ static ls_status run_on_host(const ls_operation *operation, ls_stream *stream) {
     if (operation->receive) host.receive = on_host(comm, operation->receive, send_bytes);
     if (operation->send) host.send = on_host(comm, operation->send, 0);
     void *sent = in_place ? host.receive : (void *)(uintptr_t)host.send;
-    status = ls_copy(stream, sent, send, journey.read_bytes);
-    if (status == LS_OK) status = ls_comm_launch_on_host(&host, stream);
-    if (status == LS_OK) status = ls_copy(stream, operation->receive, host.receive, journey.written_bytes);
-    return status;
+    ls_copy(stream, sent, send, journey.read_bytes);
+    status = ls_comm_launch_on_host(&host, stream);
+    if (status != LS_OK) return status;
+    ls_copy(stream, operation->receive, host.receive, journey.written_bytes);
+    return ls_device_status(comm->device);
 }
 
 static ls_status enqueue(const ls_operation *operation, ls_stream *stream) {

@@ -29,16 +29,16 @@ void ls_work_destroy(ls_work *work) {
     free(work);
 }
 
-ls_status ls_work_record(ls_work *work, ls_comm *comm, ls_stream *stream) {
+void ls_work_record(ls_work *work, ls_comm *comm, ls_stream *stream) {
     work->comm = comm;
     work->ordinal = comm->ordinal;
     work->sequence = comm->last_sequence;
-    return ls_event_record(work->event, stream);
+    ls_event_record(work->event, stream);
 }
 
 uint64_t ls_work_sequence(const ls_work *work) { return work->sequence; }
 
-ls_status ls_work_wait(ls_work *work, ls_stream *stream) { return ls_stream_wait_event(stream, work->event); }
+void ls_work_wait(ls_work *work, ls_stream *stream) { ls_stream_wait_event(stream, work->event); }
 
 ls_status ls_work_synchronize(ls_work *work) {
     ls_status status = ls_event_synchronize(work->event);

@@ -136,7 +136,6 @@ static ls_status shuffle_enqueue(ls_stream *stream, const struct ls_item *item) 
         queue->items[next % LS_QUEUE_CAPACITY] = *item;
         ls_flag_set(&queue->produced, next + 1);
         pthread_cond_broadcast(&scheduler.changed);
-        status = (ls_status)atomic_load(&stream->device->failure);
     }
     pthread_mutex_unlock(&scheduler.lock);
     return status;

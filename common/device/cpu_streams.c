@@ -26,7 +26,7 @@ ls_status ls_stream_run_item(ls_stream *stream, const struct ls_item *item) {
     ls_status status = LS_OK;
     switch (item->kind) {
     case LS_ITEM_TASK:
-        status = (ls_status)atomic_load_explicit(&device->failure, memory_order_relaxed);
+        status = ls_device_status(device);
         if (status != LS_OK) return status;
         status = item->number == 0 ? item->task(item->arguments)
                                    : ls_probe_run_task(stream, item->label, item->number, item->task, item->arguments);
@@ -38,7 +38,7 @@ ls_status ls_stream_run_item(ls_stream *stream, const struct ls_item *item) {
         break;
     case LS_ITEM_WAIT: status = ls_event_wait_reached(item->event, item->ticket, device->spin_us); break;
     }
-    if (status != LS_OK) ls_device_poison(device, status);
+    ls_device_fail(device, status);
     return status;
 }
 
@@ -117,7 +117,7 @@ static ls_status worker_enqueue(ls_stream *stream, const struct ls_item *item) {
     if (status != LS_OK) return status;
     queue->items[next % LS_QUEUE_CAPACITY] = *item;
     ls_flag_set(&queue->produced, next + 1);
-    return (ls_status)atomic_load_explicit(&stream->device->failure, memory_order_relaxed);
+    return LS_OK;
 }
 
 static ls_status worker_drain(ls_stream *stream) {

@@ -119,9 +119,25 @@ const char *ls_device_model_name(const ls_device *device) {
     return device->backend->model_name ? device->backend->model_name(device) : "CPU";
 }
 
-void ls_device_poison(ls_device *device, ls_status status) {
+/* --- failures ---------------------------------------------------------------------------------------------------- */
+
+void ls_device_fail(ls_device *device, ls_status status) {
     int none = LS_OK;
-    atomic_compare_exchange_strong(&device->failure, &none, (int)status);
+    if (status != LS_OK) atomic_compare_exchange_strong(&device->failure, &none, (int)status);
+}
+
+ls_status ls_device_status(const ls_device *device) {
+    return (ls_status)atomic_load_explicit(&device->failure, memory_order_relaxed);
+}
+
+/* The funnel: what a call that enqueues has come to. */
+static void settle(ls_stream *stream, ls_status status) { ls_device_fail(stream->device, status); }
+
+bool ls_stream_takes_work(ls_stream *stream) {
+    if (ls_device_status(stream->device) != LS_OK) return false;
+    ls_status turn = ls_host_lock_pass(stream);
+    settle(stream, turn);
+    return turn == LS_OK;
 }
 
 /* --- events and the calls through the table ---------------------------------------------------------------------- */
@@ -159,71 +175,68 @@ static void probe_event_record(const ls_event *event, const ls_stream *stream) {
     ls_probe_end(&record);
 }
 
-static ls_status put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
-                     bool meets) {
-    if (nbytes > LS_TASK_ARGUMENTS_NBYTES) {
-        return ls_fail(LS_ERR_INVALID, "%s: %zu bytes of arguments, at most %d fit", label, nbytes,
-                       LS_TASK_ARGUMENTS_NBYTES);
+static void put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
+                bool meets) {
+    if (nbytes <= LS_TASK_ARGUMENTS_NBYTES) {
+        settle(stream, backend_of(stream)->launch(stream, label, task, arguments, nbytes, meets));
+        return;
     }
-    return backend_of(stream)->launch(stream, label, task, arguments, nbytes, meets);
+    settle(stream, ls_fail(LS_ERR_INVALID, "%s: %zu bytes of arguments, at most %d fit", label, nbytes,
+                           LS_TASK_ARGUMENTS_NBYTES));
 }
 
-ls_status ls_stream_put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes) {
-    return put(stream, label, task, arguments, nbytes, false);
+void ls_stream_put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes) {
+    put(stream, label, task, arguments, nbytes, false);
 }
 
-static ls_status launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
-                        bool meets) {
-    ls_status status = ls_host_lock_pass(stream);
-    if (status != LS_OK) return status;
-    if (!ls_probing()) return put(stream, label, task, arguments, nbytes, meets);
-    struct ls_probe_record record = ls_stream_begin_launch(stream, label);
-    status = put(stream, label, task, arguments, nbytes, meets);
-    ls_probe_end(&record);
-    return status;
+static void launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
+                   bool meets) {
+    if (!ls_stream_takes_work(stream)) return;
+    bool probing = ls_probing();
+    struct ls_probe_record record;
+    if (probing) record = ls_stream_begin_launch(stream, label);
+    put(stream, label, task, arguments, nbytes, meets);
+    if (probing) ls_probe_end(&record);
 }
 
-ls_status ls_stream_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
-                           size_t nbytes) {
-    return launch(stream, label, task, arguments, nbytes, false);
+void ls_stream_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes) {
+    launch(stream, label, task, arguments, nbytes, false);
 }
 
-ls_status ls_stream_launch_meeting(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
-                                   size_t nbytes) {
-    return launch(stream, label, task, arguments, nbytes, true);
+void ls_stream_launch_meeting(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
+                              size_t nbytes) {
+    launch(stream, label, task, arguments, nbytes, true);
 }
 
-ls_status ls_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes) {
-    if (nbytes == 0) return LS_OK;
-    ls_status status = ls_host_lock_pass(stream);
-    if (status != LS_OK) return status;
-    if (!ls_probing()) return backend_of(stream)->copy(stream, destination, source, nbytes);
-    struct ls_probe_record record = ls_stream_begin_launch(stream, "copy");
-    ls_probe_set_copy(&record, destination, source, nbytes);
-    status = backend_of(stream)->copy(stream, destination, source, nbytes);
-    ls_probe_end(&record);
-    return status;
+void ls_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes) {
+    if (nbytes == 0 || !ls_stream_takes_work(stream)) return;
+    bool probing = ls_probing();
+    struct ls_probe_record record;
+    if (probing) {
+        record = ls_stream_begin_launch(stream, "copy");
+        ls_probe_set_copy(&record, destination, source, nbytes);
+    }
+    settle(stream, backend_of(stream)->copy(stream, destination, source, nbytes));
+    if (probing) ls_probe_end(&record);
 }
 
 ls_status ls_copy_now(ls_stream *stream, void *destination, const void *source, size_t nbytes) {
-    ls_status status = ls_copy(stream, destination, source, nbytes);
-    ls_status done = ls_stream_synchronize(stream);
-    return status != LS_OK ? status : done;
+    ls_copy(stream, destination, source, nbytes);
+    return ls_stream_synchronize(stream);
 }
 
-ls_status ls_event_record(ls_event *event, ls_stream *stream) {
+void ls_event_record(ls_event *event, ls_stream *stream) {
     if (ls_probing()) probe_event_record(event, stream);
-    return backend_of(stream)->event_record(event, stream);
+    settle(stream, backend_of(stream)->event_record(event, stream));
 }
 
-ls_status ls_stream_wait_event(ls_stream *stream, ls_event *event) {
-    if (event->dropped) return LS_OK;
-    if (!ls_probing() || atomic_load(&event->recorded) == 0)
-        return backend_of(stream)->stream_wait_event(stream, event);
-    struct ls_probe_record record = begin_event(LS_PROBE_WAIT, event, stream);
-    ls_status status = backend_of(stream)->stream_wait_event(stream, event);
-    ls_probe_end(&record);
-    return status;
+void ls_stream_wait_event(ls_stream *stream, ls_event *event) {
+    if (event->dropped || ls_device_status(stream->device) != LS_OK) return;
+    bool probing = ls_probing() && atomic_load(&event->recorded) > 0;
+    struct ls_probe_record record;
+    if (probing) record = begin_event(LS_PROBE_WAIT, event, stream);
+    settle(stream, backend_of(stream)->stream_wait_event(stream, event));
+    if (probing) ls_probe_end(&record);
 }
 
 ls_status ls_event_synchronize(ls_event *event) {
@@ -279,12 +292,13 @@ ls_status ls_graph_end(ls_stream *stream, ls_graph **out) {
 }
 
 ls_status ls_graph_launch(ls_graph *graph, ls_stream *stream) {
-    ls_status status = ls_host_lock_pass(stream);
-    if (status != LS_OK) return status;
-    if (!ls_probing()) return graph->backend->graph_launch(graph, stream);
-    struct ls_probe_record record = ls_stream_begin_launch(stream, "graph");
-    status = graph->backend->graph_launch(graph, stream);
-    ls_probe_end(&record);
+    if (!ls_stream_takes_work(stream)) return ls_device_status(stream->device);
+    bool probing = ls_probing();
+    struct ls_probe_record record;
+    if (probing) record = ls_stream_begin_launch(stream, "graph");
+    ls_status status = graph->backend->graph_launch(graph, stream);
+    settle(stream, status);
+    if (probing) ls_probe_end(&record);
     return status;
 }
 
@@ -312,7 +326,7 @@ ls_status ls_device_ask_watchers(ls_device *device, double waited_us) {
         ls_status status = device->watchers[w].ask(device->watchers[w].context, waited_us);
         if (first == LS_OK) first = status;
     }
-    if (first != LS_OK) ls_device_poison(device, first);
+    ls_device_fail(device, first);
     return first;
 }
 

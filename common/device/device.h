@@ -27,9 +27,10 @@
  *
  * Threads: a stream takes work from one thread at a time; a hand-over to another thread needs an ordering of its own, such
  * as ls_flag (common/base/flag.h) gives. Waiting, memory accounting and destruction may happen in any thread.
- * Errors: a failed piece of work is reported where it happens and poisons its device: later work on any of the device's
- * streams is skipped, until a synchronise of the device (or of one of its streams) returns the failure and clears
- * it. */
+ * Errors stick: what fails, while it is enqueued or while it runs, is reported where it happens and poisons its device.
+ * What is enqueued on any of the device's streams from then on does nothing, and what is queued there is skipped; only
+ * events are still recorded, so that nobody waits for ever. ls_device_status peeks; a synchronise of the device (or of
+ * one of its streams) returns the first failure and clears it. */
 #ifndef LS_DEVICE_DEVICE_H
 #define LS_DEVICE_DEVICE_H
 
@@ -118,6 +119,16 @@ double ls_device_spin_us(const ls_device *device);
  * stream. */
 ls_status ls_device_bind_thread(const ls_device *device);
 
+/* --- failures ---------------------------------------------------------------------------------------------------- */
+
+/* Poisons the device with a failure that has been reported (ls_fail); the first one stays. LS_OK: nothing happens. Any
+ * thread. For whoever checks the arguments of what he enqueues: all that the calls below refuse comes here, too. */
+void ls_device_fail(ls_device *device, ls_status status);
+
+/* The failure that the device is poisoned with, LS_OK if none. Returns at once and clears nothing; what is still on its
+ * way may yet fail. Any thread. */
+ls_status ls_device_status(const ls_device *device);
+
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Allocates `nbytes` (0 allowed), zero-filled and aligned to 64 bytes. `purpose` names it in error messages and must
@@ -175,19 +186,18 @@ typedef ls_status (*ls_task_fn)(const void *arguments);
 
 #define LS_TASK_ARGUMENTS_NBYTES 192
 
-/* Enqueues `task`, copying `nbytes` (at most LS_TASK_ARGUMENTS_NBYTES) of `arguments`. Returns the task's status where
- * the stream runs inline, the stream's earlier failure if it has one, LS_OK otherwise. `label` names the work in traces
- * and must be a string that lives for ever. */
-ls_status ls_stream_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
+/* Enqueues `task`, copying `nbytes` (at most LS_TASK_ARGUMENTS_NBYTES) of `arguments`; what the task returns poisons the
+ * device. `label` names the work in traces and must be a string that lives for ever. */
+void ls_stream_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
 
 /* The same for a task that waits inside for tasks of other devices or processes, as a collective operation does. While
  * it waits the other streams of the process must go on, since what it waits for may be among them. */
-ls_status ls_stream_launch_meeting(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
-                                   size_t nbytes);
+void ls_stream_launch_meeting(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments,
+                              size_t nbytes);
 
 /* Copies `nbytes` in stream order, between any two devices' memory (or the host's), which must stay until the stream
  * has passed it. The ranges must not overlap. */
-ls_status ls_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes);
+void ls_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes);
 
 /* The same, and waits for the stream: afterwards the host may use either range. */
 ls_status ls_copy_now(ls_stream *stream, void *destination, const void *source, size_t nbytes);
@@ -197,8 +207,8 @@ ls_status ls_copy_now(ls_stream *stream, void *destination, const void *source, 
 ls_status ls_event_create(ls_event **out, const char *name);
 /* No work that is still enqueued may refer to the event. NULL is a no-op. */
 void ls_event_destroy(ls_event *event);
-ls_status ls_event_record(ls_event *event, ls_stream *stream);
-ls_status ls_stream_wait_event(ls_stream *stream, ls_event *event);
+void ls_event_record(ls_event *event, ls_stream *stream);
+void ls_stream_wait_event(ls_stream *stream, ls_event *event);
 
 /* Blocks the host until the latest record has completed (LS_OK at once if there is none). The deadline is that of
  * ls_set_wait_timeout_s(); LS_ERR_TIMEOUT names the event. On GPUs also returns, and does not clear, a failure that
@@ -244,9 +254,14 @@ struct ls_op;
 typedef ls_status (*ls_op_launcher)(ls_stream *stream, const struct ls_op *op);
 ls_op_launcher ls_device_op_launcher(const ls_device *device);
 
-/* ls_stream_launch for who tells the probes by itself; and the record of that, which begins now, is the stream's next
- * by number, and is to be ended (ls_probe_end) when the work has been put on the stream. Called while probes are on. */
-ls_status ls_stream_put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
+/* Whether the stream takes work: its device has not failed, and its turn at the host lock has come. Asked by whatever
+ * launches, before it does. */
+bool ls_stream_takes_work(ls_stream *stream);
+
+/* ls_stream_launch for who has asked that and tells the probes by itself; and the record of that, which begins now, is
+ * the stream's next by number, and is to be ended (ls_probe_end) when the work has been put on the stream. Called while
+ * probes are on. */
+void ls_stream_put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
 struct ls_probe_record ls_stream_begin_launch(ls_stream *stream, const char *label);
 
 /* Every wait's deadline, for the whole process; default 300 s. Set before devices are used. */

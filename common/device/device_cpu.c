@@ -154,12 +154,8 @@ enum manner { PLAIN, BRIEF, MEETS };
 static ls_status launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
                         enum manner manner) {
     if (ls_cpu_stream_of(stream)->policy == &ls_policy_inline) { /* the hot path: no copy of the arguments */
-        ls_status status = (ls_status)atomic_load_explicit(&stream->device->failure, memory_order_relaxed);
-        if (status != LS_OK) return status;
         uint32_t number = ls_stream_launch_number(stream);
-        status = number == 0 ? task(arguments) : ls_probe_run_task(stream, label, number, task, arguments);
-        if (status != LS_OK) ls_device_poison(stream->device, status);
-        return status;
+        return number == 0 ? task(arguments) : ls_probe_run_task(stream, label, number, task, arguments);
     }
     struct ls_item item = {.kind = LS_ITEM_TASK,
                            .label = label,

@@ -9,7 +9,9 @@
 #include "common/base/probe.h"
 #include "common/device/device.h"
 
-/* A back-end: every slot is required but those marked optional. */
+/* A back-end: every slot is required but those marked optional. What launch, copy, the calls for events and enqueue_op
+ * return poisons the device (device.c), so that they need not; what fails later, in another thread, does by
+ * ls_device_fail. */
 struct ls_backend {
     const char *name;
     bool memory_is_host;
@@ -77,7 +79,7 @@ struct ls_device {
     ls_stream *streams[LS_STREAM_COUNT];
     void *backend_state;
     ls_device *next; /* of the process's open devices; guarded by their lock (probes.c) */
-    /* any thread: the first failure since the last synchronise, LS_OK if none */
+    /* any thread: the first failure since the last synchronise, LS_OK if none (ls_device_fail) */
     _Atomic int failure;
     /* guarded by memory_lock */
     pthread_mutex_t memory_lock;
@@ -101,9 +103,6 @@ struct ls_event {
     void *native;              /* (optional) the back-end's own, made at the first record */
     void (*release)(void *native); /* (with native) frees it; the device may be closed by then */
 };
-
-/* Keeps the first failure of the device. */
-void ls_device_poison(ls_device *device, ls_status status);
 
 /* Of a device that closes: what was not freed is gone with it. (memory.c) */
 void ls_device_forget_allocations(ls_device *device);

@@ -74,67 +74,64 @@ size_t ls_batchnorm_shared_nbytes(const ls_layer *layer, int world_size) {
     return doubles * sizeof(double) + 2 * (size_t)shape.channels * sizeof(float);
 }
 
-static ls_status forward_together(ls_layer *layer, const struct ls_pass *pass) {
+/* A group that fails poisons the device, as everything does that fails in a pass. */
+static void meet(ls_stream *stream, ls_status status) { ls_device_fail(ls_stream_device(stream), status); }
+
+static void forward_together(ls_layer *layer, const struct ls_pass *pass) {
     struct ls_batchnorm_shape shape = batchnorm_shape(layer, pass->batch);
     struct shared s = shared_of(layer);
     float *mean = layer->saved, *invstd = mean + layer->in.channels;
     ls_stream *stream = pass->stream;
-    ls_status status = ls_batchnorm_statistics(stream, shape, s.mine, pass->x);
-    if (status == LS_OK) { /* gathered as 8-byte elements: a copy does not care what they mean */
-        status = ls_comm_all_gather(layer->group, stream, s.mine, s.everybodys, s.statistics_count, LS_INT64);
-    }
-    if (status == LS_OK) {
-        status = ls_batchnorm_merge(stream, shape, mean, invstd, s.count, layer->buffers[0].data,
-                                    layer->buffers[1].data, s.everybodys, ls_comm_world_size(layer->group));
-    }
-    if (status == LS_OK) {
-        status = ls_batchnorm_normalize(stream, shape, pass->y, pass->x, layer->parameters[0].data,
-                                        layer->parameters[1].data, mean, invstd);
-    }
-    return status;
+    ls_batchnorm_statistics(stream, shape, s.mine, pass->x);
+    /* gathered as 8-byte elements: a copy does not care what they mean */
+    meet(stream, ls_comm_all_gather(layer->group, stream, s.mine, s.everybodys, s.statistics_count, LS_INT64));
+    ls_batchnorm_merge(stream, shape, mean, invstd, s.count, layer->buffers[0].data, layer->buffers[1].data,
+                       s.everybodys, ls_comm_world_size(layer->group));
+    ls_batchnorm_normalize(stream, shape, pass->y, pass->x, layer->parameters[0].data, layer->parameters[1].data, mean,
+                           invstd);
 }
 
-static ls_status backward_together(ls_layer *layer, const struct ls_pass *pass) {
+static void backward_together(ls_layer *layer, const struct ls_pass *pass) {
     struct ls_batchnorm_shape shape = batchnorm_shape(layer, pass->batch);
     struct shared s = shared_of(layer);
     const float *mean = layer->saved, *invstd = mean + layer->in.channels;
     const struct ls_tensor *gamma = &layer->parameters[0], *beta = &layer->parameters[1];
     ls_stream *stream = pass->stream;
-    ls_status status = ls_batchnorm_sums(stream, shape, s.sums, gamma->gradient, beta->gradient, pass->dy, pass->x,
-                                         gamma->data, beta->data, mean, invstd, pass->accumulate);
-    if (status == LS_OK) {
-        status = ls_comm_all_reduce(layer->group, stream, s.sums, 2 * (size_t)shape.channels, LS_FP32, LS_REDUCE_SUM);
-    }
-    if (status == LS_OK) {
-        status = ls_batchnorm_input_gradient(stream, shape, pass->dx, pass->dy, pass->x, gamma->data, beta->data, mean,
-                                             invstd, s.sums, s.count);
-    }
-    return status;
+    ls_batchnorm_sums(stream, shape, s.sums, gamma->gradient, beta->gradient, pass->dy, pass->x, gamma->data,
+                      beta->data, mean, invstd, pass->accumulate);
+    meet(stream, ls_comm_all_reduce(layer->group, stream, s.sums, 2 * (size_t)shape.channels, LS_FP32, LS_REDUCE_SUM));
+    ls_batchnorm_input_gradient(stream, shape, pass->dx, pass->dy, pass->x, gamma->data, beta->data, mean, invstd,
+                                s.sums, s.count);
 }
 
 /* --- the two passes ---------------------------------------------------------------------------------------------- */
 
-static ls_status batchnorm_forward(ls_layer *layer, const struct ls_pass *pass) {
+static void batchnorm_forward(ls_layer *layer, const struct ls_pass *pass) {
     struct ls_batchnorm_shape shape = batchnorm_shape(layer, pass->batch);
     float *mean = layer->saved, *invstd = mean + layer->in.channels;
     const float *gamma = layer->parameters[0].data, *beta = layer->parameters[1].data;
     float *running_mean = layer->buffers[0].data, *running_var = layer->buffers[1].data;
     if (!pass->training) {
-        return ls_batchnorm_eval(pass->stream, shape, pass->y, pass->x, gamma, beta, running_mean, running_var);
+        ls_batchnorm_eval(pass->stream, shape, pass->y, pass->x, gamma, beta, running_mean, running_var);
+        return;
     }
     layer->batches_tracked++;
-    if (layer->group) return forward_together(layer, pass);
-    return ls_batchnorm_train(pass->stream, shape, pass->y, pass->x, gamma, beta, mean, invstd, running_mean,
-                              running_var);
+    if (layer->group) {
+        forward_together(layer, pass);
+    } else {
+        ls_batchnorm_train(pass->stream, shape, pass->y, pass->x, gamma, beta, mean, invstd, running_mean, running_var);
+    }
 }
 
-static ls_status batchnorm_backward(ls_layer *layer, const struct ls_pass *pass) {
-    if (layer->group) return backward_together(layer, pass);
+static void batchnorm_backward(ls_layer *layer, const struct ls_pass *pass) {
+    if (layer->group) {
+        backward_together(layer, pass);
+        return;
+    }
     const float *mean = layer->saved, *invstd = mean + layer->in.channels;
     const struct ls_tensor *gamma = &layer->parameters[0], *beta = &layer->parameters[1];
-    return ls_batchnorm_backward(pass->stream, batchnorm_shape(layer, pass->batch), pass->dx, gamma->gradient,
-                                 beta->gradient, pass->dy, pass->x, gamma->data, beta->data, mean, invstd,
-                                 pass->accumulate);
+    ls_batchnorm_backward(pass->stream, batchnorm_shape(layer, pass->batch), pass->dx, gamma->gradient, beta->gradient,
+                          pass->dy, pass->x, gamma->data, beta->data, mean, invstd, pass->accumulate);
 }
 
 const struct ls_layer_kind ls_batchnorm2d = {

@@ -28,8 +28,8 @@ struct ls_layer_kind {
     bool untaken;                       /* a branch that no pass takes: its parameters are never ready */
     ls_status (*plan)(ls_layer *layer); /* from `in`: out, parameters, buffers, saved bytes */
     void (*init)(const ls_layer *layer, ls_generator *g, float *const *parameters); /* (optional) host arrays to fill */
-    ls_status (*forward)(ls_layer *layer, const struct ls_pass *pass);
-    ls_status (*backward)(ls_layer *layer, const struct ls_pass *pass);
+    void (*forward)(ls_layer *layer, const struct ls_pass *pass); /* they enqueue; a failure poisons the device */
+    void (*backward)(ls_layer *layer, const struct ls_pass *pass);
 };
 
 #define LS_LAYER_MAX_TENSORS 2
@@ -64,6 +64,9 @@ void ls_layer_add_buffer(ls_layer *layer, const char *suffix, int ndim, const si
 /* PyTorch's default for linear and convolution (docs/pytorch.md#initial-weights): weight and bias uniform in
  * +-1/sqrt(fan_in), weight drawn first. */
 void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *const *parameters);
+
+/* The backward of a layer that has seen no samples, or that no pass takes: its gradients count as zero. */
+void ls_layer_zero_gradients(ls_layer *layer, const struct ls_pass *pass);
 
 /* A model's layers in the order of the forward pass, and the input of its last forward (NULL and 0 before the first):
  * model.c. */

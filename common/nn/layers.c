@@ -30,6 +30,13 @@ const void *ls_layer_operand(const ls_layer *layer, size_t parameter) {
     return tensor->half ? tensor->half : tensor->data;
 }
 
+void ls_layer_zero_gradients(ls_layer *layer, const struct ls_pass *pass) {
+    for (size_t p = 0; !pass->accumulate && p < layer->parameter_count; p++) {
+        const struct ls_tensor *parameter = &layer->parameters[p];
+        ls_fill(pass->stream, parameter->gradient, 0, parameter->count);
+    }
+}
+
 /* The order of these operations, in double, is PyTorch's; the last bits of the bound depend on it. */
 void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *const *parameters) {
     size_t inputs = layer->parameters[0].count / layer->parameters[0].shape[0];
@@ -51,41 +58,39 @@ static ls_status linear_plan(ls_layer *layer) {
 }
 
 /* Whatever the precision, gradients of parameters leave their product in fp32 and are not rounded on the way. */
-static ls_status linear_forward(ls_layer *layer, const struct ls_pass *pass) {
+static void linear_forward(ls_layer *layer, const struct ls_pass *pass) {
     size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
     const void *w = ls_layer_operand(layer, 0), *b = ls_layer_operand(layer, 1);
     ls_dtype dtype = layer->dtype;
-    ls_status status = ls_gemm(pass->stream, dtype, false, true, pass->batch, units, inputs, pass->x, w, 0, dtype,
-                               pass->y, layer->workspace);
-    if (status != LS_OK) return status;
-    if (layer->relu) return ls_add_bias_relu(pass->stream, dtype, pass->y, b, pass->batch, units);
-    return ls_add_bias(pass->stream, dtype, pass->y, b, pass->batch, units);
+    ls_gemm(pass->stream, dtype, false, true, pass->batch, units, inputs, pass->x, w, 0, dtype, pass->y,
+            layer->workspace);
+    if (layer->relu)
+        ls_add_bias_relu(pass->stream, dtype, pass->y, b, pass->batch, units);
+    else
+        ls_add_bias(pass->stream, dtype, pass->y, b, pass->batch, units);
 }
 
 /* With a ReLU, dy becomes the gradient of what went into it. */
-static ls_status bias_backward(ls_layer *layer, const struct ls_pass *pass, float *gradient) {
+static void bias_backward(ls_layer *layer, const struct ls_pass *pass, float *gradient) {
     size_t units = (size_t)layer->units;
     if (layer->relu) {
-        return ls_relu_bias_gradient(pass->stream, layer->dtype, gradient, pass->dy, pass->y, pass->batch, units,
-                                     pass->accumulate);
+        ls_relu_bias_gradient(pass->stream, layer->dtype, gradient, pass->dy, pass->y, pass->batch, units,
+                              pass->accumulate);
+    } else {
+        ls_bias_gradient(pass->stream, layer->dtype, gradient, pass->dy, pass->batch, units, pass->accumulate);
     }
-    return ls_bias_gradient(pass->stream, layer->dtype, gradient, pass->dy, pass->batch, units, pass->accumulate);
 }
 
-static ls_status linear_backward(ls_layer *layer, const struct ls_pass *pass) {
+static void linear_backward(ls_layer *layer, const struct ls_pass *pass) {
     size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
     ls_dtype dtype = layer->dtype;
     ls_stream *stream = pass->stream;
-    ls_status status = bias_backward(layer, pass, layer->parameters[1].gradient);
-    if (status == LS_OK) {
-        status = ls_gemm(stream, dtype, true, false, units, inputs, pass->batch, pass->dy, pass->x,
-                         pass->accumulate ? 1 : 0, LS_FP32, layer->parameters[0].gradient, layer->workspace);
-    }
-    if (status == LS_OK && pass->dx) {
-        status = ls_gemm(stream, dtype, false, false, pass->batch, inputs, units, pass->dy, ls_layer_operand(layer, 0),
-                         0, dtype, pass->dx, layer->workspace);
-    }
-    return status;
+    bias_backward(layer, pass, layer->parameters[1].gradient);
+    ls_gemm(stream, dtype, true, false, units, inputs, pass->batch, pass->dy, pass->x, pass->accumulate ? 1 : 0,
+            LS_FP32, layer->parameters[0].gradient, layer->workspace);
+    if (!pass->dx) return;
+    ls_gemm(stream, dtype, false, false, pass->batch, inputs, units, pass->dy, ls_layer_operand(layer, 0), 0, dtype,
+            pass->dx, layer->workspace);
 }
 
 /* The largest of the three products' needs. */
@@ -113,10 +118,7 @@ static ls_status flatten_plan(ls_layer *layer) {
     return LS_OK;
 }
 
-static ls_status nothing(ls_layer *layer, const struct ls_pass *pass) {
-    (void)layer, (void)pass;
-    return LS_OK;
-}
+static void nothing(ls_layer *layer, const struct ls_pass *pass) { (void)layer, (void)pass; }
 
 const struct ls_layer_kind ls_flatten = {
     .name = "flatten",
@@ -134,16 +136,6 @@ static ls_status untaken_plan(ls_layer *layer) {
     return status;
 }
 
-/* The gradients count as zero. */
-static ls_status untaken_backward(ls_layer *layer, const struct ls_pass *pass) {
-    ls_status status = LS_OK;
-    for (size_t p = 0; !pass->accumulate && status == LS_OK && p < layer->parameter_count; p++) {
-        const struct ls_tensor *parameter = &layer->parameters[p];
-        status = ls_fill(pass->stream, parameter->gradient, 0, parameter->count);
-    }
-    return status;
-}
-
 const struct ls_layer_kind ls_untaken = {
     .name = "untaken",
     .in_place = true,
@@ -151,7 +143,7 @@ const struct ls_layer_kind ls_untaken = {
     .plan = untaken_plan,
     .init = ls_init_kaiming_uniform,
     .forward = nothing,
-    .backward = untaken_backward,
+    .backward = ls_layer_zero_gradients,
 };
 
 /* --- conv2d: w [units, channels, kernel, kernel] ------------------------------------------------------------------- */
@@ -188,21 +180,18 @@ static ls_status conv2d_plan(ls_layer *layer) {
     return LS_OK;
 }
 
-static ls_status conv2d_forward(ls_layer *layer, const struct ls_pass *pass) {
-    return ls_conv2d_forward(pass->stream, conv2d_shape(layer, pass->batch), pass->x, ls_layer_operand(layer, 0),
-                             ls_layer_operand(layer, 1), pass->y, layer->workspace);
+static void conv2d_forward(ls_layer *layer, const struct ls_pass *pass) {
+    ls_conv2d_forward(pass->stream, conv2d_shape(layer, pass->batch), pass->x, ls_layer_operand(layer, 0),
+                      ls_layer_operand(layer, 1), pass->y, layer->workspace);
 }
 
-static ls_status conv2d_backward(ls_layer *layer, const struct ls_pass *pass) {
+static void conv2d_backward(ls_layer *layer, const struct ls_pass *pass) {
     struct ls_conv2d_shape shape = conv2d_shape(layer, pass->batch);
     const struct ls_tensor *w = &layer->parameters[0], *b = &layer->parameters[1];
-    ls_status status = ls_conv2d_backward_weights(pass->stream, shape, pass->x, pass->dy, w->gradient, b->gradient,
-                                                  pass->accumulate, layer->workspace);
-    if (status == LS_OK && pass->dx) {
-        status = ls_conv2d_backward_data(pass->stream, shape, pass->dy, ls_layer_operand(layer, 0), pass->dx,
-                                         layer->workspace);
-    }
-    return status;
+    ls_conv2d_backward_weights(pass->stream, shape, pass->x, pass->dy, w->gradient, b->gradient, pass->accumulate,
+                               layer->workspace);
+    if (!pass->dx) return;
+    ls_conv2d_backward_data(pass->stream, shape, pass->dy, ls_layer_operand(layer, 0), pass->dx, layer->workspace);
 }
 
 const struct ls_layer_kind ls_conv2d = {
@@ -227,12 +216,12 @@ static ls_status maxpool_plan(ls_layer *layer) {
     return LS_OK;
 }
 
-static ls_status maxpool_forward(ls_layer *layer, const struct ls_pass *pass) {
-    return ls_maxpool_forward(pass->stream, pool_shape(layer, pass->batch), pass->y, layer->saved, pass->x);
+static void maxpool_forward(ls_layer *layer, const struct ls_pass *pass) {
+    ls_maxpool_forward(pass->stream, pool_shape(layer, pass->batch), pass->y, layer->saved, pass->x);
 }
 
-static ls_status maxpool_backward(ls_layer *layer, const struct ls_pass *pass) {
-    return ls_maxpool_backward(pass->stream, pool_shape(layer, pass->batch), pass->dx, pass->dy, layer->saved);
+static void maxpool_backward(ls_layer *layer, const struct ls_pass *pass) {
+    ls_maxpool_backward(pass->stream, pool_shape(layer, pass->batch), pass->dx, pass->dy, layer->saved);
 }
 
 const struct ls_layer_kind ls_maxpool2d = {

@@ -2,14 +2,14 @@
 
 #include "kernels/kernels.h"
 
-ls_status ls_loss(ls_loss_kind kind, ls_stream *stream, float *loss, float *dy, const float *y,
-                  struct ls_answers answers, size_t rows, size_t outputs, double weight) {
+void ls_loss(ls_loss_kind kind, ls_stream *stream, float *loss, float *dy, const float *y, struct ls_answers answers,
+             size_t rows, size_t outputs, double weight) {
     switch (kind) {
     case LS_LOSS_CROSS_ENTROPY:
-        return ls_cross_entropy(stream, loss, dy, y, answers.labels, rows, outputs, (float)weight);
+        ls_cross_entropy(stream, loss, dy, y, answers.labels, rows, outputs, (float)weight);
+        break;
     case LS_LOSS_SQUARED_ERROR:
-        return ls_squared_error(stream, loss, dy, y, answers.targets, rows * outputs,
-                                (float)(weight / (double)outputs));
+        ls_squared_error(stream, loss, dy, y, answers.targets, rows * outputs, (float)(weight / (double)outputs));
+        break;
     }
-    return LS_ERR_INVALID;
 }

@@ -14,7 +14,7 @@ struct ls_answers {
 /* Enqueues *loss = weight x (mean loss of the `rows` rows x rows) and dy = its gradient, in place of y. With weight
  * 1/rows that is PyTorch's reduction "mean"; with 1/(rows of all devices) the devices' losses and gradients add up to
  * those of the whole batch. y and dy are [rows, outputs], and may be the same memory. */
-ls_status ls_loss(ls_loss_kind kind, ls_stream *stream, float *loss, float *dy, const float *y,
-                  struct ls_answers answers, size_t rows, size_t outputs, double weight);
+void ls_loss(ls_loss_kind kind, ls_stream *stream, float *loss, float *dy, const float *y, struct ls_answers answers,
+             size_t rows, size_t outputs, double weight);
 
 #endif

@@ -11,7 +11,8 @@
  * Parameters and their gradients are named and ordered as in PyTorch's state dict; all parameters lie in one
  * allocation, followed by the buffers (batch norm's running statistics), so that a replica is brought up to date by one
  * flat copy.
- * Threads: one at a time. All functions enqueue on the device's compute stream and return, except where "host" is said. */
+ * Threads: one at a time. All functions enqueue on the device's compute stream and return, except where "host" is said;
+ * what fails in them poisons the device (device.h). */
 #ifndef LS_NN_MODEL_H
 #define LS_NN_MODEL_H
 
@@ -92,15 +93,16 @@ void ls_model_gradients(const ls_model *model, float **data, size_t *count);
 /* ... or places parameter `index`'s gradient elsewhere (DDP's buckets). `gradient` holds its count floats. */
 void ls_model_place_gradient(ls_model *model, size_t index, float *gradient);
 
-/* Runs the layers on `batch` samples of x [batch, input]; *y is [batch, outputs], the model's memory, overwritten by
- * the next forward. x must stay as it is until backward has run. A batch of 0 leaves everything as it is, but for the
+/* Runs the layers on `batch` samples of x [batch, input]; returns y [batch, outputs], the model's memory, overwritten by
+ * the next forward. More samples than there is room for poison the device (and y is NULL). x must stay as it is until backward has run. A batch of 0 leaves everything as it is, but for the
  * part that this rank has in ls_model_sync_batchnorm; its backward gives gradients of zero. */
-ls_status ls_model_forward(ls_model *model, const float *x, size_t batch, bool training, const float **y);
+const float *ls_model_forward(ls_model *model, const float *x, size_t batch, bool training);
 
 /* Back from dy [batch, outputs] (overwritten) to the gradients of all parameters, for the last training forward.
  * `accumulate` false: gradients are overwritten. Whenever the work that completes a parameter's gradient has been
- * enqueued, the hook is called on this thread with the parameter's index: last layers first, bias before weight. */
-ls_status ls_model_backward(ls_model *model, float *dy, bool accumulate);
+ * enqueued, the hook is called on this thread with the parameter's index: last layers first, bias before weight. What
+ * it fails with poisons the device; it is not called on a device that has failed. */
+void ls_model_backward(ls_model *model, float *dy, bool accumulate);
 
 typedef ls_status (*ls_grad_ready_fn)(void *context, size_t parameter);
 void ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn hook, void *context);

@@ -138,7 +138,7 @@ static void backward(struct ddp *ddp, int r, double rows) {
     rank->used[b->step % b->places] = ls_build_record(b, &b->devices[r], LS_LANE_COMPUTE);
 }
 
-/* ddp_step.c, ddp_sync_buffers: the host's part. */
+/* buffers.c: the host's part. */
 static void launch_buffers(struct ddp *ddp, int r) {
     ls_builder *b = ddp->b;
     struct ls_build_device *device = &b->devices[r];

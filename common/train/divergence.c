@@ -13,12 +13,10 @@
 enum { PLACE_CAPACITY = 128, REASON_CAPACITY = 320 };
 
 ls_status ls_check_loss(ls_parallel *p) {
-    if (!p->check_each_loss) return LS_OK;
+    if (!p->check_each_loss) return ls_device_status(p->loss_device);
     float loss = 0;
     ls_stream *stream = ls_device_stream(p->loss_device, LS_STREAM_COMPUTE);
-    ls_status status = ls_copy(stream, &loss, ls_parallel_step_loss(p), sizeof loss);
-    ls_status done = ls_stream_synchronize(stream);
-    if (status == LS_OK) status = done;
+    ls_status status = ls_copy_now(stream, &loss, ls_parallel_step_loss(p), sizeof loss);
     if (status != LS_OK || isfinite(loss)) return status;
     return ls_loss_diverged(p, p->step, (double)loss, true);
 }

@@ -40,14 +40,11 @@ static ls_status evaluate_chunk(struct evaluation *e, ls_model *model, const ls_
     for (size_t i = 0; i < count; i++) e->indices[i] = (int64_t)(begin + i);
     ls_status status = ls_dataset_read(dataset, e->indices, count, e->inputs, e->labels, NULL);
     ls_batch host = {.inputs = e->inputs, .labels = e->labels, .count = count, .global_count = count};
-    const float *y = NULL;
-    if (status == LS_OK) status = ls_device_batch_upload(&e->batch, compute, model, &host);
-    if (status == LS_OK) status = ls_model_forward(model, e->batch.inputs, count, false, &y);
-    if (status == LS_OK) {
-        status = ls_count_correct(compute, e->correct, y, e->batch.labels, count, ls_model_outputs(model));
-    }
-    ls_status done = ls_stream_synchronize(compute); /* the host's arrays are used again */
-    return status != LS_OK ? status : done;
+    if (status != LS_OK) return status;
+    ls_device_batch_upload(&e->batch, compute, model, &host);
+    const float *y = ls_model_forward(model, e->batch.inputs, count, false);
+    ls_count_correct(compute, e->correct, y, e->batch.labels, count, ls_model_outputs(model));
+    return ls_stream_synchronize(compute); /* the host's arrays are used again */
 }
 
 ls_status ls_count_right(ls_model *model, const ls_dataset *dataset, size_t begin, size_t end, size_t chunk,
@@ -59,10 +56,9 @@ ls_status ls_count_right(ls_model *model, const ls_dataset *dataset, size_t begi
     for (size_t at = begin; status == LS_OK && at < end; at += chunk) {
         status = evaluate_chunk(&e, model, dataset, at, end - at < chunk ? end - at : chunk);
     }
-    if (status == LS_OK) status = ls_copy(compute, right, e.correct, sizeof *right);
-    ls_status done = ls_stream_synchronize(compute);
+    if (status == LS_OK) status = ls_copy_now(compute, right, e.correct, sizeof *right);
     evaluation_free(&e, model);
-    return status != LS_OK ? status : done;
+    return status;
 }
 
 ls_status ls_model_hash(const ls_model *model, uint64_t *hash) {
@@ -74,9 +70,7 @@ ls_status ls_model_hash(const ls_model *model, uint64_t *hash) {
         size_t nbytes = tensor->count * sizeof(float);
         float *host = malloc(nbytes);
         if (!host) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the weights of %s", tensor->name);
-        status = ls_copy(compute, host, tensor->data, nbytes);
-        ls_status done = ls_stream_synchronize(compute);
-        if (status == LS_OK) status = done;
+        status = ls_copy_now(compute, host, tensor->data, nbytes);
         *hash = ls_hash(*hash, host, nbytes);
         free(host);
     }

@@ -60,8 +60,8 @@ const struct ls_scaler_state *ls_grad_scaler_state(const ls_grad_scaler *scaler)
     return scaler ? scaler->state : NULL;
 }
 
-ls_status ls_grad_scaler_update(ls_grad_scaler *scaler, const struct ls_update_state *state) {
-    return scaler ? ls_update_scale(scaler->compute, scaler->state, state, scaler->rule) : LS_OK;
+void ls_grad_scaler_update(ls_grad_scaler *scaler, const struct ls_update_state *state) {
+    if (scaler) ls_update_scale(scaler->compute, scaler->state, state, scaler->rule);
 }
 
 ls_status ls_grad_scaler_read(const ls_grad_scaler *scaler, struct ls_scaler_state *state) {

@@ -48,7 +48,7 @@ const struct ls_scaler_state *ls_grad_scaler_state(const ls_grad_scaler *scaler)
 
 /* Enqueues, on the device's compute stream and behind the update: what `state`, which ls_weigh_gradients has filled,
  * means for the scale. NULL is a no-op. */
-ls_status ls_grad_scaler_update(ls_grad_scaler *scaler, const struct ls_update_state *state);
+void ls_grad_scaler_update(ls_grad_scaler *scaler, const struct ls_update_state *state);
 
 /* The state from and to the host, which waits. A tracker that is beyond this scaler's growth interval, as that of a
  * run with a longer one may be, is taken as one step short of it. */

@@ -74,9 +74,7 @@ bool ls_look_is_due(const ls_look *look) { return (int64_t)look->parallel->step 
 static ls_status read_ring(const ls_look *look, float ring[LS_LOSS_RING]) {
     ls_parallel *p = look->parallel;
     ls_stream *stream = ls_device_stream(p->loss_device, LS_STREAM_COMPUTE);
-    ls_status status = ls_copy(stream, ring, p->losses, LS_LOSS_RING * sizeof *ring);
-    ls_status done = ls_stream_synchronize(stream);
-    return status != LS_OK ? status : done;
+    return ls_copy_now(stream, ring, p->losses, LS_LOSS_RING * sizeof *ring);
 }
 
 /* Fills `received`: EXTRA + steps + row_doubles doubles of each rank. */

@@ -101,7 +101,8 @@ static ls_status next_batch(struct run *run, const ls_batch **batch) {
 /* One micro-batch, and with the last one the update. */
 static ls_status train_micro_batch(struct run *run, const ls_batch *batch) {
     ls_parallel *p = run->parallel;
-    ls_status status = p->ops->prepare(p, batch);
+    p->ops->prepare(p, batch);
+    ls_status status = ls_parallel_status(p, LS_OK);
     if (status != LS_OK) return status;
     return run->graph ? ls_step_graph_run(run->graph) : ls_parallel_run_micro_batch(p);
 }
@@ -110,13 +111,14 @@ static ls_status train_step(struct run *run, const ls_batch *batch) {
     ls_parallel *p = run->parallel;
     size_t row = ls_image_count(ls_model_input(p->model)), answer = ls_model_outputs(p->model);
     double rate = ls_schedule_rate(&run->schedule, (int64_t)p->step, p->epoch);
-    ls_status status = ls_optimizer_set_rate(p->optimizer, rate);
+    ls_optimizer_set_rate(p->optimizer, rate);
+    ls_status status = LS_OK;
     for (p->micro_batch = 0; status == LS_OK && p->micro_batch < p->micro_batches; p->micro_batch++) {
         ls_batch part = ls_micro_batch(batch, p->micro_batch, p->micro_batches, row, answer);
         status = train_micro_batch(run, &part);
     }
     p->micro_batch = 0;
-    if (status == LS_OK) status = ls_optimizer_record(p->optimizer, p->step % LS_LOSS_RING);
+    ls_optimizer_record(p->optimizer, p->step % LS_LOSS_RING);
     if (status == LS_OK) status = ls_event_synchronize(p->batch_copied); /* the loader may overwrite the batch */
     if (status == LS_OK && run->times.how == LS_TIME_STEPS) {
         status = ls_stream_synchronize(ls_device_stream(ls_model_device(p->model), LS_STREAM_COMPUTE));

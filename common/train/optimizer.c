@@ -110,7 +110,8 @@ static ls_status list_parameters(ls_optimizer *optimizer) {
         optimizer->chunk_count += (tensor->count + LS_UPDATE_CHUNK - 1) / LS_UPDATE_CHUNK;
         optimizer->total += tensor->count;
     }
-    return ls_copy(optimizer->compute, optimizer->device_list, optimizer->list, count * sizeof *optimizer->list);
+    ls_copy(optimizer->compute, optimizer->device_list, optimizer->list, count * sizeof *optimizer->list);
+    return LS_OK;
 }
 
 /* Device memory of an optimizer, in its category. */
@@ -172,26 +173,28 @@ static struct ls_adam_rule adam_rule(const ls_optimizer_options *o) {
     return (struct ls_adam_rule){o->beta1, o->beta2, o->epsilon, o->weight_decay, o->kind == LS_ADAMW};
 }
 
-static ls_status update_all(ls_optimizer *optimizer) {
+static void update_all(ls_optimizer *optimizer) {
     const ls_optimizer_options *o = &optimizer->options;
     const struct ls_update_tensor *list = optimizer->device_list;
     size_t count = ls_model_parameter_count(optimizer->model);
     if (o->kind == LS_SGD) {
-        return ls_sgd_list(optimizer->compute, sgd_rule(o), optimizer->states, list, count, optimizer->chunk_count,
-                           optimizer->total);
+        ls_sgd_list(optimizer->compute, sgd_rule(o), optimizer->states, list, count, optimizer->chunk_count,
+                    optimizer->total);
+    } else {
+        ls_adam_list(optimizer->compute, adam_rule(o), optimizer->states, list, count, optimizer->chunk_count,
+                     optimizer->total);
     }
-    return ls_adam_list(optimizer->compute, adam_rule(o), optimizer->states, list, count, optimizer->chunk_count,
-                        optimizer->total);
 }
 
-static ls_status update_one(ls_optimizer *optimizer, size_t index) {
+static void update_one(ls_optimizer *optimizer, size_t index) {
     const struct ls_update_tensor *t = &optimizer->list[index];
     const ls_optimizer_options *o = &optimizer->options;
     const struct ls_update_state *state = &optimizer->states[index];
     if (o->kind == LS_SGD) {
-        return ls_sgd(optimizer->compute, sgd_rule(o), state, t->parameter, t->gradient, t->first, t->count);
+        ls_sgd(optimizer->compute, sgd_rule(o), state, t->parameter, t->gradient, t->first, t->count);
+    } else {
+        ls_adam(optimizer->compute, adam_rule(o), state, t->parameter, t->gradient, t->first, t->second, t->count);
     }
-    return ls_adam(optimizer->compute, adam_rule(o), state, t->parameter, t->gradient, t->first, t->second, t->count);
 }
 
 /* Gives each parameter a copy of the state that they have shared. Once in a run. */
@@ -201,65 +204,64 @@ static ls_status separate_states(ls_optimizer *optimizer) {
     struct ls_update_state *states;
     ls_status status = alloc(optimizer, count * sizeof *states, "update state of each parameter", &states);
     if (status != LS_OK) return status;
-    for (size_t p = 0; status == LS_OK && p < count; p++) {
-        status = ls_copy(optimizer->compute, &states[p], optimizer->states, sizeof *states);
+    for (size_t p = 0; p < count; p++) {
+        ls_copy(optimizer->compute, &states[p], optimizer->states, sizeof *states);
     }
-    ls_status done = ls_stream_synchronize(optimizer->compute); /* nothing reads the old state any more */
+    status = ls_stream_synchronize(optimizer->compute); /* nothing reads the old state any more */
     ls_device_free(device, optimizer->states);
     optimizer->states = states;
     optimizer->own_states = true;
-    return status != LS_OK ? status : done;
+    return status;
 }
 
-static ls_status begin(ls_optimizer *optimizer, size_t state) {
+static void begin(ls_optimizer *optimizer, size_t state) {
     const ls_optimizer_options *o = &optimizer->options;
-    return ls_begin_update(optimizer->compute, &optimizer->states[state], o->beta1, o->beta2);
+    ls_begin_update(optimizer->compute, &optimizer->states[state], o->beta1, o->beta2);
 }
 
 size_t ls_optimizer_state_count(const ls_optimizer *optimizer) {
     return optimizer->own_states ? ls_model_parameter_count(optimizer->model) : 1;
 }
 
-static ls_status weigh(ls_optimizer *optimizer) {
-    if (!optimizer->square_sum) return LS_OK;
-    ls_status status =
-        ls_square_sum_list(optimizer->compute, optimizer->square_sum, optimizer->device_list,
-                           ls_model_parameter_count(optimizer->model), optimizer->chunk_count, optimizer->total);
-    if (status != LS_OK) return status;
-    return ls_weigh_gradients(optimizer->compute, optimizer->states, ls_optimizer_state_count(optimizer),
-                              ls_grad_scaler_state(optimizer->scaler), optimizer->square_sum,
-                              (float)optimizer->options.clip_norm);
+static void weigh(ls_optimizer *optimizer) {
+    if (!optimizer->square_sum) return;
+    ls_square_sum_list(optimizer->compute, optimizer->square_sum, optimizer->device_list,
+                       ls_model_parameter_count(optimizer->model), optimizer->chunk_count, optimizer->total);
+    ls_weigh_gradients(optimizer->compute, optimizer->states, ls_optimizer_state_count(optimizer),
+                       ls_grad_scaler_state(optimizer->scaler), optimizer->square_sum,
+                       (float)optimizer->options.clip_norm);
 }
 
-static ls_status update(ls_optimizer *optimizer, const bool *skip) {
+static void update(ls_optimizer *optimizer, const bool *skip) {
     if (!optimizer->own_states) {
-        ls_status status = begin(optimizer, 0);
-        return status == LS_OK ? update_all(optimizer) : status;
+        begin(optimizer, 0);
+        update_all(optimizer);
+        return;
     }
-    ls_status status = LS_OK;
-    for (size_t p = 0; status == LS_OK && p < ls_model_parameter_count(optimizer->model); p++) {
+    for (size_t p = 0; p < ls_model_parameter_count(optimizer->model); p++) {
         if (skip && skip[p]) continue;
-        status = begin(optimizer, p);
-        if (status == LS_OK) status = update_one(optimizer, p);
+        begin(optimizer, p);
+        update_one(optimizer, p);
     }
-    return status;
 }
 
 ls_status ls_optimizer_step_without(ls_optimizer *optimizer, const bool *skip) {
     ls_status status = is_listed(optimizer) ? LS_OK : list_parameters(optimizer);
     if (status == LS_OK && skip && !optimizer->own_states) status = separate_states(optimizer);
-    if (status == LS_OK) status = weigh(optimizer);
-    if (status == LS_OK) status = update(optimizer, skip);
+    if (status != LS_OK) return status;
+    weigh(optimizer);
+    update(optimizer, skip);
     ls_model_parameters_changed(optimizer->model);
-    return status == LS_OK ? ls_grad_scaler_update(optimizer->scaler, optimizer->states) : status;
+    ls_grad_scaler_update(optimizer->scaler, optimizer->states);
+    return LS_OK;
 }
 
 ls_status ls_optimizer_step(ls_optimizer *optimizer) { return ls_optimizer_step_without(optimizer, NULL); }
 
-ls_status ls_optimizer_set_rate(ls_optimizer *optimizer, double rate) {
-    if (rate == optimizer->rate) return LS_OK;
+void ls_optimizer_set_rate(ls_optimizer *optimizer, double rate) {
+    if (rate == optimizer->rate) return;
     optimizer->rate = rate;
-    return ls_set_learning_rate(optimizer->compute, optimizer->states, ls_optimizer_state_count(optimizer), rate);
+    ls_set_learning_rate(optimizer->compute, optimizer->states, ls_optimizer_state_count(optimizer), rate);
 }
 
 /* --- what others look at, and keep --------------------------------------------------------------------------------- */
@@ -272,9 +274,9 @@ const float *ls_optimizer_loss_scale(const ls_optimizer *optimizer) {
 
 size_t ls_optimizer_record_count(const ls_optimizer *optimizer) { return optimizer->options.record_count; }
 
-ls_status ls_optimizer_record(ls_optimizer *optimizer, size_t index) {
-    if (!optimizer->records) return LS_OK;
-    return ls_copy(optimizer->compute, &optimizer->records[index], optimizer->states, sizeof *optimizer->states);
+void ls_optimizer_record(ls_optimizer *optimizer, size_t index) {
+    if (!optimizer->records) return;
+    ls_copy(optimizer->compute, &optimizer->records[index], optimizer->states, sizeof *optimizer->states);
 }
 
 ls_status ls_optimizer_read_records(const ls_optimizer *optimizer, struct ls_update_state *records) {

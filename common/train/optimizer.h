@@ -40,7 +40,7 @@ ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_opti
 ls_status ls_optimizer_step(ls_optimizer *optimizer);
 
 /* The learning rate of the updates that follow; enqueues an operation if it differs from the last one. */
-ls_status ls_optimizer_set_rate(ls_optimizer *optimizer, double rate);
+void ls_optimizer_set_rate(ls_optimizer *optimizer, double rate);
 
 /* The scaler of the loss, NULL if there is none; and what the loss's gradient is to be multiplied by, memory of the
  * model's device, NULL without a scaler. */
@@ -49,7 +49,7 @@ const float *ls_optimizer_loss_scale(const ls_optimizer *optimizer);
 
 /* Enqueues: the state of the last update (its norm, scale, learning rate and whether it was left out) into record
  * `index`; without room for records a no-op. Reading them makes the host wait; `records` has room for record_count. */
-ls_status ls_optimizer_record(ls_optimizer *optimizer, size_t index);
+void ls_optimizer_record(ls_optimizer *optimizer, size_t index);
 ls_status ls_optimizer_read_records(const ls_optimizer *optimizer, struct ls_update_state *records);
 size_t ls_optimizer_record_count(const ls_optimizer *optimizer);
 

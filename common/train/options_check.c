@@ -4,10 +4,9 @@
 
 #include "common/base/cores.h"
 #include "common/base/log.h"
+#include "common/comm/comm.h"
 #include "common/train/devices.h"
 #include "common/train/options.h"
-
-#define LONGEST_TIMEOUT_S 1e7 /* four months */
 
 enum { MOST_SAMPLES = INT32_MAX / 4 }; /* of a step; products with the number of devices stay far from overflow */
 
@@ -66,8 +65,9 @@ ls_status ls_train_options_check(ls_train_options *o, int device_count) {
     o->weight_decay = optimizer.weight_decay; /* first: ranks compare options also where they are refused */
     ls_status status = check_batch(o, device_count);
     if (status != LS_OK) return status;
-    if (!(o->timeout_s <= LONGEST_TIMEOUT_S)) {
-        return ls_fail(LS_ERR_USAGE, "a timeout of %g s is too long; give at most %g", o->timeout_s, LONGEST_TIMEOUT_S);
+    if (!(o->timeout_s <= LS_COMM_LONGEST_TIMEOUT_S)) {
+        return ls_fail(LS_ERR_USAGE, "a timeout of %g s is too long; give at most %g", o->timeout_s,
+                       LS_COMM_LONGEST_TIMEOUT_S);
     }
     if (o->host_lock_us > 0 && o->device_kind == LS_TRAIN_DEVICES_META) {
         return ls_fail(LS_ERR_USAGE,

@@ -51,8 +51,8 @@ void ls_device_batch_free(struct ls_device_batch *batch, ls_device *inputs_devic
     *batch = (struct ls_device_batch){0};
 }
 
-ls_status ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
-                                 const ls_batch *host) {
+void ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
+                            const ls_batch *host) {
     batch->place = (batch->place + 1) % batch->place_count;
     const struct ls_batch_place *place = &batch->places[batch->place];
     batch->inputs = place->inputs;
@@ -61,29 +61,33 @@ ls_status ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *strea
     batch->count = host->count;
     batch->global_count = host->global_count;
     size_t input_nbytes = host->count * ls_image_count(ls_model_input(model)) * sizeof(float);
-    ls_status status = ls_stream_wait_event(stream, place->used);
-    if (!host->inputs) return status;
-    if (status == LS_OK) status = ls_copy(stream, batch->inputs, host->inputs, input_nbytes);
-    if (status == LS_OK && batch->labels) {
-        status = ls_copy(stream, batch->labels, host->labels, host->count * sizeof(int64_t));
-    }
-    if (status == LS_OK && batch->targets) {
+    ls_stream_wait_event(stream, place->used);
+    if (!host->inputs) return;
+    ls_copy(stream, batch->inputs, host->inputs, input_nbytes);
+    if (batch->labels) ls_copy(stream, batch->labels, host->labels, host->count * sizeof(int64_t));
+    if (batch->targets) {
         size_t target_nbytes = host->count * ls_model_outputs(model) * sizeof(float);
-        status = ls_copy(stream, batch->targets, host->targets, target_nbytes);
+        ls_copy(stream, batch->targets, host->targets, target_nbytes);
     }
-    return status;
+}
+
+void ls_parallel_upload(ls_parallel *p, ls_stream *copy, const ls_batch *batch) {
+    ls_phase_enter(p->clocks, LS_PHASE_INPUT);
+    ls_device_batch_upload(p->batch, copy, p->model, batch);
+    ls_event_record(p->batch_copied, copy);
 }
 
 struct ls_answers ls_device_batch_answers(const struct ls_device_batch *batch) {
     return (struct ls_answers){.labels = batch->labels, .targets = batch->targets};
 }
 
-ls_status ls_parallel_await_batch(ls_parallel *p, ls_stream *compute) {
-    return p->recording ? LS_OK : ls_stream_wait_event(compute, p->batch_copied);
+void ls_parallel_await_batch(ls_parallel *p, ls_stream *compute) {
+    if (!p->recording) ls_stream_wait_event(compute, p->batch_copied);
 }
 
-ls_status ls_parallel_batch_used(ls_parallel *p, ls_stream *compute) {
-    return p->recording ? LS_OK : ls_event_record(p->batch->places[p->batch->place].used, compute);
+void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute) {
+    p->accumulates = !ls_parallel_syncs(p);
+    if (!p->recording) ls_event_record(p->batch->places[p->batch->place].used, compute);
 }
 
 /* --- losses and clocks ------------------------------------------------------------------------------------------- */
@@ -94,26 +98,41 @@ float *ls_parallel_step_loss(ls_parallel *p) {
     return p->recording ? p->losses + LS_LOSS_RING : ls_parallel_ring_slot(p);
 }
 
-float *ls_parallel_loss_slot(ls_parallel *p) {
+/* Of the micro-batch: the first one's is where those of the others are added. */
+static float *loss_slot(ls_parallel *p) {
     return ls_parallel_is_first(p) ? ls_parallel_step_loss(p) : p->losses + LS_LOSS_RING + 1;
 }
 
-ls_status ls_parallel_add_loss(ls_parallel *p, ls_stream *compute) {
-    if (ls_parallel_is_first(p)) return LS_OK;
-    return ls_reduce_add(compute, ls_parallel_step_loss(p), &p->micro_loss, 1, 1);
+void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const float *y, int weight) {
+    const struct ls_device_batch *batch = p->batch;
+    size_t rows = batch->count, outputs = ls_model_outputs(p->model);
+    float *loss = loss_slot(p);
+    ls_loss(ls_model_loss(p->model), compute, loss, dy, y, ls_device_batch_answers(batch), rows, outputs,
+            (double)weight / (double)batch->global_count);
+    if (weight != p->world_size) ls_scale(compute, loss, (float)p->world_size / (float)weight, 1);
+    if (!ls_parallel_is_first(p)) ls_reduce_add(compute, ls_parallel_step_loss(p), &p->micro_loss, 1, 1);
+    if (p->loss_scale && rows > 0) ls_scale_by(compute, dy, p->loss_scale, rows * outputs);
 }
 
-ls_status ls_parallel_scale_gradient(ls_parallel *p, ls_stream *compute, float *dy, size_t count) {
-    return p->loss_scale && count > 0 ? ls_scale_by(compute, dy, p->loss_scale, count) : LS_OK;
+ls_status ls_parallel_update(ls_parallel *p, const bool *skip) {
+    p->accumulates = false; /* zero_grad: the next backward overwrites */
+    return ls_optimizer_step_without(p->optimizer, skip);
+}
+
+/* --- failures ---------------------------------------------------------------------------------------------------- */
+
+ls_status ls_parallel_status(const ls_parallel *p, ls_status status) {
+    if (status == LS_OK) status = ls_device_status(p->devices[0]);
+    return status == LS_OK ? ls_device_status(p->loss_device) : status;
 }
 
 /* --- micro-batches ------------------------------------------------------------------------------------------------- */
 
 ls_status ls_parallel_run_micro_batch(ls_parallel *p) {
-    ls_status status = p->ops->forward_backward(p);
+    ls_status status = ls_parallel_status(p, p->ops->forward_backward(p));
     if (!ls_parallel_is_last(p)) return status;
-    if (status == LS_OK) status = p->ops->reduce(p);
-    if (status == LS_OK) status = p->ops->apply(p);
+    if (status == LS_OK) status = ls_parallel_status(p, p->ops->reduce(p));
+    if (status == LS_OK) status = ls_parallel_status(p, p->ops->apply(p));
     return status;
 }
 

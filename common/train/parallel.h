@@ -13,6 +13,9 @@
  * them, and gradients add up where they are; only the last one's are communicated (PyTorch's no_sync), and reduce and
  * apply follow once.
  *
+ * What these calls enqueue poisons a device if it fails (device.h), and the loop asks the devices behind each of them;
+ * what they return is what else can go wrong: a thread that does not come back, another rank, memory.
+ *
  * All of it is enqueued on streams; nothing in a step waits for the host (but for DDP's second step, which builds its
  * buckets). */
 #ifndef LS_TRAIN_PARALLEL_H
@@ -30,7 +33,7 @@ typedef struct ls_parallel ls_parallel;
 struct ls_parallel_ops {
     const char *name; /* "single device", "DataParallel", "DistributedDataParallel" */
     const char *mode; /* the same for files: "single", "dp", "ddp" */
-    ls_status (*prepare)(ls_parallel *p, const ls_batch *batch);
+    void (*prepare)(ls_parallel *p, const ls_batch *batch);
     ls_status (*forward_backward)(ls_parallel *p);
     ls_status (*reduce)(ls_parallel *p);
     ls_status (*apply)(ls_parallel *p);
@@ -104,6 +107,8 @@ struct ls_parallel {
     uint64_t step; /* counts all steps of the run; forward_backward writes losses[step mod LS_LOSS_RING] */
     int64_t epoch; /* for messages */
     int micro_batch, micro_batches; /* which of how many; 0 of 1 where nothing is accumulated */
+    bool no_sync;     /* nothing is communicated, and what comes is added up, until it is false again (ddp_set_sync) */
+    bool accumulates; /* the gradients hold something that the next backward is to add to */
     /* written by the loop before the run */
     bool check_each_loss; /* forward_backward looks at the loss before it goes back (ls_check_loss) */
     /* written by step_graph.c */
@@ -145,18 +150,26 @@ ls_status ls_device_batch_add_places(struct ls_device_batch *batch, ls_device *i
                                      const ls_model *model, int count);
 void ls_device_batch_free(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device);
 
+/* prepare, for all modes: enqueues the copy of the batch to p->batch, and records that it has been copied. */
+void ls_parallel_upload(ls_parallel *p, ls_stream *copy, const ls_batch *batch);
+
 /* Enqueues the copy of a host batch on `stream`, behind the last use of the place that it goes to, the next in turn.
  * Without inputs (NULL) nothing is copied: the batch lies there already, or has no samples. */
-ls_status ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
-                                 const ls_batch *host);
+void ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
+                            const ls_batch *host);
 
 struct ls_answers ls_device_batch_answers(const struct ls_device_batch *batch);
 
-/* For forward_backward: what is enqueued on `compute` afterwards comes behind the arrival of the batch; what
- * has been enqueued is the last that reads it. Both do nothing while a step is recorded, since a graph has no part in
- * the copy stream's work: step_graph.c does the same around each launch. */
-ls_status ls_parallel_await_batch(ls_parallel *p, ls_stream *compute);
-ls_status ls_parallel_batch_used(ls_parallel *p, ls_stream *compute);
+/* For forward_backward: what is enqueued on `compute` afterwards comes behind the arrival of the batch; and, at its end,
+ * what has been enqueued is the last that reads it, and unless this backward was to be synchronised the next one adds to
+ * its gradients. While a step is recorded neither is about the batch, since a graph has no part in the copy stream's
+ * work: step_graph.c does the same around each launch. */
+void ls_parallel_await_batch(ls_parallel *p, ls_stream *compute);
+void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute);
+
+/* What a call of ops has come to: `status`, or else what the device is poisoned with that has the model, or the one that
+ * takes the loss. DataParallel asks its other replicas where they hand over. */
+ls_status ls_parallel_status(const ls_parallel *p, ls_status status);
 
 /* Whether the clock measures this process's work: false where CPU devices take turns on too few cores. */
 static inline bool ls_parallel_has_cores(const ls_parallel *p) {
@@ -166,6 +179,10 @@ static inline bool ls_parallel_has_cores(const ls_parallel *p) {
 /* Whether the micro-batch in progress is the first, or the last, of its step. */
 static inline bool ls_parallel_is_first(const ls_parallel *p) { return p->micro_batch == 0; }
 static inline bool ls_parallel_is_last(const ls_parallel *p) { return p->micro_batch == p->micro_batches - 1; }
+
+/* Whether this micro-batch's gradients, to which those before it have been added, are communicated and go into the
+ * update: the last one's, unless it is no_sync. */
+static inline bool ls_parallel_syncs(const ls_parallel *p) { return !p->no_sync && ls_parallel_is_last(p); }
 
 /* forward_backward of the micro-batch that prepare has begun, and behind the last one reduce and apply. */
 ls_status ls_parallel_run_micro_batch(ls_parallel *p);
@@ -178,23 +195,23 @@ ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row,
 /* The most rows that a micro-batch has if a step has `rows`. */
 size_t ls_micro_batch_rows(size_t rows, int count);
 
-/* Where forward_backward writes the loss of its micro-batch; and, behind that, what makes it part of the step's loss:
- * it is added to those of the micro-batches before. */
-float *ls_parallel_loss_slot(ls_parallel *p);
-ls_status ls_parallel_add_loss(ls_parallel *p, ls_stream *compute);
+/* For forward_backward: enqueues the loss of the micro-batch, from the outputs y, and its gradient dy (which may be y),
+ * times the loss scale. Each sample counts `weight` / samples of the step over all devices in the gradient; in the loss
+ * world_size in place of `weight`, and it is added to those of the micro-batches before. */
+void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const float *y, int weight);
+
+/* For apply: the optimizer's step, which leaves the parameters of `skip` alone (NULL: none). What it enqueues poisons
+ * the device; it returns what else can go wrong. */
+ls_status ls_parallel_update(ls_parallel *p, const bool *skip);
 
 /* Where the step's loss lies: its place in the ring; while a step is recorded, the one behind it. */
 float *ls_parallel_step_loss(ls_parallel *p);
 float *ls_parallel_ring_slot(ls_parallel *p);
 
-/* For forward_backward, behind the loss: dy, `count` floats of loss_device, times the loss scale. A no-op without
- * one. */
-ls_status ls_parallel_scale_gradient(ls_parallel *p, ls_stream *compute, float *dy, size_t count);
-
 /* Called by forward_backward when the loss of this process has been enqueued, before its gradient goes back: a NaN or
  * an infinity ends the run here, before it reaches a gradient, the optimizer or another rank. Waits for the loss
- * device's compute stream; without p->check_each_loss it does nothing. LS_ERR_DIVERGED, or what ls_loss_diverged
- * returns. (divergence.c) */
+ * device's compute stream; without p->check_each_loss it only asks whether the device has failed. LS_ERR_DIVERGED, or
+ * what ls_loss_diverged returns. (divergence.c) */
 ls_status ls_check_loss(ls_parallel *p);
 
 /* Ends a run whose loss is `loss`, which is not finite: says at which step and, if `search`, where in the model the

@@ -13,33 +13,24 @@ struct single {
 
 static struct single *single_of(ls_parallel *p) { return (struct single *)p; }
 
-static ls_status single_prepare(ls_parallel *p, const ls_batch *batch) {
-    struct single *s = single_of(p);
-    ls_phase_enter(p->clocks, LS_PHASE_INPUT);
-    ls_status status = ls_device_batch_upload(&s->batch, s->copy, p->model, batch);
-    if (status == LS_OK) status = ls_event_record(p->batch_copied, s->copy);
-    return status;
-}
+static void single_prepare(ls_parallel *p, const ls_batch *batch) { ls_parallel_upload(p, single_of(p)->copy, batch); }
 
 static ls_status single_forward_backward(ls_parallel *p) {
     struct single *s = single_of(p);
-    size_t rows = s->batch.count, outputs = ls_model_outputs(p->model);
-    const float *y = NULL;
+
     ls_phase_enter(p->clocks, LS_PHASE_FORWARD);
-    ls_status status = ls_parallel_await_batch(p, s->compute);
-    if (status == LS_OK) status = ls_model_forward(p->model, s->batch.inputs, rows, true, &y);
+    ls_parallel_await_batch(p, s->compute);
+    const float *y = ls_model_forward(p->model, s->batch.inputs, s->batch.count, true);
+
     ls_phase_enter(p->clocks, LS_PHASE_LOSS);
-    if (status == LS_OK) {
-        status = ls_loss(ls_model_loss(p->model), s->compute, ls_parallel_loss_slot(p), s->dy, y,
-                         ls_device_batch_answers(&s->batch), rows, outputs, 1.0 / (double)s->batch.global_count);
-    }
-    if (status == LS_OK) status = ls_parallel_add_loss(p, s->compute);
-    if (status == LS_OK) status = ls_parallel_scale_gradient(p, s->compute, s->dy, rows * outputs);
-    if (status == LS_OK) status = ls_check_loss(p);
+    ls_parallel_take_loss(p, s->compute, s->dy, y, 1);
+    ls_status status = ls_check_loss(p);
+    if (status != LS_OK) return status;
+
     ls_phase_enter(p->clocks, LS_PHASE_BACKWARD);
-    if (status == LS_OK) status = ls_model_backward(p->model, s->dy, !ls_parallel_is_first(p));
-    if (status == LS_OK) status = ls_parallel_batch_used(p, s->compute);
-    return status;
+    ls_model_backward(p->model, s->dy, p->accumulates);
+    ls_parallel_end_backward(p, s->compute);
+    return LS_OK;
 }
 
 static ls_status single_reduce(ls_parallel *p) {
@@ -49,7 +40,7 @@ static ls_status single_reduce(ls_parallel *p) {
 
 static ls_status single_apply(ls_parallel *p) {
     ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
-    ls_status status = ls_optimizer_step_without(p->optimizer, ls_model_untaken(p->model));
+    ls_status status = ls_parallel_update(p, ls_model_untaken(p->model));
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
     return status;
 }

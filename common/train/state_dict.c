@@ -171,7 +171,10 @@ static ls_status read_tensor(ls_stream *stream, const struct ls_state_tensor *te
         if (tensor->nbytes > 0) memcpy(tensor->memory, stored->data, tensor->nbytes);
         return LS_OK;
     }
-    if (stored->dtype == tensor->dtype) return ls_copy(stream, tensor->memory, stored->data, tensor->nbytes);
+    if (stored->dtype == tensor->dtype) {
+        ls_copy(stream, tensor->memory, stored->data, tensor->nbytes);
+        return LS_OK;
+    }
     size_t count = tensor->nbytes / sizeof *room;
     for (size_t i = 0; i < count; i++) room[i] = float_of(stored, i);
     return ls_copy_now(stream, tensor->memory, room, tensor->nbytes);
@@ -204,19 +207,17 @@ ls_status ls_state_dict_read(const ls_state_dict *dict, const struct ls_state_so
 /* Describes all tensors for the writer; what lies on the device is copied to `room`. */
 static ls_status copy_out(const ls_state_dict *dict, ls_safetensor *tensors, char *room) {
     ls_stream *stream = ls_device_stream(dict->device, LS_STREAM_COMPUTE);
-    ls_status status = LS_OK;
-    for (size_t t = 0; status == LS_OK && t < dict->count; t++) {
+    for (size_t t = 0; t < dict->count; t++) {
         const struct ls_state_tensor *tensor = &dict->tensors[t];
         tensors[t] = (ls_safetensor){.name = tensor->name, .dtype = tensor->dtype, .ndim = tensor->ndim};
         memcpy(tensors[t].shape, tensor->shape, sizeof tensor->shape);
         tensors[t].nbytes = tensor->nbytes;
         tensors[t].data = tensor->on_device ? room : tensor->memory;
         if (!tensor->on_device) continue;
-        status = ls_copy(stream, room, tensor->memory, tensor->nbytes);
+        ls_copy(stream, room, tensor->memory, tensor->nbytes);
         room += tensor->nbytes;
     }
-    ls_status done = ls_stream_synchronize(stream);
-    return status != LS_OK ? status : done;
+    return ls_stream_synchronize(stream);
 }
 
 ls_status ls_state_dict_write(const ls_state_dict *dict, const char *path, const ls_safetensors_text *metadata,

@@ -101,15 +101,15 @@ static void count_again(const ls_step_graph *graph, const struct recording *reco
 
 static ls_status launch(ls_step_graph *graph, const struct recording *recording) {
     ls_parallel *p = graph->parallel;
-    ls_status status = ls_parallel_await_batch(p, graph->compute);
-    if (status == LS_OK) status = ls_graph_launch(recording->graph, graph->compute);
-    if (status == LS_OK && ls_parallel_is_last(p)) {
+    ls_parallel_await_batch(p, graph->compute);
+    ls_status status = ls_graph_launch(recording->graph, graph->compute);
+    if (ls_parallel_is_last(p)) {
         ls_model_parameters_changed(p->model); /* as the update would say, for whoever computes outside of the graph */
-        status = ls_copy(graph->compute, ls_parallel_ring_slot(p), p->losses + LS_LOSS_RING, sizeof *p->losses);
+        ls_copy(graph->compute, ls_parallel_ring_slot(p), p->losses + LS_LOSS_RING, sizeof *p->losses);
     }
-    if (status == LS_OK) status = ls_parallel_batch_used(p, graph->compute);
+    ls_parallel_end_backward(p, graph->compute);
     graph->launches++;
-    return status;
+    return ls_parallel_status(p, status);
 }
 
 ls_status ls_step_graph_run(ls_step_graph *graph) {

@@ -47,12 +47,18 @@ static ls_status enqueue(const struct table *table, ls_stream *stream, const str
 ls_status ls_cuda_enqueue_op(ls_stream *stream, const struct ls_op *op) { return enqueue(&fast, stream, op); }
 
 static ls_status enqueue_naive(ls_stream *stream, const struct ls_op *op) {
-    ls_status status = ls_cuda_failure(stream);
-    return status == LS_OK ? enqueue(&naive, stream, op) : status;
+    ls_device *device = ls_stream_device(stream);
+    if (ls_device_status(device) == LS_OK) ls_device_fail(device, enqueue(&naive, stream, op));
+    return ls_device_status(device);
+}
+
+static ls_status enqueue_fast(ls_stream *stream, const struct ls_op *op) {
+    ls_enqueue(stream, op);
+    return ls_device_status(ls_stream_device(stream));
 }
 
 static ls_status enqueue_product(ls_stream *stream, const struct ls_cuda_product *product) {
-    ls_status status = ls_cuda_failure(stream);
+    ls_status status = ls_device_status(ls_stream_device(stream));
     if (status == LS_OK) status = ls_cuda_matmul(ls_cuda_lane_of(stream), "matmul", product);
     return status == LS_OK ? ls_cuda_check_launch(stream, "matmul") : status;
 }
@@ -78,7 +84,7 @@ const struct ls_cuda_rungs ls_cuda_rungs = {
     .rungs =
         {
             {"naive", "one thread for each result: the reference", enqueue_naive},
-            {"fast", "what training runs", ls_enqueue},
+            {"fast", "what training runs", enqueue_fast},
         },
     .matmul = enqueue_product,
 };

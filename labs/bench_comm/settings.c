@@ -346,6 +346,8 @@ static ls_status settle_variants(comm_settings *settings, const struct choices *
     settings->variants[COMM_SHM_SHARED] = shm && choices->buffers != BUFFERS_PRIVATE;
     settings->variants[COMM_SHM_PRIVATE] = shm && choices->buffers != BUFFERS_SHARED;
     settings->variants[COMM_THREADS] = choices->backend != BACKEND_SHM;
+    if (!(settings->timeout_s <= LS_COMM_LONGEST_TIMEOUT_S))
+        return ls_fail(LS_ERR_USAGE, "--timeout: give at most %g s", LS_COMM_LONGEST_TIMEOUT_S);
     if (settings->compare && (settings->dtype != LS_FP32 || settings->reduce != LS_REDUCE_SUM))
         return ls_fail(LS_ERR_USAGE, "--compare is for fp32 sums; leave --dtype and --reduce out");
     for (int s = 0; settings->compare && s < settings->size_count; s++)

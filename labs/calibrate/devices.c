@@ -50,14 +50,10 @@ static ls_status three_products(const struct calibrate_worker *w, ls_dtype dtype
     /* of three layers, far from one another: none finds what another one has just used */
     float *first = w->w + turn % layers * width * width, *second = w->w + (turn + layers / 3) % layers * width * width,
           *third = w->w + (turn + 2 * layers / 3) % layers * width * width;
-    ls_status status =
-        ls_gemm(w->compute, dtype, false, true, rows, width, width, w->x, first, 0, dtype, w->y, w->workspace);
-    if (status == LS_OK)
-        status =
-            ls_gemm(w->compute, dtype, false, false, rows, width, width, w->y, second, 0, dtype, w->x, w->workspace);
-    if (status == LS_OK)
-        status = ls_gemm(w->compute, dtype, true, false, width, width, rows, w->y, w->x, 0, dtype, third, w->workspace);
-    return status;
+    ls_gemm(w->compute, dtype, false, true, rows, width, width, w->x, first, 0, dtype, w->y, w->workspace);
+    ls_gemm(w->compute, dtype, false, false, rows, width, width, w->y, second, 0, dtype, w->x, w->workspace);
+    ls_gemm(w->compute, dtype, true, false, width, width, rows, w->y, w->x, 0, dtype, third, w->workspace);
+    return ls_device_status(w->device);
 }
 
 static ls_status fp32_products(const struct calibrate_worker *w, int rows) {
@@ -69,12 +65,14 @@ static ls_status bf16_products(const struct calibrate_worker *w, int rows) {
 
 static ls_status pass_over(const struct calibrate_worker *w, int which) {
     size_t piece = pass_pieces[which], turn = (size_t)(*w->turn)++ % (pass_counts[which] / piece);
-    return ls_scale(w->compute, w->pass + turn * piece, 1, piece);
+    ls_scale(w->compute, w->pass + turn * piece, 1, piece);
+    return ls_device_status(w->device);
 }
 
 static ls_status smallest_kernel(const struct calibrate_worker *w, int unused) {
     (void)unused;
-    return ls_fill(w->compute, w->pass, 0, 16);
+    ls_fill(w->compute, w->pass, 0, 16);
+    return ls_device_status(w->device);
 }
 
 static ls_status nothing(const void *arguments) {
@@ -84,14 +82,16 @@ static ls_status nothing(const void *arguments) {
 
 static ls_status launch_nothing(const struct calibrate_worker *w, int unused) {
     (void)unused;
-    return ls_stream_launch(w->compute, "nothing", nothing, &unused, sizeof unused);
+    ls_stream_launch(w->compute, "nothing", nothing, &unused, sizeof unused);
+    return ls_device_status(w->device);
 }
 
 /* Two operations: the record and the other stream's wait. */
 static ls_status record_and_wait(const struct calibrate_worker *w, int unused) {
     (void)unused;
-    ls_status status = ls_event_record(w->event, w->compute);
-    return status == LS_OK ? ls_stream_wait_event(w->copy, w->event) : status;
+    ls_event_record(w->event, w->compute);
+    ls_stream_wait_event(w->copy, w->event);
+    return ls_device_status(w->device);
 }
 
 static ls_status synchronize(const struct calibrate_worker *w, int unused) {

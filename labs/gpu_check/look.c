@@ -86,7 +86,7 @@ static ls_status start(gpu_check *check, const char *name, const char *key, ls_d
     if (status != LS_OK) return status;
     ls_stream *stream = ls_device_stream(*device, LS_STREAM_COMPUTE);
     status = ls_device_alloc(*device, LS_MEMORY_WORKSPACE, 4, "a first operation", &memory);
-    if (status == LS_OK) status = ls_fill(stream, memory, 1, 1);
+    if (status == LS_OK) ls_fill(stream, memory, 1, 1);
     ls_status done = ls_stream_synchronize(stream);
     if (status == LS_OK) ls_device_free(*device, memory);
     if (status == LS_OK) status = done;

@@ -37,7 +37,8 @@ struct copy {
 
 static ls_status copy(ls_stream *stream, const void *argument) {
     const struct copy *c = argument;
-    return ls_copy(stream, c->to, c->from, c->nbytes);
+    ls_copy(stream, c->to, c->from, c->nbytes);
+    return ls_device_status(ls_stream_device(stream));
 }
 
 static void time_copy(gpu_check *check, ls_device *device, const char *name, const char *key, struct copy c,
@@ -74,7 +75,8 @@ static ls_status measure_copies(gpu_check *check, ls_device *device) {
 /* --- launches ----------------------------------------------------------------------------------------------------- */
 
 static ls_status fill_one(ls_stream *stream, const void *argument) {
-    return ls_fill(stream, *(float *const *)argument, 1, 1);
+    ls_fill(stream, *(float *const *)argument, 1, 1);
+    return ls_device_status(ls_stream_device(stream));
 }
 
 static ls_status fill_one_and_wait(ls_stream *stream, const void *argument) {

@@ -8,7 +8,10 @@
 #include "labs/bench_shared/output.h"
 #include "labs/gpu_check/gpu_check.h"
 
-static ls_status run(ls_stream *stream, const void *op) { return ls_enqueue(stream, op); }
+static ls_status run(ls_stream *stream, const void *op) {
+    ls_enqueue(stream, op);
+    return ls_device_status(ls_stream_device(stream));
+}
 
 /* What its speed is compared with: "copy", or the product of its precision. */
 static const char *peak_of(const struct ls_op *op) {

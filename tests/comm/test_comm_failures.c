@@ -168,11 +168,11 @@ static void work_body(struct rank *rank) {
     CHECK(ls_work_create(&good, "good") == LS_OK);
     CHECK(ls_work_create(&bad, "bad") == LS_OK);
     CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
-    CHECK(ls_work_record(good, rank->comm, rank->stream) == LS_OK);
+    ls_work_record(good, rank->comm, rank->stream);
     CHECK(ls_work_synchronize(good) == LS_OK);
     if (rank->rank == 2) (void)raise(SIGKILL);
     (void)ls_comm_barrier(rank->comm, rank->stream);
-    CHECK(ls_work_record(bad, rank->comm, rank->stream) == LS_OK);
+    ls_work_record(bad, rank->comm, rank->stream);
     CHECK(ls_work_synchronize(bad) == LS_ERR_PEER);
     CHECK(ls_work_synchronize(good) == LS_OK);
     CHECK(ls_device_synchronize(rank->device) == LS_ERR_PEER);

@@ -37,7 +37,7 @@ static void fails_unseen_body(struct rank *rank) {
     while (rank->rank == 2 ? atomic_load(&begun) < RANKS : atomic_load(&enqueued) == 0) sleep_ms(1);
     if (rank->rank == 2) {
         cuda_on_cpu_reset_faults("kernel:1:214");
-        CHECK(ls_fill(rank->stream, memory, 1, COUNT) == LS_OK);
+        ls_fill(rank->stream, memory, 1, COUNT);
     }
     CHECK(ls_comm_all_reduce(rank->comm, rank->stream, memory, COUNT, LS_FP32, LS_REDUCE_SUM) == LS_OK);
     atomic_fetch_add(&enqueued, 1);

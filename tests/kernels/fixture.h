@@ -16,7 +16,7 @@ int kernel_teardown(void **state);
 ls_stream *kernel_stream(void);
 
 /* Asserts that the enqueued call, and the work itself, succeeded. */
-void kernel_done(ls_status status);
+void kernel_done(void);
 
 /* Memory until the end of the test, with guards before and behind. Bytes are aligned to 64 and all 0xff; floats, and
  * elements of other types, begin one element past that, which no kernel may mind, and are NaN. */

@@ -114,9 +114,12 @@ static void run(const struct ls_conv2d_shape *s, const struct reference *r, bool
     float *dw = make_gradient(z.w), *db = make_gradient(channels);
     void *workspace = kernel_bytes(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, s)); /* full of NaN */
     ls_stream *stream = kernel_stream();
-    kernel_done(ls_conv2d_forward(stream, *s, x, w, b, y, workspace));
-    kernel_done(ls_conv2d_backward_data(stream, *s, dy, w, dx, workspace));
-    kernel_done(ls_conv2d_backward_weights(stream, *s, x, dy, dw, with_bias ? db : NULL, dtype != LS_FP32, workspace));
+    ls_conv2d_forward(stream, *s, x, w, b, y, workspace);
+    kernel_done();
+    ls_conv2d_backward_data(stream, *s, dy, w, dx, workspace);
+    kernel_done();
+    ls_conv2d_backward_weights(stream, *s, x, dy, dw, with_bias ? db : NULL, dtype != LS_FP32, workspace);
+    kernel_done();
     double area = s->kernel_h * s->kernel_w, pixels = (double)s->batch * (double)plane;
     expect("y", dtype, y, r->y, z.y, 4 * s->in_channels * area);
     expect("dx", dtype, dx, r->dx, z.x, 4 * s->out_channels * area);
@@ -177,8 +180,9 @@ static void overflow_and_nan(void **state) {
     struct ls_conv2d_shape s = {1, 1, 1, 3, 1, 1, 1, 1, 0, LS_FP16};
     const float x[] = {279.75f, -280, NAN}, w = 234, want[] = {65472, -INFINITY, NAN};
     void *y = kernel_elements(LS_FP16, 3), *workspace = kernel_bytes(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, &s));
-    kernel_done(ls_conv2d_forward(kernel_stream(), s, kernel_rounded(LS_FP16, x, 3), kernel_rounded(LS_FP16, &w, 1),
-                                  NULL, y, workspace));
+    ls_conv2d_forward(kernel_stream(), s, kernel_rounded(LS_FP16, x, 3), kernel_rounded(LS_FP16, &w, 1), NULL, y,
+                      workspace);
+    kernel_done();
     const float *got = kernel_widened(LS_FP16, y, 3);
     assert_true(got[0] == want[0] && got[1] == want[1] && isnan(got[2]));
 }

@@ -33,9 +33,12 @@ static void add_bias_relu_is_add_bias_and_relu(void **state) {
     for (size_t s = 0; s < SHAPES; s++) {
         size_t rows = shapes[s].rows, columns = shapes[s].columns, count = rows * columns;
         float *fused = make_numbers(count, 1), *bias = make_numbers(columns, 2), *y = kernel_copy(fused, count);
-        kernel_done(ls_add_bias_relu(kernel_stream(), LS_FP32, fused, bias, rows, columns));
-        kernel_done(ls_add_bias(kernel_stream(), LS_FP32, y, bias, rows, columns));
-        kernel_done(ls_relu_forward(kernel_stream(), y, y, count));
+        ls_add_bias_relu(kernel_stream(), LS_FP32, fused, bias, rows, columns);
+        kernel_done();
+        ls_add_bias(kernel_stream(), LS_FP32, y, bias, rows, columns);
+        kernel_done();
+        ls_relu_forward(kernel_stream(), y, y, count);
+        kernel_done();
         kernel_expect_same("add_bias_relu", fused, y, count * sizeof *y);
     }
 }
@@ -44,7 +47,8 @@ static void add_bias_relu_by_hand(void **state) {
     (void)state;
     float y[] = {1, -2, NAN, -0.5f, 3, 2}, bias[] = {-3, 4, 1};
     const float want[] = {0, 2, NAN, 0, 7, 3};
-    kernel_done(ls_add_bias_relu(kernel_stream(), LS_FP32, y, bias, 2, 3));
+    ls_add_bias_relu(kernel_stream(), LS_FP32, y, bias, 2, 3);
+    kernel_done();
     for (int i = 0; i < 6; i++) assert_true(i == 2 ? isnan(y[i]) : y[i] == want[i] && !signbit(y[i]));
 }
 
@@ -52,9 +56,12 @@ static void check_relu_bias_gradient(size_t rows, size_t columns, bool accumulat
     size_t count = rows * columns;
     float *fused_dy = make_numbers(count, 3), *y = make_numbers(count, 4), *dy = kernel_copy(fused_dy, count);
     float *fused = kernel_random(columns, 5), *dbias = kernel_copy(fused, columns);
-    kernel_done(ls_relu_bias_gradient(kernel_stream(), LS_FP32, fused, fused_dy, y, rows, columns, accumulate));
-    kernel_done(ls_relu_backward(kernel_stream(), dy, dy, y, count));
-    kernel_done(ls_bias_gradient(kernel_stream(), LS_FP32, dbias, dy, rows, columns, accumulate));
+    ls_relu_bias_gradient(kernel_stream(), LS_FP32, fused, fused_dy, y, rows, columns, accumulate);
+    kernel_done();
+    ls_relu_backward(kernel_stream(), dy, dy, y, count);
+    kernel_done();
+    ls_bias_gradient(kernel_stream(), LS_FP32, dbias, dy, rows, columns, accumulate);
+    kernel_done();
     kernel_expect_same("dy", fused_dy, dy, count * sizeof *dy);
     kernel_expect_same("dbias", fused, dbias, columns * sizeof *dbias);
 }
@@ -71,7 +78,8 @@ static void relu_bias_gradient_by_hand(void **state) {
     (void)state;
     float dy[] = {1, 2, 4, 8, 16, 32}, dbias[] = {100, 100};
     const float y[] = {1, 0, -1, 2, 3, NAN}, want_dy[] = {1, 0, 0, 8, 16, 32}, want[] = {117, 140};
-    kernel_done(ls_relu_bias_gradient(kernel_stream(), LS_FP32, dbias, dy, y, 3, 2, true));
+    ls_relu_bias_gradient(kernel_stream(), LS_FP32, dbias, dy, y, 3, 2, true);
+    kernel_done();
     kernel_expect_same("dy", dy, want_dy, sizeof dy);
     kernel_expect_same("dbias", dbias, want, sizeof dbias);
 }
@@ -126,9 +134,11 @@ static void check_sgd_list(struct ls_sgd_rule rule, struct ls_update_state state
     struct list one_by_one = make_list(rule.momentum != 0), list = make_list(rule.momentum != 0);
     for (int i = 0; i < TENSORS; i++) {
         struct ls_update_tensor *t = &one_by_one.tensors[i];
-        kernel_done(ls_sgd(kernel_stream(), rule, &state, t->parameter, t->gradient, t->first, t->count));
+        ls_sgd(kernel_stream(), rule, &state, t->parameter, t->gradient, t->first, t->count);
+        kernel_done();
     }
-    kernel_done(ls_sgd_list(kernel_stream(), rule, &state, list.tensors, TENSORS, list.chunks, list.total));
+    ls_sgd_list(kernel_stream(), rule, &state, list.tensors, TENSORS, list.chunks, list.total);
+    kernel_done();
     expect_same_lists(&list, &one_by_one);
     bool untouched = memcmp(list.tensors[5].parameter, kernel_random(13, 15), 13 * sizeof(float)) == 0;
     assert_int_equal(untouched, state.found_inf != 0);
@@ -150,9 +160,11 @@ static void check_adam_list(bool decoupled, struct ls_update_state state) {
     struct list one_by_one = make_list(true), list = make_list(true);
     for (int i = 0; i < TENSORS; i++) {
         struct ls_update_tensor *t = &one_by_one.tensors[i];
-        kernel_done(ls_adam(kernel_stream(), rule, &state, t->parameter, t->gradient, t->first, t->second, t->count));
+        ls_adam(kernel_stream(), rule, &state, t->parameter, t->gradient, t->first, t->second, t->count);
+        kernel_done();
     }
-    kernel_done(ls_adam_list(kernel_stream(), rule, &state, list.tensors, TENSORS, list.chunks, list.total));
+    ls_adam_list(kernel_stream(), rule, &state, list.tensors, TENSORS, list.chunks, list.total);
+    kernel_done();
     expect_same_lists(&list, &one_by_one);
     bool untouched = memcmp(list.tensors[5].parameter, kernel_random(13, 15), 13 * sizeof(float)) == 0;
     assert_int_equal(untouched, state.found_inf != 0);
@@ -168,9 +180,10 @@ static void adam_list_is_adam_for_each(void **state) {
 static void an_empty_list_is_nothing(void **state) {
     (void)state;
     struct ls_update_state update = make_state(2, 0);
-    kernel_done(ls_sgd_list(kernel_stream(), (struct ls_sgd_rule){0}, &update, NULL, 0, 0, 0));
-    kernel_done(
-        ls_adam_list(kernel_stream(), (struct ls_adam_rule){0.9, 0.999, 1e-8, 0, false}, &update, NULL, 0, 0, 0));
+    ls_sgd_list(kernel_stream(), (struct ls_sgd_rule){0}, &update, NULL, 0, 0, 0);
+    kernel_done();
+    ls_adam_list(kernel_stream(), (struct ls_adam_rule){0.9, 0.999, 1e-8, 0, false}, &update, NULL, 0, 0, 0);
+    kernel_done();
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, kernel_setup, kernel_teardown)

@@ -72,8 +72,10 @@ static void rows_of_any_length_are_converted(void **state) {
         for (size_t count = 0; count < 70; count++) {
             float *x = kernel_random(count, count), *wide = kernel_floats(count);
             uint16_t *y = kernel_elements(halves[d], count);
-            kernel_done(ls_cast(kernel_stream(), halves[d], y, LS_FP32, x, count));
-            kernel_done(ls_cast(kernel_stream(), LS_FP32, wide, halves[d], y, count));
+            ls_cast(kernel_stream(), halves[d], y, LS_FP32, x, count);
+            kernel_done();
+            ls_cast(kernel_stream(), LS_FP32, wide, halves[d], y, count);
+            kernel_done();
             kernel_expect_same("narrowed", y, kernel_rounded(halves[d], x, count), count * sizeof *y);
             kernel_expect_same("widened", wide, kernel_widened(halves[d], y, count), count * sizeof *wide);
         }
@@ -126,19 +128,26 @@ static void run(struct pass *p, bool accumulate) {
     const float *mean = number(p, MEAN), *invstd = number(p, INVSTD);
     double *count = kernel_bytes(sizeof *count);
     *count = 2.5 * BATCH * p->s.plane; /* as if other ranks had values too */
-    kernel_done(ls_batchnorm_eval(stream, p->s, p->evaluated, p->x, p->gamma, p->beta, number(p, RUNNING_MEAN),
-                                  number(p, RUNNING_VAR)));
-    kernel_done(ls_batchnorm_train(stream, p->s, p->trained, p->x, p->gamma, p->beta, number(p, MEAN),
-                                   number(p, INVSTD), number(p, RUNNING_MEAN), number(p, RUNNING_VAR)));
-    kernel_done(ls_batchnorm_statistics(stream, p->s, p->statistics, p->x));
-    kernel_done(ls_batchnorm_normalize(stream, p->s, p->normalized, p->x, p->gamma, p->beta, mean, invstd));
-    kernel_done(ls_batchnorm_backward(stream, p->s, p->dx, number(p, DGAMMA), number(p, DBETA), p->dy, p->x, p->gamma,
-                                      p->beta, mean, invstd, accumulate));
-    kernel_done(ls_batchnorm_sums(stream, p->s, number(p, SUMS), number(p, SUMS_DGAMMA), number(p, SUMS_DBETA), p->dy,
-                                  p->x, p->gamma, p->beta, mean, invstd, accumulate));
+    ls_batchnorm_eval(stream, p->s, p->evaluated, p->x, p->gamma, p->beta, number(p, RUNNING_MEAN),
+                      number(p, RUNNING_VAR));
+    kernel_done();
+    ls_batchnorm_train(stream, p->s, p->trained, p->x, p->gamma, p->beta, number(p, MEAN), number(p, INVSTD),
+                       number(p, RUNNING_MEAN), number(p, RUNNING_VAR));
+    kernel_done();
+    ls_batchnorm_statistics(stream, p->s, p->statistics, p->x);
+    kernel_done();
+    ls_batchnorm_normalize(stream, p->s, p->normalized, p->x, p->gamma, p->beta, mean, invstd);
+    kernel_done();
+    ls_batchnorm_backward(stream, p->s, p->dx, number(p, DGAMMA), number(p, DBETA), p->dy, p->x, p->gamma, p->beta,
+                          mean, invstd, accumulate);
+    kernel_done();
+    ls_batchnorm_sums(stream, p->s, number(p, SUMS), number(p, SUMS_DGAMMA), number(p, SUMS_DBETA), p->dy, p->x,
+                      p->gamma, p->beta, mean, invstd, accumulate);
+    kernel_done();
     p->input_gradient = p->dy; /* dx may be dy */
-    kernel_done(ls_batchnorm_input_gradient(stream, p->s, p->input_gradient, p->dy, p->x, p->gamma, p->beta, mean,
-                                            invstd, number(p, SUMS), count));
+    ls_batchnorm_input_gradient(stream, p->s, p->input_gradient, p->dy, p->x, p->gamma, p->beta, mean, invstd,
+                                number(p, SUMS), count);
+    kernel_done();
 }
 
 static void expect_rounded(const char *what, const struct pass *half, const void *got, const void *want) {
@@ -202,14 +211,18 @@ static void check_mask(ls_dtype dtype, float gamma, bool passes) {
     void *x = kernel_rounded(dtype, &one, 1), *y = kernel_elements(dtype, 1), *dx = kernel_elements(dtype, 1);
     float *dgamma = kernel_floats(1), *dbeta = kernel_floats(3), *sums = dbeta + 1;
     ls_stream *stream = kernel_stream();
-    kernel_done(ls_batchnorm_normalize(stream, s, y, x, &gamma, &zero, &zero, &one));
-    kernel_done(ls_batchnorm_backward(stream, s, dx, dgamma, dbeta, x, x, &gamma, &zero, &zero, &one, false));
+    ls_batchnorm_normalize(stream, s, y, x, &gamma, &zero, &zero, &one);
+    kernel_done();
+    ls_batchnorm_backward(stream, s, dx, dgamma, dbeta, x, x, &gamma, &zero, &zero, &one, false);
+    kernel_done();
     assert_true(*kernel_widened(dtype, y, 1) == (passes ? kernel_round(dtype, gamma) : 0));
     assert_true(*dbeta == (float)passes && *dgamma == (float)passes);
-    kernel_done(ls_batchnorm_sums(stream, s, sums, dgamma, dbeta, x, x, &gamma, &zero, &zero, &one, false));
+    ls_batchnorm_sums(stream, s, sums, dgamma, dbeta, x, x, &gamma, &zero, &zero, &one, false);
+    kernel_done();
     assert_true(sums[0] == (float)passes && sums[1] == (float)passes);
     if (gamma <= 1) return;
-    kernel_done(ls_batchnorm_input_gradient(stream, s, dx, x, x, &gamma, &zero, &zero, &one, no_sums, &count));
+    ls_batchnorm_input_gradient(stream, s, dx, x, x, &gamma, &zero, &zero, &one, no_sums, &count);
+    kernel_done();
     assert_true(*kernel_widened(dtype, dx, 1) == kernel_round(dtype, gamma));
 }
 
@@ -249,10 +262,14 @@ static void check_maxpool(ls_dtype dtype, struct ls_pool_shape s) {
     float *full_y = kernel_floats(out), *full_dx = kernel_floats(in);
     uint8_t *choice = kernel_bytes(out), *full_choice = kernel_bytes(out);
     ls_stream *stream = kernel_stream();
-    kernel_done(ls_maxpool_forward(stream, full_shape, full_y, full_choice, kernel_widened(dtype, x, in)));
-    kernel_done(ls_maxpool_forward(stream, s, y, choice, x));
-    kernel_done(ls_maxpool_backward(stream, full_shape, full_dx, kernel_widened(dtype, dy, out), full_choice));
-    kernel_done(ls_maxpool_backward(stream, s, dx, dy, choice));
+    ls_maxpool_forward(stream, full_shape, full_y, full_choice, kernel_widened(dtype, x, in));
+    kernel_done();
+    ls_maxpool_forward(stream, s, y, choice, x);
+    kernel_done();
+    ls_maxpool_backward(stream, full_shape, full_dx, kernel_widened(dtype, dy, out), full_choice);
+    kernel_done();
+    ls_maxpool_backward(stream, s, dx, dy, choice);
+    kernel_done();
     kernel_expect_same("choice", choice, full_choice, out);
     kernel_expect_same("y", y, kernel_rounded(dtype, full_y, out), out * sizeof(uint16_t));
     kernel_expect_same("dx", dx, kernel_rounded(dtype, full_dx, in), in * sizeof(uint16_t));
@@ -284,8 +301,10 @@ static void maxpool_by_hand(void **state) {
         const struct ls_pool_shape s = {1, 2, 8, 2, halves[d]};
         uint8_t *choice = kernel_bytes(4);
         void *y = kernel_elements(halves[d], 4), *dx = kernel_elements(halves[d], 16);
-        kernel_done(ls_maxpool_forward(kernel_stream(), s, y, choice, kernel_rounded(halves[d], x, 16)));
-        kernel_done(ls_maxpool_backward(kernel_stream(), s, dx, kernel_rounded(halves[d], dy, 4), choice));
+        ls_maxpool_forward(kernel_stream(), s, y, choice, kernel_rounded(halves[d], x, 16));
+        kernel_done();
+        ls_maxpool_backward(kernel_stream(), s, dx, kernel_rounded(halves[d], dy, 4), choice);
+        kernel_done();
         const float *wide = kernel_widened(halves[d], y, 4);
         assert_true(wide[0] == 1 && wide[1] == -1 && isnan(wide[2]) && isnan(wide[3]));
         kernel_expect_same("choice", choice, want, sizeof want);

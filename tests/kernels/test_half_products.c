@@ -24,13 +24,15 @@ static uint16_t infinity_of(ls_dtype dtype) { return dtype == LS_FP16 ? 0x7c00 :
 
 static void *cast_up(ls_dtype from, const uint16_t *x, size_t count) {
     float *y = kernel_floats(count);
-    kernel_done(ls_cast(kernel_stream(), LS_FP32, y, from, x, count));
+    ls_cast(kernel_stream(), LS_FP32, y, from, x, count);
+    kernel_done();
     return y;
 }
 
 static uint16_t *cast_down(ls_dtype to, const float *x, size_t count) {
     uint16_t *y = kernel_elements(to, count);
-    kernel_done(ls_cast(kernel_stream(), to, y, LS_FP32, x, count));
+    ls_cast(kernel_stream(), to, y, LS_FP32, x, count);
+    kernel_done();
     return y;
 }
 
@@ -97,11 +99,11 @@ static void casts_that_are_errors(void **state) {
     } bad[] = {{LS_FP16, LS_BF16}, {LS_FP16, LS_FP16}, {LS_FP32, LS_INT32}, {LS_INT64, LS_FP32}};
     float x[8] = {0}, y[8];
     for (int i = 0; i < 4; i++) {
-        (void)ls_cast(kernel_stream(), bad[i].to, y, bad[i].from, x, 2);
+        ls_cast(kernel_stream(), bad[i].to, y, bad[i].from, x, 2);
         assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
         scratch_expect_error("cast from", ls_dtype_name(bad[i].from));
     }
-    (void)ls_cast_divide(kernel_stream(), LS_FP32, y, x, 2, 2);
+    ls_cast_divide(kernel_stream(), LS_FP32, y, x, 2, 2);
     assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
     scratch_expect_error("cast_divide to fp32", NULL);
 }
@@ -111,18 +113,21 @@ static void cast_divide(void **state) {
     (void)state;
     const float x[] = {1e-8f, 1.0001f, 70000, 3.14159f, NAN}, golden[] = {0, 1, INFINITY, 3.140625f};
     uint16_t *y = kernel_elements(LS_FP16, 5);
-    kernel_done(ls_cast_divide(kernel_stream(), LS_FP16, y, x, 1, 5));
+    ls_cast_divide(kernel_stream(), LS_FP16, y, x, 1, 5);
+    kernel_done();
     const float *got = kernel_widened(LS_FP16, y, 5);
     for (int i = 0; i < 4; i++) assert_true(got[i] == golden[i]);
     assert_true(isnan(got[4]));
-    kernel_done(ls_cast_divide(kernel_stream(), LS_FP16, y, x, 2, 5));
+    ls_cast_divide(kernel_stream(), LS_FP16, y, x, 2, 5);
+    kernel_done();
     assert_true(ls_fp16_to_float(y[2]) == INFINITY);
     enum { COUNT = 3001 }; /* three blocks */
     for (int d = 0; d < 2; d++) {
         float *many = kernel_random(COUNT, 1), divisor = 3;
         int differ = 0;
         y = kernel_elements(halves[d], COUNT);
-        kernel_done(ls_cast_divide(kernel_stream(), halves[d], y, many, divisor, COUNT));
+        ls_cast_divide(kernel_stream(), halves[d], y, many, divisor, COUNT);
+        kernel_done();
         got = kernel_widened(halves[d], y, COUNT);
         for (int i = 0; i < COUNT; i++) {
             assert_true(got[i] == kernel_round(halves[d], kernel_round(halves[d], many[i]) / divisor));
@@ -158,9 +163,10 @@ static void check_result(const struct product *p, ls_dtype c_dtype, float beta) 
     float *c = kernel_integers(count, 3, 99);
     void *got = beta != 0 ? kernel_rounded(c_dtype, c, count) : kernel_elements(c_dtype, count);
     void *workspace = kernel_bytes(ls_gemm_workspace_nbytes(LS_DEVICE_CPU, p->dtype, p->m, p->n, p->k));
-    kernel_done(ls_gemm(kernel_stream(), p->dtype, p->transpose_a, p->transpose_b, p->m, p->n, p->k,
-                        kernel_rounded(p->dtype, p->a, p->m * p->k), kernel_rounded(p->dtype, p->b, p->k * p->n), beta,
-                        c_dtype, got, workspace));
+    ls_gemm(kernel_stream(), p->dtype, p->transpose_a, p->transpose_b, p->m, p->n, p->k,
+            kernel_rounded(p->dtype, p->a, p->m * p->k), kernel_rounded(p->dtype, p->b, p->k * p->n), beta, c_dtype,
+            got, workspace);
+    kernel_done();
     const float *values = kernel_widened(c_dtype, got, count);
     for (size_t i = 0; i < count; i++) {
         float want = kernel_round(c_dtype, p->sums[i] + beta * c[i]);
@@ -203,7 +209,7 @@ static void types_that_do_not_go_together(void **state) {
         {LS_FP32, LS_FP16}, {LS_FP16, LS_BF16}, {LS_INT32, LS_INT32}, {LS_INT64, LS_FP32}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         float one[2] = {1}, c[1] = {7};
-        (void)ls_gemm(kernel_stream(), pairs[i][0], false, false, 1, 1, 1, one, one, 0, pairs[i][1], c, NULL);
+        ls_gemm(kernel_stream(), pairs[i][0], false, false, 1, 1, 1, one, one, 0, pairs[i][1], c, NULL);
         assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
         assert_true(c[0] == 7);
         scratch_expect_error("matrix product", ls_dtype_name(pairs[i][0]));
@@ -215,8 +221,9 @@ static void gemm_overflow_and_nan(void **state) {
     const float a[] = {300, -300, NAN, 0x1p-14f}, b[] = {300, 0x1p-10f};
     for (int d = 0; d < 2; d++) {
         void *c = kernel_elements(halves[d], 8), *workspace = kernel_bytes(1024);
-        kernel_done(ls_gemm(kernel_stream(), halves[d], false, false, 4, 2, 1, kernel_rounded(halves[d], a, 4),
-                            kernel_rounded(halves[d], b, 2), 0, halves[d], c, workspace));
+        ls_gemm(kernel_stream(), halves[d], false, false, 4, 2, 1, kernel_rounded(halves[d], a, 4),
+                kernel_rounded(halves[d], b, 2), 0, halves[d], c, workspace);
+        kernel_done();
         const float *got = kernel_widened(halves[d], c, 8);
         float large = halves[d] == LS_FP16 ? INFINITY : 90112;
         assert_true(got[0] == large && got[2] == -large && isnan(got[4]) && isnan(got[5]) && got[7] == 0x1p-24f);
@@ -230,7 +237,7 @@ static void gemm_workspace(void **state) {
     assert_true(nbytes > 0 && nbytes < 2 << 20);
     assert_int_equal(ls_gemm_workspace_nbytes(LS_DEVICE_CPU, LS_FP16, 1000000, 9000000, 1000), nbytes);
     float x[4] = {0};
-    (void)ls_gemm(kernel_stream(), LS_BF16, false, false, 1, 1, 1, x, x, 1, LS_BF16, x, x);
+    ls_gemm(kernel_stream(), LS_BF16, false, false, 1, 1, 1, x, x, 1, LS_BF16, x, x);
     assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
     scratch_expect_error("adds to fp32 only", NULL);
 }
@@ -267,12 +274,15 @@ static void check_add_bias(ls_dtype dtype, size_t rows, size_t columns) {
     bias = kernel_rounded(dtype, bias, columns);
     float *want = kernel_widened(dtype, y, count), *added = kernel_widened(dtype, bias, columns);
     void *fused = kernel_rounded(dtype, want, count);
-    kernel_done(ls_add_bias(kernel_stream(), dtype, y, bias, rows, columns));
+    ls_add_bias(kernel_stream(), dtype, y, bias, rows, columns);
+    kernel_done();
     for (size_t i = 0; i < count; i++) want[i] += added[i % columns];
     expect_rounded("add_bias", dtype, y, want, count);
-    kernel_done(ls_add_bias_relu(kernel_stream(), dtype, fused, bias, rows, columns));
+    ls_add_bias_relu(kernel_stream(), dtype, fused, bias, rows, columns);
+    kernel_done();
     float *relu = kernel_widened(dtype, y, count);
-    kernel_done(ls_relu_forward(kernel_stream(), relu, relu, count));
+    ls_relu_forward(kernel_stream(), relu, relu, count);
+    kernel_done();
     expect_rounded("add_bias_relu", dtype, fused, relu, count);
 }
 
@@ -281,7 +291,8 @@ static void check_bias_gradient(ls_dtype dtype, size_t rows, size_t columns, boo
     void *dy = kernel_rounded(dtype, make_numbers(count, 3), count);
     float *values = kernel_widened(dtype, dy, count), *dbias = kernel_random(columns, 5);
     float *want = kernel_copy(dbias, columns);
-    kernel_done(ls_bias_gradient(kernel_stream(), dtype, dbias, dy, rows, columns, accumulate));
+    ls_bias_gradient(kernel_stream(), dtype, dbias, dy, rows, columns, accumulate);
+    kernel_done();
     for (size_t c = 0; c < columns; c++) {
         float sum = 0;
         for (size_t r = 0; r < rows; r++) sum += values[r * columns + c];
@@ -294,8 +305,10 @@ static void check_bias_gradient(ls_dtype dtype, size_t rows, size_t columns, boo
     for (size_t i = 0; i < count; i++) {
         if (outputs[i] <= 0) ((uint16_t *)masked)[i] = 0;
     }
-    kernel_done(ls_bias_gradient(kernel_stream(), dtype, want, masked, rows, columns, accumulate));
-    kernel_done(ls_relu_bias_gradient(kernel_stream(), dtype, dbias, dy, y, rows, columns, accumulate));
+    ls_bias_gradient(kernel_stream(), dtype, want, masked, rows, columns, accumulate);
+    kernel_done();
+    ls_relu_bias_gradient(kernel_stream(), dtype, dbias, dy, y, rows, columns, accumulate);
+    kernel_done();
     kernel_expect_same("dy", dy, masked, count * ls_dtype_nbytes(dtype));
     expect_rounded("relu_bias_gradient", LS_FP32, dbias, want, columns);
 }

@@ -25,11 +25,16 @@ static void linear(void **state) {
     float *y = kernel_floats(ROWS * OUT), *dx = kernel_floats(ROWS * IN), *dw = kernel_floats(OUT * IN);
     float *db = kernel_floats(OUT);
     ls_stream *stream = kernel_stream();
-    kernel_done(ls_gemm(stream, LS_FP32, false, true, ROWS, OUT, IN, x, w, 0, LS_FP32, y, NULL));
-    kernel_done(ls_add_bias(stream, LS_FP32, y, b, ROWS, OUT));
-    kernel_done(ls_gemm(stream, LS_FP32, true, false, OUT, IN, ROWS, dy, x, 0, LS_FP32, dw, NULL));
-    kernel_done(ls_gemm(stream, LS_FP32, false, false, ROWS, IN, OUT, dy, w, 0, LS_FP32, dx, NULL));
-    kernel_done(ls_bias_gradient(stream, LS_FP32, db, dy, ROWS, OUT, false));
+    ls_gemm(stream, LS_FP32, false, true, ROWS, OUT, IN, x, w, 0, LS_FP32, y, NULL);
+    kernel_done();
+    ls_add_bias(stream, LS_FP32, y, b, ROWS, OUT);
+    kernel_done();
+    ls_gemm(stream, LS_FP32, true, false, OUT, IN, ROWS, dy, x, 0, LS_FP32, dw, NULL);
+    kernel_done();
+    ls_gemm(stream, LS_FP32, false, false, ROWS, IN, OUT, dy, w, 0, LS_FP32, dx, NULL);
+    kernel_done();
+    ls_bias_gradient(stream, LS_FP32, db, dy, ROWS, OUT, false);
+    kernel_done();
     expect_layer("y", y, ROWS * OUT);
     expect_layer("dx", dx, ROWS * IN);
     expect_layer("dw", dw, OUT * IN);
@@ -40,8 +45,10 @@ static void relu(void **state) {
     (void)state;
     kernel_golden_open("relu");
     float *y = kernel_floats(64), *dx = kernel_floats(64);
-    kernel_done(ls_relu_forward(kernel_stream(), y, kernel_golden("x", 64), 64));
-    kernel_done(ls_relu_backward(kernel_stream(), dx, kernel_golden("dy", 64), y, 64));
+    ls_relu_forward(kernel_stream(), y, kernel_golden("x", 64), 64);
+    kernel_done();
+    ls_relu_backward(kernel_stream(), dx, kernel_golden("dy", 64), y, 64);
+    kernel_done();
     expect_layer("y", y, 64);
     expect_layer("dx", dx, 64);
 }
@@ -55,9 +62,12 @@ static void check_conv2d(const char *name, struct ls_conv2d_shape s) {
     const float *x = kernel_golden("x", in), *w = kernel_golden("w", weights), *dy = kernel_golden("dy", out);
     float *y = kernel_floats(out), *dx = kernel_floats(in), *dw = kernel_floats(weights), *db = kernel_floats(channels);
     void *workspace = kernel_bytes(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, &s));
-    kernel_done(ls_conv2d_forward(kernel_stream(), s, x, w, kernel_golden("b", channels), y, workspace));
-    kernel_done(ls_conv2d_backward_data(kernel_stream(), s, dy, w, dx, workspace));
-    kernel_done(ls_conv2d_backward_weights(kernel_stream(), s, x, dy, dw, db, false, workspace));
+    ls_conv2d_forward(kernel_stream(), s, x, w, kernel_golden("b", channels), y, workspace);
+    kernel_done();
+    ls_conv2d_backward_data(kernel_stream(), s, dy, w, dx, workspace);
+    kernel_done();
+    ls_conv2d_backward_weights(kernel_stream(), s, x, dy, dw, db, false, workspace);
+    kernel_done();
     expect_layer("y", y, out);
     expect_layer("dx", dx, in);
     kernel_expect_close_to_largest("dw", dw, kernel_golden("dw", weights), weights, 1e-3);
@@ -81,9 +91,10 @@ static void batchnorm_train(void **state) {
     float *invstd = kernel_floats(CHANNELS), *dw = kernel_floats(CHANNELS), *db = kernel_floats(CHANNELS);
     float *running_mean = kernel_copy(kernel_golden("running_mean_before", CHANNELS), CHANNELS);
     float *running_var = kernel_copy(kernel_golden("running_var_before", CHANNELS), CHANNELS);
-    kernel_done(ls_batchnorm_train(kernel_stream(), s, y, x, w, b, mean, invstd, running_mean, running_var));
-    kernel_done(ls_batchnorm_backward(kernel_stream(), s, dx, dw, db, kernel_golden("dy", COUNT), x, w, b, mean, invstd,
-                                      false));
+    ls_batchnorm_train(kernel_stream(), s, y, x, w, b, mean, invstd, running_mean, running_var);
+    kernel_done();
+    ls_batchnorm_backward(kernel_stream(), s, dx, dw, db, kernel_golden("dy", COUNT), x, w, b, mean, invstd, false);
+    kernel_done();
     expect_layer("y", y, COUNT);
     expect_layer("running_mean_after", running_mean, CHANNELS);
     expect_layer("running_var_after", running_var, CHANNELS);
@@ -98,9 +109,10 @@ static void batchnorm_eval(void **state) {
     kernel_golden_open("batchnorm2d_eval");
     struct ls_batchnorm_shape s = {4, CHANNELS, 7 * 7, 0.1f, 1e-5f, false, LS_FP32};
     float *y = kernel_floats(COUNT);
-    kernel_done(ls_batchnorm_eval(kernel_stream(), s, y, kernel_golden("x", COUNT), kernel_golden("w", CHANNELS),
-                                  kernel_golden("b", CHANNELS), kernel_golden("running_mean", CHANNELS),
-                                  kernel_golden("running_var", CHANNELS)));
+    ls_batchnorm_eval(kernel_stream(), s, y, kernel_golden("x", COUNT), kernel_golden("w", CHANNELS),
+                      kernel_golden("b", CHANNELS), kernel_golden("running_mean", CHANNELS),
+                      kernel_golden("running_var", CHANNELS));
+    kernel_done();
     expect_layer("y", y, COUNT);
 }
 
@@ -115,9 +127,10 @@ static void batchnorm_by_hand(void **state) {
     float *y = kernel_floats(4), *dx = kernel_floats(4), *mean = kernel_floats(1), *invstd = kernel_floats(1);
     float *got = kernel_floats(4); /* running mean, running variance, dgamma, dbeta */
     got[0] = 0, got[1] = 1;
-    kernel_done(ls_batchnorm_train(kernel_stream(), s, y, x, &one, &zero, mean, invstd, got, got + 1));
-    kernel_done(
-        ls_batchnorm_backward(kernel_stream(), s, dx, got + 2, got + 3, dy, x, &one, &zero, mean, invstd, false));
+    ls_batchnorm_train(kernel_stream(), s, y, x, &one, &zero, mean, invstd, got, got + 1);
+    kernel_done();
+    ls_batchnorm_backward(kernel_stream(), s, dx, got + 2, got + 3, dy, x, &one, &zero, mean, invstd, false);
+    kernel_done();
     kernel_expect_close("y", y, want_y, 4, 1e-6, 0);
     kernel_expect_close("dx", dx, want_dx, 4, 1e-5, 1e-7);
     kernel_expect_close("statistics", got, want, 4, 1e-6, 0);
@@ -127,7 +140,7 @@ static void batchnorm_of_one_value_is_an_error(void **state) {
     (void)state;
     struct ls_batchnorm_shape s = {1, 1, 1, 0.1f, 1e-5f, false, LS_FP32};
     float *v = kernel_random(8, 1);
-    (void)ls_batchnorm_train(kernel_stream(), s, v, v + 1, v + 2, v + 3, v + 4, v + 5, v + 6, v + 7);
+    ls_batchnorm_train(kernel_stream(), s, v, v + 1, v + 2, v + 3, v + 4, v + 5, v + 6, v + 7);
     assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
     scratch_expect_error("more than one value per channel", NULL);
 }
@@ -139,8 +152,10 @@ static void maxpool(void **state) {
     struct ls_pool_shape s = {PLANES, 14, 14, 2, LS_FP32};
     float *y = kernel_floats(OUT), *dx = kernel_floats(IN);
     uint8_t *choice = kernel_bytes(OUT);
-    kernel_done(ls_maxpool_forward(kernel_stream(), s, y, choice, kernel_golden("x", IN)));
-    kernel_done(ls_maxpool_backward(kernel_stream(), s, dx, kernel_golden("dy", OUT), choice));
+    ls_maxpool_forward(kernel_stream(), s, y, choice, kernel_golden("x", IN));
+    kernel_done();
+    ls_maxpool_backward(kernel_stream(), s, dx, kernel_golden("dy", OUT), choice);
+    kernel_done();
     kernel_expect_same("y", y, kernel_golden("y", OUT), OUT * sizeof(float));
     kernel_expect_close("dx", dx, kernel_golden("dx", IN), IN, 0, 0);
 }
@@ -148,8 +163,9 @@ static void maxpool(void **state) {
 static void check_cross_entropy(const char *name, size_t rows) {
     kernel_golden_open(name);
     float *loss = kernel_floats(1), *dx = kernel_floats(rows * 10);
-    kernel_done(ls_cross_entropy(kernel_stream(), loss, dx, kernel_golden("x", rows * 10), kernel_golden_labels(rows),
-                                 rows, 10, 1.0f / (float)rows));
+    ls_cross_entropy(kernel_stream(), loss, dx, kernel_golden("x", rows * 10), kernel_golden_labels(rows), rows, 10,
+                     1.0f / (float)rows);
+    kernel_done();
     expect_layer("loss", loss, 1);
     expect_layer("dx", dx, rows * 10);
 }
@@ -162,7 +178,8 @@ static void cross_entropy(void **state) {
     static const int64_t labels[] = {1, 2};
     static const float want = 0.7331558161685945f;
     float *loss = kernel_floats(1), *dx = kernel_floats(6);
-    kernel_done(ls_cross_entropy(kernel_stream(), loss, dx, logits, labels, 2, 3, 0.5f));
+    ls_cross_entropy(kernel_stream(), loss, dx, logits, labels, 2, 3, 0.5f);
+    kernel_done();
     kernel_expect_close("loss", loss, &want, 1, 2e-7, 0);
 }
 
@@ -171,8 +188,9 @@ static void squared_error(void **state) {
     enum { COUNT = 32 * 64 };
     kernel_golden_open("mse_mean");
     float *loss = kernel_floats(1), *dx = kernel_floats(COUNT);
-    kernel_done(ls_squared_error(kernel_stream(), loss, dx, kernel_golden("x", COUNT), kernel_golden("target", COUNT),
-                                 COUNT, 1.0f / COUNT));
+    ls_squared_error(kernel_stream(), loss, dx, kernel_golden("x", COUNT), kernel_golden("target", COUNT), COUNT,
+                     1.0f / COUNT);
+    kernel_done();
     expect_layer("loss", loss, 1);
     kernel_expect_close_to_largest("dx", dx, kernel_golden("dx", COUNT), COUNT, 1e-4);
 }

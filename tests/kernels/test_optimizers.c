@@ -53,12 +53,14 @@ static struct run start_adam(const float *p0, size_t count, double learning_rate
 
 static void step(struct run *run, const float *gradient) {
     ls_stream *stream = kernel_stream();
-    kernel_done(
-        ls_begin_update(stream, run->state, run->is_adam ? run->adam.beta1 : 0, run->is_adam ? run->adam.beta2 : 0));
+    ls_begin_update(stream, run->state, run->is_adam ? run->adam.beta1 : 0, run->is_adam ? run->adam.beta2 : 0);
+    kernel_done();
     if (run->is_adam) {
-        kernel_done(ls_adam(stream, run->adam, run->state, run->p, gradient, run->m, run->v, run->count));
+        ls_adam(stream, run->adam, run->state, run->p, gradient, run->m, run->v, run->count);
+        kernel_done();
     } else {
-        kernel_done(ls_sgd(stream, run->sgd, run->state, run->p, gradient, run->m, run->count));
+        ls_sgd(stream, run->sgd, run->state, run->p, gradient, run->m, run->count);
+        kernel_done();
     }
 }
 
@@ -210,7 +212,8 @@ static void the_learning_rate_is_that_of_all_states(void **state) {
     struct ls_update_state states[4] = {{.learning_rate = 7, .step = 5, .norm = 3}}, want[4];
     memcpy(want, states, sizeof want);
     for (int s = 0; s < 3; s++) want[s].learning_rate = 0.1;
-    kernel_done(ls_set_learning_rate(kernel_stream(), states, 3, 0.1));
+    ls_set_learning_rate(kernel_stream(), states, 3, 0.1);
+    kernel_done();
     for (int s = 0; s < 4; s++) {
         assert_true(states[s].learning_rate == want[s].learning_rate && states[s].step == want[s].step &&
                     states[s].norm == want[s].norm);

@@ -21,24 +21,30 @@ static const size_t counts[] = {0, 1, 2, 3, 7, 15, 16, 17, 31, 33, 63, 64, 65, 2
 static void check_elementwise(size_t n) {
     ls_stream *stream = kernel_stream();
     float *x = kernel_random(n, 1), *factor = kernel_random(1, 2), *want = kernel_floats(n), *y = kernel_floats(n);
-    kernel_done(ls_fill(stream, y, 0.7f, n));
+    ls_fill(stream, y, 0.7f, n);
+    kernel_done();
     for (size_t i = 0; i < n; i++) want[i] = 0.7f;
     kernel_expect_same("fill", y, want, n * sizeof *y);
     y = kernel_copy(x, n);
-    kernel_done(ls_scale(stream, y, 0.7f, n));
+    ls_scale(stream, y, 0.7f, n);
+    kernel_done();
     for (size_t i = 0; i < n; i++) want[i] = x[i] * 0.7f;
     kernel_expect_same("scale", y, want, n * sizeof *y);
-    kernel_done(ls_divide(stream, y, 3, n));
+    ls_divide(stream, y, 3, n);
+    kernel_done();
     for (size_t i = 0; i < n; i++) want[i] /= 3;
     kernel_expect_same("divide", y, want, n * sizeof *y);
-    kernel_done(ls_scale_by(stream, y, factor, n));
+    ls_scale_by(stream, y, factor, n);
+    kernel_done();
     for (size_t i = 0; i < n; i++) want[i] *= *factor;
     kernel_expect_same("scale_by", y, want, n * sizeof *y);
     const float *sources[] = {kernel_random(n, 3), kernel_random(n, 4), kernel_random(n, 5)};
-    kernel_done(ls_reduce_add(stream, y, sources, 3, n));
+    ls_reduce_add(stream, y, sources, 3, n);
+    kernel_done();
     for (size_t i = 0; i < n; i++) want[i] = ((want[i] + sources[0][i]) + sources[1][i]) + sources[2][i];
     kernel_expect_same("reduce_add", y, want, n * sizeof *y);
-    kernel_done(ls_reduce_add(stream, y, sources, 0, n));
+    ls_reduce_add(stream, y, sources, 0, n);
+    kernel_done();
     kernel_expect_same("reduce_add of nothing", y, want, n * sizeof *y);
 }
 
@@ -50,12 +56,14 @@ static void check_square_sum(size_t n) {
     const struct ls_update_tensor list[] = {{.gradient = x, .count = n},
                                             {.gradient = y, .count = n + 1, .first_chunk = chunks}};
     chunks += n / LS_UPDATE_CHUNK + 1;
-    kernel_done(ls_square_sum_list(kernel_stream(), sum, list, 2, chunks, 2 * n + 1));
+    ls_square_sum_list(kernel_stream(), sum, list, 2, chunks, 2 * n + 1);
+    kernel_done();
     for (size_t i = 0; i < n; i++) want += (double)x[i] * (double)x[i];
     for (size_t i = 0; i < n + 1; i++) want += (double)y[i] * (double)y[i];
     assert_true(fabs(*sum - want) <= 1e-14 * want * (double)(n + 1));
     y[n / 2] = -INFINITY;
-    kernel_done(ls_square_sum_list(kernel_stream(), sum, list, 2, chunks, 2 * n + 1));
+    ls_square_sum_list(kernel_stream(), sum, list, 2, chunks, 2 * n + 1);
+    kernel_done();
     assert_false(isfinite(*sum));
 }
 
@@ -86,7 +94,8 @@ static void check_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, s
             if (beta == 0) c[i * n + j] = NAN; /* must not be read */
         }
     }
-    kernel_done(ls_gemm(kernel_stream(), LS_FP32, transpose_a, transpose_b, m, n, k, a, b, beta, LS_FP32, c, NULL));
+    ls_gemm(kernel_stream(), LS_FP32, transpose_a, transpose_b, m, n, k, a, b, beta, LS_FP32, c, NULL);
+    kernel_done();
     kernel_expect_sum("gemm", c, want, m * n, (double)k);
 }
 
@@ -106,8 +115,10 @@ static void gemm(void **state) {
 static void check_bias(size_t rows, size_t columns) {
     float *dy = kernel_random(rows * columns, 1), *y = kernel_copy(dy, rows * columns), *want = kernel_floats(columns);
     float *bias = kernel_random(columns, 2), *dbias = kernel_floats(columns);
-    kernel_done(ls_add_bias(kernel_stream(), LS_FP32, y, bias, rows, columns));
-    kernel_done(ls_bias_gradient(kernel_stream(), LS_FP32, dbias, dy, rows, columns, false));
+    ls_add_bias(kernel_stream(), LS_FP32, y, bias, rows, columns);
+    kernel_done();
+    ls_bias_gradient(kernel_stream(), LS_FP32, dbias, dy, rows, columns, false);
+    kernel_done();
     for (size_t c = 0; c < columns; c++) {
         want[c] = 0;
         for (size_t r = 0; r < rows; r++) {
@@ -134,8 +145,10 @@ static void relu(void **state) {
         size_t n = counts[c];
         float *x = kernel_random(n, 1), *dy = kernel_random(n, 2), *y = kernel_floats(n), *dx = kernel_floats(n);
         for (size_t i = 0; i < n; i += 5) x[i] = i % 2 ? NAN : 0;
-        kernel_done(ls_relu_forward(kernel_stream(), y, x, n));
-        kernel_done(ls_relu_backward(kernel_stream(), dx, dy, y, n));
+        ls_relu_forward(kernel_stream(), y, x, n);
+        kernel_done();
+        ls_relu_backward(kernel_stream(), dx, dy, y, n);
+        kernel_done();
         for (size_t i = 0; i < n; i++) {
             assert_true(isnan(x[i]) ? isnan(y[i]) : y[i] == fmaxf(x[i], 0));
             assert_true(dx[i] == (x[i] <= 0 ? 0 : dy[i]));
@@ -197,16 +210,19 @@ static void check_batchnorm(int batch, int plane, bool relu_too) {
     float *mean = b.statistics, *invstd = mean + CHANNELS, *running = invstd + CHANNELS;
     for (int i = 0; i < 2 * CHANNELS; i++) running[i] = 0.5f;
     ls_stream *stream = kernel_stream();
-    kernel_done(ls_batchnorm_train(stream, b.s, b.y, b.x, b.gamma, b.beta, mean, invstd, running, running + CHANNELS));
-    kernel_done(ls_batchnorm_backward(stream, b.s, b.dx, b.gradients, b.gradients + CHANNELS, b.dy, b.x, b.gamma,
-                                      b.beta, mean, invstd, false));
+    ls_batchnorm_train(stream, b.s, b.y, b.x, b.gamma, b.beta, mean, invstd, running, running + CHANNELS);
+    kernel_done();
+    ls_batchnorm_backward(stream, b.s, b.dx, b.gradients, b.gradients + CHANNELS, b.dy, b.x, b.gamma, b.beta, mean,
+                          invstd, false);
+    kernel_done();
     for (int c = 0; c < CHANNELS; c++) reference_batchnorm(&b, c);
     kernel_expect_sum("y", b.y, b.want_y, count, 16);
     kernel_expect_sum("statistics", b.statistics, b.want_statistics, 4 * CHANNELS, 16);
     kernel_expect_sum("gradients", b.gradients, b.want_gradients, 2 * CHANNELS, 100);
     kernel_expect_sum("dx", b.dx, b.want_dx, count, 100);
     struct ls_batchnorm_shape s = b.s;
-    kernel_done(ls_batchnorm_eval(stream, s, b.y, b.x, b.gamma, b.beta, running, running + CHANNELS));
+    ls_batchnorm_eval(stream, s, b.y, b.x, b.gamma, b.beta, running, running + CHANNELS);
+    kernel_done();
     for (size_t i = 0; i < count; i++) {
         size_t c = i / (size_t)plane % CHANNELS;
         double invstd_now = 1 / sqrt((double)running[CHANNELS + c] + 1e-5);
@@ -236,8 +252,10 @@ static void check_maxpool(struct ls_pool_shape s) {
     float *want_dx = kernel_floats(in);
     uint8_t *choice = kernel_bytes(out);
     for (size_t i = 0; i < in; i++) x[i] = i % 11 == 3 ? NAN : i % 7 == 2 ? -INFINITY : (float)(int)(x[i] * 3);
-    kernel_done(ls_maxpool_forward(kernel_stream(), s, y, choice, x));
-    kernel_done(ls_maxpool_backward(kernel_stream(), s, dx, dy, choice));
+    ls_maxpool_forward(kernel_stream(), s, y, choice, x);
+    kernel_done();
+    ls_maxpool_backward(kernel_stream(), s, dx, dy, choice);
+    kernel_done();
     for (size_t i = 0; i < in; i++) want_dx[i] = 0;
     for (int o = 0; o < count; o++) {
         int top = o / width / height * s.in_height + o / width % height * s.size, left = o % width * s.size, at = 0;
@@ -274,8 +292,10 @@ static void check_cross_entropy(size_t rows, size_t classes) {
     *correct = 7;
     for (size_t r = 0; r < rows; r++) labels[r] = (int64_t)((r * 5 + 1) % classes);
     for (size_t i = 0; i < rows * classes; i++) logits[i] *= 50; /* exp would overflow without the shift */
-    kernel_done(ls_cross_entropy(kernel_stream(), loss, d, logits, labels, rows, classes, 0.25f));
-    kernel_done(ls_count_correct(kernel_stream(), correct, logits, labels, rows, classes));
+    ls_cross_entropy(kernel_stream(), loss, d, logits, labels, rows, classes, 0.25f);
+    kernel_done();
+    ls_count_correct(kernel_stream(), correct, logits, labels, rows, classes);
+    kernel_done();
     for (size_t r = 0; r < rows; r++) {
         const float *x = logits + r * classes;
         double largest = -INFINITY, sum = 0;
@@ -300,7 +320,8 @@ static void check_squared_error(size_t n) {
     float *prediction = kernel_random(n, 1), *target = kernel_random(n, 2), *d = kernel_floats(n);
     float *loss = kernel_floats(1), *want = kernel_floats(n);
     double total = 0;
-    kernel_done(ls_squared_error(kernel_stream(), loss, d, prediction, target, n, 0.25f));
+    ls_squared_error(kernel_stream(), loss, d, prediction, target, n, 0.25f);
+    kernel_done();
     for (size_t i = 0; i < n; i++) {
         total += 0.25 * pow((double)prediction[i] - (double)target[i], 2);
         want[i] = 0.5f * (prediction[i] - target[i]);
@@ -323,7 +344,8 @@ static void a_nan_logit_makes_the_loss_nan(void **state) {
     float *loss = kernel_floats(1), *logits = kernel_random(6, 1), *d = kernel_floats(6);
     logits[4] = NAN;
     *loss = 0;
-    kernel_done(ls_cross_entropy(kernel_stream(), loss, d, logits, labels, 2, 3, 1));
+    ls_cross_entropy(kernel_stream(), loss, d, logits, labels, 2, 3, 1);
+    kernel_done();
     assert_true(isnan(*loss) && !isnan(d[0]) && isnan(d[3]) && isnan(d[4]) && isnan(d[5]));
 }
 

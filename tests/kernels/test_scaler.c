@@ -49,8 +49,8 @@ static struct list make_list(const size_t *counts, size_t tensor_count) {
 }
 
 static double square_sum(const struct list *list) {
-    kernel_done(ls_square_sum_list(kernel_stream(), list->square_sum, list->tensors, list->tensor_count, list->chunks,
-                                   list->total));
+    ls_square_sum_list(kernel_stream(), list->square_sum, list->tensors, list->tensor_count, list->chunks, list->total);
+    kernel_done();
     return *list->square_sum;
 }
 
@@ -58,16 +58,19 @@ static double square_sum(const struct list *list) {
 static const struct ls_update_state *weigh(const struct list *list, const struct ls_scaler_state *scaler,
                                            float max_norm) {
     (void)square_sum(list);
-    kernel_done(ls_weigh_gradients(kernel_stream(), list->state, 1, scaler, list->square_sum, max_norm));
+    ls_weigh_gradients(kernel_stream(), list->state, 1, scaler, list->square_sum, max_norm);
+    kernel_done();
     return list->state;
 }
 
 /* SGD that adds the gradients, multiplied by their factor, to the parameters. */
 static void add_gradients(const struct list *list) {
     list->state->learning_rate = -1;
-    kernel_done(ls_begin_update(kernel_stream(), list->state, 0, 0));
-    kernel_done(ls_sgd_list(kernel_stream(), (struct ls_sgd_rule){0}, list->state, list->tensors, list->tensor_count,
-                            list->chunks, list->total));
+    ls_begin_update(kernel_stream(), list->state, 0, 0);
+    kernel_done();
+    ls_sgd_list(kernel_stream(), (struct ls_sgd_rule){0}, list->state, list->tensors, list->tensor_count, list->chunks,
+                list->total);
+    kernel_done();
 }
 
 /* --- the sum of squares -------------------------------------------------------------------------------------------- */
@@ -183,7 +186,8 @@ static void every_state_learns_what_was_weighed(void **state) {
     const struct ls_scaler_state scaler = {.scale = 2};
     struct ls_update_state states[3] = {{.step = 4, .found_inf = 1}, {.learning_rate = 5}, {.learning_rate = 6}};
     (void)square_sum(&list);
-    kernel_done(ls_weigh_gradients(kernel_stream(), states, 2, &scaler, list.square_sum, 6.5f));
+    ls_weigh_gradients(kernel_stream(), states, 2, &scaler, list.square_sum, 6.5f);
+    kernel_done();
     for (int s = 0; s < 2; s++) {
         assert_true(states[s].norm == 13 && states[s].scale == 2 && states[s].found_inf == 0);
         assert_true(states[s].gradient_factor == .5f * .49999996153846f);
@@ -198,10 +202,12 @@ static void every_state_learns_what_was_weighed(void **state) {
 static void scaled_step(const struct list *list, struct ls_scaler_state *scaler, struct ls_scaler_rule rule) {
     static const struct ls_adam_rule adam = {0.9, 0.999, 1e-8, 0.01, true};
     (void)weigh(list, scaler, 1);
-    kernel_done(ls_begin_update(kernel_stream(), list->state, adam.beta1, adam.beta2));
-    kernel_done(
-        ls_adam_list(kernel_stream(), adam, list->state, list->tensors, list->tensor_count, list->chunks, list->total));
-    kernel_done(ls_update_scale(kernel_stream(), scaler, list->state, rule));
+    ls_begin_update(kernel_stream(), list->state, adam.beta1, adam.beta2);
+    kernel_done();
+    ls_adam_list(kernel_stream(), adam, list->state, list->tensors, list->tensor_count, list->chunks, list->total);
+    kernel_done();
+    ls_update_scale(kernel_stream(), scaler, list->state, rule);
+    kernel_done();
 }
 
 /* Of every parameter and moment. */
@@ -252,7 +258,8 @@ static void scaler_file(void **state) {
 
 static struct ls_scaler_state update(struct ls_scaler_state scaler, float found_inf, struct ls_scaler_rule rule) {
     struct ls_update_state state = {.found_inf = found_inf};
-    kernel_done(ls_update_scale(kernel_stream(), &scaler, &state, rule));
+    ls_update_scale(kernel_stream(), &scaler, &state, rule);
+    kernel_done();
     return scaler;
 }
 

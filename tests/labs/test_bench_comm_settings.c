@@ -83,6 +83,7 @@ static void test_wrong_usage(void **state) {
         {"--n=1", NULL, "--n"},
         {"--n=2,65", NULL, "--n"},
         {"--runs=0", NULL, "--runs"},
+        {"--timeout=4294967297", NULL, "--timeout: give at most 1e+07 s"},
         {"--dtype=fp8", NULL, "--dtype"},
         {"--backend=mpi", NULL, "--backend"},
         {"--compare", "--dtype=fp16", "--compare is for fp32 sums"},

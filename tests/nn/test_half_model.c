@@ -98,13 +98,13 @@ static void expect_rounding_of(ls_dtype dtype) {
     for (size_t i = 0; i < BATCH * HIDDEN; i++) hidden[i] = hidden[i] <= 0 ? 0 : hidden[i];
     linear(dtype, hidden, w[1], b[1], want);
     const float *y;
-    assert_int_equal(ls_model_forward(model, x, BATCH, true, &y), LS_OK);
+    y = ls_model_forward(model, x, BATCH, true);
     expect_equal("y", y, want, BATCH * OUTPUTS);
     fill(dy, BATCH * OUTPUTS, 5, 1);
     back_to_hidden(dtype, w[1], dy, hidden, dh);
     float given[BATCH * OUTPUTS];
     memcpy(given, dy, sizeof given); /* backward may overwrite it */
-    assert_int_equal(ls_model_backward(model, given, false), LS_OK);
+    ls_model_backward(model, given, false);
     expect_gradients(w[1], b[1], dy, hidden);
     expect_gradients(w[0], b[0], dh, x);
     destroy(model);
@@ -131,10 +131,10 @@ static void expect_near(const char *what, const float *half, const float *full, 
 static void run_convnet(ls_model *model, const float *x, float *y) {
     const float *out;
     float dy[BATCH * 10];
-    assert_int_equal(ls_model_forward(model, x, BATCH, true, &out), LS_OK);
+    out = ls_model_forward(model, x, BATCH, true);
     memcpy(y, out, BATCH * 10 * sizeof *y);
     fill(dy, BATCH * 10, 6, 0x1p-6f);
-    assert_int_equal(ls_model_backward(model, dy, false), LS_OK);
+    ls_model_backward(model, dy, false);
 }
 
 static void convnet_in_half_is_near_convnet(void **state) {
@@ -167,7 +167,7 @@ static void convnet_in_half_is_near_convnet(void **state) {
 
 static float first_output(ls_model *model, const float *x) {
     const float *y;
-    assert_int_equal(ls_model_forward(model, x, 1, false, &y), LS_OK);
+    y = ls_model_forward(model, x, 1, false);
     return y[0];
 }
 
@@ -191,12 +191,11 @@ static void an_empty_batch_has_gradients_of_zero(void **state) {
     (void)state;
     ls_model *model = half_model(LS_FP16, "mlp:6,5,3", BATCH);
     const struct ls_tensor *w = ls_model_parameter(model, 0);
-    const float *y;
     w->gradient[0] = 7;
-    assert_int_equal(ls_model_forward(model, NULL, 0, true, &y), LS_OK);
-    assert_int_equal(ls_model_backward(model, NULL, true), LS_OK);
+    (void)ls_model_forward(model, NULL, 0, true);
+    ls_model_backward(model, NULL, true);
     assert_true(w->gradient[0] == 7);
-    assert_int_equal(ls_model_backward(model, NULL, false), LS_OK);
+    ls_model_backward(model, NULL, false);
     assert_true(w->gradient[0] == 0);
     destroy(model);
 }
@@ -208,9 +207,9 @@ static void an_overflow_is_found_where_it_is(void **state) {
     const struct ls_tensor *w = ls_model_parameter(model, 0);
     for (size_t i = 0; i < w->count; i++) w->data[i] = 4096;
     ls_model_parameters_changed(model);
-    const float x[INPUTS] = {8, 8, 8, 8, 8, 8}, *y;
+    const float x[INPUTS] = {8, 8, 8, 8, 8, 8};
     char place[64];
-    assert_int_equal(ls_model_forward(model, x, 1, true, &y), LS_OK);
+    (void)ls_model_forward(model, x, 1, true);
     assert_int_equal(ls_model_find_nonfinite(model, place, sizeof place), LS_OK);
     assert_string_equal(place, "the output of fc1");
     destroy(model);

@@ -44,7 +44,7 @@ static void probe_close(struct probe *p) {
 
 static double loss_of(const struct probe *p) {
     const float *y;
-    assert_int_equal(ls_model_forward(p->model, p->x, BATCH, true, &y), LS_OK);
+    y = ls_model_forward(p->model, p->x, BATCH, true);
     double loss = 0;
     for (size_t i = 0; i < p->outputs; i++) loss += (double)p->c[i] * (double)y[i];
     return loss;
@@ -53,7 +53,7 @@ static double loss_of(const struct probe *p) {
 static void backward(const struct probe *p, bool accumulate) {
     (void)loss_of(p);
     memcpy(p->dy, p->c, p->outputs * sizeof *p->dy); /* backward may overwrite it */
-    assert_int_equal(ls_model_backward(p->model, p->dy, accumulate), LS_OK);
+    ls_model_backward(p->model, p->dy, accumulate);
 }
 
 /* --- finite differences ------------------------------------------------------------------------------------------ */
@@ -219,8 +219,9 @@ static void a_failing_hook_ends_the_backward(void **state) {
     struct calls calls = {.model = p.model, .answer = LS_ERR_PEER};
     ls_model_on_grad_ready(p.model, note_call, &calls);
     (void)loss_of(&p);
-    assert_int_equal(ls_model_backward(p.model, p.dy, false), LS_ERR_PEER);
+    ls_model_backward(p.model, p.dy, false);
     assert_int_equal(calls.count, 3);
+    assert_int_equal(ls_device_synchronize(ls_model_device(p.model)), LS_ERR_PEER);
     probe_close(&p);
 }
 
@@ -230,13 +231,12 @@ static void only_training_moves_the_running_statistics(void **state) {
     (void)state;
     struct probe p = probe_open("convnet");
     const struct ls_tensor *mean = ls_model_buffer(p.model, 0);
-    const float *y;
     float before[16];
     memcpy(before, mean->data, sizeof before);
-    assert_int_equal(ls_model_forward(p.model, p.x, BATCH, false, &y), LS_OK);
+    (void)ls_model_forward(p.model, p.x, BATCH, false);
     assert_memory_equal(mean->data, before, sizeof before);
     assert_int_equal(*ls_model_batches_tracked(p.model, 0), 0);
-    assert_int_equal(ls_model_forward(p.model, p.x, BATCH, true, &y), LS_OK);
+    (void)ls_model_forward(p.model, p.x, BATCH, true);
     assert_memory_not_equal(mean->data, before, sizeof before);
     assert_int_equal(*ls_model_batches_tracked(p.model, 0), 1);
     assert_int_equal(*ls_model_batches_tracked(p.model, 1), 1);
@@ -253,10 +253,10 @@ static void rows_do_not_depend_on_the_batch(void **state) {
         float whole[BATCH * 10];
         const float *y;
         assert_int_equal(outputs, 10);
-        assert_int_equal(ls_model_forward(p.model, p.x, BATCH, false, &y), LS_OK);
+        y = ls_model_forward(p.model, p.x, BATCH, false);
         memcpy(whole, y, sizeof whole);
         for (size_t row = 0; row < BATCH; row++) {
-            assert_int_equal(ls_model_forward(p.model, p.x + row * inputs, 1, false, &y), LS_OK);
+            y = ls_model_forward(p.model, p.x + row * inputs, 1, false);
             for (size_t i = 0; i < outputs; i++) {
                 assert_true(fabs((double)y[i] - (double)whole[row * outputs + i]) <= 1e-5);
             }

@@ -46,11 +46,11 @@ static void close_part(struct part *part) {
 
 static void *run_part(void *argument) {
     struct part *part = argument;
-    const float *y;
     ls_log_capture(part->message, sizeof part->message);
     (void)ls_device_bind_thread(part->device);
-    part->status = ls_model_forward(part->model, part->x, part->batch, true, &y);
-    if (part->status == LS_OK) part->status = ls_model_backward(part->model, part->dy, false);
+    (void)ls_model_forward(part->model, part->x, part->batch, true);
+    ls_model_backward(part->model, part->dy, false);
+    part->status = ls_device_status(part->device);
     ls_log_capture(NULL, 0);
     return NULL;
 }
@@ -150,9 +150,8 @@ static void nobody_has_samples(void **state) {
 static void evaluation_meets_nobody(void **state) {
     (void)state;
     struct part parts[MAX_RANKS];
-    const float *y;
     run_together(parts, (size_t[]){2, 2}, 2);
-    assert_int_equal(ls_model_forward(parts[1].model, parts[1].x, 2, false, &y), LS_OK); /* rank 0 is not there */
+    (void)ls_model_forward(parts[1].model, parts[1].x, 2, false); /* rank 0 is not there */
     assert_int_equal(*ls_model_batches_tracked(parts[1].model, 0), 1);
     for (int r = 0; r < 2; r++) close_part(&parts[r]);
 }
@@ -213,8 +212,7 @@ static void without_memory_all_layers_stay_on_their_own(void **state) {
     ls_memory_report after;
     ls_device_memory(device, &after);
     assert_int_equal(after.current_total_bytes, memory.current_total_bytes);
-    const float *y;
-    assert_int_equal(ls_model_forward(model, x, 3, true, &y), LS_OK); /* waits for nobody */
+    (void)ls_model_forward(model, x, 3, true); /* waits for nobody */
     for (int r = 0; r < 2; r++) ls_comm_destroy(ends[r]);
     ls_model_destroy(model);
     ls_device_free(device, x);
@@ -248,10 +246,9 @@ static void no_samples_give_gradients_of_zero(void **state) {
     }
     for (int accumulate = 1; accumulate >= 0; accumulate--) {
         struct calls calls = {0};
-        const float *y;
         ls_model_on_grad_ready(part.model, note_call, &calls);
-        assert_int_equal(ls_model_forward(part.model, part.x, 0, true, &y), LS_OK);
-        assert_int_equal(ls_model_backward(part.model, part.dy, accumulate), LS_OK);
+        (void)ls_model_forward(part.model, part.x, 0, true);
+        ls_model_backward(part.model, part.dy, accumulate);
         assert_int_equal(calls.count, ls_model_parameter_count(part.model));
         for (size_t p = 0; p < ls_model_parameter_count(part.model); p++) {
             const struct ls_tensor *tensor = ls_model_parameter(part.model, p);

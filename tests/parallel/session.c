@@ -119,20 +119,20 @@ ls_status session_micro_batches(struct session *s, const ls_batch *batch) {
     for (int m = 0; status == LS_OK && m < p->micro_batches; m++) {
         ls_batch part = ls_micro_batch(batch, m, p->micro_batches, row, answer);
         p->micro_batch = m; /* stays at the last, for reduce and apply */
-        status = p->ops->prepare(p, &part);
-        if (status == LS_OK) status = p->ops->forward_backward(p);
+        p->ops->prepare(p, &part);
+        status = ls_parallel_status(p, p->ops->forward_backward(p));
     }
     return status;
 }
 
 ls_status session_gradients(struct session *s, const ls_batch *batch) {
     ls_status status = session_micro_batches(s, batch);
-    return status == LS_OK ? s->parallel->ops->reduce(s->parallel) : status;
+    return status == LS_OK ? ls_parallel_status(s->parallel, s->parallel->ops->reduce(s->parallel)) : status;
 }
 
 ls_status session_step(struct session *s, const ls_batch *batch) {
     ls_status status = session_gradients(s, batch);
-    if (status == LS_OK) status = s->parallel->ops->apply(s->parallel);
+    if (status == LS_OK) status = ls_parallel_status(s->parallel, s->parallel->ops->apply(s->parallel));
     s->parallel->step++;
     return status;
 }
@@ -165,7 +165,7 @@ ls_status session_hash(struct session *s, uint64_t *weights, uint64_t *state) {
     if (!host) return LS_ERR_NO_MEMORY;
     ls_status status = session_synchronize(s);
     ls_stream *compute = ls_device_stream(s->devices[0], LS_STREAM_COMPUTE);
-    if (status == LS_OK) status = ls_copy(compute, host, data, state_count * sizeof *host);
+    ls_copy(compute, host, data, state_count * sizeof *host);
     ls_status done = ls_stream_synchronize(compute);
     *weights = hash_floats(LS_HASH_SEED, host, parameter_count);
     *state = hash_floats(*weights, host + parameter_count, state_count - parameter_count);
@@ -182,10 +182,9 @@ ls_status session_scaler(const struct session *s, struct ls_scaler_state *scaler
 ls_status session_loss(struct session *s, uint64_t step, double *loss) {
     ls_stream *stream = ls_device_stream(s->parallel->loss_device, LS_STREAM_COMPUTE);
     float value;
-    ls_status status = ls_copy(stream, &value, s->parallel->losses + step % LS_LOSS_RING, sizeof value);
-    ls_status done = ls_stream_synchronize(stream);
+    ls_status status = ls_copy_now(stream, &value, s->parallel->losses + step % LS_LOSS_RING, sizeof value);
     *loss = (double)value;
-    return status != LS_OK ? status : done;
+    return status;
 }
 
 ls_status group_open(ls_comm **out, const struct rank *rank, const char *allreduce) {

@@ -49,8 +49,8 @@ static void look_at_parameters(struct session *s, struct outcome *o) {
     ls_model_parameters(s->model, &data, &count);
     if (o != looked_at->outcomes || count > PARAMETERS_CAPACITY) return;
     ls_stream *compute = ls_device_stream(s->devices[0], LS_STREAM_COMPUTE);
-    ls_status status = ls_copy(compute, looked_at->parameters, data, count * sizeof *data);
-    if (ls_stream_synchronize(compute) == LS_OK && status == LS_OK) looked_at->parameter_count = count;
+    ls_status status = ls_copy_now(compute, looked_at->parameters, data, count * sizeof *data);
+    if (status == LS_OK) looked_at->parameter_count = count;
 }
 
 static struct run *run(const struct plan *plan) {

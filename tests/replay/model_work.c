@@ -50,7 +50,6 @@ void model_work_make(struct model_work *m, const char *description, int states) 
     ls_model *model = make_model(device, description, ROWS, 0);
     size_t inputs = ls_image_count(ls_model_input(model)), outputs = ls_model_outputs(model);
     float *x = make_values(device, ROWS * inputs, 1), *dy = make_values(device, ROWS * outputs, 2);
-    const float *y;
     *m = (struct model_work){.workload = {.name = description, .source = "a model", .samples = 1, .element_bytes = 4}};
     ls_workload *w = &m->workload;
     w->work = m->work;
@@ -73,8 +72,8 @@ void model_work_make(struct model_work *m, const char *description, int states) 
     add_work(m, "forward");
     add_work(m, "loss");
     ls_model_on_grad_ready(model, note_ready, m);
-    assert_int_equal(ls_model_forward(model, x, ROWS, true, &y), LS_OK);
-    assert_int_equal(ls_model_backward(model, dy, false), LS_OK);
+    (void)ls_model_forward(model, x, ROWS, true);
+    ls_model_backward(model, dy, false);
     add_work(m, "optimizer");
     ls_model_destroy(model);
     ls_device_free(device, x);

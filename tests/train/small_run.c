@@ -59,10 +59,11 @@ ls_status small_run_train(struct small_run *r) {
 }
 
 static uint64_t last_step;
-static ls_status (*prepare)(ls_parallel *p, const ls_batch *batch);
+static void (*prepare)(ls_parallel *p, const ls_batch *batch);
 
-static ls_status prepare_or_die(ls_parallel *p, const ls_batch *batch) {
-    return p->step < last_step ? prepare(p, batch) : LS_ERR_SYSTEM;
+static void prepare_or_die(ls_parallel *p, const ls_batch *batch) {
+    ls_device_fail(p->devices[0], p->step < last_step ? LS_OK : LS_ERR_SYSTEM);
+    prepare(p, batch);
 }
 
 void small_run_die_at(struct small_run *r, uint64_t step) {

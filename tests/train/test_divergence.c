@@ -22,8 +22,7 @@ enum { BATCH = 8 };
 
 static void expect_place(ls_model *model, const float *x, const char *expected) {
     char place[128];
-    const float *y;
-    assert_int_equal(ls_model_forward(model, x, BATCH, true, &y), LS_OK);
+    (void)ls_model_forward(model, x, BATCH, true);
     assert_int_equal(ls_model_find_nonfinite(model, place, sizeof place), LS_OK);
     assert_string_equal(place, expected);
 }

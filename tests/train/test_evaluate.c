@@ -23,7 +23,7 @@ static int64_t count_slowly(ls_model *model, const ls_dataset *dataset, int64_t 
         int64_t label;
         const float *y;
         ls_dataset_read(dataset, &i, 1, x, &label, NULL);
-        assert_int_equal(ls_model_forward(model, x, 1, false, &y), LS_OK);
+        y = ls_model_forward(model, x, 1, false);
         int best = 0;
         for (int c = 1; c < CLASSES; c++)
             if (y[c] > y[best]) best = c;

@@ -52,7 +52,7 @@ static void clipping_is_pytorchs(void **state) {
         for (size_t k = 0; k < clipped->shape[0]; k++) expect_close(-u.parameters[at++], (double)expected[k], 1e-6);
     }
     struct ls_update_state record;
-    assert_int_equal(ls_optimizer_record(u.optimizer, 0), LS_OK);
+    ls_optimizer_record(u.optimizer, 0);
     assert_int_equal(ls_optimizer_read_records(u.optimizer, &record), LS_OK);
     expect_close(record.norm, (double)*(const float *)ls_safetensors_find(file, "total_norm")->data, 1e-6);
     assert_true(record.norm > 1.5F); /* there was something to clip */
@@ -93,11 +93,11 @@ static void a_rate_counts_from_the_next_update_on(void **state) {
     u.gradients[0] = 3;
     u.gradients[16] = 4; /* the bias: a norm of 5 */
     for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(ls_optimizer_set_rate(u.optimizer, rates[i]), LS_OK);
+        ls_optimizer_set_rate(u.optimizer, rates[i]);
         updates_step(&u, NULL);
         expected -= rates[i] * 3;
         assert_true((double)u.parameters[0] == expected);
-        assert_int_equal(ls_optimizer_record(u.optimizer, i % 3), LS_OK);
+        ls_optimizer_record(u.optimizer, i % 3);
     }
     struct ls_update_state records[3];
     assert_int_equal(ls_optimizer_record_count(u.optimizer), 3);
@@ -110,7 +110,7 @@ static void a_rate_counts_from_the_next_update_on(void **state) {
     updates_close(&u);
     o.record_count = 0;
     u = updates_open("mlp:1,1", &o);
-    assert_int_equal(ls_optimizer_record(u.optimizer, 0), LS_OK); /* no room: nothing to do */
+    ls_optimizer_record(u.optimizer, 0); /* no room: nothing to do */
     assert_int_equal(ls_optimizer_record_count(u.optimizer), 0);
     assert_int_equal(ls_optimizer_read_records(u.optimizer, records), LS_OK);
     updates_close(&u);
@@ -137,7 +137,7 @@ static void expect_to_go_on(ls_optimizer_kind kind, bool skipping) {
     struct updates here = updates_open(small, &o), there = updates_open(small, &o), forgetful = updates_open(small, &o);
     for (int turn = 0; turn < 3; turn++) {
         updates_fill(&here, turn, 1);
-        assert_int_equal(ls_optimizer_set_rate(here.optimizer, 0.1 / (turn + 1)), LS_OK);
+        ls_optimizer_set_rate(here.optimizer, 0.1 / (turn + 1));
         updates_step(&here, skipping && turn == 1 ? skip : NULL);
     }
     size_t count = ls_optimizer_state_count(here.optimizer);
@@ -153,7 +153,7 @@ static void expect_to_go_on(ls_optimizer_kind kind, bool skipping) {
         for (int i = 0; i < 3; i++) {
             updates_fill(all[i], turn, 1);
             /* a rate that `there` has been created with, and that is news to it all the same */
-            if (turn == 4) assert_int_equal(ls_optimizer_set_rate(all[i]->optimizer, o.learning_rate), LS_OK);
+            if (turn == 4) ls_optimizer_set_rate(all[i]->optimizer, o.learning_rate);
             updates_step(all[i], NULL);
         }
         assert_true(updates_agree(&here, &there));

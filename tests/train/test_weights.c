@@ -32,8 +32,7 @@ static void expect_same_state(const ls_model *left, const ls_model *right) {
 static ls_model *trained_convnet(ls_device *device) {
     ls_model *model = make_model(device, "convnet", 2, 11);
     float *x = make_values(device, 2 * 784, 1);
-    const float *y;
-    for (int i = 0; i < 3; i++) assert_int_equal(ls_model_forward(model, x, 2, true, &y), LS_OK);
+    for (int i = 0; i < 3; i++) (void)ls_model_forward(model, x, 2, true);
     *ls_model_batches_tracked(model, 1) = 77;
     ls_device_free(device, x);
     return model;

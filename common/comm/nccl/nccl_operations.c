@@ -112,7 +112,7 @@ static ls_status put(const ls_operation *operation, ls_stream *stream) {
     if (lane->gpu != g->gpu)
         return ls_fail(LS_ERR_INVALID, "%s: the stream is one of GPU %d, the group has attached GPU %d",
                        ls_announcement_text(text, &operation->what, true), lane->gpu, g->gpu);
-    ls_status status = ls_cuda_failure(stream);
+    ls_status status = ls_device_status(ls_stream_device(stream));
     if (status == LS_OK) {
         ls_nccl_enter(g);
         status = put_on_stream(g, operation, stream, lane);

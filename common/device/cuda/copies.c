@@ -103,9 +103,6 @@ static ls_status copy(ls_stream *stream, void *destination, const void *source, 
 }
 
 ls_status ls_cuda_copy(ls_stream *stream, void *destination, const void *source, size_t nbytes) {
-    ls_status status = ls_cuda_failure(stream);
-    if (status != LS_OK) return status;
-    status = copy(stream, destination, source, nbytes);
-    if (status == LS_OK) status = ls_cuda_check_launch(stream, "copy");
-    return ls_cuda_outcome(stream, status);
+    ls_status status = copy(stream, destination, source, nbytes);
+    return status == LS_OK ? ls_cuda_check_launch(stream, "copy") : status;
 }

@@ -114,9 +114,6 @@ struct ls_cuda_stream {
 static inline struct ls_cuda_stream *ls_cuda_stream_of(ls_stream *stream) { return (struct ls_cuda_stream *)stream; }
 static inline struct ls_cuda_device *ls_cuda_device_of(const ls_device *device) { return device->backend_state; }
 
-/* Passes on the status of work that was to be put on the stream: a failure, reported already, poisons the device. */
-ls_status ls_cuda_outcome(ls_stream *stream, ls_status status);
-
 /* Whether the GPU is broken, or a stream hangs on it: calls that may wait for it would not come back. If not, it is the
  * calling thread's current GPU afterwards. */
 bool ls_cuda_must_be_left_alone(const ls_device *device);

@@ -25,16 +25,6 @@
 #include "common/base/log.h"
 #include "common/device/plugin.h"
 
-ls_status ls_cuda_failure(ls_stream *stream) {
-    return (ls_status)atomic_load_explicit(&stream->device->failure, memory_order_relaxed);
-}
-
-ls_status ls_cuda_outcome(ls_stream *stream, ls_status status) {
-    if (status == LS_OK) return LS_OK;
-    ls_device_poison(stream->device, status);
-    return ls_cuda_recording_failed(status);
-}
-
 const struct ls_cuda_lane *ls_cuda_lane_of(ls_stream *stream) {
     const struct ls_cuda_lane *lane = &ls_cuda_stream_of(stream)->lane;
     (void)ls_cuda_use(lane->gpu); /* if that fails, so does what the caller does next */
@@ -179,23 +169,12 @@ static ls_status cuda_launch(ls_stream *stream, const char *label, ls_task_fn ta
                              size_t nbytes, bool meets) {
     (void)nbytes;
     (void)meets;
-    ls_status status = ls_cuda_failure(stream);
+    if (ls_cuda_is_recording(stream))
+        return ls_fail(LS_ERR_UNSUPPORTED, "%s runs on the host and cannot be part of a graph", label);
+    ls_status status = ls_cuda_wait_stream(stream);
     if (status != LS_OK) return status;
-    if (ls_cuda_is_recording(stream)) {
-        status = ls_fail(LS_ERR_UNSUPPORTED, "%s runs on the host and cannot be part of a graph", label);
-        return ls_cuda_recording_failed(status);
-    }
-    status = ls_cuda_wait_stream(stream);
     uint32_t number = ls_stream_launch_number(stream);
-    if (status == LS_OK) {
-        status = number > 0 ? ls_probe_run_task(stream, label, number, task, arguments) : task(arguments);
-    }
-    return ls_cuda_outcome(stream, status);
-}
-
-static ls_status cuda_enqueue_op(ls_stream *stream, const struct ls_op *op) {
-    ls_status status = ls_cuda_failure(stream);
-    return status == LS_OK ? ls_cuda_outcome(stream, ls_cuda_enqueue_op(stream, op)) : status;
+    return number > 0 ? ls_probe_run_task(stream, label, number, task, arguments) : task(arguments);
 }
 
 static ls_status cuda_memory_alloc(ls_device *device, size_t nbytes, void **out) {
@@ -258,7 +237,7 @@ static const struct ls_backend ls_backend_cuda = {
     .graph_launch = ls_cuda_graph_launch,
     .graph_destroy = ls_cuda_graph_destroy,
     .mark = cuda_mark,
-    .enqueue_op = cuda_enqueue_op,
+    .enqueue_op = ls_cuda_enqueue_op,
     .memory_free_total = cuda_memory_free_total,
     .memory_reserved = cuda_memory_reserved,
 };

@@ -62,7 +62,7 @@ ls_status ls_cuda_event_record(ls_event *event, ls_stream *stream) {
     if (status != LS_OK) return status;
     native = event->native;
     status = LS_CUDA(lane->gpu, cudaEventRecord(native->event, lane->stream));
-    if (status != LS_OK) return ls_cuda_outcome(stream, status);
+    if (status != LS_OK) return status;
     set_recording(native, ls_cuda_is_recording(stream) ? ls_cuda_current_recording() : NULL);
     if (event->stream != stream) event->stream = stream;
     atomic_fetch_add(&event->recorded, 1);
@@ -92,8 +92,7 @@ ls_status ls_cuda_stream_wait_event(ls_stream *stream, ls_event *event) {
     if (!what) return LS_OK;
     const struct ls_cuda_lane *lane = ls_cuda_lane_of(stream);
     if (ls_cuda_is_recording(stream) && !is_of_this_recording(event)) return wait_on_host(event, what);
-    ls_status status = LS_CUDA(lane->gpu, cudaStreamWaitEvent(lane->stream, what, 0));
-    return ls_cuda_outcome(stream, status);
+    return LS_CUDA(lane->gpu, cudaStreamWaitEvent(lane->stream, what, 0));
 }
 
 ls_status ls_cuda_event_synchronize(ls_event *event) {

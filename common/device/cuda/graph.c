@@ -57,7 +57,7 @@ void ls_cuda_recording_release(struct ls_cuda_recording *recording) {
 
 ls_status ls_cuda_graph_begin(ls_stream *stream) {
     if (current) return ls_fail(LS_ERR_INVALID, "this thread is recording a graph already");
-    ls_status status = ls_cuda_failure(stream);
+    ls_status status = ls_device_status(stream->device);
     if (status != LS_OK) return status;
     const struct ls_cuda_lane *lane = ls_cuda_lane_of(stream);
     struct ls_cuda_recording *recording = new_recording(stream->device);
@@ -83,7 +83,8 @@ ls_status ls_cuda_graph_end(ls_stream *stream, ls_graph **out) {
     cudaGraph_t graph = NULL;
     cudaError_t error = cudaStreamEndCapture(lane->stream, &graph);
     current = NULL;
-    ls_status status = recording->failure; /* which may well be why CUDA complains now */
+    ls_status status = recording->failure;                          /* which may well be why CUDA complains now */
+    if (status == LS_OK) status = ls_device_status(stream->device); /* what was enqueued since then did nothing */
     if (status != LS_OK)
         (void)cudaGetLastError();
     else
@@ -105,14 +106,11 @@ ls_status ls_cuda_graph_end(ls_stream *stream, ls_graph **out) {
 
 ls_status ls_cuda_graph_launch(ls_graph *graph, ls_stream *stream) {
     struct cuda_graph *own = (struct cuda_graph *)graph;
-    ls_status status = ls_cuda_failure(stream);
-    if (status != LS_OK) return status;
     const struct ls_cuda_lane *lane = ls_cuda_lane_of(stream);
-    status = LS_CUDA(lane->gpu, cudaGraphLaunch(own->executable, lane->stream));
+    ls_status status = LS_CUDA(lane->gpu, cudaGraphLaunch(own->executable, lane->stream));
     if (status == LS_OK) status = LS_CUDA(lane->gpu, cudaEventRecord(own->recording->done, lane->stream));
     if (status == LS_OK) atomic_store(&own->recording->launched, true);
-    if (status == LS_OK) status = ls_cuda_check_launch(stream, "graph");
-    return ls_cuda_outcome(stream, status);
+    return status == LS_OK ? ls_cuda_check_launch(stream, "graph") : status;
 }
 
 void ls_cuda_graph_destroy(ls_graph *graph) {

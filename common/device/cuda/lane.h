@@ -66,9 +66,6 @@ ls_status ls_cublas_check(cublasStatus_t status, int gpu, const char *call);
 /* Whether the stream is being recorded into a graph by the calling thread: it must then not be waited for. */
 bool ls_cuda_is_recording(ls_stream *stream);
 
-/* The failure for which work on this stream is skipped (device.h), LS_OK if there is none. */
-ls_status ls_cuda_failure(ls_stream *stream);
-
 /* With options.check_launches: waits for the stream, and reports a failure as that of `label`, the operation enqueued
  * just now. Otherwise, and in a recording, it does nothing. */
 ls_status ls_cuda_check_launch(ls_stream *stream, const char *label);
@@ -78,12 +75,12 @@ ls_status ls_cuda_check_launch(ls_stream *stream, const char *label);
 bool ls_cuda_time_begin(ls_stream *stream, const char *label);
 void ls_cuda_time_end(ls_stream *stream);
 
-/* Puts an operation on a stream: kernels/cuda/dispatch.c. The back-end calls it unless the device has failed, and
- * poisons the device if this fails. */
+/* Puts an operation on a stream: kernels/cuda/dispatch.c. Called unless the device has failed, which it has if this
+ * fails. */
 struct ls_op;
 ls_status ls_cuda_enqueue_op(ls_stream *stream, const struct ls_op *op);
 
-/* What struct ls_cuda_plugin offers as matmul: kernels/cuda/dispatch.c. It asks ls_cuda_failure itself. */
+/* What struct ls_cuda_plugin offers as matmul: kernels/cuda/dispatch.c. It asks ls_device_status itself. */
 ls_status ls_cuda_enqueue_matmul(ls_stream *stream, int dtype, size_t m, size_t n, size_t k, const void *a,
                                  const void *b, void *c);
 

@@ -74,7 +74,7 @@ ls_status ls_cuda_wait(ls_device *device, const struct ls_cuda_awaited *awaited)
         if (status == LS_OK) status = restored;
     }
     if (status != LS_OK) {
-        ls_device_poison(device, status);
+        ls_device_fail(device, status);
         return status;
     }
     cudaStream_t rested = awaited->stream;
@@ -97,7 +97,7 @@ static ls_status report_fault(ls_stream *stream) {
                          "batch norm needs more than one value per channel in training; this batch has %" PRId64,
                          fault.value);
     }
-    ls_device_poison(stream->device, status);
+    ls_device_fail(stream->device, status);
     return status;
 }
 

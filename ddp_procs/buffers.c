@@ -1,0 +1,41 @@
+/* buffers — batch norm's running statistics, which every rank's own forward changes, are made one rank's again.
+ *   idea  : PyTorch's broadcast_buffers: they travel before a training forward if the one before it was synchronised, and
+ *           before an evaluation, after which nothing has changed until the next training forward. So of a step with
+ *           several micro-batches they travel before the first, and within no_sync not at all
+ *   whose : rank 0's; with join, those of the highest rank that has samples (join.c)
+ *   graph : a captured graph always broadcasts with its first micro-batch: it is launched after steps of both kinds.
+ *           After an evaluation that changes nothing. Whether buffers travel is settled in prepare, since a graph may be
+ *           launched in place of forward_backward
+ *   cost  : one broadcast of all buffers, which lie in one range, on the comm stream, before the forward pass */
+#include "ddp_procs/ddp.h"
+
+void ddp_begin_forward(struct ddp *ddp) {
+    ddp->buffers_travel = ddp->buffers_changed;
+    ddp->buffers_changed = ls_parallel_syncs(&ddp->base);
+}
+
+static ls_status broadcast(struct ddp *ddp) {
+    if (ddp->buffer_count == 0) return LS_OK;
+    ls_event_record(ddp->buffers_idle, ddp->compute);
+    ls_stream_wait_event(ddp->comm_stream, ddp->buffers_idle);
+    ls_status status =
+        ls_comm_broadcast(ddp->comm, ddp->comm_stream, ddp->buffers, ddp->buffer_count, LS_FP32, ddp->buffers_root);
+    ls_event_record(ddp->buffers_arrived, ddp->comm_stream);
+    ls_stream_wait_event(ddp->compute, ddp->buffers_arrived);
+    ddp->base.clocks->bytes[LS_PHASE_BROADCAST] += ddp->buffer_count * sizeof(float);
+    return status;
+}
+
+ls_status ddp_sync_buffers(struct ddp *ddp) {
+    const ls_parallel *p = &ddp->base;
+    bool recorded = p->recording && ls_parallel_is_first(p);
+    return ddp->buffers_travel || recorded ? broadcast(ddp) : LS_OK;
+}
+
+ls_status ddp_share_buffers(struct ddp *ddp) { return ddp_settle(ddp, ddp->buffers_changed ? broadcast(ddp) : LS_OK); }
+
+ls_status ddp_before_evaluation(ls_parallel *p) {
+    ls_status status = ddp_share_buffers(ddp_of(p));
+    ddp_of(p)->buffers_changed = false; /* PyTorch: a forward without gradients clears it */
+    return status;
+}

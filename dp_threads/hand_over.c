@@ -1,0 +1,34 @@
+/* hand_over — a part of the step in every replica's thread, and what came of it.
+ *   idea  : what a replica enqueues returns nothing, and what fails in it sticks to its device (common/device/device.h). So
+ *           a replica is asked once, when it hands over: otherwise device 0 would take the loss of outputs that never
+ *           came, or add up such gradients
+ *   fails : the replica's status becomes the step's (parallel_apply.c says whose). Replicas that meet inside of a part, by
+ *           sync_bn or nccl, must not wait for one that has failed: it ends their groups */
+#include "dp_threads/dp.h"
+
+/* This replica takes no further part: those that wait for it in a group are told. */
+static void let_go(const struct dp_replica *r, const char *reason) {
+    if (r->sync_bn) ls_comm_abort(r->sync_bn, reason);
+    if (r->nccl) ls_comm_abort(r->nccl, reason);
+}
+
+static ls_status run_part(void *context, int i) {
+    struct dp *dp = context;
+    struct dp_replica *r = &dp->replicas[i];
+    dp->part(dp, r);
+    ls_phase_enter(r->clock, LS_PHASE_OTHER);
+    ls_status status = ls_device_status(r->device);
+    if (status != LS_OK) let_go(r, "its replica failed");
+    return status;
+}
+
+ls_status dp_on_replicas(struct dp *dp, dp_part_fn part) {
+    dp->part = part;
+    ls_status status = dp_parallel_apply(dp->workers, dp->active, run_part, dp);
+    dp->base.stuck = dp_workers_stuck(dp->workers);
+    return status;
+}
+
+void dp_abandon(ls_parallel *p) {
+    for (int i = 0; i < p->device_count; i++) let_go(&dp_of(p)->replicas[i], "the step failed");
+}

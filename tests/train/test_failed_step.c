@@ -1,0 +1,99 @@
+/* What a mode's calls enqueue returns nothing: a failure sticks to the device, and the loop must ask for it behind each
+ * of them. */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include "kernels/kernels.h"
+#include "tests/base/scratch.h"
+#include "tests/train/small_run.h"
+
+enum call { PREPARE, FORWARD_BACKWARD, REDUCE, APPLY, CALLS };
+enum { FAILING_STEP = 2 };
+
+static struct ls_parallel_ops real;
+static enum call failing;
+static int late; /* calls behind the one that failed */
+
+static void note(ls_parallel *p, enum call call) {
+    if (p->step > FAILING_STEP || (p->step == FAILING_STEP && call > failing)) late++;
+    if (p->step == FAILING_STEP && call == failing) ls_device_fail(p->devices[0], LS_ERR_IO);
+}
+
+static void prepare(ls_parallel *p, const ls_batch *batch) {
+    real.prepare(p, batch);
+    note(p, PREPARE);
+}
+
+static ls_status forward_backward(ls_parallel *p) {
+    ls_status status = real.forward_backward(p);
+    note(p, FORWARD_BACKWARD);
+    return status;
+}
+
+static ls_status reduce(ls_parallel *p) {
+    ls_status status = real.reduce(p);
+    note(p, REDUCE);
+    return status;
+}
+
+static ls_status apply(ls_parallel *p) {
+    ls_status status = real.apply(p);
+    note(p, APPLY);
+    return status;
+}
+
+static void a_failure_ends_the_run_behind_the_call_that_met_it(void **state) {
+    (void)state;
+    for (failing = PREPARE; failing < CALLS; failing++) {
+        ls_train_options options = small_run_options();
+        struct small_run r = small_run_open(&options);
+        real = r.ops;
+        r.ops.prepare = prepare;
+        r.ops.forward_backward = forward_backward;
+        r.ops.reduce = reduce;
+        r.ops.apply = apply;
+        r.parallel->ops = &r.ops;
+        late = 0;
+        assert_int_equal(small_run_train(&r), LS_ERR_IO);
+        assert_int_equal(r.parallel->step, FAILING_STEP);
+        assert_int_equal(late, 0);
+        small_run_close(&r);
+    }
+}
+
+static void nothing_is_updated_behind_a_failure(void **state) {
+    (void)state;
+    ls_train_options options = small_run_options();
+    struct small_run r = small_run_open(&options);
+    uint64_t before, after;
+    float *gradients;
+    size_t count;
+    ls_model_gradients(r.model, &gradients, &count);
+    ls_fill(ls_device_stream(r.device, LS_STREAM_COMPUTE), gradients, 1, count);
+    assert_int_equal(ls_model_hash(r.model, &before), LS_OK);
+    ls_device_fail(r.device, LS_ERR_IO);
+    assert_int_equal(r.parallel->ops->apply(r.parallel), LS_OK);
+    assert_int_equal(ls_device_synchronize(r.device), LS_ERR_IO);
+    assert_int_equal(ls_model_hash(r.model, &after), LS_OK);
+    assert_true(before == after);
+    assert_int_equal(r.parallel->ops->apply(r.parallel), LS_OK);
+    assert_int_equal(ls_model_hash(r.model, &after), LS_OK);
+    assert_true(before != after); /* and the device works again */
+    small_run_close(&r);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_failure_ends_the_run_behind_the_call_that_met_it),
+        TEST(nothing_is_updated_behind_a_failure),
+    };
+    return cmocka_run_group_tests_name("failed step", tests, NULL, NULL);
+}

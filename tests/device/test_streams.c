@@ -382,6 +382,31 @@ static void waits_have_a_deadline(void **state) {
     ls_set_wait_timeout_s(300);
 }
 
+/* The worker hangs, and its queue, which ends somewhere, runs full. */
+static void a_queue_that_stays_full_poisons_its_device(void **state) {
+    (void)state;
+    ls_set_wait_timeout_s(0.1);
+    struct devices devices = open_devices("threads");
+    ls_device *device = devices.device[0];
+    ls_stream *copy = stream_of(&devices, 0, LS_STREAM_COPY);
+    ls_flag gate = {0};
+    struct blocked arguments = {&gate};
+    int skipped = 0;
+    for (int i = 0; ls_device_status(device) == LS_OK && i < 1040; i++)
+        ls_stream_launch(copy, "blocked", blocked_task, &arguments, sizeof arguments);
+    scratch_expect_error("device 0 made no progress for 0.1 s", NULL);
+    assert_int_equal(ls_device_status(device), LS_ERR_TIMEOUT);
+    store(copy, &skipped, 1, 0); /* does not wait for room again */
+    ls_set_wait_timeout_s(300);
+    ls_flag_raise(&gate);
+    assert_int_equal(ls_device_synchronize(device), LS_ERR_TIMEOUT);
+    assert_int_equal(skipped, 0);
+    store(copy, &skipped, 1, 0);
+    all_done(&devices);
+    assert_int_equal(skipped, 1);
+    close_devices(&devices);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
 
 int main(void) {
@@ -396,6 +421,7 @@ int main(void) {
         TEST(what_is_refused_sticks_to_its_device),
         TEST(a_failure_poisons_the_device_until_it_is_synchronised),
         TEST(waits_have_a_deadline),
+        TEST(a_queue_that_stays_full_poisons_its_device),
     };
     return cmocka_run_group_tests_name("streams", tests, NULL, NULL);
 }

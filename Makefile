@@ -93,13 +93,13 @@ BUILT    :=
 say       = $(if $(V)$(QUIET),,@$(eval BUILT += x)$(if $(MAKE_TERMOUT),printf '  building: file %d\r' $(words $(BUILT)),$(if $(word 2,$(BUILT)),,echo '  building (V=1 shows the commands)')))
 
 # --- sources: a file is found by where it lies -----------------------------------------------------------------------
-MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/ddprun.c \
-    labs/bench_dp_vs_ddp/bench_dp_vs_ddp.c labs/bench_comm/bench_comm.c labs/mkdigits/mkdigits.c \
-    labs/gpu_check/gpu_check.c labs/replay/replay.c labs/fit_tn/fit_tn.c labs/calibrate/calibrate.c labs/tables/tables.c
+MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/launch/ddprun.c \
+    labs/bench/dp_vs_ddp/bench_dp_vs_ddp.c labs/bench/comm/bench_comm.c labs/bench/mkdigits/mkdigits.c \
+    labs/bench/gpu_check/gpu_check.c labs/replay/replay/replay.c labs/replay/fit_tn/fit_tn.c labs/replay/calibrate/calibrate.c labs/replay/tables/tables.c
 MAINS      := $(wildcard $(MAINS))
 PROGRAMS   := $(foreach main,$(MAINS),$(BUILD)/$(basename $(notdir $(main))))
 BENCH_MPI  := $(if $(HAVE_MPI),$(BUILD)/bench_mpi)
-LIB_SRC    := $(filter-out $(MAINS) labs/bench_mpi/%,$(wildcard common/*/*.c kernels/*.c kernels/cpu/*.c dp_threads/*.c ddp_procs/*.c labs/*/*.c))
+LIB_SRC    := $(filter-out $(MAINS) labs/bench/peers/%,$(wildcard common/*/*.c kernels/*.c kernels/cpu/*.c dp_threads/*.c ddp_procs/*.c labs/*/*.c))
 LIB        := $(BUILD)/liblockstep.a
 ROOMS      ?= *
 TEST_SRC   := $(wildcard $(ROOMS:%=tests/%/test_*.c))
@@ -239,17 +239,17 @@ BENCH_ARGS := $(if $(MODEL),--models=$(call quoted,$(MODEL))) $(if $(BATCH),--ba
 FOR_DEVICE := $(if $(filter cuda,$(DEVICE)),$(PLUGINS))
 
 # The first signal ends what these run; the pictures are drawn also where the bench fails because DP and DDP disagree.
-STOPPABLE  := labs/bench_shared/stoppable.sh
-DRAW_AFTER := labs/bench_shared/draw_after.sh $(RESULTS)
+STOPPABLE  := labs/bench/shared/stoppable.sh
+DRAW_AFTER := labs/bench/shared/draw_after.sh $(RESULTS)
 
 bench-dp-vs-ddp: $(PROGRAMS) $(FOR_DEVICE) ## step time and speed-up of both modes [MODEL= BATCH= PER_DEVICE_BATCH= N= DEVICE= ALL=1]
 	@$(DRAW_AFTER) dp_vs_ddp $(BUILD)/bench_dp_vs_ddp $(BENCH_ARGS) --out=$(RESULTS)
 
 accuracy: $(PROGRAMS) $(FOR_DEVICE) ## what the models reach on held-out digits, median of five seeds [DEVICE=]
-	@DEVICE=$(call quoted,$(DEVICE)) labs/accuracy/accuracy.sh $(BUILD)
+	@DEVICE=$(call quoted,$(DEVICE)) labs/bench/accuracy/accuracy.sh $(BUILD)
 
 recipes: $(PROGRAMS) $(FOR_DEVICE) ## the course's scripts, with tables and pictures [RECIPE='mlp-amp convnet' DATA=folder in MNIST's format DEVICE=]
-	@DEVICE=$(call quoted,$(DEVICE)) DATA=$(call quoted,$(DATA)) labs/recipes/recipes.sh $(BUILD) $(RESULTS) $(RECIPE)
+	@DEVICE=$(call quoted,$(DEVICE)) DATA=$(call quoted,$(DATA)) labs/bench/recipes/recipes.sh $(BUILD) $(RESULTS) $(RECIPE)
 
 # PYTHON: one that has PyTorch, if it is not among those that are tried.
 pytorch-check: $(PROGRAMS) ## losses, schedules and scales beside PyTorch's, where it is installed [PYTHON=python3]
@@ -275,13 +275,13 @@ gpu-check: all $(GPU_TESTS) ## tests, figures and invariants of a real GPU, in s
 	@for test in $(GPU_TESTS); do \
 	    ! readelf -d $$test | grep -q libcuda_on_cpu || { echo "$$test is linked with the CPU's CUDA: it does not belong into GPU_TESTS" >&2; exit 1; }; \
 	done
-	@LS_PLUGINS= PATH="$$PATH":$(call quoted,$(CUDA_HOME)/bin) labs/gpu_check/gpu_check.sh $(BUILD) $(GPU_ARGS) $(GPU_TESTS)
+	@LS_PLUGINS= PATH="$$PATH":$(call quoted,$(CUDA_HOME)/bin) labs/bench/gpu_check/gpu_check.sh $(BUILD) $(GPU_ARGS) $(GPU_TESTS)
 
 # What is in it keeps its place below BUILD. BUNDLED is empty where there is nothing to bundle, which bundle.sh says.
 BUNDLED    := $(if $(PLUGINS),$(PROGRAMS) $(PLUGINS) $(GPU_TESTS))
 
 gpu-bundle: $(BUNDLED) ## a build to carry to a GPU machine that is offline: BUILD/gpu-bundle.tar.gz [CUDA_ARCH=90]
-	@labs/gpu_bundle/bundle.sh $(BUILD) '$(CUDA_ARCH)' $(BUNDLED)
+	@labs/bench/gpu_bundle/bundle.sh $(BUILD) '$(CUDA_ARCH)' $(BUNDLED)
 
 bundle-check: gpu-bundle $(FAKES) ## unpack the bundle in a root that has only glibc, a shell and coreutils, and run it there
 	@tests/bundle.sh $(BUILD)/gpu-bundle.tar.gz $(FAKE_DIR)
@@ -334,7 +334,7 @@ format-check: ## fail if a source file is not laid out
 	@clang-format --dry-run -Werror $(C_FILES) && echo 'format: $(words $(C_FILES)) files are laid out'
 
 tidy: ## clang-tidy over every source file
-	@clang-tidy --quiet $(filter-out kernels/cpu/variant/% labs/bench_mpi/%,$(filter %.c,$(C_FILES))) -- $(CPPFLAGS) $(CSTD) -isystem tests/cuda_on_cpu/include
+	@clang-tidy --quiet $(filter-out kernels/cpu/variant/% labs/bench/peers/%,$(filter %.c,$(C_FILES))) -- $(CPPFLAGS) $(CSTD) -isystem tests/cuda_on_cpu/include
 	@clang-tidy --quiet $(VARIANT_SRC) -- $(CPPFLAGS) $(CSTD) $(ISA_v3) -DLS_ISA=v3
 
 asan tsan ubsan: ## the tests under one sanitizer (asan: addresses, leaks and undefined behaviour)
@@ -452,7 +452,7 @@ $(TEST_SRC:%.c=$(BUILD)/obj/%.o): OPT := $(TEST_OPT)
 $(BUILD)/obj/tests/comm/test_allreduce.o $(BUILD)/obj/tests/cuda/test_cuda_comm.o: OPT := $(OPT:-O0=-O1)
 $(BUILD)/obj/tests/cuda/%.o: CPPFLAGS += -Itests/cuda_on_cpu/include
 
-$(BUILD)/bench_mpi: labs/bench_mpi/bench_mpi.c
+$(BUILD)/bench_mpi: labs/bench/peers/bench_mpi.c
 	@mkdir -p $(@D)
 	$(say)
 	$(Q)mpicc $(CPPFLAGS) $(CSTD) -O2 -g -Wall -Wextra $< -o $@

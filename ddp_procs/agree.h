@@ -5,7 +5,7 @@
 
 #include "common/base/status.h"
 #include "ddp_procs/facts.h"
-#include "ddp_procs/store.h"
+#include "ddp_procs/launch/store.h"
 
 /* The ranks of one job. */
 typedef struct ddp_agreement {

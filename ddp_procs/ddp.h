@@ -25,7 +25,7 @@ struct ddp {
 
 static inline struct ddp *ddp_of(ls_parallel *p) { return (struct ddp *)p; }
 
-/* ddp_step.c: the four calls of a step (common/train/parallel.h) */
+/* ddp_step.c: the four calls of a step (common/seam/parallel.h) */
 void ddp_prepare(ls_parallel *p, const ls_batch *batch);
 ls_status ddp_forward_backward(ls_parallel *p);
 ls_status ddp_reduce(ls_parallel *p);

@@ -9,21 +9,21 @@
 
 #include "common/base/log.h"
 #include "common/base/results.h"
+#include "common/checkpoint/weights.h"
 #include "common/comm/allreduce.h"
 #include "common/comm/allreduce_tuning.h"
-#include "common/train/devices.h"
+#include "common/seam/devices.h"
+#include "common/seam/virtual_time.h"
 #include "common/train/loop.h"
-#include "common/train/virtual_time.h"
-#include "common/train/weights.h"
 #include "ddp_procs/backend.h"
 #include "ddp_procs/buckets.h"
 #include "ddp_procs/compared.h"
 #include "ddp_procs/debug_ranks.h"
 #include "ddp_procs/distributed.h"
-#include "ddp_procs/launch.h"
-#include "ddp_procs/open_files.h"
-#include "ddp_procs/rank.h"
-#include "ddp_procs/store.h"
+#include "ddp_procs/launch/launch.h"
+#include "ddp_procs/launch/open_files.h"
+#include "ddp_procs/launch/rank.h"
+#include "ddp_procs/launch/store.h"
 
 static const char *const shards[] = {"strided", "contiguous", NULL};      /* the order of ls_shard */
 static const char *const backends[] = {"auto", "shm", "nccl", NULL};      /* the order of ddp_backend */

@@ -3,7 +3,7 @@
 #define DDP_DEBUG_RANKS_H
 
 #include "common/train/loop.h"
-#include "ddp_procs/rank.h"
+#include "ddp_procs/launch/rank.h"
 
 /* Writes one line: the process, its device and cores, its share of the samples, and the hash of the weights with which
  * training begins. Every rank calls it for itself, after ddp_create; the lines come in any order. Host-blocking. */

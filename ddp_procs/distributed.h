@@ -9,7 +9,7 @@
 #define DDP_DISTRIBUTED_H
 
 #include "common/comm/comm.h"
-#include "common/train/parallel.h"
+#include "common/seam/parallel.h"
 #include "ddp_procs/reducer.h"
 
 /* Ranks that run out of samples at different steps (docs/pytorch.md#join). A rank without samples goes on taking

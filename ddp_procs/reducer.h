@@ -9,8 +9,8 @@
 
 #include "common/comm/comm.h"
 #include "common/nn/model.h"
+#include "common/seam/phase.h"
 #include "common/trace/trace.h"
-#include "common/train/phase.h"
 
 typedef struct ddp_reducer ddp_reducer;
 

@@ -5,7 +5,7 @@
 
 #include "common/base/chunk.h"
 #include "common/base/log.h"
-#include "common/train/devices.h"
+#include "common/seam/devices.h"
 #include "dp_threads/dp.h"
 
 static ls_status create_events(struct dp_replica *r) {

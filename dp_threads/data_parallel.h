@@ -16,7 +16,7 @@
 #ifndef DP_DATA_PARALLEL_H
 #define DP_DATA_PARALLEL_H
 
-#include "common/train/parallel.h"
+#include "common/seam/parallel.h"
 
 typedef enum dp_replication { DP_REPLICATE_FLAT, DP_REPLICATE_NCCL } dp_replication;
 

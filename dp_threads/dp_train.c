@@ -4,10 +4,10 @@
 #include "common/base/launcher.h"
 #include "common/base/log.h"
 #include "common/base/results.h"
-#include "common/train/devices.h"
+#include "common/checkpoint/weights.h"
+#include "common/seam/devices.h"
+#include "common/seam/virtual_time.h"
 #include "common/train/loop.h"
-#include "common/train/virtual_time.h"
-#include "common/train/weights.h"
 #include "dp_threads/data_parallel.h"
 
 static const char *const replications[] = {"flat", "nccl", NULL}; /* the order of dp_replication */

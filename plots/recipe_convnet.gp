@@ -1,4 +1,4 @@
-# The recipe convnet: loss per epoch beside what the course's script printed, from the CSV of labs/recipes/recipes.sh:
+# The recipe convnet: loss per epoch beside what the course's script printed, from the CSV of labs/bench/recipes/recipes.sh:
 #     gnuplot -c plots/recipe_convnet.gp build/results/recipe_convnet.csv build/results
 # writes build/results/recipe_convnet.png and .svg.
 

@@ -1,4 +1,4 @@
-# The recipe mlp-amp: loss per epoch and activation memory in the three precisions, from the CSV of labs/recipes/recipes.sh:
+# The recipe mlp-amp: loss per epoch and activation memory in the three precisions, from the CSV of labs/bench/recipes/recipes.sh:
 #     gnuplot -c plots/recipe_mlp-amp.gp build/results/recipe_mlp-amp.csv build/results
 # writes build/results/recipe_mlp-amp.png and .svg.
 

@@ -69,7 +69,7 @@ names() {
 }
 
 mains() {
-    git ls-files -co --exclude-standard -- '*.c' | grep -vE '^(tests/|ddp_procs/ddprun.c|labs/bench_mpi/)' | while read -r file; do
+    git ls-files -co --exclude-standard -- '*.c' | grep -vE '^(tests/|ddp_procs/launch/ddprun.c|labs/bench/peers/)' | while read -r file; do
         grep -q '^int main(' "$file" || continue
         grep -q 'return ls_status_exit_code(ls_results_written(' "$file" || echo "$file: main does not say ls_results_written"
     done
@@ -102,14 +102,14 @@ self_test() {
     plant dp_threads '#include "ddp_procs/ddp.h"'
     plant ddp_procs '#include "dp_threads/dp.h"'
     plant common/device '#include "common/trace/trace.h"'
-    plant common/trace '#include "common/replay/node.h"'
+    plant common/trace '#include "labs/replay/engine/node.h"'
     plant common/train '#include "loop.h"'
     plant common/data 'int dp_wrong(void) {'
     plant ddp_procs 'void *ls_wrong(int a) {'
     plant common/data 'int wrong(int a,
           int b) {'
     plant kernels 'const int wrong_table[] = {1};'
-    plant labs/calibrate 'int main(void) { return 0; }'
+    plant labs/replay/calibrate 'int main(void) { return 0; }'
     [ "$missed" -eq 0 ] && echo 'self-test: all 13 planted violations were found'
     return "$missed"
 }

@@ -1,7 +1,7 @@
 /* JSON files that people write (nodes, workloads) and lines of traces: read with cJSON, refused with file and line.
  *
  *     ls_json *json;
- *     ls_status status = ls_json_open(&json, "labs/nodes/dgx1-v100.json");
+ *     ls_status status = ls_json_open(&json, "labs/replay/nodes/dgx1-v100.json");
  *     const cJSON *device = ls_json_object(json, ls_json_root(json), "device");
  *     double rate = ls_json_number(json, device, "fp32_GFLOPs", 1, 1e9);
  *     ...

@@ -35,7 +35,7 @@ typedef struct ls_comm ls_comm;
 /* Integer sums wrap. */
 typedef enum ls_reduce_op { LS_REDUCE_SUM, LS_REDUCE_MIN, LS_REDUCE_MAX, LS_REDUCE_OP_COUNT } ls_reduce_op;
 
-/* How ranks find each other: a key-value store that all of them reach (ddp_procs/store.h implements it). `get`
+/* How ranks find each other: a key-value store that all of them reach (ddp_procs/launch/store.h implements it). `get`
  * blocks until the key exists or the store's own deadline passes. Both report their failures themselves; a key names
  * the rank that sets it ("group0/shm/rank0"). */
 typedef struct ls_bootstrap {

@@ -1,4 +1,4 @@
-#include "common/data/dataset_impl.h"
+#include "common/data/dataset_internal.h"
 
 size_t ls_sample_input_count(const ls_sample_spec *spec) {
     return (size_t)spec->channels * (size_t)spec->height * (size_t)spec->width;

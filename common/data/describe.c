@@ -8,7 +8,7 @@
 
 #include "common/base/hash.h"
 #include "common/base/log.h"
-#include "common/data/dataset_impl.h"
+#include "common/data/dataset_internal.h"
 
 enum { SAMPLES_LEAST = 4, SAMPLES_MOST = 32, FLOATS_WANTED = 1 << 16 };
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
-#include "common/data/idx_impl.h"
+#include "common/data/idx_internal.h"
 
 struct idx_dataset {
     ls_dataset base;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/data/idx_impl.h"
+#include "common/data/idx_internal.h"
 
 #define LS_STREAM_BUFFER_BYTES (1u << 15)
 

@@ -16,7 +16,7 @@
 
 #include "common/base/log.h"
 #include "common/base/random.h"
-#include "common/data/dataset_impl.h"
+#include "common/data/dataset_internal.h"
 
 #define LS_MIN_POOL_COUNT ((size_t)1 << 10)
 #define LS_MAX_POOL_COUNT ((size_t)1 << 18)

@@ -3,7 +3,7 @@
  *           once over all shares, whatever its length turns out to be, and nobody has to agree on anything but the number of shares.
  *   cost  : each of S shares reads all bytes, S times the reading for one time the converting. Shares that read only their own part
  *           would need files that can be cut, or a stream for each. */
-#include "common/data/dataset_impl.h"
+#include "common/data/dataset_internal.h"
 
 bool ls_dataset_is_stream(const ls_dataset *dataset) { return dataset->kind->cursor_open != NULL; }
 

@@ -3,7 +3,7 @@
 #ifndef LS_NN_MODEL_INTERNAL_H
 #define LS_NN_MODEL_INTERNAL_H
 
-#include "common/nn/description.h"
+#include "common/nn/built_in.h"
 #include "common/nn/model.h"
 
 struct ls_model {

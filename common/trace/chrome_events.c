@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/trace/chrome_parts.h"
+#include "common/trace/chrome_internal.h"
 #include "common/trace/chrome_reader.h"
-#include "common/trace/trace_parts.h"
+#include "common/trace/trace_internal.h"
 
 /* --- lanes ------------------------------------------------------------------------------------------------------- */
 

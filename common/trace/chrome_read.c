@@ -22,10 +22,10 @@
 
 #include "common/base/file.h"
 #include "common/base/log.h"
-#include "common/trace/chrome_parts.h"
+#include "common/trace/chrome_internal.h"
 #include "common/trace/chrome_reader.h"
 #include "common/trace/chrome_scan.h"
-#include "common/trace/trace_parts.h"
+#include "common/trace/trace_internal.h"
 
 /* --- header ------------------------------------------------------------------------------------------------------ */
 

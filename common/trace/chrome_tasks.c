@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/trace/chrome_parts.h"
+#include "common/trace/chrome_internal.h"
 #include "common/trace/chrome_writer.h"
-#include "common/trace/trace_parts.h"
+#include "common/trace/trace_internal.h"
 
 /* --- tasks ------------------------------------------------------------------------------------------------------- */
 

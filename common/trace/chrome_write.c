@@ -26,7 +26,7 @@
 #include <sys/stat.h>
 
 #include "common/base/log.h"
-#include "common/trace/chrome_parts.h"
+#include "common/trace/chrome_internal.h"
 #include "common/trace/chrome_writer.h"
 
 /* --- bytes ------------------------------------------------------------------------------------------------------- */

@@ -13,7 +13,7 @@
 
 #include "common/base/file.h"
 #include "common/base/log.h"
-#include "common/trace/chrome_parts.h"
+#include "common/trace/chrome_internal.h"
 
 #define LS_MERGED_NAME "merged.json"
 

@@ -1,6 +1,6 @@
 /* merge — the rank files of a folder as one file, for looking at: read, checked, and written again, each event on the
  * time that all ranks share. */
-#include "common/trace/chrome_parts.h"
+#include "common/trace/chrome_internal.h"
 
 ls_status ls_trace_merge(const char *folder) {
     char path[PATH_MAX];

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
-#include "common/trace/resolve_parts.h"
-#include "common/trace/trace_parts.h"
+#include "common/trace/resolve_internal.h"
+#include "common/trace/trace_internal.h"
 
 /* What happened to a stream (object) lies on its lane, everything else on the thread's. */
 static void take_mark(struct ls_resolve *resolve, const struct ls_resolved_thread *thread, int index) {

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/trace/resolve_parts.h"
-#include "common/trace/trace_parts.h"
+#include "common/trace/resolve_internal.h"
+#include "common/trace/trace_internal.h"
 
 /* --- lists of tasks ----------------------------------------------------------------------------------------------- */
 

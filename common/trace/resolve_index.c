@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
-#include "common/trace/resolve_parts.h"
+#include "common/trace/resolve_internal.h"
 
 ls_status ls_resolve_no_memory(void) { return ls_fail(LS_ERR_NO_MEMORY, "no memory to make a trace of the records"); }
 

@@ -11,8 +11,8 @@
 
 #include "common/base/dtype.h"
 #include "common/base/log.h"
-#include "common/trace/resolve_parts.h"
-#include "common/trace/trace_parts.h"
+#include "common/trace/resolve_internal.h"
+#include "common/trace/trace_internal.h"
 
 static double duration(const struct ls_resolve *resolve, const struct ls_probe_record *record) {
     return resolve->cpu_time ? record->end_cpu_us - record->begin_cpu_us : record->end_us - record->begin_us;

@@ -3,7 +3,7 @@
  *           pointer
  *   cost  : a sealed task takes 137 bytes, an edge 16; adding is O(1) on average
  *   fails : no memory is remembered until the trace is sealed, so that who builds it needs no branch for each task */
-#include "common/trace/trace_parts.h"
+#include "common/trace/trace_internal.h"
 
 #include <limits.h>
 #include <math.h>

@@ -7,7 +7,7 @@
  *   before: a task happens before another where a way leads from its node to the other's. Ways lead forwards in the
  *           order, so only what lies between the two is looked at, once, in that order
  *   cost  : O(tasks + edges) time, 4 bytes of scratch a task */
-#include "common/trace/trace_parts.h"
+#include "common/trace/trace_internal.h"
 
 #include <limits.h>
 #include <math.h>

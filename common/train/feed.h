@@ -4,8 +4,8 @@
 #define LS_TRAIN_FEED_H
 
 #include "common/data/loader.h"
-#include "common/train/options.h"
-#include "common/train/parallel.h"
+#include "common/seam/options.h"
+#include "common/seam/parallel.h"
 
 #define LS_STEPS_UNKNOWN INT64_MAX /* a stream: the run ends when its epochs do */
 

@@ -16,16 +16,16 @@
 
 #include "common/base/log.h"
 #include "common/base/progress.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/weights.h"
 #include "common/device/host_lock.h"
-#include "common/train/announce.h"
-#include "common/train/checkpoint.h"
+#include "common/report/announce.h"
+#include "common/report/deferred.h"
+#include "common/report/recording.h"
+#include "common/report/report.h"
+#include "common/report/step_times.h"
 #include "common/train/feed.h"
-#include "common/train/look.h"
-#include "common/train/recording.h"
-#include "common/train/report.h"
 #include "common/train/step_graph.h"
-#include "common/train/step_times.h"
-#include "common/train/weights.h"
 
 enum { EVALUATION_CHUNK_MAX = 256 };
 

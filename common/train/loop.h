@@ -3,8 +3,8 @@
 #define LS_TRAIN_LOOP_H
 
 #include "common/data/batches.h"
-#include "common/train/options.h"
-#include "common/train/parallel.h"
+#include "common/seam/options.h"
+#include "common/seam/parallel.h"
 
 /* Steps at the start of a run that the step time leaves out: caches, pages and buckets settle in them. */
 #define LS_WARMUP_STEPS 10

@@ -1,9 +1,9 @@
 /* loop_check — what can be said of a run before it begins, by a process that takes no part in it. */
-#include "common/train/checkpoint.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/report/recording.h"
+#include "common/report/report.h"
 #include "common/train/feed.h"
 #include "common/train/loop.h"
-#include "common/train/recording.h"
-#include "common/train/report.h"
 
 /* On one device: what ranks do otherwise is nothing that a file must agree with. */
 static ls_status check_checkpoint(const ls_train_options *options, ls_shard shard, ls_model *model,

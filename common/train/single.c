@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
-#include "common/train/parallel.h"
+#include "common/seam/parallel.h"
 
 struct single {
     ls_parallel base; /* first: ops receive a pointer to it */

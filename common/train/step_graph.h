@@ -7,7 +7,7 @@
 #ifndef LS_TRAIN_STEP_GRAPH_H
 #define LS_TRAIN_STEP_GRAPH_H
 
-#include "common/train/parallel.h"
+#include "common/seam/parallel.h"
 
 /* Steps before the first recording: DDP rebuilds its buckets in its second, and everybody gets the memory that comes
  * with first calls. */

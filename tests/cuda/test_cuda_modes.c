@@ -14,10 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/train/devices.h"
+#include "common/seam/devices.h"
+#include "tests/checkpoint/stored.h"
 #include "tests/cuda/gpu.h"
 #include "tests/parallel/plan.h"
-#include "tests/train/stored.h"
 
 /* Small, for there may be a CPU behind it; a few buckets after the first step. */
 static const struct plan mlp = {

@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/checkpoint/weights.h"
+#include "common/report/step_times.h"
 #include "common/train/step_graph.h"
-#include "common/train/step_times.h"
-#include "common/train/weights.h"
 #include "tests/base/scratch.h"
 #include "tests/cuda/gpu.h"
 #include "tests/cuda_on_cpu/include/cuda_on_cpu.h"

@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "common/base/random.h"
+#include "common/checkpoint/weights.h"
 #include "common/train/step_graph.h"
-#include "common/train/weights.h"
 #include "dp_threads/data_parallel.h"
 #include "tests/base/scratch.h"
 #include "tests/cuda/gpu.h"

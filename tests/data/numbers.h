@@ -5,7 +5,7 @@
 
 #include <stdatomic.h>
 
-#include "common/data/dataset_impl.h"
+#include "common/data/dataset_internal.h"
 
 #define NUMBERS_INPUT_COUNT 2 /* of a sample: i and i + 0.5; its label is i mod 10 */
 #define NUMBERS_MAX_COUNT 1024

@@ -17,7 +17,7 @@
 
 #include "common/base/build_id.h"
 #include "common/base/log.h"
-#include "common/train/options.h"
+#include "common/seam/options.h"
 #include "ddp_procs/agree.h"
 #include "ddp_procs/compared.h"
 

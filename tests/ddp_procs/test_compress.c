@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "common/train/optimizer.h"
+#include "common/optim/optimizer.h"
 #include "tests/ddp_procs/reduced.h"
 
 enum { BATCH = 4 };

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/data/safetensors.h"
+#include "common/checkpoint/safetensors.h"
 #include "tests/base/scratch.h"
 #include "tests/kernels/fixture.h"
 

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "labs/mkdigits/mkdigits.h"
+#include "labs/bench/mkdigits/mkdigits.h"
 
 enum { DIGIT_PIXELS = 28 * 28, SET_FILES = 5 };
 

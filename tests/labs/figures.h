@@ -2,7 +2,7 @@
 #ifndef TESTS_LABS_FIGURES_H
 #define TESTS_LABS_FIGURES_H
 
-#include "labs/bench_shared/machine.h"
+#include "labs/bench/shared/machine.h"
 
 /* Equal but for rounding; NaN is equal to nothing. */
 void expect_near(double value, double expected);

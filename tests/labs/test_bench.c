@@ -9,7 +9,7 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "labs/bench_dp_vs_ddp/bench.h"
+#include "labs/bench/dp_vs_ddp/bench.h"
 #include "tests/base/scratch.h"
 #include "tests/labs/bench_words.h"
 #include "tests/labs/figures.h"

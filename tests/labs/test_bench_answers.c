@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "labs/bench_dp_vs_ddp/bench.h"
+#include "labs/bench/dp_vs_ddp/bench.h"
 #include "tests/labs/bench_words.h"
 #include "tests/labs/figures.h"
 

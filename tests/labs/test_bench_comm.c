@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "labs/bench_comm/bench_comm.h"
+#include "labs/bench/comm/bench_comm.h"
 #include "tests/base/scratch.h"
 #include "tests/labs/figures.h"
 

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "labs/bench_comm/bench_comm.h"
+#include "labs/bench/comm/bench_comm.h"
 #include "tests/base/scratch.h"
 
 /* --- sizes ------------------------------------------------------------------------------------------------------- */

@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "labs/bench_comm/bench_comm.h"
-#include "labs/bench_shared/child.h"
+#include "labs/bench/comm/bench_comm.h"
+#include "labs/bench/shared/child.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
 #include "tests/ddp_procs/children.h"

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#include "labs/bench_comm/bench_comm.h"
+#include "labs/bench/comm/bench_comm.h"
 #include "tests/base/scratch.h"
 
 static comm_settings settings;

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "common/train/loop.h"
-#include "labs/bench_dp_vs_ddp/bench.h"
+#include "labs/bench/dp_vs_ddp/bench.h"
 #include "tests/base/scratch.h"
 #include "tests/labs/bench_words.h"
 #include "tests/labs/figures.h"

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "common/train/loop.h"
-#include "labs/bench_dp_vs_ddp/bench.h"
-#include "labs/fit_tn/fit_tn.h"
+#include "labs/bench/dp_vs_ddp/bench.h"
+#include "labs/replay/fit_tn/fit_tn.h"
 #include "tests/base/scratch.h"
 #include "tests/labs/bench_words.h"
 #include "tests/labs/figures.h"

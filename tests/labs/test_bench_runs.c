@@ -19,10 +19,10 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/replay/account.h"
 #include "common/trace/chrome.h"
-#include "labs/bench_dp_vs_ddp/bench.h"
-#include "labs/bench_shared/child.h"
+#include "labs/bench/dp_vs_ddp/bench.h"
+#include "labs/bench/shared/child.h"
+#include "labs/replay/engine/account.h"
 #include "tests/base/scratch.h"
 #include "tests/labs/figures.h"
 #include "tests/programs/program.h"

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "labs/calibrate/calibrate.h"
+#include "labs/replay/calibrate/calibrate.h"
 #include "tests/base/scratch.h"
 #include "tests/labs/figures.h"
 #include "tests/programs/program.h"

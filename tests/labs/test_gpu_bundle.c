@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "labs/bench_shared/machine.h"
+#include "labs/bench/shared/machine.h"
 #include "tests/base/scratch.h"
 #include "tests/programs/program.h"
 
@@ -25,7 +25,7 @@ static program p;
  * libraries that this machine has stay where they are. */
 static void make_bundle(const char *place) {
     static const char script[] =
-        "set -e; mkdir -p \"$1/bundle/labs/gpu_check\"; cp labs/gpu_bundle/run.sh \"$1/bundle/\"; cd \"$1\"\n"
+        "set -e; mkdir -p \"$1/bundle/labs/gpu_check\"; cp labs/bench/gpu_bundle/run.sh \"$1/bundle/\"; cd \"$1\"\n"
         "mkdir -p bundle/build/lib bundle/build/tests bundle/lib driver bin \"$3\"; : >driver/libcuda.so.1\n"
         "cp \"$2/ls_cuda.so\" \"$2/ls_nccl.so\" bundle/build/lib/; cp \"$2/" LIBRARY "\" \"$3/\"\n"
         "cp /bin/true bundle/build/dp_train; cp /bin/true bundle/build/tests/test_a\n"

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "common/base/dtype.h"
-#include "labs/gpu_check/gpu_check.h"
+#include "labs/bench/gpu_check/gpu_check.h"
 #include "tests/base/scratch.h"
 
 enum { COUNT = 1 << 14, WEIGHTS = 32 * 16 * 5 * 5 };

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-/* labs/recipes/recipes.sh, as `make recipes` runs it: its table and its CSV agree, and what goes wrong is said in a
+/* labs/bench/recipes/recipes.sh, as `make recipes` runs it: its table and its CSV agree, and what goes wrong is said in a
  * line and changes no results. The real digits are few, so ten epochs take a second or two. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,8 @@ enum { EPOCHS = 10 };
 static program run;
 
 static int recipe(const char *data, const char *name) {
-    return program_run(&run, "DATA=%s labs/recipes/recipes.sh %s %s %s", data, build_folder(), scratch_folder(), name);
+    return program_run(&run, "DATA=%s labs/bench/recipes/recipes.sh %s %s %s", data, build_folder(), scratch_folder(),
+                       name);
 }
 
 static void expect_one_line(const char *text) {

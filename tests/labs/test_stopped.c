@@ -17,7 +17,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "labs/bench_shared/child.h"
+#include "labs/bench/shared/child.h"
 #include "tests/base/scratch.h"
 #include "tests/ddp_procs/children.h"
 #include "tests/programs/program.h"
@@ -197,8 +197,8 @@ static void test_scripts_stop(void **state) {
     scratch_write("recipe_convnet.csv", "earlier\n", 8);
     for (int i = 0; i < 3; i++) {
         bool group = i == 1;
-        program_start(&p, "DATA=data/digits /usr/bin/env setsid labs/recipes/recipes.sh %s %s convnet", build_folder(),
-                      scratch_folder());
+        program_start(&p, "DATA=data/digits /usr/bin/env setsid labs/bench/recipes/recipes.sh %s %s convnet",
+                      build_folder(), scratch_folder());
         program_await(&p, "ddp_train --spawn 4");
         kill(group ? -p.pid : p.pid, signals[i]);
         assert_int_equal(program_finish(&p), 128 + signals[i]);
@@ -212,7 +212,7 @@ static void test_scripts_stop(void **state) {
 static void test_stoppable(void **state) {
     (void)state;
     static program p;
-    const char *const script = "labs/bench_shared/stoppable.sh";
+    const char *const script = "labs/bench/shared/stoppable.sh";
     assert_int_equal(program_run(&p, "/usr/bin/env %s true", script), 0);
     assert_int_equal(program_run(&p, "/usr/bin/env %s false", script), 1);
     scratch_write("deaf", "trap '' TERM; echo here; while :; do sleep 0.1; done\n", 53);

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "labs/tables/least_squares.h"
-#include "labs/tables/tables.h"
+#include "labs/replay/tables/least_squares.h"
+#include "labs/replay/tables/tables.h"
 #include "tests/base/scratch.h"
 #include "tests/labs/figures.h"
 #include "tests/programs/program.h"

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "common/base/cores.h"
-#include "labs/tables/machine.h"
+#include "labs/replay/tables/machine.h"
 #include "tests/base/scratch.h"
 #include "tests/labs/figures.h"
 #include "tests/programs/program.h"

@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "labs/tables/count.h"
-#include "labs/tables/course.h"
-#include "labs/tables/messages.h"
-#include "labs/tables/train.h"
+#include "labs/replay/tables/count.h"
+#include "labs/replay/tables/course.h"
+#include "labs/replay/tables/messages.h"
+#include "labs/replay/tables/train.h"
 #include "tests/base/scratch.h"
 #include "tests/labs/figures.h"
 #include "tests/programs/program.h"

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/replay/node.h"
-#include "labs/tables/published.h"
-#include "labs/tables/tables.h"
+#include "labs/replay/engine/node.h"
+#include "labs/replay/tables/published.h"
+#include "labs/replay/tables/tables.h"
 #include "tests/base/scratch.h"
 #include "tests/labs/figures.h"
 #include "tests/programs/program.h"

@@ -51,7 +51,7 @@ static void test_odd_words(void **state) {
         "MAKEFLAGS= MAKELEVEL=0 make -n BUILD=\"$1\" SAN= HAVE_nvcc= recipes \"DATA=$2\" | tail -n 1\n";
     scratch_write("try.sh", quoted, strlen(quoted));
     assert_int_equal(program_run(&p, "/bin/sh %s %s a'b\";c`d`", scratch_path("try.sh"), scratch_path("build")), 0);
-    program_expect_text(&p, "DATA='a'\\''b\";c`d`' labs/recipes/recipes.sh");
+    program_expect_text(&p, "DATA='a'\\''b\";c`d`' labs/bench/recipes/recipes.sh");
     static const char *const builds[] = {"a;b", "a'b", "a$$(touch${IFS}injected)b", "a|b", "a\"b"};
     for (size_t i = 0; i < sizeof builds / sizeof *builds; i++) {
         assert_int_equal(program_run(&p, "/usr/bin/env MAKEFLAGS= make -n BUILD=%s help", builds[i]), 2);
@@ -97,7 +97,7 @@ static void test_bundle(void **state) {
     count_said("HAVE_nvcc=yes,HAVE_NCCL=yes,CUDA_ARCH=80", "gpu-bundle", files, counts);
     assert_int_equal(counts[0], 1);
     assert_true(counts[1] > 10);
-    assert_int_equal(program_run(&p, "/bin/sh labs/gpu_bundle/bundle.sh %s 90", scratch_path("build")), 1);
+    assert_int_equal(program_run(&p, "/bin/sh labs/bench/gpu_bundle/bundle.sh %s 90", scratch_path("build")), 1);
     assert_int_equal(count_lines(p.err_text) + count_lines(p.out_text), 1);
     assert_non_null(strstr(p.err_text, "nvcc was not found"));
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "common/train/options.h"
+#include "common/seam/options.h"
 #include "ddp_procs/distributed.h"
 #include "kernels/cpu/cpu.h"
 

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "common/train/options.h"
+#include "common/seam/options.h"
 
 enum { MOST_SAMPLES = 4 }; /* of a rank in a step */
 

@@ -6,8 +6,8 @@
 #include "ddp_procs/buckets.h"
 #include "ddp_procs/distributed.h"
 #include "dp_threads/data_parallel.h"
+#include "tests/checkpoint/stored.h"
 #include "tests/parallel/plan.h"
-#include "tests/train/stored.h"
 
 static ls_status open_devices(struct session *s, const struct plan *plan) {
     if (plan->gpus > 0) setenv("CUDA_ON_CPU_STREAMS", plan->streams ? plan->streams : "eager", 1);

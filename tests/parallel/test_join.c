@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "common/base/hash.h"
-#include "common/train/options.h"
+#include "common/seam/options.h"
 #include "tests/parallel/script.h"
 #include "tests/parallel/seeds.h"
 

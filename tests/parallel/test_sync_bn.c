@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/checkpoint/stored.h"
 #include "tests/parallel/seeds.h"
-#include "tests/train/stored.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { SEEDS = 3, RED_SEEDS = 3, STEPS = 2, DEVICES = 3 };

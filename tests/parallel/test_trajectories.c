@@ -14,8 +14,8 @@
 #include "common/comm/allreduce.h"
 #include "common/train/loop.h"
 #include "tests/base/scratch.h"
+#include "tests/checkpoint/stored.h"
 #include "tests/parallel/plan.h"
-#include "tests/train/stored.h"
 
 static struct plan mlp_plan(enum mode mode, int devices) {
     struct plan plan = {.mode = mode, .devices = devices, .model = "mlp", .batch = 64, .stored = "train_mlp_adam_w1"};

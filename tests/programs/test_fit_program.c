@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/replay/fit.h"
+#include "labs/replay/engine/fit.h"
 #include "tests/base/scratch.h"
 #include "tests/programs/program.h"
 

@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
+#include "tests/checkpoint/content.h"
 #include "tests/programs/program.h"
-#include "tests/train/content.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/replay/engine.h"
 #include "common/trace/chrome.h"
+#include "labs/replay/engine/engine.h"
 #include "tests/base/scratch.h"
 #include "tests/programs/program.h"
 

@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "ddp_procs/rank.h"
+#include "ddp_procs/launch/rank.h"
 #include "tests/base/scratch.h"
 #include "tests/programs/program.h"
 

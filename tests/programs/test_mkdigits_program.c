@@ -179,7 +179,7 @@ static double final_accuracy(const program *p) {
     return accuracy;
 }
 
-/* The recipes of labs/accuracy on less data, tested on the real digits that no training digit was made from. */
+/* The recipes of labs/bench/accuracy on less data, tested on the real digits that no training digit was made from. */
 static void models_recognise_held_out_digits(void **state) {
     (void)state;
     static program p;

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/data/safetensors.h"
+#include "common/checkpoint/safetensors.h"
 #include "tests/base/scratch.h"
 #include "tests/base/text.h"
 #include "tests/programs/program.h"

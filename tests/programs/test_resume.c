@@ -1,5 +1,5 @@
 /* --save, --save-every and --resume as users run them: a run that was ended and resumed has the bits of one that was
- * not, in every mode. (One device, and each recipe: tests/train/test_checkpoint_resume.c.) */
+ * not, in every mode. (One device, and each recipe: tests/checkpoint/test_checkpoint_resume.c.) */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,8 +14,8 @@
 
 #include "tests/base/scratch.h"
 #include "tests/base/text.h"
+#include "tests/checkpoint/content.h"
 #include "tests/programs/program.h"
-#include "tests/train/content.h"
 #include "tests/train/small_run.h"
 
 #define SMALL "--model mlp:784,16,10 --batch-size 60 --no-evaluate "

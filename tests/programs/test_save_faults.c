@@ -23,8 +23,8 @@
 #include "common/base/random.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
+#include "tests/checkpoint/content.h"
 #include "tests/programs/program.h"
-#include "tests/train/content.h"
 #include "tests/train/small_run.h"
 
 #define ENDLESS "--model mlp:784,16,10 --batch-size 60 --steps 100000000 --no-evaluate --quiet"

@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "ddp_procs/store.h"
-#include "ddp_procs/store_protocol.h"
+#include "ddp_procs/launch/store.h"
+#include "ddp_procs/launch/store_protocol.h"
 #include "tests/base/scratch.h"
 #include "tests/programs/program.h"
 

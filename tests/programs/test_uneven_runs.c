@@ -15,8 +15,8 @@
 
 #include "tests/base/scratch.h"
 #include "tests/base/text.h"
+#include "tests/checkpoint/content.h"
 #include "tests/programs/program.h"
-#include "tests/train/content.h"
 
 enum { SAMPLES = 1500, LOSSES_MAX = 200 };
 

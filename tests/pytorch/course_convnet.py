@@ -4,7 +4,7 @@ each with batches of 100, SGD, batch norm per rank, pixels in 0..1, DistributedS
     python3 tests/pytorch/course_convnet.py FOLDER [EPOCHS [RANKS [LR]]]
 
 Prints per epoch: the mean over rank 0's batches (which is what the course's script prints), the mean over all ranks, rank 0's 100th
-batch and its last. labs/recipes/convnet_reference.csv was made with it.
+batch and its last. labs/bench/recipes/convnet_reference.csv was made with it.
 """
 import os
 import sys

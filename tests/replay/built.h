@@ -3,8 +3,8 @@
 #ifndef TESTS_REPLAY_BUILT_H
 #define TESTS_REPLAY_BUILT_H
 
-#include "common/replay/build.h"
-#include "common/replay/engine.h"
+#include "labs/replay/engine/build.h"
+#include "labs/replay/engine/engine.h"
 
 enum { BUILT_MAX_LAYERS = 16, BUILT_MAX_DEVICES = 16 };
 

@@ -3,7 +3,7 @@
 #ifndef TESTS_REPLAY_MODEL_WORK_H
 #define TESTS_REPLAY_MODEL_WORK_H
 
-#include "common/replay/workload.h"
+#include "labs/replay/engine/workload.h"
 
 enum { MODEL_WORK_MAX = 64 };
 

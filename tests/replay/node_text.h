@@ -2,7 +2,7 @@
 #ifndef TESTS_REPLAY_NODE_TEXT_H
 #define TESTS_REPLAY_NODE_TEXT_H
 
-#include "common/replay/node.h"
+#include "labs/replay/engine/node.h"
 
 /* Three devices: two behind a switch, one at the host. A link a line, from line 10 on. */
 #define HEAD                                                                                                           \

@@ -3,7 +3,7 @@
 #ifndef TESTS_REPLAY_SCENE_H
 #define TESTS_REPLAY_SCENE_H
 
-#include "common/replay/engine.h"
+#include "labs/replay/engine/engine.h"
 
 struct scene {
     ls_trace *trace;

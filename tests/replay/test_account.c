@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/replay/account.h"
+#include "labs/replay/engine/account.h"
 #include "tests/base/scratch.h"
 #include "tests/replay/improvise.h"
 

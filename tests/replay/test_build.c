@@ -9,8 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/replay/account.h"
-#include "common/replay/build_internal.h"
+#include "labs/replay/engine/account.h"
+#include "labs/replay/engine/build_internal.h"
 #include "tests/base/scratch.h"
 #include "tests/replay/built.h"
 

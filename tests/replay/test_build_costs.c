@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "common/replay/account.h"
-#include "common/replay/build.h"
+#include "labs/replay/engine/account.h"
+#include "labs/replay/engine/build.h"
 #include "tests/replay/built.h"
 
 enum { LAYERS = 2, DEVICES = 2, WORKS = 2 * LAYERS + 2, RECORDED = 4 };

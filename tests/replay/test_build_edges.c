@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "common/replay/build.h"
+#include "labs/replay/engine/build.h"
 #include "tests/replay/built.h"
 
 enum { LAYERS = 3, DEVICES = 3 };

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/replay/cost.h"
+#include "labs/replay/engine/cost.h"
 #include "tests/replay/built.h"
 
 enum { MAX_RANKS = 16 };

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/replay/build_internal.h"
 #include "ddp_procs/buckets.h"
+#include "labs/replay/engine/build_internal.h"
 #include "tests/base/scratch.h"
 #include "tests/ddp_procs/reduced.h"
 #include "tests/programs/program.h"

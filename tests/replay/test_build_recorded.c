@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/replay/build.h"
 #include "common/trace/chrome.h"
+#include "labs/replay/engine/build.h"
 #include "tests/base/scratch.h"
 #include "tests/programs/program.h"
 #include "tests/replay/built.h"

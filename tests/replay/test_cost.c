@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/replay/cost.h"
+#include "labs/replay/engine/cost.h"
 
 /* 100 and 400 GFLOP/s, 10 GB/s, 2 us; two devices; an all-reduce costs 5 + 2 (N - 1) 3 us and 4 GB/s, over several
  * nodes 2 (NODES - 1) 10 us more and 2 GB/s. */

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "common/replay/fit.h"
+#include "labs/replay/engine/fit.h"
 #include "tests/base/scratch.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "common/base/random.h"
-#include "common/replay/links.h"
+#include "labs/replay/engine/links.h"
 #include "tests/replay/scene.h"
 
 enum { DEVICES = 8, FLOWS = 40, RESOURCES = 64 };

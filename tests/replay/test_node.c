@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
-#include "common/replay/node.h"
 #include "common/trace/trace.h"
+#include "labs/replay/engine/node.h"
 #include "tests/replay/node_text.h"
 
 /* --- what is read ------------------------------------------------------------------------------------------------- */
@@ -194,7 +194,7 @@ static void check_joined(const ls_node *node) {
 
 static void test_all_nodes_open_by_name_and_are_joined(void **state) {
     (void)state;
-    DIR *folder = opendir("labs/nodes");
+    DIR *folder = opendir("labs/replay/nodes");
     int seen = 0;
     assert_non_null(folder);
     for (struct dirent *entry; (entry = readdir(folder));) {
@@ -230,7 +230,7 @@ static void test_some_published_figures(void **state) {
     assert_int_equal(ls_node_route(node, 0, 3)->count, 1);
     assert_int_equal(ls_node_route(node, 0, 6)->count, 4); /* no NVLink: over PCIe and the host */
     ls_node_close(node);
-    assert_int_equal(ls_node_open(&node, "labs/nodes/hgx-h200.json"), LS_OK);
+    assert_int_equal(ls_node_open(&node, "labs/replay/nodes/hgx-h200.json"), LS_OK);
     const struct ls_node_collectives *collectives = ls_node_collectives(node);
     assert_int_equal(collectives->table_count, 14);
     const double busbw[14] = {3.2, 24.6, 48.3, 72.5, 91.5, 140, 182, 242, 298, 370, 411, 442, 464, 481};
@@ -248,11 +248,12 @@ static void test_a_name_that_is_not_there_says_where_it_was_looked_for(void **st
     node_message[0] = '\0';
     assert_int_equal(ls_node_open(&node, "no-such-node"), LS_ERR_IO);
     assert_null(node);
-    assert_non_null(strstr(node_message, "there is no file no-such-node: looked for labs/nodes/no-such-node.json, /"));
+    assert_non_null(
+        strstr(node_message, "there is no file no-such-node: looked for labs/replay/nodes/no-such-node.json, /"));
     node_message[0] = '\0';
     assert_int_equal(ls_node_open(&node, "./no-such-node"), LS_ERR_IO);
     assert_non_null(strstr(node_message, "looked for ./no-such-node"));
-    assert_null(strstr(node_message, "labs/nodes"));
+    assert_null(strstr(node_message, "labs/replay/nodes"));
     ls_log_restore(sink);
 }
 
@@ -262,9 +263,10 @@ static void test_nodes_are_found_above_the_program(void **state) {
     static const char *const places[] = {"build/p", "build/tests/p"};
     char folder[] = "/tmp/ls_test_node_XXXXXX", command[512];
     assert_non_null(mkdtemp(folder));
-    snprintf(command, sizeof command,
-             "mkdir -p %s/build/tests %s/labs/nodes && cp labs/nodes/titan-pair.json %s/labs/nodes/only-there.json",
-             folder, folder, folder);
+    snprintf(
+        command, sizeof command,
+        "mkdir -p %s/build/tests %s/labs/nodes && cp labs/replay/nodes/titan-pair.json %s/labs/nodes/only-there.json",
+        folder, folder, folder);
     assert_int_equal(system(command), 0);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         snprintf(command, sizeof command, "cp /proc/%ld/exe %s/%s && cd / && %s/%s only-there", (long)getpid(), folder,

@@ -1,4 +1,4 @@
-/* The published networks of labs/workloads against published figures, and the rules by which a file becomes
+/* The published networks of labs/replay/workloads against published figures, and the rules by which a file becomes
  * operations. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/replay/workload.h"
+#include "labs/replay/engine/workload.h"
 #include "tests/base/scratch.h"
 
 static void expect_close(double got, double wanted, double tolerance) {

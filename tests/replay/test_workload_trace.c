@@ -10,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/replay/build.h"
-#include "common/replay/workload.h"
+#include "labs/replay/engine/build.h"
+#include "labs/replay/engine/workload.h"
 #include "tests/base/scratch.h"
 #include "tests/replay/built.h"
 

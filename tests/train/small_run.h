@@ -3,7 +3,7 @@
 #ifndef TESTS_TRAIN_SMALL_RUN_H
 #define TESTS_TRAIN_SMALL_RUN_H
 
-#include "common/train/checkpoint.h"
+#include "common/checkpoint/checkpoint.h"
 #include "common/train/loop.h"
 
 struct small_run {

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/train/weights.h"
+#include "common/checkpoint/weights.h"
 #include "tests/base/scratch.h"
 
 const struct repetition recorded_mlp = {"train_mlp_adam_w1", "mlp", 64, 40, LS_ADAM, 1e-3, 0};

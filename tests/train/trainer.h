@@ -4,7 +4,7 @@
 #define TESTS_TRAIN_TRAINER_H
 
 #include "common/train/loop.h"
-#include "tests/train/stored.h"
+#include "tests/checkpoint/stored.h"
 
 /* A recorded run, or one that nobody has recorded (run ""), and the options that repeat it. */
 struct repetition {

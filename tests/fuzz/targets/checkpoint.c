@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "common/base/hash.h"
-#include "common/train/checkpoint.h"
-#include "common/train/weights.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/weights.h"
 #include "tests/fuzz/targets/checkpoint_run.h"
 #include "tests/fuzz/targets/targets.h"
 

@@ -3,7 +3,7 @@
 #ifndef TESTS_FUZZ_CHECKPOINT_RUN_H
 #define TESTS_FUZZ_CHECKPOINT_RUN_H
 
-#include "common/train/checkpoint.h"
+#include "common/checkpoint/checkpoint.h"
 
 enum { FUZZ_CHECKPOINT_PARAMETERS = 4, FUZZ_CHECKPOINT_STEPS_PER_EPOCH = 7 };
 

@@ -2,8 +2,8 @@
  * and costs that are positive and finite. (It is the reader of JSON, too: common/base/json.h.) */
 #include <math.h>
 
-#include "common/replay/cost.h"
 #include "common/trace/trace.h"
+#include "labs/replay/engine/cost.h"
 #include "tests/fuzz/targets/targets.h"
 
 static void check_route(const ls_node *node, int from, int to) {

@@ -1,7 +1,7 @@
 /* safetensors files: what opens can be used as the header says. */
 #include <string.h>
 
-#include "common/data/safetensors.h"
+#include "common/checkpoint/safetensors.h"
 #include "tests/fuzz/targets/targets.h"
 
 /* Touches a tensor's first and last byte, and all that is said about it. */

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "ddp_procs/store_session.h"
+#include "ddp_procs/launch/store_session.h"
 #include "tests/fuzz/targets/targets.h"
 
 enum { CLIENTS = 2 };

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/replay/workload.h"
+#include "labs/replay/engine/workload.h"
 #include "tests/fuzz/targets/targets.h"
 
 static int is_amount(double value) { return isfinite(value) && value >= 0; }

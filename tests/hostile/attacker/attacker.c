@@ -18,7 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "ddp_procs/store_protocol.h"
+#include "ddp_procs/launch/store_protocol.h"
 
 enum { IDLE = 200, LONGEST_S = 120 };
 

@@ -1,0 +1,138 @@
+/* checkpoint — writing one.
+ *   idea  : model and moments go to the file as they are (state_dict.h); update states and scaler, which are structs
+ *           on the device, become a few small tensors on the way
+ *   cost  : host memory and a file of the size of model and moments: 4 bytes a parameter with plain SGD, 8 with
+ *           momentum, 12 with Adam; the disk's time for it, in which the other ranks wait
+ *   fails : with one line; the file that was there before stays (common/base/file.h) */
+#include "common/checkpoint/checkpoint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/checkpoint/checkpoint_internal.h"
+#include "common/checkpoint/checkpoint_text.h"
+
+const char *const ls_checkpoint_tensors[] = {"optimizer.", "scaler.", "mode.", NULL};
+
+enum { STAGED_MAX = 6 };
+
+/* --- what is in it ----------------------------------------------------------------------------------------------- */
+
+ls_status ls_checkpoint_stage(struct ls_checkpoint_staging *s, size_t state_count, size_t memory_count) {
+    *s = (struct ls_checkpoint_staging){.state_count = state_count, .memory_count = memory_count};
+    s->steps = calloc(state_count, sizeof *s->steps);
+    s->rates = calloc(state_count, sizeof *s->rates);
+    s->memory = calloc(memory_count + 1, sizeof *s->memory);
+    if (s->steps && s->rates && s->memory) return LS_OK;
+    ls_checkpoint_unstage(s);
+    return ls_fail(LS_ERR_NO_MEMORY, "no memory for a checkpoint");
+}
+
+void ls_checkpoint_unstage(struct ls_checkpoint_staging *s) {
+    free(s->steps);
+    free(s->rates);
+    free(s->memory);
+    *s = (struct ls_checkpoint_staging){0};
+}
+
+static void add_staged(ls_state_dict *dict, const char *name, ls_safetensor_dtype dtype, int ndim, size_t count,
+                       void *memory) {
+    struct ls_state_tensor tensor = {.dtype = dtype, .ndim = ndim, .shape = {count}, .memory = memory};
+    snprintf(tensor.name, sizeof tensor.name, "%s", name);
+    ls_state_dict_add(dict, &tensor);
+}
+
+/* PyTorch's words. */
+static const char *moment_name(const ls_optimizer *optimizer, size_t moment) {
+    if (ls_optimizer_moment_count(optimizer) == 1) return "momentum_buffer";
+    return moment == 0 ? "exp_avg" : "exp_avg_sq";
+}
+
+static void add_moment(ls_state_dict *dict, const ls_parallel *p, size_t moment, size_t parameter) {
+    const struct ls_tensor *of = ls_model_parameter(p->model, parameter);
+    struct ls_state_tensor tensor = {.dtype = LS_SAFETENSOR_F32,
+                                     .ndim = of->ndim,
+                                     .memory = ls_optimizer_moment(p->optimizer, moment, parameter),
+                                     .on_device = true};
+    snprintf(tensor.name, sizeof tensor.name, "optimizer.%s.%s", moment_name(p->optimizer, moment), of->name);
+    memcpy(tensor.shape, of->shape, sizeof tensor.shape);
+    ls_state_dict_add(dict, &tensor);
+}
+
+ls_status ls_checkpoint_dict(ls_state_dict *dict, size_t *staged_count, const ls_parallel *p,
+                             struct ls_checkpoint_staging *s) {
+    size_t moments = ls_optimizer_moment_count(p->optimizer), parameters = ls_model_parameter_count(p->model);
+    ls_status status = ls_state_dict_open(dict, p->model, STAGED_MAX + moments * parameters);
+    if (status != LS_OK) return status;
+    add_staged(dict, "optimizer.step", LS_SAFETENSOR_F64, 1, s->state_count, s->steps);
+    add_staged(dict, "optimizer.lr", LS_SAFETENSOR_F64, 1, s->state_count, s->rates);
+    if (s->has_scaler) {
+        add_staged(dict, "scaler.scale", LS_SAFETENSOR_F32, 0, 1, &s->scale);
+        add_staged(dict, "scaler.growth_tracker", LS_SAFETENSOR_I64, 0, 1, &s->growth_tracker);
+        add_staged(dict, "scaler.skipped", LS_SAFETENSOR_I64, 0, 1, &s->skipped);
+    }
+    if (s->memory_count > 0) add_staged(dict, "mode.memory", LS_SAFETENSOR_I64, 1, s->memory_count, s->memory);
+    *staged_count = dict->count;
+    for (size_t m = 0; m < moments; m++) {
+        for (size_t parameter = 0; parameter < parameters; parameter++) add_moment(dict, p, m, parameter);
+    }
+    ls_state_dict_add_model(dict, p->model);
+    return LS_OK;
+}
+
+/* --- writing it -------------------------------------------------------------------------------------------------- */
+
+static ls_status stage_states(struct ls_checkpoint_staging *s, const ls_parallel *p) {
+    struct ls_update_state *states = calloc(s->state_count, sizeof *states);
+    if (!states) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a checkpoint");
+    ls_status status = ls_optimizer_read_states(p->optimizer, states);
+    for (size_t i = 0; status == LS_OK && i < s->state_count; i++) {
+        s->steps[i] = states[i].step;
+        s->rates[i] = states[i].learning_rate;
+    }
+    free(states);
+    return status;
+}
+
+static ls_status stage_scaler(struct ls_checkpoint_staging *s, const ls_parallel *p) {
+    const ls_grad_scaler *scaler = ls_optimizer_scaler(p->optimizer);
+    struct ls_scaler_state state;
+    if (!scaler) return LS_OK;
+    ls_status status = ls_grad_scaler_read(scaler, &state);
+    if (status != LS_OK) return status;
+    s->has_scaler = true;
+    s->scale = state.scale;
+    s->growth_tracker = state.growth_tracker;
+    s->skipped = state.skipped;
+    return LS_OK;
+}
+
+static ls_status stage_all(struct ls_checkpoint_staging *s, const ls_parallel *p) {
+    const int64_t *memory = NULL;
+    size_t count = 0;
+    if (p->ops->get_memory) p->ops->get_memory(p, &memory, &count);
+    ls_status status = ls_checkpoint_stage(s, ls_optimizer_state_count(p->optimizer), count);
+    if (status != LS_OK) return status;
+    if (count > 0) memcpy(s->memory, memory, count * sizeof *memory);
+    status = stage_states(s, p);
+    return status == LS_OK ? stage_scaler(s, p) : status;
+}
+
+ls_status ls_checkpoint_save(const struct ls_checkpointed *run, const struct ls_position *position, const char *path) {
+    struct ls_checkpoint_staging staging = {0};
+    struct ls_checkpoint_texts texts;
+    ls_safetensors_text lines[2 + LS_TEXT_COUNT] = {{"format", "pt"}, /* what PyTorch's loaders expect to find */
+                                                    {LS_SAFETENSORS_CRC32, ""}};
+    ls_state_dict dict = {0};
+    size_t staged_count;
+    ls_checkpoint_describe(&texts, run, position);
+    ls_checkpoint_metadata(&texts, lines + 2);
+    ls_status status = stage_all(&staging, run->parallel);
+    if (status == LS_OK) status = ls_checkpoint_dict(&dict, &staged_count, run->parallel, &staging);
+    if (status == LS_OK) status = ls_state_dict_write(&dict, path, lines, 2 + LS_TEXT_COUNT);
+    ls_state_dict_close(&dict);
+    ls_checkpoint_unstage(&staging);
+    return status;
+}

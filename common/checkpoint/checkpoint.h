@@ -1,0 +1,64 @@
+/* Checkpoints: all that a run needs to go on as if it had never stopped, in one safetensors file.
+ *
+ *     fc1.weight, bn1.running_mean, bn1.num_batches_tracked, ...    the model, under PyTorch's names (weights.h)
+ *     optimizer.<moment>.<parameter>                                momentum_buffer, or exp_avg and exp_avg_sq
+ *     optimizer.step, optimizer.lr                                  F64, one of each for all parameters, or for each
+ *     scaler.scale, scaler.growth_tracker, scaler.skipped           with loss scaling
+ *     mode.memory                                                   what the mode keeps (parallel.h, get_memory)
+ *     "__metadata__"                                                format "pt"; what was trained and how far
+ *
+ * There is nothing random to save but the order of the samples, which follows from seed and epoch, and the place in it.
+ * A run that resumes with the same options, mode and number of devices has the same bits, from there on, in every
+ * weight and every loss. What may be changed is noted, with what it was: the recipe (learning rate, momentum, weight
+ * decay, clipping, schedule), seed, data, order, precision, mode and devices; within an epoch the batch size may not,
+ * since the place in the epoch is a number of batches. In force is what the options say, not the file. (DDP with --join and batch norm: within the last, uneven steps of an epoch the running
+ * statistics are those of the last rank that had samples, and which rank that is may change there.) */
+#ifndef LS_CHECKPOINT_CHECKPOINT_H
+#define LS_CHECKPOINT_CHECKPOINT_H
+
+#include "common/checkpoint/safetensors.h"
+#include "common/seam/options.h"
+#include "common/seam/parallel.h"
+
+/* How far a run is. */
+struct ls_position {
+    int64_t step;        /* optimizer steps so far */
+    int64_t epoch;       /* the one in progress */
+    int64_t epoch_steps; /* steps of it so far */
+    double loss_sum;     /* of them: what the epoch's mean loss is made of */
+    int64_t losses;
+    double last_loss; /* of the step before; NaN: there was none */
+};
+
+/* The run that is saved, or that goes on. */
+struct ls_checkpointed {
+    ls_parallel *parallel;
+    const ls_train_options *options;
+    ls_shard shard;
+    int64_t steps_per_epoch; /* 0: not known (a stream) */
+};
+
+/* Writes the checkpoint; called on one rank, between steps. The file is replaced as a whole or not at all: whatever
+ * happens, a complete checkpoint stays under this name once there was one. Host-blocking. */
+ls_status ls_checkpoint_save(const struct ls_checkpointed *run, const struct ls_position *position, const char *path);
+
+/* The checkpoint that the run goes on from; NULL: none is named, or one that may not be there yet and is not, which rank 0
+ * notes. Collective: it is there on all ranks, or on none, or all fail. */
+ls_status ls_checkpoint_find(const struct ls_checkpointed *run, const char **path);
+
+/* Reads it, on every rank: model, optimizer, scaler and mode, and where to go on. Nothing is changed unless all of the
+ * file fits; LS_ERR_INVALID, LS_ERR_FORMAT or LS_ERR_IO name the file, the tensor and the reason. Rank 0 notes where
+ * the run goes on, and what differs from the one that was saved without being wrong. Collective: ranks that have read
+ * different files (one was replaced in between) all fail. Host-blocking. */
+ls_status ls_checkpoint_load(const struct ls_checkpointed *run, const char *path, struct ls_position *position);
+
+/* Whether ls_checkpoint_load would take it, but for what only the mode can tell of its memory. Changes nothing of the
+ * model and its optimizer; asked by one process. */
+ls_status ls_checkpoint_check(const struct ls_checkpointed *run, const char *path);
+
+/* Whether a file says of itself that it is a checkpoint; and how its tensors begin that are no weights, up to a
+ * NULL. */
+bool ls_is_checkpoint(const ls_safetensors *file);
+extern const char *const ls_checkpoint_tensors[];
+
+#endif

@@ -1,0 +1,28 @@
+/* What writing and reading a checkpoint share. Private to common/train. */
+#ifndef LS_CHECKPOINT_CHECKPOINT_INTERNAL_H
+#define LS_CHECKPOINT_CHECKPOINT_INTERNAL_H
+
+#include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/state_dict.h"
+
+/* What goes to the file otherwise than it lies on the device: copies on the host. */
+struct ls_checkpoint_staging {
+    size_t state_count;    /* of update states: 1, or one for each parameter */
+    double *steps, *rates; /* state_count each */
+    bool has_scaler;
+    float scale;
+    int64_t growth_tracker, skipped;
+    int64_t *memory; /* memory_count, 0: the mode has none */
+    size_t memory_count;
+};
+
+/* Memory for so much. On failure there is nothing to free. */
+ls_status ls_checkpoint_stage(struct ls_checkpoint_staging *staging, size_t state_count, size_t memory_count);
+void ls_checkpoint_unstage(struct ls_checkpoint_staging *staging);
+
+/* The tensors of a checkpoint: what is staged, which comes first, *staged_count of them, then moments and model. On
+ * failure there is nothing to close. */
+ls_status ls_checkpoint_dict(ls_state_dict *dict, size_t *staged_count, const ls_parallel *parallel,
+                             struct ls_checkpoint_staging *staging);
+
+#endif

@@ -1,0 +1,187 @@
+/* checkpoint_read — going on from one.
+ *   order : the file by itself (safetensors.h); all ranks have the same; what its metadata says (checkpoint_text.h) and
+ *           its checksum; names, shapes and types of all tensors; the values that steer, which are few; and only then the first
+ *           change: the mode's memory, which the mode checks itself, then moments and weights
+ *   cost  : the file, in the memory of each rank, and a hash of it where there are several
+ *   fails : with one line; nothing has changed then. A device that fails while it is written to ends the run */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/checkpoint/checkpoint_internal.h"
+#include "common/checkpoint/checkpoint_text.h"
+
+/* A file that is replaced while ranks open it would have them train different models. */
+static ls_status compare_ranks(ls_parallel *p, const ls_safetensors *file, const char *path) {
+    enum { HALVES = 2 }; /* of the hash: each is exact as a double */
+    if (!p->ops->gather_from_ranks) return LS_OK;
+    uint64_t hash = ls_safetensors_hash(file);
+    double mine[HALVES] = {(double)(hash >> 32), (double)(hash & UINT32_MAX)};
+    double *all = calloc((size_t)p->world_size * HALVES, sizeof *all);
+    if (!all) return ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks");
+    ls_status status = p->ops->gather_from_ranks(p, mine, HALVES, all);
+    for (int r = 1; status == LS_OK && r < p->world_size; r++) {
+        if (all[HALVES * r] == all[0] && all[HALVES * r + 1] == all[1]) continue;
+        status = ls_fail(LS_ERR_INVALID,
+                         "rank 0 and rank %d have read different files %s: it was replaced meanwhile, or is not on a "
+                         "disk that they share",
+                         r, path);
+    }
+    free(all);
+    return status;
+}
+
+ls_status ls_checkpoint_find(const struct ls_checkpointed *run, const char **path) {
+    ls_parallel *p = run->parallel;
+    const char *named = ls_train_resume(run->options);
+    bool is_there = ls_train_resumes(run->options);
+    *path = is_there ? named : NULL;
+    if (!run->options->resume_if_present) return LS_OK;
+    double finders = is_there;
+    ls_status status = p->ops->sum_over_ranks ? p->ops->sum_over_ranks(p, &finders, 1) : LS_OK;
+    if (status != LS_OK) return status;
+    if (finders > 0 && finders < p->world_size) {
+        return ls_fail(LS_ERR_INVALID, "only %g of %d ranks find %s: it must lie on a disk that all of them share",
+                       finders, p->world_size, named);
+    }
+    if (!is_there && p->rank == 0) ls_note("%s is not there yet: this run begins anew", named);
+    return LS_OK;
+}
+
+/* --- what is staged ---------------------------------------------------------------------------------------------- */
+
+static size_t stored_count(const ls_safetensors *file, const char *name) {
+    const ls_safetensor *tensor = ls_safetensors_find(file, name);
+    return tensor && tensor->ndim == 1 ? tensor->shape[0] : 0;
+}
+
+/* Room for what the file has and this run wants. */
+static ls_status prepare_staging(struct ls_checkpoint_staging *s, const ls_parallel *p, const ls_safetensors *file,
+                                 const struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run) {
+    bool same_mode = ls_checkpoint_same(texts, run, LS_TEXT_MODE) && p->ops->set_memory;
+    size_t states = stored_count(file, "optimizer.step");
+    /* a wrong number is the tensor check's to report */
+    if (states != ls_model_parameter_count(p->model)) states = 1;
+    ls_status status = ls_checkpoint_stage(s, states, same_mode ? stored_count(file, "mode.memory") : 0);
+    if (status != LS_OK) return status;
+    s->has_scaler = ls_optimizer_scaler(p->optimizer) && ls_checkpoint_same(texts, run, LS_TEXT_PRECISION);
+    return LS_OK;
+}
+
+static ls_status check_staged(const struct ls_checkpoint_staging *s, const char *path) {
+    for (size_t i = 0; i < s->state_count; i++) {
+        if (!(s->steps[i] >= 0 && s->steps[i] < 0x1p53 && s->steps[i] == floor(s->steps[i]))) {
+            return ls_fail(LS_ERR_FORMAT, "%s is damaged: optimizer.step is %g", path, s->steps[i]);
+        }
+        if (!(s->rates[i] >= 0 && isfinite(s->rates[i]))) {
+            return ls_fail(LS_ERR_FORMAT, "%s is damaged: optimizer.lr is %g", path, s->rates[i]);
+        }
+    }
+    if (!s->has_scaler) return LS_OK;
+    if (!(s->scale > 0 && isfinite(s->scale))) {
+        return ls_fail(LS_ERR_FORMAT, "%s: scaler.scale is %g, with which no run can go on", path, (double)s->scale);
+    }
+    if (s->growth_tracker < 0 || s->growth_tracker > INT32_MAX || s->skipped < 0) {
+        return ls_fail(LS_ERR_FORMAT, "%s is damaged: scaler.growth_tracker is %" PRId64 ", scaler.skipped is %" PRId64,
+                       path, s->growth_tracker, s->skipped);
+    }
+    return LS_OK;
+}
+
+static ls_status take_states(const struct ls_checkpoint_staging *s, const ls_parallel *p) {
+    struct ls_update_state *states = calloc(s->state_count, sizeof *states);
+    if (!states) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the update states");
+    for (size_t i = 0; i < s->state_count; i++) {
+        states[i] = (struct ls_update_state){
+            .learning_rate = s->rates[i], .step = s->steps[i], .gradient_factor = 1, .scale = 1};
+    }
+    ls_status status = ls_optimizer_write_states(p->optimizer, states, s->state_count);
+    free(states);
+    return status;
+}
+
+static ls_status take_scaler(const struct ls_checkpoint_staging *s, const ls_parallel *p) {
+    if (!s->has_scaler) return LS_OK;
+    struct ls_scaler_state state = {
+        .scale = s->scale, .growth_tracker = (int32_t)s->growth_tracker, .skipped = s->skipped};
+    return ls_grad_scaler_write(ls_optimizer_scaler(p->optimizer), &state);
+}
+
+/* --- all of it --------------------------------------------------------------------------------------------------- */
+
+/* The mode does not know where its numbers come from. */
+static ls_status take_memory(const struct ls_checkpoint_staging *s, ls_parallel *p, const char *path) {
+    char cause[300] = "";
+    if (s->memory_count == 0) return LS_OK;
+    ls_log_sink sink = ls_log_capture(cause, sizeof cause);
+    ls_status status = p->ops->set_memory(p, s->memory, s->memory_count);
+    ls_log_restore(sink);
+    return status == LS_OK ? LS_OK : ls_fail(status, "%s: mode.memory: %s", path, cause);
+}
+
+static ls_status take(const struct ls_state_source *source, const struct ls_checkpoint_staging *s,
+                      const ls_state_dict *dict, size_t staged_count, ls_parallel *p) {
+    ls_status status = take_memory(s, p, source->path);
+    if (status == LS_OK) status = ls_state_dict_read(dict, source, staged_count, dict->count);
+    if (status == LS_OK) status = take_states(s, p);
+    if (status == LS_OK) status = take_scaler(s, p);
+    ls_model_parameters_changed(p->model);
+    return status;
+}
+
+/* `only_check`: nothing is taken. */
+static ls_status load_tensors(const struct ls_checkpointed *run, const ls_safetensors *file, const char *path,
+                              const struct ls_checkpoint_texts *texts, bool only_check) {
+    ls_parallel *p = run->parallel;
+    struct ls_checkpoint_staging staging = {0};
+    ls_state_dict dict = {0};
+    size_t staged_count = 0, i = 0;
+    const char *ignored[3] = {NULL};
+    ls_status status = prepare_staging(&staging, p, file, texts, run);
+    if (status == LS_OK) status = ls_checkpoint_dict(&dict, &staged_count, p, &staging);
+    if (!ls_checkpoint_same(texts, run, LS_TEXT_PRECISION)) ignored[i++] = "scaler.";
+    if (!ls_checkpoint_same(texts, run, LS_TEXT_MODE)) ignored[i++] = "mode.";
+    struct ls_state_source source = {
+        .file = file, .path = path, .reader = "this run", .prefix = "", .ignored = ignored};
+    if (status == LS_OK) status = ls_state_dict_check(&dict, &source);
+    if (status == LS_OK) status = ls_state_dict_read(&dict, &source, 0, staged_count);
+    if (status == LS_OK) status = check_staged(&staging, path);
+    if (status == LS_OK && !only_check) status = take(&source, &staging, &dict, staged_count, p);
+    ls_state_dict_close(&dict);
+    ls_checkpoint_unstage(&staging);
+    return status;
+}
+
+ls_status ls_checkpoint_load(const struct ls_checkpointed *run, const char *path, struct ls_position *position) {
+    ls_safetensors *file;
+    struct ls_checkpoint_texts texts;
+    struct ls_position there;
+    ls_status status = ls_safetensors_open(&file, path);
+    if (status != LS_OK) return status;
+    status = compare_ranks(run->parallel, file, path);
+    if (status == LS_OK) status = ls_checkpoint_read_texts(&texts, file, path);
+    if (status == LS_OK) status = ls_safetensors_verify(file, path);
+    if (status == LS_OK) status = ls_checkpoint_check_texts(&texts, run, path, &there);
+    if (status == LS_OK) status = load_tensors(run, file, path, &texts, false);
+    if (status == LS_OK) {
+        *position = there;
+        if (run->parallel->rank == 0) ls_checkpoint_note(&texts, run, path, position);
+    }
+    ls_safetensors_close(file);
+    return status;
+}
+
+ls_status ls_checkpoint_check(const struct ls_checkpointed *run, const char *path) {
+    ls_safetensors *file;
+    struct ls_checkpoint_texts texts;
+    struct ls_position there;
+    ls_status status = ls_safetensors_open(&file, path);
+    if (status != LS_OK) return status;
+    status = ls_checkpoint_read_texts(&texts, file, path);
+    if (status == LS_OK) status = ls_safetensors_verify(file, path);
+    if (status == LS_OK) status = ls_checkpoint_check_texts(&texts, run, path, &there);
+    if (status == LS_OK) status = load_tensors(run, file, path, &texts, true);
+    ls_safetensors_close(file);
+    return status;
+}

@@ -1,0 +1,273 @@
+/* checkpoint_text — a table of lines, each of which is written, read back, compared and named in messages.
+ *   idea  : what a run is follows from its options, what a file is from its metadata; both become the same texts, so
+ *           that comparing is comparing texts. Numbers are written so that they come back with the same bits
+ *   fails : in this order: no checkpoint, another format, a line that is missing or no number, another model or
+ *           optimizer, a position that cannot be, a batch size under which the position would be another place */
+#include "common/checkpoint/checkpoint_text.h"
+
+#include <errno.h>
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+
+#define FORMAT_VERSION "1"
+#define LS_STEPS_LIMIT (INT64_C(1) << 53) /* more steps than any run has; sums of such numbers do not overflow */
+
+/* SELF: there is nothing to compare with. NOTED_IF_THERE: files of earlier versions do not have it, and say nothing. */
+enum rule { SAME, SAME_WITHIN_EPOCH, NOTED, NOTED_OF_STREAMS, NOTED_IF_THERE, SELF };
+
+static const struct {
+    const char *key, *words;
+    enum rule rule;
+} rows[LS_TEXT_COUNT] = {
+#define LS_ROW(name, key, words, rule) {"lockstep." key, words, rule},
+    LS_CHECKPOINT_TEXT_MAP(LS_ROW)
+#undef LS_ROW
+};
+
+/* --- from a run -------------------------------------------------------------------------------------------------- */
+
+/* Metadata is UTF-8, and paths are anything. */
+static void put_text(struct ls_checkpoint_texts *texts, ls_checkpoint_text which, const char *text) {
+    char *value = texts->values[which];
+    snprintf(value, LS_TEXT_CAPACITY, "%s", text);
+    for (char *c = value; *c; c++) {
+        if (*c < ' ' || *c > '~') *c = '?';
+    }
+}
+
+static void put_integer(struct ls_checkpoint_texts *texts, ls_checkpoint_text which, int64_t value) {
+    snprintf(texts->values[which], LS_TEXT_CAPACITY, "%" PRId64, value);
+}
+
+/* As short as it comes back with the same bits: 0.1, not 0.10000000000000001. */
+static void put_real(struct ls_checkpoint_texts *texts, ls_checkpoint_text which, double value) {
+    char *text = texts->values[which];
+    for (int digits = 6; digits <= DBL_DECIMAL_DIG; digits++) {
+        snprintf(text, LS_TEXT_CAPACITY, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) return;
+    }
+}
+
+static void put_flag(struct ls_checkpoint_texts *texts, ls_checkpoint_text which, bool value) {
+    put_text(texts, which, value ? "on" : "off");
+}
+
+static const char *optimizer_text(const ls_train_options *o) {
+    if (o->optimizer == LS_SGD) return o->momentum > 0 ? "sgd with momentum" : "sgd";
+    return o->optimizer == LS_ADAM ? "adam" : "adamw";
+}
+
+/* What the rates of the steps to come follow from beside the rate itself. */
+static void put_schedule(struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run) {
+    const ls_train_options *o = run->options;
+    char text[160];
+    int64_t steps = o->steps > 0 ? o->steps : o->epochs * run->steps_per_epoch;
+    if (o->lr_schedule == LS_SCHEDULE_COSINE) {
+        snprintf(text, sizeof text, "cosine of %" PRId64 " steps to %g", steps, o->min_rate);
+    } else if (o->lr_schedule == LS_SCHEDULE_STEP) {
+        snprintf(text, sizeof text, "step of %g every %" PRId64 " epochs", o->decay_factor, o->decay_epochs);
+    } else {
+        snprintf(text, sizeof text, "constant");
+    }
+    size_t length = strlen(text);
+    if (o->warmup_steps > 0) snprintf(text + length, sizeof text - length, ", warm-up of %" PRId64, o->warmup_steps);
+    put_text(texts, LS_TEXT_SCHEDULE, text);
+}
+
+static void describe_optimizer(struct ls_checkpoint_texts *texts, const ls_train_options *o) {
+    ls_optimizer_options optimizer = ls_train_optimizer(o);
+    put_real(texts, LS_TEXT_RATE, o->learning_rate);
+    put_text(texts, LS_TEXT_RATE_SCALE, ls_rate_scaling_names[o->lr_scale]);
+    put_real(texts, LS_TEXT_MOMENTUM, o->momentum);
+    put_flag(texts, LS_TEXT_NESTEROV, o->nesterov);
+    put_real(texts, LS_TEXT_WEIGHT_DECAY, optimizer.weight_decay);
+    if (o->clip_norm > 0)
+        put_real(texts, LS_TEXT_CLIP_NORM, o->clip_norm);
+    else
+        put_text(texts, LS_TEXT_CLIP_NORM, "none");
+    put_integer(texts, LS_TEXT_GROWTH_INTERVAL, o->growth_interval);
+}
+
+static void describe_run(struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run) {
+    const ls_train_options *o = run->options;
+    put_text(texts, LS_TEXT_FORMAT, FORMAT_VERSION);
+    put_text(texts, LS_TEXT_MODEL, o->model);
+    put_text(texts, LS_TEXT_OPTIMIZER, optimizer_text(o));
+    put_integer(texts, LS_TEXT_BATCH_SIZE, o->batch_size);
+    put_text(texts, LS_TEXT_MODE, run->parallel->ops->name);
+    put_integer(texts, LS_TEXT_DEVICES, run->parallel->device_count);
+    put_text(texts, LS_TEXT_PRECISION, ls_dtype_name((ls_dtype)o->precision));
+    put_integer(texts, LS_TEXT_ACCUMULATE, o->accumulate);
+    put_text(texts, LS_TEXT_DATA, o->data);
+    put_text(texts, LS_TEXT_NORMALIZE, o->normalize == LS_NORMALIZE_MNIST ? "mnist" : "none");
+    put_integer(texts, LS_TEXT_SEED, o->seed);
+    put_text(texts, LS_TEXT_SHUFFLE, !o->shuffle ? "off" : o->set_epoch ? "on" : "on without set_epoch");
+    put_flag(texts, LS_TEXT_DROP_LAST, o->drop_last);
+    put_flag(texts, LS_TEXT_UNEVEN, o->uneven);
+    put_schedule(texts, run);
+    describe_optimizer(texts, o);
+    put_flag(texts, LS_TEXT_SYNC_BN, o->sync_bn);
+    put_text(texts, LS_TEXT_COMPRESS, o->compress == LS_FP32 ? "none" : ls_dtype_name((ls_dtype)o->compress));
+    put_text(texts, LS_TEXT_JOIN,
+             !o->join         ? "off"
+             : o->join_divide ? "dividing by active ranks"
+                              : "dividing by initial ranks");
+    put_flag(texts, LS_TEXT_TF32, o->tf32);
+    put_text(texts, LS_TEXT_SHARD, run->shard == LS_SHARD_STRIDED ? "strided" : "contiguous");
+    put_integer(texts, LS_TEXT_WORKERS, o->workers);
+}
+
+void ls_checkpoint_describe(struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run,
+                            const struct ls_position *position) {
+    describe_run(texts, run);
+    put_integer(texts, LS_TEXT_STEP, position->step);
+    put_integer(texts, LS_TEXT_EPOCH, position->epoch);
+    put_integer(texts, LS_TEXT_EPOCH_STEPS, position->epoch_steps);
+    put_real(texts, LS_TEXT_LOSS_SUM, position->loss_sum);
+    put_integer(texts, LS_TEXT_LOSSES, position->losses);
+    put_real(texts, LS_TEXT_LAST_LOSS, position->last_loss);
+}
+
+void ls_checkpoint_metadata(const struct ls_checkpoint_texts *texts, ls_safetensors_text *lines) {
+    for (int i = 0; i < LS_TEXT_COUNT; i++) lines[i] = (ls_safetensors_text){rows[i].key, texts->values[i]};
+}
+
+/* --- from a file ------------------------------------------------------------------------------------------------- */
+
+bool ls_is_checkpoint(const ls_safetensors *file) {
+    return ls_safetensors_metadata(file, rows[LS_TEXT_FORMAT].key) != NULL;
+}
+
+ls_status ls_checkpoint_read_texts(struct ls_checkpoint_texts *texts, const ls_safetensors *file, const char *path) {
+    if (!ls_is_checkpoint(file)) {
+        return ls_fail(LS_ERR_FORMAT,
+                       "%s is no checkpoint: its metadata has no %s; --init takes the weights of such a file", path,
+                       rows[LS_TEXT_FORMAT].key);
+    }
+    const char *format = ls_safetensors_metadata(file, rows[LS_TEXT_FORMAT].key);
+    if (strcmp(format, FORMAT_VERSION) != 0) {
+        return ls_fail(LS_ERR_UNSUPPORTED,
+                       "%s is a checkpoint of format '%.40s'; this program reads format " FORMAT_VERSION, path, format);
+    }
+    for (int i = 0; i < LS_TEXT_COUNT; i++) {
+        const char *value = ls_safetensors_metadata(file, rows[i].key);
+        if (!value && rows[i].rule != NOTED_IF_THERE)
+            return ls_fail(LS_ERR_FORMAT, "%s is damaged: its metadata has no %s", path, rows[i].key);
+        put_text(texts, (ls_checkpoint_text)i, value ? value : "");
+    }
+    return LS_OK;
+}
+
+static ls_status fail_number(const struct ls_checkpoint_texts *texts, const char *path, ls_checkpoint_text which) {
+    return ls_fail(LS_ERR_FORMAT, "%s is damaged: its %s is '%.40s'", path, rows[which].key, texts->values[which]);
+}
+
+static ls_status get_count(const struct ls_checkpoint_texts *texts, const char *path, ls_checkpoint_text which,
+                           int64_t *value) {
+    const char *text = texts->values[which];
+    char *end;
+    errno = 0;
+    long long number = strtoll(text, &end, 10);
+    bool whole = text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0;
+    *value = number;
+    return whole && number <= LS_STEPS_LIMIT ? LS_OK : fail_number(texts, path, which);
+}
+
+/* What printf wrote; of what is not finite only NaN may be. */
+static ls_status get_real(const struct ls_checkpoint_texts *texts, const char *path, ls_checkpoint_text which,
+                          bool may_be_nan, double *value) {
+    const char *text = texts->values[which];
+    char *end;
+    *value = strtod(text, &end);
+    bool whole = end != text && *end == '\0' && (isfinite(*value) || (may_be_nan && isnan(*value)));
+    return whole ? LS_OK : fail_number(texts, path, which);
+}
+
+static ls_status get_position(const struct ls_checkpoint_texts *texts, const char *path, int64_t steps_per_epoch,
+                              struct ls_position *position) {
+    struct ls_position p;
+    ls_status status = get_count(texts, path, LS_TEXT_STEP, &p.step);
+    if (status == LS_OK) status = get_count(texts, path, LS_TEXT_EPOCH, &p.epoch);
+    if (status == LS_OK) status = get_count(texts, path, LS_TEXT_EPOCH_STEPS, &p.epoch_steps);
+    if (status == LS_OK) status = get_real(texts, path, LS_TEXT_LOSS_SUM, false, &p.loss_sum);
+    if (status == LS_OK) status = get_count(texts, path, LS_TEXT_LOSSES, &p.losses);
+    if (status == LS_OK) status = get_real(texts, path, LS_TEXT_LAST_LOSS, true, &p.last_loss);
+    if (status != LS_OK) return status;
+    /* each epoch has a step at least */
+    if (p.epoch_steps > p.step || p.epoch > p.step - p.epoch_steps || p.losses > p.epoch_steps) {
+        return ls_fail(LS_ERR_FORMAT,
+                       "%s is damaged: no run is at step %" PRId64 " with %" PRId64 " steps and %" PRId64
+                       " losses of epoch %" PRId64 " behind it",
+                       path, p.step, p.epoch_steps, p.losses, p.epoch);
+    }
+    *position = p;
+    if (steps_per_epoch == 0 || p.epoch_steps <= steps_per_epoch) return LS_OK;
+    return ls_fail(LS_ERR_INVALID,
+                   "%s was written after %" PRId64 " steps of an epoch, and an epoch of this run has %" PRId64
+                   ": give it the data and the batch size of the run that wrote it",
+                   path, p.epoch_steps, steps_per_epoch);
+}
+
+/* --- both -------------------------------------------------------------------------------------------------------- */
+
+bool ls_checkpoint_same(const struct ls_checkpoint_texts *there, const struct ls_checkpointed *run,
+                        ls_checkpoint_text which) {
+    struct ls_checkpoint_texts here;
+    describe_run(&here, run);
+    return strcmp(there->values[which], here.values[which]) == 0;
+}
+
+static ls_status fail_other(const struct ls_checkpoint_texts *there, const struct ls_checkpoint_texts *here,
+                            const char *path, int which) {
+    return ls_fail(LS_ERR_INVALID, "%s is of a run with %s %s; this one has %s%s", path, rows[which].words,
+                   there->values[which], here->values[which],
+                   rows[which].rule == SAME ? ""
+                                            : ", under which its place within the epoch would be another one: take the "
+                                              "same, or a checkpoint that a run with --epochs wrote at its end");
+}
+
+ls_status ls_checkpoint_check_texts(const struct ls_checkpoint_texts *there, const struct ls_checkpointed *run,
+                                    const char *path, struct ls_position *position) {
+    struct ls_checkpoint_texts here;
+    describe_run(&here, run);
+    int64_t epoch_steps;
+    ls_status status = get_count(there, path, LS_TEXT_EPOCH_STEPS, &epoch_steps);
+    if (status != LS_OK) return status;
+    for (int i = 0; i < LS_TEXT_COUNT; i++) {
+        bool matters = rows[i].rule == SAME || (rows[i].rule == SAME_WITHIN_EPOCH && epoch_steps > 0);
+        if (matters && strcmp(there->values[i], here.values[i]) != 0) return fail_other(there, &here, path, i);
+    }
+    return get_position(there, path, run->steps_per_epoch, position);
+}
+
+/* Whether the note says of a row that the run has another value. */
+static bool is_noted(int row, const struct ls_checkpoint_texts *there, const struct ls_checkpoint_texts *here,
+                     bool is_stream) {
+    enum rule rule = rows[row].rule;
+    bool counts = rule == NOTED || rule == SAME_WITHIN_EPOCH || (rule == NOTED_OF_STREAMS && is_stream) ||
+                  (rule == NOTED_IF_THERE && there->values[row][0] != '\0');
+    return counts && strcmp(there->values[row], here->values[row]) != 0;
+}
+
+void ls_checkpoint_note(const struct ls_checkpoint_texts *there, const struct ls_checkpointed *run, const char *path,
+                        const struct ls_position *position) {
+    enum { ROOM = 60 + 2 * 100 }; /* words and two values, cut where they are longer than any but a path */
+    struct ls_checkpoint_texts here;
+    char others[LS_TEXT_COUNT * ROOM] = "";
+    size_t used = 0;
+    describe_run(&here, run);
+    for (int i = 0; i < LS_TEXT_COUNT; i++) {
+        if (!is_noted(i, there, &here, run->steps_per_epoch == 0)) continue;
+        used +=
+            (size_t)snprintf(others + used, sizeof others - used, "%s %s %.100s (was %.100s)",
+                             used > 0 ? "," : "; other than before:", rows[i].words, here.values[i], there->values[i]);
+    }
+    ls_note("%s: going on after step %" PRId64 ", in epoch %" PRId64 "%s", path, position->step, position->epoch + 1,
+            others);
+}

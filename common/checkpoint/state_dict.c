@@ -1,0 +1,235 @@
+/* state_dict — between tensors in memory and a file of them.
+ *   order : a file is checked whole before the first tensor is set, so that one that does not fit changes nothing
+ *   cost  : writing takes host memory for all that lies on the device, reading that of the file, and of one tensor
+ *           where types are converted
+ *   fails : with one line that names file, tensor and reason */
+#include "common/checkpoint/state_dict.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+
+ls_status ls_state_dict_open(ls_state_dict *dict, const ls_model *model, size_t more) {
+    size_t capacity =
+        ls_model_parameter_count(model) + ls_model_buffer_count(model) + ls_model_batchnorm_count(model) + more;
+    *dict = (ls_state_dict){.device = ls_model_device(model), .capacity = capacity};
+    dict->tensors = calloc(capacity, sizeof *dict->tensors);
+    return dict->tensors ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a list of %zu tensors", capacity);
+}
+
+void ls_state_dict_close(ls_state_dict *dict) {
+    free(dict->tensors);
+    *dict = (ls_state_dict){0};
+}
+
+void ls_state_dict_add(ls_state_dict *dict, const struct ls_state_tensor *tensor) {
+    struct ls_state_tensor *added = &dict->tensors[dict->count++];
+    *added = *tensor;
+    added->nbytes = ls_safetensor_dtype_nbytes(tensor->dtype);
+    for (int d = 0; d < tensor->ndim; d++) added->nbytes *= tensor->shape[d];
+}
+
+static void add_weight(ls_state_dict *dict, const struct ls_tensor *weight) {
+    struct ls_state_tensor tensor = {
+        .dtype = LS_SAFETENSOR_F32, .ndim = weight->ndim, .memory = weight->data, .on_device = true};
+    memcpy(tensor.name, weight->name, sizeof weight->name);
+    memcpy(tensor.shape, weight->shape, sizeof tensor.shape);
+    ls_state_dict_add(dict, &tensor);
+}
+
+void ls_state_dict_add_model(ls_state_dict *dict, ls_model *model) {
+    for (size_t p = 0; p < ls_model_parameter_count(model); p++) add_weight(dict, ls_model_parameter(model, p));
+    for (size_t b = 0; b < ls_model_buffer_count(model); b++) add_weight(dict, ls_model_buffer(model, b));
+    for (size_t i = 0; i < ls_model_batchnorm_count(model); i++) {
+        struct ls_state_tensor tensor = {
+            .dtype = LS_SAFETENSOR_I64, .memory = ls_model_batches_tracked(model, i), .optional = true};
+        snprintf(tensor.name, sizeof tensor.name, "%s.num_batches_tracked", ls_model_batchnorm_name(model, i));
+        ls_state_dict_add(dict, &tensor);
+    }
+}
+
+void ls_state_dict_put_prefix(ls_state_dict *dict, const char *prefix) {
+    size_t length = strlen(prefix);
+    for (size_t t = 0; t < dict->count; t++) {
+        char *name = dict->tensors[t].name;
+        memmove(name + length, name, strlen(name) + 1);
+        memcpy(name, prefix, length);
+    }
+}
+
+/* --- whether a file fits ----------------------------------------------------------------------------------------- */
+
+const ls_safetensor *ls_state_find(const struct ls_state_source *source, const struct ls_state_tensor *tensor) {
+    char name[2 * LS_STATE_NAME_NBYTES];
+    snprintf(name, sizeof name, "%s%s", source->prefix, tensor->name);
+    return ls_safetensors_find(source->file, name);
+}
+
+static bool can_be_taken(ls_safetensor_dtype there, ls_safetensor_dtype needed, bool convert) {
+    bool other = there == LS_SAFETENSOR_F16 || there == LS_SAFETENSOR_BF16 || there == LS_SAFETENSOR_F64;
+    return there == needed || (convert && needed == LS_SAFETENSOR_F32 && other);
+}
+
+/* "[16, 1, 5, 5]" */
+static void print_shape(char *text, size_t capacity, const size_t *shape, int ndim) {
+    size_t used = (size_t)snprintf(text, capacity, "[");
+    for (int d = 0; d < ndim && used < capacity; d++) {
+        used += (size_t)snprintf(text + used, capacity - used, "%s%zu", d > 0 ? ", " : "", shape[d]);
+    }
+    if (used < capacity) snprintf(text + used, capacity - used, "]");
+}
+
+static ls_status check_tensor(const struct ls_state_source *source, const struct ls_state_tensor *tensor) {
+    const ls_safetensor *stored = ls_state_find(source, tensor);
+    if (!stored && tensor->optional) return LS_OK;
+    if (!stored) {
+        return ls_fail(LS_ERR_INVALID, "%s has no tensor %s%s, which %s needs", source->path, source->prefix,
+                       tensor->name, source->reader);
+    }
+    if (!can_be_taken(stored->dtype, tensor->dtype, source->convert)) {
+        return ls_fail(LS_ERR_INVALID, "%s: %s is of type %s, %s needs %s", source->path, stored->name,
+                       ls_safetensor_dtype_name(stored->dtype), source->reader,
+                       ls_safetensor_dtype_name(tensor->dtype));
+    }
+    bool same = stored->ndim == tensor->ndim;
+    for (int d = 0; same && d < tensor->ndim; d++) same = stored->shape[d] == tensor->shape[d];
+    if (same) return LS_OK;
+    char there[200], needed[120];
+    print_shape(there, sizeof there, stored->shape, stored->ndim);
+    print_shape(needed, sizeof needed, tensor->shape, tensor->ndim);
+    return ls_fail(LS_ERR_INVALID, "%s: %s has shape %s, %s needs %s", source->path, stored->name, there,
+                   source->reader, needed);
+}
+
+static bool is_ignored(const struct ls_state_source *source, const char *name) {
+    for (const char *const *begin = source->ignored; begin && *begin; begin++) {
+        if (strncmp(name, *begin, strlen(*begin)) == 0) return true;
+    }
+    return false;
+}
+
+static bool belongs(const ls_state_dict *dict, const struct ls_state_source *source, const char *name) {
+    size_t length = strlen(source->prefix);
+    if (strncmp(name, source->prefix, length) != 0) return false;
+    for (size_t t = 0; t < dict->count; t++) {
+        if (strcmp(dict->tensors[t].name, name + length) == 0) return true;
+    }
+    return false;
+}
+
+ls_status ls_state_dict_check(const ls_state_dict *dict, const struct ls_state_source *source) {
+    ls_status status = LS_OK;
+    for (size_t t = 0; status == LS_OK && t < dict->count; t++) status = check_tensor(source, &dict->tensors[t]);
+    for (size_t t = 0; status == LS_OK && t < ls_safetensors_count(source->file); t++) {
+        const char *name = ls_safetensors_at(source->file, t)->name;
+        if (is_ignored(source, name) || belongs(dict, source, name)) continue;
+        status =
+            ls_fail(LS_ERR_INVALID, "%s has a tensor %s, which %s does not have", source->path, name, source->reader);
+    }
+    return status;
+}
+
+/* As F32. */
+static float float_of(const ls_safetensor *stored, size_t index) {
+    const char *at = (const char *)stored->data + index * ls_safetensor_dtype_nbytes(stored->dtype);
+    uint16_t half;
+    float single;
+    double wide;
+    memcpy(&half, at, sizeof half);
+    if (stored->dtype == LS_SAFETENSOR_F16) return ls_fp16_to_float(half);
+    if (stored->dtype == LS_SAFETENSOR_BF16) return ls_bf16_to_float(half);
+    memcpy(&single, at, sizeof single);
+    if (stored->dtype == LS_SAFETENSOR_F32) return single;
+    memcpy(&wide, at, sizeof wide);
+    return (float)wide;
+}
+
+ls_status ls_state_dict_check_finite(const ls_state_dict *dict, const struct ls_state_source *source) {
+    for (size_t t = 0; t < dict->count; t++) {
+        const struct ls_state_tensor *tensor = &dict->tensors[t];
+        const ls_safetensor *stored = ls_state_find(source, tensor);
+        size_t count = stored && tensor->dtype == LS_SAFETENSOR_F32 ? tensor->nbytes / sizeof(float) : 0;
+        for (size_t i = 0; i < count; i++) {
+            float value = float_of(stored, i);
+            if (isfinite(value)) continue;
+            return ls_fail(LS_ERR_INVALID, "%s: %s holds %s, as element %zu of %zu: no training can begin with that",
+                           source->path, stored->name, isnan(value) ? "NaN" : "an infinity", i, count);
+        }
+    }
+    return LS_OK;
+}
+
+/* --- from the file ----------------------------------------------------------------------------------------------- */
+
+/* Sets one tensor; `room` holds it where it is converted. */
+static ls_status read_tensor(ls_stream *stream, const struct ls_state_tensor *tensor, const ls_safetensor *stored,
+                             float *room) {
+    if (stored->dtype == tensor->dtype && !tensor->on_device) {
+        if (tensor->nbytes > 0) memcpy(tensor->memory, stored->data, tensor->nbytes);
+        return LS_OK;
+    }
+    if (stored->dtype == tensor->dtype) {
+        ls_copy(stream, tensor->memory, stored->data, tensor->nbytes);
+        return LS_OK;
+    }
+    size_t count = tensor->nbytes / sizeof *room;
+    for (size_t i = 0; i < count; i++) room[i] = float_of(stored, i);
+    return ls_copy_now(stream, tensor->memory, room, tensor->nbytes);
+}
+
+ls_status ls_state_dict_read(const ls_state_dict *dict, const struct ls_state_source *source, size_t begin,
+                             size_t end) {
+    ls_stream *stream = ls_device_stream(dict->device, LS_STREAM_COMPUTE);
+    size_t room_nbytes = 0;
+    for (size_t t = begin; t < end; t++) {
+        const struct ls_state_tensor *tensor = &dict->tensors[t];
+        const ls_safetensor *stored = ls_state_find(source, tensor);
+        bool converts = stored && stored->dtype != tensor->dtype;
+        if (converts && tensor->nbytes > room_nbytes) room_nbytes = tensor->nbytes;
+    }
+    float *room = malloc(room_nbytes + sizeof *room);
+    if (!room) return ls_fail(LS_ERR_NO_MEMORY, "no memory to convert the tensors of %s", source->path);
+    ls_status status = LS_OK;
+    for (size_t t = begin; status == LS_OK && t < end; t++) {
+        const ls_safetensor *stored = ls_state_find(source, &dict->tensors[t]);
+        if (stored) status = read_tensor(stream, &dict->tensors[t], stored, room);
+    }
+    ls_status done = ls_stream_synchronize(stream);
+    free(room);
+    return status != LS_OK ? status : done;
+}
+
+/* --- to a file --------------------------------------------------------------------------------------------------- */
+
+/* Describes all tensors for the writer; what lies on the device is copied to `room`. */
+static ls_status copy_out(const ls_state_dict *dict, ls_safetensor *tensors, char *room) {
+    ls_stream *stream = ls_device_stream(dict->device, LS_STREAM_COMPUTE);
+    for (size_t t = 0; t < dict->count; t++) {
+        const struct ls_state_tensor *tensor = &dict->tensors[t];
+        tensors[t] = (ls_safetensor){.name = tensor->name, .dtype = tensor->dtype, .ndim = tensor->ndim};
+        memcpy(tensors[t].shape, tensor->shape, sizeof tensor->shape);
+        tensors[t].nbytes = tensor->nbytes;
+        tensors[t].data = tensor->on_device ? room : tensor->memory;
+        if (!tensor->on_device) continue;
+        ls_copy(stream, room, tensor->memory, tensor->nbytes);
+        room += tensor->nbytes;
+    }
+    return ls_stream_synchronize(stream);
+}
+
+ls_status ls_state_dict_write(const ls_state_dict *dict, const char *path, const ls_safetensors_text *metadata,
+                              size_t metadata_count) {
+    size_t nbytes = 0;
+    for (size_t t = 0; t < dict->count; t++) nbytes += dict->tensors[t].on_device ? dict->tensors[t].nbytes : 0;
+    ls_safetensor *tensors = calloc(dict->count + 1, sizeof *tensors);
+    char *room = malloc(nbytes + 1);
+    ls_status status = tensors && room ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to save %s", path);
+    if (status == LS_OK) status = copy_out(dict, tensors, room);
+    if (status == LS_OK) status = ls_safetensors_write(path, tensors, dict->count, metadata, metadata_count);
+    free(tensors);
+    free(room);
+    return status;
+}

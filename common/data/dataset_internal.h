@@ -1,0 +1,37 @@
+/* What a kind of dataset fills in; private to common/data. */
+#ifndef LS_DATA_DATASET_INTERNAL_H
+#define LS_DATA_DATASET_INTERNAL_H
+
+#include "common/data/dataset.h"
+
+/* One sample at a time: `label` and `target` are NULL where not wanted or not there. A kind has indices or is a
+ * stream. */
+typedef struct ls_dataset_kind {
+    /* (with indices) Any number of threads at the same time. */
+    ls_status (*read)(const ls_dataset *dataset, int64_t index, float *input, int64_t *label, float *target);
+    /* (stream) A pass from the first sample; on failure *out is NULL. Each cursor is one thread's. */
+    ls_status (*cursor_open)(ls_cursor **out, const ls_dataset *dataset);
+    /* (stream) The next sample, or *end = true; `input` NULL: the sample is passed over. Not called again after a
+     * failure or the end. */
+    ls_status (*cursor_next)(ls_cursor *cursor, bool *end, float *input, int64_t *label, float *target);
+    void (*cursor_close)(ls_cursor *cursor); /* (stream) frees the cursor too */
+    void (*close)(ls_dataset *dataset);      /* frees the dataset too; accepts a half-built one */
+} ls_dataset_kind;
+
+/* First member of each kind's struct. Constant after open. */
+struct ls_dataset {
+    const ls_dataset_kind *kind;
+    ls_sample_spec spec;
+    size_t count;    /* 0 for a stream */
+    size_t promised; /* (stream) samples that its header speaks of, true or not */
+};
+
+/* First member of each stream's cursor; stream.c fills it in, the kind need not look at it. */
+struct ls_cursor {
+    const ls_dataset *dataset;
+    size_t share, shares;
+    size_t turn; /* the share that the next sample belongs to */
+    bool ended;
+};
+
+#endif

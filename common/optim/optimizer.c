@@ -1,0 +1,326 @@
+/* optimizer — one update of all parameters.
+ *   idea  : where the parameters, their gradients and their states lie stands in a list on the device, so that an
+ *           update is one operation however many tensors there are: on a GPU one launch instead of 34 for the model
+ *           "deep". Parameters that have been skipped count updates of their own, and from then on each is an operation
+ *   weigh : clipping and loss scaling need to know the gradients before the update: their sum of squares, which is
+ *           finite if and only if they are. It costs one reading of them, 4 bytes a parameter; unscaling and clipping cost
+ *           nothing more, since the update multiplies by their common factor (PyTorch: reads and writes them twice each)
+ *   cost  : SGD 12, with momentum 20, Adam 28 bytes for each parameter; a comparison of the gradients' places, which
+ *           DDP changes when it rebuilds its buckets
+ *   order : parameter by parameter, element by element: nothing is summed */
+#include "common/optim/optimizer.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "kernels/kernels.h"
+
+struct ls_optimizer {
+    ls_model *model;
+    ls_stream *compute;
+    ls_optimizer_options options;
+    struct ls_update_state *states; /* device: one for all parameters, or one for each */
+    bool own_states;                /* one for each: some parameters have been updated more often than others */
+    float *moments[2];              /* device: SGD uses none or one, Adam two; laid out like the parameters */
+    /* all parameters as one list; the gradients are those of the last update */
+    struct ls_update_tensor *list, *device_list;
+    size_t chunk_count, total;
+    bool list_travels; /* perhaps: it was copied since the stream was waited for */
+    double rate;       /* in the states, once what has been enqueued is done */
+    /* what weighs the gradients */
+    double *square_sum; /* device; NULL: nothing does */
+    ls_grad_scaler *scaler;
+    struct ls_update_state *records; /* device */
+};
+
+ls_optimizer_options ls_optimizer_defaults(ls_optimizer_kind kind) {
+    return (ls_optimizer_options){
+        .kind = kind,
+        .learning_rate = 1e-3,
+        .weight_decay = kind == LS_ADAMW ? 0.01 : 0,
+        .beta1 = 0.9,
+        .beta2 = 0.999,
+        .epsilon = 1e-8,
+        .scaler = ls_grad_scaler_defaults(),
+    };
+}
+
+static bool is_amount(double value) { return isfinite(value) && value >= 0; }
+
+ls_status ls_optimizer_check(const ls_optimizer_options *o) {
+    if (!is_amount(o->learning_rate))
+        return ls_fail(LS_ERR_USAGE, "the learning rate is %g; it must be >= 0", o->learning_rate);
+    if (!is_amount(o->weight_decay))
+        return ls_fail(LS_ERR_USAGE, "the weight decay is %g; it must be >= 0", o->weight_decay);
+    if (!is_amount(o->momentum)) return ls_fail(LS_ERR_USAGE, "the momentum is %g; it must be >= 0", o->momentum);
+    if (o->nesterov && !(o->momentum > 0)) return ls_fail(LS_ERR_USAGE, "nesterov needs a momentum above 0");
+    if (o->kind != LS_SGD && (o->momentum > 0 || o->nesterov)) {
+        return ls_fail(LS_ERR_USAGE, "momentum and nesterov belong to sgd; adam and adamw have their betas");
+    }
+    if (!(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1)) {
+        return ls_fail(LS_ERR_USAGE, "the betas are %g and %g; they must be in [0, 1)", o->beta1, o->beta2);
+    }
+    /* the device has it in fp32, where 0 means no clipping */
+    bool can_clip = o->clip_norm >= (double)FLT_MIN && o->clip_norm <= (double)FLT_MAX;
+    if (o->clip_norm != 0 && !can_clip) {
+        return ls_fail(LS_ERR_USAGE, "the norm to clip at is %g; it must be a positive fp32 number", o->clip_norm);
+    }
+    return ls_grad_scaler_check(&o->scaler);
+}
+
+/* Where the state of a parameter lies in moments[m]. */
+static float *moment_of(const ls_optimizer *optimizer, int m, const struct ls_tensor *parameter) {
+    float *parameters;
+    size_t count;
+    ls_model_parameters(optimizer->model, &parameters, &count);
+    return optimizer->moments[m] ? optimizer->moments[m] + (parameter->data - parameters) : NULL;
+}
+
+static int moments_needed(const ls_optimizer_options *options) {
+    if (options->kind != LS_SGD) return 2;
+    return options->momentum > 0 ? 1 : 0;
+}
+
+static bool is_listed(const ls_optimizer *optimizer) {
+    for (size_t p = 0; p < ls_model_parameter_count(optimizer->model); p++) {
+        if (optimizer->list[p].gradient != ls_model_parameter(optimizer->model, p)->gradient) return false;
+    }
+    return true;
+}
+
+/* Enqueues: the list as it is now to the device. Gradients change their places once or twice in a run. */
+static ls_status list_parameters(ls_optimizer *optimizer) {
+    size_t count = ls_model_parameter_count(optimizer->model);
+    if (optimizer->list_travels) { /* the host's copy of it must not change on the way */
+        ls_status status = ls_stream_synchronize(optimizer->compute);
+        if (status != LS_OK) return status;
+    }
+    optimizer->list_travels = true;
+    optimizer->chunk_count = optimizer->total = 0;
+    for (size_t p = 0; p < count; p++) {
+        const struct ls_tensor *tensor = ls_model_parameter(optimizer->model, p);
+        optimizer->list[p] = (struct ls_update_tensor){.parameter = tensor->data,
+                                                       .gradient = tensor->gradient,
+                                                       .first = moment_of(optimizer, 0, tensor),
+                                                       .second = moment_of(optimizer, 1, tensor),
+                                                       .count = tensor->count,
+                                                       .first_chunk = optimizer->chunk_count};
+        optimizer->chunk_count += (tensor->count + LS_UPDATE_CHUNK - 1) / LS_UPDATE_CHUNK;
+        optimizer->total += tensor->count;
+    }
+    ls_copy(optimizer->compute, optimizer->device_list, optimizer->list, count * sizeof *optimizer->list);
+    return LS_OK;
+}
+
+/* Device memory of an optimizer, in its category. */
+static ls_status alloc(const ls_optimizer *optimizer, size_t nbytes, const char *what, void *memory) {
+    return ls_device_alloc(ls_model_device(optimizer->model), LS_MEMORY_OPTIMIZER, nbytes, what, (void **)memory);
+}
+
+static ls_status alloc_all(ls_optimizer *optimizer) {
+    const ls_optimizer_options *o = &optimizer->options;
+    float *parameters;
+    size_t count, list_nbytes = ls_model_parameter_count(optimizer->model) * sizeof *optimizer->list;
+    ls_model_parameters(optimizer->model, &parameters, &count);
+    optimizer->list = calloc(1, list_nbytes);
+    if (!optimizer->list) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
+    ls_status status = alloc(optimizer, list_nbytes, "list of parameters", &optimizer->device_list);
+    if (status == LS_OK) status = alloc(optimizer, sizeof *optimizer->states, "update state", &optimizer->states);
+    for (int m = 0; status == LS_OK && m < moments_needed(o); m++) {
+        status = alloc(optimizer, count * sizeof(float), "optimizer state", &optimizer->moments[m]);
+    }
+    if (status == LS_OK && (o->clip_norm > 0 || o->measure_norm || o->scaler.enabled)) {
+        status = alloc(optimizer, sizeof *optimizer->square_sum, "sum of squares", &optimizer->square_sum);
+    }
+    if (status == LS_OK && o->record_count > 0) {
+        status = alloc(optimizer, o->record_count * sizeof *optimizer->records, "records", &optimizer->records);
+    }
+    if (status != LS_OK) return status;
+    return ls_grad_scaler_create(&optimizer->scaler, ls_model_device(optimizer->model), &o->scaler);
+}
+
+ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_optimizer_options *options) {
+    *out = NULL;
+    ls_status status = ls_optimizer_check(options);
+    if (status != LS_OK) return status;
+    ls_optimizer *optimizer = calloc(1, sizeof *optimizer);
+    if (!optimizer) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
+    optimizer->model = model;
+    optimizer->compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
+    optimizer->options = *options;
+    optimizer->rate = options->learning_rate;
+    status = alloc_all(optimizer);
+    struct ls_update_state start = {.learning_rate = options->learning_rate, .gradient_factor = 1, .scale = 1};
+    if (status == LS_OK) status = ls_copy_now(optimizer->compute, optimizer->states, &start, sizeof start);
+    if (status == LS_OK) status = list_parameters(optimizer);
+    if (status == LS_OK) status = ls_stream_synchronize(optimizer->compute);
+    optimizer->list_travels = false;
+    if (status != LS_OK) {
+        ls_optimizer_destroy(optimizer);
+        return status;
+    }
+    *out = optimizer;
+    return LS_OK;
+}
+
+static struct ls_sgd_rule sgd_rule(const ls_optimizer_options *o) {
+    return (struct ls_sgd_rule){(float)o->momentum, 0, (float)o->weight_decay, o->nesterov};
+}
+
+static struct ls_adam_rule adam_rule(const ls_optimizer_options *o) {
+    return (struct ls_adam_rule){o->beta1, o->beta2, o->epsilon, o->weight_decay, o->kind == LS_ADAMW};
+}
+
+static void update_all(ls_optimizer *optimizer) {
+    const ls_optimizer_options *o = &optimizer->options;
+    const struct ls_update_tensor *list = optimizer->device_list;
+    size_t count = ls_model_parameter_count(optimizer->model);
+    if (o->kind == LS_SGD) {
+        ls_sgd_list(optimizer->compute, sgd_rule(o), optimizer->states, list, count, optimizer->chunk_count,
+                    optimizer->total);
+    } else {
+        ls_adam_list(optimizer->compute, adam_rule(o), optimizer->states, list, count, optimizer->chunk_count,
+                     optimizer->total);
+    }
+}
+
+static void update_one(ls_optimizer *optimizer, size_t index) {
+    const struct ls_update_tensor *t = &optimizer->list[index];
+    const ls_optimizer_options *o = &optimizer->options;
+    const struct ls_update_state *state = &optimizer->states[index];
+    if (o->kind == LS_SGD) {
+        ls_sgd(optimizer->compute, sgd_rule(o), state, t->parameter, t->gradient, t->first, t->count);
+    } else {
+        ls_adam(optimizer->compute, adam_rule(o), state, t->parameter, t->gradient, t->first, t->second, t->count);
+    }
+}
+
+/* Gives each parameter a copy of the state that they have shared. Once in a run. */
+static ls_status separate_states(ls_optimizer *optimizer) {
+    ls_device *device = ls_model_device(optimizer->model);
+    size_t count = ls_model_parameter_count(optimizer->model);
+    struct ls_update_state *states;
+    ls_status status = alloc(optimizer, count * sizeof *states, "update state of each parameter", &states);
+    if (status != LS_OK) return status;
+    for (size_t p = 0; p < count; p++) {
+        ls_copy(optimizer->compute, &states[p], optimizer->states, sizeof *states);
+    }
+    status = ls_stream_synchronize(optimizer->compute); /* nothing reads the old state any more */
+    ls_device_free(device, optimizer->states);
+    optimizer->states = states;
+    optimizer->own_states = true;
+    return status;
+}
+
+static void begin(ls_optimizer *optimizer, size_t state) {
+    const ls_optimizer_options *o = &optimizer->options;
+    ls_begin_update(optimizer->compute, &optimizer->states[state], o->beta1, o->beta2);
+}
+
+size_t ls_optimizer_state_count(const ls_optimizer *optimizer) {
+    return optimizer->own_states ? ls_model_parameter_count(optimizer->model) : 1;
+}
+
+static void weigh(ls_optimizer *optimizer) {
+    if (!optimizer->square_sum) return;
+    ls_square_sum_list(optimizer->compute, optimizer->square_sum, optimizer->device_list,
+                       ls_model_parameter_count(optimizer->model), optimizer->chunk_count, optimizer->total);
+    ls_weigh_gradients(optimizer->compute, optimizer->states, ls_optimizer_state_count(optimizer),
+                       ls_grad_scaler_state(optimizer->scaler), optimizer->square_sum,
+                       (float)optimizer->options.clip_norm);
+}
+
+static void update(ls_optimizer *optimizer, const bool *skip) {
+    if (!optimizer->own_states) {
+        begin(optimizer, 0);
+        update_all(optimizer);
+        return;
+    }
+    for (size_t p = 0; p < ls_model_parameter_count(optimizer->model); p++) {
+        if (skip && skip[p]) continue;
+        begin(optimizer, p);
+        update_one(optimizer, p);
+    }
+}
+
+ls_status ls_optimizer_step_without(ls_optimizer *optimizer, const bool *skip) {
+    ls_status status = is_listed(optimizer) ? LS_OK : list_parameters(optimizer);
+    if (status == LS_OK && skip && !optimizer->own_states) status = separate_states(optimizer);
+    if (status != LS_OK) return status;
+    weigh(optimizer);
+    update(optimizer, skip);
+    ls_model_parameters_changed(optimizer->model);
+    ls_grad_scaler_update(optimizer->scaler, optimizer->states);
+    return LS_OK;
+}
+
+ls_status ls_optimizer_step(ls_optimizer *optimizer) { return ls_optimizer_step_without(optimizer, NULL); }
+
+void ls_optimizer_set_rate(ls_optimizer *optimizer, double rate) {
+    if (rate == optimizer->rate) return;
+    optimizer->rate = rate;
+    ls_set_learning_rate(optimizer->compute, optimizer->states, ls_optimizer_state_count(optimizer), rate);
+}
+
+/* --- what others look at, and keep --------------------------------------------------------------------------------- */
+
+ls_grad_scaler *ls_optimizer_scaler(const ls_optimizer *optimizer) { return optimizer->scaler; }
+
+const float *ls_optimizer_loss_scale(const ls_optimizer *optimizer) {
+    return optimizer->scaler ? &ls_grad_scaler_state(optimizer->scaler)->scale : NULL;
+}
+
+size_t ls_optimizer_record_count(const ls_optimizer *optimizer) { return optimizer->options.record_count; }
+
+void ls_optimizer_record(ls_optimizer *optimizer, size_t index) {
+    if (!optimizer->records) return;
+    ls_copy(optimizer->compute, &optimizer->records[index], optimizer->states, sizeof *optimizer->states);
+}
+
+ls_status ls_optimizer_read_records(const ls_optimizer *optimizer, struct ls_update_state *records) {
+    size_t nbytes = optimizer->options.record_count * sizeof *records;
+    return nbytes > 0 ? ls_copy_now(optimizer->compute, records, optimizer->records, nbytes) : LS_OK;
+}
+
+ls_status ls_optimizer_read_states(const ls_optimizer *optimizer, struct ls_update_state *states) {
+    size_t nbytes = ls_optimizer_state_count(optimizer) * sizeof *states;
+    return ls_copy_now(optimizer->compute, states, optimizer->states, nbytes);
+}
+
+ls_status ls_optimizer_write_states(ls_optimizer *optimizer, const struct ls_update_state *states, size_t count) {
+    ls_status status = count > 1 && !optimizer->own_states ? separate_states(optimizer) : LS_OK;
+    size_t mine = ls_optimizer_state_count(optimizer);
+    for (size_t p = 0; status == LS_OK && p < mine; p++) {
+        const struct ls_update_state *state = &states[count > 1 ? p : 0];
+        status = ls_copy_now(optimizer->compute, &optimizer->states[p], state, sizeof *state);
+    }
+    optimizer->rate = states[0].learning_rate;
+    return status;
+}
+
+size_t ls_optimizer_moment_count(const ls_optimizer *optimizer) { return (size_t)moments_needed(&optimizer->options); }
+
+const char *ls_optimizer_moment_name(const ls_optimizer *optimizer, size_t moment) {
+    if (optimizer->options.kind == LS_SGD) return "momentum";
+    return moment == 0 ? "first moment" : "second moment";
+}
+
+float *ls_optimizer_moment(const ls_optimizer *optimizer, size_t moment, size_t parameter) {
+    return moment_of(optimizer, (int)moment, ls_model_parameter(optimizer->model, parameter));
+}
+
+void ls_optimizer_destroy(ls_optimizer *optimizer) {
+    if (!optimizer) return;
+    ls_device *device = ls_model_device(optimizer->model);
+    ls_device_free(device, optimizer->moments[0]);
+    ls_device_free(device, optimizer->moments[1]);
+    ls_device_free(device, optimizer->states);
+    ls_device_free(device, optimizer->device_list);
+    ls_device_free(device, optimizer->square_sum);
+    ls_device_free(device, optimizer->records);
+    ls_grad_scaler_destroy(optimizer->scaler);
+    free(optimizer->list);
+    free(optimizer);
+}

@@ -1,0 +1,74 @@
+/* Optimizers over all parameters of a model: SGD (momentum, nesterov, weight decay), Adam, AdamW, by PyTorch's rules
+ * (docs/pytorch.md#optimizers; kernels.h has the formulas). State lies on the model's device, in category optimizer. */
+#ifndef LS_OPTIM_OPTIMIZER_H
+#define LS_OPTIM_OPTIMIZER_H
+
+#include "common/nn/model.h"
+#include "common/optim/grad_scaler.h"
+
+typedef struct ls_optimizer ls_optimizer;
+
+typedef enum ls_optimizer_kind { LS_SGD, LS_ADAM, LS_ADAMW } ls_optimizer_kind;
+
+typedef struct ls_optimizer_options {
+    ls_optimizer_kind kind;
+    double learning_rate; /* >= 0 */
+    double momentum;      /* SGD, >= 0 */
+    bool nesterov;        /* SGD; needs momentum > 0 */
+    double weight_decay;  /* >= 0; Adam: added to the gradient, AdamW: taken from the parameter */
+    double beta1, beta2;  /* Adam, AdamW: in [0, 1) */
+    double epsilon;       /* Adam, AdamW */
+    double clip_norm;  /* gradients with a larger norm, over all parameters together, are scaled down to it; 0: none */
+    bool measure_norm; /* take the gradients' norm though nothing needs it but the records */
+    size_t record_count;           /* room for ls_optimizer_record; 0: none */
+    ls_grad_scaler_options scaler; /* of the loss, for fp16 */
+} ls_optimizer_options;
+
+/* PyTorch's defaults: no clipping, no loss scaling; no momentum; betas 0.9 and 0.999, epsilon 1e-8; learning rate 1e-3;
+ * weight decay 0 (AdamW: 0.01). */
+ls_optimizer_options ls_optimizer_defaults(ls_optimizer_kind kind);
+
+/* LS_ERR_USAGE, with one line, for options that are out of range or contradict each other. */
+ls_status ls_optimizer_check(const ls_optimizer_options *options);
+
+/* `model` is borrowed until destroy. LS_ERR_USAGE for options out of range. On failure *out is NULL. */
+ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_optimizer_options *options);
+
+/* Enqueues one update of every parameter from its gradient, on the compute stream of the model's device: unscale, clip,
+ * update, and what the loss scaler makes of it, all decided on the device. The gradients themselves stay as they are:
+ * what unscaling and clipping multiply them by is one factor, which the update applies as it reads them. */
+ls_status ls_optimizer_step(ls_optimizer *optimizer);
+
+/* The learning rate of the updates that follow; enqueues an operation if it differs from the last one. */
+void ls_optimizer_set_rate(ls_optimizer *optimizer, double rate);
+
+/* The scaler of the loss, NULL if there is none; and what the loss's gradient is to be multiplied by, memory of the
+ * model's device, NULL without a scaler. */
+ls_grad_scaler *ls_optimizer_scaler(const ls_optimizer *optimizer);
+const float *ls_optimizer_loss_scale(const ls_optimizer *optimizer);
+
+/* Enqueues: the state of the last update (its norm, scale, learning rate and whether it was left out) into record
+ * `index`; without room for records a no-op. Reading them makes the host wait; `records` has room for record_count. */
+void ls_optimizer_record(ls_optimizer *optimizer, size_t index);
+ls_status ls_optimizer_read_records(const ls_optimizer *optimizer, struct ls_update_state *records);
+size_t ls_optimizer_record_count(const ls_optimizer *optimizer);
+
+/* The same without the parameters for which skip[index] is true (NULL: none), as PyTorch does for those whose gradient
+ * is None: no weight decay, no momentum, no count of the step. From the first such step on each parameter counts its
+ * own updates. */
+ls_status ls_optimizer_step_without(ls_optimizer *optimizer, const bool *skip);
+
+/* The state of a parameter, `parameter->count` floats of device memory each: SGD's momentum, or Adam's two moments. */
+size_t ls_optimizer_moment_count(const ls_optimizer *optimizer);
+const char *ls_optimizer_moment_name(const ls_optimizer *optimizer, size_t moment); /* "momentum", "first moment" */
+float *ls_optimizer_moment(const ls_optimizer *optimizer, size_t moment, size_t parameter);
+
+/* The update states: one for all parameters, or (see ls_optimizer_step_without) one for each. Read to the host, which
+ * waits; written by whoever resumes a run: `count` is 1, for all parameters, or their number. */
+size_t ls_optimizer_state_count(const ls_optimizer *optimizer);
+ls_status ls_optimizer_read_states(const ls_optimizer *optimizer, struct ls_update_state *states);
+ls_status ls_optimizer_write_states(ls_optimizer *optimizer, const struct ls_update_state *states, size_t count);
+
+void ls_optimizer_destroy(ls_optimizer *optimizer);
+
+#endif

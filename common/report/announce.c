@@ -1,0 +1,236 @@
+/* announce — the options, in the run's own numbers: a line for each thing that users have been surprised by.
+ *   idea  : every number follows from the options, the model and the devices. The bytes are those that the phases'
+ *           clocks count afterwards (--summary: bytes_per_step_by_phase), which a test compares
+ *   cost  : a few lines on stdout; with loss scaling, one wait for its device */
+#include "common/report/announce.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/base/chunk.h"
+
+/* --- the batch ---------------------------------------------------------------------------------------------------- */
+
+/* DDP: each device has a process of its own, and a loader that gives it its part of the step's batch. DataParallel cuts
+ * each micro-batch. */
+static bool has_ranks(const ls_parallel *p) { return p->ops->gather_from_ranks != NULL; }
+
+static size_t chunk(size_t length, int pieces, int index) {
+    size_t begin, count;
+    ls_chunk(length, pieces, index, &begin, &count);
+    return count;
+}
+
+/* Samples of a full step's micro-batch on device `device` of all. */
+static size_t rows_of(const ls_parallel *p, const ls_train_options *o, int device, int micro_batch) {
+    size_t batch = (size_t)o->batch_size;
+    return has_ranks(p) ? chunk(chunk(batch, p->device_count, device), o->accumulate, micro_batch)
+                        : chunk(chunk(batch, o->accumulate, micro_batch), p->device_count, device);
+}
+
+static void announce_batch(FILE *file, const ls_parallel *p, const ls_train_options *o) {
+    size_t most = 0, least = SIZE_MAX;
+    for (int d = 0; d < p->device_count; d++) {
+        for (int k = 0; k < o->accumulate; k++) {
+            size_t rows = rows_of(p, o, d, k);
+            most = rows > most ? rows : most;
+            least = rows < least ? rows : least;
+        }
+    }
+    fprintf(file, "batch: %" PRId64 " samples a step", o->batch_size);
+    bool cut = p->device_count > 1 || o->accumulate > 1;
+    if (cut && most == least) {
+        fputs(" = ", file);
+        if (p->device_count > 1) fprintf(file, "%d devices x ", p->device_count);
+        fprintf(file, "%zu", most);
+        if (o->accumulate > 1) fprintf(file, " x %d micro-batches", o->accumulate);
+    } else if (cut) {
+        fprintf(file, " on %d device%s", p->device_count, p->device_count == 1 ? "" : "s");
+        if (o->accumulate > 1) fprintf(file, " in %d micro-batches", o->accumulate);
+        fprintf(file, ", not evenly: %zu to %zu on a device at a time", least, most);
+    }
+    fputc('\n', file);
+}
+
+/* --- the learning rate -------------------------------------------------------------------------------------------- */
+
+static void announce_rate(FILE *file, const ls_parallel *p, const ls_train_options *o, const ls_schedule *s) {
+    int devices = p->device_count;
+    const char *plural = devices == 1 ? "" : "s";
+    fprintf(file, "learning rate: %.9g", s->rate);
+    if (o->lr_scale == LS_RATE_LINEAR)
+        fprintf(file, " = %.9g x %d device%s (linear)", o->learning_rate, devices, plural);
+    if (o->lr_scale == LS_RATE_SQRT) fprintf(file, " = %.9g x sqrt(%d device%s)", o->learning_rate, devices, plural);
+    if (s->warmup_steps > 0) fprintf(file, ", %" PRId64 " steps of warm-up", s->warmup_steps);
+    const char *then = s->warmup_steps > 0 ? ", then" : ",";
+    if (s->kind == LS_SCHEDULE_COSINE) {
+        fprintf(file, "%s cosine to %.9g in %" PRId64 " steps", then, s->min_rate, s->total_steps - s->warmup_steps);
+    }
+    if (s->kind == LS_SCHEDULE_STEP) {
+        fprintf(file, "%s times %.9g every %" PRId64 " epoch%s", then, s->decay_factor, s->decay_epochs,
+                s->decay_epochs == 1 ? "" : "s");
+    }
+    fputc('\n', file);
+}
+
+/* --- the samples -------------------------------------------------------------------------------------------------- */
+
+/* All steps of an epoch but the last are full; rank 0 has the most of each. */
+static void announce_epoch(FILE *file, const struct ls_announcement *a) {
+    int64_t steps = ls_batches_per_epoch(a->batches), batch = a->options->batch_size, world = a->parallel->world_size;
+    struct ls_batch_indices first, last;
+    ls_batches_get(a->batches, 0, &first);
+    ls_batches_get(a->batches, steps - 1, &last);
+    int64_t taken = (steps - 1) * batch + (int64_t)last.global_count;
+    int64_t of_rank_0 = (steps - 1) * (int64_t)first.local_count + (int64_t)last.local_count;
+    fprintf(file, "samples: %" PRId64 " an epoch in %" PRId64 " step%s", a->dataset_count, steps,
+            steps == 1 ? "" : "s");
+    if ((int64_t)last.global_count < batch) fprintf(file, " (the last of %zu)", last.global_count);
+    if (world > 1) fprintf(file, ", %s%" PRId64 " a rank", of_rank_0 * world == taken ? "" : "at most ", of_rank_0);
+    if (taken > a->dataset_count) fprintf(file, ", %" PRId64 " repeated", taken - a->dataset_count);
+    if (taken < a->dataset_count) fprintf(file, ", %" PRId64 " dropped", a->dataset_count - taken);
+    if (a->options->shuffle && !a->options->set_epoch) fputs(", in the same order each epoch", file);
+}
+
+static void announce_samples(FILE *file, const struct ls_announcement *a) {
+    int64_t total = a->schedule->total_steps;
+    if (a->options->resident_batches > 0) {
+        int kept = a->options->resident_batches;
+        fprintf(file, "samples: %d resident batch%s, loaded in the first steps and used in turn", kept,
+                kept == 1 ? "" : "es");
+    } else if (a->batches) {
+        announce_epoch(file, a);
+    } else {
+        fputs("samples: a stream, of which nobody knows the length", file);
+    }
+    if (total > 0) fprintf(file, "; %" PRId64 " step%s in all", total, total == 1 ? "" : "s");
+    if (a->parallel->step > 0) fprintf(file, ", %" PRIu64 " of them done", a->parallel->step);
+    fputc('\n', file);
+}
+
+/* --- precision ---------------------------------------------------------------------------------------------------- */
+
+static void announce_precision(FILE *file, const ls_parallel *p, const ls_train_options *o) {
+    if (o->precision == LS_FP32) return;
+    fprintf(file, "precision: %s", ls_dtype_name((ls_dtype)o->precision));
+    const ls_grad_scaler *scaler = ls_optimizer_scaler(p->optimizer);
+    struct ls_scaler_state state;
+    if (scaler && ls_device_computes(p->devices[0]) && ls_grad_scaler_read(scaler, &state) == LS_OK) {
+        fprintf(file, ", loss scale %.9g, doubled after %d steps in a row without infinities", (double)state.scale,
+                o->growth_interval);
+    }
+    fputc('\n', file);
+}
+
+/* --- bytes -------------------------------------------------------------------------------------------------------- */
+
+/* Floats of all gradients in DDP's buckets, each padded to whole cache lines. */
+static uint64_t bucket_floats(const ls_model *model) {
+    uint64_t count = 0;
+    for (size_t p = 0; p < ls_model_parameter_count(model); p++) {
+        count += ls_aligned_floats(ls_model_parameter(model, p)->count);
+    }
+    return count;
+}
+
+static void predict_ddp(const ls_parallel *p, const ls_train_options *o, uint64_t bytes[LS_PHASE_COUNT]) {
+    float *data;
+    size_t state_count, parameter_count;
+    ls_model_state(p->model, &data, &state_count);
+    ls_model_parameters(p->model, &data, &parameter_count);
+    bytes[LS_PHASE_BROADCAST] = (state_count - parameter_count) * sizeof(float);
+    bytes[LS_PHASE_ALL_REDUCE] = bucket_floats(p->model) * ls_dtype_nbytes((ls_dtype)o->compress);
+}
+
+/* Inputs, outputs and their gradients with each micro-batch; parameters with the first, gradients with the last. Where
+ * the step is one micro-batch, a device without a piece of it takes no part. */
+static void predict_dp(const ls_parallel *p, const ls_train_options *o, int local, uint64_t bytes[LS_PHASE_COUNT]) {
+    float *data;
+    size_t parameters, rows = 0;
+    bool takes_loss = p->devices[local] == p->loss_device;
+    for (int k = 0; k < o->accumulate; k++) rows += rows_of(p, o, local, k);
+    if (rows == 0 && o->accumulate == 1) return;
+    ls_model_parameters(p->model, &data, &parameters);
+    uint64_t outputs = rows * ls_model_outputs(p->model) * sizeof(float);
+    bytes[LS_PHASE_GATHER] = outputs;                    /* the loss's own device too: a copy within it */
+    if (!takes_loss) bytes[LS_PHASE_SCATTER] += outputs; /* come back as gradients */
+    if (local == 0) return;
+    bytes[LS_PHASE_SCATTER] += rows * ls_image_count(ls_model_input(p->model)) * sizeof(float);
+    bytes[LS_PHASE_REPLICATE] = parameters * sizeof(float);
+    bytes[LS_PHASE_REDUCE] = parameters * sizeof(float);
+}
+
+void ls_predict_bytes(const ls_parallel *p, const ls_train_options *o, int local, uint64_t bytes[LS_PHASE_COUNT]) {
+    memset(bytes, 0, LS_PHASE_COUNT * sizeof *bytes);
+    if (has_ranks(p)) {
+        predict_ddp(p, o, bytes);
+    } else if (p->device_count > 1) {
+        predict_dp(p, o, local, bytes);
+    }
+}
+
+/* What travels in a phase. */
+static const char *const kinds[LS_PHASE_COUNT] = {
+    [LS_PHASE_SCATTER] = "inputs and output gradients",
+    [LS_PHASE_REPLICATE] = "parameters",
+    [LS_PHASE_GATHER] = "outputs",
+    [LS_PHASE_REDUCE] = "gradients",
+    [LS_PHASE_BROADCAST] = "buffers",
+    [LS_PHASE_ALL_REDUCE] = "gradients",
+};
+
+static void print_bytes(FILE *file, const ls_parallel *p, const ls_train_options *o,
+                        const uint64_t bytes[LS_PHASE_COUNT]) {
+    const char *comma = "";
+    for (int phase = 0; phase < LS_PHASE_COUNT; phase++) {
+        if (bytes[phase] == 0) continue;
+        fprintf(file, "%s %s %" PRIu64 " (%s", comma, ls_phase_name((ls_phase)phase), bytes[phase], kinds[phase]);
+        if (phase == LS_PHASE_ALL_REDUCE) {
+            if (o->compress != LS_FP32) fprintf(file, " in %s", ls_dtype_name((ls_dtype)o->compress));
+            fprintf(file, "; ring and direct send 2 x %d/%d of them", p->world_size - 1, p->world_size);
+        }
+        fputc(')', file);
+        comma = ",";
+    }
+    if (comma[0] == '\0') fputs(" nothing", file);
+}
+
+/* Whether device `next` follows on device `first` in a range of numbers, and moves the same bytes. */
+static bool continues(const ls_parallel *p, const ls_train_options *o, int first, int next,
+                      const uint64_t bytes[LS_PHASE_COUNT]) {
+    uint64_t of_next[LS_PHASE_COUNT];
+    if (ls_device_index(p->devices[next]) != ls_device_index(p->devices[first]) + next - first) return false;
+    ls_predict_bytes(p, o, next, of_next);
+    return memcmp(bytes, of_next, sizeof of_next) == 0;
+}
+
+static void announce_bytes(FILE *file, const ls_parallel *p, const ls_train_options *o) {
+    uint64_t bytes[LS_PHASE_COUNT];
+    if (p->device_count == 1) return;
+    fputs("bytes a step:", file);
+    if (has_ranks(p)) {
+        ls_predict_bytes(p, o, 0, bytes);
+        fputs(" each rank", file);
+        print_bytes(file, p, o, bytes);
+    }
+    for (int first = 0, end; !has_ranks(p) && first < p->device_count; first = end) {
+        ls_predict_bytes(p, o, first, bytes);
+        for (end = first + 1; end < p->device_count && continues(p, o, first, end, bytes);) end++;
+        fprintf(file, "%s device%s %d", first > 0 ? ";" : "", end > first + 1 ? "s" : "",
+                ls_device_index(p->devices[first]));
+        if (end > first + 1) fprintf(file, " to %d", ls_device_index(p->devices[end - 1]));
+        print_bytes(file, p, o, bytes);
+    }
+    fputc('\n', file);
+}
+
+void ls_announce(FILE *file, const struct ls_announcement *a) {
+    ls_train_note_idle(a->options, a->parallel->device_count);
+    if (a->options->quiet) return;
+    announce_batch(file, a->parallel, a->options);
+    announce_rate(file, a->parallel, a->options, a->schedule);
+    announce_samples(file, a);
+    announce_precision(file, a->parallel, a->options);
+    announce_bytes(file, a->parallel, a->options);
+    fflush(file);
+}

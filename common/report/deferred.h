@@ -1,0 +1,67 @@
+/* The host's late look at a run: losses gather on the device, times and memory with each rank, and from time to time
+ * all ranks look at them together. Used by the loop. */
+#ifndef LS_REPORT_DEFERRED_H
+#define LS_REPORT_DEFERRED_H
+
+#include "common/report/device_table.h"
+#include "common/report/live_view.h"
+#include "common/report/report.h"
+
+typedef struct ls_look {
+    /* constant after open */
+    ls_parallel *parallel;
+    ls_report *report;   /* rank 0's; NULL: another rank, or nothing to report to */
+    int64_t total_steps; /* 0: not known */
+    bool wants_view;     /* this rank's stderr and options ask for the live view */
+    double *sent, *received;
+    struct ls_device_row *rows; /* of all devices, as the last look found them */
+    /* changes from look to look, on all ranks alike */
+    int64_t read_steps; /* steps whose losses have been read */
+    int64_t next;       /* the step after which to look again */
+    int64_t interval;   /* steps from one look to the next */
+    double last_loss, epoch_loss_sum;
+    int64_t epoch_losses;
+    /* this rank's own */
+    double step_ms[LS_LOSS_RING],
+        loader_wait_ms[LS_LOSS_RING]; /* of the steps since the last look, at step mod LS_LOSS_RING */
+    struct ls_update_state
+        updates[LS_LOSS_RING]; /* for the report, if `has_updates`: what the optimizer made of them */
+    bool has_updates;
+    double samples_per_step;
+    double since_us; /* the last look, or the epoch's begin */
+    ls_live_view view;
+} ls_look;
+
+/* `report` may be NULL; it is borrowed. `total_steps` 0: not known. On failure there is nothing to close. */
+ls_status ls_look_open(ls_look *look, ls_parallel *parallel, const ls_train_options *options, ls_report *report,
+                       int64_t total_steps);
+
+/* Sums and times of an epoch begin anew. */
+void ls_look_begin_epoch(ls_look *look);
+
+/* For checkpoints: the sum and number of the epoch's losses that have been read; and back, in an epoch that goes on. */
+void ls_look_epoch_losses(const ls_look *look, double *sum, int64_t *losses);
+void ls_look_resume_epoch(ls_look *look, double sum, int64_t losses);
+
+/* After step p->step (not counted yet): what it took. */
+void ls_look_note(ls_look *look, double step_ms, double loader_wait_ms);
+
+/* Whether it is time for ls_look_now, which all ranks find after the same step: after the first
+ * step, then about five times a second but no more often than every 64 steps, or about twice a second where rank 0
+ * shows the live view; and in any case when the ring of losses is full. */
+bool ls_look_is_due(const ls_look *look);
+
+/* Reads the losses of all steps since the last look, tells the report about them, and refreshes rows and view.
+ * Collective over ranks, host-blocking. LS_ERR_DIVERGED: a loss is not finite (those before it have been reported). */
+ls_status ls_look_now(ls_look *look);
+
+/* After a failure: reports the steps that this process knows all about, where it is the only one. */
+void ls_look_salvage(ls_look *look);
+
+/* The mean over the epoch's steps; NaN if there is none. */
+double ls_look_epoch_loss(const ls_look *look);
+
+/* A look that is all zero is fine. Does not wipe the view (ls_live_view_end). */
+void ls_look_close(ls_look *look);
+
+#endif

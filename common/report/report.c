@@ -1,0 +1,193 @@
+#include "common/report/report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/file.h"
+#include "common/base/log.h"
+#include "common/report/report_files.h"
+#include "common/report/summary.h"
+
+struct ls_report {
+    const ls_train_options *options;
+    struct ls_lines metrics, losses;
+};
+
+/* "-" is standard output, where the text is the last line. */
+static ls_status write_text(const char *path, const char *text) {
+    ls_file_writer *writer;
+    if (strcmp(path, "-") == 0) {
+        puts(text);
+        return LS_OK;
+    }
+    ls_status status = ls_file_writer_open(&writer, path);
+    if (status != LS_OK) return status;
+    status = ls_file_writer_put(writer, text, strlen(text));
+    if (status == LS_OK) return ls_file_writer_commit(writer);
+    ls_file_writer_abort(writer);
+    return status;
+}
+
+/* --- the run ------------------------------------------------------------------------------------------------------ */
+
+/* "4 CPU devices", "2 GPUs (NVIDIA H200)", "4 devices on 1 GPU (NVIDIA H200)" */
+static void describe_devices(const ls_parallel *p, char *text, size_t capacity) {
+    const ls_device *first = p->devices[0];
+    const char *plural = p->device_count == 1 ? "" : "s";
+    if (ls_device_kind_of(first) != LS_DEVICE_CUDA) {
+        const char *kind = ls_device_computes(first) ? "CPU" : "meta";
+        snprintf(text, capacity, "%d %s device%s", p->device_count, kind, plural);
+    } else if (p->gpu_count > 0 && p->gpu_count < p->device_count) {
+        snprintf(text, capacity, "%d devices on %d GPU%s (%s)", p->device_count, p->gpu_count,
+                 p->gpu_count == 1 ? "" : "s", ls_device_model_name(first));
+    } else {
+        snprintf(text, capacity, "%d GPU%s (%s)", p->device_count, plural, ls_device_model_name(first));
+    }
+}
+
+ls_status ls_report_open(ls_report **out, const ls_train_options *options, const ls_parallel *parallel) {
+    *out = NULL;
+    ls_report *report = calloc(1, sizeof *report);
+    if (!report) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a report");
+    report->options = options;
+    ls_status status = ls_report_check(options); /* all of them, before the first is emptied */
+    if (status == LS_OK) status = ls_lines_open(&report->metrics, options->metrics);
+    if (status == LS_OK) status = ls_lines_open(&report->losses, options->dump_losses);
+    if (status == LS_OK) status = ls_lines_begin(&report->metrics);
+    if (status == LS_OK) status = ls_lines_begin(&report->losses);
+    if (status != LS_OK) {
+        (void)ls_report_close(report, parallel, NULL, NULL);
+        return status;
+    }
+    char devices[256];
+    describe_devices(parallel, devices, sizeof devices);
+    printf("%s on %s%s%s%s: %s, global batch %lld, %s streams", parallel->ops->name, devices,
+           parallel->gpu_missed ? " (no GPU: " : "", parallel->gpu_missed ? parallel->gpu_missed : "",
+           parallel->gpu_missed ? ")" : "", options->model, (long long)options->batch_size,
+           ls_device_stream_mode(parallel->devices[0]));
+    if (ls_device_kind_of(parallel->devices[0]) == LS_DEVICE_CUDA && parallel->backend)
+        printf(", %s", parallel->backend);
+    printf("\n");
+    fflush(stdout);
+    *out = report;
+    return LS_OK;
+}
+
+/* "name": value, which JSON has no word for if it is not finite. */
+static void put_number(FILE *file, const char *name, double value) {
+    if (isfinite(value)) {
+        fprintf(file, ", \"%s\": %.9g", name, value);
+    } else {
+        fprintf(file, ", \"%s\": null", name);
+    }
+}
+
+static void put_update(FILE *file, const ls_train_options *options, const struct ls_update_state *update) {
+    put_number(file, "lr", update ? update->learning_rate : NAN);
+    put_number(file, "loss_scale", update && options->precision == LS_FP16 ? (double)update->scale : NAN);
+    put_number(file, "grad_norm", update ? (double)update->norm : NAN);
+    fprintf(file, ", \"skipped\": %s", update && update->found_inf != 0 ? "true" : "false");
+}
+
+void ls_report_step(ls_report *report, const struct ls_report_line *line) {
+    if (ls_lines_go_on(&report->losses)) fprintf(report->losses.file, "%.9g\n", line->loss);
+    if (!ls_lines_go_on(&report->metrics)) return;
+    FILE *file = report->metrics.file;
+    double samples_per_s = line->step_ms > 0 ? (double)report->options->batch_size / line->step_ms * 1e3 : 0;
+    fprintf(file, "{\"step\": %" PRId64 ", \"epoch\": %" PRId64, line->step, line->epoch);
+    put_number(file, "loss", line->loss);
+    put_update(file, report->options, line->update);
+    fprintf(file, ", \"step_ms\": %.4f, \"loader_wait_ms\": %.4f, \"samples_per_s\": %.1f}\n", line->step_ms,
+            line->loader_wait_ms, samples_per_s);
+}
+
+void ls_report_flush(ls_report *report) {
+    ls_lines_flush(&report->metrics);
+    ls_lines_flush(&report->losses);
+}
+
+void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, double accuracy, double seconds) {
+    (void)report;
+    printf("epoch %3lld  loss %.4f", (long long)epoch + 1, mean_loss);
+    if (!isnan(accuracy)) printf("  test accuracy %5.1f %%", 100 * accuracy);
+    printf("  %.2f s\n", seconds);
+    fflush(stdout);
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+static ls_status write_summary(ls_report *report, const ls_parallel *parallel, const ls_train_result *result,
+                               const struct ls_device_row *rows) {
+    char *text = ls_summary_text(report->options, parallel, result, rows);
+    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the summary");
+    ls_status status = LS_OK;
+    if (ls_lines_go_on(&report->metrics)) fprintf(report->metrics.file, "%s\n", text);
+    if (report->options->summary) status = write_text(report->options->summary, text);
+    free(text);
+    return status;
+}
+
+/* Waiting that is worth a line; below it is the hand-over of batches. */
+#define LOADER_SHARE_TO_MENTION 0.05
+
+static void print_times(const ls_report *report, const ls_train_result *result, double waited_share) {
+    char what[64] = "measured steps";
+    int64_t each = result->steps_per_time > 1 ? result->steps_per_time : 1;
+    if (each > 1) snprintf(what, sizeof what, "measured blocks of %lld steps", (long long)each);
+    printf("step time %.3f ms, median of %lld %s (10 %% to 90 %%: %.3f to %.3f ms); %.0f samples/s\n",
+           result->median_step_ms, (long long)(result->timed_steps / each), what, result->p10_step_ms,
+           result->p90_step_ms, result->samples_per_s);
+    if (report->options->virtual_time)
+        puts("these times only show time-slicing: all devices shared one core (--virtual-time); build/replay says what "
+             "a core for each gives");
+    if (waited_share <= LOADER_SHARE_TO_MENTION) return;
+    printf("the loader kept the devices waiting %.0f %% of the time: raise --workers (now %d) if cores are free\n",
+           100 * waited_share, report->options->workers);
+}
+
+/* What loss scaling has come to. */
+static void print_scaler(const ls_parallel *parallel, const ls_train_result *result) {
+    struct ls_scaler_state scaler;
+    if (!ls_summary_scaler(parallel, &scaler)) return;
+    printf("loss scale %.9g at the end; %" PRId64 " of %" PRId64 " steps skipped for infinite gradients\n",
+           (double)scaler.scale, scaler.skipped, result->steps);
+}
+
+/* What there is to tell of meta devices. */
+static ls_status print_meta(const ls_parallel *p, const ls_train_result *result, const struct ls_device_row *rows) {
+    printf("nothing was computed: %" PRId64 " steps were enqueued on meta devices; bytes of memory%s:\n", result->steps,
+           p->world_size > 1 ? " of rank 0, which stands for all" : "");
+    return ls_memory_table_print(stdout, rows, p->local_device_count);
+}
+
+static ls_status print_result(const ls_report *report, const ls_parallel *parallel, const ls_train_result *result,
+                              const struct ls_device_row *rows) {
+    if (!ls_device_computes(parallel->devices[0])) return print_meta(parallel, result, rows);
+    if (result->timed_steps > 0) {
+        print_times(report, result, ls_summary_loader_share(rows, parallel->device_count));
+    }
+    print_scaler(parallel, result);
+    printf("final loss %.6f", result->final_loss);
+    if (!isnan(result->accuracy)) printf(", test accuracy %.1f %%", 100 * result->accuracy);
+    printf(", weights %016llx%s\n", (unsigned long long)result->parameter_hash,
+           result->strided ? " (strided; dp_train's bits need --shard contiguous)" : "");
+    if (!report->options->metrics && !report->options->summary) return LS_OK;
+    return ls_device_table_print(stdout, rows, parallel->device_count, parallel->device_count);
+}
+
+ls_status ls_report_close(ls_report *report, const ls_parallel *parallel, const ls_train_result *result,
+                          const struct ls_device_row *rows) {
+    if (!report) return LS_OK;
+    ls_status status = LS_OK;
+    if (result) {
+        status = print_result(report, parallel, result, rows);
+        if (status == LS_OK) status = write_summary(report, parallel, result, rows);
+    }
+    ls_status lines = ls_lines_close(&report->metrics), losses = ls_lines_close(&report->losses);
+    free(report);
+    if (status == LS_OK) status = lines;
+    return status == LS_OK ? losses : status;
+}

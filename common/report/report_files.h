@@ -1,0 +1,34 @@
+/* The files of lines that a run writes while it trains (--metrics, --dump-losses). Private to common/train; whether the files
+ * that the options name can be written is ls_report_check (report.h). */
+#ifndef LS_REPORT_REPORT_FILES_H
+#define LS_REPORT_REPORT_FILES_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "common/base/status.h"
+
+struct ls_lines {
+    FILE *file; /* NULL: there is none */
+    const char *path;
+    bool is_file; /* not a pipe or a device */
+    bool failed;  /* a write has failed, and that was reported */
+};
+
+/* Opens `path` (NULL: there are to be no lines) without emptying it. A pipe that nobody reads is refused. LS_ERR_IO: there
+ * is nothing to close. */
+ls_status ls_lines_open(struct ls_lines *lines, const char *path);
+
+/* Empties the file. */
+ls_status ls_lines_begin(struct ls_lines *lines);
+
+/* Whether lines are to be printed to `file`. */
+bool ls_lines_go_on(const struct ls_lines *lines);
+
+/* Hands over what was printed; reports the first failure. */
+void ls_lines_flush(struct ls_lines *lines);
+
+/* Flushes and closes. LS_ERR_IO if anything could not be written, now or before. */
+ls_status ls_lines_close(struct ls_lines *lines);
+
+#endif

@@ -1,0 +1,63 @@
+/* Which devices a program trains on, from --device-kind, --devices and --device-ids and from what the machine has; and
+ * opening them. The same for dp_train and ddp_train. */
+#ifndef LS_SEAM_DEVICES_H
+#define LS_SEAM_DEVICES_H
+
+#include "common/base/options.h"
+#include "common/seam/options.h"
+#include "common/seam/parallel.h"
+
+/* The order of --device-kind's choices. */
+typedef enum ls_train_device_kind {
+    LS_TRAIN_DEVICES_AUTO,
+    LS_TRAIN_DEVICES_CPU,
+    LS_TRAIN_DEVICES_CUDA,
+    LS_TRAIN_DEVICES_META
+} ls_train_device_kind;
+
+typedef struct ls_device_choice {
+    ls_device_kind kind;
+    int gpu_count;   /* GPUs that this process can use; 0 for CPU devices */
+    char found[512]; /* which, if looked for apart, as ls_list_gpus says; or why there is none */
+    bool gpu_missed; /* auto takes the CPU, where a GPU was to be expected */
+    /* filled by ls_devices_choose or by ls_devices_for_ranks: one index for each device, place by place. Several
+     * devices may share a GPU */
+    int count;
+    int indices[LS_MAX_DEVICES];
+} ls_device_choice;
+
+/* Who asks: --verbose lines come from one process of a job. */
+enum {
+    /* says what auto takes (ls_detail), and which options have no effect on it (ls_note); sets gpu_missed */
+    LS_DEVICES_TELL = 1,
+    /* looks for GPUs in a child process, so that this one has neither CUDA nor its threads afterwards; called while
+     * there are no other threads */
+    LS_DEVICES_APART = 2
+};
+
+/* Fills in what there is. LS_ERR_UNSUPPORTED: GPUs are asked for, and there are none; LS_ERR_USAGE: other options do
+ * not go with the kind. */
+ls_status ls_devices_find(ls_device_choice *choice, const ls_train_options *options, int flags);
+
+/* One process's devices: `ids` if it is not empty, else the first `count`, which is 0 for all (GPUs, or cores).
+ * LS_ERR_USAGE: more GPUs than there are, a CPU or meta device named twice, or meta devices without a number. GPUs that are named but are not there are left
+ * to ls_devices_open. */
+ls_status ls_devices_choose(ls_device_choice *choice, const ls_int_list *ids, int count);
+
+/* A device for each of the `local_ranks` ranks of this machine: ids[r], or r, or for GPUs r modulo their number.
+ * LS_ERR_USAGE: not one id for each rank. */
+ls_status ls_devices_for_ranks(ls_device_choice *choice, const ls_int_list *ids, int local_ranks);
+
+/* LS_ERR_USAGE if a chosen GPU is not there: for a process that does not open it itself (LS_DEVICES_APART). */
+ls_status ls_devices_check(const ls_device_choice *choice);
+
+/* How many different GPUs have been chosen. */
+int ls_devices_gpus(const ls_device_choice *choice);
+
+/* Opens the choice's device `place`. */
+ls_status ls_devices_open(ls_device **out, const ls_device_choice *choice, int place, const ls_train_options *options);
+
+/* ls_find_gpus in a child process, or where there are GPUs ls_list_gpus. LS_DEVICES_APART has the terms. */
+void ls_find_gpus_apart(int *count, char *text, size_t capacity);
+
+#endif

@@ -1,0 +1,339 @@
+#include "common/seam/options.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/base/log.h"
+#include "common/data/loader.h"
+#include "common/device/host_lock.h"
+#include "common/seam/parallel.h"
+
+static const char *const device_kinds[] = {"auto", "cpu", "cuda", "meta", NULL}; /* the order of ls_train_device_kind */
+static const char *const normalizations[] = {"none", "mnist", NULL};             /* the order of ls_normalize */
+static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL};          /* the order of ls_dtype */
+static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL};          /* the order of ls_optimizer_kind */
+
+ls_train_options ls_train_defaults(void) {
+    return (ls_train_options){
+        .model = "mlp",
+        .data = "data/digits",
+        .normalize = LS_NORMALIZE_MNIST,
+        .epochs = 5,
+        .batch_size = 64,
+        .accumulate = 1,
+        .shuffle = true,
+        .set_epoch = true,
+        .workers = 1,
+        .prefetch = 4,
+        .optimizer = LS_ADAM,
+        .learning_rate = 1e-3,
+        .weight_decay = -1,
+        .decay_epochs = 30,
+        .decay_factor = 0.1,
+        .init_scale = 65536,
+        .growth_interval = 2000,
+        .pin_memory = true,
+        .timeout_s = 60,
+        .trace_steps = 20,
+        .evaluate = true,
+    };
+}
+
+/* Rows of each table at most. */
+enum { RUN_ROWS = 23, RECIPE_ROWS = 18, GPU_ROWS = 6, OTHER_ROWS = 23 };
+_Static_assert(RUN_ROWS + RECIPE_ROWS + GPU_ROWS + OTHER_ROWS <= LS_TRAIN_OPTION_ROWS,
+               "LS_TRAIN_OPTION_ROWS is too small");
+
+/* Rows of one or two lines keep the tables readable. */
+/* clang-format off */
+static size_t run_rows(ls_train_options *o, ls_option *rows) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "What is trained"},
+        {.kind = LS_OPTION_CHOICE, .name = "device-kind", .to.number = &o->device_kind, .choices = device_kinds,
+         .help = "what a device is: a GPU (cuda), or a core with memory of its own (cpu); auto takes GPUs where there are any; meta: nothing is "
+                 "computed, operations and bytes are counted and traced"},
+        {.kind = LS_OPTION_STRING, .name = "model", .to.text = &o->model, .argument = "NAME",
+         .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, wide, wide:SIZES (target vectors, squared error), deep, or branched (mlp and a "
+                 "head that the loss does not use: what DDP's --find-unused is for)"},
+        {.kind = LS_OPTION_STRING, .name = "data", .to.text = &o->data, .argument = "DIR|random:SEED|stream:DIR",
+         .help = "a folder in MNIST's format; random samples of the model's shape; or the folder as a stream, read from front to "
+                 "back in its own order"},
+        {.kind = LS_OPTION_CHOICE, .name = "normalize", .to.number = &o->normalize, .choices = normalizations,
+         .help = "mnist: (pixel/255 - 0.1307)/0.3081; none: pixel/255"},
+        {.kind = LS_OPTION_FLAG, .name = "sync-bn", .to.flag = &o->sync_bn,
+         .help = "batch norm over the whole batch of all devices (SyncBatchNorm)"},
+        {.kind = LS_OPTION_STRING, .name = "init", .to.text = &o->init, .argument = "FILE",
+         .help = "start from the weights of this safetensors file", .empty = "PyTorch's initial weights for --seed"},
+
+        {.kind = LS_OPTION_HEADING, .help = "How long, and in which order"},
+        {.kind = LS_OPTION_INT64, .name = "epochs", .to.big_number = &o->epochs, .argument = "N",
+         .limits = LS_AT_LEAST(1), .help = "passes over the training data"},
+        {.kind = LS_OPTION_INT64, .name = "steps", .to.big_number = &o->steps, .argument = "N",
+         .limits = LS_AT_LEAST(1), .help = "train this many steps, over as many epochs as it takes", .empty = "--epochs"},
+        {.kind = LS_OPTION_INT64, .name = "batch-size", .to.big_number = &o->asked_batch_size, .argument = "N",
+         .limits = LS_AT_LEAST(1), .help = "samples an optimizer step, over all devices and micro-batches", .empty = "64"},
+        {.kind = LS_OPTION_INT64, .name = "per-device-batch", .to.big_number = &o->per_device_batch, .argument = "N",
+         .limits = LS_AT_LEAST(1), .help = "samples of a micro-batch on each device, in place of --batch-size", .empty = "--batch-size"},
+        {.kind = LS_OPTION_INT, .name = "accumulate", .to.number = &o->accumulate, .argument = "K",
+         .limits = LS_BETWEEN(1, 4096),
+         .help = "split each step into K micro-batches, and communicate with the last one only (no_sync)"},
+        {.kind = LS_OPTION_INT, .name = "resident-batches", .to.number = &o->resident_batches, .argument = "K",
+         .limits = LS_BETWEEN(1, LS_MOST_BATCH_PLACES), .empty = "each step loads its own",
+         .help = "keep the first K batches on the devices and use them in turn, so that further steps neither load nor copy"},
+        {.kind = LS_OPTION_SWITCH, .name = "shuffle", .to.flag = &o->shuffle, .help = "a new order each epoch"},
+        {.kind = LS_OPTION_SWITCH, .name = "set-epoch", .to.flag = &o->set_epoch,
+         .help = "tell the sampler which epoch begins; without it, a mistake that many scripts make, every epoch has the first one's order"},
+        {.kind = LS_OPTION_FLAG, .name = "drop-last", .to.flag = &o->drop_last,
+         .help = "leave out the last batch of an epoch if it is not full"},
+        {.kind = LS_OPTION_INT64, .name = "seed", .to.big_number = &o->seed, .argument = "N",
+         .help = "seed of the initial weights and of the order of the samples"},
+        {.kind = LS_OPTION_INT, .name = "workers", .to.number = &o->workers, .argument = "N",
+         .limits = LS_BETWEEN(0, LS_LOADER_MAX_WORKERS),
+         .help = "loader threads of each rank; more of them than cores, over all ranks, slow the training down; 0: the training thread assembles "
+                 "its batches"},
+        {.kind = LS_OPTION_INT, .name = "prefetch", .to.number = &o->prefetch, .argument = "N",
+         .limits = LS_BETWEEN(1, 64), .help = "batches that each worker prepares ahead"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= RUN_ROWS, "RUN_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+
+static size_t gpu_rows(ls_train_options *o, ls_option *rows) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "GPUs"},
+        {.kind = LS_OPTION_FLAG, .name = "tf32", .to.flag = &o->tf32,
+         .help = "let matrix products round their inputs to TF32 (10 bits of mantissa)"},
+        {.kind = LS_OPTION_FLAG, .name = "cuda-graph", .to.flag = &o->cuda_graph,
+         .help = "record the step as a CUDA graph and launch it as a whole"},
+        {.kind = LS_OPTION_SWITCH, .name = "pin-memory", .to.flag = &o->pin_memory,
+         .help = "page-lock the loader's batches, so that their copies run beside the training"},
+        {.kind = LS_OPTION_FLAG, .name = "debug-launches", .to.flag = &o->debug_launches,
+         .help = "wait after each operation, so that a failure is reported with the operation's name; slow"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= GPU_ROWS, "GPU_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+
+static size_t recipe_rows(ls_train_options *o, ls_option *rows) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "The optimizer"},
+        {.kind = LS_OPTION_CHOICE, .name = "optimizer", .to.number = &o->optimizer, .choices = optimizers,
+         .help = "the rule of the update"},
+        {.kind = LS_OPTION_DOUBLE, .name = "lr", .to.real = &o->learning_rate, .argument = "X",
+         .limits = LS_AT_LEAST(0), .help = "learning rate"},
+        {.kind = LS_OPTION_DOUBLE, .name = "momentum", .to.real = &o->momentum, .argument = "X",
+         .limits = LS_AT_LEAST(0), .help = "momentum of sgd"},
+        {.kind = LS_OPTION_FLAG, .name = "nesterov", .to.flag = &o->nesterov, .help = "Nesterov's momentum for sgd"},
+        {.kind = LS_OPTION_DOUBLE, .name = "weight-decay", .to.real = &o->weight_decay, .argument = "X",
+         .help = "L2 term (adamw: decoupled); negative: the optimizer's default, which is 0.01 for adamw and otherwise 0"},
+        {.kind = LS_OPTION_DOUBLE, .name = "clip-norm", .to.real = &o->clip_norm, .argument = "X", .limits = LS_ABOVE(0),
+         .help = "scale gradients down to this norm, over all parameters together", .empty = "no clipping"},
+        {.kind = LS_OPTION_CHOICE, .name = "lr-scale", .to.number = &o->lr_scale, .choices = ls_rate_scaling_names,
+         .help = "multiply the learning rate by the number of devices, or its square root"},
+        {.kind = LS_OPTION_INT64, .name = "warmup-steps", .to.big_number = &o->warmup_steps, .argument = "N",
+         .limits = LS_AT_LEAST(0), .help = "let the learning rate rise over the first N steps"},
+        {.kind = LS_OPTION_CHOICE, .name = "lr-schedule", .to.number = &o->lr_schedule, .choices = ls_schedule_names,
+         .help = "cosine: down to --lr-min at the end of the run; step: times --lr-decay every --lr-decay-epochs"},
+        {.kind = LS_OPTION_DOUBLE, .name = "lr-min", .to.real = &o->min_rate, .argument = "X",
+         .limits = LS_AT_LEAST(0), .help = "learning rate at the end of the cosine"},
+        {.kind = LS_OPTION_DOUBLE, .name = "lr-decay", .to.real = &o->decay_factor, .argument = "X",
+         .limits = LS_AT_LEAST(0), .help = "factor of the step schedule"},
+        {.kind = LS_OPTION_INT64, .name = "lr-decay-epochs", .to.big_number = &o->decay_epochs, .argument = "N",
+         .limits = LS_AT_LEAST(1), .help = "epochs between two decays of the step schedule"},
+
+        {.kind = LS_OPTION_HEADING, .help = "Precision"},
+        {.kind = LS_OPTION_CHOICE, .name = "precision", .to.number = &o->precision, .choices = precisions,
+         .help = "type of activations and of the inputs of matrix products (automatic mixed precision); weights and their gradients stay fp32"},
+        {.kind = LS_OPTION_DOUBLE, .name = "init-scale", .to.real = &o->init_scale, .argument = "X",
+         .limits = LS_ABOVE(0), .help = "fp16: the loss scale at the start"},
+        {.kind = LS_OPTION_INT, .name = "growth-interval", .to.number = &o->growth_interval, .argument = "N",
+         .limits = LS_BETWEEN(1, INT32_MAX), .help = "fp16: the loss scale is doubled after so many steps in a row without infinities"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= RECIPE_ROWS, "RECIPE_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+
+static size_t other_rows(ls_train_options *o, ls_option *rows) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "Checkpoints"},
+        {.kind = LS_OPTION_STRING, .name = "save", .to.text = &o->save, .argument = "FILE",
+         .help = "write a checkpoint at the end of the run (weights, optimizer, position; safetensors)"},
+        {.kind = LS_OPTION_INT64, .name = "save-every", .to.big_number = &o->save_every, .argument = "N",
+         .limits = LS_AT_LEAST(1), .help = "write it after every N steps, too", .empty = "at the end only"},
+        {.kind = LS_OPTION_STRING, .name = "resume", .to.text = &o->resume, .argument = "FILE",
+         .help = "continue from this checkpoint, bit for bit"},
+        {.kind = LS_OPTION_STRING, .name = "resume-if-present", .to.text = &o->resume_if_present, .argument = "FILE",
+         .help = "the same, but start anew where there is no such file yet: for launchers that start a job again"},
+        {.kind = LS_OPTION_STRING, .name = "save-weights", .to.text = &o->save_weights, .argument = "FILE",
+         .help = "write the trained weights alone, as PyTorch's state dict in safetensors"},
+        {.kind = LS_OPTION_FLAG, .name = "save-module-prefix", .to.flag = &o->save_module_prefix,
+         .help = "with --save-weights: names begin with module., as PyTorch's DataParallel and DDP have them"},
+
+        {.kind = LS_OPTION_HEADING, .help = "The host"},
+        {.kind = LS_OPTION_DOUBLE, .name = "host-lock", .to.real = &o->host_lock_us, .argument = "US",
+         .limits = LS_BETWEEN(0, LS_HOST_LOCK_MOST_US), .empty = "no lock",
+         .help = "emulate an interpreter's lock: each launch takes its process's one lock and keeps a core busy for US "
+                 "microseconds; not on meta devices"},
+
+        {.kind = LS_OPTION_HEADING, .help = "Limits"},
+        {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &o->timeout_s, .argument = "SECONDS",
+         .limits = LS_ABOVE(0), .help = "deadline of every wait for another device or rank"},
+        {.kind = LS_OPTION_BYTES, .name = "device-memory", .to.nbytes = &o->device_memory_bytes, .argument = "BYTES",
+         .help = "capacity of a device's memory (K, M, G)", .empty = "the machine's"},
+
+        {.kind = LS_OPTION_HEADING, .help = "What is written"},
+        {.kind = LS_OPTION_STRING, .name = "metrics", .to.text = &o->metrics, .argument = "FILE",
+         .help = "a line of JSON per step, and a summary as the last line; on a terminal also a live view of the devices"},
+        {.kind = LS_OPTION_STRING, .name = "summary", .to.text = &o->summary, .argument = "FILE",
+         .help = "the summary alone, which takes no time in a step; -: the last line of standard output"},
+        {.kind = LS_OPTION_STRING, .name = "dump-losses", .to.text = &o->dump_losses, .argument = "FILE",
+         .help = "the global mean loss of each step, one per line"},
+        {.kind = LS_OPTION_STRING, .name = "trace", .to.text = &o->trace, .argument = "DIR",
+         .help = "record what every device and thread does in some steps, as files that Perfetto and replay read"},
+        {.kind = LS_OPTION_INT64, .name = "trace-steps", .to.big_number = &o->trace_steps, .argument = "N",
+         .limits = LS_BETWEEN(1, 100000), .help = "steps to record, after the warm-up"},
+        {.kind = LS_OPTION_FLAG, .name = "virtual-time", .to.flag = &o->virtual_time,
+         .help = "with --trace, for more devices than cores: bind all CPU devices to one core, and record CPU time"},
+        {.kind = LS_OPTION_SWITCH, .name = "evaluate", .to.flag = &o->evaluate,
+         .help = "accuracy on the test samples after each epoch; without, a folder needs none"},
+        {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &o->quiet, .help = "no progress, no notes"},
+        {.kind = LS_OPTION_FLAG, .name = "verbose", .to.flag = &o->verbose,
+         .help = "say what has been chosen, and why: the kind of devices, the back-end"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= OTHER_ROWS, "OTHER_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+/* clang-format on */
+
+size_t ls_train_option_rows(ls_train_options *o, ls_option *rows) {
+    size_t count = run_rows(o, rows);
+    count += recipe_rows(o, rows + count);
+    count += gpu_rows(o, rows + count);
+    return count + other_rows(o, rows + count);
+}
+
+bool ls_train_sync_bn(const ls_train_options *o, const ls_model *model, bool tell) {
+    bool has_batchnorm = ls_model_batchnorm_count(model) > 0;
+    if (o->sync_bn && !has_batchnorm && tell) ls_note("--sync-bn has no effect: %s has no batch norm", o->model);
+    return o->sync_bn && has_batchnorm;
+}
+
+ls_optimizer_options ls_train_optimizer(const ls_train_options *o) {
+    ls_optimizer_options optimizer = ls_optimizer_defaults((ls_optimizer_kind)o->optimizer);
+    optimizer.learning_rate = o->learning_rate;
+    optimizer.momentum = o->momentum;
+    optimizer.nesterov = o->nesterov;
+    if (o->weight_decay >= 0) optimizer.weight_decay = o->weight_decay;
+    optimizer.clip_norm = o->clip_norm;
+    optimizer.scaler.enabled = o->precision == LS_FP16;
+    optimizer.scaler.init_scale = o->init_scale;
+    optimizer.scaler.growth_interval = o->growth_interval;
+    optimizer.measure_norm = o->metrics != NULL;
+    optimizer.record_count = o->metrics ? LS_LOSS_RING : 0;
+    return optimizer;
+}
+
+const char *ls_train_optimizer_name(const ls_train_options *o) {
+    return o->optimizer == LS_SGD && o->momentum != 0 ? "sgd-momentum" : optimizers[o->optimizer];
+}
+
+ls_schedule ls_train_schedule(const ls_train_options *o, int device_count, int64_t total_steps) {
+    return (ls_schedule){
+        .kind = (ls_schedule_kind)o->lr_schedule,
+        .rate = ls_scaled_rate(o->learning_rate, (ls_rate_scaling)o->lr_scale, device_count),
+        .warmup_steps = o->warmup_steps,
+        .total_steps = total_steps,
+        .min_rate = o->min_rate,
+        .decay_epochs = o->decay_epochs,
+        .decay_factor = o->decay_factor,
+    };
+}
+
+/* --- data -------------------------------------------------------------------------------------------------------- */
+
+enum { RANDOM_TRAIN_SAMPLES = 60000, RANDOM_TEST_SAMPLES = 10000 };
+
+ls_sample_spec ls_train_sample_spec(const ls_model *model) {
+    struct ls_image input = ls_model_input(model);
+    ls_sample_spec spec = {.channels = input.channels, .height = input.height, .width = input.width};
+    if (ls_model_loss(model) == LS_LOSS_CROSS_ENTROPY) {
+        spec.classes = (int)ls_model_outputs(model);
+    } else {
+        spec.target_count = ls_model_outputs(model);
+    }
+    return spec;
+}
+
+static ls_status open_random(const char *seed_text, const ls_model *model, ls_dataset **train, ls_dataset **test) {
+    char *end = NULL;
+    errno = 0;
+    unsigned long long seed = strtoull(seed_text, &end, 10);
+    bool is_number = seed_text[0] >= '0' && seed_text[0] <= '9';
+    if (errno != 0 || !is_number || *end != '\0') {
+        return ls_fail(LS_ERR_USAGE, "--data random:%s: the seed is no number", seed_text);
+    }
+    ls_sample_spec spec = ls_train_sample_spec(model);
+    ls_status status = ls_dataset_random(train, seed, RANDOM_TRAIN_SAMPLES, &spec);
+    if (status == LS_OK) status = ls_dataset_random(test, seed + 1, RANDOM_TEST_SAMPLES, &spec);
+    return status;
+}
+
+const char *ls_train_resume(const ls_train_options *o) { return o->resume ? o->resume : o->resume_if_present; }
+
+/* What else is wrong with the file is said by whoever reads it. */
+bool ls_train_resumes(const ls_train_options *o) {
+    struct stat info;
+    return o->resume || (o->resume_if_present && (stat(o->resume_if_present, &info) == 0 || errno != ENOENT));
+}
+
+static const char *stream_folder(const ls_train_options *o) {
+    static const char prefix[] = "stream:";
+    return strncmp(o->data, prefix, sizeof prefix - 1) == 0 ? o->data + sizeof prefix - 1 : NULL;
+}
+
+bool ls_train_is_stream(const ls_train_options *o) { return stream_folder(o) != NULL; }
+
+static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, const char *path) {
+    const ls_sample_spec *spec = ls_dataset_spec(dataset);
+    size_t wanted = ls_image_count(ls_model_input(model)), there = ls_sample_input_count(spec);
+    if (wanted != there) {
+        return ls_fail(LS_ERR_INVALID, "the samples of %s have %d x %d x %d = %zu values, the model takes %zu", path,
+                       spec->channels, spec->height, spec->width, there, wanted);
+    }
+    if (ls_model_loss(model) != LS_LOSS_CROSS_ENTROPY) {
+        return ls_fail(LS_ERR_INVALID,
+                       "%s has labels, but the model is trained on target vectors; use --data random:SEED", path);
+    }
+    return LS_OK;
+}
+
+ls_status ls_train_open_data(const ls_train_options *o, const ls_model *model, ls_dataset **train, ls_dataset **test) {
+    *train = *test = NULL;
+    ls_status status;
+    if (strncmp(o->data, "random:", 7) == 0) {
+        status = open_random(o->data + 7, model, train, test);
+    } else {
+        const char *stream = stream_folder(o), *folder = stream ? stream : o->data;
+        ls_normalize normalize = (ls_normalize)o->normalize;
+        int classes = ls_train_sample_spec(model).classes;
+        if (classes == 0) classes = 256; /* any label will do: check_fit refuses them all */
+        status =
+            (stream ? ls_dataset_open_stream : ls_dataset_open_idx)(train, folder, LS_SPLIT_TRAIN, classes, normalize);
+        if (status == LS_OK) status = check_fit(*train, model, folder);
+        if (status == LS_OK && o->evaluate)
+            status = ls_dataset_open_idx(test, folder, LS_SPLIT_TEST, classes, normalize);
+        if (status == LS_OK && *test) status = check_fit(*test, model, folder);
+    }
+    if (status != LS_OK) {
+        ls_dataset_close(*train);
+        ls_dataset_close(*test);
+        *train = *test = NULL;
+    }
+    return status;
+}

@@ -1,0 +1,116 @@
+/* The training options, the same for dp_train and ddp_train. */
+#ifndef LS_SEAM_OPTIONS_H
+#define LS_SEAM_OPTIONS_H
+
+#include "common/base/options.h"
+#include "common/data/batches.h"
+#include "common/data/dataset.h"
+#include "common/nn/model.h"
+#include "common/optim/optimizer.h"
+#include "common/optim/schedule.h"
+
+typedef struct ls_train_options {
+    /* what is trained, and on what */
+    int device_kind; /* ls_train_device_kind (devices.h) */
+    const char *model, *data;
+    int normalize; /* ls_normalize */
+    const char *init, *save, *save_weights;
+    const char *resume, *resume_if_present; /* one of them: it must be there, or may not be there yet */
+    bool save_module_prefix;                /* names in save_weights begin with "module." */
+    int64_t save_every;                     /* steps; 0: at the end only */
+    /* how long, and in which order */
+    int64_t epochs, steps; /* steps 0: as many as the epochs have */
+    /* samples of an optimizer step over all devices; --batch-size, 0: not given (after the check: what it has come to);
+     * and samples of a micro-batch on each device, 0: not given */
+    int64_t batch_size, asked_batch_size, per_device_batch;
+    int accumulate;       /* micro-batches of a step */
+    int resident_batches; /* that stay on the devices and are used in turn; 0: each step loads its own */
+    bool shuffle, set_epoch, drop_last;
+    int64_t seed;
+    int workers, prefetch;
+    bool sync_bn;
+    /* DDP: ranks that run out of samples at different steps (ddp_procs/distributed.h has the meaning) */
+    bool uneven, join, join_throw;
+    int compress;    /* DDP: ls_dtype of what gradients travel as; LS_FP32: of what they are */
+    int join_divide; /* 0: by the initial world size, 1: by the ranks that have samples */
+    /* the optimizer */
+    int optimizer;                                /* ls_optimizer_kind */
+    double learning_rate, momentum, weight_decay; /* weight_decay < 0: the optimizer's default */
+    bool nesterov;
+    double clip_norm;          /* 0: none */
+    int lr_scale, lr_schedule; /* ls_rate_scaling, ls_schedule_kind */
+    int64_t warmup_steps, decay_epochs;
+    double min_rate, decay_factor;
+    /* precision */
+    int precision; /* ls_dtype: LS_FP32, LS_FP16 or LS_BF16 */
+    double init_scale;
+    int growth_interval;
+    /* GPUs */
+    bool tf32, cuda_graph, pin_memory, debug_launches;
+    /* the host */
+    double host_lock_us; /* device/host_lock.h; 0: none */
+    /* limits */
+    double timeout_s;
+    size_t device_memory_bytes;
+    /* what is written */
+    const char *metrics, *summary, *dump_losses;
+    const char *trace;   /* a folder; NULL: nothing is recorded */
+    int64_t trace_steps; /* that are recorded at most */
+    bool virtual_time;   /* virtual_time.h */
+    bool evaluate, quiet, verbose;
+} ls_train_options;
+
+/* The defaults that --help shows. */
+ls_train_options ls_train_defaults(void);
+
+#define LS_TRAIN_OPTION_ROWS 72
+
+/* Writes the option table's rows, pointing into `options`, to rows[0 ..]; returns how many (at most
+ * LS_TRAIN_OPTION_ROWS). A program appends its own. */
+size_t ls_train_option_rows(ls_train_options *options, ls_option *rows);
+
+/* What no single row can check, once the number of devices is known: sets batch_size from asked_batch_size or
+ * per_device_batch, and weight_decay where it is the optimizer's default. Once for each struct, whose defaults it fills
+ * in. LS_ERR_USAGE with one line. */
+ls_status ls_train_options_check(ls_train_options *options, int device_count);
+
+/* For the main rank, of options that have passed the check: a note for each that is given and changes nothing. */
+void ls_train_note_idle(const ls_train_options *options, int device_count);
+
+/* For the main rank: one line of warning if the loaders' workers of this node's `local_ranks` ranks outnumber its
+ * cores. A single worker for each rank is never warned of: ranks that outnumber the cores are the user's choice, and it
+ * sleeps while they train. */
+void ls_train_warn_workers(const ls_train_options *options, int local_ranks);
+
+/* Whether batch norm is to be synchronised: --sync-bn, and a model that has batch norm; without one there is a note, if
+ * `tell`. */
+bool ls_train_sync_bn(const ls_train_options *options, const ls_model *model, bool tell);
+
+/* The checkpoint that --resume or --resume-if-present names; NULL: neither is given. */
+const char *ls_train_resume(const ls_train_options *options);
+
+/* Whether that is to be read: not if --resume-if-present names what is not there yet. */
+bool ls_train_resumes(const ls_train_options *options);
+
+/* Whether --data names a stream, which nobody knows the length of. */
+bool ls_train_is_stream(const ls_train_options *options);
+
+ls_optimizer_options ls_train_optimizer(const ls_train_options *options);
+
+/* As on the command line; SGD with momentum is "sgd-momentum". */
+const char *ls_train_optimizer_name(const ls_train_options *options);
+
+/* The learning rate's course for that many devices; total_steps 0: not known. */
+ls_schedule ls_train_schedule(const ls_train_options *options, int device_count, int64_t total_steps);
+
+/* What samples for the model look like: its input, and labels or target vectors as its loss needs them. */
+ls_sample_spec ls_train_sample_spec(const ls_model *model);
+
+/* Opens --data for the model: "random:SEED" (60,000 training and 10,000 test samples), a folder in MNIST's format, or
+ * "stream:" and such a folder, whose training samples are then a stream. Fails if the samples do not fit the model,
+ * naming both shapes, or a label has no output of the model. With --no-evaluate a folder's test samples need not be there:
+ * *test is then NULL. */
+ls_status ls_train_open_data(const ls_train_options *options, const ls_model *model, ls_dataset **train,
+                             ls_dataset **test);
+
+#endif

@@ -1,0 +1,184 @@
+/* parallel — what the three ways to train share. */
+#include "common/seam/parallel.h"
+
+#include "common/base/chunk.h"
+#include "common/base/log.h"
+#include "kernels/kernels.h"
+
+/* --- the batch --------------------------------------------------------------------------------------------------- */
+
+static ls_status alloc_place(struct ls_batch_place *place, ls_device *inputs_device, ls_device *answers_device,
+                             const ls_model *model, size_t max_count) {
+    size_t input_nbytes = max_count * ls_image_count(ls_model_input(model)) * sizeof(float);
+    ls_status status = ls_event_create(&place->used, "batch used");
+    if (status == LS_OK) {
+        status = ls_device_alloc(inputs_device, LS_MEMORY_INPUT, input_nbytes, "inputs", (void **)&place->inputs);
+    }
+    if (status != LS_OK) return status;
+    if (ls_model_loss(model) == LS_LOSS_CROSS_ENTROPY) {
+        return ls_device_alloc(answers_device, LS_MEMORY_INPUT, max_count * sizeof(int64_t), "labels",
+                               (void **)&place->labels);
+    }
+    size_t target_nbytes = max_count * ls_model_outputs(model) * sizeof(float);
+    return ls_device_alloc(answers_device, LS_MEMORY_INPUT, target_nbytes, "targets", (void **)&place->targets);
+}
+
+ls_status ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
+                                const ls_model *model, size_t max_count, bool ahead) {
+    *batch = (struct ls_device_batch){.max_count = max_count};
+    int count = ahead && ls_device_runs_behind(inputs_device) ? 2 : 1;
+    return ls_device_batch_add_places(batch, inputs_device, answers_device, model, count);
+}
+
+ls_status ls_device_batch_add_places(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
+                                     const ls_model *model, int count) {
+    ls_status status = LS_OK;
+    while (status == LS_OK && batch->place_count < count) {
+        struct ls_batch_place *place = &batch->places[batch->place_count++];
+        status = alloc_place(place, inputs_device, answers_device, model, batch->max_count);
+    }
+    return status;
+}
+
+void ls_device_batch_free(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device) {
+    for (int i = 0; i < batch->place_count; i++) {
+        struct ls_batch_place *place = &batch->places[i];
+        ls_device_free(inputs_device, place->inputs);
+        ls_device_free(answers_device, place->labels);
+        ls_device_free(answers_device, place->targets);
+        ls_event_destroy(place->used);
+    }
+    *batch = (struct ls_device_batch){0};
+}
+
+void ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
+                            const ls_batch *host) {
+    batch->place = (batch->place + 1) % batch->place_count;
+    const struct ls_batch_place *place = &batch->places[batch->place];
+    batch->inputs = place->inputs;
+    batch->labels = place->labels;
+    batch->targets = place->targets;
+    batch->count = host->count;
+    batch->global_count = host->global_count;
+    size_t input_nbytes = host->count * ls_image_count(ls_model_input(model)) * sizeof(float);
+    ls_stream_wait_event(stream, place->used);
+    if (!host->inputs) return;
+    ls_copy(stream, batch->inputs, host->inputs, input_nbytes);
+    if (batch->labels) ls_copy(stream, batch->labels, host->labels, host->count * sizeof(int64_t));
+    if (batch->targets) {
+        size_t target_nbytes = host->count * ls_model_outputs(model) * sizeof(float);
+        ls_copy(stream, batch->targets, host->targets, target_nbytes);
+    }
+}
+
+void ls_parallel_upload(ls_parallel *p, ls_stream *copy, const ls_batch *batch) {
+    ls_phase_enter(p->clocks, LS_PHASE_INPUT);
+    ls_device_batch_upload(p->batch, copy, p->model, batch);
+    ls_event_record(p->batch_copied, copy);
+}
+
+struct ls_answers ls_device_batch_answers(const struct ls_device_batch *batch) {
+    return (struct ls_answers){.labels = batch->labels, .targets = batch->targets};
+}
+
+void ls_parallel_await_batch(ls_parallel *p, ls_stream *compute) {
+    if (!p->recording) ls_stream_wait_event(compute, p->batch_copied);
+}
+
+void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute) {
+    p->accumulates = !ls_parallel_syncs(p);
+    if (!p->recording) ls_event_record(p->batch->places[p->batch->place].used, compute);
+}
+
+/* --- losses and clocks ------------------------------------------------------------------------------------------- */
+
+float *ls_parallel_ring_slot(ls_parallel *p) { return p->losses + p->step % LS_LOSS_RING; }
+
+float *ls_parallel_step_loss(ls_parallel *p) {
+    return p->recording ? p->losses + LS_LOSS_RING : ls_parallel_ring_slot(p);
+}
+
+/* Of the micro-batch: the first one's is where those of the others are added. */
+static float *loss_slot(ls_parallel *p) {
+    return ls_parallel_is_first(p) ? ls_parallel_step_loss(p) : p->losses + LS_LOSS_RING + 1;
+}
+
+void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const float *y, int weight) {
+    const struct ls_device_batch *batch = p->batch;
+    size_t rows = batch->count, outputs = ls_model_outputs(p->model);
+    float *loss = loss_slot(p);
+    ls_loss(ls_model_loss(p->model), compute, loss, dy, y, ls_device_batch_answers(batch), rows, outputs,
+            (double)weight / (double)batch->global_count);
+    if (weight != p->world_size) ls_scale(compute, loss, (float)p->world_size / (float)weight, 1);
+    if (!ls_parallel_is_first(p)) ls_reduce_add(compute, ls_parallel_step_loss(p), &p->micro_loss, 1, 1);
+    if (p->loss_scale && rows > 0) ls_scale_by(compute, dy, p->loss_scale, rows * outputs);
+}
+
+ls_status ls_parallel_update(ls_parallel *p, const bool *skip) {
+    p->accumulates = false; /* zero_grad: the next backward overwrites */
+    return ls_optimizer_step_without(p->optimizer, skip);
+}
+
+/* --- failures ---------------------------------------------------------------------------------------------------- */
+
+ls_status ls_parallel_status(const ls_parallel *p, ls_status status) {
+    if (status == LS_OK) status = ls_device_status(p->devices[0]);
+    return status == LS_OK ? ls_device_status(p->loss_device) : status;
+}
+
+/* --- micro-batches ------------------------------------------------------------------------------------------------- */
+
+ls_status ls_parallel_run_micro_batch(ls_parallel *p) {
+    ls_status status = ls_parallel_status(p, p->ops->forward_backward(p));
+    if (!ls_parallel_is_last(p)) return status;
+    if (status == LS_OK) status = ls_parallel_status(p, p->ops->reduce(p));
+    if (status == LS_OK) status = ls_parallel_status(p, p->ops->apply(p));
+    return status;
+}
+
+ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row, size_t answer) {
+    ls_batch part = *batch;
+    size_t begin;
+    ls_chunk(batch->count, count, index, &begin, &part.count);
+    if (batch->inputs) part.inputs = batch->inputs + begin * row;
+    if (batch->labels) part.labels = batch->labels + begin;
+    if (batch->targets) part.targets = batch->targets + begin * answer;
+    return part;
+}
+
+size_t ls_micro_batch_rows(size_t rows, int count) { return (rows + (size_t)count - 1) / (size_t)count; }
+
+ls_status ls_parallel_init(ls_parallel *p) {
+    for (int d = 0; d < p->local_device_count; d++) ls_phase_begin(&p->clocks[d], p->devices[d]);
+    p->micro_batches = 1;
+    ls_status status = ls_event_create(&p->batch_copied, "batch copied");
+    if (status == LS_OK) {
+        status = ls_device_alloc(p->loss_device, LS_MEMORY_WORKSPACE, (LS_LOSS_RING + 2) * sizeof(float), "losses",
+                                 (void **)&p->losses);
+    }
+    if (status == LS_OK) p->micro_loss = p->losses + LS_LOSS_RING + 1;
+    return status;
+}
+
+void ls_parallel_release(ls_parallel *p) {
+    if (p->losses) ls_device_free(p->loss_device, p->losses);
+    ls_event_destroy(p->batch_copied);
+    p->losses = NULL;
+    p->batch_copied = NULL;
+}
+
+/* --- the end of a run --------------------------------------------------------------------------------------------- */
+
+ls_status ls_parallel_settle(ls_parallel *p, ls_status status) {
+    char consequence[200];
+    bool failed = status != LS_OK;
+    ls_log_sink sink = {0};
+    if (failed) sink = ls_log_capture(consequence, sizeof consequence);
+    if (failed && p->ops->abandon) p->ops->abandon(p);
+    for (int d = 0; d < p->local_device_count && !p->stuck; d++) {
+        ls_status done = ls_device_synchronize(p->devices[d]);
+        if (status == LS_OK) status = done;
+    }
+    if (failed) ls_log_restore(sink);
+    return status;
+}

@@ -1,0 +1,238 @@
+/* The seam between the training loop and a way to train in parallel.
+ *
+ * The loop (loop.h) says what happens in a step; how it is done on one device, by DataParallel and by
+ * DistributedDataParallel is said by the three that fill this table: single.c, dp_threads/dp_step.c and
+ * ddp_procs/ddp_step.c. A step is
+ *
+ *     prepare            the batch goes to the device or devices
+ *     forward_backward   loss and gradients, each device on its own samples
+ *     reduce             gradients of the whole batch
+ *     apply              the optimizer
+ *
+ * With --accumulate K the batch of a step is cut into K micro-batches: prepare and forward_backward run for each of
+ * them, and gradients add up where they are; only the last one's are communicated (PyTorch's no_sync), and reduce and
+ * apply follow once.
+ *
+ * What these calls enqueue poisons a device if it fails (device.h), and the loop asks the devices behind each of them;
+ * what they return is what else can go wrong: a thread that does not come back, another rank, memory.
+ *
+ * All of it is enqueued on streams; nothing in a step waits for the host (but for DDP's second step, which builds its
+ * buckets). */
+#ifndef LS_SEAM_PARALLEL_H
+#define LS_SEAM_PARALLEL_H
+
+#include "common/data/loader.h"
+#include "common/nn/loss.h"
+#include "common/nn/model.h"
+#include "common/optim/optimizer.h"
+#include "common/seam/phase.h"
+#include "common/trace/trace.h"
+
+typedef struct ls_parallel ls_parallel;
+
+struct ls_parallel_ops {
+    const char *name; /* "single device", "DataParallel", "DistributedDataParallel" */
+    const char *mode; /* the same for files: "single", "dp", "ddp" */
+    void (*prepare)(ls_parallel *p, const ls_batch *batch);
+    ls_status (*forward_backward)(ls_parallel *p);
+    ls_status (*reduce)(ls_parallel *p);
+    ls_status (*apply)(ls_parallel *p);
+    /* (optional) Makes the main model fit for evaluation on every rank (DDP: buffers as rank 0 has them).
+     * Collective. */
+    ls_status (*before_evaluation)(ls_parallel *p);
+    /* (optional) Replaces `count` doubles on the host by their sums over all ranks. Collective. NULL: one process. */
+    ls_status (*sum_over_ranks)(ls_parallel *p, double *values, size_t count);
+    /* (optional) Join (docs/pytorch.md#join): called before prepare in each step of a run whose ranks may run out
+     * of batches at different steps. `batch` is this rank's, or without inputs (NULL, count 0) if it has none left;
+     * filled in: global_count, the samples of the step over all ranks. *anyone: whether any rank has a batch; if not,
+     * no step follows in this epoch. Collective, host-blocking. */
+    ls_status (*join)(ls_parallel *p, ls_batch *batch, bool *anyone);
+    /* (optional) Gathers `count` doubles of every rank: all[r * count + i] is rank r's values[i]. Collective. NULL: one
+     * process. */
+    ls_status (*gather_from_ranks)(ls_parallel *p, const double *values, size_t count, double *all);
+    /* (optional) After a loss that is not finite: the first place where one shows, in the order of the computation, as
+     * "the output of conv2 on device 1"; an empty text if there is none. NULL: ls_model_find_nonfinite(p->model).
+     * Host-blocking. */
+    ls_status (*find_nonfinite)(ls_parallel *p, char *place, size_t capacity);
+    /* (optional) Tells the other ranks why this one ends, so that each of them ends with a line that names it and
+     * says why. False: another rank has told before; *status is then what this one ends with, reported. NULL: one
+     * process. */
+    bool (*give_up)(ls_parallel *p, const char *reason, ls_status *status);
+    /* (optional) After a failure, before the devices are waited for: breaks what other devices or ranks would wait for
+     * in vain. */
+    void (*abandon)(ls_parallel *p);
+    /* (optional) What a resumed run has to know of this mode beyond model and optimizer, as numbers (DDP: the order
+     * in which gradients became ready); *values is the mode's memory. And back: LS_ERR_INVALID if they cannot be its
+     * own. */
+    void (*get_memory)(const ls_parallel *p, const int64_t **values, size_t *count);
+    ls_status (*set_memory)(ls_parallel *p, const int64_t *values, size_t count);
+    /* (optional) Why forward_backward, reduce and apply cannot be recorded into a graph (step_graph.h), as "ranks that
+     * join ..."; NULL, or no such function: they can. */
+    const char *(*graph_obstacle)(const ls_parallel *p);
+    /* (optional) Fills in what a trace says of this mode beyond what every mode has: texts live as long as it. */
+    void (*describe)(const ls_parallel *p, struct ls_trace_about *about);
+    void (*destroy)(ls_parallel *p);
+};
+
+/* Steps whose losses stay on the device until the host reads them together. */
+#define LS_LOSS_RING 256
+
+#define LS_MAX_DEVICES 64
+
+struct ls_parallel {
+    /* constant after create */
+    const struct ls_parallel_ops *ops;
+    int rank, world_size;               /* processes; 0 and 1 where there is one */
+    int device_count;                   /* devices that train, over all processes */
+    int local_device_count;             /* devices of this process */
+    ls_device *devices[LS_MAX_DEVICES]; /* of this process */
+    int gpu_count;                      /* different GPUs among all devices; 0: CPU devices, or not known */
+    const char *backend;                /* the way between devices: "copies", "nccl", "shm", ...; NULL: there is one */
+    const char
+        *gpu_missed; /* why these are CPU devices, where a GPU was to be expected; NULL: there is nothing to say */
+    struct ls_phase_clock clocks[LS_MAX_DEVICES]; /* one per device of this process, written by its thread */
+    ls_model *model;                              /* the model that is evaluated and saved */
+    ls_optimizer *optimizer;                      /* of that model */
+    struct ls_device_batch *batch;                /* where prepare puts the batch */
+    ls_event *batch_copied; /* recorded by prepare: the host's batch may be overwritten after it */
+    ls_device *loss_device;
+    /* LS_LOSS_RING floats on loss_device: this rank's losses, whose sum over ranks divided by world_size is the loss of
+     * the global batch; and two places more, for recorded steps and for the loss of a micro-batch */
+    float *losses;
+    const float *micro_loss; /* the last of them */
+    /* what the loss's gradient is multiplied by: memory of loss_device, or NULL: no loss scaling */
+    const float *loss_scale;
+    bool stuck; /* a thread missed its deadline and still uses devices and models: free none of them, end the process */
+    /* the step in progress: written by the loop */
+    uint64_t step; /* counts all steps of the run; forward_backward writes losses[step mod LS_LOSS_RING] */
+    int64_t epoch; /* for messages */
+    int micro_batch, micro_batches; /* which of how many; 0 of 1 where nothing is accumulated */
+    bool no_sync;     /* nothing is communicated, and what comes is added up, until it is false again (ddp_set_sync) */
+    bool accumulates; /* the gradients hold something that the next backward is to add to */
+    /* written by the loop before the run */
+    bool check_each_loss; /* forward_backward looks at the loss before it goes back (ls_check_loss) */
+    /* written by step_graph.c */
+    bool recording; /* what is enqueued goes into a graph, which is launched more than once */
+};
+
+/* Memory for the inputs of a batch on one device, and for its answers on the device that takes the loss. */
+struct ls_batch_place {
+    float *inputs;
+    int64_t *labels; /* or */
+    float *targets;
+    ls_event *used; /* behind the last reader of the batch that lies there */
+};
+
+#define LS_MOST_BATCH_PLACES 64
+
+/* The batch of the step in progress. Where the host is ahead of the device there are two places, used in turn: while
+ * one step computes, the next one's batch arrives. Each place is filled when the step that used it before is done with
+ * it, so the host is never further ahead than there are places. With --resident-batches K there are at least K, which
+ * keep what the first steps have put there. */
+struct ls_device_batch {
+    float *inputs; /* where it is: one of the places */
+    int64_t *labels;
+    float *targets;
+    size_t count, global_count;
+    struct ls_batch_place places[LS_MOST_BATCH_PLACES];
+    int place_count, place; /* place: where the batch is */
+    size_t max_count;       /* samples that a place has room for */
+};
+
+/* Allocates room for `max_count` samples of the model's shape, in category input; if `ahead`, a second time on a
+ * device that runs behind. */
+ls_status ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
+                                const ls_model *model, size_t max_count, bool ahead);
+
+/* Adds places until there are `count` (at most LS_MOST_BATCH_PLACES). Before the first step, with the devices and the
+ * model of alloc; free frees them, too. */
+ls_status ls_device_batch_add_places(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
+                                     const ls_model *model, int count);
+void ls_device_batch_free(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device);
+
+/* prepare, for all modes: enqueues the copy of the batch to p->batch, and records that it has been copied. */
+void ls_parallel_upload(ls_parallel *p, ls_stream *copy, const ls_batch *batch);
+
+/* Enqueues the copy of a host batch on `stream`, behind the last use of the place that it goes to, the next in turn.
+ * Without inputs (NULL) nothing is copied: the batch lies there already, or has no samples. */
+void ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
+                            const ls_batch *host);
+
+struct ls_answers ls_device_batch_answers(const struct ls_device_batch *batch);
+
+/* For forward_backward: what is enqueued on `compute` afterwards comes behind the arrival of the batch; and, at its end,
+ * what has been enqueued is the last that reads it, and unless this backward was to be synchronised the next one adds to
+ * its gradients. While a step is recorded neither is about the batch, since a graph has no part in the copy stream's
+ * work: step_graph.c does the same around each launch. */
+void ls_parallel_await_batch(ls_parallel *p, ls_stream *compute);
+void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute);
+
+/* What a call of ops has come to: `status`, or else what the device is poisoned with that has the model, or the one that
+ * takes the loss. DataParallel asks its other replicas where they hand over. */
+ls_status ls_parallel_status(const ls_parallel *p, ls_status status);
+
+/* Whether the clock measures this process's work: false where CPU devices take turns on too few cores. */
+static inline bool ls_parallel_has_cores(const ls_parallel *p) {
+    return ls_device_kind_of(p->devices[0]) != LS_DEVICE_CPU || ls_device_spin_us(p->devices[0]) > 0;
+}
+
+/* Whether the micro-batch in progress is the first, or the last, of its step. */
+static inline bool ls_parallel_is_first(const ls_parallel *p) { return p->micro_batch == 0; }
+static inline bool ls_parallel_is_last(const ls_parallel *p) { return p->micro_batch == p->micro_batches - 1; }
+
+/* Whether this micro-batch's gradients, to which those before it have been added, are communicated and go into the
+ * update: the last one's, unless it is no_sync. */
+static inline bool ls_parallel_syncs(const ls_parallel *p) { return !p->no_sync && ls_parallel_is_last(p); }
+
+/* forward_backward of the micro-batch that prepare has begun, and behind the last one reduce and apply. */
+ls_status ls_parallel_run_micro_batch(ls_parallel *p);
+
+/* Rows of `batch` that make up micro-batch `index` of `count` (torch.chunk's rule; perhaps none). The samples of the
+ * whole step stay in global_count, which losses are divided by. `row` and `answer`: floats of an input and of a
+ * target. */
+ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row, size_t answer);
+
+/* The most rows that a micro-batch has if a step has `rows`. */
+size_t ls_micro_batch_rows(size_t rows, int count);
+
+/* For forward_backward: enqueues the loss of the micro-batch, from the outputs y, and its gradient dy (which may be y),
+ * times the loss scale. Each sample counts `weight` / samples of the step over all devices in the gradient; in the loss
+ * world_size in place of `weight`, and it is added to those of the micro-batches before. */
+void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const float *y, int weight);
+
+/* For apply: the optimizer's step, which leaves the parameters of `skip` alone (NULL: none). What it enqueues poisons
+ * the device; it returns what else can go wrong. */
+ls_status ls_parallel_update(ls_parallel *p, const bool *skip);
+
+/* Where the step's loss lies: its place in the ring; while a step is recorded, the one behind it. */
+float *ls_parallel_step_loss(ls_parallel *p);
+float *ls_parallel_ring_slot(ls_parallel *p);
+
+/* Called by forward_backward when the loss of this process has been enqueued, before its gradient goes back: a NaN or
+ * an infinity ends the run here, before it reaches a gradient, the optimizer or another rank. Waits for the loss
+ * device's compute stream; without p->check_each_loss it only asks whether the device has failed. LS_ERR_DIVERGED, or
+ * what ls_loss_diverged returns. (divergence.c) */
+ls_status ls_check_loss(ls_parallel *p);
+
+/* Ends a run whose loss is `loss`, which is not finite: says at which step and, if `search`, where in the model the
+ * first such value stands; other ranks are told. Never LS_OK: LS_ERR_DIVERGED, or LS_ERR_PEER if another rank was first
+ * to say why. (divergence.c) */
+ls_status ls_loss_diverged(ls_parallel *p, uint64_t step, double loss, bool search);
+
+/* Waits for all devices of this process, whose failures count too: `status`, or the first of them. After it, nothing
+ * reads the loader's batches any more. What devices have to say after a failure that has been reported (status) follows
+ * from it, and is not reported again. */
+ls_status ls_parallel_settle(ls_parallel *p, ls_status status);
+
+/* Creates and destroys the members that every mode has: batch_copied and losses (on loss_device, which is set
+ * before). */
+ls_status ls_parallel_init(ls_parallel *p);
+void ls_parallel_release(ls_parallel *p);
+
+/* The plain single-device path: no process group, no replicas, nothing between backward and the optimizer. Takes over
+ * neither device nor model; the model gets gradients here and is already initialised. `max_batch` samples a
+ * micro-batch. */
+ls_status ls_single_create(ls_parallel **out, ls_device *device, ls_model *model, const ls_optimizer_options *optimizer,
+                           size_t max_batch);
+
+#endif

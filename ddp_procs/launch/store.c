@@ -1,0 +1,294 @@
+/* store: the client's side. A connection begins with the client's pass (store_enter.h); then each operation is one request
+ * and one reply (store_protocol.h).
+ *   fails : a connection on which a reply is still owed (after a timeout) or lost is closed, and the next operation makes a
+ *           new one; so a late reply is never taken for the answer to a later question. */
+#define _GNU_SOURCE
+#include "ddp_procs/launch/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/secret.h"
+#include "ddp_procs/launch/store_connect.h"
+#include "ddp_procs/launch/store_enter.h"
+#include "ddp_procs/launch/store_pass.h"
+#include "ddp_procs/launch/store_protocol.h"
+
+#define SERVER_LINGER_S 1.0
+
+struct ddp_store {
+    ddp_store_door door;
+    int fd; /* -1: connects at the next operation */
+    double timeout_s;
+    ddp_store_server *server; /* where this handle serves the store too */
+};
+
+/* One operation: the question, and where the answer goes. */
+typedef struct exchange {
+    ddp_store_operation operation;
+    const char *key;
+    ddp_bytes first, second;
+    void *value;
+    size_t capacity, nbytes; /* room for the reply's value; its size */
+} exchange;
+
+static void disconnect(ddp_store *store) {
+    if (store->fd >= 0) close(store->fd);
+    store->fd = -1;
+}
+
+/* --- one request, one reply ----------------------------------------------------------------------------------------- */
+
+static ls_status check(const ddp_store *store, const exchange *x) {
+    const char *name = ddp_store_operation_name(x->operation);
+    size_t key_nbytes = strlen(x->key);
+    bool has_key = x->operation != DDP_OP_NUM_KEYS;
+    if (has_key && (key_nbytes < 1 || key_nbytes > DDP_STORE_KEY_MAX))
+        return ls_fail(LS_ERR_INVALID, "store at %s: %s with a key of %zu bytes; it must have 1 to %d",
+                       store->door.place, name, key_nbytes, DDP_STORE_KEY_MAX);
+    size_t nbytes = x->first.nbytes > x->second.nbytes ? x->first.nbytes : x->second.nbytes;
+    if (nbytes > DDP_STORE_VALUE_MAX)
+        return ls_fail(LS_ERR_INVALID, "store at %s: %s of key '%s' with %zu bytes; it takes at most %zu",
+                       store->door.place, name, x->key, nbytes, DDP_STORE_VALUE_MAX);
+    return LS_OK;
+}
+
+static ls_status send_request(const ddp_store *store, const exchange *x, double until_us) {
+    unsigned char head[DDP_REQUEST_HEADER_NBYTES + DDP_STORE_KEY_MAX];
+    size_t key_nbytes = strlen(x->key);
+    const ddp_request_header header = {x->operation, key_nbytes, x->first.nbytes, x->second.nbytes};
+    ddp_request_header_write(head, &header);
+    memcpy(head + DDP_REQUEST_HEADER_NBYTES, x->key, key_nbytes);
+    ls_status status = ddp_socket_send(store->fd, head, DDP_REQUEST_HEADER_NBYTES + key_nbytes, until_us);
+    if (status == LS_OK) status = ddp_socket_send(store->fd, x->first.data, x->first.nbytes, until_us);
+    if (status == LS_OK) status = ddp_socket_send(store->fd, x->second.data, x->second.nbytes, until_us);
+    return status;
+}
+
+/* LS_ERR_FORMAT: what came is no reply. A value larger than x->capacity stays in the socket. */
+static ls_status receive_reply(const ddp_store *store, exchange *x, ddp_store_result *result, double until_us) {
+    unsigned char bytes[DDP_REPLY_HEADER_NBYTES];
+    ddp_reply_header header;
+    ls_status status = ddp_socket_receive(store->fd, bytes, sizeof bytes, until_us);
+    if (status != LS_OK) return status;
+    if (!ddp_reply_header_read(&header, bytes)) return LS_ERR_FORMAT;
+    *result = header.result;
+    x->nbytes = header.nbytes;
+    if (x->nbytes > x->capacity) return LS_OK;
+    return ddp_socket_receive(store->fd, x->value, x->nbytes, until_us);
+}
+
+static ls_status fail_exchange(const ddp_store *store, const exchange *x, ls_status status) {
+    const char *name = ddp_store_operation_name(x->operation);
+    if (status == LS_ERR_FORMAT)
+        return ls_fail(LS_ERR_INVALID,
+                       "what listens at %s does not answer as a store of this program does: is the port right?",
+                       store->door.place);
+    if (status == LS_ERR_PEER)
+        return ls_fail(
+            status, "the store at %s closed the connection during %s of key '%s': has rank 0, or the launcher, ended?",
+            store->door.place, name, x->key);
+    if (x->operation == DDP_OP_GET || x->operation == DDP_OP_WAIT)
+        return ls_fail(status,
+                       "key '%s' did not come within %g s from the store at %s: did the rank that sets it fail?",
+                       x->key, store->timeout_s, store->door.place);
+    return ls_fail(status, "the store at %s did not answer %s of key '%s' within %g s", store->door.place, name, x->key,
+                   store->timeout_s);
+}
+
+static ls_status check_reply(ddp_store *store, const exchange *x, ddp_store_result result) {
+    if (result == DDP_RESULT_NOT_A_NUMBER)
+        return ls_fail(LS_ERR_INVALID,
+                       "store at %s: cannot add to key '%s': it holds no whole number, or the sum is too large",
+                       store->door.place, x->key);
+    if (result == DDP_RESULT_FULL)
+        return ls_fail(LS_ERR_NO_MEMORY,
+                       "the store at %s is full, key '%s' has no room: it takes %d keys, and %zu bytes",
+                       store->door.place, x->key, DDP_STORE_KEYS_MAX, DDP_STORE_TOTAL_MAX);
+    if (result == DDP_RESULT_NO_MEMORY)
+        return ls_fail(LS_ERR_NO_MEMORY, "the store at %s has no memory for key '%s'", store->door.place, x->key);
+    if (x->nbytes <= x->capacity) return LS_OK;
+    disconnect(store); /* the value that does not fit is still on its way */
+    return ls_fail(LS_ERR_INVALID, "store at %s: key '%s' holds %zu bytes, more than the %zu that there is room for",
+                   store->door.place, x->key, x->nbytes, x->capacity);
+}
+
+static ls_status perform_until(ddp_store *store, exchange *x, double until_us) {
+    ddp_store_result result = DDP_RESULT_OK;
+    ls_status status = check(store, x);
+    if (status != LS_OK) return status;
+    if (store->fd < 0) status = ddp_store_enter(&store->fd, &store->door, false, until_us);
+    if (status != LS_OK) return status;
+    status = send_request(store, x, until_us);
+    if (status == LS_OK) status = receive_reply(store, x, &result, until_us);
+    if (status == LS_OK) return check_reply(store, x, result);
+    disconnect(store);
+    return fail_exchange(store, x, status);
+}
+
+static double deadline_us(const ddp_store *store) { return ls_now_us() + store->timeout_s * 1e6; }
+
+static ls_status perform(ddp_store *store, exchange *x) { return perform_until(store, x, deadline_us(store)); }
+
+/* For the operations whose reply is a number. */
+static ls_status perform_number(ddp_store *store, exchange *x, int64_t *number) {
+    unsigned char bytes[8] = {0};
+    x->value = bytes;
+    x->capacity = sizeof bytes;
+    ls_status status = perform(store, x);
+    x->value = NULL;
+    if (status == LS_OK) *number = ddp_i64_read(bytes);
+    return status;
+}
+
+/* --- open and close ---------------------------------------------------------------------------------------------------- */
+
+ls_status ddp_store_join(ddp_store **out, const char *host, int port, const ddp_store_pass *pass, double timeout_s) {
+    *out = NULL;
+    bool is_tcp = !ddp_address_socket_name(host);
+    if (strlen(host) >= DDP_HOST_CAPACITY || (is_tcp && (port < 1 || port > UINT16_MAX)) || !(timeout_s > 0))
+        return ls_fail(LS_ERR_INVALID, "cannot connect to a store at %s:%d with a timeout of %g s", host, port,
+                       timeout_s);
+    ddp_store *store = calloc(1, sizeof *store);
+    if (!store) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the store's client");
+    store->fd = -1;
+    store->timeout_s = timeout_s;
+    store->door = (ddp_store_door){.port = port, .hello.pass = *pass};
+    snprintf(store->door.host, sizeof store->door.host, "%s", host);
+    ddp_address_text(store->door.place, host, port);
+    ls_status status = ls_secret_make(store->door.hello.client, DDP_CLIENT_NBYTES);
+    if (status == LS_OK) status = ddp_store_enter(&store->fd, &store->door, true, deadline_us(store));
+    if (status != LS_OK) {
+        ddp_store_close(store);
+        return status;
+    }
+    *out = store;
+    return LS_OK;
+}
+
+ls_status ddp_store_connect(ddp_store **out, const char *host, int port, double timeout_s) {
+    return ddp_store_join(out, host, port, &(ddp_store_pass){.world_size = 0}, timeout_s);
+}
+
+/* On one machine loopback will do, whatever name the launcher has given to it. */
+static const char *host_of(const ddp_rank *self) {
+    const char *host = self->master_host;
+    bool is_local = ddp_address_socket_name(host) || ddp_address_is_loopback(host);
+    return !is_local && self->local_world_size == self->world_size ? "127.0.0.1" : host;
+}
+
+static ls_status serve(ddp_store_server **server, const char *host, int port, const ddp_store_pass *pass) {
+    ls_status status = ddp_store_serve_job(server, host, port, pass);
+    if (status == LS_OK && pass->token[0] == '\0')
+        ls_note(
+            "any user of this machine can reach this job's store at %s:%d, and spoil the job: set LS_JOB_TOKEN to the "
+            "same random text for all ranks, or start them with ddprun or --spawn",
+            host, port);
+    return status;
+}
+
+ls_status ddp_store_open(ddp_store **out, const ddp_rank *self, double timeout_s) {
+    *out = NULL;
+    if (!self->launched) return ls_fail(LS_ERR_INVALID, "a process that is alone has no store to open");
+    const char *host = host_of(self);
+    ddp_store_pass pass;
+    ddp_store_server *server = NULL;
+    ls_status status = ddp_store_pass_of_rank(&pass, self);
+    if (status == LS_OK) status = ddp_store_pass_check(&pass, host, self->master_port);
+    if (status == LS_OK && self->hosts_store) status = serve(&server, host, self->master_port, &pass);
+    if (status == LS_OK) status = ddp_store_join(out, host, self->master_port, &pass, timeout_s);
+    if (status != LS_OK) {
+        ddp_store_server_stop(server, 0);
+        return status;
+    }
+    if (server) (*out)->server = server;
+    return LS_OK;
+}
+
+void ddp_store_close(ddp_store *store) {
+    if (!store) return;
+    disconnect(store);
+    ddp_store_server_stop(store->server, SERVER_LINGER_S);
+    free(store);
+}
+
+/* --- the operations ----------------------------------------------------------------------------------------------------- */
+
+ls_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t nbytes) {
+    exchange x = {.operation = DDP_OP_SET, .key = key, .first = {value, nbytes}};
+    return perform(store, &x);
+}
+
+ls_status ddp_store_get(ddp_store *store, const char *key, void *value, size_t capacity, size_t *nbytes) {
+    exchange x = {.operation = DDP_OP_GET, .key = key, .value = value, .capacity = capacity};
+    ls_status status = perform(store, &x);
+    *nbytes = x.nbytes;
+    return status;
+}
+
+ls_status ddp_store_add(ddp_store *store, const char *key, int64_t amount, int64_t *sum) {
+    unsigned char bytes[8];
+    ddp_i64_write(bytes, amount);
+    exchange x = {.operation = DDP_OP_ADD, .key = key, .first = {bytes, sizeof bytes}};
+    return perform_number(store, &x, sum);
+}
+
+ls_status ddp_store_compare_set(ddp_store *store, const char *key, ddp_bytes expected, ddp_bytes desired, void *result,
+                                size_t capacity, size_t *nbytes) {
+    exchange x = {.operation = DDP_OP_COMPARE_SET,
+                  .key = key,
+                  .first = expected,
+                  .second = desired,
+                  .value = result,
+                  .capacity = capacity};
+    ls_status status = perform(store, &x);
+    *nbytes = x.nbytes;
+    return status;
+}
+
+ls_status ddp_store_wait(ddp_store *store, const char *const *keys, size_t count) {
+    double until_us = deadline_us(store);
+    for (size_t i = 0; i < count; i++) {
+        exchange x = {.operation = DDP_OP_WAIT, .key = keys[i]};
+        ls_status status = perform_until(store, &x, until_us);
+        if (status != LS_OK) return status;
+    }
+    return LS_OK;
+}
+
+ls_status ddp_store_check(ddp_store *store, const char *key, bool *exists) {
+    int64_t number = 0;
+    exchange x = {.operation = DDP_OP_CHECK, .key = key};
+    ls_status status = perform_number(store, &x, &number);
+    *exists = number == 1;
+    return status;
+}
+
+ls_status ddp_store_delete_key(ddp_store *store, const char *key, bool *existed) {
+    int64_t number = 0;
+    exchange x = {.operation = DDP_OP_DELETE_KEY, .key = key};
+    ls_status status = perform_number(store, &x, &number);
+    *existed = number == 1;
+    return status;
+}
+
+ls_status ddp_store_num_keys(ddp_store *store, int64_t *count) {
+    exchange x = {.operation = DDP_OP_NUM_KEYS, .key = ""};
+    return perform_number(store, &x, count);
+}
+
+static ls_status bootstrap_set(void *context, const char *key, const void *value, size_t nbytes) {
+    return ddp_store_set(context, key, value, nbytes);
+}
+
+static ls_status bootstrap_get(void *context, const char *key, void *value, size_t capacity, size_t *nbytes) {
+    return ddp_store_get(context, key, value, capacity, nbytes);
+}
+
+ls_bootstrap ddp_store_bootstrap(ddp_store *store) {
+    return (ls_bootstrap){.context = store, .set = bootstrap_set, .get = bootstrap_get};
+}

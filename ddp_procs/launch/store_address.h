@@ -1,0 +1,26 @@
+/* Where a store is, as text and as a socket's address: "unix:NAME", or a host and port of TCP. */
+#ifndef DDP_LAUNCH_STORE_ADDRESS_H
+#define DDP_LAUNCH_STORE_ADDRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "ddp_procs/launch/rank.h"
+
+enum { DDP_PLACE_CAPACITY = DDP_HOST_CAPACITY + 8 };
+
+/* The name behind "unix:"; empty for "unix" alone, NULL for a host of TCP. */
+const char *ddp_address_socket_name(const char *host);
+
+/* "localhost" or 127.x.y.z as it is written: no name is looked up. */
+bool ddp_address_is_loopback(const char *host);
+
+/* For messages: "unix:NAME" or "host:port". */
+void ddp_address_text(char text[DDP_PLACE_CAPACITY], const char *host, int port);
+
+/* The Unix socket of that name in the abstract namespace; its length, 0 if the name is too long. */
+socklen_t ddp_address_unix(struct sockaddr_un *address, const char *name);
+
+#endif

@@ -1,0 +1,23 @@
+/* Who may come into a store: the server's judgement of a hello; store_server.c uses it. */
+#ifndef DDP_LAUNCH_STORE_ADMIT_H
+#define DDP_LAUNCH_STORE_ADMIT_H
+
+#include <stdbool.h>
+
+#include "ddp_procs/launch/store_protocol.h"
+
+typedef struct ddp_admission {
+    ddp_store_pass pass; /* what a client's must go with; zeros behind its texts */
+    /* of each rank: the connections that it has now, and the client whose they are */
+    int present[LS_COMM_MAX_RANKS];
+    char clients[LS_COMM_MAX_RANKS][DDP_CLIENT_NBYTES + 1];
+} ddp_admission;
+
+/* DDP_RESULT_OK, and the rank is there until ddp_admission_leave; or why it may not come in. A client whose token is
+ * wrong learns nothing but that. */
+ddp_store_result ddp_admit(ddp_admission *admission, const ddp_hello *hello);
+
+/* A connection of this rank, which was admitted, has ended. */
+void ddp_admission_leave(ddp_admission *admission, int rank);
+
+#endif

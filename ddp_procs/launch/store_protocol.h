@@ -1,0 +1,91 @@
+/* What the store's clients and server say to each other; the files of the store use it, nobody else.
+ *
+ *     hello    magic u32 | world_size u32 | rank u32 | 4 bytes 0 | client 32 bytes | job 128 bytes | token 128 bytes
+ *     request  magic u32 | operation u8 | 3 bytes 0 | key_nbytes u32 | 4 bytes 0 | first_nbytes u64 | second_nbytes u64 |
+ *              key | first | second
+ *     reply    magic u32 | result u8 | 3 bytes 0 | nbytes u64 | value
+ *
+ * Integers are little-endian, text ends with zeros. A connection begins with the hello; one reply answers it and each
+ * request, in order; a client sends the next request when it has the reply. The magics differ, so that a socket
+ * connected to itself is not taken for a server. */
+#ifndef DDP_LAUNCH_STORE_PROTOCOL_H
+#define DDP_LAUNCH_STORE_PROTOCOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ddp_procs/launch/store.h"
+
+enum {
+    DDP_CLIENT_NBYTES = 32,
+    DDP_HELLO_NBYTES = 16 + DDP_CLIENT_NBYTES + LS_JOB_CAPACITY + DDP_TOKEN_CAPACITY,
+    DDP_REQUEST_HEADER_NBYTES = 32,
+    DDP_REPLY_HEADER_NBYTES = 16
+};
+
+/* X(name, number on the wire, bytes of `first`, bytes of `second`); DDP_ANY: 0 to DDP_STORE_VALUE_MAX */
+#define DDP_ANY (-1)
+#define DDP_STORE_OPERATIONS(X)                                                                                        \
+    X(SET, 2, DDP_ANY, 0)               /* first: the value */                                                         \
+    X(GET, 3, 0, 0)                     /* the reply comes when the key exists */                                      \
+    X(ADD, 4, 8, 0)                     /* first: the amount, i64; reply: the sum, i64 */                              \
+    X(COMPARE_SET, 5, DDP_ANY, DDP_ANY) /* first: expected, second: desired */                                         \
+    X(WAIT, 6, 0, 0)                    /* as GET, without the value */                                                \
+    X(CHECK, 7, 0, 0)                   /* reply: 1 or 0, i64 */                                                       \
+    X(DELETE_KEY, 8, 0, 0)              /* reply: 1 or 0, i64 */                                                       \
+    X(NUM_KEYS, 9, 0, 0)                /* reply: the number, i64; the only operation without a key */
+
+#define DDP_STORE_ENUM(name, number, first, second) DDP_OP_##name = (number),
+typedef enum ddp_store_operation { DDP_STORE_OPERATIONS(DDP_STORE_ENUM) } ddp_store_operation;
+#undef DDP_STORE_ENUM
+
+typedef enum ddp_store_result {
+    DDP_RESULT_OK = 0,
+    DDP_RESULT_NOT_A_NUMBER = 1, /* ADD to a key that holds none, or over the end of int64 */
+    DDP_RESULT_NO_MEMORY = 2,
+    DDP_RESULT_FULL = 3,
+    /* to a hello that is refused; the connection is closed behind it */
+    DDP_RESULT_OTHER_TOKEN = 4,
+    DDP_RESULT_OTHER_JOB = 5,  /* value: the server's */
+    DDP_RESULT_OTHER_SIZE = 6, /* value: the server's, i64 */
+    DDP_RESULT_RANK_TAKEN = 7
+} ddp_store_result;
+
+/* A client's first message. `client` is drawn at random for its whole life: by it a rank that connects anew is told
+ * from a second process with that rank's number. */
+typedef struct ddp_hello {
+    ddp_store_pass pass;
+    char client[DDP_CLIENT_NBYTES + 1];
+} ddp_hello;
+
+typedef struct ddp_request_header {
+    ddp_store_operation operation;
+    size_t key_nbytes, first_nbytes, second_nbytes;
+} ddp_request_header;
+
+typedef struct ddp_reply_header {
+    ddp_store_result result;
+    size_t nbytes;
+} ddp_reply_header;
+
+void ddp_hello_write(unsigned char bytes[DDP_HELLO_NBYTES], const ddp_hello *hello);
+
+/* False if the bytes are no hello: wrong magic or padding, a rank that cannot be, no client, text without an end. */
+bool ddp_hello_read(ddp_hello *hello, const unsigned char bytes[DDP_HELLO_NBYTES]);
+
+void ddp_request_header_write(unsigned char bytes[DDP_REQUEST_HEADER_NBYTES], const ddp_request_header *header);
+
+/* False if the bytes are no valid header: wrong magic or padding, unknown operation, lengths that it cannot have. */
+bool ddp_request_header_read(ddp_request_header *header, const unsigned char bytes[DDP_REQUEST_HEADER_NBYTES]);
+
+void ddp_reply_header_write(unsigned char bytes[DDP_REPLY_HEADER_NBYTES], const ddp_reply_header *header);
+bool ddp_reply_header_read(ddp_reply_header *header, const unsigned char bytes[DDP_REPLY_HEADER_NBYTES]);
+
+void ddp_i64_write(unsigned char bytes[8], int64_t value);
+int64_t ddp_i64_read(const unsigned char bytes[8]);
+
+/* "GET", "SET", ... */
+const char *ddp_store_operation_name(ddp_store_operation operation);
+
+#endif

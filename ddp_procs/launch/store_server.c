@@ -1,0 +1,210 @@
+/* store_server: one thread that serves the store to all clients.
+ *   idea  : a poll loop over non-blocking sockets; store_session.c takes each client as far as it goes without blocking, so
+ *           a slow one delays nobody.
+ *   doors : who has not shown a valid pass is a stranger. There is room for STRANGERS_MAX of them, for STRANGER_US each, and
+ *           the oldest makes room for the next; they take none of the clients' places. A hello that has come with its
+ *           connection is read as that is accepted, before other strangers can push the sender out.
+ *   order : requests take effect one at a time, in the order in which their last byte arrives.
+ *   cost  : a few system calls per request; a new value looks at every client once to see who waits for it.
+ *   fails : a client that says nonsense, or makes no end of a request within the server's patience, is dropped together
+ *           with what it had sent so far. The others go on. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "ddp_procs/launch/store.h"
+#include "ddp_procs/launch/store_listen.h"
+#include "ddp_procs/launch/store_pass.h"
+#include "ddp_procs/launch/store_session.h"
+
+enum {
+    STRANGERS_MAX = LS_COMM_MAX_RANKS, /* all ranks may come at once */
+    SESSIONS_MAX = DDP_CLIENTS_MAX + STRANGERS_MAX,
+    BACKLOG = 512
+};
+
+#define STRANGER_US 1e6
+#define PATIENCE_DEFAULT_US 10e6
+#define ACCEPT_PAUSE_US 1e5 /* after accept found no free file descriptor */
+
+struct ddp_store_server {
+    /* constant after create */
+    ddp_listener listener;
+    int wake_fd;
+    pthread_t thread;
+    /* written by any thread, read by the server's */
+    _Atomic double stop_at_us;
+    /* the server thread's own */
+    ddp_service service;
+    ddp_session *sessions[SESSIONS_MAX];
+    int session_count;
+    double accept_again_us;
+};
+
+/* --- the loop --------------------------------------------------------------------------------------------------------- */
+
+static void drop(ddp_store_server *server, int index) {
+    ddp_session_close(&server->service, server->sessions[index]);
+    server->sessions[index] = server->sessions[--server->session_count];
+}
+
+static void drop_oldest_stranger(ddp_store_server *server) {
+    int oldest = -1;
+    for (int i = 0; i < server->session_count; i++) {
+        const ddp_session *c = server->sessions[i];
+        if (!c->admitted && (oldest < 0 || c->deadline_us < server->sessions[oldest]->deadline_us)) oldest = i;
+    }
+    if (oldest >= 0) drop(server, oldest);
+}
+
+static void add_stranger(ddp_store_server *server, int fd) {
+    if (server->session_count - server->service.admitted_count >= STRANGERS_MAX) drop_oldest_stranger(server);
+    ddp_session *c = ddp_session_open(fd, ls_now_us() + STRANGER_US);
+    if (!c) return;
+    server->sessions[server->session_count++] = c;
+    if (!ddp_session_advance(&server->service, c)) drop(server, server->session_count - 1);
+}
+
+static void accept_client(ddp_store_server *server) {
+    int fd = ddp_accept(&server->listener);
+    if (fd >= 0) {
+        add_stranger(server, fd);
+    } else if (errno == EMFILE || errno == ENFILE) {
+        drop_oldest_stranger(server); /* they are not to take the process's last files */
+        server->accept_again_us = ls_now_us() + ACCEPT_PAUSE_US;
+    } else if (errno != EAGAIN && errno != EINTR && errno != EPERM) {
+        server->accept_again_us = ls_now_us() + ACCEPT_PAUSE_US;
+    }
+}
+
+static int poll_timeout_ms(const ddp_store_server *server) {
+    double until_us = server->stop_at_us, now_us = ls_now_us();
+    if (server->accept_again_us > now_us) until_us = fmin(until_us, server->accept_again_us);
+    for (int i = 0; i < server->session_count; i++) until_us = fmin(until_us, server->sessions[i]->deadline_us);
+    if (isinf(until_us)) return -1;
+    return (int)fmin(fmax(ceil((until_us - now_us) / 1e3), 0), 60e3);
+}
+
+static void serve_once(ddp_store_server *server) {
+    static const short wanted[] = {[DDP_GREETING] = POLLIN,
+                                   [DDP_READING_HEADER] = POLLIN,
+                                   [DDP_READING_BODY] = POLLIN,
+                                   [DDP_WAITING] = POLLIN | POLLRDHUP,
+                                   [DDP_WRITING] = POLLOUT};
+    struct pollfd fds[2 + SESSIONS_MAX];
+    int count = server->session_count;
+    bool may_accept = ls_now_us() >= server->accept_again_us;
+    fds[0] = (struct pollfd){.fd = server->wake_fd, .events = POLLIN};
+    fds[1] = (struct pollfd){.fd = may_accept ? server->listener.fd : -1, .events = POLLIN};
+    for (int i = 0; i < count; i++)
+        fds[2 + i] = (struct pollfd){.fd = server->sessions[i]->fd, .events = wanted[server->sessions[i]->phase]};
+    if (poll(fds, 2 + (nfds_t)count, poll_timeout_ms(server)) < 0) return; /* EINTR; all signals are blocked */
+    uint64_t wakes;
+    if (fds[0].revents && read(server->wake_fd, &wakes, sizeof wakes) < 0) return;
+    for (int i = count - 1; i >= 0; i--) { /* downwards: dropping moves a client that is done into the gap */
+        ddp_session *c = server->sessions[i];
+        bool alive = !fds[2 + i].revents || ddp_session_advance(&server->service, c);
+        if (!alive || ls_now_us() >= c->deadline_us) drop(server, i);
+    }
+    for (int i = server->session_count - 1; i >= 0; i--)
+        if (!ddp_session_serve_waiting(&server->service, server->sessions[i])) drop(server, i);
+    if (fds[1].revents) accept_client(server);
+}
+
+static void *serve(void *argument) {
+    ddp_store_server *server = argument;
+    while (isinf(server->stop_at_us) || (server->service.admitted_count > 0 && ls_now_us() < server->stop_at_us))
+        serve_once(server);
+    return NULL;
+}
+
+/* --- create and destroy ----------------------------------------------------------------------------------------------- */
+
+static void free_server(ddp_store_server *server) {
+    while (server->session_count > 0) drop(server, 0);
+    ddp_store_table_destroy(server->service.table);
+    if (server->listener.fd >= 0) close(server->listener.fd);
+    if (server->wake_fd >= 0) close(server->wake_fd);
+    free(server);
+}
+
+/* The thread takes no signals: they are the business of the threads that were there before. */
+static int start_thread(ddp_store_server *server) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failure = pthread_create(&server->thread, NULL, serve, server);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failure;
+}
+
+/* Zeros behind the texts, which are compared as a whole. */
+static ddp_store_pass copy_pass(const ddp_store_pass *pass) {
+    ddp_store_pass copy = {.world_size = pass->world_size};
+    memcpy(copy.token, pass->token, strlen(pass->token));
+    memcpy(copy.job, pass->job, strlen(pass->job));
+    return copy;
+}
+
+static ls_status begin(ddp_store_server *server) {
+    server->service.table = ddp_store_table_create();
+    server->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int failure = server->service.table && server->wake_fd >= 0 ? start_thread(server) : errno;
+    if (failure) return ls_fail(LS_ERR_SYSTEM, "cannot start the store's thread: %s", strerror(failure));
+    return LS_OK;
+}
+
+ls_status ddp_store_serve_job(ddp_store_server **out, const char *host, int port, const ddp_store_pass *pass) {
+    *out = NULL;
+    ls_status status = ddp_store_pass_check(pass, host, port);
+    if (status != LS_OK) return status;
+    ddp_store_server *server = calloc(1, sizeof *server);
+    if (!server) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the store");
+    server->wake_fd = -1;
+    server->service.patience_us = PATIENCE_DEFAULT_US;
+    server->stop_at_us = INFINITY;
+    server->service.admission.pass = copy_pass(pass);
+    status = ddp_listen(&server->listener, host, port, BACKLOG);
+    if (status == LS_OK) status = begin(server);
+    if (status != LS_OK) {
+        free_server(server);
+        return status;
+    }
+    *out = server;
+    return LS_OK;
+}
+
+ls_status ddp_store_serve(ddp_store_server **out, const char *host, int port) {
+    return ddp_store_serve_job(out, host, port, &(ddp_store_pass){.world_size = 0});
+}
+
+const char *ddp_store_server_host(const ddp_store_server *server) { return server->listener.host; }
+
+int ddp_store_server_port(const ddp_store_server *server) { return server->listener.port; }
+
+static void wake(ddp_store_server *server) {
+    uint64_t one = 1;
+    if (write(server->wake_fd, &one, sizeof one) < 0) return; /* the counter is full: it is awake */
+}
+
+void ddp_store_server_set_patience(ddp_store_server *server, double patience_s) {
+    server->service.patience_us = patience_s * 1e6;
+    wake(server);
+}
+
+void ddp_store_server_stop(ddp_store_server *server, double linger_s) {
+    if (!server) return;
+    server->stop_at_us = ls_now_us() + linger_s * 1e6;
+    wake(server);
+    pthread_join(server->thread, NULL);
+    free_server(server);
+}

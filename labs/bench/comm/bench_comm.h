@@ -1,0 +1,267 @@
+/* What the parts of bench_comm share: the settings, the table of operations, and the rows that are measured.
+ *
+ *     settings.c    command line -> comm_settings         operations.c  the operations: sizes, data, calls, formulas
+ *     data.c        exact contents of buffers             sweep.c       what each rank does: check, time, count
+ *     group.c       the ranks, as processes or threads    rows.c        what is measured, and what follows from it
+ *     others.c      Open MPI and gloo beside ours         tune.c        rows -> the table that "auto" goes by
+ *     tables.c, files.c   rows -> stdout, CSV and JSON
+ *
+ * Words. A variant is where ranks and buffers live: processes with buffers in shared memory or private ones, or
+ * threads. A case is an operation, for all_reduce with an algorithm. The size of an operation is nccl-tests': the bytes
+ * of the buffer that an operation works on in place, and of the parts of all ranks together where each rank gives or
+ * gets one. With S that size and t the time: algbw = S / t; busbw = algbw times a factor that makes it the bandwidth of
+ * the busiest link, whatever the number of ranks: 2 (N - 1) / N for all_reduce, (N - 1) / N where S is all ranks'
+ * parts, else 1.
+ *
+ * A run is a loop of operations, back to back, begun by all ranks together after a barrier; its time is the slowest
+ * rank's, divided by the number of operations. Every figure is the median over a row's runs. With other libraries
+ * beside ours, all of them take turns in several rounds, so that each meets the machine in the same moods. */
+#ifndef LABS_BENCH_COMM_BENCH_COMM_H
+#define LABS_BENCH_COMM_BENCH_COMM_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "common/base/options.h"
+#include "common/comm/allreduce.h"
+#include "common/comm/allreduce_tuning.h"
+#include "common/comm/comm.h"
+#include "labs/bench/shared/machine.h"
+
+enum {
+    COMM_SIZES_MAX = 64,
+    COMM_RUNS_MAX = 99,
+    COMM_CASES_MAX = 32,
+    COMM_GROUPS_MAX = 3 * LS_INT_LIST_MAX,
+    COMM_LIBRARY_CAPACITY = 64
+};
+
+/* --- operations ---------------------------------------------------------------------------------------------------- */
+
+typedef struct comm_call {
+    ls_comm *comm;
+    ls_stream *stream;
+    void *send, *receive; /* the same where the operation works in place */
+    size_t count;         /* elements of a part */
+    ls_dtype dtype;
+    ls_reduce_op reduce;
+} comm_call;
+
+/* What a part of a buffer holds: a rank's values from element `offset_parts` x count on, or their reduction over all
+ * ranks, or what it held before. */
+typedef struct comm_content {
+    enum { COMM_OF_RANK, COMM_REDUCED, COMM_UNTOUCHED } kind;
+    int rank, offset_parts;
+} comm_content;
+
+typedef struct comm_operation {
+    const char *name;
+    bool in_place;                                     /* one buffer, of one part */
+    bool send_all, receive_all;                        /* else: world_size parts in that buffer, or one */
+    bool latency_only;                                 /* no elements: one row, no sizes */
+    double (*bus_factor)(int n);                       /* busbw / algbw */
+    comm_content (*result)(int n, int rank, int part); /* of the receive buffer; the send buffer stays as it is */
+    ls_status (*enqueue)(const comm_call *call);
+    /* The closed formula of what `rank` moves; all_reduce has a formula per algorithm instead. */
+    void (*cost)(struct ls_allreduce_cost *cost, int n, int rank, size_t count, size_t element_nbytes);
+} comm_operation;
+
+/* Roots are rank 0. Ends with a row whose name is NULL. */
+extern const comm_operation comm_operations[];
+
+const comm_operation *comm_operation_find(const char *name);
+bool comm_is_all_reduce(const comm_operation *operation);
+
+/* Parts of the send and of the receive buffer in a group of n, and of the larger one, which the size counts. */
+size_t comm_send_parts(const comm_operation *operation, int n);
+size_t comm_receive_parts(const comm_operation *operation, int n);
+size_t comm_size_parts(const comm_operation *operation, int n);
+
+/* --- exact contents -------------------------------------------------------------------------------------------------- */
+
+/* Small whole numbers, whose reductions are exact in every type, for every rank; made once per group. */
+typedef struct comm_patterns comm_patterns;
+ls_status comm_patterns_create(comm_patterns **out, int n, ls_dtype dtype, ls_reduce_op reduce);
+void comm_patterns_destroy(comm_patterns *patterns);
+
+/* A slot of an operation as one rank holds it. `salt` makes the contents of slots differ. */
+typedef struct comm_slot {
+    const comm_operation *operation;
+    int n, rank;
+    size_t count, salt;
+    char *send, *receive;
+} comm_slot;
+
+/* What the buffers hold before the operation; the receive buffer of an operation that is not in place: NaN, or -1. */
+void comm_fill(const comm_patterns *patterns, const comm_slot *slot);
+
+/* Whether they hold afterwards, in every element and to the bit, what they must. LS_ERR_INVALID: one line with the
+ * rank, the first wrong element, and what it is and should be; `what` names the operation. */
+ls_status comm_check(const comm_patterns *patterns, const comm_slot *slot, const char *what);
+
+/* --- settings -------------------------------------------------------------------------------------------------------- */
+
+typedef enum comm_variant { COMM_SHM_SHARED, COMM_SHM_PRIVATE, COMM_THREADS, COMM_VARIANT_COUNT } comm_variant;
+
+/* "shm", "threads"; "shared", "private" */
+const char *comm_variant_backend(comm_variant variant);
+const char *comm_variant_buffers(comm_variant variant);
+
+typedef struct comm_case {
+    const comm_operation *operation;
+    const char *algorithm; /* of all_reduce: a row of ls_allreduce_algorithms, or "auto"; else "" */
+} comm_case;
+
+typedef struct comm_settings {
+    bool variants[COMM_VARIANT_COUNT];
+    int case_count;
+    comm_case cases[COMM_CASES_MAX];
+    ls_int_list n; /* ascending, each once */
+    int size_count;
+    size_t sizes[COMM_SIZES_MAX]; /* ascending, each once */
+    ls_dtype dtype;
+    ls_reduce_op reduce;
+    int runs, rounds;                  /* the runs are spread over so many rounds */
+    double run_ms;                     /* what a run should last */
+    bool check_only;                   /* no times */
+    double timeout_s;                  /* of every wait */
+    bool compare;                      /* with Open MPI and gloo */
+    const char *folder, *json, *tune;  /* NULL: not written */
+    const ls_allreduce_tuning *tuning; /* what "auto" goes by; NULL: the built-in table */
+    bool quiet;
+    int cores;
+    size_t cache_bytes; /* of the last-level cache */
+} comm_settings;
+
+/* Fills in the settings. *help: the usage page was printed, and nothing else is to be done. LS_ERR_USAGE after one
+ * line. */
+ls_status comm_parse(comm_settings *settings, int argc, char **argv, bool *help);
+
+/* "8:64M", "8:64M:2" (from, to, factor) or "8,1K,64M"; ascending, each once. */
+ls_status comm_parse_sizes(comm_settings *settings, const char *text);
+
+/* --- rows ------------------------------------------------------------------------------------------------------------ */
+
+typedef enum comm_agreement { COMM_NOT_COMPARED, COMM_EQUAL, COMM_DIFFERS } comm_agreement;
+
+/* One measurement. Rows lie in memory that the ranks' processes share. */
+typedef struct comm_row {
+    /* what it is */
+    char library[COMM_LIBRARY_CAPACITY]; /* "lockstep", "Open MPI 4.1.4", ... */
+    comm_variant variant;
+    int case_index, size_index; /* in the settings; the rows of a size are neighbours */
+    const comm_operation *operation;
+    char algorithm[32];
+    int n;
+    size_t count, nbytes; /* of a part; the size */
+    bool oversubscribed;
+    /* the runs */
+    int run_count, iterations;
+    double run_us[COMM_RUNS_MAX];
+    bool checked; /* every element of every rank was right */
+    /* per operation: what the rank that moves most moves, and whether every rank's count is the formula's; if one is
+     * not, it is that rank's. Private buffers may go through in several pieces, for which the formula does not
+     * speak. */
+    struct ls_allreduce_cost counted, formula;
+    int busiest_rank;
+    comm_agreement agreement;
+    /* derived by comm_assemble: median, least, and the quantiles 0.1 and 0.9; NAN without runs */
+    double time_us, least_us, p10_us, p90_us, algbw_GBps, busbw_GBps;
+} comm_row;
+
+void comm_assemble(comm_row *row);
+
+/* The ranks that run together: one variant and N, and its rows: sizes from the least, and for each size the cases. */
+typedef struct comm_group {
+    comm_variant variant;
+    int n, row_count;
+    comm_row *rows;
+} comm_group;
+
+typedef struct comm_results {
+    const bench_machine *machine;
+    const comm_settings *settings;
+    int group_count;
+    comm_group groups[COMM_GROUPS_MAX];
+    int row_count, other_count, other_capacity;
+    comm_row *rows, *others; /* in shared memory; of Open MPI and gloo */
+    char absent[256];        /* what could not be compared with, and why; "" */
+} comm_results;
+
+/* Lays out all groups and their rows. LS_ERR_NO_MEMORY. */
+ls_status comm_results_create(comm_results **out, const comm_settings *settings, const bench_machine *machine);
+void comm_results_destroy(comm_results *results);
+
+/* --- measuring ------------------------------------------------------------------------------------------------------- */
+
+/* A slot holds the buffers of one operation of one rank, each at the beginning of a cache line. An operation uses the
+ * next slot each time; there are so many that all ranks' slots together exceed the last-level cache at least twice. */
+typedef struct comm_slots {
+    size_t count, receive_offset, stride_bytes;
+} comm_slots;
+
+comm_slots comm_slots_of(const comm_operation *operation, int n, size_t count, const comm_settings *settings);
+
+/* Bytes of one rank's slots, for the case that needs the most at any size; `first` is one of the cases that share the
+ * memory. */
+size_t comm_slots_bytes(const comm_settings *settings, int n, int first);
+
+/* The first case that uses the same group as case `index`: itself for all_reduce, and one for all other operations. */
+int comm_owner(const comm_settings *settings, int index);
+
+/* Elements of a part, where the size is `nbytes`: at least one. */
+size_t comm_part_count(const comm_operation *operation, int n, size_t nbytes, ls_dtype dtype);
+
+/* What the ranks of a group have in common; it lies in shared memory. */
+typedef struct comm_board {
+    _Atomic int measured; /* rows and runs done, for the progress line */
+    double elapsed_us[LS_COMM_MAX_RANKS];
+    struct ls_allreduce_cost counted[LS_COMM_MAX_RANKS];
+} comm_board;
+
+/* One rank of a group. comms[i] is the process group of the i-th case. */
+typedef struct comm_rank {
+    const comm_settings *settings;
+    const comm_group *group;
+    comm_board *board;
+    int rank, first_run, end_run;
+    ls_comm *comms[COMM_CASES_MAX];
+} comm_rank;
+
+/* Everything that a rank does with its groups: checks and measures every row. Reported failures break the groups. */
+ls_status comm_sweep(comm_rank *rank);
+
+/* The runs of a round: first .. end - 1. */
+int comm_first_run(const comm_settings *settings, int round);
+
+/* Runs the ranks of a group to their end; its rows then have the runs of that round, too. LS_ERR_INVALID: a wrong
+ * result, LS_ERR_PEER: a rank was killed; both reported, and no process is left. */
+ls_status comm_run_group(const comm_settings *settings, const comm_group *group, int round);
+
+/* Adds a round's runs to results->others, for one N. What is not installed is named in results->absent. */
+ls_status comm_run_others(comm_results *results, int n, int round);
+
+/* --- output ---------------------------------------------------------------------------------------------------------- */
+
+void comm_print_heading(const comm_results *results);
+ls_status comm_print_rows(const comm_results *results);
+
+/* LS_ERR_INVALID after one line for each row whose count differs from the formula. */
+ls_status comm_check_counts(const comm_results *results);
+
+ls_status comm_prepare_files(const comm_settings *settings);
+ls_status comm_write_files(const comm_results *results);
+
+/* To beat another, an algorithm must be faster by this share of the other's median, and in three quarters of the
+ * runs. */
+#define COMM_TUNE_MARGIN 0.05
+
+/* The index that is chosen among the rows of `count` algorithms: `preferred` unless the fastest beats it, else
+ * `incumbent` unless the fastest beats it, else the fastest. */
+int comm_tune_winner(const comm_row *rows, int count, int incumbent, int preferred);
+
+/* From the all_reduce rows of the first variant: prints what is the fastest and by how much, and writes
+ * settings->tune. */
+ls_status comm_tune(const comm_results *results);
+
+#endif

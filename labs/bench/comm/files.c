@@ -1,0 +1,179 @@
+/* files: the results for programs. CSV holds one row per measurement, with the machine in every row, so that files of several
+ * machines may be joined; JSON says each thing once and has every run besides. */
+#define _GNU_SOURCE
+#include <cjson/cJSON.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "labs/bench/comm/bench_comm.h"
+#include "labs/bench/shared/output.h"
+
+static const char *const names[] = {"comm.csv", "comm.json"};
+
+/* The numbers of a row that both files have, by name. */
+static const struct {
+    const char *name;
+    size_t offset;
+} numbers[] = {
+#define COMM_NUMBER(field)                                                                                             \
+    { #field, offsetof(comm_row, field) }
+    COMM_NUMBER(time_us), COMM_NUMBER(least_us),   COMM_NUMBER(p10_us),
+    COMM_NUMBER(p90_us),  COMM_NUMBER(algbw_GBps), COMM_NUMBER(busbw_GBps),
+#undef COMM_NUMBER
+};
+enum { NUMBER_COUNT = sizeof numbers / sizeof *numbers };
+
+static double number_of(const comm_row *row, size_t index) {
+    return *(const double *)(const void *)((const char *)row + numbers[index].offset);
+}
+
+/* What was counted and what the formula says, by name. */
+static const struct {
+    const char *name;
+    size_t offset;
+} counts[] = {
+#define COMM_COUNT(name, field)                                                                                        \
+    { name, offsetof(comm_row, field) }
+    COMM_COUNT("sent_messages", counted.sent_messages),
+    COMM_COUNT("sent_bytes", counted.sent_bytes),
+    COMM_COUNT("received_messages", counted.received_messages),
+    COMM_COUNT("received_bytes", counted.received_bytes),
+    COMM_COUNT("formula_sent_messages", formula.sent_messages),
+    COMM_COUNT("formula_sent_bytes", formula.sent_bytes),
+    COMM_COUNT("formula_received_messages", formula.received_messages),
+    COMM_COUNT("formula_received_bytes", formula.received_bytes),
+#undef COMM_COUNT
+};
+enum { COUNT_COUNT = sizeof counts / sizeof *counts };
+
+static size_t count_of(const comm_row *row, size_t index) {
+    return *(const size_t *)(const void *)((const char *)row + counts[index].offset);
+}
+
+static const char *const agreements[] = {"not compared", "equal", "differs"};
+
+static bool is_ours(const comm_row *row) { return strcmp(row->library, "lockstep") == 0; }
+
+/* --- CSV --------------------------------------------------------------------------------------------------------- */
+
+static void put_head(FILE *file) {
+    fputs("library,backend,buffers,op,algorithm,n,bytes,part_count,dtype,reduce,runs,iterations,how", file);
+    for (size_t i = 0; i < NUMBER_COUNT; i++) fprintf(file, ",%s", numbers[i].name);
+    fputs(",rank", file);
+    for (size_t i = 0; i < COUNT_COUNT; i++) fprintf(file, ",%s", counts[i].name);
+    fputs(",counts,oversubscribed", file);
+    bench_put_machine_head(file);
+    fputc('\n', file);
+}
+
+static void put_row(FILE *file, const comm_results *results, const comm_row *row) {
+    static const char *const reductions[] = {"sum", "min", "max"};
+    bool ours = is_ours(row);
+    bench_put_text(file, row->library);
+    fprintf(file, ",%s,%s,%s,%s,%d,%zu,%zu,%s,%s,%d,%d,%s", ours ? comm_variant_backend(row->variant) : "",
+            ours ? comm_variant_buffers(row->variant) : "private", row->operation->name, row->algorithm, row->n,
+            row->nbytes, row->count, ls_dtype_name(results->settings->dtype), reductions[results->settings->reduce],
+            row->run_count, row->iterations, row->run_count > 0 ? "measured" : "checked");
+    for (size_t i = 0; i < NUMBER_COUNT; i++) bench_put_number(file, number_of(row, i));
+    if (ours) fprintf(file, ",%d", row->busiest_rank);
+    for (size_t i = 0; ours && i < COUNT_COUNT; i++) fprintf(file, ",%zu", count_of(row, i));
+    for (size_t i = 0; !ours && i < COUNT_COUNT + 1; i++) fputc(',', file);
+    fprintf(file, ",%s,%s", ours ? agreements[row->agreement] : "", row->oversubscribed ? "yes" : "no");
+    bench_put_machine(file, results->machine);
+    fputc('\n', file);
+}
+
+static char *csv_text(const comm_results *results) {
+    char *text = NULL;
+    size_t nbytes = 0;
+    FILE *file = open_memstream(&text, &nbytes);
+    if (!file) return NULL;
+    put_head(file);
+    for (int i = 0; i < results->row_count; i++) put_row(file, results, &results->rows[i]);
+    for (int i = 0; i < results->other_count; i++) put_row(file, results, &results->others[i]);
+    if (fclose(file) == 0) return text;
+    free(text);
+    return NULL;
+}
+
+/* --- JSON -------------------------------------------------------------------------------------------------------- */
+
+static cJSON *options_object(const comm_settings *settings) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "dtype", ls_dtype_name(settings->dtype));
+    bench_add_number(object, "runs", settings->runs);
+    bench_add_number(object, "run_ms", settings->run_ms);
+    bench_add_number(object, "cache_bytes", (double)settings->cache_bytes);
+    cJSON_AddBoolToObject(object, "check_only", settings->check_only);
+    return object;
+}
+
+static cJSON *row_object(const comm_row *row) {
+    cJSON *object = cJSON_CreateObject();
+    bool ours = is_ours(row);
+    cJSON_AddStringToObject(object, "library", row->library);
+    if (ours) cJSON_AddStringToObject(object, "backend", comm_variant_backend(row->variant));
+    cJSON_AddStringToObject(object, "buffers", ours ? comm_variant_buffers(row->variant) : "private");
+    cJSON_AddStringToObject(object, "op", row->operation->name);
+    if (row->algorithm[0]) cJSON_AddStringToObject(object, "algorithm", row->algorithm);
+    bench_add_number(object, "n", row->n);
+    bench_add_number(object, "bytes", (double)row->nbytes);
+    bench_add_number(object, "part_count", (double)row->count);
+    cJSON_AddBoolToObject(object, "oversubscribed", row->oversubscribed);
+    cJSON_AddBoolToObject(object, "checked", row->checked);
+    bench_add_number(object, "iterations", row->iterations);
+    for (size_t i = 0; i < NUMBER_COUNT; i++) bench_add_number(object, numbers[i].name, number_of(row, i));
+    if (ours) bench_add_number(object, "rank", row->busiest_rank);
+    for (size_t i = 0; ours && i < COUNT_COUNT; i++) bench_add_number(object, counts[i].name, (double)count_of(row, i));
+    if (ours) cJSON_AddStringToObject(object, "counts", agreements[row->agreement]);
+    cJSON_AddItemToObject(object, "run_us", cJSON_CreateDoubleArray(row->run_us, row->run_count));
+    return object;
+}
+
+static char *json_text(const comm_results *results) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "bench", "comm");
+    cJSON_AddStringToObject(object, "how", results->settings->check_only ? "checked" : "measured");
+    cJSON_AddItemToObject(object, "machine", bench_machine_object(results->machine));
+    cJSON_AddItemToObject(object, "options", options_object(results->settings));
+    if (results->absent[0]) cJSON_AddStringToObject(object, "not_installed", results->absent);
+    cJSON *rows = cJSON_AddArrayToObject(object, "rows");
+    for (int i = 0; i < results->row_count; i++) cJSON_AddItemToArray(rows, row_object(&results->rows[i]));
+    for (int i = 0; i < results->other_count; i++) cJSON_AddItemToArray(rows, row_object(&results->others[i]));
+    char *text = cJSON_Print(object);
+    cJSON_Delete(object);
+    return text;
+}
+
+/* --- files ------------------------------------------------------------------------------------------------------- */
+
+/* FOLDER and NAME of a path. */
+static ls_status write_at(const char *path, const char *text) {
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    if (!slash) return bench_write_file(".", path, text);
+    if ((size_t)(slash - path) >= sizeof folder) return ls_fail(LS_ERR_IO, "the path is too long: %.60s...", path);
+    snprintf(folder, sizeof folder, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    return bench_write_file(folder, slash + 1, text);
+}
+
+ls_status comm_prepare_files(const comm_settings *settings) {
+    ls_status status =
+        settings->tune ? write_at(settings->tune, NULL) : bench_prepare_folder(settings->folder, names, 2);
+    return status == LS_OK && settings->json ? write_at(settings->json, NULL) : status;
+}
+
+ls_status comm_write_files(const comm_results *results) {
+    const comm_settings *settings = results->settings;
+    char *csv = csv_text(results), *json = json_text(results);
+    ls_status status = csv && json ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
+    if (status == LS_OK && !settings->tune) status = bench_write_file(settings->folder, names[0], csv);
+    if (status == LS_OK && !settings->tune) status = bench_write_file(settings->folder, names[1], json);
+    if (status == LS_OK && settings->json) status = write_at(settings->json, json);
+    free(csv);
+    cJSON_free(json);
+    return status;
+}

@@ -1,0 +1,389 @@
+/* settings: the command line. Lists of names are checked against the tables of operations and algorithms, so that a new row of
+ * either can be named here at once. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <hwloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/cores.h"
+#include "common/base/log.h"
+#include "labs/bench/comm/bench_comm.h"
+
+static const char *const backends[] = {"shm", "threads", "all", NULL};
+static const char *const buffers[] = {"shared", "private", "both", NULL};
+static const char *const reductions[] = {"sum", "min", "max", NULL};
+static const char *const dtypes[] = {"fp32", "fp16", "bf16", "int32", "int64", NULL};
+
+enum { COMPARE_ROUNDS = 3 };
+
+/* The indices of the two tables above. */
+enum { BACKEND_SHM, BACKEND_THREADS, BACKEND_ALL };
+enum { BUFFERS_SHARED, BUFFERS_PRIVATE, BUFFERS_BOTH };
+
+#define CACHE_BYTES ((size_t)32 << 20)
+
+/* --- the machine's cache ----------------------------------------------------------------------------------------------- */
+
+/* The outermost level that there is; 32 MiB if the machine does not say. */
+static size_t last_level_cache_bytes(void) {
+    static const hwloc_obj_type_t levels[] = {HWLOC_OBJ_L2CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L4CACHE,
+                                              HWLOC_OBJ_L5CACHE};
+    size_t nbytes = 0;
+    hwloc_topology_t topology;
+    if (hwloc_topology_init(&topology) != 0) return CACHE_BYTES;
+    bool loaded = hwloc_topology_load(topology) == 0;
+    for (size_t i = 0; loaded && i < sizeof levels / sizeof *levels; i++) {
+        hwloc_obj_t cache = hwloc_get_obj_by_type(topology, levels[i], 0);
+        if (cache && cache->attr->cache.size > 0) nbytes = (size_t)cache->attr->cache.size;
+    }
+    hwloc_topology_destroy(topology);
+    return nbytes > 0 ? nbytes : CACHE_BYTES;
+}
+
+/* --- sizes ------------------------------------------------------------------------------------------------------------- */
+
+/* "64M" at the beginning of *text; moves it on. False: there is no size. */
+static bool take_size(const char **text, size_t *nbytes) {
+    static const char units[] = "KMG";
+    char *end;
+    if (**text < '0' || **text > '9') return false;
+    errno = 0;
+    unsigned long long value = strtoull(*text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    *text = unit ? end + 1 : end;
+    if (errno != 0 || value == 0 || value > (SIZE_MAX >> 8) >> shift) return false;
+    *nbytes = (size_t)value << shift;
+    return true;
+}
+
+static ls_status add_size(comm_settings *settings, size_t nbytes) {
+    if (settings->size_count == COMM_SIZES_MAX)
+        return ls_fail(LS_ERR_USAGE, "--sizes: at most %d sizes", COMM_SIZES_MAX);
+    settings->sizes[settings->size_count++] = nbytes;
+    return LS_OK;
+}
+
+static int compare_sizes(const void *left, const void *right) {
+    size_t a = *(const size_t *)left, b = *(const size_t *)right;
+    return (a > b) - (a < b);
+}
+
+static void sort_sizes(comm_settings *settings) {
+    qsort(settings->sizes, (size_t)settings->size_count, sizeof settings->sizes[0], compare_sizes);
+    int kept = 0;
+    for (int i = 0; i < settings->size_count; i++)
+        if (i == 0 || settings->sizes[i] != settings->sizes[kept - 1]) settings->sizes[kept++] = settings->sizes[i];
+    settings->size_count = kept;
+}
+
+/* ":64M" or ":64M:2" behind the first size. */
+static ls_status add_range(comm_settings *settings, const char *all, const char *text, size_t from) {
+    size_t to, factor = 4;
+    text++;
+    bool good = take_size(&text, &to);
+    if (good && *text == ':') {
+        text++;
+        good = take_size(&text, &factor);
+    }
+    if (!good || *text != '\0' || factor < 2 || from > to)
+        return ls_fail(LS_ERR_USAGE, "--sizes: '%s' is not FROM:TO or FROM:TO:FACTOR, as in 8:64M:2", all);
+    ls_status status = LS_OK;
+    for (size_t nbytes = from; status == LS_OK && nbytes <= to; nbytes *= factor) status = add_size(settings, nbytes);
+    return status;
+}
+
+ls_status comm_parse_sizes(comm_settings *settings, const char *text) {
+    const char *at = text;
+    ls_status status = LS_OK;
+    settings->size_count = 0;
+    for (;;) {
+        size_t nbytes;
+        if (!take_size(&at, &nbytes))
+            return ls_fail(LS_ERR_USAGE,
+                           "--sizes: '%s' is not a list of sizes, as in 8,1K,64M, nor a range, as in 8:64M", text);
+        if (*at == ':' && settings->size_count == 0) return add_range(settings, text, at, nbytes);
+        status = add_size(settings, nbytes);
+        if (status != LS_OK || *at == '\0') break;
+        if (*at++ != ',') return ls_fail(LS_ERR_USAGE, "--sizes: what follows a size in '%s' is no comma", text);
+    }
+    sort_sizes(settings);
+    return status;
+}
+
+/* --- names ------------------------------------------------------------------------------------------------------------- */
+
+/* The name at the beginning of *list; moves it behind the comma, or to NULL at the end. */
+static void take_name(const char **list, char name[64]) {
+    size_t nbytes = strcspn(*list, ",");
+    snprintf(name, 64, "%.*s", (int)(nbytes < 64 ? nbytes : 63), *list);
+    *list = (*list)[nbytes] == ',' ? *list + nbytes + 1 : NULL;
+}
+
+static ls_status add_case(comm_settings *settings, const comm_operation *operation, const char *algorithm) {
+    for (int c = 0; c < settings->case_count; c++)
+        if (settings->cases[c].operation == operation && strcmp(settings->cases[c].algorithm, algorithm) == 0)
+            return LS_OK;
+    if (settings->case_count == COMM_CASES_MAX)
+        return ls_fail(LS_ERR_USAGE, "--op, --allreduce: at most %d together", COMM_CASES_MAX);
+    settings->cases[settings->case_count++] = (comm_case){operation, algorithm};
+    return LS_OK;
+}
+
+/* "auto", or the row's own text. */
+static const char *algorithm_named(const char *name) {
+    const ls_allreduce_algorithm *row = ls_allreduce_find(name);
+    return row ? row->name : strcmp(name, "auto") == 0 ? "auto" : NULL;
+}
+
+static ls_status add_algorithms(comm_settings *settings, const comm_operation *operation, const char *list) {
+    ls_status status = LS_OK;
+    if (strcmp(list, "all") == 0) {
+        for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; status == LS_OK && row->name; row++)
+            status = add_case(settings, operation, row->name);
+        return status == LS_OK && !settings->tune ? add_case(settings, operation, "auto") : status;
+    }
+    while (status == LS_OK && list) {
+        char name[64];
+        take_name(&list, name);
+        const char *algorithm = algorithm_named(name);
+        if (!algorithm) {
+            char known[256] = "auto";
+            for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++)
+                snprintf(known + strlen(known), sizeof known - strlen(known), ", %s", row->name);
+            return ls_fail(LS_ERR_USAGE, "--allreduce: there is no algorithm '%s'; there are: all, %s", name, known);
+        }
+        status = add_case(settings, operation, algorithm);
+    }
+    return status;
+}
+
+static ls_status add_operations(comm_settings *settings, const char *list, const char *algorithms) {
+    ls_status status = LS_OK;
+    bool all = strcmp(list, "all") == 0;
+    const comm_operation *row = comm_operations;
+    while (status == LS_OK && (all ? row->name != NULL : list != NULL)) {
+        const comm_operation *operation = row;
+        char name[64];
+        if (all) row++;
+        if (!all) {
+            take_name(&list, name);
+            operation = comm_operation_find(name);
+        }
+        if (!operation) {
+            char known[256] = "all";
+            for (row = comm_operations; row->name; row++)
+                snprintf(known + strlen(known), sizeof known - strlen(known), ", %s", row->name);
+            return ls_fail(LS_ERR_USAGE, "--op: there is no operation '%s'; there are: %s", name, known);
+        }
+        status = comm_is_all_reduce(operation) ? add_algorithms(settings, operation, algorithms)
+                                               : add_case(settings, operation, "");
+    }
+    return status;
+}
+
+/* --- the command line -------------------------------------------------------------------------------------------------- */
+
+struct choices {
+    const char *operations, *algorithms, *sizes, *table;
+    int backend, buffers, dtype, reduce;
+};
+
+enum { OPTION_ROWS = 24 };
+
+static size_t what_rows(comm_settings *settings, struct choices *choices, ls_option *rows) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "What is measured"},
+        {.kind = LS_OPTION_STRING,
+         .name = "op",
+         .to.text = &choices->operations,
+         .argument = "NAME,NAME,...",
+         .help =
+             "all_reduce, broadcast, reduce, all_gather, reduce_scatter, gather, scatter, send_recv, barrier, or all"},
+        {.kind = LS_OPTION_STRING,
+         .name = "allreduce",
+         .to.text = &choices->algorithms,
+         .argument = "NAME,NAME,...",
+         .help = "all-reduce algorithms; auto: what the table says; or all"},
+        {.kind = LS_OPTION_INT_LIST,
+         .name = "n",
+         .to.list = &settings->n,
+         .argument = "N,N,...",
+         .limits = LS_BETWEEN(2, LS_COMM_MAX_RANKS),
+         .help = "numbers of ranks",
+         .empty = "2,4; with --tune 2 to 8"},
+        {.kind = LS_OPTION_STRING,
+         .name = "sizes",
+         .to.text = &choices->sizes,
+         .argument = "SIZES",
+         .help = "bytes: FROM:TO, each size four times the last, or FROM:TO:FACTOR, or a list 8,1K,64M"},
+        {.kind = LS_OPTION_CHOICE,
+         .name = "dtype",
+         .to.number = &choices->dtype,
+         .choices = dtypes,
+         .help = "type of the elements"},
+        {.kind = LS_OPTION_CHOICE,
+         .name = "reduce",
+         .to.number = &choices->reduce,
+         .choices = reductions,
+         .help = "reduction"},
+        {.kind = LS_OPTION_HEADING, .help = "Where"},
+        {.kind = LS_OPTION_CHOICE,
+         .name = "backend",
+         .to.number = &choices->backend,
+         .choices = backends,
+         .help = "shm: each rank is a process; threads: a thread"},
+        {.kind = LS_OPTION_CHOICE,
+         .name = "buffers",
+         .to.number = &choices->buffers,
+         .choices = buffers,
+         .help = "where shm's buffers lie: in the group's shared memory, as DDP's gradients do, or in each rank's own"},
+        {.kind = LS_OPTION_FLAG,
+         .name = "compare",
+         .to.flag = &settings->compare,
+         .help = "all_reduce of Open MPI and of gloo beside ours, where they are installed"},
+    };
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+
+static size_t how_rows(comm_settings *settings, struct choices *choices, ls_option *rows) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
+        {.kind = LS_OPTION_INT,
+         .name = "runs",
+         .to.number = &settings->runs,
+         .argument = "R",
+         .limits = LS_BETWEEN(1, COMM_RUNS_MAX),
+         .help = "runs of each row; the figures are medians",
+         .empty = "7; with --compare 9, with --tune 21"},
+        {.kind = LS_OPTION_DOUBLE,
+         .name = "run-ms",
+         .to.real = &settings->run_ms,
+         .argument = "MS",
+         .limits = LS_ABOVE(0),
+         .help = "what a run lasts: it has as many operations as fit, at least one"},
+        {.kind = LS_OPTION_BYTES,
+         .name = "cache",
+         .to.nbytes = &settings->cache_bytes,
+         .argument = "BYTES",
+         .limits = LS_BETWEEN(0, (double)((size_t)1 << 40)),
+         .help =
+             "size of the last-level cache: all ranks' buffers rotate over twice that; 0: the same buffers each time"},
+        {.kind = LS_OPTION_FLAG,
+         .name = "check",
+         .to.flag = &settings->check_only,
+         .help = "only check the results and count; no times"},
+        {.kind = LS_OPTION_STRING,
+         .name = "table",
+         .to.text = &choices->table,
+         .argument = "FILE",
+         .help = "what auto goes by, as --tune wrote it",
+         .empty = "the built-in table"},
+        {.kind = LS_OPTION_DOUBLE,
+         .name = "timeout",
+         .to.real = &settings->timeout_s,
+         .argument = "SECONDS",
+         .limits = LS_ABOVE(0),
+         .help = "deadline of every wait for another rank"},
+        {.kind = LS_OPTION_HEADING, .help = "What is written"},
+        {.kind = LS_OPTION_STRING,
+         .name = "out",
+         .to.text = &settings->folder,
+         .argument = "DIR",
+         .help = "comm.csv and comm.json go there"},
+        {.kind = LS_OPTION_STRING,
+         .name = "json",
+         .to.text = &settings->json,
+         .argument = "FILE",
+         .help = "the JSON, too"},
+        {.kind = LS_OPTION_STRING,
+         .name = "tune",
+         .to.text = &settings->tune,
+         .argument = "FILE",
+         .help = "measure the all-reduce algorithms only, and write the table of the fastest there"},
+        {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no progress, no notes"},
+    };
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+
+static ls_status parse(comm_settings *settings, struct choices *choices, int argc, char **argv, bool *help) {
+    ls_option rows[OPTION_ROWS];
+    size_t count = what_rows(settings, choices, rows);
+    count += how_rows(settings, choices, rows + count);
+    const ls_command command = {.purpose =
+                                    "Measures the collective operations over sizes, numbers of ranks and all-reduce "
+                                    "algorithms, and checks every result.",
+                                .options = rows,
+                                .count = count};
+    ls_parsed parsed;
+    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
+    *help = status == LS_OK && parsed.help;
+    return status;
+}
+
+static int compare_ints(const void *left, const void *right) { return *(const int *)left - *(const int *)right; }
+
+/* Ascending, each once; the default where there are none. */
+static void settle_n(comm_settings *settings) {
+    ls_int_list *n = &settings->n;
+    if (n->count == 0) {
+        *n = (ls_int_list){.count = 2, .values = {2, 4}};
+        if (settings->tune) *n = (ls_int_list){.count = 7, .values = {2, 3, 4, 5, 6, 7, 8}};
+    }
+    qsort(n->values, (size_t)n->count, sizeof n->values[0], compare_ints);
+    int kept = 0;
+    for (int i = 0; i < n->count; i++)
+        if (i == 0 || n->values[i] != n->values[kept - 1]) n->values[kept++] = n->values[i];
+    n->count = kept;
+}
+
+static ls_status settle_variants(comm_settings *settings, const struct choices *choices) {
+    bool shm = choices->backend != BACKEND_THREADS;
+    settings->variants[COMM_SHM_SHARED] = shm && choices->buffers != BUFFERS_PRIVATE;
+    settings->variants[COMM_SHM_PRIVATE] = shm && choices->buffers != BUFFERS_SHARED;
+    settings->variants[COMM_THREADS] = choices->backend != BACKEND_SHM;
+    if (!(settings->timeout_s <= LS_COMM_LONGEST_TIMEOUT_S))
+        return ls_fail(LS_ERR_USAGE, "--timeout: give at most %g s", LS_COMM_LONGEST_TIMEOUT_S);
+    if (settings->compare && (settings->dtype != LS_FP32 || settings->reduce != LS_REDUCE_SUM))
+        return ls_fail(LS_ERR_USAGE, "--compare is for fp32 sums; leave --dtype and --reduce out");
+    for (int s = 0; settings->compare && s < settings->size_count; s++)
+        if (settings->sizes[s] % 4 != 0)
+            return ls_fail(LS_ERR_USAGE, "--compare: %zu bytes are not a whole number of fp32", settings->sizes[s]);
+    if (settings->tune && strstr(choices->algorithms, "auto"))
+        return ls_fail(LS_ERR_USAGE, "--tune: auto is what it writes; name the algorithms to choose from");
+    if (settings->tune && (settings->check_only || settings->compare))
+        return ls_fail(LS_ERR_USAGE, "--tune measures only our all-reduce algorithms; leave --%s out",
+                       settings->compare ? "compare" : "check");
+    return LS_OK;
+}
+
+ls_status comm_parse(comm_settings *settings, int argc, char **argv, bool *help) {
+    struct choices choices = {.operations = "all", .algorithms = "all", .sizes = "8:64M"};
+    *settings = (comm_settings){.run_ms = 5,
+                                .timeout_s = 60,
+                                .folder = "build/results",
+                                .cores = ls_usable_cores(),
+                                .cache_bytes = last_level_cache_bytes()};
+    ls_status status = parse(settings, &choices, argc, argv, help);
+    if (status != LS_OK || *help) return status;
+    settings->dtype = (ls_dtype)choices.dtype;
+    settings->reduce = (ls_reduce_op)choices.reduce;
+    settle_n(settings);
+    if (settings->runs == 0) settings->runs = settings->tune ? 21 : settings->compare ? 9 : 7;
+    settings->rounds =
+        settings->compare && settings->runs >= COMPARE_ROUNDS && !settings->check_only ? COMPARE_ROUNDS : 1;
+    status = comm_parse_sizes(settings, choices.sizes);
+    if (status == LS_OK) status = settle_variants(settings, &choices);
+    if (status == LS_OK)
+        status = add_operations(settings, settings->tune ? "all_reduce" : choices.operations, choices.algorithms);
+    if (status == LS_OK && choices.table) {
+        ls_allreduce_tuning *tuning;
+        status = ls_allreduce_tuning_load(&tuning, choices.table);
+        settings->tuning = tuning;
+    }
+    return status;
+}

@@ -1,0 +1,249 @@
+/* files: the results for programs. CSV holds one row per measurement, with the machine in every row, so that files of
+ * several machines may be joined; JSON says each thing once and has every run besides. */
+#define _GNU_SOURCE
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/train/loop.h"
+#include "labs/bench/dp_vs_ddp/bench.h"
+#include "labs/bench/shared/output.h"
+
+/* The numbers of a row that CSV and JSON have, by name. */
+struct number {
+    const char *name;
+    size_t offset;
+};
+#define BENCH_NUMBER(field)                                                                                            \
+    { #field, offsetof(bench_row, field) }
+static const struct number numbers[] = {
+    BENCH_NUMBER(step_ms),     BENCH_NUMBER(step_ms_min),      BENCH_NUMBER(step_ms_max), BENCH_NUMBER(speedup),
+    BENCH_NUMBER(speedup_min), BENCH_NUMBER(speedup_max),      BENCH_NUMBER(efficiency),  BENCH_NUMBER(ideal_ms),
+    BENCH_NUMBER(over_ms),     BENCH_NUMBER(smaller_batch_ms), BENCH_NUMBER(exposed_ms),  BENCH_NUMBER(fixed_ms),
+    BENCH_NUMBER(final_loss),
+};
+/* Of rows that were found in other ways; the last two are virtual ones'. */
+static const struct number other_numbers[] = {
+    BENCH_NUMBER(step_ms),    BENCH_NUMBER(step_ms_min), BENCH_NUMBER(step_ms_max),
+    BENCH_NUMBER(speedup),    BENCH_NUMBER(speedup_min), BENCH_NUMBER(speedup_max),
+    BENCH_NUMBER(efficiency), BENCH_NUMBER(busy),        BENCH_NUMBER(exposed_ms),
+};
+#undef BENCH_NUMBER
+enum {
+    NUMBER_COUNT = sizeof numbers / sizeof *numbers,
+    VIRTUAL_NUMBER_COUNT = sizeof other_numbers / sizeof *other_numbers,
+    LOCKED_NUMBER_COUNT = VIRTUAL_NUMBER_COUNT - 2
+};
+
+static double value_of(const bench_row *row, const struct number *number) {
+    return *(const double *)(const void *)((const char *)row + number->offset);
+}
+
+/* For the rows of DP and DDP: whether both have the same weights; "" for the others. */
+static const char *same_weights(const bench_model *model, const bench_row *row) {
+    if (row->mode == BENCH_SINGLE || !bench_have_weights(model, row->n)) return "";
+    return bench_same_weights(model, row->n) ? "yes" : "no";
+}
+
+/* --- CSV --------------------------------------------------------------------------------------------------------- */
+
+static void put_head(FILE *file) {
+    fputs("model,mode,n,batch,per_device_batch,steps,runs,how", file);
+    for (size_t i = 0; i < NUMBER_COUNT; i++) fprintf(file, ",%s", numbers[i].name);
+    fputs(",weights,same_weights,oversubscribed,backend,device,device_name", file);
+    bench_put_machine_head(file);
+    fputs(",scaling\n", file);
+}
+
+static const char *scaling(const bench_plan *plan) { return plan->weak ? "weak" : "strong"; }
+
+static void put_row(FILE *file, const bench_results *results, const bench_model *model, const bench_row *row) {
+    bench_put_text(file, model->plan->model);
+    fprintf(file, ",%s,%d,%lld,%lld,%d,%d,measured", bench_mode_name(row->mode), row->n,
+            (long long)row->per_device_batch * row->n, (long long)row->per_device_batch, model->plan->steps,
+            row->run_count);
+    for (size_t i = 0; i < NUMBER_COUNT; i++) bench_put_number(file, value_of(row, &numbers[i]));
+    fprintf(file, ",%s,%s,%s,", row->weights, same_weights(model, row), row->oversubscribed ? "yes" : "no");
+    bench_put_text(file, row->backend);
+    fprintf(file, ",%s,", results->settings->device);
+    bench_put_text(file, results->device_name);
+    bench_put_machine(file, results->machine);
+    fprintf(file, ",%s\n", scaling(model->plan));
+}
+
+static void put_rows(FILE *file, const bench_results *results) {
+    put_head(file);
+    for (int m = 0; m < results->model_count; m++) {
+        const bench_model *model = &results->models[m];
+        for (int i = 0; i < model->row_count; i++) put_row(file, results, model, &model->rows[i]);
+    }
+}
+
+/* A model's rows that were found in another way: under the lock, or in virtual time. */
+struct others {
+    const char *how;
+    int steps, count;
+    const bench_row *rows;
+    size_t number_count; /* of other_numbers */
+    double host_lock_us;
+};
+
+static struct others locked_of(const bench_model *model) {
+    return (struct others){"measured",         model->locked_plan.steps, model->locked_count,
+                           model->locked_rows, LOCKED_NUMBER_COUNT,      BENCH_LOCK_US};
+}
+
+static struct others virtual_of(const bench_model *model) {
+    return (struct others){"virtual",
+                           model->virtual_plan.steps - LS_WARMUP_STEPS,
+                           model->virtual_count,
+                           model->virtual_rows,
+                           VIRTUAL_NUMBER_COUNT,
+                           0};
+}
+
+static void put_others(FILE *file, const bench_results *results, struct others (*of)(const bench_model *model)) {
+    fputs("model,mode,n,batch,runs,steps", file);
+    for (size_t i = 0; i < of(&results->models[0]).number_count; i++) fprintf(file, ",%s", other_numbers[i].name);
+    fputs(",how,host_lock_us,device_kind,device_name", file);
+    bench_put_machine_head(file);
+    fputs(",per_device_batch,scaling\n", file);
+    for (int m = 0; m < results->model_count; m++) {
+        const bench_model *model = &results->models[m];
+        const struct others others = of(model);
+        for (const bench_row *row = others.rows; row < others.rows + others.count; row++) {
+            bench_put_text(file, model->plan->model);
+            fprintf(file, ",%s,%d,%lld,%d,%d", bench_mode_name(row->mode), row->n,
+                    (long long)row->per_device_batch * row->n, row->run_count, others.steps);
+            for (size_t i = 0; i < others.number_count; i++) bench_put_number(file, value_of(row, &other_numbers[i]));
+            fprintf(file, ",%s", others.how);
+            bench_put_number(file, others.host_lock_us);
+            fprintf(file, ",%s,", results->settings->device);
+            bench_put_text(file, results->device_name);
+            bench_put_machine(file, results->machine);
+            fprintf(file, ",%lld,%s\n", (long long)row->per_device_batch, scaling(model->plan));
+        }
+    }
+}
+
+static void put_locked_rows(FILE *file, const bench_results *results) { put_others(file, results, locked_of); }
+static void put_virtual_rows(FILE *file, const bench_results *results) { put_others(file, results, virtual_of); }
+
+static char *csv_text(const bench_results *results, void (*put)(FILE *file, const bench_results *results)) {
+    char *text = NULL;
+    size_t nbytes = 0;
+    FILE *file = open_memstream(&text, &nbytes);
+    if (!file) return NULL;
+    put(file, results);
+    if (fclose(file) == 0) return text;
+    free(text);
+    return NULL;
+}
+
+/* --- JSON -------------------------------------------------------------------------------------------------------- */
+
+static cJSON *options_object(const bench_results *results) {
+    const bench_settings *settings = results->settings;
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddItemToObject(object, "n", cJSON_CreateIntArray(settings->n.values, settings->n.count));
+    bench_add_number(object, "rounds", settings->rounds);
+    bench_add_number(object, "timeout_s", settings->timeout_s);
+    cJSON_AddStringToObject(object, "device", settings->device);
+    if (settings->gpus) bench_add_number(object, "gpus", settings->processors);
+    if (settings->gpus) cJSON_AddStringToObject(object, "device_name", results->device_name);
+    return object;
+}
+
+static cJSON *row_object(const bench_model *model, const bench_row *row) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "mode", bench_mode_name(row->mode));
+    bench_add_number(object, "n", row->n);
+    bench_add_number(object, "per_device_batch", (double)row->per_device_batch);
+    cJSON_AddBoolToObject(object, "oversubscribed", row->oversubscribed);
+    for (size_t i = 0; i < NUMBER_COUNT; i++) bench_add_number(object, numbers[i].name, value_of(row, &numbers[i]));
+    cJSON_AddStringToObject(object, "weights", row->weights);
+    if (row->mode != BENCH_SINGLE) cJSON_AddStringToObject(object, "backend", row->backend);
+    cJSON_AddBoolToObject(object, "runs_have_the_same_weights", row->repeats);
+    cJSON_AddBoolToObject(object, "failed", row->failed);
+    if (row->mode != BENCH_SINGLE) {
+        cJSON_AddBoolToObject(object, "dp_and_ddp_have_the_same_weights", bench_same_weights(model, row->n));
+    }
+    cJSON_AddItemToObject(object, "run_ms", cJSON_CreateDoubleArray(row->run_ms, row->run_count));
+    cJSON_AddItemToObject(object, "run_exposed_ms", cJSON_CreateDoubleArray(row->run_exposed_ms, row->run_count));
+    return object;
+}
+
+static cJSON *others_object(const struct others *others) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "how", others->how);
+    bench_add_number(object, "steps", others->steps);
+    bench_add_number(object, "host_lock_us", others->host_lock_us);
+    cJSON *rows = cJSON_AddArrayToObject(object, "rows");
+    for (const bench_row *row = others->rows; row < others->rows + others->count; row++) {
+        cJSON *values = cJSON_CreateObject();
+        cJSON_AddStringToObject(values, "mode", bench_mode_name(row->mode));
+        bench_add_number(values, "n", row->n);
+        for (size_t i = 0; i < others->number_count; i++) {
+            bench_add_number(values, other_numbers[i].name, value_of(row, &other_numbers[i]));
+        }
+        cJSON_AddItemToObject(values, "run_ms", cJSON_CreateDoubleArray(row->run_ms, row->run_count));
+        cJSON_AddItemToArray(rows, values);
+    }
+    return object;
+}
+
+static cJSON *model_object(const bench_model *model) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "model", model->plan->model);
+    cJSON_AddStringToObject(object, "data", model->plan->data);
+    cJSON *recipe = cJSON_AddArrayToObject(object, "recipe");
+    for (int i = 0; model->plan->recipe[i]; i++) {
+        cJSON_AddItemToArray(recipe, cJSON_CreateString(model->plan->recipe[i]));
+    }
+    bench_add_number(object, "batch", (double)model->plan->batch);
+    bench_add_number(object, "steps", model->plan->steps);
+    cJSON_AddStringToObject(object, "scaling", scaling(model->plan));
+    cJSON *rows = cJSON_AddArrayToObject(object, "rows");
+    for (int i = 0; i < model->row_count; i++) cJSON_AddItemToArray(rows, row_object(model, &model->rows[i]));
+    const struct others locked = locked_of(model), in_virtual_time = virtual_of(model);
+    if (locked.count > 0) cJSON_AddItemToObject(object, "host_lock", others_object(&locked));
+    if (in_virtual_time.count > 0) cJSON_AddItemToObject(object, "virtual", others_object(&in_virtual_time));
+    return object;
+}
+
+static char *json_text(const bench_results *results) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "bench", "dp_vs_ddp");
+    cJSON_AddStringToObject(object, "how", "measured");
+    cJSON_AddItemToObject(object, "machine", bench_machine_object(results->machine));
+    cJSON_AddItemToObject(object, "options", options_object(results));
+    cJSON *models = cJSON_AddArrayToObject(object, "models");
+    for (int m = 0; m < results->model_count; m++) cJSON_AddItemToArray(models, model_object(&results->models[m]));
+    char *text = cJSON_Print(object);
+    cJSON_Delete(object);
+    return text;
+}
+
+/* --- files ------------------------------------------------------------------------------------------------------- */
+
+enum { MEASURED, LOCKED, VIRTUAL, JSON, REPLAYED, REPORT, FILES };
+static const char *const names[FILES] = {"dp_vs_ddp.csv",  "dp_vs_ddp_locked.csv", "dp_vs_ddp_virtual.csv",
+                                         "dp_vs_ddp.json", BENCH_REPLAYED_FILE,    BENCH_REPORT_FILE};
+
+ls_status bench_prepare_files(const char *folder) { return bench_prepare_folder(folder, names, FILES); }
+
+ls_status bench_write_files(const bench_results *results, const char *folder) {
+    char *texts[] = {[MEASURED] = csv_text(results, put_rows),
+                     [LOCKED] = csv_text(results, put_locked_rows),
+                     [VIRTUAL] = csv_text(results, put_virtual_rows),
+                     [JSON] = json_text(results)};
+    ls_status status = LS_OK;
+    for (int i = 0; i < REPLAYED; i++)
+        if (!texts[i]) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
+    for (int i = 0; status == LS_OK && i < REPLAYED; i++) status = bench_write_file(folder, names[i], texts[i]);
+    if (status == LS_OK) status = bench_write_replayed(results, folder);
+    for (int i = 0; i < JSON; i++) free(texts[i]);
+    cJSON_free(texts[JSON]);
+    return status;
+}

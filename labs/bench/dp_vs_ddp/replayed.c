@@ -1,0 +1,195 @@
+/* replayed: the same training steps on eight GPUs, which this machine need not have.
+ *   idea : on CPU devices that share one memory, copies are cheap and a launch costs nothing, so DP may be nearly as
+ *          fast as DDP. On GPUs it is not, and in Python less so. To show why, the model's step is recorded on a meta
+ *          device (shapes, flops and bytes, nothing computed), and build/replay's parts compute when everything would
+ *          have happened on a DGX-1 (labs/replay/nodes/dgx1-v100.json)
+ *   how  : twice: as this program drives GPUs, with a launch of LAUNCH_C_US and threads that do not hinder one another;
+ *          and as Python does, with the node's launch cost, which DP's threads pay one after another under the
+ *          interpreter's one lock (DDP's processes have one each)
+ *   not  : measured. Kernels take what flops and bytes say (a roofline with a floor), nothing else is known of them */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/table.h"
+#include "common/trace/chrome.h"
+#include "labs/bench/dp_vs_ddp/bench.h"
+#include "labs/bench/shared/output.h"
+#include "labs/replay/engine/build.h"
+
+#define LAUNCH_C_US 2.5 /* cudaLaunchKernel from C takes 1 to 3 us (labs/replay/nodes/README.md) */
+
+enum { DEVICES_MOST = 8, STEPS = 4 };
+
+static const struct way {
+    const char *name, *text;
+    bool python;
+} ways[] = {{"C", "this program", false}, {"Python", "Python", true}};
+
+/* --- one device's step ------------------------------------------------------------------------------------------- */
+
+/* The trace stays in the results' folder, to be looked at and replayed. */
+static ls_status record_step(ls_workload **workload, const bench_plan *plan, const bench_settings *settings) {
+    char folder[BENCH_PATH_CAPACITY], option[BENCH_PATH_CAPACITY + 8], program[BENCH_PATH_CAPACITY];
+    char model[BENCH_NAME_CAPACITY + 16], data[BENCH_PATH_CAPACITY], batch[64];
+    char *argv[20 + BENCH_RECIPE_MAX] = {program,
+                                         (char[]){"--single"},
+                                         (char[]){"--device-kind=meta"},
+                                         (char[]){"--drop-last"},
+                                         (char[]){"--steps=2"},
+                                         (char[]){"--no-evaluate"},
+                                         (char[]){"--quiet"},
+                                         option,
+                                         model,
+                                         data,
+                                         batch};
+    int count = 11;
+    for (int i = 0; plan->recipe[i]; i++) argv[count++] = (char *)(uintptr_t)plan->recipe[i];
+    snprintf(model, sizeof model, "--model=%s", plan->model);
+    snprintf(data, sizeof data, "--data=%s", plan->data);
+    snprintf(batch, sizeof batch, "--batch-size=%lld", (long long)plan->batch);
+    bench_output *output = malloc(sizeof *output);
+    ls_status status = output ? bench_trace_folder(folder, settings, "step_of", plan->model)
+                              : ls_fail(LS_ERR_NO_MEMORY, "no memory for a run");
+    snprintf(option, sizeof option, "--trace=%s", folder);
+    if (status == LS_OK) status = bench_find_program(program, "dp_train");
+    if (status == LS_OK) status = bench_child_run(argv, settings->timeout_s, output);
+    free(output);
+    ls_trace *trace = NULL;
+    if (status == LS_OK) status = ls_trace_read(&trace, folder);
+    if (status == LS_OK) status = ls_workload_from_trace(workload, trace);
+    ls_trace_destroy(trace);
+    return status;
+}
+
+/* --- replays ----------------------------------------------------------------------------------------------------- */
+
+static ls_status replay(struct bench_replayed *row, const bench_plan *plan, const ls_workload *workload,
+                        const ls_node *node) {
+    static const ls_build_mode modes[] = {LS_BUILD_SINGLE, LS_BUILD_DP, LS_BUILD_DDP};
+    double samples = plan->weak ? row->n * workload->samples : workload->samples;
+    struct ls_build_options options = ls_build_defaults(modes[row->mode], row->n, samples);
+    options.steps = STEPS;
+    options.gil = ways[row->way].python;
+    ls_trace *trace = NULL;
+    ls_status status = ls_build(&trace, workload, node, &options);
+    if (status == LS_OK) status = bench_replay_trace(&row->step, trace, node);
+    ls_trace_destroy(trace);
+    return status;
+}
+
+static ls_status replay_way(bench_model *model, const ls_workload *workload, const ls_node *node, int way) {
+    double t1_ms = NAN;
+    ls_status status = LS_OK;
+    for (int mode = BENCH_SINGLE; mode <= BENCH_DDP; mode++) {
+        for (int n = mode == BENCH_SINGLE ? 1 : 2; status == LS_OK && n <= DEVICES_MOST; n *= 2) {
+            if (bench_device_batch(model->plan, n) < 1) break;
+            struct bench_replayed *row = &model->replayed[model->replayed_count];
+            *row = (struct bench_replayed){.mode = (bench_mode)mode, .n = n, .way = way};
+            status = replay(row, model->plan, workload, node);
+            if (mode == BENCH_SINGLE) t1_ms = row->step.step_ms;
+            row->speedup = (model->plan->weak ? n : 1) * t1_ms / row->step.step_ms;
+            model->replayed_count++;
+            if (mode == BENCH_SINGLE) break;
+        }
+    }
+    return status;
+}
+
+ls_status bench_replay_model(bench_model *model, const bench_settings *settings) {
+    ls_workload *workload = NULL;
+    ls_node *node = NULL;
+    model->replayed_count = 0;
+    ls_status status = record_step(&workload, model->plan, settings);
+    if (status == LS_OK) status = ls_node_open(&node, BENCH_REPLAYED_NODE);
+    if (status == LS_OK) model->replayed_launch_us[1] = ls_node_host(node)->lock_us;
+    if (status == LS_OK) model->replayed_launch_us[0] = ls_node_change_host(node)->launch_us = LAUNCH_C_US;
+    for (int way = 0; status == LS_OK && way < BENCH_WAYS; way++) status = replay_way(model, workload, node, way);
+    ls_node_close(node);
+    ls_workload_close(workload);
+    if (status != LS_OK) model->replayed_count = 0;
+    return status;
+}
+
+/* --- output ------------------------------------------------------------------------------------------------------ */
+
+const struct bench_replayed *bench_find_replayed(const bench_model *model, bench_mode mode, int n, int way) {
+    for (int i = 0; i < model->replayed_count; i++) {
+        const struct bench_replayed *row = &model->replayed[i];
+        if (row->mode == mode && row->n == n && row->way == way) return row;
+    }
+    return NULL;
+}
+
+/* DP and DDP side by side: one line for each N and way of launching. */
+ls_status bench_print_replayed(FILE *file, const bench_model *model) {
+    static const ls_column columns[] = {
+        {"driven by", LS_LEFT},     {"N", LS_RIGHT},
+        {"DP\nms", LS_RIGHT},       {"speed-up\nDP", LS_RIGHT},
+        {"busy\nDP, %", LS_RIGHT},  {"wait for the\nlock, ms", LS_RIGHT},
+        {"DDP\nms", LS_RIGHT},      {"speed-up\nDDP", LS_RIGHT},
+        {"busy\nDDP, %", LS_RIGHT},
+    };
+    if (model->replayed_count == 0) return LS_OK;
+    ls_table *table;
+    fprintf(file, "\nThe same step on up to %d GPUs: replayed on %s (figures from its file), nothing was run\n\n",
+            DEVICES_MOST, BENCH_REPLAYED_NODE);
+    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
+    if (status != LS_OK) return status;
+    for (int i = 0; i < model->replayed_count; i++) {
+        const struct bench_replayed *dp = &model->replayed[i];
+        if (dp->mode == BENCH_DDP) continue;
+        const struct bench_replayed *ddp = dp->n == 1 ? dp : bench_find_replayed(model, BENCH_DDP, dp->n, dp->way);
+        ls_table_cell(table, "%s", ways[dp->way].text);
+        ls_table_cell(table, "%d", dp->n);
+        ls_table_cell(table, "%.3f", dp->step.step_ms);
+        ls_table_cell(table, "%.2f", dp->speedup);
+        ls_table_cell(table, "%.0f", 100 * dp->step.busy);
+        ls_table_cell(table, "%.3f", dp->step.lock_ms);
+        ls_table_cell(table, "%.3f", ddp->step.step_ms);
+        ls_table_cell(table, "%.2f", ddp->speedup);
+        ls_table_cell(table, "%.0f", 100 * ddp->step.busy);
+    }
+    status = ls_table_finish(table, file);
+    fprintf(
+        file,
+        "\n(A launch takes %g us in this program, and %g us in Python, where DP's threads launch one after another:\n"
+        "they share one lock. DDP's processes have one each. N = 1 is one device without either mode.)\n",
+        model->replayed_launch_us[0], model->replayed_launch_us[1]);
+    return status;
+}
+
+static void put_row(FILE *file, const bench_model *model, const struct bench_replayed *row) {
+    bench_put_text(file, model->plan->model);
+    fprintf(file, ",%s,%d,%lld,%s", bench_mode_name(row->mode), row->n,
+            (long long)bench_global_batch(model->plan, row->n), ways[row->way].name);
+    const double numbers[] = {model->replayed_launch_us[row->way],
+                              row->step.step_ms,
+                              row->speedup,
+                              row->speedup / row->n,
+                              row->step.busy,
+                              row->step.exposed_ms,
+                              row->step.lock_ms};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) bench_put_number(file, numbers[i]);
+    fprintf(file, ",%s,replayed,%s\n", BENCH_REPLAYED_NODE, model->plan->weak ? "weak" : "strong");
+}
+
+ls_status bench_write_replayed(const bench_results *results, const char *folder) {
+    char *text = NULL;
+    size_t nbytes = 0;
+    FILE *file = open_memstream(&text, &nbytes);
+    if (!file) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
+    fputs(
+        "model,mode,n,batch,driven_by,launch_us,step_ms,speedup,efficiency,busy,exposed_ms,lock_ms,node,how,scaling\n",
+        file);
+    for (int m = 0; m < results->model_count; m++) {
+        const bench_model *model = &results->models[m];
+        for (int i = 0; i < model->replayed_count; i++) put_row(file, model, &model->replayed[i]);
+    }
+    ls_status status = fclose(file) == 0 ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
+    if (status == LS_OK) status = bench_write_file(folder, BENCH_REPLAYED_FILE, text);
+    free(text);
+    return status;
+}

@@ -1,0 +1,159 @@
+/* runs: one training run as a child process.
+ *   idea    : the programs that users run are what is measured, with their own clock: the step time is the median over the
+ *             steps after the warm-up, so neither the start of the processes nor that of the summary's pipe is in it. --drop-last
+ *             makes every step a whole batch, and --shard contiguous gives DDP the chunks that DP scatters.
+ *   exposed : the communication that a step waits for.
+ *             DDP: rank 0's share of its time in broadcast and in all-reduce, where the latter is only what the backward pass
+ *             did not hide (and, since all ranks leave it together, the wait for the slowest rank).
+ *             DP: the other devices' threads copy while device 0's waits, then device 0 sums the gradients; so it is the
+ *             share of the busiest other device plus that of device 0.
+ *             The shares are means over the run; they are taken of the median step time, so that the parts of a row belong
+ *             together. On GPUs, whose threads only enqueue, they say nothing, and there is none. */
+#include <cjson/cJSON.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "labs/bench/dp_vs_ddp/bench.h"
+#include "labs/bench/shared/child.h"
+
+enum { ARGUMENTS_MAX = 24, ARGUMENT_CAPACITY = 192 };
+
+const char *bench_mode_name(bench_mode mode) {
+    static const char *const names[] = {"single", "DP", "DDP"};
+    return names[mode];
+}
+
+/* The programs' own names of the modes, in a summary. */
+static const char *summary_mode(bench_mode mode) {
+    static const char *const names[] = {"single device", "DataParallel", "DistributedDataParallel"};
+    return names[mode];
+}
+
+/* --- the summary ------------------------------------------------------------------------------------------------- */
+
+static const char *text_of(const cJSON *object, const char *name) {
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+    return text ? text : "";
+}
+
+/* NAN where there is no such number. */
+static double number_of(const cJSON *object, const char *name) {
+    return cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(object, name));
+}
+
+static double exposed_share(const bench_run *run, const cJSON *devices) {
+    double first = number_of(cJSON_GetArrayItem(devices, 0), "communication_share"), busiest = 0;
+    for (int d = 1; run->mode == BENCH_DP && d < cJSON_GetArraySize(devices); d++) {
+        double share = number_of(cJSON_GetArrayItem(devices, d), "communication_share");
+        if (share > busiest) busiest = share;
+    }
+    return first + busiest;
+}
+
+static bool is_of(const cJSON *summary, const bench_run *run) {
+    bool is_locked = run->host_lock_us == 0 || number_of(summary, "host_lock_us") == run->host_lock_us;
+    return is_locked && strcmp(text_of(summary, "mode"), summary_mode(run->mode)) == 0 &&
+           number_of(summary, "devices") == (double)run->n && number_of(summary, "batch_size") == (double)run->batch;
+}
+
+ls_status bench_read_summary(bench_run *run, const char *json) {
+    cJSON *wrapper = cJSON_Parse(json);
+    const cJSON *summary = cJSON_GetObjectItemCaseSensitive(wrapper, "summary");
+    bool right = summary && is_of(summary, run);
+    if (right) {
+        run->step_ms = number_of(summary, "median_step_ms");
+        bool enqueued = strcmp(text_of(summary, "phase_times"), "enqueueing") == 0;
+        double share = exposed_share(run, cJSON_GetObjectItemCaseSensitive(summary, "device_table"));
+        run->exposed_ms = enqueued ? NAN : run->step_ms * share;
+        run->final_loss = number_of(summary, "final_loss");
+        snprintf(run->weights, sizeof run->weights, "%s", text_of(summary, "parameter_hash"));
+        const cJSON *names = cJSON_GetObjectItemCaseSensitive(summary, "device_names");
+        const char *name = cJSON_GetStringValue(cJSON_GetArrayItem(names, 0));
+        snprintf(run->device_name, sizeof run->device_name, "%s", name ? name : "");
+        snprintf(run->backend, sizeof run->backend, "%s", text_of(summary, "backend"));
+        right = run->step_ms > 0 && share >= 0 && run->weights[0] != '\0'; /* false for NAN too */
+    }
+    cJSON_Delete(wrapper);
+    if (right) return LS_OK;
+    return ls_fail(LS_ERR_FORMAT, "the summary of %s on %d devices is not what was expected: %.100s",
+                   bench_mode_name(run->mode), run->n, json[0] ? json : "(nothing)");
+}
+
+/* --- the command ------------------------------------------------------------------------------------------------- */
+
+struct command {
+    int count;
+    char texts[ARGUMENTS_MAX][ARGUMENT_CAPACITY];
+    char *argv[ARGUMENTS_MAX + 1];
+    char program[BENCH_PATH_CAPACITY], trace[BENCH_PATH_CAPACITY + 8];
+};
+
+static void add(struct command *command, const char *format, ...) LS_PRINTF(2, 3);
+static void add(struct command *command, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(command->texts[command->count], ARGUMENT_CAPACITY, format, arguments);
+    va_end(arguments);
+    command->argv[command->count + 1] = command->texts[command->count];
+    command->argv[++command->count + 1] = NULL;
+}
+
+/* Each GPU in turn, and again from the first where there are more devices than GPUs, as ddp_train's ranks take them. */
+static void add_shared_gpus(struct command *command, int devices, int gpus) {
+    char ids[ARGUMENT_CAPACITY - 16] = "";
+    size_t length = 0;
+    for (int i = 0; i < devices && length < sizeof ids; i++) {
+        length += (size_t)snprintf(ids + length, sizeof ids - length, i ? ",%d" : "%d", i % gpus);
+    }
+    add(command, "--device-ids=%s", ids);
+}
+
+static ls_status build_command(struct command *command, const bench_run *run, const bench_plan *plan,
+                               const bench_settings *settings) {
+    command->count = 0;
+    command->argv[0] = command->program;
+    ls_status status = bench_find_program(command->program, run->mode == BENCH_DDP ? "ddp_train" : "dp_train");
+    if (run->mode == BENCH_SINGLE) add(command, "--single");
+    if (run->mode == BENCH_DP && settings->gpus) add_shared_gpus(command, run->n, settings->processors);
+    if (run->mode == BENCH_DP && !settings->gpus) add(command, "--devices=%d", run->n);
+    if (run->mode == BENCH_DDP) {
+        add(command, "--spawn=%d", run->n);
+        add(command, "--shard=contiguous");
+    }
+    add(command, "--device-kind=%s", settings->device);
+    add(command, "--model=%s", plan->model);
+    add(command, "--data=%s", plan->data);
+    for (int i = 0; plan->recipe[i]; i++) add(command, "%s", plan->recipe[i]);
+    add(command, "--batch-size=%lld", (long long)run->batch);
+    add(command, "--drop-last");
+    add(command, "--steps=%d", plan->steps);
+    add(command, "--no-evaluate");
+    add(command, "--quiet");
+    add(command, "--summary=-");
+    if (run->host_lock_us > 0) add(command, "--host-lock=%g", run->host_lock_us);
+    if (run->trace) {
+        add(command, "--virtual-time");
+        snprintf(command->trace, sizeof command->trace, "--trace=%s", run->trace);
+        command->argv[++command->count] = command->trace;
+        command->argv[command->count + 1] = NULL;
+    }
+    return status;
+}
+
+ls_status bench_train(bench_run *run, const bench_plan *plan, const bench_settings *settings) {
+    struct command *command = malloc(sizeof *command);
+    bench_output *output = malloc(sizeof *output);
+    ls_status status = command && output ? build_command(command, run, plan, settings)
+                                         : ls_fail(LS_ERR_NO_MEMORY, "no memory for a run");
+    if (status == LS_OK) status = bench_child_run(command->argv, settings->timeout_s, output);
+    if (status == LS_OK) status = bench_read_summary(run, bench_last_line(output->out));
+    free(command);
+    free(output);
+    return status;
+}

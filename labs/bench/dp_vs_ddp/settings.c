@@ -1,0 +1,243 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/cores.h"
+#include "common/base/log.h"
+#include "common/comm/comm.h"
+#include "common/report/step_times.h"
+#include "common/seam/devices.h"
+#include "common/train/loop.h"
+#include "labs/bench/dp_vs_ddp/bench.h"
+
+static const char *const devices[] = {"cpu", "cuda", NULL};
+
+enum { GPU_STEPS = 10 }; /* times as many steps on GPUs, which are faster */
+
+/* How each model is trained; the steps make a run of it last a second or two on a present-day core. A model that is not
+ * here, or that does not exist, is trained as the first. */
+#define DIGITS .data = "data/digits", .samples = 1500
+static const bench_plan recipes[] = {
+    {"mlp", DIGITS, .recipe = {"--optimizer=adam", "--lr=0.001"}, .batch = 64, .steps = 600},
+    {"convnet", DIGITS, .recipe = {"--optimizer=sgd", "--lr=0.01", "--momentum=0.9"}, .batch = 100, .steps = 60},
+    {"deep", DIGITS, .recipe = {"--optimizer=adam", "--lr=0.001"}, .batch = 64, .steps = 40},
+    {"wide", .data = "random:0", .recipe = {"--optimizer=sgd", "--lr=0.01"}, .batch = 64, .steps = 15},
+};
+
+/* A recipe is for the model of its name, whatever sizes follow ("mlp:784,512,10"). */
+static const bench_plan *find_recipe(const char *model) {
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        size_t nbytes = strlen(recipes[i].model);
+        if (strncmp(model, recipes[i].model, nbytes) == 0 && (model[nbytes] == '\0' || model[nbytes] == ':')) {
+            return &recipes[i];
+        }
+    }
+    return &recipes[0];
+}
+
+/* The end of the list's first name. A comma ends it, unless a number follows, which belongs to the name's sizes. */
+static size_t name_nbytes(const char *list) {
+    size_t nbytes = strcspn(list, ",");
+    while (list[nbytes] == ',' && list[nbytes + 1] >= '0' && list[nbytes + 1] <= '9') {
+        nbytes += 1 + strcspn(list + nbytes + 1, ",");
+    }
+    return nbytes;
+}
+
+struct choices {
+    const char *models;
+    int64_t batch, per_device_batch; /* 0: not chosen */
+    int steps, device;
+};
+
+static ls_status add_plan(bench_settings *settings, const char *name, size_t nbytes, const struct choices *choices) {
+    if (nbytes == 0 || nbytes >= BENCH_NAME_CAPACITY) {
+        return ls_fail(LS_ERR_USAGE, "--models: a name is %s", nbytes ? "too long" : "empty");
+    }
+    if (settings->plan_count == BENCH_MODELS_MAX) {
+        return ls_fail(LS_ERR_USAGE, "--models: at most %d models", BENCH_MODELS_MAX);
+    }
+    char model[BENCH_NAME_CAPACITY];
+    snprintf(model, sizeof model, "%.*s", (int)nbytes, name);
+    for (int i = 0; i < settings->plan_count; i++) {
+        if (strcmp(settings->plans[i].model, model) != 0) continue;
+        return ls_fail(LS_ERR_USAGE, "--models: %s is named twice", model);
+    }
+    bench_plan *plan = &settings->plans[settings->plan_count++];
+    *plan = *find_recipe(model);
+    memcpy(plan->model, model, sizeof model);
+    plan->weak = choices->per_device_batch > 0;
+    if (choices->batch > 0) plan->batch = choices->batch;
+    if (plan->weak) plan->batch = choices->per_device_batch;
+    if (settings->gpus) plan->steps *= GPU_STEPS;
+    if (choices->steps > 0) plan->steps = choices->steps;
+    if (plan->steps >= settings->least_steps) return LS_OK;
+    return ls_fail(LS_ERR_USAGE,
+                   "--steps: at least %d on GPUs, where %d steps are timed together after as many to warm up",
+                   settings->least_steps, LS_TIME_BLOCK);
+}
+
+static int compare_ints(const void *left, const void *right) { return *(const int *)left - *(const int *)right; }
+
+static void sort_n(ls_int_list *n) {
+    qsort(n->values, (size_t)n->count, sizeof n->values[0], compare_ints);
+    int kept = 0;
+    for (int i = 0; i < n->count; i++) {
+        if (i == 0 || n->values[i] != n->values[kept - 1]) n->values[kept++] = n->values[i];
+    }
+    n->count = kept;
+}
+
+static ls_status check_batches(const bench_settings *settings) {
+    if (settings->n.count > BENCH_N_MAX) return ls_fail(LS_ERR_USAGE, "--n: at most %d numbers", BENCH_N_MAX);
+    for (int p = 0; p < settings->plan_count; p++) {
+        const bench_plan *plan = &settings->plans[p];
+        for (int i = 0; i < settings->n.count; i++) {
+            int n = settings->n.values[i];
+            if (plan->samples > 0 && bench_global_batch(plan, n) > plan->samples)
+                return ls_fail(LS_ERR_USAGE, "%s on %d devices: a step takes %lld samples, and %s has %lld",
+                               plan->model, n, (long long)bench_global_batch(plan, n), plan->data,
+                               (long long)plan->samples);
+            if (bench_global_batch(plan, n) % n == 0) continue;
+            return ls_fail(LS_ERR_USAGE, "%s: %d devices cannot share a batch of %lld equally; choose --batch or --n",
+                           plan->model, n, (long long)plan->batch);
+        }
+    }
+    return LS_OK;
+}
+
+/* Rows of each table at most. */
+enum { COMPARED_ROWS = 8, MEASURED_ROWS = 10 };
+
+static size_t compared_rows(bench_settings *settings, struct choices *choices, ls_option *rows) {
+    const int n_most = LS_MAX_DEVICES < LS_COMM_MAX_RANKS ? LS_MAX_DEVICES : LS_COMM_MAX_RANKS;
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "What is compared"},
+        {.kind = LS_OPTION_STRING,
+         .name = "models",
+         .to.text = &choices->models,
+         .argument = "NAME,NAME,...",
+         .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, deep, wide or wide:SIZES"},
+        {.kind = LS_OPTION_INT64,
+         .name = "batch",
+         .to.big_number = &choices->batch,
+         .argument = "B",
+         .limits = LS_BETWEEN(1, INT32_MAX / 4),
+         .help = "samples per step over all devices, the same for every N (strong scaling); every N must divide it",
+         .empty = "mlp 64, convnet 100"},
+        {.kind = LS_OPTION_INT64,
+         .name = "per-device-batch",
+         .to.big_number = &choices->per_device_batch,
+         .argument = "B",
+         .limits = LS_BETWEEN(1, INT32_MAX / 4 / LS_MAX_DEVICES),
+         .help = "samples per step on each device, instead: N devices share N times as many (weak scaling)",
+         .empty = "strong scaling"},
+        {.kind = LS_OPTION_INT_LIST,
+         .name = "n",
+         .to.list = &settings->n,
+         .argument = "N,N,...",
+         .limits = LS_BETWEEN(1, n_most),
+         .help = "numbers of devices. If one exceeds the number of cores, each N also gets a virtual time: what it "
+                 "would take with a core for each device",
+         .empty = "1,2,4, and a virtual time for 8, or the next number below it that divides the batch; on GPUs the "
+                  "powers of two up to their number"},
+        {.kind = LS_OPTION_CHOICE,
+         .name = "device",
+         .to.number = &choices->device,
+         .choices = devices,
+         .help = "what a device is: a core (cpu) or a GPU (cuda); more devices than GPUs share them"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= COMPARED_ROWS, "COMPARED_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+
+static size_t measured_rows(bench_settings *settings, struct choices *choices, ls_option *rows) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
+        {.kind = LS_OPTION_INT,
+         .name = "rounds",
+         .to.number = &settings->rounds,
+         .argument = "R",
+         .limits = LS_BETWEEN(1, BENCH_ROUNDS_MAX),
+         .help = "runs of each row; every row runs once per round"},
+        {.kind = LS_OPTION_INT,
+         .name = "steps",
+         .to.number = &choices->steps,
+         .argument = "S",
+         .limits = LS_BETWEEN(LS_WARMUP_STEPS + 1, 10000000),
+         .help = "training steps per run; the first 10 (on GPUs 20, or 40 where steps are short) are not timed",
+         .empty = "mlp 600, convnet 60; on GPUs ten times as many"},
+        {.kind = LS_OPTION_DOUBLE,
+         .name = "timeout",
+         .to.real = &settings->timeout_s,
+         .argument = "SECONDS",
+         .limits = LS_ABOVE(0),
+         .help = "a run that takes longer is ended; its row counts as failed"},
+        {.kind = LS_OPTION_HEADING, .help = "What is written"},
+        {.kind = LS_OPTION_STRING,
+         .name = "out",
+         .to.text = &settings->folder,
+         .argument = "DIR",
+         .help = "folder for the results: dp_vs_ddp.txt (all tables), dp_vs_ddp*.csv, dp_vs_ddp.json, traces"},
+        {.kind = LS_OPTION_FLAG,
+         .name = "all",
+         .to.flag = &settings->all,
+         .help = "print all tables, and what their columns mean: what the gap to T1/N is made of, the interpreter's "
+                 "lock, virtual times, replays"},
+        {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no progress, no notes"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= MEASURED_ROWS, "MEASURED_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+
+static ls_status parse(bench_settings *settings, struct choices *choices, int argc, char **argv, bool *help) {
+    ls_option rows[COMPARED_ROWS + MEASURED_ROWS];
+    size_t count = compared_rows(settings, choices, rows);
+    count += measured_rows(settings, choices, rows + count);
+    const ls_command command = {.purpose =
+                                    "Trains on N devices with one thread per device (DP) and with one process per "
+                                    "device (DDP), and compares step times and weights. It prints the answers first, "
+                                    "then one table for each model.",
+                                .options = rows,
+                                .count = count};
+    ls_parsed parsed;
+    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
+    *help = status == LS_OK && parsed.help;
+    return status;
+}
+
+/* What the machine has of the kind that is asked for, and the N that are tried on it. */
+static ls_status look_at_machine(bench_settings *settings) {
+    settings->gpus = strcmp(settings->device, "cuda") == 0;
+    settings->processors = ls_usable_cores();
+    settings->least_steps = settings->gpus ? 2 * LS_TIME_BLOCK : LS_WARMUP_STEPS + 1;
+    char why[512] = "";
+    if (settings->gpus) ls_find_gpus_apart(&settings->processors, why, sizeof why);
+    if (settings->processors == 0) return ls_fail(LS_ERR_UNSUPPORTED, "--device cuda: no GPU can be used: %s", why);
+    int most = settings->gpus ? settings->processors : 4;
+    settings->n_chosen = settings->n.count > 0;
+    for (int n = 1; !settings->n_chosen && n <= most; n *= 2) settings->n.values[settings->n.count++] = n;
+    return LS_OK;
+}
+
+ls_status bench_parse(bench_settings *settings, int argc, char **argv, bool *help) {
+    struct choices choices = {.models = "mlp,convnet"};
+    *settings = (bench_settings){.rounds = 3, .timeout_s = 120, .folder = "build/results"};
+    ls_status status = parse(settings, &choices, argc, argv, help);
+    if (status != LS_OK || *help) return status;
+    settings->device = devices[choices.device];
+    if (choices.batch > 0 && choices.per_device_batch > 0)
+        return ls_fail(LS_ERR_USAGE, "--batch is for strong scaling and --per-device-batch for weak; choose one");
+    status = look_at_machine(settings);
+    sort_n(&settings->n);
+    const char *list = choices.models;
+    while (status == LS_OK) {
+        size_t nbytes = name_nbytes(list);
+        status = add_plan(settings, list, nbytes, &choices);
+        if (list[nbytes] == '\0') break;
+        list += nbytes + 1;
+    }
+    return status == LS_OK ? check_batches(settings) : status;
+}

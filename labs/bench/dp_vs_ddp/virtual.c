@@ -1,0 +1,130 @@
+/* virtual: what a core for each device would give, on a machine that has fewer.
+ *   idea : with more devices than cores, measured times only show time-slicing. So all devices run on one core, in
+ *          turns (--virtual-time), and every piece of work bears the CPU time of the thread that did it. Replay then
+ *          sets the pieces beside one another: each device's in their order, none before what it waits for has ended
+ *   like : T1 is found in the same way, so that what recording costs, and what the one core does to the caches, are in
+ *          both sides of a speed-up. The first recorded step fills the pipeline and does not count
+ *   check: where each device has a core of its own both are there, and bench_put_comparison says how far they differ
+ *   not  : in it: what cores do to one another. They share a cache and the memory's bandwidth, and it takes a thread
+ *          some microseconds to wake up. Both make true steps longer, short ones by more; what makes virtual ones a
+ *          little longer is that they are recorded
+ *   cost : each run computes a few steps on one core, in N turns; a trace of some 30 KB per device and step */
+#include <math.h>
+#include <stdio.h>
+
+#include "common/base/log.h"
+#include "common/base/table.h"
+#include "common/trace/chrome.h"
+#include "common/train/loop.h"
+#include "labs/bench/dp_vs_ddp/bench.h"
+
+enum { SHARE_OF_STEPS = 6, STEPS_LEAST = 2, STEPS_MOST = 20 }; /* recorded ones, to a measured run's */
+
+/* --- rows -------------------------------------------------------------------------------------------------------- */
+
+static void add_row(bench_model *model, const bench_settings *settings, bench_mode mode, int n) {
+    model->virtual_rows[model->virtual_count++] = (bench_row){.mode = mode,
+                                                              .n = n,
+                                                              .per_device_batch = bench_device_batch(model->plan, n),
+                                                              .oversubscribed = n > settings->processors};
+}
+
+/* An N beyond the list for those who chose none; 0: there is none. */
+static int another_n(const bench_plan *plan, const bench_settings *settings) {
+    int most = settings->n.values[settings->n.count - 1];
+    for (int n = BENCH_VIRTUAL_N; !settings->n_chosen && n > most && n > 0; n--) {
+        bool is_enough = plan->samples == 0 || bench_global_batch(plan, n) <= plan->samples;
+        if (is_enough && bench_global_batch(plan, n) % n == 0) return n;
+    }
+    return 0;
+}
+
+void bench_plan_virtual(bench_model *model, const bench_settings *settings) {
+    const ls_int_list *list = &settings->n;
+    int recorded = model->plan->steps / SHARE_OF_STEPS, another = another_n(model->plan, settings);
+    if (recorded < STEPS_LEAST) recorded = STEPS_LEAST;
+    if (recorded > STEPS_MOST) recorded = STEPS_MOST;
+    model->virtual_plan = *model->plan;
+    model->virtual_plan.steps = LS_WARMUP_STEPS + recorded;
+    model->virtual_count = 0;
+    if (settings->gpus || (settings->n_chosen && list->values[list->count - 1] <= settings->processors)) return;
+    add_row(model, settings, BENCH_SINGLE, 1);
+    for (bench_mode mode = BENCH_DP; mode <= BENCH_DDP; mode++) {
+        for (int i = 0; i < list->count; i++)
+            if (list->values[i] > 1) add_row(model, settings, mode, list->values[i]);
+        if (another > 0) add_row(model, settings, mode, another);
+    }
+}
+
+/* --- runs -------------------------------------------------------------------------------------------------------- */
+
+ls_status bench_train_virtual(bench_run *run, const bench_plan *plan, const bench_settings *settings) {
+    char folder[BENCH_PATH_CAPACITY], name[BENCH_NAME_CAPACITY + 24];
+    ls_trace *trace = NULL;
+    struct bench_replay step;
+    snprintf(name, sizeof name, "%s %s %d", plan->model, bench_mode_name(run->mode), run->n);
+    ls_status status = bench_trace_folder(folder, settings, "virtual", name);
+    run->trace = folder;
+    if (status == LS_OK) status = bench_train(run, plan, settings);
+    run->trace = NULL;
+    if (status == LS_OK) status = ls_trace_read(&trace, folder);
+    if (status == LS_OK && !ls_trace_what(trace)->virtual_time)
+        status = ls_fail(LS_ERR_FORMAT, "the trace in %s was not recorded in virtual time", folder);
+    if (status == LS_OK) status = bench_replay_trace(&step, trace, NULL);
+    ls_trace_destroy(trace);
+    if (status != LS_OK) return status;
+    run->step_ms = step.step_ms;
+    run->exposed_ms = step.exposed_ms;
+    run->busy = step.busy;
+    return LS_OK;
+}
+
+/* --- output ------------------------------------------------------------------------------------------------------ */
+
+static ls_status print_rows(FILE *file, const bench_model *model) {
+    static const ls_column columns[] = {
+        BENCH_TIMES_COLUMNS("virtual T_N\nms"),
+        {"speed-up", LS_RIGHT},
+        {"efficiency\n%", LS_RIGHT},
+        {"busy\n%", LS_RIGHT},
+        {"exposed comm.\nms", LS_RIGHT},
+    };
+    ls_table *table;
+    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
+    if (status != LS_OK) return status;
+    for (const bench_row *row = model->virtual_rows; row < model->virtual_rows + model->virtual_count; row++) {
+        bench_put_times(table, row);
+        ls_table_number(table, 2, row->speedup);
+        ls_table_number(table, 1, 100 * row->efficiency);
+        ls_table_number(table, 1, 100 * row->busy);
+        ls_table_number(table, 3, row->exposed_ms);
+    }
+    return ls_table_finish(table, file);
+}
+
+static double excess(const bench_row *virtual_row, const bench_row *measured) {
+    return 100 * (virtual_row->step_ms / measured->step_ms - 1);
+}
+
+void bench_put_comparison(FILE *file, const bench_model *model) {
+    const bench_row *dp = model->virtual_rows + 1, *ddp = dp + (model->virtual_count - 1) / 2;
+    fprintf(file, "single %+.1f %%", excess(&model->virtual_rows[0], &model->rows[0]));
+    for (const bench_row *end = ddp; dp < end; dp++, ddp++) {
+        const bench_row *measured_dp = bench_find(model, BENCH_DP, dp->n),
+                        *measured_ddp = bench_find(model, BENCH_DDP, ddp->n);
+        if (dp->oversubscribed || !measured_dp || !measured_ddp) continue;
+        fprintf(file, "; N = %d: DP %+.1f %%, DDP %+.1f %%", dp->n, excess(dp, measured_dp), excess(ddp, measured_ddp));
+    }
+}
+
+ls_status bench_print_virtual(FILE *file, const bench_model *model, const bench_settings *settings) {
+    if (model->virtual_count == 0) return LS_OK;
+    fprintf(file, "\nOn N cores: virtual, recorded on one of this machine's %d cores, %d run%s of %d steps a row\n\n",
+            settings->processors, settings->rounds, settings->rounds == 1 ? "" : "s",
+            model->virtual_plan.steps - LS_WARMUP_STEPS);
+    ls_status status = print_rows(file, model);
+    fprintf(file, "\nVirtual T_N beside the measured ones, where each device had a core: ");
+    bench_put_comparison(file, model);
+    fprintf(file, "\n");
+    return status;
+}

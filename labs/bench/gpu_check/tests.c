@@ -1,0 +1,139 @@
+/* tests — the test programs that can run on a GPU, a process each, so that one that breaks the GPU's context takes no other
+ * with it; plainly, and under compute-sanitizer.
+ *   held            : it ended with 0, and cmocka counted tests that passed
+ *   needs more GPUs : besides, it skipped some: the only reason for which these programs skip
+ *   the tool        : is believed if it wrote its own summary. Where it cannot be used (some sandboxes), the first program
+ *                     shows it, and it is not asked again. Whole trainings take hours under it, and are left out. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "labs/bench/gpu_check/gpu_check.h"
+
+#define TEST_S 60.0 /* less than its stage gets, so that one that hangs is found broken */
+#define TOOL_S 300.0
+
+static bench_output output;
+
+/* The number in cmocka's closing line "[  WHAT  ] N test(s)", 0 without one. */
+static int count(const char *what) {
+    const char *const texts[] = {output.out, output.err};
+    char form[32];
+    int found = 0;
+    snprintf(form, sizeof form, "[ %s ] %%d test(s)%%n", what); /* a blank stands for any number of them */
+    for (int t = 0; t < 2; t++) {
+        for (const char *at = texts[t]; (at = strchr(at, '[')); at++) {
+            int here, end = 0;
+            if (sscanf(at, form, &here, &end) == 1 && end > 0) found = here;
+        }
+    }
+    return found;
+}
+
+/* Which tests failed, or which one ran when it died: "a, b". */
+static void name_failures(char *names, size_t capacity) {
+    static const char failed[] = "[  FAILED  ] ";
+    names[0] = '\0';
+    for (const char *at = output.err; (at = strstr(at, failed));) {
+        at += sizeof failed - 1;
+        int nbytes = (int)strcspn(at, "\n:");
+        size_t length = strlen(names);
+        bool counts = strstr(at, "test(s)") && strstr(at, "test(s)") < at + nbytes;
+        if (!counts && nbytes > 0 && !memmem(names, length, at, (size_t)nbytes))
+            snprintf(names + length, capacity - length, "%s%.*s", length ? ", " : "", nbytes, at);
+    }
+    char *begun = NULL;
+    for (char *at = output.out; (at = strstr(at, "[ RUN      ] ")); at++) begun = at + sizeof "[ RUN      ] " - 1;
+    if (!names[0] && begun) snprintf(names, capacity, "%.*s", (int)strcspn(begun, "\n"), begun);
+}
+
+static cJSON *counted(int passed, int skipped) {
+    cJSON *figures = cJSON_CreateObject();
+    cJSON_AddNumberToObject(figures, "tests_passed", passed);
+    cJSON_AddNumberToObject(figures, "tests_skipped", skipped);
+    return figures;
+}
+
+static void run_test(gpu_check *check, char *test, const char *name) {
+    char *const argv[] = {test, NULL};
+    char why[GPU_CHECK_TEXT], names[GPU_CHECK_TEXT];
+    double seconds;
+    gpu_check_end end = gpu_check_run(check, argv, TEST_S, &output, why, &seconds);
+    int passed = count("PASSED"), skipped = count("SKIPPED");
+    if (end != GPU_CHECK_WELL || passed + skipped == 0) {
+        name_failures(names, sizeof names);
+        gpu_check_say(check, name, gpu_check_verdict_of(end), seconds, NULL, "%s%s%s", names, names[0] ? ": " : "",
+                      end == GPU_CHECK_WELL ? "no test ran" : why);
+    } else if (skipped > 0) {
+        gpu_check_say(check, name, GPU_CHECK_NEEDS_GPUS, seconds, counted(passed, skipped),
+                      "%d tests passed, %d need more GPUs", passed, skipped);
+    } else {
+        gpu_check_say(check, name, GPU_CHECK_HELD, seconds, counted(passed, 0), "%s", "");
+    }
+}
+
+/* What it counted, from "===== ERROR SUMMARY: 3 errors" or "===== RACECHECK SUMMARY: 3 hazards displayed"; -1: it wrote no
+ * such line. */
+static int tool_findings(void) {
+    const char *const texts[] = {output.out, output.err};
+    int findings = -1, here;
+    for (int t = 0; t < 2; t++) {
+        for (const char *at = texts[t]; (at = strstr(at, " SUMMARY: ")); at++)
+            if (sscanf(at, " SUMMARY: %d", &here) == 1) findings = here;
+    }
+    return findings;
+}
+
+/* False: the tool cannot be used here. */
+static bool run_under_tool(gpu_check *check, const char *sanitizer, char *test, const char *name) {
+    char *const argv[] = {(char *)sanitizer,
+                          "--tool",
+                          (char *)gpu_check_stage_name(check->stage),
+                          "--report-api-errors",
+                          "no",
+                          "--error-exitcode",
+                          "9",
+                          test,
+                          NULL};
+    char why[GPU_CHECK_TEXT];
+    double seconds;
+    gpu_check_end end = gpu_check_run(check, argv, TOOL_S, &output, why, &seconds);
+    int findings = tool_findings();
+    if (end == GPU_CHECK_OUT_OF_TIME || (findings < 0 && seconds >= TOOL_S)) {
+        gpu_check_say(check, name, GPU_CHECK_NOT_RUN, seconds, NULL, "%s", why); /* slow is not broken */
+    } else if (findings < 0) {
+        const char *said = output.out_nbytes ? bench_last_line(output.out) : bench_last_line(output.err);
+        gpu_check_say(check, "compute-sanitizer", GPU_CHECK_NO_TOOL, seconds, NULL, "%.150s", said);
+        return false;
+    } else if (findings > 0 || end != GPU_CHECK_WELL) {
+        gpu_check_say(check, name, GPU_CHECK_BROKEN, seconds, NULL, "%d findings; %s", findings, why);
+    } else {
+        gpu_check_say(check, name, GPU_CHECK_HELD, seconds, NULL, "%s", "");
+    }
+    if (findings >= 0) gpu_check_say(check, "compute-sanitizer", GPU_CHECK_HELD, -1, NULL, "it can be used here");
+    return true;
+}
+
+static bool is_training(const char *name) { return strstr(name, "training") || strstr(name, "modes"); }
+
+void gpu_check_tests(gpu_check *check) {
+    static char sanitizer[BENCH_PATH_CAPACITY];
+    bool under_tool = check->stage == GPU_CHECK_memcheck || check->stage == GPU_CHECK_racecheck;
+    if (under_tool && !gpu_check_find_tool(sanitizer, "compute-sanitizer")) {
+        gpu_check_say(check, "compute-sanitizer", GPU_CHECK_NO_TOOL, -1, NULL, "it is not in PATH");
+        return;
+    }
+    int given = 0;
+    for (int t = 0; t < check->test_count; t++) {
+        const char *slash = strrchr(check->tests[t], '/'), *name = slash ? slash + 1 : check->tests[t];
+        if (is_training(name) != (check->stage == GPU_CHECK_training)) continue;
+        given++;
+        if (!gpu_check_due(check, name)) continue;
+        if (!under_tool)
+            run_test(check, check->tests[t], name);
+        else if (!run_under_tool(check, sanitizer, check->tests[t], name))
+            return;
+    }
+    if (given == 0) gpu_check_say(check, "tests", GPU_CHECK_NOT_RUN, -1, NULL, "none was given");
+}

@@ -1,0 +1,64 @@
+/* calibrate — measures what this machine's CPU devices reach, prints it, and writes it as a node for replay. */
+#include <stdio.h>
+
+#include "common/base/log.h"
+#include "common/base/options.h"
+#include "common/base/results.h"
+#include "kernels/cpu/cpu.h"
+#include "labs/bench/shared/machine.h"
+#include "labs/bench/shared/output.h"
+#include "labs/replay/calibrate/calibrate.h"
+
+static ls_status parse(calibrate_settings *settings, int argc, char **argv, bool *help) {
+    const ls_option rows[] = {
+        {.kind = LS_OPTION_STRING,
+         .name = "out",
+         .to.text = &settings->out,
+         .argument = "FILE",
+         .help = "where the node is written to; its folder must exist"},
+        {.kind = LS_OPTION_FLAG,
+         .name = "beyond-cache",
+         .to.flag = &settings->beyond_cache,
+         .help = "sizes that no cache holds, as of a network whose parameters do not fit into one"},
+        {.kind = LS_OPTION_FLAG,
+         .name = "quick",
+         .to.flag = &settings->quick,
+         .help = "fewer runs and sizes: a second instead of several, rough figures"},
+        {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no notes"},
+    };
+    const ls_command command = {
+        .purpose = "Measures what this machine's CPU devices reach and writes it as a node for build/replay.",
+        .options = rows,
+        .count = sizeof rows / sizeof *rows};
+    ls_parsed parsed;
+    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
+    *help = parsed.help;
+    return status;
+}
+
+static ls_status calibrate(const calibrate_settings *settings, const bench_machine *machine) {
+    static calibrate_figures figures;
+    ls_status status = ls_cpu_kernels_check();
+    if (status == LS_OK) status = bench_write_path(settings->out, NULL);
+    if (status != LS_OK) return status;
+    bench_print_machine(stdout, machine);
+    bench_note_load(machine);
+    status = calibrate_all_reduce(&figures, settings);
+    if (status == LS_OK) status = calibrate_devices(&figures, settings);
+    if (status == LS_OK) status = calibrate_print(&figures, machine);
+    if (status == LS_OK) status = calibrate_write(&figures, machine, settings->out);
+    if (status == LS_OK) printf("\nwritten:\n%s\n", settings->out);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    calibrate_settings settings = {.out = "build/results/this_machine.json"};
+    bench_machine machine;
+    bool help = false;
+    ls_log_init(argv[0], -1, false);
+    ls_status status = parse(&settings, argc, argv, &help);
+    if (status != LS_OK || help) return ls_status_exit_code(status);
+    ls_log_init(argv[0], -1, settings.quiet);
+    bench_describe_machine(&machine);
+    return ls_status_exit_code(ls_results_written(calibrate(&settings, &machine)));
+}

@@ -1,0 +1,123 @@
+/* calibrate — what this machine's CPU devices reach, as a node file for replay (labs/replay/nodes/README.md).
+ *
+ * Everything is measured through the functions that training uses: ls_gemm and ls_scale on a device's compute stream,
+ * ls_copy between device pools, events, flags, and all_reduce of processes over shared memory. Machines do other
+ * things, too: a figure is the median of its runs (estimate.c), as a step's time is. Quartiles and the fastest tenth
+ * stand beside it. */
+#ifndef LABS_REPLAY_CALIBRATE_CALIBRATE_H
+#define LABS_REPLAY_CALIBRATE_CALIBRATE_H
+
+#include <stdbool.h>
+
+#include "common/base/status.h"
+#include "common/device/device.h"
+#include "labs/bench/shared/machine.h"
+#include "labs/replay/engine/node.h"
+
+enum { CALIBRATE_BATCHES = 8, CALIBRATE_PASSES = 3, CALIBRATE_ROWS_MAX = 64, CALIBRATE_RUNS_MAX = 101 };
+
+/* Indices of sizes.
+ *   MAIN_BATCH  products of 256 samples, whose spread says whether the machine was busy
+ *   NODE_PASS   the node's memory rate: a pass over 8 MiB. Of what an operation reads, some was written by the one
+ *               before it and some a whole step ago; a small network's step goes through a few megabytes, which is
+ *               beyond a core's own caches (128 KiB would be within) and inside the one that cores share
+ *   FAR_PASS    the same with --beyond-cache: parameters, gradients and optimizer states fit into no cache, and each
+ *               is read once a step, so all come from memory: 128 MiB */
+enum { CALIBRATE_MAIN_BATCH = 6, CALIBRATE_NODE_PASS = 1, CALIBRATE_FAR_PASS = 2 };
+
+enum { CALIBRATE_SHARED_SAMPLES = 64 }; /* of products beside others */
+
+typedef struct calibrate_settings {
+    const char *out;   /* the node file */
+    bool beyond_cache; /* sizes that no cache holds: for networks whose parameters do not fit into one */
+    bool quick;        /* a tenth of the time, for tests: figures are rough */
+    bool quiet;
+} calibrate_settings;
+
+/* Of runs of one measurement. */
+typedef struct calibrate_spread {
+    double median, low, high, fast; /* the median is believed; low and high: quartiles; fast: the fastest tenth */
+    int runs;
+} calibrate_spread;
+
+typedef struct calibrate_row { /* an all-reduce */
+    int ranks;
+    uint64_t bytes;
+    calibrate_spread us;
+    double written_us; /* calibrate_straighten */
+} calibrate_row;
+
+typedef struct calibrate_figures {
+    int devices; /* that train at the same time: one a core, two at least */
+    int cores;
+    /* device */
+    int batch_count, batches[CALIBRATE_BATCHES];                             /* rows of the products' left side */
+    calibrate_spread fp32_us[CALIBRATE_BATCHES], bf16_us[CALIBRATE_BATCHES]; /* three products of a layer */
+    double gemm_flops[CALIBRATE_BATCHES];                                    /* of the three */
+    int width;                                                               /* of the layers, both ways */
+    bool beyond_cache; /* each product finds its weights in memory */
+    int node_pass;     /* which of the passes stands in the node */
+    calibrate_spread pass_us[CALIBRATE_PASSES];
+    double pass_bytes[CALIBRATE_PASSES];    /* read and written by a call */
+    double pass_of_bytes[CALIBRATE_PASSES]; /* how large that is over which calls pass, piece by piece */
+    calibrate_spread launch_us, smallest_us, event_us, sync_us, hand_over_us, awake_us, collective_us;
+    double spin_us; /* for which threads look before they sleep */
+    /* alone = 1: one device's products, and its passes over memory, while all others do the same; products while
+     * another device copies; copies while the other device copies back */
+    double products_crowded, passes_crowded, products_beside_copies, copies_both;
+    int shared_runs;
+    /* writes of what another core has just read, and of what none has; 0 bytes: not measured */
+    double taken_bytes;
+    calibrate_spread taken_us, kept_us;
+    double cache_bytes; /* of a core's own cache; 0: not known */
+    /* copies between device pools */
+    double copy_bytes;
+    calibrate_spread copy_us, copy_both_us, copy_smallest_us;
+    calibrate_row rows[CALIBRATE_ROWS_MAX];
+    int row_count;
+    int straightened; /* rows */
+} calibrate_figures;
+
+/* --- estimates (estimate.c) --- */
+
+calibrate_spread calibrate_spread_of(double *values, int count); /* sorts them */
+
+/* How many times as long as alone something takes beside something else: of pairs of runs that followed one another,
+ * at most CALIBRATE_RUNS_MAX. */
+double calibrate_factor(const double *beside_us, const double *alone_us, int rounds);
+
+/* Sets each row's written_us: its median, or less if a larger message of as many ranks took less: what takes
+ * longer than a larger one was disturbed. Rows are sorted by ranks, then bytes. Returns how many were lowered. */
+int calibrate_straighten(calibrate_row *rows, int count);
+
+/* Whether a quarter of the runs of the products of 256 samples, or of the copies, took more than 1.5 times as long as
+ * the fastest tenth (all the more if their quartiles differ by that), or of the hand-overs more than 3 times: the
+ * machine was busy, and the figures are rough. */
+bool calibrate_is_rough(const calibrate_figures *figures);
+
+/* --- measurements --- */
+
+/* All-reduces of forked ranks. Call it first: while the process has no other threads and is not pinned. */
+ls_status calibrate_all_reduce(calibrate_figures *figures, const calibrate_settings *settings);
+
+/* Everything else. */
+ls_status calibrate_devices(calibrate_figures *figures, const calibrate_settings *settings);
+ls_status calibrate_hand_over(calibrate_figures *figures, ls_device *const *devices,
+                              const calibrate_settings *settings);
+
+/* The figures of the node file that follow from those measured. */
+struct calibrate_node {
+    struct ls_node_device device;
+    struct ls_node_host host;
+    struct ls_node_collectives collectives;
+    struct ls_node_link link; /* each device's to the host */
+};
+double calibrate_rate(double amount, double us); /* 1e9 per second */
+struct calibrate_node calibrate_conclude(const calibrate_figures *figures);
+
+ls_status calibrate_print(const calibrate_figures *figures, const bench_machine *machine);
+
+/* Replaces the file as a whole, after having read its text as a node. */
+ls_status calibrate_write(const calibrate_figures *figures, const bench_machine *machine, const char *path);
+
+#endif

@@ -1,0 +1,90 @@
+/* conclude — from what was measured to the figures of a node.
+ *   idea  : every figure is a median (estimate.c), and most are direct ones: a difference of two times, each with its
+ *           disturbances, may come out as anything. Two are differences: a kernel's floor, which has a least value, and
+ *           what taking lines back costs, which counts only where the two times are clearly apart
+ *   limits: factors below 1 and times below 0 are chance: the file has 1, and the least time that there is */
+#include <math.h>
+
+#include "labs/replay/calibrate/calibrate.h"
+
+#define LEAST_KERNEL_US 0.01
+#define LESS 0.998
+#define CACHE_BYTES (1 << 20) /* where the system does not tell: [K] common for a core's own */
+#define SHARED 1.5            /* two copies at once that take so many times as long as one share what they cross */
+
+double calibrate_rate(double amount, double us) { return amount / us * 1e-3; }
+
+/* Least squares of the shortest message's time over 2 (ranks - 1) hops; neither below 0. One number of ranks: all of it
+ * is hops. */
+static void fit_latency(const calibrate_figures *f, struct ls_node_collectives *node) {
+    double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+    for (int i = 0; i < f->row_count; i++) {
+        if (i > 0 && f->rows[i].ranks == f->rows[i - 1].ranks) continue;
+        double hops = 2.0 * (f->rows[i].ranks - 1), us = f->rows[i].written_us;
+        n += 1, x += hops, y += us, xx += hops * hops, xy += hops * us;
+    }
+    node->hop_us = n > 1 ? (n * xy - x * y) / (n * xx - x * x) : xy / xx;
+    if (node->hop_us < 0) node->hop_us = 0;
+    node->base_us = n > 1 ? (y - node->hop_us * x) / n : 0;
+    if (node->base_us >= 0) return;
+    node->base_us = 0;
+    node->hop_us = xy / xx;
+}
+
+/* The best rate of all numbers of samples. */
+static double products_GFLOPs(const calibrate_figures *f, const calibrate_spread *us) {
+    double best = 0;
+    for (int i = 0; i < f->batch_count; i++) best = fmax(best, calibrate_rate(f->gemm_flops[i], us[i].median));
+    return best;
+}
+
+/* What the numbers of samples reach of the best rate. Those that took longer than larger ones were disturbed, and get
+ * LESS than the larger one's time: what the file's four digits do not undo. */
+static void fill_shares(const calibrate_figures *f, struct ls_node_device *device) {
+    double us = INFINITY;
+    device->product_count = f->batch_count;
+    for (int i = f->batch_count - 1; i >= 0; i--) {
+        us = fmin(f->fp32_us[i].median, LESS * us);
+        device->products[i] = (struct ls_node_product){
+            f->batches[i], fmin(1, calibrate_rate(f->gemm_flops[i], us) / device->fp32_GFLOPs)};
+    }
+}
+
+/* INFINITY: nothing to take back, or the two times are not clearly apart. */
+static void fill_reclaim(const calibrate_figures *f, struct ls_node_device *device) {
+    bool apart = f->taken_bytes > 0 && f->taken_us.low > f->kept_us.high;
+    double more_us = apart ? f->taken_us.median - f->kept_us.median : 0;
+    device->reclaim_GBps = more_us > 0 ? calibrate_rate(f->taken_bytes, more_us) : INFINITY;
+    device->reclaim_bytes = more_us > 0 ? (uint64_t)(f->cache_bytes > 0 ? f->cache_bytes : CACHE_BYTES) : 0;
+}
+
+struct calibrate_node calibrate_conclude(const calibrate_figures *f) {
+    const calibrate_row *largest = &f->rows[f->row_count - 1];
+    double crossed = 2.0 * (largest->ranks - 1) / largest->ranks * (double)largest->bytes;
+    struct calibrate_node node = {
+        .device = {.name = "CPU device",
+                   .fp32_GFLOPs = products_GFLOPs(f, f->fp32_us),
+                   .fp16_GFLOPs = products_GFLOPs(f, f->bf16_us),
+                   .memory_GBps = calibrate_rate(f->pass_bytes[f->node_pass], f->pass_us[f->node_pass].median),
+                   .product_crowding = fmax(f->products_crowded, 1),
+                   .memory_crowding = fmax(f->passes_crowded, 1),
+                   .kernel_us = fmax(f->smallest_us.median - f->launch_us.median, LEAST_KERNEL_US)},
+        .host = {.launch_us = f->launch_us.median,
+                 .event_us = f->event_us.median,
+                 .sync_us = f->sync_us.median,
+                 .hand_over_us = f->hand_over_us.median,
+                 .spin_us = f->spin_us,
+                 .awake_us = f->awake_us.median,
+                 .collective_us = f->collective_us.median,
+                 .runs_compute = true,
+                 .cores = (uint64_t)f->cores},
+        .collectives = {.bus_GBps = calibrate_rate(crossed, largest->written_us),
+                        .slow_down = fmax(f->products_beside_copies, 1)},
+        .link = {.GBps = calibrate_rate(f->copy_bytes, f->copy_us.median),
+                 .latency_us = f->copy_smallest_us.median / 2,
+                 .duplex = f->cores > 1 && f->copies_both < SHARED}};
+    fill_shares(f, &node.device);
+    fill_reclaim(f, &node.device);
+    fit_latency(f, &node.collectives);
+    return node;
+}

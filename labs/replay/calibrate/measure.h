@@ -1,0 +1,41 @@
+/* measure — how long jobs take, alone and beside others. */
+#ifndef LABS_REPLAY_CALIBRATE_MEASURE_H
+#define LABS_REPLAY_CALIBRATE_MEASURE_H
+
+#include "labs/replay/calibrate/calibrate.h"
+
+struct calibrate_worker; /* what a device's thread needs: devices.c */
+
+typedef ls_status (*calibrate_job_fn)(const struct calibrate_worker *worker, int argument);
+
+struct calibrate_job {
+    calibrate_job_fn call;
+    int argument;
+};
+
+struct calibrate_measurement {
+    calibrate_spread *to; /* microseconds of an operation */
+    struct calibrate_job job;
+    int operations; /* of a call */
+};
+
+/* One device's jobs, by the calling thread, which is bound to it: each in every round, or, if long, in some. */
+ls_status calibrate_measure(const struct calibrate_measurement *measurements, int count,
+                            const struct calibrate_worker *worker, bool quick);
+
+/* A job of workers[0], by the calling thread, in turns alone and while `others` more workers repeat `beside`: how many
+ * times as long it takes. */
+struct calibrate_pairs {
+    calibrate_spread alone, together; /* microseconds of a call */
+    double factor;
+};
+ls_status calibrate_measure_beside(struct calibrate_pairs *pairs, const struct calibrate_worker *const *workers,
+                                   struct calibrate_job job, struct calibrate_job beside, int others, bool quick);
+
+/* workers[0] writes what workers[1] has just read (together), and once more (alone): take_back.c. */
+ls_status calibrate_take_back(struct calibrate_pairs *pairs, const struct calibrate_worker *const *workers,
+                              struct calibrate_job write, struct calibrate_job read, bool quick);
+
+ls_status calibrate_bind(const struct calibrate_worker *worker); /* devices.c: the calling thread to its device */
+
+#endif

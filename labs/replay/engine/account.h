@@ -1,0 +1,54 @@
+/* account — what a timeline says: step times, and where the time of each device went. */
+#ifndef LABS_REPLAY_ENGINE_ACCOUNT_H
+#define LABS_REPLAY_ENGINE_ACCOUNT_H
+
+#include "labs/replay/engine/engine.h"
+
+/* Of one device, over the steps that count, per step. compute + exposed_communication + host + idle = the step: at
+ * every moment the first that is true of: a kernel of the device runs (compute); a copy or a collective of it is in
+ * progress (exposed communication); the host thread that drives it runs (host); nothing of it does (idle).
+ *
+ * A copy is of the devices at both of its ends. A collective is in progress from when its last rank has come to it:
+ * the wait for that rank is idle time, or what else goes on.
+ *
+ * The same time by phase: that of the kernel, or else of the copy or collective, or else of the host's work. Of several
+ * at the same moment it is the phase that comes first in the account's list. */
+enum { LS_ACCOUNT_PHASES = 32 };
+
+struct ls_device_account {
+    int device;
+    double compute_us, exposed_us, host_us, idle_us;
+    double communication_us;            /* in copies and collectives, hidden or not */
+    double phase_us[LS_ACCOUNT_PHASES]; /* with idle_us they add up to the step */
+    double lock_us;                     /* its host thread waited for the process's lock */
+    double sent_bytes, received_bytes;  /* by copies to and from others; a collective that is one task counts none */
+};
+
+struct ls_account {
+    int steps;      /* that count: all but the first, or the only one; everything, if no task is of a step */
+    double step_us; /* mean of them: from the end of one step's last task to the next one's */
+    double median_step_us;
+    int phase_count;
+    const char
+        *phases[LS_ACCOUNT_PHASES]; /* the trace's texts, as they come lane by lane; beyond the list's end all are
+                                              "further phases" */
+    int device_count;
+    struct ls_device_account *devices;
+    double overlap; /* of the time in which any communication is in progress, that in which its device computes; 0..1 */
+    double communication_share, busy_share; /* of the step, mean over devices: communication_us and compute_us */
+    int link_count;
+    double *link_use; /* bytes of these steps over what the link could carry meanwhile; the busier direction */
+};
+
+/* Devices are all that have a lane, by number; steps are numbered without gaps. `node`, for the use of links, may
+ * be NULL. Tasks whose times are NAN are passed over; LS_ERR_INVALID: there are no others, or fewer tasks than
+ * steps. LS_ERR_NO_MEMORY. On failure *out is NULL. */
+ls_status ls_account_make(struct ls_account **out, const ls_trace *trace, const ls_timeline *timeline,
+                          const ls_node *node);
+void ls_account_free(struct ls_account *account); /* NULL is a no-op */
+
+/* The same from recorded times, for comparison: LS_ERR_INVALID if the trace has none. lock_us and link_use are not
+ * known: 0, and no links. */
+ls_status ls_account_recorded(struct ls_account **out, const ls_trace *trace);
+
+#endif

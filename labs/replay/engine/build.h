@@ -1,0 +1,86 @@
+/* Building a trace of a program that is not run: what dp_threads/dp_step.c and ddp_procs/ddp_step.c would do with a
+ * workload on a node, phase by phase, in the same order and with the same edges (tests/replay compares them with
+ * recorded ones).
+ *
+ * Kernels get their cost (cost.h), host threads what the node says of launches, copies are left to the links,
+ * collective operations get their cost or are built message by message. */
+#ifndef LABS_REPLAY_ENGINE_BUILD_H
+#define LABS_REPLAY_ENGINE_BUILD_H
+
+#include "common/trace/trace.h"
+#include "labs/replay/engine/cost.h"
+#include "labs/replay/engine/node.h"
+#include "labs/replay/engine/workload.h"
+
+typedef enum ls_build_mode { LS_BUILD_SINGLE, LS_BUILD_DP, LS_BUILD_DDP } ls_build_mode;
+
+/* How collective operations are modelled. */
+typedef enum ls_build_collectives {
+    LS_BUILD_BY_COST,    /* one task of each rank, which takes ls_cost_collective_us */
+    LS_BUILD_BY_MESSAGES /* copies between devices over the node's links, as `pattern` sends them */
+} ls_build_collectives;
+
+struct ls_build_options {
+    ls_build_mode mode;
+    int devices;
+    double batch; /* samples of a step over all devices; cut by torch.chunk's rule, or equally if it is not whole */
+    int steps;    /* the first of them is warm-up: nothing was there before it */
+    ls_dtype precision;
+    int batch_places; /* ls_build_places; 0: as the node's host threads work */
+    /* DP: parameters and gradients by a broadcast and a reduce (PyTorch over NCCL), rather than copies from and to
+     * device 0 */
+    bool replicate_by_collectives;
+    /* Launches of one process's threads hold its one lock, each for the node's lock_us, on top of what was measured
+     * of the host's own time. */
+    bool gil;
+    /* Per-device jitter: a step's kernels take the times of one of the workload's recorded steps, and each device those
+     * of another one, as far as there are as many. A device that is late delays those that wait for it. Without, or
+     * without such times, medians, as hosts' times are in any case. */
+    bool vary;
+    /* DDP: buckets are reduced while backward goes on; without, all of them behind the whole of it */
+    bool overlap;
+    uint64_t first_bucket_bytes, bucket_bytes; /* the first bucket's limit is the smaller of the two */
+    double gradient_element_bytes;             /* in buckets: 4, or 2 with compression */
+    /* DDP: what each gradient costs the device when it becomes ready, also on one device: PyTorch's hook, and its copy
+     * to the bucket and back. 0: ours, whose gradients lie in the buckets */
+    double tensor_us;
+    ls_build_collectives collectives;
+    ls_pattern pattern;
+};
+
+/* DDP with PyTorch's buckets, overlap, fp32, 4 steps, costs. */
+struct ls_build_options ls_build_defaults(ls_build_mode mode, int devices, double batch);
+
+/* Batches that a device has room for, in turn: 1 where the node's host threads run what they launch, otherwise 2: the
+ * host is a step ahead then (common/seam/parallel.c). Or what the options say. */
+int ls_build_places(const struct ls_build_options *options, const ls_node *node);
+
+/* About how many tasks ls_build would make: within a factor of 2 (tests/replay), and without making any. */
+double ls_build_estimate(const ls_workload *workload, const struct ls_build_options *options);
+
+enum { LS_BUILD_MAX_TASKS = 30000000 }; /* some GiB of trace and timeline */
+
+/* What ls_build refuses, without building anything. LS_ERR_INVALID: more devices than the node has (DDP: ranks, where
+ * the node has no network), no samples, a rank of DDP without samples, which the program refuses (DP leaves such a
+ * device idle), an estimate beyond LS_BUILD_MAX_TASKS. */
+ls_status ls_build_check(const ls_workload *workload, const ls_node *node, const struct ls_build_options *options);
+
+/* A sealed trace. LS_ERR_INVALID as ls_build_check says; LS_ERR_NO_MEMORY. */
+ls_status ls_build(ls_trace **out, const ls_workload *workload, const ls_node *node,
+                   const struct ls_build_options *options);
+
+/* Adds the messages of one all-reduce of `bytes` by all `count` devices of `lanes` (their comm streams, by device
+ * number), behind tasks[i] on each (LS_NONE: nothing); afterwards tasks[i] is the last of device i. */
+void ls_build_messages(ls_trace *trace, ls_pattern pattern, const int *lanes, int *tasks, int count, double bytes,
+                       int step);
+
+/* Bytes that a device would hold, by the categories of device.h's accounting (in its order), as the program allocates
+ * them. */
+struct ls_memory_prediction {
+    double parameter, gradient, optimizer, activation, input, gathered_output, bucket, workspace;
+};
+void ls_build_memory(struct ls_memory_prediction *memory, const ls_workload *workload, const ls_node *node,
+                     const struct ls_build_options *options, int device);
+double ls_memory_total(const struct ls_memory_prediction *memory); /* bytes of all categories */
+
+#endif

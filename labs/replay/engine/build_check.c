@@ -1,0 +1,76 @@
+/* build_check — what can be built, before anything is.
+ *   refuses : what the programs refuse (a rank of DDP without samples), what the node does not have, and traces that
+ *             are too large for memory
+ *   estimate: launches and kernels of each device, hand-overs, buckets and their messages, counted by formula: within a
+ *             factor of 2 (tests/replay). Exact would be the building itself
+ *   cost    : a look at every parameter */
+#include <math.h>
+
+#include "common/base/chunk.h"
+#include "common/base/log.h"
+#include "labs/replay/engine/build_internal.h"
+
+enum { LS_BUILD_MAX_STEPS = 1 << 20, LS_BUILD_MAX_RANKS = 1 << 20 };
+static const double max_batch = 1e9;
+
+bool ls_build_is_whole(double batch) { return batch == floor(batch) && batch < 9e15; }
+
+/* Messages of an all-reduce, all ranks together. */
+static double messages_of(ls_pattern pattern, int ranks) {
+    bool one_way = pattern == LS_PATTERN_SERVER || pattern == LS_PATTERN_TREE; /* N - 1 there, and N - 1 back */
+    if (one_way) return 2.0 * (ranks - 1);
+    return ranks * ls_cost_pattern(pattern, ranks, 1, &(ls_hockney){0, 1, INFINITY}).messages;
+}
+
+double ls_build_estimate(const ls_workload *w, const struct ls_build_options *o) {
+    double floats = 0, most_bytes = fmax(1, (double)o->bucket_bytes);
+    for (int p = 0; p < w->parameter_count; p++) floats += (double)w->parameter_counts[p];
+    double buckets = fmin(w->ready_count, 1 + floor(sizeof(float) * floats / most_bytes));
+    double of_device = 2.0 * w->work_count + 8, together = 0; /* launches and kernels; the batch, the loader, waits */
+    if (o->mode == LS_BUILD_DP) of_device += 12;              /* hand-overs, copies and their launches */
+    if (o->mode == LS_BUILD_DDP && o->tensor_us > 0) of_device += 2.0 * w->ready_count; /* hooks and their launches */
+    if (o->mode == LS_BUILD_DDP && o->devices > 1) {
+        of_device += 4 * buckets; /* launch and kernel of the division, launch and task of the all-reduce */
+        if (o->collectives == LS_BUILD_BY_MESSAGES)
+            together = buckets * (messages_of(o->pattern, o->devices) + o->devices);
+    }
+    return o->steps * (o->devices * of_device + together);
+}
+
+ls_status ls_build_check(const ls_workload *w, const ls_node *node, const struct ls_build_options *o) {
+    int devices = ls_node_device_count(node);
+    if (o->devices < 1 || o->devices > LS_BUILD_MAX_RANKS || o->steps < 1 || o->steps > LS_BUILD_MAX_STEPS) {
+        return ls_fail(LS_ERR_INVALID, "%d steps on %d devices cannot be built", o->steps, o->devices);
+    }
+    if (!(o->batch > 0 && o->batch <= max_batch)) {
+        return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be built", o->batch);
+    }
+    if (ls_build_is_whole(o->batch) && o->batch < o->devices) {
+        return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be cut for %d devices", o->batch, o->devices);
+    }
+    if (o->mode == LS_BUILD_DDP && ls_build_is_whole(o->batch)) {
+        int with_samples = (int)ls_chunk_count((size_t)o->batch, o->devices);
+        if (with_samples < o->devices)
+            return ls_fail(LS_ERR_INVALID,
+                           "a batch of %g samples leaves %d of %d ranks without any: DDP refuses it; pieces of %g "
+                           "samples are enough for %d ranks",
+                           o->batch, o->devices - with_samples, o->devices, ls_build_rows(o, 0), with_samples);
+    }
+    if (o->mode == LS_BUILD_SINGLE && o->devices != 1) {
+        return ls_fail(LS_ERR_INVALID, "a program for one device cannot use %d", o->devices);
+    }
+    bool several = ls_node_collectives(node)->network_GBps > 0 && o->mode == LS_BUILD_DDP;
+    if (o->devices > devices && !(several && o->collectives == LS_BUILD_BY_COST)) {
+        return ls_fail(LS_ERR_INVALID, "%s has %d devices, not %d%s", ls_node_name(node), devices, o->devices,
+                       several ? "; messages between nodes are not modelled" : "");
+    }
+    if (w->optimizer_states < 0 || w->optimizer_states > 2) {
+        return ls_fail(LS_ERR_INVALID, "no optimizer has %d states", w->optimizer_states);
+    }
+    if (w->work_count == 0) return ls_fail(LS_ERR_INVALID, "the workload %s has no operations", w->name);
+    double tasks = ls_build_estimate(w, o);
+    if (tasks > LS_BUILD_MAX_TASKS)
+        return ls_fail(LS_ERR_INVALID, "%d steps of %s on %d devices are about %.2g tasks, and at most %.0e are built",
+                       o->steps, w->name, o->devices, tasks, (double)LS_BUILD_MAX_TASKS);
+    return LS_OK;
+}

@@ -1,0 +1,82 @@
+/* What an operation costs on a node: kernels by a roofline, collective operations by table or formula. */
+#ifndef LABS_REPLAY_ENGINE_COST_H
+#define LABS_REPLAY_ENGINE_COST_H
+
+#include "labs/replay/engine/node.h"
+#include "labs/replay/engine/workload.h"
+
+/* Microseconds of a kernel are floor + max(flops / rate, bytes / memory bandwidth) (roofline: Williams, Waterman,
+ * Patterson 2009); kernels that are no products count by their bytes alone. A product's rate is the share of the
+ * node's that products of its rows reach (node.h); its rows are half of its flops by its weights, which are its fixed
+ * bytes (0: not known, and so the full rate). Without measured time that is an operation's cost. A measured time is
+ * scaled by the ratio of two values of the roofline: for `samples` in `precision`, and for what the workload's own
+ * times are of, which is its number of samples, in 16 bits if its element_bytes are 2. (Both of the node that it was
+ * measured on, which must then be `node`.) All but the optimizer's bytes are of the precision's elements. */
+double ls_cost_work_us(const ls_node *node, const struct ls_work *work, const ls_workload *workload, double samples,
+                       ls_dtype precision);
+
+/* The same while so many devices work at the same time: for all of the node's devices by its crowding, for some of them
+ * by that much of it. A product as a whole takes product_crowding times as long. Of another operation only the time
+ * that its bytes take at the node's memory bandwidth grows, memory_crowding times: what it computes in its own core no
+ * neighbour disturbs. */
+double ls_cost_crowded_us(const ls_node *node, const struct ls_work *work, const ls_workload *workload, double samples,
+                          ls_dtype precision, int devices);
+
+/* On top of the kernels that write so many bytes which another device has just read (node.h); 0 where that costs
+ * nothing. */
+double ls_cost_reclaim_us(const ls_node *node, double bytes);
+
+/* The roofline alone, at the full rate. fp16 and bf16 run at fp16_GFLOPs, everything else at fp32_GFLOPs. */
+double ls_cost_kernel_us(const ls_node *node, double flops, double bytes, bool is_product, ls_dtype precision);
+
+/* A step on one device: the host's loader_us, then launch after launch (launch_us each), kernels in order behind their
+ * launches; where the host runs them itself, one sum. Copies of the input and waits of the host are not in it. */
+double ls_cost_step_us(const ls_node *node, const ls_workload *workload, double samples, ls_dtype precision);
+
+/* What T1, one device's measured step, says about the node: the factor by which its rates (GFLOPs and memory) must be
+ * multiplied so that ls_cost_step_us is t1_us. The only calibration of published machines. LS_ERR_INVALID if no factor
+ * between 1e-6 and 1e6 does (the launches and floors alone take longer, or all operations are measured). */
+ls_status ls_cost_calibrate(double *factor, const ls_node *node, const ls_workload *workload, double samples,
+                            ls_dtype precision, double t1_us);
+
+/* Collective operations, in terms of W ranks and n bytes of each rank's buffer; from the moment when all have come. */
+typedef enum ls_collective { LS_COLLECTIVE_ALL_REDUCE, LS_COLLECTIVE_BROADCAST, LS_COLLECTIVE_REDUCE } ls_collective;
+
+/* All-reduce: by the node's measured table where it has W (between two lines: a straight line in log bytes, log us;
+ * beyond its ends the rate of the last line, the time of the first), otherwise by its formula (node.h). One rank: 0.
+ *
+ * Broadcast and reduce, which nodes have no figures of: n bytes cross each link once, where an all-reduce of n' bytes
+ * crosses it 2 (W - 1) / W n' times, at the same bus bandwidth (that is how NCCL defines it). By formula
+ * base + (W - 1) hop + n / bus, one turn of the ring instead of two; by table, the time of an all-reduce of
+ * n W / (2 (W - 1)) bytes, whose latency is somewhat too long for them. */
+double ls_cost_collective_us(const ls_node *node, ls_collective what, int ranks, double bytes);
+
+/* The textbook's formulas (docs/published.md#cost-formulas), for comparison with counted messages and for exercises:
+ * alpha_us per message, GBps of a link, gamma_GBps of the summing (INFINITY: free). */
+typedef struct ls_hockney {
+    double alpha_us, GBps, gamma_GBps;
+} ls_hockney;
+
+/* X(NAME, text, what it is) */
+#define LS_PATTERN_MAP(X)                                                                                              \
+    X(RING, "ring", "2 (N - 1) steps of a chunk of 1/N")                                                               \
+    X(SERVER, "parameter server", "N - 1 whole messages to rank 0, and N - 1 back")                                    \
+    X(TREE, "tree", "a binomial tree, up and down, of whole messages")                                                 \
+    X(HALVING_DOUBLING, "halving-doubling", "Rabenseifner: halves, quarters, ..., and back")                           \
+    X(DIRECT, "direct", "every rank takes its share of all others and gives it back")
+#define LS_PATTERN_ENUM(name, text, description) LS_PATTERN_##name,
+typedef enum ls_pattern { LS_PATTERN_MAP(LS_PATTERN_ENUM) LS_PATTERN_COUNT } ls_pattern;
+#undef LS_PATTERN_ENUM
+
+const char *ls_pattern_name(ls_pattern pattern);
+
+/* Steps that follow one another, and the most messages and bytes that one rank sends. On ranks that are no power of
+ * two, halving-doubling folds the extra ranks in before and out after, which costs two steps of whole messages. */
+struct ls_pattern_cost {
+    int steps; /* rounds of messages that may go at the same time: all that the server receives are one */
+    double messages, bytes;
+    double us; /* by Hockney's model, the messages of a step at the same time but on one link one after another */
+};
+struct ls_pattern_cost ls_cost_pattern(ls_pattern pattern, int ranks, double bytes, const ls_hockney *link);
+
+#endif

@@ -1,0 +1,43 @@
+/* engine — when everything in a trace would happen: a discrete-event simulation.
+ *
+ * It receives durations and edges. Rules:
+ *   lanes       one task after another, in order
+ *   edges       a task begins when all that it waits for have ended
+ *   HOST        takes its us; with a lock, in the order of coming while it holds the lock of its rank
+ *   KERNEL      needs the device: one kernel at a time, in the order of becoming ready (ties: lane, then task).
+ *               While a collective of its device is in progress it goes on at 1 / slow_down of its speed
+ *   COPY        with us: takes it, and loads no link. Without: the latency of its route, then `bytes` at a rate
+ *               that is shared with whatever else crosses the same links: max-min fair, recomputed whenever a
+ *               transfer begins or ends. No bytes: the latency alone; within a device, or within the host's memory:
+ *               nothing
+ *   COLLECTIVE  begins when all tasks of its meeting are ready, takes the longest us among them. Of ranks that have
+ *               no task here (one rank of a symmetric job was recorded) nobody waits for any
+ * What happens at the same moment: first everything that ends, then who asks for a device or a lock, by lane.
+ * Deterministic: the same input gives the same output bytes. Cost: O((tasks + edges) log lanes), plus, at each
+ * begin and end of transfers, those in flight x their links. 28 bytes a task. Any number of threads may each replay
+ * the same sealed trace. */
+#ifndef LABS_REPLAY_ENGINE_ENGINE_H
+#define LABS_REPLAY_ENGINE_ENGINE_H
+
+#include "common/trace/trace.h"
+#include "labs/replay/engine/node.h"
+
+typedef struct ls_timeline {
+    int task_count;
+    double *ready_us, *start_us,
+        *end_us; /* of each task, from 0 on; ready: all edges were there, and its lane had come to it */
+    double makespan_us;
+    int link_count;
+    double *link_bytes[2];   /* carried by each link, forwards and backwards, without copies that have a duration */
+    double *link_busy_us[2]; /* time in which it carried anything */
+} ls_timeline;
+
+/* `node` may be NULL for a trace whose copies all have durations: it then has no links, and slow_down is 1.
+ * LS_ERR_INVALID names what is wrong: a task without duration that is no copy, a copy between devices that the node
+ * does not have, a kernel on a lane of no device, a link without a rate, an end that is later than a double can
+ * say. LS_ERR_NO_MEMORY. On failure *out is NULL. */
+ls_status ls_engine_run(ls_timeline **out, const ls_trace *trace, const ls_node *node);
+
+void ls_timeline_free(ls_timeline *timeline); /* NULL is a no-op */
+
+#endif

@@ -1,0 +1,67 @@
+/* Inside of the engine: what its two files share. engine_start.c checks a trace and makes these; engine.c lets time
+ * pass. */
+#ifndef LABS_REPLAY_ENGINE_ENGINE_INTERNAL_H
+#define LABS_REPLAY_ENGINE_ENGINE_INTERNAL_H
+
+#include "labs/replay/engine/agenda.h"
+#include "labs/replay/engine/engine.h"
+#include "labs/replay/engine/links.h"
+
+/* What a lane waits for. */
+enum ls_engine_phase { LS_ENGINE_ASKS, LS_ENGINE_LATENCY_PASSES, LS_ENGINE_TASK_ENDS };
+
+struct ls_engine_lane {
+    int done; /* so many of its tasks have ended */
+    enum ls_engine_phase phase;
+    int device; /* place in devices */
+    int behind; /* the lane behind it in a turn's queue; LS_NONE */
+    double idle_since_us;
+};
+
+/* What only one lane has at a time. */
+struct ls_engine_turn {
+    int holder, first, last; /* lanes; LS_NONE */
+};
+
+struct ls_engine_device {
+    int number;
+    struct ls_engine_turn compute;
+    int collectives; /* in progress */
+    /* of the kernel that runs: work left at since_us, at full speed */
+    double left_us, since_us;
+};
+
+struct ls_engine_lock {
+    int rank, number;
+    struct ls_engine_turn turn;
+};
+
+struct ls_engine {
+    const ls_trace *trace;
+    const ls_node *node;
+    ls_timeline *timeline;
+    double now_us, slow_down;
+    int ended; /* tasks */
+    int lane_count, device_count, lock_count;
+    struct ls_engine_lane *lanes;
+    struct ls_engine_device *devices; /* by number */
+    struct ls_engine_lock *locks;     /* by rank and number */
+    int *missing;                     /* of each task: what has not ended before it */
+    int *absent;                      /* of each meeting: tasks that have not come to it */
+    ls_agenda *agenda;
+    ls_links *links;
+};
+
+/* For a sealed trace. LS_ERR_INVALID (see ls_engine_run), LS_ERR_NO_MEMORY; ls_engine_end afterwards in any case. */
+ls_status ls_engine_start(struct ls_engine *engine, const ls_trace *trace, const ls_node *node);
+
+/* The turn of a lock that a task of that rank holds. */
+struct ls_engine_turn *ls_engine_lock_turn(const struct ls_engine *engine, int rank, int number);
+
+/* Reports what is wrong with a task; LS_ERR_INVALID. */
+ls_status ls_engine_refuse(const ls_trace *trace, int task, const char *why);
+
+/* Frees all but the timeline. */
+void ls_engine_end(struct ls_engine *engine);
+
+#endif

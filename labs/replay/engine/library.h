@@ -1,0 +1,17 @@
+/* The files that replay knows by name: labs/replay/nodes/NAME.json, labs/replay/workloads/NAME.json. */
+#ifndef LABS_REPLAY_ENGINE_LIBRARY_H
+#define LABS_REPLAY_ENGINE_LIBRARY_H
+
+#include <stddef.h>
+
+#include "common/base/status.h"
+
+#define LS_LIBRARY_PATH 1024
+
+/* The path of a file that is meant by `name`: a name with "/" in it, or with ".json" at its end, is a path itself. Any
+ * other is FOLDER/NAME.json, from the current folder on, or from the folder above the one of the running program (for
+ * build/replay) or two above it (for build/tests/test_x). LS_ERR_IO: there is none of these; the line says which were
+ * looked for. */
+ls_status ls_library_find(char path[LS_LIBRARY_PATH], const char *folder, const char *name);
+
+#endif

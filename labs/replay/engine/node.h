@@ -1,0 +1,139 @@
+/* ls_node: a machine that replay computes with, as labs/replay/nodes/NAME.json describes it.
+ *
+ * What such a file may contain is told in labs/replay/nodes/README.md; every figure in it has a source. Rates are what
+ * programs reach, not what data sheets promise, and units are in the names. A file with anything missing, unknown,
+ * negative, not finite or absurd is refused with file and line. */
+#ifndef LABS_REPLAY_ENGINE_NODE_H
+#define LABS_REPLAY_ENGINE_NODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/dtype.h"
+#include "common/base/status.h"
+
+#define LS_NODE_MAX_DEVICES 64
+#define LS_NODE_MAX_LINKS 256
+#define LS_NODE_MAX_ROUTE 8
+#define LS_NODE_MAX_PRODUCTS 16
+
+/* A point of the curve of products that do not reach their rate, since what does not grow with their rows, weights that
+ * are packed and gradients of weights that are written, is much of them. */
+struct ls_node_product {
+    double rows;  /* of the matrix of samples: each uses every weight once */
+    double share; /* of the rate */
+};
+
+/* What a device does in a second. A kernel of F flops and B bytes takes floor + max(F / rate, B / memory). */
+struct ls_node_device {
+    const char *name;
+    double fp32_GFLOPs, fp16_GFLOPs; /* products and convolutions, 1e9 flops per second; fp16 is for bf16, too */
+    double memory_GBps;              /* everything else, and the bytes of products */
+    /* By rows, ascending; what rows take, rows / share, is a straight line between two points. None (or left out): all
+     * products reach the rate */
+    struct ls_node_product products[LS_NODE_MAX_PRODUCTS];
+    int product_count;
+    double kernel_us;      /* no kernel is shorter, and each begins so late after what it waited for */
+    uint64_t memory_bytes; /* 0: not known */
+    /* while all devices of the node work, products, and other kernels' way through memory, take so many times as long:
+     * where devices share cores, caches or memory, as CPU devices do; 1 (or left out): they do not mind */
+    double product_crowding, memory_crowding;
+    /* What another device has just read lies in its cache, up to reclaim_bytes of it; writing it again takes it back,
+     * at reclaim_GBps, on top of the kernel's own time: CPU devices. INFINITY, 0 (or left out): nothing to do */
+    double reclaim_GBps;
+    uint64_t reclaim_bytes;
+};
+
+/* What a host thread pays. */
+struct ls_node_host {
+    double launch_us;    /* per operation that it puts on a stream */
+    double event_us;     /* per event that it records, or lets a stream wait for */
+    double sync_us;      /* from the end of what it waits for until it goes on */
+    double hand_over_us; /* from a flag's raising by one thread until another, which sleeps, goes on */
+    /* One that has waited for less than spin_us has not gone to sleep yet, and goes on after awake_us, if that is less;
+     * 0 (or both left out): all sleep at once */
+    double spin_us, awake_us;
+    double collective_us; /* per collective operation, instead of launch_us */
+    bool runs_compute;    /* the launching thread runs what is put on the compute stream itself: CPU devices */
+    /* that CPU devices have between them. Where devices leave none of them free, launching threads run copies and
+     * DDP's collectives, too (device_cpu.c); 0 (or left out): there are always some */
+    uint64_t cores;
+    double lock_us; /* the emulated GIL: what a launch costs while its process's one lock is held; 0: there is none */
+};
+
+/* A link joins two vertices: "host", "gpu0", "gpu1", ..., or a switch of any other name. As numbers: the devices by
+ * theirs, then the host, then the switches. Host and switches pass on what is not for them; devices do not. */
+struct ls_node_link {
+    const char *name;
+    int from, to;      /* vertices */
+    double GBps;       /* in each direction; of a link that is not duplex, in both together */
+    double latency_us; /* of a transfer that crosses it */
+    bool duplex;
+};
+
+struct ls_node_measured { /* one line of a measured table */
+    int ranks;
+    uint64_t bytes;
+    double us;
+};
+
+/* How long collective operations take, without the wait for the last rank. */
+struct ls_node_collectives {
+    /* formula, for an all-reduce of S bytes by N ranks: base_us + 2 (N - 1) hop_us + 2 (N - 1) / N S / bus_GBps */
+    double base_us, hop_us, bus_GBps;
+    /* ranks beyond this node's devices sit in more of them: NODES nodes add 2 (NODES - 1) network_hop_us, and the
+     * slower of the two rates counts. 0: one node only */
+    double network_hop_us, network_GBps;
+    /* all-reduce, measured; sorted by ranks, then bytes; NULL: none. Used instead of the formula where it has the
+     * number of ranks */
+    const struct ls_node_measured *table;
+    int table_count;
+    /* kernels that run while their device takes part in a collective take so many times as long; 1: they do not mind */
+    double slow_down;
+};
+
+typedef struct ls_node ls_node;
+
+/* LS_ERR_IO, LS_ERR_INVALID; on failure *out is NULL. `name` may be a path, or the name of a file of labs/replay/nodes
+ * (library.h says where they are looked for). */
+ls_status ls_node_open(ls_node **out, const char *name);
+ls_status ls_node_parse(ls_node **out, const char *name, const char *text, size_t nbytes); /* the same from memory */
+void ls_node_close(ls_node *node);                                                         /* NULL is a no-op */
+
+const char *ls_node_name(const ls_node *node);        /* its file's, without folder and ".json" */
+const char *ls_node_description(const ls_node *node); /* one line */
+int ls_node_device_count(const ls_node *node);
+const struct ls_node_device *ls_node_device(const ls_node *node);
+const struct ls_node_host *ls_node_host(const ls_node *node);
+const struct ls_node_collectives *ls_node_collectives(const ls_node *node);
+int ls_node_link_count(const ls_node *node);
+const struct ls_node_link *ls_node_link(const ls_node *node, int link);
+const char *ls_node_vertex(const ls_node *node, int vertex); /* its name: "gpu0", "host", ... */
+
+/* Where a figure comes from, "device.fp32_GFLOPs" or a whole group, "links"; every figure has a source. NULL: there is
+ * no such figure. */
+const char *ls_node_source(const ls_node *node, const char *figure);
+
+/* A link in one direction: a transfer loads the bandwidth of each that it crosses. Of a link that is not duplex both
+ * directions are one and the same resource. */
+struct ls_route {
+    int count;
+    int link[LS_NODE_MAX_ROUTE];
+    bool forwards[LS_NODE_MAX_ROUTE]; /* from `from` to `to` */
+    double latency_us;                /* of all of them together */
+};
+
+/* The way of fewest links (then: least latency, then: widest) from a device to another; LS_HOST_MEMORY (-1) is the
+ * host. Chosen when the node is opened; NULL: there is none (a node whose devices are not joined is refused, so only
+ * for numbers that it does not have). A device's way to itself crosses nothing. */
+const struct ls_route *ls_node_route(const ls_node *node, int from, int to);
+
+/* For experiments and fits: the same node with other figures. What the pointers show may be changed until the node is
+ * used; nothing is checked again. */
+struct ls_node_device *ls_node_change_device(ls_node *node);
+struct ls_node_host *ls_node_change_host(ls_node *node);
+struct ls_node_collectives *ls_node_change_collectives(ls_node *node);
+void ls_node_change_links(ls_node *node, double GBps_factor, double latency_factor);
+
+#endif

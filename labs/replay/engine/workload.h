@@ -1,0 +1,73 @@
+/* ls_workload: a network as replay sees it, operation by operation, without its numbers.
+ *
+ * It comes from labs/replay/workloads/NAME.json, which describes a published network layer by layer with the source of each
+ * figure (labs/replay/workloads/README.md), or from a trace of one device (workload_trace.c), whose operations have measured
+ * times. */
+#ifndef LABS_REPLAY_ENGINE_WORKLOAD_H
+#define LABS_REPLAY_ENGINE_WORKLOAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/dtype.h"
+#include "common/base/status.h"
+#include "common/trace/trace.h"
+
+/* One operation of a training step on one device. flops and bytes are those of a step with `samples` samples; with
+ * another number n, flops and bytes - fixed_bytes grow like n / samples, but for the optimizer's, which do not. */
+struct ls_work {
+    const char *name;  /* "gemm", "conv2d_forward", or the layer's name */
+    const char *phase; /* "forward", "loss", "backward" or "optimizer" */
+    double flops, bytes, fixed_bytes;
+    bool is_product; /* a matrix product or convolution: runs at the device's rate for the run's precision */
+    double us;       /* measured with `samples` samples; < 0: not measured */
+    double host_us;  /* what its host thread needed before it, launch included, measured; < 0: not measured */
+    int first_ready,
+        ready_count; /* backward: the parameters ready[first_ready ...] whose gradients are complete behind it */
+};
+
+/* How a network is replayed where nobody says otherwise: what the figures are about that it was described for. */
+struct ls_workload_defaults {
+    double batch; /* samples of a step over all devices; 0: there is none */
+    ls_dtype precision;
+    bool copies, collectives; /* DP's parameters and gradients, by either way or by both; none: not said */
+};
+
+typedef struct ls_workload {
+    const char *name, *source; /* one line each */
+    struct ls_workload_defaults defaults;
+    double samples;
+    struct ls_work *work; /* in the order of execution */
+    int work_count;
+    const char **parameter_names; /* in the model's order */
+    uint64_t *parameter_counts;   /* elements */
+    int parameter_count;
+    int *ready; /* parameters, in the order in which their gradients become ready */
+    int ready_count;
+    double input_bytes, output_bytes, answer_bytes; /* of a sample */
+    double activation_bytes;                        /* of a sample: what forward leaves for backward */
+    double exchange_bytes; /* of a sample: two of the largest gradients of activations, which backward uses in turn */
+    double buffer_bytes;   /* of what belongs to the model and is no parameter: batch norm's running statistics */
+    double element_bytes;  /* of activations and their copies: 4 or 2 */
+    int optimizer_states;  /* floats per parameter: SGD 0, with momentum 1, Adam 2 */
+    double loader_us;      /* the host's share of a step outside of the phases above, measured; 0 if not */
+    /* what each operation took in each of the trace's whole steps, [step * work_count + operation]; NULL: not known */
+    double *step_us;
+    int step_count;
+    void *storage; /* owns all of it */
+} ls_workload;
+
+/* By path, or name of a file of labs/replay/workloads. LS_ERR_IO, LS_ERR_INVALID ("FILE:LINE: ..."); then *out is NULL. */
+ls_status ls_workload_open(ls_workload **out, const char *name);
+ls_status ls_workload_parse(ls_workload **out, const char *name, const char *text, size_t nbytes);
+
+/* From a sealed trace whose about says one device (mode single, or ddp with a world of 1), or a rank of meta devices:
+ * the median over its steps of each operation. LS_ERR_INVALID: it is no such trace, or its steps differ in their
+ * operations. */
+ls_status ls_workload_from_trace(ls_workload **out, const ls_trace *trace);
+
+void ls_workload_close(ls_workload *workload); /* NULL is a no-op */
+
+uint64_t ls_workload_parameters(const ls_workload *workload); /* elements in all */
+
+#endif

@@ -1,0 +1,29 @@
+/* Making an ls_workload bit by bit: what the two readers (workload.c, workload_trace.c) share. */
+#ifndef LABS_REPLAY_ENGINE_WORKLOAD_PARTS_H
+#define LABS_REPLAY_ENGINE_WORKLOAD_PARTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "labs/replay/engine/workload.h"
+
+struct ls_workload_parts {
+    ls_workload workload; /* first: ls_workload_close frees all of it by its address */
+    size_t work_room, parameter_room, ready_room;
+    struct ls_workload_note *texts;
+    bool failed; /* no memory */
+};
+
+/* NULL: no memory, reported. */
+struct ls_workload_parts *ls_workload_begin(void);
+
+/* Each copies what it is given; without memory they do nothing, and ls_workload_finish says so. */
+const char *ls_workload_text(struct ls_workload_parts *parts, const char *text);
+void ls_workload_add_work(struct ls_workload_parts *parts, const struct ls_work *work);
+int ls_workload_add_parameter(struct ls_workload_parts *parts, const char *name, uint64_t count);
+void ls_workload_add_ready(struct ls_workload_parts *parts, int parameter);
+
+/* Hands the workload over; unless `status` is LS_OK and there was memory, it is freed, and *out is NULL. */
+ls_status ls_workload_finish(struct ls_workload_parts *parts, ls_status status, ls_workload **out);
+
+#endif

@@ -1,0 +1,394 @@
+/* workload_trace — from what one device did to the operations of its step.
+ *   idea  : the operations are the kernels of the device's compute stream in the four phases that every mode has.
+ *           Each step must have the same ones; their times are medians over the steps. A step with a smaller batch
+ *           (the last one of an epoch) has fewer flops and bytes than the others and does not count. What each step
+ *           took is kept, too: a median does not know that machines stutter
+ *   host  : what the host thread did in those phases up to a kernel's launch is that kernel's host time; all else
+ *           that it did in a step is the step's share of the loader. What it did under an emulated lock (--host-lock)
+ *           is neither: that is the node's lock_us
+ *   fixed : a kernel's bytes grow with the batch, but for those of the parameters. A product of the batch's matrix
+ *           with one of P = flops / (2 samples) elements reads or writes these P whatever the batch: flops say how
+ *           many. (A convolution's weights are few beside its images, and are not looked for)
+ *   ready : a parameter's gradient is complete behind the kernel before its mark; without marks, all are behind
+ *           backward
+ *   kept  : what forward leaves for backward, and what backward needs beside it, follow from the bytes of forward's
+ *           kernels: each reads what the one before has written (the first: the input) and writes the rest
+ *   cost  : tasks, and for each operation a sort of its times */
+#include "labs/replay/engine/workload.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/statistics.h"
+#include "labs/replay/engine/workload_parts.h"
+
+static const char *const phases[] = {"forward", "loss", "backward", "optimizer"};
+
+static bool is_work_phase(const char *phase) {
+    for (size_t p = 0; p < sizeof phases / sizeof *phases; p++) {
+        if (strcmp(phases[p], phase) == 0) return true;
+    }
+    return false;
+}
+
+static bool begins_with(const char *text, const char *beginning) {
+    return strncmp(text, beginning, strlen(beginning)) == 0;
+}
+
+/* The kernels of one step, in order. */
+struct step {
+    int number, count;
+    const int *kernels; /* tasks */
+    double flops, bytes, loader_us;
+    double *host_us; /* of each kernel */
+};
+
+struct source {
+    const ls_trace *trace;
+    const struct ls_trace_about *about;
+    int compute, host; /* lanes */
+    int *kernels;      /* of all steps */
+    double *host_us;
+    struct step *steps;
+    int step_count;
+    const struct step *whole; /* the first of those with most flops: what the others must be like */
+};
+
+/* --- which tasks -------------------------------------------------------------------------------------------------
+ * */
+
+/* The one lane of a kind that belongs to the first device; -1: there is none. */
+static int find_lane(const ls_trace *trace, ls_lane_kind kind, int device) {
+    for (int l = 0; l < ls_trace_lane_count(trace); l++) {
+        const struct ls_lane *lane = ls_trace_lane(trace, l);
+        if (lane->kind == kind && lane->device == device) return l;
+    }
+    return -1;
+}
+
+static ls_status check_about(const struct ls_trace_about *about) {
+    bool one = about->devices == 1 || about->recorded_ranks == 1;
+    if (!one || about->devices < 1) {
+        return ls_fail(LS_ERR_INVALID,
+                       "a trace of %d devices is no workload: record one device, or one rank of meta devices",
+                       about->devices);
+    }
+    if (about->micro_batches > 1) {
+        return ls_fail(LS_ERR_INVALID,
+                       "a trace with %d micro-batches a step is no workload: record without --accumulate",
+                       about->micro_batches);
+    }
+    if (about->batch_size < 1) return ls_fail(LS_ERR_INVALID, "the trace does not say how many samples a step has");
+    return LS_OK;
+}
+
+/* Gradients' averaging belongs to a mode, not to the network. */
+static bool is_of_the_network(const struct source *s, const struct ls_task *task) {
+    if (task->kind != LS_TASK_KERNEL || task->step < 0 || !is_work_phase(task->phase)) return false;
+    bool averages = strcmp(task->name, "scale") == 0 || strcmp(task->name, "divide") == 0;
+    return !(averages && s->about->world_size > 1 && strcmp(task->phase, "backward") == 0);
+}
+
+/* Steps and their kernels, in the order of the compute stream. */
+static ls_status find_steps(struct source *s) {
+    int count, kernel_count = 0;
+    const int *tasks = ls_trace_lane_tasks(s->trace, s->compute, &count);
+    s->kernels = calloc((size_t)count + 1, sizeof *s->kernels);
+    s->host_us = calloc((size_t)count + 1, sizeof *s->host_us);
+    s->steps = calloc((size_t)count + 1, sizeof *s->steps);
+    if (!s->kernels || !s->host_us || !s->steps) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
+    for (int i = 0; i < count; i++) {
+        const struct ls_task *task = ls_trace_task(s->trace, tasks[i]);
+        if (!is_of_the_network(s, task)) continue;
+        struct step *step = s->step_count > 0 ? &s->steps[s->step_count - 1] : NULL;
+        if (!step || step->number != task->step) {
+            step = &s->steps[s->step_count++];
+            *step =
+                (struct step){task->step, .kernels = s->kernels + kernel_count, .host_us = s->host_us + kernel_count};
+        }
+        s->kernels[kernel_count++] = tasks[i];
+        step->count++;
+        step->flops += (double)task->flops;
+        step->bytes += (double)task->bytes;
+    }
+    if (s->step_count == 0) return ls_fail(LS_ERR_INVALID, "the trace has no step with a kernel in it");
+    s->whole = &s->steps[0];
+    for (int i = 1; i < s->step_count; i++) {
+        const struct step *step = &s->steps[i];
+        if (step->flops + step->bytes > s->whole->flops + s->whole->bytes) s->whole = step;
+    }
+    return LS_OK;
+}
+
+static const struct ls_task *kernel_of(const struct source *s, const struct step *step, int i) {
+    return ls_trace_task(s->trace, step->kernels[i]);
+}
+
+static bool is_whole(const struct source *s, const struct step *step) {
+    return step->flops == s->whole->flops && step->bytes == s->whole->bytes;
+}
+
+static ls_status compare_steps(const struct source *s) {
+    for (int i = 0; i < s->step_count; i++) {
+        const struct step *step = &s->steps[i];
+        bool same = step->count == s->whole->count;
+        for (int k = 0; same && k < step->count; k++) {
+            const struct ls_task *task = kernel_of(s, step, k), *other = kernel_of(s, s->whole, k);
+            same = strcmp(task->name, other->name) == 0 && strcmp(task->phase, other->phase) == 0;
+            if (is_whole(s, step)) same = same && task->flops == other->flops && task->bytes == other->bytes;
+        }
+        if (!same) {
+            return ls_fail(LS_ERR_INVALID, "steps %d and %d of the trace differ in their operations: no workload",
+                           s->whole->number, step->number);
+        }
+    }
+    return LS_OK;
+}
+
+/* --- the host's share --------------------------------------------------------------------------------------------
+ * */
+
+/* The task of the host's lane that put this kernel on its stream. */
+static int launch_of(const struct source *s, int kernel) {
+    int count, last = LS_NONE;
+    const int *before = ls_trace_before(s->trace, kernel, &count);
+    for (int i = 0; i < count; i++) {
+        if (ls_trace_task(s->trace, before[i])->lane == s->host && before[i] > last) last = before[i];
+    }
+    return last;
+}
+
+static void share_host_time(struct source *s) {
+    int count, at = 0;
+    const int *tasks = ls_trace_lane_tasks(s->trace, s->host, &count);
+    for (int i = 0; i < s->step_count; i++) {
+        struct step *step = &s->steps[i];
+        double pending_us = 0;
+        int kernel = 0, launch = launch_of(s, step->kernels[0]);
+        while (at < count && ls_trace_task(s->trace, tasks[at])->step < step->number) at++;
+        for (; at < count && ls_trace_task(s->trace, tasks[at])->step == step->number; at++) {
+            const struct ls_task *task = ls_trace_task(s->trace, tasks[at]);
+            double us = task->us > 0 && task->lock == LS_NONE ? task->us : 0;
+            bool counts = is_work_phase(task->phase);
+            if (counts) pending_us += us;
+            if (!counts) step->loader_us += us;
+            while (kernel < step->count && launch == tasks[at]) {
+                step->host_us[kernel] = pending_us;
+                pending_us = 0;
+                if (++kernel < step->count) launch = launch_of(s, step->kernels[kernel]);
+            }
+        }
+        step->loader_us += pending_us;
+    }
+}
+
+/* --- the operations ----------------------------------------------------------------------------------------------
+ * */
+
+static double element_bytes(const struct ls_trace_about *about) {
+    return strcmp(about->precision, "fp16") == 0 || strcmp(about->precision, "bf16") == 0 ? 2 : 4;
+}
+
+/* Samples of the device's share of a step. */
+static double samples_of(const struct ls_trace_about *about) {
+    return (double)about->batch_size / (double)about->devices;
+}
+
+static double fixed_bytes(const struct source *s, const struct ls_task *task) {
+    if (strcmp(task->phase, "optimizer") == 0) return (double)task->bytes;
+    if (task->fixed_bytes > 0) return task->fixed_bytes;
+    if (!begins_with(task->name, "gemm")) return 0;
+    return fmin((double)task->bytes, element_bytes(s->about) * (double)task->flops / (2 * samples_of(s->about)));
+}
+
+/* Medians over the whole steps; `values` has room for all of them. */
+static double median_us(const struct source *s, double *values, int kernel, bool host) {
+    size_t count = 0;
+    for (int i = 0; i < s->step_count; i++) {
+        const struct step *step = &s->steps[i];
+        if (!is_whole(s, step)) continue;
+        values[count] = host ? step->host_us[kernel] : kernel_of(s, step, kernel)->us;
+        if (!(values[count++] >= 0)) return -1;
+    }
+    ls_sort(values, count);
+    return ls_quantile(values, count, 0.5);
+}
+
+static ls_status add_operations(struct source *s, struct ls_workload_parts *parts) {
+    double *values = calloc((size_t)s->step_count, sizeof *values);
+    if (!values) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
+    for (int k = 0; k < s->whole->count; k++) {
+        const struct ls_task *task = kernel_of(s, s->whole, k);
+        struct ls_work work = {.name = ls_workload_text(parts, task->name),
+                               .phase = ls_workload_text(parts, task->phase),
+                               .flops = (double)task->flops,
+                               .bytes = (double)task->bytes,
+                               .fixed_bytes = fixed_bytes(s, task),
+                               .is_product = begins_with(task->name, "gemm") || begins_with(task->name, "conv2d"),
+                               .us = median_us(s, values, k, false),
+                               .host_us = s->host >= 0 ? median_us(s, values, k, true) : -1};
+        if (work.us < 0) work.host_us = -1; /* a meta device: what its host needed says nothing */
+        ls_workload_add_work(parts, &work);
+    }
+    size_t whole = 0;
+    for (int i = 0; i < s->step_count; i++) {
+        if (is_whole(s, &s->steps[i])) values[whole++] = s->steps[i].loader_us;
+    }
+    ls_sort(values, whole);
+    parts->workload.loader_us = parts->failed || parts->workload.work[0].us < 0 ? 0 : ls_quantile(values, whole, 0.5);
+    free(values);
+    return LS_OK;
+}
+
+/* Each step's own times, too, if all are measured. */
+static ls_status add_steps(const struct source *s, struct ls_workload_parts *parts) {
+    ls_workload *w = &parts->workload;
+    for (int k = 0; k < w->work_count; k++) {
+        if (!(w->work[k].us >= 0)) return LS_OK;
+    }
+    w->step_us = calloc((size_t)s->step_count * (size_t)w->work_count, sizeof *w->step_us);
+    if (!w->step_us) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
+    for (int i = 0; i < s->step_count; i++) {
+        if (!is_whole(s, &s->steps[i])) continue;
+        double *us = w->step_us + (size_t)w->step_count++ * (size_t)w->work_count;
+        for (int k = 0; k < w->work_count; k++) us[k] = kernel_of(s, &s->steps[i], k)->us;
+    }
+    return LS_OK;
+}
+
+/* --- parameters --------------------------------------------------------------------------------------------------
+ * */
+
+/* The kernel, by number in the step, behind which something lies that happened behind a task of the compute stream,
+ * or of the host, whose launches then count. Tasks of a lane are numbered in its order. */
+static int kernel_before(const struct source *s, int after) {
+    bool by_launch = after != LS_NONE && ls_trace_task(s->trace, after)->lane == s->host;
+    int last = -1;
+    for (int k = 0; k < s->whole->count; k++) {
+        int task = by_launch ? launch_of(s, s->whole->kernels[k]) : s->whole->kernels[k];
+        if (task != LS_NONE && task <= after) last = k;
+    }
+    return last;
+}
+
+static int last_of_backward(const ls_workload *w) {
+    int last = w->work_count - 1;
+    while (last > 0 && strcmp(w->work[last].phase, "backward") != 0) last--;
+    return last;
+}
+
+static ls_status add_ready_order(const struct source *s, struct ls_workload_parts *parts) {
+    ls_workload *w = &parts->workload;
+    int behind = last_of_backward(w);
+    bool *seen = calloc((size_t)w->parameter_count + 1, sizeof *seen);
+    if (!seen) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
+    int at = 0;
+    for (int m = 0; m < ls_trace_mark_count(s->trace); m++) {
+        const struct ls_mark *mark = ls_trace_mark(s->trace, m);
+        bool counts = mark->step == s->whole->number && strcmp(mark->name, "gradient ready") == 0 &&
+                      mark->number >= 0 && mark->number < w->parameter_count && !seen[mark->number];
+        if (!counts) continue;
+        int kernel = kernel_before(s, mark->after);
+        if (kernel > at) at = kernel;
+        if (w->work[at].ready_count++ == 0) w->work[at].first_ready = w->ready_count;
+        seen[mark->number] = true;
+        ls_workload_add_ready(parts, (int)mark->number);
+    }
+    for (int p = w->parameter_count; p > 0; p--) {
+        if (seen[p - 1]) continue;
+        if (w->work[behind].ready_count++ == 0) w->work[behind].first_ready = w->ready_count;
+        ls_workload_add_ready(parts, p - 1);
+    }
+    free(seen);
+    return LS_OK;
+}
+
+/* A weight as long as its bias is batch norm's, which has a running mean and variance beside them. */
+static double buffer_bytes(const struct source *s) {
+    double floats = 0;
+    int pairs = 0, norms = 0;
+    for (int p = 0; p + 1 < ls_trace_parameter_count(s->trace); p++) {
+        const struct ls_trace_parameter *weight = ls_trace_parameter(s->trace, p);
+        const struct ls_trace_parameter *bias = ls_trace_parameter(s->trace, p + 1);
+        if (weight->count != bias->count || !strstr(weight->name, ".weight") || !strstr(bias->name, ".bias")) continue;
+        floats += 2 * (double)weight->count;
+        pairs++;
+    }
+    for (int k = 0; k < s->whole->count; k++) norms += begins_with(kernel_of(s, s->whole, k)->name, "batchnorm_train");
+    return pairs == norms ? sizeof(float) * floats : 0;
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------
+ * */
+
+/* Of a sample. In place are the operations that add a bias; batch norm reads its input twice, a window of a pool is
+ * read once. */
+static void estimate_memory(ls_workload *w) {
+    double in = w->input_bytes, largest = 0;
+    for (int k = 0; k < w->work_count; k++) {
+        const struct ls_work *work = &w->work[k];
+        if (strcmp(work->phase, "forward") != 0 || begins_with(work->name, "add_bias")) continue;
+        if (begins_with(work->name, "cast")) continue;
+        double moved = (work->bytes - work->fixed_bytes) / w->samples, out = moved - in;
+        if (begins_with(work->name, "batchnorm")) out = moved / 3;
+        if (begins_with(work->name, "maxpool")) out = in / 4 * (1 + 1 / w->element_bytes);
+        if (!(out > 0)) continue;
+        w->activation_bytes += out;
+        if (k > 0) largest = fmax(largest, in);
+        in = begins_with(work->name, "maxpool") ? in / 4 : out;
+    }
+    w->exchange_bytes = 2 * largest;
+}
+
+/* Floats that the optimizer keeps for each parameter. */
+static int optimizer_states(const struct ls_trace_about *about) {
+    if (begins_with(about->optimizer, "adam")) return 2;
+    return strcmp(about->optimizer, "sgd-momentum") == 0 ? 1 : 0;
+}
+
+/* --- all of it ---------------------------------------------------------------------------------------------------
+ * */
+
+static ls_status fill(struct source *s, struct ls_workload_parts *parts) {
+    ls_workload *w = &parts->workload;
+    w->name = ls_workload_text(parts, s->about->model);
+    w->source = ls_workload_text(parts, s->about->virtual_time ? "a trace in virtual time" : "a trace");
+    w->samples = samples_of(s->about);
+    w->input_bytes = (double)s->about->input_bytes;
+    w->output_bytes = (double)s->about->output_bytes;
+    w->answer_bytes = (double)s->about->answer_bytes;
+    w->element_bytes = element_bytes(s->about);
+    for (int p = 0; p < ls_trace_parameter_count(s->trace); p++) {
+        const struct ls_trace_parameter *parameter = ls_trace_parameter(s->trace, p);
+        (void)ls_workload_add_parameter(parts, parameter->name, parameter->count);
+    }
+    ls_status status = add_operations(s, parts);
+    if (status != LS_OK || parts->failed) return status;
+    status = add_steps(s, parts);
+    if (status == LS_OK) status = add_ready_order(s, parts);
+    w->buffer_bytes = buffer_bytes(s);
+    w->optimizer_states = optimizer_states(s->about);
+    estimate_memory(w);
+    return status;
+}
+
+ls_status ls_workload_from_trace(ls_workload **out, const ls_trace *trace) {
+    struct source s = {.trace = trace, .about = ls_trace_what(trace)};
+    *out = NULL;
+    ls_status status = check_about(s.about);
+    if (status != LS_OK) return status;
+    s.compute = find_lane(trace, LS_LANE_COMPUTE, 0);
+    s.host = find_lane(trace, LS_LANE_HOST, 0);
+    if (s.compute < 0) return ls_fail(LS_ERR_INVALID, "the trace has no compute stream of device 0: no workload");
+    struct ls_workload_parts *parts = ls_workload_begin();
+    status = parts ? find_steps(&s) : LS_ERR_NO_MEMORY;
+    if (status == LS_OK) status = compare_steps(&s);
+    if (status == LS_OK && s.host >= 0) share_host_time(&s);
+    if (status == LS_OK) status = fill(&s, parts);
+    free(s.kernels);
+    free(s.host_us);
+    free(s.steps);
+    return parts ? ls_workload_finish(parts, status, out) : status;
+}

@@ -1,0 +1,186 @@
+/* files: the same as JSON, and as a CSV from which plots/tn_fit.gp draws: a row per point, per place of a curve, per
+ * prediction; the texts are in every row, since gnuplot has no other place for them. */
+#define _GNU_SOURCE
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "labs/bench/shared/child.h"
+#include "labs/bench/shared/output.h"
+#include "labs/replay/fit_tn/fit_tn.h"
+
+#define SCRIPT "plots/tn_fit.gp"
+#define GNUPLOT_S 60.0
+
+enum { PLACES = 100 }; /* of a curve */
+
+/* --- JSON -------------------------------------------------------------------------------------------------------- */
+
+static cJSON *fit_object(const struct ls_fit *fit) {
+    cJSON *object = cJSON_CreateObject();
+    bool amdahl = fit->law == LS_LAW_AMDAHL;
+    cJSON_AddStringToObject(object, "law", ls_law_name(fit->law));
+    cJSON_AddStringToObject(object, "tcomm", ls_law_formula(fit->law));
+    bench_add_number(object, "t1_ms", fit->t1_ms);
+    bench_add_number(object, "t1_error_ms", fit->t1_error_ms);
+    if (fit->coefficients > 1) bench_add_number(object, amdahl ? "s" : "a_ms", fit->a_ms);
+    if (fit->coefficients > 1) bench_add_number(object, amdahl ? "s_error" : "a_error_ms", fit->a_error_ms);
+    if (fit->coefficients > 2) bench_add_number(object, "b_ms", fit->b_ms);
+    if (fit->coefficients > 2) bench_add_number(object, "b_error_ms", fit->b_error_ms);
+    bench_add_number(object, "degrees_of_freedom", fit->points - fit->coefficients);
+    bench_add_number(object, "r_squared", fit->r_squared);
+    bench_add_number(object, "rms_ms", fit->rms_ms);
+    bench_add_number(object, "left_out_ms", fit->left_out_ms);
+    bench_add_number(object, "half_efficiency_n", fit->half_efficiency_n);
+    cJSON_AddItemToObject(object, "residual_ms", cJSON_CreateDoubleArray(fit->residual_ms, fit->points));
+    return object;
+}
+
+static cJSON *rival_object(const fit_tn_rival *rival) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "law", rival->law);
+    cJSON_AddStringToObject(object, "coefficients", rival->coefficients);
+    bench_add_number(object, "degrees_of_freedom", rival->degrees);
+    bench_add_number(object, "rms_ms", rival->rms_ms);
+    bench_add_number(object, "left_out_ms", rival->left_out_ms);
+    cJSON_AddStringToObject(object, "supported", rival->verdict);
+    return object;
+}
+
+static cJSON *add_row(cJSON *rows, const fit_tn_result *result, const fit_tn_data *data, int n, double ms) {
+    cJSON *object = cJSON_CreateObject();
+    double efficiency = fit_tn_efficiency(result, data, n, ms);
+    bench_add_number(object, "n", n);
+    bench_add_number(object, "step_ms", ms);
+    bench_add_number(object, "speedup", efficiency * n);
+    bench_add_number(object, "efficiency", efficiency);
+    cJSON_AddItemToArray(rows, object);
+    return object;
+}
+
+static char *json_text(const fit_tn_result *result, const fit_tn_data *data, const ls_int_list *predict) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "program", "fit_tn");
+    cJSON_AddStringToObject(object, "what", data->what);
+    cJSON_AddStringToObject(object, "how", data->how);
+    cJSON_AddStringToObject(object, "scaling", data->weak ? "weak" : "strong");
+    bench_add_number(object, "t1_ms", result->t1_ms);
+    cJSON *points = cJSON_AddArrayToObject(object, "points");
+    for (int i = 0; i < data->count; i++) (void)add_row(points, result, data, data->points[i].n, data->points[i].ms);
+    cJSON *fits = cJSON_AddArrayToObject(object, "laws");
+    for (size_t i = 0; i < result->fit_count; i++) cJSON_AddItemToArray(fits, fit_object(&result->fits[i]));
+    cJSON *rivals = cJSON_AddArrayToObject(object, "explanations");
+    for (int i = 0; i < result->rival_count; i++) cJSON_AddItemToArray(rivals, rival_object(&result->rivals[i]));
+    cJSON *predictions = cJSON_AddArrayToObject(object, "predictions");
+    for (int i = 0; i < predict->count; i++) {
+        int n = predict->values[i];
+        cJSON *row = add_row(predictions, result, data, n, ls_fit_ms(&result->fits[0], n));
+        cJSON_AddStringToObject(row, "beyond", fit_tn_beyond(data, n));
+    }
+    char *text = cJSON_Print(object);
+    cJSON_Delete(object);
+    return text;
+}
+
+/* --- the picture ------------------------------------------------------------------------------------------------- */
+
+static void put_row(FILE *file, const fit_tn_data *data, const char *kind, const struct ls_fit *fit, double n,
+                    double ms, double residual_ms) {
+    fprintf(file, "%s,", kind);
+    bench_put_text(file, ls_law_name(fit->law));
+    bench_put_number(file, n);
+    bench_put_number(file, ms);
+    bench_put_number(file, residual_ms);
+    bench_put_number(file, fit->half_efficiency_n);
+    fputc(',', file);
+    bench_put_text(file, data->what);
+    fputc(',', file);
+    bench_put_text(file, data->how);
+    fprintf(file, ",%s\n", data->weak ? "weak" : "strong");
+}
+
+static char *csv_text(const fit_tn_result *result, const fit_tn_data *data, const ls_int_list *predict) {
+    char *text = NULL;
+    size_t nbytes = 0;
+    double most = data->points[data->count - 1].n;
+    FILE *file = open_memstream(&text, &nbytes);
+    if (!file) return NULL;
+    for (int i = 0; i < predict->count; i++) most = fmax(most, predict->values[i]);
+    fputs("kind,law,n,step_ms,residual_ms,half_efficiency_n,what,how,scaling\n", file);
+    for (size_t k = 0; k < result->fit_count; k++) {
+        const struct ls_fit *fit = &result->fits[k];
+        for (int i = 0; i < data->count; i++)
+            put_row(file, data, "point", fit, data->points[i].n, data->points[i].ms, fit->residual_ms[i]);
+        for (int i = 0; i <= PLACES;
+             i++) { /* even on a logarithmic axis; from behind N = 1 on, where the laws step up */
+            double n = fmax(pow(most, (double)i / PLACES), 1 + 1e-9);
+            put_row(file, data, "curve", fit, n, ls_fit_ms(fit, n), NAN);
+        }
+        for (int i = 0; i < predict->count; i++)
+            put_row(file, data, "prediction", fit, predict->values[i], ls_fit_ms(fit, predict->values[i]), NAN);
+    }
+    if (fclose(file) == 0) return text;
+    free(text);
+    return NULL;
+}
+
+/* plots/tn_fit.gp, from the folder in which the program runs, or from one above its build folder: build or build/asan. */
+static ls_status find_script(char path[BENCH_PATH_CAPACITY]) {
+    char above[BENCH_PATH_CAPACITY - 32];
+    snprintf(path, BENCH_PATH_CAPACITY, "%s", SCRIPT);
+    if (access(path, R_OK) == 0) return LS_OK;
+    ssize_t length = readlink("/proc/self/exe", above, sizeof above - 1);
+    above[length > 0 ? length : 0] = '\0';
+    for (int parts = 1; parts <= 3; parts++) {
+        char *slash = strrchr(above, '/');
+        if (!slash) break;
+        *slash = '\0';
+        snprintf(path, BENCH_PATH_CAPACITY, "%s/%s", above, SCRIPT);
+        if (parts > 1 && access(path, R_OK) == 0) return LS_OK;
+    }
+    return ls_fail(LS_ERR_IO, "--plot: there is no " SCRIPT " here; run fit_tn in the project's folder");
+}
+
+/* FILE.csv, and gnuplot's FILE.png and FILE.svg. */
+static ls_status draw(const char *png, const char *csv) {
+    static bench_output output;
+    char script[BENCH_PATH_CAPACITY], folder[BENCH_PATH_CAPACITY], data[BENCH_PATH_CAPACITY],
+        lib[BENCH_PATH_CAPACITY + 16];
+    size_t stem = strlen(png) - 4;
+    if (stem + 5 > sizeof data) return ls_fail(LS_ERR_IO, "--plot: the path is too long: %.60s...", png);
+    snprintf(data, sizeof data, "%.*s.csv", (int)stem, png);
+    snprintf(folder, sizeof folder, "%s", png);
+    char *slash = strrchr(folder, '/');
+    if (slash) slash[slash == folder] = '\0';
+    ls_status status = find_script(script);
+    if (status == LS_OK) status = bench_write_path(data, csv);
+    if (status != LS_OK) return status;
+    /* the folder above plots/, where the script looks for what it loads */
+    snprintf(lib, sizeof lib, "GNUPLOT_LIB=%.*s", (int)(strlen(script) - strlen(SCRIPT)), script);
+    char *const argv[] = {"/usr/bin/env", "LC_ALL=C.UTF-8",     lib, "gnuplot", "-c", script,
+                          data,           slash ? folder : ".", NULL};
+    status = bench_child_run(argv, GNUPLOT_S, &output);
+    if (status == LS_OK && access(png, R_OK) != 0)
+        status = ls_fail(LS_ERR_SYSTEM, "gnuplot did not write %s: %s", png, bench_last_line(output.err));
+    if (status == LS_OK) printf("\nwritten: %s\n", png);
+    return status;
+}
+
+ls_status fit_tn_write(const fit_tn_result *result, const fit_tn_data *data, const fit_tn_settings *settings) {
+    ls_status status = LS_OK;
+    if (settings->json) {
+        char *json = json_text(result, data, &settings->predict);
+        status = json ? bench_write_path(settings->json, json) : ls_fail(LS_ERR_NO_MEMORY, "no memory for the JSON");
+        cJSON_free(json);
+    }
+    if (status == LS_OK && settings->plot) {
+        char *csv = csv_text(result, data, &settings->predict);
+        status = csv ? draw(settings->plot, csv) : ls_fail(LS_ERR_NO_MEMORY, "no memory for the picture's data");
+        free(csv);
+    }
+    return status;
+}

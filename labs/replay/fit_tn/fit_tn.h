@@ -1,0 +1,102 @@
+/* What the parts of fit_tn share: the settings, the points and what was fitted to them.
+ *
+ *     settings.c   command line -> fit_tn_settings       points.c   --points or a CSV file -> fit_tn_data
+ *     csv.c        a CSV file -> cells                   laws.c     points -> fitted laws, and which of them hold
+ *     tables.c     -> stdout                             files.c    -> JSON, CSV, and a picture by gnuplot */
+#ifndef LABS_REPLAY_FIT_TN_FIT_TN_H
+#define LABS_REPLAY_FIT_TN_FIT_TN_H
+
+#include "common/base/options.h"
+#include "labs/replay/engine/fit.h"
+
+enum { FIT_TN_TEXT = 200, FIT_TN_RIVALS = 4 };
+
+/* --- settings ---------------------------------------------------------------------------------------------------- */
+
+typedef enum fit_tn_scaling { FIT_TN_AUTO, FIT_TN_STRONG, FIT_TN_WEAK } fit_tn_scaling;
+
+typedef struct fit_tn_settings {
+    const char *points, *csv; /* one of them */
+    const char *model;        /* of the CSV; NULL: its only one */
+    const char *mode;         /* "dp" or "ddp" */
+    const char *how, *on;     /* NULL: as the CSV says */
+    const char *title;        /* NULL: made of the model and the mode */
+    fit_tn_scaling scaling;
+    bool oversubscribed; /* take such rows, too */
+    ls_int_list predict;
+    const char *json, *plot; /* NULL: none */
+} fit_tn_settings;
+
+/* *help: the usage page was printed, and nothing else is to be done. LS_ERR_USAGE after one line. */
+ls_status fit_tn_parse(fit_tn_settings *settings, int argc, char **argv, bool *help);
+
+/* --- points ------------------------------------------------------------------------------------------------------ */
+
+typedef struct fit_tn_data {
+    char what[FIT_TN_TEXT]; /* "DDP, convnet, 100 samples per step on every N" */
+    char how[FIT_TN_TEXT];  /* "measured on ..., 2 cores" */
+    bool weak;
+    int count, left_out;                           /* left_out: rows of oversubscribed runs */
+    struct ls_fit_point points[LS_FIT_MAX_POINTS]; /* by N */
+    struct ls_fine_point finer[LS_FIT_MAX_POINTS]; /* of the same points; NAN where the CSV does not say */
+    bool has_finer;                                /* all points with N > 1 have it */
+    double t1_ms;                                  /* mean of the points with N = 1; NAN without one */
+} fit_tn_data;
+
+/* LS_ERR_USAGE: --points is malformed; LS_ERR_IO, LS_ERR_INVALID: the CSV. */
+ls_status fit_tn_take_points(fit_tn_data *data, const fit_tn_settings *settings);
+
+/* A CSV file (RFC 4180) in memory: row 0 is the head. */
+typedef struct fit_tn_csv {
+    const char *path;
+    int rows, columns;
+    char **cells; /* rows x columns */
+    int *lines;   /* where each row begins in the file */
+    char *text;   /* owns the cells */
+} fit_tn_csv;
+
+/* LS_ERR_IO; LS_ERR_INVALID ("FILE:LINE: ..."): a row with more or fewer cells than the head, an open quote, no row. */
+ls_status fit_tn_csv_open(fit_tn_csv *csv, const char *path);
+void fit_tn_csv_close(fit_tn_csv *csv);
+int fit_tn_csv_column(const fit_tn_csv *csv, const char *name);                         /* -1: there is none */
+const char *fit_tn_csv_cell(const fit_tn_csv *csv, int row, int column);                /* column -1: "" */
+ls_status fit_tn_csv_number(double *value, const fit_tn_csv *csv, int row, int column); /* empty: NAN */
+
+/* --- laws -------------------------------------------------------------------------------------------------------- */
+
+/* A way to explain the points, beside others. */
+typedef struct fit_tn_rival {
+    char law[FIT_TN_TEXT], coefficients[FIT_TN_TEXT];
+    bool is_impossible; /* Amdahl's s is outside of 0 .. 1 by more than its error */
+    int degrees;        /* points - coefficients; without those of N = 1 in the finer law */
+    double rms_ms, left_out_ms;
+    char verdict[FIT_TN_TEXT];
+} fit_tn_rival;
+
+typedef struct fit_tn_result {
+    size_t fit_count;
+    struct ls_fit fits[LS_LAW_COUNT]; /* fits[0] is the chosen one */
+    int rival_count;
+    fit_tn_rival rivals[FIT_TN_RIVALS]; /* the chosen law, Amdahl's, the other scaling, the finer law */
+    double t1_ms;                       /* that speed-ups refer to: of the points, or the chosen law's */
+} fit_tn_result;
+
+ls_status fit_tn_fit(fit_tn_result *result, const fit_tn_data *data);
+
+/* Of the points. */
+double fit_tn_mean_ms(const fit_tn_data *data);
+
+/* Whether what a law says of N lies beyond the points: "", "extrapolated", or "extrapolated far", FIT_TN_FAR times
+ * beyond their largest N, too far to say much. */
+enum { FIT_TN_FAR = 4 };
+const char *fit_tn_beyond(const fit_tn_data *data, int n);
+
+/* T1 / (N T_N), or T1 / T_N under weak scaling. */
+double fit_tn_efficiency(const fit_tn_result *result, const fit_tn_data *data, int n, double ms);
+
+/* --- output ------------------------------------------------------------------------------------------------------ */
+
+ls_status fit_tn_print(const fit_tn_result *result, const fit_tn_data *data, const fit_tn_settings *settings);
+ls_status fit_tn_write(const fit_tn_result *result, const fit_tn_data *data, const fit_tn_settings *settings);
+
+#endif

@@ -1,0 +1,78 @@
+/* settings: the command line. */
+#include <string.h>
+
+#include "common/base/log.h"
+#include "labs/replay/fit_tn/fit_tn.h"
+
+static const char *const modes[] = {"dp", "ddp", NULL};
+static const char *const hows[] = {"unsaid", "measured", "virtual", "replayed", NULL};
+static const char *const scalings[] = {"auto", "strong", "weak", NULL}; /* the order of fit_tn_scaling */
+
+enum { OPTION_ROWS = 16 };
+
+struct choices {
+    int mode, how, scaling;
+};
+
+/* clang-format off */
+static size_t rows_of(fit_tn_settings *s, struct choices *choices, ls_option rows[OPTION_ROWS]) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "The points, one of the two"},
+        {.kind = LS_OPTION_STRING, .name = "points", .to.text = &s->points, .argument = "N:MS,...",
+         .help = "step times, as in 1:100,2:52,4:28,8:15"},
+        {.kind = LS_OPTION_STRING, .name = "csv", .to.text = &s->csv, .argument = "FILE",
+         .help = "a file of bench_dp_vs_ddp or replay"},
+        {.kind = LS_OPTION_STRING, .name = "model", .to.text = &s->model, .argument = "NAME",
+         .help = "whose rows of the CSV", .empty = "its only one"},
+        {.kind = LS_OPTION_CHOICE, .name = "mode", .to.number = &choices->mode, .choices = modes,
+         .help = "whose rows of the CSV"},
+        {.kind = LS_OPTION_FLAG, .name = "oversubscribed", .to.flag = &s->oversubscribed,
+         .help = "also take rows of the CSV with more devices than cores, whose times only show time-slicing"},
+        {.kind = LS_OPTION_CHOICE, .name = "how", .to.number = &choices->how, .choices = hows,
+         .help = "how --points were found, for the tables' titles; a CSV says so itself"},
+        {.kind = LS_OPTION_STRING, .name = "title", .to.text = &s->title, .argument = "TEXT",
+         .help = "what the points are; a CSV says so itself"},
+        {.kind = LS_OPTION_STRING, .name = "on", .to.text = &s->on, .argument = "TEXT",
+         .help = "on what machine; a CSV says so itself"},
+        {.kind = LS_OPTION_HEADING, .help = "The law"},
+        {.kind = LS_OPTION_CHOICE, .name = "scaling", .to.number = &choices->scaling, .choices = scalings,
+         .help = "strong: N devices share a batch, T1/N + Tcomm; weak: each has its own, T1 + Tcomm; auto: as the "
+                 "batches of the CSV say, else strong"},
+        {.kind = LS_OPTION_INT_LIST, .name = "predict", .to.list = &s->predict, .argument = "N,N,...",
+         .limits = LS_BETWEEN(1, 1e6), .help = "predict T_N for these N by the chosen law"},
+        {.kind = LS_OPTION_HEADING, .help = "What is written beside the tables"},
+        {.kind = LS_OPTION_STRING, .name = "json", .to.text = &s->json, .argument = "FILE", .help = "the same as JSON"},
+        {.kind = LS_OPTION_STRING, .name = "plot", .to.text = &s->plot, .argument = "FILE.png",
+         .help = "points, curves and residuals, drawn by gnuplot; FILE.svg and the data, FILE.csv, lie beside it"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= OPTION_ROWS, "OPTION_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+/* clang-format on */
+
+static ls_status check(const fit_tn_settings *s) {
+    if (!s->points == !s->csv) return ls_fail(LS_ERR_USAGE, "give either --points or --csv; see --help");
+    if (s->points && s->model) return ls_fail(LS_ERR_USAGE, "--model chooses rows of a --csv; leave it out");
+    size_t nbytes = s->plot ? strlen(s->plot) : 0;
+    if (s->plot && (nbytes <= 4 || strcmp(s->plot + nbytes - 4, ".png") != 0))
+        return ls_fail(LS_ERR_USAGE, "--plot: '%s' does not end with .png", s->plot);
+    return LS_OK;
+}
+
+ls_status fit_tn_parse(fit_tn_settings *settings, int argc, char **argv, bool *help) {
+    struct choices choices = {.mode = 1};
+    ls_option rows[OPTION_ROWS];
+    *settings = (fit_tn_settings){.points = NULL};
+    const ls_command command = {.purpose = "Fits T_N = T1 / N + Tcomm(N) to the step times of N devices.",
+                                .options = rows,
+                                .count = rows_of(settings, &choices, rows)};
+    ls_parsed parsed;
+    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
+    *help = status == LS_OK && parsed.help;
+    if (status != LS_OK || *help) return status;
+    settings->mode = modes[choices.mode];
+    settings->how = choices.how > 0 ? hows[choices.how] : NULL;
+    settings->scaling = (fit_tn_scaling)choices.scaling;
+    return check(settings);
+}

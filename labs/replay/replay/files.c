@@ -1,0 +1,254 @@
+/* files: the rows for programs. replay.csv has a row per mode and N, with the columns of bench_dp_vs_ddp's, so
+ * that fit_tn reads both; replay_devices.csv has device 0 and the others of each, by phase and by category of
+ * memory; JSON has all of it. */
+#define _GNU_SOURCE
+#include <cjson/cJSON.h>
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "labs/bench/shared/output.h"
+#include "labs/replay/replay/replay.h"
+
+static const char *const names[] = {"replay.csv", "replay_devices.csv", "replay.json"};
+enum { FILES = 3 };
+
+/* The numbers of a row and those of a device that the files have, by name and unit. */
+struct number {
+    const char *name;
+    size_t offset;
+    double unit;
+};
+
+#define ROW(name, field)                                                                                               \
+    { name, offsetof(replay_row, field), 1 }
+#define ACCOUNT(name, field, unit)                                                                                     \
+    { name, offsetof(replay_share, account.field), unit }
+static const struct number row_numbers[] = {
+    ROW("step_ms", step_ms),
+    ROW("speedup", speedup),
+    ROW("efficiency", efficiency),
+    ROW("ideal_ms", ideal_ms),
+    ROW("over_ms", over_ms),
+    ROW("alone_ms", alone_ms),
+    ROW("overlap", overlap),
+    ROW("communication_share", communication_share),
+    ROW("busy_share", busy_share),
+    ROW("link_use", link_use),
+    ROW("recorded_ms", recorded_ms),
+    ROW("memory_bytes", memory_bytes),
+    ROW("device_memory_bytes", device_memory_bytes),
+};
+static const struct number device_numbers[] = {
+    ACCOUNT("compute_ms", compute_us, 1e-3),
+    ACCOUNT("exposed_ms", exposed_us, 1e-3),
+    ACCOUNT("host_ms", host_us, 1e-3),
+    ACCOUNT("idle_ms", idle_us, 1e-3),
+    ACCOUNT("communication_ms", communication_us, 1e-3),
+    ACCOUNT("lock_ms", lock_us, 1e-3),
+    ACCOUNT("sent_bytes", sent_bytes, 1),
+    ACCOUNT("received_bytes", received_bytes, 1),
+};
+enum {
+    ROW_NUMBERS = sizeof row_numbers / sizeof *row_numbers,
+    DEVICE_NUMBERS = sizeof device_numbers / sizeof *device_numbers
+};
+
+static double number_of(const void *object, const struct number *number) {
+    return number->unit * *(const double *)(const void *)((const char *)object + number->offset);
+}
+
+/* "gathered output" as "gathered_output" */
+static const char *identifier(char text[64], const char *name) {
+    snprintf(text, 64, "%s", name);
+    for (char *at = text; *at; at++)
+        if (!isalnum((unsigned char)*at)) *at = '_';
+    return text;
+}
+
+/* --- CSV --------------------------------------------------------------------------------------------------------- */
+
+static void put_common_head(FILE *file) {
+    fputs("model,mode,n,batch,per_device_batch,precision,bucket_cap_mb,how,node,host_lock_us", file);
+}
+
+static void put_common(FILE *file, const replay_row *row, const replay_inputs *inputs,
+                       const replay_settings *settings) {
+    bench_put_text(file, inputs->workload->name);
+    fprintf(file, ",%s,%d", replay_row_name(row, settings), row->n);
+    bench_put_number(file, row->batch);
+    bench_put_number(file, row->mode == LS_BUILD_SINGLE ? row->batch : row->batch / row->n);
+    fprintf(file, ",%s", ls_dtype_name(settings->precision));
+    bench_put_number(file, row->cap_mb);
+    fputs(",replayed,", file);
+    bench_put_text(file, ls_node_name(inputs->node));
+    bench_put_number(file, ls_node_host(inputs->node)->lock_us); /* of every launch, in every mode */
+}
+
+/* Empty: it is not known. */
+static const char *fits_text(const replay_row *row, double bytes) {
+    if (isnan(row->device_memory_bytes)) return "";
+    return replay_fits(row, bytes) ? "yes" : "no";
+}
+
+static void put_rows(FILE *file, const replay_rows *rows, const replay_inputs *inputs,
+                     const replay_settings *settings) {
+    put_common_head(file);
+    for (int i = 0; i < ROW_NUMBERS; i++) fprintf(file, ",%s", row_numbers[i].name);
+    for (int i = 0; i < DEVICE_NUMBERS; i++) fprintf(file, ",%s", device_numbers[i].name);
+    fputs(",link,overlapped,fits,tasks\n", file);
+    for (int r = 0; r < rows->count; r++) {
+        const replay_row *row = &rows->rows[r];
+        put_common(file, row, inputs, settings);
+        for (int i = 0; i < ROW_NUMBERS; i++) bench_put_number(file, number_of(row, &row_numbers[i]));
+        for (int i = 0; i < DEVICE_NUMBERS; i++) bench_put_number(file, number_of(&row->mean, &device_numbers[i]));
+        fputc(',', file);
+        bench_put_text(file, row->link);
+        fprintf(file, ",%s", row->mode != LS_BUILD_DDP ? "" : settings->overlap ? "yes" : "no");
+        fprintf(file, ",%s,%d\n", fits_text(row, row->memory_bytes), row->tasks);
+    }
+}
+
+static void put_device(FILE *file, const replay_row *row, const replay_share *share, const char *devices) {
+    fprintf(file, ",%s", devices);
+    bench_put_number(file, row->step_ms);
+    for (int i = 0; i < DEVICE_NUMBERS; i++) bench_put_number(file, number_of(share, &device_numbers[i]));
+    for (int p = 0; p < REPLAY_PHASES; p++) bench_put_number(file, share->phase_ms[p]);
+    for (int c = 0; c < REPLAY_CATEGORIES; c++) bench_put_number(file, replay_category_bytes(&share->memory, c));
+    bench_put_number(file, row->device_memory_bytes);
+    fprintf(file, ",%s\n", fits_text(row, ls_memory_total(&share->memory)));
+}
+
+static void put_devices(FILE *file, const replay_rows *rows, const replay_inputs *inputs,
+                        const replay_settings *settings) {
+    char name[64];
+    put_common_head(file);
+    fputs(",device,step_ms", file);
+    for (int i = 0; i < DEVICE_NUMBERS; i++) fprintf(file, ",%s", device_numbers[i].name);
+    for (int p = 0; p < REPLAY_PHASES; p++) fprintf(file, ",phase_%s_ms", identifier(name, replay_phase_name(p)));
+    for (int c = 0; c < REPLAY_CATEGORIES; c++) fprintf(file, ",%s_bytes", identifier(name, replay_category_name(c)));
+    fputs(",device_memory_bytes,fits\n", file);
+    for (int r = 0; r < rows->count; r++) {
+        const replay_row *row = &rows->rows[r];
+        put_common(file, row, inputs, settings);
+        put_device(file, row, &row->first, "0");
+        if (row->mode == LS_BUILD_SINGLE || row->n == 1) continue;
+        put_common(file, row, inputs, settings);
+        put_device(file, row, &row->others, "others");
+    }
+}
+
+typedef void (*put_function)(FILE *file, const replay_rows *rows, const replay_inputs *inputs,
+                             const replay_settings *settings);
+
+static char *csv_text(put_function put, const replay_rows *rows, const replay_inputs *inputs,
+                      const replay_settings *settings) {
+    char *text = NULL;
+    size_t nbytes = 0;
+    FILE *file = open_memstream(&text, &nbytes);
+    if (!file) return NULL;
+    put(file, rows, inputs, settings);
+    if (fclose(file) == 0) return text;
+    free(text);
+    return NULL;
+}
+
+/* --- JSON -------------------------------------------------------------------------------------------------------- */
+
+static cJSON *share_object(const replay_share *share, bool has_memory) {
+    cJSON *object = cJSON_CreateObject();
+    for (int i = 0; i < DEVICE_NUMBERS; i++)
+        bench_add_number(object, device_numbers[i].name, number_of(share, &device_numbers[i]));
+    cJSON *phases = cJSON_AddObjectToObject(object, "phase_ms");
+    for (int p = 0; p < REPLAY_PHASES; p++) bench_add_number(phases, replay_phase_name(p), share->phase_ms[p]);
+    if (!has_memory) return object;
+    cJSON *memory = cJSON_AddObjectToObject(object, "memory_bytes");
+    for (int c = 0; c < REPLAY_CATEGORIES; c++)
+        bench_add_number(memory, replay_category_name(c), replay_category_bytes(&share->memory, c));
+    return object;
+}
+
+static cJSON *row_object(const replay_row *row, const replay_settings *settings, const ls_node *node) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "mode", replay_row_name(row, settings));
+    bench_add_number(object, "n", row->n);
+    bench_add_number(object, "batch", row->batch);
+    if (row->mode == LS_BUILD_DDP) bench_add_number(object, "bucket_cap_mb", row->cap_mb);
+    for (int i = 0; i < ROW_NUMBERS; i++)
+        bench_add_number(object, row_numbers[i].name, number_of(row, &row_numbers[i]));
+    cJSON_AddStringToObject(object, "busiest_link", row->link);
+    cJSON *links = cJSON_AddObjectToObject(object, "links");
+    for (int i = 0; i < ls_node_link_count(node); i++)
+        bench_add_number(links, ls_node_link(node, i)->name, row->links[i]);
+    bench_add_number(object, "tasks", row->tasks);
+    cJSON_AddItemToObject(object, "mean", share_object(&row->mean, false));
+    cJSON_AddItemToObject(object, "device_0", share_object(&row->first, true));
+    if (row->mode != LS_BUILD_SINGLE && row->n > 1)
+        cJSON_AddItemToObject(object, "other_devices", share_object(&row->others, true));
+    return object;
+}
+
+static cJSON *options_object(const replay_settings *settings, const replay_inputs *inputs) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "precision", ls_dtype_name(settings->precision));
+    cJSON_AddStringToObject(object, "scaling", settings->per_device_batch > 0 ? "weak" : "strong");
+    bench_add_number(object, "steps", settings->steps);
+    cJSON_AddBoolToObject(object, "overlap", settings->overlap);
+    cJSON_AddBoolToObject(object, "compress", settings->compress);
+    cJSON_AddBoolToObject(object, "vary", settings->vary);
+    cJSON_AddStringToObject(object, "collectives",
+                            settings->collectives == LS_BUILD_BY_MESSAGES ? ls_pattern_name(settings->pattern)
+                                                                          : "cost");
+    cJSON_AddStringToObject(object, "replicate",
+                            !settings->by_collectives ? "copies"
+                            : settings->by_copies     ? "both"
+                                                      : "collectives");
+    bench_add_number(object, "host_lock_us", ls_node_host(inputs->node)->lock_us);
+    bench_add_number(object, "rates_times", inputs->factor);
+    return object;
+}
+
+static char *json_text(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "program", "replay");
+    cJSON_AddStringToObject(object, "how", inputs->on);
+    cJSON_AddStringToObject(object, "node", ls_node_name(inputs->node));
+    cJSON_AddStringToObject(object, "node_is", ls_node_description(inputs->node));
+    cJSON_AddStringToObject(object, "workload", inputs->workload->name);
+    cJSON_AddStringToObject(object, "workload_source", inputs->workload->source);
+    cJSON_AddItemToObject(object, "options", options_object(settings, inputs));
+    cJSON *array = cJSON_AddArrayToObject(object, "rows");
+    for (int i = 0; i < rows->count; i++)
+        cJSON_AddItemToArray(array, row_object(&rows->rows[i], settings, inputs->node));
+    char *text = cJSON_Print(object);
+    cJSON_Delete(object);
+    return text;
+}
+
+/* --- files ------------------------------------------------------------------------------------------------------- */
+
+ls_status replay_prepare_files(const replay_settings *settings) {
+    ls_status status = settings->folder ? bench_prepare_folder(settings->folder, names, FILES) : LS_OK;
+    const char *const paths[] = {settings->json, settings->timeline, settings->gantt};
+    for (int i = 0; status == LS_OK && i < 3; i++)
+        if (paths[i]) status = bench_write_path(paths[i], NULL);
+    return status;
+}
+
+ls_status replay_write_files(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings) {
+    if (!settings->folder && !settings->json) return LS_OK;
+    char *texts[FILES] = {csv_text(put_rows, rows, inputs, settings), csv_text(put_devices, rows, inputs, settings),
+                          json_text(rows, inputs, settings)};
+    ls_status status = LS_OK;
+    for (int i = 0; i < FILES; i++)
+        if (!texts[i]) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
+    for (int i = 0; status == LS_OK && settings->folder && i < FILES; i++)
+        status = bench_write_file(settings->folder, names[i], texts[i]);
+    if (status == LS_OK && settings->json) status = bench_write_path(settings->json, texts[2]);
+    for (int i = 0; i < 2; i++) free(texts[i]);
+    cJSON_free(texts[2]);
+    return status;
+}

@@ -1,0 +1,164 @@
+/* What the parts of replay share: the settings, what was opened, and the rows that replays are assembled to.
+ *
+ *     settings.c   command line -> replay_settings        inputs.c     node, workload, trace -> replay_inputs
+ *     runs.c       one replay -> replay_row               rows.c       all of them, and T1 and T1(b/N) beside them
+ *     phases.c     the account by phase.h's phases        recorded.c   a trace replayed as it was recorded
+ *     tables.c     rows -> stdout                         files.c      rows -> CSV and JSON
+ *     modes.c      the first table: DP beside DDP
+ *     pictures.c   a replayed timeline -> a trace file, or a CSV for a Gantt chart
+ *
+ * Everything here is computed from files: no time is measured, and every title says "replayed" and on which node. Times
+ * are in milliseconds per step. */
+#ifndef LABS_REPLAY_REPLAY_REPLAY_H
+#define LABS_REPLAY_REPLAY_REPLAY_H
+
+#include <stdio.h>
+
+#include "common/base/options.h"
+#include "common/seam/phase.h"
+#include "labs/replay/engine/account.h"
+#include "labs/replay/engine/build.h"
+
+enum { REPLAY_CAPS_MAX = 32, REPLAY_TITLE = 400, REPLAY_WAITING = LS_PHASE_COUNT, REPLAY_PHASES };
+
+/* --- settings ---------------------------------------------------------------------------------------------------- */
+
+typedef struct replay_settings {
+    const char *node, *trace, *workload; /* NULL: not given */
+    bool as_recorded;
+    bool modes[LS_BUILD_DDP + 1];   /* which are replayed */
+    ls_int_list n;                  /* ascending, each once; none: 1, 2, 4, ... up to the node's devices */
+    double batch, per_device_batch; /* one of them, or none: the trace's */
+    ls_dtype precision;
+    int steps;
+    double caps_mb[REPLAY_CAPS_MAX]; /* each is a row of DDP */
+    int cap_count;
+    bool overlap, compress, vary;
+    ls_build_collectives collectives;
+    ls_pattern pattern;
+    bool precision_given;
+    bool by_copies, by_collectives; /* the ways of DP's parameters and gradients; none: what the workload says */
+    double host_lock_us;            /* < 0: what the node says */
+    double calibrate_t1_ms;         /* 0: the node's rates are taken as they are */
+    const char *folder, *json, *timeline, *gantt; /* NULL: none */
+    bool quiet;
+} replay_settings;
+
+/* *help: the usage page was printed, and nothing else is to be done. LS_ERR_USAGE after one line. */
+ls_status replay_parse(replay_settings *settings, int argc, char **argv, bool *help);
+
+/* --- inputs ------------------------------------------------------------------------------------------------------ */
+
+typedef struct replay_inputs {
+    ls_node *node;         /* NULL: none, a trace is replayed as it was recorded */
+    ls_workload *workload; /* NULL: likewise */
+    ls_trace *trace;       /* NULL: none was given */
+    double factor;         /* of the node's rates, by --calibrate-t1; 1 */
+    char on[REPLAY_TITLE]; /* "replayed on dgx1-v100 (figures from its file), workload resnet50" */
+} replay_inputs;
+
+/* Opens what the settings name, settles settings->n and the batch, and changes the node as they say. On failure
+ * everything is closed. */
+ls_status replay_open(replay_inputs *inputs, replay_settings *settings);
+void replay_close(replay_inputs *inputs);
+
+/* --- replays ----------------------------------------------------------------------------------------------------- */
+
+/* What happened, for looking at. */
+typedef struct replay_run {
+    ls_trace *trace;
+    ls_timeline *timeline;
+    struct ls_account *account;
+} replay_run;
+
+/* A device's step, or several devices' on average. */
+typedef struct replay_share {
+    struct ls_device_account account;   /* microseconds per step */
+    double phase_ms[REPLAY_PHASES];     /* they add up to the step */
+    struct ls_memory_prediction memory; /* bytes */
+} replay_share;
+
+typedef struct replay_row {
+    ls_build_mode mode;
+    int n;
+    bool by_collectives;                      /* DP: the way of parameters and gradients */
+    double batch, cap_mb;                     /* samples over all devices; cap_mb: DDP's buckets, otherwise NAN */
+    int tasks;                                /* that were replayed */
+    double memory_bytes, device_memory_bytes; /* of the device that needs most; what there is, NAN: not known */
+    double step_ms;
+    double t1_ms, alone_ms; /* one device's step with the batch of N = 1, and with one device's share of this row's */
+    double speedup, efficiency, ideal_ms, over_ms; /* rows.c says what they are under weak scaling */
+    double overlap, communication_share, busy_share;
+    double links[LS_NODE_MAX_LINKS];  /* the part of its bandwidth that each uses */
+    double link_use;                  /* of the busiest; NAN: nothing crosses any */
+    char link[64];                    /* its name */
+    double recorded_ms;               /* what the trace's own run took, if it is this one; otherwise NAN */
+    replay_share mean, first, others; /* all devices; device 0; the rest (memory: each one's) */
+} replay_row;
+
+typedef struct replay_rows {
+    int count, capacity;
+    replay_row *rows;
+} replay_rows;
+
+/* The options of a row's program. */
+struct ls_build_options replay_options(const replay_settings *settings, const replay_inputs *inputs,
+                                       const replay_row *row);
+
+/* Builds, replays and accounts row->mode on row->n devices; fills in all of the row that needs no other row. *run holds
+ * what the row was made from, to be freed. */
+ls_status replay_run_row(replay_row *row, replay_run *run, const replay_inputs *inputs,
+                         const replay_settings *settings);
+void replay_run_free(replay_run *run);
+
+/* All rows, and the pictures of the last N's. */
+ls_status replay_make_rows(replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);
+void replay_rows_free(replay_rows *rows);
+
+/* Adds a part of the step of a device (by its place in the account), by what it did at each moment: the phase of its
+ * kernel, or else of a copy or collective that is in progress, or else of its host thread, or else waiting. */
+void replay_add_phases(double phase_ms[REPLAY_PHASES], const struct ls_account *account, int place, double part);
+
+/* "forward", ..., "waiting" */
+const char *replay_phase_name(int phase);
+
+/* A trace replayed as it was recorded: its tables. */
+ls_status replay_recorded(const replay_inputs *inputs, const replay_settings *settings);
+
+/* --- output ------------------------------------------------------------------------------------------------------ */
+
+const char *replay_mode_name(ls_build_mode mode); /* "single", "DP", "DDP" */
+
+/* The same of a row; "DP by collectives" where there are rows by copies, too. */
+const char *replay_row_name(const replay_row *row, const replay_settings *settings);
+
+/* The categories of memory, in device.h's order, and the bytes of one. */
+enum { REPLAY_CATEGORIES = 8 };
+const char *replay_category_name(int category);
+double replay_category_bytes(const struct ls_memory_prediction *memory, int category);
+bool replay_fits(const replay_row *row, double bytes); /* what is not known to be too much does */
+
+/* Where both modes are replayed: their steps side by side, one row for each N. */
+ls_status replay_print_modes(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);
+
+ls_status replay_print(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);
+
+/* replay.csv, replay_devices.csv and replay.json into the folder, and the JSON. */
+ls_status replay_prepare_files(const replay_settings *settings);
+ls_status replay_write_files(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);
+
+/* Begins and ends the Gantt chart's CSV, to which the runs in between are added; text NULL: nothing is wanted. */
+typedef struct replay_gantt {
+    FILE *file;
+    char *text;
+    size_t nbytes;
+} replay_gantt;
+
+ls_status replay_gantt_open(replay_gantt *gantt);
+void replay_gantt_add(replay_gantt *gantt, const replay_run *run, const replay_row *row, const char *on);
+ls_status replay_gantt_close(replay_gantt *gantt, const char *path); /* path NULL: drops it */
+
+/* The replayed timeline as a trace that Perfetto opens. Puts the times into the run's trace. */
+ls_status replay_write_timeline(replay_run *run, const char *path);
+
+#endif

@@ -1,0 +1,103 @@
+/* runs: one replay, and what its row says of the devices. */
+#include <math.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "labs/replay/replay/replay.h"
+
+#define MIB 1048576.0
+
+struct ls_build_options replay_options(const replay_settings *settings, const replay_inputs *inputs,
+                                       const replay_row *row) {
+    struct ls_build_options options = ls_build_defaults(row->mode, row->n, row->batch);
+    options.steps = settings->steps;
+    options.precision = settings->precision;
+    options.replicate_by_collectives = row->by_collectives;
+    options.gil = ls_node_host(inputs->node)->lock_us > 0;
+    options.overlap = settings->overlap;
+    options.vary = settings->vary;
+    options.collectives = settings->collectives;
+    options.pattern = settings->pattern;
+    if (settings->compress) options.gradient_element_bytes = 2;
+    if (row->mode == LS_BUILD_DDP) {
+        options.bucket_bytes = (uint64_t)fmax(1, row->cap_mb * MIB);
+        if (options.first_bucket_bytes > options.bucket_bytes) options.first_bucket_bytes = options.bucket_bytes;
+    }
+    return options;
+}
+
+void replay_run_free(replay_run *run) {
+    ls_account_free(run->account);
+    ls_timeline_free(run->timeline);
+    ls_trace_destroy(run->trace);
+    *run = (replay_run){.trace = NULL};
+}
+
+/* --- devices ----------------------------------------------------------------------------------------------------- */
+
+/* Adds a part of a device's account to a mean. */
+static void add_account(struct ls_device_account *mean, const struct ls_device_account *device, double part) {
+    mean->compute_us += part * device->compute_us;
+    mean->exposed_us += part * device->exposed_us;
+    mean->host_us += part * device->host_us;
+    mean->idle_us += part * device->idle_us;
+    mean->communication_us += part * device->communication_us;
+    mean->lock_us += part * device->lock_us;
+    mean->sent_bytes += part * device->sent_bytes;
+    mean->received_bytes += part * device->received_bytes;
+}
+
+static void add_device(replay_share *mean, const struct ls_account *account, int place, double part) {
+    add_account(&mean->account, &account->devices[place], part);
+    replay_add_phases(mean->phase_ms, account, place, part);
+}
+
+static void share_accounts(replay_row *row, const struct ls_account *account) {
+    int count = account->device_count;
+    for (int i = 0; i < count; i++) {
+        add_device(&row->mean, account, i, 1.0 / count);
+        add_device(i == 0 ? &row->first : &row->others, account, i, i == 0 ? 1 : 1.0 / (count - 1));
+    }
+}
+
+static void find_busiest_link(replay_row *row, const struct ls_account *account, const ls_node *node) {
+    int busiest = -1;
+    for (int i = 0; i < account->link_count; i++) {
+        row->links[i] = account->link_use[i];
+        if (account->link_use[i] > (busiest < 0 ? 0 : account->link_use[busiest])) busiest = i;
+    }
+    row->link_use = busiest < 0 ? NAN : account->link_use[busiest];
+    snprintf(row->link, sizeof row->link, "%s", busiest < 0 ? "" : ls_node_link(node, busiest)->name);
+}
+
+/* --- a row ------------------------------------------------------------------------------------------------------- */
+
+static void fill_in(replay_row *row, const replay_run *run, const replay_inputs *inputs,
+                    const struct ls_build_options *options) {
+    const struct ls_account *account = run->account;
+    row->tasks = ls_trace_task_count(run->trace);
+    row->step_ms = account->step_us / 1e3;
+    row->overlap = account->overlap;
+    row->communication_share = account->communication_share;
+    row->busy_share = account->busy_share;
+    row->recorded_ms = NAN;
+    find_busiest_link(row, account, inputs->node);
+    share_accounts(row, account);
+    ls_build_memory(&row->first.memory, inputs->workload, inputs->node, options, 0);
+    ls_build_memory(&row->others.memory, inputs->workload, inputs->node, options, row->n - 1);
+    row->memory_bytes = fmax(ls_memory_total(&row->first.memory), ls_memory_total(&row->others.memory));
+    uint64_t capacity = ls_node_device(inputs->node)->memory_bytes;
+    row->device_memory_bytes = capacity > 0 ? (double)capacity : NAN;
+}
+
+ls_status replay_run_row(replay_row *row, replay_run *run, const replay_inputs *inputs,
+                         const replay_settings *settings) {
+    struct ls_build_options options = replay_options(settings, inputs, row);
+    *run = (replay_run){.trace = NULL};
+    ls_status status = ls_build(&run->trace, inputs->workload, inputs->node, &options);
+    if (status == LS_OK) status = ls_engine_run(&run->timeline, run->trace, inputs->node);
+    if (status == LS_OK) status = ls_account_make(&run->account, run->trace, run->timeline, inputs->node);
+    if (status == LS_OK) fill_in(row, run, inputs, &options);
+    if (status != LS_OK) replay_run_free(run);
+    return status;
+}

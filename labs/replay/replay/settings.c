@@ -1,0 +1,186 @@
+/* settings: the command line. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "labs/replay/replay/replay.h"
+
+static const char *const modes[] = {"single", "dp", "ddp", "both", NULL}; /* the order of ls_build_mode, and both */
+static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL};   /* the order of ls_dtype */
+static const char *const compressions[] = {"none", "fp16", "bf16", NULL};
+static const char *const collectives[] = {"cost", "messages", NULL}; /* of ls_build_collectives */
+static const char *const patterns[] = {"ring",   "server", "tree", "halving-doubling",
+                                       "direct", NULL}; /* of ls_pattern */
+static const char *const replications[] = {"copies", "collectives", "both", NULL};
+
+_Static_assert(sizeof patterns / sizeof *patterns == LS_PATTERN_COUNT + 1, "a pattern has no name");
+
+enum { OPTION_ROWS = 32, BOTH = 3 };
+
+struct choices {
+    int mode, precision, compress, collectives, pattern, replicate;
+    const char *caps;
+};
+
+/* clang-format off */
+static size_t what_rows(replay_settings *s, struct choices *choices, ls_option rows[OPTION_ROWS]) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "What is replayed"},
+        {.kind = LS_OPTION_STRING, .name = "workload", .to.text = &s->workload, .argument = "NAME",
+         .help = "a network: a file, or the name of one of labs/replay/workloads"},
+        {.kind = LS_OPTION_STRING, .name = "trace", .to.text = &s->trace, .argument = "DIR",
+         .help = "a folder that --trace wrote: of one device, its operations are the workload"},
+        {.kind = LS_OPTION_FLAG, .name = "as-recorded", .to.flag = &s->as_recorded,
+         .help = "replay the trace's own tasks, beside what was recorded; without a --node that is the default"},
+        {.kind = LS_OPTION_CHOICE, .name = "mode", .to.number = &choices->mode, .choices = modes,
+         .help = "DataParallel, DDP or both"},
+        {.kind = LS_OPTION_INT_LIST, .name = "n", .to.list = &s->n, .argument = "N,N,...",
+         .limits = LS_BETWEEN(1, 65536), .help = "devices", .empty = "1, 2, 4, ... as many as the node has"},
+        {.kind = LS_OPTION_DOUBLE, .name = "batch", .to.real = &s->batch, .argument = "SAMPLES",
+         .limits = LS_ABOVE(0), .help = "of a step over all devices (strong scaling)",
+         .empty = "that of the trace, or the workload's"},
+        {.kind = LS_OPTION_DOUBLE, .name = "per-device-batch", .to.real = &s->per_device_batch, .argument = "SAMPLES",
+         .limits = LS_ABOVE(0), .help = "of a step on each device (weak scaling), instead",
+         .empty = "none"},
+        {.kind = LS_OPTION_CHOICE, .name = "precision", .to.number = &choices->precision, .choices = precisions,
+         .help = "of products and activations", .empty = "the workload's, or fp32"},
+        {.kind = LS_OPTION_INT, .name = "steps", .to.number = &s->steps, .argument = "N", .limits = LS_BETWEEN(1, 1000),
+         .help = "steps to replay; if there is more than one, the first is warm-up and does not count",
+         .empty = "4; with --vary one more than the trace has"},
+        {.kind = LS_OPTION_FLAG, .name = "vary", .to.flag = &s->vary,
+         .help = "with --trace: replay with per-device jitter. A step has the times of one recorded step instead of medians, and "
+                 "each device those of another step"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= OPTION_ROWS / 2, "OPTION_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+
+static size_t where_rows(replay_settings *s, struct choices *choices, ls_option rows[OPTION_ROWS]) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "On what, and how"},
+        {.kind = LS_OPTION_STRING, .name = "node", .to.text = &s->node, .argument = "NAME",
+         .help = "a machine: a file, or the name of one of labs/replay/nodes"},
+        {.kind = LS_OPTION_DOUBLE, .name = "calibrate-t1", .to.real = &s->calibrate_t1_ms, .argument = "MS",
+         .limits = LS_ABOVE(0), .help = "scale the node's rates so that one device's step takes so long",
+         .empty = "the node's rates as they are"},
+        {.kind = LS_OPTION_DOUBLE, .name = "host-lock", .to.real = &s->host_lock_us, .argument = "US",
+         .limits = LS_BETWEEN(-1, 1e6),
+         .help = "time of a launch, in every mode and in T1, under its process's one lock, as in Python. Only DP's threads "
+                 "queue for it; 0: no lock; -1: the node's"},
+        {.kind = LS_OPTION_CHOICE, .name = "replicate", .to.number = &choices->replicate, .choices = replications,
+         .help = "DP: parameters and gradients go by copies from and to device 0 (dp_train's default), or by a broadcast and a reduce "
+                 "(PyTorch's, over NCCL); both: a table of each",
+         .empty = "the workload's, or copies"},
+        {.kind = LS_OPTION_STRING, .name = "bucket-cap-mb", .to.text = &choices->caps, .argument = "MIB,MIB,...",
+         .help = "DDP: size of a gradient bucket (the first: at most 1); each gives a row"},
+        {.kind = LS_OPTION_SWITCH, .name = "overlap", .to.flag = &s->overlap,
+         .help = "DDP: reduce buckets while backward goes on"},
+        {.kind = LS_OPTION_CHOICE, .name = "compress", .to.number = &choices->compress, .choices = compressions,
+         .help = "DDP: all-reduce gradients in half precision"},
+        {.kind = LS_OPTION_CHOICE, .name = "collectives", .to.number = &choices->collectives, .choices = collectives,
+         .help = "how they are timed: by the node's table or formula, or message by message over its links"},
+        {.kind = LS_OPTION_CHOICE, .name = "algorithm", .to.number = &choices->pattern, .choices = patterns,
+         .help = "pattern of the messages of --collectives=messages"},
+        {.kind = LS_OPTION_HEADING, .help = "What is written beside the tables"},
+        {.kind = LS_OPTION_STRING, .name = "out", .to.text = &s->folder, .argument = "DIR",
+         .help = "replay.csv (fit_tn reads it), replay_devices.csv and replay.json go there"},
+        {.kind = LS_OPTION_STRING, .name = "json", .to.text = &s->json, .argument = "FILE", .help = "the JSON"},
+        {.kind = LS_OPTION_STRING, .name = "timeline", .to.text = &s->timeline, .argument = "FILE.json",
+         .help = "when everything would happen, for Perfetto: the last N of one --mode"},
+        {.kind = LS_OPTION_STRING, .name = "gantt", .to.text = &s->gantt, .argument = "FILE.csv",
+         .help = "one step of the last N as bars, for plots/gantt.gp"},
+        {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &s->quiet, .help = "no notes"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= OPTION_ROWS / 2 + 4, "OPTION_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+/* clang-format on */
+
+static ls_status parse(replay_settings *settings, struct choices *choices, int argc, char **argv, bool *help) {
+    ls_option rows[OPTION_ROWS];
+    size_t count = what_rows(settings, choices, rows);
+    count += where_rows(settings, choices, rows + count);
+    const ls_command command = {.purpose =
+                                    "Replays a training step on a modelled machine: nothing is run and no time is "
+                                    "measured.",
+                                .options = rows,
+                                .count = count};
+    ls_parsed parsed;
+    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
+    *help = status == LS_OK && parsed.help;
+    return status;
+}
+
+static ls_status parse_caps(replay_settings *settings, const char *text) {
+    for (const char *at = text;; at++) {
+        char *end;
+        double cap_mb = strtod(at, &end);
+        if (end == at || !(cap_mb > 0 && cap_mb <= 1e6) || (*end != ',' && *end != '\0'))
+            return ls_fail(LS_ERR_USAGE, "--bucket-cap-mb: '%s' is not a list of sizes above 0, as in 1,5,25", text);
+        if (settings->cap_count == REPLAY_CAPS_MAX)
+            return ls_fail(LS_ERR_USAGE, "--bucket-cap-mb: at most %d sizes", REPLAY_CAPS_MAX);
+        settings->caps_mb[settings->cap_count++] = cap_mb;
+        if (*end == '\0') return LS_OK;
+        at = end;
+    }
+}
+
+static int compare_ints(const void *left, const void *right) { return *(const int *)left - *(const int *)right; }
+
+static void sort_n(ls_int_list *n) {
+    int kept = 0;
+    qsort(n->values, (size_t)n->count, sizeof n->values[0], compare_ints);
+    for (int i = 0; i < n->count; i++)
+        if (i == 0 || n->values[i] != n->values[kept - 1]) n->values[kept++] = n->values[i];
+    n->count = kept;
+}
+
+static ls_status check_recorded(const replay_settings *s) {
+    if (s->workload || !s->trace)
+        return ls_fail(LS_ERR_USAGE, "--as-recorded replays a --trace, which is its own workload");
+    if (s->n.count > 0 || s->batch > 0 || s->per_device_batch > 0)
+        return ls_fail(LS_ERR_USAGE,
+                       "without a --node a trace is replayed as it was recorded: it has its own N and batch");
+    if (s->vary) return ls_fail(LS_ERR_USAGE, "--as-recorded has each task's own time; leave --vary out");
+    if (s->folder || s->gantt)
+        return ls_fail(LS_ERR_USAGE, "--as-recorded writes no CSV; leave --%s out", s->folder ? "out" : "gantt");
+    return LS_OK;
+}
+
+static ls_status check(const replay_settings *s) {
+    if (s->as_recorded) return check_recorded(s);
+    if (!s->workload == !s->trace) return ls_fail(LS_ERR_USAGE, "give either --workload or --trace; see --help");
+    if (!s->node) return ls_fail(LS_ERR_USAGE, "give a --node: a file, or the name of one of labs/replay/nodes");
+    if (s->vary && !s->trace) return ls_fail(LS_ERR_USAGE, "--vary takes the times of a --trace's steps");
+    if (s->batch > 0 && s->per_device_batch > 0)
+        return ls_fail(LS_ERR_USAGE, "--batch is of all devices, --per-device-batch of each: give one of them");
+    if (s->modes[LS_BUILD_SINGLE] && (s->n.count > 1 || (s->n.count == 1 && s->n.values[0] != 1)))
+        return ls_fail(LS_ERR_USAGE, "--mode=single is of one device; leave --n out");
+    if (s->timeline && s->modes[LS_BUILD_DP] && s->modes[LS_BUILD_DDP])
+        return ls_fail(LS_ERR_USAGE, "--timeline is of one --mode: dp, ddp or single");
+    if (s->host_lock_us < 0 && s->host_lock_us != -1)
+        return ls_fail(LS_ERR_USAGE, "--host-lock: %g is not a time", s->host_lock_us);
+    return LS_OK;
+}
+
+ls_status replay_parse(replay_settings *settings, int argc, char **argv, bool *help) {
+    struct choices choices = {.mode = BOTH, .precision = -1, .replicate = -1, .caps = "25"};
+    *settings = (replay_settings){.overlap = true, .host_lock_us = -1};
+    ls_status status = parse(settings, &choices, argc, argv, help);
+    if (status != LS_OK || *help) return status;
+    for (int mode = 0; mode < BOTH; mode++)
+        settings->modes[mode] = choices.mode == mode || (choices.mode == BOTH && mode != LS_BUILD_SINGLE);
+    settings->precision_given = choices.precision >= 0;
+    settings->precision = settings->precision_given ? (ls_dtype)choices.precision : LS_FP32;
+    settings->collectives = (ls_build_collectives)choices.collectives;
+    settings->pattern = (ls_pattern)choices.pattern;
+    settings->by_copies = choices.replicate == 0 || choices.replicate == 2;
+    settings->by_collectives = choices.replicate >= 1;
+    settings->compress = choices.compress > 0;
+    settings->as_recorded = settings->as_recorded || (settings->trace && !settings->node);
+    sort_n(&settings->n);
+    status = parse_caps(settings, choices.caps);
+    return status == LS_OK ? check(settings) : status;
+}

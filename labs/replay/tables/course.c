@@ -1,0 +1,103 @@
+/* course — DP's and DDP's step times of the course out of one network and one machine.
+ *   idea  : the course gives times and neither network nor machine. ResNet-18 with 384 pictures a step in mixed
+ *           precision on V100s behind PCIe 3 is a machine and a network of its kind. Whatever can be looked up is
+ *           looked up (labs/replay/nodes/course.json); three rates, one for each thing that a step waits for, are fitted:
+ *             the device's rate     one factor on what a V100 reaches in products and in memory: T1 / N
+ *             the link              through it leave the others' pictures, (N - 1) / N of 231 MB, in DP: which is why
+ *                                   its times are 100 / N + 20 (N - 1) / N to the digit
+ *             the collectives' bus  gradients are all-reduced through it in DDP; in DP parameters are broadcast and
+ *                                   gradients reduced (as PyTorch does where there is NCCL): about a constant in N
+ *   copies: dp_train's default, and the course's own explanation of DP, is that device 0 copies parameters to each
+ *           device and gradients from each. Such a DP is replayed with the same rates, and has no part in the fit: its
+ *           times grow with N, which the course's do not
+ *   least : squares of relative deviations over the seven different cells, so four degrees of freedom are left */
+#include "labs/replay/tables/course.h"
+
+const struct course_cell course_cells[COURSE_CELLS] = {
+    {"all", LS_BUILD_SINGLE, 1, 100}, {"DP", LS_BUILD_DP, 2, 60},   {"DP", LS_BUILD_DP, 4, 40},
+    {"DP", LS_BUILD_DP, 8, 30},       {"DDP", LS_BUILD_DDP, 2, 52}, {"DDP", LS_BUILD_DDP, 4, 28},
+    {"DDP", LS_BUILD_DDP, 8, 15},
+};
+
+const struct course_parameter course_parameters[COURSE_PARAMETERS] = {
+    {"device's memory, GB/s (products in proportion)",
+     "a V100 reaches 750 (node dgx1-v100), and its data sheet says 900", 750},
+    {"link, GB/s", "NCCL takes 12 for PCIe 3 x16; Gen3 V100 measured 12", 12},
+    {"collectives' bus, GB/s", "4 GPUs on PCIe only 4.9, with peer access 12.7; V100 over NVLink 120", 12.7},
+};
+
+ls_status course_open(struct course_model *model) {
+    *model = (struct course_model){0};
+    ls_status status = ls_node_open(&model->node, "course");
+    if (status == LS_OK) status = ls_workload_open(&model->workload, "course");
+    if (status != LS_OK) {
+        course_close(model);
+        return status;
+    }
+    model->device = *ls_node_device(model->node);
+    model->link_GBps = ls_node_link(model->node, 0)->GBps;
+    model->bus_GBps = ls_node_collectives(model->node)->bus_GBps;
+    return LS_OK;
+}
+
+void course_close(struct course_model *model) {
+    ls_workload_close(model->workload);
+    ls_node_close(model->node);
+    *model = (struct course_model){0};
+}
+
+void course_file_values(const struct course_model *model, double values[COURSE_PARAMETERS]) {
+    values[0] = model->device.memory_GBps;
+    values[1] = model->link_GBps;
+    values[2] = model->bus_GBps;
+}
+
+static void set_values(struct course_model *model, const double values[COURSE_PARAMETERS]) {
+    struct ls_node_device *device = ls_node_change_device(model->node);
+    device->fp16_GFLOPs = model->device.fp16_GFLOPs / model->device.memory_GBps * values[0];
+    device->memory_GBps = values[0];
+    ls_node_change_links(model->node, values[1] / ls_node_link(model->node, 0)->GBps, 1);
+    ls_node_change_collectives(model->node)->bus_GBps = values[2];
+}
+
+ls_status course_replay(struct tables_replayed *replayed, struct course_model *model, ls_build_mode mode, int n,
+                        bool by_copies, const double values[COURSE_PARAMETERS]) {
+    struct ls_build_options options = ls_build_defaults(mode, n, model->workload->defaults.batch);
+    options.precision = model->workload->defaults.precision;
+    options.replicate_by_collectives = !by_copies;
+    set_values(model, values);
+    return tables_replay(replayed, model->workload, model->node, &options);
+}
+
+struct fitting {
+    struct course_model *model;
+    int left_out;
+    double held_bus_GBps; /* 0: it is a parameter */
+};
+
+static ls_status residuals(void *context, const double *parameters, double *residual) {
+    const struct fitting *fitting = context;
+    const double values[COURSE_PARAMETERS] = {parameters[0], parameters[1],
+                                              fitting->held_bus_GBps > 0 ? fitting->held_bus_GBps : parameters[2]};
+    ls_status status = LS_OK;
+    int count = 0;
+    for (int i = 0; status == LS_OK && i < COURSE_CELLS; i++) {
+        const struct course_cell *cell = &course_cells[i];
+        struct tables_replayed replayed = {0};
+        if (i == fitting->left_out) continue;
+        status = course_replay(&replayed, fitting->model, cell->build, cell->n, false, values);
+        residual[count++] = replayed.step_ms / cell->ms - 1;
+    }
+    return status;
+}
+
+ls_status course_fit(struct tables_fit *fit, struct course_model *model, int left_out, double held_bus_GBps) {
+    struct fitting fitting = {.model = model, .left_out = left_out, .held_bus_GBps = held_bus_GBps};
+    double start[COURSE_PARAMETERS];
+    *fit = (struct tables_fit){.parameters = COURSE_PARAMETERS - (held_bus_GBps > 0),
+                               .points = COURSE_CELLS - (left_out >= 0)};
+    course_file_values(model, start);
+    for (int k = 0; k < COURSE_PARAMETERS; k++) fit->value[k] = start[k];
+    if (held_bus_GBps > 0) fit->value[COURSE_PARAMETERS - 1] = held_bus_GBps;
+    return tables_fit_least_squares(fit, residuals, &fitting);
+}

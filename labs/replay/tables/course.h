@@ -1,0 +1,49 @@
+/* The course's step times (docs/published.md#the-course), and the model that is fitted to them: one workload, one node, three rates. */
+#ifndef LABS_REPLAY_TABLES_COURSE_H
+#define LABS_REPLAY_TABLES_COURSE_H
+
+#include "labs/replay/tables/least_squares.h"
+#include "labs/replay/tables/replayed.h"
+
+/* A cell of the course's table. Its two modes share T1, so that is one cell. */
+struct course_cell {
+    const char *mode;
+    ls_build_mode build;
+    int n;
+    double ms;
+};
+
+enum { COURSE_CELLS = 7, COURSE_PARAMETERS = 3, COURSE_BATCH = 384 };
+extern const struct course_cell course_cells[COURSE_CELLS];
+
+/* A parameter of the node, with its unit. The device's products grow with its memory rate. */
+struct course_parameter {
+    const char *name;
+    const char *plausible; /* figures to compare it with */
+    double published;      /* of these, the nearest */
+};
+extern const struct course_parameter course_parameters[COURSE_PARAMETERS];
+
+struct course_model {
+    ls_workload *workload;
+    ls_node *node;
+    struct ls_node_device device; /* the file's */
+    double link_GBps, bus_GBps;   /* the file's */
+};
+
+/* Opens the workload and the node `course`. On failure there is nothing to close. */
+ls_status course_open(struct course_model *model);
+void course_close(struct course_model *model);
+
+/* The values that the node's file has. */
+void course_file_values(const struct course_model *model, double values[COURSE_PARAMETERS]);
+
+/* The step of a mode on n devices with these parameters. DP by collectives, or by copies from and to device 0. */
+ls_status course_replay(struct tables_replayed *replayed, struct course_model *model, ls_build_mode mode, int n,
+                        bool by_copies, const double values[COURSE_PARAMETERS]);
+
+/* Fits the parameters to all cells but number `left_out` (-1: to all), relative deviations, from the file's values.
+ * With `held_bus_GBps` > 0 the third parameter has that value, and the other two are fitted. */
+ls_status course_fit(struct tables_fit *fit, struct course_model *model, int left_out, double held_bus_GBps);
+
+#endif

@@ -1,0 +1,256 @@
+/* machine — runs, traces and predictions for table 6.
+ *   idea  : the programs that users run are children of this one, and their own clock is what is believed. A round runs
+ *           every kind once, so that what else the machine does falls on all of them alike; the median is over rounds
+ *   apart : timed runs have no --trace and traced runs are not timed, but where a replayed trace is held against itself
+ *   input : a prediction sees the trace of one device and the node that `calibrate` wrote, not two devices. A machine's
+ *           speed changes from run to run, so what predictions start from is traced in every round, and that trace
+ *           counts whose step is nearest to the median of one device's untraced ones
+ *   steps : a prediction has as many as the trace, each with its own times, and is told by their median */
+#include "labs/replay/tables/machine.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/cores.h"
+#include "common/base/statistics.h"
+#include "common/trace/chrome.h"
+#include "labs/bench/shared/child.h"
+#include "labs/bench/shared/output.h"
+#include "labs/replay/tables/train.h"
+
+enum { ROUNDS_MAX = 15, TRIES = 3, CACHE_BYTES = 32 << 20 }; /* where the system does not tell: [K] a common size */
+
+static const struct {
+    enum tables_mode mode;
+    int devices, part;
+    const char *name, *folder;
+} kinds[MACHINE_RUNS] = {
+#define MACHINE_RUN_ROW(name, mode, devices, part, text) {mode, devices, part, text, #name},
+    MACHINE_RUN_MAP(MACHINE_RUN_ROW)
+#undef MACHINE_RUN_ROW
+};
+
+const char *machine_run_name(enum machine_run run) { return kinds[run].name; }
+int machine_run_devices(enum machine_run run) { return kinds[run].devices; }
+
+/* --- runs --------------------------------------------------------------------------------------------------------- */
+
+/* One run; with a folder it is traced. */
+static ls_status train(double *ms, const struct machine_plan *plan, enum machine_run kind, const char *folder,
+                       const tables_settings *settings) {
+    char trace[PATH_MAX + 16];
+    const char *extra[7];
+    int count = 0;
+    extra[count++] =
+        "--data=data/digits"; /* as bench_dp_vs_ddp: a loader of random numbers would take the cores' time */
+    if (plan->momentum) extra[count++] = plan->momentum;
+    if (kinds[kind].mode == TABLES_DDP) extra[count++] = "--shard=contiguous"; /* DP's chunks */
+    if (kind == MACHINE_APART) extra[count++] = "--no-overlap";
+    if (folder) {
+        snprintf(trace, sizeof trace, "--trace=%s", folder);
+        extra[count++] = trace;
+    }
+    extra[count] = NULL;
+    const struct tables_run run = {.mode = kinds[kind].mode,
+                                   .devices = kinds[kind].devices,
+                                   .model = plan->model,
+                                   .optimizer = plan->optimizer,
+                                   .precision = "fp32",
+                                   .batch = plan->batch / kinds[kind].part,
+                                   .steps = plan->steps,
+                                   .extra = extra};
+    cJSON *summary;
+    ls_status status = tables_train(&summary, &run, settings->timeout_s);
+    if (status != LS_OK) return status;
+    *ms = tables_step_ms(summary);
+    cJSON_Delete(summary);
+    return LS_OK;
+}
+
+/* One traced run. */
+static ls_status trace_one(ls_trace **trace, const struct machine_plan *plan, enum machine_run kind, int round,
+                           const tables_settings *settings) {
+    char folder[PATH_MAX];
+    double ms;
+    snprintf(folder, sizeof folder, "%.3800s/traces/%s_%s_%d", settings->folder, plan->model, kinds[kind].folder,
+             round + 1);
+    ls_status status = bench_prepare_folder(folder, NULL, 0);
+    if (status == LS_OK) status = train(&ms, plan, kind, folder, settings);
+    if (status == LS_OK) status = ls_trace_read(trace, folder);
+    return status;
+}
+
+/* What the rounds gave, by kind. */
+struct rounds {
+    int count;
+    double ms[MACHINE_RUNS][ROUNDS_MAX];
+    ls_trace *traces[MACHINE_RUNS][ROUNDS_MAX]; /* NULL: not recorded in that round */
+};
+
+/* Predictions start from these; the others are held against themselves, for which one is enough. */
+static bool is_start(int kind) { return kind == MACHINE_SINGLE || kind == MACHINE_HALF; }
+
+static ls_status run_round(struct rounds *rounds, int round, const struct machine_plan *plan,
+                           const bool timed[MACHINE_RUNS], const bool traced[MACHINE_RUNS],
+                           const tables_settings *settings) {
+    ls_status status = LS_OK;
+    for (int kind = 0; status == LS_OK && kind < MACHINE_RUNS; kind++) {
+        if (timed[kind]) status = train(&rounds->ms[kind][round], plan, (enum machine_run)kind, NULL, settings);
+        if (status == LS_OK && traced[kind] && (round == 0 || is_start(kind)))
+            status = trace_one(&rounds->traces[kind][round], plan, (enum machine_run)kind, round, settings);
+    }
+    return status;
+}
+
+int machine_nearest(ls_trace *const *traces, int count, double ms) {
+    int nearest = 0;
+    double least_ms = INFINITY;
+    for (int i = 0; i < count && traces[i]; i++) {
+        double apart_ms = fabs(ls_trace_what(traces[i])->median_step_ms - ms);
+        if (!(apart_ms < least_ms)) continue;
+        nearest = i;
+        least_ms = apart_ms;
+    }
+    return nearest;
+}
+
+/* The medians of all rounds. */
+static void choose(struct machine_record *record, struct rounds *rounds, const bool timed[MACHINE_RUNS]) {
+    for (int kind = 0; kind < MACHINE_RUNS; kind++) {
+        if (timed[kind]) {
+            ls_sort(rounds->ms[kind], (size_t)rounds->count);
+            record->ms[kind] = ls_quantile(rounds->ms[kind], (size_t)rounds->count, 0.5);
+        }
+        int round = record->rounds[kind] = machine_nearest(rounds->traces[kind], rounds->count, record->ms[kind]);
+        record->traces[kind] = rounds->traces[kind][round];
+        rounds->traces[kind][round] = NULL;
+    }
+}
+
+void machine_record_free(struct machine_record *record) {
+    for (int kind = 0; kind < MACHINE_RUNS; kind++) ls_trace_destroy(record->traces[kind]);
+    *record = (struct machine_record){.traces = {NULL}};
+}
+
+ls_status machine_record(struct machine_record *record, const struct machine_plan *plan, const bool timed[MACHINE_RUNS],
+                         const bool traced[MACHINE_RUNS], int rounds, const tables_settings *settings) {
+    *record = (struct machine_record){.traces = {NULL}};
+    for (int kind = 0; kind < MACHINE_RUNS; kind++) record->ms[kind] = NAN;
+    struct rounds done = {.count = rounds < ROUNDS_MAX ? rounds : ROUNDS_MAX};
+    ls_status status = LS_OK;
+    for (int round = 0; status == LS_OK && round < done.count; round++)
+        status = run_round(&done, round, plan, timed, traced, settings);
+    if (status == LS_OK) choose(record, &done, timed);
+    for (int kind = 0; kind < MACHINE_RUNS; kind++) {
+        for (int round = 0; round < done.count; round++) ls_trace_destroy(done.traces[kind][round]);
+    }
+    return status;
+}
+
+/* --- the machine -------------------------------------------------------------------------------------------------- */
+
+static ls_status calibrate_one(ls_node **node, const char *name, bool beyond_cache, const tables_settings *settings) {
+    char program[BENCH_PATH_CAPACITY], path[PATH_MAX], out[PATH_MAX + 8];
+    char quiet[] = "--quiet", quick[] = "--quick", beyond[] = "--beyond-cache";
+    bench_output *output = malloc(sizeof *output);
+    ls_status status =
+        output ? bench_find_program(program, "calibrate") : ls_fail(LS_ERR_NO_MEMORY, "no memory for calibrate");
+    snprintf(path, sizeof path, "%.3800s/%s%s.json", settings->folder, settings->quick ? "quick_" : "", name);
+    snprintf(out, sizeof out, "--out=%s", path);
+    char *argv[6] = {program, out, quiet};
+    int count = 3;
+    if (settings->quick) argv[count++] = quick;
+    if (beyond_cache) argv[count++] = beyond;
+    if (status == LS_OK) status = bench_child_run(argv, settings->timeout_s, output);
+    if (status == LS_OK) status = ls_node_open(node, path);
+    free(output);
+    return status;
+}
+
+bool machine_is_rough(const ls_node *node) { return strstr(ls_node_description(node), "rough") != NULL; }
+
+/* A few times, if need be: what disturbs a machine may pass. */
+static ls_status calibrate_quietly(ls_node **node, const char *name, bool beyond_cache,
+                                   const tables_settings *settings) {
+    ls_status status = calibrate_one(node, name, beyond_cache, settings);
+    for (int i = 1; i < TRIES && status == LS_OK && machine_is_rough(*node) && !settings->quick; i++) {
+        ls_note("the machine was busy while %s was measured: once more", name);
+        ls_node_close(*node);
+        *node = NULL;
+        status = calibrate_one(node, name, beyond_cache, settings);
+    }
+    return status;
+}
+
+void machine_close_nodes(struct machine_nodes *nodes) {
+    ls_node_close(nodes->in_caches);
+    ls_node_close(nodes->beyond_caches);
+    *nodes = (struct machine_nodes){NULL, NULL};
+}
+
+ls_status machine_calibrate(struct machine_nodes *nodes, const tables_settings *settings) {
+    *nodes = (struct machine_nodes){NULL, NULL};
+    ls_status status = calibrate_quietly(&nodes->in_caches, "this_machine", false, settings);
+    if (settings->quick) return status; /* its network fits */
+    if (status == LS_OK) status = calibrate_quietly(&nodes->beyond_caches, "this_machine_beyond_cache", true, settings);
+    if (status != LS_OK) machine_close_nodes(nodes);
+    return status;
+}
+
+bool machine_fits_cache(const ls_workload *workload) {
+    double floats = (double)ls_workload_parameters(workload) * (2 + workload->optimizer_states);
+    double cache_bytes = ls_cache_bytes(3);
+    return floats * sizeof(float) < (cache_bytes > 0 ? cache_bytes : CACHE_BYTES);
+}
+
+/* --- replays ------------------------------------------------------------------------------------------------------ */
+
+static struct machine_step step_of(const struct ls_account *account) {
+    struct machine_step step = {.median = account->median_step_us * 1e-3, .mean = account->step_us * 1e-3};
+    double part = 1e-3 / account->device_count;
+    for (int d = 0; d < account->device_count; d++) {
+        step.compute += part * account->devices[d].compute_us;
+        step.exposed += part * account->devices[d].exposed_us;
+        step.host += part * account->devices[d].host_us;
+        step.idle += part * account->devices[d].idle_us;
+    }
+    return step;
+}
+
+static ls_status replay(struct machine_step *step, const ls_trace *trace, const ls_node *node) {
+    ls_timeline *timeline = NULL;
+    struct ls_account *account = NULL;
+    ls_status status = ls_engine_run(&timeline, trace, node);
+    if (status == LS_OK) status = ls_account_make(&account, trace, timeline, node);
+    if (status == LS_OK) *step = step_of(account);
+    ls_account_free(account);
+    ls_timeline_free(timeline);
+    return status;
+}
+
+ls_status machine_replay_recorded(struct machine_step *recorded, struct machine_step *replayed, const ls_trace *trace) {
+    struct ls_account *account = NULL;
+    ls_status status = ls_account_recorded(&account, trace);
+    if (status == LS_OK) *recorded = step_of(account);
+    ls_account_free(account);
+    return status == LS_OK ? replay(replayed, trace, NULL) : status;
+}
+
+ls_status machine_predict(struct machine_step *predicted, const ls_workload *workload, const ls_node *node,
+                          const struct machine_plan *plan, enum machine_run run) {
+    static const ls_build_mode modes[] = {
+        [TABLES_SINGLE] = LS_BUILD_SINGLE, [TABLES_DP] = LS_BUILD_DP, [TABLES_DDP] = LS_BUILD_DDP};
+    struct ls_build_options options =
+        ls_build_defaults(modes[kinds[run].mode], kinds[run].devices, (double)plan->batch / kinds[run].part);
+    ls_trace *trace = NULL;
+    options.overlap = run != MACHINE_APART;
+    options.vary = workload->step_count > 0;
+    if (options.vary) options.steps = workload->step_count + 1; /* the first does not count */
+    ls_status status = ls_build(&trace, workload, node, &options);
+    if (status == LS_OK) status = replay(predicted, trace, node);
+    ls_trace_destroy(trace);
+    return status;
+}

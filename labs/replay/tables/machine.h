@@ -1,0 +1,78 @@
+/* What table 6 measures on this machine, and what it predicts from that: no row or text is made here. */
+#ifndef LABS_REPLAY_TABLES_MACHINE_H
+#define LABS_REPLAY_TABLES_MACHINE_H
+
+#include "labs/replay/engine/account.h"
+#include "labs/replay/engine/build.h"
+#include "labs/replay/tables/tables.h"
+
+/* A network, and how it is trained. */
+struct machine_plan {
+    const char *model, *optimizer, *momentum; /* momentum: an argument, or NULL */
+    int batch;                                /* samples of a step over all devices; even */
+    int steps;                                /* of a run, 10 of which are not timed */
+};
+
+/* X(NAME, devices, batch's part, text): what is run, each with and without a trace. */
+#define MACHINE_RUN_MAP(X)                                                                                             \
+    X(SINGLE, TABLES_SINGLE, 1, 1, "single")                                                                           \
+    X(HALF, TABLES_SINGLE, 1, 2, "single, half the batch")                                                             \
+    X(DP1, TABLES_DP, 1, 1, "DP")                                                                                      \
+    X(DDP1, TABLES_DDP, 1, 1, "DDP")                                                                                   \
+    X(DP2, TABLES_DP, 2, 1, "DP")                                                                                      \
+    X(DDP2, TABLES_DDP, 2, 1, "DDP")                                                                                   \
+    X(APART, TABLES_DDP, 2, 1, "DDP --no-overlap")
+#define MACHINE_RUN_ENUM(name, mode, devices, part, text) MACHINE_##name,
+enum machine_run { MACHINE_RUN_MAP(MACHINE_RUN_ENUM) MACHINE_RUNS };
+#undef MACHINE_RUN_ENUM
+
+const char *machine_run_name(enum machine_run run);
+int machine_run_devices(enum machine_run run);
+
+/* Of one plan: step times in milliseconds, NAN where they were not measured; traces, NULL where none was recorded. */
+struct machine_record {
+    double ms[MACHINE_RUNS];
+    ls_trace *traces[MACHINE_RUNS];
+    int rounds[MACHINE_RUNS]; /* from which the traces are; the folder says it */
+};
+
+/* Medians over `rounds` runs of each kind that was asked for, one of each kind a round, without --trace; and beside
+ * them runs with it, to FOLDER/traces/MODEL_KIND_ROUND: of SINGLE and HALF in each round, of which the trace whose
+ * step is nearest to their median is returned, of other kinds in the first. On failure there is nothing to free. */
+ls_status machine_record(struct machine_record *record, const struct machine_plan *plan, const bool timed[MACHINE_RUNS],
+                         const bool traced[MACHINE_RUNS], int rounds, const tables_settings *settings);
+/* Of the first traces up to a NULL, at most `count`, the one whose step is nearest to `ms`; of NaN, the first. */
+int machine_nearest(ls_trace *const *traces, int count, double ms);
+
+void machine_record_free(struct machine_record *record);
+
+/* This machine as two nodes, of which a network needs one: with figures for what caches hold, and for what they do
+ * not. */
+struct machine_nodes {
+    ls_node *in_caches, *beyond_caches;
+};
+
+/* Runs `calibrate` for both, which writes FOLDER/this_machine.json and FOLDER/this_machine_beyond_cache.json (for a
+ * quick table FOLDER/quick_...), and again, at most twice, while the node says that the machine was busy. On failure
+ * there is nothing to close. */
+ls_status machine_calibrate(struct machine_nodes *nodes, const tables_settings *settings);
+bool machine_is_rough(const ls_node *node); /* calibrate says so in its description */
+void machine_close_nodes(struct machine_nodes *nodes);
+
+/* What every step comes back to, parameters, gradients and the optimizer's states, stays in the last cache or does
+ * not. */
+bool machine_fits_cache(const ls_workload *workload);
+
+/* Milliseconds: the median of the steps; their mean, and where it goes, means over devices, which add up to it. */
+struct machine_step {
+    double median, mean, compute, exposed, host, idle;
+};
+
+/* What was recorded, and the same tasks and edges replayed without their times. */
+ls_status machine_replay_recorded(struct machine_step *recorded, struct machine_step *replayed, const ls_trace *trace);
+
+/* The step of a kind of run, built from a workload, on a node. */
+ls_status machine_predict(struct machine_step *predicted, const ls_workload *workload, const ls_node *node,
+                          const struct machine_plan *plan, enum machine_run run);
+
+#endif

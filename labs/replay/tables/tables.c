@@ -1,0 +1,96 @@
+/* tables — published and asked-for figures beside ours: step times, speed-ups, messages, memory.
+ *
+ * Each table is made, printed and noted; at the end all of them are written to FOLDER/tables.csv and FOLDER/tables.md.
+ * Exit status 0 if every table could be made: a bound that is missed is a result, said at the end, unless --strict
+ * makes it a failure (status 1, as for a table that cannot be made; 3 if that is for want of time, --timeout). The
+ * files are written in any case, with what there is. gnuplot draws from the CSV (plots/tables_*.gp). */
+#include <stdio.h>
+
+#include "common/base/results.h"
+#include "labs/replay/tables/tables.h"
+
+static ls_status parse(tables_settings *settings, int argc, char **argv, bool *help) {
+    const ls_option options[] = {
+        {.kind = LS_OPTION_INT_LIST,
+         .name = "tables",
+         .to.list = &settings->wanted,
+         .argument = "K,K,...",
+         .limits = LS_AT_LEAST(1),
+         .help = "only these",
+         .empty = "all"},
+        {.kind = LS_OPTION_STRING,
+         .name = "out",
+         .to.text = &settings->folder,
+         .argument = "FOLDER",
+         .help = "tables.csv and tables.md go there"},
+        {.kind = LS_OPTION_FLAG, .name = "quick", .to.flag = &settings->quick, .help = "smaller sizes and fewer N"},
+        {.kind = LS_OPTION_FLAG,
+         .name = "strict",
+         .to.flag = &settings->strict,
+         .help = "exit status 1 if a bound is missed"},
+        {.kind = LS_OPTION_DOUBLE,
+         .name = "timeout",
+         .to.real = &settings->timeout_s,
+         .argument = "SECONDS",
+         .limits = LS_ABOVE(0),
+         .help = "a training run that takes longer is ended, and its table with it"},
+    };
+    const ls_command command = {.purpose = "Prints published figures beside what is measured or replayed here.",
+                                .options = options,
+                                .count = sizeof options / sizeof *options};
+    ls_parsed parsed;
+    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
+    *help = status == LS_OK && parsed.help;
+    return status;
+}
+
+static bool is_wanted(const tables_settings *settings, int number) {
+    for (int i = 0; i < settings->wanted.count; i++)
+        if (settings->wanted.values[i] == number) return true;
+    return settings->wanted.count == 0;
+}
+
+static ls_status check_wanted(const tables_settings *settings) {
+    for (int i = 0; i < settings->wanted.count; i++) {
+        const struct tables_table *table = tables_all;
+        while (table->title && table->number != settings->wanted.values[i]) table++;
+        if (!table->title) return ls_fail(LS_ERR_USAGE, "--tables: there is no table %d", settings->wanted.values[i]);
+    }
+    return LS_OK;
+}
+
+/* All that are wanted, also where one of them cannot be made. */
+static ls_status make_tables(tables_book *book, const tables_settings *settings) {
+    ls_status first_failure = LS_OK;
+    for (const struct tables_table *table = tables_all; table->title; table++) {
+        if (!is_wanted(settings, table->number)) continue;
+        ls_note("table %d: %s", table->number, table->title);
+        tables_begin(book, table->number, table->title);
+        ls_status status = table->make(book, settings);
+        if (status != LS_OK) tables_text(book, "This table could not be made to its end: %s.", ls_status_text(status));
+        ls_status printed = tables_print(book, table->number, stdout);
+        fflush(stdout);
+        if (status == LS_OK) status = printed;
+        if (first_failure == LS_OK) first_failure = status;
+    }
+    return first_failure;
+}
+
+int main(int argc, char **argv) {
+    tables_settings settings = {.folder = "build/results", .timeout_s = 120};
+    tables_book *book = NULL;
+    bool help = false;
+    ls_log_init(argv[0], -1, false);
+    ls_status status = parse(&settings, argc, argv, &help);
+    if (status == LS_OK && help) return 0;
+    if (status == LS_OK) status = check_wanted(&settings);
+    if (status == LS_OK) status = tables_prepare_files(settings.folder);
+    if (status == LS_OK) status = tables_book_create(&book);
+    if (status != LS_OK) return ls_status_exit_code(status);
+    status = make_tables(book, &settings);
+    ls_status written = tables_write_files(book, settings.folder);
+    ls_status judged = tables_judge(book, settings.strict, stdout);
+    if (status == LS_OK) status = written != LS_OK ? written : judged;
+    tables_book_destroy(book);
+    return ls_status_exit_code(ls_results_written(status));
+}

@@ -1,0 +1,306 @@
+/* Checkpoints that are not taken: each is refused in one line that names the file and the reason, and nothing of the
+ * run has changed then. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/checkpoint/safetensors.h"
+#include "tests/base/scratch.h"
+#include "tests/base/stderr_text.h"
+#include "tests/checkpoint/content.h"
+#include "tests/train/small_run.h"
+
+/* The run that is to go on, and a checkpoint that it could go on from: FOLDER/good. */
+struct fixture {
+    struct small_run run;
+    uint64_t before;
+};
+
+static const struct ls_position somewhere = {
+    .step = 5, .epoch = 1, .epoch_steps = 2, .loss_sum = 4.5, .losses = 2, .last_loss = 2.25};
+
+static void begin(struct fixture *f) {
+    ls_train_options options = small_run_options();
+    options.precision = LS_FP16; /* with a scaler */
+    f->run = small_run_open(&options);
+    struct small_run *r = &f->run;
+    r->checkpointed = (struct ls_checkpointed){
+        .parallel = r->parallel, .options = &r->options, .shard = LS_SHARD_CONTIGUOUS, .steps_per_epoch = 3};
+    assert_int_equal(ls_checkpoint_save(&r->checkpointed, &somewhere, scratch_path("good")), LS_OK);
+    assert_int_equal(ls_model_init(r->model, 5), LS_OK);
+    f->before = small_run_state(r);
+}
+
+static ls_status load(struct fixture *f, const char *path) {
+    struct ls_position position;
+    stderr_begin();
+    ls_status status = ls_checkpoint_load(&f->run.checkpointed, path, &position);
+    stderr_end();
+    return status;
+}
+
+static void expect_refusal(struct fixture *f, const char *words) {
+    ls_status status = load(f, scratch_path("bad"));
+    if (status == LS_OK) fail_msg("it was taken, though '%s'", words);
+    scratch_expect_error("/bad", words);
+    if (small_run_state(&f->run) != f->before) fail_msg("'%s', and something has changed", words);
+}
+
+/* --- tensors ----------------------------------------------------------------------------------------------------- */
+
+static void drop_moment(struct content *c) { content_drop(c, "optimizer.exp_avg_sq.fc2.bias"); }
+static void drop_weight(struct content *c) { content_drop(c, "fc1.bias"); }
+static void drop_scale(struct content *c) { content_drop(c, "scaler.scale"); }
+static void drop_steps(struct content *c) { content_drop(c, "optimizer.step"); }
+
+static void add(struct content *c) {
+    c->tensors[c->count] = *content_find(c, "fc1.bias");
+    c->tensors[c->count++].name = "optimizer.exp_avg.fc3.bias";
+}
+
+static void add_memory(struct content *c) {
+    c->tensors[c->count] = *content_find(c, "scaler.skipped");
+    c->tensors[c->count++].name = "mode.memory";
+}
+
+static void transpose(struct content *c) {
+    ls_safetensor *weight = content_find(c, "optimizer.exp_avg.fc1.weight");
+    weight->shape[0] = 784;
+    weight->shape[1] = 16;
+}
+
+static void retype_weight(struct content *c) { content_find(c, "fc1.bias")->dtype = LS_SAFETENSOR_I32; }
+static void retype_steps(struct content *c) { content_find(c, "optimizer.step")->dtype = LS_SAFETENSOR_I64; }
+
+/* As --init takes them, but a checkpoint's are what they were. */
+static void halve(struct content *c) {
+    ls_safetensor *bias = content_find(c, "fc1.bias");
+    bias->dtype = LS_SAFETENSOR_BF16;
+    bias->nbytes /= 2;
+}
+
+static void two_states(struct content *c) {
+    static const double two[2];
+    *content_find(c, "optimizer.step") = (ls_safetensor){"optimizer.step", LS_SAFETENSOR_F64, 1, {2}, two, sizeof two};
+}
+
+static void flat_states(struct content *c) { content_find(c, "optimizer.step")->ndim = 0; }
+
+static void set_real(struct content *c, const char *name, double value) {
+    static double memory;
+    memory = value;
+    content_find(c, name)->data = &memory;
+}
+
+static void half_a_step(struct content *c) { set_real(c, "optimizer.step", 2.5); }
+static void negative_step(struct content *c) { set_real(c, "optimizer.step", -1); }
+static void no_step(struct content *c) { set_real(c, "optimizer.step", NAN); }
+static void no_rate(struct content *c) { set_real(c, "optimizer.lr", INFINITY); }
+
+static void zero_scale(struct content *c) {
+    static const float zero;
+    content_find(c, "scaler.scale")->data = &zero;
+}
+
+static void large_tracker(struct content *c) {
+    static const int64_t large = INT64_C(1) << 40;
+    content_find(c, "scaler.growth_tracker")->data = &large;
+}
+
+static void negative_skips(struct content *c) {
+    static const int64_t minus_one = -1;
+    content_find(c, "scaler.skipped")->data = &minus_one;
+}
+
+/* --- lines of the metadata --------------------------------------------------------------------------------------- */
+
+#define SET(function, key, value)                                                                                      \
+    static void function(struct content *c) { *content_line(c, "lockstep." key) = value; }
+SET(next_format, "format", "2")
+SET(other_model, "model", "mlp:784,32,10")
+SET(other_rule, "optimizer", "sgd with momentum")
+SET(other_batch, "batch_size", "300")
+SET(other_precision, "precision", "fp32")
+SET(negative_position, "step", "-5")
+SET(hexadecimal, "step", "0x5")
+SET(overflowing, "step", "99999999999999999999")
+SET(enormous, "step", "9007199254740993")
+SET(empty, "epoch", "")
+SET(too_many_steps, "epoch_steps", "6")
+SET(epochs_without_steps, "epoch", "4")
+SET(too_many_losses, "losses", "3")
+SET(infinite_sum, "loss_sum", "inf")
+SET(no_sum, "loss_sum", "nan")
+SET(words, "last_loss", "2.25 or so")
+
+static void beyond_the_epoch(struct content *c) {
+    *content_line(c, "lockstep.step") = "7";
+    *content_line(c, "lockstep.epoch_steps") = "4";
+}
+
+static void drop_line(struct content *c) {
+    *content_line(c, "lockstep.last_loss") = "";
+    for (size_t k = 0; k < c->line_count; k++) {
+        if (c->lines[k].value[0] == '\0') c->lines[k] = c->lines[--c->line_count];
+    }
+}
+
+static void drop_all_lines(struct content *c) { c->line_count = 1; }
+
+static const struct misfit {
+    void (*change)(struct content *c);
+    const char *words;
+} misfits[] = {
+    {drop_moment, "has no tensor optimizer.exp_avg_sq.fc2.bias, which this run needs"},
+    {drop_weight, "has no tensor fc1.bias, which this run needs"},
+    {drop_scale, "has no tensor scaler.scale, which this run needs"},
+    {drop_steps, "has no tensor optimizer.step, which this run needs"},
+    {add, "has a tensor optimizer.exp_avg.fc3.bias, which this run does not have"},
+    {add_memory, "has a tensor mode.memory, which this run does not have"},
+    {transpose, "optimizer.exp_avg.fc1.weight has shape [784, 16], this run needs [16, 784]"},
+    {retype_weight, "fc1.bias is of type I32, this run needs F32"},
+    {retype_steps, "optimizer.step is of type I64, this run needs F64"},
+    {halve, "fc1.bias is of type BF16, this run needs F32"},
+    {two_states, "optimizer.step has shape [2], this run needs [1]"},
+    {flat_states, "optimizer.step has shape [], this run needs [1]"},
+    {half_a_step, "optimizer.step is 2.5"},
+    {negative_step, "optimizer.step is -1"},
+    {no_step, "optimizer.step is nan"},
+    {no_rate, "optimizer.lr is inf"},
+    {zero_scale, "scaler.scale is 0"},
+    {large_tracker, "scaler.growth_tracker is 1099511627776"},
+    {negative_skips, "scaler.skipped is -1"},
+    {next_format, "format '2'; this program reads format 1"},
+    {other_model, "is of a run with model mlp:784,32,10; this one has mlp:784,16,10"},
+    {other_rule, "is of a run with optimizer sgd with momentum; this one has adam"},
+    {other_batch, "is of a run with batch size 300; this one has 600, under which"},
+    {negative_position, "lockstep.step is '-5'"},
+    {hexadecimal, "lockstep.step is '0x5'"},
+    {overflowing, "lockstep.step is '99999999999999999999'"},
+    {enormous, "lockstep.step is '9007199254740993'"},
+    {empty, "lockstep.epoch is ''"},
+    {too_many_steps, "no run is at step 5 with 6 steps"},
+    {epochs_without_steps, "no run is at step 5 with 2 steps and 2 losses of epoch 4"},
+    {too_many_losses, "with 2 steps and 3 losses"},
+    {infinite_sum, "lockstep.loss_sum is 'inf'"},
+    {no_sum, "lockstep.loss_sum is 'nan'"},
+    {words, "lockstep.last_loss is '2.25 or so'"},
+    {beyond_the_epoch, "after 4 steps of an epoch, and an epoch of this run has 3"},
+    {drop_line, "its metadata has no lockstep.last_loss"},
+    {drop_all_lines, "is no checkpoint: its metadata has no lockstep.format; --init takes"},
+};
+
+static void what_does_not_fit_is_named_and_nothing_changes(void **state) {
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    for (size_t m = 0; m < sizeof misfits / sizeof *misfits; m++) {
+        struct content c = content_open(scratch_path("good"));
+        misfits[m].change(&c);
+        content_close(&c, scratch_path("bad"));
+        expect_refusal(&f, misfits[m].words);
+    }
+    assert_int_equal(load(&f, scratch_path("good")), LS_OK); /* which a change was needed to spoil */
+    assert_true(small_run_state(&f.run) != f.before);
+    small_run_close(&f.run);
+}
+
+/* At an epoch's end the next batch is the first, whatever its size. Without loss scaling, its state is left out. */
+static void what_may_be_otherwise(void **state) {
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    struct content c = content_open(scratch_path("good"));
+    other_batch(&c);
+    *content_line(&c, "lockstep.epoch_steps") = *content_line(&c, "lockstep.losses") = "0";
+    content_close(&c, scratch_path("bad"));
+    assert_int_equal(load(&f, scratch_path("bad")), LS_OK);
+    c = content_open(scratch_path("good"));
+    other_precision(&c);
+    drop_scale(&c);
+    content_close(&c, scratch_path("bad"));
+    assert_int_equal(load(&f, scratch_path("bad")), LS_OK);
+    small_run_close(&f.run);
+}
+
+/* --- damage ------------------------------------------------------------------------------------------------------ */
+
+/* It may be taken, where only a number or a name of no weight was hit, or refused; then nothing has changed. */
+static void expect_no_harm(struct fixture *f, const char *bytes, size_t nbytes, bool *taken) {
+    unlink(scratch_path("bad")); /* some file systems bring a file to the disk that is emptied and written anew */
+    scratch_write("bad", bytes, nbytes);
+    *taken = load(f, scratch_path("bad")) == LS_OK;
+    if (*taken) {
+        f->before = small_run_state(&f->run);
+    } else {
+        scratch_expect_error("/bad", NULL);
+        assert_true(small_run_state(&f->run) == f->before);
+    }
+}
+
+static void files_that_are_cut_short(void **state) {
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    size_t nbytes, header = 0;
+    bool taken;
+    unsigned char *bytes = scratch_read(scratch_path("good"), &nbytes);
+    for (int i = 7; i >= 0; i--) header = header << 8 | bytes[i];
+    assert_in_range(header, 1000, 4000);
+    for (size_t length = 0; length < nbytes; length += length < header + 16 ? 1 : 20011) {
+        expect_no_harm(&f, (char *)bytes, length, &taken);
+        assert_false(taken);
+    }
+    expect_no_harm(&f, (char *)bytes, nbytes - 1, &taken);
+    assert_false(taken);
+    expect_no_harm(&f, (char *)bytes, nbytes, &taken);
+    assert_true(taken);
+    free(bytes);
+    small_run_close(&f.run);
+}
+
+/* All of them, but where the checksum's own key is another one then: the rest is as it was. */
+static void files_with_a_wrong_bit(void **state) {
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    size_t nbytes, header = 0, taken_count = 0;
+    char *bytes = scratch_read(scratch_path("good"), &nbytes);
+    for (int i = 7; i >= 0; i--) header = header << 8 | (unsigned char)bytes[i];
+    const char *key = memmem(bytes, header, LS_SAFETENSORS_CRC32, strlen(LS_SAFETENSORS_CRC32));
+    assert_non_null(key);
+    for (size_t at = 0; at < nbytes; at += at < header + 16 ? 1 : 9973) {
+        bool taken, in_key = bytes + at >= key && bytes + at < key + strlen(LS_SAFETENSORS_CRC32);
+        char bit = (char)(1u << at * 5 % 8);
+        bytes[at] ^= bit;
+        expect_no_harm(&f, bytes, nbytes, &taken);
+        bytes[at] ^= bit;
+        if (taken && !in_key) fail_msg("byte %zu of %zu was another, and the file was taken", at, nbytes);
+        taken_count += taken;
+    }
+    assert_true(taken_count > 0);
+    free(bytes);
+    small_run_close(&f.run);
+}
+
+#define in_scratch(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        in_scratch(what_does_not_fit_is_named_and_nothing_changes),
+        in_scratch(what_may_be_otherwise),
+        in_scratch(files_that_are_cut_short),
+        in_scratch(files_with_a_wrong_bit),
+    };
+    return cmocka_run_group_tests_name("checkpoint_refused", tests, NULL, NULL);
+}

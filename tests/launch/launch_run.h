@@ -1,0 +1,42 @@
+/* Jobs of a test: each is launched by a child process of its own, whose output is read back. */
+#ifndef TESTS_LAUNCH_LAUNCH_RUN_H
+#define TESTS_LAUNCH_LAUNCH_RUN_H
+
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "ddp_procs/launch/launch.h"
+
+enum { TEXT_CAPACITY = 8192, PIDS_MAX = 8 };
+
+typedef struct run {
+    ddp_launch_options options; /* set by the caller, the rest by start_job and finish_job */
+    FILE *out, *err;
+    pid_t pid;
+    char out_text[TEXT_CAPACITY], err_text[TEXT_CAPACITY];
+} run;
+
+/* A file without a name, closed on exec. */
+FILE *scratch_file(void);
+
+void start_job(run *r);
+
+/* Waits for the launcher and reads what it and the ranks have written; its exit status. */
+int finish_job(run *r);
+
+/* The whole life of a job of `nproc` shells; its exit status. */
+int run_shells(run *r, int nproc, const char *script);
+
+/* Waits until the ranks have printed `wanted` lines "pid N". */
+void await_pids(run *r, int wanted, pid_t pids[PIDS_MAX]);
+
+/* None of the `wanted` ranks that have printed "pid N" is there any more. */
+void expect_gone(const run *r, int wanted);
+
+/* The text's lines, in any order, are the expected ones (which are sorted). Changes the text. */
+void expect_lines(char *text, size_t count, const char *const *expected);
+
+/* The launcher's one line is `expected`, in which # stands for any number. */
+void expect_message(const run *r, const char *expected);
+
+#endif

@@ -1,0 +1,319 @@
+/* store: clients that misbehave are dropped, and nobody else notices. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "ddp_procs/launch/store.h"
+#include "ddp_procs/launch/store_protocol.h"
+
+typedef struct fixture {
+    ddp_store_server *server;
+    int port;
+    ddp_store *store;
+} fixture;
+
+static int set_up(void **state) {
+    fixture *f = calloc(1, sizeof *f);
+    *state = f;
+    if (!f || ddp_store_serve(&f->server, "127.0.0.1", 0) != LS_OK) return -1;
+    f->port = ddp_store_server_port(f->server);
+    return ddp_store_connect(&f->store, "127.0.0.1", f->port, 30) == LS_OK ? 0 : -1;
+}
+
+static int tear_down(void **state) {
+    fixture *f = *state;
+    ddp_store_close(f->store);
+    ddp_store_server_stop(f->server, 0);
+    free(f);
+    return 0;
+}
+
+static void expect_service(const fixture *f) {
+    char value[8];
+    size_t nbytes;
+    assert_int_equal(ddp_store_set(f->store, "alive", "yes", 3), LS_OK);
+    assert_int_equal(ddp_store_get(f->store, "alive", value, sizeof value, &nbytes), LS_OK);
+    assert_int_equal(nbytes, 3);
+}
+
+/* --- bytes by hand ---------------------------------------------------------------------------------------------------- */
+
+static struct sockaddr_in loopback(int port) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+}
+
+static int open_raw(int port) {
+    struct sockaddr_in address = loopback(port);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
+static void send_raw(int fd, const void *bytes, size_t nbytes) {
+    assert_int_equal(send(fd, bytes, nbytes, MSG_NOSIGNAL), nbytes);
+}
+
+/* A client that has come in, or -1: the server has dropped it. */
+static int try_client(int port) {
+    unsigned char hello[DDP_HELLO_NBYTES], reply[DDP_REPLY_HEADER_NBYTES];
+    int fd = open_raw(port);
+    ddp_hello_write(hello, &(ddp_hello){.client = "0123456789abcdef0123456789abcdef"});
+    if (send(fd, hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello &&
+        recv(fd, reply, sizeof reply, MSG_WAITALL) == sizeof reply)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static int open_client(int port) {
+    int fd = try_client(port);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+/* Whether the server closes the connection within 20 s; what it sends before is dropped. */
+static bool is_dropped(int fd) {
+    struct pollfd wanted = {.fd = fd, .events = POLLIN};
+    char bytes[65536];
+    while (poll(&wanted, 1, 20000) == 1)
+        if (recv(fd, bytes, sizeof bytes, 0) <= 0) return true;
+    return false;
+}
+
+static size_t make_request(unsigned char *bytes, ddp_store_operation operation, const char *key, size_t first_nbytes) {
+    const ddp_request_header header = {operation, strlen(key), first_nbytes, 0};
+    ddp_request_header_write(bytes, &header);
+    memcpy(bytes + DDP_REQUEST_HEADER_NBYTES, key, strlen(key));
+    return DDP_REQUEST_HEADER_NBYTES + strlen(key);
+}
+
+/* A valid SET with bytes at `offset` overwritten. */
+typedef struct damage {
+    const char *what;
+    size_t offset, nbytes;
+    unsigned char bytes[8];
+} damage;
+
+static void test_malformed_requests_are_dropped(void **state) {
+    const fixture *f = *state;
+    static const damage damages[] = {
+        {"magic", 0, 1, {'X'}},
+        {"a reply's magic", 1, 2, {'S', 'R'}},
+        {"operation 0", 4, 1, {0}},
+        {"operation 10", 4, 1, {10}},
+        {"operation 255", 4, 1, {255}},
+        {"padding", 6, 1, {1}},
+        {"more padding", 15, 1, {1}},
+        {"empty key", 8, 4, {0}},
+        {"key of 1025", 8, 4, {0x01, 0x04}},
+        {"huge key", 8, 4, {255, 255, 255, 255}},
+        {"value of 64 KiB + 1", 16, 8, {1, 0, 1}},
+        {"huge value", 16, 8, {255, 255, 255, 255, 255, 255, 255, 255}},
+        {"a value that a sum would wrap", 16, 8, {248, 255, 255, 255, 255, 255, 255, 255}},
+        {"second value where there is none", 24, 1, {1}},
+        {"huge second value", 24, 8, {255, 255, 255, 255, 255, 255, 255, 255}},
+        {"a key with a zero byte", 33, 1, {0}},
+    };
+    ddp_store_server_set_patience(f->server, 1000); /* it is not impatience that drops them */
+    for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
+        unsigned char bytes[64];
+        size_t nbytes = make_request(bytes, DDP_OP_SET, "key", 0);
+        memcpy(bytes + damages[i].offset, damages[i].bytes, damages[i].nbytes);
+        int fd = open_client(f->port);
+        send_raw(fd, bytes, nbytes);
+        if (!is_dropped(fd)) fail_msg("not dropped: %s", damages[i].what);
+        close(fd);
+        expect_service(f);
+    }
+    int64_t count = 0;
+    assert_int_equal(ddp_store_num_keys(f->store, &count), LS_OK);
+    assert_int_equal(count, 1); /* "alive": nothing of the above was stored */
+}
+
+static void test_text_of_another_protocol_is_dropped(void **state) {
+    const fixture *f = *state;
+    static const char http[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    int fd = open_raw(f->port);
+    send_raw(fd, http, sizeof http - 1);
+    assert_true(is_dropped(fd));
+    close(fd);
+    expect_service(f);
+}
+
+static void test_half_requests_delay_nobody_and_are_dropped(void **state) {
+    const fixture *f = *state;
+    unsigned char bytes[64];
+    size_t nbytes = make_request(bytes, DDP_OP_SET, "half", DDP_STORE_VALUE_MAX);
+    int header = open_client(f->port), key = open_client(f->port), value = open_client(f->port),
+        idle = open_client(f->port);
+    send_raw(header, bytes, 7);
+    send_raw(key, bytes, DDP_REQUEST_HEADER_NBYTES + 2);
+    send_raw(value, bytes, nbytes);
+    send_raw(value, bytes, 10);
+    expect_service(f);
+    ddp_store_server_set_patience(f->server, 0.1);
+    /* those that had begun keep the deadline they began with; new ones get the new one */
+    int late = open_client(f->port);
+    send_raw(late, bytes, 7);
+    assert_true(is_dropped(late));
+    close(header); /* those that leave by themselves */
+    close(key);
+    close(value);
+    expect_service(f);
+    unsigned char reply[DDP_REPLY_HEADER_NBYTES + 8];
+    for (int i = 0; i < 2; i++) { /* to ask nothing for long is no fault */
+        send_raw(idle, bytes, make_request(bytes, DDP_OP_CHECK, "half", 0));
+        assert_int_equal(recv(idle, reply, sizeof reply, MSG_WAITALL), sizeof reply);
+        usleep(300000);
+    }
+    close(idle);
+    close(late);
+}
+
+static void test_dripping_bytes_buys_no_time(void **state) {
+    const fixture *f = *state;
+    unsigned char bytes[64];
+    size_t nbytes = make_request(bytes, DDP_OP_SET, "drip", DDP_STORE_VALUE_MAX);
+    bool exists = true;
+    ddp_store_server_set_patience(f->server, 0.2);
+    int fd = open_client(f->port);
+    double until_us = ls_now_us() + 10e6;
+    send_raw(fd, bytes, nbytes);
+    while (send(fd, "d", 1, MSG_NOSIGNAL) == 1 && ls_now_us() < until_us) usleep(1000);
+    assert_true(ls_now_us() < until_us);
+    assert_int_equal(ddp_store_check(f->store, "drip", &exists), LS_OK);
+    assert_false(exists);
+    close(fd);
+    expect_service(f);
+}
+
+static void test_an_unread_reply_delays_nobody(void **state) {
+    const fixture *f = *state;
+    enum { QUESTIONS = 1000 }; /* their answers, 64 MiB, are more than the sockets hold */
+    unsigned char bytes[64];
+    void *big = calloc(1, DDP_STORE_VALUE_MAX);
+    assert_non_null(big);
+    assert_int_equal(ddp_store_set(f->store, "big", big, DDP_STORE_VALUE_MAX), LS_OK);
+    ddp_store_server_set_patience(f->server, 0.2);
+    int fd = open_client(f->port);
+    size_t nbytes = make_request(bytes, DDP_OP_GET, "big", 0);
+    for (int i = 0; i < QUESTIONS && send(fd, bytes, nbytes, MSG_NOSIGNAL) == (ssize_t)nbytes; i++) continue;
+    expect_service(f);
+    usleep(400000);
+    size_t total = 0;
+    for (ssize_t got; (got = recv(fd, big, DDP_STORE_VALUE_MAX, 0)) > 0;) total += (size_t)got;
+    assert_true(total < QUESTIONS * DDP_STORE_VALUE_MAX); /* dropped in the middle */
+    free(big);
+    close(fd);
+    expect_service(f);
+}
+
+static void test_waiting_clients_may_leave_or_be_rude(void **state) {
+    const fixture *f = *state;
+    unsigned char bytes[64];
+    size_t nbytes = make_request(bytes, DDP_OP_GET, "never", 0);
+    int gone = open_client(f->port), rude = open_client(f->port), patient = open_client(f->port);
+    send_raw(gone, bytes, nbytes);
+    send_raw(rude, bytes, nbytes);
+    send_raw(patient, bytes, nbytes);
+    close(gone);
+    expect_service(f);
+    send_raw(rude, bytes, nbytes); /* the next request before the reply */
+    assert_true(is_dropped(rude));
+    close(rude);
+    assert_int_equal(ddp_store_set(f->store, "never", "now", 3), LS_OK);
+    unsigned char reply[DDP_REPLY_HEADER_NBYTES + 3];
+    assert_int_equal(recv(patient, reply, sizeof reply, MSG_WAITALL), sizeof reply);
+    assert_memory_equal(reply + DDP_REPLY_HEADER_NBYTES, "now", 3);
+    close(patient);
+}
+
+/* --- strangers: connections that have shown no pass -------------------------------------------------------------------- */
+
+enum { MANY = 300 };
+
+static void test_idle_strangers_are_dropped_and_keep_nobody_out(void **state) {
+    const fixture *f = *state;
+    int fds[MANY];
+    ddp_store *late;
+    for (int i = 0; i < MANY; i++) fds[i] = open_raw(f->port);
+    expect_service(f);
+    int client = -1; /* while they are there: at once, for the oldest makes room (this process may sleep in between) */
+    for (int tries = 0; client < 0 && tries < 3; tries++) client = try_client(f->port);
+    assert_true(client >= 0);
+    close(client);
+    assert_int_equal(ddp_store_connect(&late, "127.0.0.1", f->port, 30), LS_OK);
+    for (int i = 0; i < MANY; i++) assert_true(is_dropped(fds[i]));
+    for (int i = 0; i < MANY; i++) close(fds[i]);
+    assert_int_equal(ddp_store_set(late, "late", "", 0), LS_OK); /* who has come in may be silent as long as it likes */
+    expect_service(f);
+    ddp_store_close(late);
+}
+
+static void test_nothing_is_served_before_the_pass(void **state) {
+    const fixture *f = *state;
+    unsigned char bytes[DDP_HELLO_NBYTES + 64] = {0};
+    bool exists = true;
+    int fd = open_raw(f->port);
+    make_request(bytes, DDP_OP_SET, "stranger", 0);
+    send_raw(fd, bytes, DDP_HELLO_NBYTES); /* a request and then zeros, as long as a hello */
+    assert_true(is_dropped(fd));
+    close(fd);
+    fd = open_raw(f->port);
+    ddp_hello_write(bytes, &(ddp_hello){.pass = {.token = "wrong"}, .client = "0123456789abcdef0123456789abcdef"});
+    size_t request_nbytes = make_request(bytes + DDP_HELLO_NBYTES, DDP_OP_SET, "stranger", 0);
+    send_raw(fd, bytes, DDP_HELLO_NBYTES + request_nbytes);
+    assert_true(is_dropped(fd));
+    close(fd);
+    assert_int_equal(ddp_store_check(f->store, "stranger", &exists), LS_OK);
+    assert_false(exists);
+}
+
+/* A hello, a byte at a time, is given the same second as silence. */
+static void test_a_dripping_hello_buys_no_time(void **state) {
+    const fixture *f = *state;
+    unsigned char hello[DDP_HELLO_NBYTES];
+    ddp_hello_write(hello, &(ddp_hello){.client = "0123456789abcdef0123456789abcdef"});
+    int fd = open_raw(f->port);
+    size_t sent = 0;
+    while (sent + 1 < sizeof hello && send(fd, hello + sent, 1, MSG_NOSIGNAL) == 1) {
+        sent++;
+        usleep(20000);
+    }
+    assert_true(sent + 1 < sizeof hello);
+    close(fd);
+    expect_service(f);
+}
+
+int main(void) {
+    alarm(120);
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(test_malformed_requests_are_dropped),
+        TEST(test_text_of_another_protocol_is_dropped),
+        TEST(test_half_requests_delay_nobody_and_are_dropped),
+        TEST(test_dripping_bytes_buys_no_time),
+        TEST(test_an_unread_reply_delays_nobody),
+        TEST(test_waiting_clients_may_leave_or_be_rude),
+        TEST(test_idle_strangers_are_dropped_and_keep_nobody_out),
+        TEST(test_nothing_is_served_before_the_pass),
+        TEST(test_a_dripping_hello_buys_no_time),
+    };
+    return cmocka_run_group_tests_name("store faults", tests, NULL, NULL);
+}

@@ -1,0 +1,41 @@
+/* When the host looks at the losses again: the shorter steps are, the more of them lie between two looks. The clock is
+ * put where it decides. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/report/deferred.h"
+#include "tests/train/small_run.h"
+
+static void short_steps_are_looked_at_less_often(void **state) {
+    (void)state;
+    enum { LEAST = 64, STEPS = 10 };
+    static const struct {
+        double elapsed_us; /* of ten steps; what the test itself takes comes on top */
+        int64_t interval;
+    } rows[] = {{-1e12, LS_LOSS_RING}, {1e12, LEAST}};
+    ls_train_options options = small_run_options();
+    struct small_run run = small_run_open(&options);
+    ls_look look;
+    assert_int_equal(ls_look_open(&look, run.parallel, &options, NULL, 0), LS_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        run.parallel->step += STEPS;
+        assert_true(ls_look_is_due(&look) == (i == 0));
+        look.since_us = ls_now_us() - rows[i].elapsed_us;
+        assert_int_equal(ls_look_now(&look), LS_OK);
+        assert_int_equal(look.interval, rows[i].interval);
+        assert_int_equal(look.next, (int64_t)run.parallel->step + rows[i].interval);
+    }
+    ls_look_close(&look);
+    run.parallel->step = 0;
+    small_run_close(&run);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(short_steps_are_looked_at_less_often)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

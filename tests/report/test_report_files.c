@@ -1,0 +1,291 @@
+/* The files that a run writes: which are refused before it, and what happens to lines that cannot be written. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/report/report.h"
+#include "tests/base/scratch.h"
+#include "tests/nn/models.h"
+
+/* --- which files -------------------------------------------------------------------------------------------------- */
+
+static void expect_conflict(const ls_train_options *options, const char *first, const char *second) {
+    assert_int_equal(ls_report_check(options), LS_ERR_USAGE);
+    scratch_expect_error(first, second);
+}
+
+/* In whatever way they are spelled, and whether or not there is a file yet. */
+static void files_that_would_destroy_each_other_are_refused(void **state) {
+    (void)state;
+    char here[600], again[600], linked[600], checkpoint[600];
+    snprintf(here, sizeof here, "%s", scratch_path("file"));
+    snprintf(again, sizeof again, "%s/./file", scratch_folder());
+    snprintf(linked, sizeof linked, "%s", scratch_path("linked"));
+    snprintf(checkpoint, sizeof checkpoint, "%s", scratch_path("checkpoint"));
+    const ls_train_options none = ls_train_defaults();
+    for (int there = 0; there < 2; there++) {
+        if (there) {
+            scratch_write("file", "kept", 4);
+            scratch_write("checkpoint", "kept", 4);
+            assert_int_equal(symlink(here, linked), 0);
+        }
+        ls_train_options o = none;
+        o.metrics = here;
+        o.dump_losses = again;
+        expect_conflict(&o, "--metrics and --dump-losses name the same file", here);
+        o.dump_losses = NULL;
+        o.summary = again;
+        expect_conflict(&o, "--metrics and --summary name", NULL);
+        o.summary = "-";
+        assert_int_equal(ls_report_check(&o), LS_OK);
+        o.metrics = "./-"; /* a file, where the other is standard output */
+        assert_int_equal(ls_report_check(&o), LS_OK);
+        o.metrics = here;
+        o.save = again;
+        expect_conflict(&o, "--metrics and --save name", NULL);
+        o.metrics = NULL;
+        o.save_weights = here;
+        expect_conflict(&o, "--save and --save-weights name", NULL);
+        o.save_weights = checkpoint;
+        assert_int_equal(ls_report_check(&o), LS_OK);
+        o.save = o.resume = checkpoint; /* goes on where it stopped */
+        o.save_weights = NULL;
+        assert_int_equal(ls_report_check(&o), LS_OK);
+        o = none;
+        o.metrics = o.dump_losses = "/dev/null";
+        assert_int_equal(ls_report_check(&o), LS_OK);
+        if (!there) continue;
+        o.dump_losses = linked;
+        o.metrics = here;
+        expect_conflict(&o, "--metrics and --dump-losses name", NULL);
+        o.metrics = NULL;
+        o.init = here; /* is read first, and would be lost */
+        expect_conflict(&o, "--dump-losses and --init name", NULL);
+        o.init = NULL;
+        o.resume = here;
+        expect_conflict(&o, "--dump-losses and --resume name", NULL);
+        o.dump_losses = NULL;
+        o.summary = here;
+        expect_conflict(&o, "--summary and --resume name", NULL);
+        o.summary = NULL;
+        o.save_weights = here; /* takes the place of what was read, whole */
+        assert_int_equal(ls_report_check(&o), LS_OK);
+        o.init = o.resume;
+        o.save = o.save_weights = NULL;
+        assert_int_equal(ls_report_check(&o), LS_OK);
+    }
+    size_t nbytes;
+    char *kept = scratch_read(here, &nbytes);
+    assert_true(nbytes == 4 && memcmp(kept, "kept", 4) == 0);
+    free(kept);
+}
+
+/* The link stays, and what it names is made by one and replaced by the other. */
+static void a_link_to_what_is_not_there_yet_is_followed(void **state) {
+    (void)state;
+    ls_train_options o = ls_train_defaults();
+    assert_int_equal(symlink("file", scratch_path("link")), 0);
+    o.metrics = scratch_path("file");
+    o.save = scratch_path("link");
+    expect_conflict(&o, "--metrics and --save name the same file", NULL);
+    o.save = scratch_path("other");
+    assert_int_equal(ls_report_check(&o), LS_OK);
+}
+
+static void lines_of_an_earlier_run_are_kept(void **state) {
+    (void)state;
+    ls_train_options o = ls_train_defaults();
+    scratch_write("metrics", "{}\n", 3);
+    scratch_write("checkpoint", "", 0);
+    o.metrics = scratch_path("metrics");
+    o.resume = scratch_path("checkpoint");
+    expect_conflict(&o, "/metrics holds the lines of an earlier run, and --resume would write over them", NULL);
+    o.resume_if_present = o.resume;
+    o.resume = NULL;
+    expect_conflict(&o, "/metrics holds the lines of an earlier run, and --resume-if-present would write over them",
+                    NULL);
+    o.resume_if_present = scratch_path("none");
+    assert_int_equal(ls_report_check(&o), LS_OK);
+}
+
+static void what_cannot_be_saved_is_found_before(void **state) {
+    (void)state;
+    char nowhere[600];
+    snprintf(nowhere, sizeof nowhere, "%s/none/file", scratch_folder());
+    for (int i = 0; i < 5; i++) {
+        ls_train_options o = ls_train_defaults();
+        const char **options[] = {&o.metrics, &o.dump_losses, &o.summary, &o.save, &o.save_weights};
+        *options[i] = nowhere;
+        assert_int_equal(ls_report_check(&o), LS_ERR_IO);
+        scratch_expect_error("cannot", "none");
+        *options[i] = scratch_folder();
+        assert_int_equal(ls_report_check(&o), LS_ERR_IO);
+        scratch_expect_error(scratch_folder(), NULL);
+        *options[i] = scratch_path("file");
+        assert_int_equal(ls_report_check(&o), LS_OK);
+    }
+    assert_int_equal(scratch_file_count(), 0);
+}
+
+/* What the end of the run would be refused. */
+static void names_that_no_file_can_have_are_found_before(void **state) {
+    (void)state;
+    char name[NAME_MAX + 2];
+    memset(name, 'n', sizeof name - 1);
+    name[NAME_MAX + 1] = '\0';
+    for (int i = 0; i < 5; i++) {
+        ls_train_options o = ls_train_defaults();
+        const char **options[] = {&o.metrics, &o.dump_losses, &o.summary, &o.save, &o.save_weights};
+        *options[i] = scratch_path(name);
+        assert_int_equal(ls_report_check(&o), LS_ERR_IO);
+        scratch_expect_error("File name too long", NULL);
+    }
+}
+
+/* --- lines -------------------------------------------------------------------------------------------------------- */
+
+/* A run that writes lines, on one device. */
+struct run {
+    ls_train_options options;
+    ls_parallel parallel;
+    ls_report *report;
+};
+
+static struct run make_run(const char *metrics, const char *losses) {
+    static const struct ls_parallel_ops ops = {.name = "a test"};
+    struct run run = {.options = ls_train_defaults(), .parallel = {.ops = &ops, .world_size = 1, .device_count = 1}};
+    run.options.metrics = metrics;
+    run.options.dump_losses = losses;
+    run.parallel.local_device_count = 1;
+    run.parallel.devices[0] = open_device(0);
+    return run;
+}
+
+/* What a run says of itself at the begin goes to stdout. */
+static ls_status open_report(struct run *run) {
+    FILE *real = stdout;
+    stdout = fopen("/dev/null", "w");
+    assert_non_null(stdout);
+    ls_status status = ls_report_open(&run->report, &run->options, &run->parallel);
+    fclose(stdout);
+    stdout = real;
+    return status;
+}
+
+static void put_step(struct run *run, int64_t step) {
+    ls_report_step(run->report, &(struct ls_report_line){.step = step, .loss = 1});
+    ls_report_flush(run->report);
+}
+
+static ls_status close_report(struct run *run) {
+    ls_status status = ls_report_close(run->report, &run->parallel, NULL, NULL);
+    close_empty_device(run->parallel.devices[0]);
+    return status;
+}
+
+/* With the step whose line could not be written, and then no more. */
+static void a_line_that_cannot_be_written_is_told_at_once(void **state) {
+    (void)state;
+    struct run run = make_run("/dev/full", scratch_path("losses"));
+    assert_int_equal(open_report(&run), LS_OK);
+    put_step(&run, 0);
+    scratch_expect_error("cannot write all of /dev/full: No space left on device", "will end as failed");
+    put_step(&run, 1);                          /* the teardown finds a second error */
+    char *losses = scratch_read_text("losses"); /* of a run that could be killed now */
+    assert_string_equal(losses, "1\n1\n");
+    free(losses);
+    assert_int_equal(close_report(&run), LS_ERR_IO);
+}
+
+static void expect_no_begin(const char *metrics, const char *why) {
+    scratch_write("losses", "kept", 4);
+    struct run run = make_run(metrics, scratch_path("losses"));
+    alarm(20); /* rather die than wait for a reader */
+    assert_int_equal(open_report(&run), LS_ERR_IO);
+    alarm(0);
+    scratch_expect_error(metrics, why);
+    assert_null(run.report);
+    run.options.metrics = run.options.dump_losses;
+    run.options.dump_losses = metrics;
+    assert_int_equal(open_report(&run), LS_ERR_IO);
+    scratch_expect_error(metrics, why);
+    close_empty_device(run.parallel.devices[0]);
+    char *losses = scratch_read_text("losses");
+    assert_string_equal(losses, "kept");
+    free(losses);
+}
+
+static void a_pipe_without_a_reader_is_not_waited_for(void **state) {
+    (void)state;
+    assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
+    expect_no_begin(scratch_path("pipe"), "nobody reads this pipe");
+    ls_train_options o = ls_train_defaults();
+    o.metrics = scratch_path("pipe"); /* found before ranks are started */
+    assert_int_equal(ls_report_check(&o), LS_ERR_IO);
+    scratch_expect_error("nobody reads this pipe", NULL);
+}
+
+static void what_takes_no_lines_is_refused(void **state) {
+    (void)state;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", scratch_path("socket"));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    expect_no_begin(address.sun_path, "neither a file nor a pipe");
+    close(fd);
+}
+
+/* A reader that goes away is a failure like others, and does not kill the run. */
+static void a_pipe_with_a_reader_gets_the_lines(void **state) {
+    (void)state;
+    char line[300] = "";
+    ls_log_init("test", -1, false);
+    assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
+    int reader = open(scratch_path("pipe"), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_true(reader >= 0);
+    struct run run = make_run(scratch_path("pipe"), NULL);
+    assert_int_equal(ls_report_check(&run.options), LS_OK);
+    assert_int_equal(read(reader, line, 1), -1); /* not yet the end, which looking must not be for a reader */
+    assert_int_equal(errno, EAGAIN);
+    assert_int_equal(open_report(&run), LS_OK);
+    put_step(&run, 0);
+    assert_true(read(reader, line, sizeof line - 1) > 0);
+    assert_non_null(strstr(line, "{\"step\": 0,"));
+    close(reader);
+    put_step(&run, 1);
+    scratch_expect_error("pipe: Broken pipe", "will end as failed");
+    assert_int_equal(close_report(&run), LS_ERR_IO);
+}
+
+#define with_files(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        with_files(files_that_would_destroy_each_other_are_refused),
+        with_files(a_link_to_what_is_not_there_yet_is_followed),
+        with_files(lines_of_an_earlier_run_are_kept),
+        with_files(what_cannot_be_saved_is_found_before),
+        with_files(names_that_no_file_can_have_are_found_before),
+        with_files(a_line_that_cannot_be_written_is_told_at_once),
+        with_files(a_pipe_without_a_reader_is_not_waited_for),
+        with_files(what_takes_no_lines_is_refused),
+        with_files(a_pipe_with_a_reader_gets_the_lines),
+    };
+    return cmocka_run_group_tests_name("files of a run", tests, NULL, NULL);
+}

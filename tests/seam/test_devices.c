@@ -1,0 +1,182 @@
+/* From options and what a machine has to a list of devices. No GPU is opened here. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/device/plugin.h"
+#include "common/seam/devices.h"
+#include "tests/base/scratch.h"
+#include "tests/base/stderr_text.h"
+
+static const ls_int_list none = {0};
+
+static ls_device_choice gpus(int count) { return (ls_device_choice){.kind = LS_DEVICE_CUDA, .gpu_count = count}; }
+static ls_device_choice cpus(void) { return (ls_device_choice){.kind = LS_DEVICE_CPU}; }
+
+static void expect_list(const ls_device_choice *choice, int count, const int *indices) {
+    assert_int_equal(choice->count, count);
+    for (int i = 0; i < count; i++) assert_int_equal(choice->indices[i], indices[i]);
+}
+
+/* --- one process ---------------------------------------------------------------------------------------------------- */
+
+static void all_gpus_or_the_first_ones(void **state) {
+    (void)state;
+    ls_device_choice choice = gpus(3);
+    assert_int_equal(ls_devices_choose(&choice, &none, 0), LS_OK);
+    expect_list(&choice, 3, (int[]){0, 1, 2});
+    assert_int_equal(ls_devices_choose(&choice, &none, 2), LS_OK);
+    expect_list(&choice, 2, (int[]){0, 1});
+    assert_int_equal(ls_devices_gpus(&choice), 2);
+    choice = cpus(); /* as many as asked for, whatever the machine has */
+    assert_int_equal(ls_devices_choose(&choice, &none, 64), LS_OK);
+    assert_int_equal(choice.count, 64);
+    assert_int_equal(ls_devices_gpus(&choice), 0);
+}
+
+static void devices_may_share_a_gpu_but_not_a_core(void **state) {
+    (void)state;
+    const ls_int_list ids = {4, {0, 1, 0, 0}};
+    ls_device_choice choice = gpus(2);
+    assert_int_equal(ls_devices_choose(&choice, &ids, 0), LS_OK);
+    expect_list(&choice, 4, ids.values);
+    assert_int_equal(ls_devices_gpus(&choice), 2);
+    choice = cpus();
+    assert_int_equal(ls_devices_choose(&choice, &ids, 0), LS_ERR_USAGE);
+    scratch_expect_error("device 0 is named twice", "only GPUs");
+}
+
+static void more_devices_than_gpus_are_told_how_to_share(void **state) {
+    (void)state;
+    ls_device_choice choice = gpus(1);
+    assert_int_equal(ls_devices_choose(&choice, &none, 4), LS_ERR_USAGE);
+    scratch_expect_error("--devices 4, but there is 1 GPU:", "--device-ids 0,0,0,0;");
+    choice = gpus(3);
+    assert_int_equal(ls_devices_choose(&choice, &none, 64), LS_ERR_USAGE);
+    scratch_expect_error("there are 3 GPUs", "--device-ids 0,1,2,0,1,2,0,1,2,0");
+}
+
+static void a_gpu_that_is_not_there(void **state) {
+    (void)state;
+    const ls_int_list ids = {2, {1, 2}};
+    ls_device_choice choice = gpus(2);
+    assert_int_equal(ls_devices_choose(&choice, &ids, 0), LS_OK); /* opening it fails */
+    snprintf(choice.found, sizeof choice.found, "0: NVIDIA H200, 1: NVIDIA H200");
+    assert_int_equal(ls_devices_check(&choice), LS_ERR_USAGE);
+    scratch_expect_error("GPU 2 does not exist; there are 0: NVIDIA H200, 1: NVIDIA H200", NULL);
+    choice = gpus(3);
+    assert_int_equal(ls_devices_choose(&choice, &ids, 0), LS_OK);
+    assert_int_equal(ls_devices_check(&choice), LS_OK);
+    choice = cpus();
+    assert_int_equal(ls_devices_choose(&choice, &ids, 0), LS_OK);
+    assert_int_equal(ls_devices_check(&choice), LS_OK);
+}
+
+/* --- ranks ---------------------------------------------------------------------------------------------------------- */
+
+static void ranks_take_gpus_in_turn(void **state) {
+    (void)state;
+    ls_device_choice choice = gpus(2);
+    assert_int_equal(ls_devices_for_ranks(&choice, &none, 5), LS_OK);
+    expect_list(&choice, 5, (int[]){0, 1, 0, 1, 0});
+    assert_int_equal(ls_devices_gpus(&choice), 2);
+    const ls_int_list ids = {3, {1, 0, 1}};
+    assert_int_equal(ls_devices_for_ranks(&choice, &ids, 3), LS_OK);
+    expect_list(&choice, 3, ids.values);
+    assert_int_equal(ls_devices_for_ranks(&choice, &ids, 2), LS_ERR_USAGE);
+    scratch_expect_error("--device-ids names 3 devices for 2 ranks", NULL);
+    choice = cpus();
+    assert_int_equal(ls_devices_for_ranks(&choice, &none, 3), LS_OK);
+    expect_list(&choice, 3, (int[]){0, 1, 2});
+    assert_int_equal(ls_devices_for_ranks(&choice, &ids, 3), LS_ERR_USAGE);
+    scratch_expect_error("device 1 is named twice", NULL);
+}
+
+/* --- the kind ------------------------------------------------------------------------------------------------------- */
+
+static const char *said(bool verbose, int device_kind, int flags, ls_status expected) {
+    ls_train_options options = ls_train_defaults();
+    ls_device_choice choice;
+    options.device_kind = device_kind;
+    stderr_begin();
+    ls_log_verbose(verbose);
+    ls_status status = ls_devices_find(&choice, &options, flags);
+    ls_log_verbose(false);
+    const char *text = stderr_end();
+    assert_int_equal(status, expected);
+    assert_int_equal(choice.kind, LS_DEVICE_CPU);
+    assert_int_equal(choice.gpu_count, 0);
+    return text;
+}
+
+static void where_there_is_no_gpu_auto_takes_the_cpu(void **state) {
+    (void)state;
+    setenv("LS_PLUGINS", "/no/such/folder", 1);
+    const int apart[] = {0, LS_DEVICES_APART};
+    for (int i = 0; i < 2; i++) {
+        const char *text = said(true, LS_TRAIN_DEVICES_AUTO, LS_DEVICES_TELL | apart[i], LS_OK);
+        assert_non_null(strstr(text, "device-kind auto takes the CPU: there is no /no/such/folder/ls_cuda.so"));
+        assert_string_equal(said(false, LS_TRAIN_DEVICES_AUTO, LS_DEVICES_TELL | apart[i], LS_OK), "");
+        assert_string_equal(said(true, LS_TRAIN_DEVICES_AUTO, apart[i], LS_OK), "");
+        assert_string_equal(said(true, LS_TRAIN_DEVICES_CPU, LS_DEVICES_TELL | apart[i], LS_OK), "");
+        said(true, LS_TRAIN_DEVICES_CUDA, LS_DEVICES_TELL | apart[i], LS_ERR_UNSUPPORTED);
+        scratch_expect_error("no GPU can be used: there is no /no/such/folder/ls_cuda.so", "--device-kind cpu");
+    }
+}
+
+/* A folder without plug-ins that somebody has named, or one with a plug-in: a GPU was to be expected. A driver that says
+ * that there is none is believed. */
+static void a_gpu_that_was_to_be_expected_is_missed(void **state) {
+    (void)state;
+    ls_train_options options = ls_train_defaults();
+    ls_device_choice choice;
+    setenv("LS_PLUGINS", scratch_folder(), 1);
+    assert_int_equal(ls_devices_find(&choice, &options, LS_DEVICES_TELL), LS_OK);
+    assert_true(choice.gpu_missed);
+    assert_non_null(strstr(choice.found, "/ls_cuda.so; it is built where nvcc is found"));
+    assert_int_equal(ls_devices_find(&choice, &options, 0), LS_OK); /* one of several processes says it */
+    assert_false(choice.gpu_missed);
+    options.device_kind = LS_TRAIN_DEVICES_CPU;
+    assert_int_equal(ls_devices_find(&choice, &options, LS_DEVICES_TELL), LS_OK);
+    assert_false(choice.gpu_missed);
+    assert_true(ls_plugin_gpu_is_missed("CUDA does not start"));
+    assert_false(ls_plugin_gpu_is_missed(LS_NO_GPU " (CUDA_VISIBLE_DEVICES=)"));
+}
+
+static void options_of_gpus_on_cpu_devices(void **state) {
+    (void)state;
+    ls_train_options options = ls_train_defaults();
+    ls_device_choice choice;
+    options.device_kind = LS_TRAIN_DEVICES_CPU;
+    options.tf32 = true;
+    stderr_begin();
+    ls_status status = ls_devices_find(&choice, &options, LS_DEVICES_TELL);
+    const char *text = stderr_end();
+    assert_int_equal(status, LS_OK);
+    assert_non_null(strstr(text, "--tf32 has no effect"));
+    options.cuda_graph = true;
+    assert_int_equal(ls_devices_find(&choice, &options, 0), LS_ERR_USAGE);
+    scratch_expect_error("--cuda-graph", "--device-kind cuda");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(all_gpus_or_the_first_ones, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(devices_may_share_a_gpu_but_not_a_core, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(more_devices_than_gpus_are_told_how_to_share, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(a_gpu_that_is_not_there, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(ranks_take_gpus_in_turn, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(where_there_is_no_gpu_auto_takes_the_cpu, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(a_gpu_that_was_to_be_expected_is_missed, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(options_of_gpus_on_cpu_devices, scratch_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests_name("devices", tests, NULL, NULL);
+}

@@ -99,7 +99,7 @@ MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/launch/ddpru
 MAINS      := $(wildcard $(MAINS))
 PROGRAMS   := $(foreach main,$(MAINS),$(BUILD)/$(basename $(notdir $(main))))
 BENCH_MPI  := $(if $(HAVE_MPI),$(BUILD)/bench_mpi)
-LIB_SRC    := $(filter-out $(MAINS) labs/bench/peers/%,$(wildcard common/*/*.c kernels/*.c kernels/cpu/*.c dp_threads/*.c ddp_procs/*.c labs/*/*.c))
+LIB_SRC    := $(filter-out $(MAINS) labs/bench/peers/%,$(wildcard common/*/*.c kernels/*.c kernels/cpu/*.c dp_threads/*.c ddp_procs/*.c ddp_procs/*/*.c labs/*/*/*.c))
 LIB        := $(BUILD)/liblockstep.a
 ROOMS      ?= *
 TEST_SRC   := $(wildcard $(ROOMS:%=tests/%/test_*.c))

@@ -1,4 +1,4 @@
-/* What writing and reading a checkpoint share. Private to common/train. */
+/* What writing and reading a checkpoint share. Private to common/checkpoint. */
 #ifndef LS_CHECKPOINT_CHECKPOINT_INTERNAL_H
 #define LS_CHECKPOINT_CHECKPOINT_INTERNAL_H
 

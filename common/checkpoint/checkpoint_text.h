@@ -1,4 +1,4 @@
-/* What a checkpoint's metadata says: which run was saved, and how far it was. Private to common/train. */
+/* What a checkpoint's metadata says: which run was saved, and how far it was. Private to common/checkpoint. */
 #ifndef LS_CHECKPOINT_CHECKPOINT_TEXT_H
 #define LS_CHECKPOINT_CHECKPOINT_TEXT_H
 

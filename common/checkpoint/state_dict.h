@@ -1,6 +1,6 @@
 /* ls_state_dict: the named tensors that a file keeps of a run, and where in memory they live. Weights (weights.h) and
  * checkpoints (checkpoint.h) are such lists; this is all that knows how one becomes a file and a file one again.
- * Private to common/train. */
+ * Private to common/checkpoint. */
 #ifndef LS_CHECKPOINT_STATE_DICT_H
 #define LS_CHECKPOINT_STATE_DICT_H
 

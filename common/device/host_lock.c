@@ -1,6 +1,6 @@
 /* host_lock — turns at the one lock of the process, each of them so many microseconds of a busy core.
  *   idea  : whoever comes draws a number, and waits until the counter of those served has reached it: first come, first
- *           served, as a replay's locks are (replay/engine.c). It spins first where its device has a core of its own,
+ *           served, as a replay's locks are (labs/replay/engine). It spins first where its device has a core of its own,
  *           since waking a sleeper takes longer than a turn
  *   cost  : off, a branch. On, `us` at each launch and two readings of the clock more (by CPU time system calls, some
  *           0.3 us each); where several threads launch, the wait for those in front

@@ -25,9 +25,9 @@ enum { WANTS_VIEW, ELAPSED_US, EXTRA };
 
 static size_t row_doubles(const ls_parallel *p) { return (size_t)p->local_device_count * LS_DEVICE_ROW_DOUBLES; }
 
-ls_status ls_look_open(ls_look *look, ls_parallel *p, const ls_train_options *options, ls_report *report,
-                       int64_t total_steps) {
-    *look = (ls_look){.parallel = p, .report = report, .total_steps = total_steps, .interval = 1, .last_loss = NAN};
+ls_status ls_deferred_open(ls_deferred *look, ls_parallel *p, const ls_train_options *options, ls_report *report,
+                           int64_t total_steps) {
+    *look = (ls_deferred){.parallel = p, .report = report, .total_steps = total_steps, .interval = 1, .last_loss = NAN};
     look->read_steps = (int64_t)p->step;
     look->next = look->read_steps + 1;
     size_t room = EXTRA + LS_LOSS_RING + row_doubles(p);
@@ -41,44 +41,44 @@ ls_status ls_look_open(ls_look *look, ls_parallel *p, const ls_train_options *op
         ls_live_view_begin(&look->view, look->wants_view, p->device_count);
         return LS_OK;
     }
-    ls_look_close(look);
+    ls_deferred_close(look);
     return ls_fail(LS_ERR_NO_MEMORY, "no memory to gather the losses of %d ranks", p->world_size);
 }
 
-void ls_look_begin_epoch(ls_look *look) {
+void ls_deferred_begin_epoch(ls_deferred *look) {
     look->epoch_loss_sum = 0;
     look->epoch_losses = 0;
     look->since_us = ls_now_us();
 }
 
-void ls_look_epoch_losses(const ls_look *look, double *sum, int64_t *losses) {
+void ls_deferred_epoch_losses(const ls_deferred *look, double *sum, int64_t *losses) {
     *sum = look->epoch_loss_sum;
     *losses = look->epoch_losses;
 }
 
-void ls_look_resume_epoch(ls_look *look, double sum, int64_t losses) {
+void ls_deferred_resume_epoch(ls_deferred *look, double sum, int64_t losses) {
     look->epoch_loss_sum = sum;
     look->epoch_losses = losses;
 }
 
-void ls_look_note(ls_look *look, double step_ms, double loader_wait_ms) {
+void ls_deferred_note(ls_deferred *look, double step_ms, double loader_wait_ms) {
     size_t slot = look->parallel->step % LS_LOSS_RING;
     look->step_ms[slot] = step_ms;
     look->loader_wait_ms[slot] = loader_wait_ms;
 }
 
-bool ls_look_is_due(const ls_look *look) { return (int64_t)look->parallel->step >= look->next; }
+bool ls_deferred_is_due(const ls_deferred *look) { return (int64_t)look->parallel->step >= look->next; }
 
 /* --- gathering --------------------------------------------------------------------------------------------------- */
 
-static ls_status read_ring(const ls_look *look, float ring[LS_LOSS_RING]) {
+static ls_status read_ring(const ls_deferred *look, float ring[LS_LOSS_RING]) {
     ls_parallel *p = look->parallel;
     ls_stream *stream = ls_device_stream(p->loss_device, LS_STREAM_COMPUTE);
     return ls_copy_now(stream, ring, p->losses, LS_LOSS_RING * sizeof *ring);
 }
 
 /* Fills `received`: EXTRA + steps + row_doubles doubles of each rank. */
-static ls_status gather(ls_look *look, size_t steps) {
+static ls_status gather(ls_deferred *look, size_t steps) {
     ls_parallel *p = look->parallel;
     float ring[LS_LOSS_RING];
     struct ls_device_row row;
@@ -99,7 +99,7 @@ static ls_status gather(ls_look *look, size_t steps) {
     return LS_OK;
 }
 
-static void take_rows(ls_look *look, size_t steps) {
+static void take_rows(ls_deferred *look, size_t steps) {
     const ls_parallel *p = look->parallel;
     size_t stride = EXTRA + steps + row_doubles(p);
     for (int r = 0; r < p->world_size; r++) {
@@ -109,7 +109,7 @@ static void take_rows(ls_look *look, size_t steps) {
 }
 
 /* What the report says of each step beside its loss: rank 0 asks its own optimizer, for which it waits. */
-static ls_status read_updates(ls_look *look) {
+static ls_status read_updates(ls_deferred *look) {
     const ls_optimizer *optimizer = look->parallel->optimizer;
     look->has_updates = false;
     if (!look->report || ls_optimizer_record_count(optimizer) != LS_LOSS_RING) return LS_OK;
@@ -118,7 +118,7 @@ static ls_status read_updates(ls_look *look) {
     return status;
 }
 
-static void report_step(const ls_look *look, double loss) {
+static void report_step(const ls_deferred *look, double loss) {
     size_t slot = (size_t)look->read_steps % LS_LOSS_RING;
     if (!look->report) return;
     ls_report_step(look->report, &(struct ls_report_line){.step = look->read_steps,
@@ -131,7 +131,7 @@ static void report_step(const ls_look *look, double loss) {
 
 /* --- the losses -------------------------------------------------------------------------------------------------- */
 
-static double global_loss(const ls_look *look, size_t steps, size_t i) {
+static double global_loss(const ls_deferred *look, size_t steps, size_t i) {
     const ls_parallel *p = look->parallel;
     size_t stride = EXTRA + steps + row_doubles(p);
     double sum = 0;
@@ -139,7 +139,7 @@ static double global_loss(const ls_look *look, size_t steps, size_t i) {
     return sum / p->world_size;
 }
 
-static ls_status take_losses(ls_look *look, size_t steps) {
+static ls_status take_losses(ls_deferred *look, size_t steps) {
     ls_parallel *p = look->parallel;
     for (size_t i = 0; i < steps; i++, look->read_steps++) {
         double loss = global_loss(look, steps, i);
@@ -155,7 +155,7 @@ static ls_status take_losses(ls_look *look, size_t steps) {
 /* --- the look ---------------------------------------------------------------------------------------------------- */
 
 /* By rank 0's values, which all ranks have. */
-static int64_t next_interval(const ls_look *look, size_t steps) {
+static int64_t next_interval(const ls_deferred *look, size_t steps) {
     const double *first = look->received;
     bool view = first[WANTS_VIEW] != 0;
     int64_t least = view ? 1 : LEAST_STEPS;
@@ -165,7 +165,7 @@ static int64_t next_interval(const ls_look *look, size_t steps) {
     return wanted >= LS_LOSS_RING ? LS_LOSS_RING : wanted <= (double)least ? least : (int64_t)wanted;
 }
 
-static void show(ls_look *look, size_t steps) {
+static void show(ls_deferred *look, size_t steps) {
     if (!look->wants_view || steps == 0) return;
     double step_ms = look->received[ELAPSED_US] * 1e-3 / (double)steps;
     struct ls_live_step step = {.step = look->read_steps,
@@ -182,7 +182,7 @@ static void leave_out(ls_parallel *p, double us) {
     for (int d = 0; d < p->local_device_count; d++) p->clocks[d].since_us += us;
 }
 
-ls_status ls_look_now(ls_look *look) {
+ls_status ls_deferred_now(ls_deferred *look) {
     double begin_us = ls_now_us();
     size_t steps = (size_t)((int64_t)look->parallel->step - look->read_steps);
     ls_status status = gather(look, steps);
@@ -201,7 +201,7 @@ ls_status ls_look_now(ls_look *look) {
     return LS_OK;
 }
 
-void ls_look_salvage(ls_look *look) {
+void ls_deferred_salvage(ls_deferred *look) {
     const ls_parallel *p = look->parallel;
     float ring[LS_LOSS_RING];
     if (!look->report || p->world_size > 1 || p->stuck || read_ring(look, ring) != LS_OK) return;
@@ -213,14 +213,14 @@ void ls_look_salvage(ls_look *look) {
     }
 }
 
-double ls_look_epoch_loss(const ls_look *look) {
+double ls_deferred_epoch_loss(const ls_deferred *look) {
     return look->epoch_losses > 0 ? look->epoch_loss_sum / (double)look->epoch_losses : NAN;
 }
 
-void ls_look_close(ls_look *look) {
+void ls_deferred_close(ls_deferred *look) {
     ls_live_view_end(&look->view, false);
     free(look->sent);
     free(look->received);
     free(look->rows);
-    *look = (ls_look){0};
+    *look = (ls_deferred){0};
 }

@@ -7,7 +7,7 @@
 #include "common/report/live_view.h"
 #include "common/report/report.h"
 
-typedef struct ls_look {
+typedef struct ls_deferred {
     /* constant after open */
     ls_parallel *parallel;
     ls_report *report;   /* rank 0's; NULL: another rank, or nothing to report to */
@@ -30,38 +30,38 @@ typedef struct ls_look {
     double samples_per_step;
     double since_us; /* the last look, or the epoch's begin */
     ls_live_view view;
-} ls_look;
+} ls_deferred;
 
 /* `report` may be NULL; it is borrowed. `total_steps` 0: not known. On failure there is nothing to close. */
-ls_status ls_look_open(ls_look *look, ls_parallel *parallel, const ls_train_options *options, ls_report *report,
-                       int64_t total_steps);
+ls_status ls_deferred_open(ls_deferred *look, ls_parallel *parallel, const ls_train_options *options, ls_report *report,
+                           int64_t total_steps);
 
 /* Sums and times of an epoch begin anew. */
-void ls_look_begin_epoch(ls_look *look);
+void ls_deferred_begin_epoch(ls_deferred *look);
 
 /* For checkpoints: the sum and number of the epoch's losses that have been read; and back, in an epoch that goes on. */
-void ls_look_epoch_losses(const ls_look *look, double *sum, int64_t *losses);
-void ls_look_resume_epoch(ls_look *look, double sum, int64_t losses);
+void ls_deferred_epoch_losses(const ls_deferred *look, double *sum, int64_t *losses);
+void ls_deferred_resume_epoch(ls_deferred *look, double sum, int64_t losses);
 
 /* After step p->step (not counted yet): what it took. */
-void ls_look_note(ls_look *look, double step_ms, double loader_wait_ms);
+void ls_deferred_note(ls_deferred *look, double step_ms, double loader_wait_ms);
 
-/* Whether it is time for ls_look_now, which all ranks find after the same step: after the first
+/* Whether it is time for ls_deferred_now, which all ranks find after the same step: after the first
  * step, then about five times a second but no more often than every 64 steps, or about twice a second where rank 0
  * shows the live view; and in any case when the ring of losses is full. */
-bool ls_look_is_due(const ls_look *look);
+bool ls_deferred_is_due(const ls_deferred *look);
 
 /* Reads the losses of all steps since the last look, tells the report about them, and refreshes rows and view.
  * Collective over ranks, host-blocking. LS_ERR_DIVERGED: a loss is not finite (those before it have been reported). */
-ls_status ls_look_now(ls_look *look);
+ls_status ls_deferred_now(ls_deferred *look);
 
 /* After a failure: reports the steps that this process knows all about, where it is the only one. */
-void ls_look_salvage(ls_look *look);
+void ls_deferred_salvage(ls_deferred *look);
 
 /* The mean over the epoch's steps; NaN if there is none. */
-double ls_look_epoch_loss(const ls_look *look);
+double ls_deferred_epoch_loss(const ls_deferred *look);
 
 /* A look that is all zero is fine. Does not wipe the view (ls_live_view_end). */
-void ls_look_close(ls_look *look);
+void ls_deferred_close(ls_deferred *look);
 
 #endif

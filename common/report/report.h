@@ -4,7 +4,9 @@
 #define LS_REPORT_REPORT_H
 
 #include "common/report/device_table.h"
-#include "common/train/loop.h"
+#include "common/report/result.h"
+#include "common/seam/options.h"
+#include "common/seam/parallel.h"
 
 typedef struct ls_report ls_report;
 

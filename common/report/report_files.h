@@ -1,4 +1,4 @@
-/* The files of lines that a run writes while it trains (--metrics, --dump-losses). Private to common/train; whether the files
+/* The files of lines that a run writes while it trains (--metrics, --dump-losses). Private to common/report; whether the files
  * that the options name can be written is ls_report_check (report.h). */
 #ifndef LS_REPORT_REPORT_FILES_H
 #define LS_REPORT_REPORT_FILES_H

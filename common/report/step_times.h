@@ -15,7 +15,9 @@
 #ifndef LS_REPORT_STEP_TIMES_H
 #define LS_REPORT_STEP_TIMES_H
 
-#include "common/train/loop.h"
+#include "common/report/result.h"
+#include "common/seam/options.h"
+#include "common/seam/parallel.h"
 
 #define LS_TIME_BLOCK 20
 #define LS_TIME_LONGEST_BLOCK 160

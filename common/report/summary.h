@@ -1,9 +1,11 @@
-/* The summary of a run as JSON. Private to common/train. */
+/* The summary of a run as JSON. Private to common/report. */
 #ifndef LS_REPORT_SUMMARY_H
 #define LS_REPORT_SUMMARY_H
 
 #include "common/report/device_table.h"
-#include "common/train/loop.h"
+#include "common/report/result.h"
+#include "common/seam/options.h"
+#include "common/seam/parallel.h"
 
 /* {"summary":{...}} on one line: how the run was configured, what it measured, and an entry of "device_table" for each
  * of `rows` (device_count of them). NULL: no memory; free() it. */

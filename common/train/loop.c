@@ -1,6 +1,6 @@
 /* loop — epochs and steps.
  *   idea  : a step enqueues; the host looks at the losses of all ranks only from time to time, at least every LS_LOSS_RING
- *           steps, and at the end of an epoch (look.h). Looking is collective over ranks, outside of the step times
+ *           steps, and at the end of an epoch (deferred.h). Looking is collective over ranks, outside of the step times
  *   times : CPU devices have done a step when its calls return, and each step is timed. A GPU is then still at the
  *           step before: the host only waits for its batch to be copied, for which a place must be free (parallel.h),
  *           so that it is at most two steps ahead; times are those of blocks of steps, with the GPU idle at both ends
@@ -44,7 +44,7 @@ struct run {
     int64_t epoch, epoch_steps; /* the epoch in progress, and steps of it so far */
     ls_step_times times;
     int64_t clocked_from; /* the step before which the phases' clocks began */
-    ls_look look;         /* losses, times and memory, as the host sees them from time to time */
+    ls_deferred look;     /* losses, times and memory, as the host sees them from time to time */
     struct ls_checkpointed checkpointed;
     bool unsaved; /* rank 0 could not write a checkpoint, which all ranks know, and all else is well */
     ls_recording recording;
@@ -77,7 +77,7 @@ static ls_status measure_accuracy(struct run *run) {
     if (status == LS_OK) status = sum_over_ranks(p, &sum, 1);
     if (status != LS_OK) return status;
     run->accuracy = sum / (double)count;
-    return ls_look_now(&run->look); /* the devices' peaks are to hold what this took */
+    return ls_deferred_now(&run->look); /* the devices' peaks are to hold what this took */
 }
 
 /* --- one step ---------------------------------------------------------------------------------------------------- */
@@ -138,7 +138,7 @@ static void forget_warmup(struct run *run) {
 /* Looking is no step. */
 static ls_status look_now(struct run *run) {
     ls_status status = ls_step_times_pause(&run->times);
-    return status == LS_OK ? ls_look_now(&run->look) : status;
+    return status == LS_OK ? ls_deferred_now(&run->look) : status;
 }
 
 /* --- checkpoints ------------------------------------------------------------------------------------------------- */
@@ -148,7 +148,7 @@ static ls_status write_checkpoint(struct run *run) {
                                    .epoch = run->epoch,
                                    .epoch_steps = run->epoch_steps,
                                    .last_loss = run->look.last_loss};
-    if (run->epoch_steps > 0) ls_look_epoch_losses(&run->look, &position.loss_sum, &position.losses);
+    if (run->epoch_steps > 0) ls_deferred_epoch_losses(&run->look, &position.loss_sum, &position.losses);
     return ls_checkpoint_save(&run->checkpointed, &position, run->options->save);
 }
 
@@ -235,12 +235,12 @@ static ls_status train_epoch(struct run *run) {
         if (status == LS_OK && batch) status = train_step(run, batch);
         if (status != LS_OK || !batch) break;
         status = ls_step_times_end(&run->times, &step_ms);
-        ls_look_note(&run->look, step_ms, (ls_loader_wait_us(run->feed.loader) - waited_us) * 1e-3);
+        ls_deferred_note(&run->look, step_ms, (ls_loader_wait_us(run->feed.loader) - waited_us) * 1e-3);
         if (status == LS_OK) status = ls_recording_end_step(&run->recording, step_ms);
         p->step++;
         run->epoch_steps++;
         forget_warmup(run);
-        if (status == LS_OK && ls_look_is_due(&run->look)) status = look_now(run);
+        if (status == LS_OK && ls_deferred_is_due(&run->look)) status = look_now(run);
         if (status == LS_OK && checkpoint_is_due(run)) status = save_checkpoint(run, false);
         ls_progress_show(&progress, "step", (int64_t)p->step, shown_total(run));
     }
@@ -258,19 +258,19 @@ static ls_status train_epoch(struct run *run) {
 
 static void report_epoch(struct run *run, double seconds) {
     ls_live_view_hide(&run->look.view);
-    ls_report_epoch(run->report, run->parallel->epoch, ls_look_epoch_loss(&run->look), run->accuracy, seconds);
+    ls_report_epoch(run->report, run->parallel->epoch, ls_deferred_epoch_loss(&run->look), run->accuracy, seconds);
     ls_live_view_resume(&run->look.view);
 }
 
 static void resume_losses(struct run *run) {
-    ls_look_resume_epoch(&run->look, run->resumed.loss_sum, run->resumed.losses);
+    ls_deferred_resume_epoch(&run->look, run->resumed.loss_sum, run->resumed.losses);
     run->look.last_loss = run->resumed.last_loss;
 }
 
 static void begin_epoch(struct run *run, double now_us) {
     ls_parallel *p = run->parallel;
     p->epoch = run->epoch;
-    ls_look_begin_epoch(&run->look);
+    ls_deferred_begin_epoch(&run->look);
     if (run->epoch_steps > 0) resume_losses(run);
     for (int d = 0; d < p->local_device_count; d++) p->clocks[d].since_us = now_us;
 }
@@ -342,7 +342,7 @@ static ls_status finish(struct run *run, ls_status status, ls_train_result *resu
     if (saved != LS_OK && !run->unsaved) status = saved;
     status = ls_parallel_settle(p, status); /* the devices are idle */
     const char *weights = p->rank == 0 ? run->options->save_weights : NULL;
-    if (status != LS_OK) ls_look_salvage(&run->look);
+    if (status != LS_OK) ls_deferred_salvage(&run->look);
     if (status == LS_OK && ls_device_computes(p->devices[0])) status = ls_model_hash(p->model, &result->parameter_hash);
     if (status == LS_OK) summarise(run, result);
     const char *prefix = run->options->save_module_prefix ? LS_MODULE_PREFIX : "";
@@ -384,11 +384,11 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
         status = ls_recording_open(&run.recording, options, p, &run.times, run.resumed.step, run.total_steps);
     }
     if (status == LS_OK && p->rank == 0) announce(&run, train);
-    if (status == LS_OK) status = ls_look_open(&run.look, p, options, run.report, shown_total(&run));
+    if (status == LS_OK) status = ls_deferred_open(&run.look, p, options, run.report, shown_total(&run));
     if (status == LS_OK) resume_losses(&run);
     if (status == LS_OK) status = train_epochs(&run);
     status = finish(&run, status, result);
-    ls_look_close(&run.look);
+    ls_deferred_close(&run.look);
     ls_feed_close(&run.feed);
     ls_step_graph_destroy(run.graph);
     ls_recording_close(&run.recording);

@@ -3,26 +3,9 @@
 #define LS_TRAIN_LOOP_H
 
 #include "common/data/batches.h"
+#include "common/report/result.h"
 #include "common/seam/options.h"
 #include "common/seam/parallel.h"
-
-/* Steps at the start of a run that the step time leaves out: caches, pages and buckets settle in them. */
-#define LS_WARMUP_STEPS 10
-
-typedef struct ls_train_result {
-    int64_t steps, epochs;
-    /* measured step times, without warm-up, in milliseconds; all 0 if there were too few steps */
-    int64_t timed_steps;
-    int64_t steps_per_time; /* steps behind each time: 1, or a block's (step_times.h) */
-    int64_t clocked_steps;  /* that the phases' times and bytes cover */
-    double median_step_ms, p10_step_ms, p90_step_ms;
-    double samples_per_s; /* batch_size / median */
-    double final_loss;    /* of the last step's global batch */
-    double accuracy;      /* on the test samples; NaN if not evaluated */
-    uint64_t parameter_hash;
-    bool strided; /* DDP's ranks have shared the batches in another way than DataParallel's devices */
-    /* of meta devices, which compute nothing: NaN, and the counts and the hash 0 */
-} ls_train_result;
 
 /* What ls_train would refuse on every rank before it begins, asked by one process: whether the ranks can share the
  * batches, whether the files that the options name can be written, and whether the run can go on from the checkpoint that

@@ -142,8 +142,8 @@ damaged_trace() {
 
 damaged_text() { # kind
     case $1 in
-    node) file=$tree/labs/nodes ;;
-    workload) file=$tree/labs/workloads ;;
+    node) file=$tree/labs/replay/nodes ;;
+    workload) file=$tree/labs/replay/workloads ;;
     esac
     # shellcheck disable=SC2046 # a list
     choose $(ls "$file"/*.json)

@@ -28,8 +28,8 @@ start_target() { # a program that has children, or threads, and does not end by 
     case $target in
     bench) start_job "$build/bench_dp_vs_ddp" --models=mlp --n=1,2 --quiet --steps=2000 --out="$work" ;;
     comm) start_job "$build/bench_comm" --n=2,4 --quiet --out="$work" ;;
-    tables) start_job "$tree/labs/bench_shared/stoppable.sh" "$build/tables" --tables=1,6 --out="$work" ;;
-    recipes) DATA="$tree/data/digits" start_job "$tree/labs/recipes/recipes.sh" "$build" "$work" mlp-amp ;;
+    tables) start_job "$tree/labs/bench/shared/stoppable.sh" "$build/tables" --tables=1,6 --out="$work" ;;
+    recipes) DATA="$tree/data/digits" start_job "$tree/labs/bench/recipes/recipes.sh" "$build" "$work" mlp-amp ;;
     calibrate) start_job "$build/calibrate" --out="$work/node.json" ;;
     *) start_job "$@" $training $endless --save="$work/checkpoint" --save-every=20 ;;
     esac

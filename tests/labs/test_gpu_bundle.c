@@ -25,12 +25,13 @@ static program p;
  * libraries that this machine has stay where they are. */
 static void make_bundle(const char *place) {
     static const char script[] =
-        "set -e; mkdir -p \"$1/bundle/labs/gpu_check\"; cp labs/bench/gpu_bundle/run.sh \"$1/bundle/\"; cd \"$1\"\n"
+        "set -e; mkdir -p \"$1/bundle/labs/bench/gpu_check\"; cp labs/bench/gpu_bundle/run.sh \"$1/bundle/\"; cd "
+        "\"$1\"\n"
         "mkdir -p bundle/build/lib bundle/build/tests bundle/lib driver bin \"$3\"; : >driver/libcuda.so.1\n"
         "cp \"$2/ls_cuda.so\" \"$2/ls_nccl.so\" bundle/build/lib/; cp \"$2/" LIBRARY "\" \"$3/\"\n"
         "cp /bin/true bundle/build/dp_train; cp /bin/true bundle/build/tests/test_a\n"
         "printf '#!/bin/sh\\necho %s/wheels/nvidia/some/lib\\n' \"$PWD\" >bin/python3\n"
-        "echo commit v1-3-gabc >bundle/made-of; cd bundle/labs/gpu_check; chmod +x \"$1/bin/python3\"\n"
+        "echo commit v1-3-gabc >bundle/made-of; cd bundle/labs/bench/gpu_check; chmod +x \"$1/bin/python3\"\n"
         "printf '#!/bin/sh\\nfor word; do printf \"<%%s>\" \"$word\"; done\\npwd\\n' >gpu_check.sh; chmod +x "
         "gpu_check.sh\n";
     scratch_write("make.sh", script, strlen(script));

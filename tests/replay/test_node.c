@@ -257,16 +257,16 @@ static void test_a_name_that_is_not_there_says_where_it_was_looked_for(void **st
     ls_log_restore(sink);
 }
 
-/* A copy of this program, at T/build/p or T/build/tests/p, finds T/labs/nodes from any folder. */
+/* A copy of this program, at T/build/p or T/build/tests/p, finds T/labs/replay/nodes from any folder. */
 static void test_nodes_are_found_above_the_program(void **state) {
     (void)state;
     static const char *const places[] = {"build/p", "build/tests/p"};
     char folder[] = "/tmp/ls_test_node_XXXXXX", command[512];
     assert_non_null(mkdtemp(folder));
-    snprintf(
-        command, sizeof command,
-        "mkdir -p %s/build/tests %s/labs/nodes && cp labs/replay/nodes/titan-pair.json %s/labs/nodes/only-there.json",
-        folder, folder, folder);
+    snprintf(command, sizeof command,
+             "mkdir -p %s/build/tests %s/labs/replay/nodes && cp labs/replay/nodes/titan-pair.json "
+             "%s/labs/replay/nodes/only-there.json",
+             folder, folder, folder);
     assert_int_equal(system(command), 0);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         snprintf(command, sizeof command, "cp /proc/%ld/exe %s/%s && cd / && %s/%s only-there", (long)getpid(), folder,

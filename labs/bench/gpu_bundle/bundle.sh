@@ -15,7 +15,7 @@ fail() { echo "gpu-bundle: $*" >&2; exit 1; }
 build=$1 chips=$2
 shift 2
 [ $# -gt 0 ] || fail 'nvcc was not found (make help says what was): a bundle for GPUs needs CUDA 12 or 13 where it is made'
-cd "$(dirname "$0")/../.." || exit 1
+cd "$(dirname "$0")/../../.." || exit 1
 bundle=$build/gpu-bundle
 made=$bundle.new
 rm -rf "$made"
@@ -43,7 +43,7 @@ rm "$made/needs" "$made/libraries"
 # --- what they read -------------------------------------------------------------------------------------------------------
 cp labs/bench/gpu_bundle/run.sh "$made/" && cp -r data LICENSE "$made/" && mkdir -p "$made/tests" "$made/plots" &&
     cp -r tests/golden "$made/tests/" && cp -r plots/reference "$made/plots/" || exit 1
-for room in gpu_check bench_shared bench_pytorch nodes workloads tables; do # scripts and tables, not sources
+for room in bench/gpu_check bench/shared bench/peers replay/nodes replay/workloads replay/tables; do # scripts and tables, not sources
     mkdir -p "$made/labs/$room"
     find "labs/$room" -maxdepth 1 -type f ! -name '*.[ch]' -exec cp {} "$made/labs/$room/" \;
 done

@@ -1,0 +1,27 @@
+/* The result of a run, and the measured time of its steps. */
+#ifndef LS_REPORT_RESULT_H
+#define LS_REPORT_RESULT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Steps at the start of a run that the step time leaves out: caches, pages and buckets settle in them. */
+#define LS_WARMUP_STEPS 10
+
+/* What a run came to: the loop fills it, programs and the summary print it. */
+typedef struct ls_train_result {
+    int64_t steps, epochs;
+    /* measured step times, without warm-up, in milliseconds; all 0 if there were too few steps */
+    int64_t timed_steps;
+    int64_t steps_per_time; /* steps behind each time: 1, or a block's (step_times.h) */
+    int64_t clocked_steps;  /* that the phases' times and bytes cover */
+    double median_step_ms, p10_step_ms, p90_step_ms;
+    double samples_per_s; /* batch_size / median */
+    double final_loss;    /* of the last step's global batch */
+    double accuracy;      /* on the test samples; NaN if not evaluated */
+    uint64_t parameter_hash;
+    bool strided; /* DDP's ranks have shared the batches in another way than DataParallel's devices */
+    /* of meta devices, which compute nothing: NaN, and the counts and the hash 0 */
+} ls_train_result;
+
+#endif

@@ -12,6 +12,7 @@
 
 #include "common/comm/comm_internal.h"
 #include "common/comm/nccl_plugin.h"
+#include "common/comm/wait.h"
 #include "common/device/plugin.h"
 
 #define WITHOUT_NCCL "; --backend shm stages through host memory"

@@ -6,6 +6,7 @@
 
 #include "common/base/hash.h"
 #include "common/comm/comm_internal.h"
+#include "common/comm/wait.h"
 
 int ls_comm_rank(const ls_comm *comm) { return comm->rank; }
 int ls_comm_world_size(const ls_comm *comm) { return comm->world_size; }

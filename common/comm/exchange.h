@@ -18,6 +18,7 @@
 #define LS_COMM_EXCHANGE_H
 
 #include "common/comm/comm_internal.h"
+#include "common/comm/wait.h"
 
 typedef struct ls_exchange {
     /* filled by the caller */

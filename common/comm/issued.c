@@ -7,6 +7,7 @@
  *           further ahead than that has been at this one, and is not compared
  *   fails : of sends and receives, which are numbered per pair of ranks, only the number is told: not their count */
 #include "common/comm/comm_internal.h"
+#include "common/comm/wait.h"
 
 /* An operation in 64 bits: 46 of the count, 7 of the root + 1, and what fits into a few bits each. */
 #define COUNT_BITS 46

@@ -11,6 +11,7 @@
 
 #include "common/comm/comm_internal.h"
 #include "common/comm/reduce_kernels.h"
+#include "common/comm/wait.h"
 
 /* --- what the ranks say to each other ----------------------------------------------------------------------------- */
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/comm/comm_internal.h"
+#include "common/comm/wait.h"
 
 /* One message as one of its two ends sees it. */
 struct message {

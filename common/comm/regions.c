@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/comm/comm_internal.h"
+#include "common/comm/wait.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */

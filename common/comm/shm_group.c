@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/comm/comm_internal.h"
+#include "common/comm/wait.h"
 
 static ls_status check_options(const ls_comm_options *options) {
     ls_status status = ls_group_check_options(options);

@@ -20,6 +20,7 @@
 #include "common/base/clock.h"
 #include "common/base/secret.h"
 #include "common/comm/comm_internal.h"
+#include "common/comm/wait.h"
 
 #define LS_HELLO_MAGIC 0x6c73636fu
 #define LS_NAME_BYTES 33 /* 32 hexadecimal digits and the end */

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "common/comm/comm_internal.h"
+#include "common/comm/wait.h"
 
 struct staged {
     char *memory; /* page-locked */

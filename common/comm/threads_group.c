@@ -14,6 +14,7 @@
 
 #include "common/base/hash.h"
 #include "common/comm/comm_internal.h"
+#include "common/comm/wait.h"
 
 static ls_status make_control_area(const ls_comm_options *options, void **out) {
     *out = NULL;

@@ -26,6 +26,7 @@
 
 #include "common/base/clock.h"
 #include "common/comm/comm_internal.h"
+#include "common/comm/wait.h"
 
 #define LS_PATROL_US 5e4
 #define LS_JOIN_GRACE_US 5e5 /* rank 0 keeps the list of who has come, so its verdict is to be the first */

@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "common/comm/comm_internal.h"
+#include "common/comm/wait.h"
 #include "tests/base/scratch.h"
 #include "tests/comm/ranks.h"
 

@@ -16,6 +16,7 @@
 
 #include "common/base/clock.h"
 #include "common/comm/comm_internal.h"
+#include "common/comm/wait.h"
 #include "tests/comm/ranks.h"
 
 #define TIMEOUT_S 0.5

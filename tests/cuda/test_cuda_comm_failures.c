@@ -19,6 +19,7 @@
 
 #include "common/base/clock.h"
 #include "common/comm/comm_internal.h"
+#include "common/comm/wait.h"
 #include "tests/cuda/gpu_ranks.h"
 
 #define TIMEOUT_S 1.0

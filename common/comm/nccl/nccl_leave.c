@@ -20,6 +20,7 @@
 
 #include "common/base/clock.h"
 #include "common/comm/nccl/nccl_group.h"
+#include "common/comm/wait.h"
 
 #define LS_LEAVE_S 5.0
 #define LS_IDLE_S 0.2 /* for streams that have, as comm.h says, passed all operations */

@@ -13,6 +13,7 @@
  *           addition, and min and max may drop a NaN
  *   fails : what NCCL says at once breaks the group; what shows later is found by nccl_watch.c */
 #include "common/comm/nccl/nccl_group.h"
+#include "common/comm/wait.h"
 #include "common/device/host_lock.h"
 
 static ncclDataType_t type_of(int32_t dtype) {

@@ -19,6 +19,7 @@
 
 #include "common/base/clock.h"
 #include "common/comm/nccl/nccl_group.h"
+#include "common/comm/wait.h"
 
 #define LS_LOOK_US 1e3
 #define LS_PATROL_US 5e4

@@ -1,0 +1,139 @@
+/* What the ranks of a group write for each other: the control area, with which the group's memory begins. First
+ * struct ls_segment, then mailboxes, arrivals and staging buffers. All zero when the group begins. Private to common/comm. */
+#ifndef LS_COMM_SEGMENT_H
+#define LS_COMM_SEGMENT_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/flag.h"
+#include "common/comm/comm.h"
+
+#define LS_CACHE_LINE_BYTES 64
+
+/* The largest message that goes along with the meeting; and per rank two buffers for slices of buffers that are not
+ * shared. */
+#define LS_EAGER_BYTES ((size_t)4 << 10)
+#define LS_STAGE_BYTES ((size_t)256 << 10)
+
+/* X(NAME, text, has elements, preposition before the root or peer) */
+#define LS_OPERATION_MAP(X)                                                                                            \
+    X(ALL_REDUCE, "all_reduce", true, NULL)                                                                            \
+    X(BROADCAST, "broadcast", true, "from")                                                                            \
+    X(REDUCE, "reduce", true, "to")                                                                                    \
+    X(ALL_GATHER, "all_gather", true, NULL)                                                                            \
+    X(REDUCE_SCATTER, "reduce_scatter", true, NULL)                                                                    \
+    X(GATHER, "gather", true, "to")                                                                                    \
+    X(SCATTER, "scatter", true, "from")                                                                                \
+    X(SEND, "send", true, "to")                                                                                        \
+    X(RECV, "recv", true, "from")                                                                                      \
+    X(BARRIER, "barrier", false, NULL)                                                                                 \
+    X(JOIN, "joining the group", false, NULL)                                                                          \
+    X(ALLOC, "alloc_shared", true, NULL)                                                                               \
+    X(ALLOC_VOTE, "alloc_shared (second half)", false, NULL)                                                           \
+    X(FREE, "free_shared", true, NULL)                                                                                 \
+    X(COMPARE_GPUS, "find_nccl_obstacle", false, NULL)                                                                 \
+    X(ATTACH_STAGED, "attach_device (staged)", false, NULL)                                                            \
+    X(ATTACH_NCCL, "attach_device (nccl)", false, NULL)
+
+#define LS_OPERATION_ENUM(name, text, elements, preposition) LS_OPERATION_##name,
+typedef enum ls_operation_kind { LS_OPERATION_MAP(LS_OPERATION_ENUM) LS_OPERATION_COUNT } ls_operation_kind;
+#undef LS_OPERATION_ENUM
+
+/* Where a rank's published data lies: an offset in the group's memory, or one of these. */
+#define LS_OFFSET_STAGED UINT64_MAX        /* slice by slice in the rank's staging buffers */
+#define LS_OFFSET_NOTHING (UINT64_MAX - 1) /* this rank publishes nothing */
+
+/* What a rank is about to do. Ranks that meet compare everything but the offset. */
+typedef struct ls_announcement {
+    uint64_t sequence, count;      /* ALLOC: count is bytes; FREE: the region's number */
+    uint64_t offset;               /* ALLOC_VOTE: the rank's ls_status; ATTACH, COMPARE: what attach.c compares */
+    int32_t kind, dtype, op, root; /* ls_operation_kind, ls_dtype, ls_reduce_op; root or peer, -1 if none */
+} ls_announcement;
+
+/* Operations of the stream and collective calls of the host meet in channels of their own: they may overlap in time. */
+typedef enum ls_channel_kind { LS_CHANNEL_STREAM, LS_CHANNEL_HOST, LS_CHANNEL_COUNT } ls_channel_kind;
+
+/* How one rank comes to a step of a channel; written by that rank only. What the others want to know of it lies
+ * together, so that a message of a few elements costs each of them one cache line. A rank has two per channel, for even
+ * and for odd steps, so that it may come to the next step while a slow one still reads this one's. */
+typedef struct ls_arrival {
+    alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t step; /* the last one of its kind, even or odd, it has come to */
+    ls_announcement announced;                          /* by the last meeting among those steps */
+    char brief[16];                                     /* a message that goes along with that meeting, if it fits, */
+    char message[LS_EAGER_BYTES];                       /* or else here, where a line begins */
+} ls_arrival;
+_Static_assert(offsetof(ls_arrival, message) == LS_CACHE_LINE_BYTES, "an arrival's first line holds all but message");
+
+typedef enum ls_presence { LS_PRESENT, LS_LEFT, LS_DIED } ls_presence;
+
+#define LS_ISSUED_KEPT 32
+
+typedef struct ls_rank_slot {
+    alignas(LS_CACHE_LINE_BYTES) _Atomic int32_t pid; /* shm: 0 until the rank has joined */
+    _Atomic int32_t left;                             /* an ls_presence */
+    _Atomic int32_t inside;                           /* threads: the rank may touch other ranks' buffers */
+    /* whose progress the rank waits for, as rank + 1 (0: nobody's), and up to what value */
+    _Atomic int32_t awaits;
+    _Atomic uint32_t awaited_value;
+    alignas(LS_CACHE_LINE_BYTES) ls_flag progress; /* steps inside operations (ls_comm_step_done) */
+    /* the collective operations that the rank has enqueued without meeting the others (issued.c): the last one's
+     * number, and in short what the last few were */
+    alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t issued;
+    _Atomic uint64_t issued_what[LS_ISSUED_KEPT];
+} ls_rank_slot;
+
+/* From one rank to another. Each side raises its flag by one per step and announces itself before its first. The
+ * receiver may be one message ahead of the sender's look at it, so its announcements alternate. */
+typedef struct ls_mailbox {
+    alignas(LS_CACHE_LINE_BYTES) ls_flag sent;
+    ls_announcement sender;
+    alignas(LS_CACHE_LINE_BYTES) ls_flag taken;
+    ls_announcement receiver[2];
+    /* sends and receives that the two have enqueued without meeting (issued.c) */
+    _Atomic uint64_t issued_sends, issued_receives;
+} ls_mailbox;
+
+#define LS_REASON_CAPACITY 400
+
+typedef enum ls_broken_state { LS_INTACT, LS_BREAKING, LS_BROKEN } ls_broken_state;
+
+/* The group's memory begins with this; all zero when the group begins. */
+typedef struct ls_segment {
+    _Atomic int32_t endpoints; /* threads: those that have not been destroyed; the last one frees the memory */
+    /* why the group is broken: written once, by the rank that moves state from INTACT to BREAKING; read once it is
+     * BROKEN */
+    struct {
+        alignas(LS_CACHE_LINE_BYTES) _Atomic int32_t state;
+        int32_t status, rank;
+        char reason[LS_REASON_CAPACITY];
+    } broken;
+    /* wakes those who sleep until all have come to a step; its value says nothing */
+    struct {
+        alignas(LS_CACHE_LINE_BYTES) ls_flag bell;
+    } channel[LS_CHANNEL_COUNT];
+    ls_rank_slot slot[LS_COMM_MAX_RANKS];
+} ls_segment;
+
+/* Whether an operation is between two ranks, what.root being the other one. */
+static inline bool ls_is_point_to_point(const ls_announcement *what) {
+    return what->kind == LS_OPERATION_SEND || what->kind == LS_OPERATION_RECV;
+}
+
+size_t ls_control_nbytes(int world_size);
+
+/* Fills comm->base, ->segment, ->arrivals and ->control_nbytes: the control area begins at `base`. */
+void ls_segment_attach(ls_comm *comm, void *base);
+ls_mailbox *ls_segment_mailbox(const ls_comm *comm, int from, int to);
+ls_arrival *ls_segment_arrival(const ls_comm *comm, ls_channel_kind channel, int rank, uint64_t step);
+char *ls_segment_stage(const ls_comm *comm, int rank, uint64_t slice);
+
+/* The offset of a buffer that all ranks see, LS_OFFSET_STAGED for any other address; and back, on any rank. (A line per
+ * window, of which there are one to three.) */
+uint64_t ls_segment_offset(const ls_comm *comm, const void *buffer);
+char *ls_segment_address(const ls_comm *comm, uint64_t offset);
+
+#endif

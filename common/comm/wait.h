@@ -1,0 +1,74 @@
+/* How ranks wait for each other, notice that one is gone or does something else, and break the group. Private to common/comm. */
+#ifndef LS_COMM_WAIT_H
+#define LS_COMM_WAIT_H
+
+#include "common/base/log.h"
+#include "common/comm/segment.h"
+
+/* --- waiting (wait.c) --------------------------------------------------------------------------------------------- */
+
+/* What is waited for, and who is to be asked if it does not come. */
+typedef struct ls_wait {
+    int peer; /* the one rank that raises `flag` to `value`; -1: all are to come to the channel's step */
+    ls_flag *flag;
+    uint32_t value;
+    ls_channel_kind channel;
+    const ls_announcement *what;
+} ls_wait;
+
+/* Returns when it is there. LS_ERR_PEER, LS_ERR_TIMEOUT: reported, and the group is broken. */
+ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait);
+
+/* One step of all ranks: returns once each has arrived; what they wrote before is then visible. */
+ls_status ls_comm_gate(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what);
+
+/* Steps between single ranks inside of one slice of an operation, numbered 1, 2, ... by the algorithm. A rank says
+ * that it has done step `step` (numbers may be left out, but only grow); another awaits that, and then sees what was
+ * written before. At the end of the slice every rank calls ls_comm_steps_end with the same number, which none of its
+ * steps exceeded; the exchange's gate keeps the slices apart. */
+void ls_comm_step_done(ls_comm *comm, uint32_t step);
+ls_status ls_comm_await_step(ls_comm *comm, int peer, uint32_t step, const ls_announcement *what);
+void ls_comm_steps_end(ls_comm *comm, uint32_t steps);
+
+/* The step that begins an operation: announces it and checks that all ranks announce the same. Afterwards
+ * ls_comm_announced() is what a rank announced, and comm->channel[channel].meeting the step's number. */
+ls_status ls_comm_meet(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what);
+const ls_announcement *ls_comm_announced(const ls_comm *comm, ls_channel_kind channel, int rank);
+
+/* Around everything that touches other ranks' buffers, in a group of two or more. leave returns, after a failure,
+ * once no other rank can touch this rank's any more (a rank that enters later finds the group broken). Nothing to do
+ * where buffers are staged. */
+void ls_comm_enter(ls_comm *comm);
+void ls_comm_leave(ls_comm *comm, ls_status status);
+
+/* Opens a pidfd for every peer that has joined. */
+void ls_comm_watch_peers(ls_comm *comm);
+
+/* Reduces `ranks` to those who died or, if nobody did, to those who have left; whether there are any. `died` tells
+ * which. */
+bool ls_comm_only_lost(const ls_comm *comm, bool *ranks, bool *died);
+
+/* Whether somebody has broken the group. */
+bool ls_comm_is_broken(const ls_comm *comm);
+
+/* Breaks the group for all ranks, and reports why: at `what` (NULL: at nothing that has a name) happened what the format
+ * says. If somebody has broken the group for another reason before, that one is reported. The status of the reason. */
+ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *what, const char *format, ...)
+    LS_PRINTF(4, 5);
+
+/* LS_OK while the group is whole, else the reported failure; asked before each operation. */
+ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what);
+
+/* --- operations that do not meet the other ranks (issued.c) ---------------------------------------------------------- */
+
+/* Tells the other ranks that this one has enqueued an operation. */
+void ls_comm_issue(ls_comm *comm, const ls_announcement *what);
+
+/* Looks at what the others have enqueued where this rank has enqueued `what`. LS_ERR_INVALID (reported; the group is
+ * broken): another operation. Otherwise LS_OK, and `missing` says who has not come to it. Groups of two or more. */
+ls_status ls_comm_compare_issued(ls_comm *comm, const ls_announcement *what, bool *missing);
+
+/* Whether a rank has enqueued an operation that this one has not come to. Groups of two or more. */
+bool ls_comm_is_awaited(const ls_comm *comm);
+
+#endif

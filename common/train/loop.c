@@ -170,6 +170,7 @@ static ls_status save_checkpoint(struct run *run, bool last) {
     ls_parallel *p = run->parallel;
     ls_status status = look_now(run);
     double begin_us = ls_now_us();
+    if (status == LS_OK) status = ls_parallel_settle(p, LS_OK); /* what a failed device sent is in the weights */
     if (status == LS_OK && p->ops->before_evaluation) status = p->ops->before_evaluation(p);
     if (status == LS_OK) status = agree_on_checkpoint(run, p->rank == 0 ? write_checkpoint(run) : LS_OK, last);
     double us = ls_now_us() - begin_us;

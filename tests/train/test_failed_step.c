@@ -11,6 +11,7 @@
 
 #include "kernels/kernels.h"
 #include "tests/base/scratch.h"
+#include "tests/nn/models.h"
 #include "tests/train/small_run.h"
 
 enum call { PREPARE, FORWARD_BACKWARD, REDUCE, APPLY, CALLS };
@@ -88,12 +89,42 @@ static void nothing_is_updated_behind_a_failure(void **state) {
     small_run_close(&r);
 }
 
+static ls_device *beside;
+
+static ls_status apply_and_fail_beside(ls_parallel *p) {
+    if (p->step == FAILING_STEP) ls_device_fail(beside, LS_ERR_IO);
+    return real.apply(p);
+}
+
+/* As where a replica's gradients did not arrive: nobody asks its device before the next hand-over, and in the last step
+ * there is none. */
+static void nothing_is_saved_behind_a_failure_of_any_device(void **state) {
+    (void)state;
+    ls_train_options options = small_run_options();
+    options.steps = FAILING_STEP + 1;
+    options.save = scratch_path("a");
+    struct small_run r = small_run_open(&options);
+    beside = open_device(1);
+    r.parallel->devices[1] = beside;
+    r.parallel->local_device_count = r.parallel->device_count = 2;
+    ls_phase_begin(&r.parallel->clocks[1], beside);
+    real = r.ops;
+    r.ops.apply = apply_and_fail_beside;
+    r.parallel->ops = &r.ops;
+    assert_int_equal(small_run_train(&r), LS_ERR_IO);
+    assert_int_equal(scratch_file_count(), 0);
+    r.parallel->local_device_count = r.parallel->device_count = 1;
+    close_empty_device(beside);
+    small_run_close(&r);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_failure_ends_the_run_behind_the_call_that_met_it),
         TEST(nothing_is_updated_behind_a_failure),
+        TEST(nothing_is_saved_behind_a_failure_of_any_device),
     };
     return cmocka_run_group_tests_name("failed step", tests, NULL, NULL);
 }

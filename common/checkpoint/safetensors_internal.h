@@ -1,4 +1,4 @@
-/* What the reader and the writer of safetensors files share; private to common/data. */
+/* What the reader and the writer of safetensors files share; private to common/checkpoint. */
 #ifndef LS_CHECKPOINT_SAFETENSORS_INTERNAL_H
 #define LS_CHECKPOINT_SAFETENSORS_INTERNAL_H
 

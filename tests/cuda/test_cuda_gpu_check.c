@@ -218,6 +218,17 @@ static void a_second_command_goes_on(void **state) {
     free(ran);
 }
 
+/* What was broken stays so until it holds, also where a second command has no time for it. */
+static void what_is_broken_stays_broken(void **state) {
+    (void)state;
+    const char *bad = make_script("test_bad", FAILS);
+    assert_int_equal(program_run(&p, CHECK " --only=kernels --out=%s %s", scratch_folder(), bad), 1);
+    make_script("test_bad", "sleep 50; " PASSES);
+    assert_int_equal(
+        program_run(&p, CHECK " --continue --budget=1 --only=kernels --out=%s %s", scratch_folder(), bad), 1);
+    expect_in(p.out_text, "1 of ");
+}
+
 static void what_has_no_time_is_not_run(void **state) {
     (void)state;
     const char *slow = make_script("test_slow", "sleep 50; " PASSES), *late = make_script("test_late", PASSES);
@@ -267,6 +278,9 @@ static void a_red_start_is_looked_at(void **state) {
     expect_verdict("mlp, 5 steps, --debug-launches", "broken", "it failed");
     expect_verdict("wide, batch 8192, bf16, single, graph", "held", "");
     expect_in(p.out_text, "convnet, batch 100, fp32, single               2.0000     2.0000");
+    run_with_trainers("*) ;;", "look --continue");
+    assert_int_equal(p.status, 0);
+    expect_verdict("mlp, 5 steps, --debug-launches", "held", "");
 }
 
 /* --- cut short ------------------------------------------------------------------------------------------------------ */
@@ -325,6 +339,7 @@ int main(void) {
         TEST(tests_are_judged),
         TEST(the_sanitizer_is_judged),
         TEST(a_second_command_goes_on),
+        TEST(what_is_broken_stays_broken),
         TEST(what_has_no_time_is_not_run),
         TEST(runs_are_compared),
         TEST(a_red_start_is_looked_at),

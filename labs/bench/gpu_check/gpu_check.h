@@ -105,7 +105,8 @@ void gpu_check_say(gpu_check *check, const char *name, gpu_check_verdict verdict
                    const char *format, ...) LS_PRINTF(6, 7);
 void gpu_check_show(gpu_check *check); /* on stdout, what has been appended since the last call, by children too */
 
-/* The lines of a file, an array; of several of the same stage and name the last. A line that is cut is left out. */
+/* The lines of a file, an array; of several of the same stage and name the last that was not "not run", if there is one. A
+ * line that is cut is left out. */
 ls_status gpu_check_read(const char *path, cJSON **lines);
 
 /* Of a line: "" where there is no such text, GPU_CHECK_VERDICTS if its verdict is none. */
@@ -120,7 +121,7 @@ cJSON *gpu_check_merge(const cJSON *lines, const char *stage);
 
 /* --- the stages --------------------------------------------------------------------------------------------------- */
 
-ls_status gpu_check_meet(gpu_check *check); /* deferred.c: always first; fails, with a line on stderr, without a GPU */
+ls_status gpu_check_meet(gpu_check *check); /* look.c: always first; fails, with a line on stderr, without a GPU */
 void gpu_check_look(gpu_check *check);
 void gpu_check_tests(gpu_check *check); /* tests.c: those of the present stage, under its tool */
 void gpu_check_steps(gpu_check *check); /* steps.c: those of the present stage */
@@ -132,13 +133,13 @@ void gpu_check_let_go(void);
 
 /* --- parts: in a process of their own, which opens the GPU ---------------------------------------------------------- */
 
-ls_status gpu_check_part_gpu(gpu_check *check);   /* deferred.c */
-ls_status gpu_check_part_start(gpu_check *check); /* deferred.c */
+ls_status gpu_check_part_gpu(gpu_check *check);   /* look.c */
+ls_status gpu_check_part_start(gpu_check *check); /* look.c */
 ls_status gpu_check_part_hold(gpu_check *check);  /* context.c */
 ls_status gpu_check_part_peaks(gpu_check *check); /* peaks.c */
 ls_status gpu_check_part_rates(gpu_check *check); /* rates.c: every operation of ops.def on large arrays */
 
-/* deferred.c: opens the GPU. */
+/* look.c: opens the GPU. */
 ls_status gpu_check_open(const gpu_check *check, bool tf32, ls_device **device);
 /* peaks.c: the plug-in's table; NULL (reported) without one. */
 const struct ls_cuda_plugin *gpu_check_plugin(void);

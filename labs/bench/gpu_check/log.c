@@ -105,6 +105,17 @@ static cJSON *parse_line(const char *text) {
     return NULL;
 }
 
+/* Takes the line, in place of an older one of the same stage and name; but what had no time now is what it was before. */
+static void take_line(cJSON *lines, cJSON *line) {
+    const cJSON *older = gpu_check_find_line(lines, gpu_check_text(line, "stage"), gpu_check_text(line, "name"));
+    if (older && gpu_check_verdict_in(line) == GPU_CHECK_NOT_RUN) {
+        cJSON_Delete(line);
+        return;
+    }
+    if (older) cJSON_Delete(cJSON_DetachItemViaPointer(lines, (cJSON *)(uintptr_t)older));
+    cJSON_AddItemToArray(lines, line);
+}
+
 ls_status gpu_check_read(const char *path, cJSON **lines) {
     char *text, *rest;
     size_t nbytes;
@@ -114,10 +125,7 @@ ls_status gpu_check_read(const char *path, cJSON **lines) {
     *lines = cJSON_CreateArray();
     for (char *at = strtok_r(text, "\n", &rest); at; at = strtok_r(NULL, "\n", &rest)) {
         cJSON *line = parse_line(at);
-        if (!line) continue;
-        const cJSON *older = gpu_check_find_line(*lines, gpu_check_text(line, "stage"), gpu_check_text(line, "name"));
-        if (older) cJSON_Delete(cJSON_DetachItemViaPointer(*lines, (cJSON *)(uintptr_t)older));
-        cJSON_AddItemToArray(*lines, line);
+        if (line) take_line(*lines, line);
     }
     free(text);
     return LS_OK;

@@ -194,9 +194,20 @@ static void the_sanitizer_is_judged(void **state) {
     char *asked = scratch_read_text("asked");
     assert_string_equal(asked, "x\n"); /* racecheck, once */
     free(asked);
+    /* where it says nothing of one program, it does of the others */
+    make_script("test_c", PASSES);
+    make_script("compute-sanitizer",
+                "case $* in *test_a) echo Killed; exit 1 ;; esac; echo '========= ERROR SUMMARY: 0 errors'");
+    assert_int_equal(program_run(&p, "PATH=%s:/usr/bin:/bin " CHECK " --only=memcheck --out=%s %s %s %s",
+                                 scratch_folder(), scratch_folder(), scratch_path("test_b"), scratch_path("test_a"),
+                                 scratch_path("test_c")),
+                     0);
+    expect_verdict("compute-sanitizer", "held", "");
+    expect_verdict("test_a", "tool not usable here", "Killed");
+    expect_verdict("test_c", "held", "");
     make_script("compute-sanitizer", "echo '========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)'");
     assert_int_equal(program_run(&p, "PATH=%s:/usr/bin:/bin " CHECK " --only=racecheck --out=%s %s", scratch_folder(),
-                                 scratch_folder(), test),
+                                 scratch_folder(), scratch_path("test_a")),
                      0);
     expect_verdict("test_a", "held", "");
 }

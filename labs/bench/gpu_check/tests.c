@@ -85,8 +85,9 @@ static int tool_findings(void) {
     return findings;
 }
 
-/* False: the tool cannot be used here. */
-static bool run_under_tool(gpu_check *check, const char *sanitizer, char *test, const char *name) {
+/* False: the tool cannot be used here. *usable: it has written a summary before; where it does not for one program, the
+ * others are not left out. */
+static bool run_under_tool(gpu_check *check, const char *sanitizer, char *test, const char *name, bool *usable) {
     char *const argv[] = {(char *)sanitizer,
                           "--tool",
                           (char *)gpu_check_stage_name(check->stage),
@@ -104,14 +105,16 @@ static bool run_under_tool(gpu_check *check, const char *sanitizer, char *test, 
         gpu_check_say(check, name, GPU_CHECK_NOT_RUN, seconds, NULL, "%s", why); /* slow is not broken */
     } else if (findings < 0) {
         const char *said = output.out_nbytes ? bench_last_line(output.out) : bench_last_line(output.err);
-        gpu_check_say(check, "compute-sanitizer", GPU_CHECK_NO_TOOL, seconds, NULL, "%.150s", said);
-        return false;
+        gpu_check_say(check, *usable ? name : "compute-sanitizer", GPU_CHECK_NO_TOOL, seconds, NULL, "%.150s", said);
+        return *usable;
     } else if (findings > 0 || end != GPU_CHECK_WELL) {
         gpu_check_say(check, name, GPU_CHECK_BROKEN, seconds, NULL, "%d findings; %s", findings, why);
     } else {
         gpu_check_say(check, name, GPU_CHECK_HELD, seconds, NULL, "%s", "");
     }
-    if (findings >= 0) gpu_check_say(check, "compute-sanitizer", GPU_CHECK_HELD, -1, NULL, "it can be used here");
+    if (findings >= 0 && !*usable)
+        gpu_check_say(check, "compute-sanitizer", GPU_CHECK_HELD, -1, NULL, "it can be used here");
+    *usable |= findings >= 0;
     return true;
 }
 
@@ -119,7 +122,7 @@ static bool is_training(const char *name) { return strstr(name, "training") || s
 
 void gpu_check_tests(gpu_check *check) {
     static char sanitizer[BENCH_PATH_CAPACITY];
-    bool under_tool = check->stage == GPU_CHECK_memcheck || check->stage == GPU_CHECK_racecheck;
+    bool usable = false, under_tool = check->stage == GPU_CHECK_memcheck || check->stage == GPU_CHECK_racecheck;
     if (under_tool && !gpu_check_find_tool(sanitizer, "compute-sanitizer")) {
         gpu_check_say(check, "compute-sanitizer", GPU_CHECK_NO_TOOL, -1, NULL, "it is not in PATH");
         return;
@@ -132,7 +135,7 @@ void gpu_check_tests(gpu_check *check) {
         if (!gpu_check_due(check, name)) continue;
         if (!under_tool)
             run_test(check, check->tests[t], name);
-        else if (!run_under_tool(check, sanitizer, check->tests[t], name))
+        else if (!run_under_tool(check, sanitizer, check->tests[t], name, &usable))
             return;
     }
     if (given == 0) gpu_check_say(check, "tests", GPU_CHECK_NOT_RUN, -1, NULL, "none was given");

@@ -41,14 +41,18 @@ static void make_bundle(const char *place) {
         fail_msg("%s", p.err_text);
 }
 
-/* run.sh with these words, where a driver is named by LD_LIBRARY_PATH and a toolkit by CUDA_HOME. */
-static int run_bundle(const char *words) {
+/* run.sh with these words, where a driver is named by LD_LIBRARY_PATH and FOLDER/`toolkit` by CUDA_HOME. */
+static int run_bundle_with(const char *toolkit, const char *words) {
     const char *folder = scratch_folder();
-    return program_run(&p,
-                       "LS_PLUGINS= PATH=%s/bin:/usr/bin:/bin LD_LIBRARY_PATH=%s/driver:/nowhere CUDA_HOME=%s/toolkit "
-                       "/bin/sh %s/bundle/run.sh %s",
-                       folder, folder, folder, folder, words);
+    assert_int_equal(setenv("CUDA_HOME", scratch_path(toolkit), 1), 0); /* words cannot have blanks in them */
+    int status = program_run(
+        &p, "LS_PLUGINS= PATH=%s/bin:/usr/bin:/bin LD_LIBRARY_PATH=%s/driver:/nowhere /bin/sh %s/bundle/run.sh %s",
+        folder, folder, folder, words);
+    unsetenv("CUDA_HOME");
+    return status;
 }
+
+static int run_bundle(const char *words) { return run_bundle_with("toolkit", words); }
 
 /* What run.sh --look says LD_LIBRARY_PATH has become; `front`: what is put in front of the bundle's own. */
 static void expect_found(const char *place, const char *front) {
@@ -64,6 +68,16 @@ static void expect_found(const char *place, const char *front) {
 static void libraries_in_a_toolkit(void **state) {
     (void)state;
     expect_found("toolkit/lib64", "/toolkit/lib64");
+}
+
+static void a_toolkit_with_a_blank_in_its_name(void **state) {
+    (void)state;
+    char expected[1024];
+    make_bundle("toolkit/lib64");
+    assert_int_equal(rename(scratch_path("toolkit"), scratch_path("a toolkit")), 0);
+    assert_int_equal(run_bundle_with("a toolkit", "--look"), 0);
+    snprintf(expected, sizeof expected, "\nLD_LIBRARY_PATH=%s/lib64:", scratch_path("a toolkit"));
+    program_expect_text(&p, expected);
 }
 
 static void libraries_of_python(void **state) {
@@ -120,8 +134,9 @@ static void figures_name_the_commit(void **state) {
 
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
-    const struct CMUnitTest tests[] = {TEST(libraries_in_a_toolkit), TEST(libraries_of_python),
-                                       TEST(libraries_of_the_path),  TEST(missing_libraries_are_named),
-                                       TEST(options_are_handed_on),  TEST(figures_name_the_commit)};
+    const struct CMUnitTest tests[] = {TEST(libraries_in_a_toolkit),      TEST(a_toolkit_with_a_blank_in_its_name),
+                                       TEST(libraries_of_python),         TEST(libraries_of_the_path),
+                                       TEST(missing_libraries_are_named), TEST(options_are_handed_on),
+                                       TEST(figures_name_the_commit)};
     return cmocka_run_group_tests_name("gpu_bundle", tests, NULL, NULL);
 }

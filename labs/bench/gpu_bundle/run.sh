@@ -42,11 +42,13 @@ has_driver() {
 
 # Puts in front of LD_LIBRARY_PATH the first folder that has the library.
 add_folder_of() {
-    for folder in $folders; do
+    while read -r folder; do
         [ -e "$folder/$1" ] || continue
-        [ "$folder" = "$here/lib" ] || LD_LIBRARY_PATH=$folder:$LD_LIBRARY_PATH
+        LD_LIBRARY_PATH=$folder:$LD_LIBRARY_PATH
         return
-    done
+    done <<FOLDERS
+$folders
+FOLDERS
 }
 
 export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
@@ -86,7 +88,7 @@ case ${1:-} in
 esac
 
 # compute-sanitizer and nvidia-smi lie in the toolkit's folder.
-for bin in $(printf '%s\n' "${CUDA_HOME:-/usr/local/cuda}/bin" /usr/local/cuda-*/bin); do [ -d "$bin" ] && PATH=$PATH:$bin; done
+for bin in "${CUDA_HOME:-/usr/local/cuda}/bin" /usr/local/cuda-*/bin; do [ -d "$bin" ] && PATH=$PATH:$bin; done
 export PATH
 look
 

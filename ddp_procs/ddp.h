@@ -51,7 +51,7 @@ ls_status ddp_find_nonfinite(ls_parallel *p, char *place, size_t capacity);
 void ddp_abandon(ls_parallel *p);
 bool ddp_give_up(ls_parallel *p, const char *reason, ls_status *status);
 
-/* memory.c */
+/* resume_state.c */
 void ddp_get_memory(const ls_parallel *p, const int64_t **values, size_t *count);
 ls_status ddp_set_memory(ls_parallel *p, const int64_t *values, size_t count);
 

@@ -1,4 +1,4 @@
-/* memory — what a resumed run has to know of DDP beyond model and optimizer: in which order gradients became ready in
+/* resume_state — what a resumed run has to know of DDP beyond model and optimizer: in which order gradients became ready in
  * the first step, from which its buckets follow. */
 #include "ddp_procs/ddp.h"
 

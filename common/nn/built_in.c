@@ -1,4 +1,4 @@
-/* description — the built-in models, as text and as lists of layers. */
+/* built_in — the built-in models, as text and as lists of layers. */
 #include "common/nn/built_in.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* look — what ranks tell each other while they train, and when.
+/* deferred — what ranks tell each other while they train, and when.
  *   idea  : in one look each rank hands all others its losses since the last one and its devices' rows, so that every rank has the
  *           global losses and rank 0 can show and write down all devices. The step of the next look follows from what the look
  *           has gathered (rank 0's wish for a view, and its clock), so all ranks agree on it without another word

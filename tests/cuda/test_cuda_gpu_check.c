@@ -235,8 +235,8 @@ static void what_is_broken_stays_broken(void **state) {
     const char *bad = make_script("test_bad", FAILS);
     assert_int_equal(program_run(&p, CHECK " --only=kernels --out=%s %s", scratch_folder(), bad), 1);
     make_script("test_bad", "sleep 50; " PASSES);
-    assert_int_equal(
-        program_run(&p, CHECK " --continue --budget=1 --only=kernels --out=%s %s", scratch_folder(), bad), 1);
+    assert_int_equal(program_run(&p, CHECK " --continue --budget=1 --only=kernels --out=%s %s", scratch_folder(), bad),
+                     1);
     expect_in(p.out_text, "1 of ");
 }
 

@@ -2,9 +2,9 @@
  * the replicas, gathers the outputs on the output device, takes the loss there, scatters its gradient, runs the
  * backward passes, adds up the gradients on device 0 and updates there.
  *
- * As PyTorch's nn.DataParallel (docs/pytorch.md#dataparallel): pieces by torch.chunk's rule (batch 9 on 4 devices uses 3); device 0 works on the
- * original parameters and buffers, so batch norm's running statistics are those of the first piece (with sync_bn: of
- * the whole batch); gradients are summed, the loss being the mean over the whole batch.
+ * As PyTorch's nn.DataParallel (docs/pytorch.md#dataparallel): pieces by torch.chunk's rule (batch 9 on 4 devices uses
+ * 3); device 0 works on the original parameters and buffers, so batch norm's running statistics are those of the first
+ * piece (with sync_bn: of the whole batch); gradients are summed, the loss being the mean over the whole batch.
  *
  * With several micro-batches a step, each is cut and scattered as a batch of its own, the replicas add up their
  * gradients, and parameters and gradients travel once a step.

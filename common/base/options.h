@@ -13,9 +13,9 @@
  *     ls_status status = ls_options_parse(&(ls_command){.options = options, .count = 3}, argc, argv, &parsed);
  *     if (status != LS_OK || parsed.help) return ls_status_exit_code(status);
  *
- * The defaults that --help shows are read from the fields themselves, so they cannot differ from those in force.
- * --help (-h) and --version are there always. Accepted are GNU's long forms: --name=value and --name value, an unambiguous beginning of a name, -- to end the
- * options. An option given twice: the last one counts. */
+ * The defaults that --help shows are read from the fields themselves, so they cannot differ from those in force. --help
+ * (-h) and --version are there always. Accepted are GNU's long forms: --name=value and --name value, an unambiguous
+ * beginning of a name, -- to end the options. An option given twice: the last one counts. */
 #ifndef LS_BASE_OPTIONS_H
 #define LS_BASE_OPTIONS_H
 

@@ -11,8 +11,9 @@
  * A run that resumes with the same options, mode and number of devices has the same bits, from there on, in every
  * weight and every loss. What may be changed is noted, with what it was: the recipe (learning rate, momentum, weight
  * decay, clipping, schedule), seed, data, order, precision, mode and devices; within an epoch the batch size may not,
- * since the place in the epoch is a number of batches. In force is what the options say, not the file. (DDP with --join and batch norm: within the last, uneven steps of an epoch the running
- * statistics are those of the last rank that had samples, and which rank that is may change there.) */
+ * since the place in the epoch is a number of batches. In force is what the options say, not the file. (DDP with --join
+ * and batch norm: within the last, uneven steps of an epoch the running statistics are those of the last rank that had
+ * samples, and which rank that is may change there.) */
 #ifndef LS_CHECKPOINT_CHECKPOINT_H
 #define LS_CHECKPOINT_CHECKPOINT_H
 

@@ -83,8 +83,9 @@ ls_status ls_safetensors_verify(const ls_safetensors *file, const char *path);
 void ls_safetensors_close(ls_safetensors *file);
 
 /* Writes `count` tensors, in any order, and `metadata_count` lines of metadata (0: no "__metadata__"). Names are UTF-8
- * and differ from each other. Of a line with the key LS_SAFETENSORS_CRC32 the value is put in here. LS_ERR_INVALID: a tensor is not consistent in itself, or names repeat; LS_ERR_IO: the
- * file cannot be written, and an older file of that name is untouched. */
+ * and differ from each other. Of a line with the key LS_SAFETENSORS_CRC32 the value is put in here. LS_ERR_INVALID: a
+ * tensor is not consistent in itself, or names repeat; LS_ERR_IO: the file cannot be written, and an older file of that
+ * name is untouched. */
 ls_status ls_safetensors_write(const char *path, const ls_safetensor *tensors, size_t count,
                                const ls_safetensors_text *metadata, size_t metadata_count);
 

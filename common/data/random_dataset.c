@@ -1,8 +1,9 @@
 /* random_dataset — random samples that cost little more than reading memory.
- *   idea  : a pool of P standard normal values is drawn once: 2^18 for the sets that programs train on; for a small set as
- *           many as all its samples together have, rounded up to a power of two, but 2^10 at least. Value i of a sample is (pool[a + i] + pool[b + i])
- *           / sqrt(2) (indices modulo P), again standard normal; a != b come from a hash of (seed, sample). There are
- *           about P^2 / 2 such pairs, so that no two of even a hundred thousand samples are likely to be the same.
+ *   idea  : a pool of P standard normal values is drawn once: 2^18 for the sets that programs train on; for a small set
+ *           as many as all its samples together have, rounded up to a power of two, but 2^10 at least. Value i of a
+ *           sample is (pool[a + i] + pool[b + i]) / sqrt(2) (indices modulo P), again standard normal; a != b come from
+ *           a hash of (seed, sample). There are about P^2 / 2 such pairs, so that no two of even a hundred thousand
+ *           samples are likely to be the same.
  *   cost  : 1 MiB; per value two loads and an addition. Drawing each value anew would take some 30 times as long. Large
  *           samples are written past the caches, which takes about as long as copying them.
  *   limit : samples of more than P values repeat themselves, and samples share parts: for speed and memory, not for

@@ -222,11 +222,10 @@ ls_status ls_device_synchronize(ls_device *device);
 /* --- what only GPUs do ------------------------------------------------------------------------------------------- */
 
 /* A graph: the operations enqueued on `stream`, and on streams that follow it by events, between begin and end, which
- * are then launched
- * together: one call instead of hundreds. All that they were given stays as it was: addresses, counts, numbers. Streams that joined must
- * have been joined back (by events) before the end; begin, end and what is between them are one thread's.
- * LS_ERR_UNSUPPORTED on CPU devices, and for what needs the host (its tasks, waits, allocations); a recording in which
- * something failed gives no graph.
+ * are then launched together: one call instead of hundreds. All that they were given stays as it was: addresses,
+ * counts, numbers. Streams that joined must have been joined back (by events) before the end; begin, end and what is
+ * between them are one thread's. LS_ERR_UNSUPPORTED on CPU devices, and for what needs the host (its tasks, waits,
+ * allocations); a recording in which something failed gives no graph.
  *
  * Events: one that is recorded into a graph completes at each launch of it. A wait, in the recording, for an event of outside is not
  * part of the graph: the host waits once, and what later launches shall wait for is waited for before them. */

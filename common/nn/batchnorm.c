@@ -11,13 +11,15 @@
  *               normalise my samples
  *
  *           The gradients of gamma and beta are the sums of this rank alone: whoever averages the other gradients averages these
- *   cost  : (2C + 1) x 8 bytes from each rank to each, and an all-reduce of 2C floats, on the compute stream, which waits for the slowest
- *           rank twice per layer and step: in the convnet 1.2 KB a rank, so it is latency that counts
- *   order : the ranks' statistics are merged in rank order, in double, by every rank for itself from the same numbers: mean, invstd and the
- *           running statistics have the same bits everywhere, and are those of one device but for the rounding of doubles.
- *           (PyTorch gathers float means and inverse deviations and turns those back into variances: the same formula, less exact.)
- *   fails : a rank that does not come is named by the others (comm.h). Where all ranks together have one value per channel or none, all
- *           say so */
+ *   cost  : (2C + 1) x 8 bytes from each rank to each, and an all-reduce of 2C floats, on the compute stream, which
+ *           waits for the slowest rank twice per layer and step: in the convnet 1.2 KB a rank, so it is latency that
+ *           counts
+ *   order : the ranks' statistics are merged in rank order, in double, by every rank for itself from the same numbers:
+ *           mean, invstd and the running statistics have the same bits everywhere, and are those of one device but for
+ *           the rounding of doubles. (PyTorch gathers float means and inverse deviations and turns those back into
+ *           variances: the same formula, less exact.)
+ *   fails : a rank that does not come is named by the others (comm.h). Where all ranks together have one value per
+ *           channel or none, all say so */
 #include "common/nn/layer.h"
 
 static struct ls_batchnorm_shape batchnorm_shape(const ls_layer *layer, size_t batch) {

@@ -3,7 +3,8 @@
  * Built in (--model):
  *     mlp           linear 784-256, ReLU, linear 256-10; any sizes as mlp:784,512,10
  *     convnet       conv 1-16 k5 p2, batch norm, ReLU, max-pool 2, conv 16-32 k5 p2, batch norm, ReLU, max-pool 2, linear 1568-10
- *     wide          linear 4096-8192, ReLU, linear 8192-4096, with target vectors and the mean squared error; any sizes as wide:64,128,64
+ *     wide          linear 4096-8192, ReLU, linear 8192-4096, with target vectors and the mean squared error; any sizes as
+ *                   wide:64,128,64
  *     deep          mlp:784,1024 (16 times),10: 34 tensors, so that there are buckets to overlap
  *     branched      mlp with an auxiliary head, linear 256-10, on the hidden layer, which the loss does not use: DDP names its two
  *                   parameters and ends, unless --find-unused lets them be
@@ -93,9 +94,10 @@ void ls_model_gradients(const ls_model *model, float **data, size_t *count);
 /* ... or places parameter `index`'s gradient elsewhere (DDP's buckets). `gradient` holds its count floats. */
 void ls_model_place_gradient(ls_model *model, size_t index, float *gradient);
 
-/* Runs the layers on `batch` samples of x [batch, input]; returns y [batch, outputs], the model's memory, overwritten by
- * the next forward. More samples than there is room for poison the device (and y is NULL). x must stay as it is until backward has run. A batch of 0 leaves everything as it is, but for the
- * part that this rank has in ls_model_sync_batchnorm; its backward gives gradients of zero. */
+/* Runs the layers on `batch` samples of x [batch, input]; returns y [batch, outputs], the model's memory, overwritten
+ * by the next forward. More samples than there is room for poison the device (and y is NULL). x must stay as it is
+ * until backward has run. A batch of 0 leaves everything as it is, but for the part that this rank has in
+ * ls_model_sync_batchnorm; its backward gives gradients of zero. */
 const float *ls_model_forward(ls_model *model, const float *x, size_t batch, bool training);
 
 /* Back from dy [batch, outputs] (overwritten) to the gradients of all parameters, for the last training forward.

@@ -50,7 +50,8 @@ void ls_recording_has_batch(const ls_recording *recording);
 /* There was no batch for the step that was about to begin. */
 void ls_recording_no_step(const ls_recording *recording);
 
-/* After the run, the devices idle: writes the trace, in place of an earlier one in the folder. `run_median_ms`: of the run's timed steps, 0 if there are none. */
+/* After the run, the devices idle: writes the trace, in place of an earlier one in the folder. `run_median_ms`: of the
+ * run's timed steps, 0 if there are none. */
 ls_status ls_recording_finish(ls_recording *recording, double run_median_ms);
 
 /* Rank 0's line on stdout about the trace that was written, unless the run is quiet. */

@@ -34,9 +34,8 @@ void ls_report_flush(ls_report *report);
 void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, double accuracy, double seconds);
 
 /* Writes the summary, prints the result and, where a summary or metrics were asked for, the table of the devices;
- * closes everything.
- * `rows`: one for each device of all ranks. LS_ERR_IO if anything could not be written, standard output excepted (common/base/results.h); `result` NULL: the run failed, only
- * close. NULL is a no-op. */
+ * closes everything. `rows`: one for each device of all ranks. LS_ERR_IO if anything could not be written, standard
+ * output excepted (common/base/results.h); `result` NULL: the run failed, only close. NULL is a no-op. */
 ls_status ls_report_close(ls_report *report, const ls_parallel *parallel, const ls_train_result *result,
                           const struct ls_device_row *rows);
 

@@ -1,8 +1,9 @@
 /* report_files — whether the files that the options name can be written, and files of lines.
  *   idea  : what can be refused is refused before the first step, and all files are looked at before the first is emptied
  *   cost  : a system call for the lines of each look (deferred.h), which a kill can then no longer lose
- *   fails : lines that cannot be written are no reason to end a training: it is said once, when it happens, no more lines
- *           follow, so that there is no gap in them, and the run ends as failed. A pipe whose reader does not read holds the training up */
+ *   fails : lines that cannot be written are no reason to end a training: it is said once, when it happens, no more
+ *           lines follow, so that there is no gap in them, and the run ends as failed. A pipe whose reader does not
+ *           read holds the training up */
 #include "common/report/report_files.h"
 
 #include <errno.h>

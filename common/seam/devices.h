@@ -40,8 +40,8 @@ enum {
 ls_status ls_devices_find(ls_device_choice *choice, const ls_train_options *options, int flags);
 
 /* One process's devices: `ids` if it is not empty, else the first `count`, which is 0 for all (GPUs, or cores).
- * LS_ERR_USAGE: more GPUs than there are, a CPU or meta device named twice, or meta devices without a number. GPUs that are named but are not there are left
- * to ls_devices_open. */
+ * LS_ERR_USAGE: more GPUs than there are, a CPU or meta device named twice, or meta devices without a number. GPUs that
+ * are named but are not there are left to ls_devices_open. */
 ls_status ls_devices_choose(ls_device_choice *choice, const ls_int_list *ids, int count);
 
 /* A device for each of the `local_ranks` ranks of this machine: ids[r], or r, or for GPUs r modulo their number.

@@ -3,12 +3,12 @@
  *     FOLDER/rank_0.json, rank_1.json, ...   one process each
  *     FOLDER/merged.json                     all of them side by side, for looking at
  *
- * One event a line, as written here; read is any layout and any order of members. ts and dur are in microseconds, in a rank's file from the earliest event of that rank on, in the
- * merged one of all ranks; pid is the rank + 1, tid the lane + 1 (Perfetto keeps 0 for itself). Beside the names that
- * Kineto has for kernels, launches and collectives, args carry what replay reads: id, after, us, step, phase, bytes,
- * flops, ... (the list is in chrome_write.c, and chrome_events.c reads that list). HTA's TraceAnalysis takes the rank
- * files by name, trace_files={0: ".../rank_0.json", ...}: given the folder, it would take the merged file for another
- * rank 0. */
+ * One event a line, as written here; read is any layout and any order of members. ts and dur are in microseconds, in a
+ * rank's file from the earliest event of that rank on, in the merged one of all ranks; pid is the rank + 1, tid the
+ * lane + 1 (Perfetto keeps 0 for itself). Beside the names that Kineto has for kernels, launches and collectives, args
+ * carry what replay reads: id, after, us, step, phase, bytes, flops, ... (the list is in chrome_write.c, and
+ * chrome_events.c reads that list). HTA's TraceAnalysis takes the rank files by name, trace_files={0:
+ * ".../rank_0.json", ...}: given the folder, it would take the merged file for another rank 0. */
 #ifndef LS_TRACE_CHROME_H
 #define LS_TRACE_CHROME_H
 
@@ -19,7 +19,8 @@ ls_status ls_trace_file_name(char *path, size_t capacity, const char *folder, in
 
 /* Whether a trace may be written to the folder: no file in it has the name of a trace's file without being one that
  * lockstep wrote (it begins as those do). A folder that is not there is fine. LS_ERR_INVALID names the file that is
- * somebody else's (LS_ERR_IO: one cannot be looked at, or this user may not replace it). For before the work of which a trace is to be written. */
+ * somebody else's (LS_ERR_IO: one cannot be looked at, or this user may not replace it). For before the work of which a
+ * trace is to be written. */
 ls_status ls_trace_check_folder(const char *folder);
 
 /* Removes the files of an earlier trace, which may be of more ranks than the one to come, and nothing else. Fails as

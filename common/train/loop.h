@@ -18,8 +18,8 @@ ls_status ls_train_check(const ls_train_options *options, int world_size, ls_sha
 ls_status ls_train_describe_share(const ls_train_options *options, int rank, int world_size, ls_shard shard,
                                   const ls_dataset *train, char *text, size_t capacity);
 
-/* Trains as the options say; `train` and `test` are borrowed; `test` is NULL only with --no-evaluate. Rank 0 prints a line per epoch and writes the files that
- * the options name; every rank takes part. */
+/* Trains as the options say; `train` and `test` are borrowed; `test` is NULL only with --no-evaluate. Rank 0 prints a
+ * line per epoch and writes the files that the options name; every rank takes part. */
 ls_status ls_train(ls_parallel *parallel, const ls_train_options *options, ls_shard shard, const ls_dataset *train,
                    const ls_dataset *test, ls_train_result *result);
 

@@ -15,8 +15,8 @@
 
 typedef struct ls_step_graph ls_step_graph;
 
-/* For the places that the batch has now (parallel.h). LS_ERR_USAGE, with one line, where steps cannot be recorded: on CPU devices, and what graph_obstacle says. On
- * failure *out is NULL. */
+/* For the places that the batch has now (parallel.h). LS_ERR_USAGE, with one line, where steps cannot be recorded: on
+ * CPU devices, and what graph_obstacle says. On failure *out is NULL. */
 ls_status ls_step_graph_create(ls_step_graph **out, ls_parallel *parallel);
 
 /* ls_parallel_run_micro_batch of the micro-batch that prepare has begun. */

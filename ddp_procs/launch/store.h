@@ -88,8 +88,9 @@ ls_status ddp_store_connect(ddp_store **out, const char *host, int port, double 
 
 /* The store of the job that `self` belongs to: rank 0 also serves it, unless the launcher does. `self->launched` must
  * be true. The pass has `self->job`, and for a token LS_JOB_TOKEN of the environment, the same for all ranks (the
- * launcher makes one). Where all ranks are on this machine and there is no launcher's socket, the store is on loopback, whatever MASTER_ADDR
- * says. A rank 0 that serves without a token says in one line that any user of the machine can come in. */
+ * launcher makes one). Where all ranks are on this machine and there is no launcher's socket, the store is on loopback,
+ * whatever MASTER_ADDR says. A rank 0 that serves without a token says in one line that any user of the machine can
+ * come in. */
 ls_status ddp_store_open(ddp_store **out, const ddp_rank *self, double timeout_s);
 
 /* Disconnects. Where this handle also serves (rank 0), it first waits a second at most for the other ranks to close

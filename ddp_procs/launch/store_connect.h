@@ -9,8 +9,8 @@
 
 /* Times are those of ls_now_us(). Sockets are non-blocking and close on exec. */
 
-/* Connects to a store's host and port (store.h); *fd is -1 unless the result is LS_OK. `retry`: while nobody listens there, tries again until
- * until_us and then reports LS_ERR_TIMEOUT; otherwise that is LS_ERR_PEER at once. What
+/* Connects to a store's host and port (store.h); *fd is -1 unless the result is LS_OK. `retry`: while nobody listens
+ * there, tries again until until_us and then reports LS_ERR_TIMEOUT; otherwise that is LS_ERR_PEER at once. What
  * listens on a Unix socket as another user is LS_ERR_PEER. Reports its failures. */
 ls_status ddp_socket_connect(int *fd, const char *host, int port, bool retry, double until_us);
 

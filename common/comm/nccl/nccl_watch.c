@@ -2,9 +2,10 @@
  *   idea  : on the GPU a collective operation waits for its peers without a deadline, and NCCL on one machine does not
  *           notice that a process has died. So the threads that wait for the device ask here meanwhile
  *           (ls_device_watch): which operation is the oldest that has not ended (an event behind each says so), what
- *           does NCCL say of itself, has the group been broken, has a rank died, has the GPU of another rank of this process
- *           failed (nobody else may be waiting for it), is another operation enqueued there, is the deadline over? Whoever finds something breaks the group for all and aborts its own communicator,
- *           after which its operations end; the other ranks find the group broken when they look
+ *           does NCCL say of itself, has the group been broken, has a rank died, has the GPU of another rank of this
+ *           process failed (nobody else may be waiting for it), is another operation enqueued there, is the deadline
+ *           over? Whoever finds something breaks the group for all and aborts its own communicator, after which its
+ *           operations end; the other ranks find the group broken when they look
  *   cost  : a look a millisecond while a thread waits; around at the other ranks every 50 ms. Nothing while nobody
  *           waits
  *   order : the deadline counts from when a wait first found the operation unfinished, so that the time a rank spends

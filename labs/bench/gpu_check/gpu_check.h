@@ -158,11 +158,12 @@ int gpu_check_make_operations(gpu_check_arena *arena, ls_device *device, size_t 
                               char (*names)[GPU_CHECK_TEXT]);
 void gpu_check_free_operations(gpu_check_arena *arena);
 
-/* values.c: fills memory of a device with numbers between 0.5 and 1 in size, of either sign: zeros would draw less power, and run faster, than
- * anything that is trained. dtype: fp32, fp16 or bf16. */
+/* values.c: fills memory of a device with numbers between 0.5 and 1 in size, of either sign: zeros would draw less
+ * power, and run faster, than anything that is trained. dtype: fp32, fp16 or bf16. */
 ls_status gpu_check_fill(ls_device *device, void *memory, size_t count, ls_dtype dtype);
 
-/* timing.c: the median over GPU_CHECK_GROUPS groups of the time of one call, in microseconds; a group lasts at least 50 ms, with `quick` one call. */
+/* timing.c: the median over GPU_CHECK_GROUPS groups of the time of one call, in microseconds; a group lasts at least 50
+ * ms, with `quick` one call. */
 typedef ls_status (*gpu_check_call)(ls_stream *stream, const void *argument);
 ls_status gpu_check_time(ls_stream *stream, gpu_check_call call, const void *argument, bool quick, double *us);
 

@@ -205,7 +205,7 @@ test: ## build and run every test, each program under a deadline [ROOMS='comm da
 	    LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) tests/run.sh $(words $(TESTS)) 6>&-; } 6>&1
 
 # What opens no plug-in does not wait for them.
-PLAIN_SRC  := $(filter tests/base/% tests/comm/% tests/data/% tests/device/% tests/dp_threads/% tests/kernels/% tests/nn/% tests/parallel/%,$(TEST_SRC))
+PLAIN_SRC  := $(filter $(foreach room,base checkpoint comm data device dp_threads kernels launch nn optim parallel report train,tests/$(room)/%),$(TEST_SRC))
 OTHER_SRC  := $(filter tests/cuda/%,$(TEST_SRC)) $(filter-out $(PLAIN_SRC) tests/cuda/%,$(TEST_SRC))
 # Objects and programs in turn, so that make does not leave all linking for the end: object 4, program 1, object 5, program 2, ...
 in_turn     = $(filter-out x,$(subst @, ,$(join $(patsubst %.c,$(BUILD)/obj/%.o@,$(1)),x x x $(call programs_of,$(1)))))

@@ -14,7 +14,7 @@
 
 #define LS_DEFAULT_WAIT_TIMEOUT_S 300.0
 
-static double wait_timeout_s = LS_DEFAULT_WAIT_TIMEOUT_S; /* set before devices are used, constant afterwards */
+static _Atomic double wait_timeout_s = LS_DEFAULT_WAIT_TIMEOUT_S; /* workers may read it at any time */
 
 void ls_set_wait_timeout_s(double seconds) { wait_timeout_s = seconds; }
 double ls_wait_timeout_s(void) { return wait_timeout_s; }

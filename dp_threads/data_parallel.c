@@ -52,9 +52,9 @@ static ls_status create_replica(struct dp *dp, int i, const dp_options *options)
         r->model = dp->base.model;
     } else if (status == LS_OK) {
         status = ls_model_create(&r->model, r->device, options->model, piece, ls_model_precision(dp->base.model));
-        size_t nbytes = piece * ls_image_count(ls_model_input(dp->base.model)) * sizeof(float);
+        size_t nbytes = piece * ls_model_input_nbytes(dp->base.model);
         if (status == LS_OK) {
-            status = ls_device_alloc(r->device, LS_MEMORY_INPUT, nbytes, "a piece of the batch", (void **)&r->inputs);
+            status = ls_device_alloc(r->device, LS_MEMORY_INPUT, nbytes, "a piece of the batch", &r->inputs);
         }
     }
     if (status == LS_OK) status = ls_model_alloc_gradients(r->model);

@@ -13,14 +13,15 @@ struct dp_replica {
     ls_comm *nccl;    /* this replica's end of the group of parameters and gradients, or NULL: flat copies */
     ls_comm *sync_bn; /* this replica's end of the group in which batch norm's replicas meet, or NULL */
     struct ls_phase_clock *clock;
-    float *inputs; /* room for a piece; replica 0 reads the batch in place and has none */
-    float *dy;     /* room for the outputs' gradient; the output device reads it in place and has none */
-    float *sent;   /* on device 0: room for this replica's gradients; replica 0 has none, nor has any with nccl */
+    void *inputs; /* room for a piece, in the model's precision; replica 0 reads the batch in place and has none */
+    float *dy;    /* room for the outputs' gradient; the output device reads it in place and has none */
+    float *sent;  /* on device 0: room for this replica's gradients; replica 0 has none, nor has any with nccl */
     ls_event *piece_arrived, *arrived, *outputs_ready, *gathered, *gradient_arrived, *backward_done, *gradients_sent;
     /* this step: written by the caller before the threads start */
     size_t begin, rows; /* the piece of this micro-batch: its rows begin .. begin + rows - 1 */
     /* this step: written by the replica's thread */
-    const float *x, *y;
+    const void *x;
+    const float *y;
 };
 
 /* A part of the step in one replica, in its thread. */

@@ -14,14 +14,14 @@ void dp_chunk_batch(struct dp *dp) {
 }
 
 void dp_scatter_inputs(struct dp *dp, struct dp_replica *r) {
-    size_t row = ls_image_count(ls_model_input(r->model));
-    const float *piece = dp->batch.inputs + r->begin * row;
+    size_t row_nbytes = ls_model_input_nbytes(r->model);
+    const char *piece = (const char *)dp->batch.inputs + r->begin * row_nbytes;
     if (!r->inputs) {
         r->x = piece;
         ls_parallel_await_batch(&dp->base, r->compute);
         return;
     }
-    size_t nbytes = r->rows * row * sizeof(float);
+    size_t nbytes = r->rows * row_nbytes;
     r->x = r->inputs;
     r->clock->bytes[LS_PHASE_SCATTER] += nbytes;
     ls_stream_wait_event(r->copy, dp->base.batch_copied);

@@ -56,6 +56,11 @@ void ls_enqueue(ls_stream *stream, const struct ls_op *op) {
 #undef LS_FIELD_VALUE
 #undef LS_FIELD_PARAMETER
 
+void ls_cast_now(ls_dtype to, void *y, const float *x, size_t count) {
+    const struct ls_cast_arguments arguments = {.to = to, .y = y, .from = LS_FP32, .x = x, .count = count};
+    (void)ls_cpu_kernels()->cast(&arguments);
+}
+
 const char *ls_op_name(ls_op_id id) {
     static const char *const names[] = {
 #define LS_OP(name, flops, bytes, aliasing) #name,

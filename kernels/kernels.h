@@ -112,6 +112,8 @@ void ls_scale(ls_stream *stream, float *y, float factor, size_t count);
 void ls_divide(ls_stream *stream, float *y, float divisor, size_t count);
 /* y[i] = x[i] in another type; one of the two is LS_FP32, or LS_ERR_INVALID */
 void ls_cast(ls_stream *stream, ls_dtype to, void *y, ls_dtype from, const void *x, size_t count);
+/* The same on the host's memory, at once, to a half type; in any thread. */
+void ls_cast_now(ls_dtype to, void *y, const float *x, size_t count);
 /* y[i] = round(round(x[i]) / divisor), both roundings to the half type `to`: an average that is taken after the cast,
  * as PyTorch's fp16_compress_hook takes it */
 void ls_cast_divide(ls_stream *stream, ls_dtype to, void *y, const float *x, float divisor, size_t count);

@@ -3,9 +3,12 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "kernels/kernels.h"
 
 #define LS_BUFFER_ALIGNMENT 64 /* a cache line */
 #define LS_PAGE_NBYTES 4096
+/* Values that are read before they are rounded: they stay in the first-level cache. */
+#define LS_ROUNDED_TOGETHER ((size_t)2048)
 
 /* NULL: no memory. Arrays that are page-locked share no page, since each is locked on its own. */
 static void *alloc_array(size_t nbytes, ls_device *pin_for) {
@@ -23,9 +26,11 @@ static void free_array(void *memory, ls_device *pinned_for) {
     free(memory);
 }
 
-bool ls_batch_slot_alloc(ls_batch_slot *slot, const ls_sample_spec *spec, size_t sample_count, ls_device *pin_for) {
-    size_t input_nbytes, label_nbytes, target_nbytes;
-    if (__builtin_mul_overflow(sample_count, ls_sample_input_count(spec) * sizeof(float), &input_nbytes)) return false;
+bool ls_batch_slot_alloc(ls_batch_slot *slot, const ls_sample_spec *spec, size_t sample_count,
+                         const ls_loader_options *options) {
+    size_t input_nbytes, label_nbytes, target_nbytes, element_nbytes = ls_dtype_nbytes(options->precision);
+    ls_device *pin_for = options->pin_for;
+    if (__builtin_mul_overflow(sample_count, ls_sample_input_count(spec) * element_nbytes, &input_nbytes)) return false;
     if (__builtin_mul_overflow(sample_count, sizeof(int64_t), &label_nbytes)) return false;
     if (__builtin_mul_overflow(sample_count, spec->target_count * sizeof(float), &target_nbytes)) return false;
     slot->pinned_for = pin_for;
@@ -42,13 +47,55 @@ void ls_batch_slot_free(ls_batch_slot *slot) {
     free_array(slot->targets, slot->pinned_for);
 }
 
+/* Samples that are read before they are rounded. */
+static size_t rounded_together(const ls_assembler *assembler) {
+    size_t input_count = ls_sample_input_count(ls_dataset_spec(assembler->dataset));
+    return input_count < LS_ROUNDED_TOGETHER ? LS_ROUNDED_TOGETHER / input_count : 1;
+}
+
+bool ls_assembler_alloc(ls_assembler *assembler) {
+    if (assembler->precision == LS_FP32) return true;
+    size_t input_count = ls_sample_input_count(ls_dataset_spec(assembler->dataset));
+    assembler->samples = malloc(rounded_together(assembler) * input_count * sizeof *assembler->samples);
+    return assembler->samples != NULL;
+}
+
+/* Reads the batch's samples from number `at` on; answers go to the slot. `indices`: the batch's, NULL: a stream, which
+ * may end before. */
+static ls_status read_samples(const ls_assembler *assembler, const int64_t *indices, size_t at, size_t count,
+                              float *inputs, const ls_batch_slot *slot, size_t *read) {
+    size_t target_count = ls_dataset_spec(assembler->dataset)->target_count;
+    int64_t *labels = slot->labels ? slot->labels + at : NULL;
+    float *targets = slot->targets ? slot->targets + at * target_count : NULL;
+    if (!indices) return ls_cursor_read(assembler->cursor, count, inputs, labels, targets, read);
+    *read = count;
+    return ls_dataset_read(assembler->dataset, indices + at, count, inputs, labels, targets);
+}
+
+/* All of the batch, in the loader's precision. */
+static ls_status read_batch(const ls_assembler *assembler, const int64_t *indices, size_t count, ls_batch_slot *slot,
+                            size_t *read) {
+    if (assembler->precision == LS_FP32) return read_samples(assembler, indices, 0, count, slot->inputs, slot, read);
+    size_t input_count = ls_sample_input_count(ls_dataset_spec(assembler->dataset));
+    size_t together = rounded_together(assembler), part = together;
+    ls_status status = LS_OK;
+    for (*read = 0; status == LS_OK && part > 0 && *read < count; *read += part) {
+        part = count - *read < together ? count - *read : together;
+        status = read_samples(assembler, indices, *read, part, assembler->samples, slot, &part);
+        if (status != LS_OK) break;
+        uint16_t *place = (uint16_t *)slot->inputs + *read * input_count;
+        ls_cast_now(assembler->precision, place, assembler->samples, part * input_count);
+    }
+    return status;
+}
+
 static ls_status fill_by_index(const ls_assembler *assembler, ls_batch_slot *slot) {
     struct ls_batch_indices share;
     ls_batches_get(assembler->batches, slot->batch.step, &share);
     slot->batch.count = share.local_count;
     slot->batch.global_count = share.global_count;
-    return ls_dataset_read(assembler->dataset, share.indices, share.local_count, slot->inputs, slot->labels,
-                           slot->targets);
+    size_t read;
+    return read_batch(assembler, share.indices, share.local_count, slot, &read);
 }
 
 static ls_status fill_from_stream(ls_assembler *assembler, ls_batch_slot *slot) {
@@ -61,10 +108,7 @@ static ls_status fill_from_stream(ls_assembler *assembler, ls_batch_slot *slot) 
                                   (size_t)stream->world_size * workers);
     }
     size_t count = 0;
-    if (status == LS_OK) {
-        status =
-            ls_cursor_read(assembler->cursor, stream->local_batch, slot->inputs, slot->labels, slot->targets, &count);
-    }
+    if (status == LS_OK) status = read_batch(assembler, NULL, stream->local_batch, slot, &count);
     slot->batch.count = count;
     slot->batch.global_count = stream->world_size == 1 ? count : 0;
     assembler->ended = status == LS_OK && (count == 0 || (stream->drop_last && count < stream->local_batch));

@@ -12,15 +12,17 @@ typedef struct ls_batch_slot {
     ls_batch batch;  /* given: epoch, and (by index) step; filled in: count and global_count */
     uint64_t pass;   /* given: a new number for each epoch that is begun, also if it is begun again */
     ls_status status;
-    bool end; /* (stream) the share had no batch left */
-    float *inputs;
+    bool end;     /* (stream) the share had no batch left */
+    void *inputs; /* of the loader's precision */
     int64_t *labels;
     float *targets;
     ls_device *pinned_for; /* the three are page-locked for this device; NULL: they are not */
 } ls_batch_slot;
 
-/* Page-locked for the device `pin_for`, if it is not NULL. false: no memory. A slot that is all zero may be freed. */
-bool ls_batch_slot_alloc(ls_batch_slot *slot, const ls_sample_spec *spec, size_t sample_count, ls_device *pin_for);
+/* Room for inputs in options->precision, page-locked for options->pin_for, if that is not NULL. false: no memory. A slot
+ * that is all zero may be freed. */
+bool ls_batch_slot_alloc(ls_batch_slot *slot, const ls_sample_spec *spec, size_t sample_count,
+                         const ls_loader_options *options);
 void ls_batch_slot_free(ls_batch_slot *slot);
 
 typedef struct ls_assembler {
@@ -28,7 +30,9 @@ typedef struct ls_assembler {
     const ls_dataset *dataset;
     const ls_batches *batches; /* NULL: a stream */
     ls_stream_share stream;
+    ls_dtype precision;
     int worker, workers; /* of this rank */
+    float *samples;      /* in half precision: room for some samples before they are rounded; owned */
     /* the pass in progress */
     uint64_t pass;
     ls_cursor *cursor; /* (stream) NULL before the first batch and after the last */
@@ -36,6 +40,9 @@ typedef struct ls_assembler {
     ls_status status;
     char cause[512]; /* the error line of the first failure; empty if nothing was said */
 } ls_assembler;
+
+/* Makes room for what `precision` needs. False: no memory. */
+bool ls_assembler_alloc(ls_assembler *assembler);
 
 /* Fills the slot; its status and end say how it went. After a failure, and at the end of a share, the following slots
  * of the pass end the same way without any work. Errors are kept in `cause`, not printed. */

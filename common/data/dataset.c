@@ -16,8 +16,8 @@ ls_status ls_dataset_read(const ls_dataset *dataset, const int64_t *indices, siz
     if (spec->target_count == 0) targets = NULL;
     ls_status status = LS_OK;
     for (size_t i = 0; status == LS_OK && i < count; i++) {
-        status = dataset->kind->read(dataset, indices[i], inputs + i * input_count, labels ? labels + i : NULL,
-                                     targets ? targets + i * spec->target_count : NULL);
+        status = dataset->kind->read(dataset, indices[i], count == 1, inputs + i * input_count,
+                                     labels ? labels + i : NULL, targets ? targets + i * spec->target_count : NULL);
     }
     return status;
 }

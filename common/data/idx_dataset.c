@@ -13,7 +13,9 @@ struct idx_dataset {
     float value_of[256];
 };
 
-static ls_status idx_read(const ls_dataset *dataset, int64_t index, float *input, int64_t *label, float *target) {
+static ls_status idx_read(const ls_dataset *dataset, int64_t index, bool alone, float *input, int64_t *label,
+                          float *target) {
+    (void)alone;
     (void)target;
     const struct idx_dataset *idx = (const struct idx_dataset *)dataset;
     size_t pixel_count = ls_sample_input_count(&dataset->spec);

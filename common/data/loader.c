@@ -142,6 +142,7 @@ static ls_status drain(ls_loader *loader) {
 static void free_loader(ls_loader *loader) {
     for (int k = 0; loader->workers && k < loader->worker_count; k++) {
         ls_assembler_release(&loader->workers[k].assembler);
+        free(loader->workers[k].assembler.samples);
         free(loader->workers[k].queue);
     }
     for (uint32_t i = 0; loader->slots && i < loader->slot_count; i++) ls_batch_slot_free(&loader->slots[i]);
@@ -181,13 +182,14 @@ static bool allocate_parts(ls_loader *loader, const ls_loader_options *options, 
         worker->assembler = (ls_assembler){.dataset = loader->dataset,
                                            .batches = loader->batches,
                                            .stream = options->stream,
+                                           .precision = options->precision,
                                            .worker = k,
                                            .workers = loader->worker_count};
         worker->queue = calloc(loader->slot_count, sizeof *worker->queue);
-        done = worker->queue != NULL;
+        done = worker->queue && ls_assembler_alloc(&worker->assembler);
     }
     for (uint32_t i = 0; done && i < loader->slot_count; i++) {
-        done = ls_batch_slot_alloc(&loader->slots[i], ls_dataset_spec(loader->dataset), sample_count, options->pin_for);
+        done = ls_batch_slot_alloc(&loader->slots[i], ls_dataset_spec(loader->dataset), sample_count, options);
     }
     return done;
 }

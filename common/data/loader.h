@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/dtype.h"
 #include "common/base/status.h"
 #include "common/data/batches.h"
 #include "common/data/dataset.h"
@@ -25,7 +26,7 @@
 typedef struct ls_loader ls_loader;
 
 typedef struct ls_batch {
-    const float *inputs;   /* count x channels x height x width */
+    const void *inputs;    /* count x channels x height x width, of the loader's precision */
     const int64_t *labels; /* count; NULL for regression */
     const float *targets;  /* count x target_count; NULL for classification */
     size_t count;          /* samples of this rank, may be 0 */
@@ -46,6 +47,7 @@ typedef struct ls_stream_share {
 typedef struct ls_loader_options {
     int workers;  /* threads that assemble batches, for the loader's whole life; 0: ls_loader_next does the work */
     int prefetch; /* batches that each worker prepares ahead, >= 1 if there are workers (PyTorch's prefetch_factor) */
+    ls_dtype precision;     /* of the inputs: LS_FP32, or a half type, to which samples are rounded */
     double timeout_s;       /* a worker that is silent for longer hangs; 0: 300 */
     ls_stream_share stream; /* what of a stream this rank takes; not used for data with indices */
     /* NULL, or a device for which the batches' memory is page-locked (ls_device_pin_host); borrowed until destroy */

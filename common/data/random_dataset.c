@@ -5,7 +5,7 @@
  *           a hash of (seed, sample). There are about P^2 / 2 such pairs, so that no two of even a hundred thousand
  *           samples are likely to be the same.
  *   cost  : 1 MiB; per value two loads and an addition. Drawing each value anew would take some 30 times as long. Large
- *           samples are written past the caches, which takes about as long as copying them.
+ *           samples of a batch are written past the caches, which takes about as long as copying them.
  *   limit : samples of more than P values repeat themselves, and samples share parts: for speed and memory, not for
  *           statistics. */
 #include <stdint.h>
@@ -69,13 +69,14 @@ static void add_scaled_past_caches(float *restrict destination, const float *res
 #define add_scaled_past_caches add_scaled
 #endif
 
-static void fill_from_pool(const struct random_dataset *random, uint64_t key, float *destination, size_t count) {
+static void fill_from_pool(const struct random_dataset *random, uint64_t key, bool alone, float *destination,
+                           size_t count) {
     size_t pool_count = random->pool_count;
     size_t first = key % pool_count;
     size_t second = first + 1 + (key >> 32) % (pool_count - 1);
     second %= pool_count;
     void (*add)(float *restrict, const float *restrict, const float *restrict, size_t) =
-        count >= LARGE_COUNT ? add_scaled_past_caches : add_scaled;
+        count >= LARGE_COUNT && !alone ? add_scaled_past_caches : add_scaled;
     while (count > 0) { /* in runs that end where one of the two gets to the pool's end */
         size_t run = pool_count - (first > second ? first : second);
         if (run > count) run = count;
@@ -87,14 +88,15 @@ static void fill_from_pool(const struct random_dataset *random, uint64_t key, fl
     }
 }
 
-static ls_status random_read(const ls_dataset *dataset, int64_t index, float *input, int64_t *label, float *target) {
+static ls_status random_read(const ls_dataset *dataset, int64_t index, bool alone, float *input, int64_t *label,
+                             float *target) {
     const struct random_dataset *random = (const struct random_dataset *)dataset;
     /* one key for the input and one for the answer, unrelated to each other */
     uint64_t key = mix(mix(random->seed + 0x9e3779b97f4a7c15u) + (uint64_t)index);
     uint64_t answer_key = mix(key + 0x9e3779b97f4a7c15u);
-    fill_from_pool(random, key, input, ls_sample_input_count(&dataset->spec));
+    fill_from_pool(random, key, alone, input, ls_sample_input_count(&dataset->spec));
     if (label) *label = (int64_t)(answer_key % (uint64_t)dataset->spec.classes);
-    if (target) fill_from_pool(random, answer_key, target, dataset->spec.target_count);
+    if (target) fill_from_pool(random, answer_key, alone, target, dataset->spec.target_count);
     return LS_OK;
 }
 

@@ -71,7 +71,7 @@ void ls_layer_zero_gradients(ls_layer *layer, const struct ls_pass *pass);
 /* A model's layers in the order of the forward pass, and the input of its last forward (NULL and 0 before the first):
  * model.c. */
 const ls_layer *ls_model_layers(const ls_model *model, size_t *count);
-const float *ls_model_last_input(const ls_model *model, size_t *batch);
+const void *ls_model_last_input(const ls_model *model, size_t *batch);
 
 /* What products read of a parameter: the copy in half precision where there is one (PyTorch's autocast), else
  * itself. */

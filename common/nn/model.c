@@ -78,11 +78,6 @@ static ls_status alloc_half(ls_model *model) {
         parameter->half = (char *)model->half_slab + (size_t)(parameter->data - model->slab) * element;
     }
     if (status == LS_OK) {
-        size_t nbytes = model->max_batch * ls_image_count(model->layout.input) * element;
-        status =
-            ls_device_alloc(model->device, LS_MEMORY_ACTIVATION, nbytes, "input in half precision", &model->half_x);
-    }
-    if (status == LS_OK) {
         size_t nbytes = model->max_batch * ls_model_outputs(model) * sizeof(float);
         status = ls_device_alloc(model->device, LS_MEMORY_ACTIVATION, nbytes, "output", (void **)&model->outputs);
     }
@@ -163,7 +158,6 @@ void ls_model_destroy(ls_model *model) {
     ls_device_free(model->device, model->exchange[1]);
     ls_device_free(model->device, model->workspace);
     ls_device_free(model->device, model->half_slab);
-    ls_device_free(model->device, model->half_x);
     ls_device_free(model->device, model->outputs);
     ls_device_free(model->device, model->gradient_slab);
     ls_device_free(model->device, model->slab);
@@ -255,6 +249,9 @@ ls_dtype ls_model_precision(const ls_model *model) { return model->precision; }
 struct ls_image ls_model_input(const ls_model *model) {
     return model->layout.input;
 }
+size_t ls_model_input_nbytes(const ls_model *model) {
+    return ls_image_count(model->layout.input) * ls_dtype_nbytes(model->precision);
+}
 ls_loss_kind ls_model_loss(const ls_model *model) { return model->layout.loss; }
 
 size_t ls_model_outputs(const ls_model *model) {
@@ -282,7 +279,7 @@ const ls_layer *ls_model_layers(const ls_model *model, size_t *count) {
     return model->layout.layers;
 }
 
-const float *ls_model_last_input(const ls_model *model, size_t *batch) {
+const void *ls_model_last_input(const ls_model *model, size_t *batch) {
     *batch = model->batch;
     return model->x;
 }

@@ -70,7 +70,8 @@ void ls_model_parameters_changed(ls_model *model);
 ls_device *ls_model_device(const ls_model *model);
 ls_dtype ls_model_precision(const ls_model *model);
 struct ls_image ls_model_input(const ls_model *model);
-size_t ls_model_outputs(const ls_model *model); /* per sample */
+size_t ls_model_input_nbytes(const ls_model *model); /* of a sample, in the model's precision */
+size_t ls_model_outputs(const ls_model *model);      /* per sample */
 ls_loss_kind ls_model_loss(const ls_model *model);
 
 size_t ls_model_parameter_count(const ls_model *model); /* tensors */
@@ -94,11 +95,11 @@ void ls_model_gradients(const ls_model *model, float **data, size_t *count);
 /* ... or places parameter `index`'s gradient elsewhere (DDP's buckets). `gradient` holds its count floats. */
 void ls_model_place_gradient(ls_model *model, size_t index, float *gradient);
 
-/* Runs the layers on `batch` samples of x [batch, input]; returns y [batch, outputs], the model's memory, overwritten
- * by the next forward. More samples than there is room for poison the device (and y is NULL). x must stay as it is
+/* Runs the layers on `batch` samples of x [batch, input], in the model's precision; returns y [batch, outputs], fp32 in
+ * the model's memory, overwritten by the next forward. More samples than there is room for poison the device (and y is NULL). x must stay as it is
  * until backward has run. A batch of 0 leaves everything as it is, but for the part that this rank has in
  * ls_model_sync_batchnorm; its backward gives gradients of zero. */
-const float *ls_model_forward(ls_model *model, const float *x, size_t batch, bool training);
+const float *ls_model_forward(ls_model *model, const void *x, size_t batch, bool training);
 
 /* Back from dy [batch, outputs] (overwritten) to the gradients of all parameters, for the last training forward.
  * `accumulate` false: gradients are overwritten. Whenever the work that completes a parameter's gradient has been

@@ -22,7 +22,6 @@ struct ls_model {
     void *exchange[2]; /* backward: dy and dx in turn */
     /* in half precision; NULL in fp32 */
     void *half_slab; /* the parameters, laid out like the slab */
-    void *half_x;
     float *outputs;
     bool half_is_stale; /* the parameters have changed since the copy was made */
     /* set by the caller */
@@ -30,7 +29,7 @@ struct ls_model {
     ls_grad_ready_fn hook;
     void *hook_context;
     /* the last forward */
-    const float *x;
+    const void *x;
     size_t batch;
 };
 

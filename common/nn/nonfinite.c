@@ -3,8 +3,8 @@
  *           that holds one is where to look: the batch itself, a layer's parameters, or what the layer made of finite
  *           inputs with finite parameters
  *   cost  : everything up to the place is copied to the host once. It is for a run that ends
- *   half  : in half precision a value of the input, or a weight, that is beyond the type's range shows as the output of
- *           the first layer that reads its copy
+ *   half  : a value of the input that is beyond the type's range is infinite in the batch. A weight that is shows as the
+ *           output of the first layer that reads its copy
  *   not   : a ReLU has no memory of its own: what it makes is the output of the layer that it belongs to */
 #include <math.h>
 #include <stdio.h>
@@ -48,10 +48,10 @@ static ls_status look(ls_model *model, ls_dtype dtype, const void *data, size_t 
 ls_status ls_model_find_nonfinite(ls_model *model, char *place, size_t capacity) {
     size_t layer_count, batch;
     const ls_layer *layers = ls_model_layers(model, &layer_count);
-    const float *x = ls_model_last_input(model, &batch);
+    const void *x = ls_model_last_input(model, &batch);
     place[0] = '\0';
-    ls_status status =
-        look(model, LS_FP32, x, batch * ls_image_count(ls_model_input(model)), "the input batch", "", place, capacity);
+    ls_status status = look(model, ls_model_precision(model), x, batch * ls_image_count(ls_model_input(model)),
+                            "the input batch", "", place, capacity);
     for (size_t l = 0; l < layer_count; l++) {
         const ls_layer *layer = &layers[l];
         for (size_t p = 0; p < layer->parameter_count; p++) {

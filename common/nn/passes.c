@@ -1,8 +1,8 @@
 /* passes — forward through a model's layers, and back.
- *   half  : in half precision the input is cast on its way in, the output on its way out and its gradient on its way
- *           back, so that nobody outside knows; the weights are cast by one operation over the slab when they have
+ *   half  : in half precision the input comes as halves (the loader rounds samples on the host). The output is cast to
+ *           fp32, and its gradient back to halves; the weights are cast by one operation over the slab when they have
  *           changed. Layers see activations of one type only
- *   cost  : the layers', and in half precision 6 bytes for each parameter, input and output that is cast
+ *   cost  : the layers', and in half precision 6 bytes for each parameter and output that is cast
  *   order : forward first to last, backward last to first; within a layer bias before weight is reported ready */
 #include "common/base/log.h"
 #include "common/base/probe.h"
@@ -14,18 +14,11 @@ static bool has_work(const ls_layer *layer, size_t batch) { return batch > 0 || 
 
 void ls_model_parameters_changed(ls_model *model) { model->half_is_stale = true; }
 
-/* What the layers read: in half precision, copies of the parameters and of x. */
-static const void *cast_in(ls_model *model, const float *x, size_t batch) {
-    if (!ls_model_in_half(model)) return x;
-    if (model->half_is_stale) {
-        ls_cast(model->compute, model->precision, model->half_slab, LS_FP32, model->slab, model->parameter_floats);
-        model->half_is_stale = false;
-    }
-    if (batch > 0) {
-        ls_cast(model->compute, model->precision, model->half_x, LS_FP32, x,
-                batch * ls_image_count(model->layout.input));
-    }
-    return model->half_x;
+/* What products read in half precision. */
+static void renew_half_parameters(ls_model *model) {
+    if (!ls_model_in_half(model) || !model->half_is_stale) return;
+    ls_cast(model->compute, model->precision, model->half_slab, LS_FP32, model->slab, model->parameter_floats);
+    model->half_is_stale = false;
 }
 
 static const float *cast_out(ls_model *model, const void *out, size_t batch) {
@@ -41,14 +34,15 @@ static void refuse(ls_model *model, size_t batch) {
                            batch, ls_device_index(model->device), model->max_batch));
 }
 
-const float *ls_model_forward(ls_model *model, const float *x, size_t batch, bool training) {
+const float *ls_model_forward(ls_model *model, const void *x, size_t batch, bool training) {
     if (batch > model->max_batch) {
         refuse(model, batch);
         return NULL;
     }
     model->x = x;
     model->batch = batch;
-    const void *in = cast_in(model, x, batch);
+    renew_half_parameters(model);
+    const void *in = x;
     for (size_t l = 0; l < model->layout.layer_count; l++) {
         ls_layer *layer = &model->layout.layers[l];
         void *out = layer->kind->in_place ? (void *)in : layer->y;
@@ -122,7 +116,7 @@ void ls_model_backward(ls_model *model, float *outputs_gradient, bool accumulate
     for (size_t l = model->layout.layer_count; l > 0; l--) {
         ls_layer *layer = &model->layout.layers[l - 1];
         struct ls_pass pass = {.stream = model->compute, .batch = model->batch, .accumulate = accumulate, .dy = dy};
-        pass.x = l > 1 ? output_of(model, l - 2) : ls_model_in_half(model) ? model->half_x : model->x;
+        pass.x = l > 1 ? output_of(model, l - 2) : model->x;
         pass.y = output_of(model, l - 1);
         if (layer->kind->in_place) {
             pass.dx = dy;

@@ -155,7 +155,7 @@ static void predict_dp(const ls_parallel *p, const ls_train_options *o, int loca
     bytes[LS_PHASE_GATHER] = outputs;                    /* the loss's own device too: a copy within it */
     if (!takes_loss) bytes[LS_PHASE_SCATTER] += outputs; /* come back as gradients */
     if (local == 0) return;
-    bytes[LS_PHASE_SCATTER] += rows * ls_image_count(ls_model_input(p->model)) * sizeof(float);
+    bytes[LS_PHASE_SCATTER] += rows * ls_model_input_nbytes(p->model);
     bytes[LS_PHASE_REPLICATE] = parameters * sizeof(float);
     bytes[LS_PHASE_REDUCE] = parameters * sizeof(float);
 }

@@ -146,7 +146,7 @@ static void describe_run(ls_trace *trace, const ls_recording *r, double run_medi
         .recorded_ranks = ls_device_computes(device) ? p->world_size : 1,
         .batch_size = o->batch_size,
         .micro_batches = p->micro_batches,
-        .input_bytes = ls_image_count(ls_model_input(p->model)) * sizeof(float),
+        .input_bytes = ls_model_input_nbytes(p->model),
         .output_bytes = outputs * sizeof(float),
         .answer_bytes = labels ? sizeof(int64_t) : outputs * sizeof(float),
         .virtual_time = r->virtual_time,

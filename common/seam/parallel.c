@@ -9,10 +9,10 @@
 
 static ls_status alloc_place(struct ls_batch_place *place, ls_device *inputs_device, ls_device *answers_device,
                              const ls_model *model, size_t max_count) {
-    size_t input_nbytes = max_count * ls_image_count(ls_model_input(model)) * sizeof(float);
+    size_t input_nbytes = max_count * ls_model_input_nbytes(model);
     ls_status status = ls_event_create(&place->used, "batch used");
     if (status == LS_OK) {
-        status = ls_device_alloc(inputs_device, LS_MEMORY_INPUT, input_nbytes, "inputs", (void **)&place->inputs);
+        status = ls_device_alloc(inputs_device, LS_MEMORY_INPUT, input_nbytes, "inputs", &place->inputs);
     }
     if (status != LS_OK) return status;
     if (ls_model_loss(model) == LS_LOSS_CROSS_ENTROPY) {
@@ -60,10 +60,9 @@ void ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, co
     batch->targets = place->targets;
     batch->count = host->count;
     batch->global_count = host->global_count;
-    size_t input_nbytes = host->count * ls_image_count(ls_model_input(model)) * sizeof(float);
     ls_stream_wait_event(stream, place->used);
     if (!host->inputs) return;
-    ls_copy(stream, batch->inputs, host->inputs, input_nbytes);
+    ls_copy(stream, batch->inputs, host->inputs, host->count * ls_model_input_nbytes(model));
     if (batch->labels) ls_copy(stream, batch->labels, host->labels, host->count * sizeof(int64_t));
     if (batch->targets) {
         size_t target_nbytes = host->count * ls_model_outputs(model) * sizeof(float);
@@ -136,11 +135,11 @@ ls_status ls_parallel_run_micro_batch(ls_parallel *p) {
     return status;
 }
 
-ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row, size_t answer) {
+ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row_nbytes, size_t answer) {
     ls_batch part = *batch;
     size_t begin;
     ls_chunk(batch->count, count, index, &begin, &part.count);
-    if (batch->inputs) part.inputs = batch->inputs + begin * row;
+    if (batch->inputs) part.inputs = (const char *)batch->inputs + begin * row_nbytes;
     if (batch->labels) part.labels = batch->labels + begin;
     if (batch->targets) part.targets = batch->targets + begin * answer;
     return part;

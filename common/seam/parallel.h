@@ -117,7 +117,7 @@ struct ls_parallel {
 
 /* Memory for the inputs of a batch on one device, and for its answers on the device that takes the loss. */
 struct ls_batch_place {
-    float *inputs;
+    void *inputs;    /* in the model's precision */
     int64_t *labels; /* or */
     float *targets;
     ls_event *used; /* behind the last reader of the batch that lies there */
@@ -130,7 +130,7 @@ struct ls_batch_place {
  * it, so the host is never further ahead than there are places. With --resident-batches K there are at least K, which
  * keep what the first steps have put there. */
 struct ls_device_batch {
-    float *inputs; /* where it is: one of the places */
+    void *inputs; /* where it is: one of the places */
     int64_t *labels;
     float *targets;
     size_t count, global_count;
@@ -188,9 +188,9 @@ static inline bool ls_parallel_syncs(const ls_parallel *p) { return !p->no_sync 
 ls_status ls_parallel_run_micro_batch(ls_parallel *p);
 
 /* Rows of `batch` that make up micro-batch `index` of `count` (torch.chunk's rule; perhaps none). The samples of the
- * whole step stay in global_count, which losses are divided by. `row` and `answer`: floats of an input and of a
+ * whole step stay in global_count, which losses are divided by. `row_nbytes`: bytes of an input; `answer`: floats of a
  * target. */
-ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row, size_t answer);
+ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row_nbytes, size_t answer);
 
 /* The most rows that a micro-batch has if a step has `rows`. */
 size_t ls_micro_batch_rows(size_t rows, int count);

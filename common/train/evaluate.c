@@ -9,7 +9,8 @@
 struct evaluation {
     struct ls_device_batch batch;
     int64_t *correct; /* device */
-    float *inputs;    /* host */
+    float *inputs;    /* host: as the data set has them ... */
+    void *rounded;    /* ... and in the model's precision; the same in fp32 */
     int64_t *labels, *indices;
 };
 
@@ -19,7 +20,9 @@ static ls_status evaluation_alloc(struct evaluation *e, ls_model *model, size_t 
     e->inputs = calloc(chunk * inputs, sizeof *e->inputs);
     e->labels = calloc(chunk, sizeof *e->labels);
     e->indices = calloc(chunk, sizeof *e->indices);
-    if (!e->inputs || !e->labels || !e->indices) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an evaluation");
+    e->rounded = ls_model_precision(model) == LS_FP32 ? e->inputs : calloc(chunk, ls_model_input_nbytes(model));
+    if (!e->inputs || !e->rounded || !e->labels || !e->indices)
+        return ls_fail(LS_ERR_NO_MEMORY, "no memory for an evaluation");
     ls_status status = ls_device_batch_alloc(&e->batch, device, device, model, chunk, false);
     if (status != LS_OK) return status;
     return ls_device_alloc(device, LS_MEMORY_WORKSPACE, sizeof *e->correct, "right answers", (void **)&e->correct);
@@ -29,6 +32,7 @@ static void evaluation_free(struct evaluation *e, ls_model *model) {
     ls_device *device = ls_model_device(model);
     ls_device_batch_free(&e->batch, device, device);
     ls_device_free(device, e->correct);
+    if (e->rounded != e->inputs) free(e->rounded);
     free(e->inputs);
     free(e->labels);
     free(e->indices);
@@ -39,8 +43,10 @@ static ls_status evaluate_chunk(struct evaluation *e, ls_model *model, const ls_
     ls_stream *compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
     for (size_t i = 0; i < count; i++) e->indices[i] = (int64_t)(begin + i);
     ls_status status = ls_dataset_read(dataset, e->indices, count, e->inputs, e->labels, NULL);
-    ls_batch host = {.inputs = e->inputs, .labels = e->labels, .count = count, .global_count = count};
+    ls_batch host = {.inputs = e->rounded, .labels = e->labels, .count = count, .global_count = count};
     if (status != LS_OK) return status;
+    if (e->rounded != e->inputs)
+        ls_cast_now(ls_model_precision(model), e->rounded, e->inputs, count * ls_image_count(ls_model_input(model)));
     ls_device_batch_upload(&e->batch, compute, model, &host);
     const float *y = ls_model_forward(model, e->batch.inputs, count, false);
     ls_count_correct(compute, e->correct, y, e->batch.labels, count, ls_model_outputs(model));

@@ -109,12 +109,12 @@ static ls_status train_micro_batch(struct run *run, const ls_batch *batch) {
 
 static ls_status train_step(struct run *run, const ls_batch *batch) {
     ls_parallel *p = run->parallel;
-    size_t row = ls_image_count(ls_model_input(p->model)), answer = ls_model_outputs(p->model);
+    size_t row_nbytes = ls_model_input_nbytes(p->model), answer = ls_model_outputs(p->model);
     double rate = ls_schedule_rate(&run->schedule, (int64_t)p->step, p->epoch);
     ls_optimizer_set_rate(p->optimizer, rate);
     ls_status status = LS_OK;
     for (p->micro_batch = 0; status == LS_OK && p->micro_batch < p->micro_batches; p->micro_batch++) {
-        ls_batch part = ls_micro_batch(batch, p->micro_batch, p->micro_batches, row, answer);
+        ls_batch part = ls_micro_batch(batch, p->micro_batch, p->micro_batches, row_nbytes, answer);
         status = train_micro_batch(run, &part);
     }
     p->micro_batch = 0;

@@ -34,7 +34,8 @@ static struct epoch take(ls_loader *loader, int64_t epoch, int64_t first) {
         if (!batch) return e;
         assert_int_equal(batch->epoch, epoch);
         assert_int_equal(batch->step, first + e.steps);
-        for (size_t i = 0; i < batch->count; i++) e.inputs[taken++] = batch->inputs[i * NUMBERS_INPUT_COUNT];
+        for (size_t i = 0; i < batch->count; i++)
+            e.inputs[taken++] = ((const float *)batch->inputs)[i * NUMBERS_INPUT_COUNT];
         e.counts[e.steps++] = batch->count;
     }
 }

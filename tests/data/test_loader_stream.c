@@ -52,7 +52,7 @@ static void expect_batch(ls_loader *loader, int64_t epoch, int step, const int64
     assert_int_equal(batch->count, count);
     assert_int_equal(batch->global_count, world_size == 1 ? count : 0);
     for (int i = 0; i < count; i++) {
-        assert_true(numbers_is(samples[i], batch->inputs + i * NUMBERS_INPUT_COUNT, batch->labels[i]));
+        assert_true(numbers_is(samples[i], (const float *)batch->inputs + i * NUMBERS_INPUT_COUNT, batch->labels[i]));
     }
 }
 

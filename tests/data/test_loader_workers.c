@@ -54,7 +54,8 @@ static void expect_next(const struct fixture *f, int64_t epoch, int64_t step) {
     assert_int_equal(batch->step, step);
     assert_int_equal(batch->count, share.local_count);
     for (size_t i = 0; i < batch->count; i++) {
-        assert_true(numbers_is(share.indices[i], batch->inputs + i * NUMBERS_INPUT_COUNT, batch->labels[i]));
+        assert_true(
+            numbers_is(share.indices[i], (const float *)batch->inputs + i * NUMBERS_INPUT_COUNT, batch->labels[i]));
     }
 }
 

@@ -186,7 +186,7 @@ static void halves_rank(struct rank *rank) {
     }
     ls_batch half = job.samples.batches[0], rest = half;
     half.count = rest.count = half.count / 2;
-    rest.inputs += half.count * 20;
+    rest.inputs = (const float *)rest.inputs + half.count * 20;
     rest.labels += half.count;
     ddp_set_sync(job.session.parallel, false);
     CHECK(session_gradients(&job.session, &half) == LS_OK);

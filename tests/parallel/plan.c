@@ -25,19 +25,25 @@ static bool read_batches(struct samples *samples, const struct plan *plan, const
     samples->inputs = calloc(room * input, sizeof *samples->inputs);
     samples->labels = calloc(room, sizeof *samples->labels);
     samples->targets = calloc(room * spec->target_count + 1, sizeof *samples->targets);
-    if (!samples->inputs || !samples->labels || !samples->targets) return false;
+    samples->halves = calloc(plan->precision == LS_FP32 ? 1 : room * input, sizeof *samples->halves);
+    if (!samples->inputs || !samples->halves || !samples->labels || !samples->targets) return false;
     size_t at = 0;
     for (size_t k = 0; k < plan->steps; k++) {
         struct ls_batch_indices picked;
         ls_batches_get(batches, (int64_t)(k + plan->first_step) % ls_batches_per_epoch(batches), &picked);
         ls_batch *batch = &samples->batches[k];
-        *batch = (ls_batch){.inputs = samples->inputs + at * input,
+        float *inputs = samples->inputs + at * input;
+        *batch = (ls_batch){.inputs = inputs,
                             .labels = samples->labels + at,
                             .targets = samples->targets + at * spec->target_count,
                             .count = picked.local_count,
                             .global_count = picked.global_count};
-        ls_dataset_read(dataset, picked.indices, picked.local_count, samples->inputs + at * input, samples->labels + at,
+        ls_dataset_read(dataset, picked.indices, picked.local_count, inputs, samples->labels + at,
                         samples->targets + at * spec->target_count);
+        if (plan->precision != LS_FP32) {
+            batch->inputs = samples->halves + at * input;
+            ls_cast_now(plan->precision, samples->halves + at * input, inputs, picked.local_count * input);
+        }
         at += picked.local_count;
     }
     return true;
@@ -66,6 +72,7 @@ bool samples_make(struct samples *samples, const struct plan *plan, const ls_mod
 
 void samples_free(struct samples *samples) {
     free(samples->inputs);
+    free(samples->halves);
     free(samples->labels);
     free(samples->targets);
     memset(samples, 0, sizeof *samples);

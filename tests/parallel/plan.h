@@ -98,6 +98,7 @@ ls_status session_loss(struct session *s, uint64_t step, double *loss);
 /* All batches of a run, in memory. */
 struct samples {
     float *inputs, *targets;
+    uint16_t *halves; /* the inputs, rounded to the plan's precision; batches have these then */
     int64_t *labels;
     ls_batch batches[MAX_STEPS];
 };

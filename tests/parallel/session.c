@@ -114,10 +114,10 @@ void session_close(struct session *s) {
 
 ls_status session_micro_batches(struct session *s, const ls_batch *batch) {
     ls_parallel *p = s->parallel;
-    size_t row = ls_image_count(ls_model_input(p->model)), answer = ls_model_outputs(p->model);
+    size_t row_nbytes = ls_model_input_nbytes(p->model), answer = ls_model_outputs(p->model);
     ls_status status = LS_OK;
     for (int m = 0; status == LS_OK && m < p->micro_batches; m++) {
-        ls_batch part = ls_micro_batch(batch, m, p->micro_batches, row, answer);
+        ls_batch part = ls_micro_batch(batch, m, p->micro_batches, row_nbytes, answer);
         p->micro_batch = m; /* stays at the last, for reduce and apply */
         p->ops->prepare(p, &part);
         status = ls_parallel_status(p, p->ops->forward_backward(p));

@@ -322,12 +322,16 @@ static void half_precision_takes_half_the_memory(void **state) {
             size_t dy = way == 0 || device != plan.output_device ? rows * OUTPUTS * 4 : 0;
             ls_memory_report full = memory_of(plan, LS_FP32, device), half = memory_of(plan, LS_BF16, device);
             assert_int_equal(full.current_bytes[LS_MEMORY_ACTIVATION], of_model + dy);
-            size_t edges = rows * (INPUTS * 2 + OUTPUTS * 4); /* the cast input, and the outputs in fp32 */
-            assert_int_equal(half.current_bytes[LS_MEMORY_ACTIVATION], of_model / 2 + edges + dy);
+            assert_int_equal(half.current_bytes[LS_MEMORY_ACTIVATION], of_model / 2 + rows * OUTPUTS * 4 + dy);
+            size_t samples = device == 0 ? BATCH : rows;
+            assert_int_equal(half.current_bytes[LS_MEMORY_INPUT],
+                             full.current_bytes[LS_MEMORY_INPUT] - samples * INPUTS * 2);
             assert_int_equal(full.current_bytes[LS_MEMORY_PARAMETER], parameters * 4);
             assert_int_equal(half.current_bytes[LS_MEMORY_PARAMETER], parameters * (4 + 2));
             for (int c = 0; c < LS_MEMORY_COUNT; c++) {
-                if (c == LS_MEMORY_ACTIVATION || c == LS_MEMORY_PARAMETER || c == LS_MEMORY_WORKSPACE) continue;
+                if (c == LS_MEMORY_ACTIVATION || c == LS_MEMORY_PARAMETER || c == LS_MEMORY_INPUT ||
+                    c == LS_MEMORY_WORKSPACE)
+                    continue;
                 assert_int_equal(half.current_bytes[c], full.current_bytes[c]);
             }
         }

@@ -36,7 +36,9 @@ static double activation_bytes(const ls_workload *w, const struct ls_build_optio
     double elements = (half ? 2 : 4) / w->element_bytes;
     double bytes = (w->activation_bytes + w->exchange_bytes) * elements;
     if (has_dy) bytes += w->output_bytes;
-    if (half) bytes += w->input_bytes / 2 + w->output_bytes; /* the input cast to halves, the output cast back */
+    if (half) bytes += w->output_bytes; /* the output cast to fp32 */
+    if (half && w->element_bytes == sizeof(float))
+        bytes += w->input_bytes / 2; /* samples that travel as fp32: a cast */
     return largest_piece(o) * bytes;
 }
 

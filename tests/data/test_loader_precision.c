@@ -1,0 +1,89 @@
+/* The loader in half precision: the samples of the fp32 loader, each value rounded once; answers as they are. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include "common/base/dtype.h"
+#include "common/data/loader.h"
+#include "tests/data/numbers.h"
+
+enum { WORKERS = 2, BATCH = 9, SAMPLES = 40 };
+
+static uint16_t rounded(ls_dtype dtype, float value) {
+    return dtype == LS_FP16 ? ls_fp16_from_float(value) : ls_bf16_from_float(value);
+}
+
+static void expect_rounded(const ls_batch *half, const ls_batch *full, const ls_sample_spec *spec, ls_dtype dtype) {
+    const float *values = full->inputs;
+    const uint16_t *halves = half->inputs;
+    assert_int_equal(half->count, full->count);
+    for (size_t i = 0; i < full->count * ls_sample_input_count(spec); i++)
+        assert_int_equal(halves[i], rounded(dtype, values[i]));
+    for (size_t i = 0; half->labels && i < full->count; i++) assert_int_equal(half->labels[i], full->labels[i]);
+    for (size_t i = 0; half->targets && i < full->count * spec->target_count; i++)
+        assert_true(half->targets[i] == full->targets[i]);
+}
+
+/* Both loaders over one epoch; how many samples that were. `batches` has one for each; NULL: a stream. */
+static size_t compare(const ls_dataset *dataset, ls_batches **batches, ls_dtype dtype) {
+    ls_loader_options options = {.workers = WORKERS, .prefetch = 1, .stream = {.local_batch = BATCH, .world_size = 1}};
+    ls_loader *full, *half;
+    assert_int_equal(ls_loader_create(&full, dataset, batches ? batches[0] : NULL, &options), LS_OK);
+    options.precision = dtype;
+    assert_int_equal(ls_loader_create(&half, dataset, batches ? batches[1] : NULL, &options), LS_OK);
+    assert_int_equal(ls_loader_begin_epoch(full, 0), LS_OK);
+    assert_int_equal(ls_loader_begin_epoch(half, 0), LS_OK);
+    size_t samples = 0;
+    for (const ls_batch *a, *b;; samples += a->count) {
+        assert_int_equal(ls_loader_next(full, &a), LS_OK);
+        assert_int_equal(ls_loader_next(half, &b), LS_OK);
+        assert_int_equal(a == NULL, b == NULL);
+        if (!a) break;
+        expect_rounded(b, a, ls_dataset_spec(dataset), dtype);
+    }
+    ls_loader_destroy(full);
+    ls_loader_destroy(half);
+    return samples;
+}
+
+/* Widths on both sides of what is rounded together (2048 values). */
+static void every_value_is_rounded_once(void **state) {
+    (void)state;
+    static const int widths[] = {1, 5, 500, 683, 2047, 2048, 2049};
+    for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
+        bool labels = w % 2 == 0;
+        ls_sample_spec spec = {
+            .channels = 1, .height = 1, .width = widths[w], .classes = labels ? 10 : 0, .target_count = labels ? 0 : 3};
+        ls_batches_options options = {.dataset_count = SAMPLES, .global_batch = BATCH, .world_size = 1};
+        ls_dataset *dataset;
+        ls_batches *batches[2];
+        assert_int_equal(ls_dataset_random(&dataset, 7, SAMPLES, &spec), LS_OK);
+        for (int b = 0; b < 2; b++) assert_int_equal(ls_batches_create(&batches[b], &options), LS_OK);
+        for (ls_dtype dtype = LS_FP16; dtype <= LS_BF16; dtype++)
+            assert_int_equal(compare(dataset, batches, dtype), SAMPLES);
+        for (int b = 0; b < 2; b++) ls_batches_destroy(batches[b]);
+        ls_dataset_close(dataset);
+    }
+}
+
+/* A stream ends in the middle of what is rounded together. */
+static void streams_too(void **state) {
+    (void)state;
+    static numbers data;
+    for (ls_dtype dtype = LS_FP16; dtype <= LS_BF16; dtype++) {
+        numbers_init_stream(&data, SAMPLES + 1);
+        assert_int_equal(compare(&data.base, NULL, dtype), SAMPLES + 1);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_value_is_rounded_once),
+        cmocka_unit_test(streams_too),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -108,26 +108,8 @@ ls_status ddp_store_get(ddp_store *store, const char *key, void *value, size_t c
  * holds no number, or a sum that int64 cannot hold, is LS_ERR_INVALID and changes nothing. */
 ls_status ddp_store_add(ddp_store *store, const char *key, int64_t amount, int64_t *sum);
 
-typedef struct ddp_bytes {
-    const void *data;
-    size_t nbytes;
-} ddp_bytes;
-
-/* If the key holds `expected` (or does not exist and `expected` is empty), stores `desired`. The result is what the key
- * holds then; for a key that does not exist and is not stored, it is `expected`. */
-ls_status ddp_store_compare_set(ddp_store *store, const char *key, ddp_bytes expected, ddp_bytes desired, void *result,
-                                size_t capacity, size_t *nbytes);
-
-/* Waits until each of the keys has existed. */
-ls_status ddp_store_wait(ddp_store *store, const char *const *keys, size_t count);
-
 /* Whether the key exists now. */
 ls_status ddp_store_check(ddp_store *store, const char *key, bool *exists);
-
-/* *existed says whether there was such a key. */
-ls_status ddp_store_delete_key(ddp_store *store, const char *key, bool *existed);
-
-ls_status ddp_store_num_keys(ddp_store *store, int64_t *count);
 
 /* The view that process groups use to find each other. Valid while `store` is. */
 ls_bootstrap ddp_store_bootstrap(ddp_store *store);

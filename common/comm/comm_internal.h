@@ -41,8 +41,6 @@ struct ls_transport {
     void (*leave)(ls_comm *comm);
 };
 
-extern const struct ls_transport ls_transport_shm, ls_transport_threads;
-
 /* An operation on its way through a stream. */
 typedef struct ls_operation {
     ls_comm *comm;

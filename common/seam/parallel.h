@@ -158,8 +158,6 @@ void ls_parallel_upload(ls_parallel *p, ls_stream *copy, const ls_batch *batch);
 void ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
                             const ls_batch *host);
 
-struct ls_answers ls_device_batch_answers(const struct ls_device_batch *batch);
-
 /* For forward_backward: what is enqueued on `compute` afterwards comes behind the arrival of the batch; and, at its end,
  * what has been enqueued is the last that reads it, and unless this backward was to be synchronised the next one adds to
  * its gradients. While a step is recorded neither is about the batch, since a graph has no part in the copy stream's

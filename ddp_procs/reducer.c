@@ -68,7 +68,7 @@ static ls_status launch(ddp_reducer *r, struct bucket *bucket) {
     ls_stream_wait_event(r->comm_stream, bucket->ready);
     ls_status status =
         bucket->half ? average_compressed(r, bucket) : sum_over_ranks(r, bucket->data, bucket->count, LS_FP32);
-    ls_work_record(bucket->reduced, r->comm, r->comm_stream);
+    ls_event_record(bucket->reduced, r->comm_stream);
     return status;
 }
 
@@ -163,7 +163,7 @@ ls_status ddp_reducer_finish(ddp_reducer *r) {
     }
     if (status == LS_OK) end_backward(r);
     if (status == LS_OK) status = launch_ready(r);
-    for (size_t b = 0; b < r->bucket_count; b++) ls_work_wait(r->buckets[b].reduced, r->compute);
+    for (size_t b = 0; b < r->bucket_count; b++) ls_stream_wait_event(r->compute, r->buckets[b].reduced);
     if (status == LS_OK && r->options.find_unused) status = ddp_reducer_share_used(r);
     r->reduced_once = true;
     return status;

@@ -17,7 +17,7 @@
 static void destroy_buckets(struct bucket *buckets, size_t count) {
     for (size_t b = 0; buckets && b < count; b++) {
         ls_event_destroy(buckets[b].ready);
-        ls_work_destroy(buckets[b].reduced);
+        ls_event_destroy(buckets[b].reduced);
     }
     free(buckets);
 }
@@ -35,7 +35,7 @@ static ls_status create_buckets(struct bucket **out, const ddp_reducer *r, const
             buckets[b].gradient_nbytes += r->nbytes[*parameter];
         }
         status = ls_event_create(&buckets[b].ready, "bucket ready");
-        if (status == LS_OK) status = ls_work_create(&buckets[b].reduced, "bucket reduced");
+        if (status == LS_OK) status = ls_event_create(&buckets[b].reduced, "bucket reduced");
     }
     if (status != LS_OK) {
         destroy_buckets(buckets, plan->bucket_count);

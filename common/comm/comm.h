@@ -93,7 +93,7 @@ ls_status ls_comm_create_meta(ls_comm **out, const ls_comm_options *options, ls_
  * host.
  *
  * Failures are as above. With NCCL they show in the next wait for the device (ls_stream_synchronize,
- * ls_work_synchronize, ...), which meanwhile watches NCCL and the peers, with the group's deadline from when a wait
+ * ls_event_synchronize, ...), which meanwhile watches NCCL and the peers, with the group's deadline from when a wait
  * first saw the operation unfinished; it names the operation, its number and its bytes, and the ranks that have not
  * enqueued it. Ranks that enqueue different operations are found in that wait, too. What is recorded in a graph is
  * known by its last operation only, and has no deadline but that of the wait. A group that fails takes the other NCCL
@@ -177,21 +177,6 @@ ls_status ls_comm_scatter(ls_comm *comm, ls_stream *stream, const void *send, vo
 ls_status ls_comm_send(ls_comm *comm, ls_stream *stream, const void *buffer, size_t count, ls_dtype dtype, int peer);
 ls_status ls_comm_recv(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, int peer);
 ls_status ls_comm_barrier(ls_comm *comm, ls_stream *stream);
-
-/* --- work handles ------------------------------------------------------------------------------------------------ */
-
-/* What an operation leaves behind: its number, its completion and its status. Asked while the group lives. */
-typedef struct ls_work ls_work;
-ls_status ls_work_create(ls_work **out, const char *name); /* `name`: as for ls_event_create */
-void ls_work_destroy(ls_work *work);
-
-/* Attaches the handle to the operation enqueued last on this group and stream. Reusable. */
-void ls_work_record(ls_work *work, ls_comm *comm, ls_stream *stream);
-uint64_t ls_work_sequence(const ls_work *work);
-/* Makes `stream` wait for the operation (the host goes on). */
-void ls_work_wait(ls_work *work, ls_stream *stream);
-/* Blocks the host until the operation is done; its status. */
-ls_status ls_work_synchronize(ls_work *work);
 
 /* What this rank has sent and received so far, as the algorithms' cost formulas count it. A message is one range of
  * memory that goes from one rank to another in one piece, whichever of the two copies it. */

@@ -161,31 +161,6 @@ static void test_exiting_rank(void **state) {
     run_and_expect(lost_peer_body, NULL, NULL, 5, 7);
 }
 
-/* A failure is known to the handle of the operation that failed, but not to that of an earlier one. */
-static void work_body(struct rank *rank) {
-    CHECK(rank_open(rank, "threads", NULL, LONG_TIMEOUT_S) == LS_OK);
-    ls_work *good, *bad;
-    CHECK(ls_work_create(&good, "good") == LS_OK);
-    CHECK(ls_work_create(&bad, "bad") == LS_OK);
-    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
-    ls_work_record(good, rank->comm, rank->stream);
-    CHECK(ls_work_synchronize(good) == LS_OK);
-    if (rank->rank == 2) (void)raise(SIGKILL);
-    (void)ls_comm_barrier(rank->comm, rank->stream);
-    ls_work_record(bad, rank->comm, rank->stream);
-    CHECK(ls_work_synchronize(bad) == LS_ERR_PEER);
-    CHECK(ls_work_synchronize(good) == LS_OK);
-    CHECK(ls_device_synchronize(rank->device) == LS_ERR_PEER);
-    ls_work_destroy(good);
-    ls_work_destroy(bad);
-    rank_close(rank);
-}
-
-static void test_failed_work(void **state) {
-    (void)state;
-    run_and_expect(work_body, NULL, NULL, 3, 128 + SIGKILL);
-}
-
 /* --- a rank that never comes -------------------------------------------------------------------------------------- */
 
 static void absent_body(struct rank *rank) {
@@ -411,7 +386,6 @@ int main(void) {
         cmocka_unit_test(test_killed_rank),
         cmocka_unit_test(test_stopped_rank),
         cmocka_unit_test(test_exiting_rank),
-        cmocka_unit_test(test_failed_work),
         cmocka_unit_test(test_absent_rank),
         cmocka_unit_test_setup_teardown(test_different_groups, scratch_setup, scratch_teardown),
         cmocka_unit_test(test_limited_space),

@@ -139,12 +139,10 @@ bool ls_comm_abort(ls_comm *comm, const char *reason);
 
 /* Memory for buffers of operations on the group, which goes best with it: memory that every rank can reach directly, so
  * that operations save a copy; with an attached GPU, memory of that GPU, and of none else. `device`, if not NULL, is
- * charged for it (category bucket) until it is freed. Collective, host-blocking (not stream-ordered); every rank must
- * ask for the same nbytes. Zero-filled, 64-byte aligned, freed by ls_comm_destroy or by the (collective)
- * ls_comm_free_shared. If one rank gets no memory, all return LS_ERR_NO_MEMORY and the group goes on. Operations may be
- * running on the stream meanwhile, but none that uses memory that is being freed. */
+ * charged for it (category bucket) until it is freed. Collective, host-blocking (not stream-ordered): operations may be
+ * running on the stream meanwhile. Every rank must ask for the same nbytes. Zero-filled, 64-byte aligned, freed by
+ * ls_comm_destroy. If one rank gets no memory, all return LS_ERR_NO_MEMORY and the group goes on. */
 ls_status ls_comm_alloc_shared(ls_comm *comm, ls_device *device, size_t nbytes, void **out);
-ls_status ls_comm_free_shared(ls_comm *comm, void *memory);
 
 /* Not collective: this rank does not use its part any more, though the others may go on with theirs. The device gets
  * back what it has paid; memory of the host stays the group's until it is freed. Devices are closed after this, or

@@ -87,7 +87,6 @@ struct ls_comm {
     uint64_t collectives; /* operations of all ranks enqueued: their sequence number */
     uint64_t sent[LS_COMM_MAX_RANKS], received[LS_COMM_MAX_RANKS];
     ls_region *regions;
-    uint64_t region_count; /* allocated so far */
     /* the thread that runs operations (channel[HOST]: the enqueueing thread) */
     struct {
         uint64_t step, meeting; /* the last step, and the last one that began an operation */

@@ -271,14 +271,15 @@ static void limited_space_body(struct rank *rank) {
     limit_space(rank, (size_t)1 << 30);
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     CHECK(ls_comm_alloc_shared(rank->comm, NULL, LARGE, (void **)&large) == LS_OK);
-    CHECK(ls_comm_free_shared(rank->comm, large) == LS_OK);
+    /* makes a window that has room for more */
+    CHECK(ls_comm_alloc_shared(rank->comm, NULL, SMALL, (void **)&small) == LS_OK);
     if (rank->rank == 1) limit_space(rank, (size_t)32 << 20);
     CHECK(ls_comm_alloc_shared(rank->comm, NULL, 4 * (size_t)LARGE, &none) == LS_ERR_NO_MEMORY && !none);
     if (rank->rank == 1)
         CHECK(says(rank, "MiB of address space for the group's shared memory: Cannot allocate memory"));
     CHECK(rank->comm->windows[rank->comm->window_count].base == NULL); /* those who had room gave it back */
     lift_limit(rank);
-    for (int round = 0; round < 2; round++) { /* in the first window, and in a new one */
+    for (int round = 0; round < 2; round++) { /* in that window, and in a new one */
         size_t nbytes = round == 0 ? SMALL : 4 * (size_t)LARGE;
         CHECK(ls_comm_alloc_shared(rank->comm, NULL, nbytes, (void **)&small) == LS_OK);
         small[0] = small[1] = (float)(1 + rank->rank);

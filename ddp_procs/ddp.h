@@ -58,7 +58,8 @@ ls_status ddp_set_memory(ls_parallel *p, const int64_t *values, size_t count);
 /* join.c */
 ls_status ddp_join(ls_parallel *p, ls_batch *batch, bool *anyone);
 
-/* check_sync.c. ddp_compare_state, naming the step. */
-ls_status ddp_compare_after_step(struct ddp *ddp);
+/* check_sync.c. ddp_compare_over_ranks for all that should be equal after a step, which the report names: parameters,
+ * optimizer state, and the buffers if `buffers`. */
+ls_status ddp_compare_state(struct ddp *ddp, bool buffers);
 
 #endif

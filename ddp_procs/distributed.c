@@ -15,7 +15,8 @@ ls_status ddp_settle(struct ddp *ddp, ls_status status) {
 
 ls_status ddp_update(struct ddp *ddp) {
     ls_status status = ls_parallel_update(&ddp->base, ddp_reducer_unused(ddp->reducer));
-    return status == LS_OK && ddp->compare_each_step ? ddp_compare_after_step(ddp) : status;
+    if (status != LS_OK || !ddp->compare_each_step) return status;
+    return ddp_compare_state(ddp, ddp->sync_bn != NULL); /* whose statistics are the same everywhere */
 }
 
 /* --- construction checks ----------------------------------------------------------------------------------------- */
@@ -210,7 +211,3 @@ ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *opti
     *out = p;
     return LS_OK;
 }
-
-void ddp_set_sync(ls_parallel *p, bool sync) { p->no_sync = !sync; }
-
-const ddp_reducer *ddp_reducer_of(ls_parallel *p) { return ddp_of(p)->reducer; }

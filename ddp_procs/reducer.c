@@ -224,6 +224,3 @@ void ddp_reducer_destroy(ddp_reducer *r) {
     free(r->is_unused);
     free(r);
 }
-
-size_t ddp_reducer_bucket_count(const ddp_reducer *r) { return r->bucket_count; }
-size_t ddp_reducer_bucket_nbytes(const ddp_reducer *r, size_t bucket) { return r->buckets[bucket].gradient_nbytes; }

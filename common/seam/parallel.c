@@ -113,7 +113,7 @@ void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const 
 
 ls_status ls_parallel_update(ls_parallel *p, const bool *skip) {
     p->accumulates = false; /* zero_grad: the next backward overwrites */
-    return ls_optimizer_step_without(p->optimizer, skip);
+    return ls_optimizer_step(p->optimizer, skip);
 }
 
 /* --- failures ---------------------------------------------------------------------------------------------------- */

@@ -16,6 +16,7 @@
 #include "ddp_procs/distributed.h"
 #include "tests/cuda/gpu_ranks.h"
 #include "tests/cuda_on_cpu/include/cuda_on_cpu.h"
+#include "tests/ddp_procs/inside.h"
 
 #define TIMEOUT_S 60.0
 
@@ -85,7 +86,7 @@ static uint64_t hash_after_steps(const struct rank *rank, int micro_batches, boo
     if (record) CHECK(ls_step_graph_create(&graph, p) == LS_OK);
     take_steps(rank, p, graph);
     if (record) CHECK(ls_step_graph_launches(graph) == (STEPS - LS_GRAPH_WARMUP_STEPS) * micro_batches);
-    CHECK(ddp_reducer_bucket_count(ddp_reducer_of(p)) > 1);
+    CHECK(bucket_count(reducer_of(p)) > 1);
     uint64_t hash = hash_of(rank, p);
     ls_step_graph_destroy(graph);
     p->ops->destroy(p);
@@ -134,7 +135,7 @@ static unsigned long kernels_per_step(const struct rank *rank, const char *descr
         CHECK(ls_device_synchronize(rank->device) == LS_OK);
     }
     unsigned long kernels = cuda_on_cpu_kernel_launches() - before;
-    CHECK(ddp_reducer_bucket_count(ddp_reducer_of(p)) == 1);
+    CHECK(bucket_count(reducer_of(p)) == 1);
     p->ops->destroy(p);
     ls_model_destroy(model);
     return kernels;

@@ -10,6 +10,7 @@
 
 #include "common/trace/pair_map.h"
 #include "tests/base/scratch.h"
+#include "tests/trace/happens_before.h"
 #include "tests/trace/records.h"
 
 static const struct ls_task *task_of(const ls_trace *trace, const char *name) {
@@ -62,7 +63,7 @@ static void test_inline_work_is_not_the_hosts_time(void **state) {
     expect_near(task_of(trace, "relu")->us, 4);
     records_expect_edge(trace, records_task(trace, "launch gemm", 0), records_task(trace, "gemm", 0));
     records_expect_edge(trace, records_task(trace, "gemm", 0), records_task(trace, "launch relu", 0));
-    assert_true(ls_trace_happens_before(trace, records_task(trace, "gemm", 0), records_task(trace, "relu", 0)));
+    assert_true(happens_before(trace, records_task(trace, "gemm", 0), records_task(trace, "relu", 0)));
     ls_trace_destroy(trace);
     trace = records_resolve(&host, 1, true);
     expect_near(task_of(trace, "launch relu")->us, 1.1);
@@ -95,8 +96,8 @@ static void test_events_order_streams(void **state) {
     records_expect_edge(trace, gemm, reduce);
     assert_int_equal(records_edge_count(trace, reduce), 2);
     assert_int_equal(records_edge_count(trace, again), 1); /* a wait is for the next task alone: the others follow it */
-    assert_false(ls_trace_happens_before(trace, records_task(trace, "relu", 0), reduce));
-    assert_true(ls_trace_happens_before(trace, gemm, again));
+    assert_false(happens_before(trace, records_task(trace, "relu", 0), reduce));
+    assert_true(happens_before(trace, gemm, again));
     assert_true(ls_trace_task(trace, gemm)->us < 0 && isnan(ls_trace_task(trace, gemm)->start_us));
     assert_int_equal(records_edge_count(trace, records_task(trace, "launch copy", 0)), 0); /* the host does not wait */
     expect_near(task_of(trace, "launch gemm")->us, 4); /* calls about events count for the next task */
@@ -123,8 +124,7 @@ static void test_a_wait_is_for_the_ticket_it_names(void **state) {
     records_expect_edge(trace, records_task(trace, "second", 0), records_task(trace, "after second", 0));
     records_expect_edge(trace, records_task(trace, "second", 0), records_task(trace, "after both", 0));
     assert_int_equal(records_edge_count(trace, records_task(trace, "after both", 0)), 2);
-    assert_false(
-        ls_trace_happens_before(trace, records_task(trace, "second", 0), records_task(trace, "after first", 0)));
+    assert_false(happens_before(trace, records_task(trace, "second", 0), records_task(trace, "after first", 0)));
     ls_trace_destroy(trace);
 }
 

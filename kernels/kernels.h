@@ -304,7 +304,6 @@ struct ls_kernels {
 void ls_enqueue(ls_stream *stream, const struct ls_op *op);
 
 const char *ls_op_name(ls_op_id id);
-const char *ls_op_aliasing(ls_op_id id);
 uint64_t ls_op_flops(const struct ls_op *op);
 uint64_t ls_op_bytes(const struct ls_op *op);
 

@@ -193,8 +193,8 @@ static const double *costs_of(ls_builder *b, double samples) {
     c->samples = samples;
     for (int w = 0; w < b->workload->work_count; w++) {
         const struct ls_work *work = &b->workload->work[w];
-        c->us[w] = ls_cost_crowded_us(b->node, work, b->workload, samples, b->options->precision,
-                                      devices_at_work(b, work->phase));
+        c->us[w] = ls_cost_work_us(b->node, work, b->workload, samples, b->options->precision,
+                                   devices_at_work(b, work->phase));
     }
     return c->us;
 }

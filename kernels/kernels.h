@@ -141,6 +141,7 @@ void ls_relu_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, void
 
 /* --- activations ------------------------------------------------------------------------------------------------- */
 
+/* For a ReLU that stands alone. Layers call the fused operations above, which tests hold against these two. */
 /* y = max(x, 0); NaN stays NaN */
 void ls_relu_forward(ls_stream *stream, float *y, const float *x, size_t count);
 /* dx = 0 where y <= 0, else dy */

@@ -64,12 +64,13 @@ ls_status ddp_store_serve_job(ddp_store_server **out, const char *host, int port
 /* The same for clients of ddp_store_connect: an empty pass. */
 ls_status ddp_store_serve(ddp_store_server **out, const char *host, int port);
 
-/* Where clients find it: the host ("unix:NAME" for "unix"), valid while the server is, and the port that it listens on. */
+/* Where clients find it: the host ("unix:NAME" for "unix"), valid while the server is, and the port that it listens on
+ * (for tests, which let the system choose one). */
 const char *ddp_store_server_host(const ddp_store_server *server);
 int ddp_store_server_port(const ddp_store_server *server);
 
 /* How long a client may stay in the middle of a request, or leave a reply unread, before it is dropped. Default 10
- * s. */
+ * s. For tests, which would wait for that long. */
 void ddp_store_server_set_patience(ddp_store_server *server, double patience_s);
 
 /* Ends the thread, drops all clients, forgets all keys; before that it waits at most `linger_s` for the clients to

@@ -259,3 +259,8 @@ ls_status ls_comm_barrier(ls_comm *comm, ls_stream *stream) {
     ls_operation operation = make_operation(comm, LS_OPERATION_BARRIER, NULL, NULL, 0, LS_FP32);
     return enqueue(&operation, stream, true);
 }
+
+ls_status ls_comm_settle(ls_stream *stream, ls_status status) {
+    ls_status done = ls_stream_synchronize(stream);
+    return status != LS_OK ? status : done;
+}

@@ -151,6 +151,9 @@ void ls_comm_release_shared(ls_comm *comm, void *memory);
 
 /* --- the operations (MPI's and NCCL's meaning) ------------------------------------------------------------------- */
 
+/* Within a step an operation's status goes to ls_device_fail at once, so that its failure sticks to the device as that of
+ * everything else that is enqueued; where the host reads the result, it goes to ls_comm_settle, which waits for it. */
+
 ls_status ls_comm_all_reduce(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype,
                              ls_reduce_op op); /* in place */
 ls_status ls_comm_broadcast(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, int root);
@@ -175,6 +178,9 @@ ls_status ls_comm_scatter(ls_comm *comm, ls_stream *stream, const void *send, vo
 ls_status ls_comm_send(ls_comm *comm, ls_stream *stream, const void *buffer, size_t count, ls_dtype dtype, int peer);
 ls_status ls_comm_recv(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, int peer);
 ls_status ls_comm_barrier(ls_comm *comm, ls_stream *stream);
+
+/* `status` is an operation's on the stream: waits for the stream, and returns the first of the two failures. */
+ls_status ls_comm_settle(ls_stream *stream, ls_status status);
 
 /* What this rank has sent and received so far, as the algorithms' cost formulas count it. A message is one range of
  * memory that goes from one rank to another in one piece, whichever of the two copies it. */

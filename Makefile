@@ -264,7 +264,7 @@ GPU_TESTS  := $(foreach test,$(if $(HAVE_cmocka),kernels kernels_edges kernels_p
 
 # Ways of a GPU to round (tests/cuda_on_cpu/include/cuda_on_cpu.h). `make test` has some of them in some tests, this all in all.
 ROUNDING   := slices:2 slices:4 slices:8 place cut ulps flush slices:2,place,cut,ulps,flush slices:8,place,cut,ulps,flush
-rounding: $(GPU_TESTS) $(FAKES) ## the tests that run on GPUs, on the CPU's GPU in each way that one may round, ten minutes [ROUNDING='slices:8 cut,ulps']
+rounding: $(GPU_TESTS) $(FAKES) ## the tests that run on GPUs, on the CPU's GPU in each way that one may round, four minutes [ROUNDING='slices:8 cut,ulps']
 	@for way in $(foreach way,$(ROUNDING),$(call quoted,$(way))); do \
 	    echo "CUDA_ON_CPU_ROUNDING=$$way"; \
 	    printf '%s\n' $(GPU_TESTS) | CUDA_ON_CPU_ROUNDING=$$way LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) tests/run.sh $(words $(GPU_TESTS)) || exit 1; \

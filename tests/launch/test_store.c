@@ -18,30 +18,9 @@
 #include "ddp_procs/launch/store.h"
 #include "ddp_procs/launch/store_table.h"
 #include "tests/ddp_procs/children.h"
+#include "tests/launch/store_fixture.h"
 
 enum { MESSAGE_CAPACITY = 512 };
-
-typedef struct fixture {
-    ddp_store_server *server;
-    int port;
-    ddp_store *store;
-} fixture;
-
-static int set_up(void **state) {
-    fixture *f = calloc(1, sizeof *f);
-    *state = f;
-    if (!f || ddp_store_serve(&f->server, "localhost", 0) != LS_OK) return -1;
-    f->port = ddp_store_server_port(f->server);
-    return ddp_store_connect(&f->store, "localhost", f->port, 30) == LS_OK ? 0 : -1;
-}
-
-static int tear_down(void **state) {
-    fixture *f = *state;
-    ddp_store_close(f->store);
-    ddp_store_server_stop(f->server, 0);
-    free(f);
-    return 0;
-}
 
 static void put(ddp_store *store, const char *key, const char *text) {
     assert_int_equal(ddp_store_set(store, key, text, strlen(text)), LS_OK);
@@ -56,7 +35,7 @@ static void expect(ddp_store *store, const char *key, const char *text) {
 }
 
 static void test_set_and_get(void **state) {
-    ddp_store *store = ((fixture *)*state)->store;
+    ddp_store *store = ((store_fixture *)*state)->store;
     put(store, "k", "first");
     expect(store, "k", "first");
     put(store, "k", "second, longer");
@@ -73,7 +52,7 @@ static void test_set_and_get(void **state) {
 }
 
 static void test_add_is_on_decimal_text(void **state) {
-    ddp_store *store = ((fixture *)*state)->store;
+    ddp_store *store = ((store_fixture *)*state)->store;
     int64_t sum = 0;
     assert_int_equal(ddp_store_add(store, "n", 5, &sum), LS_OK);
     assert_int_equal(sum, 5);
@@ -90,7 +69,7 @@ static void test_add_is_on_decimal_text(void **state) {
 }
 
 static void test_add_refuses_what_is_no_number(void **state) {
-    fixture *f = *state;
+    store_fixture *f = *state;
     char message[MESSAGE_CAPACITY], expected[MESSAGE_CAPACITY];
     snprintf(expected, sizeof expected,
              "store at localhost:%d: cannot add to key 'n': it holds no whole number, or the sum is too large",
@@ -109,7 +88,7 @@ static void test_add_refuses_what_is_no_number(void **state) {
 }
 
 static void test_check(void **state) {
-    ddp_store *store = ((fixture *)*state)->store;
+    ddp_store *store = ((store_fixture *)*state)->store;
     bool exists = true;
     assert_int_equal(ddp_store_check(store, "a", &exists), LS_OK);
     assert_false(exists);
@@ -120,7 +99,7 @@ static void test_check(void **state) {
 
 /* The other side of the two tests below: says that it runs, waits for two keys, answers. */
 static int wait_and_answer(void *argument) {
-    const fixture *f = argument;
+    const store_fixture *f = argument;
     ddp_store *store;
     char value[8];
     size_t nbytes;
@@ -135,7 +114,7 @@ static int wait_and_answer(void *argument) {
 }
 
 static void test_waiting_across_processes(void **state) {
-    fixture *f = *state;
+    store_fixture *f = *state;
     bool exists = true;
     pid_t child = start_child(wait_and_answer, f);
     expect(f->store, "ready", "");
@@ -151,7 +130,7 @@ static void test_waiting_across_processes(void **state) {
 }
 
 static int add_many(void *argument) {
-    const fixture *f = argument;
+    const store_fixture *f = argument;
     ddp_store *store;
     int64_t sum;
     if (ddp_store_connect(&store, "127.0.0.1", f->port, 30) != LS_OK) return 1;
@@ -162,7 +141,7 @@ static int add_many(void *argument) {
 }
 
 static void test_adds_of_several_processes_all_count(void **state) {
-    fixture *f = *state;
+    store_fixture *f = *state;
     pid_t children[4];
     for (int i = 0; i < 4; i++) children[i] = start_child(add_many, f);
     for (int i = 0; i < 4; i++) assert_int_equal(finish_child(children[i]), 0);
@@ -170,7 +149,7 @@ static void test_adds_of_several_processes_all_count(void **state) {
 }
 
 static void test_a_wait_has_a_deadline(void **state) {
-    fixture *f = *state;
+    store_fixture *f = *state;
     char message[MESSAGE_CAPACITY], expected[MESSAGE_CAPACITY], value[8];
     size_t nbytes;
     ddp_store *hasty;
@@ -193,7 +172,7 @@ static void test_a_wait_has_a_deadline(void **state) {
 }
 
 static void test_a_late_reply_answers_no_other_question(void **state) {
-    fixture *f = *state;
+    store_fixture *f = *state;
     char message[MESSAGE_CAPACITY], value[8];
     size_t nbytes;
     ddp_store *hasty;
@@ -208,7 +187,7 @@ static void test_a_late_reply_answers_no_other_question(void **state) {
 }
 
 static void test_limits(void **state) {
-    fixture *f = *state;
+    store_fixture *f = *state;
     char key[DDP_STORE_KEY_MAX + 2], message[MESSAGE_CAPACITY], small[4];
     size_t nbytes = 0;
     memset(key, 'k', sizeof key);
@@ -266,7 +245,7 @@ static void test_a_store_has_so_many_bytes(void **state) {
     enum { MANY = (int)(DDP_STORE_TOTAL_MAX / DDP_STORE_VALUE_MAX) };
     char key[32], message[MESSAGE_CAPACITY];
     void *big = calloc(1, DDP_STORE_VALUE_MAX);
-    ddp_store *store = ((fixture *)*state)->store;
+    ddp_store *store = ((store_fixture *)*state)->store;
     assert_non_null(big);
     for (int i = 0; i < MANY - 1; i++) { /* the keys count, too */
         snprintf(key, sizeof key, "key %d", i);
@@ -283,7 +262,7 @@ static void test_a_store_has_so_many_bytes(void **state) {
 }
 
 static void test_bootstrap_view(void **state) {
-    ddp_store *store = ((fixture *)*state)->store;
+    ddp_store *store = ((store_fixture *)*state)->store;
     ls_bootstrap view = ddp_store_bootstrap(store);
     char value[8];
     size_t nbytes = 0;
@@ -295,7 +274,7 @@ static void test_bootstrap_view(void **state) {
 
 int main(void) {
     alarm(120);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, store_set_up, store_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(test_set_and_get),
         TEST(test_add_is_on_decimal_text),

@@ -70,7 +70,6 @@ MISSING  := $(strip $(foreach tool,$(NEEDED),$(if $(HAVE_$(tool)),,$(PACKAGE_$(t
 CSTD     := -std=c11
 WARN     := -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
 OPT      ?= -O2
-TEST_OPT ?= $(OPT:-O2=-O0) # of tests/*/test_*.c, which take longer to compile than to run
 CPPFLAGS += -I. -D_POSIX_C_SOURCE=200809L
 CFLAGS   += $(CSTD) $(OPT) -g -ffile-prefix-map="$(CURDIR)"=. $(WARN) -ffp-contract=off -pthread -MMD -MP
 LDLIBS   += -ldnnl -lhwloc -lcjson -lz -lm -ldl -pthread
@@ -101,17 +100,6 @@ PROGRAMS   := $(foreach main,$(MAINS),$(BUILD)/$(basename $(notdir $(main))))
 BENCH_MPI  := $(if $(HAVE_MPI),$(BUILD)/bench_mpi)
 LIB_SRC    := $(filter-out $(MAINS) labs/bench/peers/%,$(wildcard common/*/*.c kernels/*.c kernels/cpu/*.c dp_threads/*.c ddp_procs/*.c ddp_procs/*/*.c labs/*/*/*.c))
 LIB        := $(BUILD)/liblockstep.a
-ROOMS      ?= *
-TEST_SRC   := $(wildcard $(ROOMS:%=tests/%/test_*.c))
-TEST_LIB   := $(filter-out $(wildcard tests/*/test_*.c),$(wildcard tests/*/*.c))
-programs_of = $(foreach test,$(1),$(BUILD)/tests/$(basename $(notdir $(test))))
-TESTS      := $(call programs_of,$(TEST_SRC))
-TEST_BASE  := $(BUILD)/obj/tests/base.o
-
-# tests/fuzz/targets is a level deeper than what every test is linked with: only test_corpora and `make fuzz` need it.
-FUZZ_SRC   := $(wildcard tests/fuzz/targets/*.c)
-FUZZ_OBJ   := $(FUZZ_SRC:%.c=$(BUILD)/obj/%.o)
-FUZZ_NAMES := $(notdir $(wildcard tests/fuzz/corpus/*))
 
 # kernels/cpu/variant/*.c are built once for each instruction set and chosen at run time (kernels/cpu/select.c).
 MACHINE    := $(shell $(CC) -dumpmachine 2>/dev/null)
@@ -144,15 +132,8 @@ endif
 NVCC_HOST  ?= $(CXX)
 NVCCFLAGS  := -std=c++17 -O3 -lineinfo --threads 2 -fmad=false -Xptxas -v -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror -MMD -MP
 
-# The same sources once more for `make test`, against tests/cuda_on_cpu, which does on the CPU what cudart, cuBLAS and NCCL do.
-FAKE_DIR   := $(BUILD)/tests/cuda_on_cpu
-FAKE_SRC   := $(wildcard tests/cuda_on_cpu/*.cpp)
-FAKE_LIB   := $(FAKE_DIR)/libcuda_on_cpu.so
-FAKES      := $(FAKE_LIB) $(FAKE_DIR)/ls_cuda.so $(FAKE_DIR)/ls_nccl.so
-FAKE_OBJ   := $(patsubst %,$(BUILD)/obj/fake/%.o,$(basename $(CUDA_C) $(NCCL_C)) $(CUDA_CU) $(FAKE_SRC))
-FAKE_FLAGS := -fPIC -Itests/cuda_on_cpu/include
-# fmaf as an instruction where there is one; it gives the same bits.
-FAKE_FMA   := $(if $(filter x86_64%,$(MACHINE)),$(shell grep -qsw fma /proc/cpuinfo && echo -mfma))
+# The tests, and what they are linked with.
+include tests/build.mk
 
 LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
@@ -264,7 +245,7 @@ GPU_TESTS  := $(foreach test,$(if $(HAVE_cmocka),kernels kernels_edges kernels_p
 
 # Ways of a GPU to round (tests/cuda_on_cpu/include/cuda_on_cpu.h). `make test` has some of them in some tests, this all in all.
 ROUNDING   := slices:2 slices:4 slices:8 place cut ulps flush slices:2,place,cut,ulps,flush slices:8,place,cut,ulps,flush
-rounding: $(GPU_TESTS) $(FAKES) ## the tests that run on GPUs, on the CPU's GPU in each way that one may round, ten minutes [ROUNDING='slices:8 cut,ulps']
+rounding: $(GPU_TESTS) $(FAKES) ## the tests that run on GPUs, on the CPU's GPU in each way that one may round, four minutes [ROUNDING='slices:8 cut,ulps']
 	@for way in $(foreach way,$(ROUNDING),$(call quoted,$(way))); do \
 	    echo "CUDA_ON_CPU_ROUNDING=$$way"; \
 	    printf '%s\n' $(GPU_TESTS) | CUDA_ON_CPU_ROUNDING=$$way LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) tests/run.sh $(words $(GPU_TESTS)) || exit 1; \
@@ -411,84 +392,10 @@ $(BUILD)/lib/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/gpu/%.o) $(BUILD)/lib/ls_cuda
 	$(say)
 	$(Q)$(CXX) -shared $^ $(CUDA_LINK) -Wl,-rpath,'$$ORIGIN' -lcudart -lnccl -pthread -o $@
 
-$(BUILD)/obj/fake/%.o: %.c
-	@mkdir -p $(@D)
-	$(say)
-	$(Q)$(CC) $(CPPFLAGS) $(FAKE_FLAGS) $(CFLAGS) -c $< -o $@
-
-$(BUILD)/obj/fake/%.cu.o: %.cu
-	@mkdir -p $(@D)
-	$(say)
-	$(Q)$(CXX) -I. $(FAKE_FLAGS) $(CXXFLAGS) $(FAKE_FMA) -x c++ -c $< -o $@
-
-# The compiler finds standard.h.gch when it is told to include standard.h, of which there is a copy beside it.
-FAKE_STD   := $(BUILD)/obj/fake/standard.h
-$(FAKE_STD).gch: tests/cuda_on_cpu/standard.h
-	@mkdir -p $(@D)
-	@cp $< $(FAKE_STD)
-	$(say)
-	$(Q)$(CXX) $(FAKE_FLAGS) $(CXXFLAGS) -MF /dev/null -x c++-header $< -o $@
-
-$(BUILD)/obj/fake/%.cpp.o: %.cpp | $(FAKE_STD).gch
-	@mkdir -p $(@D)
-	$(say)
-	$(Q)$(CXX) -include $(FAKE_STD) -I. $(FAKE_FLAGS) $(CXXFLAGS) -c $< -o $@
-
-$(FAKE_LIB): $(FAKE_SRC:%=$(BUILD)/obj/fake/%.o)
-	@mkdir -p $(@D)
-	$(say)
-	$(Q)$(CXX) -shared $(BUILD_ID) -Wl,-soname,$(@F) $(SAN_$(SAN)) $^ -ldnnl -ldl -pthread -o $@
-
-$(FAKE_DIR)/ls_cuda.so: $(CUDA_C:%.c=$(BUILD)/obj/fake/%.o) $(CUDA_CU:%=$(BUILD)/obj/fake/%.o) $(FAKE_LIB)
-	$(say)
-	$(Q)$(CXX) -shared $(BUILD_ID) -Wl,-soname,$(@F) $(SAN_$(SAN)) $^ -Wl,-rpath,'$$ORIGIN' -pthread -o $@
-
-$(FAKE_DIR)/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/fake/%.o) $(FAKE_DIR)/ls_cuda.so $(FAKE_LIB)
-	$(say)
-	$(Q)$(CXX) -shared $(SAN_$(SAN)) $^ -Wl,-rpath,'$$ORIGIN' -pthread -o $@
-
-$(TEST_SRC:%.c=$(BUILD)/obj/%.o): OPT := $(TEST_OPT)
-# These two fill and compare buffers for seconds.
-$(BUILD)/obj/tests/comm/test_allreduce.o $(BUILD)/obj/tests/cuda/test_cuda_comm.o: OPT := $(OPT:-O0=-O1)
-$(BUILD)/obj/tests/cuda/%.o: CPPFLAGS += -Itests/cuda_on_cpu/include
-
 $(BUILD)/bench_mpi: labs/bench/peers/bench_mpi.c
 	@mkdir -p $(@D)
 	$(say)
 	$(Q)mpicc $(CPPFLAGS) $(CSTD) -O2 -g -Wall -Wextra $< -o $@
 
-# What every test is linked with, put together once: each program then links in half the time. Debug information is
-# left to the test's own file, unless a sanitizer shows lines or TEST_STRIP is empty.
-TEST_STRIP ?= $(if $(SAN),,-Wl,-S)
-# gold, where it is there, links a test in a third of the time.
-TEST_LD    := $(if $(SAN),,$(shell printf 'int main(void) { return 0; }\n' | $(CC) -x c - -fuse-ld=gold -o /dev/null 2>/dev/null && echo -fuse-ld=gold))
-$(TEST_BASE): $(TEST_LIB:%.c=$(BUILD)/obj/%.o) $(LIB)
-	@mkdir -p $(@D)
-	$(say)
-	$(Q)$(CC) -r -nostdlib $(TEST_STRIP) $(filter-out $(LIB),$^) $(WHOLE_LIB) -o $@
-
-define test_rule
-$(BUILD)/tests/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(TEST_BASE) $(if $(filter tests/cuda/%,$(1)),$(FAKE_LIB))
-	@mkdir -p $$(@D)
-	$$(say)
-	$(Q)$(CC) $(LDFLAGS) $(TEST_LD) -Wl,--as-needed $$^ $(LDLIBS) -lcmocka -Wl,-rpath,'$$$$ORIGIN/cuda_on_cpu' -o $$@
-	$$(name_it)
-endef
-$(foreach test,$(TEST_SRC),$(eval $(call test_rule,$(test))))
-
-$(BUILD)/tests/test_corpora: $(FUZZ_OBJ)
-
-$(BUILD)/hostile_attacker: $(BUILD)/obj/tests/hostile/attacker/attacker.o $(LIB)
-	$(say)
-	$(Q)$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
-
-define fuzz_rule
-$(BUILD)/fuzz_$(1): tests/fuzz/entry/entry.c $(FUZZ_OBJ) $(LIB)
-	$$(say)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -DFUZZ_TARGET=fuzz_$(1) $$^ $(LDLIBS) -o $$@
-endef
-$(foreach name,$(FUZZ_NAMES),$(eval $(call fuzz_rule,$(name))))
-
 -include $(patsubst %,$(BUILD)/obj/gpu/%.d,$(CUDA_C:.c=) $(NCCL_C:.c=) $(CUDA_CU:=))
--include $(patsubst %,$(BUILD)/obj/fake/%.d,$(CUDA_C:.c=) $(NCCL_C:.c=) $(CUDA_CU:=) $(FAKE_SRC:=))
--include $(FUZZ_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(MAINS:%.c=$(BUILD)/obj/%.d) $(TEST_SRC:%.c=$(BUILD)/obj/%.d) $(TEST_LIB:%.c=$(BUILD)/obj/%.d)
+-include $(LIB_OBJ:.o=.d) $(MAINS:%.c=$(BUILD)/obj/%.d)

@@ -14,25 +14,27 @@ void ddp_begin_forward(struct ddp *ddp) {
     ddp->buffers_changed = ls_parallel_syncs(&ddp->base);
 }
 
-static ls_status broadcast(struct ddp *ddp) {
-    if (ddp->buffer_count == 0) return LS_OK;
+static void broadcast(struct ddp *ddp) {
+    if (ddp->buffer_count == 0) return;
     ls_event_record(ddp->buffers_idle, ddp->compute);
     ls_stream_wait_event(ddp->comm_stream, ddp->buffers_idle);
-    ls_status status =
-        ls_comm_broadcast(ddp->comm, ddp->comm_stream, ddp->buffers, ddp->buffer_count, LS_FP32, ddp->buffers_root);
+    ls_device_fail(ddp->base.devices[0], ls_comm_broadcast(ddp->comm, ddp->comm_stream, ddp->buffers, ddp->buffer_count,
+                                                           LS_FP32, ddp->buffers_root));
     ls_event_record(ddp->buffers_arrived, ddp->comm_stream);
     ls_stream_wait_event(ddp->compute, ddp->buffers_arrived);
     ddp->base.clocks->bytes[LS_PHASE_BROADCAST] += ddp->buffer_count * sizeof(float);
-    return status;
 }
 
-ls_status ddp_sync_buffers(struct ddp *ddp) {
+void ddp_sync_buffers(struct ddp *ddp) {
     const ls_parallel *p = &ddp->base;
     bool recorded = p->recording && ls_parallel_is_first(p);
-    return ddp->buffers_travel || recorded ? broadcast(ddp) : LS_OK;
+    if (ddp->buffers_travel || recorded) broadcast(ddp);
 }
 
-ls_status ddp_share_buffers(struct ddp *ddp) { return ddp_settle(ddp, ddp->buffers_changed ? broadcast(ddp) : LS_OK); }
+ls_status ddp_share_buffers(struct ddp *ddp) {
+    if (ddp->buffers_changed) broadcast(ddp);
+    return ls_stream_synchronize(ddp->comm_stream);
+}
 
 ls_status ddp_before_evaluation(ls_parallel *p) {
     ls_status status = ddp_share_buffers(ddp_of(p));

@@ -65,26 +65,17 @@ static ls_status report_first(const char *when, const struct ddp_named_range *ra
     return LS_OK;
 }
 
-/* `when` begins the report. */
-static ls_status compare(const char *when, ls_comm *comm, ls_stream *stream, const struct ddp_named_range *ranges,
-                         size_t count) {
+ls_status ddp_compare_over_ranks(const char *when, ls_comm *comm, ls_stream *stream,
+                                 const struct ddp_named_range *ranges, size_t count) {
     size_t world_size = (size_t)ls_comm_world_size(comm);
     uint64_t *mine = calloc(count + 1, sizeof *mine), *all = calloc(count * world_size + 1, sizeof *all);
     ls_status status = mine && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare %zu tensors", count);
     if (status == LS_OK) status = hash_ranges(mine, stream, ranges, count);
-    if (status == LS_OK) {
-        status = ls_comm_all_gather(comm, stream, mine, all, count, LS_INT64);
-        ls_status done = ls_stream_synchronize(stream);
-        if (status == LS_OK) status = done;
-    }
+    if (status == LS_OK) status = ls_comm_settle(stream, ls_comm_all_gather(comm, stream, mine, all, count, LS_INT64));
     if (status == LS_OK) status = report_first(when, ranges, count, all, (int)world_size);
     free(mine);
     free(all);
     return status;
-}
-
-ls_status ddp_compare_over_ranks(ls_comm *comm, ls_stream *stream, const struct ddp_named_range *ranges, size_t count) {
-    return compare("", comm, stream, ranges, count);
 }
 
 /* --- what a step leaves behind ------------------------------------------------------------------------------------ */
@@ -130,39 +121,16 @@ static ls_status take_inventory(struct inventory *inventory, const ls_parallel *
     return LS_OK;
 }
 
-static ls_status compare_state(struct ddp *ddp, const char *when, bool buffers) {
+ls_status ddp_compare_state(struct ddp *ddp, bool buffers) {
     ls_parallel *p = &ddp->base;
     struct inventory inventory = {0};
+    char when[40];
+    snprintf(when, sizeof when, "after step %llu, ", (unsigned long long)p->step);
     ls_status status = ls_device_synchronize(p->devices[0]);
     if (status == LS_OK) status = take_inventory(&inventory, p, buffers);
-    if (status == LS_OK) status = compare(when, ddp->comm, ddp->comm_stream, inventory.ranges, inventory.count);
+    if (status == LS_OK)
+        status = ddp_compare_over_ranks(when, ddp->comm, ddp->comm_stream, inventory.ranges, inventory.count);
     free(inventory.ranges);
     free(inventory.names);
-    return status;
-}
-
-ls_status ddp_compare_state(ls_parallel *p, bool buffers) { return compare_state(ddp_of(p), "", buffers); }
-
-ls_status ddp_compare_after_step(struct ddp *ddp) {
-    char when[40];
-    snprintf(when, sizeof when, "after step %llu, ", (unsigned long long)ddp->base.step);
-    return compare_state(ddp, when, ddp->sync_bn != NULL); /* whose statistics are the same everywhere */
-}
-
-ls_status ddp_check_sync(ls_parallel *p, bool *same) {
-    struct ddp *ddp = ddp_of(p);
-    *same = false;
-    ls_status status = ls_device_synchronize(p->devices[0]);
-    if (status != LS_OK) return status;
-    float *parameters;
-    size_t count;
-    ls_model_parameters(p->model, &parameters, &count);
-    struct ddp_named_range range = {"the parameters", parameters, count * sizeof *parameters};
-    uint64_t mine = 0, all[LS_COMM_MAX_RANKS];
-    status = hash_ranges(&mine, ddp->comm_stream, &range, 1);
-    if (status != LS_OK) return status;
-    status = ddp_settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, &mine, all, 1, LS_INT64));
-    *same = status == LS_OK;
-    for (int r = 0; r < p->world_size; r++) *same = *same && all[r] == mine;
     return status;
 }

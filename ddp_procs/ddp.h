@@ -35,7 +35,7 @@ ls_status ddp_apply(ls_parallel *p);
 /* In prepare: settles whether buffers travel before the forward that follows. */
 void ddp_begin_forward(struct ddp *ddp);
 /* Enqueues, before that forward and if they do: the buffers of the rank whose buffers count, to all. */
-ls_status ddp_sync_buffers(struct ddp *ddp);
+void ddp_sync_buffers(struct ddp *ddp);
 /* The same between steps, if the last forward has changed them. Host-blocking. */
 ls_status ddp_share_buffers(struct ddp *ddp);
 ls_status ddp_before_evaluation(ls_parallel *p);
@@ -43,8 +43,6 @@ ls_status ddp_before_evaluation(ls_parallel *p);
 /* distributed.c */
 /* The optimizer's step, without the parameters that no rank has used; with compare_each_step the ranks compare. */
 ls_status ddp_update(struct ddp *ddp);
-/* Runs what was enqueued on the comm stream; the first of two failures. */
-ls_status ddp_settle(struct ddp *ddp, ls_status status);
 
 /* divergence.c */
 ls_status ddp_find_nonfinite(ls_parallel *p, char *place, size_t capacity);
@@ -58,7 +56,8 @@ ls_status ddp_set_memory(ls_parallel *p, const int64_t *values, size_t count);
 /* join.c */
 ls_status ddp_join(ls_parallel *p, ls_batch *batch, bool *anyone);
 
-/* check_sync.c. ddp_compare_state, naming the step. */
-ls_status ddp_compare_after_step(struct ddp *ddp);
+/* check_sync.c. ddp_compare_over_ranks for all that should be equal after a step, which the report names: parameters,
+ * optimizer state, and the buffers if `buffers`. */
+ls_status ddp_compare_state(struct ddp *ddp, bool buffers);
 
 #endif

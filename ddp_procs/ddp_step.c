@@ -30,8 +30,8 @@ ls_status ddp_forward_backward(ls_parallel *p) {
     struct ddp *ddp = ddp_of(p);
 
     ls_phase_enter(p->clocks, LS_PHASE_BROADCAST);
-    ls_status status = ddp_sync_buffers(ddp);
-    if (status == LS_OK) status = ddp_reducer_arm(ddp->reducer, ls_parallel_syncs(p), ddp->batch.count);
+    ddp_sync_buffers(ddp);
+    ls_status status = ddp_reducer_arm(ddp->reducer, ls_parallel_syncs(p), ddp->batch.count);
     if (status != LS_OK) return status;
     ls_parallel_await_batch(p, ddp->compute);
 

@@ -8,21 +8,18 @@
 #include "common/base/log.h"
 #include "ddp_procs/ddp.h"
 
-ls_status ddp_settle(struct ddp *ddp, ls_status status) {
-    ls_status done = ls_stream_synchronize(ddp->comm_stream);
-    return status != LS_OK ? status : done;
-}
-
 ls_status ddp_update(struct ddp *ddp) {
     ls_status status = ls_parallel_update(&ddp->base, ddp_reducer_unused(ddp->reducer));
-    return status == LS_OK && ddp->compare_each_step ? ddp_compare_after_step(ddp) : status;
+    if (status != LS_OK || !ddp->compare_each_step) return status;
+    return ddp_compare_state(ddp, ddp->sync_bn != NULL); /* whose statistics are the same everywhere */
 }
 
 /* --- construction checks ----------------------------------------------------------------------------------------- */
 
 static ls_status compare_counts(struct ddp *ddp) {
     int64_t mine = (int64_t)ls_model_parameter_count(ddp->base.model), all[LS_COMM_MAX_RANKS] = {0};
-    ls_status status = ddp_settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, &mine, all, 1, LS_INT64));
+    ls_status status =
+        ls_comm_settle(ddp->comm_stream, ls_comm_all_gather(ddp->comm, ddp->comm_stream, &mine, all, 1, LS_INT64));
     for (int r = 1; status == LS_OK && r < ls_comm_world_size(ddp->comm); r++) {
         if (all[r] == all[0]) continue;
         return ls_fail(LS_ERR_INVALID,
@@ -50,7 +47,8 @@ static ls_status compare_shapes(struct ddp *ddp) {
     ls_status status = mine && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare models");
     if (status == LS_OK) {
         write_shapes(ddp->base.model, mine);
-        status = ddp_settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, mine, all, count, LS_INT64));
+        status = ls_comm_settle(ddp->comm_stream,
+                                ls_comm_all_gather(ddp->comm, ddp->comm_stream, mine, all, count, LS_INT64));
     }
     for (size_t i = 0; status == LS_OK && i < count * (size_t)world_size; i++) {
         if (all[i] == all[i % count]) continue;
@@ -70,7 +68,7 @@ static ls_status take_state_of_rank_0(struct ddp *ddp) {
     size_t count;
     ls_model_state(ddp->base.model, &state, &count);
     ls_model_parameters_changed(ddp->base.model);
-    return ddp_settle(ddp, ls_comm_broadcast(ddp->comm, ddp->comm_stream, state, count, LS_FP32, 0));
+    return ls_comm_settle(ddp->comm_stream, ls_comm_broadcast(ddp->comm, ddp->comm_stream, state, count, LS_FP32, 0));
 }
 
 /* --- the loop's collective needs ---------------------------------------------------------------------------------- */
@@ -78,7 +76,8 @@ static ls_status take_state_of_rank_0(struct ddp *ddp) {
 /* Gathered as 8-byte elements: a copy does not care what they mean. */
 static ls_status gather_from_ranks(ls_parallel *p, const double *values, size_t count, double *all) {
     struct ddp *ddp = ddp_of(p);
-    return ddp_settle(ddp, ls_comm_all_gather(ddp->comm, ddp->comm_stream, values, all, count, LS_INT64));
+    return ls_comm_settle(ddp->comm_stream,
+                          ls_comm_all_gather(ddp->comm, ddp->comm_stream, values, all, count, LS_INT64));
 }
 
 /* The values are gathered and added in rank order, so that all ranks get the same bits. */
@@ -210,7 +209,3 @@ ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *opti
     *out = p;
     return LS_OK;
 }
-
-void ddp_set_sync(ls_parallel *p, bool sync) { p->no_sync = !sync; }
-
-const ddp_reducer *ddp_reducer_of(ls_parallel *p) { return ddp_of(p)->reducer; }

@@ -39,13 +39,6 @@ typedef struct ddp_options {
  * NULL. */
 ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *options);
 
-/* PyTorch's no_sync(): while `sync` is false, forward_backward adds gradients up locally and nothing is
- * communicated. Of a step with several micro-batches all but the last are so of themselves. Called between steps. */
-void ddp_set_sync(ls_parallel *p, bool sync);
-
-/* Whether every rank's parameters have the same bits; false on all ranks if not. Collective, host-blocking. */
-ls_status ddp_check_sync(ls_parallel *p, bool *same);
-
 /* A range of memory, the host's or the device's, that should be the same on all ranks. */
 struct ddp_named_range {
     const char *name;
@@ -54,13 +47,9 @@ struct ddp_named_range {
 };
 
 /* Compares any tensors over the ranks of a group, bit by bit (by hash). LS_ERR_INVALID on every rank if one differs:
- * the report names the first in the list, its number of bytes, and which ranks have something else than rank 0. The
- * ranks must pass the same names in the same order. Collective on `stream`, host-blocking. */
-ls_status ddp_compare_over_ranks(ls_comm *comm, ls_stream *stream, const struct ddp_named_range *ranges, size_t count);
-
-/* The same for all that should be equal after a step: parameters, optimizer state, and the buffers if `buffers`. */
-ls_status ddp_compare_state(ls_parallel *p, bool buffers);
-
-const ddp_reducer *ddp_reducer_of(ls_parallel *p);
+ * the report begins with `when` and names the first in the list, its number of bytes, and which ranks have something
+ * else than rank 0. The ranks must pass the same names in the same order. Collective on `stream`, host-blocking. */
+ls_status ddp_compare_over_ranks(const char *when, ls_comm *comm, ls_stream *stream,
+                                 const struct ddp_named_range *ranges, size_t count);
 
 #endif

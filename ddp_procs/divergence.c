@@ -19,9 +19,7 @@ bool ddp_give_up(ls_parallel *p, const char *reason, ls_status *status) {
     struct ddp *ddp = ddp_of(p);
     if (ddp->sync_bn) (void)ls_comm_abort(ddp->sync_bn, reason); /* where peers may be waiting as well */
     if (ls_comm_abort(ddp->comm, reason)) return true;
-    *status = ls_comm_barrier(ddp->comm, ddp->comm_stream);
-    ls_status done = ls_stream_synchronize(ddp->comm_stream);
-    if (*status == LS_OK) *status = done;
+    *status = ls_comm_settle(ddp->comm_stream, ls_comm_barrier(ddp->comm, ddp->comm_stream));
     return false;
 }
 

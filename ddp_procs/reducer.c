@@ -41,19 +41,18 @@ ls_status ddp_reducer_arm(ddp_reducer *r, bool sync, size_t samples) {
 }
 
 /* The sum of the bucket over all ranks, in a type that is as wide as the bucket or half of it. */
-static ls_status sum_over_ranks(ddp_reducer *r, void *values, size_t count, ls_dtype dtype) {
+static void sum_over_ranks(ddp_reducer *r, void *values, size_t count, ls_dtype dtype) {
     r->clock->bytes[LS_PHASE_ALL_REDUCE] += count * ls_dtype_nbytes(dtype);
-    return ls_comm_all_reduce(r->comm, r->comm_stream, values, count, dtype, LS_REDUCE_SUM);
+    ls_device_fail(r->device, ls_comm_all_reduce(r->comm, r->comm_stream, values, count, dtype, LS_REDUCE_SUM));
 }
 
 /* The bucket's average by way of halves. */
-static ls_status average_compressed(ddp_reducer *r, const struct bucket *bucket) {
+static void average_compressed(ddp_reducer *r, const struct bucket *bucket) {
     ls_dtype half = r->options.compress;
     float world_size = (float)ls_comm_world_size(r->comm);
     ls_cast_divide(r->comm_stream, half, bucket->half, bucket->data, world_size, bucket->count);
-    ls_status status = sum_over_ranks(r, bucket->half, bucket->count, half);
-    if (status == LS_OK) ls_cast(r->comm_stream, LS_FP32, bucket->data, half, bucket->half, bucket->count);
-    return status;
+    sum_over_ranks(r, bucket->half, bucket->count, half);
+    ls_cast(r->comm_stream, LS_FP32, bucket->data, half, bucket->half, bucket->count);
 }
 
 static void probe_bucket(const ddp_reducer *r, const struct bucket *bucket) {
@@ -63,24 +62,23 @@ static void probe_bucket(const ddp_reducer *r, const struct bucket *bucket) {
     ls_probe_end(&record);
 }
 
-static ls_status launch(ddp_reducer *r, struct bucket *bucket) {
+static void launch(ddp_reducer *r, struct bucket *bucket) {
     if (ls_probing()) probe_bucket(r, bucket);
     ls_stream_wait_event(r->comm_stream, bucket->ready);
-    ls_status status =
-        bucket->half ? average_compressed(r, bucket) : sum_over_ranks(r, bucket->data, bucket->count, LS_FP32);
-    ls_work_record(bucket->reduced, r->comm, r->comm_stream);
-    return status;
+    if (bucket->half)
+        average_compressed(r, bucket);
+    else
+        sum_over_ranks(r, bucket->data, bucket->count, LS_FP32);
+    ls_event_record(bucket->reduced, r->comm_stream);
 }
 
 /* Launches every bucket whose turn it is. */
-static ls_status launch_ready(ddp_reducer *r) {
-    ls_status status = LS_OK;
+static void launch_ready(ddp_reducer *r) {
     ls_phase before = ls_phase_enter(r->clock, LS_PHASE_ALL_REDUCE);
-    while (status == LS_OK && r->launched < r->bucket_count && r->buckets[r->launched].pending_count == 0) {
-        status = launch(r, &r->buckets[r->launched++]);
+    while (r->launched < r->bucket_count && r->buckets[r->launched].pending_count == 0) {
+        launch(r, &r->buckets[r->launched++]);
     }
     ls_phase_enter(r->clock, before);
-    return status;
 }
 
 /* This rank's share in the average of a gradient, or of a bucket, whose padding is and stays zero. Halves are divided
@@ -94,35 +92,36 @@ static void average(ddp_reducer *r, float *gradients, size_t count) {
         ls_scale(r->compute, gradients, (float)(1.0 / world_size), count);
 }
 
-static ls_status mark_ready(ddp_reducer *r, size_t parameter) {
+static void mark_ready(ddp_reducer *r, size_t parameter) {
     const struct ls_tensor *tensor = ls_model_parameter(r->model, parameter);
-    if (r->is_ready[parameter]) {
-        return ls_fail(LS_ERR_INVALID, "the gradient of %s was reported ready twice in one backward", tensor->name);
-    }
     r->is_ready[parameter] = true;
     if (!r->reduced_once) r->ready_order[r->ready_count++] = (int64_t)parameter;
     struct bucket *bucket = &r->buckets[r->bucket_of[parameter]];
     bool at_once = ls_device_kind_of(r->device) == LS_DEVICE_CUDA;
     if (!at_once) average(r, tensor->gradient, tensor->count);
-    if (--bucket->pending_count > 0) return LS_OK;
+    if (--bucket->pending_count > 0) return;
     if (at_once) average(r, bucket->data, bucket->count);
     ls_event_record(bucket->ready, r->compute);
-    return r->options.overlap ? launch_ready(r) : LS_OK;
+    if (r->options.overlap) launch_ready(r);
 }
 
 static ls_status on_grad_ready(void *context, size_t parameter) {
     ddp_reducer *r = context;
     if (r->has_samples) r->is_used[parameter] = true;
-    return r->sync ? mark_ready(r, parameter) : LS_OK;
+    if (!r->sync) return LS_OK;
+    if (r->is_ready[parameter]) {
+        return ls_fail(LS_ERR_INVALID, "the gradient of %s was reported ready twice in one backward",
+                       ls_model_parameter(r->model, parameter)->name);
+    }
+    mark_ready(r, parameter);
+    return LS_OK;
 }
 
 /* find_unused, after backward: last parameters first, as backward would. */
-static ls_status mark_rest_ready(ddp_reducer *r) {
-    ls_status status = LS_OK;
-    for (size_t p = r->parameter_count; status == LS_OK && p > 0; p--) {
-        if (!r->is_ready[p - 1]) status = mark_ready(r, p - 1);
+static void mark_rest_ready(ddp_reducer *r) {
+    for (size_t p = r->parameter_count; p > 0; p--) {
+        if (!r->is_ready[p - 1]) mark_ready(r, p - 1);
     }
-    return status;
 }
 
 static ls_status report_missing(const ddp_reducer *r) {
@@ -157,16 +156,15 @@ static void end_backward(ddp_reducer *r) {
 ls_status ddp_reducer_finish(ddp_reducer *r) {
     r->any_unused = false;
     if (!r->sync) return LS_OK;
-    ls_status status = r->options.find_unused ? mark_rest_ready(r) : LS_OK;
-    for (size_t b = 0; status == LS_OK && b < r->bucket_count; b++) {
+    if (r->options.find_unused) mark_rest_ready(r);
+    for (size_t b = 0; b < r->bucket_count; b++) {
         if (r->buckets[b].pending_count > 0) return report_missing(r);
     }
-    if (status == LS_OK) end_backward(r);
-    if (status == LS_OK) status = launch_ready(r);
-    for (size_t b = 0; b < r->bucket_count; b++) ls_work_wait(r->buckets[b].reduced, r->compute);
-    if (status == LS_OK && r->options.find_unused) status = ddp_reducer_share_used(r);
+    end_backward(r);
+    launch_ready(r);
+    for (size_t b = 0; b < r->bucket_count; b++) ls_stream_wait_event(r->compute, r->buckets[b].reduced);
     r->reduced_once = true;
-    return status;
+    return r->options.find_unused ? ddp_reducer_share_used(r) : LS_OK;
 }
 
 /* --- life -------------------------------------------------------------------------------------------------------- */
@@ -224,6 +222,3 @@ void ddp_reducer_destroy(ddp_reducer *r) {
     free(r->is_unused);
     free(r);
 }
-
-size_t ddp_reducer_bucket_count(const ddp_reducer *r) { return r->bucket_count; }
-size_t ddp_reducer_bucket_nbytes(const ddp_reducer *r, size_t bucket) { return r->buckets[bucket].gradient_nbytes; }

@@ -56,8 +56,4 @@ ls_status ddp_reducer_set_order(ddp_reducer *reducer, const int64_t *order, size
 /* What a trace says of the reducer: the limits that buckets are cut by, and whether they overlap with backward. */
 void ddp_reducer_describe(const ddp_reducer *reducer, struct ls_trace_about *about);
 
-/* The buckets, in launch order: their number and the bytes of gradients in each. */
-size_t ddp_reducer_bucket_count(const ddp_reducer *reducer);
-size_t ddp_reducer_bucket_nbytes(const ddp_reducer *reducer, size_t bucket);
-
 #endif

@@ -17,7 +17,7 @@
 static void destroy_buckets(struct bucket *buckets, size_t count) {
     for (size_t b = 0; buckets && b < count; b++) {
         ls_event_destroy(buckets[b].ready);
-        ls_work_destroy(buckets[b].reduced);
+        ls_event_destroy(buckets[b].reduced);
     }
     free(buckets);
 }
@@ -35,7 +35,7 @@ static ls_status create_buckets(struct bucket **out, const ddp_reducer *r, const
             buckets[b].gradient_nbytes += r->nbytes[*parameter];
         }
         status = ls_event_create(&buckets[b].ready, "bucket ready");
-        if (status == LS_OK) status = ls_work_create(&buckets[b].reduced, "bucket reduced");
+        if (status == LS_OK) status = ls_event_create(&buckets[b].reduced, "bucket reduced");
     }
     if (status != LS_OK) {
         destroy_buckets(buckets, plan->bucket_count);
@@ -131,9 +131,8 @@ ls_status ddp_reducer_assign_first(ddp_reducer *r) {
 }
 
 ls_status ddp_reducer_rebuild(ddp_reducer *r) {
-    ls_status status = ls_comm_broadcast(r->comm, r->comm_stream, r->ready_order, r->parameter_count, LS_INT64, 0);
-    ls_status done = ls_stream_synchronize(r->comm_stream);
-    if (status == LS_OK) status = done;
+    ls_status status = ls_comm_settle(
+        r->comm_stream, ls_comm_broadcast(r->comm, r->comm_stream, r->ready_order, r->parameter_count, LS_INT64, 0));
     if (status == LS_OK) status = assign(r, r->ready_order, bucket_limits(r), false);
     r->rebuilt = true;
     return status;

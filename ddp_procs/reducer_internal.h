@@ -13,7 +13,7 @@ struct bucket {
     size_t gradient_nbytes;                /* without the padding */
     size_t parameter_count, pending_count; /* parameters; those whose gradients are not ready yet */
     ls_event *ready;                       /* on the compute stream: all slots are written */
-    ls_work *reduced;
+    ls_event *reduced;                     /* on the comm stream: the average has replaced them */
 };
 
 struct ddp_reducer {

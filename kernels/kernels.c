@@ -70,15 +70,6 @@ const char *ls_op_name(ls_op_id id) {
     return id < LS_OP_COUNT ? names[id] : "unknown operation";
 }
 
-const char *ls_op_aliasing(ls_op_id id) {
-    static const char *const rules[] = {
-#define LS_OP(name, flops, bytes, aliasing) aliasing,
-#include "kernels/ops.def"
-#undef LS_OP
-    };
-    return id < LS_OP_COUNT ? rules[id] : "unknown operation";
-}
-
 uint64_t ls_op_flops(const struct ls_op *op) {
     switch (op->id) {
 #define LS_OP(name, flops, bytes, aliasing)                                                                            \

@@ -143,6 +143,7 @@ void ls_relu_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, void
 
 /* --- activations ------------------------------------------------------------------------------------------------- */
 
+/* For a ReLU that stands alone. Layers call the fused operations above, which tests hold against these two. */
 /* y = max(x, 0); NaN stays NaN */
 void ls_relu_forward(ls_stream *stream, float *y, const float *x, size_t count);
 /* dx = 0 where y <= 0, else dy */
@@ -306,7 +307,6 @@ struct ls_kernels {
 void ls_enqueue(ls_stream *stream, const struct ls_op *op);
 
 const char *ls_op_name(ls_op_id id);
-const char *ls_op_aliasing(ls_op_id id);
 uint64_t ls_op_flops(const struct ls_op *op);
 uint64_t ls_op_bytes(const struct ls_op *op);
 

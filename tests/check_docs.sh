@@ -206,7 +206,7 @@ search='
 check() {
     lists=$(mktemp -d) || exit 1
     { list_files | sed 's/^/file /'; list_names; } >"$lists/names.lists"
-    list_files | grep -E '\.(md|c|h|cu|cuh|cpp|def|sh|gp|py)$|^Makefile$|^\.ci/run$' | grep -v '^tests/check_docs.sh$' |
+    list_files | grep -E '\.(md|c|h|cu|cuh|cpp|def|sh|gp|py|mk)$|^Makefile$|^\.ci/run$' | grep -v '^tests/check_docs.sh$' |
         xargs awk "$search" "$lists/names.lists"
     status=$?
     rm -r "$lists"

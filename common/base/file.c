@@ -227,17 +227,21 @@ static ls_status fail_writer(ls_file_writer *writer) {
     return cannot_write(writer->path, errno);
 }
 
-ls_status ls_file_writer_put(ls_file_writer *writer, const void *data, size_t nbytes) {
+void ls_file_writer_put(ls_file_writer *writer, const void *data, size_t nbytes) {
     const char *next = data;
-    while (nbytes > 0) {
+    while (nbytes > 0 && !writer->failed) {
         ssize_t written = write(writer->fd, next, nbytes);
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return fail_writer(writer);
+        if (written < 0) {
+            (void)fail_writer(writer);
+            return;
+        }
         next += written;
         nbytes -= (size_t)written;
     }
-    return LS_OK;
 }
+
+ls_status ls_file_writer_status(const ls_file_writer *writer) { return writer->failed ? LS_ERR_IO : LS_OK; }
 
 /* Removes what lies under the temporary name if its writer is dead, and with it the lock. Whoever removes it has the
  * lock, so that under this name there can be nothing else by then. */
@@ -294,7 +298,7 @@ static ls_status sync_folder(const ls_file_writer *writer) {
 }
 
 ls_status ls_file_writer_sync(ls_file_writer *writer) {
-    if (writer->failed) return LS_ERR_IO; /* reported before */
+    if (writer->failed) return LS_ERR_IO;
     return fsync(writer->fd) == 0 ? LS_OK : fail_writer(writer);
 }
 

@@ -34,8 +34,11 @@ typedef struct ls_file_writer ls_file_writer;
  * immutable one). LS_ERR_IO if the folder cannot be written. On failure *out is NULL. */
 ls_status ls_file_writer_open(ls_file_writer **out, const char *path);
 
-/* Appends. After a failure (disk full, for example) only abort or commit, which then fails too, may follow. */
-ls_status ls_file_writer_put(ls_file_writer *writer, const void *data, size_t nbytes);
+/* Appends. A failure (disk full, for example) sticks: nothing more is written, and commit fails, too. */
+void ls_file_writer_put(ls_file_writer *writer, const void *data, size_t nbytes);
+
+/* LS_ERR_IO if something has failed so far, and was reported: for those who have much to do before commit. */
+ls_status ls_file_writer_status(const ls_file_writer *writer);
 
 /* Brings what was put so far to the disk, so that commit has less to fail at: where several files are to be replaced
  * together, sync all of them before the first commit. */

@@ -122,18 +122,15 @@ static void put_crc32(char *header, const ls_safetensor *const *sorted, size_t c
     memcpy(digits, text, LS_SAFETENSORS_CRC32_CHARS);
 }
 
-static ls_status put_all(ls_file_writer *writer, const char *header, const ls_safetensor *const *sorted, size_t count) {
+static void put_all(ls_file_writer *writer, const char *header, const ls_safetensor *const *sorted, size_t count) {
     size_t header_nbytes = strlen(header);
     uint64_t length = header_nbytes + padding_nbytes(header_nbytes);
     unsigned char bytes[8];
     for (int i = 0; i < 8; i++) bytes[i] = (unsigned char)(length >> 8 * i);
-    ls_status status = ls_file_writer_put(writer, bytes, sizeof bytes);
-    if (status == LS_OK) status = ls_file_writer_put(writer, header, header_nbytes);
-    if (status == LS_OK) status = ls_file_writer_put(writer, padding, padding_nbytes(header_nbytes));
-    for (size_t i = 0; status == LS_OK && i < count; i++) {
-        status = ls_file_writer_put(writer, sorted[i]->data, sorted[i]->nbytes);
-    }
-    return status;
+    ls_file_writer_put(writer, bytes, sizeof bytes);
+    ls_file_writer_put(writer, header, header_nbytes);
+    ls_file_writer_put(writer, padding, padding_nbytes(header_nbytes));
+    for (size_t i = 0; i < count; i++) ls_file_writer_put(writer, sorted[i]->data, sorted[i]->nbytes);
 }
 
 static ls_status write_file(const char *path, const char *header, const ls_safetensor *const *sorted, size_t count) {
@@ -144,10 +141,8 @@ static ls_status write_file(const char *path, const char *header, const ls_safet
     ls_file_writer *writer = NULL;
     ls_status status = ls_file_writer_open(&writer, path);
     if (status != LS_OK) return status;
-    status = put_all(writer, header, sorted, count);
-    if (status == LS_OK) return ls_file_writer_commit(writer);
-    ls_file_writer_abort(writer);
-    return status;
+    put_all(writer, header, sorted, count);
+    return ls_file_writer_commit(writer);
 }
 
 ls_status ls_safetensors_write(const char *path, const ls_safetensor *tensors, size_t count,

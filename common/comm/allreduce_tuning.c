@@ -255,23 +255,21 @@ static ls_status check_rows(const char *path, const ls_allreduce_tuned *rows, si
 }
 
 /* Each of its lines behind slashes. */
-static ls_status put_comment(ls_file_writer *writer, const char *comment) {
-    ls_status status = LS_OK;
-    while (status == LS_OK && *comment) {
+static void put_comment(ls_file_writer *writer, const char *comment) {
+    while (*comment) {
         size_t length = strcspn(comment, "\n");
-        status = ls_file_writer_put(writer, "// ", 3);
-        if (status == LS_OK) status = ls_file_writer_put(writer, comment, length);
-        if (status == LS_OK) status = ls_file_writer_put(writer, "\n", 1);
+        ls_file_writer_put(writer, "// ", 3);
+        ls_file_writer_put(writer, comment, length);
+        ls_file_writer_put(writer, "\n", 1);
         comment += length + (comment[length] == '\n');
     }
-    return status;
 }
 
-static ls_status put_row(ls_file_writer *writer, const ls_allreduce_tuned *row) {
+static void put_row(ls_file_writer *writer, const ls_allreduce_tuned *row) {
     char line[128], bytes[LS_NAME_CAPACITY] = "LS_TUNED_MAX";
     if (row->up_to_bytes != LS_TUNED_MAX) snprintf(bytes, sizeof bytes, "%zu", row->up_to_bytes);
     int length = snprintf(line, sizeof line, "LS_TUNED(%d, %s, %s)\n", row->world_size, bytes, row->algorithm);
-    return ls_file_writer_put(writer, line, (size_t)length);
+    ls_file_writer_put(writer, line, (size_t)length);
 }
 
 ls_status ls_allreduce_tuning_save(const char *path, const char *comment, const ls_allreduce_tuned *rows,
@@ -280,9 +278,7 @@ ls_status ls_allreduce_tuning_save(const char *path, const char *comment, const 
     ls_status status = check_rows(path, rows, count);
     if (status == LS_OK) status = ls_file_writer_open(&writer, path);
     if (status != LS_OK) return status;
-    status = put_comment(writer, comment);
-    for (size_t i = 0; i < count && status == LS_OK; i++) status = put_row(writer, &rows[i]);
-    if (status == LS_OK) return ls_file_writer_commit(writer);
-    ls_file_writer_abort(writer);
-    return status;
+    put_comment(writer, comment);
+    for (size_t i = 0; i < count; i++) put_row(writer, &rows[i]);
+    return ls_file_writer_commit(writer);
 }

@@ -32,11 +32,6 @@ void ls_comm_count_received(ls_comm *comm, size_t messages, size_t nbytes) {
 /* Alone, the thread that enqueues runs some of them itself, while the stream may run others. */
 void ls_comm_count_operation(ls_comm *comm) { atomic_fetch_add_explicit(&comm->operations, 1, memory_order_relaxed); }
 
-void ls_comm_mark_failed(ls_comm *comm, uint64_t ordinal) {
-    uint64_t none = 0;
-    atomic_compare_exchange_strong(&comm->failed_ordinal, &none, ordinal);
-}
-
 void ls_comm_traffic_read(const ls_comm *comm, ls_comm_traffic *traffic) {
     *traffic = (ls_comm_traffic){.operations = read_total(&comm->operations),
                                  .sent_messages = read_total(&comm->sent_messages),
@@ -90,7 +85,6 @@ static ls_status run_operation(const void *arguments) {
     ls_comm *comm = operation->comm;
     ls_status status = comm->world_size == 1 ? run_alone(operation) : run_in_group(operation);
     if (status == LS_OK) ls_comm_count_operation(comm);
-    if (status != LS_OK) ls_comm_mark_failed(comm, operation->ordinal);
     return status;
 }
 
@@ -187,8 +181,6 @@ static ls_status enqueue(ls_operation *operation, ls_stream *stream, bool buffer
     } else {
         what->sequence = ++comm->collectives;
     }
-    comm->last_sequence = what->sequence;
-    operation->ordinal = ++comm->ordinal;
     return launch(operation, stream);
 }
 
@@ -266,4 +258,9 @@ ls_status ls_comm_recv(ls_comm *comm, ls_stream *stream, void *buffer, size_t co
 ls_status ls_comm_barrier(ls_comm *comm, ls_stream *stream) {
     ls_operation operation = make_operation(comm, LS_OPERATION_BARRIER, NULL, NULL, 0, LS_FP32);
     return enqueue(&operation, stream, true);
+}
+
+ls_status ls_comm_settle(ls_stream *stream, ls_status status) {
+    ls_status done = ls_stream_synchronize(stream);
+    return status != LS_OK ? status : done;
 }

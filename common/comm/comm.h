@@ -93,7 +93,7 @@ ls_status ls_comm_create_meta(ls_comm **out, const ls_comm_options *options, ls_
  * host.
  *
  * Failures are as above. With NCCL they show in the next wait for the device (ls_stream_synchronize,
- * ls_work_synchronize, ...), which meanwhile watches NCCL and the peers, with the group's deadline from when a wait
+ * ls_event_synchronize, ...), which meanwhile watches NCCL and the peers, with the group's deadline from when a wait
  * first saw the operation unfinished; it names the operation, its number and its bytes, and the ranks that have not
  * enqueued it. Ranks that enqueue different operations are found in that wait, too. What is recorded in a graph is
  * known by its last operation only, and has no deadline but that of the wait. A group that fails takes the other NCCL
@@ -139,12 +139,10 @@ bool ls_comm_abort(ls_comm *comm, const char *reason);
 
 /* Memory for buffers of operations on the group, which goes best with it: memory that every rank can reach directly, so
  * that operations save a copy; with an attached GPU, memory of that GPU, and of none else. `device`, if not NULL, is
- * charged for it (category bucket) until it is freed. Collective, host-blocking (not stream-ordered); every rank must
- * ask for the same nbytes. Zero-filled, 64-byte aligned, freed by ls_comm_destroy or by the (collective)
- * ls_comm_free_shared. If one rank gets no memory, all return LS_ERR_NO_MEMORY and the group goes on. Operations may be
- * running on the stream meanwhile, but none that uses memory that is being freed. */
+ * charged for it (category bucket) until it is freed. Collective, host-blocking (not stream-ordered): operations may be
+ * running on the stream meanwhile. Every rank must ask for the same nbytes. Zero-filled, 64-byte aligned, freed by
+ * ls_comm_destroy. If one rank gets no memory, all return LS_ERR_NO_MEMORY and the group goes on. */
 ls_status ls_comm_alloc_shared(ls_comm *comm, ls_device *device, size_t nbytes, void **out);
-ls_status ls_comm_free_shared(ls_comm *comm, void *memory);
 
 /* Not collective: this rank does not use its part any more, though the others may go on with theirs. The device gets
  * back what it has paid; memory of the host stays the group's until it is freed. Devices are closed after this, or
@@ -152,6 +150,9 @@ ls_status ls_comm_free_shared(ls_comm *comm, void *memory);
 void ls_comm_release_shared(ls_comm *comm, void *memory);
 
 /* --- the operations (MPI's and NCCL's meaning) ------------------------------------------------------------------- */
+
+/* Within a step an operation's status goes to ls_device_fail at once, so that its failure sticks to the device as that of
+ * everything else that is enqueued; where the host reads the result, it goes to ls_comm_settle, which waits for it. */
 
 ls_status ls_comm_all_reduce(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype,
                              ls_reduce_op op); /* in place */
@@ -178,20 +179,8 @@ ls_status ls_comm_send(ls_comm *comm, ls_stream *stream, const void *buffer, siz
 ls_status ls_comm_recv(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, int peer);
 ls_status ls_comm_barrier(ls_comm *comm, ls_stream *stream);
 
-/* --- work handles ------------------------------------------------------------------------------------------------ */
-
-/* What an operation leaves behind: its number, its completion and its status. Asked while the group lives. */
-typedef struct ls_work ls_work;
-ls_status ls_work_create(ls_work **out, const char *name); /* `name`: as for ls_event_create */
-void ls_work_destroy(ls_work *work);
-
-/* Attaches the handle to the operation enqueued last on this group and stream. Reusable. */
-void ls_work_record(ls_work *work, ls_comm *comm, ls_stream *stream);
-uint64_t ls_work_sequence(const ls_work *work);
-/* Makes `stream` wait for the operation (the host goes on). */
-void ls_work_wait(ls_work *work, ls_stream *stream);
-/* Blocks the host until the operation is done; its status. */
-ls_status ls_work_synchronize(ls_work *work);
+/* `status` is an operation's on the stream: waits for the stream, and returns the first of the two failures. */
+ls_status ls_comm_settle(ls_stream *stream, ls_status status);
 
 /* What this rank has sent and received so far, as the algorithms' cost formulas count it. A message is one range of
  * memory that goes from one rank to another in one piece, whichever of the two copies it. */

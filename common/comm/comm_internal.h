@@ -41,12 +41,9 @@ struct ls_transport {
     void (*leave)(ls_comm *comm);
 };
 
-extern const struct ls_transport ls_transport_shm, ls_transport_threads;
-
 /* An operation on its way through a stream. */
 typedef struct ls_operation {
     ls_comm *comm;
-    uint64_t ordinal;
     ls_announcement what;
     const void *send;
     void *receive;
@@ -87,12 +84,9 @@ struct ls_comm {
     void *path_state;
     char backend[32]; /* ls_comm_backend */
     /* the thread that enqueues */
-    uint64_t ordinal;       /* operations enqueued */
-    uint64_t collectives;   /* of them, those of all ranks: their sequence number */
-    uint64_t last_sequence; /* of the operation enqueued last */
+    uint64_t collectives; /* operations of all ranks enqueued: their sequence number */
     uint64_t sent[LS_COMM_MAX_RANKS], received[LS_COMM_MAX_RANKS];
     ls_region *regions;
-    uint64_t region_count; /* allocated so far */
     /* the thread that runs operations (channel[HOST]: the enqueueing thread) */
     struct {
         uint64_t step, meeting; /* the last step, and the last one that began an operation */
@@ -106,8 +100,7 @@ struct ls_comm {
     ls_window windows[LS_WINDOWS_MAX];
     _Atomic int window_count;
     /* any thread */
-    _Atomic int failure;             /* the first failure's ls_status */
-    _Atomic uint64_t failed_ordinal; /* the first operation that failed; 0: none */
+    _Atomic int failure; /* the first failure's ls_status */
     _Atomic uint64_t operations, sent_messages, sent_bytes, received_messages, received_bytes;
 };
 
@@ -149,9 +142,8 @@ void ls_meta_attach(ls_comm *comm, ls_device *device);
 /* Puts an operation on host memory on a stream: the group's own way (comm.c). */
 ls_status ls_comm_launch_on_host(const ls_operation *operation, ls_stream *stream);
 
-/* For paths: the operation is done or, where the stream goes on by itself, enqueued; or it has failed. */
+/* For paths: the operation is done or, where the stream goes on by itself, enqueued. */
 void ls_comm_count_operation(ls_comm *comm);
-void ls_comm_mark_failed(ls_comm *comm, uint64_t ordinal);
 
 /* --- running operations ------------------------------------------------------------------------------------------- */
 

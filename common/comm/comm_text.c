@@ -31,9 +31,7 @@ const char *ls_announcement_text(char text[LS_TEXT_CAPACITY], const ls_announcem
     bool host_call = what->kind > LS_OPERATION_BARRIER;
     uint64_t nbytes = what->count * (host_call ? 1 : ls_dtype_nbytes((ls_dtype)what->dtype));
     if (reduces(what->kind)) snprintf(op, sizeof op, " (%s)", ls_reduce_op_name((ls_reduce_op)what->op));
-    if (what->kind == LS_OPERATION_FREE) {
-        snprintf(elements, sizeof elements, " of allocation %" PRIu64, what->count);
-    } else if (kinds[what->kind].elements) {
+    if (kinds[what->kind].elements) {
         snprintf(elements, sizeof elements, " of %" PRIu64 " %s", what->count,
                  host_call ? "bytes" : ls_dtype_name((ls_dtype)what->dtype));
     }

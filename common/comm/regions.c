@@ -1,4 +1,4 @@
-/* regions — ls_comm_alloc_shared and ls_comm_free_shared: what the ranks agree on; the transport provides the memory.
+/* regions — ls_comm_alloc_shared: what the ranks agree on; the transport provides the memory.
  *   GPUs  : with an attached device the caller gets memory of that device. The staged path keeps a companion of it in
  *           the group's memory, page-locked, through which operations go; the NCCL path needs nothing on the host
  *   order : the calls are collective and meet in the host's channel, so they may run while the stream is busy
@@ -115,11 +115,9 @@ static ls_status charge(ls_comm *comm, ls_region *region, ls_device *device) {
 /* This rank's part of an allocation; on failure *out may be there, for drop. */
 static ls_status add_region(ls_comm *comm, ls_device *device, size_t nbytes, ls_region **out) {
     size_t pages = nbytes / LS_PAGE_BYTES + (nbytes % LS_PAGE_BYTES > 0 || nbytes == 0);
-    uint64_t number = ++comm->region_count; /* on all ranks, whoever fails */
     ls_region *region = *out = calloc(1, sizeof *region);
     if (!region) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a shared region's record");
-    *region =
-        (ls_region){.number = number, .stride_bytes = pages * LS_PAGE_BYTES, .nbytes = nbytes, .next = comm->regions};
+    *region = (ls_region){.stride_bytes = pages * LS_PAGE_BYTES, .nbytes = nbytes, .next = comm->regions};
     comm->regions = region;
     ls_status status = charge(comm, region, device);
     if (status == LS_OK && needs_host(comm)) status = fill_on_host(comm, region);
@@ -146,24 +144,10 @@ ls_status ls_comm_alloc_shared(ls_comm *comm, ls_device *device, size_t nbytes, 
     return LS_OK;
 }
 
-static ls_region *find_region(const ls_comm *comm, const void *memory) {
+void ls_comm_release_shared(ls_comm *comm, void *memory) {
     ls_region *region = comm->regions;
     while (region && region->handle != memory) region = region->next;
-    return region;
-}
-
-ls_status ls_comm_free_shared(ls_comm *comm, void *memory) {
-    if (!memory) return LS_OK;
-    ls_region *region = find_region(comm, memory);
-    if (!region) return ls_fail(LS_ERR_INVALID, "free_shared: %p is not memory of this group's alloc_shared", memory);
-    ls_status status = meet(comm, LS_OPERATION_FREE, region->number, LS_OK);
-    if (status == LS_OK) drop(comm, region);
-    return status;
-}
-
-void ls_comm_release_shared(ls_comm *comm, void *memory) {
-    ls_region *region = memory ? find_region(comm, memory) : NULL;
-    if (region) release(comm, region);
+    if (memory && region) release(comm, region);
 }
 
 const ls_region *ls_region_on_gpu(const ls_comm *comm, const void *address) {

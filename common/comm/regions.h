@@ -16,7 +16,6 @@
 
 /* An allocation of ls_comm_alloc_shared: a part of stride_bytes for each rank. */
 typedef struct ls_region {
-    uint64_t number; /* 1, 2, ...: the same on all ranks */
     size_t stride_bytes;
     void *memory; /* this rank's part */
     char *seen;   /* what this rank sees of all parts: seen_bytes of them */

@@ -34,7 +34,6 @@
     X(JOIN, "joining the group", false, NULL)                                                                          \
     X(ALLOC, "alloc_shared", true, NULL)                                                                               \
     X(ALLOC_VOTE, "alloc_shared (second half)", false, NULL)                                                           \
-    X(FREE, "free_shared", true, NULL)                                                                                 \
     X(COMPARE_GPUS, "find_nccl_obstacle", false, NULL)                                                                 \
     X(ATTACH_STAGED, "attach_device (staged)", false, NULL)                                                            \
     X(ATTACH_NCCL, "attach_device (nccl)", false, NULL)
@@ -49,7 +48,7 @@ typedef enum ls_operation_kind { LS_OPERATION_MAP(LS_OPERATION_ENUM) LS_OPERATIO
 
 /* What a rank is about to do. Ranks that meet compare everything but the offset. */
 typedef struct ls_announcement {
-    uint64_t sequence, count;      /* ALLOC: count is bytes; FREE: the region's number */
+    uint64_t sequence, count;      /* ALLOC: count is bytes */
     uint64_t offset;               /* ALLOC_VOTE: the rank's ls_status; ATTACH, COMPARE: what attach.c compares */
     int32_t kind, dtype, op, root; /* ls_operation_kind, ls_dtype, ls_reduce_op; root or peer, -1 if none */
 } ls_announcement;

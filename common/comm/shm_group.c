@@ -33,11 +33,21 @@ static ls_status join(ls_comm *comm, const ls_comm_options *options) {
     return status;
 }
 
+static void leave(ls_comm *comm) {
+    ls_shm_unmap(comm);
+    if (comm->fd >= 0) close(comm->fd);
+    for (int r = 0; r < comm->world_size; r++)
+        if (comm->pidfd[r] >= 0) close(comm->pidfd[r]);
+}
+
+static const struct ls_transport transport = {
+    .name = "shm", .fill = ls_shm_fill, .keep = ls_shm_keep, .empty = ls_shm_empty, .leave = leave};
+
 ls_status ls_comm_create_shm(ls_comm **out, const ls_comm_options *options) {
     *out = NULL;
     ls_status status = check_options(options);
     if (status != LS_OK) return status;
-    ls_comm *comm = ls_group_endpoint(&ls_transport_shm, options, options->rank);
+    ls_comm *comm = ls_group_endpoint(&transport, options, options->rank);
     if (!comm) return LS_ERR_NO_MEMORY;
     if (comm->world_size > 1) status = join(comm, options);
     if (status != LS_OK) {
@@ -47,13 +57,3 @@ ls_status ls_comm_create_shm(ls_comm **out, const ls_comm_options *options) {
     *out = comm;
     return LS_OK;
 }
-
-static void leave(ls_comm *comm) {
-    ls_shm_unmap(comm);
-    if (comm->fd >= 0) close(comm->fd);
-    for (int r = 0; r < comm->world_size; r++)
-        if (comm->pidfd[r] >= 0) close(comm->pidfd[r]);
-}
-
-const struct ls_transport ls_transport_shm = {
-    .name = "shm", .fill = ls_shm_fill, .keep = ls_shm_keep, .empty = ls_shm_empty, .leave = leave};

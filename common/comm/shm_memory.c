@@ -1,10 +1,10 @@
 /* shm_memory — the group's file: mapping it, and regions inside of it.
  *   idea  : the file begins with the control area; behind it lie windows, ranges that each rank maps once and keeps. A
- *           region is a range of a window, chosen by every rank for itself by the same rule (first fit, or else a new
- *           window), so no address and no file descriptor has to travel. The file is sparse: pages exist once somebody
+ *           region is a range of a window, chosen by every rank for itself by the same rule (behind the others in the
+ *           first window that has room, or else in a new one), so no address and no file descriptor has to travel. The file is sparse: pages exist once somebody
  *           asks for them. Outside of regions windows are closed (PROT_NONE)
  *   cost  : a window is as large as its first region, or as all before it together: at most twice the address space that
- *           the group has needed at a time or, where gaps fit nothing, so far
+ *           the group needs, and what is left of windows whose rest fits nothing
  *   order : a window counts once all ranks have got the region that it was made for (ls_shm_keep); otherwise all forget it.
  *           So the ranks' windows are the same ranges
  *   fails : a full machine or a limit (ulimit -v, a container's) shows when a window is mapped or a part is filled */
@@ -51,21 +51,16 @@ static size_t region_nbytes(const ls_comm *comm, const ls_region *region) {
     return region->stride_bytes * (size_t)comm->world_size;
 }
 
-static const ls_region *find_overlapping(const ls_comm *comm, size_t offset, size_t nbytes) {
-    for (const ls_region *region = comm->regions; region; region = region->next)
-        if (region->offset > 0 && region->offset < offset + nbytes &&
-            offset < region->offset + region_nbytes(comm, region))
-            return region;
-    return NULL;
-}
-
-/* The first gap of the window that holds the region; false if there is none. */
+/* Behind the regions that lie in the window; false if there is not enough left of it. */
 static bool place_in(const ls_comm *comm, const ls_window *window, ls_region *region) {
-    size_t nbytes = region_nbytes(comm, region), offset = window->offset, end = window->offset + window->nbytes;
-    const ls_region *other;
-    while ((other = find_overlapping(comm, offset, nbytes))) offset = other->offset + region_nbytes(comm, other);
-    if (nbytes > end || offset > end - nbytes) return false;
-    region->offset = offset;
+    size_t nbytes = region_nbytes(comm, region), used = 0;
+    for (const ls_region *other = comm->regions; other; other = other->next) {
+        if (other->offset < window->offset || other->offset >= window->offset + window->nbytes) continue;
+        size_t end = other->offset - window->offset + region_nbytes(comm, other);
+        if (end > used) used = end;
+    }
+    if (nbytes > window->nbytes - used) return false;
+    region->offset = window->offset + used;
     return true;
 }
 

@@ -112,9 +112,7 @@ static ls_status run_on_host(const ls_operation *operation, ls_stream *stream) {
 
 static ls_status enqueue(const ls_operation *operation, ls_stream *stream) {
     bool alone = operation->comm->world_size == 1;
-    ls_status status = alone ? move_to_itself(operation, stream) : run_on_host(operation, stream);
-    if (status != LS_OK) ls_comm_mark_failed(operation->comm, operation->ordinal);
-    return status;
+    return alone ? move_to_itself(operation, stream) : run_on_host(operation, stream);
 }
 
 static void close_staged(ls_comm *comm) {

@@ -35,9 +35,19 @@ static uint64_t next_name(void) {
     return ls_hash(LS_HASH_SEED, &number, sizeof number);
 }
 
+static void leave(ls_comm *comm) {
+    if (comm->segment && atomic_fetch_sub(&comm->segment->endpoints, 1) == 1) munmap(comm->base, comm->control_nbytes);
+}
+
+static const struct ls_transport transport = {.name = "threads",
+                                              .shares_buffers = true,
+                                              .fill = ls_region_fill_private,
+                                              .empty = ls_region_empty_private,
+                                              .leave = leave};
+
 static ls_status make_endpoint(ls_comm **out, const ls_comm_options *options, int rank, void *control_area,
                                uint64_t name_hash) {
-    ls_comm *comm = *out = ls_group_endpoint(&ls_transport_threads, options, rank);
+    ls_comm *comm = *out = ls_group_endpoint(&transport, options, rank);
     if (!comm) return LS_ERR_NO_MEMORY;
     comm->name_hash = name_hash;
     if (!control_area) return LS_OK;
@@ -66,13 +76,3 @@ ls_status ls_comm_create_threads(ls_comm **out, const ls_comm_options *options) 
     }
     return status;
 }
-
-static void leave(ls_comm *comm) {
-    if (comm->segment && atomic_fetch_sub(&comm->segment->endpoints, 1) == 1) munmap(comm->base, comm->control_nbytes);
-}
-
-const struct ls_transport ls_transport_threads = {.name = "threads",
-                                                  .shares_buffers = true,
-                                                  .fill = ls_region_fill_private,
-                                                  .empty = ls_region_empty_private,
-                                                  .leave = leave};

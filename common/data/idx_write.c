@@ -64,7 +64,8 @@ ls_status ls_idx_writer_open(ls_idx_writer **out, const char *folder, const char
 }
 
 static ls_status flush_buffer(ls_idx_writer *writer) {
-    ls_status status = ls_file_writer_put(writer->file, writer->buffer, writer->buffered);
+    ls_file_writer_put(writer->file, writer->buffer, writer->buffered);
+    ls_status status = ls_file_writer_status(writer->file);
     writer->buffered = 0;
     writer->failed = status != LS_OK;
     return status;

@@ -250,8 +250,6 @@ void ls_loader_destroy(ls_loader *loader) {
 
 /* --- epochs and batches ------------------------------------------------------------------------------------------ */
 
-ls_status ls_loader_begin_epoch(ls_loader *loader, int64_t epoch) { return ls_loader_begin_epoch_at(loader, epoch, 0); }
-
 /* Reads a stream up to there, or to its end. */
 static ls_status drop_batches(ls_loader *loader, int64_t count) {
     ls_status status = LS_OK;
@@ -263,7 +261,7 @@ static ls_status drop_batches(ls_loader *loader, int64_t count) {
     return status;
 }
 
-ls_status ls_loader_begin_epoch_at(ls_loader *loader, int64_t epoch, int64_t first) {
+ls_status ls_loader_begin_epoch(ls_loader *loader, int64_t epoch, int64_t first) {
     loader->failed = drain(loader);
     if (loader->failed != LS_OK) return loader->failed;
     if (loader->batches) ls_batches_set_epoch(loader->batches, epoch);

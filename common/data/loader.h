@@ -1,6 +1,6 @@
 /* ls_loader: the batches of an epoch as host memory, assembled by worker threads while the caller trains.
  *
- *     ls_loader_begin_epoch(loader, epoch);
+ *     ls_loader_begin_epoch(loader, epoch, 0);
  *     while ((status = ls_loader_next(loader, &batch)) == LS_OK && batch) train(batch);
  *
  * Batch i is worker i mod workers' to assemble, and batches are handed out in the order of the epoch, whoever is ready
@@ -61,14 +61,13 @@ typedef struct ls_loader_options {
 ls_status ls_loader_create(ls_loader **out, const ls_dataset *dataset, ls_batches *batches,
                            const ls_loader_options *options);
 
-/* Starts that epoch (>= 0) at its first batch; the batch handed out last becomes invalid. Workers finish the batch they
- * are at and drop what was prepared. LS_ERR_TIMEOUT: a worker hangs. */
-ls_status ls_loader_begin_epoch(ls_loader *loader, int64_t epoch);
-
-/* The same, at batch `first` (>= 0) of the epoch, as a run that resumes needs it: its batches are those that would have
+/* Starts that epoch (>= 0); the batch handed out last becomes invalid. Workers finish the batch they are at and drop
+ * what was prepared. LS_ERR_TIMEOUT: a worker hangs.
+ *
+ * It starts at batch `first` (>= 0), which is not 0 for a run that resumes: its batches are those that would have
  * followed, and there are none where the epoch has no more than that. Data with indices is read from there on; of a
  * stream the first batches are read and dropped, which may fail as ls_loader_next does. */
-ls_status ls_loader_begin_epoch_at(ls_loader *loader, int64_t epoch, int64_t first);
+ls_status ls_loader_begin_epoch(ls_loader *loader, int64_t epoch, int64_t first);
 
 /* The next batch, or *batch = NULL at the end of the epoch. It stays valid until the next call of next, begin_epoch or
  * destroy. A failure to read shows at the batch that it belongs to, after the batches before it, as one line: "loader

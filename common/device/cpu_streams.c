@@ -15,7 +15,8 @@
 
 double ls_wait_until_us(void) { return ls_now_us() + ls_wait_timeout_s() * 1e6; }
 
-ls_status ls_event_wait_reached(ls_event *event, uint32_t ticket, double spin_us) {
+/* Blocks until the event's record `ticket` has been reached; LS_ERR_TIMEOUT names the event. */
+static ls_status wait_reached(ls_event *event, uint32_t ticket, double spin_us) {
     if (ls_flag_reached(&event->completed, ticket)) return LS_OK;
     if (ls_flag_wait(&event->completed, ticket, spin_us, ls_wait_until_us())) return LS_OK;
     return ls_fail(LS_ERR_TIMEOUT, "waited %g s in vain for the event \"%s\"", ls_wait_timeout_s(), event->name);
@@ -36,7 +37,7 @@ ls_status ls_stream_run_item(ls_stream *stream, const struct ls_item *item) {
         ls_flag_set(&item->event->completed, item->ticket);
         atomic_fetch_sub(&item->event->reaching, 1);
         break;
-    case LS_ITEM_WAIT: status = ls_event_wait_reached(item->event, item->ticket, device->spin_us); break;
+    case LS_ITEM_WAIT: status = wait_reached(item->event, item->ticket, device->spin_us); break;
     }
     ls_device_fail(device, status);
     return status;
@@ -50,7 +51,7 @@ static ls_status nothing_to_start(ls_stream *stream) {
 static void nothing_to_stop(ls_stream *stream) { (void)stream; }
 
 static ls_status reach_by_waiting(ls_event *event, uint32_t ticket) {
-    return ls_event_wait_reached(event, ticket, event->stream->device->spin_us);
+    return wait_reached(event, ticket, event->stream->device->spin_us);
 }
 
 /* --- inline ------------------------------------------------------------------------------------------------------ */

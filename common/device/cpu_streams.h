@@ -54,9 +54,6 @@ static inline struct ls_cpu_stream *ls_cpu_stream_of(ls_stream *stream) { return
 /* Runs one item now: a task is skipped on a poisoned device, a wait blocks until its deadline. */
 ls_status ls_stream_run_item(ls_stream *stream, const struct ls_item *item);
 
-/* Blocks until the event's record `ticket` has been reached; LS_ERR_TIMEOUT names the event. */
-ls_status ls_event_wait_reached(ls_event *event, uint32_t ticket, double spin_us);
-
 /* The absolute time at which a wait that begins now must give up. */
 double ls_wait_until_us(void);
 

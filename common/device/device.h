@@ -167,7 +167,7 @@ typedef struct ls_memory_report {
 void ls_device_memory(const ls_device *device, ls_memory_report *report);
 
 /* Bytes that a GPU's device has taken from the GPU: what is allocated, what it needs itself, and what it keeps for
- * later allocations. 0 for CPU devices. */
+ * later allocations. 0 for CPU devices. For tests: nothing else tells one device of a GPU from another. */
 size_t ls_device_reserved_bytes(const ls_device *device);
 
 /* The free and all bytes of the GPU, whoever uses them; false for CPU devices. */

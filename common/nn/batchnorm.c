@@ -76,9 +76,6 @@ size_t ls_batchnorm_shared_nbytes(const ls_layer *layer, int world_size) {
     return doubles * sizeof(double) + 2 * (size_t)shape.channels * sizeof(float);
 }
 
-/* A group that fails poisons the device, as everything does that fails in a pass. */
-static void meet(ls_stream *stream, ls_status status) { ls_device_fail(ls_stream_device(stream), status); }
-
 static void forward_together(ls_layer *layer, const struct ls_pass *pass) {
     struct ls_batchnorm_shape shape = batchnorm_shape(layer, pass->batch);
     struct shared s = shared_of(layer);
@@ -86,7 +83,8 @@ static void forward_together(ls_layer *layer, const struct ls_pass *pass) {
     ls_stream *stream = pass->stream;
     ls_batchnorm_statistics(stream, shape, s.mine, pass->x);
     /* gathered as 8-byte elements: a copy does not care what they mean */
-    meet(stream, ls_comm_all_gather(layer->group, stream, s.mine, s.everybodys, s.statistics_count, LS_INT64));
+    ls_device_fail(ls_stream_device(stream),
+                   ls_comm_all_gather(layer->group, stream, s.mine, s.everybodys, s.statistics_count, LS_INT64));
     ls_batchnorm_merge(stream, shape, mean, invstd, s.count, layer->buffers[0].data, layer->buffers[1].data,
                        s.everybodys, ls_comm_world_size(layer->group));
     ls_batchnorm_normalize(stream, shape, pass->y, pass->x, layer->parameters[0].data, layer->parameters[1].data, mean,
@@ -101,7 +99,9 @@ static void backward_together(ls_layer *layer, const struct ls_pass *pass) {
     ls_stream *stream = pass->stream;
     ls_batchnorm_sums(stream, shape, s.sums, gamma->gradient, beta->gradient, pass->dy, pass->x, gamma->data,
                       beta->data, mean, invstd, pass->accumulate);
-    meet(stream, ls_comm_all_reduce(layer->group, stream, s.sums, 2 * (size_t)shape.channels, LS_FP32, LS_REDUCE_SUM));
+    size_t sum_count = 2 * (size_t)shape.channels;
+    ls_device_fail(ls_stream_device(stream),
+                   ls_comm_all_reduce(layer->group, stream, s.sums, sum_count, LS_FP32, LS_REDUCE_SUM));
     ls_batchnorm_input_gradient(stream, shape, pass->dx, pass->dy, pass->x, gamma->data, beta->data, mean, invstd,
                                 s.sums, s.count);
 }

@@ -117,8 +117,8 @@ const bool *ls_model_untaken(const ls_model *model);
 
 /* From now on (until `unused` is false again) the backward leaves a parameter out, as if the loss did not depend on it,
  * which is what a branch that was not taken does: its gradient counts as zero (it is set to zero, or with `accumulate`
- * stays as it is), and the hook is not called for it. For demonstrations of find_unused. Needs memory for one gradient
- * more. */
+ * stays as it is), and the hook is not called for it. For tests of find_unused: no model leaves out
+ * parameters that it is told to. Needs memory for one gradient more. */
 ls_status ls_model_set_unused(ls_model *model, size_t index, bool unused);
 
 /* SyncBatchNorm: from now on every batch norm layer normalises, in training, with the statistics of the batches of all ranks of

@@ -245,7 +245,7 @@ static void update(ls_optimizer *optimizer, const bool *skip) {
     }
 }
 
-ls_status ls_optimizer_step_without(ls_optimizer *optimizer, const bool *skip) {
+ls_status ls_optimizer_step(ls_optimizer *optimizer, const bool *skip) {
     ls_status status = is_listed(optimizer) ? LS_OK : list_parameters(optimizer);
     if (status == LS_OK && skip && !optimizer->own_states) status = separate_states(optimizer);
     if (status != LS_OK) return status;
@@ -255,8 +255,6 @@ ls_status ls_optimizer_step_without(ls_optimizer *optimizer, const bool *skip) {
     ls_grad_scaler_update(optimizer->scaler, optimizer->states);
     return LS_OK;
 }
-
-ls_status ls_optimizer_step(ls_optimizer *optimizer) { return ls_optimizer_step_without(optimizer, NULL); }
 
 void ls_optimizer_set_rate(ls_optimizer *optimizer, double rate) {
     if (rate == optimizer->rate) return;

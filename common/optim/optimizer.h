@@ -36,8 +36,12 @@ ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_opti
 
 /* Enqueues one update of every parameter from its gradient, on the compute stream of the model's device: unscale, clip,
  * update, and what the loss scaler makes of it, all decided on the device. The gradients themselves stay as they are:
- * what unscaling and clipping multiply them by is one factor, which the update applies as it reads them. */
-ls_status ls_optimizer_step(ls_optimizer *optimizer);
+ * what unscaling and clipping multiply them by is one factor, which the update applies as it reads them.
+ *
+ * Parameters for which skip[index] is true (NULL: none) are left out, as PyTorch leaves out those whose gradient is
+ * None: no weight decay, no momentum, no count of the step. From the first such step on each parameter counts its own
+ * updates. */
+ls_status ls_optimizer_step(ls_optimizer *optimizer, const bool *skip);
 
 /* The learning rate of the updates that follow; enqueues an operation if it differs from the last one. */
 void ls_optimizer_set_rate(ls_optimizer *optimizer, double rate);
@@ -53,17 +57,12 @@ void ls_optimizer_record(ls_optimizer *optimizer, size_t index);
 ls_status ls_optimizer_read_records(const ls_optimizer *optimizer, struct ls_update_state *records);
 size_t ls_optimizer_record_count(const ls_optimizer *optimizer);
 
-/* The same without the parameters for which skip[index] is true (NULL: none), as PyTorch does for those whose gradient
- * is None: no weight decay, no momentum, no count of the step. From the first such step on each parameter counts its
- * own updates. */
-ls_status ls_optimizer_step_without(ls_optimizer *optimizer, const bool *skip);
-
 /* The state of a parameter, `parameter->count` floats of device memory each: SGD's momentum, or Adam's two moments. */
 size_t ls_optimizer_moment_count(const ls_optimizer *optimizer);
 const char *ls_optimizer_moment_name(const ls_optimizer *optimizer, size_t moment); /* "momentum", "first moment" */
 float *ls_optimizer_moment(const ls_optimizer *optimizer, size_t moment, size_t parameter);
 
-/* The update states: one for all parameters, or (see ls_optimizer_step_without) one for each. Read to the host, which
+/* The update states: one for all parameters, or (see ls_optimizer_step) one for each. Read to the host, which
  * waits; written by whoever resumes a run: `count` is 1, for all parameters, or their number. */
 size_t ls_optimizer_state_count(const ls_optimizer *optimizer);
 ls_status ls_optimizer_read_states(const ls_optimizer *optimizer, struct ls_update_state *states);

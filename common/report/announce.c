@@ -160,7 +160,11 @@ static void predict_dp(const ls_parallel *p, const ls_train_options *o, int loca
     bytes[LS_PHASE_REDUCE] = parameters * sizeof(float);
 }
 
-void ls_predict_bytes(const ls_parallel *p, const ls_train_options *o, int local, uint64_t bytes[LS_PHASE_COUNT]) {
+/* The bytes that device `local` of this process moves in a full step of a run on several devices, phase by phase, as
+ * its clock will count them (phase.h): its part of the batch, whatever travels once a step, and no last, shorter step.
+ * (Nobody counts what batch norms with --sync-bn tell each other, nor --find-unused and --join: some bytes for each
+ * channel, parameter and rank.) */
+static void predict_bytes(const ls_parallel *p, const ls_train_options *o, int local, uint64_t bytes[LS_PHASE_COUNT]) {
     memset(bytes, 0, LS_PHASE_COUNT * sizeof *bytes);
     if (has_ranks(p)) {
         predict_ddp(p, o, bytes);
@@ -200,7 +204,7 @@ static bool continues(const ls_parallel *p, const ls_train_options *o, int first
                       const uint64_t bytes[LS_PHASE_COUNT]) {
     uint64_t of_next[LS_PHASE_COUNT];
     if (ls_device_index(p->devices[next]) != ls_device_index(p->devices[first]) + next - first) return false;
-    ls_predict_bytes(p, o, next, of_next);
+    predict_bytes(p, o, next, of_next);
     return memcmp(bytes, of_next, sizeof of_next) == 0;
 }
 
@@ -209,12 +213,12 @@ static void announce_bytes(FILE *file, const ls_parallel *p, const ls_train_opti
     if (p->device_count == 1) return;
     fputs("bytes a step:", file);
     if (has_ranks(p)) {
-        ls_predict_bytes(p, o, 0, bytes);
+        predict_bytes(p, o, 0, bytes);
         fputs(" each rank", file);
         print_bytes(file, p, o, bytes);
     }
     for (int first = 0, end; !has_ranks(p) && first < p->device_count; first = end) {
-        ls_predict_bytes(p, o, first, bytes);
+        predict_bytes(p, o, first, bytes);
         for (end = first + 1; end < p->device_count && continues(p, o, first, end, bytes);) end++;
         fprintf(file, "%s device%s %d", first > 0 ? ";" : "", end > first + 1 ? "s" : "",
                 ls_device_index(p->devices[first]));

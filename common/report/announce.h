@@ -21,11 +21,4 @@ struct ls_announcement {
  * rate, the samples, the precision (unless fp32), and the bytes that travel (where there are several devices). */
 void ls_announce(FILE *file, const struct ls_announcement *announcement);
 
-/* The bytes that device `local` of this process moves in a full step of a run on several devices, phase by phase, as
- * its clock will count them (phase.h): its part of the batch, whatever travels once a step, and no last, shorter step.
- * (Nobody counts what batch norms with --sync-bn tell each other, nor --find-unused and --join: some bytes for each
- * channel, parameter and rank.) */
-void ls_predict_bytes(const ls_parallel *parallel, const ls_train_options *options, int local,
-                      uint64_t bytes[LS_PHASE_COUNT]);
-
 #endif

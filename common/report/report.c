@@ -25,10 +25,8 @@ static ls_status write_text(const char *path, const char *text) {
     }
     ls_status status = ls_file_writer_open(&writer, path);
     if (status != LS_OK) return status;
-    status = ls_file_writer_put(writer, text, strlen(text));
-    if (status == LS_OK) return ls_file_writer_commit(writer);
-    ls_file_writer_abort(writer);
-    return status;
+    ls_file_writer_put(writer, text, strlen(text));
+    return ls_file_writer_commit(writer);
 }
 
 /* --- the run ------------------------------------------------------------------------------------------------------ */

@@ -76,10 +76,6 @@ void ls_parallel_upload(ls_parallel *p, ls_stream *copy, const ls_batch *batch) 
     ls_event_record(p->batch_copied, copy);
 }
 
-struct ls_answers ls_device_batch_answers(const struct ls_device_batch *batch) {
-    return (struct ls_answers){.labels = batch->labels, .targets = batch->targets};
-}
-
 void ls_parallel_await_batch(ls_parallel *p, ls_stream *compute) {
     if (!p->recording) ls_stream_wait_event(compute, p->batch_copied);
 }
@@ -105,8 +101,9 @@ static float *loss_slot(ls_parallel *p) {
 void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const float *y, int weight) {
     const struct ls_device_batch *batch = p->batch;
     size_t rows = batch->count, outputs = ls_model_outputs(p->model);
+    const struct ls_answers answers = {.labels = batch->labels, .targets = batch->targets};
     float *loss = loss_slot(p);
-    ls_loss(ls_model_loss(p->model), compute, loss, dy, y, ls_device_batch_answers(batch), rows, outputs,
+    ls_loss(ls_model_loss(p->model), compute, loss, dy, y, answers, rows, outputs,
             (double)weight / (double)batch->global_count);
     if (weight != p->world_size) ls_scale(compute, loss, (float)p->world_size / (float)weight, 1);
     if (!ls_parallel_is_first(p)) ls_reduce_add(compute, ls_parallel_step_loss(p), &p->micro_loss, 1, 1);
@@ -115,7 +112,7 @@ void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const 
 
 ls_status ls_parallel_update(ls_parallel *p, const bool *skip) {
     p->accumulates = false; /* zero_grad: the next backward overwrites */
-    return ls_optimizer_step_without(p->optimizer, skip);
+    return ls_optimizer_step(p->optimizer, skip);
 }
 
 /* --- failures ---------------------------------------------------------------------------------------------------- */

@@ -107,8 +107,8 @@ struct ls_parallel {
     uint64_t step; /* counts all steps of the run; forward_backward writes losses[step mod LS_LOSS_RING] */
     int64_t epoch; /* for messages */
     int micro_batch, micro_batches; /* which of how many; 0 of 1 where nothing is accumulated */
-    bool no_sync;     /* nothing is communicated, and what comes is added up, until it is false again (ddp_set_sync) */
-    bool accumulates; /* the gradients hold something that the next backward is to add to */
+    bool no_sync;                   /* nothing is communicated, and what comes is added up, until it is false again */
+    bool accumulates;               /* the gradients hold something that the next backward is to add to */
     /* written by the loop before the run */
     bool check_each_loss; /* forward_backward looks at the loss before it goes back (ls_check_loss) */
     /* written by step_graph.c */
@@ -157,8 +157,6 @@ void ls_parallel_upload(ls_parallel *p, ls_stream *copy, const ls_batch *batch);
  * Without inputs (NULL) nothing is copied: the batch lies there already, or has no samples. */
 void ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
                             const ls_batch *host);
-
-struct ls_answers ls_device_batch_answers(const struct ls_device_batch *batch);
 
 /* For forward_backward: what is enqueued on `compute` afterwards comes behind the arrival of the batch; and, at its end,
  * what has been enqueued is the last that reads it, and unless this backward was to be synchronised the next one adds to

@@ -185,7 +185,8 @@ static ls_status check_end(const struct ls_chrome_reader *reader, const struct l
     return LS_OK;
 }
 
-ls_status ls_chrome_read_file(struct ls_chrome_reader *reader, const char *text, size_t nbytes) {
+/* Reads a file's text from its header to its end into reader->trace; its name, trace and lines are set. */
+static ls_status read_text(struct ls_chrome_reader *reader, const char *text, size_t nbytes) {
     struct ls_chrome_text found;
     reader->first_lane = ls_trace_lane_count(reader->trace);
     reader->first_task = ls_trace_task_count(reader->trace);
@@ -200,7 +201,7 @@ ls_status ls_chrome_read_file(struct ls_chrome_reader *reader, const char *text,
 
 ls_status ls_trace_read_text(ls_trace *trace, const char *name, const char *text, size_t nbytes) {
     struct ls_chrome_reader reader = {.trace = trace, .name = name};
-    ls_status status = ls_chrome_read_file(&reader, text, nbytes);
+    ls_status status = read_text(&reader, text, nbytes);
     free(reader.lines);
     return status;
 }
@@ -240,7 +241,7 @@ static ls_status read_rank_file(struct folder_reader *f, int rank) {
     path_of(f, rank, path);
     ls_status status = ls_file_read(path, LS_CHROME_MOST_BYTES, &text, &nbytes);
     f->reader.name = path;
-    if (status == LS_OK) status = ls_chrome_read_file(&f->reader, text, nbytes);
+    if (status == LS_OK) status = read_text(&f->reader, text, nbytes);
     f->reader.name = NULL; /* it lies in this function */
     free(text);
     f->first_tasks[rank + 1] = ls_trace_task_count(f->reader.trace);

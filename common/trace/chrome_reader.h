@@ -22,7 +22,4 @@ struct ls_chrome_reader {
 /* One event, which begins in that line. */
 ls_status ls_chrome_read_event(struct ls_chrome_reader *reader, const char *text, size_t nbytes, size_t line);
 
-/* Reads a file's text from its header to its end into reader->trace, whose name, trace and lines are set. */
-ls_status ls_chrome_read_file(struct ls_chrome_reader *reader, const char *text, size_t nbytes);
-
 #endif

@@ -32,7 +32,8 @@
 /* --- bytes ------------------------------------------------------------------------------------------------------- */
 
 static void flush(struct ls_chrome_writer *w) {
-    if (w->status == LS_OK) w->status = ls_file_writer_put(w->file, w->buffer, w->used);
+    ls_file_writer_put(w->file, w->buffer, w->used);
+    if (w->status == LS_OK) w->status = ls_file_writer_status(w->file);
     w->used = 0;
 }
 

@@ -168,10 +168,6 @@ const int *ls_trace_after(const ls_trace *trace, int task, int *count);
 const int *ls_trace_lane_tasks(const ls_trace *trace, int lane, int *count);
 const int *ls_trace_meeting_tasks(const ls_trace *trace, int meeting, int *count);
 
-/* Whether `a` must have ended before `b` begins, by edges, lanes and meetings alone, whatever the durations. Work: at
- * most tasks + edges, only of what lies between the two. */
-bool ls_trace_happens_before(const ls_trace *trace, int a, int b);
-
 /* Gives a task other times, sealed or not: of a replay, to be written as a file and looked at. */
 void ls_trace_set_times(ls_trace *trace, int task, double launched_us, double start_us, double end_us);
 

@@ -38,12 +38,6 @@ struct ls_trace {
     /* sealed */
     struct ls_int_lists before, after, lane_tasks, meeting_tasks;
     int *next_on_lane; /* the task behind a task, or LS_NONE */
-    /* The tasks of a meeting begin and end together: they are one node. A task without is a node of its own. Nodes in
-     * an order in which everything waits for what is before it, by the lowest task of each; and where a task's node
-     * lies in it */
-    int *order, *place;
-    int node_count;
-    uint8_t *reached; /* scratch of ls_trace_happens_before: for each place, 0 between its calls */
 };
 
 /* What is wrong with a trace: a line of text, and the tasks it is about (LS_NONE: none). */

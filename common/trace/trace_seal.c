@@ -199,18 +199,18 @@ static int successor(const ls_trace *trace, int task, int i) {
     return i == count ? trace->next_on_lane[task] : LS_NONE;
 }
 
-/* waits[n]: how much the node n still waits for; -1 for those that have been taken. Fills trace->order. */
-static void take_in_order(ls_trace *trace, int *waits) {
-    int taken = trace->node_count; /* those in order that wait for nothing */
+/* waits[n]: how much the node n still waits for; -1 for those that have been taken. `order` has `taken` nodes that wait
+ * for nothing, and room for all; the number of nodes in it at the end. */
+static int take_in_order(const ls_trace *trace, int *waits, int *order, int taken) {
     for (int i = 0; i < taken; i++) {
-        int count, node = trace->order[i];
+        int count, node = order[i];
         const int *tasks = members(trace, &node, &count);
         waits[node] = -1;
         for (int m = 0; m < count; m++)
             for (int s = 0, next; (next = successor(trace, tasks[m], s)) != LS_NONE; s++)
-                if (--waits[node_of(trace, next)] == 0) trace->order[taken++] = node_of(trace, next);
+                if (--waits[node_of(trace, next)] == 0) order[taken++] = node_of(trace, next);
     }
-    trace->node_count = taken;
+    return taken;
 }
 
 static int compare_ints(const void *a, const void *b) {
@@ -250,50 +250,28 @@ static bool name_cycle(const ls_trace *trace, int *waits, struct ls_trace_fault 
         ls_trace_task(trace, before)->name, ls_trace_lane(trace, ls_trace_task(trace, before)->lane)->name);
 }
 
-static bool make_order(ls_trace *trace, struct ls_trace_fault *fault) {
-    int count = ls_trace_task_count(trace), nodes = 0;
-    int *waits = ints(trace, (size_t)count);
-    trace->order = ints(trace, (size_t)count);
-    trace->place = ints(trace, (size_t)count);
-    if (trace->failed) {
-        free(waits);
-        return false;
-    }
-    for (int i = 0; i < count; i++) {
+/* Whether there is an order in which everything comes behind what it waits for. The tasks of a meeting begin and end
+ * together: they are one node. A task without one is a node of its own. */
+static bool check_order(ls_trace *trace, struct ls_trace_fault *fault) {
+    int count = ls_trace_task_count(trace), nodes = 0, ready = 0;
+    int *waits = ints(trace, (size_t)count), *order = ints(trace, (size_t)count);
+    for (int i = 0; !trace->failed && i < count; i++) {
         int before_count, node = node_of(trace, i);
         (void)ls_trace_before(trace, i, &before_count);
         waits[node] += before_count;
         if (trace->next_on_lane[i] != LS_NONE) waits[node_of(trace, trace->next_on_lane[i])]++;
     }
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; !trace->failed && i < count; i++) {
         if (node_of(trace, i) != i)
             waits[i] = -1;
         else if (nodes++, waits[i] == 0)
-            trace->order[trace->node_count++] = i;
+            order[ready++] = i;
     }
-    take_in_order(trace, waits);
-    bool good = trace->node_count == nodes || name_cycle(trace, waits, fault);
-    for (int i = 0; good && i < nodes; i++) trace->place[trace->order[i]] = i;
+    bool good =
+        !trace->failed && (take_in_order(trace, waits, order, ready) == nodes || name_cycle(trace, waits, fault));
     free(waits);
+    free(order);
     return good;
-}
-
-bool ls_trace_happens_before(const ls_trace *trace, int a, int b) {
-    int first = trace->place[node_of(trace, a)], last = trace->place[node_of(trace, b)];
-    if (first >= last) return false;
-    uint8_t *reached = trace->reached; /* all 0, as it is left */
-    reached[first] = 1;
-    for (int i = first; i < last; i++) {
-        if (!reached[i]) continue;
-        int count, node = trace->order[i];
-        const int *tasks = members(trace, &node, &count);
-        for (int m = 0; m < count; m++)
-            for (int s = 0, next; (next = successor(trace, tasks[m], s)) != LS_NONE; s++)
-                reached[trace->place[node_of(trace, next)]] = 1;
-    }
-    bool found = reached[last];
-    memset(reached + first, 0, (size_t)(trace->node_count - first));
-    return found;
 }
 
 /* --- sealing ------------------------------------------------------------------------------------------------------ */
@@ -305,9 +283,8 @@ ls_status ls_trace_seal_quietly(ls_trace *trace, struct ls_trace_fault *fault) {
     if (good) {
         make_edge_lists(trace);
         if (!trace->failed) make_lane_lists(trace);
-        good = !trace->failed && make_meeting_lists(trace, fault) && make_order(trace, fault);
+        good = !trace->failed && make_meeting_lists(trace, fault) && check_order(trace, fault);
     }
-    if (good && !(trace->reached = calloc((size_t)trace->node_count + 1, 1))) trace->failed = true;
     trace->sealed = good && !trace->failed;
     if (trace->sealed) return LS_OK;
     ls_trace_unseal(trace);
@@ -334,11 +311,6 @@ void ls_trace_unseal(ls_trace *trace) {
     lists_free(&trace->lane_tasks);
     lists_free(&trace->meeting_tasks);
     free(trace->next_on_lane);
-    free(trace->order);
-    free(trace->place);
-    free(trace->reached);
-    trace->next_on_lane = trace->order = trace->place = NULL;
-    trace->reached = NULL;
-    trace->node_count = 0;
+    trace->next_on_lane = NULL;
     trace->sealed = false;
 }

@@ -129,7 +129,7 @@ ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, const ls_
     *feed = (ls_feed){.total_steps = LS_STEPS_UNKNOWN};
     ls_loader_options loading = {.workers = options->workers,
                                  .prefetch = options->prefetch,
-                                 .precision = ls_model_precision(parallel->model),
+                                 .precision = (ls_dtype)options->precision,
                                  .timeout_s = options->timeout_s * LOADER_SHARE_OF_TIMEOUT};
     if (options->pin_memory && !ls_device_memory_is_host(parallel->devices[0])) loading.pin_for = parallel->devices[0];
     ls_status status;

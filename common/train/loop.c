@@ -225,7 +225,7 @@ static ls_status train_epoch(struct run *run) {
     ls_parallel *p = run->parallel;
     ls_progress progress = ls_progress_begin(run->options->quiet || p->rank > 0 || run->look.wants_view);
     const ls_batch *batch = NULL;
-    ls_status status = ls_loader_begin_epoch_at(run->feed.loader, p->epoch, run->epoch_steps);
+    ls_status status = ls_loader_begin_epoch(run->feed.loader, p->epoch, run->epoch_steps);
     while (status == LS_OK) {
         double waited_us = ls_loader_wait_us(run->feed.loader), step_ms;
         status = ls_recording_begin_step(&run->recording);

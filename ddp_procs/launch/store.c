@@ -31,7 +31,7 @@ struct ddp_store {
 typedef struct exchange {
     ddp_store_operation operation;
     const char *key;
-    ddp_bytes first, second;
+    ddp_bytes given; /* the request's value */
     void *value;
     size_t capacity, nbytes; /* room for the reply's value; its size */
 } exchange;
@@ -46,27 +46,23 @@ static void disconnect(ddp_store *store) {
 static ls_status check(const ddp_store *store, const exchange *x) {
     const char *name = ddp_store_operation_name(x->operation);
     size_t key_nbytes = strlen(x->key);
-    bool has_key = x->operation != DDP_OP_NUM_KEYS;
-    if (has_key && (key_nbytes < 1 || key_nbytes > DDP_STORE_KEY_MAX))
+    if (key_nbytes < 1 || key_nbytes > DDP_STORE_KEY_MAX)
         return ls_fail(LS_ERR_INVALID, "store at %s: %s with a key of %zu bytes; it must have 1 to %d",
                        store->door.place, name, key_nbytes, DDP_STORE_KEY_MAX);
-    size_t nbytes = x->first.nbytes > x->second.nbytes ? x->first.nbytes : x->second.nbytes;
-    if (nbytes > DDP_STORE_VALUE_MAX)
+    if (x->given.nbytes > DDP_STORE_VALUE_MAX)
         return ls_fail(LS_ERR_INVALID, "store at %s: %s of key '%s' with %zu bytes; it takes at most %zu",
-                       store->door.place, name, x->key, nbytes, DDP_STORE_VALUE_MAX);
+                       store->door.place, name, x->key, x->given.nbytes, DDP_STORE_VALUE_MAX);
     return LS_OK;
 }
 
 static ls_status send_request(const ddp_store *store, const exchange *x, double until_us) {
     unsigned char head[DDP_REQUEST_HEADER_NBYTES + DDP_STORE_KEY_MAX];
     size_t key_nbytes = strlen(x->key);
-    const ddp_request_header header = {x->operation, key_nbytes, x->first.nbytes, x->second.nbytes};
+    const ddp_request_header header = {x->operation, key_nbytes, x->given.nbytes};
     ddp_request_header_write(head, &header);
     memcpy(head + DDP_REQUEST_HEADER_NBYTES, x->key, key_nbytes);
     ls_status status = ddp_socket_send(store->fd, head, DDP_REQUEST_HEADER_NBYTES + key_nbytes, until_us);
-    if (status == LS_OK) status = ddp_socket_send(store->fd, x->first.data, x->first.nbytes, until_us);
-    if (status == LS_OK) status = ddp_socket_send(store->fd, x->second.data, x->second.nbytes, until_us);
-    return status;
+    return status == LS_OK ? ddp_socket_send(store->fd, x->given.data, x->given.nbytes, until_us) : status;
 }
 
 /* LS_ERR_FORMAT: what came is no reply. A value larger than x->capacity stays in the socket. */
@@ -92,7 +88,7 @@ static ls_status fail_exchange(const ddp_store *store, const exchange *x, ls_sta
         return ls_fail(
             status, "the store at %s closed the connection during %s of key '%s': has rank 0, or the launcher, ended?",
             store->door.place, name, x->key);
-    if (x->operation == DDP_OP_GET || x->operation == DDP_OP_WAIT)
+    if (x->operation == DDP_OP_GET)
         return ls_fail(status,
                        "key '%s' did not come within %g s from the store at %s: did the rank that sets it fail?",
                        x->key, store->timeout_s, store->door.place);
@@ -117,7 +113,10 @@ static ls_status check_reply(ddp_store *store, const exchange *x, ddp_store_resu
                    store->door.place, x->key, x->nbytes, x->capacity);
 }
 
-static ls_status perform_until(ddp_store *store, exchange *x, double until_us) {
+static double deadline_us(const ddp_store *store) { return ls_now_us() + store->timeout_s * 1e6; }
+
+static ls_status perform(ddp_store *store, exchange *x) {
+    double until_us = deadline_us(store);
     ddp_store_result result = DDP_RESULT_OK;
     ls_status status = check(store, x);
     if (status != LS_OK) return status;
@@ -129,10 +128,6 @@ static ls_status perform_until(ddp_store *store, exchange *x, double until_us) {
     disconnect(store);
     return fail_exchange(store, x, status);
 }
-
-static double deadline_us(const ddp_store *store) { return ls_now_us() + store->timeout_s * 1e6; }
-
-static ls_status perform(ddp_store *store, exchange *x) { return perform_until(store, x, deadline_us(store)); }
 
 /* For the operations whose reply is a number. */
 static ls_status perform_number(ddp_store *store, exchange *x, int64_t *number) {
@@ -219,7 +214,7 @@ void ddp_store_close(ddp_store *store) {
 /* --- the operations ----------------------------------------------------------------------------------------------------- */
 
 ls_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t nbytes) {
-    exchange x = {.operation = DDP_OP_SET, .key = key, .first = {value, nbytes}};
+    exchange x = {.operation = DDP_OP_SET, .key = key, .given = {value, nbytes}};
     return perform(store, &x);
 }
 
@@ -233,31 +228,8 @@ ls_status ddp_store_get(ddp_store *store, const char *key, void *value, size_t c
 ls_status ddp_store_add(ddp_store *store, const char *key, int64_t amount, int64_t *sum) {
     unsigned char bytes[8];
     ddp_i64_write(bytes, amount);
-    exchange x = {.operation = DDP_OP_ADD, .key = key, .first = {bytes, sizeof bytes}};
+    exchange x = {.operation = DDP_OP_ADD, .key = key, .given = {bytes, sizeof bytes}};
     return perform_number(store, &x, sum);
-}
-
-ls_status ddp_store_compare_set(ddp_store *store, const char *key, ddp_bytes expected, ddp_bytes desired, void *result,
-                                size_t capacity, size_t *nbytes) {
-    exchange x = {.operation = DDP_OP_COMPARE_SET,
-                  .key = key,
-                  .first = expected,
-                  .second = desired,
-                  .value = result,
-                  .capacity = capacity};
-    ls_status status = perform(store, &x);
-    *nbytes = x.nbytes;
-    return status;
-}
-
-ls_status ddp_store_wait(ddp_store *store, const char *const *keys, size_t count) {
-    double until_us = deadline_us(store);
-    for (size_t i = 0; i < count; i++) {
-        exchange x = {.operation = DDP_OP_WAIT, .key = keys[i]};
-        ls_status status = perform_until(store, &x, until_us);
-        if (status != LS_OK) return status;
-    }
-    return LS_OK;
 }
 
 ls_status ddp_store_check(ddp_store *store, const char *key, bool *exists) {
@@ -266,19 +238,6 @@ ls_status ddp_store_check(ddp_store *store, const char *key, bool *exists) {
     ls_status status = perform_number(store, &x, &number);
     *exists = number == 1;
     return status;
-}
-
-ls_status ddp_store_delete_key(ddp_store *store, const char *key, bool *existed) {
-    int64_t number = 0;
-    exchange x = {.operation = DDP_OP_DELETE_KEY, .key = key};
-    ls_status status = perform_number(store, &x, &number);
-    *existed = number == 1;
-    return status;
-}
-
-ls_status ddp_store_num_keys(ddp_store *store, int64_t *count) {
-    exchange x = {.operation = DDP_OP_NUM_KEYS, .key = ""};
-    return perform_number(store, &x, count);
 }
 
 static ls_status bootstrap_set(void *context, const char *key, const void *value, size_t nbytes) {

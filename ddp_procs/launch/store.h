@@ -64,12 +64,13 @@ ls_status ddp_store_serve_job(ddp_store_server **out, const char *host, int port
 /* The same for clients of ddp_store_connect: an empty pass. */
 ls_status ddp_store_serve(ddp_store_server **out, const char *host, int port);
 
-/* Where clients find it: the host ("unix:NAME" for "unix"), valid while the server is, and the port that it listens on. */
+/* Where clients find it: the host ("unix:NAME" for "unix"), valid while the server is, and the port that it listens on
+ * (for tests, which let the system choose one). */
 const char *ddp_store_server_host(const ddp_store_server *server);
 int ddp_store_server_port(const ddp_store_server *server);
 
 /* How long a client may stay in the middle of a request, or leave a reply unread, before it is dropped. Default 10
- * s. */
+ * s. For tests, which would wait for that long. */
 void ddp_store_server_set_patience(ddp_store_server *server, double patience_s);
 
 /* Ends the thread, drops all clients, forgets all keys; before that it waits at most `linger_s` for the clients to
@@ -108,26 +109,8 @@ ls_status ddp_store_get(ddp_store *store, const char *key, void *value, size_t c
  * holds no number, or a sum that int64 cannot hold, is LS_ERR_INVALID and changes nothing. */
 ls_status ddp_store_add(ddp_store *store, const char *key, int64_t amount, int64_t *sum);
 
-typedef struct ddp_bytes {
-    const void *data;
-    size_t nbytes;
-} ddp_bytes;
-
-/* If the key holds `expected` (or does not exist and `expected` is empty), stores `desired`. The result is what the key
- * holds then; for a key that does not exist and is not stored, it is `expected`. */
-ls_status ddp_store_compare_set(ddp_store *store, const char *key, ddp_bytes expected, ddp_bytes desired, void *result,
-                                size_t capacity, size_t *nbytes);
-
-/* Waits until each of the keys has existed. */
-ls_status ddp_store_wait(ddp_store *store, const char *const *keys, size_t count);
-
 /* Whether the key exists now. */
 ls_status ddp_store_check(ddp_store *store, const char *key, bool *exists);
-
-/* *existed says whether there was such a key. */
-ls_status ddp_store_delete_key(ddp_store *store, const char *key, bool *existed);
-
-ls_status ddp_store_num_keys(ddp_store *store, int64_t *count);
 
 /* The view that process groups use to find each other. Valid while `store` is. */
 ls_bootstrap ddp_store_bootstrap(ddp_store *store);

@@ -60,8 +60,7 @@ void ddp_request_header_write(unsigned char bytes[DDP_REQUEST_HEADER_NBYTES], co
     write_number(bytes, request_magic, 4);
     bytes[4] = (unsigned char)header->operation;
     write_number(bytes + 8, header->key_nbytes, 4);
-    write_number(bytes + 16, header->first_nbytes, 8);
-    write_number(bytes + 24, header->second_nbytes, 8);
+    write_number(bytes + 16, header->value_nbytes, 8);
 }
 
 static bool fits(uint64_t nbytes, int expected_nbytes) {
@@ -69,22 +68,21 @@ static bool fits(uint64_t nbytes, int expected_nbytes) {
 }
 
 bool ddp_request_header_read(ddp_request_header *header, const unsigned char bytes[DDP_REQUEST_HEADER_NBYTES]) {
-    uint64_t key_nbytes = read_number(bytes + 8, 4);
-    uint64_t first_nbytes = read_number(bytes + 16, 8), second_nbytes = read_number(bytes + 24, 8);
+    uint64_t key_nbytes = read_number(bytes + 8, 4), value_nbytes = read_number(bytes + 16, 8);
     if (read_number(bytes, 4) != request_magic) return false;
-    if (read_number(bytes + 5, 3) != 0 || read_number(bytes + 12, 4) != 0) return false;
+    if (read_number(bytes + 5, 3) != 0 || read_number(bytes + 12, 4) != 0 || read_number(bytes + 24, 8) != 0)
+        return false;
     bool known = false;
     switch (bytes[4]) {
-#define DDP_CASE(name, number, first, second)                                                                          \
-    case (number): known = fits(first_nbytes, (first)) && fits(second_nbytes, (second)); break;
+#define DDP_CASE(name, number, nbytes)                                                                                 \
+    case (number): known = fits(value_nbytes, (nbytes)); break;
         DDP_STORE_OPERATIONS(DDP_CASE)
 #undef DDP_CASE
     default: break;
     }
     if (!known) return false;
-    bool has_key = bytes[4] != DDP_OP_NUM_KEYS;
-    if (has_key ? key_nbytes < 1 || key_nbytes > DDP_STORE_KEY_MAX : key_nbytes != 0) return false;
-    *header = (ddp_request_header){(ddp_store_operation)bytes[4], key_nbytes, first_nbytes, second_nbytes};
+    if (key_nbytes < 1 || key_nbytes > DDP_STORE_KEY_MAX) return false;
+    *header = (ddp_request_header){(ddp_store_operation)bytes[4], key_nbytes, value_nbytes};
     return true;
 }
 
@@ -105,7 +103,7 @@ bool ddp_reply_header_read(ddp_reply_header *header, const unsigned char bytes[D
 
 const char *ddp_store_operation_name(ddp_store_operation operation) {
     switch (operation) {
-#define DDP_CASE(name, number, first, second)                                                                          \
+#define DDP_CASE(name, number, nbytes)                                                                                 \
     case DDP_OP_##name: return #name;
         DDP_STORE_OPERATIONS(DDP_CASE)
 #undef DDP_CASE

@@ -1,8 +1,8 @@
 /* What the store's clients and server say to each other; the files of the store use it, nobody else.
  *
  *     hello    magic u32 | world_size u32 | rank u32 | 4 bytes 0 | client 32 bytes | job 128 bytes | token 128 bytes
- *     request  magic u32 | operation u8 | 3 bytes 0 | key_nbytes u32 | 4 bytes 0 | first_nbytes u64 | second_nbytes u64 |
- *              key | first | second
+ *     request  magic u32 | operation u8 | 3 bytes 0 | key_nbytes u32 | 4 bytes 0 | value_nbytes u64 | 8 bytes 0 |
+ *              key | value
  *     reply    magic u32 | result u8 | 3 bytes 0 | nbytes u64 | value
  *
  * Integers are little-endian, text ends with zeros. A connection begins with the hello; one reply answers it and each
@@ -24,19 +24,16 @@ enum {
     DDP_REPLY_HEADER_NBYTES = 16
 };
 
-/* X(name, number on the wire, bytes of `first`, bytes of `second`); DDP_ANY: 0 to DDP_STORE_VALUE_MAX */
+/* X(name, number on the wire, bytes of the request's value); DDP_ANY: 0 to DDP_STORE_VALUE_MAX. Requests with other
+ * numbers, some of which had a meaning once, are refused. */
 #define DDP_ANY (-1)
 #define DDP_STORE_OPERATIONS(X)                                                                                        \
-    X(SET, 2, DDP_ANY, 0)               /* first: the value */                                                         \
-    X(GET, 3, 0, 0)                     /* the reply comes when the key exists */                                      \
-    X(ADD, 4, 8, 0)                     /* first: the amount, i64; reply: the sum, i64 */                              \
-    X(COMPARE_SET, 5, DDP_ANY, DDP_ANY) /* first: expected, second: desired */                                         \
-    X(WAIT, 6, 0, 0)                    /* as GET, without the value */                                                \
-    X(CHECK, 7, 0, 0)                   /* reply: 1 or 0, i64 */                                                       \
-    X(DELETE_KEY, 8, 0, 0)              /* reply: 1 or 0, i64 */                                                       \
-    X(NUM_KEYS, 9, 0, 0)                /* reply: the number, i64; the only operation without a key */
+    X(SET, 2, DDP_ANY)                                                                                                 \
+    X(GET, 3, 0)   /* the reply comes when the key exists */                                                           \
+    X(ADD, 4, 8)   /* the amount, i64; reply: the sum, i64 */                                                          \
+    X(CHECK, 7, 0) /* reply: 1 or 0, i64 */
 
-#define DDP_STORE_ENUM(name, number, first, second) DDP_OP_##name = (number),
+#define DDP_STORE_ENUM(name, number, nbytes) DDP_OP_##name = (number),
 typedef enum ddp_store_operation { DDP_STORE_OPERATIONS(DDP_STORE_ENUM) } ddp_store_operation;
 #undef DDP_STORE_ENUM
 
@@ -52,6 +49,11 @@ typedef enum ddp_store_result {
     DDP_RESULT_RANK_TAKEN = 7
 } ddp_store_result;
 
+typedef struct ddp_bytes {
+    const void *data;
+    size_t nbytes;
+} ddp_bytes;
+
 /* A client's first message. `client` is drawn at random for its whole life: by it a rank that connects anew is told
  * from a second process with that rank's number. */
 typedef struct ddp_hello {
@@ -61,7 +63,7 @@ typedef struct ddp_hello {
 
 typedef struct ddp_request_header {
     ddp_store_operation operation;
-    size_t key_nbytes, first_nbytes, second_nbytes;
+    size_t key_nbytes, value_nbytes;
 } ddp_request_header;
 
 typedef struct ddp_reply_header {

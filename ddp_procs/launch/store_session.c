@@ -56,39 +56,27 @@ static bool start_number_reply(ddp_session *c, ddp_store_result result, int64_t 
     return start_reply(c, result, result == DDP_RESULT_OK ? (ddp_bytes){bytes, sizeof bytes} : (ddp_bytes){NULL, 0});
 }
 
-static bool start_found_reply(ddp_session *c, const ddp_bytes *value) {
-    return start_reply(c, DDP_RESULT_OK, c->request.operation == DDP_OP_GET ? *value : (ddp_bytes){NULL, 0});
-}
-
 /* --- requests ---------------------------------------------------------------------------------------------------------- */
 
 /* Answers the request that has come in whole, or lets it wait for its key. */
 static bool execute(ddp_service *service, ddp_session *c) {
     ddp_store_table *table = service->table;
-    ddp_bytes first = {c->body + c->request.key_nbytes, c->request.first_nbytes};
-    ddp_bytes second = {c->body + c->request.key_nbytes + c->request.first_nbytes, c->request.second_nbytes};
-    ddp_bytes value = {NULL, 0};
+    ddp_bytes value = {c->body + c->request.key_nbytes, c->request.value_nbytes};
+    const ddp_bytes *found;
     int64_t sum = 0;
     ddp_store_result result;
     switch (c->request.operation) {
-    case DDP_OP_SET: return start_reply(c, ddp_store_table_set(table, c->key, first), value);
+    case DDP_OP_SET: return start_reply(c, ddp_store_table_set(table, c->key, value), (ddp_bytes){NULL, 0});
     case DDP_OP_ADD:
-        result = ddp_store_table_add(table, c->key, ddp_i64_read(first.data), &sum);
+        result = ddp_store_table_add(table, c->key, ddp_i64_read(value.data), &sum);
         return start_number_reply(c, result, sum);
-    case DDP_OP_COMPARE_SET:
-        result = ddp_store_table_compare_set(table, c->key, first, second, &value);
-        return start_reply(c, result, result == DDP_RESULT_OK ? value : (ddp_bytes){NULL, 0});
     case DDP_OP_GET:
-    case DDP_OP_WAIT: {
-        const ddp_bytes *found = ddp_store_table_find(table, c->key);
-        if (found) return start_found_reply(c, found);
+        found = ddp_store_table_find(table, c->key);
+        if (found) return start_reply(c, DDP_RESULT_OK, *found);
         c->phase = DDP_WAITING;
         c->deadline_us = INFINITY;
         return true;
-    }
     case DDP_OP_CHECK: return start_number_reply(c, DDP_RESULT_OK, ddp_store_table_find(table, c->key) != NULL);
-    case DDP_OP_DELETE_KEY: return start_number_reply(c, DDP_RESULT_OK, ddp_store_table_delete(table, c->key));
-    case DDP_OP_NUM_KEYS: return start_number_reply(c, DDP_RESULT_OK, ddp_store_table_count(table));
     }
     return false;
 }
@@ -141,7 +129,7 @@ static bool read_hello(ddp_service *service, ddp_session *c) {
 static bool read_body(ddp_service *service, ddp_session *c) {
     bool complete;
     size_t key_nbytes = c->request.key_nbytes;
-    if (!receive(c, c->body, key_nbytes + c->request.first_nbytes + c->request.second_nbytes, &complete)) return false;
+    if (!receive(c, c->body, key_nbytes + c->request.value_nbytes, &complete)) return false;
     if (!complete) return true;
     if (memchr(c->body, '\0', key_nbytes)) return false;
     memcpy(c->key, c->body, key_nbytes);
@@ -155,7 +143,7 @@ static bool read_header(ddp_service *service, ddp_session *c) {
     if (c->done > 0 && isinf(c->deadline_us)) c->deadline_us = ls_now_us() + service->patience_us;
     if (!complete) return true;
     if (!ddp_request_header_read(&c->request, c->header)) return false;
-    c->body = malloc(c->request.key_nbytes + c->request.first_nbytes + c->request.second_nbytes + 1);
+    c->body = malloc(c->request.key_nbytes + c->request.value_nbytes + 1);
     if (!c->body) return false;
     c->phase = DDP_READING_BODY;
     c->done = 0;
@@ -194,5 +182,5 @@ bool ddp_session_serve_waiting(ddp_service *service, ddp_session *c) {
     const ddp_bytes *found = ddp_store_table_find(service->table, c->key);
     if (!found) return true;
     c->deadline_us = ls_now_us() + service->patience_us;
-    return start_found_reply(c, found) && write_reply(c);
+    return start_reply(c, DDP_RESULT_OK, *found) && write_reply(c);
 }

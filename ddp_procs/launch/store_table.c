@@ -18,7 +18,7 @@ typedef struct row {
 
 struct ddp_store_table {
     void *root;
-    int64_t count;
+    int count;
     size_t nbytes; /* of all keys and values */
 };
 
@@ -112,31 +112,3 @@ ddp_store_result ddp_store_table_add(ddp_store_table *table, const char *key, in
     int length = snprintf(text, sizeof text, "%" PRId64, *sum);
     return ddp_store_table_set(table, key, (ddp_bytes){text, (size_t)length});
 }
-
-static bool equal(ddp_bytes left, ddp_bytes right) {
-    return left.nbytes == right.nbytes && (left.nbytes == 0 || memcmp(left.data, right.data, left.nbytes) == 0);
-}
-
-ddp_store_result ddp_store_table_compare_set(ddp_store_table *table, const char *key, ddp_bytes expected,
-                                             ddp_bytes desired, ddp_bytes *result) {
-    const row *e = find(table, key);
-    bool matches = e ? equal(e->value, expected) : expected.nbytes == 0;
-    if (matches) {
-        *result = desired;
-        return ddp_store_table_set(table, key, desired);
-    }
-    *result = e ? e->value : expected;
-    return DDP_RESULT_OK;
-}
-
-bool ddp_store_table_delete(ddp_store_table *table, const char *key) {
-    row *e = find(table, key);
-    if (!e) return false;
-    tdelete(e, &table->root, compare);
-    table->nbytes -= strlen(e->key) + e->value.nbytes;
-    free_row(e);
-    table->count--;
-    return true;
-}
-
-int64_t ddp_store_table_count(const ddp_store_table *table) { return table->count; }

@@ -3,11 +3,8 @@
 #ifndef DDP_LAUNCH_STORE_TABLE_H
 #define DDP_LAUNCH_STORE_TABLE_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
-#include "ddp_procs/launch/store.h"
 #include "ddp_procs/launch/store_protocol.h"
 
 typedef struct ddp_store_table ddp_store_table;
@@ -22,11 +19,5 @@ const ddp_bytes *ddp_store_table_find(const ddp_store_table *table, const char *
 /* DDP_RESULT_FULL: more keys or bytes than store.h allows; nothing has changed then. */
 ddp_store_result ddp_store_table_set(ddp_store_table *table, const char *key, ddp_bytes value);
 ddp_store_result ddp_store_table_add(ddp_store_table *table, const char *key, int64_t amount, int64_t *sum);
-
-/* *result points to what the operation returns: into the table, or at one of the arguments. */
-ddp_store_result ddp_store_table_compare_set(ddp_store_table *table, const char *key, ddp_bytes expected,
-                                             ddp_bytes desired, ddp_bytes *result);
-bool ddp_store_table_delete(ddp_store_table *table, const char *key);
-int64_t ddp_store_table_count(const ddp_store_table *table);
 
 #endif

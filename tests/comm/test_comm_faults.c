@@ -176,32 +176,6 @@ static void test_missing(void **state) {
     }
 }
 
-/* A failure is known to the handle of the operation that failed, but not to that of an earlier one. */
-static void work_body(struct rank *rank) {
-    CHECK(rank_open(rank, "threads", NULL, TIMEOUT_S) == LS_OK);
-    ls_work *good, *bad;
-    CHECK(ls_work_create(&good, "good") == LS_OK);
-    CHECK(ls_work_create(&bad, "bad") == LS_OK);
-    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
-    ls_work_record(good, rank->comm, rank->stream);
-    CHECK(ls_work_synchronize(good) == LS_OK);
-    if (rank->rank < 2) {
-        (void)ls_comm_barrier(rank->comm, rank->stream);
-        ls_work_record(bad, rank->comm, rank->stream);
-        CHECK(ls_work_synchronize(bad) == LS_ERR_PEER);
-        CHECK(ls_work_synchronize(good) == LS_OK);
-        CHECK(ls_device_synchronize(rank->device) == LS_ERR_PEER);
-    }
-    ls_work_destroy(good);
-    ls_work_destroy(bad);
-    rank_close(rank);
-}
-
-static void test_failed_work(void **state) {
-    (void)state;
-    run_good_ranks_on_all(RANKS, work_body, NULL);
-}
-
 /* --- giving up ---------------------------------------------------------------------------------------------------- */
 
 static void abort_body(struct rank *rank) {
@@ -249,13 +223,9 @@ static void abort_from_outside_body(struct rank *rank) {
     CHECK(ls_stream_synchronize(rank->stream) == LS_OK);
     if (rank->rank == 1) {
         CHECK(pthread_create(&thread, NULL, abort_main, rank) == 0);
-        ls_work *work;
-        CHECK(ls_work_create(&work, "aborted") == LS_OK);
         (void)ls_comm_barrier(rank->comm, rank->stream);
-        ls_work_record(work, rank->comm, rank->stream);
-        CHECK(ls_work_synchronize(work) == LS_ERR_PEER);
+        CHECK(ls_stream_synchronize(rank->stream) == LS_ERR_PEER);
         CHECK(pthread_join(thread, NULL) == 0);
-        ls_work_destroy(work);
     } else {
         void *memory;
         CHECK(ls_comm_alloc_shared(rank->comm, NULL, 64, &memory) == LS_ERR_PEER);
@@ -362,10 +332,13 @@ static void test_stranger_of_another_user(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stranger), cmocka_unit_test(test_stranger_of_another_user),
-        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_unmatched_calls),
-        cmocka_unit_test(test_missing),  cmocka_unit_test(test_failed_work),
-        cmocka_unit_test(test_abort),    cmocka_unit_test(test_failed_operations_outlast_their_readers),
+        cmocka_unit_test(test_stranger),
+        cmocka_unit_test(test_stranger_of_another_user),
+        cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_unmatched_calls),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_failed_operations_outlast_their_readers),
     };
     return cmocka_run_group_tests_name("comm faults", tests, NULL, NULL);
 }

@@ -92,7 +92,7 @@ static void regions_are_the_devices_memory_of_any_size(void **state) {
     assert_true(ls_device_is_gpu_memory(device, memory));
     ls_device_memory(device, &report);
     assert_int_equal(report.current_bytes[LS_MEMORY_BUCKET], huge);
-    assert_int_equal(ls_comm_free_shared(comm, memory), LS_OK);
+    ls_comm_release_shared(comm, memory);
     ls_device_memory(device, &report);
     assert_int_equal(report.current_bytes[LS_MEMORY_BUCKET], 0);
     close_group();

@@ -315,38 +315,6 @@ static void an_operation_that_does_not_end_is_named(void **state) {
     run_good_ranks_on(nccl.backend, RANKS, sleepy_body, NULL);
 }
 
-/* --- after the fact ----------------------------------------------------------------------------------------------- */
-
-/* A handle of a good operation, and of a bad one behind it. */
-static void handles_body(struct rank *rank) {
-    void *memory;
-    ls_work *good, *bad;
-    gpu_rank_attach(rank, &nccl, NULL, LONG_TIMEOUT_S);
-    CHECK(ls_comm_alloc_shared(rank->comm, rank->device, COUNT * sizeof(float), &memory) == LS_OK);
-    CHECK(ls_work_create(&good, "good") == LS_OK && ls_work_create(&bad, "bad") == LS_OK);
-    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
-    ls_work_record(good, rank->comm, rank->stream);
-    CHECK(ls_work_synchronize(good) == LS_OK && ls_work_sequence(good) == 1);
-    if (rank->rank == 2) {
-        sleep_ms(50);
-        _exit(0);
-    }
-    CHECK(ls_comm_all_reduce(rank->comm, rank->stream, memory, COUNT, LS_FP32, LS_REDUCE_SUM) == LS_OK);
-    ls_work_record(bad, rank->comm, rank->stream);
-    CHECK(ls_work_synchronize(bad) == LS_ERR_PEER && ls_work_sequence(bad) == 2);
-    (void)ls_device_synchronize(rank->device);
-    CHECK(ls_work_synchronize(bad) == LS_ERR_PEER);
-    CHECK(ls_work_synchronize(good) == LS_OK);
-    ls_work_destroy(good);
-    ls_work_destroy(bad);
-    rank_close(rank);
-}
-
-static void work_handles_know_what_failed(void **state) {
-    (void)state;
-    run_good_ranks_on(nccl.backend, RANKS, handles_body, NULL);
-}
-
 /* --- abort from elsewhere ------------------------------------------------------------------------------------------
  */
 
@@ -392,7 +360,6 @@ int main(void) {
         cmocka_unit_test(what_nccl_says_reaches_all_ranks),
         cmocka_unit_test(a_call_that_fails_at_once_breaks_the_group),
         cmocka_unit_test(an_operation_that_does_not_end_is_named),
-        cmocka_unit_test(work_handles_know_what_failed),
         cmocka_unit_test(any_thread_may_abort),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

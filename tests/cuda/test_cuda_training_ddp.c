@@ -16,6 +16,7 @@
 #include "ddp_procs/distributed.h"
 #include "tests/cuda/gpu_ranks.h"
 #include "tests/cuda_on_cpu/include/cuda_on_cpu.h"
+#include "tests/ddp_procs/inside.h"
 
 #define TIMEOUT_S 60.0
 
@@ -85,7 +86,7 @@ static uint64_t hash_after_steps(const struct rank *rank, int micro_batches, boo
     if (record) CHECK(ls_step_graph_create(&graph, p) == LS_OK);
     take_steps(rank, p, graph);
     if (record) CHECK(ls_step_graph_launches(graph) == (STEPS - LS_GRAPH_WARMUP_STEPS) * micro_batches);
-    CHECK(ddp_reducer_bucket_count(ddp_reducer_of(p)) > 1);
+    CHECK(bucket_count(reducer_of(p)) > 1);
     uint64_t hash = hash_of(rank, p);
     ls_step_graph_destroy(graph);
     p->ops->destroy(p);
@@ -134,7 +135,7 @@ static unsigned long kernels_per_step(const struct rank *rank, const char *descr
         CHECK(ls_device_synchronize(rank->device) == LS_OK);
     }
     unsigned long kernels = cuda_on_cpu_kernel_launches() - before;
-    CHECK(ddp_reducer_bucket_count(ddp_reducer_of(p)) == 1);
+    CHECK(bucket_count(reducer_of(p)) == 1);
     p->ops->destroy(p);
     ls_model_destroy(model);
     return kernels;
@@ -160,6 +161,45 @@ static void a_bucket_is_averaged_at_once(void **state) {
     (void)state;
     const struct gpu_path *path = path_of(LS_COMM_STAGED);
     run_good_ranks_on(path->backend, RANKS, count_on_rank, path);
+}
+
+/* --- collectives that fail --------------------------------------------------------------------------------------- */
+
+/* NCCL refuses what comes after an abort at once, and the step has no other way to hear of it than that it sticks: to
+ * buckets, and to buffers. */
+static void abort_on_rank(struct rank *rank) {
+    float inputs[INPUTS] = {0};
+    int64_t labels[BATCH] = {0};
+    ls_batch batch = {.inputs = inputs, .labels = labels, .count = BATCH, .global_count = (size_t)BATCH * RANKS};
+    ls_model *model;
+    ls_parallel *p;
+    gpu_rank_attach(rank, path_of(LS_COMM_NCCL), "naive", TIMEOUT_S);
+    CHECK(ls_model_create(&model, rank->device, rank->argument, BATCH, LS_FP32) == LS_OK);
+    ddp_options options = {.comm = rank->comm,
+                           .max_batch = BATCH,
+                           .optimizer = ls_optimizer_defaults(LS_SGD),
+                           .reducer = {.bucket_cap_mb = 0.02, .overlap = true}};
+    CHECK(ddp_create(&p, model, &options) == LS_OK);
+    for (int k = 0; k < 2; k++, p->step++) take_step(rank, p, NULL, &batch);
+    CHECK(ls_device_synchronize(rank->device) == LS_OK);
+    (void)ls_comm_abort(rank->comm, "it has had enough");
+    p->micro_batch = 0;
+    p->ops->prepare(p, &batch);
+    if (ls_model_buffer_count(model) > 0)
+        ddp_sync_buffers(ddp_of(p));
+    else
+        (void)p->ops->forward_backward(p);
+    CHECK(ls_device_status(rank->device) == LS_ERR_PEER);
+    p->ops->destroy(p);
+    ls_model_destroy(model);
+    ls_comm_destroy(rank->comm);
+    ls_device_close(rank->device);
+}
+
+static void a_collective_that_fails_sticks(void **state) {
+    (void)state;
+    run_good_ranks_on(path_of(LS_COMM_NCCL)->backend, RANKS, abort_on_rank, "mlp:784,32,10");
+    run_good_ranks_on(path_of(LS_COMM_NCCL)->backend, RANKS, abort_on_rank, "convnet");
 }
 
 /* --- refused ----------------------------------------------------------------------------------------------------- */
@@ -207,6 +247,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_graph_gives_the_same_bits_on_every_rank),
         cmocka_unit_test(a_bucket_is_averaged_at_once),
+        cmocka_unit_test(a_collective_that_fails_sticks),
         cmocka_unit_test(graphs_are_refused_where_the_host_takes_part),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

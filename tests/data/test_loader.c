@@ -70,7 +70,7 @@ static void expect_batch(const struct fixture *f, const ls_batch *batch, int64_t
  * invalid. */
 static void take(const struct fixture *f, int64_t epoch, int64_t steps) {
     ls_batches_set_epoch(f->oracle, epoch);
-    assert_int_equal(ls_loader_begin_epoch(f->loader, epoch), LS_OK);
+    assert_int_equal(ls_loader_begin_epoch(f->loader, epoch, 0), LS_OK);
     bool whole = steps < 0;
     if (whole) steps = ls_batches_per_epoch(f->oracle);
     const ls_batch *batch;
@@ -150,7 +150,7 @@ static void many_small_batches(void **state) {
         ls_batches_options options = {.dataset_count = 3000, .global_batch = 1, .world_size = 1, .shuffle = true};
         struct fixture f = create(&classification, &options, i);
         ls_batches_set_epoch(f.oracle, 1);
-        assert_int_equal(ls_loader_begin_epoch(f.loader, 1), LS_OK);
+        assert_int_equal(ls_loader_begin_epoch(f.loader, 1, 0), LS_OK);
         for (int64_t step = 0; step < 3000; step++) {
             const ls_batch *batch;
             assert_int_equal(ls_loader_next(f.loader, &batch), LS_OK);
@@ -169,7 +169,7 @@ static void there_is_a_buffer_for_each_batch_ahead(void **state) {
         struct fixture f = create(&classification, &options, i);
         const float *buffers[40];
         int count = pools[i].workers * pools[i].prefetch + 1;
-        assert_int_equal(ls_loader_begin_epoch(f.loader, 0), LS_OK);
+        assert_int_equal(ls_loader_begin_epoch(f.loader, 0, 0), LS_OK);
         for (int step = 0; step < 40; step++) {
             const ls_batch *batch;
             assert_int_equal(ls_loader_next(f.loader, &batch), LS_OK);

@@ -42,13 +42,13 @@ static struct epoch take(ls_loader *loader, int64_t epoch, int64_t first) {
 
 /* Begins at each place, also behind the last batch, and finds what a whole epoch has from there on. */
 static void expect_ends(ls_loader *loader, bool reads_from_there_on) {
-    assert_int_equal(ls_loader_begin_epoch(loader, 2), LS_OK);
+    assert_int_equal(ls_loader_begin_epoch(loader, 2, 0), LS_OK);
     struct epoch all = take(loader, 2, 0);
     assert_in_range(all.steps, 5, MAX_STEPS - 2);
     size_t skipped = 0;
     for (int first = 0; first <= all.steps + 2; first++) {
         int64_t before = data.reads;
-        assert_int_equal(ls_loader_begin_epoch_at(loader, 2, first), LS_OK);
+        assert_int_equal(ls_loader_begin_epoch(loader, 2, first), LS_OK);
         struct epoch some = take(loader, 2, first);
         assert_int_equal(some.steps, first < all.steps ? all.steps - first : 0);
         size_t count = 0;
@@ -60,9 +60,9 @@ static void expect_ends(ls_loader *loader, bool reads_from_there_on) {
         if (reads_from_there_on) assert_int_equal(data.reads - before, count);
         if (first < all.steps) skipped += all.counts[first];
     }
-    assert_int_equal(ls_loader_begin_epoch_at(loader, 2, INT64_MAX), LS_OK);
+    assert_int_equal(ls_loader_begin_epoch(loader, 2, INT64_MAX), LS_OK);
     assert_int_equal(take(loader, 2, 0).steps, 0);
-    assert_int_equal(ls_loader_begin_epoch(loader, 2), LS_OK);
+    assert_int_equal(ls_loader_begin_epoch(loader, 2, 0), LS_OK);
     assert_int_equal(take(loader, 2, 0).steps, all.steps); /* and nothing of it stays */
 }
 
@@ -106,12 +106,12 @@ static void what_cannot_be_read_on_the_way_is_an_error(void **state) {
     numbers_init_stream(&data, SAMPLES);
     assert_int_equal(ls_loader_create(&loader, &data.base, NULL, &loading), LS_OK);
     data.bad_from = 9;
-    assert_int_not_equal(ls_loader_begin_epoch_at(loader, 3, 5), LS_OK);
+    assert_int_not_equal(ls_loader_begin_epoch(loader, 3, 5), LS_OK);
     scratch_expect_error("loader, epoch 3, batch 2: ", NULL);
     const ls_batch *batch;
     assert_int_not_equal(ls_loader_next(loader, &batch), LS_OK);
     data.bad_from = NUMBERS_NONE;
-    assert_int_equal(ls_loader_begin_epoch_at(loader, 3, 5), LS_OK);
+    assert_int_equal(ls_loader_begin_epoch(loader, 3, 5), LS_OK);
     assert_int_equal(take(loader, 3, 5).steps, 9);
     ls_loader_destroy(loader);
 }

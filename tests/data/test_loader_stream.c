@@ -58,7 +58,7 @@ static void expect_batch(ls_loader *loader, int64_t epoch, int step, const int64
 
 /* The first `batches` of an epoch; -1: all, and the end. */
 static void expect_epoch(ls_loader *loader, int64_t epoch, const struct expected *e, int batches, int world_size) {
-    assert_int_equal(ls_loader_begin_epoch(loader, epoch), LS_OK);
+    assert_int_equal(ls_loader_begin_epoch(loader, epoch, 0), LS_OK);
     const int64_t *samples = e->samples;
     for (int step = 0; step < (batches < 0 ? e->batches : batches); step++) {
         expect_batch(loader, epoch, step, samples, e->counts[step], world_size);

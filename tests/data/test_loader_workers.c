@@ -62,7 +62,7 @@ static void expect_next(const struct fixture *f, int64_t epoch, int64_t step) {
 static void expect_epoch(const struct fixture *f, int64_t epoch, int64_t steps) {
     const ls_batch *batch = (const ls_batch *)&batch;
     ls_batches_set_epoch(f->oracle, epoch);
-    assert_int_equal(ls_loader_begin_epoch(f->loader, epoch), LS_OK);
+    assert_int_equal(ls_loader_begin_epoch(f->loader, epoch, 0), LS_OK);
     for (int64_t step = 0; step < steps; step++) expect_next(f, epoch, step);
     if (steps < ls_batches_per_epoch(f->oracle)) return;
     assert_int_equal(ls_loader_next(f->loader, &batch), LS_OK);
@@ -129,7 +129,7 @@ static void expect_failure(const struct fixture *f, int workers, int64_t epoch, 
     char line[200];
     const ls_batch *batch;
     ls_batches_set_epoch(f->oracle, epoch);
-    assert_int_equal(ls_loader_begin_epoch(f->loader, epoch), LS_OK);
+    assert_int_equal(ls_loader_begin_epoch(f->loader, epoch, 0), LS_OK);
     for (int64_t step = 0; step < BAD_STEP; step++) expect_next(f, epoch, step);
     if (workers > 0) {
         snprintf(line, sizeof line, "loader worker %d, epoch %d, batch 7: %s", BAD_STEP % workers, (int)epoch, cause);
@@ -162,7 +162,7 @@ static void a_failure_shows_at_its_batch_and_only_there(void **state) {
             data.bad_from = NUMBERS_NONE;
             expect_epoch(&f, 4, BAD_COUNT / BAD_BATCH);
             data.bad_from = 0;
-            assert_int_equal(ls_loader_begin_epoch(f.loader, 5), LS_OK); /* and destroyed before anybody has asked */
+            assert_int_equal(ls_loader_begin_epoch(f.loader, 5, 0), LS_OK); /* and destroyed before anybody has asked */
             destroy(&f);
         }
     }
@@ -178,7 +178,7 @@ static void begin_after_release(ls_loader *loader, int64_t epoch) {
     char line[600];
     ls_log_sink before = ls_log_capture(line, sizeof line);
     ls_status status = LS_ERR_TIMEOUT;
-    for (int i = 0; i < 600 && status == LS_ERR_TIMEOUT; i++) status = ls_loader_begin_epoch(loader, epoch);
+    for (int i = 0; i < 600 && status == LS_ERR_TIMEOUT; i++) status = ls_loader_begin_epoch(loader, epoch, 0);
     ls_log_restore(before);
     assert_int_equal(status, LS_OK);
 }
@@ -186,7 +186,7 @@ static void begin_after_release(ls_loader *loader, int64_t epoch) {
 /* While a worker hangs an epoch cannot begin, and then has no batches, not those of the one before. */
 static void expect_no_epoch(ls_loader *loader, int64_t epoch, const char *text) {
     const ls_batch *batch = (const ls_batch *)&batch;
-    assert_int_equal(ls_loader_begin_epoch(loader, epoch), LS_ERR_TIMEOUT);
+    assert_int_equal(ls_loader_begin_epoch(loader, epoch, 0), LS_ERR_TIMEOUT);
     scratch_expect_error(text, NULL);
     assert_int_equal(ls_loader_next(loader, &batch), LS_ERR_TIMEOUT);
     assert_null(batch);
@@ -200,7 +200,7 @@ static void a_worker_that_hangs_is_named(void **state) {
     struct fixture f = create(40, 4, false, &loading);
     data.stuck = 4;
     ls_batches_set_epoch(f.oracle, 0);
-    assert_int_equal(ls_loader_begin_epoch(f.loader, 0), LS_OK);
+    assert_int_equal(ls_loader_begin_epoch(f.loader, 0, 0), LS_OK);
     wait_until(&data.reads, 5);
     expect_next(&f, 0, 0);
     assert_int_equal(ls_loader_next(f.loader, &batch), LS_ERR_TIMEOUT);
@@ -221,7 +221,7 @@ static void an_epoch_cannot_begin_while_a_worker_hangs(void **state) {
     ls_loader_options loading = {.workers = 1, .prefetch = 2, .timeout_s = 1};
     struct fixture f = create(40, 4, false, &loading);
     data.stuck = 0;
-    assert_int_equal(ls_loader_begin_epoch(f.loader, 0), LS_OK);
+    assert_int_equal(ls_loader_begin_epoch(f.loader, 0, 0), LS_OK);
     wait_until(&data.reads, 1);
     expect_no_epoch(f.loader, 1, "loader worker 0 has not finished its batch within 1 s");
     data.stuck = NUMBERS_NONE;
@@ -253,7 +253,7 @@ static void an_epoch_left_is_dropped_not_worked_off(void **state) {
     ls_loader_options loading = {.workers = 1, .prefetch = 5};
     struct fixture f = create(40, 4, false, &loading);
     data.stuck = 0;
-    assert_int_equal(ls_loader_begin_epoch(f.loader, 0), LS_OK);
+    assert_int_equal(ls_loader_begin_epoch(f.loader, 0, 0), LS_OK);
     wait_until(&data.reads, 1);
     pthread_t helper;
     long thread = syscall(SYS_gettid);

@@ -367,23 +367,6 @@ static void a_description_tells_data_apart(void **state) {
     assert_ptr_equal(strstr(single, "1 samples of"), single);
 }
 
-static void random_data_and_none_have_descriptions(void **state) {
-    (void)state;
-    static const ls_sample_spec large = {.channels = 3, .height = 300, .width = 300, .target_count = 5};
-    char texts[3][200];
-    for (int i = 0; i < 3; i++) {
-        ls_dataset *dataset;
-        assert_int_equal(ls_dataset_random(&dataset, i == 2 ? 8 : 7, 1000000, &large), LS_OK);
-        assert_int_equal(ls_dataset_describe(dataset, texts[i], sizeof texts[i]), LS_OK);
-        ls_dataset_close(dataset);
-    }
-    assert_ptr_equal(strstr(texts[0], "1000000 samples of 3 x 300 x 300 with 5 targets (sampled hash "), texts[0]);
-    assert_string_equal(texts[1], texts[0]);
-    assert_string_not_equal(texts[2], texts[0]);
-    assert_int_equal(ls_dataset_describe(NULL, texts[0], sizeof texts[0]), LS_OK);
-    assert_string_equal(texts[0], "none");
-}
-
 int main(void) {
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
@@ -397,7 +380,6 @@ int main(void) {
         WITH_FOLDER(a_pipe_is_no_data_file),
         WITH_FOLDER(files_that_vanish_or_change_before_they_are_read),
         WITH_FOLDER(a_description_tells_data_apart),
-        WITH_FOLDER(random_data_and_none_have_descriptions),
     };
     return cmocka_run_group_tests_name("stream", tests, NULL, NULL);
 }

@@ -6,9 +6,11 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/ddp_procs/inside.h"
 #include "tests/ddp_procs/job.h"
 
 /* --- any memory --------------------------------------------------------------------------------------------------- */
@@ -19,18 +21,18 @@ static void any_rank(struct rank *rank) {
     int64_t two[2] = {-4, 5};
     const char *three = "labels";
     const struct ddp_named_range ranges[] = {{"one", one, sizeof one}, {"two", two, sizeof two}, {"three", three, 6}};
-    CHECK(ddp_compare_over_ranks(rank->comm, rank->stream, ranges, 3) == LS_OK);
+    CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, ranges, 3) == LS_OK);
     if (rank->rank == 2) two[1]++;
-    CHECK(ddp_compare_over_ranks(rank->comm, rank->stream, ranges, 3) == LS_ERR_INVALID);
+    CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, ranges, 3) == LS_ERR_INVALID);
     CHECK(strcmp(rank->message, "two (16 bytes) is not the same everywhere: other bits than on rank 0 on rank 2") == 0);
-    CHECK(ddp_compare_over_ranks(rank->comm, rank->stream, ranges, 1) ==
+    CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, ranges, 1) ==
           LS_OK); /* what is not in the list does not count */
     rank->message[0] = '\0';
     if (rank->rank == 0) one[0] = -1; /* the first in the list, not the first in time */
-    CHECK(ddp_compare_over_ranks(rank->comm, rank->stream, ranges, 3) == LS_ERR_INVALID);
+    CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, ranges, 3) == LS_ERR_INVALID);
     CHECK(strcmp(rank->message,
                  "one (12 bytes) is not the same everywhere: other bits than on rank 0 on ranks 1, 2, 3") == 0);
-    CHECK(ddp_compare_over_ranks(rank->comm, rank->stream, ranges + 2, 1) == LS_OK); /* the group goes on */
+    CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, ranges + 2, 1) == LS_OK); /* the group goes on */
     rank_close(rank);
 }
 
@@ -46,9 +48,9 @@ static void bits_rank(struct rank *rank) {
     float value;
     memcpy(&value, &nan, sizeof value);
     const struct ddp_named_range range = {"value", &value, sizeof value};
-    CHECK(ddp_compare_over_ranks(rank->comm, rank->stream, &range, 1) == LS_OK);
+    CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, &range, 1) == LS_OK);
     value = rank->rank == 1 ? -0.0f : 0.0f;
-    CHECK(ddp_compare_over_ranks(rank->comm, rank->stream, &range, 1) == LS_ERR_INVALID);
+    CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, &range, 1) == LS_ERR_INVALID);
     rank_close(rank);
 }
 
@@ -65,10 +67,12 @@ static void expect_found(struct rank *rank, struct job *job, float *number, bool
     float kept = *number;
     rank->message[0] = '\0';
     if (rank->rank == 1) *number += 1;
-    CHECK(ddp_compare_state(p, buffers) == LS_ERR_INVALID);
-    CHECK(strstr(rank->message, text) == rank->message && strstr(rank->message, "on rank 1") != NULL);
+    CHECK(ddp_compare_state(ddp_of(p), buffers) == LS_ERR_INVALID);
+    char found[120];
+    snprintf(found, sizeof found, "after step 1, %s", text);
+    CHECK(strstr(rank->message, found) == rank->message && strstr(rank->message, "on rank 1") != NULL);
     *number = kept;
-    CHECK(ddp_compare_state(p, false) == LS_OK);
+    CHECK(ddp_compare_state(ddp_of(p), false) == LS_OK);
 }
 
 static void state_rank(struct rank *rank) {
@@ -78,14 +82,14 @@ static void state_rank(struct rank *rank) {
     job_open(rank, &job, plan, NULL);
     ls_model *model = job.session.model;
     ls_parallel *p = job.session.parallel;
-    CHECK(ddp_compare_state(p, true) == LS_OK);
+    CHECK(ddp_compare_state(ddp_of(p), true) == LS_OK);
     CHECK(session_step(&job.session, &job.samples.batches[0]) == LS_OK);
-    CHECK(ddp_compare_state(p, false) == LS_OK);
+    CHECK(ddp_compare_state(ddp_of(p), false) == LS_OK);
     /* batch norm has seen other samples on each rank */
-    CHECK(ddp_compare_state(p, true) == LS_ERR_INVALID);
+    CHECK(ddp_compare_state(ddp_of(p), true) == LS_ERR_INVALID);
     CHECK(strstr(rank->message, "bn1.running_mean (64 bytes)") && strstr(rank->message, "on ranks 1, 2"));
     CHECK(p->ops->before_evaluation(p) == LS_OK);
-    CHECK(ddp_compare_state(p, true) == LS_OK);
+    CHECK(ddp_compare_state(ddp_of(p), true) == LS_OK);
     size_t last = ls_model_parameter_count(model) - 1;
     float *first_moment = (float *)ls_optimizer_moment(p->optimizer, 0, 0);
     float *second_moment = (float *)ls_optimizer_moment(p->optimizer, 1, last);
@@ -129,7 +133,7 @@ static void dying_rank(struct rank *rank) {
     if (rank->rank == 1) _exit(1);
     float one = 1;
     const struct ddp_named_range range = {"one", &one, sizeof one};
-    CHECK(ddp_compare_over_ranks(rank->comm, rank->stream, &range, 1) == LS_ERR_PEER);
+    CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, &range, 1) == LS_ERR_PEER);
     CHECK(strstr(rank->message, "rank 1 died") != NULL);
     rank_close(rank);
 }

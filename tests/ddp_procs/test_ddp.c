@@ -12,6 +12,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/flag.h"
+#include "tests/ddp_procs/inside.h"
 #include "tests/ddp_procs/job.h"
 
 /* --- construction ------------------------------------------------------------------------------------------------ */
@@ -110,16 +111,16 @@ static void deep_rank(struct rank *rank) {
     struct plan plan = job_plan("deep", 2, 2, 8);
     plan.steps = 2;
     job_open(rank, &job, plan, NULL);
-    const ddp_reducer *reducer = ddp_reducer_of(job.session.parallel);
+    const ddp_reducer *reducer = reducer_of(job.session.parallel);
     size_t layer = 1025 * 1024 * 4, first = 785 * 1024 * 4, last = 1025 * 10 * 4;
-    CHECK(ddp_reducer_bucket_count(reducer) == 1);
-    CHECK(ddp_reducer_bucket_nbytes(reducer, 0) == first + 15 * layer + last);
+    CHECK(bucket_count(reducer) == 1);
+    CHECK(bucket_nbytes(reducer, 0) == first + 15 * layer + last);
     job_step(rank, &job, 0);
-    CHECK(ddp_reducer_bucket_count(reducer) == 1);
+    CHECK(bucket_count(reducer) == 1);
     job_step(rank, &job, 1);
     const size_t expected[] = {last + layer, 7 * layer, 7 * layer, first};
-    CHECK(ddp_reducer_bucket_count(reducer) == 4);
-    for (size_t b = 0; b < 4; b++) CHECK(ddp_reducer_bucket_nbytes(reducer, b) == expected[b]);
+    CHECK(bucket_count(reducer) == 4);
+    for (size_t b = 0; b < 4; b++) CHECK(bucket_nbytes(reducer, b) == expected[b]);
     job_close(rank, &job);
 }
 
@@ -133,7 +134,7 @@ static void deep_has_several_buckets(void **state) {
 /* Makes this rank's running mean unmistakable, trains a step, and says whether rank 0's came in before the forward. */
 static bool buffers_came(const struct rank *rank, struct job *job, size_t k, bool sync) {
     const struct ls_tensor *mean = ls_model_buffer(job->session.model, 0);
-    ddp_set_sync(job->session.parallel, sync);
+    job->session.parallel->no_sync = !sync;
     if (rank->rank > 0) mean->data[0] = 1000;
     if (sync) {
         job_step(rank, job, k);
@@ -188,11 +189,11 @@ static void halves_rank(struct rank *rank) {
     half.count = rest.count = half.count / 2;
     rest.inputs = (const float *)rest.inputs + half.count * 20;
     rest.labels += half.count;
-    ddp_set_sync(job.session.parallel, false);
+    job.session.parallel->no_sync = true;
     CHECK(session_gradients(&job.session, &half) == LS_OK);
     CHECK(session_synchronize(&job.session) == LS_OK);
     CHECK(memcmp(whole[0], ls_model_parameter(model, 0)->gradient, sizeof whole[0]) != 0);
-    ddp_set_sync(job.session.parallel, true);
+    job.session.parallel->no_sync = false;
     CHECK(session_gradients(&job.session, &rest) == LS_OK);
     CHECK(session_synchronize(&job.session) == LS_OK);
     for (size_t p = 0; p < 4; p++) {
@@ -209,16 +210,15 @@ static void halves_add_up_without_synchronising_the_first(void **state) {
     run_good_ranks(2, halves_rank, NULL);
 }
 
-/* A step whose gradients stay local lets the ranks drift apart, and check_sync tells so on all of them. */
+/* A step whose gradients stay local lets the ranks drift apart, and comparing them tells so on all of them. */
 static void drift_rank(struct rank *rank) {
     struct job job;
-    bool same;
     job_open(rank, &job, job_plan("mlp:20,8,4", 3, 9, 54), NULL);
     job_step(rank, &job, 0);
-    CHECK(ddp_check_sync(job.session.parallel, &same) == LS_OK && same);
-    ddp_set_sync(job.session.parallel, false);
+    CHECK(ddp_compare_state(ddp_of(job.session.parallel), false) == LS_OK);
+    job.session.parallel->no_sync = true;
     job_step(rank, &job, 1);
-    CHECK(ddp_check_sync(job.session.parallel, &same) == LS_OK && !same);
+    CHECK(ddp_compare_state(ddp_of(job.session.parallel), false) == LS_ERR_INVALID);
     job_close(rank, &job);
 }
 
@@ -230,11 +230,10 @@ static void drifting_ranks_are_noticed(void **state) {
 /* The gradients of an earlier step do not come back: after the update, the next backward overwrites. */
 static void empty_rank(struct rank *rank) {
     struct job job;
-    bool same;
     job_open(rank, &job, job_plan("mlp:20,8,4", 4, 9, 30),
              NULL); /* 9 samples on 4 ranks: 3 3 3 0; the last batch: 1 1 1 0 */
     for (size_t k = 0; k < 4; k++) {
-        ddp_set_sync(job.session.parallel, k != 1); /* also without reduction */
+        job.session.parallel->no_sync = k == 1; /* also without reduction */
         job_gradients(rank, &job, k);
         if (k == 1) {
             for (size_t i = 0; rank->rank == 3 && i < 160; i++) {
@@ -243,7 +242,7 @@ static void empty_rank(struct rank *rank) {
             continue;
         }
         CHECK(job.session.parallel->ops->apply(job.session.parallel) == LS_OK);
-        CHECK(ddp_check_sync(job.session.parallel, &same) == LS_OK && same);
+        CHECK(ddp_compare_state(ddp_of(job.session.parallel), false) == LS_OK);
     }
     job_close(rank, &job);
 }

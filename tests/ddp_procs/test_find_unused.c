@@ -12,6 +12,7 @@
 
 #include "tests/base/stderr_text.h"
 #include "tests/base/text.h"
+#include "tests/ddp_procs/inside.h"
 #include "tests/ddp_procs/job.h"
 #include "tests/parallel/seeds.h"
 
@@ -42,7 +43,7 @@ static void golden_rank(struct rank *rank) {
     for (int turn = 0; turn < 3; turn++) {
         const struct ls_tensor *weight = ls_model_parameter(model, 0);
         float x = 1, dy = 1;
-        ddp_reducer *reducer = (ddp_reducer *)ddp_reducer_of(job.session.parallel);
+        ddp_reducer *reducer = reducer_of(job.session.parallel);
         weight->gradient[0] = 99; /* what an earlier step has left does not count */
         CHECK(ddp_reducer_arm(reducer, true, 1) == LS_OK);
         (void)ls_model_forward(model, &x, 1, true);
@@ -120,7 +121,7 @@ static void pattern_rank(struct rank *rank) {
         for (size_t t = 0; t < PARAMETERS; t++) set_unused(rank, &job, t, is_unused(rank->rank, k, t));
         job_gradients(rank, &job, k);
         expect_average(rank, &job, plain, k);
-        const bool *unused = ddp_reducer_unused(ddp_reducer_of(p));
+        const bool *unused = ddp_reducer_unused(reducer_of(p));
         CHECK((unused != NULL) == (k == 2));
         for (size_t t = 0; unused && t < PARAMETERS; t++) CHECK(unused[t] == (t == 3));
         CHECK(p->ops->apply(p) == LS_OK);
@@ -130,7 +131,7 @@ static void pattern_rank(struct rank *rank) {
             bool same = memcmp(after->data, before->data, after->count * sizeof(float)) == 0;
             CHECK(same == (k == 2 && t == 3));
         }
-        CHECK(ddp_compare_state(p, false) == LS_OK);
+        CHECK(ddp_compare_state(ddp_of(p), false) == LS_OK);
     }
     ls_model_destroy(plain);
     job_close(rank, &job);
@@ -184,15 +185,15 @@ static void no_sync_rank(struct rank *rank) {
     const struct ls_tensor *bias = ls_model_parameter(job.session.model, 5);
     for (int turn = 0; turn < 2; turn++) {
         bool first_half = turn == 0; /* the half in which it is used; the other half leaves it as it is */
-        ddp_set_sync(p, false);
+        p->no_sync = true;
         set_unused(rank, &job, 5, !first_half);
         job_gradients(rank, &job, 0);
         float own = bias->gradient[0];
         CHECK((own != 0) == first_half);
-        ddp_set_sync(p, true);
+        p->no_sync = false;
         set_unused(rank, &job, 5, first_half);
         job_gradients(rank, &job, first_half ? 1 : 0);
-        CHECK(ddp_reducer_unused(ddp_reducer_of(p)) == NULL);
+        CHECK(ddp_reducer_unused(reducer_of(p)) == NULL);
         double sum = (double)own;
         CHECK(p->ops->sum_over_ranks(p, &sum, 1) == LS_OK);
         if (first_half) CHECK(fabs((double)bias->gradient[0] - sum / 2) <= 1e-7);
@@ -201,7 +202,7 @@ static void no_sync_rank(struct rank *rank) {
     }
     set_unused(rank, &job, 5, true); /* and now by nobody: the halves before the last reduction are past */
     job_step(rank, &job, 2);
-    CHECK(ddp_reducer_unused(ddp_reducer_of(p)) != NULL);
+    CHECK(ddp_reducer_unused(reducer_of(p)) != NULL);
     job_close(rank, &job);
 }
 
@@ -218,9 +219,9 @@ static void empty_rank(struct rank *rank) {
     CHECK((batch->count == 0) == (rank->rank == 2));
     if (rank->rank < 2) set_unused(rank, &job, 2, true); /* by the two that have samples */
     job_step(rank, &job, 0);
-    const bool *unused = ddp_reducer_unused(ddp_reducer_of(job.session.parallel));
+    const bool *unused = ddp_reducer_unused(reducer_of(job.session.parallel));
     CHECK(unused && unused[2] && !unused[0] && !unused[3]);
-    CHECK(ddp_compare_state(job.session.parallel, false) == LS_OK);
+    CHECK(ddp_compare_state(ddp_of(job.session.parallel), false) == LS_OK);
     job_close(rank, &job);
 }
 
@@ -241,9 +242,9 @@ static void buckets_rank(struct rank *rank) {
     const size_t weight = 512 * 512 * 4, bias = 512 * 4, last = 512 * 10 * 4 + 10 * 4;
     const size_t expected[] = {bias + weight + bias + last, 2 * (bias + weight), 2 * (bias + weight), weight};
     for (size_t k = 0; k < 3; k++) {
-        const ddp_reducer *reducer = ddp_reducer_of(job.session.parallel);
-        CHECK(ddp_reducer_bucket_count(reducer) == 4);
-        for (size_t b = 0; b < 4; b++) CHECK(ddp_reducer_bucket_nbytes(reducer, b) == expected[b]);
+        const ddp_reducer *reducer = reducer_of(job.session.parallel);
+        CHECK(bucket_count(reducer) == 4);
+        for (size_t b = 0; b < 4; b++) CHECK(bucket_nbytes(reducer, b) == expected[b]);
         job_step(rank, &job, k);
     }
     job_close(rank, &job);

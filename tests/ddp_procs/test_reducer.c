@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/ddp_procs/inside.h"
 #include "tests/ddp_procs/reduced.h"
 
 enum { BATCH = 4, INPUTS = 24, OUTPUTS = 16 };
@@ -127,10 +128,10 @@ static void the_first_step_multiplies_and_later_ones_divide(void **state) {
 static void rebuild_rank(struct rank *rank) {
     struct reduced r;
     reduced_open(rank, &r, "mlp:64,32,10", 1.0 / 1024);
-    CHECK(ddp_reducer_bucket_count(r.reducer) == 1);
-    CHECK(ddp_reducer_bucket_nbytes(r.reducer, 0) == 8192 + 128 + 1280 + 40);
+    CHECK(bucket_count(r.reducer) == 1);
+    CHECK(bucket_nbytes(r.reducer, 0) == 8192 + 128 + 1280 + 40);
     reduced_turn(rank, &r, BATCH, 0);
-    CHECK(ddp_reducer_bucket_count(r.reducer) == 1);
+    CHECK(bucket_count(r.reducer) == 1);
     float *before[4], copies[4][2048];
     for (size_t p = 0; p < 4; p++) {
         const struct ls_tensor *tensor = ls_model_parameter(r.model, p);
@@ -138,9 +139,9 @@ static void rebuild_rank(struct rank *rank) {
         memcpy(copies[p], tensor->gradient, tensor->count * sizeof(float));
     }
     CHECK(ddp_reducer_arm(r.reducer, true, BATCH) == LS_OK);
-    CHECK(ddp_reducer_bucket_count(r.reducer) == 2);
-    CHECK(ddp_reducer_bucket_nbytes(r.reducer, 0) == 40 + 1280);
-    CHECK(ddp_reducer_bucket_nbytes(r.reducer, 1) == 128 + 8192);
+    CHECK(bucket_count(r.reducer) == 2);
+    CHECK(bucket_nbytes(r.reducer, 0) == 40 + 1280);
+    CHECK(bucket_nbytes(r.reducer, 1) == 128 + 8192);
     for (size_t p = 0; p < 4; p++) {
         const struct ls_tensor *tensor = ls_model_parameter(r.model, p);
         CHECK(tensor->gradient != before[p]);
@@ -157,7 +158,7 @@ static void rebuild_rank(struct rank *rank) {
     float *placed = ls_model_parameter(r.model, 0)->gradient;
     reduced_turn(rank, &r, BATCH, 1);
     reduced_turn(rank, &r, BATCH, 2); /* once is enough */
-    CHECK(ddp_reducer_bucket_count(r.reducer) == 2);
+    CHECK(bucket_count(r.reducer) == 2);
     CHECK(ls_model_parameter(r.model, 0)->gradient == placed);
     reduced_close(rank, &r);
 }
@@ -199,8 +200,8 @@ static void unfinished_rank(struct rank *rank) {
     }
     reduced_turn(rank, &r, BATCH, 0);
     CHECK(ddp_reducer_arm(r.reducer, true, BATCH) == LS_OK);
-    CHECK(ddp_reducer_bucket_count(r.reducer) == 2);
-    CHECK(ddp_reducer_bucket_nbytes(r.reducer, 0) == 40 + 1280);
+    CHECK(bucket_count(r.reducer) == 2);
+    CHECK(bucket_nbytes(r.reducer, 0) == 40 + 1280);
     reduced_close(rank, &r);
 }
 

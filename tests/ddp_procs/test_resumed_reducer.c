@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/ddp_procs/inside.h"
 #include "tests/ddp_procs/reduced.h"
 
 enum { BATCH = 4, PARAMETERS = 6, BUCKETS = 3, TURNS = 3, FLOATS = 64 * 48 + 48 + 48 * 32 + 32 + 32 * 10 + 10 };
@@ -45,15 +46,15 @@ static void resumed_rank(struct rank *rank) {
     }
     CHECK(ddp_reducer_get_order(r.reducer, &values) == PARAMETERS);
     CHECK(memcmp(order, values, sizeof order) == 0);
-    size_t buckets = ddp_reducer_bucket_count(r.reducer);
+    size_t buckets = bucket_count(r.reducer);
     CHECK(options->find_unused ? buckets > 1 : buckets == BUCKETS);
-    for (size_t b = 0; b < buckets; b++) nbytes[b] = ddp_reducer_bucket_nbytes(r.reducer, b);
+    for (size_t b = 0; b < buckets; b++) nbytes[b] = bucket_nbytes(r.reducer, b);
     reduced_destroy(&r);
 
     reduced_create(rank, &r, model_text, BATCH, options);
     CHECK(ddp_reducer_set_order(r.reducer, order, PARAMETERS) == LS_OK);
-    CHECK(ddp_reducer_bucket_count(r.reducer) == buckets);
-    for (size_t b = 0; b < buckets; b++) CHECK(ddp_reducer_bucket_nbytes(r.reducer, b) == nbytes[b]);
+    CHECK(bucket_count(r.reducer) == buckets);
+    for (size_t b = 0; b < buckets; b++) CHECK(bucket_nbytes(r.reducer, b) == nbytes[b]);
     CHECK(ddp_reducer_get_order(r.reducer, &values) == PARAMETERS && memcmp(order, values, sizeof order) == 0);
     for (int turn = 1; turn < TURNS; turn++) {
         reduced_turn(rank, &r, BATCH, turn);
@@ -101,9 +102,9 @@ static void refusing_rank(struct rank *rank) {
         CHECK(ddp_reducer_set_order(r.reducer, cases[i].order, cases[i].count) == LS_ERR_INVALID);
         CHECK(strstr(rank->message, cases[i].said) != NULL);
     }
-    CHECK(ddp_reducer_bucket_count(r.reducer) == 1); /* nothing has changed */
+    CHECK(bucket_count(r.reducer) == 1); /* nothing has changed */
     CHECK(ddp_reducer_set_order(r.reducer, NULL, 0) == LS_OK);
-    CHECK(ddp_reducer_bucket_count(r.reducer) == 1);
+    CHECK(bucket_count(r.reducer) == 1);
     reduced_turn(rank, &r, BATCH, 0);
     static const int64_t good[PARAMETERS] = {0, 1, 2, 3, 4, 5};
     rank->message[0] = '\0';

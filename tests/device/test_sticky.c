@@ -8,37 +8,11 @@
 
 #include <cmocka.h>
 
-#include <time.h>
-
 #include "common/base/clock.h"
 #include "common/base/flag.h"
 #include "tests/base/scratch.h"
 #include "tests/device/modes.h"
-
-static void sleep_us(long microseconds) {
-    struct timespec time = {.tv_sec = 0, .tv_nsec = microseconds * 1000};
-    nanosleep(&time, NULL);
-}
-
-struct store {
-    int *to;
-    int value;
-    int delay_us;
-};
-
-static ls_status store_task(const void *argument) {
-    const struct store *store = argument;
-    if (store->delay_us > 0) sleep_us(store->delay_us);
-    *store->to = store->value;
-    return LS_OK;
-}
-
-static void store(ls_stream *stream, int *to, int value, int delay_us) {
-    struct store arguments = {to, value, delay_us};
-    ls_stream_launch(stream, "store", store_task, &arguments, sizeof arguments);
-}
-
-static void record(ls_event *event, ls_stream *stream) { ls_event_record(event, stream); }
+#include "tests/device/tasks.h"
 
 static ls_status failing_task(const void *argument) {
     (void)argument;
@@ -86,7 +60,7 @@ static void check_refusal(struct devices *devices) {
     ls_stream_launch(compute, "skipped", store_task, &to_skipped, sizeof to_skipped);
     ls_stream_launch_meeting(copy, "skipped", store_task, &to_skipped, sizeof to_skipped);
     ls_copy(copy, &copied, &one, sizeof one);
-    record(recorded, copy); /* events are: nobody waits for ever */
+    ls_event_record(recorded, copy); /* events are: nobody waits for ever */
     store(stream_of(devices, 1, LS_STREAM_COMM), &unharmed, 1, 0);
     assert_int_equal(ls_event_synchronize(recorded), LS_OK);
     for (int i = 0; i < 2; i++) assert_int_equal(ls_device_status(device), LS_ERR_INVALID); /* a look takes nothing */
@@ -138,7 +112,7 @@ static void waits_have_a_deadline(void **state) {
     struct blocked arguments = {&gate};
     int value = 0;
     ls_stream_launch(copy, "blocked", blocked_task, &arguments, sizeof arguments);
-    record(late, copy);
+    ls_event_record(late, copy);
     double start_us = ls_now_us();
     assert_int_equal(ls_event_synchronize(late), LS_ERR_TIMEOUT);
     scratch_expect_error("\"late event\"", "0.2 s");

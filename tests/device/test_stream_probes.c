@@ -12,6 +12,7 @@
 #include "common/trace/resolve.h"
 #include "kernels/kernels.h"
 #include "tests/device/modes.h"
+#include "tests/trace/happens_before.h"
 
 enum { COUNT = 4096, NBYTES = COUNT * sizeof(float) };
 
@@ -201,7 +202,7 @@ static void expect_trace(void) {
     const int order[] = {fill, fetch, work, give};
     for (int i = 0; i < 4; i++) {
         for (int j = 0; j < 4; j++)
-            if (ls_trace_happens_before(trace, order[i], order[j]) != (i < j)) fail_msg("%d and %d", i, j);
+            if (happens_before(trace, order[i], order[j]) != (i < j)) fail_msg("%d and %d", i, j);
     }
     const struct ls_task *copy = ls_trace_task(trace, fetch);
     assert_int_equal(copy->kind, LS_TASK_COPY);

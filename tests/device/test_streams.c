@@ -10,35 +10,12 @@
 
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 
 #include "tests/base/scratch.h"
 #include "tests/device/modes.h"
+#include "tests/device/tasks.h"
 
 /* --- tasks ------------------------------------------------------------------------------------------------------- */
-
-static void sleep_us(long microseconds) {
-    struct timespec time = {.tv_sec = 0, .tv_nsec = microseconds * 1000};
-    nanosleep(&time, NULL);
-}
-
-struct store {
-    int *to;
-    int value;
-    int delay_us;
-};
-
-static ls_status store_task(const void *argument) {
-    const struct store *store = argument;
-    if (store->delay_us > 0) sleep_us(store->delay_us);
-    *store->to = store->value;
-    return LS_OK;
-}
-
-static void store(ls_stream *stream, int *to, int value, int delay_us) {
-    struct store arguments = {to, value, delay_us};
-    ls_stream_launch(stream, "store", store_task, &arguments, sizeof arguments);
-}
 
 struct expect {
     const int *from;
@@ -61,10 +38,6 @@ static void expect(ls_stream *stream, const int *from, int value) {
 }
 
 static void no_mistakes(void) { assert_int_equal(atomic_exchange(&mistakes, 0), 0); }
-
-static void record(ls_event *event, ls_stream *stream) { ls_event_record(event, stream); }
-
-static void wait_for(ls_stream *stream, ls_event *event) { ls_stream_wait_event(stream, event); }
 
 /* --- order within a stream --------------------------------------------------------------------------------------- */
 
@@ -102,12 +75,12 @@ static void check_hand_over(struct devices *devices) {
     ls_event *full = new_event("full"), *empty = new_event("empty");
     int slot = -1;
     for (int i = 0; i < 300; i++) {
-        wait_for(producer, empty); /* before the first record: does nothing */
+        ls_stream_wait_event(producer, empty); /* before the first record: does nothing */
         store(producer, &slot, i, i % 50 == 0 ? 200 : 0);
-        record(full, producer);
-        wait_for(consumer, full);
+        ls_event_record(full, producer);
+        ls_stream_wait_event(consumer, full);
         expect(consumer, &slot, i);
-        record(empty, consumer);
+        ls_event_record(empty, consumer);
     }
     all_done(devices);
     no_mistakes();
@@ -123,7 +96,7 @@ static void hand_over(void **state) {
 static void check_never_recorded(struct devices *devices) {
     ls_event *never = new_event("never");
     int value = 0;
-    for (int s = 0; s < LS_STREAM_COUNT; s++) wait_for(stream_of(devices, 0, (ls_stream_kind)s), never);
+    for (int s = 0; s < LS_STREAM_COUNT; s++) ls_stream_wait_event(stream_of(devices, 0, (ls_stream_kind)s), never);
     assert_int_equal(ls_event_synchronize(never), LS_OK);
     store(stream_of(devices, 0, LS_STREAM_COPY), &value, 1, 0);
     all_done(devices);
@@ -144,20 +117,20 @@ static void check_latest_record(struct devices *devices) {
     ls_event *event = new_event("event"), *back = new_event("back");
     int first = 0, second = 0, seen = 0;
     store(copy, &first, 1, 100);
-    record(event, copy);
+    ls_event_record(event, copy);
     store(copy, &second, 2, 300);
-    record(event, copy);
-    wait_for(comm, event); /* the second record */
+    ls_event_record(event, copy);
+    ls_stream_wait_event(comm, event); /* the second record */
     expect(comm, &first, 1);
     expect(comm, &second, 2);
     store(comm, &seen, 3, 0);
-    record(back, comm);
-    wait_for(compute, back);
+    ls_event_record(back, comm);
+    ls_stream_wait_event(compute, back);
     expect(compute, &seen, 3);
-    wait_for(copy, back); /* if comm waited for the third record, this would be a deadlock */
+    ls_stream_wait_event(copy, back); /* if comm waited for the third record, this would be a deadlock */
     store(copy, &second, 4, 0);
-    record(event, copy);
-    wait_for(comm, event);
+    ls_event_record(event, copy);
+    ls_stream_wait_event(comm, event);
     expect(comm, &second, 4);
     all_done(devices);
     no_mistakes();
@@ -178,17 +151,17 @@ static void check_event_that_moves(struct devices *devices) {
     int slow = 0, quick = 0;
     for (int i = 1; i < 20; i++) {
         store(copy, &slow, i, 300);
-        record(event, copy);
-        wait_for(comm, event);
+        ls_event_record(event, copy);
+        ls_stream_wait_event(comm, event);
         store(other, &quick, i, 0);
-        record(event, other);
-        wait_for(compute, event);
+        ls_event_record(event, other);
+        ls_stream_wait_event(compute, event);
         expect(comm, &slow, i);
         expect(compute, &quick, i);
-        record(event, comm); /* order the next round after this one */
-        wait_for(copy, event);
-        record(event, compute);
-        wait_for(other, event);
+        ls_event_record(event, comm); /* order the next round after this one */
+        ls_stream_wait_event(copy, event);
+        ls_event_record(event, compute);
+        ls_stream_wait_event(other, event);
     }
     all_done(devices);
     no_mistakes();
@@ -206,7 +179,7 @@ static void check_host_waits(struct devices *devices) {
     int value = 0;
     for (int i = 1; i < 30; i++) {
         store(comm, &value, i, 50);
-        record(event, comm);
+        ls_event_record(event, comm);
         assert_int_equal(ls_event_synchronize(event), LS_OK);
         assert_int_equal(value, i);
         store(comm, &value, -i, 50);
@@ -237,11 +210,11 @@ static void check_copies(struct devices *devices) {
     memset(back, 0, NBYTES);
     ls_copy(to, memory[0], host, NBYTES);
     ls_copy(to, memory[0], host + 1, 0);
-    record(there, to);
-    wait_for(across, there);
+    ls_event_record(there, to);
+    ls_stream_wait_event(across, there);
     ls_copy(across, memory[1], memory[0], NBYTES);
-    record(crossed, across);
-    wait_for(to, crossed);
+    ls_event_record(crossed, across);
+    ls_stream_wait_event(to, crossed);
     ls_copy(to, back, memory[1], 1000); /* a brief one */
     ls_copy(to, back + 1000, (char *)memory[1] + 1000, NBYTES - 1000);
     all_done(devices);

@@ -1,4 +1,4 @@
-/* calibrate: what it concludes from measurements, the file that it writes, and the program in its shortest form. */
+/* calibrate: what it concludes from measurements, and the file that it writes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,10 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <cjson/cJSON.h>
+
 #include "labs/replay/calibrate/calibrate.h"
 #include "tests/base/scratch.h"
 #include "tests/labs/figures.h"
-#include "tests/programs/program.h"
 
 static calibrate_spread spread(double us) { return (calibrate_spread){us, us, us, us, 31}; }
 
@@ -276,12 +277,18 @@ static void test_the_file_is_a_node(void **state) {
     assert_int_equal(ls_node_collectives(node)->table_count, 2);
     assert_int_equal(ls_node_collectives(node)->table[1].bytes, 4000000);
     expect_near(ls_node_collectives(node)->table[1].us, 2000);
-    const char *source = ls_node_source(node, "device.fp32_GFLOPs");
+    char *text = scratch_read_text("this_machine.json");
+    cJSON *file = cJSON_Parse(text);
+    const cJSON *sources = cJSON_GetObjectItemCaseSensitive(file, "sources");
+    const char *source = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(sources, "device.fp32_GFLOPs"));
+    assert_non_null(source);
     assert_non_null(strstr(source, "measured "));
     assert_non_null(strstr(source, example_machine.date));
     assert_non_null(strstr(source, "on CPU"));
     assert_non_null(strstr(source, "median of 31 runs"));
     assert_null(strstr(ls_node_description(node), "rough"));
+    cJSON_Delete(file);
+    free(text);
     ls_node_close(node);
     f.fp32_us[CALIBRATE_MAIN_BATCH].high *= 2;
     f.rows[0].written_us = 3; /* less than measured */
@@ -291,7 +298,6 @@ static void test_the_file_is_a_node(void **state) {
     assert_non_null(strstr(ls_node_description(node), "rough: the machine was busy"));
     expect_near(ls_node_collectives(node)->table[0].us, 3);
     assert_true(isinf(ls_node_device(node)->reclaim_GBps));
-    assert_null(ls_node_source(node, "device.reclaim_GBps"));
     ls_node_close(node);
 }
 
@@ -347,43 +353,7 @@ static void test_what_is_no_node_is_not_written(void **state) {
     free(text);
 }
 
-/* --- the program -------------------------------------------------------------------------------------------------- */
-
-static void test_the_program_writes_a_node(void **state) {
-    (void)state;
-    static program p;
-    ls_node *node;
-    const char *path = scratch_path("node.json");
-    assert_int_equal(program_run(&p, "%s/calibrate --quick --quiet --out=%s", build_folder(), path), 0);
-    assert_non_null(strstr(p.out_text, "measured on "));
-    assert_non_null(strstr(p.out_text, "all-reduce of 1.0 MiB, 2 ranks"));
-    assert_non_null(strstr(p.out_text, path));
-    assert_string_equal(p.err_text, "");
-    assert_int_equal(ls_node_open(&node, path), LS_OK);
-    assert_true(ls_node_device_count(node) >= 2);
-    const struct ls_node_collectives *collectives = ls_node_collectives(node);
-    assert_int_equal(collectives->table[0].ranks, 2);
-    assert_int_equal(collectives->table[0].bytes, 1024);
-    assert_true(collectives->table_count >= 6);
-    for (int i = 1; i < collectives->table_count; i++)
-        assert_true(collectives->table[i].ranks > collectives->table[i - 1].ranks ||
-                    collectives->table[i].us >= collectives->table[i - 1].us);
-    ls_node_close(node);
-}
-
-static void test_wrong_usage(void **state) {
-    (void)state;
-    static program p;
-    assert_int_equal(program_run(&p, "%s/calibrate --slow", build_folder()), 2);
-    assert_int_equal(
-        program_run(&p, "%s/calibrate --quick --quiet --out=%s/absent/node.json", build_folder(), scratch_folder()), 1);
-    assert_int_equal(count_lines(p.err_text), 1);
-    assert_non_null(strstr(p.err_text, "absent"));
-    assert_int_equal(scratch_file_count(), 0);
-}
-
 #define ROW(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-#define PROGRAM_ROW(test) cmocka_unit_test_setup_teardown(test, programs_setup_to_compute, programs_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -400,8 +370,6 @@ int main(void) {
         ROW(test_the_file_is_a_node),
         ROW(test_what_is_printed),
         ROW(test_what_is_no_node_is_not_written),
-        PROGRAM_ROW(test_the_program_writes_a_node),
-        PROGRAM_ROW(test_wrong_usage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

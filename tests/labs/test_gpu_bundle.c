@@ -107,14 +107,17 @@ static void missing_libraries_are_named(void **state) {
 /* The check gets its options as they are, but for a relative --out, and the tests; it runs in the bundle. */
 static void options_are_handed_on(void **state) {
     (void)state;
-    char here[1024], expected[4096];
+    char here[1024], expected[8192];
     assert_non_null(getcwd(here, sizeof here));
     make_bundle("toolkit/lib64");
-    assert_int_equal(run_bundle("--budget 9 --only look --out a --out=b --out=/c --out /d"), 0);
+    assert_int_equal(
+        run_bundle("--budget 9 --only look --out a --out=b --out=/c --out /d --summary e --reference=f --reference /g "
+                   "--summary=/h --out i=j"),
+        0);
     snprintf(expected, sizeof expected,
-             "<build><--budget><9><--only><look><--out><%s/a><--out=%s/b><--out=/c><--out></d><build/tests/test_a>%s/"
-             "bundle\n",
-             here, here, scratch_folder());
+             "<build><--budget><9><--only><look><--out><%s/a><--out=%s/b><--out=/c><--out></d><--summary><%s/e>"
+             "<--reference=%s/f><--reference></g><--summary=/h><--out><%s/i=j><build/tests/test_a>%s/bundle\n",
+             here, here, here, here, here, scratch_folder());
     program_expect_text(&p, expected);
     assert_int_equal(run_bundle("--do /usr/bin/env"), 0);
     snprintf(expected, sizeof expected, "\nLS_PLUGINS=%s/bundle/build/lib\n", scratch_folder());

@@ -87,7 +87,7 @@ static size_t optimizer_bytes(ls_optimizer_kind kind, double momentum) {
     ls_optimizer *optimizer;
     ls_memory_report memory;
     assert_int_equal(ls_optimizer_create(&optimizer, model, &options), LS_OK);
-    assert_int_equal(ls_optimizer_step(optimizer), LS_OK);
+    assert_int_equal(ls_optimizer_step(optimizer, NULL), LS_OK);
     ls_device_memory(device, &memory);
     ls_optimizer_destroy(optimizer);
     ls_model_destroy(model);
@@ -294,12 +294,12 @@ static uint64_t hash_after_two_updates(ls_optimizer_kind kind, bool move) {
     ls_model_gradients(model, &gradients, &count);
     float *elsewhere = make_values(device, count, 3);
     for (size_t i = 0; i < count; i++) gradients[i] = elsewhere[i];
-    assert_int_equal(ls_optimizer_step(optimizer), LS_OK);
+    assert_int_equal(ls_optimizer_step(optimizer, NULL), LS_OK);
     for (size_t p = 0; move && p < ls_model_parameter_count(model); p++) {
         ls_model_place_gradient(model, p, elsewhere + (ls_model_parameter(model, p)->gradient - gradients));
     }
     for (size_t i = 0; move && i < count; i++) gradients[i] = NAN;
-    assert_int_equal(ls_optimizer_step(optimizer), LS_OK);
+    assert_int_equal(ls_optimizer_step(optimizer, NULL), LS_OK);
     assert_int_equal(ls_model_hash(model, &hash), LS_OK);
     ls_optimizer_destroy(optimizer);
     ls_device_free(device, elsewhere);

@@ -38,7 +38,7 @@ void updates_fill(struct updates *u, int turn, float factor) {
 }
 
 void updates_step(struct updates *u, const bool *skip) {
-    assert_int_equal(ls_optimizer_step_without(u->optimizer, skip), LS_OK);
+    assert_int_equal(ls_optimizer_step(u->optimizer, skip), LS_OK);
     assert_int_equal(ls_device_synchronize(u->device), LS_OK);
 }
 

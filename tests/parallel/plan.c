@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "tests/parallel/plan.h"
+#include "tests/ddp_procs/inside.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,7 +140,7 @@ static void run_assignment(struct rank *rank) {
         if (status != LS_OK && plan.sync_group) ls_comm_abort(plan.sync_group, "a step failed");
         if (ls_model_batchnorm_count(session.model) > 0)
             o->batches_tracked = *ls_model_batches_tracked(session.model, 0);
-        if (plan.mode == MODE_DDP) o->buckets = ddp_reducer_bucket_count(ddp_reducer_of(session.parallel));
+        if (plan.mode == MODE_DDP) o->buckets = bucket_count(reducer_of(session.parallel));
         session_close(&session);
         samples_free(&samples);
     }

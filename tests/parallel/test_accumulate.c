@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/ddp_procs/inside.h"
 #include "tests/parallel/seeds.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -309,7 +310,7 @@ static void unused_rank(struct rank *rank) {
         float d = bias->gradient[i] / scale + 0.1f * bias_before[i];
         CHECK(fabsf(bias->data[i] - (bias_before[i] - 0.05f * d)) <= 1e-7f && bias->data[i] != bias_before[i]);
     }
-    CHECK(ddp_compare_state(s.parallel, false) == LS_OK);
+    CHECK(ddp_compare_state(ddp_of(s.parallel), false) == LS_OK);
     samples_free(&samples);
     session_close(&s);
     ls_comm_destroy(comm);

@@ -13,6 +13,7 @@
 
 #include "common/base/hash.h"
 #include "dp_threads/dp.h"
+#include "tests/ddp_procs/inside.h"
 #include "tests/parallel/seeds.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -201,10 +202,10 @@ static void drifting_rank(struct rank *rank) {
     CHECK(group_open(&comm, rank, "direct") == LS_OK);
     open_here(rank, &s, &plan, comm, &samples);
     take_step(rank, &s, &samples.batches[0], 0);
-    CHECK(ddp_compare_state(s.parallel, false) == LS_OK);
+    CHECK(ddp_compare_state(ddp_of(s.parallel), false) == LS_OK);
     struct ls_scaler_state other = {.scale = rank->rank == 0 ? 65536 : 32768, .growth_tracker = 1};
     CHECK(ls_grad_scaler_write(ls_optimizer_scaler(s.parallel->optimizer), &other) == LS_OK);
-    CHECK(ddp_compare_state(s.parallel, false) == LS_ERR_INVALID);
+    CHECK(ddp_compare_state(ddp_of(s.parallel), false) == LS_ERR_INVALID);
     CHECK(strstr(rank->message, "the loss scaler (16 bytes) is not the same everywhere") != NULL);
     close_here(&s, &samples);
     ls_comm_destroy(comm);

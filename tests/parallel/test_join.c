@@ -13,6 +13,7 @@
 
 #include "common/base/hash.h"
 #include "common/seam/options.h"
+#include "tests/ddp_procs/inside.h"
 #include "tests/parallel/script.h"
 #include "tests/parallel/seeds.h"
 
@@ -112,7 +113,7 @@ static void expect_single_gradients(const struct rank *rank, struct player *play
 }
 
 static void expect_same_state(const struct rank *rank, struct player *player) {
-    CHECK(ddp_compare_state(player->session.parallel, false) == LS_OK);
+    CHECK(ddp_compare_state(ddp_of(player->session.parallel), false) == LS_OK);
 }
 
 static void look_before_update(const struct rank *rank, struct player *player) {
@@ -218,7 +219,7 @@ static void buffers_rank(struct rank *rank) {
     CHECK(player_join(rank, &player, &none, &anyone) == LS_OK && !anyone);
     CHECK(mean[0] == 1000); /* rank 0 was the last to have samples */
     for (size_t i = 0; i < 2; i++) CHECK(*ls_model_batches_tracked(player.session.model, i) == 4);
-    CHECK(ddp_compare_state(p, true) == LS_OK);
+    CHECK(ddp_compare_state(ddp_of(p), true) == LS_OK);
     chunk_free(&player.chunk);
     player_close(&player);
 }
@@ -235,7 +236,7 @@ static void tie_rank(struct rank *rank) {
     struct player player;
     player_open(rank, &player, &script, NULL);
     player_play(rank, &player, NULL);
-    CHECK(ddp_compare_state(player.session.parallel, true) == LS_OK);
+    CHECK(ddp_compare_state(ddp_of(player.session.parallel), true) == LS_OK);
     double mean = (double)ls_model_buffer(player.session.model, 0)->data[0];
     mark(&player, rank->rank);
     bool anyone; /* once more at the end: the marks show whose state it is */

@@ -13,6 +13,7 @@
 #include "common/base/probe.h"
 #include "common/trace/resolve.h"
 #include "tests/parallel/plan.h"
+#include "tests/trace/happens_before.h"
 
 /* --- recording some steps ----------------------------------------------------------------------------------------- */
 
@@ -138,7 +139,7 @@ static struct order order_of(const struct rank *rank, const ls_trace *trace, siz
         bool after_all = true;
         for (size_t p = 0; p < parameters; p++) {
             const struct ls_mark *ready = ready_mark(rank, trace, p, step);
-            bool after = ls_trace_happens_before(trace, ready->after, t);
+            bool after = happens_before(trace, ready->after, t);
             after_all = after_all && after;
             if (p == 0) order.free += !after;
         }
@@ -241,7 +242,7 @@ static void expect_dp(const struct rank *rank, const struct plan *plan, const st
             const struct ls_task *task = ls_trace_task(r->trace, t);
             bool on_stream = ls_trace_lane(r->trace, task->lane)->kind != LS_LANE_HOST;
             if (!on_stream || task->step != step || strcmp(task->phase, "backward") != 0) continue;
-            CHECK(ls_trace_happens_before(r->trace, t, update));
+            CHECK(happens_before(r->trace, t, update));
             backward++;
         }
         CHECK(backward >= 2 * plan->devices);

@@ -15,6 +15,7 @@
 #include "labs/replay/engine/engine.h"
 #include "tests/base/scratch.h"
 #include "tests/programs/program.h"
+#include "tests/trace/happens_before.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 #define RUN " --device-kind cpu --model mlp:784,16,10 --steps 13 --drop-last --no-evaluate --quiet"
@@ -141,7 +142,7 @@ static void expect_order(const ls_trace *trace, int ranks) {
     for (int rank = 0; rank < ranks; rank++) {
         int count = turns_of(trace, rank, NULL, turns);
         assert_true(count > 50);
-        for (int i = 1; i < count; i++) assert_true(ls_trace_happens_before(trace, turns[i - 1].task, turns[i].task));
+        for (int i = 1; i < count; i++) assert_true(happens_before(trace, turns[i - 1].task, turns[i].task));
     }
 }
 

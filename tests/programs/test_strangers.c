@@ -60,7 +60,7 @@ static void say(int port, const char *token, ddp_store_operation operation, size
         ddp_hello_write(bytes, &hello);
         nbytes = DDP_HELLO_NBYTES;
     }
-    ddp_request_header_write(bytes + nbytes, &(ddp_request_header){operation, sizeof key - 1, value_nbytes, 0});
+    ddp_request_header_write(bytes + nbytes, &(ddp_request_header){operation, sizeof key - 1, value_nbytes});
     nbytes += DDP_REQUEST_HEADER_NBYTES;
     memcpy(bytes + nbytes, key, sizeof key - 1);
     (void)!send(fd, bytes, nbytes + sizeof key - 1, MSG_NOSIGNAL);
@@ -78,7 +78,7 @@ static void attack(attacker *self, int port) {
     for (;; self->rounds++) {
         for (size_t g = 0; g < sizeof guesses / sizeof *guesses; g++) {
             say(port, guesses[g], DDP_OP_SET, 33);
-            say(port, guesses[g], DDP_OP_DELETE_KEY, 0);
+            say(port, guesses[g], DDP_OP_ADD, 8);
             say(port, guesses[g], DDP_OP_SET, DDP_STORE_VALUE_MAX);
         }
         for (int i = 0; i < 10; i++) { /* those that were dropped come again */

@@ -16,6 +16,7 @@
 #include "tests/base/scratch.h"
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
+#include "tests/trace/happens_before.h"
 
 #define SMALL "--model mlp:784,32,10 --no-evaluate"
 
@@ -125,7 +126,7 @@ static void test_ranks_meet(void **state) {
             if (to->rank != 0 || to->kind != LS_LANE_COMPUTE || update->step != gradient->step ||
                 strcmp(update->phase, "optimizer") != 0)
                 continue;
-            assert_true(ls_trace_happens_before(trace, a, b));
+            assert_true(happens_before(trace, a, b));
             crossings++;
         }
     }

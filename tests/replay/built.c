@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/trace/happens_before.h"
+
 static ls_node *make_node(int devices, double GBps) {
     char text[8000];
     ls_node *node = NULL;
@@ -122,7 +124,7 @@ int built_count(const struct built *b, int device, ls_lane_kind lane, int step, 
 bool built_before(const struct built *b, int first, int second) {
     assert_true(first >= 0);
     assert_true(second >= 0);
-    return ls_trace_happens_before(b->trace, first, second);
+    return happens_before(b->trace, first, second);
 }
 
 void built_expect_us(double got_us, double wanted_us) {

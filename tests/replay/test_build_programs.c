@@ -15,6 +15,7 @@
 #include "ddp_procs/buckets.h"
 #include "labs/replay/engine/build_internal.h"
 #include "tests/base/scratch.h"
+#include "tests/ddp_procs/inside.h"
 #include "tests/ddp_procs/reduced.h"
 #include "tests/programs/program.h"
 #include "tests/replay/model_work.h"
@@ -78,13 +79,13 @@ static void compare_with_reducer(struct rank *rank) {
     reduced_turn(rank, &r, 2, 0);
     reduced_turn(rank, &r, 2, 1);
     CHECK(ls_build_assign_buckets(&got, &m.workload, &o) == LS_OK);
-    CHECK(ddp_reducer_bucket_count(r.reducer) == (size_t)got.count);
+    CHECK(bucket_count(r.reducer) == (size_t)got.count);
     for (int k = 0; k < got.count; k++) {
         size_t nbytes = 0;
         for (int p = 0; p < m.workload.parameter_count; p++) {
             if (got.bucket_of[p] == k) nbytes += m.counts[p] * sizeof(float);
         }
-        CHECK(ddp_reducer_bucket_nbytes(r.reducer, (size_t)k) == nbytes);
+        CHECK(bucket_nbytes(r.reducer, (size_t)k) == nbytes);
     }
     ls_build_free_buckets(&got);
     reduced_destroy(&r);

@@ -18,6 +18,7 @@
 #include "tests/programs/program.h"
 #include "tests/replay/built.h"
 #include "tests/replay/model_work.h"
+#include "tests/trace/happens_before.h"
 
 enum { BATCH = 16, DEVICES = 2, STEP = 10, BUILT_STEP = 1, MAX_TASKS = 1024 };
 
@@ -111,8 +112,8 @@ static void compare_order(const ls_trace *built, const ls_trace *recorded, const
     assert_int_equal(step_tasks(recorded, STEP, r), count);
     for (int i = 0; i < count; i++) {
         for (int j = 0; j < count; j++) {
-            bool before = ls_trace_happens_before(built, b[i], b[j]);
-            bool asked = ls_trace_happens_before(recorded, r[i], r[j]);
+            bool before = happens_before(built, b[i], b[j]);
+            bool asked = happens_before(recorded, r[i], r[j]);
             if (before == asked || (has_threads && before)) continue;
             const struct ls_task *first = ls_trace_task(built, b[i]), *second = ls_trace_task(built, b[j]);
             fail_msg("%s: %s [%s] of device %d must%s come before %s [%s] of device %d, but recorded it %s", what,

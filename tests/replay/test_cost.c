@@ -68,15 +68,15 @@ static void test_work_grows_with_samples_and_precision(void **state) {
     struct ls_work work[2];
     ls_workload workload = make_workload(work);
     ls_node *node = open_node();
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP32), 42);
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 16, LS_FP32), 82);   /* 8e6 flops; 3e5 bytes */
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 1, LS_FP32), 13.25); /* 5 us of flops, 1.125e5 bytes */
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP16),
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP32, 1), 42);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 16, LS_FP32, 1), 82);   /* 8e6 flops; 3e5 bytes */
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 1, LS_FP32, 1), 13.25); /* 5 us of flops, 1.125e5 bytes */
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP16, 1),
                 12); /* flops and half of the bytes: 10 us each */
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 1, LS_FP16), 7.625);
-    assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP32), 12);
-    assert_near(ls_cost_work_us(node, &work[1], &workload, 1, LS_FP32), 12); /* of the parameters, not of samples */
-    assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP16), 12); /* which it updates in fp32 */
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 1, LS_FP16, 1), 7.625);
+    assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP32, 1), 12);
+    assert_near(ls_cost_work_us(node, &work[1], &workload, 1, LS_FP32, 1), 12); /* of the parameters, not of samples */
+    assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP16, 1), 12); /* which it updates in fp32 */
     ls_node_close(node);
 }
 
@@ -90,20 +90,20 @@ static void test_products_of_few_rows(void **state) {
     device->product_count = 2;
     device->products[0] = (struct ls_node_product){20, 0.5};  /* as long as 40 */
     device->products[1] = (struct ls_node_product){60, 0.75}; /* as long as 80, and 20 more rows as 40 more */
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 4, LS_FP32), 2 + 30);
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 6, LS_FP32), 2 + 40);
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 2, LS_FP32), 2 + 20);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 4, LS_FP32, 1), 2 + 30);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 6, LS_FP32, 1), 2 + 40);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 2, LS_FP32, 1), 2 + 20);
     work[0].bytes = work[0].fixed_bytes;
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 1, LS_FP32), 2 + 20);        /* the first point */
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 12, LS_FP32), 2 + 60 / .75); /* beyond the last one */
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 12, LS_FP16), 2 + 20);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 1, LS_FP32, 1), 2 + 20);        /* the first point */
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 12, LS_FP32, 1), 2 + 60 / .75); /* beyond the last one */
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 12, LS_FP16, 1), 2 + 20);
     assert_near(ls_cost_kernel_us(node, 4e6, 0, true, LS_FP32), 42); /* weights are not known */
     work[0].us = 64;
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 4, LS_FP32), 64 * 32 / (2 + 40 / .75));
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 4, LS_FP32, 1), 64 * 32 / (2 + 40 / .75));
     work[0].us = -1;
     workload.element_bytes = 2; /* weights of halves: 5e4 of them, and so 20 rows of 4 samples */
     device->memory_GBps = 1000;
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 4, LS_FP16), 2 + 5 / 0.5);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 4, LS_FP16, 1), 2 + 5 / 0.5);
     ls_node_close(node);
 }
 
@@ -113,17 +113,17 @@ static void test_measured_work_is_scaled(void **state) {
     ls_workload workload = make_workload(work);
     ls_node *node = open_node();
     work[0].us = 84; /* twice what the roofline says */
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP32), 84);
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 16, LS_FP32), 164);
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP16), 24);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP32, 1), 84);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 16, LS_FP32, 1), 164);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP16, 1), 24);
     work[1].us = 6;
-    assert_near(ls_cost_work_us(node, &work[1], &workload, 1, LS_FP32), 6);
+    assert_near(ls_cost_work_us(node, &work[1], &workload, 1, LS_FP32, 1), 6);
     workload.element_bytes = 2; /* measured in 16 bits; bytes are those of 16 bits: 10 us of flops, 20 of bytes */
     work[0].us = 44;
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_BF16), 44);
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP32), 84); /* 42 by 22 */
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_BF16, 1), 44);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP32, 1), 84); /* 42 by 22 */
     work[0].us = 0;
-    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_BF16), 0);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_BF16, 1), 0);
     ls_node_close(node);
 }
 
@@ -150,21 +150,21 @@ static void test_crowding(void **state) {
     struct ls_work work[2];
     ls_workload workload = make_workload(work);
     ls_node *node = open_node();
-    assert_near(ls_cost_crowded_us(node, &work[0], &workload, 8, LS_FP32, 2), 42); /* not in the file */
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP32, 2), 42); /* not in the file */
     ls_node_change_device(node)->product_crowding = 1.5;
     ls_node_change_device(node)->memory_crowding = 3;
-    assert_near(ls_cost_crowded_us(node, &work[0], &workload, 8, LS_FP32, 1), 42);
-    assert_near(ls_cost_crowded_us(node, &work[0], &workload, 8, LS_FP32, 2), 63);
-    assert_near(ls_cost_crowded_us(node, &work[1], &workload, 8, LS_FP32, 2), 32);
-    assert_near(ls_cost_crowded_us(node, &work[1], &workload, 8, LS_FP32, 8), 32);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP32, 1), 42);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 8, LS_FP32, 2), 63);
+    assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP32, 2), 32);
+    assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP32, 8), 32);
     ls_node_close(node);
     assert_int_equal(ls_node_open(&node, "pcie3-4gpu"), LS_OK);
     ls_node_change_device(node)->memory_GBps = 10;
     ls_node_change_device(node)->kernel_us = 2;
     ls_node_change_device(node)->memory_crowding = 4;
-    assert_near(ls_cost_crowded_us(node, &work[1], &workload, 8, LS_FP32, 1), 12);
-    assert_near(ls_cost_crowded_us(node, &work[1], &workload, 8, LS_FP32, 2), 22);
-    assert_near(ls_cost_crowded_us(node, &work[1], &workload, 8, LS_FP32, 3), 32);
+    assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP32, 1), 12);
+    assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP32, 2), 22);
+    assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP32, 3), 32);
     ls_node_close(node);
 }
 
@@ -188,14 +188,14 @@ static void test_only_bytes_are_crowded(void **state) {
     ls_node *node = open_node();
     ls_node_change_device(node)->memory_crowding = 3;
     work[1].us = 50; /* 10 of them for bytes */
-    assert_near(ls_cost_crowded_us(node, &work[1], &workload, 8, LS_FP32, 2), 70);
+    assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP32, 2), 70);
     work[1].us = 6; /* less than the node's rate would take: all of it is bytes */
-    assert_near(ls_cost_crowded_us(node, &work[1], &workload, 8, LS_FP32, 2), 18);
+    assert_near(ls_cost_work_us(node, &work[1], &workload, 8, LS_FP32, 2), 18);
     work[0] = work[1];
     work[0].phase = "forward"; /* and half as many samples have half the bytes and time */
     work[0].fixed_bytes = 0;
     work[0].us = 48;
-    assert_near(ls_cost_crowded_us(node, &work[0], &workload, 4, LS_FP32, 2), 28 + 10);
+    assert_near(ls_cost_work_us(node, &work[0], &workload, 4, LS_FP32, 2), 28 + 10);
     ls_node_close(node);
 }
 

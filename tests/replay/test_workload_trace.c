@@ -39,7 +39,7 @@ static void a_built_program_gives_its_workload_back(void **state) {
         assert_string_equal(got->name, wanted->name);
         assert_string_equal(got->phase, wanted->phase);
         assert_true(fabs(got->flops - wanted->flops * grown) <= 1);
-        assert_true(got->us == ls_cost_work_us(b.node, wanted, file, BATCH, LS_FP32));
+        assert_true(got->us == ls_cost_work_us(b.node, wanted, file, BATCH, LS_FP32, 1));
         assert_int_equal(got->ready_count, wanted->ready_count);
         if (got->ready_count > 0) assert_int_equal(got->first_ready, wanted->first_ready);
         assert_true(got->host_us >= 4 && got->host_us <= 4 + 1e-9);

@@ -127,7 +127,7 @@ static void use_scaler(struct made_run *run, ls_model **model) {
     ls_optimizer_options o = ls_train_optimizer(&run->options);
     assert_int_equal(ls_optimizer_create(&run->parallel.optimizer, *model, &o), LS_OK);
     ls_model_parameter(*model, 0)->gradient[0] = INFINITY;
-    assert_int_equal(ls_optimizer_step(run->parallel.optimizer), LS_OK);
+    assert_int_equal(ls_optimizer_step(run->parallel.optimizer, NULL), LS_OK);
 }
 
 static cJSON *summary_of(struct made_run *run) {

@@ -16,6 +16,7 @@
 #include "common/trace/chrome.h"
 #include "tests/base/scratch.h"
 #include "tests/base/text.h"
+#include "tests/trace/happens_before.h"
 #include "tests/trace/small_trace.h"
 
 static void expect_same_files(const char *left, const char *right) {
@@ -89,7 +90,7 @@ static void test_what_is_read_is_what_was_written(void **state) {
     const int *before = ls_trace_before(read, 6, &count);
     assert_int_equal(count, 2); /* each once */
     assert_true(before[0] == 5 && before[1] == 7);
-    assert_true(ls_trace_happens_before(read, 1, 9));
+    assert_true(happens_before(read, 1, 9));
     ls_trace_destroy(written);
     ls_trace_destroy(read);
 }

@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/trace/pair_map.h"
 #include "tests/base/scratch.h"
+#include "tests/trace/happens_before.h"
 #include "tests/trace/records.h"
 
 static const struct ls_task *task_of(const ls_trace *trace, const char *name) {
@@ -62,7 +62,7 @@ static void test_inline_work_is_not_the_hosts_time(void **state) {
     expect_near(task_of(trace, "relu")->us, 4);
     records_expect_edge(trace, records_task(trace, "launch gemm", 0), records_task(trace, "gemm", 0));
     records_expect_edge(trace, records_task(trace, "gemm", 0), records_task(trace, "launch relu", 0));
-    assert_true(ls_trace_happens_before(trace, records_task(trace, "gemm", 0), records_task(trace, "relu", 0)));
+    assert_true(happens_before(trace, records_task(trace, "gemm", 0), records_task(trace, "relu", 0)));
     ls_trace_destroy(trace);
     trace = records_resolve(&host, 1, true);
     expect_near(task_of(trace, "launch relu")->us, 1.1);
@@ -95,8 +95,8 @@ static void test_events_order_streams(void **state) {
     records_expect_edge(trace, gemm, reduce);
     assert_int_equal(records_edge_count(trace, reduce), 2);
     assert_int_equal(records_edge_count(trace, again), 1); /* a wait is for the next task alone: the others follow it */
-    assert_false(ls_trace_happens_before(trace, records_task(trace, "relu", 0), reduce));
-    assert_true(ls_trace_happens_before(trace, gemm, again));
+    assert_false(happens_before(trace, records_task(trace, "relu", 0), reduce));
+    assert_true(happens_before(trace, gemm, again));
     assert_true(ls_trace_task(trace, gemm)->us < 0 && isnan(ls_trace_task(trace, gemm)->start_us));
     assert_int_equal(records_edge_count(trace, records_task(trace, "launch copy", 0)), 0); /* the host does not wait */
     expect_near(task_of(trace, "launch gemm")->us, 4); /* calls about events count for the next task */
@@ -123,8 +123,7 @@ static void test_a_wait_is_for_the_ticket_it_names(void **state) {
     records_expect_edge(trace, records_task(trace, "second", 0), records_task(trace, "after second", 0));
     records_expect_edge(trace, records_task(trace, "second", 0), records_task(trace, "after both", 0));
     assert_int_equal(records_edge_count(trace, records_task(trace, "after both", 0)), 2);
-    assert_false(
-        ls_trace_happens_before(trace, records_task(trace, "second", 0), records_task(trace, "after first", 0)));
+    assert_false(happens_before(trace, records_task(trace, "second", 0), records_task(trace, "after first", 0)));
     ls_trace_destroy(trace);
 }
 
@@ -341,53 +340,6 @@ static void test_runs_that_are_written_later_hold_nothing(void **state) {
     ls_trace_destroy(trace);
 }
 
-static void test_records_that_cannot_be_are_refused(void **state) {
-    (void)state;
-    struct records host = {0};
-    records_add(&host, LS_PROBE_LAUNCH, "gemm", 10, 1, 5, 4);
-    records_refused(&host, 1, "lasts from 5.000 us to 4.000 us");
-    host.records[0].end_us = NAN;
-    records_refused(&host, 1, "record 0");
-    host = (struct records){0};
-    records_inline(&host, "gemm", 10, 2, 0, 1, 2, 3);
-    records_inline(&host, "relu", 10, 2, 4, 5, 6, 7);
-    records_refused(&host, 1, "(\"relu\") twice");
-    host = (struct records){0};
-    records_inline(&host, "gemm", 10, 2, 0, 1, 2, 3);
-    records_inline(&host, "relu", 10, 1, 4, 5, 6, 7);
-    records_refused(&host, 1, "was launched behind 2");
-    host = (struct records){0};
-    records_add(&host, LS_PROBE_MEETING, "all_reduce", 0xabc, 1, 1, 1);
-    records_refused(&host, 1, "within no work");
-    records_add(&host, LS_PROBE_LAUNCH, "later", 10, 1, 2, 3);
-    records_refused(&host, 1, "within no work");
-    host = (struct records){0};
-    records_add(&host, LS_PROBE_RAISE, "flag", 900, 1, 8, 8);
-    records_add(&host, LS_PROBE_RAISE, "flag", 900, 2, 7, 7);
-    records_refused(&host, 1, "ended before");
-    host = (struct records){0};
-    records_add(&host, LS_PROBE_LAUNCH, "gemm", 13, 1, 0, 1);
-    records_refused(&host, 1, "a stream of kind 3");
-}
-
-static void test_pairs_are_told_apart(void **state) {
-    (void)state;
-    struct ls_pair_map map = {0};
-    assert_int_equal(ls_pair_map_find(&map, 1, 1), LS_NONE);
-    for (int round = 0; round < 2; round++) {
-        for (int i = 0; i < 5000; i++) {
-            int *value = ls_pair_map_at(&map, (uint64_t)i % 50 << 6, (uint64_t)i / 50);
-            assert_non_null(value);
-            assert_int_equal(*value, round == 0 ? LS_NONE : i);
-            *value = i;
-        }
-    }
-    for (int i = 0; i < 5000; i++) assert_int_equal(ls_pair_map_find(&map, (uint64_t)i % 50 << 6, (uint64_t)i / 50), i);
-    assert_int_equal(ls_pair_map_find(&map, 50 << 6, 0), LS_NONE);
-    assert_int_equal(map.count, 5000);
-    ls_pair_map_free(&map);
-}
-
 static void test_nothing_at_all(void **state) {
     (void)state;
     struct records host = {0};
@@ -415,8 +367,6 @@ int main(void) {
         TEST(marks_lie_on_their_stream_or_thread),
         TEST(what_lies_within_a_run_is_the_streams),
         TEST(runs_that_are_written_later_hold_nothing),
-        TEST(records_that_cannot_be_are_refused),
-        TEST(pairs_are_told_apart),
         TEST(nothing_at_all),
     };
     return cmocka_run_group_tests_name("resolve", tests, NULL, NULL);

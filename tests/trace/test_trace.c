@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/trace/happens_before.h"
 #include "tests/trace/small_trace.h"
 
 static ls_trace *empty_trace(void) {
@@ -105,18 +106,18 @@ static void test_what_happens_before_what(void **state) {
     ls_trace *trace = small_trace(false);
     assert_int_equal(ls_trace_seal(trace), LS_OK);
     enum { LAUNCH, GEMM, COPY, REDUCE, WAIT, OTHER_LAUNCH, OTHER_GEMM, OTHER_COPY, OTHER_REDUCE, OTHER_WAIT };
-    assert_true(ls_trace_happens_before(trace, LAUNCH, GEMM));       /* an edge */
-    assert_true(ls_trace_happens_before(trace, LAUNCH, WAIT));       /* the lane */
-    assert_true(ls_trace_happens_before(trace, COPY, WAIT));         /* three edges */
-    assert_true(ls_trace_happens_before(trace, GEMM, OTHER_REDUCE)); /* a meeting begins when all have come */
-    assert_true(ls_trace_happens_before(trace, COPY, OTHER_WAIT));
-    assert_false(ls_trace_happens_before(trace, GEMM, LAUNCH));
-    assert_false(ls_trace_happens_before(trace, GEMM, GEMM));
-    assert_false(ls_trace_happens_before(trace, LAUNCH, COPY));
-    assert_false(ls_trace_happens_before(trace, GEMM, OTHER_GEMM));
-    assert_false(ls_trace_happens_before(trace, REDUCE, OTHER_REDUCE)); /* they are one */
-    assert_false(ls_trace_happens_before(trace, WAIT, OTHER_WAIT));
-    assert_true(ls_trace_happens_before(trace, LAUNCH, OTHER_WAIT)); /* after all of these, nothing is left over */
+    assert_true(happens_before(trace, LAUNCH, GEMM));       /* an edge */
+    assert_true(happens_before(trace, LAUNCH, WAIT));       /* the lane */
+    assert_true(happens_before(trace, COPY, WAIT));         /* three edges */
+    assert_true(happens_before(trace, GEMM, OTHER_REDUCE)); /* a meeting begins when all have come */
+    assert_true(happens_before(trace, COPY, OTHER_WAIT));
+    assert_false(happens_before(trace, GEMM, LAUNCH));
+    assert_false(happens_before(trace, GEMM, GEMM));
+    assert_false(happens_before(trace, LAUNCH, COPY));
+    assert_false(happens_before(trace, GEMM, OTHER_GEMM));
+    assert_false(happens_before(trace, REDUCE, OTHER_REDUCE)); /* they are one */
+    assert_false(happens_before(trace, WAIT, OTHER_WAIT));
+    assert_true(happens_before(trace, LAUNCH, OTHER_WAIT)); /* after all of these, nothing is left over */
     ls_trace_destroy(trace);
 }
 
@@ -133,7 +134,7 @@ static void test_before_in_a_large_trace(void **state) {
         int lane = i % LANES, row = i * 37, other = (i * 7) % LANES, later = row + i % 5 - 1;
         if (later < 0) continue;
         bool expected = lane == other ? later > row : lane == 3 && other == 5 && later > row;
-        assert_int_equal(ls_trace_happens_before(trace, row * LANES + lane, later * LANES + other), expected);
+        assert_int_equal(happens_before(trace, row * LANES + lane, later * LANES + other), expected);
     }
     ls_trace_destroy(trace);
 }

@@ -182,7 +182,7 @@ static void resident_batches_are_loaded_once(void **state) {
     ls_feed feed;
     assert_int_equal(ls_feed_open(&feed, &options, p, LS_SHARD_STRIDED, &data.base), LS_OK);
     assert_int_equal(p->batch->place_count, KEPT);
-    assert_int_equal(ls_loader_begin_epoch(feed.loader, 0), LS_OK);
+    assert_int_equal(ls_loader_begin_epoch(feed.loader, 0, 0), LS_OK);
     double waited_us = 0;
     for (p->step = 0; p->step < STEPS; p->step++) {
         const ls_batch *batch;

@@ -95,7 +95,7 @@ static ls_status put_on_stream(struct ls_nccl_group *g, const ls_operation *oper
         ls_comm_issue(g->comm, what);
         ncclResult_t result = run(g, operation, lane->stream);
         status = result == ncclSuccess ? LS_OK : ls_nccl_settle(g, result, what);
-        if (status == LS_OK) status = ls_nccl_remember(g, what, operation->ordinal, stream);
+        if (status == LS_OK) status = ls_nccl_remember(g, what, stream);
     }
     if (status != LS_OK) {
         ls_nccl_abort(g);
@@ -119,10 +119,7 @@ static ls_status put(const ls_operation *operation, ls_stream *stream) {
         status = put_on_stream(g, operation, stream, lane);
         ls_nccl_leave(g);
     }
-    if (status != LS_OK) {
-        ls_comm_mark_failed(comm, operation->ordinal);
-        return status;
-    }
+    if (status != LS_OK) return status;
     ls_comm_count_operation(comm);
     return ls_cuda_check_launch(stream, ls_operation_name(operation->what.kind));
 }

@@ -123,7 +123,7 @@ static ls_status await_first(struct ls_nccl_group **groups, int count) {
     for (int p = 0; status == LS_OK && p < count; p++) {
         ls_stream *stream = ls_device_stream(groups[p]->device, LS_STREAM_COMM);
         status = ls_device_watch(groups[p]->device, ls_nccl_watch, groups[p]);
-        if (status == LS_OK) status = ls_nccl_remember(groups[p], &coming_up, 0, stream);
+        if (status == LS_OK) status = ls_nccl_remember(groups[p], &coming_up, stream);
     }
     for (int p = 0; status == LS_OK && p < count; p++)
         status = ls_stream_synchronize(ls_device_stream(groups[p]->device, LS_STREAM_COMM));

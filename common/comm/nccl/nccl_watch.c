@@ -59,7 +59,7 @@ bool ls_nccl_is_busy(struct ls_nccl_group *g) {
     return g->pending_count > 0;
 }
 
-ls_status ls_nccl_remember(struct ls_nccl_group *g, const ls_announcement *what, uint64_t ordinal, ls_stream *stream) {
+ls_status ls_nccl_remember(struct ls_nccl_group *g, const ls_announcement *what, ls_stream *stream) {
     if (ls_cuda_is_recording(stream)) {
         g->recorded = true;
         g->last_recorded = *what;
@@ -74,7 +74,6 @@ ls_status ls_nccl_remember(struct ls_nccl_group *g, const ls_announcement *what,
     if (status == LS_OK) status = LS_CUDA(g->gpu, cudaEventRecord(next->event, native));
     if (status != LS_OK) return status;
     next->what = *what;
-    next->ordinal = ordinal;
     next->seen_us = 0;
     g->pending_count++;
     return LS_OK;
@@ -213,7 +212,6 @@ ls_status ls_nccl_settle(struct ls_nccl_group *g, ncclResult_t result, const ls_
 
 /* The oldest operation of all has failed, and with it all others. */
 static ls_status give_up(struct ls_nccl_group *g, ls_status status) {
-    if (g->pending_count > 0) ls_comm_mark_failed(g->comm, entry(g, 0)->ordinal);
     ls_nccl_abort(g);
     if (status != LS_OK) ls_nccl_abort_neighbours(g);
     g->pending_count = 0;

@@ -92,16 +92,13 @@ for bin in "${CUDA_HOME:-/usr/local/cuda}/bin" /usr/local/cuda-*/bin; do [ -d "$
 export PATH
 look
 
-# The check runs in this folder; a relative --out is meant from where run.sh was called.
+# The check runs in this folder; relative names of files are meant from where run.sh was called.
+absolute() { case $1 in /*) printf '%s' "$1" ;; *) printf '%s' "$from/$1" ;; esac }
 last=''
 for word; do
     shift
-    case $last=$word in
-    --out=/*) ;;
-    --out=*) word=$from/$word ;;
-    *=--out=/*) ;;
-    *=--out=*) word=--out=$from/${word#--out=} ;;
-    esac
+    case $last in --out | --summary | --reference) word=$(absolute "$word") ;; esac
+    case $word in --out=* | --summary=* | --reference=*) word=${word%%=*}=$(absolute "${word#*=}") ;; esac
     last=$word
     set -- "$@" "$word"
 done

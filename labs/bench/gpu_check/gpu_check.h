@@ -112,7 +112,6 @@ ls_status gpu_check_read(const char *path, cJSON **lines);
 /* Of a line: "" where there is no such text, GPU_CHECK_VERDICTS if its verdict is none. */
 const char *gpu_check_text(const cJSON *object, const char *name);
 gpu_check_verdict gpu_check_verdict_in(const cJSON *line);
-const char *gpu_check_verdict_text(gpu_check_verdict verdict);
 /* NULL where there is none; figures NAN. */
 const cJSON *gpu_check_find_line(const cJSON *lines, const char *stage, const char *name);
 double gpu_check_figure(const cJSON *line, const char *name);

@@ -15,7 +15,7 @@
 
 enum { MOST_BYTES = 1 << 24 };
 
-const char *gpu_check_verdict_text(gpu_check_verdict verdict) {
+static const char *verdict_text(gpu_check_verdict verdict) {
 #define NAME(name, text) text,
     static const char *const texts[] = {GPU_CHECK_VERDICT_MAP(NAME) ""};
 #undef NAME
@@ -42,7 +42,7 @@ void gpu_check_say(gpu_check *check, const char *name, gpu_check_verdict verdict
     cJSON *line = cJSON_CreateObject();
     cJSON_AddStringToObject(line, "stage", gpu_check_stage_name(check->stage));
     cJSON_AddStringToObject(line, "name", name);
-    cJSON_AddStringToObject(line, "verdict", gpu_check_verdict_text(verdict));
+    cJSON_AddStringToObject(line, "verdict", verdict_text(verdict));
     if (seconds >= 0) cJSON_AddNumberToObject(line, "seconds", round(seconds * 1e3) * 1e-3);
     if (detail[0]) cJSON_AddStringToObject(line, "detail", detail);
     if (figures) cJSON_AddItemToObject(line, "figures", figures);
@@ -65,7 +65,7 @@ const char *gpu_check_text(const cJSON *object, const char *name) {
 gpu_check_verdict gpu_check_verdict_in(const cJSON *line) {
     int verdict = 0;
     while (verdict < GPU_CHECK_VERDICTS &&
-           strcmp(gpu_check_text(line, "verdict"), gpu_check_verdict_text((gpu_check_verdict)verdict)) != 0)
+           strcmp(gpu_check_text(line, "verdict"), verdict_text((gpu_check_verdict)verdict)) != 0)
         verdict++;
     return (gpu_check_verdict)verdict;
 }

@@ -130,10 +130,10 @@ static ls_status write_note(digits_folder *folder) {
         o->warp_test ? "" : "; the test digits as they are");
     size_t nbytes = 0;
     char *sources_note = read_sources_note(o->source, &nbytes);
-    ls_status status = ls_file_writer_put(folder->note, text, (size_t)length);
-    if (status == LS_OK) status = ls_file_writer_put(folder->note, sources_note, nbytes);
+    ls_file_writer_put(folder->note, text, (size_t)length);
+    ls_file_writer_put(folder->note, sources_note, nbytes);
     free(sources_note);
-    return status;
+    return ls_file_writer_status(folder->note);
 }
 
 /* --- writing --------------------------------------------------------------------------------------------------------------- */
@@ -154,7 +154,8 @@ static ls_status open_files(digits_folder *folder, size_t height, size_t width) 
     if (status != LS_OK || !o->list) return status;
     static const char heading[] = "split,index,source,label\n";
     status = ls_file_writer_open(&folder->list, o->list);
-    return status == LS_OK ? ls_file_writer_put(folder->list, heading, strlen(heading)) : status;
+    if (status == LS_OK) ls_file_writer_put(folder->list, heading, strlen(heading));
+    return status;
 }
 
 ls_status digits_folder_open(digits_folder **out, const mkdigits_options *options, size_t height, size_t width) {
@@ -181,7 +182,8 @@ ls_status digits_folder_put(digits_folder *folder, ls_split split, int64_t index
     char line[96];
     int length =
         snprintf(line, sizeof line, "%s,%" PRId64 ",%" PRId64 ",%u\n", splits[split].name, index, source, label);
-    return ls_file_writer_put(folder->list, line, (size_t)length);
+    ls_file_writer_put(folder->list, line, (size_t)length);
+    return ls_file_writer_status(folder->list);
 }
 
 static ls_status remove_old(const digits_folder *folder) {

@@ -17,10 +17,8 @@ ls_status bench_write_path(const char *path, const char *text) {
     if (!text) return ls_file_check(path);
     ls_status status = ls_file_writer_open(&writer, path);
     if (status != LS_OK) return status;
-    status = ls_file_writer_put(writer, text, strlen(text));
-    if (status == LS_OK) return ls_file_writer_commit(writer);
-    ls_file_writer_abort(writer);
-    return status;
+    ls_file_writer_put(writer, text, strlen(text));
+    return ls_file_writer_commit(writer);
 }
 
 ls_status bench_write_file(const char *folder, const char *name, const char *text) {

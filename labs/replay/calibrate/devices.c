@@ -119,13 +119,7 @@ ls_status calibrate_bind(const struct calibrate_worker *worker) { return ls_devi
 
 /* --- devices and their memory ------------------------------------------------------------------------------------- */
 
-static ls_status take(struct calibrate_worker *worker, size_t nbytes, void *to) {
-    return ls_device_alloc(worker->device, LS_MEMORY_WORKSPACE, nbytes, "calibration", to);
-}
-
-static ls_status open_worker(struct calibrate_worker *worker, int place, int devices) {
-    ls_device_options device = {.kind = LS_DEVICE_CPU, .index = place, .place = place, .devices_on_node = devices};
-    ls_comm_options group = {.world_size = 1, .timeout_s = 30};
+static ls_status take_memory(struct calibrate_worker *worker, int place) {
     size_t width = (size_t)worker->sizes->width, copy = (size_t)worker->sizes->copies * COPY_BYTES;
     size_t workspace = 0, matrix = BATCH_MAX * width * sizeof(float);
     size_t weights = (size_t)worker->sizes->layers * width * width * sizeof(float);
@@ -135,22 +129,32 @@ static ls_status open_worker(struct calibrate_worker *worker, int place, int dev
         if (one > workspace) workspace = one;
         if (other > workspace) workspace = other;
     }
+    bool all = place == 0 || worker->sizes == &far; /* sizes, or that for sharing */
+    size_t pass = pass_counts[all ? CALIBRATE_PASSES - 1 : CALIBRATE_NODE_PASS] * sizeof(float);
+    const struct {
+        void *to;
+        size_t nbytes;
+    } parts[] = {{&worker->x, matrix},  {&worker->w, weights}, {&worker->y, matrix}, {&worker->workspace, workspace},
+                 {&worker->pass, pass}, {&worker->from, copy}, {&worker->to, copy}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        ls_status status =
+            ls_device_alloc(worker->device, LS_MEMORY_WORKSPACE, parts[i].nbytes, "calibration", parts[i].to);
+        if (status != LS_OK) return status;
+    }
+    memset(worker->from, 1, copy); /* pages of its own */
+    memset(worker->w, 0, weights);
+    return LS_OK;
+}
+
+static ls_status open_worker(struct calibrate_worker *worker, int place, int devices) {
+    ls_device_options device = {.kind = LS_DEVICE_CPU, .index = place, .place = place, .devices_on_node = devices};
+    ls_comm_options group = {.world_size = 1, .timeout_s = 30};
     ls_status status = ls_device_open(&worker->device, &device);
     if (status != LS_OK) return status;
     worker->compute = ls_device_stream(worker->device, LS_STREAM_COMPUTE);
     worker->copy = ls_device_stream(worker->device, LS_STREAM_COPY);
     worker->comm = ls_device_stream(worker->device, LS_STREAM_COMM);
-    status = take(worker, matrix, &worker->x);
-    if (status == LS_OK) status = take(worker, weights, &worker->w);
-    if (status == LS_OK) status = take(worker, matrix, &worker->y);
-    if (status == LS_OK) status = take(worker, workspace, &worker->workspace);
-    bool all = place == 0 || worker->sizes == &far; /* sizes, or that for sharing */
-    size_t pass = pass_counts[all ? CALIBRATE_PASSES - 1 : CALIBRATE_NODE_PASS];
-    if (status == LS_OK) status = take(worker, pass * sizeof(float), &worker->pass);
-    if (status == LS_OK) status = take(worker, copy, &worker->from);
-    if (status == LS_OK) status = take(worker, copy, &worker->to);
-    if (status == LS_OK) memset(worker->from, 1, copy); /* pages of its own */
-    if (status == LS_OK) memset(worker->w, 0, weights);
+    status = take_memory(worker, place);
     if (status == LS_OK) status = ls_event_create(&worker->event, "calibration");
     if (status == LS_OK) status = ls_comm_create_shm(&worker->alone, &group);
     return status;

@@ -115,11 +115,6 @@ void ls_build_wait(const ls_builder *b, struct ls_build_device *device, ls_lane_
     ls_build_await(device, lane, task);
 }
 
-void ls_build_host_waits(ls_builder *b, struct ls_build_device *device, const char *name, int task, double us) {
-    ls_build_await(device, LS_LANE_HOST, task);
-    (void)ls_build_host(b, device, name, us, false);
-}
-
 /* --- work -------------------------------------------------------------------------------------------------------- */
 
 /* At the same time: of DP's devices the first one takes the loss and updates while the others wait. */
@@ -198,8 +193,8 @@ static const double *costs_of(ls_builder *b, double samples) {
     c->samples = samples;
     for (int w = 0; w < b->workload->work_count; w++) {
         const struct ls_work *work = &b->workload->work[w];
-        c->us[w] = ls_cost_crowded_us(b->node, work, b->workload, samples, b->options->precision,
-                                      devices_at_work(b, work->phase));
+        c->us[w] = ls_cost_work_us(b->node, work, b->workload, samples, b->options->precision,
+                                   devices_at_work(b, work->phase));
     }
     return c->us;
 }
@@ -220,7 +215,8 @@ static double variation(const ls_builder *b, const struct ls_build_device *devic
     return w->step_us[step * w->work_count + index] / w->work[index].us;
 }
 
-int ls_build_work(ls_builder *b, struct ls_build_device *device, const struct ls_work *work, double samples) {
+/* One operation of the workload; its task. */
+static int build_work(ls_builder *b, struct ls_build_device *device, const struct ls_work *work, double samples) {
     const ls_workload *w = b->workload;
     ptrdiff_t index = work - w->work;
     bool fixed = strcmp(work->phase, "optimizer") == 0;
@@ -240,7 +236,7 @@ int ls_build_works(ls_builder *b, struct ls_build_device *device, double samples
     for (int w = 0; w < b->workload->work_count; w++) {
         const struct ls_work *work = &b->workload->work[w];
         if (strcmp(work->phase, b->phase) != 0) continue;
-        int task = ls_build_work(b, device, work, samples);
+        int task = build_work(b, device, work, samples);
         if (first == LS_NONE) first = task;
     }
     return first;
@@ -248,7 +244,7 @@ int ls_build_works(ls_builder *b, struct ls_build_device *device, double samples
 
 void ls_build_backward_work(ls_builder *b, struct ls_build_device *device, const struct ls_work *work, double samples) {
     if (strcmp(work->phase, "backward") != 0) return;
-    int task = ls_build_work(b, device, work, samples);
+    int task = build_work(b, device, work, samples);
     for (int i = 0; device->number == 0 && i < work->ready_count; i++) {
         struct ls_mark mark = {.name = "gradient ready",
                                .lane = device->lane[LS_LANE_COMPUTE],
@@ -267,7 +263,8 @@ void ls_build_begin_step(ls_builder *b, struct ls_build_device *device) {
 
 void ls_build_end_step(ls_builder *b, struct ls_build_device *device, int batch_copied) {
     b->phase = "other";
-    ls_build_host_waits(b, device, "batch copied", batch_copied, b->host->sync_us);
+    ls_build_await(device, LS_LANE_HOST, batch_copied);
+    (void)ls_build_host(b, device, "batch copied", b->host->sync_us, false);
 }
 
 int ls_build_upload(ls_builder *b, struct ls_build_device *device, double inputs, double answers, int place_used) {

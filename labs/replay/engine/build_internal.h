@@ -92,8 +92,7 @@ void ls_build_wait(const ls_builder *b, struct ls_build_device *device, ls_lane_
 /* The same without cost for the host: the lane's next task comes behind `task`. */
 void ls_build_await(struct ls_build_device *device, ls_lane_kind lane, int task);
 
-/* The operation of the workload, or all of its phase b->phase; the first task of them, LS_NONE if there is none. */
-int ls_build_work(ls_builder *b, struct ls_build_device *device, const struct ls_work *work, double samples);
+/* All operations of the workload's phase b->phase; the first task of them, LS_NONE if there is none. */
 int ls_build_works(ls_builder *b, struct ls_build_device *device, double samples);
 
 /* The operation if it is one of backward, and on the first device the marks of the gradients that are ready behind
@@ -109,9 +108,6 @@ int ls_build_upload(ls_builder *b, struct ls_build_device *device, double inputs
 
 /* Another thread's word: the host's next task, hand_over_us after what it waits for, or awake_us (node.h). */
 void ls_build_hand_over(ls_builder *b, struct ls_build_device *device, const char *name);
-
-/* The host goes on when `task` has ended. */
-void ls_build_host_waits(ls_builder *b, struct ls_build_device *device, const char *name, int task, double us);
 
 /* The steps (build_dp.c, build_ddp.c). */
 ls_status ls_build_dp(ls_builder *b);

@@ -78,19 +78,14 @@ static double work_us(const struct ls_node_device *device, const struct ls_work 
                               : work->us; /* neither flops, bytes nor floor: as it is */
 }
 
-double ls_cost_work_us(const ls_node *node, const struct ls_work *work, const ls_workload *workload, double samples,
-                       ls_dtype precision) {
-    return work_us(ls_node_device(node), work, workload, samples, precision);
-}
-
 /* As a part of all that a device of the node can have. */
 static double neighbours(const ls_node *node, int devices) {
     int count = ls_node_device_count(node);
     return devices < 2 || count < 2 ? 0 : fmin(1, (double)(devices - 1) / (count - 1));
 }
 
-double ls_cost_crowded_us(const ls_node *node, const struct ls_work *work, const ls_workload *workload, double samples,
-                          ls_dtype precision, int devices) {
+double ls_cost_work_us(const ls_node *node, const struct ls_work *work, const ls_workload *workload, double samples,
+                       ls_dtype precision, int devices) {
     const struct ls_node_device *device = ls_node_device(node);
     double us = work_us(device, work, workload, samples, precision);
     if (work->is_product) return us * (1 + (device->product_crowding - 1) * neighbours(node, devices));

@@ -11,16 +11,14 @@
  * bytes (0: not known, and so the full rate). Without measured time that is an operation's cost. A measured time is
  * scaled by the ratio of two values of the roofline: for `samples` in `precision`, and for what the workload's own
  * times are of, which is its number of samples, in 16 bits if its element_bytes are 2. (Both of the node that it was
- * measured on, which must then be `node`.) All but the optimizer's bytes are of the precision's elements. */
+ * measured on, which must then be `node`.) All but the optimizer's bytes are of the precision's elements.
+ *
+ * It takes longer while several `devices` work at the same time: for all of the node's devices by its crowding, for
+ * some of them by that much of it. A product as a whole takes product_crowding times as long. Of another operation only
+ * the time that its bytes take at the node's memory bandwidth grows, memory_crowding times: what it computes in its own
+ * core no neighbour disturbs. */
 double ls_cost_work_us(const ls_node *node, const struct ls_work *work, const ls_workload *workload, double samples,
-                       ls_dtype precision);
-
-/* The same while so many devices work at the same time: for all of the node's devices by its crowding, for some of them
- * by that much of it. A product as a whole takes product_crowding times as long. Of another operation only the time
- * that its bytes take at the node's memory bandwidth grows, memory_crowding times: what it computes in its own core no
- * neighbour disturbs. */
-double ls_cost_crowded_us(const ls_node *node, const struct ls_work *work, const ls_workload *workload, double samples,
-                          ls_dtype precision, int devices);
+                       ls_dtype precision, int devices);
 
 /* On top of the kernels that write so many bytes which another device has just read (node.h); 0 where that costs
  * nothing. */
@@ -30,7 +28,8 @@ double ls_cost_reclaim_us(const ls_node *node, double bytes);
 double ls_cost_kernel_us(const ls_node *node, double flops, double bytes, bool is_product, ls_dtype precision);
 
 /* A step on one device: the host's loader_us, then launch after launch (launch_us each), kernels in order behind their
- * launches; where the host runs them itself, one sum. Copies of the input and waits of the host are not in it. */
+ * launches; where the host runs them itself, one sum. Copies of the input and waits of the host are not in it.
+ * (For tests: what ls_cost_calibrate solves for.) */
 double ls_cost_step_us(const ls_node *node, const ls_workload *workload, double samples, ls_dtype precision);
 
 /* What T1, one device's measured step, says about the node: the factor by which its rates (GFLOPs and memory) must be

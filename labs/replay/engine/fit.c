@@ -258,14 +258,6 @@ static ls_status check(const struct ls_fit_point *points, size_t count) {
     return status;
 }
 
-ls_status ls_fit_law(struct ls_fit *fit, ls_law law, const struct ls_fit_point *points, size_t count) {
-    ls_status status = check(points, count);
-    if (status != LS_OK || try_law(fit, law, false, points, count)) return status;
-    return ls_fail(LS_ERR_INVALID,
-                   "%zu points do not determine the %d coefficients of the law '%s'; give times of more different N%s",
-                   count, laws[law].coefficients, laws[law].name, law == LS_LAW_RING ? ", N = 1 among them" : "");
-}
-
 /* --- all laws ---------------------------------------------------------------------------------------------------- */
 
 /* Whether `fit` is a better choice than `other`. */

@@ -80,22 +80,6 @@ const struct ls_node_link *ls_node_link(const ls_node *node, int link) {
     return link >= 0 && link < node->link_count ? &node->links[link] : NULL;
 }
 
-const char *ls_node_vertex(const ls_node *node, int vertex) {
-    return vertex >= 0 && vertex < node->vertex_count ? node->vertices[vertex] : NULL;
-}
-
-const char *ls_node_source(const ls_node *node, const char *figure) {
-    const char *dot = strchr(figure, '.');
-    char group[32];
-    const cJSON *source = cJSON_GetObjectItemCaseSensitive(node->sources, figure);
-    if (!source && dot && (size_t)(dot - figure) < sizeof group) {
-        memcpy(group, figure, (size_t)(dot - figure));
-        group[dot - figure] = '\0';
-        source = cJSON_GetObjectItemCaseSensitive(node->sources, group);
-    }
-    return source ? source->valuestring : NULL;
-}
-
 const struct ls_route *ls_node_route(const ls_node *node, int from, int to) {
     int host = node->device_count;
     if (from < LS_HOST_MEMORY || from >= host || to < LS_HOST_MEMORY || to >= host) return NULL;

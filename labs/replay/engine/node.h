@@ -109,11 +109,6 @@ const struct ls_node_host *ls_node_host(const ls_node *node);
 const struct ls_node_collectives *ls_node_collectives(const ls_node *node);
 int ls_node_link_count(const ls_node *node);
 const struct ls_node_link *ls_node_link(const ls_node *node, int link);
-const char *ls_node_vertex(const ls_node *node, int vertex); /* its name: "gpu0", "host", ... */
-
-/* Where a figure comes from, "device.fp32_GFLOPs" or a whole group, "links"; every figure has a source. NULL: there is
- * no such figure. */
-const char *ls_node_source(const ls_node *node, const char *figure);
 
 /* A link in one direction: a transfer loads the bandwidth of each that it crosses. Of a link that is not duplex both
  * directions are one and the same resource. */

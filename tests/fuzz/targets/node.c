@@ -42,7 +42,5 @@ void fuzz_node(const uint8_t *data, size_t nbytes) {
     for (int from = LS_HOST_MEMORY; from < devices; from++)
         for (int to = LS_HOST_MEMORY; to < devices; to++) check_route(node, from, to);
     check_costs(node);
-    fuzz_require(ls_node_source(node, "device.kernel_us") && ls_node_source(node, "links.GBps"),
-                 "every figure has a source");
     ls_node_close(node);
 }

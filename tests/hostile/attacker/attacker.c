@@ -66,7 +66,7 @@ static void say_request(int fd) {
     unsigned char header[DDP_REQUEST_HEADER_NBYTES];
     const char *key = keys[draw(sizeof keys / sizeof *keys)];
     size_t nbytes = draw(2) ? DDP_STORE_VALUE_MAX : draw(64);
-    ddp_request_header_write(header, &(ddp_request_header){(ddp_store_operation)(2 + draw(9)), strlen(key), nbytes, 0});
+    ddp_request_header_write(header, &(ddp_request_header){(ddp_store_operation)(2 + draw(9)), strlen(key), nbytes});
     say(fd, header, sizeof header);
     say(fd, key, strlen(key));
     say(fd, value, nbytes);

@@ -1,0 +1,18 @@
+/* A store on loopback, and a client of it, for each test of a cmocka program:
+ *     cmocka_unit_test_setup_teardown(test, store_set_up, store_tear_down) */
+#ifndef TESTS_LAUNCH_STORE_FIXTURE_H
+#define TESTS_LAUNCH_STORE_FIXTURE_H
+
+#include "ddp_procs/launch/store.h"
+
+/* *state of the test. */
+typedef struct store_fixture {
+    ddp_store_server *server;
+    int port; /* of localhost */
+    ddp_store *store;
+} store_fixture;
+
+int store_set_up(void **state);
+int store_tear_down(void **state);
+
+#endif

@@ -1,0 +1,27 @@
+/* Scenes whose account is known, for the tests of account.c. */
+#ifndef TESTS_REPLAY_ACCOUNTS_H
+#define TESTS_REPLAY_ACCOUNTS_H
+
+#include "labs/replay/engine/account.h"
+#include "tests/replay/scene.h"
+
+/* Of a scene that has been replayed; ls_account_free it. */
+struct ls_account *account_of(const struct scene *s);
+
+void account_expect_split(const struct ls_account *account, int place, double compute_us, double exposed_us,
+                          double host_us, double idle_us);
+
+/* A scene of two devices, 3 and 9, whose steps are numbered from first_step on. */
+void account_begin(struct scene *s, int first_step);
+
+/* Device 3 in one step of 19 us: a launch, a kernel of 10 us, an all-reduce of 6 us from the kernel's middle to
+ * beyond it, 4 us of host from the kernel's end to beyond that. Then a kernel on device 9, for which all wait.
+ *
+ *     0      2        9      12      15     16       19
+ *     host   kernel-----------
+ *                     all_reduce------
+ *                            host------------
+ *                                           device 9 */
+void account_add_step(struct scene *s);
+
+#endif

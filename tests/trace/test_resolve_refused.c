@@ -1,0 +1,67 @@
+/* Resolving refuses records that no threads can have written; and tells pairs of numbers apart, by which it matches them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "common/trace/pair_map.h"
+#include "tests/base/scratch.h"
+#include "tests/trace/records.h"
+
+static void test_records_that_cannot_be_are_refused(void **state) {
+    (void)state;
+    struct records host = {0};
+    records_add(&host, LS_PROBE_LAUNCH, "gemm", 10, 1, 5, 4);
+    records_refused(&host, 1, "lasts from 5.000 us to 4.000 us");
+    host.records[0].end_us = NAN;
+    records_refused(&host, 1, "record 0");
+    host = (struct records){0};
+    records_inline(&host, "gemm", 10, 2, 0, 1, 2, 3);
+    records_inline(&host, "relu", 10, 2, 4, 5, 6, 7);
+    records_refused(&host, 1, "(\"relu\") twice");
+    host = (struct records){0};
+    records_inline(&host, "gemm", 10, 2, 0, 1, 2, 3);
+    records_inline(&host, "relu", 10, 1, 4, 5, 6, 7);
+    records_refused(&host, 1, "was launched behind 2");
+    host = (struct records){0};
+    records_add(&host, LS_PROBE_MEETING, "all_reduce", 0xabc, 1, 1, 1);
+    records_refused(&host, 1, "within no work");
+    records_add(&host, LS_PROBE_LAUNCH, "later", 10, 1, 2, 3);
+    records_refused(&host, 1, "within no work");
+    host = (struct records){0};
+    records_add(&host, LS_PROBE_RAISE, "flag", 900, 1, 8, 8);
+    records_add(&host, LS_PROBE_RAISE, "flag", 900, 2, 7, 7);
+    records_refused(&host, 1, "ended before");
+    host = (struct records){0};
+    records_add(&host, LS_PROBE_LAUNCH, "gemm", 13, 1, 0, 1);
+    records_refused(&host, 1, "a stream of kind 3");
+}
+
+static void test_pairs_are_told_apart(void **state) {
+    (void)state;
+    struct ls_pair_map map = {0};
+    assert_int_equal(ls_pair_map_find(&map, 1, 1), LS_NONE);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 5000; i++) {
+            int *value = ls_pair_map_at(&map, (uint64_t)i % 50 << 6, (uint64_t)i / 50);
+            assert_non_null(value);
+            assert_int_equal(*value, round == 0 ? LS_NONE : i);
+            *value = i;
+        }
+    }
+    for (int i = 0; i < 5000; i++) assert_int_equal(ls_pair_map_find(&map, (uint64_t)i % 50 << 6, (uint64_t)i / 50), i);
+    assert_int_equal(ls_pair_map_find(&map, 50 << 6, 0), LS_NONE);
+    assert_int_equal(map.count, 5000);
+    ls_pair_map_free(&map);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {TEST(records_that_cannot_be_are_refused), TEST(pairs_are_told_apart)};
+    return cmocka_run_group_tests_name("resolve refused", tests, NULL, NULL);
+}

@@ -35,8 +35,8 @@ static size_t compare(const ls_dataset *dataset, ls_batches **batches, ls_dtype 
     assert_int_equal(ls_loader_create(&full, dataset, batches ? batches[0] : NULL, &options), LS_OK);
     options.precision = dtype;
     assert_int_equal(ls_loader_create(&half, dataset, batches ? batches[1] : NULL, &options), LS_OK);
-    assert_int_equal(ls_loader_begin_epoch(full, 0), LS_OK);
-    assert_int_equal(ls_loader_begin_epoch(half, 0), LS_OK);
+    assert_int_equal(ls_loader_begin_epoch(full, 0, 0), LS_OK);
+    assert_int_equal(ls_loader_begin_epoch(half, 0, 0), LS_OK);
     size_t samples = 0;
     for (const ls_batch *a, *b;; samples += a->count) {
         assert_int_equal(ls_loader_next(full, &a), LS_OK);

@@ -18,9 +18,9 @@ struct ddp {
     bool compare_each_step, find_unused;
     ls_event *buffers_idle, *buffers_arrived;
     /* changes from step to step */
-    bool buffers_travel, buffers_changed; /* buffers.c: before this micro-batch's forward; by it, for whoever is next */
+    bool buffers_travel, buffers_changed; /* buffers.c: broadcast before this forward; changed by the last forward */
     int buffers_root; /* whose buffers count: rank 0's; with join, those of the highest rank that has samples */
-    int weight; /* over the step's samples it weights the gradients: W; with join, perhaps the ranks that have samples */
+    int weight; /* gradients are scaled by weight / samples of the step: W; with join, if so chosen, the ranks with samples */
 };
 
 static inline struct ddp *ddp_of(ls_parallel *p) { return (struct ddp *)p; }

@@ -29,7 +29,7 @@ void ddp_reducer_destroy(ddp_reducer *reducer);
 
 /* Arms the reducer for the coming backward; `sync` false: gradients stay local (no_sync). The first time after a
  * reduced backward, buckets are assigned anew in the order in which the gradients were ready (rank 0's order counts).
- * `samples` of this rank: where there are none, backward reports gradients of zero, which for find_unused is no use.
+ * `samples` of this rank: with 0 samples backward reports gradients of zero, which find_unused does not count as use.
  * Collective. */
 ls_status ddp_reducer_arm(ddp_reducer *reducer, bool sync, size_t samples);
 
@@ -37,19 +37,18 @@ ls_status ddp_reducer_arm(ddp_reducer *reducer, bool sync, size_t samples);
  * parameters that got no gradient; with find_unused they are allowed, and the host waits for all buckets. */
 ls_status ddp_reducer_finish(ddp_reducer *reducer);
 
-/* Per parameter whether no rank has used it in the step that ddp_reducer_finish has ended: the optimizer is to leave
- * those alone.
- * NULL: there is none, or find_unused is off. */
+/* unused[p]: no rank has used parameter p in the step that ddp_reducer_finish has ended; the optimizer leaves it alone.
+ * NULL: every parameter was used, or find_unused is off. */
 const bool *ddp_reducer_unused(const ddp_reducer *reducer);
 
 /* What a resumed run has to know: the order in which the gradients of the first reduced backward became ready, each
- * parameter's index once. *order is the reducer's memory; 0 before that backward has been finished. Until the next
- * ddp_reducer_arm the order is this rank's own; rank 0's is the one that counts. With find_unused no buckets follow
- * from it, but that there is one says that the first reduced backward is over. */
+ * parameter's index once. *order is the reducer's memory. Returns the number of indices: 0 before that backward has been
+ * finished. Until the next ddp_reducer_arm the order is this rank's own; buckets are built from rank 0's. With
+ * find_unused buckets do not depend on it; a count above 0 still says that the first reduced backward is over. */
 size_t ddp_reducer_get_order(const ddp_reducer *reducer, const int64_t **order);
 
-/* And back, before the first step: from it on the reducer does what that one would do next, bit for bit. Every rank is
- * given the same order; nothing is communicated. A count of 0 is a no-op. LS_ERR_INVALID, with one line, for numbers
+/* Restores that order, before the first step: the reducer then goes on as the saved one would have, bit for bit. Every
+ * rank passes the same order; nothing is communicated. A count of 0 is a no-op. LS_ERR_INVALID, with one line, for numbers
  * that are no order of this model's parameters. Host-blocking. */
 ls_status ddp_reducer_set_order(ddp_reducer *reducer, const int64_t *order, size_t count);
 

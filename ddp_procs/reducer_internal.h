@@ -1,5 +1,5 @@
 /* The reducer's state, and what its files ask of each other: reducer.c is the step, reducer_assign.c says where each
- * gradient lies, reducer_unused.c counts who has used what. */
+ * gradient lies, reducer_unused.c finds out which parameters any rank has used. */
 #ifndef DDP_REDUCER_INTERNAL_H
 #define DDP_REDUCER_INTERNAL_H
 
@@ -57,7 +57,7 @@ ls_status ddp_reducer_assign_first(ddp_reducer *r);
 ls_status ddp_reducer_rebuild(ddp_reducer *r);
 void ddp_reducer_destroy_buckets(ddp_reducer *r);
 
-/* reducer_unused.c. Adds up, behind the last bucket, who has used what; host-blocking, collective. */
+/* reducer_unused.c. After the last bucket: adds up over the ranks which parameters were used. Host-blocking, collective. */
 ls_status ddp_reducer_share_used(ddp_reducer *r);
 
 #endif

@@ -9,10 +9,10 @@
  * With several micro-batches a step, each is cut and scattered as a batch of its own, the replicas add up their
  * gradients, and parameters and gradients travel once a step.
  *
- * On GPUs, batches, outputs and their gradients travel by copies between the devices. So do parameters and gradients
- * ("flat", whose sums are DDP's ordered ones bit for bit); or NCCL broadcasts the parameters and reduces the gradients,
- * which every device then takes part in, and which needs a GPU for each and no memory for the replicas' gradients on
- * device 0; its operations' deadline is half of ls_wait_timeout_s(). */
+ * On GPUs, batches, outputs and their gradients travel by copies between the devices. Parameters and gradients travel in
+ * one of two ways. "flat": by copies, too; sums then have the bits of DDP's ordered all-reduces. "nccl": NCCL broadcasts
+ * the parameters and reduces the gradients. Every device takes part in that and needs a GPU of its own; device 0 needs
+ * no memory for the replicas' gradients. The deadline of NCCL's operations is half of ls_wait_timeout_s(). */
 #ifndef DP_DATA_PARALLEL_H
 #define DP_DATA_PARALLEL_H
 

@@ -25,11 +25,12 @@ bool dp_workers_stuck(const dp_workers *workers);
 typedef ls_status (*dp_replica_fn)(void *context, int replica);
 
 /* Runs task(context, i) for i in 0 .. replicas-1, each in its device's thread, and returns when all have returned.
- * Errors inside the threads are held back until then; the first failing replica, in replica order, is reported as
- * "replica i on device d: ..." and its status returned; one that only gave up because another had failed (LS_ERR_PEER)
- * comes after all that did, and one that reported nothing after those that did. A replica that has not returned after
- * twice ls_wait_timeout_s() (so that the waits inside it may report first) is LS_ERR_TIMEOUT, and stuck from then on.
- * Only the thread that created the workers calls this. */
+ * Errors inside the threads are held back until then. One failing replica is reported, as "replica i on device d: ...",
+ * and its status returned: the first in replica order that failed by itself and reported why. A replica that failed
+ * without a report is named only if no other reported one; a replica that gave up because another had failed
+ * (LS_ERR_PEER) only if there is no other failure. A replica that has not returned after twice ls_wait_timeout_s() (so
+ * that the waits inside it may report first) is LS_ERR_TIMEOUT, and stuck from then on. Only the thread that created the
+ * workers calls this. */
 ls_status dp_parallel_apply(dp_workers *workers, int replicas, dp_replica_fn task, void *context);
 
 #endif

@@ -82,7 +82,7 @@ struct ls_scaler_rule {
 };
 
 /* One parameter of the update of a whole list. A list is cut into chunks of LS_UPDATE_CHUNK elements, the last of each
- * tensor perhaps shorter, so that a GPU updates all of it in one launch, a chunk a block. */
+ * tensor possibly shorter, so that a GPU updates all of it in one launch, one block a chunk. */
 #define LS_UPDATE_CHUNK 4096
 struct ls_update_tensor {
     float *parameter;

@@ -1,7 +1,7 @@
 /* ls_file_read: a whole file at once. ls_file_writer: replaces a file as a whole or not at all.
  *
  * The bytes go to an unnamed file in the same folder, which reaches the disk (fsync), gets the path's name in one
- * rename and is made durable by an fsync of the folder. Whoever opens the path sees the old file or the new one, never
+ * rename and is made durable by an fsync of the folder. A reader that opens the path sees the old file or the new one, never
  * a part; when anything fails, or the process is killed, the old file stays and nothing lies beside it. (A kill in the
  * instant before the rename may leave ".NAME.tmp", which the next writer of that path takes away; on a file system
  * without unnamed files, a kill at any time may leave ".NAME.PID-N.tmp".) Of several writers of a path the last to

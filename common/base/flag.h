@@ -34,15 +34,15 @@ bool ls_flag_reached(ls_flag *flag, uint32_t value);
 /* Waits until the flag reaches `value` or ls_now_us() passes `until_us`; true if it was reached. */
 bool ls_flag_wait(ls_flag *flag, uint32_t value, double spin_us, double until_us);
 
-/* How long a thread looks for what it waits for before it sleeps: first without a pause, which is for those who have a
- * core of their own; then it gives its core to whoever wants it between two looks, which is for those who share cores
- * with the ones they wait for. */
+/* How long a thread polls before it sleeps. For spin_us it polls without a pause, which suits threads that have a core
+ * of their own. Then, for yield_us, it yields its core between two polls, which suits threads that share cores with the
+ * ones that they wait for. */
 typedef struct ls_patience {
     double spin_us, yield_us;
 } ls_patience;
 
 /* Waits for a condition that does not lie in the flag: until there(context) or for `limit_us`; whether it came true.
- * Whoever may have made it true calls ls_flag_ring afterwards. Both sides' reads and writes of the condition must be
+ * A thread that may have made it true calls ls_flag_ring afterwards. Both sides' reads and writes of the condition must be
  * sequentially consistent. */
 bool ls_flag_await(ls_flag *bell, bool (*there)(void *context), void *context, ls_patience patience, double limit_us);
 

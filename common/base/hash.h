@@ -1,5 +1,5 @@
-/* A 64-bit hash of bytes, to compare weights: equal bits have equal hashes, and by chance alone others hardly ever do.
- * Not cryptographic. The value is the same on every little-endian machine. */
+/* A 64-bit hash of bytes, to compare weights: equal bits have equal hashes, and different bits almost certainly have
+ * different ones. Not cryptographic. The value is the same on every little-endian machine. */
 #ifndef LS_BASE_HASH_H
 #define LS_BASE_HASH_H
 

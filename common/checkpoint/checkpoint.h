@@ -53,8 +53,8 @@ ls_status ls_checkpoint_find(const struct ls_checkpointed *run, const char **pat
  * different files (one was replaced in between) all fail. Host-blocking. */
 ls_status ls_checkpoint_load(const struct ls_checkpointed *run, const char *path, struct ls_position *position);
 
-/* Whether ls_checkpoint_load would take it, but for what only the mode can tell of its memory. Changes nothing of the
- * model and its optimizer; asked by one process. */
+/* Whether ls_checkpoint_load would take the file; only the mode's own part of it (set_memory) is not checked. Changes
+ * neither model nor optimizer. One process may call it alone. */
 ls_status ls_checkpoint_check(const struct ls_checkpointed *run, const char *path);
 
 /* Whether a file says of itself that it is a checkpoint; and how its tensors begin that are no weights, up to a

@@ -75,7 +75,7 @@ struct ls_comm {
     ls_arrival *arrivals;                    /* of all ranks; likewise */
     size_t control_nbytes;                   /* of the control area */
     int fd;                                  /* shm: the file */
-    uint64_t name_hash; /* what probes call the group: the same on all ranks, and hardly ever another group's */
+    uint64_t name_hash; /* the group's name in probes: the same on all ranks, and almost certainly no other group's */
     /* shm: the process of each peer, to notice its death; -1: none or not watched */
     int pidfd[LS_COMM_MAX_RANKS];
     /* constant after attach, NULL before */

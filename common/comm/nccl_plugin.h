@@ -21,7 +21,7 @@ struct ls_nccl_plugin {
     unsigned version; /* LS_PLUGIN_VERSION */
     /* Failures are not reported, but said in `why`. */
     ls_status (*identify)(const ls_device *device, struct ls_nccl_identity *out, char *why, size_t capacity);
-    /* Rank 0: an id that the ranks find each other by. On failure the reason is in `why`. */
+    /* Rank 0: makes the id by which NCCL's ranks find each other. On failure the reason is in `why`. */
     ls_status (*make_id)(unsigned char id[LS_NCCL_ID_NBYTES], char *why, size_t capacity);
     /* Host-blocking, with the group's deadline: makes the communicators of `count` ranks of this process (1, or all of
      * a group of threads), and sets their comms' device, path and path_state. On failure the groups are broken. */

@@ -1,4 +1,5 @@
-/* How ranks wait for each other, notice that one is gone or does something else, and break the group. Private to common/comm. */
+/* How ranks wait for each other, how they notice that a rank is gone or runs another operation, and how they break the
+ * group. Private to common/comm. */
 #ifndef LS_COMM_WAIT_H
 #define LS_COMM_WAIT_H
 
@@ -7,7 +8,7 @@
 
 /* --- waiting (wait.c) --------------------------------------------------------------------------------------------- */
 
-/* What is waited for, and who is to be asked if it does not come. */
+/* What is waited for, and which ranks to look at if it does not come. */
 typedef struct ls_wait {
     int peer; /* the one rank that raises `flag` to `value`; -1: all are to come to the channel's step */
     ls_flag *flag;
@@ -44,15 +45,16 @@ void ls_comm_leave(ls_comm *comm, ls_status status);
 /* Opens a pidfd for every peer that has joined. */
 void ls_comm_watch_peers(ls_comm *comm);
 
-/* Reduces `ranks` to those who died or, if nobody did, to those who have left; whether there are any. `died` tells
- * which. */
+/* Keeps in `ranks` only those that died or, if none did, those that have left the group. Returns whether any remain;
+ * *died: whether these have died. */
 bool ls_comm_only_lost(const ls_comm *comm, bool *ranks, bool *died);
 
-/* Whether somebody has broken the group. */
+/* Whether any rank has broken the group. */
 bool ls_comm_is_broken(const ls_comm *comm);
 
-/* Breaks the group for all ranks, and reports why: at `what` (NULL: at nothing that has a name) happened what the format
- * says. If somebody has broken the group for another reason before, that one is reported. The status of the reason. */
+/* Breaks the group for all ranks and reports why: the format's text, and the operation `what` at which it happened (NULL:
+ * none). If another rank has broken the group before, that rank's reason is reported instead. Returns the status of the
+ * reported reason. */
 ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *what, const char *format, ...)
     LS_PRINTF(4, 5);
 
@@ -64,8 +66,9 @@ ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what);
 /* Tells the other ranks that this one has enqueued an operation. */
 void ls_comm_issue(ls_comm *comm, const ls_announcement *what);
 
-/* Looks at what the others have enqueued where this rank has enqueued `what`. LS_ERR_INVALID (reported; the group is
- * broken): another operation. Otherwise LS_OK, and `missing` says who has not come to it. Groups of two or more. */
+/* Compares what the other ranks have enqueued with `what`, which this rank has enqueued. LS_ERR_INVALID (reported; the
+ * group is broken): a rank has enqueued another operation. Otherwise LS_OK, and missing[r] says whether rank r has not
+ * enqueued it yet. Groups of two or more. */
 ls_status ls_comm_compare_issued(ls_comm *comm, const ls_announcement *what, bool *missing);
 
 /* Whether a rank has enqueued an operation that this one has not come to. Groups of two or more. */

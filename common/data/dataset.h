@@ -78,10 +78,10 @@ void ls_cursor_destroy(ls_cursor *cursor); /* NULL is a no-op */
 
 /* --- what data is, in words ----------------------------------------------------------------------------------------- */
 
-/* "1000 samples of 1 x 28 x 28 in 10 classes (sampled hash 0123456789abcdef)": the same text where the data is the
- * same, and hardly ever elsewhere. The hash is of up to 32 samples from the first to the last, as they are read; of a
- * stream, whose number of samples is what its header says, of the first few. NULL stands for no data: "none". Cost:
- * less than a millisecond where samples are small. LS_ERR_NO_MEMORY, or what reading fails with. */
+/* "1000 samples of 1 x 28 x 28 in 10 classes (sampled hash 0123456789abcdef)": equal data have equal texts, and
+ * different data almost certainly different ones. The hash covers up to 32 samples, spread from the first to the last;
+ * of a stream the first few, and the number of samples is its header's. NULL: no data, "none". Cost: less than a
+ * millisecond where samples are small. LS_ERR_NO_MEMORY, or what reading fails with. */
 ls_status ls_dataset_describe(const ls_dataset *dataset, char *text, size_t capacity);
 
 /* NULL is a no-op. */

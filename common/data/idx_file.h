@@ -38,8 +38,8 @@ typedef struct ls_idx_reader {
 ls_status ls_idx_reader_open(ls_idx_reader *reader, const char *folder, const char *prefix, int ndim,
                              unsigned buffer_nbytes);
 
-/* LS_ERR_FORMAT if the file is too small to hold `count` samples, however well it is compressed: for who is about to
- * allocate. */
+/* LS_ERR_FORMAT if the file is too small to hold `count` samples, however well it is compressed. To be called before
+ * memory for them is allocated. */
 ls_status ls_idx_reader_check_room(const ls_idx_reader *reader, size_t count);
 
 /* Reads the next sample_nbytes bytes; *end: there was no sample left, and the file ends there as it should. LS_ERR_IO,

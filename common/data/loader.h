@@ -3,7 +3,7 @@
  *     ls_loader_begin_epoch(loader, epoch, 0);
  *     while ((status = ls_loader_next(loader, &batch)) == LS_OK && batch) train(batch);
  *
- * Batch i is worker i mod workers' to assemble, and batches are handed out in the order of the epoch, whoever is ready
+ * Batch i is worker i mod workers' to assemble, and batches are handed out in the order of the epoch, whichever worker is ready
  * first: order and content depend neither on `workers` nor on `prefetch`. (A stream is shared out among the workers, so
  * its order does depend on their
  * number: see ls_stream_share.) An epoch may be left in the middle: begin the next one (or the same one again), or destroy the

@@ -14,7 +14,7 @@
  * (ls_device_memory_is_host).
  *
  * A meta device (LS_DEVICE_META) computes nothing: it accounts for memory that is not there, whose addresses must not
- * be touched, and takes work that is not run (but for tasks of ls_stream_launch_meeting, which are called at once).
+ * be touched, and takes work that is not run (except for tasks of ls_stream_launch_meeting, which are called at once).
  * Events complete when they are recorded, and copies to the host's memory deliver zeros: a program of any size can be
  * looked at, its memory, its operations and their order.
  *
@@ -122,7 +122,7 @@ ls_status ls_device_bind_thread(const ls_device *device);
 /* --- failures ---------------------------------------------------------------------------------------------------- */
 
 /* Poisons the device with a failure that has been reported (ls_fail); the first one stays. LS_OK: nothing happens. Any
- * thread. For whoever checks the arguments of what he enqueues: all that the calls below refuse comes here, too. */
+ * thread. Functions that enqueue report refused arguments through it; so do all calls below. */
 void ls_device_fail(ls_device *device, ls_status status);
 
 /* The failure that the device is poisoned with, LS_OK if none. Returns at once and clears nothing; what is still on its
@@ -170,7 +170,7 @@ void ls_device_memory(const ls_device *device, ls_memory_report *report);
  * later allocations. 0 for CPU devices. For tests: nothing else tells one device of a GPU from another. */
 size_t ls_device_reserved_bytes(const ls_device *device);
 
-/* The free and all bytes of the GPU, whoever uses them; false for CPU devices. */
+/* The free and the total bytes of the GPU, over all processes; false for CPU devices. */
 bool ls_device_memory_left(const ls_device *device, size_t *free_bytes, size_t *total_bytes);
 
 /* --- streams and events ------------------------------------------------------------------------------------------ */
@@ -235,10 +235,10 @@ ls_status ls_graph_end(ls_stream *stream, ls_graph **out); /* on failure *out is
 ls_status ls_graph_launch(ls_graph *graph, ls_stream *stream);
 void ls_graph_destroy(ls_graph *graph); /* after its launches have completed; NULL is a no-op */
 
-/* Is asked, while a host thread waits for this device, every few microseconds to milliseconds, so that whoever has
- * enqueued something that may never end (a collective operation whose peer has died) can end it. Anything but LS_OK,
- * reported by the watcher, poisons the device and ends the wait with that status. Any thread that waits may ask;
- * waited_us is how long its wait has lasted. Watchers are few; added and removed while nobody waits. */
+/* A watcher is called every few microseconds to milliseconds while a host thread waits for this device. It can end
+ * enqueued work that may never end by itself, such as a collective operation whose peer has died. If it returns anything
+ * but LS_OK (reported by it), that poisons the device and ends the wait with that status. It is called on the waiting
+ * thread; waited_us is how long that wait has lasted. Add and remove watchers only while no thread waits. */
 typedef ls_status (*ls_watch_fn)(void *context, double waited_us);
 ls_status ls_device_watch(ls_device *device, ls_watch_fn watcher, void *context);
 void ls_device_unwatch(ls_device *device, void *context);
@@ -257,9 +257,9 @@ ls_op_launcher ls_device_op_launcher(const ls_device *device);
  * launches, before it does. */
 bool ls_stream_takes_work(ls_stream *stream);
 
-/* ls_stream_launch for who has asked that and tells the probes by itself; and the record of that, which begins now, is
- * the stream's next by number, and is to be ended (ls_probe_end) when the work has been put on the stream. Called while
- * probes are on. */
+/* ls_stream_launch for callers that have asked ls_stream_takes_work and write the probe's record themselves. That record
+ * begins with ls_stream_begin_launch, which numbers it as the stream's next launch; the caller ends it (ls_probe_end)
+ * when the work is on the stream. begin_launch is called only while probes are on. */
 void ls_stream_put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
 struct ls_probe_record ls_stream_begin_launch(ls_stream *stream, const char *label);
 

@@ -1,11 +1,11 @@
 /* An interpreter's lock, emulated: what each launch costs the host of a Python program, and that the threads of one
  * process pay it one after another.
  *
- * While it is on, whoever puts work on a stream (an operation, a task, a copy, a collective operation, a graph as a
- * whole) first takes the process's one lock, keeps a core busy for `us` microseconds, gives the lock back, and only
- * then launches as always; what runs on a CPU device inside the launching call runs without it, as an interpreter gives
- * its lock back around what takes long. Records of events, and waits, are no launches. So DataParallel's threads queue
- * for one another, and DDP's processes, with a lock each, do not. Results are the same, bit for bit.
+ * While it is on, a thread that puts work on a stream (an operation, a task, a copy, a collective operation, a graph as
+ * a whole) first takes the process's one lock, keeps a core busy for `us` microseconds, and gives the lock back. Then it
+ * launches as always. Work that a CPU device runs inside the launching call runs without the lock, as an interpreter
+ * releases its lock around long calls. Recording an event and waiting are not launches. So DataParallel's threads queue
+ * for one lock; DDP's processes have a lock each and do not queue. Results are the same, bit for bit.
  *
  * While it is off, which is the default, a launch pays a predicted branch.
  *

@@ -64,7 +64,7 @@ void ls_model_destroy(ls_model *model);
 ls_status ls_model_init(ls_model *model, uint64_t seed);
 
 /* Says that the parameters have been written: the next forward makes the copies in half precision anew, once, however
- * many passes follow until they are written again (PyTorch's cache of casts). Called by whoever writes them. */
+ * many passes follow until they are written again (PyTorch's cache of casts). To be called after every write. */
 void ls_model_parameters_changed(ls_model *model);
 
 ls_device *ls_model_device(const ls_model *model);
@@ -97,7 +97,7 @@ void ls_model_place_gradient(ls_model *model, size_t index, float *gradient);
 
 /* Runs the layers on `batch` samples of x [batch, input], in the model's precision; returns y [batch, outputs], fp32 in
  * the model's memory, overwritten by the next forward. More samples than there is room for poison the device (and y is NULL). x must stay as it is
- * until backward has run. A batch of 0 leaves everything as it is, but for the part that this rank has in
+ * until backward has run. A batch of 0 changes nothing, except that this rank still takes its part in
  * ls_model_sync_batchnorm; its backward gives gradients of zero. */
 const float *ls_model_forward(ls_model *model, const void *x, size_t batch, bool training);
 
@@ -117,8 +117,8 @@ const bool *ls_model_untaken(const ls_model *model);
 
 /* From now on (until `unused` is false again) the backward leaves a parameter out, as if the loss did not depend on it,
  * which is what a branch that was not taken does: its gradient counts as zero (it is set to zero, or with `accumulate`
- * stays as it is), and the hook is not called for it. For tests of find_unused: no model leaves out
- * parameters that it is told to. Needs memory for one gradient more. */
+ * stays as it is), and the hook is not called for it. For tests of find_unused: no model leaves out parameters
+ * of choice. Needs memory for one gradient more. */
 ls_status ls_model_set_unused(ls_model *model, size_t index, bool unused);
 
 /* SyncBatchNorm: from now on every batch norm layer normalises, in training, with the statistics of the batches of all ranks of

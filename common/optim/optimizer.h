@@ -63,7 +63,7 @@ const char *ls_optimizer_moment_name(const ls_optimizer *optimizer, size_t momen
 float *ls_optimizer_moment(const ls_optimizer *optimizer, size_t moment, size_t parameter);
 
 /* The update states: one for all parameters, or (see ls_optimizer_step) one for each. Read to the host, which
- * waits; written by whoever resumes a run: `count` is 1, for all parameters, or their number. */
+ * waits. A resumed run writes them: `count` is 1, for all parameters, or their number. */
 size_t ls_optimizer_state_count(const ls_optimizer *optimizer);
 ls_status ls_optimizer_read_states(const ls_optimizer *optimizer, struct ls_update_state *states);
 ls_status ls_optimizer_write_states(ls_optimizer *optimizer, const struct ls_update_state *states, size_t count);

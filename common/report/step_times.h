@@ -26,7 +26,7 @@
 typedef enum ls_time_how { LS_TIME_STEPS, LS_TIME_BLOCKS, LS_TIME_NONE } ls_time_how;
 
 typedef struct ls_step_times {
-    /* constant after open, but for warmup and block, which change behind the second block */
+    /* constant after open, except warmup and block, which change after the second block */
     ls_time_how how;
     ls_parallel *parallel;
     int64_t steps; /* that the run takes; 0: not known, and blocks stay as they are */

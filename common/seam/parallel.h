@@ -16,8 +16,8 @@
  * What these calls enqueue poisons a device if it fails (device.h), and the loop asks the devices behind each of them;
  * what they return is what else can go wrong: a thread that does not come back, another rank, memory.
  *
- * All of it is enqueued on streams; nothing in a step waits for the host (but for DDP's second step, which builds its
- * buckets). */
+ * All of it is enqueued on streams; nothing in a step waits for the host. (One exception: DDP's second step builds the
+ * buckets.) */
 #ifndef LS_SEAM_PARALLEL_H
 #define LS_SEAM_PARALLEL_H
 
@@ -185,7 +185,7 @@ static inline bool ls_parallel_syncs(const ls_parallel *p) { return !p->no_sync 
 /* forward_backward of the micro-batch that prepare has begun, and behind the last one reduce and apply. */
 ls_status ls_parallel_run_micro_batch(ls_parallel *p);
 
-/* Rows of `batch` that make up micro-batch `index` of `count` (torch.chunk's rule; perhaps none). The samples of the
+/* Rows of `batch` that make up micro-batch `index` of `count` (torch.chunk's rule; possibly 0). The samples of the
  * whole step stay in global_count, which losses are divided by. `row_nbytes`: bytes of an input; `answer`: floats of a
  * target. */
 ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row_nbytes, size_t answer);
@@ -213,7 +213,7 @@ float *ls_parallel_ring_slot(ls_parallel *p);
 ls_status ls_check_loss(ls_parallel *p);
 
 /* Ends a run whose loss is `loss`, which is not finite: says at which step and, if `search`, where in the model the
- * first such value stands; other ranks are told. Never LS_OK: LS_ERR_DIVERGED, or LS_ERR_PEER if another rank was first
+ * first such value stands; the other ranks get the reason. Never LS_OK: LS_ERR_DIVERGED, or LS_ERR_PEER if another rank was first
  * to say why. (divergence.c) */
 ls_status ls_loss_diverged(ls_parallel *p, uint64_t step, double loss, bool search);
 

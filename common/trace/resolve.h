@@ -2,8 +2,8 @@
  *   tasks : every LAUNCH is a task of its host thread and one of its stream, with the times of its RUN; every wait of a
  *           host thread, every flag that it raises and every lock that it gives back is a task. What is put on a stream
  *           as "copy" is a COPY, what met others a COLLECTIVE, everything else a KERNEL
- *   edges : launch before work, work before wait; an event's RECORD stands for the task before it on its stream, and a
- *           WAIT for it makes an edge to the next task of the waiting stream. What was recorded before the probes
+ *   edges : launch before work, work before wait. An event is complete when the task before its RECORD on that stream has
+ *           ended; a WAIT for it makes an edge from that task to the next task of the waiting stream. What was recorded before the probes
  *           began has happened, and is left out
  *   times : what a host thread did between two of its tasks belongs to the later one, so a lane of the host has no
  *           gaps. A wait is two tasks: one for what came before it, and one which begins when what it waits for has

@@ -18,7 +18,7 @@ struct ls_resolved_stream {
     int device, kind, lane;
     int last_task; /* or LS_NONE */
     uint32_t last_number;
-    bool runs_inline; /* whoever launches on it runs it: a wait enqueued on it is a wait of the host */
+    bool runs_inline; /* the launching thread runs its work: a wait enqueued on it is a wait of the host */
     struct ls_task_list pending;
 };
 
@@ -126,8 +126,8 @@ ls_status ls_resolve_launch(struct ls_resolve *resolve, struct ls_resolved_threa
 void ls_resolve_event(struct ls_resolve *resolve, const struct ls_probe_record *record);
 void ls_resolve_wait(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index);
 
-/* Adds what an event's record stands for to a list; the latest recorded end among it: NAN if one is not known,
- * -INFINITY if there is nothing. */
+/* Adds the tasks that complete an event to a list. Returns their latest recorded end: NAN if one end is not known,
+ * -INFINITY if there are no tasks. */
 double ls_resolve_add_stood(struct ls_resolve *resolve, struct ls_task_list *list, uintptr_t event, uint32_t ticket);
 
 #endif

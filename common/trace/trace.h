@@ -2,9 +2,9 @@
  *
  *     lane      what does one task after another: a host thread, or a stream of a device
  *     task      a piece of work on a lane: the host's own time, a kernel, a copy, a collective operation
- *     edge      "begins when that other task has ended": a launch before what it launched, what an event stands for
- *               before what waits for it, the raising of a flag before who waited for it. The order within a lane is an
- *               edge that need not be written
+ *     edge      "begins when that other task has ended": a launch before the work that it launched, the work before an
+ *               event before the work that waits for the event, the raising of a flag before the wait for it. The order
+ *               within a lane is an edge that need not be written
  *     meeting   the tasks, one of each rank, that together are one collective operation
  *
  * A trace comes from probes (resolve.h), from a file (chrome.h), or from a program that is not run but built

@@ -6,8 +6,8 @@
  * Where: host and port of TCP over IPv4, or a host "unix:NAME", a Unix socket in the abstract namespace of this machine
  * (the port means nothing then): it has no file, so nothing stays behind.
  *
- * Who may come in. Over a Unix socket, processes of the same user, which the kernel vouches for, on both sides. Over TCP,
- * whoever knows the token; without one, which the server accepts on loopback only, any user of the machine. A client
+ * Who may come in. Over a Unix socket: processes of the same user, as the kernel confirms to both sides. Over TCP:
+ * clients that know the token. Without a token the server listens on loopback only, and any user of the machine may come. A client
  * shows its pass before anything else is served, and is refused by name if it belongs to another job. The token goes
  * over the network as it is: it keeps out those who can reach the port, not those who can read the traffic or take the
  * server's place; for that, use a network that you trust, or a tunnel.

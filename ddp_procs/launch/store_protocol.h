@@ -54,8 +54,8 @@ typedef struct ddp_bytes {
     size_t nbytes;
 } ddp_bytes;
 
-/* A client's first message. `client` is drawn at random for its whole life: by it a rank that connects anew is told
- * from a second process with that rank's number. */
+/* A client's first message. `client` is a random name that it keeps for its whole life. It tells a rank that connects
+ * again from a second process that claims the same rank. */
 typedef struct ddp_hello {
     ddp_store_pass pass;
     char client[DDP_CLIENT_NBYTES + 1];

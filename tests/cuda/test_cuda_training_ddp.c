@@ -24,8 +24,7 @@ enum { RANKS = 2, BATCH = 2, STEPS = 8, INPUTS = BATCH * 784 };
 
 static void take_step(const struct rank *rank, ls_parallel *p, ls_step_graph *graph, const ls_batch *batch) {
     for (p->micro_batch = 0; p->micro_batch < p->micro_batches; p->micro_batch++) {
-        ls_batch part =
-            ls_micro_batch(batch, p->micro_batch, p->micro_batches, ls_model_input_nbytes(p->model), 0);
+        ls_batch part = ls_micro_batch(batch, p->micro_batch, p->micro_batches, ls_model_input_nbytes(p->model), 0);
         p->ops->prepare(p, &part);
         CHECK((graph ? ls_step_graph_run(graph) : ls_parallel_run_micro_batch(p)) == LS_OK);
     }

@@ -37,7 +37,7 @@ struct ls_nccl_group {
     int place;                  /* in the crew */
     void *scratch;              /* for barriers */
     struct ls_nccl_group *next; /* of the process; nccl_leave.c */
-    /* Another group of its GPU has failed: whoever is inside aborts when it leaves. */
+    /* Another group of its GPU has failed: the thread that is inside aborts this one when it leaves. */
     _Atomic bool doomed;
     /* A thread that enqueues, or one that waits and looks: NCCL takes one call at a time. */
     _Atomic int inside;

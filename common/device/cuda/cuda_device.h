@@ -98,7 +98,7 @@ struct ls_cuda_timed;
 struct ls_cuda_timing {
     pthread_mutex_t lock;
     struct ls_cuda_timed *timed;
-    _Atomic size_t count; /* changed under the lock; asked by who has waited for the stream */
+    _Atomic size_t count; /* changed under the lock; read by threads that have waited for the stream */
     size_t room;
     cudaEvent_t now[2];
 };

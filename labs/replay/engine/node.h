@@ -1,6 +1,6 @@
 /* ls_node: a machine that replay computes with, as labs/replay/nodes/NAME.json describes it.
  *
- * What such a file may contain is told in labs/replay/nodes/README.md; every figure in it has a source. Rates are what
+ * labs/replay/nodes/README.md says what such a file may contain; every figure in it has a source. Rates are what
  * programs reach, not what data sheets promise, and units are in the names. A file with anything missing, unknown,
  * negative, not finite or absurd is refused with file and line. */
 #ifndef LABS_REPLAY_ENGINE_NODE_H

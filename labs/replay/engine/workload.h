@@ -14,7 +14,7 @@
 #include "common/trace/trace.h"
 
 /* One operation of a training step on one device. flops and bytes are those of a step with `samples` samples; with
- * another number n, flops and bytes - fixed_bytes grow like n / samples, but for the optimizer's, which do not. */
+ * another number n, flops and bytes - fixed_bytes grow like n / samples; the optimizer's do not grow. */
 struct ls_work {
     const char *name;  /* "gemm", "conv2d_forward", or the layer's name */
     const char *phase; /* "forward", "loss", "backward" or "optimizer" */

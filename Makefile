@@ -308,6 +308,9 @@ check-layers: ## includes point down only, and symbols are named after their roo
 check-docs: ## what pages and comments name is there: files, headings, targets, options [RUN=1: and run the pages' commands]
 	@BUILD=$(BUILD) tests/check_docs.sh $(if $(RUN),--run $(filter-out 1,$(RUN)))
 
+guides-check: $(PROGRAMS) ## follow the pages of docs/extend in a copy of the tree: patches, build, commands
+	@tests/guides.sh $(BUILD)
+
 format: ## lay out every source file
 	@clang-format -i $(C_FILES)
 

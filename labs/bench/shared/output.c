@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -49,6 +50,19 @@ ls_status bench_prepare_folder(const char *folder, const char *const *names, int
     ls_status status = LS_OK;
     for (int i = 0; status == LS_OK && i < count; i++) status = bench_write_file(folder, names[i], NULL);
     return status;
+}
+
+/* --- texts ------------------------------------------------------------------------------------------------------- */
+
+FILE *bench_text_open(bench_text *text) {
+    *text = (bench_text){.text = NULL};
+    return text->file = open_memstream(&text->text, &text->nbytes);
+}
+
+char *bench_text_close(bench_text *text) {
+    if (fclose(text->file) == 0) return text->text;
+    free(text->text);
+    return NULL;
 }
 
 /* --- CSV --------------------------------------------------------------------------------------------------------- */

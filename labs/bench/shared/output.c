@@ -14,14 +14,7 @@
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
 ls_status bench_write_path(const char *path, const char *text) {
-    ls_file_writer *writer;
-    if (!text) return ls_file_check(path);
-    ls_status status = ls_file_writer_open(&writer, path);
-    if (status != LS_OK) return status;
-    status = ls_file_writer_put(writer, text, strlen(text));
-    if (status == LS_OK) return ls_file_writer_commit(writer);
-    ls_file_writer_abort(writer);
-    return status;
+    return text ? ls_file_write_text(path, text) : ls_file_check(path);
 }
 
 ls_status bench_write_file(const char *folder, const char *name, const char *text) {
@@ -60,7 +53,8 @@ FILE *bench_text_open(bench_text *text) {
 }
 
 char *bench_text_close(bench_text *text) {
-    if (fclose(text->file) == 0) return text->text;
+    bool whole = !ferror(text->file);
+    if (fclose(text->file) == 0 && whole) return text->text;
     free(text->text);
     return NULL;
 }

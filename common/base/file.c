@@ -323,3 +323,11 @@ void ls_file_writer_abort(ls_file_writer *writer) {
     if (writer->folder >= 0) close(writer->folder);
     free(writer);
 }
+
+ls_status ls_file_write_text(const char *path, const char *text) {
+    ls_file_writer *writer;
+    ls_status status = ls_file_writer_open(&writer, path);
+    if (status != LS_OK) return status;
+    ls_file_writer_put(writer, text, strlen(text));
+    return ls_file_writer_commit(writer);
+}

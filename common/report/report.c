@@ -18,15 +18,11 @@ struct ls_report {
 
 /* "-" is standard output, where the text is the last line. */
 static ls_status write_text(const char *path, const char *text) {
-    ls_file_writer *writer;
     if (strcmp(path, "-") == 0) {
         puts(text);
         return LS_OK;
     }
-    ls_status status = ls_file_writer_open(&writer, path);
-    if (status != LS_OK) return status;
-    ls_file_writer_put(writer, text, strlen(text));
-    return ls_file_writer_commit(writer);
+    return ls_file_write_text(path, text);
 }
 
 /* --- the run ------------------------------------------------------------------------------------------------------ */

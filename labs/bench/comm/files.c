@@ -9,49 +9,34 @@
 
 #include "common/base/log.h"
 #include "labs/bench/comm/bench_comm.h"
+#include "labs/bench/shared/columns.h"
 #include "labs/bench/shared/output.h"
 
 static const char *const names[] = {"comm.csv", "comm.json"};
 
-/* The numbers of a row that both files have, by name. */
-static const struct {
-    const char *name;
-    size_t offset;
-} numbers[] = {
-#define COMM_NUMBER(field)                                                                                             \
-    { #field, offsetof(comm_row, field) }
-    COMM_NUMBER(time_us), COMM_NUMBER(least_us),   COMM_NUMBER(p10_us),
-    COMM_NUMBER(p90_us),  COMM_NUMBER(algbw_GBps), COMM_NUMBER(busbw_GBps),
-#undef COMM_NUMBER
+/* The numbers of a row. */
+static const bench_column numbers[] = {
+#define NUMBER(field) BENCH_COLUMN(#field, BENCH_DOUBLE, comm_row, field)
+    NUMBER(time_us),    NUMBER(least_us),   NUMBER(p10_us),  NUMBER(p90_us),
+    NUMBER(algbw_GBps), NUMBER(busbw_GBps), {NULL, 0, 0, 0},
+#undef NUMBER
 };
-enum { NUMBER_COUNT = sizeof numbers / sizeof *numbers };
 
-static double number_of(const comm_row *row, size_t index) {
-    return *(const double *)(const void *)((const char *)row + numbers[index].offset);
-}
-
-/* What was counted and what the formula says, by name. */
-static const struct {
-    const char *name;
-    size_t offset;
-} counts[] = {
-#define COMM_COUNT(name, field)                                                                                        \
-    { name, offsetof(comm_row, field) }
-    COMM_COUNT("sent_messages", counted.sent_messages),
-    COMM_COUNT("sent_bytes", counted.sent_bytes),
-    COMM_COUNT("received_messages", counted.received_messages),
-    COMM_COUNT("received_bytes", counted.received_bytes),
-    COMM_COUNT("formula_sent_messages", formula.sent_messages),
-    COMM_COUNT("formula_sent_bytes", formula.sent_bytes),
-    COMM_COUNT("formula_received_messages", formula.received_messages),
-    COMM_COUNT("formula_received_bytes", formula.received_bytes),
-#undef COMM_COUNT
+/* What was counted, of which rank, and what the formula says. */
+static const bench_column counts[] = {
+    BENCH_COLUMN("rank", BENCH_INT, comm_row, busiest_rank),
+#define COUNT(name, field) BENCH_COLUMN(name, BENCH_SIZE, comm_row, field)
+    COUNT("sent_messages", counted.sent_messages),
+    COUNT("sent_bytes", counted.sent_bytes),
+    COUNT("received_messages", counted.received_messages),
+    COUNT("received_bytes", counted.received_bytes),
+    COUNT("formula_sent_messages", formula.sent_messages),
+    COUNT("formula_sent_bytes", formula.sent_bytes),
+    COUNT("formula_received_messages", formula.received_messages),
+    COUNT("formula_received_bytes", formula.received_bytes),
+#undef COUNT
+    {NULL, 0, 0, 0},
 };
-enum { COUNT_COUNT = sizeof counts / sizeof *counts };
-
-static size_t count_of(const comm_row *row, size_t index) {
-    return *(const size_t *)(const void *)((const char *)row + counts[index].offset);
-}
 
 static const char *const agreements[] = {"not compared", "equal", "differs"};
 
@@ -61,9 +46,8 @@ static bool is_ours(const comm_row *row) { return strcmp(row->library, "lockstep
 
 static void put_head(FILE *file) {
     fputs("library,backend,buffers,op,algorithm,n,bytes,part_count,dtype,reduce,runs,iterations,how", file);
-    for (size_t i = 0; i < NUMBER_COUNT; i++) fprintf(file, ",%s", numbers[i].name);
-    fputs(",rank", file);
-    for (size_t i = 0; i < COUNT_COUNT; i++) fprintf(file, ",%s", counts[i].name);
+    bench_put_names(file, numbers);
+    bench_put_names(file, counts);
     fputs(",counts,oversubscribed", file);
     bench_put_machine_head(file);
     fputc('\n', file);
@@ -77,26 +61,21 @@ static void put_row(FILE *file, const comm_results *results, const comm_row *row
             ours ? comm_variant_buffers(row->variant) : "private", row->operation->name, row->algorithm, row->n,
             row->nbytes, row->count, ls_dtype_name(results->settings->dtype), reductions[results->settings->reduce],
             row->run_count, row->iterations, row->run_count > 0 ? "measured" : "checked");
-    for (size_t i = 0; i < NUMBER_COUNT; i++) bench_put_number(file, number_of(row, i));
-    if (ours) fprintf(file, ",%d", row->busiest_rank);
-    for (size_t i = 0; ours && i < COUNT_COUNT; i++) fprintf(file, ",%zu", count_of(row, i));
-    for (size_t i = 0; !ours && i < COUNT_COUNT + 1; i++) fputc(',', file);
+    bench_put_columns(file, numbers, row);
+    bench_put_columns(file, counts, ours ? row : NULL);
     fprintf(file, ",%s,%s", ours ? agreements[row->agreement] : "", row->oversubscribed ? "yes" : "no");
     bench_put_machine(file, results->machine);
     fputc('\n', file);
 }
 
 static char *csv_text(const comm_results *results) {
-    char *text = NULL;
-    size_t nbytes = 0;
-    FILE *file = open_memstream(&text, &nbytes);
+    bench_text text;
+    FILE *file = bench_text_open(&text);
     if (!file) return NULL;
     put_head(file);
     for (int i = 0; i < results->row_count; i++) put_row(file, results, &results->rows[i]);
     for (int i = 0; i < results->other_count; i++) put_row(file, results, &results->others[i]);
-    if (fclose(file) == 0) return text;
-    free(text);
-    return NULL;
+    return bench_text_close(&text);
 }
 
 /* --- JSON -------------------------------------------------------------------------------------------------------- */
@@ -125,9 +104,8 @@ static cJSON *row_object(const comm_row *row) {
     cJSON_AddBoolToObject(object, "oversubscribed", row->oversubscribed);
     cJSON_AddBoolToObject(object, "checked", row->checked);
     bench_add_number(object, "iterations", row->iterations);
-    for (size_t i = 0; i < NUMBER_COUNT; i++) bench_add_number(object, numbers[i].name, number_of(row, i));
-    if (ours) bench_add_number(object, "rank", row->busiest_rank);
-    for (size_t i = 0; ours && i < COUNT_COUNT; i++) bench_add_number(object, counts[i].name, (double)count_of(row, i));
+    bench_add_columns(object, numbers, row);
+    bench_add_columns(object, counts, ours ? row : NULL);
     if (ours) cJSON_AddStringToObject(object, "counts", agreements[row->agreement]);
     cJSON_AddItemToObject(object, "run_us", cJSON_CreateDoubleArray(row->run_us, row->run_count));
     return object;

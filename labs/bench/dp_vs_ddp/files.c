@@ -8,37 +8,26 @@
 #include "common/base/log.h"
 #include "common/train/loop.h"
 #include "labs/bench/dp_vs_ddp/bench.h"
+#include "labs/bench/shared/columns.h"
 #include "labs/bench/shared/output.h"
 
-/* The numbers of a row that CSV and JSON have, by name. */
-struct number {
-    const char *name;
-    size_t offset;
+/* The numbers of a row. */
+#define NUMBER(field) BENCH_COLUMN(#field, BENCH_DOUBLE, bench_row, field)
+static const bench_column numbers[] = {
+    NUMBER(step_ms),     NUMBER(step_ms_min), NUMBER(step_ms_max), NUMBER(speedup), NUMBER(speedup_min),
+    NUMBER(speedup_max), NUMBER(efficiency),  NUMBER(ideal_ms),    NUMBER(over_ms), NUMBER(smaller_batch_ms),
+    NUMBER(exposed_ms),  NUMBER(fixed_ms),    NUMBER(final_loss),  {NULL, 0, 0, 0},
 };
-#define BENCH_NUMBER(field)                                                                                            \
-    { #field, offsetof(bench_row, field) }
-static const struct number numbers[] = {
-    BENCH_NUMBER(step_ms),     BENCH_NUMBER(step_ms_min),      BENCH_NUMBER(step_ms_max), BENCH_NUMBER(speedup),
-    BENCH_NUMBER(speedup_min), BENCH_NUMBER(speedup_max),      BENCH_NUMBER(efficiency),  BENCH_NUMBER(ideal_ms),
-    BENCH_NUMBER(over_ms),     BENCH_NUMBER(smaller_batch_ms), BENCH_NUMBER(exposed_ms),  BENCH_NUMBER(fixed_ms),
-    BENCH_NUMBER(final_loss),
+/* Of rows that were found in other ways, and of virtual ones. */
+static const bench_column other_numbers[] = {
+    NUMBER(step_ms),     NUMBER(step_ms_min), NUMBER(step_ms_max), NUMBER(speedup),
+    NUMBER(speedup_min), NUMBER(speedup_max), NUMBER(efficiency),  {NULL, 0, 0, 0},
 };
-/* Of rows that were found in other ways; the last two are virtual ones'. */
-static const struct number other_numbers[] = {
-    BENCH_NUMBER(step_ms),    BENCH_NUMBER(step_ms_min), BENCH_NUMBER(step_ms_max),
-    BENCH_NUMBER(speedup),    BENCH_NUMBER(speedup_min), BENCH_NUMBER(speedup_max),
-    BENCH_NUMBER(efficiency), BENCH_NUMBER(busy),        BENCH_NUMBER(exposed_ms),
+static const bench_column virtual_numbers[] = {
+    NUMBER(step_ms),     NUMBER(step_ms_min), NUMBER(step_ms_max), NUMBER(speedup),    NUMBER(speedup_min),
+    NUMBER(speedup_max), NUMBER(efficiency),  NUMBER(busy),        NUMBER(exposed_ms), {NULL, 0, 0, 0},
 };
-#undef BENCH_NUMBER
-enum {
-    NUMBER_COUNT = sizeof numbers / sizeof *numbers,
-    VIRTUAL_NUMBER_COUNT = sizeof other_numbers / sizeof *other_numbers,
-    LOCKED_NUMBER_COUNT = VIRTUAL_NUMBER_COUNT - 2
-};
-
-static double value_of(const bench_row *row, const struct number *number) {
-    return *(const double *)(const void *)((const char *)row + number->offset);
-}
+#undef NUMBER
 
 /* For the rows of DP and DDP: whether both have the same weights; "" for the others. */
 static const char *same_weights(const bench_model *model, const bench_row *row) {
@@ -50,7 +39,7 @@ static const char *same_weights(const bench_model *model, const bench_row *row) 
 
 static void put_head(FILE *file) {
     fputs("model,mode,n,batch,per_device_batch,steps,runs,how", file);
-    for (size_t i = 0; i < NUMBER_COUNT; i++) fprintf(file, ",%s", numbers[i].name);
+    bench_put_names(file, numbers);
     fputs(",weights,same_weights,oversubscribed,backend,device,device_name", file);
     bench_put_machine_head(file);
     fputs(",scaling\n", file);
@@ -63,7 +52,7 @@ static void put_row(FILE *file, const bench_results *results, const bench_model 
     fprintf(file, ",%s,%d,%lld,%lld,%d,%d,measured", bench_mode_name(row->mode), row->n,
             (long long)row->per_device_batch * row->n, (long long)row->per_device_batch, model->plan->steps,
             row->run_count);
-    for (size_t i = 0; i < NUMBER_COUNT; i++) bench_put_number(file, value_of(row, &numbers[i]));
+    bench_put_columns(file, numbers, row);
     fprintf(file, ",%s,%s,%s,", row->weights, same_weights(model, row), row->oversubscribed ? "yes" : "no");
     bench_put_text(file, row->backend);
     fprintf(file, ",%s,", results->settings->device);
@@ -85,13 +74,13 @@ struct others {
     const char *how;
     int steps, count;
     const bench_row *rows;
-    size_t number_count; /* of other_numbers */
+    const bench_column *numbers;
     double host_lock_us;
 };
 
 static struct others locked_of(const bench_model *model) {
-    return (struct others){"measured",         model->locked_plan.steps, model->locked_count,
-                           model->locked_rows, LOCKED_NUMBER_COUNT,      BENCH_LOCK_US};
+    return (struct others){
+        "measured", model->locked_plan.steps, model->locked_count, model->locked_rows, other_numbers, BENCH_LOCK_US};
 }
 
 static struct others virtual_of(const bench_model *model) {
@@ -99,13 +88,13 @@ static struct others virtual_of(const bench_model *model) {
                            model->virtual_plan.steps - LS_WARMUP_STEPS,
                            model->virtual_count,
                            model->virtual_rows,
-                           VIRTUAL_NUMBER_COUNT,
+                           virtual_numbers,
                            0};
 }
 
 static void put_others(FILE *file, const bench_results *results, struct others (*of)(const bench_model *model)) {
     fputs("model,mode,n,batch,runs,steps", file);
-    for (size_t i = 0; i < of(&results->models[0]).number_count; i++) fprintf(file, ",%s", other_numbers[i].name);
+    bench_put_names(file, of(&results->models[0]).numbers);
     fputs(",how,host_lock_us,device_kind,device_name", file);
     bench_put_machine_head(file);
     fputs(",per_device_batch,scaling\n", file);
@@ -116,7 +105,7 @@ static void put_others(FILE *file, const bench_results *results, struct others (
             bench_put_text(file, model->plan->model);
             fprintf(file, ",%s,%d,%lld,%d,%d", bench_mode_name(row->mode), row->n,
                     (long long)row->per_device_batch * row->n, row->run_count, others.steps);
-            for (size_t i = 0; i < others.number_count; i++) bench_put_number(file, value_of(row, &other_numbers[i]));
+            bench_put_columns(file, others.numbers, row);
             fprintf(file, ",%s", others.how);
             bench_put_number(file, others.host_lock_us);
             fprintf(file, ",%s,", results->settings->device);
@@ -131,14 +120,11 @@ static void put_locked_rows(FILE *file, const bench_results *results) { put_othe
 static void put_virtual_rows(FILE *file, const bench_results *results) { put_others(file, results, virtual_of); }
 
 static char *csv_text(const bench_results *results, void (*put)(FILE *file, const bench_results *results)) {
-    char *text = NULL;
-    size_t nbytes = 0;
-    FILE *file = open_memstream(&text, &nbytes);
+    bench_text text;
+    FILE *file = bench_text_open(&text);
     if (!file) return NULL;
     put(file, results);
-    if (fclose(file) == 0) return text;
-    free(text);
-    return NULL;
+    return bench_text_close(&text);
 }
 
 /* --- JSON -------------------------------------------------------------------------------------------------------- */
@@ -161,7 +147,7 @@ static cJSON *row_object(const bench_model *model, const bench_row *row) {
     bench_add_number(object, "n", row->n);
     bench_add_number(object, "per_device_batch", (double)row->per_device_batch);
     cJSON_AddBoolToObject(object, "oversubscribed", row->oversubscribed);
-    for (size_t i = 0; i < NUMBER_COUNT; i++) bench_add_number(object, numbers[i].name, value_of(row, &numbers[i]));
+    bench_add_columns(object, numbers, row);
     cJSON_AddStringToObject(object, "weights", row->weights);
     if (row->mode != BENCH_SINGLE) cJSON_AddStringToObject(object, "backend", row->backend);
     cJSON_AddBoolToObject(object, "runs_have_the_same_weights", row->repeats);
@@ -184,9 +170,7 @@ static cJSON *others_object(const struct others *others) {
         cJSON *values = cJSON_CreateObject();
         cJSON_AddStringToObject(values, "mode", bench_mode_name(row->mode));
         bench_add_number(values, "n", row->n);
-        for (size_t i = 0; i < others->number_count; i++) {
-            bench_add_number(values, other_numbers[i].name, value_of(row, &other_numbers[i]));
-        }
+        bench_add_columns(values, others->numbers, row);
         cJSON_AddItemToObject(values, "run_ms", cJSON_CreateDoubleArray(row->run_ms, row->run_count));
         cJSON_AddItemToArray(rows, values);
     }

@@ -177,9 +177,8 @@ static void put_row(FILE *file, const bench_model *model, const struct bench_rep
 }
 
 ls_status bench_write_replayed(const bench_results *results, const char *folder) {
-    char *text = NULL;
-    size_t nbytes = 0;
-    FILE *file = open_memstream(&text, &nbytes);
+    bench_text written;
+    FILE *file = bench_text_open(&written);
     if (!file) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
     fputs(
         "model,mode,n,batch,driven_by,launch_us,step_ms,speedup,efficiency,busy,exposed_ms,lock_ms,node,how,scaling\n",
@@ -188,7 +187,8 @@ ls_status bench_write_replayed(const bench_results *results, const char *folder)
         const bench_model *model = &results->models[m];
         for (int i = 0; i < model->replayed_count; i++) put_row(file, model, &model->replayed[i]);
     }
-    ls_status status = fclose(file) == 0 ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
+    char *text = bench_text_close(&written);
+    ls_status status = text ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
     if (status == LS_OK) status = bench_write_file(folder, BENCH_REPLAYED_FILE, text);
     free(text);
     return status;

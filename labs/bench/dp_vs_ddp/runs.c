@@ -42,24 +42,20 @@ static const char *text_of(const cJSON *object, const char *name) {
     return text ? text : "";
 }
 
-/* NAN where there is no such number. */
-static double number_of(const cJSON *object, const char *name) {
-    return cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(object, name));
-}
-
 static double exposed_share(const bench_run *run, const cJSON *devices) {
-    double first = number_of(cJSON_GetArrayItem(devices, 0), "communication_share"), busiest = 0;
+    double first = bench_number_of(cJSON_GetArrayItem(devices, 0), "communication_share"), busiest = 0;
     for (int d = 1; run->mode == BENCH_DP && d < cJSON_GetArraySize(devices); d++) {
-        double share = number_of(cJSON_GetArrayItem(devices, d), "communication_share");
+        double share = bench_number_of(cJSON_GetArrayItem(devices, d), "communication_share");
         if (share > busiest) busiest = share;
     }
     return first + busiest;
 }
 
 static bool is_of(const cJSON *summary, const bench_run *run) {
-    bool is_locked = run->host_lock_us == 0 || number_of(summary, "host_lock_us") == run->host_lock_us;
+    bool is_locked = run->host_lock_us == 0 || bench_number_of(summary, "host_lock_us") == run->host_lock_us;
     return is_locked && strcmp(text_of(summary, "mode"), summary_mode(run->mode)) == 0 &&
-           number_of(summary, "devices") == (double)run->n && number_of(summary, "batch_size") == (double)run->batch;
+           bench_number_of(summary, "devices") == (double)run->n &&
+           bench_number_of(summary, "batch_size") == (double)run->batch;
 }
 
 ls_status bench_read_summary(bench_run *run, const char *json) {
@@ -67,11 +63,11 @@ ls_status bench_read_summary(bench_run *run, const char *json) {
     const cJSON *summary = cJSON_GetObjectItemCaseSensitive(wrapper, "summary");
     bool right = summary && is_of(summary, run);
     if (right) {
-        run->step_ms = number_of(summary, "median_step_ms");
+        run->step_ms = bench_number_of(summary, "median_step_ms");
         bool enqueued = strcmp(text_of(summary, "phase_times"), "enqueueing") == 0;
         double share = exposed_share(run, cJSON_GetObjectItemCaseSensitive(summary, "device_table"));
         run->exposed_ms = enqueued ? NAN : run->step_ms * share;
-        run->final_loss = number_of(summary, "final_loss");
+        run->final_loss = bench_number_of(summary, "final_loss");
         snprintf(run->weights, sizeof run->weights, "%s", text_of(summary, "parameter_hash"));
         const cJSON *names = cJSON_GetObjectItemCaseSensitive(summary, "device_names");
         const char *name = cJSON_GetStringValue(cJSON_GetArrayItem(names, 0));

@@ -10,15 +10,11 @@
 
 enum { ARGUMENTS_MAX = 40, LIMIT_S = 60 };
 
-static double number_of(const cJSON *object, const char *name) {
-    return cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(object, name));
-}
-
 static double largest_peak(const cJSON *devices) {
     double largest = 0;
     const cJSON *device;
     cJSON_ArrayForEach(device, devices) {
-        double peak = number_of(cJSON_GetObjectItemCaseSensitive(device, "peak_bytes"), "total");
+        double peak = bench_number_of(cJSON_GetObjectItemCaseSensitive(device, "peak_bytes"), "total");
         if (peak > largest) largest = peak;
     }
     return largest;
@@ -27,10 +23,10 @@ static double largest_peak(const cJSON *devices) {
 static bool read_summary(gpu_check_training *run, const char *line) {
     cJSON *wrapper = cJSON_Parse(line);
     const cJSON *summary = cJSON_GetObjectItemCaseSensitive(wrapper, "summary");
-    run->step_ms = number_of(summary, "median_step_ms");
-    run->samples_per_s = number_of(summary, "samples_per_s");
-    run->final_loss = number_of(summary, "final_loss");
-    run->loader_share = number_of(summary, "loader_wait_share");
+    run->step_ms = bench_number_of(summary, "median_step_ms");
+    run->samples_per_s = bench_number_of(summary, "samples_per_s");
+    run->final_loss = bench_number_of(summary, "final_loss");
+    run->loader_share = bench_number_of(summary, "loader_wait_share");
     run->peak_bytes = largest_peak(cJSON_GetObjectItemCaseSensitive(summary, "device_table"));
     snprintf(run->weights, sizeof run->weights, "%s", gpu_check_text(summary, "parameter_hash"));
     cJSON_Delete(wrapper);

@@ -313,3 +313,7 @@ ls_status bench_find_program(char path[BENCH_PATH_CAPACITY], const char *name) {
     }
     return LS_OK;
 }
+
+double bench_number_of(const cJSON *object, const char *name) {
+    return cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(object, name));
+}

@@ -2,6 +2,7 @@
 #ifndef LABS_BENCH_SHARED_CHILD_H
 #define LABS_BENCH_SHARED_CHILD_H
 
+#include <cjson/cJSON.h>
 #include <stddef.h>
 
 #include "common/base/status.h"
@@ -35,5 +36,8 @@ ls_status bench_find_program(char path[BENCH_PATH_CAPACITY], const char *name);
  * process behind; if this one is killed, the kernel kills the child. Call it while the process has no other threads, and
  * starts no other children; those that it has are left alone. */
 ls_status bench_child_run(char *const *argv, double timeout_s, bench_output *output);
+
+/* Of the summary that a child wrote: the number of that name; NAN where there is none. */
+double bench_number_of(const cJSON *object, const char *name);
 
 #endif

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -13,12 +14,7 @@
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
 ls_status bench_write_path(const char *path, const char *text) {
-    ls_file_writer *writer;
-    if (!text) return ls_file_check(path);
-    ls_status status = ls_file_writer_open(&writer, path);
-    if (status != LS_OK) return status;
-    ls_file_writer_put(writer, text, strlen(text));
-    return ls_file_writer_commit(writer);
+    return text ? ls_file_write_text(path, text) : ls_file_check(path);
 }
 
 ls_status bench_write_file(const char *folder, const char *name, const char *text) {
@@ -47,6 +43,20 @@ ls_status bench_prepare_folder(const char *folder, const char *const *names, int
     ls_status status = LS_OK;
     for (int i = 0; status == LS_OK && i < count; i++) status = bench_write_file(folder, names[i], NULL);
     return status;
+}
+
+/* --- texts ------------------------------------------------------------------------------------------------------- */
+
+FILE *bench_text_open(bench_text *text) {
+    *text = (bench_text){.text = NULL};
+    return text->file = open_memstream(&text->text, &text->nbytes);
+}
+
+char *bench_text_close(bench_text *text) {
+    bool whole = !ferror(text->file);
+    if (fclose(text->file) == 0 && whole) return text->text;
+    free(text->text);
+    return NULL;
 }
 
 /* --- CSV --------------------------------------------------------------------------------------------------------- */

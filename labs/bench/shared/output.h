@@ -18,6 +18,16 @@ ls_status bench_write_file(const char *folder, const char *name, const char *tex
 /* The same for a path. */
 ls_status bench_write_path(const char *path, const char *text);
 
+/* A text that grows as its file is written to. Opening answers the file, NULL without memory; closing answers the text, to
+ * be freed, NULL without memory. */
+typedef struct bench_text {
+    FILE *file;
+    char *text;
+    size_t nbytes;
+} bench_text;
+FILE *bench_text_open(bench_text *text);
+char *bench_text_close(bench_text *text);
+
 /* CSV after RFC 4180: the text in quotes, with quotes doubled. */
 void bench_put_text(FILE *file, const char *text);
 

@@ -104,10 +104,9 @@ static void put_row(FILE *file, const fit_tn_data *data, const char *kind, const
 }
 
 static char *csv_text(const fit_tn_result *result, const fit_tn_data *data, const ls_int_list *predict) {
-    char *text = NULL;
-    size_t nbytes = 0;
+    bench_text text;
     double most = data->points[data->count - 1].n;
-    FILE *file = open_memstream(&text, &nbytes);
+    FILE *file = bench_text_open(&text);
     if (!file) return NULL;
     for (int i = 0; i < predict->count; i++) most = fmax(most, predict->values[i]);
     fputs("kind,law,n,step_ms,residual_ms,half_efficiency_n,what,how,scaling\n", file);
@@ -123,9 +122,7 @@ static char *csv_text(const fit_tn_result *result, const fit_tn_data *data, cons
         for (int i = 0; i < predict->count; i++)
             put_row(file, data, "prediction", fit, predict->values[i], ls_fit_ms(fit, predict->values[i]), NAN);
     }
-    if (fclose(file) == 0) return text;
-    free(text);
-    return NULL;
+    return bench_text_close(&text);
 }
 
 /* plots/tn_fit.gp, from the folder in which the program runs, or from one above its build folder: build or build/asan. */

@@ -10,39 +10,24 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "labs/bench/shared/columns.h"
 #include "labs/bench/shared/output.h"
 #include "labs/replay/replay/replay.h"
 
 static const char *const names[] = {"replay.csv", "replay_devices.csv", "replay.json"};
 enum { FILES = 3 };
 
-/* The numbers of a row and those of a device that the files have, by name and unit. */
-struct number {
-    const char *name;
-    size_t offset;
-    double unit;
+/* The numbers of a row and those of a device. */
+static const bench_column row_numbers[] = {
+#define ROW(field) BENCH_COLUMN(#field, BENCH_DOUBLE, replay_row, field)
+    ROW(step_ms),     ROW(speedup),      ROW(efficiency),          ROW(ideal_ms),   ROW(over_ms),
+    ROW(alone_ms),    ROW(overlap),      ROW(communication_share), ROW(busy_share), ROW(link_use),
+    ROW(recorded_ms), ROW(memory_bytes), ROW(device_memory_bytes), {NULL, 0, 0, 0},
+#undef ROW
 };
-
-#define ROW(name, field)                                                                                               \
-    { name, offsetof(replay_row, field), 1 }
+static const bench_column device_numbers[] = {
 #define ACCOUNT(name, field, unit)                                                                                     \
-    { name, offsetof(replay_share, account.field), unit }
-static const struct number row_numbers[] = {
-    ROW("step_ms", step_ms),
-    ROW("speedup", speedup),
-    ROW("efficiency", efficiency),
-    ROW("ideal_ms", ideal_ms),
-    ROW("over_ms", over_ms),
-    ROW("alone_ms", alone_ms),
-    ROW("overlap", overlap),
-    ROW("communication_share", communication_share),
-    ROW("busy_share", busy_share),
-    ROW("link_use", link_use),
-    ROW("recorded_ms", recorded_ms),
-    ROW("memory_bytes", memory_bytes),
-    ROW("device_memory_bytes", device_memory_bytes),
-};
-static const struct number device_numbers[] = {
+    { name, BENCH_DOUBLE, offsetof(replay_share, account.field), unit }
     ACCOUNT("compute_ms", compute_us, 1e-3),
     ACCOUNT("exposed_ms", exposed_us, 1e-3),
     ACCOUNT("host_ms", host_us, 1e-3),
@@ -51,15 +36,9 @@ static const struct number device_numbers[] = {
     ACCOUNT("lock_ms", lock_us, 1e-3),
     ACCOUNT("sent_bytes", sent_bytes, 1),
     ACCOUNT("received_bytes", received_bytes, 1),
+#undef ACCOUNT
+    {NULL, 0, 0, 0},
 };
-enum {
-    ROW_NUMBERS = sizeof row_numbers / sizeof *row_numbers,
-    DEVICE_NUMBERS = sizeof device_numbers / sizeof *device_numbers
-};
-
-static double number_of(const void *object, const struct number *number) {
-    return number->unit * *(const double *)(const void *)((const char *)object + number->offset);
-}
 
 /* "gathered output" as "gathered_output" */
 static const char *identifier(char text[64], const char *name) {
@@ -97,14 +76,14 @@ static const char *fits_text(const replay_row *row, double bytes) {
 static void put_rows(FILE *file, const replay_rows *rows, const replay_inputs *inputs,
                      const replay_settings *settings) {
     put_common_head(file);
-    for (int i = 0; i < ROW_NUMBERS; i++) fprintf(file, ",%s", row_numbers[i].name);
-    for (int i = 0; i < DEVICE_NUMBERS; i++) fprintf(file, ",%s", device_numbers[i].name);
+    bench_put_names(file, row_numbers);
+    bench_put_names(file, device_numbers);
     fputs(",link,overlapped,fits,tasks\n", file);
     for (int r = 0; r < rows->count; r++) {
         const replay_row *row = &rows->rows[r];
         put_common(file, row, inputs, settings);
-        for (int i = 0; i < ROW_NUMBERS; i++) bench_put_number(file, number_of(row, &row_numbers[i]));
-        for (int i = 0; i < DEVICE_NUMBERS; i++) bench_put_number(file, number_of(&row->mean, &device_numbers[i]));
+        bench_put_columns(file, row_numbers, row);
+        bench_put_columns(file, device_numbers, &row->mean);
         fputc(',', file);
         bench_put_text(file, row->link);
         fprintf(file, ",%s", row->mode != LS_BUILD_DDP ? "" : settings->overlap ? "yes" : "no");
@@ -115,7 +94,7 @@ static void put_rows(FILE *file, const replay_rows *rows, const replay_inputs *i
 static void put_device(FILE *file, const replay_row *row, const replay_share *share, const char *devices) {
     fprintf(file, ",%s", devices);
     bench_put_number(file, row->step_ms);
-    for (int i = 0; i < DEVICE_NUMBERS; i++) bench_put_number(file, number_of(share, &device_numbers[i]));
+    bench_put_columns(file, device_numbers, share);
     for (int p = 0; p < REPLAY_PHASES; p++) bench_put_number(file, share->phase_ms[p]);
     for (int c = 0; c < REPLAY_CATEGORIES; c++) bench_put_number(file, replay_category_bytes(&share->memory, c));
     bench_put_number(file, row->device_memory_bytes);
@@ -127,7 +106,7 @@ static void put_devices(FILE *file, const replay_rows *rows, const replay_inputs
     char name[64];
     put_common_head(file);
     fputs(",device,step_ms", file);
-    for (int i = 0; i < DEVICE_NUMBERS; i++) fprintf(file, ",%s", device_numbers[i].name);
+    bench_put_names(file, device_numbers);
     for (int p = 0; p < REPLAY_PHASES; p++) fprintf(file, ",phase_%s_ms", identifier(name, replay_phase_name(p)));
     for (int c = 0; c < REPLAY_CATEGORIES; c++) fprintf(file, ",%s_bytes", identifier(name, replay_category_name(c)));
     fputs(",device_memory_bytes,fits\n", file);
@@ -146,22 +125,18 @@ typedef void (*put_function)(FILE *file, const replay_rows *rows, const replay_i
 
 static char *csv_text(put_function put, const replay_rows *rows, const replay_inputs *inputs,
                       const replay_settings *settings) {
-    char *text = NULL;
-    size_t nbytes = 0;
-    FILE *file = open_memstream(&text, &nbytes);
+    bench_text text;
+    FILE *file = bench_text_open(&text);
     if (!file) return NULL;
     put(file, rows, inputs, settings);
-    if (fclose(file) == 0) return text;
-    free(text);
-    return NULL;
+    return bench_text_close(&text);
 }
 
 /* --- JSON -------------------------------------------------------------------------------------------------------- */
 
 static cJSON *share_object(const replay_share *share, bool has_memory) {
     cJSON *object = cJSON_CreateObject();
-    for (int i = 0; i < DEVICE_NUMBERS; i++)
-        bench_add_number(object, device_numbers[i].name, number_of(share, &device_numbers[i]));
+    bench_add_columns(object, device_numbers, share);
     cJSON *phases = cJSON_AddObjectToObject(object, "phase_ms");
     for (int p = 0; p < REPLAY_PHASES; p++) bench_add_number(phases, replay_phase_name(p), share->phase_ms[p]);
     if (!has_memory) return object;
@@ -177,8 +152,7 @@ static cJSON *row_object(const replay_row *row, const replay_settings *settings,
     bench_add_number(object, "n", row->n);
     bench_add_number(object, "batch", row->batch);
     if (row->mode == LS_BUILD_DDP) bench_add_number(object, "bucket_cap_mb", row->cap_mb);
-    for (int i = 0; i < ROW_NUMBERS; i++)
-        bench_add_number(object, row_numbers[i].name, number_of(row, &row_numbers[i]));
+    bench_add_columns(object, row_numbers, row);
     cJSON_AddStringToObject(object, "busiest_link", row->link);
     cJSON *links = cJSON_AddObjectToObject(object, "links");
     for (int i = 0; i < ls_node_link_count(node); i++)

@@ -2,9 +2,8 @@
  *
  *     settings.c   command line -> replay_settings        inputs.c     node, workload, trace -> replay_inputs
  *     runs.c       one replay -> replay_row               rows.c       all of them, and T1 and T1(b/N) beside them
- *     phases.c     the account by phase.h's phases        recorded.c   a trace replayed as it was recorded
  *     tables.c     rows -> stdout                         files.c      rows -> CSV and JSON
- *     modes.c      the first table: DP beside DDP
+ *     modes.c      the first table: DP beside DDP         recorded.c   a trace replayed as it was recorded
  *     pictures.c   a replayed timeline -> a trace file, or a CSV for a Gantt chart
  *
  * Everything here is computed from files: no time is measured, and every title says "replayed" and on which node. Times
@@ -114,10 +113,6 @@ void replay_run_free(replay_run *run);
 /* All rows, and the pictures of the last N's. */
 ls_status replay_make_rows(replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);
 void replay_rows_free(replay_rows *rows);
-
-/* Adds a part of the step of a device (by its place in the account), by what it did at each moment: the phase of its
- * kernel, or else of a copy or collective that is in progress, or else of its host thread, or else waiting. */
-void replay_add_phases(double phase_ms[REPLAY_PHASES], const struct ls_account *account, int place, double part);
 
 /* "forward", ..., "waiting" */
 const char *replay_phase_name(int phase);

@@ -47,9 +47,30 @@ static void add_account(struct ls_device_account *mean, const struct ls_device_a
     mean->received_bytes += part * device->received_bytes;
 }
 
+const char *replay_phase_name(int phase) {
+    return phase == REPLAY_WAITING ? "waiting" : ls_phase_name((ls_phase)phase);
+}
+
+/* Every lane of the program that was built has phases by phase.h's names; what a trace calls otherwise, or not at all, is
+ * "other". */
+static int phase_of(const char *name) {
+    for (int phase = 0; phase < LS_PHASE_COUNT; phase++)
+        if (strcmp(name, ls_phase_name((ls_phase)phase)) == 0) return phase;
+    return LS_PHASE_OTHER;
+}
+
+/* Adds a part of the device's step by what it did at each moment: the phase of its kernel, or else of a copy or
+ * collective that is in progress, or else of its host thread, or else waiting. */
+static void add_phases(double phase_ms[REPLAY_PHASES], const struct ls_account *account, int place, double part) {
+    const struct ls_device_account *device = &account->devices[place];
+    for (int i = 0; i < account->phase_count; i++)
+        phase_ms[phase_of(account->phases[i])] += part * device->phase_us[i] / 1e3;
+    phase_ms[REPLAY_WAITING] += part * device->idle_us / 1e3;
+}
+
 static void add_device(replay_share *mean, const struct ls_account *account, int place, double part) {
     add_account(&mean->account, &account->devices[place], part);
-    replay_add_phases(mean->phase_ms, account, place, part);
+    add_phases(mean->phase_ms, account, place, part);
 }
 
 static void share_accounts(replay_row *row, const struct ls_account *account) {

@@ -207,15 +207,13 @@ ls_status tables_prepare_files(const char *folder) {
 
 static ls_status write_with(void (*put)(FILE *, const tables_book *), const tables_book *book, const char *folder,
                             const char *name) {
-    char *text = NULL;
-    size_t nbytes = 0;
-    FILE *file = open_memstream(&text, &nbytes);
+    bench_text written;
+    FILE *file = bench_text_open(&written);
     if (!file) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", name);
     put(file, book);
-    bool failed = ferror(file) != 0;
-    failed |= fclose(file) != 0;
+    char *text = bench_text_close(&written);
     ls_status status =
-        failed ? ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", name) : bench_write_file(folder, name, text);
+        text ? bench_write_file(folder, name, text) : ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", name);
     free(text);
     return status;
 }

@@ -82,24 +82,21 @@ ls_status tables_train(cJSON **summary, const struct tables_run *run, double tim
     return status;
 }
 
-static double number_of(const cJSON *object, const char *name) {
-    return cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(object, name));
-}
-
 static const cJSON *device_of(const cJSON *summary, int device) {
     return cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(summary, "device_table"), device);
 }
 
-double tables_step_ms(const cJSON *summary) { return number_of(summary, "median_step_ms"); }
+double tables_step_ms(const cJSON *summary) { return bench_number_of(summary, "median_step_ms"); }
 
 double tables_device_share(const cJSON *summary, int device, const char *name) {
-    return number_of(device_of(summary, device), name);
+    return bench_number_of(device_of(summary, device), name);
 }
 
 double tables_peak_bytes(const cJSON *summary, int device, const char *category) {
-    return number_of(cJSON_GetObjectItemCaseSensitive(device_of(summary, device), "peak_bytes"), category);
+    return bench_number_of(cJSON_GetObjectItemCaseSensitive(device_of(summary, device), "peak_bytes"), category);
 }
 
 double tables_phase_bytes(const cJSON *summary, int device, const char *phase) {
-    return number_of(cJSON_GetObjectItemCaseSensitive(device_of(summary, device), "bytes_per_step_by_phase"), phase);
+    return bench_number_of(cJSON_GetObjectItemCaseSensitive(device_of(summary, device), "bytes_per_step_by_phase"),
+                           phase);
 }

@@ -30,15 +30,15 @@ probe_files() { for file in "$folder"/*.c; do cut_files "$folder" | grep -qxF "$
 link() { # PROGRAM FLAGS OBJECT...
     linked=$1 flags=$2
     shift 2
-    # shellcheck disable=SC2046,SC2086
-    $CC $flags $(conf_lines "$folder" link) "$@" "$COURSE_LIB" $COURSE_LIBS -o "$linked"
+    # shellcheck disable=SC2086
+    $CC $flags "$@" "$COURSE_LIB" $COURSE_LIBS -o "$linked"
 }
 
 build_reference() {
     rm -rf "$out/theirs"
     # shellcheck disable=SC2046
     compile . "$out/theirs/cut" '' $(cut_files "$folder") && compile . "$out/theirs/own" '' $(probe_files) &&
-        needed "$out"/theirs/cut/*.o >"$out/allowed" && link "$out/reference" '' "$out"/theirs/*/*.o
+        needed "$out"/theirs/cut/*.o >"$out/allowed" && link "$out/reference" "$probe_flags" "$out"/theirs/*/*.o
 }
 
 refuse() {
@@ -73,11 +73,11 @@ build_student() {
         { cat "$out/compiler" >&2; refuse "it does not compile: $(grep -m1 'error:' "$out/compiler")"; }
     look_at "$out"/mine/cut/*.o
     # shellcheck disable=SC2046
-    compile . "$out/mine/own" '' $(probe_files) && link "$out/probe" '' "$out"/mine/*/*.o || refuse 'it does not link'
+    compile . "$out/mine/own" '' $(probe_files) && link "$out/probe" "$probe_flags" "$out"/mine/*/*.o || refuse 'it does not link'
     [ "${PROBE_ONLY:-}" ] || build_programs || refuse 'its programs do not link'
     # shellcheck disable=SC2046
     compile "$code" "$out/asan/cut" "$asan" $(cut_files "$folder") &&
-        link "$out/probe_asan" "$asan" "$out"/asan/cut/*.o "$out"/mine/own/*.o || refuse 'it does not link under AddressSanitizer'
+        link "$out/probe_asan" "$asan $probe_flags" "$out"/asan/cut/*.o "$out"/mine/own/*.o || refuse 'it does not link under AddressSanitizer'
 }
 
 # The lab's programs: their mains, and the student's files before the library's.
@@ -91,6 +91,7 @@ build_programs() {
 
 what=$1 lab=$2
 folder=$(lab_folder "$lab") || exit 2
+probe_flags=$(conf_lines "$folder" link | tr '\n' ' ')
 case $what in
 reference) out=$3 && mkdir -p "$out" && build_reference ;;
 student) code=$3 out=$4 && build_student ;;

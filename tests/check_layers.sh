@@ -5,7 +5,7 @@
 #      are in base; labs/replay/engine sees base and trace only; the two modes never include each other;
 #   2. a name tells its room: external functions and variables of common/ and kernels/ begin with ls_, of the modes with dp_ and ddp_;
 #   3. a program notices that its results could not be written: each main ends with ls_results_written (common/base/results.h), but for
-#      those that print no results (ddprun) or know nothing of common/ (bench_mpi).
+#      those that print no results (ddprun), know nothing of common/ (bench_mpi) or are a lab's probe (probe_main says it).
 # usage: tests/check_layers.sh [FOLDER]          checks
 #        tests/check_layers.sh --self-test       plants violations in a copy and fails unless each is found
 set -u
@@ -74,7 +74,7 @@ names() {
 }
 
 mains() {
-    git ls-files -co --exclude-standard -- '*.c' | grep -vE '^(tests/|ddp_procs/launch/ddprun.c|labs/bench/peers/)' | while read -r file; do
+    git ls-files -co --exclude-standard -- '*.c' | grep -vE '^(tests/|ddp_procs/launch/ddprun.c|labs/bench/peers/|labs/[0-9])' | while read -r file; do
         grep -q '^int main(' "$file" || continue
         grep -q 'return ls_status_exit_code(ls_results_written(' "$file" || echo "$file: main does not say ls_results_written"
     done

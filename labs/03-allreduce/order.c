@@ -1,0 +1,144 @@
+/* order — a race detector for algorithms that go in steps (common/comm/allreduce_steps.h).
+ *   idea  : the probe is linked with --wrap, so that the student's calls come here first and are written down, rank by
+ *           rank. Afterwards the ranks are run once more on paper, with vector clocks: a rank's clock counts its own
+ *           calls, and awaiting a peer's step takes over what that peer knew when it did the step. A read and a write of
+ *           one element by two ranks are ordered if one of them was known to the other's rank when it came
+ *   why   : a missing wait gives the right sum on most runs. Here it shows in every run, since what is judged is not
+ *           who came first but who had to
+ *   cost  : calls x writes of a rank; some thousand comparisons
+ *   fails : what does not go through ls_steps_reduce and ls_steps_copy is not seen; `reads` counts what does */
+#include "labs/03-allreduce/order.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/comm/allreduce_steps.h"
+#include "common/comm/comm_internal.h"
+#include "common/comm/wait.h"
+
+enum { MOST_RANKS = 16, MOST_CALLS = 256 };
+
+struct call {
+    enum { CALL_AWAIT, CALL_DONE, CALL_TAKE } kind;
+    int peer;      /* AWAIT, TAKE; -1: it takes from itself only */
+    uint32_t step; /* AWAIT, DONE */
+    ls_range range;
+    int clock[MOST_RANKS]; /* what the rank knew, from judging */
+};
+
+static struct {
+    struct call call[MOST_CALLS];
+    int count, judged;
+} ranks[MOST_RANKS];
+
+static void note(const ls_comm *comm, struct call call) {
+    if (comm->rank < MOST_RANKS && ranks[comm->rank].count < MOST_CALLS)
+        ranks[comm->rank].call[ranks[comm->rank].count++] = call;
+}
+
+/* --- in place of the product's functions (--wrap) ------------------------------------------------------------------ */
+
+void __real_ls_steps_reduce(ls_exchange *x, ls_range range, const int *from, int count);
+void __real_ls_steps_copy(ls_exchange *x, ls_range range, int peer);
+ls_status __real_ls_comm_await_step(ls_comm *comm, int peer, uint32_t step, const ls_announcement *what);
+void __real_ls_comm_step_done(ls_comm *comm, uint32_t step);
+void __wrap_ls_steps_reduce(ls_exchange *x, ls_range range, const int *from, int count);
+void __wrap_ls_steps_copy(ls_exchange *x, ls_range range, int peer);
+ls_status __wrap_ls_comm_await_step(ls_comm *comm, int peer, uint32_t step, const ls_announcement *what);
+void __wrap_ls_comm_step_done(ls_comm *comm, uint32_t step);
+
+void __wrap_ls_steps_reduce(ls_exchange *x, ls_range range, const int *from, int count) {
+    for (int i = 0; i < count; i++)
+        if (from[i] != x->comm->rank) note(x->comm, (struct call){.kind = CALL_TAKE, .peer = from[i], .range = range});
+    __real_ls_steps_reduce(x, range, from, count);
+}
+
+void __wrap_ls_steps_copy(ls_exchange *x, ls_range range, int peer) {
+    note(x->comm, (struct call){.kind = CALL_TAKE, .peer = peer, .range = range});
+    __real_ls_steps_copy(x, range, peer);
+}
+
+ls_status __wrap_ls_comm_await_step(ls_comm *comm, int peer, uint32_t step, const ls_announcement *what) {
+    note(comm, (struct call){.kind = CALL_AWAIT, .peer = peer, .step = step});
+    return __real_ls_comm_await_step(comm, peer, step, what);
+}
+
+void __wrap_ls_comm_step_done(ls_comm *comm, uint32_t step) {
+    note(comm, (struct call){.kind = CALL_DONE, .step = step});
+    __real_ls_comm_step_done(comm, step);
+}
+
+/* --- on paper ------------------------------------------------------------------------------------------------------ */
+
+void order_begin(void) { memset(ranks, 0, sizeof ranks); }
+
+/* The peer's call by which it had done the step, among those judged; NULL: not yet. Step 0 is the meeting. */
+static const struct call *find_done(int peer, uint32_t step) {
+    for (int i = 0; i < ranks[peer].judged; i++) {
+        const struct call *call = &ranks[peer].call[i];
+        if (call->kind == CALL_DONE && call->step >= step) return call;
+    }
+    return NULL;
+}
+
+/* False: it has to wait for a peer that is not so far. */
+static bool judge_call(int rank, struct call *call, int world_size) {
+    int at = ranks[rank].judged;
+    const struct call *before = at > 0 ? call - 1 : NULL, *done = NULL;
+    if (call->kind == CALL_AWAIT && call->step > 0 && call->peer >= 0 && call->peer < world_size) {
+        done = find_done(call->peer, call->step);
+        if (!done) return false;
+    }
+    for (int r = 0; r < world_size; r++) {
+        int known = before ? before->clock[r] : 0;
+        call->clock[r] = done && done->clock[r] > known ? done->clock[r] : known;
+    }
+    call->clock[rank] = at + 1;
+    ranks[rank].judged++;
+    return true;
+}
+
+static void judge_clocks(int world_size) {
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int r = 0; r < world_size; r++)
+            while (ranks[r].judged < ranks[r].count && judge_call(r, &ranks[r].call[ranks[r].judged], world_size))
+                moved = true;
+    }
+}
+
+static bool overlap(ls_range a, ls_range b) { return a.begin < b.end && b.begin < a.end; }
+
+/* Every take writes the range in the taker's own view. */
+static bool is_ordered(int reader, const struct call *read) {
+    for (int i = 0; i < ranks[read->peer].count; i++) {
+        const struct call *write = &ranks[read->peer].call[i];
+        if (write->kind != CALL_TAKE || !overlap(write->range, read->range)) continue;
+        bool write_first = read->clock[read->peer] >= i + 1;
+        bool read_first = write->clock[reader] >= read->clock[reader];
+        if (!write_first && !read_first) return false;
+    }
+    return true;
+}
+
+const char *order_judge(char *text, size_t capacity, int world_size, size_t *reads) {
+    *reads = 0;
+    snprintf(text, capacity, "every read is ordered");
+    judge_clocks(world_size);
+    bool found = false;
+    for (int r = 0; r < world_size; r++) {
+        for (int i = 0; i < ranks[r].count; i++) {
+            const struct call *call = &ranks[r].call[i];
+            if (call->kind != CALL_TAKE || call->peer < 0 || call->peer >= world_size) continue;
+            *reads += ls_range_count(call->range);
+            if (found || is_ordered(r, call)) continue;
+            found = true;
+            snprintf(text, capacity,
+                     "rank %d takes elements %zu to %zu from rank %d, which may write there at the same time", r,
+                     call->range.begin, call->range.end, call->peer);
+        }
+    }
+    return text;
+}

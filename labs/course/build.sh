@@ -1,0 +1,99 @@
+#!/bin/sh
+# Builds a lab's probe, and its programs, with the student's files in place of the product's.
+# usage: labs/course/build.sh reference LAB OUT          OUT/reference, and OUT/allowed: what its files call
+#        labs/course/build.sh student LAB CODE OUT       OUT/probe, OUT/probe_asan and the lab's programs, from CODE's files
+# student: exit status 1 and OUT/refused, a line, where the code does not compile or calls what it should not.
+# Settings come from labs/course/course.mk: CC, COURSE_CPPFLAGS, COURSE_CFLAGS, COURSE_LIB (the library), COURSE_LIBS, COURSE_OBJ.
+set -u
+export LC_ALL=C
+. labs/course/conf.sh
+
+asan='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'
+
+# compile FOLDER INTO FLAGS FILE...: objects of the files in FOLDER, named by their paths
+compile() {
+    from=$1 into=$2 flags=$3
+    shift 3
+    mkdir -p "$into"
+    for file; do
+        # shellcheck disable=SC2086
+        $CC -I. $COURSE_CPPFLAGS $COURSE_CFLAGS $flags -iquote "$from" -c "$from/$file" -o "$into/$(echo "$file" | tr / @).o" || return 1
+    done
+}
+
+# Names that the files need from elsewhere.
+needed() { nm -u "$@" | awk 'NF >= 2 { sub(/@.*/, "", $NF); print $NF }' | sort -u; }
+
+# The probe's own files: those of the lab that are not the student's.
+probe_files() { for file in "$folder"/*.c; do cut_files "$folder" | grep -qxF "$file" || echo "$file"; done; }
+
+link() { # PROGRAM FLAGS OBJECT...
+    linked=$1 flags=$2
+    shift 2
+    # shellcheck disable=SC2086
+    $CC $flags "$@" "$COURSE_LIB" $COURSE_LIBS -o "$linked"
+}
+
+build_reference() {
+    rm -rf "$out/theirs"
+    # shellcheck disable=SC2046
+    compile . "$out/theirs/cut" '' $(cut_files "$folder") && compile . "$out/theirs/own" '' $(probe_files) &&
+        needed "$out"/theirs/cut/*.o >"$out/allowed" && link "$out/reference" "$probe_flags" "$out"/theirs/*/*.o
+}
+
+refuse() {
+    echo "$1" >"$out/refused"
+    exit 1
+}
+
+# A solution calls what the product's own code calls there, memory, strings and numbers; and nothing runs before main.
+look_at() {
+    for object; do
+        if readelf -SW "$object" | grep -qE '\.(init_array|ctors|preinit_array)'; then
+            refuse "$(basename "$object" .o | tr @ /) has code that runs before main"
+        fi
+        if objdump -d --no-show-raw-insn "$object" | grep -qE '\b(syscall|sysenter|int +\$0x80|svc)\b'; then
+            refuse "$(basename "$object" .o | tr @ /) makes system calls of its own"
+        fi
+    done
+    extra=$(needed "$@" | grep -vxF -f "$out/allowed" |
+        grep -vxE '(mem|str)[a-z]+|__(mem|str)[a-z]+_chk|malloc|calloc|realloc|free|(f|l|ll)?abs|[a-z0-9]*(sqrt|floor|ceil|round|fma|fmin|fmax|log|log2|exp|pow)[fl]?|(f|s|sn)?printf|__[a-z]*printf_chk|puts|putchar|fputs|fputc|fwrite|stderr|stdout|__stack_chk_fail|__assert_fail|ls_todo_at|_GLOBAL_OFFSET_TABLE_|ls_fail|ls_report_error|ls_warn|ls_note')
+    # what one of the student's files defines for another is no call to elsewhere
+    extra=$(for name in $extra; do nm --defined-only "$@" | grep -qE " [A-Za-z] $name\$" || echo "$name"; done)
+    # shellcheck disable=SC2086
+    [ -z "$extra" ] || refuse "it calls $(echo $extra | sed 's/ /, /g'), which a solution has no need of"
+}
+
+build_student() {
+    rm -rf "$out/mine" "$out/refused" "$out/probe" "$out/probe_asan"
+    mkdir -p "$out"
+    for file in $(cut_files "$folder"); do [ -f "$code/$file" ] || refuse "$file is missing"; done
+    # shellcheck disable=SC2046
+    compile "$code" "$out/mine/cut" '' $(cut_files "$folder") 2>"$out/compiler" ||
+        { cat "$out/compiler" >&2; refuse "it does not compile: $(grep -m1 'error:' "$out/compiler")"; }
+    look_at "$out"/mine/cut/*.o
+    # shellcheck disable=SC2046
+    compile . "$out/mine/own" '' $(probe_files) && link "$out/probe" "$probe_flags" "$out"/mine/*/*.o || refuse 'it does not link'
+    [ "${PROBE_ONLY:-}" ] || build_programs || refuse 'its programs do not link'
+    # shellcheck disable=SC2046
+    compile "$code" "$out/asan/cut" "$asan" $(cut_files "$folder") &&
+        link "$out/probe_asan" "$asan $probe_flags" "$out"/asan/cut/*.o "$out"/mine/own/*.o || refuse 'it does not link under AddressSanitizer'
+}
+
+# The lab's programs: their mains, and the student's files before the library's.
+build_programs() {
+    for name in $(conf_lines "$folder" program); do
+        main=$(find "$COURSE_OBJ" -name "$name.o" | head -1)
+        [ "$main" ] || { echo "$name is not built: make" >&2; return 1; }
+        link "$out/$name" '' "$main" "$out"/mine/cut/*.o || return 1
+    done
+}
+
+what=$1 lab=$2
+folder=$(lab_folder "$lab") || exit 2
+probe_flags=$(conf_lines "$folder" link | tr '\n' ' ')
+case $what in
+reference) out=$3 && mkdir -p "$out" && build_reference ;;
+student) code=$3 out=$4 && build_student ;;
+*) echo "labs/course/build.sh: reference or student, not '$what'" >&2 && exit 2 ;;
+esac

@@ -1,0 +1,69 @@
+#!/bin/sh
+# course-check: whether the labs, their graders and their bugs hold together. `make course-check` calls it.
+# usage: labs/course/check.sh LAB...    RUNS=20: how often the reference is graded
+set -u
+. labs/course/conf.sh
+work=$BUILD/course-check
+rm -rf "$work"
+mkdir -p "$work"
+bad=0 count=0
+
+complain() {
+    echo "  $*"
+    bad=$((bad + 1))
+}
+
+# grade CODE LAB: its output in $work/said; its exit status
+grade() { labs/course/grade.sh "$1" "$work/build" "$2" >"$work/said" 2>&1; }
+
+# A folder with the lab's files as they are in the product.
+submission() {
+    rm -rf "$work/code"
+    for file in $(cut_files "$folder"); do mkdir -p "$work/code/$(dirname "$file")" && cp "$file" "$work/code/$file"; done
+}
+
+first_failed() { sed -n 's/^  \([a-z0-9-]*\)  *0 of .*/\1/p' "$work/said" | head -1; }
+
+# Every planted bug fails at the check that it names, and at none before.
+check_bugs() {
+    for patch in "$folder"/bugs/*.patch; do
+        [ -f "$patch" ] || { complain "lab $lab has no bugs"; return; }
+        count=$((count + 1))
+        submission
+        patch -s -p1 -d "$work/code" <"$patch" >/dev/null 2>&1 || { complain "$patch does not apply"; continue; }
+        grade "$work/code" "$lab"
+        named=$(sed -n '1s/^check: //p' "$patch") first=$(first_failed)
+        [ "$first" = "$named" ] || { complain "$patch: fails first at '$first', and should at '$named'"; cat "$work/said"; }
+    done
+}
+
+# The product's own code gets all points, however often.
+check_reference() {
+    for run in $(seq "${RUNS:-3}"); do
+        count=$((count + 1))
+        submission
+        grade "$work/code" "$lab" || { complain "lab $lab: the reference lost points (run $run)"; cat "$work/said"; }
+    done
+}
+
+# What has not been written gets no points: stubs as handed out, and bodies that only return.
+check_stubs() {
+    count=$((count + 2))
+    submission
+    for file in $(cut_files "$folder"); do cut_file "$file" "$work/code/$file"; done
+    grade "$work/code" "$lab"
+    [ $? -eq 3 ] || { complain "lab $lab: stubs do not end with status 3"; cat "$work/said"; }
+    for file in $(cut_files "$folder"); do sed -i '/ls_todo(/d' "$work/code/$file"; done
+    grade "$work/code" "$lab"
+    grep -q "^lab $lab: 0 of " "$work/said" || { complain "lab $lab: bodies that only return get points"; cat "$work/said"; }
+}
+
+for lab; do
+    folder=$(lab_folder "$lab") || exit 2
+    check_reference
+    check_stubs
+    check_bugs
+done
+[ $bad -eq 0 ] && echo "course-check: $count cases, all as they should be" && exit 0
+echo "course-check: $bad of $count cases failed"
+exit 1

@@ -1,0 +1,37 @@
+# What labs/course's scripts read of a lab, sourced by them. Needs: the tree as the present folder.
+
+# The folder of a lab by its number: 03 -> labs/03-allreduce.
+lab_folder() {
+    for folder in labs/"$1"-*/; do
+        [ -f "$folder/lab.conf" ] && { echo "${folder%/}"; return; }
+    done
+    echo "there is no lab '$1'; there are: $(all_labs | tr '\n' ' ')" >&2
+    return 2
+}
+
+all_labs() {
+    for conf in labs/[0-9][0-9]-*/lab.conf; do
+        [ -f "$conf" ] || continue
+        number=${conf#labs/}
+        echo "${number%%-*}"
+    done
+}
+
+# The lines of a key, without it.
+conf_lines() { sed -n "s/^$2  *//p" "$1/lab.conf"; }
+
+# Files of which a lab takes functions out, each once; and "FILE FUNCTION" for each.
+cut_files() { conf_lines "$1" cut | cut -d' ' -f1 | sort -u; }
+
+# Copies a file with the bodies of its labs' functions taken out: cut_file FILE TO.
+cut_file() {
+    cp "$1" "$2" || return 1
+    for lab in $(all_labs); do
+        conf_lines "$(lab_folder "$lab")" cut | while read -r file name; do
+            [ "$file" = "$1" ] || continue
+            awk -v name="$name" -v lab="$lab" -f labs/course/cut.awk "$2" >"$2.cut" && mv "$2.cut" "$2" || exit 1
+        done || return 1
+    done
+    # the first include that is there: below it nothing can be conditional
+    cmp -s "$1" "$2" || sed -i '0,/^#include/s//#include "common\/base\/todo.h"\n#include/' "$2"
+}

@@ -1,0 +1,34 @@
+# The course: labs, their grader, what a student gets. Included by the Makefile. CODE: the folder with the student's files, in the tree's
+# places; the tree itself where nothing is said.
+
+# Set in a handout: where the reference's programs lie, which such a tree cannot build.
+-include labs/handout.mk
+
+LAB        ?= $(sort $(foreach conf,$(wildcard labs/[0-9][0-9]-*/lab.conf),$(firstword $(subst -, ,$(patsubst labs/%/lab.conf,%,$(conf))))))
+CODE       ?= .
+# Half-written code has things that nothing uses yet.
+LOOSE      := -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable -Wno-unused-but-set-variable
+COURSE_ENV  = BUILD=$(BUILD) CC='$(CC)' COURSE_CPPFLAGS='$(CPPFLAGS)' COURSE_CFLAGS='$(CSTD) -O2 -g $(WARN) $(LOOSE) -ffp-contract=off -pthread' \
+    COURSE_LIB=$(or $(COURSE_REFERENCE:%=%/liblockstep.a),$(LIB)) COURSE_LIBS='$(LDLIBS)' COURSE_OBJ=$(BUILD)/obj COURSE_REFERENCE=$(COURSE_REFERENCE) ORACLE=$(or $(COURSE_REFERENCE),$(BUILD))
+
+.PHONY: lab labs lab-figures grade handout class course-check
+lab: $(PROGRAMS) ## predict, run and compare: a lab with your code [LAB=03 CODE=folder with the files PREDICT=skip]
+	@$(COURSE_ENV) PREDICT=$(PREDICT) labs/course/lab.sh $(call quoted,$(CODE)) $(BUILD)/labs $(LAB)
+
+grade: $(PROGRAMS) ## judge what is written for labs [LAB=03 CODE=folder with the files SEED=]
+	@$(COURSE_ENV) SEED=$(SEED) labs/course/grade.sh $(call quoted,$(CODE)) $(BUILD)/labs $(LAB)
+
+labs: ## every lab's runs with the reference
+	@$(MAKE) lab PREDICT=skip
+
+lab-figures: $(PROGRAMS) ## write the numbers in the labs' sheets, from their own commands [LAB=03]
+	@$(COURSE_ENV) labs/course/figures.sh write $(LAB)
+
+handout: $(PROGRAMS) ## the tree that a student gets [OUT=folder]
+	@$(COURSE_ENV) labs/course/handout.sh $(call quoted,$(or $(OUT),$(BUILD)/handout))
+
+class: $(PROGRAMS) ## grade a class, to CSV [SUBMISSIONS=folder with one folder a student LAB=03]
+	@$(COURSE_ENV) labs/course/class.sh $(call quoted,$(SUBMISSIONS)) $(BUILD)/labs $(LAB)
+
+course-check: $(PROGRAMS) ## the labs, their graders and their planted bugs [LAB=03 RUNS=20]
+	@$(COURSE_ENV) RUNS=$(RUNS) labs/course/check.sh $(LAB)

@@ -1,0 +1,33 @@
+# Takes the body of one function out of a C file and puts a stub in its place, which says that it is not written yet.
+# The comment above the function stays. Relies on the tree's layout (clang-format): a definition begins in column 0, its
+# "{" ends a line, its "}" stands alone in column 0.
+# usage: awk -v name=ls_allreduce_ring -v lab=03 -f labs/course/cut.awk FILE
+# exit status 1: there is no such function
+
+function put_stub(text, type) {
+    type = text; sub("[ ]*" name "\\(.*", "", type)
+    if (text ~ ("\\*" name "\\(")) type = substr(text, 1, index(text, name "(") - 1)
+    sub(/^static /, "", type); sub(/^inline /, "", type); sub(/[ ]+$/, "", type)
+    printf "    ls_todo(\"%s\");\n", lab
+    if (type != "void") printf "    return (%s){0};\n", type
+    print "}"
+}
+
+BEGIN { pattern = "^[a-z][A-Za-z0-9_ *]*[ *]" name "\\(" }
+skipping { if ($0 == "}") skipping = 0; next }
+collecting || $0 ~ pattern {
+    text = collecting ? text " " $0 : $0
+    lines = collecting ? lines "\n" $0 : $0
+    collecting = 1
+    if ($0 ~ /;$/) { print lines; collecting = 0; next } # a declaration
+    if ($0 !~ /\{.*$/) next
+    collecting = 0
+    gsub(/[ ]+/, " ", text)
+    one_line = $0 ~ /\}$/
+    sub(/\{.*$/, "{", text); sub(/\{.*$/, "{", lines)
+    print lines; put_stub(text); found++
+    skipping = !one_line
+    next
+}
+{ print }
+END { if (!found) { printf "%s: there is no function %s to take out\n", FILENAME, name > "/dev/stderr"; exit 1 } }

@@ -1,0 +1,31 @@
+/* One run of a probe: in a process of its own, with a deadline and limits on what it may use. */
+#ifndef LABS_COURSE_GRADE_ATTEMPT_H
+#define LABS_COURSE_GRADE_ATTEMPT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+typedef struct attempt_request {
+    const char *program, *check;
+    int64_t seed;
+    double deadline_s;
+    bool asan; /* built with AddressSanitizer, which maps more memory than any limit allows */
+} attempt_request;
+
+typedef struct attempt {
+    bool timed_out;
+    int signal;          /* that ended it; 0: none */
+    int exit_status;     /* if it ended by itself */
+    bool left_processes; /* it had started processes, which were killed */
+    char *seen;          /* what the probe wrote down; owned */
+    char said[1 << 15];  /* the end of what it printed, terminated */
+} attempt;
+
+/* Runs program --check=... --seed=... in an empty folder, which is removed afterwards, and waits for it and for all that
+ * it started. LS_OK whatever the program did; otherwise it could not be run. Close also after a failure. */
+ls_status attempt_run(attempt *out, const attempt_request *request);
+void attempt_close(attempt *a);
+
+#endif

@@ -1,0 +1,241 @@
+/* grade — judges what a student wrote for one lab.
+ *
+ *     build/grade --lab=labs/03-allreduce --student=build/labs/03/probe --reference=build/labs/03/reference
+ *
+ * For each check of lab.conf the student's probe runs, and then the reference's with the same seed: while student code
+ * runs, the right answers are nowhere yet. The verdicts are made here, in a process that never loads student code.
+ * Exit status: 0 all points, 1 some or none, 3 nothing is written yet, 2 wrong usage. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "common/base/file.h"
+#include "common/base/json.h"
+#include "common/base/log.h"
+#include "common/base/options.h"
+#include "common/base/results.h"
+#include "labs/course/grade/attempt.h"
+#include "labs/course/grade/lab.h"
+#include "labs/course/grade/verdict.h"
+
+/* A check takes the reference some hundredths of a second, and a probe gives up a deadlock after 1.5 s. A check that
+ * hangs nevertheless is waited for once: the others then count as not run. */
+#define DEADLINE_S 8.0
+#define MEMORY_DEADLINE_S 20.0
+
+enum { EXIT_SOME = 1, EXIT_NOTHING_WRITTEN = 3 };
+
+struct settings {
+    const char *lab, *student, *asan, *reference, *refused, *json;
+    int64_t seed;
+};
+
+struct result {
+    verdict verdict;
+    int points;
+    char why[1024];
+};
+
+struct grading {
+    const struct settings *settings;
+    lab lab;
+    struct result results[LAB_MOST_CHECKS];
+    int points, of, held, unwritten;
+    bool hung;
+};
+
+/* --- judging ------------------------------------------------------------------------------------------------------ */
+
+/* The student first. */
+static ls_status judge_check(struct grading *g, const lab_check *check, struct result *result) {
+    attempt student, reference = {0};
+    attempt_request request = {
+        .program = g->settings->student, .check = check->name, .seed = g->settings->seed, .deadline_s = DEADLINE_S};
+    ls_status status = attempt_run(&student, &request);
+    request.program = g->settings->reference;
+    if (status == LS_OK) status = attempt_run(&reference, &request);
+    if (status == LS_OK) result->verdict = verdict_of(result->why, sizeof result->why, &student, &reference);
+    attempt_close(&student);
+    attempt_close(&reference);
+    return status;
+}
+
+/* All other checks once more under AddressSanitizer. Worth something only if the code does something right. */
+static ls_status judge_memory(struct grading *g, struct result *result) {
+    ls_status status = LS_OK;
+    if (!g->settings->asan || g->hung || g->held == 0) {
+        result->verdict = VERDICT_NOT_RUN;
+        snprintf(result->why, sizeof result->why, "it counts when another check holds");
+        return LS_OK;
+    }
+    for (int i = 0; status == LS_OK && result->verdict == VERDICT_HELD && i < g->lab.check_count; i++) {
+        if (strcmp(g->lab.checks[i].name, LAB_MEMORY_CHECK) == 0) continue;
+        attempt student;
+        attempt_request request = {.program = g->settings->asan,
+                                   .check = g->lab.checks[i].name,
+                                   .seed = g->settings->seed,
+                                   .deadline_s = MEMORY_DEADLINE_S,
+                                   .asan = true};
+        status = attempt_run(&student, &request);
+        if (status == LS_OK) result->verdict = verdict_of_memory(result->why, sizeof result->why, &student);
+        attempt_close(&student);
+    }
+    return status;
+}
+
+static ls_status judge(struct grading *g, int i) {
+    const lab_check *check = &g->lab.checks[i];
+    struct result *result = &g->results[i];
+    ls_status status = LS_OK;
+    if (g->settings->refused) {
+        result->verdict = VERDICT_FORBIDDEN;
+        snprintf(result->why, sizeof result->why, "%s", g->settings->refused);
+    } else if (strcmp(check->name, LAB_MEMORY_CHECK) == 0) {
+        status = judge_memory(g, result);
+    } else if (g->hung) {
+        result->verdict = VERDICT_NOT_RUN;
+        snprintf(result->why, sizeof result->why, "an earlier check hung");
+    } else {
+        status = judge_check(g, check, result);
+    }
+    g->hung = g->hung || result->verdict == VERDICT_HUNG;
+    g->held += result->verdict == VERDICT_HELD;
+    g->unwritten += result->verdict == VERDICT_NOT_WRITTEN;
+    result->points = result->verdict == VERDICT_HELD ? check->points : 0;
+    g->points += result->points;
+    g->of += check->points;
+    return status;
+}
+
+static bool nothing_is_written(const struct grading *g) { return g->unwritten > 0 && g->held == 0; }
+
+/* --- telling ------------------------------------------------------------------------------------------------------ */
+
+static void print_check(const lab_check *check, const struct result *result) {
+    printf("  %-14s %2d of %2d  %s\n", check->name, result->points, check->points, check->invariant);
+    if (result->verdict == VERDICT_HELD) return;
+    printf("      %s: %s\n", verdict_name(result->verdict), result->why);
+    if (check->hint && result->verdict != VERDICT_NOT_WRITTEN && result->verdict != VERDICT_NOT_RUN)
+        printf("      hint: %s\n", check->hint);
+}
+
+static void print_whole(const struct grading *g) {
+    printf("lab %s, %s\n", g->lab.number, g->lab.title);
+    for (int i = 0; i < g->lab.check_count; i++) print_check(&g->lab.checks[i], &g->results[i]);
+    printf("lab %s: %d of %d points%s (seed %lld)\n", g->lab.number, g->points, g->of,
+           nothing_is_written(g) ? "; nothing is written yet" : "", (long long)g->settings->seed);
+}
+
+static ls_status write_json(const struct grading *g) {
+    cJSON *root = cJSON_CreateObject(), *checks = cJSON_AddArrayToObject(root, "checks");
+    cJSON_AddStringToObject(root, "lab", g->lab.number);
+    cJSON_AddNumberToObject(root, "points", g->points);
+    cJSON_AddNumberToObject(root, "of", g->of);
+    cJSON_AddNumberToObject(root, "seed", (double)g->settings->seed);
+    cJSON_AddBoolToObject(root, "nothing_written", nothing_is_written(g));
+    for (int i = 0; i < g->lab.check_count; i++) {
+        cJSON *check = cJSON_CreateObject();
+        cJSON_AddStringToObject(check, "check", g->lab.checks[i].name);
+        cJSON_AddNumberToObject(check, "points", g->results[i].points);
+        cJSON_AddNumberToObject(check, "of", g->lab.checks[i].points);
+        cJSON_AddStringToObject(check, "verdict", verdict_name(g->results[i].verdict));
+        cJSON_AddStringToObject(check, "invariant", g->lab.checks[i].invariant);
+        cJSON_AddStringToObject(check, "why", g->results[i].why);
+        cJSON_AddItemToArray(checks, check);
+    }
+    char *text = cJSON_Print(root);
+    cJSON_Delete(root);
+    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", g->settings->json);
+    ls_file_writer *writer;
+    ls_status status = ls_file_writer_open(&writer, g->settings->json);
+    if (status == LS_OK) status = ls_file_writer_put(writer, text, strlen(text));
+    if (status == LS_OK)
+        status = ls_file_writer_commit(writer);
+    else
+        ls_file_writer_abort(writer);
+    cJSON_free(text);
+    return status;
+}
+
+/* --- the program -------------------------------------------------------------------------------------------------- */
+
+static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
+    const ls_option options[] = {
+        {.kind = LS_OPTION_STRING, .name = "lab", .to.text = &s->lab, .argument = "DIR", .help = "the lab's folder"},
+        {.kind = LS_OPTION_STRING,
+         .name = "student",
+         .to.text = &s->student,
+         .argument = "FILE",
+         .help = "the probe with the student's code"},
+        {.kind = LS_OPTION_STRING,
+         .name = "asan",
+         .to.text = &s->asan,
+         .argument = "FILE",
+         .help = "the same, built with AddressSanitizer"},
+        {.kind = LS_OPTION_STRING,
+         .name = "reference",
+         .to.text = &s->reference,
+         .argument = "FILE",
+         .help = "the probe with the product's code"},
+        {.kind = LS_OPTION_STRING,
+         .name = "refused",
+         .to.text = &s->refused,
+         .argument = "WHY",
+         .help = "the code is not run, for this reason"},
+        {.kind = LS_OPTION_INT64,
+         .name = "seed",
+         .to.big_number = &s->seed,
+         .argument = "N",
+         .limits = LS_BETWEEN(0, 1e9),
+         .help = "of the inputs",
+         .empty = "drawn anew"},
+        {.kind = LS_OPTION_STRING,
+         .name = "json",
+         .to.text = &s->json,
+         .argument = "FILE",
+         .help = "write the verdicts there, too"},
+    };
+    const ls_command command = {.purpose = "Judges what a student wrote for a lab: `make grade LAB=03` calls it.",
+                                .options = options,
+                                .count = sizeof options / sizeof options[0]};
+    ls_parsed parsed;
+    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
+    *help = parsed.help;
+    if (status != LS_OK || parsed.help) return status;
+    if (!s->lab) return ls_fail(LS_ERR_USAGE, "which lab? --lab=labs/03-allreduce");
+    if (!s->refused && (!s->student || !s->reference))
+        return ls_fail(LS_ERR_USAGE, "--student and --reference name the two probes");
+    if (s->json && ls_file_check(s->json) != LS_OK) return LS_ERR_IO;
+    return LS_OK;
+}
+
+static int64_t draw_seed(void) {
+    uint32_t bits = 1;
+    (void)!getrandom(&bits, sizeof bits, 0);
+    return 1 + bits % 1000000;
+}
+
+static ls_status run(struct grading *g) {
+    ls_status status = lab_open(&g->lab, g->settings->lab);
+    for (int i = 0; status == LS_OK && i < g->lab.check_count; i++) status = judge(g, i);
+    if (status == LS_OK) print_whole(g);
+    if (status == LS_OK && g->settings->json) status = write_json(g);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct settings settings = {0};
+    bool help = false;
+    ls_log_init(argv[0], -1, false);
+    ls_status status = parse(&settings, argc, argv, &help);
+    if (settings.seed == 0) settings.seed = draw_seed();
+    struct grading g = {.settings = &settings};
+    if (status == LS_OK && !help) status = run(&g);
+    bool whole = g.points == g.of, nothing = nothing_is_written(&g);
+    lab_close(&g.lab);
+    if (status == LS_OK && !help && ls_results_written(status) == LS_OK)
+        return nothing ? EXIT_NOTHING_WRITTEN : whole ? 0 : EXIT_SOME;
+    return ls_status_exit_code(ls_results_written(status));
+}

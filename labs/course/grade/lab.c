@@ -1,0 +1,86 @@
+#include "labs/course/grade/lab.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/file.h"
+#include "common/base/log.h"
+
+/* Cuts the next word off; "" at the end of the line. */
+static char *take_word(char **rest) {
+    char *word = *rest + strspn(*rest, " "), *end = word + strcspn(word, " ");
+    *rest = *end ? end + 1 + strspn(end + 1, " ") : end;
+    *end = '\0';
+    return word;
+}
+
+static lab_check *find_check(lab *l, const char *name) {
+    for (int i = 0; i < l->check_count; i++)
+        if (strcmp(l->checks[i].name, name) == 0) return &l->checks[i];
+    return NULL;
+}
+
+static const char *take_check(lab *l, char *rest) {
+    lab_check check = {.name = take_word(&rest)};
+    char *end, *points = take_word(&rest);
+    check.points = (int)strtol(points, &end, 10);
+    check.invariant = rest;
+    if (l->check_count == LAB_MOST_CHECKS) return "too many checks";
+    if (*end || end == points || check.points < 1 || check.points > 100) return "a check has 1 to 100 points";
+    if (!*rest) return "a check says in words what must hold";
+    if (find_check(l, check.name)) return "there is a check of that name";
+    l->checks[l->check_count++] = check;
+    return NULL;
+}
+
+static const char *take_hint(lab *l, char *rest) {
+    lab_check *check = find_check(l, take_word(&rest));
+    if (check) check->hint = rest;
+    return check ? NULL : "a hint follows its check";
+}
+
+/* NULL, or what is wrong with the line. */
+static const char *take_line(lab *l, char *line) {
+    char *rest = line, *key = take_word(&rest);
+    if (strcmp(key, "title") == 0) l->title = rest;
+    if (strcmp(key, "check") == 0) return take_check(l, rest);
+    if (strcmp(key, "hint") == 0) return take_hint(l, rest);
+    return NULL;
+}
+
+/* "labs/03-allreduce" -> "03" */
+static const char *find_number(char *copy, const char *folder) {
+    const char *slash = strrchr(folder, '/');
+    snprintf(copy, 3, "%s", slash ? slash + 1 : folder);
+    return copy;
+}
+
+ls_status lab_open(lab *out, const char *folder) {
+    enum { MOST_BYTES = 1 << 16, NUMBER = 3 };
+    *out = (lab){.title = ""};
+    char path[PATH_MAX];
+    size_t nbytes;
+    snprintf(path, sizeof path, "%s/lab.conf", folder);
+    ls_status status = ls_file_read(path, MOST_BYTES, &out->text, &nbytes);
+    if (status != LS_OK) return status;
+    char *text = realloc(out->text, nbytes + 1 + NUMBER);
+    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", path);
+    out->text = text;
+    out->number = find_number(text + nbytes + 1, folder);
+    int number = 1;
+    for (char *line = text, *next; line && *line; line = next, number++) {
+        next = strchr(line, '\n');
+        if (next) *next++ = '\0';
+        const char *wrong = *line == '#' ? NULL : take_line(out, line);
+        if (wrong) return ls_fail(LS_ERR_INVALID, "%s:%d: %s", path, number, wrong);
+    }
+    if (out->check_count == 0) return ls_fail(LS_ERR_INVALID, "%s has no checks", path);
+    return LS_OK;
+}
+
+void lab_close(lab *l) {
+    free(l->text);
+    *l = (lab){0};
+}

@@ -1,0 +1,26 @@
+/* What a check came to: the student's run beside the reference's, with the same seed. */
+#ifndef LABS_COURSE_GRADE_VERDICT_H
+#define LABS_COURSE_GRADE_VERDICT_H
+
+#include <stddef.h>
+
+#include "labs/course/grade/attempt.h"
+
+typedef enum verdict {
+    VERDICT_HELD,
+    VERDICT_BROKEN,      /* another observation, a crash, an early end */
+    VERDICT_HUNG,        /* past the deadline */
+    VERDICT_FORBIDDEN,   /* it tried what is closed to it */
+    VERDICT_NOT_WRITTEN, /* a stub */
+    VERDICT_NOT_RUN,     /* nothing could be said */
+} verdict;
+
+const char *verdict_name(verdict v);
+
+/* `why`: the smallest failing case in words; "" where it held. */
+verdict verdict_of(char *why, size_t capacity, const attempt *student, const attempt *reference);
+
+/* A run under AddressSanitizer: held unless it reports something. */
+verdict verdict_of_memory(char *why, size_t capacity, const attempt *student);
+
+#endif

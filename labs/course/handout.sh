@@ -1,0 +1,34 @@
+#!/bin/sh
+# What a student gets: the tree with the labs' functions taken out, and the reference as programs without source.
+# usage: labs/course/handout.sh OUT      an empty or missing folder
+# Left out: planted bugs, the instructor's page, the course's own checks, the history. `make` builds the handout; programs and tests that
+# come to a function that is not written say so.
+set -u
+. labs/course/conf.sh
+to=$1
+[ ! -e "$to" ] || [ -z "$(ls -A "$to" 2>/dev/null)" ] || { echo "$to is not empty" >&2; exit 2; }
+mkdir -p "$to" || exit 1
+to=$(realpath "$to")
+
+left_out='^(labs/[0-9][0-9]-[^/]*/(bugs|answers)/|labs/instructors\.md|labs/course/(check\.sh|cheats/|handout\.sh|class\.sh|Containerfile)|\.ci/|tests/hostile/|tests/labs/test_course)'
+git ls-files | grep -vE "$left_out" | while read -r file; do [ -f "$file" ] && echo "$file"; done | tar -cf - -T - | tar -xf - -C "$to" || exit 1
+
+for lab in $(all_labs); do
+    folder=$(lab_folder "$lab")
+    for file in $(cut_files "$folder"); do cut_file "$file" "$to/$file" || exit 1; done
+    labs/course/build.sh reference "$lab" "$BUILD/labs/$lab" || exit 1
+    mkdir -p "$to/reference/$lab"
+    strip -o "$to/reference/$lab/reference" "$BUILD/labs/$lab/reference" && cp "$BUILD/labs/$lab/allowed" "$to/reference/$lab/" || exit 1
+done
+
+# The library for linking, with neither lines nor local names; and the programs, as an oracle.
+cp "$COURSE_LIB" "$to/reference/liblockstep.a" && strip --strip-debug "$to/reference/liblockstep.a" || exit 1
+for program in dp_train ddp_train ddprun bench_comm bench_dp_vs_ddp replay fit_tn; do
+    strip -o "$to/reference/$program" "$BUILD/$program" || exit 1
+done
+cat >"$to/labs/handout.mk" <<'END'
+# This tree is a handout: functions that labs ask for are out, and reference/ has them as programs.
+COURSE_REFERENCE := reference
+CFLAGS += -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable -Wno-unused-but-set-variable
+END
+echo "handout: $to ($(du -sh "$to" | cut -f1)); begin with labs/README.md there"

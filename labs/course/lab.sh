@@ -1,0 +1,63 @@
+#!/bin/sh
+# A lab's session: predictions first, then its runs with the student's code, then each prediction beside what came out.
+# `make lab LAB=03` calls it. PREDICT=skip leaves the predictions out.
+# usage: labs/course/lab.sh CODE OUT LAB...
+# Exit status 1: a prediction is missing (and nobody is there to be asked), the code does not build, or a run failed.
+set -u
+. labs/course/conf.sh
+code=$1 top=$2
+shift 2
+
+# Lines "NAME: what the student predicts" of the lab's predict.txt.
+predicted() { sed -n "s/^$1: *\([^ ].*\)$/\1/p" "$notes" 2>/dev/null | tail -1; }
+
+# Asks what is not answered yet; on a terminal, at once.
+ask() {
+    missing=0
+    conf_lines "$folder" predict >"$out/questions"
+    while read -r name question <&3; do
+        [ "$(predicted "$name")" ] && continue
+        printf '%s\n    %s: ' "$question" "$name"
+        if [ -t 0 ] && read -r answer && [ "$answer" ]; then
+            printf '%s: %s\n' "$name" "$answer" >>"$notes"
+        else
+            echo '?'
+            missing=$((missing + 1))
+        fi
+    done 3<"$out/questions"
+    [ $missing -eq 0 ] && return
+    echo "Write your predictions into $notes, as \"NAME: what you expect\", and come back; or PREDICT=skip."
+    return 1
+}
+
+run_all() {
+    conf_lines "$folder" run >"$out/runs"
+    while read -r command <&3; do
+        printf '\n$ %s\n' "$command"
+        sh -c "$command" 3<&- || { echo "this run failed"; return 1; }
+    done 3<"$out/runs"
+}
+
+compare() {
+    printf '\n%-16s %-28s %s\n' 'you predicted' '' 'it is'
+    while read -r name question <&3; do
+        command=$(conf_lines "$folder" figure | sed -n "s/^$name  *\([=~][^ ]*\)  *//p")
+        printf '%-16s %-28s %s\n' "$name" "$(predicted "$name")" "$(sh -c "$command" 3<&-)"
+    done 3<"$out/questions"
+}
+
+for lab; do
+    folder=$(lab_folder "$lab") || exit 2
+    out=$top/$lab notes=$code/$folder/predict.txt
+    mkdir -p "$out"
+    echo "lab $lab, $(conf_lines "$folder" title) ($folder/README.md)"
+    [ "${PREDICT:-}" = skip ] || ask || exit 1
+    if [ -z "$COURSE_REFERENCE" ]; then
+        labs/course/build.sh reference "$lab" "$out" || exit 1
+    else
+        cp "$COURSE_REFERENCE/$lab/allowed" "$out/allowed"
+    fi
+    labs/course/build.sh student "$lab" "$code" "$out" || { cat "$out/refused"; exit 1; }
+    run_all || exit 1
+    [ "${PREDICT:-}" = skip ] || compare
+done

@@ -1,0 +1,25 @@
+/* Ranks of a probe: threads of this process, each with a CPU device and an endpoint of one group. */
+#ifndef LABS_COURSE_PROBE_CREW_H
+#define LABS_COURSE_PROBE_CREW_H
+
+#include "common/comm/comm.h"
+#include "common/device/device.h"
+
+typedef struct crew_rank {
+    int rank, world_size;
+    void *argument; /* the same for all */
+    ls_device *device;
+    ls_stream *stream; /* the device's comm stream */
+    ls_comm *comm;
+    ls_status status; /* what the body returned */
+} crew_rank;
+
+/* How long ranks wait for each other: a deadlock is over after that. */
+#define CREW_TIMEOUT_S 1.5
+
+/* Runs `body` on each rank, in threads; `allreduce` as in ls_comm_options, `streams` as in LS_CPU_STREAMS. The first
+ * failure in the order of the ranks. What the ranks report is not shown: it is the probe's to see. */
+ls_status crew_run(int world_size, const char *allreduce, const char *streams, ls_status (*body)(crew_rank *rank),
+                   void *argument);
+
+#endif

@@ -25,7 +25,7 @@ list_files() {
 list_names() {
     sed -n '/^MAINS/,/[^\\]$/p' Makefile | grep -oE '[a-z_]+\.c' | sed 's/\.c$//; s/^/main /'
     awk '/^\.PHONY:/ { for (i = 2; i <= NF; i++) print "target", $i }
-        /^[a-z][a-z -]*:/ { sub(/:.*/, ""); for (i = 1; i <= NF; i++) print "target", $i }' Makefile
+        /^[a-z][a-z -]*:/ { sub(/:.*/, ""); for (i = 1; i <= NF; i++) print "target", $i }' Makefile labs/course/course.mk
     for program in "$build"/*; do
         [ -f "$program" ] && [ -x "$program" ] || continue
         name=${program##*/}

@@ -1,6 +1,6 @@
 #!/bin/sh
 # course-check: whether the labs, their graders and their bugs hold together. `make course-check` calls it.
-# usage: labs/course/check.sh LAB...    RUNS=20: how often the reference is graded
+# usage: labs/course/check.sh LAB...    RUNS=20: how often the reference is graded; BUGS='no_*': only these bugs
 set -u
 . labs/course/conf.sh
 work=$BUILD/course-check
@@ -26,7 +26,8 @@ first_failed() { sed -n 's/^  \([a-z0-9-]*\)  *0 of .*/\1/p' "$work/said" | head
 
 # Every planted bug fails at the check that it names, and at none before.
 check_bugs() {
-    for patch in "$folder"/bugs/*.patch; do
+    # shellcheck disable=SC2086
+    for patch in "$folder"/bugs/${BUGS:-*}.patch; do
         [ -f "$patch" ] || { complain "lab $lab has no bugs"; return; }
         count=$((count + 1))
         submission
@@ -58,9 +59,38 @@ check_stubs() {
     grep -q "^lab $lab: 0 of " "$work/said" || { complain "lab $lab: bodies that only return get points"; cat "$work/said"; }
 }
 
+# Code that looks for points elsewhere: its name, and what takes the place of the first body.
+cheats='exits|extern void exit(int); exit(0);
+prints|printf("end\tring-order\n");
+starts a process|extern int fork(void); fork();
+makes system calls|__asm__ volatile("syscall" ::: "memory");
+writes files|extern int open(const char *, int, ...); open("seen", 65);
+never ends|for (volatile int i = 0;; i++) {}
+allocates without end|for (;;) memset(malloc(1 << 28), 1, 1 << 28);
+runs before main|'
+
+check_cheats() {
+    first=$(cut_files "$folder" | head -1)
+    printf '%s\n%s' "$cheats" "calls the reference|$(conf_lines "$folder" cheat)" >"$work/cheats"
+    while IFS='|' read -r name body <&3; do
+        count=$((count + 1))
+        submission
+        for file in $(cut_files "$folder"); do cut_file "$file" "$work/code/$file"; done
+        BODY=$body awk '/ls_todo\(/ && !done { print "    " ENVIRON["BODY"]; done = 1; next } { print }' "$work/code/$first" >"$work/cheat.c"
+        { printf '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n'; cat "$work/cheat.c"; } >"$work/code/$first"
+        [ "$name" = 'runs before main' ] &&
+            printf '__attribute__((constructor)) static void early(void) { puts("early"); }\n' >>"$work/code/$first"
+        began=$(date +%s)
+        grade "$work/code" "$lab"
+        grep -q "^lab $lab: 0 of " "$work/said" || { complain "lab $lab: code that $name gets points"; cat "$work/said"; }
+        [ $(($(date +%s) - began)) -le 15 ] || complain "lab $lab: code that $name costs more than 15 s"
+    done 3<"$work/cheats"
+}
+
 for lab; do
     folder=$(lab_folder "$lab") || exit 2
     check_reference
+    check_cheats
     check_stubs
     check_bugs
 done

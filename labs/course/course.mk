@@ -30,5 +30,5 @@ handout: $(PROGRAMS) ## the tree that a student gets [OUT=folder]
 class: $(PROGRAMS) ## grade a class, to CSV [SUBMISSIONS=folder with one folder a student LAB=03]
 	@$(COURSE_ENV) labs/course/class.sh $(call quoted,$(SUBMISSIONS)) $(BUILD)/labs $(LAB)
 
-course-check: $(PROGRAMS) ## the labs, their graders and their planted bugs [LAB=03 RUNS=20]
-	@$(COURSE_ENV) RUNS=$(RUNS) labs/course/check.sh $(LAB)
+course-check: $(PROGRAMS) ## the labs, their graders and their planted bugs [LAB=03 RUNS=20 BUGS='no_*']
+	@$(COURSE_ENV) RUNS=$(RUNS) BUGS=$(call quoted,$(BUGS)) labs/course/check.sh $(LAB)

@@ -148,13 +148,7 @@ static ls_status write_json(const struct grading *g) {
     char *text = cJSON_Print(root);
     cJSON_Delete(root);
     if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", g->settings->json);
-    ls_file_writer *writer;
-    ls_status status = ls_file_writer_open(&writer, g->settings->json);
-    if (status == LS_OK) status = ls_file_writer_put(writer, text, strlen(text));
-    if (status == LS_OK)
-        status = ls_file_writer_commit(writer);
-    else
-        ls_file_writer_abort(writer);
+    ls_status status = ls_file_write_text(g->settings->json, text);
     cJSON_free(text);
     return status;
 }

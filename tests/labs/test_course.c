@@ -1,0 +1,143 @@
+/* The course's grader: what a probe may not do, and what two probes' lines come to. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/todo.h"
+#include "labs/course/grade/lab.h"
+#include "labs/course/grade/verdict.h"
+#include "labs/course/probe/confine.h"
+
+/* --- confined ------------------------------------------------------------------------------------------------------ */
+
+static void start_a_process(void) { (void)!fork(); }
+static void start_a_program(void) { execl("/bin/true", "true", (char *)NULL); }
+static void write_a_file(void) { (void)!open("seen", O_WRONLY | O_CREAT, 0600); }
+static void remove_a_file(void) { unlink("seen"); }
+static void signal_its_parent(void) { kill(getppid(), SIGUSR1); }
+
+static void *nothing(void *argument) { return argument; }
+
+static void be_good(void) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, nothing, NULL) != 0 || pthread_join(thread, NULL) != 0) _exit(2);
+    int fd = open("/proc/self/status", O_RDONLY);
+    if (fd < 0) _exit(3);
+    close(fd);
+}
+
+/* What a confined child writes down; its exit status in *ended. */
+static void confined(void (*act)(void), char *said, size_t capacity, int *ended) {
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        probe_confine(ends[1]);
+        act();
+        _exit(0);
+    }
+    close(ends[1]);
+    ssize_t got = read(ends[0], said, capacity - 1);
+    said[got > 0 ? got : 0] = '\0';
+    close(ends[0]);
+    assert_int_equal(waitpid(pid, ended, 0), pid);
+}
+
+static void what_a_solution_has_no_need_of_is_told_and_ends_it(void **state) {
+    (void)state;
+    static const struct {
+        void (*act)(void);
+        const char *said;
+    } tries[] = {{start_a_process, "start a process"},
+                 {start_a_program, "start a program"},
+                 {write_a_file, "write a file"},
+                 {remove_a_file, "remove a file"},
+                 {signal_its_parent, "send a signal"}};
+    char said[256];
+    int ended;
+    for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++) {
+        confined(tries[i].act, said, sizeof said, &ended);
+        assert_int_equal(strncmp(said, "forbidden\t", 10), 0);
+        assert_non_null(strstr(said, tries[i].said));
+        assert_true(WIFEXITED(ended) && WEXITSTATUS(ended) == 1);
+    }
+}
+
+static void threads_and_reading_are_allowed(void **state) {
+    (void)state;
+    char said[256];
+    int ended;
+    confined(be_good, said, sizeof said, &ended);
+    assert_string_equal(said, "");
+    assert_true(WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
+}
+
+/* --- verdicts ------------------------------------------------------------------------------------------------------ */
+
+#define RIGHT "case\tN = 2\nsee\tthe sum\t3\ncase\tN = 3\nsee\tthe sum\t6\nend\tsum\n"
+
+static void expect(attempt student, const char *seen, verdict wanted, const char *why) {
+    char text[512];
+    attempt reference = {.seen = (char *)(uintptr_t)RIGHT};
+    student.seen = (char *)(uintptr_t)seen;
+    assert_string_equal(verdict_name(verdict_of(text, sizeof text, &student, &reference)), verdict_name(wanted));
+    assert_string_equal(text, why);
+}
+
+static void the_first_line_that_differs_is_the_case(void **state) {
+    (void)state;
+    expect((attempt){0}, RIGHT, VERDICT_HELD, "");
+    expect((attempt){0}, "case\tN = 2\nsee\tthe sum\t3\ncase\tN = 3\nsee\tthe sum\t5\nend\tsum\n", VERDICT_BROKEN,
+           "N = 3: the sum should be 6, and is 5");
+    expect((attempt){0}, "case\tN = 2\ncase\tN = 3\n", VERDICT_BROKEN, "N = 2: the sum is missing");
+    expect((attempt){0}, "case\tN = 2\nforbidden\tstart a process (clone)\n", VERDICT_FORBIDDEN,
+           "N = 2: it tried to start a process (clone), which a solution has no need of");
+}
+
+static void how_a_run_ended_counts_where_its_lines_end(void **state) {
+    (void)state;
+    const char *half = "case\tN = 2\nsee\tthe sum\t3\ncase\tN = 3\n";
+    expect((attempt){.signal = SIGSEGV}, half, VERDICT_BROKEN, "N = 3: it was ended by signal 11 (Segmentation fault)");
+    expect((attempt){.timed_out = true, .signal = SIGKILL}, half, VERDICT_HUNG,
+           "N = 3: it did not end, and was killed");
+    expect((attempt){0}, half, VERDICT_BROKEN, "N = 3: it ended the program before the check was done");
+    attempt todo = {.exit_status = LS_TODO_EXIT};
+    snprintf(todo.said, sizeof todo.said, "lab 03: f is not written yet (f.c)\n");
+    expect(todo, half, VERDICT_NOT_WRITTEN, "lab 03: f is not written yet (f.c)");
+    expect((attempt){.left_processes = true}, RIGHT, VERDICT_FORBIDDEN, "it left processes behind, which were killed");
+}
+
+/* --- lab.conf ------------------------------------------------------------------------------------------------------ */
+
+static void every_lab_can_be_read(void **state) {
+    (void)state;
+    lab l;
+    assert_int_equal(lab_open(&l, "labs/03-allreduce"), LS_OK);
+    assert_string_equal(l.number, "03");
+    assert_true(l.check_count >= 3 && l.checks[0].points > 0 && l.checks[0].hint);
+    lab_close(&l);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_solution_has_no_need_of_is_told_and_ends_it),
+        cmocka_unit_test(threads_and_reading_are_allowed),
+        cmocka_unit_test(the_first_line_that_differs_is_the_case),
+        cmocka_unit_test(how_a_run_ended_counts_where_its_lines_end),
+        cmocka_unit_test(every_lab_can_be_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

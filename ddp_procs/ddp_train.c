@@ -40,7 +40,10 @@ struct settings {
     const char *algorithms[MAX_ALGORITHMS + 1];
     const char *allreduce_table;
     double bucket_cap_mb;
+    int compress; /* ls_dtype of what gradients travel as; LS_FP32: of what they are */
     bool overlap, find_unused;
+    bool uneven, join, join_throw; /* ranks that run out of samples at different steps (distributed.h) */
+    int join_divide;               /* 0: by the initial world size, 1: by the ranks that have samples */
     bool debug_ranks;
 };
 
@@ -83,7 +86,7 @@ static size_t communication_rows(struct settings *s, ls_option *rows) {
          .help = "the table that auto reads, written by bench_comm --tune", .empty = "the built-in table"},
         {.kind = LS_OPTION_DOUBLE, .name = "bucket-cap-mb", .to.real = &s->bucket_cap_mb, .argument = "MIB",
          .limits = LS_ABOVE(0), .help = "size of a gradient bucket (the first: at most 1)"},
-        {.kind = LS_OPTION_CHOICE, .name = "compress", .to.number = &s->train.compress, .choices = compressions,
+        {.kind = LS_OPTION_CHOICE, .name = "compress", .to.number = &s->compress, .choices = compressions,
          .help = "all-reduce gradients in half precision, which halves the bytes; what a half cannot hold becomes infinite"},
         {.kind = LS_OPTION_SWITCH, .name = "overlap", .to.flag = &s->overlap,
          .help = "reduce buckets while the backward pass still runs"},
@@ -100,13 +103,13 @@ static size_t communication_rows(struct settings *s, ls_option *rows) {
 static size_t join_rows(struct settings *s, ls_option *rows) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "Ranks that run out of samples at different steps"},
-        {.kind = LS_OPTION_FLAG, .name = "uneven", .to.flag = &s->train.uneven,
+        {.kind = LS_OPTION_FLAG, .name = "uneven", .to.flag = &s->uneven,
          .help = "strided shards without repeated samples: some ranks get one sample less than others"},
-        {.kind = LS_OPTION_FLAG, .name = "join", .to.flag = &s->train.join,
+        {.kind = LS_OPTION_FLAG, .name = "join", .to.flag = &s->join,
          .help = "a rank without samples takes part in the others' steps until all have run out"},
-        {.kind = LS_OPTION_CHOICE, .name = "join-divide", .to.number = &s->train.join_divide, .choices = join_divisors,
+        {.kind = LS_OPTION_CHOICE, .name = "join-divide", .to.number = &s->join_divide, .choices = join_divisors,
          .help = "what the gradients of such steps are divided by: the initial number of ranks, or the number of ranks with samples"},
-        {.kind = LS_OPTION_FLAG, .name = "join-throw", .to.flag = &s->train.join_throw,
+        {.kind = LS_OPTION_FLAG, .name = "join-throw", .to.flag = &s->join_throw,
          .help = "with --join: end the run, as a failure, when the first rank runs out"},
     };
     _Static_assert(sizeof table / sizeof *table <= OWN_ROWS / 2, "OWN_ROWS is too small");
@@ -135,13 +138,27 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
                           .count = option_rows(s, rows)};
     ls_status status = ls_options_parse(&command, argc, argv, &parsed);
     *help = status == LS_OK && parsed.help;
-    if (status == LS_OK && !s->train.join && (s->train.join_divide > 0 || s->train.join_throw)) {
+    if (status == LS_OK && !s->join && (s->join_divide > 0 || s->join_throw)) {
         return ls_fail(LS_ERR_USAGE, "--join-divide and --join-throw say how ranks join; they need --join");
     }
     return status;
 }
 
 static bool is_meta(const struct settings *s) { return s->train.device_kind == LS_TRAIN_DEVICES_META; }
+
+static ls_sharing sharing_of(const struct settings *s) {
+    return (ls_sharing){.shard = (ls_shard)s->shard, .uneven = s->uneven, .join = s->join};
+}
+
+/* What does not go with ranks that may run out of samples. */
+static ls_status check_uneven(const struct settings *s) {
+    const char *option = s->join ? "join" : s->uneven ? "uneven" : NULL;
+    if (!option) return LS_OK;
+    if (s->train.resident_batches > 0)
+        return ls_fail(LS_ERR_USAGE, "--resident-batches does not go with --%s: no rank runs out of samples", option);
+    if (is_meta(s)) return ls_devices_refuse_meta(option);
+    return LS_OK;
+}
 
 static const char *named_allreduce(const struct settings *s) {
     return s->allreduce > 0 ? s->algorithms[s->allreduce] : NULL;
@@ -293,6 +310,7 @@ static void meet_once_more(struct session *session, struct settings *s) {
 
 static ls_status build(struct session *session, struct settings *s) {
     ls_status status = ls_train_options_check(&s->train, session->self.world_size);
+    if (status == LS_OK) status = check_uneven(s);
     if (status != LS_OK) meet_once_more(session, s);
     if (status == LS_OK) status = find_ranks(session, s);
     if (status != LS_OK) return status;
@@ -304,14 +322,14 @@ static ls_status build(struct session *session, struct settings *s) {
                            .max_batch = micro_batch(session, s),
                            .gpu_count = session->attachment.gpus,
                            .optimizer = ls_train_optimizer(&s->train),
-                           .join = {.enable = s->train.join,
-                                    .divide_by_initial_world_size = s->train.join_divide == 0,
-                                    .throw_on_early_termination = s->train.join_throw},
+                           .join = {.enable = s->join,
+                                    .divide_by_initial_world_size = s->join_divide == 0,
+                                    .throw_on_early_termination = s->join_throw},
                            .compare_each_step = s->debug_ranks,
                            .reducer = {.bucket_cap_mb = s->bucket_cap_mb,
                                        .overlap = s->overlap,
                                        .find_unused = s->find_unused,
-                                       .compress = (ls_dtype)s->train.compress}};
+                                       .compress = (ls_dtype)s->compress}};
     return ddp_create(&session->parallel, session->model, &options);
 }
 
@@ -339,16 +357,16 @@ static ls_status run_rank(struct settings *settings, const char *program) {
     if (is_meta(settings)) status = take_rank_0(&session.self, settings);
     if (status == LS_OK) status = build(&session, settings);
     if (status == LS_OK && settings->debug_ranks) {
-        status = ddp_describe_rank(&session.self, session.parallel, &settings->train, (ls_shard)settings->shard,
-                                   session.train);
+        status =
+            ddp_describe_rank(&session.self, session.parallel, &settings->train, sharing_of(settings), session.train);
     }
     if (status == LS_OK && session.choice.gpu_missed) session.parallel->gpu_missed = session.choice.found;
     if (status == LS_OK && session.self.rank == 0) {
         ls_train_warn_workers(&settings->train, session.self.local_world_size);
     }
     if (status == LS_OK) {
-        status = ls_train(session.parallel, &settings->train, (ls_shard)settings->shard, session.train, session.test,
-                          &result);
+        status =
+            ls_train(session.parallel, &settings->train, sharing_of(settings), session.train, session.test, &result);
     }
     take_down(&session, status);
     return status;
@@ -360,6 +378,7 @@ static ls_status run_rank(struct settings *settings, const char *program) {
 static ls_status check_before_spawn(struct settings *s) {
     struct session session = {.self = {.world_size = s->spawn, .local_world_size = s->spawn}};
     ls_status status = ls_train_options_check(&s->train, s->spawn);
+    if (status == LS_OK) status = check_uneven(s);
     if (status == LS_OK) status = open_table(&session, s);
     if (status == LS_OK) status = choose_devices(&session, s, LS_DEVICES_APART);
     if (status == LS_OK) status = ls_devices_check(&session.choice);
@@ -370,7 +389,7 @@ static ls_status check_before_spawn(struct settings *s) {
     session.choice.kind = LS_DEVICE_CPU;
     if (status == LS_OK) status = ls_devices_open(&session.device, &session.choice, 0, &s->train);
     if (status == LS_OK) status = open_model(&session, s, false);
-    if (status == LS_OK) status = ls_train_check(&s->train, s->spawn, (ls_shard)s->shard, session.train, session.model);
+    if (status == LS_OK) status = ls_train_check(&s->train, s->spawn, sharing_of(s), session.train, session.model);
     take_down(&session, status);
     return status;
 }

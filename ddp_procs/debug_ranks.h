@@ -8,6 +8,6 @@
 /* Writes one line: the process, its device and cores, its share of the samples, and the hash of the weights with which
  * training begins. Every rank calls it for itself, after ddp_create; the lines come in any order. Host-blocking. */
 ls_status ddp_describe_rank(const ddp_rank *self, ls_parallel *parallel, const ls_train_options *options,
-                            ls_shard shard, const ls_dataset *train);
+                            ls_sharing sharing, const ls_dataset *train);
 
 #endif

@@ -184,6 +184,10 @@ ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *opti
     p->devices[0] = p->loss_device = ls_model_device(model);
     p->gpu_count = options->gpu_count;
     p->backend = ls_comm_backend(options->comm);
+    p->sent_as = options->reducer.compress;
+    if (options->join.enable)
+        p->join_rule =
+            options->join.divide_by_initial_world_size ? "dividing by initial ranks" : "dividing by active ranks";
     ddp->comm = options->comm;
     ddp->sync_bn = options->sync_bn;
     ddp->compute = ls_device_stream(p->devices[0], LS_STREAM_COMPUTE);

@@ -187,7 +187,8 @@ int main(int argc, char **argv) {
         if (settings.choice.gpu_missed) session.parallel->gpu_missed = settings.choice.found;
         ls_train_warn_workers(&settings.train, 1);
         /* one process: the global order of the samples, whichever way it would be sharded */
-        status = ls_train(session.parallel, &settings.train, LS_SHARD_CONTIGUOUS, session.train, session.test, &result);
+        status = ls_train(session.parallel, &settings.train, (ls_sharing){.shard = LS_SHARD_CONTIGUOUS}, session.train,
+                          session.test, &result);
     }
     take_down(&session);
     return ls_status_exit_code(ls_results_written(status));

@@ -35,7 +35,7 @@ struct ls_position {
 struct ls_checkpointed {
     ls_parallel *parallel;
     const ls_train_options *options;
-    ls_shard shard;
+    ls_sharing sharing;
     int64_t steps_per_epoch; /* 0: not known (a stream) */
 };
 

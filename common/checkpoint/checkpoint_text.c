@@ -109,17 +109,14 @@ static void describe_run(struct ls_checkpoint_texts *texts, const struct ls_chec
     put_integer(texts, LS_TEXT_SEED, o->seed);
     put_text(texts, LS_TEXT_SHUFFLE, !o->shuffle ? "off" : o->set_epoch ? "on" : "on without set_epoch");
     put_flag(texts, LS_TEXT_DROP_LAST, o->drop_last);
-    put_flag(texts, LS_TEXT_UNEVEN, o->uneven);
+    put_flag(texts, LS_TEXT_UNEVEN, run->sharing.uneven);
     put_schedule(texts, run);
     describe_optimizer(texts, o);
     put_flag(texts, LS_TEXT_SYNC_BN, o->sync_bn);
-    put_text(texts, LS_TEXT_COMPRESS, o->compress == LS_FP32 ? "none" : ls_dtype_name((ls_dtype)o->compress));
-    put_text(texts, LS_TEXT_JOIN,
-             !o->join         ? "off"
-             : o->join_divide ? "dividing by active ranks"
-                              : "dividing by initial ranks");
+    put_text(texts, LS_TEXT_COMPRESS, ls_parallel_sent_as(run->parallel));
+    put_text(texts, LS_TEXT_JOIN, run->parallel->join_rule ? run->parallel->join_rule : "off");
     put_flag(texts, LS_TEXT_TF32, o->tf32);
-    put_text(texts, LS_TEXT_SHARD, run->shard == LS_SHARD_STRIDED ? "strided" : "contiguous");
+    put_text(texts, LS_TEXT_SHARD, run->sharing.shard == LS_SHARD_STRIDED ? "strided" : "contiguous");
     put_integer(texts, LS_TEXT_WORKERS, o->workers);
 }
 

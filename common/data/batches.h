@@ -22,6 +22,13 @@ typedef struct ls_batches ls_batches;
 
 typedef enum ls_shard { LS_SHARD_STRIDED, LS_SHARD_CONTIGUOUS } ls_shard;
 
+/* How the ranks of a run share its samples. All zero: strided, evenly. */
+typedef struct ls_sharing {
+    ls_shard shard;
+    bool uneven; /* strided without repeated samples: some ranks get one sample less than others */
+    bool join;   /* ranks may run out of samples at different steps (docs/pytorch.md#join) */
+} ls_sharing;
+
 typedef struct ls_batches_options {
     int64_t dataset_count;
     int64_t global_batch; /* samples of a step over all ranks, >= 1 */

@@ -133,13 +133,13 @@ static uint64_t bucket_floats(const ls_model *model) {
     return count;
 }
 
-static void predict_ddp(const ls_parallel *p, const ls_train_options *o, uint64_t bytes[LS_PHASE_COUNT]) {
+static void predict_ddp(const ls_parallel *p, uint64_t bytes[LS_PHASE_COUNT]) {
     float *data;
     size_t state_count, parameter_count;
     ls_model_state(p->model, &data, &state_count);
     ls_model_parameters(p->model, &data, &parameter_count);
     bytes[LS_PHASE_BROADCAST] = (state_count - parameter_count) * sizeof(float);
-    bytes[LS_PHASE_ALL_REDUCE] = bucket_floats(p->model) * ls_dtype_nbytes((ls_dtype)o->compress);
+    bytes[LS_PHASE_ALL_REDUCE] = bucket_floats(p->model) * ls_dtype_nbytes(p->sent_as);
 }
 
 /* Inputs, outputs and their gradients with each micro-batch; parameters with the first, gradients with the last. Where
@@ -167,7 +167,7 @@ static void predict_dp(const ls_parallel *p, const ls_train_options *o, int loca
 static void predict_bytes(const ls_parallel *p, const ls_train_options *o, int local, uint64_t bytes[LS_PHASE_COUNT]) {
     memset(bytes, 0, LS_PHASE_COUNT * sizeof *bytes);
     if (has_ranks(p)) {
-        predict_ddp(p, o, bytes);
+        predict_ddp(p, bytes);
     } else if (p->device_count > 1) {
         predict_dp(p, o, local, bytes);
     }
@@ -183,14 +183,13 @@ static const char *const kinds[LS_PHASE_COUNT] = {
     [LS_PHASE_ALL_REDUCE] = "gradients",
 };
 
-static void print_bytes(FILE *file, const ls_parallel *p, const ls_train_options *o,
-                        const uint64_t bytes[LS_PHASE_COUNT]) {
+static void print_bytes(FILE *file, const ls_parallel *p, const uint64_t bytes[LS_PHASE_COUNT]) {
     const char *comma = "";
     for (int phase = 0; phase < LS_PHASE_COUNT; phase++) {
         if (bytes[phase] == 0) continue;
         fprintf(file, "%s %s %" PRIu64 " (%s", comma, ls_phase_name((ls_phase)phase), bytes[phase], kinds[phase]);
         if (phase == LS_PHASE_ALL_REDUCE) {
-            if (o->compress != LS_FP32) fprintf(file, " in %s", ls_dtype_name((ls_dtype)o->compress));
+            if (p->sent_as != LS_FP32) fprintf(file, " in %s", ls_dtype_name(p->sent_as));
             fprintf(file, "; ring and direct send 2 x %d/%d of them", p->world_size - 1, p->world_size);
         }
         fputc(')', file);
@@ -215,7 +214,7 @@ static void announce_bytes(FILE *file, const ls_parallel *p, const ls_train_opti
     if (has_ranks(p)) {
         predict_bytes(p, o, 0, bytes);
         fputs(" each rank", file);
-        print_bytes(file, p, o, bytes);
+        print_bytes(file, p, bytes);
     }
     for (int first = 0, end; !has_ranks(p) && first < p->device_count; first = end) {
         predict_bytes(p, o, first, bytes);
@@ -223,13 +222,16 @@ static void announce_bytes(FILE *file, const ls_parallel *p, const ls_train_opti
         fprintf(file, "%s device%s %d", first > 0 ? ";" : "", end > first + 1 ? "s" : "",
                 ls_device_index(p->devices[first]));
         if (end > first + 1) fprintf(file, " to %d", ls_device_index(p->devices[end - 1]));
-        print_bytes(file, p, o, bytes);
+        print_bytes(file, p, bytes);
     }
     fputc('\n', file);
 }
 
 void ls_announce(FILE *file, const struct ls_announcement *a) {
     ls_train_note_idle(a->options, a->parallel->device_count);
+    if (a->parallel->sent_as != LS_FP32 && a->parallel->device_count == 1)
+        ls_note("--compress %s only rounds the gradients: with one rank nothing travels",
+                ls_parallel_sent_as(a->parallel));
     if (a->options->quiet) return;
     announce_batch(file, a->parallel, a->options);
     announce_rate(file, a->parallel, a->options, a->schedule);

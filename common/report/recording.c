@@ -82,14 +82,14 @@ static ls_status settle(const ls_recording *r) {
     return status;
 }
 
-ls_status ls_recording_begin_step(ls_recording *r) {
+ls_status ls_recording_begin_step(ls_recording *r, bool has_batch) {
     ls_status status = LS_OK;
     if (r->options->trace && !r->runs && r->steps == 0 && (int64_t)r->parallel->step == r->first) {
         status = settle(r);
         if (status == LS_OK) ls_probe_start(r->virtual_time);
         r->runs = status == LS_OK;
     }
-    if (!r->options->join) ls_recording_has_batch(r); /* with it, ranks ask one another first */
+    if (has_batch) ls_recording_has_batch(r);
     return status;
 }
 

@@ -38,8 +38,9 @@ ls_status ls_recording_check(const ls_train_options *options);
 ls_status ls_recording_open(ls_recording *recording, const ls_train_options *options, ls_parallel *parallel,
                             ls_step_times *times, int64_t done, int64_t total_steps);
 
-/* Before a step, and before the clock of its time: p->step is to come. The first recorded one waits for the devices. */
-ls_status ls_recording_begin_step(ls_recording *recording);
+/* Before a step, and before the clock of its time: p->step is to come. The first recorded one waits for the devices.
+ * `has_batch`: a batch will come, and ls_recording_has_batch need not be called. */
+ls_status ls_recording_begin_step(ls_recording *recording, bool has_batch);
 
 /* After a step that took so long, p->step not counted yet. The last recorded one waits for the devices. */
 ls_status ls_recording_end_step(ls_recording *recording, double step_ms);

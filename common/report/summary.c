@@ -84,8 +84,7 @@ static void add_recipe(cJSON *summary, const ls_train_options *o, const ls_paral
     add_number(summary, "accumulate", o->accumulate);
     add_number(summary, "clip_norm", o->clip_norm > 0 ? o->clip_norm : NAN);
     cJSON_AddStringToObject(summary, "precision", ls_dtype_name((ls_dtype)o->precision));
-    cJSON_AddStringToObject(summary, "compress",
-                            o->compress == LS_FP32 ? "none" : ls_dtype_name((ls_dtype)o->compress));
+    cJSON_AddStringToObject(summary, "compress", ls_parallel_sent_as(parallel));
     add_number(summary, "loss_scale", (double)scaler.scale); /* at the end; null: no loss scaling */
     add_number(summary, "skipped_steps", (double)scaler.skipped);
 }

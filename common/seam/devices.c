@@ -104,6 +104,13 @@ static ls_status check_cpu_options(const ls_train_options *o, bool tell) {
     return ls_cpu_kernels_check();
 }
 
+ls_status ls_devices_refuse_meta(const char *option) {
+    return ls_fail(LS_ERR_USAGE,
+                   "--%s does not go with --device-kind meta, where nothing is computed and all ranks are taken to do "
+                   "the same: leave it out (--summary has the memory, --trace the operations)",
+                   option);
+}
+
 /* What asks for numbers, which meta devices do not have. */
 static ls_status check_meta_options(const ls_train_options *o) {
     const struct {
@@ -117,17 +124,10 @@ static ls_status check_meta_options(const ls_train_options *o) {
         {"resume-if-present", o->resume_if_present != NULL},
         {"metrics", o->metrics != NULL},
         {"save-weights", o->save_weights != NULL},
-        {"uneven", o->uneven},
         {"dump-losses", o->dump_losses != NULL},
-        {"join", o->join},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        if (!refused[i].given) continue;
-        return ls_fail(
-            LS_ERR_USAGE,
-            "--%s does not go with --device-kind meta, where nothing is computed and all ranks are taken to do the "
-            "same: leave it out (--summary has the memory, --trace the operations)",
-            refused[i].option);
+        if (refused[i].given) return ls_devices_refuse_meta(refused[i].option);
     }
     return LS_OK;
 }

@@ -60,4 +60,7 @@ ls_status ls_devices_open(ls_device **out, const ls_device_choice *choice, int p
 /* ls_find_gpus in a child process, or where there are GPUs ls_list_gpus. LS_DEVICES_APART has the terms. */
 void ls_find_gpus_apart(int *count, char *text, size_t capacity);
 
+/* LS_ERR_USAGE, with the line that refuses this option (without dashes) where devices are meta. */
+ls_status ls_devices_refuse_meta(const char *option);
+
 #endif

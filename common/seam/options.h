@@ -29,10 +29,6 @@ typedef struct ls_train_options {
     int64_t seed;
     int workers, prefetch;
     bool sync_bn;
-    /* DDP: ranks that run out of samples at different steps (ddp_procs/distributed.h has the meaning) */
-    bool uneven, join, join_throw;
-    int compress;    /* DDP: ls_dtype of what gradients travel as; LS_FP32: of what they are */
-    int join_divide; /* 0: by the initial world size, 1: by the ranks that have samples */
     /* the optimizer */
     int optimizer;                                /* ls_optimizer_kind */
     double learning_rate, momentum, weight_decay; /* weight_decay < 0: the optimizer's default */

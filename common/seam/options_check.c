@@ -44,8 +44,6 @@ static ls_status check_resident(const ls_train_options *o) {
     if (o->resident_batches == 0) return LS_OK;
     if (o->steps == 0) return ls_fail(LS_ERR_USAGE, "--resident-batches needs --steps: its epochs do not end");
     const char *other = o->accumulate > 1       ? "--accumulate, whose micro-batches would each need a place"
-                        : o->join               ? "--join: no rank runs out of samples"
-                        : o->uneven             ? "--uneven: no rank runs out of samples"
                         : ls_train_is_stream(o) ? "a stream, which is read to its end"
                         : o->save               ? "--save: its place in the epoch would be wrong (--save-weights)"
                         : ls_train_resume(o)    ? "--resume, which goes on in the middle of an epoch"
@@ -112,10 +110,6 @@ void ls_train_note_idle(const ls_train_options *o, int device_count) {
         note_idle(!o->set_epoch, "--no-set-epoch", "the samples keep one order anyway");
     }
     if (!o->trace) note_idle(o->trace_steps != defaults.trace_steps, "--trace-steps", "there is no --trace");
-    if (o->compress != LS_FP32 && device_count == 1) {
-        ls_note("--compress %s only rounds the gradients: with one rank nothing travels",
-                ls_dtype_name((ls_dtype)o->compress));
-    }
     if (o->accumulate > o->batch_size / device_count) {
         ls_note("--accumulate %d is more than the %" PRId64
                 " samples of a device in a step: some of its micro-batches are empty",

@@ -87,7 +87,9 @@ struct ls_parallel {
     int local_device_count;             /* devices of this process */
     ls_device *devices[LS_MAX_DEVICES]; /* of this process */
     int gpu_count;                      /* different GPUs among all devices; 0: CPU devices, or not known */
-    const char *backend;                /* the way between devices: "copies", "nccl", "shm", ...; NULL: there is one */
+    ls_dtype sent_as;                   /* the type in which gradients travel; LS_FP32: as they are */
+    const char *join_rule; /* what is divided by where ranks have run out of samples, in words; NULL: none may */
+    const char *backend;   /* the way between devices: "copies", "nccl", "shm", ...; NULL: there is one */
     const char
         *gpu_missed; /* why these are CPU devices, where a GPU was to be expected; NULL: there is nothing to say */
     struct ls_phase_clock clocks[LS_MAX_DEVICES]; /* one per device of this process, written by its thread */
@@ -168,6 +170,11 @@ void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute);
 /* What a call of ops has come to: `status`, or else what the device is poisoned with that has the model, or the one that
  * takes the loss. DataParallel asks its other replicas where they hand over. */
 ls_status ls_parallel_status(const ls_parallel *p, ls_status status);
+
+/* "none", or the half type in which gradients travel: as files say it. */
+static inline const char *ls_parallel_sent_as(const ls_parallel *p) {
+    return p->sent_as == LS_FP32 ? "none" : ls_dtype_name(p->sent_as);
+}
 
 /* Whether the clock measures this process's work: false where CPU devices take turns on too few cores. */
 static inline bool ls_parallel_has_cores(const ls_parallel *p) {

@@ -12,17 +12,17 @@
  * effect. */
 #define LOADER_SHARE_OF_TIMEOUT 0.9
 
-static ls_batches_options plan_batches(const ls_train_options *options, int rank, int world_size, ls_shard shard,
+static ls_batches_options plan_batches(const ls_train_options *options, int rank, int world_size, ls_sharing sharing,
                                        const ls_dataset *train) {
     return (ls_batches_options){
         .dataset_count = (int64_t)ls_dataset_count(train),
         .global_batch = options->batch_size,
         .world_size = world_size,
         .rank = rank,
-        .shard = shard,
+        .shard = sharing.shard,
         .shuffle = options->shuffle,
         .drop_last = options->drop_last,
-        .uneven = options->uneven,
+        .uneven = sharing.uneven,
         .forget_epoch = !options->set_epoch,
         .seed = (uint64_t)options->seed,
     };
@@ -30,7 +30,7 @@ static ls_batches_options plan_batches(const ls_train_options *options, int rank
 
 /* --- what is refused beforehand ---------------------------------------------------------------------------------- */
 
-static ls_status check_batches(const ls_train_options *options, const ls_batches_options *plan,
+static ls_status check_batches(const ls_train_options *options, const ls_batches_options *plan, bool join,
                                const ls_batches *batches) {
     int64_t most = ls_batches_per_epoch_of(batches, 0); /* what does not divide goes to the first ranks */
     if (most == 0) {
@@ -39,7 +39,7 @@ static ls_status check_batches(const ls_train_options *options, const ls_batches
                        "; leave out --drop-last or lower the batch size",
                        plan->dataset_count, options->batch_size);
     }
-    for (int rank = 1; rank < plan->world_size && !options->join; rank++) {
+    for (int rank = 1; rank < plan->world_size && !join; rank++) {
         int64_t steps = ls_batches_per_epoch_of(batches, rank);
         if (steps == most) continue;
         return ls_fail(LS_ERR_INVALID,
@@ -53,7 +53,7 @@ static ls_status check_batches(const ls_train_options *options, const ls_batches
     return LS_OK;
 }
 
-static ls_status check_stream(const ls_train_options *options, int world_size) {
+static ls_status check_stream(const ls_train_options *options, int world_size, bool join) {
     if (options->batch_size % world_size != 0) {
         return ls_fail(LS_ERR_INVALID,
                        "a stream's batch of %" PRId64
@@ -61,7 +61,7 @@ static ls_status check_stream(const ls_train_options *options, int world_size) {
                        "or --per-device-batch)",
                        options->batch_size, world_size, world_size);
     }
-    if (world_size > 1 && !options->join) {
+    if (world_size > 1 && !join) {
         return ls_fail(LS_ERR_INVALID,
                        "nobody knows how long a stream is, so that its %d ranks may run out of samples at different "
                        "steps: use --join, or one rank, or read the folder by index (--data without stream:)",
@@ -70,22 +70,23 @@ static ls_status check_stream(const ls_train_options *options, int world_size) {
     return LS_OK;
 }
 
-static ls_status open_batches(ls_batches **out, const ls_train_options *options, const ls_batches_options *plan) {
+static ls_status open_batches(ls_batches **out, const ls_train_options *options, const ls_batches_options *plan,
+                              bool join) {
     ls_status status = ls_batches_create(out, plan);
-    if (status == LS_OK) status = check_batches(options, plan, *out);
+    if (status == LS_OK) status = check_batches(options, plan, join, *out);
     if (status == LS_OK) return LS_OK;
     ls_batches_destroy(*out);
     *out = NULL;
     return status;
 }
 
-ls_status ls_feed_check(const ls_train_options *options, int world_size, ls_shard shard, const ls_dataset *train,
+ls_status ls_feed_check(const ls_train_options *options, int world_size, ls_sharing sharing, const ls_dataset *train,
                         int64_t *steps_per_epoch) {
     *steps_per_epoch = 0;
-    if (ls_dataset_is_stream(train)) return check_stream(options, world_size);
+    if (ls_dataset_is_stream(train)) return check_stream(options, world_size, sharing.join);
     ls_batches *batches = NULL;
-    ls_batches_options plan = plan_batches(options, 0, world_size, shard, train);
-    ls_status status = open_batches(&batches, options, &plan);
+    ls_batches_options plan = plan_batches(options, 0, world_size, sharing, train);
+    ls_status status = open_batches(&batches, options, &plan, sharing.join);
     if (status == LS_OK) *steps_per_epoch = ls_batches_per_epoch_of(batches, 0);
     ls_batches_destroy(batches);
     return status;
@@ -95,15 +96,15 @@ ls_status ls_feed_check(const ls_train_options *options, int world_size, ls_shar
 
 enum { SHOWN_SAMPLES = 8 };
 
-ls_status ls_feed_describe(const ls_train_options *options, int rank, int world_size, ls_shard shard,
+ls_status ls_feed_describe(const ls_train_options *options, int rank, int world_size, ls_sharing sharing,
                            const ls_dataset *train, char *text, size_t capacity) {
     if (ls_dataset_is_stream(train)) {
         snprintf(text, capacity, "a stream's samples in turn with the other ranks");
         return LS_OK;
     }
     ls_batches *batches;
-    ls_batches_options plan = plan_batches(options, rank, world_size, shard, train);
-    ls_status status = open_batches(&batches, options, &plan);
+    ls_batches_options plan = plan_batches(options, rank, world_size, sharing, train);
+    ls_status status = open_batches(&batches, options, &plan, sharing.join);
     if (status != LS_OK) return status;
     size_t count = 0, length = 0;
     char shown[24 * SHOWN_SAMPLES] = "";
@@ -123,7 +124,7 @@ ls_status ls_feed_describe(const ls_train_options *options, int rank, int world_
 
 /* --- the feed of one rank ---------------------------------------------------------------------------------------- */
 
-ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, const ls_parallel *parallel, ls_shard shard,
+ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, const ls_parallel *parallel, ls_sharing sharing,
                        const ls_dataset *train) {
     int rank = parallel->rank, world_size = parallel->world_size;
     *feed = (ls_feed){.total_steps = LS_STEPS_UNKNOWN};
@@ -138,11 +139,11 @@ ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, const ls_
         loading.stream.rank = rank;
         loading.stream.world_size = world_size;
         loading.stream.drop_last = options->drop_last;
-        status = check_stream(options, world_size);
+        status = check_stream(options, world_size, sharing.join);
         if (rank == 0 && options->shuffle) ls_note("a stream keeps its own order: --shuffle has no effect");
     } else {
-        ls_batches_options plan = plan_batches(options, rank, world_size, shard, train);
-        status = open_batches(&feed->batches, options, &plan);
+        ls_batches_options plan = plan_batches(options, rank, world_size, sharing, train);
+        status = open_batches(&feed->batches, options, &plan, sharing.join);
         if (status == LS_OK) feed->steps_per_epoch = ls_batches_per_epoch_of(feed->batches, 0);
         if (status == LS_OK) feed->total_steps = options->epochs * feed->steps_per_epoch;
     }

@@ -21,17 +21,17 @@ typedef struct ls_feed {
 /* What ls_feed_open would refuse on some rank, and how many steps an epoch has (0: a stream's, which nobody knows),
  * found out without opening anything: batches that the ranks cannot share, ranks that would run out of them at
  * different steps without --join, a number of steps that cannot be counted. */
-ls_status ls_feed_check(const ls_train_options *options, int world_size, ls_shard shard, const ls_dataset *train,
+ls_status ls_feed_check(const ls_train_options *options, int world_size, ls_sharing sharing, const ls_dataset *train,
                         int64_t *steps_per_epoch);
 
 /* ls_train_describe_share. */
-ls_status ls_feed_describe(const ls_train_options *options, int rank, int world_size, ls_shard shard,
+ls_status ls_feed_describe(const ls_train_options *options, int rank, int world_size, ls_sharing sharing,
                            const ls_dataset *train, char *text, size_t capacity);
 
 /* What this rank of `parallel` is fed with; with options->pin_memory in memory that is page-locked for its first
  * device, to which batches go. With options->resident_batches their places are added to the parallel's batch. `train`
  * and the device are borrowed until close. On failure there is nothing to close. */
-ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, const ls_parallel *parallel, ls_shard shard,
+ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, const ls_parallel *parallel, ls_sharing sharing,
                        const ls_dataset *train);
 
 /* The batch of the parallel's step, as ls_loader_next gives it. With K resident batches those of the first K steps are

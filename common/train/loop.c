@@ -228,7 +228,7 @@ static ls_status train_epoch(struct run *run) {
     ls_status status = ls_loader_begin_epoch(run->feed.loader, p->epoch, run->epoch_steps);
     while (status == LS_OK) {
         double waited_us = ls_loader_wait_us(run->feed.loader), step_ms;
-        status = ls_recording_begin_step(&run->recording);
+        status = ls_recording_begin_step(&run->recording, !run->join);
         if (status != LS_OK) break;
         ls_step_times_begin(&run->times);
         status = next_batch(run, &batch);
@@ -357,9 +357,9 @@ static ls_status finish(struct run *run, ls_status status, ls_train_result *resu
     return status != LS_OK ? status : recorded;
 }
 
-ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard shard, const ls_dataset *train,
+ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_sharing sharing, const ls_dataset *train,
                    const ls_dataset *test, ls_train_result *result) {
-    bool strided = p->world_size > 1 && shard == LS_SHARD_STRIDED && !ls_train_is_stream(options);
+    bool strided = p->world_size > 1 && sharing.shard == LS_SHARD_STRIDED && !ls_train_is_stream(options);
     *result = (ls_train_result){.accuracy = NAN, .final_loss = NAN, .strided = strided};
     p->step = 0;
     p->micro_batches = options->accumulate;
@@ -368,11 +368,11 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_shard sha
                       .test = test,
                       .accuracy = NAN,
                       .resumed = {.last_loss = NAN},
-                      .checkpointed = {.parallel = p, .options = options, .shard = shard}};
-    run.join = options->join && p->ops->join; /* DataParallel has no ranks that could run out */
+                      .checkpointed = {.parallel = p, .options = options, .sharing = sharing}};
+    run.join = sharing.join && p->ops->join; /* DataParallel has no ranks that could run out */
     p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
     ls_status status = ls_host_lock_set(options->host_lock_us, options->virtual_time || !ls_parallel_has_cores(p));
-    if (status == LS_OK) status = ls_feed_open(&run.feed, options, p, shard, train);
+    if (status == LS_OK) status = ls_feed_open(&run.feed, options, p, sharing, train);
     if (status == LS_OK && options->cuda_graph) status = ls_step_graph_create(&run.graph, p);
     run.total_steps = run.feed.total_steps;
     run.checkpointed.steps_per_epoch = run.feed.steps_per_epoch;

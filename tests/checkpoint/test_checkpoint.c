@@ -245,9 +245,10 @@ static void another_recipe_is_noted(void **state) {
     options.weight_decay = 1e-4;
     options.clip_norm = 2.5;
     options.growth_interval = 7;
-    options.sync_bn = options.join = options.tf32 = true;
-    options.compress = LS_BF16;
+    options.sync_bn = options.tf32 = true;
     loaded = fresh(&options);
+    loaded.parallel->sent_as = LS_BF16;
+    loaded.parallel->join_rule = "dividing by initial ranks";
     stderr_begin();
     assert_int_equal(load(&loaded, &position), LS_OK);
     assert_non_null(strstr(stderr_end(),

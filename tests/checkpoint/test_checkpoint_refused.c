@@ -34,8 +34,10 @@ static void begin(struct fixture *f) {
     options.precision = LS_FP16; /* with a scaler */
     f->run = small_run_open(&options);
     struct small_run *r = &f->run;
-    r->checkpointed = (struct ls_checkpointed){
-        .parallel = r->parallel, .options = &r->options, .shard = LS_SHARD_CONTIGUOUS, .steps_per_epoch = 3};
+    r->checkpointed = (struct ls_checkpointed){.parallel = r->parallel,
+                                               .options = &r->options,
+                                               .sharing = {.shard = LS_SHARD_CONTIGUOUS},
+                                               .steps_per_epoch = 3};
     assert_int_equal(ls_checkpoint_save(&r->checkpointed, &somewhere, scratch_path("good")), LS_OK);
     assert_int_equal(ls_model_init(r->model, 5), LS_OK);
     f->before = small_run_state(r);

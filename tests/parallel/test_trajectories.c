@@ -111,9 +111,9 @@ static void train(struct rank *rank) {
     if (plan->mode == MODE_DDP) CHECK(group_open(&comm, rank, plan->allreduce) == LS_OK);
     CHECK(session_open(&session, plan, comm) == LS_OK);
     CHECK(ls_train_open_data(&options, session.model, &data, &test) == LS_OK);
-    ls_shard shard = plan->strided ? LS_SHARD_STRIDED : LS_SHARD_CONTIGUOUS;
+    ls_sharing sharing = {.shard = plan->strided ? LS_SHARD_STRIDED : LS_SHARD_CONTIGUOUS};
     CHECK(freopen("/dev/null", "w", stdout) != NULL);
-    CHECK(ls_train(session.parallel, &options, shard, data, test, &result) == LS_OK);
+    CHECK(ls_train(session.parallel, &options, sharing, data, test, &result) == LS_OK);
     o->weights[0] = result.parameter_hash;
     o->losses[0] = result.accuracy;
     o->gradient_error = stored_state_error(plan->stored, "after.", session.model, false);

@@ -162,7 +162,7 @@ static void the_summary_tells_the_recipe(void **state) {
     run.options.warmup_steps = 3;
     run.options.accumulate = 4;
     run.options.clip_norm = 0.5;
-    run.options.compress = LS_BF16;
+    run.parallel.sent_as = LS_BF16;
     use_scaler(&run, &model);
     wrapper = summary_of(&run);
     summary = field(wrapper, "summary");

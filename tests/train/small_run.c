@@ -34,7 +34,7 @@ struct small_run small_run_open(const ls_train_options *options) {
     assert_int_equal(ls_train_open_data(options, r.model, &r.train, &r.test), LS_OK);
     assert_int_equal(ls_single_create(&r.parallel, r.device, r.model, &optimizer, rows), LS_OK);
     r.ops = *r.parallel->ops;
-    r.checkpointed = (struct ls_checkpointed){.parallel = r.parallel, .shard = LS_SHARD_CONTIGUOUS};
+    r.checkpointed = (struct ls_checkpointed){.parallel = r.parallel, .sharing = {.shard = LS_SHARD_CONTIGUOUS}};
     return r;
 }
 
@@ -52,7 +52,8 @@ ls_status small_run_train(struct small_run *r) {
     FILE *real = stdout;
     stdout = fopen("/dev/null", "w");
     assert_non_null(stdout);
-    ls_status status = ls_train(r->parallel, &r->options, LS_SHARD_CONTIGUOUS, r->train, r->test, &result);
+    ls_status status =
+        ls_train(r->parallel, &r->options, (ls_sharing){.shard = LS_SHARD_CONTIGUOUS}, r->train, r->test, &result);
     fclose(stdout);
     stdout = real;
     return status;

@@ -19,8 +19,10 @@
 #include "tests/train/small_run.h"
 
 static numbers data;
+static ls_sharing sharing; /* of the runs that are looked at; each test begins with strided, even shards */
 
 static ls_train_options options_of(int64_t batch_size) {
+    sharing = (ls_sharing){0};
     ls_train_options options = ls_train_defaults();
     options.batch_size = batch_size;
     options.shuffle = false;
@@ -31,12 +33,12 @@ static ls_train_options options_of(int64_t batch_size) {
 }
 
 static void expect_refusal(const ls_train_options *options, int world_size, ls_status expected, const char *text) {
-    assert_int_equal(ls_train_check(options, world_size, LS_SHARD_STRIDED, &data.base, NULL), expected);
+    assert_int_equal(ls_train_check(options, world_size, sharing, &data.base, NULL), expected);
     if (expected != LS_OK) scratch_expect_error(text, NULL);
     for (int rank = 0; rank < world_size; rank++) { /* each rank comes to the same conclusion */
         ls_feed feed;
         ls_parallel parallel = {.rank = rank, .world_size = world_size};
-        assert_int_equal(ls_feed_open(&feed, options, &parallel, LS_SHARD_STRIDED, &data.base), expected);
+        assert_int_equal(ls_feed_open(&feed, options, &parallel, sharing, &data.base), expected);
         if (expected != LS_OK) scratch_expect_error(text, NULL);
         if (expected != LS_OK) assert_null(feed.loader);
         ls_feed_close(&feed);
@@ -49,14 +51,14 @@ static void ranks_that_would_run_out_at_different_steps(void **state) {
     ls_train_options options = options_of(4);
     numbers_init(&data, 45);
     expect_refusal(&options, 4, LS_OK, NULL);
-    options.uneven = true;
+    sharing.uneven = true;
     expect_refusal(&options, 4, LS_ERR_INVALID,
                    "rank 0 has 12 steps in an epoch, rank 1 has 11: use --join, or --drop-last, or leave out --uneven");
-    assert_int_equal(ls_train_check(&options, 4, LS_SHARD_CONTIGUOUS, &data.base, NULL), LS_OK);
-    assert_int_equal(ls_train_check(&options, 1, LS_SHARD_STRIDED, &data.base, NULL), LS_OK);
-    options.join = true;
+    assert_int_equal(ls_train_check(&options, 4, (ls_sharing){.shard = LS_SHARD_CONTIGUOUS}, &data.base, NULL), LS_OK);
+    assert_int_equal(ls_train_check(&options, 1, sharing, &data.base, NULL), LS_OK);
+    sharing.join = true;
     expect_refusal(&options, 4, LS_OK, NULL);
-    options.join = false;
+    sharing.join = false;
     options.drop_last = true;
     expect_refusal(&options, 4, LS_OK, NULL);
     options.drop_last = false;
@@ -67,7 +69,7 @@ static void ranks_that_would_run_out_at_different_steps(void **state) {
     expect_refusal(&options, 4, LS_ERR_INVALID, "rank 0 has 12 steps in an epoch, rank 3 has 11");
     numbers_init(&data, 3);
     expect_refusal(&options, 4, LS_ERR_INVALID, "rank 0 has 1 step in an epoch, rank 3 has 0");
-    options.join = true;
+    sharing.join = true;
     expect_refusal(&options, 4, LS_OK, NULL);
 }
 
@@ -78,7 +80,7 @@ static void streams_need_join_and_equal_batches(void **state) {
     expect_refusal(&options, 1, LS_OK, NULL);
     expect_refusal(&options, 2, LS_ERR_INVALID, "nobody knows how long a stream is, so that its 2 ranks may run out");
     expect_refusal(&options, 4, LS_ERR_INVALID, "a stream's batch of 6 samples cannot be shared equally by 4 ranks");
-    options.join = true;
+    sharing.join = true;
     expect_refusal(&options, 2, LS_OK, NULL);
     expect_refusal(&options, 4, LS_ERR_INVALID, "choose a multiple of 4");
 }
@@ -99,7 +101,7 @@ static void runs_that_are_too_short_or_too_long(void **state) {
 static int64_t total_steps(const ls_train_options *options, int rank, int world_size) {
     ls_feed feed;
     ls_parallel parallel = {.rank = rank, .world_size = world_size};
-    assert_int_equal(ls_feed_open(&feed, options, &parallel, LS_SHARD_STRIDED, &data.base), LS_OK);
+    assert_int_equal(ls_feed_open(&feed, options, &parallel, sharing, &data.base), LS_OK);
     int64_t steps = feed.total_steps;
     ls_feed_close(&feed);
     ls_feed_close(&feed); /* closed twice is closed */
@@ -115,7 +117,7 @@ static void the_number_of_steps(void **state) {
     options.drop_last = true;
     assert_int_equal(total_steps(&options, 0, 1), 3 * 11);
     options.drop_last = false;
-    options.uneven = options.join = true;
+    sharing.uneven = sharing.join = true;
     for (int rank = 0; rank < 4; rank++) assert_int_equal(total_steps(&options, rank, 4), 3 * 12);
     options.steps = 7;
     assert_int_equal(total_steps(&options, 1, 4), 7);
@@ -129,7 +131,7 @@ static void the_number_of_steps(void **state) {
 static void a_stream_is_not_shuffled(void **state) {
     (void)state;
     ls_train_options options = options_of(4);
-    options.join = true;
+    sharing.join = true;
     numbers_init_stream(&data, 45);
     for (int shuffle = 0; shuffle < 2; shuffle++) {
         for (int rank = 0; rank < 2; rank++) {
@@ -180,7 +182,7 @@ static void resident_batches_are_loaded_once(void **state) {
     ls_parallel *p = run.parallel;
     numbers_init(&data, 45);
     ls_feed feed;
-    assert_int_equal(ls_feed_open(&feed, &options, p, LS_SHARD_STRIDED, &data.base), LS_OK);
+    assert_int_equal(ls_feed_open(&feed, &options, p, sharing, &data.base), LS_OK);
     assert_int_equal(p->batch->place_count, KEPT);
     assert_int_equal(ls_loader_begin_epoch(feed.loader, 0, 0), LS_OK);
     double waited_us = 0;
@@ -215,7 +217,8 @@ static ls_status train(const ls_train_options *options, ls_train_result *result)
     assert_int_equal(ls_train_open_data(options, model, &train_data, &test_data), LS_OK);
     assert_int_equal(ls_single_create(&parallel, device, model, &optimizer, (size_t)options->batch_size), LS_OK);
     stderr_begin();
-    ls_status status = ls_train(parallel, options, LS_SHARD_CONTIGUOUS, train_data, test_data, result);
+    ls_status status =
+        ls_train(parallel, options, (ls_sharing){.shard = LS_SHARD_CONTIGUOUS}, train_data, test_data, result);
     (void)stderr_end();
     parallel->ops->destroy(parallel);
     ls_dataset_close(train_data);

@@ -59,7 +59,8 @@ ls_status trainer_train(struct trainer *t, ls_train_result *result) {
     FILE *real = stdout;
     stdout = fopen("/dev/null", "w");
     assert_non_null(stdout);
-    ls_status status = ls_train(t->parallel, &t->options, LS_SHARD_CONTIGUOUS, t->train, t->test, result);
+    ls_status status =
+        ls_train(t->parallel, &t->options, (ls_sharing){.shard = LS_SHARD_CONTIGUOUS}, t->train, t->test, result);
     fclose(stdout);
     stdout = real;
     return status;

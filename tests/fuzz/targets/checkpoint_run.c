@@ -43,7 +43,7 @@ struct ls_checkpointed *fuzz_checkpoint_run(void) {
     run.parallel->ops = &ops;
     run.parallel->rank = 1; /* which notes nothing */
     run.options = &options;
-    run.shard = LS_SHARD_CONTIGUOUS;
+    run.sharing.shard = LS_SHARD_CONTIGUOUS;
     run.steps_per_epoch = FUZZ_CHECKPOINT_STEPS_PER_EPOCH;
     return &run;
 }

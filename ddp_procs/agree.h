@@ -1,5 +1,5 @@
-/* The ranks of a job compare what each of them says of itself, over the store, before the first step: so that none trains
- * on with other settings than rank 0. What is said is for the caller to know (compared.h). */
+/* Before the first step the ranks of a job compare facts about themselves, over the store, so that none trains with
+ * other settings than rank 0. The caller chooses the facts (compared.h). */
 #ifndef DDP_AGREE_H
 #define DDP_AGREE_H
 
@@ -19,12 +19,12 @@ typedef struct ddp_agreement {
  * script one program after the other. Every rank begins each of them, so that all count alike. */
 ls_status ddp_agree_begin(ddp_agreement *agreement, ddp_store *store, const ddp_rank *self, double timeout_s);
 
-/* Collective: every rank tells `mine`, rank 0 compares, and all hear the verdict. `about` ("settings") is once used in a
- * run: it is part of the keys, and says in messages what a rank did not tell. LS_ERR_USAGE on every rank if a fact of
- * one differs from rank 0's: a line for each fact and value (bounded, but naming every rank that differs), on rank 0
- * all of them, on the others those that are about them. LS_ERR_PEER: a rank has given up; LS_ERR_TIMEOUT: some did not
- * come, and are named. Cost: a value set and one fetched, by rank 0 one from each of the others; no more where the
- * facts are the same, however many. */
+/* Collective: every rank publishes `mine`, rank 0 compares, and every rank gets the result. `about` ("settings") must
+ * be unique within a run: it is part of the keys, and names in messages what a rank did not publish. LS_ERR_USAGE on
+ * every rank if a fact of one differs from rank 0's: a line for each fact and value (bounded, but naming every rank
+ * that differs), on rank 0 all of them, on the others those that are about them. LS_ERR_PEER: a rank has given up;
+ * LS_ERR_TIMEOUT: some did not come, and are named. Cost: a value set and one fetched, by rank 0 one from each of the
+ * others; no more where the facts are the same, however many. */
 ls_status ddp_agree(const ddp_agreement *agreement, const char *about, const ddp_facts *mine);
 
 /* In place of ddp_agree, on a rank that has failed: the others learn of it at once and end. Says nothing. */

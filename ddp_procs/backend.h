@@ -18,14 +18,14 @@ typedef struct ddp_backend_options {
     int local_ranks, gpus;        /* the ranks of this machine, and how many GPUs they were given between them */
 } ddp_backend_options;
 
-/* What came of it, the same on all ranks. */
+/* The path that was chosen, the same on all ranks. */
 typedef struct ddp_attachment {
     ls_comm_path path;
     int gpus; /* different ones, over all ranks */
 } ddp_attachment;
 
 /* Collective, host-blocking: attaches this rank's GPU to the group of all ranks. DDP_BACKEND_AUTO: by NCCL if each rank
- * has a GPU of its own and can use NCCL, and else staged, which rank 0 then says, and why. An algorithm that is named
+ * has a GPU of its own and can use NCCL, and else staged; rank 0 then prints the reason. An algorithm that is named
  * is one of staged operations. Where NCCL is asked for, every rank fails: with LS_ERR_USAGE if ranks share a GPU, with
  * LS_ERR_UNSUPPORTED if NCCL cannot be had. */
 ls_status ddp_backend_attach(ls_comm *comm, ls_device *device, const ddp_backend_options *options,

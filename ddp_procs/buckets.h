@@ -1,4 +1,5 @@
-/* Which parameters' gradients travel together: PyTorch's bucket assignment (docs/pytorch.md#buckets), as a pure function. */
+/* Which parameters' gradients travel together: PyTorch's bucket assignment (docs/pytorch.md#buckets), as a pure
+ * function. */
 #ifndef DDP_BUCKETS_H
 #define DDP_BUCKETS_H
 

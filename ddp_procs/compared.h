@@ -19,7 +19,7 @@ typedef struct ddp_found {
 } ddp_found;
 
 /* Collective. Each data set's shape, size and some of its samples; the kind of devices, and of GPUs the build of
- * ls_cuda.so. `so_far` is what opening them came to: a rank that has failed tells the others and returns it. */
+ * ls_cuda.so. `so_far`: the status of opening them. A rank that has failed tells the others and returns it. */
 ls_status ddp_agree_on_data(const ddp_agreement *agreement, const ddp_found *found, ls_status so_far);
 
 /* The rows that ranks may set as they like, one by one; NULL behind the last. For tests. */

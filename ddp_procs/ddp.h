@@ -34,7 +34,7 @@ ls_status ddp_apply(ls_parallel *p);
 /* buffers.c */
 /* In prepare: settles whether buffers travel before the forward that follows. */
 void ddp_begin_forward(struct ddp *ddp);
-/* Enqueues, before that forward and if they do: the buffers of the rank whose buffers count, to all. */
+/* Before that forward: if buffers travel, enqueues the broadcast from the rank whose buffers count. */
 void ddp_sync_buffers(struct ddp *ddp);
 /* The same between steps, if the last forward has changed them. Host-blocking. */
 ls_status ddp_share_buffers(struct ddp *ddp);

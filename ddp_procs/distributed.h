@@ -1,10 +1,11 @@
-/* DistributedDataParallel: one process per device. Each rank reads its own shard and computes its own gradients; they are averaged
- * by all-reduce, bucket by bucket, while the backward pass still runs; every rank takes the same optimizer step.
+/* DistributedDataParallel: one process per device. Each rank reads its own shard and computes its own gradients; they
+ * are averaged by all-reduce, bucket by bucket, while the backward pass still runs; every rank takes the same optimizer
+ * step.
  *
- * As PyTorch's DistributedDataParallel (docs/pytorch.md#distributeddataparallel): at construction the ranks compare their
- * models and take rank 0's parameters and buffers; buffers are broadcast from rank 0 before a training forward; no_sync
- * keeps gradients local. A rank's loss is weighted by local samples x W / global samples, so that uneven shards too add up
- * to the whole batch's mean. */
+ * As PyTorch's DistributedDataParallel (docs/pytorch.md#distributeddataparallel): at construction the ranks compare
+ * their models and take rank 0's parameters and buffers; buffers are broadcast from rank 0 before a training forward;
+ * no_sync keeps gradients local. A rank's loss is weighted by local samples x W / global samples, so that uneven shards
+ * too add up to the whole batch's mean. */
 #ifndef DDP_DISTRIBUTED_H
 #define DDP_DISTRIBUTED_H
 
@@ -17,8 +18,8 @@
  * (ties: the larger one). */
 typedef struct ddp_join_options {
     bool enable;
-    /* true: a step's gradients are divided by the world size, also when fewer ranks still have samples (PyTorch's default);
-     * false: they are the mean over the samples of the step. */
+    /* true: a step's gradients are divided by the world size, also when fewer ranks still have samples (PyTorch's
+     * default); false: they are the mean over the samples of the step. */
     bool divide_by_initial_world_size;
     bool throw_on_early_termination; /* instead of going on: every rank fails at the step where the first has run out */
 } ddp_join_options;

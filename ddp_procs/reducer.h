@@ -42,14 +42,14 @@ ls_status ddp_reducer_finish(ddp_reducer *reducer);
 const bool *ddp_reducer_unused(const ddp_reducer *reducer);
 
 /* What a resumed run has to know: the order in which the gradients of the first reduced backward became ready, each
- * parameter's index once. *order is the reducer's memory. Returns the number of indices: 0 before that backward has been
- * finished. Until the next ddp_reducer_arm the order is this rank's own; buckets are built from rank 0's. With
+ * parameter's index once. *order is the reducer's memory. Returns the number of indices: 0 before that backward has
+ * been finished. Until the next ddp_reducer_arm the order is this rank's own; buckets are built from rank 0's. With
  * find_unused buckets do not depend on it; a count above 0 still says that the first reduced backward is over. */
 size_t ddp_reducer_get_order(const ddp_reducer *reducer, const int64_t **order);
 
 /* Restores that order, before the first step: the reducer then goes on as the saved one would have, bit for bit. Every
- * rank passes the same order; nothing is communicated. A count of 0 is a no-op. LS_ERR_INVALID, with one line, for numbers
- * that are no order of this model's parameters. Host-blocking. */
+ * rank passes the same order; nothing is communicated. A count of 0 is a no-op. LS_ERR_INVALID, with one line, for
+ * numbers that are no order of this model's parameters. Host-blocking. */
 ls_status ddp_reducer_set_order(ddp_reducer *reducer, const int64_t *order, size_t count);
 
 /* What a trace says of the reducer: the limits that buckets are cut by, and whether they overlap with backward. */

@@ -57,7 +57,8 @@ ls_status ddp_reducer_assign_first(ddp_reducer *r);
 ls_status ddp_reducer_rebuild(ddp_reducer *r);
 void ddp_reducer_destroy_buckets(ddp_reducer *r);
 
-/* reducer_unused.c. After the last bucket: adds up over the ranks which parameters were used. Host-blocking, collective. */
+/* reducer_unused.c. After the last bucket: adds up over the ranks which parameters were used. Host-blocking,
+ * collective. */
 ls_status ddp_reducer_share_used(ddp_reducer *r);
 
 #endif

@@ -1,5 +1,5 @@
-/* resume_state — what a resumed run has to know of DDP beyond model and optimizer: in which order gradients became ready in
- * the first step, from which its buckets follow. */
+/* resume_state — what a resumed run has to know of DDP beyond model and optimizer: in which order gradients became
+ * ready in the first step, from which its buckets follow. */
 #include "ddp_procs/ddp.h"
 
 void ddp_get_memory(const ls_parallel *p, const int64_t **values, size_t *count) {

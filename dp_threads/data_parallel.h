@@ -1,6 +1,6 @@
-/* DataParallel: one process, one thread per device. Every step scatters the batch from device 0, replicates the parameters, runs
- * the replicas, gathers the outputs on the output device, takes the loss there, scatters its gradient, runs the
- * backward passes, adds up the gradients on device 0 and updates there.
+/* DataParallel: one process, one thread per device. Every step scatters the batch from device 0, replicates the
+ * parameters, runs the replicas, gathers the outputs on the output device, takes the loss there, scatters its gradient,
+ * runs the backward passes, adds up the gradients on device 0 and updates there.
  *
  * As PyTorch's nn.DataParallel (docs/pytorch.md#dataparallel): pieces by torch.chunk's rule (batch 9 on 4 devices uses
  * 3); device 0 works on the original parameters and buffers, so batch norm's running statistics are those of the first
@@ -9,10 +9,11 @@
  * With several micro-batches a step, each is cut and scattered as a batch of its own, the replicas add up their
  * gradients, and parameters and gradients travel once a step.
  *
- * On GPUs, batches, outputs and their gradients travel by copies between the devices. Parameters and gradients travel in
- * one of two ways. "flat": by copies, too; sums then have the bits of DDP's ordered all-reduces. "nccl": NCCL broadcasts
- * the parameters and reduces the gradients. Every device takes part in that and needs a GPU of its own; device 0 needs
- * no memory for the replicas' gradients. The deadline of NCCL's operations is half of ls_wait_timeout_s(). */
+ * On GPUs, batches, outputs and their gradients travel by copies between the devices. Parameters and gradients travel
+ * in one of two ways. "flat": by copies, too; sums then have the bits of DDP's ordered all-reduces. "nccl": NCCL
+ * broadcasts the parameters and reduces the gradients. Every device takes part in that and needs a GPU of its own;
+ * device 0 needs no memory for the replicas' gradients. The deadline of NCCL's operations is half of
+ * ls_wait_timeout_s(). */
 #ifndef DP_DATA_PARALLEL_H
 #define DP_DATA_PARALLEL_H
 

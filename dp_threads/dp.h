@@ -58,7 +58,8 @@ ls_status dp_apply(ls_parallel *p);
 
 /* --- hand_over.c ------------------------------------------------------------------------------------------------- */
 
-/* Runs the part in the threads of all active replicas, side by side, and asks each of their devices. */
+/* Runs the part in the threads of all active replicas, side by side. Returns the first failure of a replica or of its
+ * device. */
 ls_status dp_on_replicas(struct dp *dp, dp_part_fn part);
 
 /* Ends the replicas' waits for each other after a failure. */
@@ -74,17 +75,19 @@ void dp_chunk_batch(struct dp *dp);
 void dp_scatter_inputs(struct dp *dp, struct dp_replica *r);
 /* Enqueues: the replica's outputs -> their rows on the output device. */
 void dp_gather_outputs(struct dp *dp, struct dp_replica *r);
-/* Enqueues: what follows on `compute` comes behind all of them. */
+/* Enqueues: `compute` waits until the outputs of all replicas are there. */
 void dp_await_outputs(struct dp *dp, ls_stream *compute);
 /* Enqueues: their rows of the loss's gradient -> memory of the replica, which is returned. */
 float *dp_scatter_gradient(struct dp *dp, struct dp_replica *r);
-/* Behind the replica's backward: what follows on its copy stream (the next piece, the gradients on their way to device
- * 0) comes after it. */
+/* After the replica's backward: its copy stream waits for it before it copies the next piece in, or the gradients to
+ * device 0. */
 void dp_end_backward(struct dp_replica *r);
 
 /* --- nonfinite.c ------------------------------------------------------------------------------------------------- */
 
-/* The first place, replica by replica, with its device: "the output of conv2 on device 1". */
+/* Names the first tensor that holds a NaN or an infinity, in the order of the replicas: "the output of conv2 on device
+ * 1".
+ */
 ls_status dp_find_nonfinite(ls_parallel *p, char *place, size_t capacity);
 
 /* --- replicate.c ------------------------------------------------------------------------------------------------- */

@@ -29,8 +29,8 @@ typedef ls_status (*dp_replica_fn)(void *context, int replica);
  * and its status returned: the first in replica order that failed by itself and reported why. A replica that failed
  * without a report is named only if no other reported one; a replica that gave up because another had failed
  * (LS_ERR_PEER) only if there is no other failure. A replica that has not returned after twice ls_wait_timeout_s() (so
- * that the waits inside it may report first) is LS_ERR_TIMEOUT, and stuck from then on. Only the thread that created the
- * workers calls this. */
+ * that the waits inside it may report first) is LS_ERR_TIMEOUT, and stuck from then on. Only the thread that created
+ * the workers calls this. */
 ls_status dp_parallel_apply(dp_workers *workers, int replicas, dp_replica_fn task, void *context);
 
 #endif

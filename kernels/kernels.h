@@ -169,10 +169,10 @@ void ls_batchnorm_train(ls_stream *stream, struct ls_batchnorm_shape shape, void
 /* y = gamma (x - running_mean) / sqrt(running_var + epsilon) + beta */
 void ls_batchnorm_eval(ls_stream *stream, struct ls_batchnorm_shape shape, void *y, const void *x, const float *gamma,
                        const float *beta, const float *running_mean, const float *running_var);
-/* dbeta = sum dy; dgamma = sum dy (x - mean) invstd;
- * dx = gamma invstd (dy - dbeta/m - (x - mean) invstd dgamma/m). With shape.relu, dy counts where y > 0 only; y is
- * recomputed from x, in the same arithmetic as in the forward pass, which saves reading it. What counts is y as it was
- * stored: one that a half type rounds to 0 (up to 2^-25 in fp16, 2^-134 in bf16) lets nothing through, as in PyTorch. */
+/* dbeta = sum dy; dgamma = sum dy (x - mean) invstd; dx = gamma invstd (dy - dbeta/m - (x - mean) invstd dgamma/m).
+ * With shape.relu, dy counts where y > 0 only; y is recomputed from x, in the same arithmetic as in the forward pass,
+ * which saves reading it. What counts is y as it was stored: one that a half type rounds to 0 (up to 2^-25 in fp16,
+ * 2^-134 in bf16) lets nothing through, as in PyTorch. */
 void ls_batchnorm_backward(ls_stream *stream, struct ls_batchnorm_shape shape, void *dx, float *dgamma, float *dbeta,
                            const void *dy, const void *x, const float *gamma, const float *beta, const float *mean,
                            const float *invstd, bool accumulate);
@@ -183,7 +183,8 @@ void ls_batchnorm_backward(ls_stream *stream, struct ls_batchnorm_shape shape, v
 /* statistics = this rank's [mean of each channel, sum of (x - mean)^2 of each channel, number of values per channel
  * n] */
 void ls_batchnorm_statistics(ls_stream *stream, struct ls_batchnorm_shape shape, double *statistics, const void *x);
-/* From the statistics of `ranks` ranks, one after the other: *count = m = sum of n; merging in rank order into (n, mean, M2), from 0,
+/* From the statistics of `ranks` ranks, one after the other: *count = m = sum of n; merging in rank order into (n,
+ * mean, M2), from 0,
  *     M2 += M2_r + (mean_r - mean)^2 n n_r/(n + n_r);  mean += (mean_r - mean) n_r/(n + n_r);  n += n_r
  * gives mean, var = M2/m, invstd and the running statistics as in ls_batchnorm_train. Ranks with n = 0 are left out.
  * LS_ERR_INVALID if m = 1; with m = 0 all but *count stays as it is. shape.batch is not used. */

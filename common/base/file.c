@@ -144,9 +144,9 @@ static int open_folder(ls_file_writer *writer) {
     return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Whether the rename at the end would be allowed to take the place of the file that is there. rmdir is asked: it has the
- * same right to have, looks for that first (another user's file in a sticky folder, an immutable one), and then leaves
- * alone what is no folder. */
+/* Whether the rename at the end would be allowed to take the place of the file that is there. rmdir is asked: it has
+ * the same right to have, looks for that first (another user's file in a sticky folder, an immutable one), and then
+ * leaves alone what is no folder. */
 static ls_status check_replaced(const ls_file_writer *writer) {
     struct statx there, folder;
     bool appends = statx(writer->folder, "", AT_EMPTY_PATH, STATX_TYPE, &folder) == 0 &&

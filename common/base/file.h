@@ -1,14 +1,14 @@
 /* ls_file_read: a whole file at once. ls_file_writer: replaces a file as a whole or not at all.
  *
  * The bytes go to an unnamed file in the same folder, which reaches the disk (fsync), gets the path's name in one
- * rename and is made durable by an fsync of the folder. A reader that opens the path sees the old file or the new one, never
- * a part; when anything fails, or the process is killed, the old file stays and nothing lies beside it. (A kill in the
- * instant before the rename may leave ".NAME.tmp", which the next writer of that path takes away; on a file system
- * without unnamed files, a kill at any time may leave ".NAME.PID-N.tmp".) Of several writers of a path the last to
- * commit wins.
+ * rename and is made durable by an fsync of the folder. A reader that opens the path sees the old file or the new one,
+ * never a part; when anything fails, or the process is killed, the old file stays and nothing lies beside it. (A kill
+ * in the instant before the rename may leave ".NAME.tmp", which the next writer of that path takes away; on a file
+ * system without unnamed files, a kill at any time may leave ".NAME.PID-N.tmp".) Of several writers of a path the last
+ * to commit wins.
  *
- * A folder that is moved between open and commit gets the file all the same. One that is removed is an error, in the same
- * line whatever the step: "cannot write PATH: No such file or directory; its folder must exist and be writable".
+ * A folder that is moved between open and commit gets the file all the same. One that is removed is an error, in the
+ * same line whatever the step: "cannot write PATH: No such file or directory; its folder must exist and be writable".
  *
  * A path that is a symbolic link keeps it: what is replaced, or made, is the file that the link names. The new file has
  * the old one's mode, and its owner and group where the system allows it.
@@ -55,11 +55,12 @@ int ls_file_find_place(char place[PATH_MAX], const char *path);
 /* Replaces `path` by the text, as a whole or not at all. */
 ls_status ls_file_write_text(const char *path, const char *text);
 
-/* Whether `path` could be written: does all that writing does, with an empty file, up to the rename. Changes nothing. */
+/* Whether `path` could be written: does all that writing does, with an empty file, up to the rename. Changes nothing.
+ * */
 ls_status ls_file_check(const char *path);
 
-/* What went wrong with a write, by its errno: strerror's text, or the limit that was met (ulimit -f), or the reader that
- * a pipe lacks. A program whose ls_log_init (log.h) was called gets that errno where it would have been killed. */
+/* What went wrong with a write, by its errno: strerror's text, or the limit that was met (ulimit -f), or the reader
+ * that a pipe lacks. A program whose ls_log_init (log.h) was called gets that errno where it would have been killed. */
 const char *ls_write_error(int error);
 
 /* Drops the new content and frees the writer. NULL is a no-op. */

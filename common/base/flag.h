@@ -41,9 +41,9 @@ typedef struct ls_patience {
     double spin_us, yield_us;
 } ls_patience;
 
-/* Waits for a condition that does not lie in the flag: until there(context) or for `limit_us`; whether it came true.
- * A thread that may have made it true calls ls_flag_ring afterwards. Both sides' reads and writes of the condition must be
- * sequentially consistent. */
+/* Waits for a condition that does not lie in the flag: until there(context) or for `limit_us`; whether it came true. A
+ * thread that may have made it true calls ls_flag_ring afterwards. Both sides' reads and writes of the condition must
+ * be sequentially consistent. */
 bool ls_flag_await(ls_flag *bell, bool (*there)(void *context), void *context, ls_patience patience, double limit_us);
 
 /* Wakes the sleepers; without any it costs a look at memory that nobody writes to. */

@@ -114,8 +114,8 @@ static bool read_process(pid_t pid, pid_t *parent, unsigned long long *started) 
     return read;
 }
 
-/* Where the launcher gives no name to its job, all of which is on this machine: the nearest process above this one that it
- * has not given a rank to is the launcher's own, and the same for all ranks, whatever shells lie between. */
+/* Where the launcher gives no name to its job, all of which is on this machine: the nearest process above this one that
+ * it has not given a rank to is the launcher's own, and the same for all ranks, whatever shells lie between. */
 static void name_by_process(ls_launcher *out) {
     const char *rank_variable = out->place[LS_PLACE_RANK].variable;
     pid_t pid = getpid(), parent;

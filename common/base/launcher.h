@@ -29,9 +29,9 @@ typedef struct ls_launcher {
     char local_size[16];       /* what a place points to, where it had to be worked out */
 } ls_launcher;
 
-/* Reads the environment. RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE count most. What they leave out comes from the
- * launcher's own variables, unless those speak of another rank or size: then they are another launcher's, further out.
- * The job's name is LS_JOB if that is set, or else the launcher's name for it. */
+/* Reads the environment. RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE count most. What they leave out comes from
+ * the launcher's own variables, unless those speak of another rank or size: then they are another launcher's, further
+ * out. The job's name is LS_JOB if that is set, or else the launcher's name for it. */
 void ls_launcher_find(ls_launcher *out);
 
 /* For programs that are to run once: LS_ERR_USAGE where a launcher has started several copies. `harm` says what each

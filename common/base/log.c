@@ -72,8 +72,8 @@ static void emit(const char *kind, const char *message) {
     write_all(STDERR_FILENO, line, nbytes);
 }
 
-/* Names that a user or a file gives may hold anything: what would begin a line of its own, or command a terminal, does not
- * get there. */
+/* Names that a user or a file gives may hold anything: what would begin a line of its own, or command a terminal, does
+ * not get there. */
 static void compose(char *message, size_t capacity, const char *format, va_list arguments) LS_PRINTF(3, 0);
 static void compose(char *message, size_t capacity, const char *format, va_list arguments) {
     vsnprintf(message, capacity, format, arguments);

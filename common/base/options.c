@@ -207,7 +207,8 @@ static ls_status fail_option(const ls_command *command, const struct option *lon
     return ls_fail(LS_ERR_USAGE, "option --%s%s takes no value", negated ? negation : "", option->name);
 }
 
-/* "+": stop at the first operand; ":": say ':' for a missing value; "h": -h is --help. optind = 0 makes getopt_long start anew. */
+/* "+": stop at the first operand; ":": say ':' for a missing value; "h": -h is --help. optind = 0 makes getopt_long
+ * start anew. */
 static const char *const short_options = "+:h";
 
 /* VAL_HELP or VAL_VERSION, whichever comes first; 0: neither. */

@@ -2,8 +2,8 @@
  *
  * Device, kernels, process groups, hand-overs between threads, locks, the loader and the phases of a step call the
  * probes; while they are off, which is the default, a probe is one predicted branch. Each thread writes records of
- * fixed size into memory of its own, without a lock and without a system call (except for the clock of virtual
- * time, below, and now and then for more memory). common/trace makes a trace out of the records: tasks on lanes, and the
+ * fixed size into memory of its own, without a lock and without a system call (except for the clock of virtual time,
+ * below, and now and then for more memory). common/trace makes a trace out of the records: tasks on lanes, and the
  * edges between them.
  *
  *     if (ls_probing()) {

@@ -1,8 +1,8 @@
 /* Messages that a job has printed so far, so that a message that every rank would print is printed once.
  *
- * The launcher makes a page of shared memory, and its ranks inherit it (LS_SAID_FD in the environment, which log.h reads).
- * The first rank that puts a message's hash there prints the message. The page has no name and ends with the last
- * process. Safe in any thread. */
+ * The launcher makes a page of shared memory, and its ranks inherit it (LS_SAID_FD in the environment, which log.h
+ * reads). The first rank that puts a message's hash there prints the message. The page has no name and ends with the
+ * last process. Safe in any thread. */
 #ifndef LS_BASE_SAID_H
 #define LS_BASE_SAID_H
 

@@ -43,8 +43,8 @@ struct ls_checkpointed {
  * happens, a complete checkpoint stays under this name once there was one. Host-blocking. */
 ls_status ls_checkpoint_save(const struct ls_checkpointed *run, const struct ls_position *position, const char *path);
 
-/* The checkpoint that the run goes on from; NULL: none is named, or one that may not be there yet and is not, which rank 0
- * notes. Collective: it is there on all ranks, or on none, or all fail. */
+/* The checkpoint that the run goes on from; NULL: none is named, or one that may not be there yet and is not, which
+ * rank 0 notes. Collective: it is there on all ranks, or on none, or all fail. */
 ls_status ls_checkpoint_find(const struct ls_checkpointed *run, const char **path);
 
 /* Reads it, on every rank: model, optimizer, scaler and mode, and where to go on. Nothing is changed unless all of the

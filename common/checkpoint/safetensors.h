@@ -57,7 +57,8 @@ typedef struct ls_safetensors_text {
     const char *key, *value;
 } ls_safetensors_text;
 
-/* The key of a checksum: CRC-32 of the whole file behind its first 8 bytes, the checksum's own eight digits taken as zeros. */
+/* The key of a checksum: CRC-32 of the whole file behind its first 8 bytes, the checksum's own eight digits taken as
+ * zeros. */
 #define LS_SAFETENSORS_CRC32 "lockstep.crc32"
 
 typedef struct ls_safetensors ls_safetensors;

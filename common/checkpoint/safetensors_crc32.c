@@ -1,6 +1,6 @@
 /* safetensors_crc32 — a file's checksum, which lies in the file: in its metadata, where eight digits are replaced when
- * all else is known. In JSON text a quote within a name or a value has a backslash before it, so the key with its quotes
- * occurs where it is a key only. */
+ * all else is known. In JSON text a quote within a name or a value has a backslash before it, so the key with its
+ * quotes occurs where it is a key only. */
 #include <string.h>
 #include <zlib.h>
 

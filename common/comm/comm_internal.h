@@ -1,5 +1,5 @@
-/* A group as the files of this folder see it; nobody else includes it. What its memory holds is segment.h's, its regions are
- * regions.h's, how ranks wait for each other wait.h's.
+/* A group as the files of this folder see it; nobody else includes it. What its memory holds is segment.h's, its
+ * regions are regions.h's, how ranks wait for each other wait.h's.
  *
  * The group's memory begins with the control area: struct ls_segment, then mailboxes, arrivals and staging buffers
  * (segment.c). Ranks meet, and find each other's data, through it; wait.c, regions.c, exchange.c and the
@@ -95,8 +95,8 @@ struct ls_comm {
     uint32_t taken_steps[LS_COMM_MAX_RANKS];    /* mailbox to each peer: its `taken`, likewise */
     uint32_t received_steps[LS_COMM_MAX_RANKS]; /* mailbox from each peer: its `sent`, likewise */
     uint32_t progress_base;                     /* everybody's progress when the slice at hand began */
-    /* where all ranks see buffers; a window is constant once it counts, and stays until the rank leaves. The thread that
-     * enqueues adds them */
+    /* where all ranks see buffers; a window is constant once it counts, and stays until the rank leaves. The thread
+     * that enqueues adds them */
     ls_window windows[LS_WINDOWS_MAX];
     _Atomic int window_count;
     /* any thread */

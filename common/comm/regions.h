@@ -1,5 +1,5 @@
-/* Memory that all ranks of a group reach: regions of ls_comm_alloc_shared, and where this process has mapped them. Private to
- * common/comm. */
+/* Memory that all ranks of a group reach: regions of ls_comm_alloc_shared, and where this process has mapped them.
+ * Private to common/comm. */
 #ifndef LS_COMM_REGIONS_H
 #define LS_COMM_REGIONS_H
 

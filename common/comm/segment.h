@@ -1,5 +1,5 @@
-/* What the ranks of a group write for each other: the control area, with which the group's memory begins. First
- * struct ls_segment, then mailboxes, arrivals and staging buffers. All zero when the group begins. Private to common/comm. */
+/* What the ranks of a group write for each other: the control area, with which the group's memory begins. First struct
+ * ls_segment, then mailboxes, arrivals and staging buffers. All zero when the group begins. Private to common/comm. */
 #ifndef LS_COMM_SEGMENT_H
 #define LS_COMM_SEGMENT_H
 

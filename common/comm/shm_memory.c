@@ -64,8 +64,8 @@ static bool place_in(const ls_comm *comm, const ls_window *window, ls_region *re
     return true;
 }
 
-/* Gives the region an offset, on all ranks alike, since they hold the same regions and windows. Until then its own offset
- * is 0, which says that it has no place yet. Returns its window, which may be one that does not count yet. */
+/* Gives the region an offset, on all ranks alike, since they hold the same regions and windows. Until then its own
+ * offset is 0, which says that it has no place yet. Returns its window, which may be one that does not count yet. */
 static ls_window *place(ls_comm *comm, ls_region *region) {
     int count = atomic_load(&comm->window_count);
     for (int i = 0; i < count; i++)

@@ -52,9 +52,9 @@ bool ls_comm_only_lost(const ls_comm *comm, bool *ranks, bool *died);
 /* Whether any rank has broken the group. */
 bool ls_comm_is_broken(const ls_comm *comm);
 
-/* Breaks the group for all ranks and reports why: the format's text, and the operation `what` at which it happened (NULL:
- * none). If another rank has broken the group before, that rank's reason is reported instead. Returns the status of the
- * reported reason. */
+/* Breaks the group for all ranks and reports why: the format's text, and the operation `what` at which it happened
+ * (NULL: none). If another rank has broken the group before, that rank's reason is reported instead. Returns the status
+ * of the reported reason. */
 ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *what, const char *format, ...)
     LS_PRINTF(4, 5);
 

@@ -1,5 +1,5 @@
-/* ls_assembler: fills batches from a dataset, by index or from a share of a stream; each worker of a loader has one. Private to
- * common/data. */
+/* ls_assembler: fills batches from a dataset, by index or from a share of a stream; each worker of a loader has one.
+ * Private to common/data. */
 #ifndef LS_DATA_ASSEMBLER_H
 #define LS_DATA_ASSEMBLER_H
 
@@ -19,8 +19,8 @@ typedef struct ls_batch_slot {
     ls_device *pinned_for; /* the three are page-locked for this device; NULL: they are not */
 } ls_batch_slot;
 
-/* Room for inputs in options->precision, page-locked for options->pin_for, if that is not NULL. false: no memory. A slot
- * that is all zero may be freed. */
+/* Room for inputs in options->precision, page-locked for options->pin_for, if that is not NULL. false: no memory. A
+ * slot that is all zero may be freed. */
 bool ls_batch_slot_alloc(ls_batch_slot *slot, const ls_sample_spec *spec, size_t sample_count,
                          const ls_loader_options *options);
 void ls_batch_slot_free(ls_batch_slot *slot);

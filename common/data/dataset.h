@@ -39,9 +39,9 @@ ls_status ls_dataset_open_idx(ls_dataset **out, const char *folder, ls_split spl
                               ls_normalize normalize);
 
 /* `count` random samples: inputs and targets standard normal, labels uniform. A sample is a function of (seed, index)
- * alone (of sets of less than 10,000 samples, also of `count`): the same at each read, on each rank, and memory does not
- * grow with `count`. Reading one costs a few times its
- * copying, so that a benchmark on random data does not measure the random numbers. Values do not follow PyTorch's. */
+ * alone (of sets of less than 10,000 samples, also of `count`): the same at each read, on each rank, and memory does
+ * not grow with `count`. Reading one costs a few times its copying, so that a benchmark on random data does not measure
+ * the random numbers. Values do not follow PyTorch's. */
 ls_status ls_dataset_random(ls_dataset **out, uint64_t seed, size_t count, const ls_sample_spec *spec);
 
 /* Constant for the dataset's life. */

@@ -7,8 +7,8 @@
 /* One sample at a time: `label` and `target` are NULL where not wanted or not there. A kind has indices or is a
  * stream. */
 typedef struct ls_dataset_kind {
-    /* (with indices) Any number of threads at the same time. `alone`: nothing else is read before this sample is used, so
-     * that caches still have it then. */
+    /* (with indices) Any number of threads at the same time. `alone`: nothing else is read before this sample is used,
+     * so that caches still have it then. */
     ls_status (*read)(const ls_dataset *dataset, int64_t index, bool alone, float *input, int64_t *label,
                       float *target);
     /* (stream) A pass from the first sample; on failure *out is NULL. Each cursor is one thread's. */

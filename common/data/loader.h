@@ -3,11 +3,10 @@
  *     ls_loader_begin_epoch(loader, epoch, 0);
  *     while ((status = ls_loader_next(loader, &batch)) == LS_OK && batch) train(batch);
  *
- * Batch i is worker i mod workers' to assemble, and batches are handed out in the order of the epoch, whichever worker is ready
- * first: order and content depend neither on `workers` nor on `prefetch`. (A stream is shared out among the workers, so
- * its order does depend on their
- * number: see ls_stream_share.) An epoch may be left in the middle: begin the next one (or the same one again), or destroy the
- * loader. All calls come from one thread. */
+ * Batch i is worker i mod workers' to assemble, and batches are handed out in the order of the epoch, whichever worker
+ * is ready first: order and content depend neither on `workers` nor on `prefetch`. (A stream is shared out among the
+ * workers, so its order does depend on their number: see ls_stream_share.) An epoch may be left in the middle: begin
+ * the next one (or the same one again), or destroy the loader. All calls come from one thread. */
 #ifndef LS_DATA_LOADER_H
 #define LS_DATA_LOADER_H
 
@@ -71,9 +70,8 @@ ls_status ls_loader_begin_epoch(ls_loader *loader, int64_t epoch, int64_t first)
 
 /* The next batch, or *batch = NULL at the end of the epoch. It stays valid until the next call of next, begin_epoch or
  * destroy. A failure to read shows at the batch that it belongs to, after the batches before it, as one line: "loader
- * worker 2, epoch 0, batch
- * 17: CAUSE". LS_ERR_TIMEOUT: the worker whose batch is next hangs. After either, *batch is NULL and next gives the same status,
- * without a line, until an epoch is begun. */
+ * worker 2, epoch 0, batch 17: CAUSE". LS_ERR_TIMEOUT: the worker whose batch is next hangs. After either, *batch is
+ * NULL and next gives the same status, without a line, until an epoch is begun. */
 ls_status ls_loader_next(ls_loader *loader, const ls_batch **batch);
 
 /* Microseconds that the caller has spent in ls_loader_next waiting for data so far (without workers: assembling it). */

@@ -25,8 +25,8 @@
  *                   the race detector of a machine without GPUs
  * Default: threads where a core is free for the workers, otherwise inline.
  *
- * Threads: a stream takes work from one thread at a time; a hand-over to another thread needs an ordering of its own, such
- * as ls_flag (common/base/flag.h) gives. Waiting, memory accounting and destruction may happen in any thread.
+ * Threads: a stream takes work from one thread at a time; a hand-over to another thread needs an ordering of its own,
+ * such as ls_flag (common/base/flag.h) gives. Waiting, memory accounting and destruction may happen in any thread.
  * Errors stick: what fails, while it is enqueued or while it runs, is reported where it happens and poisons its device.
  * What is enqueued on any of the device's streams from then on does nothing, and what is queued there is skipped; only
  * events are still recorded, so that nobody waits for ever. ls_device_status peeks; a synchronise of the device (or of
@@ -107,8 +107,8 @@ const char *ls_device_stream_mode(const ls_device *device);
 /* Whether the host may read and write the device's memory itself. If not, ls_copy and ls_copy_now do. */
 bool ls_device_memory_is_host(const ls_device *device);
 
-/* Whether an enqueued operation may still be on its way when the call returns, on the compute stream too: times
- * measured around calls are then times of enqueueing. */
+/* Whether an enqueued operation may still be in flight when the call returns, on the compute stream too. Times measured
+ * around calls are then times of enqueueing. */
 bool ls_device_runs_behind(const ls_device *device);
 
 /* Microseconds that a thread of this device should spin before it sleeps (0 where devices share cores). */
@@ -147,8 +147,8 @@ void ls_device_free(ls_device *device, void *memory);
 bool ls_device_is_gpu_memory(const ls_device *device, const void *address);
 
 /* Page-locks host memory, so that copies between it and the device need no staging and the host does not wait for them.
- * Where it cannot be done, or need not (CPU devices), nothing happens, and it is false: copies are then slower, not wrong.
- * Unpin before it is freed. */
+ * Where it cannot be done, or need not (CPU devices), nothing happens, and it is false: copies are then slower, not
+ * wrong. Unpin before it is freed. */
 bool ls_device_pin_host(ls_device *device, void *memory, size_t nbytes);
 void ls_device_unpin_host(ls_device *device, void *memory);
 
@@ -186,8 +186,8 @@ typedef ls_status (*ls_task_fn)(const void *arguments);
 
 #define LS_TASK_ARGUMENTS_NBYTES 192
 
-/* Enqueues `task`, copying `nbytes` (at most LS_TASK_ARGUMENTS_NBYTES) of `arguments`; what the task returns poisons the
- * device. `label` names the work in traces and must be a string that lives for ever. */
+/* Enqueues `task`, copying `nbytes` (at most LS_TASK_ARGUMENTS_NBYTES) of `arguments`; what the task returns poisons
+ * the device. `label` names the work in traces and must be a string that lives for ever. */
 void ls_stream_launch(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
 
 /* The same for a task that waits inside for tasks of other devices or processes, as a collective operation does. While
@@ -222,13 +222,14 @@ ls_status ls_device_synchronize(ls_device *device);
 /* --- what only GPUs do ------------------------------------------------------------------------------------------- */
 
 /* A graph: the operations enqueued on `stream`, and on streams that follow it by events, between begin and end, which
- * are then launched together: one call instead of hundreds. All that they were given stays as it was: addresses,
- * counts, numbers. Streams that joined must have been joined back (by events) before the end; begin, end and what is
- * between them are one thread's. LS_ERR_UNSUPPORTED on CPU devices, and for what needs the host (its tasks, waits,
+ * are then launched together: one call instead of hundreds. A launch uses the addresses, counts and numbers of the
+ * recording. Streams that joined must have been joined back (by events) before the end; begin, end and what is between
+ * them are one thread's. LS_ERR_UNSUPPORTED on CPU devices, and for what needs the host (its tasks, waits,
  * allocations); a recording in which something failed gives no graph.
  *
- * Events: one that is recorded into a graph completes at each launch of it. A wait, in the recording, for an event of outside is not
- * part of the graph: the host waits once, and what later launches shall wait for is waited for before them. */
+ * Events: one that is recorded into a graph completes at each launch of it. A wait, in the recording, for an event of
+ * outside is not part of the graph: the host waits once, and what later launches shall wait for is waited for before
+ * them. */
 typedef struct ls_graph ls_graph;
 ls_status ls_graph_begin(ls_stream *stream);
 ls_status ls_graph_end(ls_stream *stream, ls_graph **out); /* on failure *out is NULL; ends the recording in any case */
@@ -236,9 +237,9 @@ ls_status ls_graph_launch(ls_graph *graph, ls_stream *stream);
 void ls_graph_destroy(ls_graph *graph); /* after its launches have completed; NULL is a no-op */
 
 /* A watcher is called every few microseconds to milliseconds while a host thread waits for this device. It can end
- * enqueued work that may never end by itself, such as a collective operation whose peer has died. If it returns anything
- * but LS_OK (reported by it), that poisons the device and ends the wait with that status. It is called on the waiting
- * thread; waited_us is how long that wait has lasted. Add and remove watchers only while no thread waits. */
+ * enqueued work that may never end by itself, such as a collective operation whose peer has died. If it returns
+ * anything but LS_OK (reported by it), that poisons the device and ends the wait with that status. It is called on the
+ * waiting thread; waited_us is how long that wait has lasted. Add and remove watchers only while no thread waits. */
 typedef ls_status (*ls_watch_fn)(void *context, double waited_us);
 ls_status ls_device_watch(ls_device *device, ls_watch_fn watcher, void *context);
 void ls_device_unwatch(ls_device *device, void *context);
@@ -257,13 +258,14 @@ ls_op_launcher ls_device_op_launcher(const ls_device *device);
  * launches, before it does. */
 bool ls_stream_takes_work(ls_stream *stream);
 
-/* ls_stream_launch for callers that have asked ls_stream_takes_work and write the probe's record themselves. That record
- * begins with ls_stream_begin_launch, which numbers it as the stream's next launch; the caller ends it (ls_probe_end)
- * when the work is on the stream. begin_launch is called only while probes are on. */
+/* ls_stream_launch for callers that have asked ls_stream_takes_work and write the probe's record themselves. That
+ * record begins with ls_stream_begin_launch, which numbers it as the stream's next launch; the caller ends it
+ * (ls_probe_end) when the work is on the stream. begin_launch is called only while probes are on. */
 void ls_stream_put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
 struct ls_probe_record ls_stream_begin_launch(ls_stream *stream, const char *label);
 
-/* Every wait's deadline, for the whole process; default 300 s. It counts for waits that begin afterwards. Any thread. */
+/* Every wait's deadline, for the whole process; default 300 s. It counts for waits that begin afterwards. Any thread.
+ * */
 void ls_set_wait_timeout_s(double seconds);
 double ls_wait_timeout_s(void);
 

@@ -2,8 +2,8 @@
  * process pay it one after another.
  *
  * While it is on, a thread that puts work on a stream (an operation, a task, a copy, a collective operation, a graph as
- * a whole) first takes the process's one lock, keeps a core busy for `us` microseconds, and gives the lock back. Then it
- * launches as always. Work that a CPU device runs inside the launching call runs without the lock, as an interpreter
+ * a whole) first takes the process's one lock, keeps a core busy for `us` microseconds, and gives the lock back. Then
+ * it launches as always. Work that a CPU device runs inside the launching call runs without the lock, as an interpreter
  * releases its lock around long calls. Recording an event and waiting are not launches. So DataParallel's threads queue
  * for one lock; DDP's processes have a lock each and do not queue. Results are the same, bit for bit.
  *

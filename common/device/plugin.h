@@ -51,9 +51,9 @@ bool ls_plugin_driver_is_there(void);
 /* A driver that is there and shows no GPU: the beginning of what `find` says then. */
 #define LS_NO_GPU "the NVIDIA driver shows no GPU"
 
-/* Whether a GPU was to be expected here, where ls_find_gpus has found none and said `why`: ls_cuda.so has been built, or LS_PLUGINS
- * names a folder, or there is an NVIDIA driver or its device file; but the driver does not say that there is no GPU.
- * Any thread. */
+/* Whether a GPU was to be expected here, where ls_find_gpus has found none and said `why`: ls_cuda.so has been built,
+ * or LS_PLUGINS names a folder, or there is an NVIDIA driver or its device file; but the driver does not say that there
+ * is no GPU. Any thread. */
 bool ls_plugin_gpu_is_missed(const char *why);
 
 /* The table `symbol` of the plug-in `file`, NULL (and `why` in one line, not reported) if it cannot be had. Plug-ins

@@ -96,9 +96,9 @@ void ls_model_gradients(const ls_model *model, float **data, size_t *count);
 void ls_model_place_gradient(ls_model *model, size_t index, float *gradient);
 
 /* Runs the layers on `batch` samples of x [batch, input], in the model's precision; returns y [batch, outputs], fp32 in
- * the model's memory, overwritten by the next forward. More samples than there is room for poison the device (and y is NULL). x must stay as it is
- * until backward has run. A batch of 0 changes nothing, except that this rank still takes its part in
- * ls_model_sync_batchnorm; its backward gives gradients of zero. */
+ * the model's memory, overwritten by the next forward. More samples than there is room for poison the device (and y is
+ * NULL). x must stay as it is until backward has run. A batch of 0 changes nothing, except that this rank still takes
+ * its part in ls_model_sync_batchnorm; its backward gives gradients of zero. */
 const float *ls_model_forward(ls_model *model, const void *x, size_t batch, bool training);
 
 /* Back from dy [batch, outputs] (overwritten) to the gradients of all parameters, for the last training forward.

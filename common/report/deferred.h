@@ -1,5 +1,5 @@
-/* The host's late look at a run: losses gather on the device, times and memory with each rank, and from time to time
- * all ranks look at them together. Used by the loop. */
+/* Deferred metrics: losses stay on the device, times and memory on each rank, and from time to time all ranks read them
+ * together (a "look"). Used by the loop. */
 #ifndef LS_REPORT_DEFERRED_H
 #define LS_REPORT_DEFERRED_H
 
@@ -61,7 +61,7 @@ void ls_deferred_salvage(ls_deferred *look);
 /* The mean over the epoch's steps; NaN if there is none. */
 double ls_deferred_epoch_loss(const ls_deferred *look);
 
-/* A look that is all zero is fine. Does not wipe the view (ls_live_view_end). */
+/* May be called on a zero-filled struct. Does not wipe the view (ls_live_view_end). */
 void ls_deferred_close(ls_deferred *look);
 
 #endif

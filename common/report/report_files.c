@@ -76,8 +76,8 @@ ls_status ls_lines_close(struct ls_lines *lines) {
 
 /* --- what the options name ---------------------------------------------------------------------------------------- */
 
-/* Pipes that were looked at. Their readers end with the last writer, so each stays open until the next look; at the latest
- * until this process ends, which may be one that only looks, and starts those that write. */
+/* Pipes that were looked at. Their readers end with the last writer, so each stays open until the next look; at the
+ * latest until this process ends, which may be one that only looks, and starts those that write. */
 static int held[] = {-1, -1};
 
 /* Whether somebody reads it. */

@@ -1,5 +1,5 @@
-/* The files of lines that a run writes while it trains (--metrics, --dump-losses). Private to common/report; whether the files
- * that the options name can be written is ls_report_check (report.h). */
+/* The files of lines that a run writes while it trains (--metrics, --dump-losses). Private to common/report; whether
+ * the files that the options name can be written is ls_report_check (report.h). */
 #ifndef LS_REPORT_REPORT_FILES_H
 #define LS_REPORT_REPORT_FILES_H
 
@@ -15,8 +15,8 @@ struct ls_lines {
     bool failed;  /* a write has failed, and that was reported */
 };
 
-/* Opens `path` (NULL: there are to be no lines) without emptying it. A pipe that nobody reads is refused. LS_ERR_IO: there
- * is nothing to close. */
+/* Opens `path` (NULL: there are to be no lines) without emptying it. A pipe that nobody reads is refused. LS_ERR_IO:
+ * there is nothing to close. */
 ls_status ls_lines_open(struct ls_lines *lines, const char *path);
 
 /* Empties the file. */

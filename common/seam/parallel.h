@@ -14,7 +14,7 @@
  * apply follow once.
  *
  * What these calls enqueue poisons a device if it fails (device.h), and the loop asks the devices behind each of them;
- * what they return is what else can go wrong: a thread that does not come back, another rank, memory.
+ * they return all other failures: a thread that does not come back, another rank, memory.
  *
  * All of it is enqueued on streams; nothing in a step waits for the host. (One exception: DDP's second step builds the
  * buckets.) */
@@ -160,15 +160,15 @@ void ls_parallel_upload(ls_parallel *p, ls_stream *copy, const ls_batch *batch);
 void ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
                             const ls_batch *host);
 
-/* For forward_backward: what is enqueued on `compute` afterwards comes behind the arrival of the batch; and, at its end,
- * what has been enqueued is the last that reads it, and unless this backward was to be synchronised the next one adds to
- * its gradients. While a step is recorded neither is about the batch, since a graph has no part in the copy stream's
- * work: step_graph.c does the same around each launch. */
+/* For forward_backward. await_batch: work enqueued on `compute` afterwards runs after the batch has arrived.
+ * end_backward: work enqueued so far is the last that reads the batch; unless this backward was to be synchronised, the
+ * next one adds to its gradients. While a step is recorded into a graph, neither touches the batch's events:
+ * step_graph.c does, around each launch. */
 void ls_parallel_await_batch(ls_parallel *p, ls_stream *compute);
 void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute);
 
-/* What a call of ops has come to: `status`, or else what the device is poisoned with that has the model, or the one that
- * takes the loss. DataParallel asks its other replicas where they hand over. */
+/* The outcome of a call of ops: `status` if that is a failure, else the failure of the model's device or of the loss
+ * device, if any. (DataParallel asks its other replicas' devices at each hand-over.) */
 ls_status ls_parallel_status(const ls_parallel *p, ls_status status);
 
 /* "none", or the half type in which gradients travel: as files say it. */
@@ -220,8 +220,8 @@ float *ls_parallel_ring_slot(ls_parallel *p);
 ls_status ls_check_loss(ls_parallel *p);
 
 /* Ends a run whose loss is `loss`, which is not finite: says at which step and, if `search`, where in the model the
- * first such value stands; the other ranks get the reason. Never LS_OK: LS_ERR_DIVERGED, or LS_ERR_PEER if another rank was first
- * to say why. (divergence.c) */
+ * first such value stands; the other ranks get the reason. Never LS_OK: LS_ERR_DIVERGED, or LS_ERR_PEER if another rank
+ * was first to say why. (divergence.c) */
 ls_status ls_loss_diverged(ls_parallel *p, uint64_t step, double loss, bool search);
 
 /* Waits for all devices of this process, whose failures count too: `status`, or the first of them. After it, nothing

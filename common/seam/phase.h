@@ -2,8 +2,8 @@
  *
  * On CPU devices work runs while it is enqueued (or the thread waits for it), so a phase's time is the time its work
  * took; with a shuffled or a CUDA device it is only the time to enqueue. What a GPU does in a phase shows in a
- * profiler, to which its clock tells each switch, and in a trace, whose records bear the phase of their thread. A switch
- * costs one reading of the clock, and on CPU devices two predicted branches. */
+ * profiler, to which its clock tells each switch, and in a trace, whose records bear the phase of their thread. A
+ * switch costs one reading of the clock, and on CPU devices two predicted branches. */
 #ifndef LS_SEAM_PHASE_H
 #define LS_SEAM_PHASE_H
 

@@ -1,7 +1,7 @@
-/* Virtual time: --virtual-time. On a machine with fewer cores than a job has devices, the devices are time-sliced on one
- * core, and a trace has each thread's own CPU time (base/probe.h): what each device would have needed with a core to
- * itself, if the others did not disturb its caches. The results of the run are the same bits. The step times that the
- * run itself prints are those of devices that take turns. */
+/* Virtual time: --virtual-time. On a machine with fewer cores than a job has devices, the devices are time-sliced on
+ * one core, and a trace has each thread's own CPU time (base/probe.h): what each device would have needed with a core
+ * to itself, if the others did not disturb its caches. The results of the run are the same bits. The step times that
+ * the run itself prints are those of devices that take turns. */
 #ifndef LS_SEAM_VIRTUAL_TIME_H
 #define LS_SEAM_VIRTUAL_TIME_H
 

@@ -1,5 +1,5 @@
-/* A hash table from pairs of numbers to ints: (stream, number of its work) to a record, (event, ticket) to the task that
- * completes the event. Private to common/trace. */
+/* A hash table from pairs of numbers to ints: (stream, number of its work) to a record, (event, ticket) to the task
+ * that completes the event. Private to common/trace. */
 #ifndef LS_TRACE_PAIR_MAP_H
 #define LS_TRACE_PAIR_MAP_H
 

@@ -8,8 +8,9 @@
  *     meeting   the tasks, one of each rank, that together are one collective operation
  *
  * A trace comes from probes (resolve.h), from a file (chrome.h), or from a program that is not run but built
- * (labs/replay/engine/build.h). Replay (labs/replay/engine/engine.h) takes durations and edges out of it and finds out when
- * everything would have happened; the recorded times, where there are any, are for pictures, tests and comparison only.
+ * (labs/replay/engine/build.h). Replay (labs/replay/engine/engine.h) takes durations and edges out of it and finds out
+ * when everything would have happened; the recorded times, where there are any, are for pictures, tests and comparison
+ * only.
  *
  * Build: add lanes, tasks and edges in any order, then seal, and add nothing more. What has been added can be looked at
  * by its index at any time; the lists of edges, lanes and meetings only when sealed. Limits: 2^31 tasks and edges. One

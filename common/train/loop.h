@@ -8,8 +8,9 @@
 #include "common/seam/parallel.h"
 
 /* What ls_train would refuse on every rank before it begins, asked by one process: whether the ranks can share the
- * batches, whether the files that the options name can be written, and whether the run can go on from the checkpoint that
- * they name. The model (NULL: no checkpoint is looked at) keeps its weights. LS_OK, or the failure after its one line. */
+ * batches, whether the files that the options name can be written, and whether the run can go on from the checkpoint
+ * that they name. The model (NULL: no checkpoint is looked at) keeps its weights. LS_OK, or the failure after its one
+ * line. */
 ls_status ls_train_check(const ls_train_options *options, int world_size, ls_sharing sharing, const ls_dataset *train,
                          ls_model *model);
 

@@ -148,8 +148,8 @@ static int become_rank(const ddp_spawn_plan *plan, const environment *e, const p
     if (fcntl(p->cause[1], F_SETFD, 0) < 0) return errno;
     if (plan->said_fd >= 0 && fcntl(plan->said_fd, F_SETFD, 0) < 0) return errno;
     if (sigprocmask(SIG_SETMASK, plan->signal_mask, NULL) < 0) return errno;
-    /* A shell's background job ignores these; the launcher takes them nevertheless, and so must the ranks that it passes
-     * them on to. */
+    /* A shell's background job ignores these; the launcher takes them nevertheless, and so must the ranks that it
+     * passes them on to. */
     if (signal(SIGINT, SIG_DFL) == SIG_ERR || signal(SIGQUIT, SIG_DFL) == SIG_ERR) return errno;
     execve(plan->program, plan->argv, e->all);
     return errno;

@@ -28,8 +28,8 @@ typedef struct ddp_spawn_plan {
 ls_status ddp_find_program(char path[PATH_MAX], const char *name);
 
 /* Starts a rank. *cause_fd is the end of a pipe to read: the rank's error messages (log.h), one a line; non-blocking,
- * to be closed by the caller. The rank is killed when the calling thread ends. The first one founds plan->group, and the
- * guard knows of it before the program runs. On failure *pid and *cause_fd are -1. */
+ * to be closed by the caller. The rank is killed when the calling thread ends. The first one founds plan->group, and
+ * the guard knows of it before the program runs. On failure *pid and *cause_fd are -1. */
 ls_status ddp_spawn_rank(pid_t *pid, int *cause_fd, ddp_spawn_plan *plan, int rank);
 
 #endif

@@ -10,12 +10,12 @@
  *     LS_JOB            (optional) the job's name; not set: what the launcher calls it
  *
  * ddprun and torchrun set the first six. mpirun, mpiexec and srun have variables of their own for the first four
- * (common/base/launcher.h); where all their ranks run on one machine, they need no MASTER_ADDR and MASTER_PORT: the ranks
- * work out a port from the job's name. torchrun's agent often listens on MASTER_PORT itself
+ * (common/base/launcher.h); where all their ranks run on one machine, they need no MASTER_ADDR and MASTER_PORT: the
+ * ranks work out a port from the job's name. torchrun's agent often listens on MASTER_PORT itself
  * (TORCHELASTIC_USE_AGENT_STORE); the store is then DDP_AGENT_PORT_OFFSET ports above it, or below where there is none.
  *
  * No launcher, and none of the six set: the process is alone. Some of them set is an error, and so is a launcher's rank
- * of several without a place to meet: never a silent world of one. */
+ * of several without a place to meet: a process never takes itself for the only rank by mistake. */
 #ifndef DDP_LAUNCH_RANK_H
 #define DDP_LAUNCH_RANK_H
 

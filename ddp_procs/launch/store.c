@@ -1,5 +1,5 @@
-/* store: the client's side. A connection begins with the client's pass (store_enter.h); then each operation is one request
- * and one reply (store_protocol.h).
+/* store: the client's side. A connection begins with the client's pass (store_enter.h); then each operation is one
+ * request and one reply (store_protocol.h).
  *   fails : a connection on which a reply is still owed (after a timeout) or lost is closed, and the next operation makes a
  *           new one; so a late reply is never taken for the answer to a later question. */
 #define _GNU_SOURCE

@@ -7,19 +7,19 @@
  * (the port means nothing then): it has no file, so nothing stays behind.
  *
  * Who may come in. Over a Unix socket: processes of the same user, as the kernel confirms to both sides. Over TCP:
- * clients that know the token. Without a token the server listens on loopback only, and any user of the machine may come. A client
- * shows its pass before anything else is served, and is refused by name if it belongs to another job. The token goes
- * over the network as it is: it keeps out those who can reach the port, not those who can read the traffic or take the
- * server's place; for that, use a network that you trust, or a tunnel.
+ * clients that know the token. Without a token the server listens on loopback only, and any user of the machine may
+ * come. A client shows its pass before anything else is served, and is refused by name if it belongs to another job.
+ * The token goes over the network as it is: it keeps out those who can reach the port, not those who can read the
+ * traffic or take the server's place; for that, use a network that you trust, or a tunnel.
  *
  * What a stranger can do: hold a few connections for a second each. What a client with a pass can: at most fill the
  * store, DDP_STORE_KEYS_MAX keys and DDP_STORE_TOTAL_MAX bytes.
  *
  * Errors: LS_ERR_TIMEOUT (a key or the server did not come in time), LS_ERR_PEER (the server ended, or belongs to
  * another user), LS_ERR_INVALID (key or value out of bounds, buffer too small, no number to add to), LS_ERR_NO_MEMORY
- * (the store is full), LS_ERR_USAGE (no token where one is needed; a pass that the server refuses). Each message names the key
- * and the store's place. After a timeout or a lost connection the next operation connects anew.
- * Threads: one at a time per client; any number of clients per process. */
+ * (the store is full), LS_ERR_USAGE (no token where one is needed; a pass that the server refuses). Each message names
+ * the key and the store's place. After a timeout or a lost connection the next operation connects anew. Threads: one at
+ * a time per client; any number of clients per process. */
 #ifndef DDP_LAUNCH_STORE_H
 #define DDP_LAUNCH_STORE_H
 
@@ -57,8 +57,8 @@ typedef struct ddp_store_server ddp_store_server;
  *     "unix"                    a Unix socket with a name that nobody can foresee
  *     "127.0.0.1", "localhost"  this machine's loopback (any 127.x.y.z)
  *     anything else             all IPv4 addresses of the machine; LS_ERR_USAGE without a token
- * Port 0: one that is free. A client that sends nonsense, or stays in the middle of a request, is dropped; so is one that
- * has shown no pass within a second. The others do not notice. */
+ * Port 0: one that is free. A client that sends nonsense, or stays in the middle of a request, is dropped; so is one
+ * that has shown no pass within a second. The others do not notice. */
 ls_status ddp_store_serve_job(ddp_store_server **out, const char *host, int port, const ddp_store_pass *pass);
 
 /* The same for clients of ddp_store_connect: an empty pass. */

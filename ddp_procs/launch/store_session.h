@@ -44,8 +44,8 @@ typedef struct ddp_session {
     size_t reply_nbytes;
 } ddp_session;
 
-/* A session for a client that is not admitted yet: it must show its pass by deadline_us. Takes over the socket, which is
- * non-blocking. NULL: out of memory; the socket is closed. */
+/* A session for a client that is not admitted yet: it must show its pass by deadline_us. Takes over the socket, which
+ * is non-blocking. NULL: out of memory; the socket is closed. */
 ddp_session *ddp_session_open(int fd, double deadline_us);
 void ddp_session_close(ddp_service *service, ddp_session *c);
 

@@ -1,4 +1,5 @@
-/* store_table: the store's content, a balanced tree of keys (the C library's tsearch): log2(keys) comparisons to find one.
+/* store_table: the store's content, a balanced tree of keys (the C library's tsearch): log2(keys) comparisons to find
+ * one.
  *   order : operations take effect in the order of the calls; each is whole or not at all.
  *   fails : when memory is short, or the table has as much as it may; it is then as it was. */
 #define _GNU_SOURCE

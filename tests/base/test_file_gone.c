@@ -1,5 +1,5 @@
-/* A folder that goes while a file is written into it: whatever the moment, the writer says one and the same line, or the
- * file is whole where the folder now is. This program answers the system calls between which the folder goes (its
+/* A folder that goes while a file is written into it: whatever the moment, the writer says one and the same line, or
+ * the file is whole where the folder now is. This program answers the system calls between which the folder goes (its
  * functions stand before those of the C library), so that each moment is met for certain. */
 #define _GNU_SOURCE
 #include <setjmp.h>

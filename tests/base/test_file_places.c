@@ -1,5 +1,5 @@
-/* Where files are put: what the end of a long run could not do is said at its begin, and a link, a mode and an owner stay
- * what they were. */
+/* Where files are put: what the end of a long run could not do is said at its begin, and a link, a mode and an owner
+ * stay what they were. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

@@ -43,8 +43,8 @@ static void expect_bytes(const void *expected, size_t expected_nbytes) {
     free(bytes);
 }
 
-/* zlib's own sum of the bytes behind the length, with zeros for digits. A tensor's name and a value that look like the key do no
- * harm. */
+/* zlib's own sum of the bytes behind the length, with zeros for digits. A tensor's name and a value that look like the
+ * key do no harm. */
 static void a_checksum_is_of_the_whole_file(void **state) {
     (void)state;
     const ls_safetensor tensors[] = {

@@ -116,8 +116,8 @@ static void stays_away_body(struct rank *rank) {
 }
 
 /* Rank 0 is not run, in the middle of its patrol (at its call of poll, which this program answers), from before the
- * deadline until rank 1 has given up on rank 2, and no longer says for whom it waited. What rank 0 then finds is not why
- * the group broke. */
+ * deadline until rank 1 has given up on rank 2, and no longer says for whom it waited. What rank 0 then finds is not
+ * why the group broke. */
 static _Thread_local const struct rank *descheduled;
 
 int poll(struct pollfd *files, nfds_t count, int timeout_ms) {

@@ -1,5 +1,5 @@
-/* gpu_check on the CPU's CUDA: that all of it runs, what it writes, and how it judges. Its figures mean nothing there. Where
- * verdicts are asked for, scripts stand for the programs that it starts. */
+/* gpu_check on the CPU's CUDA: that all of it runs, what it writes, and how it judges. Its figures mean nothing there.
+ * Where verdicts are asked for, scripts stand for the programs that it starts. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -250,7 +250,8 @@ static void what_has_no_time_is_not_run(void **state) {
     expect_in(p.out_text, "0 need a tool that is not usable here, 2 were not run\n");
 }
 
-/* A copy of gpu_check beside scripts that stand for the training programs: $weights and $status are what they end with. */
+/* A copy of gpu_check beside scripts that stand for the training programs: $weights and $status are what they end with.
+ * */
 static void run_with_trainers(const char *decide, const char *stages) {
     char body[1500];
     snprintf(

@@ -1,6 +1,6 @@
 /* Products of halves on a GPU: ls_gemm in every shape that is special, with results of halves and of floats, against
- * sums in double; what rounding once means for the largest, the smallest and no numbers at all; subnormal numbers, which
- * cuBLAS may lose; and which types go together. Runs on real GPUs too. */
+ * sums in double; what rounding once means for the largest, the smallest and no numbers at all; subnormal numbers,
+ * which cuBLAS may lose; and which types go together. Runs on real GPUs too. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* Both modes on GPUs: what must hold between them, between ranks, and between one run and the next, with a GPU for each
  * device, with devices that share one, through staging, flat copies and NCCL. Every run is in processes of its own.
  *
- * On a machine with GPUs (make gpu-check) the same tests run on as many of them as there are. On the CPU's GPUs products
- * add up as GPUs may, in slices and not alike wherever matrices lie: none of this may depend on that. */
+ * On a machine with GPUs (make gpu-check) the same tests run on as many of them as there are. On the CPU's GPUs
+ * products add up as GPUs may, in slices and not alike wherever matrices lie: none of this may depend on that. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* CUDA_ON_CPU_ROUNDING: that each of its words does what cuda_on_cpu.h says, to the bit where that is said, and no more.
- * What the tests of GPUs make of it is theirs. */
+/* CUDA_ON_CPU_ROUNDING: that each of its words does what cuda_on_cpu.h says, to the bit where that is said, and no
+ * more. What the tests of GPUs make of it is theirs. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -45,7 +45,8 @@ static void turn_of_dy(const struct rank *rank, struct reduced *r, const float *
     CHECK(ls_stream_synchronize(r->compute) == LS_OK);
 }
 
-/* PyTorch's numbers (docs/pytorch.md#compressed-gradients), which are the same on one rank and on two with the same gradients. */
+/* PyTorch's numbers (docs/pytorch.md#compressed-gradients), which are the same on one rank and on two with the same
+ * gradients. */
 static void golden_rank(struct rank *rank) {
     static const float dy[] = {1e-8F, 1.0001F, 70000, 3.14159F, -70000, 65504, 0, NAN};
     static const float fp16[] = {0, 1, INFINITY, 3.140625F, -INFINITY, 65504, 0};

@@ -1,6 +1,6 @@
-/* run.sh of the bundle: which libraries it finds, and that it hands on what it is given. The bundle is a scratch folder with
- * the plug-ins of tests/cuda_on_cpu, which need libcuda_on_cpu.so as ours need CUDA's libraries. `make bundle-check` runs a
- * whole bundle. */
+/* run.sh of the bundle: which libraries it finds, and that it hands on what it is given. The bundle is a scratch folder
+ * with the plug-ins of tests/cuda_on_cpu, which need libcuda_on_cpu.so as ours need CUDA's libraries. `make
+ * bundle-check` runs a whole bundle. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,8 +21,8 @@
 
 static program p;
 
-/* FOLDER/bundle; the plug-ins' library is moved to FOLDER/`place`, and a Python that knows of FOLDER/wheels is in PATH. The
- * libraries that this machine has stay where they are. */
+/* FOLDER/bundle; the plug-ins' library is moved to FOLDER/`place`, and a Python that knows of FOLDER/wheels is in PATH.
+ * The libraries that this machine has stay where they are. */
 static void make_bundle(const char *place) {
     static const char script[] =
         "set -e; mkdir -p \"$1/bundle/labs/bench/gpu_check\"; cp labs/bench/gpu_bundle/run.sh \"$1/bundle/\"; cd "

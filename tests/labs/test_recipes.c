@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
-/* labs/bench/recipes/recipes.sh, as `make recipes` runs it: its table and its CSV agree, and what goes wrong is said in a
- * line and changes no results. The real digits are few, so ten epochs take a second or two. */
+/* labs/bench/recipes/recipes.sh, as `make recipes` runs it: its table and its CSV agree, and what goes wrong is said in
+ * a line and changes no results. The real digits are few, so ten epochs take a second or two. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Which targets of the Makefile build the plug-ins for GPUs: those that can use one, when they are asked to; for which
- * chips; what they install; and that what make is given stays a word. Nothing is built: `make -n` prints what would be run in a build folder of its own,
- * with CUDA as if it were found, or not. */
+ * chips; what they install; and that what make is given stays a word. Nothing is built: `make -n` prints what would be
+ * run in a build folder of its own, with CUDA as if it were found, or not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

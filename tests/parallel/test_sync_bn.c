@@ -19,8 +19,8 @@ enum { SEEDS = 3, RED_SEEDS = 3, STEPS = 2, DEVICES = 3 };
 #else
 enum { SEEDS = 20, RED_SEEDS = 10, STEPS = 5, DEVICES = 5 };
 #endif
-/* SEEDS: orders of the streams; RED_SEEDS: those that are tried until a missing wait must have shown. STEPS and DEVICES: in the
- * comparison of large batches with one device. */
+/* SEEDS: orders of the streams; RED_SEEDS: those that are tried until a missing wait must have shown. STEPS and
+ * DEVICES: in the comparison of large batches with one device. */
 
 static const char golden[] = "train_convnet_sgd_w4_syncbn";
 

@@ -81,8 +81,9 @@ int programs_setup(void **state) {
                                                       "SLURM_STEP_ID"};
     for (size_t i = 0; i < sizeof launchers_variables / sizeof *launchers_variables; i++)
         unsetenv(launchers_variables[i]);
-    /* In each of the thousand processes that these tests start, oneDNN writes its products' code anew: 30 ms for AVX-512,
-     * 4 for SSE4.1. The products that users get are tested in tests/kernels, tests/train and tests/parallel. */
+    /* In each of the thousand processes that these tests start, oneDNN writes its products' code anew: 30 ms for
+     * AVX-512, 4 for SSE4.1. The products that users get are tested in tests/kernels, tests/train and tests/parallel.
+     * */
     setenv("ONEDNN_MAX_CPU_ISA", "SSE41", 0);
     list_shared_memory(shared_memory_before);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -340,8 +341,8 @@ void program_read_hash(const program *p, char hash[PROGRAM_HASH + 1]) {
 
 int count_lines(const char *text) { return count_text(text, "\n"); }
 
-/* Not one that the system chooses: it could give the same port, until somebody listens there, to another job of the test,
- * or to the end of a connection. Test programs that run side by side begin at places of their own. */
+/* Not one that the system chooses: it could give the same port, until somebody listens there, to another job of the
+ * test, or to the end of a connection. Test programs that run side by side begin at places of their own. */
 int free_port(void) {
     enum { FIRST = 10000, COUNT = 10000, OF_A_PROCESS = 37 };
     static int asked;

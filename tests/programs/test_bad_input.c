@@ -181,8 +181,8 @@ static void test_files_that_cannot_be_written(void **state) {
     expect_refusal(options, 1, "nobody reads this pipe");
 }
 
-/* A file of lines may be a device; that it is full is said with the first lines, once for each file, and the run goes on
- * to its results. */
+/* A file of lines may be a device; that it is full is said with the first lines, once for each file, and the run goes
+ * on to its results. */
 static void test_full_devices(void **state) {
     (void)state;
     static const char *const options[] = {"--metrics /dev/full", "--dump-losses /dev/full",

@@ -203,8 +203,8 @@ static program *await_either(program *left, program *right) {
     return NULL;
 }
 
-/* Ranks that nobody gave a token or a name are still told apart by their numbers. The job needs a third rank, which comes
- * when one of two ranks 1 has been refused. */
+/* Ranks that nobody gave a token or a name are still told apart by their numbers. The job needs a third rank, which
+ * comes when one of two ranks 1 has been refused. */
 static void test_a_second_rank_1(void **state) {
     (void)state;
     static program ranks[3], twin;

@@ -132,8 +132,8 @@ static void where_there_is_no_gpu_auto_takes_the_cpu(void **state) {
     }
 }
 
-/* A folder without plug-ins that somebody has named, or one with a plug-in: a GPU was to be expected. A driver that says
- * that there is none is believed. */
+/* A folder without plug-ins that somebody has named, or one with a plug-in: a GPU was to be expected. A driver that
+ * says that there is none is believed. */
 static void a_gpu_that_was_to_be_expected_is_missed(void **state) {
     (void)state;
     ls_train_options options = ls_train_defaults();

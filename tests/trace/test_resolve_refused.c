@@ -1,4 +1,5 @@
-/* Resolving refuses records that no threads can have written; and tells pairs of numbers apart, by which it matches them. */
+/* Resolving refuses records that no threads can have written; and tells pairs of numbers apart, by which it matches
+ * them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

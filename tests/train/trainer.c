@@ -106,11 +106,12 @@ void expect_recorded_gradients(const struct repetition *r, ls_device *device, in
     trainer_close(&t);
 }
 
-/* With the CPU's products the weights are PyTorch's to 1e-5. Where a product adds up in another order, as on GPUs, a ReLU
- * whose input is zero but for rounding may let a gradient through or not, once in a while. Adam divides each gradient by
- * its own size: of weights that have hardly any it makes whole steps of that, of up to the learning rate each. So what
- * is bounded is how far all weights are off together, which such weights hardly change (0.002 was seen; products in
- * TF32, which this must tell apart, have 0.007), and single ones by six such steps (0.04 was seen, of the largest). */
+/* With the CPU's products the weights are PyTorch's to 1e-5. Where a product adds up in another order, as on GPUs, a
+ * ReLU whose input is zero but for rounding may let a gradient through or not, once in a while. Adam divides each
+ * gradient by its own size: of weights that have hardly any it makes whole steps of that, of up to the learning rate
+ * each. So what is bounded is how far all weights are off together, which such weights hardly change (0.002 was seen;
+ * products in TF32, which this must tell apart, have 0.007), and single ones by six such steps (0.04 was seen, of the
+ * largest). */
 static void expect_weights_near(const struct repetition *r, const ls_model *model) {
     bool any_order = ls_device_kind_of(ls_model_device(model)) == LS_DEVICE_CUDA;
     double distance = stored_state_distance(r->run, "after.", model);

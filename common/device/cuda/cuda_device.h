@@ -68,8 +68,8 @@ size_t ls_cuda_pool_reserved(struct ls_cuda_pool *pool);
 
 /* --- workspace.c -------------------------------------------------------------------------------------------------- */
 
-/* Bytes of the workspace that is lent to cuBLAS, for a GPU of compute capability `major`.x; 0: none, cuBLAS keeps to its own
- * (":0:0"). LS_ERR_USAGE if the environment's CUBLAS_WORKSPACE_CONFIG is damaged. Any thread. */
+/* Bytes of the workspace that is lent to cuBLAS, for a GPU of compute capability `major`.x; 0: none, cuBLAS keeps to
+ * its own (":0:0"). LS_ERR_USAGE if the environment's CUBLAS_WORKSPACE_CONFIG is damaged. Any thread. */
 ls_status ls_cuda_workspace_nbytes(int major, size_t *nbytes);
 
 /* --- device_cuda.c ------------------------------------------------------------------------------------------------ */

@@ -1,5 +1,5 @@
-/* files: the results for programs. CSV holds one row per measurement, with the machine in every row, so that files of several
- * machines may be joined; JSON says each thing once and has every run besides. */
+/* files: the results for programs. CSV holds one row per measurement, with the machine in every row, so that files of
+ * several machines may be joined; JSON says each thing once and has every run besides. */
 #define _GNU_SOURCE
 #include <cjson/cJSON.h>
 #include <limits.h>

@@ -1,5 +1,5 @@
-/* operations: what there is to know of each operation, one row each. Formulas are for an operation that goes through in one
- * piece (buffers in shared memory, or threads); W = N, n = bytes of a part. */
+/* operations: what there is to know of each operation, one row each. Formulas are for an operation that goes through in
+ * one piece (buffers in shared memory, or threads); W = N, n = bytes of a part. */
 #include <string.h>
 
 #include "common/comm/share.h"

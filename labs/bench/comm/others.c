@@ -1,5 +1,6 @@
-/* others: Open MPI's and gloo's all_reduce, measured the same way by programs of their own: labs/bench/peers/bench_mpi.c, built by
- * mpicc where there is one, and labs/bench/peers/bench_gloo.py, which needs a python3 with torch.
+/* others: Open MPI's and gloo's all_reduce, measured the same way by programs of their own:
+ * labs/bench/peers/bench_mpi.c, built by mpicc where there is one, and labs/bench/peers/bench_gloo.py, which needs a
+ * python3 with torch.
  *   terms : both get RUNS RUN_MS CACHE_BYTES SIZE... and print
  *               library,NAME AND VERSION
  *               run,BYTES,ITERATIONS,MICROSECONDS       for each size and run: the slowest rank's time per operation

@@ -1,5 +1,5 @@
-/* settings: the command line. Lists of names are checked against the tables of operations and algorithms, so that a new row of
- * either can be named here at once. */
+/* settings: the command line. Lists of names are checked against the tables of operations and algorithms, so that a new
+ * row of either can be named here at once. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <hwloc.h>

@@ -4,8 +4,8 @@
  *   2 DataParallel and DistributedDataParallel, staged, with the ordered reduction and the same chunks: the same weight bits
  *   3 the same command twice: the same weight bits
  *   4 N devices follow one device: final losses within 1 % after 20 steps (6 with --quick)
- * on 2 and 4 logical devices of one GPU, and on as many GPUs as there are. Ranks of one run are compared after every step
- * by --debug-ranks. A run that several comparisons need is made once. */
+ * on 2 and 4 logical devices of one GPU, and on as many GPUs as there are. Ranks of one run are compared after every
+ * step by --debug-ranks. A run that several comparisons need is made once. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@
 
 enum { WORDS_MAX = 40, RUNS_MAX = 64, LINE = 300 };
 
-/* A command in words, one blank between two; a leading NAME=VALUE goes into the environment. `again` tells two runs of one
- * command apart. */
+/* A command in words, one blank between two; a leading NAME=VALUE goes into the environment. `again` tells two runs of
+ * one command apart. */
 struct command {
     char line[LINE];
     bool again;

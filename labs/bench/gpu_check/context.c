@@ -1,6 +1,6 @@
-/* context — a process that holds a context on the GPU open and does nothing. Without one the driver may let the GPU go to
- * sleep between two processes, and each of them waits 1 to 3 s until it is up again. It is a child that the kernel kills
- * when this process ends, however it ends, and that looks for itself. */
+/* context — a process that holds a context on the GPU open and does nothing. Without one the driver may let the GPU go
+ * to sleep between two processes, and each of them waits 1 to 3 s until it is up again. It is a child that the kernel
+ * kills when this process ends, however it ends, and that looks for itself. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>

@@ -4,9 +4,11 @@
  *     {"stage":"peaks","name":"copy","verdict":"held","seconds":0.6,"detail":"...","figures":{"copy_GBps":3006.3}}
  *
  * so that a run which is killed leaves all that it found; summary.c makes a screen of such a file, and reference.c what
- * lies in plots/reference. All figures are measured, on the GPU that the file names, and bear their units in their names.
+ * lies in plots/reference. All figures are measured, on the GPU that the file names, and bear their units in their
+ * names.
  *
- * The main process calls nothing of CUDA: a GPU or a driver that hangs takes a child with it, which its deadline ends. */
+ * The main process calls nothing of CUDA: a GPU or a driver that hangs takes a child with it, which its deadline ends.
+ * */
 #ifndef LABS_BENCH_GPU_CHECK_GPU_CHECK_H
 #define LABS_BENCH_GPU_CHECK_GPU_CHECK_H
 
@@ -82,7 +84,8 @@ ls_status gpu_check_conduct(gpu_check *check);
 const char *gpu_check_stage_name(gpu_check_stage stage); /* of GPU_CHECK_STAGES: "run", of lines about the whole */
 double gpu_check_left_s(const gpu_check *check);         /* of this stage */
 
-/* Whether an item is to be done now: not if it is in the file already (go_on), nor if no time is left, which it says. */
+/* Whether an item is to be done now: not if it is in the file already (go_on), nor if no time is left, which it says.
+ * */
 bool gpu_check_due(gpu_check *check, const char *name);
 
 /* How a child ended. OUT_OF_TIME: the stage's time was over before its own limit. */
@@ -105,8 +108,8 @@ void gpu_check_say(gpu_check *check, const char *name, gpu_check_verdict verdict
                    const char *format, ...) LS_PRINTF(6, 7);
 void gpu_check_show(gpu_check *check); /* on stdout, what has been appended since the last call, by children too */
 
-/* The lines of a file, an array; of several of the same stage and name the last that was not "not run", if there is one. A
- * line that is cut is left out. */
+/* The lines of a file, an array; of several of the same stage and name the last that was not "not run", if there is
+ * one. A line that is cut is left out. */
 ls_status gpu_check_read(const char *path, cJSON **lines);
 
 /* Of a line: "" where there is no such text, GPU_CHECK_VERDICTS if its verdict is none. */
@@ -143,8 +146,8 @@ ls_status gpu_check_open(const gpu_check *check, bool tf32, ls_device **device);
 /* peaks.c: the plug-in's table; NULL (reported) without one. */
 const struct ls_cuda_plugin *gpu_check_plugin(void);
 
-/* operations.c: fills ops[] with operations on memory of `device` of about `count` floats each; returns how many (at most
- * GPU_CHECK_RATES_MAX), 0 after an error. names[i] is what to call them. The memory is `arena`'s, freed by
+/* operations.c: fills ops[] with operations on memory of `device` of about `count` floats each; returns how many (at
+ * most GPU_CHECK_RATES_MAX), 0 after an error. names[i] is what to call them. The memory is `arena`'s, freed by
  * gpu_check_free_operations. */
 enum { GPU_CHECK_RATES_MAX = 64 };
 typedef struct gpu_check_arena {

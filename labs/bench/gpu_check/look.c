@@ -1,5 +1,5 @@
-/* look — what is here: the GPU, its driver and libraries, whether host memory can be page-locked, how long a process takes to
- * start, and five steps of training, which use a bit of everything. */
+/* look — what is here: the GPU, its driver and libraries, whether host memory can be page-locked, how long a process
+ * takes to start, and five steps of training, which use a bit of everything. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* steps — whole training steps by the programs themselves. Stage `steps`: the rows that README and docs/gpus.md name, then the
- * same beside PyTorch's in turn (labs/bench/peers/bench_pytorch_gpu.py). Stage `matrix`: every other model, batch and precision.
+/* steps — whole training steps by the programs themselves. Stage `steps`: the rows that README and docs/gpus.md name,
+ * then the same beside PyTorch's in turn (labs/bench/peers/bench_pytorch_gpu.py). Stage `matrix`: every other model,
+ * batch and precision.
  *   data  : 60,000 random samples, so that epochs are long; four loader workers. Where the loader still keeps the GPU waiting, the row
  *           says for what share of the time. A step of wide at batch 8192 needs 268 MB of samples: two batches stay on the GPU
  *   steps : so many that a run takes a few seconds at most

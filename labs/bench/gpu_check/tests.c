@@ -1,5 +1,5 @@
-/* tests — the test programs that can run on a GPU, a process each, so that one that breaks the GPU's context takes no other
- * with it; plainly, and under compute-sanitizer.
+/* tests — the test programs that can run on a GPU, a process each, so that one that breaks the GPU's context takes no
+ * other with it; plainly, and under compute-sanitizer.
  *   held            : it ended with 0, and cmocka counted tests that passed
  *   needs more GPUs : besides, it skipped some: the only reason for which these programs skip
  *   the tool        : is believed if it wrote its own summary. Where it cannot be used (some sandboxes), the first program
@@ -73,8 +73,8 @@ static void run_test(gpu_check *check, char *test, const char *name) {
     }
 }
 
-/* What it counted, from "===== ERROR SUMMARY: 3 errors" or "===== RACECHECK SUMMARY: 3 hazards displayed"; -1: it wrote no
- * such line. */
+/* What it counted, from "===== ERROR SUMMARY: 3 errors" or "===== RACECHECK SUMMARY: 3 hazards displayed"; -1: it wrote
+ * no such line. */
 static int tool_findings(void) {
     const char *const texts[] = {output.out, output.err};
     int findings = -1, here;

@@ -1,8 +1,8 @@
-/* child: fork, exec, and a poll loop over the child's pipes, a pidfd, which tells of its end, and a signalfd, which tells of
- * the user's wish to stop. SIGCHLD would not do: any other thread of this process may take it, and CUDA starts some.
- * A child that is to end gets SIGTERM, so that a launcher can end its ranks, and SIGKILL a little later; what it started
- * and leaves behind comes to this process, which is its subreaper so long, and is killed. The user's signal is held back
- * until the child has ended, and then takes its course here. */
+/* child: fork, exec, and a poll loop over the child's pipes, a pidfd, which tells of its end, and a signalfd, which
+ * tells of the user's wish to stop. SIGCHLD would not do: any other thread of this process may take it, and CUDA starts
+ * some. A child that is to end gets SIGTERM, so that a launcher can end its ranks, and SIGKILL a little later; what it
+ * started and leaves behind comes to this process, which is its subreaper so long, and is killed. The user's signal is
+ * held back until the child has ended, and then takes its course here. */
 #define _GNU_SOURCE
 #include "labs/bench/shared/child.h"
 

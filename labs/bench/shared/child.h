@@ -31,10 +31,10 @@ ls_status bench_find_program(char path[BENCH_PATH_CAPACITY], const char *name);
  *     LS_ERR_STOPPED  SIGINT, SIGTERM or SIGHUP came, and a handler has returned
  *     LS_ERR_SYSTEM   it failed otherwise
  *     LS_ERR_IO       it cannot be started
- * after one line with the command and the child's last error message. Such a signal ends the child within a second or so
- * and then takes its course in this process: unless it has a handler, it dies of it here. A child that is ended leaves no
- * process behind; if this one is killed, the kernel kills the child. Call it while the process has no other threads, and
- * starts no other children; those that it has are left alone. */
+ * after one line with the command and the child's last error message. Such a signal ends the child within a second or
+ * so and then takes its course in this process: unless it has a handler, it dies of it here. A child that is ended
+ * leaves no process behind; if this one is killed, the kernel kills the child. Call it while the process has no other
+ * threads, and starts no other children; those that it has are left alone. */
 ls_status bench_child_run(char *const *argv, double timeout_s, bench_output *output);
 
 /* Of the summary that a child wrote: the number of that name; NAN where there is none. */

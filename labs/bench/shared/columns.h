@@ -6,8 +6,8 @@
  *         {NULL, 0, 0, 0},
  *     };
  *
- * and both emitters walk along it. A table is one run of neighbours: CSV and JSON put their runs in orders of their own.
- * Texts, and what follows from more than the row, are written by output.h. */
+ * and both emitters walk along it. A table is one run of neighbours: CSV and JSON put their runs in orders of their
+ * own. Texts, and what follows from more than the row, are written by output.h. */
 #ifndef LABS_BENCH_SHARED_COLUMNS_H
 #define LABS_BENCH_SHARED_COLUMNS_H
 

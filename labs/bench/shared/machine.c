@@ -32,8 +32,8 @@ static void describe_system(char text[BENCH_MACHINE_TEXT]) {
     snprintf(text, BENCH_MACHINE_TEXT, "%.40s %.60s %.40s", name.sysname, name.release, name.machine);
 }
 
-/* What LS_COMMIT says (a build that was carried here has no git folder), or else git of the present folder; "-dirty" where
- * files differ from the commit. */
+/* What LS_COMMIT says (a build that was carried here has no git folder), or else git of the present folder; "-dirty"
+ * where files differ from the commit. */
 static void describe_commit(char text[BENCH_MACHINE_TEXT]) {
     const char *said = getenv("LS_COMMIT");
     if (said && said[0]) {

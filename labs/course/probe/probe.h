@@ -37,7 +37,8 @@ typedef struct probe_check {
     void (*run)(probe *p);
 } probe_check;
 
-/* probe --check=NAME --seed=N --out=FILE. Exit status 0: the check ran to its end, whatever was seen; 1, 2 as everywhere. */
+/* probe --check=NAME --seed=N --out=FILE. Exit status 0: the check ran to its end, whatever was seen; 1, 2 as
+ * everywhere. */
 int probe_main(int argc, char **argv, const probe_check *checks);
 
 /* Begins a case, told in words that stand alone: "N = 3, 4 floats". */

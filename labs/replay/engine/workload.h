@@ -1,8 +1,8 @@
 /* ls_workload: a network as replay sees it, operation by operation, without its numbers.
  *
- * It comes from labs/replay/workloads/NAME.json, which describes a published network layer by layer with the source of each
- * figure (labs/replay/workloads/README.md), or from a trace of one device (workload_trace.c), whose operations have measured
- * times. */
+ * It comes from labs/replay/workloads/NAME.json, which describes a published network layer by layer with the source of
+ * each figure (labs/replay/workloads/README.md), or from a trace of one device (workload_trace.c), whose operations
+ * have measured times. */
 #ifndef LABS_REPLAY_ENGINE_WORKLOAD_H
 #define LABS_REPLAY_ENGINE_WORKLOAD_H
 
@@ -57,7 +57,8 @@ typedef struct ls_workload {
     void *storage; /* owns all of it */
 } ls_workload;
 
-/* By path, or name of a file of labs/replay/workloads. LS_ERR_IO, LS_ERR_INVALID ("FILE:LINE: ..."); then *out is NULL. */
+/* By path, or name of a file of labs/replay/workloads. LS_ERR_IO, LS_ERR_INVALID ("FILE:LINE: ..."); then *out is NULL.
+ * */
 ls_status ls_workload_open(ls_workload **out, const char *name);
 /* The same from memory; for tests and the fuzzer. */
 ls_status ls_workload_parse(ls_workload **out, const char *name, const char *text, size_t nbytes);

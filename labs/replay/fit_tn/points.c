@@ -136,8 +136,8 @@ static ls_status read_n(int *n, const struct rows *rows, int row) {
 }
 
 /* The step time of one device with the share of one of `wanted`, NAN: there is none. In replay's files that row has the
- * same n; in the bench's, whose rows of one device have n = 1, it is the one with that share (NULL: not looked for). The
- * first with n = 1 is T1 in both. */
+ * same n; in the bench's, whose rows of one device have n = 1, it is the one with that share (NULL: not looked for).
+ * The first with n = 1 is T1 in both. */
 static ls_status alone(double *ms, const struct rows *rows, int wanted, const char *share) {
     *ms = NAN;
     int found = 0, like = 0;

@@ -51,8 +51,8 @@ const char *replay_phase_name(int phase) {
     return phase == REPLAY_WAITING ? "waiting" : ls_phase_name((ls_phase)phase);
 }
 
-/* Every lane of the program that was built has phases by phase.h's names; what a trace calls otherwise, or not at all, is
- * "other". */
+/* Every lane of the program that was built has phases by phase.h's names; what a trace calls otherwise, or not at all,
+ * is "other". */
 static int phase_of(const char *name) {
     for (int phase = 0; phase < LS_PHASE_COUNT; phase++)
         if (strcmp(name, ls_phase_name((ls_phase)phase)) == 0) return phase;

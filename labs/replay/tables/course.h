@@ -1,4 +1,5 @@
-/* The course's step times (docs/published.md#the-course), and the model that is fitted to them: one workload, one node, three rates. */
+/* The course's step times (docs/published.md#the-course), and the model that is fitted to them: one workload, one node,
+ * three rates. */
 #ifndef LABS_REPLAY_TABLES_COURSE_H
 #define LABS_REPLAY_TABLES_COURSE_H
 

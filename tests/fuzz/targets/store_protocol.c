@@ -1,9 +1,9 @@
-/* The store's server, fed by two clients that may say anything in pieces of any size; driven over socket pairs without the
- * server's thread.
+/* The store's server, fed by two clients that may say anything in pieces of any size; driven over socket pairs without
+ * the server's thread.
  *
  * The input is a list of pieces: a byte whose lowest bit says which client sends, and whose upper bits how many of the
- * bytes that follow (0: the client leaves). Both clients have shown their pass at first; one that has left comes again, as
- * a stranger, with its next piece. */
+ * bytes that follow (0: the client leaves). Both clients have shown their pass at first; one that has left comes again,
+ * as a stranger, with its next piece. */
 #include <math.h>
 #include <string.h>
 #include <sys/socket.h>

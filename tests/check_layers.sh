@@ -73,7 +73,7 @@ names() {
     done
 }
 
-# Circles inside a room. A unit is x.c with x.h and x_internal.h; it leans on another if one of its files includes the other's header.
+# Circles inside a room. A unit is a .c file with the headers of its name (_internal or not); it leans on another if one of its files includes the other's header.
 # Units that lean on each other, also over others, are a circle, unless they are listed here, each list with its reason.
 known_circles='
 common/base/options common/base/options_page                        # one module: parsing, and the --help page

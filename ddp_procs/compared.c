@@ -16,8 +16,8 @@
 /* Raised when ranks of two versions could no longer understand each other's groups or facts, whatever their builds. */
 #define PROTOCOL "1"
 
-/* ON_ALL: all ranks give the option or none does, since what it asks for takes all of them; the values are their own.
- * */
+/* ON_ALL: all ranks give the option or none does, since what it asks for takes all of them; the values are their
+ * own. */
 enum rule { COMPARED, FREE, ON_ALL };
 
 /* The one list of what may differ between ranks. */

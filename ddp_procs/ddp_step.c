@@ -38,8 +38,8 @@ ls_status ddp_forward_backward(ls_parallel *p) {
     ls_phase_enter(p->clocks, LS_PHASE_FORWARD);
     const float *y = ls_model_forward(p->model, ddp->batch.inputs, ddp->batch.count, true);
 
-    /* local mean x (local samples x W / global samples): the reducer's average of it is the mean over the whole batch
-     * */
+    /* local mean x (local samples x W / global samples): the reducer's average of it is the mean over the whole
+     * batch */
     ls_phase_enter(p->clocks, LS_PHASE_LOSS);
     ls_parallel_take_loss(p, ddp->compute, ddp->dy, y, ddp->weight);
     status = ls_check_loss(p);

@@ -55,8 +55,8 @@ int ls_file_find_place(char place[PATH_MAX], const char *path);
 /* Replaces `path` by the text, as a whole or not at all. */
 ls_status ls_file_write_text(const char *path, const char *text);
 
-/* Whether `path` could be written: does all that writing does, with an empty file, up to the rename. Changes nothing.
- * */
+/* Whether `path` could be written: does all that writing does, with an empty file, up to the rename. Changes
+ * nothing. */
 ls_status ls_file_check(const char *path);
 
 /* What went wrong with a write, by its errno: strerror's text, or the limit that was met (ulimit -f), or the reader

@@ -20,8 +20,8 @@ const char *ls_safetensors_sort_by_name(const ls_safetensor **tensors, size_t co
 /* Whether the bytes are well-formed UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF. */
 bool ls_utf8_is_valid(const char *text, size_t nbytes);
 
-/* Where the eight digits of the checksum lie in a header's JSON text; NULL: it has none, or not as the writer puts it.
- * */
+/* Where the eight digits of the checksum lie in a header's JSON text; NULL: it has none, or not as the writer puts
+ * it. */
 char *ls_safetensors_crc32_digits(char *header);
 
 /* CRC-32 (zlib's) of `nbytes` bytes behind those of `crc`; 0 begins. */

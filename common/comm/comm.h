@@ -152,8 +152,8 @@ void ls_comm_release_shared(ls_comm *comm, void *memory);
 /* --- the operations (MPI's and NCCL's meaning) ------------------------------------------------------------------- */
 
 /* Within a step an operation's status goes to ls_device_fail at once, so that its failure sticks to the device as that
- * of everything else that is enqueued; where the host reads the result, it goes to ls_comm_settle, which waits for it.
- * */
+ * of everything else that is enqueued; where the host reads the result, it goes to ls_comm_settle, which waits for
+ * it. */
 
 ls_status ls_comm_all_reduce(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype,
                              ls_reduce_op op); /* in place */

@@ -1,5 +1,5 @@
-/* ls_idx_writer: writes a file in IDX format (MNIST's, unsigned bytes), as a whole or not at all (common/base/file.h).
- * */
+/* ls_idx_writer: writes a file in IDX format (MNIST's, unsigned bytes), as a whole or not at all
+ * (common/base/file.h). */
 #ifndef LS_DATA_IDX_WRITE_H
 #define LS_DATA_IDX_WRITE_H
 

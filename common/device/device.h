@@ -264,8 +264,8 @@ bool ls_stream_takes_work(ls_stream *stream);
 void ls_stream_put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes);
 struct ls_probe_record ls_stream_begin_launch(ls_stream *stream, const char *label);
 
-/* Every wait's deadline, for the whole process; default 300 s. It counts for waits that begin afterwards. Any thread.
- * */
+/* Every wait's deadline, for the whole process; default 300 s. It counts for waits that begin afterwards. Any
+ * thread. */
 void ls_set_wait_timeout_s(double seconds);
 double ls_wait_timeout_s(void);
 

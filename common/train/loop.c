@@ -336,8 +336,8 @@ static void announce(const struct run *run, const ls_dataset *train) {
                                                   .dataset_count = batches ? (int64_t)ls_dataset_count(train) : 0});
 }
 
-/* What the run gave, on disk and on stdout. A checkpoint or a trace that cannot be written takes nothing else with it.
- * */
+/* What the run gave, on disk and on stdout. A checkpoint or a trace that cannot be written takes nothing else with
+ * it. */
 static ls_status finish(struct run *run, ls_status status, ls_train_result *result) {
     ls_parallel *p = run->parallel;
     ls_status saved = status == LS_OK && run->options->save ? save_checkpoint(run, true) : LS_OK;

@@ -25,8 +25,8 @@ static const struct gpu_path nccl_threads = {"nccl", &rank_backends[1], LS_COMM_
 static void sleep_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
 
 /* Ranks of one process: the GPU of rank 2 fails behind its calls, and rank 2 does not wait for it. The others, whose
- * operation can never end, find out long before their deadline. (With shuffled streams nothing runs before they wait.)
- * */
+ * operation can never end, find out long before their deadline. (With shuffled streams nothing runs before they
+ * wait.) */
 static void fails_unseen_body(struct rank *rank) {
     static _Atomic int begun, enqueued, found;
     void *memory;

@@ -250,8 +250,8 @@ static void what_has_no_time_is_not_run(void **state) {
     expect_in(p.out_text, "0 need a tool that is not usable here, 2 were not run\n");
 }
 
-/* A copy of gpu_check beside scripts that stand for the training programs: $weights and $status are what they end with.
- * */
+/* A copy of gpu_check beside scripts that stand for the training programs: $weights and $status are what they end
+ * with. */
 static void run_with_trainers(const char *decide, const char *stages) {
     char body[1500];
     snprintf(

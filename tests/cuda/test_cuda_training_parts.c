@@ -271,8 +271,8 @@ static void a_nan_ends_the_run(void **state) {
     in_own_process(plain, check_nan);
 }
 
-/* --- what a graph is refused for -----------------------------------------------------------------------------------
- * */
+/* --- what a graph is refused for
+ * ----------------------------------------------------------------------------------- */
 
 static void check_refusals(void **state) {
     (void)state;

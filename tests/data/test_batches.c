@@ -192,8 +192,8 @@ static void one_rank_gets_the_same_either_way(void **state) {
     }
 }
 
-/* 17 samples in batches of 9 on 4 ranks: 9 = 3 3 3 0, then 8 = 2 2 2 2. The last rank's first piece is not its longest.
- * */
+/* 17 samples in batches of 9 on 4 ranks: 9 = 3 3 3 0, then 8 = 2 2 2 2. The last rank's first piece is not its
+ * longest. */
 static void a_later_piece_may_be_longer(void **state) {
     (void)state;
     ls_batches_options options = {

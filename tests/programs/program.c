@@ -82,8 +82,8 @@ int programs_setup(void **state) {
     for (size_t i = 0; i < sizeof launchers_variables / sizeof *launchers_variables; i++)
         unsetenv(launchers_variables[i]);
     /* In each of the thousand processes that these tests start, oneDNN writes its products' code anew: 30 ms for
-     * AVX-512, 4 for SSE4.1. The products that users get are tested in tests/kernels, tests/train and tests/parallel.
-     * */
+     * AVX-512, 4 for SSE4.1. The products that users get are tested in tests/kernels, tests/train and
+     * tests/parallel. */
     setenv("ONEDNN_MAX_CPU_ISA", "SSE41", 0);
     list_shared_memory(shared_memory_before);
     prctl(PR_SET_CHILD_SUBREAPER, 1);

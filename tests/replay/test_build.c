@@ -37,8 +37,8 @@ static void a_device_alone_takes_the_sum(void **state) {
     built_run(&b);
     built_expect_us(b.timeline->makespan_us, 1 + 4 * sum);
 
-    /* with one place a batch comes behind the backward that uses the one before, and hides behind the optimizer alone
-     * */
+    /* with one place a batch comes behind the backward that uses the one before, and hides behind the optimizer
+     * alone */
     b.options.batch_places = 1;
     b.workload.input_bytes = 1000 * 11 - 25;
     built_run(&b);

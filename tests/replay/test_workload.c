@@ -83,8 +83,8 @@ static void transformers_keep_the_activations_of_their_formula(void **state) {
     ls_workload_close(w);
 }
 
-/* What the input's first layer has no need of is left out; all other products have twice their flops on the way back.
- * */
+/* What the input's first layer has no need of is left out; all other products have twice their flops on the way
+ * back. */
 static void backward_has_twice_the_flops(void **state) {
     (void)state;
     ls_workload *w = open_workload("resnet50");

@@ -2,8 +2,8 @@
  *
  * As in PyTorch: 32 MiB from Hopper on and 8 MiB before, unless the environment's CUBLAS_WORKSPACE_CONFIG says
  * otherwise, as ":KIB:COUNT" once or more. Their sum is lent in one piece. cuBLAS itself reads the variable only for a
- * workspace that it allocates on its own. A size that forbids a way of splitting may change the bits of the products.
- * */
+ * workspace that it allocates on its own. A size that forbids a way of splitting may change the bits of the
+ * products. */
 #include <stdbool.h>
 #include <stdlib.h>
 

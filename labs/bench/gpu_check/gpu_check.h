@@ -7,8 +7,8 @@
  * lies in plots/reference. All figures are measured, on the GPU that the file names, and bear their units in their
  * names.
  *
- * The main process calls nothing of CUDA: a GPU or a driver that hangs takes a child with it, which its deadline ends.
- * */
+ * The main process calls nothing of CUDA: a GPU or a driver that hangs takes a child with it, which its deadline
+ * ends. */
 #ifndef LABS_BENCH_GPU_CHECK_GPU_CHECK_H
 #define LABS_BENCH_GPU_CHECK_GPU_CHECK_H
 
@@ -84,8 +84,8 @@ ls_status gpu_check_conduct(gpu_check *check);
 const char *gpu_check_stage_name(gpu_check_stage stage); /* of GPU_CHECK_STAGES: "run", of lines about the whole */
 double gpu_check_left_s(const gpu_check *check);         /* of this stage */
 
-/* Whether an item is to be done now: not if it is in the file already (go_on), nor if no time is left, which it says.
- * */
+/* Whether an item is to be done now: not if it is in the file already (go_on), nor if no time is left, which it
+ * says. */
 bool gpu_check_due(gpu_check *check, const char *name);
 
 /* How a child ended. OUT_OF_TIME: the stage's time was over before its own limit. */

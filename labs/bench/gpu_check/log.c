@@ -105,8 +105,8 @@ static cJSON *parse_line(const char *text) {
     return NULL;
 }
 
-/* Takes the line, in place of an older one of the same stage and name; but what had no time now is what it was before.
- * */
+/* Takes the line, in place of an older one of the same stage and name; but what had no time now is what it was
+ * before. */
 static void take_line(cJSON *lines, cJSON *line) {
     const cJSON *older = gpu_check_find_line(lines, gpu_check_text(line, "stage"), gpu_check_text(line, "name"));
     if (older && gpu_check_verdict_in(line) == GPU_CHECK_NOT_RUN) {

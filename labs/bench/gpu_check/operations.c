@@ -1,8 +1,8 @@
 /* operations — one large example of every operation of ops.def. The large arrays hold numbers as training has them
  * (values.c), as do the weights of convolutions, s[7]; labels, choices, state and other small arrays are zero. They are
  * measured in turn on the same arrays, so that a row may find there what those before it have left: f[0] is what they
- * fill with zeros, and h[2] what they cast that to. Products read neither: zeros would draw less power, and be faster.
- * */
+ * fill with zeros, and h[2] what they cast that to. Products read neither: zeros would draw less power, and be
+ * faster. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>

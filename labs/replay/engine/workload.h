@@ -57,8 +57,8 @@ typedef struct ls_workload {
     void *storage; /* owns all of it */
 } ls_workload;
 
-/* By path, or name of a file of labs/replay/workloads. LS_ERR_IO, LS_ERR_INVALID ("FILE:LINE: ..."); then *out is NULL.
- * */
+/* By path, or name of a file of labs/replay/workloads. LS_ERR_IO, LS_ERR_INVALID ("FILE:LINE: ..."); then *out is
+ * NULL. */
 ls_status ls_workload_open(ls_workload **out, const char *name);
 /* The same from memory; for tests and the fuzzer. */
 ls_status ls_workload_parse(ls_workload **out, const char *name, const char *text, size_t nbytes);

@@ -56,8 +56,8 @@ struct source {
     const struct step *whole; /* the first of those with most flops: what the others must be like */
 };
 
-/* --- which tasks -------------------------------------------------------------------------------------------------
- * */
+/* --- which tasks
+ * ------------------------------------------------------------------------------------------------- */
 
 /* The one lane of a kind that belongs to the first device; -1: there is none. */
 static int find_lane(const ls_trace *trace, ls_lane_kind kind, int device) {
@@ -147,8 +147,8 @@ static ls_status compare_steps(const struct source *s) {
     return LS_OK;
 }
 
-/* --- the host's share --------------------------------------------------------------------------------------------
- * */
+/* --- the host's share
+ * -------------------------------------------------------------------------------------------- */
 
 /* The task of the host's lane that put this kernel on its stream. */
 static int launch_of(const struct source *s, int kernel) {
@@ -184,8 +184,8 @@ static void share_host_time(struct source *s) {
     }
 }
 
-/* --- the operations ----------------------------------------------------------------------------------------------
- * */
+/* --- the operations
+ * ---------------------------------------------------------------------------------------------- */
 
 static double element_bytes(const struct ls_trace_about *about) {
     return strcmp(about->precision, "fp16") == 0 || strcmp(about->precision, "bf16") == 0 ? 2 : 4;
@@ -258,8 +258,8 @@ static ls_status add_steps(const struct source *s, struct ls_workload_parts *par
     return LS_OK;
 }
 
-/* --- parameters --------------------------------------------------------------------------------------------------
- * */
+/* --- parameters
+ * -------------------------------------------------------------------------------------------------- */
 
 /* The kernel, by number in the step, behind which something lies that happened behind a task of the compute stream,
  * or of the host, whose launches then count. Tasks of a lane are numbered in its order. */
@@ -320,8 +320,8 @@ static double buffer_bytes(const struct source *s) {
     return pairs == norms ? sizeof(float) * floats : 0;
 }
 
-/* --- memory ------------------------------------------------------------------------------------------------------
- * */
+/* --- memory
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* Of a sample. In place are the operations that add a bias; batch norm reads its input twice, a window of a pool is
  * read once. */
@@ -348,8 +348,8 @@ static int optimizer_states(const struct ls_trace_about *about) {
     return strcmp(about->optimizer, "sgd-momentum") == 0 ? 1 : 0;
 }
 
-/* --- all of it ---------------------------------------------------------------------------------------------------
- * */
+/* --- all of it
+ * --------------------------------------------------------------------------------------------------- */
 
 static ls_status fill(struct source *s, struct ls_workload_parts *parts) {
     ls_workload *w = &parts->workload;

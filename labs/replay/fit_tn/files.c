@@ -125,8 +125,8 @@ static char *csv_text(const fit_tn_result *result, const fit_tn_data *data, cons
     return bench_text_close(&text);
 }
 
-/* plots/tn_fit.gp, from the folder in which the program runs, or from one above its build folder: build or build/asan.
- * */
+/* plots/tn_fit.gp, from the folder in which the program runs, or from one above its build folder: build or
+ * build/asan. */
 static ls_status find_script(char path[BENCH_PATH_CAPACITY]) {
     char above[BENCH_PATH_CAPACITY - 32];
     snprintf(path, BENCH_PATH_CAPACITY, "%s", SCRIPT);

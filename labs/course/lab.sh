@@ -30,6 +30,8 @@ ask() {
     return 1
 }
 
+is_unwritten() { for file in $(cut_files "$folder"); do grep -q 'ls_todo(' "$code/$file" && return; done; return 1; }
+
 run_all() {
     conf_lines "$folder" run >"$out/runs"
     while read -r command <&3; do
@@ -52,6 +54,12 @@ for lab; do
     mkdir -p "$out"
     echo "lab $lab, $(conf_lines "$folder" title) ($folder/README.md)"
     [ "${PREDICT:-}" = skip ] || ask || exit 1
+    if is_unwritten; then
+        echo 'Not all of it is written yet: what runs is the reference.'
+        for name in $(conf_lines "$folder" program); do cp "$ORACLE/$name" "$out/$name" || exit 1; done
+        run_all && { [ "${PREDICT:-}" = skip ] || compare; } || exit 1
+        continue
+    fi
     if [ -z "$COURSE_REFERENCE" ]; then
         labs/course/build.sh reference "$lab" "$out" || exit 1
     else

@@ -310,8 +310,9 @@ check-layers: ## includes point down only, and symbols are named after their roo
 check-docs: ## what pages and comments name is there: files, headings, targets, options [RUN=1: and run the pages' commands]
 	@BUILD=$(BUILD) tests/check_docs.sh $(if $(RUN),--run $(filter-out 1,$(RUN)))
 
-guides-check: $(PROGRAMS) ## follow the pages of docs/extend in a copy of the tree: patches, build, commands
-	@tests/guides.sh $(BUILD)
+.PHONY: guides-check
+guides-check: ## apply the patch of each page in docs/extend to a copy, and run the page's commands there [PAGE=all-reduce]
+	@LS_GUIDES_MAKE='$(if $(HAVE_nvcc),,HAVE_nvcc=) LS_SET_UP=1' tests/guides.sh $(PAGE)
 
 format: ## lay out every source file
 	@clang-format -i $(C_FILES)

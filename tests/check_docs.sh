@@ -20,6 +20,9 @@ list_files() {
     git ls-files -co --exclude-standard | while read -r file; do [ -f "$file" ] && echo "$file"; done
 }
 
+# What the patches of docs/extend would add, which their pages name.
+list_patched() { sed -n 's|^+++ b/||p' docs/extend/*.patch 2>/dev/null; }
+
 # "target NAME" and "main NAME" for each target and program of the Makefile; "program NAME" for each program that is built, and
 # "option PROGRAM --NAME" for its options.
 list_names() {
@@ -205,7 +208,7 @@ search='
 
 check() {
     lists=$(mktemp -d) || exit 1
-    { list_files | sed 's/^/file /'; list_names; } >"$lists/names.lists"
+    { { list_files; list_patched; } | sed 's/^/file /'; list_names; } >"$lists/names.lists"
     list_files | grep -E '\.(md|c|h|cu|cuh|cpp|def|sh|gp|py|mk)$|^Makefile$|^\.ci/run$' | grep -v '^tests/check_docs.sh$' |
         xargs awk "$search" "$lists/names.lists"
     status=$?

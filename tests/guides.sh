@@ -1,41 +1,60 @@
 #!/bin/sh
-# Follows docs/extend as a reader would: in a copy of this tree applies each page's patch, builds, and runs the commands of its blocks
-# marked "sh guide". Layer and model build on what comes before; so all of it goes into one copy, one after the other.
-# usage: tests/guides.sh BUILD       BUILD: a finished build, whose objects the copy begins with
-# Exit status 1: a patch does not apply, something does not build, a command fails, or DP and DDP end with other weights.
-set -u
-build=$1
-work=$(mktemp -d) || exit 1
+# Applies the patch of each page of docs/extend to a copy of the tree, and runs the page's commands there: the lines of
+# its blocks marked "sh guide", each of which must succeed. A page whose first line of commands applies no patch fails.
+# The copy has the programs and objects with their times, so that make builds only what the patch changes.
+# usage: tests/guides.sh [--apply] [PAGE...]    PAGE: a name in docs/extend without .md; all of them
+#        --apply: only applies the patches, which takes a second
+# LS_GUIDES_MAKE: arguments for make in the copy (HAVE_nvcc=)
+set -eu
+cd "$(dirname "$0")/.."
+root=$PWD
+work=$(mktemp -d "${TMPDIR:-/tmp}/guides.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-fail() {
-    echo "guides: $*" >&2
-    exit 1
+trap 'exit 1' INT TERM HUP
+
+# What git knows, as it is here, and the build.
+copy_tree() {
+    rm -rf "$work/tree"
+    mkdir "$work/tree"
+    git ls-files -co --exclude-standard | while read -r file; do [ ! -e "$file" ] || echo "$file"; done |
+        tar -cf - -T - | tar -xf - -C "$work/tree"
+    [ ! "$apply" ] || return 0
+    for part in build/*; do
+        case $part in
+        */results | */clang | */asan | */tsan) ;;
+        *) cp -a --parents "$part" "$work/tree" ;;
+        esac
+    done
 }
 
-git ls-files -co --exclude-standard | while read -r file; do [ -f "$file" ] && echo "$file"; done | tar -cf - -T - | tar -xf - -C "$work" ||
-    fail 'the tree cannot be copied'
-mkdir "$work/build" && tar -C "$build" --exclude=obj/gpu --exclude=obj/fake -cf - obj | tar -xf - -C "$work/build" || fail "$build cannot be copied"
-# what this build made, make takes for newer than the copied sources
-find "$work/build" -type f -exec touch {} +
-cd "$work" || exit 1
+# The lines of the page's blocks marked "sh guide".
+commands_of() {
+    awk '/^ *```/ { inside = !inside && $0 ~ /^ *```sh guide$/; next } inside' "$1" |
+        if [ "$apply" ]; then grep '^git apply'; else cat; fi
+}
 
-tests=
-for page in all-reduce operation layer model; do
-    patch -s -p1 <"docs/extend/$page.patch" || fail "docs/extend/$page.patch does not apply"
-    tests="$tests $(sed -n '/^```sh guide/,/^```$/p' "docs/extend/$page.md" | grep -o 'build/tests/[a-z_]*' | tr '\n' ' ')"
-done
-# shellcheck disable=SC2086
-make HAVE_nvcc= LS_SET_UP=1 all $tests >make.log 2>&1 || { tail -20 make.log; fail 'the examples do not build'; }
+check_page() {
+    page=docs/extend/$1.md
+    commands_of "$page" >"$work/commands"
+    if ! head -n 1 "$work/commands" | grep -q '^git apply docs/extend/'; then
+        echo "$page: its first command applies no patch" >&2
+        return 1
+    fi
+    copy_tree
+    while read -r command <&3; do
+        case $command in
+        make | 'make '*) command="$command ${LS_GUIDES_MAKE:-}" ;;
+        esac
+        if ! (cd "$work/tree" && GIT_CEILING_DIRECTORIES=$work timeout 300 sh -c "$command") >"$work/output" 2>&1 3<&-; then
+            echo "$page: this command fails: $command" >&2
+            tail -n 30 "$work/output" >&2
+            return 1
+        fi
+    done 3<"$work/commands"
+    echo "guides: $1: $(wc -l <"$work/commands") commands"
+}
 
-count=0
-for page in all-reduce operation layer model; do
-    sed -n '/^```sh guide/,/^```$/p' "docs/extend/$page.md" | grep -v '^```' >commands
-    while read -r command; do
-        sh -c "$command" >said 2>&1 </dev/null || { cat said; fail "docs/extend/$page.md: this fails: $command"; }
-        grep -o 'weights [0-9a-f]*' said >>weights
-        count=$((count + 1))
-    done <commands
-done
-# ddp_train with chain, then leaky: dp, ddp, bf16
-[ "$(sed -n 2p weights)" = "$(sed -n 3p weights)" ] || fail 'DP and DDP train leaky to other weights'
-echo "guides: 4 patches apply and build, $count commands work"
+apply=
+if [ "${1:-}" = --apply ]; then apply=1 && shift; fi
+[ $# -gt 0 ] || set -- $(ls docs/extend/*.md | sed 's|.*/||; s|\.md$||')
+for name in "$@"; do check_page "$name"; done

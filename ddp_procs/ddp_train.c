@@ -10,13 +10,11 @@
 #include "common/base/log.h"
 #include "common/base/results.h"
 #include "common/checkpoint/weights.h"
-#include "common/comm/allreduce.h"
 #include "common/comm/allreduce_tuning.h"
 #include "common/seam/devices.h"
 #include "common/seam/virtual_time.h"
 #include "common/train/loop.h"
 #include "ddp_procs/backend.h"
-#include "ddp_procs/buckets.h"
 #include "ddp_procs/compared.h"
 #include "ddp_procs/debug_ranks.h"
 #include "ddp_procs/distributed.h"
@@ -24,28 +22,7 @@
 #include "ddp_procs/launch/open_files.h"
 #include "ddp_procs/launch/rank.h"
 #include "ddp_procs/launch/store.h"
-
-static const char *const shards[] = {"strided", "contiguous", NULL};      /* the order of ls_shard */
-static const char *const backends[] = {"auto", "shm", "nccl", NULL};      /* the order of ddp_backend */
-static const char *const compressions[] = {"none", "fp16", "bf16", NULL}; /* the order of ls_dtype */
-static const char *const join_divisors[] = {"initial", "active", NULL};
-
-enum { MAX_ALGORITHMS = 16, OWN_ROWS = 24 };
-
-struct settings {
-    ls_train_options train;
-    int spawn;
-    ls_int_list device_ids;
-    int shard, backend, allreduce;
-    const char *algorithms[MAX_ALGORITHMS + 1];
-    const char *allreduce_table;
-    double bucket_cap_mb;
-    int compress; /* ls_dtype of what gradients travel as; LS_FP32: of what they are */
-    bool overlap, find_unused;
-    bool uneven, join, join_throw; /* ranks that run out of samples at different steps (distributed.h) */
-    int join_divide;               /* 0: by the initial world size, 1: by the ranks that have samples */
-    bool debug_ranks;
-};
+#include "ddp_procs/settings.h"
 
 /* Everything that a rank builds and takes down. */
 struct session {
@@ -62,110 +39,12 @@ struct session {
     ls_parallel *parallel;
 };
 
-/* Rows of one or two lines keep the tables readable. */
-/* clang-format off */
-static size_t communication_rows(struct settings *s, ls_option *rows) {
-    const ls_option table[] = {
-        {.kind = LS_OPTION_HEADING, .help = "Processes and communication"},
-        {.kind = LS_OPTION_INT, .name = "spawn", .to.number = &s->spawn, .argument = "N",
-         .limits = LS_BETWEEN(0, LS_COMM_MAX_RANKS), .help = "start N ranks of this program (--device-kind meta: be rank 0 of N)",
-         .empty = "be one rank"},
-        {.kind = LS_OPTION_INT_LIST, .name = "device-ids", .to.list = &s->device_ids, .argument = "D,D,...",
-         .limits = LS_BETWEEN(0, 1023), .help = "the devices of this machine's ranks, in their order; ranks may share a GPU",
-         .empty = "0, 1, 2, ..., and again from 0 where ranks outnumber GPUs"},
-        {.kind = LS_OPTION_CHOICE, .name = "shard", .to.number = &s->shard, .choices = shards,
-         .help = "strided: DistributedSampler's samples; contiguous: DataParallel's chunks of the same global order, which give "
-                 "DataParallel's bits if N is a power of two, gradients are added in rank order (--allreduce auto, direct, naive; for N = 2 "
-                 "any), and there is neither --accumulate nor --compress"},
-        {.kind = LS_OPTION_CHOICE, .name = "backend", .to.number = &s->backend, .choices = backends,
-         .help = "of the process group: shm: shared memory on this node, through which GPUs' memory is staged; nccl: NCCL, with a GPU per rank; "
-                 "auto: nccl where possible"},
-        {.kind = LS_OPTION_CHOICE, .name = "allreduce", .to.number = &s->allreduce, .choices = s->algorithms,
-         .help = "algorithm of the gradients' all-reduce; auto: the fastest for the size and the number of ranks"},
-        {.kind = LS_OPTION_STRING, .name = "allreduce-table", .to.text = &s->allreduce_table, .argument = "FILE",
-         .help = "the table that auto reads, written by bench_comm --tune", .empty = "the built-in table"},
-        {.kind = LS_OPTION_DOUBLE, .name = "bucket-cap-mb", .to.real = &s->bucket_cap_mb, .argument = "MIB",
-         .limits = LS_ABOVE(0), .help = "size of a gradient bucket (the first: at most 1)"},
-        {.kind = LS_OPTION_CHOICE, .name = "compress", .to.number = &s->compress, .choices = compressions,
-         .help = "all-reduce gradients in half precision, which halves the bytes; what a half cannot hold becomes infinite"},
-        {.kind = LS_OPTION_SWITCH, .name = "overlap", .to.flag = &s->overlap,
-         .help = "reduce buckets while the backward pass still runs"},
-        {.kind = LS_OPTION_FLAG, .name = "find-unused", .to.flag = &s->find_unused,
-         .help = "allow parameters that take no part in the loss (--model branched); costs a small all-reduce a step and some overlap"},
-        {.kind = LS_OPTION_FLAG, .name = "debug-ranks", .to.flag = &s->debug_ranks,
-         .help = "print a line from each rank at the start, and compare all ranks' state after every step; slow"},
-    };
-    _Static_assert(sizeof table / sizeof *table <= OWN_ROWS / 2, "OWN_ROWS is too small");
-    memcpy(rows, table, sizeof table);
-    return sizeof table / sizeof *table;
-}
-
-static size_t join_rows(struct settings *s, ls_option *rows) {
-    const ls_option table[] = {
-        {.kind = LS_OPTION_HEADING, .help = "Ranks that run out of samples at different steps"},
-        {.kind = LS_OPTION_FLAG, .name = "uneven", .to.flag = &s->uneven,
-         .help = "strided shards without repeated samples: some ranks get one sample less than others"},
-        {.kind = LS_OPTION_FLAG, .name = "join", .to.flag = &s->join,
-         .help = "a rank without samples takes part in the others' steps until all have run out"},
-        {.kind = LS_OPTION_CHOICE, .name = "join-divide", .to.number = &s->join_divide, .choices = join_divisors,
-         .help = "what the gradients of such steps are divided by: the initial number of ranks, or the number of ranks with samples"},
-        {.kind = LS_OPTION_FLAG, .name = "join-throw", .to.flag = &s->join_throw,
-         .help = "with --join: end the run, as a failure, when the first rank runs out"},
-    };
-    _Static_assert(sizeof table / sizeof *table <= OWN_ROWS / 2, "OWN_ROWS is too small");
-    memcpy(rows, table, sizeof table);
-    return sizeof table / sizeof *table;
-}
-/* clang-format on */
-
-enum { ROWS = LS_TRAIN_OPTION_ROWS + OWN_ROWS };
-
-static size_t option_rows(struct settings *s, ls_option rows[ROWS]) {
-    s->algorithms[0] = "auto";
-    for (int a = 0; a + 1 < MAX_ALGORITHMS && ls_allreduce_algorithms[a].name; a++) {
-        s->algorithms[a + 1] = ls_allreduce_algorithms[a].name;
-    }
-    size_t count = ls_train_option_rows(&s->train, rows);
-    count += communication_rows(s, rows + count);
-    return count + join_rows(s, rows + count);
-}
-
-static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
-    ls_option rows[ROWS];
-    ls_parsed parsed;
-    ls_command command = {.purpose = "Trains a model with DistributedDataParallel: one process per device.",
-                          .options = rows,
-                          .count = option_rows(s, rows)};
-    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
-    *help = status == LS_OK && parsed.help;
-    if (status == LS_OK && !s->join && (s->join_divide > 0 || s->join_throw)) {
-        return ls_fail(LS_ERR_USAGE, "--join-divide and --join-throw say how ranks join; they need --join");
-    }
-    return status;
-}
-
-static bool is_meta(const struct settings *s) { return s->train.device_kind == LS_TRAIN_DEVICES_META; }
-
-static ls_sharing sharing_of(const struct settings *s) {
-    return (ls_sharing){.shard = (ls_shard)s->shard, .uneven = s->uneven, .join = s->join};
-}
-
-/* What does not go with ranks that may run out of samples. */
-static ls_status check_uneven(const struct settings *s) {
-    const char *option = s->join ? "join" : s->uneven ? "uneven" : NULL;
-    if (!option) return LS_OK;
-    if (s->train.resident_batches > 0)
-        return ls_fail(LS_ERR_USAGE, "--resident-batches does not go with --%s: no rank runs out of samples", option);
-    if (is_meta(s)) return ls_devices_refuse_meta(option);
-    return LS_OK;
-}
-
-static const char *named_allreduce(const struct settings *s) {
+static const char *named_allreduce(const ddp_settings *s) {
     return s->allreduce > 0 ? s->algorithms[s->allreduce] : NULL;
 }
 
 /* With meta devices this process is rank 0 of a job of which no other rank exists. */
-static ls_status take_rank_0(ddp_rank *self, const struct settings *s) {
+static ls_status take_rank_0(ddp_rank *self, const ddp_settings *s) {
     if (self->launched || s->debug_ranks) {
         return ls_fail(LS_ERR_USAGE, "with --device-kind meta one process is all there is: %s",
                        s->debug_ranks ? "--debug-ranks has nothing to compare"
@@ -185,15 +64,15 @@ static ls_status check_open_files(const ddp_rank *self, bool sync_bn) {
 }
 
 /* Finds the other ranks, and refuses to go on with any whose settings are not rank 0's. */
-static ls_status find_ranks(struct session *session, struct settings *s) {
-    ls_option rows[ROWS];
+static ls_status find_ranks(struct session *session, ddp_settings *s) {
+    ls_option rows[DDP_OPTION_ROWS];
     if (!session->self.launched) return LS_OK;
     double timeout_s = s->train.timeout_s;
     ls_status status = check_open_files(&session->self, s->train.sync_bn);
     if (status == LS_OK) status = ddp_store_open(&session->store, &session->self, timeout_s);
     if (status == LS_OK) status = ddp_agree_begin(&session->agreement, session->store, &session->self, timeout_s);
     if (status != LS_OK) return status;
-    return ddp_agree_on_settings(&session->agreement, rows, option_rows(s, rows));
+    return ddp_agree_on_settings(&session->agreement, rows, ddp_option_rows(s, rows));
 }
 
 /* Of test samples only those that will be used. */
@@ -227,7 +106,7 @@ static ls_status join_batchnorm(struct session *session, ls_comm_options options
     return ls_comm_attach_device(session->sync_bn, session->device, session->attachment.path, &options);
 }
 
-static ls_status join_groups(struct session *session, const struct settings *s) {
+static ls_status join_groups(struct session *session, const ddp_settings *s) {
     ls_bootstrap bootstrap;
     char group[GROUP_CAPACITY];
     ls_comm_options options = {.rank = session->self.rank,
@@ -257,11 +136,11 @@ static ls_status join_groups(struct session *session, const struct settings *s) 
     return join_batchnorm(session, options);
 }
 
-static ls_status open_table(struct session *session, const struct settings *s) {
+static ls_status open_table(struct session *session, const ddp_settings *s) {
     return s->allreduce_table ? ls_allreduce_tuning_load(&session->tuning, s->allreduce_table) : LS_OK;
 }
 
-static ls_status choose_devices(struct session *session, const struct settings *s, int flags) {
+static ls_status choose_devices(struct session *session, const ddp_settings *s, int flags) {
     ls_status status = ls_devices_find(&session->choice, &s->train, flags);
     if (status == LS_OK) status = ddp_backend_check((ddp_backend)s->backend, session->choice.kind, named_allreduce(s));
     return status == LS_OK ? ls_devices_for_ranks(&session->choice, &s->device_ids, session->self.local_world_size)
@@ -269,13 +148,13 @@ static ls_status choose_devices(struct session *session, const struct settings *
 }
 
 /* Samples of a micro-batch on this rank, at most. */
-static size_t micro_batch(const struct session *session, const struct settings *s) {
+static size_t micro_batch(const struct session *session, const ddp_settings *s) {
     size_t world_size = (size_t)session->self.world_size;
     return ls_micro_batch_rows(((size_t)s->train.batch_size + world_size - 1) / world_size, s->train.accumulate);
 }
 
 /* `tell`: what there is to say of the weights that are read. */
-static ls_status open_model(struct session *session, const struct settings *s, bool tell) {
+static ls_status open_model(struct session *session, const ddp_settings *s, bool tell) {
     ls_status status = ls_model_create(&session->model, session->device, s->train.model, micro_batch(session, s),
                                        (ls_dtype)s->train.precision);
     if (status == LS_OK) status = ls_train_open_data(&s->train, session->model, &session->train, &session->test);
@@ -284,7 +163,7 @@ static ls_status open_model(struct session *session, const struct settings *s, b
 }
 
 /* What a rank does for itself: the others are not asked. */
-static ls_status open_own(struct session *session, const struct settings *s) {
+static ls_status open_own(struct session *session, const ddp_settings *s) {
     ls_status status = open_table(session, s);
     if (status == LS_OK) status = choose_devices(session, s, session->self.rank == 0 ? LS_DEVICES_TELL : 0);
     if (status == LS_OK) {
@@ -300,7 +179,7 @@ static ls_status open_own(struct session *session, const struct settings *s) {
 
 /* This rank's options are wrong by themselves, and it has said so. The others hear how they differ from theirs, or that
  * it has given up, in place of waiting for it. */
-static void meet_once_more(struct session *session, struct settings *s) {
+static void meet_once_more(struct session *session, ddp_settings *s) {
     char unsaid[1024];
     ls_log_sink before = ls_log_capture(unsaid, sizeof unsaid);
     s->train.timeout_s = fmin(s->train.timeout_s, LAST_MEETING_S);
@@ -308,9 +187,9 @@ static void meet_once_more(struct session *session, struct settings *s) {
     ls_log_restore(before);
 }
 
-static ls_status build(struct session *session, struct settings *s) {
+static ls_status build(struct session *session, ddp_settings *s) {
     ls_status status = ls_train_options_check(&s->train, session->self.world_size);
-    if (status == LS_OK) status = check_uneven(s);
+    if (status == LS_OK) status = ddp_settings_check_uneven(s);
     if (status != LS_OK) meet_once_more(session, s);
     if (status == LS_OK) status = find_ranks(session, s);
     if (status != LS_OK) return status;
@@ -347,26 +226,26 @@ static void take_down(struct session *session, ls_status status) {
     ls_device_close(session->device);
 }
 
-static ls_status run_rank(struct settings *settings, const char *program) {
+static ls_status run_rank(ddp_settings *settings, const char *program) {
     struct session session = {0};
     ls_train_result result;
     ls_status status = ddp_rank_discover(&session.self);
     if (status != LS_OK) return status;
     ls_log_init(program, session.self.launched ? session.self.rank : -1, settings->train.quiet);
     ls_log_verbose(settings->train.verbose);
-    if (is_meta(settings)) status = take_rank_0(&session.self, settings);
+    if (ddp_is_meta(settings)) status = take_rank_0(&session.self, settings);
     if (status == LS_OK) status = build(&session, settings);
     if (status == LS_OK && settings->debug_ranks) {
-        status =
-            ddp_describe_rank(&session.self, session.parallel, &settings->train, sharing_of(settings), session.train);
+        status = ddp_describe_rank(&session.self, session.parallel, &settings->train, ddp_sharing_of(settings),
+                                   session.train);
     }
     if (status == LS_OK && session.choice.gpu_missed) session.parallel->gpu_missed = session.choice.found;
     if (status == LS_OK && session.self.rank == 0) {
         ls_train_warn_workers(&settings->train, session.self.local_world_size);
     }
     if (status == LS_OK) {
-        status =
-            ls_train(session.parallel, &settings->train, sharing_of(settings), session.train, session.test, &result);
+        status = ls_train(session.parallel, &settings->train, ddp_sharing_of(settings), session.train, session.test,
+                          &result);
     }
     take_down(&session, status);
     return status;
@@ -375,10 +254,10 @@ static ls_status run_rank(struct settings *settings, const char *program) {
 /* What every rank would complain about is said once, by the process that is to start them. The thread is not bound to
  * the device's core, since the ranks would inherit that. It does not touch a GPU either: threads of CUDA would be in
  * the launcher's way; a model that is only looked at may as well lie on a CPU device. */
-static ls_status check_before_spawn(struct settings *s) {
+static ls_status check_before_spawn(ddp_settings *s) {
     struct session session = {.self = {.world_size = s->spawn, .local_world_size = s->spawn}};
     ls_status status = ls_train_options_check(&s->train, s->spawn);
-    if (status == LS_OK) status = check_uneven(s);
+    if (status == LS_OK) status = ddp_settings_check_uneven(s);
     if (status == LS_OK) status = open_table(&session, s);
     if (status == LS_OK) status = choose_devices(&session, s, LS_DEVICES_APART);
     if (status == LS_OK) status = ls_devices_check(&session.choice);
@@ -389,12 +268,12 @@ static ls_status check_before_spawn(struct settings *s) {
     session.choice.kind = LS_DEVICE_CPU;
     if (status == LS_OK) status = ls_devices_open(&session.device, &session.choice, 0, &s->train);
     if (status == LS_OK) status = open_model(&session, s, false);
-    if (status == LS_OK) status = ls_train_check(&s->train, s->spawn, sharing_of(s), session.train, session.model);
+    if (status == LS_OK) status = ls_train_check(&s->train, s->spawn, ddp_sharing_of(s), session.train, session.model);
     take_down(&session, status);
     return status;
 }
 
-static ls_status spawn_ranks(struct settings *s, char **argv) {
+static ls_status spawn_ranks(ddp_settings *s, char **argv) {
     ls_status status = check_before_spawn(s);
     if (status != LS_OK) return status;
     ddp_launch_options launch = {
@@ -403,16 +282,16 @@ static ls_status spawn_ranks(struct settings *s, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    struct settings settings = {
-        .train = ls_train_defaults(), .bucket_cap_mb = DDP_DEFAULT_BUCKET_CAP_MB, .overlap = true};
+    ddp_settings settings = ddp_settings_defaults();
     bool help = false;
     ls_log_init(argv[0], -1, false);
-    ls_status status = parse(&settings, argc, argv, &help);
+    ls_status status = ddp_settings_parse(&settings, argc, argv, &help);
     if (status != LS_OK || help) return ls_status_exit_code(status);
     /* waits for this process's own streams outlast those for other ranks, which say whom they wait for */
     ls_set_wait_timeout_s(2 * settings.train.timeout_s);
     status = ls_virtual_time_begin(&settings.train);
     if (status != LS_OK) return ls_status_exit_code(status);
-    status = settings.spawn > 0 && !is_meta(&settings) ? spawn_ranks(&settings, argv) : run_rank(&settings, argv[0]);
+    status =
+        settings.spawn > 0 && !ddp_is_meta(&settings) ? spawn_ranks(&settings, argv) : run_rank(&settings, argv[0]);
     return ls_status_exit_code(ls_results_written(status));
 }

@@ -1,0 +1,106 @@
+#include "ddp_procs/settings.h"
+
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/comm/allreduce.h"
+#include "common/comm/comm.h"
+#include "ddp_procs/buckets.h"
+
+static const char *const shards[] = {"strided", "contiguous", NULL};      /* the order of ls_shard */
+static const char *const backends[] = {"auto", "shm", "nccl", NULL};      /* the order of ddp_backend */
+static const char *const compressions[] = {"none", "fp16", "bf16", NULL}; /* the order of ls_dtype */
+static const char *const join_divisors[] = {"initial", "active", NULL};
+
+ddp_settings ddp_settings_defaults(void) {
+    return (ddp_settings){.train = ls_train_defaults(), .bucket_cap_mb = DDP_DEFAULT_BUCKET_CAP_MB, .overlap = true};
+}
+
+/* Rows of one or two lines keep the tables readable. */
+/* clang-format off */
+static size_t communication_rows(ddp_settings *s, ls_option *rows) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "Processes and communication"},
+        {.kind = LS_OPTION_INT, .name = "spawn", .to.number = &s->spawn, .argument = "N",
+         .limits = LS_BETWEEN(0, LS_COMM_MAX_RANKS), .help = "start N ranks of this program (--device-kind meta: be rank 0 of N)",
+         .empty = "be one rank"},
+        {.kind = LS_OPTION_INT_LIST, .name = "device-ids", .to.list = &s->device_ids, .argument = "D,D,...",
+         .limits = LS_BETWEEN(0, 1023), .help = "the devices of this machine's ranks, in their order; ranks may share a GPU",
+         .empty = "0, 1, 2, ..., and again from 0 where ranks outnumber GPUs"},
+        {.kind = LS_OPTION_CHOICE, .name = "shard", .to.number = &s->shard, .choices = shards,
+         .help = "strided: DistributedSampler's samples; contiguous: DataParallel's chunks of the same global order, which give "
+                 "DataParallel's bits if N is a power of two, gradients are added in rank order (--allreduce auto, direct, naive; for N = 2 "
+                 "any), and there is neither --accumulate nor --compress"},
+        {.kind = LS_OPTION_CHOICE, .name = "backend", .to.number = &s->backend, .choices = backends,
+         .help = "of the process group: shm: shared memory on this node, through which GPUs' memory is staged; nccl: NCCL, with a GPU per rank; "
+                 "auto: nccl where possible"},
+        {.kind = LS_OPTION_CHOICE, .name = "allreduce", .to.number = &s->allreduce, .choices = s->algorithms,
+         .help = "algorithm of the gradients' all-reduce; auto: the fastest for the size and the number of ranks"},
+        {.kind = LS_OPTION_STRING, .name = "allreduce-table", .to.text = &s->allreduce_table, .argument = "FILE",
+         .help = "the table that auto reads, written by bench_comm --tune", .empty = "the built-in table"},
+        {.kind = LS_OPTION_DOUBLE, .name = "bucket-cap-mb", .to.real = &s->bucket_cap_mb, .argument = "MIB",
+         .limits = LS_ABOVE(0), .help = "size of a gradient bucket (the first: at most 1)"},
+        {.kind = LS_OPTION_CHOICE, .name = "compress", .to.number = &s->compress, .choices = compressions,
+         .help = "all-reduce gradients in half precision, which halves the bytes; what a half cannot hold becomes infinite"},
+        {.kind = LS_OPTION_SWITCH, .name = "overlap", .to.flag = &s->overlap,
+         .help = "reduce buckets while the backward pass still runs"},
+        {.kind = LS_OPTION_FLAG, .name = "find-unused", .to.flag = &s->find_unused,
+         .help = "allow parameters that take no part in the loss (--model branched); costs a small all-reduce a step and some overlap"},
+        {.kind = LS_OPTION_FLAG, .name = "debug-ranks", .to.flag = &s->debug_ranks,
+         .help = "print a line from each rank at the start, and compare all ranks' state after every step; slow"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= DDP_OWN_ROWS / 2, "DDP_OWN_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+
+static size_t join_rows(ddp_settings *s, ls_option *rows) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "Ranks that run out of samples at different steps"},
+        {.kind = LS_OPTION_FLAG, .name = "uneven", .to.flag = &s->uneven,
+         .help = "strided shards without repeated samples: some ranks get one sample less than others"},
+        {.kind = LS_OPTION_FLAG, .name = "join", .to.flag = &s->join,
+         .help = "a rank without samples takes part in the others' steps until all have run out"},
+        {.kind = LS_OPTION_CHOICE, .name = "join-divide", .to.number = &s->join_divide, .choices = join_divisors,
+         .help = "what the gradients of such steps are divided by: the initial number of ranks, or the number of ranks with samples"},
+        {.kind = LS_OPTION_FLAG, .name = "join-throw", .to.flag = &s->join_throw,
+         .help = "with --join: end the run, as a failure, when the first rank runs out"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= DDP_OWN_ROWS / 2, "DDP_OWN_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+/* clang-format on */
+
+size_t ddp_option_rows(ddp_settings *s, ls_option rows[DDP_OPTION_ROWS]) {
+    s->algorithms[0] = "auto";
+    for (int a = 0; a + 1 < DDP_MAX_ALGORITHMS && ls_allreduce_algorithms[a].name; a++) {
+        s->algorithms[a + 1] = ls_allreduce_algorithms[a].name;
+    }
+    size_t count = ls_train_option_rows(&s->train, rows);
+    count += communication_rows(s, rows + count);
+    return count + join_rows(s, rows + count);
+}
+
+ls_status ddp_settings_parse(ddp_settings *s, int argc, char **argv, bool *help) {
+    ls_option rows[DDP_OPTION_ROWS];
+    ls_parsed parsed;
+    ls_command command = {.purpose = "Trains a model with DistributedDataParallel: one process per device.",
+                          .options = rows,
+                          .count = ddp_option_rows(s, rows)};
+    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
+    *help = status == LS_OK && parsed.help;
+    if (status == LS_OK && !s->join && (s->join_divide > 0 || s->join_throw)) {
+        return ls_fail(LS_ERR_USAGE, "--join-divide and --join-throw say how ranks join; they need --join");
+    }
+    return status;
+}
+
+ls_status ddp_settings_check_uneven(const ddp_settings *s) {
+    const char *option = s->join ? "join" : s->uneven ? "uneven" : NULL;
+    if (!option) return LS_OK;
+    if (s->train.resident_batches > 0)
+        return ls_fail(LS_ERR_USAGE, "--resident-batches does not go with --%s: no rank runs out of samples", option);
+    if (ddp_is_meta(s)) return ls_devices_refuse_meta(option);
+    return LS_OK;
+}

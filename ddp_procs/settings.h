@@ -1,0 +1,45 @@
+/* What ddp_train is told: the common training options, and DDP's own. */
+#ifndef DDP_SETTINGS_H
+#define DDP_SETTINGS_H
+
+#include "common/seam/devices.h"
+#include "common/seam/options.h"
+
+enum { DDP_MAX_ALGORITHMS = 16, DDP_OWN_ROWS = 24, DDP_OPTION_ROWS = LS_TRAIN_OPTION_ROWS + DDP_OWN_ROWS };
+
+typedef struct ddp_settings {
+    ls_train_options train;
+    int spawn;
+    ls_int_list device_ids;
+    int shard, backend, allreduce;
+    const char *algorithms[DDP_MAX_ALGORITHMS + 1];
+    const char *allreduce_table;
+    double bucket_cap_mb;
+    int compress; /* ls_dtype of what gradients travel as; LS_FP32: of what they are */
+    bool overlap, find_unused;
+    bool uneven, join, join_throw; /* ranks that run out of samples at different steps (distributed.h) */
+    int join_divide;               /* 0: by the initial world size, 1: by the ranks that have samples */
+    bool debug_ranks;
+} ddp_settings;
+
+/* The defaults that --help shows. */
+ddp_settings ddp_settings_defaults(void);
+
+/* Writes the option table's rows, pointing into `s`; returns how many. Ranks compare these rows (compared.h). */
+size_t ddp_option_rows(ddp_settings *s, ls_option rows[DDP_OPTION_ROWS]);
+
+/* Reads the command line. LS_ERR_USAGE with one line; *help: --help was asked for, and is answered. */
+ls_status ddp_settings_parse(ddp_settings *s, int argc, char **argv, bool *help);
+
+/* What does not go with ranks that may run out of samples; after ls_train_options_check. LS_ERR_USAGE with one line. */
+ls_status ddp_settings_check_uneven(const ddp_settings *s);
+
+/* Whether nothing is computed: one process is rank 0 of a job whose other ranks do not exist. */
+static inline bool ddp_is_meta(const ddp_settings *s) { return s->train.device_kind == LS_TRAIN_DEVICES_META; }
+
+/* How the ranks share the samples. */
+static inline ls_sharing ddp_sharing_of(const ddp_settings *s) {
+    return (ls_sharing){.shard = (ls_shard)s->shard, .uneven = s->uneven, .join = s->join};
+}
+
+#endif

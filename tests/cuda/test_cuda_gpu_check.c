@@ -181,6 +181,20 @@ static void tests_are_judged(void **state) {
     expect_in(p.err_text, "3 results are broken");
 }
 
+/* The program that walks all operations: red, so each operation and rung is asked by itself. */
+static void a_broken_operation_is_found(void **state) {
+    (void)state;
+    const char *walk =
+        make_script("test_cuda_kernels",
+                    "case \"$LS_ONE_OPERATION $LS_ONE_RUNG\" in ' ' | 'gemm fast') " FAILS " ;; esac; " PASSES);
+    assert_int_equal(program_run(&p, CHECK " --only=kernels --out=%s %s", scratch_folder(), walk), 1);
+    expect_verdict("test_cuda_kernels", "broken", "a_sum: ended with exit status 1");
+    expect_verdict("test_cuda_kernels gemm fast", "broken", "a_sum: ended with exit status 1");
+    expect_verdict("test_cuda_kernels gemm naive", "held", "");
+    expect_verdict("test_cuda_kernels fill fast", "held", "");
+    expect_in(p.err_text, "2 results are broken");
+}
+
 static void the_sanitizer_is_judged(void **state) {
     (void)state;
     const char *test = make_script("test_a", PASSES), *another = make_script("test_b", PASSES);
@@ -345,17 +359,10 @@ static void a_signal_ends_all_of_it(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(every_stage_runs),
-        TEST(without_a_gpu_it_fails),
-        TEST(refused_page_locking_shows),
-        TEST(tests_are_judged),
-        TEST(the_sanitizer_is_judged),
-        TEST(a_second_command_goes_on),
-        TEST(what_is_broken_stays_broken),
-        TEST(what_has_no_time_is_not_run),
-        TEST(runs_are_compared),
-        TEST(a_red_start_is_looked_at),
-        TEST(a_killed_check_leaves_a_summary),
+        TEST(every_stage_runs),         TEST(without_a_gpu_it_fails),      TEST(refused_page_locking_shows),
+        TEST(tests_are_judged),         TEST(a_broken_operation_is_found), TEST(the_sanitizer_is_judged),
+        TEST(a_second_command_goes_on), TEST(what_is_broken_stays_broken), TEST(what_has_no_time_is_not_run),
+        TEST(runs_are_compared),        TEST(a_red_start_is_looked_at),    TEST(a_killed_check_leaves_a_summary),
         TEST(a_signal_ends_all_of_it),
     };
     return cmocka_run_group_tests_name("gpu_check", tests, NULL, NULL);

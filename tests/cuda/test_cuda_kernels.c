@@ -11,6 +11,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/cuda/transplant.h"
@@ -92,9 +93,16 @@ static void check(ls_op_id id, int size, ls_dtype dtype, int rung, transplant_al
 
 static bool is_possible(ls_op_id id, int size) { return !(id == LS_OP_gemm && size == 0); }
 
+/* LS_ONE_OPERATION=gemm LS_ONE_RUNG=fast: only these (gpu_check, where all together have failed). */
+static bool is_wanted(ls_op_id id, int rung) {
+    const char *operation = getenv("LS_ONE_OPERATION"), *one = getenv("LS_ONE_RUNG");
+    if (operation && strcmp(operation, ls_op_name(id)) != 0) return false;
+    return !one || strcmp(one, rung == RUNG_NAIVE ? "naive" : "fast") == 0;
+}
+
 static void check_all(int rung, ls_dtype dtype, const int *sizes, size_t size_count) {
     for (int id = 0; id < LS_OP_COUNT; id++) {
-        if (dtype != LS_FP32 && !op_has_dtype((ls_op_id)id)) continue;
+        if (!is_wanted((ls_op_id)id, rung) || (dtype != LS_FP32 && !op_has_dtype((ls_op_id)id))) continue;
         for (size_t s = 0; s < size_count; s++) {
             if (is_possible((ls_op_id)id, sizes[s]))
                 check((ls_op_id)id, sizes[s], dtype, rung, (transplant_alignment)(s % TRANSPLANT_ALIGNMENTS));

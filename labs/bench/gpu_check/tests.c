@@ -1,6 +1,8 @@
 /* tests — the test programs that can run on a GPU, a process each, so that one that breaks the GPU's context takes no
  * other with it; plainly, and under compute-sanitizer.
  *   held            : it ended with 0, and cmocka counted tests that passed
+ *   broken          : of the program that walks all operations, each operation's two rungs then get a process of their own,
+ *                     which says which of them it was, and whether the others are well
  *   needs more GPUs : besides, it skipped some: the only reason for which these programs skip
  *   the tool        : is believed if it wrote its own summary. Where it cannot be used (some sandboxes), the first program
  *                     shows it, and it is not asked again. Whole trainings take hours under it, and are left out. */
@@ -9,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "labs/bench/gpu_check/gpu_check.h"
 
 #define TEST_S 60.0 /* less than its stage gets, so that one that hangs is found broken */
@@ -55,7 +58,8 @@ static cJSON *counted(int passed, int skipped) {
     return figures;
 }
 
-static void run_test(gpu_check *check, char *test, const char *name) {
+/* The verdict of one run of a test program. */
+static gpu_check_end run_test(gpu_check *check, char *test, const char *name) {
     char *const argv[] = {test, NULL};
     char why[GPU_CHECK_TEXT], names[GPU_CHECK_TEXT];
     double seconds;
@@ -71,6 +75,24 @@ static void run_test(gpu_check *check, char *test, const char *name) {
     } else {
         gpu_check_say(check, name, GPU_CHECK_HELD, seconds, counted(passed, 0), "%s", "");
     }
+    return end;
+}
+
+/* The program that walks all operations has failed: each operation and rung in a process of its own. */
+static void run_each_operation(gpu_check *check, char *test, const char *name) {
+    static const char *const rungs[] = {"naive", "fast"};
+    for (int id = 0; id < LS_OP_COUNT; id++) {
+        for (int r = 0; r < 2; r++) {
+            char one[128];
+            snprintf(one, sizeof one, "%s %s %s", name, ls_op_name((ls_op_id)id), rungs[r]);
+            if (!gpu_check_due(check, one)) continue;
+            setenv("LS_ONE_OPERATION", ls_op_name((ls_op_id)id), 1);
+            setenv("LS_ONE_RUNG", rungs[r], 1);
+            (void)run_test(check, test, one);
+        }
+    }
+    unsetenv("LS_ONE_OPERATION");
+    unsetenv("LS_ONE_RUNG");
 }
 
 /* What it counted, from "===== ERROR SUMMARY: 3 errors" or "===== RACECHECK SUMMARY: 3 hazards displayed"; -1: it wrote
@@ -133,9 +155,11 @@ void gpu_check_tests(gpu_check *check) {
         if (is_training(name) != (check->stage == GPU_CHECK_training)) continue;
         given++;
         if (!gpu_check_due(check, name)) continue;
-        if (!under_tool)
-            run_test(check, check->tests[t], name);
-        else if (!run_under_tool(check, sanitizer, check->tests[t], name, &usable))
+        if (!under_tool) {
+            gpu_check_end end = run_test(check, check->tests[t], name);
+            if (strcmp(name, "test_cuda_kernels") == 0 && end != GPU_CHECK_WELL && end != GPU_CHECK_OUT_OF_TIME)
+                run_each_operation(check, check->tests[t], name);
+        } else if (!run_under_tool(check, sanitizer, check->tests[t], name, &usable))
             return;
     }
     if (given == 0) gpu_check_say(check, "tests", GPU_CHECK_NOT_RUN, -1, NULL, "none was given");

@@ -141,11 +141,23 @@ static ls_status run_rank(struct rank *self) {
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
+/* A parent that a signal ends closes its store before the kernel ends its ranks: what they then complain about is the
+ * user's wish. A rank that has failed gives it that long before it says so. */
+#define PARENT_ENDS_US 200000
+
 static void child_main(const struct plan *plan, struct board *board, int rank, pid_t parent) {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(1);
     ls_log_init("calibrate", rank, true);
     struct rank self = {.plan = plan, .board = board, .rank = rank};
-    _exit(ls_status_exit_code(run_rank(&self)));
+    char said[512];
+    ls_log_capture(said, sizeof said);
+    ls_status status = run_rank(&self);
+    ls_log_capture(NULL, 0);
+    if (status != LS_OK) {
+        usleep(PARENT_ENDS_US);
+        (void)ls_fail(status, "%s", said);
+    }
+    _exit(ls_status_exit_code(status));
 }
 
 static ls_status await_ranks(const pid_t *pids, int count) {

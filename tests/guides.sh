@@ -21,10 +21,12 @@ copy_tree() {
     [ ! "$apply" ] || return 0
     for part in build/*; do
         case $part in
-        */results | */clang | */asan | */tsan) ;;
+        */results | */clang | */asan | */tsan | */tests | */gpu-bundle*) ;;
         *) cp -a --parents "$part" "$work/tree" ;;
         esac
     done
+    # of the tests their objects are enough: what a page runs is linked anew
+    [ ! -d build/tests/cuda_on_cpu ] || cp -a --parents build/tests/cuda_on_cpu "$work/tree"
 }
 
 # The lines of the page's blocks marked "sh guide".

@@ -104,6 +104,14 @@ static const char *graph_obstacle(const ls_parallel *p) {
     return "gradients that travel through the host: it needs --backend nccl, a GPU for each rank";
 }
 
+/* Every rank moves the same, whatever its part of the batch is. */
+static void count_bytes(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]) {
+    const struct ddp *ddp = (const struct ddp *)p;
+    (void)size, (void)local;
+    bytes[LS_PHASE_BROADCAST] = ddp->buffer_count * sizeof(float);
+    bytes[LS_PHASE_ALL_REDUCE] = ddp_reducer_sent_nbytes(ddp->reducer);
+}
+
 static void describe(const ls_parallel *p, struct ls_trace_about *about) {
     const struct ddp *ddp = (const struct ddp *)p;
     about->algorithm = ls_comm_allreduce(ddp->comm);
@@ -165,6 +173,7 @@ static const struct ls_parallel_ops ddp_ops = {
     .get_memory = ddp_get_memory,
     .set_memory = ddp_set_memory,
     .graph_obstacle = graph_obstacle,
+    .count_bytes = count_bytes,
     .describe = describe,
     .destroy = destroy,
 };

@@ -52,6 +52,9 @@ size_t ddp_reducer_get_order(const ddp_reducer *reducer, const int64_t **order);
  * numbers that are no order of this model's parameters. Host-blocking. */
 ls_status ddp_reducer_set_order(ddp_reducer *reducer, const int64_t *order, size_t count);
 
+/* Bytes of all buckets as they travel: each gradient padded to whole cache lines, in the type of `compress`. */
+size_t ddp_reducer_sent_nbytes(const ddp_reducer *reducer);
+
 /* What a trace says of the reducer: the limits that buckets are cut by, and whether they overlap with backward. */
 void ddp_reducer_describe(const ddp_reducer *reducer, struct ls_trace_about *about);
 

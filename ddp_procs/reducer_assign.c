@@ -55,6 +55,10 @@ ls_status ddp_reducer_alloc_memory(ddp_reducer *r) {
     return ls_comm_alloc_shared(r->comm, r->device, half_nbytes, &r->half_memory);
 }
 
+size_t ddp_reducer_sent_nbytes(const ddp_reducer *r) {
+    return r->memory_nbytes / sizeof(float) * ls_dtype_nbytes(r->options.compress);
+}
+
 /* Where what travels for the floats at `slot` lies. */
 static void *half_of(const ddp_reducer *r, const float *slot) {
     if (!r->half_memory) return NULL;

@@ -193,6 +193,22 @@ static const char *graph_obstacle(const ls_parallel *p) {
     return ((const struct dp *)p)->replicas[0].nccl ? "--replicate nccl, which one device has no use for" : NULL;
 }
 
+/* Inputs, outputs and their gradients with each micro-batch; parameters with the first, gradients with the last. Where
+ * the step is one micro-batch, a device without a piece of it takes no part. */
+static void count_bytes(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]) {
+    float *data;
+    size_t parameters, rows = 0;
+    for (int k = 0; k < size.micro_batches; k++) rows += ls_parallel_rows(p, size, local, k);
+    if (p->device_count == 1 || (rows == 0 && size.micro_batches == 1)) return;
+    ls_model_parameters(p->model, &data, &parameters);
+    uint64_t outputs = rows * ls_model_outputs(p->model) * sizeof(float);
+    bytes[LS_PHASE_GATHER] = outputs; /* the loss's own device too: a copy within it */
+    if (p->devices[local] != p->loss_device) bytes[LS_PHASE_SCATTER] += outputs; /* come back as gradients */
+    if (local == 0) return;
+    bytes[LS_PHASE_SCATTER] += rows * ls_model_input_nbytes(p->model);
+    bytes[LS_PHASE_REPLICATE] = bytes[LS_PHASE_REDUCE] = parameters * sizeof(float);
+}
+
 static void destroy(ls_parallel *p) {
     struct dp *dp = dp_of(p);
     if (!dp_workers_destroy(dp->workers)) return; /* reported; nothing may be freed under a thread that is stuck */
@@ -230,6 +246,7 @@ static const struct ls_parallel_ops dp_ops = {
     .find_nonfinite = dp_find_nonfinite,
     .abandon = dp_abandon,
     .graph_obstacle = graph_obstacle,
+    .count_bytes = count_bytes,
     .destroy = destroy,
 };
 

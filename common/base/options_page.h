@@ -2,7 +2,8 @@
 #ifndef LS_BASE_OPTIONS_PAGE_H
 #define LS_BASE_OPTIONS_PAGE_H
 
-#include "common/base/options.h"
+#include "common/base/option.h"
+#include "common/base/status.h"
 
 /* Writes the page to stdout: usage line, purpose, then each row with its present value as the default. LS_ERR_IO if
  * stdout does not take it. */

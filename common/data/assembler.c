@@ -26,10 +26,9 @@ static void free_array(void *memory, ls_device *pinned_for) {
     free(memory);
 }
 
-bool ls_batch_slot_alloc(ls_batch_slot *slot, const ls_sample_spec *spec, size_t sample_count,
-                         const ls_loader_options *options) {
-    size_t input_nbytes, label_nbytes, target_nbytes, element_nbytes = ls_dtype_nbytes(options->precision);
-    ls_device *pin_for = options->pin_for;
+bool ls_batch_slot_alloc(ls_batch_slot *slot, const ls_sample_spec *spec, size_t sample_count, ls_dtype precision,
+                         ls_device *pin_for) {
+    size_t input_nbytes, label_nbytes, target_nbytes, element_nbytes = ls_dtype_nbytes(precision);
     if (__builtin_mul_overflow(sample_count, ls_sample_input_count(spec) * element_nbytes, &input_nbytes)) return false;
     if (__builtin_mul_overflow(sample_count, sizeof(int64_t), &label_nbytes)) return false;
     if (__builtin_mul_overflow(sample_count, spec->target_count * sizeof(float), &target_nbytes)) return false;

@@ -3,7 +3,11 @@
 #ifndef LS_DATA_ASSEMBLER_H
 #define LS_DATA_ASSEMBLER_H
 
-#include "common/data/loader.h"
+#include "common/base/dtype.h"
+#include "common/data/batch.h"
+#include "common/data/batches.h"
+#include "common/data/dataset.h"
+#include "common/device/device.h"
 
 /* A batch's memory, which batch it is, and what became of it. */
 typedef struct ls_batch_slot {
@@ -19,10 +23,10 @@ typedef struct ls_batch_slot {
     ls_device *pinned_for; /* the three are page-locked for this device; NULL: they are not */
 } ls_batch_slot;
 
-/* Room for inputs in options->precision, page-locked for options->pin_for, if that is not NULL. false: no memory. A
- * slot that is all zero may be freed. */
-bool ls_batch_slot_alloc(ls_batch_slot *slot, const ls_sample_spec *spec, size_t sample_count,
-                         const ls_loader_options *options);
+/* Room for `sample_count` samples with inputs in `precision`, page-locked for `pin_for`, if that is not NULL. false: no
+ * memory. A slot that is all zero may be freed. */
+bool ls_batch_slot_alloc(ls_batch_slot *slot, const ls_sample_spec *spec, size_t sample_count, ls_dtype precision,
+                         ls_device *pin_for);
 void ls_batch_slot_free(ls_batch_slot *slot);
 
 typedef struct ls_assembler {

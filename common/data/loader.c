@@ -189,7 +189,8 @@ static bool allocate_parts(ls_loader *loader, const ls_loader_options *options, 
         done = worker->queue && ls_assembler_alloc(&worker->assembler);
     }
     for (uint32_t i = 0; done && i < loader->slot_count; i++) {
-        done = ls_batch_slot_alloc(&loader->slots[i], ls_dataset_spec(loader->dataset), sample_count, options);
+        done = ls_batch_slot_alloc(&loader->slots[i], ls_dataset_spec(loader->dataset), sample_count,
+                                   options->precision, options->pin_for);
     }
     return done;
 }

@@ -16,6 +16,7 @@
 
 #include "common/base/dtype.h"
 #include "common/base/status.h"
+#include "common/data/batch.h"
 #include "common/data/batches.h"
 #include "common/data/dataset.h"
 #include "common/device/device.h"
@@ -23,25 +24,6 @@
 #define LS_LOADER_MAX_WORKERS 64
 
 typedef struct ls_loader ls_loader;
-
-typedef struct ls_batch {
-    const void *inputs;    /* count x channels x height x width, of the loader's precision */
-    const int64_t *labels; /* count; NULL for regression */
-    const float *targets;  /* count x target_count; NULL for classification */
-    size_t count;          /* samples of this rank, may be 0 */
-    size_t global_count;   /* samples of the step over all ranks; 0: unknown (a stream of several ranks) */
-    int64_t epoch, step;   /* step counts from 0 in each epoch */
-} ls_batch;
-
-/* Rank r's worker k of K reads samples r K + k, r K + k + W K, ... of a stream and cuts them into batches of its own,
- * which are handed out in turn over the workers that still have some: the last of each worker may be short, in the
- * middle of the epoch. Without threads there is one worker, the caller. 12 samples in batches of 2 on 2 ranks with 2
- * workers: rank 0 gets [0,4] [1,5] [8] [9], rank 1 [2,6] [3,7] [10] [11]. */
-typedef struct ls_stream_share {
-    size_t local_batch; /* samples of a batch on this rank, >= 1 */
-    int rank, world_size;
-    bool drop_last; /* each worker drops its last, shorter batch */
-} ls_stream_share;
 
 typedef struct ls_loader_options {
     int workers;  /* threads that assemble batches, for the loader's whole life; 0: ls_loader_next does the work */

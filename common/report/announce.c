@@ -7,32 +7,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "common/base/chunk.h"
-
 /* --- the batch ---------------------------------------------------------------------------------------------------- */
-
-/* DDP: each device has a process of its own, and a loader that gives it its part of the step's batch. DataParallel cuts
- * each micro-batch. */
-static bool has_ranks(const ls_parallel *p) { return p->ops->gather_from_ranks != NULL; }
-
-static size_t chunk(size_t length, int pieces, int index) {
-    size_t begin, count;
-    ls_chunk(length, pieces, index, &begin, &count);
-    return count;
-}
-
-/* Samples of a full step's micro-batch on device `device` of all. */
-static size_t rows_of(const ls_parallel *p, const ls_train_options *o, int device, int micro_batch) {
-    size_t batch = (size_t)o->batch_size;
-    return has_ranks(p) ? chunk(chunk(batch, p->device_count, device), o->accumulate, micro_batch)
-                        : chunk(chunk(batch, o->accumulate, micro_batch), p->device_count, device);
-}
 
 static void announce_batch(FILE *file, const ls_parallel *p, const ls_train_options *o) {
     size_t most = 0, least = SIZE_MAX;
+    const struct ls_step_size size = {(size_t)o->batch_size, o->accumulate};
     for (int d = 0; d < p->device_count; d++) {
         for (int k = 0; k < o->accumulate; k++) {
-            size_t rows = rows_of(p, o, d, k);
+            size_t rows = ls_parallel_rows(p, size, d, k);
             most = rows > most ? rows : most;
             least = rows < least ? rows : least;
         }
@@ -124,55 +106,6 @@ static void announce_precision(FILE *file, const ls_parallel *p, const ls_train_
 
 /* --- bytes -------------------------------------------------------------------------------------------------------- */
 
-/* Floats of all gradients in DDP's buckets, each padded to whole cache lines. */
-static uint64_t bucket_floats(const ls_model *model) {
-    uint64_t count = 0;
-    for (size_t p = 0; p < ls_model_parameter_count(model); p++) {
-        count += ls_aligned_floats(ls_model_parameter(model, p)->count);
-    }
-    return count;
-}
-
-static void predict_ddp(const ls_parallel *p, uint64_t bytes[LS_PHASE_COUNT]) {
-    float *data;
-    size_t state_count, parameter_count;
-    ls_model_state(p->model, &data, &state_count);
-    ls_model_parameters(p->model, &data, &parameter_count);
-    bytes[LS_PHASE_BROADCAST] = (state_count - parameter_count) * sizeof(float);
-    bytes[LS_PHASE_ALL_REDUCE] = bucket_floats(p->model) * ls_dtype_nbytes(p->sent_as);
-}
-
-/* Inputs, outputs and their gradients with each micro-batch; parameters with the first, gradients with the last. Where
- * the step is one micro-batch, a device without a piece of it takes no part. */
-static void predict_dp(const ls_parallel *p, const ls_train_options *o, int local, uint64_t bytes[LS_PHASE_COUNT]) {
-    float *data;
-    size_t parameters, rows = 0;
-    bool takes_loss = p->devices[local] == p->loss_device;
-    for (int k = 0; k < o->accumulate; k++) rows += rows_of(p, o, local, k);
-    if (rows == 0 && o->accumulate == 1) return;
-    ls_model_parameters(p->model, &data, &parameters);
-    uint64_t outputs = rows * ls_model_outputs(p->model) * sizeof(float);
-    bytes[LS_PHASE_GATHER] = outputs;                    /* the loss's own device too: a copy within it */
-    if (!takes_loss) bytes[LS_PHASE_SCATTER] += outputs; /* come back as gradients */
-    if (local == 0) return;
-    bytes[LS_PHASE_SCATTER] += rows * ls_model_input_nbytes(p->model);
-    bytes[LS_PHASE_REPLICATE] = parameters * sizeof(float);
-    bytes[LS_PHASE_REDUCE] = parameters * sizeof(float);
-}
-
-/* The bytes that device `local` of this process moves in a full step of a run on several devices, phase by phase, as
- * its clock will count them (phase.h): its part of the batch, whatever travels once a step, and no last, shorter step.
- * (Nobody counts what batch norms with --sync-bn tell each other, nor --find-unused and --join: some bytes for each
- * channel, parameter and rank.) */
-static void predict_bytes(const ls_parallel *p, const ls_train_options *o, int local, uint64_t bytes[LS_PHASE_COUNT]) {
-    memset(bytes, 0, LS_PHASE_COUNT * sizeof *bytes);
-    if (has_ranks(p)) {
-        predict_ddp(p, bytes);
-    } else if (p->device_count > 1) {
-        predict_dp(p, o, local, bytes);
-    }
-}
-
 /* What travels in a phase. */
 static const char *const kinds[LS_PHASE_COUNT] = {
     [LS_PHASE_SCATTER] = "inputs and output gradients",
@@ -199,29 +132,28 @@ static void print_bytes(FILE *file, const ls_parallel *p, const uint64_t bytes[L
 }
 
 /* Whether device `next` follows on device `first` in a range of numbers, and moves the same bytes. */
-static bool continues(const ls_parallel *p, const ls_train_options *o, int first, int next,
+static bool continues(const ls_parallel *p, struct ls_step_size size, int first, int next,
                       const uint64_t bytes[LS_PHASE_COUNT]) {
-    uint64_t of_next[LS_PHASE_COUNT];
+    uint64_t of_next[LS_PHASE_COUNT] = {0};
     if (ls_device_index(p->devices[next]) != ls_device_index(p->devices[first]) + next - first) return false;
-    predict_bytes(p, o, next, of_next);
+    p->ops->count_bytes(p, size, next, of_next);
     return memcmp(bytes, of_next, sizeof of_next) == 0;
 }
 
-static void announce_bytes(FILE *file, const ls_parallel *p, const ls_train_options *o) {
-    uint64_t bytes[LS_PHASE_COUNT];
-    if (p->device_count == 1) return;
+static void announce_bytes(FILE *file, const ls_parallel *p, struct ls_step_size size) {
+    if (p->device_count == 1 || !p->ops->count_bytes) return;
     fputs("bytes a step:", file);
-    if (has_ranks(p)) {
-        predict_bytes(p, o, 0, bytes);
-        fputs(" each rank", file);
-        print_bytes(file, p, bytes);
-    }
-    for (int first = 0, end; !has_ranks(p) && first < p->device_count; first = end) {
-        predict_bytes(p, o, first, bytes);
-        for (end = first + 1; end < p->device_count && continues(p, o, first, end, bytes);) end++;
-        fprintf(file, "%s device%s %d", first > 0 ? ";" : "", end > first + 1 ? "s" : "",
-                ls_device_index(p->devices[first]));
-        if (end > first + 1) fprintf(file, " to %d", ls_device_index(p->devices[end - 1]));
+    for (int first = 0, end; first < p->local_device_count; first = end) {
+        uint64_t bytes[LS_PHASE_COUNT] = {0};
+        p->ops->count_bytes(p, size, first, bytes);
+        for (end = first + 1; end < p->local_device_count && continues(p, size, first, end, bytes);) end++;
+        if (p->world_size > 1) {
+            fputs(" each rank", file);
+        } else {
+            fprintf(file, "%s device%s %d", first > 0 ? ";" : "", end > first + 1 ? "s" : "",
+                    ls_device_index(p->devices[first]));
+            if (end > first + 1) fprintf(file, " to %d", ls_device_index(p->devices[end - 1]));
+        }
         print_bytes(file, p, bytes);
     }
     fputc('\n', file);
@@ -229,14 +161,11 @@ static void announce_bytes(FILE *file, const ls_parallel *p, const ls_train_opti
 
 void ls_announce(FILE *file, const struct ls_announcement *a) {
     ls_train_note_idle(a->options, a->parallel->device_count);
-    if (a->parallel->sent_as != LS_FP32 && a->parallel->device_count == 1)
-        ls_note("--compress %s only rounds the gradients: with one rank nothing travels",
-                ls_parallel_sent_as(a->parallel));
     if (a->options->quiet) return;
     announce_batch(file, a->parallel, a->options);
     announce_rate(file, a->parallel, a->options, a->schedule);
     announce_samples(file, a);
     announce_precision(file, a->parallel, a->options);
-    announce_bytes(file, a->parallel, a->options);
+    announce_bytes(file, a->parallel, (struct ls_step_size){(size_t)a->options->batch_size, a->options->accumulate});
     fflush(file);
 }

@@ -8,7 +8,7 @@
 
 #include "common/base/file.h"
 #include "common/base/log.h"
-#include "common/report/report_files.h"
+#include "common/report/lines.h"
 #include "common/report/summary.h"
 
 struct ls_report {

@@ -144,6 +144,19 @@ ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row_
 
 size_t ls_micro_batch_rows(size_t rows, int count) { return (rows + (size_t)count - 1) / (size_t)count; }
 
+static size_t chunk(size_t length, int pieces, int index) {
+    size_t begin, count;
+    ls_chunk(length, pieces, index, &begin, &count);
+    return count;
+}
+
+size_t ls_parallel_rows(const ls_parallel *p, struct ls_step_size size, int device, int micro_batch) {
+    return p->world_size > 1 ? chunk(chunk(size.samples, p->world_size, device), size.micro_batches, micro_batch)
+                             : chunk(chunk(size.samples, size.micro_batches, micro_batch), p->device_count, device);
+}
+
+/* --- life --------------------------------------------------------------------------------------------------------- */
+
 ls_status ls_parallel_init(ls_parallel *p) {
     for (int d = 0; d < p->local_device_count; d++) ls_phase_begin(&p->clocks[d], p->devices[d]);
     p->micro_batches = 1;

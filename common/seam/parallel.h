@@ -30,6 +30,12 @@
 
 typedef struct ls_parallel ls_parallel;
 
+/* A full step: its samples over all devices, and the micro-batches that they are cut into. */
+struct ls_step_size {
+    size_t samples;
+    int micro_batches;
+};
+
 struct ls_parallel_ops {
     const char *name; /* "single device", "DataParallel", "DistributedDataParallel" */
     const char *mode; /* the same for files: "single", "dp", "ddp" */
@@ -69,6 +75,11 @@ struct ls_parallel_ops {
     /* (optional) Why forward_backward, reduce and apply cannot be recorded into a graph (step_graph.h), as "ranks that
      * join ..."; NULL, or no such function: they can. */
     const char *(*graph_obstacle)(const ls_parallel *p);
+    /* (optional) The bytes that device `local` of this process moves in a full step of a run on several devices, phase
+     * by phase, as its clock will count them (phase.h); bytes[] comes as zeros. What travels once a step is in it; a
+     * last, shorter step and what collectives beside the gradients say (--sync-bn, --find-unused, --join: some bytes
+     * for each channel, parameter and rank) are not. */
+    void (*count_bytes)(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]);
     /* (optional) Fills in what a trace says of this mode beyond what every mode has: texts live as long as it. */
     void (*describe)(const ls_parallel *p, struct ls_trace_about *about);
     void (*destroy)(ls_parallel *p);
@@ -199,6 +210,11 @@ ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row_
 
 /* The most rows that a micro-batch has if a step has `rows`. */
 size_t ls_micro_batch_rows(size_t rows, int count);
+
+/* Samples of micro-batch `micro_batch` of a full step on device `device` of all (torch.chunk's rule; possibly 0). Ranks
+ * take their parts of the step's batch and cut those into micro-batches; a process with several devices cuts each
+ * micro-batch for them. */
+size_t ls_parallel_rows(const ls_parallel *p, struct ls_step_size size, int device, int micro_batch);
 
 /* For forward_backward: enqueues the loss of the micro-batch, from the outputs y, and its gradient dy (which may be y),
  * times the loss scale. Each sample counts `weight` / samples of the step over all devices in the gradient; in the loss

@@ -31,6 +31,7 @@
 #include "common/comm/comm.h"
 #include "ddp_procs/launch/launch_spawn.h"
 #include "ddp_procs/launch/open_files.h"
+#include "ddp_procs/launch/store.h"
 #include "ddp_procs/launch/store_listen.h"
 #include "ddp_procs/launch/store_pass.h"
 

@@ -30,24 +30,13 @@
 #include "common/base/status.h"
 #include "common/comm/comm.h"
 #include "ddp_procs/launch/rank.h"
+#include "ddp_procs/launch/store_pass.h"
 
 /* Groups store names and ids of some hundred bytes, ranks their options: a few KiB each. */
 #define DDP_STORE_KEY_MAX 1024
 #define DDP_STORE_VALUE_MAX ((size_t)64 << 10)
 #define DDP_STORE_KEYS_MAX 4096
 #define DDP_STORE_TOTAL_MAX ((size_t)8 << 20) /* bytes of all keys and values */
-
-/* --- who may come in ------------------------------------------------------------------------------------------------- */
-
-enum { DDP_TOKEN_CAPACITY = 128 };
-
-/* What a client shows, and what the server compares it with. Text is terminated. */
-typedef struct ddp_store_pass {
-    char token[DDP_TOKEN_CAPACITY]; /* the job's secret; empty: none */
-    char job[LS_JOB_CAPACITY];      /* the job's name; empty: it has none */
-    int world_size; /* the job's ranks, each of which may be there once; 0 at the server: any client may */
-    int rank;       /* of the client */
-} ddp_store_pass;
 
 /* --- the server ----------------------------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* The files of lines that a run writes while it trains (--metrics, --dump-losses). Private to common/report; whether
  * the files that the options name can be written is ls_report_check (report.h). */
-#ifndef LS_REPORT_REPORT_FILES_H
-#define LS_REPORT_REPORT_FILES_H
+#ifndef LS_REPORT_LINES_H
+#define LS_REPORT_LINES_H
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,6 +14,10 @@ struct ls_lines {
     bool is_file; /* not a pipe or a device */
     bool failed;  /* a write has failed, and that was reported */
 };
+
+/* Whether `path` can be opened; it changes nothing. A pipe must have a reader, and is opened, in place of the one before
+ * in *held_fd (-1: none), since readers end with the last writer. LS_ERR_IO, with one line. */
+ls_status ls_lines_check(const char *path, int *held_fd);
 
 /* Opens `path` (NULL: there are to be no lines) without emptying it. A pipe that nobody reads is refused. LS_ERR_IO:
  * there is nothing to close. */

@@ -1,0 +1,105 @@
+/* lines — the files of lines that a run writes while it trains.
+ *   cost  : a system call for the lines of each look (deferred.h), which a kill can then no longer lose
+ *   fails : lines that cannot be written are no reason to end a training: it is said once, when it happens, no more
+ *           lines follow, so that there is no gap in them, and the run ends as failed. A pipe whose reader does not
+ *           read holds the training up */
+#include "common/report/lines.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/file.h"
+#include "common/base/log.h"
+
+static ls_status cannot_write(const char *path, int error) {
+    return ls_fail(LS_ERR_IO, "cannot write %s: %s", path, ls_write_error(error));
+}
+
+/* Lines go to a file, a pipe that has a reader, a terminal or another device that takes characters. */
+static bool takes_lines(mode_t mode) { return S_ISREG(mode) || S_ISFIFO(mode) || S_ISCHR(mode); }
+
+static ls_status refuse(const char *path) {
+    return ls_fail(LS_ERR_IO, "cannot write %s: it is neither a file nor a pipe; choose another path", path);
+}
+
+/* Whether somebody reads it. */
+static ls_status check_pipe(int *held_fd, const char *path) {
+    int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return cannot_write(path, errno);
+    if (*held_fd >= 0) close(*held_fd);
+    *held_fd = fd;
+    return LS_OK;
+}
+
+/* All but opening it, pipes excepted. */
+static ls_status check_lines(const char *path) {
+    struct stat info;
+    char folder[PATH_MAX];
+    int error = 0;
+    if (stat(path, &info) == 0) {
+        if (!S_ISDIR(info.st_mode) && !takes_lines(info.st_mode)) return refuse(path);
+        error = S_ISDIR(info.st_mode) ? EISDIR : access(path, W_OK) != 0 ? errno : 0;
+    } else if (errno != ENOENT) {
+        error = errno;
+    } else {
+        snprintf(folder, sizeof folder, "%s", path);
+        char *slash = strrchr(folder, '/');
+        if (slash) slash[1] = '\0';
+        error = access(slash ? folder : ".", W_OK | X_OK) != 0 ? errno : 0;
+    }
+    return error == 0 ? LS_OK : cannot_write(path, error);
+}
+
+ls_status ls_lines_check(const char *path, int *held_fd) {
+    struct stat info;
+    bool is_pipe = stat(path, &info) == 0 && S_ISFIFO(info.st_mode);
+    return is_pipe ? check_pipe(held_fd, path) : check_lines(path);
+}
+
+ls_status ls_lines_open(struct ls_lines *lines, const char *path) {
+    struct stat info;
+    *lines = (struct ls_lines){.path = path};
+    if (!path) return LS_OK;
+    /* a pipe without a reader is refused, not waited for */
+    int fd = open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
+    if (fd < 0) return cannot_write(path, errno);
+    ls_status status = fstat(fd, &info) != 0 ? cannot_write(path, errno) : LS_OK;
+    if (status == LS_OK && !takes_lines(info.st_mode)) status = refuse(path);
+    if (status == LS_OK && (fcntl(fd, F_SETFL, 0) != 0 || !(lines->file = fdopen(fd, "w"))))
+        status = cannot_write(path, errno);
+    lines->is_file = status == LS_OK && S_ISREG(info.st_mode);
+    if (!lines->file) close(fd);
+    return status;
+}
+
+ls_status ls_lines_begin(struct ls_lines *lines) {
+    if (!lines->is_file || ftruncate(fileno(lines->file), 0) == 0) return LS_OK;
+    return cannot_write(lines->path, errno);
+}
+
+bool ls_lines_go_on(const struct ls_lines *lines) { return lines->file && !lines->failed; }
+
+void ls_lines_flush(struct ls_lines *lines) {
+    if (!ls_lines_go_on(lines)) return;
+    bool failed_before = ferror(lines->file) != 0;
+    const char *why = fflush(lines->file) != 0 ? ls_write_error(errno) : failed_before ? "a write failed" : NULL;
+    if (!why) return;
+    lines->failed = true;
+    ls_report_error("cannot write all of %s: %s; no more is written there, and this run will end as failed",
+                    lines->path, why);
+}
+
+ls_status ls_lines_close(struct ls_lines *lines) {
+    if (!lines->file) return LS_OK;
+    ls_lines_flush(lines);
+    int error = fclose(lines->file) == 0 ? 0 : errno;
+    bool told = lines->failed;
+    lines->file = NULL;
+    if (error != 0 && !told) return cannot_write(lines->path, error);
+    return told ? LS_ERR_IO : LS_OK;
+}

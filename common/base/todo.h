@@ -6,7 +6,8 @@
 #define LS_TODO_EXIT 4
 
 /* Says "lab LAB: FUNCTION is not written yet (FILE)" on stderr, once, and ends the process with LS_TODO_EXIT: nothing
- * that follows could be right. Any thread. */
+ * that follows could be right. The environment's LS_TODO_LOG names a file that gets the line, too: tests/run.sh asks
+ * there, since a test may keep what its programs say. Any thread. */
 _Noreturn void ls_todo_at(const char *lab, const char *function, const char *file);
 
 #define ls_todo(lab) ls_todo_at(lab, __func__, __FILE__)

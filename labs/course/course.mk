@@ -11,7 +11,7 @@ LOOSE      := -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable -W
 COURSE_ENV  = BUILD=$(BUILD) CC='$(CC)' COURSE_CPPFLAGS='$(CPPFLAGS)' COURSE_CFLAGS='$(CSTD) -O2 -g $(WARN) $(LOOSE) -ffp-contract=off -pthread' \
     COURSE_LIB=$(or $(COURSE_REFERENCE:%=%/liblockstep.a),$(LIB)) COURSE_LIBS='$(LDLIBS)' COURSE_OBJ=$(BUILD)/obj COURSE_REFERENCE=$(COURSE_REFERENCE) ORACLE=$(or $(COURSE_REFERENCE),$(BUILD))
 
-.PHONY: lab labs lab-figures grade handout class course-check
+.PHONY: lab labs lab-figures grade handout handout-check class course-check
 lab: $(PROGRAMS) ## predict, run and compare: a lab with your code [LAB=03 CODE=folder with the files PREDICT=skip]
 	@$(COURSE_ENV) PREDICT=$(PREDICT) labs/course/lab.sh $(call quoted,$(CODE)) $(BUILD)/labs $(LAB)
 
@@ -26,6 +26,11 @@ lab-figures: $(PROGRAMS) ## write the numbers in the labs' sheets, from their ow
 
 handout: $(PROGRAMS) ## the tree that a student gets [OUT=folder]
 	@$(COURSE_ENV) labs/course/handout.sh $(call quoted,$(or $(OUT),$(BUILD)/handout))
+
+handout-check: $(PROGRAMS) ## build a handout and run its tests, which pass or are not written yet (six minutes)
+	@rm -rf $(BUILD)/handout-check
+	@$(COURSE_ENV) labs/course/handout.sh $(BUILD)/handout-check
+	@$(MAKE) -C $(BUILD)/handout-check BUILD=build test
 
 class: $(PROGRAMS) ## grade a class, to CSV [SUBMISSIONS=folder with one folder a student LAB=03]
 	@$(COURSE_ENV) labs/course/class.sh $(call quoted,$(SUBMISSIONS)) $(BUILD)/labs $(LAB)

@@ -13,6 +13,8 @@ to=$(realpath "$to")
 left_out='^(labs/[0-9][0-9]-[^/]*/(bugs|answers)/|labs/instructors\.md|labs/course/(check\.sh|cheats/|handout\.sh|class\.sh|Containerfile)|\.ci/|tests/hostile/|tests/labs/test_course)'
 git ls-files | grep -vE "$left_out" | while read -r file; do [ -f "$file" ] && echo "$file"; done | tar -cf - -T - | tar -xf - -C "$to" || exit 1
 
+sed -i '/instructors\.md/d' "$to/labs/README.md" || exit 1
+
 for lab in $(all_labs); do
     folder=$(lab_folder "$lab")
     for file in $(cut_files "$folder"); do cut_file "$file" "$to/$file" || exit 1; done

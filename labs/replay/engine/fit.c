@@ -1,12 +1,11 @@
 /* fit — least squares of T_N = T1 / N + Tcomm(N).
  *   idea  : every law is linear in its coefficients (Amdahl's in T1 and T1 s), so a fit is one overdetermined system
- *           A x = t with a row per point and a column per coefficient. Columns are scaled to length 1 and A is made
- *           upper triangular by Householder's reflections, in long double: the condition number enters once, not
- *           squared as in the normal equations
+ *           A x = t with a row per point and a column per coefficient; fit_solve.c solves it, in long double
  *   errors: s^2 (A'A)^-1 with s^2 = squared residuals / degrees of freedom; of s = c / T1 by the usual expansion
  *   choice: leave-one-out. A law with more coefficients always has smaller residuals; it has a smaller error on an N
- *           that it has not seen only if it says something true. All points of an N are left out together, since the
- *           others would give it away, and N = 1 never is: T1 is a measurement, and not what anybody wants predicted
+ *           that it has not seen only if it says something true. All points of an N are left out together (they weigh
+ *           0), since the others would give it away, and N = 1 never is: T1 is a measurement, and not what anybody
+ *           wants predicted
  *   cost  : points x coefficients^2, times the number of different N
  *   fails : where a column is a combination of others to within 1e-12, the coefficients are not determined: refused */
 #include "labs/replay/engine/fit.h"
@@ -14,13 +13,11 @@
 #include <math.h>
 
 #include "common/base/log.h"
+#include "labs/replay/engine/fit_solve.h"
 
-enum { MAX_COEFFICIENTS = 3 };
-
-#define MOST_N 1e6         /* of a point */
-#define MOST_HALF_N 1e9    /* of half_efficiency_n */
-#define LEAST_PIVOT 1e-12L /* of a column of length 1 */
-#define ROUNDING 1e-9      /* of the mean time: errors below it are equal */
+#define MOST_N 1e6      /* of a point */
+#define MOST_HALF_N 1e9 /* of half_efficiency_n */
+#define ROUNDING 1e-9   /* of the mean time: errors below it are equal */
 
 static const struct {
     const char *name, *formula;
@@ -35,7 +32,7 @@ const char *ls_law_name(ls_law law) { return laws[law].name; }
 const char *ls_law_formula(ls_law law) { return laws[law].formula; }
 
 /* The factors of the coefficients in T_N. */
-static void factors(long double row[MAX_COEFFICIENTS], ls_law law, bool weak, double n) {
+static void factors(long double row[LS_FIT_COLUMNS], ls_law law, bool weak, double n) {
     long double talks = n > 1 ? 1 : 0;
     row[0] = weak ? 1 : 1 / (long double)n;
     row[1] = law == LS_LAW_AMDAHL ? 1 - 1 / (long double)n : talks;
@@ -46,7 +43,7 @@ static void factors(long double row[MAX_COEFFICIENTS], ls_law law, bool weak, do
 }
 
 double ls_fit_ms(const struct ls_fit *fit, double n) {
-    long double row[MAX_COEFFICIENTS];
+    long double row[LS_FIT_COLUMNS];
     factors(row, fit->law, fit->weak, n);
     double a_ms = fit->law == LS_LAW_AMDAHL ? fit->a_ms * fit->t1_ms : fit->a_ms;
     return (double)(row[0] * fit->t1_ms + row[1] * a_ms + row[2] * fit->b_ms);
@@ -56,106 +53,48 @@ double ls_fit_efficiency(const struct ls_fit *fit, double n) {
     return fit->t1_ms / ((fit->weak ? 1 : n) * ls_fit_ms(fit, n));
 }
 
-/* --- linear algebra ---------------------------------------------------------------------------------------------- */
-
-/* Rows of A and, in the last column, t. */
-struct equations {
-    int rows, columns;
-    long double a[LS_FIT_MAX_POINTS][MAX_COEFFICIENTS + 1];
-    long double scale[MAX_COEFFICIENTS];
-};
-
-struct solution {
-    long double x[MAX_COEFFICIENTS];
-    long double covariance[MAX_COEFFICIENTS][MAX_COEFFICIENTS]; /* (A'A)^-1 */
-};
-
-static long double column_length(const struct equations *e, int column, int from) {
-    long double sum = 0;
-    for (int i = from; i < e->rows; i++) sum += e->a[i][column] * e->a[i][column];
-    return sqrtl(sum);
-}
-
-static void scale_columns(struct equations *e) {
-    for (int j = 0; j < e->columns; j++) {
-        long double length = column_length(e, j, 0);
-        e->scale[j] = length > 0 ? length : 1;
-        for (int i = 0; i < e->rows; i++) e->a[i][j] /= e->scale[j];
-    }
-}
-
-/* Reflects the rows k ... so that only the first of them is left in column k. False: there is nothing in
- * it, or there are no such rows. */
-static bool reflect(struct equations *e, int k) {
-    long double v[LS_FIT_MAX_POINTS], length = column_length(e, k, k), squares = 0;
-    if (k >= e->rows || !(length > LEAST_PIVOT)) return false;
-    for (int i = k; i < e->rows; i++) v[i] = e->a[i][k];
-    v[k] += v[k] < 0 ? -length : length;
-    for (int i = k; i < e->rows; i++) squares += v[i] * v[i];
-    for (int j = k; j <= e->columns; j++) {
-        long double product = 0;
-        for (int i = k; i < e->rows; i++) product += v[i] * e->a[i][j];
-        for (int i = k; i < e->rows; i++) e->a[i][j] -= 2 * product / squares * v[i];
-    }
-    return true;
-}
-
-/* Solves R x = right, R being the upper triangle. */
-static void substitute(const struct equations *e, const long double *right, long double *x) {
-    for (int i = e->columns - 1; i >= 0; i--) {
-        long double sum = right[i];
-        for (int j = i + 1; j < e->columns; j++) sum -= e->a[i][j] * x[j];
-        x[i] = sum / e->a[i][i];
-    }
-}
-
-static bool solve(struct equations *e, struct solution *solution) {
-    long double inverse[MAX_COEFFICIENTS][MAX_COEFFICIENTS] = {{0}}, right[MAX_COEFFICIENTS] = {0};
-    scale_columns(e);
-    for (int k = 0; k < e->columns; k++)
-        if (!reflect(e, k)) return false;
-    for (int i = 0; i < e->columns; i++) right[i] = e->a[i][e->columns];
-    substitute(e, right, solution->x);
-    for (int j = 0; j < e->columns; j++) {
-        for (int i = 0; i < e->columns; i++) right[i] = i == j;
-        substitute(e, right, inverse[j]);
-        solution->x[j] /= e->scale[j];
-    }
-    for (int i = 0; i < e->columns; i++) {
-        for (int j = 0; j < e->columns; j++) {
-            solution->covariance[i][j] = 0;
-            for (int k = 0; k < e->columns; k++) solution->covariance[i][j] += inverse[k][i] * inverse[k][j];
-            solution->covariance[i][j] /= e->scale[i] * e->scale[j];
-        }
-    }
-    return true;
-}
-
 /* --- one law ----------------------------------------------------------------------------------------------------- */
 
-static void set_coefficients(struct ls_fit *fit, const struct solution *solution) {
-    fit->t1_ms = (double)solution->x[0];
-    fit->a_ms = fit->coefficients > 1 ? (double)solution->x[1] : 0;
-    fit->b_ms = fit->coefficients > 2 ? (double)solution->x[2] : 0;
-    if (fit->law == LS_LAW_AMDAHL) fit->a_ms = (double)(solution->x[1] / solution->x[0]);
-}
-
-/* The coefficients alone; false: the points (without those of N = left_out) do not determine them. */
-static bool find_coefficients(struct ls_fit *fit, struct solution *solution, const struct ls_fit_point *points,
-                              size_t count, int left_out) {
-    struct equations e = {.rows = 0, .columns = fit->coefficients};
+/* The coefficients alone; false: the points (without those of N = left_out) do not determine them.
+ * `rows` gets the system. */
+static bool find_coefficients(struct ls_fit *fit, struct ls_fit_row rows[LS_FIT_MAX_POINTS],
+                              const struct ls_fit_point *points, size_t count, int left_out) {
+    long double c[LS_FIT_COLUMNS] = {0};
     for (size_t i = 0; i < count; i++) {
-        if (points[i].n == left_out) continue;
-        factors(e.a[e.rows], fit->law, fit->weak, points[i].n);
-        e.a[e.rows++][e.columns] = points[i].ms;
+        rows[i] = (struct ls_fit_row){.t = points[i].ms, .weight = points[i].n == left_out ? 0 : 1};
+        factors(rows[i].x, fit->law, fit->weak, points[i].n);
     }
-    if (!solve(&e, solution)) return false;
-    set_coefficients(fit, solution);
+    if (!ls_fit_solve(c, rows, (int)count, fit->coefficients)) return false;
+    fit->t1_ms = (double)c[0];
+    fit->a_ms = (double)(fit->law == LS_LAW_AMDAHL ? c[1] / c[0] : c[1]);
+    fit->b_ms = (double)c[2];
     return true;
 }
 
-static void judge_residuals(struct ls_fit *fit, const struct solution *solution, const struct ls_fit_point *points) {
-    long double mean = 0, about_mean = 0, squares = 0;
+/* (A'A)^-1. Its column j comes of the part of A's column j that no combination d of the others explains: that part's
+ * squared length is 1 / [j][j], and [i][j] = -d_i [j][j]. */
+static void find_covariance(long double covariance[LS_FIT_COLUMNS][LS_FIT_COLUMNS], const struct ls_fit_row *rows,
+                            int count, int columns) {
+    for (int j = 0; j < columns; j++) {
+        struct ls_fit_row others[LS_FIT_MAX_POINTS];
+        long double d[LS_FIT_COLUMNS] = {0}, square = 0;
+        for (int i = 0; i < count; i++) {
+            others[i] = (struct ls_fit_row){.t = rows[i].x[j], .weight = 1};
+            for (int k = 0, to = 0; k < columns; k++)
+                if (k != j) others[i].x[to++] = rows[i].x[k];
+        }
+        (void)ls_fit_solve(d, others, count, columns - 1); /* which all columns together have passed */
+        for (int i = 0; i < count; i++) {
+            long double left = others[i].t;
+            for (int k = 0; k < columns - 1; k++) left -= d[k] * others[i].x[k];
+            square += left * left;
+        }
+        for (int i = 0; i < columns; i++) covariance[i][j] = (i == j ? 1 : -d[i - (i > j)]) / square;
+    }
+}
+
+static void judge_residuals(struct ls_fit *fit, const struct ls_fit_row *rows, const struct ls_fit_point *points) {
+    long double mean = 0, about_mean = 0, squares = 0, c[LS_FIT_COLUMNS][LS_FIT_COLUMNS] = {{0}};
     for (int i = 0; i < fit->points; i++) mean += points[i].ms / (long double)fit->points;
     for (int i = 0; i < fit->points; i++) {
         long double residual = points[i].ms - (long double)ls_fit_ms(fit, points[i].n);
@@ -167,7 +106,7 @@ static void judge_residuals(struct ls_fit *fit, const struct solution *solution,
     fit->r_squared = about_mean > 0 ? (double)(1 - squares / about_mean) : NAN;
     int degrees = fit->points - fit->coefficients;
     long double variance = degrees > 0 ? squares / degrees : (long double)NAN;
-    const long double(*c)[MAX_COEFFICIENTS] = solution->covariance;
+    find_covariance(c, rows, fit->points, fit->coefficients);
     fit->t1_error_ms = (double)sqrtl(variance * c[0][0]);
     fit->a_error_ms = fit->coefficients > 1 ? (double)sqrtl(variance * c[1][1]) : 0;
     fit->b_error_ms = fit->coefficients > 2 ? (double)sqrtl(variance * c[2][2]) : 0;
@@ -189,9 +128,9 @@ static double left_out_error(const struct ls_fit *fit, const struct ls_fit_point
     int predicted = 0;
     for (int i = 0; i < fit->points; i++) {
         struct ls_fit others = *fit;
-        struct solution solution = {.x = {0}};
+        struct ls_fit_row rows[LS_FIT_MAX_POINTS];
         if (points[i].n == 1 || !is_first(points, (size_t)i)) continue;
-        if (!find_coefficients(&others, &solution, points, (size_t)fit->points, points[i].n)) return NAN;
+        if (!find_coefficients(&others, rows, points, (size_t)fit->points, points[i].n)) return NAN;
         double predicted_ms = ls_fit_ms(&others, points[i].n);
         for (int k = i; k < fit->points; k++) {
             if (points[k].n != points[i].n) continue;
@@ -230,10 +169,10 @@ static double half_efficiency(const struct ls_fit *fit) {
 
 /* False: the points do not determine the law. */
 static bool try_law(struct ls_fit *fit, ls_law law, bool weak, const struct ls_fit_point *points, size_t count) {
-    struct solution solution = {.x = {0}};
+    struct ls_fit_row rows[LS_FIT_MAX_POINTS];
     *fit = (struct ls_fit){.law = law, .weak = weak, .points = (int)count, .coefficients = laws[law].coefficients};
-    if (!find_coefficients(fit, &solution, points, count, 0)) return false;
-    judge_residuals(fit, &solution, points);
+    if (!find_coefficients(fit, rows, points, count, 0)) return false;
+    judge_residuals(fit, rows, points);
     fit->left_out_ms = left_out_error(fit, points);
     fit->half_efficiency_n = half_efficiency(fit);
     return true;

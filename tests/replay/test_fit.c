@@ -253,6 +253,24 @@ static void test_half_efficiency_in_closed_form(void **state) {
     }
 }
 
+/* Without N = 1 the constant law and Amdahl's are one, T1 (1 - s) / N + T1 s: no rounding may choose between them. */
+static void test_equal_laws_are_in_order(void **state) {
+    (void)state;
+    static const struct ls_fit_point points[][4] = {
+        {{6, 92.3258}, {1000000, 117.515}, {2, 55.4041}, {1000000, 63.9841}},
+        {{4, 74.4954}, {5, 136.646}, {2, 53.6738}, {3, 156.266}},
+        {{7, 162.988}, {16, 120.927}, {1000, 83.4711}, {64, 104.163}}};
+    for (size_t i = 0; i < COUNT_OF(points); i++) {
+        struct ls_fit fits[LS_LAW_COUNT];
+        size_t count = 0;
+        assert_int_equal(ls_fit_all(fits, &count, points[i], 4), LS_OK);
+        for (size_t k = 1; k < count; k++) {
+            assert_int_not_equal(fits[k].law, LS_LAW_CONSTANT);
+            if (fits[k].law == LS_LAW_AMDAHL) expect_near(fits[k].left_out_ms, fits[0].left_out_ms, 1e-9);
+        }
+    }
+}
+
 /* --- data that determine too little ---- */
 
 static void test_too_few_points_are_refused(void **state) {
@@ -361,6 +379,7 @@ int main(void) {
         cmocka_unit_test(test_amdahls_share_and_its_error),
         cmocka_unit_test(test_standard_errors_are_what_moved_points_move),
         cmocka_unit_test(test_half_efficiency_in_closed_form),
+        cmocka_unit_test(test_equal_laws_are_in_order),
         WITH_ERRORS(test_too_few_points_are_refused),
         WITH_ERRORS(test_without_a_degree_of_freedom_errors_are_unknown),
         WITH_ERRORS(test_times_that_are_no_times_are_refused),

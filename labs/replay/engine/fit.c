@@ -199,14 +199,14 @@ static ls_status check(const struct ls_fit_point *points, size_t count) {
 
 /* --- all laws ---------------------------------------------------------------------------------------------------- */
 
-/* Whether `fit` is a better choice than `other`. */
+/* Whether `fit` is a better choice than `other`. Without N = 1 the constant law and Amdahl's are one, to rounding. */
 static bool is_better(const struct ls_fit *fit, const struct ls_fit *other, double rounding_ms) {
     bool known = !isnan(fit->left_out_ms), other_known = !isnan(other->left_out_ms);
     if (known != other_known) return known;
-    double error = fmax(fit->left_out_ms, rounding_ms), other_error = fmax(other->left_out_ms, rounding_ms);
-    if (known && error != other_error) return error < other_error;
+    double less_ms = other->left_out_ms - fit->left_out_ms;
+    if (known && fabs(less_ms) > rounding_ms) return less_ms > 0;
     if (fit->coefficients != other->coefficients) return fit->coefficients < other->coefficients;
-    return fit->rms_ms < other->rms_ms;
+    return other->rms_ms - fit->rms_ms > rounding_ms;
 }
 
 static ls_status fit_laws(struct ls_fit *fits, size_t *fit_count, bool weak, const struct ls_fit_point *points,

@@ -1,17 +1,18 @@
-/* cuda_conv2d_plan — how a GPU's convolutions cut a batch. What is unfolded: into equal pieces, as few as the limit
- * allows, so that no piece is a small rest. There is always room for as many samples as the limit allows: a smaller
- * batch of the same layer, cut into fewer pieces that are larger, fits into the same workspace.
- *   What goes directly needs a workspace for the weights' gradient alone, whose lines are cut into shares. How many
- * does not depend on the GPU: it is not known when the workspace is allocated, and the sums' bits must not depend on
- * it either. */
+/* cuda_conv2d_plan — how a GPU's convolutions cut a batch.
+ *   unfolded: into pieces of equal size, as few as the limit allows, so that no piece is a small rest. There is always
+ *             room for as many samples as the limit allows: a smaller batch of the same layer may be cut into fewer,
+ *             larger pieces, and they fit into the same workspace
+ *   direct  : only the weights' gradient needs a workspace. Its lines are cut into shares, each with sums of its own.
+ *             The number of shares does not depend on the GPU: the GPU is not known when the workspace is allocated,
+ *             and the sums' bits must not depend on it */
 #include "kernels/cuda/conv2d_plan.h"
 
 #include <limits.h>
 
-/* What cuBLAS takes in one call is more, but not documented. */
+/* cuBLAS takes more in one call, but how much is not documented. */
 #define MOST_SAMPLES 32768
 
-/* Where going directly ends: see kernels/cuda/conv2d_direct.cu. */
+/* Up to so many output channels the direct way is taken: see kernels/cuda/conv2d_direct.cu. */
 #define MOST_DIRECT_CHANNELS 32
 
 /* See kernels/cuda/conv2d_direct_weights.cu. */
@@ -43,7 +44,7 @@ static size_t floats_for(size_t count, ls_dtype dtype) {
     return (count * ls_dtype_nbytes(dtype) + sizeof(float) - 1) / sizeof(float);
 }
 
-/* Shares and groups of channels: as many blocks as there are multiprocessors, all of them with as much to do. */
+/* Shares and groups of channels: about a block for each multiprocessor, all with equally much to do. */
 static void cut_weights(const struct ls_conv2d_shape *s, struct ls_cuda_conv2d_plan *plan) {
     size_t quads = divide_up((size_t)ls_conv2d_out_width(s), 4);
     plan->strip_quads = divide_up(quads, divide_up(quads, MOST_STRIP_QUADS));
@@ -66,7 +67,7 @@ bool ls_cuda_conv2d_make_plan(const struct ls_conv2d_shape *s, size_t unfolded_n
     size_t in_plane = (size_t)s->in_height * (size_t)s->in_width, channels = (size_t)s->out_channels;
     size_t batch = max_size((size_t)s->batch, 1);
     plan->is_direct = goes_directly(s);
-    const ls_dtype unfolded_dtype = LS_FP32; /* room for what is folded: a product that has not been rounded yet */
+    const ls_dtype unfolded_dtype = LS_FP32; /* fp32 products, which backward data folds */
     const size_t alignment = 16 / ls_dtype_nbytes(s->dtype);
     plan->taps = (size_t)s->in_channels * (size_t)s->kernel_h * (size_t)s->kernel_w;
     plan->rows = (plan->taps + alignment) / alignment * alignment;

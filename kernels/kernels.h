@@ -1,17 +1,21 @@
 /* The operations: what each computes, as a formula.
  *
- * Every call enqueues one operation on a stream and returns; arguments are checked by the layers above. All pointers
- * are memory of the stream's device and stay valid until the stream has passed the operation. Matrices and images are
- * dense, row-major (NCHW); counts are elements. float means fp32. An operation's result depends on nothing but its
- * arguments (no atomics), and operations that work row by row give a row the same bits whatever else is in the batch.
+ * Every call enqueues one operation on a stream and returns. The layers above check the arguments. Where a formula
+ * names an error, the operation reports it and poisons the stream's device (ls_device_status). All
+ * pointers are memory of the stream's device and stay valid until the stream has passed the operation. Matrices and
+ * images are dense, row-major (NCHW); counts are elements. float means fp32.
  *
- * Activations, their gradients and the weights that products read are void: of the operation's `dtype`, LS_FP32,
- * LS_FP16 or LS_BF16 (in shape.dtype where there is a shape). Whatever the type, arithmetic and sums are fp32, and a
- * result is rounded once, when it is stored (to nearest even; beyond the largest half: infinity). Gradients of
- * parameters, statistics and losses are always fp32.
+ * A result depends only on the operation's arguments (no atomics). Operations that work row by row give a row the same
+ * bits whatever else is in the batch.
  *
- * `accumulate` false: the gradient is overwritten; true: added to what is there. The list with costs and aliasing rules
- * is ops.def; gradient formulas follow PyTorch (batch norm, max-pool ties, losses: docs/pytorch.md#layers). */
+ * Activations, their gradients and the weights that products read are void *: elements of the operation's `dtype`
+ * (shape.dtype where there is a shape), LS_FP32, LS_FP16 or LS_BF16. For all types, arithmetic and sums are fp32, and a
+ * result is rounded once, when it is stored: to nearest even; beyond the largest half, to infinity. Gradients of
+ * parameters, statistics and losses are never halves.
+ *
+ * `accumulate` false: the gradient is overwritten; true: added to what is there. ops.def lists all operations with
+ * costs and aliasing rules. Gradient formulas follow PyTorch (batch norm, max-pool ties, losses:
+ * docs/pytorch.md#layers). */
 #ifndef LS_KERNELS_KERNELS_H
 #define LS_KERNELS_KERNELS_H
 
@@ -26,17 +30,18 @@
 struct ls_conv2d_shape {
     int batch, in_channels, in_height, in_width;
     int out_channels, kernel_h, kernel_w, stride, padding;
-    ls_dtype dtype; /* of x, y, w, bias and their gradients that are no parameter's */
+    ls_dtype dtype; /* of x, y, w, bias, dx and dy; dw and dbias are fp32 */
 };
 
 /* Output height and width: floor((in + 2 padding - kernel) / stride) + 1. */
 int ls_conv2d_out_height(const struct ls_conv2d_shape *shape);
 int ls_conv2d_out_width(const struct ls_conv2d_shape *shape);
+
+/* Of each of the three conv2d operations: flops, and bytes that must be read or written at least once. */
 size_t ls_conv2d_flops(const struct ls_conv2d_shape *shape);
 size_t ls_conv2d_bytes(const struct ls_conv2d_shape *shape);
 
-/* Bytes of scratch memory that the three conv2d operations of this shape need (the largest of the three) on a kind of
- * device. */
+/* Bytes of `workspace` that any of the three conv2d operations of this shape needs on this kind of device. */
 size_t ls_conv2d_workspace_nbytes(ls_device_kind kind, const struct ls_conv2d_shape *shape);
 
 struct ls_batchnorm_shape {
@@ -57,11 +62,11 @@ struct ls_pool_shape {
 size_t ls_pool_count(const struct ls_pool_shape *shape);   /* input elements */
 size_t ls_pool_windows(const struct ls_pool_shape *shape); /* output elements */
 
-/* Values that steer an optimizer step live on the device: nothing in the step waits for the host. */
+/* What an optimizer step depends on. It lives on the device, so that no step waits for the host. */
 struct ls_update_state {
     double learning_rate;  /* of the coming update: ls_set_learning_rate */
     double step;           /* updates so far (skipped ones not counted) */
-    float found_inf;       /* not 0: the gradients are unusable and the update does nothing */
+    float found_inf;       /* not 0: a gradient is not finite, and the update does nothing */
     float gradient_factor; /* what the update multiplies gradients by: 1, unless ls_weigh_gradients says otherwise */
     float norm;            /* of the gradients, unscaled, before clipping */
     float scale;           /* that the loss was multiplied by */
@@ -73,7 +78,7 @@ struct ls_update_state {
 struct ls_scaler_state {
     float scale;            /* what the loss's gradient is multiplied by */
     int32_t growth_tracker; /* updates in a row without infinities */
-    int64_t skipped;        /* updates that were left out because of infinities, over the whole run */
+    int64_t skipped;        /* updates skipped because of infinities, over the whole run */
 };
 
 struct ls_scaler_rule {
@@ -81,8 +86,8 @@ struct ls_scaler_rule {
     int32_t growth_interval;
 };
 
-/* One parameter of the update of a whole list. A list is cut into chunks of LS_UPDATE_CHUNK elements, the last of each
- * tensor possibly shorter, so that a GPU updates all of it in one launch, one block a chunk. */
+/* One parameter in a list that is updated as a whole. Each tensor is cut into chunks of LS_UPDATE_CHUNK elements, the
+ * last one possibly shorter. So a GPU updates the list in one launch, with a block or more for each chunk. */
 #define LS_UPDATE_CHUNK 4096
 struct ls_update_tensor {
     float *parameter;
@@ -110,14 +115,15 @@ void ls_fill(ls_stream *stream, float *y, float value, size_t count);
 void ls_scale(ls_stream *stream, float *y, float factor, size_t count);
 /* y[i] = y[i] / divisor */
 void ls_divide(ls_stream *stream, float *y, float divisor, size_t count);
-/* y[i] = x[i] in another type; one of the two is LS_FP32, or LS_ERR_INVALID */
+/* y[i] = x[i] in another type. LS_ERR_INVALID unless one of the two is LS_FP32 */
 void ls_cast(ls_stream *stream, ls_dtype to, void *y, ls_dtype from, const void *x, size_t count);
-/* The same on the host's memory, at once, to a half type; in any thread. */
+/* The same for host memory, done when the call returns; `to` is a half type. Any thread. */
 void ls_cast_now(ls_dtype to, void *y, const float *x, size_t count);
-/* y[i] = round(round(x[i]) / divisor), both roundings to the half type `to`: an average that is taken after the cast,
- * as PyTorch's fp16_compress_hook takes it */
+/* y[i] = round(round(x[i]) / divisor), both roundings to the half type `to`: cast, then average, as PyTorch's
+ * fp16_compress_hook does */
 void ls_cast_divide(ls_stream *stream, ls_dtype to, void *y, const float *x, float divisor, size_t count);
-/* y[i] = (..((y[i] + sources[0][i]) + sources[1][i]) ..): source after source, in order */
+/* y[i] = (..((y[i] + sources[0][i]) + sources[1][i]) ..): source after source, in order. The array `sources` itself
+ * lies in host memory. */
 void ls_reduce_add(ls_stream *stream, float *y, const float *const *sources, int source_count, size_t count);
 /* y[i] = y[i] * *factor */
 void ls_scale_by(ls_stream *stream, float *y, const float *factor, size_t count);
@@ -125,25 +131,26 @@ void ls_scale_by(ls_stream *stream, float *y, const float *factor, size_t count)
 /* --- linear ------------------------------------------------------------------------------------------------------ */
 
 /* c[m,n] = op(a)[m,k] op(b)[k,n] + beta c; a is stored [m,k], or [k,m] if transpose_a; b [k,n], or [n,k] if
- * transpose_b. a and b are of `dtype`, c of that type too or of LS_FP32; beta is 0 unless c is LS_FP32. `workspace`: so
- * many bytes as ls_gemm_workspace_nbytes says, NULL for 0. */
+ * transpose_b. a and b have the type `dtype`; c has that type or LS_FP32. A beta other than 0 needs c in LS_FP32.
+ * `workspace`: as many bytes as ls_gemm_workspace_nbytes says; NULL for 0. */
 size_t ls_gemm_workspace_nbytes(ls_device_kind kind, ls_dtype dtype, size_t m, size_t n, size_t k);
 void ls_gemm(ls_stream *stream, ls_dtype dtype, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
              const void *a, const void *b, float beta, ls_dtype c_dtype, void *c, void *workspace);
 /* y[r,c] += bias[c] */
 void ls_add_bias(ls_stream *stream, ls_dtype dtype, void *y, const void *bias, size_t rows, size_t columns);
-/* y[r,c] = max(y[r,c] + bias[c], 0), the bits of add_bias followed by relu_forward */
+/* y[r,c] = max(y[r,c] + bias[c], 0); the bits of add_bias followed by relu_forward */
 void ls_add_bias_relu(ls_stream *stream, ls_dtype dtype, void *y, const void *bias, size_t rows, size_t columns);
 /* dbias[c] = sum over r of dy[r,c], r ascending */
 void ls_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, const void *dy, size_t rows, size_t columns,
                       bool accumulate);
-/* dy[r,c] = 0 where y[r,c] <= 0; dbias[c] = sum of it: the bits of relu_backward followed by bias_gradient */
+/* dy[r,c] = 0 where y[r,c] <= 0; then dbias[c] = sum over r of dy[r,c]; the bits of relu_backward followed by
+ * bias_gradient */
 void ls_relu_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, void *dy, const void *y, size_t rows,
                            size_t columns, bool accumulate);
 
 /* --- activations ------------------------------------------------------------------------------------------------- */
 
-/* For a ReLU that stands alone. Layers call the fused operations above, which tests hold against these two. */
+/* A ReLU on its own. Layers call the fused operations above; tests compare those with these two. */
 /* y = max(x, 0); NaN stays NaN */
 void ls_relu_forward(ls_stream *stream, float *y, const float *x, size_t count);
 /* dx = 0 where y <= 0, else dy */
@@ -154,9 +161,10 @@ void ls_relu_backward(ls_stream *stream, float *dx, const float *dy, const float
 /* y[n,o] = bias[o] + sum over i, kernel of w[o,i] x[n,i] (cross-correlation); bias may be NULL */
 void ls_conv2d_forward(ls_stream *stream, struct ls_conv2d_shape shape, const void *x, const void *w, const void *bias,
                        void *y, void *workspace);
+/* dx[n,i] = sum over o, kernel of w[o,i] dy[n,o] */
 void ls_conv2d_backward_data(ls_stream *stream, struct ls_conv2d_shape shape, const void *dy, const void *w, void *dx,
                              void *workspace);
-/* dbias may be NULL */
+/* dw[o,i] = sum over n, pixels of dy[n,o] x[n,i]; dbias[o] = sum over n, pixels of dy[n,o]; dbias may be NULL */
 void ls_conv2d_backward_weights(ls_stream *stream, struct ls_conv2d_shape shape, const void *x, const void *dy,
                                 float *dw, float *dbias, bool accumulate, void *workspace);
 
@@ -170,31 +178,32 @@ void ls_batchnorm_train(ls_stream *stream, struct ls_batchnorm_shape shape, void
 void ls_batchnorm_eval(ls_stream *stream, struct ls_batchnorm_shape shape, void *y, const void *x, const float *gamma,
                        const float *beta, const float *running_mean, const float *running_var);
 /* dbeta = sum dy; dgamma = sum dy (x - mean) invstd; dx = gamma invstd (dy - dbeta/m - (x - mean) invstd dgamma/m).
- * With shape.relu, dy counts where y > 0 only; y is recomputed from x, in the same arithmetic as in the forward pass,
- * which saves reading it. What counts is y as it was stored: one that a half type rounds to 0 (up to 2^-25 in fp16,
- * 2^-134 in bf16) lets nothing through, as in PyTorch. */
+ * With shape.relu, dy counts only where y > 0. y is recomputed from x with the forward pass's arithmetic, which saves
+ * reading it. The test is on y as it was stored: a y that a half type rounds to 0 (up to 2^-25 in fp16, 2^-134 in bf16)
+ * passes no gradient, as in PyTorch. */
 void ls_batchnorm_backward(ls_stream *stream, struct ls_batchnorm_shape shape, void *dx, float *dgamma, float *dbeta,
                            const void *dy, const void *x, const float *gamma, const float *beta, const float *mean,
                            const float *invstd, bool accumulate);
 
-/* The same over a batch that lies on several ranks, in operations that a collective stands between; a rank's batch may
- * be 0. Forward: statistics, all_gather, merge, normalize. Backward: sums, all_reduce (sum), input_gradient. */
+/* The same for a batch that is spread over several ranks (SyncBatchNorm), split where a collective must run. Forward:
+ * statistics, all_gather, merge, normalize. Backward: sums, all_reduce (sum), input_gradient. A rank's batch may be
+ * 0. */
 
 /* statistics = this rank's [mean of each channel, sum of (x - mean)^2 of each channel, number of values per channel
  * n] */
 void ls_batchnorm_statistics(ls_stream *stream, struct ls_batchnorm_shape shape, double *statistics, const void *x);
-/* From the statistics of `ranks` ranks, one after the other: *count = m = sum of n; merging in rank order into (n,
- * mean, M2), from 0,
+/* `statistics` holds those of `ranks` ranks, in rank order. *count = m = sum of n. From n = mean = M2 = 0 on, each rank
+ * r with n_r > 0 is merged in (Chan's formula):
  *     M2 += M2_r + (mean_r - mean)^2 n n_r/(n + n_r);  mean += (mean_r - mean) n_r/(n + n_r);  n += n_r
- * gives mean, var = M2/m, invstd and the running statistics as in ls_batchnorm_train. Ranks with n = 0 are left out.
- * LS_ERR_INVALID if m = 1; with m = 0 all but *count stays as it is. shape.batch is not used. */
+ * This gives mean, var = M2/m, invstd and the running statistics as in ls_batchnorm_train. LS_ERR_INVALID if m = 1. If
+ * m = 0, only *count is written. shape.batch is not used. */
 void ls_batchnorm_merge(ls_stream *stream, struct ls_batchnorm_shape shape, float *mean, float *invstd, double *count,
                         float *running_mean, float *running_var, const double *statistics, int ranks);
 /* y = gamma (x - mean) invstd + beta */
 void ls_batchnorm_normalize(ls_stream *stream, struct ls_batchnorm_shape shape, void *y, const void *x,
                             const float *gamma, const float *beta, const float *mean, const float *invstd);
-/* dbeta = sum dy and dgamma = sum dy (x - mean) invstd over this rank's values; sums = [dbeta, dgamma], never
- * accumulated */
+/* dbeta = sum dy and dgamma = sum dy (x - mean) invstd over this rank's values; sums = [dbeta, dgamma], always
+ * overwritten */
 void ls_batchnorm_sums(ls_stream *stream, struct ls_batchnorm_shape shape, float *sums, float *dgamma, float *dbeta,
                        const void *dy, const void *x, const float *gamma, const float *beta, const float *mean,
                        const float *invstd, bool accumulate);
@@ -230,7 +239,7 @@ void ls_count_correct(ls_stream *stream, int64_t *correct, const float *logits, 
 /* learning_rate = rate in each of the states */
 void ls_set_learning_rate(ls_stream *stream, struct ls_update_state *states, size_t state_count, double rate);
 
-/* state->step += 1 and the numbers derived from it; once before the parameters of a step */
+/* state->step += 1, then step_size and bias2_sqrt; once per step, before its parameters are updated */
 void ls_begin_update(ls_stream *stream, struct ls_update_state *state, double beta1, double beta2);
 /* d = g + weight_decay p; m = d at step 1, else momentum m + (1 - dampening) d; d = nesterov ? d + momentum m : m;
  * p -= learning_rate d. `momentum` buffer may be NULL if rule.momentum is 0. */
@@ -241,9 +250,8 @@ void ls_sgd(ls_stream *stream, struct ls_sgd_rule rule, const struct ls_update_s
 void ls_adam(ls_stream *stream, struct ls_adam_rule rule, const struct ls_update_state *state, float *parameter,
              const float *gradient, float *first_moment, float *second_moment, size_t count);
 
-/* The same for all tensors of a list, which lies (as an array) in memory of the device and stays until the stream has
- * passed the operation: tensor_count of them with chunk_count chunks and `total` elements in all. The bits are those of
- * one call for each. */
+/* The same for every tensor of a list, with the bits of one call for each. `tensors` is an array in the device's
+ * memory; the list has tensor_count tensors with chunk_count chunks and `total` elements in all. */
 void ls_sgd_list(ls_stream *stream, struct ls_sgd_rule rule, const struct ls_update_state *state,
                  const struct ls_update_tensor *tensors, size_t tensor_count, size_t chunk_count, size_t total);
 void ls_adam_list(ls_stream *stream, struct ls_adam_rule rule, const struct ls_update_state *state,
@@ -255,7 +263,7 @@ void ls_adam_list(ls_stream *stream, struct ls_adam_rule rule, const struct ls_u
  * gradients are */
 void ls_square_sum_list(ls_stream *stream, double *sum, const struct ls_update_tensor *tensors, size_t tensor_count,
                         size_t chunk_count, size_t total);
-/* What the update is to make of the gradients, into each of the states:
+/* Writes into each of the states how the update is to use the gradients:
  *     inverse = (float)(1 / (double)scaler->scale), or 1 without a scaler (NULL); scale = scaler->scale, or 1
  *     found_inf = 1 if there is a scaler and *square_sum is not finite, else 0
  *     norm = (float)(sqrt(*square_sum) inverse)
@@ -263,7 +271,7 @@ void ls_square_sum_list(ls_stream *stream, double *sum, const struct ls_update_t
  *     makes it NaN, as in PyTorch */
 void ls_weigh_gradients(ls_stream *stream, struct ls_update_state *states, size_t state_count,
                         const struct ls_scaler_state *scaler, const double *square_sum, float max_norm);
-/* GradScaler.update(): state->found_inf: scale *= backoff_factor, growth_tracker = 0, skipped += 1. Otherwise
+/* GradScaler.update(). With state->found_inf: scale *= backoff_factor, growth_tracker = 0, skipped += 1. Otherwise
  * growth_tracker += 1; at growth_interval: scale *= growth_factor if that is finite, growth_tracker = 0. Products in
  * double, stored as fp32. */
 void ls_update_scale(ls_stream *stream, struct ls_scaler_state *scaler, const struct ls_update_state *state,
@@ -296,7 +304,7 @@ struct ls_op {
     } arguments;
 };
 
-/* What a back-end fills: one function per operation. */
+/* The table of a back-end: one function per operation. */
 struct ls_kernels {
     const char *name;
 #define LS_OP(op, flops, bytes, aliasing) ls_status (*op)(const struct ls_##op##_arguments *arguments);

@@ -1,5 +1,5 @@
-/* conv2d_layout — the sizes that all builds of the convolution derive from its shape, and how they share the workspace.
- * Nothing here depends on the width of vectors, so that one workspace serves every build. */
+/* conv2d_layout — how the convolution's workspace is divided, from its shape. Nothing here depends on the vector width,
+ * so that one workspace serves every build. */
 #ifndef LS_KERNELS_CPU_CONV2D_LAYOUT_H
 #define LS_KERNELS_CPU_CONV2D_LAYOUT_H
 
@@ -7,7 +7,7 @@
 
 /* Channels are rounded up to this many, the widest vector. */
 #define LS_CONV2D_CHANNEL_BLOCK 16
-/* Room for the rows that a last tile rounds up to: at least the rows of any build's tile. */
+/* Spare rows of sums, since the last tile is rounded up: at least the rows of any build's tile. */
 #define LS_CONV2D_SPARE_ROWS 48
 
 struct ls_conv2d_layout {

@@ -10,14 +10,14 @@
  * v4, plain); chosen once. Any thread. */
 const struct ls_kernels *ls_cpu_kernels(void);
 
-/* LS_ERR_USAGE if LS_CPU_ISA names no build that runs here; for programs, before they begin. (Without this the best one
- * is used, after a warning.) */
+/* LS_ERR_USAGE if LS_CPU_ISA names no build that runs here. For programs, when they start. (Without this call the best
+ * build is used, after a warning.) */
 ls_status ls_cpu_kernels_check(void);
 
 /* Matrix products, by oneDNN: the only arithmetic that is not in variant/. */
 ls_status ls_cpu_gemm(const struct ls_gemm_arguments *a);
 
-/* What ls_gemm_workspace_nbytes and ls_conv2d_workspace_nbytes say for CPU devices. */
+/* ls_gemm_workspace_nbytes and ls_conv2d_workspace_nbytes of CPU devices. */
 size_t ls_cpu_gemm_workspace_nbytes(ls_dtype dtype, size_t m, size_t n, size_t k);
 size_t ls_cpu_conv2d_workspace_nbytes(const struct ls_conv2d_shape *shape);
 

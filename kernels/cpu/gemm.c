@@ -1,8 +1,8 @@
 /* gemm — c = op(a) op(b) + beta c by oneDNN's sgemm, on the calling thread (ls_device_bind_thread limits it to one).
- *   halves: the product is cut into tiles of c. A tile's rows of op(a) and columns of op(b) are widened to fp32 in the
- *           workspace, over the whole of k, and multiplied there; a tile of halves is rounded as it is stored, one of
- *           floats is made where it belongs. (oneDNN's own products of halves want instructions that few processors
- *           have, and round as each of them likes.)
+ *   halves: c is cut into tiles. A tile's rows of op(a) and columns of op(b) are widened to fp32 in the workspace, over
+ *           the whole of k, and multiplied there. If c is a half type, the tile is rounded into it; if c is fp32, the
+ *           product is written straight to c. (oneDNN's own products of halves need instructions that few processors
+ *           have, and their rounding depends on the processor.)
  *   cost  : 2 m n k flops. op(b) of halves is widened once, op(a) once for every TILE_COLUMNS columns; the workspace
  *           takes (TILE_ROWS + TILE_COLUMNS) k + TILE_ROWS TILE_COLUMNS floats, however large m and n are
  *   order : oneDNN's; it is the same at every call of the same shape on the same processor
@@ -49,8 +49,8 @@ struct lines {
     size_t stride;
 };
 
-/* to = from: `count` lines of `length` elements, in one go where nothing lies between them. A cast between fp32 and a
- * half cannot fail. */
+/* to = from, converted: `count` lines of `length` elements; contiguous lines are converted in one call. A cast between
+ * fp32 and a half cannot fail. */
 static void convert(struct lines to, struct lines from, size_t count, size_t length) {
     if (to.stride == length && from.stride == length) length *= count, count = 1;
     size_t to_nbytes = to.stride * ls_dtype_nbytes(to.dtype), from_nbytes = from.stride * ls_dtype_nbytes(from.dtype);
@@ -60,8 +60,9 @@ static void convert(struct lines to, struct lines from, size_t count, size_t len
     }
 }
 
-/* Widens `count` vectors of k elements, from number `first` of `vectors` on: rows of op(a), or columns of op(b). They
- * are stored one after the other (`dense`), or element by element side by side, and stay so. Returns the stride. */
+/* Widens `count` of `vectors` vectors of k elements, from number `first` on: rows of op(a) or columns of op(b). With
+ * `dense`, each vector is contiguous; without, element i of all vectors lies together. The copy keeps that layout;
+ * returns its stride. */
 static size_t widen(ls_dtype dtype, const void *x, bool dense, size_t vectors, size_t k, size_t first, size_t count,
                     float *to) {
     uint16_t *from = (uint16_t *)(uintptr_t)x + first * (dense ? k : 1);
@@ -73,7 +74,7 @@ static size_t widen(ls_dtype dtype, const void *x, bool dense, size_t vectors, s
     return dense ? k : count;
 }
 
-/* One tile of c, with the columns of op(b) that it needs; the other two are scratch. */
+/* One tile of c. b: the columns of op(b) that it needs; a_floats and c_floats: scratch. */
 static ls_status multiply_tile(const struct ls_gemm_arguments *g, size_t row, size_t rows, size_t column,
                                size_t columns, struct operand b, float *a_floats, float *c_floats) {
     struct operand a = {a_floats, g->transpose_a,
@@ -120,7 +121,7 @@ static ls_status check_types(const struct ls_gemm_arguments *g) {
     return LS_OK;
 }
 
-/* c = beta c: what is left of a product over nothing, which oneDNN does not take. */
+/* c = beta c: the product for k = 0, which oneDNN does not take. */
 static void scale_result(const struct ls_gemm_arguments *g) {
     if (g->beta == 0) memset(g->c, 0, g->m * g->n * ls_dtype_nbytes(g->c_dtype));
     for (size_t i = 0; g->beta != 0 && i < g->m * g->n; i++) ((float *)g->c)[i] *= g->beta;

@@ -1,23 +1,22 @@
 /* batchnorm — batch normalisation, fast rung: several blocks for each channel, and few passes over memory.
  *   terms  : slice = the values of a channel, in the order (n, place in the plane), that one block visits; about 2048
- *            of them, more where there would be too many slices. Slices follow from the shape alone, so the bits do
- *            not depend on the GPU
+ *            of them, more where there would be too many slices. Slices follow from the shape alone, so the bits do not
+ *            depend on the GPU
  *   idea   : a sum over the batch needs all slices, and blocks cannot wait for each other; so it takes two launches.
- *            The first leaves each slice's statistics (or sums) in scratch memory; in the second every block adds up
- *            those of its channel for itself, at most 512 of them and in the cache, rather than in a launch of its
- *            own
+ *            The first leaves each slice's statistics (or sums) in scratch memory. In the second, every block adds up
+ *            its channel's slices itself, at most 512 of them and from the cache, which saves a third launch
  *   types  : x, y and their gradients are elements of the shape's type, widened as they are read and rounded once as
- *            they are written; what lies between is the same for all types
+ *            they are written; all arithmetic is the same for all types
  *   launch : channels x slices blocks of 256 threads: 400 for 16 channels of 64 images of 28x28. A thread takes four
- *            neighbouring values at a time where planes are multiples of four (in one read where arrays lie so), and
- *            steps from plane to plane by addition: one division a thread
- *   bytes  : train 2 reads + 1 write of x; backward 2 reads of x and dy + 1 write; the other operations one visit.
- *            The second read comes from the L2 cache for a layer of up to some 40 MB. flops: 3 to 8 a value, which
- *            memory hides
- *   order  : a thread's 16 (gradients: 8) values in float, ascending; then over the block in float (mean, then
- *            squared deviations from it, of the values held in registers: no second read) and from group to group in
- *            double by Chan's formula. Gradient sums in double from a thread's 8 values on. Slices in double: a lane
- *            of a warp takes every 32nd, then a butterfly */
+ *            neighbouring values at a time where planes are multiples of four (in one read if the arrays are aligned),
+ *            and steps from plane to plane by addition: one division a thread
+ *   bytes  : train 2 reads + 1 write of x; backward 2 reads of x and dy + 1 write; the other operations one visit. The
+ *            second read comes from the L2 cache for a layer of up to some 40 MB. flops: 3 to 8 a value, which memory
+ *            hides
+ *   order  : a thread adds its 16 (gradients: 8) values in float, ascending. Statistics: the block's mean in float,
+ *            then squared deviations from it, of values still in registers (no second read); then groups in double, by
+ *            Chan's formula. Gradient sums: in double from a thread's 8 values on. Slices: in double; a lane of a warp
+ *            takes every 32nd, then a butterfly */
 #include "kernels/cuda/batchnorm_slices.cuh"
 
 using namespace ls_cuda;
@@ -193,7 +192,7 @@ __global__ void put_sums(ls_batchnorm_shape s, Slices slices, float *sums, float
     store_sums(total, accumulate, &dgamma[c], &dbeta[c]);
 }
 
-/* dx may be dy: a thread reads what it writes, before. */
+/* dx may be dy: a thread reads an element before it writes it. */
 template <class T, int N>
 __device__ void input_gradient_slice(Walk<N> &walk, const Slices &slices, const Channel &ch, Slope slope, T *dx,
                                      const T *dy, const T *x) {
@@ -238,7 +237,7 @@ __global__ void input_gradient_kernel(ls_batchnorm_shape s, Slices slices, T *dx
 
 /* --- launching ---------------------------------------------------------------------------------------------------- */
 
-/* Whether threads take values by fours, however the arrays lie: then none of a thread's fours lies in two planes. */
+/* Whether threads take four values at a time: if planes are multiples of four, no four values lie in two planes. */
 bool in_fours(const ls_batchnorm_shape &s) { return s.plane % 4 == 0; }
 
 /* Room for 16 bytes of each slice in the lane's scratch memory. */
@@ -265,7 +264,7 @@ ls_status launch_statistics(const ls_cuda_lane *lane, const char *op, const ls_b
     return launch(lane, op, dim3(blocks_of(s, slices)), THREADS, kernel, s, slices, x, *spreads);
 }
 
-/* The same of those that need sums of gradients. */
+/* The same for those that need sums of gradients. */
 template <class T>
 ls_status launch_sums(const ls_cuda_lane *lane, const char *op, const ls_batchnorm_shape &s, const Slices &slices,
                       const void *dy, const void *x, Parameters parameters, Sums **partial) {

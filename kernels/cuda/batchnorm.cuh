@@ -1,5 +1,5 @@
-/* What both rungs of batch normalisation share: the arithmetic of one channel, which is that of
- * kernels/cpu/variant/batchnorm.c to the bit, once the statistics or the sums of the channel are there. C++ only. */
+/* What both rungs of batch normalisation share: the arithmetic of one channel. From the same statistics or sums, it
+ * gives the bits of kernels/cpu/variant/batchnorm.c. C++ only. */
 #ifndef LS_KERNELS_CUDA_BATCHNORM_CUH
 #define LS_KERNELS_CUDA_BATCHNORM_CUH
 
@@ -20,7 +20,7 @@ __device__ inline void merge(Statistics *total, Statistics more) {
     total->count = sum;
 }
 
-/* What the forward pass leaves behind of each channel. */
+/* What the forward pass stores for each channel. */
 struct Kept {
     float *mean, *invstd, *running_mean, *running_var;
 };
@@ -37,13 +37,13 @@ __device__ inline void settle_channel(const ls_batchnorm_shape &s, const Statist
     kept.running_var[c] = (1 - s.momentum) * kept.running_var[c] + s.momentum * unbiased;
 }
 
-/* What the passes over one channel need: y = x scale + shift, x̂ = (x - mean) invstd. With a ReLU y is no less than
- * floor_value, and dy counts where y is larger than gate; without one both are minus infinity. */
+/* Constants of one channel: y = x scale + shift, x̂ = (x - mean) invstd. With a ReLU, y is at least floor_value, and dy
+ * passes where y > gate; without one, both are minus infinity. */
 struct Channel {
     float mean, invstd, scale, shift, floor_value, gate;
 };
 
-/* The largest y that is stored as 0: what the ReLU's backward pass would find there is 0. */
+/* The largest y that rounds to 0 when it is stored. */
 __device__ inline float largest_zero(ls_dtype dtype) {
     return dtype == LS_FP16 ? 0x1p-25f : dtype == LS_BF16 ? 0x1p-134f : 0;
 }
@@ -74,12 +74,12 @@ __device__ inline float normalized(const Channel &ch, float x) {
     return value < ch.floor_value ? ch.floor_value : value;
 }
 
-/* dy as the ReLU behind passes it on */
+/* dy, or 0 where the ReLU blocks it */
 __device__ inline float masked(const Channel &ch, float dy, float x) {
     return fmaf(x, ch.scale, ch.shift) > ch.gate ? dy : 0;
 }
 
-/* Masked dy, and masked dy with x̂, of one channel. */
+/* Sums over one channel of masked dy, and of masked dy x̂. */
 struct Sums {
     double dy, dy_xhat;
 };

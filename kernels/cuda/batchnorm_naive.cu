@@ -2,8 +2,8 @@
  * values as the formula says; a thread for each value where an operation needs no sums. batchnorm.cu is the rung that
  * training uses.
  *   sums   : in double, n ascending, then the place in the plane
- *   launch : ceil(channels / 256) blocks, however large the batch: of a GPU that can run 270,000 threads, 16 are
- *            busy. Neighbouring threads read `plane` values apart, so each value costs a transfer of 32 bytes
+ *   launch : ceil(channels / 256) blocks, however large the batch: 16 channels keep 16 threads busy on a GPU that can
+ *            run 270,000. Neighbouring threads read `plane` values apart, so each value costs a transfer of 32 bytes
  *   bytes  : train reads x three times; backward reads x and dy twice */
 #include "kernels/cuda/batchnorm.cuh"
 

@@ -32,7 +32,7 @@ inline unsigned blocks_of(const ls_batchnorm_shape &s, const Slices &slices) {
     return (unsigned)s.channels * slices.count;
 }
 
-/* One thread's way through a block's slice, N values at a time, all threads abreast. */
+/* One thread's walk through its block's slice: N neighbouring values at a time, then THREADS x N values on. */
 template <int N> class Walk {
   public:
     __device__ Walk(const ls_batchnorm_shape &s, const Slices &slices) : plane((unsigned)s.plane) {
@@ -51,7 +51,7 @@ template <int N> class Walk {
         to_next_plane = image - plane;
     }
 
-    /* Moves on; false if the thread's values, which begin at *at, lie behind the slice. */
+    /* Moves on to the thread's next values, which begin at *at; false: they lie beyond the slice. */
     __device__ bool next(size_t *at) {
         bool there = next_value < end;
         *at = next_at;
@@ -74,8 +74,8 @@ template <int N> class Walk {
     size_t next_value, next_at, step_at, to_next_plane;
 };
 
-/* The N x STEPS values of one thread that are on their way at a time. `aligned`: fours can be read in one
- * instruction. */
+/* N x STEPS values that a thread reads before it uses any, so that the reads overlap. `aligned`: fours can be read in
+ * one instruction. */
 template <int N, int STEPS> struct Group {
     size_t at[STEPS];
     bool there[STEPS], aligned;

@@ -1,16 +1,16 @@
-/* clipping — square_sum_list, weigh_gradients, update_scale: from the gradients to what the update makes of them, and
- * to the next step's loss scale, without the host.
- *   idea    : one number answers both questions that are asked of the gradients before an update. Their sum of squares
- *             is the norm's square, for clipping; and it is finite if, and only if, all of them are, for loss scaling:
- *             squares of floats are exact in double, and no sum of them overflows. So gradients are read once, and
- *             never written: weigh_gradients leaves a factor that the update multiplies them by
+/* clipping — square_sum_list, weigh_gradients, update_scale: gradient norm, clipping and loss scaling, without the
+ * host.
+ *   idea    : one sum of squares answers both questions before an update. For clipping, it is the square of the norm.
+ *             For loss scaling, it is finite if, and only if, all gradients are: squares of floats are exact in double,
+ *             and no sum of them overflows. So gradients are read once and never written: weigh_gradients leaves a
+ *             factor that the update multiplies them by
  *   formula : kernels.h
- *   launch  : fast: PARTS blocks at most, each over every PARTS-th chunk of the list, four floats a thread at a time,
- *             each with a sum in scratch memory; and one block that adds these up. Naive: one thread goes through all
+ *   launch  : fast: at most PARTS blocks. Each takes every PARTS-th chunk of the list, four floats a thread at a time,
+ *             and leaves a sum in scratch memory; one block more adds these up. Naive: one thread goes through all
  *             elements. The other two operations take one thread in any case
  *   cost    : 4 bytes and 2 flops an element, in double
- *   order   : of a thread, ascending; of a block as block_sum says; of the blocks in the same manner. The number of
- *             blocks follows from the list alone, and tensors off 16 bytes are added up in the same order as others
+ *   order   : a thread's elements ascending; a block's as block_sum says; the blocks' in the same manner. The number of
+ *             blocks follows from the list alone, and alignment does not change the order
  *   fails   : infinities and NaNs among the gradients are no failure: they are what found_inf reports */
 #include "kernels/cuda/update_list.cuh"
 
@@ -55,7 +55,7 @@ __global__ void add_parts(double *sum, const double *parts, size_t count) {
     if (threadIdx.x == 0) *sum = total;
 }
 
-/* --- what follows from it: a thread ------------------------------------------------------------------------------- */
+/* --- what follows from it: one thread ---------------------------------------------------------------------------- */
 
 __global__ void weigh_gradients(ls_update_state *states, size_t state_count, const ls_scaler_state *scaler,
                                 const double *square_sum, float max_norm) {

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs nvcc, and fails where a kernel cannot be as fast as it was written: where registers did not suffice and values were spilled to memory, or
-# where static shared memory exceeds the 48 KiB that every chip gives a block. A line for each names file, kernel, chip and bytes. What else
-# nvcc says is passed on, without ptxas's figures.
+# Runs nvcc, and fails if a kernel cannot be as fast as it was written: if registers were spilled to memory, or static shared memory exceeds
+# the 48 KiB that every chip gives a block. Prints a line for each, with file, kernel, chip and bytes. Passes on what else nvcc says, without
+# ptxas's figures.
 # usage: kernels/cuda/compile.sh FILE NVCC...      (FILE: the source, for messages; NVCC: the command, with -Xptxas -v)
 set -u
 export LC_ALL=C

@@ -1,7 +1,7 @@
-/* conv2d — convolutions, fast rung. Small kernels over few channels go their own way: conv2d_direct.cu and
- * conv2d_direct_weights.cu. For all others, what the kernel meets at each output pixel is written out as a column of a
- * matrix ("unfolded"), and the rest is matrix products, one for each image, all images of a piece of the batch in one
- * call of cuBLAS.
+/* conv2d — convolutions, fast rung. Small kernels over few channels are done by conv2d_direct.cu and
+ * conv2d_direct_weights.cu. For all others, the input values that the kernel meets at each output pixel become a column
+ * of a matrix ("unfolded", im2col). The rest is matrix products, one for each image; one call of cuBLAS does all images
+ * of a piece of the batch.
  *
  *     forward            y[n] = [w bias 0] unfolded[n]       (out_channels x rows) (rows x out_plane)
  *     backward data      folded from w^T dy[n]               (taps x out_channels) (out_channels x out_plane)
@@ -9,19 +9,19 @@
  *                            sum of dy[n] unfolded[n]^T      (out_channels x out_plane) (out_plane x rows)
  *
  *   terms : taps = in_channels x kernel_h x kernel_w. rows = the taps, a row of ones, and rows of zeros up to a
- *           multiple of 16 bytes, so that matrices begin where cuBLAS reads them fastest. The row of ones adds the
- *           bias, and sums its gradient, within the products: a pass over y and one over dy less. With TF32, the bias
- *           and what its gradient sums are then rounded as the weights are
+ *           multiple of 16 bytes, so that matrices begin where cuBLAS reads them fastest. With the row of ones, the
+ *           products also add the bias and sum its gradient, which saves a pass over y and one over dy. With TF32, the
+ *           bias and what its gradient sums are then rounded as the weights are
  *   cost  : flops as ls_conv2d_flops says, by cuBLAS. Bytes: an unfolded image is written and read once, kernel_h x
  *           kernel_w times the size of the image (25 for 5x5): 78 KB for 1x28x28, 313 KB for 16x14x14. Of a batch of
  *           64, the L2 cache holds that
- *   halves: x is unfolded as it is, and the products run on tensor cores with fp32 sums. What backward data folds and
- *           the weights' gradients are products in fp32, so that every result is rounded once, or not at all
+ *   halves: x is unfolded as it is, and the products run on tensor cores with fp32 sums. The products for backward data
+ *           and the weights' gradients are stored as fp32, so that every result is rounded once, or not at all
  *   memory: the workspace (conv2d_plan.h) bounds the unfolded images; a larger batch goes piece by piece
- *   order : cuBLAS's within a product: not that of kernels/cpu, and the same at every call on arrays that lie alike (of
- *           halves that begin at another multiple of 16 bytes an H100 adds in another order). Weight gradients: image i of
- *           each piece is added to image i of the pieces before it, by the product itself; then over i, as
- *           conv2d_unfold.cu says */
+ *   order : within a product cuBLAS's: not that of kernels/cpu, but the same at every call on arrays of the same
+ *           alignment (an H100 adds halves in another order if they begin at another multiple of 16 bytes). Weight
+ *           gradients: the product itself adds image i of each piece to image i of the pieces before it; then the sum
+ *           over i, as conv2d_unfold.cu says */
 #include "kernels/cuda/conv2d.cuh"
 
 using namespace ls_cuda;
@@ -33,7 +33,7 @@ struct Job {
     ls_cuda_conv2d_plan plan;
     Conv2d c;
     size_t batch;
-    void *unfolded; /* elements, or the floats that are folded */
+    void *unfolded; /* elements; in backward data the floats that are folded */
     float *partial;
     void *packed;
 

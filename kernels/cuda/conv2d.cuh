@@ -7,7 +7,7 @@
 
 namespace ls_cuda {
 
-/* The sizes that kernels count with; one sample's fit into an int. */
+/* A convolution's sizes, as kernels use them; those of one sample fit into an int. */
 struct Conv2d {
     int channels, height, width;             /* of the input */
     int out_channels, out_height, out_width; /* of the output */
@@ -16,7 +16,7 @@ struct Conv2d {
     ls_dtype dtype;                      /* of images, weights and bias */
 };
 
-/* LS_ERR_INVALID if the shape has no output or is too large, in the words of kernels/cpu. */
+/* LS_ERR_INVALID if the shape has no output or is too large, with the message of kernels/cpu. */
 inline ls_status make_conv2d(const ls_conv2d_shape &s, ls_cuda_conv2d_plan *plan, Conv2d *c) {
     if (!ls_cuda_conv2d_make_plan(&s, LS_CUDA_CONV2D_UNFOLDED_NBYTES, plan)) {
         return ls_fail(
@@ -50,14 +50,14 @@ ls_status direct_backward_weights(const ls_cuda_lane *lane, const Conv2d &c, con
 
 /* --- conv2d_unfold.cu: the passes around the matrix products; void: elements of c.dtype ---------------------------- */
 
-/* unfolded[n][row][pixel] of `samples` images: for the row (channel, kh, kw), the input value that the kernel's place
- * (kh, kw) meets at that output pixel, 0 in the padding; then a row of ones, then rows of zeros. With `packed`, also
- * packed[o][row]: the weights, the bias (0 if NULL) behind them, zeros. */
+/* unfolded[n][row][pixel] of `samples` images. Row (channel, kh, kw) holds the input value that place (kh, kw) of the
+ * kernel meets at that output pixel, 0 in the padding. Then follow a row of ones and rows of zeros. With `packed`, also
+ * packed[o][row]: the weights, then the bias (0 if NULL), then zeros. */
 ls_status unfold(const ls_cuda_lane *lane, const char *op, const Conv2d &c, size_t samples, const void *x,
                  void *unfolded, const void *w = nullptr, const void *bias = nullptr, void *packed = nullptr);
 
-/* dx[n][channel][place] = sum of all of gradients[n][(channel, kh, kw)][pixel] that the place was unfolded to, kh and
- * kw ascending */
+/* dx[n][channel][place] = sum of gradients[n][(channel, kh, kw)][pixel] over all (kh, kw), ascending, and pixels to
+ * which unfold copies that place */
 ls_status fold(const ls_cuda_lane *lane, const char *op, const Conv2d &c, size_t samples, const float *gradients,
                void *dx);
 

@@ -1,26 +1,26 @@
-/* conv2d_direct — convolutions of 3x3 and 5x5 kernels with stride 1 and few channels, without unfolding: a tile of
- * the input lies in shared memory, and the kernel slides over it there.
- *   terms  : from an image of `source` channels a kernel makes one of `result` channels: y from x, or dx from dy with
- *            the kernel turned by 180 degrees and padded by K - 1 - padding. quad = four neighbouring pixels of a
- *            line. tile = lines of quads
+/* conv2d_direct — convolutions of 3x3 and 5x5 kernels with stride 1 and few channels, without unfolding: a tile of the
+ * input lies in shared memory, and the kernel slides over it there.
+ *   terms  : the source image has `source` channels, the result `result`: y from x; or dx from dy, with the kernel
+ *            turned by 180 degrees and a padding of K - 1 - padding. quad = four neighbouring pixels of a line. tile =
+ *            lines of quads
  *   idea   : a thread has BAND result channels x 1 quad of sums in registers. For each line of the kernel it reads 8
- *            source values (16 bytes at a time), and for each place of the line BAND weights, the same for most of its
- *            warp: with 4 channels 7 (K = 5) reads for 80 multiplications. Source channels come into shared memory 8 at
- *            a time; a warp asks for all that it brings of a line before it stores any of it
- *   launch : images x blocks of 16 result channels x tiles; up to 256 threads, and more and flatter tiles where that
- *            keeps all multiprocessors busy: 28x28 and 16 channels make 4 tiles of 196 threads. Where 4 channels a
- *            thread make too few threads to hide the reads' latency, it has 2
+ *            source values, in 2 reads of 16 bytes, and for each of the line's K places BAND weights in one read, the
+ *            same for most of its warp. With BAND = 4 and K = 5 that is 7 reads for 80 multiplications. Source channels
+ *            come into shared memory 8 at a time; a warp issues all its loads of a line before it stores any
+ *   launch : images x blocks of 16 result channels x tiles, of up to 256 threads. Tiles have fewer lines where that
+ *            keeps more multiprocessors busy: 28x28 and 16 channels make 4 tiles of 196 threads. BAND is 4, or 2 where
+ *            4 would make too few threads to hide the latency of reads
  *   bytes  : the source is read once for each 16 result channels, and (rows + K - 1) / rows times for the lines that
  *            tiles share; the result is written once. Unfolding would write and read K x K times the source. flops as
  *            ls_conv2d_flops says
- *   when   : unfolding moves 8 bytes for every 2 x out_channels flops, so it waits for memory where a GPU does more
- *            than out_channels / 4 flops in the time of a byte: 15 or more. Hence this way for up to 32 channels,
- *            with TF32 or without
+ *   when   : unfolding moves 8 bytes for every 2 x out_channels flops, that is out_channels / 4 flops a byte. It is
+ *            bound by memory if the GPU can do more than that in the time of a byte (roofline); GPUs do 15 or more.
+ *            Hence the direct way for up to 32 channels, with TF32 or without
  *   halves : widened on their way into shared memory; from there on all is as for floats, and the result is rounded
- *            once. Unfolding moves half the bytes for them, and its products run on tensor cores: their border may lie
- *            lower than at 32 channels, but has not been measured
- *   order  : bias (or 0), then one chain of fused multiply-adds over (source channel, kh, kw): no bits depend on
- *            tiles or the batch */
+ *            once. For halves, unfolding moves half the bytes and its products run on tensor cores. So the limit may
+ *            lie below 32 channels; it has not been measured
+ *   order  : bias (or 0), then one chain of fused multiply-adds over (source channel, kh, kw): no bits depend on tiles
+ *            or the batch */
 #include "kernels/cuda/conv2d.cuh"
 
 using namespace ls_cuda;
@@ -34,7 +34,7 @@ constexpr int CHUNK = 8;          /* source channels in shared memory */
 constexpr int MOST_QUADS = 8;     /* of a tile's line */
 constexpr int MOST_ROWS = 16;     /* of a tile */
 constexpr int BORDER = 4;         /* K - 1 at most */
-constexpr int WEIGHT_STRIDE = 20; /* CHANNELS, and 4 more so that neighbours' writes meet fewer banks twice */
+constexpr int WEIGHT_STRIDE = 20; /* CHANNELS, and 4 more for fewer bank conflicts between writes */
 constexpr int PATCH = (MOST_ROWS + BORDER) * (MOST_QUADS * QUAD + BORDER);
 
 struct Direct {
@@ -45,7 +45,7 @@ struct Direct {
     int tiles_across, tiles_down, channel_blocks; /* of an image */
 };
 
-/* What one block makes. */
+/* The part of the result that one block computes. */
 struct Block {
     size_t image;
     int first_channel, top, left;
@@ -64,7 +64,7 @@ struct Block {
 /* Columns of the tile of the source in shared memory. */
 __device__ int patch_width(const Direct &d) { return d.quads * QUAD + BORDER; }
 
-/* A warp takes every so many-th line, and reads it in all channels of the chunk before it stores them. */
+/* Warps take the lines in turn. A warp reads a line in all channels of the chunk before it stores any. */
 template <int K, class T>
 __device__ void load_patch(const Direct &d, const Block &block, const T *source, int first, int count,
                            float (*patch)[PATCH]) {
@@ -81,9 +81,9 @@ __device__ void load_patch(const Direct &d, const Block &block, const T *source,
     }
 }
 
-/* w[result][source][kh][kw], or with TURNED w[source][result][K - 1 - kh][K - 1 - kw]. A warp takes every so many-th
- * result channel, two of them at a time; what it needs of one lies together in memory, but for TURNED, whose source
- * channels lie apart. */
+/* w[result][source][kh][kw], or with TURNED w[source][result][K - 1 - kh][K - 1 - kw]. Warps take the result channels
+ * in turn, two at a time. The weights of a result channel are contiguous; with TURNED, only those for one source
+ * channel are. */
 template <int K, class T, bool TURNED>
 __device__ void load_weights(const Direct &d, const Block &block, const T *w, int first, int count,
                              float (*weights)[K * K * WEIGHT_STRIDE]) {
@@ -136,7 +136,7 @@ __device__ void slide(SumsOfThread<BAND> &sums, const float *patch, int width, c
 /* Where a thread's sums begin. */
 struct Spot {
     int band, row, column; /* in the tile */
-    bool is_one;           /* the block may have more threads than the tile has places */
+    bool is_one;           /* false: a surplus thread of the block */
 
     __device__ explicit Spot(const Direct &d) {
         int places = d.quads * d.rows, place = (int)threadIdx.x % places;
@@ -180,7 +180,7 @@ __global__ void direct_kernel(Direct d, const T *source, const T *w, const T *bi
     int width = patch_width(d), begin = spot.row * width + spot.column;
     for (int first = 0; first < d.source_channels; first += CHUNK) {
         int count = d.source_channels - first < CHUNK ? d.source_channels - first : CHUNK;
-        __syncthreads(); /* whoever still reads the channels before */
+        __syncthreads(); /* threads may still read the channels before */
         load_patch<K>(d, block, source, first, count, patch);
         load_weights<K, T, TURNED>(d, block, w, first, count, weights);
         __syncthreads();
@@ -199,8 +199,8 @@ size_t blocks_of(const Direct &d, int images) {
 
 size_t warps_of(const Direct &d) { return divide_up((size_t)(d.quads * d.rows * d.bands), WARP); }
 
-/* Cuts an image into tiles, and their channels into bands: as large as a block's threads allow, but smaller where there
- * would be fewer than two blocks for each multiprocessor. */
+/* Cuts an image into tiles, and channels into bands. Tiles are as large as a block's threads allow, but smaller if
+ * there would be fewer than two blocks for each multiprocessor. */
 void cut(Direct *d, int band, int images, int multiprocessors) {
     int quads = pieces(d->width, QUAD);
     d->tiles_across = pieces(quads, MOST_QUADS);

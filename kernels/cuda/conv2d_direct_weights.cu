@@ -1,17 +1,17 @@
-/* conv2d_direct_weights — the weights' gradient of the convolutions that go directly (conv2d_direct.cu), without
- * unfolding: both factors lie in shared memory, and the sums in registers.
+/* conv2d_direct_weights — the weights' gradient of the convolutions that need no unfolding (conv2d_direct.cu): both
+ * factors lie in shared memory, and the sums in registers.
  *     dw[o][c][kh][kw] = sum over n, h, v of dy[n][o][h][v] x[n][c][h + kh - padding][v + kw - padding]
- *   terms  : quad = four neighbouring pixels of a line of dy. strip = up to 8 quads of columns of one image, all its
- *            lines; images of 32 columns or less are one strip. share = as many lines, of strips that follow one
- *            another, as a block adds up. chunk = the lines of a share that are in shared memory at a time, all of one
- *            strip. group = the input channels of a block
+ *   terms  : quad = four neighbouring pixels of a line of dy. strip = up to 8 quads of columns, over all lines of an
+ *            image; images of 32 columns or less are one strip. share = the lines, of consecutive strips, that a block
+ *            adds up. chunk = the lines of a share, all of one strip, that are in shared memory at a time. group = the
+ *            input channels of a block
  *   idea   : a thread has the sums of 4 output channels x 1 line of K weights: 20 for K = 5. For each quad it reads 4
  *            quads of dy and the 4 values of x that it does not have yet: 5 reads of 16 bytes for 80 multiplications.
  *            All channels of dy and the group's of x pass through shared memory, x with K - 1 lines and 4 columns more
- *   slices : where that makes fewer than 640 threads, several have the same sums, and every one of them takes other
- *            lines of the chunk. In the end, threads add up the slices and write the sums, neighbours together
- *   launch : shares x groups blocks, about one for each of 132 multiprocessors, of up to 640 threads: the plan cuts
- *            lines, not images, so that all of them have as much to do (conv2d_plan.h). It cannot ask the GPU
+ *   slices : where that makes fewer than 640 threads, several threads have the same sums, each over other lines of the
+ *            chunk (a slice). In the end the slices are added up, and written by coalesced stores
+ *   launch : shares x groups blocks, about one for each of 132 multiprocessors, of up to 640 threads. The plan
+ *            (conv2d_plan.h) cuts lines, not images, so that all blocks have equally much to do. It cannot ask the GPU
  *   bytes  : dy is read once for each group, x once and K - 1 lines more for each chunk. Every share writes, and
  *            add_partials reads, the floats of all weights: 132 x 51 KB for 16 to 32 channels of 5x5. flops as
  *            ls_conv2d_flops says, for widths that are multiples of 4
@@ -30,7 +30,7 @@ constexpr int BAND = 4;            /* output channels of a thread */
 constexpr int MOST_CHANNELS = 32;  /* of the output */
 constexpr int MOST_THREADS = 640;  /* of a block: 8 bands x 16 channels x 5 lines of weights */
 constexpr int LEAST_THREADS = 128; /* enough to load a chunk */
-constexpr int IN_FLIGHT = 6;       /* values of a thread that are on their way at once */
+constexpr int IN_FLIGHT = 6;       /* values that a thread loads before it stores any */
 constexpr int FLOATS = 12160;      /* of shared memory for a chunk: with the sums of dbias, not quite 48 KB */
 
 /* How a block's work is cut. */
@@ -76,8 +76,9 @@ struct Chunk {
     }
 };
 
-/* A window on planes that lie together: `planes` of them from `first` on (the array has `end`), from each the lines and
- * columns from (top, left) on; 0 outside. In shared memory plane, line and column are stride, width and 1 apart. */
+/* What is loaded from an array of `end` planes: `planes` planes from `first` on; of each, `lines` x `columns` values
+ * from (top, left) on, 0 outside the plane. In shared memory, planes are shared_stride apart, and lines
+ * shared_width. */
 struct Window {
     int first, planes, end;
     int height, width, top, left; /* of a plane; of the window in it */
@@ -86,8 +87,8 @@ struct Window {
     int lanes; /* threads for a line, a power of two */
 };
 
-/* A line is loaded by `lanes` threads; where there are more than the planes need, several take lines of the same plane
- * in turns. Loads first, stores later, so that several are on their way at once. */
+/* `lanes` threads load a line. If there are more threads than planes need, several such groups take the lines of one
+ * plane in turn. IN_FLIGHT loads come before their stores, so that they overlap. */
 template <class T> __device__ void load_window(const Window &w, const T *from, float *to) {
     const int slots = (int)blockDim.x / w.lanes, slot = (int)threadIdx.x / w.lanes;
     const int turns = slots > w.planes ? slots / w.planes : 1;
@@ -115,11 +116,11 @@ template <class T> __device__ void load_window(const Window &w, const T *from, f
     }
 }
 
-/* What a thread adds up. Neighbours have two lines of weights, and pairs of neighbours the bands: so no half of a warp
- * reads more than 8 different quads of dy, and more than 2 of x, for 8 bands. */
+/* Which sums a thread has. Two neighbours have the same band and two lines of weights; the next two have the next band.
+ * So with 8 bands, half a warp reads at most 8 different quads of dy and 2 of x. */
 struct Role {
     int band, slice, channel, kh;
-    bool is_one; /* a block may have more threads than sums */
+    bool is_one; /* false: a surplus thread of the block */
 
     __device__ Role(const Cut &cut, int kernel) {
         int pair = (int)threadIdx.x / 2, line = pair / cut.bands;
@@ -171,8 +172,8 @@ __device__ void add_bias(const Cut &cut, int lines, const float *dy, float *bias
     }
 }
 
-/* Adds up the slices and writes partial[o][channel][kh][kw] of the group's channels, half of the bands' channels at a
- * time: they lie together. */
+/* Adds up the slices and writes partial[o][channel][kh][kw] of the group's channels, half of the output channels at a
+ * time, which are contiguous. */
 template <int K>
 __device__ void write_sums(const Conv2d &c, const Cut &cut, const Role &role, int first_channel,
                            const SumsOfThread<K> &sums, float *shared, float *partial) {
@@ -180,7 +181,7 @@ __device__ void write_sums(const Conv2d &c, const Cut &cut, const Role &role, in
     const int taps = cut.group * K * K, slice = HALF * cut.bands * cut.sums_stride;
     const int inside = taps < c.taps - first_channel * K * K ? taps : c.taps - first_channel * K * K;
     for (int half = 0; half < BAND; half += HALF) {
-        __syncthreads(); /* whoever still reads the last chunk, or the half before */
+        __syncthreads(); /* threads may still read the last chunk, or the half before */
         for (int r = 0; r < HALF && role.is_one; r++) {
             float *to = shared + role.slice * slice + (r * cut.bands + role.band) * cut.sums_stride +
                         (role.channel * K + role.kh) * K;
@@ -217,7 +218,7 @@ __global__ void __launch_bounds__(MOST_THREADS, 1)
     for (; left > 0; left -= (size_t)chunk.lines) {
         chunk.move(c, cut, left);
         int column = chunk.strip * cut.quads * QUAD;
-        __syncthreads(); /* whoever still reads the chunk before */
+        __syncthreads(); /* threads may still read the chunk before */
         Window w = {};
         w.planes = cut.bands * BAND, w.end = c.out_channels;
         w.height = c.out_height, w.width = c.out_width, w.top = chunk.top, w.left = column;
@@ -236,7 +237,7 @@ __global__ void __launch_bounds__(MOST_THREADS, 1)
     }
 
     partial += share * (size_t)c.out_channels * (size_t)c.rows;
-    write_sums(c, cut, role, first_channel, sums, shared, partial); /* waits for all sums, those of dbias too */
+    write_sums(c, cut, role, first_channel, sums, shared, partial); /* synchronises, for dbias too */
     const int o = (int)threadIdx.x;
     if (group > 0 || o >= c.out_channels) return;
     for (int row = c.taps; row < c.rows; row++) partial[o * c.rows + row] = row == c.taps ? bias[o] : 0;

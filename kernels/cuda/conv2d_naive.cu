@@ -2,11 +2,11 @@
  * workspace.
  *   launch : blocks of 256 threads, one element each: the output, the input's gradient, the weights' gradient
  *   bytes  : every multiplication reads two elements, from the cache at best; flops as ls_conv2d_flops says. The
- *            weights' gradient of a small layer keeps few threads busy for long: 400 weights walk through all pixels
- *            of the batch
- *   order  : that of kernels/cpu, and its bits: one chain of fused multiply-adds for each sum, over (kh, channel, kw)
- *            forward, the same with the kernel turned for the input's gradient; the weights' and the bias's a chain
- *            over each image's pixels, images added in batch order */
+ *            weights' gradient of a small layer keeps few threads busy for long: 400 weights are 400 threads, each over
+ *            all pixels of the batch
+ *   order  : that of kernels/cpu, and its bits: one chain of fused multiply-adds for each sum. Forward it runs over
+ *            (kh, channel, kw); for the input's gradient the same, with the kernel turned; for weights and bias over
+ *            each image's pixels, and images are added in batch order */
 #include "kernels/cuda/conv2d.cuh"
 
 using namespace ls_cuda;
@@ -34,7 +34,7 @@ __global__ void forward_element(Conv2d c, const T *x, const T *w, const T *bias,
     y[i] = from_float<T>(sum);
 }
 
-/* The output line or column that meets an input place with place k of the kernel; -1: none does. */
+/* The output line (or column) at which place k of the kernel meets this input line; -1: there is none. */
 __device__ int met_by(const Conv2d &c, int place, int k, int end) {
     int from = place + c.padding - k;
     return from >= 0 && from % c.stride == 0 && from / c.stride < end ? from / c.stride : -1;

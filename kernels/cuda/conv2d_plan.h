@@ -1,6 +1,6 @@
-/* Which way the convolutions of GPUs go, and how they cut a batch so that what they unfold fits in bounded scratch
- * memory. Plain C that knows nothing of CUDA: the model asks before anything is allocated. kernels/cuda/conv2d.cu says
- * what the parts hold. */
+/* Whether a GPU's convolution unfolds its input or works directly, and how it cuts a batch so that unfolded images fit
+ * into bounded scratch memory. Plain C without CUDA, since the model asks before anything is allocated.
+ * kernels/cuda/conv2d.cu says what the parts hold. */
 #ifndef LS_KERNELS_CUDA_CONV2D_PLAN_H
 #define LS_KERNELS_CUDA_CONV2D_PLAN_H
 
@@ -10,22 +10,23 @@ extern "C" {
 
 #include "kernels/kernels.h"
 
-#define LS_CUDA_CONV2D_UNFOLDED_NBYTES ((size_t)64 << 20) /* at most, but for a single sample that needs more */
+#define LS_CUDA_CONV2D_UNFOLDED_NBYTES ((size_t)64 << 20) /* a single sample may need more */
 
 struct ls_cuda_conv2d_plan {
-    bool is_direct;   /* all three operations go without unfolding; the rule is in cuda_conv2d_plan.c */
+    bool is_direct;   /* no operation unfolds; the rule is in cuda_conv2d_plan.c */
     size_t taps;      /* in_channels x kernel_h x kernel_w */
-    size_t rows;      /* of an unfolded sample: the taps, one of ones for the bias, and zeros up to 16 bytes */
+    size_t rows;      /* of an unfolded sample: the taps, one of ones for the bias, zeros up to 16 bytes */
     size_t out_plane; /* columns of an unfolded sample */
     size_t samples;   /* of the batch that are unfolded at a time, at least 1; direct: 0 */
-    /* direct: how kernels/cuda/conv2d_direct_weights.cu cuts the weights' gradient. An output image is `strips` strips
-     * of strip_quads x 4 columns; a share is share_lines lines of the batch's strips, the last one may be smaller. */
+    /* direct: how kernels/cuda/conv2d_direct_weights.cu cuts the weights' gradient. An output image has `strips` strips
+     * of strip_quads x 4 columns. A share is share_lines lines of the batch's strips; the last one may be smaller. */
     size_t strips, strip_quads, shares, share_lines;
     size_t group_channels; /* input channels of a block */
-    /* floats of the workspace's parts, in this order, each beginning on a 64-byte line; no less for a larger batch */
-    size_t unfolded_count; /* room for samples x rows x out_plane elements, or floats, which are folded; direct: 0 */
-    size_t partial_count;  /* at least samples (direct: shares) x out_channels x rows, the weight gradients of each */
-    size_t weight_count;   /* room for out_channels x rows elements, the weights beside their bias; direct: 0 */
+    /* sizes of the workspace's parts in floats, in this order; each begins on a 64-byte line. A larger batch never
+     * needs less */
+    size_t unfolded_count; /* samples x rows x out_plane elements (floats where they are folded); direct: 0 */
+    size_t partial_count;  /* each sample's (direct: share's) weight gradients, out_channels x rows */
+    size_t weight_count;   /* out_channels x rows elements: the weights and the bias; direct: 0 */
 };
 
 /* `unfolded_nbytes` bounds the unfolded samples (LS_CUDA_CONV2D_UNFOLDED_NBYTES; tests take less). false: the shape

@@ -1,16 +1,16 @@
 /* conv2d_unfold — the passes around the matrix products of conv2d.cu: they move numbers, and add them up, but multiply
  * nothing.
- *   unfold       a block for each (image, channel, tile of output pixels): a thread takes one pixel, finds its place
- *                in the input once, and writes all kernel_h x kernel_w rows of the channel there. Threads of a warp
- *                write 128 bytes that lie together; the input is read kernel_h x kernel_w times, all but once from the
- *                L1 cache. bytes: 4 (halves 2) x rows x out_plane written for each image; no flops
+ *   unfold       a block for each (image, channel, tile of output pixels): a thread takes one pixel, finds its place in
+ *                the input once, and writes all kernel_h x kernel_w rows of the channel there. A warp writes 128
+ *                contiguous bytes; the input is read kernel_h x kernel_w times, all but once from the L1 cache. bytes:
+ *                4 (halves 2) x rows x out_plane written for each image; no flops
  *   fold         the transposed pass as a gather, so that nothing is written twice: a thread for each input value adds
- *                up to kernel_h x kernel_w floats, and rounds the sum. bytes: 4 x taps x out_plane read, 4 (halves 2)
- *                x in_plane x channels written for each image; flops: one for each float read
+ *                up to kernel_h x kernel_w floats, and rounds the sum. bytes: 4 x taps x out_plane read, 4 (halves 2) x
+ *                in_plane x channels written for each image; flops: one for each float read
  *   add_partials a block for 32 neighbouring weights: warp g adds the g-th sixteenth of the samples, n ascending, then
- *                the warps' sums are added in that order. bytes: 4 x samples x out_channels x rows; flops: a quarter
- *                of that
- * Kernels of 5x5 and 3x3 have loops of known length, so that all their reads are on the way at once. */
+ *                the warps' sums are added in that order. bytes: 4 x samples x out_channels x rows; flops: a quarter of
+ *                that
+ * Kernels of 5x5 and 3x3 have loops of constant length, so that all their reads are in flight at once. */
 #include "kernels/cuda/conv2d.cuh"
 
 namespace {

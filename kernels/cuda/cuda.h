@@ -2,7 +2,7 @@
  * lane.h.)
  *
  * There are two rungs for every operation. The naive one is the simplest correct kernel: one thread for each result,
- * which it computes as the formula of kernels.h says. The fast one is what training runs. Tests walk both.
+ * which it computes as the formula of kernels.h says. The fast one is what training runs. Tests run both.
  *
  * How kernels are written, so that nvcc and the C++ compiler of tests/cuda_on_cpu read the same text:
  *   - launched by ls_cuda::launch (launch.cuh), never by <<<>>>; __global__ functions lie in an anonymous namespace
@@ -58,8 +58,8 @@ struct ls_cuda_product {
     size_t stride_a, stride_b, stride_c;
 };
 
-/* Enqueues it; `op` names it in errors. By cuBLAS, whose order of summation is the same at every call of a shape on a
- * GPU. */
+/* Enqueues it, by cuBLAS; `op` names it in errors. For one shape on one GPU, cuBLAS sums in the same order at every
+ * call. */
 ls_status ls_cuda_matmul(const struct ls_cuda_lane *lane, const char *op, const struct ls_cuda_product *product);
 
 /* The symbol ls_cuda_rungs of the plug-in: for tests and for programs that measure kernels. */

@@ -1,11 +1,11 @@
-/* The types of elements in a GPU's memory, and the way between them and the floats that all arithmetic is done in.
+/* The types of elements in a GPU's memory, and their conversion to and from float, in which all arithmetic is done.
  *
  *   types     float, __half (fp16) and __nv_bfloat16 (bf16): LS_FP32, LS_FP16 and LS_BF16. Kernels are templates of
  *             them (class T); the host chooses with with_element
- *   numbers   loaded elements are floats, exactly; a float is rounded to the nearest element when it is stored, of two
- *             equally near to the even one, beyond the largest to infinity. NaN stays NaN, with bits of the GPU's own
- *   memory    four elements are loaded and stored in one instruction, of 16 bytes (halves: 8), where the addresses
- *             allow it; an array may begin anywhere else, and is then read element by element, with the same results
+ *   numbers   loading to float is exact. Storing rounds to the nearest element, ties to even; beyond the largest, to
+ *             infinity. NaN stays NaN, with bits of the GPU's own
+ *   memory    four elements are loaded or stored in one instruction (16 bytes; halves: 8) if the arrays are aligned for
+ *             it. Other arrays are accessed element by element, with the same results
  * C++ only. */
 #ifndef LS_KERNELS_CUDA_ELEMENTS_CUH
 #define LS_KERNELS_CUDA_ELEMENTS_CUH
@@ -37,15 +37,15 @@ template <class T> __device__ inline T from_float(float x) {
     }
 }
 
-/* What is left of x in memory of that type. */
+/* x after it was stored as a T. */
 template <class T> __device__ inline float rounded(float x) { return to_float(from_float<T>(x)); }
 
 /* --- N elements that follow one another: 1 or 4 ------------------------------------------------------------------- */
 
-/* As arithmetic takes them, whatever type they have in memory. */
+/* In registers: floats, whatever the type in memory. */
 template <int N> struct Floats { float at[N]; };
 
-/* As memory holds them. */
+/* In memory. */
 template <class T> struct alignas(4 * sizeof(T)) Four { T at[4]; };
 
 /* Whether all addresses allow access by fours. */
@@ -71,7 +71,7 @@ template <int N, class T> __device__ inline void store(T *p, Floats<N> value) {
     }
 }
 
-/* Four elements of which the first `count` (at most 4) are there, the others 0. */
+/* Four elements. If only `count` are left, the others are 0. */
 template <class T> __device__ inline Floats<4> load_four(const T *p, size_t count, bool aligned) {
     if (aligned && count >= 4) return load<4>(p);
     Floats<4> value = {};
@@ -91,7 +91,7 @@ template <class T> __device__ inline void store_four(T *p, Floats<4> value, size
 
 inline bool is_element(ls_dtype dtype) { return dtype == LS_FP32 || dtype == LS_FP16 || dtype == LS_BF16; }
 
-/* body(T()) with the type of `dtype`, for a body that is the same text for all of them:
+/* Calls body(T()) with the C++ type of `dtype`, for a body that is the same text for all types:
  *     with_element(a->dtype, "add_bias", [&](auto zero) {
  *         using T = decltype(zero);
  *         return launch(.., kernel<T>, static_cast<T *>(a->y), ..);

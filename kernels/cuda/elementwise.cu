@@ -2,7 +2,7 @@
  *   formula : y[i] = f(y[i], x[i], ..), as kernels.h says; each operation is a body that computes N elements from the
  *             i-th on
  *   launch  : naive, a thread for each element; fast, fours of elements in a grid-stride loop of at most 8 blocks of
- *             256 threads per multiprocessor: 16 bytes of each array of floats on their way per thread keep the
+ *             256 threads per multiprocessor. A thread has 16 bytes of each array of floats in flight, which keeps the
  *             memory busy
  *   cost    : bytes and flops of ops.def; bound by bandwidth. reduce_add reads and writes y once for up to SOURCES
  *             sources

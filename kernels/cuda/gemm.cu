@@ -1,11 +1,11 @@
 /* gemm — c = op(a) op(b) + beta c, row-major, and the products that convolutions are made of.
  *   idea  : fast: cuBLAS, which reads matrices column by column: row-major c[m,n] is column-major c^T[n,m] = op(b)^T
- *           op(a)^T, so b and a change places and nothing is transposed. Naive: a thread for each element of c
+ *           op(a)^T. So b and a change places, and nothing is transposed. Naive: a thread for each element of c
  *   cost  : 2 m n k flops; the naive rung reads 8 m n k bytes (of halves 4 m n k), cuBLAS little more than each matrix
  *           once
  *   halves: multiplied by tensor cores, summed in fp32, rounded once when c is stored, or not at all if c is fp32
- *   order : cuBLAS's; the same at every call of a shape on a kind of GPU, since its workspace is the lane's own.
- *           Naive: k ascending, fused multiply-adds
+ *   order : cuBLAS's; the same at every call of a shape on a kind of GPU, since its workspace is the lane's own. Naive:
+ *           k ascending, fused multiply-adds
  *   fails : LS_ERR_INVALID where a size does not fit into cuBLAS's int, and for types that it does not multiply */
 #include <limits.h>
 
@@ -65,8 +65,7 @@ ls_status check_product(const ls_cuda_lane *lane, const char *op, const ls_cuda_
                    p->n, p->k, p->batch);
 }
 
-/* c = beta c, which is left of a product over nothing; cuBLAS need not be asked. The matrices follow one another if
- * there are several. */
+/* c = beta c: the product for k = 0, without cuBLAS. Several matrices are contiguous. */
 ls_status scale_result(const ls_cuda_lane *lane, const char *op, const ls_cuda_product *p) {
     size_t count = p->m * p->n * p->batch, nbytes = count * ls_dtype_nbytes(p->c_dtype);
     if (p->beta == 1) return LS_OK;

@@ -25,8 +25,9 @@ constexpr unsigned FULL_WARP = 0xffffffffu;
 
 constexpr size_t divide_up(size_t count, size_t by) { return (count + by - 1) / by; }
 
-/* Blocks for a loop over `items` in steps of the whole grid (global_thread(), global_threads()), `per_block` of them
- * at a time: no more than the GPU runs at once. For loops whose results do not depend on the number of blocks. */
+/* Blocks for a grid-stride loop over `items` (global_thread(), global_threads()) in which a block takes `per_block`
+ * items at a time: no more blocks than the GPU runs at once. Only for loops whose results do not depend on the number
+ * of blocks. */
 inline unsigned blocks_for(const ls_cuda_lane *lane, size_t items, size_t per_block = THREADS) {
     size_t wanted = divide_up(items, per_block), most = (size_t)lane->multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
     return (unsigned)(wanted < most ? (wanted > 0 ? wanted : 1) : most);
@@ -70,7 +71,7 @@ __device__ inline float warp_max(float value) {
 template <class T> __device__ inline T block_sum(T value) {
     __shared__ T warps[32];
     value = warp_sum(value);
-    __syncthreads(); /* whoever still reads the last call's sums */
+    __syncthreads(); /* threads may still read the last call's sums */
     if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = value;
     __syncthreads();
     T sum = warps[0];
@@ -92,7 +93,7 @@ __device__ inline float block_max(float value) {
 /* --- elementwise operations --------------------------------------------------------------------------------------- */
 
 /* A body has a member `template <int N> __device__ void at(size_t i) const` that computes the elements i .. i + N - 1.
- * It lies in an anonymous namespace, and so do the kernels that are made of it. */
+ * It lies in an anonymous namespace, so that its kernels belong to its file. */
 template <class Body> __global__ void each_naive(Body body, size_t count) {
     size_t i = global_thread();
     if (i < count) body.template at<1>(i);
@@ -103,8 +104,8 @@ template <class Body> __global__ void each_fast(Body body, size_t fours, size_t 
     for (size_t i = 4 * fours + global_thread(); i < count; i += global_threads()) body.template at<1>(i);
 }
 
-/* Naive: a thread for each element. Fast: a grid-stride loop over fours, if all arrays allow it, then over what is
- * left. */
+/* Naive: a thread for each element. Fast: a grid-stride loop over fours, if all arrays are aligned, then over the
+ * rest. */
 template <class Body> ls_status naive_each(const ls_cuda_lane *lane, const char *op, Body body, size_t count) {
     return launch_each(lane, op, count, each_naive<Body>, body, count);
 }

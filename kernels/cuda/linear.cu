@@ -2,10 +2,9 @@
  * relu_bias_gradient.
  *   formula : y[r,c] += bias[c], then max(.., 0); dbias[c] = sum over r of dy[r,c], with dy[r,c] = 0 where y[r,c] <= 0
  *   launch  : bias, fast: a grid-stride loop over fours of y; a thread's column moves on by a constant, so nothing is
- *             divided in the loop. Gradient, fast: a block sums a tile of 32 (or 128, by fours) columns over a part of
- *             the rows, 8 rows side by side, each a warp's coalesced access; where there are several parts, their sums
- *             go to scratch memory and are summed by a second launch. Naive: a thread for each element, and for each
- *             column
+ *             divided in the loop. Gradient, fast: a block sums a tile of 32 (by fours: 128) columns over a part of the
+ *             rows, 8 rows at a time, each by a warp's coalesced access. If there are several parts, their sums go to
+ *             scratch memory, and a second launch adds them up. Naive: a thread for each element, and for each column
  *   cost    : bytes and flops of ops.def, and the parts' sums, less than 2 % of that; bound by bandwidth. The fused
  *             operations save one pass over y (8 bytes per element; of halves 4) and over dy (4 bytes; 2)
  *   halves  : widened when they are read; sums are floats, those of parts too; y is rounded when it is stored
@@ -20,7 +19,7 @@ namespace {
 
 /* --- bias --------------------------------------------------------------------------------------------------------- */
 
-/* Rounding comes last: it makes nothing negative of what is not. */
+/* The ReLU may come before the rounding, which changes no sign. */
 template <bool RELU> __device__ float with_bias(float y, float bias) {
     y += bias;
     return RELU && y <= 0 ? 0 : y;
@@ -128,8 +127,8 @@ template <int N, class T, bool MASK> __global__ void gradient_fast(Gradient<T> g
     for (int k = 0; k < N; k++) dbias[k] = g.accumulate ? dbias[k] + sum.at[k] : sum.at[k];
 }
 
-/* At least 128 rows and at least as many as there are parts, so that neither launch has a long way; and as many as it
- * takes that the parts' sums fit into scratch memory. */
+/* At least 128 rows, and at least as many rows as parts, so that no thread of either launch has a long loop; more if
+ * the parts' sums would not fit into scratch memory. */
 size_t choose_rows_per_part(size_t rows, size_t columns) {
     size_t part = 128;
     while (part * part < rows) part *= 2;
@@ -171,7 +170,7 @@ ls_status fast_gradient(const ls_cuda_lane *lane, const char *op, const Argument
     return with_element(a->dtype, op, [&](auto zero) {
         using T = decltype(zero);
         Gradient<T> g = gradient_of<T>(a);
-        bool by_fours = g.columns % 4 == 0 && is_aligned(g.dy, g.y); /* a y that is not read is NULL */
+        bool by_fours = g.columns % 4 == 0 && is_aligned(g.dy, g.y); /* y is NULL without MASK */
         return by_fours ? sum_in_parts<4, T, MASK>(lane, op, g) : sum_in_parts<1, T, MASK>(lane, op, g);
     });
 }

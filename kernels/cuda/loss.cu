@@ -1,11 +1,11 @@
 /* loss — cross_entropy and squared_error, each with its gradient in one launch, and count_correct.
  *   formula : kernels.h. cross_entropy of a row: s = largest logit, e[c] = exp(logits[c] - s), loss log(sum e) -
  *             (logits[label] - s), gradient scale (e[c] / sum e - [c = label])
- *   launch  : fast: up to 32 classes a row for each thread (short_rows.cuh); beyond that for each group of threads, a
- *             warp or, from WIDE classes on, a block, of which a thread keeps to every 32nd (256th) class, writes e
- *             where the gradient goes, and scales it when the sum is known: the row stays in cache. Each block adds up
- *             its rows' losses and one more block the blocks', unless one block did it all. Naive: one thread for the
- *             sum, and a thread for each row (element) of the gradient
+ *   launch  : fast: a thread for each row of up to 32 classes (short_rows.cuh), a warp for longer rows, a block from
+ *             WIDE classes on. A thread of a warp (block) takes every 32nd (256th) class, writes e where the gradient
+ *             goes, and scales it when the sum is known; the row stays in cache. Each block adds up its rows' losses;
+ *             if there are several blocks, a second launch adds up theirs. Naive: one thread for the sum, and a thread
+ *             for each row (squared_error: element) of the gradient
  *   cost    : bytes and flops of ops.def; bound by bandwidth
  *   order   : a row's sum: each thread's classes ascending, then (more than 32 classes) the butterfly of launch.cuh.
  *             The loss is summed in double: a thread's or group's rows ascending, then those of a block, then the
@@ -25,8 +25,7 @@ constexpr size_t MOST_PARTS = 1024; /* blocks otherwise */
 
 /* --- sums in two stages ------------------------------------------------------------------------------------------- */
 
-/* What the blocks of the first stage add up is left in `parts`; a single block puts the result in place itself (parts
- * NULL). */
+/* Where blocks put their sums: into `parts`; the only or last block (parts NULL) puts the result into *loss. */
 struct Loss {
     float *loss;
     float scale;
@@ -135,8 +134,8 @@ template <unsigned GROUP> __device__ float group_max(float value) {
     }
 }
 
-/* Row r by GROUP threads, of which this is number `lane`; its loss. Each thread reads and writes its own classes only,
- * so that dlogits may be logits: the label's logit must be handed on by the thread that has it. */
+/* Row r by GROUP threads, of which this is number `lane`. Each thread reads and writes its own classes only, so that
+ * dlogits may be logits. Returns the loss in the thread that has the label's class, 0 in the others. */
 template <unsigned GROUP> __device__ float cross_entropy_row(const Rows &a, size_t r, unsigned lane, float scale) {
     const float *logits = a.logits + r * a.classes;
     float *d = a.dlogits + r * a.classes;
@@ -173,7 +172,7 @@ template <unsigned GROUP> __global__ void cross_entropy_fast(Rows a, Loss out) {
     put_loss(out, total);
 }
 
-/* A row that the thread has for itself becomes its gradient; its loss. */
+/* Replaces a row, which is the thread's own, by its gradient; returns its loss. */
 __device__ float cross_entropy_short_row(float *row, unsigned classes, unsigned label, float scale) {
     const float shift = largest_logit(row, classes), of_label = row[label];
     float sum = 0;
@@ -263,7 +262,7 @@ __global__ void count_correct_naive(Rows a, int64_t *correct) {
     for (size_t r = 0; r < a.rows; r++) *correct += is_correct(a.logits + r * a.classes, a.classes, a.labels[r]);
 }
 
-/* The largest logit of a warp's row that is no NaN, and the first place that has it; at = SIZE_MAX: there is none. */
+/* The largest logit that is no NaN, and the first place that has it; at = SIZE_MAX: none so far. */
 struct Best {
     float value;
     unsigned long long at;
@@ -281,11 +280,11 @@ __device__ size_t first_largest(const float *logits, size_t classes, unsigned la
         Best other = {__shfl_xor_sync(FULL_WARP, best.value, distance), __shfl_xor_sync(FULL_WARP, best.at, distance)};
         best = better(best, other);
     }
-    /* nothing is larger than a NaN that comes first */
+    /* a NaN at place 0 stays the best, as in is_correct: nothing compares larger */
     return isnan(logits[0]) || best.at == SIZE_MAX ? 0 : (size_t)best.at;
 }
 
-/* A block's count, to where it belongs. */
+/* Adds up a block's count: into `parts`, or into *correct without them. */
 __device__ void put_count(int64_t *correct, long long *parts, long long total) {
     total = block_sum(total);
     if (threadIdx.x == 0 && parts) parts[blockIdx.x] = total;
@@ -298,7 +297,7 @@ __global__ void count_correct_short(Rows a, int64_t *correct, long long *parts) 
     long long total = 0;
     for (size_t first = (size_t)blockIdx.x * THREADS; first < a.rows; first += (size_t)gridDim.x * THREADS) {
         const unsigned count = (unsigned)(a.rows - first < THREADS ? a.rows - first : THREADS);
-        __syncthreads(); /* whoever still reads the last rows */
+        __syncthreads(); /* threads may still read the last rows */
         tile.load(a.logits + first * classes, count, classes);
         total += r < count && is_correct(tile.row(r, classes), classes, a.labels[first + r]);
     }
@@ -335,7 +334,7 @@ Squares squares_of(const ls_squared_error_arguments *a) { return {a->dprediction
 
 /* --- naive -------------------------------------------------------------------------------------------------------- */
 
-/* The loss first: the gradient may take the logits' place. */
+/* The loss first: the gradient may overwrite the logits. */
 ls_status ls_cuda_naive_cross_entropy(const ls_cross_entropy_arguments *a, const ls_cuda_lane *lane) {
     Rows rows = rows_of(a, lane);
     Loss out = {a->loss, a->scale, nullptr};

@@ -1,16 +1,16 @@
 /* maxpool — the largest value of each window, and where it was; windows do not overlap (stride = size).
  *   naive  : forward a thread for each window; backward a thread for each input value, which looks whether its window
  *            chose it. Nothing is added up, and nothing is written twice
- *   fast   : windows of 2x2 that cover the input, the usual ones: a thread takes two neighbours of a row of windows
- *            (one, where rows have an odd number), so that it reads and writes rows of the input four (two) elements
- *            at a time. Everything else goes the naive way, which is right for it too: its reads are shared within a
- *            warp
+ *   fast   : windows of 2x2 that cover the input, the usual ones: a thread takes two neighbouring windows, so that it
+ *            reads and writes four input elements at a time; one window, and two elements, if rows have an odd number
+ *            or the arrays are not aligned. All else takes the naive kernels: they suffice, since a warp shares its
+ *            reads
  *   types  : elements are compared as floats; what is written is an element that was read, so nothing is rounded
  *   launch : blocks of 256 threads, one window, pair of windows or input value each
- *   bytes  : forward an element per input value read, one and a byte per window written; backward the other way
- *            round. For windows of 2x2, 21 a window each way (halves: 11). flops: 4 comparisons a window
- *   order  : within a window, row by row: the first of equal values wins; a NaN always wins, the last one if there
- *            are several. The bits are those of kernels/cpu (but a NaN's) */
+ *   bytes  : forward reads an element per input value, and writes an element and a byte per window; backward the other
+ *            way round. For windows of 2x2, 21 a window each way (halves: 11). flops: 4 comparisons a window
+ *   order  : within a window, row by row: the first of equal values wins; a NaN always wins, the last one if there are
+ *            several. The bits are those of kernels/cpu (but a NaN's) */
 #include "kernels/cuda/launch.cuh"
 
 using namespace ls_cuda;
@@ -127,7 +127,7 @@ __global__ void backward_2x2(unsigned width, unsigned count, T *dx, const T *dy,
     rows[width] = lower;
 }
 
-/* How many windows a thread takes on the fast rung; 0: not this way. */
+/* How many windows a thread takes on the fast rung; 0: the naive kernels do it. */
 template <class T>
 size_t windows_a_thread(const ls_pool_shape &s, const Windows &w, const void *input, const void *output,
                         const uint8_t *choice) {

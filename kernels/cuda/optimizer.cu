@@ -1,10 +1,10 @@
 /* optimizer — set_learning_rate, begin_update, sgd, adam, sgd_list, adam_list.
- *   formula : kernels.h; what varies from step to step is read from the update state on the GPU, so that neither the
- *             host nor a recorded graph need know it, and found_inf makes every thread return
- *   launch  : fast: a block for each chunk of LS_UPDATE_CHUNK elements, 256 threads, four floats each at a time. A
- *             list is one launch for all of its tensors: a block finds its own by a binary search over first_chunk;
- *             a list of fewer chunks than the GPU has multiprocessors has SPLIT blocks for each. Naive: a thread for
- *             each element of a tensor, a block for each tensor of a list
+ *   formula : kernels.h. What varies from step to step is read from the update state on the GPU, so that neither the
+ *             host nor a captured CUDA graph need know it. With found_inf every thread returns
+ *   launch  : fast: a block for each chunk of LS_UPDATE_CHUNK elements, 256 threads, four floats each at a time. A list
+ *             is one launch for all of its tensors: a block finds its own by a binary search over first_chunk; a list
+ *             of fewer chunks than the GPU has multiprocessors has SPLIT blocks for each. Naive: a thread for each
+ *             element of a tensor, a block for each tensor of a list
  *   cost    : bytes and flops of ops.def; bound by bandwidth. A launch costs a few microseconds, as much as 10 MB of
  *             memory traffic, which is why a model of many small tensors is updated as a list
  *   order   : element by element, with the fused multiply-adds of kernels/cpu, whose bits every rung gives */
@@ -20,8 +20,8 @@ __global__ void set_learning_rate(ls_update_state *states, size_t count, double 
     for (size_t s = 0; s < count; s++) states[s].learning_rate = rate;
 }
 
-/* base^exponent for whole exponents, by squaring. A number is carried as the sum of two doubles, so the result is
- * rounded once, in the end, as a host's pow does it; a GPU's own pow may be two units off. */
+/* base^exponent for whole exponents, by squaring. Numbers are sums of two doubles, so the result is rounded once, at
+ * the end, like the host's pow; a GPU's own pow may be two units in the last place off. */
 struct TwoDoubles {
     double high, low;
 };
@@ -166,7 +166,7 @@ __global__ void update_list_fast(Rule rule, const ls_update_state *state, const 
     update_chunk<Rule>(rule.factors(*state), part_of(chunk, blockIdx.x % split, split));
 }
 
-/* --- one tensor is a list of one, which travels with the launch --------------------------------------------------- */
+/* --- one tensor is a list of one, passed as a kernel argument ----------------------------------------------------- */
 
 ls_update_tensor tensor_of(const ls_sgd_arguments *a) {
     return {a->parameter, a->gradient, a->momentum, nullptr, a->count, 0};

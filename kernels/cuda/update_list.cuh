@@ -1,5 +1,5 @@
-/* update_list — how kernels find their way in a list of tensors (struct ls_update_tensor), which a launch cuts into
- * chunks of LS_UPDATE_CHUNK elements: optimizer.cu and clipping.cu. C++ only. */
+/* update_list — finds a chunk in a list of tensors (struct ls_update_tensor), which a launch cuts into chunks of
+ * LS_UPDATE_CHUNK elements. For optimizer.cu and clipping.cu. C++ only. */
 #ifndef LS_KERNELS_CUDA_UPDATE_LIST_CUH
 #define LS_KERNELS_CUDA_UPDATE_LIST_CUH
 
@@ -19,8 +19,8 @@ __device__ inline Chunk chunk_of(const ls_update_tensor &tensor, size_t index) {
     return {tensor, begin, left < LS_UPDATE_CHUNK ? left : LS_UPDATE_CHUNK};
 }
 
-/* Chunk number `index` of the list. It is in the last tensor that begins with this chunk or before it; those without
- * elements have none and are passed over. */
+/* Chunk number `index` of the list, by binary search. It is in the last tensor whose first_chunk is not larger; tensors
+ * without elements have no chunk and are never found. */
 __device__ inline Chunk find_chunk(const ls_update_tensor *tensors, size_t tensor_count, size_t index) {
     size_t low = 0, high = tensor_count;
     while (high - low > 1) {

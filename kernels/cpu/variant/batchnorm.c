@@ -1,17 +1,18 @@
 /* batchnorm — batch normalisation per channel, with the ReLU that usually follows in the same pass.
  *   terms : plane = one channel of one image, contiguous; m = batch x plane values share a mean and a variance
  *   idea  : y = x a + b with a = gamma invstd, b = beta - mean a: one fused multiply-add per element
- *   cost  : forward 2 reads + 1 write of x; backward 4 reads + 1 write. A channel's planes are visited twice in a row, so
- *           the second visit finds them in the cache
- *   order : a plane's mean and sum of squared deviations in LS_LANES parts while it lies in the L1 cache, then planes are
- *           merged in batch order, in double (Chan's formula), which does not cancel as sum(x^2) - sum(x)^2/m does
- *   halves: a plane of up to LS_BLOCK values (half.h) is widened as a whole and has the sums of an fp32 plane of the same
- *           values; a longer one is cut into blocks, which are merged as planes are
- *   split : where the batch lies on several devices, the two visits are operations of their own, and a collective stands
- *           between them: statistics, all_gather, merge, normalize; and sums, all_reduce, input_gradient. They are made of
- *           the same parts as the whole passes, and ranks are merged as planes are, in double, so the result is that of
- *           one device but for the rounding of doubles (forward) and of the ranks' sums to float (backward). A batch of 0
- *           has no planes to visit */
+ *   cost  : forward 2 reads + 1 write of x; backward 4 reads + 1 write. A channel's planes are visited twice in a row,
+ *           so the second visit finds them in the cache
+ *   order : a plane's mean and sum of squared deviations in fp32, in LS_LANES parts, while the plane is in the L1
+ *           cache. Planes are merged in batch order, in double, by Chan's formula, which does not cancel as sum(x^2) -
+ *           sum(x)^2/m does
+ *   halves: a plane of up to LS_BLOCK values (half.h) is widened as a whole and has the sums of an fp32 plane of the
+ *           same values. A longer plane is cut into blocks, which are merged as planes are
+ *   split : for a batch on several devices, a collective must run between the two visits, so each visit is an
+ *           operation: statistics, all_gather, merge, normalize; and sums, all_reduce, input_gradient. They use the
+ *           functions of the whole passes. The result differs from one device's only by the rounding of doubles
+ *           (forward: ranks are merged as planes are) and of the ranks' sums to float (backward). A batch of 0 has no
+ *           planes */
 #include "common/base/log.h"
 #include "kernels/cpu/variant/half.h"
 
@@ -57,7 +58,7 @@ static size_t plane_at(const struct ls_batchnorm_shape *s, int n, int c) {
     return ((size_t)n * (size_t)s->channels + (size_t)c) * (size_t)s->plane;
 }
 
-/* The functions for a plane go through its blocks; it begins at x[at], here and below. */
+/* Functions for a plane, here and below: it begins at x[at] and is read block by block. */
 static void add_plane_statistics(struct statistics *total, const struct ls_batchnorm_shape *s, const void *x,
                                  size_t at) {
     float buffer[LS_BLOCK];
@@ -80,7 +81,7 @@ static ls_status expect_spread(double count) {
                    count);
 }
 
-/* What the forward pass leaves behind of a channel, from the statistics of its whole batch. */
+/* What the forward pass stores for a channel, from the statistics of its whole batch. */
 static void settle_channel(const struct ls_batchnorm_shape *s, const struct statistics *total, float *mean,
                            float *invstd, float *running_mean, float *running_var) {
     double variance = total->m2 / total->count;
@@ -178,13 +179,12 @@ ls_status LS_CPU(batchnorm_eval)(const struct ls_batchnorm_eval_arguments *a) {
 
 /* --- backward ---------------------------------------------------------------------------------------------------- */
 
-/* What the passes over one channel need: y = x scale + shift, which lets dy through if it is larger than `floor_value`,
- * and x̂ = (x - mean) invstd. */
+/* Constants of one channel: y = x scale + shift and x̂ = (x - mean) invstd; dy passes where y > floor_value. */
 struct channel {
     float mean, invstd, scale, shift, floor_value;
 };
 
-/* The largest y that is stored as 0. */
+/* The largest y that rounds to 0 when it is stored. */
 static float largest_zero(ls_dtype dtype) {
     if (dtype == LS_FP16) return 0x1p-25f;
     return dtype == LS_BF16 ? 0x1p-134f : 0;
@@ -196,12 +196,12 @@ static struct channel make_channel(const struct ls_batchnorm_shape *s, float mea
     return (struct channel){mean, invstd, scale, fmaf(-mean, scale, beta), floor_value};
 }
 
-/* dy as the ReLU behind it passes it on, and with x̂; of one channel */
+/* Sums over one channel of dy, masked by the ReLU, and of dy x̂. */
 struct gradient_sums {
     double dy, dy_xhat;
 };
 
-/* A block's sums, in parts. */
+/* The same sums of one block, in LS_LANES parts. */
 struct sum_lanes {
     float dy[LS_LANES], xhat[LS_LANES];
 };

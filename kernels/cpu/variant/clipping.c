@@ -1,6 +1,6 @@
-/* clipping — what the update is to make of the gradients, and of the loss's scale.
- *   idea  : one sum of squares (square_sum_list, in elementwise.c) says both whether all gradients are finite and what
- *           their norm is; unscaling and clipping become one factor, by which the update multiplies as it reads them
+/* clipping — the factor by which the update multiplies gradients, and the next loss scale.
+ *   idea  : one sum of squares (square_sum_list, in elementwise.c) tells both whether all gradients are finite and what
+ *           their norm is. Unscaling and clipping become one factor, which the update applies as it reads the gradients
  *   cost  : a few numbers; the gradients are not touched
  *   fails : without a scaler nothing is skipped; with clipping, a NaN norm makes every gradient NaN, as in PyTorch */
 #include "kernels/cpu/variant/variant.h"

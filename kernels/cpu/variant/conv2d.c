@@ -7,17 +7,18 @@
  *           backward weights  r = tap            i = output pixel       c = out channel   image = padded x, matrix = dy^T
  *           backward data     r = input pixel    i = tap (kh, oc, kw)   c = in channel    image = dy spread by the stride
  *
- *           The channel runs along the vector and `image` is read one float at a time, so any kernel, stride, padding and
- *           odd size goes through the same inner loop and nothing is gathered. kh is outermost, so that taps which meet only
- *           padding are a range
- *   halves: one image is widened as it is packed and rounded as it is stored, by way of `wide`, which floats do without;
- *           weights are widened into `sums`, before it holds any
- *   cost  : one product per image, plus one pass in 4x4 blocks that transposes NCHW to pixel-major or back. Waste: channels
- *           round up to 16; backward data with stride s also multiplies the zeros between the spread dy (s x s times the
- *           work). The operands of one image (about 100 KB for 16 -> 32 channels of 14x14) live in the L2 cache
- *   order : one chain of fused multiply-adds per sum, in the order of i. Weight and bias gradients make one such chain per
- *           image, and the images' results are added in batch order. No result of one image depends on another image or on
- *           its place in the batch */
+ *           Vectors run along the channels, and `image` is read one float at a time. So one inner loop serves every
+ *           kernel, stride, padding and size, without gathers. kh is outermost, so that taps which meet only padding
+ *           are a range
+ *   halves: an image is widened into `wide` before it is packed, and a result is rounded from `wide`; floats need no
+ *           `wide`. Weights are widened into `sums`, before it holds any
+ *   cost  : one product per image, plus one pass in 4x4 blocks that transposes NCHW to pixel-major or back. Waste:
+ *           channels round up to 16; backward data with stride s also multiplies the zeros between the spread dy (s x s
+ *           times the work). The operands of one image (about 100 KB for 16 -> 32 channels of 14x14) live in the L2
+ *           cache
+ *   order : one chain of fused multiply-adds per sum, in the order of i. Weight and bias gradients make one such chain
+ *           per image, and the images' results are added in batch order. No result of one image depends on another
+ *           image or on its place in the batch */
 #include "kernels/cpu/conv2d_layout.h"
 #include "kernels/cpu/variant/conv2d_product.h"
 #include "kernels/cpu/variant/half.h"

@@ -1,16 +1,17 @@
 /* conv2d_product — a product whose left matrix is read through two offset tables.
- *   idea  : ROWS x 2 vectors of sums stay in registers; a step reads two vectors of the matrix, and for each row one float of
- *           the image, which it multiplies with both
- *   cost  : a step takes ROWS broadcasts and 2 ROWS multiply-adds, which run at the rate of the multiply-adds. The steps of a
- *           tile that meet only padding above or below the image are a range at either end, and are left out (9 % for 5x5 on
- *           14x14). Waste: rows rounded up to ROWS
- *   order : every sum is one chain of fused multiply-adds over the steps in ascending order, starting at init. Lanes and rows
- *           are independent sums, so for finite operands no bit depends on LANES or ROWS. (ROWS decides which products with
- *           padding are left out; they add a zero, and the one trace that can leave, the sign of a zero sum, is wiped. An
- *           infinite weight times padding may or may not give NaN.) */
+ *   idea  : ROWS x 2 vectors of sums stay in registers. A step reads two vectors of the matrix and, for each row, one
+ *           float of the image, which it multiplies with both
+ *   cost  : a step takes ROWS broadcasts and 2 ROWS multiply-adds; the multiply-adds are the limit. Steps in which a
+ *           tile meets only padding, above or below the image, are a range at either end and are skipped (9 % for 5x5
+ *           on 14x14). Waste: rows rounded up to ROWS
+ *   order : every sum is one chain of fused multiply-adds over the steps in ascending order, starting at init. Lanes
+ *           and rows are independent sums, so for finite operands no bit depends on LANES or ROWS. (ROWS decides which
+ *           products with padding are skipped. Such a product adds a zero, which can change only the sign of a zero
+ *           sum, so -0 becomes +0 in the end. An infinite weight times padding may or may not give NaN.) */
 #include "kernels/cpu/variant/conv2d_product.h"
 
-/* LANES and ROWS only fit 2 ROWS sums into the register file (32 of 64 bytes, 16 of 32 or 16); they change no bits. */
+/* LANES and ROWS: as many as 2 ROWS sums fit into the registers (32 of 64 bytes, 16 of 32 or 16). They change no
+ * bits. */
 #if defined(__AVX512F__)
 #define LANES 16
 #if defined(__clang__)
@@ -70,7 +71,7 @@ ALWAYS_INLINE void tile(const struct ls_conv2d_product *p, const float *const so
 
 void LS_CPU(conv2d_run_product)(const struct ls_conv2d_product *p) {
     for (int first = 0; first < p->rows; first += ROWS) {
-        /* The last tile repeats the last row; the sums it makes too many lie in the spare rows. */
+        /* The last tile repeats the last row; its surplus sums lie in the spare rows. */
         int last = first + ROWS < p->rows ? first + ROWS - 1 : p->rows - 1;
         const float *source[ROWS];
         for (int row = 0; row < ROWS; row++) {

@@ -1,5 +1,5 @@
-/* elementwise — one pass over memory each: bound by bandwidth, so each is as simple as it looks.
- *   halves: operations with a type work on blocks (half.h): floats where they lie, halves widened in the L1 cache
+/* elementwise — one pass over memory each: bandwidth is the limit, so plain loops are enough.
+ *   halves: operations with a type work on blocks (half.h): floats in place, halves widened in the L1 cache
  *   order : element by element; bias_gradient adds its rows in ascending order, square_sum_list the elements of a
  *           tensor in LS_LANES parts, and tensors in their order */
 #include "common/base/log.h"
@@ -81,7 +81,7 @@ static void rectify(float *y, size_t count) {
     for (size_t i = 0; i < count; i++) y[i] = y[i] <= 0 ? 0 : y[i]; /* a NaN is not <= 0 and stays */
 }
 
-/* What is to be changed in place. */
+/* A block of y as floats, to be changed and then stored. */
 static float *block_to_change(ls_dtype dtype, void *y, size_t at, size_t count, float *buffer) {
     if (dtype == LS_FP32) return (float *)y + at;
     LS_CPU(widen)(dtype, buffer, (const uint16_t *)y + at, count);
@@ -117,7 +117,8 @@ static void mask(float *restrict dx, const float *restrict y, size_t count) {
     for (size_t i = 0; i < count; i++) dx[i] = y[i] <= 0 ? 0 : dx[i];
 }
 
-/* The same on the bits of halves: those of a positive number are a positive integer, and above infinity lie NaNs. */
+/* The same on the bits of halves. Numbers above 0 and positive NaNs are > 0 as int16_t; negative NaNs lie above minus
+ * infinity as uint16_t. */
 static void mask_halves(ls_dtype dtype, uint16_t *restrict dx, const uint16_t *restrict y, size_t count) {
     const uint16_t minus_infinity = dtype == LS_FP16 ? 0xfc00 : 0xff80;
     for (size_t i = 0; i < count; i++) dx[i] = (int16_t)y[i] > 0 || y[i] > minus_infinity ? dx[i] : 0;
@@ -131,7 +132,8 @@ static void put_sum(float *dbias, const float *sum, size_t count, bool accumulat
     }
 }
 
-/* Sums the columns of dy, 256 at a time; with y, masks dy first. Inline, so that floats have a loop of their own. */
+/* Sums the columns of dy, 256 at a time; with y, masks dy first. Always inline, so that fp32 is compiled as a loop of
+ * its own. */
 static inline __attribute__((always_inline)) void sum_rows(ls_dtype dtype, float *dbias, void *dy, const void *y,
                                                            size_t rows, size_t columns, bool accumulate) {
     enum { SUMS = 256 };

@@ -1,5 +1,5 @@
-/* Activations of any type for kernels that are written in fp32: these work on blocks, which lie where they are if the
- * type is fp32, and in a small buffer on the stack, in the L1 cache, if it is a half type.
+/* Blocks: how kernels that compute in fp32 read and write activations of any type. A block of fp32 elements is used in
+ * place. A block of halves is widened into a small buffer on the stack, which stays in the L1 cache.
  *     float in[LS_BLOCK], out[LS_BLOCK];
  *     for (size_t i = 0, count; (count = ls_block_count(dtype, total - i)) > 0; i += count) {
  *         const float *x = ls_block(dtype, a->x, i, count, in);
@@ -22,19 +22,20 @@ void LS_CPU(widen)(ls_dtype dtype, float *restrict y, const uint16_t *restrict x
 /* y = x, rounded to the half type `dtype`. */
 void LS_CPU(narrow)(ls_dtype dtype, uint16_t *restrict y, const float *restrict x, size_t count);
 
-/* Elements of the next block where `rest` are left: all of them if they are fp32. */
+/* Elements of the next block if `rest` are left: all of them for fp32, else at most LS_BLOCK. */
 static inline size_t ls_block_count(ls_dtype dtype, size_t rest) {
     return dtype == LS_FP32 || rest < LS_BLOCK ? rest : LS_BLOCK;
 }
 
-/* The `count` elements of x from place `at` on, in the buffer unless they are fp32. */
+/* x[at] .. x[at + count - 1] as floats: fp32 in place, halves in the buffer. */
 static inline const float *ls_block(ls_dtype dtype, const void *x, size_t at, size_t count, float *buffer) {
     if (dtype == LS_FP32) return (const float *)x + at;
     LS_CPU(widen)(dtype, buffer, (const uint16_t *)x + at, count);
     return buffer;
 }
 
-/* Where a result is to be written that ls_store_block then puts to y, from place `at` on. */
+/* Where to write a result for y[at] and on: into y itself if it is fp32; else into the buffer, which ls_store_block
+ * rounds into y. */
 static inline float *ls_block_to_fill(ls_dtype dtype, void *y, size_t at, float *buffer) {
     return dtype == LS_FP32 ? (float *)y + at : buffer;
 }

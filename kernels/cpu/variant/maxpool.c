@@ -1,10 +1,10 @@
 /* maxpool — the largest value of each window, and where it was.
  *   idea  : windows do not overlap (stride = size), so backward writes each input gradient exactly once, without
- *           adding. Windows of 2x2, the usual ones, go four at a time: the even and odd columns of two rows are gathered
- *           by shuffles
+ *           adding. Windows of 2x2, the usual ones, go four at a time: shuffles separate the even and odd columns of
+ *           two rows
  *   cost  : one read of the input and one write of output and choice; backward one read of those and one write
  *   order : the first of equal values wins; a NaN always wins, the last one if there are several (PyTorch's rule)
- *   halves: so many rows of windows at a time as fit a block (half.h), or a part of a row that is too long; nothing is
+ *   halves: in pieces whose input fits a block (half.h): several rows of windows, or a part of a long row. Nothing is
  *           rounded, since results are values of the input */
 #include "kernels/cpu/variant/half.h"
 
@@ -44,11 +44,11 @@ typedef uint8_t byte_quad __attribute__((vector_size(4)));
 
 #define QUAD 4
 
-/* The last four windows of a row overlap those before them where the width is no multiple of four; what they have in
- * common is written twice, with the same values. */
+/* If the width is no multiple of four, the last four windows of a row overlap those before them; the overlap is written
+ * twice, with the same values. */
 static int clamp_to_row(int o, int out_width) { return o + QUAD <= out_width ? o : out_width - QUAD; }
 
-/* Puts four windows' values of place `k` before the best so far, where they win. */
+/* Compares four windows' values at place `k` with the best so far, and keeps the winners. */
 static inline void challenge(quad *best, int_quad *at, quad value, int32_t k) {
     int_quad wins = (value > *best) | ~(value <= INFINITY); /* a NaN is not <= infinity */
     *best = (quad)((wins & (int_quad)value) | (~wins & (int_quad)*best));
@@ -134,8 +134,8 @@ static void backward_windows(const struct windows *w, float *dx, const float *dy
 
 /* --- planes of halves, in pieces ---------------------------------------------------------------------------------- */
 
-/* Windows whose input fits a block, and where they begin in the plane's input and output. Their input is `runs` runs of
- * `run` elements, each a row of the plane behind the one before. */
+/* A part of a plane whose input fits a block. It begins at element `in` of the plane's input and `out` of its output.
+ * Its input is `runs` runs of `run` contiguous elements, one plane row apart. */
 struct piece {
     struct windows windows;
     size_t in, out, outputs, run;
@@ -144,7 +144,8 @@ struct piece {
 
 static int smaller(int a, int b) { return a < b ? a : b; }
 
-/* From a row and a column of the windows on: whole rows, which are one run, or a part of a row that is too long. */
+/* The piece that begins at a row and a column of windows: whole rows (one run) or, if a row is too long, a part of
+ * one. */
 static struct piece make_piece(const struct windows *plane, int row, int column) {
     int size = plane->size, row_nelements = size * plane->width;
     struct windows w = {1, smaller(plane->columns - column, LS_BLOCK / (size * size)), plane->width, size};

@@ -1,7 +1,7 @@
 /* optimizer — SGD, Adam and AdamW: one pass over parameter, gradient and state.
- *   idea  : everything that varies from step to step is read from the update state on the device; an update with
- *           found_inf does nothing, so the host need not know the gradients to enqueue it. Gradients are unscaled and
- *           clipped as they are read, by one factor; a factor of 1 leaves their bits
+ *   idea  : what varies from step to step is read from the update state on the device. With found_inf an update does
+ *           nothing, so the host can enqueue it before it knows the gradients. One factor unscales and clips gradients
+ *           as they are read; a factor of 1 leaves their bits
  *   order : element by element; the fused multiply-adds stand where PyTorch's vectorised CPU code has them */
 #include "kernels/cpu/variant/variant.h"
 
@@ -64,12 +64,12 @@ struct adam_factors {
     float minus_step_size, bias2_sqrt, bias2_sqrt_reciprocal;
 };
 
-/* x / divisor in the time of three multiplications: an estimate by the reciprocal, corrected by what it leaves over.
- * The bits are those of the division (for no float of [1, 4) and none of 40 of Adam's divisors do they differ). */
+/* x / divisor in the time of three multiplications: x times the reciprocal, corrected by the remainder. The bits are
+ * those of the division: compared for every float of [1, 4) and 40 of Adam's divisors. */
 static inline float quotient(float x, float divisor, float reciprocal) {
     float estimate = x * reciprocal;
     float corrected = fmaf(fmaf(-estimate, divisor, x), reciprocal, estimate);
-    return corrected == corrected ? corrected : estimate; /* an infinite x leaves a NaN over */
+    return corrected == corrected ? corrected : estimate; /* for an infinite x the remainder is NaN */
 }
 
 static void adam(float *restrict p, const float *restrict g, float *restrict m, float *restrict v, size_t count,

@@ -17,7 +17,7 @@
 #include "kernels/ops.def"
 #undef LS_OP
 
-/* Sums are taken in this many interleaved parts: enough for the widest vectors, the same number everywhere. */
+/* Sums are taken in this many interleaved parts: enough for the widest vectors, and the same in every build. */
 #define LS_LANES 16
 
 /* Adds the parts pairwise: 8 + 8, 4 + 4, ... */

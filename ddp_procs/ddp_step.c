@@ -9,12 +9,12 @@
  *     wait for the last bucket      wait for the last bucket
  *     optimizer                     optimizer
  *
- * With several micro-batches all from the shard's arrival to backward is done for each, and the gradients add up where
- * they are; buffers travel before the first, and buckets with the last (PyTorch's no_sync).
+ * With several micro-batches everything from the shard's arrival to backward is done for each, and the gradients add up
+ * where they are; buffers travel before the first, and buckets with the last (PyTorch's no_sync).
  *
- * No rank is special but for the buffers: nothing but gradients travels, once. A bucket that is full before backward
- * ends is reduced behind it, where a core is free for the comm stream; a model of less than 1 MiB has one bucket, which
- * is full at the end. With sync_bn, batch norm's statistics travel as well, inside of forward and backward, on the
+ * Buffers (batch norm's running statistics) come from rank 0. Otherwise only gradients travel, once, and no rank is
+ * special. A bucket that is full before backward ends is reduced while backward goes on, if a core is free for the comm
+ * stream. The first step has one bucket, which is full at the end; so has a model of less than 1 MiB. With sync_bn, batch norm's statistics travel as well, inside of forward and backward, on the
  * compute stream and in a group of their own. The counterpart, five transfers through device 0, is
  * dp_threads/dp_step.c. */
 #include "ddp_procs/ddp.h"

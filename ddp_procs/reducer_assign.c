@@ -1,13 +1,13 @@
 /* reducer_assign — which bucket each gradient lies in.
- *   idea  : the first backward has one bucket with everything, and shows in which order gradients become ready; before
- *           the next one they are assigned anew in that order, rank 0's, which all ranks take
- *           (docs/pytorch.md#buckets). With find_unused that order may be another one each time, so that the one of the definition,
- *           reversed, is as good as any, from the first step to the last
+ *   idea  : the first backward has one bucket with everything, and shows in which order gradients become ready. Before
+ *           the next backward that communicates they are assigned anew, once, in rank 0's order, which all ranks take
+ *           (docs/pytorch.md#buckets). With find_unused the order may be another one each time: buckets are cut from
+ *           the order of definition at the start, and launched last to first
  *   memory: all buckets together hold the same number of floats, however the gradients are assigned: they get their
  *           memory once. With compress each bucket has halves beside it, laid out alike
  *   resume: the order is all that the next steps know of the first. A reducer that is given it begins as if it had
  *           seen that step: with the buckets that followed from it, and the rounding of later steps (reducer.c, order)
- *   cost  : twice in a run, a copy of all gradients to the host and back */
+ *   cost  : at most twice in a run (at the start, and when buckets are assigned anew), a copy of all gradients to the host and back */
 #include <inttypes.h>
 #include <stdlib.h>
 

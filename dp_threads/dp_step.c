@@ -9,20 +9,21 @@
  *     loss of the whole batch
  *     scatter   ------------------>  the loss's gradient for its outputs
  *     backward                       backward
- *     reduce    <------------------  all gradients
+ *     reduce    <------------------  all gradients are sent, and added up on device 0
  *     optimizer
  *
- * With several micro-batches all from scatter to backward is done for each, but parameters travel with the first and
- * gradients with the last; in between every replica adds up its own. With another output device, that one gathers the
- * outputs, and its compute stream, driven by the thread of device 0, takes the loss. With sync_bn the replicas also
+ * With several micro-batches everything from scatter to backward is done for each, but parameters travel with the first
+ * and gradients with the last; in between every replica adds up its own. With another output device, that one gathers
+ * the outputs, and its compute stream, driven by the thread of device 0, takes the loss. With sync_bn the replicas also
  * meet inside of forward and backward, at each batch norm, through a group of threads; with --replicate nccl they meet
- * in replicate and reduce. A replica without a piece then goes through all of this with no rows. The counterpart, one
- * process per device and one all-reduce instead of five transfers through device 0, is ddp_procs/ddp_step.c. */
+ * in replicate and reduce. A replica without a piece of the batch sits the step out. Where replicas meet, and with
+ * several micro-batches, it goes through all of this with no rows instead. The counterpart, one process per device and
+ * one all-reduce in place of five transfers through device 0, is ddp_procs/ddp_step.c. */
 #include "dp_threads/dp.h"
 
-static void forward(struct dp *dp, struct dp_replica *r);
+static void until_outputs(struct dp *dp, struct dp_replica *r);
 static ls_status take_loss(struct dp *dp);
-static void backward(struct dp *dp, struct dp_replica *r);
+static void from_gradient(struct dp *dp, struct dp_replica *r);
 
 void dp_prepare(ls_parallel *p, const ls_batch *batch) {
     struct dp *dp = dp_of(p);
@@ -32,10 +33,11 @@ void dp_prepare(ls_parallel *p, const ls_batch *batch) {
 
 ls_status dp_forward_backward(ls_parallel *p) {
     struct dp *dp = dp_of(p);
-    ls_status status = dp_on_replicas(dp, forward);
+    ls_status status = dp_on_replicas(dp, until_outputs); /* in each device's thread; waits for all of them */
     if (status == LS_OK) status = take_loss(dp);
-    if (status == LS_OK) status = dp_on_replicas(dp, backward);
-    /* device 0's backward comes after the loss, and the loss after everything that read the batch, on any device */
+    if (status == LS_OK) status = dp_on_replicas(dp, from_gradient);
+    /* from here on the batch's memory may be filled again: device 0's backward comes after the loss, and the loss after
+     * everything that read the batch, on any device */
     ls_parallel_end_backward(p, dp->replicas[0].compute);
     return status;
 }
@@ -46,10 +48,11 @@ ls_status dp_reduce(ls_parallel *p) {
     return LS_OK;
 }
 
-/* An infinity in any replica's gradients is in their sum: the one optimizer sees it, and nothing has to be joined. */
+/* An infinity in any replica's gradients is in their sum: the one optimizer sees it, and no flags need to be merged. */
 ls_status dp_apply(ls_parallel *p) {
     ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
     ls_status status = ls_parallel_update(p, NULL);
+    /* the next step's replicate waits for it */
     ls_event_record(dp_of(p)->updated, dp_of(p)->replicas[0].compute);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
     return status;
@@ -57,7 +60,7 @@ ls_status dp_apply(ls_parallel *p) {
 
 /* --- forward_backward's three parts: in each device's thread, on the output device, in each device's thread ------------ */
 
-static void forward(struct dp *dp, struct dp_replica *r) {
+static void until_outputs(struct dp *dp, struct dp_replica *r) {
     ls_phase_enter(r->clock, LS_PHASE_SCATTER);
     dp_scatter_inputs(dp, r);
     ls_phase_enter(r->clock, LS_PHASE_REPLICATE);
@@ -74,12 +77,13 @@ static ls_status take_loss(struct dp *dp) {
     ls_phase_enter(p->clocks, LS_PHASE_LOSS);
     dp_await_outputs(dp, compute);
     if (ls_parallel_is_first(p)) dp_replicate_loss_scale(dp, compute);
+    /* the gradient takes the place of the outputs; weight 1: these are all samples of the batch */
     ls_parallel_take_loss(p, compute, dp->gathered_outputs, dp->gathered_outputs, 1);
     ls_event_record(dp->loss_taken, compute);
     return ls_check_loss(p);
 }
 
-static void backward(struct dp *dp, struct dp_replica *r) {
+static void from_gradient(struct dp *dp, struct dp_replica *r) {
     ls_phase_enter(r->clock, LS_PHASE_SCATTER);
     float *dy = dp_scatter_gradient(dp, r);
     ls_phase_enter(r->clock, LS_PHASE_BACKWARD);

@@ -1,13 +1,17 @@
 /* scatter_gather — pieces of the batch out to the replicas, outputs back, and the way of their gradients.
- *   cost  : (1 - 1/N) of the inputs leave device 0 each step; all outputs go to the output device and come back as gradients.
- *           Each replica's copies run on its own copy stream, driven by its own thread, so they go side by side
- *   order : copies only; which piece a row lies in is torch.chunk's rule */
+ *   cost  : (1 - 1/N) of the inputs leave device 0 each step; all outputs go to the output device and come back as
+ *           gradients. Each replica's copies run on its own copy stream, driven by its own thread, so they go side by
+ *           side
+ *   order : copies only; which piece a row lies in is torch.chunk's rule. It may leave replicas without rows: 5 samples
+ *           on 4 devices are 2, 2, 1. These take no part in the step: only the first `active` replicas run its parts,
+ *           send gradients and are added up */
 #include "common/base/chunk.h"
 #include "dp_threads/dp.h"
 
 void dp_chunk_batch(struct dp *dp) {
-    bool all = dp->replicas->sync_bn || dp->replicas->nccl || dp->base.micro_batches > 1;
-    dp->active = all ? dp->base.device_count : (int)ls_chunk_count(dp->batch.count, dp->base.device_count);
+    /* collectives need every replica, also one without rows; so do gradients that wait for the last micro-batch */
+    bool all_take_part = dp->replicas->sync_bn || dp->replicas->nccl || dp->base.micro_batches > 1;
+    dp->active = all_take_part ? dp->base.device_count : (int)ls_chunk_count(dp->batch.count, dp->base.device_count);
     for (int i = 0; i < dp->active; i++) {
         ls_chunk(dp->batch.count, dp->base.device_count, i, &dp->replicas[i].begin, &dp->replicas[i].rows);
     }
@@ -16,7 +20,7 @@ void dp_chunk_batch(struct dp *dp) {
 void dp_scatter_inputs(struct dp *dp, struct dp_replica *r) {
     size_t row_nbytes = ls_model_input_nbytes(r->model);
     const char *piece = (const char *)dp->batch.inputs + r->begin * row_nbytes;
-    if (!r->inputs) {
+    if (!r->inputs) { /* replica 0: the batch lies on its device */
         r->x = piece;
         ls_parallel_await_batch(&dp->base, r->compute);
         return;
@@ -26,14 +30,14 @@ void dp_scatter_inputs(struct dp *dp, struct dp_replica *r) {
     r->clock->bytes[LS_PHASE_SCATTER] += nbytes;
     ls_stream_wait_event(r->copy, dp->base.batch_copied);
     ls_copy(r->copy, r->inputs, piece, nbytes);
-    /* perhaps the parameters follow on the same stream, and are waited for */
+    /* the parameters follow on this stream, and the wait for them (dp_replicate) covers the piece */
     if (ls_parallel_is_first(&dp->base) && !r->nccl) return;
     ls_event_record(r->piece_arrived, r->copy);
     ls_stream_wait_event(r->compute, r->piece_arrived);
 }
 
-/* Where the outputs go lies the gradient of the micro-batch before. (From one step to the next the update comes in
- * between; the replica's own outputs come behind its own backward.) */
+/* The gathered outputs' memory still holds the gradient of the micro-batch before, and other replicas may be reading it.
+ * (Between two steps the update has seen to that, and a replica's own backward comes before its own outputs.) */
 static void await_backward_of_others(struct dp *dp, struct dp_replica *r) {
     for (int i = 0; i < dp->active; i++) {
         if (&dp->replicas[i] != r) ls_stream_wait_event(r->copy, dp->replicas[i].backward_done);

@@ -239,7 +239,8 @@ void ls_count_correct(ls_stream *stream, int64_t *correct, const float *logits, 
 /* learning_rate = rate in each of the states */
 void ls_set_learning_rate(ls_stream *stream, struct ls_update_state *states, size_t state_count, double rate);
 
-/* state->step += 1, then step_size and bias2_sqrt; once per step, before its parameters are updated */
+/* Nothing if found_inf; else state->step += 1, then step_size and bias2_sqrt. Once per step, before its parameters are
+ * updated. */
 void ls_begin_update(ls_stream *stream, struct ls_update_state *state, double beta1, double beta2);
 /* d = g + weight_decay p; m = d at step 1, else momentum m + (1 - dampening) d; d = nesterov ? d + momentum m : m;
  * p -= learning_rate d. `momentum` buffer may be NULL if rule.momentum is 0. */
@@ -272,7 +273,7 @@ void ls_square_sum_list(ls_stream *stream, double *sum, const struct ls_update_t
 void ls_weigh_gradients(ls_stream *stream, struct ls_update_state *states, size_t state_count,
                         const struct ls_scaler_state *scaler, const double *square_sum, float max_norm);
 /* GradScaler.update(). With state->found_inf: scale *= backoff_factor, growth_tracker = 0, skipped += 1. Otherwise
- * growth_tracker += 1; at growth_interval: scale *= growth_factor if that is finite, growth_tracker = 0. Products in
+ * growth_tracker += 1; at growth_interval: scale *= growth_factor (if the product is finite), growth_tracker = 0. Products in
  * double, stored as fp32. */
 void ls_update_scale(ls_stream *stream, struct ls_scaler_state *scaler, const struct ls_update_state *state,
                      struct ls_scaler_rule rule);

@@ -2,7 +2,8 @@
 
 #include <stdbool.h>
 
-/* Elements of every piece but the last: ceil(length / pieces), written so that it cannot overflow. */
+/* torch.chunk's rule: the first pieces have ceil(length / pieces) elements, the last one that is not empty has the rest,
+ * and those after it are empty: 5 in 4 pieces are 2, 2, 1, 0. Written so that it cannot overflow. */
 static size_t piece_length(size_t length, int pieces) {
     return length / (size_t)pieces + (length % (size_t)pieces != 0);
 }

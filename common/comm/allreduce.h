@@ -21,7 +21,7 @@ typedef struct ls_allreduce_algorithm {
     const char *name, *description;
     /* Reduces one slice (exchange.h says what a slice is and what must hold at the end). */
     ls_status (*run)(struct ls_exchange *exchange);
-    /* Messages up to so many bytes are exchanged along with the meeting: `run` then finds exchange->one_round set, only
+    /* Messages up to so many bytes travel with the meeting itself: `run` then finds exchange->one_round set, only
      * reads the views and writes the result to exchange->buffer. 0: never. */
     size_t one_round_bytes;
     /* The cost formula: exactly what ls_comm_traffic_read counts on `rank` for `count` elements in one slice. */

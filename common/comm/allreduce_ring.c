@@ -3,17 +3,18 @@
  *           r - 1. In the first W - 1 steps it adds its own; then rank r holds the sum of chunk r + 1, and in the other
  *           W - 1 steps the sums go round as they are
  *   terms : W = world size, n = bytes of the message, chunk = n / W, cut at cache lines (share.h); chunks at the end may
- *           be short or empty
+ *           be short or empty. Slice, view: exchange.h. "Sent" is what the right neighbour takes from this rank's view
  *   cost  : 2 (W - 1) steps of a chunk each; about 2 n (W - 1) / W sent and received: no algorithm that sums in the
- *           ranks themselves moves less. Rank r sends all chunks twice but for r + 1 and r + 2, and receives all twice
- *           but for r and r + 1. No memory beside the views. Every rank only ever talks to its neighbours, which is what
+ *           ranks themselves moves less. Rank r sends every chunk twice, but r + 1 and r + 2 only once, and receives
+ *           every chunk twice, but r and r + 1 only once. No memory beside the views. Every rank only ever talks to its neighbours, which is what
  *           links between devices want; on one memory, direct does the same work in one step
  *   order : chunk c is ((rank c + rank c + 1) + rank c + 2) + ... + rank c - 1, summed once and then copied: the same
  *           bits on all ranks. The order depends on the chunk, so a sum may differ in its last bits between a message in
  *           one slice and the same message in several (exchange.h). fp16 and bf16 round W - 1 times, once in each step
- *   safe  : rank r overwrites chunk c for good in step s + W - 1, after its neighbour r + 1 has read the partial sum
- *           there in step s: rank r has seen rank r - 1 at step s + W - 2, which had seen rank r - 2 at step s + W - 3,
- *           and so on round the ring to rank r + 1 at step s. Nobody writes to another rank's view
+ *   safe  : rank r writes its partial sum of a chunk in step s - 1, rank r + 1 reads it in step s, and rank r
+ *           overwrites it with the result in step s + W - 1. Before that, rank r has waited until rank r - 1 had done
+ *           step s + W - 2, and that one until rank r - 2 had done step s + W - 3; so it goes round the ring, until rank
+ *           r + 1 had done step s. Nobody writes to another rank's view
  *   fails : a rank that does not come is named by its right neighbour, whose word reaches all others; buffers are then
  *           undefined */
 #include "common/comm/allreduce_steps.h"

@@ -55,7 +55,7 @@ static void index_rows(ls_allreduce_tuning *tuning) {
 
 static const ls_allreduce_tuned built_in_rows[] = {
 #define LS_TUNED(world_size, up_to_bytes, algorithm) {world_size, up_to_bytes, #algorithm},
-#include "common/comm/allreduce_table.def"
+#include "common/comm/allreduce_tuned.def"
 #undef LS_TUNED
 };
 

@@ -1,6 +1,6 @@
 /* Which all-reduce algorithm is the fastest, by world size and message size: a table that `bench_comm --tune FILE`
  * measures and writes. Built in is the table of the machine that the repository's figures come from
- * (allreduce_table.def). All ranks of a group must hold the same table: joining compares the hash.
+ * (allreduce_tuned.def). All ranks of a group must hold the same table: joining compares the hash.
  *
  * One text format serves both, so that a measured file can take the built-in table's place. A row is a line
  *     LS_TUNED(world size, up to so many bytes of the message, algorithm)

@@ -1,19 +1,21 @@
-/* wait — meeting: steps of all ranks, steps between two, deadlines, and what is said when somebody does not come.
- *   idea  : fast path: each rank writes its own arrival and looks at the others', so that news travels in one transfer
- *           of a cache line, and those of several ranks at the same time. Who has looked for long sleeps; the last rank
- *           to arrive rings a bell for the sleepers. A rank that has waited for longer than a patrol interval asks why:
- *           has the group been broken, has a missing rank left or died (its pidfd says so; threads cannot die alone), is
- *           the deadline over? Lost ranks are thus noticed within an interval, at no cost to those who do not wait
- *   cost  : W - 1 cache lines read per rank and step; a counter of all would be one line, but written W times in turn
+/* wait — meeting: steps of all ranks, steps between two, deadlines, and what is said when a rank does not come.
+ *   idea  : each rank writes its own arrival and looks at the others', so news travels in one transfer of a cache line,
+ *           and that of several ranks at the same time. A rank that has looked for long sleeps; the last rank to arrive
+ *           rings a bell for the sleepers. A rank that has waited for longer than a patrol interval asks why: has the
+ *           group been broken? Has a missing rank left or died (its pidfd says so; threads cannot die alone)? Is the
+ *           deadline over? So lost ranks are noticed within an interval, at no cost to ranks that do not wait
+ *   cost  : W - 1 cache lines read per rank and step. One counter for all would be one line, but written W times in turn
  *   order : what a rank wrote before it arrived is visible to all that pass the step; what it wrote before a step
  *           inside an operation is visible to those who awaited that. Arrivals are sequentially consistent: the last
- *           one finds all others there, and then sees whoever began to sleep without having seen it
- *   safe  : two arrivals per rank are enough: who comes to step s + 2 has passed s + 1, to which all came after they had
- *           passed s. What an operation announced stays until a later meeting; its ranks have then all come to a step
- *           that they come to only when they no longer look at it: the operation's last gate, or the next meeting
- *   fails : the first rank that notices writes the reason into the segment, and all ranks report that one: the others
- *           find it there on their patrol, or when they come second with a reason of their own.
- *           Blamed for a missed deadline is who keeps the missing rank waiting, not the missing rank that waits */
+ *           one finds all others there, and then sees any rank that began to sleep without having seen it
+ *   safe  : two arrivals per rank are enough. A rank that comes to step s + 2 has passed s + 1, to which all came after
+ *           they had passed s. What an operation announced stays until a later meeting; by then all its ranks have come
+ *           to a step that they come to only when they no longer look at it: the operation's last gate, or the next
+ *           meeting
+ *   fails : the first rank that notices writes the reason into the segment, and all ranks report that one. The others
+ *           find it on their patrol, or when they come second with a reason of their own. When a deadline is missed, the
+ *           missing rank is blamed; if it is itself waiting for another rank, that one is. Where the kernel has no
+ *           pidfds, a death shows as a missed deadline */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>

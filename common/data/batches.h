@@ -7,8 +7,8 @@
  *                rank r takes piece r of it by torch.chunk's rule. No sample is seen twice; pieces may differ in
  *                length and the last ranks' may be empty.
  *
- * Step k of the two has other samples, and so other weights behind it; dp_train's are those of contiguous shards. With
- * world_size 1 both give the same batches. One thread at a time. */
+ * The two give different samples at step k, and so different weights after it; dp_train's are those of contiguous
+ * shards. With world_size 1 both give the same batches. One thread at a time. */
 #ifndef LS_DATA_BATCHES_H
 #define LS_DATA_BATCHES_H
 

@@ -1,3 +1,6 @@
+/* sampler — an epoch's order, and one rank's part of it (the rule and its padding: sampler.h).
+ *   idea  : all ranks draw the same permutation from the same seed, so nothing has to be sent
+ *   cost  : the whole order, on every rank, once an epoch */
 #include "common/data/sampler.h"
 
 #include <inttypes.h>
@@ -67,7 +70,7 @@ void ls_sampler_set_epoch(ls_sampler *sampler, int64_t epoch) {
     } else {
         for (int64_t i = 0; i < n; i++) sampler->order[i] = i;
     }
-    /* Beyond its end the order starts again, as often as there are ranks to fill. */
+    /* padding: beyond its end the order starts again, so the last ranks get the first samples of it once more */
     for (int64_t i = 0; i < sampler->count; i++) {
         sampler->indices[i] = sampler->order[(options->rank + i * options->world_size) % n];
     }

@@ -27,7 +27,8 @@ typedef struct ls_sampler_options {
 /* Starts at epoch 0. LS_ERR_INVALID for a rank or count out of range. On failure *out is NULL. */
 ls_status ls_sampler_create(ls_sampler **out, const ls_sampler_options *options);
 
-/* Makes the list of that epoch (>= 0). Without it each epoch would repeat the order of epoch 0. */
+/* Makes the list of that epoch. Epochs count from 0, here and in error messages; a report's lines count from 1. Without
+ * this call each epoch would repeat the order of epoch 0. */
 void ls_sampler_set_epoch(ls_sampler *sampler, int64_t epoch);
 
 /* How many samples a rank gets: the same number in each epoch and, unless `uneven`, for each rank. */

@@ -50,7 +50,7 @@ struct ls_layer {
     void *saved;
     void *workspace;
     size_t first_parameter; /* the number of parameters[0] in the model */
-    /* where the gradient of a parameter goes that is left out; NULL: it takes part */
+    /* where backward writes the gradient of a parameter that is left out (the model sees to it); NULL: it takes part */
     float *discarded[LS_LAYER_MAX_TENSORS];
     int64_t batches_tracked; /* batch norm: training batches seen */
     ls_comm *group;          /* batch norm: the ranks that normalise together, more than one; NULL: this one alone */

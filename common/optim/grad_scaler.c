@@ -1,3 +1,5 @@
+/* grad_scaler — the loss scale: its options, its memory on the device, and its state as checkpoints have it. The rule by
+ * which it grows and shrinks runs on the device: ls_weigh_gradients and ls_update_scale (kernels/kernels.h). */
 #include "common/optim/grad_scaler.h"
 
 #include <float.h>

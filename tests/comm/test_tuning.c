@@ -76,7 +76,7 @@ static void test_choice(void **state) {
 /* The table in the library is the file in the repository, and that is a valid one. */
 static void test_built_in(void **state) {
     (void)state;
-    ls_allreduce_tuning *file = load("common/comm/allreduce_table.def");
+    ls_allreduce_tuning *file = load("common/comm/allreduce_tuned.def");
     assert_true(ls_allreduce_tuning_hash(file) == ls_allreduce_tuning_hash(NULL));
     for (int world_size = 1; world_size <= LS_COMM_MAX_RANKS; world_size++)
         for (size_t nbytes = 1; nbytes < SIZE_MAX / 2; nbytes *= 2)

@@ -1,11 +1,11 @@
 /* fit — least squares of T_N = T1 / N + Tcomm(N).
  *   idea  : every law is linear in its coefficients (Amdahl's in T1 and T1 s), so a fit is one overdetermined system
  *           A x = t with a row per point and a column per coefficient; fit_solve.c solves it, in long double
- *   errors: s^2 (A'A)^-1 with s^2 = squared residuals / degrees of freedom; of s = c / T1 by the usual expansion
- *   choice: leave-one-out. A law with more coefficients always has smaller residuals; it has a smaller error on an N
- *           that it has not seen only if it says something true. All points of an N are left out together (they weigh
- *           0), since the others would give it away, and N = 1 never is: T1 is a measurement, and not what anybody
- *           wants predicted
+ *   errors: v (A'A)^-1 with v = squared residuals / degrees of freedom; of s = c / T1 by the usual expansion
+ *   choice: leave one N out. A law that contains another never has larger residuals; it has a smaller error on an N that
+ *           it has not seen only if it says something true. All points of an N are left out together (they weigh 0),
+ *           since the others would give it away. Those of N = 1 are never left out: T1 is a measurement, which nobody
+ *           wants predicted. With N = 1, 2, 4 no law of three coefficients can be judged so, and those of two come first
  *   cost  : points x coefficients^2, times the number of different N
  *   fails : where a column is a combination of others to within 1e-12, the coefficients are not determined: refused */
 #include "labs/replay/engine/fit.h"

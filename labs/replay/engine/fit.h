@@ -11,6 +11,7 @@
 #include <stddef.h>
 
 #include "common/base/status.h"
+#include "labs/replay/engine/fit_solve.h"
 
 /* X(NAME, text, formula of Tcomm for N > 1, coefficients beside T1) */
 #define LS_LAW_MAP(X)                                                                                                  \
@@ -23,8 +24,6 @@
 #define LS_LAW_ENUM(name, text, formula, count) LS_LAW_##name,
 typedef enum ls_law { LS_LAW_MAP(LS_LAW_ENUM) LS_LAW_COUNT } ls_law;
 #undef LS_LAW_ENUM
-
-#define LS_FIT_MAX_POINTS 64
 
 struct ls_fit_point {
     int n;
@@ -51,7 +50,7 @@ struct ls_fit {
 const char *ls_law_name(ls_law law);
 const char *ls_law_formula(ls_law law);
 
-/* Fits all laws that the points allow, best first: the least left_out_ms (what differs by less than rounding is equal);
+/* Fits all laws that the points allow, best first: the least left_out_ms (below 1e-9 of the mean time all are equal);
  * without one, or among equals, fewest coefficients, then least rms, then in the order above. Points have N = 1 .. 1e6
  * and times above 0; several with the same N are fine. A law needs as many different N as it has coefficients; the
  * ring's also needs N = 1, without which T1 and b cannot be told apart. LS_ERR_INVALID: not one law can be fitted, or a

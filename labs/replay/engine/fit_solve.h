@@ -4,9 +4,7 @@
 
 #include <stdbool.h>
 
-#include "labs/replay/engine/fit.h"
-
-enum { LS_FIT_COLUMNS = 3 };
+enum { LS_FIT_COLUMNS = 3, LS_FIT_MAX_POINTS = 64 };
 
 /* A point: c[0] x[0] + c[1] x[1] + ... should be t. */
 struct ls_fit_row {

@@ -7,15 +7,14 @@
  *     tables.c, files.c   rows -> stdout, CSV and JSON
  *
  * Words. A variant is where ranks and buffers live: processes with buffers in shared memory or private ones, or
- * threads. A case is an operation, for all_reduce with an algorithm. The size of an operation is nccl-tests': the bytes
- * of the buffer that an operation works on in place, and of the parts of all ranks together where each rank gives or
- * gets one. With S that size and t the time: algbw = S / t; busbw = algbw times a factor that makes it the bandwidth of
- * the busiest link, whatever the number of ranks: 2 (N - 1) / N for all_reduce, (N - 1) / N where S is all ranks'
- * parts, else 1.
+ * threads. A case is an operation, for all_reduce with an algorithm. The size S of an operation is defined as in
+ * nccl-tests: the bytes of the buffer if the operation works in place, else the bytes of all ranks' parts together.
+ * With t the time: algbw = S / t; busbw = algbw times a factor that makes it the bandwidth of the busiest link for any
+ * number of ranks: 2 (N - 1) / N for all_reduce, (N - 1) / N where S is all ranks' parts, else 1.
  *
- * A run is a loop of operations, back to back, begun by all ranks together after a barrier; its time is the slowest
- * rank's, divided by the number of operations. Every figure is the median over a row's runs. With other libraries
- * beside ours, all of them take turns in several rounds, so that each meets the machine in the same moods. */
+ * A run is a loop of operations, back to back, which all ranks begin together after a barrier. Its time is the slowest
+ * rank's, divided by the number of operations. Every figure is the median over a row's runs. Other libraries take turns
+ * with ours in several rounds, so that all meet the same load on the machine. */
 #ifndef LABS_BENCH_COMM_BENCH_COMM_H
 #define LABS_BENCH_COMM_BENCH_COMM_H
 
@@ -92,7 +91,7 @@ typedef struct comm_slot {
     char *send, *receive;
 } comm_slot;
 
-/* What the buffers hold before the operation; the receive buffer of an operation that is not in place: NaN, or -1. */
+/* Fills the buffers as they are before the operation; a separate receive buffer gets NaN, or -1. */
 void comm_fill(const comm_patterns *patterns, const comm_slot *slot);
 
 /* Whether they hold afterwards, in every element and to the bit, what they must. LS_ERR_INVALID: one line with the
@@ -159,9 +158,8 @@ typedef struct comm_row {
     int run_count, iterations;
     double run_us[COMM_RUNS_MAX];
     bool checked; /* every element of every rank was right */
-    /* per operation: what the rank that moves most moves, and whether every rank's count is the formula's; if one is
-     * not, it is that rank's. Private buffers may go through in several pieces, for which the formula does not
-     * speak. */
+    /* per operation: what the busiest rank moves, as counted and by formula. If some rank's count is not the formula's,
+     * both are that rank's. Private buffers may travel in several pieces, which the formula does not cover. */
     struct ls_allreduce_cost counted, formula;
     int busiest_rank;
     comm_agreement agreement;
@@ -171,7 +169,7 @@ typedef struct comm_row {
 
 void comm_assemble(comm_row *row);
 
-/* The ranks that run together: one variant and N, and its rows: sizes from the least, and for each size the cases. */
+/* The ranks that run together: one variant and N. Its rows: by size, ascending, and for each size the cases. */
 typedef struct comm_group {
     comm_variant variant;
     int n, row_count;
@@ -194,16 +192,16 @@ void comm_results_destroy(comm_results *results);
 
 /* --- measuring ------------------------------------------------------------------------------------------------------- */
 
-/* A slot holds the buffers of one operation of one rank, each at the beginning of a cache line. An operation uses the
- * next slot each time; there are so many that all ranks' slots together exceed the last-level cache at least twice. */
+/* A slot holds the buffers of one operation of one rank, each at the beginning of a cache line. Each operation uses the
+ * next slot, so that it does not find its data in the cache: all ranks' slots together are at least twice the
+ * last-level cache. */
 typedef struct comm_slots {
     size_t count, receive_offset, stride_bytes;
 } comm_slots;
 
 comm_slots comm_slots_of(const comm_operation *operation, int n, size_t count, const comm_settings *settings);
 
-/* Bytes of one rank's slots, for the case that needs the most at any size; `first` is one of the cases that share the
- * memory. */
+/* Bytes of one rank's slots: the most that any size of any case needs that shares its memory with the case `first`. */
 size_t comm_slots_bytes(const comm_settings *settings, int n, int first);
 
 /* The first case that uses the same group as case `index`: itself for all_reduce, and one for all other operations. */

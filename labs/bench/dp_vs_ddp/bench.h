@@ -42,7 +42,7 @@ enum {
     BENCH_RECIPE_MAX = 4, /* arguments of a model's recipe, with the NULL at the end */
     BENCH_WEIGHTS_CAPACITY = 20,
     BENCH_BACKEND_CAPACITY = 32,
-    BENCH_WAYS = 2, /* that GPUs are driven in a replay: from C, from Python */
+    BENCH_WAYS = 2, /* ways to drive GPUs in a replay: from C, from Python */
     BENCH_REPLAYED_MAX = 7 * BENCH_WAYS
 };
 
@@ -57,7 +57,7 @@ const char *bench_mode_name(bench_mode mode);
 typedef struct bench_plan {
     char model[BENCH_NAME_CAPACITY];
     const char *data;
-    int64_t samples;                      /* that the data has to train with; 0: as many as are asked for */
+    int64_t samples;                      /* training samples in the data; 0: as many as are asked for */
     const char *recipe[BENCH_RECIPE_MAX]; /* training options: "--optimizer=adam"; ended by NULL */
     int64_t batch;                        /* samples per step: of all devices together; weak: of each device */
     int steps;                            /* per run */
@@ -96,7 +96,7 @@ typedef struct bench_run {
     int n;               /* devices */
     int64_t batch;       /* samples per step over all devices */
     double host_lock_us; /* of each launch; 0: no lock */
-    const char *trace;   /* the folder to record it to in virtual time, as long as a path may be; NULL: measured */
+    const char *trace;   /* the folder that a run in virtual time is recorded to; NULL: measured */
     double step_ms;      /* median over the run's steps after the warm-up */
     double exposed_ms;   /* of step_ms: communication that the step waits for (runs.c says whose); NAN on GPUs */
     double busy;         /* virtual time: share of the step in which a kernel runs, mean of devices; else 0 */
@@ -122,7 +122,7 @@ ls_status bench_read_summary(bench_run *run, const char *json);
 ls_status bench_trace_folder(char path[BENCH_PATH_CAPACITY], const bench_settings *settings, const char *what,
                              const char *model);
 
-/* Of a step, once everything in a trace has happened on the node (NULL: as recorded). */
+/* Per step, after a trace was replayed on the node (NULL: with the durations that the trace has). */
 struct bench_replay {
     double step_ms, busy;       /* busy: share of the step in which a kernel runs, mean of devices */
     double exposed_ms, lock_ms; /* communication that nothing hides; waiting for the process's lock: mean of devices */
@@ -138,7 +138,7 @@ typedef struct bench_row {
     bool oversubscribed;
 
     /* the runs, one per round */
-    bool failed; /* one of them; then all that is derived is NAN, and the row is not run again */
+    bool failed; /* a run failed; then all that is derived is NAN, and the row is not run again */
     int run_count;
     double run_ms[BENCH_ROUNDS_MAX], run_exposed_ms[BENCH_ROUNDS_MAX], run_busy[BENCH_ROUNDS_MAX];
     double final_loss;
@@ -168,10 +168,10 @@ typedef struct bench_model {
     int row_count;
     bench_row rows[BENCH_ROWS_MAX]; /* T1; T1(b/N) for each N > 1, if not weak; DP for each N; DDP for each N */
     bench_plan locked_plan;         /* the plan with as many steps as a run under the lock has */
-    int locked_count;               /* 0: no N > 1 has as many cores */
-    bench_row locked_rows[BENCH_LOCKED_MAX];   /* T1; DP and DDP for the greatest N that has */
+    int locked_count;               /* 0: no N > 1 has a core for each device */
+    bench_row locked_rows[BENCH_LOCKED_MAX];   /* T1; DP and DDP for the greatest such N */
     bench_plan virtual_plan;                   /* the plan with as many steps as a run in virtual time has */
-    int virtual_count;                         /* 0: nothing is asked of virtual time */
+    int virtual_count;                         /* 0: no virtual rows */
     bench_row virtual_rows[BENCH_VIRTUAL_MAX]; /* T1; DP for each N > 1; DDP for each N > 1 */
     int replayed_count;
     struct bench_replayed replayed[BENCH_REPLAYED_MAX];
@@ -184,9 +184,9 @@ void bench_plan_rows(bench_model *model, const bench_plan *plan, const bench_set
 /* Adds a run to its row. */
 void bench_add_run(bench_row *row, const bench_run *run);
 
-/* Fills in what is derived; every row has at least one run, or has failed. Of the virtual rows smaller_batch_ms and
- * fixed_ms are NAN, of those under the lock exposed_ms, too; their speed-ups are against the virtual T1, and the T1
- * under the lock. */
+/* Fills in what is derived; every row has at least one run, or has failed. Virtual rows: smaller_batch_ms and fixed_ms
+ * are NAN, and the speed-up is over the virtual T1. Rows under the lock: exposed_ms is NAN, too, and the speed-up is
+ * over the T1 under the lock. */
 void bench_assemble(bench_model *model);
 
 /* What every detailed table of times begins with: columns, the time's own name among them, and a row's cells. */
@@ -209,8 +209,8 @@ bool bench_have_weights(const bench_model *model, int n);
 /* Whether they ended with the same weights in all runs. */
 bool bench_same_weights(const bench_model *model, int n);
 
-/* Whether they must: for an n that is a power of two and divides the batch every sum is formed in the same order and
- * every scaling is exact; but NCCL has an order of its own. */
+/* Whether they must: n is a power of two and divides the batch, so that all sums have the same order and every scaling
+ * is exact; and no NCCL, which has an order of its own. */
 bool bench_must_agree(const bench_model *model, int n);
 
 /* Two rows of one N side by side. */
@@ -240,8 +240,9 @@ ls_status bench_print_locked(FILE *file, const bench_model *model, const bench_s
 
 /* --- virtual time ------------------------------------------------------------------------------------------------ */
 
-/* Lays out the virtual rows: T1, and both modes for every N > 1; none on GPUs, nor where each of the chosen N has its
- * cores. Where nobody chose N, BENCH_VIRTUAL_N more, or as many below it as share the batch equally. */
+/* Lays out the virtual rows: T1, and both modes for every N > 1. None on GPUs, nor if N was chosen and every N has a
+ * core for each device. If N was not chosen, also BENCH_VIRTUAL_N devices, or the most below that which share the batch
+ * equally. */
 void bench_plan_virtual(bench_model *model, const bench_settings *settings);
 
 /* As bench_train, in virtual time: devices take turns on one core, and step_ms, busy and exposed_ms are what replay
@@ -252,8 +253,8 @@ ls_status bench_train_virtual(bench_run *run, const bench_plan *plan, const benc
 /* Prints nothing where there are no virtual rows. */
 ls_status bench_print_virtual(FILE *file, const bench_model *model, const bench_settings *settings);
 
-/* How much longer virtual times are than measured ones, where both have a core for each device: "single +1.2 %; N = 2:
- * DP -3.4 %, DDP -5.6 %". There are virtual rows. */
+/* How much longer virtual times are than measured ones, for every N that has a core for each device: "single +1.2 %; N
+ * = 2: DP -3.4 %, DDP -5.6 %". There are virtual rows. */
 void bench_put_comparison(FILE *file, const bench_model *model);
 
 /* --- output ------------------------------------------------------------------------------------------------------ */
@@ -266,9 +267,9 @@ typedef struct bench_results {
     const bench_model *models;
 } bench_results;
 
-/* The first lines, each of which answers a question in a sentence: for each model, who is faster, by how much, and
- * whether that is more than the spread; then for all of them: same weights; what the gap is made of; what GPUs would
- * show, and why Python differs. */
+/* The first lines; each answers a question in a sentence. For each model: who is faster, by how much, and whether that
+ * is more than the spread. For all models: same weights; what the gap is made of; what GPUs would show, and why Python
+ * differs. */
 void bench_put_answers(FILE *file, const bench_results *results);
 
 /* One table: the measured rows, and virtual times beside them. */

@@ -1,13 +1,12 @@
-/* gpu_check: what only a GPU can show, in stages, the most knowledge per second first (gpu_check.c). Every result is a
- * line of JSON in DIR/gpu_check.jsonl the moment it exists (log.c):
+/* gpu_check: what only a GPU can show, in stages; those that tell most per second come first (gpu_check.c). Every
+ * result is a line of JSON in DIR/gpu_check.jsonl the moment it exists (log.c):
  *
  *     {"stage":"peaks","name":"copy","verdict":"held","seconds":0.6,"detail":"...","figures":{"copy_GBps":3006.3}}
  *
- * so that a run which is killed leaves all that it found; summary.c makes a screen of such a file, and reference.c what
- * lies in plots/reference. All figures are measured, on the GPU that the file names, and bear their units in their
- * names.
+ * so that a run which is killed leaves all that it found. summary.c makes a screen of such a file, and reference.c what
+ * lies in plots/reference. All figures are measured, on the GPU that the file names, with their units in their names.
  *
- * The main process calls nothing of CUDA: a GPU or a driver that hangs takes a child with it, which its deadline
+ * The main process does not call CUDA. A GPU or a driver that hangs therefore hangs a child only, which its deadline
  * ends. */
 #ifndef LABS_BENCH_GPU_CHECK_GPU_CHECK_H
 #define LABS_BENCH_GPU_CHECK_GPU_CHECK_H
@@ -84,8 +83,8 @@ ls_status gpu_check_conduct(gpu_check *check);
 const char *gpu_check_stage_name(gpu_check_stage stage); /* of GPU_CHECK_STAGES: "run", of lines about the whole */
 double gpu_check_left_s(const gpu_check *check);         /* of this stage */
 
-/* Whether an item is to be done now: not if it is in the file already (go_on), nor if no time is left, which it
- * says. */
+/* Whether an item is to be done now: not if the file has it already (go_on), nor if no time is left, which is
+ * logged. */
 bool gpu_check_due(gpu_check *check, const char *name);
 
 /* How a child ended. OUT_OF_TIME: the stage's time was over before its own limit. */
@@ -95,7 +94,7 @@ typedef enum gpu_check_end { GPU_CHECK_WELL, GPU_CHECK_FAILED, GPU_CHECK_OUT_OF_
 gpu_check_end gpu_check_run(gpu_check *check, char *const *argv, double limit_s, bench_output *output,
                             char why[GPU_CHECK_TEXT], double *seconds);
 
-/* NOT_RUN for what the end of the stage's time has ended, otherwise BROKEN. */
+/* NOT_RUN if the stage's time was over, otherwise BROKEN. */
 gpu_check_verdict gpu_check_verdict_of(gpu_check_end end);
 
 /* Runs `gpu_check --part NAME` as a child, which opens the GPU and writes its own lines. */
@@ -108,8 +107,8 @@ void gpu_check_say(gpu_check *check, const char *name, gpu_check_verdict verdict
                    const char *format, ...) LS_PRINTF(6, 7);
 void gpu_check_show(gpu_check *check); /* on stdout, what has been appended since the last call, by children too */
 
-/* The lines of a file, an array; of several of the same stage and name the last that was not "not run", if there is
- * one. A line that is cut is left out. */
+/* The lines of a file, as an array. Of several lines with the same stage and name it has the last that is not "not
+ * run", if there is one. An incomplete line is left out. */
 ls_status gpu_check_read(const char *path, cJSON **lines);
 
 /* Of a line: "" where there is no such text, GPU_CHECK_VERDICTS if its verdict is none. */
@@ -184,7 +183,7 @@ void gpu_check_train(gpu_check *check, gpu_check_training *run, const char *prog
 /* The path of a program in PATH, or false. */
 bool gpu_check_find_tool(char path[BENCH_PATH_CAPACITY], const char *name);
 
-/* "0,1,2" (gpu < 0) or "2,2,2": the numbers of so many devices. */
+/* A list of `devices` GPUs: "0,1,2" if gpu < 0, or, for gpu = 2, "2,2,2". */
 void gpu_check_list_ids(char *text, size_t capacity, int devices, int gpu);
 
 /* --- summary.c, reference.c ------------------------------------------------------------------------------------------ */

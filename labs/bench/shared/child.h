@@ -9,7 +9,7 @@
 
 enum { BENCH_CHILD_OUT_CAPACITY = 1 << 17, BENCH_CHILD_ERR_CAPACITY = 1 << 13 };
 
-/* The ends of what the child wrote, terminated. */
+/* The last bytes of what the child wrote to stdout and stderr, NUL-terminated. */
 typedef struct bench_output {
     size_t out_nbytes, err_nbytes;
     char out[BENCH_CHILD_OUT_CAPACITY], err[BENCH_CHILD_ERR_CAPACITY];
@@ -32,12 +32,12 @@ ls_status bench_find_program(char path[BENCH_PATH_CAPACITY], const char *name);
  *     LS_ERR_SYSTEM   it failed otherwise
  *     LS_ERR_IO       it cannot be started
  * after one line with the command and the child's last error message. Such a signal ends the child within a second or
- * so and then takes its course in this process: unless it has a handler, it dies of it here. A child that is ended
- * leaves no process behind; if this one is killed, the kernel kills the child. Call it while the process has no other
- * threads, and starts no other children; those that it has are left alone. */
+ * so, and then acts on this process: without a handler, it dies of it here. A child that is ended leaves no process
+ * behind; if this one is killed, the kernel kills the child. Call it while the process has no other threads, and starts
+ * no other children; those that it has are left alone. */
 ls_status bench_child_run(char *const *argv, double timeout_s, bench_output *output);
 
-/* Of the summary that a child wrote: the number of that name; NAN where there is none. */
+/* The number `name` in the summary that a child wrote; NAN where there is none. */
 double bench_number_of(const cJSON *object, const char *name);
 
 #endif

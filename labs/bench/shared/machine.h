@@ -19,7 +19,7 @@ void bench_describe_machine(bench_machine *machine);
 /* One line. */
 void bench_print_machine(FILE *file, const bench_machine *machine);
 
-/* A note, unless notes are off, if the machine had other things to do when the bench began. */
+/* A note, unless notes are off, if the machine was already busy when the bench began. */
 void bench_note_load(const bench_machine *machine);
 
 #endif

@@ -18,8 +18,8 @@ ls_status bench_write_file(const char *folder, const char *name, const char *tex
 /* The same for a path. */
 ls_status bench_write_path(const char *path, const char *text);
 
-/* A text that grows as its file is written to. Opening answers the file, NULL without memory; closing answers the text,
- * to be freed, NULL without memory. */
+/* A text that grows as its file is written to. Opening returns the file, closing the text, which the caller frees; both
+ * NULL without memory. */
 typedef struct bench_text {
     FILE *file;
     char *text;

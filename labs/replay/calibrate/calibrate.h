@@ -1,9 +1,9 @@
 /* calibrate — what this machine's CPU devices reach, as a node file for replay (labs/replay/nodes/README.md).
  *
  * Everything is measured through the functions that training uses: ls_gemm and ls_scale on a device's compute stream,
- * ls_copy between device pools, events, flags, and all_reduce of processes over shared memory. Machines do other
- * things, too: a figure is the median of its runs (estimate.c), as a step's time is. Quartiles and the fastest tenth
- * stand beside it. */
+ * ls_copy between device pools, events, flags, and all_reduce of processes over shared memory. Other work on the
+ * machine disturbs runs, so a figure is the median of its runs (estimate.c), as a step's time is. Quartiles and the
+ * fastest tenth stand beside it. */
 #ifndef LABS_REPLAY_CALIBRATE_CALIBRATE_H
 #define LABS_REPLAY_CALIBRATE_CALIBRATE_H
 
@@ -18,14 +18,13 @@ enum { CALIBRATE_BATCHES = 8, CALIBRATE_PASSES = 3, CALIBRATE_ROWS_MAX = 64, CAL
 
 /* Indices of sizes.
  *   MAIN_BATCH  products of 256 samples, whose spread says whether the machine was busy
- *   NODE_PASS   the node's memory rate: a pass over 8 MiB. Of what an operation reads, some was written by the one
- *               before it and some a whole step ago; a small network's step goes through a few megabytes, which is
- *               beyond a core's own caches (128 KiB would be within) and inside the one that cores share
- *   FAR_PASS    the same with --beyond-cache: parameters, gradients and optimizer states fit into no cache, and each
- *               is read once a step, so all come from memory: 128 MiB */
+ *   NODE_PASS   the node's memory rate: a pass over 8 MiB. A small network's step goes through a few megabytes: more
+ *               than a core's own caches hold, less than the cache that cores share
+ *   FAR_PASS    the same with --beyond-cache, over 128 MiB: parameters, gradients and optimizer states fit into no
+ *               cache, and a step reads each once, so all come from memory */
 enum { CALIBRATE_MAIN_BATCH = 6, CALIBRATE_NODE_PASS = 1, CALIBRATE_FAR_PASS = 2 };
 
-enum { CALIBRATE_SHARED_SAMPLES = 64 }; /* of products beside others */
+enum { CALIBRATE_SHARED_SAMPLES = 64 }; /* samples of products that run beside other work */
 
 typedef struct calibrate_settings {
     const char *out;   /* the node file */
@@ -36,7 +35,7 @@ typedef struct calibrate_settings {
 
 /* Of runs of one measurement. */
 typedef struct calibrate_spread {
-    double median, low, high, fast; /* the median is believed; low and high: quartiles; fast: the fastest tenth */
+    double median, low, high, fast; /* median: the figure; low, high: quartiles; fast: the fastest tenth */
     int runs;
 } calibrate_spread;
 
@@ -59,11 +58,11 @@ typedef struct calibrate_figures {
     int node_pass;     /* which of the passes stands in the node */
     calibrate_spread pass_us[CALIBRATE_PASSES];
     double pass_bytes[CALIBRATE_PASSES];    /* read and written by a call */
-    double pass_of_bytes[CALIBRATE_PASSES]; /* how large that is over which calls pass, piece by piece */
+    double pass_of_bytes[CALIBRATE_PASSES]; /* size of the array that the calls go through, piece by piece */
     calibrate_spread launch_us, smallest_us, event_us, sync_us, hand_over_us, awake_us, collective_us;
-    double spin_us; /* for which threads look before they sleep */
-    /* alone = 1: one device's products, and its passes over memory, while all others do the same; products while
-     * another device copies; copies while the other device copies back */
+    double spin_us; /* for which threads spin before they sleep */
+    /* relative to running alone: one device's products, and its passes over memory, while all others do the same;
+     * products while another device copies; copies while the other device copies back */
     double products_crowded, passes_crowded, products_beside_copies, copies_both;
     int shared_runs;
     /* writes of what another core has just read, and of what none has; 0 bytes: not measured */
@@ -82,17 +81,16 @@ typedef struct calibrate_figures {
 
 calibrate_spread calibrate_spread_of(double *values, int count); /* sorts them */
 
-/* How many times as long as alone something takes beside something else: of pairs of runs that followed one another,
- * at most CALIBRATE_RUNS_MAX. */
+/* How many times as long work takes beside other work than alone: the median over pairs of consecutive runs, at most
+ * CALIBRATE_RUNS_MAX. */
 double calibrate_factor(const double *beside_us, const double *alone_us, int rounds);
 
-/* Sets each row's written_us: its median, or less if a larger message of as many ranks took less: what takes
- * longer than a larger one was disturbed. Rows are sorted by ranks, then bytes. Returns how many were lowered. */
+/* Sets each row's written_us: its median, or less if a larger message of as many ranks took less, since then the row
+ * was disturbed. Rows are sorted by ranks, then bytes. Returns how many were lowered. */
 int calibrate_straighten(calibrate_row *rows, int count);
 
-/* Whether a quarter of the runs of the products of 256 samples, or of the copies, took more than 1.5 times as long as
- * the fastest tenth (all the more if their quartiles differ by that), or of the hand-overs more than 3 times: the
- * machine was busy, and the figures are rough. */
+/* Whether the machine was busy, so that the figures are rough: a quarter of the runs took more than 1.5 times as long
+ * as the fastest tenth (products of 256 samples, copies), or more than 3 times (hand-overs). */
 bool calibrate_is_rough(const calibrate_figures *figures);
 
 /* --- measurements --- */

@@ -19,14 +19,14 @@ struct calibrate_measurement {
     int operations; /* of a call */
 };
 
-/* One device's jobs, by the calling thread, which is bound to it: each in every round, or, if long, in some. */
+/* Measures one device's jobs on the calling thread, which is bound to it: each in every round; long ones in some
+ * rounds. */
 ls_status calibrate_measure(const struct calibrate_measurement *measurements, int count,
                             const struct calibrate_worker *worker, bool quick);
 
-/* A job of workers[0], by the calling thread, in turns alone and while `others` more workers repeat `beside`: how many
- * times as long it takes. */
+/* Runs workers[0]'s job on the calling thread, in turns alone and while `others` more workers repeat `beside`. */
 struct calibrate_pairs {
-    calibrate_spread alone, together; /* microseconds of a call */
+    calibrate_spread alone, together; /* microseconds of a call; factor: see calibrate_factor */
     double factor;
 };
 ls_status calibrate_measure_beside(struct calibrate_pairs *pairs, const struct calibrate_worker *const *workers,

@@ -4,15 +4,15 @@
 
 #include "labs/replay/engine/engine.h"
 
-/* Of one device, over the steps that count, per step. compute + exposed_communication + host + idle = the step: at
- * every moment the first that is true of: a kernel of the device runs (compute); a copy or a collective of it is in
- * progress (exposed communication); the host thread that drives it runs (host); nothing of it does (idle).
+/* One device's time per step, over the steps that count. compute + exposed + host + idle = the step. Each moment
+ * belongs to the first of these that is true: a kernel of the device runs (compute); a copy or a collective of it is in
+ * progress (exposed communication); its host thread runs (host); nothing of it does (idle).
  *
- * A copy is of the devices at both of its ends. A collective is in progress from when its last rank has come to it:
- * the wait for that rank is idle time, or what else goes on.
+ * A copy belongs to the devices at both of its ends. A collective is in progress once its last rank has arrived; the
+ * wait for that rank is idle time, unless something else goes on.
  *
- * The same time by phase: that of the kernel, or else of the copy or collective, or else of the host's work. Of several
- * at the same moment it is the phase that comes first in the account's list. */
+ * phase_us is the same time by the phase of that kernel, copy, collective or host work. Of several phases at the same
+ * moment, the one that comes first in the account's list counts. */
 enum { LS_ACCOUNT_PHASES = 32 };
 
 struct ls_device_account {
@@ -34,7 +34,7 @@ struct ls_account {
                                               "further phases" */
     int device_count;
     struct ls_device_account *devices;
-    double overlap; /* of the time in which any communication is in progress, that in which its device computes; 0..1 */
+    double overlap; /* share of the communication's time in which the same device computes; 0..1 */
     double communication_share, busy_share; /* of the step, mean over devices: communication_us and compute_us */
     int link_count;
     double *link_use; /* bytes of these steps over what the link could carry meanwhile; the busier direction */

@@ -2,8 +2,8 @@
  * workload on a node, phase by phase, in the same order and with the same edges (tests/replay compares them with
  * recorded ones).
  *
- * Kernels get their cost (cost.h), host threads what the node says of launches, copies are left to the links,
- * collective operations get their cost or are built message by message. */
+ * Kernels get their cost (cost.h), host tasks the node's figures for launches. Copies get no duration: the links
+ * decide. Collective operations get their cost or are built message by message. */
 #ifndef LABS_REPLAY_ENGINE_BUILD_H
 #define LABS_REPLAY_ENGINE_BUILD_H
 
@@ -30,14 +30,14 @@ struct ls_build_options {
     /* DP: parameters and gradients by a broadcast and a reduce (PyTorch over NCCL), rather than copies from and to
      * device 0 */
     bool replicate_by_collectives;
-    /* Launches of one process's threads hold its one lock, each for the node's lock_us, on top of what was measured
-     * of the host's own time. */
+    /* A launch holds its process's one lock, for the node's lock_us, on top of what was measured of the host's own
+     * time. */
     bool gil;
-    /* Per-device jitter: a step's kernels take the times of one of the workload's recorded steps, and each device those
-     * of another one, as far as there are as many. A device that is late delays those that wait for it. Without, or
-     * without such times, medians, as hosts' times are in any case. */
+    /* Per-device jitter: in each step, a device's kernels take the times of one of the workload's recorded steps;
+     * different devices take different steps, as far as there are as many. A device that is late delays those that wait
+     * for it. If false, or without such times: medians. Hosts' times are always medians. */
     bool vary;
-    /* DDP: buckets are reduced while backward goes on; without, all of them behind the whole of it */
+    /* DDP: buckets are reduced while backward goes on; if false, after it */
     bool overlap;
     uint64_t first_bucket_bytes, bucket_bytes; /* the first bucket's limit is the smaller of the two */
     double gradient_element_bytes;             /* in buckets: 4, or 2 with compression */
@@ -51,8 +51,8 @@ struct ls_build_options {
 /* DDP with PyTorch's buckets, overlap, fp32, 4 steps, costs. */
 struct ls_build_options ls_build_defaults(ls_build_mode mode, int devices, double batch);
 
-/* Batches that a device has room for, in turn: 1 where the node's host threads run what they launch, otherwise 2: the
- * host is a step ahead then (common/seam/parallel.c). Or what the options say. */
+/* How many batches a device has room for: options->batch_places if that is not 0. Otherwise 1 where the node's host
+ * threads run what they launch, else 2, since the host is then a step ahead (common/seam/parallel.c). */
 int ls_build_places(const struct ls_build_options *options, const ls_node *node);
 
 /* About how many tasks ls_build would make: within a factor of 2 (tests/replay), and without making any. */
@@ -69,8 +69,8 @@ ls_status ls_build_check(const ls_workload *workload, const ls_node *node, const
 ls_status ls_build(ls_trace **out, const ls_workload *workload, const ls_node *node,
                    const struct ls_build_options *options);
 
-/* Adds the messages of one all-reduce of `bytes` by all `count` devices of `lanes` (their comm streams, by device
- * number), behind tasks[i] on each (LS_NONE: nothing); afterwards tasks[i] is the last of device i. */
+/* Adds one all-reduce of `bytes` over `count` devices as messages. lanes[i] is the comm stream of device i. tasks[i] is
+ * the task that device i's messages come after (LS_NONE: none), and becomes the last of them. */
 void ls_build_messages(ls_trace *trace, ls_pattern pattern, const int *lanes, int *tasks, int count, double bytes,
                        int step);
 

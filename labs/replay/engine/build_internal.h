@@ -36,13 +36,13 @@ typedef struct ls_builder {
     const ls_node *node;
     const struct ls_node_host *host;
     const struct ls_build_options *options;
-    /* Host threads run what they launch on whichever stream (LS_CPU_STREAMS=inline); if only runs_compute is set, no
-     * more than compute and short copies. */
+    /* Host threads run what they launch, on every stream (LS_CPU_STREAMS=inline). If only the node's runs_compute is
+     * set, they run compute and short copies. */
     bool in_line;
     int active;                           /* devices with samples */
     int places;                           /* for batches */
     double parameter_bytes, update_bytes; /* update: of all the optimizer's operations */
-    double reclaim_us;                    /* what the update now being written down takes longer (ls_cost_reclaim_us) */
+    double reclaim_us;                    /* extra time of the present update (ls_cost_reclaim_us) */
     const char **launch_names;            /* "launch conv1", of each operation */
     struct ls_build_costs costs[LS_BUILD_MAX_COSTS];
     struct ls_build_device *devices;
@@ -50,7 +50,7 @@ typedef struct ls_builder {
     const char *phase;
 } ls_builder;
 
-/* Floats of whole 64-byte lines that hold `count` floats: in the programs' memory each tensor begins at one, and what
+/* `count` floats rounded up to whole 64-byte lines: in the programs' memory each tensor begins at a line, and what
  * travels in one piece travels with the gaps. */
 double ls_build_aligned(double count);
 
@@ -61,7 +61,7 @@ bool ls_build_is_whole(double batch);
  * of the same size, and refused where the batch does not divide). A batch that is not whole is shared equally. */
 double ls_build_rows(const struct ls_build_options *options, int d);
 
-/* A host thread's own time, `us` and what it owes for events, holding the process's lock if `locked`; it waits for
+/* A task of the host thread: `us`, and what it owes for events; with `locked` it holds the process's lock. It waits for
  * what its device runs on the same thread. */
 int ls_build_host(ls_builder *b, struct ls_build_device *device, const char *name, double us, bool locked);
 
@@ -71,21 +71,22 @@ int ls_build_launch(ls_builder *b, struct ls_build_device *device, const char *n
 /* A task of a stream, behind its launch and all that the stream waits for. */
 int ls_build_task(ls_builder *b, struct ls_build_device *device, ls_lane_kind lane, int launch, struct ls_task *task);
 
-/* Launch and kernel that is no operation of the workload: averaging, casts, DP's sum. They pass over what has just been
- * written, which caches hold, so that devices do not crowd. */
+/* Launch and kernel of what is no operation of the workload: averaging, casts, DP's sum. They read what has just been
+ * written, from caches, so that other devices do not slow them down. */
 int ls_build_kernel(ls_builder *b, struct ls_build_device *device, ls_lane_kind lane, const char *name, double flops,
                     double bytes);
 
 /* On the copy stream. */
 int ls_build_copy(ls_builder *b, struct ls_build_device *device, const char *name, double bytes, int from, int to);
 
-/* Where the host runs its device's work, it looks at each loss before backward: four bytes of the compute stream. */
+/* If the host runs its device's work, it reads each loss before backward: a copy of four bytes on the compute
+ * stream. */
 void ls_build_check_loss(ls_builder *b, struct ls_build_device *device);
 
 /* A task of a collective operation, which is the `number`-th of the group of all devices. */
 struct ls_task ls_build_collective(ls_builder *b, ls_collective what, const char *name, uint32_t number, double bytes);
 
-/* An event is recorded: what it stands for. A stream waits for such a task (LS_NONE: for nothing). */
+/* Records an event, and returns the task that it stands for. A stream waits for such a task (LS_NONE: for nothing). */
 int ls_build_record(const ls_builder *b, struct ls_build_device *device, ls_lane_kind lane);
 void ls_build_wait(const ls_builder *b, struct ls_build_device *device, ls_lane_kind lane, int task);
 
@@ -95,7 +96,7 @@ void ls_build_await(struct ls_build_device *device, ls_lane_kind lane, int task)
 /* All operations of the workload's phase b->phase; the first task of them, LS_NONE if there is none. */
 int ls_build_works(ls_builder *b, struct ls_build_device *device, double samples);
 
-/* The operation if it is one of backward, and on the first device the marks of the gradients that are ready behind
+/* Adds the operation if it belongs to backward; on the first device also marks the gradients that are ready after
  * it. */
 void ls_build_backward_work(ls_builder *b, struct ls_build_device *device, const struct ls_work *work, double samples);
 

@@ -5,22 +5,24 @@
 #include "labs/replay/engine/node.h"
 #include "labs/replay/engine/workload.h"
 
-/* Microseconds of a kernel are floor + max(flops / rate, bytes / memory bandwidth) (roofline: Williams, Waterman,
- * Patterson 2009); kernels that are no products count by their bytes alone. A product's rate is the share of the
- * node's that products of its rows reach (node.h); its rows are half of its flops by its weights, which are its fixed
- * bytes (0: not known, and so the full rate). Without measured time that is an operation's cost. A measured time is
- * scaled by the ratio of two values of the roofline: for `samples` in `precision`, and for what the workload's own
- * times are of, which is its number of samples, in 16 bits if its element_bytes are 2. (Both of the node that it was
- * measured on, which must then be `node`.) All but the optimizer's bytes are of the precision's elements.
+/* A kernel takes floor + max(flops / rate, bytes / memory bandwidth) microseconds (roofline: Williams, Waterman,
+ * Patterson 2009); kernels that are no products count by their bytes alone. A product's rate is the share of the node's
+ * rate that products of as many rows reach (node.h). Its rows are flops / (2 weights); its weights are its fixed bytes
+ * (0: not known, and so the full rate).
  *
- * It takes longer while several `devices` work at the same time: for all of the node's devices by its crowding, for
- * some of them by that much of it. A product as a whole takes product_crowding times as long. Of another operation only
- * the time that its bytes take at the node's memory bandwidth grows, memory_crowding times: what it computes in its own
- * core no neighbour disturbs. */
+ * An operation without measured time takes that time. A measured time is multiplied by a ratio of two rooflines: the
+ * one for `samples` in `precision`, over the one for what was measured, which is the workload's number of samples, in
+ * 16 bits if its element_bytes are 2. (`node` must then be the node that it was measured on.) All bytes but the
+ * optimizer's are of elements of the precision.
+ *
+ * Work takes longer while several `devices` work at the same time (crowding): by the node's factors for all of its
+ * devices, by a part of that for some. A product takes product_crowding times as long. Of other operations, only the
+ * time of their bytes at the node's memory bandwidth grows, memory_crowding times; what a core computes by itself, no
+ * neighbour disturbs. */
 double ls_cost_work_us(const ls_node *node, const struct ls_work *work, const ls_workload *workload, double samples,
                        ls_dtype precision, int devices);
 
-/* On top of the kernels that write so many bytes which another device has just read (node.h); 0 where that costs
+/* What writing `bytes` that another device has just read costs on top of the kernels (node.h); 0 where it costs
  * nothing. */
 double ls_cost_reclaim_us(const ls_node *node, double bytes);
 

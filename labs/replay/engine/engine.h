@@ -3,19 +3,18 @@
  * It receives durations and edges. Rules:
  *   lanes       one task after another, in order
  *   edges       a task begins when all that it waits for have ended
- *   HOST        takes its us; with a lock, in the order of coming while it holds the lock of its rank
+ *   HOST        takes its us; with a lock, it first waits for the lock of its rank: first come, first served
  *   KERNEL      needs the device: one kernel at a time, in the order of becoming ready (ties: lane, then task).
  *               While a collective of its device is in progress it goes on at 1 / slow_down of its speed
  *   COPY        with us: takes it, and loads no link. Without: the latency of its route, then `bytes` at a rate
  *               that is shared with whatever else crosses the same links: max-min fair, recomputed whenever a
  *               transfer begins or ends. No bytes: the latency alone; within a device, or within the host's memory:
  *               nothing
- *   COLLECTIVE  begins when all tasks of its meeting are ready, takes the longest us among them. Of ranks that have
- *               no task here (one rank of a symmetric job was recorded) nobody waits for any
- * What happens at the same moment: first everything that ends, then who asks for a device or a lock, by lane.
- * Deterministic: the same input gives the same output bytes. Cost: O((tasks + edges) log lanes), plus, at each
- * begin and end of transfers, those in flight x their links. 28 bytes a task. Any number of threads may each replay
- * the same sealed trace. */
+ *   COLLECTIVE  begins when all tasks of its meeting are ready, takes the longest us among them. Ranks that have no
+ *               task in the trace (one rank of a symmetric job was recorded) are not waited for
+ * At the same moment: first all that ends, then requests for a device or a lock, by lane. Deterministic: the same input
+ * gives the same output bytes. Cost: O((tasks + edges) log lanes), plus, at each begin and end of transfers, those in
+ * flight x their links. 28 bytes a task. Any number of threads may each replay the same sealed trace. */
 #ifndef LABS_REPLAY_ENGINE_ENGINE_H
 #define LABS_REPLAY_ENGINE_ENGINE_H
 
@@ -25,7 +24,7 @@
 typedef struct ls_timeline {
     int task_count;
     double *ready_us, *start_us,
-        *end_us; /* of each task, from 0 on; ready: all edges were there, and its lane had come to it */
+        *end_us; /* of each task, from 0 on; ready: its edges and the task before it on its lane have ended */
     double makespan_us;
     int link_count;
     double *link_bytes[2];   /* carried by each link, forwards and backwards, without copies that have a duration */

@@ -11,14 +11,14 @@
 enum ls_engine_phase { LS_ENGINE_ASKS, LS_ENGINE_LATENCY_PASSES, LS_ENGINE_TASK_ENDS };
 
 struct ls_engine_lane {
-    int done; /* so many of its tasks have ended */
+    int done; /* how many of its tasks have ended */
     enum ls_engine_phase phase;
     int device; /* place in devices */
     int behind; /* the lane behind it in a turn's queue; LS_NONE */
     double idle_since_us;
 };
 
-/* What only one lane has at a time. */
+/* Something that one lane at a time holds, and the queue for it. */
 struct ls_engine_turn {
     int holder, first, last; /* lanes; LS_NONE */
 };

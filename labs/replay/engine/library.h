@@ -8,10 +8,9 @@
 
 #define LS_LIBRARY_PATH 1024
 
-/* The path of a file that is meant by `name`: a name with "/" in it, or with ".json" at its end, is a path itself. Any
- * other is FOLDER/NAME.json, from the current folder on, or from the folder above the one of the running program (for
- * build/replay) or two above it (for build/tests/test_x). LS_ERR_IO: there is none of these; the line says which were
- * looked for. */
+/* The path of the file that `name` means. A name with "/" in it, or with ".json" at its end, is a path itself. Any
+ * other means FOLDER/NAME.json: in the current folder, or in the folder above the running program's (for build/replay),
+ * or two above it (for build/tests/test_x). LS_ERR_IO: there is none; the line says which were looked for. */
 ls_status ls_library_find(char path[LS_LIBRARY_PATH], const char *folder, const char *name);
 
 #endif

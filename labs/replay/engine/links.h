@@ -16,7 +16,7 @@ typedef struct ls_links ls_links;
 ls_status ls_links_create(ls_links **out, const ls_node *node, int flow_count);
 void ls_links_destroy(ls_links *links); /* NULL is a no-op */
 
-/* The flow, which is not in flight, begins or, having carried all of its bytes, ends at now_us. `route` must have
+/* Begins a flow that is not in flight; or ends one that has carried all of its bytes, at now_us. `route` must have
  * links and stay there meanwhile. */
 void ls_links_begin(ls_links *links, int flow, const struct ls_route *route, uint64_t bytes, double now_us);
 void ls_links_end(ls_links *links, int flow, double now_us);
@@ -24,8 +24,9 @@ void ls_links_end(ls_links *links, int flow, double now_us);
 /* Whether a flow has begun or ended since rates were shared out. */
 bool ls_links_changed(const ls_links *links);
 
-/* Shares out the rates anew, among those flows that hang together with one that began or ended: the flows whose end
- * moves, valid until the next call, and how many they are. Several changes of the same moment need one call. */
+/* Computes the rates anew of all flows that are connected, by links they share, to one that began or ended. Returns the
+ * flows whose end moves, valid until the next call, and their number. Several changes of the same moment need one
+ * call. */
 const int *ls_links_share(ls_links *links, double now_us, int *count);
 
 /* When a flow in flight has carried all of its bytes, if nothing changes. */

@@ -18,8 +18,8 @@
 #define LS_NODE_MAX_ROUTE 8
 #define LS_NODE_MAX_PRODUCTS 16
 
-/* A point of the curve of products that do not reach their rate, since what does not grow with their rows, weights that
- * are packed and gradients of weights that are written, is much of them. */
+/* A point of the curve of products. Those of few rows do not reach the full rate, since much of their work does not
+ * grow with the rows: packing weights, writing gradients of weights. */
 struct ls_node_product {
     double rows;  /* of the matrix of samples: each uses every weight once */
     double share; /* of the rate */
@@ -30,17 +30,17 @@ struct ls_node_device {
     const char *name;
     double fp32_GFLOPs, fp16_GFLOPs; /* products and convolutions, 1e9 flops per second; fp16 is for bf16, too */
     double memory_GBps;              /* everything else, and the bytes of products */
-    /* By rows, ascending; what rows take, rows / share, is a straight line between two points. None (or left out): all
+    /* By rows, ascending; between two points the time, rows / share, is interpolated linearly. None (or left out): all
      * products reach the rate */
     struct ls_node_product products[LS_NODE_MAX_PRODUCTS];
     int product_count;
-    double kernel_us;      /* no kernel is shorter, and each begins so late after what it waited for */
+    double kernel_us;      /* the floor: added to each kernel, so that none is shorter */
     uint64_t memory_bytes; /* 0: not known */
-    /* while all devices of the node work, products, and other kernels' way through memory, take so many times as long:
-     * where devices share cores, caches or memory, as CPU devices do; 1 (or left out): they do not mind */
+    /* how many times as long products, and the memory traffic of other kernels, take while all devices of the node
+     * work: more than 1 where they share cores, caches or memory, as CPU devices do; 1 (or left out): no difference */
     double product_crowding, memory_crowding;
-    /* What another device has just read lies in its cache, up to reclaim_bytes of it; writing it again takes it back,
-     * at reclaim_GBps, on top of the kernel's own time: CPU devices. INFINITY, 0 (or left out): nothing to do */
+    /* CPU devices: what another device has just read lies in its cache, up to reclaim_bytes of it. Writing it takes it
+     * back, at reclaim_GBps, on top of the kernel's own time. INFINITY, 0 (or left out): costs nothing */
     double reclaim_GBps;
     uint64_t reclaim_bytes;
 };
@@ -50,14 +50,14 @@ struct ls_node_host {
     double launch_us;    /* per operation that it puts on a stream */
     double event_us;     /* per event that it records, or lets a stream wait for */
     double sync_us;      /* from the end of what it waits for until it goes on */
-    double hand_over_us; /* from a flag's raising by one thread until another, which sleeps, goes on */
-    /* One that has waited for less than spin_us has not gone to sleep yet, and goes on after awake_us, if that is less;
-     * 0 (or both left out): all sleep at once */
+    double hand_over_us; /* from when a thread raises a flag until another, which sleeps, goes on */
+    /* A thread that has waited for less than spin_us is not asleep yet, and goes on after awake_us, if that is less; 0
+     * (or both left out): all sleep at once */
     double spin_us, awake_us;
     double collective_us; /* per collective operation, instead of launch_us */
     bool runs_compute;    /* the launching thread runs what is put on the compute stream itself: CPU devices */
-    /* that CPU devices have between them. Where devices leave none of them free, launching threads run copies and
-     * DDP's collectives, too (device_cpu.c); 0 (or left out): there are always some */
+    /* of all CPU devices together. Where devices leave none of them free, launching threads run copies and DDP's
+     * collectives, too (device_cpu.c); 0 (or left out): some are always free */
     uint64_t cores;
     double lock_us; /* the emulated GIL: what a launch costs while its process's one lock is held; 0: there is none */
 };
@@ -82,14 +82,14 @@ struct ls_node_measured { /* one line of a measured table */
 struct ls_node_collectives {
     /* formula, for an all-reduce of S bytes by N ranks: base_us + 2 (N - 1) hop_us + 2 (N - 1) / N S / bus_GBps */
     double base_us, hop_us, bus_GBps;
-    /* ranks beyond this node's devices sit in more of them: NODES nodes add 2 (NODES - 1) network_hop_us, and the
-     * slower of the two rates counts. 0: one node only */
+    /* more ranks than this node's devices: NODES such nodes add 2 (NODES - 1) network_hop_us, and the slower of the two
+     * rates counts. 0: one node only */
     double network_hop_us, network_GBps;
     /* all-reduce, measured; sorted by ranks, then bytes; NULL: none. Used instead of the formula where it has the
      * number of ranks */
     const struct ls_node_measured *table;
     int table_count;
-    /* kernels that run while their device takes part in a collective take so many times as long; 1: they do not mind */
+    /* how many times as long kernels take while their device takes part in a collective; 1: no difference */
     double slow_down;
 };
 
@@ -119,9 +119,9 @@ struct ls_route {
     double latency_us;                /* of all of them together */
 };
 
-/* The way of fewest links (then: least latency, then: widest) from a device to another; LS_HOST_MEMORY (-1) is the
- * host. Chosen when the node is opened; NULL: there is none (a node whose devices are not joined is refused, so only
- * for numbers that it does not have). A device's way to itself crosses nothing. */
+/* The route with the fewest links (ties: least latency, then widest) from a device to another; LS_HOST_MEMORY (-1) is
+ * the host. Chosen when the node is opened. NULL: the node has no such device (a node whose devices are not joined is
+ * refused). A device's route to itself crosses nothing. */
 const struct ls_route *ls_node_route(const ls_node *node, int from, int to);
 
 /* For experiments and fits: the same node with other figures. What the pointers show may be changed until the node is

@@ -5,7 +5,7 @@
 #include "common/base/json.h"
 #include "labs/replay/engine/node.h"
 
-/* A switch that only one link knows is refused, so there are at most as many switches as links. */
+/* A switch with only one link is refused, so there are at most as many switches as links. */
 #define LS_NODE_MAX_VERTICES (LS_NODE_MAX_DEVICES + 1 + LS_NODE_MAX_LINKS)
 #define LS_NODE_MAX_ROWS 4096 /* of the measured table */
 #define LS_NODE_VERTEX_CAPACITY 48

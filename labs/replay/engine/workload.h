@@ -13,20 +13,20 @@
 #include "common/base/status.h"
 #include "common/trace/trace.h"
 
-/* One operation of a training step on one device. flops and bytes are those of a step with `samples` samples; with
- * another number n, flops and bytes - fixed_bytes grow like n / samples; the optimizer's do not grow. */
+/* One operation of a training step on one device. flops and bytes are for `samples` samples. For n samples, flops and
+ * bytes - fixed_bytes grow like n / samples; the optimizer's do not grow. */
 struct ls_work {
     const char *name;  /* "gemm", "conv2d_forward", or the layer's name */
     const char *phase; /* "forward", "loss", "backward" or "optimizer" */
     double flops, bytes, fixed_bytes;
     bool is_product; /* a matrix product or convolution: runs at the device's rate for the run's precision */
     double us;       /* measured with `samples` samples; < 0: not measured */
-    double host_us;  /* what its host thread needed before it, launch included, measured; < 0: not measured */
+    double host_us;  /* host time before it, launch included, measured; < 0: not measured */
     int first_ready,
         ready_count; /* backward: the parameters ready[first_ready ...] whose gradients are complete behind it */
 };
 
-/* How a network is replayed where nobody says otherwise: what the figures are about that it was described for. */
+/* How a network is replayed by default: the setting that the figures are about for which it was described. */
 struct ls_workload_defaults {
     double batch; /* samples of a step over all devices; 0: there is none */
     ls_dtype precision;

@@ -10,7 +10,7 @@
 
 enum { LS_MAX_LAYERS = 10000, LS_MAX_KERNELS = 16 };
 
-/* No layer of any network has more, a sample: elements, flops. Sums over all layers stay exact in doubles. */
+/* Limits of a layer, per sample: elements, flops. Below them, sums over all layers stay exact in doubles. */
 #define LS_MAX_ELEMENTS INT64_C(100000000000)
 #define LS_MAX_FLOPS 1e16
 

@@ -17,7 +17,7 @@ struct ls_workload_parts {
 /* NULL: no memory, reported. */
 struct ls_workload_parts *ls_workload_begin(void);
 
-/* Each copies what it is given; without memory they do nothing, and ls_workload_finish says so. */
+/* Each copies its arguments. Without memory they do nothing, and ls_workload_finish reports it. */
 const char *ls_workload_text(struct ls_workload_parts *parts, const char *text);
 void ls_workload_add_work(struct ls_workload_parts *parts, const struct ls_work *work);
 int ls_workload_add_parameter(struct ls_workload_parts *parts, const char *name, uint64_t count);

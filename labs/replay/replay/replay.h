@@ -56,14 +56,14 @@ typedef struct replay_inputs {
     char on[REPLAY_TITLE]; /* "replayed on dgx1-v100 (figures from its file), workload resnet50" */
 } replay_inputs;
 
-/* Opens what the settings name, settles settings->n and the batch, and changes the node as they say. On failure
- * everything is closed. */
+/* Opens what the settings name, fills in settings->n and the batch if they were not given, and changes the node as they
+ * say. On failure everything is closed. */
 ls_status replay_open(replay_inputs *inputs, replay_settings *settings);
 void replay_close(replay_inputs *inputs);
 
 /* --- replays ----------------------------------------------------------------------------------------------------- */
 
-/* What happened, for looking at. */
+/* What a replay leaves, for tables and pictures. */
 typedef struct replay_run {
     ls_trace *trace;
     ls_timeline *timeline;
@@ -83,7 +83,7 @@ typedef struct replay_row {
     bool by_collectives;                      /* DP: the way of parameters and gradients */
     double batch, cap_mb;                     /* samples over all devices; cap_mb: DDP's buckets, otherwise NAN */
     int tasks;                                /* that were replayed */
-    double memory_bytes, device_memory_bytes; /* of the device that needs most; what there is, NAN: not known */
+    double memory_bytes, device_memory_bytes; /* of the device that needs most; what a device has, NAN: not known */
     double step_ms;
     double t1_ms, alone_ms; /* one device's step with the batch of N = 1, and with one device's share of this row's */
     double speedup, efficiency, ideal_ms, over_ms; /* rows.c says what they are under weak scaling */
@@ -104,8 +104,8 @@ typedef struct replay_rows {
 struct ls_build_options replay_options(const replay_settings *settings, const replay_inputs *inputs,
                                        const replay_row *row);
 
-/* Builds, replays and accounts row->mode on row->n devices; fills in all of the row that needs no other row. *run holds
- * what the row was made from, to be freed. */
+/* Builds, replays and accounts row->mode on row->n devices; fills in all of the row that needs no other row. *run is
+ * what the row was made from; free it. */
 ls_status replay_run_row(replay_row *row, replay_run *run, const replay_inputs *inputs,
                          const replay_settings *settings);
 void replay_run_free(replay_run *run);
@@ -131,7 +131,7 @@ const char *replay_row_name(const replay_row *row, const replay_settings *settin
 enum { REPLAY_CATEGORIES = 8 };
 const char *replay_category_name(int category);
 double replay_category_bytes(const struct ls_memory_prediction *memory, int category);
-bool replay_fits(const replay_row *row, double bytes); /* what is not known to be too much does */
+bool replay_fits(const replay_row *row, double bytes); /* true also if the device's memory is not known */
 
 /* Where both modes are replayed: their steps side by side, one row for each N. */
 ls_status replay_print_modes(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);

@@ -13,7 +13,7 @@ struct machine_plan {
     int steps;                                /* of a run, 10 of which are not timed */
 };
 
-/* X(NAME, devices, batch's part, text): what is run, each with and without a trace. */
+/* X(NAME, mode, devices, divisor of the batch, text): what is run, each with and without a trace. */
 #define MACHINE_RUN_MAP(X)                                                                                             \
     X(SINGLE, TABLES_SINGLE, 1, 1, "single")                                                                           \
     X(HALF, TABLES_SINGLE, 1, 2, "single, half the batch")                                                             \
@@ -33,12 +33,13 @@ int machine_run_devices(enum machine_run run);
 struct machine_record {
     double ms[MACHINE_RUNS];
     ls_trace *traces[MACHINE_RUNS];
-    int rounds[MACHINE_RUNS]; /* from which the traces are; the folder says it */
+    int rounds[MACHINE_RUNS]; /* the round of each trace, as in its folder's name */
 };
 
-/* Medians over `rounds` runs of each kind that was asked for, one of each kind a round, without --trace; and beside
- * them runs with it, to FOLDER/traces/MODEL_KIND_ROUND: of SINGLE and HALF in each round, of which the trace whose
- * step is nearest to their median is returned, of other kinds in the first. On failure there is nothing to free. */
+/* Runs each kind that is `timed` once a round, without --trace: ms is the median over `rounds`. Runs each kind that is
+ * `traced` with --trace, to FOLDER/traces/MODEL_KIND_ROUND: SINGLE and HALF in every round, of which the trace is
+ * returned whose step is nearest to their median; other kinds in the first round. On failure there is nothing to
+ * free. */
 ls_status machine_record(struct machine_record *record, const struct machine_plan *plan, const bool timed[MACHINE_RUNS],
                          const bool traced[MACHINE_RUNS], int rounds, const tables_settings *settings);
 /* Of the first traces up to a NULL, at most `count`, the one whose step is nearest to `ms`; of NaN, the first. */
@@ -46,8 +47,7 @@ int machine_nearest(ls_trace *const *traces, int count, double ms);
 
 void machine_record_free(struct machine_record *record);
 
-/* This machine as two nodes, of which a network needs one: with figures for what caches hold, and for what they do
- * not. */
+/* This machine as two nodes: one with figures for networks that fit into caches, one for those that do not. */
 struct machine_nodes {
     ls_node *in_caches, *beyond_caches;
 };
@@ -59,8 +59,7 @@ ls_status machine_calibrate(struct machine_nodes *nodes, const tables_settings *
 bool machine_is_rough(const ls_node *node); /* calibrate says so in its description */
 void machine_close_nodes(struct machine_nodes *nodes);
 
-/* What every step comes back to, parameters, gradients and the optimizer's states, stays in the last cache or does
- * not. */
+/* Whether what every step uses again (parameters, gradients, the optimizer's states) stays in the last-level cache. */
 bool machine_fits_cache(const ls_workload *workload);
 
 /* Milliseconds: the median of the steps; their mean, and where it goes, means over devices, which add up to it. */

@@ -23,9 +23,9 @@ typedef struct published {
     void *storage;
 } published;
 
-/* From labs/replay/tables/published.json, or another path. LS_ERR_IO; LS_ERR_INVALID ("FILE:LINE: ...") also where two
- * figures are of the same, or where a step or an epoch of more than one device is an input. On failure there is
- * nothing to close. */
+/* From labs/replay/tables/published.json, or another path. LS_ERR_IO; LS_ERR_INVALID ("FILE:LINE: ...") also if two
+ * figures are of the same thing, or a step or an epoch of more than one device is an input. On failure there is nothing
+ * to close. */
 ls_status published_open(published *to, const char *name);
 void published_close(published *figures);
 

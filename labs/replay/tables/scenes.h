@@ -1,5 +1,5 @@
-/* What table 5's scenes share: rows beside published figures, what must hold of them together, and a machine whose
- * rates one device's step sets. */
+/* What table 5's scenes share: rows beside published figures, bounds on all rows of a scene, and a node whose rates are
+ * scaled to one device's step. */
 #ifndef LABS_REPLAY_TABLES_SCENES_H
 #define LABS_REPLAY_TABLES_SCENES_H
 
@@ -21,8 +21,8 @@ struct comparison {
 void scene_add_row(tables_book *book, struct comparison *comparison, const struct published_figure *figure, double ours,
                    double free, const char *how);
 
-/* The sums over a scene's rows that must hold: the mean absolute error, half of the error of "communication is free" on
- * T_N and on what goes beyond T1, and the order of all rows. */
+/* Adds the bounds on all rows of a scene: the mean absolute error; at most half of the error of "communication is free"
+ * on T_N and on T_N - T1; and the order of all rows. */
 void scene_summarize(tables_book *book, const struct comparison *comparison);
 
 /* The first and the last of these alone: where nothing computes, there is no T1. */

@@ -11,11 +11,11 @@
  *         published.c   what is known of them                           machine.c         what this machine takes
  *
  * A table is a file with one function that adds text and rows to the book, and a line in TABLES_MAP. A row compares a
- * figure that was published, asked for or computed by a formula (`reference`) with ours, and says how ours was come by:
- * measured, virtual or replayed, and on what. It may have a bound; one that is missed is printed as missed, here and in
- * both files, and with --strict makes the program end with status 1. Some are known to be out of reach: the table's
- * text names the mechanism that is missing. A bound that somebody else claims to hold everywhere is checked in the same
- * way, and that it does not hold is a result like others. */
+ * figure that was published, asked for or computed by a formula (`reference`) with ours, and says how we obtained ours:
+ * measured, virtual or replayed, and on what. It may have a bound. A bound that is missed is printed as missed, here
+ * and in both files, and with --strict the program ends with status 1. Some are known to be out of reach: the table's
+ * text names the mechanism that is missing. A claim of somebody else is checked like a bound; if it does not hold, that
+ * is a result like others. */
 #ifndef LABS_REPLAY_TABLES_TABLES_H
 #define LABS_REPLAY_TABLES_TABLES_H
 
@@ -38,7 +38,7 @@ struct tables_row {
     double reference, ours; /* NAN: there is none, and it stays empty */
     enum tables_bound bound;
     double tolerance;
-    bool claim;      /* the bound is not ours but somebody's claim, which is checked and need not hold */
+    bool claim;      /* the bound is somebody else's claim, which need not hold */
     const char *how; /* "replayed: workload course on node course" */
     bool aside;      /* in the CSV only: details, for pictures */
 };
@@ -54,7 +54,7 @@ void tables_begin(tables_book *book, int number, const char *title);
 /* A paragraph. Out of memory: writing the book says so; the same for tables_add. */
 void tables_text(tables_book *book, const char *format, ...) LS_PRINTF(2, 3);
 
-/* Copies the row, texts included. Rows one after the other that were come by in the same way make up one table. */
+/* Copies the row, texts included. Consecutive rows with the same `how` make up one table. */
 void tables_add(tables_book *book, const struct tables_row *row);
 
 /* ours / reference - 1; 0 where both are the same; NAN where the reference is 0 or one of them is missing. */

@@ -27,8 +27,8 @@ static void broadcast(struct ddp *ddp) {
 
 void ddp_sync_buffers(struct ddp *ddp) {
     const ls_parallel *p = &ddp->base;
-    bool recorded = p->recording && ls_parallel_is_first(p);
-    if (ddp->buffers_travel || recorded) broadcast(ddp);
+    bool captured = p->is_capturing && ls_parallel_is_first(p);
+    if (ddp->buffers_travel || captured) broadcast(ddp);
 }
 
 ls_status ddp_share_buffers(struct ddp *ddp) {

@@ -100,7 +100,7 @@ static const char *graph_obstacle(const ls_parallel *p) {
     if (ddp->find_unused) return "--find-unused, which asks after each backward what was used";
     if (ddp->compare_each_step) return "--debug-ranks, which compares the ranks after each step";
     if (p->world_size == 1) return NULL; /* nothing travels */
-    if (ls_comm_can_be_recorded(ddp->comm) && (!ddp->sync_bn || ls_comm_can_be_recorded(ddp->sync_bn))) return NULL;
+    if (ls_comm_can_be_captured(ddp->comm) && (!ddp->sync_bn || ls_comm_can_be_captured(ddp->sync_bn))) return NULL;
     return "gradients that travel through the host: it needs --backend nccl, a GPU for each rank";
 }
 

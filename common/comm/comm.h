@@ -85,7 +85,7 @@ ls_status ls_comm_create_meta(ls_comm **out, const ls_comm_options *options, ls_
  *   staged  through page-locked host memory and the same algorithms: for ranks that share a GPU, and for exact
  *           comparisons (the order of summation is the algorithm's). The enqueueing call waits for its stream and for
  *           the other ranks
- *   nccl    through NCCL (ls_nccl.so), one GPU per rank; asynchronous on the stream, may be recorded in a graph, which
+ *   nccl    through NCCL (ls_nccl.so), one GPU per rank; asynchronous on the stream, may be captured into a graph, which
  *           is then destroyed before the group. The order of summation is NCCL's, fp16 and bf16 are rounded at each
  *           addition, min and max may drop a NaN. The group over host memory notices dead peers and carries the reasons
  *           of failures
@@ -95,7 +95,7 @@ ls_status ls_comm_create_meta(ls_comm **out, const ls_comm_options *options, ls_
  * Failures are as above. With NCCL they show in the next wait for the device (ls_stream_synchronize,
  * ls_event_synchronize, ...), which meanwhile watches NCCL and the peers, with the group's deadline from when a wait
  * first saw the operation unfinished; it names the operation, its number and its bytes, and the ranks that have not
- * enqueued it. Ranks that enqueue different operations are found in that wait, too. What is recorded in a graph is
+ * enqueued it. Ranks that enqueue different operations are found in that wait, too. What was captured into a graph is
  * known by its last operation only, and has no deadline but that of the wait. A group that fails takes the other NCCL
  * groups of its GPU with it. */
 typedef enum ls_comm_path { LS_COMM_STAGED, LS_COMM_NCCL } ls_comm_path;
@@ -124,8 +124,8 @@ void ls_comm_destroy(ls_comm *comm);
 int ls_comm_rank(const ls_comm *comm);
 int ls_comm_world_size(const ls_comm *comm);
 const char *ls_comm_backend(const ls_comm *comm); /* "shm", "threads"; with a GPU "nccl", "shm, staged" ... */
-/* Whether operations on GPU memory may be recorded in a graph: those of NCCL only. */
-bool ls_comm_can_be_recorded(const ls_comm *comm);
+/* Whether operations on GPU memory may be captured into a graph: those of NCCL only. */
+bool ls_comm_can_be_captured(const ls_comm *comm);
 const char *ls_comm_allreduce(const ls_comm *comm); /* "auto", "direct", "ring", ... */
 
 /* "rank 2" or "ranks 2, 3": those of 0 .. world_size-1 whose entry is true. Returns `text`, in which all of

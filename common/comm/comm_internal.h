@@ -53,7 +53,7 @@ typedef struct ls_operation {
 struct ls_path {
     const char *name;     /* ls_comm_backend; NULL: the transport's with ", staged" */
     bool mirrors;         /* regions have a companion on the host */
-    bool can_be_recorded; /* ls_comm_can_be_recorded */
+    bool can_be_captured; /* ls_comm_can_be_captured */
     bool takes_host;      /* operations on the host's memory come this way, too */
     /* Puts a checked and numbered operation, whose buffers are GPU memory (or none), on a stream of a GPU. */
     ls_status (*enqueue)(const ls_operation *operation, ls_stream *stream);

@@ -55,4 +55,4 @@ void ls_comm_destroy(ls_comm *comm) {
 }
 
 const char *ls_comm_backend(const ls_comm *comm) { return comm->backend; }
-bool ls_comm_can_be_recorded(const ls_comm *comm) { return comm->path && comm->path->can_be_recorded; }
+bool ls_comm_can_be_captured(const ls_comm *comm) { return comm->path && comm->path->can_be_captured; }

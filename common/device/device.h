@@ -221,18 +221,18 @@ ls_status ls_device_synchronize(ls_device *device);
 
 /* --- what only GPUs do ------------------------------------------------------------------------------------------- */
 
-/* A graph: the operations enqueued on `stream`, and on streams that follow it by events, between begin and end, which
- * are then launched together: one call instead of hundreds. A launch uses the addresses, counts and numbers of the
- * recording. Streams that joined must have been joined back (by events) before the end; begin, end and what is between
- * them are one thread's. LS_ERR_UNSUPPORTED on CPU devices, and for what needs the host (its tasks, waits,
- * allocations); a recording in which something failed gives no graph.
+/* A graph (CUDA's stream capture): the operations enqueued between begin and end on `stream`, and on streams that
+ * follow it by events. One call then launches them all, instead of hundreds. A launch uses the addresses, counts and
+ * numbers of the capture. Streams that joined must be joined back (by events) before the end; begin, end and what is
+ * between them are one thread's. LS_ERR_UNSUPPORTED on CPU devices, and for what needs the host (its tasks, waits,
+ * allocations); a capture in which something failed gives no graph.
  *
- * Events: one that is recorded into a graph completes at each launch of it. A wait, in the recording, for an event of
- * outside is not part of the graph: the host waits once, and what later launches shall wait for is waited for before
- * them. */
+ * Events: one that is recorded during a capture completes at each launch of the graph. A wait, during a capture, for an
+ * event from outside is not part of the graph: the host waits once, and what later launches must wait for is waited for
+ * before them. */
 typedef struct ls_graph ls_graph;
 ls_status ls_graph_begin(ls_stream *stream);
-ls_status ls_graph_end(ls_stream *stream, ls_graph **out); /* on failure *out is NULL; ends the recording in any case */
+ls_status ls_graph_end(ls_stream *stream, ls_graph **out); /* on failure *out is NULL; ends the capture in any case */
 ls_status ls_graph_launch(ls_graph *graph, ls_stream *stream);
 void ls_graph_destroy(ls_graph *graph); /* after its launches have completed; NULL is a no-op */
 

@@ -77,12 +77,12 @@ void ls_parallel_upload(ls_parallel *p, ls_stream *copy, const ls_batch *batch) 
 }
 
 void ls_parallel_await_batch(ls_parallel *p, ls_stream *compute) {
-    if (!p->recording) ls_stream_wait_event(compute, p->batch_copied);
+    if (!p->is_capturing) ls_stream_wait_event(compute, p->batch_copied);
 }
 
 void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute) {
     p->accumulates = !ls_parallel_syncs(p);
-    if (!p->recording) ls_event_record(p->batch->places[p->batch->place].used, compute);
+    if (!p->is_capturing) ls_event_record(p->batch->places[p->batch->place].used, compute);
 }
 
 /* --- losses and clocks ------------------------------------------------------------------------------------------- */
@@ -90,7 +90,7 @@ void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute) {
 float *ls_parallel_ring_slot(ls_parallel *p) { return p->losses + p->step % LS_LOSS_RING; }
 
 float *ls_parallel_step_loss(ls_parallel *p) {
-    return p->recording ? p->losses + LS_LOSS_RING : ls_parallel_ring_slot(p);
+    return p->is_capturing ? p->losses + LS_LOSS_RING : ls_parallel_ring_slot(p);
 }
 
 /* Of the micro-batch: the first one's is where those of the others are added. */

@@ -72,7 +72,7 @@ struct ls_parallel_ops {
      * own. */
     void (*get_memory)(const ls_parallel *p, const int64_t **values, size_t *count);
     ls_status (*set_memory)(ls_parallel *p, const int64_t *values, size_t count);
-    /* (optional) Why forward_backward, reduce and apply cannot be recorded into a graph (step_graph.h), as "ranks that
+    /* (optional) Why forward_backward, reduce and apply cannot be captured into a graph (step_graph.h), as "ranks that
      * join ..."; NULL, or no such function: they can. */
     const char *(*graph_obstacle)(const ls_parallel *p);
     /* (optional) The bytes that device `local` of this process moves in a full step of a run on several devices, phase
@@ -110,7 +110,7 @@ struct ls_parallel {
     ls_event *batch_copied; /* recorded by prepare: the host's batch may be overwritten after it */
     ls_device *loss_device;
     /* LS_LOSS_RING floats on loss_device: this rank's losses, whose sum over ranks divided by world_size is the loss of
-     * the global batch; and two places more, for recorded steps and for the loss of a micro-batch */
+     * the global batch; and two places more, for captured steps and for the loss of a micro-batch */
     float *losses;
     const float *micro_loss; /* the last of them */
     /* what the loss's gradient is multiplied by: memory of loss_device, or NULL: no loss scaling */
@@ -125,7 +125,7 @@ struct ls_parallel {
     /* written by the loop before the run */
     bool check_each_loss; /* forward_backward looks at the loss before it goes back (ls_check_loss) */
     /* written by step_graph.c */
-    bool recording; /* what is enqueued goes into a graph, which is launched more than once */
+    bool is_capturing; /* what is enqueued is captured into a CUDA graph, which is launched more than once */
 };
 
 /* Memory for the inputs of a batch on one device, and for its answers on the device that takes the loss. */
@@ -173,8 +173,8 @@ void ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, co
 
 /* For forward_backward. await_batch: work enqueued on `compute` afterwards runs after the batch has arrived.
  * end_backward: work enqueued so far is the last that reads the batch; unless this backward was to be synchronised, the
- * next one adds to its gradients. While a step is recorded into a graph, neither touches the batch's events:
- * step_graph.c does, around each launch. */
+ * next one adds to its gradients. While a step is captured, neither touches the batch's events: step_graph.c does,
+ * around each launch. */
 void ls_parallel_await_batch(ls_parallel *p, ls_stream *compute);
 void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute);
 
@@ -225,7 +225,7 @@ void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const 
  * the device; it returns what else can go wrong. */
 ls_status ls_parallel_update(ls_parallel *p, const bool *skip);
 
-/* Where the step's loss lies: its place in the ring; while a step is recorded, the one behind it. */
+/* Where the step's loss lies: its place in the ring; while a step is captured, the place behind the ring. */
 float *ls_parallel_step_loss(ls_parallel *p);
 float *ls_parallel_ring_slot(ls_parallel *p);
 

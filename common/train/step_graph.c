@@ -1,6 +1,6 @@
-/* step_graph — a step is recorded once and then launched.
+/* step_graph — a step is captured once and then launched.
  *   idea  : what a step enqueues does not change from step to step: the same operations on the same memory with the
- *           same numbers (what steers a step lies on the device). What does change is kept out of the recording:
+ *           same numbers (what varies lies on the device). What does change is kept out of the capture:
  *
  *               wait for the batch        before the launch; the batch itself comes from the copy stream, into
  *                                         places that are used in turn, so there is a graph for each place (and each
@@ -10,10 +10,11 @@
  *               the batch is used         after it
  *
  *           and what the host counts when it enqueues (batch norm's batches, bytes moved) is added up at each launch
- *   cost  : two launches and a copy of 4 bytes for the host, whatever the model. The clocks show all of it as the
- *           phase "graph": of what lies inside only a profiler knows, which sees the kernels by their names
- *   order : that of the recording; operations and sums are the same as without, and so are the bits
- *   fails : an operation that needs the host cannot be recorded; whoever enqueues it says so, and the run ends */
+ *   cost  : two launches and a copy of 4 bytes for the host, whatever the model. The clocks show all of it as the phase
+ *           "graph". What lies inside only a profiler shows, which sees the kernels by their names
+ *   order : that of the capture; operations and sums are the same as without, and so are the bits
+ *   fails : an operation that needs the host cannot be captured; the function that enqueues it reports that, and the
+ *           run ends */
 #include "common/train/step_graph.h"
 
 #include <stdlib.h>
@@ -22,7 +23,7 @@
 #include "common/base/log.h"
 
 /* A micro-batch of the step on one place of the batch. */
-struct recording {
+struct capture {
     ls_graph *graph;
     uint64_t bytes[LS_PHASE_COUNT]; /* that the clock counts for it */
     int64_t batches_tracked;        /* that each batch norm counts: 1, or 0 without samples */
@@ -32,20 +33,20 @@ struct ls_step_graph {
     ls_parallel *parallel;
     ls_stream *compute;
     int64_t steps, launches;
-    struct recorded_batch {
-        size_t count, global_count;   /* that are recorded: the largest of the first steps */
-        struct recording *recordings; /* for each place of the batch */
-    } * batches;                      /* one for each micro-batch */
+    struct captured_batch {
+        size_t count, global_count; /* of the captured step: the largest of the first steps */
+        struct capture *captures;   /* for each place of the batch */
+    } * batches;                    /* one for each micro-batch */
 };
 
-static bool alloc_recordings(ls_step_graph *graph) {
+static bool alloc_captures(ls_step_graph *graph) {
     const ls_parallel *p = graph->parallel;
     graph->batches = calloc((size_t)p->micro_batches, sizeof *graph->batches);
     bool done = graph->batches != NULL;
     for (int b = 0; done && b < p->micro_batches; b++) {
-        struct recorded_batch *batch = &graph->batches[b];
-        batch->recordings = calloc((size_t)p->batch->place_count, sizeof *batch->recordings);
-        done = batch->recordings != NULL;
+        struct captured_batch *batch = &graph->batches[b];
+        batch->captures = calloc((size_t)p->batch->place_count, sizeof *batch->captures);
+        done = batch->captures != NULL;
     }
     return done;
 }
@@ -59,7 +60,7 @@ ls_status ls_step_graph_create(ls_step_graph **out, ls_parallel *p) {
     if (obstacle) return ls_fail(LS_ERR_USAGE, "--cuda-graph does not go with %s", obstacle);
     ls_step_graph *graph = calloc(1, sizeof *graph);
     if (graph) graph->parallel = p;
-    if (!graph || !alloc_recordings(graph)) {
+    if (!graph || !alloc_captures(graph)) {
         ls_step_graph_destroy(graph);
         return ls_fail(LS_ERR_NO_MEMORY, "no memory for the graph of a step");
     }
@@ -73,36 +74,36 @@ static int64_t batches_tracked(const ls_parallel *p) {
     return ls_model_batchnorm_count(p->model) > 0 ? *ls_model_batches_tracked(p->model, 0) : 0;
 }
 
-static ls_status record(ls_step_graph *graph, struct recording *recording) {
+static ls_status capture_step(ls_step_graph *graph, struct capture *capture) {
     ls_parallel *p = graph->parallel;
-    memcpy(recording->bytes, p->clocks->bytes, sizeof recording->bytes);
-    recording->batches_tracked = batches_tracked(p);
+    memcpy(capture->bytes, p->clocks->bytes, sizeof capture->bytes);
+    capture->batches_tracked = batches_tracked(p);
     ls_status status = ls_graph_begin(graph->compute);
     if (status != LS_OK) return status;
-    p->recording = true;
+    p->is_capturing = true;
     /* each launch of the first has to make the copies in half precision, though an evaluation may have made them
      * here */
     if (ls_parallel_is_first(p)) ls_model_parameters_changed(p->model);
     status = ls_parallel_run_micro_batch(p);
-    p->recording = false;
-    ls_status ended = ls_graph_end(graph->compute, &recording->graph);
-    for (int i = 0; i < LS_PHASE_COUNT; i++) recording->bytes[i] = p->clocks->bytes[i] - recording->bytes[i];
-    recording->batches_tracked = batches_tracked(p) - recording->batches_tracked;
+    p->is_capturing = false;
+    ls_status ended = ls_graph_end(graph->compute, &capture->graph);
+    for (int i = 0; i < LS_PHASE_COUNT; i++) capture->bytes[i] = p->clocks->bytes[i] - capture->bytes[i];
+    capture->batches_tracked = batches_tracked(p) - capture->batches_tracked;
     return status != LS_OK ? status : ended;
 }
 
-/* What the host has counted in the recorded step. */
-static void count_again(const ls_step_graph *graph, const struct recording *recording) {
+/* What the host has counted in the captured step. */
+static void count_again(const ls_step_graph *graph, const struct capture *capture) {
     ls_parallel *p = graph->parallel;
     size_t layers = ls_model_batchnorm_count(p->model);
-    for (size_t b = 0; b < layers; b++) *ls_model_batches_tracked(p->model, b) += recording->batches_tracked;
-    for (int i = 0; i < LS_PHASE_COUNT; i++) p->clocks->bytes[i] += recording->bytes[i];
+    for (size_t b = 0; b < layers; b++) *ls_model_batches_tracked(p->model, b) += capture->batches_tracked;
+    for (int i = 0; i < LS_PHASE_COUNT; i++) p->clocks->bytes[i] += capture->bytes[i];
 }
 
-static ls_status launch(ls_step_graph *graph, const struct recording *recording) {
+static ls_status launch(ls_step_graph *graph, const struct capture *capture) {
     ls_parallel *p = graph->parallel;
     ls_parallel_await_batch(p, graph->compute);
-    ls_status status = ls_graph_launch(recording->graph, graph->compute);
+    ls_status status = ls_graph_launch(capture->graph, graph->compute);
     if (ls_parallel_is_last(p)) {
         ls_model_parameters_changed(p->model); /* as the update would say, for whoever computes outside of the graph */
         ls_copy(graph->compute, ls_parallel_ring_slot(p), p->losses + LS_LOSS_RING, sizeof *p->losses);
@@ -115,20 +116,20 @@ static ls_status launch(ls_step_graph *graph, const struct recording *recording)
 ls_status ls_step_graph_run(ls_step_graph *graph) {
     ls_parallel *p = graph->parallel;
     const struct ls_device_batch *batch = p->batch;
-    struct recorded_batch *recorded = &graph->batches[p->micro_batch];
+    struct captured_batch *captured = &graph->batches[p->micro_batch];
     if (ls_parallel_is_first(p)) graph->steps++;
-    if (graph->steps <= LS_GRAPH_WARMUP_STEPS && batch->global_count > recorded->global_count) {
-        recorded->count = batch->count;
-        recorded->global_count = batch->global_count;
+    if (graph->steps <= LS_GRAPH_WARMUP_STEPS && batch->global_count > captured->global_count) {
+        captured->count = batch->count;
+        captured->global_count = batch->global_count;
     }
-    bool same = batch->count == recorded->count && batch->global_count == recorded->global_count;
+    bool same = batch->count == captured->count && batch->global_count == captured->global_count;
     if (!same || graph->steps <= LS_GRAPH_WARMUP_STEPS) return ls_parallel_run_micro_batch(p);
-    struct recording *recording = &recorded->recordings[batch->place];
-    bool is_new = !recording->graph;
-    ls_status status = is_new ? record(graph, recording) : LS_OK;
+    struct capture *capture = &captured->captures[batch->place];
+    bool is_new = !capture->graph;
+    ls_status status = is_new ? capture_step(graph, capture) : LS_OK;
     ls_phase_enter(p->clocks, LS_PHASE_GRAPH);
-    if (status == LS_OK) status = launch(graph, recording);
-    if (status == LS_OK && !is_new) count_again(graph, recording);
+    if (status == LS_OK) status = launch(graph, capture);
+    if (status == LS_OK && !is_new) count_again(graph, capture);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
     return status;
 }
@@ -138,10 +139,9 @@ int64_t ls_step_graph_launches(const ls_step_graph *graph) { return graph->launc
 void ls_step_graph_destroy(ls_step_graph *graph) {
     if (!graph) return;
     for (int b = 0; graph->batches && b < graph->parallel->micro_batches; b++) {
-        struct recording *recordings = graph->batches[b].recordings;
-        for (int i = 0; recordings && i < graph->parallel->batch->place_count; i++)
-            ls_graph_destroy(recordings[i].graph);
-        free(recordings);
+        struct capture *captures = graph->batches[b].captures;
+        for (int i = 0; captures && i < graph->parallel->batch->place_count; i++) ls_graph_destroy(captures[i].graph);
+        free(captures);
     }
     free(graph->batches);
     free(graph);

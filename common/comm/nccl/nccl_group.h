@@ -44,8 +44,8 @@ struct ls_nccl_group {
     /* the thread inside */
     ncclComm_t nccl;               /* NULL: aborted */
     struct ls_nccl_ending *ending; /* of the aborted one; NULL: none, or it has ended */
-    bool recorded;                 /* operations went into graphs, whose launches nobody here sees; */
-    ls_announcement last_recorded;
+    bool captured;                 /* operations were captured into graphs, whose launches are not seen here */
+    ls_announcement last_captured;
     double look_us, patrol_us; /* when to look, and to look around, again */
     size_t first, pending_count;
     struct ls_nccl_pending pending[LS_NCCL_PENDING]; /* a ring: the oldest one is at `first` */
@@ -61,7 +61,7 @@ void ls_nccl_leave(struct ls_nccl_group *group);
 /* The watcher (ls_device_watch) of a group. */
 ls_status ls_nccl_watch(void *group, double waited_us);
 
-/* Inside: notes that `what` was put on the stream, or is being recorded into a graph. */
+/* Inside: notes that `what` was put on the stream, or is being captured into a graph. */
 ls_status ls_nccl_remember(struct ls_nccl_group *group, const ls_announcement *what, ls_stream *stream);
 
 /* Inside: forgets what is done; whether something is left. */

@@ -1,6 +1,6 @@
 /* nccl_leave — takes communicators down: in good order, or by force.
  *   idea  : ncclCommAbort tells the operations on the GPU to end, and then waits itself: for as long as a graph lives
- *           into which operations of the communicator were recorded (ncclCommDestroy does, too), and for the whole
+ *           into which operations of the communicator were captured (ncclCommDestroy does, too), and for the whole
  *           device when it frees memory, where operations of another communicator may spin. Who finds a failure is
  *           mostly the thread that would destroy the graph and abort the other one. So each communicator is taken
  *           down by a thread of its own: who finds a failure begins it, for all groups of the GPU, and goes on; who

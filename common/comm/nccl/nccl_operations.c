@@ -6,9 +6,9 @@
  *           but it waits for NCCL: where the communicator is non-blocking, NCCL (2.28, say) hands every call to a new
  *           thread, and the host looks, giving its core away, until that has put the operation on the stream: tens of
  *           microseconds for each, and much longer at the first operation of its kind, when NCCL connects ranks
- *   graphs: in a recording it is then NCCL's thread that puts the operation on the recorded stream. Recording in the
- *           thread-local mode (graph.c) allows other threads that, and tests/cuda_on_cpu does the same; on real GPUs
- *           this is the first thing to verify
+ *   graphs: during a capture it is then NCCL's thread that puts the operation on the captured stream. The thread-local
+ *           mode of capture (graph.c) allows other threads that, and tests/cuda_on_cpu does the same; on real GPUs this
+ *           is the first thing to verify
  *   order : that of the stream. Which order NCCL adds in is its own choice; fp16 and bf16 sums are rounded at each
  *           addition, and min and max may drop a NaN
  *   fails : what NCCL says at once breaks the group; what shows later is found by nccl_watch.c */

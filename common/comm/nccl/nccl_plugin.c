@@ -51,7 +51,7 @@ static ls_status make_id(unsigned char id[LS_NCCL_ID_NBYTES], char *why, size_t 
 }
 
 static const struct ls_path nccl_path = {
-    .name = "nccl", .can_be_recorded = true, .enqueue = ls_nccl_enqueue, .close = ls_nccl_close};
+    .name = "nccl", .can_be_captured = true, .enqueue = ls_nccl_enqueue, .close = ls_nccl_close};
 
 /* --- coming up ---------------------------------------------------------------------------------------------------- */
 

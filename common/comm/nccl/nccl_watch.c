@@ -10,8 +10,8 @@
  *           waits
  *   order : the deadline counts from when a wait first found the operation unfinished, so that the time a rank spends
  *           elsewhere before it waits is not counted
- *   fails : the launches of a graph are not seen one by one. Where operations were recorded and no other is on its way,
- *           the deadline counts from the beginning of the wait, and the last one recorded is named for all of them */
+ *   fails : the launches of a graph are not seen one by one. Where operations were captured and no other is on its way,
+ *           the deadline counts from the beginning of the wait, and the last one captured is named for all of them */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
@@ -60,9 +60,9 @@ bool ls_nccl_is_busy(struct ls_nccl_group *g) {
 }
 
 ls_status ls_nccl_remember(struct ls_nccl_group *g, const ls_announcement *what, ls_stream *stream) {
-    if (ls_cuda_is_recording(stream)) {
-        g->recorded = true;
-        g->last_recorded = *what;
+    if (ls_cuda_is_capturing(stream)) {
+        g->captured = true;
+        g->last_captured = *what;
         return LS_OK;
     }
     /* With that many on their way this one goes without a name: those before and behind it have one. */
@@ -218,18 +218,18 @@ static ls_status give_up(struct ls_nccl_group *g, ls_status status) {
     return status;
 }
 
-/* Of recorded operations nobody knows since when they are on their way: the wait's beginning must do. */
+/* When captured operations began is not known: the wait's beginning must do. */
 static ls_status look(struct ls_nccl_group *g, double now_us, double waited_us) {
     ncclResult_t state;
     bool busy = ls_nccl_is_busy(g);
     if (busy && !g->nccl)
         return give_up(g, (ls_status)atomic_load(&g->comm->failure)); /* the call that failed said why */
-    if (!g->nccl || (!busy && !g->recorded)) return LS_OK;
+    if (!g->nccl || (!busy && !g->captured)) return LS_OK;
     ls_status known = (ls_status)atomic_load(&g->comm->failure);
     if (!busy && known != LS_OK) return give_up(g, known); /* perhaps nothing is on its way, and it has been said */
     struct ls_nccl_pending *oldest = busy ? entry(g, 0) : NULL;
     if (busy && oldest->seen_us <= 0) oldest->seen_us = now_us;
-    const ls_announcement *what = busy ? &oldest->what : &g->last_recorded;
+    const ls_announcement *what = busy ? &oldest->what : &g->last_captured;
     ls_status status = examine(g, what, &state);
     if (status == LS_OK) status = patrol(g, what, busy ? oldest->seen_us : now_us - waited_us, now_us);
     return status == LS_OK ? LS_OK : give_up(g, status);

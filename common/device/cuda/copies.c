@@ -10,10 +10,9 @@
  *   pageable memory from a GPU          the host waits until the stream has come to it. So values are read late, or
  *                                       into pinned memory
  *
- * CUDA would take pageable memory itself, in the same ways, but while it waits for a stream nobody looks at the
- * deadline. While a stream is recorded, all copies are recorded as they are.
- *   cost  : two questions (cudaPointerGetAttributes) per copy; staging adds a memcpy on the host
- */
+ * CUDA itself could copy pageable memory in the same ways, but while it waits for a stream, nobody checks the deadline.
+ * While a stream is captured, all copies go into the graph as they are.
+ *   cost  : two questions (cudaPointerGetAttributes) per copy; staging adds a memcpy on the host */
 #include "common/device/cuda/cuda_device.h"
 
 #include <string.h>
@@ -86,7 +85,7 @@ void ls_cuda_staging_close(struct ls_cuda_staging *staging) {
 
 static ls_status copy(ls_stream *stream, void *destination, const void *source, size_t nbytes) {
     const struct ls_cuda_lane *lane = ls_cuda_lane_of(stream);
-    if (ls_cuda_is_recording(stream)) return copy_plainly(lane, destination, source, nbytes);
+    if (ls_cuda_is_capturing(stream)) return copy_plainly(lane, destination, source, nbytes);
     bool to_pageable = false, from_pageable = false;
     ls_status status = find_pageable(destination, lane->gpu, &to_pageable);
     if (status == LS_OK) status = find_pageable(source, lane->gpu, &from_pageable);

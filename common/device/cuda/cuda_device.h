@@ -131,26 +131,26 @@ void ls_cuda_unpin_all(const ls_device *device);
 
 /* --- events.c and graph.c ----------------------------------------------------------------------------------------- */
 
-/* A recording: what is being, or was, recorded into one graph. Events that were recorded meanwhile complete at each
- * launch of it. */
-struct ls_cuda_recording {
+/* The capture of one graph, in progress or ended. Events that were recorded in it complete at each launch of the
+ * graph. */
+struct ls_cuda_capture {
     _Atomic int holders; /* the graph, and the events recorded in it */
     int gpu;
     cudaEvent_t done; /* recorded behind each launch of the graph */
     _Atomic bool launched;
-    ls_status failure; /* the recording thread's: why the graph cannot be had, reported already */
+    ls_status failure; /* the capturing thread's: why there is no graph, reported already */
 };
 
-/* The calling thread's recording, NULL if there is none. */
-struct ls_cuda_recording *ls_cuda_current_recording(void);
-void ls_cuda_recording_release(struct ls_cuda_recording *recording);
+/* The calling thread's capture, NULL if there is none. */
+struct ls_cuda_capture *ls_cuda_current_capture(void);
+void ls_cuda_capture_release(struct ls_cuda_capture *capture);
 
-/* Notes, if the thread records, that the graph cannot be had, for a reason that was reported; returns `status`. */
-ls_status ls_cuda_recording_failed(ls_status status);
+/* Notes, if the thread captures, that there will be no graph, for a reason that was reported; returns `status`. */
+ls_status ls_cuda_capture_failed(ls_status status);
 
-/* CUDA forbids a thread that records whatever might concern the recording: looking at streams and events, allocating.
- * Who knows that it does not swaps the mode for cudaStreamCaptureModeRelaxed before and back afterwards. A no-op if
- * the thread does not record. */
+/* CUDA forbids a capturing thread all that might concern the capture: querying streams and events, allocating. A caller
+ * that knows its call does not swaps the mode for cudaStreamCaptureModeRelaxed, and back afterwards. A no-op if the
+ * thread does not capture. */
 ls_status ls_cuda_swap_capture_mode(int gpu, enum cudaStreamCaptureMode *mode);
 
 ls_status ls_cuda_event_record(ls_event *event, ls_stream *stream);

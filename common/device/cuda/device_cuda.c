@@ -169,7 +169,7 @@ static ls_status cuda_launch(ls_stream *stream, const char *label, ls_task_fn ta
                              size_t nbytes, bool meets) {
     (void)nbytes;
     (void)meets;
-    if (ls_cuda_is_recording(stream))
+    if (ls_cuda_is_capturing(stream))
         return ls_fail(LS_ERR_UNSUPPORTED, "%s runs on the host and cannot be part of a graph", label);
     ls_status status = ls_cuda_wait_stream(stream);
     if (status != LS_OK) return status;

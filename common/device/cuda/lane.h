@@ -63,11 +63,11 @@ ls_status ls_cublas_check(cublasStatus_t status, int gpu, const char *call);
 #define LS_CUDA(gpu, call) ls_cuda_check((call), (gpu), #call)
 #define LS_CUBLAS(gpu, call) ls_cublas_check((call), (gpu), #call)
 
-/* Whether the stream is being recorded into a graph by the calling thread: it must then not be waited for. */
-bool ls_cuda_is_recording(ls_stream *stream);
+/* Whether the calling thread captures the stream into a graph: it must then not be waited for. */
+bool ls_cuda_is_capturing(ls_stream *stream);
 
 /* With options.check_launches: waits for the stream, and reports a failure as that of `label`, the operation enqueued
- * just now. Otherwise, and in a recording, it does nothing. */
+ * just now. Otherwise, and during a capture, it does nothing. */
 ls_status ls_cuda_check_launch(ls_stream *stream, const char *label);
 
 /* While the probes are on (ls_probing, which the caller has asked), around what puts a piece of work on a stream: the

@@ -245,10 +245,10 @@ static cudaError_t take(struct ls_cuda_pool *pool, size_t nbytes, void **out) {
 
 ls_status ls_cuda_pool_alloc(struct ls_cuda_pool *pool, size_t nbytes, void **out) {
     *out = NULL;
-    if (ls_cuda_current_recording()) {
+    if (ls_cuda_current_capture()) {
         ls_status refused = ls_fail(LS_ERR_UNSUPPORTED, "device %d: nothing can be allocated while a graph is recorded",
                                     ls_device_index(pool->device));
-        return ls_cuda_recording_failed(refused);
+        return ls_cuda_capture_failed(refused);
     }
     ls_status status = ls_cuda_use(pool->gpu);
     if (status != LS_OK) return status;

@@ -43,7 +43,7 @@ static bool make_event(cudaEvent_t *event) { return *event || ok(cudaEventCreate
 
 bool ls_cuda_time_begin(ls_stream *stream, const char *label) {
     uint32_t number = ls_stream_launch_number(stream);
-    if (number == 0 || ls_cuda_is_recording(stream)) return false;
+    if (number == 0 || ls_cuda_is_capturing(stream)) return false;
     struct ls_cuda_timing *timing = &ls_cuda_stream_of(stream)->timing;
     cudaStream_t native = ls_cuda_lane_of(stream)->stream;
     pthread_mutex_lock(&timing->lock);

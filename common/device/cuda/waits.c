@@ -102,11 +102,11 @@ static ls_status report_fault(ls_stream *stream) {
 }
 
 ls_status ls_cuda_wait_stream(ls_stream *stream) {
-    if (ls_cuda_is_recording(stream)) {
+    if (ls_cuda_is_capturing(stream)) {
         ls_status refused =
             ls_fail(LS_ERR_UNSUPPORTED, "the stream \"%s\" is being recorded into a graph and cannot be waited for",
                     ls_stream_kind_name(stream->kind));
-        return ls_cuda_recording_failed(refused);
+        return ls_cuda_capture_failed(refused);
     }
     struct ls_cuda_awaited all = {ls_cuda_stream_of(stream)->lane.stream, NULL, "stream",
                                   ls_stream_kind_name(stream->kind)};
@@ -127,7 +127,7 @@ ls_status ls_cuda_look_for_faults(ls_device *device) {
 }
 
 ls_status ls_cuda_check_launch(ls_stream *stream, const char *label) {
-    if (!stream->device->options.check_launches || ls_cuda_is_recording(stream)) return LS_OK;
+    if (!stream->device->options.check_launches || ls_cuda_is_capturing(stream)) return LS_OK;
     char said[400] = "";
     ls_log_sink before = ls_log_capture(said, sizeof said);
     ls_status status = ls_cuda_wait_stream(stream);

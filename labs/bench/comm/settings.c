@@ -10,6 +10,7 @@
 #include "common/base/cores.h"
 #include "common/base/log.h"
 #include "labs/bench/comm/bench_comm.h"
+#include "labs/bench/shared/settings.h"
 
 static const char *const backends[] = {"shm", "threads", "all", NULL};
 static const char *const buffers[] = {"shared", "private", "both", NULL};
@@ -191,9 +192,7 @@ struct choices {
     int backend, buffers, dtype, reduce;
 };
 
-enum { OPTION_ROWS = 24 };
-
-static size_t what_rows(comm_settings *settings, struct choices *choices, ls_option *rows) {
+static void add_what(bench_options *options, comm_settings *settings, struct choices *choices) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "What is measured"},
         {.kind = LS_OPTION_STRING,
@@ -245,11 +244,10 @@ static size_t what_rows(comm_settings *settings, struct choices *choices, ls_opt
          .to.flag = &settings->compare,
          .help = "all_reduce of Open MPI and of gloo beside ours, where they are installed"},
     };
-    memcpy(rows, table, sizeof table);
-    return sizeof table / sizeof *table;
+    BENCH_ADD_OPTIONS(options, table);
 }
 
-static size_t how_rows(comm_settings *settings, struct choices *choices, ls_option *rows) {
+static void add_how(bench_options *options, comm_settings *settings, struct choices *choices) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
         {.kind = LS_OPTION_INT,
@@ -306,26 +304,17 @@ static size_t how_rows(comm_settings *settings, struct choices *choices, ls_opti
          .help = "measure the all-reduce algorithms only, and write the table of the fastest there"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no progress, no notes"},
     };
-    memcpy(rows, table, sizeof table);
-    return sizeof table / sizeof *table;
+    BENCH_ADD_OPTIONS(options, table);
 }
 
 static ls_status parse(comm_settings *settings, struct choices *choices, int argc, char **argv, bool *help) {
-    ls_option rows[OPTION_ROWS];
-    size_t count = what_rows(settings, choices, rows);
-    count += how_rows(settings, choices, rows + count);
-    const ls_command command = {.purpose =
-                                    "Measures the collective operations over sizes, numbers of ranks and all-reduce "
-                                    "algorithms, and checks every result.",
-                                .options = rows,
-                                .count = count};
-    ls_parsed parsed;
-    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
-    *help = status == LS_OK && parsed.help;
-    return status;
+    static const char purpose[] = "Measures the collective operations over sizes, numbers of ranks and all-reduce "
+                                  "algorithms, and checks every result.";
+    bench_options options = {.count = 0};
+    add_what(&options, settings, choices);
+    add_how(&options, settings, choices);
+    return bench_parse_options(&options, purpose, argc, argv, help);
 }
-
-static int compare_ints(const void *left, const void *right) { return *(const int *)left - *(const int *)right; }
 
 /* Ascending, each once; the default where there are none. */
 static void settle_n(comm_settings *settings) {
@@ -334,11 +323,7 @@ static void settle_n(comm_settings *settings) {
         *n = (ls_int_list){.count = 2, .values = {2, 4}};
         if (settings->tune) *n = (ls_int_list){.count = 7, .values = {2, 3, 4, 5, 6, 7, 8}};
     }
-    qsort(n->values, (size_t)n->count, sizeof n->values[0], compare_ints);
-    int kept = 0;
-    for (int i = 0; i < n->count; i++)
-        if (i == 0 || n->values[i] != n->values[kept - 1]) n->values[kept++] = n->values[i];
-    n->count = kept;
+    bench_sort_numbers(n);
 }
 
 static ls_status settle_variants(comm_settings *settings, const struct choices *choices) {

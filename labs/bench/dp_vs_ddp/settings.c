@@ -1,5 +1,4 @@
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/cores.h"
@@ -9,6 +8,7 @@
 #include "common/seam/devices.h"
 #include "common/train/loop.h"
 #include "labs/bench/dp_vs_ddp/bench.h"
+#include "labs/bench/shared/settings.h"
 
 static const char *const devices[] = {"cpu", "cuda", NULL};
 
@@ -77,17 +77,6 @@ static ls_status add_plan(bench_settings *settings, const char *name, size_t nby
                    settings->least_steps, LS_TIME_BLOCK);
 }
 
-static int compare_ints(const void *left, const void *right) { return *(const int *)left - *(const int *)right; }
-
-static void sort_n(ls_int_list *n) {
-    qsort(n->values, (size_t)n->count, sizeof n->values[0], compare_ints);
-    int kept = 0;
-    for (int i = 0; i < n->count; i++) {
-        if (i == 0 || n->values[i] != n->values[kept - 1]) n->values[kept++] = n->values[i];
-    }
-    n->count = kept;
-}
-
 static ls_status check_batches(const bench_settings *settings) {
     if (settings->n.count > BENCH_N_MAX) return ls_fail(LS_ERR_USAGE, "--n: at most %d numbers", BENCH_N_MAX);
     for (int p = 0; p < settings->plan_count; p++) {
@@ -106,10 +95,7 @@ static ls_status check_batches(const bench_settings *settings) {
     return LS_OK;
 }
 
-/* Rows of each table at most. */
-enum { COMPARED_ROWS = 8, MEASURED_ROWS = 10 };
-
-static size_t compared_rows(bench_settings *settings, struct choices *choices, ls_option *rows) {
+static void add_compared(bench_options *options, bench_settings *settings, struct choices *choices) {
     const int n_most = LS_MAX_DEVICES < LS_COMM_MAX_RANKS ? LS_MAX_DEVICES : LS_COMM_MAX_RANKS;
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "What is compared"},
@@ -147,12 +133,10 @@ static size_t compared_rows(bench_settings *settings, struct choices *choices, l
          .choices = devices,
          .help = "what a device is: a core (cpu) or a GPU (cuda); more devices than GPUs share them"},
     };
-    _Static_assert(sizeof table / sizeof *table <= COMPARED_ROWS, "COMPARED_ROWS is too small");
-    memcpy(rows, table, sizeof table);
-    return sizeof table / sizeof *table;
+    BENCH_ADD_OPTIONS(options, table);
 }
 
-static size_t measured_rows(bench_settings *settings, struct choices *choices, ls_option *rows) {
+static void add_measured(bench_options *options, bench_settings *settings, struct choices *choices) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
         {.kind = LS_OPTION_INT,
@@ -187,25 +171,17 @@ static size_t measured_rows(bench_settings *settings, struct choices *choices, l
                  "lock, virtual times, replays"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no progress, no notes"},
     };
-    _Static_assert(sizeof table / sizeof *table <= MEASURED_ROWS, "MEASURED_ROWS is too small");
-    memcpy(rows, table, sizeof table);
-    return sizeof table / sizeof *table;
+    BENCH_ADD_OPTIONS(options, table);
 }
 
 static ls_status parse(bench_settings *settings, struct choices *choices, int argc, char **argv, bool *help) {
-    ls_option rows[COMPARED_ROWS + MEASURED_ROWS];
-    size_t count = compared_rows(settings, choices, rows);
-    count += measured_rows(settings, choices, rows + count);
-    const ls_command command = {.purpose =
-                                    "Trains on N devices with one thread per device (DP) and with one process per "
-                                    "device (DDP), and compares step times and weights. It prints the answers first, "
-                                    "then one table for each model.",
-                                .options = rows,
-                                .count = count};
-    ls_parsed parsed;
-    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
-    *help = status == LS_OK && parsed.help;
-    return status;
+    static const char purpose[] = "Trains on N devices with one thread per device (DP) and with one process per "
+                                  "device (DDP), and compares step times and weights. It prints the answers first, "
+                                  "then one table for each model.";
+    bench_options options = {.count = 0};
+    add_compared(&options, settings, choices);
+    add_measured(&options, settings, choices);
+    return bench_parse_options(&options, purpose, argc, argv, help);
 }
 
 /* What the machine has of the kind that is asked for, and the N that are tried on it. */
@@ -231,7 +207,7 @@ ls_status bench_parse(bench_settings *settings, int argc, char **argv, bool *hel
     if (choices.batch > 0 && choices.per_device_batch > 0)
         return ls_fail(LS_ERR_USAGE, "--batch is for strong scaling and --per-device-batch for weak; choose one");
     status = look_at_machine(settings);
-    sort_n(&settings->n);
+    bench_sort_numbers(&settings->n);
     const char *list = choices.models;
     while (status == LS_OK) {
         size_t nbytes = name_nbytes(list);

@@ -9,18 +9,12 @@
 #include "common/base/options.h"
 #include "common/base/results.h"
 #include "labs/bench/mkdigits/mkdigits.h"
+#include "labs/bench/shared/settings.h"
 
 #define COUNT_MAX 1e9
 
-enum { ROWS_MAX = 20 };
-
-static size_t append_rows(ls_option rows[ROWS_MAX], size_t count, const ls_option *own, size_t own_count) {
-    for (size_t i = 0; i < own_count; i++) rows[count++] = own[i];
-    return count;
-}
-
-static size_t append_set_rows(mkdigits_options *o, ls_option rows[ROWS_MAX], size_t count) {
-    const ls_option own[] = {
+static void add_set(bench_options *options, mkdigits_options *o) {
+    const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "What is made"},
         {.kind = LS_OPTION_INT64,
          .name = "count",
@@ -56,11 +50,11 @@ static size_t append_set_rows(mkdigits_options *o, ls_option rows[ROWS_MAX], siz
          .help = "replace a data set that is in the folder already"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &o->quiet, .help = "no progress"},
     };
-    return append_rows(rows, count, own, sizeof own / sizeof *own);
+    BENCH_ADD_OPTIONS(options, table);
 }
 
-static size_t append_warp_rows(mkdigits_options *o, ls_option rows[ROWS_MAX], size_t count) {
-    const ls_option own[] = {
+static void add_warps(bench_options *options, mkdigits_options *o) {
+    const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "How far the warps go, in both directions"},
         {.kind = LS_OPTION_DOUBLE,
          .name = "shift",
@@ -97,17 +91,18 @@ static size_t append_warp_rows(mkdigits_options *o, ls_option rows[ROWS_MAX], si
          .to.flag = &o->warp_test,
          .help = "warp the test digits, too; else they are repeated as they are"},
     };
-    return append_rows(rows, count, own, sizeof own / sizeof *own);
+    BENCH_ADD_OPTIONS(options, table);
 }
 
 /* Options may stand before the folder and behind it. */
 static ls_status parse(mkdigits_options *o, int argc, char **argv, bool *help) {
-    ls_option rows[ROWS_MAX];
-    size_t count = append_warp_rows(o, rows, append_set_rows(o, rows, 0));
+    bench_options options = {.count = 0};
+    add_set(&options, o);
+    add_warps(&options, o);
     const ls_command command = {
         .purpose = "Makes a data set of MNIST's size and format in FOLDER, by warping a few real handwritten digits.",
-        .options = rows,
-        .count = count,
+        .options = options.rows,
+        .count = options.count,
         .operands = "FOLDER"};
     ls_parsed parsed;
     ls_status status = ls_options_parse(&command, argc, argv, &parsed);

@@ -2,15 +2,15 @@
 #include <stdio.h>
 
 #include "common/base/log.h"
-#include "common/base/options.h"
 #include "common/base/results.h"
 #include "kernels/cpu/cpu.h"
 #include "labs/bench/shared/machine.h"
 #include "labs/bench/shared/output.h"
+#include "labs/bench/shared/settings.h"
 #include "labs/replay/calibrate/calibrate.h"
 
 static ls_status parse(calibrate_settings *settings, int argc, char **argv, bool *help) {
-    const ls_option rows[] = {
+    const ls_option table[] = {
         {.kind = LS_OPTION_STRING,
          .name = "out",
          .to.text = &settings->out,
@@ -26,14 +26,11 @@ static ls_status parse(calibrate_settings *settings, int argc, char **argv, bool
          .help = "fewer runs and sizes: a second instead of several, rough figures"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no notes"},
     };
-    const ls_command command = {
-        .purpose = "Measures what this machine's CPU devices reach and writes it as a node for build/replay.",
-        .options = rows,
-        .count = sizeof rows / sizeof *rows};
-    ls_parsed parsed;
-    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
-    *help = parsed.help;
-    return status;
+    bench_options options = {.count = 0};
+    BENCH_ADD_OPTIONS(&options, table);
+    return bench_parse_options(
+        &options, "Measures what this machine's CPU devices reach and writes it as a node for build/replay.", argc,
+        argv, help);
 }
 
 static ls_status calibrate(const calibrate_settings *settings, const bench_machine *machine) {

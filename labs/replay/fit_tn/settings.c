@@ -2,20 +2,19 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "labs/bench/shared/settings.h"
 #include "labs/replay/fit_tn/fit_tn.h"
 
 static const char *const modes[] = {"dp", "ddp", NULL};
 static const char *const hows[] = {"unsaid", "measured", "virtual", "replayed", NULL};
 static const char *const scalings[] = {"auto", "strong", "weak", NULL}; /* the order of fit_tn_scaling */
 
-enum { OPTION_ROWS = 16 };
-
 struct choices {
     int mode, how, scaling;
 };
 
 /* clang-format off */
-static size_t rows_of(fit_tn_settings *s, struct choices *choices, ls_option rows[OPTION_ROWS]) {
+static ls_status parse(fit_tn_settings *s, struct choices *choices, int argc, char **argv, bool *help) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "The points, one of the two"},
         {.kind = LS_OPTION_STRING, .name = "points", .to.text = &s->points, .argument = "N:MS,...",
@@ -45,9 +44,9 @@ static size_t rows_of(fit_tn_settings *s, struct choices *choices, ls_option row
         {.kind = LS_OPTION_STRING, .name = "plot", .to.text = &s->plot, .argument = "FILE.png",
          .help = "points, curves and residuals, drawn by gnuplot; FILE.svg and the data, FILE.csv, lie beside it"},
     };
-    _Static_assert(sizeof table / sizeof *table <= OPTION_ROWS, "OPTION_ROWS is too small");
-    memcpy(rows, table, sizeof table);
-    return sizeof table / sizeof *table;
+    bench_options options = {.count = 0};
+    BENCH_ADD_OPTIONS(&options, table);
+    return bench_parse_options(&options, "Fits T_N = T1 / N + Tcomm(N) to the step times of N devices.", argc, argv, help);
 }
 /* clang-format on */
 
@@ -62,14 +61,8 @@ static ls_status check(const fit_tn_settings *s) {
 
 ls_status fit_tn_parse(fit_tn_settings *settings, int argc, char **argv, bool *help) {
     struct choices choices = {.mode = 1};
-    ls_option rows[OPTION_ROWS];
     *settings = (fit_tn_settings){.points = NULL};
-    const ls_command command = {.purpose = "Fits T_N = T1 / N + Tcomm(N) to the step times of N devices.",
-                                .options = rows,
-                                .count = rows_of(settings, &choices, rows)};
-    ls_parsed parsed;
-    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
-    *help = status == LS_OK && parsed.help;
+    ls_status status = parse(settings, &choices, argc, argv, help);
     if (status != LS_OK || *help) return status;
     settings->mode = modes[choices.mode];
     settings->how = choices.how > 0 ? hows[choices.how] : NULL;

@@ -1,8 +1,8 @@
 /* settings: the command line. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/log.h"
+#include "labs/bench/shared/settings.h"
 #include "labs/replay/replay/replay.h"
 
 static const char *const modes[] = {"single", "dp", "ddp", "both", NULL}; /* the order of ls_build_mode, and both */
@@ -15,7 +15,7 @@ static const char *const replications[] = {"copies", "collectives", "both", NULL
 
 _Static_assert(sizeof patterns / sizeof *patterns == LS_PATTERN_COUNT + 1, "a pattern has no name");
 
-enum { OPTION_ROWS = 32, BOTH = 3 };
+enum { BOTH = 3 };
 
 struct choices {
     int mode, precision, compress, collectives, pattern, replicate;
@@ -23,7 +23,7 @@ struct choices {
 };
 
 /* clang-format off */
-static size_t what_rows(replay_settings *s, struct choices *choices, ls_option rows[OPTION_ROWS]) {
+static void add_what(bench_options *options, replay_settings *s, struct choices *choices) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "What is replayed"},
         {.kind = LS_OPTION_STRING, .name = "workload", .to.text = &s->workload, .argument = "NAME",
@@ -51,12 +51,10 @@ static size_t what_rows(replay_settings *s, struct choices *choices, ls_option r
          .help = "with --trace: replay with per-device jitter. A step has the times of one recorded step instead of medians, and "
                  "each device those of another step"},
     };
-    _Static_assert(sizeof table / sizeof *table <= OPTION_ROWS / 2, "OPTION_ROWS is too small");
-    memcpy(rows, table, sizeof table);
-    return sizeof table / sizeof *table;
+    BENCH_ADD_OPTIONS(options, table);
 }
 
-static size_t where_rows(replay_settings *s, struct choices *choices, ls_option rows[OPTION_ROWS]) {
+static void add_where(bench_options *options, replay_settings *s, struct choices *choices) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "On what, and how"},
         {.kind = LS_OPTION_STRING, .name = "node", .to.text = &s->node, .argument = "NAME",
@@ -92,25 +90,17 @@ static size_t where_rows(replay_settings *s, struct choices *choices, ls_option 
          .help = "one step of the last N as bars, for plots/gantt.gp"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &s->quiet, .help = "no notes"},
     };
-    _Static_assert(sizeof table / sizeof *table <= OPTION_ROWS / 2 + 4, "OPTION_ROWS is too small");
-    memcpy(rows, table, sizeof table);
-    return sizeof table / sizeof *table;
+    BENCH_ADD_OPTIONS(options, table);
 }
 /* clang-format on */
 
 static ls_status parse(replay_settings *settings, struct choices *choices, int argc, char **argv, bool *help) {
-    ls_option rows[OPTION_ROWS];
-    size_t count = what_rows(settings, choices, rows);
-    count += where_rows(settings, choices, rows + count);
-    const ls_command command = {.purpose =
-                                    "Replays a training step on a modelled machine: nothing is run and no time is "
-                                    "measured.",
-                                .options = rows,
-                                .count = count};
-    ls_parsed parsed;
-    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
-    *help = status == LS_OK && parsed.help;
-    return status;
+    bench_options options = {.count = 0};
+    add_what(&options, settings, choices);
+    add_where(&options, settings, choices);
+    return bench_parse_options(&options,
+                               "Replays a training step on a modelled machine: nothing is run and no time is measured.",
+                               argc, argv, help);
 }
 
 static ls_status parse_caps(replay_settings *settings, const char *text) {
@@ -125,16 +115,6 @@ static ls_status parse_caps(replay_settings *settings, const char *text) {
         if (*end == '\0') return LS_OK;
         at = end;
     }
-}
-
-static int compare_ints(const void *left, const void *right) { return *(const int *)left - *(const int *)right; }
-
-static void sort_n(ls_int_list *n) {
-    int kept = 0;
-    qsort(n->values, (size_t)n->count, sizeof n->values[0], compare_ints);
-    for (int i = 0; i < n->count; i++)
-        if (i == 0 || n->values[i] != n->values[kept - 1]) n->values[kept++] = n->values[i];
-    n->count = kept;
 }
 
 static ls_status check_recorded(const replay_settings *s) {
@@ -180,7 +160,7 @@ ls_status replay_parse(replay_settings *settings, int argc, char **argv, bool *h
     settings->by_collectives = choices.replicate >= 1;
     settings->compress = choices.compress > 0;
     settings->as_recorded = settings->as_recorded || (settings->trace && !settings->node);
-    sort_n(&settings->n);
+    bench_sort_numbers(&settings->n);
     status = parse_caps(settings, choices.caps);
     return status == LS_OK ? check(settings) : status;
 }

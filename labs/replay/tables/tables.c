@@ -7,10 +7,11 @@
 #include <stdio.h>
 
 #include "common/base/results.h"
+#include "labs/bench/shared/settings.h"
 #include "labs/replay/tables/tables.h"
 
 static ls_status parse(tables_settings *settings, int argc, char **argv, bool *help) {
-    const ls_option options[] = {
+    const ls_option table[] = {
         {.kind = LS_OPTION_INT_LIST,
          .name = "tables",
          .to.list = &settings->wanted,
@@ -35,13 +36,10 @@ static ls_status parse(tables_settings *settings, int argc, char **argv, bool *h
          .limits = LS_ABOVE(0),
          .help = "a training run that takes longer is ended, and its table with it"},
     };
-    const ls_command command = {.purpose = "Prints published figures beside what is measured or replayed here.",
-                                .options = options,
-                                .count = sizeof options / sizeof *options};
-    ls_parsed parsed;
-    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
-    *help = status == LS_OK && parsed.help;
-    return status;
+    bench_options options = {.count = 0};
+    BENCH_ADD_OPTIONS(&options, table);
+    return bench_parse_options(&options, "Prints published figures beside what is measured or replayed here.", argc,
+                               argv, help);
 }
 
 static bool is_wanted(const tables_settings *settings, int number) {

@@ -2,67 +2,39 @@
  * several machines may be joined; JSON says each thing once and has every run besides. */
 #define _GNU_SOURCE
 #include <cjson/cJSON.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/log.h"
+#include "common/comm/reduce_kernels.h"
 #include "labs/bench/comm/bench_comm.h"
-#include "labs/bench/shared/columns.h"
 #include "labs/bench/shared/output.h"
 
 static const char *const names[] = {"comm.csv", "comm.json"};
 
-/* The numbers of a row. */
-static const bench_column numbers[] = {
-#define NUMBER(field) BENCH_COLUMN(#field, BENCH_DOUBLE, comm_row, field)
-    NUMBER(time_us),    NUMBER(least_us),   NUMBER(p10_us),  NUMBER(p90_us),
-    NUMBER(algbw_GBps), NUMBER(busbw_GBps), {NULL, 0, 0, 0},
-#undef NUMBER
-};
-
-/* What was counted, of which rank, and what the formula says. */
-static const bench_column counts[] = {
-    BENCH_COLUMN("rank", BENCH_INT, comm_row, busiest_rank),
-#define COUNT(name, field) BENCH_COLUMN(name, BENCH_SIZE, comm_row, field)
-    COUNT("sent_messages", counted.sent_messages),
-    COUNT("sent_bytes", counted.sent_bytes),
-    COUNT("received_messages", counted.received_messages),
-    COUNT("received_bytes", counted.received_bytes),
-    COUNT("formula_sent_messages", formula.sent_messages),
-    COUNT("formula_sent_bytes", formula.sent_bytes),
-    COUNT("formula_received_messages", formula.received_messages),
-    COUNT("formula_received_bytes", formula.received_bytes),
-#undef COUNT
-    {NULL, 0, 0, 0},
-};
-
 static const char *const agreements[] = {"not compared", "equal", "differs"};
-
-static bool is_ours(const comm_row *row) { return strcmp(row->library, "lockstep") == 0; }
 
 /* --- CSV --------------------------------------------------------------------------------------------------------- */
 
 static void put_head(FILE *file) {
     fputs("library,backend,buffers,op,algorithm,n,bytes,part_count,dtype,reduce,runs,iterations,how", file);
-    bench_put_names(file, numbers);
-    bench_put_names(file, counts);
+    bench_put_names(file, comm_numbers);
+    bench_put_names(file, comm_counts);
     fputs(",counts,oversubscribed", file);
     bench_put_machine_head(file);
     fputc('\n', file);
 }
 
 static void put_row(FILE *file, const comm_results *results, const comm_row *row) {
-    static const char *const reductions[] = {"sum", "min", "max"};
-    bool ours = is_ours(row);
+    bool ours = comm_is_ours(row);
     bench_put_text(file, row->library);
     fprintf(file, ",%s,%s,%s,%s,%d,%zu,%zu,%s,%s,%d,%d,%s", ours ? comm_variant_backend(row->variant) : "",
             ours ? comm_variant_buffers(row->variant) : "private", row->operation->name, row->algorithm, row->n,
-            row->nbytes, row->count, ls_dtype_name(results->settings->dtype), reductions[results->settings->reduce],
-            row->run_count, row->iterations, row->run_count > 0 ? "measured" : "checked");
-    bench_put_columns(file, numbers, row);
-    bench_put_columns(file, counts, ours ? row : NULL);
+            row->nbytes, row->count, ls_dtype_name(results->settings->dtype),
+            ls_reduce_op_name(results->settings->reduce), row->run_count, row->iterations,
+            row->run_count > 0 ? "measured" : "checked");
+    bench_put_columns(file, comm_numbers, row);
+    bench_put_columns(file, comm_counts, ours ? row : NULL);
     fprintf(file, ",%s,%s", ours ? agreements[row->agreement] : "", row->oversubscribed ? "yes" : "no");
     bench_put_machine(file, results->machine);
     fputc('\n', file);
@@ -92,7 +64,7 @@ static cJSON *options_object(const comm_settings *settings) {
 
 static cJSON *row_object(const comm_row *row) {
     cJSON *object = cJSON_CreateObject();
-    bool ours = is_ours(row);
+    bool ours = comm_is_ours(row);
     cJSON_AddStringToObject(object, "library", row->library);
     if (ours) cJSON_AddStringToObject(object, "backend", comm_variant_backend(row->variant));
     cJSON_AddStringToObject(object, "buffers", ours ? comm_variant_buffers(row->variant) : "private");
@@ -104,8 +76,8 @@ static cJSON *row_object(const comm_row *row) {
     cJSON_AddBoolToObject(object, "oversubscribed", row->oversubscribed);
     cJSON_AddBoolToObject(object, "checked", row->checked);
     bench_add_number(object, "iterations", row->iterations);
-    bench_add_columns(object, numbers, row);
-    bench_add_columns(object, counts, ours ? row : NULL);
+    bench_add_columns(object, comm_numbers, row);
+    bench_add_columns(object, comm_counts, ours ? row : NULL);
     if (ours) cJSON_AddStringToObject(object, "counts", agreements[row->agreement]);
     cJSON_AddItemToObject(object, "run_us", cJSON_CreateDoubleArray(row->run_us, row->run_count));
     return object;
@@ -128,20 +100,10 @@ static char *json_text(const comm_results *results) {
 
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
-/* FOLDER and NAME of a path. */
-static ls_status write_at(const char *path, const char *text) {
-    char folder[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    if (!slash) return bench_write_file(".", path, text);
-    if ((size_t)(slash - path) >= sizeof folder) return ls_fail(LS_ERR_IO, "the path is too long: %.60s...", path);
-    snprintf(folder, sizeof folder, "%.*s", slash == path ? 1 : (int)(slash - path), path);
-    return bench_write_file(folder, slash + 1, text);
-}
-
 ls_status comm_prepare_files(const comm_settings *settings) {
     ls_status status =
-        settings->tune ? write_at(settings->tune, NULL) : bench_prepare_folder(settings->folder, names, 2);
-    return status == LS_OK && settings->json ? write_at(settings->json, NULL) : status;
+        settings->tune ? bench_write_path(settings->tune, NULL) : bench_prepare_folder(settings->folder, names, 2);
+    return status == LS_OK && settings->json ? bench_write_path(settings->json, NULL) : status;
 }
 
 ls_status comm_write_files(const comm_results *results) {
@@ -150,7 +112,7 @@ ls_status comm_write_files(const comm_results *results) {
     ls_status status = csv && json ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
     if (status == LS_OK && !settings->tune) status = bench_write_file(settings->folder, names[0], csv);
     if (status == LS_OK && !settings->tune) status = bench_write_file(settings->folder, names[1], json);
-    if (status == LS_OK && settings->json) status = write_at(settings->json, json);
+    if (status == LS_OK && settings->json) status = bench_write_path(settings->json, json);
     free(csv);
     cJSON_free(json);
     return status;

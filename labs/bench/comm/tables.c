@@ -1,9 +1,7 @@
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/base/log.h"
-#include "common/base/table.h"
+#include "common/comm/reduce_kernels.h"
 #include "labs/bench/comm/bench_comm.h"
 
 static const comm_settings *settings_of(const comm_results *results) { return results->settings; }
@@ -25,9 +23,8 @@ static void print_buffers(const comm_settings *settings) {
 
 void comm_print_heading(const comm_results *results) {
     const comm_settings *settings = settings_of(results);
-    static const char *const reductions[] = {"sum", "min", "max"};
     bench_print_machine(stdout, results->machine);
-    printf("%s, %s; ", ls_dtype_name(settings->dtype), reductions[settings->reduce]);
+    printf("%s, %s; ", ls_dtype_name(settings->dtype), ls_reduce_op_name(settings->reduce));
     if (settings->check_only) {
         printf("results checked exactly, not timed\n");
     } else {
@@ -40,47 +37,14 @@ void comm_print_heading(const comm_results *results) {
     fflush(stdout);
 }
 
-/* What is not defined for a row stays empty, and so does the rate of what took no time. */
-static void put_number(ls_table *table, int decimals, double value) {
-    ls_table_number(table, decimals, isfinite(value) ? value : NAN);
-}
-
-static void put_time(ls_table *table, double value_us) { put_number(table, value_us < 100 ? 2 : 0, value_us); }
-
-/* So that small messages do not all have 0.000. */
-static void put_bandwidth(ls_table *table, double value) {
-    put_number(table, value < 0.1 ? 4 : value < 10 ? 3 : 1, value);
-}
-
-static void put_counts(ls_table *table, const comm_row *row) {
-    static const char *const agreements[] = {"", "=", "differs"};
-    bool ours = strcmp(row->library, "lockstep") == 0;
-    if (!ours) return;
-    size_t messages = row->counted.sent_messages + row->counted.received_messages;
-    size_t nbytes = row->counted.sent_bytes + row->counted.received_bytes;
-    ls_table_cell(table, "%zu", messages);
-    ls_table_cell(table, "%zu", nbytes);
-    ls_table_cell(table, "%s", agreements[row->agreement]);
-}
-
-static void put_row(ls_table *table, const comm_row *row) {
-    bool ours = strcmp(row->library, "lockstep") == 0;
-    ls_table_cell(table, "%d%s", row->n, row->oversubscribed ? "*" : "");
-    ls_table_cell(table, "%zu", row->nbytes);
-    ls_table_cell(table, "%s", !ours ? row->library : row->algorithm[0] ? row->algorithm : "-");
-    put_time(table, row->time_us);
-    put_time(table, row->p10_us);
-    put_time(table, row->p90_us);
-    put_bandwidth(table, row->algbw_GBps);
-    put_bandwidth(table, row->busbw_GBps);
-    put_counts(table, row);
-    if (!ours) { /* a row must be complete */
-        for (int i = 0; i < 3; i++) ls_table_cell(table, "%s", "");
-    }
+static void put_row(bench_table *table, const comm_row *row) {
+    bench_table_cells(table, comm_which, row);
+    bench_table_cells(table, comm_numbers, row);
+    bench_table_cells(table, comm_counts, comm_is_ours(row) ? row : NULL);
 }
 
 /* Those of one operation, N and size, which are to be compared, stand together; the other libraries' below ours. */
-static void put_group(ls_table *table, const comm_results *results, const comm_group *group,
+static void put_group(bench_table *table, const comm_results *results, const comm_group *group,
                       const comm_operation *operation) {
     for (int s = 0; s < settings_of(results)->size_count; s++) {
         for (int i = 0; i < group->row_count; i++) {
@@ -95,26 +59,14 @@ static void put_group(ls_table *table, const comm_results *results, const comm_g
 }
 
 static ls_status print_operation(const comm_results *results, comm_variant variant, const comm_operation *operation) {
-    static const ls_column columns[] = {
-        {"N", LS_RIGHT},
-        {"size\nbytes", LS_RIGHT},
-        {"algorithm", LS_LEFT},
-        {"time\nus", LS_RIGHT},
-        {"10 %\nus", LS_RIGHT},
-        {"90 %\nus", LS_RIGHT},
-        {"algbw\nGB/s", LS_RIGHT},
-        {"busbw\nGB/s", LS_RIGHT},
-        {"messages\nper rank", LS_RIGHT},
-        {"bytes\nper rank", LS_RIGHT},
-        {"formula", LS_LEFT},
-    };
     printf("\n%s, %s, %s buffers\n\n", operation->name, comm_variant_backend(variant), comm_variant_buffers(variant));
-    ls_table *table;
-    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
-    if (status != LS_OK) return status;
+    bench_table table = {.count = 0};
+    bench_table_heads(&table, comm_which);
+    bench_table_heads(&table, comm_numbers);
+    bench_table_heads(&table, comm_counts);
     for (int g = 0; g < results->group_count; g++)
-        if (results->groups[g].variant == variant) put_group(table, results, &results->groups[g], operation);
-    return ls_table_finish(table, stdout);
+        if (results->groups[g].variant == variant) put_group(&table, results, &results->groups[g], operation);
+    return bench_table_finish(&table, stdout);
 }
 
 static void print_legend(const comm_results *results) {

@@ -1,7 +1,8 @@
 /* What the parts of bench_dp_vs_ddp share: the settings, and the rows that runs are assembled to.
  *
  *     settings.c   command line -> bench_settings            runs.c      one training run -> bench_run
- *     rows.c       runs -> rows, and what T_N is made of     files.c     rows -> CSV and JSON
+ *     rows.c       runs -> rows, and what T_N is made of     columns.c   a row in text, CSV and JSON
+ *     files.c      rows -> CSV and JSON
  *     answers.c    rows -> the first lines: who is faster    tables.c    rows -> one table per model: the first screen
  *     details.c    rows -> all other tables                  report.c    all of these -> stdout and dp_vs_ddp.txt
  *     locked.c     the same runs with each launch under its process's one lock, as in Python: measured
@@ -24,9 +25,9 @@
 
 #include "common/base/options.h"
 #include "common/base/status.h"
-#include "common/base/table.h"
 #include "common/trace/trace.h"
 #include "labs/bench/shared/child.h"
+#include "labs/bench/shared/columns.h"
 #include "labs/bench/shared/machine.h"
 #include "labs/replay/engine/node.h"
 
@@ -189,14 +190,6 @@ void bench_add_run(bench_row *row, const bench_run *run);
  * over the T1 under the lock. */
 void bench_assemble(bench_model *model);
 
-/* What every detailed table of times begins with: columns, the time's own name among them, and a row's cells. */
-#define BENCH_TIMES_COLUMNS(step)                                                                                      \
-    {"mode", LS_LEFT}, {"N", LS_RIGHT}, {"samples per\ndevice", LS_RIGHT}, {step, LS_RIGHT}, {"lowest\nms", LS_RIGHT}, \
-    {                                                                                                                  \
-        "highest\nms", LS_RIGHT                                                                                        \
-    }
-void bench_put_times(ls_table *table, const bench_row *row);
-
 /* The model's row, or NULL. For BENCH_SINGLE, n is the part of the batch: 1 is T1, 4 is T1(b/4). */
 const bench_row *bench_find(const bench_model *model, bench_mode mode, int n);
 
@@ -266,6 +259,13 @@ typedef struct bench_results {
     int model_count;
     const bench_model *models;
 } bench_results;
+
+/* A row in tables and files: measured, under the lock (and the speed-up of the same without it), in virtual time. */
+extern const bench_column bench_measured_columns[], bench_locked_columns[], bench_unlocked_columns[],
+    bench_virtual_columns[];
+
+/* What T_N - T1/N is made of, or T_N - T1 under weak scaling; text only. */
+extern const bench_column bench_strong_parts[], bench_weak_parts[];
 
 /* The first lines; each answers a question in a sentence. For each model: who is faster, by how much, and whether that
  * is more than the spread. For all models: same weights; what the gap is made of; what GPUs would show, and why Python

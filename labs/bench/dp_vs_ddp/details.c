@@ -7,76 +7,17 @@
 #include "common/base/table.h"
 #include "labs/bench/dp_vs_ddp/bench.h"
 
-void bench_put_times(ls_table *table, const bench_row *row) {
-    ls_table_cell(table, "%s", bench_mode_name(row->mode));
-    ls_table_cell(table, "%d", row->n);
-    ls_table_cell(table, "%lld", (long long)row->per_device_batch);
-    ls_table_number(table, 3, row->step_ms);
-    ls_table_number(table, 3, row->step_ms_min);
-    ls_table_number(table, 3, row->step_ms_max);
-}
-
 static ls_status print_times(FILE *file, const bench_model *model) {
-    static const ls_column columns[] = {
-        BENCH_TIMES_COLUMNS("T_N\nms"),
-        {"speed-up", LS_RIGHT},
-        {"efficiency\n%", LS_RIGHT},
-        {"", LS_LEFT},
-    };
-    ls_table *table;
-    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
-    if (status != LS_OK) return status;
-    for (int i = 0; i < model->row_count; i++) {
-        const bench_row *row = &model->rows[i];
-        bench_put_times(table, row);
-        ls_table_number(table, 2, row->speedup);
-        ls_table_number(table, 1, 100 * row->efficiency);
-        ls_table_cell(table, "%s", row->oversubscribed ? "oversubscribed" : "");
-    }
-    return ls_table_finish(table, file);
+    return bench_print_rows(file, bench_measured_columns, model->rows, (size_t)model->row_count, sizeof(bench_row));
 }
 
 static ls_status print_parts(FILE *file, const bench_model *model) {
-    bool weak = model->plan->weak; /* then no batch is smaller */
-    static const ls_column strong_columns[] = {
-        {"mode", LS_LEFT},
-        {"N", LS_RIGHT},
-        {"T_N\nms", LS_RIGHT},
-        {"- T1/N\nms", LS_RIGHT},
-        {"= difference\nms", LS_RIGHT},
-        {"= smaller batch\nms", LS_RIGHT},
-        {"+ exposed comm.\nms", LS_RIGHT},
-        {"+ fixed work\nms", LS_RIGHT},
-        {"", LS_LEFT},
-    };
-    static const ls_column weak_columns[] = {
-        {"mode", LS_LEFT},
-        {"N", LS_RIGHT},
-        {"T_N\nms", LS_RIGHT},
-        {"- T1\nms", LS_RIGHT},
-        {"= difference\nms", LS_RIGHT},
-        {"= exposed comm.\nms", LS_RIGHT},
-        {"+ fixed work\nms", LS_RIGHT},
-        {"", LS_LEFT},
-    };
-    ls_table *table;
-    ls_status status = ls_table_create(&table, weak ? weak_columns : strong_columns,
-                                       (weak ? sizeof weak_columns : sizeof strong_columns) / sizeof(ls_column));
-    if (status != LS_OK) return status;
-    for (int i = 0; i < model->row_count; i++) {
-        const bench_row *row = &model->rows[i];
-        if (row->mode == BENCH_SINGLE) continue;
-        ls_table_cell(table, "%s", bench_mode_name(row->mode));
-        ls_table_cell(table, "%d", row->n);
-        ls_table_number(table, 3, row->step_ms);
-        ls_table_number(table, 3, row->ideal_ms);
-        ls_table_number(table, 3, row->over_ms);
-        if (!weak) ls_table_number(table, 3, row->smaller_batch_ms);
-        ls_table_number(table, 3, row->exposed_ms);
-        ls_table_number(table, 3, row->fixed_ms);
-        ls_table_cell(table, "%s", row->oversubscribed ? "oversubscribed" : "");
-    }
-    return ls_table_finish(table, file);
+    const bench_column *columns = model->plan->weak ? bench_weak_parts : bench_strong_parts;
+    bench_table table = {.count = 0};
+    bench_table_heads(&table, columns);
+    for (int i = 0; i < model->row_count; i++)
+        if (model->rows[i].mode != BENCH_SINGLE) bench_table_cells(&table, columns, &model->rows[i]);
+    return bench_table_finish(&table, file);
 }
 
 static const char *verdict(const bench_model *model, int n) {

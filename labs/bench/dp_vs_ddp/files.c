@@ -8,26 +8,7 @@
 #include "common/base/log.h"
 #include "common/train/loop.h"
 #include "labs/bench/dp_vs_ddp/bench.h"
-#include "labs/bench/shared/columns.h"
 #include "labs/bench/shared/output.h"
-
-/* The numbers of a row. */
-#define NUMBER(field) BENCH_COLUMN(#field, BENCH_DOUBLE, bench_row, field)
-static const bench_column numbers[] = {
-    NUMBER(step_ms),     NUMBER(step_ms_min), NUMBER(step_ms_max), NUMBER(speedup), NUMBER(speedup_min),
-    NUMBER(speedup_max), NUMBER(efficiency),  NUMBER(ideal_ms),    NUMBER(over_ms), NUMBER(smaller_batch_ms),
-    NUMBER(exposed_ms),  NUMBER(fixed_ms),    NUMBER(final_loss),  {NULL, 0, 0, 0},
-};
-/* Of rows that were found in other ways, and of virtual ones. */
-static const bench_column other_numbers[] = {
-    NUMBER(step_ms),     NUMBER(step_ms_min), NUMBER(step_ms_max), NUMBER(speedup),
-    NUMBER(speedup_min), NUMBER(speedup_max), NUMBER(efficiency),  {NULL, 0, 0, 0},
-};
-static const bench_column virtual_numbers[] = {
-    NUMBER(step_ms),     NUMBER(step_ms_min), NUMBER(step_ms_max), NUMBER(speedup),    NUMBER(speedup_min),
-    NUMBER(speedup_max), NUMBER(efficiency),  NUMBER(busy),        NUMBER(exposed_ms), {NULL, 0, 0, 0},
-};
-#undef NUMBER
 
 /* For the rows of DP and DDP: whether both have the same weights; "" for the others. */
 static const char *same_weights(const bench_model *model, const bench_row *row) {
@@ -39,7 +20,7 @@ static const char *same_weights(const bench_model *model, const bench_row *row) 
 
 static void put_head(FILE *file) {
     fputs("model,mode,n,batch,per_device_batch,steps,runs,how", file);
-    bench_put_names(file, numbers);
+    bench_put_names(file, bench_measured_columns);
     fputs(",weights,same_weights,oversubscribed,backend,device,device_name", file);
     bench_put_machine_head(file);
     fputs(",scaling\n", file);
@@ -52,7 +33,7 @@ static void put_row(FILE *file, const bench_results *results, const bench_model 
     fprintf(file, ",%s,%d,%lld,%lld,%d,%d,measured", bench_mode_name(row->mode), row->n,
             (long long)row->per_device_batch * row->n, (long long)row->per_device_batch, model->plan->steps,
             row->run_count);
-    bench_put_columns(file, numbers, row);
+    bench_put_columns(file, bench_measured_columns, row);
     fprintf(file, ",%s,%s,%s,", row->weights, same_weights(model, row), row->oversubscribed ? "yes" : "no");
     bench_put_text(file, row->backend);
     fprintf(file, ",%s,", results->settings->device);
@@ -74,13 +55,13 @@ struct others {
     const char *how;
     int steps, count;
     const bench_row *rows;
-    const bench_column *numbers;
+    const bench_column *columns;
     double host_lock_us;
 };
 
 static struct others locked_of(const bench_model *model) {
-    return (struct others){
-        "measured", model->locked_plan.steps, model->locked_count, model->locked_rows, other_numbers, BENCH_LOCK_US};
+    return (struct others){"measured",         model->locked_plan.steps, model->locked_count,
+                           model->locked_rows, bench_locked_columns,     BENCH_LOCK_US};
 }
 
 static struct others virtual_of(const bench_model *model) {
@@ -88,13 +69,13 @@ static struct others virtual_of(const bench_model *model) {
                            model->virtual_plan.steps - LS_WARMUP_STEPS,
                            model->virtual_count,
                            model->virtual_rows,
-                           virtual_numbers,
+                           bench_virtual_columns,
                            0};
 }
 
 static void put_others(FILE *file, const bench_results *results, struct others (*of)(const bench_model *model)) {
     fputs("model,mode,n,batch,runs,steps", file);
-    bench_put_names(file, of(&results->models[0]).numbers);
+    bench_put_names(file, of(&results->models[0]).columns);
     fputs(",how,host_lock_us,device_kind,device_name", file);
     bench_put_machine_head(file);
     fputs(",per_device_batch,scaling\n", file);
@@ -105,7 +86,7 @@ static void put_others(FILE *file, const bench_results *results, struct others (
             bench_put_text(file, model->plan->model);
             fprintf(file, ",%s,%d,%lld,%d,%d", bench_mode_name(row->mode), row->n,
                     (long long)row->per_device_batch * row->n, row->run_count, others.steps);
-            bench_put_columns(file, others.numbers, row);
+            bench_put_columns(file, others.columns, row);
             fprintf(file, ",%s", others.how);
             bench_put_number(file, others.host_lock_us);
             fprintf(file, ",%s,", results->settings->device);
@@ -147,7 +128,7 @@ static cJSON *row_object(const bench_model *model, const bench_row *row) {
     bench_add_number(object, "n", row->n);
     bench_add_number(object, "per_device_batch", (double)row->per_device_batch);
     cJSON_AddBoolToObject(object, "oversubscribed", row->oversubscribed);
-    bench_add_columns(object, numbers, row);
+    bench_add_columns(object, bench_measured_columns, row);
     cJSON_AddStringToObject(object, "weights", row->weights);
     if (row->mode != BENCH_SINGLE) cJSON_AddStringToObject(object, "backend", row->backend);
     cJSON_AddBoolToObject(object, "runs_have_the_same_weights", row->repeats);
@@ -170,7 +151,7 @@ static cJSON *others_object(const struct others *others) {
         cJSON *values = cJSON_CreateObject();
         cJSON_AddStringToObject(values, "mode", bench_mode_name(row->mode));
         bench_add_number(values, "n", row->n);
-        bench_add_columns(values, others->numbers, row);
+        bench_add_columns(values, others->columns, row);
         cJSON_AddItemToObject(values, "run_ms", cJSON_CreateDoubleArray(row->run_ms, row->run_count));
         cJSON_AddItemToArray(rows, values);
     }

@@ -6,7 +6,6 @@
  *   cost : as many rounds as the others, of a third of the steps */
 #include <stdio.h>
 
-#include "common/base/table.h"
 #include "common/train/loop.h"
 #include "labs/bench/dp_vs_ddp/bench.h"
 
@@ -37,20 +36,14 @@ ls_status bench_train_locked(bench_run *run, const bench_plan *plan, const bench
 /* --- output ------------------------------------------------------------------------------------------------------ */
 
 static ls_status print_rows(FILE *file, const bench_model *model) {
-    static const ls_column columns[] = {
-        BENCH_TIMES_COLUMNS("T_N\nms"),
-        {"speed-up\nwith the lock", LS_RIGHT},
-        {"speed-up\nwithout it", LS_RIGHT},
-    };
-    ls_table *table;
-    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
-    if (status != LS_OK) return status;
+    bench_table table = {.count = 0};
+    bench_table_heads(&table, bench_locked_columns);
+    bench_table_heads(&table, bench_unlocked_columns);
     for (const bench_row *row = model->locked_rows; row < model->locked_rows + model->locked_count; row++) {
-        bench_put_times(table, row);
-        ls_table_number(table, 2, row->speedup);
-        ls_table_number(table, 2, bench_find(model, row->mode, row->n)->speedup);
+        bench_table_cells(&table, bench_locked_columns, row);
+        bench_table_cells(&table, bench_unlocked_columns, bench_find(model, row->mode, row->n));
     }
-    return ls_table_finish(table, file);
+    return bench_table_finish(&table, file);
 }
 
 ls_status bench_print_locked(FILE *file, const bench_model *model, const bench_settings *settings) {

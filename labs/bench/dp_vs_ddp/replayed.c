@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/base/table.h"
 #include "common/trace/chrome.h"
 #include "labs/bench/dp_vs_ddp/bench.h"
 #include "labs/bench/shared/output.h"
@@ -123,36 +122,52 @@ const struct bench_replayed *bench_find_replayed(const bench_model *model, bench
     return NULL;
 }
 
+static const char *way_of(char cell[BENCH_CELL], const void *row) {
+    (void)cell;
+    return ways[((const struct bench_replayed *)row)->way].text;
+}
+
+static double efficiency_of(const void *of) {
+    const struct bench_replayed *row = of;
+    return row->speedup / row->n;
+}
+
+/* A row in the CSV, and DP's half of a line of text; then DDP's. */
+#define AT(field) BENCH_AT(BENCH_DOUBLE, struct bench_replayed, field)
+static const bench_column columns[] = {
+    {.head = "driven by", .text = way_of},
+    {.head = "N", BENCH_AT(BENCH_INT, struct bench_replayed, n)},
+    {.name = "step_ms", .head = "DP\nms", AT(step.step_ms), .decimals = 3},
+    {.name = "speedup", .head = "speed-up\nDP", AT(speedup), .decimals = 2},
+    {.name = "efficiency", .number = efficiency_of},
+    {.name = "busy", .head = "busy\nDP, %", AT(step.busy), .percent = true},
+    {.name = "exposed_ms", AT(step.exposed_ms)},
+    {.name = "lock_ms", .head = "wait for the\nlock, ms", AT(step.lock_ms), .decimals = 3},
+    {.kind = BENCH_END},
+};
+static const bench_column ddp_columns[] = {
+    {.head = "DDP\nms", AT(step.step_ms), .decimals = 3},
+    {.head = "speed-up\nDDP", AT(speedup), .decimals = 2},
+    {.head = "busy\nDDP, %", AT(step.busy), .percent = true},
+    {.kind = BENCH_END},
+};
+
 /* DP and DDP side by side: one line for each N and way of launching. */
 ls_status bench_print_replayed(FILE *file, const bench_model *model) {
-    static const ls_column columns[] = {
-        {"driven by", LS_LEFT},     {"N", LS_RIGHT},
-        {"DP\nms", LS_RIGHT},       {"speed-up\nDP", LS_RIGHT},
-        {"busy\nDP, %", LS_RIGHT},  {"wait for the\nlock, ms", LS_RIGHT},
-        {"DDP\nms", LS_RIGHT},      {"speed-up\nDDP", LS_RIGHT},
-        {"busy\nDDP, %", LS_RIGHT},
-    };
     if (model->replayed_count == 0) return LS_OK;
-    ls_table *table;
+    bench_table table = {.count = 0};
     fprintf(file, "\nThe same step on up to %d GPUs: replayed on %s (figures from its file), nothing was run\n\n",
             DEVICES_MOST, BENCH_REPLAYED_NODE);
-    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
-    if (status != LS_OK) return status;
+    bench_table_heads(&table, columns);
+    bench_table_heads(&table, ddp_columns);
     for (int i = 0; i < model->replayed_count; i++) {
         const struct bench_replayed *dp = &model->replayed[i];
         if (dp->mode == BENCH_DDP) continue;
         const struct bench_replayed *ddp = dp->n == 1 ? dp : bench_find_replayed(model, BENCH_DDP, dp->n, dp->way);
-        ls_table_cell(table, "%s", ways[dp->way].text);
-        ls_table_cell(table, "%d", dp->n);
-        ls_table_cell(table, "%.3f", dp->step.step_ms);
-        ls_table_cell(table, "%.2f", dp->speedup);
-        ls_table_cell(table, "%.0f", 100 * dp->step.busy);
-        ls_table_cell(table, "%.3f", dp->step.lock_ms);
-        ls_table_cell(table, "%.3f", ddp->step.step_ms);
-        ls_table_cell(table, "%.2f", ddp->speedup);
-        ls_table_cell(table, "%.0f", 100 * ddp->step.busy);
+        bench_table_cells(&table, columns, dp);
+        bench_table_cells(&table, ddp_columns, ddp);
     }
-    status = ls_table_finish(table, file);
+    ls_status status = bench_table_finish(&table, file);
     fprintf(
         file,
         "\n(A launch takes %g us in this program, and %g us in Python, where DP's threads launch one after another:\n"
@@ -165,14 +180,8 @@ static void put_row(FILE *file, const bench_model *model, const struct bench_rep
     bench_put_text(file, model->plan->model);
     fprintf(file, ",%s,%d,%lld,%s", bench_mode_name(row->mode), row->n,
             (long long)bench_global_batch(model->plan, row->n), ways[row->way].name);
-    const double numbers[] = {model->replayed_launch_us[row->way],
-                              row->step.step_ms,
-                              row->speedup,
-                              row->speedup / row->n,
-                              row->step.busy,
-                              row->step.exposed_ms,
-                              row->step.lock_ms};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) bench_put_number(file, numbers[i]);
+    bench_put_number(file, model->replayed_launch_us[row->way]);
+    bench_put_columns(file, columns, row);
     fprintf(file, ",%s,replayed,%s\n", BENCH_REPLAYED_NODE, model->plan->weak ? "weak" : "strong");
 }
 
@@ -180,9 +189,9 @@ ls_status bench_write_replayed(const bench_results *results, const char *folder)
     bench_text written;
     FILE *file = bench_text_open(&written);
     if (!file) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
-    fputs(
-        "model,mode,n,batch,driven_by,launch_us,step_ms,speedup,efficiency,busy,exposed_ms,lock_ms,node,how,scaling\n",
-        file);
+    fputs("model,mode,n,batch,driven_by,launch_us", file);
+    bench_put_names(file, columns);
+    fputs(",node,how,scaling\n", file);
     for (int m = 0; m < results->model_count; m++) {
         const bench_model *model = &results->models[m];
         for (int i = 0; i < model->replayed_count; i++) put_row(file, model, &model->replayed[i]);

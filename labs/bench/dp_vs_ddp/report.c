@@ -34,13 +34,12 @@ static ls_status put_details(FILE *file, const bench_results *results) {
 
 /* What PUT writes, to be freed; NULL after a report. */
 static char *text_of(ls_status (*put)(FILE *file, const bench_results *results), const bench_results *results) {
-    char *text = NULL;
-    size_t nbytes = 0;
-    FILE *file = open_memstream(&text, &nbytes);
+    bench_text written;
+    FILE *file = bench_text_open(&written);
     ls_status status = file ? put(file, results) : LS_ERR_NO_MEMORY;
-    if (file && fclose(file) != 0) status = LS_ERR_NO_MEMORY;
-    if (status == LS_OK) return text;
-    ls_fail(status, "cannot lay out the bench's tables");
+    char *text = file ? bench_text_close(&written) : NULL;
+    if (status == LS_OK && text) return text;
+    ls_fail(text ? status : LS_ERR_NO_MEMORY, "cannot lay out the bench's tables");
     free(text);
     return NULL;
 }

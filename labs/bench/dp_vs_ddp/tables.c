@@ -2,7 +2,6 @@
  * left, virtual times on the right. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/train/loop.h"
 #include "labs/bench/dp_vs_ddp/bench.h"
@@ -27,19 +26,13 @@ static void print_head(FILE *file, const bench_model *model, const bench_setting
 
 /* --- the rows ---------------------------------------------------------------------------------------------------- */
 
-/* Percent of the median. */
-static double spread_of(const bench_row *row) {
-    double spread = 100 * (row->step_ms_max - row->step_ms_min) / row->step_ms;
-    return row->run_count > 1 ? spread : (double)NAN;
-}
-
-static void put_times(ls_table *table, const bench_row *row) {
-    double spread = row ? spread_of(row) : (double)NAN;
-    ls_table_number(table, 3, row ? row->step_ms : (double)NAN);
-    ls_table_number(table, 1, spread);
-    ls_table_number(table, 2, row ? row->speedup : (double)NAN);
-    ls_table_number(table, 0, row ? 100 * row->efficiency : (double)NAN);
-}
+/* DP or DDP on N devices, or the single device; its measured row or its virtual one may be missing. */
+struct line {
+    const bench_model *model;
+    bench_mode mode;
+    int n;
+    const bench_row *row, *virtual_row;
+};
 
 static bool is_within_spread(const bench_row *dp, const bench_row *ddp) {
     if (!dp || !ddp) return false;
@@ -47,9 +40,13 @@ static bool is_within_spread(const bench_row *dp, const bench_row *ddp) {
     return !pair.failed && !isnan(pair.spread) && !pair.is_more_than_spread;
 }
 
-static void put_note(ls_table *table, const bench_model *model, const bench_row *row, const bench_row *virtual_row,
-                     int n) {
+static const char *note_of(char cell[BENCH_CELL], const void *of) {
+    const struct line *line = of;
+    const bench_model *model = line->model;
+    const bench_row *row = line->row, *virtual_row = line->virtual_row;
     const char *measured = "", *in_virtual_time = "";
+    int n = line->n;
+    if (line->mode == BENCH_SINGLE) return row->failed ? "failed" : "";
     if (row && row->oversubscribed) {
         measured = "oversubscribed";
     } else if (row && is_within_spread(bench_find(model, BENCH_DP, n), bench_find(model, BENCH_DDP, n))) {
@@ -59,24 +56,60 @@ static void put_note(ls_table *table, const bench_model *model, const bench_row 
     if (is_within_spread(bench_find_virtual(model, BENCH_DP, n), bench_find_virtual(model, BENCH_DDP, n)))
         in_virtual_time = "virtual within spread";
     if (virtual_row && virtual_row->failed) in_virtual_time = "virtual failed";
-    ls_table_cell(table, "%s%s%s", measured, *measured && *in_virtual_time ? ", " : "", in_virtual_time);
+    snprintf(cell, BENCH_CELL, "%s%s%s", measured, *measured && *in_virtual_time ? ", " : "", in_virtual_time);
+    return cell;
 }
 
-/* Nothing if the model has neither a measured nor a virtual row. */
-static void put_row(ls_table *table, const bench_model *model, bench_mode mode, int n) {
-    const bench_row *row = bench_find(model, mode, n), *virtual_row = bench_find_virtual(model, mode, n);
-    if (!row && !virtual_row) return;
-    int64_t samples = model->plan->weak ? bench_global_batch(model->plan, n) : bench_device_batch(model->plan, n);
-    ls_table_cell(table, "%s", bench_mode_name(mode));
-    ls_table_cell(table, "%d", n);
-    ls_table_cell(table, "%lld", (long long)samples);
-    put_times(table, row);
-    if (model->virtual_count > 0) put_times(table, virtual_row);
-    if (mode == BENCH_SINGLE) {
-        ls_table_cell(table, "%s", row->failed ? "failed" : "");
-    } else {
-        put_note(table, model, row, virtual_row, n);
+static const char *mode_of(char cell[BENCH_CELL], const void *line) {
+    (void)cell;
+    return bench_mode_name(((const struct line *)line)->mode);
+}
+
+static double samples_of(const void *of) {
+    const struct line *line = of;
+    const bench_plan *plan = line->model->plan;
+    return (double)(plan->weak ? bench_global_batch(plan, line->n) : bench_device_batch(plan, line->n));
+}
+
+/* Percent of the median. */
+static double spread_of(const void *of) {
+    const bench_row *row = of;
+    double spread = 100 * (row->step_ms_max - row->step_ms_min) / row->step_ms;
+    return row->run_count > 1 ? spread : (double)NAN;
+}
+
+/* Of a line, and of its row's times: under strong scaling, and under weak. */
+#define AT(field) BENCH_AT(BENCH_DOUBLE, bench_row, field)
+#define LINE(samples)                                                                                                  \
+    {                                                                                                                  \
+        {.head = "mode", .text = mode_of}, {.head = "N", BENCH_AT(BENCH_INT, struct line, n)},                         \
+            {.head = samples, .number = samples_of}, {                                                                 \
+            .kind = BENCH_END                                                                                          \
+        }                                                                                                              \
     }
+#define TIMES(step, speed_up, efficient)                                                                               \
+    {                                                                                                                  \
+        {.head = step, AT(step_ms), .decimals = 3}, {.head = "spread\n%", .number = spread_of, .decimals = 1},         \
+            {.head = speed_up, AT(speedup), .decimals = 2}, {.head = efficient, AT(efficiency), .percent = true}, {    \
+            .kind = BENCH_END                                                                                          \
+        }                                                                                                              \
+    }
+#define BOTH_TIMES(step)                                                                                               \
+    { TIMES(step, "speed-up\nT1/T_N", "effic.\n%"), TIMES(step, "speed-up\nN T1/T_N", "effic. %\nT1/T_N") }
+static const bench_column which[2][4] = {LINE("samples per\ndevice"), LINE("samples\nper step")},
+                          measured[2][5] = BOTH_TIMES("measured\nms"),
+                          in_virtual_time[2][5] = BOTH_TIMES("virtual\nms"),
+                          notes[] = {{.head = "", .text = note_of}, {.kind = BENCH_END}};
+
+/* Nothing if the model has neither a measured nor a virtual row. */
+static void put_line(bench_table *table, const bench_model *model, bench_mode mode, int n) {
+    const struct line line = {model, mode, n, bench_find(model, mode, n), bench_find_virtual(model, mode, n)};
+    bool weak = model->plan->weak;
+    if (!line.row && !line.virtual_row) return;
+    bench_table_cells(table, which[weak], &line);
+    bench_table_cells(table, measured[weak], line.row);
+    if (model->virtual_count > 0) bench_table_cells(table, in_virtual_time[weak], line.virtual_row);
+    bench_table_cells(table, notes, &line);
 }
 
 static int greatest_n(const bench_model *model, const bench_settings *settings) {
@@ -88,34 +121,17 @@ static int greatest_n(const bench_model *model, const bench_settings *settings) 
 
 ls_status bench_print_table(FILE *file, const bench_model *model, const bench_settings *settings) {
     bool weak = model->plan->weak;
-    const char *samples = weak ? "samples\nper step" : "samples per\ndevice",
-               *speedup = weak ? "speed-up\nN T1/T_N" : "speed-up\nT1/T_N",
-               *efficiency = weak ? "effic. %\nT1/T_N" : "effic.\n%";
-    const ls_column measured[] = {{"\nmode", LS_LEFT},        {"\nN", LS_RIGHT},       {samples, LS_RIGHT},
-                                  {"measured\nms", LS_RIGHT}, {"spread\n%", LS_RIGHT}, {speedup, LS_RIGHT},
-                                  {efficiency, LS_RIGHT}},
-                    in_virtual_time[] = {{"virtual\nms", LS_RIGHT},
-                                         {"spread\n%", LS_RIGHT},
-                                         {speedup, LS_RIGHT},
-                                         {efficiency, LS_RIGHT}};
-    enum { MEASURED = sizeof measured / sizeof *measured, VIRTUAL = sizeof in_virtual_time / sizeof *in_virtual_time };
-    ls_column columns[MEASURED + VIRTUAL + 1];
-    size_t count = MEASURED;
-    memcpy(columns, measured, sizeof measured);
-    if (model->virtual_count > 0) {
-        memcpy(columns + count, in_virtual_time, sizeof in_virtual_time);
-        count += VIRTUAL;
-    }
-    columns[count++] = (ls_column){"", LS_LEFT};
-    ls_table *table;
-    ls_status status = ls_table_create(&table, columns, count);
-    if (status != LS_OK) return status;
+    bench_table table = {.count = 0};
+    bench_table_heads(&table, which[weak]);
+    bench_table_heads(&table, measured[weak]);
+    if (model->virtual_count > 0) bench_table_heads(&table, in_virtual_time[weak]);
+    bench_table_heads(&table, notes);
     print_head(file, model, settings);
-    put_row(table, model, BENCH_SINGLE, 1);
+    put_line(&table, model, BENCH_SINGLE, 1);
     for (int n = 1; n <= greatest_n(model, settings); n++) {
-        for (bench_mode mode = BENCH_DP; mode <= BENCH_DDP; mode++) put_row(table, model, mode, n);
+        for (bench_mode mode = BENCH_DP; mode <= BENCH_DDP; mode++) put_line(&table, model, mode, n);
     }
-    return ls_table_finish(table, file);
+    return bench_table_finish(&table, file);
 }
 
 /* --- what stands below the tables -------------------------------------------------------------------------------- */

@@ -13,7 +13,6 @@
 #include <stdio.h>
 
 #include "common/base/log.h"
-#include "common/base/table.h"
 #include "common/trace/chrome.h"
 #include "common/train/loop.h"
 #include "labs/bench/dp_vs_ddp/bench.h"
@@ -81,27 +80,6 @@ ls_status bench_train_virtual(bench_run *run, const bench_plan *plan, const benc
 
 /* --- output ------------------------------------------------------------------------------------------------------ */
 
-static ls_status print_rows(FILE *file, const bench_model *model) {
-    static const ls_column columns[] = {
-        BENCH_TIMES_COLUMNS("virtual T_N\nms"),
-        {"speed-up", LS_RIGHT},
-        {"efficiency\n%", LS_RIGHT},
-        {"busy\n%", LS_RIGHT},
-        {"exposed comm.\nms", LS_RIGHT},
-    };
-    ls_table *table;
-    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
-    if (status != LS_OK) return status;
-    for (const bench_row *row = model->virtual_rows; row < model->virtual_rows + model->virtual_count; row++) {
-        bench_put_times(table, row);
-        ls_table_number(table, 2, row->speedup);
-        ls_table_number(table, 1, 100 * row->efficiency);
-        ls_table_number(table, 1, 100 * row->busy);
-        ls_table_number(table, 3, row->exposed_ms);
-    }
-    return ls_table_finish(table, file);
-}
-
 static double excess(const bench_row *virtual_row, const bench_row *measured) {
     return 100 * (virtual_row->step_ms / measured->step_ms - 1);
 }
@@ -122,7 +100,8 @@ ls_status bench_print_virtual(FILE *file, const bench_model *model, const bench_
     fprintf(file, "\nOn N cores: virtual, recorded on one of this machine's %d cores, %d run%s of %d steps a row\n\n",
             settings->processors, settings->rounds, settings->rounds == 1 ? "" : "s",
             model->virtual_plan.steps - LS_WARMUP_STEPS);
-    ls_status status = print_rows(file, model);
+    ls_status status = bench_print_rows(file, bench_virtual_columns, model->virtual_rows, (size_t)model->virtual_count,
+                                        sizeof(bench_row));
     fprintf(file, "\nVirtual T_N beside the measured ones, where each device had a core: ");
     bench_put_comparison(file, model);
     fprintf(file, "\n");

@@ -1,39 +1,76 @@
-/* The numbers of a kind of row, told once for CSV and JSON: a column is a line of a table,
+/* The columns of a kind of row, told once for text, CSV and JSON: a column is a line of a list,
  *
  *     static const bench_column columns[] = {
- *         BENCH_COLUMN("ranks", BENCH_INT, row, n),
- *         BENCH_COLUMN("time_us", BENCH_DOUBLE, row, time_us),
- *         {NULL, 0, 0, 0},
+ *         {.head = "algorithm", .text = algorithm_of},
+ *         {.name = "ranks", BENCH_AT(BENCH_INT, row, n), .head = "N"},
+ *         {.name = "time_ms", BENCH_AT(BENCH_DOUBLE, row, time_us), .unit = 1e-3, .head = "time\nus", .decimals = 2},
+ *         {.name = "least_ms", BENCH_AT(BENCH_DOUBLE, row, least_us), .unit = 1e-3},
+ *         {.kind = BENCH_END},
  *     };
  *
- * and both emitters walk along it. A table is one run of neighbours: CSV and JSON put their runs in orders of their
- * own. Texts, and what follows from more than the row, are written by output.h. */
+ * and all emitters walk along it. A column with a name is in CSV and JSON, one with a head is in text tables. What a
+ * member is not given is zero, and means what stands below. A list is one run of neighbours: a CSV's line and a text
+ * table's may be put together from several lists, each with the row that its columns are of. */
 #ifndef LABS_BENCH_SHARED_COLUMNS_H
 #define LABS_BENCH_SHARED_COLUMNS_H
 
 #include <cjson/cJSON.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
-/* What lies at the offset: double, int or size_t (below 2^53). Whole numbers have all their digits in the files. */
-typedef enum bench_kind { BENCH_DOUBLE, BENCH_INT, BENCH_SIZE } bench_kind;
+#include "common/base/table.h"
+
+enum { BENCH_CELL = 256, BENCH_HEADS_MAX = 32 };
+
+/* What lies at the offset: whole numbers (below 2^53) have all their digits in the files; CHARS is an array. */
+typedef enum bench_kind { BENCH_END, BENCH_DOUBLE, BENCH_INT, BENCH_INT64, BENCH_SIZE, BENCH_CHARS } bench_kind;
 
 typedef struct bench_column {
-    const char *name; /* NULL: the table ends */
+    const char *name; /* in CSV and JSON; NULL: it is not there */
+    const char *head; /* in text tables; NULL: it is not there */
     bench_kind kind;
     size_t offset;
-    double unit; /* times the value of BENCH_DOUBLE: 1e-3 where the row has microseconds and the file milliseconds */
+    /* One of them instead of both, where the value follows from several fields; a text may be made in `cell`. */
+    double (*number)(const void *row);
+    const char *(*text)(char cell[BENCH_CELL], const void *row);
+    double
+        unit; /* CSV and JSON: times the value; 0: once. 1e-3 where the row has microseconds, the file milliseconds */
+    /* text tables */
+    double per;                                          /* the value is divided by this; 0: by 1 */
+    bool percent;                                        /* times 100 */
+    int decimals;                                        /* nothing stands for NaN */
+    void (*format)(char cell[BENCH_CELL], double value); /* instead; `cell` is empty before */
+    ls_align align;                                      /* of texts; numbers stand on the right */
 } bench_column;
 
-#define BENCH_COLUMN(name, kind, type, field)                                                                          \
-    { name, kind, offsetof(type, field), 1 }
+#define BENCH_AT(what, type, field) .kind = what, .offset = offsetof(type, field)
 
 /* CSV: ",name,name", and ",value,value" of a row, with nothing behind the comma where a number is not finite. row NULL,
- * for a row that has no such values: the commas alone. */
+ * for a row that has no such values: the commas alone. Texts are in quotes. */
 void bench_put_names(FILE *file, const bench_column *columns);
 void bench_put_columns(FILE *file, const bench_column *columns, const void *row);
 
 /* JSON: null where a number is not finite; row NULL: adds nothing. */
 void bench_add_columns(cJSON *object, const bench_column *columns, const void *row);
+
+/* A cell as text tables have it; the text may lie in the row. */
+const char *bench_cell(char cell[BENCH_CELL], const bench_column *column, const void *row);
+
+/* A text table; zero-filled at first. The heads of all its lists come first, then the cells line by line, and nothing
+ * may be left out; row NULL: empty cells. Finishing prints it and frees what it holds. What fails is reported once, and
+ * finishing says so. */
+typedef struct bench_table {
+    ls_column heads[BENCH_HEADS_MAX];
+    size_t count;
+    ls_table *cells;
+    ls_status status;
+} bench_table;
+void bench_table_heads(bench_table *table, const bench_column *columns);
+void bench_table_cells(bench_table *table, const bench_column *columns, const void *row);
+ls_status bench_table_finish(bench_table *table, FILE *file);
+
+/* All of it, where one list makes the table and all rows, one behind the other, are in it. */
+ls_status bench_print_rows(FILE *file, const bench_column *columns, const void *rows, size_t count, size_t row_nbytes);
 
 #endif

@@ -10,35 +10,10 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "labs/bench/shared/columns.h"
-#include "labs/bench/shared/output.h"
 #include "labs/replay/replay/replay.h"
 
 static const char *const names[] = {"replay.csv", "replay_devices.csv", "replay.json"};
 enum { FILES = 3 };
-
-/* The numbers of a row and those of a device. */
-static const bench_column row_numbers[] = {
-#define ROW(field) BENCH_COLUMN(#field, BENCH_DOUBLE, replay_row, field)
-    ROW(step_ms),     ROW(speedup),      ROW(efficiency),          ROW(ideal_ms),   ROW(over_ms),
-    ROW(alone_ms),    ROW(overlap),      ROW(communication_share), ROW(busy_share), ROW(link_use),
-    ROW(recorded_ms), ROW(memory_bytes), ROW(device_memory_bytes), {NULL, 0, 0, 0},
-#undef ROW
-};
-static const bench_column device_numbers[] = {
-#define ACCOUNT(name, field, unit)                                                                                     \
-    { name, BENCH_DOUBLE, offsetof(replay_share, account.field), unit }
-    ACCOUNT("compute_ms", compute_us, 1e-3),
-    ACCOUNT("exposed_ms", exposed_us, 1e-3),
-    ACCOUNT("host_ms", host_us, 1e-3),
-    ACCOUNT("idle_ms", idle_us, 1e-3),
-    ACCOUNT("communication_ms", communication_us, 1e-3),
-    ACCOUNT("lock_ms", lock_us, 1e-3),
-    ACCOUNT("sent_bytes", sent_bytes, 1),
-    ACCOUNT("received_bytes", received_bytes, 1),
-#undef ACCOUNT
-    {NULL, 0, 0, 0},
-};
 
 /* "gathered output" as "gathered_output" */
 static const char *identifier(char text[64], const char *name) {
@@ -76,14 +51,14 @@ static const char *fits_text(const replay_row *row, double bytes) {
 static void put_rows(FILE *file, const replay_rows *rows, const replay_inputs *inputs,
                      const replay_settings *settings) {
     put_common_head(file);
-    bench_put_names(file, row_numbers);
-    bench_put_names(file, device_numbers);
+    bench_put_names(file, replay_row_columns);
+    bench_put_names(file, replay_device_columns);
     fputs(",link,overlapped,fits,tasks\n", file);
     for (int r = 0; r < rows->count; r++) {
         const replay_row *row = &rows->rows[r];
         put_common(file, row, inputs, settings);
-        bench_put_columns(file, row_numbers, row);
-        bench_put_columns(file, device_numbers, &row->mean);
+        bench_put_columns(file, replay_row_columns, row);
+        bench_put_columns(file, replay_device_columns, &row->mean);
         fputc(',', file);
         bench_put_text(file, row->link);
         fprintf(file, ",%s", row->mode != LS_BUILD_DDP ? "" : settings->overlap ? "yes" : "no");
@@ -94,9 +69,9 @@ static void put_rows(FILE *file, const replay_rows *rows, const replay_inputs *i
 static void put_device(FILE *file, const replay_row *row, const replay_share *share, const char *devices) {
     fprintf(file, ",%s", devices);
     bench_put_number(file, row->step_ms);
-    bench_put_columns(file, device_numbers, share);
+    bench_put_columns(file, replay_device_columns, share);
     for (int p = 0; p < REPLAY_PHASES; p++) bench_put_number(file, share->phase_ms[p]);
-    for (int c = 0; c < REPLAY_CATEGORIES; c++) bench_put_number(file, replay_category_bytes(&share->memory, c));
+    bench_put_columns(file, replay_memory_columns, share);
     bench_put_number(file, row->device_memory_bytes);
     fprintf(file, ",%s\n", fits_text(row, ls_memory_total(&share->memory)));
 }
@@ -106,9 +81,10 @@ static void put_devices(FILE *file, const replay_rows *rows, const replay_inputs
     char name[64];
     put_common_head(file);
     fputs(",device,step_ms", file);
-    bench_put_names(file, device_numbers);
+    bench_put_names(file, replay_device_columns);
     for (int p = 0; p < REPLAY_PHASES; p++) fprintf(file, ",phase_%s_ms", identifier(name, replay_phase_name(p)));
-    for (int c = 0; c < REPLAY_CATEGORIES; c++) fprintf(file, ",%s_bytes", identifier(name, replay_category_name(c)));
+    for (const bench_column *c = replay_memory_columns; c->name; c++)
+        fprintf(file, ",%s_bytes", identifier(name, c->name));
     fputs(",device_memory_bytes,fits\n", file);
     for (int r = 0; r < rows->count; r++) {
         const replay_row *row = &rows->rows[r];
@@ -136,13 +112,10 @@ static char *csv_text(put_function put, const replay_rows *rows, const replay_in
 
 static cJSON *share_object(const replay_share *share, bool has_memory) {
     cJSON *object = cJSON_CreateObject();
-    bench_add_columns(object, device_numbers, share);
+    bench_add_columns(object, replay_device_columns, share);
     cJSON *phases = cJSON_AddObjectToObject(object, "phase_ms");
     for (int p = 0; p < REPLAY_PHASES; p++) bench_add_number(phases, replay_phase_name(p), share->phase_ms[p]);
-    if (!has_memory) return object;
-    cJSON *memory = cJSON_AddObjectToObject(object, "memory_bytes");
-    for (int c = 0; c < REPLAY_CATEGORIES; c++)
-        bench_add_number(memory, replay_category_name(c), replay_category_bytes(&share->memory, c));
+    if (has_memory) bench_add_columns(cJSON_AddObjectToObject(object, "memory_bytes"), replay_memory_columns, share);
     return object;
 }
 
@@ -152,7 +125,7 @@ static cJSON *row_object(const replay_row *row, const replay_settings *settings,
     bench_add_number(object, "n", row->n);
     bench_add_number(object, "batch", row->batch);
     if (row->mode == LS_BUILD_DDP) bench_add_number(object, "bucket_cap_mb", row->cap_mb);
-    bench_add_columns(object, row_numbers, row);
+    bench_add_columns(object, replay_row_columns, row);
     cJSON_AddStringToObject(object, "busiest_link", row->link);
     cJSON *links = cJSON_AddObjectToObject(object, "links");
     for (int i = 0; i < ls_node_link_count(node); i++)

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "common/base/table.h"
 #include "labs/replay/replay/replay.h"
 
 /* DP by copies, DP by collectives, DDP (of several bucket sizes the first). */
@@ -30,34 +29,44 @@ static void print_title(const replay_inputs *inputs, const replay_settings *sett
            ls_dtype_name(settings->precision));
 }
 
+struct line {
+    int n;
+    double ms[COLUMNS], ratio[COLUMNS];
+};
+
 ls_status replay_print_modes(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings) {
-    static const ls_column heads[COLUMNS] = {{"DP by copies\nms", LS_RIGHT},
-                                             {"DP by collectives\nms", LS_RIGHT},
-                                             {"DDP\nms", LS_RIGHT}},
-                           ratios[COLUMNS] = {{"by copies\nDP / DDP", LS_RIGHT},
-                                              {"by collectives\nDP / DDP", LS_RIGHT}};
-    ls_column columns[2 * COLUMNS] = {{"N", LS_RIGHT}};
-    size_t count = 1;
+#define MS(title, column)                                                                                              \
+    {                                                                                                                  \
+        .head = is_shown(column, settings) ? title : NULL, BENCH_AT(BENCH_DOUBLE, struct line, ms[column]),            \
+        .decimals = 3                                                                                                  \
+    }
+#define RATIO(title, column)                                                                                           \
+    {                                                                                                                  \
+        .head = is_shown(column, settings) ? title : NULL, BENCH_AT(BENCH_DOUBLE, struct line, ratio[column]),         \
+        .decimals = 2                                                                                                  \
+    }
+    const bench_column columns[] = {
+        {.head = "N", BENCH_AT(BENCH_INT, struct line, n)},
+        MS("DP by copies\nms", COPIES),
+        MS("DP by collectives\nms", COLLECTIVES),
+        MS("DDP\nms", DDP),
+        RATIO("by copies\nDP / DDP", COPIES),
+        RATIO("by collectives\nDP / DDP", COLLECTIVES),
+        {.kind = BENCH_END},
+    };
     if (!settings->modes[LS_BUILD_DP] || !settings->modes[LS_BUILD_DDP]) return LS_OK;
-    for (int c = COPIES; c <= DDP; c++)
-        if (is_shown((enum column)c, settings)) columns[count++] = heads[c];
-    for (int c = COPIES; c < DDP; c++)
-        if (is_shown((enum column)c, settings)) columns[count++] = ratios[c];
-    ls_table *table;
-    ls_status status = ls_table_create(&table, columns, count);
-    if (status != LS_OK) return status;
+    bench_table table = {.count = 0};
+    bench_table_heads(&table, columns);
     print_title(inputs, settings);
     for (int i = 0; i < settings->n.count; i++) {
-        double ms[COLUMNS];
-        ls_table_cell(table, "%d", settings->n.values[i]);
-        for (int c = COPIES; c <= DDP; c++) {
-            ms[c] = step_ms(rows, settings, (enum column)c, settings->n.values[i]);
-            if (is_shown((enum column)c, settings)) ls_table_number(table, 3, ms[c]);
+        struct line line = {.n = settings->n.values[i]};
+        for (int c = DDP; c >= COPIES; c--) {
+            line.ms[c] = step_ms(rows, settings, (enum column)c, line.n);
+            line.ratio[c] = line.ms[c] / line.ms[DDP];
         }
-        for (int c = COPIES; c < DDP; c++)
-            if (is_shown((enum column)c, settings)) ls_table_number(table, 2, ms[c] / ms[DDP]);
+        bench_table_cells(&table, columns, &line);
     }
-    status = ls_table_finish(table, stdout);
+    ls_status status = bench_table_finish(&table, stdout);
     if (settings->by_copies && settings->by_collectives)
         printf("\nby copies: device 0 sends parameters to each device and takes gradients from each (dp_train's "
                "default);\n"

@@ -7,7 +7,6 @@
 
 #include "common/base/log.h"
 #include "common/trace/chrome.h"
-#include "labs/bench/shared/output.h"
 #include "labs/replay/replay/replay.h"
 
 enum { PLACES = 4000 }; /* along the axis of a Gantt chart that can be told apart */
@@ -21,10 +20,8 @@ ls_status replay_write_timeline(replay_run *run, const char *path) {
 
 /* --- Gantt ------------------------------------------------------------------------------------------------------- */
 
-ls_status replay_gantt_open(replay_gantt *gantt) {
-    *gantt = (replay_gantt){.text = NULL};
-    gantt->file = open_memstream(&gantt->text, &gantt->nbytes);
-    if (!gantt->file) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the Gantt chart");
+ls_status replay_gantt_open(bench_text *gantt) {
+    if (!bench_text_open(gantt)) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the Gantt chart");
     fputs("mode,n,device,lane,phase,step,shown_step,tasks,start_ms,end_ms,on\n", gantt->file);
     return LS_OK;
 }
@@ -101,18 +98,15 @@ static void put_lane(FILE *file, int index, struct window w, const replay_run *r
     put_bar(file, &bar, w.step, lane, row, on);
 }
 
-void replay_gantt_add(replay_gantt *gantt, const replay_run *run, const replay_row *row, const char *on) {
+void replay_gantt_add(bench_text *gantt, const replay_run *run, const replay_row *row, const char *on) {
     struct window w = shown_step(run);
     for (int lane = 0; lane < ls_trace_lane_count(run->trace); lane++) put_lane(gantt->file, lane, w, run, row, on);
 }
 
-ls_status replay_gantt_close(replay_gantt *gantt, const char *path) {
-    bool whole = gantt->file && !ferror(gantt->file);
-    if (gantt->file && fclose(gantt->file) != 0) whole = false;
+ls_status replay_gantt_close(bench_text *gantt, const char *path) {
+    char *text = gantt->file ? bench_text_close(gantt) : NULL;
     ls_status status = LS_OK;
-    if (path)
-        status = whole ? bench_write_path(path, gantt->text) : ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", path);
-    free(gantt->text);
-    *gantt = (replay_gantt){.text = NULL};
+    if (path) status = text ? bench_write_path(path, text) : ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", path);
+    free(text);
     return status;
 }

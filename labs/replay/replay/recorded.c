@@ -5,8 +5,6 @@
 #include <math.h>
 
 #include "common/base/log.h"
-#include "common/base/table.h"
-#include "labs/bench/shared/output.h"
 #include "labs/replay/replay/replay.h"
 
 static double step_ms(const struct ls_account *a) { return a->step_us / 1e3; }
@@ -73,29 +71,39 @@ static void print_title(const ls_trace *trace, const replay_settings *settings, 
         printf("median step as the program measured it: %.3f ms\n\n", about->median_step_ms);
 }
 
-static double error_of(const struct ls_account *recorded, const struct ls_account *replayed, size_t figure) {
-    double before = recorded ? figures[figure].value(recorded) : NAN;
-    return before >= LEAST ? figures[figure].value(replayed) / before - 1 : NAN;
+/* A figure of the recorded account, where there is one, and of the replayed. */
+struct comparison {
+    const char *title;
+    double recorded, replayed, error;
+};
+
+static struct comparison compare(const struct ls_account *recorded, const struct ls_account *replayed, size_t figure) {
+    double before = recorded ? figures[figure].value(recorded) : NAN, after = figures[figure].value(replayed);
+    return (struct comparison){figures[figure].title, before, after, before >= LEAST ? after / before - 1 : NAN};
 }
 
+static const char *title_of(char cell[BENCH_CELL], const void *row) {
+    (void)cell;
+    return ((const struct comparison *)row)->title;
+}
+
+static void put_error(char cell[BENCH_CELL], double percent) {
+    if (isfinite(percent)) snprintf(cell, BENCH_CELL, "%+.2f", percent);
+}
+
+#define AT(field) BENCH_AT(BENCH_DOUBLE, struct comparison, field)
+static const bench_column columns[] = {
+    {.head = "per step, mean of devices", .text = title_of},
+    {.name = "recorded", .head = "recorded", AT(recorded), .decimals = 3},
+    {.name = "replayed", .head = "replayed", AT(replayed), .decimals = 3},
+    {.name = "error", .head = "off by\n%", AT(error), .percent = true, .format = put_error},
+    {.kind = BENCH_END},
+};
+
 static ls_status print_accounts(const struct ls_account *recorded, const struct ls_account *replayed) {
-    static const ls_column columns[] = {{"per step, mean of devices", LS_LEFT},
-                                        {"recorded", LS_RIGHT},
-                                        {"replayed", LS_RIGHT},
-                                        {"off by\n%", LS_RIGHT}};
-    ls_table *table;
-    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
-    if (status != LS_OK) return status;
-    for (size_t i = 0; i < FIGURES; i++) {
-        double error = error_of(recorded, replayed, i);
-        ls_table_cell(table, "%s", figures[i].title);
-        if (recorded) ls_table_cell(table, "%.3f", figures[i].value(recorded));
-        if (!recorded) ls_table_cell(table, "%s", "");
-        ls_table_cell(table, "%.3f", figures[i].value(replayed));
-        if (isfinite(error)) ls_table_cell(table, "%+.2f", 100 * error);
-        if (!isfinite(error)) ls_table_cell(table, "%s", "");
-    }
-    return ls_table_finish(table, stdout);
+    struct comparison lines[FIGURES];
+    for (size_t i = 0; i < FIGURES; i++) lines[i] = compare(recorded, replayed, i);
+    return bench_print_rows(stdout, columns, lines, FIGURES, sizeof *lines);
 }
 
 static ls_status write_json(const struct ls_account *recorded, const struct ls_account *replayed,
@@ -107,10 +115,8 @@ static ls_status write_json(const struct ls_account *recorded, const struct ls_a
     cJSON_AddStringToObject(object, "trace", settings->trace);
     bench_add_number(object, "steps", replayed->steps);
     for (size_t i = 0; i < FIGURES; i++) {
-        cJSON *figure = cJSON_AddObjectToObject(object, figures[i].name);
-        bench_add_number(figure, "recorded", recorded ? figures[i].value(recorded) : NAN);
-        bench_add_number(figure, "replayed", figures[i].value(replayed));
-        bench_add_number(figure, "error", error_of(recorded, replayed, i));
+        const struct comparison line = compare(recorded, replayed, i);
+        bench_add_columns(cJSON_AddObjectToObject(object, figures[i].name), columns, &line);
     }
     char *text = cJSON_Print(object);
     cJSON_Delete(object);

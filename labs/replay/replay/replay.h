@@ -2,6 +2,7 @@
  *
  *     settings.c   command line -> replay_settings        inputs.c     node, workload, trace -> replay_inputs
  *     runs.c       one replay -> replay_row               rows.c       all of them, and T1 and T1(b/N) beside them
+ *     columns.c    a row in text, CSV and JSON
  *     tables.c     rows -> stdout                         files.c      rows -> CSV and JSON
  *     modes.c      the first table: DP beside DDP         recorded.c   a trace replayed as it was recorded
  *     pictures.c   a replayed timeline -> a trace file, or a CSV for a Gantt chart
@@ -15,6 +16,8 @@
 
 #include "common/base/options.h"
 #include "common/seam/phase.h"
+#include "labs/bench/shared/columns.h"
+#include "labs/bench/shared/output.h"
 #include "labs/replay/engine/account.h"
 #include "labs/replay/engine/build.h"
 
@@ -127,11 +130,24 @@ const char *replay_mode_name(ls_build_mode mode); /* "single", "DP", "DDP" */
 /* The same of a row; "DP by collectives" where there are rows by copies, too. */
 const char *replay_row_name(const replay_row *row, const replay_settings *settings);
 
-/* The categories of memory, in device.h's order, and the bytes of one. */
-enum { REPLAY_CATEGORIES = 8 };
-const char *replay_category_name(int category);
-double replay_category_bytes(const struct ls_memory_prediction *memory, int category);
 bool replay_fits(const replay_row *row, double bytes); /* true also if the device's memory is not known */
+
+/* Of a replay_row; of a replay_share: its account, and its memory in device.h's categories. */
+extern const bench_column replay_row_columns[], replay_device_columns[], replay_memory_columns[];
+
+/* The first text table's, of a replay_row: with several bucket sizes, with a trace and unless all rows fit it has
+ * columns more. */
+enum { REPLAY_TIMES = 24 };
+void replay_times_columns(bench_column columns[REPLAY_TIMES], const replay_settings *settings, bool fit);
+
+/* What text tables of devices say before and behind a share. */
+typedef struct replay_line {
+    int n;
+    char devices[24]; /* "1" or "1-7" */
+    const replay_row *row;
+    const replay_share *share;
+} replay_line;
+extern const bench_column replay_line_columns[], replay_together_columns[];
 
 /* Where both modes are replayed: their steps side by side, one row for each N. */
 ls_status replay_print_modes(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);
@@ -142,16 +158,10 @@ ls_status replay_print(const replay_rows *rows, const replay_inputs *inputs, con
 ls_status replay_prepare_files(const replay_settings *settings);
 ls_status replay_write_files(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);
 
-/* Begins and ends the Gantt chart's CSV, to which the runs in between are added; text NULL: nothing is wanted. */
-typedef struct replay_gantt {
-    FILE *file;
-    char *text;
-    size_t nbytes;
-} replay_gantt;
-
-ls_status replay_gantt_open(replay_gantt *gantt);
-void replay_gantt_add(replay_gantt *gantt, const replay_run *run, const replay_row *row, const char *on);
-ls_status replay_gantt_close(replay_gantt *gantt, const char *path); /* path NULL: drops it */
+/* The Gantt chart's CSV, to which the runs between its beginning and its end are added; file NULL: none is wanted. */
+ls_status replay_gantt_open(bench_text *gantt);
+void replay_gantt_add(bench_text *gantt, const replay_run *run, const replay_row *row, const char *on);
+ls_status replay_gantt_close(bench_text *gantt, const char *path); /* path NULL: drops it */
 
 /* The replayed timeline as a trace that Perfetto opens. Puts the times into the run's trace. */
 ls_status replay_write_timeline(replay_run *run, const char *path);

@@ -80,7 +80,7 @@ static bool is_drawn(const replay_row *row, const replay_settings *settings) {
 }
 
 static ls_status make_row(replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings,
-                          replay_row row, replay_gantt *gantt) {
+                          replay_row row, bench_text *gantt) {
     replay_run run;
     ls_status status = replay_run_row(&row, &run, inputs, settings);
     if (status != LS_OK) return status;
@@ -99,7 +99,7 @@ static ls_status make_row(replay_rows *rows, const replay_inputs *inputs, const 
 }
 
 static ls_status make_mode(replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings,
-                           ls_build_mode mode, bool by_collectives, replay_gantt *gantt) {
+                           ls_build_mode mode, bool by_collectives, bench_text *gantt) {
     ls_status status = LS_OK;
     for (int i = 0; i < settings->n.count; i++) {
         int n = settings->n.values[i];
@@ -128,7 +128,7 @@ static ls_status make_singles(replay_rows *rows, const replay_inputs *inputs, co
 }
 
 ls_status replay_make_rows(replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings) {
-    replay_gantt gantt = {.file = NULL};
+    bench_text gantt = {.file = NULL};
     ls_status status = settings->gantt ? replay_gantt_open(&gantt) : LS_OK;
     if (status == LS_OK) status = make_singles(rows, inputs, settings);
     if (status == LS_OK && settings->modes[LS_BUILD_SINGLE] && (settings->gantt || settings->timeline)) {

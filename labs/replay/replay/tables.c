@@ -1,11 +1,10 @@
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/log.h"
-#include "common/base/table.h"
 #include "labs/replay/replay/replay.h"
 
-#define MIB 1048576.0
 #define GIB 1073741824.0
 
 const char *replay_mode_name(ls_build_mode mode) {
@@ -18,47 +17,7 @@ const char *replay_row_name(const replay_row *row, const replay_settings *settin
     return both && row->by_collectives ? "DP by collectives" : replay_mode_name(row->mode);
 }
 
-/* --- memory's categories ----------------------------------------------------------------------------------------- */
-
-static const struct {
-    const char *name;
-    size_t offset;
-} categories[REPLAY_CATEGORIES] = {
-#define CATEGORY(text, field)                                                                                          \
-    { text, offsetof(struct ls_memory_prediction, field) }
-    CATEGORY("parameters", parameter),   CATEGORY("gradients", gradient),  CATEGORY("optimizer", optimizer),
-    CATEGORY("activations", activation), CATEGORY("input", input),         CATEGORY("gathered output", gathered_output),
-    CATEGORY("buckets", bucket),         CATEGORY("workspace", workspace),
-#undef CATEGORY
-};
-
-const char *replay_category_name(int category) { return categories[category].name; }
-
-double replay_category_bytes(const struct ls_memory_prediction *memory, int category) {
-    return *(const double *)(const void *)((const char *)memory + categories[category].offset);
-}
-
-/* --- cells ------------------------------------------------------------------------------------------------------- */
-
-enum { DEVICES_TEXT = 24 };
-
-/* "1" or "1-7" */
-static const char *others_text(const replay_row *row, char text[DEVICES_TEXT]) {
-    snprintf(text, DEVICES_TEXT, row->n == 2 ? "1" : "1-%d", row->n - 1);
-    return text;
-}
-
 /* --- times ------------------------------------------------------------------------------------------------------- */
-
-bool replay_fits(const replay_row *row, double bytes) { return !(bytes > row->device_memory_bytes); }
-
-static void put_fit(ls_table *table, const replay_row *row, double bytes) {
-    if (replay_fits(row, bytes)) {
-        ls_table_cell(table, "%s", "");
-    } else {
-        ls_table_cell(table, "does not fit: %.4g of %.4g GiB", bytes / GIB, row->device_memory_bytes / GIB);
-    }
-}
 
 /* The rows that have tables of their own: a mode's, and DP's by one of its ways. */
 struct part {
@@ -77,75 +36,14 @@ static bool all_fit(const replay_rows *rows, struct part part) {
     return true;
 }
 
-static void put_times(ls_table *table, const replay_row *row, const replay_settings *settings) {
-    const struct ls_device_account *mean = &row->mean.account;
-    if (settings->cap_count > 1) ls_table_number(table, 2, row->cap_mb);
-    ls_table_number(table, 3, row->step_ms);
-    ls_table_number(table, 2, row->speedup);
-    ls_table_number(table, 1, 100 * row->efficiency);
-    ls_table_number(table, 3, row->over_ms);
-    ls_table_number(table, 3, row->alone_ms);
-    ls_table_number(table, 3, mean->compute_us / 1e3);
-    ls_table_number(table, 3, mean->exposed_us / 1e3);
-    ls_table_number(table, 3, mean->host_us / 1e3);
-    ls_table_number(table, 3, mean->idle_us / 1e3);
-    ls_table_number(table, 0, 100 * row->busy_share);
-    ls_table_number(table, 0, 100 * row->communication_share);
-    ls_table_number(table, 0, row->communication_share > 0 ? 100 * row->overlap : NAN);
-    if (isnan(row->link_use)) {
-        ls_table_cell(table, "%s", "");
-    } else {
-        ls_table_cell(table, "%s %.0f %%", row->link, 100 * row->link_use);
-    }
-    if (!settings->trace) return;
-    if (isnan(row->recorded_ms)) {
-        ls_table_cell(table, "%s", "");
-    } else {
-        ls_table_cell(table, "%.3f (%+.1f %%)", row->recorded_ms, 100 * (row->step_ms / row->recorded_ms - 1));
-    }
-}
-
 static ls_status print_times(const replay_rows *rows, struct part part, const replay_settings *settings) {
-    bool sweep = settings->cap_count > 1;
-    const ls_column columns[] = {
-        {"N", LS_RIGHT},
-        {"samples per\ndevice", LS_RIGHT},
-        {"bucket\nMiB", LS_RIGHT}, /* left out unless there are several */
-        {"T_N\nms", LS_RIGHT},
-        {"speed-up", LS_RIGHT},
-        {"effi-\nciency %", LS_RIGHT},
-        {settings->per_device_batch > 0 ? "T_N - T1\nms" : "T_N - T1/N\nms", LS_RIGHT},
-        {settings->per_device_batch > 0 ? "T1\nms" : "T1(b/N)\nms", LS_RIGHT},
-        {"compute\nms", LS_RIGHT},
-        {"exposed\nms", LS_RIGHT},
-        {"host\nms", LS_RIGHT},
-        {"idle\nms", LS_RIGHT},
-        {"busy\n%", LS_RIGHT},
-        {"comm.\n%", LS_RIGHT},
-        {"over-\nlap %", LS_RIGHT},
-        {"busiest\nlink", LS_LEFT},
-        {"recorded\nms", LS_LEFT}, /* left out without a trace */
-        {"memory", LS_LEFT},       /* left out where all rows fit */
-    };
-    enum { COUNT = sizeof columns / sizeof *columns, SWEPT = 2, RECORDED = COUNT - 2, MEMORY };
-    bool fit = all_fit(rows, part);
-    ls_column shown[COUNT];
-    size_t count = 0;
-    for (int i = 0; i < COUNT; i++)
-        if ((i != SWEPT || sweep) && (i != RECORDED || settings->trace) && (i != MEMORY || !fit))
-            shown[count++] = columns[i];
-    ls_table *table;
-    ls_status status = ls_table_create(&table, shown, count);
-    if (status != LS_OK) return status;
-    for (int i = 0; i < rows->count; i++) {
-        const replay_row *row = &rows->rows[i];
-        if (!is_listed(row, part)) continue;
-        ls_table_cell(table, "%d", row->n);
-        ls_table_cell(table, "%.4g", row->batch / row->n);
-        put_times(table, row, settings);
-        if (!fit) put_fit(table, row, row->memory_bytes);
-    }
-    status = ls_table_finish(table, stdout);
+    bench_column columns[REPLAY_TIMES];
+    bench_table table = {.count = 0};
+    replay_times_columns(columns, settings, all_fit(rows, part));
+    bench_table_heads(&table, columns);
+    for (int i = 0; i < rows->count; i++)
+        if (is_listed(&rows->rows[i], part)) bench_table_cells(&table, columns, &rows->rows[i]);
+    ls_status status = bench_table_finish(&table, stdout);
     const replay_row *t1 = &rows->rows[0]; /* one device's with the batch of N = 1 */
     if (part.mode != LS_BUILD_SINGLE && !replay_fits(t1, t1->memory_bytes))
         printf(
@@ -156,64 +54,53 @@ static ls_status print_times(const replay_rows *rows, struct part part, const re
 
 /* --- devices ----------------------------------------------------------------------------------------------------- */
 
-static void put_share(ls_table *table, const replay_row *row, const replay_share *share, const char *devices) {
-    const struct ls_device_account *account = &share->account;
-    ls_table_cell(table, "%d", row->n);
-    ls_table_cell(table, "%s", devices);
-    ls_table_number(table, 3, account->compute_us / 1e3);
-    ls_table_number(table, 3, account->exposed_us / 1e3);
-    ls_table_number(table, 3, account->host_us / 1e3);
-    ls_table_number(table, 3, account->idle_us / 1e3);
-    ls_table_number(table, 3, account->communication_us / 1e3);
-    ls_table_number(table, 3, account->lock_us / 1e3);
-    ls_table_number(table, 2, account->sent_bytes / MIB);
-    ls_table_number(table, 2, account->received_bytes / MIB);
+/* Device 0's line, or the one of the others: "1", "1-7". */
+static replay_line line_of(const replay_row *row, const replay_share *share) {
+    replay_line line = {.n = row->n, .devices = "0", .row = row, .share = share};
+    if (share == &row->others) snprintf(line.devices, sizeof line.devices, row->n == 2 ? "1" : "1-%d", row->n - 1);
+    return line;
+}
+
+static void put_share(bench_table *table, const replay_row *row, const replay_share *share) {
+    const replay_line line = line_of(row, share);
+    bench_table_cells(table, replay_line_columns, &line);
+    bench_table_cells(table, replay_device_columns, share);
 }
 
 static ls_status print_devices(const replay_rows *rows, struct part part, const char *name) {
-    static const ls_column columns[] = {
-        {"N", LS_RIGHT},         {"device", LS_RIGHT},       {"compute\nms", LS_RIGHT},   {"exposed\nms", LS_RIGHT},
-        {"host\nms", LS_RIGHT},  {"idle\nms", LS_RIGHT},     {"all comm.\nms", LS_RIGHT}, {"lock\nms", LS_RIGHT},
-        {"sent\nMiB", LS_RIGHT}, {"received\nMiB", LS_RIGHT}};
-    ls_table *table;
-    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
-    if (status != LS_OK) return status;
-    char text[DEVICES_TEXT];
+    bench_table table = {.count = 0};
+    bench_table_heads(&table, replay_line_columns);
+    bench_table_heads(&table, replay_device_columns);
     printf("\n%s: device 0 and the others (their mean), per step\n\n", name);
     for (int i = 0; i < rows->count; i++) {
         const replay_row *row = &rows->rows[i];
         if (!is_listed(row, part) || row->n == 1) continue;
-        put_share(table, row, &row->first, "0");
-        put_share(table, row, &row->others, others_text(row, text));
+        put_share(&table, row, &row->first);
+        put_share(&table, row, &row->others);
     }
-    return ls_table_finish(table, stdout);
+    return bench_table_finish(&table, stdout);
 }
 
-static bool hold_the_same(const struct ls_memory_prediction *one, const struct ls_memory_prediction *other) {
-    for (int c = 0; c < REPLAY_CATEGORIES; c++)
-        if (replay_category_bytes(one, c) != replay_category_bytes(other, c)) return false;
-    return true;
+static void put_memory(bench_table *table, const replay_line *line) {
+    bench_table_cells(table, replay_line_columns, line);
+    bench_table_cells(table, replay_memory_columns, line->share);
+    bench_table_cells(table, replay_together_columns, line);
 }
 
-static void put_memory(ls_table *table, const replay_row *row, const replay_share *share, const char *devices) {
-    double sum = ls_memory_total(&share->memory);
-    ls_table_cell(table, "%d", row->n);
-    ls_table_cell(table, "%s", devices);
-    for (int c = 0; c < REPLAY_CATEGORIES; c++)
-        ls_table_number(table, 2, replay_category_bytes(&share->memory, c) / MIB);
-    ls_table_number(table, 2, sum / MIB);
-    put_fit(table, row, sum);
+/* One line where all devices hold the same. */
+static void put_memories(bench_table *table, const replay_row *row) {
+    replay_line first = line_of(row, &row->first), others = line_of(row, &row->others);
+    bool alike = memcmp(&row->first.memory, &row->others.memory, sizeof row->first.memory) == 0;
+    if (alike && row->n > 1) strcpy(first.devices, "each");
+    put_memory(table, &first);
+    if (!alike) put_memory(table, &others);
 }
 
 static ls_status print_memory(const replay_rows *rows, struct part part, const char *name) {
-    ls_column columns[REPLAY_CATEGORIES + 4] = {{"N", LS_RIGHT}, {"device", LS_RIGHT}};
-    for (int c = 0; c < REPLAY_CATEGORIES; c++) columns[2 + c] = (ls_column){categories[c].name, LS_RIGHT};
-    columns[REPLAY_CATEGORIES + 2] = (ls_column){"together", LS_RIGHT};
-    columns[REPLAY_CATEGORIES + 3] = (ls_column){"", LS_LEFT};
-    ls_table *table;
-    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
-    if (status != LS_OK) return status;
-    char text[DEVICES_TEXT];
+    bench_table table = {.count = 0};
+    bench_table_heads(&table, replay_line_columns);
+    bench_table_heads(&table, replay_memory_columns);
+    bench_table_heads(&table, replay_together_columns);
     printf("\n%s: memory that a device holds, MiB, computed from the workload\n\n", name);
     double cap_mb = NAN; /* of a sweep over buckets the first size */
     for (int i = 0; i < rows->count; i++) {
@@ -221,11 +108,9 @@ static ls_status print_memory(const replay_rows *rows, struct part part, const c
         if (!is_listed(row, part)) continue;
         if (isnan(cap_mb)) cap_mb = row->cap_mb;
         if (row->cap_mb != cap_mb && part.mode == LS_BUILD_DDP) continue;
-        bool alike = hold_the_same(&row->first.memory, &row->others.memory);
-        put_memory(table, row, &row->first, alike && row->n > 1 ? "each" : "0");
-        if (!alike) put_memory(table, row, &row->others, others_text(row, text));
+        put_memories(&table, row);
     }
-    return ls_table_finish(table, stdout);
+    return bench_table_finish(&table, stdout);
 }
 
 /* --- all --------------------------------------------------------------------------------------------------------- */

@@ -1,0 +1,86 @@
+/* columns: what a row is, in text, CSV and JSON. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "labs/bench/comm/bench_comm.h"
+
+bool comm_is_ours(const comm_row *row) { return strcmp(row->library, "lockstep") == 0; }
+
+static const char *n_of(char cell[BENCH_CELL], const void *of) {
+    const comm_row *row = of;
+    snprintf(cell, BENCH_CELL, "%d%s", row->n, row->oversubscribed ? "*" : "");
+    return cell;
+}
+
+static const char *algorithm_of(char cell[BENCH_CELL], const void *of) {
+    const comm_row *row = of;
+    (void)cell;
+    if (!comm_is_ours(row)) return row->library;
+    return row->algorithm[0] ? row->algorithm : "-";
+}
+
+static double messages_of(const void *of) {
+    const comm_row *row = of;
+    return (double)(row->counted.sent_messages + row->counted.received_messages);
+}
+
+static double bytes_of(const void *of) {
+    const comm_row *row = of;
+    return (double)(row->counted.sent_bytes + row->counted.received_bytes);
+}
+
+static const char *agreement_of(char cell[BENCH_CELL], const void *of) {
+    static const char *const texts[] = {"", "=", "differs"};
+    (void)cell;
+    return texts[((const comm_row *)of)->agreement];
+}
+
+/* What is not defined for a row stays empty, and so does the rate of what took no time. */
+static void put_number(char cell[BENCH_CELL], int decimals, double value) {
+    if (isfinite(value)) snprintf(cell, BENCH_CELL, "%.*f", decimals, value);
+}
+
+static void put_time(char cell[BENCH_CELL], double us) { put_number(cell, us < 100 ? 2 : 0, us); }
+
+/* So that small messages do not all have 0.000. */
+static void put_bandwidth(char cell[BENCH_CELL], double value) {
+    put_number(cell, value < 0.1 ? 4 : value < 10 ? 3 : 1, value);
+}
+
+const bench_column comm_which[] = {
+    {.head = "N", .text = n_of, .align = LS_RIGHT},
+    {.head = "size\nbytes", BENCH_AT(BENCH_SIZE, comm_row, nbytes)},
+    {.head = "algorithm", .text = algorithm_of},
+    {.kind = BENCH_END},
+};
+
+#define NUMBER(field, title, put)                                                                                      \
+    { .name = #field, .head = title, BENCH_AT(BENCH_DOUBLE, comm_row, field), .format = put }
+const bench_column comm_numbers[] = {
+    NUMBER(time_us, "time\nus", put_time),
+    NUMBER(least_us, NULL, NULL),
+    NUMBER(p10_us, "10 %\nus", put_time),
+    NUMBER(p90_us, "90 %\nus", put_time),
+    NUMBER(algbw_GBps, "algbw\nGB/s", put_bandwidth),
+    NUMBER(busbw_GBps, "busbw\nGB/s", put_bandwidth),
+    {.kind = BENCH_END},
+};
+
+#define COUNT(what, field)                                                                                             \
+    { .name = what, BENCH_AT(BENCH_SIZE, comm_row, field) }
+const bench_column comm_counts[] = {
+    {.name = "rank", BENCH_AT(BENCH_INT, comm_row, busiest_rank)},
+    COUNT("sent_messages", counted.sent_messages),
+    COUNT("sent_bytes", counted.sent_bytes),
+    COUNT("received_messages", counted.received_messages),
+    COUNT("received_bytes", counted.received_bytes),
+    COUNT("formula_sent_messages", formula.sent_messages),
+    COUNT("formula_sent_bytes", formula.sent_bytes),
+    COUNT("formula_received_messages", formula.received_messages),
+    COUNT("formula_received_bytes", formula.received_bytes),
+    {.head = "messages\nper rank", .number = messages_of},
+    {.head = "bytes\nper rank", .number = bytes_of},
+    {.head = "formula", .text = agreement_of},
+    {.kind = BENCH_END},
+};

@@ -1,0 +1,67 @@
+/* columns: what a row is, in text, CSV and JSON: measured, under the lock, in virtual time; and what T_N is made of. */
+#include "labs/bench/dp_vs_ddp/bench.h"
+
+static const char *mode_of(char cell[BENCH_CELL], const void *row) {
+    (void)cell;
+    return bench_mode_name(((const bench_row *)row)->mode);
+}
+
+static const char *note_of(char cell[BENCH_CELL], const void *row) {
+    (void)cell;
+    return ((const bench_row *)row)->oversubscribed ? "oversubscribed" : "";
+}
+
+/* A number that is in text alone, one that is in files alone, and what both have in common. */
+#define AT(field) BENCH_AT(BENCH_DOUBLE, bench_row, field)
+#define MS(title, field)                                                                                               \
+    { .head = title, AT(field), .decimals = 3 }
+#define FILED(field)                                                                                                   \
+    { .name = #field, AT(field) }
+#define WHICH                                                                                                          \
+    {.head = "mode", .text = mode_of}, { .head = "N", BENCH_AT(BENCH_INT, bench_row, n) }
+#define NOTE                                                                                                           \
+    { .head = "", .text = note_of }
+#define END                                                                                                            \
+    { .kind = BENCH_END }
+
+/* What every table of times begins with; its own names of the step's time and of the speed-up. */
+#define TIMES(step, speed_up)                                                                                          \
+    WHICH, {.head = "samples per\ndevice", BENCH_AT(BENCH_INT64, bench_row, per_device_batch)},                        \
+        {.name = "step_ms", .head = step, AT(step_ms), .decimals = 3},                                                 \
+        {.name = "step_ms_min", .head = "lowest\nms", AT(step_ms_min), .decimals = 3},                                 \
+        {.name = "step_ms_max", .head = "highest\nms", AT(step_ms_max), .decimals = 3},                                \
+        {.name = "speedup", .head = speed_up, AT(speedup), .decimals = 2}, FILED(speedup_min), FILED(speedup_max)
+#define EFFICIENCY                                                                                                     \
+    { .name = "efficiency", .head = "efficiency\n%", AT(efficiency), .percent = true, .decimals = 1 }
+
+const bench_column bench_measured_columns[] = {
+    TIMES("T_N\nms", "speed-up"),
+    EFFICIENCY,
+    FILED(ideal_ms),
+    FILED(over_ms),
+    FILED(smaller_batch_ms),
+    FILED(exposed_ms),
+    FILED(fixed_ms),
+    FILED(final_loss),
+    NOTE,
+    END,
+};
+
+const bench_column bench_locked_columns[] = {TIMES("T_N\nms", "speed-up\nwith the lock"), FILED(efficiency), END};
+const bench_column bench_unlocked_columns[] = {{.head = "speed-up\nwithout it", AT(speedup), .decimals = 2}, END};
+
+const bench_column bench_virtual_columns[] = {
+    TIMES("virtual T_N\nms", "speed-up"),
+    EFFICIENCY,
+    {.name = "busy", .head = "busy\n%", AT(busy), .percent = true, .decimals = 1},
+    {.name = "exposed_ms", .head = "exposed comm.\nms", AT(exposed_ms), .decimals = 3},
+    END,
+};
+
+#define PARTS(ideal, smaller_batch, exposed)                                                                           \
+    {                                                                                                                  \
+        WHICH, MS("T_N\nms", step_ms), MS(ideal, ideal_ms), MS("= difference\nms", over_ms),                           \
+            MS(smaller_batch, smaller_batch_ms), MS(exposed, exposed_ms), MS("+ fixed work\nms", fixed_ms), NOTE, END, \
+    }
+const bench_column bench_strong_parts[] = PARTS("- T1/N\nms", "= smaller batch\nms", "+ exposed comm.\nms"),
+                   bench_weak_parts[] = PARTS("- T1\nms", NULL, "= exposed comm.\nms"); /* no batch is smaller */

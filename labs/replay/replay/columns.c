@@ -1,0 +1,131 @@
+/* columns: what a row and a device's share are, in text, CSV and JSON. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "labs/replay/replay/replay.h"
+
+#define MIB 1048576.0
+#define GIB 1073741824.0
+
+/* --- a mode's row ------------------------------------------------------------------------------------------------ */
+
+bool replay_fits(const replay_row *row, double bytes) { return !(bytes > row->device_memory_bytes); }
+
+static const char *fit_text(char cell[BENCH_CELL], const replay_row *row, double bytes) {
+    if (replay_fits(row, bytes)) return "";
+    snprintf(cell, BENCH_CELL, "does not fit: %.4g of %.4g GiB", bytes / GIB, row->device_memory_bytes / GIB);
+    return cell;
+}
+
+static const char *row_fit_of(char cell[BENCH_CELL], const void *of) {
+    const replay_row *row = of;
+    return fit_text(cell, row, row->memory_bytes);
+}
+
+static const char *samples_of(char cell[BENCH_CELL], const void *of) {
+    const replay_row *row = of;
+    snprintf(cell, BENCH_CELL, "%.4g", row->batch / row->n);
+    return cell;
+}
+
+static double overlap_of(const void *of) {
+    const replay_row *row = of;
+    return row->communication_share > 0 ? row->overlap : NAN;
+}
+
+static const char *link_of(char cell[BENCH_CELL], const void *of) {
+    const replay_row *row = of;
+    if (!isnan(row->link_use)) snprintf(cell, BENCH_CELL, "%s %.0f %%", row->link, 100 * row->link_use);
+    return cell;
+}
+
+static const char *recorded_of(char cell[BENCH_CELL], const void *of) {
+    const replay_row *row = of;
+    double more = 100 * (row->step_ms / row->recorded_ms - 1);
+    if (!isnan(row->recorded_ms)) snprintf(cell, BENCH_CELL, "%.3f (%+.1f %%)", row->recorded_ms, more);
+    return cell;
+}
+
+#define AT(field) BENCH_AT(BENCH_DOUBLE, replay_row, field)
+#define FILED(field)                                                                                                   \
+    { .name = #field, AT(field) }
+#define TIMES(over, alone)                                                                                             \
+    {.name = "step_ms", .head = "T_N\nms", AT(step_ms), .decimals = 3},                                                \
+        {.name = "speedup", .head = "speed-up", AT(speedup), .decimals = 2},                                           \
+        {.name = "efficiency", .head = "effi-\nciency %", AT(efficiency), .percent = true, .decimals = 1},             \
+        FILED(ideal_ms), {.name = "over_ms", .head = over, AT(over_ms), .decimals = 3}, {                              \
+        .name = "alone_ms", .head = alone, AT(alone_ms), .decimals = 3                                                 \
+    }
+
+/* Of a device, whose account lies there. */
+#define PART(what, title, field)                                                                                       \
+    { .name = what, .head = title, field, .unit = 1e-3, .per = 1e3, .decimals = 3 }
+#define PARTS(type, account)                                                                                           \
+    PART("compute_ms", "compute\nms", BENCH_AT(BENCH_DOUBLE, type, account.compute_us)),                               \
+        PART("exposed_ms", "exposed\nms", BENCH_AT(BENCH_DOUBLE, type, account.exposed_us)),                           \
+        PART("host_ms", "host\nms", BENCH_AT(BENCH_DOUBLE, type, account.host_us)),                                    \
+        PART("idle_ms", "idle\nms", BENCH_AT(BENCH_DOUBLE, type, account.idle_us))
+
+const bench_column replay_row_columns[] = {
+    TIMES(NULL, NULL),  FILED(overlap),      FILED(communication_share), FILED(busy_share),   FILED(link_use),
+    FILED(recorded_ms), FILED(memory_bytes), FILED(device_memory_bytes), {.kind = BENCH_END},
+};
+
+void replay_times_columns(bench_column columns[REPLAY_TIMES], const replay_settings *settings, bool fit) {
+    bool weak = settings->per_device_batch > 0;
+    const bench_column all[] = {
+        {.head = "N", BENCH_AT(BENCH_INT, replay_row, n)},
+        {.head = "samples per\ndevice", .text = samples_of, .align = LS_RIGHT},
+        {.head = settings->cap_count > 1 ? "bucket\nMiB" : NULL, AT(cap_mb), .decimals = 2},
+        TIMES(weak ? "T_N - T1\nms" : "T_N - T1/N\nms", weak ? "T1\nms" : "T1(b/N)\nms"),
+        PARTS(replay_row, mean.account),
+        {.head = "busy\n%", AT(busy_share), .percent = true},
+        {.head = "comm.\n%", AT(communication_share), .percent = true},
+        {.head = "over-\nlap %", .number = overlap_of, .percent = true},
+        {.head = "busiest\nlink", .text = link_of},
+        {.head = settings->trace ? "recorded\nms" : NULL, .text = recorded_of},
+        {.head = fit ? NULL : "memory", .text = row_fit_of},
+        {.kind = BENCH_END},
+    };
+    _Static_assert(sizeof all / sizeof *all <= REPLAY_TIMES, "REPLAY_TIMES is too small");
+    memcpy(columns, all, sizeof all);
+}
+
+/* --- a device's share -------------------------------------------------------------------------------------------- */
+
+#define TRAFFIC(what, title, field)                                                                                    \
+    { .name = what, .head = title, BENCH_AT(BENCH_DOUBLE, replay_share, account.field), .per = MIB, .decimals = 2 }
+const bench_column replay_device_columns[] = {
+    PARTS(replay_share, account),
+    PART("communication_ms", "all comm.\nms", BENCH_AT(BENCH_DOUBLE, replay_share, account.communication_us)),
+    PART("lock_ms", "lock\nms", BENCH_AT(BENCH_DOUBLE, replay_share, account.lock_us)),
+    TRAFFIC("sent_bytes", "sent\nMiB", sent_bytes),
+    TRAFFIC("received_bytes", "received\nMiB", received_bytes),
+    {.kind = BENCH_END},
+};
+
+#define CATEGORY(what, field)                                                                                          \
+    { .name = what, .head = what, BENCH_AT(BENCH_DOUBLE, replay_share, memory.field), .per = MIB, .decimals = 2 }
+const bench_column replay_memory_columns[] = {
+    CATEGORY("parameters", parameter),   CATEGORY("gradients", gradient),  CATEGORY("optimizer", optimizer),
+    CATEGORY("activations", activation), CATEGORY("input", input),         CATEGORY("gathered output", gathered_output),
+    CATEGORY("buckets", bucket),         CATEGORY("workspace", workspace), {.kind = BENCH_END},
+};
+
+static double total_of(const void *of) { return ls_memory_total(&((const replay_line *)of)->share->memory); }
+
+static const char *line_fit_of(char cell[BENCH_CELL], const void *of) {
+    return fit_text(cell, ((const replay_line *)of)->row, total_of(of));
+}
+
+const bench_column replay_line_columns[] = {
+    {.head = "N", BENCH_AT(BENCH_INT, replay_line, n)},
+    {.head = "device", BENCH_AT(BENCH_CHARS, replay_line, devices), .align = LS_RIGHT},
+    {.kind = BENCH_END},
+};
+const bench_column replay_together_columns[] = {
+    {.head = "together", .number = total_of, .per = MIB, .decimals = 2},
+    {.head = "", .text = line_fit_of},
+    {.kind = BENCH_END},
+};

@@ -26,8 +26,8 @@ static const char *size_of(char cell[BENCH_CELL], const void *row) {
     return cell;
 }
 
-static void put_or_none(char cell[BENCH_CELL], double value) {
-    snprintf(cell, BENCH_CELL, isnan(value) ? "none" : "%g", value);
+static void put_or_minus(char cell[BENCH_CELL], int decimals, double value) {
+    snprintf(cell, BENCH_CELL, "%.*f", decimals, isnan(value) ? -1 : value);
 }
 
 /* In files alone, in both, in text alone. */
@@ -44,7 +44,7 @@ static const bench_column columns[] = {
     {.name = "host", BENCH_AT(BENCH_CHARS, struct row, host), .head = "host"},
     {.head = "bits", .number = bits_of},
     {.head = "size", .text = size_of, .align = LS_RIGHT},
-    {.head = "rate", BENCH_AT(BENCH_DOUBLE, struct row, rate), .format = put_or_none},
+    {.head = "rate", BENCH_AT(BENCH_DOUBLE, struct row, rate), .decimals = 1, .format = put_or_minus},
     {.kind = BENCH_END},
 };
 
@@ -111,7 +111,7 @@ static void text_has_what_has_a_head(void **state) {
     (void)state;
     check_table(print_two, "  time  rate\n"
                            "     s     %  host         bits               size  rate\n"
-                           "0.0015        a\"b   98765431208  12345678901 bytes  none\n"
+                           "0.0015        a\"b   98765431208  12345678901 bytes  -1.0\n"
                            "2.0000  50.0  c              16            2 bytes   0.5\n");
 }
 

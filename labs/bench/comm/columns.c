@@ -41,11 +41,11 @@ static void put_number(char cell[BENCH_CELL], int decimals, double value) {
     if (isfinite(value)) snprintf(cell, BENCH_CELL, "%.*f", decimals, value);
 }
 
-static void put_time(char cell[BENCH_CELL], double us) { put_number(cell, us < 100 ? 2 : 0, us); }
+static void put_time(char cell[BENCH_CELL], int decimals, double us) { put_number(cell, us < 100 ? decimals : 0, us); }
 
 /* So that small messages do not all have 0.000. */
-static void put_bandwidth(char cell[BENCH_CELL], double value) {
-    put_number(cell, value < 0.1 ? 4 : value < 10 ? 3 : 1, value);
+static void put_bandwidth(char cell[BENCH_CELL], int decimals, double value) {
+    put_number(cell, value < 0.1 ? decimals : value < 10 ? 3 : 1, value);
 }
 
 const bench_column comm_which[] = {
@@ -55,15 +55,17 @@ const bench_column comm_which[] = {
     {.kind = BENCH_END},
 };
 
-#define NUMBER(field, title, put)                                                                                      \
-    { .name = #field, .head = title, BENCH_AT(BENCH_DOUBLE, comm_row, field), .format = put }
+#define TIME(field, title)                                                                                             \
+    { .name = #field, .head = title, BENCH_AT(BENCH_DOUBLE, comm_row, field), .decimals = 2, .format = put_time }
+#define RATE(field, title)                                                                                             \
+    { .name = #field, .head = title, BENCH_AT(BENCH_DOUBLE, comm_row, field), .decimals = 4, .format = put_bandwidth }
 const bench_column comm_numbers[] = {
-    NUMBER(time_us, "time\nus", put_time),
-    NUMBER(least_us, NULL, NULL),
-    NUMBER(p10_us, "10 %\nus", put_time),
-    NUMBER(p90_us, "90 %\nus", put_time),
-    NUMBER(algbw_GBps, "algbw\nGB/s", put_bandwidth),
-    NUMBER(busbw_GBps, "busbw\nGB/s", put_bandwidth),
+    TIME(time_us, "time\nus"),
+    TIME(least_us, NULL),
+    TIME(p10_us, "10 %\nus"),
+    TIME(p90_us, "90 %\nus"),
+    RATE(algbw_GBps, "algbw\nGB/s"),
+    RATE(busbw_GBps, "busbw\nGB/s"),
     {.kind = BENCH_END},
 };
 

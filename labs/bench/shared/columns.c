@@ -83,7 +83,7 @@ const char *bench_cell(char cell[BENCH_CELL], const bench_column *column, const 
     if (is_text(column)) return text_of(cell, column, row);
     double value = number_of(column, row) / (column->per != 0 ? column->per : 1) * (column->percent ? 100 : 1);
     if (column->format) {
-        column->format(cell, value);
+        column->format(cell, column->decimals, value);
     } else if (!isnan(value)) {
         snprintf(cell, BENCH_CELL, "%.*f", column->decimals, value);
     }

@@ -37,11 +37,11 @@ typedef struct bench_column {
     double
         unit; /* CSV and JSON: times the value; 0: once. 1e-3 where the row has microseconds, the file milliseconds */
     /* text tables */
-    double per;                                          /* the value is divided by this; 0: by 1 */
-    bool percent;                                        /* times 100 */
-    int decimals;                                        /* nothing stands for NaN */
-    void (*format)(char cell[BENCH_CELL], double value); /* instead; `cell` is empty before */
-    ls_align align;                                      /* of texts; numbers stand on the right */
+    double per;                                                        /* the value is divided by this; 0: by 1 */
+    bool percent;                                                      /* times 100 */
+    int decimals;                                                      /* nothing stands for NaN */
+    void (*format)(char cell[BENCH_CELL], int decimals, double value); /* instead; `cell` is empty before */
+    ls_align align;                                                    /* of texts; numbers stand on the right */
 } bench_column;
 
 #define BENCH_AT(what, type, field) .kind = what, .offset = offsetof(type, field)

@@ -1,7 +1,6 @@
 /* library — where a file lies that is asked for by name. */
 #include "labs/replay/engine/library.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,20 +25,30 @@ static bool folder_above(char folder[LS_LIBRARY_PATH], int parts) {
     return true;
 }
 
+enum { PLACES = 3 };
+
+/* The current folder, or the project's that the program was built in: one above its own, or two. */
+static bool path_at(char path[LS_LIBRARY_PATH], int place, const char *file) {
+    char above[LS_LIBRARY_PATH] = "";
+    if (place > 0 && !folder_above(above, place + 1)) return false;
+    int length = snprintf(path, LS_LIBRARY_PATH, "%s%s%s", above, place > 0 ? "/" : "", file);
+    return length >= 0 && length < LS_LIBRARY_PATH;
+}
+
+bool ls_library_has(char path[LS_LIBRARY_PATH], const char *file) {
+    for (int place = 0; place < PLACES; place++)
+        if (path_at(path, place, file) && access(path, F_OK) == 0) return true;
+    return false;
+}
+
 ls_status ls_library_find(char path[LS_LIBRARY_PATH], const char *folder, const char *name) {
-    char above[LS_LIBRARY_PATH], tried[3 * LS_LIBRARY_PATH] = "";
+    char file[LS_LIBRARY_PATH], tried[3 * LS_LIBRARY_PATH] = "";
     size_t used = 0;
     bool is_path = strchr(name, '/') || ends_with(name, ".json");
-    for (int place = 0; place < (is_path ? 1 : 3); place++) {
-        int length = -1;
-        if (is_path) {
-            length = snprintf(path, LS_LIBRARY_PATH, "%s", name);
-        } else if (place == 0) {
-            length = snprintf(path, LS_LIBRARY_PATH, "%s/%s.json", folder, name);
-        } else if (folder_above(above, place + 1)) {
-            length = snprintf(path, LS_LIBRARY_PATH, "%s/%s/%s.json", above, folder, name);
-        }
-        if (length < 0 || length >= LS_LIBRARY_PATH) continue;
+    int length =
+        is_path ? snprintf(file, sizeof file, "%s", name) : snprintf(file, sizeof file, "%s/%s.json", folder, name);
+    for (int place = 0; place < (is_path ? 1 : PLACES); place++) {
+        if (length < 0 || length >= LS_LIBRARY_PATH || !path_at(path, place, file)) continue;
         if (access(path, F_OK) == 0) return LS_OK;
         int put = snprintf(tried + used, sizeof tried - used, "%s%s", used > 0 ? ", " : "", path);
         if (put > 0 && used + (size_t)put < sizeof tried) used += (size_t)put;

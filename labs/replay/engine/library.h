@@ -2,6 +2,7 @@
 #ifndef LABS_REPLAY_ENGINE_LIBRARY_H
 #define LABS_REPLAY_ENGINE_LIBRARY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/base/status.h"
@@ -12,5 +13,8 @@
  * other means FOLDER/NAME.json: in the current folder, or in the folder above the running program's (for build/replay),
  * or two above it (for build/tests/test_x). LS_ERR_IO: there is none; the line says which were looked for. */
 ls_status ls_library_find(char path[LS_LIBRARY_PATH], const char *folder, const char *name);
+
+/* Whether the project has that file, "plots/tn_fit.gp", in one of the same places; then its path. */
+bool ls_library_has(char path[LS_LIBRARY_PATH], const char *file);
 
 #endif

@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "labs/bench/shared/child.h"
 #include "labs/bench/shared/output.h"
+#include "labs/replay/engine/library.h"
 #include "labs/replay/fit_tn/fit_tn.h"
 
 #define SCRIPT "plots/tn_fit.gp"
@@ -20,45 +21,21 @@ enum { PLACES = 100 }; /* of a curve */
 
 /* --- JSON -------------------------------------------------------------------------------------------------------- */
 
-static cJSON *fit_object(const struct ls_fit *fit) {
+static cJSON *object_of(const bench_column *columns, const void *row) {
     cJSON *object = cJSON_CreateObject();
+    bench_add_columns(object, columns, row);
+    return object;
+}
+
+static cJSON *fit_object(const struct ls_fit *fit) {
+    cJSON *object = object_of(fit_tn_law_columns, fit);
     bool amdahl = fit->law == LS_LAW_AMDAHL;
-    cJSON_AddStringToObject(object, "law", ls_law_name(fit->law));
-    cJSON_AddStringToObject(object, "tcomm", ls_law_formula(fit->law));
-    bench_add_number(object, "t1_ms", fit->t1_ms);
-    bench_add_number(object, "t1_error_ms", fit->t1_error_ms);
     if (fit->coefficients > 1) bench_add_number(object, amdahl ? "s" : "a_ms", fit->a_ms);
     if (fit->coefficients > 1) bench_add_number(object, amdahl ? "s_error" : "a_error_ms", fit->a_error_ms);
     if (fit->coefficients > 2) bench_add_number(object, "b_ms", fit->b_ms);
     if (fit->coefficients > 2) bench_add_number(object, "b_error_ms", fit->b_error_ms);
-    bench_add_number(object, "degrees_of_freedom", fit->points - fit->coefficients);
-    bench_add_number(object, "r_squared", fit->r_squared);
-    bench_add_number(object, "rms_ms", fit->rms_ms);
-    bench_add_number(object, "left_out_ms", fit->left_out_ms);
-    bench_add_number(object, "half_efficiency_n", fit->half_efficiency_n);
+    bench_add_columns(object, fit_tn_quality_columns, fit);
     cJSON_AddItemToObject(object, "residual_ms", cJSON_CreateDoubleArray(fit->residual_ms, fit->points));
-    return object;
-}
-
-static cJSON *rival_object(const fit_tn_rival *rival) {
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "law", rival->law);
-    cJSON_AddStringToObject(object, "coefficients", rival->coefficients);
-    bench_add_number(object, "degrees_of_freedom", rival->degrees);
-    bench_add_number(object, "rms_ms", rival->rms_ms);
-    bench_add_number(object, "left_out_ms", rival->left_out_ms);
-    cJSON_AddStringToObject(object, "supported", rival->verdict);
-    return object;
-}
-
-static cJSON *add_row(cJSON *rows, const fit_tn_result *result, const fit_tn_data *data, int n, double ms) {
-    cJSON *object = cJSON_CreateObject();
-    double efficiency = fit_tn_efficiency(result, data, n, ms);
-    bench_add_number(object, "n", n);
-    bench_add_number(object, "step_ms", ms);
-    bench_add_number(object, "speedup", efficiency * n);
-    bench_add_number(object, "efficiency", efficiency);
-    cJSON_AddItemToArray(rows, object);
     return object;
 }
 
@@ -70,16 +47,20 @@ static char *json_text(const fit_tn_result *result, const fit_tn_data *data, con
     cJSON_AddStringToObject(object, "scaling", data->weak ? "weak" : "strong");
     bench_add_number(object, "t1_ms", result->t1_ms);
     cJSON *points = cJSON_AddArrayToObject(object, "points");
-    for (int i = 0; i < data->count; i++) (void)add_row(points, result, data, data->points[i].n, data->points[i].ms);
+    for (int i = 0; i < data->count; i++) {
+        const fit_tn_line line = fit_tn_line_of(result, data, data->points[i].n, data->points[i].ms);
+        cJSON_AddItemToArray(points, object_of(fit_tn_strong_columns, &line)); /* both scalings have the same names */
+    }
     cJSON *fits = cJSON_AddArrayToObject(object, "laws");
     for (size_t i = 0; i < result->fit_count; i++) cJSON_AddItemToArray(fits, fit_object(&result->fits[i]));
     cJSON *rivals = cJSON_AddArrayToObject(object, "explanations");
-    for (int i = 0; i < result->rival_count; i++) cJSON_AddItemToArray(rivals, rival_object(&result->rivals[i]));
+    for (int i = 0; i < result->rival_count; i++)
+        cJSON_AddItemToArray(rivals, object_of(fit_tn_rival_columns, &result->rivals[i]));
     cJSON *predictions = cJSON_AddArrayToObject(object, "predictions");
     for (int i = 0; i < predict->count; i++) {
         int n = predict->values[i];
-        cJSON *row = add_row(predictions, result, data, n, ls_fit_ms(&result->fits[0], n));
-        cJSON_AddStringToObject(row, "beyond", fit_tn_beyond(data, n));
+        const fit_tn_line line = fit_tn_line_of(result, data, n, ls_fit_ms(&result->fits[0], n));
+        cJSON_AddItemToArray(predictions, object_of(fit_tn_prediction_columns, &line));
     }
     char *text = cJSON_Print(object);
     cJSON_Delete(object);
@@ -125,36 +106,19 @@ static char *csv_text(const fit_tn_result *result, const fit_tn_data *data, cons
     return bench_text_close(&text);
 }
 
-/* plots/tn_fit.gp, from the folder in which the program runs, or from one above its build folder: build or
- * build/asan. */
-static ls_status find_script(char path[BENCH_PATH_CAPACITY]) {
-    char above[BENCH_PATH_CAPACITY - 32];
-    snprintf(path, BENCH_PATH_CAPACITY, "%s", SCRIPT);
-    if (access(path, R_OK) == 0) return LS_OK;
-    ssize_t length = readlink("/proc/self/exe", above, sizeof above - 1);
-    above[length > 0 ? length : 0] = '\0';
-    for (int parts = 1; parts <= 3; parts++) {
-        char *slash = strrchr(above, '/');
-        if (!slash) break;
-        *slash = '\0';
-        snprintf(path, BENCH_PATH_CAPACITY, "%s/%s", above, SCRIPT);
-        if (parts > 1 && access(path, R_OK) == 0) return LS_OK;
-    }
-    return ls_fail(LS_ERR_IO, "--plot: there is no " SCRIPT " here; run fit_tn in the project's folder");
-}
-
 /* FILE.csv, and gnuplot's FILE.png and FILE.svg. */
 static ls_status draw(const char *png, const char *csv) {
     static bench_output output;
-    char script[BENCH_PATH_CAPACITY], folder[BENCH_PATH_CAPACITY], data[BENCH_PATH_CAPACITY],
-        lib[BENCH_PATH_CAPACITY + 16];
+    char script[LS_LIBRARY_PATH], folder[BENCH_PATH_CAPACITY], data[BENCH_PATH_CAPACITY], lib[BENCH_PATH_CAPACITY + 16];
     size_t stem = strlen(png) - 4;
     if (stem + 5 > sizeof data) return ls_fail(LS_ERR_IO, "--plot: the path is too long: %.60s...", png);
     snprintf(data, sizeof data, "%.*s.csv", (int)stem, png);
     snprintf(folder, sizeof folder, "%s", png);
     char *slash = strrchr(folder, '/');
     if (slash) slash[slash == folder] = '\0';
-    ls_status status = find_script(script);
+    ls_status status = LS_OK;
+    if (!ls_library_has(script, SCRIPT))
+        status = ls_fail(LS_ERR_IO, "--plot: there is no " SCRIPT " here; run fit_tn in the project's folder");
     if (status == LS_OK) status = bench_write_path(data, csv);
     if (status != LS_OK) return status;
     /* the folder above plots/, where the script looks for what it loads */

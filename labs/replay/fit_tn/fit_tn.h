@@ -2,11 +2,13 @@
  *
  *     settings.c   command line -> fit_tn_settings       points.c   --points or a CSV file -> fit_tn_data
  *     csv.c        a CSV file -> cells                   laws.c     points -> fitted laws, and which of them hold
+ *     columns.c    what is shown in text and JSON
  *     tables.c     -> stdout                             files.c    -> JSON, CSV, and a picture by gnuplot */
 #ifndef LABS_REPLAY_FIT_TN_FIT_TN_H
 #define LABS_REPLAY_FIT_TN_FIT_TN_H
 
 #include "common/base/options.h"
+#include "labs/bench/shared/columns.h"
 #include "labs/replay/engine/fit.h"
 
 enum { FIT_TN_TEXT = 200, FIT_TN_RIVALS = 4 };
@@ -95,6 +97,20 @@ const char *fit_tn_beyond(const fit_tn_data *data, int n);
 double fit_tn_efficiency(const fit_tn_result *result, const fit_tn_data *data, int n, double ms);
 
 /* --- output ------------------------------------------------------------------------------------------------------ */
+
+/* N devices' step: of a point, or predicted. */
+typedef struct fit_tn_line {
+    int n;
+    double ms, ideal_ms, tcomm_ms, speedup, efficiency;
+    double residual_ms; /* of a point, set by who has the law's */
+    char beyond[32];
+} fit_tn_line;
+fit_tn_line fit_tn_line_of(const fit_tn_result *result, const fit_tn_data *data, int n, double ms);
+
+/* Of a fit_tn_line: a point under strong and under weak scaling, and a prediction. Of a fit, in two runs, between which
+ * JSON has its coefficients; and of a rival. */
+extern const bench_column fit_tn_strong_columns[], fit_tn_weak_columns[], fit_tn_prediction_columns[];
+extern const bench_column fit_tn_law_columns[], fit_tn_quality_columns[], fit_tn_rival_columns[];
 
 ls_status fit_tn_print(const fit_tn_result *result, const fit_tn_data *data, const fit_tn_settings *settings);
 ls_status fit_tn_write(const fit_tn_result *result, const fit_tn_data *data, const fit_tn_settings *settings);

@@ -87,8 +87,8 @@ static const char *title_of(char cell[BENCH_CELL], const void *row) {
     return ((const struct comparison *)row)->title;
 }
 
-static void put_error(char cell[BENCH_CELL], double percent) {
-    if (isfinite(percent)) snprintf(cell, BENCH_CELL, "%+.2f", percent);
+static void put_error(char cell[BENCH_CELL], int decimals, double percent) {
+    if (isfinite(percent)) snprintf(cell, BENCH_CELL, "%+.*f", decimals, percent);
 }
 
 #define AT(field) BENCH_AT(BENCH_DOUBLE, struct comparison, field)
@@ -96,7 +96,7 @@ static const bench_column columns[] = {
     {.head = "per step, mean of devices", .text = title_of},
     {.name = "recorded", .head = "recorded", AT(recorded), .decimals = 3},
     {.name = "replayed", .head = "replayed", AT(replayed), .decimals = 3},
-    {.name = "error", .head = "off by\n%", AT(error), .percent = true, .format = put_error},
+    {.name = "error", .head = "off by\n%", AT(error), .percent = true, .decimals = 2, .format = put_error},
     {.kind = BENCH_END},
 };
 

@@ -20,7 +20,8 @@ struct ddp {
     /* changes from step to step */
     bool buffers_travel, buffers_changed; /* buffers.c: broadcast before this forward; changed by the last forward */
     int buffers_root; /* whose buffers count: rank 0's; with join, those of the highest rank that has samples */
-    int weight; /* gradients are scaled by weight / samples of the step: W; with join, if so chosen, the ranks with samples */
+    /* gradients are scaled by this / samples of the step: W; with join, if so chosen, the ranks with samples */
+    int gradient_weight;
 };
 
 static inline struct ddp *ddp_of(ls_parallel *p) { return (struct ddp *)p; }
@@ -50,8 +51,8 @@ void ddp_abandon(ls_parallel *p);
 bool ddp_give_up(ls_parallel *p, const char *reason, ls_status *status);
 
 /* resume_state.c */
-void ddp_get_memory(const ls_parallel *p, const int64_t **values, size_t *count);
-ls_status ddp_set_memory(ls_parallel *p, const int64_t *values, size_t count);
+void ddp_get_resume_state(const ls_parallel *p, const int64_t **values, size_t *count);
+ls_status ddp_set_resume_state(ls_parallel *p, const int64_t *values, size_t count);
 
 /* join.c */
 ls_status ddp_join(ls_parallel *p, ls_batch *batch, bool *anyone);

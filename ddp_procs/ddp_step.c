@@ -41,7 +41,7 @@ ls_status ddp_forward_backward(ls_parallel *p) {
     /* local mean x (local samples x W / global samples): the reducer's average of it is the mean over the whole
      * batch */
     ls_phase_enter(p->clocks, LS_PHASE_LOSS);
-    ls_parallel_take_loss(p, ddp->compute, ddp->dy, y, ddp->weight);
+    ls_parallel_take_loss(p, ddp->compute, ddp->dy, y, ddp->gradient_weight);
     status = ls_check_loss(p);
     if (status != LS_OK) return status;
 

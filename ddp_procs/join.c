@@ -33,7 +33,7 @@ static void take_counts(struct ddp *ddp, const int64_t *counts, ls_batch *batch,
         batch->global_count += (size_t)counts[r];
         ddp->buffers_root = r;
     }
-    ddp->weight = ddp->join.divide_by_initial_world_size ? *active : world_size;
+    ddp->gradient_weight = ddp->join.divide_by_initial_world_size ? *active : world_size;
 }
 
 /* Every rank fails at the step at which the first ones have run out, and says who they are. */

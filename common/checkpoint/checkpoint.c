@@ -20,12 +20,12 @@ enum { STAGED_MAX = 6 };
 
 /* --- what is in it ----------------------------------------------------------------------------------------------- */
 
-ls_status ls_checkpoint_stage(struct ls_checkpoint_staging *s, size_t state_count, size_t memory_count) {
-    *s = (struct ls_checkpoint_staging){.state_count = state_count, .memory_count = memory_count};
+ls_status ls_checkpoint_stage(struct ls_checkpoint_staging *s, size_t state_count, size_t resume_count) {
+    *s = (struct ls_checkpoint_staging){.state_count = state_count, .resume_count = resume_count};
     s->steps = calloc(state_count, sizeof *s->steps);
     s->rates = calloc(state_count, sizeof *s->rates);
-    s->memory = calloc(memory_count + 1, sizeof *s->memory);
-    if (s->steps && s->rates && s->memory) return LS_OK;
+    s->resume_state = calloc(resume_count + 1, sizeof *s->resume_state);
+    if (s->steps && s->rates && s->resume_state) return LS_OK;
     ls_checkpoint_unstage(s);
     return ls_fail(LS_ERR_NO_MEMORY, "no memory for a checkpoint");
 }
@@ -33,7 +33,7 @@ ls_status ls_checkpoint_stage(struct ls_checkpoint_staging *s, size_t state_coun
 void ls_checkpoint_unstage(struct ls_checkpoint_staging *s) {
     free(s->steps);
     free(s->rates);
-    free(s->memory);
+    free(s->resume_state);
     *s = (struct ls_checkpoint_staging){0};
 }
 
@@ -73,7 +73,7 @@ ls_status ls_checkpoint_dict(ls_state_dict *dict, size_t *staged_count, const ls
         add_staged(dict, "scaler.growth_tracker", LS_SAFETENSOR_I64, 0, 1, &s->growth_tracker);
         add_staged(dict, "scaler.skipped", LS_SAFETENSOR_I64, 0, 1, &s->skipped);
     }
-    if (s->memory_count > 0) add_staged(dict, "mode.memory", LS_SAFETENSOR_I64, 1, s->memory_count, s->memory);
+    if (s->resume_count > 0) add_staged(dict, "mode.memory", LS_SAFETENSOR_I64, 1, s->resume_count, s->resume_state);
     *staged_count = dict->count;
     for (size_t m = 0; m < moments; m++) {
         for (size_t parameter = 0; parameter < parameters; parameter++) add_moment(dict, p, m, parameter);
@@ -110,12 +110,12 @@ static ls_status stage_scaler(struct ls_checkpoint_staging *s, const ls_parallel
 }
 
 static ls_status stage_all(struct ls_checkpoint_staging *s, const ls_parallel *p) {
-    const int64_t *memory = NULL;
+    const int64_t *resume_state = NULL;
     size_t count = 0;
-    if (p->ops->get_memory) p->ops->get_memory(p, &memory, &count);
+    if (p->ops->get_resume_state) p->ops->get_resume_state(p, &resume_state, &count);
     ls_status status = ls_checkpoint_stage(s, ls_optimizer_state_count(p->optimizer), count);
     if (status != LS_OK) return status;
-    if (count > 0) memcpy(s->memory, memory, count * sizeof *memory);
+    if (count > 0) memcpy(s->resume_state, resume_state, count * sizeof *resume_state);
     status = stage_states(s, p);
     return status == LS_OK ? stage_scaler(s, p) : status;
 }

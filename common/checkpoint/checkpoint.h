@@ -4,7 +4,7 @@
  *     optimizer.<moment>.<parameter>                                momentum_buffer, or exp_avg and exp_avg_sq
  *     optimizer.step, optimizer.lr                                  F64, one of each for all parameters, or for each
  *     scaler.scale, scaler.growth_tracker, scaler.skipped           with loss scaling
- *     mode.memory                                                   what the mode keeps (parallel.h, get_memory)
+ *     mode.memory                                                   what the mode keeps (parallel.h, get_resume_state)
  *     "__metadata__"                                                format "pt"; what was trained and how far
  *
  * There is nothing random to save but the order of the samples, which follows from seed and epoch, and the place in it.
@@ -53,7 +53,7 @@ ls_status ls_checkpoint_find(const struct ls_checkpointed *run, const char **pat
  * different files (one was replaced in between) all fail. Host-blocking. */
 ls_status ls_checkpoint_load(const struct ls_checkpointed *run, const char *path, struct ls_position *position);
 
-/* Whether ls_checkpoint_load would take the file; only the mode's own part of it (set_memory) is not checked. Changes
+/* Whether ls_checkpoint_load would take the file; only the mode's own part of it (set_resume_state) is not checked. Changes
  * neither model nor optimizer. One process may call it alone. */
 ls_status ls_checkpoint_check(const struct ls_checkpointed *run, const char *path);
 

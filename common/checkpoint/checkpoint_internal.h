@@ -12,12 +12,12 @@ struct ls_checkpoint_staging {
     bool has_scaler;
     float scale;
     int64_t growth_tracker, skipped;
-    int64_t *memory; /* memory_count, 0: the mode has none */
-    size_t memory_count;
+    int64_t *resume_state; /* resume_count, 0: the mode has none */
+    size_t resume_count;
 };
 
 /* Memory for so much. On failure there is nothing to free. */
-ls_status ls_checkpoint_stage(struct ls_checkpoint_staging *staging, size_t state_count, size_t memory_count);
+ls_status ls_checkpoint_stage(struct ls_checkpoint_staging *staging, size_t state_count, size_t resume_count);
 void ls_checkpoint_unstage(struct ls_checkpoint_staging *staging);
 
 /* The tensors of a checkpoint: what is staged, which comes first, *staged_count of them, then moments and model. On

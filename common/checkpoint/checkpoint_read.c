@@ -59,7 +59,7 @@ static size_t stored_count(const ls_safetensors *file, const char *name) {
 /* Room for what the file has and this run wants. */
 static ls_status prepare_staging(struct ls_checkpoint_staging *s, const ls_parallel *p, const ls_safetensors *file,
                                  const struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run) {
-    bool same_mode = ls_checkpoint_same(texts, run, LS_TEXT_MODE) && p->ops->set_memory;
+    bool same_mode = ls_checkpoint_same(texts, run, LS_TEXT_MODE) && p->ops->set_resume_state;
     size_t states = stored_count(file, "optimizer.step");
     /* a wrong number is the tensor check's to report */
     if (states != ls_model_parameter_count(p->model)) states = 1;
@@ -111,18 +111,18 @@ static ls_status take_scaler(const struct ls_checkpoint_staging *s, const ls_par
 /* --- all of it --------------------------------------------------------------------------------------------------- */
 
 /* The mode does not know where its numbers come from. */
-static ls_status take_memory(const struct ls_checkpoint_staging *s, ls_parallel *p, const char *path) {
+static ls_status take_resume_state(const struct ls_checkpoint_staging *s, ls_parallel *p, const char *path) {
     char cause[300] = "";
-    if (s->memory_count == 0) return LS_OK;
+    if (s->resume_count == 0) return LS_OK;
     ls_log_sink sink = ls_log_capture(cause, sizeof cause);
-    ls_status status = p->ops->set_memory(p, s->memory, s->memory_count);
+    ls_status status = p->ops->set_resume_state(p, s->resume_state, s->resume_count);
     ls_log_restore(sink);
     return status == LS_OK ? LS_OK : ls_fail(status, "%s: mode.memory: %s", path, cause);
 }
 
 static ls_status take(const struct ls_state_source *source, const struct ls_checkpoint_staging *s,
                       const ls_state_dict *dict, size_t staged_count, ls_parallel *p) {
-    ls_status status = take_memory(s, p, source->path);
+    ls_status status = take_resume_state(s, p, source->path);
     if (status == LS_OK) status = ls_state_dict_read(dict, source, staged_count, dict->count);
     if (status == LS_OK) status = take_states(s, p);
     if (status == LS_OK) status = take_scaler(s, p);

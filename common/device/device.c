@@ -131,12 +131,12 @@ ls_status ls_device_status(const ls_device *device) {
 }
 
 /* The funnel: what a call that enqueues has come to. */
-static void settle(ls_stream *stream, ls_status status) { ls_device_fail(stream->device, status); }
+static void poison(ls_stream *stream, ls_status status) { ls_device_fail(stream->device, status); }
 
 bool ls_stream_takes_work(ls_stream *stream) {
     if (ls_device_status(stream->device) != LS_OK) return false;
     ls_status turn = ls_host_lock_pass(stream);
-    settle(stream, turn);
+    poison(stream, turn);
     return turn == LS_OK;
 }
 
@@ -178,10 +178,10 @@ static void probe_event_record(const ls_event *event, const ls_stream *stream) {
 static void put(ls_stream *stream, const char *label, ls_task_fn task, const void *arguments, size_t nbytes,
                 bool meets) {
     if (nbytes <= LS_TASK_ARGUMENTS_NBYTES) {
-        settle(stream, backend_of(stream)->launch(stream, label, task, arguments, nbytes, meets));
+        poison(stream, backend_of(stream)->launch(stream, label, task, arguments, nbytes, meets));
         return;
     }
-    settle(stream, ls_fail(LS_ERR_INVALID, "%s: %zu bytes of arguments, at most %d fit", label, nbytes,
+    poison(stream, ls_fail(LS_ERR_INVALID, "%s: %zu bytes of arguments, at most %d fit", label, nbytes,
                            LS_TASK_ARGUMENTS_NBYTES));
 }
 
@@ -216,7 +216,7 @@ void ls_copy(ls_stream *stream, void *destination, const void *source, size_t nb
         record = ls_stream_begin_launch(stream, "copy");
         ls_probe_set_copy(&record, destination, source, nbytes);
     }
-    settle(stream, backend_of(stream)->copy(stream, destination, source, nbytes));
+    poison(stream, backend_of(stream)->copy(stream, destination, source, nbytes));
     if (probing) ls_probe_end(&record);
 }
 
@@ -227,7 +227,7 @@ ls_status ls_copy_now(ls_stream *stream, void *destination, const void *source, 
 
 void ls_event_record(ls_event *event, ls_stream *stream) {
     if (ls_probing()) probe_event_record(event, stream);
-    settle(stream, backend_of(stream)->event_record(event, stream));
+    poison(stream, backend_of(stream)->event_record(event, stream));
 }
 
 void ls_stream_wait_event(ls_stream *stream, ls_event *event) {
@@ -235,7 +235,7 @@ void ls_stream_wait_event(ls_stream *stream, ls_event *event) {
     bool probing = ls_probing() && atomic_load(&event->recorded) > 0;
     struct ls_probe_record record;
     if (probing) record = begin_event(LS_PROBE_WAIT, event, stream);
-    settle(stream, backend_of(stream)->stream_wait_event(stream, event));
+    poison(stream, backend_of(stream)->stream_wait_event(stream, event));
     if (probing) ls_probe_end(&record);
 }
 
@@ -297,7 +297,7 @@ ls_status ls_graph_launch(ls_graph *graph, ls_stream *stream) {
     struct ls_probe_record record;
     if (probing) record = ls_stream_begin_launch(stream, "graph");
     ls_status status = graph->backend->graph_launch(graph, stream);
-    settle(stream, status);
+    poison(stream, status);
     if (probing) ls_probe_end(&record);
     return status;
 }

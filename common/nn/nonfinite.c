@@ -36,8 +36,8 @@ static ls_status is_finite(ls_stream *stream, ls_dtype dtype, const void *data, 
 }
 
 /* Looks through one range; if it is the place, names it. */
-static ls_status look(ls_model *model, ls_dtype dtype, const void *data, size_t count, const char *kind,
-                      const char *name, char *place, size_t capacity) {
+static ls_status search_tensor(ls_model *model, ls_dtype dtype, const void *data, size_t count, const char *kind,
+                               const char *name, char *place, size_t capacity) {
     bool finite;
     ls_status status =
         is_finite(ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE), dtype, data, count, &finite);
@@ -50,19 +50,20 @@ ls_status ls_model_find_nonfinite(ls_model *model, char *place, size_t capacity)
     const ls_layer *layers = ls_model_layers(model, &layer_count);
     const void *x = ls_model_last_input(model, &batch);
     place[0] = '\0';
-    ls_status status = look(model, ls_model_precision(model), x, batch * ls_image_count(ls_model_input(model)),
-                            "the input batch", "", place, capacity);
+    ls_status status = search_tensor(model, ls_model_precision(model), x, batch * ls_image_count(ls_model_input(model)),
+                                     "the input batch", "", place, capacity);
     for (size_t l = 0; l < layer_count; l++) {
         const ls_layer *layer = &layers[l];
         for (size_t p = 0; p < layer->parameter_count; p++) {
             const struct ls_tensor *tensor = &layer->parameters[p];
             if (status != LS_OK || place[0] != '\0') return status;
-            status = look(model, LS_FP32, tensor->data, tensor->count, "parameter ", tensor->name, place, capacity);
+            status =
+                search_tensor(model, LS_FP32, tensor->data, tensor->count, "parameter ", tensor->name, place, capacity);
         }
         if (status != LS_OK || place[0] != '\0') return status;
         if (layer->kind->in_place) continue;
-        status = look(model, layer->dtype, layer->y, batch * ls_image_count(layer->out), "the output of ", layer->name,
-                      place, capacity);
+        status = search_tensor(model, layer->dtype, layer->y, batch * ls_image_count(layer->out), "the output of ",
+                               layer->name, place, capacity);
     }
     return status;
 }

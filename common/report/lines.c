@@ -1,6 +1,6 @@
 /* lines — the files of lines that a run writes while it trains.
- *   cost  : a system call for the lines of each look (deferred.h), which a kill can then no longer lose
- *   fails : lines that cannot be written are no reason to end a training: it is said once, when it happens, no more
+ *   cost  : a system call for the lines of each read (deferred.h), after which a kill cannot lose them
+ *   fails : lines that cannot be written do not end a training: the failure is reported once, when it happens, no more
  *           lines follow, so that there is no gap in them, and the run ends as failed. A pipe whose reader does not
  *           read holds the training up */
 #include "common/report/lines.h"

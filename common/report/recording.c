@@ -49,7 +49,7 @@ ls_status ls_recording_check(const ls_train_options *options) {
 /* --- the steps ---------------------------------------------------------------------------------------------------- */
 
 /* Whether devices share cores on any machine of the job: times are of one kind in all its files. */
-static ls_status settle_times(ls_recording *r) {
+static ls_status choose_times(ls_recording *r) {
     ls_parallel *p = r->parallel;
     double shares = r->options->virtual_time || !ls_parallel_has_cores(p);
     ls_status status = p->ops->sum_over_ranks ? p->ops->sum_over_ranks(p, &shares, 1) : LS_OK;
@@ -67,7 +67,7 @@ ls_status ls_recording_open(ls_recording *r, const ls_train_options *options, ls
     if (total_steps - r->first < r->most) r->most = total_steps > r->first ? total_steps - r->first : 0;
     bool made;
     ls_status status = parallel->rank == 0 ? make_folder(options->trace, &made) : LS_OK;
-    if (status == LS_OK) status = settle_times(r);
+    if (status == LS_OK) status = choose_times(r);
     if (status != LS_OK || times->how != LS_TIME_STEPS) return status;
     r->step_ms = calloc((size_t)r->most + 1, sizeof *r->step_ms);
     return r->step_ms ? LS_OK
@@ -75,7 +75,7 @@ ls_status ls_recording_open(ls_recording *r, const ls_train_options *options, ls
 }
 
 /* What was enqueued before the switch has run. */
-static ls_status settle(const ls_recording *r) {
+static ls_status wait_for_devices(const ls_recording *r) {
     const ls_parallel *p = r->parallel;
     ls_status status = ls_step_times_pause(r->times);
     for (int d = 0; status == LS_OK && d < p->local_device_count; d++) status = ls_device_synchronize(p->devices[d]);
@@ -85,7 +85,7 @@ static ls_status settle(const ls_recording *r) {
 ls_status ls_recording_begin_step(ls_recording *r, bool has_batch) {
     ls_status status = LS_OK;
     if (r->options->trace && !r->runs && r->steps == 0 && (int64_t)r->parallel->step == r->first) {
-        status = settle(r);
+        status = wait_for_devices(r);
         if (status == LS_OK) ls_probe_start(r->virtual_time);
         r->runs = status == LS_OK;
     }
@@ -103,7 +103,7 @@ ls_status ls_recording_end_step(ls_recording *r, double step_ms) {
     ls_probe_instant(LS_PROBE_MARK, "step", 0, (uint32_t)r->parallel->step);
     ls_probe_step(-1);
     if (++r->steps < r->most) return LS_OK;
-    ls_status status = settle(r);
+    ls_status status = wait_for_devices(r);
     ls_probe_stop();
     r->runs = false;
     return status;

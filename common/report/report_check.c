@@ -1,5 +1,5 @@
 /* report_check — whether the files that the options name can be written, and are different ones.
- *   idea  : what can be refused is refused before the first step, and all files are looked at before the first is
+ *   idea  : what can be refused is refused before the first step, and all files are checked before the first is
  *           emptied
  *   cost  : a few system calls a file, and for each pair of files */
 #include <limits.h>

@@ -98,14 +98,14 @@ static float *loss_slot(ls_parallel *p) {
     return ls_parallel_is_first(p) ? ls_parallel_step_loss(p) : p->losses + LS_LOSS_RING + 1;
 }
 
-void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const float *y, int weight) {
+void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const float *y, int gradient_weight) {
     const struct ls_device_batch *batch = p->batch;
     size_t rows = batch->count, outputs = ls_model_outputs(p->model);
     const struct ls_answers answers = {.labels = batch->labels, .targets = batch->targets};
     float *loss = loss_slot(p);
     ls_loss(ls_model_loss(p->model), compute, loss, dy, y, answers, rows, outputs,
-            (double)weight / (double)batch->global_count);
-    if (weight != p->world_size) ls_scale(compute, loss, (float)p->world_size / (float)weight, 1);
+            (double)gradient_weight / (double)batch->global_count);
+    if (gradient_weight != p->world_size) ls_scale(compute, loss, (float)p->world_size / (float)gradient_weight, 1);
     if (!ls_parallel_is_first(p)) ls_reduce_add(compute, ls_parallel_step_loss(p), &p->micro_loss, 1, 1);
     if (p->loss_scale && rows > 0) ls_scale_by(compute, dy, p->loss_scale, rows * outputs);
 }
@@ -178,7 +178,7 @@ void ls_parallel_release(ls_parallel *p) {
 
 /* --- the end of a run --------------------------------------------------------------------------------------------- */
 
-ls_status ls_parallel_settle(ls_parallel *p, ls_status status) {
+ls_status ls_parallel_synchronize(ls_parallel *p, ls_status status) {
     char consequence[200];
     bool failed = status != LS_OK;
     ls_log_sink sink = {0};

@@ -67,11 +67,11 @@ struct ls_parallel_ops {
     /* (optional) After a failure, before the devices are waited for: breaks what other devices or ranks would wait for
      * in vain. */
     void (*abandon)(ls_parallel *p);
-    /* (optional) What a resumed run has to know of this mode beyond model and optimizer, as numbers (DDP: the order
-     * in which gradients became ready); *values is the mode's memory. And back: LS_ERR_INVALID if they cannot be its
-     * own. */
-    void (*get_memory)(const ls_parallel *p, const int64_t **values, size_t *count);
-    ls_status (*set_memory)(ls_parallel *p, const int64_t *values, size_t count);
+    /* (optional) The mode's own part of a checkpoint, beyond model and optimizer, as numbers (DDP: the order in which
+     * gradients became ready); *values is the mode's memory. set_resume_state restores it; LS_ERR_INVALID if the
+     * numbers cannot be the mode's own. */
+    void (*get_resume_state)(const ls_parallel *p, const int64_t **values, size_t *count);
+    ls_status (*set_resume_state)(ls_parallel *p, const int64_t *values, size_t count);
     /* (optional) Why forward_backward, reduce and apply cannot be captured into a graph (step_graph.h), as "ranks that
      * join ..."; NULL, or no such function: they can. */
     const char *(*graph_obstacle)(const ls_parallel *p);
@@ -217,9 +217,9 @@ size_t ls_micro_batch_rows(size_t rows, int count);
 size_t ls_parallel_rows(const ls_parallel *p, struct ls_step_size size, int device, int micro_batch);
 
 /* For forward_backward: enqueues the loss of the micro-batch, from the outputs y, and its gradient dy (which may be y),
- * times the loss scale. Each sample counts `weight` / samples of the step over all devices in the gradient; in the loss
- * world_size in place of `weight`, and it is added to those of the micro-batches before. */
-void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const float *y, int weight);
+ * times the loss scale. In the gradient each sample counts gradient_weight / (samples of the step over all devices); in
+ * the loss world_size takes gradient_weight's place. The loss is added to those of the micro-batches before. */
+void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const float *y, int gradient_weight);
 
 /* For apply: the optimizer's step, which leaves the parameters of `skip` alone (NULL: none). What it enqueues poisons
  * the device; it returns what else can go wrong. */
@@ -240,10 +240,10 @@ ls_status ls_check_loss(ls_parallel *p);
  * was first to say why. (divergence.c) */
 ls_status ls_loss_diverged(ls_parallel *p, uint64_t step, double loss, bool search);
 
-/* Waits for all devices of this process, whose failures count too: `status`, or the first of them. After it, nothing
- * reads the loader's batches any more. What devices have to say after a failure that has been reported (status) follows
- * from it, and is not reported again. */
-ls_status ls_parallel_settle(ls_parallel *p, ls_status status);
+/* Waits for all devices of this process; after a failure (`status`) calls ops->abandon first. Returns `status`, or else
+ * the devices' first failure; failures that follow one already reported are not reported again. Afterwards nothing
+ * reads the loader's batches any more. */
+ls_status ls_parallel_synchronize(ls_parallel *p, ls_status status);
 
 /* Creates and destroys the members that every mode has: batch_copied and losses (on loss_device, which is set
  * before). */

@@ -108,15 +108,15 @@ static void clean_up(struct ls_resolve *resolve) {
     }
     for (int s = 0; s < resolve->stream_count; s++) free(resolve->streams[s].pending.tasks);
     struct ls_pair_map *maps[] = {
-        &resolve->stream_by_object, &resolve->runs,  &resolve->meetings, &resolve->launched, &resolve->stood,
-        &resolve->unlocked,         &resolve->locks, &resolve->awaits};
+        &resolve->stream_by_object, &resolve->runs,     &resolve->meetings, &resolve->launched,
+        &resolve->completed_by,     &resolve->unlocked, &resolve->locks,    &resolve->awaits};
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) ls_pair_map_free(maps[i]);
     free(resolve->threads);
     free(resolve->streams);
     free(resolve->places);
     free(resolve->raises);
     free(resolve->ranges);
-    free(resolve->stood_tasks.tasks);
+    free(resolve->completing_tasks.tasks);
     free(resolve->waited.tasks);
 }
 

@@ -112,7 +112,7 @@ double ls_resolve_later(double a_us, double b_us) { return isnan(a_us) || isnan(
 /* --- waits of the host -------------------------------------------------------------------------------------------- */
 
 /* Two tasks: what the thread did before, and its wait for `waited`, which takes what is left behind `over_us`, the end
- * of that (as ls_resolve_add_stood says it). */
+ * of that (as ls_resolve_add_completing says it). */
 static int wait_as_tasks(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index,
                          struct ls_task_list *waited, double over_us) {
     const struct ls_probe_record *record = &thread->probe->records[index];
@@ -134,7 +134,7 @@ void ls_resolve_sync(struct ls_resolve *resolve, struct ls_resolved_thread *thre
     struct ls_task_list *waited = &resolve->waited;
     double over_us = -INFINITY;
     if (record->kind == LS_PROBE_SYNC_EVENT) {
-        over_us = ls_resolve_add_stood(resolve, waited, record->event, record->number);
+        over_us = ls_resolve_add_completing(resolve, waited, record->event, record->number);
     } else {
         const struct ls_resolved_stream *stream = ls_resolve_stream(resolve, record->object);
         int task = ls_pair_map_find(&resolve->launched, record->object, record->number);

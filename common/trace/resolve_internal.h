@@ -45,8 +45,8 @@ struct ls_record_place {
     int task; /* RAISE: once it is there */
 };
 
-/* An event's record, or a lock that was given back: count tasks of `stood`. */
-struct ls_stood {
+/* The `count` completing_tasks from `first` on. */
+struct ls_task_range {
     int first, count;
 };
 
@@ -67,11 +67,11 @@ struct ls_resolve {
     int *raises;                 /* places of RAISEs, by object, then number, then time */
     int raise_count;
 
-    struct ls_pair_map launched; /* stream's object, number: its task */
-    struct ls_pair_map stood;    /* event, ticket: a range of stood_tasks */
-    struct ls_stood *ranges;
+    struct ls_pair_map launched;     /* stream's object, number: its task */
+    struct ls_pair_map completed_by; /* event, ticket: a range of completing_tasks */
+    struct ls_task_range *ranges;
     int range_count, range_capacity;
-    struct ls_task_list stood_tasks;
+    struct ls_task_list completing_tasks;
     struct ls_pair_map unlocked; /* lock's object, 0: the task that gave it back */
     struct ls_pair_map locks;    /* lock's object, 0: its number */
     struct ls_task_list waited;  /* empty between two records */
@@ -128,6 +128,7 @@ void ls_resolve_wait(struct ls_resolve *resolve, struct ls_resolved_thread *thre
 
 /* Adds the tasks that complete an event to a list. Returns their latest recorded end: NAN if one end is not known,
  * -INFINITY if there are no tasks. */
-double ls_resolve_add_stood(struct ls_resolve *resolve, struct ls_task_list *list, uintptr_t event, uint32_t ticket);
+double ls_resolve_add_completing(struct ls_resolve *resolve, struct ls_task_list *list, uintptr_t event,
+                                 uint32_t ticket);
 
 #endif

@@ -124,10 +124,10 @@ ls_status ls_resolve_launch(struct ls_resolve *resolve, struct ls_resolved_threa
 /* An event stands for the last task of its stream, and for what the stream's next one would wait for. */
 void ls_resolve_event(struct ls_resolve *resolve, const struct ls_probe_record *record) {
     const struct ls_resolved_stream *stream = ls_resolve_stream(resolve, record->object);
-    struct ls_stood range = {.first = resolve->stood_tasks.count};
+    struct ls_task_range range = {.first = resolve->completing_tasks.count};
     int wanted = stream ? stream->pending.count + (stream->last_task != LS_NONE) : 0;
     for (int i = 0; i < wanted; i++) {
-        struct ls_task_list *all = &resolve->stood_tasks;
+        struct ls_task_list *all = &resolve->completing_tasks;
         if (!ls_trace_room(&all->tasks, all->count, &all->capacity, sizeof *all->tasks)) {
             resolve->trace->failed = true;
             return;
@@ -140,17 +140,18 @@ void ls_resolve_event(struct ls_resolve *resolve, const struct ls_probe_record *
         return;
     }
     resolve->ranges[resolve->range_count] = range;
-    ls_resolve_set(resolve, &resolve->stood, record->event, record->number, resolve->range_count++);
+    ls_resolve_set(resolve, &resolve->completed_by, record->event, record->number, resolve->range_count++);
 }
 
 /* Adds what the event's record stands for to a list; the latest recorded end among it: NAN if one is not known,
  * -INFINITY if there is nothing. */
-double ls_resolve_add_stood(struct ls_resolve *resolve, struct ls_task_list *list, uintptr_t event, uint32_t ticket) {
-    int range = ls_pair_map_find(&resolve->stood, event, ticket);
+double ls_resolve_add_completing(struct ls_resolve *resolve, struct ls_task_list *list, uintptr_t event,
+                                 uint32_t ticket) {
+    int range = ls_pair_map_find(&resolve->completed_by, event, ticket);
     double end_us = -INFINITY;
     if (range == LS_NONE) return end_us;
     for (int i = 0; i < resolve->ranges[range].count && !resolve->trace->failed; i++) {
-        int task = resolve->stood_tasks.tasks[resolve->ranges[range].first + i];
+        int task = resolve->completing_tasks.tasks[resolve->ranges[range].first + i];
         ls_resolve_add(resolve, list, task);
         end_us = ls_resolve_later(end_us, ls_trace_task(resolve->trace, task)->end_us);
     }
@@ -162,9 +163,9 @@ void ls_resolve_wait(struct ls_resolve *resolve, struct ls_resolved_thread *thre
     const struct ls_probe_record *wait = &thread->probe->records[index];
     struct ls_resolved_stream *stream = ls_resolve_stream(resolve, wait->object);
     if (!stream) return;
-    double end_us = ls_resolve_add_stood(resolve, &stream->pending, wait->event, wait->number);
+    double end_us = ls_resolve_add_completing(resolve, &stream->pending, wait->event, wait->number);
     if (!stream->runs_inline || thread->inside[index] != LS_NONE) return;
-    (void)ls_resolve_add_stood(resolve, &thread->pending, wait->event, wait->number);
+    (void)ls_resolve_add_completing(resolve, &thread->pending, wait->event, wait->number);
     if (!(end_us > wait->begin_us)) return;
     double waking_us = fmax(wait->end_us - end_us, 0), cpu_us = wait->end_cpu_us - wait->begin_cpu_us;
     thread->blocked_us += wait->end_us - wait->begin_us - waking_us;

@@ -1,14 +1,14 @@
 /* loop — epochs and steps.
- *   idea  : a step enqueues; the host looks at the losses of all ranks only from time to time, at least every LS_LOSS_RING
- *           steps, and at the end of an epoch (deferred.h). Looking is collective over ranks, outside of the step times
- *   times : CPU devices have done a step when its calls return, and each step is timed. A GPU is then still at the
- *           step before: the host only waits for its batch to be copied, for which a place must be free (parallel.h),
- *           so that it is at most two steps ahead; times are those of blocks of steps, with the GPU idle at both ends
+ *   idea  : a step enqueues; the host reads the losses of all ranks only from time to time, at least every LS_LOSS_RING
+ *           steps, and at the end of an epoch (deferred.h). Reading is collective over ranks, outside of the step times
+ *   times : CPU devices have done a step when its calls return, and each step is timed. A GPU is then still at the step
+ *           before: the host only waits for its batch to be copied, for which a place must be free (parallel.h), so
+ *           that it is at most two steps ahead; times are those of blocks of steps, with the GPU idle at both ends
  *           (step_times.h). Only with --metrics or --dump-losses each step is waited for. Where streams are shuffled
  *           there is no wait, so that the race detector sees across steps
  *   cost  : per step two readings of the clock and one wait for the copy stream
- *   fails : on CPU devices a loss that is not finite ends the run in its step, and where it came from is said
- *           (divergence.c); on GPUs it shows at the next look */
+ *   fails : on CPU devices a loss that is not finite ends the run in its step, with the place where it came from
+ *           (divergence.c); on GPUs it shows at the next read */
 #include "common/train/loop.h"
 
 #include <math.h>
@@ -44,7 +44,7 @@ struct run {
     int64_t epoch, epoch_steps; /* the epoch in progress, and steps of it so far */
     ls_step_times times;
     int64_t clocked_from; /* the step before which the phases' clocks began */
-    ls_deferred look;     /* losses, times and memory, as the host sees them from time to time */
+    ls_deferred deferred; /* losses, times and memory, as the host sees them from time to time */
     struct ls_checkpointed checkpointed;
     bool unsaved; /* rank 0 could not write a checkpoint, which all ranks know, and all else is well */
     ls_recording recording;
@@ -77,7 +77,7 @@ static ls_status measure_accuracy(struct run *run) {
     if (status == LS_OK) status = sum_over_ranks(p, &sum, 1);
     if (status != LS_OK) return status;
     run->accuracy = sum / (double)count;
-    return ls_deferred_now(&run->look); /* the devices' peaks are to hold what this took */
+    return ls_deferred_read(&run->deferred); /* the devices' peaks are to hold what this took */
 }
 
 /* --- one step ---------------------------------------------------------------------------------------------------- */
@@ -136,9 +136,9 @@ static void forget_warmup(struct run *run) {
 }
 
 /* Looking is no step. */
-static ls_status look_now(struct run *run) {
+static ls_status read_deferred(struct run *run) {
     ls_status status = ls_step_times_pause(&run->times);
-    return status == LS_OK ? ls_deferred_now(&run->look) : status;
+    return status == LS_OK ? ls_deferred_read(&run->deferred) : status;
 }
 
 /* --- checkpoints ------------------------------------------------------------------------------------------------- */
@@ -147,8 +147,8 @@ static ls_status write_checkpoint(struct run *run) {
     struct ls_position position = {.step = (int64_t)run->parallel->step,
                                    .epoch = run->epoch,
                                    .epoch_steps = run->epoch_steps,
-                                   .last_loss = run->look.last_loss};
-    if (run->epoch_steps > 0) ls_deferred_epoch_losses(&run->look, &position.loss_sum, &position.losses);
+                                   .last_loss = run->deferred.last_loss};
+    if (run->epoch_steps > 0) ls_deferred_epoch_losses(&run->deferred, &position.loss_sum, &position.losses);
     return ls_checkpoint_save(&run->checkpointed, &position, run->options->save);
 }
 
@@ -168,14 +168,14 @@ static ls_status agree_on_checkpoint(struct run *run, ls_status status, bool las
 /* Collective: every rank gets the buffers that count, and rank 0 writes. No part of any step. `last`: none follows. */
 static ls_status save_checkpoint(struct run *run, bool last) {
     ls_parallel *p = run->parallel;
-    ls_status status = look_now(run);
+    ls_status status = read_deferred(run);
     double begin_us = ls_now_us();
-    if (status == LS_OK) status = ls_parallel_settle(p, LS_OK); /* what a failed device sent is in the weights */
+    if (status == LS_OK) status = ls_parallel_synchronize(p, LS_OK); /* what a failed device sent is in the weights */
     if (status == LS_OK && p->ops->before_evaluation) status = p->ops->before_evaluation(p);
     if (status == LS_OK) status = agree_on_checkpoint(run, p->rank == 0 ? write_checkpoint(run) : LS_OK, last);
     double us = ls_now_us() - begin_us;
     for (int d = 0; d < p->local_device_count; d++) p->clocks[d].since_us += us;
-    run->look.since_us += us;
+    run->deferred.since_us += us;
     return status;
 }
 
@@ -223,7 +223,7 @@ static int64_t shown_total(const struct run *run) {
 
 static ls_status train_epoch(struct run *run) {
     ls_parallel *p = run->parallel;
-    ls_progress progress = ls_progress_begin(run->options->quiet || p->rank > 0 || run->look.wants_view);
+    ls_progress progress = ls_progress_begin(run->options->quiet || p->rank > 0 || run->deferred.wants_view);
     const ls_batch *batch = NULL;
     ls_status status = ls_loader_begin_epoch(run->feed.loader, p->epoch, run->epoch_steps);
     while (status == LS_OK) {
@@ -236,19 +236,19 @@ static ls_status train_epoch(struct run *run) {
         if (status == LS_OK && batch) status = train_step(run, batch);
         if (status != LS_OK || !batch) break;
         status = ls_step_times_end(&run->times, &step_ms);
-        ls_deferred_note(&run->look, step_ms, (ls_loader_wait_us(run->feed.loader) - waited_us) * 1e-3);
+        ls_deferred_note(&run->deferred, step_ms, (ls_loader_wait_us(run->feed.loader) - waited_us) * 1e-3);
         if (status == LS_OK) status = ls_recording_end_step(&run->recording, step_ms);
         p->step++;
         run->epoch_steps++;
         forget_warmup(run);
-        if (status == LS_OK && ls_deferred_is_due(&run->look)) status = look_now(run);
+        if (status == LS_OK && ls_deferred_is_due(&run->deferred)) status = read_deferred(run);
         if (status == LS_OK && checkpoint_is_due(run)) status = save_checkpoint(run, false);
         ls_progress_show(&progress, "step", (int64_t)p->step, shown_total(run));
     }
     ls_recording_no_step(&run->recording);
     ls_progress_end(&progress);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
-    if (status == LS_OK) status = look_now(run);
+    if (status == LS_OK) status = read_deferred(run);
     if (status == LS_OK && run->epoch_steps == 0) {
         status = ls_fail(LS_ERR_INVALID,
                          "an epoch of %s gives no full batch of %lld: leave out --drop-last or lower the batch size",
@@ -258,20 +258,20 @@ static ls_status train_epoch(struct run *run) {
 }
 
 static void report_epoch(struct run *run, double seconds) {
-    ls_live_view_hide(&run->look.view);
-    ls_report_epoch(run->report, run->parallel->epoch, ls_deferred_epoch_loss(&run->look), run->accuracy, seconds);
-    ls_live_view_resume(&run->look.view);
+    ls_live_view_hide(&run->deferred.view);
+    ls_report_epoch(run->report, run->parallel->epoch, ls_deferred_epoch_loss(&run->deferred), run->accuracy, seconds);
+    ls_live_view_resume(&run->deferred.view);
 }
 
 static void resume_losses(struct run *run) {
-    ls_deferred_resume_epoch(&run->look, run->resumed.loss_sum, run->resumed.losses);
-    run->look.last_loss = run->resumed.last_loss;
+    ls_deferred_resume_epoch(&run->deferred, run->resumed.loss_sum, run->resumed.losses);
+    run->deferred.last_loss = run->resumed.last_loss;
 }
 
 static void begin_epoch(struct run *run, double now_us) {
     ls_parallel *p = run->parallel;
     p->epoch = run->epoch;
-    ls_deferred_begin_epoch(&run->look);
+    ls_deferred_begin_epoch(&run->deferred);
     if (run->epoch_steps > 0) resume_losses(run);
     for (int d = 0; d < p->local_device_count; d++) p->clocks[d].since_us = now_us;
 }
@@ -310,7 +310,7 @@ static void summarise(struct run *run, ls_train_result *result) {
     ls_step_times_summarise(&run->times, result);
     result->samples_per_s =
         result->median_step_ms > 0 ? (double)run->options->batch_size / result->median_step_ms * 1e3 : 0;
-    result->final_loss = run->look.last_loss;
+    result->final_loss = run->deferred.last_loss;
     result->accuracy = run->accuracy;
 }
 
@@ -342,18 +342,18 @@ static ls_status finish(struct run *run, ls_status status, ls_train_result *resu
     ls_parallel *p = run->parallel;
     ls_status saved = status == LS_OK && run->options->save ? save_checkpoint(run, true) : LS_OK;
     if (saved != LS_OK && !run->unsaved) status = saved;
-    status = ls_parallel_settle(p, status); /* the devices are idle */
+    status = ls_parallel_synchronize(p, status); /* the devices are idle */
     const char *weights = p->rank == 0 ? run->options->save_weights : NULL;
-    if (status != LS_OK) ls_deferred_salvage(&run->look);
+    if (status != LS_OK) ls_deferred_salvage(&run->deferred);
     if (status == LS_OK && ls_device_computes(p->devices[0])) status = ls_model_hash(p->model, &result->parameter_hash);
     if (status == LS_OK) summarise(run, result);
     const char *prefix = run->options->save_module_prefix ? LS_MODULE_PREFIX : "";
     if (status == LS_OK && weights) status = ls_weights_save(p->model, weights, prefix);
     ls_status recorded = status == LS_OK ? ls_recording_finish(&run->recording, result->median_step_ms) : LS_OK;
-    ls_live_view_end(&run->look.view, status == LS_OK); /* before the results are printed */
+    ls_live_view_end(&run->deferred.view, status == LS_OK); /* before the results are printed */
     if (status == LS_OK) note_idle_graph(run);
     ls_recording_tell(&run->recording);
-    ls_status written = ls_report_close(run->report, p, status == LS_OK ? result : NULL, run->look.rows);
+    ls_status written = ls_report_close(run->report, p, status == LS_OK ? result : NULL, run->deferred.rows);
     if (status == LS_OK) status = saved != LS_OK ? saved : written;
     return status != LS_OK ? status : recorded;
 }
@@ -386,11 +386,11 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_sharing s
         status = ls_recording_open(&run.recording, options, p, &run.times, run.resumed.step, run.total_steps);
     }
     if (status == LS_OK && p->rank == 0) announce(&run, train);
-    if (status == LS_OK) status = ls_deferred_open(&run.look, p, options, run.report, shown_total(&run));
+    if (status == LS_OK) status = ls_deferred_open(&run.deferred, p, options, run.report, shown_total(&run));
     if (status == LS_OK) resume_losses(&run);
     if (status == LS_OK) status = train_epochs(&run);
     status = finish(&run, status, result);
-    ls_deferred_close(&run.look);
+    ls_deferred_close(&run.deferred);
     ls_feed_close(&run.feed);
     ls_step_graph_destroy(run.graph);
     ls_recording_close(&run.recording);

@@ -118,7 +118,7 @@ __global__ void train_slice(ls_batchnorm_shape s, Slices slices, T *y, const T *
         if (threadIdx.x == 0) {
             mean = (float)total.mean;
             invstd = invstd_of(s, total);
-            if (walk.slice == 0) settle_channel(s, total, kept, walk.channel);
+            if (walk.slice == 0) store_channel(s, total, kept, walk.channel);
         }
     }
     __syncthreads();

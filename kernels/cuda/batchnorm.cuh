@@ -29,7 +29,7 @@ __device__ inline float invstd_of(const ls_batchnorm_shape &s, const Statistics 
     return (float)(1.0 / sqrt(total.m2 / total.count + (double)s.epsilon));
 }
 
-__device__ inline void settle_channel(const ls_batchnorm_shape &s, const Statistics &total, Kept kept, int c) {
+__device__ inline void store_channel(const ls_batchnorm_shape &s, const Statistics &total, Kept kept, int c) {
     float mean = (float)total.mean, unbiased = (float)(total.m2 / (total.count - 1));
     kept.mean[c] = mean;
     kept.invstd[c] = invstd_of(s, total);

@@ -49,7 +49,7 @@ __global__ void train_channel(ls_batchnorm_shape s, T *y, const T *x, const floa
                               Kept kept) {
     int c = (int)global_thread();
     if (c >= s.channels) return;
-    settle_channel(s, channel_statistics(s, x, c), kept, c);
+    store_channel(s, channel_statistics(s, x, c), kept, c);
     Channel ch = make_channel(s, kept.mean[c], kept.invstd[c], gamma[c] * kept.invstd[c], beta[c]);
     each_value(s, c, [&](size_t at) { y[at] = from_float<T>(normalized(ch, to_float(x[at]))); });
 }
@@ -144,7 +144,7 @@ __global__ void merge_channel(ls_batchnorm_shape s, Kept kept, double *count, co
         Statistics more = {of[2 * s.channels], of[c], of[s.channels + c]};
         if (more.count > 0) merge(&total, more);
     }
-    settle_channel(s, total, kept, c);
+    store_channel(s, total, kept, c);
 }
 
 } // namespace

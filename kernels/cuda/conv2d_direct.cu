@@ -136,14 +136,14 @@ __device__ void slide(SumsOfThread<BAND> &sums, const float *patch, int width, c
 /* Where a thread's sums begin. */
 struct Spot {
     int band, row, column; /* in the tile */
-    bool is_one;           /* false: a surplus thread of the block */
+    bool has_work;         /* false: a surplus thread of the block */
 
     __device__ explicit Spot(const Direct &d) {
         int places = d.quads * d.rows, place = (int)threadIdx.x % places;
         band = (int)threadIdx.x / places;
         row = place / d.quads;
         column = place % d.quads * QUAD;
-        is_one = band < d.bands;
+        has_work = band < d.bands;
     }
 };
 
@@ -173,7 +173,7 @@ __global__ void direct_kernel(Direct d, const T *source, const T *w, const T *bi
     SumsOfThread<BAND> sums;
     for (int r = 0; r < BAND; r++) {
         int channel = block.first_channel + spot.band * BAND + r;
-        float start = bias && spot.is_one && channel < d.channels ? to_float(bias[channel]) : 0;
+        float start = bias && spot.has_work && channel < d.channels ? to_float(bias[channel]) : 0;
         for (int p = 0; p < QUAD; p++) sums.at[r][p] = start;
     }
     source += block.image * (size_t)d.source_channels * (size_t)(d.source_height * d.source_width);
@@ -184,10 +184,10 @@ __global__ void direct_kernel(Direct d, const T *source, const T *w, const T *bi
         load_patch<K>(d, block, source, first, count, patch);
         load_weights<K, T, TURNED>(d, block, w, first, count, weights);
         __syncthreads();
-        for (int s = 0; s < count && spot.is_one; s++)
+        for (int s = 0; s < count && spot.has_work; s++)
             slide<K, BAND>(sums, patch[s] + begin, width, weights[s] + spot.band * BAND);
     }
-    if (spot.is_one) store_sums(d, block, spot, sums, result, in_fours);
+    if (spot.has_work) store_sums(d, block, spot, sums, result, in_fours);
 }
 
 int at_most(int value, int limit) { return value < limit ? value : limit; }

@@ -120,7 +120,7 @@ template <class T> __device__ void load_window(const Window &w, const T *from, f
  * So with 8 bands, half a warp reads at most 8 different quads of dy and 2 of x. */
 struct Role {
     int band, slice, channel, kh;
-    bool is_one; /* false: a surplus thread of the block */
+    bool has_work; /* false: a surplus thread of the block */
 
     __device__ Role(const Cut &cut, int kernel) {
         int pair = (int)threadIdx.x / 2, line = pair / cut.bands;
@@ -131,7 +131,7 @@ struct Role {
         line -= slice * lines;
         channel = line / kernel;
         kh = line - channel * kernel;
-        is_one = slice < cut.slices;
+        has_work = slice < cut.slices;
     }
 };
 
@@ -182,7 +182,7 @@ __device__ void write_sums(const Conv2d &c, const Cut &cut, const Role &role, in
     const int inside = taps < c.taps - first_channel * K * K ? taps : c.taps - first_channel * K * K;
     for (int half = 0; half < BAND; half += HALF) {
         __syncthreads(); /* threads may still read the last chunk, or the half before */
-        for (int r = 0; r < HALF && role.is_one; r++) {
+        for (int r = 0; r < HALF && role.has_work; r++) {
             float *to = shared + role.slice * slice + (r * cut.bands + role.band) * cut.sums_stride +
                         (role.channel * K + role.kh) * K;
             for (int kw = 0; kw < K; kw++) to[kw] = half == 0 ? sums.at[r][kw] : sums.at[HALF + r][kw];
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(MOST_THREADS, 1)
         w.shared_width = cut.x_width, w.shared_stride = cut.x_stride;
         load_window(w, x + chunk.image * in_image(c), x_tile);
         __syncthreads();
-        for (int i = role.slice; i < chunk.lines && role.is_one; i += cut.slices)
+        for (int i = role.slice; i < chunk.lines && role.has_work; i += cut.slices)
             add_line(cut, shared + role.band * cut.dy_stride + i * cut.quads * QUAD, x_line + i * cut.x_width, sums);
         if (group == 0) add_bias(cut, chunk.lines, shared, bias);
     }

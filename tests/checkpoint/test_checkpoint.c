@@ -153,13 +153,13 @@ static const int64_t own_memory[] = {3, 1, 2};
 static int64_t given_memory[3];
 static size_t given_count;
 
-static void get_memory(const ls_parallel *p, const int64_t **values, size_t *count) {
+static void get_resume_state(const ls_parallel *p, const int64_t **values, size_t *count) {
     (void)p;
     *values = own_memory;
     *count = 3;
 }
 
-static ls_status set_memory(ls_parallel *p, const int64_t *values, size_t count) {
+static ls_status set_resume_state(ls_parallel *p, const int64_t *values, size_t count) {
     (void)p;
     given_count = count;
     if (count != 3) return LS_ERR_INVALID;
@@ -167,7 +167,7 @@ static ls_status set_memory(ls_parallel *p, const int64_t *values, size_t count)
     return LS_OK;
 }
 
-static ls_status refuse_memory(ls_parallel *p, const int64_t *values, size_t count) {
+static ls_status refuse_resume_state(ls_parallel *p, const int64_t *values, size_t count) {
     (void)p, (void)values, (void)count;
     return ls_fail(LS_ERR_INVALID, "these are not mine");
 }
@@ -177,8 +177,8 @@ static void a_modes_memory_comes_back(void **state) {
     ls_train_options options = small_run_options();
     struct small_run r = small_run_open(&options), other = fresh(&options);
     struct ls_position position;
-    r.ops.get_memory = get_memory;
-    r.ops.set_memory = other.ops.set_memory = set_memory;
+    r.ops.get_resume_state = get_resume_state;
+    r.ops.set_resume_state = other.ops.set_resume_state = set_resume_state;
     r.parallel->ops = &r.ops;
     r.checkpointed.options = &r.options;
     assert_int_equal(ls_checkpoint_save(&r.checkpointed, &somewhere, scratch_path("a")), LS_OK);
@@ -195,7 +195,7 @@ static void a_modes_memory_comes_back(void **state) {
     /* one that is refused changes nothing */
     assert_int_equal(ls_model_init(r.model, 9), LS_OK);
     uint64_t before = small_run_state(&r);
-    r.ops.set_memory = refuse_memory;
+    r.ops.set_resume_state = refuse_resume_state;
     assert_int_equal(load(&r, &position), LS_ERR_INVALID);
     scratch_expect_error("/a: mode.memory", "these are not mine");
     assert_true(small_run_state(&r) == before);

@@ -20,17 +20,17 @@ static void short_steps_are_looked_at_less_often(void **state) {
     } rows[] = {{-1e12, LS_LOSS_RING}, {1e12, LEAST}};
     ls_train_options options = small_run_options();
     struct small_run run = small_run_open(&options);
-    ls_deferred look;
-    assert_int_equal(ls_deferred_open(&look, run.parallel, &options, NULL, 0), LS_OK);
+    ls_deferred deferred;
+    assert_int_equal(ls_deferred_open(&deferred, run.parallel, &options, NULL, 0), LS_OK);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         run.parallel->step += STEPS;
-        assert_true(ls_deferred_is_due(&look) == (i == 0));
-        look.since_us = ls_now_us() - rows[i].elapsed_us;
-        assert_int_equal(ls_deferred_now(&look), LS_OK);
-        assert_int_equal(look.interval, rows[i].interval);
-        assert_int_equal(look.next, (int64_t)run.parallel->step + rows[i].interval);
+        assert_true(ls_deferred_is_due(&deferred) == (i == 0));
+        deferred.since_us = ls_now_us() - rows[i].elapsed_us;
+        assert_int_equal(ls_deferred_read(&deferred), LS_OK);
+        assert_int_equal(deferred.interval, rows[i].interval);
+        assert_int_equal(deferred.next, (int64_t)run.parallel->step + rows[i].interval);
     }
-    ls_deferred_close(&look);
+    ls_deferred_close(&deferred);
     run.parallel->step = 0;
     small_run_close(&run);
 }

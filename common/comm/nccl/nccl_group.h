@@ -70,7 +70,7 @@ bool ls_nccl_is_busy(struct ls_nccl_group *group);
 /* Inside: waits while a non-blocking communicator is busy with the call that returned `result`. What NCCL then says
  * against it, a group that is broken meanwhile, a rank that dies and the group's time-out are failures, reported; the
  * group is broken. */
-ls_status ls_nccl_settle(struct ls_nccl_group *group, ncclResult_t result, const ls_announcement *what);
+ls_status ls_nccl_await_call(struct ls_nccl_group *group, ncclResult_t result, const ls_announcement *what);
 
 /* Whether the GPU of `mate`, another group, has failed under its oldest operation; reported, if nobody has. Waits for
  * nobody. */

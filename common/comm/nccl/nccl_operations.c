@@ -94,7 +94,7 @@ static ls_status put_on_stream(struct ls_nccl_group *g, const ls_operation *oper
     if (status == LS_OK && !is_nothing(what)) {
         ls_comm_issue(g->comm, what);
         ncclResult_t result = run(g, operation, lane->stream);
-        status = result == ncclSuccess ? LS_OK : ls_nccl_settle(g, result, what);
+        status = result == ncclSuccess ? LS_OK : ls_nccl_await_call(g, result, what);
         if (status == LS_OK) status = ls_nccl_remember(g, what, stream);
     }
     if (status != LS_OK) {

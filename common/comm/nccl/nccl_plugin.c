@@ -110,9 +110,9 @@ static ncclResult_t try_all(struct ls_nccl_group **groups, int count) {
 }
 
 /* All of them have been given a call that returned `result`. */
-static ls_status settle_all(struct ls_nccl_group **groups, int count, ncclResult_t result) {
+static ls_status await_calls(struct ls_nccl_group **groups, int count, ncclResult_t result) {
     ls_status status = LS_OK;
-    for (int p = 0; status == LS_OK && p < count; p++) status = ls_nccl_settle(groups[p], result, &coming_up);
+    for (int p = 0; status == LS_OK && p < count; p++) status = ls_nccl_await_call(groups[p], result, &coming_up);
     return status;
 }
 
@@ -145,8 +145,8 @@ static ls_status attach(ls_comm *const *comms, ls_device *const *devices, int co
     ncclUniqueId unique;
     memcpy(&unique, id, sizeof unique);
     ls_status status = make_all(groups, comms, devices, count);
-    if (status == LS_OK) status = settle_all(groups, count, begin_all(groups, count, &unique));
-    if (status == LS_OK) status = settle_all(groups, count, try_all(groups, count));
+    if (status == LS_OK) status = await_calls(groups, count, begin_all(groups, count, &unique));
+    if (status == LS_OK) status = await_calls(groups, count, try_all(groups, count));
     if (status == LS_OK) status = await_first(groups, count);
     if (status != LS_OK) {
         undo(groups, count);

@@ -192,7 +192,7 @@ static ls_status patrol(struct ls_nccl_group *g, const ls_announcement *what, do
     return status == LS_OK && late ? break_late(g, what, missing) : status;
 }
 
-ls_status ls_nccl_settle(struct ls_nccl_group *g, ncclResult_t result, const ls_announcement *what) {
+ls_status ls_nccl_await_call(struct ls_nccl_group *g, ncclResult_t result, const ls_announcement *what) {
     double begin_us = ls_now_us();
     if (result != ncclSuccess && result != ncclInProgress) return break_with(g, result, what);
     g->patrol_us = begin_us + LS_PATROL_US;

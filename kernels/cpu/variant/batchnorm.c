@@ -82,8 +82,8 @@ static ls_status expect_spread(double count) {
 }
 
 /* What the forward pass stores for a channel, from the statistics of its whole batch. */
-static void settle_channel(const struct ls_batchnorm_shape *s, const struct statistics *total, float *mean,
-                           float *invstd, float *running_mean, float *running_var) {
+static void store_channel(const struct ls_batchnorm_shape *s, const struct statistics *total, float *mean,
+                          float *invstd, float *running_mean, float *running_var) {
     double variance = total->m2 / total->count;
     float unbiased = (float)(total->m2 / (total->count - 1));
     *mean = (float)total->mean;
@@ -121,7 +121,7 @@ ls_status LS_CPU(batchnorm_train)(const struct ls_batchnorm_train_arguments *a) 
     ls_status status = expect_spread((double)s->batch * s->plane);
     for (int c = 0; status == LS_OK && c < s->channels; c++) {
         struct statistics total = channel_statistics(s, a->x, c);
-        settle_channel(s, &total, &a->mean[c], &a->invstd[c], &a->running_mean[c], &a->running_var[c]);
+        store_channel(s, &total, &a->mean[c], &a->invstd[c], &a->running_mean[c], &a->running_var[c]);
         normalize_channel(s, a->y, a->x, c, a->mean[c], a->invstd[c], a->gamma[c], a->beta[c]);
     }
     return status;
@@ -152,7 +152,7 @@ ls_status LS_CPU(batchnorm_merge)(const struct ls_batchnorm_merge_arguments *a) 
             struct statistics more = {of[2 * s->channels], of[c], of[s->channels + c]};
             if (more.count > 0) merge(&total, more);
         }
-        settle_channel(s, &total, &a->mean[c], &a->invstd[c], &a->running_mean[c], &a->running_var[c]);
+        store_channel(s, &total, &a->mean[c], &a->invstd[c], &a->running_mean[c], &a->running_var[c]);
     }
     return status;
 }

@@ -7,13 +7,13 @@
 
 static const int64_t memory[] = {3, 2, 1, 0};
 
-static void get_memory(const ls_parallel *p, const int64_t **values, size_t *count) {
+static void get_resume_state(const ls_parallel *p, const int64_t **values, size_t *count) {
     (void)p;
     *values = memory;
     *count = sizeof memory / sizeof *memory;
 }
 
-static ls_status set_memory(ls_parallel *p, const int64_t *values, size_t count) {
+static ls_status set_resume_state(ls_parallel *p, const int64_t *values, size_t count) {
     (void)p;
     int64_t sum = 0;
     for (size_t i = 0; i < count; i++) sum += values[i] == memory[i % 4];
@@ -38,8 +38,8 @@ struct ls_checkpointed *fuzz_checkpoint_run(void) {
     if (status == LS_OK) status = ls_single_create(&run.parallel, device, model, &optimizer, 1);
     fuzz_require(status == LS_OK, "a small run can be built");
     ops = *run.parallel->ops;
-    ops.get_memory = get_memory;
-    ops.set_memory = set_memory;
+    ops.get_resume_state = get_resume_state;
+    ops.set_resume_state = set_resume_state;
     run.parallel->ops = &ops;
     run.parallel->rank = 1; /* which notes nothing */
     run.options = &options;

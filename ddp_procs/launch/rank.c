@@ -15,25 +15,31 @@
 
 /* --- which of how many ------------------------------------------------------------------------------------------------ */
 
-/* None of the variables (*any false), or all of them known: what is missing may be known from the launcher. */
-static ls_status expect_all(const ls_launcher *launcher, bool *any) {
-    static const char *const variables[] = {"RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-                                            "MASTER_ADDR", "MASTER_PORT"};
-    const char *set = NULL, *missing = NULL;
-    for (int i = 0; i < (int)(sizeof variables / sizeof variables[0]); i++) {
-        bool is_set = getenv(variables[i]) != NULL;
-        bool is_known = is_set || (i < LS_PLACE_COUNT && launcher->place[i].text);
-        if (is_set && !set) set = variables[i];
-        if (!is_known && !missing) missing = variables[i];
-    }
-    *any = set != NULL;
-    if (!set || !missing) return LS_OK;
+static const char *const variables[] = {"RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                                        "MASTER_ADDR", "MASTER_PORT"};
+enum { VARIABLE_COUNT = sizeof variables / sizeof variables[0] }; /* the first four: places of the launcher's */
+
+static ls_status fail_incomplete(const char *set, const char *missing) {
     return ls_fail(LS_ERR_INVALID,
                    "the environment has %s but not %s: start the ranks with ddprun, or set all of RANK, WORLD_SIZE, "
                    "LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them to run alone",
                    set, missing);
 }
 
+/* None of the variables (*any false), or all of them known: what is missing may be known from the launcher. */
+static ls_status expect_all(const ls_launcher *launcher, bool *any) {
+    const char *set = NULL, *missing = NULL;
+    for (int i = 0; i < VARIABLE_COUNT; i++) {
+        bool is_set = getenv(variables[i]) != NULL;
+        bool is_known = is_set || (i < LS_PLACE_COUNT && launcher->place[i].text);
+        if (is_set && !set) set = variables[i];
+        if (!is_known && !missing) missing = variables[i];
+    }
+    *any = set != NULL;
+    return set && missing ? fail_incomplete(set, missing) : LS_OK;
+}
+
+/* A number of the launcher's, from `least` to `most`; `meaning` is for the message if it is none. */
 static ls_status read_number(const ls_place *place, int least, int most, const char *meaning, int *out) {
     const char *text = place->text ? place->text : "";
     char *end;
@@ -47,15 +53,20 @@ static ls_status read_number(const ls_place *place, int least, int most, const c
     return LS_OK;
 }
 
+static ls_status expect_local_places(const ls_launcher *launcher) {
+    if (launcher->place[LS_PLACE_LOCAL_RANK].text && launcher->place[LS_PLACE_LOCAL_SIZE].text) return LS_OK;
+    return ls_fail(LS_ERR_INVALID,
+                   "%s does not say which of its ranks run on this machine: set LOCAL_RANK and LOCAL_WORLD_SIZE",
+                   launcher->name);
+}
+
+/* A number is read when its bounds are known: sizes before ranks, all ranks before those of this machine. */
 static ls_status read_places(const ls_launcher *launcher, ddp_rank *self) {
     const ls_place *place = launcher->place;
     ls_status status = read_number(&place[LS_PLACE_SIZE], 1, LS_COMM_MAX_RANKS, "all ranks", &self->world_size);
     if (status == LS_OK)
         status = read_number(&place[LS_PLACE_RANK], 0, self->world_size - 1, "less than all ranks", &self->rank);
-    if (status == LS_OK && (!place[LS_PLACE_LOCAL_RANK].text || !place[LS_PLACE_LOCAL_SIZE].text))
-        return ls_fail(LS_ERR_INVALID,
-                       "%s does not say which of its ranks run on this machine: set LOCAL_RANK and LOCAL_WORLD_SIZE",
-                       launcher->name);
+    if (status == LS_OK) status = expect_local_places(launcher);
     if (status == LS_OK)
         status = read_number(&place[LS_PLACE_LOCAL_SIZE], 1, self->world_size,
                              "the ranks on this machine, at most all of them", &self->local_world_size);

@@ -60,14 +60,21 @@ static void see_rank(probe *p) {
     probe_see(p, "whether a launcher is there", "%s", self.launched ? "yes" : "no");
 }
 
-static void case_of(probe *p, const char *const names[ENV_COUNT], char values[ENV_COUNT][ENV_TEXT], unsigned mask) {
-    char text[240] = "";
+/* "RANK=1 WORLD_SIZE=2" */
+static const char *list(char *text, size_t capacity, const char *const names[ENV_COUNT],
+                        char values[ENV_COUNT][ENV_TEXT], unsigned mask) {
     size_t length = 0;
+    text[0] = '\0';
     for (int i = 0; i < ENV_COUNT; i++)
         if (mask >> i & 1)
-            length += (size_t)snprintf(text + length, sizeof text - length, "%s%s=%s", length ? " " : "", names[i],
-                                       values[i]);
-    probe_case(p, "%s", mask ? text : "none of the six variables");
+            length +=
+                (size_t)snprintf(text + length, capacity - length, "%s%s=%s", length ? " " : "", names[i], values[i]);
+    return text;
+}
+
+static void case_of(probe *p, const char *const names[ENV_COUNT], char values[ENV_COUNT][ENV_TEXT], unsigned mask) {
+    char text[240];
+    probe_case(p, "%s", mask ? list(text, sizeof text, names, values, mask) : "none of the six variables");
 }
 
 /* A drawn rank of a job on machines with `here` ranks each, of which `world` is a multiple. */
@@ -122,7 +129,8 @@ static void half_known(probe *p, unsigned mask) {
     char values[ENV_COUNT][ENV_TEXT];
     int here = 2 + (int)probe_draw(p, 3), local = (int)probe_draw(p, (uint64_t)here);
     write_values(values, (const int[]){here + local, 3 * here, local, here});
-    case_of(p, by_rank, values, mask);
+    char text[240];
+    probe_case(p, "%s; and mpirun's own variables", list(text, sizeof text, by_rank, values, mask));
     forget();
     say(by_mpirun, values, NUMBERS);
     say(by_rank, values, mask);
@@ -186,14 +194,16 @@ struct round {
     ls_comm_traffic traffic[MOST_RANKS];
 };
 
-/* The letter is looked at as soon as the call has returned, and its memory is used for something else. */
+/* The letter is looked at as soon as the call has returned, and its memory is used for something else. On compute
+ * streams: what is shuffled there and waits for other ranks has a thread of its own (common/device/cpu_shuffle.c). */
 static ls_status pass_letter(crew_rank *rank) {
     struct round *round = rank->argument;
+    ls_stream *stream = ls_device_stream(rank->device, LS_STREAM_COMPUTE);
     int64_t letter[HELLO_LETTER] = {rank->rank == 0 ? round->word : round->junk};
-    ls_status status = hello_pass_letter(rank->comm, rank->stream, letter);
+    ls_status status = hello_pass_letter(rank->comm, stream, letter);
     memcpy(round->letters[rank->rank], letter, sizeof letter);
     for (int i = 0; i < HELLO_LETTER; i++) letter[i] = round->junk;
-    if (status == LS_OK) status = ls_stream_synchronize(rank->stream);
+    if (status == LS_OK) status = ls_stream_synchronize(stream);
     ls_comm_traffic_read(rank->comm, &round->traffic[rank->rank]);
     return status;
 }

@@ -26,10 +26,10 @@ cut_files() { conf_lines "$1" cut | cut -d' ' -f1 | sort -u; }
 # Copies a file with the bodies of its labs' functions taken out: cut_file FILE TO.
 cut_file() {
     cp "$1" "$2" || return 1
-    for lab in $(all_labs); do
-        conf_lines "$(lab_folder "$lab")" cut | while read -r file name; do
+    for any_lab in $(all_labs); do # the callers have a $lab of their own
+        conf_lines "$(lab_folder "$any_lab")" cut | while read -r file name; do
             [ "$file" = "$1" ] || continue
-            awk -v name="$name" -v lab="$lab" -f labs/course/cut.awk "$2" >"$2.cut" && mv "$2.cut" "$2" || exit 1
+            awk -v name="$name" -v lab="$any_lab" -f labs/course/cut.awk "$2" >"$2.cut" && mv "$2.cut" "$2" || exit 1
         done || return 1
     done
     # the first include that is there: below it nothing can be conditional

@@ -26,7 +26,7 @@ static ls_status open_device(ls_device **out, int place, int count) {
 
 static ls_status talk(const struct settings *s, ls_comm *comm, ls_device *device) {
     hello_rank self = {.comm = comm,
-                       .stream = ls_device_stream(device, LS_STREAM_COMM),
+                       .stream = ls_device_stream(device, LS_STREAM_COMPUTE),
                        .word = s->word,
                        .mismatch = (hello_mismatch)s->mismatch};
     return hello_talk(&self);
@@ -69,11 +69,13 @@ static ls_status run_threads(struct thread_rank *ranks, int count) {
 }
 
 static ls_status be_threads(const struct settings *s) {
+    ls_status status = ls_launcher_refuse_copies("be all ranks", "leave --threads or the launcher out");
+    if (status != LS_OK) return status;
     struct thread_rank *ranks = calloc((size_t)s->threads, sizeof *ranks);
     if (!ranks) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %d ranks", s->threads);
     ls_comm *comms[LS_COMM_MAX_RANKS] = {NULL};
     ls_comm_options options = {.world_size = s->threads, .timeout_s = s->timeout_s};
-    ls_status status = ls_comm_create_threads(comms, &options);
+    status = ls_comm_create_threads(comms, &options);
     for (int r = 0; r < s->threads; r++) {
         ranks[r] = (struct thread_rank){.settings = s, .comm = comms[r]};
         if (status == LS_OK) status = open_device(&ranks[r].device, r, s->threads);

@@ -90,10 +90,12 @@ static void who_gets_shows_chunks_and_lists(void **state) {
     assert_int_equal(program_run(&p, "who_gets --epochs 2"), 0); /* test_sampler.c has PyTorch's lists */
     program_expect_text(&p, "sampler: epoch 0\n  rank 0: 19 15 4 9 5 18\n  rank 1: 8 20 7 10 17 0\n");
     program_expect_text(&p, "  rank 3: 3 14 13 12 2 19\n  seen more than once: 1; never: 0\nsampler: epoch 1\n");
+    assert_null(strstr(strstr(p.out_text, "epoch 1"), "  rank 0: 19 15 4 9 5 18\n"));
+    assert_int_equal(program_run(&p, "who_gets --epochs 2 --no-set-epoch"), 0);
+    assert_non_null(strstr(strstr(p.out_text, "epoch 1"), "  rank 0: 19 15 4 9 5 18\n"));
     assert_int_equal(program_run(&p, "who_gets --drop-last"), 0);
     program_expect_text(&p, "  rank 3: 3 14 13 12 2\n  seen more than once: 0; never: 3\n");
-    assert_int_equal(program_run(&p, "who_gets --samples 3 --ranks 2 --no-shuffle --uneven --epochs 2 --no-set-epoch"),
-                     0);
+    assert_int_equal(program_run(&p, "who_gets --samples 3 --ranks 2 --no-shuffle --uneven"), 0);
     assert_string_equal(p.out_text,
                         "chunk: 3 samples on 2 devices: 2 1\n"
                         "sampler: epoch 0\n  rank 0: 0 2\n  rank 1: 1\n  seen more than once: 0; never: 0\n"

@@ -181,7 +181,10 @@ static void env_wrong(probe *p) {
     case_of(p, by_mpiexec, values, 1u << RANK | 1u << WORLD_SIZE);
     forget();
     say(by_mpiexec, values, 1u << RANK | 1u << WORLD_SIZE);
-    see_rank(p);
+    char message[512] = "";
+    ddp_rank self;
+    probe_see(p, "reading it", "%s", ls_status_text(discover(&self, message)));
+    probe_see(p, "whether the message asks for LOCAL_RANK", "%s", strstr(message, "LOCAL_RANK") ? "yes" : "no");
 }
 
 /* --- the letter ------------------------------------------------------------------------------------------------------ */

@@ -9,31 +9,47 @@
 #include "dp_threads/dp.h"
 #include "kernels/kernels.h"
 
-void dp_send_gradients(struct dp *dp, struct dp_replica *r) {
-    if (r == dp->replicas && !r->nccl) return;
+/* On every replica, device 0's too: there the sum takes the place of its own. */
+static void reduce_by_nccl(const struct dp *dp, const struct dp_replica *r) {
     float *gradients;
     size_t count;
     ls_model_gradients(r->model, &gradients, &count);
     if (r != dp->replicas) r->clock->bytes[LS_PHASE_REDUCE] += count * sizeof(float);
-    if (r->nccl) {
-        ls_stream_wait_event(r->comm, r->backward_done);
-        ls_device_fail(r->device, ls_comm_reduce(r->nccl, r->comm, gradients, count, LS_FP32, LS_REDUCE_SUM, 0));
-    } else {
-        ls_copy(r->copy, r->sent, gradients,
-                count * sizeof(float)); /* the copy stream waits for backward_done already */
-    }
-    ls_event_record(r->gradients_sent, r->nccl ? r->comm : r->copy);
+    ls_stream_wait_event(r->comm, r->backward_done);
+    ls_device_fail(r->device, ls_comm_reduce(r->nccl, r->comm, gradients, count, LS_FP32, LS_REDUCE_SUM, 0));
+    ls_event_record(r->gradients_sent, r->comm);
 }
 
-void dp_reduce_gradients(struct dp *dp) {
+static void copy_gradients(const struct dp *dp, const struct dp_replica *r) {
+    if (r == dp->replicas) return;
+    float *gradients;
+    size_t count;
+    ls_model_gradients(r->model, &gradients, &count);
+    r->clock->bytes[LS_PHASE_REDUCE] += count * sizeof(float);
+    /* the copy stream waits for backward_done already */
+    ls_copy(r->copy, r->sent, gradients, count * sizeof(float));
+    ls_event_record(r->gradients_sent, r->copy);
+}
+
+void dp_send_gradients(struct dp *dp, struct dp_replica *r) {
+    if (r->nccl)
+        reduce_by_nccl(dp, r);
+    else
+        copy_gradients(dp, r);
+}
+
+static void add_gradients(const struct dp *dp, ls_stream *compute) {
     float *gradients;
     size_t count;
     ls_model_gradients(dp->base.model, &gradients, &count);
-    ls_stream *compute = dp->replicas[0].compute;
-    if (dp->replicas[0].nccl) {
-        ls_stream_wait_event(compute, dp->replicas[0].gradients_sent);
-        return;
-    }
     for (int i = 1; i < dp->active; i++) ls_stream_wait_event(compute, dp->replicas[i].gradients_sent);
     if (dp->active > 1) ls_reduce_add(compute, gradients, dp->sent, dp->active - 1, count);
+}
+
+void dp_reduce_gradients(struct dp *dp) {
+    ls_stream *compute = dp->replicas[0].compute;
+    if (dp->replicas[0].nccl)
+        ls_stream_wait_event(compute, dp->replicas[0].gradients_sent);
+    else
+        add_gradients(dp, compute);
 }

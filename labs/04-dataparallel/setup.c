@@ -1,0 +1,64 @@
+#define _GNU_SOURCE
+#include "labs/04-dataparallel/setup.h"
+
+#include <stdlib.h>
+
+#include "common/base/dtype.h"
+#include "dp_threads/data_parallel.h"
+#include "kernels/kernels.h"
+
+/* A device that waits for more than that waits for an event that nobody records. */
+#define TIMEOUT_S 1.5
+
+/* More devices than there are cores: none is bound to a core, and none spins. */
+enum { ON_NODE = 1000 };
+
+static ls_status open_devices(setup *s) {
+    ls_status status = LS_OK;
+    setenv("LS_CPU_STREAMS", s->streams, 1);
+    for (int d = 0; status == LS_OK && d < s->devices; d++) {
+        ls_device_options options = {.kind = LS_DEVICE_CPU, .index = d, .devices_on_node = ON_NODE, .place = d};
+        status = ls_device_open(&s->device[d], &options);
+    }
+    return status;
+}
+
+void setup_open(probe *p, setup *s) {
+    ls_set_wait_timeout_s(TIMEOUT_S);
+    ls_status status = open_devices(s);
+    if (status == LS_OK) status = ls_model_create(&s->module, s->device[0], MODEL, MOST_ROWS, s->precision);
+    if (status == LS_OK) status = ls_model_init(s->module, probe_draw(p, 1000));
+    dp_options options = {.devices = s->device,
+                          .device_count = s->devices,
+                          .output_device = s->output_device,
+                          .model = MODEL,
+                          .max_batch = MOST_ROWS,
+                          .optimizer = ls_optimizer_defaults(LS_SGD)};
+    options.optimizer.learning_rate = 0.1;
+    if (status == LS_OK) status = dp_create(&s->parallel, s->module, &options);
+    if (status == LS_OK) s->dp = dp_of(s->parallel);
+    probe_must(p, "DataParallel", status);
+}
+
+void setup_close(setup *s) {
+    s->parallel->ops->destroy(s->parallel);
+    ls_model_destroy(s->module);
+    for (int d = 0; d < s->devices; d++) ls_device_close(s->device[d]);
+}
+
+void setup_draw(probe *p, setup *s, size_t rows) {
+    probe_draw_floats(p, s->values, rows * INPUTS);
+    for (size_t i = 0; i < rows; i++) s->labels[i] = (int64_t)probe_draw(p, OUTPUTS);
+    void *inputs = s->values;
+    if (s->precision != LS_FP32) ls_cast_now(s->precision, inputs = s->inputs, s->values, rows * INPUTS);
+    s->batch = (ls_batch){.inputs = inputs, .labels = s->labels, .count = rows, .global_count = rows};
+}
+
+void setup_rest(probe *p, const setup *s) {
+    ls_status status = LS_OK;
+    for (int d = 0; d < s->devices; d++) {
+        ls_status done = ls_device_synchronize(s->device[d]);
+        if (status == LS_OK) status = done;
+    }
+    probe_must(p, "the devices", status);
+}

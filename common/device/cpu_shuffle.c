@@ -3,10 +3,10 @@
  *   terms : a stream is ready when its head is a task, a record, or a wait whose record has been reached
  *   order : any that the declared events allow, so a forgotten wait sooner or later reads what is not there yet. The order
  *           depends on the seed (and, where several threads synchronise at once, on their timing); results must not
- *   apart : a task that meets others, on a compute stream, runs in a thread of its own, and the shuffling goes on: those it waits for
- *           may be streams of this very process (DataParallel's devices), or other ranks that wait for what this one has still to run
- *           (DDP's buckets). What meets on a comm stream keeps the thread that found it: nothing that its peers need for it
- *           comes later here
+ *   apart : a task that meets others runs in a thread of its own, and the shuffling goes on: those it waits for may be streams of this
+ *           very process (DataParallel's devices, ranks that are threads), or other ranks that wait for what this one has still to run
+ *           (DDP's buckets). Where the process has one device, what meets on its comm stream keeps the thread that found it:
+ *           nothing that its peers need for it comes later here
  *   fails : if no stream is ready and no other thread makes one so before the deadline, LS_ERR_TIMEOUT
  * Speed does not matter here: one lock guards everything except the running of an item. */
 #define _GNU_SOURCE
@@ -88,9 +88,16 @@ static bool start_apart(ls_stream *stream) {
     return true;
 }
 
+static bool has_other_devices(const ls_stream *stream) {
+    ls_stream *other = scheduler.streams;
+    while (other && other->device == stream->device) other = ls_cpu_stream_of(other)->next;
+    return other != NULL;
+}
+
 static void run_head(ls_stream *stream) {
     ls_cpu_stream_of(stream)->busy = true;
-    if (head_of(stream)->meets && stream->kind == LS_STREAM_COMPUTE && start_apart(stream)) return;
+    bool goes_apart = stream->kind == LS_STREAM_COMPUTE || has_other_devices(stream);
+    if (head_of(stream)->meets && goes_apart && start_apart(stream)) return;
     run_here(stream);
 }
 

@@ -2,6 +2,7 @@
 # Builds a lab's probe, and its programs, with the student's files in place of the product's.
 # usage: labs/course/build.sh reference LAB OUT          OUT/reference, and OUT/allowed: what its files call
 #        labs/course/build.sh student LAB CODE OUT       OUT/probe, OUT/probe_asan and the lab's programs, from CODE's files
+#        labs/course/build.sh planted LAB OUT            the lab's programs with planted bugs, for its sheet
 # student: exit status 1 and OUT/refused, a line, where the code does not compile or calls what it should not.
 # Settings come from labs/course/course.mk: CC, COURSE_CPPFLAGS, COURSE_CFLAGS, COURSE_LIB (the library), COURSE_LIBS, COURSE_OBJ.
 set -u
@@ -80,13 +81,31 @@ build_student() {
         link "$out/probe_asan" "$asan $probe_flags" "$out"/asan/cut/*.o "$out"/mine/own/*.o || refuse 'it does not link under AddressSanitizer'
 }
 
-# The lab's programs: their mains, and the student's files before the library's.
+# link_program PROGRAM INTO OBJECT...: the program's main, and these objects before the library's.
+link_program() {
+    main=$(find "$COURSE_OBJ" -name "$1.o" | head -1) into=$2
+    [ "$main" ] || { echo "$1 is not built: make" >&2; return 1; }
+    shift 2
+    link "$into" '' "$main" "$@"
+}
+
 build_programs() {
-    for name in $(conf_lines "$folder" program); do
-        main=$(find "$COURSE_OBJ" -name "$name.o" | head -1)
-        [ "$main" ] || { echo "$name is not built: make" >&2; return 1; }
-        link "$out/$name" '' "$main" "$out"/mine/cut/*.o || return 1
-    done
+    for name in $(conf_lines "$folder" program); do link_program "$name" "$out/$name" "$out"/mine/cut/*.o || return 1; done
+}
+
+build_planted() {
+    conf_lines "$folder" planted >"$out/planted.list"
+    while read -r name program bug <&3; do
+        [ -z "$COURSE_REFERENCE" ] || { cp "$COURSE_REFERENCE/$lab/$name" "$out/$name" || return 1; continue; }
+        rm -rf "$out/planted"
+        for file in $(cut_files "$folder"); do
+            mkdir -p "$out/planted/$(dirname "$file")" && cp "$file" "$out/planted/$file" || return 1
+        done
+        patch -s -p1 -d "$out/planted" <"$folder/bugs/$bug.patch" || return 1
+        # shellcheck disable=SC2046
+        compile "$out/planted" "$out/planted/objects" '' $(cut_files "$folder") || return 1
+        link_program "$program" "$out/$name" "$out"/planted/objects/*.o || return 1
+    done 3<"$out/planted.list"
 }
 
 what=$1 lab=$2
@@ -95,5 +114,6 @@ probe_flags=$(conf_lines "$folder" link | tr '\n' ' ')
 case $what in
 reference) out=$3 && mkdir -p "$out" && build_reference ;;
 student) code=$3 out=$4 && build_student ;;
-*) echo "labs/course/build.sh: reference or student, not '$what'" >&2 && exit 2 ;;
+planted) out=$3 && mkdir -p "$out" && build_planted ;;
+*) echo "labs/course/build.sh: reference, student or planted, not '$what'" >&2 && exit 2 ;;
 esac

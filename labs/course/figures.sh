@@ -11,6 +11,7 @@ bad=0
 for lab; do
     folder=$(lab_folder "$lab") || exit 2
     sheets=$(ls "$folder"/README*.md)
+    labs/course/build.sh planted "$lab" "$BUILD/labs/$lab" || exit 1
     conf_lines "$folder" figure >"$BUILD/figures.$$"
     while read -r name mark command <&3; do
         value=$(sh -c "$command" 3<&-) || { echo "$folder: figure $name: the command failed: $command"; bad=1; continue; }

@@ -18,8 +18,9 @@ sed -i '/instructors\.md/d' "$to/labs/README.md" || exit 1
 for lab in $(all_labs); do
     folder=$(lab_folder "$lab")
     for file in $(cut_files "$folder"); do cut_file "$file" "$to/$file" || exit 1; done
-    labs/course/build.sh reference "$lab" "$BUILD/labs/$lab" || exit 1
+    labs/course/build.sh reference "$lab" "$BUILD/labs/$lab" && labs/course/build.sh planted "$lab" "$BUILD/labs/$lab" || exit 1
     mkdir -p "$to/reference/$lab"
+    for name in $(conf_lines "$folder" planted | cut -d' ' -f1); do strip -o "$to/reference/$lab/$name" "$BUILD/labs/$lab/$name" || exit 1; done
     strip -o "$to/reference/$lab/reference" "$BUILD/labs/$lab/reference" && cp "$BUILD/labs/$lab/allowed" "$to/reference/$lab/" || exit 1
 done
 

@@ -54,6 +54,7 @@ for lab; do
     mkdir -p "$out"
     echo "lab $lab, $(conf_lines "$folder" title) ($folder/README.md)"
     [ "${PREDICT:-}" = skip ] || ask || exit 1
+    labs/course/build.sh planted "$lab" "$out" || exit 1
     if is_unwritten; then
         echo 'Not all of it is written yet: what runs is the reference.'
         for name in $(conf_lines "$folder" program); do cp "$ORACLE/$name" "$out/$name" || exit 1; done

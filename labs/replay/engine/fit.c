@@ -13,7 +13,6 @@
 #include <math.h>
 
 #include "common/base/log.h"
-#include "labs/replay/engine/fit_solve.h"
 
 #define MOST_N 1e6      /* of a point */
 #define MOST_HALF_N 1e9 /* of half_efficiency_n */

@@ -140,7 +140,7 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: hostile fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-comm gpu-check rounding gpu-bundle bundle-check anew tables calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
+.PHONY: hostile fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-comm gpu-check rounding gpu-bundle bundle-check anew tables claims calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ ifdef LS_SET_UP
 $(error Still missing after make setup: $(MISSING))
 endif
 .NOTPARALLEL:
-all test soak rounding bench-dp-vs-ddp bench-comm gpu-check gpu-bundle bundle-check plots tables calibrate accuracy recipes pytorch-check: setup
+all test soak rounding bench-dp-vs-ddp bench-comm gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check: setup
 	@$(MAKE) LS_SET_UP=1 $@
 
 else
@@ -275,6 +275,9 @@ calibrate: $(PROGRAMS) ## measure this machine and write it down as a node for b
 TABLE_ARGS := $(if $(TABLES),--tables=$(call quoted,$(TABLES)))
 tables: $(PROGRAMS) ## published figures beside ours, measured or replayed [TABLES=1,3]
 	@$(DRAW_AFTER) tables $(BUILD)/tables $(TABLE_ARGS) --out=$(RESULTS)
+
+claims: $(PROGRAMS) ## what the course's notes claim, confirmed or refuted by our figures
+	@labs/bench/claims/claims.sh $(BUILD)
 
 # A figure's script and its data bear the names of the table below: SCRIPT:DATA
 FIGURES    := dp_vs_ddp:dp_vs_ddp allreduce:comm recipe_mlp-amp:recipe_mlp-amp recipe_convnet:recipe_convnet \

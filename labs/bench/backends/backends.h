@@ -1,0 +1,33 @@
+/* What the parts of `backends` share: the back-ends, and the trial of one operation on one of them. */
+#ifndef LABS_BENCH_BACKENDS_BACKENDS_H
+#define LABS_BENCH_BACKENDS_BACKENDS_H
+
+#include <stdbool.h>
+
+#include "labs/bench/comm/bench_comm.h"
+
+enum { BACKENDS_RANKS = 2, BACKENDS_TEXT = 256 };
+
+/* How two ranks live, and how memory travels between them. */
+typedef struct backends_backend {
+    const char *name, *ranks;
+    ls_device_kind kind;
+    bool processes; /* else threads */
+    bool attaches;  /* a GPU, by this path */
+    ls_comm_path path;
+} backends_backend;
+
+/* Ends with a row whose name is NULL. */
+extern const backends_backend backends_all[];
+
+typedef struct backends_answer {
+    enum { BACKENDS_YES, BACKENDS_NO, BACKENDS_ABSENT, BACKENDS_WRONG } kind;
+    char why[BACKENDS_TEXT]; /* what the back-end said, unless it is YES */
+} backends_answer;
+
+/* Runs the operation on two ranks, in processes of their own: YES if it ran and every element of the results is right,
+ * NO if the back-end says that it does not have it, ABSENT if the back-end cannot be had on this machine, WRONG if it
+ * failed otherwise. LS_ERR_SYSTEM: the ranks could not be started. */
+ls_status backends_try(backends_answer *answer, const backends_backend *backend, const comm_operation *operation);
+
+#endif

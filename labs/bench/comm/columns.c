@@ -7,34 +7,13 @@
 
 bool comm_is_ours(const comm_row *row) { return strcmp(row->library, "lockstep") == 0; }
 
-static const char *n_of(char cell[BENCH_CELL], const void *of) {
-    const comm_row *row = of;
-    snprintf(cell, BENCH_CELL, "%d%s", row->n, row->oversubscribed ? "*" : "");
-    return cell;
-}
+static const char *const agreements[] = {"", "=", "differs"};
 
-static const char *algorithm_of(char cell[BENCH_CELL], const void *of) {
-    const comm_row *row = of;
-    (void)cell;
-    if (!comm_is_ours(row)) return row->library;
-    return row->algorithm[0] ? row->algorithm : "-";
-}
-
-static double messages_of(const void *of) {
-    const comm_row *row = of;
-    return (double)(row->counted.sent_messages + row->counted.received_messages);
-}
-
-static double bytes_of(const void *of) {
-    const comm_row *row = of;
-    return (double)(row->counted.sent_bytes + row->counted.received_bytes);
-}
-
-static const char *agreement_of(char cell[BENCH_CELL], const void *of) {
-    static const char *const texts[] = {"", "=", "differs"};
-    (void)cell;
-    return texts[((const comm_row *)of)->agreement];
-}
+BENCH_MADE_TEXT_OF(n_of, comm_row, "%d%s", row->n, row->oversubscribed ? "*" : "")
+BENCH_TEXT_OF(algorithm_of, comm_row, !comm_is_ours(row) ? row->library : row->algorithm[0] ? row->algorithm : "-")
+BENCH_TEXT_OF(agreement_of, comm_row, agreements[row->agreement])
+BENCH_NUMBER_OF(messages_of, comm_row, (double)(row->counted.sent_messages + row->counted.received_messages))
+BENCH_NUMBER_OF(bytes_of, comm_row, (double)(row->counted.sent_bytes + row->counted.received_bytes))
 
 /* What is not defined for a row stays empty, and so does the rate of what took no time. */
 static void put_number(char cell[BENCH_CELL], int decimals, double value) {

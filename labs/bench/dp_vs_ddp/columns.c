@@ -1,15 +1,8 @@
 /* columns: what a row is, in text, CSV and JSON: measured, under the lock, in virtual time; and what T_N is made of. */
 #include "labs/bench/dp_vs_ddp/bench.h"
 
-static const char *mode_of(char cell[BENCH_CELL], const void *row) {
-    (void)cell;
-    return bench_mode_name(((const bench_row *)row)->mode);
-}
-
-static const char *note_of(char cell[BENCH_CELL], const void *row) {
-    (void)cell;
-    return ((const bench_row *)row)->oversubscribed ? "oversubscribed" : "";
-}
+BENCH_TEXT_OF(mode_of, bench_row, bench_mode_name(row->mode))
+BENCH_TEXT_OF(note_of, bench_row, row->oversubscribed ? "oversubscribed" : "")
 
 /* A number that is in text alone, one that is in files alone, and what both have in common. */
 #define AT(field) BENCH_AT(BENCH_DOUBLE, bench_row, field)

@@ -122,15 +122,8 @@ const struct bench_replayed *bench_find_replayed(const bench_model *model, bench
     return NULL;
 }
 
-static const char *way_of(char cell[BENCH_CELL], const void *row) {
-    (void)cell;
-    return ways[((const struct bench_replayed *)row)->way].text;
-}
-
-static double efficiency_of(const void *of) {
-    const struct bench_replayed *row = of;
-    return row->speedup / row->n;
-}
+BENCH_TEXT_OF(way_of, struct bench_replayed, ways[row->way].text)
+BENCH_NUMBER_OF(efficiency_of, struct bench_replayed, row->speedup / row->n)
 
 /* A row in the CSV, and DP's half of a line of text; then DDP's. */
 #define AT(field) BENCH_AT(BENCH_DOUBLE, struct bench_replayed, field)

@@ -60,10 +60,7 @@ static const char *note_of(char cell[BENCH_CELL], const void *of) {
     return cell;
 }
 
-static const char *mode_of(char cell[BENCH_CELL], const void *line) {
-    (void)cell;
-    return bench_mode_name(((const struct line *)line)->mode);
-}
+BENCH_TEXT_OF(mode_of, struct line, bench_mode_name(row->mode))
 
 static double samples_of(const void *of) {
     const struct line *line = of;

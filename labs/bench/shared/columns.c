@@ -90,6 +90,8 @@ const char *bench_cell(char cell[BENCH_CELL], const bench_column *column, const 
     return cell;
 }
 
+ls_align bench_align(const bench_column *column) { return is_text(column) ? column->align : LS_RIGHT; }
+
 void bench_table_heads(bench_table *table, const bench_column *columns) {
     for (; table->status == LS_OK && !is_last(columns); columns++) {
         if (!columns->head) continue;
@@ -97,7 +99,7 @@ void bench_table_heads(bench_table *table, const bench_column *columns) {
             table->status = ls_fail(LS_ERR_INVALID, "a table has more than %d columns", BENCH_HEADS_MAX);
             continue;
         }
-        table->heads[table->count++] = (ls_column){columns->head, is_text(columns) ? columns->align : LS_RIGHT};
+        table->heads[table->count++] = (ls_column){columns->head, bench_align(columns)};
     }
 }
 

@@ -46,6 +46,25 @@ typedef struct bench_column {
 
 #define BENCH_AT(what, type, field) .kind = what, .offset = offsetof(type, field)
 
+/* Functions for .number and .text, of an expression in `row`; a made text is a format and what goes into it. */
+#define BENCH_NUMBER_OF(function, type, value)                                                                         \
+    static double function(const void *of) {                                                                           \
+        const type *row = of;                                                                                          \
+        return value;                                                                                                  \
+    }
+#define BENCH_TEXT_OF(function, type, value)                                                                           \
+    static const char *function(char cell[BENCH_CELL], const void *of) {                                               \
+        const type *row = of;                                                                                          \
+        (void)cell;                                                                                                    \
+        return value;                                                                                                  \
+    }
+#define BENCH_MADE_TEXT_OF(function, type, ...)                                                                        \
+    static const char *function(char cell[BENCH_CELL], const void *of) {                                               \
+        const type *row = of;                                                                                          \
+        snprintf(cell, BENCH_CELL, __VA_ARGS__);                                                                       \
+        return cell;                                                                                                   \
+    }
+
 /* CSV: ",name,name", and ",value,value" of a row, with nothing behind the comma where a number is not finite. row NULL,
  * for a row that has no such values: the commas alone. Texts are in quotes. */
 void bench_put_names(FILE *file, const bench_column *columns);
@@ -56,6 +75,8 @@ void bench_add_columns(cJSON *object, const bench_column *columns, const void *r
 
 /* A cell as text tables have it; the text may lie in the row. */
 const char *bench_cell(char cell[BENCH_CELL], const bench_column *column, const void *row);
+
+ls_align bench_align(const bench_column *column);
 
 /* A text table; zero-filled at first. The heads of all its lists come first, then the cells line by line, and nothing
  * may be left out; row NULL: empty cells. Finishing prints it and frees what it holds. What fails is reported once, and

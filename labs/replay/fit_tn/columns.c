@@ -25,40 +25,29 @@ static void put_number(char cell[BENCH_CELL], int decimals, double value) {
 
 /* --- laws -------------------------------------------------------------------------------------------------------- */
 
-static const char *law_of(char cell[BENCH_CELL], const void *fit) {
-    (void)cell;
-    return ls_law_name(((const struct ls_fit *)fit)->law);
-}
-
-static const char *formula_of(char cell[BENCH_CELL], const void *fit) {
-    (void)cell;
-    return ls_law_formula(((const struct ls_fit *)fit)->law);
-}
+BENCH_TEXT_OF(law_of, struct ls_fit, ls_law_name(row->law))
+BENCH_TEXT_OF(formula_of, struct ls_fit, ls_law_formula(row->law))
+BENCH_NUMBER_OF(degrees_of, struct ls_fit, row->points - row->coefficients)
 
 /* A coefficient, or its standard error; Amdahl's share in percent. */
 static const char *coefficient(char cell[BENCH_CELL], const struct ls_fit *fit, int index, double value) {
     if (index >= fit->coefficients || isnan(value)) return "";
-    if (index != 1 || fit->law != LS_LAW_AMDAHL) {
-        put_number(cell, 3, value);
-    } else {
+    if (index == 1 && fit->law == LS_LAW_AMDAHL) {
         snprintf(cell, BENCH_CELL, "%.2f %%", 100 * value);
+    } else {
+        put_number(cell, 3, value);
     }
     return cell;
 }
 
-#define COEFFICIENT(index, field)                                                                                      \
+#define COEFFICIENT(field, index)                                                                                      \
     static const char *field##_of(char cell[BENCH_CELL], const void *fit) {                                            \
         return coefficient(cell, fit, index, ((const struct ls_fit *)fit)->field);                                     \
     }
-COEFFICIENT(1, a_ms)
-COEFFICIENT(1, a_error_ms)
-COEFFICIENT(2, b_ms)
-COEFFICIENT(2, b_error_ms)
-
-static double degrees_of(const void *of) {
-    const struct ls_fit *fit = of;
-    return fit->points - fit->coefficients;
-}
+COEFFICIENT(a_ms, 1)
+COEFFICIENT(a_error_ms, 1)
+COEFFICIENT(b_ms, 2)
+COEFFICIENT(b_error_ms, 2)
 
 static void put_half(char cell[BENCH_CELL], int decimals, double n) {
     (void)decimals;
@@ -114,15 +103,8 @@ fit_tn_line fit_tn_line_of(const fit_tn_result *result, const fit_tn_data *data,
     return line;
 }
 
-static double law_ms_of(const void *of) {
-    const fit_tn_line *line = of;
-    return line->ms - line->residual_ms;
-}
-
-static double residual_percent_of(const void *of) {
-    const fit_tn_line *line = of;
-    return 100 * line->residual_ms / line->ms;
-}
+BENCH_NUMBER_OF(law_ms_of, fit_tn_line, row->ms - row->residual_ms)
+BENCH_NUMBER_OF(residual_percent_of, fit_tn_line, 100 * row->residual_ms / row->ms)
 
 #define STEP                                                                                                           \
     {.name = "n", .head = "N", BENCH_AT(BENCH_INT, fit_tn_line, n)}, NUMBER("step_ms", "T_N\nms", 3, fit_tn_line, ms)

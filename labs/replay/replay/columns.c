@@ -18,34 +18,15 @@ static const char *fit_text(char cell[BENCH_CELL], const replay_row *row, double
     return cell;
 }
 
-static const char *row_fit_of(char cell[BENCH_CELL], const void *of) {
-    const replay_row *row = of;
-    return fit_text(cell, row, row->memory_bytes);
+static const char *row_fit_of(char cell[BENCH_CELL], const void *row) {
+    return fit_text(cell, row, ((const replay_row *)row)->memory_bytes);
 }
 
-static const char *samples_of(char cell[BENCH_CELL], const void *of) {
-    const replay_row *row = of;
-    snprintf(cell, BENCH_CELL, "%.4g", row->batch / row->n);
-    return cell;
-}
-
-static double overlap_of(const void *of) {
-    const replay_row *row = of;
-    return row->communication_share > 0 ? row->overlap : NAN;
-}
-
-static const char *link_of(char cell[BENCH_CELL], const void *of) {
-    const replay_row *row = of;
-    if (!isnan(row->link_use)) snprintf(cell, BENCH_CELL, "%s %.0f %%", row->link, 100 * row->link_use);
-    return cell;
-}
-
-static const char *recorded_of(char cell[BENCH_CELL], const void *of) {
-    const replay_row *row = of;
-    double more = 100 * (row->step_ms / row->recorded_ms - 1);
-    if (!isnan(row->recorded_ms)) snprintf(cell, BENCH_CELL, "%.3f (%+.1f %%)", row->recorded_ms, more);
-    return cell;
-}
+BENCH_MADE_TEXT_OF(samples_of, replay_row, "%.4g", row->batch / row->n)
+BENCH_NUMBER_OF(overlap_of, replay_row, row->communication_share > 0 ? row->overlap : NAN)
+BENCH_MADE_TEXT_OF(link_of, replay_row, isnan(row->link_use) ? "" : "%s %.0f %%", row->link, 100 * row->link_use)
+BENCH_MADE_TEXT_OF(recorded_of, replay_row, isnan(row->recorded_ms) ? "" : "%.3f (%+.1f %%)", row->recorded_ms,
+                   100 * (row->step_ms / row->recorded_ms - 1))
 
 #define AT(field) BENCH_AT(BENCH_DOUBLE, replay_row, field)
 #define FILED(field)                                                                                                   \
@@ -113,7 +94,7 @@ const bench_column replay_memory_columns[] = {
     CATEGORY("buckets", bucket),         CATEGORY("workspace", workspace), {.kind = BENCH_END},
 };
 
-static double total_of(const void *of) { return ls_memory_total(&((const replay_line *)of)->share->memory); }
+BENCH_NUMBER_OF(total_of, replay_line, ls_memory_total(&row->share->memory))
 
 static const char *line_fit_of(char cell[BENCH_CELL], const void *of) {
     return fit_text(cell, ((const replay_line *)of)->row, total_of(of));

@@ -8,10 +8,6 @@
 /* DP by copies, DP by collectives, DDP (of several bucket sizes the first). */
 enum column { COPIES, COLLECTIVES, DDP, COLUMNS };
 
-static bool is_shown(enum column column, const replay_settings *settings) {
-    return column == DDP || (column == COPIES ? settings->by_copies : settings->by_collectives);
-}
-
 static double step_ms(const replay_rows *rows, const replay_settings *settings, enum column column, int n) {
     for (int i = 0; i < rows->count; i++) {
         const replay_row *row = &rows->rows[i];
@@ -34,24 +30,16 @@ struct line {
     double ms[COLUMNS], ratio[COLUMNS];
 };
 
+#define AT(field) BENCH_AT(BENCH_DOUBLE, struct line, field)
 ls_status replay_print_modes(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings) {
-#define MS(title, column)                                                                                              \
-    {                                                                                                                  \
-        .head = is_shown(column, settings) ? title : NULL, BENCH_AT(BENCH_DOUBLE, struct line, ms[column]),            \
-        .decimals = 3                                                                                                  \
-    }
-#define RATIO(title, column)                                                                                           \
-    {                                                                                                                  \
-        .head = is_shown(column, settings) ? title : NULL, BENCH_AT(BENCH_DOUBLE, struct line, ratio[column]),         \
-        .decimals = 2                                                                                                  \
-    }
+    bool copies = settings->by_copies, collectives = settings->by_collectives;
     const bench_column columns[] = {
         {.head = "N", BENCH_AT(BENCH_INT, struct line, n)},
-        MS("DP by copies\nms", COPIES),
-        MS("DP by collectives\nms", COLLECTIVES),
-        MS("DDP\nms", DDP),
-        RATIO("by copies\nDP / DDP", COPIES),
-        RATIO("by collectives\nDP / DDP", COLLECTIVES),
+        {.head = copies ? "DP by copies\nms" : NULL, AT(ms[COPIES]), .decimals = 3},
+        {.head = collectives ? "DP by collectives\nms" : NULL, AT(ms[COLLECTIVES]), .decimals = 3},
+        {.head = "DDP\nms", AT(ms[DDP]), .decimals = 3},
+        {.head = copies ? "by copies\nDP / DDP" : NULL, AT(ratio[COPIES]), .decimals = 2},
+        {.head = collectives ? "by collectives\nDP / DDP" : NULL, AT(ratio[COLLECTIVES]), .decimals = 2},
         {.kind = BENCH_END},
     };
     if (!settings->modes[LS_BUILD_DP] || !settings->modes[LS_BUILD_DDP]) return LS_OK;

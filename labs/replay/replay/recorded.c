@@ -82,10 +82,7 @@ static struct comparison compare(const struct ls_account *recorded, const struct
     return (struct comparison){figures[figure].title, before, after, before >= LEAST ? after / before - 1 : NAN};
 }
 
-static const char *title_of(char cell[BENCH_CELL], const void *row) {
-    (void)cell;
-    return ((const struct comparison *)row)->title;
-}
+BENCH_TEXT_OF(title_of, struct comparison, row->title)
 
 static void put_error(char cell[BENCH_CELL], int decimals, double percent) {
     if (isfinite(percent)) snprintf(cell, BENCH_CELL, "%+.*f", decimals, percent);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/table.h"
+#include "labs/bench/shared/columns.h"
 #include "labs/bench/shared/output.h"
 #include "labs/replay/tables/book.h"
 
@@ -15,41 +15,51 @@ static const char csv_name[] = "tables.csv", markdown_name[] = "tables.md";
 /* --- cells -------------------------------------------------------------------------------------------------------- */
 
 /* Whole and large numbers in full, others to four digits; nothing for NaN. */
-static const char *number_text(char text[TEXT_CAPACITY], double value) {
+static void put_number(char cell[BENCH_CELL], int decimals, double value) {
     bool whole = fabs(value) >= 1e4 || value == floor(value);
-    text[0] = '\0';
-    if (!isnan(value)) snprintf(text, TEXT_CAPACITY, whole ? "%.0f" : "%.4g", value);
-    return text;
+    (void)decimals;
+    if (!isnan(value)) snprintf(cell, BENCH_CELL, whole ? "%.0f" : "%.4g", value);
 }
 
-static const char *deviation_text(char text[TEXT_CAPACITY], const struct tables_row *row) {
-    double deviation = tables_deviation(row);
-    text[0] = '\0';
-    if (!isnan(deviation)) snprintf(text, TEXT_CAPACITY, deviation == 0 ? "0" : "%+.2f %%", 100 * deviation);
-    return text;
+static void put_deviation(char cell[BENCH_CELL], int decimals, double deviation) {
+    if (!isnan(deviation)) snprintf(cell, BENCH_CELL, deviation == 0 ? "0" : "%+.*f %%", decimals, 100 * deviation);
 }
 
 /* The bound, and whether it holds: "within 5 %: held". */
-static const char *bound_text(char text[TEXT_CAPACITY], const struct tables_row *row) {
+static const char *bound_of(char cell[BENCH_CELL], const void *of) {
+    const struct tables_row *row = of;
     const char *verdict =
         tables_holds(row) ? (row->claim ? "holds" : "held") : (row->claim ? "does not hold" : "MISSED");
     char limit[TEXT_CAPACITY] = "";
     switch (row->bound) {
-    case TABLES_SHOWN: text[0] = '\0'; return text;
+    case TABLES_SHOWN: return "";
     case TABLES_WITHIN: snprintf(limit, sizeof limit, "within %.3g %%", 100 * row->tolerance); break;
     case TABLES_BELOW: snprintf(limit, sizeof limit, "below %.4g", row->reference); break;
     case TABLES_ABOVE: snprintf(limit, sizeof limit, "above %.4g", row->reference); break;
     }
     if (row->bound == TABLES_WITHIN && row->tolerance == 0) snprintf(limit, sizeof limit, "equal");
-    snprintf(text, TEXT_CAPACITY, "%.40s: %s", limit, verdict);
-    return text;
+    snprintf(cell, BENCH_CELL, "%.40s: %s", limit, verdict);
+    return cell;
 }
 
-static const char *n_text(char text[TEXT_CAPACITY], const struct tables_row *row) {
-    text[0] = '\0';
-    if (row->n > 0) snprintf(text, TEXT_CAPACITY, "%d", row->n);
-    return text;
-}
+BENCH_TEXT_OF(quantity_of, struct tables_row, row->quantity)
+BENCH_TEXT_OF(mode_of, struct tables_row, row->mode)
+BENCH_MADE_TEXT_OF(n_of, struct tables_row, row->n > 0 ? "%d" : "", row->n)
+BENCH_NUMBER_OF(deviation_of, struct tables_row, tables_deviation(row))
+
+/* A row for people and in the README; the numbers are in the CSV, too. */
+#define AT(field) BENCH_AT(BENCH_DOUBLE, struct tables_row, field)
+static const bench_column columns[] = {
+    {.head = "quantity", .text = quantity_of},
+    {.head = "mode", .text = mode_of},
+    {.head = "N", .text = n_of, .align = LS_RIGHT},
+    {.name = "reference", .head = "reference", AT(reference), .format = put_number},
+    {.name = "ours", .head = "ours", AT(ours), .format = put_number},
+    {.name = "deviation", .head = "deviation", .number = deviation_of, .decimals = 2, .format = put_deviation},
+    {.head = "must be", .text = bound_of},
+    {.kind = BENCH_END},
+};
+enum { COLUMNS = sizeof columns / sizeof *columns - 1 };
 
 /* The end of the rows from `first` on that were come by in the same way. */
 static size_t rows_end(const tables_book *book, size_t first) {
@@ -74,29 +84,17 @@ static ls_status check_memory(const tables_book *book) {
 /* --- for people --------------------------------------------------------------------------------------------------- */
 
 static ls_status print_rows(const tables_book *book, size_t first, size_t end, FILE *file) {
-    static const ls_column columns[] = {{"quantity", LS_LEFT},   {"mode", LS_LEFT},  {"N", LS_RIGHT},
-                                        {"reference", LS_RIGHT}, {"ours", LS_RIGHT}, {"deviation", LS_RIGHT},
-                                        {"must be", LS_LEFT}};
-    ls_table *table;
-    char text[TEXT_CAPACITY];
-    const struct tables_row *above = NULL;
-    ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
-    if (status != LS_OK) return status;
+    bench_table table = {.count = 0};
+    const char *above = "";
+    bench_table_heads(&table, columns);
     for (size_t i = first; i < end; i++) {
-        const struct tables_row *row = &book->items[i].row;
-        if (row->aside) continue;
-        bool again = above && strcmp(row->quantity, above->quantity) == 0;
-        above = row;
-        ls_table_cell(table, "%s", again ? "" : row->quantity);
-        ls_table_cell(table, "%s", row->mode);
-        ls_table_cell(table, "%s", n_text(text, row));
-        ls_table_cell(table, "%s", number_text(text, row->reference));
-        ls_table_cell(table, "%s", number_text(text, row->ours));
-        ls_table_cell(table, "%s", deviation_text(text, row));
-        ls_table_cell(table, "%s", bound_text(text, row));
+        struct tables_row row = book->items[i].row;
+        if (row.aside) continue;
+        if (strcmp(row.quantity, above) == 0) row.quantity = "";
+        above = book->items[i].row.quantity;
+        bench_table_cells(&table, columns, &row);
     }
-    status = ls_table_print(table, file);
-    ls_table_destroy(table);
+    ls_status status = bench_table_finish(&table, file);
     fprintf(file, "(%s)\n", book->items[first].row.how);
     return status;
 }
@@ -142,19 +140,16 @@ static void put_cell(FILE *file, const char *text) {
 }
 
 static void put_markdown_rows(FILE *file, const tables_book *book, size_t first, size_t end) {
-    char text[TEXT_CAPACITY];
-    fputs("| quantity | mode | N | reference | ours | deviation | must be |\n|---|---|--:|--:|--:|--:|---|\n", file);
+    char cell[BENCH_CELL];
+    fputc('|', file);
+    for (int c = 0; c < COLUMNS; c++) fprintf(file, " %s |", columns[c].head);
+    fputs("\n|", file);
+    for (int c = 0; c < COLUMNS; c++) fputs(bench_align(&columns[c]) == LS_RIGHT ? "--:|" : "---|", file);
+    fputc('\n', file);
     for (size_t i = first; i < end; i++) {
-        const struct tables_row *row = &book->items[i].row;
-        if (row->aside) continue;
+        if (book->items[i].row.aside) continue;
         fputc('|', file);
-        put_cell(file, row->quantity);
-        put_cell(file, row->mode);
-        put_cell(file, n_text(text, row));
-        put_cell(file, number_text(text, row->reference));
-        put_cell(file, number_text(text, row->ours));
-        put_cell(file, deviation_text(text, row));
-        put_cell(file, bound_text(text, row));
+        for (int c = 0; c < COLUMNS; c++) put_cell(file, bench_cell(cell, &columns[c], &book->items[i].row));
         fputc('\n', file);
     }
     fprintf(file, "\nHow: %s.\n", book->items[first].row.how);
@@ -176,8 +171,10 @@ static void put_markdown(FILE *file, const tables_book *book) {
 /* --- for programs ------------------------------------------------------------------------------------------------- */
 
 static void put_csv(FILE *file, const tables_book *book) {
-    char text[TEXT_CAPACITY], joined[2 * LINE_CAPACITY];
-    fputs("table,mode,n,reference,ours,deviation,how\n", file);
+    char cell[BENCH_CELL], joined[2 * LINE_CAPACITY];
+    fputs("table,mode,n", file);
+    bench_put_names(file, columns);
+    fputs(",how\n", file);
     for (size_t i = 0; i < book->count; i++) {
         const struct tables_row *row = &book->items[i].row;
         if (book->items[i].kind != TABLES_ROW) continue;
@@ -185,13 +182,11 @@ static void put_csv(FILE *file, const tables_book *book) {
         bench_put_text(file, joined);
         fputc(',', file);
         bench_put_text(file, row->mode);
-        fprintf(file, ",%s", n_text(text, row));
-        bench_put_number(file, row->reference);
-        bench_put_number(file, row->ours);
-        bench_put_number(file, tables_deviation(row));
+        fprintf(file, ",%s", n_of(cell, row));
+        bench_put_columns(file, columns, row);
         bool bounded = row->bound != TABLES_SHOWN;
         snprintf(joined, sizeof joined, "%s%s%s", row->how,
-                 bounded ? (row->claim ? "; claimed to be " : "; must be ") : "", bound_text(text, row));
+                 bounded ? (row->claim ? "; claimed to be " : "; must be ") : "", bound_of(cell, row));
         fputc(',', file);
         bench_put_text(file, joined);
         fputc('\n', file);

@@ -9,7 +9,7 @@ bool comm_is_ours(const comm_row *row) { return strcmp(row->library, "lockstep")
 
 static const char *const agreements[] = {"", "=", "differs"};
 
-BENCH_MADE_TEXT_OF(n_of, comm_row, "%d%s", row->n, row->oversubscribed ? "*" : "")
+BENCH_MADE_TEXT_OF(n_of, comm_row, true, "%d%s", row->n, row->oversubscribed ? "*" : "")
 BENCH_TEXT_OF(algorithm_of, comm_row, !comm_is_ours(row) ? row->library : row->algorithm[0] ? row->algorithm : "-")
 BENCH_TEXT_OF(agreement_of, comm_row, agreements[row->agreement])
 BENCH_NUMBER_OF(messages_of, comm_row, (double)(row->counted.sent_messages + row->counted.received_messages))
@@ -35,9 +35,11 @@ const bench_column comm_which[] = {
 };
 
 #define TIME(field, title)                                                                                             \
-    { .name = #field, .head = title, BENCH_AT(BENCH_DOUBLE, comm_row, field), .decimals = 2, .format = put_time }
+    BENCH_COLUMN(.name = #field, .head = title, BENCH_AT(BENCH_DOUBLE, comm_row, field), .decimals = 2,                \
+                 .format = put_time)
 #define RATE(field, title)                                                                                             \
-    { .name = #field, .head = title, BENCH_AT(BENCH_DOUBLE, comm_row, field), .decimals = 4, .format = put_bandwidth }
+    BENCH_COLUMN(.name = #field, .head = title, BENCH_AT(BENCH_DOUBLE, comm_row, field), .decimals = 4,                \
+                 .format = put_bandwidth)
 const bench_column comm_numbers[] = {
     TIME(time_us, "time\nus"),
     TIME(least_us, NULL),
@@ -48,8 +50,7 @@ const bench_column comm_numbers[] = {
     {.kind = BENCH_END},
 };
 
-#define COUNT(what, field)                                                                                             \
-    { .name = what, BENCH_AT(BENCH_SIZE, comm_row, field) }
+#define COUNT(what, field) BENCH_COLUMN(.name = what, BENCH_AT(BENCH_SIZE, comm_row, field))
 const bench_column comm_counts[] = {
     {.name = "rank", BENCH_AT(BENCH_INT, comm_row, busiest_rank)},
     COUNT("sent_messages", counted.sent_messages),

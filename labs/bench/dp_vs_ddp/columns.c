@@ -4,28 +4,23 @@
 BENCH_TEXT_OF(mode_of, bench_row, bench_mode_name(row->mode))
 BENCH_TEXT_OF(note_of, bench_row, row->oversubscribed ? "oversubscribed" : "")
 
-/* A number that is in text alone, one that is in files alone, and what both have in common. */
+/* A number that is in text alone, in files alone, and in both. */
 #define AT(field) BENCH_AT(BENCH_DOUBLE, bench_row, field)
-#define MS(title, field)                                                                                               \
-    { .head = title, AT(field), .decimals = 3 }
-#define FILED(field)                                                                                                   \
-    { .name = #field, AT(field) }
+#define MS(title, field) BENCH_COLUMN(.head = title, AT(field), .decimals = 3)
+#define FILED(field) BENCH_COLUMN(.name = #field, AT(field))
+#define BOTH(title, field, places) BENCH_COLUMN(.name = #field, .head = title, AT(field), .decimals = places)
 #define WHICH                                                                                                          \
-    {.head = "mode", .text = mode_of}, { .head = "N", BENCH_AT(BENCH_INT, bench_row, n) }
-#define NOTE                                                                                                           \
-    { .head = "", .text = note_of }
-#define END                                                                                                            \
-    { .kind = BENCH_END }
+    BENCH_COLUMN(.head = "mode", .text = mode_of), BENCH_COLUMN(.head = "N", BENCH_AT(BENCH_INT, bench_row, n))
+#define NOTE BENCH_COLUMN(.head = "", .text = note_of)
+#define END BENCH_COLUMN(.kind = BENCH_END)
 
 /* What every table of times begins with; its own names of the step's time and of the speed-up. */
 #define TIMES(step, speed_up)                                                                                          \
-    WHICH, {.head = "samples per\ndevice", BENCH_AT(BENCH_INT64, bench_row, per_device_batch)},                        \
-        {.name = "step_ms", .head = step, AT(step_ms), .decimals = 3},                                                 \
-        {.name = "step_ms_min", .head = "lowest\nms", AT(step_ms_min), .decimals = 3},                                 \
-        {.name = "step_ms_max", .head = "highest\nms", AT(step_ms_max), .decimals = 3},                                \
-        {.name = "speedup", .head = speed_up, AT(speedup), .decimals = 2}, FILED(speedup_min), FILED(speedup_max)
+    WHICH, BENCH_COLUMN(.head = "samples per\ndevice", BENCH_AT(BENCH_INT64, bench_row, per_device_batch)),            \
+        BOTH(step, step_ms, 3), BOTH("lowest\nms", step_ms_min, 3), BOTH("highest\nms", step_ms_max, 3),               \
+        BOTH(speed_up, speedup, 2), FILED(speedup_min), FILED(speedup_max)
 #define EFFICIENCY                                                                                                     \
-    { .name = "efficiency", .head = "efficiency\n%", AT(efficiency), .percent = true, .decimals = 1 }
+    BENCH_COLUMN(.name = "efficiency", .head = "efficiency\n%", AT(efficiency), .percent = true, .decimals = 1)
 
 const bench_column bench_measured_columns[] = {
     TIMES("T_N\nms", "speed-up"),
@@ -52,9 +47,7 @@ const bench_column bench_virtual_columns[] = {
 };
 
 #define PARTS(ideal, smaller_batch, exposed)                                                                           \
-    {                                                                                                                  \
-        WHICH, MS("T_N\nms", step_ms), MS(ideal, ideal_ms), MS("= difference\nms", over_ms),                           \
-            MS(smaller_batch, smaller_batch_ms), MS(exposed, exposed_ms), MS("+ fixed work\nms", fixed_ms), NOTE, END, \
-    }
-const bench_column bench_strong_parts[] = PARTS("- T1/N\nms", "= smaller batch\nms", "+ exposed comm.\nms"),
-                   bench_weak_parts[] = PARTS("- T1\nms", NULL, "= exposed comm.\nms"); /* no batch is smaller */
+    WHICH, MS("T_N\nms", step_ms), MS(ideal, ideal_ms), MS("= difference\nms", over_ms),                               \
+        MS(smaller_batch, smaller_batch_ms), MS(exposed, exposed_ms), MS("+ fixed work\nms", fixed_ms), NOTE, END
+const bench_column bench_strong_parts[] = {PARTS("- T1/N\nms", "= smaller batch\nms", "+ exposed comm.\nms")},
+                   bench_weak_parts[] = {PARTS("- T1\nms", NULL, "= exposed comm.\nms")}; /* no batch is smaller */

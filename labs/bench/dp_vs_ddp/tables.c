@@ -75,27 +75,21 @@ static double spread_of(const void *of) {
     return row->run_count > 1 ? spread : (double)NAN;
 }
 
-/* Of a line, and of its row's times: under strong scaling, and under weak. */
-#define AT(field) BENCH_AT(BENCH_DOUBLE, bench_row, field)
+/* Of a line, and of its row's times: under strong scaling, and under weak. Behind each list is a zero, which ends it. */
 #define LINE(samples)                                                                                                  \
-    {                                                                                                                  \
-        {.head = "mode", .text = mode_of}, {.head = "N", BENCH_AT(BENCH_INT, struct line, n)},                         \
-            {.head = samples, .number = samples_of}, {                                                                 \
-            .kind = BENCH_END                                                                                          \
-        }                                                                                                              \
-    }
+    BENCH_COLUMN(.head = "mode", .text = mode_of), BENCH_COLUMN(.head = "N", BENCH_AT(BENCH_INT, struct line, n)),     \
+        BENCH_COLUMN(.head = samples, .number = samples_of)
+#define AT(field) BENCH_AT(BENCH_DOUBLE, bench_row, field)
 #define TIMES(step, speed_up, efficient)                                                                               \
-    {                                                                                                                  \
-        {.head = step, AT(step_ms), .decimals = 3}, {.head = "spread\n%", .number = spread_of, .decimals = 1},         \
-            {.head = speed_up, AT(speedup), .decimals = 2}, {.head = efficient, AT(efficiency), .percent = true}, {    \
-            .kind = BENCH_END                                                                                          \
-        }                                                                                                              \
-    }
-#define BOTH_TIMES(step)                                                                                               \
-    { TIMES(step, "speed-up\nT1/T_N", "effic.\n%"), TIMES(step, "speed-up\nN T1/T_N", "effic. %\nT1/T_N") }
-static const bench_column which[2][4] = {LINE("samples per\ndevice"), LINE("samples\nper step")},
-                          measured[2][5] = BOTH_TIMES("measured\nms"),
-                          in_virtual_time[2][5] = BOTH_TIMES("virtual\nms"),
+    BENCH_COLUMN(.head = step, AT(step_ms), .decimals = 3),                                                            \
+        BENCH_COLUMN(.head = "spread\n%", .number = spread_of, .decimals = 1),                                         \
+        BENCH_COLUMN(.head = speed_up, AT(speedup), .decimals = 2),                                                    \
+        BENCH_COLUMN(.head = efficient, AT(efficiency), .percent = true)
+#define STRONG(step) TIMES(step, "speed-up\nT1/T_N", "effic.\n%")
+#define WEAK(step) TIMES(step, "speed-up\nN T1/T_N", "effic. %\nT1/T_N")
+static const bench_column which[2][4] = {{LINE("samples per\ndevice")}, {LINE("samples\nper step")}},
+                          measured[2][5] = {{STRONG("measured\nms")}, {WEAK("measured\nms")}},
+                          in_virtual_time[2][5] = {{STRONG("virtual\nms")}, {WEAK("virtual\nms")}},
                           notes[] = {{.head = "", .text = note_of}, {.kind = BENCH_END}};
 
 /* Nothing if the model has neither a measured nor a virtual row. */

@@ -29,6 +29,7 @@ static double number_of(const bench_column *column, const void *row) {
 }
 
 static const char *text_of(char cell[BENCH_CELL], const bench_column *column, const void *row) {
+    cell[0] = '\0';
     return column->text ? column->text(cell, row) : (const char *)row + column->offset;
 }
 

@@ -31,7 +31,8 @@ typedef struct bench_column {
     const char *head; /* in text tables; NULL: it is not there */
     bench_kind kind;
     size_t offset;
-    /* One of them instead of both, where the value follows from several fields; a text may be made in `cell`. */
+    /* One of them instead of both, where the value follows from several fields; a text may be made in `cell`, which is
+     * empty before. */
     double (*number)(const void *row);
     const char *(*text)(char cell[BENCH_CELL], const void *row);
     double
@@ -44,9 +45,14 @@ typedef struct bench_column {
     ls_align align;                                                    /* of texts; numbers stand on the right */
 } bench_column;
 
+/* For macros that stand for a column. */
+#define BENCH_COLUMN(...)                                                                                              \
+    { __VA_ARGS__ }
+
 #define BENCH_AT(what, type, field) .kind = what, .offset = offsetof(type, field)
 
-/* Functions for .number and .text, of an expression in `row`; a made text is a format and what goes into it. */
+/* Functions for .number and .text, of an expression in `row`; a made text is a format and what
+ * goes into it, and empty where it is not known. */
 #define BENCH_NUMBER_OF(function, type, value)                                                                         \
     static double function(const void *of) {                                                                           \
         const type *row = of;                                                                                          \
@@ -58,10 +64,11 @@ typedef struct bench_column {
         (void)cell;                                                                                                    \
         return value;                                                                                                  \
     }
-#define BENCH_MADE_TEXT_OF(function, type, ...)                                                                        \
+#define BENCH_MADE_TEXT_OF(function, type, is_known, ...)                                                              \
     static const char *function(char cell[BENCH_CELL], const void *of) {                                               \
         const type *row = of;                                                                                          \
-        snprintf(cell, BENCH_CELL, __VA_ARGS__);                                                                       \
+        cell[0] = '\0';                                                                                                \
+        if (is_known) snprintf(cell, BENCH_CELL, __VA_ARGS__);                                                         \
         return cell;                                                                                                   \
     }
 

@@ -17,11 +17,11 @@ static void put_number(char cell[BENCH_CELL], int decimals, double value) {
 
 /* A number in text and JSON, and one that is in text alone. */
 #define NUMBER(what, title, places, type, field)                                                                       \
-    { .name = what, .head = title, BENCH_AT(BENCH_DOUBLE, type, field), .decimals = places, .format = put_number }
+    BENCH_COLUMN(.name = what, .head = title, BENCH_AT(BENCH_DOUBLE, type, field), .decimals = places,                 \
+                 .format = put_number)
 #define SHOWN(title, places, type, field)                                                                              \
-    { .head = title, BENCH_AT(BENCH_DOUBLE, type, field), .decimals = places, .format = put_number }
-#define END                                                                                                            \
-    { .kind = BENCH_END }
+    BENCH_COLUMN(.head = title, BENCH_AT(BENCH_DOUBLE, type, field), .decimals = places, .format = put_number)
+#define END BENCH_COLUMN(.kind = BENCH_END)
 
 /* --- laws -------------------------------------------------------------------------------------------------------- */
 
@@ -77,8 +77,7 @@ const bench_column fit_tn_quality_columns[] = {
     END,
 };
 
-#define TEXT(what, title, field)                                                                                       \
-    { .name = what, .head = title, BENCH_AT(BENCH_CHARS, fit_tn_rival, field) }
+#define TEXT(what, title, field) BENCH_COLUMN(.name = what, .head = title, BENCH_AT(BENCH_CHARS, fit_tn_rival, field))
 const bench_column fit_tn_rival_columns[] = {
     TEXT("law", "law", law),
     TEXT("coefficients", "coefficients", coefficients),
@@ -107,20 +106,19 @@ BENCH_NUMBER_OF(law_ms_of, fit_tn_line, row->ms - row->residual_ms)
 BENCH_NUMBER_OF(residual_percent_of, fit_tn_line, 100 * row->residual_ms / row->ms)
 
 #define STEP                                                                                                           \
-    {.name = "n", .head = "N", BENCH_AT(BENCH_INT, fit_tn_line, n)}, NUMBER("step_ms", "T_N\nms", 3, fit_tn_line, ms)
+    BENCH_COLUMN(.name = "n", .head = "N", BENCH_AT(BENCH_INT, fit_tn_line, n)),                                       \
+        NUMBER("step_ms", "T_N\nms", 3, fit_tn_line, ms)
 #define SPEED_UP                                                                                                       \
-    NUMBER("speedup", "speed-up", 2, fit_tn_line, speedup), {                                                          \
-        .name = "efficiency", .head = "efficiency\n%", BENCH_AT(BENCH_DOUBLE, fit_tn_line, efficiency),                \
-        .percent = true, .decimals = 1, .format = put_number                                                           \
-    }
+    NUMBER("speedup", "speed-up", 2, fit_tn_line, speedup),                                                            \
+        BENCH_COLUMN(.name = "efficiency", .head = "efficiency\n%", BENCH_AT(BENCH_DOUBLE, fit_tn_line, efficiency),   \
+                     .percent = true, .decimals = 1, .format = put_number)
 #define POINT(ideal)                                                                                                   \
-    {                                                                                                                  \
-        STEP, SHOWN(ideal, 3, fit_tn_line, ideal_ms), SHOWN("= Tcomm\nms", 3, fit_tn_line, tcomm_ms),                  \
-            {.head = "law says\nms", .number = law_ms_of, .decimals = 3, .format = put_number},                        \
-            SHOWN("residual\nms", 3, fit_tn_line, residual_ms),                                                        \
-            {.head = "residual\n%", .number = residual_percent_of, .decimals = 2, .format = put_number}, SPEED_UP, END \
-    }
-const bench_column fit_tn_strong_columns[] = POINT("- T1/N\nms"), fit_tn_weak_columns[] = POINT("- T1\nms");
+    STEP, SHOWN(ideal, 3, fit_tn_line, ideal_ms), SHOWN("= Tcomm\nms", 3, fit_tn_line, tcomm_ms),                      \
+        BENCH_COLUMN(.head = "law says\nms", .number = law_ms_of, .decimals = 3, .format = put_number),                \
+        SHOWN("residual\nms", 3, fit_tn_line, residual_ms),                                                            \
+        BENCH_COLUMN(.head = "residual\n%", .number = residual_percent_of, .decimals = 2, .format = put_number),       \
+        SPEED_UP, END
+const bench_column fit_tn_strong_columns[] = {POINT("- T1/N\nms")}, fit_tn_weak_columns[] = {POINT("- T1\nms")};
 
 const bench_column fit_tn_prediction_columns[] = {
     STEP,

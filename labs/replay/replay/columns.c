@@ -12,36 +12,33 @@
 
 bool replay_fits(const replay_row *row, double bytes) { return !(bytes > row->device_memory_bytes); }
 
-static const char *fit_text(char cell[BENCH_CELL], const replay_row *row, double bytes) {
+const char *replay_fit_text(char cell[BENCH_CELL], const replay_row *row, double bytes) {
     if (replay_fits(row, bytes)) return "";
     snprintf(cell, BENCH_CELL, "does not fit: %.4g of %.4g GiB", bytes / GIB, row->device_memory_bytes / GIB);
     return cell;
 }
 
 static const char *row_fit_of(char cell[BENCH_CELL], const void *row) {
-    return fit_text(cell, row, ((const replay_row *)row)->memory_bytes);
+    return replay_fit_text(cell, row, ((const replay_row *)row)->memory_bytes);
 }
 
-BENCH_MADE_TEXT_OF(samples_of, replay_row, "%.4g", row->batch / row->n)
+BENCH_MADE_TEXT_OF(samples_of, replay_row, true, "%.4g", row->batch / row->n)
 BENCH_NUMBER_OF(overlap_of, replay_row, row->communication_share > 0 ? row->overlap : NAN)
-BENCH_MADE_TEXT_OF(link_of, replay_row, isnan(row->link_use) ? "" : "%s %.0f %%", row->link, 100 * row->link_use)
-BENCH_MADE_TEXT_OF(recorded_of, replay_row, isnan(row->recorded_ms) ? "" : "%.3f (%+.1f %%)", row->recorded_ms,
+BENCH_MADE_TEXT_OF(link_of, replay_row, !isnan(row->link_use), "%s %.0f %%", row->link, 100 * row->link_use)
+BENCH_MADE_TEXT_OF(recorded_of, replay_row, !isnan(row->recorded_ms), "%.3f (%+.1f %%)", row->recorded_ms,
                    100 * (row->step_ms / row->recorded_ms - 1))
 
 #define AT(field) BENCH_AT(BENCH_DOUBLE, replay_row, field)
-#define FILED(field)                                                                                                   \
-    { .name = #field, AT(field) }
+#define FILED(field) BENCH_COLUMN(.name = #field, AT(field))
+#define BOTH(title, field, places) BENCH_COLUMN(.name = #field, .head = title, AT(field), .decimals = places)
 #define TIMES(over, alone)                                                                                             \
-    {.name = "step_ms", .head = "T_N\nms", AT(step_ms), .decimals = 3},                                                \
-        {.name = "speedup", .head = "speed-up", AT(speedup), .decimals = 2},                                           \
-        {.name = "efficiency", .head = "effi-\nciency %", AT(efficiency), .percent = true, .decimals = 1},             \
-        FILED(ideal_ms), {.name = "over_ms", .head = over, AT(over_ms), .decimals = 3}, {                              \
-        .name = "alone_ms", .head = alone, AT(alone_ms), .decimals = 3                                                 \
-    }
+    BOTH("T_N\nms", step_ms, 3), BOTH("speed-up", speedup, 2),                                                         \
+        BENCH_COLUMN(.name = "efficiency", .head = "effi-\nciency %", AT(efficiency), .percent = true, .decimals = 1), \
+        FILED(ideal_ms), BOTH(over, over_ms, 3), BOTH(alone, alone_ms, 3)
 
 /* Of a device, whose account lies there. */
 #define PART(what, title, field)                                                                                       \
-    { .name = what, .head = title, field, .unit = 1e-3, .per = 1e3, .decimals = 3 }
+    BENCH_COLUMN(.name = what, .head = title, field, .unit = 1e-3, .per = 1e3, .decimals = 3)
 #define PARTS(type, account)                                                                                           \
     PART("compute_ms", "compute\nms", BENCH_AT(BENCH_DOUBLE, type, account.compute_us)),                               \
         PART("exposed_ms", "exposed\nms", BENCH_AT(BENCH_DOUBLE, type, account.exposed_us)),                           \
@@ -76,7 +73,8 @@ void replay_times_columns(bench_column columns[REPLAY_TIMES], const replay_setti
 /* --- a device's share -------------------------------------------------------------------------------------------- */
 
 #define TRAFFIC(what, title, field)                                                                                    \
-    { .name = what, .head = title, BENCH_AT(BENCH_DOUBLE, replay_share, account.field), .per = MIB, .decimals = 2 }
+    BENCH_COLUMN(.name = what, .head = title, BENCH_AT(BENCH_DOUBLE, replay_share, account.field), .per = MIB,         \
+                 .decimals = 2)
 const bench_column replay_device_columns[] = {
     PARTS(replay_share, account),
     PART("communication_ms", "all comm.\nms", BENCH_AT(BENCH_DOUBLE, replay_share, account.communication_us)),
@@ -87,26 +85,10 @@ const bench_column replay_device_columns[] = {
 };
 
 #define CATEGORY(what, field)                                                                                          \
-    { .name = what, .head = what, BENCH_AT(BENCH_DOUBLE, replay_share, memory.field), .per = MIB, .decimals = 2 }
+    BENCH_COLUMN(.name = what, .head = what, BENCH_AT(BENCH_DOUBLE, replay_share, memory.field), .per = MIB,           \
+                 .decimals = 2)
 const bench_column replay_memory_columns[] = {
     CATEGORY("parameters", parameter),   CATEGORY("gradients", gradient),  CATEGORY("optimizer", optimizer),
     CATEGORY("activations", activation), CATEGORY("input", input),         CATEGORY("gathered output", gathered_output),
     CATEGORY("buckets", bucket),         CATEGORY("workspace", workspace), {.kind = BENCH_END},
-};
-
-BENCH_NUMBER_OF(total_of, replay_line, ls_memory_total(&row->share->memory))
-
-static const char *line_fit_of(char cell[BENCH_CELL], const void *of) {
-    return fit_text(cell, ((const replay_line *)of)->row, total_of(of));
-}
-
-const bench_column replay_line_columns[] = {
-    {.head = "N", BENCH_AT(BENCH_INT, replay_line, n)},
-    {.head = "device", BENCH_AT(BENCH_CHARS, replay_line, devices), .align = LS_RIGHT},
-    {.kind = BENCH_END},
-};
-const bench_column replay_together_columns[] = {
-    {.head = "together", .number = total_of, .per = MIB, .decimals = 2},
-    {.head = "", .text = line_fit_of},
-    {.kind = BENCH_END},
 };

@@ -131,6 +131,7 @@ const char *replay_mode_name(ls_build_mode mode); /* "single", "DP", "DDP" */
 const char *replay_row_name(const replay_row *row, const replay_settings *settings);
 
 bool replay_fits(const replay_row *row, double bytes); /* true also if the device's memory is not known */
+const char *replay_fit_text(char cell[BENCH_CELL], const replay_row *row, double bytes); /* "": it fits */
 
 /* Of a replay_row; of a replay_share: its account, and its memory in device.h's categories. */
 extern const bench_column replay_row_columns[], replay_device_columns[], replay_memory_columns[];
@@ -139,15 +140,6 @@ extern const bench_column replay_row_columns[], replay_device_columns[], replay_
  * columns more. */
 enum { REPLAY_TIMES = 24 };
 void replay_times_columns(bench_column columns[REPLAY_TIMES], const replay_settings *settings, bool fit);
-
-/* What text tables of devices say before and behind a share. */
-typedef struct replay_line {
-    int n;
-    char devices[24]; /* "1" or "1-7" */
-    const replay_row *row;
-    const replay_share *share;
-} replay_line;
-extern const bench_column replay_line_columns[], replay_together_columns[];
 
 /* Where both modes are replayed: their steps side by side, one row for each N. */
 ls_status replay_print_modes(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);

@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "labs/replay/replay/replay.h"
 
+#define MIB 1048576.0
 #define GIB 1073741824.0
 
 const char *replay_mode_name(ls_build_mode mode) {
@@ -54,22 +55,47 @@ static ls_status print_times(const replay_rows *rows, struct part part, const re
 
 /* --- devices ----------------------------------------------------------------------------------------------------- */
 
-/* Device 0's line, or the one of the others: "1", "1-7". */
-static replay_line line_of(const replay_row *row, const replay_share *share) {
-    replay_line line = {.n = row->n, .devices = "0", .row = row, .share = share};
+/* What a table says before and behind a share. */
+struct line {
+    int n;
+    char devices[24]; /* "1" or "1-7" */
+    const replay_row *row;
+    const replay_share *share;
+};
+
+BENCH_NUMBER_OF(total_of, struct line, ls_memory_total(&row->share->memory))
+
+static const char *fit_of(char cell[BENCH_CELL], const void *of) {
+    return replay_fit_text(cell, ((const struct line *)of)->row, total_of(of));
+}
+
+static const bench_column whose[] = {
+    {.head = "N", BENCH_AT(BENCH_INT, struct line, n)},
+    {.head = "device", BENCH_AT(BENCH_CHARS, struct line, devices), .align = LS_RIGHT},
+    {.kind = BENCH_END},
+};
+static const bench_column together[] = {
+    {.head = "together", .number = total_of, .per = MIB, .decimals = 2},
+    {.head = "", .text = fit_of},
+    {.kind = BENCH_END},
+};
+
+/* Device 0's, or the others'. */
+static struct line line_of(const replay_row *row, const replay_share *share) {
+    struct line line = {.n = row->n, .devices = "0", .row = row, .share = share};
     if (share == &row->others) snprintf(line.devices, sizeof line.devices, row->n == 2 ? "1" : "1-%d", row->n - 1);
     return line;
 }
 
 static void put_share(bench_table *table, const replay_row *row, const replay_share *share) {
-    const replay_line line = line_of(row, share);
-    bench_table_cells(table, replay_line_columns, &line);
+    const struct line line = line_of(row, share);
+    bench_table_cells(table, whose, &line);
     bench_table_cells(table, replay_device_columns, share);
 }
 
 static ls_status print_devices(const replay_rows *rows, struct part part, const char *name) {
     bench_table table = {.count = 0};
-    bench_table_heads(&table, replay_line_columns);
+    bench_table_heads(&table, whose);
     bench_table_heads(&table, replay_device_columns);
     printf("\n%s: device 0 and the others (their mean), per step\n\n", name);
     for (int i = 0; i < rows->count; i++) {
@@ -81,15 +107,15 @@ static ls_status print_devices(const replay_rows *rows, struct part part, const 
     return bench_table_finish(&table, stdout);
 }
 
-static void put_memory(bench_table *table, const replay_line *line) {
-    bench_table_cells(table, replay_line_columns, line);
+static void put_memory(bench_table *table, const struct line *line) {
+    bench_table_cells(table, whose, line);
     bench_table_cells(table, replay_memory_columns, line->share);
-    bench_table_cells(table, replay_together_columns, line);
+    bench_table_cells(table, together, line);
 }
 
 /* One line where all devices hold the same. */
 static void put_memories(bench_table *table, const replay_row *row) {
-    replay_line first = line_of(row, &row->first), others = line_of(row, &row->others);
+    struct line first = line_of(row, &row->first), others = line_of(row, &row->others);
     bool alike = memcmp(&row->first.memory, &row->others.memory, sizeof row->first.memory) == 0;
     if (alike && row->n > 1) strcpy(first.devices, "each");
     put_memory(table, &first);
@@ -98,9 +124,9 @@ static void put_memories(bench_table *table, const replay_row *row) {
 
 static ls_status print_memory(const replay_rows *rows, struct part part, const char *name) {
     bench_table table = {.count = 0};
-    bench_table_heads(&table, replay_line_columns);
+    bench_table_heads(&table, whose);
     bench_table_heads(&table, replay_memory_columns);
-    bench_table_heads(&table, replay_together_columns);
+    bench_table_heads(&table, together);
     printf("\n%s: memory that a device holds, MiB, computed from the workload\n\n", name);
     double cap_mb = NAN; /* of a sweep over buckets the first size */
     for (int i = 0; i < rows->count; i++) {

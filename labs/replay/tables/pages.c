@@ -44,7 +44,7 @@ static const char *bound_of(char cell[BENCH_CELL], const void *of) {
 
 BENCH_TEXT_OF(quantity_of, struct tables_row, row->quantity)
 BENCH_TEXT_OF(mode_of, struct tables_row, row->mode)
-BENCH_MADE_TEXT_OF(n_of, struct tables_row, row->n > 0 ? "%d" : "", row->n)
+BENCH_MADE_TEXT_OF(n_of, struct tables_row, row->n > 0, "%d", row->n)
 BENCH_NUMBER_OF(deviation_of, struct tables_row, tables_deviation(row))
 
 /* A row for people and in the README; the numbers are in the CSV, too. */

@@ -314,6 +314,19 @@ static void print_table(void) {
     fclose(file);
 }
 
+/* Whose weights were not the same in all runs stands beside them. */
+static void test_runs_that_differ(void **state) {
+    (void)state;
+    plan("mlp", "2", 2, NULL);
+    fill();
+    row_of(0, BENCH_DDP, 2)->repeats = false;
+    memset(said, 0, sizeof said);
+    FILE *file = fmemopen(said, sizeof said - 1, "w");
+    assert_int_equal(bench_print_details(file, &models[0], &settings), LS_OK);
+    fclose(file);
+    assert_non_null(strstr(said, "  aa       aa (runs differ)  "));
+}
+
 static void test_the_table(void **state) {
     (void)state;
     plan("mlp", "1,2,4", 2, NULL);
@@ -380,6 +393,7 @@ int main(void) {
         TEST(test_failed_rows),
         TEST(test_weights_that_differ),
         TEST(test_replays_that_are_alike),
+        TEST(test_runs_that_differ),
         TEST(test_the_table),
         TEST(test_weak_scaling),
     };

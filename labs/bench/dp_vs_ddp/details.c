@@ -43,7 +43,7 @@ static ls_status print_weights(FILE *file, const bench_model *model, const bench
         ls_table_number(table, 6, dp->final_loss);
         ls_table_number(table, 6, ddp->final_loss);
         ls_table_cell(table, "%s%s", dp->weights, dp->failed || dp->repeats ? "" : " (runs differ)");
-        ls_table_cell(table, "%s%s", ddp->weights, ddp->failed || dp->repeats ? "" : " (runs differ)");
+        ls_table_cell(table, "%s%s", ddp->weights, ddp->failed || ddp->repeats ? "" : " (runs differ)");
         ls_table_cell(table, "%s", verdict(model, n));
     }
     return ls_table_finish(table, file);

@@ -35,8 +35,7 @@ typedef struct bench_column {
      * empty before. */
     double (*number)(const void *row);
     const char *(*text)(char cell[BENCH_CELL], const void *row);
-    double
-        unit; /* CSV and JSON: times the value; 0: once. 1e-3 where the row has microseconds, the file milliseconds */
+    double unit; /* CSV and JSON: times the value, as 1e-3 where microseconds become milliseconds; 0: once */
     /* text tables */
     double per;                                                        /* the value is divided by this; 0: by 1 */
     bool percent;                                                      /* times 100 */
@@ -51,8 +50,8 @@ typedef struct bench_column {
 
 #define BENCH_AT(what, type, field) .kind = what, .offset = offsetof(type, field)
 
-/* Functions for .number and .text, of an expression in `row`; a made text is a format and what
- * goes into it, and empty where it is not known. */
+/* Functions for .number and .text, of an expression in `row`; a made text is a format and what goes into it, and empty
+ * where it is not known. */
 #define BENCH_NUMBER_OF(function, type, value)                                                                         \
     static double function(const void *of) {                                                                           \
         const type *row = of;                                                                                          \

@@ -93,9 +93,10 @@ say       = $(if $(V)$(QUIET),,@$(eval BUILT += x)$(if $(MAKE_TERMOUT),printf ' 
 
 # --- sources: a file is found by where it lies -----------------------------------------------------------------------
 MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/launch/ddprun.c \
-    labs/bench/dp_vs_ddp/bench_dp_vs_ddp.c labs/bench/comm/bench_comm.c labs/bench/backends/backends.c labs/bench/mkdigits/mkdigits.c \
-    labs/bench/gpu_check/gpu_check.c labs/replay/replay/replay.c labs/replay/fit_tn/fit_tn.c labs/replay/calibrate/calibrate.c labs/replay/tables/tables.c labs/course/grade/grade.c \
-    labs/01-ranks/hello/hello.c labs/02-samples/who_gets/who_gets.c
+    $(addprefix labs/bench/,dp_vs_ddp/bench_dp_vs_ddp.c comm/bench_comm.c backends/backends.c thread_vs_process/thread_vs_process.c \
+    mkdigits/mkdigits.c gpu_check/gpu_check.c) \
+    $(addprefix labs/replay/,replay/replay.c fit_tn/fit_tn.c calibrate/calibrate.c tables/tables.c) \
+    labs/course/grade/grade.c labs/01-ranks/hello/hello.c labs/02-samples/who_gets/who_gets.c
 MAINS      := $(wildcard $(MAINS))
 PROGRAMS   := $(foreach main,$(MAINS),$(BUILD)/$(basename $(notdir $(main))))
 BENCH_MPI  := $(if $(HAVE_MPI),$(BUILD)/bench_mpi)

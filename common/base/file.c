@@ -2,15 +2,14 @@
  *   order : write, fsync of the file, link under a temporary name, rename, fsync of the folder. The rename must come
  *           after the data's fsync, or a power cut could leave the new name on an empty file.
  *   place : a symbolic link is followed to the file that it names, which is what is replaced. That file's folder is
- *           opened once, and every step goes by its descriptor, so that all of them happen in one folder, also when its
- *           name goes to another meanwhile. A folder that was moved gets the file; in one that was removed nothing can
- *           get a name
+ *           opened once, and every step uses its descriptor. So all steps happen in one folder, even if its name goes
+ *           to another folder meanwhile. A folder that was moved gets the file; in one that was removed nothing can get
+ *           a name
  *   fails : before the rename the old file is untouched, and the new one has no name at all (O_TMPFILE), so a killed
- *           process leaves nothing. linkat cannot replace a name, hence the short-lived temporary one between the last
- *           two steps. It is the same for all writers of a path, so that the next one finds what a killed one has left
- *           there. Each locks its file, so that nobody takes the name of a writer that lives; who meets one takes a
- *           name of its own
- */
+ *           process leaves nothing. linkat cannot replace a name, hence the short-lived temporary name between the last
+ *           two steps. All writers of a path use the same temporary name, so that the next one finds what a killed one
+ *           has left there. Each locks its file, so that no writer takes the name of one that lives; a writer that
+ *           finds it locked takes a name of its own */
 #define _GNU_SOURCE
 #include "common/base/file.h"
 

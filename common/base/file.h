@@ -37,7 +37,7 @@ ls_status ls_file_writer_open(ls_file_writer **out, const char *path);
 /* Appends. A failure (disk full, for example) sticks: nothing more is written, and commit fails, too. */
 void ls_file_writer_put(ls_file_writer *writer, const void *data, size_t nbytes);
 
-/* LS_ERR_IO if something has failed so far, and was reported: for those who have much to do before commit. */
+/* LS_ERR_IO if something has failed so far, which was reported: to be asked before long work that precedes commit. */
 ls_status ls_file_writer_status(const ls_file_writer *writer);
 
 /* Brings what was put so far to the disk, so that commit has less to fail at: where several files are to be replaced

@@ -1,10 +1,9 @@
 /* ls_flag: a counter that one thread or process raises and others wait for; spin first, then sleep.
  *
- * It works between threads and, when it lies in shared memory, between processes. Raising costs one store when
- * nobody sleeps, a futex call otherwise. Counters compare modulo 2^32, so they may wrap.
+ * It works between threads and, when it lies in shared memory, between processes. Raising costs one store when nobody
+ * sleeps, a futex call otherwise. Counters compare modulo 2^32, so they may wrap.
  *
- * What to do before sleeping is the caller's knowledge (ls_patience; cores.h gives one by the number of
- * participants). */
+ * The caller says how long to poll before sleeping (ls_patience; cores.h has a value for a number of participants). */
 #ifndef LS_BASE_FLAG_H
 #define LS_BASE_FLAG_H
 
@@ -19,8 +18,8 @@ typedef struct ls_flag {
 
 /* Zero-filled memory is a valid flag of value 0. */
 
-/* Sets the value and wakes everybody who waits for it. What the caller wrote before is visible to who sees the
- * value. */
+/* Sets the value and wakes all that wait for it. A thread that sees the value also sees what the caller wrote
+ * before. */
 void ls_flag_set(ls_flag *flag, uint32_t value);
 
 /* Adds 1, likewise; returns the new value. */
@@ -46,7 +45,7 @@ typedef struct ls_patience {
  * be sequentially consistent. */
 bool ls_flag_await(ls_flag *bell, bool (*there)(void *context), void *context, ls_patience patience, double limit_us);
 
-/* Wakes the sleepers; without any it costs a look at memory that nobody writes to. */
+/* Wakes the sleepers. Without any it only reads memory that nobody writes to. */
 void ls_flag_ring(ls_flag *bell);
 
 #endif

@@ -1,9 +1,10 @@
 /* json — reading JSON that people wrote, with file and line for everything that is wrong with it.
- *   idea  : cJSON makes the tree; what it is too generous about (deep nesting, control characters, zero bytes, members
- *           that are there twice) is refused around it. It keeps no lines, so when a value is refused, the text, which
+ *   idea  : cJSON makes the tree. What it accepts and we do not (deep nesting, control characters, zero bytes, members
+ *           that are there twice) is refused around it. It keeps no lines. So when a value is refused, the text, which
  *           is then known to be valid, is walked in the order of the tree until it has passed as many values
  *   cost  : two passes over the text, n log n in the members of an object; a refusal costs one pass more
- *   fails : the first thing that is wrong is reported, once; what follows returns values that can be gone on with */
+ *   fails : the first thing that is wrong is reported, once; later calls return values that the reader can go on
+ * with */
 #include "common/base/json.h"
 
 #include <float.h>

@@ -1,14 +1,14 @@
 /* probe — the threads' records.
- *   idea  : every thread that writes has a log of its own: a list of chunks, of which it alone fills the last one. The
- *           logs hang in one list, into which a thread puts its log at its first record, so that they outlive their
- *           threads. Which start they belong to is a number, the generation: a thread whose log is of an older one
- *           knows that it has been dropped, and begins another
+ *   idea  : every thread that writes has a log of its own: a list of chunks, of which it alone fills the last one. A
+ *           thread puts its log into one common list at its first record, so that logs outlive their threads. A number,
+ *           the generation, says which start a log belongs to: a thread whose log is of an older one knows that it has
+ *           been dropped, and begins another
  *   cost  : off, a predicted branch. On, two readings of the clock (with cpu_time two system calls more, some 0.3 us
  *           each) and 128 bytes written; memory for more records is asked for at every 64th record of a thread, then
  *           ever more seldom, up to every 4096th
- *   order : no lock and no atomic operation orders a record: who reads has been told, by the flags and events that the
- *           threads hand over work with, that the writers are done (between steps). A RAISE is therefore written before
- *           the flag is raised, and a RUN before its stream goes on
+ *   order : no lock and no atomic operation orders a record. The reader knows that the writers are done (between steps)
+ *           by the flags and events with which the threads hand over work. A RAISE is therefore written before the flag
+ *           is raised, and a RUN before its stream goes on
  *   fails : without memory records are lost, and counted; what has been written stays readable */
 #define _GNU_SOURCE
 #include "common/base/probe.h"

@@ -1,7 +1,7 @@
 /* Probes: what every thread did, when, and what it waited for, written down as it happens.
  *
  * Device, kernels, process groups, hand-overs between threads, locks, the loader and the phases of a step call the
- * probes; while they are off, which is the default, a probe is one predicted branch. Each thread writes records of
+ * probes. While they are off, which is the default, a probe is one predicted branch. Each thread writes records of
  * fixed size into memory of its own, without a lock and without a system call (except for the clock of virtual time,
  * below, and now and then for more memory). common/trace makes a trace out of the records: tasks on lanes, and the
  * edges between them.
@@ -13,12 +13,12 @@
  *         ls_probe_end(&record);
  *     }
  *
- * Virtual time: with `cpu_time`, records bear the thread's own CPU time as well, which goes on only while the thread
- * runs. Where more devices than cores share a machine, it is what each of them would have needed alone.
+ * Virtual time: with `cpu_time`, records also have the thread's own CPU time, which goes on only while the thread runs.
+ * Where devices share cores, it is the time that each of them would have needed alone.
  *
- * Threads: start, stop and read while no other thread writes a record (between steps; one that waits, and has begun its
- * AWAIT, does no harm: it is kept if it ends while probes are on, and counts from the start on). Everything else: any
- * thread. */
+ * Threads: start, stop and read while no other thread writes a record (between steps). A thread may be waiting
+ * meanwhile, within an AWAIT: that record is kept if it ends while probes are on, and counts from the start on.
+ * Everything else: any thread. */
 #ifndef LS_BASE_PROBE_H
 #define LS_BASE_PROBE_H
 
@@ -34,29 +34,29 @@
 
 /* What a record says. Which fields a kind uses, beside the times, label, phase and step:
  *
- *     LAUNCH       a host thread put work on a stream: object = the stream, number = how manieth of that stream,
+ *     LAUNCH       a host thread put work on a stream: object = the stream, number = the launch's number on that stream,
  *                  device, stream_kind, bytes, flops, and of a "copy" from and to; from the beginning to the end of
  *                  the call. Where streams run inline, the RUN lies within it, written by the same thread before it
  *     RUN          a stream ran it: object, number, device, stream_kind as of its LAUNCH, by whichever thread ran it
- *                  (whose phase is its own: the LAUNCH's is that of the work)
+ *                  (its phase is that thread's; the phase of the work is the LAUNCH's)
  *     RECORD       a host thread puts the record of an event on a stream: object = the stream, event = the event,
- *                  number = the ticket. Written before anybody can see the event
+ *                  number = the ticket. Written before any thread can see the event
  *     WAIT         likewise that the stream shall wait for it. Where the stream runs inline, the thread itself waits,
  *                  from begin to end
  *     SYNC_EVENT   a host thread waited for an event: event, number = the ticket
  *     SYNC_STREAM  for a stream: object = the stream, number = of its latest LAUNCH
  *     RAISE        a thread raises a flag: object = the flag, number = its new value. Written before it is raised
  *     AWAIT        a thread waited for a flag: object, number = the value that it waited for
- *     LOCK         a thread waited for a lock: object = the lock; written when it has it, from asking to having.
- *                  UNLOCK: it gives it back; written before anybody else can have it. "host lock": --host-lock
+ *     LOCK         a thread waited for a lock: object = the lock; from asking for it to having it, written then
+ *     UNLOCK       it gives the lock back; written before another thread can have it. The only lock: "host lock",
+ *                  --host-lock's
  *     MEETING      written within a RUN, before its end, by a collective operation: object = what names the group in
  *                  all ranks, number = which operation of the group, label = "all_reduce", detail = the algorithm or
  *                  NULL, bytes, elements, dtype, peers = world size, root; begin and end = when the last rank had
  *                  come. A send and its receive are a meeting of two, "send" for both
  *     MARK         something happened: label says what, number = of what, bytes; object = the stream that it happened
  *                  on, 0: it happened in the thread. "gradient ready": of that parameter, on the compute stream;
- *                  "bucket": it is being launched; "step": it has ended
- */
+ *                  "bucket": it is being launched; "step": it has ended */
 #define LS_PROBE_MAP(X)                                                                                                \
     X(LAUNCH)                                                                                                          \
     X(RUN) X(RECORD) X(WAIT) X(SYNC_EVENT) X(SYNC_STREAM) X(RAISE) X(AWAIT) X(LOCK) X(UNLOCK) X(MEETING) X(MARK)
@@ -96,7 +96,7 @@ static inline bool ls_probing(void) {
 }
 #endif
 
-/* Begins to write down. What was written before is dropped. `cpu_time`: as above. */
+/* Starts recording, and drops earlier records. `cpu_time`: as above. */
 void ls_probe_start(bool cpu_time);
 
 /* Ends it; the records stay until the next start or ls_probe_drop. */
@@ -108,8 +108,8 @@ struct ls_probe_record ls_probe_begin(ls_probe_kind kind, const char *label);
 /* Ends it now and keeps it. A thread for whose records there is no memory loses them: ls_probe_lost counts. */
 void ls_probe_end(struct ls_probe_record *record);
 
-/* Keeps a record whose times the caller has set: of work that a GPU ran, and told afterwards. It gets into the log of a
- * thread of its own, "GPUs". Takes a lock. */
+/* Keeps a record whose times the caller has set, for work that a GPU ran. It goes to the log of a thread of its own,
+ * "GPUs". Takes a lock. */
 void ls_probe_tell(const struct ls_probe_record *record);
 
 /* The same as begin and end for what has no duration. */

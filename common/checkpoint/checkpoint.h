@@ -4,14 +4,14 @@
  *     optimizer.<moment>.<parameter>                                momentum_buffer, or exp_avg and exp_avg_sq
  *     optimizer.step, optimizer.lr                                  F64, one of each for all parameters, or for each
  *     scaler.scale, scaler.growth_tracker, scaler.skipped           with loss scaling
- *     mode.memory                                                   what the mode keeps (parallel.h, get_resume_state)
+ *     mode.memory                                                   the mode's own part (parallel.h, get_resume_state)
  *     "__metadata__"                                                format "pt"; what was trained and how far
  *
- * There is nothing random to save but the order of the samples, which follows from seed and epoch, and the place in it.
- * A run that resumes with the same options, mode and number of devices has the same bits, from there on, in every
- * weight and every loss. What may be changed is noted, with what it was: the recipe (learning rate, momentum, weight
- * decay, clipping, schedule), seed, data, order, precision, mode and devices; within an epoch the batch size may not,
- * since the place in the epoch is a number of batches. In force is what the options say, not the file. (DDP with --join
+ * No state of a random generator is saved: the order of the samples follows from seed and epoch, and the position in it
+ * is saved. A run that resumes with the same options, mode and number of devices has the same bits, from there on, in
+ * every weight and every loss. These may change, with a note that says what they were: the recipe (learning rate,
+ * momentum, weight decay, clipping, schedule), seed, data, order, precision, mode and devices. The options count, not
+ * the file. Within an epoch the batch size may not change, since the position is a number of batches. (DDP with --join
  * and batch norm: within the last, uneven steps of an epoch the running statistics are those of the last rank that had
  * samples, and which rank that is may change there.) */
 #ifndef LS_CHECKPOINT_CHECKPOINT_H
@@ -43,8 +43,8 @@ struct ls_checkpointed {
  * happens, a complete checkpoint stays under this name once there was one. Host-blocking. */
 ls_status ls_checkpoint_save(const struct ls_checkpointed *run, const struct ls_position *position, const char *path);
 
-/* The checkpoint that the run goes on from; NULL: none is named, or one that may not be there yet and is not, which
- * rank 0 notes. Collective: it is there on all ranks, or on none, or all fail. */
+/* *path: the checkpoint to resume from. NULL: none is named, or --resume-if-present names one that is not there yet
+ * (rank 0 notes that). Collective: it is there on all ranks, or on none, or all fail. */
 ls_status ls_checkpoint_find(const struct ls_checkpointed *run, const char **path);
 
 /* Reads it, on every rank: model, optimizer, scaler and mode, and where to go on. Nothing is changed unless all of the
@@ -57,8 +57,8 @@ ls_status ls_checkpoint_load(const struct ls_checkpointed *run, const char *path
  * neither model nor optimizer. One process may call it alone. */
 ls_status ls_checkpoint_check(const struct ls_checkpointed *run, const char *path);
 
-/* Whether a file says of itself that it is a checkpoint; and how its tensors begin that are no weights, up to a
- * NULL. */
+/* Whether the file's metadata say that it is a checkpoint. ls_checkpoint_tensors: how the names of its tensors begin
+ * that are no weights, up to a NULL. */
 bool ls_is_checkpoint(const ls_safetensors *file);
 extern const char *const ls_checkpoint_tensors[];
 

@@ -5,7 +5,7 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/state_dict.h"
 
-/* What goes to the file otherwise than it lies on the device: copies on the host. */
+/* Host copies of what the file holds in another form than the device. */
 struct ls_checkpoint_staging {
     size_t state_count;    /* of update states: 1, or one for each parameter */
     double *steps, *rates; /* state_count each */

@@ -1,7 +1,7 @@
 /* checkpoint_read — going on from one.
- *   order : the file by itself (safetensors.h); all ranks have the same; what its metadata says (checkpoint_text.h) and
- *           its checksum; names, shapes and types of all tensors; the values that steer, which are few; and only then the first
- *           change: the mode's memory, which the mode checks itself, then moments and weights
+ *   order : the file by itself (safetensors.h); all ranks have the same; its metadata (checkpoint_text.h) and its
+ *           checksum; names, shapes and types of all tensors; the few values that the run depends on. Only then the
+ *           first change: the mode's own part, which the mode checks itself, then moments and weights
  *   cost  : the file, in the memory of each rank, and a hash of it where there are several
  *   fails : with one line; nothing has changed then. A device that fails while it is written to ends the run */
 #include <inttypes.h>

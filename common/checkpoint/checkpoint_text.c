@@ -1,8 +1,8 @@
 /* checkpoint_text — a table of lines, each of which is written, read back, compared and named in messages.
- *   idea  : what a run is follows from its options, what a file is from its metadata; both become the same texts, so
- *           that comparing is comparing texts. Numbers are written so that they come back with the same bits
+ *   idea  : a run's texts follow from its options, a file's from its metadata, so comparing the two is comparing texts.
+ *           Numbers are written so that they come back with the same bits
  *   fails : in this order: no checkpoint, another format, a line that is missing or no number, another model or
- *           optimizer, a position that cannot be, a batch size under which the position would be another place */
+ *           optimizer, an impossible position, a batch size that would move the position */
 #include "common/checkpoint/checkpoint_text.h"
 
 #include <errno.h>

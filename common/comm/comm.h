@@ -79,9 +79,9 @@ ls_status ls_comm_create_meta(ls_comm **out, const ls_comm_options *options, ls_
 
 /* --- groups whose ranks have GPUs --------------------------------------------------------------------------------
  *
- * A group over host memory, as made above, gets a way for the memory of a GPU in addition. Afterwards the operations
- * take buffers of either memory (both buffers of one operation in the same, and the same on all ranks): host memory
- * goes through the group as before, GPU memory, on a stream of a GPU,
+ * A group made as above works on host memory. ls_comm_attach_device adds a path for the memory of a GPU. Afterwards the
+ * operations take buffers of either memory (both buffers of one operation in the same, and the same on all ranks). Host
+ * memory goes through the group as before; GPU memory, on a stream of a GPU, goes
  *   staged  through page-locked host memory and the same algorithms: for ranks that share a GPU, and for exact
  *           comparisons (the order of summation is the algorithm's). The enqueueing call waits for its stream and for
  *           the other ranks
@@ -89,15 +89,15 @@ ls_status ls_comm_create_meta(ls_comm **out, const ls_comm_options *options, ls_
  *           is then destroyed before the group. The order of summation is NCCL's, fp16 and bf16 are rounded at each
  *           addition, min and max may drop a NaN. The group over host memory notices dead peers and carries the reasons
  *           of failures
- * Numbers and traffic's operations count both kinds alike; messages and bytes are counted where they go through the
- * host.
+ * Operations are numbered and counted alike for both kinds of memory. Messages and bytes are counted only where they go
+ * through the host.
  *
  * Failures are as above. With NCCL they show in the next wait for the device (ls_stream_synchronize,
- * ls_event_synchronize, ...), which meanwhile watches NCCL and the peers, with the group's deadline from when a wait
- * first saw the operation unfinished; it names the operation, its number and its bytes, and the ranks that have not
- * enqueued it. Ranks that enqueue different operations are found in that wait, too. What was captured into a graph is
- * known by its last operation only, and has no deadline but that of the wait. A group that fails takes the other NCCL
- * groups of its GPU with it. */
+ * ls_event_synchronize, ...), which watches NCCL and the peers meanwhile. The group's deadline then counts from when a
+ * wait first saw the operation unfinished. The message names the operation, its number, its bytes and the ranks that
+ * have not enqueued it. Ranks that enqueue different operations are found in that wait, too. Of operations captured
+ * into a graph only the last one is known, and only the wait's deadline applies. A group that fails takes the other
+ * NCCL groups of its GPU with it. */
 typedef enum ls_comm_path { LS_COMM_STAGED, LS_COMM_NCCL } ls_comm_path;
 
 /* Collective, host-blocking; once per group, by the thread that created it. `options` as for create: NCCL's id travels
@@ -137,16 +137,15 @@ const char *ls_ranks_text(char text[LS_RANKS_TEXT_CAPACITY], const bool *chosen,
  * rank has broken it before, and peers report that one. Any thread. */
 bool ls_comm_abort(ls_comm *comm, const char *reason);
 
-/* Memory for buffers of operations on the group, which goes best with it: memory that every rank can reach directly, so
- * that operations save a copy; with an attached GPU, memory of that GPU, and of none else. `device`, if not NULL, is
- * charged for it (category bucket) until it is freed. Collective, host-blocking (not stream-ordered): operations may be
- * running on the stream meanwhile. Every rank must ask for the same nbytes. Zero-filled, 64-byte aligned, freed by
- * ls_comm_destroy. If one rank gets no memory, all return LS_ERR_NO_MEMORY and the group goes on. */
+/* Memory that suits the group's operations best: memory that every rank can reach directly, so that operations save a
+ * copy; with an attached GPU, memory of that GPU, and of no other. `device`, if not NULL, is charged for it (category
+ * bucket) until it is freed. Collective, host-blocking (not stream-ordered): operations may be running on the stream
+ * meanwhile. Every rank must ask for the same nbytes. Zero-filled, 64-byte aligned, freed by ls_comm_destroy. If one
+ * rank gets no memory, all return LS_ERR_NO_MEMORY and the group goes on. */
 ls_status ls_comm_alloc_shared(ls_comm *comm, ls_device *device, size_t nbytes, void **out);
 
-/* Not collective: this rank does not use its part any more, though the others may go on with theirs. The device gets
- * back what it has paid; memory of the host stays the group's until it is freed. Devices are closed after this, or
- * after the group. */
+/* This rank no longer uses its part; the others may go on with theirs. Not collective. The device is no longer charged;
+ * host memory stays the group's until the group is destroyed. Close devices after this, or after the group. */
 void ls_comm_release_shared(ls_comm *comm, void *memory);
 
 /* --- the operations (MPI's and NCCL's meaning) ------------------------------------------------------------------- */

@@ -1,10 +1,10 @@
 /* exchange — moving the data of a collective operation (the idea is told in exchange.h).
  *   cost  : one round: 1 step, a copy in.  direct: 2 steps, no copy.  staged: 1 + slices steps, a copy in (and out, for
  *           results in place) that overlaps with nothing but stays in the cache: slices are 256 KiB per rank
- *   safe  : two staging buffers are enough: a rank fills buffer (j + 1) % 2 before the step that ends slice j. Who
- *           might still use that buffer is at slice j - 1, and every rank has left that before anybody passed the step
- *           that ended it
- *   fails : whoever misses a step is found by ls_comm_gate */
+ *   safe  : two staging buffers are enough: a rank fills buffer (j + 1) % 2 before the step that ends slice j. A rank
+ *           that still used that buffer would be at slice j - 1, and every rank has left that before any rank passed
+ *           the step that ended it
+ *   fails : ls_comm_gate finds a rank that misses a step */
 #include "common/comm/exchange.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
 /* issued — what the ranks have enqueued, for paths whose operations do not meet on the host (NCCL).
- *   idea  : NCCL says neither who is missing nor that two ranks run different operations: it waits. So each rank writes
- *           the number and the kind of every collective operation that it enqueues into its slot of the group's memory.
- *           Who waits for too long looks there
+ *   idea  : NCCL tells neither which rank is missing nor that two ranks run different operations: it waits. So each
+ *           rank writes the number and the kind of every collective operation that it enqueues into its slot of the
+ *           group's memory. A rank that has waited for too long looks there
  *   cost  : two stores per operation, into memory that nobody else reads as long as all goes well
- *   order : the kind is written before the number that vouches for it. The last LS_ISSUED_KEPT kinds are kept; who is
- *           further ahead than that has been at this one, and is not compared
+ *   order : the kind is written before the number, which says that it is there. The last LS_ISSUED_KEPT kinds are kept.
+ *           A rank that is further ahead has enqueued this operation, and is not compared
  *   fails : of sends and receives, which are numbered per pair of ranks, only the number is told: not their count */
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"

@@ -1,6 +1,6 @@
 /* regions — ls_comm_alloc_shared: what the ranks agree on; the transport provides the memory.
- *   GPUs  : with an attached device the caller gets memory of that device. The staged path keeps a companion of it in
- *           the group's memory, page-locked, through which operations go; the NCCL path needs nothing on the host
+ *   GPUs  : with an attached device the caller gets memory of that device. The staged path keeps a page-locked
+ *           companion of it in the group's memory, through which operations go; the NCCL path needs nothing on the host
  *   order : the calls are collective and meet in the host's channel, so they may run while the stream is busy
  *   fails : a rank that gets no memory says so in a vote; all ranks then undo the allocation and return its failure,
  *           and the group goes on */

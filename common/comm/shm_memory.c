@@ -1,12 +1,12 @@
 /* shm_memory — the group's file: mapping it, and regions inside of it.
  *   idea  : the file begins with the control area; behind it lie windows, ranges that each rank maps once and keeps. A
- *           region is a range of a window, chosen by every rank for itself by the same rule (behind the others in the
- *           first window that has room, or else in a new one), so no address and no file descriptor has to travel. The file is sparse: pages exist once somebody
- *           asks for them. Outside of regions windows are closed (PROT_NONE)
- *   cost  : a window is as large as its first region, or as all before it together: at most twice the address space that
- *           the group needs, and what is left of windows whose rest fits nothing
- *   order : a window counts once all ranks have got the region that it was made for (ls_shm_keep); otherwise all forget it.
- *           So the ranks' windows are the same ranges
+ *           region is a range of a window. Every rank chooses it for itself by the same rule (behind the others in the
+ *           first window that has room, or else in a new one), so no address and no file descriptor has to travel. The
+ *           file is sparse: pages exist once they are used. Outside of regions windows are closed (PROT_NONE)
+ *   cost  : a window is as large as its first region, or as all before it together: at most twice the address space
+ *           that the group needs, and the unused ends of windows
+ *   order : a window counts once all ranks have got the region that it was made for (ls_shm_keep); otherwise all forget
+ *           it. So the ranks' windows are the same ranges
  *   fails : a full machine or a limit (ulimit -v, a container's) shows when a window is mapped or a part is filled */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* threads_group — a group whose ranks are threads of this process.
  *   idea  : the control area is anonymous memory, mapped once; each endpoint points to it. Every address means the same
- *           to all ranks, so buffers are read and written where they lie, and nothing else differs from shared memory:
- *           the same steps, the same algorithms
- *   order : the endpoint destroyed last gives the control area back; whoever still waits for a rank that has left finds
- *           its mark there
+ *           to all ranks, so buffers are read and written in place. Nothing else differs from shared memory: the same
+ *           steps, the same algorithms
+ *   order : the endpoint destroyed last frees the control area, so a rank that still waits for one that has left finds
+ *           that one's mark there
  *   fails : a rank may give up (a missed deadline, an abort) while a slower one still works in its buffer. An operation
  *           that fails therefore returns only when no other rank is inside of one (ls_comm_leave): its caller may then
  *           free the buffer */

@@ -195,7 +195,8 @@ bool ls_comm_only_lost(const ls_comm *comm, bool *missing, bool *died) {
     return any;
 }
 
-/* Who keeps `rank` from coming: follows the ranks that wait for one another's steps to one that does not wait. */
+/* The rank that keeps `rank` from coming: follows the ranks that wait for one another's steps to one that does not
+ * wait. */
 static int find_culprit(const ls_comm *comm, int rank) {
     for (int hop = 0; hop < comm->world_size; hop++) { /* not for ever around a circle */
         ls_rank_slot *slot = &comm->segment->slot[rank];

@@ -1,17 +1,18 @@
 /* loader — a queue of orders between the caller and a pool of threads.
- *   idea  : the batches of an epoch are ordered from the workers in turn, and taken in the order in which they were ordered: which
- *           worker is slow changes when a batch comes, never which batch comes next. An order is a slot of one ring, whose slots are
- *           used in turn; the caller writes the slot's number into the worker's queue and sets that worker's `ordered`; the worker
- *           fills the slot and raises its `filled`. All count from 0 for the loader's whole life, so an epoch is nothing that the
- *           threads need to know about, and they survive it.
- *           Of a stream, the first order that comes back without a batch is the end of all: share k + 1 has as many samples as share k
- *           or one less, so that no worker has a batch in this round behind one that has none, nor in the next.
+ *   idea  : the batches of an epoch are ordered from the workers in turn, and taken in the order in which they were
+ *           ordered. A slow worker changes when a batch comes, never which batch comes next. An order is a slot of one
+ *           ring, whose slots are used in turn. The caller writes the slot's number into the worker's queue and sets
+ *           that worker's `ordered`; the worker fills the slot and raises its `filled`. All counters start at 0 and
+ *           live as long as the loader, so the threads need not know about epochs, and survive them.
+ *           Of a stream, the first order that comes back without a batch ends the epoch: share k + 1 has as many
+ *           samples as share k or one less. So once a worker has no batch, none behind it has one in this round, and
+ *           none at all in the next.
  *   cost  : a flag raised per batch, and per half of the prefetch one flag set for each worker; no lock, no allocation.
- *   order : a slot is the caller's before its order is given and after it is filled, the worker's in between. Epoch and batch list
- *           change only while no order is open.
- *   fails : a worker that fails keeps its error line, and the caller reports it when it gets to that batch. An epoch left in the
- *           middle is drained: workers pass over open orders once `hurry` is set. The caller's waits end after the timeout; the
- *           workers' end with the stop order that destroy always sends. */
+ *   order : a slot is the caller's before its order is given and after it is filled, the worker's in between. Epoch and
+ *           batch list change only while no order is open.
+ *   fails : a worker that fails keeps its error line, and the caller reports it when it gets to that batch. An epoch
+ *           left in the middle is drained: workers pass over open orders once `hurry` is set. The caller's waits end
+ *           after the timeout; the workers' end with the stop order that destroy always sends. */
 #define _GNU_SOURCE
 #include "common/data/loader.h"
 

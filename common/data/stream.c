@@ -1,8 +1,9 @@
 /* stream — shares of a stream that has no indices.
- *   idea  : a cursor goes through the whole stream and passes over the samples of the other shares. So every sample is read exactly
- *           once over all shares, whatever its length turns out to be, and nobody has to agree on anything but the number of shares.
- *   cost  : each of S shares reads all bytes, S times the reading for one time the converting. Shares that read only their own part
- *           would need files that can be cut, or a stream for each. */
+ *   idea  : a cursor goes through the whole stream and passes over the samples of the other shares. So every sample is
+ *           read exactly once over all shares, whatever the stream's length, and the shares need to agree only on their
+ *           number.
+ *   cost  : each of S shares reads all bytes, S times the reading for one time the converting. Shares that read only
+ *           their own part would need files that can be cut, or a stream for each. */
 #include "common/data/dataset_internal.h"
 
 bool ls_dataset_is_stream(const ls_dataset *dataset) { return dataset->kind->cursor_open != NULL; }

@@ -1,13 +1,13 @@
 /* host_lock — turns at the one lock of the process, each of them so many microseconds of a busy core.
- *   idea  : whoever comes draws a number, and waits until the counter of those served has reached it: first come, first
- *           served, as a replay's locks are (labs/replay/engine). It spins first where its device has a core of its own,
- *           since waking a sleeper takes longer than a turn
+ *   idea  : a ticket lock: a thread draws a number, and waits until the counter of those served has reached it: first
+ *           come, first served, as a replay's locks are (labs/replay/engine). It spins first where its device has a
+ *           core of its own, since waking a sleeper takes longer than a turn
  *   cost  : off, a branch. On, `us` at each launch and two readings of the clock more (by CPU time system calls, some
  *           0.3 us each); where several threads launch, the wait for those in front
- *   order : the LOCK is written down by who has the lock, and the UNLOCK before it is given back: records of different
- *           threads end in the order of the turns
- *   fails : a number that nobody comes back for blocks all that were drawn later: after a missed deadline there are no
- *           further turns, and every later launch ends with the same status, until the lock is set anew */
+ *   order : the LOCK is written by the thread that has the lock, and the UNLOCK before it gives the lock back. So
+ *           records of different threads end in the order of the turns
+ *   fails : a thread that misses its deadline leaves a number that blocks all later ones. So after a missed deadline
+ *           there are no further turns, and every later launch ends with the same status, until the lock is set anew */
 #include "common/device/host_lock.h"
 
 #include "common/base/clock.h"
@@ -25,7 +25,7 @@ static struct {
     bool by_cpu_time;
     /* any thread */
     _Atomic uint32_t drawn; /* numbers so far: the next one's */
-    ls_flag served;         /* turns that are over: the number of who has the lock */
+    ls_flag served;         /* turns that are over: the number of the thread that has the lock */
     _Atomic bool is_stuck;
 } host_lock;
 

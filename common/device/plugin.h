@@ -42,9 +42,8 @@ struct ls_cuda_plugin {
     ls_status (*blas_version)(ls_stream *stream, int *version);
 };
 
-/* Whether there is an NVIDIA driver, without which ls_cuda.so would be loaded for nothing, and cudart and cuBLAS with
- * it. Whatever lies in the folder that LS_PLUGINS names is asked itself. If there is none, LS_NO_DRIVER says so. Any
- * thread. */
+/* Whether there is an NVIDIA driver; without one it is useless to load ls_cuda.so, cudart and cuBLAS. Always true if
+ * LS_PLUGINS names a folder: then the plug-in there is asked. Callers report false as LS_NO_DRIVER. Any thread. */
 bool ls_plugin_driver_is_there(void);
 #define LS_NO_DRIVER "there is no NVIDIA driver (in a container: it is not passed through, --gpus all)"
 

@@ -115,10 +115,10 @@ void ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn hook, void *contex
  * take part. */
 const bool *ls_model_untaken(const ls_model *model);
 
-/* From now on (until `unused` is false again) the backward leaves a parameter out, as if the loss did not depend on it,
- * which is what a branch that was not taken does: its gradient counts as zero (it is set to zero, or with `accumulate`
- * stays as it is), and the hook is not called for it. For tests of find_unused: no model leaves out parameters
- * of choice. Needs memory for one gradient more. */
+/* From now on (until `unused` is false again) the backward leaves a parameter out, as if the loss did not depend on it
+ * (a branch that was not taken): its gradient counts as zero (it is set to zero, or with `accumulate` stays as it is),
+ * and the hook is not called for it. For tests of find_unused: no built-in model leaves out parameters of choice. Needs
+ * memory for one gradient more. */
 ls_status ls_model_set_unused(ls_model *model, size_t index, bool unused);
 
 /* SyncBatchNorm: from now on every batch norm layer normalises, in training, with the statistics of the batches of all ranks of

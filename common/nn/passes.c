@@ -1,7 +1,7 @@
 /* passes — forward through a model's layers, and back.
  *   half  : in half precision the input comes as halves (the loader rounds samples on the host). The output is cast to
- *           fp32, and its gradient back to halves; the weights are cast by one operation over the slab when they have
- *           changed. Layers see activations of one type only
+ *           fp32, and its gradient back to halves. When the weights have changed, one operation casts them all. Layers
+ *           see activations of one type only
  *   cost  : the layers', and in half precision 6 bytes for each parameter and output that is cast
  *   order : forward first to last, backward last to first; within a layer bias before weight is reported ready */
 #include "common/base/log.h"

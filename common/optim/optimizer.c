@@ -1,10 +1,11 @@
 /* optimizer — one update of all parameters.
- *   idea  : where the parameters, their gradients and their states lie stands in a list on the device, so that an
- *           update is one operation however many tensors there are: on a GPU one launch instead of 34 for the model
- *           "deep". Parameters that have been skipped count updates of their own, and from then on each is an operation
+ *   idea  : a list on the device says where the parameters, their gradients and their states lie. So an update is one
+ *           operation however many tensors there are: on a GPU one launch instead of 34 for the model "deep".
+ *           Parameters that have been skipped count updates of their own; from then on each is an operation of its own
  *   weigh : clipping and loss scaling need to know the gradients before the update: their sum of squares, which is
- *           finite if and only if they are. It costs one reading of them, 4 bytes a parameter; unscaling and clipping cost
- *           nothing more, since the update multiplies by their common factor (PyTorch: reads and writes them twice each)
+ *           finite if and only if they are. It costs one reading of them, 4 bytes a parameter. Unscaling and clipping
+ *           cost nothing more, since the update multiplies by their common factor (PyTorch reads and writes the
+ *           gradients twice)
  *   cost  : SGD 12, with momentum 20, Adam 28 bytes for each parameter; a comparison of the gradients' places, which
  *           DDP changes when it rebuilds its buckets
  *   order : parameter by parameter, element by element: nothing is summed */

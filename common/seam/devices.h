@@ -26,7 +26,7 @@ typedef struct ls_device_choice {
     int indices[LS_MAX_DEVICES];
 } ls_device_choice;
 
-/* Who asks: --verbose lines come from one process of a job. */
+/* Flags of ls_devices_find. */
 enum {
     /* says what auto takes (ls_detail), and which options have no effect on it (ls_note); sets gpu_missed */
     LS_DEVICES_TELL = 1,

@@ -1,13 +1,13 @@
 /* resolve — a process's probe records become tasks and edges.
- *   idea  : the records of all threads are taken in the order in which they ended; whatever one of them waited for has
- *           then been taken (but for RAISEs, whose tasks are joined to their AWAITs at the end, since a thread may be
- *           off before the one that let it go has read the clock). A LAUNCH becomes a task of its host thread and one
- *           of its stream; RECORDs and WAITs of events move edges from stream to stream; every wait of a host thread
+ *   idea  : the records of all threads are taken in the order in which they ended. Whatever one of them waited for has
+ *           then been taken. (Except RAISEs: the waiting thread may go on before the raising one has read the clock. So
+ *           their tasks are joined to their AWAITs at the end.) A LAUNCH becomes a task of its host thread and one of
+ *           its stream; RECORDs and WAITs of events move edges from stream to stream; every wait of a host thread
  *           becomes a task
  *   cost  : O(records x threads + edges), and a few hash tables over what records name
- *   fails : records that cannot be (times that run backwards, a stream whose work comes twice or out of order, two
- *           ranks of an operation that disagree about it) are LS_ERR_INVALID; what refers to a time before the probes
- *           began is over, and left out */
+ *   fails : impossible records (times that run backwards, a stream whose work comes twice or out of order, two ranks of
+ *           an operation that disagree about it) are LS_ERR_INVALID. What refers to a time before the probes began is
+ *           over, and left out */
 #include "common/trace/resolve.h"
 
 #include <stdlib.h>

@@ -2,20 +2,19 @@
  *   tasks : every LAUNCH is a task of its host thread and one of its stream, with the times of its RUN; every wait of a
  *           host thread, every flag that it raises and every lock that it gives back is a task. What is put on a stream
  *           as "copy" is a COPY, what met others a COLLECTIVE, everything else a KERNEL
- *   edges : launch before work, work before wait. An event is complete when the task before its RECORD on that stream has
- *           ended; a WAIT for it makes an edge from that task to the next task of the waiting stream. What was recorded before the probes
- *           began has happened, and is left out
- *   times : what a host thread did between two of its tasks belongs to the later one, so a lane of the host has no
- *           gaps. A wait is two tasks: one for what came before it, and one which begins when what it waits for has
- *           ended, and whose own time is what waking up took. What a thread ran of a stream is not its own time: a
- *           launch ends where its inline RUN begins, and the next task of the host begins where that has ended, and
- *           waits for it. A collective's own time is what it lasts after its MEETING. What was not timed (a meta
- *           device's work) is a task without times
+ *   edges : launch before work, work before wait. An event is complete when the task before its RECORD on that stream
+ *           has ended; a WAIT for it makes an edge from that task to the next task of the waiting stream. What was
+ *           recorded before the probes began has happened, and is left out
+ *   times : a host thread's time between two of its tasks belongs to the later one, so its lane has no gaps. A wait is
+ *           two tasks: the time before it, and one that begins when what it waits for has ended and whose own time is
+ *           that of waking up. Stream work that a thread runs inline is not its own time: the launch ends where the RUN
+ *           begins; the thread's next task begins where the RUN ends, and waits for it. A collective's own time begins
+ *           with its MEETING. Work that was not timed (a meta device's) is a task without times
  *   locks : a LOCK is a wait, for the UNLOCK before it; what the thread did from there to its own UNLOCK is a task
  *           under that lock. The one lock that programs take is --host-lock's (device/host_lock.h): "lock host lock" is
  *           the wait, "unlock host lock" what a launch costs, and the launch itself follows without it. Where times are
- *           CPU time, threads took turns on too few cores, and whose turn at the lock came first says nothing of a
- *           machine that has them: there is no edge then, and who replays the trace hands out the lock */
+ *           CPU time, threads shared too few cores, and the order of their turns says nothing about a machine that has
+ *           enough. There is no edge then, and the replay gives out the lock */
 #ifndef LS_TRACE_RESOLVE_H
 #define LS_TRACE_RESOLVE_H
 

@@ -9,7 +9,7 @@
 
 /* --- lists of tasks ----------------------------------------------------------------------------------------------- */
 
-/* Out of memory is the trace's to remember: whoever adds to it finds out. */
+/* Out of memory: the trace remembers it (trace.h). */
 void ls_resolve_add(struct ls_resolve *resolve, struct ls_task_list *list, int task) {
     if (resolve->trace->failed || task == LS_NONE) return;
     int lane = ls_trace_task(resolve->trace, task)->lane;

@@ -1,10 +1,10 @@
 /* resolve_index — what must be known of all records before the first task is made.
  *   idea  : within a thread records come in the order in which they ended, so what was written within a RUN lies right
  *           before it; one pass backwards finds it. Then everything that others refer to by name goes into hash tables
- *           (flags: into a sorted list, because who waits for 3 is content with 5)
+ *           (flags: into a sorted list, because a wait for 3 also ends at 5)
  *   lanes : a thread that did anything but run streams has one; a stream on which something was launched has one.
- *           Threads come first, then streams by device and kind, so that two runs of one program give lanes in one
- *           order */
+ *           Threads come first, then streams by device and kind, so that two runs of one program give the lanes in the
+ *           same order */
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>

@@ -1,8 +1,8 @@
-/* trace — the building of it, and its reading once it is sealed (trace_seal.c).
+/* trace — building it, and reading it once it is sealed (trace_seal.c).
  *   idea  : everything is an index into an array that grows by half; texts are kept once, so a task's name costs a
  *           pointer
  *   cost  : a sealed task takes 137 bytes, an edge 16; adding is O(1) on average
- *   fails : no memory is remembered until the trace is sealed, so that who builds it needs no branch for each task */
+ *   fails : out of memory is remembered until the trace is sealed, so that builders need no branch for each task */
 #include "common/trace/trace_internal.h"
 
 #include <limits.h>

@@ -46,14 +46,14 @@ struct ls_nccl_group {
     struct ls_nccl_ending *ending; /* of the aborted one; NULL: none, or it has ended */
     bool captured;                 /* operations were captured into graphs, whose launches are not seen here */
     ls_announcement last_captured;
-    double look_us, patrol_us; /* when to look, and to look around, again */
+    double look_us, patrol_us; /* when to check the operations, and the other ranks, again */
     size_t first, pending_count;
     struct ls_nccl_pending pending[LS_NCCL_PENDING]; /* a ring: the oldest one is at `first` */
 };
 
 /* --- nccl_watch.c ------------------------------------------------------------------------------------------------- */
 
-/* Until nobody else is inside. Between the two: nothing that waits for the device. */
+/* Waits until no other thread is inside. Between enter and leave nothing waits for the device. */
 void ls_nccl_enter(struct ls_nccl_group *group);
 bool ls_nccl_try_enter(struct ls_nccl_group *group);
 void ls_nccl_leave(struct ls_nccl_group *group);
@@ -67,9 +67,9 @@ ls_status ls_nccl_remember(struct ls_nccl_group *group, const ls_announcement *w
 /* Inside: forgets what is done; whether something is left. */
 bool ls_nccl_is_busy(struct ls_nccl_group *group);
 
-/* Inside: waits while a non-blocking communicator is busy with the call that returned `result`. What NCCL then says
- * against it, a group that is broken meanwhile, a rank that dies and the group's time-out are failures, reported; the
- * group is broken. */
+/* Inside: waits until a non-blocking communicator has finished the call that returned `result`. These are failures,
+ * reported, and break the group: NCCL's error, a group that is broken meanwhile, a rank that dies, the group's
+ * time-out. */
 ls_status ls_nccl_await_call(struct ls_nccl_group *group, ncclResult_t result, const ls_announcement *what);
 
 /* Whether the GPU of `mate`, another group, has failed under its oldest operation; reported, if nobody has. Waits for
@@ -78,10 +78,10 @@ ls_status ls_nccl_ask_mate(struct ls_nccl_group *mate);
 
 /* --- nccl_leave.c ------------------------------------------------------------------------------------------------- */
 
-/* Inside: the communicator is of no use any more; what is on its way ends. Does not wait: NCCL may need long. */
+/* Inside: begins to abort the communicator, which ends its operations in flight. Does not wait: NCCL may need long. */
 void ls_nccl_abort(struct ls_nccl_group *group);
 
-/* The group has failed: the other ones of its GPU fail with it, since NCCL's abort of one may wait for theirs. */
+/* After the group has failed: aborts the other groups of its GPU, since NCCL's abort of one may wait for theirs. */
 void ls_nccl_abort_neighbours(struct ls_nccl_group *group);
 
 /* Inside: whether the GPU of another rank of the process has failed, with which this rank's operations cannot end. The
@@ -91,8 +91,8 @@ ls_status ls_nccl_ask_mates(struct ls_nccl_group *group);
 /* Every group is enrolled from when it is made until it is destroyed. */
 void ls_nccl_enrol(struct ls_nccl_group *group);
 
-/* By the thread that attached it, which is inside, or nobody else knows the group any more. Waits for what
- * ls_nccl_abort has begun, for a few seconds at most. */
+/* Called by the thread that attached it, which is inside, or when no other thread knows the group any more. Waits for
+ * what ls_nccl_abort has begun, for a few seconds at most. */
 void ls_nccl_destroy(struct ls_nccl_group *group);
 
 void ls_nccl_close(ls_comm *comm);

@@ -1,16 +1,16 @@
 /* nccl_leave — takes communicators down: in good order, or by force.
  *   idea  : ncclCommAbort tells the operations on the GPU to end, and then waits itself: for as long as a graph lives
  *           into which operations of the communicator were captured (ncclCommDestroy does, too), and for the whole
- *           device when it frees memory, where operations of another communicator may spin. Who finds a failure is
- *           mostly the thread that would destroy the graph and abort the other one. So each communicator is taken
- *           down by a thread of its own: who finds a failure begins it, for all groups of the GPU, and goes on; who
- *           leaves waits for the end
+ *           device when it frees memory, where operations of another communicator may spin. But the thread that finds a
+ *           failure is mostly the one that would destroy the graph and abort the other communicator. So each
+ *           communicator is taken down by a thread of its own. A thread that finds a failure starts these for all
+ *           groups of the GPU, and goes on; a rank that leaves waits for their end
  *   cost  : a thread for each communicator, at its end
  *   order : all are begun before one is waited for. The ranks of one process are finalised together, by the one that
  *           leaves last, since NCCL waits for them all when it goes
- *   fails : leaving waits for the other ranks for LS_LEAVE_S at most, and not at all after a failure, for ranks that
- *           have gone, or for those that wait for this one; then it aborts. A communicator that has not been taken
- *           down LS_LEAVE_S later, because its graph still lives or the GPU hangs, is forgotten: it, its memory and its
+ *   fails : leaving waits for the other ranks for LS_LEAVE_S at most. It does not wait after a failure, nor for ranks
+ *           that have gone or that wait for this one. Then it aborts. A communicator that has not been taken down
+ *           LS_LEAVE_S later, because its graph still lives or the GPU hangs, is forgotten: it, its memory and its
  *           thread stay until the process ends. That thread uses nothing that is freed meanwhile */
 #define _GNU_SOURCE
 #include <pthread.h>

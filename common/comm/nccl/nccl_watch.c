@@ -35,7 +35,8 @@ void ls_nccl_enter(struct ls_nccl_group *g) {
     while (!ls_nccl_try_enter(g)) sched_yield(); /* for a look, some microseconds */
 }
 
-/* Who dooms a group and finds somebody inside leaves it to them: they write first and look at the other's second. */
+/* A thread that dooms a group while another is inside leaves the abort to that one. Both write first and then read the
+ * other's word, so one of them sees it. */
 void ls_nccl_leave(struct ls_nccl_group *g) {
     atomic_store(&g->inside, 0);
     if (!atomic_load(&g->doomed) || !ls_nccl_try_enter(g)) return;
@@ -49,7 +50,7 @@ static struct ls_nccl_pending *entry(struct ls_nccl_group *g, size_t number) {
     return &g->pending[(g->first + number) % LS_NCCL_PENDING];
 }
 
-/* A broken GPU is reported by whoever waits for it; here it only counts as not done. */
+/* A broken GPU is reported by the thread that waits for it; here it only counts as not done. */
 bool ls_nccl_is_busy(struct ls_nccl_group *g) {
     while (g->pending_count > 0 && cudaEventQuery(entry(g, 0)->event) == cudaSuccess) {
         g->first = (g->first + 1) % LS_NCCL_PENDING;

@@ -1,9 +1,9 @@
 /* errors — what CUDA and cuBLAS return, as one line that says what to do.
  *
  * Most errors concern one call: the call is not made, and everything goes on. A kernel that failed, or a GPU that
- * disappeared, breaks the process's context on that GPU for good: every later call on it returns that error again,
- * whoever makes it. So such an error is reported where it shows first, which is seldom the operation that caused it,
- * and what follows returns its status silently. */
+ * disappeared, breaks the process's context on that GPU for good: every later call on it returns that error again, in
+ * every thread. So such an error is reported where it shows first, which is seldom the operation that caused it. Later
+ * calls return its status without another line. */
 #include "common/device/cuda/cuda_device.h"
 
 #include <string.h>

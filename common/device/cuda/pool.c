@@ -1,19 +1,19 @@
 /* pool — the memory of one device: taken from its GPU once, and kept.
  *
  * cudaMalloc and cudaFree wait for all of the GPU's work, so a training step must call neither. CUDA's own caching
- * pools (cudaMallocFromPoolAsync) keep what is freed when their release threshold is unlimited; each logical device
- * has a pool of its own, so that what it has taken can be told apart on a shared GPU. Where a GPU has no such pools
+ * pools (cudaMallocFromPoolAsync) keep what is freed when their release threshold is unlimited. Each logical device has
+ * a pool of its own, so that its memory can be told from others' on a shared GPU. Where a GPU has no such pools
  * (cudaDevAttrMemoryPoolsSupported), a list of blocks does the same in the simplest way: a freed block is given out
- * again to whoever fits into it and fills half of it. What the pools of a GPU keep and do not use goes back to it when
- * an allocation of any of its devices would fail otherwise.
+ * again to an allocation that fits into it and fills at least half of it. When an allocation of any of a GPU's devices
+ * would fail, the pools of that GPU first give back what they keep unused.
  *
  * Allocations are made, zeroed and freed in the order of a stream of their own, for which the host waits: memory is
  * ready for every stream when ls_device_alloc returns. As on CPU devices, nothing that is still enqueued may refer to
  * freed memory.
  *
  * GPUs of one process may read and write each other's pools where the machine allows it (peer access): copies between
- * them then take the direct way, otherwise the driver takes them through the host. Access is given between the
- * devices that are open, not to all GPUs that the process sees: it costs time and memory on each.
+ * them are then direct; otherwise the driver takes them through the host. Access is given between the devices that are
+ * open, not to all GPUs that the process sees: it costs time and memory on each.
  *   cost  : memset at the GPU's write bandwidth for each allocation; a few microseconds more
  *   fails : LS_ERR_NO_MEMORY, also where the GPU has the memory, but no longer in one piece (list only) */
 #include "common/device/cuda/cuda_device.h"

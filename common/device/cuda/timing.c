@@ -1,14 +1,14 @@
-/* timing — while the probes are on, when a GPU ran what was enqueued.
- *   idea  : an event before each piece of work and one behind it. When somebody waits for the stream, the GPU says how
- *           long before that moment they were reached: a third event, recorded now that the stream is idle, is reached
- *           while the host looks on, which ties the GPU's clock to the host's anew at each wait
+/* timing — while the probes are on: when a GPU ran what was enqueued.
+ *   idea  : an event before each piece of work and one behind it. When a thread waits for the stream, the GPU says how
+ *           long before that moment they were reached: a third event, recorded when the stream is idle, is reached
+ *           while the host watches, which relates the GPU's clock to the host's anew at each wait
  *   cost  : nothing while the probes are off. On, two events per piece of work, some microseconds of the host and less
  *           than one of the GPU; per wait a few microseconds, and as many per piece of work since the last one. Events
  *           are used again
- *   order : pieces are told in the order of the stream, as RUN records of a thread of their own ("GPUs"): the host's
- *           threads were elsewhere meanwhile. Durations are the GPU's (half a microsecond exact); moments are as exact
- *           as the host sees the third event, some microseconds
- *   not   : what is enqueued into a CUDA graph, and the graph's launches: they have no RUN
+ *   order : pieces are told in the order of the stream, as RUN records of a thread of their own ("GPUs"), since the
+ *           host's threads did something else meanwhile. Durations are the GPU's (half a microsecond exact); moments
+ *           are as exact as the host sees the third event, some microseconds
+ *   not   : what is captured into a CUDA graph, and the graph's launches: they have no RUN
  *   fails : work that cannot be timed is not: it has no RUN either, and goes on */
 #include <stdlib.h>
 

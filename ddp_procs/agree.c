@@ -1,9 +1,9 @@
-/* agree — who differs from rank 0, and in what.
- *   idea  : each rank sets its facts under a key of its own; rank 0 fetches them one by one, compares each with its own,
- *           and sets one verdict, which the others wait for. Ranks with the same difference share a line
+/* agree — which ranks differ from rank 0, and in what.
+ *   idea  : each rank sets its facts under a key of its own. Rank 0 fetches them one by one, compares each with its
+ *           own, and sets one verdict, which the others wait for. Ranks with the same difference share a line
  *   cost  : 2 W - 1 values set, 2 (W - 1) fetched, most of them by rank 0; equal facts are one memcmp
- *   fails : whatever keeps rank 0 from a verdict is the verdict, so that nobody waits for a rank 0 that has ended. A rank
- *           that gets none asks who has told its facts, and names the others */
+ *   fails : if anything keeps rank 0 from a verdict, that is the verdict, so that no rank waits for a rank 0 that has
+ *           ended. A rank that gets no verdict looks which ranks have set their facts, and names the others */
 #include "ddp_procs/agree.h"
 
 #include <inttypes.h>
@@ -89,7 +89,8 @@ static void note(comparison *c, int rank, const char *name, const char *there, c
     d->ranks[rank] = true;
 }
 
-/* Rank 0's names only: who has others is another build of the program, and so differs in a name that all have. */
+/* Rank 0's names only: a rank with other names is another build of the program, and so differs in a name that all
+ * have. */
 static void compare(comparison *c, int rank, const ddp_facts *theirs) {
     const ddp_facts *mine = c->mine;
     if (theirs->nbytes == mine->nbytes && memcmp(theirs->bytes, mine->bytes, mine->nbytes) == 0) return;

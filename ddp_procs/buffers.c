@@ -1,11 +1,11 @@
 /* buffers — batch norm's running statistics, which every rank's own forward changes, are made one rank's again.
- *   idea  : PyTorch's broadcast_buffers: they travel before a training forward if the one before it was synchronised, and
- *           before an evaluation, after which nothing has changed until the next training forward. So of a step with
- *           several micro-batches they travel before the first, and within no_sync not at all
+ *   idea  : PyTorch's broadcast_buffers: they travel before a training forward if the one before it was synchronised,
+ *           and before an evaluation, after which nothing has changed until the next training forward. So of a step
+ *           with several micro-batches they travel before the first, and within no_sync not at all
  *   whose : rank 0's; with join, those of the highest rank that has samples (join.c)
- *   graph : a captured graph always broadcasts with its first micro-batch: it is launched after steps of both kinds.
- *           After an evaluation that changes nothing. Whether buffers travel is settled in prepare, since a graph may be
- *           launched in place of forward_backward
+ *   graph : a captured graph always broadcasts with its first micro-batch, since it is launched after steps of both
+ *           kinds. After an evaluation that changes nothing. prepare decides whether buffers travel, since a graph may
+ *           be launched in place of forward_backward
  *   cost  : one broadcast of all buffers, which lie in one range, on the comm stream, before the forward pass */
 #include "ddp_procs/ddp.h"
 

@@ -1,10 +1,10 @@
 /* check_sync — whether the ranks hold the same bits, and if not, which tensor differs on which ranks.
- *   idea  : every rank hashes what it holds and gathers everybody's hashes, so that all ranks come to the same verdict and none
- *           is left waiting; rank 0's hash is the one that the others are compared with
- *   cost  : one pass over the tensors on the host, to which a GPU's are copied first, and an all-gather of 8 bytes per tensor
- *           and rank
- *   fails : a difference is the failure. Equal hashes of different bits are possible, and less likely than a fault of the
- *           memory (hash.h) */
+ *   idea  : every rank hashes what it holds and gathers the hashes of all. So all ranks come to the same verdict, and
+ *           none is left waiting; the others' hashes are compared with rank 0's
+ *   cost  : one pass over the tensors on the host, to which a GPU's are copied first, and an all-gather of 8 bytes per
+ *           tensor and rank
+ *   fails : a difference is the failure. Equal hashes of different bits are possible, and less likely than a fault of
+ *           the memory (hash.h) */
 #include <stdio.h>
 #include <stdlib.h>
 

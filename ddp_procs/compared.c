@@ -1,8 +1,8 @@
 /* compared — what ranks must agree on, and what they need not.
- *   idea  : every option is compared unless it is in the list below, so that a new one is compared without a word here.
- *           Of data not the path counts, which may be another on each machine, but what is read there
- *   left  : the environment's LS_CPU_ISA, LS_CPU_STREAMS and OMP_NUM_THREADS, which change no bit of a weight update; and
- *           the libraries' versions: a rank's gradients are its own, and all ranks update by the same sums */
+ *   idea  : every option is compared unless the list below names it, so that a new option is compared by default. Of
+ *           data not the path counts, which may differ between machines, but what is read there
+ *   left  : the environment's LS_CPU_ISA, LS_CPU_STREAMS and OMP_NUM_THREADS, which change no bit of a weight update;
+ *           and the libraries' versions: a rank's gradients are its own, and all ranks update by the same sums */
 #include "ddp_procs/compared.h"
 
 #include <limits.h>

@@ -33,7 +33,7 @@ ls_status ddp_reduce(ls_parallel *p);
 ls_status ddp_apply(ls_parallel *p);
 
 /* buffers.c */
-/* In prepare: settles whether buffers travel before the forward that follows. */
+/* In prepare: decides whether buffers travel before the forward that follows. */
 void ddp_begin_forward(struct ddp *ddp);
 /* Before that forward: if buffers travel, enqueues the broadcast from the rank whose buffers count. */
 void ddp_sync_buffers(struct ddp *ddp);

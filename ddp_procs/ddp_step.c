@@ -14,9 +14,9 @@
  *
  * Buffers (batch norm's running statistics) come from rank 0. Otherwise only gradients travel, once, and no rank is
  * special. A bucket that is full before backward ends is reduced while backward goes on, if a core is free for the comm
- * stream. The first step has one bucket, which is full at the end; so has a model of less than 1 MiB. With sync_bn, batch norm's statistics travel as well, inside of forward and backward, on the
- * compute stream and in a group of their own. The counterpart, five transfers through device 0, is
- * dp_threads/dp_step.c. */
+ * stream. The first step has one bucket, which is full at the end; so has a model of less than 1 MiB. With sync_bn,
+ * batch norm's statistics travel as well, inside of forward and backward, on the compute stream and in a group of their
+ * own. The counterpart, five transfers through device 0, is dp_threads/dp_step.c. */
 #include "ddp_procs/ddp.h"
 
 void ddp_prepare(ls_parallel *p, const ls_batch *batch) {

@@ -1,8 +1,9 @@
-/* divergence — what a rank says, to the user and to its peers, when its loss is not finite.
- *   idea  : each rank looks at its own loss before its gradients travel, so the others are still finite and wait for it in a
- *           collective operation: they find the reason in the broken group. Where all ranks diverge in the same step, the first to
- *           break the group explains, and the others report what it said
- *   fails : an operation on a broken group fails at once and reports who broke it and why; that is how the others report */
+/* divergence — what a rank reports, to the user and to its peers, when its loss is not finite.
+ *   idea  : each rank checks its own loss before its gradients travel. The others are still finite and wait for it in a
+ *           collective operation: they find the reason in the broken group. Where all ranks diverge in the same step,
+ *           the first to break the group explains, and the others report what it said
+ *   fails : an operation on a broken group fails at once and reports who broke it and why; that is how the others
+ *           report */
 #include <stdio.h>
 #include <string.h>
 

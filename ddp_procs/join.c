@@ -1,19 +1,22 @@
 /* join — ranks that run out of samples at different steps.
- *   idea  : at the start of each step every rank tells the others how many samples it has. A rank that has run out goes on taking
- *           part as a rank with an empty batch: the same collectives, gradients of zero, the same optimizer step. When
- *           nobody has a batch any more, all ranks know it at the same moment, and the epoch ends.
- *   terms : active = ranks that have a batch in this step; n, N = samples of this rank and of all in this step; W = all ranks
- *   weight: the reducer adds the ranks' gradients up and divides by W, so a sample that is weighted by w / N counts w / (N W).
- *           w = W gives the mean over the samples of the step (divide by the active ranks); w = active gives what PyTorch does by
- *           default (divide by the initial world size): with equal batches the sum of the active ranks' means over W, so
- *           that the last samples of an epoch, which fewer ranks share, do not weigh more than those before them.
- *   buffers: the highest rank that has samples is the one whose batch norm statistics count in a step; at the end all take them,
- *           and the counts of batches, from the last such rank.
- *   cost  : one all-gather of 8 bytes a rank, for which the host waits at the start of each step, before the forward pass
+ *   idea  : at the start of each step every rank tells the others how many samples it has. A rank that has run out goes
+ *           on with empty batches: the same collectives, gradients of zero, the same optimizer step. When no rank has a
+ *           batch any more, all ranks know it at the same moment, and the epoch ends.
+ *   terms : active = ranks that have a batch in this step; n, N = samples of this rank and of all in this step; W = all
+ *           ranks
+ *   weight: w = gradient_weight. The reducer adds the ranks' gradients up and divides by W, so a sample that is
+ *           weighted by w / N counts w / (N W). w = W gives the mean over the samples of the step (divide by the active
+ *           ranks). w = active gives what PyTorch does by default (divide by the initial world size): with equal
+ *           batches the sum of the active ranks' means over W, so that the last samples of an epoch, which fewer ranks
+ *           share, do not weigh more than those before them.
+ *   buffers: in a step, the batch norm statistics of the highest rank that has samples count; at the end all take them,
+ *            and the counts of batches, from the last such rank.
+ *   cost  : one all-gather of 8 bytes a rank, for which the host waits at the start of each step, before the forward
+ *           pass
  *   fails : a rank that dies is missed by the others in that all-gather, or in the step's first all-reduce.
  *
  * In PyTorch a rank that has run out answers the others' collectives in a loop and skips its optimizer; it takes the
- * last rank's parameters at the end. Here it steps with the averaged gradients as everybody does, so that all ranks
+ * last rank's parameters at the end. Here it steps with the averaged gradients like every other rank, so that all ranks
  * have the same parameters and optimizer state after every step. The parameters at the end are the same: those of a
  * rank that took every step. */
 #include <stdlib.h>

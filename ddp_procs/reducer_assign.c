@@ -7,7 +7,8 @@
  *           memory once. With compress each bucket has halves beside it, laid out alike
  *   resume: the order is all that the next steps know of the first. A reducer that is given it begins as if it had
  *           seen that step: with the buckets that followed from it, and the rounding of later steps (reducer.c, order)
- *   cost  : at most twice in a run (at the start, and when buckets are assigned anew), a copy of all gradients to the host and back */
+ *   cost  : at most twice in a run (at the start, and when buckets are assigned anew), a copy of all gradients to the
+ *           host and back */
 #include <inttypes.h>
 #include <stdlib.h>
 

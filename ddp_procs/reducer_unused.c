@@ -1,9 +1,10 @@
 /* reducer_unused — which parameters no rank has used in a step: --find-unused (docs/pytorch.md#unused-parameters).
- *   idea  : parameters that backward has not reported by its end are ready as they are, with gradients of zero (or what
- *           no_sync has left). That holds back their buckets until then, so there is less to overlap. How many ranks
- *           have used each parameter is added up after the buckets; those that nobody has used are left alone by the
+ *   idea  : when backward ends, parameters that it has not reported count as ready, with gradients of zero (or what
+ *           no_sync has left). Their buckets wait until then, so there is less overlap. After the buckets, the ranks
+ *           add up how many of them have used each parameter. Those that no rank has used are left alone by the
  *           optimizer, as PyTorch leaves a gradient of None. PyTorch finds out before backward, from its graph; here
- *           there is none. The buckets keep the order of the definition: that of readiness may change from step to step
+ *           there is none. The buckets keep the order of the definition, since that of readiness may change from step
+ *           to step
  *   cost  : 4 bytes more per parameter and step, in an all-reduce for which the host waits */
 #include <string.h>
 

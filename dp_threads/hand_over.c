@@ -1,9 +1,9 @@
-/* hand_over — a part of the step in every replica's thread, and what came of it.
- *   idea  : what a replica enqueues returns nothing, and what fails in it sticks to its device (common/device/device.h). So
- *           a replica is asked once, when it hands over: otherwise device 0 would take the loss of outputs that never
- *           came, or add up such gradients
- *   fails : the replica's status becomes the step's (parallel_apply.c says whose). Replicas that meet inside of a part, by
- *           sync_bn or nccl, must not wait for one that has failed: it ends their groups */
+/* hand_over — runs a part of the step in every replica's thread, and returns how it went.
+ *   idea  : what a replica enqueues returns nothing, and a failure in it sticks to its device (common/device/device.h).
+ *           So a replica's device is asked once, at the hand-over: otherwise device 0 would take the loss of outputs
+ *           that never came, or add up such gradients
+ *   fails : the replica's status becomes the step's (parallel_apply.c says which). Replicas that meet inside of a part,
+ *           by sync_bn or nccl, must not wait for one that has failed: it ends their groups */
 #include "dp_threads/dp.h"
 
 /* This replica takes no further part: those that wait for it in a group are told. */

@@ -1,9 +1,9 @@
 /* parallel_apply — hand-over to the replicas' threads and back.
- *   idea  : two counters per thread: `started` is raised by the caller, `finished` by the thread. What is written before a
- *           counter is raised is seen by whoever sees the counter, so the job itself needs no lock
+ *   idea  : two counters per thread: `started` is raised by the caller, `finished` by the thread. A thread that sees a
+ *           raised counter also sees what was written before it was raised, so the job itself needs no lock
  *   cost  : where every thread has a core, a few hundred nanoseconds each way; else a futex call and a switch
- *   fails : a replica that does not return within the deadline is reported; its thread is then left alone, with all that it
- *           uses, since there is no safe way to stop it */
+ *   fails : a replica that does not return within the deadline is reported; its thread is then left alone, with all
+ *           that it uses, since there is no safe way to stop it */
 #include "dp_threads/parallel_apply.h"
 
 #include <pthread.h>
@@ -42,7 +42,7 @@ struct dp_workers {
 
 /* --- what the probes see of the hand-over ------------------------------------------------------------------------- */
 
-/* Before the flag is raised, since whoever sees it raised may read the records. */
+/* Before the flag is raised, since a thread that sees it raised may read the records. */
 static void probe_raise(ls_flag *flag, const char *label, uint32_t value) {
     ls_probe_instant(LS_PROBE_RAISE, label, (uintptr_t)flag, value);
 }

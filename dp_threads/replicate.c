@@ -1,9 +1,10 @@
-/* replicate — every step, with its first micro-batch, every replica gets device 0's parameters anew, and the device
- * that takes the loss the scale for its gradient, which the last update may have changed.
- *   cost  : (N-1) x parameter bytes out of device 0, one flat copy per replica (PyTorch coalesces into groups of 10 MiB; ours
- *           lie in one allocation, so one group always does). nccl: one broadcast, in which replicas pass the bytes on
- *   order : a replica's copy waits for device 0's last update. The replica's own last step needs no wait: its copy stream
- *           (nccl: its comm stream) has sent that step's gradients, so it has passed its backward
+/* replicate — every step, with its first micro-batch, every replica gets device 0's parameters anew. The device that
+ * takes the loss gets the scale for its gradient, which the last update may have changed.
+ *   cost  : (N-1) x parameter bytes out of device 0, one flat copy per replica (PyTorch coalesces into groups of 10
+ *           MiB; ours lie in one allocation, so one group always does). nccl: one broadcast, in which replicas pass the
+ *           bytes on
+ *   order : a replica's copy waits for device 0's last update. The replica's own last step needs no wait: its copy
+ *           stream (nccl: its comm stream) has sent that step's gradients, so it has passed its backward
  *   not   : the buffers, which PyTorch sends along. Nothing that a replica computes in training depends on its running
  *           statistics, and device 0's forward may already be changing the original ones while this copy runs */
 #include "dp_threads/dp.h"

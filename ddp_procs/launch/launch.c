@@ -1,14 +1,15 @@
 /* launch: watching over the ranks of a job.
- *   idea  : one poll loop over a signalfd (SIGCHLD tells of processes that ended, the others of the user's wish) and the
- *           ranks' cause pipes. The job goes through phases: RUNNING; LOOKING, two seconds after the first failure in
- *           which the failures that belong to it come to light; ENDING, after SIGTERM to those who are left; KILLED.
- *   cause : a rank that loses a peer exits with status 3, so the culprit is the first failure seen with any other status or a
- *           signal; only if there is none, the first one seen. Ranks that end after SIGTERM are not asked.
- *   group : the ranks are a process group, to which signals go: what ranks have started gets them, too. The launcher adopts
- *           those whose parent has ended (PR_SET_CHILD_SUBREAPER), so it sees when the group is empty, and ends what ranks
- *           leave behind as it ends ranks.
- *   fails : if the launcher is killed, PR_SET_PDEATHSIG kills the ranks and the guard (launch_guard.c) the rest; nothing
- *           lies in the file system. */
+ *   idea  : one poll loop over a signalfd (SIGCHLD tells of processes that ended, other signals come from the user) and
+ *           the ranks' cause pipes. The job goes through phases: RUNNING; LOOKING, the two seconds after the first
+ *           failure, in which failures that belong to it come to light; ENDING, after SIGTERM to the ranks that are
+ *           left; KILLED.
+ *   cause : a rank that loses a peer exits with status 3, so the culprit is the first failure seen with any other
+ *           status or a signal; only if there is none, the first one seen. Ranks that end after SIGTERM do not count.
+ *   group : the ranks are a process group, to which signals go, so that what ranks have started gets them, too. The
+ *           launcher adopts processes whose parent has ended (PR_SET_CHILD_SUBREAPER). So it sees when the group is
+ *           empty, and ends what ranks leave behind as it ends ranks.
+ *   fails : if the launcher is killed, PR_SET_PDEATHSIG kills the ranks and the guard (launch_guard.c) the rest;
+ *           nothing lies in the file system. */
 #define _GNU_SOURCE
 #include "ddp_procs/launch/launch.h"
 

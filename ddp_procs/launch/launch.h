@@ -33,7 +33,7 @@ typedef struct ddp_launch_options {
  *     LS_ERR_SYSTEM   a rank failed, a signal ended the job, or a system call failed
  * after one line that names the rank that failed first, its process and its first error message. Whatever it returns,
  * no process of the ranks' group is left, neither a rank nor what ranks have started, also if the launcher itself is
- * killed. (Who founds a process group or a session of its own, as daemons do, has left it.)
+ * killed. (A process that founds a process group or a session of its own, as daemons do, has left the group.)
  *
  * The ranks' group is not the launcher's: the terminal's signals go to the launcher, and ranks cannot read from the
  * terminal. SIGINT, SIGTERM, SIGHUP (unless it is ignored, as under nohup) and SIGQUIT are passed on to the ranks while

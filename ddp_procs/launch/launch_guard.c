@@ -1,9 +1,9 @@
-/* launch_guard: what remains to be done when the launcher can do nothing any more.
- *   idea  : the kernel kills a killed launcher's children, the ranks (PR_SET_PDEATHSIG), but not their children. The guard
- *           reads from a socket whose other end only the launcher holds; its end means that the launcher is gone, however
- *           that came, and the guard kills the ranks' process group
- *   fails : it is in a session of its own and blocks all signals, so that what is sent to the launcher's group or to its
- *           terminal does not reach it. Who kills the guard as well is left with what ranks have started */
+/* launch_guard: ends the job when the launcher no longer can.
+ *   idea  : when the launcher is killed, the kernel kills its children, the ranks (PR_SET_PDEATHSIG), but not their
+ *           children. The guard reads from a socket whose other end only the launcher holds. When that end closes, the
+ *           launcher is gone, for whatever reason, and the guard kills the ranks' process group
+ *   fails : it is in a session of its own and blocks all signals, so that what is sent to the launcher's group or to
+ *           its terminal does not reach it. If the guard is killed as well, what ranks have started stays */
 #define _GNU_SOURCE
 #include "ddp_procs/launch/launch_guard.h"
 

@@ -1,4 +1,4 @@
-/* Who may come into a store: the server's judgement of a hello; store_server.c uses it. */
+/* Which clients a store admits: the server's check of a hello; store_server.c uses it. */
 #ifndef DDP_LAUNCH_STORE_ADMIT_H
 #define DDP_LAUNCH_STORE_ADMIT_H
 

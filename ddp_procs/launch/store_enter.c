@@ -1,6 +1,7 @@
-/* store_enter: connect, say who one is, hear whether that will do.
- *   fails : a server that is beset by strangers may drop a client before it has read its hello; so what is closed before
- *           the reply is tried again, for some seconds. What answers in another language is no store. */
+/* store_enter: connects, shows the pass, and reads whether the store admits it.
+ *   fails : a server that many strangers connect to may drop a client before it has read its hello. So if the
+ *           connection is closed before the reply, it is tried again, for some seconds. What answers in another
+ *           protocol is no store. */
 #include "ddp_procs/launch/store_enter.h"
 
 #include <ctype.h>

@@ -20,8 +20,8 @@ ls_status ddp_listen(ddp_listener *listener, const char *host, int port, int bac
  * away (EPERM). */
 int ddp_accept(const ddp_listener *listener);
 
-/* Takes a port of 127.0.0.1 (0: one that is free) without listening on it: while *fd is open, the system gives it to
- * nobody who asks for any port, and those who ask for this one can have it. */
+/* Takes a port of 127.0.0.1 (0: one that is free) without listening on it. While *fd is open, the system gives the port
+ * to no process that asks for any free port; a process that asks for this one gets it. */
 ls_status ddp_reserve_port(int *fd, int port, int *reserved);
 
 #endif

@@ -1,13 +1,14 @@
 /* store_server: one thread that serves the store to all clients.
- *   idea  : a poll loop over non-blocking sockets; store_session.c takes each client as far as it goes without blocking, so
- *           a slow one delays nobody.
- *   doors : who has not shown a valid pass is a stranger. There is room for STRANGERS_MAX of them, for STRANGER_US each, and
- *           the oldest makes room for the next; they take none of the clients' places. A hello that has come with its
- *           connection is read as that is accepted, before other strangers can push the sender out.
+ *   idea  : a poll loop over non-blocking sockets; store_session.c takes each client as far as it goes without
+ *           blocking, so a slow one delays no other.
+ *   doors : a client that has not shown a valid pass is a stranger. There is room for STRANGERS_MAX of them, for
+ *           STRANGER_US each, and the oldest makes room for the next; they take none of the clients' places. A hello
+ *           that has come with its connection is read when the connection is accepted, before other strangers can push
+ *           it out.
  *   order : requests take effect one at a time, in the order in which their last byte arrives.
- *   cost  : a few system calls per request; a new value looks at every client once to see who waits for it.
- *   fails : a client that says nonsense, or makes no end of a request within the server's patience, is dropped together
- *           with what it had sent so far. The others go on. */
+ *   cost  : a few system calls per request; a new value checks every client once for one that waits for it.
+ *   fails : a client that sends nonsense, or does not complete a request within the server's patience, is dropped
+ *           together with what it had sent so far. The others go on. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <math.h>

@@ -4,7 +4,7 @@
  *           is in a file that is read when it has ended; what it printed proves nothing
  *   ends  : by itself, or by SIGKILL at the deadline. What it has started and left behind comes to this process, its
  *           reaper, and is killed
- *   memory: 2 GiB of address space, which a body that allocates without end has filled in a second or two. Under
+ *   memory: 1 GiB of address space, which a body that allocates without end has filled in a second or two. Under
  *           AddressSanitizer, which maps terabytes, its own limit takes that place */
 #define _GNU_SOURCE
 #include "labs/course/grade/attempt.h"
@@ -49,7 +49,7 @@ static void become(const attempt_request *request, const char *folder, int outpu
     limit(RLIMIT_CORE, 0);
     limit(RLIMIT_FSIZE, MOST_SEEN_BYTES);
     limit(RLIMIT_NOFILE, 256);
-    if (!request->asan) limit(RLIMIT_AS, (rlim_t)2 << 30);
+    if (!request->asan) limit(RLIMIT_AS, (rlim_t)1 << 30);
     execve(request->program, argv, request->asan ? asan : plain);
     _exit(126);
 }

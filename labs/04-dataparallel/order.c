@@ -65,10 +65,9 @@ static struct {
     struct event events[EVENTS];
     int event_count;
     struct {
-        const ls_model *model;
         struct range x;
         size_t batch;
-    } passes[DEVICES];
+    } passes[DEVICES]; /* what each device's last forward had */
     struct {
         char text[48];
         struct range range;

@@ -23,7 +23,7 @@ conf_lines() { sed -n "s/^$2  *//p" "$1/lab.conf"; }
 # Files of which a lab takes functions out, each once; and "FILE FUNCTION" for each.
 cut_files() { conf_lines "$1" cut | cut -d' ' -f1 | sort -u; }
 
-# Copies a file with the bodies of its labs' functions taken out: cut_file FILE TO.
+# Copies a file with the bodies of its labs' functions taken out: cut_file FILE TO. (The caller has a variable "lab".)
 cut_file() {
     cp "$1" "$2" || return 1
     for any_lab in $(all_labs); do # the callers have a $lab of their own

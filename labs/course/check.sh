@@ -112,7 +112,7 @@ check_handout() {
             [ $own -gt 0 ] || complain "$file: no line of what is out is its own, so nothing was checked"
         done
     done
-    found=$(find "$work/handout" -name '*.patch' -path '*/labs/*' -o -name instructors.md -o -name answers -o -name .git | head -1)
+    found=$(find "$work/handout" -name '*.patch' -path '*/labs/*' -o -name instructors.md -o -name .git | head -1)
     [ -z "$found" ] || complain "the handout has $found"
     rm -rf "$work/handout"
 }

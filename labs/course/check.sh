@@ -1,6 +1,7 @@
 #!/bin/sh
 # course-check: whether the labs, their graders and their bugs hold together. `make course-check` calls it.
-# usage: labs/course/check.sh LAB...    RUNS=20: how often the reference is graded; BUGS='no_*': only these bugs
+# usage: labs/course/check.sh LAB...    RUNS=20: how often the reference is graded; BUGS='no_*': only these bugs; PARTS='handout stubs': only these
+#                                       parts, of all (below); "patches" only looks whether the bugs' patches apply
 set -u
 . labs/course/conf.sh
 work=$BUILD/course-check
@@ -22,6 +23,12 @@ submission() {
     for file in $(cut_files "$folder"); do mkdir -p "$work/code/$(dirname "$file")" && cp "$file" "$work/code/$file"; done
 }
 
+# The lab's file with the bug, in a submission.
+plant() {
+    submission
+    patch -s -p1 -d "$work/code" <"$1" >/dev/null 2>&1 || { complain "$1 does not apply"; return 1; }
+}
+
 first_failed() { sed -n 's/^  \([a-z0-9-]*\)  *0 of .*/\1/p' "$work/said" | head -1; }
 
 # Every planted bug fails at the check that it names, and at none before.
@@ -30,8 +37,7 @@ check_bugs() {
     for patch in "$folder"/bugs/${BUGS:-*}.patch; do
         [ -f "$patch" ] || { complain "lab $lab has no bugs"; return; }
         count=$((count + 1))
-        submission
-        patch -s -p1 -d "$work/code" <"$patch" >/dev/null 2>&1 || { complain "$patch does not apply"; continue; }
+        plant "$patch" || continue
         grade "$work/code" "$lab"
         named=$(sed -n '1s/^check: //p' "$patch") first=$(first_failed)
         [ "$first" = "$named" ] || { complain "$patch: fails first at '$first', and should at '$named'"; cat "$work/said"; }
@@ -71,7 +77,7 @@ runs before main|'
 
 check_cheats() {
     first=$(cut_files "$folder" | head -1)
-    printf '%s\n%s' "$cheats" "calls the reference|$(conf_lines "$folder" cheat)" >"$work/cheats"
+    printf '%s\n%s\n' "$cheats" "calls the reference|$(conf_lines "$folder" cheat)" >"$work/cheats"
     while IFS='|' read -r name body <&3; do
         count=$((count + 1))
         submission
@@ -117,13 +123,26 @@ check_handout() {
     rm -rf "$work/handout"
 }
 
-check_handout "$@"
+# Every command of the sheet does what the sheet says, in the product's tree: it succeeds, or ends with the status that is told.
+check_sheet() {
+    count=$((count + 1))
+    DOCS_DEADLINE_S=600 tests/check_docs.sh --run "$folder/README.md" >"$work/said" 2>&1 || { complain "lab $lab: a command of its sheet failed"; cat "$work/said"; }
+}
+
+check_patches() {
+    for patch in "$folder"/bugs/*.patch; do
+        count=$((count + 1))
+        plant "$patch"
+    done
+}
+
+parts=${PARTS:-handout sheet reference cheats stubs bugs}
+is_asked() { case " $parts " in *" $1 "*) ;; *) false ;; esac }
+
+is_asked handout && check_handout "$@"
 for lab; do
     folder=$(lab_folder "$lab") || exit 2
-    check_reference
-    check_cheats
-    check_stubs
-    check_bugs
+    for part in sheet reference cheats stubs patches bugs; do is_asked "$part" && "check_$part"; done
 done
 [ $bad -eq 0 ] && echo "course-check: $count cases, all as they should be" && exit 0
 echo "course-check: $bad of $count cases failed"

@@ -35,5 +35,5 @@ handout-check: $(PROGRAMS) ## build a handout and run its tests, which pass or a
 class: $(PROGRAMS) ## grade a class, to CSV [SUBMISSIONS=folder with one folder a student LAB=03]
 	@$(COURSE_ENV) labs/course/class.sh $(call quoted,$(SUBMISSIONS)) $(BUILD)/labs $(LAB)
 
-course-check: $(PROGRAMS) ## the labs, their graders and their planted bugs [LAB=03 RUNS=20 BUGS='no_*']
-	@$(COURSE_ENV) RUNS=$(RUNS) BUGS=$(call quoted,$(BUGS)) labs/course/check.sh $(LAB)
+course-check: $(PROGRAMS) ## the labs, their graders and their planted bugs [LAB=03 RUNS=20 BUGS='no_*' PARTS='handout stubs']
+	@$(COURSE_ENV) RUNS=$(RUNS) BUGS=$(call quoted,$(BUGS)) PARTS=$(call quoted,$(PARTS)) labs/course/check.sh $(LAB)

@@ -5,7 +5,7 @@
  *     buffers   ----------------->  rank 0's buffers
  *     forward                       forward
  *     loss of its own samples       loss of its own samples
- *     backward  <==== buckets ===>  backward      all-reduce on the comm stream, as soon as a bucket is full
+ *     backward  <==== buckets ===>  backward      all-reduce on the comm stream, as soon as a bucket is ready
  *     wait for the last bucket      wait for the last bucket
  *     optimizer                     optimizer
  *
@@ -13,8 +13,9 @@
  * where they are; buffers travel before the first, and buckets with the last (PyTorch's no_sync).
  *
  * Buffers (batch norm's running statistics) come from rank 0. Otherwise only gradients travel, once, and no rank is
- * special. A bucket that is full before backward ends is reduced while backward goes on, if a core is free for the comm
- * stream. The first step has one bucket, which is full at the end; so has a model of less than 1 MiB. With sync_bn,
+ * special. A bucket is ready when all its gradients are. If that is before backward ends, it is reduced while backward
+ * goes on (on CPU devices, where a core is free for the comm stream). The first step has one bucket, which is ready at
+ * the end (but for find_unused and resumed runs); so has a model of less than 1 MiB. With sync_bn,
  * batch norm's statistics travel as well, inside of forward and backward, on the compute stream and in a group of their
  * own. The counterpart, five transfers through device 0, is dp_threads/dp_step.c. */
 #include "ddp_procs/ddp.h"

@@ -6,7 +6,7 @@
  *     replicate ------------------>  all parameters
  *     forward                        forward
  *     gather    <------------------  its outputs
- *     loss of the whole batch
+ *     loss of the whole batch      (on the output device: device 0 unless an option names another)
  *     scatter   ------------------>  the loss's gradient for its outputs
  *     backward                       backward
  *     reduce    <------------------  all gradients are sent, and added up on device 0
@@ -51,7 +51,7 @@ ls_status dp_reduce(ls_parallel *p) {
 /* An infinity in any replica's gradients is in their sum: the one optimizer sees it, and no flags need to be merged. */
 ls_status dp_apply(ls_parallel *p) {
     ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
-    ls_status status = ls_parallel_update(p, NULL);
+    ls_status status = ls_parallel_update(p, NULL); /* of all parameters */
     /* the next step's replicate waits for it */
     ls_event_record(dp_of(p)->updated, dp_of(p)->replicas[0].compute);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
@@ -64,7 +64,7 @@ static void until_outputs(struct dp *dp, struct dp_replica *r) {
     ls_phase_enter(r->clock, LS_PHASE_SCATTER);
     dp_scatter_inputs(dp, r);
     ls_phase_enter(r->clock, LS_PHASE_REPLICATE);
-    if (ls_parallel_is_first(&dp->base)) dp_replicate(dp, r);
+    if (ls_parallel_is_first(&dp->base)) dp_replicate(dp, r); /* of the step's micro-batches */
     ls_phase_enter(r->clock, LS_PHASE_FORWARD);
     r->y = ls_model_forward(r->model, r->x, r->rows, true);
     ls_phase_enter(r->clock, LS_PHASE_GATHER);
@@ -90,5 +90,5 @@ static void from_gradient(struct dp *dp, struct dp_replica *r) {
     ls_model_backward(r->model, dy, dp->base.accumulates);
     dp_end_backward(r);
     ls_phase_enter(r->clock, LS_PHASE_REDUCE);
-    if (ls_parallel_syncs(&dp->base)) dp_send_gradients(dp, r);
+    if (ls_parallel_syncs(&dp->base)) dp_send_gradients(dp, r); /* with the last one */
 }

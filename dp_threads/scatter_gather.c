@@ -3,8 +3,9 @@
  *           gradients. Each replica's copies run on its own copy stream, driven by its own thread, so they go side by
  *           side
  *   order : copies only; which piece a row lies in is torch.chunk's rule. It may leave replicas without rows: 5 samples
- *           on 4 devices are 2, 2, 1. These take no part in the step: only the first `active` replicas run its parts,
- *           send gradients and are added up */
+ *           on 4 devices are 2, 2, 1. Only the first `active` replicas run the step's parts, send gradients and are
+ *           added up. Where replicas meet (sync_bn, nccl), and with several micro-batches, all are active, and those
+ *           without a piece run every part with no rows */
 #include "common/base/chunk.h"
 #include "dp_threads/dp.h"
 

@@ -54,9 +54,11 @@ size_t ls_batchnorm_count(const struct ls_batchnorm_shape *shape);
 size_t ls_batchnorm_nbytes(const struct ls_batchnorm_shape *shape);           /* of x */
 size_t ls_batchnorm_statistics_count(const struct ls_batchnorm_shape *shape); /* doubles: 2 channels + 1 */
 
+#define LS_POOL_MAX_SIZE 15 /* so that a place in a window fits a byte */
+
 /* Windows of size x size, stride = size, no padding; rows and columns that fill no window are ignored. */
 struct ls_pool_shape {
-    int planes, in_height, in_width, size; /* planes = batch x channels; 2 <= size <= 15 */
+    int planes, in_height, in_width, size; /* planes = batch x channels; 2 <= size <= LS_POOL_MAX_SIZE */
     ls_dtype dtype;                        /* of x, y, dx and dy */
 };
 size_t ls_pool_count(const struct ls_pool_shape *shape);   /* input elements */

@@ -10,7 +10,7 @@
  *           links between devices want; on one memory, direct does the same work in one step
  *   order : chunk c is ((rank c + rank c + 1) + rank c + 2) + ... + rank c - 1, summed once and then copied: the same
  *           bits on all ranks. The order depends on the chunk, so a sum may differ in its last bits between a message in
- *           one slice and the same message in several (exchange.h). fp16 and bf16 round W - 1 times, once in each step
+ *           one slice and the same message in several (exchange.h). fp16 and bf16 round W - 1 times, once in each step that adds
  *   safe  : rank r writes its partial sum of a chunk in step s - 1, rank r + 1 reads it in step s, and rank r
  *           overwrites it with the result in step s + W - 1. Before that, rank r has waited until rank r - 1 had done
  *           step s + W - 2, and that one until rank r - 2 had done step s + W - 3; so it goes round the ring, until rank

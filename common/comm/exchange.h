@@ -3,16 +3,16 @@
  * Each rank publishes a buffer (or nothing): a matrix of `parts` rows of `count` elements (parts = world size where
  * each rank gets a row of its own, else 1). After all ranks have met, every rank sees every published buffer through
  * views and `run` reads them (and, for reductions in place, writes them).
- *   one round  small messages are copied into the control area before the meeting; run reads them there. One step in
+ *   one round  small messages are copied into the control area before the meeting; run reads them there. One meeting in
  *              all, since the next operations use other buffers.
- *   direct     if all published buffers lie where all ranks see them (memory of ls_comm_alloc_shared; any memory, where
+ *   in place   if all published buffers lie where all ranks see them (memory of ls_comm_alloc_shared; any memory, where
  *              the ranks are threads), run sees them where they lie, whole.
- *   staged     otherwise the operation goes through in slices of columns. A rank whose buffer is not shared copies
+ *   in slices  otherwise the operation goes through in slices of columns. A rank whose buffer is not shared copies
  *              slice j + 1 into one staging buffer while slice j is worked on in the other. Shared buffers take part
  *              where they lie.
  *
  * What `run` must keep: on entry all views are readable. A rank may touch other ranks' views until it returns; the
- * exchange then makes a step of all ranks, after which views belong to their ranks again (not in one round, where
+ * exchange then lets all ranks meet once more, after which views belong to their ranks again (not in one round, where
  * nobody may write to a view). Steps inside of run (ls_comm_step_done) end with ls_comm_steps_end on all ranks. */
 #ifndef LS_COMM_EXCHANGE_H
 #define LS_COMM_EXCHANGE_H

@@ -210,6 +210,11 @@ static struct ls_pool_shape pool_shape(const ls_layer *layer, size_t batch) {
 }
 
 static ls_status maxpool_plan(ls_layer *layer) {
+    int smallest = layer->in.height < layer->in.width ? layer->in.height : layer->in.width;
+    if (layer->kernel < 2 || layer->kernel > LS_POOL_MAX_SIZE || layer->kernel > smallest)
+        return ls_fail(LS_ERR_INVALID, "%s: a window of %d x %d does not fit an image of %d x %d; 2 to %d do",
+                       layer->name, layer->kernel, layer->kernel, layer->in.height, layer->in.width,
+                       smallest < LS_POOL_MAX_SIZE ? smallest : LS_POOL_MAX_SIZE);
     layer->out =
         (struct ls_image){layer->in.channels, layer->in.height / layer->kernel, layer->in.width / layer->kernel};
     layer->saved_nbytes_per_sample = ls_image_count(layer->out);

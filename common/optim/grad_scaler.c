@@ -72,7 +72,7 @@ ls_status ls_grad_scaler_read(const ls_grad_scaler *scaler, struct ls_scaler_sta
 
 ls_status ls_grad_scaler_write(ls_grad_scaler *scaler, const struct ls_scaler_state *state) {
     struct ls_scaler_state taken = *state;
-    /* update() asks whether the tracker has reached the interval, and would never find it beyond */
+    /* ls_update_scale looks for equality with the interval: a tracker beyond it would never let the scale grow */
     if (taken.growth_tracker >= scaler->rule.growth_interval) taken.growth_tracker = scaler->rule.growth_interval - 1;
     return ls_copy_now(scaler->compute, scaler->state, &taken, sizeof taken);
 }

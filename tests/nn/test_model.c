@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/log.h"
+#include "common/nn/layer.h"
 #include "tests/base/scratch.h"
 #include "tests/nn/models.h"
 
@@ -196,6 +198,24 @@ static void what_is_no_model_is_refused(void **state) {
     close_empty_device(device);
 }
 
+static void a_window_that_does_not_fit_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        int kernel, side;
+        ls_status status;
+    } rows[] = {{2, 2, LS_OK},          {15, 28, LS_OK},        {1, 28, LS_ERR_INVALID}, {16, 28, LS_ERR_INVALID},
+                {5, 4, LS_ERR_INVALID}, {0, 28, LS_ERR_INVALID}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char said[256] = "";
+        ls_layer pool = {
+            .kind = &ls_maxpool2d, .name = "pool", .kernel = rows[i].kernel, .in = {3, rows[i].side, rows[i].side}};
+        ls_log_sink before = ls_log_capture(said, sizeof said);
+        assert_int_equal(pool.kind->plan(&pool), rows[i].status);
+        ls_log_restore(before);
+        assert_int_equal(strstr(said, "pool: a window of") != NULL, rows[i].status != LS_OK);
+    }
+}
+
 static void a_batch_without_room_is_refused(void **state) {
     (void)state;
     ls_device *device = open_device(3);
@@ -286,6 +306,7 @@ int main(void) {
         cmocka_unit_test(wide_has_the_squared_error),
         cmocka_unit_test(sizes_are_read_as_they_are_written),
         with_errors(what_is_no_model_is_refused),
+        cmocka_unit_test(a_window_that_does_not_fit_is_refused),
         with_errors(a_batch_without_room_is_refused),
         cmocka_unit_test(memory_is_counted_by_what_it_is_for),
         cmocka_unit_test(state_is_one_range_with_the_parameters_first),

@@ -5,7 +5,7 @@
  *   choice: leave one N out. A law that contains another never has larger residuals; it has a smaller error on an N that
  *           it has not seen only if it says something true. All points of an N are left out together (they weigh 0),
  *           since the others would give it away. Those of N = 1 are never left out: T1 is a measurement, which nobody
- *           wants predicted. With N = 1, 2, 4 no law of three coefficients can be judged so, and those of two come first
+ *           wants predicted. With N = 1, 2, 4 no law of three coefficients can be judged so, and the others come first
  *   cost  : points x coefficients^2, times the number of different N
  *   fails : where a column is a combination of others to within 1e-12, the coefficients are not determined: refused */
 #include "labs/replay/engine/fit.h"
@@ -16,7 +16,7 @@
 
 #define MOST_N 1e6      /* of a point */
 #define MOST_HALF_N 1e9 /* of half_efficiency_n */
-#define ROUNDING 1e-9   /* of the mean time: errors below it are equal */
+#define ROUNDING 1e-9   /* of the mean time: errors that differ by less are equal */
 
 static const struct {
     const char *name, *formula;

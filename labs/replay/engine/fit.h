@@ -50,15 +50,16 @@ struct ls_fit {
 const char *ls_law_name(ls_law law);
 const char *ls_law_formula(ls_law law);
 
-/* Fits all laws that the points allow, best first: the least left_out_ms (below 1e-9 of the mean time all are equal);
- * without one, or among equals, fewest coefficients, then least rms, then in the order above. Points have N = 1 .. 1e6
+/* Fits all laws that the points allow, best first: the least left_out_ms (a difference of less than 1e-9 of the mean
+ * time is none), those without one last; among equals fewest coefficients, then least rms, then in the order above. Points have N = 1 .. 1e6
  * and times above 0; several with the same N are fine. A law needs as many different N as it has coefficients; the
  * ring's also needs N = 1, without which T1 and b cannot be told apart. LS_ERR_INVALID: not one law can be fitted, or a
  * point is out of range. */
 ls_status ls_fit_all(struct ls_fit fits[LS_LAW_COUNT], size_t *fit_count, const struct ls_fit_point *points,
                      size_t count);
 
-/* The same for weak scaling, T1 + Tcomm(N); without Amdahl's law, which speaks of a batch that is shared. */
+/* The same for weak scaling, T1 + Tcomm(N); without Amdahl's law, which speaks of a batch that is shared. Every law but
+ * "free" needs N = 1 here, without which T1 and a cannot be told apart. */
 ls_status ls_fit_weak(struct ls_fit fits[LS_LAW_COUNT], size_t *fit_count, const struct ls_fit_point *points,
                       size_t count);
 

@@ -307,10 +307,12 @@ static void test_replays_that_are_alike(void **state) {
 
 /* --- the table --------------------------------------------------------------------------------------------------- */
 
-static void print_table(void) {
+typedef ls_status printer(FILE *file, const bench_model *model, const bench_settings *settings);
+
+static void print(printer *table) {
     memset(said, 0, sizeof said);
     FILE *file = fmemopen(said, sizeof said - 1, "w");
-    assert_int_equal(bench_print_table(file, &models[0], &settings), LS_OK);
+    assert_int_equal(table(file, &models[0], &settings), LS_OK);
     fclose(file);
 }
 
@@ -320,10 +322,7 @@ static void test_runs_that_differ(void **state) {
     plan("mlp", "2", 2, NULL);
     fill();
     row_of(0, BENCH_DDP, 2)->repeats = false;
-    memset(said, 0, sizeof said);
-    FILE *file = fmemopen(said, sizeof said - 1, "w");
-    assert_int_equal(bench_print_details(file, &models[0], &settings), LS_OK);
-    fclose(file);
+    print(bench_print_details);
     assert_non_null(strstr(said, "  aa       aa (runs differ)  "));
 }
 
@@ -334,7 +333,7 @@ static void test_the_table(void **state) {
     add_runs(virtual_of(0, BENCH_DP, 4), 2.5, 0.75, 0);
     row_of(0, BENCH_DDP, 1)->failed = true;
     fill();
-    print_table();
+    print(bench_print_table);
     expect_line(1, "mlp: strong scaling, 64 samples per step on every N, optimizer=adam lr=0.001");
     expect_line(2, "measured: 3 runs of 600 steps a row, on 2 cores; virtual: a core for each device, replayed from 3 "
                    "runs of 20 steps");
@@ -366,7 +365,7 @@ static void test_weak_scaling(void **state) {
     expect_near(dp->over_ms, -1);
     expect_near(dp->smaller_batch_ms, 0);
     expect_near(dp->fixed_ms, -1.75);
-    print_table();
+    print(bench_print_table);
     expect_line(1, "mlp: weak scaling, 48 samples per step on every device, optimizer=adam lr=0.001");
     expect_line(4, "            samples  measured  spread  speed-up  effic. %");
     expect_line(5, "mode    N  per step        ms       %  N T1/T_N    T1/T_N");

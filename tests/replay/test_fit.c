@@ -326,25 +326,6 @@ static void test_times_that_are_no_times_are_refused(void **state) {
     assert_true(isnan(fit.r_squared));
 }
 
-/* --- weights ---- */
-
-/* A row of weight 3 is three rows, and one of weight 0 none. */
-static void test_weights_are_numbers_of_rows(void **state) {
-    (void)state;
-    struct ls_fit_row thrice[] = {{{1, 0}, 100, 1},   {{0.5L, 1}, 56, 1},  {{0.5L, 1}, 56, 1},
-                                  {{0.5L, 1}, 56, 1}, {{0.25L, 1}, 29, 1}, {{0.125L, 1}, 14, 1}};
-    struct ls_fit_row weighed[] = {
-        {{1, 0}, 100, 1}, {{0.5L, 1}, 56, 3}, {{0.25L, 1}, 29, 1}, {{0.125L, 1}, 14, 1}, {{0.5L, 1}, 1e6L, 0}};
-    long double one[LS_FIT_COLUMNS], other[LS_FIT_COLUMNS];
-    assert_true(ls_fit_solve(one, thrice, 6, 2) && ls_fit_solve(other, weighed, 5, 2));
-    for (int j = 0; j < 2; j++) expect_near((double)other[j], (double)one[j], 1e-12);
-    weighed[1].weight = 1;
-    assert_true(ls_fit_solve(other, weighed, 5, 2));
-    assert_true(fabsl(other[1] - one[1]) > 0.1L);
-    for (int i = 1; i < 4; i++) weighed[i].weight = 0;
-    assert_false(ls_fit_solve(other, weighed, 5, 2)); /* one row, two columns */
-}
-
 /* --- the course's figures, and the finer law ---- */
 
 static void test_what_the_courses_figures_say(void **state) {
@@ -402,7 +383,6 @@ int main(void) {
         WITH_ERRORS(test_too_few_points_are_refused),
         WITH_ERRORS(test_without_a_degree_of_freedom_errors_are_unknown),
         WITH_ERRORS(test_times_that_are_no_times_are_refused),
-        cmocka_unit_test(test_weights_are_numbers_of_rows),
         cmocka_unit_test(test_what_the_courses_figures_say),
         WITH_ERRORS(test_the_finer_law_by_hand),
     };

@@ -36,12 +36,13 @@ static void test_one_column_by_hand(void **state) {
     assert_true(fabsl(c[0] - 12.4L) <= 1e-15L); /* (10 + 52) / 5 */
 }
 
+/* Also where rounding leaves something of it. */
 static void test_a_column_that_is_another_one_is_refused(void **state) {
     (void)state;
-    struct ls_fit_row rows[] = {{{1, 0.5L}, 10, 1}, {{2, 1}, 26, 1}, {{3, 1.5L}, 30, 1}};
+    struct ls_fit_row rows[] = {{{1, 0.1L}, 10, 1}, {{2, 0.2L}, 26, 1}, {{3, 0.3L}, 30, 1}};
     long double c[LS_FIT_COLUMNS];
     assert_false(ls_fit_solve(c, rows, 3, 2));
-    rows[2].x[1] = 1.5L + 1e-6L;
+    rows[2].x[1] += 1e-6L;
     assert_true(ls_fit_solve(c, rows, 3, 2));
     rows[0].x[0] = rows[1].x[0] = rows[2].x[0] = 0;
     assert_false(ls_fit_solve(c, rows, 3, 1));

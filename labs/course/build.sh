@@ -3,6 +3,7 @@
 # usage: labs/course/build.sh reference LAB OUT          OUT/reference, and OUT/allowed: what its files call
 #        labs/course/build.sh student LAB CODE OUT       OUT/probe, OUT/probe_asan and the lab's programs, from CODE's files
 #        labs/course/build.sh planted LAB OUT            the lab's programs with planted bugs, for its sheet
+# NO_ASAN=1: without OUT/probe_asan.
 # student: exit status 1 and OUT/refused, a line, where the code does not compile or calls what it should not.
 # Settings come from labs/course/course.mk: CC, COURSE_CPPFLAGS, COURSE_CFLAGS, COURSE_LIB (the library), COURSE_LIBS, COURSE_OBJ.
 set -u
@@ -65,20 +66,28 @@ look_at() {
     [ -z "$extra" ] || refuse "it calls $(echo $extra | sed 's/ /, /g'), which a solution has no need of"
 }
 
+# The probe's own objects, which no student's code changes.
+build_own() {
+    # shellcheck disable=SC2046
+    stale=$(find "$out/own/made" "$folder"/*.[ch] "$COURSE_LIB" -newer "$out/own/made" 2>&1 | head -1)
+    # shellcheck disable=SC2046
+    [ -z "$stale" ] || { rm -rf "$out/own" && compile . "$out/own" '' $(probe_files) && touch "$out/own/made"; }
+}
+
 build_student() {
-    rm -rf "$out/mine" "$out/refused" "$out/probe" "$out/probe_asan"
+    rm -rf "$out/mine" "$out/asan" "$out/refused" "$out/probe" "$out/probe_asan"
     mkdir -p "$out"
     for file in $(cut_files "$folder"); do [ -f "$code/$file" ] || refuse "$file is missing"; done
     # shellcheck disable=SC2046
     compile "$code" "$out/mine/cut" '' $(cut_files "$folder") 2>"$out/compiler" ||
         { cat "$out/compiler" >&2; refuse "it does not compile: $(grep -m1 'error:' "$out/compiler")"; }
     look_at "$out"/mine/cut/*.o
-    # shellcheck disable=SC2046
-    compile . "$out/mine/own" '' $(probe_files) && link "$out/probe" "$probe_flags" "$out"/mine/*/*.o || refuse 'it does not link'
+    build_own && link "$out/probe" "$probe_flags" "$out"/mine/cut/*.o "$out"/own/*.o || refuse 'it does not link'
     [ "${PROBE_ONLY:-}" ] || build_programs || refuse 'its programs do not link'
+    [ -z "${NO_ASAN:-}" ] || return 0
     # shellcheck disable=SC2046
     compile "$code" "$out/asan/cut" "$asan" $(cut_files "$folder") &&
-        link "$out/probe_asan" "$asan $probe_flags" "$out"/asan/cut/*.o "$out"/mine/own/*.o || refuse 'it does not link under AddressSanitizer'
+        link "$out/probe_asan" "$asan $probe_flags" "$out"/asan/cut/*.o "$out"/own/*.o || refuse 'it does not link under AddressSanitizer'
 }
 
 # link_program PROGRAM INTO OBJECT...: the program's main, and these objects before the library's.

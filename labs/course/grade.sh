@@ -19,10 +19,12 @@ for lab; do
     else
         cp "$reference/allowed" "$out/allowed"
     fi
-    seed=${SEED:+--seed=$SEED}
+    seed=${SEED:+--seed=$SEED} asan=--asan=$PWD/$out/probe_asan
+    [ -z "${NO_ASAN:-}" ] || asan=''
     if PROBE_ONLY=1 labs/course/build.sh student "$lab" "$code" "$out"; then
-        "$BUILD/grade" --lab="$folder" --student="$PWD/$out/probe" --asan="$PWD/$out/probe_asan" \
-            --reference="$(realpath "$reference/reference")" --json="$out/grade.json" $seed
+        # shellcheck disable=SC2086
+        "$BUILD/grade" --lab="$folder" --student="$PWD/$out/probe" ${asan:+"$asan"} \
+            --reference="$(realpath "$reference/reference")" --json="$out/grade.json" $seed ${UNTIL_BROKEN:+--until-broken}
     else
         "$BUILD/grade" --lab="$folder" --refused="$(cat "$out/refused")" --json="$out/grade.json" $seed
     fi

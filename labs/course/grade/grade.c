@@ -32,6 +32,7 @@ enum { EXIT_SOME = 1, EXIT_NOTHING_WRITTEN = 3 };
 struct settings {
     const char *lab, *student, *asan, *reference, *refused, *json;
     int64_t seed;
+    bool until_broken;
 };
 
 struct result {
@@ -46,7 +47,7 @@ struct grading {
     lab lab;
     struct result results[LAB_MOST_CHECKS];
     int points, of, held, unwritten;
-    bool hung;
+    bool hung, broken; /* a check before this one */
 };
 
 /* --- judging ------------------------------------------------------------------------------------------------------ */
@@ -98,6 +99,9 @@ static ls_status judge(struct grading *g, int i) {
     if (g->settings->refused) {
         result->verdict = VERDICT_FORBIDDEN;
         snprintf(result->why, sizeof result->why, "%s", g->settings->refused);
+    } else if (g->broken && g->settings->until_broken) {
+        result->verdict = VERDICT_NOT_RUN;
+        snprintf(result->why, sizeof result->why, "an earlier check is broken");
     } else if (strcmp(check->name, LAB_MEMORY_CHECK) == 0) {
         status = judge_memory(g, result);
     } else if (g->hung) {
@@ -107,6 +111,7 @@ static ls_status judge(struct grading *g, int i) {
         status = judge_check(g, check, result);
     }
     g->hung = g->hung || result->verdict == VERDICT_HUNG;
+    g->broken = g->broken || result->verdict != VERDICT_HELD;
     g->held += result->verdict == VERDICT_HELD;
     g->unwritten += result->verdict == VERDICT_NOT_WRITTEN;
     result->points = result->verdict == VERDICT_HELD ? check->points : 0;
@@ -191,6 +196,10 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
          .limits = LS_BETWEEN(0, 1e9),
          .help = "of the inputs",
          .empty = "drawn anew"},
+        {.kind = LS_OPTION_FLAG,
+         .name = "until-broken",
+         .to.flag = &s->until_broken,
+         .help = "run no check after the first that does not hold"},
         {.kind = LS_OPTION_STRING,
          .name = "json",
          .to.text = &s->json,

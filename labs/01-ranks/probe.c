@@ -193,7 +193,10 @@ enum { MOST_RANKS = 8 };
 
 struct round {
     int64_t word, junk;
+    int absent; /* this rank never comes; 0: all do */
     int64_t letters[MOST_RANKS][HELLO_LETTER];
+    ls_status status[MOST_RANKS];
+    bool complained[MOST_RANKS];
     ls_comm_traffic traffic[MOST_RANKS];
 };
 
@@ -202,8 +205,13 @@ struct round {
 static ls_status pass_letter(crew_rank *rank) {
     struct round *round = rank->argument;
     ls_stream *stream = ls_device_stream(rank->device, LS_STREAM_COMPUTE);
+    char message[512] = "";
+    if (round->absent > 0 && rank->rank == round->absent) return LS_OK;
     int64_t letter[HELLO_LETTER] = {rank->rank == 0 ? round->word : round->junk};
-    ls_status status = hello_pass_letter(rank->comm, stream, letter);
+    ls_log_sink before = ls_log_capture(message, sizeof message);
+    ls_status status = round->status[rank->rank] = hello_pass_letter(rank->comm, stream, letter);
+    ls_log_restore(before);
+    round->complained[rank->rank] = message[0] != '\0';
     memcpy(round->letters[rank->rank], letter, sizeof letter);
     for (int i = 0; i < HELLO_LETTER; i++) letter[i] = round->junk;
     if (status == LS_OK) status = ls_stream_synchronize(stream);
@@ -217,6 +225,9 @@ static void see_letters(probe *p, const struct round *round, int ranks) {
         probe_see(p, probe_name(p, "rank %d's letter", r), "%lld, signed by %lld, who add up to %lld",
                   (long long)letter[HELLO_WORD], (long long)letter[HELLO_SIGNED], (long long)letter[HELLO_SUM]);
     }
+    for (int r = 0; r < ranks; r++)
+        probe_see(p, probe_name(p, "what rank %d's operations report", r), "%s",
+                  round->complained[r] ? "an error" : "nothing");
     for (int r = 0; r < ranks; r++) {
         const ls_comm_traffic *traffic = &round->traffic[r];
         probe_see(p, probe_name(p, "rank %d's messages", r), "%llu sent, %llu received",
@@ -237,7 +248,21 @@ static void letters(probe *p, const char *streams, int first_world) {
     }
 }
 
-static void letter_round(probe *p) { letters(p, "inline", 1); }
+/* A rank that waits in vain says so. (Whose deadline is first differs from run to run.) */
+static void without(probe *p, int ranks, int absent) {
+    struct round round = {.word = 7, .absent = absent};
+    probe_case(p, "%d ranks, of which rank %d never comes", ranks, absent);
+    (void)crew_run(ranks, NULL, "inline", pass_letter, &round);
+    for (int r = 0; r < ranks; r++)
+        if (r != absent)
+            probe_see(p, probe_name(p, "what rank %d returns", r), "%s",
+                      round.status[r] == LS_OK ? "success" : "a failure");
+}
+
+static void letter_round(probe *p) {
+    letters(p, "inline", 1);
+    without(p, 3, 2);
+}
 
 static void letter_waits(probe *p) {
     for (int again = 0; again < 3; again++) {

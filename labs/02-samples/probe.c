@@ -54,9 +54,9 @@ static void chunk_places(probe *p) {
 
 /* --- samplers -------------------------------------------------------------------------------------------------------- */
 
-enum { MOST_RANKS = 8, MOST_SAMPLES = 2000, MANNERS = 3 };
+enum { MOST_RANKS = 8, MOST_SAMPLES = 2000, MANNERS = 4 };
 
-static const char *const manners[MANNERS] = {"", ", drop_last", ", uneven"};
+static const char *const manners[MANNERS] = {"", ", drop_last", ", uneven", ", drop_last and uneven"};
 
 struct share {
     int64_t n, epoch;
@@ -77,8 +77,8 @@ static ls_sampler *open_sampler(probe *p, const struct share *s, int rank) {
                                         .world_size = s->world_size,
                                         .rank = rank,
                                         .shuffle = s->shuffle,
-                                        .drop_last = s->manner == 1,
-                                        .uneven = s->manner == 2,
+                                        .drop_last = s->manner == 1 || s->manner == 3,
+                                        .uneven = s->manner >= 2,
                                         .seed = s->seed};
     ls_sampler *sampler;
     probe_must(p, probe_name(p, "rank %d's sampler", rank), ls_sampler_create(&sampler, &options));
@@ -150,6 +150,9 @@ static void every_share(probe *p, bool shuffle, void (*see)(probe *p, const stru
         for (int w = 0; w < WORLDS; w++)
             for (int m = 0; m < MANNERS; m++)
                 see(p, &(struct share){.n = counts[c], .world_size = worlds[w], .manner = m, .shuffle = shuffle});
+    for (int i = 0; i < 8; i++) /* a seed and an epoch that are not 0, where that still can be read */
+        see(p, &(struct share){
+                   .n = 5, .world_size = 1 + i / 4, .shuffle = shuffle, .seed = (uint64_t)(i / 2 % 2), .epoch = i % 2});
     for (int again = 0; again < 10; again++)
         for (int m = 0; m < MANNERS; m++)
             see(p, &(struct share){.n = 1 + (int64_t)probe_draw(p, MOST_SAMPLES),

@@ -33,9 +33,18 @@ static struct {
     int count, judged;
 } ranks[MOST_RANKS];
 
+/* The wait that is made to fail, and what the rank takes from others afterwards. */
+static struct {
+    int rank;
+    uint32_t step;
+    bool failed;
+    size_t taken;
+} lost = {.rank = -1};
+
 static void note(const ls_comm *comm, struct call call) {
     if (comm->rank < MOST_RANKS && ranks[comm->rank].count < MOST_CALLS)
         ranks[comm->rank].call[ranks[comm->rank].count++] = call;
+    if (comm->rank == lost.rank && lost.failed && call.kind == CALL_TAKE) lost.taken += ls_range_count(call.range);
 }
 
 /* --- in place of the product's functions (--wrap) ------------------------------------------------------------------ */
@@ -62,6 +71,11 @@ void __wrap_ls_steps_copy(ls_exchange *x, ls_range range, int peer) {
 
 ls_status __wrap_ls_comm_await_step(ls_comm *comm, int peer, uint32_t step, const ls_announcement *what) {
     note(comm, (struct call){.kind = CALL_AWAIT, .peer = peer, .step = step});
+    if (comm->rank == lost.rank && step == lost.step && !lost.failed) {
+        lost.failed = true;
+        ls_comm_abort(comm, "the probe breaks this group"); /* so that the others do not wait for their deadline */
+        return LS_ERR_TIMEOUT;
+    }
     return __real_ls_comm_await_step(comm, peer, step, what);
 }
 
@@ -72,7 +86,19 @@ void __wrap_ls_comm_step_done(ls_comm *comm, uint32_t step) {
 
 /* --- on paper ------------------------------------------------------------------------------------------------------ */
 
-void order_begin(void) { memset(ranks, 0, sizeof ranks); }
+void order_begin(void) {
+    memset(ranks, 0, sizeof ranks);
+    lost.rank = -1;
+    lost.failed = false;
+    lost.taken = 0;
+}
+
+void order_lose(int rank, uint32_t step) {
+    lost.rank = rank;
+    lost.step = step;
+}
+
+size_t order_taken_after_loss(void) { return lost.taken; }
 
 /* The peer's call by which it had done the step, among those judged; NULL: not yet. Step 0 is the meeting. */
 static const struct call *find_done(int peer, uint32_t step) {

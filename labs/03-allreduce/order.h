@@ -3,9 +3,16 @@
 #define LABS_03_ALLREDUCE_ORDER_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Forgets what was written down; before each all-reduce of at most 16 ranks. */
 void order_begin(void);
+
+/* The rank's first wait for that step fails with LS_ERR_TIMEOUT, as if the peer had never come. After order_begin. */
+void order_lose(int rank, uint32_t step);
+
+/* Elements that this rank has taken from others after that. */
+size_t order_taken_after_loss(void);
 
 /* Judges what the ranks did since: "every read is ordered", or the first read that is not. `reads`: elements that were
  * taken from other ranks. Call when all ranks are done. */

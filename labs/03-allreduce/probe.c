@@ -1,35 +1,67 @@
 /* What lab 03's ring and direct all-reduce do: sums, messages, who wrote to whom. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/comm/comm.h"
+#include "kernels/kernels.h"
 #include "labs/03-allreduce/order.h"
 #include "labs/course/probe/crew.h"
 #include "labs/course/probe/probe.h"
 
-enum { MAX_RANKS = 8 };
+enum { MAX_RANKS = 8, IN_A_ROW = 2 };
 
 enum look { SUMS, COUNTS, ORDER_ONLY };
 
+/* Two all-reduces in a row, of other buffers: the second finds what the first has left of the group. */
 struct run {
     size_t count;
-    float *values[MAX_RANKS];
+    ls_dtype dtype;
+    ls_reduce_op op;
+    void *values[IN_A_ROW][MAX_RANKS];
+    ls_status status[MAX_RANKS];
     ls_comm_traffic traffic[MAX_RANKS];
 };
 
 static ls_status reduce(crew_rank *rank) {
     struct run *run = rank->argument;
-    float *values = run->values[rank->rank];
-    ls_status status = ls_comm_all_reduce(rank->comm, rank->stream, values, run->count, LS_FP32, LS_REDUCE_SUM);
-    if (status == LS_OK) status = ls_stream_synchronize(rank->stream);
+    ls_status status = LS_OK;
+    for (int i = 0; status == LS_OK && i < IN_A_ROW && run->values[i][rank->rank]; i++) {
+        void *values = run->values[i][rank->rank];
+        status = ls_comm_all_reduce(rank->comm, rank->stream, values, run->count, run->dtype, run->op);
+        if (status == LS_OK) status = ls_stream_synchronize(rank->stream);
+    }
     ls_comm_traffic_read(rank->comm, &run->traffic[rank->rank]);
-    return status;
+    return run->status[rank->rank] = status;
+}
+
+/* Values of the type: large whole numbers for int64, for the others what they can hold of -1 .. 1. */
+static void draw(probe *p, ls_dtype dtype, void *values, size_t count) {
+    float *drawn = malloc(count * sizeof *drawn);
+    if (drawn) probe_draw_floats(p, drawn, count);
+    for (size_t i = 0; drawn && dtype == LS_INT64 && i < count; i++)
+        ((int64_t *)values)[i] = ((int64_t)1 << 40) + (int64_t)(1000 * (double)drawn[i]);
+    if (drawn && dtype == LS_FP32) memcpy(values, drawn, count * sizeof *drawn);
+    if (drawn && dtype == LS_FP16) ls_cast_now(dtype, values, drawn, count);
+    free(drawn);
+}
+
+/* Halves as the whole numbers that their bits are. */
+static void see_values(probe *p, const char *what, const struct run *run, const void *values) {
+    int64_t *bits = calloc(run->count, sizeof *bits);
+    for (size_t i = 0; bits && run->dtype == LS_FP16 && i < run->count; i++) bits[i] = ((const uint16_t *)values)[i];
+    if (run->dtype == LS_FP32)
+        probe_see_floats(p, what, values, run->count);
+    else if (bits)
+        probe_see_wholes(p, what, run->dtype == LS_INT64 ? values : bits, run->count);
+    free(bits);
 }
 
 static void see(probe *p, const struct run *run, int ranks, ls_status status, enum look look) {
     probe_must(p, "the all-reduce", status);
-    for (int r = 0; r < ranks; r++) {
-        if (look == SUMS) probe_see_floats(p, probe_name(p, "rank %d's result", r), run->values[r], run->count);
-        if (look != COUNTS) continue;
+    for (int i = 0; look == SUMS && i < IN_A_ROW; i++)
+        for (int r = 0; r < ranks; r++)
+            see_values(p, probe_name(p, "rank %d's %sresult", r, i == 0 ? "" : "second "), run, run->values[i][r]);
+    for (int r = 0; look == COUNTS && r < ranks; r++) {
         probe_see_count(p, probe_name(p, "bytes that rank %d sent", r), run->traffic[r].sent_bytes);
         probe_see_count(p, probe_name(p, "messages that rank %d sent", r), run->traffic[r].sent_messages);
         probe_see_count(p, probe_name(p, "bytes that rank %d received", r), run->traffic[r].received_bytes);
@@ -37,18 +69,30 @@ static void see(probe *p, const struct run *run, int ranks, ls_status status, en
     }
 }
 
-static void all_reduce(probe *p, const char *algorithm, int ranks, size_t count, enum look look) {
-    struct run run = {.count = count};
+/* Memory for as many all-reduces in a row as are looked at, with values; false: there is none. */
+static bool fill(probe *p, struct run *run, int ranks, int in_a_row) {
     bool complete = true;
-    for (int r = 0; r < ranks; r++) {
-        run.values[r] = malloc(count * sizeof(float));
-        complete = complete && run.values[r];
-        if (run.values[r]) probe_draw_floats(p, run.values[r], count);
+    for (int i = 0; i < in_a_row; i++) {
+        for (int r = 0; r < ranks; r++) {
+            run->values[i][r] = malloc(run->count * ls_dtype_nbytes(run->dtype));
+            complete = complete && run->values[i][r];
+            if (run->values[i][r]) draw(p, run->dtype, run->values[i][r], run->count);
+        }
     }
+    return complete;
+}
+
+static void release(struct run *run) {
+    for (int i = 0; i < IN_A_ROW; i++)
+        for (int r = 0; r < MAX_RANKS; r++) free(run->values[i][r]);
+}
+
+static void all_reduce(probe *p, const char *algorithm, int ranks, size_t count, enum look look) {
+    struct run run = {.count = count, .dtype = LS_FP32};
     probe_case(p, "%s, N = %d, %zu floats", algorithm, ranks, count);
-    ls_status status = complete ? crew_run(ranks, algorithm, "inline", reduce, &run) : LS_ERR_NO_MEMORY;
-    see(p, &run, ranks, status, look);
-    for (int r = 0; r < ranks; r++) free(run.values[r]);
+    bool complete = fill(p, &run, ranks, look == SUMS ? IN_A_ROW : 1);
+    see(p, &run, ranks, complete ? crew_run(ranks, algorithm, "inline", reduce, &run) : LS_ERR_NO_MEMORY, look);
+    release(&run);
 }
 
 /* N = 2 hides a wrong neighbour, N = 4 a wrong modulus: 3 and 5 come early. Above 2 KiB chunks are more than a line. */
@@ -61,10 +105,47 @@ static void every_case(probe *p, const char *algorithm, enum look look) {
             all_reduce(p, algorithm, worlds[w], sizes[s], look);
 }
 
-static void ring_sum(probe *p) { every_case(p, "ring", SUMS); }
+/* Not all sums are of floats, and not all reductions are sums. */
+static void other_types(probe *p, const char *algorithm) {
+    static const struct {
+        ls_dtype dtype;
+        ls_reduce_op op;
+        const char *op_name;
+    } rows[] = {{LS_INT64, LS_REDUCE_SUM, "sum"}, {LS_FP16, LS_REDUCE_SUM, "sum"}, {LS_FP32, LS_REDUCE_MAX, "maximum"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+            struct run run = {.count = sizes[s], .dtype = rows[i].dtype, .op = rows[i].op};
+            probe_case(p, "%s, N = 3, %s of %zu %s", algorithm, rows[i].op_name, run.count, ls_dtype_name(run.dtype));
+            bool complete = fill(p, &run, 3, IN_A_ROW);
+            see(p, &run, 3, complete ? crew_run(3, algorithm, "inline", reduce, &run) : LS_ERR_NO_MEMORY, SUMS);
+            release(&run);
+        }
+    }
+}
+
+static void sum(probe *p, const char *algorithm) {
+    every_case(p, algorithm, SUMS);
+    other_types(p, algorithm);
+}
+
+static void ring_sum(probe *p) { sum(p, "ring"); }
 static void ring_count(probe *p) { every_case(p, "ring", COUNTS); }
-static void direct_sum(probe *p) { every_case(p, "direct", SUMS); }
+static void direct_sum(probe *p) { sum(p, "direct"); }
 static void direct_count(probe *p) { every_case(p, "direct", COUNTS); }
+
+/* A wait that fails: its status comes back, and nothing is taken any more. What the others say depends on who is first. */
+static void lose(probe *p, int ranks, int rank, uint32_t step) {
+    struct run run = {.count = 1024, .dtype = LS_FP32};
+    order_begin();
+    order_lose(rank, step);
+    probe_case(p, "ring, N = %d, rank %d's wait for step %u fails", ranks, rank, step);
+    bool complete = fill(p, &run, ranks, 1);
+    if (complete) (void)crew_run(ranks, "ring", "inline", reduce, &run);
+    probe_see(p, probe_name(p, "what rank %d returns", rank), "%s", ls_status_text(run.status[rank]));
+    probe_see_count(p, "elements that it takes after that", order_taken_after_loss());
+    release(&run);
+    order_begin();
+}
 
 /* In shuffled order of threads a missing wait may go well; on paper it does not (order.c). */
 static void ring_order(probe *p) {
@@ -76,6 +157,9 @@ static void ring_order(probe *p) {
         probe_see(p, "order", "%s", order_judge(text, sizeof text, worlds[w], &reads));
         probe_see_count(p, "elements taken from others", reads);
     }
+    lose(p, 2, 1, 1);
+    lose(p, 3, 0, 2);
+    lose(p, 4, 2, 5);
 }
 
 int main(int argc, char **argv) {

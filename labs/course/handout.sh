@@ -17,6 +17,7 @@ sed -i '/instructors\.md/d' "$to/labs/README.md" || exit 1
 
 for lab in $(all_labs); do
     folder=$(lab_folder "$lab")
+    sed -i '/^#.*instructors/d; /^cheat /d' "$to/$folder/lab.conf" || exit 1
     for file in $(cut_files "$folder"); do cut_file "$file" "$to/$file" || exit 1; done
     labs/course/build.sh reference "$lab" "$BUILD/labs/$lab" && labs/course/build.sh planted "$lab" "$BUILD/labs/$lab" || exit 1
     mkdir -p "$to/reference/$lab"

@@ -102,7 +102,7 @@ static void the_first_line_that_differs_is_the_case(void **state) {
     (void)state;
     expect((attempt){0}, RIGHT, VERDICT_HELD, "");
     expect((attempt){0}, "case\tN = 2\nsee\tthe sum\t3\ncase\tN = 3\nsee\tthe sum\t5\nend\tsum\n", VERDICT_BROKEN,
-           "N = 3: the sum should be 6, and is 5");
+           "N = 3: the sum: expected 6, got 5");
     expect((attempt){0}, "case\tN = 2\ncase\tN = 3\n", VERDICT_BROKEN, "N = 2: the sum is missing");
     expect((attempt){0}, "case\tN = 2\nforbidden\tstart a process (clone)\n", VERDICT_FORBIDDEN,
            "N = 2: it tried to start a process (clone), which a solution has no need of");
@@ -119,6 +119,26 @@ static void how_a_run_ended_counts_where_its_lines_end(void **state) {
     snprintf(todo.said, sizeof todo.said, "lab 03: f is not written yet (f.c)\n");
     expect(todo, half, VERDICT_NOT_WRITTEN, "lab 03: f is not written yet (f.c)");
     expect((attempt){.left_processes = true}, RIGHT, VERDICT_FORBIDDEN, "it left processes behind, which were killed");
+}
+
+static void expect_report(const char *said, verdict wanted, const char *why) {
+    static attempt student;
+    char text[512];
+    snprintf(student.said, sizeof student.said, "%s", said);
+    assert_int_equal(verdict_of_memory(text, sizeof text, &student), wanted);
+    assert_string_equal(text, why);
+}
+
+static void memory_is_told_with_its_place(void **state) {
+    (void)state;
+    expect_report("all is well\n", VERDICT_HELD, "");
+    expect_report("==1==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x602 at pc 0x55\nREAD of size 4\n"
+                  "    #0 0x1 in __interceptor_memcpy ../../src/libsanitizer/x.cpp:8\n"
+                  "    #1 0x2 in f build/code/common/f.c:31\n    #2 0x3 in main m.c:1\n",
+                  VERDICT_BROKEN, "heap-buffer-overflow, at f.c:31");
+    expect_report("==1==ERROR: AddressSanitizer: SEGV on unknown address 0x8\n", VERDICT_BROKEN,
+                  "SEGV on unknown address 0x8");
+    expect_report("a/b/f.c:7:3: runtime error: division by zero\n", VERDICT_BROKEN, "division by zero, at f.c:7:3");
 }
 
 /* --- lab.conf ------------------------------------------------------------------------------------------------------ */
@@ -149,6 +169,7 @@ int main(void) {
         cmocka_unit_test(threads_and_reading_are_allowed),
         cmocka_unit_test(the_first_line_that_differs_is_the_case),
         cmocka_unit_test(how_a_run_ended_counts_where_its_lines_end),
+        cmocka_unit_test(memory_is_told_with_its_place),
         cmocka_unit_test(every_lab_can_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

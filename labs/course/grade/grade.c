@@ -124,9 +124,10 @@ static bool nothing_is_written(const struct grading *g) { return g->unwritten > 
 
 /* --- telling ------------------------------------------------------------------------------------------------------ */
 
-static void print_check(const lab_check *check, const struct result *result) {
+/* What is refused is refused for one reason, which stands above all checks. */
+static void print_check(const lab_check *check, const struct result *result, bool refused) {
     printf("  %-14s %2d of %2d  %s\n", check->name, result->points, check->points, check->invariant);
-    if (result->verdict == VERDICT_HELD) return;
+    if (result->verdict == VERDICT_HELD || refused) return;
     printf("      %s: %s\n", verdict_name(result->verdict), result->why);
     if (check->hint && result->verdict != VERDICT_NOT_WRITTEN && result->verdict != VERDICT_NOT_RUN)
         printf("      hint: %s\n", check->hint);
@@ -134,9 +135,12 @@ static void print_check(const lab_check *check, const struct result *result) {
 
 static void print_whole(const struct grading *g) {
     printf("lab %s, %s\n", g->lab.number, g->lab.title);
-    for (int i = 0; i < g->lab.check_count; i++) print_check(&g->lab.checks[i], &g->results[i]);
+    const char *refused = g->settings->refused;
+    if (refused) printf("  it was not run: %s\n", refused);
+    for (int i = 0; i < g->lab.check_count; i++) print_check(&g->lab.checks[i], &g->results[i], refused != NULL);
     printf("lab %s: %d of %d points%s (seed %lld)\n", g->lab.number, g->points, g->of,
-           nothing_is_written(g) ? "; nothing is written yet" : "", (long long)g->settings->seed);
+           nothing_is_written(g) ? "; no check can be judged before these functions are written" : "",
+           (long long)g->settings->seed);
 }
 
 static ls_status write_json(const struct grading *g) {

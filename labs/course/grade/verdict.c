@@ -92,7 +92,7 @@ static verdict judge_end(char *why, size_t capacity, const attempt *a, line at) 
 static verdict judge_difference(char *why, size_t capacity, line at, line is, line should) {
     line what = field(should, 1), right = field(should, 2), wrong = field(is, 2);
     if (begins(is, "see\t") && same(field(is, 1), what))
-        say(why, capacity, CASE_FORMAT "%.*s should be %.*s, and is %.*s", CASE_ARGS(at), what.length, what.text,
+        say(why, capacity, CASE_FORMAT "%.*s: expected %.*s, got %.*s", CASE_ARGS(at), what.length, what.text,
             right.length, right.text, wrong.length, wrong.text);
     else
         say(why, capacity, CASE_FORMAT "%.*s is missing", CASE_ARGS(at), what.length, what.text);
@@ -129,15 +129,37 @@ verdict verdict_of(char *why, size_t capacity, const attempt *student, const att
     return VERDICT_HELD;
 }
 
-verdict verdict_of_memory(char *why, size_t capacity, const attempt *student) {
-    static const char *const reports[] = {"ERROR: AddressSanitizer: ", "runtime error: "};
-    why[0] = '\0';
-    for (size_t i = 0; i < sizeof reports / sizeof reports[0]; i++) {
-        const char *found = strstr(student->said, reports[i]);
-        if (!found) continue;
-        found += strlen(reports[i]);
-        say(why, capacity, "%.*s", (int)strcspn(found, "\n"), found);
-        return VERDICT_BROKEN;
+/* The innermost place in a file that the report names: " in FUNCTION FILE:LINE", without folders. */
+static line find_place(const char *report) {
+    for (const char *at = strstr(report, "\n    #0 "); at && strncmp(at, "\n    #", 6) == 0;
+         at = strchr(at + 1, '\n')) {
+        const char *in = strstr(at, " in ");
+        size_t length = strcspn(at + 1, "\n");
+        if (!in || in > at + 1 + length) return (line){"", 0};
+        const char *end = at + 1 + length, *slash = memrchr(in, '/', (size_t)(end - in));
+        const char *colon = memchr(in, ':', (size_t)(end - in));
+        if (slash && colon && strncmp(in, " in __", 6) != 0 && !memmem(in, (size_t)(end - in), "libsanitizer", 12))
+            return (line){slash + 1, (int)(end - slash - 1)};
     }
-    return VERDICT_HELD;
+    return (line){"", 0};
+}
+
+verdict verdict_of_memory(char *why, size_t capacity, const attempt *student) {
+    const char *address = strstr(student->said, "ERROR: AddressSanitizer: ");
+    const char *undefined = strstr(student->said, ": runtime error: ");
+    why[0] = '\0';
+    if (address) {
+        const char *text = address + strlen("ERROR: AddressSanitizer: ");
+        line place = find_place(text);
+        int length = (int)strcspn(text, "\n");
+        const char *where = memmem(text, (size_t)length, " on ", 4);
+        if (where && place.length) length = (int)(where - text); /* addresses say nothing */
+        say(why, capacity, "%.*s%s%.*s", length, text, place.length ? ", at " : "", place.length, place.text);
+    } else if (undefined) {
+        const char *begin = undefined;
+        while (begin > student->said && begin[-1] != '\n' && begin[-1] != '/') begin--;
+        const char *text = undefined + strlen(": runtime error: ");
+        say(why, capacity, "%.*s, at %.*s", (int)strcspn(text, "\n"), text, (int)(undefined - begin), begin);
+    }
+    return address || undefined ? VERDICT_BROKEN : VERDICT_HELD;
 }

@@ -58,28 +58,41 @@ void probe_must(probe *p, const char *what, ls_status status) {
 
 enum { IN_FULL = 4 };
 
-void probe_see_floats(probe *p, const char *what, const float *values, size_t count) {
-    char text[IN_FULL * 20] = "none";
-    for (size_t i = 0, length = 0; i < count && i < IN_FULL; i++)
-        length += (size_t)snprintf(text + length, sizeof text - length, i ? " %.9g" : "%.9g", (double)values[i]);
-    if (count <= IN_FULL) {
-        probe_see(p, what, "%s", text);
-        return;
+/* As text: values[from .. from + IN_FULL - 1], of `count`. */
+typedef void write_values(char *text, size_t capacity, const void *values, size_t from, size_t count);
+
+static void write_floats(char *text, size_t capacity, const void *values, size_t from, size_t count) {
+    const float *value = values;
+    for (size_t i = from, length = 0; i < count && i < from + IN_FULL; i++)
+        length += (size_t)snprintf(text + length, capacity - length, i > from ? " %.9g" : "%.9g", (double)value[i]);
+}
+
+static void write_wholes(char *text, size_t capacity, const void *values, size_t from, size_t count) {
+    const int64_t *value = values;
+    for (size_t i = from, length = 0; i < count && i < from + IN_FULL; i++)
+        length += (size_t)snprintf(text + length, capacity - length, i > from ? " %lld" : "%lld", (long long)value[i]);
+}
+
+/* Few in full; many in blocks, each twice as long as all before it, so that the first line that differs says where. */
+static void see_values(probe *p, const char *what, const void *values, size_t count, size_t size, write_values *write) {
+    char text[IN_FULL * 24] = "none", name[192];
+    write(text, sizeof text, values, 0, count);
+    probe_see(p, what, "%s%s", text, count > IN_FULL ? " ..." : "");
+    for (size_t from = IN_FULL, to; from < count; from = to) {
+        to = 2 * from < count ? 2 * from : count;
+        uint64_t hash = ls_hash(LS_HASH_SEED, (const char *)values + from * size, (to - from) * size);
+        write(text, sizeof text, values, from, to);
+        snprintf(name, sizeof name, "%s, values %zu to %zu", what, from, to - 1);
+        probe_see(p, name, "%s%s (hash %08x)", text, to - from > IN_FULL ? " ..." : "", (unsigned)(hash >> 32));
     }
-    uint64_t hash = ls_hash(LS_HASH_SEED, values, count * sizeof *values);
-    probe_see(p, what, "%s ... (%zu values, hash %016llx)", text, count, (unsigned long long)hash);
+}
+
+void probe_see_floats(probe *p, const char *what, const float *values, size_t count) {
+    see_values(p, what, values, count, sizeof *values, write_floats);
 }
 
 void probe_see_wholes(probe *p, const char *what, const int64_t *values, size_t count) {
-    char text[IN_FULL * 24] = "none";
-    for (size_t i = 0, length = 0; i < count && i < IN_FULL; i++)
-        length += (size_t)snprintf(text + length, sizeof text - length, i ? " %lld" : "%lld", (long long)values[i]);
-    if (count <= IN_FULL) {
-        probe_see(p, what, "%s", text);
-        return;
-    }
-    uint64_t hash = ls_hash(LS_HASH_SEED, values, count * sizeof *values);
-    probe_see(p, what, "%s ... (%zu values, hash %016llx)", text, count, (unsigned long long)hash);
+    see_values(p, what, values, count, sizeof *values, write_wholes);
 }
 
 const char *probe_name(probe *p, const char *format, ...) {

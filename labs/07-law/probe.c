@@ -162,6 +162,16 @@ static void undetermined(probe *p) {
     probe_case(p, "three columns, of which the second is 0");
     for (int i = 0; i < count; i++) rows[i].x[1] = 0, rows[i].x[2] = i;
     see_refused(p, rows, count, 3);
+    const long double units[] = {1e-14L, 1e14L};
+    for (int k = 0; k < 2; k++) {
+        probe_case(p, "T1 / N + a, columns in units of %.0e", (double)units[k]);
+        (void)draw_rows(p, rows, 6);
+        for (int i = 0; i < count; i++) rows[i].x[0] *= units[k], rows[i].x[1] *= units[k];
+        see_refused(p, rows, count, 2);
+        probe_case(p, "the same, and the second column is a third of the first");
+        for (int i = 0; i < count; i++) rows[i].x[1] = rows[i].x[0] / 3;
+        see_refused(p, rows, count, 2);
+    }
     probe_case(p, "three columns, two points");
     see_refused(p, rows, draw_rows(p, rows, 2), 3);
 }

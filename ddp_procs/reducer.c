@@ -1,8 +1,9 @@
 /* reducer — from "this gradient is ready" to "the average of all ranks is in its place".
  *   terms : slot = a gradient's place in its bucket; a bucket is launched when all of its slots are ready and all
  *           buckets before it have been launched
- *   cost  : one all-reduce per bucket, 2 (W-1)/W x bytes per rank; one pass over each gradient for the factor 1/W, on
- *           CPU devices while it is still in the cache, on GPUs over a full bucket in one launch
+ *   cost  : one all-reduce per bucket, 2 (W-1)/W x bytes per rank; one pass over each gradient for the factor 1/W,
+ *           while it is still in the cache where the host runs the device's work (CPU devices), over a full bucket in
+ *           one launch where the device runs behind (GPUs)
  *   order : fl(g / W) per rank, then the sum in the all-reduce's order. As in PyTorch with gradients as views of
  *           buckets, the first reduced backward multiplies by fl(1/W) and later ones divide by W; for a power of two
  *           both are exact
@@ -97,7 +98,7 @@ static void mark_ready(ddp_reducer *r, size_t parameter) {
     r->is_ready[parameter] = true;
     if (!r->reduced_once) r->ready_order[r->ready_count++] = (int64_t)parameter;
     struct bucket *bucket = &r->buckets[r->bucket_of[parameter]];
-    bool at_once = ls_device_kind_of(r->device) == LS_DEVICE_CUDA;
+    bool at_once = ls_device_runs_behind(r->device);
     if (!at_once) average(r, tensor->gradient, tensor->count);
     if (--bucket->pending_count > 0) return;
     if (at_once) average(r, bucket->data, bucket->count);

@@ -2,8 +2,8 @@
  * without the memory and the time.
  *   idea  : an operation, a task and a copy between devices are not run: calling for them is all that happens, and all
  *           that probes see. Every event completes when it is recorded. What the host asks a device for is zero. So the
- *           program takes the same way as on CPU devices, in the time that its host threads need, and a model of any
- *           size fits
+ *           program takes the same way as on CPU devices, or with `behind` as on GPUs, in the time that its host
+ *           threads need, and a model of any size fits
  *   memory: the accounting is everybody's (memory.c). Addresses come from one counter for all meta devices of the
  *           process and are never given out again. They lie where nothing is ever mapped: with bit 54 set and bit 55
  *           clear they are not canonical on x86-64, where the larger address space is only given to those who ask for
@@ -62,6 +62,7 @@ static void meta_close(ls_device *device) {
 
 static ls_status meta_open(ls_device *device) {
     device->stream_mode = "meta";
+    device->runs_behind = device->options.behind;
     for (int s = 0; s < LS_STREAM_COUNT; s++) {
         ls_stream *stream = device->streams[s] = calloc(1, sizeof *stream);
         if (!stream) {

@@ -3,12 +3,13 @@
  *           before it; one pass backwards finds it. Then everything that others refer to by name goes into hash tables
  *           (flags: into a sorted list, because a wait for 3 also ends at 5)
  *   lanes : a thread that did anything but run streams has one; a stream on which something was launched has one.
- *           Threads come first, then streams by device and kind, so that two runs of one program give the lanes in the
- *           same order */
+ *           Threads come first, by device and name, then streams by device and kind, so that two runs of one program
+ *           give the lanes in the same order, whichever thread wrote first */
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/log.h"
 #include "common/trace/resolve_internal.h"
@@ -200,25 +201,62 @@ static int driven_device(const struct ls_resolved_thread *thread, int *launches,
     return driven;
 }
 
-static ls_status add_host_lanes(struct ls_resolve *resolve) {
-    int device_count = 0;
+/* A thread that has a lane, and what lanes are sorted by. */
+struct host_lane {
+    int thread, device;
+    const char *name;
+};
+
+/* By device, those of none last; then by name. Of two with one name, the one that wrote first. */
+static int compare_host_lanes(const void *a, const void *b) {
+    const struct host_lane *left = a, *right = b;
+    if (left->device != right->device) {
+        if (left->device == LS_NONE || right->device == LS_NONE) return left->device == LS_NONE ? 1 : -1;
+        return left->device - right->device;
+    }
+    int order = strcmp(left->name, right->name);
+    return order != 0 ? order : left->thread - right->thread;
+}
+
+static bool has_lane(const struct ls_resolved_thread *thread) {
+    for (size_t i = 0; i < thread->probe->count; i++)
+        if (is_of_the_host(thread, i)) return true;
+    return false;
+}
+
+static int count_devices(const struct ls_resolve *resolve) {
+    int count = 0;
     for (int s = 0; s < resolve->stream_count; s++)
-        if (resolve->streams[s].device >= device_count) device_count = resolve->streams[s].device + 1;
-    for (int t = 0; t < resolve->thread_count; t++) {
+        if (resolve->streams[s].device >= count) count = resolve->streams[s].device + 1;
+    return count;
+}
+
+static ls_status add_host_lanes(struct ls_resolve *resolve) {
+    int device_count = count_devices(resolve), lane_count = 0;
+    struct host_lane *lanes = calloc((size_t)resolve->thread_count + 1, sizeof *lanes);
+    for (int t = 0; lanes && t < resolve->thread_count; t++) {
         struct ls_resolved_thread *thread = &resolve->threads[t];
-        bool has_lane = false;
-        for (size_t i = 0; i < thread->probe->count && !has_lane; i++) has_lane = is_of_the_host(thread, i);
-        if (!has_lane) continue;
+        const char *name = thread->probe->name;
+        if (!has_lane(thread)) continue;
         int *launches = calloc((size_t)device_count + 1, sizeof *launches);
-        if (!launches) return ls_resolve_no_memory();
-        int device = driven_device(thread, launches, device_count);
+        if (!launches) {
+            free(lanes);
+            return ls_resolve_no_memory();
+        }
+        lanes[lane_count++] = (struct host_lane){t, driven_device(thread, launches, device_count), name ? name : ""};
         free(launches);
-        struct ls_lane lane = {.name = thread->probe->name,
+    }
+    if (!lanes) return ls_resolve_no_memory();
+    qsort(lanes, (size_t)lane_count, sizeof *lanes, compare_host_lanes);
+    for (int l = 0; l < lane_count; l++) {
+        int device = lanes[l].device;
+        struct ls_lane lane = {.name = lanes[l].name,
                                .kind = LS_LANE_HOST,
                                .rank = resolve->rank,
                                .device = device == LS_NONE ? LS_NONE : resolve->first_device + device};
-        thread->lane = ls_trace_add_lane(resolve->trace, &lane);
+        resolve->threads[lanes[l].thread].lane = ls_trace_add_lane(resolve->trace, &lane);
     }
+    free(lanes);
     return LS_OK;
 }
 

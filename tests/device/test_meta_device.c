@@ -164,6 +164,17 @@ static void operations_are_not_run_and_events_complete_at_once(void **state) {
     ls_device_close(device);
 }
 
+static void their_shape_is_that_of_cpus_or_of_gpus(void **state) {
+    (void)state;
+    for (int behind = 0; behind < 2; behind++) {
+        ls_device_options options = {.kind = LS_DEVICE_META, .devices_on_node = 1, .behind = behind};
+        ls_device *device;
+        assert_int_equal(ls_device_open(&device, &options), LS_OK);
+        assert_int_equal(ls_device_runs_behind(device), behind);
+        ls_device_close(device);
+    }
+}
+
 /* --- probes ------------------------------------------------------------------------------------------------------- */
 
 static void probes_see_launches_and_no_runs(void **state) {
@@ -204,6 +215,7 @@ int main(void) {
         cmocka_unit_test(copies_deliver_zeros_to_the_host_and_nothing_else),
         cmocka_unit_test_setup_teardown(operations_are_not_run_and_events_complete_at_once, scratch_setup,
                                         scratch_teardown),
+        cmocka_unit_test(their_shape_is_that_of_cpus_or_of_gpus),
         cmocka_unit_test(probes_see_launches_and_no_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

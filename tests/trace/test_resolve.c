@@ -50,6 +50,24 @@ static void test_a_launch_is_a_task_of_the_host_and_one_of_the_stream(void **sta
     ls_trace_destroy(trace);
 }
 
+static void test_lanes_do_not_depend_on_who_wrote_first(void **state) {
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        struct records threads[3] = {{.thread.name = "loader"}, {.thread.name = ""}, {.thread.name = ""}};
+        struct records *one = &threads[1 + first], *other = &threads[2 - first];
+        one->thread.name = "replica 1";
+        other->thread.name = "replica 2";
+        records_add(&threads[0], LS_PROBE_RAISE, "batch", 5, 1, 100, 101);
+        records_add(one, LS_PROBE_LAUNCH, "gemm", 10, 1, 100, 102);
+        records_add(other, LS_PROBE_LAUNCH, "gemm", 20, 1, 100, 103);
+        ls_trace *trace = records_resolve(threads, 3, false);
+        const char *const names[] = {"replica 1", "replica 2", "loader", "compute", "compute"};
+        assert_int_equal(ls_trace_lane_count(trace), 5);
+        for (int l = 0; l < 5; l++) assert_string_equal(ls_trace_lane(trace, l)->name, names[l]);
+        ls_trace_destroy(trace);
+    }
+}
+
 /* The host runs it itself: its own time is what lies before and behind. */
 static void test_inline_work_is_not_the_hosts_time(void **state) {
     (void)state;
@@ -354,6 +372,7 @@ static void test_nothing_at_all(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_launch_is_a_task_of_the_host_and_one_of_the_stream),
+        TEST(lanes_do_not_depend_on_who_wrote_first),
         TEST(inline_work_is_not_the_hosts_time),
         TEST(events_order_streams),
         TEST(a_wait_is_for_the_ticket_it_names),

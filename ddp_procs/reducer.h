@@ -15,10 +15,11 @@
 typedef struct ddp_reducer ddp_reducer;
 
 typedef struct ddp_reducer_options {
-    double bucket_cap_mb; /* MiB, > 0; the first bucket's limit is the smaller of this and 1 MiB */
-    bool overlap;         /* false: all-reduces come behind the whole backward */
-    bool find_unused;     /* parameters without a gradient are allowed (docs/pytorch.md#unused-parameters) */
-    ls_dtype compress;    /* what gradients travel as: LS_FP32, or rounded to LS_FP16 or LS_BF16 (reducer.c) */
+    double bucket_cap_mb;   /* MiB, > 0 */
+    double first_bucket_mb; /* the first bucket's limit, if bucket_cap_mb is not less; 0: PyTorch's 1 MiB */
+    bool overlap;           /* false: all-reduces come behind the whole backward */
+    bool find_unused;       /* parameters without a gradient are allowed (docs/pytorch.md#unused-parameters) */
+    ls_dtype compress;      /* what gradients travel as: LS_FP32, or rounded to LS_FP16 or LS_BF16 (reducer.c) */
 } ddp_reducer_options;
 
 /* Places all gradients of the model in one bucket (find_unused: in buckets that stay) and hooks into its backward.

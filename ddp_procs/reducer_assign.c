@@ -108,10 +108,15 @@ struct limits {
     size_t bytes[2]; /* of the first bucket and of the others */
 };
 
+static size_t bytes_of(double mib) {
+    double bytes = mib * 1048576;
+    return bytes < (double)(SIZE_MAX / 2) ? (size_t)bytes : SIZE_MAX / 2;
+}
+
 static struct limits bucket_limits(const ddp_reducer *r) {
-    double cap_bytes = r->options.bucket_cap_mb * 1048576;
-    size_t cap = cap_bytes < (double)(SIZE_MAX / 2) ? (size_t)cap_bytes : SIZE_MAX / 2;
-    return (struct limits){{cap < DDP_FIRST_BUCKET_BYTES ? cap : DDP_FIRST_BUCKET_BYTES, cap}};
+    double first_mb = r->options.first_bucket_mb;
+    size_t cap = bytes_of(r->options.bucket_cap_mb), first = first_mb > 0 ? bytes_of(first_mb) : DDP_FIRST_BUCKET_BYTES;
+    return (struct limits){{cap < first ? cap : first, cap}};
 }
 
 void ddp_reducer_describe(const ddp_reducer *r, struct ls_trace_about *about) {

@@ -51,7 +51,7 @@ static ls_status create_replica(struct dp *dp, int i, const dp_options *options)
     if (status == LS_OK && i == 0) {
         r->model = dp->base.model;
     } else if (status == LS_OK) {
-        status = ls_model_create(&r->model, r->device, options->model, piece, ls_model_precision(dp->base.model));
+        status = ls_model_create_like(&r->model, r->device, dp->base.model, piece);
         size_t nbytes = piece * ls_model_input_nbytes(dp->base.model);
         if (status == LS_OK) {
             status = ls_device_alloc(r->device, LS_MEMORY_INPUT, nbytes, "a piece of the batch", &r->inputs);
@@ -144,11 +144,12 @@ static ls_status check(const ls_model *module, const dp_options *options) {
         return ls_fail(LS_ERR_USAGE, "output device %d is not among the %d devices", options->output_device,
                        options->device_count);
     }
-    if (options->replicate == DP_REPLICATE_NCCL && ls_device_kind_of(options->devices[0]) != LS_DEVICE_CUDA) {
+    if (options->replicate == DP_REPLICATE_NCCL && ls_device_kind_of(options->devices[0]) == LS_DEVICE_CPU) {
         return ls_fail(LS_ERR_USAGE,
                        "NCCL works between GPUs, and these devices are none: --replicate flat is for all");
     }
-    if (options->replicate == DP_REPLICATE_NCCL && count_gpus(options) < options->device_count) {
+    bool shares = ls_device_computes(options->devices[0]) && count_gpus(options) < options->device_count;
+    if (options->replicate == DP_REPLICATE_NCCL && shares) {
         return ls_fail(LS_ERR_USAGE,
                        "NCCL needs a GPU for each of the %d devices, and they share %d: --replicate flat does without",
                        options->device_count, count_gpus(options));

@@ -25,7 +25,6 @@ typedef struct dp_options {
     ls_device *const *devices; /* distinct; borrowed until destroy */
     int device_count;          /* 1 .. LS_MAX_DEVICES */
     int output_device;         /* place in `devices` of the one that gathers the outputs and takes the loss */
-    const char *model;         /* the replicas' description: that of `module` */
     size_t max_batch;          /* samples of a micro-batch over all devices */
     bool sync_bn;              /* batch norm over the whole batch instead of each device's piece */
     dp_replication replicate;  /* how parameters and gradients travel */

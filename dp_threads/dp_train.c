@@ -147,7 +147,6 @@ static ls_status build(struct session *session, struct settings *s) {
     dp_options options = {.devices = session->devices,
                           .device_count = session->count,
                           .output_device = output,
-                          .model = s->train.model,
                           .max_batch = max_batch,
                           .sync_bn = ls_train_sync_bn(&s->train, session->model, true),
                           .replicate = (dp_replication)s->replicate,

@@ -35,8 +35,9 @@
 /* What a record says. Which fields a kind uses, beside the times, label, phase and step:
  *
  *     LAUNCH       a host thread put work on a stream: object = the stream, number = the launch's number on that stream,
- *                  device, stream_kind, bytes, flops, and of a "copy" from and to; from the beginning to the end of
- *                  the call. Where streams run inline, the RUN lies within it, written by the same thread before it
+ *                  device, stream_kind, bytes, flops, and of a "copy" from and to; elements = 1 + the number of a
+ *                  described model's operation, 0: none; from the beginning to the end of the call. Where streams run
+ *                  inline, the RUN lies within it, written by the same thread before it
  *     RUN          a stream ran it: object, number, device, stream_kind as of its LAUNCH, by whichever thread ran it
  *                  (its phase is that thread's; the phase of the work is the LAUNCH's)
  *     RECORD       a host thread puts the record of an event on a stream: object = the stream, event = the event,

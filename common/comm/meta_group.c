@@ -31,6 +31,12 @@ static ls_status reduce_the_same(const ls_operation *operation) {
     return LS_OK;
 }
 
+static ls_status reduce_own_part(const ls_operation *operation) {
+    size_t nbytes = message_nbytes(operation);
+    memmove(operation->receive, (const char *)operation->send + (size_t)operation->comm->rank * nbytes, nbytes);
+    return reduce_the_same(operation);
+}
+
 static ls_status gather_the_same(const ls_operation *operation) {
     size_t nbytes = message_nbytes(operation);
     for (int r = 0; r < operation->comm->world_size; r++) {
@@ -45,6 +51,8 @@ static ls_status agree(const ls_operation *operation) {
     if (operation->what.count == 0 || ls_device_is_gpu_memory(comm->device, operation->receive)) return LS_OK;
     switch (operation->what.kind) {
     case LS_OPERATION_ALL_REDUCE: return reduce_the_same(operation);
+    case LS_OPERATION_REDUCE: return operation->what.root == comm->rank ? reduce_the_same(operation) : LS_OK;
+    case LS_OPERATION_REDUCE_SCATTER: return reduce_own_part(operation);
     case LS_OPERATION_ALL_GATHER: return gather_the_same(operation);
     default: return LS_OK;
     }
@@ -67,17 +75,26 @@ static void count_all_reduce(const ls_operation *operation) {
     ls_comm_count_received(comm, cost.received_messages, cost.received_bytes);
 }
 
+/* Messages of `nbytes` that this rank sends and receives. */
+static void count_messages(ls_comm *comm, size_t sent, size_t received, size_t nbytes) {
+    if (sent > 0) ls_comm_count_sent(comm, sent, sent * nbytes);
+    if (received > 0) ls_comm_count_received(comm, received, received * nbytes);
+}
+
 static void count(const ls_operation *operation) {
     ls_comm *comm = operation->comm;
     size_t others = (size_t)comm->world_size - 1, nbytes = message_nbytes(operation);
-    bool sends = operation->what.kind == LS_OPERATION_ALL_GATHER, receives = sends;
-    if (operation->what.kind == LS_OPERATION_BROADCAST) sends = operation->what.root == comm->rank;
+    bool is_root = operation->what.root == comm->rank;
     ls_comm_count_operation(comm);
     if (others == 0) return;
-    if (operation->what.kind == LS_OPERATION_ALL_REDUCE) count_all_reduce(operation);
-    if (sends) ls_comm_count_sent(comm, others, others * nbytes);
-    if (receives) ls_comm_count_received(comm, others, others * nbytes);
-    if (operation->what.kind == LS_OPERATION_BROADCAST && !sends) ls_comm_count_received(comm, 1, nbytes);
+    switch (operation->what.kind) {
+    case LS_OPERATION_ALL_REDUCE: count_all_reduce(operation); break;
+    case LS_OPERATION_ALL_GATHER:
+    case LS_OPERATION_REDUCE_SCATTER: count_messages(comm, others, others, nbytes); break;
+    case LS_OPERATION_BROADCAST: count_messages(comm, is_root ? others : 0, !is_root, nbytes); break;
+    case LS_OPERATION_REDUCE: count_messages(comm, !is_root, is_root ? others : 0, nbytes); break;
+    default: break;
+    }
 }
 
 /* --- the way of operations ---------------------------------------------------------------------------------------- */
@@ -86,6 +103,8 @@ static bool is_known(const ls_operation *operation) {
     switch (operation->what.kind) {
     case LS_OPERATION_ALL_REDUCE:
     case LS_OPERATION_BROADCAST:
+    case LS_OPERATION_REDUCE:
+    case LS_OPERATION_REDUCE_SCATTER:
     case LS_OPERATION_ALL_GATHER:
     case LS_OPERATION_BARRIER: return true;
     default: return false;
@@ -113,7 +132,7 @@ static ls_status enqueue(const ls_operation *operation, ls_stream *stream) {
     if (!is_known(operation)) {
         char text[LS_TEXT_CAPACITY];
         return ls_fail(LS_ERR_UNSUPPORTED,
-                       "%s: groups of meta devices have all_reduce, broadcast, all_gather and barrier",
+                       "%s: groups of meta devices have no point-to-point messages, gather or scatter",
                        ls_announcement_text(text, &operation->what, true));
     }
     if (comm->world_size == 1 && !operation->send) { /* in place and alone: no work, as in other groups */

@@ -120,28 +120,58 @@ static ls_status alloc_layers(ls_model *model) {
     return status;
 }
 
-ls_status ls_model_create(ls_model **out, ls_device *device, const char *description, size_t max_batch,
-                          ls_dtype precision) {
-    *out = NULL;
+static ls_model *new_model(ls_device *device, size_t max_batch, ls_dtype precision) {
     ls_model *model = calloc(1, sizeof *model);
-    if (!model) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model");
+    if (!model) return NULL;
     model->device = device;
     model->compute = ls_device_stream(device, LS_STREAM_COMPUTE);
     model->max_batch = max_batch;
     model->precision = precision;
     model->half_is_stale = true;
+    return model;
+}
+
+/* The model, or if something failed nothing. */
+static ls_status hand_out(ls_model **out, ls_model *model, ls_status status) {
+    *out = status == LS_OK ? model : NULL;
+    if (status != LS_OK) ls_model_destroy(model);
+    return status;
+}
+
+ls_status ls_model_create(ls_model **out, ls_device *device, const char *description, size_t max_batch,
+                          ls_dtype precision) {
+    *out = NULL;
+    ls_model *model = new_model(device, max_batch, precision);
+    if (!model || !(model->description = strdup(description))) {
+        free(model);
+        return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model");
+    }
     ls_status status = ls_describe_model(&model->layout, description);
     if (status == LS_OK) status = collect_tensors(model);
     if (status == LS_OK) status = mark_untaken(model);
     if (status == LS_OK) status = alloc_slab(model);
     if (status == LS_OK) status = alloc_half(model);
     if (status == LS_OK) status = alloc_layers(model);
-    if (status != LS_OK) {
-        ls_model_destroy(model);
-        return status;
-    }
-    *out = model;
-    return LS_OK;
+    return hand_out(out, model, status);
+}
+
+ls_status ls_model_create_described(ls_model **out, ls_device *device, const struct ls_described *described,
+                                    size_t max_batch) {
+    *out = NULL;
+    if (ls_device_computes(device))
+        return ls_fail(LS_ERR_INVALID, "device %d computes: a model that is only described has nothing for it",
+                       ls_device_index(device));
+    ls_model *model = new_model(device, max_batch, LS_FP32);
+    if (!model) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model");
+    model->described = described;
+    ls_status status = ls_describe_tensors(model);
+    if (status == LS_OK) status = alloc_slab(model);
+    return hand_out(out, model, status);
+}
+
+ls_status ls_model_create_like(ls_model **out, ls_device *device, const ls_model *model, size_t max_batch) {
+    if (model->described) return ls_model_create_described(out, device, model->described, max_batch);
+    return ls_model_create(out, device, model->description, max_batch, model->precision);
 }
 
 void ls_model_destroy(ls_model *model) {
@@ -162,6 +192,8 @@ void ls_model_destroy(ls_model *model) {
     ls_device_free(model->device, model->gradient_slab);
     ls_device_free(model->device, model->slab);
     free(model->untaken);
+    free(model->description);
+    free(model->tensors);
     free(model->parameters);
     free(model->buffers);
     free(model);
@@ -250,11 +282,18 @@ struct ls_image ls_model_input(const ls_model *model) {
     return model->layout.input;
 }
 size_t ls_model_input_nbytes(const ls_model *model) {
+    if (model->described) return model->described->input_nbytes;
     return ls_image_count(model->layout.input) * ls_dtype_nbytes(model->precision);
 }
 ls_loss_kind ls_model_loss(const ls_model *model) { return model->layout.loss; }
 
+size_t ls_model_answer_nbytes(const ls_model *model) {
+    if (model->described) return model->described->answer_nbytes;
+    return ls_model_loss(model) == LS_LOSS_CROSS_ENTROPY ? sizeof(int64_t) : ls_model_outputs(model) * sizeof(float);
+}
+
 size_t ls_model_outputs(const ls_model *model) {
+    if (model->described) return model->described->outputs;
     return ls_image_count(model->layout.layers[model->layout.layer_count - 1].out);
 }
 

@@ -57,6 +57,8 @@ typedef enum ls_loss_kind { LS_LOSS_CROSS_ENTROPY, LS_LOSS_SQUARED_ERROR } ls_lo
  * statistics and the gradients of parameters stay fp32, as do the parameters themselves, the input and the output. */
 ls_status ls_model_create(ls_model **out, ls_device *device, const char *description, size_t max_batch,
                           ls_dtype precision);
+/* Another model of the same description and precision: a replica, with parameters of its own (zero). */
+ls_status ls_model_create_like(ls_model **out, ls_device *device, const ls_model *model, size_t max_batch);
 void ls_model_destroy(ls_model *model);
 
 /* PyTorch's default initialisation after torch.manual_seed(seed), in definition order. Host: returns when it is
@@ -70,8 +72,9 @@ void ls_model_parameters_changed(ls_model *model);
 ls_device *ls_model_device(const ls_model *model);
 ls_dtype ls_model_precision(const ls_model *model);
 struct ls_image ls_model_input(const ls_model *model);
-size_t ls_model_input_nbytes(const ls_model *model); /* of a sample, in the model's precision */
-size_t ls_model_outputs(const ls_model *model);      /* per sample */
+size_t ls_model_input_nbytes(const ls_model *model);  /* of a sample, in the model's precision */
+size_t ls_model_outputs(const ls_model *model);       /* per sample */
+size_t ls_model_answer_nbytes(const ls_model *model); /* of a sample: its label, or its target */
 ls_loss_kind ls_model_loss(const ls_model *model);
 
 size_t ls_model_parameter_count(const ls_model *model); /* tensors */

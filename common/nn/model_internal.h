@@ -4,6 +4,7 @@
 #define LS_NN_MODEL_INTERNAL_H
 
 #include "common/nn/built_in.h"
+#include "common/nn/described.h"
 #include "common/nn/model.h"
 
 struct ls_model {
@@ -12,7 +13,10 @@ struct ls_model {
     ls_stream *compute;
     ls_dtype precision;
     size_t max_batch;
+    char *description; /* the text that it was made from; NULL: it is described */
     struct ls_description layout;
+    const struct ls_described *described; /* in place of layers; NULL: there are layers */
+    struct ls_tensor *tensors;            /* with described: what layers have otherwise */
     size_t parameter_count, buffer_count;
     struct ls_tensor **parameters, **buffers; /* into the layers */
     bool *untaken;                            /* per parameter; NULL: all take part */
@@ -32,6 +36,13 @@ struct ls_model {
     const void *x;
     size_t batch;
 };
+
+/* The gradient's last operation has been enqueued: tells probes and hook. What the hook fails with sticks to the device,
+ * as what it enqueues does; on a device that has failed nothing happens. (passes.c) */
+void ls_model_report_ready(ls_model *model, size_t parameter);
+
+/* The tensors of a described model. (described.c) */
+ls_status ls_describe_tensors(ls_model *model);
 
 static inline bool ls_model_in_half(const ls_model *model) { return model->precision != LS_FP32; }
 

@@ -41,6 +41,7 @@ const float *ls_model_forward(ls_model *model, const void *x, size_t batch, bool
     }
     model->x = x;
     model->batch = batch;
+    if (ls_model_enqueue_described(model, model->compute, LS_DESCRIBED_FORWARD)) return model->slab;
     renew_half_parameters(model);
     const void *in = x;
     for (size_t l = 0; l < model->layout.layer_count; l++) {
@@ -60,22 +61,24 @@ static void *output_of(ls_model *model, size_t l) {
     return model->layout.layers[l].y;
 }
 
-static void probe_ready(const ls_model *model, const ls_layer *layer, size_t p) {
+static void probe_ready(const ls_model *model, size_t parameter) {
     struct ls_probe_record record = ls_probe_begin(LS_PROBE_MARK, "gradient ready");
     record.object = (uintptr_t)model->compute;
-    record.number = (uint32_t)(layer->first_parameter + p);
-    record.bytes = layer->parameters[p].count * sizeof(float);
+    record.number = (uint32_t)parameter;
+    record.bytes = model->parameters[parameter]->count * sizeof(float);
     ls_probe_end(&record);
 }
 
-/* What a hook fails with sticks to the device, as what it enqueues does. */
+void ls_model_report_ready(ls_model *model, size_t parameter) {
+    if (ls_device_status(model->device) != LS_OK) return;
+    if (ls_probing()) probe_ready(model, parameter);
+    if (model->hook) ls_device_fail(model->device, model->hook(model->hook_context, parameter));
+}
+
 static void report_ready(ls_model *model, const ls_layer *layer) {
     for (size_t p = layer->parameter_count; p > 0; p--) {
         if (layer->discarded[p - 1] || layer->kind->untaken) continue;
-        if (ls_device_status(model->device) != LS_OK) return;
-        if (ls_probing()) probe_ready(model, layer, p - 1);
-        if (model->hook)
-            ls_device_fail(model->device, model->hook(model->hook_context, layer->first_parameter + p - 1));
+        ls_model_report_ready(model, layer->first_parameter + p - 1);
     }
 }
 
@@ -112,6 +115,7 @@ static void *cast_back(ls_model *model, float *dy, int *turn) {
 
 void ls_model_backward(ls_model *model, float *outputs_gradient, bool accumulate) {
     int turn;
+    if (ls_model_enqueue_described(model, model->compute, LS_DESCRIBED_BACKWARD)) return;
     void *dy = cast_back(model, outputs_gradient, &turn);
     for (size_t l = model->layout.layer_count; l > 0; l--) {
         ls_layer *layer = &model->layout.layers[l - 1];

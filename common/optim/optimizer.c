@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "common/nn/described.h"
 #include "kernels/kernels.h"
 
 struct ls_optimizer {
@@ -234,6 +235,7 @@ static void weigh(ls_optimizer *optimizer) {
 }
 
 static void update(ls_optimizer *optimizer, const bool *skip) {
+    if (ls_model_enqueue_described(optimizer->model, optimizer->compute, LS_DESCRIBED_UPDATE)) return;
     if (!optimizer->own_states) {
         begin(optimizer, 0);
         update_all(optimizer);

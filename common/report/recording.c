@@ -130,7 +130,6 @@ static void describe_run(ls_trace *trace, const ls_recording *r, double run_medi
     const ls_train_options *o = r->options;
     const ls_device *device = p->devices[0];
     size_t outputs = ls_model_outputs(p->model);
-    bool labels = ls_model_loss(p->model) == LS_LOSS_CROSS_ENTROPY;
     struct ls_trace_about *about = ls_trace_about(trace);
     *about = (struct ls_trace_about){
         .mode = p->ops->mode,
@@ -148,7 +147,7 @@ static void describe_run(ls_trace *trace, const ls_recording *r, double run_medi
         .micro_batches = p->micro_batches,
         .input_bytes = ls_model_input_nbytes(p->model),
         .output_bytes = outputs * sizeof(float),
-        .answer_bytes = labels ? sizeof(int64_t) : outputs * sizeof(float),
+        .answer_bytes = ls_model_answer_nbytes(p->model),
         .virtual_time = r->virtual_time,
         .first_step = (int)r->first,
         .steps = (int)r->steps,

@@ -3,6 +3,7 @@
 
 #include "common/base/chunk.h"
 #include "common/base/log.h"
+#include "common/nn/described.h"
 #include "kernels/kernels.h"
 
 /* --- the batch --------------------------------------------------------------------------------------------------- */
@@ -15,12 +16,11 @@ static ls_status alloc_place(struct ls_batch_place *place, ls_device *inputs_dev
         status = ls_device_alloc(inputs_device, LS_MEMORY_INPUT, input_nbytes, "inputs", &place->inputs);
     }
     if (status != LS_OK) return status;
+    size_t nbytes = max_count * ls_model_answer_nbytes(model);
     if (ls_model_loss(model) == LS_LOSS_CROSS_ENTROPY) {
-        return ls_device_alloc(answers_device, LS_MEMORY_INPUT, max_count * sizeof(int64_t), "labels",
-                               (void **)&place->labels);
+        return ls_device_alloc(answers_device, LS_MEMORY_INPUT, nbytes, "labels", (void **)&place->labels);
     }
-    size_t target_nbytes = max_count * ls_model_outputs(model) * sizeof(float);
-    return ls_device_alloc(answers_device, LS_MEMORY_INPUT, target_nbytes, "targets", (void **)&place->targets);
+    return ls_device_alloc(answers_device, LS_MEMORY_INPUT, nbytes, "targets", (void **)&place->targets);
 }
 
 ls_status ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
@@ -63,11 +63,9 @@ void ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, co
     ls_stream_wait_event(stream, place->used);
     if (!host->inputs) return;
     ls_copy(stream, batch->inputs, host->inputs, host->count * ls_model_input_nbytes(model));
-    if (batch->labels) ls_copy(stream, batch->labels, host->labels, host->count * sizeof(int64_t));
-    if (batch->targets) {
-        size_t target_nbytes = host->count * ls_model_outputs(model) * sizeof(float);
-        ls_copy(stream, batch->targets, host->targets, target_nbytes);
-    }
+    size_t answer_nbytes = host->count * ls_model_answer_nbytes(model);
+    if (batch->labels) ls_copy(stream, batch->labels, host->labels, answer_nbytes);
+    if (batch->targets) ls_copy(stream, batch->targets, host->targets, answer_nbytes);
 }
 
 void ls_parallel_upload(ls_parallel *p, ls_stream *copy, const ls_batch *batch) {
@@ -103,6 +101,7 @@ void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const 
     size_t rows = batch->count, outputs = ls_model_outputs(p->model);
     const struct ls_answers answers = {.labels = batch->labels, .targets = batch->targets};
     float *loss = loss_slot(p);
+    if (ls_model_enqueue_described(p->model, compute, LS_DESCRIBED_LOSS)) return;
     ls_loss(ls_model_loss(p->model), compute, loss, dy, y, answers, rows, outputs,
             (double)gradient_weight / (double)batch->global_count);
     if (gradient_weight != p->world_size) ls_scale(compute, loss, (float)p->world_size / (float)gradient_weight, 1);

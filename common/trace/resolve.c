@@ -35,6 +35,7 @@ static ls_status take(struct ls_resolve *resolve, struct ls_resolved_thread *thr
     const struct ls_probe_record *record = &thread->probe->records[index];
     ls_probe_kind kind = (ls_probe_kind)record->kind;
     if (kind == LS_PROBE_LAUNCH) return ls_resolve_launch(resolve, thread, index);
+    thread->events += kind == LS_PROBE_RECORD || kind == LS_PROBE_WAIT;
     if (kind == LS_PROBE_RECORD) ls_resolve_event(resolve, record);
     if (kind == LS_PROBE_WAIT) ls_resolve_wait(resolve, thread, index);
     if (kind == LS_PROBE_RAISE) ls_resolve_raise(resolve, thread, index);

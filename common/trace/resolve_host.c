@@ -80,6 +80,8 @@ static int add_host_task(struct ls_resolve *resolve, struct ls_resolved_thread *
     task.step = record->step;
     task.us = us;
     task.lock = thread->lock;
+    task.events = thread->events;
+    thread->events = 0;
     task.virtual_time = resolve->cpu_time;
     task.start_us = begin_us;
     task.end_us = thread->cursor_us;

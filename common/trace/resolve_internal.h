@@ -32,6 +32,7 @@ struct ls_resolved_thread {
     double last_end_us;
     int last_task; /* or LS_NONE */
     int lock;      /* that it holds, or LS_NONE */
+    int events;    /* recorded and waited for by streams, on its word, since its last task */
     double cursor_us, cursor_cpu_us;
     int cursor;                        /* the first record behind the one that set it */
     double blocked_us, blocked_cpu_us; /* since then: time in which it waited for a stream */

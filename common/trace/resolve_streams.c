@@ -62,6 +62,7 @@ static ls_status make_stream_task(struct ls_resolve *resolve, struct ls_task *ta
     task->flops = launch->flops;
     task->virtual_time = resolve->cpu_time;
     task->launched_us = launch->begin_us;
+    task->work = (int)launch->elements - 1;
     if (run && run->end_us > run->begin_us) { /* a RUN that takes no time was not timed: meta devices */
         task->us = fmax(duration(resolve, run), 0);
         task->start_us = run->begin_us;

@@ -151,6 +151,7 @@ struct ls_task ls_task_default(ls_task_kind kind, const char *name, int lane) {
                             .to = LS_HOST_MEMORY,
                             .meeting = LS_NONE,
                             .lock = LS_NONE,
+                            .work = LS_NONE,
                             .launched_us = NAN,
                             .start_us = NAN,
                             .end_us = NAN};

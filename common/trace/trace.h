@@ -61,9 +61,13 @@ struct ls_task {
     uint64_t bytes, flops;
     int from, to;      /* COPY: devices */
     int meeting;       /* COLLECTIVE: index of its meeting */
+    int work;          /* KERNEL: the number of a described model's operation (common/nn/described.h); LS_NONE */
+    int events;        /* HOST: how often its thread has recorded an event or let a stream wait for one before it, since
+                          its last task */
     int lock;          /* HOST: holds this lock of its rank while it runs; LS_NONE */
     bool virtual_time; /* us is CPU time */
-    bool hand_over;    /* HOST, built: goes on when another thread says so; us, or less if it is still awake (node.h) */
+    bool hand_over;    /* HOST, priced: goes on when another thread says so; us, less if it is still awake (node.h), 0
+                          if it has been told before */
     /* as recorded; NAN where nothing was: built traces, meta devices */
     double launched_us, start_us, end_us;
 };

@@ -31,7 +31,6 @@ void setup_open(probe *p, setup *s) {
     dp_options options = {.devices = s->device,
                           .device_count = s->devices,
                           .output_device = s->output_device,
-                          .model = MODEL,
                           .max_batch = MOST_ROWS,
                           .optimizer = ls_optimizer_defaults(LS_SGD)};
     options.optimizer.learning_rate = 0.1;

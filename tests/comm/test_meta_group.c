@@ -55,6 +55,24 @@ static void all_ranks_have_said_the_same(void **state) {
     close_group();
 }
 
+static void a_root_has_the_sum_and_each_rank_its_part(void **state) {
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        int32_t value = 3, parts[W], part = 0;
+        for (int r = 0; r < W; r++) parts[r] = 10 + r;
+        open_group(rank, W, NULL);
+        assert_int_equal(ls_comm_reduce(comm, stream, &value, 1, LS_INT32, LS_REDUCE_SUM, 1), LS_OK);
+        assert_int_equal(value, rank == 1 ? 3 * W : 3);
+        assert_int_equal(ls_comm_reduce_scatter(comm, stream, parts, &part, 1, LS_INT32, LS_REDUCE_SUM), LS_OK);
+        assert_int_equal(part, W * (10 + rank));
+        ls_comm_traffic traffic;
+        ls_comm_traffic_read(comm, &traffic);
+        assert_int_equal(traffic.sent_messages, (rank == 1 ? 0 : 1) + W - 1);
+        assert_int_equal(traffic.received_bytes, 4 * ((rank == 1 ? W - 1 : 0) + W - 1));
+        close_group();
+    }
+}
+
 /* --- the device's ------------------------------------------------------------------------------------------------- */
 
 static void traffic_is_what_the_algorithms_cost(void **state) {
@@ -130,10 +148,11 @@ static void what_a_training_step_has_no_use_for_is_refused(void **state) {
     (void)state;
     open_group(0, W, NULL);
     float values[W] = {0};
-    assert_int_equal(ls_comm_reduce(comm, stream, values, 1, LS_FP32, LS_REDUCE_SUM, 0), LS_ERR_UNSUPPORTED);
-    scratch_expect_error("reduce", "groups of meta devices have all_reduce");
+    float all[W];
+    assert_int_equal(ls_comm_gather(comm, stream, values, all, 1, LS_FP32, 0), LS_ERR_UNSUPPORTED);
+    scratch_expect_error("gather", "groups of meta devices have no point-to-point messages");
     assert_int_equal(ls_comm_send(comm, stream, values, 1, LS_FP32, 1), LS_ERR_UNSUPPORTED);
-    scratch_expect_error("send", "groups of meta devices have all_reduce");
+    scratch_expect_error("send", "groups of meta devices have no point-to-point messages");
     assert_int_equal(ls_comm_all_reduce(comm, stream, values, 1, LS_FP32, LS_REDUCE_SUM), LS_OK);
     assert_true(ls_comm_abort(comm, "the test wants it"));
     assert_int_equal(ls_comm_all_reduce(comm, stream, values, 1, LS_FP32, LS_REDUCE_SUM), LS_ERR_PEER);
@@ -166,6 +185,7 @@ static void a_group_of_one_has_nothing_to_say(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_have_said_the_same),
+        cmocka_unit_test(a_root_has_the_sum_and_each_rank_its_part),
         cmocka_unit_test(traffic_is_what_the_algorithms_cost),
         cmocka_unit_test(regions_are_the_devices_memory_of_any_size),
         cmocka_unit_test(a_meeting_is_recorded_with_its_number),

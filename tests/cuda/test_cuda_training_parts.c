@@ -288,11 +288,8 @@ static void check_refusals(void **state) {
     ls_model *model = make_model(gpus.device[0], small.model, 64, 0);
     for (int count = 1; count <= 2; count++) {
         ls_parallel *parallel;
-        dp_options options = {.devices = gpus.device,
-                              .device_count = count,
-                              .model = small.model,
-                              .max_batch = 64,
-                              .optimizer = ls_optimizer_defaults(LS_SGD)};
+        dp_options options = {
+            .devices = gpus.device, .device_count = count, .max_batch = 64, .optimizer = ls_optimizer_defaults(LS_SGD)};
         assert_int_equal(dp_create(&parallel, model, &options), LS_OK);
         ls_status status = ls_step_graph_create(&graph, parallel);
         if (count == 1) assert_int_equal(status, LS_OK);

@@ -192,7 +192,6 @@ static void expect_refused(ls_device **devices, ls_model *module, dp_options opt
                            const char *text, const char *another) {
     ls_parallel *parallel = (ls_parallel *)module;
     options.devices = devices;
-    options.model = "mlp:8,4";
     options.optimizer = ls_optimizer_defaults(LS_SGD);
     assert_int_equal(dp_create(&parallel, module, &options), status);
     assert_null(parallel);
@@ -235,7 +234,7 @@ static void too_little_memory_leaves_nothing_behind(void **state) {
         assert_int_equal(ls_device_open(&devices[1], &small), LS_OK);
         ls_model *module;
         assert_int_equal(ls_model_create(&module, devices[0], "mlp:32,16", 32, LS_FP32), LS_OK);
-        dp_options options = {.devices = devices, .device_count = 2, .model = "mlp:32,16", .max_batch = 32};
+        dp_options options = {.devices = devices, .device_count = 2, .max_batch = 32};
         options.optimizer = ls_optimizer_defaults(LS_ADAM);
         ls_parallel *parallel;
         status = dp_create(&parallel, module, &options);

@@ -58,7 +58,6 @@ static ls_status open_parallel(struct session *s, const struct plan *plan, ls_co
         dp_options options = {.devices = s->devices,
                               .device_count = s->device_count,
                               .output_device = plan->output_device,
-                              .model = plan->model,
                               .max_batch = max_batch(plan),
                               .sync_bn = plan->sync_bn,
                               .replicate = plan->nccl ? DP_REPLICATE_NCCL : DP_REPLICATE_FLAT,

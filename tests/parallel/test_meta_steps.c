@@ -89,7 +89,6 @@ static void open_parallel(struct rank *rank, const struct plan *plan, struct ope
     } else {
         dp_options options = {.devices = s->devices,
                               .device_count = s->device_count,
-                              .model = plan->model,
                               .max_batch = rows,
                               .sync_bn = plan->sync_bn,
                               .optimizer = optimizer};

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "labs/replay/engine/engine.h"
+#include "labs/replay/record/record.h"
 #include "tests/replay/golden_steps.h"
 
 #define GOLDEN_FILE "tests/golden/replay_steps.txt"
@@ -27,7 +28,7 @@ static void replay(double numbers[GOLDEN_NUMBERS], const struct golden_setting *
     ls_trace *trace;
     ls_timeline *timeline;
     struct ls_account *account;
-    if (ls_build(&trace, workload, node, &s->options) != LS_OK) fail_msg("%s cannot be replayed", s->text);
+    if (record_steps(&trace, workload, node, &s->options) != LS_OK) fail_msg("%s cannot be replayed", s->text);
     assert_int_equal(ls_engine_run(&timeline, trace, node), LS_OK);
     assert_int_equal(ls_account_make(&account, trace, timeline, node), LS_OK);
     golden_numbers(numbers, account);

@@ -51,6 +51,17 @@ struct ls_build_options {
 /* DDP with PyTorch's buckets, overlap, fp32, 4 steps, costs. */
 struct ls_build_options ls_build_defaults(ls_build_mode mode, int devices, double batch);
 
+/* `count` floats rounded up to whole 64-byte lines: in the programs' memory each tensor begins at a line, and what
+ * travels in one piece travels with the gaps. */
+double ls_build_aligned(double count);
+
+/* Whether a batch is a whole number of samples, which can be cut. */
+bool ls_build_is_whole(double batch);
+
+/* Samples of device d's share: torch.chunk's, as DP cuts and as DDP does with --shard contiguous (strided shards are
+ * of the same size, and refused where the batch does not divide). A batch that is not whole is shared equally. */
+double ls_build_rows(const struct ls_build_options *options, int d);
+
 /* How many batches a device has room for: options->batch_places if that is not 0. Otherwise 1 where the node's host
  * threads run what they launch, else 2, since the host is then a step ahead (common/seam/parallel.c). */
 int ls_build_places(const struct ls_build_options *options, const ls_node *node);

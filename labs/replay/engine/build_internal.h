@@ -50,17 +50,6 @@ typedef struct ls_builder {
     const char *phase;
 } ls_builder;
 
-/* `count` floats rounded up to whole 64-byte lines: in the programs' memory each tensor begins at a line, and what
- * travels in one piece travels with the gaps. */
-double ls_build_aligned(double count);
-
-/* Whether a batch is a whole number of samples, which can be cut. */
-bool ls_build_is_whole(double batch);
-
-/* Samples of device d's share: torch.chunk's, as DP cuts and as DDP does with --shard contiguous (strided shards are
- * of the same size, and refused where the batch does not divide). A batch that is not whole is shared equally. */
-double ls_build_rows(const struct ls_build_options *options, int d);
-
 /* A task of the host thread: `us`, and what it owes for events; with `locked` it holds the process's lock. It waits for
  * what its device runs on the same thread. */
 int ls_build_host(ls_builder *b, struct ls_build_device *device, const char *name, double us, bool locked);

@@ -69,11 +69,14 @@ static struct ls_engine_turn *turn_of(const struct ls_engine *e, int lane, const
     return ls_engine_lock_turn(e, ls_trace_lane(e->trace, lane)->rank, task->lock);
 }
 
-/* A thread that is told to go on has gone to sleep, or not yet. */
+/* A thread that is told to go on has gone to sleep, or not yet. One that was told before it came does not wait; but
+ * before its first task a thread sleeps. */
 static double host_us(const struct ls_engine *e, int lane, const struct ls_task *task) {
     if (!task->hand_over || !e->node) return task->us;
     const struct ls_node_host *host = ls_node_host(e->node);
-    bool awake = e->now_us - e->lanes[lane].idle_since_us < host->spin_us;
+    double waited_us = e->now_us - e->lanes[lane].idle_since_us;
+    if (waited_us <= 0 && e->lanes[lane].done > 0) return 0;
+    bool awake = waited_us < host->spin_us;
     return awake ? fmin(task->us, host->awake_us) : task->us;
 }
 

@@ -1,0 +1,69 @@
+/* described — models that enqueue what a description says (described.h).
+ *   idea  : the parameters are tensors of a meta device, which needs no memory for them; an operation is a launch that
+ *           probes see, with its number, and nothing else
+ *   not   : precision (a description has its own operations for casts, if any) and branches that are not taken */
+#include "common/nn/described.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/base/probe.h"
+#include "common/nn/model_internal.h"
+
+/* --- tensors ----------------------------------------------------------------------------------------------------- */
+
+static void name_tensor(struct ls_tensor *tensor, const char *name, size_t count) {
+    *tensor = (struct ls_tensor){.ndim = 1, .shape = {count}, .count = count};
+    snprintf(tensor->name, sizeof tensor->name, "%s", name);
+}
+
+ls_status ls_describe_tensors(ls_model *model) {
+    const struct ls_described *d = model->described;
+    size_t room = d->parameter_count + 1;
+    model->parameter_count = d->parameter_count;
+    model->buffer_count = d->buffer_count > 0;
+    model->tensors = calloc(room, sizeof *model->tensors);
+    model->parameters = calloc(room, sizeof *model->parameters);
+    model->buffers = calloc(1, sizeof *model->buffers);
+    if (!model->tensors || !model->parameters || !model->buffers)
+        return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's tensors");
+    for (size_t p = 0; p < d->parameter_count; p++) {
+        model->parameters[p] = &model->tensors[p];
+        name_tensor(&model->tensors[p], d->parameter_names[p], d->parameter_counts[p]);
+    }
+    model->buffers[0] = &model->tensors[d->parameter_count];
+    name_tensor(model->buffers[0], "buffers", d->buffer_count);
+    return LS_OK;
+}
+
+/* --- operations -------------------------------------------------------------------------------------------------- */
+
+static void enqueue(ls_stream *stream, const struct ls_described_op *op, size_t number) {
+    if (!ls_stream_takes_work(stream) || !ls_probing()) return;
+    struct ls_probe_record record = ls_stream_begin_launch(stream, op->name);
+    record.flops = op->flops;
+    record.bytes = op->bytes;
+    record.elements = number + 1;
+    ls_probe_end(&record);
+}
+
+static void report_ready(ls_model *model, const struct ls_described_op *op) {
+    static const struct ls_described_op hook = {.name = "hook"};
+    const struct ls_described *d = model->described;
+    for (int i = 0; i < op->ready_count; i++) {
+        size_t parameter = (size_t)d->ready[op->first_ready + i];
+        if (d->hooks) enqueue(model->compute, &hook, d->op_count);
+        ls_model_report_ready(model, parameter);
+    }
+}
+
+bool ls_model_enqueue_described(ls_model *model, ls_stream *stream, ls_described_part part) {
+    const struct ls_described *d = model->described;
+    for (size_t i = 0; d && i < d->op_count; i++) {
+        if (d->ops[i].part != part) continue;
+        enqueue(stream, &d->ops[i], i);
+        if (part == LS_DESCRIBED_BACKWARD) report_ready(model, &d->ops[i]);
+    }
+    return d != NULL;
+}

@@ -1,0 +1,196 @@
+/* price — what a recorded task costs on a node.
+ *   times : operations of the workload by cost.h, once for each number of samples that occurs; the host by the node, or
+ *           by what was measured with the workload; copies between devices by the links they cross, and within one by
+ *           its memory
+ *   nodes : ranks beyond the node's devices sit in further nodes, each of which is like it. Their batches arrive as if
+ *           nobody else's crossed the links
+ *   cost  : a look at each task, and one walk over the workload for each number of samples */
+#include "labs/replay/engine/price.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+
+/* A CPU device's host thread runs such a copy itself: waking the copy stream's thread takes longer (device_cpu.c). */
+static const uint64_t brief_copy_bytes = 256 << 10;
+
+/* Traces have whole bytes and flops, of which no task has as many as fit. */
+static uint64_t whole(double value) { return value < 9e18 ? (uint64_t)llround(value) : (uint64_t)9e18; }
+
+static bool is(const struct ls_task *task, const char *phase) { return strcmp(task->phase, phase) == 0; }
+
+/* --- operations -------------------------------------------------------------------------------------------------- */
+
+/* At the same time: of DP's devices the first one takes the loss and updates while the others wait. */
+static int devices_at_work(const struct ls_price *p, const char *phase) {
+    bool alone = strcmp(phase, "loss") == 0 || strcmp(phase, "optimizer") == 0;
+    return p->options->mode == LS_BUILD_DP && alone ? 1 : p->active;
+}
+
+/* Computed at the first use of a number of samples. */
+static const double *costs_of(struct ls_price *p, double samples) {
+    struct ls_price_costs *c = p->costs, *end = p->costs + LS_PRICE_MAX_COSTS - 1;
+    while (c < end && c->used && c->samples != samples) c++;
+    if (c->used && c->samples == samples) return c->us;
+    c->used = true;
+    c->samples = samples;
+    for (int w = 0; w < p->workload->work_count; w++) {
+        const struct ls_work *work = &p->workload->work[w];
+        c->us[w] = ls_cost_work_us(p->node, work, p->workload, samples, p->options->precision,
+                                   devices_at_work(p, work->phase));
+    }
+    return c->us;
+}
+
+/* How many times as long as the median a recorded step's operation took. Devices begin spread over the steps; more
+ * devices than steps share them. A factor: with half of the batch a step that was disturbed is so by half of that. */
+static double variation(const struct ls_price *p, const struct ls_task *task, int device) {
+    const ls_workload *w = p->workload;
+    if (!p->options->vary || w->step_count == 0 || !(w->work[task->work].us > 0)) return 1;
+    int64_t first = (int64_t)device * w->step_count / p->options->devices;
+    int64_t step = (task->step + first) % w->step_count;
+    return w->step_us[step * w->work_count + task->work] / w->work[task->work].us;
+}
+
+/* DP takes the loss of the whole batch in one piece. */
+static double samples_of(const struct ls_price *p, const struct ls_task *task, int device) {
+    if (p->options->mode == LS_BUILD_DP && (is(task, "loss") || is(task, "optimizer"))) return p->options->batch;
+    return ls_build_rows(p->options, device);
+}
+
+static void price_work(struct ls_price *p, struct ls_task *task, int device) {
+    const struct ls_work *work = &p->workload->work[task->work];
+    bool fixed = strcmp(work->phase, "optimizer") == 0;
+    double samples = samples_of(p, task, device), share = fixed ? 1 : samples / p->workload->samples;
+    task->us = costs_of(p, samples)[task->work] * variation(p, task, device);
+    if (fixed && p->update_bytes > 0) task->us += p->reclaim_us * work->bytes / p->update_bytes;
+    task->flops = whole(work->flops * share);
+    task->bytes = whole(fixed ? work->bytes : work->fixed_bytes + (work->bytes - work->fixed_bytes) * share);
+    task->fixed_bytes = work->fixed_bytes;
+}
+
+/* --- copies and collectives ---------------------------------------------------------------------------------------- */
+
+/* A copy that no link of the node carries in the trace: within a device (it reads and writes), or to one of another
+ * node. */
+static double unshared_copy_us(const struct ls_price *p, double bytes, int from, int to) {
+    if (from == to) return ls_cost_kernel_us(p->node, 0, 2 * bytes, false, LS_FP32);
+    int devices = ls_node_device_count(p->node);
+    const struct ls_route *route = ls_node_route(p->node, from < 0 ? from : from % devices, to < 0 ? to : to % devices);
+    double GBps = INFINITY;
+    for (int i = 0; route && i < route->count; i++) GBps = fmin(GBps, ls_node_link(p->node, route->link[i])->GBps);
+    return route ? route->latency_us + bytes / (GBps * 1e3) : 0;
+}
+
+/* Samples, outputs and their gradients grow with the samples, each of which was recorded as one. */
+static double samples_in_copy(const struct ls_price *p, const struct ls_task *task, int device) {
+    bool dp = p->options->mode == LS_BUILD_DP;
+    if (is(task, "input")) return dp ? p->options->batch / p->active : ls_build_rows(p->options, device);
+    return is(task, "scatter") || is(task, "gather") ? ls_build_rows(p->options, device) : 1;
+}
+
+static void price_copy(const struct ls_price *p, struct ls_task *task, int device) {
+    int devices = ls_node_device_count(p->node);
+    double bytes = (double)task->bytes * samples_in_copy(p, task, device);
+    task->bytes = whole(bytes);
+    if (task->from == task->to || task->from >= devices || task->to >= devices)
+        task->us = unshared_copy_us(p, bytes, task->from, task->to);
+}
+
+static double collective_us(const struct ls_price *p, const struct ls_meeting *meeting) {
+    static const struct {
+        const char *name;
+        ls_collective what;
+        double share; /* of its bytes */
+    } known[] = {
+        {"all_reduce", LS_COLLECTIVE_ALL_REDUCE, 1},
+        {"broadcast", LS_COLLECTIVE_BROADCAST, 1},
+        {"reduce", LS_COLLECTIVE_REDUCE, 1},
+    };
+    int ranks = p->options->devices;
+    double bytes = (double)meeting->bytes;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(meeting->operation, known[i].name) == 0)
+            return ls_cost_collective_us(p->node, known[i].what, ranks, bytes * known[i].share);
+    /* reduce-scatter and all-gather, whose bytes are one rank's part: either half of an all-reduce of all parts */
+    return ls_cost_collective_us(p->node, LS_COLLECTIVE_ALL_REDUCE, ranks, bytes * ranks) / 2;
+}
+
+/* --- tasks ------------------------------------------------------------------------------------------------------- */
+
+void ls_price_task(struct ls_price *p, struct ls_task *task, int device, const struct ls_meeting *meeting) {
+    if (task->kind == LS_TASK_COLLECTIVE) {
+        task->us = collective_us(p, meeting);
+    } else if (task->kind == LS_TASK_COPY) {
+        price_copy(p, task, device);
+    } else if (task->work == p->workload->work_count) {
+        task->us = p->options->tensor_us;
+    } else if (task->work != LS_NONE) {
+        price_work(p, task, device);
+    } else {
+        /* what is no operation of the workload (averaging, casts, DP's sum) reads what has just been written, from
+         * caches, so that other devices do not slow it down */
+        task->us = ls_cost_kernel_us(p->node, (double)task->flops, (double)task->bytes, false, LS_FP32);
+    }
+}
+
+/* For an operation as measured, or the node's; with a GIL the lock's on top of what was measured. */
+double ls_price_launch_us(const struct ls_price *p, const struct ls_task *launched) {
+    bool gil = p->options->gil;
+    if (launched->kind == LS_TASK_COLLECTIVE) return p->host->collective_us;
+    if (launched->work == p->workload->work_count) return p->host->launch_us;
+    if (launched->work == LS_NONE) return gil ? p->host->lock_us : p->host->launch_us;
+    double measured_us = p->workload->work[launched->work].host_us;
+    if (gil) return p->host->lock_us + fmax(measured_us, 0);
+    return measured_us >= 0 ? measured_us : p->host->launch_us;
+}
+
+bool ls_price_runs_on_host(const struct ls_price *p, const struct ls_task *task, ls_lane_kind lane) {
+    bool brief = task->kind == LS_TASK_COPY && task->bytes <= brief_copy_bytes;
+    if (lane == LS_LANE_COMPUTE) return p->host->runs_compute;
+    return p->in_line || (lane == LS_LANE_COPY && brief && p->host->runs_compute);
+}
+
+/* --- life -------------------------------------------------------------------------------------------------------- */
+
+/* Of a node; further ones are like it. (The programs count their devices, too, with samples or without.) */
+static bool has_no_free_core(const struct ls_price *p) {
+    int devices = ls_node_device_count(p->node);
+    if (p->options->devices < devices) devices = p->options->devices;
+    return p->host->runs_compute && p->host->cores > 0 && (uint64_t)devices >= p->host->cores;
+}
+
+/* The replicas have copied the parameters that are to be written. */
+static double reclaim_us(const struct ls_price *p) {
+    double bytes = 0;
+    if (p->options->mode != LS_BUILD_DP || p->options->replicate_by_collectives || p->active < 2) return 0;
+    for (int i = 0; i < p->workload->parameter_count; i++)
+        bytes += sizeof(float) * ls_build_aligned((double)p->workload->parameter_counts[i]);
+    return ls_cost_reclaim_us(p->node, bytes);
+}
+
+ls_status ls_price_open(struct ls_price *p, const ls_workload *workload, const ls_node *node,
+                        const struct ls_build_options *options) {
+    *p = (struct ls_price){.workload = workload, .node = node, .host = ls_node_host(node), .options = options};
+    for (int d = 0; d < options->devices; d++) p->active += ls_build_rows(options, d) > 0;
+    p->in_line = has_no_free_core(p);
+    p->reclaim_us = reclaim_us(p);
+    for (int w = 0; w < workload->work_count; w++)
+        if (strcmp(workload->work[w].phase, "optimizer") == 0) p->update_bytes += workload->work[w].bytes;
+    for (int i = 0; i < LS_PRICE_MAX_COSTS; i++) {
+        p->costs[i].us = calloc((size_t)workload->work_count + 1, sizeof(double));
+        if (p->costs[i].us) continue;
+        ls_price_close(p);
+        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the times of %d operations", workload->work_count);
+    }
+    return LS_OK;
+}
+
+void ls_price_close(struct ls_price *p) {
+    for (int i = 0; i < LS_PRICE_MAX_COSTS; i++) {
+        free(p->costs[i].us);
+        p->costs[i].us = NULL;
+    }
+}

@@ -1,0 +1,50 @@
+#include "labs/replay/record/describe.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+
+static uint64_t whole(double value) { return value < 9e18 ? (uint64_t)llround(value) : (uint64_t)9e18; }
+
+static ls_described_part part_of(const char *phase) {
+    static const char *const phases[] = {[LS_DESCRIBED_FORWARD] = "forward",
+                                         [LS_DESCRIBED_LOSS] = "loss",
+                                         [LS_DESCRIBED_BACKWARD] = "backward",
+                                         [LS_DESCRIBED_UPDATE] = "optimizer"};
+    int part = LS_DESCRIBED_FORWARD;
+    while (part < LS_DESCRIBED_UPDATE && strcmp(phases[part], phase) != 0) part++;
+    return (ls_described_part)part;
+}
+
+ls_status record_describe(struct ls_described *d, const ls_workload *w, bool hooks) {
+    struct ls_described_op *ops = calloc((size_t)w->work_count + 1, sizeof *ops);
+    *d = (struct ls_described){.input_nbytes = whole(w->input_bytes),
+                               .answer_nbytes = whole(w->answer_bytes),
+                               .outputs = whole(w->output_bytes / sizeof(float)),
+                               .parameter_names = w->parameter_names,
+                               .parameter_counts = w->parameter_counts,
+                               .parameter_count = (size_t)w->parameter_count,
+                               .buffer_count = whole(w->buffer_bytes / sizeof(float)),
+                               .ops = ops,
+                               .op_count = (size_t)w->work_count,
+                               .ready = w->ready,
+                               .hooks = hooks};
+    if (!ops) return ls_fail(LS_ERR_NO_MEMORY, "no memory to describe %s", w->name);
+    for (int i = 0; i < w->work_count; i++) {
+        const struct ls_work *work = &w->work[i];
+        ops[i] = (struct ls_described_op){.name = work->name,
+                                          .part = part_of(work->phase),
+                                          .flops = whole(work->flops),
+                                          .bytes = whole(work->bytes),
+                                          .first_ready = work->first_ready,
+                                          .ready_count = work->ready_count};
+    }
+    return LS_OK;
+}
+
+void record_describe_free(struct ls_described *d) {
+    free((void *)d->ops);
+    d->ops = NULL;
+}

@@ -1,0 +1,12 @@
+/* A workload as a described model (common/nn/described.h). */
+#ifndef LABS_REPLAY_RECORD_DESCRIBE_H
+#define LABS_REPLAY_RECORD_DESCRIBE_H
+
+#include "common/nn/described.h"
+#include "labs/replay/engine/workload.h"
+
+/* The workload's texts and lists are used, so it must stay. `hooks`: each gradient costs an operation. */
+ls_status record_describe(struct ls_described *described, const ls_workload *workload, bool hooks);
+void record_describe_free(struct ls_described *described);
+
+#endif

@@ -1,0 +1,191 @@
+/* record — the real step, run on meta devices, with times of a node.
+ *   idea  : what the loop does around a step (loop.c) is done here without data: a batch that is nowhere, and no loader;
+ *           its time is priced
+ *   cost  : the host's share of the steps, once for DDP however many ranks there are; then what recost.h says */
+#include "labs/replay/record/record.h"
+
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/probe.h"
+#include "common/trace/resolve.h"
+#include "ddp_procs/distributed.h"
+#include "dp_threads/data_parallel.h"
+#include "labs/replay/engine/recost.h"
+#include "labs/replay/record/describe.h"
+
+#define MIB 1048576.0
+#define TIMEOUT_S 60.0
+
+enum { WARM_UP_STEPS = 2 }; /* DDP's first has one bucket; with the second it builds those that stay */
+
+/* --- modes ------------------------------------------------------------------------------------------------------- */
+
+static ls_status create_single(ls_parallel **out, const struct record_scene *s) {
+    return ls_single_create(out, s->devices[0], s->model, &s->optimizer, 1);
+}
+
+static ls_status create_dp(ls_parallel **out, const struct record_scene *s) {
+    bool together = s->options->replicate_by_collectives && s->device_count > 1;
+    dp_options options = {.devices = s->devices,
+                          .device_count = s->device_count,
+                          .max_batch = (size_t)s->device_count,
+                          .replicate = together ? DP_REPLICATE_NCCL : DP_REPLICATE_FLAT,
+                          .optimizer = s->optimizer};
+    return dp_create(out, s->model, &options);
+}
+
+static ls_status create_ddp(ls_parallel **out, const struct record_scene *s) {
+    const struct ls_build_options *o = s->options;
+    ddp_options options = {.comm = s->comm,
+                           .max_batch = 1,
+                           .optimizer = s->optimizer,
+                           .reducer = {.bucket_cap_mb = (double)o->bucket_bytes / MIB,
+                                       .first_bucket_mb = (double)o->first_bucket_bytes / MIB,
+                                       .overlap = o->overlap,
+                                       .compress = o->gradient_element_bytes < sizeof(float) ? LS_FP16 : LS_FP32}};
+    return ddp_create(out, s->model, &options);
+}
+
+/* --- a scene ----------------------------------------------------------------------------------------------------- */
+
+static void close_scene(struct record_scene *s, ls_parallel *parallel) {
+    if (parallel) parallel->ops->destroy(parallel);
+    ls_comm_destroy(s->comm);
+    ls_model_destroy(s->model);
+    for (int d = 0; d < s->device_count; d++) ls_device_close(s->devices[d]);
+}
+
+/* More ranks than a group has room for do as those do. */
+static ls_status join_ranks(struct record_scene *s) {
+    int ranks = s->options->devices;
+    ls_comm_options group = {.world_size = ranks < LS_COMM_MAX_RANKS ? ranks : LS_COMM_MAX_RANKS,
+                             .timeout_s = TIMEOUT_S,
+                             .group = "all devices"};
+    return ls_comm_create_meta(&s->comm, &group, s->devices[0]);
+}
+
+static ls_status open_scene(struct record_scene *s, const struct ls_described *described, const ls_node *node) {
+    int count = s->options->mode == LS_BUILD_DP ? s->options->devices : 1;
+    ls_status status = LS_OK;
+    for (int d = 0; status == LS_OK && d < count; d++) {
+        ls_device_options options = {.kind = LS_DEVICE_META,
+                                     .index = d,
+                                     .place = d,
+                                     .devices_on_node = count,
+                                     .behind = !ls_node_host(node)->runs_compute};
+        status = ls_device_open(&s->devices[d], &options);
+        s->device_count += status == LS_OK;
+    }
+    if (status == LS_OK) status = ls_model_create_described(&s->model, s->devices[0], described, 1);
+    if (status == LS_OK && s->options->mode == LS_BUILD_DDP) status = join_ranks(s);
+    return status;
+}
+
+/* Of whose states there is room; what updates cost is the workload's. */
+static ls_optimizer_options optimizer_of(const ls_workload *w) {
+    ls_optimizer_options options = ls_optimizer_defaults(w->optimizer_states == 2 ? LS_ADAM : LS_SGD);
+    if (w->optimizer_states == 1) options.momentum = 0.9;
+    return options;
+}
+
+/* --- steps ------------------------------------------------------------------------------------------------------- */
+
+/* Samples that a step is recorded with: one on each device that has any. */
+static size_t recorded_samples(const struct ls_build_options *o) {
+    size_t samples = 0;
+    for (int d = 0; d < o->devices; d++) samples += ls_build_rows(o, d) > 0;
+    return o->mode == LS_BUILD_DP ? samples : 1;
+}
+
+/* As loop.c and feed.c do it; `next` names the loader's flag. */
+static ls_status take_step(ls_parallel *p, const struct ls_build_options *o, uint32_t step) {
+    static char nowhere, next;
+    size_t samples = recorded_samples(o), ranks = (size_t)p->world_size;
+    ls_batch batch = {.inputs = &nowhere,
+                      .labels = (const int64_t *)(const void *)&nowhere,
+                      .targets = (const float *)(const void *)&nowhere,
+                      .count = samples,
+                      .global_count = samples * ranks};
+    ls_phase_enter(p->clocks, LS_PHASE_LOADER);
+    if (ls_probing()) ls_probe_instant(LS_PROBE_RAISE, "next batch", (uintptr_t)&next, step + 1);
+    p->micro_batch = 0;
+    p->ops->prepare(p, &batch);
+    ls_status status = ls_parallel_run_micro_batch(p);
+    ls_phase_enter(p->clocks, LS_PHASE_OTHER);
+    p->step++;
+    return status == LS_OK ? ls_event_synchronize(p->batch_copied) : status;
+}
+
+/* Another number of places for batches than the mode has by itself. */
+static ls_status set_places(ls_parallel *p, const struct ls_build_options *o, int *own) {
+    *own = p->batch->place_count;
+    if (o->batch_places == 1) p->batch->place_count = 1;
+    if (o->batch_places < 2) return LS_OK;
+    ls_status status = ls_device_batch_add_places(p->batch, p->devices[0], p->loss_device, p->model, 2);
+    *own = p->batch->place_count;
+    return status;
+}
+
+static ls_status take_steps(ls_parallel *p, const struct ls_build_options *o) {
+    int places;
+    ls_status status = set_places(p, o, &places);
+    p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
+    for (int step = 0; status == LS_OK && step < WARM_UP_STEPS; step++) status = take_step(p, o, 0);
+    ls_probe_start(false);
+    for (int step = 0; status == LS_OK && step < o->steps; step++) {
+        ls_probe_step(step);
+        status = take_step(p, o, (uint32_t)step);
+    }
+    ls_probe_step(-1);
+    ls_probe_stop();
+    p->batch->place_count = places; /* all are freed */
+    return status;
+}
+
+static ls_status read_trace(ls_trace **out) {
+    const struct ls_probe_thread *threads;
+    size_t count;
+    *out = NULL;
+    if (ls_probe_lost() > 0) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the records of a step");
+    ls_status status = ls_probe_read(&threads, &count);
+    if (status == LS_OK) status = ls_trace_create(out);
+    if (status == LS_OK) status = ls_trace_resolve(*out, threads, count, 0, 0, false);
+    if (status == LS_OK) status = ls_trace_seal(*out);
+    return status;
+}
+
+static ls_status record(ls_trace **out, record_create_fn create, const struct ls_described *described,
+                        const ls_workload *workload, const ls_node *node, const struct ls_build_options *options) {
+    struct record_scene scene = {.options = options, .optimizer = optimizer_of(workload)};
+    ls_parallel *parallel = NULL;
+    ls_status status = open_scene(&scene, described, node);
+    if (status == LS_OK) status = create(&parallel, &scene);
+    if (status == LS_OK) status = take_steps(parallel, options);
+    if (status == LS_OK) status = read_trace(out);
+    close_scene(&scene, parallel);
+    ls_probe_drop();
+    return status;
+}
+
+ls_status record_steps_of(ls_trace **out, record_create_fn create, const ls_workload *workload, const ls_node *node,
+                          const struct ls_build_options *options) {
+    struct ls_described described;
+    ls_trace *recorded = NULL;
+    *out = NULL;
+    ls_status status = ls_build_check(workload, node, options);
+    if (status != LS_OK) return status;
+    status = record_describe(&described, workload, options->mode == LS_BUILD_DDP && options->tensor_us > 0);
+    if (status == LS_OK) status = record(&recorded, create, &described, workload, node, options);
+    if (status == LS_OK) status = ls_recost(out, recorded, workload, node, options);
+    ls_trace_destroy(recorded);
+    record_describe_free(&described);
+    return status;
+}
+
+ls_status record_steps(ls_trace **out, const ls_workload *workload, const ls_node *node,
+                       const struct ls_build_options *options) {
+    static const record_create_fn modes[] = {
+        [LS_BUILD_SINGLE] = create_single, [LS_BUILD_DP] = create_dp, [LS_BUILD_DDP] = create_ddp};
+    return record_steps_of(out, modes[options->mode], workload, node, options);
+}

@@ -1,0 +1,37 @@
+/* What replays is the real step: DataParallel's, DistributedDataParallel's or another mode's own code runs with a
+ * described network (common/nn/described.h) on meta devices of the node's shape, is recorded (common/base/probe.h), and
+ * gets the node's times (labs/replay/engine/recost.h).
+ *
+ * Each device is given one sample: what grows with samples is priced, not recorded. Of DDP rank 0 is recorded, and all
+ * ranks do as it does. Two steps are taken before the recorded ones: with the second, DDP has its buckets.
+ *
+ * One recording at a time: probes are the process's. */
+#ifndef LABS_REPLAY_RECORD_RECORD_H
+#define LABS_REPLAY_RECORD_RECORD_H
+
+#include "common/seam/parallel.h"
+#include "labs/replay/engine/build.h"
+
+/* Of one process that is recorded. */
+struct record_scene {
+    const struct ls_build_options *options;
+    int device_count; /* of this process */
+    ls_device *devices[LS_MAX_DEVICES];
+    ls_model *model; /* described, on devices[0] */
+    ls_comm *comm;   /* DDP: all ranks */
+    ls_optimizer_options optimizer;
+};
+
+/* Makes the mode that is to be recorded. */
+typedef ls_status (*record_create_fn)(ls_parallel **out, const struct record_scene *scene);
+
+/* options->mode's own step, priced: a sealed trace. LS_ERR_INVALID as ls_build_check says; LS_ERR_NO_MEMORY. */
+ls_status record_steps(ls_trace **out, const ls_workload *workload, const ls_node *node,
+                       const struct ls_build_options *options);
+
+/* Another mode's. options->mode says whose shape it has: LS_BUILD_DP of one process with all devices, LS_BUILD_DDP of a
+ * rank of which all others are alike. */
+ls_status record_steps_of(ls_trace **out, record_create_fn create, const ls_workload *workload, const ls_node *node,
+                          const struct ls_build_options *options);
+
+#endif

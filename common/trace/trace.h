@@ -7,8 +7,8 @@
  *               within a lane is an edge that need not be written
  *     meeting   the tasks, one of each rank, that together are one collective operation
  *
- * A trace comes from probes (resolve.h), from a file (chrome.h), or from a program that is not run but built
- * (labs/replay/engine/build.h). Replay (labs/replay/engine/engine.h) takes durations and edges out of it and finds out
+ * A trace comes from probes (resolve.h), from a file (chrome.h), or from a step that is recorded without computing
+ * (labs/replay/record/record.h). Replay (labs/replay/engine/engine.h) takes durations and edges out of it and finds out
  * when everything would have happened; the recorded times, where there are any, are for pictures, tests and comparison
  * only.
  *
@@ -68,7 +68,7 @@ struct ls_task {
     bool virtual_time; /* us is CPU time */
     bool hand_over;    /* HOST, priced: goes on when another thread says so; us, less if it is still awake (node.h), 0
                           if it has been told before */
-    /* as recorded; NAN where nothing was: built traces, meta devices */
+    /* as recorded; NAN where nothing was: on meta devices */
     double launched_us, start_us, end_us;
 };
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "labs/replay/record/record.h"
 #include "tests/trace/happens_before.h"
 
 static ls_node *make_node(int devices, double GBps) {
@@ -88,7 +89,7 @@ void built_make(struct built *b) {
     ls_timeline_free(b->timeline);
     ls_trace_destroy(b->trace);
     b->timeline = NULL;
-    assert_int_equal(ls_build(&b->trace, &b->workload, b->node, &b->options), LS_OK);
+    assert_int_equal(record_steps(&b->trace, &b->workload, b->node, &b->options), LS_OK);
 }
 
 void built_run(struct built *b) {

@@ -27,8 +27,9 @@ static int kernel(const struct built *b, int device, int step, const char *phase
     return task;
 }
 
-static int copy(const struct built *b, int device, int step, const char *phase, const char *name) {
-    int task = built_find(b, device, LS_LANE_COPY, step, phase, name, 0);
+/* The n-th copy of a phase that a device's copy stream makes. */
+static int copy(const struct built *b, int device, int step, const char *phase, int n) {
+    int task = built_find(b, device, LS_LANE_COPY, step, phase, "copy", n);
     assert_true(task >= 0);
     return task;
 }
@@ -41,9 +42,9 @@ static void dp_goes_through_device_0_and_back(void **state) {
     begin(&b, LS_BUILD_DP);
     built_make(&b);
     int s = 1, loss = kernel(&b, 0, s, "loss", 0), sum = kernel(&b, 0, s, "reduce", 0);
-    int update = kernel(&b, 0, s, "optimizer", 0), batch = copy(&b, 0, s, "input", "inputs");
+    int update = kernel(&b, 0, s, "optimizer", 0), batch = copy(&b, 0, s, "input", 0);
     for (int i = 0; i < DEVICES; i++) {
-        int forward = kernel(&b, i, s, "forward", 0), gather = copy(&b, i, s, "gather", "outputs");
+        int forward = kernel(&b, i, s, "forward", 0), gather = copy(&b, i, s, "gather", 0);
         int backward = kernel(&b, i, s, "backward", 0), last = kernel(&b, i, s, "backward", LAYERS - 1);
         assert_true(built_before(&b, batch, forward));
         assert_true(built_before(&b, kernel(&b, i, s, "forward", LAYERS - 1), gather));
@@ -52,14 +53,14 @@ static void dp_goes_through_device_0_and_back(void **state) {
         assert_true(built_before(&b, last, sum));
         assert_true(built_before(&b, kernel(&b, 0, s - 1, "optimizer", 0), forward));
         if (i == 0) continue;
-        assert_true(built_before(&b, batch, copy(&b, i, s, "scatter", "inputs")));
-        assert_true(built_before(&b, copy(&b, i, s, "scatter", "inputs"), forward));
-        assert_true(built_before(&b, kernel(&b, 0, s - 1, "optimizer", 0), copy(&b, i, s, "replicate", "parameters")));
-        assert_true(built_before(&b, copy(&b, i, s, "replicate", "parameters"), forward));
-        assert_true(built_before(&b, loss, copy(&b, i, s, "scatter", "output gradients")));
-        assert_true(built_before(&b, copy(&b, i, s, "scatter", "output gradients"), backward));
-        assert_true(built_before(&b, last, copy(&b, i, s, "reduce", "gradients")));
-        assert_true(built_before(&b, copy(&b, i, s, "reduce", "gradients"), sum));
+        assert_true(built_before(&b, batch, copy(&b, i, s, "scatter", 0)));
+        assert_true(built_before(&b, copy(&b, i, s, "scatter", 0), forward));
+        assert_true(built_before(&b, kernel(&b, 0, s - 1, "optimizer", 0), copy(&b, i, s, "replicate", 0)));
+        assert_true(built_before(&b, copy(&b, i, s, "replicate", 0), forward));
+        assert_true(built_before(&b, loss, copy(&b, i, s, "scatter", 1)));
+        assert_true(built_before(&b, copy(&b, i, s, "scatter", 1), backward));
+        assert_true(built_before(&b, last, copy(&b, i, s, "reduce", 0)));
+        assert_true(built_before(&b, copy(&b, i, s, "reduce", 0), sum));
     }
     assert_true(built_before(&b, sum, update));
     built_end(&b);
@@ -79,7 +80,7 @@ static void dp_replicas_run_side_by_side(void **state) {
         }
     }
     /* a copy of parameters need not wait for the batch's next piece, nor the other way round, but on their stream */
-    assert_false(built_before(&b, copy(&b, 1, 1, "replicate", "parameters"), copy(&b, 2, 1, "scatter", "inputs")));
+    assert_false(built_before(&b, copy(&b, 1, 1, "replicate", 0), copy(&b, 2, 1, "scatter", 0)));
     built_end(&b);
 }
 
@@ -90,10 +91,10 @@ static void dp_threads_begin_when_they_are_told_and_are_waited_for(void **state)
     built_make(&b);
     int launch_loss = built_find(&b, 0, LS_LANE_HOST, 1, "loss", "launch loss", 0);
     for (int i = 1; i < DEVICES; i++) {
-        int told = built_find(&b, i, LS_LANE_HOST, 1, "other", "hand-over", 0);
-        int back = built_find(&b, i, LS_LANE_HOST, 1, "other", "return", 0);
-        int told_again = built_find(&b, i, LS_LANE_HOST, 1, "other", "hand-over", 1);
-        assert_int_equal(built_count(&b, i, LS_LANE_HOST, 1, "other", "hand-over"), 2); /* dp_parallel_apply, twice */
+        int told = built_find(&b, i, LS_LANE_HOST, 1, NULL, "wait for replica starts", 0);
+        int back = built_find(&b, i, LS_LANE_HOST, 1, NULL, "raise replica done", 0);
+        int told_again = built_find(&b, i, LS_LANE_HOST, 1, NULL, "wait for replica starts", 1);
+        assert_int_equal(built_count(&b, i, LS_LANE_HOST, 1, NULL, "wait for replica starts"), 2); /* dp_on_replicas */
         assert_true(built_before(&b, built_find(&b, 0, LS_LANE_HOST, 1, "input", NULL, 0), told));
         assert_true(built_before(&b, back, launch_loss));
         assert_true(built_before(&b, launch_loss, told_again));
@@ -146,8 +147,8 @@ static void hosts_run_ahead_as_far_as_there_are_places(void **state) {
         b.options.batch_places = 1; /* the next batch comes where this one lies */
         built_make(&b);
         backward = kernel(&b, 0, 0, "backward", LAYERS - 1);
-        assert_true(built_before(&b, backward, copy(&b, 0, 1, "input", "inputs")));
-        assert_false(built_before(&b, kernel(&b, 0, 0, "optimizer", 0), copy(&b, 0, 1, "input", "inputs")));
+        assert_true(built_before(&b, backward, copy(&b, 0, 1, "input", 0)));
+        assert_false(built_before(&b, kernel(&b, 0, 0, "optimizer", 0), copy(&b, 0, 1, "input", 0)));
         ls_node_change_host(b.node)->runs_compute = true;
         built_make(&b);
         step_2 = built_find(&b, 0, LS_LANE_HOST, 2, "loader", NULL, 0);
@@ -257,10 +258,10 @@ static void inline_streams_keep_their_host_waiting(void **state) {
         ls_node_change_host(b.node)->cores = (uint64_t)b.options.devices + !in_line;
         b.workload.input_bytes = (256 << 10) / 4.0; /* of 4 samples: as much as a host runs itself */
         built_run(&b);
-        int inputs = copy(&b, 1, 1, "input", "inputs"),
+        int inputs = copy(&b, 1, 1, "input", 0),
             answers = built_find(&b, 1, LS_LANE_HOST, 1, "input", "launch copy", 1);
         assert_true(built_before(&b, inputs, answers));
-        b.workload.input_bytes += 0.25; /* and a byte more */
+        b.workload.input_bytes += 1; /* and a little more */
         built_run(&b);
         int reduced = built_find(&b, 1, LS_LANE_COMM, 1, "all-reduce", "all_reduce", 0);
         int broadcast = built_find(&b, 1, LS_LANE_COMM, 1, "broadcast", "broadcast", 0);
@@ -269,7 +270,7 @@ static void inline_streams_keep_their_host_waiting(void **state) {
         assert_true(built_before(&b, reduced, next) == in_line);
         assert_true(built_before(&b, broadcast, forward) == in_line);
         answers = built_find(&b, 1, LS_LANE_HOST, 1, "input", "launch copy", 1);
-        assert_true(built_before(&b, copy(&b, 1, 1, "input", "inputs"), answers) == in_line);
+        assert_true(built_before(&b, copy(&b, 1, 1, "input", 0), answers) == in_line);
     }
     built_end(&b);
 }
@@ -313,16 +314,17 @@ static void dp_callers_wait_from_the_end_of_their_own_part(void **state) {
     struct built b;
     begin(&b, LS_BUILD_DP);
     built_make(&b);
-    int join = built_find(&b, 0, LS_LANE_HOST, 1, "other", "join", 0);
-    int own = built_find(&b, 0, LS_LANE_HOST, 1, "other", "return", 0);
-    assert_true(built_before(&b, own, join));
-    assert_true(ls_trace_task(b.trace, join)->hand_over);
-    assert_true(ls_trace_task(b.trace, built_find(&b, 1, LS_LANE_HOST, 1, "other", "hand-over", 0))->hand_over);
-    assert_false(ls_trace_task(b.trace, own)->hand_over);
+    int join = built_find(&b, 0, LS_LANE_HOST, 1, "other", "wait for replica done", 0);
+    int last = built_find(&b, 0, LS_LANE_HOST, 1, "gather", "launch copy", 0);
+    int told = built_find(&b, 1, LS_LANE_HOST, 1, NULL, "wait for replica starts", 0);
+    assert_true(built_before(&b, last, join));
+    assert_int_equal(built_count(&b, 0, LS_LANE_HOST, 1, "other", "wait for replica done"), 2 * (DEVICES - 1));
+    assert_true(ls_trace_task(b.trace, join)->hand_over && ls_trace_task(b.trace, told)->hand_over);
+    assert_false(ls_trace_task(b.trace, last)->hand_over);
     ls_node_change_host(b.node)->runs_compute = true;
     built_make(&b);
-    own = built_find(&b, 0, LS_LANE_HOST, 1, "other", "return", 1);
-    assert_true(built_before(&b, kernel(&b, 0, 1, "backward", LAYERS - 1), own));
+    join = built_find(&b, 0, LS_LANE_HOST, 1, "other", "wait for replica done", DEVICES - 1);
+    assert_true(built_before(&b, kernel(&b, 0, 1, "backward", LAYERS - 1), join));
     built_end(&b);
 }
 

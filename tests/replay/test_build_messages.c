@@ -174,7 +174,7 @@ static void messages_take_the_time_of_the_formulas(void **state) {
     }
 }
 
-/* In a built program: a bucket's messages come behind it and behind the bucket before, and in front of the
+/* In a program: a bucket's messages come behind it and behind the bucket before, and in front of the
  * optimizer. */
 static void buckets_travel_as_messages(void **state) {
     (void)state;

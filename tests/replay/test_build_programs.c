@@ -1,4 +1,4 @@
-/* Built programs beside the real ones: the same buckets, and the memory that the programs say they hold. */
+/* What a replay says of memory beside what the programs say they hold. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,91 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ddp_procs/buckets.h"
-#include "labs/replay/engine/build_internal.h"
+#include "labs/replay/engine/build.h"
 #include "tests/base/scratch.h"
-#include "tests/ddp_procs/inside.h"
-#include "tests/ddp_procs/reduced.h"
 #include "tests/programs/program.h"
 #include "tests/replay/model_work.h"
-
-/* --- buckets ----------------------------------------------------------------------------------------------------- */
-
-struct bucket_case {
-    const char *model;
-    double cap_mb;
-};
-
-/* 4.00390625 MiB: a weight of "deep" and its bias, to the byte. */
-static const struct bucket_case bucket_cases[] = {{"convnet", 25},   {"mlp", 25},          {"deep", 25},
-                                                  {"deep", 5},       {"deep", 4.00390625}, {"deep", 0.001},
-                                                  {"convnet", 0.01}, {"wide", 25}};
-
-/* Against the function that the reducer asks, bucket by bucket and parameter by parameter. */
-static void buckets_are_those_of_the_programs_function(void **state) {
-    (void)state;
-    static struct model_work m;
-    for (size_t c = 0; c < sizeof bucket_cases / sizeof *bucket_cases; c++) {
-        size_t nbytes[MODEL_WORK_MAX], at = 0;
-        int64_t order[MODEL_WORK_MAX];
-        model_work_make(&m, bucket_cases[c].model, 0);
-        size_t count = (size_t)m.workload.parameter_count;
-        for (size_t p = 0; p < count; p++) {
-            nbytes[p] = m.counts[p] * sizeof(float);
-            order[p] = m.ready[p];
-        }
-        struct ls_build_options o = ls_build_defaults(LS_BUILD_DDP, 2, 64);
-        o.bucket_bytes = (uint64_t)(bucket_cases[c].cap_mb * 1048576);
-        size_t first = o.bucket_bytes < DDP_FIRST_BUCKET_BYTES ? o.bucket_bytes : DDP_FIRST_BUCKET_BYTES;
-        assert_true(o.first_bucket_bytes == DDP_FIRST_BUCKET_BYTES);
-        const size_t limits[] = {first, o.bucket_bytes};
-        struct ddp_buckets wanted;
-        struct ls_build_buckets got;
-        assert_int_equal(ddp_assign_buckets(&wanted, nbytes, order, count, limits, 2, false), LS_OK);
-        assert_int_equal(ls_build_assign_buckets(&got, &m.workload, &o), LS_OK);
-        assert_int_equal(got.count, wanted.bucket_count);
-        for (int k = 0; k < got.count; k++) {
-            assert_int_equal(got.members[k], wanted.sizes[k]);
-            for (size_t i = 0; i < wanted.sizes[k]; i++) assert_int_equal(got.bucket_of[wanted.parameters[at++]], k);
-        }
-        ddp_buckets_free(&wanted);
-        ls_build_free_buckets(&got);
-    }
-}
-
-/* Against a reducer at work: its second backward has the buckets. In a rank's process. */
-static void compare_with_reducer(struct rank *rank) {
-    const struct bucket_case *c = rank->argument;
-    static struct model_work m;
-    struct reduced r;
-    struct ls_build_buckets got;
-    model_work_make(&m, c->model, 0);
-    struct ls_build_options o = ls_build_defaults(LS_BUILD_DDP, 2, 64);
-    o.bucket_bytes = (uint64_t)(c->cap_mb * 1048576);
-    CHECK(rank_open(rank, "inline", "naive", REDUCED_TIMEOUT_S) == LS_OK);
-    CHECK(ls_device_bind_thread(rank->device) == LS_OK);
-    reduced_create(rank, &r, c->model, 2, &(ddp_reducer_options){.bucket_cap_mb = c->cap_mb, .overlap = true});
-    reduced_turn(rank, &r, 2, 0);
-    reduced_turn(rank, &r, 2, 1);
-    CHECK(ls_build_assign_buckets(&got, &m.workload, &o) == LS_OK);
-    CHECK(bucket_count(r.reducer) == (size_t)got.count);
-    for (int k = 0; k < got.count; k++) {
-        size_t nbytes = 0;
-        for (int p = 0; p < m.workload.parameter_count; p++) {
-            if (got.bucket_of[p] == k) nbytes += m.counts[p] * sizeof(float);
-        }
-        CHECK(bucket_nbytes(r.reducer, (size_t)k) == nbytes);
-    }
-    ls_build_free_buckets(&got);
-    reduced_destroy(&r);
-    reduced_rank_close(rank);
-}
-
-static void buckets_are_those_of_a_real_reducer(void **state) {
-    (void)state;
-    run_good_ranks(2, compare_with_reducer, &bucket_cases[0]);
-    run_good_ranks(2, compare_with_reducer, &bucket_cases[3]);
-}
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
@@ -178,8 +97,6 @@ static void devices_hold_what_is_predicted(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(buckets_are_those_of_the_programs_function),
-        cmocka_unit_test(buckets_are_those_of_a_real_reducer),
         cmocka_unit_test_setup_teardown(devices_hold_what_is_predicted, programs_setup, programs_teardown),
     };
     return cmocka_run_group_tests_name("build programs", tests, NULL, NULL);

@@ -1,6 +1,6 @@
-/* A built program beside the recorded one: from a trace of one device, what two of them do. Kernels, copies and
- * collectives, stream by stream, in the same order and with the same bytes; what comes before what, where the
- * program's own edges say so. */
+/* A step on meta devices, with a network that a trace of one device describes, beside the same step as it is computed.
+ * Kernels, copies and collectives, stream by stream, in the same order and with the same bytes; what comes before what,
+ * where the program's own edges say so. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +14,7 @@
 
 #include "common/trace/chrome.h"
 #include "labs/replay/engine/build.h"
+#include "labs/replay/record/record.h"
 #include "tests/base/scratch.h"
 #include "tests/programs/program.h"
 #include "tests/replay/built.h"
@@ -131,7 +132,7 @@ static ls_trace *build(const ls_workload *w, ls_build_mode mode, const ls_trace 
     ls_node_change_host(b.node)->runs_compute = true;
     bool in_line = strcmp(ls_trace_what(recorded)->stream_mode, "inline") == 0;
     ls_node_change_host(b.node)->cores = DEVICES + !in_line;
-    assert_int_equal(ls_build(&trace, w, b.node, &b.options), LS_OK);
+    assert_int_equal(record_steps(&trace, w, b.node, &b.options), LS_OK);
     built_end(&b);
     return trace;
 }

@@ -17,6 +17,7 @@
 #include "labs/bench/dp_vs_ddp/bench.h"
 #include "labs/bench/shared/output.h"
 #include "labs/replay/engine/build.h"
+#include "labs/replay/record/record.h"
 
 #define LAUNCH_C_US 2.5 /* cudaLaunchKernel from C takes 1 to 3 us (labs/replay/nodes/README.md) */
 
@@ -73,7 +74,7 @@ static ls_status replay(struct bench_replayed *row, const bench_plan *plan, cons
     options.steps = STEPS;
     options.gil = ways[row->way].python;
     ls_trace *trace = NULL;
-    ls_status status = ls_build(&trace, workload, node, &options);
+    ls_status status = record_steps(&trace, workload, node, &options);
     if (status == LS_OK) status = bench_replay_trace(&row->step, trace, node);
     ls_trace_destroy(trace);
     return status;

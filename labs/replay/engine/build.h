@@ -1,9 +1,8 @@
-/* Building a trace of a program that is not run: what dp_threads/dp_step.c and ddp_procs/ddp_step.c would do with a
- * workload on a node, phase by phase, in the same order and with the same edges (tests/replay compares them with
- * recorded ones).
+/* A replayed program: its mode, devices, batch and options; what of it can be replayed, and what it holds in memory.
  *
- * Kernels get their cost (cost.h), host tasks the node's figures for launches. Copies get no duration: the links
- * decide. Collective operations get their cost or are built message by message. */
+ * Its steps are those of dp_threads/dp_step.c and ddp_procs/ddp_step.c, run with a described network and recorded
+ * (labs/replay/record). Kernels get their cost (cost.h), host tasks the node's figures for launches. Copies get no
+ * duration: the links decide. Collective operations get their cost or are built message by message. */
 #ifndef LABS_REPLAY_ENGINE_BUILD_H
 #define LABS_REPLAY_ENGINE_BUILD_H
 
@@ -66,19 +65,15 @@ double ls_build_rows(const struct ls_build_options *options, int d);
  * threads run what they launch, else 2, since the host is then a step ahead (common/seam/parallel.c). */
 int ls_build_places(const struct ls_build_options *options, const ls_node *node);
 
-/* About how many tasks ls_build would make: within a factor of 2 (tests/replay), and without making any. */
+/* About how many tasks the trace would have: within a factor of 2 (tests/replay), and without making it. */
 double ls_build_estimate(const ls_workload *workload, const struct ls_build_options *options);
 
 enum { LS_BUILD_MAX_TASKS = 30000000 }; /* some GiB of trace and timeline */
 
-/* What ls_build refuses, without building anything. LS_ERR_INVALID: more devices than the node has (DDP: ranks, where
+/* What is refused, without recording anything. LS_ERR_INVALID: more devices than the node has (DDP: ranks, where
  * the node has no network), no samples, a rank of DDP without samples, which the program refuses (DP leaves such a
  * device idle), an estimate beyond LS_BUILD_MAX_TASKS. */
 ls_status ls_build_check(const ls_workload *workload, const ls_node *node, const struct ls_build_options *options);
-
-/* A sealed trace. LS_ERR_INVALID as ls_build_check says; LS_ERR_NO_MEMORY. */
-ls_status ls_build(ls_trace **out, const ls_workload *workload, const ls_node *node,
-                   const struct ls_build_options *options);
 
 /* Adds one all-reduce of `bytes` over `count` devices as messages. lanes[i] is the comm stream of device i. tasks[i] is
  * the task that device i's messages come after (LS_NONE: none), and becomes the last of them. */

@@ -8,12 +8,10 @@
 
 #include "common/base/chunk.h"
 #include "common/base/log.h"
-#include "labs/replay/engine/build_internal.h"
+#include "labs/replay/engine/build.h"
 
 enum { LS_BUILD_MAX_STEPS = 1 << 20, LS_BUILD_MAX_RANKS = 1 << 20 };
 static const double max_batch = 1e9;
-
-bool ls_build_is_whole(double batch) { return batch == floor(batch) && batch < 9e15; }
 
 /* Messages of an all-reduce, all ranks together. */
 static double messages_of(ls_pattern pattern, int ranks) {

@@ -7,7 +7,7 @@
  *   not   : what --metrics, --clip-norm, loss scaling and --sync-bn add (a few kilobytes) */
 #include <math.h>
 
-#include "labs/replay/engine/build_internal.h"
+#include "labs/replay/engine/build.h"
 
 /* kernels.h: a row of the optimizer's list, and its state; parallel.h: places for losses. */
 static const double update_tensor_bytes = 48, update_state_bytes = 40, loss_bytes = (64 + 2) * 4.0;

@@ -6,7 +6,7 @@
  *           to B
  *   cost  : messages; summing takes no time
  *   order : of messages, not of numbers. How many there are, and of how many bytes, is cost.h's ls_cost_pattern */
-#include "labs/replay/engine/build_internal.h"
+#include "labs/replay/engine/build.h"
 
 enum { MAX = LS_NODE_MAX_DEVICES };
 

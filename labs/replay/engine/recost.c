@@ -12,17 +12,21 @@
 #include "common/base/log.h"
 #include "labs/replay/engine/price.h"
 
+enum { MAX_GROUPS = 8 };
+
 struct recost {
     const ls_trace *recorded;
     ls_trace *out;
     const ls_workload *workload;
     const struct ls_build_options *options;
     struct ls_price price;
-    int ranks, tasks;  /* that get the recorded tasks; recorded tasks */
-    int *first, *last; /* [rank * tasks + recorded task]: the task or tasks in `out` */
-    int *launcher;     /* of each recorded task of a stream: the host's task that launched it; LS_NONE */
-    int *next;         /* of each recorded task: the next one of its lane; LS_NONE */
-    int *lane_of;      /* [recorded lane]: device * LS_LANE_COUNT + kind, of the first rank */
+    int ranks, tasks;               /* that get the recorded tasks; recorded tasks */
+    int *first, *last;              /* [rank * tasks + recorded task]: the task or tasks in `out` */
+    int *launcher;                  /* of each recorded task of a stream: the host's task that launched it; LS_NONE */
+    int *next;                      /* of each recorded task: the next one of its lane; LS_NONE */
+    const char *groups[MAX_GROUPS]; /* the recording's texts */
+    int group_count;
+    int *lane_of; /* [recorded lane]: device * LS_LANE_COUNT + kind, of the first rank */
 };
 
 static const struct ls_lane *lane_of(const struct recost *r, int task) {
@@ -91,8 +95,19 @@ static int lane_in_out(const struct recost *r, int rank, int task) {
     return r->lane_of[ls_trace_task(r->recorded, task)->lane] + rank * LS_LANE_COUNT;
 }
 
+/* Groups are called by addresses in a recording, and here in the order in which lanes come to them. */
+static int number_group(struct recost *r, const char *group) {
+    int number = 0;
+    while (number < r->group_count && r->groups[number] != group) number++;
+    if (number == r->group_count && number < MAX_GROUPS) r->groups[r->group_count++] = group;
+    return number;
+}
+
 static int join_meeting(struct recost *r, const struct ls_task *task) {
     struct ls_meeting meeting = *ls_trace_meeting(r->recorded, task->meeting);
+    char group[32];
+    snprintf(group, sizeof group, "group %d", number_group(r, meeting.group));
+    meeting.group = group;
     meeting.ranks = r->options->devices;
     meeting.tasks = 0;
     return ls_trace_join_meeting(r->out, &meeting);

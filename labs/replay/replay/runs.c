@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "labs/replay/record/record.h"
 #include "labs/replay/replay/replay.h"
 
 #define MIB 1048576.0
@@ -115,7 +116,7 @@ ls_status replay_run_row(replay_row *row, replay_run *run, const replay_inputs *
                          const replay_settings *settings) {
     struct ls_build_options options = replay_options(settings, inputs, row);
     *run = (replay_run){.trace = NULL};
-    ls_status status = ls_build(&run->trace, inputs->workload, inputs->node, &options);
+    ls_status status = record_steps(&run->trace, inputs->workload, inputs->node, &options);
     if (status == LS_OK) status = ls_engine_run(&run->timeline, run->trace, inputs->node);
     if (status == LS_OK) status = ls_account_make(&run->account, run->trace, run->timeline, inputs->node);
     if (status == LS_OK) fill_in(row, run, inputs, &options);

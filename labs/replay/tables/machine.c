@@ -19,6 +19,7 @@
 #include "common/trace/chrome.h"
 #include "labs/bench/shared/child.h"
 #include "labs/bench/shared/output.h"
+#include "labs/replay/record/record.h"
 #include "labs/replay/tables/train.h"
 
 enum { ROUNDS_MAX = 15, TRIES = 3, CACHE_BYTES = 32 << 20 }; /* where the system does not tell: [K] a common size */
@@ -249,7 +250,7 @@ ls_status machine_predict(struct machine_step *predicted, const ls_workload *wor
     options.overlap = run != MACHINE_APART;
     options.vary = workload->step_count > 0;
     if (options.vary) options.steps = workload->step_count + 1; /* the first does not count */
-    ls_status status = ls_build(&trace, workload, node, &options);
+    ls_status status = record_steps(&trace, workload, node, &options);
     if (status == LS_OK) status = replay(predicted, trace, node);
     ls_trace_destroy(trace);
     return status;

@@ -1,5 +1,7 @@
 #include "labs/replay/tables/replayed.h"
 
+#include "labs/replay/record/record.h"
+
 static void add_shares(struct tables_shares *shares, const struct ls_device_account *device, double weight) {
     shares->compute += weight * device->compute_us;
     shares->communication += weight * device->communication_us;
@@ -32,7 +34,7 @@ ls_status tables_replay(struct tables_replayed *replayed, const ls_workload *wor
     ls_trace *trace = NULL;
     ls_timeline *timeline = NULL;
     struct ls_account *account = NULL;
-    ls_status status = ls_build(&trace, workload, node, options);
+    ls_status status = record_steps(&trace, workload, node, options);
     if (status == LS_OK) status = ls_engine_run(&timeline, trace, node);
     if (status == LS_OK) status = ls_account_make(&account, trace, timeline, node);
     if (status == LS_OK) {

@@ -103,19 +103,18 @@ static double collective_us(const struct ls_price *p, const struct ls_meeting *m
     static const struct {
         const char *name;
         ls_collective what;
-        double share; /* of its bytes */
     } known[] = {
-        {"all_reduce", LS_COLLECTIVE_ALL_REDUCE, 1},
-        {"broadcast", LS_COLLECTIVE_BROADCAST, 1},
-        {"reduce", LS_COLLECTIVE_REDUCE, 1},
+        {"all_reduce", LS_COLLECTIVE_ALL_REDUCE},
+        {"broadcast", LS_COLLECTIVE_BROADCAST},
+        {"reduce", LS_COLLECTIVE_REDUCE},
     };
     int ranks = p->options->devices;
     double bytes = (double)meeting->bytes;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(meeting->operation, known[i].name) == 0)
-            return ls_cost_collective_us(p->node, known[i].what, ranks, bytes * known[i].share);
-    /* reduce-scatter and all-gather, whose bytes are one rank's part: either half of an all-reduce of all parts */
-    return ls_cost_collective_us(p->node, LS_COLLECTIVE_ALL_REDUCE, ranks, bytes * ranks) / 2;
+            return ls_cost_collective_us(p->node, known[i].what, ranks, bytes);
+    /* reduce-scatter and all-gather, whose bytes are one recorded rank's part: half of an all-reduce of all parts */
+    return ls_cost_collective_us(p->node, LS_COLLECTIVE_ALL_REDUCE, ranks, bytes * meeting->ranks) / 2;
 }
 
 /* --- tasks ------------------------------------------------------------------------------------------------------- */

@@ -1,0 +1,180 @@
+#define _GNU_SOURCE
+/* What replays is the real step: a wait that a mode forgets shows, and a mode that the simulator has never heard of is
+ * replayed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "labs/replay/engine/account.h"
+#include "labs/replay/record/record.h"
+#include "tests/base/scratch.h"
+#include "tests/replay/built.h"
+
+enum { RANKS = 8, BATCH = 256 };
+
+static double step_us(record_create_fn create, const struct ls_build_options *options) {
+    ls_node *node;
+    ls_workload *workload;
+    ls_trace *trace;
+    ls_timeline *timeline;
+    struct ls_account *account;
+    assert_int_equal(ls_node_open(&node, "dgx1-v100"), LS_OK);
+    assert_int_equal(ls_workload_open(&workload, "resnet50"), LS_OK);
+    ls_status status = create ? record_steps_of(&trace, create, workload, node, options)
+                              : record_steps(&trace, workload, node, options);
+    assert_int_equal(status, LS_OK);
+    assert_int_equal(ls_engine_run(&timeline, trace, node), LS_OK);
+    assert_int_equal(ls_account_make(&account, trace, timeline, node), LS_OK);
+    double us = account->step_us;
+    ls_account_free(account);
+    ls_timeline_free(timeline);
+    ls_trace_destroy(trace);
+    ls_workload_close(workload);
+    ls_node_close(node);
+    return us;
+}
+
+/* --- a mode of its own -------------------------------------------------------------------------------------------- */
+
+/* DistributedDataParallel with one reduce-scatter and one all-gather behind backward, in place of all-reduces. */
+struct toy {
+    ls_parallel base; /* first: ops receive a pointer to it */
+    ls_comm *comm;
+    ls_stream *compute, *comm_stream;
+    struct ls_device_batch batch;
+    float *gradients, *dy;
+    size_t count;
+    ls_event *backward_done, *summed;
+};
+
+static struct toy *toy_of(ls_parallel *p) { return (struct toy *)p; }
+
+static void toy_prepare(ls_parallel *p, const ls_batch *batch) {
+    ls_parallel_upload(p, ls_device_stream(p->devices[0], LS_STREAM_COPY), batch);
+}
+
+static ls_status toy_forward_backward(ls_parallel *p) {
+    struct toy *t = toy_of(p);
+    ls_phase_enter(p->clocks, LS_PHASE_FORWARD);
+    ls_parallel_await_batch(p, t->compute);
+    const float *y = ls_model_forward(p->model, t->batch.inputs, t->batch.count, true);
+    ls_phase_enter(p->clocks, LS_PHASE_LOSS);
+    ls_parallel_take_loss(p, t->compute, t->dy, y, p->world_size);
+    ls_phase_enter(p->clocks, LS_PHASE_BACKWARD);
+    ls_model_backward(p->model, t->dy, p->accumulates);
+    ls_parallel_end_backward(p, t->compute);
+    return LS_OK;
+}
+
+static ls_status toy_reduce(ls_parallel *p) {
+    struct toy *t = toy_of(p);
+    size_t part = t->count / (size_t)p->world_size;
+    float *own = t->gradients + part * (size_t)p->rank;
+    ls_phase_enter(p->clocks, LS_PHASE_ALL_REDUCE);
+    ls_event_record(t->backward_done, t->compute);
+    ls_stream_wait_event(t->comm_stream, t->backward_done);
+    ls_device_fail(p->devices[0],
+                   ls_comm_reduce_scatter(t->comm, t->comm_stream, t->gradients, own, part, LS_FP32, LS_REDUCE_SUM));
+    ls_device_fail(p->devices[0], ls_comm_all_gather(t->comm, t->comm_stream, own, t->gradients, part, LS_FP32));
+    ls_event_record(t->summed, t->comm_stream);
+    ls_stream_wait_event(t->compute, t->summed);
+    return ls_device_status(p->devices[0]);
+}
+
+static ls_status toy_apply(ls_parallel *p) {
+    ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
+    return ls_parallel_update(p, NULL);
+}
+
+static void toy_destroy(ls_parallel *p) {
+    struct toy *t = toy_of(p);
+    ls_optimizer_destroy(p->optimizer);
+    ls_device_batch_free(&t->batch, p->devices[0], p->devices[0]);
+    ls_event_destroy(t->backward_done);
+    ls_event_destroy(t->summed);
+    ls_parallel_release(p);
+    free(t);
+}
+
+static const struct ls_parallel_ops toy_ops = {.name = "a toy",
+                                               .mode = "toy",
+                                               .prepare = toy_prepare,
+                                               .forward_backward = toy_forward_backward,
+                                               .reduce = toy_reduce,
+                                               .apply = toy_apply,
+                                               .destroy = toy_destroy};
+
+static ls_status create_toy(ls_parallel **out, const struct record_scene *s) {
+    struct toy *t = calloc(1, sizeof *t);
+    assert_non_null(t);
+    ls_parallel *p = *out = &t->base;
+    p->ops = &toy_ops;
+    p->model = s->model;
+    p->batch = &t->batch;
+    p->devices[0] = p->loss_device = s->devices[0];
+    p->world_size = p->device_count = ls_comm_world_size(s->comm);
+    p->local_device_count = 1;
+    ls_probe_name_thread("rank 0");
+    t->comm = s->comm;
+    t->compute = ls_device_stream(s->devices[0], LS_STREAM_COMPUTE);
+    t->comm_stream = ls_device_stream(s->devices[0], LS_STREAM_COMM);
+    assert_int_equal(ls_parallel_init(p), LS_OK);
+    assert_int_equal(ls_device_batch_alloc(&t->batch, p->devices[0], p->devices[0], s->model, 1, true), LS_OK);
+    assert_int_equal(ls_model_alloc_gradients(s->model), LS_OK);
+    ls_model_gradients(s->model, &t->gradients, &t->count);
+    assert_int_equal(ls_optimizer_create(&p->optimizer, s->model, &s->optimizer), LS_OK);
+    assert_int_equal(ls_event_create(&t->backward_done, "backward done"), LS_OK);
+    return ls_event_create(&t->summed, "gradients summed");
+}
+
+/* Backward, then half an all-reduce twice: a device's own step, and one all-reduce of all gradients on top. */
+static void a_mode_of_its_own_needs_no_line_in_the_simulator(void **state) {
+    (void)state;
+    struct ls_build_options single = ls_build_defaults(LS_BUILD_SINGLE, 1, (double)BATCH / RANKS);
+    struct ls_build_options toy = ls_build_defaults(LS_BUILD_DDP, RANKS, BATCH);
+    ls_node *node;
+    ls_workload *workload;
+    double floats = 0;
+    assert_int_equal(ls_node_open(&node, "dgx1-v100"), LS_OK);
+    assert_int_equal(ls_workload_open(&workload, "resnet50"), LS_OK);
+    for (int p = 0; p < workload->parameter_count; p++)
+        floats += ls_build_aligned((double)workload->parameter_counts[p]);
+    double sum_us = ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, RANKS, floats * sizeof(float));
+    assert_true(sum_us > 1000);
+    built_expect_us(step_us(create_toy, &toy), step_us(NULL, &single) + sum_us);
+    ls_workload_close(workload);
+    ls_node_close(node);
+}
+
+/* --- forgotten waits ---------------------------------------------------------------------------------------------- */
+
+/* Each wait between DataParallel's devices, left out (LS_CPU_DROP_WAIT): something comes too early. */
+static void a_forgotten_wait_shows(void **state) {
+    (void)state;
+    static const char *const waits[] = {"replica updated", "outputs ready",         "outputs gathered",
+                                        "loss taken",      "loss gradient arrived", "backward done",
+                                        "gradients sent",  "parameters updated"};
+    struct ls_build_options dp = ls_build_defaults(LS_BUILD_DP, 4, 128);
+    double whole_us = step_us(NULL, &dp);
+    for (size_t w = 0; w < sizeof waits / sizeof *waits; w++) {
+        assert_int_equal(setenv("LS_CPU_DROP_WAIT", waits[w], 1), 0);
+        double us = step_us(NULL, &dp);
+        unsetenv("LS_CPU_DROP_WAIT");
+        if (!(us < whole_us)) fail_msg("without the wait for \"%s\" a step takes %.17g us, as with it", waits[w], us);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_mode_of_its_own_needs_no_line_in_the_simulator, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(a_forgotten_wait_shows, scratch_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests_name("record", tests, NULL, NULL);
+}

@@ -101,9 +101,10 @@ void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const 
     size_t rows = batch->count, outputs = ls_model_outputs(p->model);
     const struct ls_answers answers = {.labels = batch->labels, .targets = batch->targets};
     float *loss = loss_slot(p);
-    if (ls_model_enqueue_described(p->model, compute, LS_DESCRIBED_LOSS)) return;
-    ls_loss(ls_model_loss(p->model), compute, loss, dy, y, answers, rows, outputs,
-            (double)gradient_weight / (double)batch->global_count);
+    if (!ls_model_enqueue_described(p->model, compute, LS_DESCRIBED_LOSS)) {
+        ls_loss(ls_model_loss(p->model), compute, loss, dy, y, answers, rows, outputs,
+                (double)gradient_weight / (double)batch->global_count);
+    }
     if (gradient_weight != p->world_size) ls_scale(compute, loss, (float)p->world_size / (float)gradient_weight, 1);
     if (!ls_parallel_is_first(p)) ls_reduce_add(compute, ls_parallel_step_loss(p), &p->micro_loss, 1, 1);
     if (p->loss_scale && rows > 0) ls_scale_by(compute, dy, p->loss_scale, rows * outputs);

@@ -107,6 +107,11 @@ static void overlap_hides_what_backward_allows(void **state) {
     assert_true(done < backward_us + LAYERS * each);
     built_run(&b);
     built_expect_us(b.timeline->makespan_us, 4 * (forward_us + loss_us + done + optimizer_us));
+    /* gradients travel with the last of three micro-batches (operations take their time with any number of samples) */
+    b.options.micro_batches = 3;
+    built_run(&b);
+    built_expect_us(b.timeline->makespan_us, 4 * (3 * (forward_us + loss_us) + 2 * backward_us + done + optimizer_us));
+    b.options.micro_batches = 1;
     b.options.overlap = false;
     built_run(&b);
     built_expect_us(b.timeline->makespan_us, 4 * (forward_us + loss_us + backward_us + LAYERS * each + optimizer_us));

@@ -10,6 +10,7 @@ struct ls_build_options ls_build_defaults(ls_build_mode mode, int devices, doubl
         .mode = mode,
         .devices = devices,
         .batch = batch,
+        .micro_batches = 1,
         .steps = 4,
         .precision = LS_FP32,
         .overlap = true,

@@ -23,7 +23,10 @@ struct ls_build_options {
     ls_build_mode mode;
     int devices;
     double batch; /* samples of a step over all devices; cut by torch.chunk's rule, or equally if it is not whole */
-    int steps;    /* the first of them is warm-up: nothing was there before it */
+    /* of a step, in equal parts, of which each device has at least one sample; that gradients which add up are read,
+     * too, is left out */
+    int micro_batches;
+    int steps; /* the first of them is warm-up: nothing was there before it */
     ls_dtype precision;
     int batch_places; /* ls_build_places; 0: as the node's host threads work */
     /* DP: parameters and gradients by a broadcast and a reduce (PyTorch over NCCL), rather than copies from and to

@@ -26,6 +26,7 @@ double ls_build_estimate(const ls_workload *w, const struct ls_build_options *o)
     double buckets = fmin(w->ready_count, 1 + floor(sizeof(float) * floats / most_bytes));
     double of_device = 2.0 * w->work_count + 8, together = 0; /* launches and kernels; the batch, the loader, waits */
     if (o->mode == LS_BUILD_DP) of_device += 12;              /* hand-overs, copies and their launches */
+    of_device *= o->micro_batches;
     if (o->mode == LS_BUILD_DDP && o->tensor_us > 0) of_device += 2.0 * w->ready_count; /* hooks and their launches */
     if (o->mode == LS_BUILD_DDP && o->devices > 1) {
         of_device += 4 * buckets; /* launch and kernel of the division, launch and task of the all-reduce */
@@ -53,6 +54,10 @@ ls_status ls_build_check(const ls_workload *w, const ls_node *node, const struct
                            "a batch of %g samples leaves %d of %d ranks without any: DDP refuses it; pieces of %g "
                            "samples are enough for %d ranks",
                            o->batch, o->devices - with_samples, o->devices, ls_build_rows(o, 0), with_samples);
+    }
+    if (o->micro_batches < 1 || (o->micro_batches > 1 && o->batch < (double)o->devices * o->micro_batches)) {
+        return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be cut into %d micro-batches for %d devices",
+                       o->batch, o->micro_batches, o->devices);
     }
     if (o->mode == LS_BUILD_SINGLE && o->devices != 1) {
         return ls_fail(LS_ERR_INVALID, "a program for one device cannot use %d", o->devices);

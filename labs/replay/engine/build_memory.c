@@ -27,7 +27,7 @@ static double parameter_floats(const ls_workload *w) {
 }
 
 static double largest_piece(const struct ls_build_options *o) {
-    double share = o->batch / o->devices;
+    double share = o->batch / o->micro_batches / o->devices;
     return ls_build_is_whole(o->batch) ? ceil(share) : share;
 }
 
@@ -67,8 +67,9 @@ void ls_build_memory(struct ls_memory_prediction *memory, const ls_workload *w, 
     if (!dp) {
         memory->input = places * piece * (w->input_bytes + w->answer_bytes);
     } else if (first) {
-        memory->input = places * o->batch * (w->input_bytes + w->answer_bytes);
-        memory->gathered_output = o->batch * w->output_bytes;
+        double together = ceil(o->batch / o->micro_batches);
+        memory->input = places * together * (w->input_bytes + w->answer_bytes);
+        memory->gathered_output = together * w->output_bytes;
     } else {
         memory->input = piece * w->input_bytes;
     }

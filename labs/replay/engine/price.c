@@ -54,10 +54,10 @@ static double variation(const struct ls_price *p, const struct ls_task *task, in
     return w->step_us[step * w->work_count + task->work] / w->work[task->work].us;
 }
 
-/* DP takes the loss of the whole batch in one piece. */
+/* Of a micro-batch. DP takes the loss of all devices' samples in one piece. */
 static double samples_of(const struct ls_price *p, const struct ls_task *task, int device) {
-    if (p->options->mode == LS_BUILD_DP && (is(task, "loss") || is(task, "optimizer"))) return p->options->batch;
-    return ls_build_rows(p->options, device);
+    bool all = p->options->mode == LS_BUILD_DP && (is(task, "loss") || is(task, "optimizer"));
+    return (all ? p->options->batch : ls_build_rows(p->options, device)) / p->options->micro_batches;
 }
 
 static void price_work(struct ls_price *p, struct ls_task *task, int device) {
@@ -86,9 +86,9 @@ static double unshared_copy_us(const struct ls_price *p, double bytes, int from,
 
 /* Samples, outputs and their gradients grow with the samples, each of which was recorded as one. */
 static double samples_in_copy(const struct ls_price *p, const struct ls_task *task, int device) {
-    bool dp = p->options->mode == LS_BUILD_DP;
-    if (is(task, "input")) return dp ? p->options->batch / p->active : ls_build_rows(p->options, device);
-    return is(task, "scatter") || is(task, "gather") ? ls_build_rows(p->options, device) : 1;
+    bool all = p->options->mode == LS_BUILD_DP && is(task, "input");
+    if (!is(task, "input") && !is(task, "scatter") && !is(task, "gather")) return 1;
+    return (all ? p->options->batch / p->active : ls_build_rows(p->options, device)) / p->options->micro_batches;
 }
 
 static void price_copy(const struct ls_price *p, struct ls_task *task, int device) {

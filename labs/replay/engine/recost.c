@@ -26,6 +26,7 @@ struct recost {
     int *next;                      /* of each recorded task: the next one of its lane; LS_NONE */
     const char *groups[MAX_GROUPS]; /* the recording's texts */
     int group_count;
+    int step;     /* of the last task of the host's lane in progress */
     int *lane_of; /* [recorded lane]: device * LS_LANE_COUNT + kind, of the first rank */
 };
 
@@ -66,6 +67,13 @@ static enum waiting waits(const struct recost *r, int task, int *step) {
         if (!own) waiting = FOR_A_STREAM;
     }
     return waiting;
+}
+
+/* The steps of what a thread does between its last word and its next wait are those of the former: the latter may begin
+ * in either of two steps, as the recording's clock would have it. */
+static void settle_step(struct recost *r, struct ls_task *task) {
+    if (strcmp(task->name, "host") == 0) task->step = r->step;
+    r->step = task->step;
 }
 
 static void price_host(const struct recost *r, struct ls_task *task, int number) {
@@ -123,10 +131,12 @@ static void add_task(struct recost *r, int rank, int number) {
     if (task.from >= 0) task.from += rank;
     if (task.to >= 0) task.to += rank;
     task.lane = lane_in_out(r, rank, number);
-    if (is_of_host(r, number))
+    if (is_of_host(r, number)) {
         price_host(r, &task, number);
-    else
+        settle_step(r, &task);
+    } else {
         ls_price_task(&r->price, &task, device_of(r, rank, number), meeting);
+    }
     if (collective) task.meeting = join_meeting(r, &task);
     *first_of(r, rank, number) = *last_of(r, rank, number) = ls_trace_add_task(r->out, &task);
 }
@@ -152,8 +162,10 @@ static void add_messages(struct recost *r, int number) {
 static void add_lane_tasks(struct recost *r, int lane) {
     int count;
     const int *tasks = ls_trace_lane_tasks(r->recorded, lane, &count);
-    for (int rank = 0; rank < r->ranks; rank++)
+    for (int rank = 0; rank < r->ranks; rank++) {
+        r->step = 0;
         for (int i = 0; i < count; i++) add_task(r, rank, tasks[i]);
+    }
 }
 
 static void add_comm_tasks(struct recost *r, int lane) {
@@ -224,7 +236,7 @@ static void describe(const struct recost *r) {
     about->devices = o->devices;
     about->recorded_ranks = about->world_size = o->mode == LS_BUILD_DDP ? o->devices : 1;
     about->batch_size = (int64_t)o->batch;
-    about->micro_batches = 1;
+    about->micro_batches = o->micro_batches;
     about->input_bytes = (uint64_t)(w->input_bytes + 0.5);
     about->output_bytes = (uint64_t)(w->output_bytes + 0.5);
     about->answer_bytes = (uint64_t)(w->answer_bytes + 0.5);

@@ -91,7 +91,7 @@ static ls_optimizer_options optimizer_of(const ls_workload *w) {
 
 /* --- steps ------------------------------------------------------------------------------------------------------- */
 
-/* Samples that a step is recorded with: one on each device that has any. */
+/* Samples that a micro-batch is recorded with: one on each device that has any. */
 static size_t recorded_samples(const struct ls_build_options *o) {
     size_t samples = 0;
     for (int d = 0; d < o->devices; d++) samples += ls_build_rows(o, d) > 0;
@@ -106,12 +106,15 @@ static ls_status take_step(ls_parallel *p, const struct ls_build_options *o, uin
                       .labels = (const int64_t *)(const void *)&nowhere,
                       .targets = (const float *)(const void *)&nowhere,
                       .count = samples,
-                      .global_count = samples * ranks};
+                      .global_count = samples * ranks * (size_t)p->micro_batches};
     ls_phase_enter(p->clocks, LS_PHASE_LOADER);
     if (ls_probing()) ls_probe_instant(LS_PROBE_RAISE, "next batch", (uintptr_t)&next, step + 1);
+    ls_status status = LS_OK;
+    for (p->micro_batch = 0; status == LS_OK && p->micro_batch < p->micro_batches; p->micro_batch++) {
+        p->ops->prepare(p, &batch);
+        status = ls_parallel_run_micro_batch(p);
+    }
     p->micro_batch = 0;
-    p->ops->prepare(p, &batch);
-    ls_status status = ls_parallel_run_micro_batch(p);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
     p->step++;
     return status == LS_OK ? ls_event_synchronize(p->batch_copied) : status;
@@ -130,6 +133,7 @@ static ls_status set_places(ls_parallel *p, const struct ls_build_options *o, in
 static ls_status take_steps(ls_parallel *p, const struct ls_build_options *o) {
     int places;
     ls_status status = set_places(p, o, &places);
+    p->micro_batches = o->micro_batches;
     p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
     for (int step = 0; status == LS_OK && step < WARM_UP_STEPS; step++) status = take_step(p, o, 0);
     ls_probe_start(false);

@@ -12,6 +12,7 @@ struct ls_build_options replay_options(const replay_settings *settings, const re
                                        const replay_row *row) {
     struct ls_build_options options = ls_build_defaults(row->mode, row->n, row->batch);
     options.steps = settings->steps;
+    options.micro_batches = settings->accumulate;
     options.precision = settings->precision;
     options.replicate_by_collectives = row->by_collectives;
     options.gil = ls_node_host(inputs->node)->lock_us > 0;

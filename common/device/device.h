@@ -73,8 +73,9 @@ typedef struct ls_device_options {
     size_t memory_capacity_bytes; /* cap of the device's pool; 0: no cap but the machine's */
     bool tf32;           /* GPUs: matrix products of fp32 may round their inputs to TF32 (10 bits of mantissa) */
     bool check_launches; /* GPUs: wait after each operation, so that a failure is reported with its name; slow */
-    bool behind; /* meta devices: programs take the way that they take on GPUs, ahead of their devices; else that
-                            of CPU devices, whose work the launching thread runs */
+    /* meta devices: programs take the way that they take on GPUs, ahead of their devices; else that of CPU devices, whose
+     * work the launching thread runs */
+    bool behind;
 } ls_device_options;
 
 /* How many GPUs this process can use (CUDA_VISIBLE_DEVICES counts). Never a failure: where there is none, *count is 0

@@ -125,10 +125,12 @@ check_handout() {
     rm -rf "$work/handout"
 }
 
-# Every command of the sheet does what the sheet says, in the product's tree: it succeeds, or ends with the status that is told.
+# Every command of the sheet does what the sheet says, in the product's tree: it succeeds, or ends with the status that is told. And its
+# figures are those of this machine, within their bounds.
 check_sheet() {
     count=$((count + 1))
     DOCS_DEADLINE_S=600 tests/check_docs.sh --run "$folder/README.md" >"$work/said" 2>&1 || { complain "lab $lab: a command of its sheet failed"; cat "$work/said"; }
+    labs/course/figures.sh check "$lab" >"$work/said" 2>&1 || { complain "lab $lab: its sheet has figures that are not this machine's"; cat "$work/said"; }
 }
 
 check_patches() {

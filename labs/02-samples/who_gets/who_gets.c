@@ -6,9 +6,9 @@
 #include "common/base/chunk.h"
 #include "common/base/launcher.h"
 #include "common/base/log.h"
-#include "common/base/options.h"
 #include "common/base/results.h"
 #include "common/data/sampler.h"
+#include "labs/bench/shared/settings.h"
 
 enum { MOST_RANKS = 64, MOST_SAMPLES = 1000 };
 
@@ -124,13 +124,9 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
          .to.flag = &s->uneven,
          .help = "repeat none and leave none out: the first ranks get one sample more"},
     };
-    const ls_command command = {.purpose = "Shows which samples which device and which rank gets.",
-                                .options = options,
-                                .count = sizeof options / sizeof options[0]};
-    ls_parsed parsed;
-    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
-    *help = status == LS_OK && parsed.help;
-    return status;
+    bench_options all = {0};
+    BENCH_ADD_OPTIONS(&all, options);
+    return bench_parse_options(&all, "Shows which samples which device and which rank gets.", argc, argv, help);
 }
 
 int main(int argc, char **argv) {

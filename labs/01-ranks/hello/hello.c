@@ -8,11 +8,11 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
-#include "common/base/options.h"
 #include "common/base/results.h"
 #include "ddp_procs/launch/rank.h"
 #include "ddp_procs/launch/store.h"
 #include "labs/01-ranks/hello/hello.h"
+#include "labs/bench/shared/settings.h"
 
 struct settings {
     int threads, word, mismatch;
@@ -151,13 +151,10 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
          .limits = LS_BETWEEN(0.01, LS_COMM_LONGEST_TIMEOUT_S),
          .help = "deadline of every wait for another rank"},
     };
-    const ls_command command = {.purpose = "Ranks that say who they are, and hear of each other in four ways.",
-                                .options = options,
-                                .count = sizeof options / sizeof options[0]};
-    ls_parsed parsed;
-    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
-    *help = status == LS_OK && parsed.help;
-    return status;
+    bench_options all = {0};
+    BENCH_ADD_OPTIONS(&all, options);
+    return bench_parse_options(&all, "Ranks that say who they are, and hear of each other in four ways.", argc, argv,
+                               help);
 }
 
 int main(int argc, char **argv) {

@@ -16,9 +16,6 @@
 /* A CPU device's host thread runs such a copy itself: waking the copy stream's thread takes longer (device_cpu.c). */
 static const uint64_t brief_copy_bytes = 256 << 10;
 
-/* Traces have whole bytes and flops, of which no task has as many as fit. */
-static uint64_t whole(double value) { return value < 9e18 ? (uint64_t)llround(value) : (uint64_t)9e18; }
-
 static bool is(const struct ls_task *task, const char *phase) { return strcmp(task->phase, phase) == 0; }
 
 /* --- operations -------------------------------------------------------------------------------------------------- */
@@ -66,8 +63,9 @@ static void price_work(struct ls_price *p, struct ls_task *task, int device) {
     double samples = samples_of(p, task, device), share = fixed ? 1 : samples / p->workload->samples;
     task->us = costs_of(p, samples)[task->work] * variation(p, task, device);
     if (fixed && p->update_bytes > 0) task->us += p->reclaim_us * work->bytes / p->update_bytes;
-    task->flops = whole(work->flops * share);
-    task->bytes = whole(fixed ? work->bytes : work->fixed_bytes + (work->bytes - work->fixed_bytes) * share);
+    task->flops = ls_workload_whole(work->flops * share);
+    task->bytes =
+        ls_workload_whole(fixed ? work->bytes : work->fixed_bytes + (work->bytes - work->fixed_bytes) * share);
     task->fixed_bytes = work->fixed_bytes;
 }
 
@@ -94,7 +92,7 @@ static double samples_in_copy(const struct ls_price *p, const struct ls_task *ta
 static void price_copy(const struct ls_price *p, struct ls_task *task, int device) {
     int devices = ls_node_device_count(p->node);
     double bytes = (double)task->bytes * samples_in_copy(p, task, device);
-    task->bytes = whole(bytes);
+    task->bytes = ls_workload_whole(bytes);
     if (task->from == task->to || task->from >= devices || task->to >= devices)
         task->us = unshared_copy_us(p, bytes, task->from, task->to);
 }

@@ -237,9 +237,9 @@ static void describe(const struct recost *r) {
     about->recorded_ranks = about->world_size = o->mode == LS_BUILD_DDP ? o->devices : 1;
     about->batch_size = (int64_t)o->batch;
     about->micro_batches = o->micro_batches;
-    about->input_bytes = (uint64_t)(w->input_bytes + 0.5);
-    about->output_bytes = (uint64_t)(w->output_bytes + 0.5);
-    about->answer_bytes = (uint64_t)(w->answer_bytes + 0.5);
+    about->input_bytes = ls_workload_whole(w->input_bytes);
+    about->output_bytes = ls_workload_whole(w->output_bytes);
+    about->answer_bytes = ls_workload_whole(w->answer_bytes);
     about->first_bucket_bytes = o->first_bucket_bytes;
     about->bucket_bytes = o->bucket_bytes;
     about->overlap = o->overlap;

@@ -72,4 +72,7 @@ void ls_workload_close(ls_workload *workload); /* NULL is a no-op */
 
 uint64_t ls_workload_parameters(const ls_workload *workload); /* elements in all */
 
+/* Bytes or flops, which workloads have as fractions and traces as whole numbers: rounded, at most 9e18. */
+uint64_t ls_workload_whole(double value);
+
 #endif

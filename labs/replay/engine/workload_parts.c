@@ -1,5 +1,6 @@
 #include "labs/replay/engine/workload_parts.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,6 +103,8 @@ void ls_workload_close(ls_workload *workload) {
     free(workload->step_us);
     free(parts);
 }
+
+uint64_t ls_workload_whole(double value) { return value < 9e18 ? (uint64_t)llround(value) : (uint64_t)9e18; }
 
 uint64_t ls_workload_parameters(const ls_workload *workload) {
     uint64_t sum = 0;

@@ -1,12 +1,9 @@
 #include "labs/replay/record/describe.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
-
-static uint64_t whole(double value) { return value < 9e18 ? (uint64_t)llround(value) : (uint64_t)9e18; }
 
 static ls_described_part part_of(const char *phase) {
     static const char *const phases[] = {[LS_DESCRIBED_FORWARD] = "forward",
@@ -20,13 +17,13 @@ static ls_described_part part_of(const char *phase) {
 
 ls_status record_describe(struct ls_described *d, const ls_workload *w, bool hooks) {
     struct ls_described_op *ops = calloc((size_t)w->work_count + 1, sizeof *ops);
-    *d = (struct ls_described){.input_nbytes = whole(w->input_bytes),
-                               .answer_nbytes = whole(w->answer_bytes),
-                               .outputs = whole(w->output_bytes / sizeof(float)),
+    *d = (struct ls_described){.input_nbytes = ls_workload_whole(w->input_bytes),
+                               .answer_nbytes = ls_workload_whole(w->answer_bytes),
+                               .outputs = ls_workload_whole(w->output_bytes / sizeof(float)),
                                .parameter_names = w->parameter_names,
                                .parameter_counts = w->parameter_counts,
                                .parameter_count = (size_t)w->parameter_count,
-                               .buffer_count = whole(w->buffer_bytes / sizeof(float)),
+                               .buffer_count = ls_workload_whole(w->buffer_bytes / sizeof(float)),
                                .ops = ops,
                                .op_count = (size_t)w->work_count,
                                .ready = w->ready,
@@ -36,8 +33,8 @@ ls_status record_describe(struct ls_described *d, const ls_workload *w, bool hoo
         const struct ls_work *work = &w->work[i];
         ops[i] = (struct ls_described_op){.name = work->name,
                                           .part = part_of(work->phase),
-                                          .flops = whole(work->flops),
-                                          .bytes = whole(work->bytes),
+                                          .flops = ls_workload_whole(work->flops),
+                                          .bytes = ls_workload_whole(work->bytes),
                                           .first_ready = work->first_ready,
                                           .ready_count = work->ready_count};
     }

@@ -1,7 +1,7 @@
 /* described — models that enqueue what a description says (described.h).
  *   idea  : the parameters are tensors of a meta device, which needs no memory for them; an operation is a launch that
  *           probes see, with its number, and nothing else
- *   not   : precision (a description has its own operations for casts, if any) and branches that are not taken */
+ *   not   : casts (a description has its own operations for them, if any) and branches that are not taken */
 #include "common/nn/described.h"
 
 #include <stdio.h>

@@ -22,9 +22,11 @@ struct ls_described_op {
     int first_ready, ready_count; /* backward: parameters ready[first_ready ...], whose gradients are complete then */
 };
 
-/* All of it is borrowed, for the life of the models that are made from it. */
+/* What the network holds is accounted for, and so are parameters in half precision. All of it is borrowed, for the life of the models that are made from it. */
 struct ls_described {
+    ls_dtype precision;
     size_t input_nbytes, answer_nbytes, outputs; /* of a sample */
+    size_t activation_nbytes; /* of a sample: what forward leaves for backward, and what backward needs beside it */
     const char *const *parameter_names;
     const uint64_t *parameter_counts;     /* elements */
     size_t parameter_count, buffer_count; /* buffers: elements in all */

@@ -161,11 +161,16 @@ ls_status ls_model_create_described(ls_model **out, ls_device *device, const str
     if (ls_device_computes(device))
         return ls_fail(LS_ERR_INVALID, "device %d computes: a model that is only described has nothing for it",
                        ls_device_index(device));
-    ls_model *model = new_model(device, max_batch, LS_FP32);
+    ls_model *model = new_model(device, max_batch, described->precision);
     if (!model) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model");
     model->described = described;
     ls_status status = ls_describe_tensors(model);
     if (status == LS_OK) status = alloc_slab(model);
+    if (status == LS_OK) status = alloc_half(model);
+    if (status == LS_OK) {
+        size_t nbytes = max_batch * described->activation_nbytes;
+        status = ls_device_alloc(device, LS_MEMORY_ACTIVATION, nbytes, "activations", &model->exchange[0]);
+    }
     return hand_out(out, model, status);
 }
 

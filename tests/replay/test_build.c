@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "labs/replay/engine/account.h"
-#include "labs/replay/engine/build.h"
 #include "labs/replay/record/record.h"
 #include "tests/base/scratch.h"
 #include "tests/replay/built.h"
@@ -222,18 +221,20 @@ static void memory_counts_the_places_that_times_count(void **state) {
     (void)state;
     for (int on_host = 0; on_host < 2; on_host++) {
         for (ls_build_mode mode = LS_BUILD_DP; mode <= LS_BUILD_DDP; mode++) {
-            struct ls_memory_prediction memory;
+            struct record_memory memory;
             struct built b;
             built_begin(&b, mode, 4, 64, 1);
-            b.workload.input_bytes = 500;
-            b.workload.answer_bytes = 12;
+            built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+            b.workload.input_bytes = 512;
+            b.workload.answer_bytes = 128;
             ls_node_change_host(b.node)->runs_compute = on_host;
-            assert_int_equal(ls_build_places(&b.options, b.node), on_host ? 1 : 2);
-            ls_build_memory(&memory, &b.workload, b.node, &b.options, 0);
-            built_expect_us(memory.input, (on_host ? 1 : 2) * (mode == LS_BUILD_DP ? 64 : 16) * 512.0);
-            b.options.batch_places = 1;
-            ls_build_memory(&memory, &b.workload, b.node, &b.options, 0);
-            built_expect_us(memory.input, (mode == LS_BUILD_DP ? 64 : 16) * 512.0);
+            for (int places = 0; places <= 2; places += 2) {
+                b.options.batch_places = places;
+                assert_int_equal(record_memory(&memory, &b.workload, b.node, &b.options), LS_OK);
+                int room = places > 0 ? places : on_host ? 1 : 2;
+                built_expect_us((double)memory.first.peak_bytes[LS_MEMORY_INPUT],
+                                room * (mode == LS_BUILD_DP ? 64 : 16) * 640.0);
+            }
             built_end(&b);
         }
     }

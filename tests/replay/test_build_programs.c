@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "labs/replay/engine/build.h"
+#include "labs/replay/record/record.h"
 #include "tests/base/scratch.h"
 #include "tests/programs/program.h"
 #include "tests/replay/model_work.h"
@@ -39,32 +39,31 @@ static void read_peaks(const char *line, int devices, double peaks[][8]) {
     free(text);
 }
 
-/* All categories but the workspace, of which the libraries' scratch is not known: there is no less than predicted. */
+/* All categories but the workspace, of which the libraries' scratch is not known: there is no less than counted. */
 static void compare_memory(const struct model_work *m, const struct ls_build_options *o, const char *line,
                            double peaks[][8]) {
     ls_node *node;
     assert_int_equal(ls_node_open(&node, "course"), LS_OK);
     ls_node_change_host(node)->runs_compute = true; /* as the programs' CPU devices */
+    struct record_memory memory;
+    assert_int_equal(record_memory(&memory, &m->workload, node, o), LS_OK);
     for (int d = 0; d < o->devices; d++) {
-        struct ls_memory_prediction p;
-        ls_build_memory(&p, &m->workload, node, o, d);
-        const double predicted[7] = {p.parameter, p.gradient,        p.optimizer, p.activation,
-                                     p.input,     p.gathered_output, p.bucket};
+        const ls_memory_report *held = d == 0 ? &memory.first : &memory.last;
         /* saved statistics of batch norm do not grow with the batch: 2 floats a channel, which a workload has no
          * place for */
         double statistics = m->workload.buffer_bytes;
-        for (int c = 0; c < 7; c++) {
-            double wanted = predicted[c] + (c == 3 ? statistics : 0);
+        for (int c = 0; c < LS_MEMORY_WORKSPACE; c++) {
+            double wanted = (double)held->peak_bytes[c] + (c == LS_MEMORY_ACTIVATION ? statistics : 0);
             if (!(fabs(peaks[d][c] - wanted) <= 0)) {
                 fail_msg("%s: device %d, category %d: %.0f bytes, predicted %.0f", line, d, c, peaks[d][c], wanted);
             }
         }
-        assert_true(peaks[d][7] >= p.workspace);
+        assert_true(peaks[d][LS_MEMORY_WORKSPACE] >= (double)held->peak_bytes[LS_MEMORY_WORKSPACE]);
     }
     ls_node_close(node);
 }
 
-static void devices_hold_what_is_predicted(void **state) {
+static void devices_hold_what_is_counted(void **state) {
     (void)state;
     static const char *const models[] = {"mlp", "convnet"};
     static const struct {
@@ -97,7 +96,7 @@ static void devices_hold_what_is_predicted(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(devices_hold_what_is_predicted, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(devices_hold_what_is_counted, programs_setup, programs_teardown),
     };
     return cmocka_run_group_tests_name("build programs", tests, NULL, NULL);
 }

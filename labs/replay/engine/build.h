@@ -1,4 +1,4 @@
-/* A replayed program: its mode, devices, batch and options; what of it can be replayed, and what it holds in memory.
+/* A replayed program: its mode, devices, batch and options, and what of it can be replayed.
  *
  * Its steps are those of dp_threads/dp_step.c and ddp_procs/ddp_step.c, run with a described network and recorded
  * (labs/replay/record). Kernels get their cost (cost.h), host tasks the node's figures for launches. Copies get no
@@ -28,7 +28,9 @@ struct ls_build_options {
     int micro_batches;
     int steps; /* the first of them is warm-up: nothing was there before it */
     ls_dtype precision;
-    int batch_places; /* ls_build_places; 0: as the node's host threads work */
+    /* batches that a device has room for, 1 or 2; 0: as the mode has it: 1 where the node's host threads run what they
+     * launch, else 2, since the host is then a step ahead (common/seam/parallel.c) */
+    int batch_places;
     /* DP: parameters and gradients by a broadcast and a reduce (PyTorch over NCCL), rather than copies from and to
      * device 0 */
     bool replicate_by_collectives;
@@ -64,10 +66,6 @@ bool ls_build_is_whole(double batch);
  * of the same size, and refused where the batch does not divide). A batch that is not whole is shared equally. */
 double ls_build_rows(const struct ls_build_options *options, int d);
 
-/* How many batches a device has room for: options->batch_places if that is not 0. Otherwise 1 where the node's host
- * threads run what they launch, else 2, since the host is then a step ahead (common/seam/parallel.c). */
-int ls_build_places(const struct ls_build_options *options, const ls_node *node);
-
 /* About how many tasks the trace would have: within a factor of 2 (tests/replay), and without making it. */
 double ls_build_estimate(const ls_workload *workload, const struct ls_build_options *options);
 
@@ -82,14 +80,5 @@ ls_status ls_build_check(const ls_workload *workload, const ls_node *node, const
  * the task that device i's messages come after (LS_NONE: none), and becomes the last of them. */
 void ls_build_messages(ls_trace *trace, ls_pattern pattern, const int *lanes, int *tasks, int count, double bytes,
                        int step);
-
-/* Bytes that a device would hold, by the categories of device.h's accounting (in its order), as the program allocates
- * them. */
-struct ls_memory_prediction {
-    double parameter, gradient, optimizer, activation, input, gathered_output, bucket, workspace;
-};
-void ls_build_memory(struct ls_memory_prediction *memory, const ls_workload *workload, const ls_node *node,
-                     const struct ls_build_options *options, int device);
-double ls_memory_total(const struct ls_memory_prediction *memory); /* bytes of all categories */
 
 #endif

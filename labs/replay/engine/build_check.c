@@ -13,6 +13,9 @@
 enum { LS_BUILD_MAX_STEPS = 1 << 20, LS_BUILD_MAX_RANKS = 1 << 20 };
 static const double max_batch = 1e9;
 
+#define TIB 1099511627776.0
+static const double most_held_bytes = 64 * TIB; /* meta devices have addresses for that, on 64 of them */
+
 /* Messages of an all-reduce, all ranks together. */
 static double messages_of(ls_pattern pattern, int ranks) {
     bool one_way = pattern == LS_PATTERN_SERVER || pattern == LS_PATTERN_TREE; /* N - 1 there, and N - 1 back */
@@ -46,6 +49,11 @@ ls_status ls_build_check(const ls_workload *w, const ls_node *node, const struct
     }
     if (ls_build_is_whole(o->batch) && o->batch < o->devices) {
         return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be cut for %d devices", o->batch, o->devices);
+    }
+    double held_bytes = (w->activation_bytes + w->exchange_bytes + w->input_bytes) * ls_build_rows(o, 0);
+    if (!(held_bytes <= most_held_bytes)) {
+        return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be built: a device would hold %.2g TiB of it",
+                       o->batch, held_bytes / TIB);
     }
     if (o->mode == LS_BUILD_DDP && ls_build_is_whole(o->batch)) {
         int with_samples = (int)ls_chunk_count((size_t)o->batch, o->devices);

@@ -15,9 +15,19 @@ static ls_described_part part_of(const char *phase) {
     return (ls_described_part)part;
 }
 
-ls_status record_describe(struct ls_described *d, const ls_workload *w, bool hooks) {
+/* Of a sample: the workload's are of its own element type. Samples that travel as fp32 are cast. */
+static double activation_bytes(const ls_workload *w, ls_dtype precision) {
+    bool casts = precision != LS_FP32 && w->element_bytes == sizeof(float);
+    double element_bytes = (double)ls_dtype_nbytes(precision);
+    return (w->activation_bytes + w->exchange_bytes) * element_bytes / w->element_bytes +
+           (casts ? w->input_bytes / 2 : 0);
+}
+
+ls_status record_describe(struct ls_described *d, const ls_workload *w, const struct ls_build_options *o) {
     struct ls_described_op *ops = calloc((size_t)w->work_count + 1, sizeof *ops);
-    *d = (struct ls_described){.input_nbytes = ls_workload_whole(w->input_bytes),
+    *d = (struct ls_described){.precision = o->precision,
+                               .activation_nbytes = ls_workload_whole(activation_bytes(w, o->precision)),
+                               .input_nbytes = ls_workload_whole(w->input_bytes),
                                .answer_nbytes = ls_workload_whole(w->answer_bytes),
                                .outputs = ls_workload_whole(w->output_bytes / sizeof(float)),
                                .parameter_names = w->parameter_names,
@@ -27,7 +37,7 @@ ls_status record_describe(struct ls_described *d, const ls_workload *w, bool hoo
                                .ops = ops,
                                .op_count = (size_t)w->work_count,
                                .ready = w->ready,
-                               .hooks = hooks};
+                               .hooks = o->mode == LS_BUILD_DDP && o->tensor_us > 0};
     if (!ops) return ls_fail(LS_ERR_NO_MEMORY, "no memory to describe %s", w->name);
     for (int i = 0; i < w->work_count; i++) {
         const struct ls_work *work = &w->work[i];

@@ -3,10 +3,11 @@
 #define LABS_REPLAY_RECORD_DESCRIBE_H
 
 #include "common/nn/described.h"
-#include "labs/replay/engine/workload.h"
+#include "labs/replay/engine/build.h"
 
-/* The workload's texts and lists are used, so it must stay. `hooks`: each gradient costs an operation. */
-ls_status record_describe(struct ls_described *described, const ls_workload *workload, bool hooks);
+/* The workload's texts and lists are used, so it must stay. */
+ls_status record_describe(struct ls_described *described, const ls_workload *workload,
+                          const struct ls_build_options *options);
 void record_describe_free(struct ls_described *described);
 
 #endif

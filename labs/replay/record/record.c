@@ -4,6 +4,7 @@
  *   cost  : the host's share of the steps, once for DDP however many ranks there are; then what recost.h says */
 #include "labs/replay/record/record.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "common/base/log.h"
@@ -22,14 +23,14 @@ enum { WARM_UP_STEPS = 2 }; /* DDP's first has one bucket; with the second it bu
 /* --- modes ------------------------------------------------------------------------------------------------------- */
 
 static ls_status create_single(ls_parallel **out, const struct record_scene *s) {
-    return ls_single_create(out, s->devices[0], s->model, &s->optimizer, 1);
+    return ls_single_create(out, s->devices[0], s->model, &s->optimizer, s->samples);
 }
 
 static ls_status create_dp(ls_parallel **out, const struct record_scene *s) {
     bool together = s->options->replicate_by_collectives && s->device_count > 1;
     dp_options options = {.devices = s->devices,
                           .device_count = s->device_count,
-                          .max_batch = (size_t)s->device_count,
+                          .max_batch = s->samples,
                           .replicate = together ? DP_REPLICATE_NCCL : DP_REPLICATE_FLAT,
                           .optimizer = s->optimizer};
     return dp_create(out, s->model, &options);
@@ -38,7 +39,7 @@ static ls_status create_dp(ls_parallel **out, const struct record_scene *s) {
 static ls_status create_ddp(ls_parallel **out, const struct record_scene *s) {
     const struct ls_build_options *o = s->options;
     ddp_options options = {.comm = s->comm,
-                           .max_batch = 1,
+                           .max_batch = s->samples,
                            .optimizer = s->optimizer,
                            .reducer = {.bucket_cap_mb = (double)o->bucket_bytes / MIB,
                                        .first_bucket_mb = (double)o->first_bucket_bytes / MIB,
@@ -77,7 +78,8 @@ static ls_status open_scene(struct record_scene *s, const struct ls_described *d
         status = ls_device_open(&s->devices[d], &options);
         s->device_count += status == LS_OK;
     }
-    if (status == LS_OK) status = ls_model_create_described(&s->model, s->devices[0], described, 1);
+    size_t most = (s->samples + (size_t)count - 1) / (size_t)count;
+    if (status == LS_OK) status = ls_model_create_described(&s->model, s->devices[0], described, most);
     if (status == LS_OK && s->options->mode == LS_BUILD_DDP) status = join_ranks(s);
     return status;
 }
@@ -130,12 +132,16 @@ static ls_status set_places(ls_parallel *p, const struct ls_build_options *o, in
     return status;
 }
 
-static ls_status take_steps(ls_parallel *p, const struct ls_build_options *o) {
-    int places;
-    ls_status status = set_places(p, o, &places);
+static ls_status warm_up(ls_parallel *p, const struct ls_build_options *o, int *places) {
+    ls_status status = set_places(p, o, places);
     p->micro_batches = o->micro_batches;
     p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
     for (int step = 0; status == LS_OK && step < WARM_UP_STEPS; step++) status = take_step(p, o, 0);
+    return status;
+}
+
+static ls_status record_them(ls_parallel *p, const struct ls_build_options *o) {
+    ls_status status = LS_OK;
     ls_probe_start(false);
     for (int step = 0; status == LS_OK && step < o->steps; step++) {
         ls_probe_step(step);
@@ -143,6 +149,14 @@ static ls_status take_steps(ls_parallel *p, const struct ls_build_options *o) {
     }
     ls_probe_step(-1);
     ls_probe_stop();
+    return status;
+}
+
+/* Without a trace to be read no step but those of the warm-up is taken. */
+static ls_status take_steps(ls_parallel *p, const struct ls_build_options *o, bool recorded) {
+    int places;
+    ls_status status = warm_up(p, o, &places);
+    if (status == LS_OK && recorded) status = record_them(p, o);
     p->batch->place_count = places; /* all are freed */
     return status;
 }
@@ -159,37 +173,64 @@ static ls_status read_trace(ls_trace **out) {
     return status;
 }
 
-static ls_status record(ls_trace **out, record_create_fn create, const struct ls_described *described,
-                        const ls_workload *workload, const ls_node *node, const struct ls_build_options *options) {
-    struct record_scene scene = {.options = options, .optimizer = optimizer_of(workload)};
+/* The steps of the mode, and then what is asked for: a trace, or what the devices held. */
+static ls_status run(ls_trace **trace, struct record_memory *memory, record_create_fn create,
+                     struct record_scene *scene, const struct ls_described *described, const ls_node *node) {
     ls_parallel *parallel = NULL;
-    ls_status status = open_scene(&scene, described, node);
-    if (status == LS_OK) status = create(&parallel, &scene);
-    if (status == LS_OK) status = take_steps(parallel, options);
-    if (status == LS_OK) status = read_trace(out);
-    close_scene(&scene, parallel);
-    ls_probe_drop();
+    ls_status status = open_scene(scene, described, node);
+    if (status == LS_OK) status = create(&parallel, scene);
+    if (status == LS_OK) status = take_steps(parallel, scene->options, trace != NULL);
+    if (status == LS_OK && trace) status = read_trace(trace);
+    if (status == LS_OK && memory) {
+        ls_device_memory(scene->devices[0], &memory->first);
+        ls_device_memory(scene->devices[scene->device_count - 1], &memory->last);
+    }
+    close_scene(scene, parallel);
+    if (trace) ls_probe_drop();
     return status;
 }
 
 ls_status record_steps_of(ls_trace **out, record_create_fn create, const ls_workload *workload, const ls_node *node,
                           const struct ls_build_options *options) {
+    struct record_scene scene = {.options = options,
+                                 .optimizer = optimizer_of(workload),
+                                 .samples = options->mode == LS_BUILD_DP ? (size_t)options->devices : 1};
     struct ls_described described;
     ls_trace *recorded = NULL;
     *out = NULL;
     ls_status status = ls_build_check(workload, node, options);
     if (status != LS_OK) return status;
-    status = record_describe(&described, workload, options->mode == LS_BUILD_DDP && options->tensor_us > 0);
-    if (status == LS_OK) status = record(&recorded, create, &described, workload, node, options);
+    status = record_describe(&described, workload, options);
+    if (status == LS_OK) status = run(&recorded, NULL, create, &scene, &described, node);
     if (status == LS_OK) status = ls_recost(out, recorded, workload, node, options);
     ls_trace_destroy(recorded);
     record_describe_free(&described);
     return status;
 }
 
+/* The modes' own creation, by ls_build_mode. */
+static const record_create_fn modes[] = {
+    [LS_BUILD_SINGLE] = create_single, [LS_BUILD_DP] = create_dp, [LS_BUILD_DDP] = create_ddp};
+
 ls_status record_steps(ls_trace **out, const ls_workload *workload, const ls_node *node,
                        const struct ls_build_options *options) {
-    static const record_create_fn modes[] = {
-        [LS_BUILD_SINGLE] = create_single, [LS_BUILD_DP] = create_dp, [LS_BUILD_DDP] = create_ddp};
     return record_steps_of(out, modes[options->mode], workload, node, options);
+}
+
+/* Of a micro-batch of this process. */
+static size_t whole_samples(const struct ls_build_options *o) {
+    return (size_t)ceil((o->mode == LS_BUILD_DP ? o->batch : ls_build_rows(o, 0)) / o->micro_batches);
+}
+
+ls_status record_memory(struct record_memory *memory, const ls_workload *workload, const ls_node *node,
+                        const struct ls_build_options *options) {
+    struct record_scene scene = {.options = options, .optimizer = optimizer_of(workload)};
+    struct ls_described described;
+    ls_status status = ls_build_check(workload, node, options);
+    if (status != LS_OK) return status;
+    scene.samples = whole_samples(options);
+    status = record_describe(&described, workload, options);
+    if (status == LS_OK) status = run(NULL, memory, modes[options->mode], &scene, &described, node);
+    record_describe_free(&described);
+    return status;
 }

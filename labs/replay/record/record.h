@@ -15,6 +15,7 @@
 /* Of one process that is recorded. */
 struct record_scene {
     const struct ls_build_options *options;
+    size_t samples;   /* of a micro-batch, over all devices of this process: room for so many */
     int device_count; /* of this process */
     ls_device *devices[LS_MAX_DEVICES];
     ls_model *model; /* described, on devices[0] */
@@ -24,6 +25,17 @@ struct record_scene {
 
 /* Makes the mode that is to be recorded. */
 typedef ls_status (*record_create_fn)(ls_parallel **out, const struct record_scene *scene);
+
+/* What devices held at most: of one process with all devices the first and the last of them, else a rank's twice. */
+struct record_memory {
+    ls_memory_report first, last;
+};
+
+/* Takes the same steps with room for whole batches, and no probes: what the programs allocate, but for what kernels need
+ * as scratch, which is their library's affair. Activations are as exact as the workload's activation_bytes. A batch
+ * that is not whole is rounded up. As record_steps fails. */
+ls_status record_memory(struct record_memory *memory, const ls_workload *workload, const ls_node *node,
+                        const struct ls_build_options *options);
 
 /* options->mode's own step, priced: a sealed trace. LS_ERR_INVALID as ls_build_check says; LS_ERR_NO_MEMORY. */
 ls_status record_steps(ls_trace **out, const ls_workload *workload, const ls_node *node,

@@ -84,11 +84,11 @@ const bench_column replay_device_columns[] = {
     {.kind = BENCH_END},
 };
 
-#define CATEGORY(what, field)                                                                                          \
-    BENCH_COLUMN(.name = what, .head = what, BENCH_AT(BENCH_DOUBLE, replay_share, memory.field), .per = MIB,           \
-                 .decimals = 2)
+#define CATEGORY(what, category)                                                                                       \
+    BENCH_COLUMN(.name = what, .head = what, BENCH_AT(BENCH_DOUBLE, replay_share, memory_bytes[LS_MEMORY_##category]), \
+                 .per = MIB, .decimals = 2)
 const bench_column replay_memory_columns[] = {
-    CATEGORY("parameters", parameter),   CATEGORY("gradients", gradient),  CATEGORY("optimizer", optimizer),
-    CATEGORY("activations", activation), CATEGORY("input", input),         CATEGORY("gathered output", gathered_output),
-    CATEGORY("buckets", bucket),         CATEGORY("workspace", workspace), {.kind = BENCH_END},
+    CATEGORY("parameters", PARAMETER),   CATEGORY("gradients", GRADIENT),  CATEGORY("optimizer", OPTIMIZER),
+    CATEGORY("activations", ACTIVATION), CATEGORY("input", INPUT),         CATEGORY("gathered output", GATHERED_OUTPUT),
+    CATEGORY("buckets", BUCKET),         CATEGORY("workspace", WORKSPACE), {.kind = BENCH_END},
 };

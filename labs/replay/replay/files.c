@@ -73,7 +73,7 @@ static void put_device(FILE *file, const replay_row *row, const replay_share *sh
     for (int p = 0; p < REPLAY_PHASES; p++) bench_put_number(file, share->phase_ms[p]);
     bench_put_columns(file, replay_memory_columns, share);
     bench_put_number(file, row->device_memory_bytes);
-    fprintf(file, ",%s\n", fits_text(row, ls_memory_total(&share->memory)));
+    fprintf(file, ",%s\n", fits_text(row, share->memory_total_bytes));
 }
 
 static void put_devices(FILE *file, const replay_rows *rows, const replay_inputs *inputs,

@@ -15,6 +15,7 @@
 #include <stdio.h>
 
 #include "common/base/options.h"
+#include "common/device/device.h"
 #include "common/seam/phase.h"
 #include "labs/bench/shared/columns.h"
 #include "labs/bench/shared/output.h"
@@ -75,9 +76,9 @@ typedef struct replay_run {
 
 /* A device's step, or several devices' on average. */
 typedef struct replay_share {
-    struct ls_device_account account;   /* microseconds per step */
-    double phase_ms[REPLAY_PHASES];     /* they add up to the step */
-    struct ls_memory_prediction memory; /* bytes */
+    struct ls_device_account account;                         /* microseconds per step */
+    double phase_ms[REPLAY_PHASES];                           /* they add up to the step */
+    double memory_bytes[LS_MEMORY_COUNT], memory_total_bytes; /* peaks, which need not coincide; that of all together */
 } replay_share;
 
 typedef struct replay_row {
@@ -133,7 +134,7 @@ const char *replay_row_name(const replay_row *row, const replay_settings *settin
 bool replay_fits(const replay_row *row, double bytes); /* true also if the device's memory is not known */
 const char *replay_fit_text(char cell[BENCH_CELL], const replay_row *row, double bytes); /* "": it fits */
 
-/* Of a replay_row; of a replay_share: its account, and its memory in device.h's categories. */
+/* Of a replay_row; of a replay_share: its account, and its memory by category. */
 extern const bench_column replay_row_columns[], replay_device_columns[], replay_memory_columns[];
 
 /* The first text table's, of a replay_row: with several bucket sizes, with a trace and unless all rows fit it has

@@ -93,10 +93,24 @@ static void find_busiest_link(replay_row *row, const struct ls_account *account,
     snprintf(row->link, sizeof row->link, "%s", busiest < 0 ? "" : ls_node_link(node, busiest)->name);
 }
 
+static void share_memory(replay_share *share, const ls_memory_report *held) {
+    for (int c = 0; c < LS_MEMORY_COUNT; c++) share->memory_bytes[c] = (double)held->peak_bytes[c];
+    share->memory_total_bytes = (double)held->peak_total_bytes;
+}
+
+static ls_status count_memory(replay_row *row, const replay_inputs *inputs, const struct ls_build_options *options) {
+    struct record_memory memory;
+    ls_status status = record_memory(&memory, inputs->workload, inputs->node, options);
+    if (status != LS_OK) return status;
+    share_memory(&row->first, &memory.first);
+    share_memory(&row->others, &memory.last);
+    row->memory_bytes = fmax(row->first.memory_total_bytes, row->others.memory_total_bytes);
+    return LS_OK;
+}
+
 /* --- a row ------------------------------------------------------------------------------------------------------- */
 
-static void fill_in(replay_row *row, const replay_run *run, const replay_inputs *inputs,
-                    const struct ls_build_options *options) {
+static void fill_in(replay_row *row, const replay_run *run, const replay_inputs *inputs) {
     const struct ls_account *account = run->account;
     row->tasks = ls_trace_task_count(run->trace);
     row->step_ms = account->step_us / 1e3;
@@ -106,9 +120,6 @@ static void fill_in(replay_row *row, const replay_run *run, const replay_inputs 
     row->recorded_ms = NAN;
     find_busiest_link(row, account, inputs->node);
     share_accounts(row, account);
-    ls_build_memory(&row->first.memory, inputs->workload, inputs->node, options, 0);
-    ls_build_memory(&row->others.memory, inputs->workload, inputs->node, options, row->n - 1);
-    row->memory_bytes = fmax(ls_memory_total(&row->first.memory), ls_memory_total(&row->others.memory));
     uint64_t capacity = ls_node_device(inputs->node)->memory_bytes;
     row->device_memory_bytes = capacity > 0 ? (double)capacity : NAN;
 }
@@ -120,7 +131,8 @@ ls_status replay_run_row(replay_row *row, replay_run *run, const replay_inputs *
     ls_status status = record_steps(&run->trace, inputs->workload, inputs->node, &options);
     if (status == LS_OK) status = ls_engine_run(&run->timeline, run->trace, inputs->node);
     if (status == LS_OK) status = ls_account_make(&run->account, run->trace, run->timeline, inputs->node);
-    if (status == LS_OK) fill_in(row, run, inputs, &options);
+    if (status == LS_OK) fill_in(row, run, inputs);
+    if (status == LS_OK) status = count_memory(row, inputs, &options);
     if (status != LS_OK) replay_run_free(run);
     return status;
 }

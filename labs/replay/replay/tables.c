@@ -63,7 +63,7 @@ struct line {
     const replay_share *share;
 };
 
-BENCH_NUMBER_OF(total_of, struct line, ls_memory_total(&row->share->memory))
+BENCH_NUMBER_OF(total_of, struct line, row->share->memory_total_bytes)
 
 static const char *fit_of(char cell[BENCH_CELL], const void *of) {
     return replay_fit_text(cell, ((const struct line *)of)->row, total_of(of));
@@ -116,7 +116,7 @@ static void put_memory(bench_table *table, const struct line *line) {
 /* One line where all devices hold the same. */
 static void put_memories(bench_table *table, const replay_row *row) {
     struct line first = line_of(row, &row->first), others = line_of(row, &row->others);
-    bool alike = memcmp(&row->first.memory, &row->others.memory, sizeof row->first.memory) == 0;
+    bool alike = memcmp(row->first.memory_bytes, row->others.memory_bytes, sizeof row->first.memory_bytes) == 0;
     if (alike && row->n > 1) strcpy(first.devices, "each");
     put_memory(table, &first);
     if (!alike) put_memory(table, &others);
@@ -127,7 +127,7 @@ static ls_status print_memory(const replay_rows *rows, struct part part, const c
     bench_table_heads(&table, whose);
     bench_table_heads(&table, replay_memory_columns);
     bench_table_heads(&table, together);
-    printf("\n%s: memory that a device holds, MiB, computed from the workload\n\n", name);
+    printf("\n%s: memory that a device holds, MiB, counted on meta devices\n\n", name);
     double cap_mb = NAN; /* of a sweep over buckets the first size */
     for (int i = 0; i < rows->count; i++) {
         const replay_row *row = &rows->rows[i];

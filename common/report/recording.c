@@ -22,6 +22,7 @@
 #include "common/base/cores.h"
 #include "common/base/log.h"
 #include "common/base/probe.h"
+#include "common/base/secret.h"
 #include "common/base/statistics.h"
 #include "common/trace/chrome.h"
 #include "common/trace/resolve.h"
@@ -48,13 +49,18 @@ ls_status ls_recording_check(const ls_train_options *options) {
 
 /* --- the steps ---------------------------------------------------------------------------------------------------- */
 
-/* Whether devices share cores on any machine of the job: times are of one kind in all its files. */
-static ls_status choose_times(ls_recording *r) {
+/* Whether devices share cores on any machine of the job: times are of one kind in all its files. And the run's number,
+ * which rank 0 draws. */
+static ls_status agree_on_run(ls_recording *r) {
+    enum { DIGITS = 12 }; /* exact in a double, and in JSON */
     ls_parallel *p = r->parallel;
-    double shares = r->options->virtual_time || !ls_parallel_has_cores(p);
-    ls_status status = p->ops->sum_over_ranks ? p->ops->sum_over_ranks(p, &shares, 1) : LS_OK;
-    r->virtual_time = shares > 0;
-    return status;
+    char drawn[DIGITS + 1] = "0";
+    ls_status status = p->rank == 0 ? ls_secret_make(drawn, DIGITS) : LS_OK;
+    double told[] = {r->options->virtual_time || !ls_parallel_has_cores(p), (double)strtoull(drawn, NULL, 16)};
+    ls_status summed = p->ops->sum_over_ranks ? p->ops->sum_over_ranks(p, told, 2) : LS_OK;
+    r->virtual_time = told[0] > 0;
+    r->run = (uint64_t)told[1];
+    return status != LS_OK ? status : summed;
 }
 
 ls_status ls_recording_open(ls_recording *r, const ls_train_options *options, ls_parallel *parallel,
@@ -67,7 +73,7 @@ ls_status ls_recording_open(ls_recording *r, const ls_train_options *options, ls
     if (total_steps - r->first < r->most) r->most = total_steps > r->first ? total_steps - r->first : 0;
     bool made;
     ls_status status = parallel->rank == 0 ? make_folder(options->trace, &made) : LS_OK;
-    if (status == LS_OK) status = choose_times(r);
+    if (status == LS_OK) status = agree_on_run(r);
     if (status != LS_OK || times->how != LS_TIME_STEPS) return status;
     r->step_ms = calloc((size_t)r->most + 1, sizeof *r->step_ms);
     return r->step_ms ? LS_OK
@@ -139,6 +145,7 @@ static void describe_run(ls_trace *trace, const ls_recording *r, double run_medi
         .device_kind = ls_device_kind_name(ls_device_kind_of(device)),
         .device_name = ls_device_model_name(device),
         .backend = p->backend,
+        .run = r->run,
         .stream_mode = ls_device_stream_mode(device),
         .devices = p->device_count,
         .world_size = p->world_size,

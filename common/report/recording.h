@@ -21,6 +21,7 @@ typedef struct ls_recording {
     ls_step_times *times;
     int64_t first, most; /* the step that recording begins with; steps that are recorded at most */
     bool virtual_time;   /* records bear CPU time */
+    uint64_t run;        /* ls_trace_about.run */
     /* so far */
     bool runs;
     int64_t steps;

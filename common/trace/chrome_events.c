@@ -170,6 +170,7 @@ static const char *const task_members[] = {"id",
                                            "fixed_bytes",
                                            "from",
                                            "to",
+                                           "probes_us",
                                            "lock",
                                            "virtual",
                                            "timed",
@@ -212,6 +213,8 @@ static ls_status read_task(struct ls_chrome_reader *reader, ls_json *json, size_
         task.from = (int)ls_json_whole(json, args, "from", LS_HOST_MEMORY, highest_device(reader));
         task.to = (int)ls_json_whole(json, args, "to", LS_HOST_MEMORY, highest_device(reader));
     }
+    if (ls_json_has(args, "probes_us"))
+        task.probes_us = ls_json_number(json, args, "probes_us", 0, LS_CHROME_LONGEST_US);
     if (task.kind == LS_TASK_HOST) task.lock = (int)whole_or(json, args, "lock", 0, LS_NONE);
     task.virtual_time = flag_or(json, args, "virtual", false);
     read_times(reader, json, args, &task);

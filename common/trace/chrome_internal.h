@@ -7,7 +7,7 @@
 #include "common/trace/chrome.h"
 
 /* The members of ls_trace_about in the header's "lockstep" object, under their own names: TEXT(field), WHOLE(field,
- * lowest, highest), FLAG(field). Beside them: format, origin_us, median_step_ms (left out if there is none) and
+ * lowest, highest), FLAG(field). Beside them: format, run and median_step_ms (left out if not known), origin_us and
  * parameters, an array of [name, count]. */
 #define LS_CHROME_ABOUT_MAP(TEXT, WHOLE, FLAG)                                                                         \
     TEXT(mode)                                                                                                         \

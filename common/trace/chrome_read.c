@@ -32,7 +32,11 @@
 #define NAME_FIELD(field) #field,
 #define NAME_WHOLE(field, lowest, highest) #field,
 static const char *const about_members[] = {LS_CHROME_ABOUT_MAP(NAME_FIELD, NAME_WHOLE, NAME_FIELD) "format",
-                                            "origin_us", "median_step_ms", "parameters", NULL};
+                                            "run",
+                                            "origin_us",
+                                            "median_step_ms",
+                                            "parameters",
+                                            NULL};
 
 static void read_about(ls_trace *trace, ls_json *json, const cJSON *object, struct ls_trace_about *about) {
     *about = *ls_trace_what(trace);
@@ -41,6 +45,7 @@ static void read_about(ls_trace *trace, ls_json *json, const cJSON *object, stru
 #define READ_FLAG(field) about->field = ls_json_bool(json, object, #field);
     LS_CHROME_ABOUT_MAP(READ_TEXT, READ_WHOLE, READ_FLAG)
     about->origin_us = ls_json_number(json, object, "origin_us", -LS_CHROME_LONGEST_US, LS_CHROME_LONGEST_US);
+    about->run = ls_json_has(object, "run") ? (uint64_t)ls_json_whole(json, object, "run", 1, LS_CHROME_LARGEST) : 0;
     about->median_step_ms = NAN;
     if (ls_json_has(object, "median_step_ms"))
         about->median_step_ms = ls_json_number(json, object, "median_step_ms", 0, LS_CHROME_LONGEST_US);
@@ -56,6 +61,7 @@ static const char *difference(const struct ls_trace_about *a, const struct ls_tr
 #define SAME_FLAG(field)                                                                                               \
     if (a->field != b->field) return #field;
     LS_CHROME_ABOUT_MAP(SAME_TEXT, SAME_WHOLE, SAME_FLAG)
+    SAME_WHOLE(run, , ) /* last: what else differs says more */
     return NULL;
 }
 

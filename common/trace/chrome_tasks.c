@@ -86,6 +86,7 @@ static void put_rest(struct ls_chrome_writer *w, const struct ls_task *task) {
     if (task->flops > 0) ls_chrome_put(w, ", \"flops\": %" PRIu64, task->flops);
     if (task->fixed_bytes > 0) ls_chrome_put(w, ", \"fixed_bytes\": %.17g", task->fixed_bytes);
     if (task->kind == LS_TASK_COPY) ls_chrome_put(w, ", \"from\": %d, \"to\": %d", task->from, task->to);
+    if (task->probes_us > 0) ls_chrome_put(w, ", \"probes_us\": %.3f", task->probes_us);
     if (task->lock != LS_NONE) ls_chrome_put(w, ", \"lock\": %d", task->lock);
     if (task->virtual_time) ls_chrome_put(w, ", \"virtual\": true");
     if (!ls_chrome_is_timed(task)) ls_chrome_put(w, ", \"timed\": false");

@@ -123,6 +123,7 @@ static void put_header(struct ls_chrome_writer *w) {
     const struct ls_trace_about *about = ls_trace_what(w->trace);
     ls_chrome_put(w, LS_CHROME_BEGIN "%d", LS_CHROME_FORMAT);
     LS_CHROME_ABOUT_MAP(PUT_TEXT, PUT_WHOLE, PUT_FLAG)
+    if (about->run > 0) ls_chrome_put(w, ", \"run\": %" PRIu64, about->run);
     ls_chrome_put(w, ", \"origin_us\": %.3f", about->origin_us + w->zero_us);
     if (isfinite(about->median_step_ms)) ls_chrome_put(w, ", \"median_step_ms\": %.17g", about->median_step_ms);
     ls_chrome_put(w, ", \"parameters\": [");

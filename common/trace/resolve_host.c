@@ -72,9 +72,9 @@ double ls_resolve_spend(const struct ls_resolve *resolve, struct ls_resolved_thr
 static const char *const prefixes[LS_PROBE_COUNT] = {PREFIX_MAP(PREFIX)};
 #undef PREFIX
 
-/* A task of the host until `until`, with the time since the cursor, or with the given one. */
+/* Takes `us`; `end`: behind the last record that was written in it. */
 static int add_host_task(struct ls_resolve *resolve, struct ls_resolved_thread *thread,
-                         const struct ls_probe_record *record, const char *name, double us, double begin_us) {
+                         const struct ls_probe_record *record, int end, const char *name, double us, double begin_us) {
     struct ls_task task = ls_task_default(LS_TASK_HOST, name, thread->lane);
     task.phase = record->phase;
     task.step = record->step;
@@ -82,6 +82,8 @@ static int add_host_task(struct ls_resolve *resolve, struct ls_resolved_thread *
     task.lock = thread->lock;
     task.events = thread->events;
     thread->events = 0;
+    task.probes_us = fmin(us, (end - thread->counted) * ls_probe_record_us());
+    thread->counted = end;
     task.virtual_time = resolve->cpu_time;
     task.start_us = begin_us;
     task.end_us = thread->cursor_us;
@@ -92,11 +94,12 @@ static int add_host_task(struct ls_resolve *resolve, struct ls_resolved_thread *
 }
 
 /* The same with a name made of the record's kind and label. */
-int ls_resolve_host_task(struct ls_resolve *resolve, struct ls_resolved_thread *thread,
-                         const struct ls_probe_record *record, double us, double begin_us) {
+int ls_resolve_host_task(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index, double us,
+                         double begin_us) {
+    const struct ls_probe_record *record = &thread->probe->records[index];
     char name[200];
     snprintf(name, sizeof name, "%s%s", prefixes[record->kind], record->label ? record->label : "");
-    return add_host_task(resolve, thread, record, name, us, begin_us);
+    return add_host_task(resolve, thread, record, index + 1, name, us, begin_us);
 }
 
 /* The thread's time until the record's end as one task. */
@@ -105,7 +108,7 @@ static int spend_as_task(struct ls_resolve *resolve, struct ls_resolved_thread *
     double begin_us = thread->cursor_us,
            us = ls_resolve_spend(resolve, thread, index, record->end_us, record->end_cpu_us);
     thread->cursor = index + 1;
-    return ls_resolve_host_task(resolve, thread, record, us, begin_us);
+    return ls_resolve_host_task(resolve, thread, index, us, begin_us);
 }
 
 /* The later of two moments; NAN if one is not known. */
@@ -120,7 +123,7 @@ static int wait_as_tasks(struct ls_resolve *resolve, struct ls_resolved_thread *
     const struct ls_probe_record *record = &thread->probe->records[index];
     double begin_us = thread->cursor_us;
     double us = ls_resolve_spend(resolve, thread, index, fmax(record->begin_us, begin_us), record->begin_cpu_us);
-    (void)add_host_task(resolve, thread, record, "host", us, begin_us);
+    (void)add_host_task(resolve, thread, record, index, "host", us, begin_us);
     begin_us = thread->cursor_us;
     us = ls_resolve_spend(resolve, thread, index, record->end_us, record->end_cpu_us);
     thread->cursor = index + 1;
@@ -128,7 +131,7 @@ static int wait_as_tasks(struct ls_resolve *resolve, struct ls_resolved_thread *
     if (over_us > begin_us) us = fmin(us, fmax(record->end_us - over_us, 0));
     for (int i = 0; i < waited->count; i++) ls_resolve_add(resolve, &thread->pending, waited->tasks[i]);
     waited->count = 0;
-    return ls_resolve_host_task(resolve, thread, record, us, begin_us);
+    return ls_resolve_host_task(resolve, thread, index, us, begin_us);
 }
 
 void ls_resolve_sync(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index) {

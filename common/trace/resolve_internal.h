@@ -32,6 +32,7 @@ struct ls_resolved_thread {
     double last_end_us;
     int last_task; /* or LS_NONE */
     int lock;      /* that it holds, or LS_NONE */
+    int counted;   /* records that tasks so far have paid for */
     int events;    /* recorded and waited for by streams, on its word, since its last task */
     double cursor_us, cursor_cpu_us;
     int cursor;                        /* the first record behind the one that set it */
@@ -110,9 +111,10 @@ double ls_resolve_later(double a_us, double b_us);
 double ls_resolve_spend(const struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index, double until_us,
                         double until_cpu_us);
 
-/* A task of the host that takes `us`, from begin_us to the thread's cursor, named by the record's kind and label. */
-int ls_resolve_host_task(struct ls_resolve *resolve, struct ls_resolved_thread *thread,
-                         const struct ls_probe_record *record, double us, double begin_us);
+/* A task of the host that takes `us`, from begin_us to the thread's cursor, named by the kind and the label of the
+ * record `index`, which is the last that was written in it. */
+int ls_resolve_host_task(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index, double us,
+                         double begin_us);
 
 /* One record of the kind that the name says. */
 void ls_resolve_sync(struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index);

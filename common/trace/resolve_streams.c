@@ -84,7 +84,7 @@ static int launch_on_host(struct ls_resolve *resolve, struct ls_resolved_thread 
     double begin_us = thread->cursor_us;
     double us = run ? ls_resolve_spend(resolve, thread, index, run->begin_us, run->begin_cpu_us)
                     : ls_resolve_spend(resolve, thread, index, launch->end_us, launch->end_cpu_us);
-    int task = ls_resolve_host_task(resolve, thread, launch, us, begin_us);
+    int task = ls_resolve_host_task(resolve, thread, index, us, begin_us);
     thread->cursor = index + 1;
     if (run) {
         thread->cursor_us = run->end_us;

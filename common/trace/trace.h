@@ -64,6 +64,7 @@ struct ls_task {
     int work;          /* KERNEL: the number of a described model's operation (common/nn/described.h); LS_NONE */
     int events;        /* HOST: how often its thread has recorded an event or let a stream wait for one before it, since
                           its last task */
+    double probes_us;  /* HOST: of us, about what writing down records took; without --trace it would not be there */
     int lock;          /* HOST: holds this lock of its rank while it runs; LS_NONE */
     bool virtual_time; /* us is CPU time */
     bool hand_over;    /* HOST, priced: goes on when another thread says so; us, less if it is still awake (node.h), 0
@@ -107,6 +108,7 @@ struct ls_trace_about {
     const char *precision;                                                     /* "fp32" */
     const char *optimizer;                                                     /* "sgd", "sgd-momentum", "adam" */
     const char *device_kind, *device_name, *backend, *algorithm, *stream_mode; /* algorithm: --allreduce */
+    uint64_t run; /* a number that the ranks of one run share and no other run has; 0: not known */
     int devices, world_size;
     int recorded_ranks; /* 1 where one rank of a symmetric job was recorded (meta devices) */
     int64_t batch_size; /* samples of a step over all devices */

@@ -141,6 +141,19 @@ static void test_reading_does_not_end_the_recording(void **state) {
 
 /* --- starting again ----------------------------------------------------------------------------------------------- */
 
+/* And leaves nothing of what it was measured with. */
+static void test_a_start_measures_what_a_record_costs(void **state) {
+    (void)state;
+    const struct ls_probe_thread *threads;
+    size_t count;
+    ls_probe_start(false);
+    assert_true(ls_probe_record_us() > 0);
+    ls_probe_stop();
+    assert_int_equal(ls_probe_read(&threads, &count), LS_OK);
+    assert_int_equal(count, 0);
+    ls_probe_drop();
+}
+
 static void test_a_start_forgets_what_was_before(void **state) {
     (void)state;
     ls_probe_start(false);
@@ -244,6 +257,7 @@ int main(void) {
         cmocka_unit_test_teardown(test_a_record_has_its_fields, drop),
         cmocka_unit_test_teardown(test_every_thread_keeps_its_records_in_order, drop),
         cmocka_unit_test_teardown(test_reading_does_not_end_the_recording, drop),
+        cmocka_unit_test_teardown(test_a_start_measures_what_a_record_costs, drop),
         cmocka_unit_test_teardown(test_a_start_forgets_what_was_before, drop),
         cmocka_unit_test_teardown(test_a_thread_outlives_recordings, drop),
         cmocka_unit_test_teardown(test_a_wait_may_straddle_the_switch, drop),

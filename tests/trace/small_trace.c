@@ -47,6 +47,7 @@ static void add_rank(ls_trace *trace, int rank, bool timed) {
     int copy = small_lane(trace, LS_LANE_COPY, rank, rank), comm = small_lane(trace, LS_LANE_COMM, rank, rank);
     struct ls_task task = ls_task_default(LS_TASK_HOST, "launch \"gemm\" \\ \x01 \xC3\xA9", host);
     task.us = 1.5;
+    task.probes_us = 0.125;
     task.step = 7;
     task.phase = "forward";
     task.lock = 2;
@@ -89,6 +90,7 @@ ls_trace *small_trace(bool timed) {
     about->mode = ls_trace_text(trace, "ddp");
     about->model = ls_trace_text(trace, "mlp:784,\"10\"");
     about->backend = ls_trace_text(trace, "shm");
+    about->run = 77;
     about->devices = about->world_size = about->recorded_ranks = 2;
     about->batch_size = 64;
     about->overlap = true;

@@ -40,7 +40,7 @@ static void expect_same_tasks(const ls_trace *left, const ls_trace *right, doubl
         assert_int_equal(a->lane, b->lane);
         assert_int_equal(a->step, b->step);
         assert_true(fabs(a->us - b->us) < 1e-3 && a->fixed_bytes == b->fixed_bytes);
-        assert_true(a->bytes == b->bytes && a->flops == b->flops);
+        assert_true(a->bytes == b->bytes && a->flops == b->flops && a->probes_us == b->probes_us);
         assert_int_equal(a->from, b->from);
         assert_int_equal(a->to, b->to);
         assert_int_equal(a->meeting, b->meeting);
@@ -83,7 +83,8 @@ static void test_what_is_read_is_what_was_written(void **state) {
     expect_same_trace(written, read, 5000.125); /* the earliest task begins at 0, the other rank's where they had it */
     const struct ls_trace_about *about = ls_trace_what(read);
     assert_string_equal(about->model, "mlp:784,\"10\"");
-    assert_true(about->median_step_ms == 0.1 + 0.2 && about->overlap && about->bucket_bytes == 26214400);
+    assert_true(about->run == 77 && about->median_step_ms == 0.1 + 0.2 && about->overlap &&
+                about->bucket_bytes == 26214400);
     assert_string_equal(ls_trace_parameter(read, 1)->name, "fc1.bias");
     assert_int_equal(ls_trace_parameter(read, 0)->count, 200704);
     int count;

@@ -196,6 +196,7 @@ static void test_files_of_different_runs_are_refused(void **state) {
     } rows[] = {
         {"\"batch_size\": 64", "\"batch_size\": 32", "batch_size is another one"},
         {"\"model\": \"mlp", "\"model\": \"cnn", "model is another one"},
+        {"\"run\": 77", "\"run\": 78", "run is another one"},
         {"\"overlap\": true", "\"overlap\": false", "overlap is another one"},
         {"[\"fc1.bias\", 256]", "[\"fc1.bias\", 255]", "parameter 1 is another one"},
         {", [\"fc1.bias\", 256]", "", "1 parameters, and 2 in the other files"},

@@ -89,6 +89,25 @@ static void test_inline_work_is_not_the_hosts_time(void **state) {
     ls_trace_destroy(trace);
 }
 
+/* Each record was written in one task of the host, also those that are no task. */
+static void test_a_task_of_the_host_knows_its_records(void **state) {
+    (void)state;
+    struct records host = {0};
+    records_inline(&host, "gemm", 10, 1, 100, 101, 150, 152); /* a LAUNCH and a RUN */
+    records_event(&host, LS_PROBE_RECORD, 10, 500, 1, 153, 153);
+    records_add(&host, LS_PROBE_MARK, "gradient ready", 10, 1, 154, 154);
+    records_inline(&host, "relu", 10, 2, 1000160, 1000161, 1000165, 1000165.5);
+    ls_probe_start(false);
+    ls_probe_stop();
+    ls_trace *trace = records_resolve(&host, 1, false);
+    double each_us = ls_probe_record_us();
+    assert_true(task_of(trace, "launch gemm")->probes_us == fmin(1, 2 * each_us)); /* no more than the task took */
+    assert_true(task_of(trace, "launch relu")->probes_us == 4 * each_us);
+    assert_true(task_of(trace, "relu")->probes_us == 0);
+    ls_trace_destroy(trace);
+    ls_probe_drop();
+}
+
 /* Two streams of one device; nothing was timed, as on a GPU. */
 static void test_events_order_streams(void **state) {
     (void)state;
@@ -374,6 +393,7 @@ int main(void) {
         TEST(a_launch_is_a_task_of_the_host_and_one_of_the_stream),
         TEST(lanes_do_not_depend_on_who_wrote_first),
         TEST(inline_work_is_not_the_hosts_time),
+        TEST(a_task_of_the_host_knows_its_records),
         TEST(events_order_streams),
         TEST(a_wait_is_for_the_ticket_it_names),
         TEST(a_wait_of_an_inline_stream_is_the_hosts),

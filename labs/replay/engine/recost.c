@@ -126,6 +126,7 @@ static void add_task(struct recost *r, int rank, int number) {
     bool collective = task.kind == LS_TASK_COLLECTIVE;
     const struct ls_meeting *meeting = collective ? ls_trace_meeting(r->recorded, task.meeting) : NULL;
     task.us = -1;
+    task.probes_us = 0;
     task.lock = LS_NONE;
     task.launched_us = task.start_us = task.end_us = ls_task_default(task.kind, "", 0).start_us;
     if (task.from >= 0) task.from += rank;

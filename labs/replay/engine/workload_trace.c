@@ -4,7 +4,8 @@
  *           (the last one of an epoch) has fewer flops and bytes than the others and does not count. What each step
  *           took is kept, too: a median does not know that machines stutter
  *   host  : what the host thread did in those phases up to a kernel's launch is that kernel's host time; all else
- *           that it did in a step is the step's share of the loader. What it did under an emulated lock (--host-lock)
+ *           that it did in a step is the step's share of the loader. What recording took of it is taken off: a run
+ *           without --trace is predicted, and the smaller the share of a device, the more it would count. What it did under an emulated lock (--host-lock)
  *           is neither: that is the node's lock_us
  *   fixed : a kernel's bytes grow with the batch, but for those of the parameters. A product of the batch's matrix
  *           with one of P = flops / (2 samples) elements reads or writes these P whatever the batch: flops say how
@@ -170,7 +171,7 @@ static void share_host_time(struct source *s) {
         while (at < count && ls_trace_task(s->trace, tasks[at])->step < step->number) at++;
         for (; at < count && ls_trace_task(s->trace, tasks[at])->step == step->number; at++) {
             const struct ls_task *task = ls_trace_task(s->trace, tasks[at]);
-            double us = task->us > 0 && task->lock == LS_NONE ? task->us : 0;
+            double us = task->us > 0 && task->lock == LS_NONE ? task->us - task->probes_us : 0;
             bool counts = is_work_phase(task->phase);
             if (counts) pending_us += us;
             if (!counts) step->loader_us += us;

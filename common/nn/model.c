@@ -189,6 +189,7 @@ void ls_model_destroy(ls_model *model) {
             ls_device_free(model->device, model->layout.layers[l].discarded[p]);
         }
     }
+    ls_device_free(model->device, model->shared);
     ls_device_free(model->device, model->exchange[0]);
     ls_device_free(model->device, model->exchange[1]);
     ls_device_free(model->device, model->workspace);
@@ -337,6 +338,7 @@ static ls_layer *batchnorm_at(const ls_model *model, size_t index) {
 }
 
 ls_status ls_model_sync_batchnorm(ls_model *model, ls_comm *group) {
+    if (model->described) return ls_describe_sync_batchnorm(model, group);
     int world_size = group ? ls_comm_world_size(group) : 1;
     ls_status status = LS_OK;
     ls_layer *layer;
@@ -354,6 +356,7 @@ ls_status ls_model_sync_batchnorm(ls_model *model, ls_comm *group) {
 }
 
 size_t ls_model_batchnorm_count(const ls_model *model) {
+    if (model->described) return ls_described_batchnorm_count(model->described);
     size_t count = 0;
     while (batchnorm_at(model, count)) count++;
     return count;
@@ -361,5 +364,5 @@ size_t ls_model_batchnorm_count(const ls_model *model) {
 
 const char *ls_model_batchnorm_name(const ls_model *model, size_t index) { return batchnorm_at(model, index)->name; }
 int64_t *ls_model_batches_tracked(ls_model *model, size_t index) {
-    return &batchnorm_at(model, index)->batches_tracked;
+    return model->described ? &model->batches_tracked : &batchnorm_at(model, index)->batches_tracked;
 }

@@ -16,7 +16,11 @@ struct ls_model {
     char *description; /* the text that it was made from; NULL: it is described */
     struct ls_description layout;
     const struct ls_described *described; /* in place of layers; NULL: there are layers */
-    struct ls_tensor *tensors;            /* with described: what layers have otherwise */
+    /* with described: what layers have otherwise */
+    struct ls_tensor *tensors;
+    ls_comm *group;
+    double *shared;
+    int64_t batches_tracked;
     size_t parameter_count, buffer_count;
     struct ls_tensor **parameters, **buffers; /* into the layers */
     bool *untaken;                            /* per parameter; NULL: all take part */
@@ -43,6 +47,10 @@ void ls_model_report_ready(ls_model *model, size_t parameter);
 
 /* The tensors of a described model. (described.c) */
 ls_status ls_describe_tensors(ls_model *model);
+
+/* ls_model_sync_batchnorm and ls_model_batchnorm_count of a described model. (described.c) */
+ls_status ls_describe_sync_batchnorm(ls_model *model, ls_comm *group);
+size_t ls_described_batchnorm_count(const struct ls_described *described);
 
 static inline bool ls_model_in_half(const ls_model *model) { return model->precision != LS_FP32; }
 

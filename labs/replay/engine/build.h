@@ -43,6 +43,14 @@ struct ls_build_options {
     bool vary;
     /* DDP: buckets are reduced while backward goes on; if false, after it */
     bool overlap;
+    bool sync_bn; /* batch norm's statistics over all devices, by collectives on the compute stream */
+    bool join;    /* DDP: each step begins with ranks telling how many samples they have */
+    /* A captured step: all launches from forward to the update cost the host one, and events nothing. (The gaps between
+     * kernels stay as they are, and the copy of the loss is left out.) */
+    bool graph;
+    /* Devices of one kind are not equally fast: the standard deviation of their kernels' times, as a share of the mean.
+     * N devices take what is to be expected of N of them, in ascending order; one alone is the mean. */
+    double spread;
     uint64_t first_bucket_bytes, bucket_bytes; /* the first bucket's limit is the smaller of the two */
     double gradient_element_bytes;             /* in buckets: 4, or 2 with compression */
     /* DDP: what each gradient costs the device when it becomes ready, also on one device: PyTorch's hook, and its copy

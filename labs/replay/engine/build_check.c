@@ -70,6 +70,16 @@ ls_status ls_build_check(const ls_workload *w, const ls_node *node, const struct
     if (o->mode == LS_BUILD_SINGLE && o->devices != 1) {
         return ls_fail(LS_ERR_INVALID, "a program for one device cannot use %d", o->devices);
     }
+    if (o->graph && ls_node_host(node)->runs_compute)
+        return ls_fail(LS_ERR_INVALID, "a CUDA graph is what GPUs run, and %s has CPU devices", ls_node_name(node));
+    if (o->graph && o->mode == LS_BUILD_DP && o->devices > 1)
+        return ls_fail(LS_ERR_INVALID,
+                       "a CUDA graph cannot hold a step of DataParallel on %d devices, each of which has a "
+                       "thread of its own",
+                       o->devices);
+    if (!(o->spread >= 0 && o->spread <= 0.2))
+        return ls_fail(LS_ERR_INVALID, "devices whose times spread by %g %% of the mean are not of one kind",
+                       100 * o->spread);
     bool several = ls_node_collectives(node)->network_GBps > 0 && o->mode == LS_BUILD_DDP;
     if (o->devices > devices && !(several && o->collectives == LS_BUILD_BY_COST)) {
         return ls_fail(LS_ERR_INVALID, "%s has %d devices, not %d%s", ls_node_name(node), devices, o->devices,

@@ -61,7 +61,7 @@ static void price_work(struct ls_price *p, struct ls_task *task, int device) {
     const struct ls_work *work = &p->workload->work[task->work];
     bool fixed = strcmp(work->phase, "optimizer") == 0;
     double samples = samples_of(p, task, device), share = fixed ? 1 : samples / p->workload->samples;
-    task->us = costs_of(p, samples)[task->work] * variation(p, task, device);
+    task->us = costs_of(p, samples)[task->work] * variation(p, task, device) * p->slowness[device];
     if (fixed && p->update_bytes > 0) task->us += p->reclaim_us * work->bytes / p->update_bytes;
     task->flops = ls_workload_whole(work->flops * share);
     task->bytes =
@@ -123,13 +123,14 @@ void ls_price_task(struct ls_price *p, struct ls_task *task, int device, const s
     } else if (task->kind == LS_TASK_COPY) {
         price_copy(p, task, device);
     } else if (task->work == p->workload->work_count) {
-        task->us = p->options->tensor_us;
+        task->us = p->options->tensor_us * p->slowness[device];
     } else if (task->work != LS_NONE) {
         price_work(p, task, device);
     } else {
         /* what is no operation of the workload (averaging, casts, DP's sum) reads what has just been written, from
          * caches, so that other devices do not slow it down */
         task->us = ls_cost_kernel_us(p->node, (double)task->flops, (double)task->bytes, false, LS_FP32);
+        task->us *= p->slowness[device];
     }
 }
 
@@ -148,6 +149,29 @@ bool ls_price_runs_on_host(const struct ls_price *p, const struct ls_task *task,
     bool brief = task->kind == LS_TASK_COPY && task->bytes <= brief_copy_bytes;
     if (lane == LS_LANE_COMPUTE) return p->host->runs_compute;
     return p->in_line || (lane == LS_LANE_COPY && brief && p->host->runs_compute);
+}
+
+/* --- devices that are not equally fast ------------------------------------------------------------------------------ */
+
+/* Below which that part of a normal distribution lies, in standard deviations. */
+static double normal_quantile(double part) {
+    double low = -10, high = 10;
+    for (int i = 0; i < 60; i++) {
+        double middle = (low + high) / 2;
+        *(erfc(-middle / sqrt(2)) / 2 < part ? &low : &high) = middle;
+    }
+    return (low + high) / 2;
+}
+
+/* The i-th smallest of N normal values is expected at about this part (Blom 1958, Statistical Estimates and Transformed
+ * Beta-Variables). */
+static ls_status spread_devices(struct ls_price *p) {
+    int count = p->options->devices;
+    p->slowness = malloc((size_t)count * sizeof *p->slowness);
+    if (!p->slowness) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the times of %d devices", count);
+    for (int d = 0; d < count; d++)
+        p->slowness[d] = 1 + p->options->spread * normal_quantile((d + 1 - 0.375) / (count + 0.25));
+    return LS_OK;
 }
 
 /* --- life -------------------------------------------------------------------------------------------------------- */
@@ -172,6 +196,8 @@ ls_status ls_price_open(struct ls_price *p, const ls_workload *workload, const l
                         const struct ls_build_options *options) {
     *p = (struct ls_price){.workload = workload, .node = node, .host = ls_node_host(node), .options = options};
     for (int d = 0; d < options->devices; d++) p->active += ls_build_rows(options, d) > 0;
+    ls_status status = spread_devices(p);
+    if (status != LS_OK) return status;
     p->in_line = has_no_free_core(p);
     p->reclaim_us = reclaim_us(p);
     for (int w = 0; w < workload->work_count; w++)
@@ -186,6 +212,8 @@ ls_status ls_price_open(struct ls_price *p, const ls_workload *workload, const l
 }
 
 void ls_price_close(struct ls_price *p) {
+    free(p->slowness);
+    p->slowness = NULL;
     for (int i = 0; i < LS_PRICE_MAX_COSTS; i++) {
         free(p->costs[i].us);
         p->costs[i].us = NULL;

@@ -21,6 +21,7 @@ struct ls_price {
     bool in_line;      /* host threads run what they launch, on every stream */
     double reclaim_us; /* extra time of an update (ls_cost_reclaim_us), and over how many bytes it is spread */
     double update_bytes;
+    double *slowness; /* of each device: how many times as long as the mean its kernels take */
     struct ls_price_costs costs[LS_PRICE_MAX_COSTS];
 };
 

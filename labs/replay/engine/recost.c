@@ -26,8 +26,9 @@ struct recost {
     int *next;                      /* of each recorded task: the next one of its lane; LS_NONE */
     const char *groups[MAX_GROUPS]; /* the recording's texts */
     int group_count;
-    int step;     /* of the last task of the host's lane in progress */
-    int *lane_of; /* [recorded lane]: device * LS_LANE_COUNT + kind, of the first rank */
+    int step;      /* of the last task of the host's lane in progress */
+    bool captured; /* that lane is within a captured part of a step, whose launch has been paid for */
+    int *lane_of;  /* [recorded lane]: device * LS_LANE_COUNT + kind, of the first rank */
 };
 
 static const struct ls_lane *lane_of(const struct recost *r, int task) {
@@ -76,11 +77,22 @@ static void settle_step(struct recost *r, struct ls_task *task) {
     r->step = task->step;
 }
 
-static void price_host(const struct recost *r, struct ls_task *task, int number) {
+/* With a graph all from the first phase behind the batch's copy to the update is one launch: its first. */
+static bool is_paid_for(struct recost *r, const struct ls_task *task) {
+    static const char *const outside[] = {"", "loader", "input", "other"};
+    bool before = r->captured;
+    r->captured = r->options->graph;
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
+        if (strcmp(task->phase, outside[i]) == 0) r->captured = false;
+    return before && r->captured;
+}
+
+static void price_host(struct recost *r, struct ls_task *task, int number) {
     const struct ls_node_host *host = r->price.host;
     int launched = launched_by(r, number);
     enum waiting waiting = waits(r, number, &task->step);
     task->us = 0;
+    if (is_paid_for(r, task)) return;
     if (launched != LS_NONE) {
         task->us = ls_price_launch_us(&r->price, ls_trace_task(r->recorded, launched));
         if (r->options->gil) task->lock = 0;
@@ -165,6 +177,7 @@ static void add_lane_tasks(struct recost *r, int lane) {
     const int *tasks = ls_trace_lane_tasks(r->recorded, lane, &count);
     for (int rank = 0; rank < r->ranks; rank++) {
         r->step = 0;
+        r->captured = false;
         for (int i = 0; i < count; i++) add_task(r, rank, tasks[i]);
     }
 }

@@ -53,6 +53,7 @@ static void add_forward(struct ls_workload_reader *r, const struct ls_workload_l
     struct ls_work *work = add_work(r, layer->name, "forward", layer->kernels, layer->flops,
                                     e * (table ? 2 * y : x + y), table ? 0 : e * w);
     for (int k = 0; work && k < layer->kernels; k++) work[k].is_product = is_product(layer);
+    if (work) work[0].channels = layer->channels;
 }
 
 /* Returns the last of its operations. */
@@ -76,6 +77,7 @@ static struct ls_work *add_backward(struct ls_workload_reader *r, const struct l
     case LS_RULE_PASS: work = add_work(r, layer->name, "backward", k, flops, e * (2 * x + y), e * w); break;
     }
     for (int i = 0; work && i < k; i++) work[i].is_product = is_product(layer);
+    if (work) work[k - 1].channels = layer->channels;
     return work ? work + k - 1 : NULL;
 }
 

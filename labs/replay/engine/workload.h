@@ -24,6 +24,7 @@ struct ls_work {
     double host_us;  /* host time before it, launch included, measured; < 0: not measured */
     int first_ready,
         ready_count; /* backward: the parameters ready[first_ready ...] whose gradients are complete behind it */
+    int channels;    /* of batch norm, forward and backward: whose statistics --sync-bn merges; 0: another operation */
 };
 
 /* How a network is replayed by default: the setting that the figures are about for which it was described. */

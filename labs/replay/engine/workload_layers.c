@@ -4,6 +4,8 @@
  *   fails : everything is refused at its line */
 #include "labs/replay/engine/workload_layers.h"
 
+#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -93,7 +95,9 @@ static void read_layer(struct ls_workload_reader *r, const cJSON *object, const 
     }
     layer->weights = number_or(r, object, "weights", 0);
     if (ls_json_has(object, "parameters")) read_parameters(r, object, path, layer);
-    r->parts->workload.buffer_bytes += sizeof(float) * number_or(r, object, "buffers", 0);
+    double buffers = number_or(r, object, "buffers", 0); /* a mean and a variance of each channel */
+    r->parts->workload.buffer_bytes += sizeof(float) * buffers;
+    if (layer->rule == LS_RULE_PASS) layer->channels = (int)fmin(buffers / 2, INT_MAX);
     r->total_flops += layer->flops;
     r->count++;
 }

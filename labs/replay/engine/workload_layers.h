@@ -22,6 +22,7 @@ struct ls_workload_layer {
     enum ls_layer_rule rule;
     double flops, input, output, kept, weights;
     int kernels, first_parameter, parameter_count;
+    int channels; /* with running statistics */
 };
 
 struct ls_workload_reader {

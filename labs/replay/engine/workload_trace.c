@@ -17,6 +17,7 @@
  *   cost  : tasks, and for each operation a sort of its times */
 #include "labs/replay/engine/workload.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -306,19 +307,30 @@ static ls_status add_ready_order(const struct source *s, struct ls_workload_part
     return LS_OK;
 }
 
-/* A weight as long as its bias is batch norm's, which has a running mean and variance beside them. */
-static double buffer_bytes(const struct source *s) {
+/* A weight as long as its bias is batch norm's, which has a running mean and variance beside them. Their order is that of
+ * the operations forward, and the reverse of it backward. */
+static void find_batchnorms(const struct source *s, ls_workload *w) {
     double floats = 0;
-    int pairs = 0, norms = 0;
-    for (int p = 0; p + 1 < ls_trace_parameter_count(s->trace); p++) {
+    int pairs = 0, forward = 0, backward = 0, room = ls_trace_parameter_count(s->trace) + 1;
+    int *channels = calloc((size_t)room, sizeof *channels);
+    for (int p = 0; channels && p + 1 < ls_trace_parameter_count(s->trace); p++) {
         const struct ls_trace_parameter *weight = ls_trace_parameter(s->trace, p);
         const struct ls_trace_parameter *bias = ls_trace_parameter(s->trace, p + 1);
         if (weight->count != bias->count || !strstr(weight->name, ".weight") || !strstr(bias->name, ".bias")) continue;
         floats += 2 * (double)weight->count;
-        pairs++;
+        channels[pairs++] = (int)fmin((double)weight->count, INT_MAX);
     }
-    for (int k = 0; k < s->whole->count; k++) norms += begins_with(kernel_of(s, s->whole, k)->name, "batchnorm_train");
-    return pairs == norms ? sizeof(float) * floats : 0;
+    for (int k = 0; k < w->work_count; k++) forward += begins_with(w->work[k].name, "batchnorm_train");
+    bool known = pairs == forward;
+    w->buffer_bytes = known ? sizeof(float) * floats : 0;
+    forward = 0;
+    for (int k = 0; channels && known && k < w->work_count; k++) {
+        struct ls_work *work = &w->work[k];
+        if (begins_with(work->name, "batchnorm_train")) work->channels = channels[forward++];
+        if (begins_with(work->name, "batchnorm_backward") && backward < pairs)
+            work->channels = channels[pairs - 1 - backward++];
+    }
+    free(channels);
 }
 
 /* --- memory
@@ -369,7 +381,7 @@ static ls_status fill(struct source *s, struct ls_workload_parts *parts) {
     if (status != LS_OK || parts->failed) return status;
     status = add_steps(s, parts);
     if (status == LS_OK) status = add_ready_order(s, parts);
-    w->buffer_bytes = buffer_bytes(s);
+    find_batchnorms(s, w);
     w->optimizer_states = optimizer_states(s->about);
     estimate_memory(w);
     return status;

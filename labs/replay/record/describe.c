@@ -46,7 +46,8 @@ ls_status record_describe(struct ls_described *d, const ls_workload *w, const st
                                           .flops = ls_workload_whole(work->flops),
                                           .bytes = ls_workload_whole(work->bytes),
                                           .first_ready = work->first_ready,
-                                          .ready_count = work->ready_count};
+                                          .ready_count = work->ready_count,
+                                          .channels = work->channels};
     }
     return LS_OK;
 }

@@ -31,6 +31,7 @@ static ls_status create_dp(ls_parallel **out, const struct record_scene *s) {
     dp_options options = {.devices = s->devices,
                           .device_count = s->device_count,
                           .max_batch = s->samples,
+                          .sync_bn = s->options->sync_bn && s->device_count > 1,
                           .replicate = together ? DP_REPLICATE_NCCL : DP_REPLICATE_FLAT,
                           .optimizer = s->optimizer};
     return dp_create(out, s->model, &options);
@@ -39,6 +40,8 @@ static ls_status create_dp(ls_parallel **out, const struct record_scene *s) {
 static ls_status create_ddp(ls_parallel **out, const struct record_scene *s) {
     const struct ls_build_options *o = s->options;
     ddp_options options = {.comm = s->comm,
+                           .sync_bn = s->sync_bn,
+                           .join.enable = o->join,
                            .max_batch = s->samples,
                            .optimizer = s->optimizer,
                            .reducer = {.bucket_cap_mb = (double)o->bucket_bytes / MIB,
@@ -52,6 +55,7 @@ static ls_status create_ddp(ls_parallel **out, const struct record_scene *s) {
 
 static void close_scene(struct record_scene *s, ls_parallel *parallel) {
     if (parallel) parallel->ops->destroy(parallel);
+    ls_comm_destroy(s->sync_bn);
     ls_comm_destroy(s->comm);
     ls_model_destroy(s->model);
     for (int d = 0; d < s->device_count; d++) ls_device_close(s->devices[d]);
@@ -63,7 +67,10 @@ static ls_status join_ranks(struct record_scene *s) {
     ls_comm_options group = {.world_size = ranks < LS_COMM_MAX_RANKS ? ranks : LS_COMM_MAX_RANKS,
                              .timeout_s = TIMEOUT_S,
                              .group = "all devices"};
-    return ls_comm_create_meta(&s->comm, &group, s->devices[0]);
+    ls_status status = ls_comm_create_meta(&s->comm, &group, s->devices[0]);
+    group.group = "batch norm";
+    if (status == LS_OK && s->options->sync_bn) status = ls_comm_create_meta(&s->sync_bn, &group, s->devices[0]);
+    return status;
 }
 
 static ls_status open_scene(struct record_scene *s, const struct ls_described *described, const ls_node *node) {
@@ -111,7 +118,8 @@ static ls_status take_step(ls_parallel *p, const struct ls_build_options *o, uin
                       .global_count = samples * ranks * (size_t)p->micro_batches};
     ls_phase_enter(p->clocks, LS_PHASE_LOADER);
     if (ls_probing()) ls_probe_instant(LS_PROBE_RAISE, "next batch", (uintptr_t)&next, step + 1);
-    ls_status status = LS_OK;
+    bool anyone;
+    ls_status status = o->join && p->ops->join ? p->ops->join(p, &batch, &anyone) : LS_OK;
     for (p->micro_batch = 0; status == LS_OK && p->micro_batch < p->micro_batches; p->micro_batch++) {
         p->ops->prepare(p, &batch);
         status = ls_parallel_run_micro_batch(p);

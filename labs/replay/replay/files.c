@@ -146,6 +146,11 @@ static cJSON *options_object(const replay_settings *settings, const replay_input
     cJSON_AddBoolToObject(object, "overlap", settings->overlap);
     cJSON_AddBoolToObject(object, "compress", settings->compress);
     cJSON_AddBoolToObject(object, "vary", settings->vary);
+    bench_add_number(object, "micro_batches", settings->accumulate);
+    cJSON_AddBoolToObject(object, "sync_bn", settings->sync_bn);
+    cJSON_AddBoolToObject(object, "join", settings->join);
+    cJSON_AddBoolToObject(object, "cuda_graph", settings->graph);
+    bench_add_number(object, "spread_percent", settings->spread_percent);
     cJSON_AddStringToObject(object, "collectives",
                             settings->collectives == LS_BUILD_BY_MESSAGES ? ls_pattern_name(settings->pattern)
                                                                           : "cost");

@@ -36,7 +36,8 @@ typedef struct replay_settings {
     int steps, accumulate;
     double caps_mb[REPLAY_CAPS_MAX]; /* each is a row of DDP */
     int cap_count;
-    bool overlap, compress, vary;
+    bool overlap, compress, vary, sync_bn, join, graph;
+    double spread_percent;
     ls_build_collectives collectives;
     ls_pattern pattern;
     bool precision_given;

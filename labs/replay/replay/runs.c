@@ -18,6 +18,10 @@ struct ls_build_options replay_options(const replay_settings *settings, const re
     options.gil = ls_node_host(inputs->node)->lock_us > 0;
     options.overlap = settings->overlap;
     options.vary = settings->vary;
+    options.sync_bn = settings->sync_bn;
+    options.join = settings->join;
+    options.graph = settings->graph;
+    options.spread = settings->spread_percent / 100;
     options.collectives = settings->collectives;
     options.pattern = settings->pattern;
     if (settings->compress) options.gradient_element_bytes = 2;

@@ -47,6 +47,12 @@ static void add_what(bench_options *options, replay_settings *s, struct choices 
         {.kind = LS_OPTION_INT, .name = "accumulate", .to.number = &s->accumulate, .argument = "K",
          .limits = LS_BETWEEN(1, 1000),
          .help = "micro-batches of a step, in equal parts: gradients add up where they are, and travel with the last"},
+        {.kind = LS_OPTION_FLAG, .name = "sync-bn", .to.flag = &s->sync_bn,
+         .help = "batch norm over all devices: its statistics meet in collectives, forward and backward"},
+        {.kind = LS_OPTION_FLAG, .name = "join", .to.flag = &s->join,
+         .help = "DDP: ranks may run out of samples, so each step begins with their counts"},
+        {.kind = LS_OPTION_FLAG, .name = "cuda-graph", .to.flag = &s->graph,
+         .help = "a step, from forward to the update, costs the host one launch; DP on one device only"},
         {.kind = LS_OPTION_INT, .name = "steps", .to.number = &s->steps, .argument = "N", .limits = LS_BETWEEN(1, 1000),
          .help = "steps to replay; if there is more than one, the first is warm-up and does not count",
          .empty = "4; with --vary one more than the trace has"},
@@ -69,6 +75,10 @@ static void add_where(bench_options *options, replay_settings *s, struct choices
          .limits = LS_BETWEEN(-1, 1e6),
          .help = "time of a launch, in every mode and in T1, under its process's one lock, as in Python. Only DP's threads "
                  "queue for it; 0: no lock; -1: the node's"},
+        {.kind = LS_OPTION_DOUBLE, .name = "spread", .to.real = &s->spread_percent, .argument = "PERCENT",
+         .limits = LS_BETWEEN(0, 20),
+         .help = "devices are not equally fast: the standard deviation of their kernels' times, in percent of the mean. "
+                 "N devices take what is to be expected of N"},
         {.kind = LS_OPTION_CHOICE, .name = "replicate", .to.number = &choices->replicate, .choices = replications,
          .help = "DP: parameters and gradients go by copies from and to device 0 (dp_train's default), or by a broadcast and a reduce "
                  "(PyTorch's, over NCCL); both: a table of each",

@@ -141,6 +141,15 @@ static ls_status print_memory(const replay_rows *rows, struct part part, const c
 
 /* --- all --------------------------------------------------------------------------------------------------------- */
 
+/* What makes the program another one. */
+static void print_options(const replay_settings *s, struct part part) {
+    if (s->accumulate > 1) printf("; %d micro-batches", s->accumulate);
+    if (s->sync_bn && part.mode != LS_BUILD_SINGLE) printf("; batch norm over all devices");
+    if (s->join && part.mode == LS_BUILD_DDP) printf("; ranks that join");
+    if (s->graph) printf("; a step as a CUDA graph");
+    if (s->spread_percent > 0) printf("; devices' times spread by %g %%", s->spread_percent);
+}
+
 static void print_title(const replay_inputs *inputs, const replay_settings *settings, struct part part,
                         const char *name) {
     printf("%s: %s", name, inputs->on);
@@ -150,6 +159,7 @@ static void print_title(const replay_inputs *inputs, const replay_settings *sett
         printf("; %g samples per step on every N", settings->batch);
     }
     printf(", %s", ls_dtype_name(settings->precision));
+    print_options(settings, part);
     if (part.mode == LS_BUILD_DP)
         printf("; parameters and gradients by %s", part.by_collectives ? "collectives" : "copies");
     if (part.mode == LS_BUILD_DDP) {

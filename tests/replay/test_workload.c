@@ -182,19 +182,19 @@ static const char small[] =
     "    \"parameters\": {\"weight\": 50, \"bias\": 5}}]},\n"
     "  {\"name\": \"act\", \"source\": \"here\", \"repeat\": 2, \"first\": 1, \"layers\": [\n"
     "   {\"name\": \"relu\", \"kind\": \"activation\", \"flops\": 10, \"output\": 3, \"kept\": 0,\n"
-    "    \"parameters\": {\"slope\": 4}}]}]}\n";
+    "    \"buffers\": 8, \"parameters\": {\"slope\": 4}}]}]}\n";
 
 static void operations_follow_from_the_rules(void **state) {
     (void)state;
     static const struct ls_work expected[] = {
-        {"body.fc", "forward", 100, 4 * (10 + 5 + 55), 4 * 55, true, -1, -1, 0, 0},
-        {"act.1.relu", "forward", 10, 4 * (5 + 3 + 4), 4 * 4, false, -1, -1, 0, 0},
-        {"act.2.relu", "forward", 10, 4 * (3 + 3 + 4), 4 * 4, false, -1, -1, 0, 0},
-        {"loss", "loss", 15, 3 * 12 + 8, 0, false, -1, -1, 0, 0},
-        {"act.2.relu", "backward", 10, 4 * (2 * 3 + 3 + 4), 4 * 4, false, -1, -1, 0, 1},
-        {"act.1.relu", "backward", 10, 4 * (2 * 5 + 3 + 4), 4 * 4, false, -1, -1, 1, 1},
-        {"body.fc", "backward", 100, 4 * (10 + 5 + 55), 4 * 55, true, -1, -1, 2, 2},
-        {"optimizer", "optimizer", 2 * 63, 12 * 63, 12 * 63, false, -1, -1, 0, 0},
+        {"body.fc", "forward", 100, 4 * (10 + 5 + 55), 4 * 55, true, -1, -1, 0, 0, 0},
+        {"act.1.relu", "forward", 10, 4 * (5 + 3 + 4), 4 * 4, false, -1, -1, 0, 0, 4},
+        {"act.2.relu", "forward", 10, 4 * (3 + 3 + 4), 4 * 4, false, -1, -1, 0, 0, 4},
+        {"loss", "loss", 15, 3 * 12 + 8, 0, false, -1, -1, 0, 0, 0},
+        {"act.2.relu", "backward", 10, 4 * (2 * 3 + 3 + 4), 4 * 4, false, -1, -1, 0, 1, 4},
+        {"act.1.relu", "backward", 10, 4 * (2 * 5 + 3 + 4), 4 * 4, false, -1, -1, 1, 1, 4},
+        {"body.fc", "backward", 100, 4 * (10 + 5 + 55), 4 * 55, true, -1, -1, 2, 2, 0},
+        {"optimizer", "optimizer", 2 * 63, 12 * 63, 12 * 63, false, -1, -1, 0, 0, 0},
     };
     ls_workload *w;
     assert_int_equal(ls_workload_parse(&w, "small", small, strlen(small)), LS_OK);
@@ -205,7 +205,8 @@ static void operations_follow_from_the_rules(void **state) {
         assert_string_equal(got->phase, wanted->phase);
         bool same = got->flops == wanted->flops && got->bytes == wanted->bytes && got->us == wanted->us &&
                     got->fixed_bytes == wanted->fixed_bytes && got->is_product == wanted->is_product &&
-                    got->host_us == wanted->host_us && got->ready_count == wanted->ready_count;
+                    got->host_us == wanted->host_us && got->ready_count == wanted->ready_count &&
+                    got->channels == wanted->channels;
         if (!same || (got->ready_count > 0 && got->first_ready != wanted->first_ready)) {
             fail_msg("operation %d: %g flops, %g bytes, %g fixed", i, got->flops, got->bytes, got->fixed_bytes);
         }

@@ -112,10 +112,9 @@ static void mark(struct recorded *r, int64_t parameter, int after) {
     (void)ls_trace_add_mark(r->trace, &mark);
 }
 
-/* A step of so many samples in which all takes `us` times what it takes else. */
-static void step(struct recorded *r, double us, uint64_t samples) {
+/* A micro-batch of so many samples in which all takes `us` times what it takes else. */
+static void micro_batch(struct recorded *r, double us, uint64_t samples) {
     uint64_t m = samples;
-    (void)host(r, "loader", 50 * us);
     (void)host(r, "forward", 1 * us);             /* an event: the next launch's share */
     (void)under_lock(r, "forward", 1000 * us, 0); /* an emulated lock's time is the node's */
     kernel(r, "forward", "gemm", 2 * us, 10 * us, 2 * m * 60, 4 * (10 * m + 60 + 6 * m));
@@ -130,10 +129,50 @@ static void step(struct recorded *r, double us, uint64_t samples) {
     int behind_linear = host(r, "backward", 0);
     mark(r, 1, behind_linear);
     mark(r, 0, behind_linear);
+}
+
+static void begin_step(struct recorded *r, double us) { (void)host(r, "loader", 50 * us); }
+
+static void end_step(struct recorded *r, double us) {
     kernel(r, "optimizer", "sgd_list", 7 * us, 8 * us, 2 * 78, 20 * 78);
     (void)host(r, "optimizer", 9 * us);
     (void)host(r, "other", 1 * us);
     r->step++;
+}
+
+static void step(struct recorded *r, double us, uint64_t samples) {
+    begin_step(r, us);
+    micro_batch(r, us, samples);
+    end_step(r, us);
+}
+
+static const struct ls_work expected[] = {
+    {"gemm", "forward", 1200, 4 * 220, 240, true, 20, 6, 0, 0, 0},
+    {"batchnorm_train", "forward", 480, 720, 0, false, 40, 6, 0, 0, 6},
+    {"cross_entropy", "loss", 300, 720, 0, false, 10, 8, 0, 0, 0},
+    {"batchnorm_backward", "backward", 660, 1200, 0, false, 50, 10, 0, 2, 6},
+    {"bias_gradient", "backward", 60, 240, 0, false, 2, 2, 0, 0, 0},
+    {"gemm", "backward", 1200, 4 * 220, 240, true, 30, 12, 2, 2, 0},
+    {"sgd_list", "optimizer", 156, 1560, 1560, false, 16, 14, 0, 0, 0},
+};
+enum { WORKS = sizeof expected / sizeof *expected };
+
+/* The step of 2 times as long: `expected`. */
+static void expect_operations(const ls_workload *w) {
+    assert_int_equal(w->work_count, WORKS);
+    for (int i = 0; i < w->work_count; i++) {
+        const struct ls_work *got = &w->work[i], *wanted = &expected[i];
+        assert_string_equal(got->name, wanted->name);
+        assert_string_equal(got->phase, wanted->phase);
+        bool same = got->flops == wanted->flops && got->bytes == wanted->bytes && got->us == wanted->us &&
+                    got->fixed_bytes == wanted->fixed_bytes && got->is_product == wanted->is_product &&
+                    got->host_us == wanted->host_us && got->ready_count == wanted->ready_count &&
+                    got->channels == wanted->channels;
+        if (!same || (got->ready_count > 0 && got->first_ready != wanted->first_ready)) {
+            fail_msg("operation %d: %g us, host %g us, %g fixed, %d ready", i, got->us, got->host_us, got->fixed_bytes,
+                     got->ready_count);
+        }
+    }
 }
 
 /* Three whole steps, of which the middle one is the median, and a short one, which does not count. */
@@ -149,28 +188,7 @@ static void operations_are_medians_of_whole_steps(void **state) {
     step(&r, 0.5, 4);
     assert_int_equal(ls_trace_seal(r.trace), LS_OK);
     assert_int_equal(ls_workload_from_trace(&w, r.trace), LS_OK);
-    static const struct ls_work expected[] = {
-        {"gemm", "forward", 1200, 4 * 220, 240, true, 20, 6, 0, 0},
-        {"batchnorm_train", "forward", 480, 720, 0, false, 40, 6, 0, 0},
-        {"cross_entropy", "loss", 300, 720, 0, false, 10, 8, 0, 0},
-        {"batchnorm_backward", "backward", 660, 1200, 0, false, 50, 10, 0, 2},
-        {"bias_gradient", "backward", 60, 240, 0, false, 2, 2, 0, 0},
-        {"gemm", "backward", 1200, 4 * 220, 240, true, 30, 12, 2, 2},
-        {"sgd_list", "optimizer", 156, 1560, 1560, false, 16, 14, 0, 0},
-    };
-    assert_int_equal(w->work_count, (int)(sizeof expected / sizeof *expected));
-    for (int i = 0; i < w->work_count; i++) {
-        const struct ls_work *got = &w->work[i], *wanted = &expected[i];
-        assert_string_equal(got->name, wanted->name);
-        assert_string_equal(got->phase, wanted->phase);
-        bool same = got->flops == wanted->flops && got->bytes == wanted->bytes && got->us == wanted->us &&
-                    got->fixed_bytes == wanted->fixed_bytes && got->is_product == wanted->is_product &&
-                    got->host_us == wanted->host_us && got->ready_count == wanted->ready_count;
-        if (!same || (got->ready_count > 0 && got->first_ready != wanted->first_ready)) {
-            fail_msg("operation %d: %g us, host %g us, %g fixed, %d ready", i, got->us, got->host_us, got->fixed_bytes,
-                     got->ready_count);
-        }
-    }
+    expect_operations(w);
     assert_int_equal(w->step_count, 3); /* each whole step's own times */
     for (int i = 0; i < w->work_count; i++) {
         double unit_us = expected[i].us / 2;
@@ -184,6 +202,30 @@ static void operations_are_medians_of_whole_steps(void **state) {
     assert_true(w->samples == 10 && w->input_bytes == 40 && w->optimizer_states == 0);
     assert_true(w->buffer_bytes == 2 * 4 * 6);
     assert_true(w->activation_bytes == 24 + 24); /* of the product and of the norm, a sample */
+    ls_workload_close(w);
+    ls_trace_destroy(r.trace);
+}
+
+/* The first one's operations and the update. What the host did for the others is nobody's. */
+static void of_micro_batches_the_first_one_counts(void **state) {
+    (void)state;
+    struct recorded r;
+    ls_workload *w;
+    recorded_begin(&r);
+    ls_trace_about(r.trace)->batch_size = 28; /* 10, 10, 8 */
+    ls_trace_about(r.trace)->micro_batches = 3;
+    for (int s = 0; s < 3; s++) {
+        begin_step(&r, 2);
+        micro_batch(&r, 2, 10);
+        micro_batch(&r, 100, 10);
+        micro_batch(&r, 200, 8);
+        end_step(&r, 2);
+    }
+    assert_int_equal(ls_trace_seal(r.trace), LS_OK);
+    assert_int_equal(ls_workload_from_trace(&w, r.trace), LS_OK);
+    expect_operations(w);
+    assert_true(w->samples == 10 && w->ready_count == 4);
+    assert_true(w->loader_us == 2 * (50 + 9 + 1));
     ls_workload_close(w);
     ls_trace_destroy(r.trace);
 }
@@ -257,10 +299,6 @@ static void other_traces_are_refused(void **state) {
     expect_refusal(&r, "a trace of 2 devices");
     recorded_begin(&r);
     step(&r, 1, 10);
-    ls_trace_about(r.trace)->micro_batches = 4;
-    expect_refusal(&r, "4 micro-batches");
-    recorded_begin(&r);
-    step(&r, 1, 10);
     ls_trace_about(r.trace)->batch_size = 0;
     expect_refusal(&r, "how many samples");
 }
@@ -269,6 +307,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_built_program_gives_its_workload_back),
         cmocka_unit_test(operations_are_medians_of_whole_steps),
+        cmocka_unit_test(of_micro_batches_the_first_one_counts),
         cmocka_unit_test(without_marks_gradients_are_ready_at_the_end),
         cmocka_unit_test(meta_devices_have_no_times),
         cmocka_unit_test_setup_teardown(other_traces_are_refused, scratch_setup, scratch_teardown),

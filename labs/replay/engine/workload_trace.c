@@ -7,6 +7,8 @@
  *           that it did in a step is the step's share of the loader. What recording took of it is taken off: a run
  *           without --trace is predicted, and the smaller the share of a device, the more it would count. What it did under an emulated lock (--host-lock)
  *           is neither: that is the node's lock_us
+ *   micro : of a step in several micro-batches the first one's operations count, which has most samples, and the
+ *           update. That later ones read the gradients that they add to is left out
  *   fixed : a kernel's bytes grow with the batch, but for those of the parameters. A product of the batch's matrix
  *           with one of P = flops / (2 samples) elements reads or writes these P whatever the batch: flops say how
  *           many. (A convolution's weights are few beside its images, and are not looked for)
@@ -43,6 +45,7 @@ static bool begins_with(const char *text, const char *beginning) {
 struct step {
     int number, count;
     const int *kernels; /* tasks */
+    int left_out;       /* the last kernel of further micro-batches; LS_NONE */
     double flops, bytes, loader_us;
     double *host_us; /* of each kernel */
 };
@@ -77,11 +80,6 @@ static ls_status check_about(const struct ls_trace_about *about) {
                        "a trace of %d devices is no workload: record one device, or one rank of meta devices",
                        about->devices);
     }
-    if (about->micro_batches > 1) {
-        return ls_fail(LS_ERR_INVALID,
-                       "a trace with %d micro-batches a step is no workload: record without --accumulate",
-                       about->micro_batches);
-    }
     if (about->batch_size < 1) return ls_fail(LS_ERR_INVALID, "the trace does not say how many samples a step has");
     return LS_OK;
 }
@@ -91,6 +89,12 @@ static bool is_of_the_network(const struct source *s, const struct ls_task *task
     if (task->kind != LS_TASK_KERNEL || task->step < 0 || !is_work_phase(task->phase)) return false;
     bool averages = strcmp(task->name, "scale") == 0 || strcmp(task->name, "divide") == 0;
     return !(averages && s->about->world_size > 1 && strcmp(task->phase, "backward") == 0);
+}
+
+/* Whether the kernel belongs to a micro-batch behind the step's first one: `last` is the one before it that counts. */
+static bool is_of_another_micro_batch(const struct step *step, const struct ls_task *task, const struct ls_task *last) {
+    if (step->left_out != LS_NONE) return strcmp(task->phase, "optimizer") != 0;
+    return strcmp(last->phase, "backward") == 0 && strcmp(task->phase, "forward") == 0;
 }
 
 /* Steps and their kernels, in the order of the compute stream. */
@@ -107,8 +111,13 @@ static ls_status find_steps(struct source *s) {
         struct step *step = s->step_count > 0 ? &s->steps[s->step_count - 1] : NULL;
         if (!step || step->number != task->step) {
             step = &s->steps[s->step_count++];
-            *step =
-                (struct step){task->step, .kernels = s->kernels + kernel_count, .host_us = s->host_us + kernel_count};
+            *step = (struct step){task->step, .kernels = s->kernels + kernel_count, .left_out = LS_NONE,
+                                  .host_us = s->host_us + kernel_count};
+        }
+        const struct ls_task *last = step->count > 0 ? ls_trace_task(s->trace, s->kernels[kernel_count - 1]) : task;
+        if (is_of_another_micro_batch(step, task, last)) {
+            step->left_out = tasks[i];
+            continue;
         }
         s->kernels[kernel_count++] = tasks[i];
         step->count++;
@@ -169,12 +178,14 @@ static void share_host_time(struct source *s) {
         struct step *step = &s->steps[i];
         double pending_us = 0;
         int kernel = 0, launch = launch_of(s, step->kernels[0]);
+        int left_out = step->left_out == LS_NONE ? LS_NONE : launch_of(s, step->left_out);
         while (at < count && ls_trace_task(s->trace, tasks[at])->step < step->number) at++;
         for (; at < count && ls_trace_task(s->trace, tasks[at])->step == step->number; at++) {
             const struct ls_task *task = ls_trace_task(s->trace, tasks[at]);
             double us = task->us > 0 && task->lock == LS_NONE ? task->us - task->probes_us : 0;
             bool counts = is_work_phase(task->phase);
             if (counts) pending_us += us;
+            if (tasks[at] == left_out) pending_us = 0; /* what further micro-batches took */
             if (!counts) step->loader_us += us;
             while (kernel < step->count && launch == tasks[at]) {
                 step->host_us[kernel] = pending_us;
@@ -193,9 +204,10 @@ static double element_bytes(const struct ls_trace_about *about) {
     return strcmp(about->precision, "fp16") == 0 || strcmp(about->precision, "bf16") == 0 ? 2 : 4;
 }
 
-/* Samples of the device's share of a step. */
+/* Samples of the device's share of a step, or of its first micro-batch. */
 static double samples_of(const struct ls_trace_about *about) {
-    return (double)about->batch_size / (double)about->devices;
+    double samples = (double)about->batch_size / (double)about->devices;
+    return about->micro_batches > 1 ? ceil(samples / about->micro_batches) : samples;
 }
 
 static double fixed_bytes(const struct source *s, const struct ls_task *task) {

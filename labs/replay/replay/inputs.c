@@ -18,7 +18,9 @@ static void settle_n(replay_settings *settings, const ls_node *node) {
 }
 
 /* What the workload's file says where the options do not. */
-static void settle_defaults(replay_settings *settings, const ls_workload *workload) {
+static void settle_defaults(replay_settings *settings, const ls_workload *workload, const ls_trace *trace) {
+    int recorded = trace ? ls_trace_what(trace)->micro_batches : 1;
+    if (settings->accumulate == 0) settings->accumulate = recorded > 1 ? recorded : 1;
     const struct ls_workload_defaults *defaults = &workload->defaults;
     if (!settings->precision_given) settings->precision = defaults->precision;
     if (settings->batch == 0 && settings->per_device_batch == 0) settings->batch = defaults->batch;
@@ -28,14 +30,14 @@ static void settle_defaults(replay_settings *settings, const ls_workload *worklo
 }
 
 /* What a trace was recorded with is a batch; a file describes one sample. */
-static ls_status settle_batch(replay_settings *settings, const ls_workload *workload) {
+static ls_status settle_batch(replay_settings *settings, const ls_workload *workload, const ls_trace *trace) {
     int most = settings->n.values[settings->n.count - 1];
     bool given = settings->batch > 0 || settings->per_device_batch > 0;
     if (!given && !settings->trace)
         return ls_fail(LS_ERR_USAGE,
                        "give a --batch (of all devices) or a --per-device-batch: %s is described by the sample",
                        workload->name);
-    if (!given) settings->batch = workload->samples;
+    if (!given) settings->batch = (double)ls_trace_what(trace)->batch_size / ls_trace_what(trace)->devices;
     if (settings->per_device_batch > 0 || settings->batch >= most) return LS_OK;
     return ls_fail(LS_ERR_USAGE, "a batch of %g samples leaves some of %d devices without any", settings->batch, most);
 }
@@ -104,8 +106,8 @@ static ls_status settle_steps(replay_settings *settings, const ls_workload *work
 
 static ls_status settle(replay_inputs *inputs, replay_settings *settings) {
     settle_n(settings, inputs->node);
-    settle_defaults(settings, inputs->workload);
-    ls_status status = settle_batch(settings, inputs->workload);
+    settle_defaults(settings, inputs->workload, inputs->trace);
+    ls_status status = settle_batch(settings, inputs->workload, inputs->trace);
     if (status == LS_OK) status = settle_steps(settings, inputs->workload);
     if (settings->host_lock_us >= 0) ls_node_change_host(inputs->node)->lock_us = settings->host_lock_us;
     if (status == LS_OK) status = check_rows(inputs, settings);

@@ -64,11 +64,13 @@ static void compare(replay_row *row, const replay_rows *rows, const replay_setti
 }
 
 /* Whether the trace that was given is of what the row replays. */
-static bool is_recorded(const replay_row *row, const replay_inputs *inputs) {
+static bool is_recorded(const replay_row *row, const replay_inputs *inputs, const replay_settings *settings) {
     static const char *const modes[] = {"single", "dp", "ddp"}; /* as traces name them */
     if (!inputs->trace) return false;
     const struct ls_trace_about *about = ls_trace_what(inputs->trace);
+    int micro_batches = about->micro_batches > 1 ? about->micro_batches : 1;
     return strcmp(about->mode, modes[row->mode]) == 0 && (double)about->batch_size == row->batch &&
+           micro_batches == settings->accumulate &&
            (about->world_size > about->devices ? about->world_size : about->devices) == row->n;
 }
 
@@ -85,7 +87,7 @@ static ls_status make_row(replay_rows *rows, const replay_inputs *inputs, const 
     ls_status status = replay_run_row(&row, &run, inputs, settings);
     if (status != LS_OK) return status;
     compare(&row, rows, settings);
-    if (is_recorded(&row, inputs)) row.recorded_ms = ls_trace_what(inputs->trace)->median_step_ms;
+    if (is_recorded(&row, inputs, settings)) row.recorded_ms = ls_trace_what(inputs->trace)->median_step_ms;
     bool drawn = is_drawn(&row, settings);
     if (drawn && gantt->file) {
         char on[REPLAY_TITLE + 64];
@@ -121,7 +123,7 @@ static ls_status make_singles(replay_rows *rows, const replay_inputs *inputs, co
     for (int i = 0; status == LS_OK && i < rows->count; i++) {
         replay_row *row = &rows->rows[i];
         compare(row, rows, settings);
-        if (is_recorded(&(replay_row){.mode = LS_BUILD_SINGLE, .n = 1, .batch = row->batch}, inputs))
+        if (is_recorded(&(replay_row){.mode = LS_BUILD_SINGLE, .n = 1, .batch = row->batch}, inputs, settings))
             row->recorded_ms = ls_trace_what(inputs->trace)->median_step_ms;
     }
     return status;

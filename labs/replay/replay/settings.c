@@ -45,8 +45,9 @@ static void add_what(bench_options *options, replay_settings *s, struct choices 
         {.kind = LS_OPTION_CHOICE, .name = "precision", .to.number = &choices->precision, .choices = precisions,
          .help = "of products and activations", .empty = "the workload's, or fp32"},
         {.kind = LS_OPTION_INT, .name = "accumulate", .to.number = &s->accumulate, .argument = "K",
-         .limits = LS_BETWEEN(1, 1000),
-         .help = "micro-batches of a step, in equal parts: gradients add up where they are, and travel with the last"},
+         .limits = LS_BETWEEN(0, 1000),
+         .help = "micro-batches of a step, in equal parts: gradients add up where they are, and travel with the last",
+         .empty = "the trace's, or 1"},
         {.kind = LS_OPTION_FLAG, .name = "sync-bn", .to.flag = &s->sync_bn,
          .help = "batch norm over all devices: its statistics meet in collectives, forward and backward"},
         {.kind = LS_OPTION_FLAG, .name = "join", .to.flag = &s->join,
@@ -160,7 +161,7 @@ static ls_status check(const replay_settings *s) {
 
 ls_status replay_parse(replay_settings *settings, int argc, char **argv, bool *help) {
     struct choices choices = {.mode = BOTH, .precision = -1, .replicate = -1, .caps = "25"};
-    *settings = (replay_settings){.overlap = true, .accumulate = 1, .host_lock_us = -1};
+    *settings = (replay_settings){.overlap = true, .host_lock_us = -1};
     ls_status status = parse(settings, &choices, argc, argv, help);
     if (status != LS_OK || *help) return status;
     for (int mode = 0; mode < BOTH; mode++)

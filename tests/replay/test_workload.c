@@ -49,6 +49,7 @@ static void networks_have_their_published_size(void **state) {
         int optimizer_states;
     } rows[] = {
         {"resnet50", 25557032, 4.09, 0.005 / 4.09, 1},   {"resnet101", 44549160, 7.80, 0.005 / 7.80, 1},
+        {"resnext50", 25028904, 4.23, 0.005 / 4.23, 1},  {"resnext101", 88791336, 16.41, 0.005 / 16.41, 1},
         {"vgg16", 138357544, 15.47, 0.005 / 15.47, 1},   {"bert-large", 336226108, 43.595859968, 1e-12, 2},
         {"gpt2-xl", 1557611200, 1753.3517824, 1e-12, 2},
     };
@@ -100,7 +101,8 @@ static void backward_has_twice_the_flops(void **state) {
 
 static void each_parameter_is_ready_once_in_reverse_order(void **state) {
     (void)state;
-    static const char *const names[] = {"resnet50", "resnet101", "vgg16", "bert-large", "gpt2-xl"};
+    static const char *const names[] = {"resnet50", "resnet101",  "resnext50", "resnext101",
+                                        "vgg16",    "bert-large", "gpt2-xl"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         ls_workload *w = open_workload(names[n]);
         int next = 0;
@@ -146,7 +148,7 @@ static void parameters_have_their_published_names(void **state) {
 /* A product's flops are 2 for each weight at each place: a slip in a figure leaves a fraction. */
 static void products_use_each_weight_a_whole_number_of_times(void **state) {
     (void)state;
-    static const char *const names[] = {"resnet50", "resnet101", "vgg16", "gpt2-xl"};
+    static const char *const names[] = {"resnet50", "resnet101", "resnext50", "resnext101", "vgg16", "gpt2-xl"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         ls_workload *w = open_workload(names[n]);
         int products = 0;

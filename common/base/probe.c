@@ -65,6 +65,7 @@ static _Thread_local struct {
     struct thread_log *log;
     const char *phase;
     char name[NAME_NBYTES];
+    bool muted;
 } self;
 
 /* --- switching ---------------------------------------------------------------------------------------------------- */
@@ -170,6 +171,7 @@ static void keep_in(struct thread_log *log, const struct ls_probe_record *record
 }
 
 static void keep(const struct ls_probe_record *record) {
+    if (self.muted) return;
     come_up_to_date();
     keep_in(own_log(), record);
 }
@@ -211,6 +213,8 @@ void ls_probe_phase(const char *phase) {
     come_up_to_date();
     self.phase = phase;
 }
+
+void ls_probe_mute(bool muted) { self.muted = muted; }
 
 void ls_probe_name_thread(const char *format, ...) {
     va_list arguments;

@@ -125,6 +125,9 @@ void ls_probe_phase(const char *phase);
 /* The step in progress, for all threads; -1: none. Called by one thread, while others do not write. */
 void ls_probe_step(int32_t step);
 
+/* The calling thread's records are dropped until it is false again: of what is captured to be run later. */
+void ls_probe_mute(bool muted);
+
 /* Names the calling thread in traces, with up to 47 characters. May be called while probes are off. */
 void ls_probe_name_thread(const char *format, ...) LS_PRINTF(1, 2);
 

@@ -281,12 +281,16 @@ ls_status ls_device_synchronize(ls_device *device) {
 /* --- what only GPUs do ------------------------------------------------------------------------------------------- */
 
 ls_status ls_graph_begin(ls_stream *stream) {
-    if (backend_of(stream)->graph_begin) return backend_of(stream)->graph_begin(stream);
-    return ls_fail(LS_ERR_UNSUPPORTED, "a step can be recorded as a graph on GPUs only");
+    if (!backend_of(stream)->graph_begin)
+        return ls_fail(LS_ERR_UNSUPPORTED, "a step can be recorded as a graph on GPUs only");
+    ls_status status = backend_of(stream)->graph_begin(stream);
+    ls_probe_mute(status == LS_OK); /* nothing runs yet */
+    return status;
 }
 
 ls_status ls_graph_end(ls_stream *stream, ls_graph **out) {
     *out = NULL;
+    ls_probe_mute(false);
     if (backend_of(stream)->graph_end) return backend_of(stream)->graph_end(stream, out);
     return LS_ERR_UNSUPPORTED; /* begin has said so */
 }

@@ -152,22 +152,37 @@ static void tasks_of_the_host_run_in_its_thread(void **state) {
     close_one();
 }
 
-static void what_a_graph_launches_is_not_timed(void **state) {
+/* What is captured does not run, and has no record at all; each launch has a RUN. */
+static void a_graph_is_one_piece_of_work(void **state) {
     (void)state;
     open_one();
     ls_graph *graph;
     ls_fill(compute, values, 0, COUNT);
     gpus_done(&gpus);
+    ls_probe_name_thread("host");
     ls_probe_start(false);
     assert_int_equal(ls_graph_begin(compute), LS_OK);
     unsigned long events = event_records();
     ls_fill(compute, values, 1, COUNT);
+    ls_fill(compute, values, 2, COUNT);
     assert_int_equal(event_records(), events); /* nor are there events in the graph */
     assert_int_equal(ls_graph_end(compute, &graph), LS_OK);
-    assert_int_equal(ls_graph_launch(graph, compute), LS_OK);
+    for (int i = 0; i < 2; i++) assert_int_equal(ls_graph_launch(graph, compute), LS_OK);
     gpus_done(&gpus);
     ls_probe_stop();
-    assert_null(find_thread("GPUs"));
+    const struct ls_probe_thread *threads;
+    size_t count;
+    assert_int_equal(ls_probe_read(&threads, &count), LS_OK);
+    const struct ls_probe_thread *told = find_among(threads, count, "GPUs"), *host = find_among(threads, count, "host");
+    assert_non_null(told);
+    assert_int_equal(told->count, 2);
+    size_t launches = 0;
+    for (size_t i = 0; i < host->count; i++) {
+        if (host->records[i].kind != LS_PROBE_LAUNCH) continue;
+        assert_string_equal(host->records[i].label, "graph");
+        assert_int_equal(host->records[i].number, told->records[launches++].number);
+    }
+    assert_int_equal(launches, 2);
     ls_probe_drop();
     ls_graph_destroy(graph);
     close_one();
@@ -178,7 +193,7 @@ int main(void) {
         cmocka_unit_test(each_launch_has_its_run),
         cmocka_unit_test(while_the_probes_are_off_nothing_is_timed),
         cmocka_unit_test(tasks_of_the_host_run_in_its_thread),
-        cmocka_unit_test(what_a_graph_launches_is_not_timed),
+        cmocka_unit_test(a_graph_is_one_piece_of_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -291,6 +291,9 @@ static void other_traces_are_refused(void **state) {
     kernel(&r, "forward", "conv2d_forward", 1, 1, 1, 1);
     expect_refusal(&r, "differ in their operations");
     recorded_begin(&r);
+    kernel(&r, "graph", "graph", 1, 1, 0, 0);
+    expect_refusal(&r, "record without --cuda-graph");
+    recorded_begin(&r);
     (void)host(&r, "forward", 1);
     expect_refusal(&r, "no step with a kernel");
     recorded_begin(&r);

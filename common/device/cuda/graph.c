@@ -106,7 +106,9 @@ ls_status ls_cuda_graph_end(ls_stream *stream, ls_graph **out) {
 ls_status ls_cuda_graph_launch(ls_graph *graph, ls_stream *stream) {
     struct cuda_graph *own = (struct cuda_graph *)graph;
     const struct ls_cuda_lane *lane = ls_cuda_lane_of(stream);
+    bool timed = ls_probing() && ls_cuda_time_begin(stream, "graph");
     ls_status status = LS_CUDA(lane->gpu, cudaGraphLaunch(own->executable, lane->stream));
+    if (timed) ls_cuda_time_end(stream);
     if (status == LS_OK) status = LS_CUDA(lane->gpu, cudaEventRecord(own->capture->done, lane->stream));
     if (status == LS_OK) atomic_store(&own->capture->launched, true);
     return status == LS_OK ? ls_cuda_check_launch(stream, "graph") : status;

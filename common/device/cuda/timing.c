@@ -8,7 +8,7 @@
  *   order : pieces are told in the order of the stream, as RUN records of a thread of their own ("GPUs"), since the
  *           host's threads did something else meanwhile. Durations are the GPU's (half a microsecond exact); moments
  *           are as exact as the host sees the third event, some microseconds
- *   not   : what is captured into a CUDA graph, and the graph's launches: they have no RUN
+ *   graph : a launch of a CUDA graph is one piece of work; what was captured into it shows in a profiler only
  *   fails : work that cannot be timed is not: it has no RUN either, and goes on */
 #include <stdlib.h>
 

@@ -124,6 +124,12 @@ static ls_status find_steps(struct source *s) {
         step->flops += (double)task->flops;
         step->bytes += (double)task->bytes;
     }
+    bool graphs =
+        s->step_count == 0 && count > 0 && strcmp(ls_trace_task(s->trace, tasks[count - 1])->phase, "graph") == 0;
+    if (graphs)
+        return ls_fail(LS_ERR_INVALID,
+                       "the trace's steps are CUDA graphs, of which it does not have the kernels: record "
+                       "without --cuda-graph, and replay with it");
     if (s->step_count == 0) return ls_fail(LS_ERR_INVALID, "the trace has no step with a kernel in it");
     s->whole = &s->steps[0];
     for (int i = 1; i < s->step_count; i++) {

@@ -107,9 +107,9 @@ static void test_course_fit_without_a_cell(void **state) {
     double without = 0;
     for (int i = 0; i < left_out; i++) without += all.residual[i] * all.residual[i];
     assert_true(others.sum < without);
-    assert_int_equal(course_replay(&single, &model, LS_BUILD_SINGLE, 1, false, others.value), LS_OK);
+    assert_int_equal(course_replay(&single, &model, LS_PLAN_SINGLE, 1, false, others.value), LS_OK);
     assert_true(fabs(single.step_ms / course_cells[0].ms - 1 - others.residual[0]) < 1e-12);
-    assert_int_equal(course_replay(&replayed, &model, LS_BUILD_DDP, 8, false, others.value), LS_OK);
+    assert_int_equal(course_replay(&replayed, &model, LS_PLAN_DDP, 8, false, others.value), LS_OK);
     assert_true(fabs(replayed.step_ms / course_cells[left_out].ms - 1) < 0.1);
     assert_true(replayed.collectives > 0 && replayed.collectives < 1);
     assert_true(replayed.mean.exposed < replayed.mean.communication);

@@ -23,9 +23,9 @@ static int find_text(const char *text, const char *const *choices) {
     return 0;
 }
 
-static void set_collectives(struct ls_build_options *o, const char *text) {
+static void set_collectives(struct ls_plan *o, const char *text) {
     if (strcmp(text, "cost") == 0) return;
-    o->collectives = LS_BUILD_BY_MESSAGES;
+    o->collectives = LS_PLAN_BY_MESSAGES;
     for (o->pattern = 0; strcmp(text, ls_pattern_name(o->pattern)) != 0; o->pattern++)
         assert_true(o->pattern + 1 < LS_PATTERN_COUNT);
 }
@@ -36,13 +36,13 @@ static void set(struct golden_setting *s, const char *key, const char *value) {
                                        "steps",     "precision", "places", "replicate", "gil",       "vary",
                                        "overlap",   "first_mb",  "cap_mb", "gradient",  "tensor_us", "collectives",
                                        "launch_us", "lock_us",   NULL};
-    struct ls_build_options *o = &s->options;
+    struct ls_plan *o = &s->options;
     double number = atof(value);
     switch (find_text(key, keys)) {
     case 0: snprintf(s->node, sizeof s->node, "%s", value); break;
     case 1: snprintf(s->work, sizeof s->work, "%s", value); break;
     case 2: snprintf(s->host, sizeof s->host, "%s", value); break;
-    case 3: o->mode = (ls_build_mode)find_text(value, modes); break;
+    case 3: o->mode = (ls_plan_mode)find_text(value, modes); break;
     case 4: o->devices = (int)number; break;
     case 5: o->batch = number; break;
     case 6: o->steps = (int)number; break;
@@ -66,7 +66,7 @@ void golden_parse(struct golden_setting *s, const char *line, const char **numbe
     char words[GOLDEN_LINE], *rest = words, *word;
     const char *end = strstr(line, " = ");
     *s = (struct golden_setting){
-        .host = "node", .launch_us = -1, .lock_us = -1, .options = ls_build_defaults(LS_BUILD_SINGLE, 1, 1)};
+        .host = "node", .launch_us = -1, .lock_us = -1, .options = ls_plan_defaults(LS_PLAN_SINGLE, 1, 1)};
     snprintf(s->text, sizeof s->text, "%.*s", end ? (int)(end - line) : (int)strcspn(line, "\n"), line);
     *numbers = end ? end + 3 : NULL;
     memcpy(words, s->text, sizeof words);

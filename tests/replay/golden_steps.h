@@ -3,12 +3,12 @@
  *     node=dgx1-v100 work=resnet50 mode=dp n=4 batch=128 = STEP COMPUTE0 EXPOSED0 COMPUTE EXPOSED SENT0
  *
  * in microseconds and bytes of a step: its length, what the first and the last device compute and wait for on the way,
- * and what the first sends. Keys that a line leaves out are ls_build_defaults'. */
+ * and what the first sends. Keys that a line leaves out are ls_plan_defaults'. */
 #ifndef TESTS_REPLAY_GOLDEN_STEPS_H
 #define TESTS_REPLAY_GOLDEN_STEPS_H
 
 #include "labs/replay/engine/account.h"
-#include "labs/replay/engine/build.h"
+#include "labs/replay/engine/plan.h"
 
 enum { GOLDEN_NUMBERS = 6, GOLDEN_LINE = 400 };
 
@@ -16,7 +16,7 @@ struct golden_setting {
     char text[GOLDEN_LINE]; /* without the numbers */
     char node[32], work[32], host[16];
     double launch_us, lock_us; /* < 0: the node's */
-    struct ls_build_options options;
+    struct ls_plan options;
 };
 
 /* "KEY=VALUE ..." up to a lone "="; *numbers is what follows it, NULL if there is none. Asserts. */

@@ -14,11 +14,11 @@
 #include "labs/replay/engine/account.h"
 #include "labs/replay/record/record.h"
 #include "tests/base/scratch.h"
-#include "tests/replay/built.h"
+#include "tests/replay/planned.h"
 
 enum { RANKS = 8, BATCH = 256 };
 
-static double step_us(record_create_fn create, const struct ls_build_options *options) {
+static double step_us(record_create_fn create, const struct ls_plan *options) {
     ls_node *node;
     ls_workload *workload;
     ls_trace *trace;
@@ -136,18 +136,18 @@ static ls_status create_toy(ls_parallel **out, const struct record_scene *s) {
 /* Backward, then half an all-reduce twice: a device's own step, and one all-reduce of all gradients on top. */
 static void a_mode_of_its_own_needs_no_line_in_the_simulator(void **state) {
     (void)state;
-    struct ls_build_options single = ls_build_defaults(LS_BUILD_SINGLE, 1, (double)BATCH / RANKS);
-    struct ls_build_options toy = ls_build_defaults(LS_BUILD_DDP, RANKS, BATCH);
+    struct ls_plan single = ls_plan_defaults(LS_PLAN_SINGLE, 1, (double)BATCH / RANKS);
+    struct ls_plan toy = ls_plan_defaults(LS_PLAN_DDP, RANKS, BATCH);
     ls_node *node;
     ls_workload *workload;
     double floats = 0;
     assert_int_equal(ls_node_open(&node, "dgx1-v100"), LS_OK);
     assert_int_equal(ls_workload_open(&workload, "resnet50"), LS_OK);
     for (int p = 0; p < workload->parameter_count; p++)
-        floats += ls_build_aligned((double)workload->parameter_counts[p]);
+        floats += ls_plan_aligned((double)workload->parameter_counts[p]);
     double sum_us = ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, RANKS, floats * sizeof(float));
     assert_true(sum_us > 1000);
-    built_expect_us(step_us(create_toy, &toy), step_us(NULL, &single) + sum_us);
+    planned_expect_us(step_us(create_toy, &toy), step_us(NULL, &single) + sum_us);
     ls_workload_close(workload);
     ls_node_close(node);
 }
@@ -160,7 +160,7 @@ static void a_forgotten_wait_shows(void **state) {
     static const char *const waits[] = {"replica updated", "outputs ready",         "outputs gathered",
                                         "loss taken",      "loss gradient arrived", "backward done",
                                         "gradients sent",  "parameters updated"};
-    struct ls_build_options dp = ls_build_defaults(LS_BUILD_DP, 4, 128);
+    struct ls_plan dp = ls_plan_defaults(LS_PLAN_DP, 4, 128);
     double whole_us = step_us(NULL, &dp);
     for (size_t w = 0; w < sizeof waits / sizeof *waits; w++) {
         assert_int_equal(setenv("LS_CPU_DROP_WAIT", waits[w], 1), 0);

@@ -10,24 +10,24 @@
 #include <math.h>
 #include <string.h>
 
-#include "labs/replay/engine/build.h"
+#include "labs/replay/engine/plan.h"
 #include "labs/replay/engine/workload.h"
 #include "tests/base/scratch.h"
-#include "tests/replay/built.h"
+#include "tests/replay/planned.h"
 
 /* --- and back again ---------------------------------------------------------------------------------------------- */
 
 static void a_built_program_gives_its_workload_back(void **state) {
     (void)state;
     ls_workload *file, *back;
-    struct built b;
+    struct planned b;
     enum { BATCH = 8 };
     assert_int_equal(ls_workload_open(&file, "resnet50"), LS_OK);
-    built_begin(&b, LS_BUILD_SINGLE, 1, BATCH, 1);
+    planned_begin(&b, LS_PLAN_SINGLE, 1, BATCH, 1);
     ls_node_change_device(b.node)->memory_GBps = 500;
     ls_node_change_host(b.node)->launch_us = 4;
     b.workload = *file;
-    built_make(&b);
+    planned_make(&b);
     assert_int_equal(ls_workload_from_trace(&back, b.trace), LS_OK);
     assert_true(back->samples == BATCH && back->work_count == file->work_count);
     assert_true(ls_workload_parameters(back) == ls_workload_parameters(file));
@@ -47,7 +47,7 @@ static void a_built_program_gives_its_workload_back(void **state) {
     assert_memory_equal(back->ready, file->ready, (size_t)file->ready_count * sizeof *file->ready);
     ls_workload_close(back);
     ls_workload_close(file);
-    built_end(&b);
+    planned_end(&b);
 }
 
 /* --- step by step ------------------------------------------------------------------------------------------------ */

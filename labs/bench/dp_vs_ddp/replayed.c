@@ -16,7 +16,7 @@
 #include "common/trace/chrome.h"
 #include "labs/bench/dp_vs_ddp/bench.h"
 #include "labs/bench/shared/output.h"
-#include "labs/replay/engine/build.h"
+#include "labs/replay/engine/plan.h"
 #include "labs/replay/record/record.h"
 
 #define LAUNCH_C_US 2.5 /* cudaLaunchKernel from C takes 1 to 3 us (labs/replay/nodes/README.md) */
@@ -68,9 +68,9 @@ static ls_status record_step(ls_workload **workload, const bench_plan *plan, con
 
 static ls_status replay(struct bench_replayed *row, const bench_plan *plan, const ls_workload *workload,
                         const ls_node *node) {
-    static const ls_build_mode modes[] = {LS_BUILD_SINGLE, LS_BUILD_DP, LS_BUILD_DDP};
+    static const ls_plan_mode modes[] = {LS_PLAN_SINGLE, LS_PLAN_DP, LS_PLAN_DDP};
     double samples = plan->weak ? row->n * workload->samples : workload->samples;
-    struct ls_build_options options = ls_build_defaults(modes[row->mode], row->n, samples);
+    struct ls_plan options = ls_plan_defaults(modes[row->mode], row->n, samples);
     options.steps = STEPS;
     options.gil = ways[row->way].python;
     ls_trace *trace = NULL;

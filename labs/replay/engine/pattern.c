@@ -11,7 +11,7 @@
  *     direct                 2                2 (N - 1) alpha + 2 (N - 1) / N n beta + (N - 1) / N n gamma
  *
  * Source: Thakur, Rabenseifner, Gropp 2005, https://doi.org/10.1177/1094342005051521. Ring and direct cost the same
- * here; what sets them apart, links between neighbours only, is the topology's matter (ls_build_messages on a node). */
+ * here; what sets them apart, links between neighbours only, is the topology's matter (ls_plan_messages on a node). */
 #include "labs/replay/engine/cost.h"
 
 #define LS_US_PER_G 1e-3

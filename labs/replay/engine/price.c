@@ -23,7 +23,7 @@ static bool is(const struct ls_task *task, const char *phase) { return strcmp(ta
 /* At the same time: of DP's devices the first one takes the loss and updates while the others wait. */
 static int devices_at_work(const struct ls_price *p, const char *phase) {
     bool alone = strcmp(phase, "loss") == 0 || strcmp(phase, "optimizer") == 0;
-    return p->options->mode == LS_BUILD_DP && alone ? 1 : p->active;
+    return p->options->mode == LS_PLAN_DP && alone ? 1 : p->active;
 }
 
 /* Computed at the first use of a number of samples. */
@@ -53,8 +53,8 @@ static double variation(const struct ls_price *p, const struct ls_task *task, in
 
 /* Of a micro-batch. DP takes the loss of all devices' samples in one piece. */
 static double samples_of(const struct ls_price *p, const struct ls_task *task, int device) {
-    bool all = p->options->mode == LS_BUILD_DP && (is(task, "loss") || is(task, "optimizer"));
-    return (all ? p->options->batch : ls_build_rows(p->options, device)) / p->options->micro_batches;
+    bool all = p->options->mode == LS_PLAN_DP && (is(task, "loss") || is(task, "optimizer"));
+    return (all ? p->options->batch : ls_plan_rows(p->options, device)) / p->options->micro_batches;
 }
 
 static void price_work(struct ls_price *p, struct ls_task *task, int device) {
@@ -84,9 +84,9 @@ static double unshared_copy_us(const struct ls_price *p, double bytes, int from,
 
 /* Samples, outputs and their gradients grow with the samples, each of which was recorded as one. */
 static double samples_in_copy(const struct ls_price *p, const struct ls_task *task, int device) {
-    bool all = p->options->mode == LS_BUILD_DP && is(task, "input");
+    bool all = p->options->mode == LS_PLAN_DP && is(task, "input");
     if (!is(task, "input") && !is(task, "scatter") && !is(task, "gather")) return 1;
-    return (all ? p->options->batch / p->active : ls_build_rows(p->options, device)) / p->options->micro_batches;
+    return (all ? p->options->batch / p->active : ls_plan_rows(p->options, device)) / p->options->micro_batches;
 }
 
 static void price_copy(const struct ls_price *p, struct ls_task *task, int device) {
@@ -186,16 +186,16 @@ static bool has_no_free_core(const struct ls_price *p) {
 /* The replicas have copied the parameters that are to be written. */
 static double reclaim_us(const struct ls_price *p) {
     double bytes = 0;
-    if (p->options->mode != LS_BUILD_DP || p->options->replicate_by_collectives || p->active < 2) return 0;
+    if (p->options->mode != LS_PLAN_DP || p->options->replicate_by_collectives || p->active < 2) return 0;
     for (int i = 0; i < p->workload->parameter_count; i++)
-        bytes += sizeof(float) * ls_build_aligned((double)p->workload->parameter_counts[i]);
+        bytes += sizeof(float) * ls_plan_aligned((double)p->workload->parameter_counts[i]);
     return ls_cost_reclaim_us(p->node, bytes);
 }
 
 ls_status ls_price_open(struct ls_price *p, const ls_workload *workload, const ls_node *node,
-                        const struct ls_build_options *options) {
+                        const struct ls_plan *options) {
     *p = (struct ls_price){.workload = workload, .node = node, .host = ls_node_host(node), .options = options};
-    for (int d = 0; d < options->devices; d++) p->active += ls_build_rows(options, d) > 0;
+    for (int d = 0; d < options->devices; d++) p->active += ls_plan_rows(options, d) > 0;
     ls_status status = spread_devices(p);
     if (status != LS_OK) return status;
     p->in_line = has_no_free_core(p);

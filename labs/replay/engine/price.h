@@ -2,7 +2,7 @@
 #ifndef LABS_REPLAY_ENGINE_PRICE_H
 #define LABS_REPLAY_ENGINE_PRICE_H
 
-#include "labs/replay/engine/build.h"
+#include "labs/replay/engine/plan.h"
 
 enum { LS_PRICE_MAX_COSTS = 4 }; /* whole batch, a large piece, a small one, the last one */
 
@@ -16,7 +16,7 @@ struct ls_price {
     const ls_workload *workload;
     const ls_node *node;
     const struct ls_node_host *host;
-    const struct ls_build_options *options;
+    const struct ls_plan *options;
     int active;        /* devices with samples */
     bool in_line;      /* host threads run what they launch, on every stream */
     double reclaim_us; /* extra time of an update (ls_cost_reclaim_us), and over how many bytes it is spread */
@@ -26,7 +26,7 @@ struct ls_price {
 };
 
 ls_status ls_price_open(struct ls_price *price, const ls_workload *workload, const ls_node *node,
-                        const struct ls_build_options *options);
+                        const struct ls_plan *options);
 void ls_price_close(struct ls_price *price);
 
 /* Fills in the times, and the bytes and flops of `device`'s samples, of a kernel, a copy or a collective of the

@@ -18,7 +18,7 @@ struct recost {
     const ls_trace *recorded;
     ls_trace *out;
     const ls_workload *workload;
-    const struct ls_build_options *options;
+    const struct ls_plan *options;
     struct ls_price price;
     int ranks, tasks;               /* that get the recorded tasks; recorded tasks */
     int *first, *last;              /* [rank * tasks + recorded task]: the task or tasks in `out` */
@@ -168,7 +168,7 @@ static void add_messages(struct recost *r, int number) {
         lanes[rank] = begin.lane;
         tasks[rank] = LS_NONE; /* the order of the stream */
     }
-    ls_build_messages(r->out, r->options->pattern, lanes, tasks, r->ranks, (double)task->bytes, task->step);
+    ls_plan_messages(r->out, r->options->pattern, lanes, tasks, r->ranks, (double)task->bytes, task->step);
     for (int rank = 0; rank < r->ranks; rank++) *last_of(r, rank, number) = tasks[rank];
 }
 
@@ -189,7 +189,7 @@ static void add_comm_tasks(struct recost *r, int lane) {
         const struct ls_task *task = ls_trace_task(r->recorded, tasks[i]);
         bool all_reduce = task->kind == LS_TASK_COLLECTIVE &&
                           strcmp(ls_trace_meeting(r->recorded, task->meeting)->operation, "all_reduce") == 0;
-        if (all_reduce && r->ranks > 1 && r->options->collectives == LS_BUILD_BY_MESSAGES) {
+        if (all_reduce && r->ranks > 1 && r->options->collectives == LS_PLAN_BY_MESSAGES) {
             add_messages(r, tasks[i]);
             continue;
         }
@@ -237,7 +237,7 @@ static const char *const mode_names[] = {"single", "dp", "ddp"};
 static const char *const optimizer_names[] = {"sgd", "sgd-momentum", "adam"}; /* by states */
 
 static void describe(const struct recost *r) {
-    const struct ls_build_options *o = r->options;
+    const struct ls_plan *o = r->options;
     struct ls_trace_about *about = ls_trace_about(r->out);
     const ls_workload *w = r->workload;
     about->mode = ls_trace_text(r->out, mode_names[o->mode]);
@@ -246,9 +246,9 @@ static void describe(const struct recost *r) {
     about->optimizer = ls_trace_text(r->out, optimizer_names[w->optimizer_states]);
     about->device_kind = about->backend = about->stream_mode = ls_trace_text(r->out, "");
     about->device_name = ls_trace_text(r->out, ls_node_device(r->price.node)->name);
-    about->algorithm = ls_trace_text(r->out, o->collectives == LS_BUILD_BY_MESSAGES ? ls_pattern_name(o->pattern) : "");
+    about->algorithm = ls_trace_text(r->out, o->collectives == LS_PLAN_BY_MESSAGES ? ls_pattern_name(o->pattern) : "");
     about->devices = o->devices;
-    about->recorded_ranks = about->world_size = o->mode == LS_BUILD_DDP ? o->devices : 1;
+    about->recorded_ranks = about->world_size = o->mode == LS_PLAN_DDP ? o->devices : 1;
     about->batch_size = (int64_t)o->batch;
     about->micro_batches = o->micro_batches;
     about->input_bytes = ls_workload_whole(w->input_bytes);
@@ -270,7 +270,7 @@ static void describe(const struct recost *r) {
 static void add_lanes(struct recost *r) {
     static const char *const names[] = {
         [LS_LANE_HOST] = "", [LS_LANE_COMPUTE] = "compute", [LS_LANE_COPY] = "copy", [LS_LANE_COMM] = "comm"};
-    bool dp = r->options->mode == LS_BUILD_DP;
+    bool dp = r->options->mode == LS_PLAN_DP;
     for (int d = 0; d < r->options->devices; d++) {
         char name[40];
         snprintf(name, sizeof name, dp ? "replica %d" : "rank %d", d);
@@ -320,12 +320,12 @@ static ls_status prepare(struct recost *r) {
 }
 
 ls_status ls_recost(ls_trace **out, const ls_trace *recorded, const ls_workload *workload, const ls_node *node,
-                    const struct ls_build_options *options) {
+                    const struct ls_plan *options) {
     *out = NULL;
     struct recost r = {.recorded = recorded,
                        .workload = workload,
                        .options = options,
-                       .ranks = options->mode == LS_BUILD_DDP ? options->devices : 1,
+                       .ranks = options->mode == LS_PLAN_DDP ? options->devices : 1,
                        .tasks = ls_trace_task_count(recorded)};
     ls_status status = ls_price_open(&r.price, workload, node, options);
     if (status != LS_OK) return status;

@@ -4,17 +4,17 @@
  * number (cost.h; measured, if it was), other kernels by their bytes, copies by the links or a device's memory,
  * collectives by the node, host tasks by what they launch, wait for, record and let wait.
  *
- * Where one rank of several was recorded, all ranks get its tasks, each with its own samples. Collectives may be built
+ * Where one rank of several was recorded, all ranks get its tasks, each with its own samples. Collectives may go
  * message by message. On CPU nodes host threads wait for what they run themselves. */
 #ifndef LABS_REPLAY_ENGINE_RECOST_H
 #define LABS_REPLAY_ENGINE_RECOST_H
 
-#include "labs/replay/engine/build.h"
+#include "labs/replay/engine/plan.h"
 
 /* A sealed trace, with lanes by device and kind, and tasks numbered lane by lane: two recordings of one program give the
  * same bits. `recorded` is sealed; each device that has samples was recorded with one of them, and a batch in one piece
  * with one for each device. LS_ERR_NO_MEMORY, LS_ERR_INVALID. */
 ls_status ls_recost(ls_trace **out, const ls_trace *recorded, const ls_workload *workload, const ls_node *node,
-                    const struct ls_build_options *options);
+                    const struct ls_plan *options);
 
 #endif

@@ -23,7 +23,7 @@ static double activation_bytes(const ls_workload *w, ls_dtype precision) {
            (casts ? w->input_bytes / 2 : 0);
 }
 
-ls_status record_describe(struct ls_described *d, const ls_workload *w, const struct ls_build_options *o) {
+ls_status record_describe(struct ls_described *d, const ls_workload *w, const struct ls_plan *o) {
     struct ls_described_op *ops = calloc((size_t)w->work_count + 1, sizeof *ops);
     *d = (struct ls_described){.precision = o->precision,
                                .activation_nbytes = ls_workload_whole(activation_bytes(w, o->precision)),
@@ -37,7 +37,7 @@ ls_status record_describe(struct ls_described *d, const ls_workload *w, const st
                                .ops = ops,
                                .op_count = (size_t)w->work_count,
                                .ready = w->ready,
-                               .hooks = o->mode == LS_BUILD_DDP && o->tensor_us > 0};
+                               .hooks = o->mode == LS_PLAN_DDP && o->tensor_us > 0};
     if (!ops) return ls_fail(LS_ERR_NO_MEMORY, "no memory to describe %s", w->name);
     for (int i = 0; i < w->work_count; i++) {
         const struct ls_work *work = &w->work[i];

@@ -3,11 +3,10 @@
 #define LABS_REPLAY_RECORD_DESCRIBE_H
 
 #include "common/nn/described.h"
-#include "labs/replay/engine/build.h"
+#include "labs/replay/engine/plan.h"
 
 /* The workload's texts and lists are used, so it must stay. */
-ls_status record_describe(struct ls_described *described, const ls_workload *workload,
-                          const struct ls_build_options *options);
+ls_status record_describe(struct ls_described *described, const ls_workload *workload, const struct ls_plan *options);
 void record_describe_free(struct ls_described *described);
 
 #endif

@@ -38,7 +38,7 @@ static ls_status create_dp(ls_parallel **out, const struct record_scene *s) {
 }
 
 static ls_status create_ddp(ls_parallel **out, const struct record_scene *s) {
-    const struct ls_build_options *o = s->options;
+    const struct ls_plan *o = s->options;
     ddp_options options = {.comm = s->comm,
                            .sync_bn = s->sync_bn,
                            .join.enable = o->join,
@@ -74,7 +74,7 @@ static ls_status join_ranks(struct record_scene *s) {
 }
 
 static ls_status open_scene(struct record_scene *s, const struct ls_described *described, const ls_node *node) {
-    int count = s->options->mode == LS_BUILD_DP ? s->options->devices : 1;
+    int count = s->options->mode == LS_PLAN_DP ? s->options->devices : 1;
     ls_status status = LS_OK;
     for (int d = 0; status == LS_OK && d < count; d++) {
         ls_device_options options = {.kind = LS_DEVICE_META,
@@ -87,7 +87,7 @@ static ls_status open_scene(struct record_scene *s, const struct ls_described *d
     }
     size_t most = (s->samples + (size_t)count - 1) / (size_t)count;
     if (status == LS_OK) status = ls_model_create_described(&s->model, s->devices[0], described, most);
-    if (status == LS_OK && s->options->mode == LS_BUILD_DDP) status = join_ranks(s);
+    if (status == LS_OK && s->options->mode == LS_PLAN_DDP) status = join_ranks(s);
     return status;
 }
 
@@ -101,14 +101,14 @@ static ls_optimizer_options optimizer_of(const ls_workload *w) {
 /* --- steps ------------------------------------------------------------------------------------------------------- */
 
 /* Samples that a micro-batch is recorded with: one on each device that has any. */
-static size_t recorded_samples(const struct ls_build_options *o) {
+static size_t recorded_samples(const struct ls_plan *o) {
     size_t samples = 0;
-    for (int d = 0; d < o->devices; d++) samples += ls_build_rows(o, d) > 0;
-    return o->mode == LS_BUILD_DP ? samples : 1;
+    for (int d = 0; d < o->devices; d++) samples += ls_plan_rows(o, d) > 0;
+    return o->mode == LS_PLAN_DP ? samples : 1;
 }
 
 /* As loop.c and feed.c do it; `next` names the loader's flag. */
-static ls_status take_step(ls_parallel *p, const struct ls_build_options *o, uint32_t step) {
+static ls_status take_step(ls_parallel *p, const struct ls_plan *o, uint32_t step) {
     static char nowhere, next;
     size_t samples = recorded_samples(o), ranks = (size_t)p->world_size;
     ls_batch batch = {.inputs = &nowhere,
@@ -131,7 +131,7 @@ static ls_status take_step(ls_parallel *p, const struct ls_build_options *o, uin
 }
 
 /* Another number of places for batches than the mode has by itself. */
-static ls_status set_places(ls_parallel *p, const struct ls_build_options *o, int *own) {
+static ls_status set_places(ls_parallel *p, const struct ls_plan *o, int *own) {
     *own = p->batch->place_count;
     if (o->batch_places == 1) p->batch->place_count = 1;
     if (o->batch_places < 2) return LS_OK;
@@ -140,7 +140,7 @@ static ls_status set_places(ls_parallel *p, const struct ls_build_options *o, in
     return status;
 }
 
-static ls_status warm_up(ls_parallel *p, const struct ls_build_options *o, int *places) {
+static ls_status warm_up(ls_parallel *p, const struct ls_plan *o, int *places) {
     ls_status status = set_places(p, o, places);
     p->micro_batches = o->micro_batches;
     p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
@@ -148,7 +148,7 @@ static ls_status warm_up(ls_parallel *p, const struct ls_build_options *o, int *
     return status;
 }
 
-static ls_status record_them(ls_parallel *p, const struct ls_build_options *o) {
+static ls_status record_them(ls_parallel *p, const struct ls_plan *o) {
     ls_status status = LS_OK;
     ls_probe_start(false);
     for (int step = 0; status == LS_OK && step < o->steps; step++) {
@@ -161,7 +161,7 @@ static ls_status record_them(ls_parallel *p, const struct ls_build_options *o) {
 }
 
 /* Without a trace to be read no step but those of the warm-up is taken. */
-static ls_status take_steps(ls_parallel *p, const struct ls_build_options *o, bool recorded) {
+static ls_status take_steps(ls_parallel *p, const struct ls_plan *o, bool recorded) {
     int places;
     ls_status status = warm_up(p, o, &places);
     if (status == LS_OK && recorded) status = record_them(p, o);
@@ -199,14 +199,14 @@ static ls_status run(ls_trace **trace, struct record_memory *memory, record_crea
 }
 
 ls_status record_steps_of(ls_trace **out, record_create_fn create, const ls_workload *workload, const ls_node *node,
-                          const struct ls_build_options *options) {
+                          const struct ls_plan *options) {
     struct record_scene scene = {.options = options,
                                  .optimizer = optimizer_of(workload),
-                                 .samples = options->mode == LS_BUILD_DP ? (size_t)options->devices : 1};
+                                 .samples = options->mode == LS_PLAN_DP ? (size_t)options->devices : 1};
     struct ls_described described;
     ls_trace *recorded = NULL;
     *out = NULL;
-    ls_status status = ls_build_check(workload, node, options);
+    ls_status status = ls_plan_check(workload, node, options);
     if (status != LS_OK) return status;
     status = record_describe(&described, workload, options);
     if (status == LS_OK) status = run(&recorded, NULL, create, &scene, &described, node);
@@ -216,25 +216,25 @@ ls_status record_steps_of(ls_trace **out, record_create_fn create, const ls_work
     return status;
 }
 
-/* The modes' own creation, by ls_build_mode. */
+/* The modes' own creation, by ls_plan_mode. */
 static const record_create_fn modes[] = {
-    [LS_BUILD_SINGLE] = create_single, [LS_BUILD_DP] = create_dp, [LS_BUILD_DDP] = create_ddp};
+    [LS_PLAN_SINGLE] = create_single, [LS_PLAN_DP] = create_dp, [LS_PLAN_DDP] = create_ddp};
 
 ls_status record_steps(ls_trace **out, const ls_workload *workload, const ls_node *node,
-                       const struct ls_build_options *options) {
+                       const struct ls_plan *options) {
     return record_steps_of(out, modes[options->mode], workload, node, options);
 }
 
 /* Of a micro-batch of this process. */
-static size_t whole_samples(const struct ls_build_options *o) {
-    return (size_t)ceil((o->mode == LS_BUILD_DP ? o->batch : ls_build_rows(o, 0)) / o->micro_batches);
+static size_t whole_samples(const struct ls_plan *o) {
+    return (size_t)ceil((o->mode == LS_PLAN_DP ? o->batch : ls_plan_rows(o, 0)) / o->micro_batches);
 }
 
 ls_status record_memory(struct record_memory *memory, const ls_workload *workload, const ls_node *node,
-                        const struct ls_build_options *options) {
+                        const struct ls_plan *options) {
     struct record_scene scene = {.options = options, .optimizer = optimizer_of(workload)};
     struct ls_described described;
-    ls_status status = ls_build_check(workload, node, options);
+    ls_status status = ls_plan_check(workload, node, options);
     if (status != LS_OK) return status;
     scene.samples = whole_samples(options);
     status = record_describe(&described, workload, options);

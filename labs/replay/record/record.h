@@ -10,11 +10,11 @@
 #define LABS_REPLAY_RECORD_RECORD_H
 
 #include "common/seam/parallel.h"
-#include "labs/replay/engine/build.h"
+#include "labs/replay/engine/plan.h"
 
 /* Of one process that is recorded. */
 struct record_scene {
-    const struct ls_build_options *options;
+    const struct ls_plan *options;
     size_t samples;   /* of a micro-batch, over all devices of this process: room for so many */
     int device_count; /* of this process */
     ls_device *devices[LS_MAX_DEVICES];
@@ -36,15 +36,14 @@ struct record_memory {
  * as scratch, which is their library's affair. Activations are as exact as the workload's activation_bytes. A batch
  * that is not whole is rounded up. As record_steps fails. */
 ls_status record_memory(struct record_memory *memory, const ls_workload *workload, const ls_node *node,
-                        const struct ls_build_options *options);
+                        const struct ls_plan *options);
 
-/* options->mode's own step, priced: a sealed trace. LS_ERR_INVALID as ls_build_check says; LS_ERR_NO_MEMORY. */
-ls_status record_steps(ls_trace **out, const ls_workload *workload, const ls_node *node,
-                       const struct ls_build_options *options);
+/* options->mode's own step, priced: a sealed trace. LS_ERR_INVALID as ls_plan_check says; LS_ERR_NO_MEMORY. */
+ls_status record_steps(ls_trace **out, const ls_workload *workload, const ls_node *node, const struct ls_plan *options);
 
-/* Another mode's. options->mode says whose shape it has: LS_BUILD_DP of one process with all devices, LS_BUILD_DDP of a
+/* Another mode's. options->mode says whose shape it has: LS_PLAN_DP of one process with all devices, LS_PLAN_DDP of a
  * rank of which all others are alike. */
 ls_status record_steps_of(ls_trace **out, record_create_fn create, const ls_workload *workload, const ls_node *node,
-                          const struct ls_build_options *options);
+                          const struct ls_plan *options);
 
 #endif

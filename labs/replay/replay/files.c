@@ -34,7 +34,7 @@ static void put_common(FILE *file, const replay_row *row, const replay_inputs *i
     bench_put_text(file, inputs->workload->name);
     fprintf(file, ",%s,%d", replay_row_name(row, settings), row->n);
     bench_put_number(file, row->batch);
-    bench_put_number(file, row->mode == LS_BUILD_SINGLE ? row->batch : row->batch / row->n);
+    bench_put_number(file, row->mode == LS_PLAN_SINGLE ? row->batch : row->batch / row->n);
     fprintf(file, ",%s", ls_dtype_name(settings->precision));
     bench_put_number(file, row->cap_mb);
     fputs(",replayed,", file);
@@ -61,7 +61,7 @@ static void put_rows(FILE *file, const replay_rows *rows, const replay_inputs *i
         bench_put_columns(file, replay_device_columns, &row->mean);
         fputc(',', file);
         bench_put_text(file, row->link);
-        fprintf(file, ",%s", row->mode != LS_BUILD_DDP ? "" : settings->overlap ? "yes" : "no");
+        fprintf(file, ",%s", row->mode != LS_PLAN_DDP ? "" : settings->overlap ? "yes" : "no");
         fprintf(file, ",%s,%d\n", fits_text(row, row->memory_bytes), row->tasks);
     }
 }
@@ -90,7 +90,7 @@ static void put_devices(FILE *file, const replay_rows *rows, const replay_inputs
         const replay_row *row = &rows->rows[r];
         put_common(file, row, inputs, settings);
         put_device(file, row, &row->first, "0");
-        if (row->mode == LS_BUILD_SINGLE || row->n == 1) continue;
+        if (row->mode == LS_PLAN_SINGLE || row->n == 1) continue;
         put_common(file, row, inputs, settings);
         put_device(file, row, &row->others, "others");
     }
@@ -124,7 +124,7 @@ static cJSON *row_object(const replay_row *row, const replay_settings *settings,
     cJSON_AddStringToObject(object, "mode", replay_row_name(row, settings));
     bench_add_number(object, "n", row->n);
     bench_add_number(object, "batch", row->batch);
-    if (row->mode == LS_BUILD_DDP) bench_add_number(object, "bucket_cap_mb", row->cap_mb);
+    if (row->mode == LS_PLAN_DDP) bench_add_number(object, "bucket_cap_mb", row->cap_mb);
     bench_add_columns(object, replay_row_columns, row);
     cJSON_AddStringToObject(object, "busiest_link", row->link);
     cJSON *links = cJSON_AddObjectToObject(object, "links");
@@ -133,7 +133,7 @@ static cJSON *row_object(const replay_row *row, const replay_settings *settings,
     bench_add_number(object, "tasks", row->tasks);
     cJSON_AddItemToObject(object, "mean", share_object(&row->mean, false));
     cJSON_AddItemToObject(object, "device_0", share_object(&row->first, true));
-    if (row->mode != LS_BUILD_SINGLE && row->n > 1)
+    if (row->mode != LS_PLAN_SINGLE && row->n > 1)
         cJSON_AddItemToObject(object, "other_devices", share_object(&row->others, true));
     return object;
 }
@@ -152,8 +152,7 @@ static cJSON *options_object(const replay_settings *settings, const replay_input
     cJSON_AddBoolToObject(object, "cuda_graph", settings->graph);
     bench_add_number(object, "spread_percent", settings->spread_percent);
     cJSON_AddStringToObject(object, "collectives",
-                            settings->collectives == LS_BUILD_BY_MESSAGES ? ls_pattern_name(settings->pattern)
-                                                                          : "cost");
+                            settings->collectives == LS_PLAN_BY_MESSAGES ? ls_pattern_name(settings->pattern) : "cost");
     cJSON_AddStringToObject(object, "replicate",
                             !settings->by_collectives ? "copies"
                             : settings->by_copies     ? "both"

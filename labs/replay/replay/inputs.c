@@ -12,7 +12,7 @@ enum { STEPS = 4 };
 
 /* 1, 2, 4, ... up to the node's devices. */
 static void settle_n(replay_settings *settings, const ls_node *node) {
-    if (settings->modes[LS_BUILD_SINGLE]) settings->n = (ls_int_list){.count = 1, .values = {1}};
+    if (settings->modes[LS_PLAN_SINGLE]) settings->n = (ls_int_list){.count = 1, .values = {1}};
     for (int n = 1; settings->n.count == 0 || (n > 1 && n <= ls_node_device_count(node)); n *= 2)
         settings->n.values[settings->n.count++] = n;
 }
@@ -62,7 +62,7 @@ static ls_status calibrate(replay_inputs *inputs, const replay_settings *setting
     device->memory_GBps *= inputs->factor;
 
     /* The fit knows kernels and launches, and neither a lock nor the batch's copies: is it the step of the tables? */
-    replay_row row = {.mode = LS_BUILD_SINGLE, .n = 1, .batch = samples, .cap_mb = NAN};
+    replay_row row = {.mode = LS_PLAN_SINGLE, .n = 1, .batch = samples, .cap_mb = NAN};
     replay_run run;
     status = replay_run_row(&row, &run, inputs, settings);
     if (status != LS_OK) return status;
@@ -75,21 +75,21 @@ static ls_status calibrate(replay_inputs *inputs, const replay_settings *setting
                    ls_node_host(inputs->node)->lock_us > 0 ? " under the host's lock" : "");
 }
 
-/* What cannot be built is refused before anything is. */
+/* What cannot be replayed is refused before anything is. */
 static ls_status check_rows(const replay_inputs *inputs, const replay_settings *settings) {
     ls_status status = LS_OK;
-    for (int mode = 0; mode <= LS_BUILD_DDP; mode++) {
+    for (int mode = 0; mode <= LS_PLAN_DDP; mode++) {
         for (int i = 0; settings->modes[mode] && i < settings->n.count; i++) {
-            for (int c = 0; status == LS_OK && c < (mode == LS_BUILD_DDP ? settings->cap_count : 1); c++) {
+            for (int c = 0; status == LS_OK && c < (mode == LS_PLAN_DDP ? settings->cap_count : 1); c++) {
                 int n = settings->n.values[i];
                 double batch = settings->per_device_batch > 0 ? settings->per_device_batch * n : settings->batch;
-                const replay_row row = {.mode = (ls_build_mode)mode,
+                const replay_row row = {.mode = (ls_plan_mode)mode,
                                         .n = n,
                                         .batch = batch,
-                                        .by_collectives = mode == LS_BUILD_DP && settings->by_collectives,
+                                        .by_collectives = mode == LS_PLAN_DP && settings->by_collectives,
                                         .cap_mb = settings->caps_mb[c]};
-                struct ls_build_options options = replay_options(settings, inputs, &row);
-                status = ls_build_check(inputs->workload, inputs->node, &options);
+                struct ls_plan options = replay_options(settings, inputs, &row);
+                status = ls_plan_check(inputs->workload, inputs->node, &options);
             }
         }
     }

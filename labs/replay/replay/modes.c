@@ -11,7 +11,7 @@ enum column { COPIES, COLLECTIVES, DDP, COLUMNS };
 static double step_ms(const replay_rows *rows, const replay_settings *settings, enum column column, int n) {
     for (int i = 0; i < rows->count; i++) {
         const replay_row *row = &rows->rows[i];
-        if (row->n != n || row->mode != (column == DDP ? LS_BUILD_DDP : LS_BUILD_DP)) continue;
+        if (row->n != n || row->mode != (column == DDP ? LS_PLAN_DDP : LS_PLAN_DP)) continue;
         if (column == DDP ? row->cap_mb == settings->caps_mb[0] : row->by_collectives == (column == COLLECTIVES))
             return row->step_ms;
     }
@@ -42,7 +42,7 @@ ls_status replay_print_modes(const replay_rows *rows, const replay_inputs *input
         {.head = collectives ? "by collectives\nDP / DDP" : NULL, AT(ratio[COLLECTIVES]), .decimals = 2},
         {.kind = BENCH_END},
     };
-    if (!settings->modes[LS_BUILD_DP] || !settings->modes[LS_BUILD_DDP]) return LS_OK;
+    if (!settings->modes[LS_PLAN_DP] || !settings->modes[LS_PLAN_DDP]) return LS_OK;
     bench_table table = {.count = 0};
     bench_table_heads(&table, columns);
     print_title(inputs, settings);

@@ -20,7 +20,7 @@
 #include "labs/bench/shared/columns.h"
 #include "labs/bench/shared/output.h"
 #include "labs/replay/engine/account.h"
-#include "labs/replay/engine/build.h"
+#include "labs/replay/engine/plan.h"
 
 enum { REPLAY_CAPS_MAX = 32, REPLAY_TITLE = 400, REPLAY_WAITING = LS_PHASE_COUNT, REPLAY_PHASES };
 
@@ -29,7 +29,7 @@ enum { REPLAY_CAPS_MAX = 32, REPLAY_TITLE = 400, REPLAY_WAITING = LS_PHASE_COUNT
 typedef struct replay_settings {
     const char *node, *trace, *workload; /* NULL: not given */
     bool as_recorded;
-    bool modes[LS_BUILD_DDP + 1];   /* which are replayed */
+    bool modes[LS_PLAN_DDP + 1];    /* which are replayed */
     ls_int_list n;                  /* ascending, each once; none: 1, 2, 4, ... up to the node's devices */
     double batch, per_device_batch; /* one of them, or none: the trace's */
     ls_dtype precision;
@@ -38,7 +38,7 @@ typedef struct replay_settings {
     int cap_count;
     bool overlap, compress, vary, sync_bn, join, graph;
     double spread_percent;
-    ls_build_collectives collectives;
+    ls_plan_collectives collectives;
     ls_pattern pattern;
     bool precision_given;
     bool by_copies, by_collectives; /* the ways of DP's parameters and gradients; none: what the workload says */
@@ -83,7 +83,7 @@ typedef struct replay_share {
 } replay_share;
 
 typedef struct replay_row {
-    ls_build_mode mode;
+    ls_plan_mode mode;
     int n;
     bool by_collectives;                      /* DP: the way of parameters and gradients */
     double batch, cap_mb;                     /* samples over all devices; cap_mb: DDP's buckets, otherwise NAN */
@@ -106,8 +106,7 @@ typedef struct replay_rows {
 } replay_rows;
 
 /* The options of a row's program. */
-struct ls_build_options replay_options(const replay_settings *settings, const replay_inputs *inputs,
-                                       const replay_row *row);
+struct ls_plan replay_options(const replay_settings *settings, const replay_inputs *inputs, const replay_row *row);
 
 /* Builds, replays and accounts row->mode on row->n devices; fills in all of the row that needs no other row. *run is
  * what the row was made from; free it. */
@@ -127,7 +126,7 @@ ls_status replay_recorded(const replay_inputs *inputs, const replay_settings *se
 
 /* --- output ------------------------------------------------------------------------------------------------------ */
 
-const char *replay_mode_name(ls_build_mode mode); /* "single", "DP", "DDP" */
+const char *replay_mode_name(ls_plan_mode mode); /* "single", "DP", "DDP" */
 
 /* The same of a row; "DP by collectives" where there are rows by copies, too. */
 const char *replay_row_name(const replay_row *row, const replay_settings *settings);

@@ -34,7 +34,7 @@ static double batch_of(const replay_settings *settings, int n) {
 
 /* One device's step with the share of one of n; the largest share, where n does not divide the batch. */
 static ls_status add_single(replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings, int n) {
-    replay_row row = {.mode = LS_BUILD_SINGLE, .n = 1, .cap_mb = NAN};
+    replay_row row = {.mode = LS_PLAN_SINGLE, .n = 1, .cap_mb = NAN};
     replay_run run;
     row.batch = settings->per_device_batch > 0 ? settings->per_device_batch : ceil(settings->batch / n);
     ls_status status = replay_run_row(&row, &run, inputs, settings);
@@ -46,7 +46,7 @@ static ls_status add_single(replay_rows *rows, const replay_inputs *inputs, cons
 
 static const replay_row *find_single(const replay_rows *rows, int n) {
     for (int i = 0; i < rows->count; i++)
-        if (rows->rows[i].mode == LS_BUILD_SINGLE && rows->rows[i].n == n) return &rows->rows[i];
+        if (rows->rows[i].mode == LS_PLAN_SINGLE && rows->rows[i].n == n) return &rows->rows[i];
     return NULL;
 }
 
@@ -59,7 +59,7 @@ static void compare(replay_row *row, const replay_rows *rows, const replay_setti
     row->over_ms = row->step_ms - row->ideal_ms;
     row->efficiency = row->ideal_ms / row->step_ms;
     row->speedup = row->efficiency * row->n;
-    if (row->mode == LS_BUILD_SINGLE && row->n > 1) /* a part of the work: T1(b/N) is no T_N */
+    if (row->mode == LS_PLAN_SINGLE && row->n > 1) /* a part of the work: T1(b/N) is no T_N */
         row->ideal_ms = row->over_ms = row->efficiency = row->speedup = NAN;
 }
 
@@ -76,8 +76,8 @@ static bool is_recorded(const replay_row *row, const replay_inputs *inputs, cons
 
 /* Of several bucket sizes and ways the first is drawn. */
 static bool is_drawn(const replay_row *row, const replay_settings *settings) {
-    if (row->mode == LS_BUILD_DP && row->by_collectives && settings->by_copies) return false;
-    bool first_cap = row->mode != LS_BUILD_DDP || row->cap_mb == settings->caps_mb[0];
+    if (row->mode == LS_PLAN_DP && row->by_collectives && settings->by_copies) return false;
+    bool first_cap = row->mode != LS_PLAN_DDP || row->cap_mb == settings->caps_mb[0];
     return first_cap && row->n == settings->n.values[settings->n.count - 1];
 }
 
@@ -101,14 +101,14 @@ static ls_status make_row(replay_rows *rows, const replay_inputs *inputs, const 
 }
 
 static ls_status make_mode(replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings,
-                           ls_build_mode mode, bool by_collectives, bench_text *gantt) {
+                           ls_plan_mode mode, bool by_collectives, bench_text *gantt) {
     ls_status status = LS_OK;
     for (int i = 0; i < settings->n.count; i++) {
         int n = settings->n.values[i];
         replay_row row = {
             .mode = mode, .n = n, .batch = batch_of(settings, n), .by_collectives = by_collectives, .cap_mb = NAN};
-        for (int c = 0; status == LS_OK && c < (mode == LS_BUILD_DDP ? settings->cap_count : 1); c++) {
-            if (mode == LS_BUILD_DDP) row.cap_mb = settings->caps_mb[c];
+        for (int c = 0; status == LS_OK && c < (mode == LS_PLAN_DDP ? settings->cap_count : 1); c++) {
+            if (mode == LS_PLAN_DDP) row.cap_mb = settings->caps_mb[c];
             status = make_row(rows, inputs, settings, row, gantt);
         }
     }
@@ -123,7 +123,7 @@ static ls_status make_singles(replay_rows *rows, const replay_inputs *inputs, co
     for (int i = 0; status == LS_OK && i < rows->count; i++) {
         replay_row *row = &rows->rows[i];
         compare(row, rows, settings);
-        if (is_recorded(&(replay_row){.mode = LS_BUILD_SINGLE, .n = 1, .batch = row->batch}, inputs, settings))
+        if (is_recorded(&(replay_row){.mode = LS_PLAN_SINGLE, .n = 1, .batch = row->batch}, inputs, settings))
             row->recorded_ms = ls_trace_what(inputs->trace)->median_step_ms;
     }
     return status;
@@ -133,17 +133,17 @@ ls_status replay_make_rows(replay_rows *rows, const replay_inputs *inputs, const
     bench_text gantt = {.file = NULL};
     ls_status status = settings->gantt ? replay_gantt_open(&gantt) : LS_OK;
     if (status == LS_OK) status = make_singles(rows, inputs, settings);
-    if (status == LS_OK && settings->modes[LS_BUILD_SINGLE] && (settings->gantt || settings->timeline)) {
+    if (status == LS_OK && settings->modes[LS_PLAN_SINGLE] && (settings->gantt || settings->timeline)) {
         replay_rows shown = {.count = 0}; /* the picture of T1, whose row is there already */
         status = add_row(&shown, &rows->rows[0]);
-        if (status == LS_OK) status = make_mode(&shown, inputs, settings, LS_BUILD_SINGLE, false, &gantt);
+        if (status == LS_OK) status = make_mode(&shown, inputs, settings, LS_PLAN_SINGLE, false, &gantt);
         replay_rows_free(&shown);
     }
-    for (int way = 0; status == LS_OK && settings->modes[LS_BUILD_DP] && way < 2; way++)
+    for (int way = 0; status == LS_OK && settings->modes[LS_PLAN_DP] && way < 2; way++)
         if (way == 0 ? settings->by_copies : settings->by_collectives)
-            status = make_mode(rows, inputs, settings, LS_BUILD_DP, way == 1, &gantt);
-    if (status == LS_OK && settings->modes[LS_BUILD_DDP])
-        status = make_mode(rows, inputs, settings, LS_BUILD_DDP, false, &gantt);
+            status = make_mode(rows, inputs, settings, LS_PLAN_DP, way == 1, &gantt);
+    if (status == LS_OK && settings->modes[LS_PLAN_DDP])
+        status = make_mode(rows, inputs, settings, LS_PLAN_DDP, false, &gantt);
     ls_status closed = settings->gantt ? replay_gantt_close(&gantt, status == LS_OK ? settings->gantt : NULL) : LS_OK;
     return status == LS_OK ? closed : status;
 }

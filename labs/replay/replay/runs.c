@@ -8,9 +8,8 @@
 
 #define MIB 1048576.0
 
-struct ls_build_options replay_options(const replay_settings *settings, const replay_inputs *inputs,
-                                       const replay_row *row) {
-    struct ls_build_options options = ls_build_defaults(row->mode, row->n, row->batch);
+struct ls_plan replay_options(const replay_settings *settings, const replay_inputs *inputs, const replay_row *row) {
+    struct ls_plan options = ls_plan_defaults(row->mode, row->n, row->batch);
     options.steps = settings->steps;
     options.micro_batches = settings->accumulate;
     options.precision = settings->precision;
@@ -25,7 +24,7 @@ struct ls_build_options replay_options(const replay_settings *settings, const re
     options.collectives = settings->collectives;
     options.pattern = settings->pattern;
     if (settings->compress) options.gradient_element_bytes = 2;
-    if (row->mode == LS_BUILD_DDP) {
+    if (row->mode == LS_PLAN_DDP) {
         options.bucket_bytes = (uint64_t)fmax(1, row->cap_mb * MIB);
         if (options.first_bucket_bytes > options.bucket_bytes) options.first_bucket_bytes = options.bucket_bytes;
     }
@@ -57,7 +56,7 @@ const char *replay_phase_name(int phase) {
     return phase == REPLAY_WAITING ? "waiting" : ls_phase_name((ls_phase)phase);
 }
 
-/* Every lane of the program that was built has phases by phase.h's names; what a trace calls otherwise, or not at all,
+/* Every lane of a replayed program has phases by phase.h's names; what a trace calls otherwise, or not at all,
  * is "other". */
 static int phase_of(const char *name) {
     for (int phase = 0; phase < LS_PHASE_COUNT; phase++)
@@ -102,7 +101,7 @@ static void share_memory(replay_share *share, const ls_memory_report *held) {
     share->memory_total_bytes = (double)held->peak_total_bytes;
 }
 
-static ls_status count_memory(replay_row *row, const replay_inputs *inputs, const struct ls_build_options *options) {
+static ls_status count_memory(replay_row *row, const replay_inputs *inputs, const struct ls_plan *options) {
     struct record_memory memory;
     ls_status status = record_memory(&memory, inputs->workload, inputs->node, options);
     if (status != LS_OK) return status;
@@ -130,7 +129,7 @@ static void fill_in(replay_row *row, const replay_run *run, const replay_inputs 
 
 ls_status replay_run_row(replay_row *row, replay_run *run, const replay_inputs *inputs,
                          const replay_settings *settings) {
-    struct ls_build_options options = replay_options(settings, inputs, row);
+    struct ls_plan options = replay_options(settings, inputs, row);
     *run = (replay_run){.trace = NULL};
     ls_status status = record_steps(&run->trace, inputs->workload, inputs->node, &options);
     if (status == LS_OK) status = ls_engine_run(&run->timeline, run->trace, inputs->node);

@@ -5,10 +5,10 @@
 #include "labs/bench/shared/settings.h"
 #include "labs/replay/replay/replay.h"
 
-static const char *const modes[] = {"single", "dp", "ddp", "both", NULL}; /* the order of ls_build_mode, and both */
+static const char *const modes[] = {"single", "dp", "ddp", "both", NULL}; /* the order of ls_plan_mode, and both */
 static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL};   /* the order of ls_dtype */
 static const char *const compressions[] = {"none", "fp16", "bf16", NULL};
-static const char *const collectives[] = {"cost", "messages", NULL}; /* of ls_build_collectives */
+static const char *const collectives[] = {"cost", "messages", NULL}; /* of ls_plan_collectives */
 static const char *const patterns[] = {"ring",   "server", "tree", "halving-doubling",
                                        "direct", NULL}; /* of ls_pattern */
 static const char *const replications[] = {"copies", "collectives", "both", NULL};
@@ -150,9 +150,9 @@ static ls_status check(const replay_settings *s) {
     if (s->vary && !s->trace) return ls_fail(LS_ERR_USAGE, "--vary takes the times of a --trace's steps");
     if (s->batch > 0 && s->per_device_batch > 0)
         return ls_fail(LS_ERR_USAGE, "--batch is of all devices, --per-device-batch of each: give one of them");
-    if (s->modes[LS_BUILD_SINGLE] && (s->n.count > 1 || (s->n.count == 1 && s->n.values[0] != 1)))
+    if (s->modes[LS_PLAN_SINGLE] && (s->n.count > 1 || (s->n.count == 1 && s->n.values[0] != 1)))
         return ls_fail(LS_ERR_USAGE, "--mode=single is of one device; leave --n out");
-    if (s->timeline && s->modes[LS_BUILD_DP] && s->modes[LS_BUILD_DDP])
+    if (s->timeline && s->modes[LS_PLAN_DP] && s->modes[LS_PLAN_DDP])
         return ls_fail(LS_ERR_USAGE, "--timeline is of one --mode: dp, ddp or single");
     if (s->host_lock_us < 0 && s->host_lock_us != -1)
         return ls_fail(LS_ERR_USAGE, "--host-lock: %g is not a time", s->host_lock_us);
@@ -165,10 +165,10 @@ ls_status replay_parse(replay_settings *settings, int argc, char **argv, bool *h
     ls_status status = parse(settings, &choices, argc, argv, help);
     if (status != LS_OK || *help) return status;
     for (int mode = 0; mode < BOTH; mode++)
-        settings->modes[mode] = choices.mode == mode || (choices.mode == BOTH && mode != LS_BUILD_SINGLE);
+        settings->modes[mode] = choices.mode == mode || (choices.mode == BOTH && mode != LS_PLAN_SINGLE);
     settings->precision_given = choices.precision >= 0;
     settings->precision = settings->precision_given ? (ls_dtype)choices.precision : LS_FP32;
-    settings->collectives = (ls_build_collectives)choices.collectives;
+    settings->collectives = (ls_plan_collectives)choices.collectives;
     settings->pattern = (ls_pattern)choices.pattern;
     settings->by_copies = choices.replicate == 0 || choices.replicate == 2;
     settings->by_collectives = choices.replicate >= 1;

@@ -8,13 +8,13 @@
 #define MIB 1048576.0
 #define GIB 1073741824.0
 
-const char *replay_mode_name(ls_build_mode mode) {
+const char *replay_mode_name(ls_plan_mode mode) {
     static const char *const names[] = {"single", "DP", "DDP"};
     return names[mode];
 }
 
 const char *replay_row_name(const replay_row *row, const replay_settings *settings) {
-    bool both = row->mode == LS_BUILD_DP && settings->by_copies && settings->by_collectives;
+    bool both = row->mode == LS_PLAN_DP && settings->by_copies && settings->by_collectives;
     return both && row->by_collectives ? "DP by collectives" : replay_mode_name(row->mode);
 }
 
@@ -22,13 +22,13 @@ const char *replay_row_name(const replay_row *row, const replay_settings *settin
 
 /* The rows that have tables of their own: a mode's, and DP's by one of its ways. */
 struct part {
-    ls_build_mode mode;
+    ls_plan_mode mode;
     bool by_collectives;
 };
 
 static bool is_listed(const replay_row *row, struct part part) {
     if (row->mode != part.mode || row->by_collectives != part.by_collectives) return false;
-    return row->mode != LS_BUILD_SINGLE || row->n == 1;
+    return row->mode != LS_PLAN_SINGLE || row->n == 1;
 }
 
 static bool all_fit(const replay_rows *rows, struct part part) {
@@ -46,7 +46,7 @@ static ls_status print_times(const replay_rows *rows, struct part part, const re
         if (is_listed(&rows->rows[i], part)) bench_table_cells(&table, columns, &rows->rows[i]);
     ls_status status = bench_table_finish(&table, stdout);
     const replay_row *t1 = &rows->rows[0]; /* one device's with the batch of N = 1 */
-    if (part.mode != LS_BUILD_SINGLE && !replay_fits(t1, t1->memory_bytes))
+    if (part.mode != LS_PLAN_SINGLE && !replay_fits(t1, t1->memory_bytes))
         printf(
             "\nT1's step does not fit on a device (%.4g of %.4g GiB): speed-ups over it are over what cannot be run\n",
             t1->memory_bytes / GIB, t1->device_memory_bytes / GIB);
@@ -133,7 +133,7 @@ static ls_status print_memory(const replay_rows *rows, struct part part, const c
         const replay_row *row = &rows->rows[i];
         if (!is_listed(row, part)) continue;
         if (isnan(cap_mb)) cap_mb = row->cap_mb;
-        if (row->cap_mb != cap_mb && part.mode == LS_BUILD_DDP) continue;
+        if (row->cap_mb != cap_mb && part.mode == LS_PLAN_DDP) continue;
         put_memories(&table, row);
     }
     return bench_table_finish(&table, stdout);
@@ -144,8 +144,8 @@ static ls_status print_memory(const replay_rows *rows, struct part part, const c
 /* What makes the program another one. */
 static void print_options(const replay_settings *s, struct part part) {
     if (s->accumulate > 1) printf("; %d micro-batches", s->accumulate);
-    if (s->sync_bn && part.mode != LS_BUILD_SINGLE) printf("; batch norm over all devices");
-    if (s->join && part.mode == LS_BUILD_DDP) printf("; ranks that join");
+    if (s->sync_bn && part.mode != LS_PLAN_SINGLE) printf("; batch norm over all devices");
+    if (s->join && part.mode == LS_PLAN_DDP) printf("; ranks that join");
     if (s->graph) printf("; a step as a CUDA graph");
     if (s->spread_percent > 0) printf("; devices' times spread by %g %%", s->spread_percent);
 }
@@ -160,13 +160,13 @@ static void print_title(const replay_inputs *inputs, const replay_settings *sett
     }
     printf(", %s", ls_dtype_name(settings->precision));
     print_options(settings, part);
-    if (part.mode == LS_BUILD_DP)
+    if (part.mode == LS_PLAN_DP)
         printf("; parameters and gradients by %s", part.by_collectives ? "collectives" : "copies");
-    if (part.mode == LS_BUILD_DDP) {
+    if (part.mode == LS_PLAN_DDP) {
         if (settings->cap_count == 1) printf("; buckets of %g MiB", settings->caps_mb[0]);
         printf("%s%s", settings->overlap ? ", reduced during backward" : ", reduced after backward",
                settings->compress ? ", as halves" : "");
-        if (settings->collectives == LS_BUILD_BY_MESSAGES)
+        if (settings->collectives == LS_PLAN_BY_MESSAGES)
             printf("; all-reduce message by message (%s)", ls_pattern_name(settings->pattern));
     }
     printf("\n\n");
@@ -191,7 +191,7 @@ static void print_legend(const replay_settings *settings) {
 static void print_recorded_t1(const replay_rows *rows) {
     for (int i = 0; i < rows->count; i++) {
         const replay_row *row = &rows->rows[i];
-        if (row->mode != LS_BUILD_SINGLE || isnan(row->recorded_ms)) continue;
+        if (row->mode != LS_PLAN_SINGLE || isnan(row->recorded_ms)) continue;
         printf("T1 is %.3f ms here; the run that was recorded measured %.3f ms (%+.1f %%)\n\n", row->step_ms,
                row->recorded_ms, 100 * (row->step_ms / row->recorded_ms - 1));
         return;
@@ -204,7 +204,7 @@ static ls_status print_part(const replay_rows *rows, const replay_inputs *inputs
         replay_row_name(&(replay_row){.mode = part.mode, .by_collectives = part.by_collectives}, settings);
     print_title(inputs, settings, part, name);
     ls_status status = print_times(rows, part, settings);
-    if (status == LS_OK && part.mode == LS_BUILD_DP) status = print_devices(rows, part, name);
+    if (status == LS_OK && part.mode == LS_PLAN_DP) status = print_devices(rows, part, name);
     return status == LS_OK ? print_memory(rows, part, name) : status;
 }
 
@@ -217,13 +217,13 @@ ls_status replay_print(const replay_rows *rows, const replay_inputs *inputs, con
                inputs->factor > 5 || inputs->factor < 0.2
                    ? ", which is far from 1: is it a time of this node, network, batch and precision?"
                    : "");
-    if (!settings->modes[LS_BUILD_SINGLE]) print_recorded_t1(rows);
+    if (!settings->modes[LS_PLAN_SINGLE]) print_recorded_t1(rows);
     status = replay_print_modes(rows, inputs, settings);
     for (int k = 0; status == LS_OK && k < 4; k++) {
         static const struct part parts[] = {
-            {LS_BUILD_SINGLE, false}, {LS_BUILD_DP, false}, {LS_BUILD_DP, true}, {LS_BUILD_DDP, false}};
+            {LS_PLAN_SINGLE, false}, {LS_PLAN_DP, false}, {LS_PLAN_DP, true}, {LS_PLAN_DDP, false}};
         bool way = parts[k].by_collectives ? settings->by_collectives : settings->by_copies;
-        if (!settings->modes[parts[k].mode] || (parts[k].mode == LS_BUILD_DP && !way)) continue;
+        if (!settings->modes[parts[k].mode] || (parts[k].mode == LS_PLAN_DP && !way)) continue;
         if (any) printf("\n");
         any = true;
         status = print_part(rows, inputs, settings, parts[k]);

@@ -14,9 +14,9 @@
 #include "labs/replay/tables/course.h"
 
 const struct course_cell course_cells[COURSE_CELLS] = {
-    {"all", LS_BUILD_SINGLE, 1, 100}, {"DP", LS_BUILD_DP, 2, 60},   {"DP", LS_BUILD_DP, 4, 40},
-    {"DP", LS_BUILD_DP, 8, 30},       {"DDP", LS_BUILD_DDP, 2, 52}, {"DDP", LS_BUILD_DDP, 4, 28},
-    {"DDP", LS_BUILD_DDP, 8, 15},
+    {"all", LS_PLAN_SINGLE, 1, 100}, {"DP", LS_PLAN_DP, 2, 60},   {"DP", LS_PLAN_DP, 4, 40},
+    {"DP", LS_PLAN_DP, 8, 30},       {"DDP", LS_PLAN_DDP, 2, 52}, {"DDP", LS_PLAN_DDP, 4, 28},
+    {"DDP", LS_PLAN_DDP, 8, 15},
 };
 
 const struct course_parameter course_parameters[COURSE_PARAMETERS] = {
@@ -60,9 +60,9 @@ static void set_values(struct course_model *model, const double values[COURSE_PA
     ls_node_change_collectives(model->node)->bus_GBps = values[2];
 }
 
-ls_status course_replay(struct tables_replayed *replayed, struct course_model *model, ls_build_mode mode, int n,
+ls_status course_replay(struct tables_replayed *replayed, struct course_model *model, ls_plan_mode mode, int n,
                         bool by_copies, const double values[COURSE_PARAMETERS]) {
-    struct ls_build_options options = ls_build_defaults(mode, n, model->workload->defaults.batch);
+    struct ls_plan options = ls_plan_defaults(mode, n, model->workload->defaults.batch);
     options.precision = model->workload->defaults.precision;
     options.replicate_by_collectives = !by_copies;
     set_values(model, values);
@@ -85,7 +85,7 @@ static ls_status residuals(void *context, const double *parameters, double *resi
         const struct course_cell *cell = &course_cells[i];
         struct tables_replayed replayed = {0};
         if (i == fitting->left_out) continue;
-        status = course_replay(&replayed, fitting->model, cell->build, cell->n, false, values);
+        status = course_replay(&replayed, fitting->model, cell->plan, cell->n, false, values);
         residual[count++] = replayed.step_ms / cell->ms - 1;
     }
     return status;

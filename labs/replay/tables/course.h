@@ -9,7 +9,7 @@
 /* A cell of the course's table. Its two modes share T1, so that is one cell. */
 struct course_cell {
     const char *mode;
-    ls_build_mode build;
+    ls_plan_mode plan;
     int n;
     double ms;
 };
@@ -40,7 +40,7 @@ void course_close(struct course_model *model);
 void course_file_values(const struct course_model *model, double values[COURSE_PARAMETERS]);
 
 /* The step of a mode on n devices with these parameters. DP by collectives, or by copies from and to device 0. */
-ls_status course_replay(struct tables_replayed *replayed, struct course_model *model, ls_build_mode mode, int n,
+ls_status course_replay(struct tables_replayed *replayed, struct course_model *model, ls_plan_mode mode, int n,
                         bool by_copies, const double values[COURSE_PARAMETERS]);
 
 /* Fits the parameters to all cells but number `left_out` (-1: to all), relative deviations, from the file's values.

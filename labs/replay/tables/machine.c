@@ -242,10 +242,10 @@ ls_status machine_replay_recorded(struct machine_step *recorded, struct machine_
 
 ls_status machine_predict(struct machine_step *predicted, const ls_workload *workload, const ls_node *node,
                           const struct machine_plan *plan, enum machine_run run) {
-    static const ls_build_mode modes[] = {
-        [TABLES_SINGLE] = LS_BUILD_SINGLE, [TABLES_DP] = LS_BUILD_DP, [TABLES_DDP] = LS_BUILD_DDP};
-    struct ls_build_options options =
-        ls_build_defaults(modes[kinds[run].mode], kinds[run].devices, (double)plan->batch / kinds[run].part);
+    static const ls_plan_mode modes[] = {
+        [TABLES_SINGLE] = LS_PLAN_SINGLE, [TABLES_DP] = LS_PLAN_DP, [TABLES_DDP] = LS_PLAN_DDP};
+    struct ls_plan options =
+        ls_plan_defaults(modes[kinds[run].mode], kinds[run].devices, (double)plan->batch / kinds[run].part);
     ls_trace *trace = NULL;
     options.overlap = run != MACHINE_APART;
     options.vary = workload->step_count > 0;

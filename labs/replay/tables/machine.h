@@ -3,7 +3,7 @@
 #define LABS_REPLAY_TABLES_MACHINE_H
 
 #include "labs/replay/engine/account.h"
-#include "labs/replay/engine/build.h"
+#include "labs/replay/engine/plan.h"
 #include "labs/replay/tables/tables.h"
 
 /* A network, and how it is trained. */
@@ -70,7 +70,7 @@ struct machine_step {
 /* What was recorded, and the same tasks and edges replayed without their times. */
 ls_status machine_replay_recorded(struct machine_step *recorded, struct machine_step *replayed, const ls_trace *trace);
 
-/* The step of a kind of run, built from a workload, on a node. */
+/* The step of a kind of run, replayed from a workload, on a node. */
 ls_status machine_predict(struct machine_step *predicted, const ls_workload *workload, const ls_node *node,
                           const struct machine_plan *plan, enum machine_run run);
 

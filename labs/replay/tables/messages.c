@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "labs/replay/engine/build.h"
 #include "labs/replay/engine/engine.h"
+#include "labs/replay/engine/plan.h"
 
 /* A star around the host. Only its links are used. */
 static char *star_text(int devices, const ls_hockney *link) {
@@ -58,7 +58,7 @@ static ls_status build(ls_trace **out, ls_pattern pattern, int ranks, double byt
     }
     struct ls_trace_about *about = ls_trace_about(trace);
     about->devices = about->world_size = ranks;
-    ls_build_messages(trace, pattern, lanes, tasks, ranks, bytes, 0);
+    ls_plan_messages(trace, pattern, lanes, tasks, ranks, bytes, 0);
     status = ls_trace_seal(trace);
     if (status == LS_OK) {
         *out = trace;

@@ -30,7 +30,7 @@ static double collectives_us(const ls_trace *trace, const ls_timeline *timeline)
 }
 
 ls_status tables_replay(struct tables_replayed *replayed, const ls_workload *workload, const ls_node *node,
-                        const struct ls_build_options *options) {
+                        const struct ls_plan *options) {
     ls_trace *trace = NULL;
     ls_timeline *timeline = NULL;
     struct ls_account *account = NULL;

@@ -1,9 +1,9 @@
-/* A step that is built and replayed, in a few figures. */
+/* A step that is replayed, in a few figures. */
 #ifndef LABS_REPLAY_TABLES_REPLAYED_H
 #define LABS_REPLAY_TABLES_REPLAYED_H
 
 #include "labs/replay/engine/account.h"
-#include "labs/replay/engine/build.h"
+#include "labs/replay/engine/plan.h"
 
 /* Of a device, as shares of the step. */
 struct tables_shares {
@@ -20,6 +20,6 @@ struct tables_replayed {
 
 /* Builds the trace that `options` ask for, runs it on the node and reads its account. */
 ls_status tables_replay(struct tables_replayed *replayed, const ls_workload *workload, const ls_node *node,
-                        const struct ls_build_options *options);
+                        const struct ls_plan *options);
 
 #endif

@@ -26,8 +26,8 @@ static ls_status take_all_reduces(struct ls_node_measured table[AR_ROWS], ls_nod
     return LS_OK;
 }
 
-static struct ls_build_options bucket_options(const char *mode, double samples) {
-    struct ls_build_options options = ls_build_defaults(LS_BUILD_DDP, 2, 2 * samples);
+static struct ls_plan bucket_options(const char *mode, double samples) {
+    struct ls_plan options = ls_plan_defaults(LS_PLAN_DDP, 2, 2 * samples);
     int megabytes = 0;
     options.overlap = strcmp(mode, "DDP, naive") != 0;
     if (sscanf(mode, "DDP, %d MB", &megabytes) != 1) megabytes = 0;
@@ -42,13 +42,13 @@ static ls_status add_bucket_rows(tables_book *book, const published *p, const st
         "forward and backward, its all-reduce the student's own measured times";
     struct comparison c = {.scene = "buckets on two GPUs", .unit = "ms"};
     double t1_ms; /* with the update, as the rows */
-    struct ls_build_options single = ls_build_defaults(LS_BUILD_SINGLE, 1, scene->samples);
+    struct ls_plan single = ls_plan_defaults(LS_PLAN_SINGLE, 1, scene->samples);
     ls_status status = scene_replay_ms(&t1_ms, scene, &single);
     if (status != LS_OK) return status;
     for (int i = 0; i < p->count; i++) {
         const struct published_figure *figure = &p->figures[i];
         if (!figure->is_row || strcmp(figure->what, "cs336-xl step, ms") != 0) continue;
-        struct ls_build_options options = bucket_options(figure->mode, scene->samples);
+        struct ls_plan options = bucket_options(figure->mode, scene->samples);
         double ms;
         status = scene_replay_ms(&ms, scene, &options);
         if (status != LS_OK) return status;

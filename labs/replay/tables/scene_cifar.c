@@ -12,8 +12,8 @@ static double steps_of(int devices) { return ceil((double)CIFAR_IMAGES / (CIFAR_
 
 static ls_status cifar_epoch_s(double *epoch_s, const struct scene *scene, const char *mode, int n, bool locked) {
     double ms;
-    ls_build_mode build = strcmp(mode, "DP") == 0 ? LS_BUILD_DP : LS_BUILD_DDP;
-    struct ls_build_options options = ls_build_defaults(build, n, scene->samples * n);
+    ls_plan_mode plan = strcmp(mode, "DP") == 0 ? LS_PLAN_DP : LS_PLAN_DDP;
+    struct ls_plan options = ls_plan_defaults(plan, n, scene->samples * n);
     options.gil = locked;
     options.replicate_by_collectives = true;
     ls_status status = scene_replay_ms(&ms, scene, &options);

@@ -19,9 +19,9 @@ static void shrink_parameters(ls_workload *workload) {
 /* A batch with n times the samples on n devices, by the one device's time. */
 static ls_status growth(double *by_one, const struct scene *scene, int n, bool locked) {
     double one_ms, all_ms;
-    struct ls_build_options options = ls_build_defaults(LS_BUILD_SINGLE, 1, scene->samples);
+    struct ls_plan options = ls_plan_defaults(LS_PLAN_SINGLE, 1, scene->samples);
     ls_status status = scene_replay_ms(&one_ms, scene, &options);
-    options = ls_build_defaults(LS_BUILD_DP, n, scene->samples * n);
+    options = ls_plan_defaults(LS_PLAN_DP, n, scene->samples * n);
     options.gil = locked;
     options.replicate_by_collectives = true;
     if (status == LS_OK) status = scene_replay_ms(&all_ms, scene, &options);

@@ -44,7 +44,7 @@ static double ring_GBps(const ls_node *node, int n) {
 }
 
 static ls_status replay(double *ms, const struct resnet *resnet, int n, double spread) {
-    struct ls_build_options options = ls_build_defaults(LS_BUILD_DDP, n, resnet->scene.samples * n);
+    struct ls_plan options = ls_plan_defaults(LS_PLAN_DDP, n, resnet->scene.samples * n);
     options.tensor_us = resnet->tensor_us;
     options.spread = spread;
     if (n > 1) ls_node_change_collectives(resnet->scene.node)->bus_GBps = ring_GBps(resnet->scene.node, n);

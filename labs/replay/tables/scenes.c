@@ -113,7 +113,7 @@ ls_status scene_open(struct scene *scene, const char *workload, const char *node
     return LS_OK;
 }
 
-ls_status scene_replay_ms(double *ms, const struct scene *scene, const struct ls_build_options *options) {
+ls_status scene_replay_ms(double *ms, const struct scene *scene, const struct ls_plan *options) {
     struct tables_replayed replayed;
     ls_status status = tables_replay(&replayed, scene->workload, scene->node, options);
     if (status == LS_OK) *ms = replayed.step_ms;

@@ -39,7 +39,7 @@ struct scene {
 ls_status scene_open(struct scene *scene, const char *workload, const char *node, double samples, double t1_ms,
                      bool without_update);
 void scene_close(struct scene *scene);
-ls_status scene_replay_ms(double *ms, const struct scene *scene, const struct ls_build_options *options);
+ls_status scene_replay_ms(double *ms, const struct scene *scene, const struct ls_plan *options);
 
 /* --- the scenes: each adds its text, rows and sums ---------------------------------------------------------------- */
 

@@ -31,14 +31,14 @@ static const char parts_how[] =
     "what is idle";
 
 static const char *row_mode(const struct course_cell *cell) {
-    return cell->build == LS_BUILD_DP ? BY_COLLECTIVES : cell->mode;
+    return cell->plan == LS_PLAN_DP ? BY_COLLECTIVES : cell->mode;
 }
 
 /* T1 is in the course's table twice. */
 static void add_cell(tables_book *book, const struct course_cell *cell, const char *quantity, double ms,
                      enum tables_bound bound, const char *how) {
     static const char *const both[] = {BY_COLLECTIVES, "DDP"};
-    bool single = cell->build == LS_BUILD_SINGLE;
+    bool single = cell->plan == LS_PLAN_SINGLE;
     for (int i = 0; i < (single ? 2 : 1); i++) {
         tables_add(book, &(struct tables_row){.quantity = quantity,
                                               .mode = single ? both[i] : row_mode(cell),
@@ -78,7 +78,7 @@ static ls_status add_parts(tables_book *book, struct course_model *model, const 
     for (int i = 0; status == LS_OK && i < COURSE_CELLS; i++) {
         const struct course_cell *cell = &course_cells[i];
         struct tables_replayed replayed;
-        status = course_replay(&replayed, model, cell->build, cell->n, false, fit->value);
+        status = course_replay(&replayed, model, cell->plan, cell->n, false, fit->value);
         if (status != LS_OK) break;
         const struct {
             const char *quantity;
@@ -105,7 +105,7 @@ static ls_status add_left_out(tables_book *book, struct course_model *model) {
         struct tables_fit fit;
         struct tables_replayed replayed;
         status = course_fit(&fit, model, i, 0);
-        if (status == LS_OK) status = course_replay(&replayed, model, cell->build, cell->n, false, fit.value);
+        if (status == LS_OK) status = course_replay(&replayed, model, cell->plan, cell->n, false, fit.value);
         if (status == LS_OK) {
             add_cell(book, cell, "step time, predicted without it, ms", replayed.step_ms, TABLES_SHOWN, left_out_how);
         }
@@ -131,9 +131,9 @@ static ls_status add_held_bus(tables_book *book, struct course_model *model) {
 
 /* --- DP by copies, and what the third column says --------------------------------------------------------------- */
 
-static double course_ms(ls_build_mode mode, int n) {
+static double course_ms(ls_plan_mode mode, int n) {
     for (int i = 0; i < COURSE_CELLS; i++)
-        if (course_cells[i].n == n && course_cells[i].build == mode) return course_cells[i].ms;
+        if (course_cells[i].n == n && course_cells[i].plan == mode) return course_cells[i].ms;
     return NAN;
 }
 
@@ -148,12 +148,12 @@ static ls_status replay_all(struct replays *r, struct course_model *model) {
     course_file_values(model, values);
     for (int i = 0; i < N_COUNT; i++) {
         const struct {
-            ls_build_mode mode;
+            ls_plan_mode mode;
             bool by_copies;
             double *ms;
-        } runs[] = {{LS_BUILD_DP, false, &r->collectives_ms[i]},
-                    {LS_BUILD_DP, true, &r->copies_ms[i]},
-                    {LS_BUILD_DDP, false, &r->ddp_ms[i]}};
+        } runs[] = {{LS_PLAN_DP, false, &r->collectives_ms[i]},
+                    {LS_PLAN_DP, true, &r->copies_ms[i]},
+                    {LS_PLAN_DDP, false, &r->ddp_ms[i]}};
         for (int k = 0; status == LS_OK && k < 3; k++) {
             struct tables_replayed replayed;
             status = course_replay(&replayed, model, runs[k].mode, ns[i], runs[k].by_copies, values);
@@ -194,13 +194,12 @@ static ls_status add_copies(tables_book *book, struct course_model *model) {
     ls_status status = replay_all(&r, model);
     if (status != LS_OK) return status;
     for (int i = 0; i < N_COUNT; i++)
-        add_shown(book, "step time, ms", BY_COPIES, ns[i], course_ms(LS_BUILD_DP, ns[i]), r.copies_ms[i], copies_how);
+        add_shown(book, "step time, ms", BY_COPIES, ns[i], course_ms(LS_PLAN_DP, ns[i]), r.copies_ms[i], copies_how);
     for (int way = 0; way < 2; way++) {
         const double *dp_ms = way == 0 ? r.collectives_ms : r.copies_ms;
         for (int i = 0; i < N_COUNT; i++)
             add_shown(book, "DP / DDP", way == 0 ? BY_COLLECTIVES : BY_COPIES, ns[i],
-                      course_ms(LS_BUILD_DP, ns[i]) / course_ms(LS_BUILD_DDP, ns[i]), dp_ms[i] / r.ddp_ms[i],
-                      ratio_how);
+                      course_ms(LS_PLAN_DP, ns[i]) / course_ms(LS_PLAN_DDP, ns[i]), dp_ms[i] / r.ddp_ms[i], ratio_how);
     }
     add_conclusion(book, &r);
     return LS_OK;

@@ -32,15 +32,15 @@ static void add_rule(tables_book *book, const char *quantity, const char *mode, 
 
 /* --- the course against itself ------------------------------------------------------------------------------------ */
 
-static double course_ms(ls_build_mode mode, int n) {
+static double course_ms(ls_plan_mode mode, int n) {
     for (int i = 0; i < COURSE_CELLS; i++)
-        if (course_cells[i].n == n && (n == 1 || course_cells[i].build == mode)) return course_cells[i].ms;
+        if (course_cells[i].n == n && (n == 1 || course_cells[i].plan == mode)) return course_cells[i].ms;
     return NAN;
 }
 
 /* T_N - T1 / N is what the step takes longer than with the work perfectly divided: communication that nothing hides,
  * and whatever else does not shrink. */
-static void add_own(tables_book *book, const char *name, ls_build_mode mode) {
+static void add_own(tables_book *book, const char *name, ls_plan_mode mode) {
     static const char how[] = "neither measured nor replayed: computed from the course's own step times, table 1";
     for (int i = 0; i < N_COUNT; i++)
         add_rule(book, "speed-up", name, ns[i], speedups[i], course_ms(mode, 1) / course_ms(mode, ns[i]), TABLES_SHOWN,
@@ -73,8 +73,8 @@ struct replays {
 };
 
 static ls_status replay_one(struct tables_replayed *to, const struct scene *scene, const ls_workload *workload,
-                            const ls_node *node, ls_build_mode mode, int n) {
-    struct ls_build_options options = ls_build_defaults(mode, n, scene->batch);
+                            const ls_node *node, ls_plan_mode mode, int n) {
+    struct ls_plan options = ls_plan_defaults(mode, n, scene->batch);
     options.precision = scene->precision;
     options.replicate_by_collectives = true;
     return tables_replay(to, workload, node, &options);
@@ -85,10 +85,10 @@ static ls_status replay_scene(struct replays *replays, const struct scene *scene
     ls_node *node = NULL;
     ls_status status = ls_workload_open(&workload, scene->workload);
     if (status == LS_OK) status = ls_node_open(&node, scene->node);
-    if (status == LS_OK) status = replay_one(&replays->single, scene, workload, node, LS_BUILD_SINGLE, 1);
+    if (status == LS_OK) status = replay_one(&replays->single, scene, workload, node, LS_PLAN_SINGLE, 1);
     for (int i = 0; status == LS_OK && i < N_COUNT; i++) {
-        status = replay_one(&replays->dp[i], scene, workload, node, LS_BUILD_DP, ns[i]);
-        if (status == LS_OK) status = replay_one(&replays->ddp[i], scene, workload, node, LS_BUILD_DDP, ns[i]);
+        status = replay_one(&replays->dp[i], scene, workload, node, LS_PLAN_DP, ns[i]);
+        if (status == LS_OK) status = replay_one(&replays->ddp[i], scene, workload, node, LS_PLAN_DDP, ns[i]);
     }
     ls_node_close(node);
     ls_workload_close(workload);
@@ -156,8 +156,8 @@ ls_status tables_make_speedups(tables_book *book, const tables_settings *setting
                       "10 %% of the step on 4 and on 8 GPUs. So the course's own table keeps its rule of 10 %% on 2 "
                       "GPUs only. Rules are "
                       "claims: they hold on some machines and not on others.");
-    add_own(book, "DDP, the course", LS_BUILD_DDP);
-    add_own(book, "DP, the course", LS_BUILD_DP);
+    add_own(book, "DDP, the course", LS_PLAN_DDP);
+    add_own(book, "DP, the course", LS_PLAN_DP);
     ls_status status = LS_OK;
     for (size_t i = 0; status == LS_OK && i < sizeof scenes / sizeof *scenes; i++) {
         struct replays replays;

@@ -5,7 +5,7 @@
  *     pages.c           the book -> stdout, CSV and Markdown
  *     table_NAME.c      one table each, with the help of
  *         train.c       a short run of dp_train or ddp_train            count.c     an all-reduce that is counted
- *         replayed.c    a step that is built and replayed               messages.c  one that is replayed by message
+ *         replayed.c    a step that is replayed                         messages.c  one that is replayed by message
  *         course.c      the course's cells, and their model             least_squares.c   its fit
  *         scenes.c      published figures beside ours                   scene_NAME.c      those of one source
  *         published.c   what is known of them                           machine.c         what this machine takes

@@ -11,19 +11,19 @@
 #include <string.h>
 
 #include "labs/replay/engine/cost.h"
-#include "tests/replay/built.h"
+#include "tests/replay/planned.h"
 
 enum { MAX_RANKS = 16 };
 
 /* One all-reduce by so many ranks, each behind a kernel that takes 1 us. */
 struct meeting {
-    struct built b; /* node and trace */
+    struct planned b; /* node and trace */
     int begin[MAX_RANKS], end[MAX_RANKS];
 };
 
 static void meeting_begin(struct meeting *m, ls_pattern pattern, int ranks, double bytes) {
     int lanes[MAX_RANKS];
-    built_begin(&m->b, LS_BUILD_DDP, ranks, ranks, 1);
+    planned_begin(&m->b, LS_PLAN_DDP, ranks, ranks, 1);
     assert_int_equal(ls_trace_create(&m->b.trace), LS_OK);
     for (int r = 0; r < ranks; r++) {
         struct ls_lane comm = {.name = "comm", .kind = LS_LANE_COMM, .rank = r, .device = r};
@@ -33,7 +33,7 @@ static void meeting_begin(struct meeting *m, ls_pattern pattern, int ranks, doub
         kernel.us = 1;
         m->begin[r] = m->end[r] = ls_trace_add_task(m->b.trace, &kernel);
     }
-    ls_build_messages(m->b.trace, pattern, lanes, m->end, ranks, bytes, 0);
+    ls_plan_messages(m->b.trace, pattern, lanes, m->end, ranks, bytes, 0);
     assert_int_equal(ls_trace_seal(m->b.trace), LS_OK);
 }
 
@@ -120,7 +120,7 @@ static void messages_are_as_many_as_the_formulas_say(void **state) {
                          ls_pattern_name(pattern), ranks, counted.messages, counted.bytes, steps, cost.messages,
                          cost.bytes, cost.steps);
             }
-            built_end(&m.b);
+            planned_end(&m.b);
         }
     }
 }
@@ -134,7 +134,7 @@ static void no_byte_is_lost_in_uneven_pieces(void **state) {
             struct meeting m;
             meeting_begin(&m, cut[p], ranks, 1000003);
             assert_true(count_messages(&m, ranks).sent == 2.0 * (ranks - 1) * 1000003);
-            built_end(&m.b);
+            planned_end(&m.b);
         }
     }
 }
@@ -147,13 +147,13 @@ static void everybody_hears_of_everybody(void **state) {
             meeting_begin(&m, pattern, ranks, 4096);
             for (int from = 0; from < ranks; from++) {
                 for (int to = 0; to < ranks; to++) {
-                    if (built_before(&m.b, m.begin[from], m.end[to])) continue;
+                    if (planned_before(&m.b, m.begin[from], m.end[to])) continue;
                     fail_msg("%s, %d ranks: nothing of rank %d comes to rank %d", ls_pattern_name(pattern), ranks, from,
                              to);
                 }
                 assert_int_equal(ls_trace_task(m.b.trace, m.end[from])->lane, 2 * from); /* its own stream */
             }
-            built_end(&m.b);
+            planned_end(&m.b);
         }
     }
 }
@@ -168,8 +168,8 @@ static void messages_take_the_time_of_the_formulas(void **state) {
             struct meeting m;
             meeting_begin(&m, pattern, ranks, bytes);
             assert_int_equal(ls_engine_run(&m.b.timeline, m.b.trace, m.b.node), LS_OK);
-            built_expect_us(m.b.timeline->makespan_us, 1 + ls_cost_pattern(pattern, ranks, bytes, &link).us);
-            built_end(&m.b);
+            planned_expect_us(m.b.timeline->makespan_us, 1 + ls_cost_pattern(pattern, ranks, bytes, &link).us);
+            planned_end(&m.b);
         }
     }
 }
@@ -178,31 +178,31 @@ static void messages_take_the_time_of_the_formulas(void **state) {
  * optimizer. */
 static void buckets_travel_as_messages(void **state) {
     (void)state;
-    static const struct built_layer layers[] = {{10, 30, 1008}, {10, 30, 1008}};
-    struct built b;
-    built_begin(&b, LS_BUILD_DDP, 3, 9, 1);
-    built_network(&b, layers, 2, 5, 5);
-    b.options.collectives = LS_BUILD_BY_MESSAGES;
+    static const struct planned_layer layers[] = {{10, 30, 1008}, {10, 30, 1008}};
+    struct planned b;
+    planned_begin(&b, LS_PLAN_DDP, 3, 9, 1);
+    planned_network(&b, layers, 2, 5, 5);
+    b.options.collectives = LS_PLAN_BY_MESSAGES;
     b.options.first_bucket_bytes = b.options.bucket_bytes = 1;
     for (ls_pattern pattern = 0; pattern < LS_PATTERN_COUNT; pattern++) {
         b.options.pattern = pattern;
-        built_run(&b);
+        planned_run(&b);
         const char *name = ls_pattern_name(pattern);
-        int messages = built_count(&b, 1, LS_LANE_COMM, 1, "all-reduce", name) / 2;
-        int first = built_find(&b, 1, LS_LANE_COMM, 1, NULL, name, 0);
-        int second = built_find(&b, 1, LS_LANE_COMM, 1, NULL, name, messages);
-        int early = built_find(&b, 1, LS_LANE_COMPUTE, 1, "backward", "layer", 0);
-        int late = built_find(&b, 1, LS_LANE_COMPUTE, 1, "backward", "layer", 1);
-        assert_true(built_before(&b, early, first) && !built_before(&b, late, first));
-        assert_true(built_before(&b, late, second));
+        int messages = planned_count(&b, 1, LS_LANE_COMM, 1, "all-reduce", name) / 2;
+        int first = planned_find(&b, 1, LS_LANE_COMM, 1, NULL, name, 0);
+        int second = planned_find(&b, 1, LS_LANE_COMM, 1, NULL, name, messages);
+        int early = planned_find(&b, 1, LS_LANE_COMPUTE, 1, "backward", "layer", 0);
+        int late = planned_find(&b, 1, LS_LANE_COMPUTE, 1, "backward", "layer", 1);
+        assert_true(planned_before(&b, early, first) && !planned_before(&b, late, first));
+        assert_true(planned_before(&b, late, second));
         for (int r = 0; r < 3; r++) {
-            int update = built_find(&b, r, LS_LANE_COMPUTE, 1, "optimizer", "update", 0);
+            int update = planned_find(&b, r, LS_LANE_COMPUTE, 1, "optimizer", "update", 0);
             assert_true(
-                built_before(&b, built_find(&b, (r + 1) % 3, LS_LANE_COMPUTE, 1, "backward", "layer", 1), update));
+                planned_before(&b, planned_find(&b, (r + 1) % 3, LS_LANE_COMPUTE, 1, "backward", "layer", 1), update));
         }
         assert_string_equal(ls_trace_what(b.trace)->algorithm, name);
     }
-    built_end(&b);
+    planned_end(&b);
 }
 
 int main(void) {
@@ -213,5 +213,5 @@ int main(void) {
         cmocka_unit_test(messages_take_the_time_of_the_formulas),
         cmocka_unit_test(buckets_travel_as_messages),
     };
-    return cmocka_run_group_tests_name("build messages", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("plan messages", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* build_messages — all-reduces as the messages of which they consist.
+/* plan_messages — all-reduces as the messages of which they consist.
  *   terms : a round is what may go at the same time. A rank sends on its comm stream, message after message; each of
  *           its messages waits for all that it has received in earlier rounds. At the end a task without bytes on
  *           each stream waits for what that rank has received: behind it lies the sum
@@ -6,7 +6,7 @@
  *           to B
  *   cost  : messages; summing takes no time
  *   order : of messages, not of numbers. How many there are, and of how many bytes, is cost.h's ls_cost_pattern */
-#include "labs/replay/engine/build.h"
+#include "labs/replay/engine/plan.h"
 
 enum { MAX = LS_NODE_MAX_DEVICES };
 
@@ -129,8 +129,8 @@ static void direct(struct network *n) {
     }
 }
 
-void ls_build_messages(ls_trace *trace, ls_pattern pattern, const int *lanes, int *tasks, int count, double bytes,
-                       int step) {
+void ls_plan_messages(ls_trace *trace, ls_pattern pattern, const int *lanes, int *tasks, int count, double bytes,
+                      int step) {
     static void (*const patterns[])(struct network * n) = {[LS_PATTERN_RING] = ring,
                                                            [LS_PATTERN_SERVER] = server,
                                                            [LS_PATTERN_TREE] = tree,

@@ -1,4 +1,4 @@
-#include "tests/replay/built.h"
+#include "tests/replay/planned.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,8 +43,8 @@ static ls_node *make_node(int devices, double GBps) {
     return node;
 }
 
-void built_begin(struct built *b, ls_build_mode mode, int devices, double batch, double GBps) {
-    *b = (struct built){.node = make_node(devices, GBps), .options = ls_build_defaults(mode, devices, batch)};
+void planned_begin(struct planned *b, ls_plan_mode mode, int devices, double batch, double GBps) {
+    *b = (struct planned){.node = make_node(devices, GBps), .options = ls_plan_defaults(mode, devices, batch)};
     b->workload = (ls_workload){.name = "chain",
                                 .source = "a test",
                                 .samples = 1,
@@ -55,13 +55,14 @@ void built_begin(struct built *b, ls_build_mode mode, int devices, double batch,
                                 .element_bytes = 4};
 }
 
-static struct ls_work *add_work(struct built *b, const char *name, const char *phase, double us) {
+static struct ls_work *add_work(struct planned *b, const char *name, const char *phase, double us) {
     struct ls_work *work = &b->work[b->workload.work_count++];
     *work = (struct ls_work){.name = name, .phase = phase, .us = us, .host_us = -1};
     return work;
 }
 
-void built_network(struct built *b, const struct built_layer *layers, int count, double loss_us, double optimizer_us) {
+void planned_network(struct planned *b, const struct planned_layer *layers, int count, double loss_us,
+                     double optimizer_us) {
     b->workload.work_count = 0;
     b->workload.parameter_count = b->workload.ready_count = count;
     for (int l = 0; l < count; l++) {
@@ -79,25 +80,25 @@ void built_network(struct built *b, const struct built_layer *layers, int count,
     (void)add_work(b, "update", "optimizer", optimizer_us);
 }
 
-void built_end(struct built *b) {
+void planned_end(struct planned *b) {
     ls_timeline_free(b->timeline);
     ls_trace_destroy(b->trace);
     ls_node_close(b->node);
 }
 
-void built_make(struct built *b) {
+void planned_make(struct planned *b) {
     ls_timeline_free(b->timeline);
     ls_trace_destroy(b->trace);
     b->timeline = NULL;
     assert_int_equal(record_steps(&b->trace, &b->workload, b->node, &b->options), LS_OK);
 }
 
-void built_run(struct built *b) {
-    built_make(b);
+void planned_run(struct planned *b) {
+    planned_make(b);
     assert_int_equal(ls_engine_run(&b->timeline, b->trace, b->node), LS_OK);
 }
 
-static int search(const struct built *b, int device, ls_lane_kind kind, int step, const char *phase, const char *name,
+static int search(const struct planned *b, int device, ls_lane_kind kind, int step, const char *phase, const char *name,
                   int n, int *found) {
     *found = 0;
     for (int t = 0; t < ls_trace_task_count(b->trace); t++) {
@@ -110,24 +111,25 @@ static int search(const struct built *b, int device, ls_lane_kind kind, int step
     return LS_NONE;
 }
 
-int built_find(const struct built *b, int device, ls_lane_kind lane, int step, const char *phase, const char *name,
-               int n) {
+int planned_find(const struct planned *b, int device, ls_lane_kind lane, int step, const char *phase, const char *name,
+                 int n) {
     int found;
     return search(b, device, lane, step, phase, name, n, &found);
 }
 
-int built_count(const struct built *b, int device, ls_lane_kind lane, int step, const char *phase, const char *name) {
+int planned_count(const struct planned *b, int device, ls_lane_kind lane, int step, const char *phase,
+                  const char *name) {
     int found;
     (void)search(b, device, lane, step, phase, name, -1, &found);
     return found;
 }
 
-bool built_before(const struct built *b, int first, int second) {
+bool planned_before(const struct planned *b, int first, int second) {
     assert_true(first >= 0);
     assert_true(second >= 0);
     return happens_before(b->trace, first, second);
 }
 
-void built_expect_us(double got_us, double wanted_us) {
+void planned_expect_us(double got_us, double wanted_us) {
     if (!(fabs(got_us - wanted_us) <= 1e-9 * fabs(wanted_us))) fail_msg("%.17g us, not %.17g", got_us, wanted_us);
 }

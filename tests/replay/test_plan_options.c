@@ -10,24 +10,24 @@
 #include <math.h>
 
 #include "labs/replay/engine/account.h"
-#include "labs/replay/engine/build.h"
+#include "labs/replay/engine/plan.h"
 #include "tests/base/scratch.h"
-#include "tests/replay/built.h"
+#include "tests/replay/planned.h"
 
 enum { LAYERS = 3, DEVICES = 4, CHANNELS = 16, WORKS = 2 * LAYERS + 2 };
-static const struct built_layer layers[LAYERS] = {{100, 200, 1024}, {300, 400, 1024}, {500, 600, 1024}};
+static const struct planned_layer layers[LAYERS] = {{100, 200, 1024}, {300, 400, 1024}, {500, 600, 1024}};
 static const double compute_us = 100 + 200 + 300 + 400 + 500 + 600 + 5 + 8;
 
 /* Gradients so small that their all-reduces end before backward, but for the last. */
-static void begin(struct built *b, ls_build_mode mode, int devices) {
-    built_begin(b, mode, devices, devices, 1);
-    built_network(b, layers, LAYERS, 5, 8);
+static void begin(struct planned *b, ls_plan_mode mode, int devices) {
+    planned_begin(b, mode, devices, devices, 1);
+    planned_network(b, layers, LAYERS, 5, 8);
     ls_node_change_host(b->node)->launch_us = 0;
 }
 
-static double step_us(struct built *b) {
+static double step_us(struct planned *b) {
     struct ls_account *account;
-    built_run(b);
+    planned_run(b);
     assert_int_equal(ls_account_make(&account, b->trace, b->timeline, b->node), LS_OK);
     double us = account->step_us;
     ls_account_free(account);
@@ -35,7 +35,7 @@ static double step_us(struct built *b) {
 }
 
 /* The middle layer's, forward and backward. */
-static void make_batchnorm(struct built *b) {
+static void make_batchnorm(struct planned *b) {
     b->work[1].channels = b->work[LAYERS + 2].channels = CHANNELS;
     assert_string_equal(b->work[LAYERS + 2].phase, "backward");
 }
@@ -44,8 +44,8 @@ static void make_batchnorm(struct built *b) {
  * kernels more. */
 static void batch_norm_meets_twice(void **state) {
     (void)state;
-    for (ls_build_mode mode = LS_BUILD_DP; mode <= LS_BUILD_DDP; mode++) {
-        struct built b;
+    for (ls_plan_mode mode = LS_PLAN_DP; mode <= LS_PLAN_DDP; mode++) {
+        struct planned b;
         begin(&b, mode, DEVICES);
         make_batchnorm(&b);
         ls_node_change_device(b.node)->kernel_us = 7;
@@ -55,23 +55,23 @@ static void batch_norm_meets_twice(void **state) {
                sum_bytes = 2.0 * CHANNELS * sizeof(float);
         double gather_us = ls_cost_collective_us(b.node, LS_COLLECTIVE_ALL_REDUCE, DEVICES, gather_bytes) / 2;
         double sum_us = ls_cost_collective_us(b.node, LS_COLLECTIVE_ALL_REDUCE, DEVICES, sum_bytes);
-        built_expect_us(step_us(&b), alone_us + gather_us + sum_us + 3 * 7);
-        built_end(&b);
+        planned_expect_us(step_us(&b), alone_us + gather_us + sum_us + 3 * 7);
+        planned_end(&b);
     }
 }
 
 /* On one device there is nobody to meet, and a network without batch norm has nothing to say. */
 static void batch_norm_alone_is_as_it_was(void **state) {
     (void)state;
-    for (ls_build_mode mode = LS_BUILD_DP; mode <= LS_BUILD_DDP; mode++) {
+    for (ls_plan_mode mode = LS_PLAN_DP; mode <= LS_PLAN_DDP; mode++) {
         for (int devices = 1; devices <= 2; devices++) {
-            struct built b;
+            struct planned b;
             begin(&b, mode, devices);
             if (devices == 1) make_batchnorm(&b);
             double alone_us = step_us(&b);
             b.options.sync_bn = true;
-            built_expect_us(step_us(&b), alone_us);
-            built_end(&b);
+            planned_expect_us(step_us(&b), alone_us);
+            planned_end(&b);
         }
     }
 }
@@ -79,91 +79,92 @@ static void batch_norm_alone_is_as_it_was(void **state) {
 /* Rank 0's counts have arrived before its batch is copied: what the host was ahead is gone. */
 static void joining_ranks_wait_before_each_step(void **state) {
     (void)state;
-    struct built b;
-    begin(&b, LS_BUILD_DDP, DEVICES);
+    struct planned b;
+    begin(&b, LS_PLAN_DDP, DEVICES);
     b.workload.input_bytes = 300e3; /* 300 us from the host */
     double alone_us = step_us(&b),
            count_us = ls_cost_collective_us(b.node, LS_COLLECTIVE_ALL_REDUCE, DEVICES, DEVICES * 8) / 2;
     b.options.join = true;
     double joined_us = step_us(&b);
     if (!(joined_us > alone_us + count_us)) fail_msg("%g us with joining ranks, %g without", joined_us, alone_us);
-    int count = built_find(&b, 2, LS_LANE_COMM, 1, "broadcast", NULL, 0);
-    int copy = built_find(&b, 2, LS_LANE_COPY, 1, "input", NULL, 0);
-    assert_true(built_before(&b, count, copy));
-    built_expect_us(ls_trace_task(b.trace, count)->us, count_us);
-    built_end(&b);
+    int count = planned_find(&b, 2, LS_LANE_COMM, 1, "broadcast", NULL, 0);
+    int copy = planned_find(&b, 2, LS_LANE_COPY, 1, "input", NULL, 0);
+    assert_true(planned_before(&b, count, copy));
+    planned_expect_us(ls_trace_task(b.trace, count)->us, count_us);
+    planned_end(&b);
 }
 
 /* Launches of 1,000 us each, of which the host needs one for each operation, or one and the batch's. */
 static void a_graph_is_one_launch(void **state) {
     (void)state;
-    struct built b;
-    begin(&b, LS_BUILD_SINGLE, 1);
+    struct planned b;
+    begin(&b, LS_PLAN_SINGLE, 1);
     ls_node_change_host(b.node)->launch_us = 1000;
     int copies = 0;
     double launched_us = step_us(&b);
-    copies = built_count(&b, 0, LS_LANE_COPY, 1, NULL, NULL);
-    built_expect_us(launched_us, 1000.0 * (WORKS + copies));
+    copies = planned_count(&b, 0, LS_LANE_COPY, 1, NULL, NULL);
+    planned_expect_us(launched_us, 1000.0 * (WORKS + copies));
     b.options.graph = true;
-    built_expect_us(step_us(&b), fmax(1000.0 * (1 + copies), compute_us));
-    built_end(&b);
-    begin(&b, LS_BUILD_DDP, DEVICES); /* collectives are captured, too */
+    planned_expect_us(step_us(&b), fmax(1000.0 * (1 + copies), compute_us));
+    planned_end(&b);
+    begin(&b, LS_PLAN_DDP, DEVICES); /* collectives are captured, too */
     ls_node_change_host(b.node)->launch_us = ls_node_change_host(b.node)->collective_us = 1000;
     b.options.graph = true;
     double graph_us = step_us(&b);
     if (!(graph_us <= 3 * 1000 + compute_us)) fail_msg("a step as a graph takes %g us", graph_us);
-    built_end(&b);
+    planned_end(&b);
 }
 
 /* What two are to be expected to take: 0.589 standard deviations less and more than the mean. */
 static void devices_may_differ(void **state) {
     (void)state;
-    struct built b;
+    struct planned b;
     const double spread = 0.1, expected = 0.58945579784977842; /* the quantile of 1.625 / 2.25 */
-    begin(&b, LS_BUILD_DDP, 2);
+    begin(&b, LS_PLAN_DDP, 2);
     b.options.spread = spread;
-    built_make(&b);
+    planned_make(&b);
     for (int d = 0; d < 2; d++) {
-        const struct ls_task *task = ls_trace_task(b.trace, built_find(&b, d, LS_LANE_COMPUTE, 1, "forward", NULL, 1));
-        built_expect_us(task->us, 300 * (1 + spread * (d == 0 ? -expected : expected)));
+        const struct ls_task *task =
+            ls_trace_task(b.trace, planned_find(&b, d, LS_LANE_COMPUTE, 1, "forward", NULL, 1));
+        planned_expect_us(task->us, 300 * (1 + spread * (d == 0 ? -expected : expected)));
     }
-    built_end(&b);
-    begin(&b, LS_BUILD_SINGLE, 1);
+    planned_end(&b);
+    begin(&b, LS_PLAN_SINGLE, 1);
     double alone_us = step_us(&b);
     b.options.spread = spread;
-    built_expect_us(step_us(&b), alone_us);
-    built_end(&b);
+    planned_expect_us(step_us(&b), alone_us);
+    planned_end(&b);
     double last_us = 0; /* the slowest of more is slower */
     for (int n = 1; n <= 8; n *= 2) {
-        begin(&b, LS_BUILD_DDP, n);
+        begin(&b, LS_PLAN_DDP, n);
         b.options.spread = spread;
         double us = step_us(&b);
         assert_true(us > last_us);
         last_us = us;
-        built_end(&b);
+        planned_end(&b);
     }
 }
 
 static void what_no_program_does_is_refused(void **state) {
     (void)state;
-    struct built b;
-    begin(&b, LS_BUILD_DP, 2);
+    struct planned b;
+    begin(&b, LS_PLAN_DP, 2);
     b.options.graph = true;
-    assert_int_equal(ls_build_check(&b.workload, b.node, &b.options), LS_ERR_INVALID);
+    assert_int_equal(ls_plan_check(&b.workload, b.node, &b.options), LS_ERR_INVALID);
     scratch_expect_error("DataParallel on 2 devices", "a CUDA graph");
     b.options.devices = 1;
-    assert_int_equal(ls_build_check(&b.workload, b.node, &b.options), LS_OK);
+    assert_int_equal(ls_plan_check(&b.workload, b.node, &b.options), LS_OK);
     ls_node_change_host(b.node)->runs_compute = true;
-    assert_int_equal(ls_build_check(&b.workload, b.node, &b.options), LS_ERR_INVALID);
+    assert_int_equal(ls_plan_check(&b.workload, b.node, &b.options), LS_ERR_INVALID);
     scratch_expect_error("CPU devices", NULL);
     b.options.graph = false;
     b.options.spread = 0.21;
-    assert_int_equal(ls_build_check(&b.workload, b.node, &b.options), LS_ERR_INVALID);
+    assert_int_equal(ls_plan_check(&b.workload, b.node, &b.options), LS_ERR_INVALID);
     scratch_expect_error("spread by 21 %", NULL);
     b.options.spread = NAN;
-    assert_int_equal(ls_build_check(&b.workload, b.node, &b.options), LS_ERR_INVALID);
+    assert_int_equal(ls_plan_check(&b.workload, b.node, &b.options), LS_ERR_INVALID);
     scratch_expect_error("spread by nan %", NULL);
-    built_end(&b);
+    planned_end(&b);
 }
 
 int main(void) {
@@ -175,5 +176,5 @@ int main(void) {
         cmocka_unit_test(devices_may_differ),
         cmocka_unit_test_setup_teardown(what_no_program_does_is_refused, scratch_setup, scratch_teardown),
     };
-    return cmocka_run_group_tests_name("build options", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("plan options", tests, NULL, NULL);
 }

@@ -40,8 +40,7 @@ static void read_peaks(const char *line, int devices, double peaks[][8]) {
 }
 
 /* All categories but the workspace, of which the libraries' scratch is not known: there is no less than counted. */
-static void compare_memory(const struct model_work *m, const struct ls_build_options *o, const char *line,
-                           double peaks[][8]) {
+static void compare_memory(const struct model_work *m, const struct ls_plan *o, const char *line, double peaks[][8]) {
     ls_node *node;
     assert_int_equal(ls_node_open(&node, "course"), LS_OK);
     ls_node_change_host(node)->runs_compute = true; /* as the programs' CPU devices */
@@ -86,7 +85,7 @@ static void devices_hold_what_is_counted(void **state) {
                     line, sizeof line,
                     "%s %d --device-kind cpu --model %s --optimizer %s --batch-size %d --steps 2 --no-evaluate --quiet",
                     start, n, models[i], optimizer, batch);
-                struct ls_build_options o = ls_build_defaults(ddp ? LS_BUILD_DDP : LS_BUILD_DP, n, batch);
+                struct ls_plan o = ls_plan_defaults(ddp ? LS_PLAN_DDP : LS_PLAN_DP, n, batch);
                 read_peaks(line, n, peaks);
                 compare_memory(&m, &o, line, peaks);
             }
@@ -98,5 +97,5 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(devices_hold_what_is_counted, programs_setup, programs_teardown),
     };
-    return cmocka_run_group_tests_name("build programs", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("plan programs", tests, NULL, NULL);
 }

@@ -12,46 +12,46 @@
 #include "labs/replay/engine/account.h"
 #include "labs/replay/record/record.h"
 #include "tests/base/scratch.h"
-#include "tests/replay/built.h"
+#include "tests/replay/planned.h"
 
 enum { LAYERS = 4 };
 
 /* Parameters of 4,000 bytes each, without gaps. */
-static const struct built_layer chain[LAYERS] = {{10, 30, 1008}, {20, 25, 1008}, {15, 60, 1008}, {5, 12, 1008}};
+static const struct planned_layer chain[LAYERS] = {{10, 30, 1008}, {20, 25, 1008}, {15, 60, 1008}, {5, 12, 1008}};
 static const double forward_us = 50, loss_us = 7, backward_us = 127, optimizer_us = 9, tensor_bytes = 4032;
 
 /* --- closed forms ------------------------------------------------------------------------------------------------ */
 
 static void a_device_alone_takes_the_sum(void **state) {
     (void)state;
-    struct built b;
-    built_begin(&b, LS_BUILD_SINGLE, 1, 8, 1);
-    built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+    struct planned b;
+    planned_begin(&b, LS_PLAN_SINGLE, 1, 8, 1);
+    planned_network(&b, chain, LAYERS, loss_us, optimizer_us);
     double sum = forward_us + loss_us + backward_us + optimizer_us;
-    built_run(&b);
-    built_expect_us(b.timeline->makespan_us, 4 * sum);
+    planned_run(&b);
+    planned_expect_us(b.timeline->makespan_us, 4 * sum);
 
     /* the first batch has to come, the others do while the device computes: 8 x (100 + 25) bytes at 1 GB/s */
     b.workload.input_bytes = 100;
     b.workload.answer_bytes = 25;
-    built_run(&b);
-    built_expect_us(b.timeline->makespan_us, 1 + 4 * sum);
+    planned_run(&b);
+    planned_expect_us(b.timeline->makespan_us, 1 + 4 * sum);
 
     /* with one place a batch comes behind the backward that uses the one before, and hides behind the optimizer
      * alone */
     b.options.batch_places = 1;
     b.workload.input_bytes = 1000 * 11 - 25;
-    built_run(&b);
-    built_expect_us(b.timeline->makespan_us, 4 * (88 + sum) - 3 * optimizer_us);
-    built_end(&b);
+    planned_run(&b);
+    planned_expect_us(b.timeline->makespan_us, 4 * (88 + sum) - 3 * optimizer_us);
+    planned_end(&b);
 }
 
 /* A host that runs its device's work: launches, events, waits and the loader add up. */
 static void a_cpu_takes_the_sum_of_all_calls(void **state) {
     (void)state;
-    struct built b;
-    built_begin(&b, LS_BUILD_SINGLE, 1, 8, 1);
-    built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+    struct planned b;
+    planned_begin(&b, LS_PLAN_SINGLE, 1, 8, 1);
+    planned_network(&b, chain, LAYERS, loss_us, optimizer_us);
     struct ls_node_host *host = ls_node_change_host(b.node);
     *host = (struct ls_node_host){.launch_us = 2, .event_us = 0.5, .sync_us = 3, .runs_compute = true};
     b.workload.loader_us = 11;
@@ -62,40 +62,40 @@ static void a_cpu_takes_the_sum_of_all_calls(void **state) {
     b.workload.input_bytes = 1;
     b.workload.answer_bytes = 8;
     double step = 11 + sum + 2 * (operations + 3) + 4 * 0.5 + 3 + 0.004 + 8 * 9 * 1e-3;
-    built_run(&b);
-    built_expect_us(b.timeline->makespan_us, 4 * step);
+    planned_run(&b);
+    planned_expect_us(b.timeline->makespan_us, 4 * step);
     for (int w = 0; w < b.workload.work_count; w++)
         b.work[w].host_us = 1.25; /* measured: counts in place of the node's */
-    built_run(&b);
-    built_expect_us(b.timeline->makespan_us, 4 * (step - 0.75 * operations));
-    built_end(&b);
+    planned_run(&b);
+    planned_expect_us(b.timeline->makespan_us, 4 * (step - 0.75 * operations));
+    planned_end(&b);
 }
 
 /* Nothing to compute: buckets one after another. Limits of one tensor, then of two: 1 + 2 + 1. */
 static void ddp_without_compute_is_a_chain_of_buckets(void **state) {
     (void)state;
-    static const struct built_layer empty[LAYERS] = {{0, 0, 1008}, {0, 0, 1008}, {0, 0, 1008}, {0, 0, 1008}};
+    static const struct planned_layer empty[LAYERS] = {{0, 0, 1008}, {0, 0, 1008}, {0, 0, 1008}, {0, 0, 1008}};
     for (int ranks = 2; ranks <= 8; ranks++) {
-        struct built b;
-        built_begin(&b, LS_BUILD_DDP, ranks, 64, 1);
-        built_network(&b, empty, LAYERS, 0, 0);
+        struct planned b;
+        planned_begin(&b, LS_PLAN_DDP, ranks, 64, 1);
+        planned_network(&b, empty, LAYERS, 0, 0);
         b.options.first_bucket_bytes = 4000;
         b.options.bucket_bytes = 8000;
-        built_run(&b);
+        planned_run(&b);
         /* base + 2 (N - 1) hops + 2 (N - 1) / N bytes at 1 GB/s */
         double bytes = 2.0 * (ranks - 1) / ranks * 4 * tensor_bytes * 1e-3;
-        built_expect_us(b.timeline->makespan_us, 4 * (3 * (10 + 2 * (ranks - 1)) + bytes));
-        assert_int_equal(built_count(&b, 0, LS_LANE_COMM, 1, "all-reduce", "all_reduce"), 3);
-        built_end(&b);
+        planned_expect_us(b.timeline->makespan_us, 4 * (3 * (10 + 2 * (ranks - 1)) + bytes));
+        assert_int_equal(planned_count(&b, 0, LS_LANE_COMM, 1, "all-reduce", "all_reduce"), 3);
+        planned_end(&b);
     }
 }
 
 /* Each tensor its own bucket: the last one ends behind backward and its predecessors. */
 static void overlap_hides_what_backward_allows(void **state) {
     (void)state;
-    struct built b;
-    built_begin(&b, LS_BUILD_DDP, 4, 64, 1);
-    built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+    struct planned b;
+    planned_begin(&b, LS_PLAN_DDP, 4, 64, 1);
+    planned_network(&b, chain, LAYERS, loss_us, optimizer_us);
     ls_node_change_collectives(b.node)->bus_GBps = 0.25;
     b.options.first_bucket_bytes = b.options.bucket_bytes = 1;
     double each = 10 + 2 * 3 + 1.5 * tensor_bytes * 1e-3 / 0.25, ready = 0, done = 0;
@@ -104,17 +104,18 @@ static void overlap_hides_what_backward_allows(void **state) {
         done = fmax(done, ready) + each;
     }
     assert_true(done < backward_us + LAYERS * each);
-    built_run(&b);
-    built_expect_us(b.timeline->makespan_us, 4 * (forward_us + loss_us + done + optimizer_us));
+    planned_run(&b);
+    planned_expect_us(b.timeline->makespan_us, 4 * (forward_us + loss_us + done + optimizer_us));
     /* gradients travel with the last of three micro-batches (operations take their time with any number of samples) */
     b.options.micro_batches = 3;
-    built_run(&b);
-    built_expect_us(b.timeline->makespan_us, 4 * (3 * (forward_us + loss_us) + 2 * backward_us + done + optimizer_us));
+    planned_run(&b);
+    planned_expect_us(b.timeline->makespan_us,
+                      4 * (3 * (forward_us + loss_us) + 2 * backward_us + done + optimizer_us));
     b.options.micro_batches = 1;
     b.options.overlap = false;
-    built_run(&b);
-    built_expect_us(b.timeline->makespan_us, 4 * (forward_us + loss_us + backward_us + LAYERS * each + optimizer_us));
-    built_end(&b);
+    planned_run(&b);
+    planned_expect_us(b.timeline->makespan_us, 4 * (forward_us + loss_us + backward_us + LAYERS * each + optimizer_us));
+    planned_end(&b);
 }
 
 /* Each gradient's hook holds up the device: its own bucket, and all that comes behind, on one device, too. */
@@ -122,9 +123,9 @@ static void hooks_hold_up_backward(void **state) {
     (void)state;
     enum { HOOK_US = 17 };
     for (int ranks = 1; ranks <= 4; ranks += 3) {
-        struct built b;
-        built_begin(&b, LS_BUILD_DDP, ranks, 64, 1);
-        built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+        struct planned b;
+        planned_begin(&b, LS_PLAN_DDP, ranks, 64, 1);
+        planned_network(&b, chain, LAYERS, loss_us, optimizer_us);
         b.options.first_bucket_bytes = b.options.bucket_bytes = 1;
         b.options.tensor_us = HOOK_US;
         double each = ranks == 1 ? 0 : 10 + 2.0 * (ranks - 1) + 2 * (ranks - 1.0) / ranks * tensor_bytes * 1e-3;
@@ -133,15 +134,15 @@ static void hooks_hold_up_backward(void **state) {
             ready += chain[l].backward_us + HOOK_US;
             done = fmax(done, ready) + each;
         }
-        built_run(&b);
-        built_expect_us(b.timeline->makespan_us, 4 * (forward_us + loss_us + done + optimizer_us));
-        assert_int_equal(built_count(&b, ranks - 1, LS_LANE_COMPUTE, 1, "backward", "hook"), LAYERS);
-        double ratio = ls_build_estimate(&b.workload, &b.options) / ls_trace_task_count(b.trace);
+        planned_run(&b);
+        planned_expect_us(b.timeline->makespan_us, 4 * (forward_us + loss_us + done + optimizer_us));
+        assert_int_equal(planned_count(&b, ranks - 1, LS_LANE_COMPUTE, 1, "backward", "hook"), LAYERS);
+        double ratio = ls_plan_estimate(&b.workload, &b.options) / ls_trace_task_count(b.trace);
         assert_true(ratio > 0.5 && ratio < 2);
-        b.options.mode = LS_BUILD_SINGLE; /* which is no DDP */
-        if (ranks == 1) built_run(&b);
-        if (ranks == 1) assert_int_equal(built_count(&b, 0, LS_LANE_COMPUTE, 1, NULL, "hook"), 0);
-        built_end(&b);
+        b.options.mode = LS_PLAN_SINGLE; /* which is no DDP */
+        if (ranks == 1) planned_run(&b);
+        if (ranks == 1) assert_int_equal(planned_count(&b, 0, LS_LANE_COMPUTE, 1, NULL, "hook"), 0);
+        planned_end(&b);
     }
 }
 
@@ -149,44 +150,44 @@ static void hooks_hold_up_backward(void **state) {
 static void dp_takes_its_phases_one_after_another(void **state) {
     (void)state;
     for (int devices = 1; devices <= 8; devices *= 2) {
-        struct built b;
-        built_begin(&b, LS_BUILD_DP, devices, 64, 2);
-        built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+        struct planned b;
+        planned_begin(&b, LS_PLAN_DP, devices, 64, 2);
+        planned_network(&b, chain, LAYERS, loss_us, optimizer_us);
         b.workload.input_bytes = 500;
         b.workload.output_bytes = 124;
         b.options.steps = 1;
-        built_run(&b);
+        planned_run(&b);
         double others = (devices - 1.0) / devices * 64, per_us = 2e3, parameters = LAYERS * tensor_bytes;
         double input = 64 * 500 / per_us, scatter = others * 500 / per_us, outputs = others * 124 / per_us;
         double replicate = (devices - 1) * parameters / per_us;
-        built_expect_us(b.timeline->makespan_us, input + scatter + replicate + forward_us + outputs + loss_us +
-                                                     outputs + backward_us + replicate + optimizer_us);
-        assert_int_equal(built_count(&b, 0, LS_LANE_COMPUTE, 0, "reduce", "reduce_add"), devices > 1);
-        built_end(&b);
+        planned_expect_us(b.timeline->makespan_us, input + scatter + replicate + forward_us + outputs + loss_us +
+                                                       outputs + backward_us + replicate + optimizer_us);
+        assert_int_equal(planned_count(&b, 0, LS_LANE_COMPUTE, 0, "reduce", "reduce_add"), devices > 1);
+        planned_end(&b);
     }
 }
 
 /* One lock for all launches of the process: where nothing else takes time, it is always held. */
 static void a_lock_makes_launches_follow_one_another(void **state) {
     (void)state;
-    static const struct built_layer empty[LAYERS] = {{0, 0, 16}, {0, 0, 16}, {0, 0, 16}, {0, 0, 16}};
-    struct built b;
-    built_begin(&b, LS_BUILD_DP, 4, 64, 1e9); /* copies take next to nothing */
-    built_network(&b, empty, LAYERS, 0, 0);
+    static const struct planned_layer empty[LAYERS] = {{0, 0, 16}, {0, 0, 16}, {0, 0, 16}, {0, 0, 16}};
+    struct planned b;
+    planned_begin(&b, LS_PLAN_DP, 4, 64, 1e9); /* copies take next to nothing */
+    planned_network(&b, empty, LAYERS, 0, 0);
     b.workload.input_bytes = b.workload.output_bytes = b.workload.answer_bytes = 8;
     b.options.gil = true;
     ls_node_change_host(b.node)->lock_us = 3;
-    built_run(&b);
+    planned_run(&b);
     int locked = 0;
     for (int t = 0; t < ls_trace_task_count(b.trace); t++) locked += ls_trace_task(b.trace, t)->lock == 0;
     /* a step: 2 for the batch, loss, reduce_add, optimizer; of each replica 8 layers and its outputs' copy; of three
      * of them inputs, parameters, the loss's gradient and their own gradients */
     assert_int_equal(locked, 4 * (5 + 4 * 9 + 3 * 4));
-    built_expect_us(b.timeline->makespan_us, 3.0 * locked);
+    planned_expect_us(b.timeline->makespan_us, 3.0 * locked);
     b.options.gil = false;
-    built_run(&b);
+    planned_run(&b);
     assert_true(b.timeline->makespan_us < 1e-6);
-    built_end(&b);
+    planned_end(&b);
 }
 
 /* --- what holds of every trace ----------------------------------------------------------------------------------- */
@@ -194,13 +195,13 @@ static void a_lock_makes_launches_follow_one_another(void **state) {
 /* What DP sends through device 0 in a step, and that what is sent arrives. */
 static void what_is_sent_is_received(void **state) {
     (void)state;
-    struct built b;
+    struct planned b;
     struct ls_account *account;
-    built_begin(&b, LS_BUILD_DP, 4, 62, 2); /* pieces of 16, 16, 16 and 14 */
-    built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+    planned_begin(&b, LS_PLAN_DP, 4, 62, 2); /* pieces of 16, 16, 16 and 14 */
+    planned_network(&b, chain, LAYERS, loss_us, optimizer_us);
     b.workload.input_bytes = 500;
     b.workload.output_bytes = 120;
-    built_run(&b);
+    planned_run(&b);
     assert_int_equal(ls_account_make(&account, b.trace, b.timeline, b.node), LS_OK);
     double sent = 0, received = 0, parameters = LAYERS * tensor_bytes;
     for (int d = 0; d < 4; d++) {
@@ -208,23 +209,23 @@ static void what_is_sent_is_received(void **state) {
         received += account->devices[d].received_bytes;
     }
     double from_0 = 46 * 500 + 3 * parameters + 46 * 120, to_0 = 46 * 120 + 3 * parameters;
-    built_expect_us(account->devices[0].sent_bytes, from_0); /* its own outputs stay with it */
-    built_expect_us(account->devices[3].received_bytes, 14 * 500 + parameters + 14 * 120);
-    built_expect_us(sent, from_0 + to_0);
-    built_expect_us(received - sent, 62 * 500); /* the batch, from the host */
+    planned_expect_us(account->devices[0].sent_bytes, from_0); /* its own outputs stay with it */
+    planned_expect_us(account->devices[3].received_bytes, 14 * 500 + parameters + 14 * 120);
+    planned_expect_us(sent, from_0 + to_0);
+    planned_expect_us(received - sent, 62 * 500); /* the batch, from the host */
     ls_account_free(account);
-    built_end(&b);
+    planned_end(&b);
 }
 
 /* A device has as many batches in memory as the trace has places for them. */
 static void memory_counts_the_places_that_times_count(void **state) {
     (void)state;
     for (int on_host = 0; on_host < 2; on_host++) {
-        for (ls_build_mode mode = LS_BUILD_DP; mode <= LS_BUILD_DDP; mode++) {
+        for (ls_plan_mode mode = LS_PLAN_DP; mode <= LS_PLAN_DDP; mode++) {
             struct record_memory memory;
-            struct built b;
-            built_begin(&b, mode, 4, 64, 1);
-            built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+            struct planned b;
+            planned_begin(&b, mode, 4, 64, 1);
+            planned_network(&b, chain, LAYERS, loss_us, optimizer_us);
             b.workload.input_bytes = 512;
             b.workload.answer_bytes = 128;
             ls_node_change_host(b.node)->runs_compute = on_host;
@@ -232,10 +233,10 @@ static void memory_counts_the_places_that_times_count(void **state) {
                 b.options.batch_places = places;
                 assert_int_equal(record_memory(&memory, &b.workload, b.node, &b.options), LS_OK);
                 int room = places > 0 ? places : on_host ? 1 : 2;
-                built_expect_us((double)memory.first.peak_bytes[LS_MEMORY_INPUT],
-                                room * (mode == LS_BUILD_DP ? 64 : 16) * 640.0);
+                planned_expect_us((double)memory.first.peak_bytes[LS_MEMORY_INPUT],
+                                  room * (mode == LS_PLAN_DP ? 64 : 16) * 640.0);
             }
-            built_end(&b);
+            planned_end(&b);
         }
     }
 }
@@ -245,16 +246,16 @@ static void the_estimate_is_near_the_count(void **state) {
     (void)state;
     for (int kind = 0; kind < 3 + LS_PATTERN_COUNT; kind++) {
         for (int devices = 1; devices <= (kind == 0 ? 1 : 16); devices *= 4) {
-            struct built b;
-            built_begin(&b, kind < 3 ? (ls_build_mode)kind : LS_BUILD_DDP, devices, 64, 1);
-            built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+            struct planned b;
+            planned_begin(&b, kind < 3 ? (ls_plan_mode)kind : LS_PLAN_DDP, devices, 64, 1);
+            planned_network(&b, chain, LAYERS, loss_us, optimizer_us);
             b.options.bucket_bytes = 8000;
-            if (kind >= 3) b.options.collectives = LS_BUILD_BY_MESSAGES;
+            if (kind >= 3) b.options.collectives = LS_PLAN_BY_MESSAGES;
             if (kind >= 3) b.options.pattern = (ls_pattern)(kind - 3);
-            built_make(&b);
-            double ratio = ls_build_estimate(&b.workload, &b.options) / ls_trace_task_count(b.trace);
+            planned_make(&b);
+            double ratio = ls_plan_estimate(&b.workload, &b.options) / ls_trace_task_count(b.trace);
             if (!(ratio > 0.5 && ratio < 2)) fail_msg("kind %d on %d: %g times the count", kind, devices, ratio);
-            built_end(&b);
+            planned_end(&b);
         }
     }
 }
@@ -267,14 +268,14 @@ static bool same_task(const struct ls_task *a, const struct ls_task *b) {
 
 static void the_same_input_gives_the_same_trace(void **state) {
     (void)state;
-    for (ls_build_mode mode = LS_BUILD_DP; mode <= LS_BUILD_DDP; mode++) {
-        struct built one, other;
-        built_begin(&one, mode, 5, 64, 1);
-        built_network(&one, chain, LAYERS, loss_us, optimizer_us);
-        built_begin(&other, mode, 5, 64, 1);
-        built_network(&other, chain, LAYERS, loss_us, optimizer_us);
-        built_make(&one);
-        built_make(&other);
+    for (ls_plan_mode mode = LS_PLAN_DP; mode <= LS_PLAN_DDP; mode++) {
+        struct planned one, other;
+        planned_begin(&one, mode, 5, 64, 1);
+        planned_network(&one, chain, LAYERS, loss_us, optimizer_us);
+        planned_begin(&other, mode, 5, 64, 1);
+        planned_network(&other, chain, LAYERS, loss_us, optimizer_us);
+        planned_make(&one);
+        planned_make(&other);
         assert_int_equal(ls_trace_task_count(one.trace), ls_trace_task_count(other.trace));
         for (int t = 0; t < ls_trace_task_count(one.trace); t++) {
             int edges, other_edges;
@@ -284,8 +285,8 @@ static void the_same_input_gives_the_same_trace(void **state) {
             assert_int_equal(edges, other_edges);
             if (edges > 0) assert_memory_equal(before, other_before, (size_t)edges * sizeof *before);
         }
-        built_end(&one);
-        built_end(&other);
+        planned_end(&one);
+        planned_end(&other);
     }
 }
 
@@ -293,32 +294,32 @@ static void the_same_input_gives_the_same_trace(void **state) {
 static void batches_are_cut_as_the_programs_cut_them(void **state) {
     (void)state;
     static const struct {
-        ls_build_mode mode;
+        ls_plan_mode mode;
         double batch, rows[4];
-    } cases[] = {{LS_BUILD_DP, 9, {3, 3, 3, 0}},
-                 {LS_BUILD_DP, 10, {3, 3, 3, 1}},
-                 {LS_BUILD_DDP, 10, {3, 3, 3, 1}},
-                 {LS_BUILD_DDP, 8, {2, 2, 2, 2}},
-                 {LS_BUILD_DDP, 2.5, {0.625, 0.625, 0.625, 0.625}}};
+    } cases[] = {{LS_PLAN_DP, 9, {3, 3, 3, 0}},
+                 {LS_PLAN_DP, 10, {3, 3, 3, 1}},
+                 {LS_PLAN_DDP, 10, {3, 3, 3, 1}},
+                 {LS_PLAN_DDP, 8, {2, 2, 2, 2}},
+                 {LS_PLAN_DDP, 2.5, {0.625, 0.625, 0.625, 0.625}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct ls_build_options o = ls_build_defaults(cases[i].mode, 4, cases[i].batch);
-        for (int d = 0; d < 4; d++) assert_true(ls_build_rows(&o, d) == cases[i].rows[d]);
+        struct ls_plan o = ls_plan_defaults(cases[i].mode, 4, cases[i].batch);
+        for (int d = 0; d < 4; d++) assert_true(ls_plan_rows(&o, d) == cases[i].rows[d]);
     }
 }
 
-static void expect_refusal(struct built *b, const char *why) {
+static void expect_refusal(struct planned *b, const char *why) {
     ls_trace *trace = (ls_trace *)b;
     assert_int_equal(record_steps(&trace, &b->workload, b->node, &b->options), LS_ERR_INVALID);
     assert_null(trace);
     scratch_expect_error(why, NULL);
 }
 
-static void what_cannot_be_built_is_refused(void **state) {
+static void what_cannot_be_replayed_is_refused(void **state) {
     (void)state;
-    struct built b;
-    built_begin(&b, LS_BUILD_DP, 4, 64, 1);
+    struct planned b;
+    planned_begin(&b, LS_PLAN_DP, 4, 64, 1);
     expect_refusal(&b, "has no operations");
-    built_network(&b, chain, LAYERS, loss_us, optimizer_us);
+    planned_network(&b, chain, LAYERS, loss_us, optimizer_us);
     b.options.batch = 3;
     expect_refusal(&b, "cannot be cut for 4 devices");
     b.options.batch = NAN;
@@ -331,24 +332,24 @@ static void what_cannot_be_built_is_refused(void **state) {
     b.options.steps = 1;
     b.options.devices = 5;
     expect_refusal(&b, "has 4 devices, not 5");
-    b.options.mode = LS_BUILD_DDP;
+    b.options.mode = LS_PLAN_DDP;
     expect_refusal(&b, "has 4 devices, not 5"); /* the node has no network */
     ls_node_change_collectives(b.node)->network_GBps = 1;
-    built_make(&b);
-    b.options.collectives = LS_BUILD_BY_MESSAGES;
+    planned_make(&b);
+    b.options.collectives = LS_PLAN_BY_MESSAGES;
     expect_refusal(&b, "messages between nodes");
-    b.options.collectives = LS_BUILD_BY_COST;
+    b.options.collectives = LS_PLAN_BY_COST;
     b.options.devices = 4;
     b.options.batch = 9; /* pieces of 3 */
     expect_refusal(&b, "leaves 1 of 4 ranks without any");
     b.options.batch = 65536;
     b.options.devices = 65536;
     b.options.steps = 1000;
-    expect_refusal(&b, "tasks, and at most 3e+07 are built");
-    b.options.mode = LS_BUILD_SINGLE;
+    expect_refusal(&b, "tasks, and at most 3e+07 are replayed");
+    b.options.mode = LS_PLAN_SINGLE;
     b.options.devices = 2;
     expect_refusal(&b, "a program for one device");
-    built_end(&b);
+    planned_end(&b);
 }
 
 int main(void) {
@@ -365,7 +366,7 @@ int main(void) {
         cmocka_unit_test(the_estimate_is_near_the_count),
         cmocka_unit_test(the_same_input_gives_the_same_trace),
         cmocka_unit_test(batches_are_cut_as_the_programs_cut_them),
-        cmocka_unit_test_setup_teardown(what_cannot_be_built_is_refused, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(what_cannot_be_replayed_is_refused, scratch_setup, scratch_teardown),
     };
-    return cmocka_run_group_tests_name("build", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
 }

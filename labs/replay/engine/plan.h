@@ -1,26 +1,26 @@
-/* A replayed program: its mode, devices, batch and options, and what of it can be replayed.
+/* A plan: what is to be replayed. A mode, devices, a batch and options; and which plans can be.
  *
  * Its steps are those of dp_threads/dp_step.c and ddp_procs/ddp_step.c, run with a described network and recorded
  * (labs/replay/record). Kernels get their cost (cost.h), host tasks the node's figures for launches. Copies get no
- * duration: the links decide. Collective operations get their cost or are built message by message. */
-#ifndef LABS_REPLAY_ENGINE_BUILD_H
-#define LABS_REPLAY_ENGINE_BUILD_H
+ * duration: the links decide. Collective operations get their cost or go message by message. */
+#ifndef LABS_REPLAY_ENGINE_PLAN_H
+#define LABS_REPLAY_ENGINE_PLAN_H
 
 #include "common/trace/trace.h"
 #include "labs/replay/engine/cost.h"
 #include "labs/replay/engine/node.h"
 #include "labs/replay/engine/workload.h"
 
-typedef enum ls_build_mode { LS_BUILD_SINGLE, LS_BUILD_DP, LS_BUILD_DDP } ls_build_mode;
+typedef enum ls_plan_mode { LS_PLAN_SINGLE, LS_PLAN_DP, LS_PLAN_DDP } ls_plan_mode;
 
 /* How collective operations are modelled. */
-typedef enum ls_build_collectives {
-    LS_BUILD_BY_COST,    /* one task of each rank, which takes ls_cost_collective_us */
-    LS_BUILD_BY_MESSAGES /* copies between devices over the node's links, as `pattern` sends them */
-} ls_build_collectives;
+typedef enum ls_plan_collectives {
+    LS_PLAN_BY_COST,    /* one task of each rank, which takes ls_cost_collective_us */
+    LS_PLAN_BY_MESSAGES /* copies between devices over the node's links, as `pattern` sends them */
+} ls_plan_collectives;
 
-struct ls_build_options {
-    ls_build_mode mode;
+struct ls_plan {
+    ls_plan_mode mode;
     int devices;
     double batch; /* samples of a step over all devices; cut by torch.chunk's rule, or equally if it is not whole */
     /* of a step, in equal parts, of which each device has at least one sample; that gradients which add up are read,
@@ -56,37 +56,37 @@ struct ls_build_options {
     /* DDP: what each gradient costs the device when it becomes ready, also on one device: PyTorch's hook, and its copy
      * to the bucket and back. 0: ours, whose gradients lie in the buckets */
     double tensor_us;
-    ls_build_collectives collectives;
+    ls_plan_collectives collectives;
     ls_pattern pattern;
 };
 
 /* DDP with PyTorch's buckets, overlap, fp32, 4 steps, costs. */
-struct ls_build_options ls_build_defaults(ls_build_mode mode, int devices, double batch);
+struct ls_plan ls_plan_defaults(ls_plan_mode mode, int devices, double batch);
 
 /* `count` floats rounded up to whole 64-byte lines: in the programs' memory each tensor begins at a line, and what
  * travels in one piece travels with the gaps. */
-double ls_build_aligned(double count);
+double ls_plan_aligned(double count);
 
 /* Whether a batch is a whole number of samples, which can be cut. */
-bool ls_build_is_whole(double batch);
+bool ls_plan_is_whole(double batch);
 
 /* Samples of device d's share: torch.chunk's, as DP cuts and as DDP does with --shard contiguous (strided shards are
  * of the same size, and refused where the batch does not divide). A batch that is not whole is shared equally. */
-double ls_build_rows(const struct ls_build_options *options, int d);
+double ls_plan_rows(const struct ls_plan *options, int d);
 
 /* About how many tasks the trace would have: within a factor of 2 (tests/replay), and without making it. */
-double ls_build_estimate(const ls_workload *workload, const struct ls_build_options *options);
+double ls_plan_estimate(const ls_workload *workload, const struct ls_plan *options);
 
-enum { LS_BUILD_MAX_TASKS = 30000000 }; /* some GiB of trace and timeline */
+enum { LS_PLAN_MAX_TASKS = 30000000 }; /* some GiB of trace and timeline */
 
 /* What is refused, without recording anything. LS_ERR_INVALID: more devices than the node has (DDP: ranks, where
  * the node has no network), no samples, a rank of DDP without samples, which the program refuses (DP leaves such a
- * device idle), an estimate beyond LS_BUILD_MAX_TASKS. */
-ls_status ls_build_check(const ls_workload *workload, const ls_node *node, const struct ls_build_options *options);
+ * device idle), an estimate beyond LS_PLAN_MAX_TASKS. */
+ls_status ls_plan_check(const ls_workload *workload, const ls_node *node, const struct ls_plan *options);
 
 /* Adds one all-reduce of `bytes` over `count` devices as messages. lanes[i] is the comm stream of device i. tasks[i] is
  * the task that device i's messages come after (LS_NONE: none), and becomes the last of them. */
-void ls_build_messages(ls_trace *trace, ls_pattern pattern, const int *lanes, int *tasks, int count, double bytes,
-                       int step);
+void ls_plan_messages(ls_trace *trace, ls_pattern pattern, const int *lanes, int *tasks, int count, double bytes,
+                      int step);
 
 #endif

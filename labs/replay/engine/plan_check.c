@@ -1,16 +1,16 @@
-/* build_check — what can be built, before anything is.
+/* plan_check — what can be replayed, before anything is.
  *   refuses : what the programs refuse (a rank of DDP without samples), what the node does not have, and traces that
  *             are too large for memory
  *   estimate: launches and kernels of each device, hand-overs, buckets and their messages, counted by formula: within a
- *             factor of 2 (tests/replay). Exact would be the building itself
+ *             factor of 2 (tests/replay). Exact would be the recording itself
  *   cost    : a look at every parameter */
 #include <math.h>
 
 #include "common/base/chunk.h"
 #include "common/base/log.h"
-#include "labs/replay/engine/build.h"
+#include "labs/replay/engine/plan.h"
 
-enum { LS_BUILD_MAX_STEPS = 1 << 20, LS_BUILD_MAX_RANKS = 1 << 20 };
+enum { LS_PLAN_MAX_STEPS = 1 << 20, LS_PLAN_MAX_RANKS = 1 << 20 };
 static const double max_batch = 1e9;
 
 #define TIB 1099511627776.0
@@ -23,56 +23,56 @@ static double messages_of(ls_pattern pattern, int ranks) {
     return ranks * ls_cost_pattern(pattern, ranks, 1, &(ls_hockney){0, 1, INFINITY}).messages;
 }
 
-double ls_build_estimate(const ls_workload *w, const struct ls_build_options *o) {
+double ls_plan_estimate(const ls_workload *w, const struct ls_plan *o) {
     double floats = 0, most_bytes = fmax(1, (double)o->bucket_bytes);
     for (int p = 0; p < w->parameter_count; p++) floats += (double)w->parameter_counts[p];
     double buckets = fmin(w->ready_count, 1 + floor(sizeof(float) * floats / most_bytes));
     double of_device = 2.0 * w->work_count + 8, together = 0; /* launches and kernels; the batch, the loader, waits */
-    if (o->mode == LS_BUILD_DP) of_device += 12;              /* hand-overs, copies and their launches */
+    if (o->mode == LS_PLAN_DP) of_device += 12;               /* hand-overs, copies and their launches */
     of_device *= o->micro_batches;
-    if (o->mode == LS_BUILD_DDP && o->tensor_us > 0) of_device += 2.0 * w->ready_count; /* hooks and their launches */
-    if (o->mode == LS_BUILD_DDP && o->devices > 1) {
+    if (o->mode == LS_PLAN_DDP && o->tensor_us > 0) of_device += 2.0 * w->ready_count; /* hooks and their launches */
+    if (o->mode == LS_PLAN_DDP && o->devices > 1) {
         of_device += 4 * buckets; /* launch and kernel of the division, launch and task of the all-reduce */
-        if (o->collectives == LS_BUILD_BY_MESSAGES)
+        if (o->collectives == LS_PLAN_BY_MESSAGES)
             together = buckets * (messages_of(o->pattern, o->devices) + o->devices);
     }
     return o->steps * (o->devices * of_device + together);
 }
 
-ls_status ls_build_check(const ls_workload *w, const ls_node *node, const struct ls_build_options *o) {
+ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct ls_plan *o) {
     int devices = ls_node_device_count(node);
-    if (o->devices < 1 || o->devices > LS_BUILD_MAX_RANKS || o->steps < 1 || o->steps > LS_BUILD_MAX_STEPS) {
-        return ls_fail(LS_ERR_INVALID, "%d steps on %d devices cannot be built", o->steps, o->devices);
+    if (o->devices < 1 || o->devices > LS_PLAN_MAX_RANKS || o->steps < 1 || o->steps > LS_PLAN_MAX_STEPS) {
+        return ls_fail(LS_ERR_INVALID, "%d steps on %d devices cannot be replayed", o->steps, o->devices);
     }
     if (!(o->batch > 0 && o->batch <= max_batch)) {
-        return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be built", o->batch);
+        return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be replayed", o->batch);
     }
-    if (ls_build_is_whole(o->batch) && o->batch < o->devices) {
+    if (ls_plan_is_whole(o->batch) && o->batch < o->devices) {
         return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be cut for %d devices", o->batch, o->devices);
     }
-    double held_bytes = (w->activation_bytes + w->exchange_bytes + w->input_bytes) * ls_build_rows(o, 0);
+    double held_bytes = (w->activation_bytes + w->exchange_bytes + w->input_bytes) * ls_plan_rows(o, 0);
     if (!(held_bytes <= most_held_bytes)) {
-        return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be built: a device would hold %.2g TiB of it",
+        return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be replayed: a device would hold %.2g TiB of it",
                        o->batch, held_bytes / TIB);
     }
-    if (o->mode == LS_BUILD_DDP && ls_build_is_whole(o->batch)) {
+    if (o->mode == LS_PLAN_DDP && ls_plan_is_whole(o->batch)) {
         int with_samples = (int)ls_chunk_count((size_t)o->batch, o->devices);
         if (with_samples < o->devices)
             return ls_fail(LS_ERR_INVALID,
                            "a batch of %g samples leaves %d of %d ranks without any: DDP refuses it; pieces of %g "
                            "samples are enough for %d ranks",
-                           o->batch, o->devices - with_samples, o->devices, ls_build_rows(o, 0), with_samples);
+                           o->batch, o->devices - with_samples, o->devices, ls_plan_rows(o, 0), with_samples);
     }
     if (o->micro_batches < 1 || (o->micro_batches > 1 && o->batch < (double)o->devices * o->micro_batches)) {
         return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be cut into %d micro-batches for %d devices",
                        o->batch, o->micro_batches, o->devices);
     }
-    if (o->mode == LS_BUILD_SINGLE && o->devices != 1) {
+    if (o->mode == LS_PLAN_SINGLE && o->devices != 1) {
         return ls_fail(LS_ERR_INVALID, "a program for one device cannot use %d", o->devices);
     }
     if (o->graph && ls_node_host(node)->runs_compute)
         return ls_fail(LS_ERR_INVALID, "a CUDA graph is what GPUs run, and %s has CPU devices", ls_node_name(node));
-    if (o->graph && o->mode == LS_BUILD_DP && o->devices > 1)
+    if (o->graph && o->mode == LS_PLAN_DP && o->devices > 1)
         return ls_fail(LS_ERR_INVALID,
                        "a CUDA graph cannot hold a step of DataParallel on %d devices, each of which has a "
                        "thread of its own",
@@ -80,8 +80,8 @@ ls_status ls_build_check(const ls_workload *w, const ls_node *node, const struct
     if (!(o->spread >= 0 && o->spread <= 0.2))
         return ls_fail(LS_ERR_INVALID, "devices whose times spread by %g %% of the mean are not of one kind",
                        100 * o->spread);
-    bool several = ls_node_collectives(node)->network_GBps > 0 && o->mode == LS_BUILD_DDP;
-    if (o->devices > devices && !(several && o->collectives == LS_BUILD_BY_COST)) {
+    bool several = ls_node_collectives(node)->network_GBps > 0 && o->mode == LS_PLAN_DDP;
+    if (o->devices > devices && !(several && o->collectives == LS_PLAN_BY_COST)) {
         return ls_fail(LS_ERR_INVALID, "%s has %d devices, not %d%s", ls_node_name(node), devices, o->devices,
                        several ? "; messages between nodes are not modelled" : "");
     }
@@ -89,9 +89,10 @@ ls_status ls_build_check(const ls_workload *w, const ls_node *node, const struct
         return ls_fail(LS_ERR_INVALID, "no optimizer has %d states", w->optimizer_states);
     }
     if (w->work_count == 0) return ls_fail(LS_ERR_INVALID, "the workload %s has no operations", w->name);
-    double tasks = ls_build_estimate(w, o);
-    if (tasks > LS_BUILD_MAX_TASKS)
-        return ls_fail(LS_ERR_INVALID, "%d steps of %s on %d devices are about %.2g tasks, and at most %.0e are built",
-                       o->steps, w->name, o->devices, tasks, (double)LS_BUILD_MAX_TASKS);
+    double tasks = ls_plan_estimate(w, o);
+    if (tasks > LS_PLAN_MAX_TASKS)
+        return ls_fail(LS_ERR_INVALID,
+                       "%d steps of %s on %d devices are about %.2g tasks, and at most %.0e are replayed", o->steps,
+                       w->name, o->devices, tasks, (double)LS_PLAN_MAX_TASKS);
     return LS_OK;
 }

@@ -1,4 +1,4 @@
-/* What tasks of built steps take beyond what one device alone would: recorded steps in turn, and memory that another
+/* What tasks of replayed steps take beyond what one device alone would: recorded steps in turn, and memory that another
  * device's cache holds. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,19 +8,19 @@
 #include <cmocka.h>
 
 #include "labs/replay/engine/account.h"
-#include "labs/replay/engine/build.h"
-#include "tests/replay/built.h"
+#include "labs/replay/engine/plan.h"
+#include "tests/replay/planned.h"
 
 enum { LAYERS = 2, DEVICES = 2, WORKS = 2 * LAYERS + 2, RECORDED = 4 };
-static const struct built_layer layers[LAYERS] = {{10, 20, 1024}, {30, 40, 1024}};
+static const struct planned_layer layers[LAYERS] = {{10, 20, 1024}, {30, 40, 1024}};
 
-static void begin(struct built *b, ls_build_mode mode) {
-    built_begin(b, mode, DEVICES, DEVICES, 1);
-    built_network(b, layers, LAYERS, 5, 8);
+static void begin(struct planned *b, ls_plan_mode mode) {
+    planned_begin(b, mode, DEVICES, DEVICES, 1);
+    planned_network(b, layers, LAYERS, 5, 8);
 }
 
-static double us_of(const struct built *b, int device, int step, const char *phase, int n) {
-    int task = built_find(b, device, LS_LANE_COMPUTE, step, phase, NULL, n);
+static double us_of(const struct planned *b, int device, int step, const char *phase, int n) {
+    int task = planned_find(b, device, LS_LANE_COMPUTE, step, phase, NULL, n);
     assert_true(task >= 0);
     return ls_trace_task(b->trace, task)->us;
 }
@@ -28,7 +28,7 @@ static double us_of(const struct built *b, int device, int step, const char *pha
 /* --- steps as they were recorded ---------------------------------------------------------------------------------- */
 
 /* In recorded step k all operations take k + 1 tenths more than the median. */
-static void record(struct built *b, double step_us[RECORDED * WORKS]) {
+static void record(struct planned *b, double step_us[RECORDED * WORKS]) {
     for (int k = 0; k < RECORDED; k++) {
         for (int w = 0; w < WORKS; w++) step_us[k * WORKS + w] = b->work[w].us * (1 + 0.1 * (k + 1));
     }
@@ -38,53 +38,53 @@ static void record(struct built *b, double step_us[RECORDED * WORKS]) {
 
 static void steps_take_the_times_of_recorded_ones(void **state) {
     (void)state;
-    struct built b;
+    struct planned b;
     double step_us[RECORDED * WORKS];
-    begin(&b, LS_BUILD_DDP);
+    begin(&b, LS_PLAN_DDP);
     record(&b, step_us);
     b.options.steps = RECORDED + 1;
     for (int vary = 0; vary < 2; vary++) {
         b.options.vary = vary;
-        built_make(&b);
+        planned_make(&b);
         for (int s = 0; s < b.options.steps; s++) {
             for (int d = 0; d < DEVICES; d++) {
                 int recorded = (s + d * RECORDED / DEVICES) % RECORDED; /* evenly spread */
                 double longer = vary ? 1 + 0.1 * (recorded + 1) : 1;
-                built_expect_us(us_of(&b, d, s, "forward", 1), 30 * longer);
-                built_expect_us(us_of(&b, d, s, "optimizer", 0), 8 * longer);
+                planned_expect_us(us_of(&b, d, s, "forward", 1), 30 * longer);
+                planned_expect_us(us_of(&b, d, s, "optimizer", 0), 8 * longer);
             }
         }
     }
     b.workload.samples = 2; /* and half of a batch takes half of that; operations without bytes or flops as they are */
     b.work[0].bytes = 1e12;
-    built_make(&b);
-    built_expect_us(us_of(&b, 0, 1, "forward", 0), 10 * 1.2 / 2);
-    built_expect_us(us_of(&b, 0, 1, "forward", 1), 30 * 1.2);
-    built_end(&b);
+    planned_make(&b);
+    planned_expect_us(us_of(&b, 0, 1, "forward", 0), 10 * 1.2 / 2);
+    planned_expect_us(us_of(&b, 0, 1, "forward", 1), 30 * 1.2);
+    planned_end(&b);
 }
 
 static void without_recorded_steps_all_are_medians(void **state) {
     (void)state;
-    struct built b;
+    struct planned b;
     double step_us[RECORDED * WORKS];
-    begin(&b, LS_BUILD_DDP);
+    begin(&b, LS_PLAN_DDP);
     b.options.vary = true;
-    built_make(&b);
-    built_expect_us(us_of(&b, 1, 2, "backward", 0), 40);
+    planned_make(&b);
+    planned_expect_us(us_of(&b, 1, 2, "backward", 0), 40);
     record(&b, step_us);
     b.work[0].us = 0; /* nothing to multiply */
-    built_make(&b);
-    built_expect_us(us_of(&b, 0, 1, "forward", 0), 0);
-    built_end(&b);
+    planned_make(&b);
+    planned_expect_us(us_of(&b, 0, 1, "forward", 0), 0);
+    planned_end(&b);
 }
 
 /* Each device is late in half of the steps. Alone each takes 113 us at the median; together all of them are late. */
 static void who_waits_for_the_late_is_late(void **state) {
     (void)state;
-    struct built b;
+    struct planned b;
     double step_us[RECORDED * WORKS];
     struct ls_account *account;
-    begin(&b, LS_BUILD_DDP);
+    begin(&b, LS_PLAN_DDP);
     record(&b, step_us);
     for (int k = 0; k < RECORDED; k++) {
         for (int w = 0; w < WORKS; w++) step_us[k * WORKS + w] = b.work[w].us * (k < RECORDED / 2 ? 1 : 2);
@@ -94,35 +94,36 @@ static void who_waits_for_the_late_is_late(void **state) {
     b.options.steps = RECORDED + 1;
     for (int vary = 0; vary < 2; vary++) {
         b.options.vary = vary;
-        built_run(&b);
+        planned_run(&b);
         assert_int_equal(ls_account_make(&account, b.trace, b.timeline, b.node), LS_OK);
         assert_true(account->median_step_us > (vary ? 2 : 1) * 113 - 10);
         assert_true(account->median_step_us < (vary ? 2 : 1) * 113 + 10);
         ls_account_free(account);
     }
-    built_end(&b);
+    planned_end(&b);
 }
 
 /* More devices than recorded steps share them, and still differ. */
 static void few_recorded_steps_are_shared(void **state) {
     (void)state;
-    struct built b;
+    struct planned b;
     double step_us[RECORDED * WORKS];
-    begin(&b, LS_BUILD_DDP);
+    begin(&b, LS_PLAN_DDP);
     record(&b, step_us);
     b.options.vary = true;
     b.workload.step_count = 1;
-    built_make(&b);
-    built_expect_us(us_of(&b, 0, 1, "forward", 0), 10 * 1.1);
-    built_expect_us(us_of(&b, 1, 1, "forward", 0), 10 * 1.1);
-    built_end(&b);
-    built_begin(&b, LS_BUILD_DDP, 6, 6, 1);
-    built_network(&b, layers, LAYERS, 5, 8);
+    planned_make(&b);
+    planned_expect_us(us_of(&b, 0, 1, "forward", 0), 10 * 1.1);
+    planned_expect_us(us_of(&b, 1, 1, "forward", 0), 10 * 1.1);
+    planned_end(&b);
+    planned_begin(&b, LS_PLAN_DDP, 6, 6, 1);
+    planned_network(&b, layers, LAYERS, 5, 8);
     record(&b, step_us);
     b.options.vary = true;
-    built_make(&b);
-    for (int d = 0; d < 6; d++) built_expect_us(us_of(&b, d, 0, "forward", 0), 10 * (1 + 0.1 * (d * RECORDED / 6 + 1)));
-    built_end(&b);
+    planned_make(&b);
+    for (int d = 0; d < 6; d++)
+        planned_expect_us(us_of(&b, d, 0, "forward", 0), 10 * (1 + 0.1 * (d * RECORDED / 6 + 1)));
+    planned_end(&b);
 }
 
 /* --- side by side ------------------------------------------------------------------------------------------------- */
@@ -130,96 +131,96 @@ static void few_recorded_steps_are_shared(void **state) {
 /* What all devices do at once takes longer; what DP's first device does while the others wait does not. */
 static void only_those_who_work_crowd(void **state) {
     (void)state;
-    struct built b;
+    struct planned b;
     for (int ddp = 0; ddp < 2; ddp++) {
-        begin(&b, ddp ? LS_BUILD_DDP : LS_BUILD_DP);
+        begin(&b, ddp ? LS_PLAN_DDP : LS_PLAN_DP);
         for (int w = 0; w < WORKS; w++) b.work[w].is_product = true;
         ls_node_change_device(b.node)->product_crowding = 2;
-        built_make(&b);
+        planned_make(&b);
         int all = ddp ? 2 : 1;
         for (int d = 0; d < DEVICES; d++) {
-            built_expect_us(us_of(&b, d, 1, "forward", 1), 2 * 30);
-            built_expect_us(us_of(&b, d, 1, "backward", 0), 2 * 40);
+            planned_expect_us(us_of(&b, d, 1, "forward", 1), 2 * 30);
+            planned_expect_us(us_of(&b, d, 1, "backward", 0), 2 * 40);
         }
-        built_expect_us(us_of(&b, 0, 1, "loss", 0), all * 5);
-        built_expect_us(us_of(&b, 0, 1, "optimizer", 0), all * 8);
-        built_end(&b);
+        planned_expect_us(us_of(&b, 0, 1, "loss", 0), all * 5);
+        planned_expect_us(us_of(&b, 0, 1, "optimizer", 0), all * 8);
+        planned_end(&b);
     }
 }
 
 /* A batch of 5 leaves the last of 4 replicas without samples: three of four make two thirds of the crowding. */
 static void devices_without_samples_do_not_crowd(void **state) {
     (void)state;
-    struct built b;
-    built_begin(&b, LS_BUILD_DP, 4, 5, 1);
-    built_network(&b, layers, LAYERS, 5, 8);
+    struct planned b;
+    planned_begin(&b, LS_PLAN_DP, 4, 5, 1);
+    planned_network(&b, layers, LAYERS, 5, 8);
     for (int w = 0; w < WORKS; w++) b.work[w].is_product = true;
     ls_node_change_device(b.node)->product_crowding = 4;
-    built_make(&b);
-    built_expect_us(us_of(&b, 0, 1, "forward", 0), 10 * (1 + 3 * 2. / 3));
-    built_end(&b);
+    planned_make(&b);
+    planned_expect_us(us_of(&b, 0, 1, "forward", 0), 10 * (1 + 3 * 2. / 3));
+    planned_end(&b);
 }
 
 /* The averaging of gradients, 2 x 1024 floats, passes over what has just been written, and DP's sum works alone. */
 static void other_kernels_do_not_crowd(void **state) {
     (void)state;
-    struct built b;
+    struct planned b;
     for (int ddp = 0; ddp < 2; ddp++) {
-        begin(&b, ddp ? LS_BUILD_DDP : LS_BUILD_DP);
+        begin(&b, ddp ? LS_PLAN_DDP : LS_PLAN_DP);
         ls_node_change_device(b.node)->memory_GBps = 1;
         ls_node_change_device(b.node)->memory_crowding = 3;
         ls_node_change_host(b.node)->runs_compute = true;
-        built_make(&b);
-        built_expect_us(ddp ? us_of(&b, 1, 1, "backward", 1) : us_of(&b, 0, 1, "reduce", 0), (ddp ? 1 : 3) * 8192e-3);
-        built_end(&b);
+        planned_make(&b);
+        planned_expect_us(ddp ? us_of(&b, 1, 1, "backward", 1) : us_of(&b, 0, 1, "reduce", 0), (ddp ? 1 : 3) * 8192e-3);
+        planned_end(&b);
     }
 }
 
 /* --- memory that another device's cache holds --------------------------------------------------------------------- */
 
-static double update_us(struct built *b) {
-    built_make(b);
+static double update_us(struct planned *b) {
+    planned_make(b);
     return us_of(b, 0, 1, "optimizer", 0);
 }
 
 static void dp_takes_its_parameters_back(void **state) {
     (void)state;
-    struct built b;
-    begin(&b, LS_BUILD_DP);
+    struct planned b;
+    begin(&b, LS_PLAN_DP);
     b.work[WORKS - 1].bytes = 1;
-    built_expect_us(update_us(&b), 8); /* the node does not have it */
+    planned_expect_us(update_us(&b), 8); /* the node does not have it */
     ls_node_change_device(b.node)->reclaim_GBps = 2;
     ls_node_change_device(b.node)->reclaim_bytes = 1 << 20;
-    built_expect_us(update_us(&b), 8 + 8192 / 2e3);
+    planned_expect_us(update_us(&b), 8 + 8192 / 2e3);
     ls_node_change_device(b.node)->reclaim_bytes = 1000; /* no more than that lies in the other cache */
-    built_expect_us(update_us(&b), 8 + 1000 / 2e3);
+    planned_expect_us(update_us(&b), 8 + 1000 / 2e3);
     b.options.replicate_by_collectives = true;
-    built_expect_us(update_us(&b), 8);
+    planned_expect_us(update_us(&b), 8);
     b.options.replicate_by_collectives = false;
     b.options.devices = 1; /* no replica that could have copied */
-    built_expect_us(update_us(&b), 8);
+    planned_expect_us(update_us(&b), 8);
     b.options.devices = DEVICES;
-    b.options.mode = LS_BUILD_DDP; /* each has its own */
-    built_expect_us(update_us(&b), 8);
-    built_end(&b);
+    b.options.mode = LS_PLAN_DDP; /* each has its own */
+    planned_expect_us(update_us(&b), 8);
+    planned_end(&b);
 }
 
 /* An optimizer of several operations pays once. */
 static void the_price_is_shared_out_by_bytes(void **state) {
     (void)state;
-    struct built b;
-    begin(&b, LS_BUILD_DP);
+    struct planned b;
+    begin(&b, LS_PLAN_DP);
     b.work[WORKS - 1].bytes = 3;
     b.work[WORKS] = b.work[WORKS - 1];
     b.work[WORKS].bytes = 1;
     b.workload.work_count++;
     ls_node_change_device(b.node)->reclaim_GBps = 2;
     ls_node_change_device(b.node)->reclaim_bytes = 4000;
-    built_make(&b);
-    built_expect_us(us_of(&b, 0, 1, "optimizer", 0), 8 + 1.5);
-    built_expect_us(us_of(&b, 0, 1, "optimizer", 1), 8 + 0.5);
-    built_expect_us(us_of(&b, 0, 1, "forward", 0), 10);
-    built_end(&b);
+    planned_make(&b);
+    planned_expect_us(us_of(&b, 0, 1, "optimizer", 0), 8 + 1.5);
+    planned_expect_us(us_of(&b, 0, 1, "optimizer", 1), 8 + 0.5);
+    planned_expect_us(us_of(&b, 0, 1, "forward", 0), 10);
+    planned_end(&b);
 }
 
 int main(void) {

@@ -13,15 +13,15 @@
 #include <string.h>
 
 #include "common/trace/chrome.h"
-#include "labs/replay/engine/build.h"
+#include "labs/replay/engine/plan.h"
 #include "labs/replay/record/record.h"
 #include "tests/base/scratch.h"
 #include "tests/programs/program.h"
-#include "tests/replay/built.h"
 #include "tests/replay/model_work.h"
+#include "tests/replay/planned.h"
 #include "tests/trace/happens_before.h"
 
-enum { BATCH = 16, DEVICES = 2, STEP = 10, BUILT_STEP = 1, MAX_TASKS = 1024 };
+enum { BATCH = 16, DEVICES = 2, STEP = 10, REPLAYED_STEP = 1, MAX_TASKS = 1024 };
 
 static ls_trace *record(const char *name, const char *start, const char *model, int micro_batches,
                         const char *options) {
@@ -61,12 +61,13 @@ static int stream_tasks(const ls_trace *trace, int device, ls_lane_kind kind, in
 
 /* Bytes of kernels and optimizers are exact but for what a convolution's weights and a bias's gradient keep, of which
  * micro-batches show more; all else to the byte. */
-static bool is_alike(const ls_trace *built, const struct ls_task *b, const ls_trace *recorded,
+static bool is_alike(const ls_trace *replayed, const struct ls_task *b, const ls_trace *recorded,
                      const struct ls_task *r) {
     if (b->kind != r->kind || strcmp(b->phase, r->phase) != 0) return false;
     if (b->kind == LS_TASK_COPY) return b->bytes == r->bytes && b->from == r->from && b->to == r->to;
     if (b->kind == LS_TASK_COLLECTIVE) {
-        const struct ls_meeting *m = ls_trace_meeting(built, b->meeting), *n = ls_trace_meeting(recorded, r->meeting);
+        const struct ls_meeting *m = ls_trace_meeting(replayed, b->meeting),
+                                *n = ls_trace_meeting(recorded, r->meeting);
         return strcmp(m->operation, n->operation) == 0 && m->bytes == n->bytes && m->ranks == n->ranks;
     }
     /* together with other ranks a batch norm is three operations, of which one is described with the time of all */
@@ -81,20 +82,21 @@ static bool is_alike(const ls_trace *built, const struct ls_task *b, const ls_tr
     return strcmp(b->name, r->name) == 0 && b->flops == r->flops && off <= 0.1 * micro_batches * (double)r->bytes;
 }
 
-static void compare(const ls_trace *built, const ls_trace *recorded, const char *what) {
+static void compare(const ls_trace *replayed, const ls_trace *recorded, const char *what) {
     const struct ls_task *b[MAX_TASKS], *r[MAX_TASKS];
     int compared = 0;
     for (int d = 0; d < DEVICES; d++) {
         for (ls_lane_kind kind = LS_LANE_COMPUTE; kind < LS_LANE_COUNT; kind++) {
-            int count = stream_tasks(built, d, kind, BUILT_STEP, b), others = stream_tasks(recorded, d, kind, STEP, r);
+            int count = stream_tasks(replayed, d, kind, REPLAYED_STEP, b),
+                others = stream_tasks(recorded, d, kind, STEP, r);
             for (int i = 0; i < count && i < others; i++, compared++) {
-                if (is_alike(built, b[i], recorded, r[i])) continue;
-                fail_msg("%s, %s stream of device %d, task %d: built %s [%s] %llu bytes, recorded %s [%s] %llu", what,
-                         ls_lane_kind_name(kind), d, i, b[i]->name, b[i]->phase, (unsigned long long)b[i]->bytes,
+                if (is_alike(replayed, b[i], recorded, r[i])) continue;
+                fail_msg("%s, %s stream of device %d, task %d: replayed %s [%s] %llu bytes, recorded %s [%s] %llu",
+                         what, ls_lane_kind_name(kind), d, i, b[i]->name, b[i]->phase, (unsigned long long)b[i]->bytes,
                          r[i]->name, r[i]->phase, (unsigned long long)r[i]->bytes);
             }
             if (count != others) {
-                fail_msg("%s, %s stream of device %d: %d tasks built, %d recorded", what, ls_lane_kind_name(kind), d,
+                fail_msg("%s, %s stream of device %d: %d tasks replayed, %d recorded", what, ls_lane_kind_name(kind), d,
                          count, others);
             }
         }
@@ -124,28 +126,28 @@ static int step_tasks(const ls_trace *trace, int step, int *tasks) {
 
 /* For each two of them: whether one must come before the other. A copy stream's thread that was not idle in time has
  * run a short copy that its host could have run: then the recorded order asks for less. */
-static void compare_order(const ls_trace *built, const ls_trace *recorded, const char *what) {
+static void compare_order(const ls_trace *replayed, const ls_trace *recorded, const char *what) {
     bool has_threads = strcmp(ls_trace_what(recorded)->stream_mode, "threads") == 0;
-    int b[MAX_TASKS], r[MAX_TASKS], count = step_tasks(built, BUILT_STEP, b);
+    int b[MAX_TASKS], r[MAX_TASKS], count = step_tasks(replayed, REPLAYED_STEP, b);
     assert_int_equal(step_tasks(recorded, STEP, r), count);
     for (int i = 0; i < count; i++) {
         for (int j = 0; j < count; j++) {
-            bool before = happens_before(built, b[i], b[j]);
+            bool before = happens_before(replayed, b[i], b[j]);
             bool asked = happens_before(recorded, r[i], r[j]);
             if (before == asked || (has_threads && before)) continue;
-            const struct ls_task *first = ls_trace_task(built, b[i]), *second = ls_trace_task(built, b[j]);
+            const struct ls_task *first = ls_trace_task(replayed, b[i]), *second = ls_trace_task(replayed, b[j]);
             fail_msg("%s: %s [%s] of device %d must%s come before %s [%s] of device %d, but recorded it %s", what,
-                     first->name, first->phase, ls_trace_lane(built, first->lane)->device, before ? "" : " not",
-                     second->name, second->phase, ls_trace_lane(built, second->lane)->device,
+                     first->name, first->phase, ls_trace_lane(replayed, first->lane)->device, before ? "" : " not",
+                     second->name, second->phase, ls_trace_lane(replayed, second->lane)->device,
                      before ? "need not" : "must");
         }
     }
 }
 
-static ls_trace *build(const ls_workload *w, ls_build_mode mode, const ls_trace *recorded, const char *options) {
-    struct built b;
+static ls_trace *plan(const ls_workload *w, ls_plan_mode mode, const ls_trace *recorded, const char *options) {
+    struct planned b;
     ls_trace *trace;
-    built_begin(&b, mode, DEVICES, BATCH, 1);
+    planned_begin(&b, mode, DEVICES, BATCH, 1);
     ls_node_change_host(b.node)->runs_compute = true;
     b.options.micro_batches = ls_trace_what(recorded)->micro_batches;
     b.options.sync_bn = strstr(options, "--sync-bn") != NULL;
@@ -153,11 +155,11 @@ static ls_trace *build(const ls_workload *w, ls_build_mode mode, const ls_trace 
     bool in_line = strcmp(ls_trace_what(recorded)->stream_mode, "inline") == 0;
     ls_node_change_host(b.node)->cores = DEVICES + !in_line;
     assert_int_equal(record_steps(&trace, w, b.node, &b.options), LS_OK);
-    built_end(&b);
+    planned_end(&b);
     return trace;
 }
 
-static void built_steps_are_the_recorded_ones(void **state) {
+static void replayed_steps_are_the_recorded_ones(void **state) {
     (void)state;
     static const struct {
         const char *model, *streams;
@@ -178,18 +180,18 @@ static void built_steps_are_the_recorded_ones(void **state) {
         ls_trace *ddp = record("ddp", ddp_start, cases[c].model, cases[c].micro_batches, cases[c].ddp_options);
         assert_string_equal(ls_trace_what(dp)->stream_mode, cases[c].streams);
         assert_int_equal(ls_workload_from_trace(&w, one), LS_OK);
-        ls_trace *built_dp = build(w, LS_BUILD_DP, dp, cases[c].dp_options);
-        ls_trace *built_ddp = build(w, LS_BUILD_DDP, ddp, cases[c].ddp_options);
-        compare(built_dp, dp, "DataParallel");
-        compare(built_ddp, ddp, "DistributedDataParallel");
-        compare_order(built_dp, dp, "DataParallel");
-        compare_order(built_ddp, ddp, "DistributedDataParallel");
+        ls_trace *replayed_dp = plan(w, LS_PLAN_DP, dp, cases[c].dp_options);
+        ls_trace *replayed_ddp = plan(w, LS_PLAN_DDP, ddp, cases[c].ddp_options);
+        compare(replayed_dp, dp, "DataParallel");
+        compare(replayed_ddp, ddp, "DistributedDataParallel");
+        compare_order(replayed_dp, dp, "DataParallel");
+        compare_order(replayed_ddp, ddp, "DistributedDataParallel");
         ls_workload_close(w);
         ls_trace_destroy(one);
         ls_trace_destroy(dp);
         ls_trace_destroy(ddp);
-        ls_trace_destroy(built_dp);
-        ls_trace_destroy(built_ddp);
+        ls_trace_destroy(replayed_dp);
+        ls_trace_destroy(replayed_ddp);
     }
 }
 
@@ -225,8 +227,8 @@ static void workloads_from_traces_know_their_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(built_steps_are_the_recorded_ones, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(replayed_steps_are_the_recorded_ones, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(workloads_from_traces_know_their_model, programs_setup, programs_teardown),
     };
-    return cmocka_run_group_tests_name("build recorded", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("plan recorded", tests, NULL, NULL);
 }

@@ -4,7 +4,8 @@
 #        labs/course/build.sh student LAB CODE OUT       OUT/probe, OUT/probe_asan and the lab's programs, from CODE's files
 #        labs/course/build.sh planted LAB OUT            the lab's programs with planted bugs, for its sheet
 # NO_ASAN=1: without OUT/probe_asan.
-# student: exit status 1 and OUT/refused, a line, where the code does not compile or calls what it should not.
+# student: exit status 1 and OUT/refused, a line, where the code does not compile or calls what it should
+#          not; OUT/refused.words says the same in the student's language (LS_LANG).
 # Settings come from labs/course/course.mk: CC, COURSE_CPPFLAGS, COURSE_CFLAGS, COURSE_LIB (the library), COURSE_LIBS, COURSE_OBJ.
 set -u
 export LC_ALL=C
@@ -43,8 +44,9 @@ build_reference() {
         needed "$out"/theirs/cut/*.o >"$out/allowed" && link "$out/reference" "$probe_flags" "$out"/theirs/*/*.o
 }
 
-refuse() {
-    echo "$1" >"$out/refused"
+refuse() { # what words.sh says
+    { words_in en "$@"; echo; } >"$out/refused"
+    words "$@" >"$out/refused.words"
     exit 1
 }
 
@@ -52,10 +54,10 @@ refuse() {
 look_at() {
     for object; do
         if readelf -SW "$object" | grep -qE '\.(init_array|ctors|preinit_array)'; then
-            refuse "$(basename "$object" .o | tr @ /) has code that runs before main"
+            refuse before-main "$(basename "$object" .o | tr @ /)"
         fi
         if objdump -d --no-show-raw-insn "$object" | grep -qE '\b(syscall|sysenter|int +\$0x80|svc)\b'; then
-            refuse "$(basename "$object" .o | tr @ /) makes system calls of its own"
+            refuse system-calls "$(basename "$object" .o | tr @ /)"
         fi
     done
     extra=$(needed "$@" | grep -vxF -f "$out/allowed" |
@@ -63,7 +65,7 @@ look_at() {
     # what one of the student's files defines for another is no call to elsewhere
     extra=$(for name in $extra; do nm --defined-only "$@" | grep -qE " [A-Za-z] $name\$" || echo "$name"; done)
     # shellcheck disable=SC2086
-    [ -z "$extra" ] || refuse "it calls $(echo $extra | sed 's/ /, /g'), which a solution has no need of"
+    [ -z "$extra" ] || refuse calls-others "$(echo $extra | sed 's/ /, /g')"
 }
 
 # The probe's own objects, which no student's code changes.
@@ -77,23 +79,23 @@ build_own() {
 build_student() {
     rm -rf "$out/mine" "$out/asan" "$out/refused" "$out/probe" "$out/probe_asan"
     mkdir -p "$out"
-    for file in $(cut_files "$folder"); do [ -f "$code/$file" ] || refuse "$file is missing"; done
+    for file in $(cut_files "$folder"); do [ -f "$code/$file" ] || refuse file-missing "$file"; done
     # shellcheck disable=SC2046
     compile "$code" "$out/mine/cut" '' $(cut_files "$folder") 2>"$out/compiler" ||
-        { cat "$out/compiler" >&2; refuse "it does not compile: $(grep -m1 'error:' "$out/compiler")"; }
+        { cat "$out/compiler" >&2; refuse no-compile "$(grep -m1 'error:' "$out/compiler")"; }
     look_at "$out"/mine/cut/*.o
-    build_own && link "$out/probe" "$probe_flags" "$out"/mine/cut/*.o "$out"/own/*.o || refuse 'it does not link'
-    [ "${PROBE_ONLY:-}" ] || build_programs || refuse 'its programs do not link'
+    build_own && link "$out/probe" "$probe_flags" "$out"/mine/cut/*.o "$out"/own/*.o || refuse no-link
+    [ "${PROBE_ONLY:-}" ] || build_programs || refuse no-link-programs
     [ -z "${NO_ASAN:-}" ] || return 0
     # shellcheck disable=SC2046
     compile "$code" "$out/asan/cut" "$asan" $(cut_files "$folder") &&
-        link "$out/probe_asan" "$asan $probe_flags" "$out"/asan/cut/*.o "$out"/own/*.o || refuse 'it does not link under AddressSanitizer'
+        link "$out/probe_asan" "$asan $probe_flags" "$out"/asan/cut/*.o "$out"/own/*.o || refuse no-link-asan
 }
 
 # link_program PROGRAM INTO OBJECT...: the program's main, and these objects before the library's.
 link_program() {
     main=$(find "$COURSE_OBJ" -name "$1.o" | head -1) into=$2
-    [ "$main" ] || { echo "$1 is not built: make" >&2; return 1; }
+    [ "$main" ] || { words not-built "$1" >&2; return 1; }
     shift 2
     link "$into" '' "$main" "$@"
 }

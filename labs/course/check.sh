@@ -3,6 +3,7 @@
 # usage: labs/course/check.sh LAB...    RUNS=20: how often the reference is graded; BUGS='no_*': only these bugs; PARTS='handout stubs': only these
 #                                       parts, of all (below); "patches" only looks whether the bugs' patches apply
 set -u
+export LS_LANG=en # what it reads of the grader's output
 . labs/course/conf.sh
 work=$BUILD/course-check/$(echo "$*" | tr ' ' -)
 rm -rf "$work"
@@ -120,7 +121,7 @@ check_handout() {
             [ $own -gt 0 ] || complain "$file: no line of what is out is its own, so nothing was checked"
         done
     done
-    found=$(find "$work/handout" -name '*.patch' -path '*/labs/*' -o -name instructors.md -o -name .git | head -1)
+    found=$(find "$work/handout" -name '*.patch' -path '*/labs/*' -o -name "instructors*.md" -o -name .git | head -1)
     [ -z "$found" ] || complain "the handout has $found"
     rm -rf "$work/handout"
 }

@@ -7,7 +7,7 @@ set -u
 . labs/course/conf.sh
 submissions=$1 out=$2
 shift 2
-[ -d "$submissions" ] || { echo "there is no folder '$submissions'" >&2; exit 2; }
+[ -d "$submissions" ] || { words no-folder "$submissions" >&2; exit 2; }
 mkdir -p "$out/class"
 csv=$out/class.csv
 echo 'student,lab,check,points,max,verdict,seconds,sha256' >"$csv.new"
@@ -34,5 +34,6 @@ for folder_of_student in "$submissions"/*/; do
     rm -rf "${out:?}/class/$name"
 done
 mv "$csv.new" "$csv"
-awk -F, 'NR > 1 { points[$1] += $4; of[$1] += $5 } END { for (s in points) printf "%-24s %3d of %3d points\n", s, points[s], of[s] }' "$csv" | sort
+awk -F, 'NR > 1 { points[$1] += $4; of[$1] += $5 } END { for (s in points) print s "," points[s] "," of[s] }' "$csv" | sort |
+    while IFS=, read -r name points of; do words student-points "$points" "$of" "$name"; done
 echo "$csv"

@@ -1,11 +1,12 @@
 # What labs/course's scripts read of a lab, sourced by them. Needs: the tree as the present folder.
+. labs/course/words.sh
 
 # The folder of a lab by its number: 03 -> labs/03-allreduce.
 lab_folder() {
     for folder in labs/"$1"-*/; do
         [ -f "$folder/lab.conf" ] && { echo "${folder%/}"; return; }
     done
-    echo "there is no lab '$1'; there are: $(all_labs | tr '\n' ' ')" >&2
+    words no-lab "$1" "$(all_labs | tr '\n' ' ')" >&2
     return 2
 }
 
@@ -19,6 +20,17 @@ all_labs() {
 
 # The lines of a key, without it.
 conf_lines() { sed -n "s/^$2  *//p" "$1/lab.conf"; }
+
+# The lines of a key whose words a student reads (title, predict): from lab.zh.conf in Chinese, as far as that has them.
+conf_words() { # FOLDER KEY
+    chinese=$1/lab.zh.conf
+    [ "$language" = zh ] && [ -f "$chinese" ] || chinese=/dev/null
+    awk -v key="$2" -v chinese="$chinese" '
+        $1 != key { next }
+        { line = $0; sub(/^[^ ]* */, "", line); name = key == "title" ? key : $2 }
+        FILENAME == chinese { words[name] = line; next }
+        { print (name in words) ? words[name] : line }' "$chinese" "$1/lab.conf"
+}
 
 # Files of which a lab takes functions out, each once; and "FILE FUNCTION" for each.
 cut_files() { conf_lines "$1" cut | cut -d' ' -f1 | sort -u; }

@@ -27,11 +27,11 @@ for lab; do
     labs/course/build.sh planted "$lab" "$BUILD/labs/$lab" || exit 1
     conf_lines "$folder" figure >"$BUILD/figures.$$"
     while read -r name mark command <&3; do
-        value=$(sh -c "$command" 3<&-) && [ -n "$value" ] || { echo "$folder: figure $name: the command failed, or printed nothing: $command"; bad=1; continue; }
+        value=$(sh -c "$command" 3<&-) && [ -n "$value" ] || { words figure-failed "$folder" "$name" "$command"; bad=1; continue; }
         for sheet in $sheets; do
-            grep -q "<!-- $name -->" "$sheet" || { echo "$sheet has no place for figure $name"; bad=1; continue; }
+            grep -q "<!-- $name -->" "$sheet" || { words figure-no-place "$sheet" "$name"; bad=1; continue; }
             if [ "$what" = check ]; then
-                holds "$sheet" "$name" "$mark" "$value" || { echo "$sheet: figure $name is $value here: make lab-figures"; bad=1; }
+                holds "$sheet" "$name" "$mark" "$value" || { words figure-other "$sheet" "$name" "$value"; bad=1; }
                 continue
             fi
             NAME=$name SHOWN="$value $mark" awk '

@@ -15,7 +15,7 @@ for lab; do
     if [ -z "$reference" ]; then
         reference=$out
         stale=$(find "$out/reference" "$folder"/*.c "$COURSE_LIB" -newer "$out/reference" 2>&1 | head -1)
-        [ -z "$stale" ] || labs/course/build.sh reference "$lab" "$out" || { echo "lab $lab: its reference does not build" >&2; exit 2; }
+        [ -z "$stale" ] || labs/course/build.sh reference "$lab" "$out" || { words no-reference "$lab" >&2; exit 2; }
     else
         cp "$reference/allowed" "$out/allowed"
     fi
@@ -26,7 +26,8 @@ for lab; do
         "$BUILD/grade" --lab="$folder" --student="$PWD/$out/probe" ${asan:+"$asan"} \
             --reference="$(realpath "$reference/reference")" --json="$out/grade.json" $seed ${UNTIL_BROKEN:+--until-broken}
     else
-        "$BUILD/grade" --lab="$folder" --refused="$(cat "$out/refused")" --json="$out/grade.json" $seed
+        "$BUILD/grade" --lab="$folder" --refused="$(cat "$out/refused")" --refused-in-words="$(cat "$out/refused.words")" \
+            --json="$out/grade.json" $seed
     fi
     status=$?
     [ $status -eq 2 ] && exit 2

@@ -10,14 +10,14 @@ to=$1
 mkdir -p "$to" || exit 1
 to=$(realpath "$to")
 
-left_out='^(labs/[0-9][0-9]-[^/]*/(bugs/|instructors\.md)|labs/instructors\.md|labs/course/(check\.sh|cheats/|handout\.sh|class\.sh|Containerfile)|\.ci/|tests/hostile/|tests/labs/test_course)'
+left_out='^(labs/[0-9][0-9]-[^/]*/(bugs/|instructors(\.zh)?\.md)|labs/instructors(\.zh)?\.md|labs/course/((check|languages)\.sh|cheats/|handout\.sh|class\.sh|Containerfile)|\.ci/|tests/hostile/|tests/labs/test_course)'
 git ls-files | grep -vE "$left_out" | while read -r file; do [ -f "$file" ] && echo "$file"; done | tar -cf - -T - | tar -xf - -C "$to" || exit 1
 
-sed -i '/instructors\.md/d' "$to/labs/README.md" || exit 1
+sed -i -E '/instructors(\.zh)?\.md/d' "$to"/labs/README*.md || exit 1
 
 for lab in $(all_labs); do
     folder=$(lab_folder "$lab")
-    sed -i '/^#.*instructors/d; /^cheat /d' "$to/$folder/lab.conf" || exit 1
+    sed -i '/^#.*instructors/d; /^cheat /d' "$to/$folder"/lab*.conf || exit 1
     for file in $(cut_files "$folder"); do cut_file "$file" "$to/$file" || exit 1; done
     labs/course/build.sh reference "$lab" "$BUILD/labs/$lab" && labs/course/build.sh planted "$lab" "$BUILD/labs/$lab" || exit 1
     mkdir -p "$to/reference/$lab"

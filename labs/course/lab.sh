@@ -2,19 +2,20 @@
 # A lab's session: predictions first, then its runs with the student's code, then each prediction beside what came out.
 # `make lab LAB=03` calls it. PREDICT=skip leaves the predictions out.
 # usage: labs/course/lab.sh CODE OUT LAB...
+# LS_LANG=zh: it speaks Chinese (words.sh), as far as the lab has a lab.zh.conf.
 # Exit status 1: a prediction is missing (and nobody is there to be asked), the code does not build, or a run failed.
 set -u
 . labs/course/conf.sh
 code=$1 top=$2
 shift 2
 
-# Lines "NAME: what the student predicts" of the lab's predict.txt.
-predicted() { sed -n "s/^$1: *\([^ ].*\)$/\1/p" "$notes" 2>/dev/null | tail -1; }
+# Lines "NAME: what the student predicts" of the lab's predict.txt; the colon may be a Chinese one.
+predicted() { LC_ALL=C sed -n "s/^$1\(:\|：\) *\([^ ].*\)$/\2/p" "$notes" 2>/dev/null | tail -1; }
 
 # Asks what is not answered yet; on a terminal, at once.
 ask() {
     missing=''
-    conf_lines "$folder" predict >"$out/questions"
+    conf_words "$folder" predict >"$out/questions"
     while read -r name question <&3; do
         [ "$(predicted "$name")" ] && continue
         printf '%s\n    %s: ' "$question" "$name"
@@ -26,7 +27,7 @@ ask() {
         fi
     done 3<"$out/questions"
     [ -z "$missing" ] && return
-    echo "Not predicted yet:$missing. Write a line \"NAME: what you expect, and why\" for each into ${notes#./}, and come back; or PREDICT=skip."
+    words not-predicted "$missing" "${notes#./}"
     return 1
 }
 
@@ -35,21 +36,35 @@ is_unwritten() { for file in $(cut_files "$folder"); do grep -q 'ls_todo(' "$cod
 run_all() {
     conf_lines "$folder" run >"$out/runs"
     while read -r command <&3; do
-        printf '\n$ %s\n' "$command" | sed "s|\$ORACLE|$ORACLE|g; s/; test \$? -eq \([0-9]*\)\$/   # exit status \1/"
-        sh -c "$command" 3<&- || { echo "this run failed"; return 1; }
+        printf '\n$ %s\n' "$command" | sed "s|\$ORACLE|$ORACLE|g; s/; test \$? -eq \([0-9]*\)\$/   # $(words_in "$language" status-comment) \1/"
+        sh -c "$command" 3<&- || { words run-failed; return 1; }
     done 3<"$out/runs"
 }
 
 # Whether a prediction says what it is: it begins with the same word or words; "1,024" and "1024" are the same.
 is_right() { case "$(echo "$1" | tr -d ',' | tr 'A-Z' 'a-z')" in "$(echo "$2" | tr 'A-Z' 'a-z')"*) ;; *) false ;; esac }
 
+# Cuts a line that has more columns, between two characters. In UTF-8, whatever the locale: most of what takes three bytes or more is wide.
+fit() {
+    LC_ALL=C awk -v most="$1" '{
+        columns = 0
+        for (i = 1; i <= length($0); i++) {
+            byte = substr($0, i, 1)
+            if (byte ~ /[\200-\277]/) continue # goes on
+            columns += byte ~ /[\340-\377]/ ? 2 : 1
+            if (columns > most) break
+        }
+        print substr($0, 1, i - 1) }'
+}
+
 compare() {
-    printf '\n%-18s %-22s   %s\n' '' 'it is' 'you predicted'
+    echo
+    words compare
     while read -r name question <&3; do
         command=$(conf_lines "$folder" figure | sed -n "s/^$name  *\([=~][^ ]*\)  *//p")
         value=$(sh -c "$command" 3<&-) mine=$(predicted "$name") sign='!='
         is_right "$mine" "$value" && sign='='
-        printf '%-18s %-22s %2s %s\n' "$name" "$value" "$sign" "$mine" | cut -c1-118
+        printf '%-18s %-22s %2s %s\n' "$name" "$value" "$sign" "$mine" | fit 118
     done 3<"$out/questions"
 }
 
@@ -57,11 +72,11 @@ for lab; do
     folder=$(lab_folder "$lab") || exit 2
     out=$top/$lab notes=$code/$folder/predict.txt
     mkdir -p "$out"
-    echo "lab $lab, $(conf_lines "$folder" title) ($folder/README.md)"
+    words session "$lab" "$(conf_words "$folder" title)" "$folder"
     [ "${PREDICT:-}" = skip ] || ask || exit 1
     labs/course/build.sh planted "$lab" "$out" || exit 1
     if is_unwritten; then
-        echo 'Not all of it is written yet: what runs is the reference.'
+        words reference-runs
         for name in $(conf_lines "$folder" program); do cp "$ORACLE/$name" "$out/$name" || exit 1; done
         run_all && { [ "${PREDICT:-}" = skip ] || compare; } || exit 1
         continue
@@ -71,7 +86,7 @@ for lab; do
     else
         cp "$COURSE_REFERENCE/$lab/allowed" "$out/allowed"
     fi
-    NO_ASAN=1 labs/course/build.sh student "$lab" "$code" "$out" || { cat "$out/refused"; exit 1; }
+    NO_ASAN=1 labs/course/build.sh student "$lab" "$code" "$out" || { cat "$out/refused.words"; exit 1; }
     run_all || exit 1
     [ "${PREDICT:-}" = skip ] || compare
 done

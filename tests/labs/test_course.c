@@ -91,11 +91,11 @@ static void threads_and_reading_are_allowed(void **state) {
 #define RIGHT "case\tN = 2\nsee\tthe sum\t3\ncase\tN = 3\nsee\tthe sum\t6\nend\tsum\n"
 
 static void expect(attempt student, const char *seen, verdict wanted, const char *why) {
-    char text[512];
+    told said;
     attempt reference = {.seen = (char *)(uintptr_t)RIGHT};
     student.seen = (char *)(uintptr_t)seen;
-    assert_string_equal(verdict_name(verdict_of(text, sizeof text, &student, &reference)), verdict_name(wanted));
-    assert_string_equal(text, why);
+    assert_int_equal(verdict_of(&said, &student, &reference), wanted);
+    assert_string_equal(said.text[WORDS_ENGLISH], why);
 }
 
 static void the_first_line_that_differs_is_the_case(void **state) {
@@ -123,10 +123,10 @@ static void how_a_run_ended_counts_where_its_lines_end(void **state) {
 
 static void expect_report(const char *said, verdict wanted, const char *why) {
     static attempt student;
-    char text[512];
+    told words;
     snprintf(student.said, sizeof student.said, "%s", said);
-    assert_int_equal(verdict_of_memory(text, sizeof text, &student), wanted);
-    assert_string_equal(text, why);
+    assert_int_equal(verdict_of_memory(&words, &student), wanted);
+    assert_string_equal(words.text[WORDS_ENGLISH], why);
 }
 
 static void memory_is_told_with_its_place(void **state) {
@@ -143,22 +143,26 @@ static void memory_is_told_with_its_place(void **state) {
 
 /* --- lab.conf ------------------------------------------------------------------------------------------------------ */
 
+static void read_lab(const char *folder, words_language language) {
+    lab l;
+    assert_int_equal(lab_open(&l, folder, language), LS_OK);
+    assert_memory_equal(l.number, folder + strlen("labs/"), 2);
+    assert_int_equal(l.number[2], '\0');
+    assert_true(l.check_count >= 3);
+    for (int c = 0; c < l.check_count; c++)
+        assert_true(l.checks[c].points > 0 && *l.checks[c].words &&
+                    (l.checks[c].hint || strcmp(l.checks[c].name, LAB_MEMORY_CHECK) == 0));
+    lab_close(&l);
+}
+
 static void every_lab_can_be_read(void **state) {
     (void)state;
     glob_t confs;
     assert_int_equal(glob("labs/[0-9][0-9]-*/lab.conf", 0, NULL, &confs), 0);
     for (size_t i = 0; i < confs.gl_pathc; i++) {
-        lab l;
-        char *folder = confs.gl_pathv[i];
-        *strrchr(folder, '/') = '\0';
-        assert_int_equal(lab_open(&l, folder), LS_OK);
-        assert_memory_equal(l.number, folder + strlen("labs/"), 2);
-        assert_int_equal(l.number[2], '\0');
-        assert_true(l.check_count >= 3);
-        for (int c = 0; c < l.check_count; c++)
-            assert_true(l.checks[c].points > 0 &&
-                        (l.checks[c].hint || strcmp(l.checks[c].name, LAB_MEMORY_CHECK) == 0));
-        lab_close(&l);
+        *strrchr(confs.gl_pathv[i], '/') = '\0';
+        read_lab(confs.gl_pathv[i], WORDS_ENGLISH);
+        read_lab(confs.gl_pathv[i], WORDS_CHINESE);
     }
     globfree(&confs);
 }

@@ -4,6 +4,7 @@
  *
  * For each check of lab.conf the student's probe runs, and then the reference's with the same seed: while student code
  * runs, the right answers are nowhere yet. The verdicts are made here, in a process that never loads student code.
+ * LS_LANG=zh: it speaks Chinese; the file of --json is English in any case, since programs read it.
  * Exit status: 0 all points, 1 some or none, 3 nothing is written yet, 2 wrong usage. */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -20,6 +21,7 @@
 #include "labs/course/grade/attempt.h"
 #include "labs/course/grade/lab.h"
 #include "labs/course/grade/verdict.h"
+#include "labs/course/grade/words.h"
 
 /* A check takes the reference some hundredths of a second, and a probe gives up a deadlock after 1.5 s. A check that
  * hangs nevertheless is waited for once: the others then count as not run. */
@@ -30,7 +32,8 @@
 enum { EXIT_SOME = 1, EXIT_NOTHING_WRITTEN = 3 };
 
 struct settings {
-    const char *lab, *student, *asan, *reference, *refused, *json;
+    const char *lab, *student, *asan, *reference, *refused, *refused_in_words, *json;
+    words_language language;
     int64_t seed;
     bool until_broken;
 };
@@ -39,7 +42,7 @@ struct result {
     verdict verdict;
     int points;
     double us; /* what the student's run took */
-    char why[1024];
+    told why;
 };
 
 struct grading {
@@ -62,7 +65,7 @@ static ls_status judge_check(struct grading *g, const lab_check *check, struct r
     result->us = ls_now_us() - begin_us;
     request.program = g->settings->reference;
     if (status == LS_OK) status = attempt_run(&reference, &request);
-    if (status == LS_OK) result->verdict = verdict_of(result->why, sizeof result->why, &student, &reference);
+    if (status == LS_OK) result->verdict = verdict_of(&result->why, &student, &reference);
     attempt_close(&student);
     attempt_close(&reference);
     return status;
@@ -74,7 +77,7 @@ static ls_status judge_memory(struct grading *g, struct result *result) {
     ls_status status = LS_OK;
     if (!g->settings->asan || g->hung || g->held == 0) {
         result->verdict = VERDICT_NOT_RUN;
-        snprintf(result->why, sizeof result->why, "it counts when another check holds");
+        words_add(&result->why, WORDS_ANOTHER_MUST_HOLD);
         return LS_OK;
     }
     for (int i = 0; status == LS_OK && result->verdict == VERDICT_HELD && i < g->lab.check_count; i++) {
@@ -86,7 +89,7 @@ static ls_status judge_memory(struct grading *g, struct result *result) {
                                    .deadline_s = MEMORY_DEADLINE_S,
                                    .asan = true};
         status = attempt_run(&student, &request);
-        if (status == LS_OK) result->verdict = verdict_of_memory(result->why, sizeof result->why, &student);
+        if (status == LS_OK) result->verdict = verdict_of_memory(&result->why, &student);
         attempt_close(&student);
     }
     return status;
@@ -98,15 +101,15 @@ static ls_status judge(struct grading *g, int i) {
     ls_status status = LS_OK;
     if (g->settings->refused) {
         result->verdict = VERDICT_FORBIDDEN;
-        snprintf(result->why, sizeof result->why, "%s", g->settings->refused);
+        words_add(&result->why, "%s", "%s", g->settings->refused);
     } else if (g->broken && g->settings->until_broken) {
         result->verdict = VERDICT_NOT_RUN;
-        snprintf(result->why, sizeof result->why, "an earlier check is broken");
+        words_add(&result->why, WORDS_EARLIER_BROKE);
     } else if (strcmp(check->name, LAB_MEMORY_CHECK) == 0) {
         status = judge_memory(g, result);
     } else if (g->hung) {
         result->verdict = VERDICT_NOT_RUN;
-        snprintf(result->why, sizeof result->why, "an earlier check hung");
+        words_add(&result->why, WORDS_EARLIER_HUNG);
     } else {
         status = judge_check(g, check, result);
     }
@@ -125,24 +128,27 @@ static bool nothing_is_written(const struct grading *g) { return g->unwritten > 
 /* --- telling ------------------------------------------------------------------------------------------------------ */
 
 /* What is refused is refused for one reason, which stands above all checks. */
-static void print_check(const lab_check *check, const struct result *result, bool refused) {
-    printf("  %-14s %2d of %2d  %s\n", check->name, result->points, check->points, check->invariant);
+static void print_check(const lab_check *check, const struct result *result, bool refused, words_language language) {
+    printf(words_in(language, WORDS_CHECK), check->name, result->points, check->points, check->words);
     if (result->verdict == VERDICT_HELD || refused) return;
-    printf("      %s: %s\n", verdict_name(result->verdict), result->why);
+    printf(words_in(language, WORDS_WHY), verdict_name(result->verdict, language), result->why.text[language]);
     if (check->hint && result->verdict != VERDICT_NOT_WRITTEN && result->verdict != VERDICT_NOT_RUN)
-        printf("      hint: %s\n", check->hint);
+        printf(words_in(language, WORDS_HINT), check->hint);
 }
 
 static void print_whole(const struct grading *g) {
-    printf("lab %s, %s\n", g->lab.number, g->lab.title);
+    words_language language = g->settings->language;
+    printf(words_in(language, WORDS_LAB), g->lab.number, g->lab.title);
     const char *refused = g->settings->refused;
-    if (refused) printf("  it was not run: %s\n", refused);
-    for (int i = 0; i < g->lab.check_count; i++) print_check(&g->lab.checks[i], &g->results[i], refused != NULL);
-    printf("lab %s: %d of %d points%s (seed %lld)\n", g->lab.number, g->points, g->of,
-           nothing_is_written(g) ? "; no check can be judged before these functions are written" : "",
-           (long long)g->settings->seed);
+    if (refused && g->settings->refused_in_words) refused = g->settings->refused_in_words;
+    if (refused) printf(words_in(language, WORDS_WAS_NOT_RUN), refused);
+    for (int i = 0; i < g->lab.check_count; i++)
+        print_check(&g->lab.checks[i], &g->results[i], refused != NULL, language);
+    printf(words_in(language, WORDS_TOTAL), g->lab.number, g->points, g->of,
+           nothing_is_written(g) ? words_in(language, WORDS_WRITE_FIRST) : "", (long long)g->settings->seed);
 }
 
+/* For programs: English in any language. */
 static ls_status write_json(const struct grading *g) {
     cJSON *root = cJSON_CreateObject(), *checks = cJSON_AddArrayToObject(root, "checks");
     cJSON_AddStringToObject(root, "lab", g->lab.number);
@@ -155,9 +161,9 @@ static ls_status write_json(const struct grading *g) {
         cJSON_AddStringToObject(check, "check", g->lab.checks[i].name);
         cJSON_AddNumberToObject(check, "points", g->results[i].points);
         cJSON_AddNumberToObject(check, "of", g->lab.checks[i].points);
-        cJSON_AddStringToObject(check, "verdict", verdict_name(g->results[i].verdict));
+        cJSON_AddStringToObject(check, "verdict", verdict_name(g->results[i].verdict, WORDS_ENGLISH));
         cJSON_AddStringToObject(check, "invariant", g->lab.checks[i].invariant);
-        cJSON_AddStringToObject(check, "why", g->results[i].why);
+        cJSON_AddStringToObject(check, "why", g->results[i].why.text[WORDS_ENGLISH]);
         cJSON_AddItemToArray(checks, check);
     }
     char *text = cJSON_Print(root);
@@ -193,6 +199,11 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
          .to.text = &s->refused,
          .argument = "WHY",
          .help = "the code is not run, for this reason"},
+        {.kind = LS_OPTION_STRING,
+         .name = "refused-in-words",
+         .to.text = &s->refused_in_words,
+         .argument = "WHY",
+         .help = "the same in the student's language (LS_LANG)"},
         {.kind = LS_OPTION_INT64,
          .name = "seed",
          .to.big_number = &s->seed,
@@ -231,7 +242,7 @@ static int64_t draw_seed(void) {
 }
 
 static ls_status run(struct grading *g) {
-    ls_status status = lab_open(&g->lab, g->settings->lab);
+    ls_status status = lab_open(&g->lab, g->settings->lab, g->settings->language);
     for (int i = 0; status == LS_OK && i < g->lab.check_count; i++) status = judge(g, i);
     if (status == LS_OK) print_whole(g);
     if (status == LS_OK && g->settings->json) status = write_json(g);
@@ -242,6 +253,7 @@ int main(int argc, char **argv) {
     struct settings settings = {0};
     bool help = false;
     ls_log_init(argv[0], -1, false);
+    settings.language = words_language_of(getenv("LS_LANG"));
     ls_status status = parse(&settings, argc, argv, &help);
     if (settings.seed == 0) settings.seed = draw_seed();
     struct grading g = {.settings = &settings};

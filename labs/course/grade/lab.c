@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/file.h"
 #include "common/base/log.h"
@@ -26,7 +27,7 @@ static const char *take_check(lab *l, char *rest) {
     lab_check check = {.name = take_word(&rest)};
     char *end, *points = take_word(&rest);
     check.points = (int)strtol(points, &end, 10);
-    check.invariant = rest;
+    check.invariant = check.words = rest;
     if (l->check_count == LAB_MOST_CHECKS) return "too many checks";
     if (*end || end == points || check.points < 1 || check.points > 100) return "a check has 1 to 100 points";
     if (!*rest) return "a check says in words what must hold";
@@ -50,6 +51,39 @@ static const char *take_line(lab *l, char *line) {
     return NULL;
 }
 
+/* The same of lab.zh.conf. */
+static const char *take_words(lab *l, char *line) {
+    char *rest = line, *key = take_word(&rest);
+    if (strcmp(key, "title") == 0) l->title = rest;
+    if (strcmp(key, "hint") == 0) return take_hint(l, rest);
+    if (strcmp(key, "check") != 0) return NULL;
+    lab_check *check = find_check(l, take_word(&rest));
+    if (check) check->words = rest;
+    return check ? NULL : "lab.conf has no check of that name";
+}
+
+static ls_status take_lines(lab *l, const char *path, char *text, const char *(*take)(lab *, char *)) {
+    int number = 1;
+    for (char *line = text, *next; line && *line; line = next, number++) {
+        next = strchr(line, '\n');
+        if (next) *next++ = '\0';
+        const char *wrong = *line == '#' ? NULL : take(l, line);
+        if (wrong) return ls_fail(LS_ERR_INVALID, "%s:%d: %s", path, number, wrong);
+    }
+    return LS_OK;
+}
+
+enum { MOST_BYTES = 1 << 16 };
+
+static ls_status take_chinese(lab *l, const char *folder) {
+    char path[PATH_MAX];
+    size_t nbytes;
+    snprintf(path, sizeof path, "%s/lab.zh.conf", folder);
+    if (access(path, F_OK) != 0) return LS_OK;
+    ls_status status = ls_file_read(path, MOST_BYTES, &l->words, &nbytes);
+    return status == LS_OK ? take_lines(l, path, l->words, take_words) : status;
+}
+
 /* "labs/03-allreduce" -> "03" */
 static const char *find_number(char *copy, const char *folder) {
     const char *slash = strrchr(folder, '/');
@@ -57,8 +91,8 @@ static const char *find_number(char *copy, const char *folder) {
     return copy;
 }
 
-ls_status lab_open(lab *out, const char *folder) {
-    enum { MOST_BYTES = 1 << 16, NUMBER = 3 };
+ls_status lab_open(lab *out, const char *folder, words_language language) {
+    enum { NUMBER = 3 };
     *out = (lab){.title = ""};
     char path[PATH_MAX];
     size_t nbytes;
@@ -69,18 +103,13 @@ ls_status lab_open(lab *out, const char *folder) {
     if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", path);
     out->text = text;
     out->number = find_number(text + nbytes + 1, folder);
-    int number = 1;
-    for (char *line = text, *next; line && *line; line = next, number++) {
-        next = strchr(line, '\n');
-        if (next) *next++ = '\0';
-        const char *wrong = *line == '#' ? NULL : take_line(out, line);
-        if (wrong) return ls_fail(LS_ERR_INVALID, "%s:%d: %s", path, number, wrong);
-    }
-    if (out->check_count == 0) return ls_fail(LS_ERR_INVALID, "%s has no checks", path);
-    return LS_OK;
+    status = take_lines(out, path, text, take_line);
+    if (status == LS_OK && out->check_count == 0) status = ls_fail(LS_ERR_INVALID, "%s has no checks", path);
+    return status == LS_OK && language == WORDS_CHINESE ? take_chinese(out, folder) : status;
 }
 
 void lab_close(lab *l) {
     free(l->text);
+    free(l->words);
     *l = (lab){0};
 }

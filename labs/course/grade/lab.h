@@ -1,9 +1,11 @@
 /* lab.conf: what a lab asks for, and how it is judged. One line a fact, "KEY NAME the rest in words"; # begins a
- * comment. Keys that the scripts of labs/course read (cut, link, predict, ...) are passed over here. */
+ * comment. Keys that the scripts of labs/course read (cut, link, predict, ...) are passed over here. lab.zh.conf beside
+ * it has the words in Chinese: "title ...", "check NAME WORDS", "hint NAME WORDS"; what it leaves out stays English. */
 #ifndef LABS_COURSE_GRADE_LAB_H
 #define LABS_COURSE_GRADE_LAB_H
 
 #include "common/base/status.h"
+#include "labs/course/grade/words.h"
 
 enum { LAB_MOST_CHECKS = 16 };
 
@@ -13,19 +15,21 @@ enum { LAB_MOST_CHECKS = 16 };
 typedef struct lab_check {
     const char *name;
     int points;
-    const char *invariant; /* what must hold, in words */
-    const char *hint;      /* NULL: none */
+    const char *invariant; /* what must hold, in English words, for programs */
+    const char *words;     /* the same for the student, in the student's language */
+    const char *hint;      /* in that language, too; NULL: none */
 } lab_check;
 
 typedef struct lab {
-    char *text;                 /* owns all strings */
+    char *text, *words;         /* own all strings */
     const char *number, *title; /* "03", "..." */
     lab_check checks[LAB_MOST_CHECKS];
     int check_count;
 } lab;
 
-/* Reads DIR/lab.conf, of a folder like labs/03-allreduce. LS_ERR_INVALID names the line. Close also after a failure. */
-ls_status lab_open(lab *out, const char *folder);
+/* Reads DIR/lab.conf, of a folder like labs/03-allreduce, and its words in that language. LS_ERR_INVALID names a line.
+ * Close also after a failure. */
+ls_status lab_open(lab *out, const char *folder, words_language language);
 void lab_close(lab *l);
 
 #endif

@@ -5,16 +5,15 @@
 #define _GNU_SOURCE
 #include "labs/course/grade/verdict.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/log.h"
 #include "common/base/todo.h"
 
-const char *verdict_name(verdict v) {
-    static const char *const names[] = {"held", "broken", "hung", "forbidden", "not written", "not run"};
-    return names[v];
+const char *verdict_name(verdict v, words_language language) {
+    static const char *const names[][WORDS_LANGUAGES] = {{WORDS_HELD},      {WORDS_BROKEN},      {WORDS_HUNG},
+                                                         {WORDS_FORBIDDEN}, {WORDS_NOT_WRITTEN}, {WORDS_NOT_RUN}};
+    return names[v][language];
 }
 
 typedef struct line {
@@ -46,16 +45,8 @@ static line field(line l, int n) {
     return (line){at, (int)((tab ? tab : end) - at)};
 }
 
-/* "sub: " of the case at hand, or nothing. */
-#define CASE_FORMAT "%.*s%s"
-#define CASE_ARGS(c) (c).length, (c).text, (c).length ? ": " : ""
-
-static void say(char *why, size_t capacity, const char *format, ...) LS_PRINTF(3, 4);
-static void say(char *why, size_t capacity, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(why, capacity, format, arguments);
-    va_end(arguments);
+static void name_case(told *why, line at) {
+    if (at.length) words_add(why, WORDS_CASE, at.length, at.text);
 }
 
 /* The last line of what was printed. */
@@ -67,66 +58,77 @@ static line last_said(const attempt *a) {
     return (line){a->said + begin, (int)(length - begin)};
 }
 
-/* The student's lines are at their end, in the case `at`. */
-static verdict judge_end(char *why, size_t capacity, const attempt *a, line at) {
+/* Whether the line is that of ls_todo_at (common/base/todo.h); why then says the same. */
+static bool tell_unwritten(told *why, line said) {
+    char text[512], lab[8], function[128], file[256];
+    snprintf(text, sizeof text, "%.*s", said.length, said.text);
+    if (sscanf(text, "lab %7[^:]: %127s is not written yet (%255[^)])", lab, function, file) != 3) return false;
+    words_add(why, WORDS_UNWRITTEN, lab, function, file);
+    return true;
+}
+
+/* The student's lines are at their end; `why` has named the case. */
+static verdict judge_end(told *why, const attempt *a) {
     line said = last_said(a);
     if (a->exit_status == LS_TODO_EXIT && !a->signal && !a->timed_out) {
-        say(why, capacity, "%.*s", said.length, said.text);
+        *why = (told){0};
+        if (!tell_unwritten(why, said)) words_add(why, WORDS_AS_IT_IS, said.length, said.text);
         return VERDICT_NOT_WRITTEN;
     }
     if (a->timed_out) {
-        say(why, capacity, CASE_FORMAT "it did not end, and was killed", CASE_ARGS(at));
+        words_add(why, WORDS_DID_NOT_END);
         return VERDICT_HUNG;
     }
-    if (a->signal)
-        say(why, capacity, CASE_FORMAT "it was ended by signal %d (%s)", CASE_ARGS(at), a->signal,
-            strsignal(a->signal));
-    else if (a->exit_status == 0)
-        say(why, capacity, CASE_FORMAT "it ended the program before the check was done", CASE_ARGS(at));
-    else
-        say(why, capacity, CASE_FORMAT "it ended with status %d%s%.*s", CASE_ARGS(at), a->exit_status,
-            said.length ? ": " : "", said.length, said.text);
+    if (a->signal) {
+        words_add(why, WORDS_SIGNAL, a->signal, strsignal(a->signal));
+    } else if (a->exit_status == 0) {
+        words_add(why, WORDS_TOO_EARLY);
+    } else {
+        words_add(why, WORDS_STATUS, a->exit_status);
+        if (said.length) words_add(why, WORDS_SAID, said.length, said.text);
+    }
     return VERDICT_BROKEN;
 }
 
-static verdict judge_difference(char *why, size_t capacity, line at, line is, line should) {
+static verdict judge_difference(told *why, line is, line should) {
     line what = field(should, 1), right = field(should, 2), wrong = field(is, 2);
     if (begins(is, "see\t") && same(field(is, 1), what))
-        say(why, capacity, CASE_FORMAT "%.*s: expected %.*s, got %.*s", CASE_ARGS(at), what.length, what.text,
-            right.length, right.text, wrong.length, wrong.text);
+        words_add(why, WORDS_EXPECTED, what.length, what.text, right.length, right.text, wrong.length, wrong.text);
     else
-        say(why, capacity, CASE_FORMAT "%.*s is missing", CASE_ARGS(at), what.length, what.text);
+        words_add(why, WORDS_MISSING, what.length, what.text);
     return VERDICT_BROKEN;
 }
 
-verdict verdict_of(char *why, size_t capacity, const attempt *student, const attempt *reference) {
+/* Both runs have the same lines. */
+static verdict judge_whole(told *why, const attempt *student) {
+    if (student->left_processes) {
+        words_add(why, WORDS_LEFT_PROCESSES);
+        return VERDICT_FORBIDDEN;
+    }
+    if (student->exit_status == 0 && !student->signal && !student->timed_out) return VERDICT_HELD;
+    words_add(why, WORDS_AT_THE_END);
+    return judge_end(why, student);
+}
+
+verdict verdict_of(told *why, const attempt *student, const attempt *reference) {
     const char *mine = student->seen, *theirs = reference->seen;
-    line is, should, at = {"", 0};
+    line is = {"", 0}, should, at = {"", 0};
     bool whole = false;
-    why[0] = '\0';
+    *why = (told){0};
     while (next_line(&theirs, &should)) {
         if (begins(should, "end\t")) whole = true;
         if (begins(should, "case\t")) at = field(should, 1);
-        if (!next_line(&mine, &is)) return judge_end(why, capacity, student, at);
-        if (begins(is, "forbidden\t")) {
-            line what = field(is, 1);
-            say(why, capacity, CASE_FORMAT "it tried to %.*s, which a solution has no need of", CASE_ARGS(at),
-                what.length, what.text);
-            return VERDICT_FORBIDDEN;
-        }
-        if (!same(is, should)) return judge_difference(why, capacity, at, is, should);
-    }
-    if (!whole) {
-        say(why, capacity, "the reference itself did not come to its end");
-        return VERDICT_NOT_RUN;
-    }
-    if (student->left_processes) {
-        say(why, capacity, "it left processes behind, which were killed");
+        bool more = next_line(&mine, &is);
+        if (more && same(is, should)) continue;
+        name_case(why, at);
+        if (!more) return judge_end(why, student);
+        if (!begins(is, "forbidden\t")) return judge_difference(why, is, should);
+        words_add(why, WORDS_TRIED, field(is, 1).length, field(is, 1).text);
         return VERDICT_FORBIDDEN;
     }
-    if (student->exit_status != 0 || student->signal || student->timed_out)
-        return judge_end(why, capacity, student, (line){"at the end", 10});
-    return VERDICT_HELD;
+    if (whole) return judge_whole(why, student);
+    words_add(why, WORDS_REFERENCE_BROKE);
+    return VERDICT_NOT_RUN;
 }
 
 /* The innermost place in a file that the report names: " in FUNCTION FILE:LINE", without folders. */
@@ -144,22 +146,24 @@ static line find_place(const char *report) {
     return (line){"", 0};
 }
 
-verdict verdict_of_memory(char *why, size_t capacity, const attempt *student) {
+verdict verdict_of_memory(told *why, const attempt *student) {
     const char *address = strstr(student->said, "ERROR: AddressSanitizer: ");
     const char *undefined = strstr(student->said, ": runtime error: ");
-    why[0] = '\0';
+    *why = (told){0};
     if (address) {
         const char *text = address + strlen("ERROR: AddressSanitizer: ");
         line place = find_place(text);
         int length = (int)strcspn(text, "\n");
         const char *where = memmem(text, (size_t)length, " on ", 4);
         if (where && place.length) length = (int)(where - text); /* addresses say nothing */
-        say(why, capacity, "%.*s%s%.*s", length, text, place.length ? ", at " : "", place.length, place.text);
+        words_add(why, WORDS_AS_IT_IS, length, text);
+        if (place.length) words_add(why, WORDS_PLACE, place.length, place.text);
     } else if (undefined) {
         const char *begin = undefined;
         while (begin > student->said && begin[-1] != '\n' && begin[-1] != '/') begin--;
         const char *text = undefined + strlen(": runtime error: ");
-        say(why, capacity, "%.*s, at %.*s", (int)strcspn(text, "\n"), text, (int)(undefined - begin), begin);
+        words_add(why, WORDS_AS_IT_IS, (int)strcspn(text, "\n"), text);
+        words_add(why, WORDS_PLACE, (int)(undefined - begin), begin);
     }
     return address || undefined ? VERDICT_BROKEN : VERDICT_HELD;
 }

@@ -2,9 +2,8 @@
 #ifndef LABS_COURSE_GRADE_VERDICT_H
 #define LABS_COURSE_GRADE_VERDICT_H
 
-#include <stddef.h>
-
 #include "labs/course/grade/attempt.h"
+#include "labs/course/grade/words.h"
 
 typedef enum verdict {
     VERDICT_HELD,
@@ -15,12 +14,12 @@ typedef enum verdict {
     VERDICT_NOT_RUN,     /* nothing could be said */
 } verdict;
 
-const char *verdict_name(verdict v);
+const char *verdict_name(verdict v, words_language language);
 
 /* `why`: the smallest failing case in words; "" where it held. */
-verdict verdict_of(char *why, size_t capacity, const attempt *student, const attempt *reference);
+verdict verdict_of(told *why, const attempt *student, const attempt *reference);
 
 /* A run under AddressSanitizer: held unless it reports something. */
-verdict verdict_of_memory(char *why, size_t capacity, const attempt *student);
+verdict verdict_of_memory(told *why, const attempt *student);
 
 #endif

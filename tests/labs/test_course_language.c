@@ -1,0 +1,236 @@
+/* The course in Chinese (LS_LANG=zh): the grader and a lab's session, byte by byte and with LANG=C, and what programs
+ * read, which stays English. The lab is one of the test's own; its probes are scripts that write down what we like. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "labs/course/grade/words.h"
+#include "tests/base/scratch.h"
+#include "tests/programs/program.h"
+
+static program p;
+
+static void write_text(const char *name, const char *text) { scratch_write(name, text, strlen(text)); }
+
+static void write_script(const char *name, const char *text) {
+    write_text(name, text);
+    assert_int_equal(chmod(scratch_path(name), 0755), 0);
+}
+
+static void make_folder(const char *name) { assert_int_equal(mkdir(scratch_path(name), 0777), 0); }
+
+/* --- the grader ------------------------------------------------------------------------------------------------------ */
+
+static const char conf[] = "title sums and more\n"
+                           "check one 2 the first\n"
+                           "hint one look at one\n"
+                           "check two 3 the second\n"
+                           "hint two look at two\n"
+                           "check three 4 the third\n"
+                           "hint three look at three\n"
+                           "check memory 1 no access outside\n";
+
+/* Without words for the third, which stay English. */
+static const char chinese_conf[] = "# 说明\n"
+                                   "title 求和及其他\n"
+                                   "check one 第一项\n"
+                                   "hint one 看第一项\n"
+                                   "check two 第二项，带“引号”\n"
+                                   "hint two 看第二项\n"
+                                   "check memory 不越界\n";
+
+/* The student's probe is right at one, wrong at two, and has not written what three asks for. */
+static const char student[] = "#!/bin/sh\n"
+                              "case $1 in\n"
+                              "--check=one) printf 'case\\tN = 2\\nsee\\tthe sum\\t3\\nend\\tone\\n' >seen ;;\n"
+                              "--check=two) printf 'case\\tN = 2\\nsee\\tthe sum\\t4\\nend\\ttwo\\n' >seen ;;\n"
+                              "*) echo 'lab 90: add_up is not written yet (common/add.c)' >&2; exit 4 ;;\n"
+                              "esac\n";
+static const char reference[] = "#!/bin/sh\n"
+                                "printf 'case\\tN = 2\\nsee\\tthe sum\\t3\\nend\\t%s\\n' \"${1#--check=}\" >seen\n";
+
+static void make_lab(void) {
+    make_folder("90-sums");
+    write_text("90-sums/lab.conf", conf);
+    write_text("90-sums/lab.zh.conf", chinese_conf);
+    write_script("student", student);
+    write_script("reference", reference);
+}
+
+static int grade(const char *language, const char *json) {
+    return program_run(&p, "LANG=C LC_ALL=C LS_LANG=%s grade --lab=%s --student=%s --reference=%s --seed=7 --json=%s",
+                       language, scratch_path("90-sums"), scratch_path("student"), scratch_path("reference"), json);
+}
+
+static const char english_verdicts[] = "lab 90, sums and more\n"
+                                       "  one             2 of  2  the first\n"
+                                       "  two             0 of  3  the second\n"
+                                       "      broken: N = 2: the sum: expected 3, got 4\n"
+                                       "      hint: look at two\n"
+                                       "  three           0 of  4  the third\n"
+                                       "      not written: lab 90: add_up is not written yet (common/add.c)\n"
+                                       "  memory          0 of  1  no access outside\n"
+                                       "      not run: it counts when another check holds\n"
+                                       "lab 90: 2 of 10 points (seed 7)\n";
+
+static void verdicts_and_totals_are_chinese(void **state) {
+    (void)state;
+    make_lab();
+    assert_int_equal(grade("zh_CN.UTF-8", scratch_path("zh.json")), 1);
+    assert_string_equal(p.out_text, "实验 90：求和及其他\n"
+                                    "  one             2/ 2 分  第一项\n"
+                                    "  two             0/ 3 分  第二项，带“引号”\n"
+                                    "      不符：N = 2：the sum：应为 3，实为 4\n"
+                                    "      提示：看第二项\n"
+                                    "  three           0/ 4 分  the third\n"
+                                    "      未写：实验 90：add_up 还没有写（common/add.c）\n"
+                                    "  memory          0/ 1 分  不越界\n"
+                                    "      未运行：至少通过另一项检查之后才计分\n"
+                                    "实验 90：得 2 分，满分 10 分（SEED=7）\n");
+    assert_string_equal(p.err_text, "");
+}
+
+static void programs_read_the_same_in_any_language(void **state) {
+    (void)state;
+    make_lab();
+    assert_int_equal(grade("en", scratch_path("en.json")), 1);
+    assert_string_equal(p.out_text, english_verdicts);
+    assert_int_equal(grade("zh", scratch_path("zh.json")), 1);
+    char *english = scratch_read_text("en.json"), *chinese = scratch_read_text("zh.json");
+    assert_non_null(strstr(english, "N = 2: the sum: expected 3, got 4"));
+    assert_string_equal(chinese, english);
+    free(english);
+    free(chinese);
+}
+
+static void another_language_is_told_once_and_is_english(void **state) {
+    (void)state;
+    make_lab();
+    assert_int_equal(grade("fr", scratch_path("fr.json")), 1);
+    assert_string_equal(p.out_text, english_verdicts);
+    const char *end = strchr(p.err_text, '\n');
+    assert_non_null(strstr(p.err_text, "LS_LANG is 'fr'"));
+    assert_true(end && end[1] == '\0');
+}
+
+static void what_is_refused_is_told_in_words_and_kept_in_english(void **state) {
+    (void)state;
+    make_lab();
+    assert_int_equal(program_run(&p,
+                                 "LS_LANG=zh grade --lab=%s --refused=missing --refused-in-words=缺少文件 --json=%s",
+                                 scratch_path("90-sums"), scratch_path("zh.json")),
+                     1);
+    assert_non_null(strstr(p.out_text, "  没有运行：缺少文件\n"));
+    char *json = scratch_read_text("zh.json");
+    assert_non_null(strstr(json, "\"missing\""));
+    assert_null(strstr(json, "缺少"));
+    free(json);
+}
+
+static void words_for_a_check_that_is_not_there_are_an_error(void **state) {
+    (void)state;
+    make_lab();
+    write_text("90-sums/lab.zh.conf", "title 求和\ncheck four 第四项\n");
+    assert_int_not_equal(grade("zh", scratch_path("zh.json")), 0);
+    assert_non_null(strstr(p.err_text, "lab.zh.conf:2: lab.conf has no check of that name"));
+}
+
+static void a_long_text_ends_with_a_whole_character(void **state) {
+    (void)state;
+    for (int before = 0; before < 3; before++) {
+        told why = {0};
+        for (int i = 0; i < before; i++) words_add(&why, "x", "x");
+        for (int i = 0; i < 400; i++) words_add(&why, "y", "字");
+        const char *text = why.text[WORDS_CHINESE];
+        assert_true(strlen(text) > 1000);
+        assert_int_equal((strlen(text) - (size_t)before) % 3, 0);
+        assert_int_equal(strlen(why.text[WORDS_ENGLISH]), 400 + before);
+    }
+}
+
+/* --- the session ----------------------------------------------------------------------------------------------------- */
+
+static void make_session(void) {
+    static const char *const folders[] = {"labs", "labs/91-words", "build"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) make_folder(folders[i]);
+    char *course = realpath("labs/course", NULL);
+    assert_non_null(course);
+    assert_int_equal(symlink(course, scratch_path("labs/course")), 0);
+    free(course);
+    write_text("add.c", "ls_todo(\"91\");\n");
+    write_text("labs/91-words/lab.conf", "title words\ncut add.c add\n"
+                                         "predict sum What is the sum?\npredict more And more?\npredict words Which?\n"
+                                         "run echo 三\nrun false; test $? -eq 1\n"
+                                         "figure sum = echo 3\nfigure more ~ echo yes\nfigure words = echo the same\n");
+    write_text("labs/91-words/lab.zh.conf", "title 词句\npredict sum 和是多少？\npredict words 哪一个？\n");
+}
+
+static int session(const char *language) {
+    return program_run(&p,
+                       "/usr/bin/env -C %s LANG=C LC_ALL=C LS_LANG=%s BUILD=build ORACLE=build COURSE_REFERENCE= "
+                       "sh labs/course/lab.sh . build/labs 91",
+                       scratch_folder(), language);
+}
+
+static void a_session_asks_in_chinese(void **state) {
+    (void)state;
+    make_session();
+    write_text("labs/91-words/predict.txt", "sum：3，因为 1 + 2\n");
+    assert_int_equal(session("zh"), 1);
+    assert_string_equal(p.out_text, "实验 91：词句（labs/91-words/README.zh.md）\n"
+                                    "And more?\n    more: ?\n"
+                                    "哪一个？\n    words: ?\n"
+                                    "还没有预测： more words。请在 labs/91-words/predict.txt 里为每一项写一行"
+                                    "“名字: 你的预测和理由”，然后再来；也可以用 PREDICT=skip 跳过。\n");
+}
+
+/* A line has 118 columns, of which 73 are left for it: 36 wide characters, and no half one. */
+static void predictions_stand_beside_what_came_out(void **state) {
+    (void)state;
+    make_session();
+    char notes[512] = "sum: 3，因为 1 + 2\nmore: no\nwords: ";
+    for (int i = 0; i < 50; i++) strcat(notes, "长");
+    strcat(notes, "\n");
+    write_text("labs/91-words/predict.txt", notes);
+    assert_int_equal(session("zh"), 0);
+    char wanted[1024] = "实验 91：词句（labs/91-words/README.zh.md）\n"
+                        "代码还没有写全：下面运行的是参考实现。\n"
+                        "\n$ echo 三\n三\n"
+                        "\n$ false   # 退出状态 1\n"
+                        "\n                   实际                     你的预测\n"
+                        "sum                3                       = 3，因为 1 + 2\n"
+                        "more               yes                    != no\n"
+                        "words              the same               != ";
+    for (int i = 0; i < 36; i++) strcat(wanted, "长");
+    strcat(wanted, "\n");
+    assert_string_equal(p.out_text, wanted);
+    assert_int_equal(session("xx"), 0);
+    assert_non_null(strstr(p.out_text, "\n                   it is                    you predicted\n"));
+    assert_string_equal(p.err_text, "LS_LANG is 'xx': this is English; LS_LANG=zh is Chinese\n");
+}
+
+#define PROGRAM_TEST(f) cmocka_unit_test_setup_teardown(f, programs_setup, programs_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        PROGRAM_TEST(verdicts_and_totals_are_chinese),
+        PROGRAM_TEST(programs_read_the_same_in_any_language),
+        PROGRAM_TEST(another_language_is_told_once_and_is_english),
+        PROGRAM_TEST(what_is_refused_is_told_in_words_and_kept_in_english),
+        PROGRAM_TEST(words_for_a_check_that_is_not_there_are_an_error),
+        cmocka_unit_test(a_long_text_ends_with_a_whole_character),
+        PROGRAM_TEST(a_session_asks_in_chinese),
+        PROGRAM_TEST(predictions_stand_beside_what_came_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

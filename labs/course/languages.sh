@@ -30,7 +30,7 @@ shared='
         if (!found[kind, side, token]++) { tokens[side, ++token_count[side]] = token; kinds[side, token_count[side]] = kind }
         seen[kind]++
     }
-    function plain_link(target) { # labs/x.zh.md#anchor and labs/x.md#anchor are the same page; a Chinese page has its own anchors
+    function plain_link(target) { # a page is the same one in Chinese, where headings and so anchors have other names
         if (target ~ /\.zh\.md(#|$)/) sub(/#.*/, "", target)
         else if (target ~ /^[^:]*\.md#/ && has_chinese(target)) sub(/#.*/, "", target)
         sub(/\.zh\.md/, ".md", target)

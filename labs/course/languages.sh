@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks that the course says the same in English and in Chinese. Of each labs/NN-*/README.md and its README.zh.md, and of labs/README.md:
+# Checks that the course says the same in English and in Chinese. Of README.md and README.zh.md, in labs and in each lab:
 #   1. the same headings, by level and number; in each section as many list items and table rows;
 #   2. the same code blocks, byte by byte;
 #   3. the same figure marks with the same values, code words and links, item by item, and in the prose of each section. A link to a page

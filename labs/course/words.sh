@@ -32,7 +32,7 @@ words_in() {
     no-folder) en="there is no folder '%s'" zh='没有文件夹 %s' ;;
     student-points) en='%3d of %3d points  %s' zh='%3d/%3d 分  %s' ;;
     # lab.sh: the session
-    session) en='lab %s, %s (%s/README.md)' zh='实验 %s：%s（%s/README.zh.md）' ;;
+    session) en='lab %s, %s (%s/README.md)' zh='实验 %s，%s（%s/README.zh.md）' ;;
     not-predicted) en='Not predicted yet:%s. Write a line "NAME: what you expect, and why" for each into %s, and come back; or PREDICT=skip.' \
         zh='还没有预测：%s。请在 %s 里为每一项写一行“名字: 你的预测和理由”，然后再来；也可以用 PREDICT=skip 跳过。' ;;
     reference-runs) en='Not all of it is written yet: what runs is the reference.' zh='代码还没有写全：下面运行的是参考实现。' ;;

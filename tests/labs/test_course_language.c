@@ -87,7 +87,7 @@ static void verdicts_and_totals_are_chinese(void **state) {
     (void)state;
     make_lab();
     assert_int_equal(grade("zh_CN.UTF-8", scratch_path("zh.json")), 1);
-    assert_string_equal(p.out_text, "实验 90：求和及其他\n"
+    assert_string_equal(p.out_text, "实验 90，求和及其他\n"
                                     "  one             2/ 2 分  第一项\n"
                                     "  two             0/ 3 分  第二项，带“引号”\n"
                                     "      不符：N = 2：the sum：应为 3，实为 4\n"
@@ -187,7 +187,7 @@ static void a_session_asks_in_chinese(void **state) {
     make_session();
     write_text("labs/91-words/predict.txt", "sum：3，因为 1 + 2\n");
     assert_int_equal(session("zh"), 1);
-    assert_string_equal(p.out_text, "实验 91：词句（labs/91-words/README.zh.md）\n"
+    assert_string_equal(p.out_text, "实验 91，词句（labs/91-words/README.zh.md）\n"
                                     "And more?\n    more: ?\n"
                                     "哪一个？\n    words: ?\n"
                                     "还没有预测： more words。请在 labs/91-words/predict.txt 里为每一项写一行"
@@ -203,7 +203,7 @@ static void predictions_stand_beside_what_came_out(void **state) {
     strcat(notes, "\n");
     write_text("labs/91-words/predict.txt", notes);
     assert_int_equal(session("zh"), 0);
-    char wanted[1024] = "实验 91：词句（labs/91-words/README.zh.md）\n"
+    char wanted[1024] = "实验 91，词句（labs/91-words/README.zh.md）\n"
                         "代码还没有写全：下面运行的是参考实现。\n"
                         "\n$ echo 三\n三\n"
                         "\n$ false   # 退出状态 1\n"

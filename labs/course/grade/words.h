@@ -7,7 +7,7 @@
 #include "common/base/status.h"
 
 /* clang-format off */
-#define WORDS_LAB                "lab %s, %s\n", "实验 %s：%s\n"
+#define WORDS_LAB                "lab %s, %s\n", "实验 %s，%s\n"
 #define WORDS_WAS_NOT_RUN        "  it was not run: %s\n", "  没有运行：%s\n"
 #define WORDS_CHECK              "  %-14s %2d of %2d  %s\n", "  %-14s %2d/%2d 分  %s\n"
 #define WORDS_WHY                "      %s: %s\n", "      %s：%s\n"

@@ -105,6 +105,7 @@ pages='
     /^\|[-| :]+$/ || /^ *$/ { item = 0; next }
     /^ *([-*]|[0-9]+\.) / || /^\|/ {
         item = ++items[side, section]; items_text[side, section, item] = $0; items_line[side, section, item] = FNR
+        marker[side, section, item] = $1
         sub(/^ *([-*]|[0-9]+\.) /, "", items_text[side, section, item])
         next
     }
@@ -140,6 +141,8 @@ pages='
                 continue
             }
             for (i = 1; i <= items[1, s]; i++) {
+                if (marker[1, s, i] != marker[2, s, i] && marker[1, s, i] ~ /^([-*]|[0-9]+\.)$/)
+                    wrong(file[2], items_line[2, s, i], "begins with " marker[2, s, i] ", and " file[1] ":" items_line[1, s, i] " with " marker[1, s, i])
                 compare(items_text[1, s, i], file[1], items_line[1, s, i], items_text[2, s, i], file[2], items_line[2, s, i])
                 look_at_links(items_text[2, s, i], items_line[2, s, i])
                 rows++
@@ -244,6 +247,7 @@ self_test() {
     plant $sheet 's/<!-- [^ ]* -->//g' "$sheet:14: the figure <!-- sum -->3 =<!-- / --> is missing: labs/90-sums/README.md:14"
     plant $sheet 's/`--n 2`/`--n 3`/' "$sheet:15: the code word --n 3 is not in"
     plant $sheet 's/`add`/add/' "$sheet:1: the code word add is missing: labs/90-sums/README.md:3"
+    plant $sheet 's/^- 第二/2. 第二/' "$sheet:16: begins with 2., and labs/90-sums/README.md:16 with -"
     plant $sheet 's/^30 分钟/20 分钟/' "$sheet:3: the number 20 is not in"
     plant $sheet 's/1,024/1,204/' "$sheet:15: the number 1,204 is not in"
     plant $sheet 's/4 和 4/4/' "$sheet:16: the number 4 is missing: labs/90-sums/README.md:16"

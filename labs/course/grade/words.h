@@ -1,5 +1,6 @@
-/* Every word that the grader says to a student, in English and in Chinese (LS_LANG=zh). WORDS_... is a pair of formats that take the same
- * arguments, English first; the compiler looks at both. What a probe, the compiler or AddressSanitizer said is passed on as it is. */
+/* Every word that the grader says to a student, in English and in Chinese (LS_LANG=zh). WORDS_... is a pair of formats
+ * that take the same arguments, English first; the compiler looks at both. What a probe, the compiler or
+ * AddressSanitizer said is passed on as it is. */
 #ifndef LABS_COURSE_GRADE_WORDS_H
 #define LABS_COURSE_GRADE_WORDS_H
 
@@ -56,7 +57,8 @@ typedef struct told {
     char text[WORDS_LANGUAGES][1024];
 } told;
 
-/* words_add(&why, WORDS_MISSING, length, name) puts it behind what is there. Too long a text ends with a whole character. */
+/* words_add(&why, WORDS_MISSING, length, name) puts it behind what is there. A text that is cut ends with a whole
+ * character. */
 void words_add(told *out, const char *english, const char *chinese, ...) LS_PRINTF(2, 4) LS_PRINTF(3, 4);
 
 #endif

@@ -2,6 +2,7 @@
 # Builds a lab's probe, and its programs, with the student's files in place of the product's.
 # usage: labs/course/build.sh reference LAB OUT          OUT/reference, and OUT/allowed: what its files call
 #        labs/course/build.sh student LAB CODE OUT       OUT/probe, OUT/probe_asan and the lab's programs, from CODE's files
+#        labs/course/build.sh own LAB OUT                OUT/own: the objects of the lab's probe
 #        labs/course/build.sh planted LAB OUT            the lab's programs with planted bugs, for its sheet
 # NO_ASAN=1: without OUT/probe_asan.
 # student: exit status 1 and OUT/refused, a line, where the code does not compile or calls what it should
@@ -125,6 +126,7 @@ probe_flags=$(conf_lines "$folder" link | tr '\n' ' ')
 case $what in
 reference) out=$3 && mkdir -p "$out" && build_reference ;;
 student) code=$3 out=$4 && build_student ;;
+own) out=$3 && mkdir -p "$out" && build_own ;;
 planted) out=$3 && mkdir -p "$out" && build_planted ;;
-*) echo "labs/course/build.sh: reference, student or planted, not '$what'" >&2 && exit 2 ;;
+*) echo "labs/course/build.sh: reference, student, own or planted, not '$what'" >&2 && exit 2 ;;
 esac

@@ -1,18 +1,18 @@
 #!/bin/sh
 # Grades a class: a line of CSV for each student, lab and check.
 # usage: labs/course/class.sh SUBMISSIONS OUT LAB...   SUBMISSIONS/STUDENT holds files as they lie in the tree (common/comm/allreduce_ring.c)
-# A student's crash or endless loop costs that student's check one deadline. Run it in the container of labs/course/Containerfile: the
-# grader confines what it runs, and a container confines the rest.
+#        labs/course/class.sh --student FOLDER OUT LAB...   one of them, to FOLDER's name.csv in OUT/class, with what the first form has prepared
+# Students are graded side by side, as many as there are cores; the references and the probes' own objects are built once. A student's
+# crash or endless loop costs that student's check one deadline. Run it in the container of labs/course/Containerfile: the grader confines
+# what it runs, and a container confines the rest.
 set -u
 . labs/course/conf.sh
+one=''
+[ "$1" = --student ] && { one=1; shift; }
 submissions=$1 out=$2
 shift 2
-[ -d "$submissions" ] || { words no-folder "$submissions" >&2; exit 2; }
-mkdir -p "$out/class"
-csv=$out/class.csv
-echo 'student,lab,check,points,max,verdict,seconds,sha256' >"$csv.new"
 
-# student LAB: its lines, from the grader's JSON
+# lines LAB SECONDS SHA256 JSON: a lab's lines of $name, from the grader's JSON
 lines() {
     awk -v student="$(printf '%s' "$name" | tr ',"' '__')" -v lab="$1" -v seconds="$2" -v sum="$3" '
         function text(line) { sub(/^[^:]*:[ \t]*/, "", line); gsub(/[",]/, "", line); return line }
@@ -20,20 +20,43 @@ lines() {
         /"verdict":/ { print student "," lab "," check "," points "," of "," text($0) "," seconds "," sum }' "$4"
 }
 
-for folder_of_student in "$submissions"/*/; do
-    name=$(basename "$folder_of_student")
+grade_student() {
+    name=$(basename "$submissions") work=$out/class/students/$(basename "$submissions")
+    rm -rf "$work" && mkdir -p "$work" || return 1
     for lab; do
-        folder=$(lab_folder "$lab") || exit 2
-        files=$(cut_files "$folder")
-        sum=$(for file in $files; do cat "$folder_of_student/$file" 2>/dev/null; done | sha256sum | cut -d' ' -f1)
+        folder=$(lab_folder "$lab") || return 1
+        sum=$(for file in $(cut_files "$folder"); do cat "$submissions/$file" 2>/dev/null; done | sha256sum | cut -d' ' -f1)
         began=$(date +%s)
-        labs/course/grade.sh "$folder_of_student" "$out/class/$name" "$lab" >"$out/class/$name.$lab.txt" 2>&1 </dev/null
-        [ $? -eq 2 ] && { cat "$out/class/$name.$lab.txt" >&2; exit 1; }
-        lines "$lab" $(($(date +%s) - began)) "$sum" "$out/class/$name/$lab/grade.json" >>"$csv.new"
+        mkdir -p "$work/$lab" && cp -rp "$COURSE_REFERENCE/$lab/own" "$work/$lab/own" || return 1
+        labs/course/grade.sh "$submissions" "$work" "$lab" >"$work/$lab.txt" 2>&1 </dev/null
+        [ $? -eq 2 ] && { cat "$work/$lab.txt" >&2; return 1; }
+        lines "$lab" $(($(date +%s) - began)) "$sum" "$work/$lab/grade.json" >>"$work/lines.csv"
+        rm -rf "${work:?}/$lab"
     done
-    rm -rf "${out:?}/class/$name"
-done
-mv "$csv.new" "$csv"
+}
+
+if [ "$one" ]; then
+    grade_student "$@"
+    exit
+fi
+
+[ -d "$submissions" ] || { words no-folder "$submissions" >&2; exit 2; }
+rm -rf "$out/class" && mkdir -p "$out/class/students" || exit 1
+if [ -z "${COURSE_REFERENCE:-}" ]; then
+    COURSE_REFERENCE=$out/class/reference
+    export COURSE_REFERENCE
+    for lab; do
+        labs/course/build.sh reference "$lab" "$COURSE_REFERENCE/$lab" && labs/course/build.sh own "$lab" "$COURSE_REFERENCE/$lab" ||
+            { words no-reference "$lab" >&2; exit 2; }
+    done
+fi
+find "$(realpath "$submissions")" -mindepth 1 -maxdepth 1 -type d -print0 | LC_ALL=C sort -z |
+    xargs -0 -P "$(nproc)" -I STUDENT "$0" --student STUDENT "$out" "$@" || exit 1
+csv=$out/class.csv
+{
+    echo 'student,lab,check,points,max,verdict,seconds,sha256'
+    find "$out/class/students" -name lines.csv -print0 | LC_ALL=C sort -z | xargs -0 -r cat
+} >"$csv.new" && mv "$csv.new" "$csv" || exit 1
 awk -F, 'NR > 1 { points[$1] += $4; of[$1] += $5 } END { for (s in points) print s "," points[s] "," of[s] }' "$csv" | sort |
     while IFS=, read -r name points of; do words student-points "$points" "$of" "$name"; done
 echo "$csv"

@@ -47,3 +47,18 @@ cut_file() {
     # the first include that is there: below it nothing can be conditional
     cmp -s "$1" "$2" || sed -i '0,/^#include/s//#include "common\/base\/todo.h"\n#include/' "$2"
 }
+
+# What a student wrote for a lab ($folder, in $code), as one sum: a verdict is of that code and of no other.
+code_sum() { for file in $(cut_files "$folder"); do cat "$code/$file" 2>/dev/null; done | cksum; }
+
+# The last line "NAME: what the student predicts" of the lab's predict.txt ($notes); the colon may be a Chinese one.
+predicted() { LC_ALL=C sed -n "s/^$1\(:\|：\) *\([^ ].*\)$/\2/p" "$notes" 2>/dev/null | tail -1; }
+
+# Whether a prediction says what it is: it begins with the same word or words, and these end there; "1,024" and "1024" are the same.
+is_right() {
+    is=$(printf '%s\n' "$2" | tr 'A-Z' 'a-z')
+    case "$(printf '%s\n' "$1" | tr -d ',' | tr 'A-Z' 'a-z')" in
+    "$is" | "$is". | "$is"[!a-z0-9.]* | "$is".[!0-9]*) ;;
+    *) false ;;
+    esac
+}

@@ -11,13 +11,19 @@ LOOSE      := -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable -W
 COURSE_ENV  = BUILD=$(BUILD) CC='$(CC)' COURSE_CPPFLAGS='$(CPPFLAGS)' COURSE_CFLAGS='$(CSTD) -O2 -g $(WARN) $(LOOSE) -ffp-contract=off -pthread' \
     COURSE_LIB=$(or $(COURSE_REFERENCE:%=%/liblockstep.a),$(LIB)) COURSE_LIBS='$(LDLIBS)' COURSE_OBJ=$(BUILD)/obj COURSE_REFERENCE=$(COURSE_REFERENCE) ORACLE=$(or $(COURSE_REFERENCE),$(BUILD))
 
-.PHONY: lab labs lab-figures grade handout handout-check class course-check
+.PHONY: lab labs report report-check lab-figures grade handout handout-check class course-check
 lab: $(PROGRAMS) ## predict, run and compare: a lab with your code [LAB=03 CODE=folder with the files PREDICT=skip]
 	@$(if $(filter file,$(origin LAB)),echo 'Which lab? make lab LAB=01; labs/README.md has the list' >&2; exit 2)
 	@$(COURSE_ENV) PREDICT=$(PREDICT) labs/course/lab.sh $(call quoted,$(CODE)) $(BUILD)/labs $(LAB)
 
 grade: $(PROGRAMS) ## judge what is written for labs [LAB=03 CODE=folder with the files SEED=]
 	@$(COURSE_ENV) SEED=$(SEED) labs/course/grade.sh $(call quoted,$(CODE)) $(BUILD)/labs $(LAB) || [ $$? -ne 2 ] # points missing are no error of make's
+
+report: $(BUILD)/course_report ## what you did in the labs, as one HTML page to read or print [LAB=03 CODE=folder with the files OUT=file STUDENT=name LS_LANG=zh]
+	@$(COURSE_ENV) labs/course/report.sh $(call quoted,$(CODE)) $(BUILD)/labs $(call quoted,$(or $(OUT),$(BUILD)/report.html)) $(LAB)
+
+report-check: $(BUILD)/course_report ## a made-up report in a headless Chromium, on narrow and wide screens and on A4
+	@BUILD=$(BUILD) tests/report_in_browser.sh
 
 labs: ## every lab's runs with the reference
 	@$(MAKE) lab LAB="$(LAB)" PREDICT=skip

@@ -31,6 +31,7 @@ for lab; do
     fi
     status=$?
     [ $status -eq 2 ] && exit 2
+    code_sum >"$out/graded" # of which code these verdicts are, for the report
     count=$((count + 1))
     if [ $status -eq 3 ]; then unwritten=$((unwritten + 1)); elif [ $status -gt $worst ]; then worst=$status; fi
 done

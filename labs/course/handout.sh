@@ -18,7 +18,9 @@ sed -i -E '/instructors(\.zh)?\.md/d' "$to"/labs/README*.md || exit 1
 for lab in $(all_labs); do
     folder=$(lab_folder "$lab")
     sed -i '/^#.*instructors/d; /^cheat /d' "$to/$folder"/lab*.conf || exit 1
-    for file in $(cut_files "$folder"); do cut_file "$file" "$to/$file" || exit 1; done
+    for file in $(cut_files "$folder"); do
+        cut_file "$file" "$to/$file" && mkdir -p "$to/reference/handed-out/$(dirname "$file")" && cp "$to/$file" "$to/reference/handed-out/$file" || exit 1
+    done
     labs/course/build.sh reference "$lab" "$BUILD/labs/$lab" && labs/course/build.sh planted "$lab" "$BUILD/labs/$lab" || exit 1
     mkdir -p "$to/reference/$lab"
     for name in $(conf_lines "$folder" planted | cut -d' ' -f1); do strip -o "$to/reference/$lab/$name" "$BUILD/labs/$lab/$name" || exit 1; done

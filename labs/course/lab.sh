@@ -9,9 +9,6 @@ set -u
 code=$1 top=$2
 shift 2
 
-# Lines "NAME: what the student predicts" of the lab's predict.txt; the colon may be a Chinese one.
-predicted() { LC_ALL=C sed -n "s/^$1\(:\|：\) *\([^ ].*\)$/\2/p" "$notes" 2>/dev/null | tail -1; }
-
 # Asks what is not answered yet; on a terminal, at once.
 ask() {
     missing=''
@@ -41,9 +38,6 @@ run_all() {
     done 3<"$out/runs"
 }
 
-# Whether a prediction says what it is: it begins with the same word or words; "1,024" and "1024" are the same.
-is_right() { case "$(echo "$1" | tr -d ',' | tr 'A-Z' 'a-z')" in "$(echo "$2" | tr 'A-Z' 'a-z')"*) ;; *) false ;; esac }
-
 # Cuts a line that has more columns, between two characters. In UTF-8, whatever the locale: most of what takes three bytes or more is wide.
 fit() {
     LC_ALL=C awk -v most="$1" '{
@@ -60,12 +54,15 @@ fit() {
 compare() {
     echo
     words compare
+    : >"$out/results.new"
     while read -r name question <&3; do
         command=$(conf_lines "$folder" figure | sed -n "s/^$name  *\([=~][^ ]*\)  *//p")
         value=$(sh -c "$command" 3<&-) mine=$(predicted "$name") sign='!='
+        printf '%s\t%s\n' "$name" "$(printf '%s' "$value" | tr '\n' ' ')" >>"$out/results.new"
         is_right "$mine" "$value" && sign='='
         printf '%-18s %-22s %2s %s\n' "$name" "$value" "$sign" "$mine" | fit 118
     done 3<"$out/questions"
+    mv "$out/results.new" "$out/results" # for the report
 }
 
 for lab; do

@@ -1,0 +1,36 @@
+/* What labs/course/report.sh found out about a lab: lines of a key and fields, with tabs between them.
+ *
+ *     number 03 | folder labs/03-allreduce | title WORDS | graded same, other or never
+ *     predict NAME QUESTION, and behind it predicted TEXT and result SIGN KIND VALUE, where there are any
+ *     remark TEXT: a line of predict.txt that is no prediction */
+#ifndef LABS_COURSE_REPORT_FACTS_H
+#define LABS_COURSE_REPORT_FACTS_H
+
+#include <stdbool.h>
+
+#include "common/base/status.h"
+
+enum { FACTS_MOST_PREDICTIONS = 32, FACTS_MOST_REMARKS = 200 };
+
+typedef struct prediction {
+    const char *name, *question;
+    const char *predicted;     /* NULL: nothing */
+    const char *kind, *result; /* NULL: `make lab` has not run */
+    bool came_true;
+} prediction;
+
+typedef struct facts {
+    char *text; /* owns all strings */
+    const char *number, *folder, *title;
+    bool graded, graded_other; /* build/labs/NN/grade.json is there; but it is of other code */
+    prediction predictions[FACTS_MOST_PREDICTIONS];
+    int prediction_count, came_true;
+    const char *remarks[FACTS_MOST_REMARKS];
+    int remark_count;
+} facts;
+
+/* LS_ERR_INVALID names the line. Close also after a failure. */
+ls_status facts_open(facts *out, const char *path);
+void facts_close(facts *f);
+
+#endif

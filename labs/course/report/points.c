@@ -48,7 +48,7 @@ static void put_first_failure(FILE *page, language l, const points *p) {
     const check_points *first = p->checks, *end = p->checks + p->check_count;
     while (first < end && (held(first) || !first->why[0])) first++;
     if (first == end) return;
-    fprintf(page, "<p class=\"failure\"><strong>%s:</strong> <code>", words_of(l, WORD_FIRST_FAILURE));
+    fprintf(page, "<p class=\"failure\"><strong>%s</strong> <code>", words_of(l, WORD_FIRST_FAILURE));
     html_put_text(page, first->name);
     fputs("</code>: ", page);
     html_put_text(page, first->why);

@@ -97,6 +97,8 @@ static const char narrow_and_printed[] =
     "  tr { padding: .6rem 0; border-bottom: 1px solid var(--line); }\n"
     "  th, td { padding: .1rem 0; border: 0; text-align: left; white-space: normal; }\n"
     "  tbody th { font-weight: 600; }\n"
+    "  .number { white-space: normal; }\n"
+    "  .summary .number { max-width: none; }\n"
     "  .summary td, .checks td.number, .checks td.verdict { display: flex; justify-content: space-between; gap: 1rem; "
     "}\n"
     "  .summary td::before, .checks td.number::before, .checks td.verdict::before { content: attr(data-label); color: "

@@ -52,7 +52,7 @@
     X(LAB_NOT_GRADED, "Not graded yet: make grade LAB=%s", "还没有评分，请运行：make grade LAB=%s")                    \
     X(GRADED_OTHER, "The code has changed since it was graded: make grade LAB=%s",                                     \
       "评分之后代码有改动，请重新运行：make grade LAB=%s")                                                             \
-    X(FIRST_FAILURE, "First failing case", "第一个出错的情形")                                                         \
+    X(FIRST_FAILURE, "First failing case:", "第一个出错的情形：")                                                      \
     X(CHECK, "Check", "检查项")                                                                                        \
     X(INVARIANT, "What must hold", "必须成立的性质")                                                                   \
     X(VERDICT, "Verdict", "结论")                                                                                      \

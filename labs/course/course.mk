@@ -19,7 +19,7 @@ lab: $(PROGRAMS) ## predict, run and compare: a lab with your code [LAB=03 CODE=
 grade: $(PROGRAMS) ## judge what is written for labs [LAB=03 CODE=folder with the files SEED=]
 	@$(COURSE_ENV) SEED=$(SEED) labs/course/grade.sh $(call quoted,$(CODE)) $(BUILD)/labs $(LAB) || [ $$? -ne 2 ] # points missing are no error of make's
 
-report: $(BUILD)/course_report ## what you did in the labs, as one HTML page to read or print [LAB=03 CODE=folder with the files OUT=file STUDENT=name LS_LANG=zh]
+report: $(or $(COURSE_REFERENCE),$(BUILD))/course_report ## what you did in the labs, as one HTML page to read or print [LAB=03 CODE=folder with the files OUT=file STUDENT=name LS_LANG=zh]
 	@$(COURSE_ENV) labs/course/report.sh $(call quoted,$(CODE)) $(BUILD)/labs $(call quoted,$(or $(OUT),$(BUILD)/report.html)) $(LAB)
 
 report-check: $(BUILD)/course_report ## a made-up report in a headless Chromium, on narrow and wide screens and on A4

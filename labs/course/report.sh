@@ -2,7 +2,7 @@
 # A student's report: finds out what there is of each lab, and lets build/course_report make a page of it. `make report` calls it.
 # usage: labs/course/report.sh CODE OUT FILE LAB...   CODE: the tree with the student's files; OUT: where make lab and make grade have left what
 #                                                     they found; FILE: the page. STUDENT: a name for it; LS_LANG=zh: in Chinese
-# Labs that were not begun are left out. In the student's own tree a missing answers.md is made, with the sheet's questions.
+# Labs that were not begun are left out. In a handout a missing answers.md is made, with the sheet's questions.
 # Exit status: 1 nothing is begun, or the page could not be written; 2 there is no such lab.
 set -u
 export LC_ALL=C
@@ -79,6 +79,7 @@ facts() {
             printf 'result\t%s\t%s\t%s\n' "$sign" "$(kind_of "$mark" "$command")" "$(printf '%s' "$value" | field)"
         }
     done
+    [ $language = en ] || sed -n "s/^check  *\([^ ]*\)  */check\t\1\t/p" "$folder/lab.zh.conf" 2>/dev/null
     # what else a student wrote there: after the run, say
     names=$(conf_lines "$folder" predict | cut -d' ' -f1 | paste -sd'|' -)
     grep -a '[^[:space:]]' "$notes" 2>/dev/null | grep -avE "^(#|($names):)" | head -200 | tr '\t\r' '  ' | cut -b1-4000 | sed 's/^/remark	/'
@@ -100,7 +101,7 @@ questions() {
 
 make_room_for_answers() {
     answers=$folder/answers.md
-    [ "$code" = . ] && [ ! -e "$answers" ] && [ ! -L "$answers" ] || return 0
+    [ "$code" = . ] && [ "$COURSE_REFERENCE" ] && [ ! -e "$answers" ] && [ ! -L "$answers" ] || return 0
     if questions >"$answers.new" 2>/dev/null && [ -s "$answers.new" ] && mv "$answers.new" "$answers"; then
         echo "$answers is new: write your answers there, below the questions, and come back"
     else
@@ -121,6 +122,7 @@ for lab; do
     begun="$begun $lab"
 done
 [ "$begun" ] || { echo "nothing to report: no lab is begun there; labs/README.md says how to begin one" >&2; exit 1; }
+version=$(${CC:-cc} --version 2>/dev/null | head -1 | cut -b1-120)
 # shellcheck disable=SC2086
-"$BUILD/course_report" --out="$page" --built="$top" --code="$code" --results="$BUILD/results" --language=$language \
-    ${STUDENT:+"--student=$STUDENT"} $begun
+"${ORACLE:-$BUILD}/course_report" --out="$page" --built="$top" --code="$code" --results="$BUILD/results" --language=$language \
+    ${STUDENT:+"--student=$STUDENT"} ${version:+"--compiler=$version"} $begun

@@ -15,7 +15,7 @@
 #include "labs/course/report/page.h"
 
 struct settings {
-    const char *out, *built, *code, *results, *student, *language;
+    const char *out, *built, *code, *results, *student, *language, *compiler;
 };
 
 static ls_status parse(struct settings *s, int argc, char **argv, ls_parsed *parsed) {
@@ -37,6 +37,12 @@ static ls_status parse(struct settings *s, int argc, char **argv, ls_parsed *par
          .argument = "DIR",
          .help = "where programs have drawn their pictures"},
         {.kind = LS_OPTION_STRING, .name = "student", .to.text = &s->student, .argument = "NAME", .help = "who did it"},
+        {.kind = LS_OPTION_STRING,
+         .name = "compiler",
+         .to.text = &s->compiler,
+         .argument = "WORDS",
+         .help = "which compiler the labs are built with",
+         .empty = "this program's"},
         {.kind = LS_OPTION_STRING,
          .name = "language",
          .to.text = &s->language,
@@ -76,6 +82,7 @@ static ls_status run(const struct settings *s, char **numbers, int count) {
     p.labs = calloc((size_t)count, sizeof *p.labs);
     if (!p.labs) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %d labs", count);
     bench_describe_machine(&p.machine);
+    if (s->compiler) snprintf(p.machine.compiler, sizeof p.machine.compiler, "%s", s->compiler);
     ls_status status = open_labs(&p, s, numbers);
     if (status == LS_OK) status = write_page(&p, s->out);
     for (int i = 0; i < p.lab_count; i++) page_lab_close(&p.labs[i]);

@@ -35,10 +35,18 @@ static const char *take_result(facts *f, char *rest) {
     return NULL;
 }
 
+static const char *take_check(facts *f, char *rest) {
+    if (f->check_count == FACTS_MOST_CHECKS) return "too many checks";
+    f->checks[f->check_count].name = take_field(&rest);
+    f->checks[f->check_count++].words = rest;
+    return NULL;
+}
+
 static const char *take_line(facts *f, char *line) {
     char *rest = line, *key = take_field(&rest);
     if (strcmp(key, "predict") == 0) return take_prediction(f, rest);
     if (strcmp(key, "result") == 0) return take_result(f, rest);
+    if (strcmp(key, "check") == 0) return take_check(f, rest);
     if (strcmp(key, "number") == 0) f->number = rest;
     if (strcmp(key, "folder") == 0) f->folder = rest;
     if (strcmp(key, "title") == 0) f->title = rest;
@@ -72,4 +80,10 @@ ls_status facts_open(facts *out, const char *path) {
 void facts_close(facts *f) {
     free(f->text);
     *f = (facts){.text = NULL};
+}
+
+const char *facts_words_of_check(const facts *f, const char *name, const char *otherwise) {
+    for (int i = 0; i < f->check_count; i++)
+        if (strcmp(f->checks[i].name, name) == 0) return f->checks[i].words;
+    return otherwise;
 }

@@ -2,6 +2,7 @@
  *
  *     number 03 | folder labs/03-allreduce | title WORDS | graded same, other or never
  *     predict NAME QUESTION, and behind it predicted TEXT and result SIGN KIND VALUE, where there are any
+ *     check NAME WORDS: what must hold, in the page's language
  *     remark TEXT: a line of predict.txt that is no prediction */
 #ifndef LABS_COURSE_REPORT_FACTS_H
 #define LABS_COURSE_REPORT_FACTS_H
@@ -10,7 +11,7 @@
 
 #include "common/base/status.h"
 
-enum { FACTS_MOST_PREDICTIONS = 32, FACTS_MOST_REMARKS = 200 };
+enum { FACTS_MOST_PREDICTIONS = 32, FACTS_MOST_REMARKS = 200, FACTS_MOST_CHECKS = 32 };
 
 typedef struct prediction {
     const char *name, *question;
@@ -25,6 +26,10 @@ typedef struct facts {
     bool graded, graded_other; /* build/labs/NN/grade.json is there; but it is of other code */
     prediction predictions[FACTS_MOST_PREDICTIONS];
     int prediction_count, came_true;
+    struct {
+        const char *name, *words;
+    } checks[FACTS_MOST_CHECKS];
+    int check_count;
     const char *remarks[FACTS_MOST_REMARKS];
     int remark_count;
 } facts;
@@ -32,5 +37,8 @@ typedef struct facts {
 /* LS_ERR_INVALID names the line. Close also after a failure. */
 ls_status facts_open(facts *out, const char *path);
 void facts_close(facts *f);
+
+/* What the check is about in the page's language; `otherwise` where the facts do not say. */
+const char *facts_words_of_check(const facts *f, const char *name, const char *otherwise);
 
 #endif

@@ -127,7 +127,7 @@ static void put_predictions(FILE *file, language l, const facts *f) {
 static void put_grade(FILE *file, language l, const page_lab *lab) {
     fprintf(file, "<h3>%s</h3>\n", words_of(l, WORD_GRADE));
     if (lab->points.check_count > 0)
-        points_put(file, l, &lab->points);
+        points_put(file, l, &lab->points, &lab->facts);
     else
         put_hint(file, l, lab->facts.graded_other ? WORD_GRADED_OTHER : WORD_LAB_NOT_GRADED, lab->facts.number);
 }

@@ -55,11 +55,11 @@ static void put_first_failure(FILE *page, language l, const points *p) {
     fputs("</p>\n", page);
 }
 
-static void put_check(FILE *page, language l, const check_points *c) {
+static void put_check(FILE *page, language l, const check_points *c, const facts *f) {
     fprintf(page, "<tr class=\"%s\"><th scope=\"row\"><code>", held(c) ? "held" : "lost");
     html_put_text(page, c->name);
     fprintf(page, "</code></th><td data-label=\"%s\">", words_of(l, WORD_INVARIANT));
-    html_put_text(page, c->invariant);
+    html_put_text(page, facts_words_of_check(f, c->name, c->invariant));
     if (!held(c) && c->why[0]) {
         fputs("<div class=\"why\">", page);
         html_put_text(page, c->why);
@@ -72,7 +72,7 @@ static void put_check(FILE *page, language l, const check_points *c) {
     fputs("</td></tr>\n", page);
 }
 
-void points_put(FILE *page, language l, const points *p) {
+void points_put(FILE *page, language l, const points *p, const facts *f) {
     fputs("<p class=\"score\">", page);
     fprintf(page, words_of(l, WORD_GRADE_LINE), p->points, p->of, p->seed);
     fputs("</p>\n", page);
@@ -81,6 +81,6 @@ void points_put(FILE *page, language l, const points *p) {
             words_of(l, WORD_CHECK), words_of(l, WORD_INVARIANT));
     fprintf(page, "<th scope=\"col\">%s</th><th scope=\"col\" class=\"number\">%s</th></tr></thead><tbody>\n",
             words_of(l, WORD_VERDICT), words_of(l, WORD_POINTS));
-    for (int i = 0; i < p->check_count; i++) put_check(page, l, &p->checks[i]);
+    for (int i = 0; i < p->check_count; i++) put_check(page, l, &p->checks[i], f);
     fputs("</tbody></table>\n", page);
 }

@@ -6,6 +6,7 @@
 
 #include "common/base/json.h"
 #include "common/base/status.h"
+#include "labs/course/report/facts.h"
 #include "labs/course/report/words.h"
 
 enum { POINTS_MOST_CHECKS = 64 };
@@ -26,7 +27,7 @@ typedef struct points {
 ls_status points_open(points *out, const char *path);
 void points_close(points *p);
 
-/* The table of all checks, below the first failing case. */
-void points_put(FILE *page, language l, const points *p);
+/* The table of all checks, in the words of the lab's facts, below the first failing case. */
+void points_put(FILE *page, language l, const points *p, const facts *f);
 
 #endif

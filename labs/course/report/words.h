@@ -24,14 +24,14 @@
     X(CORES, "Cores", "核心数")                                                                                        \
     X(MEMORY, "Memory", "内存")                                                                                        \
     X(LOAD, "Load", "负载")                                                                                            \
-    X(LOAD_NOTE, "%.2f (processes that ran, mean of the last minute)", "%.2f（最近一分钟平均运行的进程数）")           \
+    X(LOAD_NOTE, "%.2f (mean of the last minute)", "%.2f（最近一分钟的平均值）")                                       \
     X(SYSTEM, "System", "操作系统")                                                                                    \
     X(COMPILER, "Compiler", "编译器")                                                                                  \
     X(LOCKSTEP, "lockstep", "lockstep")                                                                                \
     X(LOCKSTEP_COMMIT, "%s, commit %s", "%s，提交 %s")                                                                 \
     X(DATE, "Made on", "生成时间")                                                                                     \
     X(UNKNOWN, "unknown", "未知")                                                                                      \
-    X(LAB_TITLE, "Lab %s: %s", "实验 %s：%s")                                                                          \
+    X(LAB_TITLE, "Lab %s, %s", "实验 %s：%s")                                                                          \
     X(PREDICTIONS, "Predictions and results", "预测与结果")                                                            \
     X(QUESTION, "Question", "问题")                                                                                    \
     X(PREDICTED, "Predicted", "预测")                                                                                  \
@@ -39,7 +39,7 @@
     X(NOT_PREDICTED, "no prediction", "没有写预测")                                                                    \
     X(LAB_NOT_RUN, "There are no results yet: make lab LAB=%s", "还没有结果，请运行：make lab LAB=%s")                 \
     X(TRUE_MARK, "came true", "猜对")                                                                                  \
-    X(FALSE_MARK, "did not", "没猜对")                                                                                 \
+    X(FALSE_MARK, "did not come true", "没猜对")                                                                       \
     X(KIND_COUNTED, "counted", "计数")                                                                                 \
     X(KIND_MEASURED, "measured", "实测")                                                                               \
     X(KIND_REPLAYED, "replayed", "回放")                                                                               \

@@ -116,7 +116,7 @@ search='
     }
     # Files of other projects, and files that are written.
     function is_others(token) {
-        if (token ~ /^(torch|aten|tools|build)\// || token ~ /(^|\/)(tables|mnist_ddp)\.(md|py)$/) return 1
+        if (token ~ /^(torch|aten|tools|build)\// || token ~ /(^|\/)(tables|mnist_ddp|answers)\.(md|py)$/) return 1
         if (FILENAME == "docs/pytorch.md" && token !~ /\.md$/) return 1
         return token in system_headers
     }

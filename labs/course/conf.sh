@@ -49,7 +49,7 @@ cut_file() {
 }
 
 # What a student wrote for a lab ($folder, in $code), as one sum: a verdict is of that code and of no other.
-code_sum() { for file in $(cut_files "$folder"); do cat "$code/$file" 2>/dev/null; done | cksum; }
+code_sum() { for file in $(cut_files "$folder"); do [ ! -f "$code/$file" ] || cat "$code/$file"; done | cksum; }
 
 # The last line "NAME: what the student predicts" of the lab's predict.txt ($notes); the colon may be a Chinese one.
 predicted() { LC_ALL=C sed -n "s/^$1\(:\|：\) *\([^ ].*\)$/\2/p" "$notes" 2>/dev/null | tail -1; }

@@ -27,6 +27,9 @@ handed_out() { # FILE TO
 }
 
 diffs() {
+    for file in $(cut_files "$folder"); do
+        [ ! -f "$code/$file" ] || [ "$(wc -c <"$code/$file")" -le 4000000 ] || { echo "$code/$file has more than 4 MB: that is no code of this course" >&2; return 1; }
+    done
     rm -rf "$out/handed-out"
     for file in $(cut_files "$folder"); do
         handed_out "$file" "$out/handed-out/$file" || return 1
@@ -40,7 +43,7 @@ is_products_own() { [ "$code" = . ] && [ -z "$COURSE_REFERENCE" ]; }
 
 is_begun() {
     [ -f "$out/grade.json" ] && [ "$graded" = same ] && return
-    grep -q '[^[:space:]]' "$code/$folder/answers.md" 2>/dev/null && return
+    [ -f "$code/$folder/answers.md" ] && grep -q '[^[:space:]]' "$code/$folder/answers.md" && return
     for name in $(conf_lines "$folder" predict | cut -d' ' -f1); do [ "$(predicted "$name")" ] && return; done
     ! is_products_own && [ -s "$out/report.diff" ]
 }
@@ -93,7 +96,9 @@ questions() {
     awk -v section="${section:-0}" '
         /^## / { n++; next }
         n != section { next }
-        { gsub(/<!-- [^>]* -->/, ""); while (match($0, /\]\([^)]*\)/)) $0 = substr($0, 1, RSTART - 1) substr($0, RSTART + RLENGTH) }
+        { gsub(/( [=~][^ ]*)?<!-- [^>]* -->/, ""); while (match($0, /\[[^]]*\]\([^)]*\)/)) {
+              link = substr($0, RSTART + 1, RLENGTH - 2); sub(/\]\(.*/, "", link)
+              $0 = substr($0, 1, RSTART - 1) link substr($0, RSTART + RLENGTH) } }
         /^[0-9]+\. / { if (open) print "\n"; open = 1; print "> " $0; next }
         open && /^ +[^ ]/ { sub(/^ +/, ""); print "> " $0 }
         END { if (open) print "\n" }' "$sheet"
@@ -109,11 +114,17 @@ make_room_for_answers() {
     fi
 }
 
+# What is written in predict.txt, be it huge, no file or not there.
+take_notes() {
+    : >"$notes" || return 1
+    [ ! -f "$code/$folder/predict.txt" ] || head -c 200000 "$code/$folder/predict.txt" >"$notes"
+}
+
 begun=''
 for lab; do
     folder=$(lab_folder "$lab") || exit 2
-    out=$top/$lab notes=$code/$folder/predict.txt
-    mkdir -p "$out" || exit 1
+    out=$top/$lab notes=$top/$lab/report.predict
+    mkdir -p "$out" && take_notes || exit 1
     graded=$(graded_code)
     diffs || exit 1
     is_begun || { rm -f "$out/report.diff"; continue; }

@@ -178,6 +178,45 @@ static void test_answers_too_large_are_an_error(void **state) {
     free(many);
 }
 
+/* A pipe that nobody writes to is waited for by nobody. */
+static void test_what_is_no_file(void **state) {
+    (void)state;
+    make_submission();
+    assert_int_equal(mkfifo(scratch_path("made/code/labs/02-samples/answers.md"), 0600), 0);
+    report("A=1", "02");
+    expect_one_line(1, "answers.md");
+    assert_int_equal(unlink(scratch_path("made/code/labs/02-samples/predict.txt")), 0);
+    assert_int_equal(mkfifo(scratch_path("made/code/labs/02-samples/predict.txt"), 0600), 0);
+    report("A=1", "02");
+    expect_one_line(1, "nothing to report");
+}
+
+/* In a handout the first report makes a place for answers, and never takes one away. */
+static void test_room_for_answers(void **state) {
+    (void)state;
+    static const char prediction[] = "ring-bytes: 7\n", own[] = "mine\n";
+    static const char line[] =
+        "/usr/bin/env -C %s BUILD=%s ORACLE=%s COURSE_REFERENCE=reference labs/course/report.sh . built "
+        "report.html 03";
+    assert_int_equal(program_run(&run, "/bin/cp -r labs %s", scratch_folder()), 0);
+    assert_int_equal(program_run(&run, "/bin/mkdir -p %s", scratch_path("reference/handed-out/common/comm")), 0);
+    assert_int_equal(program_run(&run, "/bin/cp -r common/comm %s", scratch_path("reference/handed-out/common")), 0);
+    scratch_write("labs/03-allreduce/predict.txt", prediction, strlen(prediction));
+    program_run(&run, line, scratch_folder(), scratch_folder(), build_folder());
+    if (run.status != 0) fail_msg("status %d: %s", run.status, run.err_text);
+    program_expect_text(&run, "labs/03-allreduce/answers.md is new");
+    char *questions = scratch_read_text("labs/03-allreduce/answers.md");
+    assert_memory_equal(questions, "> 1. In which step", 18);
+    assert_non_null(strstr(questions, "\n> 4. With N = 2"));
+    assert_null(strstr(questions, "Common problems"));
+    free(questions);
+    scratch_write("labs/03-allreduce/answers.md", own, strlen(own));
+    program_run(&run, line, scratch_folder(), scratch_folder(), build_folder());
+    questions = scratch_read_text("labs/03-allreduce/answers.md");
+    assert_string_equal(questions, own);
+    free(questions);
+}
+
 /* --- parts ---------------------------------------------------------------------------------------------------------- */
 
 static char *text_of(void (*put)(FILE *, const char *, size_t), const char *text, size_t nbytes) {
@@ -287,6 +326,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_bad_input_leaves_the_good_page, programs_setup, teardown),
         cmocka_unit_test_setup_teardown(test_verdicts_of_other_code_do_not_count, programs_setup, teardown),
         cmocka_unit_test_setup_teardown(test_answers_too_large_are_an_error, programs_setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_is_no_file, programs_setup, teardown),
+        cmocka_unit_test_setup_teardown(test_room_for_answers, programs_setup, teardown),
         cmocka_unit_test(test_characters),
         cmocka_unit_test(test_markdown),
         cmocka_unit_test(test_pictures),

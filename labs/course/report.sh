@@ -133,7 +133,7 @@ for lab; do
     begun="$begun $lab"
 done
 [ "$begun" ] || { echo "nothing to report: no lab is begun there; labs/README.md says how to begin one" >&2; exit 1; }
-version=$(${CC:-cc} --version 2>/dev/null | head -1 | cut -b1-120)
+version=$(${CC:-cc} -v 2>&1 | grep -m1 ' version ' | cut -b1-120)
 # shellcheck disable=SC2086
 "${ORACLE:-$BUILD}/course_report" --out="$page" --built="$top" --code="$code" --results="$BUILD/results" --language=$language \
     ${STUDENT:+"--student=$STUDENT"} ${version:+"--compiler=$version"} $begun

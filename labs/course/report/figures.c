@@ -34,7 +34,10 @@ static void put_kinds(FILE *page, language l, const char *words) {
     static const struct {
         const char *said;
         word shown;
-    } kinds[] = {{"measured", WORD_KIND_MEASURED}, {"virtual", WORD_KIND_VIRTUAL}, {"replayed", WORD_KIND_REPLAYED}};
+    } kinds[] = {{"measured", WORD_KIND_MEASURED},
+                 {"virtual", WORD_KIND_VIRTUAL},
+                 {"replayed", WORD_KIND_REPLAYED},
+                 {"computed", WORD_KIND_COMPUTED}};
     bool any = false;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (!strcasestr(words, kinds[i].said)) continue;
@@ -50,8 +53,7 @@ static void put_caption(FILE *page, language l, const char *name, const svg_said
     fputs("<code>", page);
     html_put_text(page, name);
     fputs("</code>", page);
-    if (strstr(said->words, "GNUPLOT")) fprintf(page, ", %s", words_of(l, WORD_DRAWN_BY));
-    if (said->why[0] || said->left_out) fputs("; ", page);
+    if (strstr(said->words, "GNUPLOT")) fputs(words_of(l, WORD_DRAWN_BY), page);
     if (said->why[0]) {
         char text[SVG_WHY_CAPACITY + 64];
         snprintf(text, sizeof text, words_of(l, WORD_NOT_SHOWN), said->why);

@@ -56,7 +56,7 @@ static const char parts[] =
     ".held .verdict, .true { color: var(--green); }\n"
     ".lost .verdict, .false, .failure strong { color: var(--red); }\n"
     ".why { margin-top: .2rem; color: var(--soft); font-size: .9rem; }\n"
-    ".score { font-weight: 600; }\n"
+    ".score { font-weight: 600; break-after: avoid; }\n"
     ".failure { padding: .6rem .9rem; border-left: 3px solid var(--red); background: #fdf4f2; max-width: none; "
     "break-inside: avoid; }\n"
     ".kind { display: inline-block; padding: 0 .45em; border: 1px solid var(--line); border-radius: .25em; color: "

@@ -66,9 +66,9 @@
     X(PROGRAM_FIGURES, "Figures of the programs", "各程序的图")                                                        \
     X(PROGRAM_FIGURES_NOTE, "From %s: what make bench-dp-vs-ddp, make plots and other targets drew.",                  \
       "来自 %s：由 make bench-dp-vs-ddp、make plots 等命令绘制。")                                                     \
-    X(DRAWN_BY, "drawn by gnuplot", "由 gnuplot 绘制")                                                                 \
-    X(LEFT_OUT, "%d parts of the file are left out here", "文件中有 %d 个部分未放入本页")                              \
-    X(NOT_SHOWN, "not shown: %s", "无法显示：%s")                                                                      \
+    X(DRAWN_BY, ", drawn by gnuplot", "，由 gnuplot 绘制")                                                             \
+    X(LEFT_OUT, "; %d parts of the file are left out here", "；文件中有 %d 个部分未放入本页")                          \
+    X(NOT_SHOWN, "; not shown: %s", "；无法显示：%s")                                                                  \
     X(MORE_FIGURES, "%d more pictures are not shown.", "另有 %d 幅图未显示。")                                         \
     X(CODE, "Code", "代码")                                                                                            \
     X(CODE_NOTE, "What differs from the file that was handed out.", "与发下来的文件相比的改动。")                      \

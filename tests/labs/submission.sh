@@ -73,7 +73,7 @@ cat >"$to/labs/03/bytes.svg" <<'END'
 <image href="http://192.0.2.1/x.png" width="10" height="10"/><a href="javascript:hacked=11"><text>linked words</text></a>
 <rect x="10" y="10" width="880" height="280" fill="#f3f7fb" stroke="black" onclick="hacked = 12" style="background:url(http://192.0.2.1/y)"/>
 <path d="M90,250 L800,60" fill="none" stroke="url(http://192.0.2.1/#z)" stroke-width="3"/>
-<path d="M90,250 L800,60" fill="none" stroke="#0072B2" stroke-width="3"/>
+<path onmouseover="alert(12)" d="M90,250 L800,60" fill="none" stroke="#0072B2" stroke-width="3"/>
 <use xlink:href='#gpPt6' transform='translate(800,60) scale(12)' color='#D55E00'/><use href="http://192.0.2.1/u.svg#p"/>
 <g font-family="DejaVu Sans" font-size="20"><text x="100" y="50"><tspan>measured on this machine &amp; &lt;others&gt;</tspan></text></g>
 </svg>

@@ -39,10 +39,14 @@ browse() { # OPTION... URL
 # What the browser itself says of the page; it is shown in a frame of that width, since a window has a least width of its own.
 checking='
 addEventListener("load", () => {
-    const said = [], root = document.scrollingElement, width = root.clientWidth, name = (e) => e.tagName + (e.className.length ? "." + e.className : "");
-    const html = "html head meta title style script body header main section footer h1 h2 h3 h4 h5 h6 p a bdi time table thead tbody tfoot tr th td dl div dt dd " +
-        "figure figcaption blockquote ul ol li pre code span strong em", svg = "svg g path circle ellipse rect line polyline polygon text tspan use defs filter feFlood feComposite";
-    const elements = new Set((html + " " + svg).split(" ")), fetching = /^(src|srcset|href|xlink:href|action|formaction|data|poster|background|ping|manifest|style)$/i;
+    const said = [], root = document.scrollingElement, width = root.clientWidth,
+        name = (e) => e.tagName + (e.className.length ? "." + e.className : "");
+    const elements = new Set(("html head meta title style script body header main section footer h1 h2 h3 h4 h5 h6 p a bdi time " +
+        "table thead tbody tfoot tr th td dl div dt dd figure figcaption blockquote ul ol li pre code span strong em " +
+        "svg g path circle ellipse rect line polyline polygon text tspan use defs filter feFlood feComposite").split(" "));
+    const fetching = /^(src|srcset|href|xlink:href|action|formaction|data|poster|background|ping|manifest|style)$/i;
+    const leaves = (a) => /^on/i.test(a.name) || (fetching.test(a.name) && !a.value.startsWith("#")) ||
+        (/(https?|javascript|data):|url\((?!#)/i.test(a.value) && !/^aria-|^content$/.test(a.name));
     said.push("width " + innerWidth);
     if (root.scrollWidth > width) said.push("the page is " + root.scrollWidth + " wide");
     if (typeof hacked !== "undefined") said.push("a script of the submission has run: " + hacked);
@@ -50,8 +54,7 @@ addEventListener("load", () => {
     for (const e of document.querySelectorAll("*")) {
         if (!elements.has(e.localName)) said.push("an element " + e.localName);
         for (const a of e.attributes)
-            if (/^on/i.test(a.name) || (fetching.test(a.name) && !a.value.startsWith("#")) || /(https?|javascript|data):|url\((?!#)/i.test(a.value) && !/^aria-|^content$/.test(a.name))
-                said.push("an attribute " + a.name + "=" + a.value + " of " + name(e));
+            if (leaves(a)) said.push("an attribute " + a.name + "=" + a.value + " of " + name(e));
         if (e.ownerSVGElement || !document.body.contains(e)) continue;
         const box = e.getBoundingClientRect();
         if (box.right > width + 0.5 || box.left < -0.5) said.push(name(e) + " lies beyond the edge: " + box.left + " to " + box.right);

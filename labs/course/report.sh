@@ -69,7 +69,7 @@ field() { tr '\t\r' '  ' | head -c 4000; }
 
 facts() {
     printf 'number\t%s\nfolder\t%s\ntitle\t%s\ngraded\t%s\n' "$lab" "$folder" "$(words title)" "$graded"
-    conf_lines "$folder" predict | while read -r name question; do
+    conf_lines "$folder" predict | while read -r name _; do
         printf 'predict\t%s\t%s\n' "$name" "$(words "predict $name")"
         mine=$(predicted "$name" | field)
         [ -z "$mine" ] || printf 'predicted\t%s\n' "$mine"

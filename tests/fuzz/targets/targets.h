@@ -19,7 +19,8 @@
     X(workload)                                                                                                        \
     X(allreduce_table)                                                                                                 \
     X(node)                                                                                                            \
-    X(trace)
+    X(trace)                                                                                                           \
+    X(report)
 
 #define FUZZ_DECLARE(name) void fuzz_##name(const uint8_t *data, size_t nbytes);
 FUZZ_TARGET_MAP(FUZZ_DECLARE)

@@ -9,11 +9,10 @@ export LC_ALL=C
 . labs/course/conf.sh
 code=${1%/} top=$2 page=$3
 shift 3
-[ -d "$code" ] || { echo "there is no folder '$code'" >&2; exit 2; }
-case ${LS_LANG:-} in zh*) language=zh ;; *) language=en ;; esac
+[ -d "$code" ] || { words no-folder "$code" >&2; exit 2; }
 
 # The words of a key of lab.conf in the page's language, where they are there.
-words() {
+lab_words() {
     said=''
     [ $language = en ] || said=$(sed -n "s/^$1  *//p" "$folder/lab.zh.conf" 2>/dev/null | head -1)
     [ "$said" ] || said=$(conf_lines "$folder" "$1" | head -1)
@@ -28,7 +27,7 @@ handed_out() { # FILE TO
 
 diffs() {
     for file in $(cut_files "$folder"); do
-        [ ! -f "$code/$file" ] || [ "$(wc -c <"$code/$file")" -le 4000000 ] || { echo "$code/$file has more than 4 MB: that is no code of this course" >&2; return 1; }
+        [ ! -f "$code/$file" ] || [ "$(wc -c <"$code/$file")" -le 4000000 ] || { words too-large "$code/$file" >&2; return 1; }
     done
     rm -rf "$out/handed-out"
     for file in $(cut_files "$folder"); do
@@ -68,9 +67,9 @@ kind_of() {
 field() { tr '\t\r' '  ' | head -c 4000; }
 
 facts() {
-    printf 'number\t%s\nfolder\t%s\ntitle\t%s\ngraded\t%s\n' "$lab" "$folder" "$(words title)" "$graded"
+    printf 'number\t%s\nfolder\t%s\ntitle\t%s\ngraded\t%s\n' "$lab" "$folder" "$(lab_words title)" "$graded"
     conf_lines "$folder" predict | while read -r name _; do
-        printf 'predict\t%s\t%s\n' "$name" "$(words "predict $name")"
+        printf 'predict\t%s\t%s\n' "$name" "$(lab_words "predict $name")"
         mine=$(predicted "$name" | field)
         [ -z "$mine" ] || printf 'predicted\t%s\n' "$mine"
         value=$(sed -n "s/^$name	//p" "$out/results" 2>/dev/null | tail -1)
@@ -85,7 +84,7 @@ facts() {
     [ $language = en ] || sed -n "s/^check  *\([^ ]*\)  */check\t\1\t/p" "$folder/lab.zh.conf" 2>/dev/null
     # what else a student wrote there: after the run, say
     names=$(conf_lines "$folder" predict | cut -d' ' -f1 | paste -sd'|' -)
-    grep -a '[^[:space:]]' "$notes" 2>/dev/null | grep -avE "^(#|($names):)" | head -200 | tr '\t\r' '  ' | cut -b1-4000 | sed 's/^/remark	/'
+    grep -a '[^[:space:]]' "$notes" 2>/dev/null | grep -avE "^(#|($names)(:|：))" | head -200 | tr '\t\r' '  ' | cut -b1-4000 | sed 's/^/remark	/'
 }
 
 # The questions of the sheet, each with room below it: the sheet's section that has the place of "Questions" in the English one.
@@ -108,7 +107,7 @@ make_room_for_answers() {
     answers=$folder/answers.md
     [ "$code" = . ] && [ "$COURSE_REFERENCE" ] && [ ! -e "$answers" ] && [ ! -L "$answers" ] || return 0
     if questions >"$answers.new" 2>/dev/null && [ -s "$answers.new" ] && mv "$answers.new" "$answers"; then
-        echo "$answers is new: write your answers there, below the questions, and come back"
+        words answers-new "$answers"
     else
         rm -f "$answers.new"
     fi
@@ -132,7 +131,7 @@ for lab; do
     facts >"$out/report.facts.new" && mv "$out/report.facts.new" "$out/report.facts" || exit 1
     begun="$begun $lab"
 done
-[ "$begun" ] || { echo "nothing to report: no lab is begun there; labs/README.md says how to begin one" >&2; exit 1; }
+[ "$begun" ] || { words nothing-begun >&2; exit 1; }
 version=$(${CC:-cc} -v 2>&1 | grep -m1 ' version ' | cut -b1-120)
 # shellcheck disable=SC2086
 "${ORACLE:-$BUILD}/course_report" --out="$page" --built="$top" --code="$code" --results="$BUILD/results" --language=$language \

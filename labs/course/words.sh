@@ -40,6 +40,11 @@ words_in() {
     status-comment) en='exit status' zh='退出状态' ;;
     # the columns of 18 and 22 places, as they look: a Chinese character takes two
     compare) en='                   it is                    you predicted' zh='                   实际                     你的预测' ;;
+    # report.sh
+    too-large) en='%s has more than 4 MB: that is no code of this course' zh='%s 超过 4 MB：这不是本课程的代码' ;;
+    answers-new) en='%s is new: write your answers there, below the questions, and come back' zh='%s 是新建的：请把答案写在其中的问题下面，然后再来' ;;
+    nothing-begun) en='nothing to report: no lab is begun there; labs/README.md says how to begin one' \
+        zh='没有可以报告的内容：还没有开始任何实验；怎样开始见 labs/README.zh.md' ;;
     # figures.sh
     figure-failed) en='%s: figure %s: the command failed, or printed nothing: %s' zh='%s：数字 %s：命令失败，或者没有输出：%s' ;;
     figure-no-place) en='%s has no place for figure %s' zh='%s 里没有放数字 %s 的地方' ;;

@@ -26,7 +26,7 @@ compile() {
 }
 
 # Names that the files need from elsewhere.
-needed() { nm -u "$@" | awk 'NF >= 2 { sub(/@.*/, "", $NF); print $NF }' | sort -u; }
+needed() { nm -u "$@" | awk 'NF == 2 && $1 ~ /^[Uwv]$/ { sub(/@.*/, "", $NF); print $NF }' | sort -u; }
 
 # The probe's own files: those of the lab that are not the student's.
 probe_files() { for file in "$folder"/*.c; do cut_files "$folder" | grep -qxF "$file" || echo "$file"; done; }

@@ -11,7 +11,7 @@ LOOSE      := -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable -W
 COURSE_ENV  = BUILD=$(BUILD) CC='$(CC)' COURSE_CPPFLAGS='$(CPPFLAGS)' COURSE_CFLAGS='$(CSTD) -O2 -g $(WARN) $(LOOSE) -ffp-contract=off -pthread' \
     COURSE_LIB=$(or $(COURSE_REFERENCE:%=%/liblockstep.a),$(LIB)) COURSE_LIBS='$(LDLIBS)' COURSE_OBJ=$(BUILD)/obj COURSE_REFERENCE=$(COURSE_REFERENCE) ORACLE=$(or $(COURSE_REFERENCE),$(BUILD))
 
-.PHONY: lab labs report report-check lab-figures grade handout handout-check class course-check
+.PHONY: lab labs report report-check lab-figures grade handout handout-check class class-check course-check
 lab: $(PROGRAMS) ## predict, run and compare: a lab with your code [LAB=03 CODE=folder with the files PREDICT=skip]
 	@$(if $(filter file,$(origin LAB)),echo 'Which lab? make lab LAB=01; labs/README.md has the list' >&2; exit 2)
 	@$(COURSE_ENV) PREDICT=$(PREDICT) labs/course/lab.sh $(call quoted,$(CODE)) $(BUILD)/labs $(LAB)
@@ -41,6 +41,9 @@ handout-check: $(PROGRAMS) ## build a handout and run its tests, which pass or a
 
 class: $(PROGRAMS) ## grade a class, to CSV [SUBMISSIONS=folder with one folder a student LAB=03]
 	@$(COURSE_ENV) labs/course/class.sh $(call quoted,$(SUBMISSIONS)) $(BUILD)/labs $(LAB)
+
+class-check: $(PROGRAMS) ## a class of thirty made-up students, of whom every verdict must be right [LAB=]
+	@$(COURSE_ENV) labs/course/class_check.sh $(LAB)
 
 course-check: $(PROGRAMS) ## the labs, their graders and their planted bugs [LAB=03 RUNS=20 BUGS='no_*' PARTS='handout stubs']
 	@$(COURSE_ENV) RUNS=$(RUNS) BUGS=$(call quoted,$(BUGS)) PARTS=$(call quoted,$(PARTS)) labs/course/check.sh $(LAB)

@@ -1,0 +1,98 @@
+#!/bin/sh
+# class-check: a class of thirty made-up students, graded by `make class`; every row must be right. `make class-check` calls it.
+# usage: labs/course/class_check.sh LAB...
+# Six have the product's code, four what was handed out, twelve one planted bug each; the others hand in half of it, nothing, what does not
+# compile, crashes, ends the program, never ends or writes files; one has an awkward name. What is expected of a lab: full; zero; a
+# check's name: this check is not held; any: the student's file belongs to another lab as well, where it was changed.
+set -u
+. labs/course/conf.sh
+work=$BUILD/class-check
+rm -rf "$work"
+mkdir -p "$work/students"
+expected=$work/expected.csv
+bugs_of() { ls "$(lab_folder "$1")"/bugs/*.patch; }
+
+# The product's files, in a folder of the student's.
+student() {
+    name=$1 code=$work/students/$1
+    for lab in $labs; do
+        for file in $(cut_files "$(lab_folder "$lab")"); do
+            [ -f "$code/$file" ] || { mkdir -p "$code/$(dirname "$file")" && cp "$file" "$code/$file"; } || exit 1
+        done
+    done
+}
+
+# expect LAB WORD: of this lab WORD; of others that share a changed file, any; of the rest, full.
+expect() {
+    for lab in $labs; do
+        word=full
+        for file in $(cut_files "$(lab_folder "$lab")"); do cmp -s "$file" "$code/$file" || word=any; done
+        [ "$lab" = "$1" ] && word=$2
+        echo "$name,$lab,$word" >>"$expected"
+    done
+}
+
+stub() { for file in $(cut_files "$(lab_folder "$1")"); do cut_file "$file" "$code/$file"; done; }
+
+# In place of the first function's body of a lab, which is else as handed out, this code.
+write_instead() { # LAB CODE
+    stub "$1"
+    file=$(cut_files "$(lab_folder "$1")" | head -1)
+    BODY=$2 awk '/ls_todo\(/ && !done { print "    " ENVIRON["BODY"]; done = 1; next } { print }' "$code/$file" >"$code/$file.new" || exit 1
+    { printf '#include <stdlib.h>\n'; cat "$code/$file.new"; } >"$code/$file"
+    rm "$code/$file.new"
+}
+
+# The n-th of the labs, counted round.
+nth() { set -- "$1" "$(echo "$labs" | wc -w)"; echo "$labs" | tr ' ' '\n' | sed -n "$((($1 - 1) % $2 + 1))p"; }
+
+labs=$(echo "$*")
+for i in 1 2 3 4 5 6; do student "writes-all-$i" && expect none full; done
+for i in 1 2 3 4; do
+    student "writes-nothing-$i"
+    for lab in $labs; do stub "$lab" && echo "$name,$lab,zero" >>"$expected"; done
+done
+for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+    lab_of_bug=$(nth $((i * 3)))
+    count=$(bugs_of "$lab_of_bug" | wc -l)
+    patch=$(bugs_of "$lab_of_bug" | sed -n "$(($(date +%j) * 7 + i * 5 - (($(date +%j) * 7 + i * 5) / count) * count + 1))p")
+    student "bug-$i-$(basename "$patch" .patch)"
+    patch -s -p1 -d "$code" <"$patch" || exit 1
+    expect "$lab_of_bug" "$(sed -n '1s/^check: //p' "$patch")"
+done
+student half-of-it
+for lab in $labs; do case $lab in *[13579]) stub "$lab" ;; esac; done
+for lab in $labs; do
+    word=full
+    for file in $(cut_files "$(lab_folder "$lab")"); do cmp -s "$file" "$code/$file" || word=any; done
+    case $lab in *[13579]) word=zero ;; esac
+    echo "$name,$lab,$word" >>"$expected"
+done
+name=no-files && mkdir -p "$work/students/$name"
+for lab in $labs; do echo "$name,$lab,zero" >>"$expected"; done
+student no-c
+lab_of_bug=$(nth 1) file=$(cut_files "$(lab_folder "$(nth 1)")" | head -1)
+echo 'this is no C' >>"$code/$file" && expect "$lab_of_bug" zero
+student crashes && write_instead "$(nth 2)" '*(volatile int *)16 = 1;' && expect "$(nth 2)" zero
+student ends-the-program && write_instead "$(nth 3)" 'extern void exit(int); exit(0);' && expect "$(nth 3)" zero
+student never-ends && write_instead "$(nth 4)" 'for (volatile int i = 0;; i++) {}' && expect "$(nth 4)" zero
+student writes-files && write_instead "$(nth 5)" 'extern int open(const char *, int, ...); open("seen", 65);' && expect "$(nth 5)" zero
+student "王 小明, jr." && expect none full
+
+began=$(date +%s)
+labs/course/class.sh "$work/students" "$work/graded" $labs || exit 1
+took=$(($(date +%s) - began))
+students=$(find "$work/students" -mindepth 1 -maxdepth 1 -type d | wc -l)
+# The CSV has no commas in names.
+awk -F, -v students="$students" -v took=$took '
+    NR == FNR { if (FNR > 1) { row = $1 "," $2; points[row] += $4; of[row] += $5; got[row "," $3] = $4; seen[$1] = 1 } next }
+    { lab = $(NF - 1); word = $NF; name = $0; sub(/,[^,]*,[^,]*$/, "", name); gsub(/,/, "_", name); row = name "," lab; rows++
+      if (!(row in of) || of[row] == 0) { print "  " row ": there is no row"; bad++ }
+      else if (word == "full" && points[row] != of[row]) { print "  " row ": " points[row] " of " of[row] ", and all is right"; bad++ }
+      else if (word == "zero" && points[row] != 0) { print "  " row ": " points[row] " points for nothing"; bad++ }
+      else if (word != "full" && word != "zero" && word != "any" && (points[row] == of[row] || got[row "," word] != 0)) {
+          print "  " row ": " points[row] " of " of[row] ", and " word " is broken"; bad++ } }
+    END { for (s in seen) graded++
+          if (graded != students) { print "  " graded " students were graded, and there are " students; bad++ }
+          printf "class-check: %d students, %d labs of theirs, in %d s: %s\n", students, rows, took, bad ? bad " are wrong" : "every row is right"
+          exit bad > 0 }' "$work/graded/class.csv" "$expected"

@@ -96,7 +96,8 @@ MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/launch/ddpru
     $(addprefix labs/bench/,dp_vs_ddp/bench_dp_vs_ddp.c comm/bench_comm.c backends/backends.c thread_vs_process/thread_vs_process.c \
     mkdigits/mkdigits.c gpu_check/gpu_check.c) \
     $(addprefix labs/replay/,replay/replay.c fit_tn/fit_tn.c calibrate/calibrate.c tables/tables.c) \
-    labs/course/grade/grade.c labs/course/report/course_report.c labs/01-ranks/hello/hello.c labs/02-samples/who_gets/who_gets.c
+    labs/course/grade/grade.c labs/course/report/course_report.c labs/01-ranks/hello/hello.c labs/02-samples/who_gets/who_gets.c \
+    labs/09-memory/who_holds/who_holds.c
 MAINS      := $(wildcard $(MAINS))
 PROGRAMS   := $(foreach main,$(MAINS),$(BUILD)/$(basename $(notdir $(main))))
 BENCH_MPI  := $(if $(HAVE_MPI),$(BUILD)/bench_mpi)

@@ -1,4 +1,5 @@
-/* The programs of the course's first labs: hello's ranks as threads and as processes, and who_gets's lists. */
+/* The programs of the course's labs: hello's ranks as threads and as processes, who_gets's lists, and who_holds's
+ * prediction beside its count. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -102,6 +103,66 @@ static void who_gets_shows_chunks_and_lists(void **state) {
     assert_int_equal(program_run(&p, "who_gets --ranks 65"), 2);
 }
 
+/* --- who_holds ------------------------------------------------------------------------------------------------------- */
+
+static const char agree[] = "the prediction and the count agree, to the byte\n";
+
+static void who_holds_predicts_what_it_counts(void **state) {
+    (void)state;
+    static const char *const models[] = {"mlp", "convnet", "wide", "deep", "wide:64,128,64"};
+    static const char *const scenes[] = {"--mode single",           "--mode dp --devices 1",  "--mode dp --devices 3",
+                                         "--mode dp --devices 8",   "--mode ddp --devices 1", "--mode ddp --devices 3",
+                                         "--mode ddp --devices 13", "--mode dp --devices 13"};
+    static const char *const optimizers[] = {"sgd", "momentum", "adam", "adamw"};
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        for (size_t s = 0; s < sizeof scenes / sizeof *scenes;
+             s++) { /* 13 samples: few devices get as many as others */
+            assert_int_equal(program_run(&p, "who_holds --model %s %s --optimizer %s --batch 13", models[m], scenes[s],
+                                         optimizers[(m + s) % 4]),
+                             0);
+            program_expect_text(&p, agree);
+        }
+    }
+}
+
+/* With Adam DataParallel's device 0 holds the bytes of the parameters 1 + 4 + 2 times, the others twice. The figures of
+ * programs that train are in test_meta_programs.c. */
+static void who_holds_shows_what_is_held(void **state) {
+    (void)state;
+    static const char line[] = "who_holds --devices 4 --model mlp:784,27000,27000,27000,10";
+    assert_int_equal(program_run(&p, "%s", line), 0);
+    program_expect_text(&p, "     0  gradient         23672304640  23672304640  =   22.0 GiB\n");
+    program_expect_text(&p, "     0  all              41435378992  41435378992  =   38.6 GiB\n");
+    program_expect_text(&p, "1 to 3  all              11844843840  11844843840  =   11.0 GiB\n");
+    program_expect_text(&p, agree);
+    assert_int_equal(program_run(&p, "%s --mode ddp --optimizer sgd", line), 0);
+    program_expect_text(&p, "0 to 3  bucket       5918076160   5918076160  =  5.5 GiB\n");
+    program_expect_text(&p, agree);
+}
+
+static void who_holds_refuses(void **state) {
+    (void)state;
+    static const struct {
+        const char *options, *text;
+    } bad[] = {{"--mode both", "'both' is unknown, choose single, dp or ddp"},
+               {"--devices 65", "it must be 1 to 64"},
+               {"--mode single --devices 2", "--mode single has one device, not 2"},
+               {"--devices 9 --batch 8", "9 devices cannot share a batch of 8 samples"},
+               {"--batch 0", "it must be 1 to"},
+               {"--model bla", "there is no model \"bla\""},
+               {"--model branched", "has parameters that no pass takes"},
+               {"--optimizer lion", "choose sgd, momentum, adam or adamw"},
+               {"4", "'4' is not an option"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(program_run(&p, "who_holds %s", bad[i].options), 2);
+        expect_error(bad[i].text);
+        assert_int_equal(count_lines(p.err_text), 1);
+        assert_string_equal(p.out_text, "");
+    }
+    assert_int_equal(program_run(&p, "ddprun --nproc-per-node 2 who_holds"), 2);
+    assert_int_equal(program_run(&p, "STREAMS=full who_holds"), 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(threads_and_processes_say_the_same, programs_setup, programs_teardown),
@@ -110,6 +171,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(in_a_world_of_one_nobody_disagrees, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(hello_refuses, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(who_gets_shows_chunks_and_lists, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(who_holds_predicts_what_it_counts, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(who_holds_shows_what_is_held, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(who_holds_refuses, programs_setup, programs_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

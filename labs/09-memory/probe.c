@@ -26,7 +26,7 @@ typedef void see_run(probe *p, const struct holds_run *run);
 
 /* Runs of one mode: batches that the devices share evenly, and such that leave the last ones fewer, or nothing. */
 static void see_mode(probe *p, holds_mode mode, size_t unit, see_run *see) {
-    static const int devices[] = {1, 2, 3, 4, 5, 8};
+    static const int devices[] = {1, 2, 3, 4, 5, 8, 17};
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         if (mode == HOLDS_SINGLE && devices[i] > 1) break;
         size_t n = (size_t)devices[i];

@@ -7,28 +7,40 @@
 #include "labs/course/probe/probe.h"
 #include "labs/replay/engine/cost.h"
 
-/* A node of two devices; every figure that counts is drawn over it. */
-static const char node_text[] =
-    "{\"description\": \"drawn\", \"devices\": 2,"
+/* A node; every figure that counts is drawn over it. A link for each device is put in at the %s. */
+static const char node_format[] =
+    "{\"description\": \"drawn\", \"devices\": %d,"
     "\"device\": {\"name\": \"d\", \"fp32_GFLOPs\": 1000, \"fp16_GFLOPs\": 4000, \"memory_GBps\": 100,"
     " \"kernel_us\": 1, \"memory_bytes\": 0, \"product_shares\": [[2, 0.1], [32, 0.5], [128, 1]]},"
     "\"host\": {\"launch_us\": 1, \"event_us\": 1, \"sync_us\": 1, \"hand_over_us\": 1, \"collective_us\": 1,"
     " \"lock_us\": 0, \"runs_compute\": true},"
-    "\"links\": [{\"name\": \"a\", \"from\": \"gpu0\", \"to\": \"host\", \"GBps\": 10, \"latency_us\": 1, \"duplex\": "
-    "true},"
-    "{\"name\": \"b\", \"from\": \"gpu1\", \"to\": \"host\", \"GBps\": 10, \"latency_us\": 1, \"duplex\": true}],"
+    "\"links\": [%s],"
     "\"collectives\": {\"base_us\": 5, \"hop_us\": 3, \"bus_GBps\": 4, \"slow_down\": 1, \"network_hop_us\": 10,"
     " \"network_GBps\": 2},"
     "\"sources\": {\"device\": \"drawn\", \"host\": \"drawn\", \"links\": \"drawn\", \"collectives\": \"drawn\"}}";
+
+static ls_node *parse_node(probe *p, int devices) {
+    enum { MOST_DEVICES = 8, LINK_CAPACITY = 128 };
+    char text[sizeof node_format + MOST_DEVICES * LINK_CAPACITY], links[MOST_DEVICES * LINK_CAPACITY] = "";
+    for (int d = 0, at = 0; d < devices; d++)
+        at +=
+            snprintf(links + at, sizeof links - (size_t)at,
+                     "%s{\"name\": \"link%d\", \"from\": \"gpu%d\", \"to\": \"host\", \"GBps\": 10, \"latency_us\": 1, "
+                     "\"duplex\": true}",
+                     d ? ", " : "", d, d);
+    int nbytes = snprintf(text, sizeof text, node_format, devices, links);
+    ls_node *node;
+    probe_must(p, "a node", ls_node_parse(&node, "drawn", text, (size_t)nbytes));
+    return node;
+}
 
 /* A number of low .. high. */
 static double draw(probe *p, double low, double high) {
     return low + (high - low) * (double)probe_draw(p, 1000000) / 1e6;
 }
 
-static ls_node *open_node(probe *p) {
-    ls_node *node;
-    probe_must(p, "a node", ls_node_parse(&node, "drawn", node_text, sizeof node_text - 1));
+static ls_node *open_node_of(probe *p, int devices) {
+    ls_node *node = parse_node(p, devices);
     struct ls_node_device *device = ls_node_change_device(node);
     device->fp32_GFLOPs = draw(p, 500, 5000);
     device->fp16_GFLOPs = device->fp32_GFLOPs * draw(p, 2, 8);
@@ -42,6 +54,8 @@ static ls_node *open_node(probe *p) {
     collectives->network_hop_us = collectives->network_GBps = 0;
     return node;
 }
+
+static ls_node *open_node(probe *p) { return open_node_of(p, 2); }
 
 static void see_us(probe *p, const char *what, double us) { probe_see(p, what, "%.7g us", us); }
 
@@ -133,8 +147,8 @@ static void see_collective(probe *p, const ls_node *node, ls_collective what, in
     char network[96] = "";
     if (c->network_GBps > 0)
         snprintf(network, sizeof network, ", network hop %.4g us and %.4g GB/s", c->network_hop_us, c->network_GBps);
-    probe_case(p, "%s of %.0f bytes, %d ranks, 2 to a node: base %.4g us, hop %.4g us, bus %.4g GB/s%s", names[what],
-               bytes, ranks, c->base_us, c->hop_us, c->bus_GBps, network);
+    probe_case(p, "%s of %.0f bytes, %d ranks, %d to a node: base %.4g us, hop %.4g us, bus %.4g GB/s%s", names[what],
+               bytes, ranks, ls_node_device_count(node), c->base_us, c->hop_us, c->bus_GBps, network);
     see_us(p, "it takes", ls_cost_collective_us(node, what, ranks, bytes));
 }
 
@@ -164,20 +178,22 @@ static void one_turn(probe *p) {
     }
 }
 
-/* Networks that are slower than what joins the devices of a node, and faster. */
+/* A network that is slower than what joins the devices of a node, or faster. */
+static void see_network(probe *p, int devices, int ranks, bool is_faster) {
+    ls_node *node = open_node_of(p, devices);
+    struct ls_node_collectives *collectives = ls_node_change_collectives(node);
+    collectives->network_hop_us = draw(p, 10, 30);
+    collectives->network_GBps = collectives->bus_GBps * (is_faster ? draw(p, 2, 9) : draw(p, 0.1, 0.9));
+    for (int what = LS_COLLECTIVE_ALL_REDUCE; what <= LS_COLLECTIVE_REDUCE; what++)
+        see_sizes(p, node, (ls_collective)what, ranks);
+    ls_node_close(node);
+}
+
 static void networks(probe *p) {
-    static const int ranks[] = {2, 3, 4, 5, 8, 17, 64};
-    for (int faster = 0; faster < 2; faster++) {
-        for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++) {
-            ls_node *node = open_node(p);
-            struct ls_node_collectives *collectives = ls_node_change_collectives(node);
-            collectives->network_hop_us = draw(p, 10, 30);
-            collectives->network_GBps = collectives->bus_GBps * (faster ? draw(p, 2, 9) : draw(p, 0.1, 0.9));
-            for (int what = LS_COLLECTIVE_ALL_REDUCE; what <= LS_COLLECTIVE_REDUCE; what++)
-                see_sizes(p, node, (ls_collective)what, ranks[r]);
-            ls_node_close(node);
-        }
-    }
+    static const int devices[] = {2, 1, 3, 8}, ranks[] = {2, 3, 4, 5, 8, 9, 17, 64};
+    for (int faster = 0; faster < 2; faster++)
+        for (size_t d = 0; d < sizeof devices / sizeof *devices; d++)
+            for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++) see_network(p, devices[d], ranks[r], faster);
 }
 
 int main(int argc, char **argv) {

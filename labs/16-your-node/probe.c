@@ -79,10 +79,11 @@ static void see_kernel(probe *p, const ls_node *node, double flops, double bytes
 
 /* Operations that are no products: their flops do not count. From none of bytes to many. */
 static void floors(probe *p) {
-    for (double scale = 0; scale <= 1e9; scale = scale > 0 ? scale * 100 : 1e3) {
+    static const double scales[] = {0, 1e3, 1e5, 1e7, 1e9};
+    for (size_t s = 0; s < sizeof scales / sizeof *scales; s++) {
         for (int i = 0; i < 3; i++) {
             ls_node *node = open_node(p);
-            see_kernel(p, node, scale * draw(p, 0, 50), scale * draw(p, 1, 2), false, precisions[i]);
+            see_kernel(p, node, scales[s] * draw(p, 0, 50), scales[s] * draw(p, 1, 2), false, precisions[i]);
             ls_node_close(node);
         }
     }

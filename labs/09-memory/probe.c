@@ -139,7 +139,8 @@ static void see_counted(probe *p, const struct holds_run *run, const char *model
 
 static void counted(probe *p) {
     char own[64];
-    snprintf(own, sizeof own, "mlp:784,%d,%d,10", 1 + (int)probe_draw(p, 3000), 1 + (int)probe_draw(p, 3000));
+    int first = 1 + (int)probe_draw(p, 3000), second = 1 + (int)probe_draw(p, 3000);
+    snprintf(own, sizeof own, "mlp:784,%d,%d,10", first, second);
     const char *const models[] = {"mlp", own, "convnet", "deep", "mlp:784,27000,27000,27000,10"};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         struct holds_sizes sizes;

@@ -83,7 +83,8 @@ static void floors(probe *p) {
     for (size_t s = 0; s < sizeof scales / sizeof *scales; s++) {
         for (int i = 0; i < 3; i++) {
             ls_node *node = open_node(p);
-            see_kernel(p, node, scales[s] * draw(p, 0, 50), scales[s] * draw(p, 1, 2), false, precisions[i]);
+            double flops = scales[s] * draw(p, 0, 50), bytes = scales[s] * draw(p, 1, 2);
+            see_kernel(p, node, flops, bytes, false, precisions[i]);
             ls_node_close(node);
         }
     }

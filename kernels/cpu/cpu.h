@@ -14,8 +14,10 @@ const struct ls_kernels *ls_cpu_kernels(void);
  * build is used, after a warning.) */
 ls_status ls_cpu_kernels_check(void);
 
-/* Matrix products, by oneDNN: the only arithmetic that is not in variant/. */
+/* What is not in variant/: matrix products, by oneDNN, and what works on a handful of numbers. */
 ls_status ls_cpu_gemm(const struct ls_gemm_arguments *a);
+ls_status ls_cpu_weigh_gradients(const struct ls_weigh_gradients_arguments *a);
+ls_status ls_cpu_update_scale(const struct ls_update_scale_arguments *a);
 
 /* ls_gemm_workspace_nbytes and ls_conv2d_workspace_nbytes of CPU devices. */
 size_t ls_cpu_gemm_workspace_nbytes(ls_dtype dtype, size_t m, size_t n, size_t k);

@@ -3,9 +3,11 @@
  *           their norm is. Unscaling and clipping become one factor, which the update applies as it reads the gradients
  *   cost  : a few numbers; the gradients are not touched
  *   fails : without a scaler nothing is skipped; with clipping, a NaN norm makes every gradient NaN, as in PyTorch */
-#include "kernels/cpu/variant/variant.h"
+#include <math.h>
 
-ls_status LS_CPU(weigh_gradients)(const struct ls_weigh_gradients_arguments *a) {
+#include "kernels/cpu/cpu.h"
+
+ls_status ls_cpu_weigh_gradients(const struct ls_weigh_gradients_arguments *a) {
     float scale = a->scaler ? a->scaler->scale : 1, inverse = (float)(1 / (double)scale);
     float norm = (float)(sqrt(*a->square_sum) * (double)inverse);
     float limit = a->max_norm / (norm + 1e-6f);
@@ -20,7 +22,7 @@ ls_status LS_CPU(weigh_gradients)(const struct ls_weigh_gradients_arguments *a) 
     return LS_OK;
 }
 
-ls_status LS_CPU(update_scale)(const struct ls_update_scale_arguments *a) {
+ls_status ls_cpu_update_scale(const struct ls_update_scale_arguments *a) {
     struct ls_scaler_state *scaler = a->scaler;
     if (a->state->found_inf != 0) {
         scaler->scale = (float)((double)scaler->scale * a->rule.backoff_factor);

@@ -1,0 +1,241 @@
+/* What lab 10's two functions make of sums of squares and of updates, number by number; and what they do in a run of
+ * several ranks in fp16. */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+#include "labs/10-mixed-precision/run.h"
+#include "labs/course/probe/probe.h"
+
+/* --- the factor ---------------------------------------------------------------------------------------------------- */
+
+enum { MOST_STATES = 5 };
+
+/* A number in so many digits. Which sign a NaN has is nobody's affair. */
+static const char *text_of(float value, int digits) {
+    static char text[32];
+    if (isnan(value)) return "NaN";
+    snprintf(text, sizeof text, "%.*g", digits, (double)value);
+    return text;
+}
+
+/* What is asked for: gradients of a sum of squares, a scale (0: no scaler), a norm to clip at (0: none). */
+struct weighed {
+    double square_sum;
+    float scale, max_norm;
+    size_t states;
+    int digits;
+};
+
+static void weigh(probe *p, struct ls_update_state *states, const struct weighed *w) {
+    const struct ls_scaler_state scaler = {.scale = w->scale, .growth_tracker = 3, .skipped = 7};
+    const struct ls_weigh_gradients_arguments a = {states, w->states, w->scale > 0 ? &scaler : NULL, &w->square_sum,
+                                                   w->max_norm};
+    probe_must(p, "what it returns", ls_cpu_weigh_gradients(&a));
+}
+
+static void begin_case(probe *p, const struct weighed *w) {
+    char scale[40] = "no scaler", clip[40] = "no clipping";
+    if (w->scale > 0) snprintf(scale, sizeof scale, "scale %.9g", (double)w->scale);
+    if (w->max_norm > 0) snprintf(clip, sizeof clip, "clipped at %.9g", (double)w->max_norm);
+    probe_case(p, "%s, %s, a sum of squares of %.17g, %zu state%s", scale, clip, w->square_sum, w->states,
+               w->states > 1 ? "s" : "");
+}
+
+/* Old contents are drawn, and one state lies behind those that count. With found_inf nobody uses the factor. */
+static void see_weighed(probe *p, const struct weighed *w) {
+    struct ls_update_state states[MOST_STATES + 1], before[MOST_STATES + 1];
+    float drawn[MOST_STATES + 1];
+    probe_draw_floats(p, drawn, MOST_STATES + 1);
+    for (int s = 0; s <= MOST_STATES; s++)
+        states[s] = (struct ls_update_state){.01, 4 + s, (float)(s % 2), drawn[s], drawn[s], drawn[s], .25F, .5F};
+    memcpy(before, states, sizeof before);
+    begin_case(p, w);
+    weigh(p, states, w);
+    for (size_t s = 0; s < w->states; s++) {
+        probe_see(p, probe_name(p, "state %zu: found_inf", s), "%s", text_of(states[s].found_inf, 9));
+        probe_see(p, probe_name(p, "state %zu: scale", s), "%s", text_of(states[s].scale, 9));
+        probe_see(p, probe_name(p, "state %zu: norm", s), "%s", text_of(states[s].norm, w->digits));
+        if (states[s].found_inf == 0)
+            probe_see(p, probe_name(p, "state %zu: gradient_factor", s), "%s",
+                      text_of(states[s].gradient_factor, w->digits));
+        bool same = states[s].learning_rate == before[s].learning_rate && states[s].step == before[s].step &&
+                    states[s].step_size == before[s].step_size && states[s].bias2_sqrt == before[s].bias2_sqrt;
+        probe_see(p, probe_name(p, "state %zu: whether the rest is as it was", s), "%s", same ? "yes" : "no");
+    }
+    bool same = memcmp(&states[w->states], &before[w->states], sizeof states[0]) == 0;
+    probe_see(p, "whether the state behind the last is as it was", "%s", same ? "yes" : "no");
+}
+
+/* Four digits: any order of the same operations has them. */
+enum { ABOUT = 4, EXACT = 9 };
+
+/* Scales that are powers of two, and sums that are squares: exact however they are multiplied. */
+static void unscale(probe *p) {
+    static const float scales[] = {0, 1, 2, 65536, 0x1p100F, 0.25F};
+    for (int i = 0; i < 6; i++)
+        for (size_t states = 1; states <= MOST_STATES; states += 2) {
+            float norm = (float)(1 + probe_draw(p, 1000));
+            see_weighed(p, &(struct weighed){(double)norm * norm, scales[i], 0, states, EXACT});
+        }
+    see_weighed(p, &(struct weighed){0, 65536, 0, 1, EXACT});
+}
+
+static void found_inf(probe *p) {
+    const double sums[] = {1, INFINITY, (double)NAN, -(double)NAN, 0, (double)FLT_MAX, 1e60};
+    for (int i = 0; i < 7; i++)
+        for (int scaled = 0; scaled < 2; scaled++) {
+            see_weighed(p, &(struct weighed){sums[i], scaled ? 1024.F : 0, 0, 2, ABOUT});
+            see_weighed(p, &(struct weighed){sums[i], scaled ? 1.F : 0, 0, 1, ABOUT});
+        }
+    for (int again = 0; again < 10; again++) /* finite and not, in turn: nothing is remembered */
+        see_weighed(p, &(struct weighed){again % 2 ? 4 : INFINITY, 8, 0, 1 + probe_draw(p, MOST_STATES), ABOUT});
+}
+
+/* A norm around max_norm, then tiny and huge ones; scales that would hide or cause clipping if it came first. */
+static void clip(probe *p) {
+    static const float scales[] = {0, 1, 1024, 0x1p-10F, 3};
+    static const double norms[] = {0, 1, 3.9, 4, 4.1, 8, 4000, 1e-6, 1e-3, 1e25};
+    for (int i = 0; i < 5; i++)
+        for (int j = 0; j < 10; j++) {
+            double norm = norms[j] * (scales[i] > 0 ? (double)scales[i] : 1);
+            see_weighed(p, &(struct weighed){norm * norm, scales[i], 4, 1, ABOUT});
+            see_weighed(p, &(struct weighed){norm * norm, scales[i], 1e-6F, 3, ABOUT});
+            see_weighed(p, &(struct weighed){norm * norm, scales[i], 0, 1, ABOUT});
+        }
+    for (int clipped = 0; clipped < 2; clipped++) { /* without a scaler it shows in the weights, as in PyTorch */
+        see_weighed(p, &(struct weighed){(double)NAN, 0, clipped ? 4 : 0, 1, ABOUT});
+        see_weighed(p, &(struct weighed){INFINITY, 0, clipped ? 4 : 0, 2, ABOUT});
+        see_weighed(p, &(struct weighed){INFINITY, 8, clipped ? 4 : 0, 2, ABOUT});
+    }
+}
+
+/* --- the scale ----------------------------------------------------------------------------------------------------- */
+
+static void update(probe *p, struct ls_scaler_state *scaler, float bad, struct ls_scaler_rule rule) {
+    struct ls_update_state state = {.found_inf = bad, .scale = 12345, .norm = 6, .gradient_factor = .125F};
+    const struct ls_update_scale_arguments a = {scaler, &state, rule};
+    probe_must(p, "what it returns", ls_cpu_update_scale(&a));
+}
+
+static void see_scaler(probe *p, const char *whose, const struct ls_scaler_state *scaler) {
+    probe_see(p, probe_name(p, "%sscale", whose), "%s", text_of(scaler->scale, EXACT));
+    probe_see(p, probe_name(p, "%sgrowth_tracker", whose), "%d", scaler->growth_tracker);
+    probe_see(p, probe_name(p, "%sskipped", whose), "%lld", (long long)scaler->skipped);
+}
+
+/* One update of a scaler that stands at `scaler`. */
+static void see_update(probe *p, struct ls_scaler_state scaler, float bad, struct ls_scaler_rule rule) {
+    probe_case(p, "scale %.9g, growth_tracker %d, %s; interval %d, factors %g and %g", (double)scaler.scale,
+               scaler.growth_tracker, bad != 0 ? "found_inf" : "all is finite", rule.growth_interval,
+               rule.growth_factor, rule.backoff_factor);
+    update(p, &scaler, bad, rule);
+    see_scaler(p, "", &scaler);
+}
+
+/* Drawn histories, of two scalers in turn: what a function remembers by itself belongs to none of them. */
+static void see_history(probe *p, int interval, struct ls_scaler_rule rule) {
+    struct ls_scaler_state scalers[2] = {{.scale = 1024}, {.scale = 64, .skipped = 5}};
+    char told[2][64] = {"", ""};
+    rule.growth_interval = interval;
+    for (int step = 0; step < 24; step++) {
+        int which = (int)probe_draw(p, 2);
+        bool bad = probe_draw(p, 2 + (uint64_t)interval) == 0;
+        size_t length = strlen(told[which]);
+        told[which][length] = bad ? 'x' : '.';
+        probe_case(p, "scaler %d of two, updates %s (x: found_inf), interval %d, factors %g and %g", which, told[which],
+                   interval, rule.growth_factor, rule.backoff_factor);
+        update(p, &scalers[which], bad, rule);
+        see_scaler(p, "its ", &scalers[which]);
+    }
+}
+
+static void scale(probe *p) {
+    const struct ls_scaler_rule rule = {2, 0.5, 3}, other = {8, 0.25, 1};
+    see_update(p, (struct ls_scaler_state){8, 0, 4}, 0, rule);
+    see_update(p, (struct ls_scaler_state){8, 0, 4}, 1, rule);
+    see_update(p, (struct ls_scaler_state){8, 2, 4}, 0, rule);
+    see_update(p, (struct ls_scaler_state){8, 2, 4}, 1, rule);
+    see_update(p, (struct ls_scaler_state){1, 0, 0}, 1, rule);
+    see_update(p, (struct ls_scaler_state){8, 0, 4}, 0, other);
+    see_update(p, (struct ls_scaler_state){8, 0, 4}, 2, other); /* two places have found one */
+    for (int interval = 1; interval <= 5; interval++) {
+        see_history(p, interval, rule);
+        see_history(p, interval, other);
+    }
+}
+
+/* --- what few bodies think of -------------------------------------------------------------------------------------- */
+
+static void edges(probe *p) {
+    const struct ls_scaler_rule rule = {2, 0.5, 3}, at_once = {2, 0.5, 1};
+    see_update(p, (struct ls_scaler_state){0x1p126F, 2, 0}, 0, rule);
+    see_update(p, (struct ls_scaler_state){0x1p127F, 2, 0}, 0, rule);
+    see_update(p, (struct ls_scaler_state){0x1p127F, 0, 0}, 0, at_once);
+    see_update(p, (struct ls_scaler_state){0x1p-149F, 1, 3}, 1, rule);
+    see_update(p, (struct ls_scaler_state){8, 3, 4}, 0, rule); /* the interval has become shorter */
+    see_update(p, (struct ls_scaler_state){8, 0, 1LL << 40}, 1, rule);
+    /* the sum's root is too large for fp32, and the norm is not */
+    see_weighed(p, &(struct weighed){1e80, 65536, 0, 1, ABOUT});
+    see_weighed(p, &(struct weighed){1e80, 65536, 1, 1, ABOUT});
+    see_weighed(p, &(struct weighed){1e80, 1, 0, 1, ABOUT}); /* every gradient is finite */
+    see_weighed(p, &(struct weighed){1e-80, 0x1p-100F, 1e-20F, 1, ABOUT});
+}
+
+/* Bit by bit, where each operation rounds. */
+static void rounding(probe *p) {
+    const struct ls_scaler_rule uneven = {1.1, 0.7, 1};
+    for (int again = 0; again < 40; again++) {
+        float drawn[3];
+        probe_draw_floats(p, drawn, 3);
+        float from = 1 + 1e5F * fabsf(drawn[0]), norm = from * (1 + fabsf(drawn[1]));
+        double square_sum = (double)norm * norm;
+        see_weighed(p, &(struct weighed){square_sum, from, 0, 1, EXACT});
+        see_weighed(p, &(struct weighed){square_sum, from, .1F + fabsf(drawn[2]), 1, EXACT});
+        see_weighed(p, &(struct weighed){drawn[1] * drawn[1], 0, .01F * fabsf(drawn[2]), 1, EXACT});
+        see_update(p, (struct ls_scaler_state){from, 0, 0}, 0, uneven);
+        see_update(p, (struct ls_scaler_state){from, 0, 0}, 1, uneven);
+    }
+}
+
+/* --- a run --------------------------------------------------------------------------------------------------------- */
+
+static void see_run(probe *p, int ranks, ls_optimizer_kind kind, double clip_norm, const char *streams) {
+    static const char *const names[] = {"sgd", "adam", "adamw"};
+    struct run run = {.ranks = ranks, .kind = kind, .clip_norm = clip_norm};
+    probe_case(p, "%d rank%s in fp16, %s, clipped at %g, streams %s", ranks, ranks > 1 ? "s" : "", names[kind],
+               clip_norm, streams);
+    probe_must(p, "the ranks", run_all(p, &run, streams));
+    for (int r = 0; r < ranks; r++) {
+        const struct rank *rank = &run.rank[r];
+        for (int s = 0; s < RUN_STEPS; s++)
+            probe_see(p, probe_name(p, "step %d on rank %d", s, r), "scale %g, %s, norm %s",
+                      (double)rank->records[s].scale, rank->records[s].found_inf != 0 ? "left out" : "taken",
+                      text_of(rank->records[s].norm, EXACT));
+        see_scaler(p, "at the end, ", &rank->scaler);
+        probe_see_floats(p, probe_name(p, "trained weights of rank %d", r), rank->weights, rank->weight_count);
+    }
+}
+
+static void trained(probe *p) {
+    char streams[40];
+    for (int ranks = 1; ranks <= RUN_RANKS; ranks++) {
+        see_run(p, ranks, LS_SGD, 0, "inline");
+        see_run(p, ranks, LS_SGD, 0.5, "inline");
+        see_run(p, ranks, LS_ADAM, 0.5, "inline");
+        for (int seed = 0; seed < 2; seed++) {
+            snprintf(streams, sizeof streams, "shuffle:%d", (int)probe_draw(p, 1000000));
+            see_run(p, ranks, LS_ADAM, 1, streams);
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    static const probe_check checks[] = {
+        {"unscale", unscale}, {"found-inf", found_inf}, {"clip", clip},       {"scale", scale},
+        {"edges", edges},     {"rounding", rounding},   {"trained", trained}, {NULL, NULL}};
+    return probe_main(argc, argv, checks);
+}

@@ -29,8 +29,8 @@ ls_status ls_cpu_update_scale(const struct ls_update_scale_arguments *a) {
         scaler->growth_tracker = 0;
         scaler->skipped++;
     } else if (++scaler->growth_tracker == a->rule.growth_interval) {
-        float grown = (float)((double)scaler->scale * a->rule.growth_factor);
-        if (isfinite(grown)) scaler->scale = grown;
+        float next = (float)((double)scaler->scale * a->rule.growth_factor);
+        if (isfinite(next)) scaler->scale = next;
         scaler->growth_tracker = 0;
     }
     return LS_OK;

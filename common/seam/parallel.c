@@ -1,7 +1,6 @@
 /* parallel — what the three ways to train share. */
 #include "common/seam/parallel.h"
 
-#include "common/base/chunk.h"
 #include "common/base/log.h"
 #include "common/nn/described.h"
 #include "kernels/kernels.h"
@@ -78,11 +77,6 @@ void ls_parallel_await_batch(ls_parallel *p, ls_stream *compute) {
     if (!p->is_capturing) ls_stream_wait_event(compute, p->batch_copied);
 }
 
-void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute) {
-    p->accumulates = !ls_parallel_syncs(p);
-    if (!p->is_capturing) ls_event_record(p->batch->places[p->batch->place].used, compute);
-}
-
 /* --- losses and clocks ------------------------------------------------------------------------------------------- */
 
 float *ls_parallel_ring_slot(ls_parallel *p) { return p->losses + p->step % LS_LOSS_RING; }
@@ -120,39 +114,6 @@ ls_status ls_parallel_update(ls_parallel *p, const bool *skip) {
 ls_status ls_parallel_status(const ls_parallel *p, ls_status status) {
     if (status == LS_OK) status = ls_device_status(p->devices[0]);
     return status == LS_OK ? ls_device_status(p->loss_device) : status;
-}
-
-/* --- micro-batches ------------------------------------------------------------------------------------------------- */
-
-ls_status ls_parallel_run_micro_batch(ls_parallel *p) {
-    ls_status status = ls_parallel_status(p, p->ops->forward_backward(p));
-    if (!ls_parallel_is_last(p)) return status;
-    if (status == LS_OK) status = ls_parallel_status(p, p->ops->reduce(p));
-    if (status == LS_OK) status = ls_parallel_status(p, p->ops->apply(p));
-    return status;
-}
-
-ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row_nbytes, size_t answer) {
-    ls_batch part = *batch;
-    size_t begin;
-    ls_chunk(batch->count, count, index, &begin, &part.count);
-    if (batch->inputs) part.inputs = (const char *)batch->inputs + begin * row_nbytes;
-    if (batch->labels) part.labels = batch->labels + begin;
-    if (batch->targets) part.targets = batch->targets + begin * answer;
-    return part;
-}
-
-size_t ls_micro_batch_rows(size_t rows, int count) { return (rows + (size_t)count - 1) / (size_t)count; }
-
-static size_t chunk(size_t length, int pieces, int index) {
-    size_t begin, count;
-    ls_chunk(length, pieces, index, &begin, &count);
-    return count;
-}
-
-size_t ls_parallel_rows(const ls_parallel *p, struct ls_step_size size, int device, int micro_batch) {
-    return p->world_size > 1 ? chunk(chunk(size.samples, p->world_size, device), size.micro_batches, micro_batch)
-                             : chunk(chunk(size.samples, size.micro_batches, micro_batch), p->device_count, device);
 }
 
 /* --- life --------------------------------------------------------------------------------------------------------- */

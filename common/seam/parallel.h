@@ -198,7 +198,7 @@ static inline bool ls_parallel_is_last(const ls_parallel *p) { return p->micro_b
 
 /* Whether this micro-batch's gradients, to which those before it have been added, are communicated and go into the
  * update: the last one's, unless it is no_sync. */
-static inline bool ls_parallel_syncs(const ls_parallel *p) { return !p->no_sync && ls_parallel_is_last(p); }
+bool ls_parallel_syncs(const ls_parallel *p);
 
 /* forward_backward of the micro-batch that prepare has begun, and behind the last one reduce and apply. */
 ls_status ls_parallel_run_micro_batch(ls_parallel *p);

@@ -1,0 +1,53 @@
+/* micro_batch — a step in pieces: which samples a piece has, when gradients travel, and when the update follows.
+ *   idea  : gradients add up where they are, and travel with the last piece (PyTorch's no_sync). A sum over ranks is
+ *           the same whether it is taken of each piece or once of all, so the bytes of a step do not depend on the
+ *           number of its pieces
+ *   terms : micro-batch = a piece of a step's batch, cut by torch.chunk's rule: the last one may be shorter, and those
+ *           behind it are empty. A sample weighs 1 / (samples of the whole step) in whichever piece it is, so each
+ *           piece knows that number, and nothing is divided by the number of pieces
+ *   cost  : memory for the activations of one piece, not of the whole batch
+ *   order : the pieces' gradients are added in their order: other bits than those of one backward over all samples */
+#include "common/base/chunk.h"
+#include "common/seam/parallel.h"
+
+/* --- the pieces ---------------------------------------------------------------------------------------------------- */
+
+ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row_nbytes, size_t answer) {
+    ls_batch part = *batch;
+    size_t begin;
+    ls_chunk(batch->count, count, index, &begin, &part.count);
+    if (batch->inputs) part.inputs = (const char *)batch->inputs + begin * row_nbytes;
+    if (batch->labels) part.labels = batch->labels + begin;
+    if (batch->targets) part.targets = batch->targets + begin * answer;
+    return part;
+}
+
+size_t ls_micro_batch_rows(size_t rows, int count) { return (rows + (size_t)count - 1) / (size_t)count; }
+
+static size_t chunk(size_t length, int pieces, int index) {
+    size_t begin, count;
+    ls_chunk(length, pieces, index, &begin, &count);
+    return count;
+}
+
+size_t ls_parallel_rows(const ls_parallel *p, struct ls_step_size size, int device, int micro_batch) {
+    return p->world_size > 1 ? chunk(chunk(size.samples, p->world_size, device), size.micro_batches, micro_batch)
+                             : chunk(chunk(size.samples, size.micro_batches, micro_batch), p->device_count, device);
+}
+
+/* --- their turns --------------------------------------------------------------------------------------------------- */
+
+bool ls_parallel_syncs(const ls_parallel *p) { return !p->no_sync && ls_parallel_is_last(p); }
+
+void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute) {
+    p->accumulates = !ls_parallel_syncs(p);
+    if (!p->is_capturing) ls_event_record(p->batch->places[p->batch->place].used, compute);
+}
+
+ls_status ls_parallel_run_micro_batch(ls_parallel *p) {
+    ls_status status = ls_parallel_status(p, p->ops->forward_backward(p));
+    if (!ls_parallel_is_last(p)) return status;
+    if (status == LS_OK) status = ls_parallel_status(p, p->ops->reduce(p));
+    if (status == LS_OK) status = ls_parallel_status(p, p->ops->apply(p));
+    return status;
+}

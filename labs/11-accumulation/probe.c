@@ -1,0 +1,182 @@
+/* What lab 11's functions make of a batch and of its turns, call by call; and what they do in runs of several ranks:
+ * which collectives, how many bytes, which losses, gradients and weights. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/seam/parallel.h"
+#include "labs/11-accumulation/run.h"
+#include "labs/11-accumulation/turns.h"
+#include "labs/course/probe/probe.h"
+
+#define MLP "mlp:12,8,5"
+
+/* --- the pieces ----------------------------------------------------------------------------------------------------- */
+
+enum { MOST_SAMPLES = 64, MOST_ROW_NBYTES = 64, MOST_ANSWER = 7 };
+
+/* Where something lies behind the beginning of what the batch has, or that there is nothing. */
+static const char *place_of(const void *part, const void *whole) {
+    static char text[32];
+    if (!part) return "none";
+    if (!whole) return "something";
+    snprintf(text, sizeof text, "%td", (const char *)part - (const char *)whole);
+    return text;
+}
+
+static void see_pieces(probe *p, const ls_batch *batch, int pieces, size_t row_nbytes, size_t answer) {
+    probe_case(p, "%zu of %zu samples, %zu bytes each, %s, in %d piece%s", batch->count, batch->global_count,
+               row_nbytes,
+               batch->targets  ? "with targets"
+               : batch->labels ? "with labels"
+                               : "without answers",
+               pieces, pieces > 1 ? "s" : "");
+    for (int k = 0; k < pieces; k++) {
+        ls_batch part = ls_micro_batch(batch, k, pieces, row_nbytes, answer);
+        probe_see_count(p, probe_name(p, "samples of piece %d", k), part.count);
+        probe_see(p, probe_name(p, "bytes before piece %d's inputs", k), "%s", place_of(part.inputs, batch->inputs));
+        probe_see(p, probe_name(p, "bytes before piece %d's labels", k), "%s", place_of(part.labels, batch->labels));
+        probe_see(p, probe_name(p, "bytes before piece %d's targets", k), "%s", place_of(part.targets, batch->targets));
+        probe_see_count(p, probe_name(p, "samples of the step, as piece %d has them", k), part.global_count);
+        probe_see(p, probe_name(p, "epoch and step of piece %d", k), "%lld and %lld", (long long)part.epoch,
+                  (long long)part.step);
+    }
+}
+
+static void pieces(probe *p) {
+    static const char inputs[MOST_SAMPLES * MOST_ROW_NBYTES];
+    static const int64_t labels[MOST_SAMPLES];
+    static const float targets[MOST_SAMPLES * MOST_ANSWER];
+    static const int numbers[] = {1, 2, 3, 4, 5, 8};
+    for (size_t count = 1; count <= 17; count++)
+        for (int i = 0; i < 6; i++)
+            see_pieces(p, &(ls_batch){.inputs = inputs, .labels = labels, .count = count, .global_count = count},
+                       numbers[i], 4, 1);
+    for (int again = 0; again < 20; again++) {
+        size_t count = 1 + probe_draw(p, MOST_SAMPLES), row_nbytes = 1 + probe_draw(p, MOST_ROW_NBYTES);
+        ls_batch batch = {.inputs = inputs, .count = count, .global_count = count + probe_draw(p, 100), .epoch = 3};
+        batch.step = (int64_t)probe_draw(p, 1000);
+        if (again % 2) batch.targets = targets;
+        if (!batch.targets) batch.labels = labels;
+        see_pieces(p, &batch, 1 + (int)probe_draw(p, 9), row_nbytes, 1 + probe_draw(p, MOST_ANSWER));
+    }
+    see_pieces(p, &(ls_batch){.inputs = inputs, .labels = labels, .global_count = 5}, 3, 4, 1);
+    see_pieces(p, &(ls_batch){.global_count = 5}, 3, 4, 1); /* a rank that has run out of samples */
+    see_pieces(p, &(ls_batch){.labels = labels, .count = 7, .global_count = 7}, 3, 4, 1); /* inputs that lie there */
+}
+
+/* --- what travels --------------------------------------------------------------------------------------------------- */
+
+static void begin_run(probe *p, struct run *run) {
+    probe_case(p, "%d %s%s, %s, %d step%s of up to %zu samples each in %d piece%s%s, streams %s", run->ranks,
+               run->threads ? "device" : "rank", run->ranks > 1 ? "s" : "", run->model, run->steps,
+               run->steps > 1 ? "s" : "", run->rows, run->pieces, run->pieces > 1 ? "s" : "",
+               run->local_first ? ", the first no_sync" : "", run->streams);
+    probe_must(p, run->threads ? "DataParallel" : "the ranks", run_all(p, run));
+}
+
+static void see_sent(probe *p, struct run *run) {
+    begin_run(p, run);
+    int members = run->threads ? 1 : run->ranks;
+    for (int r = 0; r < members; r++) {
+        const struct rank *rank = &run->rank[r];
+        for (int s = 0; !run->threads && s < run->steps; s++)
+            for (int k = 0; k < run->pieces; k++) {
+                const struct sent *sent = &rank->sent[s][k];
+                probe_see(p, probe_name(p, "rank %d, step %d, piece %d", r, s, k),
+                          "%d all-reduces of %zu bytes in all, %d broadcasts", sent->reduces,
+                          sent->floats * sizeof(float), sent->broadcasts);
+            }
+        if (run->threads)
+            probe_see_count(p, "bytes of gradients that were sent to device 0", rank->reduced);
+        else
+            probe_see_count(p, probe_name(p, "bytes of gradients that rank %d has all-reduced", r), rank->all_reduced);
+    }
+    run_release(run);
+}
+
+static void bytes(probe *p) {
+    for (int ranks = 1; ranks <= RUN_RANKS; ranks++)
+        for (int pieces = 1; pieces <= 4; pieces++)
+            see_sent(p, &(struct run){.model = MLP,
+                                      .streams = "inline",
+                                      .ranks = ranks,
+                                      .steps = RUN_STEPS,
+                                      .pieces = pieces,
+                                      .rows = RUN_ROWS});
+    see_sent(p, &(struct run){.model = "convnet", .streams = "inline", .ranks = 2, .steps = 2, .pieces = 3, .rows = 4});
+    for (int pieces = 1; pieces <= 3; pieces++)
+        see_sent(p, &(struct run){.model = MLP,
+                                  .streams = "inline",
+                                  .ranks = 2,
+                                  .threads = true,
+                                  .steps = 2,
+                                  .pieces = pieces,
+                                  .rows = RUN_ROWS});
+}
+
+/* --- what comes of it ----------------------------------------------------------------------------------------------- */
+
+static void see_trained(probe *p, struct run *run) {
+    begin_run(p, run);
+    int members = run->threads ? 1 : run->ranks;
+    for (int r = 0; r < members; r++) {
+        const struct rank *rank = &run->rank[r];
+        probe_see_floats(p, probe_name(p, "losses of rank %d", r), rank->losses, (size_t)run->steps);
+        probe_see_floats(p, probe_name(p, "the last gradients on rank %d", r), rank->gradients, rank->gradient_count);
+        probe_see_floats(p, probe_name(p, "trained weights of rank %d", r), rank->state, rank->state_count);
+    }
+    run_release(run);
+}
+
+/* One rank, one step at first: pieces that divide the batch, that leave a rest, and more pieces than samples. */
+static void weights(probe *p) {
+    for (int steps = 1; steps <= RUN_STEPS; steps += 2)
+        for (size_t rows = 1; rows <= RUN_ROWS; rows++)
+            for (int pieces = 1; pieces <= RUN_PIECES; pieces++)
+                see_trained(
+                    p,
+                    &(struct run){
+                        .model = MLP, .streams = "inline", .ranks = 1, .steps = steps, .pieces = pieces, .rows = rows});
+}
+
+static void no_sync(probe *p) {
+    for (int ranks = 1; ranks <= RUN_RANKS; ranks++)
+        for (int pieces = 1; pieces <= 3; pieces++) {
+            struct run run = {.model = MLP,
+                              .streams = "inline",
+                              .ranks = ranks,
+                              .steps = RUN_STEPS,
+                              .pieces = pieces,
+                              .rows = 5,
+                              .local_first = true};
+            struct run again = run;
+            see_sent(p, &run);
+            see_trained(p, &again);
+        }
+}
+
+static void trained(probe *p) {
+    static char streams[40];
+    for (int again = 0; again < 4; again++)
+        for (int ranks = 2; ranks <= RUN_RANKS; ranks++)
+            for (int threads = 0; threads < 2; threads++) {
+                snprintf(streams, sizeof streams, again ? "shuffle:%d" : "inline", (int)probe_draw(p, 1000000));
+                see_trained(p, &(struct run){.model = MLP,
+                                             .streams = streams,
+                                             .ranks = ranks,
+                                             .threads = threads,
+                                             .steps = RUN_STEPS,
+                                             .pieces = 1 + (int)probe_draw(p, RUN_PIECES),
+                                             .rows = RUN_ROWS});
+            }
+    see_trained(p,
+                &(struct run){.model = "convnet", .streams = "inline", .ranks = 2, .steps = 2, .pieces = 3, .rows = 4});
+}
+
+int main(int argc, char **argv) {
+    static const probe_check checks[] = {{"pieces", pieces},   {"bytes", bytes},     {"weights", weights},
+                                         {"no-sync", no_sync}, {"turns", see_turns}, {"ends", see_ends},
+                                         {"trained", trained}, {NULL, NULL}};
+    return probe_main(argc, argv, checks);
+}

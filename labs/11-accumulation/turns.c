@@ -1,0 +1,172 @@
+#include "labs/11-accumulation/turns.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/seam/parallel.h"
+
+enum { DEVICES = 3, PLACES = 3 };
+
+/* The members of the table that a micro-batch calls, in their order. */
+enum call { FORWARD_BACKWARD, REDUCE, APPLY, CALLS };
+static const char *const call_names[CALLS] = {"forward_backward", "reduce", "apply"};
+
+static struct {
+    ls_parallel base;
+    struct ls_device_batch batch;
+    ls_device *devices[DEVICES]; /* two of the process, and the one that takes the loss */
+    ls_stream *stream;
+    char calls[160];
+    enum call failing;  /* CALLS: none */
+    ls_status returned; /* by the call that fails */
+    int poisoned;       /* the device that fails in it; -1: none */
+    /* while an end of a backward is looked at */
+    bool is_watched;
+    char records[80];
+} fake;
+
+static ls_status answer(enum call call) {
+    size_t length = strlen(fake.calls);
+    snprintf(fake.calls + length, sizeof fake.calls - length, "%s%s", length ? ", " : "", call_names[call]);
+    if (call != fake.failing) return LS_OK;
+    if (fake.poisoned >= 0) ls_device_fail(fake.devices[fake.poisoned], LS_ERR_DIVERGED);
+    return fake.returned;
+}
+
+static ls_status forward_backward(ls_parallel *p) {
+    (void)p;
+    return answer(FORWARD_BACKWARD);
+}
+static ls_status reduce(ls_parallel *p) {
+    (void)p;
+    return answer(REDUCE);
+}
+static ls_status apply(ls_parallel *p) {
+    (void)p;
+    return answer(APPLY);
+}
+
+static const struct ls_parallel_ops ops = {
+    .name = "nothing", .mode = "none", .forward_backward = forward_backward, .reduce = reduce, .apply = apply};
+
+static ls_status open_fake(void) {
+    memset(&fake, 0, sizeof fake);
+    fake.failing = CALLS;
+    fake.poisoned = -1;
+    ls_status status = LS_OK;
+    for (int d = 0; status == LS_OK && d < DEVICES; d++) {
+        ls_device_options options = {.kind = LS_DEVICE_CPU, .index = d, .devices_on_node = 1000, .place = d};
+        status = ls_device_open(&fake.devices[d], &options);
+    }
+    for (int i = 0; status == LS_OK && i < PLACES; i++)
+        status = ls_event_create(&fake.batch.places[i].used, "batch used");
+    if (status != LS_OK) return status;
+    fake.batch.place_count = PLACES;
+    fake.stream = ls_device_stream(fake.devices[0], LS_STREAM_COMPUTE);
+    fake.base = (ls_parallel){.ops = &ops,
+                              .world_size = 1,
+                              .device_count = 2,
+                              .local_device_count = 2,
+                              .devices = {fake.devices[0], fake.devices[1]},
+                              .batch = &fake.batch,
+                              .loss_device = fake.devices[2]};
+    return LS_OK;
+}
+
+static void close_fake(void) {
+    for (int i = 0; i < PLACES; i++) ls_event_destroy(fake.batch.places[i].used);
+    for (int d = 0; d < DEVICES; d++) ls_device_close(fake.devices[d]);
+}
+
+/* --- which calls, and what a failure does --------------------------------------------------------------------------- */
+
+static void see_micro_batch(probe *p, int k, int of) {
+    fake.calls[0] = '\0';
+    fake.base.micro_batch = k;
+    fake.base.micro_batches = of;
+    char said[256];
+    ls_log_sink before = ls_log_capture(said, sizeof said);
+    ls_status status = ls_parallel_run_micro_batch(&fake.base);
+    ls_log_restore(before);
+    probe_see(p, "what is called", "%s", fake.calls);
+    probe_see(p, "what it returns", "%s", ls_status_text(status));
+}
+
+static void see_good(probe *p, int of, bool no_sync) {
+    for (int k = 0; k < of; k++) {
+        probe_case(p, "micro-batch %d of %d%s, all goes well", k, of, no_sync ? ", no_sync" : "");
+        probe_must(p, "the devices", open_fake());
+        fake.base.no_sync = no_sync;
+        see_micro_batch(p, k, of);
+        close_fake();
+    }
+}
+
+static void see_failure(probe *p, enum call call, ls_status returned, int poisoned) {
+    static const char *const whose[DEVICES] = {"device 0", "device 1", "the loss device"};
+    for (int k = 0; k < 2; k++) {
+        probe_case(p, "micro-batch %d of 2, %s %s%s", k, call_names[call],
+                   poisoned < 0 ? "returns: " : "lets a device fail: ",
+                   poisoned < 0 ? ls_status_text(returned) : whose[poisoned]);
+        probe_must(p, "the devices", open_fake());
+        fake.failing = call;
+        fake.returned = returned;
+        fake.poisoned = poisoned;
+        see_micro_batch(p, k, 2);
+        close_fake();
+    }
+}
+
+void see_turns(probe *p) {
+    for (int of = 1; of <= 4; of++) see_good(p, of, false);
+    for (int of = 1; of <= 2; of++) see_good(p, of, true);
+    for (enum call call = FORWARD_BACKWARD; call < CALLS; call++) {
+        see_failure(p, call, LS_ERR_PEER, -1);
+        see_failure(p, call, LS_ERR_NO_MEMORY, -1);
+        see_failure(p, call, LS_OK, 0);
+        see_failure(p, call, LS_OK, 2);
+    }
+}
+
+/* --- the end of a backward ------------------------------------------------------------------------------------------ */
+
+void __real_ls_event_record(ls_event *event, ls_stream *stream);
+void __wrap_ls_event_record(ls_event *event, ls_stream *stream);
+void __wrap_ls_event_record(ls_event *event, ls_stream *stream) {
+    if (fake.is_watched) {
+        int place = 0;
+        while (place < PLACES && fake.batch.places[place].used != event) place++;
+        size_t length = strlen(fake.records);
+        snprintf(fake.records + length, sizeof fake.records - length, "place %d%s ", place,
+                 stream == fake.stream ? "" : " on another stream");
+    }
+    __real_ls_event_record(event, stream);
+}
+
+static void see_end(probe *p, int k, int of, bool no_sync, bool is_capturing, bool accumulated) {
+    ls_parallel *base = &fake.base;
+    base->micro_batch = k;
+    base->micro_batches = of;
+    base->no_sync = no_sync;
+    base->is_capturing = is_capturing;
+    base->accumulates = accumulated;
+    fake.batch.place = k % PLACES;
+    fake.records[0] = '\0';
+    probe_case(p, "micro-batch %d of %d%s%s, the batch lies at place %d, what was there was %s", k, of,
+               no_sync ? ", no_sync" : "", is_capturing ? ", captured" : "", fake.batch.place,
+               accumulated ? "added to" : "overwritten");
+    probe_see(p, "whether it communicates", "%s", ls_parallel_syncs(base) ? "yes" : "no");
+    fake.is_watched = true;
+    ls_parallel_end_backward(base, fake.stream);
+    fake.is_watched = false;
+    probe_see(p, "whether the next backward adds to its gradients", "%s", base->accumulates ? "yes" : "no");
+    probe_see(p, "records of \"used\"", "%s", fake.records[0] ? fake.records : "none");
+}
+
+void see_ends(probe *p) {
+    probe_must(p, "the devices", open_fake());
+    for (int manner = 0; manner < 8; manner++)
+        for (int of = 1; of <= 5; of++)
+            for (int k = 0; k < of; k++) see_end(p, k, of, manner & 1, manner & 4, manner & 2);
+    close_fake();
+}

@@ -61,6 +61,8 @@ static void pieces(probe *p) {
         see_pieces(p, &batch, 1 + (int)probe_draw(p, 9), row_nbytes, 1 + probe_draw(p, MOST_ANSWER));
     }
     see_pieces(p, &(ls_batch){.inputs = inputs, .labels = labels, .global_count = 5}, 3, 4, 1);
+    see_pieces(p, &(ls_batch){.inputs = inputs, .labels = labels, .count = 5000000000, .global_count = 5000000000}, 3,
+               100, 1);
     see_pieces(p, &(ls_batch){.global_count = 5}, 3, 4, 1); /* a rank that has run out of samples */
     see_pieces(p, &(ls_batch){.labels = labels, .count = 7, .global_count = 7}, 3, 4, 1); /* inputs that lie there */
 }

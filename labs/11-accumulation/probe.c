@@ -77,36 +77,40 @@ static void begin_run(probe *p, struct run *run) {
     probe_must(p, run->threads ? "DataParallel" : "the ranks", run_all(p, run));
 }
 
-static void see_sent(probe *p, struct run *run) {
-    begin_run(p, run);
-    int members = run->threads ? 1 : run->ranks;
-    for (int r = 0; r < members; r++) {
-        const struct rank *rank = &run->rank[r];
-        for (int s = 0; !run->threads && s < run->steps; s++)
+static void see_collectives(probe *p, const struct run *run) {
+    for (int r = 0; r < run->ranks; r++) {
+        for (int s = 0; s < run->steps; s++)
             for (int k = 0; k < run->pieces; k++) {
-                const struct sent *sent = &rank->sent[s][k];
+                const struct sent *sent = &run->rank[r].sent[s][k];
                 probe_see(p, probe_name(p, "rank %d, step %d, piece %d", r, s, k),
                           "%d all-reduces of %zu bytes in all, %d broadcasts", sent->reduces,
                           sent->floats * sizeof(float), sent->broadcasts);
             }
-        if (run->threads)
-            probe_see_count(p, "bytes of gradients that were sent to device 0", rank->reduced);
-        else
-            probe_see_count(p, probe_name(p, "bytes of gradients that rank %d has all-reduced", r), rank->all_reduced);
+        probe_see_count(p, probe_name(p, "bytes of gradients that rank %d has all-reduced", r),
+                        run->rank[r].all_reduced);
     }
+}
+
+static void see_sent(probe *p, struct run *run) {
+    begin_run(p, run);
+    if (run->threads)
+        probe_see_count(p, "bytes of gradients that were sent to device 0", run->rank[0].reduced);
+    else
+        see_collectives(p, run);
     run_release(run);
 }
 
 static void bytes(probe *p) {
     for (int ranks = 1; ranks <= RUN_RANKS; ranks++)
-        for (int pieces = 1; pieces <= 4; pieces++)
+        for (int pieces = 1; pieces <= 4; pieces += pieces) /* 1, 2, 4 */
             see_sent(p, &(struct run){.model = MLP,
                                       .streams = "inline",
                                       .ranks = ranks,
                                       .steps = RUN_STEPS,
                                       .pieces = pieces,
                                       .rows = RUN_ROWS});
-    see_sent(p, &(struct run){.model = "convnet", .streams = "inline", .ranks = 2, .steps = 2, .pieces = 3, .rows = 4});
+    see_sent(p, &(struct run){.model = MLP, .streams = "inline", .ranks = 2, .steps = 2, .pieces = 3, .rows = 7});
+    see_sent(p, &(struct run){.model = "convnet", .streams = "inline", .ranks = 2, .steps = 2, .pieces = 2, .rows = 2});
     for (int pieces = 1; pieces <= 3; pieces++)
         see_sent(p, &(struct run){.model = MLP,
                                   .streams = "inline",
@@ -119,8 +123,7 @@ static void bytes(probe *p) {
 
 /* --- what comes of it ----------------------------------------------------------------------------------------------- */
 
-static void see_trained(probe *p, struct run *run) {
-    begin_run(p, run);
+static void see_results(probe *p, const struct run *run) {
     int members = run->threads ? 1 : run->ranks;
     for (int r = 0; r < members; r++) {
         const struct rank *rank = &run->rank[r];
@@ -128,22 +131,31 @@ static void see_trained(probe *p, struct run *run) {
         probe_see_floats(p, probe_name(p, "the last gradients on rank %d", r), rank->gradients, rank->gradient_count);
         probe_see_floats(p, probe_name(p, "trained weights of rank %d", r), rank->state, rank->state_count);
     }
+}
+
+static void see_trained(probe *p, struct run *run) {
+    begin_run(p, run);
+    see_results(p, run);
     run_release(run);
 }
 
-/* One rank, one step at first: pieces that divide the batch, that leave a rest, and more pieces than samples. */
+/* One rank: pieces that divide the batch, that leave a rest, and more pieces than samples; then several steps. */
 static void weights(probe *p) {
-    for (int steps = 1; steps <= RUN_STEPS; steps += 2)
-        for (size_t rows = 1; rows <= RUN_ROWS; rows++)
-            for (int pieces = 1; pieces <= RUN_PIECES; pieces++)
-                see_trained(
-                    p,
-                    &(struct run){
-                        .model = MLP, .streams = "inline", .ranks = 1, .steps = steps, .pieces = pieces, .rows = rows});
+    static const size_t rows[] = {1, 2, 5, 9};
+    static const int pieces[] = {1, 2, 3, 4, 6};
+    for (int steps = 1; steps <= RUN_STEPS; steps += RUN_STEPS - 1)
+        for (int i = steps > 1 ? 2 : 0; i < 4; i++)
+            for (int k = 0; k < 5; k++)
+                see_trained(p, &(struct run){.model = MLP,
+                                             .streams = "inline",
+                                             .ranks = 1,
+                                             .steps = steps,
+                                             .pieces = pieces[k],
+                                             .rows = rows[i]});
 }
 
 static void no_sync(probe *p) {
-    for (int ranks = 1; ranks <= RUN_RANKS; ranks++)
+    for (int ranks = 1; ranks <= 2; ranks++)
         for (int pieces = 1; pieces <= 3; pieces++) {
             struct run run = {.model = MLP,
                               .streams = "inline",
@@ -152,15 +164,16 @@ static void no_sync(probe *p) {
                               .pieces = pieces,
                               .rows = 5,
                               .local_first = true};
-            struct run again = run;
-            see_sent(p, &run);
-            see_trained(p, &again);
+            begin_run(p, &run);
+            see_collectives(p, &run);
+            see_results(p, &run);
+            run_release(&run);
         }
 }
 
 static void trained(probe *p) {
     static char streams[40];
-    for (int again = 0; again < 4; again++)
+    for (int again = 0; again < 3; again++)
         for (int ranks = 2; ranks <= RUN_RANKS; ranks++)
             for (int threads = 0; threads < 2; threads++) {
                 snprintf(streams, sizeof streams, again ? "shuffle:%d" : "inline", (int)probe_draw(p, 1000000));
@@ -169,11 +182,11 @@ static void trained(probe *p) {
                                              .ranks = ranks,
                                              .threads = threads,
                                              .steps = RUN_STEPS,
-                                             .pieces = 1 + (int)probe_draw(p, RUN_PIECES),
+                                             .pieces = 2 + (int)probe_draw(p, RUN_PIECES - 1),
                                              .rows = RUN_ROWS});
             }
     see_trained(p,
-                &(struct run){.model = "convnet", .streams = "inline", .ranks = 2, .steps = 2, .pieces = 3, .rows = 4});
+                &(struct run){.model = "convnet", .streams = "inline", .ranks = 2, .steps = 2, .pieces = 2, .rows = 3});
 }
 
 int main(int argc, char **argv) {

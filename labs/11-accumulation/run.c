@@ -100,6 +100,9 @@ static ls_status train(ls_parallel *p, struct run *run, struct rank *rank) {
     return status;
 }
 
+/* Floats that a model's state may have. */
+static size_t state_room(const char *model) { return strchr(model, ':') ? 1 << 10 : RUN_STATE; }
+
 static ls_status open_model(ls_model **out, const struct run *run, const struct rank *rank, ls_device *device,
                             size_t rows) {
     ls_status status = ls_model_create(out, device, run->model, rows, LS_FP32);
@@ -107,7 +110,7 @@ static ls_status open_model(ls_model **out, const struct run *run, const struct 
     float *state;
     size_t count;
     ls_model_state(*out, &state, &count);
-    if (count > RUN_STATE) return LS_ERR_NO_MEMORY;
+    if (count > state_room(run->model)) return LS_ERR_NO_MEMORY;
     memcpy(state, rank->start, count * sizeof *state);
     ls_model_parameters_changed(*out);
     return LS_OK;
@@ -184,7 +187,7 @@ static bool draw(probe *p, struct run *run) {
         rank->state = calloc(RUN_STATE, sizeof(float));
         rank->gradients = calloc(RUN_STATE, sizeof(float));
         complete = rank->start && rank->state && rank->gradients;
-        if (complete) probe_draw_floats(p, rank->start, RUN_STATE);
+        if (complete) probe_draw_floats(p, rank->start, state_room(run->model));
         for (int s = 0; complete && s < run->steps; s++) {
             rank->rows[s] = run->rows;
             if (s > 0 && s == run->steps - 1) rank->rows[s] -= probe_draw(p, run->rows);

@@ -6,7 +6,7 @@
 #include "labs/course/probe/crew.h"
 #include "labs/course/probe/probe.h"
 
-enum { RUN_RANKS = 3, RUN_STEPS = 3, RUN_PIECES = 6, RUN_ROWS = 9, RUN_STATE = 1 << 16 };
+enum { RUN_RANKS = 3, RUN_STEPS = 3, RUN_PIECES = 6, RUN_ROWS = 9, RUN_STATE = 1 << 15 };
 
 /* Collectives of a micro-batch, from prepare to the update. */
 struct sent {

@@ -11,6 +11,24 @@
 
 #include "common/base/log.h"
 
+/* Goes through the parameters in `order` (buckets.h). b->parameter_count is set; both lists have room for so many
+ * entries, and are zero. */
+static void fill_buckets(struct ddp_buckets *b, const size_t *nbytes, const int64_t *order, const size_t *limits,
+                         size_t limit_count) {
+    size_t open_bytes = 0;
+    for (size_t i = 0; i < b->parameter_count; i++) {
+        size_t limit = limits[b->bucket_count < limit_count ? b->bucket_count : limit_count - 1];
+        b->parameters[i] = (size_t)order[i];
+        b->sizes[b->bucket_count]++;
+        open_bytes += nbytes[b->parameters[i]];
+        if (open_bytes >= limit || i + 1 == b->parameter_count) {
+            b->bucket_count++;
+            open_bytes = 0;
+        }
+    }
+}
+
+/* The last bucket becomes the first; what is in a bucket stays as it is. `scratch` has room for all parameters. */
 static void reverse_buckets(struct ddp_buckets *b, size_t *scratch) {
     size_t end = b->parameter_count;
     memcpy(scratch, b->parameters, end * sizeof *scratch);
@@ -34,17 +52,7 @@ ls_status ddp_assign_buckets(struct ddp_buckets *out, const size_t *nbytes, cons
     size_t *scratch = calloc(parameter_count + 1, sizeof *scratch);
     ls_status status = LS_OK;
     if (!b.parameters || !b.sizes || !scratch) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the list of buckets");
-    size_t open_bytes = 0;
-    for (size_t i = 0; status == LS_OK && i < parameter_count; i++) {
-        size_t limit = limits[b.bucket_count < limit_count ? b.bucket_count : limit_count - 1];
-        b.parameters[i] = (size_t)order[i];
-        b.sizes[b.bucket_count]++;
-        open_bytes += nbytes[b.parameters[i]];
-        if (open_bytes >= limit || i + 1 == parameter_count) {
-            b.bucket_count++;
-            open_bytes = 0;
-        }
-    }
+    if (status == LS_OK) fill_buckets(&b, nbytes, order, limits, limit_count);
     if (status == LS_OK && reverse) reverse_buckets(&b, scratch);
     free(scratch);
     if (status != LS_OK) ddp_buckets_free(&b);

@@ -1,6 +1,6 @@
 /* reducer — from "this gradient is ready" to "the average of all ranks is in its place".
- *   terms : slot = a gradient's place in its bucket; a bucket is launched when all of its slots are ready and all
- *           buckets before it have been launched
+ *   terms : slot = a gradient's place in its bucket; a bucket is complete when all of its slots are ready. When its
+ *           all-reduce is launched, and who waits for it: reducer_launch.c
  *   cost  : one all-reduce per bucket, 2 (W-1)/W x bytes per rank; one pass over each gradient for the factor 1/W,
  *           while it is still in the cache where the host runs the device's work (CPU devices), over a full bucket in
  *           one launch where the device runs behind (GPUs)
@@ -63,23 +63,12 @@ static void probe_bucket(const ddp_reducer *r, const struct bucket *bucket) {
     ls_probe_end(&record);
 }
 
-static void launch(ddp_reducer *r, struct bucket *bucket) {
+void ddp_reducer_sum(ddp_reducer *r, const struct bucket *bucket) {
     if (ls_probing()) probe_bucket(r, bucket);
-    ls_stream_wait_event(r->comm_stream, bucket->ready);
     if (bucket->half)
         average_compressed(r, bucket);
     else
         sum_over_ranks(r, bucket->data, bucket->count, LS_FP32);
-    ls_event_record(bucket->reduced, r->comm_stream);
-}
-
-/* Launches every bucket whose turn it is. */
-static void launch_ready(ddp_reducer *r) {
-    ls_phase before = ls_phase_enter(r->clock, LS_PHASE_ALL_REDUCE);
-    while (r->launched < r->bucket_count && r->buckets[r->launched].pending_count == 0) {
-        launch(r, &r->buckets[r->launched++]);
-    }
-    ls_phase_enter(r->clock, before);
 }
 
 /* This rank's share in the average of a gradient, or of a bucket, whose padding is and stays zero. Halves are divided
@@ -102,8 +91,7 @@ static void mark_ready(ddp_reducer *r, size_t parameter) {
     if (!at_once) average(r, tensor->gradient, tensor->count);
     if (--bucket->pending_count > 0) return;
     if (at_once) average(r, bucket->data, bucket->count);
-    ls_event_record(bucket->ready, r->compute);
-    if (r->options.overlap) launch_ready(r);
+    ddp_reducer_bucket_complete(r, bucket);
 }
 
 static ls_status on_grad_ready(void *context, size_t parameter) {
@@ -146,14 +134,6 @@ static ls_status report_missing(const ddp_reducer *r) {
         missing, names, first + 1, r->bucket_count);
 }
 
-/* Without overlap every bucket is ready when backward has ended: where the host is ahead of the device it is not enough
- * that the all-reduces are enqueued late. */
-static void end_backward(ddp_reducer *r) {
-    for (size_t b = r->launched; b < r->bucket_count && !r->options.overlap; b++) {
-        ls_event_record(r->buckets[b].ready, r->compute);
-    }
-}
-
 ls_status ddp_reducer_finish(ddp_reducer *r) {
     r->any_unused = false;
     if (!r->sync) return LS_OK;
@@ -161,9 +141,7 @@ ls_status ddp_reducer_finish(ddp_reducer *r) {
     for (size_t b = 0; b < r->bucket_count; b++) {
         if (r->buckets[b].pending_count > 0) return report_missing(r);
     }
-    end_backward(r);
-    launch_ready(r);
-    for (size_t b = 0; b < r->bucket_count; b++) ls_stream_wait_event(r->compute, r->buckets[b].reduced);
+    ddp_reducer_await_buckets(r);
     r->reduced_once = true;
     return r->options.find_unused ? ddp_reducer_share_used(r) : LS_OK;
 }

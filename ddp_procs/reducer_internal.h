@@ -1,5 +1,6 @@
-/* The reducer's state, and what its files ask of each other: reducer.c is the step, reducer_assign.c says where each
- * gradient lies, reducer_unused.c finds out which parameters any rank has used. */
+/* The reducer's state, and what its files ask of each other: reducer.c is the step, reducer_launch.c decides when a
+ * bucket is reduced and who waits for it, reducer_assign.c says where each gradient lies, reducer_unused.c finds out
+ * which parameters any rank has used. */
 #ifndef DDP_REDUCER_INTERNAL_H
 #define DDP_REDUCER_INTERNAL_H
 
@@ -49,6 +50,15 @@ struct ddp_reducer {
 };
 
 static inline bool ddp_reducer_compresses(const ddp_reducer *r) { return r->options.compress != LS_FP32; }
+
+/* reducer.c. Enqueues the bucket's all-reduce on the comm stream, which neither waits for the bucket nor says when it is
+ * done. */
+void ddp_reducer_sum(ddp_reducer *r, const struct bucket *bucket);
+
+/* reducer_launch.c. The last gradient of the bucket has just been enqueued on the compute stream; and: backward has
+ * ended, and with it all buckets are complete. What is enqueued on the compute stream afterwards finds all averages. */
+void ddp_reducer_bucket_complete(ddp_reducer *r, struct bucket *bucket);
+void ddp_reducer_await_buckets(ddp_reducer *r);
 
 /* reducer_assign.c. The memory of all buckets (collective), and the first assignment; the one that follows from the
  * ready order, which rank 0 tells the others (collective). */

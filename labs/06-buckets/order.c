@@ -1,0 +1,210 @@
+/* order — a race detector for the reducer (ddp_procs/reducer_launch.c), with what labs 03 and 04 have for theirs.
+ *   idea  : the probe is linked with --wrap, so that records, waits and all-reduces come here first and are written down
+ *           as tasks of their streams; gradients and their uses the probe enqueues itself. Each task bears a vector
+ *           clock: a stream's clock counts its own tasks, a record keeps the clock of its stream, and a wait takes over
+ *           what the event keeps. Two tasks of the two streams are ordered if one of them was known to the other's
+ *           stream when it was enqueued
+ *   why   : two mistakes are seen here in every run that no result shows. Ordered too little: where streams run inline
+ *           a missing wait gives the right bits. Ordered too much: where everything waits for everything the bits are
+ *           right, too, and nothing overlaps. So what is counted is what may run side by side, not what did
+ *   hook  : the reducer's hook is kept, and called by the probe: gradients can be ready in any order
+ *   cost  : pairs of tasks of a rank; some thousand comparisons
+ *   fails : what does not go through the wrapped calls is not seen. The host's waiting is not seen either */
+#include "labs/06-buckets/order.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "ddp_procs/reducer_internal.h"
+
+enum { COMPUTE, COMM };
+
+static _Thread_local struct order *mine; /* NULL: nothing is written down */
+static _Thread_local struct {
+    ls_grad_ready_fn call;
+    void *context;
+} hook;
+
+/* --- writing down -------------------------------------------------------------------------------------------------- */
+
+static int number_of(const ls_stream *stream) {
+    for (int s = COMPUTE; mine && s <= COMM; s++)
+        if (mine->streams[s] == stream) return s;
+    return -1;
+}
+
+static void add_task(int s, struct order_task task) {
+    if (!mine) return;
+    if (mine->counts[s] == ORDER_TASKS) {
+        mine->is_full = true;
+        return;
+    }
+    mine->clocks[s].of[s] = mine->counts[s] + 1;
+    task.step = mine->step;
+    task.knows = mine->clocks[s];
+    mine->tasks[s][mine->counts[s]++] = task;
+}
+
+/* NULL: it has not been recorded. */
+static struct order_vector *find_event(const ls_event *event) {
+    for (int e = 0; e < mine->event_count; e++)
+        if (mine->events[e].event == event) return &mine->events[e].clock;
+    return NULL;
+}
+
+static struct order_vector *add_event(const ls_event *event) {
+    static _Thread_local struct order_vector elsewhere;
+    struct order_vector *clock = find_event(event);
+    if (clock) return clock;
+    if (mine->event_count == ORDER_EVENTS) return mine->is_full = true, &elsewhere;
+    mine->events[mine->event_count].event = event;
+    return &mine->events[mine->event_count++].clock;
+}
+
+/* --- in place of the product's functions (--wrap) ------------------------------------------------------------------ */
+
+void __real_ls_event_record(ls_event *event, ls_stream *stream);
+void __wrap_ls_event_record(ls_event *event, ls_stream *stream);
+void __wrap_ls_event_record(ls_event *event, ls_stream *stream) {
+    int s = number_of(stream);
+    if (s >= 0) *add_event(event) = mine->clocks[s];
+    __real_ls_event_record(event, stream);
+}
+
+void __real_ls_stream_wait_event(ls_stream *stream, ls_event *event);
+void __wrap_ls_stream_wait_event(ls_stream *stream, ls_event *event);
+void __wrap_ls_stream_wait_event(ls_stream *stream, ls_event *event) {
+    int s = number_of(stream);
+    const struct order_vector *clock = s >= 0 ? find_event(event) : NULL;
+    for (int other = COMPUTE; clock && other <= COMM; other++)
+        if (clock->of[other] > mine->clocks[s].of[other]) mine->clocks[s].of[other] = clock->of[other];
+    __real_ls_stream_wait_event(stream, event);
+}
+
+void __real_ddp_reducer_sum(ddp_reducer *r, const struct bucket *bucket);
+void __wrap_ddp_reducer_sum(ddp_reducer *r, const struct bucket *bucket);
+void __wrap_ddp_reducer_sum(ddp_reducer *r, const struct bucket *bucket) {
+    int number = (int)(bucket - r->buckets);
+    add_task(COMM, (struct order_task){.kind = ORDER_SUM,
+                                       .bucket = number,
+                                       .begin = (const char *)bucket->data,
+                                       .nbytes = bucket->count * sizeof(float)});
+    if (mine && mine->launch_count < ORDER_LAUNCHES) {
+        int n = mine->launch_count++;
+        mine->launches[n].step = mine->step;
+        mine->launches[n].bucket = number;
+        mine->launches[n].gradients = mine->gradients;
+        if (!mine->phase || r->clock->phase != LS_PHASE_ALL_REDUCE) mine->phase = ls_phase_name(r->clock->phase);
+    }
+    __real_ddp_reducer_sum(r, bucket);
+}
+
+void __real_ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn call, void *context);
+void __wrap_ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn call, void *context);
+void __wrap_ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn call, void *context) {
+    hook.call = call;
+    hook.context = context;
+    __real_ls_model_on_grad_ready(model, call, context);
+}
+
+/* --- in the product's place ---------------------------------------------------------------------------------------- */
+
+void order_begin(struct order *o, ls_device *device) {
+    memset(o, 0, sizeof *o);
+    o->streams[COMPUTE] = ls_device_stream(device, LS_STREAM_COMPUTE);
+    o->streams[COMM] = ls_device_stream(device, LS_STREAM_COMM);
+    mine = o;
+}
+
+void order_end(void) { mine = NULL; }
+
+void order_step(int step) {
+    mine->step = step;
+    mine->gradients = 0;
+}
+
+static struct order_task access_of(const struct ls_tensor *tensor) {
+    return (struct order_task){
+        .name = tensor->name, .begin = (const char *)tensor->gradient, .nbytes = tensor->count * sizeof(float)};
+}
+
+ls_status order_report(size_t parameter, const struct ls_tensor *tensor) {
+    struct order_task task = access_of(tensor);
+    task.kind = ORDER_GRADIENT;
+    add_task(COMPUTE, task);
+    mine->gradients++;
+    return hook.call(hook.context, parameter);
+}
+
+void order_use(const struct ls_tensor *tensor) {
+    struct order_task task = access_of(tensor);
+    task.kind = ORDER_USE;
+    add_task(COMPUTE, task);
+}
+
+/* --- on paper ------------------------------------------------------------------------------------------------------ */
+
+const char *order_launches(char *text, size_t capacity, const struct order *o, int step, int gradients) {
+    size_t length = 0;
+    int before = -1;
+    snprintf(text, capacity, "none");
+    for (int n = 0; n <= o->launch_count && length < capacity; n++) {
+        bool is_one = n < o->launch_count && o->launches[n].step == step;
+        int after = is_one ? o->launches[n].gradients : -1;
+        if (before >= 0 && after != before)
+            length += (size_t)snprintf(text + length, capacity - length,
+                                       before == gradients ? " at the end" : " after gradient %d", before);
+        if (is_one && length < capacity)
+            length += (size_t)snprintf(text + length, capacity - length, "%s%d",
+                                       before < 0 ? "" : (before == after ? " " : "; "), o->launches[n].bucket);
+        before = after;
+    }
+    return text;
+}
+
+static bool overlap(const struct order_task *a, const struct order_task *b) {
+    return a->begin < b->begin + b->nbytes && b->begin < a->begin + a->nbytes;
+}
+
+/* The i-th task of the compute stream, and the j-th of the comm stream. */
+static bool are_ordered(const struct order *o, int i, int j) {
+    return o->tasks[COMPUTE][i].knows.of[COMM] > j || o->tasks[COMM][j].knows.of[COMPUTE] > i;
+}
+
+static void tell(char *text, size_t capacity, const struct order_task *access, const struct order_task *sum) {
+    const char *does = access->kind == ORDER_GRADIENT ? "backward writes" : "the optimizer reads";
+    if (access->step == sum->step)
+        snprintf(text, capacity, "step %d: %s the gradient of %s while bucket %d, which it is in, may be being reduced",
+                 sum->step, does, access->name, sum->bucket);
+    else
+        snprintf(text, capacity,
+                 "step %d: %s the gradient of %s while bucket %d of step %d, which it is in, may be being reduced",
+                 access->step, does, access->name, sum->bucket, sum->step);
+}
+
+/* Sums write, so each access to the same memory must be ordered with them. */
+const char *order_judge(char *text, size_t capacity, const struct order *o) {
+    snprintf(text, capacity, o->is_full ? "more was enqueued than there is room for" : "every access is ordered");
+    for (int i = 0; i < o->counts[COMPUTE]; i++)
+        for (int j = 0; j < o->counts[COMM]; j++) {
+            if (!overlap(&o->tasks[COMPUTE][i], &o->tasks[COMM][j]) || are_ordered(o, i, j)) continue;
+            tell(text, capacity, &o->tasks[COMPUTE][i], &o->tasks[COMM][j]);
+            return text;
+        }
+    return text;
+}
+
+const char *order_overlap(char *text, size_t capacity, const struct order *o, int step) {
+    size_t length = 0;
+    snprintf(text, capacity, "no bucket");
+    for (int j = 0; j < o->counts[COMM] && length < capacity; j++) {
+        int count = 0;
+        if (o->tasks[COMM][j].step != step) continue;
+        for (int i = 0; i < o->counts[COMPUTE]; i++) {
+            const struct order_task *task = &o->tasks[COMPUTE][i];
+            count += task->kind == ORDER_GRADIENT && task->step == step && !are_ordered(o, i, j);
+        }
+        length += (size_t)snprintf(text + length, capacity - length, "%s%d", length ? " " : "", count);
+    }
+    return text;
+}

@@ -1,0 +1,217 @@
+/* What lab 06's buckets do: which gradients they hold, when they are launched, what waits for them, and what does not. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ddp_procs/buckets.h"
+#include "labs/06-buckets/steps.h"
+
+/* --- which gradients travel together ------------------------------------------------------------------------------- */
+
+enum { MOST_LIMITS = 3 };
+
+struct assignment {
+    size_t count, nbytes[16];
+    int64_t order[16];
+    size_t limit_count, limits[MOST_LIMITS];
+    bool reverse;
+};
+
+static void see_buckets(probe *p, const struct ddp_buckets *b) {
+    int64_t parameters[16] = {0}, sizes[16] = {0};
+    for (size_t i = 0; i < b->parameter_count && i < 16; i++) parameters[i] = (int64_t)b->parameters[i];
+    for (size_t k = 0; k < b->bucket_count && k < 16; k++) sizes[k] = (int64_t)b->sizes[k];
+    probe_see_count(p, "buckets", b->bucket_count);
+    for (size_t k = 0, at = 0; k < b->bucket_count && k < 16; k++) {
+        probe_see(p, probe_name(p, "gradients in bucket %zu", k), "%lld", (long long)sizes[k]);
+        for (size_t i = 0; i < b->sizes[k] && at < b->parameter_count && at < 16; i++, at++)
+            probe_see(p, probe_name(p, "gradient %zu of bucket %zu", i, k), "%lld", (long long)parameters[at]);
+    }
+    probe_see_wholes(p, "all gradients, bucket by bucket", parameters, b->parameter_count);
+}
+
+static void tell_list(char *text, size_t capacity, const size_t *values, size_t count) {
+    size_t length = 0;
+    snprintf(text, capacity, "none");
+    for (size_t i = 0; i < count && length < capacity; i++)
+        length += (size_t)snprintf(text + length, capacity - length, "%s%zu", i > 0 ? ", " : "", values[i]);
+}
+
+static void tell_case(probe *p, const struct assignment *a) {
+    char limits[80], sizes[160];
+    tell_list(limits, sizeof limits, a->limits, a->limit_count);
+    tell_list(sizes, sizeof sizes, a->nbytes, a->count);
+    probe_case(p, "gradients of %s bytes, limits %s%s%s", sizes, limits,
+               a->count > 1 && a->order[0] > a->order[1] ? ", last to first" : "", a->reverse ? ", reversed" : "");
+}
+
+/* In memory that ends where the lists end. */
+static void *copied(const void *values, size_t nbytes) {
+    void *copy = malloc(nbytes);
+    if (copy) memcpy(copy, values, nbytes);
+    return copy;
+}
+
+static void assign(probe *p, const struct assignment *a) {
+    struct ddp_buckets buckets = {0};
+    size_t *nbytes = copied(a->nbytes, a->count * sizeof *nbytes);
+    size_t *limits = copied(a->limits, a->limit_count * sizeof *limits);
+    int64_t *order = copied(a->order, a->count * sizeof *order);
+    tell_case(p, a);
+    probe_must(p, "the buckets",
+               ddp_assign_buckets(&buckets, nbytes, order, a->count, limits, a->limit_count, a->reverse));
+    see_buckets(p, &buckets);
+    ddp_buckets_free(&buckets);
+    free(nbytes);
+    free(limits);
+    free(order);
+}
+
+/* Small, and each with an edge: reached, and passed; a bucket that is open at the end, and none; one, and none at all. */
+static const struct assignment small[] = {
+    {.count = 2, .nbytes = {60, 60}, .limit_count = 1, .limits = {100}},
+    {.count = 3, .nbytes = {60, 60, 60}, .limit_count = 1, .limits = {100}},
+    {.count = 4, .nbytes = {50, 50, 40, 70}, .limit_count = 1, .limits = {100}},
+    {.count = 4, .nbytes = {99, 1, 99, 2}, .limit_count = 1, .limits = {100}},
+    {.count = 3, .nbytes = {1000, 10, 1000}, .limit_count = 1, .limits = {100}},
+    {.count = 5, .nbytes = {10, 10, 10, 10, 10}, .limit_count = 2, .limits = {10, 20}},
+    {.count = 6, .nbytes = {10, 10, 10, 10, 10, 10}, .limit_count = 2, .limits = {30, 10}},
+    {.count = 7, .nbytes = {10, 10, 10, 10, 10, 10, 10}, .limit_count = 3, .limits = {10, 20, 30}},
+    {.count = 3, .nbytes = {40, 50, 60}, .limit_count = 1, .limits = {SIZE_MAX}},
+    {.count = 3, .nbytes = {40, 50, 60}, .limit_count = 3, .limits = {1000, 1, 1}},
+    {.count = 1, .nbytes = {40}, .limit_count = 1, .limits = {40}},
+    {.count = 0, .limit_count = 1, .limits = {100}},
+};
+
+static void draw_assignment(probe *p, struct assignment *a) {
+    a->count = 2 + (size_t)probe_draw(p, 14);
+    a->limit_count = 1 + (size_t)probe_draw(p, MOST_LIMITS);
+    for (size_t i = 0; i < a->limit_count; i++) a->limits[i] = 4 + 4 * (size_t)probe_draw(p, 40);
+    for (size_t i = 0; i < a->count; i++) a->nbytes[i] = 4 * (1 + (size_t)probe_draw(p, 25));
+    for (size_t i = 0; i < a->count; i++) a->order[i] = (int64_t)i;
+    for (size_t i = a->count; i > 1; i--) {
+        size_t j = (size_t)probe_draw(p, i);
+        int64_t last = a->order[i - 1];
+        a->order[i - 1] = a->order[j];
+        a->order[j] = last;
+    }
+}
+
+static void every_assignment(probe *p, bool reverse) {
+    enum { DRAWN = 40 };
+    for (int turn = 0; turn < 2; turn++)
+        for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
+            struct assignment a = small[i];
+            a.reverse = reverse;
+            for (size_t k = 0; k < a.count; k++) a.order[k] = (int64_t)(turn == 0 ? k : a.count - 1 - k);
+            assign(p, &a);
+        }
+    for (int i = 0; i < DRAWN; i++) {
+        struct assignment a = {.reverse = reverse};
+        draw_assignment(p, &a);
+        assign(p, &a);
+    }
+}
+
+static void assigned(probe *p) { every_assignment(p, false); }
+static void reversed(probe *p) { every_assignment(p, true); }
+
+/* --- whole steps --------------------------------------------------------------------------------------------------- */
+
+/* The first step has one bucket with everything, but with find_unused. In any order: a bucket may be complete before its
+ * turn, and on each rank another one. */
+static const struct kind kinds[] = {
+    {.ranks = 1, .first_bytes = 100, .bytes = 150},
+    {.ranks = 1, .first_bytes = 100, .bytes = 150, .arrival = AT_RANDOM},
+    {.ranks = 2, .first_bytes = 100, .bytes = 150},
+    {.ranks = 2, .first_bytes = 100, .bytes = 150, .arrival = AT_RANDOM},
+    {.ranks = 3, .first_bytes = 1, .bytes = 1, .arrival = AT_RANDOM},
+    {.ranks = 2, .first_bytes = 1000, .bytes = 1000, .arrival = AT_RANDOM},
+    {.ranks = 1, .first_bytes = 100, .bytes = 150, .no_overlap = true},
+    {.ranks = 2, .first_bytes = 100, .bytes = 150, .no_overlap = true, .arrival = AT_RANDOM},
+    {.ranks = 2, .first_bytes = 100, .bytes = 150, .local = true, .arrival = AT_RANDOM},
+    {.ranks = 3, .first_bytes = 100, .bytes = 150, .compress = LS_FP16, .arrival = AT_RANDOM},
+    {.ranks = 4, .first_bytes = 100, .bytes = 200, .compress = LS_BF16, .no_overlap = true},
+    {.ranks = 2, .first_bytes = 100, .bytes = 150, .find_unused = true},
+    {.ranks = 3, .first_bytes = 100, .bytes = 150, .find_unused = true, .arrival = AT_RANDOM},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static void launched(probe *p) {
+    char text[256];
+    for (int k = 0; k < KINDS; k++) {
+        struct steps *steps = steps_run(p, &kinds[k], "inline");
+        for (int s = 0; s < STEPS; s++)
+            for (int r = 0; r < kinds[k].ranks; r++) {
+                const struct rank *rank = &steps->rank[r];
+                probe_see(p, probe_name(p, "buckets that rank %d launches in step %d", r, s), "%s",
+                          order_launches(text, sizeof text, &rank->order, s, rank->reported[s]));
+            }
+        for (int r = 0; r < kinds[k].ranks; r++) {
+            const struct rank *rank = &steps->rank[r];
+            probe_see(p, probe_name(p, "what rank %d's clock says while it launches", r), "%s", rank->order.phase);
+            probe_see(p, probe_name(p, "and afterwards, in backward, rank %d's", r), "%s", rank->phase_of_backward);
+        }
+        free(steps);
+    }
+}
+
+static void see_averages(probe *p, const struct steps *steps) {
+    for (int s = 0; s < STEPS; s++)
+        for (int r = 0; r < steps->kind.ranks; r++)
+            probe_see_floats(p, probe_name(p, "rank %d's gradients after step %d", r, s), steps->rank[r].got[s],
+                             steps->rank[r].got_count);
+}
+
+static void averaged(probe *p) {
+    for (int k = 0; k < KINDS; k++) {
+        struct steps *steps = steps_run(p, &kinds[k], "inline");
+        see_averages(p, steps);
+        free(steps);
+    }
+}
+
+/* With find_unused the host waits for the last all-reduce: what compute waits for says nothing. */
+static void ordered(probe *p) {
+    char text[256];
+    for (int k = 0; k < KINDS; k++) {
+        if (kinds[k].find_unused) continue;
+        struct steps *steps = steps_run(p, &kinds[k], "inline");
+        for (int r = 0; r < kinds[k].ranks; r++)
+            probe_see(p, probe_name(p, "rank %d", r), "%s", order_judge(text, sizeof text, &steps->rank[r].order));
+        free(steps);
+    }
+}
+
+static void overlapped(probe *p) {
+    char text[256];
+    for (int k = 0; k < KINDS; k++) {
+        struct steps *steps = steps_run(p, &kinds[k], "inline");
+        for (int s = 0; s < STEPS; s++)
+            for (int r = 0; r < kinds[k].ranks; r++)
+                probe_see(
+                    p, probe_name(p, "gradients that may be written while a bucket is reduced, step %d, rank %d", s, r),
+                    "%s", order_overlap(text, sizeof text, &steps->rank[r].order, s));
+        free(steps);
+    }
+}
+
+/* What order.c does not see (memory that is written without a stream) shows here. */
+static void shuffled(probe *p) {
+    enum { SEEDS = 5 };
+    for (int k = 0; k < KINDS; k++)
+        for (int seed = 0; seed < SEEDS; seed++) {
+            char streams[40];
+            snprintf(streams, sizeof streams, "shuffle:%d", (int)probe_draw(p, 1000000));
+            struct steps *steps = steps_run(p, &kinds[k], streams);
+            see_averages(p, steps);
+            free(steps);
+        }
+}
+
+int main(int argc, char **argv) {
+    static const probe_check checks[] = {{"assign", assigned},   {"reverse", reversed}, {"launch", launched},
+                                         {"average", averaged},  {"order", ordered},    {"overlap", overlapped},
+                                         {"shuffled", shuffled}, {NULL, NULL}};
+    return probe_main(argc, argv, checks);
+}

@@ -1,0 +1,48 @@
+/* A reducer to look at: ranks as threads, a small model that nobody computes, and gradients that become ready in the
+ * order that the probe chooses. */
+#ifndef LABS_06_BUCKETS_STEPS_H
+#define LABS_06_BUCKETS_STEPS_H
+
+#include "common/base/dtype.h"
+#include "labs/06-buckets/order.h"
+#include "labs/course/probe/crew.h"
+#include "labs/course/probe/probe.h"
+
+enum { RANKS = 4, STEPS = 4, PARAMETERS = 10, FLOATS = 512 };
+
+/* Gradients of 252, 28, 168, 24, 120, 20, 80, 16, 48 and 12 bytes. */
+#define STEPS_MODEL "mlp:9,7,6,5,4,3"
+
+/* What is to be done; a probe's table has some of them. */
+struct kind {
+    int ranks;
+    size_t first_bytes, bytes; /* limits of buckets */
+    enum { BACKWARDS, AT_RANDOM } arrival;
+    bool no_overlap, find_unused;
+    bool local; /* steps 0 and 2 are not reduced (no_sync) */
+    ls_dtype compress;
+};
+
+/* What one rank brings along, drawn before the ranks start, and what is seen of it when they have ended. */
+struct rank {
+    size_t arrival[STEPS][PARAMETERS];
+    int reported[STEPS]; /* so many of them arrive; find_unused: the others are not used */
+    float drawn[STEPS][FLOATS];
+    /* seen */
+    float got[STEPS][FLOATS]; /* the gradients after each step, in the order of the parameters */
+    size_t got_count;
+    const char *phase_of_backward; /* the host's, after it has reported gradients; the first other one, if there is */
+    struct order order;
+};
+
+struct steps {
+    struct kind kind;
+    struct rank rank[RANKS];
+};
+
+/* Draws and runs all steps of the kind; begins the case. Free it (free). What fails ends the probe. */
+struct steps *steps_run(probe *p, const struct kind *kind, const char *streams);
+
+static inline bool steps_reduces(const struct kind *kind, int step) { return !kind->local || step % 2 == 1; }
+
+#endif

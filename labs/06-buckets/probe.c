@@ -79,6 +79,7 @@ static const struct assignment small[] = {
     {.count = 7, .nbytes = {10, 10, 10, 10, 10, 10, 10}, .limit_count = 3, .limits = {10, 20, 30}},
     {.count = 3, .nbytes = {40, 50, 60}, .limit_count = 1, .limits = {SIZE_MAX}},
     {.count = 3, .nbytes = {40, 50, 60}, .limit_count = 3, .limits = {1000, 1, 1}},
+    {.count = 3, .nbytes = {3000000000, 1500000000, 10}, .limit_count = 1, .limits = {4500000000}},
     {.count = 1, .nbytes = {40}, .limit_count = 1, .limits = {40}},
     {.count = 0, .limit_count = 1, .limits = {100}},
 };

@@ -1,0 +1,155 @@
+/* What lab 08's lock does: who has it, how often, in which order, what happens where a turn does not come, and what a
+ * trace gets to see. */
+#include "common/base/probe.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/device/host_lock.h"
+#include "labs/08-lock/turns.h"
+#include "labs/course/probe/probe.h"
+
+#define US 30.0
+
+/* Nobody waits so long: the threads have no clock. Only the deadlines of waits are looked at. */
+#define TIMEOUT_S 1000.0
+
+enum { SEEDS = 6 };
+
+static void run(probe *p, struct turns *t, int threads, int asks_of_each, int lost) {
+    *t = (struct turns){.threads = threads, .asks_of_each = asks_of_each, .us = US, .lost = lost};
+    t->seed = probe_draw(p, 1000000);
+    ls_set_wait_timeout_s(TIMEOUT_S);
+    probe_must(p, "the threads", turns_run(t));
+}
+
+/* Each case in several orders of the threads. */
+static void every_case(probe *p, void (*look)(probe *p, const struct turns *t)) {
+    struct turns t;
+    for (int threads = 1; threads <= TURNS_THREADS; threads++)
+        for (int seed = 0; seed < SEEDS; seed++) {
+            probe_case(p, "%d threads, 5 launches each, the %d. order", threads, seed + 1);
+            run(p, &t, threads, 5, -1);
+            look(p, &t);
+        }
+}
+
+static void see_holders(probe *p, const struct turns *t) {
+    probe_see_count(p, "threads that had the lock at the same time, at most", (uint64_t)t->most_holders);
+}
+
+static void alone(probe *p) {
+    every_case(p, see_holders);
+    int doubles, failures;
+    probe_case(p, "4 threads, side by side");
+    ls_set_wait_timeout_s(5);
+    probe_must(p, "the threads", turns_crowd(&doubles, &failures));
+    probe_see(p, "numbers that were drawn twice", "%s", doubles > 0 ? "some" : "none");
+    probe_see(p, "turns that did not come", "%s", failures > 0 ? "some" : "none");
+}
+
+/* --- each launch one turn ------------------------------------------------------------------------------------------ */
+
+static void see_turns(probe *p, const struct turns *t) {
+    int whole = 0, none = 0, more = 0;
+    for (int i = 0; i < t->ask_count; i++) {
+        whole += t->asks[i].busy == 1;
+        none += t->asks[i].busy == 0;
+        more += t->asks[i].busy > 1;
+    }
+    for (int i = 0; i < t->ask_count; i++)
+        if (t->asks[i].status != LS_OK || i == 0)
+            probe_see(p, probe_name(p, "launch %d, by thread %d", i, t->asks[i].thread), "%s",
+                      ls_status_text(t->asks[i].status));
+    probe_see_count(p, "launches that had the lock once, for the whole time", (uint64_t)whole);
+    probe_see_count(p, "launches without a whole turn", (uint64_t)none);
+    probe_see_count(p, "launches with several", (uint64_t)more);
+}
+
+static void turns(probe *p) { every_case(p, see_turns); }
+
+/* --- first come, first served -------------------------------------------------------------------------------------- */
+
+static void see_order(probe *p, const struct turns *t) {
+    int overtaken = 0;
+    for (int i = 0; i < t->begun_count; i++) overtaken += t->begun[i] != i;
+    probe_see_count(p, "launches that had the lock", (uint64_t)t->begun_count);
+    probe_see_count(p, "launches out of the order in which they came", (uint64_t)overtaken);
+}
+
+static void in_order(probe *p) { every_case(p, see_order); }
+
+/* --- a turn that does not come ------------------------------------------------------------------------------------- */
+
+static void see_loss(probe *p, const struct turns *t) {
+    int served = 0, other = 0, waited = 0;
+    probe_see(p, "what the launch returns whose turn does not come", "%s", ls_status_text(t->asks[t->lost].status));
+    for (int i = t->lost; i < t->ask_count; i++) {
+        served += t->asks[i].busy > 0;
+        other += t->asks[i].status != LS_ERR_TIMEOUT;
+        waited += i >= t->asked_before_loss && t->asks[i].waits > 0;
+    }
+    probe_see_count(p, "turns of that launch and of those that came after it", (uint64_t)served);
+    probe_see_count(p, "of these, launches with another status than a timeout", (uint64_t)other);
+    probe_see_count(p, "launches that wait, though they have come when it was over", (uint64_t)waited);
+    probe_see_count(p, "threads that report it", (uint64_t)t->reports);
+    probe_see_count(p, "threads that had the lock at the same time, at most", (uint64_t)t->most_holders);
+}
+
+static void deadline(probe *p) {
+    struct turns t;
+    for (int threads = 2; threads <= 4; threads++) {
+        probe_case(p, "%d threads, how they wait", threads);
+        run(p, &t, threads, 5, -1);
+        probe_see_count(p, "waits whose deadline is not ls_wait_timeout_s() from now", (uint64_t)t.wrong_deadlines);
+        probe_see_count(p, "waits that do not spin for ls_device_spin_us()", (uint64_t)t.wrong_spins);
+    }
+    for (int threads = 2; threads <= 5; threads++)
+        for (int lost = 1; lost <= threads; lost++) {
+            probe_case(p, "%d threads, 4 launches each, the turn of launch %d does not come", threads, lost);
+            run(p, &t, threads, 4, lost);
+            see_loss(p, &t);
+            probe_case(p, "%d threads, the lock is set anew after that", threads);
+            run(p, &t, threads, 2, -1);
+            see_turns(p, &t);
+        }
+}
+
+/* --- what a trace sees --------------------------------------------------------------------------------------------- */
+
+static void see_records(probe *p, const struct turns *t) {
+    probe_see_count(p, "records of a LOCK", (uint64_t)t->locks);
+    probe_see_count(p, "records of an UNLOCK", (uint64_t)t->unlocks);
+    probe_see_count(p, "records that another thread's lie between, or a turn that is not over", (uint64_t)t->torn);
+    probe_see_count(p, "records of a LOCK that begin only after the wait", (uint64_t)t->late);
+    probe_see_count(p, "locks that they name", (uint64_t)t->objects);
+    probe_see_count(p, "records with another name than \"host lock\"", (uint64_t)t->other_labels);
+}
+
+static void records(probe *p) {
+    struct turns t;
+    for (int probing = 0; probing < 2; probing++)
+        for (int threads = 1; threads <= TURNS_THREADS; threads++)
+            for (int seed = 0; seed < SEEDS; seed++) {
+                probe_case(p, "%d threads, 5 launches each, probes %s, the %d. order", threads, probing ? "on" : "off",
+                           seed + 1);
+                if (probing) ls_probe_start(false);
+                run(p, &t, threads, 5, -1);
+                if (probing) ls_probe_stop();
+                see_records(p, &t);
+                ls_probe_drop();
+            }
+    probe_case(p, "3 threads, probes on, the turn of launch 2 does not come");
+    ls_probe_start(false);
+    run(p, &t, 3, 2, 2);
+    ls_probe_stop();
+    probe_see_count(p, "records of a LOCK", (uint64_t)t.locks);
+    probe_see_count(p, "records of an UNLOCK", (uint64_t)t.unlocks);
+    ls_probe_drop();
+}
+
+int main(int argc, char **argv) {
+    static const probe_check checks[] = {{"alone", alone},       {"turns", turns},     {"order", in_order},
+                                         {"deadline", deadline}, {"records", records}, {NULL, NULL}};
+    return probe_main(argc, argv, checks);
+}

@@ -6,7 +6,8 @@
  *   clock : the lock is held in CPU time, and a thread's CPU time stands still but for a third of the turn at each
  *           reading. So a turn is four readings, whatever the machine does, and other threads run between them
  *   crowd : a number that is drawn in two steps is drawn twice, now and then, and no call lies between the two steps. So
- *           that is looked for among many threads that run side by side
+ *           that is looked for among threads that draw side by side,
+ *           until they have met so often that it would have shown
  *   seen  : who asked, who had the lock, how many at once: counts and orders that hold for every draw
  *   fails : a thread that turns in circles without any of these calls keeps the baton; the grader ends that. Reading
  *           the time of day hands it over from the third time on, for those who watch their deadline themselves */
@@ -51,15 +52,17 @@ static struct {
     uintptr_t object;
 } stage = {.lock = PTHREAD_MUTEX_INITIALIZER, .handed = PTHREAD_COND_INITIALIZER};
 
-/* Side by side: how often each number was waited for. */
-enum { CROWD_THREADS = 4, CROWD_ASKS = 80000 };
+/* Side by side; `seen` has 1 + the number that was waited for last, of those that have this place. */
+enum { CROWD_THREADS = 4, CROWD_PLACES = 1 << 14, CROWD_MEETINGS = 5000, CROWD_MOST_ASKS = 4000000 };
 static struct {
     ls_device *device;
-    _Atomic unsigned char seen[CROWD_ASKS];
-    _Atomic int doubles, failures;
+    _Atomic uint32_t seen[CROWD_PLACES];
+    _Atomic int doubles, meetings;
     pthread_barrier_t together;
 } crowd;
 static _Thread_local bool is_crowded;
+static _Thread_local uint32_t number_before;
+static _Thread_local bool has_waited; /* who never waits for a number draws none */
 
 static _Thread_local struct actor *me; /* NULL: not one of them */
 
@@ -109,11 +112,23 @@ static void look_at_wait(double spin_us, double until_us) {
     stage.turns->asks[me->ask].waits++;
 }
 
+/* In the crowd nobody waits: only numbers are drawn. Between two of a thread's own another thread has drawn: they have
+ * met. */
+static bool meet(uint32_t number) {
+    if (atomic_exchange(&crowd.seen[number % CROWD_PLACES], number + 1) == number + 1)
+        atomic_fetch_add(&crowd.doubles, 1);
+    if (number != number_before + 1) atomic_fetch_add(&crowd.meetings, 1);
+    number_before = number;
+    has_waited = true;
+    return true;
+}
+
 bool __real_ls_flag_wait(ls_flag *flag, uint32_t value, double spin_us, double until_us);
 bool __wrap_ls_flag_wait(ls_flag *flag, uint32_t value, double spin_us, double until_us);
 bool __wrap_ls_flag_wait(ls_flag *flag, uint32_t value, double spin_us, double until_us) {
-    if (is_crowded) crowd.doubles += atomic_fetch_add(&crowd.seen[value % CROWD_ASKS], 1) > 0;
+    if (is_crowded) return meet(value);
     if (!me) return __real_ls_flag_wait(flag, value, spin_us, until_us);
+    bool is_over = until_us <= __real_ls_now_us();
     look_at_wait(spin_us, until_us);
     yield_baton();
     if (me->ask == stage.turns->lost) {
@@ -121,7 +136,7 @@ bool __wrap_ls_flag_wait(ls_flag *flag, uint32_t value, double spin_us, double u
         return false;
     }
     if (ls_flag_reached(flag, value)) return true;
-    if (until_us <= __real_ls_now_us()) return false;
+    if (is_over) return false;
     me->state = WAITING;
     me->flag = flag;
     me->value = value;
@@ -212,7 +227,7 @@ void __wrap_ls_probe_instant(ls_probe_kind kind, const char *label, uintptr_t ob
         yield_baton();
         look_at_record(object, label);
         stage.turns->unlocks++;
-        stage.turns->torn += stage.last_lock != me->number || me->is_busy;
+        stage.turns->torn += stage.last_lock != me->number || stage.turns->asks[me->ask].busy == 0;
         stage.last_lock = -1;
     }
     __real_ls_probe_instant(kind, label, object, number);
@@ -289,26 +304,28 @@ static void *crowd_main(void *argument) {
     (void)argument;
     char message[256];
     ls_log_sink before = ls_log_capture(message, sizeof message);
-    const ls_stream *stream = ls_device_stream(crowd.device, LS_STREAM_COMPUTE);
+    ls_stream *stream = ls_device_stream(crowd.device, LS_STREAM_COMPUTE);
     pthread_barrier_wait(&crowd.together);
     is_crowded = true;
-    for (int i = 0; i < CROWD_ASKS / CROWD_THREADS && atomic_load(&crowd.failures) == 0; i++)
-        if (ls_host_lock_pass(stream) != LS_OK) atomic_fetch_add(&crowd.failures, 1);
+    for (int i = 0; i < CROWD_MOST_ASKS && atomic_load(&crowd.meetings) < CROWD_MEETINGS; i++) {
+        (void)ls_host_lock_pass(stream);
+        if (i >= 100 && !has_waited) break;
+    }
     is_crowded = false;
     ls_log_restore(before);
     return NULL;
 }
 
-ls_status turns_crowd(int *doubles, int *failures) {
+ls_status turns_crowd(int *doubles) {
     pthread_t threads[CROWD_THREADS];
     int started = 0;
     ls_device_options options = {.kind = LS_DEVICE_CPU, .devices_on_node = 1000};
     ls_status status = ls_device_open(&crowd.device, &options);
     if (status == LS_OK) status = ls_host_lock_set(1e-3, false);
     if (status != LS_OK) return status;
-    memset(crowd.seen, 0, sizeof crowd.seen);
+    for (int i = 0; i < CROWD_PLACES; i++) atomic_store(&crowd.seen[i], 0);
     atomic_store(&crowd.doubles, 0);
-    atomic_store(&crowd.failures, 0);
+    atomic_store(&crowd.meetings, 0);
     pthread_barrier_init(&crowd.together, NULL, CROWD_THREADS);
     while (started < CROWD_THREADS && pthread_create(&threads[started], NULL, crowd_main, NULL) == 0) started++;
     if (started < CROWD_THREADS) return ls_fail(LS_ERR_SYSTEM, "no thread %d", started);
@@ -316,6 +333,5 @@ ls_status turns_crowd(int *doubles, int *failures) {
     pthread_barrier_destroy(&crowd.together);
     ls_device_close(crowd.device);
     *doubles = atomic_load(&crowd.doubles);
-    *failures = atomic_load(&crowd.failures);
     return LS_OK;
 }

@@ -43,8 +43,7 @@ struct turns {
 /* Runs them, on CPU devices of their own. Fails if there are no threads or devices. */
 ls_status turns_run(struct turns *t);
 
-/* Many threads side by side, which ask many times, as fast as they can: how often a number was waited for that somebody
- * had waited for before, and threads whose turn did not come. */
-ls_status turns_crowd(int *doubles, int *failures);
+/* Threads that draw numbers side by side, as fast as they can, and do not wait: how often one was drawn twice. */
+ls_status turns_crowd(int *doubles);
 
 #endif

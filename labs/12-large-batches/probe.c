@@ -95,6 +95,7 @@ static void warmup(probe *p) {
         ls_schedule s = draw_schedule(p, LS_SCHEDULE_CONSTANT, lengths[i], 20);
         probe_case(p, "constant, rate %.6g, %lld steps of warm-up", s.rate, (long long)s.warmup_steps);
         for (int64_t step = 0; step < lengths[i] + 3; step++) see_rate(p, &s, step, step / 2);
+        see_rate(p, &s, s.total_steps - 1, 9);
     }
     ls_schedule s = draw_schedule(p, LS_SCHEDULE_CONSTANT, (int64_t)6 << 30, (int64_t)7 << 30);
     probe_case(p, "constant, rate %.6g, 6 x 2^30 steps of warm-up", s.rate);

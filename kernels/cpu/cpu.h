@@ -14,7 +14,7 @@ const struct ls_kernels *ls_cpu_kernels(void);
  * build is used, after a warning.) */
 ls_status ls_cpu_kernels_check(void);
 
-/* What is not in variant/: matrix products, by oneDNN, and what works on a handful of numbers. */
+/* What is not in variant/, beside statistics.h: matrix products, by oneDNN, and what works on a handful of numbers. */
 ls_status ls_cpu_gemm(const struct ls_gemm_arguments *a);
 ls_status ls_cpu_weigh_gradients(const struct ls_weigh_gradients_arguments *a);
 ls_status ls_cpu_update_scale(const struct ls_update_scale_arguments *a);

@@ -4,8 +4,7 @@
  *   cost  : forward 2 reads + 1 write of x; backward 4 reads + 1 write. A channel's planes are visited twice in a row,
  *           so the second visit finds them in the cache
  *   order : a plane's mean and sum of squared deviations in fp32, in LS_LANES parts, while the plane is in the L1
- *           cache. Planes are merged in batch order, in double, by Chan's formula, which does not cancel as sum(x^2) -
- *           sum(x)^2/m does
+ *           cache. Planes are merged in batch order, in double (statistics.h)
  *   halves: a plane of up to LS_BLOCK values (half.h) is widened as a whole and has the sums of an fp32 plane of the
  *           same values. A longer plane is cut into blocks, which are merged as planes are
  *   split : for a batch on several devices, a collective must run between the two visits, so each visit is an
@@ -14,13 +13,10 @@
  *           (forward: ranks are merged as planes are) and of the ranks' sums to float (backward). A batch of 0 has no
  *           planes */
 #include "common/base/log.h"
+#include "kernels/cpu/statistics.h"
 #include "kernels/cpu/variant/half.h"
 
 /* --- forward ----------------------------------------------------------------------------------------------------- */
-
-struct statistics {
-    double count, mean, m2; /* m2 = sum of squared deviations from the mean */
-};
 
 static float block_sum(const float *x, size_t count) {
     float lanes[LS_LANES] = {0};
@@ -45,32 +41,25 @@ static float block_m2(const float *x, size_t count, float mean) {
     return ls_sum_lanes(lanes);
 }
 
-/* Chan's formula: the statistics of two sets of values together; `more` is not empty. */
-static void merge(struct statistics *total, struct statistics more) {
-    double delta = more.mean - total->mean, sum = total->count + more.count;
-    total->m2 += more.m2 + delta * delta * total->count * more.count / sum;
-    total->mean += delta * more.count / sum;
-    total->count = sum;
-}
-
 /* Where the plane of channel c of image n begins. */
 static size_t plane_at(const struct ls_batchnorm_shape *s, int n, int c) {
     return ((size_t)n * (size_t)s->channels + (size_t)c) * (size_t)s->plane;
 }
 
 /* Functions for a plane, here and below: it begins at x[at] and is read block by block. */
-static void add_plane_statistics(struct statistics *total, const struct ls_batchnorm_shape *s, const void *x,
+static void add_plane_statistics(struct ls_statistics *total, const struct ls_batchnorm_shape *s, const void *x,
                                  size_t at) {
     float buffer[LS_BLOCK];
     for (size_t i = 0, count; (count = ls_block_count(s->dtype, (size_t)s->plane - i)) > 0; i += count) {
         const float *block = ls_block(s->dtype, x, at + i, count, buffer);
         float mean = block_sum(block, count) / (float)count;
-        merge(total, (struct statistics){(double)count, (double)mean, (double)block_m2(block, count, mean)});
+        ls_statistics_merge(total,
+                            (struct ls_statistics){(double)count, (double)mean, (double)block_m2(block, count, mean)});
     }
 }
 
-static struct statistics channel_statistics(const struct ls_batchnorm_shape *s, const void *x, int c) {
-    struct statistics total = {0};
+static struct ls_statistics channel_statistics(const struct ls_batchnorm_shape *s, const void *x, int c) {
+    struct ls_statistics total = {0};
     for (int n = 0; n < s->batch; n++) add_plane_statistics(&total, s, x, plane_at(s, n, c));
     return total;
 }
@@ -82,7 +71,7 @@ static ls_status expect_spread(double count) {
 }
 
 /* What the forward pass stores for a channel, from the statistics of its whole batch. */
-static void store_channel(const struct ls_batchnorm_shape *s, const struct statistics *total, float *mean,
+static void store_channel(const struct ls_batchnorm_shape *s, const struct ls_statistics *total, float *mean,
                           float *invstd, float *running_mean, float *running_var) {
     double variance = total->m2 / total->count;
     float unbiased = (float)(total->m2 / (total->count - 1));
@@ -120,7 +109,7 @@ ls_status LS_CPU(batchnorm_train)(const struct ls_batchnorm_train_arguments *a) 
     const struct ls_batchnorm_shape *s = &a->shape;
     ls_status status = expect_spread((double)s->batch * s->plane);
     for (int c = 0; status == LS_OK && c < s->channels; c++) {
-        struct statistics total = channel_statistics(s, a->x, c);
+        struct ls_statistics total = channel_statistics(s, a->x, c);
         store_channel(s, &total, &a->mean[c], &a->invstd[c], &a->running_mean[c], &a->running_var[c]);
         normalize_channel(s, a->y, a->x, c, a->mean[c], a->invstd[c], a->gamma[c], a->beta[c]);
     }
@@ -130,7 +119,7 @@ ls_status LS_CPU(batchnorm_train)(const struct ls_batchnorm_train_arguments *a) 
 ls_status LS_CPU(batchnorm_statistics)(const struct ls_batchnorm_statistics_arguments *a) {
     const struct ls_batchnorm_shape *s = &a->shape;
     for (int c = 0; c < s->channels; c++) {
-        struct statistics total = channel_statistics(s, a->x, c);
+        struct ls_statistics total = channel_statistics(s, a->x, c);
         a->statistics[c] = total.mean;
         a->statistics[s->channels + c] = total.m2;
     }
@@ -146,11 +135,11 @@ ls_status LS_CPU(batchnorm_merge)(const struct ls_batchnorm_merge_arguments *a) 
     if (*a->count == 0) return LS_OK; /* nobody has samples: everything stays as it is */
     ls_status status = expect_spread(*a->count);
     for (int c = 0; status == LS_OK && c < s->channels; c++) {
-        struct statistics total = {0};
+        struct ls_statistics total = {0};
         for (int r = 0; r < a->ranks; r++) {
             const double *of = a->statistics + (size_t)r * stride;
-            struct statistics more = {of[2 * s->channels], of[c], of[s->channels + c]};
-            if (more.count > 0) merge(&total, more);
+            struct ls_statistics more = {of[2 * s->channels], of[c], of[s->channels + c]};
+            ls_statistics_merge(&total, more);
         }
         store_channel(s, &total, &a->mean[c], &a->invstd[c], &a->running_mean[c], &a->running_var[c]);
     }

@@ -1,0 +1,13 @@
+/* statistics — those of two sets become those of their union.
+ *   idea  : two variances do not tell how far their means lie apart; the term with (mean' - mean)^2 does
+ *   cost  : two divisions of doubles, for each plane of a batch and each rank of a group
+ *   order : in double, in the order of the calls. It is compiled once, for no instruction set in particular */
+#include "kernels/cpu/statistics.h"
+
+void ls_statistics_merge(struct ls_statistics *total, struct ls_statistics more) {
+    if (more.count == 0) return;
+    double delta = more.mean - total->mean, sum = total->count + more.count;
+    total->m2 += more.m2 + delta * delta * total->count * more.count / sum;
+    total->mean += delta * more.count / sum;
+    total->count = sum;
+}

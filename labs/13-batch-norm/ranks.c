@@ -1,0 +1,159 @@
+/* ranks — batch norm layers as a model has them, but with memory of malloc's for each thing, so that AddressSanitizer
+ * sees each end. The probe is linked with --wrap: a collective that is to fail fails here, before it meets anybody. */
+#include "labs/13-batch-norm/ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/nn/layer.h"
+#include "kernels/kernels.h"
+#include "labs/course/probe/crew.h"
+
+size_t bn_count(const struct bn_run *run, int step, int rank) {
+    return run->batch[step][rank] * (size_t)run->channels * (size_t)run->height * (size_t)run->width;
+}
+
+/* --- collectives that fail ------------------------------------------------------------------------------------------ */
+
+static ls_status break_gather, break_reduce;
+
+ls_status __real_ls_comm_all_gather(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
+                                    ls_dtype dtype);
+ls_status __wrap_ls_comm_all_gather(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
+                                    ls_dtype dtype);
+ls_status __real_ls_comm_all_reduce(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype,
+                                    ls_reduce_op op);
+ls_status __wrap_ls_comm_all_reduce(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype,
+                                    ls_reduce_op op);
+
+ls_status __wrap_ls_comm_all_gather(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
+                                    ls_dtype dtype) {
+    if (break_gather != LS_OK) return break_gather;
+    return __real_ls_comm_all_gather(comm, stream, send, receive, count, dtype);
+}
+
+ls_status __wrap_ls_comm_all_reduce(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype,
+                                    ls_reduce_op op) {
+    if (break_reduce != LS_OK) return break_reduce;
+    return __real_ls_comm_all_reduce(comm, stream, buffer, count, dtype, op);
+}
+
+/* --- memory --------------------------------------------------------------------------------------------------------- */
+
+/* `count` values of scale x (-1 .. 1) + offset in the run's type. */
+static void *draw(probe *p, const struct bn_run *run, size_t count, float scale, float offset) {
+    float *values = malloc((count + 1) * sizeof *values); /* malloc(0) may give NULL */
+    void *as = malloc((count + 1) * ls_dtype_nbytes(run->dtype));
+    probe_must(p, "memory", values && as ? LS_OK : LS_ERR_NO_MEMORY);
+    probe_draw_floats(p, values, count);
+    for (size_t i = 0; i < count; i++) values[i] = scale * values[i] + offset;
+    if (run->dtype == LS_FP32) {
+        memcpy(as, values, count * sizeof *values);
+    } else {
+        ls_cast_now(run->dtype, as, values, count);
+    }
+    free(values);
+    return as;
+}
+
+static void draw_rank(probe *p, struct bn_run *run, int r) {
+    struct bn_rank *rank = &run->rank[r];
+    size_t two = 2 * (size_t)run->channels;
+    const struct bn_run floats = {.dtype = LS_FP32};
+    for (int s = 0; s < run->steps; s++) {
+        size_t count = bn_count(run, s, r);
+        float shift = run->apart ? 3.0f * (float)(r - 1) + (float)s : 0;
+        rank->x[s] = draw(p, run, count, run->apart ? 0.5f + (float)r : 1, shift);
+        rank->dy[s] = draw(p, run, count, 1, run->apart ? 0.3f * (float)r : 0);
+        rank->y[s] = draw(p, run, count, 0, -7);
+        rank->dx[s] = draw(p, run, count, 0, -7);
+        rank->seen_gradients[s] = draw(p, &floats, two, 0, -7);
+        rank->seen_buffers[s] = draw(p, &floats, two, 0, -7);
+    }
+    rank->gradients = draw(p, &floats, two, 1, 0); /* `accumulate` adds to that */
+    rank->parameters = run->rank[0].parameters;    /* all ranks have the same, and the same buffers at first */
+    if (r == 0) rank->parameters = draw(p, &floats, two, 0.5f, 1);
+    rank->buffers = draw(p, &floats, two, 0, 1);
+    if (r > 0) memcpy(rank->buffers, run->rank[0].buffers, two * sizeof(float));
+}
+
+void bn_release(struct bn_run *run) {
+    for (int r = 0; r < run->ranks; r++) {
+        struct bn_rank *rank = &run->rank[r];
+        for (int s = 0; s < run->steps; s++) {
+            void *all[] = {rank->x[s],           rank->y[s], rank->dy[s], rank->dx[s], rank->seen_gradients[s],
+                           rank->seen_buffers[s]};
+            for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+        }
+        if (r == 0) free(rank->parameters);
+        free(rank->gradients);
+        free(rank->buffers);
+    }
+}
+
+/* --- a rank's thread ------------------------------------------------------------------------------------------------ */
+
+/* saved and shared have just the memory that the layer asks for. */
+static ls_status plan(ls_layer *layer, const struct bn_run *run, struct bn_rank *rank, ls_comm *comm) {
+    *layer = (ls_layer){.kind = &ls_batchnorm2d,
+                        .name = "bn",
+                        .dtype = run->dtype,
+                        .in = {.channels = run->channels, .height = run->height, .width = run->width},
+                        .relu = run->relu};
+    ls_status status = layer->kind->plan(layer);
+    if (status != LS_OK) return status;
+    layer->saved = malloc(layer->saved_nbytes);
+    layer->shared =
+        calloc(1, ls_batchnorm_shared_nbytes(layer, run->ranks)); /* a count of 0, which is seen if read too early */
+    layer->group = comm;
+    for (int i = 0; i < 2; i++) {
+        size_t at = (size_t)i * (size_t)run->channels;
+        layer->parameters[i].data = rank->parameters + at;
+        layer->parameters[i].gradient = rank->gradients + at;
+        layer->buffers[i].data = rank->buffers + at;
+    }
+    return layer->saved && layer->shared ? LS_OK : LS_ERR_NO_MEMORY;
+}
+
+/* Nothing is waited for between the two passes. */
+static ls_status step(ls_layer *layer, const struct bn_run *run, struct bn_rank *rank, crew_rank *c, int s) {
+    struct ls_pass pass = {.stream = ls_device_stream(c->device, LS_STREAM_COMPUTE),
+                           .batch = run->batch[s][c->rank],
+                           .training = true,
+                           .accumulate = run->accumulate,
+                           .x = rank->x[s],
+                           .y = rank->y[s],
+                           .dy = rank->dy[s],
+                           .dx = rank->dx[s]};
+    size_t nbytes = 2 * (size_t)run->channels * sizeof(float);
+    layer->kind->forward(layer, &pass);
+    ls_comm_traffic_read(c->comm, &rank->traffic[2 * s]);
+    if (!run->forward_only) layer->kind->backward(layer, &pass);
+    ls_status status = ls_device_synchronize(c->device);
+    ls_comm_traffic_read(c->comm, &rank->traffic[2 * s + 1]);
+    memcpy(rank->seen_gradients[s], rank->gradients, nbytes);
+    memcpy(rank->seen_buffers[s], rank->buffers, nbytes);
+    return status;
+}
+
+static ls_status run_rank(crew_rank *c) {
+    struct bn_run *run = c->argument;
+    struct bn_rank *rank = &run->rank[c->rank];
+    ls_layer layer;
+    ls_status status = ls_device_bind_thread(c->device);
+    if (status == LS_OK) status = plan(&layer, run, rank, c->comm);
+    for (int s = 0; status == LS_OK && s < run->steps; s++) status = step(&layer, run, rank, c, s);
+    rank->status = status;
+    free(layer.saved);
+    free(layer.shared);
+    return status;
+}
+
+void bn_run(probe *p, struct bn_run *run) {
+    for (int r = 0; r < run->ranks; r++) draw_rank(p, run, r);
+    ls_set_wait_timeout_s(CREW_TIMEOUT_S);
+    break_gather = run->break_gather;
+    break_reduce = run->break_reduce;
+    (void)crew_run(run->ranks, "direct", run->streams ? run->streams : "inline", run_rank, run);
+    break_gather = break_reduce = LS_OK;
+}

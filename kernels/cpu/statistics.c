@@ -6,8 +6,8 @@
 
 void ls_statistics_merge(struct ls_statistics *total, struct ls_statistics more) {
     if (more.count == 0) return;
-    double delta = more.mean - total->mean, sum = total->count + more.count;
-    total->m2 += more.m2 + delta * delta * total->count * more.count / sum;
-    total->mean += delta * more.count / sum;
-    total->count = sum;
+    double apart = more.mean - total->mean, count = total->count + more.count;
+    total->m2 += more.m2 + apart * apart * total->count * more.count / count;
+    total->mean += apart * more.count / count;
+    total->count = count;
 }

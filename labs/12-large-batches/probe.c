@@ -14,7 +14,7 @@ static double draw(probe *p, double low, double high) {
     return low + (high - low) * (1 + (double)value) / 2;
 }
 
-/* --- devices -------------------------------------------------------------------------------------------------------- */
+/* --- devices ----------------------------------------------------------------------------------------------------- */
 
 /* W = 1 changes nothing, and 4 is the root of 16 only: 2, 3 and 7 tell rules apart that agree there. */
 static void scaled(probe *p) {
@@ -29,7 +29,7 @@ static void scaled(probe *p) {
     }
 }
 
-/* --- settings ------------------------------------------------------------------------------------------------------- */
+/* --- settings ---------------------------------------------------------------------------------------------------- */
 
 static void see_schedule(probe *p, const ls_schedule *s) {
     bool is_known = (unsigned)s->kind <= LS_SCHEDULE_STEP;
@@ -70,7 +70,7 @@ static void settings(probe *p) {
     see_schedule(p, &schedule);
 }
 
-/* --- step by step --------------------------------------------------------------------------------------------------- */
+/* --- step by step ------------------------------------------------------------------------------------------------ */
 
 /* Nine decimals of a rate of 0.1 .. 1: rounding is far below the last one, and a mistake far above. */
 static void see_rate(probe *p, const ls_schedule *s, int64_t step, int64_t epoch) {
@@ -103,7 +103,7 @@ static void warmup(probe *p) {
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) see_rate(p, &s, steps[i], 0);
 }
 
-/* --- where warm-up ends --------------------------------------------------------------------------------------------- */
+/* --- where warm-up ends ------------------------------------------------------------------------------------------ */
 
 static bool same_bits(double a, double b) { return memcmp(&a, &b, sizeof a) == 0; }
 
@@ -124,7 +124,7 @@ static void full(probe *p) {
     }
 }
 
-/* --- kinds ---------------------------------------------------------------------------------------------------------- */
+/* --- kinds ------------------------------------------------------------------------------------------------------- */
 
 static void cosine(probe *p) {
     static const struct {
@@ -164,7 +164,7 @@ static void step(probe *p) {
     for (int64_t epoch = 0; epoch < 6; epoch++) see_rate(p, &s, epoch, epoch);
 }
 
-/* --- whole runs ----------------------------------------------------------------------------------------------------- */
+/* --- whole runs -------------------------------------------------------------------------------------------------- */
 
 static void run(probe *p) {
     for (int devices = 1; devices <= MOST_DEVICES; devices++) {

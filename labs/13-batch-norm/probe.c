@@ -7,7 +7,7 @@
 #include "kernels/cpu/statistics.h"
 #include "labs/13-batch-norm/ranks.h"
 
-/* --- two sets become one -------------------------------------------------------------------------------------------- */
+/* --- two sets become one ----------------------------------------------------------------------------------------- */
 
 /* Statistics by definition: of values[0 .. count - 1]. */
 static struct ls_statistics by_definition(const float *values, size_t count) {
@@ -68,7 +68,7 @@ static void merge(probe *p) {
     merge_sets(p, (size_t[]){50, 30}, 2, 1e6f, 0.5f);
 }
 
-/* --- one pass ------------------------------------------------------------------------------------------------------- */
+/* --- one pass ---------------------------------------------------------------------------------------------------- */
 
 static const struct {
     int ranks;
@@ -173,7 +173,7 @@ static void backward(probe *p) {
     }
 }
 
-/* --- what travels --------------------------------------------------------------------------------------------------- */
+/* --- what travels ------------------------------------------------------------------------------------------------ */
 
 static void traffic(probe *p) {
     for (int i = 0; i < SHAPES; i++) {
@@ -194,7 +194,7 @@ static void traffic(probe *p) {
     }
 }
 
-/* --- order, and failures -------------------------------------------------------------------------------------------- */
+/* --- order, and failures ----------------------------------------------------------------------------------------- */
 
 static void shuffled(probe *p) {
     enum { SEEDS = 4 };

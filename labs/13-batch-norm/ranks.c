@@ -13,7 +13,7 @@ size_t bn_count(const struct bn_run *run, int step, int rank) {
     return run->batch[step][rank] * (size_t)run->channels * (size_t)run->height * (size_t)run->width;
 }
 
-/* --- collectives that fail ------------------------------------------------------------------------------------------ */
+/* --- collectives that fail --------------------------------------------------------------------------------------- */
 
 static ls_status break_gather, break_reduce;
 
@@ -38,7 +38,7 @@ ls_status __wrap_ls_comm_all_reduce(ls_comm *comm, ls_stream *stream, void *buff
     return __real_ls_comm_all_reduce(comm, stream, buffer, count, dtype, op);
 }
 
-/* --- memory --------------------------------------------------------------------------------------------------------- */
+/* --- memory ------------------------------------------------------------------------------------------------------ */
 
 /* `count` values of scale x (-1 .. 1) + offset in the run's type. */
 static void *draw(probe *p, const struct bn_run *run, size_t count, float scale, float offset) {
@@ -91,7 +91,7 @@ void bn_release(struct bn_run *run) {
     }
 }
 
-/* --- a rank's thread ------------------------------------------------------------------------------------------------ */
+/* --- a rank's thread --------------------------------------------------------------------------------------------- */
 
 /* saved and shared have just the memory that the layer asks for. */
 static ls_status plan(ls_layer *layer, const struct bn_run *run, struct bn_rank *rank, ls_comm *comm) {

@@ -28,8 +28,8 @@ struct bn_run {
     struct bn_rank rank[MOST_RANKS];
 };
 
-/* Draws values, and runs the layer forward and backward in each step, or forward_only. Takes what is asked for in the first members;
- * bn_release frees the rest. A rank that fails says so in its status; what cannot be set up ends the probe. */
+/* Draws values, and runs the layer forward and backward in each step, or forward_only. Reads the first members; bn_release
+ * frees the rest. A rank that fails says so in its status; what cannot be set up ends the probe. */
 void bn_run(probe *p, struct bn_run *run);
 void bn_release(struct bn_run *run);
 

@@ -140,8 +140,7 @@ static ls_status run_rank(crew_rank *c) {
     struct bn_run *run = c->argument;
     struct bn_rank *rank = &run->rank[c->rank];
     ls_layer layer;
-    ls_status status = ls_device_bind_thread(c->device);
-    if (status == LS_OK) status = plan(&layer, run, rank, c->comm);
+    ls_status status = plan(&layer, run, rank, c->comm); /* bound to no core: another program may have taken it */
     for (int s = 0; status == LS_OK && s < run->steps; s++) status = step(&layer, run, rank, c, s);
     rank->status = status;
     free(layer.saved);

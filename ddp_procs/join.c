@@ -26,6 +26,8 @@
 
 enum { RUN_OUT = -1 }; /* what a rank without a batch tells instead of a number of samples, which may be 0 */
 
+/* What the ranks' numbers of samples, or RUN_OUT, say of this step: the batch's global_count, the ranks that are active,
+ * whose buffers count (without samples: nothing new), and the gradients' weight. */
 static void take_counts(struct ddp *ddp, const int64_t *counts, ls_batch *batch, int *active) {
     int world_size = ddp->base.world_size;
     batch->global_count = 0;
@@ -82,7 +84,7 @@ ls_status ddp_join(ls_parallel *p, ls_batch *batch, bool *anyone) {
     ls_status status =
         ls_comm_settle(ddp->comm_stream, ls_comm_all_gather(ddp->comm, ddp->comm_stream, &mine, counts, 1, LS_INT64));
     if (status != LS_OK) return status;
-    int active;
+    int active = 0;
     take_counts(ddp, counts, batch, &active);
     *anyone = active > 0;
     if (active == 0) return take_final_state(ddp);

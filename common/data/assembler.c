@@ -97,15 +97,19 @@ static ls_status fill_by_index(const ls_assembler *assembler, ls_batch_slot *slo
     return read_batch(assembler, share.indices, share.local_count, slot, &read);
 }
 
+/* A pass over this worker's share of the stream, one of those of all workers of all ranks; ls_stream_share (batch.h)
+ * says which. */
+static ls_status open_share(ls_assembler *assembler) {
+    const ls_stream_share *stream = &assembler->stream;
+    size_t workers = (size_t)assembler->workers;
+    return ls_cursor_create(&assembler->cursor, assembler->dataset,
+                            (size_t)stream->rank * workers + (size_t)assembler->worker,
+                            (size_t)stream->world_size * workers);
+}
+
 static ls_status fill_from_stream(ls_assembler *assembler, ls_batch_slot *slot) {
     const ls_stream_share *stream = &assembler->stream;
-    ls_status status = LS_OK;
-    if (!assembler->cursor) {
-        size_t workers = (size_t)assembler->workers;
-        status = ls_cursor_create(&assembler->cursor, assembler->dataset,
-                                  (size_t)stream->rank * workers + (size_t)assembler->worker,
-                                  (size_t)stream->world_size * workers);
-    }
+    ls_status status = assembler->cursor ? LS_OK : open_share(assembler);
     size_t count = 0;
     if (status == LS_OK) status = read_batch(assembler, NULL, stream->local_batch, slot, &count);
     slot->batch.count = count;

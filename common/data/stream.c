@@ -18,7 +18,8 @@ ls_status ls_cursor_create(ls_cursor **out, const ls_dataset *dataset, size_t sh
     return LS_OK;
 }
 
-/* The next sample of the share. */
+/* The next sample of the share, into the three; or the end of the stream. The samples of other shares are passed over,
+ * and take their turns: a failure in one of them fails this share, too. */
 static ls_status next_own(ls_cursor *cursor, float *input, int64_t *label, float *target) {
     const ls_dataset_kind *kind = cursor->dataset->kind;
     for (;;) {

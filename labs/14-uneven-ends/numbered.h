@@ -1,0 +1,20 @@
+/* A stream of numbers: sample i has the inputs i and i + 1/2, and the answer i. It counts what its readers ask for. */
+#ifndef LABS_UNEVEN_ENDS_NUMBERED_H
+#define LABS_UNEVEN_ENDS_NUMBERED_H
+
+#include <stdatomic.h>
+
+#include "common/data/dataset_internal.h"
+
+enum { NUMBERED_INPUTS = 2 };
+
+typedef struct numbered {
+    ls_dataset base;
+    int64_t count, bad;                   /* samples; which of them cannot be read, whoever asks (-1: none) */
+    atomic_int converted, asked_too_late; /* samples that were wanted in full; questions after the end or a failure */
+} numbered;
+
+/* Answers are labels, or, if `targets`, a vector of one float. */
+void numbered_init(numbered *n, int64_t count, bool targets);
+
+#endif

@@ -88,7 +88,10 @@ static ls_status play(crew_rank *c) {
         rank->root[s] = ddp_of(parallel)->buffers_root;
         rank->steps = s + 1;
         if (rank->status[s] != LS_OK || !rank->anyone[s]) break;
-        if (job->trains && s < STEPS) status = take_step(parallel, &batch);
+        if (job->trains && s < STEPS)
+            status = take_step(parallel, &batch);
+        else
+            parallel->step++;
     }
     ls_status done = ls_device_synchronize(c->device);
     if (status == LS_OK) status = done;
@@ -219,6 +222,7 @@ void joined_counts(probe *p) {
     for (int ranks = 1; ranks <= 4; ranks++) { /* the first that has run out ends the run */
         struct job job = fixed(ranks);
         job.join.throw_on_early_termination = true;
+        if (ranks > 1) job.counts[0][ranks - 1] = 0;
         see_job(p, &job, ", --join-throw", see_count);
     }
 }

@@ -232,7 +232,9 @@ static bool is_there(void *context) {
     return lookout->first == world_size;
 }
 
-/* Why is it not there? LS_OK: wait on. */
+/* Why is it not there? LS_OK: wait on. Otherwise the group is broken and the reason is reported: another rank's, if it
+ * has broken the group before; LS_ERR_PEER and who is lost, if a missing rank will never come; LS_ERR_TIMEOUT and whose
+ * fault it is, if `until_us` is over. What has come in the meantime accuses nobody. */
 static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
     char ranks[LS_RANKS_TEXT_CAPACITY];
     bool missing[LS_COMM_MAX_RANKS], died;

@@ -1,0 +1,13 @@
+/* Outputs of jobs that fail, made anew from what the programs say: part of lab 15's probe. */
+#ifndef LABS_FAILURES_OUTPUTS_H
+#define LABS_FAILURES_OUTPUTS_H
+
+#include "labs/course/probe/probe.h"
+
+enum { OUTPUT_KINDS = 7, OUTPUT_CAPACITY = 1 << 14 };
+
+/* An output of that kind, 0 <= kind < OUTPUT_KINDS, of a job of so many ranks (at least 2): who fails, who notices it
+ * first, the order of the lines and all numbers are drawn. */
+void output_make(probe *p, char text[OUTPUT_CAPACITY], int kind, int ranks);
+
+#endif

@@ -1,0 +1,86 @@
+/* What lab 15's functions do: waits for ranks that come, come late or never come (waits.c), and what is read out of the
+ * output of jobs that failed (outputs.c).
+ *
+ * Two more checks are for people, and for the sheet: `recorded` diagnoses what record.sh has recorded, and `lines` prints
+ * outputs as the probe makes them, by which `make course-check` sees that the programs still speak so. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "labs/15-failures/diagnose.h"
+#include "labs/15-failures/outputs.h"
+#include "labs/15-failures/waits.h"
+#include "labs/course/probe/probe.h"
+
+/* --- what is read out of outputs ----------------------------------------------------------------------------------- */
+
+static char text[OUTPUT_CAPACITY];
+
+/* A case says the output in short: its lines without the first words, as far as there is room. */
+static void begin_case(probe *p, int ranks) {
+    char line[200];
+    size_t length = strcspn(text, "\n");
+    snprintf(line, sizeof line, "%.*s", (int)(length < sizeof line ? length : sizeof line - 1), text);
+    probe_case(p, "%d ranks, \"%s\" and so on", ranks, line);
+}
+
+static void see_word(probe *p, int kind, int ranks) {
+    int rank = -7;
+    output_make(p, text, kind, ranks);
+    begin_case(p, ranks);
+    const char *word = diagnose(text, &rank);
+    probe_see(p, "the diagnosis", "%s", word ? word : "NULL");
+}
+
+static void see_rank(probe *p, int kind, int ranks) {
+    int rank = -7;
+    output_make(p, text, kind, ranks);
+    begin_case(p, ranks);
+    (void)diagnose(text, &rank);
+    probe_see(p, "whose failure it was", "%d", rank);
+}
+
+static void every_output(probe *p, void (*see)(probe *p, int kind, int ranks)) {
+    for (int ranks = 2; ranks <= 4; ranks++)
+        for (int kind = 0; kind < OUTPUT_KINDS; kind++) see(p, kind, ranks);
+    for (int again = 0; again < 60; again++)
+        see(p, (int)probe_draw(p, OUTPUT_KINDS), again < 30 ? 2 + (int)probe_draw(p, 7) : 11 + (int)probe_draw(p, 20));
+}
+
+static void words(probe *p) { every_output(p, see_word); }
+
+static void blame(probe *p) { every_output(p, see_rank); }
+
+/* --- for people ---------------------------------------------------------------------------------------------------- */
+
+static void recorded(probe *p) {
+    const char *folder = getenv("RECORDED");
+    for (int i = 1; i <= 6; i++) {
+        int rank = -1;
+        char path[512];
+        snprintf(path, sizeof path, "%s/%d.txt", folder ? folder : "build/labs/15/recorded", i);
+        FILE *file = fopen(path, "r");
+        size_t length = file ? fread(text, 1, sizeof text - 1, file) : 0;
+        if (file) fclose(file);
+        text[length] = 0;
+        const char *word = length > 0 ? diagnose(text, &rank) : "there is no such file";
+        probe_see(p, probe_name(p, "%d", i), "%s %d", word ? word : "NULL", rank);
+    }
+}
+
+static void lines(probe *p) {
+    for (int again = 0; again < 20; again++)
+        for (int kind = 0; kind < OUTPUT_KINDS; kind++) {
+            output_make(p, text, kind, 4);
+            for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) probe_see(p, "line", "%s", line);
+        }
+}
+
+int main(int argc, char **argv) {
+    static const probe_check checks[] = {{"slow", waits_slow},       {"deadline", waits_deadline},
+                                         {"dead", waits_dead},       {"broken", waits_broken},
+                                         {"culprit", waits_culprit}, {"words", words},
+                                         {"blame", blame},           {"recorded", recorded},
+                                         {"lines", lines},           {NULL, NULL}};
+    return probe_main(argc, argv, checks);
+}

@@ -1,0 +1,94 @@
+#!/bin/sh
+# Makes six things go wrong with the real programs, and records what is said: one file for each, in an order that is
+# drawn anew each time.
+# usage: labs/15-failures/record.sh PROGRAMS OUT      PROGRAMS: the folder with ddprun and ddp_train
+# OUT/1.txt to 6.txt: what the ranks and the launcher wrote to stderr, and the exit status. OUT/key: what it was, and whose.
+# Every rank's own words are wanted. So ranks do not get LS_SAID_FD, by which the ranks of a launcher say the same words
+# only once.
+set -u
+programs=$(realpath "$1") out=$2
+ranks=4 timeout=2
+mkdir -p "$out" && out=$(realpath "$out") || exit 1
+work=$out/work
+rm -rf "$work" "$out"/[1-6].txt "$out/key"
+mkdir -p "$work" || exit 1
+
+# start NAME RANK OPTIONS: a job, in the background, of which that rank gets these options in addition. $job: its process.
+start() {
+    name=$1
+    mkdir -p "$work/$name"
+    # shellcheck disable=SC2016
+    (
+        FOLDER=$work/$name VICTIM=$2 OWN=$3 TRAIN=$programs/ddp_train "$programs/ddprun" --nproc-per-node $ranks --grace 1 \
+            sh -c 'echo $$ >"$FOLDER/pid.$RANK"; [ "$RANK" = "$VICTIM" ] || OWN=
+                exec env -u LS_SAID_FD "$TRAIN" --device-kind cpu --model mlp:784,64,10 --steps 1000000 --no-evaluate --quiet \
+                    --timeout '$timeout' $OWN' >"$work/$name/out" 2>"$work/$name/err"
+        echo "exit status $?" >>"$work/$name/err"
+    ) &
+    job=$!
+}
+
+# Until rank 0 has said that it trains; ten seconds at most.
+await_training() {
+    tries=0
+    until [ -s "$work/$name/out" ] || [ $((tries += 1)) -gt 100 ]; do sleep 0.1; done
+    sleep 0.3
+}
+
+signal() { kill "-$1" "$(cat "$work/$name/pid.$victim")"; }
+
+# A rank by hand, without a launcher: it serves the store itself, at a port.
+by_hand() {
+    timeout 20 env RANK=0 WORLD_SIZE=$ranks LOCAL_RANK=0 LOCAL_WORLD_SIZE=$ranks MASTER_ADDR=127.0.0.1 MASTER_PORT="$1" LS_JOB_TOKEN="$2" \
+        "$programs/ddp_train" --device-kind cpu --no-evaluate --quiet --timeout "$3" 2>&1 >"$work/port/out"
+}
+
+draw() { shuf -i "0-$(($1 - 1))" -n 1; }
+
+record_killed() {
+    start killed -1 '' && await_training && signal KILL
+    wait $job
+}
+
+record_stopped() {
+    start stopped -1 '' && await_training && signal STOP # it is killed by the launcher, in the end
+    wait $job
+}
+
+record_slow() {
+    start slow -1 '' && await_training && signal STOP && sleep 3 && signal CONT
+    wait $job
+}
+
+record_memory() {
+    start memory "$victim" '--device-memory 100K'
+    wait $job
+}
+
+record_mismatch() {
+    start mismatch "$victim" '--lr 0.01'
+    wait $job
+}
+
+# The first one waits for others that do not come, and keeps its port for so long.
+record_port() {
+    mkdir -p "$work/port"
+    port=$((20000 + $(draw 10000)))
+    by_hand $port first 4 >/dev/null &
+    first=$!
+    sleep 1
+    { by_hand $port second 1; echo "exit status $?"; } >"$work/port/err"
+    wait $first
+}
+
+number=0
+for scene in $(printf '%s\n' killed stopped slow memory mismatch port | shuf); do
+    number=$((number + 1)) victim=$(draw $ranks)
+    # rank 0 is what the others are compared with, and the one that serves the store
+    [ $scene = mismatch ] && victim=$((1 + $(draw $((ranks - 1)))))
+    [ $scene = port ] && victim=0
+    record_$scene 2>/dev/null
+    cp "$work/$scene/err" "$out/$number.txt" || exit 1
+    echo "$number: $scene $victim" >>"$out/key"
+done
+rm -rf "$work"

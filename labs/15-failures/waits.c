@@ -1,0 +1,253 @@
+/* One thread plays a group: it says what the other ranks have done, and then waits as one of them. So what the wait finds
+ * does not depend on time; but for ranks that come late, which a helper plays. */
+#define _GNU_SOURCE
+#include "labs/15-failures/waits.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/comm/comm_internal.h"
+#include "common/comm/wait.h"
+
+enum { MOST_RANKS = 12 };
+#define SHORT_S 0.06 /* for deadlines that pass; a patrol comes by every 0.05 s */
+#define LONG_S 4.0   /* for those that do not */
+
+/* What a rank other than the one that waits has done: in capitals in `fates`. */
+enum fate { CAME = 'C', AWAY = 'a', DIED = 'D', LEFT = 'L', CAME_AND_DIED = 'd', CAME_AND_LEFT = 'l' };
+
+struct group {
+    ls_comm *rank[LS_COMM_MAX_RANKS];
+    int ranks, self;
+    char fates[MOST_RANKS + 1]; /* of each rank; the waiting one's is ignored */
+    double timeout_s;
+};
+
+static const ls_announcement what = {
+    .sequence = 7, .count = 1000, .kind = LS_OPERATION_ALL_REDUCE, .dtype = LS_FP32, .op = LS_REDUCE_SUM, .root = -1};
+
+static void open_group(probe *p, struct group *g) {
+    const ls_comm_options options = {.world_size = g->ranks, .timeout_s = g->timeout_s};
+    probe_must(p, "a group", ls_comm_create_threads(g->rank, &options));
+}
+
+static void close_group(struct group *g) {
+    for (int r = 0; r < g->ranks; r++) ls_comm_destroy(g->rank[r]);
+}
+
+static ls_comm *self(const struct group *g) { return g->rank[g->self]; }
+
+/* The rank comes to the step that the waiting one is about to come to. */
+static void come(const struct group *g, int r, bool rings) {
+    ls_comm *comm = g->rank[r];
+    uint64_t step = ++comm->channel[LS_CHANNEL_STREAM].step;
+    atomic_store(&ls_segment_arrival(comm, LS_CHANNEL_STREAM, r, step)->step, step);
+    if (rings) ls_flag_ring(&comm->segment->channel[LS_CHANNEL_STREAM].bell);
+}
+
+static void set_fate(const struct group *g, int r, char fate) {
+    if (fate == CAME || fate == CAME_AND_DIED || fate == CAME_AND_LEFT) come(g, r, true);
+    int32_t left = fate == DIED || fate == CAME_AND_DIED   ? LS_DIED
+                   : fate == LEFT || fate == CAME_AND_LEFT ? LS_LEFT
+                                                           : LS_PRESENT;
+    atomic_store(&self(g)->segment->slot[r].left, left);
+}
+
+/* --- what is seen of a wait ---------------------------------------------------------------------------------------- */
+
+static void see_verdict(probe *p, const struct group *g, ls_status status, const char *said) {
+    const ls_segment *segment = self(g)->segment;
+    bool broken = ls_comm_is_broken(self(g));
+    probe_see(p, "how the wait ends", "%s", ls_status_text(status));
+    probe_see(p, "what it says", "%s", said[0] ? said : "nothing");
+    probe_see(p, "whether the group is broken", "%s", broken ? "yes" : "no");
+    if (broken)
+        probe_see(p, "who has broken it, and why", "rank %d (%s): %s", (int)segment->broken.rank,
+                  ls_status_text((ls_status)segment->broken.status), segment->broken.reason);
+}
+
+static void see_wait(probe *p, const struct group *g) {
+    char said[1024];
+    ls_log_sink before = ls_log_capture(said, sizeof said);
+    ls_status status = ls_comm_gate(self(g), LS_CHANNEL_STREAM, &what);
+    ls_log_restore(before);
+    see_verdict(p, g, status, said);
+}
+
+static void see_fates(probe *p, struct group *g) {
+    probe_case(
+        p, "%d ranks, rank %d waits %g s at most: %s (C: has come, a: not yet, D: died, L: left, d, l: came before)",
+        g->ranks, g->self, g->timeout_s, g->fates);
+    open_group(p, g);
+    for (int r = 0; r < g->ranks; r++)
+        if (r != g->self) set_fate(g, r, g->fates[r]);
+    see_wait(p, g);
+    close_group(g);
+}
+
+/* Each rank's fate is one of `possible`; one rank at least has not come. */
+static void see_drawn(probe *p, const char *possible, double timeout_s) {
+    struct group g = {.ranks = 2 + (int)probe_draw(p, MOST_RANKS - 1), .timeout_s = timeout_s};
+    g.self = (int)probe_draw(p, (uint64_t)g.ranks);
+    for (int r = 0; r < g.ranks; r++) g.fates[r] = possible[probe_draw(p, strlen(possible))];
+    g.fates[g.self == 0 ? 1 : 0] = possible[0];
+    g.fates[g.self] = '.';
+    see_fates(p, &g);
+}
+
+/* Of two and three ranks every one once, then drawn ones. */
+static void see_small(probe *p, const char *possible, double timeout_s) {
+    for (const char *fate = possible; *fate; fate++) {
+        struct group g = {.ranks = 2, .fates = {'.', *fate}, .timeout_s = timeout_s};
+        see_fates(p, &g);
+        for (const char *other = possible; *other; other++) {
+            struct group three = {.ranks = 3, .self = 1, .fates = {*fate, '.', *other}, .timeout_s = timeout_s};
+            see_fates(p, &three);
+        }
+    }
+}
+
+/* --- who comes late ------------------------------------------------------------------------------------------------ */
+
+struct late {
+    const struct group *group;
+    bool rings;
+    pthread_t thread;
+};
+
+static void sleep_ms(long ms) {
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+/* After some patrols, and well before the deadline. */
+static void *come_late(void *argument) {
+    const struct late *late = argument;
+    sleep_ms(180);
+    for (int r = 0; r < late->group->ranks; r++)
+        if (late->group->fates[r] == AWAY) come(late->group, r, late->rings);
+    return NULL;
+}
+
+static void see_late(probe *p, struct group *g, bool rings) {
+    probe_case(
+        p,
+        "%d ranks, rank %d waits %g s at most: %s (C, d, l: came in time, and d died, l left; a: comes after 0.18 s%s)",
+        g->ranks, g->self, g->timeout_s, g->fates, rings ? "" : ", and dies before it can ring the bell");
+    open_group(p, g);
+    for (int r = 0; r < g->ranks; r++)
+        if (r != g->self && g->fates[r] != AWAY) set_fate(g, r, g->fates[r]);
+    struct late late = {.group = g, .rings = rings};
+    if (pthread_create(&late.thread, NULL, come_late, &late) != 0) probe_must(p, "a thread", LS_ERR_SYSTEM);
+    see_wait(p, g);
+    pthread_join(late.thread, NULL);
+    close_group(g);
+}
+
+void waits_slow(probe *p) {
+    see_late(p, &(struct group){.ranks = 2, .fates = ".a", .timeout_s = LONG_S}, true);
+    see_late(p, &(struct group){.ranks = 3, .self = 2, .fates = "aa.", .timeout_s = LONG_S}, true);
+    see_late(p, &(struct group){.ranks = 4, .self = 1, .fates = "C.da", .timeout_s = LONG_S}, true);
+    see_late(p, &(struct group){.ranks = 4, .self = 3, .fates = "lad.", .timeout_s = LONG_S}, true);
+    see_late(p, &(struct group){.ranks = 3, .fates = ".Ca", .timeout_s = LONG_S}, false);
+}
+
+/* --- who does not come --------------------------------------------------------------------------------------------- */
+
+void waits_deadline(probe *p) {
+    see_small(p, "a", SHORT_S);
+    see_small(p, "aC", SHORT_S);
+    see_small(p, "adl", SHORT_S); /* who has come before it died is not missed */
+    for (int again = 0; again < 12; again++) see_drawn(p, again % 2 ? "aCdl" : "aC", SHORT_S + (double)again / 1000);
+}
+
+/* Noticed long before the deadline; with a deadline that is over at the first patrol, too, a death is the reason. */
+void waits_dead(probe *p) {
+    see_small(p, "D", LONG_S);
+    see_small(p, "L", LONG_S);
+    see_small(p, "DCL", LONG_S);
+    for (int again = 0; again < 10; again++) see_drawn(p, again % 2 ? "DCaL" : "LCa", LONG_S);
+    for (int again = 0; again < 6; again++) see_drawn(p, again % 2 ? "DCa" : "LDadl", 0.01);
+}
+
+/* --- who has given up before --------------------------------------------------------------------------------------- */
+
+static void see_broken(probe *p, struct group *g, ls_status status, const char *reason) {
+    int by = g->ranks - 1;
+    probe_case(p, "%d ranks, rank 0 waits: %s; before, rank %d has broken the group: %s (%s)", g->ranks, g->fates, by,
+               reason, ls_status_text(status));
+    open_group(p, g);
+    for (int r = 1; r < g->ranks; r++) set_fate(g, r, g->fates[r]);
+    ls_log_sink before = ls_log_capture((char[512]){0}, 512);
+    (void)ls_comm_break(g->rank[by], status, NULL, "%s", reason);
+    ls_log_restore(before);
+    see_wait(p, g);
+    close_group(g);
+}
+
+void waits_broken(probe *p) {
+    static const char *const fates[] = {".a", ".aa", ".Da", ".LD", ".Ca", ".aDaa", ".daL"};
+    static const ls_status reasons[] = {LS_ERR_PEER, LS_ERR_INVALID, LS_ERR_TIMEOUT};
+    char reason[64];
+    for (size_t i = 0; i < sizeof fates / sizeof fates[0]; i++)
+        for (int k = 0; k < 3; k++) {
+            struct group g = {.ranks = (int)strlen(fates[i]), .timeout_s = k == 2 ? 0.01 : LONG_S};
+            memcpy(g.fates, fates[i], (size_t)g.ranks);
+            snprintf(reason, sizeof reason, "number %d is wrong", (int)probe_draw(p, 1000000));
+            see_broken(p, &g, reasons[k], reason);
+        }
+}
+
+/* --- who keeps whom ------------------------------------------------------------------------------------------------ */
+
+/* Ranks wait for one another's steps inside of an operation: each for the next in `chain`, which begins with rank 0 and
+ * ends with one that waits for nobody. `fate` is that of the rank behind the first. */
+static void see_chain(probe *p, const int *chain, int length, char fate, double timeout_s) {
+    char text[4 * MOST_RANKS] = "";
+    struct group g = {.ranks = MOST_RANKS, .timeout_s = timeout_s, .self = chain[0]};
+    for (int i = 0, at = 0; i < length; i++)
+        at += snprintf(text + at, sizeof text - (size_t)at, i ? " %d" : "%d", chain[i]);
+    probe_case(p, "of %d ranks each of these awaits the next: %s; rank %d %s", g.ranks, text, chain[1],
+               fate == DIED   ? "is dead"
+               : fate == LEFT ? "has left"
+                              : "is there");
+    open_group(p, &g);
+    for (int i = 1; i + 1 < length; i++) {
+        ls_rank_slot *slot = &self(&g)->segment->slot[chain[i]];
+        atomic_store(&slot->awaited_value, 3);
+        atomic_store(&slot->awaits, chain[i + 1] + 1);
+    }
+    set_fate(&g, chain[1], fate);
+    char said[1024];
+    ls_log_sink before = ls_log_capture(said, sizeof said);
+    ls_status status = ls_comm_await_step(self(&g), chain[1], 3, &what);
+    ls_log_restore(before);
+    see_verdict(p, &g, status, said);
+    close_group(&g);
+}
+
+static void draw_chain(probe *p, int *chain) {
+    for (int r = 0; r < MOST_RANKS; r++) chain[r] = r;
+    for (int i = MOST_RANKS - 1; i > 0; i--) {
+        int j = (int)probe_draw(p, (uint64_t)i + 1), kept = chain[i];
+        chain[i] = chain[j];
+        chain[j] = kept;
+    }
+}
+
+void waits_culprit(probe *p) {
+    int chain[MOST_RANKS];
+    for (int length = 2; length <= 6; length++) {
+        draw_chain(p, chain);
+        see_chain(p, chain, length, AWAY, SHORT_S);
+        draw_chain(p, chain);
+        see_chain(p, chain, length, AWAY, SHORT_S);
+    }
+    for (int length = 2; length <= 4; length++) { /* a death is one's own, whoever was waited for */
+        draw_chain(p, chain);
+        see_chain(p, chain, length, DIED, LONG_S);
+        draw_chain(p, chain);
+        see_chain(p, chain, length, LEFT, LONG_S);
+    }
+}

@@ -1,0 +1,14 @@
+/* Waits for ranks that come, come late, or never come: part of lab 15's probe. */
+#ifndef LABS_FAILURES_WAITS_H
+#define LABS_FAILURES_WAITS_H
+
+#include "labs/course/probe/probe.h"
+
+/* The checks. */
+void waits_deadline(probe *p);
+void waits_slow(probe *p);
+void waits_dead(probe *p);
+void waits_broken(probe *p);
+void waits_culprit(probe *p);
+
+#endif

@@ -78,8 +78,12 @@ static void put_late(struct scene *s, bool awakes) {
         put(s, "ddp_train[rank %d]: error: %s: rank %d has given up: %s: %s\n", s->victim, s->operation, s->first,
             before, reason);
     }
-    put(s, "ddprun: error: rank %d (pid %d) exited with status 3: %s: %s\nexit status 3\n", s->first, pid(s), before,
-        reason);
+    /* the launcher names the one that ended first, which need not be the one that spoke first */
+    int named = draw(s, s->others + 1) - 1;
+    put(s, "ddprun: error: rank %d (pid %d) exited with status 3: %s: ", named < 0 ? s->first : s->order[named], pid(s),
+        before);
+    if (named >= 0) put(s, "rank %d has given up: %s: ", s->first, before);
+    put(s, "%s\nexit status 3\n", reason);
 }
 
 static void put_no_room(struct scene *s) {
@@ -94,7 +98,14 @@ static void put_no_room(struct scene *s) {
     for (int i = -1; i < s->others; i++)
         put(s, "ddp_train[rank %d]: error: rank %d of %d failed before the first step; it has said why\n",
             i < 0 ? s->first : s->order[i], s->victim, s->ranks);
-    put(s, "ddprun: error: rank %d (pid %d) exited with status 1: %s\nexit status 1\n", s->victim, pid(s), reason);
+    if (draw(s, 2) > 0)
+        put(s, "ddprun: error: rank %d (pid %d) exited with status 1: %s\nexit status 1\n", s->victim, pid(s), reason);
+    else
+        put(s,
+            "ddprun: error: rank %d (pid %d) exited with status 1: rank %d of %d failed before the first step; it has "
+            "said "
+            "why\nexit status 1\n",
+            s->first, pid(s), s->victim, s->ranks);
 }
 
 static void put_other_settings(struct scene *s) {

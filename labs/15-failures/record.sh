@@ -1,11 +1,18 @@
 #!/bin/sh
 # Makes six things go wrong with the real programs, and records what is said: one file for each, in an order that is
 # drawn anew each time.
-# usage: labs/15-failures/record.sh PROGRAMS OUT      PROGRAMS: the folder with ddprun and ddp_train
-# OUT/1.txt to 6.txt: what the ranks and the launcher wrote to stderr, and the exit status. OUT/key: what it was, and whose.
+# usage: labs/15-failures/record.sh PROGRAMS OUT      PROGRAMS: the folder with ddprun and ddp_train. Some twenty seconds
+#        labs/15-failures/record.sh PROGRAMS OUT WORD prints the recording of that failure, made before or now
+# OUT/1.txt to 6.txt: what the ranks and the launcher wrote to stderr, and the exit status. OUT/key: "NUMBER: WORD RANK",
+# what it was, and whose.
 # Every rank's own words are wanted. So ranks do not get LS_SAID_FD, by which the ranks of a launcher say the same words
 # only once.
 set -u
+if [ "${3:-}" ]; then
+    [ -f "$2/key" ] || "$0" "$1" "$2" || exit 1
+    cat "$2/$(sed -n "s/: $3 .*//p" "$2/key").txt"
+    exit
+fi
 programs=$(realpath "$1") out=$2
 ranks=4 timeout=2
 mkdir -p "$out" && out=$(realpath "$out") || exit 1
@@ -28,11 +35,10 @@ start() {
     job=$!
 }
 
-# Until rank 0 has said that it trains; ten seconds at most.
+# Until rank 0 has said that an epoch is over; twenty seconds at most.
 await_training() {
     tries=0
-    until [ -s "$work/$name/out" ] || [ $((tries += 1)) -gt 100 ]; do sleep 0.1; done
-    sleep 0.3
+    until grep -q '^epoch' "$work/$name/out" || [ $((tries += 1)) -gt 200 ]; do sleep 0.1; done
 }
 
 signal() { kill "-$1" "$(cat "$work/$name/pid.$victim")"; }
@@ -89,6 +95,7 @@ for scene in $(printf '%s\n' killed stopped slow memory mismatch port | shuf); d
     [ $scene = port ] && victim=0
     record_$scene 2>/dev/null
     cp "$work/$scene/err" "$out/$number.txt" || exit 1
-    echo "$number: $scene $victim" >>"$out/key"
+    echo "$number: $scene $victim" >>"$work/key"
 done
+mv "$work/key" "$out/key"
 rm -rf "$work"

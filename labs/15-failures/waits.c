@@ -1,12 +1,17 @@
 /* One thread plays a group: it says what the other ranks have done, and then waits as one of them. So what the wait finds
- * does not depend on time; but for ranks that come late, which a helper plays. */
+ * does not depend on time; but for ranks that come late, which a helper plays.
+ *
+ * What happens while the wait asks for the dead is played, too. It asks by poll(), which is this file's. */
 #define _GNU_SOURCE
 #include "labs/15-failures/waits.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"
@@ -53,6 +58,27 @@ static void set_fate(const struct group *g, int r, char fate) {
                    : fate == LEFT || fate == CAME_AND_LEFT ? LS_LEFT
                                                            : LS_PRESENT;
     atomic_store(&self(g)->segment->slot[r].left, left);
+}
+
+/* --- what happens meanwhile ---------------------------------------------------------------------------------------- */
+
+/* The rank that does its part at the next poll(), and whether it then leaves; NULL: nothing happens. */
+static struct meanwhile {
+    const struct group *group;
+    int rank;
+    bool leaves, by_flag;
+} meanwhile;
+
+enum { AWAITED_STEP = 3 };
+
+int poll(struct pollfd *files, nfds_t count, int timeout_ms) {
+    const struct meanwhile now = meanwhile;
+    meanwhile.group = NULL;
+    if (now.group && now.by_flag) ls_comm_step_done(now.group->rank[now.rank], AWAITED_STEP);
+    if (now.group && !now.by_flag) come(now.group, now.rank, true);
+    if (now.group && now.leaves) atomic_store(&self(now.group)->segment->slot[now.rank].left, LS_LEFT);
+    const struct timespec timeout = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000L};
+    return (int)syscall(SYS_ppoll, files, count, timeout_ms < 0 ? NULL : &timeout, NULL, (size_t)0);
 }
 
 /* --- what is seen of a wait ---------------------------------------------------------------------------------------- */
@@ -153,6 +179,20 @@ void waits_slow(probe *p) {
     see_late(p, &(struct group){.ranks = 3, .fates = ".Ca", .timeout_s = LONG_S}, false);
 }
 
+/* The last of the ranks does its part while the wait asks for the dead. */
+static void see_meanwhile(probe *p, int ranks, bool leaves, double timeout_s) {
+    struct group g = {.ranks = ranks, .self = ranks - 1, .timeout_s = timeout_s};
+    probe_case(p,
+               "%d ranks, rank %d waits %g s at most; all have come but rank 0, which comes%s while it is asked about",
+               ranks, g.self, timeout_s, leaves ? " and leaves" : "");
+    open_group(p, &g);
+    for (int r = 1; r < g.self; r++) set_fate(&g, r, CAME);
+    meanwhile = (struct meanwhile){.group = &g, .leaves = leaves};
+    see_wait(p, &g);
+    meanwhile.group = NULL;
+    close_group(&g);
+}
+
 /* --- who does not come --------------------------------------------------------------------------------------------- */
 
 void waits_deadline(probe *p) {
@@ -160,6 +200,7 @@ void waits_deadline(probe *p) {
     see_small(p, "aC", SHORT_S);
     see_small(p, "adl", SHORT_S); /* who has come before it died is not missed */
     for (int again = 0; again < 12; again++) see_drawn(p, again % 2 ? "aCdl" : "aC", SHORT_S + (double)again / 1000);
+    for (int ranks = 2; ranks <= 4; ranks++) see_meanwhile(p, ranks, false, 0.01);
 }
 
 /* Noticed long before the deadline; with a deadline that is over at the first patrol, too, a death is the reason. */
@@ -169,6 +210,7 @@ void waits_dead(probe *p) {
     see_small(p, "DCL", LONG_S);
     for (int again = 0; again < 10; again++) see_drawn(p, again % 2 ? "DCaL" : "LCa", LONG_S);
     for (int again = 0; again < 6; again++) see_drawn(p, again % 2 ? "DCa" : "LDadl", 0.01);
+    for (int ranks = 2; ranks <= 4; ranks++) see_meanwhile(p, ranks, true, LONG_S);
 }
 
 /* --- who has given up before --------------------------------------------------------------------------------------- */
@@ -203,7 +245,7 @@ void waits_broken(probe *p) {
 
 /* Ranks wait for one another's steps inside of an operation: each for the next in `chain`, which begins with rank 0 and
  * ends with one that waits for nobody. `fate` is that of the rank behind the first. */
-static void see_chain(probe *p, const int *chain, int length, char fate, double timeout_s) {
+static void see_chain(probe *p, const int *chain, int length, char fate, double timeout_s, bool done_meanwhile) {
     char text[4 * MOST_RANKS] = "";
     struct group g = {.ranks = MOST_RANKS, .timeout_s = timeout_s, .self = chain[0]};
     for (int i = 0, at = 0; i < length; i++)
@@ -215,13 +257,14 @@ static void see_chain(probe *p, const int *chain, int length, char fate, double 
     open_group(p, &g);
     for (int i = 1; i + 1 < length; i++) {
         ls_rank_slot *slot = &self(&g)->segment->slot[chain[i]];
-        atomic_store(&slot->awaited_value, 3);
+        atomic_store(&slot->awaited_value, AWAITED_STEP);
         atomic_store(&slot->awaits, chain[i + 1] + 1);
     }
     set_fate(&g, chain[1], fate);
+    if (done_meanwhile) meanwhile = (struct meanwhile){.group = &g, .rank = chain[1], .by_flag = true};
     char said[1024];
     ls_log_sink before = ls_log_capture(said, sizeof said);
-    ls_status status = ls_comm_await_step(self(&g), chain[1], 3, &what);
+    ls_status status = ls_comm_await_step(self(&g), chain[1], AWAITED_STEP, &what);
     ls_log_restore(before);
     see_verdict(p, &g, status, said);
     close_group(&g);
@@ -240,14 +283,19 @@ void waits_culprit(probe *p) {
     int chain[MOST_RANKS];
     for (int length = 2; length <= 6; length++) {
         draw_chain(p, chain);
-        see_chain(p, chain, length, AWAY, SHORT_S);
+        see_chain(p, chain, length, AWAY, SHORT_S, false);
         draw_chain(p, chain);
-        see_chain(p, chain, length, AWAY, SHORT_S);
+        see_chain(p, chain, length, AWAY, SHORT_S, false);
     }
     for (int length = 2; length <= 4; length++) { /* a death is one's own, whoever was waited for */
         draw_chain(p, chain);
-        see_chain(p, chain, length, DIED, LONG_S);
+        see_chain(p, chain, length, DIED, LONG_S, false);
         draw_chain(p, chain);
-        see_chain(p, chain, length, LEFT, LONG_S);
+        see_chain(p, chain, length, LEFT, LONG_S, false);
+    }
+    for (int length = 2; length <= 4; length++) {
+        draw_chain(p, chain);
+        see_chain(p, chain, length, AWAY, 0.01, true);
+        see_chain(p, chain, length, LEFT, LONG_S, true);
     }
 }

@@ -77,10 +77,16 @@ static void lines(probe *p) {
 }
 
 int main(int argc, char **argv) {
-    static const probe_check checks[] = {{"slow", waits_slow},       {"deadline", waits_deadline},
-                                         {"dead", waits_dead},       {"broken", waits_broken},
-                                         {"culprit", waits_culprit}, {"words", words},
-                                         {"blame", blame},           {"recorded", recorded},
-                                         {"lines", lines},           {NULL, NULL}};
+    static const probe_check checks[] = {{"slow", waits_slow},
+                                         {"deadline", waits_deadline},
+                                         {"dead", waits_dead},
+                                         {"broken", waits_broken},
+                                         {"culprit", waits_culprit},
+                                         {"again", waits_again},
+                                         {"words", words},
+                                         {"blame", blame},
+                                         {"recorded", recorded},
+                                         {"lines", lines},
+                                         {NULL, NULL}};
     return probe_main(argc, argv, checks);
 }

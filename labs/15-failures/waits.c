@@ -200,7 +200,6 @@ void waits_deadline(probe *p) {
     see_small(p, "aC", SHORT_S);
     see_small(p, "adl", SHORT_S); /* who has come before it died is not missed */
     for (int again = 0; again < 12; again++) see_drawn(p, again % 2 ? "aCdl" : "aC", SHORT_S + (double)again / 1000);
-    for (int ranks = 2; ranks <= 4; ranks++) see_meanwhile(p, ranks, false, 0.01);
 }
 
 /* Noticed long before the deadline; with a deadline that is over at the first patrol, too, a death is the reason. */
@@ -210,7 +209,6 @@ void waits_dead(probe *p) {
     see_small(p, "DCL", LONG_S);
     for (int again = 0; again < 10; again++) see_drawn(p, again % 2 ? "DCaL" : "LCa", LONG_S);
     for (int again = 0; again < 6; again++) see_drawn(p, again % 2 ? "DCa" : "LDadl", 0.01);
-    for (int ranks = 2; ranks <= 4; ranks++) see_meanwhile(p, ranks, true, LONG_S);
 }
 
 /* --- who has given up before --------------------------------------------------------------------------------------- */
@@ -292,6 +290,15 @@ void waits_culprit(probe *p) {
         see_chain(p, chain, length, DIED, LONG_S, false);
         draw_chain(p, chain);
         see_chain(p, chain, length, LEFT, LONG_S, false);
+    }
+}
+
+/* Who has done its part after all is not accused, be it late or gone. */
+void waits_again(probe *p) {
+    int chain[MOST_RANKS];
+    for (int ranks = 2; ranks <= 4; ranks++) {
+        see_meanwhile(p, ranks, false, 0.01);
+        see_meanwhile(p, ranks, true, LONG_S);
     }
     for (int length = 2; length <= 4; length++) {
         draw_chain(p, chain);

@@ -10,5 +10,6 @@ void waits_slow(probe *p);
 void waits_dead(probe *p);
 void waits_broken(probe *p);
 void waits_culprit(probe *p);
+void waits_again(probe *p);
 
 #endif

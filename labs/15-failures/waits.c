@@ -171,12 +171,25 @@ static void see_late(probe *p, struct group *g, bool rings) {
     close_group(g);
 }
 
+/* Patience has an end: whose it is, is the next check's affair. */
+static void see_end_of_patience(probe *p) {
+    struct group g = {.ranks = 2, .fates = ".a", .timeout_s = SHORT_S};
+    probe_case(p, "2 ranks, rank 0 waits %g s at most: rank 1 does not come at all", g.timeout_s);
+    open_group(p, &g);
+    ls_log_sink before = ls_log_capture((char[512]){0}, 512);
+    ls_status status = ls_comm_gate(self(&g), LS_CHANNEL_STREAM, &what);
+    ls_log_restore(before);
+    probe_see(p, "the wait", "%s", status == LS_OK ? "says that all have come" : "fails");
+    close_group(&g);
+}
+
 void waits_slow(probe *p) {
     see_late(p, &(struct group){.ranks = 2, .fates = ".a", .timeout_s = LONG_S}, true);
     see_late(p, &(struct group){.ranks = 3, .self = 2, .fates = "aa.", .timeout_s = LONG_S}, true);
     see_late(p, &(struct group){.ranks = 4, .self = 1, .fates = "C.da", .timeout_s = LONG_S}, true);
     see_late(p, &(struct group){.ranks = 4, .self = 3, .fates = "lad.", .timeout_s = LONG_S}, true);
     see_late(p, &(struct group){.ranks = 3, .fates = ".Ca", .timeout_s = LONG_S}, false);
+    see_end_of_patience(p);
 }
 
 /* The last of the ranks does its part while the wait asks for the dead. */

@@ -1,6 +1,7 @@
 #include "labs/15-failures/outputs.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -87,25 +88,21 @@ static void put_late(struct scene *s, bool awakes) {
 }
 
 static void put_no_room(struct scene *s) {
-    char reason[256];
+    char reason[256], told[80], who[32] = "rank 0";
     int in_use = draw(s, 100000), room = in_use + draw(s, 1000);
     snprintf(
         reason, sizeof reason,
         "device %d is out of memory: %d bytes asked for parameters (parameter), %d of %d bytes in use; use a smaller "
         "model; or raise --device-memory",
         s->victim, 10000 + draw(s, 1000000), in_use, room);
+    if (s->victim > 0) snprintf(who, sizeof who, "rank %d of %d", s->victim, s->ranks); /* rank 0 speaks for itself */
+    snprintf(told, sizeof told, "%s failed before the first step; it has said why", who);
     put(s, "ddp_train[rank %d]: error: %s\n", s->victim, reason);
     for (int i = -1; i < s->others; i++)
-        put(s, "ddp_train[rank %d]: error: rank %d of %d failed before the first step; it has said why\n",
-            i < 0 ? s->first : s->order[i], s->victim, s->ranks);
-    if (draw(s, 2) > 0)
-        put(s, "ddprun: error: rank %d (pid %d) exited with status 1: %s\nexit status 1\n", s->victim, pid(s), reason);
-    else
-        put(s,
-            "ddprun: error: rank %d (pid %d) exited with status 1: rank %d of %d failed before the first step; it has "
-            "said "
-            "why\nexit status 1\n",
-            s->first, pid(s), s->victim, s->ranks);
+        put(s, "ddp_train[rank %d]: error: %s\n", i < 0 ? s->first : s->order[i], told);
+    bool own = draw(s, 2) > 0;
+    put(s, "ddprun: error: rank %d (pid %d) exited with status 1: %s\nexit status 1\n", own ? s->victim : s->first,
+        pid(s), own ? reason : told);
 }
 
 static void put_other_settings(struct scene *s) {

@@ -261,8 +261,10 @@ gpu-check: all $(GPU_TESTS) ## tests, figures and invariants of a real GPU, in s
 	done
 	@LS_PLUGINS= PATH="$$PATH":$(call quoted,$(CUDA_HOME)/bin) labs/bench/gpu_check/gpu_check.sh $(BUILD) $(GPU_ARGS) $(GPU_TESTS)
 
-# What is in it keeps its place below BUILD. BUNDLED is empty where there is nothing to bundle, which bundle.sh says.
-BUNDLED    := $(if $(PLUGINS),$(PROGRAMS) $(PLUGINS) $(GPU_TESTS))
+# What is in it keeps its place below BUILD. BUNDLED is empty where there is nothing to bundle, which bundle.sh says. The course's
+# programs stay here: they grade and show, and no check of a GPU needs them.
+COURSE     := grade course_report hello who_gets who_holds mkdigits
+BUNDLED    := $(if $(PLUGINS),$(filter-out $(COURSE:%=$(BUILD)/%),$(PROGRAMS)) $(PLUGINS) $(GPU_TESTS))
 
 gpu-bundle: $(BUNDLED) ## a build to carry to a GPU machine that is offline: BUILD/gpu-bundle.tar.gz [CUDA_ARCH=90]
 	@labs/bench/gpu_bundle/bundle.sh $(BUILD) '$(CUDA_ARCH)' $(BUNDLED)

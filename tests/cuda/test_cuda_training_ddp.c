@@ -164,6 +164,20 @@ static void a_bucket_is_averaged_at_once(void **state) {
 
 /* --- collectives that fail --------------------------------------------------------------------------------------- */
 
+/* Every rank has come here: what it had begun is over. Through the store, since an abort may fail the other ranks'
+ * collectives that are not over yet, a barrier's too. */
+static void meet(struct rank *rank) {
+    const ls_bootstrap *store = &rank->bootstrap;
+    char key[16], value[1];
+    size_t nbytes;
+    snprintf(key, sizeof key, "met/%d", rank->rank);
+    CHECK(store->set(store->context, key, "", 1) == LS_OK);
+    for (int r = 0; r < rank->world_size; r++) {
+        snprintf(key, sizeof key, "met/%d", r);
+        CHECK(store->get(store->context, key, value, sizeof value, &nbytes) == LS_OK);
+    }
+}
+
 /* NCCL refuses what comes after an abort at once, and the step has no other way to hear of it than that it sticks: to
  * buckets, and to buffers. */
 static void abort_on_rank(struct rank *rank) {
@@ -181,6 +195,7 @@ static void abort_on_rank(struct rank *rank) {
     CHECK(ddp_create(&p, model, &options) == LS_OK);
     for (int k = 0; k < 2; k++, p->step++) take_step(rank, p, NULL, &batch);
     CHECK(ls_device_synchronize(rank->device) == LS_OK);
+    meet(rank);
     (void)ls_comm_abort(rank->comm, "it has had enough");
     p->micro_batch = 0;
     p->ops->prepare(p, &batch);

@@ -20,10 +20,14 @@ words_of() { # program
     bench_comm) words='--check --n=2 --sizes=1024:4096 --quiet --out=.' ;;
     bench_dp_vs_ddp) words='--models=mlp:784,8,10 --n=1 --rounds=1 --steps=12 --quiet --out=.' ;;
     gpu_check) words='--find --out=.' ;;
+    hello) words='--threads=2 --timeout=2' ;;
+    who_gets | who_holds) words='' ;;
+    course_report) words="--out=report.html --code=$tree" last=$tree/labs/01-ranks ;;
     esac
 }
 
-programs='dp_train dp_train ddp_train ddp_train ddprun replay replay fit_tn calibrate mkdigits bench_comm bench_dp_vs_ddp tables gpu_check'
+programs='dp_train dp_train ddp_train ddp_train ddprun replay replay fit_tn calibrate mkdigits bench_comm bench_dp_vs_ddp tables gpu_check hello
+    who_gets who_holds course_report'
 
 options_begin() {
     stopped=0

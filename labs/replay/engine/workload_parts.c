@@ -77,6 +77,8 @@ void ls_workload_add_ready(struct ls_workload_parts *parts, int parameter) {
     w->ready[w->ready_count++] = parameter;
 }
 
+bool ls_workload_kernel_is(const char *name, const char *kind) { return strncmp(name, kind, strlen(kind)) == 0; }
+
 ls_status ls_workload_finish(struct ls_workload_parts *parts, ls_status status, ls_workload **out) {
     *out = NULL;
     if (status == LS_OK && parts->failed) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");

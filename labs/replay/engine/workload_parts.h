@@ -23,6 +23,13 @@ void ls_workload_add_work(struct ls_workload_parts *parts, const struct ls_work 
 int ls_workload_add_parameter(struct ls_workload_parts *parts, const char *name, uint64_t count);
 void ls_workload_add_ready(struct ls_workload_parts *parts, int parameter);
 
+/* Whether a kernel's name, like "gemm 64x512x784", begins with this kind, like "gemm". */
+bool ls_workload_kernel_is(const char *name, const char *kind);
+
+/* Fills in what the trace, of which the workload's operations and parameters are, does not say: batch norm's channels and
+ * buffers, what a sample keeps and exchanges, the optimizer's states. */
+void ls_workload_deduce(ls_workload *workload, const ls_trace *trace);
+
 /* Hands the workload over; unless `status` is LS_OK and there was memory, it is freed, and *out is NULL. */
 ls_status ls_workload_finish(struct ls_workload_parts *parts, ls_status status, ls_workload **out);
 

@@ -5,8 +5,8 @@
  *           took is kept, too: a median does not know that machines stutter
  *   host  : what the host thread did in those phases up to a kernel's launch is that kernel's host time; all else
  *           that it did in a step is the step's share of the loader. What recording took of it is taken off: a run
- *           without --trace is predicted, and the smaller the share of a device, the more it would count. What it did under an emulated lock (--host-lock)
- *           is neither: that is the node's lock_us
+ *           without --trace is predicted, and the smaller the share of a device, the more it would count. What it did
+ *           under an emulated lock (--host-lock) is neither: that is the node's lock_us
  *   micro : of a step in several micro-batches the first one's operations count, which has most samples, and the
  *           update. That later ones read the gradients that they add to is left out
  *   fixed : a kernel's bytes grow with the batch, but for those of the parameters. A product of the batch's matrix
@@ -14,12 +14,9 @@
  *           many. (A convolution's weights are few beside its images, and are not looked for)
  *   ready : a parameter's gradient is complete behind the kernel before its mark; without marks, all are behind
  *           backward
- *   kept  : what forward leaves for backward, and what backward needs beside it, follow from the bytes of forward's
- *           kernels: each reads what the one before has written (the first: the input) and writes the rest
  *   cost  : tasks, and for each operation a sort of its times */
 #include "labs/replay/engine/workload.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,10 +32,6 @@ static bool is_work_phase(const char *phase) {
         if (strcmp(phases[p], phase) == 0) return true;
     }
     return false;
-}
-
-static bool begins_with(const char *text, const char *beginning) {
-    return strncmp(text, beginning, strlen(beginning)) == 0;
 }
 
 /* The kernels of one step, in order. */
@@ -219,7 +212,7 @@ static double samples_of(const struct ls_trace_about *about) {
 static double fixed_bytes(const struct source *s, const struct ls_task *task) {
     if (strcmp(task->phase, "optimizer") == 0) return (double)task->bytes;
     if (task->fixed_bytes > 0) return task->fixed_bytes;
-    if (!begins_with(task->name, "gemm")) return 0;
+    if (!ls_workload_kernel_is(task->name, "gemm")) return 0;
     return fmin((double)task->bytes, element_bytes(s->about) * (double)task->flops / (2 * samples_of(s->about)));
 }
 
@@ -246,7 +239,8 @@ static ls_status add_operations(struct source *s, struct ls_workload_parts *part
                                .flops = (double)task->flops,
                                .bytes = (double)task->bytes,
                                .fixed_bytes = fixed_bytes(s, task),
-                               .is_product = begins_with(task->name, "gemm") || begins_with(task->name, "conv2d"),
+                               .is_product = ls_workload_kernel_is(task->name, "gemm") ||
+                                             ls_workload_kernel_is(task->name, "conv2d"),
                                .us = median_us(s, values, k, false),
                                .host_us = s->host >= 0 ? median_us(s, values, k, true) : -1};
         if (work.us < 0) work.host_us = -1; /* a meta device: what its host needed says nothing */
@@ -325,60 +319,6 @@ static ls_status add_ready_order(const struct source *s, struct ls_workload_part
     return LS_OK;
 }
 
-/* A weight as long as its bias is batch norm's, which has a running mean and variance beside them. Their order is that of
- * the operations forward, and the reverse of it backward. */
-static void find_batchnorms(const struct source *s, ls_workload *w) {
-    double floats = 0;
-    int pairs = 0, forward = 0, backward = 0, room = ls_trace_parameter_count(s->trace) + 1;
-    int *channels = calloc((size_t)room, sizeof *channels);
-    for (int p = 0; channels && p + 1 < ls_trace_parameter_count(s->trace); p++) {
-        const struct ls_trace_parameter *weight = ls_trace_parameter(s->trace, p);
-        const struct ls_trace_parameter *bias = ls_trace_parameter(s->trace, p + 1);
-        if (weight->count != bias->count || !strstr(weight->name, ".weight") || !strstr(bias->name, ".bias")) continue;
-        floats += 2 * (double)weight->count;
-        channels[pairs++] = (int)fmin((double)weight->count, INT_MAX);
-    }
-    for (int k = 0; k < w->work_count; k++) forward += begins_with(w->work[k].name, "batchnorm_train");
-    bool known = pairs == forward;
-    w->buffer_bytes = known ? sizeof(float) * floats : 0;
-    forward = 0;
-    for (int k = 0; channels && known && k < w->work_count; k++) {
-        struct ls_work *work = &w->work[k];
-        if (begins_with(work->name, "batchnorm_train")) work->channels = channels[forward++];
-        if (begins_with(work->name, "batchnorm_backward") && backward < pairs)
-            work->channels = channels[pairs - 1 - backward++];
-    }
-    free(channels);
-}
-
-/* --- memory
- * ------------------------------------------------------------------------------------------------------ */
-
-/* Of a sample. In place are the operations that add a bias; batch norm reads its input twice, a window of a pool is
- * read once. */
-static void estimate_memory(ls_workload *w) {
-    double in = w->input_bytes, largest = 0;
-    for (int k = 0; k < w->work_count; k++) {
-        const struct ls_work *work = &w->work[k];
-        if (strcmp(work->phase, "forward") != 0 || begins_with(work->name, "add_bias")) continue;
-        if (begins_with(work->name, "cast")) continue;
-        double moved = (work->bytes - work->fixed_bytes) / w->samples, out = moved - in;
-        if (begins_with(work->name, "batchnorm")) out = moved / 3;
-        if (begins_with(work->name, "maxpool")) out = in / 4 * (1 + 1 / w->element_bytes);
-        if (!(out > 0)) continue;
-        w->activation_bytes += out;
-        if (k > 0) largest = fmax(largest, in);
-        in = begins_with(work->name, "maxpool") ? in / 4 : out;
-    }
-    w->exchange_bytes = 2 * largest;
-}
-
-/* Floats that the optimizer keeps for each parameter. */
-static int optimizer_states(const struct ls_trace_about *about) {
-    if (begins_with(about->optimizer, "adam")) return 2;
-    return strcmp(about->optimizer, "sgd-momentum") == 0 ? 1 : 0;
-}
-
 /* --- all of it
  * --------------------------------------------------------------------------------------------------- */
 
@@ -399,9 +339,7 @@ static ls_status fill(struct source *s, struct ls_workload_parts *parts) {
     if (status != LS_OK || parts->failed) return status;
     status = add_steps(s, parts);
     if (status == LS_OK) status = add_ready_order(s, parts);
-    find_batchnorms(s, w);
-    w->optimizer_states = optimizer_states(s->about);
-    estimate_memory(w);
+    ls_workload_deduce(w, s->trace);
     return status;
 }
 

@@ -1,0 +1,68 @@
+/* workload_deduce — what a trace does not say of its network, from what its kernels moved.
+ *   norms : a weight as long as its bias is batch norm's. It has a running mean and variance beside it. Their order is
+ *           that of the operations forward, and the reverse of it backward. Unless there are as many such pairs as
+ *           operations, nothing is known of either
+ *   memory: what forward leaves for backward, and what backward needs beside it, follow from the bytes of forward's
+ *           kernels: each reads what the one before has written (the first: the input) and writes the rest
+ *   cost  : one pass over the operations */
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "labs/replay/engine/workload_parts.h"
+
+static void find_batchnorms(ls_workload *w, const ls_trace *trace) {
+    double floats = 0;
+    int pairs = 0, forward = 0, backward = 0, room = ls_trace_parameter_count(trace) + 1;
+    int *channels = calloc((size_t)room, sizeof *channels);
+    for (int p = 0; channels && p + 1 < ls_trace_parameter_count(trace); p++) {
+        const struct ls_trace_parameter *weight = ls_trace_parameter(trace, p);
+        const struct ls_trace_parameter *bias = ls_trace_parameter(trace, p + 1);
+        if (weight->count != bias->count || !strstr(weight->name, ".weight") || !strstr(bias->name, ".bias")) continue;
+        floats += 2 * (double)weight->count;
+        channels[pairs++] = (int)fmin((double)weight->count, INT_MAX);
+    }
+    for (int k = 0; k < w->work_count; k++) forward += ls_workload_kernel_is(w->work[k].name, "batchnorm_train");
+    bool known = pairs == forward;
+    w->buffer_bytes = known ? sizeof(float) * floats : 0;
+    forward = 0;
+    for (int k = 0; channels && known && k < w->work_count; k++) {
+        struct ls_work *work = &w->work[k];
+        if (ls_workload_kernel_is(work->name, "batchnorm_train")) work->channels = channels[forward++];
+        if (ls_workload_kernel_is(work->name, "batchnorm_backward") && backward < pairs)
+            work->channels = channels[pairs - 1 - backward++];
+    }
+    free(channels);
+}
+
+/* Of a sample. In place are the operations that add a bias; batch norm reads its input twice, a window of a pool is
+ * read once. */
+static void estimate_memory(ls_workload *w) {
+    double in = w->input_bytes, largest = 0;
+    for (int k = 0; k < w->work_count; k++) {
+        const struct ls_work *work = &w->work[k];
+        if (strcmp(work->phase, "forward") != 0 || ls_workload_kernel_is(work->name, "add_bias")) continue;
+        if (ls_workload_kernel_is(work->name, "cast")) continue;
+        double moved = (work->bytes - work->fixed_bytes) / w->samples, out = moved - in;
+        if (ls_workload_kernel_is(work->name, "batchnorm")) out = moved / 3;
+        if (ls_workload_kernel_is(work->name, "maxpool")) out = in / 4 * (1 + 1 / w->element_bytes);
+        if (!(out > 0)) continue;
+        w->activation_bytes += out;
+        if (k > 0) largest = fmax(largest, in);
+        in = ls_workload_kernel_is(work->name, "maxpool") ? in / 4 : out;
+    }
+    w->exchange_bytes = 2 * largest;
+}
+
+/* Floats that the optimizer keeps for each parameter. */
+static int optimizer_states(const struct ls_trace_about *about) {
+    if (strncmp(about->optimizer, "adam", 4) == 0) return 2;
+    return strcmp(about->optimizer, "sgd-momentum") == 0 ? 1 : 0;
+}
+
+void ls_workload_deduce(ls_workload *w, const ls_trace *trace) {
+    find_batchnorms(w, trace);
+    estimate_memory(w);
+    w->optimizer_states = optimizer_states(ls_trace_what(trace));
+}

@@ -57,15 +57,16 @@ check_reference() {
     done
 }
 
-# What has not been written gets no points: stubs as handed out, and bodies that only return.
+# What has not been written gets no points: stubs as handed out, and bodies that only return. (The check of memory counts only where another
+# one holds. So nothing is missed without it, and half of the building is spared.)
 check_stubs() {
     count=$((count + 2))
     submission
     for file in $(cut_files "$folder"); do cut_file "$file" "$work/code/$file"; done
-    grade "$work/code" "$lab"
+    NO_ASAN=1 grade "$work/code" "$lab"
     [ $? -eq 3 ] || { complain "lab $lab: stubs do not end with status 3"; cat "$work/said"; }
     for file in $(cut_files "$folder"); do sed -i '/ls_todo(/d' "$work/code/$file"; done
-    grade "$work/code" "$lab"
+    NO_ASAN=1 grade "$work/code" "$lab"
     grep -q "^lab $lab: 0 of " "$work/said" || { complain "lab $lab: bodies that only return get points"; cat "$work/said"; }
 }
 
@@ -91,7 +92,7 @@ check_cheats() {
         [ "$name" = 'runs before main' ] &&
             printf '__attribute__((constructor)) static void early(void) { puts("early"); }\n' >>"$work/code/$first"
         began=$(date +%s)
-        grade "$work/code" "$lab"
+        NO_ASAN=1 grade "$work/code" "$lab"
         grep -q "^lab $lab: 0 of " "$work/said" || { complain "lab $lab: code that $name gets points"; cat "$work/said"; }
         [ $(($(date +%s) - began)) -le 60 ] || complain "lab $lab: code that $name costs more than a minute"
     done 3<"$work/cheats"
@@ -154,11 +155,11 @@ check_lab() {
 # A lab's sheet and its graders know nothing of each other, so they are two scripts. The last labs begin: 15 takes longest. It mostly waits
 # for ranks that are lost, so there is one script more at once than there are cores.
 check_labs() {
-    others=$(echo " $parts " | sed 's/ handout / /; s/ sheet / /')
+    # shellcheck disable=SC2046
+    others=$(echo $(echo " $parts " | sed 's/ handout / /; s/ sheet / /')) # xargs would join a line that ends with a blank to the next
     for lab; do
         if is_asked sheet; then echo "$lab sheet"; fi
-        # shellcheck disable=SC2086
-        if [ -n "$(echo $others)" ]; then echo "$lab $others"; fi
+        if [ "$others" ]; then echo "$lab $others"; fi
     done | sort -r | xargs -P $(($(nproc) + 1)) -r -L 1 sh -c \
         'lab=$2 out=$1/$2-$3; shift 2; PARTS=$* "$0" "$lab" >"$out.log" 2>&1; echo $? >"$out.status"' "$0" "$work"
     for log in "$work"/*.log; do

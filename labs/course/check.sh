@@ -152,15 +152,15 @@ check_lab() {
     for part in sheet reference cheats stubs patches bugs; do is_asked "$part" && "check_$part"; done
 }
 
-# A lab's sheet and its graders know nothing of each other, so they are two scripts. The last labs begin: 15 takes longest. It mostly waits
-# for ranks that are lost, so there is one script more at once than there are cores.
+# A lab's sheet and its graders know nothing of each other, so they are two scripts. The last labs begin: 15 takes longest. Much of the
+# time they wait, for ranks that are lost or for a deadline, so there are two scripts for each core.
 check_labs() {
     # shellcheck disable=SC2046
     others=$(echo $(echo " $parts " | sed 's/ handout / /; s/ sheet / /')) # xargs would join a line that ends with a blank to the next
     for lab; do
         if is_asked sheet; then echo "$lab sheet"; fi
         if [ "$others" ]; then echo "$lab $others"; fi
-    done | sort -r | xargs -P $(($(nproc) + 1)) -r -L 1 sh -c \
+    done | sort -r | xargs -P $((2 * $(nproc))) -r -L 1 sh -c \
         'lab=$2 out=$1/$2-$3; shift 2; PARTS=$* "$0" "$lab" >"$out.log" 2>&1; echo $? >"$out.status"' "$0" "$work"
     for log in "$work"/*.log; do
         [ -f "$log" ] || continue

@@ -13,6 +13,7 @@
 
 #include "labs/replay/engine/workload.h"
 #include "tests/base/scratch.h"
+#include "tests/replay/expected_work.h"
 
 static void expect_close(double got, double wanted, double tolerance) {
     if (!(fabs(got - wanted) <= tolerance * fabs(wanted))) fail_msg("%.17g, not %.17g", got, wanted);
@@ -200,19 +201,7 @@ static void operations_follow_from_the_rules(void **state) {
     };
     ls_workload *w;
     assert_int_equal(ls_workload_parse(&w, "small", small, strlen(small)), LS_OK);
-    assert_int_equal(w->work_count, (int)(sizeof expected / sizeof *expected));
-    for (int i = 0; i < w->work_count; i++) {
-        const struct ls_work *got = &w->work[i], *wanted = &expected[i];
-        assert_string_equal(got->name, wanted->name);
-        assert_string_equal(got->phase, wanted->phase);
-        bool same = got->flops == wanted->flops && got->bytes == wanted->bytes && got->us == wanted->us &&
-                    got->fixed_bytes == wanted->fixed_bytes && got->is_product == wanted->is_product &&
-                    got->host_us == wanted->host_us && got->ready_count == wanted->ready_count &&
-                    got->channels == wanted->channels;
-        if (!same || (got->ready_count > 0 && got->first_ready != wanted->first_ready)) {
-            fail_msg("operation %d: %g flops, %g bytes, %g fixed", i, got->flops, got->bytes, got->fixed_bytes);
-        }
-    }
+    expect_work(w, expected, (int)(sizeof expected / sizeof *expected));
     assert_true(w->samples == 1 && w->activation_bytes == 4 * 5 && w->exchange_bytes == 2 * 4 * 5);
     assert_string_equal(w->parameter_names[3], "act.2.relu.slope");
     ls_workload_close(w);

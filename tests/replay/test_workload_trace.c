@@ -13,6 +13,7 @@
 #include "labs/replay/engine/plan.h"
 #include "labs/replay/engine/workload.h"
 #include "tests/base/scratch.h"
+#include "tests/replay/expected_work.h"
 #include "tests/replay/planned.h"
 
 /* --- and back again ---------------------------------------------------------------------------------------------- */
@@ -158,22 +159,7 @@ static const struct ls_work expected[] = {
 enum { WORKS = sizeof expected / sizeof *expected };
 
 /* The step of 2 times as long: `expected`. */
-static void expect_operations(const ls_workload *w) {
-    assert_int_equal(w->work_count, WORKS);
-    for (int i = 0; i < w->work_count; i++) {
-        const struct ls_work *got = &w->work[i], *wanted = &expected[i];
-        assert_string_equal(got->name, wanted->name);
-        assert_string_equal(got->phase, wanted->phase);
-        bool same = got->flops == wanted->flops && got->bytes == wanted->bytes && got->us == wanted->us &&
-                    got->fixed_bytes == wanted->fixed_bytes && got->is_product == wanted->is_product &&
-                    got->host_us == wanted->host_us && got->ready_count == wanted->ready_count &&
-                    got->channels == wanted->channels;
-        if (!same || (got->ready_count > 0 && got->first_ready != wanted->first_ready)) {
-            fail_msg("operation %d: %g us, host %g us, %g fixed, %d ready", i, got->us, got->host_us, got->fixed_bytes,
-                     got->ready_count);
-        }
-    }
-}
+static void expect_operations(const ls_workload *w) { expect_work(w, expected, WORKS); }
 
 /* Three whole steps, of which the middle one is the median, and a short one, which does not count. */
 static void operations_are_medians_of_whole_steps(void **state) {

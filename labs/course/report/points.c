@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "labs/course/grade/verdict.h"
 #include "labs/course/report/html.h"
 
 ls_status points_open(points *out, const char *path) {
@@ -32,16 +33,12 @@ void points_close(points *p) {
 
 static bool held(const check_points *c) { return strcmp(c->verdict, "held") == 0; }
 
-/* The grader's word in the page's language, and as it is where the page knows none. */
-static const char *verdict_in(language l, const char *verdict) {
-    static const struct {
-        const char *name;
-        word shown;
-    } verdicts[] = {{"held", WORD_HELD},           {"broken", WORD_BROKEN},           {"hung", WORD_HUNG},
-                    {"forbidden", WORD_FORBIDDEN}, {"not written", WORD_NOT_WRITTEN}, {"not run", WORD_CHECK_NOT_RUN}};
-    for (size_t i = 0; i < sizeof verdicts / sizeof verdicts[0]; i++)
-        if (strcmp(verdict, verdicts[i].name) == 0) return words_of(l, verdicts[i].shown);
-    return verdict;
+/* The grader's word in the page's language, and as it is where the grader has none such. */
+static const char *verdict_in(language l, const char *name) {
+    for (verdict v = VERDICT_HELD; v <= VERDICT_NOT_RUN; v++)
+        if (strcmp(name, verdict_name(v, WORDS_ENGLISH)) == 0)
+            return verdict_name(v, l == CHINESE ? WORDS_CHINESE : WORDS_ENGLISH);
+    return name;
 }
 
 static void put_first_failure(FILE *page, language l, const points *p) {

@@ -56,12 +56,6 @@
     X(CHECK, "Check", "检查项")                                                                                        \
     X(INVARIANT, "What must hold", "必须成立的性质")                                                                   \
     X(VERDICT, "Verdict", "结论")                                                                                      \
-    X(HELD, "held", "成立")                                                                                            \
-    X(BROKEN, "broken", "不成立")                                                                                      \
-    X(HUNG, "hung", "没有结束")                                                                                        \
-    X(FORBIDDEN, "forbidden", "不允许")                                                                                \
-    X(NOT_WRITTEN, "not written", "没有写")                                                                            \
-    X(CHECK_NOT_RUN, "not run", "没有检查")                                                                            \
     X(FIGURES, "Figures", "图")                                                                                        \
     X(PROGRAM_FIGURES, "Figures of the programs", "各程序的图")                                                        \
     X(PROGRAM_FIGURES_NOTE, "From %s: what make bench-dp-vs-ddp, make plots and other targets drew.",                  \

@@ -23,7 +23,8 @@ struct ls_described_op {
     int channels; /* of batch norm, which ls_model_sync_batchnorm makes meet other ranks as batchnorm.c does it; else 0 */
 };
 
-/* What the network holds is accounted for, and so are parameters in half precision. All of it is borrowed, for the life of the models that are made from it. */
+/* What the network holds is accounted for, and so are parameters in half precision. All of it is borrowed, for the life
+ * of the models that are made from it. */
 struct ls_described {
     ls_dtype precision;
     size_t input_nbytes, answer_nbytes, outputs; /* of a sample */

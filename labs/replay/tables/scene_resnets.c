@@ -92,18 +92,16 @@ static ls_status add_rows(tables_book *book, struct comparison *c, const publish
 }
 
 static void introduce(tables_book *book, double spread) {
-    tables_text(
-        book,
-        "ResNets with DDP. Inputs: T1 without DDP, and one GPU with DDP: the difference is the cost of PyTorch's hooks "
-        "and of its copies between gradients and buckets, with nothing to communicate. \"Communication is free\" is "
-        "one GPU with these hooks. On two and four GPUs all networks take another 3 to 4 %% longer, on eight 4 to 7 "
-        "%%, "
-        "however much they send: so it is no transfer. Nor are it steps of different length: ResNet50's on one GPU "
-        "take "
-        "97 ms at the median and at 95 %%. What grows with computing and with N is the slowest of N GPUs. GPUs of one "
-        "kind were found to vary by 8 %% on average; taken for the range of a box plot, which is a guess, that is a "
-        "standard deviation of %.1f %%. Missing: how fast these 16 GPUs are, one by one, which was not published.",
-        100 * spread);
+    tables_text(book,
+                "ResNets with DDP. Inputs: T1 without DDP, and one GPU with DDP: the difference is the cost of "
+                "PyTorch's hooks and of its copies between gradients and buckets, with nothing to communicate. "
+                "\"Communication is free\" is one GPU with these hooks. On two and four GPUs all networks take another "
+                "3 to 4 %% longer, on eight 4 to 7 %%, however much they send: so it is no transfer. Nor do steps "
+                "differ in length: ResNet50's on one GPU take 97 ms at the median and at the 95th percentile. What "
+                "grows with computing and with N is the slowest of N GPUs. GPUs of one kind were found to vary by 8 %% "
+                "on average; taken for the range of a box plot, which is a guess, that is a standard deviation of %.1f "
+                "%%. Missing: how fast these 16 GPUs are, one by one, which was not published.",
+                100 * spread);
 }
 
 ls_status scene_resnets(tables_book *book, const published *p) {

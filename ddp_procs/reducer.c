@@ -7,10 +7,10 @@
  *   order : fl(g / W) per rank, then the sum in the all-reduce's order. As in PyTorch with gradients as views of
  *           buckets, the first reduced backward multiplies by fl(1/W) and later ones divide by W; for a power of two
  *           both are exact
- *   halves: with --compress, PyTorch's fp16_compress_hook (docs/pytorch.md#compressed-gradients), or the same in bf16. A
- *           bucket that is ready is rounded to halves; these are divided by W in half precision, added up, and widened
- *           back into the slots; on one rank too, as the hook does. All of it on the comm stream, so that backward goes on
- *           meanwhile. What is too large for a half is infinite on all ranks, and with loss scaling all of them skip
+ *   halves: with --compress, PyTorch's fp16_compress_hook (docs/pytorch.md#compressed-gradients), or the same in bf16.
+ *           A bucket that is ready is rounded to halves; these are divided by W in half precision, added, and widened
+ *           back into the slots; on one rank too, as the hook does. All of it on the comm stream, so that backward goes
+ *           on meanwhile. What is too large for a half is infinite on all ranks, and with loss scaling all of them skip
  *           the step; what is too small is 0.
  *           cost: half the bytes on the way; 12 bytes of memory traffic per parameter for the two casts, in place of 8
  *           for the factor 1/W; memory for the halves

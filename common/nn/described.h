@@ -20,7 +20,7 @@ struct ls_described_op {
     ls_described_part part;
     uint64_t flops, bytes;
     int first_ready, ready_count; /* backward: parameters ready[first_ready ...], whose gradients are complete then */
-    int channels; /* of batch norm, which ls_model_sync_batchnorm makes meet other ranks as batchnorm.c does it; else 0 */
+    int channels; /* of batch norm, which ls_model_sync_batchnorm makes meet other ranks (batchnorm.c); else 0 */
 };
 
 /* What the network holds is accounted for, and so are parameters in half precision. All of it is borrowed, for the life

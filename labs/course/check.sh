@@ -5,8 +5,7 @@
 set -u
 export LS_LANG=en # what it reads of the grader's output
 . labs/course/conf.sh
-work=$BUILD/course-check/$(echo "$*" | tr ' ' -)
-[ "${PARTS:-}" = sheet ] && work=$work-sheet # beside the lab's other parts
+work=$BUILD/course-check/$(echo "$*${PARTS:+ $PARTS}" | tr ' ' -) # a lab's parts may be checked side by side
 rm -rf "$work"
 mkdir -p "$work"
 bad=0 count=0
@@ -152,14 +151,14 @@ check_lab() {
     for part in sheet reference cheats stubs patches bugs; do is_asked "$part" && "check_$part"; done
 }
 
-# A lab's sheet and its graders know nothing of each other, so they are two scripts. The last labs begin: 15 takes longest. Much of the
-# time they wait, for ranks that are lost or for a deadline, so there are two scripts for each core.
+# A lab's sheet, its bugs and the rest know nothing of each other, so they are three scripts. The last labs begin: 15 takes longest. Much of
+# the time they wait, for ranks that are lost or for a deadline, so there are two scripts for each core.
 check_labs() {
     # shellcheck disable=SC2046
-    others=$(echo $(echo " $parts " | sed 's/ handout / /; s/ sheet / /')) # xargs would join a line that ends with a blank to the next
+    rest=$(echo $(echo " $parts " | sed 's/ handout / /; s/ sheet / /; s/ bugs / /')) # xargs would join a line that ends with a blank to the next
     for lab; do
-        if is_asked sheet; then echo "$lab sheet"; fi
-        if [ "$others" ]; then echo "$lab $others"; fi
+        for part in sheet bugs; do if is_asked $part; then echo "$lab $part"; fi; done
+        if [ "$rest" ]; then echo "$lab $rest"; fi
     done | sort -r | xargs -P $((2 * $(nproc))) -r -L 1 sh -c \
         'lab=$2 out=$1/$2-$3; shift 2; PARTS=$* "$0" "$lab" >"$out.log" 2>&1; echo $? >"$out.status"' "$0" "$work"
     for log in "$work"/*.log; do

@@ -20,15 +20,15 @@ words_in() {
     not-built) en='%s is not built: make' zh='%s 还没有编译：请运行 make' ;;
     # build.sh: why code is not run
     before-main) en='%s has code that runs before main' zh='%s 里有在 main 之前运行的代码' ;;
-    system-calls) en='%s makes system calls of its own' zh='%s 自己直接做系统调用' ;;
-    calls-others) en='it calls %s, which a solution has no need of' zh='代码调用了 %s，解答用不着它' ;;
+    system-calls) en='%s makes system calls of its own' zh='%s 里有直接的系统调用' ;;
+    calls-others) en='it calls %s, which a solution has no need of' zh='代码调用了 %s，解答不需要它' ;;
     file-missing) en='%s is missing' zh='缺少文件 %s' ;;
-    no-compile) en='it does not compile: %s' zh='编译不通过：%s' ;;
-    no-link) en='it does not link' zh='链接不成功' ;;
-    no-link-programs) en='its programs do not link' zh='本实验的程序链接不成功' ;;
-    no-link-asan) en='it does not link under AddressSanitizer' zh='用 AddressSanitizer 编译时链接不成功' ;;
+    no-compile) en='it does not compile: %s' zh='编译失败：%s' ;;
+    no-link) en='it does not link' zh='链接失败' ;;
+    no-link-programs) en='its programs do not link' zh='本实验的程序链接失败' ;;
+    no-link-asan) en='it does not link under AddressSanitizer' zh='用 AddressSanitizer 编译时链接失败' ;;
     # grade.sh, class.sh
-    no-reference) en='lab %s: its reference does not build' zh='实验 %s：参考实现编译不成功' ;;
+    no-reference) en='lab %s: its reference does not build' zh='实验 %s：参考实现编译失败' ;;
     no-folder) en="there is no folder '%s'" zh='没有文件夹 %s' ;;
     student-points) en='%3d of %3d points  %s' zh='%3d/%3d 分  %s' ;;
     # lab.sh: the session
@@ -42,12 +42,12 @@ words_in() {
     compare) en='                   it is                    you predicted' zh='                   实际                     你的预测' ;;
     # report.sh
     too-large) en='%s has more than 4 MB: that is no code of this course' zh='%s 超过 4 MB：这不是本课程的代码' ;;
-    answers-new) en='%s is new: write your answers there, below the questions, and come back' zh='%s 是新建的：请把答案写在其中的问题下面，然后再来' ;;
+    answers-new) en='%s is new: write your answers there, below the questions, and come back' zh='已新建 %s：请把答案写在各个问题下面，然后重新运行' ;;
     nothing-begun) en='nothing to report: no lab is begun there; labs/README.md says how to begin one' \
-        zh='没有可以报告的内容：还没有开始任何实验；怎样开始见 labs/README.zh.md' ;;
+        zh='报告没有内容：还没有开始任何实验；怎样开始，见 labs/README.zh.md' ;;
     # figures.sh
-    figure-failed) en='%s: figure %s: the command failed, or printed nothing: %s' zh='%s：数字 %s：命令失败，或者没有输出：%s' ;;
-    figure-no-place) en='%s has no place for figure %s' zh='%s 里没有放数字 %s 的地方' ;;
+    figure-failed) en='%s: figure %s: the command failed, or printed nothing: %s' zh='%s：数字 %s：命令失败，或没有输出：%s' ;;
+    figure-no-place) en='%s has no place for figure %s' zh='%s 里没有数字 %s 的位置' ;;
     figure-other) en='%s: figure %s is %s here: make lab-figures' zh='%s：数字 %s 在这台机器上是 %s：请运行 make lab-figures' ;;
     *) en="labs/course/words.sh has no '$words_key'" zh=$en ;;
     esac

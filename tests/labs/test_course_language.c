@@ -90,7 +90,7 @@ static void verdicts_and_totals_are_chinese(void **state) {
     assert_string_equal(p.out_text, "实验 90，求和及其他\n"
                                     "  one             2/ 2 分  第一项\n"
                                     "  two             0/ 3 分  第二项，带“引号”\n"
-                                    "      不符：N = 2：the sum：应为 3，实为 4\n"
+                                    "      未通过：N = 2：the sum：应为 3，实为 4\n"
                                     "      提示：看第二项\n"
                                     "  three           0/ 4 分  the third\n"
                                     "      未写：实验 90：add_up 还没有写（common/add.c）\n"

@@ -19,7 +19,7 @@
     X(MACHINE_NOTE,                                                                                                    \
       "As it was when this page was made. A figure that is measured depends on the machine on which the program ran; " \
       "one that is counted is the same everywhere.",                                                                   \
-      "以下是生成本页时的情况。实测的数字取决于运行程序的机器；计数得到的数字在任何机器上都一样。")                    \
+      "以下是生成本页时的情况。实测的数字取决于运行程序的机器；计数得到的数字在任何机器上都相同。")                    \
     X(PROCESSOR, "Processor", "处理器")                                                                                \
     X(CORES, "Cores", "核心数")                                                                                        \
     X(MEMORY, "Memory", "内存")                                                                                        \
@@ -46,7 +46,7 @@
     X(KIND_VIRTUAL, "virtual", "虚拟")                                                                                 \
     X(KIND_COMPUTED, "computed", "计算")                                                                               \
     X(KIND_NOT_SAID, "the picture does not say how it was obtained", "图中没有说明数据来源")                           \
-    X(REMARKS, "Remarks on the predictions", "对预测的说明")                                                           \
+    X(REMARKS, "Remarks on the predictions", "对预测的补充说明")                                                       \
     X(GRADE, "Grade", "评分")                                                                                          \
     X(GRADE_LINE, "%d of %d points (seed %.0f)", "%d / %d 分（种子 %.0f）")                                            \
     X(LAB_NOT_GRADED, "Not graded yet: make grade LAB=%s", "还没有评分，请运行：make grade LAB=%s")                    \
@@ -61,11 +61,11 @@
     X(PROGRAM_FIGURES_NOTE, "From %s: what make bench-dp-vs-ddp, make plots and other targets drew.",                  \
       "来自 %s：由 make bench-dp-vs-ddp、make plots 等命令绘制。")                                                     \
     X(DRAWN_BY, ", drawn by gnuplot", "，由 gnuplot 绘制")                                                             \
-    X(LEFT_OUT, "; %d parts of the file are left out here", "；文件中有 %d 个部分未放入本页")                          \
+    X(LEFT_OUT, "; %d parts of the file are left out here", "；文件中有 %d 个部分未收入本页")                          \
     X(NOT_SHOWN, "; not shown: %s", "；无法显示：%s")                                                                  \
     X(MORE_FIGURES, "%d more pictures are not shown.", "另有 %d 幅图未显示。")                                         \
     X(CODE, "Code", "代码")                                                                                            \
-    X(CODE_NOTE, "What differs from the file that was handed out.", "与发下来的文件相比的改动。")                      \
+    X(CODE_NOTE, "What differs from the file that was handed out.", "与发放的文件相比，有改动的部分。")                \
     X(NO_CODE, "Nothing is written yet.", "还没有写代码。")                                                            \
     X(MORE_LINES, "%d more lines are left out here.", "另有 %d 行未显示。")                                            \
     X(ANSWERS, "Answers", "回答")                                                                                      \

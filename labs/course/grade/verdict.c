@@ -67,14 +67,9 @@ static bool tell_unwritten(told *why, line said) {
     return true;
 }
 
-/* The student's lines are at their end; `why` has named the case. */
-static verdict judge_end(told *why, const attempt *a) {
+/* How a probe ended whose lines are not all there. */
+static verdict tell_end(told *why, const attempt *a) {
     line said = last_said(a);
-    if (a->exit_status == LS_TODO_EXIT && !a->signal && !a->timed_out) {
-        *why = (told){0};
-        if (!tell_unwritten(why, said)) words_add(why, WORDS_AS_IT_IS, said.length, said.text);
-        return VERDICT_NOT_WRITTEN;
-    }
     if (a->timed_out) {
         words_add(why, WORDS_DID_NOT_END);
         return VERDICT_HUNG;
@@ -88,6 +83,15 @@ static verdict judge_end(told *why, const attempt *a) {
         if (said.length) words_add(why, WORDS_SAID, said.length, said.text);
     }
     return VERDICT_BROKEN;
+}
+
+/* The student's lines are at their end; `why` has named the case. */
+static verdict judge_end(told *why, const attempt *a) {
+    if (a->exit_status != LS_TODO_EXIT || a->signal || a->timed_out) return tell_end(why, a);
+    line said = last_said(a);
+    *why = (told){0};
+    if (!tell_unwritten(why, said)) words_add(why, WORDS_AS_IT_IS, said.length, said.text);
+    return VERDICT_NOT_WRITTEN;
 }
 
 static verdict judge_difference(told *why, line is, line should) {
@@ -128,6 +132,7 @@ verdict verdict_of(told *why, const attempt *student, const attempt *reference) 
     }
     if (whole) return judge_whole(why, student);
     words_add(why, WORDS_REFERENCE_BROKE);
+    (void)tell_end(why, reference);
     return VERDICT_NOT_RUN;
 }
 

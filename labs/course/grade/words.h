@@ -35,7 +35,7 @@
 #define WORDS_MISSING            "%.*s is missing", "缺少 %.*s"
 #define WORDS_TRIED              "it tried to %.*s, which a solution has no need of", "代码试图做不允许的事：%.*s；解答不需要它"
 #define WORDS_LEFT_PROCESSES     "it left processes behind, which were killed", "留下了没有结束的进程，已全部终止"
-#define WORDS_REFERENCE_BROKE    "the reference itself did not come to its end", "参考实现自己没有运行完"
+#define WORDS_REFERENCE_BROKE    "the reference itself did not come to its end: ", "参考实现自己没有运行完："
 #define WORDS_PLACE              ", at %.*s", "，位于 %.*s"
 #define WORDS_ANOTHER_MUST_HOLD  "it counts when another check holds", "至少通过另一项检查之后才计分"
 #define WORDS_EARLIER_BROKE      "an earlier check is broken", "前面有一项检查未通过"

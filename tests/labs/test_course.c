@@ -151,7 +151,7 @@ static void read_lab(const char *folder, words_language language) {
     assert_true(l.check_count >= 3);
     for (int c = 0; c < l.check_count; c++)
         assert_true(l.checks[c].points > 0 && *l.checks[c].words &&
-                    (l.checks[c].hint || strcmp(l.checks[c].name, LAB_MEMORY_CHECK) == 0));
+                    (lab_find_hint(&l, l.checks[c].name, "") || strcmp(l.checks[c].name, LAB_MEMORY_CHECK) == 0));
     lab_close(&l);
 }
 

@@ -36,6 +36,8 @@ static const char conf[] = "title sums and more\n"
                            "hint one look at one\n"
                            "check two 3 the second\n"
                            "hint two look at two\n"
+                           "hint two:the_product it is no product\n"
+                           "hint two:got_5 four, not five\n"
                            "check three 4 the third\n"
                            "hint three look at three\n"
                            "check memory 1 no access outside\n";
@@ -47,6 +49,7 @@ static const char chinese_conf[] = "# 说明\n"
                                    "hint one 看第一项\n"
                                    "check two 第二项，带“引号”\n"
                                    "hint two 看第二项\n"
+                                   "hint two:got_5 是四，不是五\n"
                                    "check memory 不越界\n";
 
 /* The student's probe is right at one, wrong at two, and has not written what three asks for. */
@@ -111,6 +114,19 @@ static void programs_read_the_same_in_any_language(void **state) {
     assert_string_equal(chinese, english);
     free(english);
     free(chinese);
+}
+
+static void a_hint_with_a_sign_is_for_those_failures_alone(void **state) {
+    (void)state;
+    make_lab();
+    write_script("student",
+                 "#!/bin/sh\nprintf 'case\\tN = 2\\nsee\\tthe sum\\t5\\nend\\t%s\\n' \"${1#--check=}\" >seen\n");
+    assert_int_equal(grade("en", scratch_path("en.json")), 1);
+    assert_non_null(strstr(p.out_text, "hint: look at one\n"));
+    assert_non_null(strstr(p.out_text, "hint: four, not five\n"));
+    assert_null(strstr(p.out_text, "look at two"));
+    assert_int_equal(grade("zh", scratch_path("zh.json")), 1);
+    assert_non_null(strstr(p.out_text, "提示：是四，不是五\n"));
 }
 
 static void another_language_is_told_once_and_is_english(void **state) {
@@ -225,6 +241,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         PROGRAM_TEST(verdicts_and_totals_are_chinese),
         PROGRAM_TEST(programs_read_the_same_in_any_language),
+        PROGRAM_TEST(a_hint_with_a_sign_is_for_those_failures_alone),
         PROGRAM_TEST(another_language_is_told_once_and_is_english),
         PROGRAM_TEST(what_is_refused_is_told_in_words_and_kept_in_english),
         PROGRAM_TEST(words_for_a_check_that_is_not_there_are_an_error),

@@ -50,7 +50,7 @@ struct grading {
     lab lab;
     struct result results[LAB_MOST_CHECKS];
     int points, of, held, unwritten;
-    bool hung, broken; /* a check before this one */
+    bool hung, crashed, broken; /* a check before this one */
 };
 
 /* --- judging ------------------------------------------------------------------------------------------------------ */
@@ -66,21 +66,18 @@ static ls_status judge_check(struct grading *g, const lab_check *check, struct r
     request.program = g->settings->reference;
     if (status == LS_OK) status = attempt_run(&reference, &request);
     if (status == LS_OK) result->verdict = verdict_of(&result->why, &student, &reference);
+    g->crashed = g->crashed || student.signal;
     attempt_close(&student);
     attempt_close(&reference);
     return status;
 }
 
 /* All other checks once more under AddressSanitizer, without those that only wait for a deadline. Worth something only
- * if the code does something right. */
+ * if the code does something right; but where it crashed, this says where. */
 static ls_status judge_memory(struct grading *g, struct result *result) {
     ls_status status = LS_OK;
-    if (!g->settings->asan || g->hung || g->held == 0) {
-        result->verdict = VERDICT_NOT_RUN;
-        words_add(&result->why, WORDS_ANOTHER_MUST_HOLD);
-        return LS_OK;
-    }
-    for (int i = 0; status == LS_OK && result->verdict == VERDICT_HELD && i < g->lab.check_count; i++) {
+    bool runs = g->settings->asan && !g->hung && (g->held > 0 || g->crashed);
+    for (int i = 0; runs && status == LS_OK && result->verdict == VERDICT_HELD && i < g->lab.check_count; i++) {
         if (strcmp(g->lab.checks[i].name, LAB_MEMORY_CHECK) == 0 || g->results[i].us > LONG_US) continue;
         attempt student;
         attempt_request request = {.program = g->settings->asan,
@@ -91,6 +88,10 @@ static ls_status judge_memory(struct grading *g, struct result *result) {
         status = attempt_run(&student, &request);
         if (status == LS_OK) result->verdict = verdict_of_memory(&result->why, &student);
         attempt_close(&student);
+    }
+    if (!runs || (result->verdict == VERDICT_HELD && g->held == 0)) {
+        result->verdict = VERDICT_NOT_RUN;
+        words_add(&result->why, WORDS_ANOTHER_MUST_HOLD);
     }
     return status;
 }
@@ -128,12 +129,16 @@ static bool nothing_is_written(const struct grading *g) { return g->unwritten > 
 /* --- telling ------------------------------------------------------------------------------------------------------ */
 
 /* What is refused is refused for one reason, which stands above all checks. */
-static void print_check(const lab_check *check, const struct result *result, bool refused, words_language language) {
+static void print_check(const struct grading *g, int i, bool refused) {
+    const lab_check *check = &g->lab.checks[i];
+    const struct result *result = &g->results[i];
+    words_language language = g->settings->language;
     printf(words_in(language, WORDS_CHECK), check->name, result->points, check->points, check->words);
     if (result->verdict == VERDICT_HELD || refused) return;
     printf(words_in(language, WORDS_WHY), verdict_name(result->verdict, language), result->why.text[language]);
-    if (check->hint && result->verdict != VERDICT_NOT_WRITTEN && result->verdict != VERDICT_NOT_RUN)
-        printf(words_in(language, WORDS_HINT), check->hint);
+    const char *hint = lab_find_hint(&g->lab, check->name, result->why.text[WORDS_ENGLISH]);
+    if (hint && result->verdict != VERDICT_NOT_WRITTEN && result->verdict != VERDICT_NOT_RUN)
+        printf(words_in(language, WORDS_HINT), hint);
 }
 
 static void print_whole(const struct grading *g) {
@@ -142,8 +147,7 @@ static void print_whole(const struct grading *g) {
     const char *refused = g->settings->refused;
     if (refused && g->settings->refused_in_words) refused = g->settings->refused_in_words;
     if (refused) printf(words_in(language, WORDS_WAS_NOT_RUN), refused);
-    for (int i = 0; i < g->lab.check_count; i++)
-        print_check(&g->lab.checks[i], &g->results[i], refused != NULL, language);
+    for (int i = 0; i < g->lab.check_count; i++) print_check(g, i, refused != NULL);
     printf(words_in(language, WORDS_TOTAL), g->lab.number, g->points, g->of,
            nothing_is_written(g) ? words_in(language, WORDS_WRITE_FIRST) : "", (long long)g->settings->seed);
 }

@@ -1,6 +1,7 @@
 #include "labs/course/grade/lab.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,10 +37,51 @@ static const char *take_check(lab *l, char *rest) {
     return NULL;
 }
 
+/* Whether the hint is one of that check's: its sign, "" if it is for every failure. NULL: it is another's. */
+static const char *sign_of(const char *hint, const char *check) {
+    size_t length = strlen(check);
+    if (strncmp(hint, check, length) != 0) return NULL;
+    return hint[length] == ':' ? hint + length + 1 : hint[length] ? NULL : hint + length;
+}
+
 static const char *take_hint(lab *l, char *rest) {
-    lab_check *check = find_check(l, take_word(&rest));
-    if (check) check->hint = rest;
-    return check ? NULL : "a hint follows its check";
+    lab_hint hint = {.name = take_word(&rest), .words = rest};
+    bool follows = false;
+    for (int i = 0; i < l->check_count; i++) follows = follows || sign_of(hint.name, l->checks[i].name);
+    if (!follows) return "a hint follows its check";
+    if (l->hint_count == LAB_MOST_HINTS) return "too many hints";
+    l->hints[l->hint_count++] = hint;
+    return NULL;
+}
+
+static const char *take_hint_words(lab *l, char *rest) {
+    const char *name = take_word(&rest);
+    for (int i = 0; i < l->hint_count; i++)
+        if (strcmp(l->hints[i].name, name) == 0) {
+            l->hints[i].words = rest;
+            return NULL;
+        }
+    return "lab.conf has no hint of that name";
+}
+
+/* Whether the text has the sign, in which "_" stands for a blank. */
+static bool has(const char *text, const char *sign) {
+    for (; *text; text++) {
+        size_t i = 0;
+        while (sign[i] && (text[i] == sign[i] || (text[i] == ' ' && sign[i] == '_'))) i++;
+        if (!sign[i]) return true;
+    }
+    return false;
+}
+
+const char *lab_find_hint(const lab *l, const char *check, const char *why) {
+    const char *general = NULL;
+    for (int i = 0; i < l->hint_count; i++) {
+        const char *sign = sign_of(l->hints[i].name, check);
+        if (sign && !*sign) general = l->hints[i].words;
+        if (sign && *sign && has(why, sign)) return l->hints[i].words;
+    }
+    return general;
 }
 
 /* NULL, or what is wrong with the line. */
@@ -55,7 +97,7 @@ static const char *take_line(lab *l, char *line) {
 static const char *take_words(lab *l, char *line) {
     char *rest = line, *key = take_word(&rest);
     if (strcmp(key, "title") == 0) l->title = rest;
-    if (strcmp(key, "hint") == 0) return take_hint(l, rest);
+    if (strcmp(key, "hint") == 0) return take_hint_words(l, rest);
     if (strcmp(key, "check") != 0) return NULL;
     lab_check *check = find_check(l, take_word(&rest));
     if (check) check->words = rest;

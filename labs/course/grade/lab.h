@@ -7,7 +7,7 @@
 #include "common/base/status.h"
 #include "labs/course/grade/words.h"
 
-enum { LAB_MOST_CHECKS = 16 };
+enum { LAB_MOST_CHECKS = 16, LAB_MOST_HINTS = 96 };
 
 /* The check that runs all others once more under AddressSanitizer; no probe has it. */
 #define LAB_MEMORY_CHECK "memory"
@@ -17,19 +17,29 @@ typedef struct lab_check {
     int points;
     const char *invariant; /* what must hold, in English words, for programs */
     const char *words;     /* the same for the student, in the student's language */
-    const char *hint;      /* in that language, too; NULL: none */
 } lab_check;
+
+/* "hint NAME WORDS" is for every failure of that check; "hint NAME:SIGN WORDS" for those alone whose text has the sign. */
+typedef struct lab_hint {
+    const char *name, *words; /* "sum", or "sum:rank_2" */
+} lab_hint;
 
 typedef struct lab {
     char *text, *words;         /* own all strings */
     const char *number, *title; /* "03", "..." */
     lab_check checks[LAB_MOST_CHECKS];
     int check_count;
+    lab_hint hints[LAB_MOST_HINTS];
+    int hint_count;
 } lab;
 
 /* Reads DIR/lab.conf, of a folder like labs/03-allreduce, and its words in that language. LS_ERR_INVALID names a line.
  * Close also after a failure. */
 ls_status lab_open(lab *out, const char *folder, words_language language);
 void lab_close(lab *l);
+
+/* What helps with a failure of the check, told in English as `why`: the first hint whose sign is in it ("_" in a sign
+ * stands for a blank), else the one for every failure. NULL: there is none. */
+const char *lab_find_hint(const lab *l, const char *check, const char *why);
 
 #endif

@@ -54,11 +54,5 @@ code_sum() { for file in $(cut_files "$folder"); do [ ! -f "$code/$file" ] || ca
 # The last line "NAME: what the student predicts" of the lab's predict.txt ($notes); the colon may be a Chinese one.
 predicted() { LC_ALL=C sed -n "s/^$1\(:\|：\) *\([^ ].*\)$/\2/p" "$notes" 2>/dev/null | tail -1; }
 
-# Whether a prediction says what it is: it begins with the same word or words, and these end there; "1,024" and "1024" are the same.
-is_right() {
-    is=$(printf '%s\n' "$2" | tr 'A-Z' 'a-z')
-    case "$(printf '%s\n' "$1" | tr -d ',' | tr 'A-Z' 'a-z')" in
-    "$is" | "$is". | "$is"[!a-z0-9.]* | "$is".[!0-9]*) ;;
-    *) false ;;
-    esac
-}
+# Whether a prediction is what came out: PREDICTION RESULT.
+is_right() { MINE=$1 IS=$2 LC_ALL=C awk -f labs/course/is_right.awk; }

@@ -151,10 +151,10 @@ for language in en zh; do
     expect "$work/page.txt" '3,670,016, since every rank' '14680064' 'measured on this machine & <others>' 'replayed on dgx1-v100' '<script>hacked' \
         'expected 6, got' 'looks like a head of a diff' 'In step 4, see ls_comm_await_step' '环形 all-reduce'
     if [ $language = en ]; then
-        expect "$work/page.txt" 'Course report' '4 of 12' '2 of 3' 'came true' 'First failing case:' 'no answer yet'
+        expect "$work/page.txt" 'Course report' '4 of 12' '2 of 3' 'were right' 'First failing case:' 'no answer yet'
         begins_a_page 'Lab 02, ' && begins_a_page 'Lab 03, ' && begins_a_page 'Figures of the programs'
     else
-        expect "$work/page.txt" '课程报告' '4 / 12' '猜对' '第一个出错的情形' '还没有回答'
+        expect "$work/page.txt" '课程报告' '4 / 12' '相符' '第一个出错的情形' '还没有回答'
         begins_a_page '实验 02：' && begins_a_page '实验 03：'
     fi
 done

@@ -28,7 +28,7 @@ grade_student() {
         sum=$(for file in $(cut_files "$folder"); do cat "$submissions/$file" 2>/dev/null; done | sha256sum | cut -d' ' -f1)
         began=$(date +%s)
         mkdir -p "$work/$lab" && cp -rp "$COURSE_REFERENCE/$lab/own" "$work/$lab/own" || return 1
-        labs/course/grade.sh "$submissions" "$work" "$lab" >"$work/$lab.txt" 2>&1 </dev/null
+        PROBE_ONLY=1 labs/course/grade.sh "$submissions" "$work" "$lab" >"$work/$lab.txt" 2>&1 </dev/null
         [ $? -eq 2 ] && { cat "$work/$lab.txt" >&2; return 1; }
         lines "$lab" $(($(date +%s) - began)) "$sum" "$work/$lab/grade.json" >>"$work/lines.csv"
         rm -rf "${work:?}/$lab"

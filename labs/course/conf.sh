@@ -48,6 +48,9 @@ cut_file() {
     cmp -s "$1" "$2" || sed -i '0,/^#include/s//#include "common\/base\/todo.h"\n#include/' "$2"
 }
 
+# Whether a function of the lab ($folder, in $code) is still a stub.
+is_unwritten() { for file in $(cut_files "$folder"); do grep -q 'ls_todo(' "$code/$file" 2>/dev/null && return; done; return 1; }
+
 # What a student wrote for a lab ($folder, in $code), as one sum: a verdict is of that code and of no other.
 code_sum() { for file in $(cut_files "$folder"); do [ ! -f "$code/$file" ] || cat "$code/$file"; done | cksum; }
 

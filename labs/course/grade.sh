@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds and judges labs: `make grade` calls it.
 # usage: labs/course/grade.sh CODE OUT LAB...    CODE: the tree with the student's files; OUT: a folder for what is built
+# The lab's programs are built, too, so that a hint's command runs this code; not with PROBE_ONLY=1, nor before all is written.
 # Exit status: the worst of build/grade's, with 3 only where no lab has anything written.
 set -u
 . labs/course/conf.sh
@@ -21,7 +22,9 @@ for lab; do
     fi
     seed=${SEED:+--seed=$SEED} asan=--asan=$PWD/$out/probe_asan
     [ -z "${NO_ASAN:-}" ] || asan=''
-    if PROBE_ONLY=1 labs/course/build.sh student "$lab" "$code" "$out"; then
+    probe_only=${PROBE_ONLY:-}
+    is_unwritten && probe_only=1
+    if PROBE_ONLY=$probe_only labs/course/build.sh student "$lab" "$code" "$out"; then
         # shellcheck disable=SC2086
         "$BUILD/grade" --lab="$folder" --student="$PWD/$out/probe" ${asan:+"$asan"} \
             --reference="$(realpath "$reference/reference")" --json="$out/grade.json" $seed ${UNTIL_BROKEN:+--until-broken}

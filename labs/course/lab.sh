@@ -28,8 +28,6 @@ ask() {
     return 1
 }
 
-is_unwritten() { for file in $(cut_files "$folder"); do grep -q 'ls_todo(' "$code/$file" && return; done; return 1; }
-
 run_all() {
     conf_lines "$folder" run >"$out/runs"
     while read -r command <&3; do

@@ -55,7 +55,7 @@ graded_code() {
 # How a figure of lab.conf came about: KIND, of its mark and its command.
 kind_of() {
     case "$1 $2" in
-    *'/replay '* | *'/tables '*) echo replayed ;;
+    *'/replay '* | *'/replay_'* | *'/tables '*) echo replayed ;;
     *virtual*) echo virtual ;;
     *'/fit_tn '*) echo computed ;;
     ~*) echo measured ;;

@@ -13,7 +13,7 @@ long=$(printf '%0300d' 0 | tr 0 w) # a word that is wider than any page
     echo '# Before the first run'
     echo 'ring-bytes: 3,670,016, since every rank sends 2 n (N-1)/N and receives as much'
     echo 'naive-bytes: <script>hacked = 1</script><img src=x onerror="hacked = 2"> & "quoted" '"$long"
-    printf 'tree-or-ring: tree \377\376 \342\200\256edoc\n'
+    printf 'tree-or-ring: tree; \377\376 \342\200\256edoc\n'
     echo 'I had not thought of *receiving*: </table></section><iframe src="http://192.0.2.1/"></iframe>'
 } >"$to/code/labs/03-allreduce/predict.txt"
 printf 'ring-bytes\t3670016\nnaive-bytes\t14680064\ntree-or-ring\ttree\n' >"$to/labs/03/results"

@@ -66,11 +66,11 @@ static void test_it_shows_what_was_done(void **state) {
     static const char *const texts[] = {
         "<title>lockstep: Course report, Eve</title>",
         "03 all-reduce: the ring, and the direct way</a></th><td class=\"number\" data-label=\"Points\">4 of 12</td>",
-        "data-label=\"Predictions that came true\">2 of 3</td>",
+        "data-label=\"Predictions that were right\">2 of 3</td>",
         "data-label=\"Questions answered\">2 of 3</td>",
         "<td class=\"number missing\" data-label=\"Points\">not graded</td>", /* lab 02 */
         "3,670,016, since every rank sends 2 n (N-1)/N and receives as much",
-        "<strong>3670016</strong> <span class=\"kind\">counted</span> <span class=\"true\">came true</span>",
+        "<strong>3670016</strong> <span class=\"kind\">exact</span> <span class=\"true\">right</span>",
         "I had not thought of",
         "<dt>Processor</dt>",
         "<dt>Load</dt>",
@@ -108,7 +108,7 @@ static void test_it_runs_nothing(void **state) {
         expect(text);
     }
     expect("Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'");
-    expect("tree \xEF\xBF\xBD\xEF\xBF\xBD \xEF\xBF\xBD"
+    expect("tree; \xEF\xBF\xBD\xEF\xBF\xBD \xEF\xBF\xBD"
            "edoc"); /* two bytes that are no UTF-8, and a turn of direction */
     expect("&lt;b onclick=&quot;hacked = 3&quot;&gt;bold");
     expect_no("foreign words");
@@ -265,10 +265,21 @@ static void test_markdown(void **state) {
     expect_markdown("~~~\nnever closed", "<pre><code>never closed\n</code></pre>\n");
     expect_markdown("`a*b*` **c *d* e** 2 * 3 * 4 \\*f\\*",
                     "<p><code>a*b*</code> <strong>c <em>d</em> e</strong> 2 * 3 * 4 *f*</p>\n");
-    expect_markdown("> q\n\n> r\nanswer",
-                    "<blockquote><p>q</p></blockquote>\n<p "
-                    "class=\"missing\">none</p>\n<blockquote><p>r</p></blockquote>\n<p>answer</p>\n");
-    markdown_said said = markdown_put(NULL, "> q\n\na\n\n> r\n\n> s\n\n- b", 23, NULL);
+    expect_markdown("2*3*4 *e* 2*a*", "<p>2*3*4 <em>e</em> 2*a*</p>\n");
+}
+
+static void test_questions(void **state) {
+    (void)state;
+    expect_markdown("> 1. q\n\n> 2. r\nanswer",
+                    "<blockquote><p>1. q</p></blockquote>\n<p "
+                    "class=\"missing\">none</p>\n<blockquote><p>2. r</p></blockquote>\n<p>answer</p>\n");
+    expect_markdown("> 1. q\n\n## only a heading",
+                    "<blockquote><p>1. q</p></blockquote>\n<h4>only a heading</h4>\n<p class=\"missing\">none</p>\n");
+    expect_markdown("> 1. q\n\n## a heading\nand words\n\n> quoted",
+                    "<blockquote><p>1. q</p></blockquote>\n<h4>a heading</h4>\n<p>and words</p>\n"
+                    "<blockquote><p>quoted</p></blockquote>\n");
+    static const char text[] = "> 1. q\n\na\n\n> 2. r\n\n## h\n\n> 3. s\n\n- b\n\n> quoted";
+    markdown_said said = markdown_put(NULL, text, strlen(text), NULL);
     assert_int_equal(said.questions, 3);
     assert_int_equal(said.answered, 2);
 }
@@ -330,6 +341,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_room_for_answers, programs_setup, teardown),
         cmocka_unit_test(test_characters),
         cmocka_unit_test(test_markdown),
+        cmocka_unit_test(test_questions),
         cmocka_unit_test(test_pictures),
         cmocka_unit_test(test_pictures_too_deep),
     };

@@ -21,7 +21,7 @@ typedef struct writer {
     FILE *page;
     const char *unanswered;
     enum block block;
-    bool asked; /* a question stands there without an answer */
+    bool asked; /* a question stands there without an answer; headings are none */
     markdown_said said;
 } writer;
 
@@ -65,13 +65,15 @@ static bool put_between(FILE *page, const char **at, const char *end, int level)
 }
 
 static void put_inline(FILE *page, const char *at, const char *end, int level) {
-    while (at < end) {
+    for (const char *begin = at; at < end;) {
         if (*at == '\\' && at + 1 < end && ispunct((unsigned char)at[1])) {
             html_put(page, at + 1, 1);
             at += 2;
             continue;
         }
-        if ((*at == '`' || *at == '*') && level < MOST_LEVELS && put_between(page, &at, end, level)) continue;
+        bool product = *at == '*' && at > begin && isdigit((unsigned char)at[-1]); /* 2*3*4 */
+        if ((*at == '`' || *at == '*') && !product && level < MOST_LEVELS && put_between(page, &at, end, level))
+            continue;
         const char *next = at + 1;
         while (next < end && *next != '`' && *next != '*' && *next != '\\') next++;
         html_put(page, at, (size_t)(next - at));
@@ -100,9 +102,9 @@ static void close_question(writer *w) {
 }
 
 /* Closes what is open and counts what comes. */
-static void open_block(writer *w, enum block block, const char *markup) {
+static void open_block(writer *w, enum block block, bool question, const char *markup) {
     close_block(w);
-    if (block == QUOTE) {
+    if (question) {
         close_question(w);
         w->said.questions++;
         w->asked = true;
@@ -137,7 +139,7 @@ static void put_item(writer *w, const char *at, const char *end, int number) {
     if (w->block == block)
         fputs("</li>", w->page);
     else
-        open_block(w, block, block == BULLETS ? "<ul>" : "<ol>");
+        open_block(w, block, false, block == BULLETS ? "<ul>" : "<ol>");
     if (number < 0) {
         fputs("<li>", w->page);
     } else {
@@ -150,18 +152,19 @@ static void put_heading(writer *w, const char *at, const char *end, size_t level
     size_t shown = level < 3 ? 4 : level < 4 ? 5 : 6;
     while (at < end && *at == ' ') at++;
     close_block(w);
-    close_question(w);
     fprintf(w->page, "<h%zu>", shown);
     markdown_put_line(w->page, at, (size_t)(end - at));
     fprintf(w->page, "</h%zu>\n", shown);
 }
 
+/* A question has a number; any other quote is part of an answer. */
 static void put_quoted(writer *w, const char *at, const char *end) {
+    int number;
     at += at < end && *at == ' ';
     if (w->block == QUOTE)
         fputs(at == end ? "</p><p>" : "\n", w->page);
     else
-        open_block(w, QUOTE, "<blockquote><p>");
+        open_block(w, QUOTE, item_at(at, end, &number) > 0 && number >= 0, "<blockquote><p>");
     markdown_put_line(w->page, at, (size_t)(end - at));
 }
 
@@ -170,12 +173,12 @@ static void put_plain(writer *w, const char *at, const char *end) {
     if (w->block == PARAGRAPH || w->block == BULLETS || w->block == NUMBERS)
         fputc('\n', w->page);
     else
-        open_block(w, PARAGRAPH, "<p>");
+        open_block(w, PARAGRAPH, false, "<p>");
     markdown_put_line(w->page, at, (size_t)(end - at));
 }
 
 static void put_verbatim(writer *w, enum block block, const char *at, const char *end) {
-    if (w->block != block) open_block(w, block, "<pre><code>");
+    if (w->block != block) open_block(w, block, false, "<pre><code>");
     html_put(w->page, at, (size_t)(end - at));
     fputc('\n', w->page);
 }
@@ -215,7 +218,7 @@ static void put_lines(writer *w, const char *text, size_t nbytes) {
         } else if (signs >= 3) {
             fence = signs;
             sign = *at;
-            open_block(w, CODE, "<pre><code>");
+            open_block(w, CODE, false, "<pre><code>");
         } else {
             take_line(w, line, end);
         }

@@ -10,7 +10,7 @@
     X(LAB, "Lab", "实验")                                                                                              \
     X(POINTS, "Points", "得分")                                                                                        \
     X(POINTS_OF, "%d of %d", "%d / %d")                                                                                \
-    X(CAME_TRUE, "Predictions that came true", "猜对的预测")                                                           \
+    X(CAME_TRUE, "Predictions that were right", "与结果相符的预测")                                                    \
     X(ANSWERED, "Questions answered", "已回答的问题")                                                                  \
     X(ALL_LABS, "All", "合计")                                                                                         \
     X(NOT_GRADED, "not graded", "未评分")                                                                              \
@@ -38,9 +38,9 @@
     X(RESULT, "Result", "结果")                                                                                        \
     X(NOT_PREDICTED, "no prediction", "没有写预测")                                                                    \
     X(LAB_NOT_RUN, "There are no results yet: make lab LAB=%s", "还没有结果，请运行：make lab LAB=%s")                 \
-    X(TRUE_MARK, "came true", "猜对")                                                                                  \
-    X(FALSE_MARK, "did not come true", "没猜对")                                                                       \
-    X(KIND_COUNTED, "counted", "计数")                                                                                 \
+    X(TRUE_MARK, "right", "相符")                                                                                      \
+    X(FALSE_MARK, "not right", "不符")                                                                                 \
+    X(KIND_COUNTED, "exact", "精确")                                                                                   \
     X(KIND_MEASURED, "measured", "实测")                                                                               \
     X(KIND_REPLAYED, "replayed", "回放")                                                                               \
     X(KIND_VIRTUAL, "virtual", "虚拟")                                                                                 \
@@ -71,8 +71,9 @@
     X(ANSWERS, "Answers", "回答")                                                                                      \
     X(NO_ANSWERS, "None yet. Write them into %s", "还没有回答。请写在 %s 中")                                          \
     X(NO_ANSWER, "no answer yet", "还没有回答")                                                                        \
-    X(CONTENTS_NOTE, "Made by make report. Text, code and answers are shown as they were written.",                    \
-      "由 make report 生成。文字、代码和回答均按原样显示。")
+    X(CONTENTS_NOTE,                                                                                                   \
+      "Made by make report, from the files in the tree and from the last runs of make lab and make grade.",            \
+      "由 make report 生成，依据目录中的文件，以及最近一次 make lab 和 make grade 的结果。")
 
 #define WORDS_ENUM(name, english, chinese) WORD_##name,
 typedef enum word { WORDS_MAP(WORDS_ENUM) WORD_COUNT } word;

@@ -161,6 +161,7 @@ static void test_verdicts_of_other_code_do_not_count(void **state) {
     scratch_write("made/labs/03/graded", "1 2\n", 4);
     assert_int_equal(report("A=1", "03"), 0);
     expect("The code has changed since it was graded: make grade LAB=03");
+    expect(">code changed since</td>");
     expect_no("4 of 12");
 }
 

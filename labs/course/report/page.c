@@ -59,7 +59,7 @@ static void put_points(FILE *file, language l, const page_lab *lab) {
         put_share(file, l, WORD_POINTS, lab->points.points, lab->points.of);
     else
         fprintf(file, "<td class=\"number missing\" data-label=\"%s\">%s</td>", words_of(l, WORD_POINTS),
-                words_of(l, WORD_NOT_GRADED));
+                words_of(l, lab->facts.graded_other ? WORD_CHANGED_SINCE : WORD_NOT_GRADED));
 }
 
 static void put_summary_row(FILE *file, language l, const page_lab *lab) {

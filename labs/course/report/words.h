@@ -14,6 +14,7 @@
     X(ANSWERED, "Questions answered", "已回答的问题")                                                                  \
     X(ALL_LABS, "All", "合计")                                                                                         \
     X(NOT_GRADED, "not graded", "未评分")                                                                              \
+    X(CHANGED_SINCE, "code changed since", "评分后代码有改动")                                                         \
     X(NOT_RUN, "not run", "未运行")                                                                                    \
     X(MACHINE, "This machine", "运行环境")                                                                             \
     X(MACHINE_NOTE,                                                                                                    \

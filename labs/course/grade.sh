@@ -14,7 +14,7 @@ for lab; do
     reference=${COURSE_REFERENCE:+$COURSE_REFERENCE/$lab}
     if [ -z "$reference" ]; then
         reference=$out
-        stale=$(find "$out/reference" "$folder"/*.c "$COURSE_LIB" -newer "$out/reference" 2>&1 | head -1)
+        stale=$(find "$out/reference" labs/course/build.sh "$folder"/*.c "$COURSE_LIB" -newer "$out/reference" 2>&1 | head -1)
         [ -z "$stale" ] || labs/course/build.sh reference "$lab" "$out" || { words no-reference "$lab" >&2; exit 2; }
     else
         cp "$reference/allowed" "$out/allowed"

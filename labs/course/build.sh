@@ -95,6 +95,14 @@ look_at() {
     [ -z "$extra" ] || refuse defines-others "$(echo $extra | sed 's/ /, /g')"
 }
 
+# No text costs a compiler more than a minute, 3 GB of memory or files of 1 GB. (Lower limits that are there stay.)
+limit_compilers() {
+    for most in '-t 60' '-v 3000000' '-f 2000000'; do
+        # shellcheck disable=SC2086
+        ulimit $most 2>/dev/null
+    done
+}
+
 # The probe's own objects, which no student's code changes.
 build_own() {
     # shellcheck disable=SC2046
@@ -106,6 +114,7 @@ build_own() {
 build_student() {
     rm -rf "$out/mine" "$out/asan" "$out/refused" "$out/probe" "$out/probe_asan"
     mkdir -p "$out"
+    limit_compilers
     look_at_files
     # shellcheck disable=SC2046
     compile "$code" "$out/mine/cut" '' $(cut_files "$folder") 2>"$out/compiler" ||

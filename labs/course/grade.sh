@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds and judges labs: `make grade` calls it.
 # usage: labs/course/grade.sh CODE OUT LAB...    CODE: the tree with the student's files; OUT: a folder for what is built
-# Exit status: the worst of build/grade's, with 3 only where no lab has anything written.
+# OUT/LAB/grade.json has the verdicts, and OUT/LAB/graded says of which code; both are as they were where it could not be graded.
+# Exit status: the worst of build/grade's, with 3 only where no lab has anything written; 2 where a lab could not be graded.
 set -u
 . labs/course/conf.sh
 code=$1 top=$2
@@ -19,19 +20,21 @@ for lab; do
     else
         cp "$reference/allowed" "$out/allowed"
     fi
-    seed=${SEED:+--seed=$SEED} asan=--asan=$PWD/$out/probe_asan
-    [ -z "${NO_ASAN:-}" ] || asan=''
+    seed=${SEED:+--seed=$SEED} sum=$(code_sum)
+    rm -f "$out/grade.json.new"
     if PROBE_ONLY=1 labs/course/build.sh student "$lab" "$code" "$out"; then
+        built=$(realpath "$out") asan=''
+        [ "${NO_ASAN:-}" ] || asan=--asan=$built/probe_asan
         # shellcheck disable=SC2086
-        "$BUILD/grade" --lab="$folder" --student="$PWD/$out/probe" ${asan:+"$asan"} \
-            --reference="$(realpath "$reference/reference")" --json="$out/grade.json" $seed ${UNTIL_BROKEN:+--until-broken}
+        "$BUILD/grade" --lab="$folder" --student="$built/probe" ${asan:+"$asan"} \
+            --reference="$(realpath "$reference/reference")" --json="$out/grade.json.new" $seed ${UNTIL_BROKEN:+--until-broken}
     else
         "$BUILD/grade" --lab="$folder" --refused="$(cat "$out/refused")" --refused-in-words="$(cat "$out/refused.words")" \
-            --json="$out/grade.json" $seed
+            --json="$out/grade.json.new" $seed
     fi
     status=$?
-    [ $status -eq 2 ] && exit 2
-    code_sum >"$out/graded" # of which code these verdicts are, for the report
+    [ -f "$out/grade.json.new" ] || exit 2
+    mv "$out/grade.json.new" "$out/grade.json" && echo "$sum" >"$out/graded" || exit 2
     count=$((count + 1))
     if [ $status -eq 3 ]; then unwritten=$((unwritten + 1)); elif [ $status -gt $worst ]; then worst=$status; fi
 done

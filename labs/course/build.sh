@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds a lab's probe, and its programs, with the student's files in place of the product's.
-# usage: labs/course/build.sh reference LAB OUT          OUT/reference, and OUT/allowed: what its files call
+# usage: labs/course/build.sh reference LAB OUT          OUT/reference, and OUT/allowed: what its files call and define
 #        labs/course/build.sh student LAB CODE OUT       OUT/probe, OUT/probe_asan and the lab's programs, from CODE's files
 #        labs/course/build.sh own LAB OUT                OUT/own: the objects of the lab's probe
 #        labs/course/build.sh planted LAB OUT            the lab's programs with planted bugs, for its sheet
@@ -28,6 +28,9 @@ compile() {
 # Names that the files need from elsewhere.
 needed() { nm -u "$@" | awk 'NF == 2 && $1 ~ /^[Uwv]$/ { sub(/@.*/, "", $NF); print $NF }' | sort -u; }
 
+# Names that they define for others.
+defined() { nm -g --defined-only "$@" | awk 'NF == 3 { print $3 }' | sort -u; }
+
 # The probe's own files: those of the lab that are not the student's.
 probe_files() { for file in "$folder"/*.c; do cut_files "$folder" | grep -qxF "$file" || echo "$file"; done; }
 
@@ -42,7 +45,8 @@ build_reference() {
     rm -rf "$out/theirs"
     # shellcheck disable=SC2046
     compile . "$out/theirs/cut" '' $(cut_files "$folder") && compile . "$out/theirs/own" '' $(probe_files) &&
-        needed "$out"/theirs/cut/*.o >"$out/allowed" && link "$out/reference" "$probe_flags" "$out"/theirs/*/*.o
+        { needed "$out"/theirs/cut/*.o && defined "$out"/theirs/cut/*.o | sed 's/^/defines /'; } >"$out/allowed" &&
+        link "$out/reference" "$probe_flags" "$out"/theirs/*/*.o
 }
 
 refuse() { # what words.sh says
@@ -51,10 +55,28 @@ refuse() { # what words.sh says
     exit 1
 }
 
-# A solution calls what the product's own code calls there, memory, strings and numbers; and nothing runs before main.
+# What a file is made of, by its true name, line by line: itself first, then all that it includes.
+sources() {
+    # shellcheck disable=SC2086
+    { printf '%s\n' "$1"; $CC -I. $COURSE_CPPFLAGS $COURSE_CFLAGS -iquote "$code" -E -H "$1" 2>&1 >/dev/null | sed -n 's/^\.\.* //p'; } |
+        tr '\n' '\0' | xargs -0 realpath
+}
+
+# The student's files are the student's: none is a link to another's, and none includes another's code. Headers may be anybody's.
+look_at_files() {
+    for file in $(cut_files "$folder"); do
+        [ -f "$code/$file" ] || refuse file-missing "$file"
+        other=$(sources "$code/$file" | WHOLE=$(realpath "$code")/ awk '
+            index($0, ENVIRON["WHOLE"]) != 1 && (NR == 1 || !/\.(h|def)$/) { print; exit }')
+        [ -z "$other" ] || refuse others-code "$file" "$other"
+    done
+}
+
+# A solution calls what the product's own code calls there, memory, strings and numbers. It takes the place of no other function, and
+# nothing of it runs before main.
 look_at() {
     for object; do
-        if readelf -SW "$object" | grep -qE '\.(init_array|ctors|preinit_array)'; then
+        if readelf -SsW "$object" | grep -qE ' (\.(preinit|init|ctors)|IFUNC )'; then
             refuse before-main "$(basename "$object" .o | tr @ /)"
         fi
         if objdump -d --no-show-raw-insn "$object" | grep -qE '\b(syscall|sysenter|int +\$0x80|svc)\b'; then
@@ -67,6 +89,18 @@ look_at() {
     extra=$(for name in $extra; do nm --defined-only "$@" | grep -qE " [A-Za-z] $name\$" || echo "$name"; done)
     # shellcheck disable=SC2086
     [ -z "$extra" ] || refuse calls-others "$(echo $extra | sed 's/ /, /g')"
+    nm -g "$COURSE_LIB" | awk 'NF > 1 { print $NF }' >"$out/taken"
+    extra=$(defined "$@" | sed 's/^/defines /' | grep -vxF -f "$out/allowed" | sed 's/^defines //' | grep -xF -f "$out/taken")
+    # shellcheck disable=SC2086
+    [ -z "$extra" ] || refuse defines-others "$(echo $extra | sed 's/ /, /g')"
+}
+
+# No text costs a compiler more than a minute, 3 GB of memory or files of 1 GB. (Lower limits that are there stay.)
+limit_compilers() {
+    for most in '-t 60' '-v 3000000' '-f 2000000'; do
+        # shellcheck disable=SC2086
+        ulimit $most 2>/dev/null
+    done
 }
 
 # The probe's own objects, which no student's code changes.
@@ -80,7 +114,8 @@ build_own() {
 build_student() {
     rm -rf "$out/mine" "$out/asan" "$out/refused" "$out/probe" "$out/probe_asan"
     mkdir -p "$out"
-    for file in $(cut_files "$folder"); do [ -f "$code/$file" ] || refuse file-missing "$file"; done
+    limit_compilers
+    look_at_files
     # shellcheck disable=SC2046
     compile "$code" "$out/mine/cut" '' $(cut_files "$folder") 2>"$out/compiler" ||
         { cat "$out/compiler" >&2; refuse no-compile "$(grep -m1 'error:' "$out/compiler")"; }

@@ -83,7 +83,10 @@ makes system calls|__asm__ volatile("syscall" ::: "memory");
 writes files|extern int open(const char *, int, ...); open("seen", 65);
 never ends|for (volatile int i = 0;; i++) {}
 allocates without end|for (;;) memset(malloc(1 << 28), 1, 1 << 28);
-runs before main|'
+runs before main|
+is a link to the reference|
+includes the reference|
+takes the place of the confinement|'
 
 check_cheats() {
     first=$(cut_files "$folder" | head -1)
@@ -94,8 +97,15 @@ check_cheats() {
         for file in $(cut_files "$folder"); do cut_file "$file" "$work/code/$file"; done
         BODY=$body awk '/ls_todo\(/ && !done { print "    " ENVIRON["BODY"]; done = 1; next } { print }' "$work/code/$first" >"$work/cheat.c"
         { printf '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n'; cat "$work/cheat.c"; } >"$work/code/$first"
-        [ "$name" = 'runs before main' ] &&
-            printf '__attribute__((constructor)) static void early(void) { puts("early"); }\n' >>"$work/code/$first"
+        case $name in
+        'runs before main') printf '__attribute__((constructor)) static void early(void) { puts("early"); }\n' >>"$work/code/$first" ;;
+        'is a link to the reference') ln -sf "$PWD/$first" "$work/code/$first" ;;
+        'includes the reference') printf '#include <%s>\n' "$first" >"$work/code/$first" ;;
+        'takes the place of the confinement')
+            cp "$first" "$work/code/$first"
+            printf 'void probe_confine(int fd);\nvoid probe_confine(int fd) { (void)fd; }\n' >>"$work/code/$first"
+            ;;
+        esac
         began=$(date +%s)
         NO_ASAN=1 grade "$work/code" "$lab"
         grep -q "^lab $lab: 0 of " "$work/said" || { complain "lab $lab: code that $name gets points"; cat "$work/said"; }

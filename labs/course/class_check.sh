@@ -30,7 +30,7 @@ expect() {
         word=full
         for file in $(cut_files "$(lab_folder "$lab")"); do cmp -s "$file" "$code/$file" || word=any; done
         [ "$lab" = "$1" ] && word=$2
-        echo "$name,$lab,$word" >>"$expected"
+        printf '%s,%s,%s\n' "$name" "$lab" "$word" >>"$expected"
     done
 }
 
@@ -79,7 +79,7 @@ student crashes && write_instead "$(nth 2)" '*(volatile int *)16 = 1;' && expect
 student ends-the-program && write_instead "$(nth 3)" 'extern void exit(int); exit(0);' && expect "$(nth 3)" zero
 student never-ends && write_instead "$(nth 4)" 'for (volatile int i = 0;; i++) {}' && expect "$(nth 4)" zero
 student writes-files && write_instead "$(nth 5)" 'extern int open(const char *, int, ...); open("seen", 65);' && expect "$(nth 5)" zero
-student "王 小明, jr." && expect none full
+student '王 小明\054, jr.' && expect none full
 
 began=$(date +%s)
 labs/course/class.sh "$work/students" "$work/graded" $labs || exit 1

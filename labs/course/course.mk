@@ -40,7 +40,7 @@ handout-check: $(PROGRAMS) ## build a handout and run its tests, which pass or a
 	@$(MAKE) -C $(BUILD)/handout-check BUILD=build test
 
 class: $(PROGRAMS) ## grade a class, to CSV [SUBMISSIONS=folder with one folder a student LAB=03]
-	@$(COURSE_ENV) labs/course/class.sh $(call quoted,$(SUBMISSIONS)) $(BUILD)/labs $(LAB)
+	@exec env $(COURSE_ENV) labs/course/class.sh $(call quoted,$(SUBMISSIONS)) $(BUILD)/labs $(LAB)
 
 class-check: $(PROGRAMS) ## a class of thirty made-up students, of whom every verdict must be right [LAB= DRAW=1]
 	@$(COURSE_ENV) DRAW=$(call quoted,$(DRAW)) labs/course/class_check.sh $(LAB)

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Builds and judges labs: `make grade` calls it.
 # usage: labs/course/grade.sh CODE OUT LAB...    CODE: the tree with the student's files; OUT: a folder for what is built
+# OUT/LAB/grade.json has the verdicts, and OUT/LAB/graded says of which code; both are as they were where it could not be graded.
 # The lab's programs are built, too, so that a hint's command runs this code; not with PROBE_ONLY=1, nor before all is written.
-# Exit status: the worst of build/grade's, with 3 only where no lab has anything written.
+# Exit status: the worst of build/grade's, with 3 only where no lab has anything written; 2 where a lab could not be graded.
 set -u
 . labs/course/conf.sh
 code=$1 top=$2
@@ -15,26 +16,27 @@ for lab; do
     reference=${COURSE_REFERENCE:+$COURSE_REFERENCE/$lab}
     if [ -z "$reference" ]; then
         reference=$out
-        stale=$(find "$out/reference" "$folder"/*.c "$COURSE_LIB" -newer "$out/reference" 2>&1 | head -1)
+        stale=$(find "$out/reference" labs/course/build.sh "$folder"/*.c "$COURSE_LIB" -newer "$out/reference" 2>&1 | head -1)
         [ -z "$stale" ] || labs/course/build.sh reference "$lab" "$out" || { words no-reference "$lab" >&2; exit 2; }
     else
         cp "$reference/allowed" "$out/allowed"
     fi
-    seed=${SEED:+--seed=$SEED} asan=--asan=$PWD/$out/probe_asan
-    [ -z "${NO_ASAN:-}" ] || asan=''
-    probe_only=${PROBE_ONLY:-}
+    seed=${SEED:+--seed=$SEED} sum=$(code_sum) probe_only=${PROBE_ONLY:-}
     is_unwritten && probe_only=1
+    rm -f "$out/grade.json.new"
     if PROBE_ONLY=$probe_only labs/course/build.sh student "$lab" "$code" "$out"; then
+        built=$(realpath "$out") asan=''
+        [ "${NO_ASAN:-}" ] || asan=--asan=$built/probe_asan
         # shellcheck disable=SC2086
-        "$BUILD/grade" --lab="$folder" --student="$PWD/$out/probe" ${asan:+"$asan"} \
-            --reference="$(realpath "$reference/reference")" --json="$out/grade.json" $seed ${UNTIL_BROKEN:+--until-broken}
+        "$BUILD/grade" --lab="$folder" --student="$built/probe" ${asan:+"$asan"} \
+            --reference="$(realpath "$reference/reference")" --json="$out/grade.json.new" $seed ${UNTIL_BROKEN:+--until-broken}
     else
         "$BUILD/grade" --lab="$folder" --refused="$(cat "$out/refused")" --refused-in-words="$(cat "$out/refused.words")" \
-            --json="$out/grade.json" $seed
+            --json="$out/grade.json.new" $seed
     fi
     status=$?
-    [ $status -eq 2 ] && exit 2
-    code_sum >"$out/graded" # of which code these verdicts are, for the report
+    [ -f "$out/grade.json.new" ] || exit 2
+    mv "$out/grade.json.new" "$out/grade.json" && echo "$sum" >"$out/graded" || exit 2
     count=$((count + 1))
     if [ $status -eq 3 ]; then unwritten=$((unwritten + 1)); elif [ $status -gt $worst ]; then worst=$status; fi
 done

@@ -22,6 +22,8 @@ words_in() {
     before-main) en='%s has code that runs before main' zh='%s 里有在 main 之前运行的代码' ;;
     system-calls) en='%s makes system calls of its own' zh='%s 里有直接的系统调用' ;;
     calls-others) en='it calls %s, which a solution has no need of' zh='代码调用了 %s，解答不需要它' ;;
+    defines-others) en='it defines %s, which the course itself uses' zh='代码定义了 %s，而这个名字课程自己要用' ;;
+    others-code) en="%s has another's code in it: %s" zh='%s 里有别人的代码：%s' ;;
     file-missing) en='%s is missing' zh='缺少文件 %s' ;;
     no-compile) en='it does not compile: %s' zh='编译失败：%s' ;;
     no-link) en='it does not link' zh='链接失败' ;;

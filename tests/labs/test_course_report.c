@@ -165,6 +165,31 @@ static void test_verdicts_of_other_code_do_not_count(void **state) {
     expect_no("4 of 12");
 }
 
+/* The grader fails, as with a full /tmp: that is no verdict, and what was known of other code stays what it was. */
+static void test_what_cannot_be_graded_has_no_verdict(void **state) {
+    (void)state;
+    static const char fails[] = "#!/bin/sh\nexit 1\n";
+    char code[4096], built[4096];
+    make_submission();
+    scratch_write("made/build/grade", fails, strlen(fails));
+    assert_int_equal(chmod(scratch_path("made/build/grade"), 0700), 0);
+    assert_int_equal(mkdir(scratch_path("made/03"), 0700), 0);
+    scratch_write("made/03/allowed", "", 0);
+    scratch_write("made/labs/03/graded", "1 2\n", 4);
+    char *before = scratch_read_text("made/labs/03/grade.json");
+    snprintf(code, sizeof code, "%s", scratch_path("made/code"));
+    snprintf(built, sizeof built, "%s", scratch_path("made/labs"));
+    assert_int_equal(program_run(&run, "BUILD=%s COURSE_REFERENCE=%s labs/course/grade.sh %s %s 03",
+                                 scratch_path("made/build"), scratch_path("made"), code, built),
+                     2);
+    char *json = scratch_read_text("made/labs/03/grade.json"), *graded = scratch_read_text("made/labs/03/graded");
+    assert_string_equal(json, before);
+    assert_string_equal(graded, "1 2\n");
+    free(before);
+    free(json);
+    free(graded);
+}
+
 static void test_answers_too_large_are_an_error(void **state) {
     (void)state;
     make_submission();
@@ -337,6 +362,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_in_chinese, programs_setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_input_leaves_the_good_page, programs_setup, teardown),
         cmocka_unit_test_setup_teardown(test_verdicts_of_other_code_do_not_count, programs_setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_cannot_be_graded_has_no_verdict, programs_setup, teardown),
         cmocka_unit_test_setup_teardown(test_answers_too_large_are_an_error, programs_setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_is_no_file, programs_setup, teardown),
         cmocka_unit_test_setup_teardown(test_room_for_answers, programs_setup, teardown),

@@ -124,8 +124,9 @@ void order_step(int step) {
 }
 
 static struct order_task access_of(const struct ls_tensor *tensor) {
-    return (struct order_task){
-        .name = tensor->name, .begin = (const char *)tensor->gradient, .nbytes = tensor->count * sizeof(float)};
+    struct order_task task = {.begin = (const char *)tensor->gradient, .nbytes = tensor->count * sizeof(float)};
+    snprintf(task.name, sizeof task.name, "%s", tensor->name);
+    return task;
 }
 
 ls_status order_report(size_t parameter, const struct ls_tensor *tensor) {

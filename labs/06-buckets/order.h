@@ -17,7 +17,7 @@ struct order_vector {
 
 struct order_task {
     enum { ORDER_GRADIENT, ORDER_USE, ORDER_SUM } kind;
-    const char *name; /* of a gradient; SUM: NULL */
+    char name[48]; /* of a gradient, kept, since the model is gone when it is told; SUM: empty */
     int bucket, step;
     const char *begin;
     size_t nbytes;

@@ -150,8 +150,10 @@ static void launched(probe *p) {
             }
         for (int r = 0; r < kinds[k].ranks; r++) {
             const struct rank *rank = &steps->rank[r];
-            probe_see(p, probe_name(p, "what rank %d's clock says while it launches", r), "%s", rank->order.phase);
-            probe_see(p, probe_name(p, "and afterwards, in backward, rank %d's", r), "%s", rank->phase_of_backward);
+            probe_see(p, probe_name(p, "rank %d's phase while it launches", r), "%s", rank->order.phase);
+            probe_see(p, probe_name(p, "rank %d's phase afterwards, in backward", r), "%s", rank->phase_of_backward);
+            probe_see(p, probe_name(p, "rank %d's phase after the end, to which it came in another one", r), "%s",
+                      rank->phase_of_end);
         }
         free(steps);
     }

@@ -44,7 +44,6 @@ static ls_status backward(const ls_model *model, ls_stream *compute, struct rank
         if (!rank->phase_of_backward || clock->phase != LS_PHASE_BACKWARD)
             rank->phase_of_backward = ls_phase_name(clock->phase);
     }
-    ls_phase_enter(clock, LS_PHASE_ALL_REDUCE);
     return status;
 }
 
@@ -68,7 +67,9 @@ static ls_status all_steps(crew_rank *c, const ls_model *model, ddp_reducer *red
         order_step(s);
         status = ddp_reducer_arm(reducer, steps_reduces(&steps->kind, s), 1);
         if (status == LS_OK) status = backward(model, compute, rank, s, clock);
+        ls_phase_enter(clock, LS_PHASE_OTHER); /* neither backward's nor the one of launches */
         if (status == LS_OK) status = ddp_reducer_finish(reducer);
+        if (!rank->phase_of_end || clock->phase != LS_PHASE_OTHER) rank->phase_of_end = ls_phase_name(clock->phase);
         if (status == LS_OK) use_averages(model, compute, rank, s);
     }
     ls_status done = ls_device_synchronize(c->device);

@@ -32,6 +32,7 @@ struct rank {
     float got[STEPS][FLOATS]; /* the gradients after each step, in the order of the parameters */
     size_t got_count;
     const char *phase_of_backward; /* the host's, after it has reported gradients; the first other one, if there is */
+    const char *phase_of_end;      /* the same after the reducer's end, to which it comes in phase OTHER */
     struct order order;
 };
 

@@ -270,8 +270,8 @@ void ls_square_sum_list(ls_stream *stream, double *sum, const struct ls_update_t
  *     inverse = (float)(1 / (double)scaler->scale), or 1 without a scaler (NULL); scale = scaler->scale, or 1
  *     found_inf = 1 if there is a scaler and *square_sum is not finite, else 0
  *     norm = (float)(sqrt(*square_sum) inverse)
- *     gradient_factor = inverse x min(1, max_norm / (norm + 1e-6)), the second factor only if max_norm > 0; a NaN norm
- *     makes it NaN, as in PyTorch */
+ *     gradient_factor = inverse x min(1, max_norm / (norm + 1e-6f)), in fp32, the second factor only if max_norm > 0; a
+ *     NaN norm makes it NaN, as in PyTorch */
 void ls_weigh_gradients(ls_stream *stream, struct ls_update_state *states, size_t state_count,
                         const struct ls_scaler_state *scaler, const double *square_sum, float max_norm);
 /* GradScaler.update(). With state->found_inf: scale *= backoff_factor, growth_tracker = 0, skipped += 1. Otherwise

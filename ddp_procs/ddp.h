@@ -20,7 +20,8 @@ struct ddp {
     /* changes from step to step */
     bool buffers_travel, buffers_changed; /* buffers.c: broadcast before this forward; changed by the last forward */
     int buffers_root; /* whose buffers count: rank 0's; with join, those of the highest rank that has samples */
-    /* gradients are scaled by this / samples of the step: W; with join, if so chosen, the ranks with samples */
+    /* gradients are scaled by this / samples of the step: W; with join, if so chosen, the ranks that have a batch, be it
+     * one of 0 samples */
     int gradient_weight;
 };
 

@@ -27,9 +27,9 @@ struct reading {
 };
 
 static void begin_case(probe *p, const struct sharing *s) {
-    probe_case(p, "%lld samples%s, %d rank%s with %d worker%s each, batches of %d", (long long)s->samples,
-               s->targets ? " with targets" : "", s->ranks, s->ranks > 1 ? "s" : "", s->workers,
-               s->workers > 1 ? "s" : "", s->batch);
+    probe_case(p, "%lld sample%s%s, %d rank%s with %d worker%s%s, batches of %d", (long long)s->samples,
+               s->samples == 1 ? "" : "s", s->targets ? " with targets" : "", s->ranks, s->ranks > 1 ? "s" : "",
+               s->workers, s->workers > 1 ? "s" : "", s->ranks > 1 ? " each" : "", s->batch);
 }
 
 static void take_batch(struct reading *reading, const ls_batch_slot *slot) {
@@ -89,10 +89,10 @@ static void see_shares(probe *p, const struct sharing *s) {
             if (reading.answers[i] >= 0 && reading.answers[i] < s->samples) seen[reading.answers[i]]++;
     }
     for (int64_t i = 0; i < s->samples; i++) samples[seen[i] < MOST_TIMES ? seen[i] : MOST_TIMES]++;
-    probe_see(p, "the number of workers that get no sample", "%d", starved);
-    for (int times = 0; times <= MOST_TIMES; times++)
-        probe_see(p, probe_name(p, "the number of samples that are read %d time%s", times, times > 1 ? "s" : ""), "%d",
+    for (int times = MOST_TIMES; times >= 0; times--)
+        probe_see(p, probe_name(p, "samples that are read %d time%s", times, times == 1 ? "" : "s"), "%d",
                   samples[times]);
+    probe_see(p, "the number of workers that get no sample", "%d", starved);
     probe_see(p, "samples of the workers that have the fewest and the most", "%zu %zu", fewest, most);
     probe_see(p, "samples with another one's inputs", "%lld", (long long)strangers);
 }
@@ -173,8 +173,8 @@ static void see_cursor(probe *p, numbered *n, size_t share, size_t shares, size_
         int64_t labels[ROOM];
         for (int k = 0; k < ROOM; k++) labels[k] = -7, targets[k] = -7;
         status = ls_cursor_read(cursor, part, inputs, labels, targets, &read);
-        probe_see(p, probe_name(p, "reading %d of share %zu", i, share), "%s, %zu samples", ls_status_text(status),
-                  read);
+        probe_see(p, probe_name(p, "reading %d of share %zu", i, share), "%s, %zu sample%s", ls_status_text(status),
+                  read, read == 1 ? "" : "s");
         if (status != LS_OK || read > part) break;
         if (n->base.spec.classes > 0) probe_see_wholes(p, "its labels, and what stands behind them", labels, read + 1);
         probe_see_floats(p, "its targets, and what stands behind them", targets, read + 1);
@@ -194,7 +194,7 @@ static void see_end(probe *p, int64_t count, int shares, int64_t bad, bool targe
         numbered_init(&n, count, targets);
         n.bad = bad;
         size_t part = 1 + (size_t)probe_draw(p, 3);
-        probe_case(p, "%lld samples%s%s, share %d of %d, %zu at a time", (long long)count,
+        probe_case(p, "%lld sample%s%s%s, share %d of %d, %zu at a time", (long long)count, count == 1 ? "" : "s",
                    targets ? " with targets" : "", trouble, share, shares, part);
         ls_log_sink before = ls_log_capture((char[256]){0}, 256);
         see_cursor(p, &n, (size_t)share, (size_t)shares, part);

@@ -28,7 +28,7 @@ typedef struct ls_schedule {
 ls_status ls_schedule_check(const ls_schedule *schedule);
 
 /* The rate of optimizer step `step` (from 0) in epoch `epoch` (from 0):
- *     warm-up   rate (step + 1) / warmup_steps, while step < warmup_steps: the last of these steps has the full rate
+ *     warm-up   rate * ((step + 1) / warmup_steps), while step < warmup_steps: the last of these steps has the full rate
  *     cosine    min_rate + (rate - min_rate) (1 + cos(pi t / T)) / 2, with t = step - warmup_steps and
  *               T = total_steps - warmup_steps: from the full rate at t = 0 towards min_rate, which a step T, behind
  *               the last, would have

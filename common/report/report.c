@@ -152,8 +152,8 @@ static void print_scaler(const ls_parallel *parallel, const ls_train_result *res
 
 /* What there is to tell of meta devices. */
 static ls_status print_meta(const ls_parallel *p, const ls_train_result *result, const struct ls_device_row *rows) {
-    printf("nothing was computed: %" PRId64 " steps were enqueued on meta devices; bytes of memory%s:\n", result->steps,
-           p->world_size > 1 ? " of rank 0, which stands for all" : "");
+    printf("nothing was computed: %" PRId64 " step%s enqueued on meta devices; bytes of memory%s:\n", result->steps,
+           result->steps == 1 ? " was" : "s were", p->world_size > 1 ? " of rank 0, which stands for all" : "");
     return ls_memory_table_print(stdout, rows, p->local_device_count);
 }
 

@@ -58,8 +58,9 @@ static void settings(probe *p) {
             o.decay_factor = draw(p, 0.1, 0.9);
             o.batch_size = 64 * (1 + (int64_t)probe_draw(p, 8));
             o.accumulate = 1 + (int)probe_draw(p, 4);
-            probe_case(p, "%d device%s, --lr %.6g --lr-scale %s --lr-schedule %s", devices[i], i > 0 ? "s" : "",
-                       o.learning_rate, ls_rate_scaling_names[scaling], ls_schedule_names[o.lr_schedule]);
+            probe_case(p, "%d device%s, --lr %.6g --lr-scale %s --lr-schedule %s --warmup-steps %lld --accumulate %d",
+                       devices[i], i > 0 ? "s" : "", o.learning_rate, ls_rate_scaling_names[scaling],
+                       ls_schedule_names[o.lr_schedule], (long long)o.warmup_steps, o.accumulate);
             ls_schedule schedule = ls_train_schedule(&o, devices[i], total);
             see_schedule(p, &schedule);
         }
@@ -72,10 +73,13 @@ static void settings(probe *p) {
 
 /* --- step by step ------------------------------------------------------------------------------------------------ */
 
-/* Nine decimals of a rate of 0.1 .. 1: rounding is far below the last one, and a mistake far above. */
+/* Nine decimals of a rate of 0.1 .. 1: rounding is far below the last one, and a mistake far above. What rounds to 0 has
+ * no sign. */
+static double rounded(double rate) { return fabs(rate) < 5e-10 ? 0 : rate; }
+
 static void see_rate(probe *p, const ls_schedule *s, int64_t step, int64_t epoch) {
     probe_see(p, probe_name(p, "the rate of step %lld, epoch %lld", (long long)step, (long long)epoch), "%.9f",
-              ls_schedule_rate(s, step, epoch));
+              rounded(ls_schedule_rate(s, step, epoch)));
 }
 
 /* A schedule of which all that this kind does not use is set, too. */

@@ -23,7 +23,7 @@ static void see_is(probe *p, const char *what, double is, double should, double 
     if (near)
         probe_see(p, what, "that of all values");
     else
-        probe_see(p, what, "%.9g, and all values together have %.9g", is, should);
+        probe_see(p, what, "%.9g in place of %.9g", is, should);
 }
 
 /* Merges sets of these sizes, one after the other, each with a mean of its own. */
@@ -86,7 +86,7 @@ static const struct {
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static struct bn_run begin_run(probe *p, int shape, int steps) {
+static struct bn_run begin_run(probe *p, int shape, int steps, bool accumulate) {
     struct bn_run run = {.ranks = shapes[shape].ranks,
                          .steps = steps,
                          .channels = shapes[shape].channels,
@@ -94,14 +94,18 @@ static struct bn_run begin_run(probe *p, int shape, int steps) {
                          .width = shapes[shape].width,
                          .relu = shapes[shape].relu,
                          .dtype = shapes[shape].dtype,
+                         .accumulate = accumulate,
                          .apart = true};
-    char text[64] = "";
-    for (int r = 0, at = 0; r < run.ranks; r++)
-        at += snprintf(text + at, sizeof text - (size_t)at, r ? " %zu" : "%zu", shapes[shape].batch[r]);
+    char text[128] = "";
+    for (int r = 0, at = 0; r < run.ranks; r++) {
+        const char *unit = r > 0 ? "" : shapes[shape].batch[r] == 1 ? " sample" : " samples";
+        at += snprintf(text + at, sizeof text - (size_t)at, "%srank %d has %zu%s", r > 0 ? ", " : "", r,
+                       shapes[shape].batch[r], unit);
+    }
     for (int s = 0; s < steps; s++) /* in later steps the ranks change places */
         for (int r = 0; r < run.ranks; r++) run.batch[s][r] = shapes[shape].batch[(r + s) % run.ranks];
-    probe_case(p, "W = %d with %s samples, %d channel%s of %d x %d, %s%s", run.ranks, text, run.channels,
-               run.channels > 1 ? "s" : "", run.height, run.width, ls_dtype_name(run.dtype), run.relu ? ", ReLU" : "");
+    probe_case(p, "%s; %d channel%s of %d x %d, %s%s%s", text, run.channels, run.channels > 1 ? "s" : "", run.height,
+               run.width, ls_dtype_name(run.dtype), run.relu ? ", ReLU" : "", accumulate ? ", accumulate" : "");
     return run;
 }
 
@@ -124,7 +128,7 @@ static void see_values(probe *p, const struct bn_run *run, const char *what, con
 
 static void forward(probe *p) {
     for (int i = 0; i < SHAPES; i++) {
-        struct bn_run run = begin_run(p, i, 1);
+        struct bn_run run = begin_run(p, i, 1, false);
         run.forward_only = true;
         run_well(p, &run);
         for (int r = 0; r < run.ranks; r++)
@@ -135,7 +139,7 @@ static void forward(probe *p) {
 
 static void running(probe *p) {
     for (int i = 0; i < SHAPES; i++) {
-        struct bn_run run = begin_run(p, i, MOST_STEPS);
+        struct bn_run run = begin_run(p, i, MOST_STEPS, false);
         run.forward_only = true;
         if (i % 3 == 2) memset(run.batch[1], 0, sizeof run.batch[1]); /* a step in which nobody has samples */
         run_well(p, &run);
@@ -154,8 +158,7 @@ static void running(probe *p) {
 
 static void backward(probe *p) {
     for (int i = 0; i < SHAPES; i++) {
-        struct bn_run run = begin_run(p, i, 2);
-        run.accumulate = i % 2 == 1;
+        struct bn_run run = begin_run(p, i, 2, i % 2 == 1);
         run_well(p, &run);
         for (int s = 0; s < run.steps; s++) {
             for (int r = 0; r < run.ranks; r++) {
@@ -177,7 +180,7 @@ static void backward(probe *p) {
 
 static void traffic(probe *p) {
     for (int i = 0; i < SHAPES; i++) {
-        struct bn_run run = begin_run(p, i, 2);
+        struct bn_run run = begin_run(p, i, 2, false);
         run_well(p, &run);
         for (int pass = 0; pass < 2 * run.steps; pass++) {
             for (int r = 0; r < run.ranks; r++) {
@@ -201,7 +204,7 @@ static void shuffled(probe *p) {
     for (int i = 2; i < SHAPES; i += 3) {
         for (int seed = 0; seed < SEEDS; seed++) {
             char streams[40];
-            struct bn_run run = begin_run(p, i, MOST_STEPS);
+            struct bn_run run = begin_run(p, i, MOST_STEPS, false);
             snprintf(streams, sizeof streams, "shuffle:%d", (int)probe_draw(p, 1000000));
             run.streams = streams;
             run_well(p, &run);

@@ -56,7 +56,7 @@ void probe_must(probe *p, const char *what, ls_status status) {
     if (status != LS_OK) _exit(0);
 }
 
-enum { IN_FULL = 4 };
+enum { IN_FULL = 4, FINE = 128 };
 
 /* As text: values[from .. from + IN_FULL - 1], of `count`. */
 typedef void write_values(char *text, size_t capacity, const void *values, size_t from, size_t count);
@@ -73,17 +73,21 @@ static void write_wholes(char *text, size_t capacity, const void *values, size_t
         length += (size_t)snprintf(text + length, capacity - length, i > from ? " %lld" : "%lld", (long long)value[i]);
 }
 
-/* Few in full; many in blocks, each twice as long as all before it, so that the first line that differs says where. */
+/* The first ones in full, a few a line; then blocks, each as long as all before it. The first line that differs says where. */
 static void see_values(probe *p, const char *what, const void *values, size_t count, size_t size, write_values *write) {
     char text[IN_FULL * 24] = "none", name[192];
     write(text, sizeof text, values, 0, count);
     probe_see(p, what, "%s%s", text, count > IN_FULL ? " ..." : "");
     for (size_t from = IN_FULL, to; from < count; from = to) {
-        to = 2 * from < count ? 2 * from : count;
+        to = from < FINE ? from + IN_FULL : 2 * from;
+        if (to > count) to = count;
         uint64_t hash = ls_hash(LS_HASH_SEED, (const char *)values + from * size, (to - from) * size);
         write(text, sizeof text, values, from, to);
         snprintf(name, sizeof name, "%s, values %zu to %zu", what, from, to - 1);
-        probe_see(p, name, "%s%s (hash %08x)", text, to - from > IN_FULL ? " ..." : "", (unsigned)(hash >> 32));
+        if (to - from > IN_FULL)
+            probe_see(p, name, "%s ... (hash %08x)", text, (unsigned)(hash >> 32));
+        else
+            probe_see(p, name, "%s", text);
     }
 }
 

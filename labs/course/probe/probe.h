@@ -51,7 +51,8 @@ void probe_see_count(probe *p, const char *what, uint64_t value);
 /* Sees the status; if it is not LS_OK, the probe ends here: what follows would only wait for more deadlines. */
 void probe_must(probe *p, const char *what, ls_status status);
 
-/* The first four values in full (nine digits: all bits), the others in blocks, each with its first values and a hash. */
+/* The first 128 values in full (nine digits: all bits), four a line; the others in blocks, each with its first values and
+ * a hash. */
 void probe_see_floats(probe *p, const char *what, const float *values, size_t count);
 void probe_see_wholes(probe *p, const char *what, const int64_t *values, size_t count);
 

@@ -45,8 +45,8 @@ void ls_comm_leave(ls_comm *comm, ls_status status);
 /* Opens a pidfd for every peer that has joined. */
 void ls_comm_watch_peers(ls_comm *comm);
 
-/* Keeps in `ranks` only those that died or, if none did, those that have left the group. Returns whether any remain;
- * *died: whether these have died. */
+/* Keeps in `ranks` only those that died or, if none did, those that have left the group. Returns whether any remain, so
+ * that after false none is marked any more; *died: whether these have died. */
 bool ls_comm_only_lost(const ls_comm *comm, bool *ranks, bool *died);
 
 /* Whether any rank has broken the group. */

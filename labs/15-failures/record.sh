@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes six things go wrong with the real programs, and records what is said: one file for each, in an order that is
 # drawn anew each time.
-# usage: labs/15-failures/record.sh PROGRAMS OUT      PROGRAMS: the folder with ddprun and ddp_train. Some twenty seconds
+# usage: labs/15-failures/record.sh PROGRAMS OUT      PROGRAMS: the folder with ddprun and ddp_train. Some fifteen seconds
 #        labs/15-failures/record.sh PROGRAMS OUT WORD prints the recording of that failure, made before or now
 # OUT/1.txt to 6.txt: what the ranks and the launcher wrote to stderr, and the exit status. OUT/key: "NUMBER: WORD RANK",
 # what it was, and whose.
@@ -28,17 +28,17 @@ start() {
     (
         FOLDER=$work/$name VICTIM=$2 OWN=$3 TRAIN=$programs/ddp_train "$programs/ddprun" --nproc-per-node $ranks --grace 1 \
             sh -c 'echo $$ >"$FOLDER/pid.$RANK"; [ "$RANK" = "$VICTIM" ] || OWN=
-                exec env -u LS_SAID_FD "$TRAIN" --device-kind cpu --model mlp:784,64,10 --steps 1000000 --no-evaluate --quiet \
+                exec env -u LS_SAID_FD "$TRAIN" --device-kind cpu --model mlp:784,64,10 --epochs 100000 --no-evaluate --quiet \
                     --timeout '$timeout' $OWN' >"$work/$name/out" 2>"$work/$name/err"
         echo "exit status $?" >>"$work/$name/err"
     ) &
     job=$!
 }
 
-# Until rank 0 has said that an epoch is over; twenty seconds at most.
+# Until rank 0 has said that an epoch is over, or the job has ended; twenty seconds at most. With --steps it would say so only at its end.
 await_training() {
     tries=0
-    until grep -q '^epoch' "$work/$name/out" || [ $((tries += 1)) -gt 200 ]; do sleep 0.1; done
+    until grep -q '^epoch' "$work/$name/out" || [ -s "$work/$name/err" ] || [ $((tries += 1)) -gt 200 ]; do sleep 0.1; done
 }
 
 signal() { kill "-$1" "$(cat "$work/$name/pid.$victim")"; }

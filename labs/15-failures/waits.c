@@ -42,6 +42,30 @@ static void close_group(struct group *g) {
     for (int r = 0; r < g->ranks; r++) ls_comm_destroy(g->rank[r]);
 }
 
+/* "; rank 0 came; ranks 2, 3 died" */
+static const char *fates_text(const struct group *g, char text[512]) {
+    static const struct {
+        char fate;
+        const char *words;
+    } told[] = {{CAME, "came"},
+                {CAME_AND_DIED, "came, then died"},
+                {CAME_AND_LEFT, "came, then left"},
+                {DIED, "died"},
+                {LEFT, "left"},
+                {AWAY, "not yet"}};
+    size_t length = 0;
+    text[0] = 0;
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
+        char ranks[LS_RANKS_TEXT_CAPACITY];
+        bool chosen[LS_COMM_MAX_RANKS] = {false}, any = false;
+        for (int r = 0; r < g->ranks; r++) any |= chosen[r] = r != g->self && g->fates[r] == told[i].fate;
+        if (any)
+            length += (size_t)snprintf(text + length, 512 - length, "; %s %s", ls_ranks_text(ranks, chosen, g->ranks),
+                                       told[i].words);
+    }
+    return text;
+}
+
 static ls_comm *self(const struct group *g) { return g->rank[g->self]; }
 
 /* The rank comes to the step that the waiting one is about to come to. */
@@ -103,9 +127,8 @@ static void see_wait(probe *p, const struct group *g) {
 }
 
 static void see_fates(probe *p, struct group *g) {
-    probe_case(
-        p, "%d ranks, rank %d waits %g s at most: %s (C: has come, a: not yet, D: died, L: left, d, l: came before)",
-        g->ranks, g->self, g->timeout_s, g->fates);
+    char fates[512];
+    probe_case(p, "%d ranks, rank %d waits %g s at most%s", g->ranks, g->self, g->timeout_s, fates_text(g, fates));
     open_group(p, g);
     for (int r = 0; r < g->ranks; r++)
         if (r != g->self) set_fate(g, r, g->fates[r]);
@@ -157,10 +180,9 @@ static void *come_late(void *argument) {
 }
 
 static void see_late(probe *p, struct group *g, bool rings) {
-    probe_case(
-        p,
-        "%d ranks, rank %d waits %g s at most: %s (C, d, l: came in time, and d died, l left; a: comes after 0.18 s%s)",
-        g->ranks, g->self, g->timeout_s, g->fates, rings ? "" : ", and dies before it can ring the bell");
+    char fates[512];
+    probe_case(p, "%d ranks, rank %d waits %g s at most%s, but after 0.18 s%s", g->ranks, g->self, g->timeout_s,
+               fates_text(g, fates), rings ? "" : ", and dies before it can ring the bell");
     open_group(p, g);
     for (int r = 0; r < g->ranks; r++)
         if (r != g->self && g->fates[r] != AWAY) set_fate(g, r, g->fates[r]);
@@ -228,8 +250,9 @@ void waits_dead(probe *p) {
 
 static void see_broken(probe *p, struct group *g, ls_status status, const char *reason) {
     int by = g->ranks - 1;
-    probe_case(p, "%d ranks, rank 0 waits: %s; before, rank %d has broken the group: %s (%s)", g->ranks, g->fates, by,
-               reason, ls_status_text(status));
+    char fates[512];
+    probe_case(p, "%d ranks, rank 0 waits%s; before, rank %d has broken the group: %s (%s)", g->ranks,
+               fates_text(g, fates), by, reason, ls_status_text(status));
     open_group(p, g);
     for (int r = 1; r < g->ranks; r++) set_fate(g, r, g->fates[r]);
     ls_log_sink before = ls_log_capture((char[512]){0}, 512);

@@ -3,9 +3,12 @@
 # halved. What the figures are is told in labs/replay/nodes/README.md. Some change together: all-reduce is bus_GBps and the times in
 # all_reduce_us, launch is launch_us and lock_us, hand-over is hand_over_us and awake_us.
 # usage: labs/16-your-node/what_if.sh NODE OPTION...    a node as build/replay takes it, and options of build/replay, with one number in --n
-# REPLAY: the program (build/replay; in a handout reference/replay)
+# REPLAY: the program. Otherwise it is build/labs/16/replay, which make lab LAB=16 links with your formulas, or build/replay before that
 set -u
-REPLAY=${REPLAY:-build/replay}
+if [ -z "${REPLAY:-}" ]; then
+    REPLAY=build/labs/16/replay
+    [ -x "$REPLAY" ] || REPLAY=build/replay
+fi
 [ $# -ge 1 ] || { sed -n 's/^# usage: //p' "$0" >&2; exit 2; }
 node=$1
 shift

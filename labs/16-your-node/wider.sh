@@ -1,22 +1,40 @@
 #!/bin/sh
 # The same node with more devices, each with a core and a link like the first one's. Rows of all_reduce_us do not say what more ranks take,
-# so that the formula counts for them: base_us + 2 (N - 1) hop_us + 2 (N - 1) / N S / bus_GBps.
+# so that the formula counts for them: base_us + 2 (N - 1) hop_us + 2 (N - 1) / N S / bus_GBps. The file's bus_GBps is the rate of the largest
+# all-reduce, which no cache holds. So the copy has the rate of the row [ranks, bytes, us] whose bytes are nearest to BYTES, the gradients of a
+# model: what that row takes is what the formula gives for it.
 # A node that has N devices or more stays as it is.
-# usage: labs/16-your-node/wider.sh NODE.json N >FILE.json      a node as make calibrate writes it
+# usage: labs/16-your-node/wider.sh NODE.json N [BYTES] >FILE.json      a node as make calibrate writes it; BYTES: 1000000
 set -u
-if [ $# -ne 2 ] || [ ! -r "$1" ]; then
+if [ $# -lt 2 ] || [ $# -gt 3 ] || [ ! -r "$1" ]; then
     sed -n 's/^# usage: //p' "$0" >&2
     exit 2
 fi
 figure() { sed -n "s/.*\"$2\":[[:space:]]*\([0-9.e-]*\).*/\1/p" "$1" | head -1; }
 GBps=$(figure "$1" GBps) latency_us=$(figure "$1" latency_us) devices=$(figure "$1" devices)
-if [ -z "$GBps" ] || [ -z "$latency_us" ] || [ -z "$devices" ]; then
+base_us=$(figure "$1" base_us) hop_us=$(figure "$1" hop_us)
+if [ -z "$GBps" ] || [ -z "$latency_us" ] || [ -z "$devices" ] || [ -z "$base_us" ] || [ -z "$hop_us" ]; then
     echo "wider: $1 is no node as make calibrate writes it" >&2
     exit 2
 fi
 
-awk -v n="$2" -v devices="$devices" -v GBps="$GBps" -v latency="$latency_us" '
+# The numbers of the table: three a row.
+bus_GBps=$(sed -n 's/.*"all_reduce_us":[[:space:]]*\(\[[^"]*\).*/\1/p' "$1" | tr -cs '0-9.e+-' '\n' | awk -v wanted="${3:-1000000}" -v base="$base_us" -v hop="$hop_us" '
+    NF { number[count++] = $1 }
+    END {
+        for (i = 0; i + 2 < count; i += 3) {
+            ranks = number[i]; far = log(number[i + 1] / wanted); if (far < 0) far = -far
+            sent_us = number[i + 2] - base - 2 * (ranks - 1) * hop
+            if (sent_us <= 0 || (best != "" && far >= nearest)) continue
+            nearest = far; best = 2 * (ranks - 1) / ranks * number[i + 1] / sent_us * 0.001
+        }
+        if (best != "") printf "%.4g\n", best
+    }')
+[ "$bus_GBps" ] || { echo "wider: $1 has no rows of all_reduce_us" >&2; exit 2; }
+
+awk -v n="$2" -v devices="$devices" -v GBps="$GBps" -v latency="$latency_us" -v bus="$bus_GBps" '
     n <= devices { print; next }
+    /"bus_GBps":/ { sub(/"bus_GBps":[ \t]*[0-9.e+-]+/, "\"bus_GBps\": " bus) }
     /"devices":/ { sub(/"devices":[ \t]*[0-9]+/, "\"devices\": " n) }
     /"cores":/ { sub(/"cores":[ \t]*[0-9]+/, "\"cores\": " n) }
     /"links":/ {

@@ -51,13 +51,15 @@ static const char chinese_conf[] = "# 说明\n"
 
 /* The student's probe is right at one, wrong at two, and has not written what three asks for. */
 static const char student[] = "#!/bin/sh\n"
+                              "seen=${3#--out=}\n"
                               "case $1 in\n"
-                              "--check=one) printf 'case\\tN = 2\\nsee\\tthe sum\\t3\\nend\\tone\\n' >seen ;;\n"
-                              "--check=two) printf 'case\\tN = 2\\nsee\\tthe sum\\t4\\nend\\ttwo\\n' >seen ;;\n"
+                              "--check=one) printf 'case\\tN = 2\\nsee\\tthe sum\\t3\\nend\\tone\\n' >\"$seen\" ;;\n"
+                              "--check=two) printf 'case\\tN = 2\\nsee\\tthe sum\\t4\\nend\\ttwo\\n' >\"$seen\" ;;\n"
                               "*) echo 'lab 90: add_up is not written yet (common/add.c)' >&2; exit 4 ;;\n"
                               "esac\n";
-static const char reference[] = "#!/bin/sh\n"
-                                "printf 'case\\tN = 2\\nsee\\tthe sum\\t3\\nend\\t%s\\n' \"${1#--check=}\" >seen\n";
+static const char reference[] =
+    "#!/bin/sh\n"
+    "printf 'case\\tN = 2\\nsee\\tthe sum\\t3\\nend\\t%s\\n' \"${1#--check=}\" >\"${3#--out=}\"\n";
 
 static void make_lab(void) {
     make_folder("90-sums");

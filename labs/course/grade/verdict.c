@@ -67,6 +67,19 @@ static bool tell_unwritten(told *why, line said) {
     return true;
 }
 
+static void tell_end(told *why, const attempt *a) {
+    if (a->signal)
+        words_add(why, WORDS_SIGNAL, a->signal, strsignal(a->signal));
+    else if (a->exit_status == 0)
+        words_add(why, WORDS_TOO_EARLY);
+    else
+        words_add(why, WORDS_STATUS, a->exit_status);
+}
+
+static void tell_said(told *why, line said) {
+    if (said.length) words_add(why, WORDS_SAID, said.length, said.text);
+}
+
 /* The student's lines are at their end; `why` has named the case. */
 static verdict judge_end(told *why, const attempt *a) {
     line said = last_said(a);
@@ -79,14 +92,8 @@ static verdict judge_end(told *why, const attempt *a) {
         words_add(why, WORDS_DID_NOT_END);
         return VERDICT_HUNG;
     }
-    if (a->signal) {
-        words_add(why, WORDS_SIGNAL, a->signal, strsignal(a->signal));
-    } else if (a->exit_status == 0) {
-        words_add(why, WORDS_TOO_EARLY);
-    } else {
-        words_add(why, WORDS_STATUS, a->exit_status);
-        if (said.length) words_add(why, WORDS_SAID, said.length, said.text);
-    }
+    tell_end(why, a);
+    if (a->exit_status != 0) tell_said(why, said);
     return VERDICT_BROKEN;
 }
 
@@ -165,5 +172,13 @@ verdict verdict_of_memory(told *why, const attempt *student) {
         words_add(why, WORDS_AS_IT_IS, (int)strcspn(text, "\n"), text);
         words_add(why, WORDS_PLACE, (int)(undefined - begin), begin);
     }
-    return address || undefined ? VERDICT_BROKEN : VERDICT_HELD;
+    if (address || undefined) return VERDICT_BROKEN;
+    if (student->timed_out) {
+        words_add(why, WORDS_DID_NOT_END);
+        return VERDICT_HUNG;
+    }
+    if (student->seen && *student->seen) return VERDICT_HELD;
+    tell_end(why, student);
+    tell_said(why, last_said(student));
+    return VERDICT_NOT_RUN;
 }

@@ -5,6 +5,7 @@
 # usage: labs/16-your-node/what_if.sh NODE OPTION...    a node as build/replay takes it, and options of build/replay, with one number in --n
 # REPLAY: the program (build/replay; in a handout reference/replay)
 set -u
+export LC_ALL=C # awk's numbers have a point
 REPLAY=${REPLAY:-build/replay}
 [ $# -ge 1 ] || { sed -n 's/^# usage: //p' "$0" >&2; exit 2; }
 node=$1

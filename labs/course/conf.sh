@@ -1,5 +1,6 @@
 # What labs/course's scripts read of a lab, sourced by them. Needs: the tree as the present folder.
 . labs/course/words.sh
+export LC_ALL=C # elsewhere awk may write 17,5 and read 17 of 17.5, and sort has other orders
 
 # The folder of a lab by its number: 03 -> labs/03-allreduce.
 lab_folder() {
@@ -52,7 +53,7 @@ cut_file() {
 code_sum() { for file in $(cut_files "$folder"); do [ ! -f "$code/$file" ] || cat "$code/$file"; done | cksum; }
 
 # The last line "NAME: what the student predicts" of the lab's predict.txt ($notes); the colon may be a Chinese one.
-predicted() { LC_ALL=C sed -n "s/^$1\(:\|：\) *\([^ ].*\)$/\2/p" "$notes" 2>/dev/null | tail -1; }
+predicted() { sed -n "s/^$1\(:\|：\) *\([^ ].*\)$/\2/p" "$notes" 2>/dev/null | tail -1; }
 
 # Whether a prediction says what it is: it begins with the same word or words, and these end there; "1,024" and "1024" are the same.
 is_right() {

@@ -38,9 +38,9 @@ run_all() {
     done 3<"$out/runs"
 }
 
-# Cuts a line that has more columns, between two characters. In UTF-8, whatever the locale: most of what takes three bytes or more is wide.
+# Cuts a line that has more columns, between two characters. In UTF-8: most of what takes three bytes or more is wide.
 fit() {
-    LC_ALL=C awk -v most="$1" '{
+    awk -v most="$1" '{
         columns = 0
         for (i = 1; i <= length($0); i++) {
             byte = substr($0, i, 1)

@@ -57,6 +57,7 @@ predicted() { sed -n "s/^$1\(:\|：\) *\([^ ].*\)$/\2/p" "$notes" 2>/dev/null | 
 
 # Whether a prediction says what it is: it begins with the same word or words, and these end there; "1,024" and "1024" are the same.
 is_right() {
+    [ "$2" ] || return # its command has failed
     is=$(printf '%s\n' "$2" | tr 'A-Z' 'a-z')
     case "$(printf '%s\n' "$1" | tr -d ',' | tr 'A-Z' 'a-z')" in
     "$is" | "$is". | "$is"[!a-z0-9.]* | "$is".[!0-9]*) ;;

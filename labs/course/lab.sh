@@ -9,6 +9,11 @@ set -u
 code=$1 top=$2
 shift 2
 
+# Writes an answer down, on a line of its own, also where the last line has no end.
+note() {
+    mkdir -p "$(dirname "$notes")" && { [ -z "$(tail -c 1 "$notes" 2>/dev/null)" ] || echo >>"$notes"; } && printf '%s: %s\n' "$1" "$2" >>"$notes"
+}
+
 # Asks what is not answered yet; on a terminal, at once.
 ask() {
     missing=''
@@ -17,11 +22,11 @@ ask() {
         [ "$(predicted "$name")" ] && continue
         printf '%s\n    %s: ' "$question" "$name"
         if [ -t 0 ] && read -r answer && [ "$answer" ]; then
-            printf '%s: %s\n' "$name" "$answer" >>"$notes"
+            note "$name" "$answer" && continue
         else
             echo '?'
-            missing="$missing $name"
         fi
+        missing="$missing $name"
     done 3<"$out/questions"
     [ -z "$missing" ] && return
     words not-predicted "$missing" "${notes#./}"

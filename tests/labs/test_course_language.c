@@ -221,6 +221,16 @@ static void predictions_stand_beside_what_came_out(void **state) {
     assert_string_equal(p.err_text, "LS_LANG is 'xx': this is English; LS_LANG=zh is Chinese\n");
 }
 
+static void nothing_came_out_as_predicted_where_nothing_came_out(void **state) {
+    (void)state;
+    make_session();
+    write_text("labs/91-words/lab.conf", "title words\ncut add.c add\npredict sum What is the sum?\nrun true\n"
+                                         "figure sum = false\n");
+    write_text("labs/91-words/predict.txt", "sum: （3）\n");
+    assert_int_equal(session("en"), 0);
+    assert_non_null(strstr(p.out_text, "sum                                       != （3）\n"));
+}
+
 #define PROGRAM_TEST(f) cmocka_unit_test_setup_teardown(f, programs_setup, programs_teardown)
 
 int main(void) {
@@ -233,6 +243,7 @@ int main(void) {
         cmocka_unit_test(a_long_text_ends_with_a_whole_character),
         PROGRAM_TEST(a_session_asks_in_chinese),
         PROGRAM_TEST(predictions_stand_beside_what_came_out),
+        PROGRAM_TEST(nothing_came_out_as_predicted_where_nothing_came_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,8 +19,8 @@ all_labs() {
     done
 }
 
-# The lines of a key, without it.
-conf_lines() { sed -n "s/^$2  *//p" "$1/lab.conf"; }
+# The lines of a key, without it. They say build/labs, wherever that is ($BUILD).
+conf_lines() { sed -n "s|\bbuild/labs/|${BUILD:-build}/labs/|g; s/^$2  *//p" "$1/lab.conf"; }
 
 # The lines of a key whose words a student reads (title, predict): from lab.zh.conf in Chinese, as far as that has them.
 conf_words() { # FOLDER KEY

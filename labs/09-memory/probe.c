@@ -144,7 +144,7 @@ static void counted(probe *p) {
     const char *const models[] = {"mlp", own, "convnet", "deep", "mlp:784,27000,27000,27000,10"};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         struct holds_sizes sizes;
-        if (holds_count_sizes(&sizes, models[m]) != LS_OK) return;
+        probe_must(p, probe_name(p, "the sizes of %s", models[m]), holds_count_sizes(&sizes, models[m]));
         for (int mode = HOLDS_SINGLE; mode <= HOLDS_DDP; mode++) {
             int devices = mode == HOLDS_SINGLE ? 1 : 2 + (int)probe_draw(p, 4);
             const struct holds_run run = {.mode = (holds_mode)mode,

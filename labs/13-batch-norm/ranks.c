@@ -42,8 +42,9 @@ ls_status __wrap_ls_comm_all_reduce(ls_comm *comm, ls_stream *stream, void *buff
 
 /* `count` values of scale x (-1 .. 1) + offset in the run's type. */
 static void *draw(probe *p, const struct bn_run *run, size_t count, float scale, float offset) {
-    float *values = malloc((count + 1) * sizeof *values); /* malloc(0) may give NULL */
-    void *as = malloc((count + 1) * ls_dtype_nbytes(run->dtype));
+    size_t nbytes = count * ls_dtype_nbytes(run->dtype);
+    float *values = malloc((count + 1) * sizeof *values);
+    void *as = malloc(nbytes > 0 ? nbytes : 1); /* malloc(0) may give NULL */
     probe_must(p, "memory", values && as ? LS_OK : LS_ERR_NO_MEMORY);
     probe_draw_floats(p, values, count);
     for (size_t i = 0; i < count; i++) values[i] = scale * values[i] + offset;

@@ -16,7 +16,7 @@
 
 static char text[OUTPUT_CAPACITY];
 
-/* A case says the output in short: its lines without the first words, as far as there is room. */
+/* A case says the output in short: its first line, as far as there is room. */
 static void begin_case(probe *p, int ranks) {
     char line[200];
     size_t length = strcspn(text, "\n");

@@ -20,7 +20,7 @@ enum { MOST_RANKS = 12 };
 #define SHORT_S 0.06 /* for deadlines that pass; a patrol comes by every 0.05 s */
 #define LONG_S 4.0   /* for those that do not */
 
-/* What a rank other than the one that waits has done: in capitals in `fates`. */
+/* What a rank other than the one that waits has done: its letter in `fates`. */
 enum fate { CAME = 'C', AWAY = 'a', DIED = 'D', LEFT = 'L', CAME_AND_DIED = 'd', CAME_AND_LEFT = 'l' };
 
 struct group {

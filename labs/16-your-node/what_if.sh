@@ -5,6 +5,7 @@
 # usage: labs/16-your-node/what_if.sh NODE OPTION...    a node as build/replay takes it, and options of build/replay, with one number in --n
 # REPLAY: the program. Otherwise it is build/labs/16/replay, which make lab LAB=16 links with your formulas, or build/replay before that
 set -u
+export LC_ALL=C # awk's numbers have a point
 if [ -z "${REPLAY:-}" ]; then
     REPLAY=build/labs/16/replay
     [ -x "$REPLAY" ] || REPLAY=build/replay

@@ -9,7 +9,6 @@
 #          not; OUT/refused.words says the same in the student's language (LS_LANG).
 # Settings come from labs/course/course.mk: CC, COURSE_CPPFLAGS, COURSE_CFLAGS, COURSE_LIB (the library), COURSE_LIBS, COURSE_OBJ.
 set -u
-export LC_ALL=C
 . labs/course/conf.sh
 
 asan='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'

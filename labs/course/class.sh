@@ -51,12 +51,12 @@ if [ -z "${COURSE_REFERENCE:-}" ]; then
             { words no-reference "$lab" >&2; exit 2; }
     done
 fi
-find "$(realpath "$submissions")" -mindepth 1 -maxdepth 1 -type d ! -name '.*' -print0 | LC_ALL=C sort -z |
+find "$(realpath "$submissions")" -mindepth 1 -maxdepth 1 -type d ! -name '.*' -print0 | sort -z |
     xargs -0 -P "$(nproc)" -I STUDENT "$0" --student STUDENT "$out" "$@" || exit 1
 csv=$out/class.csv
 {
     echo 'student,lab,check,points,max,verdict,seconds,sha256'
-    find "$out/class/students" -name lines.csv -print0 | LC_ALL=C sort -z | xargs -0 -r cat
+    find "$out/class/students" -name lines.csv -print0 | sort -z | xargs -0 -r cat
 } >"$csv.new" && mv "$csv.new" "$csv" || exit 1
 awk -F, 'NR > 1 { points[$1] += $4; of[$1] += $5 } END { for (s in points) print s "," points[s] "," of[s] }' "$csv" | sort |
     while IFS=, read -r name points of; do words student-points "$points" "$of" "$name"; done

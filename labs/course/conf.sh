@@ -1,5 +1,6 @@
 # What labs/course's scripts read of a lab, sourced by them. Needs: the tree as the present folder.
 . labs/course/words.sh
+export LC_ALL=C # elsewhere awk may write 17,5 and read 17 of 17.5, and sort has other orders
 
 # The folder of a lab by its number: 03 -> labs/03-allreduce.
 lab_folder() {
@@ -18,8 +19,8 @@ all_labs() {
     done
 }
 
-# The lines of a key, without it.
-conf_lines() { sed -n "s/^$2  *//p" "$1/lab.conf"; }
+# The lines of a key, without it. They say build/labs, wherever that is ($BUILD).
+conf_lines() { sed -n "s|\bbuild/labs/|${BUILD:-build}/labs/|g; s/^$2  *//p" "$1/lab.conf"; }
 
 # The lines of a key whose words a student reads (title, predict): from lab.zh.conf in Chinese, as far as that has them.
 conf_words() { # FOLDER KEY
@@ -55,7 +56,7 @@ is_unwritten() { for file in $(cut_files "$folder"); do grep -q 'ls_todo(' "$cod
 code_sum() { for file in $(cut_files "$folder"); do [ ! -f "$code/$file" ] || cat "$code/$file"; done | cksum; }
 
 # The last line "NAME: what the student predicts" of the lab's predict.txt ($notes); the colon may be a Chinese one.
-predicted() { LC_ALL=C sed -n "s/^$1\(:\|：\) *\([^ ].*\)$/\2/p" "$notes" 2>/dev/null | tail -1; }
+predicted() { sed -n "s/^$1\(:\|：\) *\([^ ].*\)$/\2/p" "$notes" 2>/dev/null | tail -1; }
 
 # Whether a prediction is what came out: PREDICTION RESULT.
-is_right() { MINE=$1 IS=$2 LC_ALL=C awk -f labs/course/is_right.awk; }
+is_right() { MINE=$1 IS=$2 awk -f labs/course/is_right.awk; }

@@ -28,7 +28,7 @@ for lab in $(all_labs); do
 done
 
 # The library for linking, with neither lines nor local names; and the programs, as an oracle.
-cp "$COURSE_LIB" "$to/reference/liblockstep.a" && strip --strip-debug "$to/reference/liblockstep.a" || exit 1
+cp "$COURSE_LIB" "$to/reference/liblockstep.a" && strip --strip-debug --discard-all "$to/reference/liblockstep.a" || exit 1
 for program in dp_train ddp_train ddprun bench_comm bench_dp_vs_ddp replay fit_tn calibrate hello who_gets who_holds course_report; do
     strip -o "$to/reference/$program" "$BUILD/$program" || exit 1
 done

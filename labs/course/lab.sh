@@ -9,6 +9,11 @@ set -u
 code=$1 top=$2
 shift 2
 
+# Writes an answer down, on a line of its own, also where the last line has no end.
+note() {
+    mkdir -p "$(dirname "$notes")" && { [ -z "$(tail -c 1 "$notes" 2>/dev/null)" ] || echo >>"$notes"; } && printf '%s: %s\n' "$1" "$2" >>"$notes"
+}
+
 # Asks what is not answered yet; on a terminal, at once.
 ask() {
     missing=''
@@ -17,11 +22,11 @@ ask() {
         [ "$(predicted "$name")" ] && continue
         printf '%s\n    %s: ' "$question" "$name"
         if [ -t 0 ] && read -r answer && [ "$answer" ]; then
-            printf '%s: %s\n' "$name" "$answer" >>"$notes"
+            note "$name" "$answer" && continue
         else
             echo '?'
-            missing="$missing $name"
         fi
+        missing="$missing $name"
     done 3<"$out/questions"
     [ -z "$missing" ] && return
     words not-predicted "$missing" "${notes#./}"
@@ -36,9 +41,9 @@ run_all() {
     done 3<"$out/runs"
 }
 
-# Cuts a line that has more columns, between two characters. In UTF-8, whatever the locale: most of what takes three bytes or more is wide.
+# Cuts a line that has more columns, between two characters. In UTF-8: most of what takes three bytes or more is wide.
 fit() {
-    LC_ALL=C awk -v most="$1" '{
+    awk -v most="$1" '{
         columns = 0
         for (i = 1; i <= length($0); i++) {
             byte = substr($0, i, 1)

@@ -5,7 +5,6 @@
 # Labs that were not begun are left out. In a handout a missing answers.md is made, with the sheet's questions.
 # Exit status: 1 nothing is begun, or the page could not be written; 2 there is no such lab.
 set -u
-export LC_ALL=C
 . labs/course/conf.sh
 code=${1%/} top=$2 page=$3
 shift 3

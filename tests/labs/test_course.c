@@ -122,7 +122,8 @@ static void how_a_run_ended_counts_where_its_lines_end(void **state) {
 }
 
 static void expect_report(const char *said, verdict wanted, const char *why) {
-    static attempt student;
+    static char seen[] = "case\tN = 2\n";
+    static attempt student = {.seen = seen};
     told words;
     snprintf(student.said, sizeof student.said, "%s", said);
     assert_int_equal(verdict_of_memory(&words, &student), wanted);
@@ -139,6 +140,17 @@ static void memory_is_told_with_its_place(void **state) {
     expect_report("==1==ERROR: AddressSanitizer: SEGV on unknown address 0x8\n", VERDICT_BROKEN,
                   "SEGV on unknown address 0x8");
     expect_report("a/b/f.c:7:3: runtime error: division by zero\n", VERDICT_BROKEN, "division by zero, at f.c:7:3");
+}
+
+static void without_a_look_at_memory_there_is_no_verdict(void **state) {
+    (void)state;
+    static char nothing[] = "", seen[] = "case\tN = 2\n";
+    told why;
+    static attempt refused = {.exit_status = 1, .seen = nothing, .said = "==1==Perhaps you're using ulimit -v\n"};
+    static const attempt late = {.timed_out = true, .signal = SIGKILL, .seen = seen};
+    assert_int_equal(verdict_of_memory(&why, &refused), VERDICT_NOT_RUN);
+    assert_string_equal(why.text[WORDS_ENGLISH], "it ended with status 1: ==1==Perhaps you're using ulimit -v");
+    assert_int_equal(verdict_of_memory(&why, &late), VERDICT_HUNG);
 }
 
 /* --- lab.conf ------------------------------------------------------------------------------------------------------ */
@@ -174,6 +186,7 @@ int main(void) {
         cmocka_unit_test(the_first_line_that_differs_is_the_case),
         cmocka_unit_test(how_a_run_ended_counts_where_its_lines_end),
         cmocka_unit_test(memory_is_told_with_its_place),
+        cmocka_unit_test(without_a_look_at_memory_there_is_no_verdict),
         cmocka_unit_test(every_lab_can_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

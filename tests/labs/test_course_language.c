@@ -54,13 +54,15 @@ static const char chinese_conf[] = "# 说明\n"
 
 /* The student's probe is right at one, wrong at two, and has not written what three asks for. */
 static const char student[] = "#!/bin/sh\n"
+                              "seen=${3#--out=}\n"
                               "case $1 in\n"
-                              "--check=one) printf 'case\\tN = 2\\nsee\\tthe sum\\t3\\nend\\tone\\n' >seen ;;\n"
-                              "--check=two) printf 'case\\tN = 2\\nsee\\tthe sum\\t4\\nend\\ttwo\\n' >seen ;;\n"
+                              "--check=one) printf 'case\\tN = 2\\nsee\\tthe sum\\t3\\nend\\tone\\n' >\"$seen\" ;;\n"
+                              "--check=two) printf 'case\\tN = 2\\nsee\\tthe sum\\t4\\nend\\ttwo\\n' >\"$seen\" ;;\n"
                               "*) echo 'lab 90: add_up is not written yet (common/add.c)' >&2; exit 4 ;;\n"
                               "esac\n";
-static const char reference[] = "#!/bin/sh\n"
-                                "printf 'case\\tN = 2\\nsee\\tthe sum\\t3\\nend\\t%s\\n' \"${1#--check=}\" >seen\n";
+static const char reference[] =
+    "#!/bin/sh\n"
+    "printf 'case\\tN = 2\\nsee\\tthe sum\\t3\\nend\\t%s\\n' \"${1#--check=}\" >\"${3#--out=}\"\n";
 
 static void make_lab(void) {
     make_folder("90-sums");
@@ -288,6 +290,16 @@ static void predictions_stand_beside_what_came_out(void **state) {
     assert_string_equal(p.err_text, "LS_LANG is 'xx': this is English; LS_LANG=zh is Chinese\n");
 }
 
+static void nothing_came_out_as_predicted_where_nothing_came_out(void **state) {
+    (void)state;
+    make_session();
+    write_text("labs/91-words/lab.conf", "title words\ncut add.c add\npredict sum What is the sum?\nrun true\n"
+                                         "figure sum = false\n");
+    write_text("labs/91-words/predict.txt", "sum: （3）\n");
+    assert_int_equal(session("en"), 0);
+    assert_non_null(strstr(p.out_text, "sum                                       != （3）\n"));
+}
+
 #define PROGRAM_TEST(f) cmocka_unit_test_setup_teardown(f, programs_setup, programs_teardown)
 
 int main(void) {
@@ -302,6 +314,7 @@ int main(void) {
         PROGRAM_TEST(a_number_is_right_to_its_digits_and_a_list_is_no_prediction),
         PROGRAM_TEST(a_session_asks_in_chinese),
         PROGRAM_TEST(predictions_stand_beside_what_came_out),
+        PROGRAM_TEST(nothing_came_out_as_predicted_where_nothing_came_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* attempt — a probe as a guest.
- *   idea  : the probe gets a process group, a folder and a clean environment of its own, and limits: memory, size of
- *           files, open files. It confines itself before it calls what a student wrote (probe/confine.h). What it saw
- *           is in a file that is read when it has ended; what it printed proves nothing
+ *   idea  : the probe gets a process group and a clean environment of its own, a folder where nobody can write, and
+ *           limits: memory, size of files, open files. It confines itself before it calls what a student wrote
+ *           (probe/confine.h). What it saw is in a file that is read when it has ended; what it printed proves nothing
  *   ends  : by itself, or by SIGKILL at the deadline. What it has started and left behind comes to this process, its
- *           reaper, and is killed
+ *           reaper, and is killed. The file has no name, so nothing is left if this process is killed itself
  *   memory: 1 GiB of address space, which a body that allocates without end has filled in a second or two. Under
  *           AddressSanitizer, which maps terabytes, its own limit takes that place */
 #define _GNU_SOURCE
@@ -11,11 +11,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -29,12 +31,18 @@ enum { MOST_SEEN_BYTES = 8 << 20 };
 
 static void limit(int what, rlim_t most) { (void)!setrlimit(what, &(struct rlimit){most, most}); }
 
+/* The file of what is seen, in this process and in its children. */
+static void name_seen(char name[32], int seen) { snprintf(name, 32, "/proc/self/fd/%d", seen); }
+
 /* In the child; never returns. */
-static void become(const attempt_request *request, const char *folder, int output) {
-    char check[128], seed[32];
+static void become(const attempt_request *request, int seen, int output) {
+    char program[PATH_MAX], check[128], seed[32], out[64], name[32];
+    name_seen(name, seen);
+    snprintf(out, sizeof out, "--out=%s", name);
     snprintf(check, sizeof check, "--check=%s", request->check);
     snprintf(seed, sizeof seed, "--seed=%lld", (long long)request->seed);
-    char *const argv[] = {(char *)request->program, check, seed, (char *)"--out=seen", NULL};
+    if (!realpath(request->program, program)) _exit(126);
+    char *const argv[] = {program, check, seed, out, NULL};
     char *const plain[] = {(char *)"PATH=/usr/bin:/bin", NULL};
     char *const asan[] = {(char *)"PATH=/usr/bin:/bin",
                           (char *)"ASAN_OPTIONS=detect_leaks=0:hard_rss_limit_mb=3000:abort_on_error=0",
@@ -45,12 +53,12 @@ static void become(const attempt_request *request, const char *folder, int outpu
     dup2(output, STDERR_FILENO);
     int nothing = open("/dev/null", O_RDONLY);
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
-    if (chdir(folder) != 0) _exit(126);
+    if (chdir("/proc") != 0 || fcntl(seen, F_SETFD, 0) != 0) _exit(126);
     limit(RLIMIT_CORE, 0);
     limit(RLIMIT_FSIZE, MOST_SEEN_BYTES);
     limit(RLIMIT_NOFILE, 256);
     if (!request->asan) limit(RLIMIT_AS, (rlim_t)1 << 30);
-    execve(request->program, argv, request->asan ? asan : plain);
+    execve(program, argv, request->asan ? asan : plain);
     _exit(126);
 }
 
@@ -114,12 +122,12 @@ static bool kill_orphans(void) {
     return any;
 }
 
-static ls_status start(pid_t *pid, int *fd, const attempt_request *request, const char *folder) {
+static ls_status start(pid_t *pid, int *fd, const attempt_request *request, int seen) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return ls_fail(LS_ERR_SYSTEM, "no pipe: %s", strerror(errno));
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     *pid = fork();
-    if (*pid == 0) become(request, folder, ends[1]);
+    if (*pid == 0) become(request, seen, ends[1]);
     close(ends[1]);
     *fd = ends[0];
     fcntl(*fd, F_SETFL, O_NONBLOCK);
@@ -128,34 +136,24 @@ static ls_status start(pid_t *pid, int *fd, const attempt_request *request, cons
     return ls_fail(LS_ERR_SYSTEM, "cannot start %s: %s", request->program, strerror(errno));
 }
 
-/* The folder has no other file: a probe opens none for writing. */
-static void clear(const char *folder) {
-    char seen[64];
-    snprintf(seen, sizeof seen, "%s/seen", folder);
-    unlink(seen);
-    rmdir(folder);
-}
-
 ls_status attempt_run(attempt *out, const attempt_request *request) {
     *out = (attempt){0};
-    char folder[] = "/tmp/lockstep-grade-XXXXXX", seen[64];
-    if (!mkdtemp(folder)) return ls_fail(LS_ERR_IO, "no folder in /tmp: %s", strerror(errno));
+    char name[32];
     pid_t pid;
-    int fd;
-    ls_status status = start(&pid, &fd, request, folder);
+    int fd, seen = memfd_create("seen", MFD_CLOEXEC);
+    if (seen < 0) return ls_fail(LS_ERR_SYSTEM, "no file for what %s sees: %s", request->check, strerror(errno));
+    ls_status status = start(&pid, &fd, request, seen);
     if (status == LS_OK) {
+        size_t nbytes;
         watch(out, pid, fd, request->deadline_s);
         kill(-pid, SIGKILL);
         out->left_processes = kill_orphans();
         close(fd);
-        snprintf(seen, sizeof seen, "%s/seen", folder);
-        size_t nbytes;
-        if (access(seen, F_OK) == 0) status = ls_file_read(seen, MOST_SEEN_BYTES, &out->seen, &nbytes);
+        name_seen(name, seen);
+        status = ls_file_read(name, MOST_SEEN_BYTES, &out->seen, &nbytes);
     }
-    if (status == LS_OK && !out->seen) out->seen = calloc(1, 1);
-    if (status == LS_OK && !out->seen) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for what %s saw", request->check);
     if (status == LS_OK && out->exit_status == 126) status = ls_fail(LS_ERR_IO, "cannot run %s", request->program);
-    clear(folder);
+    close(seen);
     return status;
 }
 

@@ -23,8 +23,8 @@ typedef struct attempt {
     char said[1 << 15];  /* the end of what it printed, terminated */
 } attempt;
 
-/* Runs program --check=... --seed=... in an empty folder, which is removed afterwards, and waits for it and for all
- * that it started. LS_OK whatever the program did; otherwise it could not be run. Close also after a failure. */
+/* Runs program --check=... --seed=... --out=FILE, where FILE is all that it may write, and waits for it and for all that
+ * it started. LS_OK whatever the program did; otherwise it could not be run. Close also after a failure. */
 ls_status attempt_run(attempt *out, const attempt_request *request);
 void attempt_close(attempt *a);
 

@@ -67,14 +67,12 @@ static bool tell_unwritten(told *why, line said) {
     return true;
 }
 
-/* How a probe ended whose lines are not all there. */
-static verdict tell_end(told *why, const attempt *a) {
+/* How a run ended that did not come to its end. */
+static void tell_end(told *why, const attempt *a) {
     line said = last_said(a);
     if (a->timed_out) {
         words_add(why, WORDS_DID_NOT_END);
-        return VERDICT_HUNG;
-    }
-    if (a->signal) {
+    } else if (a->signal) {
         words_add(why, WORDS_SIGNAL, a->signal, strsignal(a->signal));
     } else if (a->exit_status == 0) {
         words_add(why, WORDS_TOO_EARLY);
@@ -82,16 +80,18 @@ static verdict tell_end(told *why, const attempt *a) {
         words_add(why, WORDS_STATUS, a->exit_status);
         if (said.length) words_add(why, WORDS_SAID, said.length, said.text);
     }
-    return VERDICT_BROKEN;
 }
 
 /* The student's lines are at their end; `why` has named the case. */
 static verdict judge_end(told *why, const attempt *a) {
-    if (a->exit_status != LS_TODO_EXIT || a->signal || a->timed_out) return tell_end(why, a);
-    line said = last_said(a);
-    *why = (told){0};
-    if (!tell_unwritten(why, said)) words_add(why, WORDS_AS_IT_IS, said.length, said.text);
-    return VERDICT_NOT_WRITTEN;
+    if (a->exit_status == LS_TODO_EXIT && !a->signal && !a->timed_out) {
+        line said = last_said(a);
+        *why = (told){0};
+        if (!tell_unwritten(why, said)) words_add(why, WORDS_AS_IT_IS, said.length, said.text);
+        return VERDICT_NOT_WRITTEN;
+    }
+    tell_end(why, a);
+    return a->timed_out ? VERDICT_HUNG : VERDICT_BROKEN;
 }
 
 static verdict judge_difference(told *why, line is, line should) {
@@ -132,7 +132,7 @@ verdict verdict_of(told *why, const attempt *student, const attempt *reference) 
     }
     if (whole) return judge_whole(why, student);
     words_add(why, WORDS_REFERENCE_BROKE);
-    (void)tell_end(why, reference);
+    tell_end(why, reference);
     return VERDICT_NOT_RUN;
 }
 
@@ -170,5 +170,8 @@ verdict verdict_of_memory(told *why, const attempt *student) {
         words_add(why, WORDS_AS_IT_IS, (int)strcspn(text, "\n"), text);
         words_add(why, WORDS_PLACE, (int)(undefined - begin), begin);
     }
-    return address || undefined ? VERDICT_BROKEN : VERDICT_HELD;
+    if (address || undefined) return VERDICT_BROKEN;
+    if (!student->timed_out && student->seen && *student->seen) return VERDICT_HELD;
+    tell_end(why, student);
+    return student->timed_out ? VERDICT_HUNG : VERDICT_NOT_RUN;
 }

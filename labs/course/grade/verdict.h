@@ -19,7 +19,8 @@ const char *verdict_name(verdict v, words_language language);
 /* `why`: the smallest failing case in words; "" where it held. */
 verdict verdict_of(told *why, const attempt *student, const attempt *reference);
 
-/* A run under AddressSanitizer: held unless it reports something. */
+/* A run under AddressSanitizer: held unless it reports something, does not end, or has seen nothing at all, as where
+ * AddressSanitizer itself cannot start. */
 verdict verdict_of_memory(told *why, const attempt *student);
 
 #endif

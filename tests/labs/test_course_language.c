@@ -122,7 +122,8 @@ static void a_hint_with_a_sign_is_for_those_failures_alone(void **state) {
     (void)state;
     make_lab();
     write_script("student",
-                 "#!/bin/sh\nprintf 'case\\tN = 2\\nsee\\tthe sum\\t5\\nend\\t%s\\n' \"${1#--check=}\" >seen\n");
+                 "#!/bin/sh\n"
+                 "printf 'case\\tN = 2\\nsee\\tthe sum\\t5\\nend\\t%s\\n' \"${1#--check=}\" >\"${3#--out=}\"\n");
     assert_int_equal(grade("en", scratch_path("en.json")), 1);
     assert_non_null(strstr(p.out_text, "hint: look at one\n"));
     assert_non_null(strstr(p.out_text, "hint: four, not five\n"));

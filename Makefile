@@ -227,7 +227,7 @@ STOPPABLE  := labs/bench/shared/stoppable.sh
 DRAW_AFTER := labs/bench/shared/draw_after.sh $(RESULTS)
 
 bench-dp-vs-ddp: $(PROGRAMS) $(FOR_DEVICE) ## step time and speed-up of both modes [MODEL= BATCH= PER_DEVICE_BATCH= N= DEVICE= ALL=1]
-	@$(DRAW_AFTER) dp_vs_ddp $(BUILD)/bench_dp_vs_ddp $(BENCH_ARGS) --out=$(RESULTS)
+	@$(DRAW_AFTER) dp_vs_ddp $(or $(COURSE_REFERENCE),$(BUILD))/bench_dp_vs_ddp $(BENCH_ARGS) --out=$(RESULTS)
 
 accuracy: $(PROGRAMS) $(FOR_DEVICE) ## what the models reach on held-out digits, median of five seeds [DEVICE=]
 	@DEVICE=$(call quoted,$(DEVICE)) labs/bench/accuracy/accuracy.sh $(BUILD)

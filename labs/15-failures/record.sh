@@ -38,7 +38,7 @@ start() {
 # Until rank 0 has said that an epoch is over, or the job has ended; twenty seconds at most. With --steps it would say so only at its end.
 await_training() {
     tries=0
-    until grep -q '^epoch' "$work/$name/out" || [ -s "$work/$name/err" ] || [ $((tries += 1)) -gt 200 ]; do sleep 0.1; done
+    until grep -q '^epoch' "$work/$name/out" || grep -q '^exit status' "$work/$name/err" || [ $((tries += 1)) -gt 200 ]; do sleep 0.1; done
 }
 
 signal() { kill "-$1" "$(cat "$work/$name/pid.$victim")"; }

@@ -41,6 +41,12 @@ await_training() {
     until grep -q '^epoch' "$work/$name/out" || grep -q '^exit status' "$work/$name/err" || [ $((tries += 1)) -gt 200 ]; do sleep 0.1; done
 }
 
+# Until somebody serves the port; twenty seconds at most.
+await_server() {
+    tries=0
+    until grep -q ":$(printf %04X "$port") 00000000:0000 0A" /proc/net/tcp || [ $((tries += 1)) -gt 200 ]; do sleep 0.1; done
+}
+
 signal() { kill "-$1" "$(cat "$work/$name/pid.$victim")"; }
 
 # A rank by hand, without a launcher: it serves the store itself, at a port.
@@ -82,7 +88,7 @@ record_port() {
     port=$((20000 + $(draw 10000)))
     by_hand $port first 4 >/dev/null &
     first=$!
-    sleep 1
+    await_server
     { by_hand $port second 1; echo "exit status $?"; } >"$work/port/err"
     wait $first
 }

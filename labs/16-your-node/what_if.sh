@@ -17,6 +17,7 @@ shift
 [ -f "$node" ] || { echo "what_if: there is no node $node" >&2; exit 2; }
 changed=$(mktemp -d) || exit 1
 trap 'rm -rf "$changed"' EXIT
+trap 'exit 1' HUP INT TERM
 
 # change FACTOR FIGURE...: the node's text with these figures multiplied, wherever they stand
 change() {

@@ -33,7 +33,9 @@ static int report_fd = -1;
     X(vfork, "start a process")                                                                                        \
     X(creat, "write a file")                                                                                           \
     X(unlink, "remove a file")                                                                                         \
-    X(rename, "rename a file")
+    X(rmdir, "remove a folder")                                                                                        \
+    X(rename, "rename a file")                                                                                         \
+    X(renameat, "rename a file")
 #else
 #define OLD_CALLS(X)
 #endif
@@ -44,15 +46,22 @@ static int report_fd = -1;
     X(unlinkat, "remove a file")                                                                                       \
     X(renameat2, "rename a file")                                                                                      \
     X(truncate, "write a file")                                                                                        \
+    X(openat2, "open a file")                                                                                          \
+    X(io_uring_setup, "open a file")                                                                                   \
     X(ptrace, "look into a process")                                                                                   \
     X(process_vm_readv, "look into a process")                                                                         \
     X(process_vm_writev, "look into a process")                                                                        \
     X(kill, "send a signal")                                                                                           \
+    X(tkill, "send a signal")                                                                                          \
+    X(rt_sigqueueinfo, "send a signal")                                                                                \
+    X(rt_tgsigqueueinfo, "send a signal")                                                                              \
+    X(pidfd_send_signal, "send a signal")                                                                              \
     X(setsid, "leave its session")
 
 /* Calls that are judged by one argument. */
 #define JUDGED_CALLS(X)                                                                                                \
     X(clone, "start a process")                                                                                        \
+    X(tgkill, "send a signal")                                                                                         \
     X(openat, "write a file")
 #ifdef __NR_open
 #define JUDGED_OLD_CALLS(X) X(open, "write a file")
@@ -96,16 +105,20 @@ static void on_forbidden(int signal, siginfo_t *info, void *context) {
 /* Of these calls: argument `index`, whose lower half lies first, and the bits that decide. */
 #define JUDGE(name, index, bits, if_set, if_clear)                                                                     \
     IF_EQUAL(__NR_##name, 0, 4), LOAD(args[index]), IF_ANY_BIT((bits), 0, 1), RETURN(if_set), RETURN(if_clear),
+/* Of this one: whether argument 0 is this process, as for abort(). */
+#define JUDGE_TARGET(name)                                                                                             \
+    IF_EQUAL(__NR_##name, 0, 4), LOAD(args[0]), IF_EQUAL((uint32_t)getpid(), 0, 1), RETURN(SECCOMP_RET_ALLOW),         \
+        RETURN(SECCOMP_RET_TRAP),
 
 static bool filter(void) {
-    static struct sock_filter program[] = {
+    struct sock_filter program[] = {
         LOAD(arch),
         IF_EQUAL(THIS_ARCH, 1, 0),
         RETURN(SECCOMP_RET_TRAP),
         LOAD(nr),
         FORBIDDEN_CALLS(FORBID) IF_EQUAL(__NR_clone3, 0, 1),
         RETURN(SECCOMP_RET_ERRNO | ENOSYS),
-        JUDGE(clone, 0, CLONE_THREAD, SECCOMP_RET_ALLOW, SECCOMP_RET_TRAP)
+        JUDGE_TARGET(tgkill) JUDGE(clone, 0, CLONE_THREAD, SECCOMP_RET_ALLOW, SECCOMP_RET_TRAP)
             JUDGE(openat, 2, O_WRONLY | O_RDWR | O_CREAT | O_TRUNC, SECCOMP_RET_TRAP, SECCOMP_RET_ALLOW)
 #ifdef __NR_open
                 JUDGE(open, 1, O_WRONLY | O_RDWR | O_CREAT | O_TRUNC, SECCOMP_RET_TRAP, SECCOMP_RET_ALLOW)

@@ -33,6 +33,10 @@ static void signal_its_parent(void) { kill(getppid(), SIGUSR1); }
 static void signal_its_parents_thread(void) { syscall(SYS_tgkill, getppid(), getppid(), SIGUSR1); }
 static void queue_a_signal(void) { sigqueue(getppid(), SIGUSR1, (union sigval){0}); }
 static void rename_a_file(void) { renameat(AT_FDCWD, "seen", AT_FDCWD, "other"); }
+static void write_down_what_it_likes(void) {
+    stderr->_fileno = dup(STDERR_FILENO);
+    fputs("end\tsum\n", stderr);
+}
 static void remove_a_folder(void) { rmdir("seen"); }
 
 static void *nothing(void *argument) { return argument; }
@@ -69,10 +73,15 @@ static void what_a_solution_has_no_need_of_is_told_and_ends_it(void **state) {
     static const struct {
         void (*act)(void);
         const char *said;
-    } tries[] = {{start_a_process, "start a process"}, {start_a_program, "start a program"},
-                 {write_a_file, "write a file"},       {remove_a_file, "remove a file"},
-                 {remove_a_folder, "remove a folder"}, {rename_a_file, "rename a file"},
-                 {signal_its_parent, "send a signal"}, {signal_its_parents_thread, "send a signal"},
+    } tries[] = {{start_a_process, "start a process"},
+                 {start_a_program, "start a program"},
+                 {write_a_file, "write a file"},
+                 {remove_a_file, "remove a file"},
+                 {write_down_what_it_likes, "write a file"},
+                 {remove_a_folder, "remove a folder"},
+                 {rename_a_file, "rename a file"},
+                 {signal_its_parent, "send a signal"},
+                 {signal_its_parents_thread, "send a signal"},
                  {queue_a_signal, "send a signal"}};
     char said[256];
     int ended;

@@ -59,12 +59,12 @@ shared='
         delete found; delete tokens; delete kinds; token_count[1] = token_count[2] = 0
         look(1, english); look(2, chinese)
         for (i = 1; i <= token_count[1]; i++) {
-            kind = kinds[1, i]; token = tokens[1, i]; theirs = found[kind, 1, token]; mine = found[kind, 2, token]
+            kind = kinds[1, i]; token = tokens[1, i]; theirs = found[kind, 1, token] + 0; mine = found[kind, 2, token] + 0
             if (mine == 0 || ((kind == "number" || kind == "figure") && mine < theirs))
                 wrong(chinese_file, chinese_at, "the " kind " " token " is missing: " english_file ":" line_of(english_file, english_at, english, token) " has it")
         }
         for (i = 1; i <= token_count[2]; i++) {
-            kind = kinds[2, i]; token = tokens[2, i]; mine = found[kind, 2, token]; theirs = found[kind, 1, token]
+            kind = kinds[2, i]; token = tokens[2, i]; mine = found[kind, 2, token] + 0; theirs = found[kind, 1, token] + 0
             if (theirs == 0 || ((kind == "number" || kind == "figure") && mine > theirs)) {
                 if (kind == "number" && is_in_words(token)) continue
                 wrong(chinese_file, line_of(chinese_file, chinese_at, chinese, token), "the " kind " " token " is not in " english_file ":" english_at)

@@ -10,14 +10,6 @@ code=${1%/} top=$2 page=$3
 shift 3
 [ -d "$code" ] || { words no-folder "$code" >&2; exit 2; }
 
-# The words of a key of lab.conf in the page's language, where they are there.
-lab_words() {
-    said=''
-    [ $language = en ] || said=$(sed -n "s/^$1  *//p" "$folder/lab.zh.conf" 2>/dev/null | head -1)
-    [ "$said" ] || said=$(conf_lines "$folder" "$1" | head -1)
-    printf '%s\n' "$said"
-}
-
 # What a student was given: the copy that a handout has, or the product's file with the functions taken out.
 handed_out() { # FILE TO
     mkdir -p "$(dirname "$2")" || return 1
@@ -66,9 +58,9 @@ kind_of() {
 field() { tr '\t\r' '  ' | head -c 4000; }
 
 facts() {
-    printf 'number\t%s\nfolder\t%s\ntitle\t%s\ngraded\t%s\n' "$lab" "$folder" "$(lab_words title)" "$graded"
-    conf_lines "$folder" predict | while read -r name _; do
-        printf 'predict\t%s\t%s\n' "$name" "$(lab_words "predict $name")"
+    printf 'number\t%s\nfolder\t%s\ntitle\t%s\ngraded\t%s\n' "$lab" "$folder" "$(conf_words "$folder" title)" "$graded"
+    conf_words "$folder" predict | while read -r name question; do
+        printf 'predict\t%s\t%s\n' "$name" "$question"
         mine=$(predicted "$name" | field)
         [ -z "$mine" ] || printf 'predicted\t%s\n' "$mine"
         value=$(sed -n "s/^$name	//p" "$out/results" 2>/dev/null | tail -1)

@@ -1,4 +1,5 @@
 /* The course's grader: what a probe may not do, and what two probes' lines come to. */
+#define _GNU_SOURCE
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,6 +14,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +30,14 @@ static void start_a_program(void) { execl("/bin/true", "true", (char *)NULL); }
 static void write_a_file(void) { (void)!open("seen", O_WRONLY | O_CREAT, 0600); }
 static void remove_a_file(void) { unlink("seen"); }
 static void signal_its_parent(void) { kill(getppid(), SIGUSR1); }
+static void signal_its_parents_thread(void) { syscall(SYS_tgkill, getppid(), getppid(), SIGUSR1); }
+static void queue_a_signal(void) { sigqueue(getppid(), SIGUSR1, (union sigval){0}); }
+static void rename_a_file(void) { renameat(AT_FDCWD, "seen", AT_FDCWD, "other"); }
+static void write_down_what_it_likes(void) {
+    stderr->_fileno = dup(STDERR_FILENO);
+    fputs("end\tsum\n", stderr);
+}
+static void remove_a_folder(void) { rmdir("seen"); }
 
 static void *nothing(void *argument) { return argument; }
 
@@ -37,6 +47,7 @@ static void be_good(void) {
     int fd = open("/proc/self/status", O_RDONLY);
     if (fd < 0) _exit(3);
     close(fd);
+    if (raise(0) != 0) _exit(4); /* as abort() does it: a signal to itself */
 }
 
 /* What a confined child writes down; its exit status in *ended. */
@@ -66,7 +77,12 @@ static void what_a_solution_has_no_need_of_is_told_and_ends_it(void **state) {
                  {start_a_program, "start a program"},
                  {write_a_file, "write a file"},
                  {remove_a_file, "remove a file"},
-                 {signal_its_parent, "send a signal"}};
+                 {write_down_what_it_likes, "write a file"},
+                 {remove_a_folder, "remove a folder"},
+                 {rename_a_file, "rename a file"},
+                 {signal_its_parent, "send a signal"},
+                 {signal_its_parents_thread, "send a signal"},
+                 {queue_a_signal, "send a signal"}};
     char said[256];
     int ended;
     for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++) {

@@ -26,7 +26,7 @@ static void put_line(probe *p, const char *kind, const char *what, const char *v
     char line[1024];
     int nbytes = snprintf(line, sizeof line, "%s\t%s%s%s\n", kind, what, value ? "\t" : "", value ? value : "");
     if (nbytes >= (int)sizeof line) nbytes = (int)sizeof line - 1, line[nbytes - 1] = '\n';
-    (void)!write(p->fd, line, (size_t)nbytes);
+    (void)!probe_write(p->fd, line, (size_t)nbytes);
 }
 
 void probe_case(probe *p, const char *format, ...) {

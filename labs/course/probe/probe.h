@@ -16,11 +16,12 @@
  *         return probe_main(argc, argv, checks);
  *     }
  *
- * Bits, counts and order are observed, never times. Inputs are drawn from the seed, which the grader draws anew for
- * each run: a body that knows the answers of another run has nothing from it.
+ * Bits, counts and order are observed, never times. Inputs are drawn from the seed, which the grader draws anew for each
+ * run. Where only orders and counts are seen they may be the same for every seed, so student code must not be able to
+ * write down anything itself.
  *
- * The student's code runs confined: no new processes, no files opened for writing, no signals to others
- * (confine.h). One thread at a time calls these functions. */
+ * The student's code runs confined: no new processes, no writing but to stdout and stderr, no signals to
+ * others (confine.h). One thread at a time calls these functions. */
 #ifndef LABS_COURSE_PROBE_PROBE_H
 #define LABS_COURSE_PROBE_PROBE_H
 

@@ -184,7 +184,8 @@ all: $(PROGRAMS) $(PLUGINS) ## build every program, and the GPU plug-ins where C
 
 # Programs run as soon as they are linked, while others are built: tests/run.sh reads their names from a pipe (5), which they enter when they
 # are linked, or at the end if they were there already. make's own output goes around it (6).
-test: ## build and run every test, each program under a deadline [ROOMS='comm data': only those; V=1: a line for each program]
+# What else is asked for (make all test) is made before: two makes that make one library disturb each other.
+test: | $(filter-out test,$(MAKECMDGOALS)) ## build and run every test, each program under a deadline [ROOMS='comm data': only those; V=1: a line for each program]
 	+@{ { $(MAKE) linked-tests QUIET=1 5>&1 >&6 || echo build-failed; } | \
 	    LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) tests/run.sh $(words $(TESTS)) 6>&-; } 6>&1
 

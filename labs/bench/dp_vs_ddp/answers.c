@@ -239,7 +239,7 @@ static void put_gpus(FILE *file, const bench_results *results) {
         if (told++ == 0) fprintf(file, "Faster on %d GPUs (replayed, " BENCH_REPLAYED_NODE "): ", n);
         fprintf(file, told > 1 ? "; %s " : "%s ", model->plan->model);
         put_replayed(file, model, n, FROM_C);
-        fprintf(file, ", in Python ");
+        fprintf(file, ", in Python at worst ");
         put_replayed(file, model, n, FROM_PYTHON);
         const struct bench_replayed *dp = bench_find_replayed(model, BENCH_DP, n, FROM_PYTHON);
         waits_for_lock = waits_for_lock || (dp && dp->step.lock_ms > 0);

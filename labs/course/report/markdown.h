@@ -12,7 +12,8 @@ typedef struct markdown_said {
     int other_blocks; /* that stand before the first question */
 } markdown_said;
 
-/* Headings begin at <h4>. `unanswered` is written below a question that nothing follows, or only a heading. page NULL: only counts. */
+/* Headings begin at <h4>. `unanswered` is written below a question that nothing follows, or only a heading. page NULL:
+ * only counts. */
 markdown_said markdown_put(FILE *page, const char *text, size_t nbytes, const char *unanswered);
 
 /* One line of it: code and emphasis. */

@@ -19,8 +19,8 @@
     X(MACHINE, "This machine", "运行环境")                                                                             \
     X(MACHINE_NOTE,                                                                                                    \
       "As it was when this page was made. A figure that is measured depends on the machine on which the program ran; " \
-      "one that is counted is the same everywhere.",                                                                   \
-      "以下是生成本页时的情况。实测的数字取决于运行程序的机器；计数得到的数字在任何机器上都相同。")                    \
+      "one that is exact is the same everywhere.",                                                                     \
+      "以下是生成本页时的情况。实测的数字取决于运行程序的机器；精确的数字在任何机器上都相同。")                        \
     X(PROCESSOR, "Processor", "处理器")                                                                                \
     X(CORES, "Cores", "核心数")                                                                                        \
     X(MEMORY, "Memory", "内存")                                                                                        \

@@ -165,9 +165,8 @@ ls_status bench_print_replayed(FILE *file, const bench_model *model) {
     fprintf(
         file,
         "\n(A launch takes %g us in this program, and %g us in Python, where DP's threads launch one after another:\n"
-        "they share one lock. DDP's processes have one each. That is the worst case: PyTorch gives the lock back "
-        "inside of\n"
-        "operators. N = 1 is one device without either mode.)\n",
+        "they share one lock, and at worst hold it for all of the launch: PyTorch gives it back inside of operators.\n"
+        "DDP's processes have one lock each. N = 1 is one device without either mode.)\n",
         model->replayed_launch_us[0], model->replayed_launch_us[1]);
     return status;
 }

@@ -147,7 +147,7 @@ build_planted() {
         for file in $(cut_files "$folder"); do
             mkdir -p "$out/planted/$(dirname "$file")" && cp "$file" "$out/planted/$file" || return 1
         done
-        patch -s -p1 -d "$out/planted" <"$folder/bugs/$bug.patch" || return 1
+        plant "$folder" "$bug" "$out/planted" || return 1
         # shellcheck disable=SC2046
         compile "$out/planted" "$out/planted/objects" '' $(cut_files "$folder") || return 1
         link_program "$program" "$out/$name" "$out"/planted/objects/*.o || return 1

@@ -1,7 +1,7 @@
 #!/bin/sh
 # course-check: whether the labs, their graders and their bugs hold together. `make course-check` calls it.
-# usage: labs/course/check.sh LAB...    RUNS=20: how often the reference is graded; BUGS='no_*': only these bugs; PARTS='handout stubs': only these
-#                                       parts, of all (below); "patches" only looks whether the bugs' patches apply
+# usage: labs/course/check.sh LAB...    RUNS=20: how often the reference is graded; BUGS='no_*': only these bugs; FORMS= likewise; PARTS='handout stubs': only these
+#                                       parts, of all (below); "patches" only looks whether bugs and other forms apply
 set -u
 export LS_LANG=en # what it reads of the grader's output
 . labs/course/conf.sh
@@ -24,10 +24,10 @@ submission() {
     for file in $(cut_files "$folder"); do mkdir -p "$work/code/$(dirname "$file")" && cp "$file" "$work/code/$file"; done
 }
 
-# The lab's file with the bug, in a submission.
-plant() {
+# A submission with a bug, or in another form.
+submission_with() {
     submission
-    patch -s -p1 -d "$work/code" <"$1" >/dev/null 2>&1 || { complain "$1 does not apply"; return 1; }
+    plant "$folder" "$1" "$work/code" >"$work/planted" 2>&1 || { complain "$1 does not apply: $(head -1 "$work/planted")"; return 1; }
 }
 
 first_failed() { sed -n 's/^  \([a-z0-9-]*\)  *0 of .*/\1/p' "$work/said" | head -1; }
@@ -35,19 +35,20 @@ first_failed() { sed -n 's/^  \([a-z0-9-]*\)  *0 of .*/\1/p' "$work/said" | head
 # Every planted bug fails at the check that it names, and at none before. check_bugs 0: of every two the first, 1: the second.
 check_bugs() {
     number=0
-    # shellcheck disable=SC2086
-    for patch in "$folder"/bugs/${BUGS:-*}.patch; do
-        [ -f "$patch" ] || { complain "lab $lab has no bugs"; return; }
-        number=$((number + 1))
+    bugs_of "$folder" >"$work/bugs"
+    while read -r bug named <&3; do
+        # shellcheck disable=SC2254
+        case $bug in ${BUGS:-*}) number=$((number + 1)) ;; *) continue ;; esac
         [ $((number % 2)) -ne "$1" ] || continue
         count=$((count + 1))
-        plant "$patch" || continue
-        named=$(sed -n '1s/^check: //p' "$patch") no_asan=1
+        submission_with "$bug" || continue
+        no_asan=1
         [ "$named" = memory ] && no_asan=''
         NO_ASAN=$no_asan UNTIL_BROKEN=1 grade "$work/code" "$lab"
         first=$(first_failed)
-        [ "$first" = "$named" ] || { complain "$patch: fails first at '$first', and should at '$named'"; cat "$work/said"; }
-    done
+        [ "$first" = "$named" ] || { complain "lab $lab, bug $bug: fails first at '$first', and should at '$named'"; cat "$work/said"; }
+    done 3<"$work/bugs"
+    [ $number -gt 0 ] || complain "lab $lab has no bugs${BUGS:+ like $BUGS}"
 }
 
 check_first_bugs() { check_bugs 0; }
@@ -60,6 +61,19 @@ check_reference() {
         submission
         grade "$work/code" "$lab" || { complain "lab $lab: the reference lost points (run $run)"; cat "$work/said"; }
     done
+}
+
+# Correct code of another form than the product's gets all points, too; each lab has two such forms at least.
+check_forms() {
+    forms=0
+    for form in $(forms_of "$folder"); do
+        # shellcheck disable=SC2254
+        case $form in ${FORMS:-*}) ;; *) continue ;; esac
+        count=$((count + 1)) forms=$((forms + 1))
+        submission_with "$form" || continue
+        grade "$work/code" "$lab" || { complain "lab $lab: correct code of the form $form lost points"; cat "$work/said"; }
+    done
+    [ "${FORMS:-}" ] || [ $forms -ge 2 ] || complain "lab $lab has $forms correct solutions of another form, and should have two"
 }
 
 # What has not been written gets no points: stubs as handed out, and bodies that only return. (The check of memory counts only where another
@@ -138,7 +152,7 @@ check_handout() {
             [ $own -gt 0 ] || complain "$file: no line of what is out is its own, so nothing was checked"
         done
     done
-    found=$(find "$work/handout" -name '*.patch' -path '*/labs/*' -o -name "instructors*.md" -o -name .git | head -1)
+    found=$(find "$work/handout" -name '*.patch' -path '*/labs/*' -o -name "instructors*.md" -o -name bugs.txt -o -name correct.txt -o -name .git | head -1)
     [ -z "$found" ] || complain "the handout has $found"
     rm -rf "$work/handout"
 }
@@ -152,26 +166,26 @@ check_sheet() {
 }
 
 check_patches() {
-    for patch in "$folder"/bugs/*.patch; do
+    for name in $(bugs_of "$folder" | cut -d' ' -f1) $(forms_of "$folder"); do
         count=$((count + 1))
-        plant "$patch"
+        submission_with "$name"
     done
 }
 
-parts=$(echo " ${PARTS:-handout sheet reference cheats stubs bugs} " | sed 's/ bugs / first_bugs other_bugs /')
+parts=$(echo " ${PARTS:-handout sheet reference forms cheats stubs bugs} " | sed 's/ bugs / first_bugs other_bugs /')
 is_asked() { case " $parts " in *" $1 "*) ;; *) false ;; esac }
 
 # One lab, or several: those side by side, each by scripts of its own, whose words come when all have ended.
 check_lab() {
     folder=$(lab_folder "$lab") || exit 2
-    for part in sheet reference cheats stubs patches first_bugs other_bugs; do is_asked "$part" && "check_$part"; done
+    for part in sheet reference forms cheats stubs patches first_bugs other_bugs; do is_asked "$part" && "check_$part"; done
 }
 
 # A lab's sheet, its bugs and the rest know nothing of each other, so they are scripts of their own. The last labs begin: 15 takes longest.
 # Much of the time they wait, for ranks that are lost or for a deadline, so there are two scripts for each core.
 check_labs() {
     rest=''
-    for part in reference cheats stubs patches; do if is_asked $part; then rest="$rest $part"; fi; done
+    for part in reference forms cheats stubs patches; do if is_asked $part; then rest="$rest $part"; fi; done
     for lab; do
         for part in sheet first_bugs other_bugs; do if is_asked $part; then echo "$lab $part"; fi; done
         if [ "$rest" ]; then echo "$lab$rest"; fi

@@ -12,7 +12,6 @@ work=$BUILD/class-check
 rm -rf "$work"
 mkdir -p "$work/students"
 expected=$work/expected.csv
-bugs_of() { ls "$(lab_folder "$1")"/bugs/*.patch; }
 
 # The product's files, in a folder of the student's.
 student() {
@@ -56,11 +55,12 @@ for i in 1 2 3 4; do
 done
 for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
     lab_of_bug=$(nth $((i * 3)))
-    count=$(bugs_of "$lab_of_bug" | wc -l)
-    patch=$(bugs_of "$lab_of_bug" | sed -n "$(((draw * 7 + i * 5) % count + 1))p")
-    student "bug-$i-$(basename "$patch" .patch)"
-    patch -s -p1 -d "$code" <"$patch" || exit 1
-    expect "$lab_of_bug" "$(sed -n '1s/^check: //p' "$patch")"
+    bugs_of "$(lab_folder "$lab_of_bug")" >"$work/bugs"
+    count=$(wc -l <"$work/bugs")
+    bug=$(sed -n "$(((draw * 7 + i * 5) % count + 1))p" "$work/bugs")
+    student "bug-$i-${bug% *}"
+    plant "$(lab_folder "$lab_of_bug")" "${bug% *}" "$code" || exit 1
+    expect "$lab_of_bug" "${bug#* }"
 done
 student half-of-it
 for lab in $labs; do case $lab in *[13579]) stub "$lab" ;; esac; done

@@ -45,5 +45,5 @@ class: $(PROGRAMS) ## grade a class, to CSV [SUBMISSIONS=folder with one folder 
 class-check: $(PROGRAMS) ## a class of thirty made-up students, of whom every verdict must be right [LAB= DRAW=1]
 	@$(COURSE_ENV) DRAW=$(call quoted,$(DRAW)) labs/course/class_check.sh $(LAB)
 
-course-check: $(PROGRAMS) ## the labs, their graders and their planted bugs [LAB=03 RUNS=20 BUGS='no_*' PARTS='handout stubs']
-	@$(COURSE_ENV) RUNS=$(RUNS) BUGS=$(call quoted,$(BUGS)) PARTS=$(call quoted,$(PARTS)) labs/course/check.sh $(LAB)
+course-check: $(PROGRAMS) ## the labs, their graders and their planted bugs [LAB=03 RUNS=20 BUGS='no_*' FORMS= PARTS='handout stubs']
+	@$(COURSE_ENV) RUNS=$(RUNS) BUGS=$(call quoted,$(BUGS)) FORMS=$(call quoted,$(FORMS)) PARTS=$(call quoted,$(PARTS)) labs/course/check.sh $(LAB)

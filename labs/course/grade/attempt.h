@@ -1,4 +1,4 @@
-/* One run of a probe: in a process of its own, with a deadline and limits on what it may use. */
+/* One run of a probe: in a process of its own, with a deadline and limits on its resources. */
 #ifndef LABS_COURSE_GRADE_ATTEMPT_H
 #define LABS_COURSE_GRADE_ATTEMPT_H
 
@@ -10,12 +10,14 @@
 typedef struct attempt_request {
     const char *program, *check;
     int64_t seed;
-    double deadline_s;
-    bool asan; /* built with AddressSanitizer, which maps more memory than any limit allows */
+    double
+        deadline_s; /* it hangs once it has computed for so long, used no processor and written no line for so long, or
+                        * not ended after ten times as long */
+    bool asan;      /* built with AddressSanitizer, which maps more memory than any limit allows */
 } attempt_request;
 
 typedef struct attempt {
-    bool timed_out;
+    bool timed_out;      /* it hung and was killed; twice, unless it had used up its processor time */
     int signal;          /* that ended it; 0: none */
     int exit_status;     /* if it ended by itself */
     bool left_processes; /* it had started processes, which were killed */

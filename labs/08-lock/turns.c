@@ -134,6 +134,7 @@ bool __real_ls_flag_wait(ls_flag *flag, uint32_t value, double spin_us, double u
 bool __wrap_ls_flag_wait(ls_flag *flag, uint32_t value, double spin_us, double until_us);
 bool __wrap_ls_flag_wait(ls_flag *flag, uint32_t value, double spin_us, double until_us) {
     if (is_crowded) return meet(value);
+    if (leaping_us > 0) return ls_flag_reached(flag, value); /* alone: what has not come never will */
     if (!me) return __real_ls_flag_wait(flag, value, spin_us, until_us);
     bool is_over = until_us <= stage.now_us;
     look_at_wait(spin_us, until_us);
@@ -309,7 +310,7 @@ static ls_status take_turns_before(int count, const ls_stream *stream) {
 ls_status turns_run(struct turns *t) {
     ls_status status = ls_host_lock_set(t->us, true);
     stage.turns = t;
-    stage.now_us = __real_ls_now_us();
+    stage.now_us = 30 * 86400e6; /* of a machine that has run for a month */
     stage.holders = 0;
     stage.last_lock = -1;
     stage.object = 0;

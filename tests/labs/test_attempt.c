@@ -33,6 +33,10 @@ static void wait_for_ever(void) {
     for (;;) pause();
 }
 
+static void wait_in_slices(double us) {
+    for (double until_us = ls_now_us() + us; ls_now_us() < until_us;) usleep(200000);
+}
+
 static void write_lines(const char *out) {
     int fd = open(out, O_WRONLY | O_APPEND | O_CLOEXEC);
     for (int i = 0; i < 15; i++) {
@@ -48,6 +52,7 @@ static int be_guest(char **argv) {
     if (write(fd, ".", 1) != 1) return 1;
     if (strcmp(check, "spins") == 0) compute(1e12);
     if (strcmp(check, "waits") == 0) wait_for_ever();
+    if (strcmp(check, "waits-in-slices") == 0) wait_in_slices(3 * DEADLINE_S * 1e6);
     if (strcmp(check, "computes") == 0) compute(0.3 * DEADLINE_S * 1e6);
     if (strcmp(check, "writes") == 0) write_lines(out);
     if (strcmp(check, "waits-once") == 0) { /* its other end is shared by both tries */
@@ -92,6 +97,8 @@ static void standstill_is_tried_once_more(void **state) {
     (void)state;
     bool timed_out;
     assert_int_equal(try_guest("waits", &timed_out), 2);
+    assert_true(timed_out);
+    assert_int_equal(try_guest("waits-in-slices", &timed_out), 2);
     assert_true(timed_out);
     assert_int_equal(try_guest("waits-once", &timed_out), 2);
     assert_false(timed_out);

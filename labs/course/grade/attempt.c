@@ -31,7 +31,7 @@
 #include "common/base/file.h"
 #include "common/base/log.h"
 
-enum { MOST_SEEN_BYTES = 8 << 20, MOST_DEADLINES = 10 };
+enum { MOST_SEEN_BYTES = 8 << 20, MOST_DEADLINES = 10, STANDSTILL_PART = 1000 };
 
 static void limit(int what, rlim_t most) { (void)!setrlimit(what, &(struct rlimit){most, most}); }
 
@@ -89,8 +89,8 @@ struct patience {
     pid_t pid;
     int seen;
     double deadline_us, begin_us;
-    double progress_us; /* when it last used its processor or wrote a line */
-    double processor_us;
+    double progress_us;  /* when it last wrote a line or had computed for a while: */
+    double processor_us; /* the processor time that it had used by then */
     off_t seen_bytes;
 };
 
@@ -105,14 +105,17 @@ static double processor_us(pid_t pid) {
 typedef enum patience_end { PATIENCE_LASTS, PATIENCE_USED_UP, PATIENCE_CLOCK } patience_end;
 
 /* PATIENCE_USED_UP: it computed for the whole deadline. PATIENCE_CLOCK: it stood still for as long, or many deadlines have
- * passed. Threads side by side use more than one processor, so that the deadline must have passed by the clock as well. */
+ * passed. A wait that wakes up now and then stands still. Threads side by side use more than one processor, so that the
+ * deadline must have passed by the clock as well. */
 static patience_end look_for_progress(struct patience *p) {
     struct stat seen;
     double now_us = ls_now_us(), used_us = processor_us(p->pid);
     if (fstat(p->seen, &seen) != 0) seen.st_size = 0;
-    if (used_us > p->processor_us || seen.st_size > p->seen_bytes) p->progress_us = now_us;
-    p->processor_us = used_us;
-    p->seen_bytes = seen.st_size;
+    if (used_us - p->processor_us > p->deadline_us / STANDSTILL_PART || seen.st_size > p->seen_bytes) {
+        p->progress_us = now_us;
+        p->processor_us = used_us;
+        p->seen_bytes = seen.st_size;
+    }
     if (now_us - p->begin_us < p->deadline_us) return PATIENCE_LASTS;
     if (used_us >= p->deadline_us) return PATIENCE_USED_UP;
     bool stands_still = now_us - p->progress_us >= p->deadline_us;

@@ -7,13 +7,13 @@
 
 #include "common/base/status.h"
 
+/* A run hangs once it has computed for the deadline, has stood still for as long (no line, hardly any processor time), or has
+ * not ended after ten times as long. */
 typedef struct attempt_request {
     const char *program, *check;
     int64_t seed;
-    double
-        deadline_s; /* it hangs once it has computed for so long, used no processor and written no line for so long, or
-                        * not ended after ten times as long */
-    bool asan;      /* built with AddressSanitizer, which maps more memory than any limit allows */
+    double deadline_s;
+    bool asan; /* built with AddressSanitizer, which maps more memory than any limit allows */
 } attempt_request;
 
 typedef struct attempt {

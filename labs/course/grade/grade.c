@@ -23,9 +23,9 @@
 #include "labs/course/grade/verdict.h"
 #include "labs/course/grade/words.h"
 
-/* Most checks take the reference some hundredths of a second, a few up to 4 s, and a probe gives up a deadlock after 4 s
- * (crew.h). A check that hangs nevertheless is waited for once: the others then count as not run. The reference does not
- * hang; if it is late the machine is busy, and without it there is no verdict. */
+/* Processor time and standstill (attempt.h). Most checks take the reference some hundredths of a second, a few up to 4 s,
+ * and a probe gives up a deadlock after 4 s (crew.h). After a check that hangs nevertheless the others count as not run.
+ * The reference does not hang; if it is late the machine is busy, and without it there is no verdict. */
 #define DEADLINE_S 12.0
 #define REFERENCE_DEADLINE_S 60.0
 #define MEMORY_DEADLINE_S 30.0

@@ -171,6 +171,10 @@ static void undetermined(probe *p) {
     double u = draw(p, 1, 3), v = draw(p, 1, 3);
     for (int i = 0; i < count; i++) rows[i].x[2] = u * rows[i].x[0] + v * rows[i].x[1];
     see_refused(p, rows, count, 3);
+    probe_case(p, "the same, and the last point weighs 0");
+    rows[count - 1].weight = 0;
+    see_refused(p, rows, count, 3);
+    rows[count - 1].weight = 1;
     probe_case(p, "three columns, of which the second is 0");
     for (int i = 0; i < count; i++) rows[i].x[1] = 0, rows[i].x[2] = i;
     see_refused(p, rows, count, 3);

@@ -10,7 +10,6 @@
 #include "common/base/launcher.h"
 #include "common/base/log.h"
 #include "common/comm/comm.h"
-#include "ddp_procs/launch/store_address.h"
 
 #define LOOPBACK "127.0.0.1"
 

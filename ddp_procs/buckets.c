@@ -47,9 +47,10 @@ static void reverse_buckets(struct ddp_buckets *b, size_t *scratch) {
 ls_status ddp_assign_buckets(struct ddp_buckets *out, const size_t *nbytes, const int64_t *order,
                              size_t parameter_count, const size_t *limits, size_t limit_count, bool reverse) {
     struct ddp_buckets b = {.parameter_count = parameter_count};
-    b.parameters = calloc(parameter_count + 1, sizeof *b.parameters);
-    b.sizes = calloc(parameter_count + 1, sizeof *b.sizes);
-    size_t *scratch = calloc(parameter_count + 1, sizeof *scratch);
+    size_t room = parameter_count > 0 ? parameter_count : 1; /* calloc of nothing may return NULL */
+    b.parameters = calloc(room, sizeof *b.parameters);
+    b.sizes = calloc(room, sizeof *b.sizes);
+    size_t *scratch = calloc(room, sizeof *scratch);
     ls_status status = LS_OK;
     if (!b.parameters || !b.sizes || !scratch) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the list of buckets");
     if (status == LS_OK) fill_buckets(&b, nbytes, order, limits, limit_count);

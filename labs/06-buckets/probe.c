@@ -17,17 +17,26 @@ struct assignment {
     bool reverse;
 };
 
+enum { SEEN_ONE_BY_ONE = 16 };
+
+static void see_list(probe *p, const char *what, const size_t *values, size_t count) {
+    int64_t *wholes = malloc((count + 1) * sizeof *wholes);
+    probe_must(p, "memory for a list", wholes ? LS_OK : LS_ERR_NO_MEMORY);
+    for (size_t i = 0; i < count; i++) wholes[i] = (int64_t)values[i];
+    probe_see_wholes(p, what, wholes, count);
+    free(wholes);
+}
+
 static void see_buckets(probe *p, const struct ddp_buckets *b) {
-    int64_t parameters[16] = {0}, sizes[16] = {0};
-    for (size_t i = 0; i < b->parameter_count && i < 16; i++) parameters[i] = (int64_t)b->parameters[i];
-    for (size_t k = 0; k < b->bucket_count && k < 16; k++) sizes[k] = (int64_t)b->sizes[k];
+    size_t count = b->bucket_count < b->parameter_count ? b->bucket_count : b->parameter_count;
     probe_see_count(p, "buckets", b->bucket_count);
-    for (size_t k = 0, at = 0; k < b->bucket_count && k < 16; k++) {
-        probe_see(p, probe_name(p, "gradients in bucket %zu", k), "%lld", (long long)sizes[k]);
-        for (size_t i = 0; i < b->sizes[k] && at < b->parameter_count && at < 16; i++, at++)
-            probe_see(p, probe_name(p, "gradient %zu of bucket %zu", i, k), "%lld", (long long)parameters[at]);
+    for (size_t k = 0, at = 0; k < count && k < SEEN_ONE_BY_ONE; k++) {
+        probe_see_count(p, probe_name(p, "gradients in bucket %zu", k), b->sizes[k]);
+        for (size_t i = 0; i < b->sizes[k] && at < b->parameter_count && i < SEEN_ONE_BY_ONE; i++, at++)
+            probe_see_count(p, probe_name(p, "gradient %zu of bucket %zu", i, k), b->parameters[at]);
     }
-    probe_see_wholes(p, "all gradients, bucket by bucket", parameters, b->parameter_count);
+    see_list(p, "all gradients, bucket by bucket", b->parameters, b->parameter_count);
+    see_list(p, "gradients of each bucket", b->sizes, count);
 }
 
 static void tell_list(char *text, size_t capacity, const size_t *values, size_t count) {
@@ -52,12 +61,12 @@ static void *copied(const void *values, size_t nbytes) {
     return copy;
 }
 
-static void assign(probe *p, const struct assignment *a) {
+/* In lists of exactly as many entries. */
+static void assign_lists(probe *p, const struct assignment *a, const size_t *all_nbytes, const int64_t *all_order) {
     struct ddp_buckets buckets = {0};
-    size_t *nbytes = copied(a->nbytes, a->count * sizeof *nbytes);
+    size_t *nbytes = copied(all_nbytes, a->count * sizeof *nbytes);
     size_t *limits = copied(a->limits, a->limit_count * sizeof *limits);
-    int64_t *order = copied(a->order, a->count * sizeof *order);
-    tell_case(p, a);
+    int64_t *order = copied(all_order, a->count * sizeof *order);
     probe_must(p, "the buckets",
                ddp_assign_buckets(&buckets, nbytes, order, a->count, limits, a->limit_count, a->reverse));
     see_buckets(p, &buckets);
@@ -65,6 +74,11 @@ static void assign(probe *p, const struct assignment *a) {
     free(nbytes);
     free(limits);
     free(order);
+}
+
+static void assign(probe *p, const struct assignment *a) {
+    tell_case(p, a);
+    assign_lists(p, a, a->nbytes, a->order);
 }
 
 /* Small, and each with an edge: reached, and passed; a bucket that is open at the end, and none; one, and none at all. */
@@ -80,22 +94,42 @@ static const struct assignment small[] = {
     {.count = 3, .nbytes = {40, 50, 60}, .limit_count = 1, .limits = {SIZE_MAX}},
     {.count = 3, .nbytes = {40, 50, 60}, .limit_count = 3, .limits = {1000, 1, 1}},
     {.count = 3, .nbytes = {3000000000, 1500000000, 10}, .limit_count = 1, .limits = {4500000000}},
+    {.count = 3, .nbytes = {10, 10, 10}, .limit_count = 1, .limits = {1}},
     {.count = 1, .nbytes = {40}, .limit_count = 1, .limits = {40}},
     {.count = 0, .limit_count = 1, .limits = {100}},
 };
+
+static void draw_gradients(probe *p, size_t count, size_t *nbytes, int64_t *order) {
+    for (size_t i = 0; i < count; i++) nbytes[i] = 4 * (1 + (size_t)probe_draw(p, 25));
+    for (size_t i = 0; i < count; i++) order[i] = (int64_t)i;
+    for (size_t i = count; i > 1; i--) {
+        size_t j = (size_t)probe_draw(p, i);
+        int64_t last = order[i - 1];
+        order[i - 1] = order[j];
+        order[j] = last;
+    }
+}
 
 static void draw_assignment(probe *p, struct assignment *a) {
     a->count = 2 + (size_t)probe_draw(p, 14);
     a->limit_count = 1 + (size_t)probe_draw(p, MOST_LIMITS);
     for (size_t i = 0; i < a->limit_count; i++) a->limits[i] = 4 + 4 * (size_t)probe_draw(p, 40);
-    for (size_t i = 0; i < a->count; i++) a->nbytes[i] = 4 * (1 + (size_t)probe_draw(p, 25));
-    for (size_t i = 0; i < a->count; i++) a->order[i] = (int64_t)i;
-    for (size_t i = a->count; i > 1; i--) {
-        size_t j = (size_t)probe_draw(p, i);
-        int64_t last = a->order[i - 1];
-        a->order[i - 1] = a->order[j];
-        a->order[j] = last;
-    }
+    draw_gradients(p, a->count, a->nbytes, a->order);
+}
+
+/* More gradients, in a bucket and in all, than 16 bits count. */
+static void assign_many(probe *p, bool reverse) {
+    enum { MANY = 140001 };
+    const struct assignment a = {.count = MANY, .limit_count = 3, .limits = {64, 4 << 20, 52}, .reverse = reverse};
+    size_t *nbytes = malloc(MANY * sizeof *nbytes);
+    int64_t *order = malloc(MANY * sizeof *order);
+    probe_must(p, "memory for many gradients", nbytes && order ? LS_OK : LS_ERR_NO_MEMORY);
+    draw_gradients(p, MANY, nbytes, order);
+    probe_case(p, "%zu gradients of drawn bytes, limits 64, %d, 52, in any order%s", a.count, 4 << 20,
+               reverse ? ", reversed" : "");
+    assign_lists(p, &a, nbytes, order);
+    free(nbytes);
+    free(order);
 }
 
 static void every_assignment(probe *p, bool reverse) {
@@ -112,6 +146,7 @@ static void every_assignment(probe *p, bool reverse) {
         draw_assignment(p, &a);
         assign(p, &a);
     }
+    assign_many(p, reverse);
 }
 
 static void assigned(probe *p) { every_assignment(p, false); }

@@ -7,7 +7,7 @@
 #include "labs/course/probe/probe.h"
 #include "labs/replay/engine/fit.h"
 
-enum { MOST_ROWS = 12 };
+enum { MOST_ROWS = LS_FIT_MAX_POINTS };
 
 #define NEAR 1e-7 /* of a coefficient: rounding is far below it, and a mistake far above */
 
@@ -21,7 +21,7 @@ static double draw(probe *p, double low, double high) {
 /* --- the law ------------------------------------------------------------------------------------------------------ */
 
 static void law(probe *p) {
-    static const int ns[] = {1, 2, 3, 8, 17};
+    static const int ns[] = {1, 2, 3, 8, 17, 300, 70000, 1000000};
     for (int weak = 0; weak < 2; weak++) {
         for (int law = 0; law < LS_LAW_COUNT; law++) {
             struct ls_fit fit = {.law = (ls_law)law, .weak = weak, .t1_ms = draw(p, 50, 150)};
@@ -88,9 +88,10 @@ static int draw_rows(probe *p, struct ls_fit_row rows[MOST_ROWS], int count) {
 
 static void fit(probe *p) {
     struct ls_fit_row rows[MOST_ROWS];
-    for (int count = 2; count <= MOST_ROWS; count += count < 5 ? 1 : 7) {
-        probe_case(p, "T1 / N + a, %d points with errors", draw_rows(p, rows, count));
-        see_least(p, rows, count, 2);
+    static const int counts[] = {2, 3, 4, 5, 12, 13, 17, 33, MOST_ROWS};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        probe_case(p, "T1 / N + a, %d points with errors", draw_rows(p, rows, counts[i]));
+        see_least(p, rows, counts[i], 2);
     }
     probe_case(p, "T1 / N + a, N = 2, 4, 8: no point has N = 1");
     for (int i = 0, n = 2; i < 3; i++, n *= 2)
@@ -107,8 +108,8 @@ static void fit(probe *p) {
 
 static void weights(probe *p) {
     struct ls_fit_row rows[MOST_ROWS];
-    for (int round = 0; round < 4; round++) {
-        int count = draw_rows(p, rows, 4 + round), last = count - 1;
+    for (int round = 0; round < 5; round++) {
+        int count = draw_rows(p, rows, round < 4 ? 4 + round : MOST_ROWS), last = count - 1;
         probe_case(p, "T1 / N + a, %d points, the last of weight 3", count);
         rows[last].weight = 3;
         see_least(p, rows, count, 2);
@@ -125,7 +126,7 @@ static void weights(probe *p) {
 static void columns(probe *p) {
     struct ls_fit_row rows[MOST_ROWS];
     for (int columns = 1; columns <= LS_FIT_COLUMNS; columns += 2) {
-        for (int count = columns; count <= MOST_ROWS; count += 4) {
+        for (int count = columns; count <= MOST_ROWS; count += count < 9 ? 4 : 53) {
             probe_case(p, "%s, %d points with errors", columns == 1 ? "T1 / N" : "T1 / N + a + b (N - 1)",
                        draw_rows(p, rows, count));
             if (columns == 3)
@@ -136,6 +137,17 @@ static void columns(probe *p) {
 }
 
 /* --- what is not determined --------------------------------------------------------------------------------------- */
+
+/* What is left of the second column is this part of it: far above 1e-12. */
+static void nearly_undetermined(probe *p, double part) {
+    struct ls_fit_row rows[MOST_ROWS];
+    for (int count = 4; count <= MOST_ROWS; count *= 4) {
+        (void)draw_rows(p, rows, count);
+        probe_case(p, "two columns, the second is the first but for a part of %.0e of it, %d points", part, count);
+        for (int i = 0; i < count; i++) rows[i].x[1] = rows[i].x[0] * (1 + (long double)(i % 2 ? part : -part));
+        see_least(p, rows, count, 2);
+    }
+}
 
 static void see_refused(probe *p, const struct ls_fit_row *rows, int count, int columns) {
     long double c[LS_FIT_COLUMNS] = {0};
@@ -159,9 +171,14 @@ static void undetermined(probe *p) {
     double u = draw(p, 1, 3), v = draw(p, 1, 3);
     for (int i = 0; i < count; i++) rows[i].x[2] = u * rows[i].x[0] + v * rows[i].x[1];
     see_refused(p, rows, count, 3);
+    probe_case(p, "the same, and the last point weighs 0");
+    rows[count - 1].weight = 0;
+    see_refused(p, rows, count, 3);
+    rows[count - 1].weight = 1;
     probe_case(p, "three columns, of which the second is 0");
     for (int i = 0; i < count; i++) rows[i].x[1] = 0, rows[i].x[2] = i;
     see_refused(p, rows, count, 3);
+    for (double part = 1e-2; part > 5e-6; part /= 10) nearly_undetermined(p, part);
     const long double units[] = {1e-14L, 1e14L};
     for (int k = 0; k < 2; k++) {
         probe_case(p, "T1 / N + a, columns in units of %.0e", (double)units[k]);

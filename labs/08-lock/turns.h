@@ -23,6 +23,7 @@ struct turns_ask {
 struct turns {
     /* what is asked for */
     int threads, asks_of_each;
+    int turns_before; /* of one thread alone, before the others begin */
     double us;
     int lost;      /* the wait of this ask, counted over all threads, misses its deadline; -1: none */
     uint64_t seed; /* of the order in which threads go on */
@@ -36,8 +37,10 @@ struct turns {
     int reports;           /* threads that reported a failure */
     int wrong_deadlines;   /* waits whose deadline is not ls_wait_timeout_s() from now */
     int wrong_spins;       /* waits that do not spin as their device says */
-    /* records; `torn`: a LOCK or an UNLOCK that is not followed, or preceded, by the same thread's other one */
-    int locks, unlocks, torn, late, objects, other_labels;
+    /* records; `torn`: a LOCK or an UNLOCK that is not followed, or preceded, by the same thread's other one; `late`: a
+     * LOCK that begins after the wait; `slow`: one that ends after the turn has begun; `hasty`: an UNLOCK that begins or
+     * ends before the turn is over */
+    int locks, unlocks, torn, late, slow, hasty, objects, other_labels;
 };
 
 /* Runs them, on CPU devices of their own. Fails if there are no threads or devices. */

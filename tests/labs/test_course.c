@@ -163,6 +163,26 @@ static void the_first_line_that_differs_is_the_case(void **state) {
            "N = 2: it tried to start a process (clone), which a solution has no need of");
 }
 
+static void expect_near(const char *number, verdict wanted, const char *why) {
+    char seen[128];
+    told said;
+    attempt reference = {.seen = (char *)(uintptr_t) "case\tN = 2\nsee\tthe sum\t0.3\t0.3\t1e-09\nend\tsum\n"};
+    snprintf(seen, sizeof seen, "case\tN = 2\nsee\tthe sum\t%s\nend\tsum\n", number);
+    assert_int_equal(verdict_of(&said, &(attempt){.seen = seen}, &reference), wanted);
+    assert_string_equal(said.text[WORDS_ENGLISH], why);
+}
+
+/* 0.1 + 0.2 and 0.3 are the same sum; the bound is the reference's, whatever the other line says. */
+static void numbers_are_compared_with_the_references_bound(void **state) {
+    (void)state;
+    expect_near("0.3\t0.30000000000000004\t1e-09", VERDICT_HELD, "");
+    expect_near("0.299999999\t0.2999999991\t1e-20", VERDICT_HELD, "");
+    expect_near("0.300000002\t0.300000002\t1", VERDICT_BROKEN, "N = 2: the sum: expected 0.3, got 0.300000002");
+    expect_near("nan\tnan\tnan", VERDICT_BROKEN, "N = 2: the sum: expected 0.3, got nan");
+    expect_near("inf\tinf\tinf", VERDICT_BROKEN, "N = 2: the sum: expected 0.3, got inf");
+    expect_near("0.3", VERDICT_BROKEN, "N = 2: the sum: expected 0.3, got 0.3");
+}
+
 static void how_a_run_ended_counts_where_its_lines_end(void **state) {
     (void)state;
     const char *half = "case\tN = 2\nsee\tthe sum\t3\ncase\tN = 3\n";
@@ -240,6 +260,7 @@ int main(void) {
         cmocka_unit_test(what_no_table_lists_does_not_happen),
         cmocka_unit_test(threads_and_reading_are_allowed),
         cmocka_unit_test(the_first_line_that_differs_is_the_case),
+        cmocka_unit_test(numbers_are_compared_with_the_references_bound),
         cmocka_unit_test(how_a_run_ended_counts_where_its_lines_end),
         cmocka_unit_test(memory_is_told_with_its_place),
         cmocka_unit_test(without_a_look_at_memory_there_is_no_verdict),

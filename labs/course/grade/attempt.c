@@ -2,8 +2,10 @@
  *   idea  : the probe gets a process group and a clean environment of its own, a folder where nobody can write, and
  *           limits: memory, size of files, open files. It confines itself before it calls what a student wrote
  *           (probe/confine.h). What it saw is in a file that is read when it has ended; what it printed proves nothing
- *   ends  : by itself, or by SIGKILL at the deadline. What it has started and left behind comes to this process, its
- *           reaper, and is killed. The file has no name, so nothing is left if this process is killed itself
+ *   ends  : by itself, or by SIGKILL once it hangs. Other programs may slow it down: their share of the processor does
+ *           not count against it. A run that hung by the clock alone gets a second try. Whatever it started and left
+ *           behind comes to this process, its reaper, and is killed. The file has no name, so nothing is left if this
+ *           process is killed itself
  *   memory: 1 GiB of address space, which a body that allocates without end has filled in a second or two. Under
  *           AddressSanitizer, which maps terabytes, its own limit takes that place */
 #define _GNU_SOURCE
@@ -20,14 +22,16 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/file.h"
 #include "common/base/log.h"
 
-enum { MOST_SEEN_BYTES = 8 << 20 };
+enum { MOST_SEEN_BYTES = 8 << 20, MOST_DEADLINES = 10, STANDSTILL_PART = 1000 };
 
 static void limit(int what, rlim_t most) { (void)!setrlimit(what, &(struct rlimit){most, most}); }
 
@@ -79,27 +83,70 @@ static bool read_said(attempt *a, size_t *length, int fd) {
     return true;
 }
 
-/* Waits for the process, reading what it prints; at the deadline it is killed. */
-static void watch(attempt *a, pid_t pid, int fd, double deadline_s) {
-    double until_us = ls_now_us() + deadline_s * 1e6;
+/* --- whether it hangs --------------------------------------------------------------------------------------------- */
+
+struct patience {
+    pid_t pid;
+    int seen;
+    double deadline_us, begin_us;
+    double progress_us;  /* when it last wrote a line or had computed for a while: */
+    double processor_us; /* the processor time that it had used by then */
+    off_t seen_bytes;
+};
+
+/* Of all its threads; 0 where that cannot be known. */
+static double processor_us(pid_t pid) {
+    clockid_t clock;
+    struct timespec used;
+    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &used) != 0) return 0;
+    return (double)used.tv_sec * 1e6 + (double)used.tv_nsec * 1e-3;
+}
+
+typedef enum patience_end { PATIENCE_LASTS, PATIENCE_USED_UP, PATIENCE_CLOCK } patience_end;
+
+/* PATIENCE_USED_UP: it computed for the whole deadline. PATIENCE_CLOCK: it stood still for as long, or many deadlines have
+ * passed. A wait that wakes up now and then stands still. Threads side by side use more than one processor, so that the
+ * deadline must have passed by the clock as well. */
+static patience_end look_for_progress(struct patience *p) {
+    struct stat seen;
+    double now_us = ls_now_us(), used_us = processor_us(p->pid);
+    if (fstat(p->seen, &seen) != 0) seen.st_size = 0;
+    if (used_us - p->processor_us > p->deadline_us / STANDSTILL_PART || seen.st_size > p->seen_bytes) {
+        p->progress_us = now_us;
+        p->processor_us = used_us;
+        p->seen_bytes = seen.st_size;
+    }
+    if (now_us - p->begin_us < p->deadline_us) return PATIENCE_LASTS;
+    if (used_us >= p->deadline_us) return PATIENCE_USED_UP;
+    bool stands_still = now_us - p->progress_us >= p->deadline_us;
+    return stands_still || now_us - p->begin_us >= MOST_DEADLINES * p->deadline_us ? PATIENCE_CLOCK : PATIENCE_LASTS;
+}
+
+/* Waits for the process, reading what it prints; once it hangs it is killed. */
+static patience_end watch(attempt *a, struct patience p, int fd) {
     size_t length = 0;
     bool open = true;
+    patience_end end = PATIENCE_LASTS;
     for (int status;;) {
-        if (waitpid(pid, &status, WNOHANG) == pid) {
+        if (waitpid(p.pid, &status, WNOHANG) == p.pid) {
             a->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
             a->exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
             break;
         }
-        if (!a->timed_out && ls_now_us() >= until_us) {
+        if (end == PATIENCE_LASTS) end = look_for_progress(&p);
+        if (end != PATIENCE_LASTS && !a->timed_out) {
             a->timed_out = true;
-            kill(-pid, SIGKILL);
-            kill(pid, SIGKILL);
+            kill(-p.pid, SIGKILL);
+            kill(p.pid, SIGKILL);
         }
         struct pollfd output = {.fd = open ? fd : -1, .events = POLLIN};
         if (poll(&output, 1, 5) > 0) open = read_said(a, &length, fd);
     }
     while (open && poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) > 0) open = read_said(a, &length, fd);
+    return end;
 }
+
+/* --- a run --------------------------------------------------------------------------------------------------------- */
 
 /* Orphans of the probe are children of this process now (PR_SET_CHILD_SUBREAPER). */
 static bool kill_orphans(void) {
@@ -136,8 +183,9 @@ static ls_status start(pid_t *pid, int *fd, const attempt_request *request, int 
     return ls_fail(LS_ERR_SYSTEM, "cannot start %s: %s", request->program, strerror(errno));
 }
 
-ls_status attempt_run(attempt *out, const attempt_request *request) {
+static ls_status run_once(attempt *out, const attempt_request *request, patience_end *end) {
     *out = (attempt){0};
+    *end = PATIENCE_LASTS;
     char name[32];
     pid_t pid;
     int fd, seen = memfd_create("seen", MFD_CLOEXEC);
@@ -145,7 +193,13 @@ ls_status attempt_run(attempt *out, const attempt_request *request) {
     ls_status status = start(&pid, &fd, request, seen);
     if (status == LS_OK) {
         size_t nbytes;
-        watch(out, pid, fd, request->deadline_s);
+        double now_us = ls_now_us();
+        struct patience patience = {.pid = pid,
+                                    .seen = seen,
+                                    .deadline_us = request->deadline_s * 1e6,
+                                    .begin_us = now_us,
+                                    .progress_us = now_us};
+        *end = watch(out, patience, fd);
         kill(-pid, SIGKILL);
         out->left_processes = kill_orphans();
         close(fd);
@@ -155,6 +209,14 @@ ls_status attempt_run(attempt *out, const attempt_request *request) {
     if (status == LS_OK && out->exit_status == 126) status = ls_fail(LS_ERR_IO, "cannot run %s", request->program);
     close(seen);
     return status;
+}
+
+ls_status attempt_run(attempt *out, const attempt_request *request) {
+    patience_end end;
+    ls_status status = run_once(out, request, &end);
+    if (status != LS_OK || end != PATIENCE_CLOCK) return status;
+    attempt_close(out);
+    return run_once(out, request, &end);
 }
 
 void attempt_close(attempt *a) {

@@ -1,4 +1,4 @@
-/* One run of a probe: in a process of its own, with a deadline and limits on what it may use. */
+/* One run of a probe: in a process of its own, with a deadline and limits on its resources. */
 #ifndef LABS_COURSE_GRADE_ATTEMPT_H
 #define LABS_COURSE_GRADE_ATTEMPT_H
 
@@ -7,6 +7,8 @@
 
 #include "common/base/status.h"
 
+/* A run hangs once it has computed for the deadline, has stood still for as long (no line, hardly any processor time), or has
+ * not ended after ten times as long. */
 typedef struct attempt_request {
     const char *program, *check;
     int64_t seed;
@@ -15,7 +17,7 @@ typedef struct attempt_request {
 } attempt_request;
 
 typedef struct attempt {
-    bool timed_out;
+    bool timed_out;      /* it hung and was killed; twice, unless it had used up its processor time */
     int signal;          /* that ended it; 0: none */
     int exit_status;     /* if it ended by itself */
     bool left_processes; /* it had started processes, which were killed */

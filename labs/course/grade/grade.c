@@ -17,6 +17,7 @@
 #include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
+#include "common/base/named_files.h"
 #include "common/base/options.h"
 #include "common/base/results.h"
 #include "labs/course/grade/attempt.h"
@@ -25,9 +26,9 @@
 #include "labs/course/grade/words.h"
 #include "labs/course/probe/confine.h"
 
-/* Most checks take the reference some hundredths of a second, a few up to 4 s, and a probe gives up a deadlock after 4 s
- * (crew.h). A check that hangs nevertheless is waited for once: the others then count as not run. The reference does not
- * hang; if it is late the machine is busy, and without it there is no verdict. */
+/* Processor time and standstill (attempt.h). Most checks take the reference some hundredths of a second, a few up to 4 s,
+ * and a probe gives up a deadlock after 4 s (crew.h). After a check that hangs nevertheless the others count as not run.
+ * The reference does not hang; if it is late the machine is busy, and without it there is no verdict. */
 #define DEADLINE_S 12.0
 #define REFERENCE_DEADLINE_S 60.0
 #define MEMORY_DEADLINE_S 30.0
@@ -193,6 +194,23 @@ static ls_status write_json(const struct grading *g) {
 
 /* --- the program -------------------------------------------------------------------------------------------------- */
 
+static bool is_conf(const char *name) {
+    const char *ending = strrchr(name, '.');
+    return ending && strcmp(ending, ".conf") == 0;
+}
+
+static ls_status check_json(const struct settings *s) {
+    const ls_named_file named[] = {{.option = "--lab", .path = s->lab, .owns = is_conf},
+                                   {.option = "--student", .path = s->student},
+                                   {.option = "--asan", .path = s->asan},
+                                   {.option = "--reference", .path = s->reference},
+                                   {.option = "--json", .path = s->json, .is_output = true}};
+    ls_named_files files = {0};
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) ls_named_files_add(&files, &named[i]);
+    ls_status status = ls_named_files_check(&files);
+    return status == LS_OK ? ls_file_check(s->json) : status;
+}
+
 static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
     const ls_option options[] = {
         {.kind = LS_OPTION_STRING, .name = "lab", .to.text = &s->lab, .argument = "DIR", .help = "the lab's folder"},
@@ -252,8 +270,7 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
     if (!s->lab) return ls_fail(LS_ERR_USAGE, "which lab? --lab=labs/03-allreduce");
     if (!s->refused && (!s->student || !s->reference))
         return ls_fail(LS_ERR_USAGE, "--student and --reference name the two probes");
-    if (s->json && ls_file_check(s->json) != LS_OK) return LS_ERR_IO;
-    return LS_OK;
+    return s->json ? check_json(s) : LS_OK;
 }
 
 static int64_t draw_seed(void) {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# class-check: a class of some fifty made-up students, graded by `make class`; every row must be right. `make class-check` calls it.
+# class-check: a class of some sixty made-up students, graded by `make class`; every row must be right. `make class-check` calls it.
 # usage: labs/course/class_check.sh LAB...
 # Six have the product's code, four what was handed out, twelve one planted bug each; the others hand in half of it, nothing, what does not
 # compile, crashes, ends the program, never ends or writes files; one has an awkward name. What is expected of a lab: full; zero; a

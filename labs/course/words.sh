@@ -54,7 +54,6 @@ words_in() {
     # the columns of 18 and 22 places, as they look: a Chinese character takes two
     compare) en='                   it is                    you predicted' zh='                   实际                     你的预测' ;;
     # report.sh
-    too-large) en='%s has more than 4 MB: that is no code of this course' zh='%s 超过 4 MB：这不是本课程的代码' ;;
     answers-new) en='%s is new: write your answers there, below the questions, and come back' zh='已新建 %s：请把答案写在各个问题下面，然后重新运行' ;;
     nothing-begun) en='nothing to report: no lab is begun there; labs/README.md says how to begin one' \
         zh='报告没有内容：还没有开始任何实验；怎样开始，见 labs/README.zh.md' ;;

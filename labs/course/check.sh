@@ -177,6 +177,24 @@ check_handout() {
     rm -rf "$work/handout"
 }
 
+# A copy of the tree in which a lab's file was changed, and committed, is no reference: neither a lab nor a handout nor a grade is made with it.
+check_changed_tree() {
+    count=$((count + 3))
+    rm -rf "$work/tree"
+    mkdir -p "$work/tree" "$work/code" && git ls-files | grep -v '^data/' | tar -cf - -T - | tar -xf - -C "$work/tree" || exit 1
+    file=$(cut_files "$(lab_folder "$1")" | head -1)
+    echo '/* changed */' >>"$work/tree/$file"
+    (cd "$work/tree" && git init -q . && git add "$file" && git -c user.name=a -c user.email=a@example.org commit -qm changed) || exit 1
+    built=$(realpath "$BUILD") library=$(realpath "$COURSE_LIB") code=$(realpath "$work/code")
+    for command in "grade.sh . $code $1" "lab.sh . $code $1" "handout.sh $code/handout"; do
+        (cd "$work/tree" && BUILD=$built COURSE_LIB=$library PREDICT=skip sh -c "labs/course/$command") >"$work/said" 2>&1
+        [ $? -eq 2 ] && grep -qF "$file" "$work/said" && [ "$(wc -l <"$work/said")" -eq 1 ] ||
+            { complain "a tree in which $file was changed: $command is not refused in one line"; cat "$work/said"; }
+    done
+    labs/course/originals.sh check 2>"$work/said" || complain "$(cat "$work/said")"
+    rm -rf "$work/tree"
+}
+
 # Every command of the sheet does what the sheet says, in the product's tree: it succeeds, or ends with the status that is told. And its
 # figures are those of this machine, within their bounds.
 check_sheet() {
@@ -192,7 +210,7 @@ check_patches() {
     done
 }
 
-parts=$(echo " ${PARTS:-handout sheet reference forms cheats stubs bugs} " | sed 's/ bugs / first_bugs other_bugs /')
+parts=$(echo " ${PARTS:-handout changed_tree sheet reference forms cheats stubs bugs} " | sed 's/ bugs / first_bugs other_bugs /')
 is_asked() { case " $parts " in *" $1 "*) ;; *) false ;; esac }
 
 # One lab, or several: those side by side, each by scripts of its own, whose words come when all have ended.
@@ -220,6 +238,7 @@ check_labs() {
 }
 
 is_asked handout && check_handout "$@"
+is_asked changed_tree && check_changed_tree "$@"
 if [ $# -eq 1 ]; then lab=$1 && check_lab; else check_labs "$@"; fi
 [ $bad -eq 0 ] && echo "course-check: $count cases, all as they should be" && exit 0
 echo "course-check: $bad of $count cases failed"

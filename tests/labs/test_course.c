@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -254,6 +255,12 @@ static void every_lab_can_be_read(void **state) {
     globfree(&confs);
 }
 
+/* Grading in a full checkout is refused where one differs. */
+static void the_recorded_sums_are_those_of_the_tree(void **state) {
+    (void)state;
+    assert_int_equal(system("labs/course/originals.sh check"), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_solution_has_no_need_of_is_told_and_ends_it),
@@ -265,6 +272,7 @@ int main(void) {
         cmocka_unit_test(memory_is_told_with_its_place),
         cmocka_unit_test(without_a_look_at_memory_there_is_no_verdict),
         cmocka_unit_test(every_lab_can_be_read),
+        cmocka_unit_test(the_recorded_sums_are_those_of_the_tree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

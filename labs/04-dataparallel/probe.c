@@ -6,9 +6,9 @@
 #include "labs/04-dataparallel/order.h"
 #include "labs/04-dataparallel/setup.h"
 
-/* 4 devices: 16 samples are 4 4 4 4, 9 are 3 3 3, 5 are 2 2 1, 2 are 1 1. What a device without a piece has kept from
+/* 4 devices: 16 samples are 4 4 4 4, 9 are 3 3 3, 5 are 2 2 1, 2 are 1 1, 1 is 1. What a device without a piece has kept from
  * the step before must not come back. */
-static const size_t rows_of_steps[] = {MOST_ROWS, 9, 5, 2, 15};
+static const size_t rows_of_steps[] = {MOST_ROWS, 9, 5, 2, 1, 15};
 enum { STEPS = sizeof rows_of_steps / sizeof *rows_of_steps, FEW_DEVICES = 4 };
 
 /* One transfer in all replicas' threads, in step `step`, with its last of so many micro-batches. With several, all

@@ -269,6 +269,7 @@ ls_status dp_create(ls_parallel **out, ls_model *module, const dp_options *optio
     p->backend = options->replicate == DP_REPLICATE_NCCL ? "nccl" : "copies";
     dp->output_replica = options->output_device;
     dp->output_count = ls_model_outputs(module);
+    if (p->device_count == 1) dp->without_gradient = ls_model_untaken(module);
     status = build(dp, options);
     if (status != LS_OK) {
         destroy(p);

@@ -33,6 +33,8 @@ struct dp {
     /* constant after create */
     int output_replica;  /* whose device gathers the outputs and takes the loss */
     size_t output_count; /* per sample */
+    /* parameters that no gradient reaches; NULL with several devices, where the sum of the replicas' gives them zero */
+    const bool *without_gradient;
     dp_workers *workers;
     struct ls_device_batch batch; /* inputs on device 0, answers on the output device */
     float *gathered_outputs;      /* on the output device: [batch, outputs]; the loss's gradient takes its place */

@@ -51,7 +51,7 @@ ls_status dp_reduce(ls_parallel *p) {
 /* An infinity in any replica's gradients is in their sum: the one optimizer sees it, and no flags need to be merged. */
 ls_status dp_apply(ls_parallel *p) {
     ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
-    ls_status status = ls_parallel_update(p, NULL); /* of all parameters */
+    ls_status status = ls_parallel_update(p, dp_of(p)->without_gradient);
     /* the next step's replicate waits for it */
     ls_event_record(dp_of(p)->updated, dp_of(p)->replicas[0].compute);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/nearest.h"
 #include "common/base/options_page.h"
 
 enum { VAL_HELP = 256, VAL_VERSION, VAL_ROWS }; /* above every character, so that optopt tells -x from --name */
@@ -99,16 +100,20 @@ static ls_status parse_bytes(const ls_option *option, const char *text, size_t *
 static ls_status parse_choice(const ls_option *option, const char *text, int *out) {
     char known[1024] = "";
     size_t length = 0;
+    struct ls_nearest nearest = {.wrong = text, .length = strlen(text)};
     for (int i = 0; option->choices[i]; i++) {
         if (strcmp(option->choices[i], text) == 0) {
             *out = i;
             return LS_OK;
         }
+        ls_nearest_offer(&nearest, option->choices[i]);
         const char *joint = i == 0 ? "" : option->choices[i + 1] ? ", " : " or ";
         length += (size_t)snprintf(known + length, sizeof known - length, "%s%s", joint, option->choices[i]);
         if (length >= sizeof known) length = sizeof known - 1;
     }
-    return ls_fail(LS_ERR_USAGE, "option --%s: '%s' is unknown, choose %s", option->name, text, known);
+    const char *near = nearest.name ? nearest.name : "";
+    return ls_fail(LS_ERR_USAGE, "option --%s: '%s' is unknown, choose %s%s%s%s", option->name, text, known,
+                   *near ? "; did you mean " : "", near, *near ? "?" : "");
 }
 
 static ls_status parse_list(const ls_option *option, const char *text, ls_int_list *out) {
@@ -156,15 +161,31 @@ static ls_status apply(const ls_option *option, const char *text, bool negated) 
 
 static const char *const negation = "no-";
 
-/* One allocation: the struct options, then the text of the "no-" names. The caller frees it. */
+/* The same option under its name with '_' for each '-', as PyTorch's scripts spell them; its name is written to *text,
+ * which moves on. */
+static size_t add_underscored(struct option *longs, size_t count, char **text) {
+    struct option alias = longs[count - 1];
+    if (!strchr(alias.name, '-')) return count;
+    char *name = *text, *end = stpcpy(name, alias.name);
+    for (char *at = name; at < end; at++)
+        if (*at == '-') *at = '_';
+    *text = end + 1;
+    alias.name = name;
+    longs[count] = alias;
+    return count + 1;
+}
+
+static bool is_underscored(const struct option *option) { return strchr(option->name, '_') != NULL; }
+
+/* One allocation: the struct options, up to four a row, then the text of "no-" names and of those with '_'. The caller
+ * frees it. */
 static struct option *make_long_options(const ls_command *command) {
-    size_t text_bytes = 0;
+    size_t text_bytes = 0, room = 4 * command->count + 3;
     for (size_t i = 0; i < command->count; i++)
-        if (command->options[i].kind == LS_OPTION_SWITCH)
-            text_bytes += strlen(negation) + strlen(command->options[i].name) + 1;
-    struct option *longs = calloc(1, (2 * command->count + 3) * sizeof *longs + text_bytes);
+        if (command->options[i].name) text_bytes += 3 * (strlen(negation) + strlen(command->options[i].name) + 1);
+    struct option *longs = calloc(1, room * sizeof *longs + text_bytes);
     if (!longs) return NULL;
-    char *text = (char *)(longs + 2 * command->count + 3);
+    char *text = (char *)(longs + room);
     size_t count = 0;
     longs[count++] = (struct option){.name = "help", .has_arg = no_argument, .val = VAL_HELP};
     longs[count++] = (struct option){.name = "version", .has_arg = no_argument, .val = VAL_VERSION};
@@ -174,11 +195,39 @@ static struct option *make_long_options(const ls_command *command) {
         bool takes_value = option->kind != LS_OPTION_FLAG && option->kind != LS_OPTION_SWITCH;
         int val = VAL_ROWS + 2 * (int)i;
         longs[count++] = (struct option){.name = option->name, .has_arg = takes_value, .val = val};
+        count = add_underscored(longs, count, &text);
         if (option->kind != LS_OPTION_SWITCH) continue;
         longs[count++] = (struct option){.name = text, .has_arg = no_argument, .val = val + 1};
         text = stpcpy(stpcpy(text, negation), option->name) + 1;
+        count = add_underscored(longs, count, &text);
     }
     return longs;
+}
+
+/* The option that a name of `length` characters may stand for; NULL: none is near. One with "no-" stands for none
+ * without it. */
+static const char *find_near(const struct option *longs, const char *name, size_t length) {
+    struct ls_nearest nearest = {.wrong = name, .length = length};
+    bool negated = strncmp(name, negation, strlen(negation)) == 0;
+    for (const struct option *o = longs; o->name; o++) {
+        bool negates = strncmp(o->name, negation, strlen(negation)) == 0;
+        if (!is_underscored(o) && negates == negated) ls_nearest_offer(&nearest, o->name);
+    }
+    return nearest.name;
+}
+
+/* `word`: a name with its dashes, of `dashes` and then `length` characters; something may follow. */
+static ls_status fail_unknown(const struct option *longs, const char *word, size_t dashes, size_t length) {
+    const char *near = find_near(longs, word + dashes, length);
+    int shown = (int)(dashes + length);
+    if (!near) return ls_fail(LS_ERR_USAGE, "unknown option %.*s; --help lists the options", shown, word);
+    return ls_fail(LS_ERR_USAGE, "unknown option %.*s; did you mean --%s?", shown, word, near);
+}
+
+static bool begins_with(const char *name, const char *beginning, size_t length) {
+    for (size_t i = 0; i < length; i++)
+        if (name[i] != (beginning[i] == '_' ? '-' : beginning[i])) return false;
+    return true;
 }
 
 /* getopt says '?' to names it does not know and to beginnings of several names. */
@@ -188,17 +237,34 @@ static ls_status fail_name(const struct option *longs, const char *argument) {
     const char *name = argument + 2;
     size_t name_length = strcspn(name, "=");
     for (const struct option *o = longs; o->name; o++) {
-        if (strncmp(o->name, name, name_length) != 0) continue;
+        if (is_underscored(o) || !begins_with(o->name, name, name_length)) continue;
         length += (size_t)snprintf(known + length, sizeof known - length, "%s--%s", matches++ ? ", " : "", o->name);
         if (length >= sizeof known) length = sizeof known - 1;
     }
     if (matches > 1) return ls_fail(LS_ERR_USAGE, "option %.*s may mean %s", (int)name_length + 2, argument, known);
-    return ls_fail(LS_ERR_USAGE, "unknown option %.*s; --help lists the options", (int)name_length + 2, argument);
+    return fail_unknown(longs, argument, 2, name_length);
 }
 
-static ls_status fail_option(const ls_command *command, const struct option *longs, int result, char **argv) {
-    if (optopt == 0) return fail_name(longs, argv[optind - 1]);
-    if (optopt < VAL_HELP) return ls_fail(LS_ERR_USAGE, "unknown option -%c; --help lists the options", optopt);
+/* A single dash and a long name, as in -lr 0.1. */
+static ls_status fail_letters(const struct option *longs, const char *argument) {
+    size_t length = strcspn(argument + 1, "=");
+    for (const struct option *o = longs; o->name; o++) {
+        if (!is_underscored(o) && begins_with(o->name, argument + 1, length) && o->name[length] == '\0')
+            return ls_fail(LS_ERR_USAGE, "unknown option %.*s; names take two dashes: --%s", (int)length + 1, argument,
+                           o->name);
+    }
+    return fail_unknown(longs, argument, 1, length);
+}
+
+static ls_status fail_operand(const struct option *longs, const char *argument) {
+    const char *near = argument[0] == '-' ? NULL : find_near(longs, argument, strcspn(argument, "="));
+    if (!near) return ls_fail(LS_ERR_USAGE, "'%s' is not an option; --help lists the options", argument);
+    return ls_fail(LS_ERR_USAGE, "'%s' is not an option; did you mean --%s?", argument, near);
+}
+
+static ls_status fail_option(const ls_command *command, const struct option *longs, int result, const char *argument) {
+    if (optopt == 0) return fail_name(longs, argument);
+    if (optopt < VAL_HELP) return fail_letters(longs, argument);
     if (optopt == VAL_HELP) return ls_fail(LS_ERR_USAGE, "option --help takes no value");
     if (optopt == VAL_VERSION) return ls_fail(LS_ERR_USAGE, "option --version takes no value");
     const ls_option *option = &command->options[(optopt - VAL_ROWS) / 2];
@@ -214,8 +280,9 @@ static const char *const short_options = "+:h";
 /* VAL_HELP or VAL_VERSION, whichever comes first; 0: neither. */
 static int find_question(const struct option *longs, int argc, char **argv) {
     optind = 0;
-    for (int result; (result = getopt_long(argc, argv, short_options, longs, NULL)) != -1;) {
-        if (result == 'h') return VAL_HELP;
+    int at = 1;
+    for (int result; (result = getopt_long(argc, argv, short_options, longs, NULL)) != -1; at = optind) {
+        if (result == 'h' && argv[at][1] == 'h') return VAL_HELP; /* -h, and no h within -epochs */
         if (result == VAL_HELP || result == VAL_VERSION) return result;
     }
     return 0;
@@ -223,13 +290,13 @@ static int find_question(const struct option *longs, int argc, char **argv) {
 
 static ls_status walk(const ls_command *command, const struct option *longs, int argc, char **argv) {
     optind = 0;
-    for (int result; (result = getopt_long(argc, argv, short_options, longs, NULL)) != -1;) {
-        if (result == '?' || result == ':') return fail_option(command, longs, result, argv);
+    int at = 1; /* the argument that getopt looks at */
+    for (int result; (result = getopt_long(argc, argv, short_options, longs, NULL)) != -1; at = optind) {
+        if (result == '?' || result == ':') return fail_option(command, longs, result, argv[at]);
         ls_status status = apply(&command->options[(result - VAL_ROWS) / 2], optarg, (result - VAL_ROWS) % 2 == 1);
         if (status != LS_OK) return status;
     }
-    if (optind < argc && !command->operands)
-        return ls_fail(LS_ERR_USAGE, "'%s' is not an option; --help lists the options", argv[optind]);
+    if (optind < argc && !command->operands) return fail_operand(longs, argv[optind]);
     return LS_OK;
 }
 

@@ -15,7 +15,8 @@
  *
  * The defaults that --help shows are read from the fields themselves, so they cannot differ from those in force. --help
  * (-h) and --version are there always. Accepted are GNU's long forms: --name=value and --name value, an unambiguous
- * beginning of a name, -- to end the options. An option given twice: the last one counts. */
+ * beginning of a name, -- to end the options; and --batch_size for --batch-size. An option given twice: the last one
+ * counts. An unknown name is answered with the option that it comes near (nearest.h). */
 #ifndef LS_BASE_OPTIONS_H
 #define LS_BASE_OPTIONS_H
 

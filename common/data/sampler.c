@@ -39,6 +39,9 @@ static ls_status check_options(const ls_sampler_options *options) {
     return LS_OK;
 }
 
+/* Not one more than needed, so that AddressSanitizer sees an access past the end; malloc(0) may give NULL. */
+static int64_t *alloc_indices(int64_t count) { return malloc((size_t)(count > 0 ? count : 1) * sizeof(int64_t)); }
+
 ls_status ls_sampler_create(ls_sampler **out, const ls_sampler_options *options) {
     *out = NULL;
     ls_status status = check_options(options);
@@ -47,9 +50,8 @@ ls_status ls_sampler_create(ls_sampler **out, const ls_sampler_options *options)
     if (sampler) {
         sampler->options = *options;
         sampler->count = count_of(options, options->rank);
-        /* one more than needed: malloc(0) may give NULL */
-        sampler->order = malloc(((size_t)options->dataset_count + 1) * sizeof *sampler->order);
-        sampler->indices = malloc(((size_t)sampler->count + 1) * sizeof *sampler->indices);
+        sampler->order = alloc_indices(options->dataset_count);
+        sampler->indices = alloc_indices(sampler->count);
     }
     if (!sampler || !sampler->order || !sampler->indices) {
         ls_sampler_destroy(sampler);

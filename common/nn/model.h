@@ -113,9 +113,9 @@ void ls_model_backward(ls_model *model, float *dy, bool accumulate);
 typedef ls_status (*ls_grad_ready_fn)(void *context, size_t parameter);
 void ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn hook, void *context);
 
-/* Per parameter whether it belongs to a branch that no pass takes (branched's head): its gradient counts as zero, the
- * hook is not called for it, and where PyTorch leaves a gradient of None the optimizer is to leave it alone. NULL: all
- * take part. */
+/* Per parameter whether it belongs to a branch that no pass takes (branched's head): its gradient is zero, the
+ * hook is not called for it, and where PyTorch has a gradient of None the optimizer must leave it alone. NULL: all take
+ * part. */
 const bool *ls_model_untaken(const ls_model *model);
 
 /* From now on (until `unused` is false again) the backward leaves a parameter out, as if the loss did not depend on it

@@ -93,7 +93,7 @@ static void read_one(probe *p, const char *const names[ENV_COUNT], int world, in
 
 static void env_read(probe *p) {
     static const char *const *const launchers[] = {by_rank, by_mpirun, by_mpiexec};
-    static const int jobs[][2] = {{2, 2}, {3, 3}, {1, 1}, {4, 2}, {8, 4}, {12, 3}, {64, 64}, {64, 8}};
+    static const int jobs[][2] = {{2, 2}, {3, 3}, {1, 1}, {4, 2}, {8, 4}, {12, 3}, {7, 3}, {64, 64}, {64, 8}};
     for (size_t l = 0; l < sizeof launchers / sizeof launchers[0]; l++)
         for (size_t j = 0; j < sizeof jobs / sizeof jobs[0]; j++)
             for (int again = 0; again < 3; again++) read_one(p, launchers[l], jobs[j][0], jobs[j][1]);
@@ -124,6 +124,21 @@ static void half(probe *p, unsigned mask) {
     if (discover(&self, message) != LS_OK) see_whether_it_says_so(p, message, mask);
 }
 
+/* An empty variable is set. Alone it must not pass for "no launcher", and beside the others it is not the missing one. */
+static void half_empty(probe *p, int which, unsigned mask) {
+    char values[ENV_COUNT][ENV_TEXT], message[512] = "", missing[ENV_TEXT] = "";
+    ddp_rank self;
+    write_values(values, (const int[]){1, 3, 1, 3});
+    values[which][0] = '\0';
+    case_of(p, by_rank, values, mask);
+    forget();
+    say(by_rank, values, mask);
+    probe_see(p, "reading it where a variable is empty", "%s", ls_status_text(discover(&self, message)));
+    bool is_missing = sscanf(message, "the environment has %*s but not %31[A-Z_]:", missing) == 1 &&
+                      strcmp(missing, by_rank[which]) == 0;
+    probe_see(p, "whether the message calls the empty variable missing", "%s", is_missing ? "yes" : "no");
+}
+
 /* Whom RANK leaves out, mpirun knows. */
 static void half_known(probe *p, unsigned mask) {
     char values[ENV_COUNT][ENV_TEXT];
@@ -142,6 +157,10 @@ static void env_half(probe *p) {
     for (int count = 1; count <= ENV_COUNT; count++)
         for (unsigned mask = 0; mask <= ALL; mask++)
             if (__builtin_popcount(mask) == count) half(p, mask);
+    for (int which = 0; which < ENV_COUNT; which++) {
+        half_empty(p, which, 1u << which);
+        half_empty(p, which, ALL);
+    }
     half_known(p, ALL & ~(1u << LOCAL_RANK | 1u << LOCAL_WORLD_SIZE));
     half_known(p, ALL & ~(1u << WORLD_SIZE));
     half_known(p, 1u << RANK | 1u << WORLD_SIZE);
@@ -189,16 +208,55 @@ static void env_wrong(probe *p) {
 
 /* --- the letter ------------------------------------------------------------------------------------------------------ */
 
-enum { MOST_RANKS = 8 };
+enum { MOST_RANKS = LS_COMM_MAX_RANKS };
+
+enum operation { OPERATION_SEND, OPERATION_RECV };
+enum failure { REFUSED, FAILS_LATER };
+
+/* One operation of one rank that is made to fail. */
+struct fault {
+    int rank; /* -1: none */
+    enum operation operation;
+    enum failure failure;
+};
 
 struct round {
-    int64_t word, junk;
-    int absent; /* this rank never comes; 0: all do */
+    int64_t begun[HELLO_LETTER], junk; /* rank 0's letter, and what the others' hold */
+    struct fault fault;
     int64_t letters[MOST_RANKS][HELLO_LETTER];
     ls_status status[MOST_RANKS];
     bool complained[MOST_RANKS];
     ls_comm_traffic traffic[MOST_RANKS];
 };
+
+/* The fault of the round that is being run. */
+static struct fault fault = {.rank = -1};
+
+ls_status __real_ls_comm_send(ls_comm *comm, ls_stream *stream, const void *buffer, size_t count, ls_dtype dtype,
+                              int peer);
+ls_status __real_ls_comm_recv(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, int peer);
+ls_status __wrap_ls_comm_send(ls_comm *comm, ls_stream *stream, const void *buffer, size_t count, ls_dtype dtype,
+                              int peer);
+ls_status __wrap_ls_comm_recv(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, int peer);
+
+/* The operation takes place all the same, so that a body that ignores the failure comes to its end without another. */
+static ls_status break_operation(const ls_comm *comm, ls_stream *stream, enum operation operation, ls_status status) {
+    if (ls_comm_rank(comm) != fault.rank || operation != fault.operation) return status;
+    if (fault.failure == REFUSED) return LS_ERR_PEER;
+    ls_device_fail(ls_stream_device(stream), LS_ERR_PEER);
+    return status;
+}
+
+ls_status __wrap_ls_comm_send(ls_comm *comm, ls_stream *stream, const void *buffer, size_t count, ls_dtype dtype,
+                              int peer) {
+    ls_status status = __real_ls_comm_send(comm, stream, buffer, count, dtype, peer);
+    return break_operation(comm, stream, OPERATION_SEND, status);
+}
+
+ls_status __wrap_ls_comm_recv(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, int peer) {
+    ls_status status = __real_ls_comm_recv(comm, stream, buffer, count, dtype, peer);
+    return break_operation(comm, stream, OPERATION_RECV, status);
+}
 
 /* The letter is looked at as soon as the call has returned, and its memory is used for something else. On compute
  * streams: what is shuffled there and waits for other ranks has a thread of its own (common/device/cpu_shuffle.c). */
@@ -206,10 +264,11 @@ static ls_status pass_letter(crew_rank *rank) {
     struct round *round = rank->argument;
     ls_stream *stream = ls_device_stream(rank->device, LS_STREAM_COMPUTE);
     char message[512] = "";
-    if (round->absent > 0 && rank->rank == round->absent) return LS_OK;
-    int64_t letter[HELLO_LETTER] = {rank->rank == 0 ? round->word : round->junk};
+    int64_t letter[HELLO_LETTER];
+    for (int i = 0; i < HELLO_LETTER; i++) letter[i] = rank->rank == 0 ? round->begun[i] : round->junk - i;
     ls_log_sink before = ls_log_capture(message, sizeof message);
     ls_status status = round->status[rank->rank] = hello_pass_letter(rank->comm, stream, letter);
+    if (status != LS_OK) ls_comm_abort(rank->comm, "this rank has failed"); /* the others need not wait for it */
     ls_log_restore(before);
     round->complained[rank->rank] = message[0] != '\0';
     memcpy(round->letters[rank->rank], letter, sizeof letter);
@@ -235,41 +294,73 @@ static void see_letters(probe *p, const struct round *round, int ranks) {
     }
 }
 
+static void round_of(probe *p, const char *streams, int ranks, const int64_t begun[HELLO_LETTER]) {
+    struct round round = {.junk = -1 - (int64_t)probe_draw(p, 1000)};
+    memcpy(round.begun, begun, sizeof round.begun);
+    probe_must(p, "the round", crew_run(ranks, NULL, streams, pass_letter, &round));
+    see_letters(p, &round, ranks);
+}
+
 /* With two ranks left and right are the same. */
 static void letters(probe *p, const char *streams, int first_world) {
     static const int worlds[] = {1, 2, 3, 4, 5, 8};
     for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
         if (worlds[w] < first_world) continue;
-        struct round round = {.word = 1 + (int64_t)probe_draw(p, 1000000), .junk = -1 - (int64_t)probe_draw(p, 1000)};
         probe_case(p, "%d rank%s, %s", worlds[w], worlds[w] > 1 ? "s" : "",
                    strcmp(streams, "inline") == 0 ? "streams that run at once" : "streams that run late");
-        probe_must(p, "the round", crew_run(worlds[w], NULL, streams, pass_letter, &round));
-        see_letters(p, &round, worlds[w]);
+        round_of(p, streams, worlds[w], (const int64_t[]){1 + (int64_t)probe_draw(p, 1000000), 0, 0});
     }
 }
 
-/* A rank that waits in vain says so. (Whose deadline is first differs from run to run.) */
-static void without(probe *p, int ranks, int absent) {
-    struct round round = {.word = 7, .absent = absent};
-    probe_case(p, "%d ranks, of which rank %d never comes", ranks, absent);
+/* A whole number of more than 32 bits, and more than a double holds. */
+static int64_t draw_large(probe *p) {
+    return ((int64_t)1 << 61) + ((int64_t)probe_draw(p, 1 << 30) << 24) + (int64_t)probe_draw(p, 1 << 24);
+}
+
+/* Signatures are added to what the letter has, whatever that is. */
+static void letter_of_large_numbers(probe *p, int ranks) {
+    const int64_t begun[] = {draw_large(p), draw_large(p), -draw_large(p)};
+    probe_case(p, "%d ranks, and a letter that has %lld signatures, who add up to %lld", ranks,
+               (long long)begun[HELLO_SIGNED], (long long)begun[HELLO_SUM]);
+    round_of(p, "inline", ranks, begun);
+}
+
+/* No failure is lost, whichever operation's it is. */
+static void with_fault(probe *p, int ranks, struct fault broken) {
+    struct round round = {.junk = -1, .begun = {7}};
+    probe_case(p, "%d ranks, of which rank %d's %s %s", ranks, broken.rank,
+               broken.operation == OPERATION_SEND ? "send" : "receive",
+               broken.failure == REFUSED ? "returns a failure" : "fails on its stream");
+    fault = broken;
     (void)crew_run(ranks, NULL, "inline", pass_letter, &round);
-    for (int r = 0; r < ranks; r++)
-        if (r != absent)
-            probe_see(p, probe_name(p, "what rank %d returns", r), "%s",
-                      round.status[r] == LS_OK ? "success" : "a failure");
+    fault.rank = -1;
+    probe_see(p, probe_name(p, "what rank %d returns", broken.rank), "%s",
+              round.status[broken.rank] == LS_OK ? "success" : "a failure");
+}
+
+static void with_every_fault(probe *p, enum failure failure) {
+    for (int ranks = 2; ranks <= 3; ranks++)
+        for (int r = 0; r < ranks; r++)
+            for (int operation = OPERATION_SEND; operation <= OPERATION_RECV; operation++)
+                with_fault(p, ranks, (struct fault){.rank = r, .operation = operation, .failure = failure});
 }
 
 static void letter_round(probe *p) {
     letters(p, "inline", 1);
-    without(p, 3, 2);
+    letter_of_large_numbers(p, 1);
+    letter_of_large_numbers(p, 3);
+    letter_of_large_numbers(p, LS_COMM_MAX_RANKS);
+    with_every_fault(p, REFUSED);
 }
 
+/* Who does not wait for an operation does not hear either that it has failed. */
 static void letter_waits(probe *p) {
     for (int again = 0; again < 3; again++) {
         char streams[32];
         snprintf(streams, sizeof streams, "shuffle:%d", 1 + (int)probe_draw(p, 1000));
         letters(p, streams, 2);
     }
+    with_every_fault(p, FAILS_LATER);
 }
 
 int main(int argc, char **argv) {

@@ -1,4 +1,6 @@
 /* What lab 02's functions give: sizes and places of pieces; counts, shares and orders of samplers. */
+#define _GNU_SOURCE
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,13 +32,26 @@ static void see_sizes(probe *p, size_t length, int pieces) {
     probe_see(p, "their sizes", "%s", text);
 }
 
+static void see_place(probe *p, size_t length, int pieces, int index) {
+    size_t begin, count;
+    chunk(length, pieces, index, &begin, &count);
+    probe_see(p, probe_name(p, "piece %d", index), "%zu samples from %zu on", count, begin);
+}
+
 static void see_places(probe *p, size_t length, int pieces) {
     probe_case(p, "%zu samples in %d piece%s", length, pieces, pieces > 1 ? "s" : "");
-    for (int i = 0; i < pieces; i++) {
-        size_t begin, count;
-        chunk(length, pieces, i, &begin, &count);
-        probe_see(p, probe_name(p, "piece %d", i), "%zu samples from %zu on", count, begin);
-    }
+    for (int i = 0; i < pieces; i++) see_place(p, length, pieces, i);
+}
+
+/* Of many pieces: the first, those around a drawn one, around the end of what is there, and the last. */
+static void see_some_places(probe *p, size_t length, int pieces) {
+    probe_case(p, "%zu samples in %d pieces, some of them", length, pieces);
+    size_t there = ls_chunk_count(length, pieces);
+    probe_see_count(p, "the number of pieces", there);
+    const int drawn = (int)probe_draw(p, (uint64_t)pieces), end = there < (size_t)pieces ? (int)there : pieces - 1;
+    const int indices[] = {0, drawn, drawn + 1, end - 1, end, end + 1, pieces - 1};
+    for (size_t i = 0; i < sizeof indices / sizeof indices[0]; i++)
+        if (indices[i] >= 0 && indices[i] < pieces) see_place(p, length, pieces, indices[i]);
 }
 
 static void chunk_sizes(probe *p) {
@@ -50,11 +65,22 @@ static void chunk_places(probe *p) {
     for (size_t length = 0; length <= MOST_LENGTH; length++)
         for (int i = 0; i < PIECE_NUMBERS; i++) see_places(p, length, piece_numbers[i]);
     for (int i = 0; i < PIECE_NUMBERS; i++) see_places(p, SIZE_MAX - probe_draw(p, 3), piece_numbers[i]);
+    /* numbers of pieces that 8 or 16 bits do not hold, of lengths around what 8, 16, 24 (a float), 32 and 53 bits (a
+     * double) hold */
+    static const int many[] = {3, 64, 255, 256, 257, 1000, 65535, 65536, 65537};
+    static const int bits[] = {8, 16, 24, 31, 32, 53, 63};
+    for (size_t m = 0; m < sizeof many / sizeof many[0]; m++) {
+        see_some_places(p, 3, many[m]);
+        see_some_places(p, (size_t)many[m] + 1, many[m]);
+        see_some_places(p, SIZE_MAX, many[m]);
+        for (size_t b = 0; b < sizeof bits / sizeof bits[0]; b++)
+            for (size_t more = 0; more <= 1; more++) see_some_places(p, ((size_t)1 << bits[b]) + more, many[m]);
+    }
 }
 
 /* --- samplers -------------------------------------------------------------------------------------------------------- */
 
-enum { MOST_RANKS = 8, MOST_SAMPLES = 2000, MANNERS = 4 };
+enum { MOST_RANKS = 300, MOST_DRAWN_RANKS = 8, MOST_SAMPLES = 70000, MOST_DRAWN_SAMPLES = 2000, MANNERS = 4 };
 
 static const char *const manners[MANNERS] = {"", ", drop_last", ", uneven", ", drop_last and uneven"};
 
@@ -86,9 +112,15 @@ static ls_sampler *open_sampler(probe *p, const struct share *s, int rank) {
     return sampler;
 }
 
+/* Of many ranks, a few: the first and the last two, and one in between. */
+static bool is_looked_at(const struct share *s, int rank) {
+    return s->world_size <= MOST_DRAWN_RANKS || rank < 2 || rank >= s->world_size - 2 || rank == s->world_size / 2;
+}
+
 static void see_counts(probe *p, const struct share *s) {
     begin_case(p, s);
     for (int r = 0; r < s->world_size; r++) {
+        if (!is_looked_at(s, r)) continue;
         ls_sampler *sampler = open_sampler(p, s, r);
         int64_t count = -1, of_each[MOST_RANKS];
         (void)ls_sampler_indices(sampler, &count);
@@ -103,8 +135,10 @@ static void see_counts(probe *p, const struct share *s) {
 /* How often each sample is seen, by all ranks together. Which of them are seen twice is the order's affair. */
 static void see_share(probe *p, const struct share *s) {
     enum { MOST_TIMES = 10 };
-    int seen[MOST_SAMPLES] = {0}, samples[MOST_TIMES + 1] = {0};
+    static int seen[MOST_SAMPLES];
+    int samples[MOST_TIMES + 1] = {0};
     int64_t strangers = 0;
+    memset(seen, 0, sizeof seen);
     begin_case(p, s);
     for (int r = 0; r < s->world_size; r++) {
         ls_sampler *sampler = open_sampler(p, s, r);
@@ -127,6 +161,7 @@ static void see_share(probe *p, const struct share *s) {
 static void see_order(probe *p, const struct share *s) {
     begin_case(p, s);
     for (int r = 0; r < s->world_size; r++) {
+        if (!is_looked_at(s, r)) continue;
         ls_sampler *sampler = open_sampler(p, s, r);
         int64_t count;
         const int64_t *indices = ls_sampler_indices(sampler, &count);
@@ -155,16 +190,49 @@ static void every_share(probe *p, bool shuffle, void (*see)(probe *p, const stru
                    .n = 5, .world_size = 1 + i / 4, .shuffle = shuffle, .seed = (uint64_t)(i / 2 % 2), .epoch = i % 2});
     for (int again = 0; again < 10; again++)
         for (int m = 0; m < MANNERS; m++)
-            see(p, &(struct share){.n = 1 + (int64_t)probe_draw(p, MOST_SAMPLES),
-                                   .world_size = 1 + (int)probe_draw(p, MOST_RANKS),
+            see(p, &(struct share){.n = 1 + (int64_t)probe_draw(p, MOST_DRAWN_SAMPLES),
+                                   .world_size = 1 + (int)probe_draw(p, MOST_DRAWN_RANKS),
                                    .manner = m,
                                    .shuffle = shuffle,
                                    .epoch = (int64_t)probe_draw(p, 100),
                                    .seed = probe_draw(p, 1000000)});
     for (int m = 0; m < MANNERS; m++) see(p, &(struct share){.n = 0, .world_size = 4, .manner = m, .shuffle = shuffle});
+    for (int m = 0; m < MANNERS; m++) { /* more ranks than 8 bits hold, and more samples than 16 */
+        see(p, &(struct share){.n = 1000, .world_size = MOST_RANKS, .manner = m, .shuffle = shuffle});
+        see(p, &(struct share){.n = 7, .world_size = MOST_RANKS, .manner = m, .shuffle = shuffle});
+        see(p, &(struct share){.n = MOST_SAMPLES, .world_size = 1 + m % 2 * 2, .manner = m, .shuffle = shuffle});
+    }
 }
 
-static void sampler_count(probe *p) { every_share(p, false, see_counts); }
+/* Numbers of samples that a float does not hold: it gives one less, or one more. */
+static void see_counts_of_many(probe *p) {
+    static const struct share many[] = {{.n = (1 << 24) + 1, .world_size = 64},
+                                        {.n = (1 << 24) + 3, .world_size = 4, .manner = 1},
+                                        {.n = (1 << 24) + 1, .world_size = 64, .manner = 2}};
+    for (size_t i = 0; i < sizeof many / sizeof many[0]; i++) {
+        int64_t of_each[MOST_RANKS];
+        begin_case(p, &many[i]);
+        ls_sampler *sampler = open_sampler(p, &many[i], many[i].world_size - 1);
+        for (int other = 0; other < many[i].world_size; other++) of_each[other] = ls_sampler_count(sampler, other);
+        probe_see_wholes(p, "what the last rank takes for the numbers of all", of_each, (size_t)many[i].world_size);
+        ls_sampler_destroy(sampler);
+    }
+}
+
+/* Epochs beyond 8 and 16 bits, and seeds beyond 16, 31 and 32. */
+static void see_order_of_large_numbers(probe *p) {
+    static const int64_t epochs[] = {127, 255, 256, 32767, 65535, 65536};
+    static const uint64_t seeds[] = {255, 65536, (1u << 24) + 1, INT32_MAX, UINT32_MAX, (uint64_t)UINT32_MAX + 7};
+    for (size_t e = 0; e < sizeof epochs / sizeof epochs[0]; e++)
+        see_order(p, &(struct share){.n = 11, .world_size = 2, .shuffle = true, .epoch = epochs[e]});
+    for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++)
+        see_order(p, &(struct share){.n = 11, .world_size = 2, .shuffle = true, .seed = seeds[i], .epoch = (int64_t)i});
+}
+
+static void sampler_count(probe *p) {
+    every_share(p, false, see_counts);
+    see_counts_of_many(p);
+}
 
 static void sampler_share(probe *p) {
     every_share(p, false, see_share);
@@ -174,6 +242,7 @@ static void sampler_share(probe *p) {
 static void sampler_order(probe *p) {
     every_share(p, false, see_order);
     every_share(p, true, see_order);
+    see_order_of_large_numbers(p);
 }
 
 int main(int argc, char **argv) {

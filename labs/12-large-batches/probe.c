@@ -1,4 +1,5 @@
-/* What lab 12's learning rates are: of devices, of settings, step by step, and in whole runs. */
+/* What lab 12's learning rates are: of devices, of settings, step by step, and in whole runs. Where a rate is built from
+ * what an earlier check has judged, it is seen beside that: one mistake costs one check. */
 #include <math.h>
 #include <string.h>
 
@@ -14,72 +15,98 @@ static double draw(probe *p, double low, double high) {
     return low + (high - low) * (1 + (double)value) / 2;
 }
 
+/* Rounding is far below the bound, and a mistake far above; what should be 0 may be 1e-17. */
+static void see_rate_as(probe *p, const char *what, double rate) {
+    probe_see_near(p, what, rate, 1e-8 * fabs(rate) + 1e-14);
+}
+
 /* --- devices ----------------------------------------------------------------------------------------------------- */
 
-/* W = 1 changes nothing, and 4 is the root of 16 only: 2, 3 and 7 tell rules apart that agree there. */
+/* W = 1 changes nothing, and 4 is the root of 16 only: 2, 3 and 7 tell rules apart that agree there. The last ones are
+ * more than 16 bits hold, and what a float does not tell from 2^24. */
 static void scaled(probe *p) {
-    static const int devices[] = {1, 2, 3, 4, 7, 8, 16, 64, 1000};
+    static const int devices[] = {1, 2, 3, 4, 7, 8, 16, 64, 300, 70000, (1 << 24) + 1};
     for (int scaling = LS_RATE_NONE; scaling <= LS_RATE_SQRT; scaling++) {
         for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
             double rate = draw(p, 0.001, 0.2);
             probe_case(p, "--lr %.6g --lr-scale %s, %d device%s", rate, ls_rate_scaling_names[scaling], devices[i],
                        devices[i] > 1 ? "s" : "");
-            probe_see(p, "the learning rate", "%.9g", ls_scaled_rate(rate, (ls_rate_scaling)scaling, devices[i]));
+            see_rate_as(p, "the learning rate", ls_scaled_rate(rate, (ls_rate_scaling)scaling, devices[i]));
         }
     }
 }
 
 /* --- settings ---------------------------------------------------------------------------------------------------- */
 
-static void see_schedule(probe *p, const ls_schedule *s) {
+/* `scaled`: what ls_scaled_rate makes of the rate, right or wrong. */
+static void see_schedule(probe *p, const ls_schedule *s, double scaled) {
     bool is_known = (unsigned)s->kind <= LS_SCHEDULE_STEP;
-    probe_see(p, "its rate", "%.9g", s->rate);
+    if (scaled > 0)
+        see_rate_as(p, "its rate, as a part of the scaled rate", s->rate / scaled);
+    else
+        see_rate_as(p, "its rate", s->rate);
     probe_see(p, "its kind", "%s", is_known ? ls_schedule_names[s->kind] : "none that there is");
     probe_see(p, "its warmup_steps", "%lld", (long long)s->warmup_steps);
     probe_see(p, "its total_steps", "%lld", (long long)s->total_steps);
-    probe_see(p, "its min_rate", "%.9g", s->min_rate);
+    see_rate_as(p, "its min_rate", s->min_rate);
     probe_see(p, "its decay_epochs", "%lld", (long long)s->decay_epochs);
-    probe_see(p, "its decay_factor", "%.9g", s->decay_factor);
+    see_rate_as(p, "its decay_factor", s->decay_factor);
 }
 
 /* The batch and what goes into it are other numbers each time: none of them is the number of devices. */
+static ls_train_options draw_options(probe *p, int scaling, int kind) {
+    ls_train_options o = ls_train_defaults();
+    o.learning_rate = draw(p, 0.05, 0.2);
+    o.lr_scale = scaling;
+    o.lr_schedule = kind;
+    o.warmup_steps = (int64_t)probe_draw(p, 100);
+    o.min_rate = draw(p, 0.001, 0.01);
+    o.decay_epochs = 1 + (int64_t)probe_draw(p, 30);
+    o.decay_factor = draw(p, 0.1, 0.9);
+    o.batch_size = 64 * (1 + (int64_t)probe_draw(p, 8));
+    o.accumulate = 1 + (int)probe_draw(p, 4);
+    return o;
+}
+
+static void see_settings(probe *p, const ls_train_options *o, int devices, int64_t total) {
+    probe_case(p, "%d device%s, --lr %.6g --lr-scale %s --lr-schedule %s --warmup-steps %lld --accumulate %d", devices,
+               devices > 1 ? "s" : "", o->learning_rate, ls_rate_scaling_names[o->lr_scale],
+               ls_schedule_names[o->lr_schedule], (long long)o->warmup_steps, o->accumulate);
+    ls_schedule schedule = ls_train_schedule(o, devices, total);
+    see_schedule(p, &schedule, ls_scaled_rate(o->learning_rate, (ls_rate_scaling)o->lr_scale, devices));
+}
+
 static void settings(probe *p) {
-    static const int devices[] = {1, 2, 3, 4, 5, 16};
+    static const int devices[] = {1, 2, 3, 4, 5, 16, 65, 300, 70000};
+    static const int64_t large[] = {300, 70000, (int64_t)3 << 40};
+    ls_train_options o;
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         for (int scaling = LS_RATE_NONE; scaling <= LS_RATE_SQRT; scaling++) {
-            ls_train_options o = ls_train_defaults();
-            int64_t total = 1000 + (int64_t)probe_draw(p, 1000);
-            o.learning_rate = draw(p, 0.05, 0.2);
-            o.lr_scale = scaling;
-            o.lr_schedule = (int)((i + (size_t)scaling) % 3);
-            o.warmup_steps = (int64_t)probe_draw(p, 100);
-            o.min_rate = draw(p, 0.001, 0.01);
-            o.decay_epochs = 1 + (int64_t)probe_draw(p, 30);
-            o.decay_factor = draw(p, 0.1, 0.9);
-            o.batch_size = 64 * (1 + (int64_t)probe_draw(p, 8));
-            o.accumulate = 1 + (int)probe_draw(p, 4);
-            probe_case(p, "%d device%s, --lr %.6g --lr-scale %s --lr-schedule %s --warmup-steps %lld --accumulate %d",
-                       devices[i], i > 0 ? "s" : "", o.learning_rate, ls_rate_scaling_names[scaling],
-                       ls_schedule_names[o.lr_schedule], (long long)o.warmup_steps, o.accumulate);
-            ls_schedule schedule = ls_train_schedule(&o, devices[i], total);
-            see_schedule(p, &schedule);
+            o = draw_options(p, scaling, (int)((i + (size_t)scaling) % 3));
+            see_settings(p, &o, devices[i], 1000 + (int64_t)probe_draw(p, 1000));
         }
     }
-    ls_train_options o = ls_train_defaults();
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++) { /* counts of steps and epochs are int64_t */
+        o = draw_options(p, LS_RATE_SQRT, (int)i);
+        o.warmup_steps = large[i];
+        o.decay_epochs = large[i] + 1;
+        see_settings(p, &o, 7, large[i] + 2);
+    }
+    o = draw_options(p, LS_RATE_LINEAR, LS_SCHEDULE_COSINE); /* 0 is a number like any other */
+    o.learning_rate = o.min_rate = o.decay_factor = 0;
+    o.warmup_steps = 0;
+    see_settings(p, &o, 3, 10);
+    o = ls_train_defaults();
     probe_case(p, "a stream, of which nobody knows the length");
     ls_schedule schedule = ls_train_schedule(&o, 2, 0);
-    see_schedule(p, &schedule);
+    see_schedule(p, &schedule, ls_scaled_rate(o.learning_rate, (ls_rate_scaling)o.lr_scale, 2));
 }
 
 /* --- step by step ------------------------------------------------------------------------------------------------ */
 
-/* Nine decimals of a rate of 0.1 .. 1: rounding is far below the last one, and a mistake far above. What rounds to 0 has
- * no sign. */
-static double rounded(double rate) { return fabs(rate) < 5e-10 ? 0 : rate; }
-
 static void see_rate(probe *p, const ls_schedule *s, int64_t step, int64_t epoch) {
-    probe_see(p, probe_name(p, "the rate of step %lld, epoch %lld", (long long)step, (long long)epoch), "%.9f",
-              rounded(ls_schedule_rate(s, step, epoch)));
+    see_rate_as(p, probe_name(p, "the rate of step %lld, epoch %lld", (long long)step, (long long)epoch),
+                ls_schedule_rate(s, step, epoch));
 }
 
 /* A schedule of which all that this kind does not use is set, too. */
@@ -94,14 +121,17 @@ static ls_schedule draw_schedule(probe *p, ls_schedule_kind kind, int64_t warmup
 }
 
 static void warmup(probe *p) {
-    static const int64_t lengths[] = {0, 1, 2, 3, 4, 10};
+    static const int64_t lengths[] = {0, 1, 2, 3, 4, 10, 300};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         ls_schedule s = draw_schedule(p, LS_SCHEDULE_CONSTANT, lengths[i], 20);
         probe_case(p, "constant, rate %.6g, %lld steps of warm-up", s.rate, (long long)s.warmup_steps);
         for (int64_t step = 0; step < lengths[i] + 3; step++) see_rate(p, &s, step, step / 2);
         see_rate(p, &s, s.total_steps - 1, 9);
     }
-    ls_schedule s = draw_schedule(p, LS_SCHEDULE_CONSTANT, (int64_t)6 << 30, (int64_t)7 << 30);
+    ls_schedule s = draw_schedule(p, LS_SCHEDULE_CONSTANT, 100000, 200000);
+    probe_case(p, "constant, rate %.6g, 100000 steps of warm-up", s.rate);
+    for (int64_t step = 9; step < 110000; step += 9999) see_rate(p, &s, step, 0);
+    s = draw_schedule(p, LS_SCHEDULE_CONSTANT, (int64_t)6 << 30, (int64_t)7 << 30);
     probe_case(p, "constant, rate %.6g, 6 x 2^30 steps of warm-up", s.rate);
     static const int64_t steps[] = {0, 1 << 30, (int64_t)3 << 30, ((int64_t)6 << 30) - 1, ((int64_t)6 << 30) + 1};
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) see_rate(p, &s, steps[i], 0);
@@ -111,52 +141,92 @@ static void warmup(probe *p) {
 
 static bool same_bits(double a, double b) { return memcmp(&a, &b, sizeof a) == 0; }
 
+/* That the last step has the full rate at all is the check's before this one. */
 static void full(probe *p) {
     enum { RATES = 100 };
-    static const int64_t lengths[] = {1, 2, 3, 5, 7, 10, 49, 100, 1000};
+    static const int64_t lengths[] = {1, 2, 3, 5, 7, 10, 49, 100, 1000, 100000, (int64_t)6 << 30};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        uint64_t last = 0, next = 0;
+        uint64_t nearly = 0, next = 0;
         probe_case(p, "%d rates, %lld step%s of warm-up, then constant", RATES, (long long)lengths[i],
                    lengths[i] > 1 ? "s" : "");
         for (int r = 0; r < RATES; r++) {
-            ls_schedule s = draw_schedule(p, LS_SCHEDULE_CONSTANT, lengths[i], 2000);
-            last += same_bits(ls_schedule_rate(&s, lengths[i] - 1, 0), s.rate);
+            ls_schedule s = draw_schedule(p, LS_SCHEDULE_CONSTANT, lengths[i], 2 * lengths[i]);
+            double last = ls_schedule_rate(&s, lengths[i] - 1, 0);
+            nearly += !same_bits(last, s.rate) && fabs(last - s.rate) < 1e-12;
             next += same_bits(ls_schedule_rate(&s, lengths[i], 0), s.rate);
         }
-        probe_see_count(p, "in how many the last step of warm-up has the full rate, bit by bit", last);
-        probe_see_count(p, "in how many the step behind it has", next);
+        probe_see_count(p, "in how many the last step of warm-up has nearly the full rate, and not its bits", nearly);
+        probe_see_count(p, "in how many the step behind it has the full rate, bit by bit", next);
     }
 }
 
 /* --- kinds ------------------------------------------------------------------------------------------------------- */
 
+/* In warm-up all kinds are alike, whatever the warm-up is. */
+static void see_warmup(probe *p, const ls_schedule *s, int64_t epochs) {
+    ls_schedule constant = *s;
+    constant.kind = LS_SCHEDULE_CONSTANT;
+    for (int64_t step = 0; step < s->warmup_steps; step += s->warmup_steps / 5 + 1) {
+        int64_t epoch = epochs * step / s->warmup_steps;
+        double rate = ls_schedule_rate(&constant, step, epoch);
+        see_rate_as(p,
+                    probe_name(p, "by how much step %lld of warm-up has another rate than with a constant one",
+                               (long long)step),
+                    ls_schedule_rate(s, step, epoch) - rate);
+    }
+}
+
+static void see_cosine(probe *p, const ls_schedule *s, int64_t points) {
+    int64_t behind = s->total_steps - s->warmup_steps, stride = behind / points + 1;
+    probe_case(p, "cosine, rate %.6g to %.6g, %lld steps, of which %lld warm-up", s->rate, s->min_rate,
+               (long long)s->total_steps, (long long)s->warmup_steps);
+    for (int64_t step = s->warmup_steps; step < s->total_steps; step += stride) see_rate(p, s, step, step / 3);
+    see_rate(p, s, s->total_steps - 1, 9);
+    see_rate(p, s, s->total_steps, 9); /* behind the last */
+    see_warmup(p, s, 3);
+}
+
 static void cosine(probe *p) {
     static const struct {
         int64_t warmup, total;
-    } rows[] = {{0, 1}, {0, 4}, {0, 7}, {1, 5}, {2, 6}, {3, 13}, {10, 30}, {0, 1000}, {100, 1000}};
+    } rows[] = {{0, 1},    {0, 4},      {0, 7},     {1, 5},     {2, 6},      {3, 13},        {10, 30},
+                {0, 1000}, {100, 1000}, {300, 700}, {0, 40000}, {5, 100000}, {70000, 140000}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ls_schedule s = draw_schedule(p, LS_SCHEDULE_COSINE, rows[i].warmup, rows[i].total);
-        int64_t stride = rows[i].total / 30 + 1;
-        probe_case(p, "cosine, rate %.6g to %.6g, %lld steps, of which %lld warm-up", s.rate, s.min_rate,
-                   (long long)s.total_steps, (long long)s.warmup_steps);
-        for (int64_t step = 0; step < s.total_steps; step += stride) see_rate(p, &s, step, step / 3);
-        see_rate(p, &s, s.total_steps - 1, 9);
-        see_rate(p, &s, s.total_steps, 9); /* behind the last */
+        see_cosine(p, &s, 30);
     }
-    ls_schedule s = draw_schedule(p, LS_SCHEDULE_COSINE, (int64_t)1 << 32, (int64_t)5 << 32);
+    ls_schedule s = draw_schedule(p, LS_SCHEDULE_COSINE, 2, 9);
+    s.min_rate = 0;
+    see_cosine(p, &s, 30);
+    s = draw_schedule(p, LS_SCHEDULE_COSINE, (int64_t)1 << 32, (int64_t)5 << 32);
     probe_case(p, "cosine, rate %.6g to %.6g, 5 x 2^32 steps, of which 2^32 warm-up", s.rate, s.min_rate);
     for (int64_t quarter = 1; quarter <= 5; quarter++) see_rate(p, &s, quarter << 32, 0);
 }
 
+/* Many decays by a factor near 1, so that each of them shows: of more than 8, 16 and 32 bits of epochs. */
+static void see_decays(probe *p, double factor, int64_t every, int64_t most) {
+    ls_schedule s = draw_schedule(p, LS_SCHEDULE_STEP, 0, 0);
+    s.decay_epochs = every;
+    s.decay_factor = factor;
+    probe_case(p, "step, rate %.6g, times %.6g every %lld epoch%s, up to epoch %lld", s.rate, s.decay_factor,
+               (long long)every, every > 1 ? "s" : "", (long long)(most * every));
+    for (int64_t decays = 1; decays <= most; decays += decays / 2 + 1) {
+        see_rate(p, &s, decays, decays * every - 1);
+        see_rate(p, &s, decays, decays * every);
+    }
+    see_rate(p, &s, most, most * every);
+}
+
 static void step(probe *p) {
-    enum { STEPS_OF_EPOCH = 7, EPOCHS = 8 };
+    enum { EPOCH = 7, ALL = 8 * EPOCH };
     for (int64_t warmup = 0; warmup <= 32; warmup += 16) {
         for (int64_t every = 1; every <= 3; every++) {
-            ls_schedule s = draw_schedule(p, LS_SCHEDULE_STEP, warmup, STEPS_OF_EPOCH * EPOCHS);
+            ls_schedule s = draw_schedule(p, LS_SCHEDULE_STEP, warmup, ALL);
             s.decay_epochs = every;
             probe_case(p, "step, rate %.6g, times %.6g every %lld epoch%s, %lld steps of warm-up", s.rate,
                        s.decay_factor, (long long)every, every > 1 ? "s" : "", (long long)warmup);
-            for (int64_t at = 0; at < STEPS_OF_EPOCH * EPOCHS; at += 3) see_rate(p, &s, at, at / STEPS_OF_EPOCH);
+            for (int64_t at = warmup; at < ALL; at += 3) see_rate(p, &s, at, at / EPOCH);
+            see_warmup(p, &s, 5);
         }
     }
     ls_schedule s = draw_schedule(p, LS_SCHEDULE_STEP, 0, 0);
@@ -166,9 +236,27 @@ static void step(probe *p) {
     s.decay_factor = 0;
     probe_case(p, "step, rate %.6g, a factor of 0, every %lld epochs", s.rate, (long long)s.decay_epochs);
     for (int64_t epoch = 0; epoch < 6; epoch++) see_rate(p, &s, epoch, epoch);
+    see_decays(p, draw(p, 0.8, 0.9), 3, 20);
+    see_decays(p, draw(p, 0.98, 0.99), 1, 300);
+    see_decays(p, draw(p, 0.9999, 0.99999), 7, 70000);
+    see_decays(p, draw(p, 0.6, 0.9), ((int64_t)1 << 30) + 1, 12);
+    see_decays(p, draw(p, 0.6, 0.9), ((int64_t)3 << 32) + 1, 5);
 }
 
 /* --- whole runs -------------------------------------------------------------------------------------------------- */
+
+/* Beside what the functions give that this run was linked with. That it is the right rate was seen above. */
+static void see_run(probe *p, const struct training *t) {
+    ls_schedule s = ls_train_schedule(&t->options, t->devices, EPOCHS * STEPS_OF_EPOCH);
+    for (int i = 0; i < t->rate_count; i++) {
+        double rate = ls_schedule_rate(&s, i, i / STEPS_OF_EPOCH);
+        see_rate_as(p, probe_name(p, "the optimizer's rate in step %d, as a part of that step's rate", i),
+                    t->rates[i] / rate);
+    }
+    probe_see_count(p, "steps that have set a rate", (uint64_t)t->rate_count);
+    bool rises = t->rate_count > 1 && t->rates[1] > t->rates[0] && t->rates[0] > 0;
+    probe_see(p, "whether the rate rises in warm-up", "%s", rises ? "yes" : "no");
+}
 
 static void run(probe *p) {
     for (int devices = 1; devices <= MOST_DEVICES; devices++) {
@@ -186,9 +274,7 @@ static void run(probe *p) {
                        devices > 1 ? "s" : "", t.options.learning_rate, ls_rate_scaling_names[scaling],
                        ls_schedule_names[t.options.lr_schedule], 2 + scaling);
             training_run(p, &t);
-            for (int i = 0; i < t.rate_count; i++)
-                probe_see(p, probe_name(p, "the optimizer's rate in step %d", i), "%.9f", t.rates[i]);
-            probe_see_count(p, "steps that have set a rate", (uint64_t)t.rate_count);
+            see_run(p, &t);
         }
     }
 }

@@ -7,7 +7,7 @@
 #include "common/train/loop.h"
 #include "dp_threads/data_parallel.h"
 
-enum { BATCH = 12, SAMPLES = 4 * BATCH, EPOCHS = 3 };
+enum { BATCH = 12, SAMPLES = STEPS_OF_EPOCH * BATCH };
 #define MODEL "mlp:20,8,5"
 
 static struct training *noted;

@@ -5,7 +5,7 @@
 #include "common/seam/options.h"
 #include "labs/course/probe/probe.h"
 
-enum { MOST_DEVICES = 4, MOST_RATES = 64 };
+enum { MOST_DEVICES = 4, MOST_RATES = 64, EPOCHS = 3, STEPS_OF_EPOCH = 4 };
 
 struct training {
     int devices;
@@ -15,7 +15,7 @@ struct training {
     int rate_count;
 };
 
-/* Trains for 3 epochs of 4 steps. What fails ends the probe. */
+/* Trains for EPOCHS epochs of STEPS_OF_EPOCH steps. What fails ends the probe. */
 void training_run(probe *p, struct training *t);
 
 #endif

@@ -7,7 +7,7 @@
 #include "ddp_procs/ddp.h"
 #include "labs/course/probe/crew.h"
 
-enum { MOST_RANKS = 5, STEPS = 6, MOST_ROWS = 3, MOST_STATE = 1 << 18 };
+enum { MOST_RANKS = 12, DRAWN_RANKS = 5, STEPS = 6, MOST_ROWS = 3, MOST_STATE = 1 << 18 };
 enum { NONE = -1 }; /* in `counts`: the rank has no batch any more */
 
 /* What a rank brings along, drawn before the ranks start, and what is seen of it when they have ended. */
@@ -27,7 +27,8 @@ struct rank {
 
 struct job {
     const char *model;
-    int ranks, counts[STEPS][MOST_RANKS];
+    int ranks;
+    int64_t counts[STEPS][MOST_RANKS];
     ddp_join_options join;
     bool trains;
     struct rank rank[MOST_RANKS];
@@ -137,9 +138,10 @@ static void draw_counts(probe *p, struct job *job) {
     int end[MOST_RANKS];
     for (int r = 0; r < job->ranks; r++) end[r] = 1 + (int)probe_draw(p, STEPS - 1);
     for (int s = 0; s < STEPS; s++) {
-        int alive = 0, samples = 0, last = 0;
+        int alive = 0, last = 0;
+        int64_t samples = 0;
         for (int r = 0; r < job->ranks; r++) {
-            job->counts[s][r] = s < end[r] ? (int)probe_draw(p, MOST_ROWS + 1) : NONE;
+            job->counts[s][r] = s < end[r] ? (int64_t)probe_draw(p, MOST_ROWS + 1) : NONE;
             if (s >= end[r]) continue;
             alive++;
             last = r;
@@ -153,11 +155,11 @@ static void draw_counts(probe *p, struct job *job) {
 static void write_counts(char *text, size_t capacity, const struct job *job, int step) {
     size_t at = 0;
     for (int r = 0; r < job->ranks; r++) {
-        int count = step < STEPS ? job->counts[step][r] : NONE;
+        int64_t count = step < STEPS ? job->counts[step][r] : NONE;
         if (count == NONE)
             at += (size_t)snprintf(text + at, capacity - at, " -");
         else
-            at += (size_t)snprintf(text + at, capacity - at, " %d", count);
+            at += (size_t)snprintf(text + at, capacity - at, " %lld", (long long)count);
     }
 }
 
@@ -175,11 +177,33 @@ static struct job fixed(int ranks) {
     return job;
 }
 
+/* As many as there may be in a sheet's job, and more: they run out from the last to the first, and in each step every
+ * third of the others has no sample. */
+static struct job many(void) {
+    struct job job = {.model = "mlp:8,6,4", .ranks = MOST_RANKS, .join = {.enable = true}};
+    for (int s = 0; s < STEPS; s++)
+        for (int r = 0; r < MOST_RANKS; r++) job.counts[s][r] = r < MOST_RANKS - 3 * s ? (r + 2 * s) % MOST_ROWS : NONE;
+    return job;
+}
+
+/* Samples that 16 and 32 bits do not count, or take for none, for less than none, or for a rank that has run out. */
+static struct job large(void) {
+    static const int64_t counts[STEPS][3] = {{40000, 70000, 65535},
+                                             {3000000000, 3000000000, 65536},
+                                             {(int64_t)1 << 32, 1, 0},
+                                             {((int64_t)1 << 32) - 1, (int64_t)1 << 31, NONE},
+                                             {((int64_t)1 << 24) + 1, NONE, NONE},
+                                             {NONE, NONE, NONE}};
+    struct job job = {.model = "mlp:8,6,4", .ranks = 3, .join = {.enable = true}};
+    for (int s = 0; s < STEPS; s++) memcpy(job.counts[s], counts[s], sizeof counts[s]);
+    return job;
+}
+
 typedef void see_rank(probe *p, const struct rank *rank, int r, int step);
 
 /* One job, step by step, each as a case of its own. */
 static void see_job(probe *p, struct job *job, const char *words, see_rank *see) {
-    char counts[4 * MOST_RANKS + 1];
+    char counts[12 * MOST_RANKS + 1];
     probe_case(p, "W = %d%s", job->ranks, words);
     run(p, job, "inline");
     for (int s = 0; s <= STEPS; s++) {
@@ -203,10 +227,15 @@ static void see_jobs(probe *p, bool initial, see_rank *see) {
         see_job(p, &job, words, see);
     }
     for (int again = 0; again < 4; again++) {
-        struct job job = {.model = "mlp:8,6,4", .ranks = 2 + (int)probe_draw(p, MOST_RANKS - 1)};
+        struct job job = {.model = "mlp:8,6,4", .ranks = 2 + (int)probe_draw(p, DRAWN_RANKS - 1)};
         job.join = (ddp_join_options){.enable = true, .divide_by_initial_world_size = initial};
         draw_counts(p, &job);
         see_job(p, &job, words, see);
+    }
+    struct job jobs[] = {many(), large()};
+    for (int i = 0; i < 2; i++) {
+        jobs[i].join.divide_by_initial_world_size = initial;
+        see_job(p, &jobs[i], words, see);
     }
 }
 

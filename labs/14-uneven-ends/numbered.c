@@ -11,7 +11,9 @@ struct numbered_cursor {
 };
 
 static ls_status cursor_open(ls_cursor **out, const ls_dataset *dataset) {
-    (void)dataset;
+    const numbered *n = (const numbered *)dataset;
+    *out = NULL;
+    if (n->open_status != LS_OK) return ls_fail(n->open_status, "there is no cursor");
     struct numbered_cursor *cursor = calloc(1, sizeof *cursor);
     *out = cursor ? &cursor->base : NULL;
     return cursor ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a cursor");
@@ -26,7 +28,7 @@ static ls_status cursor_next(ls_cursor *base, bool *end, float *input, int64_t *
     *end = i >= n->count;
     cursor->over = *end || i == n->bad;
     if (*end) return LS_OK;
-    if (i == n->bad) return ls_fail(LS_ERR_FORMAT, "sample %lld is bad", (long long)i);
+    if (i == n->bad) return ls_fail(n->bad_status, "sample %lld is bad", (long long)i);
     cursor->next++;
     if (input) atomic_fetch_add(&n->converted, 1);
     if (input) input[0] = (float)i, input[1] = (float)i + 0.5F;
@@ -46,6 +48,7 @@ void numbered_init(numbered *n, int64_t count, bool targets) {
                              .spec = {.channels = 1, .height = 1, .width = NUMBERED_INPUTS, .classes = targets ? 0 : 1},
                              .promised = (size_t)count},
                     .count = count,
-                    .bad = -1};
+                    .bad = -1,
+                    .bad_status = LS_ERR_FORMAT};
     n->base.spec.target_count = targets ? 1 : 0;
 }

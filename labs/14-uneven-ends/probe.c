@@ -10,7 +10,7 @@
 #include "labs/14-uneven-ends/numbered.h"
 #include "labs/course/probe/probe.h"
 
-enum { MOST_SAMPLES = 400, MOST_BATCH = 8, MOST_SHARES = 64 };
+enum { MOST_SAMPLES = 700, MOST_BATCH = 8 };
 
 struct sharing {
     int64_t samples;
@@ -147,7 +147,7 @@ static void every_sharing(probe *p, void (*see)(probe *p, const struct sharing *
                 see(p, &(struct sharing){
                            .samples = counts[c], .ranks = ranks, .workers = workers, .batch = 1 + (ranks + c) % 3});
     for (int again = 0; again < 12; again++)
-        see(p, &(struct sharing){.samples = (int64_t)probe_draw(p, MOST_SAMPLES),
+        see(p, &(struct sharing){.samples = (int64_t)probe_draw(p, 400),
                                  .ranks = 1 + (int)probe_draw(p, 8),
                                  .workers = 1 + (int)probe_draw(p, 8),
                                  .batch = 1 + (int)probe_draw(p, MOST_BATCH),
@@ -155,9 +155,34 @@ static void every_sharing(probe *p, void (*see)(probe *p, const struct sharing *
     see(p, &(struct sharing){.samples = 0, .ranks = 2, .workers = 2, .batch = 2});
 }
 
-static void stream_share(probe *p) { every_sharing(p, see_shares); }
+/* More shares than 8 bits count. */
+static void stream_share(probe *p) {
+    every_sharing(p, see_shares);
+    see_shares(p, &(struct sharing){.samples = MOST_SAMPLES, .ranks = 20, .workers = 16, .batch = 2});
+}
 
-static void stream_order(probe *p) { every_sharing(p, see_order); }
+/* A few workers of many, more than 16 bits count. */
+static void see_far_shares(probe *p, int ranks, int workers) {
+    static struct reading reading;
+    numbered n;
+    struct sharing s = {.ranks = ranks, .workers = workers, .batch = 2};
+    s.samples = 2 * (int64_t)ranks * workers + (int64_t)probe_draw(p, 99);
+    numbered_init(&n, s.samples, true); /* as a label each would be out of range */
+    begin_case(p, &s);
+    for (int i = 0; i < 4; i++) {
+        int rank = i < 2 ? i * (ranks - 1) : (int)probe_draw(p, (uint64_t)ranks);
+        int worker = i < 2 ? i * (workers - 1) : (int)probe_draw(p, (uint64_t)workers);
+        read_share(p, &reading, &n, &s, rank, worker);
+        probe_see_wholes(p, probe_name(p, "what worker %d of rank %d reads", worker, rank), reading.answers,
+                         reading.count);
+    }
+}
+
+static void stream_order(probe *p) {
+    every_sharing(p, see_order);
+    see_far_shares(p, 64, 64);
+    see_far_shares(p, 300, 300);
+}
 
 /* --- ends ---------------------------------------------------------------------------------------------------------- */
 
@@ -186,30 +211,51 @@ static void see_cursor(probe *p, numbered *n, size_t share, size_t shares, size_
     ls_cursor_destroy(cursor);
 }
 
-static void see_end(probe *p, int64_t count, int shares, int64_t bad, bool targets) {
-    char trouble[48] = "";
-    if (bad >= 0) snprintf(trouble, sizeof trouble, ", of which number %lld is bad", (long long)bad);
+/* `trouble`: what asking for sample `bad` ends with. */
+static void see_end(probe *p, int64_t count, int shares, int64_t bad, ls_status trouble, bool targets) {
+    char words[96] = "";
+    if (bad >= 0)
+        snprintf(words, sizeof words, ", of which number %lld is bad (%s)", (long long)bad, ls_status_text(trouble));
     for (int share = 0; share < shares; share++) {
         numbered n;
         numbered_init(&n, count, targets);
         n.bad = bad;
+        n.bad_status = trouble;
         size_t part = 1 + (size_t)probe_draw(p, 3);
         probe_case(p, "%lld sample%s%s%s, share %d of %d, %zu at a time", (long long)count, count == 1 ? "" : "s",
-                   targets ? " with targets" : "", trouble, share, shares, part);
+                   targets ? " with targets" : "", words, share, shares, part);
         ls_log_sink before = ls_log_capture((char[256]){0}, 256);
         see_cursor(p, &n, (size_t)share, (size_t)shares, part);
         ls_log_restore(before);
     }
 }
 
+/* A stream that cannot be opened: its first batch and all after it say why. */
+static void see_no_stream(probe *p, ls_status trouble) {
+    numbered n;
+    struct sharing s = {.samples = 6, .ranks = 2, .workers = 2, .batch = 2};
+    static struct reading reading;
+    numbered_init(&n, s.samples, false);
+    n.open_status = trouble;
+    probe_case(p, "a stream that cannot be opened (%s)", ls_status_text(trouble));
+    read_share(p, &reading, &n, &s, 1, 1);
+    probe_see(p, "how it ends", "%s after %lld batches", ls_status_text(reading.status), (long long)reading.batches);
+}
+
 static void stream_end(probe *p) {
+    static const ls_status troubles[] = {LS_ERR_IO,    LS_ERR_NO_MEMORY,   LS_ERR_SYSTEM, LS_ERR_INVALID,
+                                         LS_ERR_USAGE, LS_ERR_UNSUPPORTED, LS_ERR_PEER,   LS_ERR_STOPPED};
     for (int shares = 1; shares <= 4; shares++)
-        for (int64_t count = 0; count <= 9; count++) see_end(p, count, shares, -1, false);
+        for (int64_t count = 0; count <= 9; count++) see_end(p, count, shares, -1, LS_OK, false);
     for (int shares = 1; shares <= 3; shares++)
-        for (int64_t bad = 0; bad < 6; bad++) see_end(p, 6, shares, bad, false);
-    for (int shares = 1; shares <= 3; shares++) see_end(p, 7, shares, -1, true);
+        for (int64_t bad = 0; bad < 6; bad++) see_end(p, 6, shares, bad, LS_ERR_FORMAT, false);
+    for (size_t i = 0; i < sizeof troubles / sizeof *troubles; i++) {
+        see_end(p, 5, 2, 1 + (int64_t)i % 3, troubles[i], false);
+        see_no_stream(p, troubles[i]);
+    }
+    for (int shares = 1; shares <= 3; shares++) see_end(p, 7, shares, -1, LS_OK, true);
     for (int again = 0; again < 4; again++)
-        see_end(p, 30 + (int64_t)probe_draw(p, 60), 2 + (int)probe_draw(p, 20), -1, again % 2 > 0);
+        see_end(p, 30 + (int64_t)probe_draw(p, 60), 2 + (int)probe_draw(p, 20), -1, LS_OK, again % 2 > 0);
 }
 
 int main(int argc, char **argv) {

@@ -1,5 +1,6 @@
-/* What lab 16's two formulas give: kernels on devices and all-reduces on nodes, whose figures are drawn. Times have
- * seven digits, so that it does not matter in which order the terms are added. */
+/* What lab 16's two formulas give: kernels on devices and all-reduces on nodes, whose figures are drawn. Times are seen
+ * with a bound, so that it does not matter in which order the terms are added. What one check has seen of a formula the
+ * next ones leave out: they see differences, in which it cancels out. So one mistake costs one check. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +21,7 @@ static const char node_format[] =
     "\"sources\": {\"device\": \"drawn\", \"host\": \"drawn\", \"links\": \"drawn\", \"collectives\": \"drawn\"}}";
 
 static ls_node *parse_node(probe *p, int devices) {
-    enum { MOST_DEVICES = 8, LINK_CAPACITY = 128 };
+    enum { MOST_DEVICES = 16, LINK_CAPACITY = 128 };
     char text[sizeof node_format + MOST_DEVICES * LINK_CAPACITY], links[MOST_DEVICES * LINK_CAPACITY] = "";
     for (int d = 0, at = 0; d < devices; d++)
         at +=
@@ -57,7 +58,13 @@ static ls_node *open_node_of(probe *p, int devices) {
 
 static ls_node *open_node(probe *p) { return open_node_of(p, 2); }
 
-static void see_us(probe *p, const char *what, double us) { probe_see(p, what, "%.7g us", us); }
+/* Rounding is far below the bound, and a mistake far above. */
+static void see_us(probe *p, const char *what, double us) { probe_see_near(p, what, us, 1e-8 * fabs(us)); }
+
+/* How much longer it takes than something else does. */
+static void see_more_us(probe *p, const char *what, double us, double than_us) {
+    probe_see_near(p, what, us - than_us, 1e-8 * fmax(fabs(us), fabs(than_us)));
+}
 
 /* --- kernels ------------------------------------------------------------------------------------------------------- */
 
@@ -70,41 +77,51 @@ static const char *name_rates(char text[128], const ls_node *node) {
 
 static const ls_dtype precisions[] = {LS_FP32, LS_FP16, LS_BF16};
 
-static void see_kernel(probe *p, const ls_node *node, double flops, double bytes, bool is_product, ls_dtype precision) {
+static void begin_kernel(probe *p, const ls_node *node, double flops, double bytes, bool is_product,
+                         ls_dtype precision) {
     char rates[128];
     probe_case(p, "%s; %s, %s, %.6g bytes, %.6g flops", name_rates(rates, node),
                is_product ? "a product" : "no product", ls_dtype_name(precision), bytes, flops);
-    see_us(p, "it takes", ls_cost_kernel_us(node, flops, bytes, is_product, precision));
 }
 
-/* Operations that are no products: their flops do not count. From none of bytes to many. */
+/* Operations that are no products: their flops do not count. From none of bytes to more than 32 bits count. */
 static void floors(probe *p) {
-    static const double scales[] = {0, 1e3, 1e5, 1e7, 1e9};
+    static const double scales[] = {0, 1e3, 1e5, 1e7, 1e9, 1e11};
     for (size_t s = 0; s < sizeof scales / sizeof *scales; s++) {
         for (int i = 0; i < 3; i++) {
             ls_node *node = open_node(p);
             double flops = scales[s] * draw(p, 0, 50), bytes = scales[s] * draw(p, 1, 2);
-            see_kernel(p, node, flops, bytes, false, precisions[i]);
+            begin_kernel(p, node, flops, bytes, false, precisions[i]);
+            see_us(p, "microseconds", ls_cost_kernel_us(node, flops, bytes, false, precisions[i]));
             ls_node_close(node);
         }
     }
 }
 
+/* The floor is the check's before this one. That products take it, too, is seen of one that has nothing to do. */
+static void see_product(probe *p, const ls_node *node, double flops, double bytes, ls_dtype precision) {
+    double idle_us = ls_cost_kernel_us(node, 0, 0, true, precision);
+    begin_kernel(p, node, flops, bytes, true, precision);
+    see_more_us(p, "microseconds beyond its floor", ls_cost_kernel_us(node, flops, bytes, true, precision), idle_us);
+    see_more_us(p, "microseconds that its floor is above that of what is no product", idle_us,
+                ls_cost_kernel_us(node, 0, 0, false, precision));
+}
+
 /* Products on both sides of where memory and computing take as long, and far from it. */
 static void rooflines(probe *p) {
-    static const double sides[] = {0, 0.01, 0.5, 0.9, 1.1, 2, 100};
+    static const double sides[] = {0, 0.01, 0.5, 0.9, 1.1, 2, 100, 1e5};
     for (size_t s = 0; s < sizeof sides / sizeof *sides; s++) {
         for (int i = 0; i < 3; i++) {
             ls_node *node = open_node(p);
             const struct ls_node_device *device = ls_node_device(node);
             double bytes = draw(p, 1e6, 1e7), rate = i > 0 ? device->fp16_GFLOPs : device->fp32_GFLOPs;
-            see_kernel(p, node, sides[s] * bytes / device->memory_GBps * rate, bytes, true, precisions[i]);
+            see_product(p, node, sides[s] * bytes / device->memory_GBps * rate, bytes, precisions[i]);
             ls_node_close(node);
         }
     }
     for (int i = 0; i < 3; i++) {
         ls_node *node = open_node(p);
-        see_kernel(p, node, draw(p, 1e8, 1e9), 0, true, precisions[i]);
+        see_product(p, node, draw(p, 1e8, 1e9), 0, precisions[i]);
         ls_node_close(node);
     }
 }
@@ -112,9 +129,8 @@ static void rooflines(probe *p) {
 /* --- operations of a workload -------------------------------------------------------------------------------------- */
 
 /* A layer of 64 samples, whose weights have `rows` rows to meet: measured, or not. */
-static void see_work(probe *p, const ls_node *node, double rows, ls_dtype precision, bool is_measured) {
+static void see_work(probe *p, const ls_node *node, double rows, double weights, ls_dtype precision, bool is_measured) {
     ls_workload workload = {.name = "drawn", .samples = 64, .element_bytes = 4};
-    double weights = floor(draw(p, 1e3, 1e5));
     struct ls_work work = {.name = "layer", .phase = "forward", .is_product = true, .us = -1};
     work.fixed_bytes = 4 * weights;
     work.bytes = work.fixed_bytes + draw(p, 1e3, 1e6);
@@ -124,18 +140,19 @@ static void see_work(probe *p, const ls_node *node, double rows, ls_dtype precis
                is_measured ? "measured with 64 samples" : "not measured");
     static const double samples[] = {64, 16, 4, 256};
     for (size_t s = 0; s < sizeof samples / sizeof *samples; s++)
-        see_us(p, probe_name(p, "%.0f samples take", samples[s]),
+        see_us(p, probe_name(p, "microseconds for %.0f samples", samples[s]),
                ls_cost_work_us(node, &work, &workload, samples[s], precision, 1));
 }
 
 static void shares(probe *p) {
-    static const double rows[] = {1, 2, 16, 32, 100, 128, 1000};
+    static const double rows[] = {1, 2, 16, 32, 100, 128, 1000, 1e5, 32};
     for (int measured = 0; measured < 2; measured++) {
         for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
             ls_node *node = open_node(p);
             ls_node_change_device(node)->product_count = 3;
             ls_node_change_device(node)->memory_GBps = draw(p, 500, 5000);
-            see_work(p, node, rows[r], precisions[r % 3], measured);
+            double weights = floor(r < 8 ? draw(p, 1e3, 1e5) : draw(p, 5e9, 9e9)); /* at last more than 32 bits count */
+            see_work(p, node, rows[r], weights, precisions[r % 3], measured);
             ls_node_close(node);
         }
     }
@@ -143,7 +160,7 @@ static void shares(probe *p) {
 
 /* --- collectives --------------------------------------------------------------------------------------------------- */
 
-static void see_collective(probe *p, const ls_node *node, ls_collective what, int ranks, double bytes) {
+static void begin_collective(probe *p, const ls_node *node, ls_collective what, int ranks, double bytes) {
     static const char *const names[] = {"all-reduce", "broadcast", "reduce"};
     const struct ls_node_collectives *c = ls_node_collectives(node);
     char network[96] = "";
@@ -151,51 +168,86 @@ static void see_collective(probe *p, const ls_node *node, ls_collective what, in
         snprintf(network, sizeof network, ", network hop %.4g us and %.4g GB/s", c->network_hop_us, c->network_GBps);
     probe_case(p, "%s of %.0f bytes, %d ranks, %d to a node: base %.4g us, hop %.4g us, bus %.4g GB/s%s", names[what],
                bytes, ranks, ls_node_device_count(node), c->base_us, c->hop_us, c->bus_GBps, network);
-    see_us(p, "it takes", ls_cost_collective_us(node, what, ranks, bytes));
 }
 
-static void see_sizes(probe *p, const ls_node *node, ls_collective what, int ranks) {
-    see_collective(p, node, what, ranks, 0);
-    see_collective(p, node, what, ranks, 1e3 + floor(draw(p, 0, 1e3)));
-    see_collective(p, node, what, ranks, 1e7 + floor(draw(p, 0, 1e7)));
+enum { SIZES = 4 };
+
+/* None of bytes, few, many, and more than 32 bits count. */
+static double draw_bytes(probe *p, int size) {
+    static const double scales[SIZES] = {0, 1e3, 1e7, 1e10};
+    return scales[size] + floor(draw(p, 0, scales[size]));
 }
 
 /* Without a figure of a network all ranks count as of one node. */
 static void rings(probe *p) {
-    static const int ranks[] = {1, 2, 3, 4, 8, 17};
+    static const int ranks[] = {1, 2, 3, 4, 8, 17, 65, 300, 70000};
     for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++) {
         ls_node *node = open_node(p);
-        see_sizes(p, node, LS_COLLECTIVE_ALL_REDUCE, ranks[r]);
+        for (int size = 0; size < SIZES; size++) {
+            double bytes = draw_bytes(p, size);
+            begin_collective(p, node, LS_COLLECTIVE_ALL_REDUCE, ranks[r], bytes);
+            see_us(p, "microseconds", ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, ranks[r], bytes));
+        }
         ls_node_close(node);
     }
+}
+
+/* Beside the all-reduce whose links carry as many bytes: it takes a turn more, and nothing else. */
+static void see_turn(probe *p, const ls_node *node, ls_collective what, int ranks, double bytes) {
+    double as_many = bytes * ranks / (2 * (ranks - 1.0));
+    begin_collective(p, node, what, ranks, bytes);
+    see_more_us(p, "microseconds that an all-reduce takes longer whose links carry as much",
+                ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, ranks, as_many),
+                ls_cost_collective_us(node, what, ranks, bytes));
 }
 
 static void one_turn(probe *p) {
-    static const int ranks[] = {1, 2, 3, 8, 17};
+    static const int ranks[] = {2, 3, 8, 17, 300};
     for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++) {
         ls_node *node = open_node(p);
-        see_sizes(p, node, LS_COLLECTIVE_BROADCAST, ranks[r]);
-        see_sizes(p, node, LS_COLLECTIVE_REDUCE, ranks[r]);
+        for (int size = 0; size < SIZES; size++) {
+            see_turn(p, node, LS_COLLECTIVE_BROADCAST, ranks[r], draw_bytes(p, size));
+            see_turn(p, node, LS_COLLECTIVE_REDUCE, ranks[r], draw_bytes(p, size));
+        }
         ls_node_close(node);
     }
 }
 
-/* A network that is slower than what joins the devices of a node, or faster. */
-static void see_network(probe *p, int devices, int ranks, bool is_faster) {
-    ls_node *node = open_node_of(p, devices);
+struct network {
+    double hop_us, GBps;
+};
+
+/* What the network adds to the same ranks' time without one. */
+static void see_network(probe *p, ls_node *node, const struct network *network, ls_collective what, int ranks) {
     struct ls_node_collectives *collectives = ls_node_change_collectives(node);
-    collectives->network_hop_us = draw(p, 10, 30);
-    collectives->network_GBps = collectives->bus_GBps * (is_faster ? draw(p, 2, 9) : draw(p, 0.1, 0.9));
-    for (int what = LS_COLLECTIVE_ALL_REDUCE; what <= LS_COLLECTIVE_REDUCE; what++)
-        see_sizes(p, node, (ls_collective)what, ranks);
-    ls_node_close(node);
+    for (int size = 0; size < SIZES; size++) {
+        double bytes = draw_bytes(p, size);
+        collectives->network_hop_us = collectives->network_GBps = 0;
+        double alone_us = ls_cost_collective_us(node, what, ranks, bytes);
+        collectives->network_hop_us = network->hop_us;
+        collectives->network_GBps = network->GBps;
+        begin_collective(p, node, what, ranks, bytes);
+        see_more_us(p, "microseconds that the network adds", ls_cost_collective_us(node, what, ranks, bytes), alone_us);
+    }
 }
 
+/* A network that is slower than what joins the devices of a node, or faster; whose hops cost nothing; and one of which
+ * only the hops are known, which counts for none. */
 static void networks(probe *p) {
-    static const int devices[] = {2, 1, 3, 8}, ranks[] = {2, 3, 4, 5, 8, 9, 17, 64};
-    for (int faster = 0; faster < 2; faster++)
+    static const int devices[] = {2, 1, 3, 8, 16}, ranks[] = {2, 3, 4, 5, 8, 9, 17, 64, 300, 70000};
+    enum { SLOWER, FASTER, NO_HOPS, NO_RATE, KINDS };
+    for (int kind = 0; kind < KINDS; kind++)
         for (size_t d = 0; d < sizeof devices / sizeof *devices; d++)
-            for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++) see_network(p, devices[d], ranks[r], faster);
+            for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++) {
+                ls_node *node = open_node_of(p, devices[d]);
+                double bus = ls_node_collectives(node)->bus_GBps;
+                struct network network = {draw(p, 10, 30), bus * (kind == SLOWER ? draw(p, 0.1, 0.9) : draw(p, 2, 9))};
+                if (kind == NO_HOPS) network.hop_us = 0;
+                if (kind == NO_RATE) network.GBps = 0;
+                for (int what = LS_COLLECTIVE_ALL_REDUCE; what <= LS_COLLECTIVE_REDUCE; what++)
+                    see_network(p, node, &network, (ls_collective)what, ranks[r]);
+                ls_node_close(node);
+            }
 }
 
 int main(int argc, char **argv) {

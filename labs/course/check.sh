@@ -97,7 +97,6 @@ makes system calls|__asm__ volatile("syscall" ::: "memory");
 writes files|extern int open(const char *, int, ...); open("seen", 65);
 never ends|for (volatile int i = 0;; i++) {}
 allocates without end|for (;;) memset(malloc(1 << 28), 1, 1 << 28);
-runs before main|
 is a link to the reference|
 includes the reference|
 takes the place of the confinement|'
@@ -112,19 +111,40 @@ check_cheats() {
         BODY=$body awk '/ls_todo\(/ && !done { print "    " ENVIRON["BODY"]; done = 1; next } { print }' "$work/code/$first" >"$work/cheat.c"
         { printf '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n'; cat "$work/cheat.c"; } >"$work/code/$first"
         case $name in
-        'runs before main') printf '__attribute__((constructor)) static void early(void) { puts("early"); }\n' >>"$work/code/$first" ;;
         'is a link to the reference') ln -sf "$PWD/$first" "$work/code/$first" ;;
         'includes the reference') printf '#include <%s>\n' "$first" >"$work/code/$first" ;;
         'takes the place of the confinement')
             cp "$first" "$work/code/$first"
-            printf 'void probe_confine(int fd);\nvoid probe_confine(int fd) { (void)fd; }\n' >>"$work/code/$first"
+            printf '#include <stdbool.h>\nbool probe_confine(int fd);\nbool probe_confine(int fd) { return fd >= 0; }\n' >>"$work/code/$first"
             ;;
         esac
-        began=$(date +%s)
-        NO_ASAN=1 grade "$work/code" "$lab"
-        grep -q "^lab $lab: 0 of " "$work/said" || { complain "lab $lab: code that $name gets points"; cat "$work/said"; }
-        [ $(($(date +%s) - began)) -le 60 ] || complain "lab $lab: code that $name costs more than a minute"
+        gets_nothing
     done 3<"$work/cheats"
+    check_cheats_below
+}
+
+# The code in $work/code, which $name, gets no points, and soon.
+gets_nothing() {
+    began=$(date +%s)
+    NO_ASAN=1 grade "$work/code" "$lab"
+    grep -q "^lab $lab: 0 of " "$work/said" || { complain "lab $lab: code that $name gets points"; cat "$work/said"; }
+    [ $(($(date +%s) - began)) -le 60 ] || complain "lab $lab: code that $name costs more than a minute"
+}
+
+# What is put below correct code, or below stubs.
+check_cheats_below() {
+    sed -n 's/^below //p' labs/course/cheats/below.txt >"$work/below"
+    while read -r base name <&3; do
+        count=$((count + 1))
+        submission
+        [ "$base" = product ] || for file in $(cut_files "$folder"); do cut_file "$file" "$work/code/$file"; done
+        {
+            printf '#include <stddef.h>\n'
+            awk -v head="below $base $name" -v reference="$(realpath "$work/build")/$lab/reference" '
+                /^below / { on = $0 == head; next } on { gsub(/REFERENCE/, reference); print }' labs/course/cheats/below.txt
+        } >>"$work/code/$first"
+        gets_nothing
+    done 3<"$work/below"
 }
 
 # Lines of the functions that FILE has taken out: those that say something.

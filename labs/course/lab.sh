@@ -68,6 +68,7 @@ compare() {
     mv "$out/results.new" "$out/results" # for the report
 }
 
+refuse_changed_tree
 for lab; do
     folder=$(lab_folder "$lab") || exit 2
     out=$top/$lab notes=$code/$folder/predict.txt

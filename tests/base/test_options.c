@@ -131,6 +131,10 @@ static void test_values(void **state) {
     accepts(&s, WORDS("--device-memory=2M", "--quie"));
     assert_int_equal(s.memory_bytes, 2 << 20);
     assert_true(s.quiet);
+    accepts(&s, WORDS("--device_memory=3K", "--device_ids", "4", "--no_shuffle"));
+    assert_int_equal(s.memory_bytes, 3072);
+    assert_int_equal(s.devices.values[0], 4);
+    assert_false(s.shuffle);
     accepts(&s, WORDS("--device-memory=77", "--epochs=5", "--epochs=6", "--"));
     assert_int_equal(s.memory_bytes, 77);
     assert_int_equal(s.epochs, 6);
@@ -182,7 +186,25 @@ static void test_refusals(void **state) {
         {{"--bogus=3"}, "unknown option --bogus; --help lists the options"},
         {{"--no-quiet"}, "unknown option --no-quiet; --help lists the options"},
         {{"-x"}, "unknown option -x; --help lists the options"},
-        {{"--quiet", "-xy"}, "unknown option -x; --help lists the options"},
+        {{"--quiet", "-xy"}, "unknown option -xy; --help lists the options"},
+        {{"--optimiser=sgd"}, "unknown option --optimiser; did you mean --optimizer?"},
+        {{"--eopchs", "3"}, "unknown option --eopchs; did you mean --epochs?"},
+        {{"--learning-rate", "0.1"}, "unknown option --learning-rate; did you mean --lr?"},
+        {{"--learning_rate=0.1"}, "unknown option --learning_rate; did you mean --lr?"},
+        {{"--dm=1G"}, "unknown option --dm; did you mean --device-memory?"},
+        {{"--num-epochs", "3"}, "unknown option --num-epochs; did you mean --epochs?"},
+        {{"--ids=0"}, "unknown option --ids; did you mean --device-ids?"},
+        {{"--Epochs=3"}, "unknown option --Epochs; did you mean --epochs?"},
+        {{"--no-shufle"}, "unknown option --no-shufle; did you mean --no-shuffle?"},
+        {{"--rl=3"}, "unknown option --rl; --help lists the options"},
+        {{"-lr", "0.1"}, "unknown option -lr; names take two dashes: --lr"},
+        {{"--quiet", "-epochs=3"}, "unknown option -epochs; names take two dashes: --epochs"},
+        {{"-device_ids=3"}, "unknown option -device_ids; names take two dashes: --device-ids"},
+        {{"-epoch=3"}, "unknown option -epoch; did you mean --epochs?"},
+        {{"epochs=3"}, "'epochs=3' is not an option; did you mean --epochs?"},
+        {{"--optimizer", "Adam"},
+         "option --optimizer: 'Adam' is unknown, choose sgd, adam or adamw; did you mean adam?"},
+        {{"--device_=1"}, "option --device_ may mean --device-memory, --device-ids"},
         {{"--device=1"}, "option --device may mean --device-memory, --device-ids"},
         {{"--epochs"}, "option --epochs needs a value"},
         {{"--quiet=yes"}, "option --quiet takes no value"},

@@ -157,9 +157,9 @@ static void test_find_unused(void **state) {
     assert_non_null(strstr(p.err_text, "ddp_train[rank 0]: warning: in the first 10 steps all parameters were used"));
 }
 
-/* Trains with weight decay; the file of the weights. */
-static const char *train_branched(const char *line, const char *name) {
-    program_run(&p, "%s --model branched --steps 12 --no-evaluate --weight-decay 0.1 --save-weights %s", line,
+/* The file of the weights. */
+static const char *train_branched(const char *line, const char *options, const char *name) {
+    program_run(&p, "%s --model branched --steps 12 --no-evaluate %s --save-weights %s", line, options,
                 scratch_path(name));
     if (p.status != 0 || p.err_text[0] != '\0') fail_msg("%s: status %d, %s", line, p.status, p.err_text);
     return scratch_path(name);
@@ -171,9 +171,8 @@ static bool same_tensor(struct content *left, struct content *right, const char 
     return memcmp(a->data, b->data, a->nbytes) == 0;
 }
 
-/* A branch that no rank takes: refused by name, in the first step; or left alone, as PyTorch leaves a gradient of
- * None alone, weight decay included. DataParallel's replicas have zeros for it, which weight decay acts on. */
-static void test_branch(void **state) {
+/* A branch that no rank takes: refused by name, in the first step. */
+static void test_branch_is_refused(void **state) {
     (void)state;
     static const char names[] = "cannot finish: 2 parameters got no gradient: aux.weight aux.bias; bucket 1 of 1 waits";
     expect_status(1, "ddp_train --model branched --steps 3");
@@ -181,6 +180,12 @@ static void test_branch(void **state) {
     assert_non_null(strstr(p.err_text, "--find-unused"));
     expect_status(1, "ddp_train --spawn 2 --model branched --steps 3");
     assert_non_null(strstr(p.err_text, names));
+}
+
+/* PyTorch leaves a gradient of None alone, weight decay included. DataParallel on several devices has a gradient of
+ * zero for such a branch, which weight decay acts on (docs/pytorch.md#dataparallel). */
+static void test_branch_decays_in_data_parallel_only(void **state) {
+    (void)state;
     static const struct {
         const char *line;
         bool left_alone;
@@ -189,12 +194,13 @@ static void test_branch(void **state) {
         {"ddp_train --find-unused", true},
         {"ddp_train --spawn 2 --find-unused", true},
         {"ddp_train --spawn 2 --find-unused --shard contiguous", true},
+        {"dp_train --devices 1", true},
         {"dp_train --devices 2", false},
+        {"dp_train --devices 2 --accumulate 2", false},
     };
-    enum { RUNS = sizeof runs / sizeof *runs };
-    struct content before = content_open(train_branched("dp_train --single --optimizer sgd --lr 0", "before"));
+    struct content before = content_open(train_branched("dp_train --single", "--optimizer sgd --lr 0", "before"));
     for (size_t r = 0; r < sizeof runs / sizeof *runs; r++) {
-        struct content after = content_open(train_branched(runs[r].line, "after"));
+        struct content after = content_open(train_branched(runs[r].line, "--weight-decay 0.1", "after"));
         assert_int_equal(after.count, 6);
         assert_false(same_tensor(&before, &after, "fc1.weight"));
         if (same_tensor(&before, &after, "aux.weight") != runs[r].left_alone ||
@@ -202,13 +208,38 @@ static void test_branch(void **state) {
             fail_msg("%s: the branch has %schanged", runs[r].line, runs[r].left_alone ? "" : "not ");
         content_close(&after, scratch_path("after"));
     }
-    struct content dp = content_open(train_branched("dp_train --devices 2", "dp")),
-                   ddp = content_open(train_branched("ddp_train --spawn 2 --find-unused --shard contiguous", "ddp"));
-    static const char *const used[] = {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"};
-    for (size_t i = 0; i < sizeof used / sizeof *used; i++) assert_true(same_tensor(&dp, &ddp, used[i]));
-    content_close(&dp, scratch_path("dp"));
-    content_close(&ddp, scratch_path("ddp"));
     content_close(&before, scratch_path("before"));
+}
+
+/* The one exception to "the same weights" (README.md#compare): the branch, and only with weight decay. A gradient of
+ * zero changes no momentum, no moment and no norm. */
+static void test_branch_differs_by_decay_only(void **state) {
+    (void)state;
+    static const struct {
+        const char *options;
+        bool same_branch;
+    } runs[] = {
+        {"--optimizer sgd --momentum 0.9", true},
+        {"--optimizer adam", true},
+        {"--optimizer adam --clip-norm 0.1", true},
+        {"--optimizer adamw --weight-decay 0", true},
+        {"--optimizer sgd --momentum 0.9 --weight-decay 0.1", false},
+        {"--optimizer adam --weight-decay 0.1 --clip-norm 0.1", false},
+        {"--optimizer adamw", false}, /* 0.01, its default */
+    };
+    static const char *const used[] = {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"};
+    for (size_t r = 0; r < sizeof runs / sizeof *runs; r++) {
+        const char *ddp_line = "ddp_train --spawn 2 --find-unused --shard contiguous";
+        struct content dp = content_open(train_branched("dp_train --devices 2", runs[r].options, "dp"));
+        struct content ddp = content_open(train_branched(ddp_line, runs[r].options, "ddp"));
+        for (size_t i = 0; i < sizeof used / sizeof *used; i++) {
+            if (!same_tensor(&dp, &ddp, used[i])) fail_msg("%s: %s differs", runs[r].options, used[i]);
+        }
+        if (same_tensor(&dp, &ddp, "aux.weight") != runs[r].same_branch)
+            fail_msg("%s: the branch is %s", runs[r].options, runs[r].same_branch ? "different" : "the same");
+        content_close(&dp, scratch_path("dp"));
+        content_close(&ddp, scratch_path("ddp"));
+    }
 }
 
 /* --- debug-ranks -------------------------------------------------------------------------------------------------------- */
@@ -268,7 +299,9 @@ int main(void) {
         PROGRAM_TEST(test_join_with_sync_bn),
         PROGRAM_TEST(test_each_sample_counts_once),
         PROGRAM_TEST(test_join_throw),
-        PROGRAM_TEST(test_branch),
+        PROGRAM_TEST(test_branch_is_refused),
+        PROGRAM_TEST(test_branch_decays_in_data_parallel_only),
+        PROGRAM_TEST(test_branch_differs_by_decay_only),
 
         PROGRAM_TEST(test_find_unused),
         PROGRAM_TEST(test_each_rank_is_described),

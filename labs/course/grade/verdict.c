@@ -1,11 +1,15 @@
 /* verdict — compares what two probes saw, line by line.
  *   idea  : the reference's lines are the right ones. The first that the student's run has not, or has otherwise, is
  *           the smallest failing case: probes go from small to large. If the student's lines end there, the way in
- *           which the run ended says why */
+ *           which the run ended says why
+ *   near  : a number that depends on the order of its operations comes with its bound, and is compared as a number: two
+ *           right sums may lie on either side of where a printed digit changes */
 #define _GNU_SOURCE
 #include "labs/course/grade/verdict.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/todo.h"
@@ -43,6 +47,18 @@ static line field(line l, int n) {
     }
     const char *tab = memchr(at, '\t', (size_t)(end - at));
     return (line){at, (int)((tab ? tab : end) - at)};
+}
+
+/* Whether both lines see the same thing: the same text, or numbers within the bound that the reference's line gives
+ * (probe_see_near). The fields are "see", what, the number in short, the number, the bound. */
+static bool agree(line is, line should) {
+    line bound = field(should, 4);
+    if (same(is, should) || !bound.length) return same(is, should);
+    if (!same(field(is, 0), field(should, 0)) || !same(field(is, 1), field(should, 1)) || !field(is, 4).length)
+        return false;
+    double mine = strtod(field(is, 3).text, NULL), theirs = strtod(field(should, 3).text, NULL);
+    if (!isfinite(theirs)) return isnan(theirs) ? isnan(mine) : mine == theirs;
+    return fabs(mine - theirs) <= strtod(bound.text, NULL);
 }
 
 static void name_case(told *why, line at) {
@@ -123,7 +139,7 @@ verdict verdict_of(told *why, const attempt *student, const attempt *reference) 
         if (begins(should, "end\t")) whole = true;
         if (begins(should, "case\t")) at = field(should, 1);
         bool more = next_line(&mine, &is);
-        if (more && same(is, should)) continue;
+        if (more && agree(is, should)) continue;
         name_case(why, at);
         if (!more) return judge_end(why, student);
         if (!begins(is, "forbidden\t")) return judge_difference(why, is, should);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,6 +50,12 @@ void probe_see(probe *p, const char *what, const char *format, ...) {
 
 void probe_see_count(probe *p, const char *what, uint64_t value) {
     probe_see(p, what, "%llu", (unsigned long long)value);
+}
+
+/* In short, to be told; in full, and the bound, to be compared (grade/verdict.c). */
+void probe_see_near(probe *p, const char *what, double value, double bound) {
+    if (isnan(value)) value = (double)NAN; /* its sign is nobody's */
+    probe_see(p, what, "%.9g\t%.17g\t%.3g", value, value, bound);
 }
 
 void probe_must(probe *p, const char *what, ls_status status) {
@@ -141,7 +148,7 @@ static ls_status run(const struct settings *s, const probe_check *checks) {
     probe p = {.fd = s->out ? open(s->out, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : STDOUT_FILENO};
     if (p.fd < 0) return ls_fail(LS_ERR_IO, "cannot write %s: %s", s->out, strerror(errno));
     ls_generator_seed(&p.generator, (uint64_t)s->seed);
-    probe_confine(p.fd);
+    (void)!probe_confine(p.fd); /* the grader has said so where it does not work */
     check->run(&p);
     put_line(&p, "end", check->name, NULL);
     return LS_OK;

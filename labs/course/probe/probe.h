@@ -49,6 +49,12 @@ void probe_case(probe *p, const char *format, ...) LS_PRINTF(2, 3);
 void probe_see(probe *p, const char *what, const char *format, ...) LS_PRINTF(3, 4);
 void probe_see_count(probe *p, const char *what, uint64_t value);
 
+/* A number that may be up to `bound` away from the reference's, which gives the bound: rounding differs with the order of
+ * operations, and no correct order is to lose points. Never print digits to be compared as text in its place: two right
+ * numbers may lie on either side of where the last digit changes. Told with nine digits, so the bound is at least 1e-8 of
+ * the value. */
+void probe_see_near(probe *p, const char *what, double value, double bound);
+
 /* Sees the status; if it is not LS_OK, the probe ends here: what follows would only wait for more deadlines. */
 void probe_must(probe *p, const char *what, ls_status status);
 

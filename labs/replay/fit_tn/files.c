@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/base/named_files.h"
 #include "labs/bench/shared/child.h"
 #include "labs/bench/shared/output.h"
 #include "labs/replay/engine/library.h"
@@ -106,13 +107,17 @@ static char *csv_text(const fit_tn_result *result, const fit_tn_data *data, cons
     return bench_text_close(&text);
 }
 
+/* The file beside the picture: FILE.png as FILE.csv. False: the name is too long. */
+static bool name_beside(char path[BENCH_PATH_CAPACITY], const char *png, const char *ending) {
+    int stem = (int)(strlen(png) - strlen(".png"));
+    return snprintf(path, BENCH_PATH_CAPACITY, "%.*s%s", stem, png, ending) < BENCH_PATH_CAPACITY;
+}
+
 /* FILE.csv, and gnuplot's FILE.png and FILE.svg. */
 static ls_status draw(const char *png, const char *csv) {
     static bench_output output;
     char script[LS_LIBRARY_PATH], folder[BENCH_PATH_CAPACITY], data[BENCH_PATH_CAPACITY], lib[BENCH_PATH_CAPACITY + 16];
-    size_t stem = strlen(png) - 4;
-    if (stem + 5 > sizeof data) return ls_fail(LS_ERR_IO, "--plot: the path is too long: %.60s...", png);
-    snprintf(data, sizeof data, "%.*s.csv", (int)stem, png);
+    if (!name_beside(data, png, ".csv")) return ls_fail(LS_ERR_IO, "--plot: the path is too long: %.60s...", png);
     snprintf(folder, sizeof folder, "%s", png);
     char *slash = strrchr(folder, '/');
     if (slash) slash[slash == folder] = '\0';
@@ -130,6 +135,19 @@ static ls_status draw(const char *png, const char *csv) {
         status = ls_fail(LS_ERR_SYSTEM, "gnuplot did not write %s: %s", png, bench_last_line(output.err));
     if (status == LS_OK) printf("\nwritten: %s\n", png);
     return status;
+}
+
+ls_status fit_tn_check_files(const fit_tn_settings *settings) {
+    static const char *const endings[] = {".png", ".svg", ".csv"};
+    char path[BENCH_PATH_CAPACITY];
+    ls_named_files files = {0};
+    ls_named_files_add(&files, &(ls_named_file){.option = "--csv", .path = settings->csv});
+    ls_named_files_add(&files, &(ls_named_file){.option = "--json", .path = settings->json, .is_output = true});
+    for (int i = 0; settings->plot && i < 3; i++) {
+        if (!name_beside(path, settings->plot, endings[i])) continue; /* draw refuses it */
+        ls_named_files_add(&files, &(ls_named_file){.option = "--plot", .path = path, .is_output = true});
+    }
+    return ls_named_files_check(&files);
 }
 
 ls_status fit_tn_write(const fit_tn_result *result, const fit_tn_data *data, const fit_tn_settings *settings) {

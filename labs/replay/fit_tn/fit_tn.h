@@ -113,6 +113,9 @@ extern const bench_column fit_tn_strong_columns[], fit_tn_weak_columns[], fit_tn
 extern const bench_column fit_tn_law_columns[], fit_tn_quality_columns[], fit_tn_rival_columns[];
 
 ls_status fit_tn_print(const fit_tn_result *result, const fit_tn_data *data, const fit_tn_settings *settings);
+
+/* JSON, and the picture with what lies beside it. The check refuses outputs that name an input, or each other. */
+ls_status fit_tn_check_files(const fit_tn_settings *settings);
 ls_status fit_tn_write(const fit_tn_result *result, const fit_tn_data *data, const fit_tn_settings *settings);
 
 #endif

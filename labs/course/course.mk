@@ -14,7 +14,7 @@ COURSE_ENV  = BUILD=$(BUILD) CC=$(call quoted,$(CC)) COURSE_CPPFLAGS=$(call quot
 .PHONY: lab labs report report-check lab-figures grade handout handout-check class class-check course-check
 lab: $(PROGRAMS) ## predict, run and compare: a lab with your code [LAB=03 CODE=folder with the files PREDICT=skip]
 	@$(if $(filter file,$(origin LAB)),echo 'Which lab? make lab LAB=01; labs/README.md has the list' >&2; exit 2)
-	@$(COURSE_ENV) PREDICT=$(call quoted,$(PREDICT)) labs/course/lab.sh $(call quoted,$(CODE)) $(BUILD)/labs $(call each_quoted,$(LAB))
+	@exec env $(COURSE_ENV) PREDICT=$(call quoted,$(PREDICT)) labs/course/lab.sh $(call quoted,$(CODE)) $(BUILD)/labs $(call each_quoted,$(LAB))
 
 grade: $(PROGRAMS) ## judge what is written for labs [LAB=03 CODE=folder with the files SEED=]
 	@$(COURSE_ENV) SEED=$(call quoted,$(SEED)) labs/course/grade.sh $(call quoted,$(CODE)) $(BUILD)/labs $(call each_quoted,$(LAB)) || [ $$? -ne 2 ] # points missing are no error of make's

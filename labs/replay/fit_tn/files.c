@@ -70,7 +70,13 @@ static char *json_text(const fit_tn_result *result, const fit_tn_data *data, con
 
 /* --- the picture ------------------------------------------------------------------------------------------------- */
 
-static void put_row(FILE *file, const fit_tn_data *data, const char *kind, const struct ls_fit *fit, double n,
+/* What each line of the picture's data ends with: where the points are from, and what speaks against the law. */
+struct origin {
+    const fit_tn_data *data;
+    char doubts[FIT_TN_TEXT];
+};
+
+static void put_row(FILE *file, const struct origin *origin, const char *kind, const struct ls_fit *fit, double n,
                     double ms, double residual_ms) {
     fprintf(file, "%s,", kind);
     bench_put_text(file, ls_law_name(fit->law));
@@ -79,30 +85,34 @@ static void put_row(FILE *file, const fit_tn_data *data, const char *kind, const
     bench_put_number(file, residual_ms);
     bench_put_number(file, fit->half_efficiency_n);
     fputc(',', file);
-    bench_put_text(file, data->what);
+    bench_put_text(file, origin->data->what);
     fputc(',', file);
-    bench_put_text(file, data->how);
-    fprintf(file, ",%s\n", data->weak ? "weak" : "strong");
+    bench_put_text(file, origin->data->how);
+    fprintf(file, ",%s,", origin->data->weak ? "weak" : "strong");
+    bench_put_text(file, origin->doubts);
+    fputc('\n', file);
 }
 
 static char *csv_text(const fit_tn_result *result, const fit_tn_data *data, const ls_int_list *predict) {
     bench_text text;
+    struct origin origin = {.data = data};
+    fit_tn_doubts(result, data, origin.doubts);
     double most = data->points[data->count - 1].n;
     FILE *file = bench_text_open(&text);
     if (!file) return NULL;
     for (int i = 0; i < predict->count; i++) most = fmax(most, predict->values[i]);
-    fputs("kind,law,n,step_ms,residual_ms,half_efficiency_n,what,how,scaling\n", file);
+    fputs("kind,law,n,step_ms,residual_ms,half_efficiency_n,what,how,scaling,doubts\n", file);
     for (size_t k = 0; k < result->fit_count; k++) {
         const struct ls_fit *fit = &result->fits[k];
         for (int i = 0; i < data->count; i++)
-            put_row(file, data, "point", fit, data->points[i].n, data->points[i].ms, fit->residual_ms[i]);
+            put_row(file, &origin, "point", fit, data->points[i].n, data->points[i].ms, fit->residual_ms[i]);
         for (int i = 0; i <= PLACES;
              i++) { /* even on a logarithmic axis; from behind N = 1 on, where the laws step up */
             double n = fmax(pow(most, (double)i / PLACES), 1 + 1e-9);
-            put_row(file, data, "curve", fit, n, ls_fit_ms(fit, n), NAN);
+            put_row(file, &origin, "curve", fit, n, ls_fit_ms(fit, n), NAN);
         }
         for (int i = 0; i < predict->count; i++)
-            put_row(file, data, "prediction", fit, predict->values[i], ls_fit_ms(fit, predict->values[i]), NAN);
+            put_row(file, &origin, "prediction", fit, predict->values[i], ls_fit_ms(fit, predict->values[i]), NAN);
     }
     return bench_text_close(&text);
 }

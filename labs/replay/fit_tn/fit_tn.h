@@ -88,6 +88,10 @@ ls_status fit_tn_fit(fit_tn_result *result, const fit_tn_data *data);
 /* Of the points. */
 double fit_tn_mean_ms(const fit_tn_data *data);
 
+/* Why the chosen law is not to be trusted, for text and picture alike: no law fits well, or there are too few different
+ * N. "" if nothing speaks against it. Always terminated. */
+void fit_tn_doubts(const fit_tn_result *result, const fit_tn_data *data, char text[FIT_TN_TEXT]);
+
 /* Whether what a law says of N lies beyond the points: "", "extrapolated", or "extrapolated far", FIT_TN_FAR times
  * beyond their largest N, too far to say much. */
 enum { FIT_TN_FAR = 4 };

@@ -174,6 +174,7 @@ check_handout() {
     done
     found=$(find "$work/handout" -name '*.patch' -path '*/labs/*' -o -name "instructors*.md" -o -name bugs.txt -o -name correct.txt -o -name .git | head -1)
     [ -z "$found" ] || complain "the handout has $found"
+    check_twins
     rm -rf "$work/handout"
 }
 
@@ -193,6 +194,27 @@ check_changed_tree() {
     done
     labs/course/originals.sh check 2>"$work/said" || complain "$(cat "$work/said")"
     rm -rf "$work/tree"
+}
+
+# No body that is out stands elsewhere in the handout under other names, in any language (twins.awk); and a twin that is planted is found.
+check_twins() {
+    for lab in $(all_labs); do
+        conf_lines "$(lab_folder "$lab")" cut | while read -r file name; do
+            echo "@ $lab/$name"
+            awk -v name="$name" -v body=1 -f labs/course/cut.awk "$file"
+        done
+    done >"$work/bodies"
+    count=$((count + 2))
+    twins "$work/handout" >"$work/twins" && [ ! -s "$work/twins" ] || { complain 'solutions of labs stand elsewhere in the handout:'; cat "$work/twins"; }
+    awk -v name=ls_statistics_merge -v body=1 -f labs/course/cut.awk kernels/cpu/statistics.c |
+        sed 's/total->/into./g; s/more\./from./g; s/apart/shift/g; s/double //; s/;//' >"$work/handout/docs/planted.py"
+    twins "$work/handout" | grep -q '^13/ls_statistics_merge .*docs/planted\.py' || complain 'a solution that was planted in docs/planted.py is not found'
+}
+
+# twins FOLDER: what twins.awk finds in its code and pages; exit status 1 where it finds one. (One run of awk: short names, from within.)
+twins() {
+    bodies=$(realpath "$work/bodies") finder=$PWD/labs/course/twins.awk
+    (cd "$1" && find . -type f | grep -E '\.(c|h|cu|cuh|cpp|md|awk|patch|py|sh|gp)$' | grep -v '^\./reference/' | sort | xargs awk -f "$finder" "$bodies")
 }
 
 # Every command of the sheet does what the sheet says, in the product's tree: it succeeds, or ends with the status that is told. And its

@@ -36,11 +36,14 @@ conf_words() { # FOLDER KEY
 # Files of which a lab takes functions out, each once; and "FILE FUNCTION" for each.
 cut_files() { conf_lines "$1" cut | cut -d' ' -f1 | sort -u; }
 
-# Copies a file with the bodies of its labs' functions taken out: cut_file FILE TO. (The caller has a variable "lab".)
+# Files with the same functions once more, for GPUs: out of the handout too, but not the student's to write.
+twin_files() { conf_lines "$1" twin | cut -d' ' -f1 | sort -u; }
+
+# Copies a file with the bodies of its labs' functions, and of their twins, taken out: cut_file FILE TO. (The caller has a variable "lab".)
 cut_file() {
     cp "$1" "$2" || return 1
     for any_lab in $(all_labs); do # the callers have a $lab of their own
-        conf_lines "$(lab_folder "$any_lab")" cut | while read -r file name; do
+        { conf_lines "$(lab_folder "$any_lab")" cut; conf_lines "$(lab_folder "$any_lab")" twin; } | while read -r file name; do
             [ "$file" = "$1" ] || continue
             awk -v name="$name" -v lab="$any_lab" -f labs/course/cut.awk "$2" >"$2.cut" && mv "$2.cut" "$2" || exit 1
         done || return 1

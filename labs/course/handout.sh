@@ -18,7 +18,8 @@ sed -i -E '/instructors(\.zh)?\.md/d' "$to"/labs/README*.md || exit 1
 
 for lab in $(all_labs); do
     folder=$(lab_folder "$lab")
-    sed -i '/^#.*instructors/d; /^cheat /d' "$to/$folder"/lab*.conf || exit 1
+    sed -i '/^#.*instructors/d; /^cheat /d; /^twin /d' "$to/$folder"/lab*.conf || exit 1
+    for file in $(twin_files "$folder"); do cut_file "$file" "$to/$file" || exit 1; done
     for file in $(cut_files "$folder"); do
         cut_file "$file" "$to/$file" && mkdir -p "$to/reference/handed-out/$(dirname "$file")" && cp "$to/$file" "$to/reference/handed-out/$file" || exit 1
     done
@@ -36,6 +37,8 @@ done
 cat >"$to/labs/handout.mk" <<'END'
 # This tree is a handout: functions that labs ask for are out, and reference/ has them as programs.
 COURSE_REFERENCE := reference
-CFLAGS += -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable -Wno-unused-but-set-variable
+UNWRITTEN := -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable -Wno-unused-but-set-variable
+CFLAGS += $(UNWRITTEN)
+CXXFLAGS += $(UNWRITTEN)
 END
 echo "handout: $to ($(du -sh "$to" | cut -f1)); begin with labs/README.md there"

@@ -1,9 +1,7 @@
 # lockstep: one network trained by one thread per device and by one process per device. `make help` lists the targets.
 
 BUILD   ?= build
-# A text as one word for a recipe's shell, whatever is in it.
-quoted   = '$(subst ','\'',$(1))'
-,       := ,
+include words.mk
 # make itself takes names apart at blanks, and hands most of these to a shell.
 ifneq ($(words $(BUILD)),1)
 $(error BUILD is '$(BUILD)'; it takes one name without blanks)
@@ -86,10 +84,12 @@ LDFLAGS  += $(SAN_$(SAN)) -Wl,--export-dynamic $(BUILD_ID)
 WHOLE_LIB = -Wl,--whole-archive $(LIB) -Wl,--no-whole-archive
 CXXFLAGS += -std=c++17 $(OPT) -g1 -Wall -Wextra -Werror -Wshadow -ffp-contract=off -pthread -MMD -MP $(SAN_$(SAN))
 
-# `make V=1` shows the commands. Otherwise a build says one line, which on a terminal counts (say: a file's turn).
+# `make V=1` shows the commands. Otherwise a build counts its files (say: a file's turn): on a terminal in one line, elsewhere in a line every
+# so often. For `make test` tests/run.sh counts them (COUNT_TO: its pipe).
 Q        := $(if $(V),,@)
 BUILT    :=
-say       = $(if $(V)$(QUIET),,@$(eval BUILT += x)$(if $(MAKE_TERMOUT),printf '  building: file %d\r' $(words $(BUILT)),$(if $(word 2,$(BUILT)),,echo '  building (V=1 shows the commands)')))
+now_and_then = $(if $(filter 1 %00 %50,$(words $(BUILT))),echo '  building: file $(words $(BUILT))$(if $(word 2,$(BUILT)),, (V=1 shows the commands))')
+say       = $(if $(V),,@$(if $(COUNT_TO),echo built-a-file >&$(COUNT_TO),$(eval BUILT += x)$(if $(MAKE_TERMOUT),printf '  building: file %d\r' $(words $(BUILT)),$(now_and_then))))
 
 # --- sources: a file is found by where it lies -----------------------------------------------------------------------
 MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/launch/ddprun.c \
@@ -185,8 +185,8 @@ all: $(PROGRAMS) $(PLUGINS) ## build every program, and the GPU plug-ins where C
 # Programs run as soon as they are linked, while others are built: tests/run.sh reads their names from a pipe (5), which they enter when they
 # are linked, or at the end if they were there already. make's own output goes around it (6).
 # What else is asked for (make all test) is made before: two makes that make one library disturb each other.
-test: | $(filter-out test,$(MAKECMDGOALS)) ## build and run every test, each program under a deadline [ROOMS='comm data': only those; V=1: a line for each program]
-	+@{ { $(MAKE) linked-tests QUIET=1 5>&1 >&6 || echo build-failed; } | \
+test: | $(filter-out test,$(MAKECMDGOALS)) ## build and run every test, each program under a deadline [ROOMS='comm data', TESTS='test_steps test_comm': only those; V=1: a line for each program]
+	+@{ { $(MAKE) linked-tests COUNT_TO=5 5>&1 >&6 || echo build-failed; } | \
 	    LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) tests/run.sh $(words $(TESTS)) 6>&-; } 6>&1
 
 # What opens no plug-in does not wait for them.
@@ -206,15 +206,12 @@ $(call programs_of,$(OTHER_SRC)): | $(FAKES)
 $(TEST_SRC:%.c=$(BUILD)/obj/%.o) $(FAKE_OBJ): | $(LIB)
 endif
 
-# TESTS='test_steps test_comm' on the command line is a subset by name.
-SOAK_TESTS := $(addprefix $(BUILD)/tests/,$(notdir $(TESTS)))
-
-soak: $(PROGRAMS) $(SOAK_TESTS) $(if $(strip $(OTHER_SRC)),$(FAKES)) ## every test program 20 times on a busy machine [SOAK_RUNS= ROOMS= TESTS='test_steps test_comm']
-	@LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) tests/soak.sh $(BUILD)/soak $(SOAK_TESTS)
+soak: $(PROGRAMS) $(TESTS) $(if $(strip $(OTHER_SRC)),$(FAKES)) ## every test program 20 times on a busy machine [SOAK_RUNS= ROOMS= TESTS='test_steps test_comm']
+	@LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) tests/soak.sh $(BUILD)/soak $(TESTS)
 
 # Not part of `make test`: it takes a quarter of an hour, and its cases are drawn anew each time.
 hostile: $(PROGRAMS) $(BUILD)/hostile_attacker ## kills, mismatches, attacks, damaged files and odd options at random [HOSTILE_SECONDS=700 HOSTILE_SEED= AREAS='kills files']
-	@tests/hostile/hostile.sh $(BUILD) $(foreach area,$(AREAS),$(call quoted,$(area)))
+	@tests/hostile/hostile.sh $(BUILD) $(call each_quoted,$(AREAS))
 
 RESULTS    := $(BUILD)/results
 BENCH_ARGS := $(if $(MODEL),--models=$(call quoted,$(MODEL))) $(if $(BATCH),--batch=$(call quoted,$(BATCH))) $(if $(PER_DEVICE_BATCH),--per-device-batch=$(call quoted,$(PER_DEVICE_BATCH))) \
@@ -234,7 +231,7 @@ accuracy: $(PROGRAMS) $(FOR_DEVICE) ## what the models reach on held-out digits,
 	@DEVICE=$(call quoted,$(DEVICE)) labs/bench/accuracy/accuracy.sh $(BUILD)
 
 recipes: $(PROGRAMS) $(FOR_DEVICE) ## the course's scripts, with tables and pictures [RECIPE='mlp-amp convnet' DATA=folder in MNIST's format DEVICE=]
-	@DEVICE=$(call quoted,$(DEVICE)) DATA=$(call quoted,$(DATA)) labs/bench/recipes/recipes.sh $(BUILD) $(RESULTS) $(RECIPE)
+	@DEVICE=$(call quoted,$(DEVICE)) DATA=$(call quoted,$(DATA)) labs/bench/recipes/recipes.sh $(BUILD) $(RESULTS) $(call each_quoted,$(RECIPE))
 
 # PYTHON: one that has PyTorch, if it is not among those that are tried.
 pytorch-check: $(PROGRAMS) ## losses, schedules and scales beside PyTorch's, where it is installed [PYTHON=python3]
@@ -242,7 +239,7 @@ pytorch-check: $(PROGRAMS) ## losses, schedules and scales beside PyTorch's, whe
 
 # COMM_ARGS: further options of bench_comm.
 bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, beside Open MPI's and gloo's [N= COMM_ARGS=]
-	@$(DRAW_AFTER) comm $(BUILD)/bench_comm --backend=all --buffers=both --compare $(if $(N),--n=$(call quoted,$(N))) $(COMM_ARGS) --out=$(RESULTS)
+	@$(DRAW_AFTER) comm $(BUILD)/bench_comm --backend=all --buffers=both --compare $(if $(N),--n=$(call quoted,$(N))) $(call each_quoted,$(COMM_ARGS)) --out=$(RESULTS)
 
 # The tests that call nothing of tests/cuda_on_cpu, and so run on real GPUs too (--as-needed leaves it out of them).
 GPU_TESTS  := $(foreach test,$(if $(HAVE_cmocka),kernels kernels_edges kernels_products kernels_update layers layers_batchnorm conv2d half_numbers half_products half_layers scaling training modes),$(BUILD)/tests/test_cuda_$(test))
@@ -250,7 +247,7 @@ GPU_TESTS  := $(foreach test,$(if $(HAVE_cmocka),kernels kernels_edges kernels_p
 # Ways of a GPU to round (tests/cuda_on_cpu/include/cuda_on_cpu.h). `make test` has some of them in some tests, this all in all.
 ROUNDING   := slices:2 slices:4 slices:8 place cut ulps flush slices:2,place,cut,ulps,flush slices:8,place,cut,ulps,flush
 rounding: $(GPU_TESTS) $(FAKES) ## the tests that run on GPUs, on the CPU's GPU in each way that one may round, four minutes [ROUNDING='slices:8 cut,ulps']
-	@for way in $(foreach way,$(ROUNDING),$(call quoted,$(way))); do \
+	@for way in $(call each_quoted,$(ROUNDING)); do \
 	    echo "CUDA_ON_CPU_ROUNDING=$$way"; \
 	    printf '%s\n' $(GPU_TESTS) | CUDA_ON_CPU_ROUNDING=$$way LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) tests/run.sh $(words $(GPU_TESTS)) || exit 1; \
 	done
@@ -260,7 +257,7 @@ gpu-check: all $(GPU_TESTS) ## tests, figures and invariants of a real GPU, in s
 	@for test in $(GPU_TESTS); do \
 	    ! readelf -d $$test | grep -q libcuda_on_cpu || { echo "$$test is linked with the CPU's CUDA: it does not belong into GPU_TESTS" >&2; exit 1; }; \
 	done
-	@LS_PLUGINS= PATH="$$PATH":$(call quoted,$(CUDA_HOME)/bin) labs/bench/gpu_check/gpu_check.sh $(BUILD) $(GPU_ARGS) $(GPU_TESTS)
+	@LS_PLUGINS= PATH="$$PATH":$(call quoted,$(CUDA_HOME)/bin) labs/bench/gpu_check/gpu_check.sh $(BUILD) $(call each_quoted,$(GPU_ARGS)) $(GPU_TESTS)
 
 # What is in it keeps its place below BUILD. BUNDLED is empty where there is nothing to bundle, which bundle.sh says. The course's
 # programs stay here: they grade and show, and no check of a GPU needs them.
@@ -268,7 +265,7 @@ COURSE     := grade course_report hello who_gets who_holds mkdigits
 BUNDLED    := $(if $(PLUGINS),$(filter-out $(COURSE:%=$(BUILD)/%),$(PROGRAMS)) $(PLUGINS) $(GPU_TESTS))
 
 gpu-bundle: $(BUNDLED) ## a build to carry to a GPU machine that is offline: BUILD/gpu-bundle.tar.gz [CUDA_ARCH=90]
-	@labs/bench/gpu_bundle/bundle.sh $(BUILD) '$(CUDA_ARCH)' $(BUNDLED)
+	@labs/bench/gpu_bundle/bundle.sh $(BUILD) $(call quoted,$(CUDA_ARCH)) $(BUNDLED)
 
 bundle-check: gpu-bundle $(FAKES) ## unpack the bundle in a root that has only glibc, a shell and coreutils, and run it there
 	@tests/bundle.sh $(BUILD)/gpu-bundle.tar.gz $(FAKE_DIR)
@@ -317,11 +314,11 @@ check-layers: ## includes point down only, and symbols are named after their roo
 # RUN=1 also runs the commands of the pages that are marked to be run; RUN=README.md those of that page.
 .PHONY: check-docs
 check-docs: ## what pages and comments name is there: files, headings, targets, options [RUN=1: and run the pages' commands]
-	@BUILD=$(BUILD) tests/check_docs.sh $(if $(RUN),--run $(filter-out 1,$(RUN)))
+	@BUILD=$(BUILD) tests/check_docs.sh $(if $(RUN),--run $(call each_quoted,$(filter-out 1,$(RUN))))
 
 .PHONY: guides-check
 guides-check: ## apply the patch of each page in docs/extend to a copy, and run the page's commands there [PAGE=all-reduce]
-	@LS_GUIDES_MAKE='$(if $(HAVE_nvcc),,HAVE_nvcc=) LS_SET_UP=1' tests/guides.sh $(PAGE)
+	@LS_GUIDES_MAKE='$(if $(HAVE_nvcc),,HAVE_nvcc=) LS_SET_UP=1' tests/guides.sh $(call each_quoted,$(PAGE))
 
 format: ## lay out every source file
 	@clang-format -i $(C_FILES)
@@ -342,8 +339,8 @@ FUZZ_CC    ?= clang
 MINUTES    ?= 4
 
 fuzz: ## look for crashes of the readers with damaged input, for so long in all [MINUTES=4]
-	@tests/fuzz/run.sh check $(FUZZ_CC)
-	@$(MAKE) CC=$(FUZZ_CC) SAN=fuzz BUILD=$(BUILD)/fuzz fuzz-programs
+	@tests/fuzz/run.sh check $(call quoted,$(FUZZ_CC))
+	@$(MAKE) CC=$(call quoted,$(FUZZ_CC)) SAN=fuzz BUILD=$(BUILD)/fuzz fuzz-programs
 	@tests/fuzz/run.sh run $(BUILD)/fuzz $(MINUTES) $(FUZZ_NAMES)
 
 fuzz-programs: $(foreach name,$(FUZZ_NAMES),$(BUILD)/fuzz_$(name))

@@ -4,7 +4,13 @@ ROOMS      ?= *
 TEST_SRC   := $(wildcard $(ROOMS:%=tests/%/test_*.c))
 TEST_LIB   := $(filter-out $(wildcard tests/*/test_*.c),$(wildcard tests/*/*.c))
 programs_of = $(foreach test,$(1),$(BUILD)/tests/$(basename $(notdir $(test))))
-TESTS      := $(call programs_of,$(TEST_SRC))
+# TESTS='test_steps test_comm' on the command line: only these, by name.
+ifeq ($(origin TESTS),command line)
+override TESTS := $(notdir $(TESTS))
+TEST_SRC   := $(foreach test,$(TESTS),$(or $(filter %/$(subst %,\%,$(test)).c,$(TEST_SRC)),\
+    $(error TESTS is '$(test)'; it takes names of tests/*/test_*.c$(if $(filter-out *,$(ROOMS)), in $(ROOMS)), such as $(notdir $(call programs_of,$(wordlist 1,2,$(TEST_SRC)))))))
+endif
+override TESTS := $(call programs_of,$(TEST_SRC))
 TEST_BASE  := $(BUILD)/obj/tests/base.o
 TEST_OPT   ?= $(OPT:-O2=-O0) # of tests/*/test_*.c, which take longer to compile than to run
 

@@ -225,6 +225,7 @@ list_commands() {
 
 run_pages() {
     [ $# -gt 0 ] || set -- README.md docs/*.md
+    for page in "$@"; do [ -f "$page" ] || { echo "there is no page '$page'; RUN=1 runs the commands of README.md and docs/*.md" >&2; return 2; }; done
     export PREDICT=skip
     said=$(mktemp) || exit 1
     list_commands "$@" >"$said.list"

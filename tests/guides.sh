@@ -35,8 +35,11 @@ commands_of() {
         if [ "$apply" ]; then grep '^git apply'; else cat; fi
 }
 
+pages() { ls docs/extend/*.md | sed 's|.*/||; s|\.md$||'; }
+
 check_page() {
     page=docs/extend/$1.md
+    [ -f "$page" ] || { echo "guides: there is no page '$1'; there are: $(pages | paste -sd' ' -)" >&2; return 2; }
     commands_of "$page" >"$work/commands"
     if ! head -n 1 "$work/commands" | grep -q '^git apply docs/extend/'; then
         echo "$page: its first command applies no patch" >&2
@@ -58,5 +61,5 @@ check_page() {
 
 apply=
 if [ "${1:-}" = --apply ]; then apply=1 && shift; fi
-[ $# -gt 0 ] || set -- $(ls docs/extend/*.md | sed 's|.*/||; s|\.md$||')
+[ $# -gt 0 ] || set -- $(pages)
 for name in "$@"; do check_page "$name"; done

@@ -3,7 +3,8 @@
 # them. Says in one line how far it is, shows in full what fails, and ends with the slowest programs, the skips and the counts. Fails if a program
 # fails, runs out of time, or skips a test that tests/allowed_skips does not name. In a handout (labs/course/handout.sh) a program that fails since it
 # came to a function which a lab leaves to its reader is not written yet: counted, and no failure.
-# usage: tests/run.sh COUNT <NAMES      (NAMES: COUNT programs, one a line; the line build-failed if there will be no more)
+# usage: tests/run.sh COUNT <NAMES      (NAMES: COUNT programs, one a line; the line built-a-file for each file that was built, which are
+#        counted; the line build-failed if there will be no more programs)
 #        LS_TEST_DEADLINE_S: seconds per program, 240; LS_TEST_JOBS: programs at a time, one more than cores; V=1: a line for each program
 set -u
 export LC_ALL=C
@@ -70,17 +71,24 @@ trap 'rm -rf "$folder"' EXIT
 trap 'exit 130' INT TERM
 : >"$folder/counts"
 : >"$folder/skips"
+: >"$folder/built"
 
 progress() {
-    awk -v all="$all" -v seconds=$(($(date +%s) - began)) '{ if ($2 > 0) failed++ }
-        END { printf "  %d of %d test programs done, %d failed, %d s", NR, all, failed, seconds }' "$folder/counts"
+    awk -v all="$all" -v seconds=$(($(date +%s) - began)) -v built=$(wc -l <"$folder/built") '{ if ($2 > 0) failed++ }
+        END { printf "  %s%d of %d test programs done, %d failed, %d s", built ? built " files built, " : "", NR, all, failed, seconds }' "$folder/counts"
 }
 
 # Two queues: the programs that mostly wait have a place of their own, so that no core is idle for them.
 mkfifo "$folder/working" "$folder/waiting"
 exec 7<&0 # a background job's own standard input is /dev/null
 while read -r program; do
-    if grep -qxF "${program##*/}" tests/mostly_waiting; then echo "$program" >&8; else echo "$program" >&9; fi
+    if [ "$program" = built-a-file ]; then
+        echo >>"$folder/built"
+    elif grep -qxF "${program##*/}" tests/mostly_waiting; then
+        echo "$program" >&8
+    else
+        echo "$program" >&9
+    fi
 done <&7 8>"$folder/waiting" 9>"$folder/working" &
 (
     xargs -r -P 1 -n 1 "$0" --one "$folder" <"$folder/waiting" &

@@ -4,32 +4,32 @@
 # Set in a handout: where the reference's programs lie, which such a tree cannot build.
 -include labs/handout.mk
 
-LAB        ?= $(sort $(foreach conf,$(wildcard labs/[0-9][0-9]-*/lab.conf),$(firstword $(subst -, ,$(patsubst labs/%/lab.conf,%,$(conf))))))
+LAB        ?= $(sort $(LABS))
 CODE       ?= .
 # Half-written code has things that nothing uses yet.
 LOOSE      := -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable -Wno-unused-but-set-variable
-COURSE_ENV  = BUILD=$(BUILD) CC='$(CC)' COURSE_CPPFLAGS='$(CPPFLAGS)' COURSE_CFLAGS='$(CSTD) -O2 -g $(WARN) $(LOOSE) -ffp-contract=off -pthread' \
-    COURSE_LIB=$(or $(COURSE_REFERENCE:%=%/liblockstep.a),$(LIB)) COURSE_LIBS='$(LDLIBS)' COURSE_OBJ=$(BUILD)/obj COURSE_REFERENCE=$(COURSE_REFERENCE) ORACLE=$(or $(COURSE_REFERENCE),$(BUILD))
+COURSE_ENV  = BUILD=$(BUILD) CC=$(call quoted,$(CC)) COURSE_CPPFLAGS=$(call quoted,$(CPPFLAGS)) COURSE_CFLAGS='$(CSTD) -O2 -g $(WARN) $(LOOSE) -ffp-contract=off -pthread' \
+    COURSE_LIB=$(or $(COURSE_REFERENCE:%=%/liblockstep.a),$(LIB)) COURSE_LIBS=$(call quoted,$(LDLIBS)) COURSE_OBJ=$(BUILD)/obj COURSE_REFERENCE=$(COURSE_REFERENCE) ORACLE=$(or $(COURSE_REFERENCE),$(BUILD))
 
 .PHONY: lab labs report report-check lab-figures grade handout handout-check class class-check course-check
 lab: $(PROGRAMS) ## predict, run and compare: a lab with your code [LAB=03 CODE=folder with the files PREDICT=skip]
 	@$(if $(filter file,$(origin LAB)),echo 'Which lab? make lab LAB=01; labs/README.md has the list' >&2; exit 2)
-	@$(COURSE_ENV) PREDICT=$(PREDICT) labs/course/lab.sh $(call quoted,$(CODE)) $(BUILD)/labs $(LAB)
+	@$(COURSE_ENV) PREDICT=$(call quoted,$(PREDICT)) labs/course/lab.sh $(call quoted,$(CODE)) $(BUILD)/labs $(call each_quoted,$(LAB))
 
 grade: $(PROGRAMS) ## judge what is written for labs [LAB=03 CODE=folder with the files SEED=]
-	@$(COURSE_ENV) SEED=$(SEED) labs/course/grade.sh $(call quoted,$(CODE)) $(BUILD)/labs $(LAB) || [ $$? -ne 2 ] # points missing are no error of make's
+	@$(COURSE_ENV) SEED=$(call quoted,$(SEED)) labs/course/grade.sh $(call quoted,$(CODE)) $(BUILD)/labs $(call each_quoted,$(LAB)) || [ $$? -ne 2 ] # points missing are no error of make's
 
 report: $(or $(COURSE_REFERENCE),$(BUILD))/course_report ## what you did in the labs, as one HTML page to read or print [LAB=03 CODE=folder with the files OUT=file STUDENT=name LS_LANG=zh]
-	@$(COURSE_ENV) labs/course/report.sh $(call quoted,$(CODE)) $(BUILD)/labs $(call quoted,$(or $(OUT),$(BUILD)/report.html)) $(LAB)
+	@$(COURSE_ENV) labs/course/report.sh $(call quoted,$(CODE)) $(BUILD)/labs $(call quoted,$(or $(OUT),$(BUILD)/report.html)) $(call each_quoted,$(LAB))
 
 report-check: $(BUILD)/course_report ## a made-up report in a headless Chromium, on narrow and wide screens and on A4
 	@BUILD=$(BUILD) tests/report_in_browser.sh
 
 labs: ## every lab's runs with the reference
-	@$(MAKE) lab LAB="$(LAB)" PREDICT=skip
+	@$(MAKE) lab LAB=$(call quoted,$(LAB)) PREDICT=skip
 
 lab-figures: $(PROGRAMS) ## write the numbers in the labs' sheets, from their own commands [LAB=03]
-	@$(COURSE_ENV) labs/course/figures.sh write $(LAB)
+	@$(COURSE_ENV) labs/course/figures.sh write $(call each_quoted,$(LAB))
 
 handout: $(PROGRAMS) ## the tree that a student gets [OUT=folder]
 	@$(COURSE_ENV) labs/course/handout.sh $(call quoted,$(or $(OUT),$(BUILD)/handout))
@@ -40,10 +40,10 @@ handout-check: $(PROGRAMS) ## build a handout and run its tests, which pass or a
 	@$(MAKE) -C $(BUILD)/handout-check BUILD=build test
 
 class: $(PROGRAMS) ## grade a class, to CSV [SUBMISSIONS=folder with one folder a student LAB=03]
-	@exec env $(COURSE_ENV) labs/course/class.sh $(call quoted,$(SUBMISSIONS)) $(BUILD)/labs $(LAB)
+	@exec env $(COURSE_ENV) labs/course/class.sh $(call quoted,$(SUBMISSIONS)) $(BUILD)/labs $(call each_quoted,$(LAB))
 
 class-check: $(PROGRAMS) ## a class of thirty made-up students, of whom every verdict must be right [LAB= DRAW=1]
-	@$(COURSE_ENV) DRAW=$(call quoted,$(DRAW)) labs/course/class_check.sh $(LAB)
+	@$(COURSE_ENV) DRAW=$(call quoted,$(DRAW)) labs/course/class_check.sh $(call each_quoted,$(LAB))
 
 course-check: $(PROGRAMS) ## the labs, their graders and their planted bugs [LAB=03 RUNS=20 BUGS='no_*' FORMS= PARTS='handout stubs']
-	@$(COURSE_ENV) RUNS=$(RUNS) BUGS=$(call quoted,$(BUGS)) FORMS=$(call quoted,$(FORMS)) PARTS=$(call quoted,$(PARTS)) labs/course/check.sh $(LAB)
+	@$(COURSE_ENV) RUNS=$(call quoted,$(RUNS)) BUGS=$(call quoted,$(BUGS)) FORMS=$(call quoted,$(FORMS)) PARTS=$(call quoted,$(PARTS)) labs/course/check.sh $(call each_quoted,$(LAB))

@@ -22,7 +22,7 @@ only=''
 case ${2:-} in '' | *[!0-9]*) ;; *) only=$2; set -- "$1" ;; esac
 wanted=" $* "
 for area in "$@"; do
-    case " $areas" in *" $area:"*) ;; *) echo "no area is called $area; there are: $areas" >&2; exit 2 ;; esac
+    case " $areas" in *" $area:"*) ;; *) echo "there is no area '$area'; there are: $(echo "$areas" | sed 's/:[0-9]*//g')" >&2; exit 2 ;; esac
 done
 
 folder=$build/hostile

@@ -59,6 +59,80 @@ static void test_odd_words(void **state) {
     }
 }
 
+/* A target, and a variable that it reads. */
+static const char targets_and_variables[] =
+    "lab LAB\nlab CODE\nlab PREDICT\ngrade LAB\ngrade SEED\ngrade CODE\nreport LAB\nreport OUT\nclass LAB\n"
+    "class SUBMISSIONS\nclass-check LAB\nclass-check DRAW\ncourse-check LAB\ncourse-check RUNS\ncourse-check BUGS\n"
+    "course-check PARTS\nhandout OUT\nlab-figures LAB\nbench-comm N\nbench-comm COMM_ARGS\naccuracy DEVICE\n"
+    "recipes RECIPE\nrecipes DATA\nbench-dp-vs-ddp MODEL\nbench-dp-vs-ddp N\nbench-dp-vs-ddp BATCH\n"
+    "bench-dp-vs-ddp PER_DEVICE_BATCH\ntables TABLES\npytorch-check PYTHON\ngpu-check GPU_ARGS\ngpu-bundle CUDA_ARCH\n"
+    "guides-check PAGE\ncheck-docs RUN\nhostile AREAS\nrounding ROUNDING\nfuzz MINUTES\nsoak TESTS\n"
+    "soak ROOMS\nsoak SOAK_RUNS\nall SAN\nhelp BUILD\n";
+
+/* Runs the commands that make prints for each of them in a folder where nothing lies that they call: all that is left
+ * to do is what a value makes the shell do. Or make refuses the value (7). */
+static const char running[] =
+    "unset ROOMS\n" /* of the make that runs this test */
+    "mkdir \"$1.empty\"\n"
+    "tree=$PWD\n"
+    "while read -r target variable; do\n"
+    "    for value in ';touch X;$$(touch X)' \"';touch X;'\"; do\n"
+    "        cd \"$tree\"\n"
+    "        MAKEFLAGS= MAKELEVEL=0 make -n BUILD=\"$1\" \"$target\" \"$variable=$value\" >\"$1.said\" 2>\"$1.told\"\n"
+    "        if [ $? -ne 0 ]; then\n"
+    "            grep -q \"$variable is '\" \"$1.told\" || { echo \"make $target $variable=$value:\"; cat \"$1.told\"; "
+    "}\n"
+    "        else\n"
+    "            cd \"$1.empty\"\n"
+    "            tail -n 6 \"$1.said\" | grep -v '^mkdir' >\"$1.lines\"\n"
+    "            sh -n \"$1.lines\" || echo \"make $target $variable=$value: no commands\"\n"
+    "            PATH=/usr/bin:/bin sh \"$1.lines\" >\"$1.told\" 2>&1\n"
+    "        fi\n"
+    "        for made in X \"$tree/X\" \"$1.empty/X\"; do\n"
+    "            if [ -e \"$made\" ]; then echo \"make $target ran a command of $variable=$value\"; rm \"$made\"; fi\n"
+    "        done\n"
+    "    done\n"
+    "done <\"$2\"\n";
+
+static void test_values_are_no_commands(void **state) {
+    (void)state;
+    static program p;
+    scratch_write("running.sh", running, strlen(running));
+    scratch_write("variables", targets_and_variables, strlen(targets_and_variables));
+    program_start(&p, "/bin/sh %s %s %s", scratch_path("running.sh"), scratch_path("build"), scratch_path("variables"));
+    assert_int_equal(program_finish_within(&p, 180), 0);
+    if (p.out_text[0]) fail_msg("%s", p.out_text);
+}
+
+/* What does not exist is named before anything is built, with what does. */
+static void test_unknown_names(void **state) {
+    (void)state;
+    static const struct {
+        const char *words, *told;
+    } cases[] = {{"bench", "There is no target 'bench'; near it: bench-comm bench-dp-vs-ddp."},
+                 {"tests", "There is no target 'tests'; near it: test."},
+                 {"figures", "There is no target 'figures'; near it: lab-figures."},
+                 {"zzz", "There is no target 'zzz'; make help lists all."},
+                 {"test ROOMS=bse", "ROOMS is 'bse'; it takes: base "},
+                 {"soak TESTS=test_bse", "TESTS is 'test_bse'; it takes names of "},
+                 {"lab LAB=99", "LAB is '99'; it takes: 01 02 "},
+                 {"report LAB=1", "LAB is '1'; it takes: 01 02 "},
+                 {"course-check PARTS=bug", "PARTS is 'bug'; it takes: handout sheet reference cheats stubs bugs."},
+                 {"course-check RUNS=some", "RUNS is 'some'; it takes a whole number."},
+                 {"all SAN=address", "SAN is 'address'; it takes: asan ubsan tsan fuzz."},
+                 {"accuracy DEVICE=gpu", "DEVICE is 'gpu'; it takes: cpu cuda."},
+                 {"guides-check PAGE=modle", "there is no page 'modle'; there are: all-reduce layer model operation"},
+                 {"check-docs RUN=modle", "there is no page 'modle'; "}};
+    static program p;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        program_run(&p, "/usr/bin/env -u ROOMS MAKEFLAGS= MAKELEVEL=0 make %s", cases[i].words);
+        programs_await_orphans();
+        if (p.status != 2 || !strstr(p.err_text, cases[i].told)) {
+            fail_msg("make %s: status %d, %s%s", cases[i].words, p.status, p.out_text, p.err_text);
+        }
+    }
+}
+
 /* How many lines of what make -n says of a target have each pattern of grep's, in which a dot stands for a blank. */
 static void count_said(const char *variables, const char *target, const char *const patterns[2], int counts[2]) {
     static const char counting[] =
@@ -107,6 +181,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_plugins, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_gpu_check_installs_nothing, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_bundle, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_values_are_no_commands, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_unknown_names, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_odd_words, programs_setup, programs_teardown)};
     return cmocka_run_group_tests_name("targets", tests, NULL, NULL);
 }

@@ -52,7 +52,9 @@ static ls_status check_wanted(const tables_settings *settings) {
     for (int i = 0; i < settings->wanted.count; i++) {
         const struct tables_table *table = tables_all;
         while (table->title && table->number != settings->wanted.values[i]) table++;
-        if (!table->title) return ls_fail(LS_ERR_USAGE, "--tables: there is no table %d", settings->wanted.values[i]);
+        if (!table->title)
+            return ls_fail(LS_ERR_USAGE, "--tables: there is no table %d; there are %d to %d",
+                           settings->wanted.values[i], tables_all[0].number, table[-1].number);
     }
     return LS_OK;
 }

@@ -17,6 +17,10 @@ words_in() {
     case $words_key in
     # every script
     no-lab) en="there is no lab '%s'; there are: %s" zh='没有实验 %s；现有：%s' ;;
+    # build.sh's work, which takes seconds
+    building-reference) en='lab %s: building the reference' zh='实验 %s：编译参考实现' ;;
+    building-planted) en='lab %s: building the programs with planted bugs' zh='实验 %s：编译植入错误的程序' ;;
+    building-yours) en='lab %s: building your code' zh='实验 %s：编译你的代码' ;;
     not-built) en='%s is not built: make' zh='%s 还没有编译：请运行 make' ;;
     # build.sh: why code is not run
     before-main) en='%s has code that runs before main' zh='%s 里有在 main 之前运行的代码' ;;

@@ -34,7 +34,7 @@ $(if $(call asked,fuzz),$(call whole,MINUTES))
 $(if $(call asked,test linked-tests soak asan ubsan tsan),$(foreach room,$(filter-out *,$(ROOMS)),$(if $(wildcard tests/$(room)/test_*.c),,\
     $(error ROOMS is '$(room)'; it takes: $(sort $(patsubst tests/%/,%,$(dir $(wildcard tests/*/test_*.c))))))))
 LABS    := $(foreach conf,$(wildcard labs/[0-9][0-9]-*/lab.conf),$(firstword $(subst -, ,$(patsubst labs/%/lab.conf,%,$(conf)))))
-$(if $(call asked,lab labs grade report lab-figures class class-check course-check),$(call known,LAB,$(LABS)))
+$(if $(call asked,lab labs grade report lab-figures lab-pictures class class-check course-check),$(call known,LAB,$(LABS)))
 $(if $(call asked,grade),$(call whole,SEED))
 $(if $(call asked,course-check),$(call whole,RUNS)$(call known,PARTS,handout sheet reference cheats stubs forms bugs))
 $(if $(call asked,class-check),$(call whole,DRAW))

@@ -21,7 +21,7 @@ ifneq ($(call asked,lab grade report),)
 WANTED     := $(LAB_NEEDS) $(if $(call asked,grade),$(HAS)/grade) $(if $(call asked,report),$(HAS)/course_report)
 endif
 
-.PHONY: lab labs report report-check lab-figures grade handout handout-check class class-check course-check
+.PHONY: lab labs report report-check lab-figures lab-pictures grade handout handout-check class class-check course-check
 lab: $(LAB_NEEDS) ## predict, run and compare: a lab with your code [LAB=03 CODE=folder with the files PREDICT=skip]
 	@$(if $(filter file,$(origin LAB)),echo 'Which lab? make lab LAB=01; labs/README.md has the list' >&2; exit 2)
 	@$(end_of_line)$(COURSE_ENV) PREDICT=$(call quoted,$(PREDICT)) labs/course/lab.sh $(call quoted,$(CODE)) $(BUILD)/labs $(call each_quoted,$(LAB))
@@ -40,6 +40,9 @@ labs: ## every lab's runs with the reference
 
 lab-figures: $(PROGRAMS) ## write the numbers in the labs' sheets, from their own commands [LAB=03]
 	@$(end_of_line)$(COURSE_ENV) labs/course/figures.sh write $(call each_quoted,$(LAB))
+
+lab-pictures: $(PROGRAMS) ## draw the pictures in the labs' sheets, from the data that their commands print [LAB=03]
+	@$(end_of_line)$(COURSE_ENV) labs/course/pictures.sh $(call each_quoted,$(LAB))
 
 handout: $(PROGRAMS) ## the tree that a student gets [OUT=folder]
 	@$(end_of_line)$(COURSE_ENV) labs/course/handout.sh $(call quoted,$(or $(OUT),$(BUILD)/handout))

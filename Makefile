@@ -12,9 +12,10 @@ SAN     ?=
 ifeq ($(origin CXX),default)
 CXX     := $(if $(findstring clang,$(CC)),$(subst clang,clang++,$(CC)),g++)
 endif
+CORES    := $(shell nproc 2>/dev/null || echo 1)
 MAKEFLAGS += --no-print-directory
 ifeq ($(MAKELEVEL),0)
-MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
+MAKEFLAGS += -j$(CORES)
 endif
 
 # --- what this machine has -------------------------------------------------------------------------------------------
@@ -84,12 +85,22 @@ LDFLAGS  += $(SAN_$(SAN)) -Wl,--export-dynamic $(BUILD_ID)
 WHOLE_LIB = -Wl,--whole-archive $(LIB) -Wl,--no-whole-archive
 CXXFLAGS += -std=c++17 $(OPT) -g1 -Wall -Wextra -Werror -Wshadow -ffp-contract=off -pthread -MMD -MP $(SAN_$(SAN))
 
-# `make V=1` shows the commands. Otherwise a build counts its files (say: a file's turn): on a terminal in one line, elsewhere in a line every
-# so often. For `make test` tests/run.sh counts them (COUNT_TO: its pipe).
+# `make V=1` shows the commands. Otherwise a build counts its files (say: a file's turn): on a terminal in one line, elsewhere in a line every so
+# often. How many there will be is known of those that are not there yet: of all, in a fresh tree. For `make test` tests/run.sh counts them
+# (COUNT_TO: its pipe).
 Q        := $(if $(V),,@)
 BUILT    :=
-now_and_then = $(if $(filter 1 %00 %50,$(words $(BUILT))),echo '  building: file $(words $(BUILT))$(if $(word 2,$(BUILT)),, (V=1 shows the commands))')
-say       = $(if $(V),,@$(if $(COUNT_TO),echo built-a-file >&$(COUNT_TO),$(eval BUILT += x)$(if $(MAKE_TERMOUT),printf '  building: file %d\r' $(words $(BUILT)),$(now_and_then))))
+# The programs that are asked for, and what is missing of them and of what they are made of.
+WANTED    = $(or $(filter $(BUILD)/%,$(MAKECMDGOALS)),$(PROGRAMS))
+missing   = $(filter-out $(wildcard $(BUILD)/* $(1)),$(1))
+files_of  = $(1) $(if $(filter $(BUILD)/%,$(1)),$(LIB) $(LIB_OBJ)) $(foreach main,$(MAINS),$(if $(filter %/$(basename $(notdir $(main))),$(1)),$(main:%.c=$(BUILD)/obj/%.o)))
+# A file takes 0.9 s of a core.
+minutes   = $(shell echo $$(( (9 * $(1) / 10 / $(CORES) + 59) / 60 )))
+announce  = $(eval TO_BUILD := $(call missing,$(call files_of,$(WANTED))))echo '  building$(if $(word 20,$(TO_BUILD)), $(words $(TO_BUILD)) files$(,) about $(call minutes,$(words $(TO_BUILD))) min) (V=1 shows the commands)';
+so_far    = building: file $(words $(BUILT))$(if $(word $(words $(BUILT)),$(TO_BUILD)), of $(words $(TO_BUILD)))
+say       = $(if $(V),,@$(if $(COUNT_TO),echo built-a-file >&$(COUNT_TO),$(eval BUILT += x)$(if $(word 2,$(BUILT)),,$(announce)) $(if $(MAKE_TERMOUT),printf '  $(so_far)\r',$(if $(filter %00 %50,$(words $(BUILT))),echo '  $(so_far)',:))))
+# The line of the next program begins at its beginning.
+end_of_line = $(if $(MAKE_TERMOUT),$(if $(BUILT),echo;))
 
 # --- sources: a file is found by where it lies -----------------------------------------------------------------------
 MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/launch/ddprun.c \
@@ -180,7 +191,7 @@ all test soak rounding bench-dp-vs-ddp bench-comm gpu-check gpu-bundle bundle-ch
 else
 
 all: $(PROGRAMS) $(PLUGINS) ## build every program, and the GPU plug-ins where CUDA is found [CUDA_ARCH=90: for that chip]
-	@$(if $(MAKE_TERMOUT),$(if $(BUILT),echo))
+	@$(end_of_line)
 
 # Programs run as soon as they are linked, while others are built: tests/run.sh reads their names from a pipe (5), which they enter when they
 # are linked, or at the end if they were there already. make's own output goes around it (6).

@@ -18,6 +18,7 @@ for lab; do
     if [ -z "$reference" ]; then
         reference=$out
         stale=$(find "$out/reference" labs/course/build.sh "$folder"/*.c "$COURSE_LIB" -newer "$out/reference" 2>&1 | head -1)
+        [ -z "$stale" ] || words building-reference "$lab"
         [ -z "$stale" ] || labs/course/build.sh reference "$lab" "$out" || { words no-reference "$lab" >&2; exit 2; }
     else
         cp "$reference/allowed" "$out/allowed"
@@ -25,14 +26,15 @@ for lab; do
     seed=${SEED:+--seed=$SEED} sum=$(code_sum) probe_only=${PROBE_ONLY:-}
     is_unwritten && probe_only=1
     rm -f "$out/grade.json.new"
+    words building-yours "$lab"
     if PROBE_ONLY=$probe_only labs/course/build.sh student "$lab" "$code" "$out"; then
         built=$(realpath "$out") asan=''
         [ "${NO_ASAN:-}" ] || asan=--asan=$built/probe_asan
         # shellcheck disable=SC2086
-        "$BUILD/grade" --lab="$folder" --student="$built/probe" ${asan:+"$asan"} \
+        "${ORACLE:-$BUILD}/grade" --lab="$folder" --student="$built/probe" ${asan:+"$asan"} \
             --reference="$(realpath "$reference/reference")" --json="$out/grade.json.new" $seed ${UNTIL_BROKEN:+--until-broken}
     else
-        "$BUILD/grade" --lab="$folder" --refused="$(cat "$out/refused")" --refused-in-words="$(cat "$out/refused.words")" \
+        "${ORACLE:-$BUILD}/grade" --lab="$folder" --refused="$(cat "$out/refused")" --refused-in-words="$(cat "$out/refused.words")" \
             --json="$out/grade.json.new" $seed
     fi
     status=$?

@@ -23,6 +23,7 @@ for lab in $(all_labs); do
     for file in $(cut_files "$folder"); do
         cut_file "$file" "$to/$file" && mkdir -p "$to/reference/handed-out/$(dirname "$file")" && cp "$to/$file" "$to/reference/handed-out/$file" || exit 1
     done
+    words building-reference "$lab"
     labs/course/build.sh reference "$lab" "$BUILD/labs/$lab" && labs/course/build.sh planted "$lab" "$BUILD/labs/$lab" || exit 1
     mkdir -p "$to/reference/$lab"
     for name in $(conf_lines "$folder" planted | cut -d' ' -f1); do strip -o "$to/reference/$lab/$name" "$BUILD/labs/$lab/$name" || exit 1; done
@@ -31,7 +32,7 @@ done
 
 # The library for linking, with neither lines nor local names; and the programs, as an oracle.
 cp "$COURSE_LIB" "$to/reference/liblockstep.a" && strip --strip-debug --discard-all "$to/reference/liblockstep.a" || exit 1
-for program in dp_train ddp_train ddprun bench_comm bench_dp_vs_ddp replay fit_tn calibrate hello who_gets who_holds course_report; do
+for program in dp_train ddp_train ddprun bench_comm bench_dp_vs_ddp replay fit_tn calibrate hello who_gets who_holds grade course_report; do
     strip -o "$to/reference/$program" "$BUILD/$program" || exit 1
 done
 cat >"$to/labs/handout.mk" <<'END'

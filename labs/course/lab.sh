@@ -76,6 +76,7 @@ for lab; do
     mkdir -p "$out"
     words session "$lab" "$(conf_words "$folder" title)" "$folder"
     [ "${PREDICT:-}" = skip ] || ask || exit 1
+    [ -n "$COURSE_REFERENCE" ] || [ -z "$(conf_lines "$folder" planted)" ] || words building-planted "$lab"
     labs/course/build.sh planted "$lab" "$out" || exit 1
     if is_unwritten; then
         words reference-runs
@@ -84,10 +85,12 @@ for lab; do
         continue
     fi
     if [ -z "$COURSE_REFERENCE" ]; then
+        words building-reference "$lab"
         labs/course/build.sh reference "$lab" "$out" || exit 1
     else
         cp "$COURSE_REFERENCE/$lab/allowed" "$out/allowed"
     fi
+    words building-yours "$lab"
     NO_ASAN=1 labs/course/build.sh student "$lab" "$code" "$out" || { cat "$out/refused.words"; exit 1; }
     run_all || exit 1
     [ "${PREDICT:-}" = skip ] || compare

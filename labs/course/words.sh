@@ -17,6 +17,10 @@ words_in() {
     case $words_key in
     # every script
     no-lab) en="there is no lab '%s'; there are: %s" zh='没有实验 %s；现有：%s' ;;
+    # build.sh's work, which takes seconds
+    building-reference) en='lab %s: building the reference' zh='实验 %s：编译参考实现' ;;
+    building-planted) en='lab %s: building the programs with planted bugs' zh='实验 %s：编译植入错误的程序' ;;
+    building-yours) en='lab %s: building your code' zh='实验 %s：编译你的代码' ;;
     not-built) en='%s is not built: make' zh='%s 还没有编译：请运行 make' ;;
     # build.sh: why code is not run
     closed-text) en='%s, line %s: %s is closed to a solution; labs/README.md says what may be used' \
@@ -57,7 +61,8 @@ words_in() {
     answers-new) en='%s is new: write your answers there, below the questions, and come back' zh='已新建 %s：请把答案写在各个问题下面，然后重新运行' ;;
     nothing-begun) en='nothing to report: no lab is begun there; labs/README.md says how to begin one' \
         zh='报告没有内容：还没有开始任何实验；怎样开始，见 labs/README.zh.md' ;;
-    # figures.sh
+    # figures.sh, pictures.sh
+    picture-failed) en='%s: its picture could not be drawn: see the lines above' zh='%s：图没有画成：见上面的输出' ;;
     figure-failed) en='%s: figure %s: the command failed, or printed nothing: %s' zh='%s：数字 %s：命令失败，或没有输出：%s' ;;
     figure-no-place) en='%s has no place for figure %s' zh='%s 里没有数字 %s 的位置' ;;
     figure-other) en='%s: figure %s is %s here: make lab-figures' zh='%s：数字 %s 在这台机器上是 %s：请运行 make lab-figures' ;;

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/file_kind.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/checkpoint/safetensors_internal.h"
@@ -65,8 +66,15 @@ static ls_status read_header_length(int fd, const char *path, size_t file_nbytes
     if (file_nbytes < sizeof bytes) return fail_file(path, "it is shorter than 8 bytes");
     ls_status status = read_exactly(fd, path, bytes, sizeof bytes);
     if (status != LS_OK) return status;
+    const char *kind = ls_file_kind(bytes, sizeof bytes);
     uint64_t length = 0;
     for (int i = LS_LENGTH_BYTES - 1; i >= 0; i--) length = length << 8 | bytes[i];
+    if (kind && length > file_nbytes - sizeof bytes) {
+        return ls_fail(LS_ERR_FORMAT,
+                       "%s is %s; expected a safetensors file: in Python, safetensors.torch.save_file(state_dict, "
+                       "\"weights.safetensors\") writes one",
+                       path, kind);
+    }
     if (length > LS_SAFETENSORS_MAX_HEADER_BYTES) {
         return ls_fail(LS_ERR_FORMAT,
                        "%s is not a valid safetensors file: its header of %" PRIu64

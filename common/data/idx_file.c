@@ -8,6 +8,7 @@
 #include "common/data/idx_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "common/base/file_kind.h"
 #include "common/base/log.h"
 
 #define LS_DEFLATE_MAX_RATIO 1032 /* no byte of a gzip file gives more than that many bytes */
@@ -129,12 +131,24 @@ static ls_status read_header(ls_idx_reader *reader) {
 
 /* --- from front to back ------------------------------------------------------------------------------------------ */
 
+static ls_status fail_file(const char *path) {
+    char begin[16];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, begin, sizeof begin) : 0;
+    if (fd >= 0) close(fd);
+    const char *kind = ls_file_kind(begin, got > 0 ? (size_t)got : 0);
+    return ls_fail(LS_ERR_IO, "%s is %s; expected a folder with files in MNIST's format, such as data/digits", path,
+                   kind ? kind : "a file");
+}
+
 ls_status ls_idx_reader_open(ls_idx_reader *reader, const char *folder, const char *prefix, int ndim,
                              unsigned buffer_nbytes) {
     memset(reader, 0, sizeof *reader);
     reader->ndim = ndim;
     struct stat entry;
-    if (stat(folder, &entry) != 0 || !S_ISDIR(entry.st_mode)) {
+    bool is_there = stat(folder, &entry) == 0;
+    if (is_there && S_ISREG(entry.st_mode)) return fail_file(folder);
+    if (!is_there || !S_ISDIR(entry.st_mode)) {
         return ls_fail(LS_ERR_IO,
                        "there is no data folder %s: name one with files in MNIST's format, such as data/digits",
                        folder);

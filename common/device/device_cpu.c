@@ -14,6 +14,7 @@
 
 #include "common/base/cores.h"
 #include "common/base/log.h"
+#include "common/base/room.h"
 #include "common/device/cpu_streams.h"
 
 /* --- how the streams run ----------------------------------------------------------------------------------------- */
@@ -101,10 +102,10 @@ static bool core_for(hwloc_topology_t topology, int place, int count, hwloc_bitm
     return found;
 }
 
-/* False: hwloc does not know the cores (in a sandbox that hides /sys), or may not pin. */
+/* False: hwloc does not know the cores (in a sandbox that hides /sys), has no memory to look, or may not pin. */
 static bool pin_by_topology(int place, int count) {
     hwloc_topology_t topology;
-    if (hwloc_topology_init(&topology) != 0) return false;
+    if (ls_address_space_left() < LS_ROOM_BESIDE_THREADS || hwloc_topology_init(&topology) != 0) return false;
     hwloc_bitmap_t core = hwloc_bitmap_alloc();
     bool pinned = core && hwloc_topology_load(topology) == 0 && hwloc_topology_is_thissystem(topology) &&
                   core_for(topology, place, count, core) &&

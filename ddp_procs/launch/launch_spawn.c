@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -46,9 +47,11 @@ ls_status ddp_find_program(char path[PATH_MAX], const char *name) {
     int failure = 0;
     if (!name) {
         ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
-        if (length < 0) return ls_fail(LS_ERR_IO, "cannot find this program's own file: %s", strerror(errno));
-        path[length] = '\0';
-        return LS_OK;
+        const char *started_as = (const char *)getauxval(AT_EXECFN); /* where there is no /proc */
+        if (length < 0) snprintf(path, PATH_MAX, "%s", started_as ? started_as : "");
+        if (length >= 0) path[length] = '\0';
+        if (length >= 0 || why_not_runnable(path) == 0) return LS_OK;
+        return ls_fail(LS_ERR_IO, "cannot find this program's own file: mount /proc, or start the ranks with ddprun");
     }
     if (strchr(name, '/'))
         failure = snprintf(path, PATH_MAX, "%s", name) < PATH_MAX ? why_not_runnable(path) : ENAMETOOLONG;

@@ -8,9 +8,11 @@
  *   order : oneDNN's; it is the same at every call of the same shape on the same processor
  *   fails : LS_ERR_INVALID if oneDNN refuses the shape */
 #include <oneapi/dnnl/dnnl.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/room.h"
 #include "kernels/cpu/cpu.h"
 
 enum { TILE_ROWS = 128, TILE_COLUMNS = 256 };
@@ -24,14 +26,39 @@ struct operand {
     size_t stride;
 };
 
+static ls_status check_room(void) {
+    size_t left = ls_address_space_left();
+    if (left >= LS_ROOM_FOR_LIBRARIES) return LS_OK;
+    return ls_fail(LS_ERR_NO_MEMORY,
+                   "the limit on address space (ulimit -v) leaves %zu MiB, and oneDNN may need %zu MiB; allow more, or "
+                   "use a smaller model or batch",
+                   left >> 20, LS_ROOM_FOR_LIBRARIES >> 20);
+}
+
 static ls_status multiply(size_t m, size_t n, size_t k, struct operand a, struct operand b, float beta, float *c,
                           size_t c_stride) {
     dnnl_status_t status =
         dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k,
                    1.0f, a.values, (dnnl_dim_t)a.stride, b.values, (dnnl_dim_t)b.stride, beta, c, (dnnl_dim_t)c_stride);
     if (status == dnnl_success) return LS_OK;
+    if (status == dnnl_out_of_memory)
+        return ls_fail(LS_ERR_NO_MEMORY,
+                       "no memory for a matrix product of %zu x %zu x %zu: use a smaller model or batch", m, n, k);
     return ls_fail(LS_ERR_INVALID, "oneDNN refuses a matrix product of %zu x %zu x %zu (status %d)", m, n, k,
                    (int)status);
+}
+
+ls_status ls_cpu_gemm_prepare(void) {
+    enum { LARGE = 64, SMALL = 10 };
+    static float a[LARGE * LARGE], b[LARGE * LARGE], c[LARGE * LARGE];
+    if (ls_address_space_left() == SIZE_MAX) return LS_OK;
+    ls_status status = check_room();
+    for (int i = 0; status == LS_OK && i < 32; i++) { /* each bit a choice */
+        size_t m = i & 1 ? LARGE : SMALL, n = i & 2 ? LARGE : SMALL;
+        struct operand left = {a, (i & 4) != 0, LARGE}, right = {b, (i & 8) != 0, LARGE};
+        status = multiply(m, n, LARGE, left, right, i & 16 ? 1 : 0, c, LARGE);
+    }
+    return status;
 }
 
 /* --- halves ------------------------------------------------------------------------------------------------------ */

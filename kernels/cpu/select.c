@@ -68,11 +68,11 @@ ls_status ls_cpu_kernels_check(void) {
     size_t length = 0;
     for (size_t i = 0; wanted && i < sizeof builds / sizeof *builds; i++) {
         if (!builds[i].runs_here()) continue;
-        if (strcmp(wanted, builds[i].kernels->name) == 0) return LS_OK;
+        if (strcmp(wanted, builds[i].kernels->name) == 0) return ls_cpu_gemm_prepare();
         length += (size_t)snprintf(known + length, sizeof known - length, "%s%s", length > 0 ? ", " : "",
                                    builds[i].kernels->name);
     }
-    if (!wanted) return LS_OK;
+    if (!wanted) return ls_cpu_gemm_prepare();
     return ls_fail(LS_ERR_USAGE, "LS_CPU_ISA is \"%s\"; on this processor it takes one of %s", wanted, known);
 }
 

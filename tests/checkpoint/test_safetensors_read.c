@@ -311,9 +311,31 @@ static void every_truncation_and_every_spoilt_byte(void **state) {
     free(good);
 }
 
+/* Weights in another format: the line says which, and how to write them. */
+static void files_of_other_formats_are_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *begin, *words;
+    } files[] = {
+        {"PK\x03\x04xxxxyyyyzzzz", "is a zip archive, as torch.save (.pt, .pth)"},
+        {"\x80\x02\x8axxxxyyyyzzzz", "is a pickle, as old versions of torch.save"},
+        {"\x93NUMPY\x01\x02xxxxyyyy", "is a NumPy array (.npy)"},
+        {"\x1f\x8b\x08xxxxyyyyzzzz", "is a gzip file"},
+        {"\x89HDF\r\n\x1a\nxxxxyyyy", "is an HDF5 file"},
+        {"\x89PNG\r\n\x1a\nxxxxyyyy", "is a PNG picture"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        ls_safetensors *file;
+        scratch_write("weights", files[i].begin, strlen(files[i].begin));
+        assert_int_equal(ls_safetensors_open(&file, scratch_path("weights")), LS_ERR_FORMAT);
+        scratch_expect_error(files[i].words, "expected a safetensors file");
+    }
+}
+
 int main(void) {
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(files_of_other_formats_are_named, scratch_setup, scratch_teardown),
         WITH_FOLDER(reads_tensors_in_any_order_of_the_header),
         WITH_FOLDER(a_file_of_pytorchs),
         WITH_FOLDER(files_without_metadata_or_tensors),

@@ -111,7 +111,7 @@ static void missing_files(void **state) {
     scratch_expect_error("t10k-images-idx3-ubyte", NULL);
     const char *file = scratch_path("train-images-idx3-ubyte");
     assert_int_equal(ls_dataset_open_idx(&dataset, file, LS_SPLIT_TEST, 10, LS_NORMALIZE_NONE), LS_ERR_IO);
-    scratch_expect_error(file, "no data folder");
+    scratch_expect_error(file, "is a file; expected a folder");
 }
 
 static void wrong_magic_numbers(void **state) {
@@ -258,9 +258,20 @@ static void pixels_are_normalised_as_torchvision_does(void **state) {
     ls_dataset_close(dataset);
 }
 
+/* A file in place of the folder: the line says which kind it is. */
+static void a_file_is_no_folder(void **state) {
+    (void)state;
+    ls_dataset *set;
+    scratch_write("x.npy", "\x93NUMPY\x01\x02xxxxyyyy", 16);
+    assert_int_equal(ls_dataset_open_idx(&set, scratch_path("x.npy"), LS_SPLIT_TRAIN, 10, LS_NORMALIZE_NONE),
+                     LS_ERR_IO);
+    scratch_expect_error("x.npy is a NumPy array (.npy); expected a folder", NULL);
+}
+
 int main(void) {
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_file_is_no_folder, scratch_setup, scratch_teardown),
         WITH_FOLDER(plain_and_gzipped_files_in_both_spellings),
         WITH_FOLDER(missing_files),
         WITH_FOLDER(wrong_magic_numbers),

@@ -187,7 +187,7 @@ static void test_damaged_weights(void **state) {
     (void)state;
     static program p;
     size_t nbytes;
-    program_run(&p, "dp_train --devices 2 --steps 1 --model mlp:784,16,10 --save %s", scratch_path("good"));
+    program_run(&p, "dp_train --devices 2 --steps 1 --model mlp:784,16,10 --save-weights %s", scratch_path("good"));
     assert_int_equal(p.status, 0);
     char *good = scratch_read(scratch_path("good"), &nbytes), *bad = malloc(nbytes);
     assert_non_null(bad);

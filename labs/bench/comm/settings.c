@@ -9,6 +9,7 @@
 
 #include "common/base/cores.h"
 #include "common/base/log.h"
+#include "common/base/room.h"
 #include "labs/bench/comm/bench_comm.h"
 #include "labs/bench/shared/settings.h"
 
@@ -33,7 +34,7 @@ static size_t last_level_cache_bytes(void) {
                                               HWLOC_OBJ_L5CACHE};
     size_t nbytes = 0;
     hwloc_topology_t topology;
-    if (hwloc_topology_init(&topology) != 0) return CACHE_BYTES;
+    if (ls_address_space_left() < LS_ROOM_BESIDE_THREADS || hwloc_topology_init(&topology) != 0) return CACHE_BYTES;
     bool loaded = hwloc_topology_load(topology) == 0;
     for (size_t i = 0; loaded && i < sizeof levels / sizeof *levels; i++) {
         hwloc_obj_t cache = hwloc_get_obj_by_type(topology, levels[i], 0);

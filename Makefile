@@ -223,8 +223,11 @@ FOR_DEVICE := $(if $(filter cuda,$(DEVICE)),$(PLUGINS))
 # The first signal ends what these run, also one to make, which knows the recipe's shell only (exec); the pictures are drawn also where the bench fails because DP and DDP disagree.
 STOPPABLE  := labs/bench/shared/stoppable.sh
 DRAW_AFTER := labs/bench/shared/draw_after.sh $(RESULTS)
+# As measured on two cores, beside other work.
+lasts       = @echo '$@: $(1) with the default settings on two cores; the first signal (Ctrl-C) ends it' >&2
 
 bench-dp-vs-ddp: $(PROGRAMS) $(FOR_DEVICE) ## step time and speed-up of both modes [MODEL= BATCH= PER_DEVICE_BATCH= N= DEVICE= ALL=1]
+	$(call lasts,one to two minutes)
 	@exec $(DRAW_AFTER) dp_vs_ddp $(or $(COURSE_REFERENCE),$(BUILD))/bench_dp_vs_ddp $(BENCH_ARGS) --out=$(RESULTS)
 
 accuracy: $(PROGRAMS) $(FOR_DEVICE) ## what the models reach on held-out digits, median of five seeds [DEVICE=]
@@ -279,6 +282,7 @@ calibrate: $(PROGRAMS) ## measure this machine and write it down as a node for b
 
 TABLE_ARGS := $(if $(TABLES),--tables=$(call quoted,$(TABLES)))
 tables: $(PROGRAMS) ## published figures beside ours, measured or replayed [TABLES=1,3]
+	$(call lasts,five minutes or more)
 	@exec $(DRAW_AFTER) tables $(BUILD)/tables $(TABLE_ARGS) --out=$(RESULTS)
 
 claims: $(PROGRAMS) ## what the course's notes claim, confirmed or refuted by our figures

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "labs/bench/shared/machine.h"
@@ -135,11 +136,39 @@ static void figures_name_the_commit(void **state) {
     assert_string_equal(machine.commit, "v1-3-gabc");
 }
 
+/* A script in FOLDER/bin. */
+static void put_command(const char *name, const char *text) {
+    char path[60];
+    snprintf(path, sizeof path, "bin/%s", name);
+    scratch_write(path, text, strlen(text));
+    assert_int_equal(chmod(scratch_path(path), 0700), 0);
+}
+
+/* No namespace, or one in which nothing can be mounted: `make bundle-check` says so before it builds, and fails. */
+static void forbidden_namespaces_are_no_pass(void **state) {
+    (void)state;
+    static const char *const unshares[] = {
+        "#!/bin/sh\nexit 1\n", "#!/bin/sh\nwhile [ \"$1\" != sh ] && [ \"$1\" != true ]; do shift; done\n\"$@\"\n"};
+    assert_int_equal(mkdir(scratch_path("bin"), 0700), 0);
+    put_command("mount", "#!/bin/sh\nexit 32\n");
+    for (size_t i = 0; i < sizeof unshares / sizeof *unshares; i++) {
+        put_command("unshare", unshares[i]);
+        int status = program_run(&p, "PATH=%s/bin:/usr/bin:/bin /bin/sh tests/bundle.sh --allowed", scratch_folder());
+        if (status != 1 || !strstr(p.err_text, "forbids mount namespaces") || !strstr(p.err_text, "was NOT checked"))
+            fail_msg("%zu: status %d, %s", i, status, p.err_text);
+    }
+    put_command("unshare", unshares[1]);
+    put_command("mount", "#!/bin/sh\nexit 0\n");
+    put_command("chroot", "#!/bin/sh\nexit 0\n");
+    assert_int_equal(program_run(&p, "PATH=%s/bin:/usr/bin:/bin /bin/sh tests/bundle.sh --allowed", scratch_folder()),
+                     0);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
     const struct CMUnitTest tests[] = {TEST(libraries_in_a_toolkit),      TEST(a_toolkit_with_a_blank_in_its_name),
                                        TEST(libraries_of_python),         TEST(libraries_of_the_path),
                                        TEST(missing_libraries_are_named), TEST(options_are_handed_on),
-                                       TEST(figures_name_the_commit)};
+                                       TEST(figures_name_the_commit),     TEST(forbidden_namespaces_are_no_pass)};
     return cmocka_run_group_tests_name("gpu_bundle", tests, NULL, NULL);
 }

@@ -58,6 +58,25 @@ static void test_recipes_of_benches_are_replaced(void **state) {
     assert_string_equal(p.out_text, "");
 }
 
+/* How long it takes is said at the start; files that are built are counted, also for `make test`, whose line on a terminal
+ * is tests/run.sh's. */
+static void test_progress(void **state) {
+    (void)state;
+    static program p;
+    static const char saying[] =
+        "unset ROOMS\n"
+        "export MAKEFLAGS= MAKELEVEL=0\n"
+        "for target in tables bench-dp-vs-ddp; do make -n BUILD=\"$1\" $target | grep -q 'minutes' || echo $target; "
+        "done\n"
+        "make BUILD=\"$1\" \"$1/obj/common/base/hash.o\" | grep -q 'building: file 1' || echo 'no file is counted'\n"
+        "printf '#!/bin/sh\\nsleep 3\\necho \"[  PASSED  ] 1 test(s).\"\\n' >\"$1.slow\" && chmod +x \"$1.slow\"\n"
+        "script -qec \"printf 'built-a-file\\nbuilt-a-file\\n$1.slow\\n' | tests/run.sh 1\" /dev/null </dev/null |\n"
+        "    grep -q '2 files built, 0 of 1 test programs done' || echo 'run.sh does not count files'\n";
+    scratch_write("saying.sh", saying, strlen(saying));
+    assert_int_equal(program_run(&p, "/bin/sh %s %s", scratch_path("saying.sh"), scratch_path("build")), 0);
+    if (p.out_text[0]) fail_msg("%s%s", p.out_text, p.err_text);
+}
+
 /* What is given to make is one word of the command that it prints, or refused. */
 static void test_odd_words(void **state) {
     (void)state;
@@ -238,6 +257,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_values_are_no_commands, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_unknown_names, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_recipes_of_benches_are_replaced, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_progress, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_odd_words, programs_setup, programs_teardown)};
     return cmocka_run_group_tests_name("targets", tests, NULL, NULL);
 }

@@ -44,15 +44,30 @@ static void see_pieces(probe *p, const ls_batch *batch, int pieces, size_t row_n
     }
 }
 
+/* Of samples with labels and with targets, in memory that ends behind the last one. */
+static void see_pieces_exactly(probe *p, size_t count, int pieces) {
+    enum { ROW_NBYTES = 4, ANSWER = 3 };
+    char *inputs = calloc(count, ROW_NBYTES);
+    int64_t *labels = calloc(count, sizeof *labels);
+    float *targets = calloc(count * ANSWER, sizeof *targets);
+    probe_must(p, "memory for a batch", inputs && labels && targets ? LS_OK : LS_ERR_NO_MEMORY);
+    ls_batch batch = {.inputs = inputs, .labels = labels, .count = count, .global_count = count};
+    see_pieces(p, &batch, pieces, ROW_NBYTES, 1);
+    batch.labels = NULL;
+    batch.targets = targets;
+    see_pieces(p, &batch, pieces, ROW_NBYTES, ANSWER);
+    free(inputs);
+    free(labels);
+    free(targets);
+}
+
 static void pieces(probe *p) {
     static const char inputs[MOST_SAMPLES * MOST_ROW_NBYTES];
     static const int64_t labels[MOST_SAMPLES];
     static const float targets[MOST_SAMPLES * MOST_ANSWER];
     static const int numbers[] = {1, 2, 3, 4, 5, 8};
     for (size_t count = 1; count <= 17; count++)
-        for (int i = 0; i < 6; i++)
-            see_pieces(p, &(ls_batch){.inputs = inputs, .labels = labels, .count = count, .global_count = count},
-                       numbers[i], 4, 1);
+        for (int i = 0; i < 6; i++) see_pieces_exactly(p, count, numbers[i]);
     for (int again = 0; again < 20; again++) {
         size_t count = 1 + probe_draw(p, MOST_SAMPLES), row_nbytes = 1 + probe_draw(p, MOST_ROW_NBYTES);
         ls_batch batch = {.inputs = inputs, .count = count, .global_count = count + probe_draw(p, 100), .epoch = 3};

@@ -72,6 +72,8 @@ int programs_setup(void **state) {
                                                       "LS_JOB",
                                                       "LS_JOB_TOKEN",
                                                       "LS_CAUSE_FD",
+                                                      "LS_CAUSE_INODE",
+                                                      "LS_SAID_INODE",
                                                       "LS_SAID_FD",
                                                       "LS_CPU_STREAMS",
                                                       "TORCHELASTIC_RUN_ID",

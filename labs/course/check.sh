@@ -54,8 +54,13 @@ check_bugs() {
 check_first_bugs() { check_bugs 0; }
 check_other_bugs() { check_bugs 1; }
 
-# The product's own code gets all points, however often.
+# The product's own code gets all points, however often, also beside what may be used.
 check_reference() {
+    count=$((count + 1))
+    submission
+    file=$(cut_files "$folder" | tail -1)
+    cat labs/course/cheats/harmless.txt >>"$work/code/$file"
+    grade "$work/code" "$lab" || { complain "lab $lab: what may be used costs points"; cat "$work/said"; }
     for run in $(seq "${RUNS:-2}"); do
         count=$((count + 1))
         submission

@@ -55,7 +55,7 @@ handout-check: $(PROGRAMS) ## build a handout and run its tests, which pass or a
 class: $(PROGRAMS) ## grade a class, to CSV [SUBMISSIONS=folder with one folder a student LAB=03]
 	@$(end_of_line)exec env $(COURSE_ENV) labs/course/class.sh $(call quoted,$(SUBMISSIONS)) $(BUILD)/labs $(call each_quoted,$(LAB))
 
-class-check: $(PROGRAMS) ## a class of thirty made-up students, of whom every verdict must be right [LAB= DRAW=1]
+class-check: $(PROGRAMS) ## a class of sixty made-up students, attackers among them, of whom every verdict must be right [LAB= DRAW=1]
 	@$(end_of_line)$(COURSE_ENV) DRAW=$(call quoted,$(DRAW)) labs/course/class_check.sh $(call each_quoted,$(LAB))
 
 course-check: $(PROGRAMS) ## the labs, their graders and their planted bugs [LAB=03 RUNS=20 BUGS='no_*' FORMS= PARTS='handout stubs']

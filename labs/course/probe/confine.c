@@ -37,8 +37,7 @@ static int report_fd = -1;
 
 /* X(system call): what probes, the C library and AddressSanitizer need; the frequent ones first. */
 #ifdef __NR_open
-#define ALLOWED_OLD_CALLS(X)                                                                                           \
-    X(stat) X(lstat) X(access) X(readlink) X(poll) X(getrlimit) X(time) X(getdents)
+#define ALLOWED_OLD_CALLS(X) X(stat) X(lstat) X(access) X(readlink) X(poll) X(getrlimit) X(time) X(getdents)
 #else
 #define ALLOWED_OLD_CALLS(X)
 #endif

@@ -231,18 +231,18 @@ BENCH_ARGS := $(if $(MODEL),--models=$(call quoted,$(MODEL))) $(if $(BATCH),--ba
 # With DEVICE=cuda the plug-ins are built first, where nvcc is found.
 FOR_DEVICE := $(if $(filter cuda,$(DEVICE)),$(PLUGINS))
 
-# The first signal ends what these run; the pictures are drawn also where the bench fails because DP and DDP disagree.
+# The first signal ends what these run, also one to make, which knows the recipe's shell only (exec); the pictures are drawn also where the bench fails because DP and DDP disagree.
 STOPPABLE  := labs/bench/shared/stoppable.sh
 DRAW_AFTER := labs/bench/shared/draw_after.sh $(RESULTS)
 
 bench-dp-vs-ddp: $(PROGRAMS) $(FOR_DEVICE) ## step time and speed-up of both modes [MODEL= BATCH= PER_DEVICE_BATCH= N= DEVICE= ALL=1]
-	@$(DRAW_AFTER) dp_vs_ddp $(or $(COURSE_REFERENCE),$(BUILD))/bench_dp_vs_ddp $(BENCH_ARGS) --out=$(RESULTS)
+	@exec $(DRAW_AFTER) dp_vs_ddp $(or $(COURSE_REFERENCE),$(BUILD))/bench_dp_vs_ddp $(BENCH_ARGS) --out=$(RESULTS)
 
 accuracy: $(PROGRAMS) $(FOR_DEVICE) ## what the models reach on held-out digits, median of five seeds [DEVICE=]
-	@DEVICE=$(call quoted,$(DEVICE)) labs/bench/accuracy/accuracy.sh $(BUILD)
+	@exec env DEVICE=$(call quoted,$(DEVICE)) labs/bench/accuracy/accuracy.sh $(BUILD)
 
 recipes: $(PROGRAMS) $(FOR_DEVICE) ## the course's scripts, with tables and pictures [RECIPE='mlp-amp convnet' DATA=folder in MNIST's format DEVICE=]
-	@DEVICE=$(call quoted,$(DEVICE)) DATA=$(call quoted,$(DATA)) labs/bench/recipes/recipes.sh $(BUILD) $(RESULTS) $(call each_quoted,$(RECIPE))
+	@exec env DEVICE=$(call quoted,$(DEVICE)) DATA=$(call quoted,$(DATA)) labs/bench/recipes/recipes.sh $(BUILD) $(RESULTS) $(call each_quoted,$(RECIPE))
 
 # PYTHON: one that has PyTorch, if it is not among those that are tried.
 pytorch-check: $(PROGRAMS) ## losses, schedules and scales beside PyTorch's, where it is installed [PYTHON=python3]
@@ -250,7 +250,7 @@ pytorch-check: $(PROGRAMS) ## losses, schedules and scales beside PyTorch's, whe
 
 # COMM_ARGS: further options of bench_comm.
 bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, beside Open MPI's and gloo's [N= COMM_ARGS=]
-	@$(DRAW_AFTER) comm $(BUILD)/bench_comm --backend=all --buffers=both --compare $(if $(N),--n=$(call quoted,$(N))) $(call each_quoted,$(COMM_ARGS)) --out=$(RESULTS)
+	@exec $(DRAW_AFTER) comm $(BUILD)/bench_comm --backend=all --buffers=both --compare $(if $(N),--n=$(call quoted,$(N))) $(call each_quoted,$(COMM_ARGS)) --out=$(RESULTS)
 
 # The tests that call nothing of tests/cuda_on_cpu, and so run on real GPUs too (--as-needed leaves it out of them).
 GPU_TESTS  := $(foreach test,$(if $(HAVE_cmocka),kernels kernels_edges kernels_products kernels_update layers layers_batchnorm conv2d half_numbers half_products half_layers scaling training modes),$(BUILD)/tests/test_cuda_$(test))
@@ -283,14 +283,14 @@ bundle-check: gpu-bundle $(FAKES) ## unpack the bundle in a root that has only g
 
 calibrate: $(PROGRAMS) ## measure this machine and write it down as a node for build/replay
 	@mkdir -p $(RESULTS)
-	@$(STOPPABLE) $(BUILD)/calibrate --out=$(RESULTS)/this_machine.json
+	@exec $(STOPPABLE) $(BUILD)/calibrate --out=$(RESULTS)/this_machine.json
 
 TABLE_ARGS := $(if $(TABLES),--tables=$(call quoted,$(TABLES)))
 tables: $(PROGRAMS) ## published figures beside ours, measured or replayed [TABLES=1,3]
-	@$(DRAW_AFTER) tables $(BUILD)/tables $(TABLE_ARGS) --out=$(RESULTS)
+	@exec $(DRAW_AFTER) tables $(BUILD)/tables $(TABLE_ARGS) --out=$(RESULTS)
 
 claims: $(PROGRAMS) ## what the course's notes claim, confirmed or refuted by our figures
-	@labs/bench/claims/claims.sh $(BUILD)
+	@exec labs/bench/claims/claims.sh $(BUILD)
 
 # A figure's script and its data bear the names of the table below: SCRIPT:DATA
 FIGURES    := dp_vs_ddp:dp_vs_ddp allreduce:comm recipe_mlp-amp:recipe_mlp-amp recipe_convnet:recipe_convnet \

@@ -291,6 +291,7 @@ int main(int argc, char **argv) {
     ls_log_init(argv[0], -1, false);
     ls_status status = ddp_settings_parse(&settings, argc, argv, &help);
     if (status != LS_OK || help) return ls_status_exit_code(status);
+    settings.train.other_input = (ls_named_file){.option = "--allreduce-table", .path = settings.allreduce_table};
     /* waits for this process's own streams outlast those for other ranks, which say whom they wait for */
     ls_set_wait_timeout_s(2 * settings.train.timeout_s);
     status = ls_virtual_time_begin(&settings.train);

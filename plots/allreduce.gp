@@ -1,6 +1,7 @@
 # Time and bus bandwidth of all_reduce against the message size, a figure per variant and N, and against N, a figure per variant; from
 # the CSV of bench_comm:
 #     gnuplot -c plots/allreduce.gp build/results/comm.csv build/results
+# A line and a marker are an algorithm. A circle without a line is what --allreduce auto took, which is one of them.
 # writes build/results/allreduce_BACKEND_BUFFERS_nN.png and .svg, and allreduce_BACKEND_BUFFERS_by_n.png and .svg.
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/comm.csv"
@@ -46,17 +47,19 @@ series = series . others[2:*]
 # A look by name, so that an algorithm looks the same in every figure; new algorithms take the looks at the end.
 known = "\ndirect\nring\nhalving-doubling\ntree\nnaive\nauto\n"
 colors = "#0072B2 #D55E00 #009E73 #CC79A7 #999999 #000000 #56B4E9 #E69F00 #7F3F00 #5F5F00"
-points = "7 5 9 11 13 2 4 6 8 10"
+points = "7 5 9 11 13 6 4 2 8 10"
 place_of(list, text) = (before = strstrt(list, "\n" . text . "\n"), before == 0 ? 0 : count(list[1:before]) + 1)
 unknown = 0
+is_auto(i) = i < our_count && at(series, i) eq "auto"
 look_of(i) = (name = at(series, i), i >= our_count ? 7 + i - our_count : \
               place_of(known, name) > 0 ? place_of(known, name) : 9 + (unknown = unknown + 1) % 2)
 do for [i = 0:series_count - 1] {
     look = look_of(i)
-    dashes = i >= our_count ? 2 : at(series, i) eq "auto" ? 3 : 1
-    set style line 20 + i lc rgb word(colors, look) lw (dashes == 3 ? 1.5 : 2.5) pt int(word(points, look)) ps 0.9 dt dashes
+    dashes = i >= our_count ? 2 : 1
+    set style line 20 + i lc rgb word(colors, look) lw 2 pt int(word(points, look)) ps (is_auto(i) ? 1.7 : 0.9) dt dashes
+    set style line 60 + i lc rgb word(colors, look) lw 1
 }
-title_of(i) = i >= our_count ? at(series, i) : at(series, i) eq "auto" ? "auto, by the table" : at(series, i)
+title_of(i) = is_auto(i) ? "auto, by the table" : at(series, i)
 
 # --- a row's place in a curve ---------------------------------------------------------------------------------------
 
@@ -67,10 +70,14 @@ n_of(i, nbytes) = is_row(i) && column("bytes") == nbytes ? column("n") : NaN
 # bus bandwidth follows from time, and so do the ends of its bars
 busbw(which) = column("busbw_GBps") * column("time_us") / column(which)
 
-by_size_time  = 'for [i = 0:series_count - 1] csv using (bytes_of(i)):(column("time_us")):(column("p10_us")):(column("p90_us")) with yerrorlines ls 20 + i title title_of(i)'
-by_size_busbw = 'for [i = 0:series_count - 1] csv using (bytes_of(i)):(busbw("time_us")):(busbw("p90_us")):(busbw("p10_us")) with yerrorlines ls 20 + i title title_of(i)'
-by_n_time     = 'for [i = 0:series_count - 1] csv using (n_of(i, small)):(column("time_us")):(column("p10_us")):(column("p90_us")) with yerrorlines ls 20 + i title title_of(i)'
-by_n_busbw    = 'for [i = 0:series_count - 1] csv using (n_of(i, large)):(busbw("time_us")):(busbw("p90_us")):(busbw("p10_us")) with yerrorlines ls 20 + i title title_of(i)'
+# Every algorithm's line, with thin bars; auto's marks alone.
+lined = ""; marked = ""
+do for [i = 0:series_count - 1] { if (is_auto(i)) { marked = marked . sprintf(" %d", i) } else { lined = lined . sprintf(" %d", i) } }
+curves(x, y, low, high) = sprintf('for [s in lined] i = int(s) csv using (%s):(%s):(%s):(%s) with yerrorbars ls 60 + i ps 0 notitle, ', x, y, low, high) \
+    . sprintf('for [s in lined] i = int(s) csv using (%s):(%s) with linespoints ls 20 + i title title_of(i)', x, y) \
+    . (marked eq "" ? "" : sprintf(', for [s in marked] i = int(s) csv using (%s):(%s) with points ls 20 + i title title_of(i)', x, y))
+time_curves(x)  = curves(x, 'column("time_us")', 'column("p10_us")', 'column("p90_us")')
+busbw_curves(x) = curves(x, 'busbw("time_us")', 'busbw("p90_us")', 'busbw("p10_us")')
 
 # --- axes -----------------------------------------------------------------------------------------------------------
 
@@ -81,7 +88,19 @@ do for [s = 0:count(sizes) - 1] {
     if (b > size_most) { size_most = b }
 }
 size_text(b) = b < 1024 ? sprintf("%d B", b) : b < 1048576 ? sprintf("%g KiB", b / 1024.0) : sprintf("%g MiB", b / 1048576.0)
-y_ticks = '"10^{-5}" 1e-5, "10^{-4}" 1e-4, 0.001, 0.01, 0.1, 1, 10, 100, 1000, "10^4" 1e4, "10^5" 1e5, "10^6" 1e6, "10^7" 1e7'
+# Ticks at powers of ten, all with their unit; over a short axis there are more of them.
+time_text(us) = us < 999 ? sprintf("%g µs", us) : us < 999e3 ? sprintf("%g ms", us / 1e3) : sprintf("%g s", us / 1e6)
+rate_text(gb) = gb < 0.999e-3 ? sprintf("%g KB/s", gb * 1e6) : gb < 0.999 ? sprintf("%g MB/s", gb * 1e3) : gb < 999 ? sprintf("%g GB/s", gb) : sprintf("%g TB/s", gb / 1e3)
+ticks(text) = (list = "", digits = y_most > 100 * y_least ? "1" : y_most > 8 * y_least ? "1 2 5" : "1 2 3 4 5 6 7 8 9", \
+    sum [e = -8:9] (sum [d = 1:words(digits)] (add_tick(text, word(digits, d) * 10.0 ** e))), list)
+add_tick(text, y) = (list = list . sprintf('%s"%s" %.9g', list eq "" ? "" : ", ", text eq "time" ? time_text(y) : rate_text(y), y), 0)
+# The rows that `shown(i)` and the value `of(which)` tell: their least and most.
+widen(low, high) = (y_least = low < y_least ? low : y_least, y_most = high > y_most ? high : y_most, 0)
+axis(text, x, low, high) = 'y_least = 1e300; y_most = 0; set table $ignored; set yrange [*:*]; ' \
+    . sprintf('plot for [i = 0:series_count - 1] csv using ((at_x = %s) == at_x ? widen(%s, %s) : 0):(0) with table; unset table; ', x, low, high) \
+    . sprintf('eval "set ytics (" . ticks("%s") . ")"; set yrange [y_least / 1.3:y_most * 1.3]', text)
+time_axis(x)  = axis("time", x, 'column("p10_us")', 'column("p90_us")')
+busbw_axis(x) = axis("rate", x, 'busbw("p90_us")', 'busbw("p10_us")')
 where(v, more) = sprintf("all_reduce, %s %s, %s%s", dtype, reduce, v eq "threads shared" ? "threads" : \
                          "processes, buffers in " . (v eq "shm shared" ? "shared memory" : "private memory"), more)
 compared = others eq "" ? "" : "; other libraries: processes, private memory"
@@ -89,8 +108,8 @@ explain = sprintf("%s; measured: medians of %d runs, bars from 10 %% to 90 %% of
 
 # For eval: the panels' frame with a title; the legend is to the right of both.
 begin_panels(title) = (panels_title = title, \
-    'set multiplot layout 1,2 margins 0.065,0.785,0.12,0.85 spacing 0.085 title panels_title font title_font noenhanced')
-set key at screen 0.80,0.85 left top vertical Left maxrows 20 noenhanced
+    'set multiplot layout 1,2 margins 0.075,0.80,0.12,0.85 spacing 0.095 title panels_title font title_font noenhanced')
+set key at screen 0.815,0.85 left top vertical Left maxrows 20 noenhanced
 set logscale y
 
 do for [v = 0:count(variants) - 1] {
@@ -109,15 +128,15 @@ do for [v = 0:count(variants) - 1] {
             set logscale x 2
             set xrange [size_least / 1.6:size_most * 1.6]
             set xtics ("8 B" 8, "128 B" 128, "2 KiB" 2048, "32 KiB" 32768, "512 KiB" 524288, "8 MiB" 8388608, "128 MiB" 134217728)
-            set ylabel "time [µs]"
-            eval "set ytics (" . y_ticks . ")"
-            set yrange [*:*]
+            set ylabel "time"
+            eval time_axis("bytes_of(i)")
             set key
-            eval "plot " . by_size_time
+            eval "plot " . time_curves("bytes_of(i)")
             unset label 1
             unset key
-            set ylabel "bus bandwidth [GB/s]"
-            eval "plot " . by_size_busbw
+            set ylabel "bus bandwidth"
+            eval busbw_axis("bytes_of(i)")
+            eval "plot " . busbw_curves("bytes_of(i)")
             unset multiplot
             unset output
         }
@@ -144,13 +163,15 @@ do for [v = 0:count(variants) - 1] {
             set autoscale xfix
             set offsets graph 0.05, graph 0.05, 0, 0
             eval "set xtics (" . n_ticks . ")"
-            set ylabel sprintf("time of %s [µs]", size_text(small))
+            set ylabel "time of " . size_text(small)
+            eval time_axis("n_of(i, small)")
             set key
-            eval "plot " . by_n_time
+            eval "plot " . time_curves("n_of(i, small)")
             unset label 1
             unset key
-            set ylabel sprintf("bus bandwidth of %s [GB/s]", size_text(large))
-            eval "plot " . by_n_busbw
+            set ylabel "bus bandwidth of " . size_text(large)
+            eval busbw_axis("n_of(i, large)")
+            eval "plot " . busbw_curves("n_of(i, large)")
             unset multiplot
             unset output
             set offsets 0, 0, 0, 0

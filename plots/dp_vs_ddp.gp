@@ -3,7 +3,7 @@
 # writes build/results/dp_vs_ddp_MODEL.png and .svg. Virtual times are drawn too where the bench has left some, in the
 # file beside that one, dp_vs_ddp_virtual.csv. Its headline is the bench's own answer, from dp_vs_ddp.txt.
 #
-# What a reader sees: a colour is a mode. Filled points on a thick line were measured with a core for each device; hollow
+# What a reader sees: a colour is a mode. The points of an N stand side by side. Filled points on a thick line were measured with a core for each device; hollow
 # points on a thin line are virtual. Crosses are measured with more devices than cores, which only shows time-slicing: no
 # line leads there.
 
@@ -29,13 +29,13 @@ csv = "$csv"
 
 # Virtual: hollow points, thin lines. Devices that share cores: crosses.
 set style line 11 lc rgb color_dp  lw 1.5 pt 2 ps 1.4
-set style line 12 lc rgb color_ddp lw 1.5 pt 2 ps 0.9
-set style line 21 lc rgb color_dp  lw 1.5 pt 6 ps 2
-set style line 22 lc rgb color_ddp lw 1.5 pt 4 ps 1.2
-set style line 23 lc rgb "black"   lw 1.5 pt 6 ps 2
-# DP's points are larger than DDP's, so that both are seen where they coincide.
-set style line 1 lc rgb color_dp lw 2.5 pt 7 ps 1.6
-set style line 2 lc rgb color_ddp lw 2.5 pt 5 ps 0.9
+set style line 12 lc rgb color_ddp lw 1.5 pt 2 ps 1.4
+set style line 21 lc rgb color_dp  lw 1.5 pt 6 ps 1.4
+set style line 22 lc rgb color_ddp lw 1.5 pt 4 ps 1.3
+set style line 23 lc rgb "black"   lw 1.5 pt 6 ps 1.4
+set style line 1 lc rgb color_dp lw 2.5 pt 7 ps 1.2
+set style line 2 lc rgb color_ddp lw 2.5 pt 5 ps 1.1
+set style line 4 lc rgb "black" lw 1.5 dt (2,4) # T1
 
 # --- what the file holds ------------------------------------------------------------------------------------------
 
@@ -57,14 +57,16 @@ model_at(i) = (tail = rest_after(models, i), tail[1:strstrt(tail, "\n") - 1])
 
 # --- a row's place in a curve --------------------------------------------------------------------------------------
 
-# A row that failed has no time, and makes no point; without T1 there is no ideal.
+# A row that failed has no time, and makes no point; without T1 there is no ideal. Points of one N stand side by side:
+# measured DP and DDP left of it, virtual ones right of it.
 mode(i)         = word("DP DDP", i)
 is_mode(mode)   = stringcolumn("model") eq model && stringcolumn("mode") eq mode
 is_shared(yes)  = stringcolumn("oversubscribed") eq yes
-alone_n(mode)   = is_mode(mode) && is_shared("no") ? column("n") : NaN
-shared_n(mode)  = is_mode(mode) && is_shared("yes") ? column("n") : NaN
+beside(mode, w) = column("n") + (w + (mode eq "DP" ? 0 : 1)) * 0.015 * n_most
+alone_n(mode)   = is_mode(mode) && is_shared("no") ? beside(mode, any_virtual ? -1.5 : -0.5) : NaN
+shared_n(mode)  = is_mode(mode) && is_shared("yes") ? beside(mode, any_virtual ? -1.5 : -0.5) : NaN
 # a virtual curve begins at its own T1
-virtual_n(mode) = is_mode(mode) || is_mode("single") ? column("n") : NaN
+virtual_n(mode) = is_mode(mode) || is_mode("single") ? beside(mode, 0.5) : NaN
 
 # Notes what the axes and the title need.
 look(n) = (look_at_axes(n), is_weak = stringcolumn("scaling") eq "weak", t1_ms = column("ideal_ms") > 0 ? column("ideal_ms") * (is_weak ? 1 : n) : t1_ms, \
@@ -84,7 +86,7 @@ points(csv, y, n_of, ls) = sprintf(', for [i = 1:2] %s using (%s(mode(i))):(colu
 both(csv, y, n_of, ls) = line(csv, y, n_of, ls) . bars(csv, y, n_of, ls)
 curves(y) = (any_virtual ? both("virtual_csv", y, "virtual_n", "20 + i") : "") . (any_alone ? both("csv", y, "alone_n", "i") : "") \
           . (any_shared ? points("csv", y, "shared_n", "10 + i") : "")
-# at most four entries, in the left panel: modes, virtual, ideal
+# at most five entries, in the left panel: T1, ideal, modes, virtual
 entries = ', NaN with linespoints ls 1 title "DP", NaN with linespoints ls 2 title "DDP"'
 virtual_entry = ', NaN with linespoints ls 23 title "hollow: virtual"'
 
@@ -124,15 +126,15 @@ do for [m = 0:model_count - 1] {
 
         set ylabel "step time [ms]"
         set yrange [0:(y_most > t1_ms ? y_most : t1_ms) * 1.3]
-        set key top right maxrows 2 width 1
-        eval 'plot sample [1:ideal_to] "+" using 1:(t1_ms > 0 ? t1_ms / (is_weak ? 1 : $1) : NaN) with lines ls 3 title (is_weak ? "ideal: T1" : "ideal: T1 / N")' \
+        set key top right maxrows 2 width -1 samplen 2
+        eval 'plot sample [1 - 0.06 * n_most:1.05 * n_most] "+" using 1:(t1_ms > 0 ? t1_ms : NaN) with lines ls 4 title "T1", [1:ideal_to] "+" using 1:(t1_ms > 0 ? t1_ms / (is_weak ? 1 : $1) : NaN) with lines ls 3 title (is_weak ? "ideal: T1" : "ideal: T1 / N")' \
             . entries . (any_virtual ? virtual_entry : "") . curves("step_ms")
 
         unset label 1
         set ylabel (is_weak ? "speed-up N T1/T_N" : "speed-up T1/T_N")
         set yrange [0:(s_most > n_most ? s_most : n_most) * 1.1]
         set key off
-        eval 'plot sample [1:ideal_to] "+" using 1:1 with lines ls 3 notitle' . curves("speedup")
+        eval 'plot sample [1 - 0.06 * n_most:1.05 * n_most] "+" using 1:(1) with lines ls 4 notitle, [1:ideal_to] "+" using 1:1 with lines ls 3 notitle' . curves("speedup")
         set key on
         unset multiplot
         unset output

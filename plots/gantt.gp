@@ -1,5 +1,5 @@
-# One step as bars: a row per lane (a host thread, or a stream of a device), coloured by phase, a panel per mode on one time
-# axis; from the CSV that `build/replay --gantt` writes:
+# One step as bars: a row per lane (a host thread, or a stream of a device) with something to see, coloured by phase, and
+# behind it how long the lane is busy; a panel per mode on one time axis, with the step's time; from the CSV that `build/replay --gantt` writes:
 #     build/replay --node NODE --workload NAME --batch SAMPLES --n 4 --gantt FOLDER/gantt.csv
 #     gnuplot -c plots/gantt.gp FOLDER/gantt.csv FOLDER
 # writes FOLDER/gantt.png and .svg.
@@ -30,26 +30,33 @@ plot csv using (note(stringcolumn("mode"), stringcolumn("phase"))):(0) with tabl
 plot csv using (used = has(used, stringcolumn("phase")) || column("end_ms") - column("start_ms") < t_most / 1200 ? used : used . " " . stringcolumn("phase")):(0) with table
 unset table
 
-# A row for every lane that has bars: device by device, and within a device host, compute, copy, comm.
+# A row for every lane whose bars together are at least a pixel long: device by device, and within a device host, compute,
+# copy, comm.
 key_of(device, lane) = sprintf("%d%s", device, lane)
+is_of(m, d, lane) = stringcolumn("mode") eq word(modes, m) && column("device") == d && stringcolumn("lane") eq lane
+ms_text(ms) = sprintf(ms < 99.95 ? "%.1f" : "%.0f", ms)
 do for [m = 1:words(modes)] {
-    seen = ""; had = ""
+    had = ""; ends_at = 0
     set table $ignored
     plot csv using (had = stringcolumn("mode") eq word(modes, m) && !has(had, kind_of(column("step"))) ? had . " " . kind_of(column("step")) : had):(0) with table
-    plot csv using (seen = stringcolumn("mode") eq word(modes, m) && !has(seen, key_of(column("device"), stringcolumn("lane"))) ? \
-        seen . " " . key_of(column("device"), stringcolumn("lane")) : seen):(0) with table
+    plot csv using (ends_at = stringcolumn("mode") eq word(modes, m) && column("end_ms") > ends_at ? column("end_ms") : ends_at):(0) with table
     unset table
-    rows = ""; tics = ""; device_ends = ""
+    rows = ""; tics = ""; device_ends = ""; busy = ""
     do for [d = 0:int(n) - 1] { do for [k = 1:4] {
         lane = word(lanes_of, k)
-        if (has(seen, key_of(d, lane))) {
+        busy_ms = 0
+        set table $ignored
+        plot csv using (busy_ms = busy_ms + (is_of(m, d, lane) ? column("end_ms") - column("start_ms") : 0)):(0) with table
+        unset table
+        if (busy_ms >= t_most / 1200) {
+            busy = busy . " " . ms_text(busy_ms)
             tics = tics . sprintf('%s"%d  %s" %d', rows eq "" ? "" : ", ", d, lane, -words(rows) - 1)
             rows = rows . " " . key_of(d, lane)
         }
     }
         device_ends = device_ends . sprintf(" %g", -words(rows) - 0.5)
     }
-    eval sprintf('rows_%d = rows; tics_%d = tics; ends_%d = device_ends; had_%d = had', m, m, m, m)
+    eval sprintf('rows_%d = rows; tics_%d = tics; ends_%d = device_ends; had_%d = had; busy_%d = busy; ends_at_%d = ends_at', m, m, m, m, m, m)
 }
 rows_at(m) = value(sprintf("rows_%d", m))
 row_of(m)  = sum [i = 1:words(rows_at(m))] (word(rows_at(m), i) eq key_of(column("device"), stringcolumn("lane")) ? -i : 0)
@@ -80,7 +87,7 @@ do for [kind in "png svg"] {
     set grid xtics lc rgb color_grid lw 1 dt 1
     set xrange [0:t_most * 1.005]
     set lmargin at screen 0.115
-    set rmargin at screen 0.875
+    set rmargin at screen 0.825
     do for [m = 1:words(modes)] {
         share = room * words(rows_at(m)) / all_rows
         set tmargin at screen top
@@ -92,7 +99,13 @@ do for [kind in "png svg"] {
             y = real(word(value(sprintf("ends_%d", m)), i))
             set arrow i from graph 0,first y to graph 1,first y nohead lc rgb color_grid lw 1 back
         }
-        set label 2 word(modes, m) at screen 0.012,graph 0.5 center rotate by 90 font title_font
+        end_ms = value(sprintf("ends_at_%d", m))
+        set arrow 100 from first end_ms,graph 0 to first end_ms,graph 1 nohead lw 1.5 dt (6,4) lc rgb "black" front
+        set label 2 word(modes, m) . ": " . ms_text(end_ms) . " ms" at screen 0.012,graph 0.5 center rotate by 90 font title_font
+        set label 4 "busy [ms]" at screen 0.87,graph 1 right offset 0,0.7 font small_font
+        do for [i = 1:words(rows_at(m))] {
+            set label 40 + i word(value(sprintf("busy_%d", m)), i) at screen 0.87,first -i right font small_font
+        }
         if (m == words(modes)) { set xlabel "time in the step [ms]"; set format x "%g" } else { unset xlabel; set format x "" }
         there = value(sprintf("had_%d", m))
         plot for [i = 1:words(there)] csv using (mid(word(there, i), m)):(row_of(m)):"start_ms":"end_ms":(row_of(m) - 0.38):(row_of(m) + 0.38) \

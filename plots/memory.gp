@@ -62,18 +62,19 @@ do for [k = 1:words(used)] {
         bars eq "" ? "" : ",", i - 1, i, word(colors, i), word(categories, i) eq "gathered_output" ? "gathered output" : word(categories, i))
 }
 tics = ""
-do for [i = 1:words(ns)] { tics = tics . sprintf('%s"N = %s" %d', i > 1 ? ", " : "", word(ns, i), i) }
-text_of(mode) = mode . (stringcolumn("device") eq "0" ? " 0" : " 1+")
+do for [i = 1:words(ns)] { tics = tics . sprintf('%s"%s" %d', i > 1 ? ", " : "", word(ns, i), i) }
+text_of(mode) = mode . (stringcolumn("device") eq "0" ? " 0" : " 1+") . sprintf(up_to(all) < 100 ? ": %.3g" : ": %.0f", up_to(all))
 
 do for [kind in "png svg"] {
     if (kind eq "png") { eval open_png(file, 1500, 800) } else { eval open_svg(file, 1500, 800) }
-    set multiplot layout 1,1 margins 0.075,0.85,0.08,0.87 \
+    set multiplot layout 1,1 margins 0.075,0.85,0.105,0.87 \
         title sprintf("Memory per device: %s, %d samples per step on %s, %s", model, weak ? share : batch, weak ? "each device" : "every N", precision) font title_font noenhanced
-    set label 1 sprintf("computed from the workload, as the two programs allocate it; \"0\": device 0, \"1+\": each of the others%s", capacity > 0 && !is_drawn ? "; a device has " . capacity_text : "") at screen 0.5,0.92 center noenhanced
+    set label 1 sprintf("computed from the workload, as the two programs allocate it; on each bar its mode, its device (0; 1+: each of the others) and its total%s", capacity > 0 && !is_drawn ? "; a device has " . capacity_text : "") at screen 0.5,0.92 center noenhanced
     set xrange [0.45:words(ns) + 0.55]
-    set yrange [0:y_most * 1.16]
+    set yrange [0:y_most * 1.2]
     eval "set xtics (" . tics . ") scale 0"
-    set ylabel unit > 2.0 ** 20 ? "GiB" : "MiB"
+    set ylabel "memory that a device holds [" . (unit > 2.0 ** 20 ? "GiB" : "MiB") . "]"
+    set xlabel "N, devices"
     set key at screen 0.995,0.85 right top vertical maxrows 20 invert samplen 1.2 spacing 1.25 noenhanced reverse Left width -1
     if (is_drawn) {
         set arrow 1 from graph 0,first capacity to graph 1,first capacity nohead lw 2.5 dt (8,6) lc rgb "black" front

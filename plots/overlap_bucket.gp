@@ -44,9 +44,11 @@ longer(i) = 100 * (column("step_ms") / value(sprintf("least_%d", i)) - 1)
 
 # --- curves -------------------------------------------------------------------------------------------------------
 
+# A colour and a marker for each N.
 n_colors   = "#56B4E9 #0072B2 #009E73 #E69F00 #D55E00 #CC79A7 #4B6FA5 #999999"
+n_markers  = "7 5 9 11 13 6 4 8"
 cap_of(n)  = stringcolumn("mode") eq "DDP" && column("n") == n ? column("bucket_cap_mb") : NaN
-curves(y) = sprintf('plot for [i = 1:words(ns)] csv using (cap_of(int(word(ns, i)))):(%s) with linespoints lw 2.5 pt 7 ps 0.9 lc rgb word(n_colors, (i - 1) %% 8 + 1) title "N = " . word(ns, i)', y)
+curves(y) = sprintf('plot for [i = 1:words(ns)] csv using (cap_of(int(word(ns, i)))):(%s) with linespoints lw 2.5 pt int(word(n_markers, (i - 1) %% 8 + 1)) ps 1.2 lc rgb word(n_colors, (i - 1) %% 8 + 1) title "N = " . word(ns, i)', y)
 
 do for [kind in "png svg"] {
     if (kind eq "png") { eval open_png(file, 1600, 700) } else { eval open_svg(file, 1600, 700) }

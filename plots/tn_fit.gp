@@ -15,7 +15,7 @@ csv = "$csv"
 # --- what the file holds ------------------------------------------------------------------------------------------
 
 laws = " "       # best first
-n_ticks = ","; n_most = 1; n_points = 1; y_least = 1e300; y_most = 0; y_first = NaN; y_last = NaN; r_most = 0; what = ""; how = ""; scaling = ""; half = NaN
+n_ticks = ","; n_most = 1; n_points = 1; y_least = 1e300; y_most = 0; y_first = NaN; y_last = NaN; r_most = 0; what = ""; how = ""; scaling = ""; doubts = ""
 note(law, kind, n, ms, residual) = ( \
     laws = strstrt(laws, " " . law . " ") ? laws : laws . law . " ", \
     n_most = n > n_most ? n : n_most, \
@@ -27,7 +27,7 @@ note(law, kind, n, ms, residual) = ( \
     y_last = y_counts && n == n_most ? ms : y_last, \
     r_most = kind eq "point" && law ne "free" && abs(residual) > r_most ? abs(residual) : r_most, \
     n_ticks = kind eq "curve" || strstrt(n_ticks, sprintf(",%d,", n)) ? n_ticks : n_ticks . sprintf("%d,", n), \
-    what = stringcolumn("what"), how = stringcolumn("how"), scaling = stringcolumn("scaling"), 0)
+    what = stringcolumn("what"), how = stringcolumn("how"), scaling = stringcolumn("scaling"), doubts = stringcolumn("doubts"), 0)
 set table $ignored
 plot csv using (note(stringcolumn("law"), stringcolumn("kind"), column("n"), column("step_ms"), \
                      stringcolumn("kind") eq "point" ? column("residual_ms") : 0)):(0) with table
@@ -44,8 +44,9 @@ color_of(law)      = order(law) == 1 ? color_ideal : order(law) == 6 ? "#009E73"
                      order(law) == 20 ? "#E69F00" : order(law) == 27 ? "#56B4E9" : "#6A3D9A"
 width_of(law)      = law eq best ? 3.5 : 1.6
 dash_of(law)       = law eq best ? "solid" : law eq "free" ? "(8,6)" : "(12,4)"
-title_of(law)      = law eq "free" ? "T1 / N alone" : law . (law eq best ? " (chosen)" : "")
-if (scaling eq "weak") { title_of(law) = law eq "free" ? "T1 alone" : law . (law eq best ? " (chosen)" : "") }
+# A law against which something speaks is not called chosen.
+best_text          = doubts eq "" ? " (chosen)" : " (best of the laws)"
+title_of(law)      = (law eq "free" ? (scaling eq "weak" ? "T1 alone" : "T1 / N alone") : law) . (law eq best ? best_text : "")
 
 curves = ""
 do for [i = words(laws):1:-1] { # the chosen one is drawn last, above the others
@@ -78,16 +79,17 @@ words_of_how = strstrt(how, "replayed") == 1 ? "replayed" : strstrt(how, "virtua
 do for [kind in "png svg"] {
     if (kind eq "png") { eval open_png(file, 1400, 1000) } else { eval open_svg(file, 1400, 1000) }
     set multiplot title "T_N = " . (scaling eq "weak" ? "T1" : "T1 / N") . " + Tcomm(N): " . what font title_font noenhanced
-    set label 1 how at screen 0.5,0.935 center noenhanced
+    set label 1 how at screen 0.5,0.945 center noenhanced
+    set label 3 doubts at screen 0.5,0.915 center noenhanced tc rgb "#C00000"
     set logscale x 2
     set xrange [0.86:n_most * 1.16]
     eval "set xtics (" . n_ticks[2:strlen(n_ticks) - 1] . ")"
     set lmargin at screen 0.1
     set rmargin at screen 0.985
 
-    set tmargin at screen 0.905
-    set bmargin at screen 0.42
-    set format x ""
+    set tmargin at screen 0.89
+    set bmargin at screen 0.44
+    set grid xtics ytics lc rgb color_grid lw 1 dt 1
     if (scaling ne "weak") { set logscale y; eval "set ytics (" . y_ticks[2:*] . ")" }
     set ylabel "step time [ms]"
     if (scaling eq "weak") { set yrange [0:y_most * 1.25] } else { set yrange [y_least * 0.7:y_most * 1.25] }
@@ -98,14 +100,15 @@ do for [kind in "png svg"] {
     }
     eval "plot " . curves . \
         ', csv using (n_of(best, "point")):(column("step_ms")) with points pt 7 ps 1.6 lc rgb "black" title words_of_how . " T_N"' . \
-        (any_prediction ? ', csv using (n_of(best, "prediction")):(column("step_ms")) with points pt 6 ps 1.6 lw 2 lc rgb "black" title "predicted by the chosen law"' : "")
+        (any_prediction ? ', csv using (n_of(best, "prediction")):(column("step_ms")) with points pt 6 ps 1.6 lw 2 lc rgb "black" title "predicted by the " . (doubts eq "" ? "chosen" : "best") . " law"' : "") . \
+        ', csv using (n_of(best, "point")):(column("step_ms")):(sprintf("%.3g", column("step_ms"))) with labels left offset 1,0.6 font small_font notitle'
 
     unset label 1
+    unset label 3
     unset logscale y
     set ytics auto
-    set tmargin at screen 0.36
+    set tmargin at screen 0.355
     set bmargin at screen 0.085
-    set format x "%g"
     eval "set xtics (" . n_ticks[2:strlen(n_ticks) - 1] . ")"
     set xlabel "N, devices"
     set ylabel "residual [ms]"

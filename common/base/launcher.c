@@ -35,6 +35,8 @@ static const launcher_row launchers[] = {
 };
 enum { LAUNCHER_COUNT = sizeof launchers / sizeof launchers[0], BY_RANK_VARIABLE = 0, SRUN = LAUNCHER_COUNT - 1 };
 
+enum { LIST_CAPACITY = 256 };
+
 static ls_place read_place(const launcher_row *row, ls_place_kind kind) {
     for (int i = 0; i < 2; i++) {
         const char *variable = row->variables[kind][i];
@@ -156,6 +158,34 @@ static const char *name_of_rank_variable(void) {
     return getenv("TORCHELASTIC_RUN_ID") ? "torchrun" : launchers[BY_RANK_VARIABLE].name;
 }
 
+static bool is_text(const ls_place *place, const char *text) { return place->text && strcmp(place->text, text) == 0; }
+
+/* Whether srun has said these, in its own variables or as PMI. */
+static bool is_by_srun(int row, const ls_place said[LS_PLACE_COUNT]) {
+    if (!is_srun_step() || row == SRUN) return row == SRUN;
+    for (int kind = LS_PLACE_RANK; kind <= LS_PLACE_SIZE; kind++) {
+        const ls_place by_srun = read_place(&launchers[SRUN], (ls_place_kind)kind);
+        if (!by_srun.text || says_otherwise(&said[kind], &by_srun)) return false;
+    }
+    return true;
+}
+
+/* Launchers start one another, and then differ for a good reason: `said` is of one process that has started the ranks of
+ * `known` on this machine.
+ *   one process   mpirun -n 1 or srun --pty, from which anything is started
+ *   an agent      torchrun on each machine, started by srun or mpirun: as many as GROUP_WORLD_SIZE says
+ *   a daemon      mpirun and mpiexec have one on each machine, started by srun; so have scripts of that kind */
+static bool has_started(int row, const ls_place said[LS_PLACE_COUNT], ls_launcher *known) {
+    const char *agents = getenv("GROUP_WORLD_SIZE");
+    bool by_torchrun = getenv("TORCHELASTIC_RUN_ID") && known->by_rank_variable;
+    if (is_text(&said[LS_PLACE_SIZE], "1")) return true;
+    if (by_torchrun) return !agents || is_text(&said[LS_PLACE_SIZE], agents);
+    if (!is_by_srun(row, said) || !known->place[LS_PLACE_SIZE].text || getenv("LS_STORE")) return false;
+    const ls_place local_size = read_srun_local_size(known);
+    bool alone_here = is_text(&local_size, "1") || (!local_size.text && is_text(&said[LS_PLACE_LOCAL_RANK], "0"));
+    return alone_here && atoi(said[LS_PLACE_SIZE].text) <= atoi(known->place[LS_PLACE_SIZE].text);
+}
+
 static void add_launcher(ls_launcher *out, int row) {
     ls_place said[LS_PLACE_COUNT];
     for (int kind = 0; kind < LS_PLACE_COUNT; kind++) said[kind] = read_place(&launchers[row], (ls_place_kind)kind);
@@ -163,8 +193,12 @@ static void add_launcher(ls_launcher *out, int row) {
     bool complete = said[LS_PLACE_RANK].text && said[LS_PLACE_SIZE].text;
     if (row != BY_RANK_VARIABLE && (!complete || (row == SRUN && !is_srun_step()))) return;
     if (says_otherwise(&out->place[LS_PLACE_RANK], &said[LS_PLACE_RANK]) ||
-        says_otherwise(&out->place[LS_PLACE_SIZE], &said[LS_PLACE_SIZE]))
+        says_otherwise(&out->place[LS_PLACE_SIZE], &said[LS_PLACE_SIZE])) {
+        if (out->against || has_started(row, said, out)) return;
+        out->against = launchers[row].name;
+        memcpy(out->against_place, said, sizeof said);
         return;
+    }
     bool takes_rank = !out->place[LS_PLACE_RANK].text && said[LS_PLACE_RANK].text;
     for (int kind = 0; kind < LS_PLACE_COUNT; kind++)
         if (!out->place[kind].text) out->place[kind] = said[kind];
@@ -182,9 +216,35 @@ void ls_launcher_find(ls_launcher *out) {
     if (out->name && !out->by_rank_variable && !out->job[0] && here && strcmp(here, size) == 0) name_by_process(out);
 }
 
+/* "RANK=0 WORLD_SIZE=1", or the names alone. */
+static const char *list_places(char text[LIST_CAPACITY], const ls_place place[LS_PLACE_COUNT], bool with_values) {
+    size_t used = 0;
+    int count = with_values ? LS_PLACE_SIZE + 1 : LS_PLACE_COUNT;
+    text[0] = '\0';
+    for (int kind = 0; kind < count; kind++) {
+        if (!place[kind].variable || used >= LIST_CAPACITY) continue;
+        used += (size_t)snprintf(text + used, LIST_CAPACITY - used, "%s%s%s%.20s", used > 0 ? " " : "",
+                                 place[kind].variable, with_values ? "=" : "", with_values ? place[kind].text : "");
+    }
+    return text;
+}
+
+ls_status ls_launcher_check(const ls_launcher *launcher) {
+    char said[2][LIST_CAPACITY], names[2][LIST_CAPACITY];
+    if (!launcher->against) return LS_OK;
+    return ls_fail(LS_ERR_USAGE,
+                   "two launchers contradict each other: the environment has %s, and of %s %s; unset the variables of "
+                   "the one that has not started this process: unset %s, or unset %s",
+                   list_places(said[0], launcher->place, true), launcher->against,
+                   list_places(said[1], launcher->against_place, true), list_places(names[0], launcher->place, false),
+                   list_places(names[1], launcher->against_place, false));
+}
+
 ls_status ls_launcher_refuse_copies(const char *harm, const char *advice) {
     ls_launcher launcher;
     ls_launcher_find(&launcher);
+    ls_status status = ls_launcher_check(&launcher);
+    if (status != LS_OK) return status;
     const ls_place *size = &launcher.place[LS_PLACE_SIZE];
     if (!launcher.name || atoi(size->text) < 2) return LS_OK;
     return ls_fail(LS_ERR_USAGE, "%s has started %s copies of this program (%s), and each would %s: %s", launcher.name,

@@ -1,11 +1,13 @@
 #include "common/base/log.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/said.h"
@@ -39,6 +41,19 @@ static void fail_rather_than_die(void) {
     (void)sigaction(SIGPIPE, &action, NULL);
 }
 
+/* The file that a launcher has left open for this process, or -1. By now the number may be that of another file, or the
+ * variables come from somewhere else: the launcher also says which file it was. */
+static int inherited_file(const char *number_variable, const char *inode_variable, mode_t type) {
+    const char *number = getenv(number_variable), *inode = getenv(inode_variable);
+    struct stat info;
+    char *end = NULL;
+    if (!number || !inode || !isdigit((unsigned char)number[0])) return -1;
+    int fd = (int)strtol(number, &end, 10);
+    bool is_it = *end == '\0' && fstat(fd, &info) == 0 && (info.st_mode & S_IFMT) == type &&
+                 strtoull(inode, NULL, 10) == (unsigned long long)info.st_ino;
+    return is_it ? fd : -1;
+}
+
 void ls_log_init(const char *program, int rank, bool quiet) {
     const char *slash = strrchr(program, '/');
     fill_standard_descriptors();
@@ -47,10 +62,9 @@ void ls_log_init(const char *program, int rank, bool quiet) {
     identity.rank = rank;
     identity.quiet = quiet;
     identity.verbose = false;
-    const char *fd = getenv("LS_CAUSE_FD");
-    identity.cause_fd = fd ? (int)strtol(fd, NULL, 10) : -1;
-    const char *said = getenv("LS_SAID_FD");
-    if (said) ls_said_join((int)strtol(said, NULL, 10));
+    identity.cause_fd = inherited_file("LS_CAUSE_FD", "LS_CAUSE_INODE", S_IFIFO);
+    int said = inherited_file("LS_SAID_FD", "LS_SAID_INODE", S_IFREG);
+    if (said >= 0) ls_said_join(said);
 }
 
 static void write_all(int fd, const char *text, size_t nbytes) {

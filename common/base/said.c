@@ -23,7 +23,6 @@ int ls_said_create(void) {
     return -1;
 }
 
-/* The number in the environment may by now be that of somebody else's file: the seals and the size tell. */
 void ls_said_join(int fd) {
     if (places || fcntl(fd, F_GET_SEALS) != SEALS || lseek(fd, 0, SEEK_END) != (off_t)(PLACES * sizeof *places)) return;
     void *memory = mmap(NULL, PLACES * sizeof *places, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -57,6 +57,10 @@ ls_status ls_checkpoint_load(const struct ls_checkpointed *run, const char *path
  * neither model nor optimizer. One process may call it alone. */
 ls_status ls_checkpoint_check(const struct ls_checkpointed *run, const char *path);
 
+/* Whether a checkpoint's bytes are those that were written: LS_ERR_FORMAT if its checksum is another or missing. Files
+ * of earlier versions have none. */
+ls_status ls_checkpoint_verify(const ls_safetensors *file, const char *path);
+
 /* Whether the file's metadata say that it is a checkpoint. ls_checkpoint_tensors: how the names of its tensors begin
  * that are no weights, up to a NULL. */
 bool ls_is_checkpoint(const ls_safetensors *file);

@@ -161,7 +161,7 @@ ls_status ls_checkpoint_load(const struct ls_checkpointed *run, const char *path
     if (status != LS_OK) return status;
     status = compare_ranks(run->parallel, file, path);
     if (status == LS_OK) status = ls_checkpoint_read_texts(&texts, file, path);
-    if (status == LS_OK) status = ls_safetensors_verify(file, path);
+    if (status == LS_OK) status = ls_checkpoint_verify(file, path);
     if (status == LS_OK) status = ls_checkpoint_check_texts(&texts, run, path, &there);
     if (status == LS_OK) status = load_tensors(run, file, path, &texts, false);
     if (status == LS_OK) {
@@ -179,7 +179,7 @@ ls_status ls_checkpoint_check(const struct ls_checkpointed *run, const char *pat
     ls_status status = ls_safetensors_open(&file, path);
     if (status != LS_OK) return status;
     status = ls_checkpoint_read_texts(&texts, file, path);
-    if (status == LS_OK) status = ls_safetensors_verify(file, path);
+    if (status == LS_OK) status = ls_checkpoint_verify(file, path);
     if (status == LS_OK) status = ls_checkpoint_check_texts(&texts, run, path, &there);
     if (status == LS_OK) status = load_tensors(run, file, path, &texts, true);
     ls_safetensors_close(file);

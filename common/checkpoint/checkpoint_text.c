@@ -141,6 +141,18 @@ bool ls_is_checkpoint(const ls_safetensors *file) {
     return ls_safetensors_metadata(file, rows[LS_TEXT_FORMAT].key) != NULL;
 }
 
+/* Whether it is of a version that wrote neither these lines nor a checksum. */
+static bool is_earlier(const ls_safetensors *file) {
+    for (int i = 0; i < LS_TEXT_COUNT; i++)
+        if (rows[i].rule == NOTED_IF_THERE && ls_safetensors_metadata(file, rows[i].key)) return false;
+    return true;
+}
+
+ls_status ls_checkpoint_verify(const ls_safetensors *file, const char *path) {
+    bool has_checksum = ls_safetensors_metadata(file, LS_SAFETENSORS_CRC32) != NULL;
+    return has_checksum || !is_earlier(file) ? ls_safetensors_verify(file, path) : LS_OK;
+}
+
 ls_status ls_checkpoint_read_texts(struct ls_checkpoint_texts *texts, const ls_safetensors *file, const char *path) {
     if (!ls_is_checkpoint(file)) {
         return ls_fail(LS_ERR_FORMAT,

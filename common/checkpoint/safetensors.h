@@ -76,8 +76,8 @@ const char *ls_safetensors_metadata(const ls_safetensors *file, const char *key)
 /* Of all that the file holds (common/base/hash.h); reads it once more. */
 uint64_t ls_safetensors_hash(const ls_safetensors *file);
 
-/* Whether the file is as it was written: LS_ERR_FORMAT if it has another checksum than its metadata says; reads it once
- * more. A file without a checksum passes. `path` is for the message. */
+/* Whether the file is as it was written: LS_ERR_FORMAT if its metadata says no checksum, or another than it has; reads
+ * it once more. For a file whose writer put one in. `path` is for the message. */
 ls_status ls_safetensors_verify(const ls_safetensors *file, const char *path);
 
 /* NULL is a no-op. */

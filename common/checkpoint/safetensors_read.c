@@ -318,15 +318,19 @@ uint64_t ls_safetensors_hash(const ls_safetensors *file) {
 ls_status ls_safetensors_verify(const ls_safetensors *file, const char *path) {
     char digits[LS_SAFETENSORS_CRC32_CHARS + 1];
     const char *written = ls_safetensors_metadata(file, LS_SAFETENSORS_CRC32);
-    if (!written) return LS_OK;
+    if (!written) {
+        return ls_fail(LS_ERR_FORMAT,
+                       "%s is damaged, or another program has changed it: its metadata has no " LS_SAFETENSORS_CRC32
+                       ", its checksum; take an older checkpoint, or run without it",
+                       path);
+    }
     uint32_t crc32 = ls_crc32(file->header_crc32, file->data, file->data_nbytes);
     snprintf(digits, sizeof digits, "%08" PRIx32, crc32);
     if (file->has_crc32 && strcmp(digits, written) == 0) return LS_OK;
-    return ls_fail(
-        LS_ERR_FORMAT,
-        "%s is damaged, or another program has changed it: its checksum is not %.40s, which its metadata says "
-        "(" LS_SAFETENSORS_CRC32 "; without that line it is taken as it is)",
-        path, written);
+    return ls_fail(LS_ERR_FORMAT,
+                   "%s is damaged, or another program has changed it: its checksum is %s, and its metadata says %.40s "
+                   "(" LS_SAFETENSORS_CRC32 "); take an older checkpoint, or run without it",
+                   path, digits, written);
 }
 
 void ls_safetensors_close(ls_safetensors *file) {

@@ -67,6 +67,12 @@ ls_status ls_weights_load(ls_model *model, const char *path, bool tell) {
     char prefix[LS_STATE_NAME_NBYTES];
     ls_status status = ls_safetensors_open(&file, path);
     if (status != LS_OK) return status;
+    bool has_checksum = ls_is_checkpoint(file) || ls_safetensors_metadata(file, LS_SAFETENSORS_CRC32);
+    if (has_checksum) status = ls_checkpoint_verify(file, path);
+    if (status != LS_OK) {
+        ls_safetensors_close(file);
+        return status;
+    }
     find_prefix(file, prefix);
     struct ls_state_source source = {
         .file = file, .path = path, .reader = "the model", .prefix = prefix, .convert = true};

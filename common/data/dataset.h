@@ -38,6 +38,9 @@ typedef enum ls_normalize {
 ls_status ls_dataset_open_idx(ls_dataset **out, const char *folder, ls_split split, int classes,
                               ls_normalize normalize);
 
+/* Whether a folder in MNIST's format may have a file of that name, in any of those spellings. */
+bool ls_dataset_owns_name(const char *name);
+
 /* `count` random samples: inputs and targets standard normal, labels uniform. A sample is a function of (seed, index)
  * alone (of sets of less than 10,000 samples, also of `count`): the same at each read, on each rank, and memory does
  * not grow with `count`. Reading one costs a few times its copying, so that a benchmark on random data does not measure

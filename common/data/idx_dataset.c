@@ -37,6 +37,14 @@ const char *ls_idx_prefix(ls_split split, ls_idx_role role) {
     return split == LS_SPLIT_TRAIN ? "train-labels" : "t10k-labels";
 }
 
+bool ls_dataset_owns_name(const char *name) {
+    for (int split = LS_SPLIT_TRAIN; split <= LS_SPLIT_TEST; split++) {
+        if (ls_idx_is_spelling(name, ls_idx_prefix((ls_split)split, LS_IDX_IMAGES), 3)) return true;
+        if (ls_idx_is_spelling(name, ls_idx_prefix((ls_split)split, LS_IDX_LABELS), 1)) return true;
+    }
+    return false;
+}
+
 void ls_idx_pixel_values(float value_of[256], ls_normalize normalize) {
     for (int pixel = 0; pixel < 256; pixel++) {
         float value = (float)pixel / 255.0f;

@@ -21,15 +21,32 @@
 #define LS_GZ_WHOLE_BUFFER_BYTES (1u << 17)
 #define LS_GZ_MAX_READ_BYTES ((size_t)1 << 30) /* gzread counts in int */
 
+static const struct {
+    char separator;
+    const char *suffix;
+} spellings[] = {{'-', ""}, {'-', ".gz"}, {'.', ""}, {'.', ".gz"}};
+enum { SPELLINGS = sizeof spellings / sizeof spellings[0] };
+
+static int spell(char *name, size_t capacity, int spelling, const char *prefix, int ndim) {
+    return snprintf(name, capacity, "%s%cidx%d-ubyte%s", prefix, spellings[spelling].separator, ndim,
+                    spellings[spelling].suffix);
+}
+
 static bool find_file(char path[PATH_MAX], const char *folder, const char *prefix, int ndim) {
-    static const struct {
-        char separator;
-        const char *suffix;
-    } spellings[] = {{'-', ""}, {'-', ".gz"}, {'.', ""}, {'.', ".gz"}};
-    for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; i++) {
-        int length = snprintf(path, PATH_MAX, "%s/%s%cidx%d-ubyte%s", folder, prefix, spellings[i].separator, ndim,
-                              spellings[i].suffix);
-        if (length < PATH_MAX && access(path, F_OK) == 0) return true;
+    int folder_length = snprintf(path, PATH_MAX, "%s/", folder);
+    for (int i = 0; folder_length < PATH_MAX && i < SPELLINGS; i++) {
+        size_t capacity = PATH_MAX - (size_t)folder_length;
+        int length = spell(path + folder_length, capacity, i, prefix, ndim);
+        if ((size_t)length < capacity && access(path, F_OK) == 0) return true;
+    }
+    return false;
+}
+
+bool ls_idx_is_spelling(const char *name, const char *prefix, int ndim) {
+    char spelling[64];
+    for (int i = 0; i < SPELLINGS; i++) {
+        (void)spell(spelling, sizeof spelling, i, prefix, ndim);
+        if (strcmp(name, spelling) == 0) return true;
     }
     return false;
 }

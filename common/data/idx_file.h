@@ -24,6 +24,9 @@ typedef struct ls_idx_file {
  * with ndim dimensions. On failure file->data is NULL. */
 ls_status ls_idx_file_read(ls_idx_file *file, const char *folder, const char *prefix, int ndim);
 
+/* Whether a file of that name would be found for the prefix. */
+bool ls_idx_is_spelling(const char *name, const char *prefix, int ndim);
+
 typedef struct ls_idx_reader {
     char path[PATH_MAX];
     int ndim;

@@ -297,6 +297,11 @@ static const char *stream_folder(const ls_train_options *o) {
     return strncmp(o->data, prefix, sizeof prefix - 1) == 0 ? o->data + sizeof prefix - 1 : NULL;
 }
 
+const char *ls_train_data_folder(const ls_train_options *o) {
+    const char *stream = stream_folder(o);
+    return stream ? stream : strncmp(o->data, "random:", 7) == 0 ? NULL : o->data;
+}
+
 bool ls_train_is_stream(const ls_train_options *o) { return stream_folder(o) != NULL; }
 
 static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, const char *path) {
@@ -319,7 +324,7 @@ ls_status ls_train_open_data(const ls_train_options *o, const ls_model *model, l
     if (strncmp(o->data, "random:", 7) == 0) {
         status = open_random(o->data + 7, model, train, test);
     } else {
-        const char *stream = stream_folder(o), *folder = stream ? stream : o->data;
+        const char *stream = stream_folder(o), *folder = ls_train_data_folder(o);
         ls_normalize normalize = (ls_normalize)o->normalize;
         int classes = ls_train_sample_spec(model).classes;
         if (classes == 0) classes = 256; /* any label will do: check_fit refuses them all */

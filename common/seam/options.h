@@ -2,6 +2,7 @@
 #ifndef LS_SEAM_OPTIONS_H
 #define LS_SEAM_OPTIONS_H
 
+#include "common/base/named_files.h"
 #include "common/base/options.h"
 #include "common/data/batches.h"
 #include "common/data/dataset.h"
@@ -54,6 +55,7 @@ typedef struct ls_train_options {
     int64_t trace_steps; /* that are recorded at most */
     bool virtual_time;   /* virtual_time.h */
     bool evaluate, quiet, verbose;
+    ls_named_file other_input; /* that an option of the program's own names; path NULL: none */
 } ls_train_options;
 
 /* The defaults that --help shows. */
@@ -87,6 +89,9 @@ const char *ls_train_resume(const ls_train_options *options);
 
 /* Whether that is to be read: not if --resume-if-present names what is not there yet. */
 bool ls_train_resumes(const ls_train_options *options);
+
+/* The folder that --data names; NULL: random data. */
+const char *ls_train_data_folder(const ls_train_options *options);
 
 /* Whether --data names a stream, which nobody knows the length of. */
 bool ls_train_is_stream(const ls_train_options *options);

@@ -17,6 +17,9 @@
 /* The path of a rank's file in a folder, or, for LS_NONE, of the merged one. LS_ERR_IO: longer than `capacity`. */
 ls_status ls_trace_file_name(char *path, size_t capacity, const char *folder, int rank);
 
+/* Whether a trace's folder has, or may come to have, a file of that name: "rank_3.json", "merged.json". */
+bool ls_trace_owns_name(const char *name);
+
 /* Whether a trace may be written to the folder: no file in it has the name of a trace's file without being one that
  * lockstep wrote (it begins as those do). A folder that is not there is fine. LS_ERR_INVALID names the file that is
  * somebody else's (LS_ERR_IO: one cannot be looked at, or this user may not replace it). For before the work of which a

@@ -31,6 +31,10 @@ int ls_chrome_rank_of(const char *name) {
     return length > 0 && strcmp(name, ".json") == 0 ? rank : LS_NONE;
 }
 
+bool ls_trace_owns_name(const char *name) {
+    return ls_chrome_rank_of(name) != LS_NONE || strcmp(name, LS_MERGED_NAME) == 0;
+}
+
 /* --- what an earlier trace has left ------------------------------------------------------------------------------- */
 
 /* Whether a trace may be written over this file. */
@@ -58,7 +62,7 @@ static ls_status visit_files(const char *folder, bool remove) {
     for (struct dirent *entry; status == LS_OK && (entry = readdir(directory));) {
         char path[PATH_MAX];
         int rank = ls_chrome_rank_of(entry->d_name);
-        if (rank == LS_NONE && strcmp(entry->d_name, LS_MERGED_NAME) != 0) continue;
+        if (!ls_trace_owns_name(entry->d_name)) continue;
         status = ls_trace_file_name(path, sizeof path, folder, rank);
         if (status == LS_OK) status = check_ours(path);
         if (status == LS_OK && !remove) status = ls_file_check(path);

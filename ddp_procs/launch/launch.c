@@ -5,6 +5,7 @@
  *           left; KILLED.
  *   cause : a rank that loses a peer exits with status 3, so the culprit is the first failure seen with any other
  *           status or a signal; only if there is none, the first one seen. Ranks that end after SIGTERM do not count.
+ *   join  : a rank that ends with 0 and was never in the store, while others are there, ends the job: they wait for it.
  *   group : the ranks are a process group, to which signals go, so that what ranks have started gets them, too. The
  *           launcher adopts processes whose parent has ended (PR_SET_CHILD_SUBREAPER). So it sees when the group is
  *           empty, and ends what ranks leave behind as it ends ranks.
@@ -36,6 +37,7 @@
 #include "ddp_procs/launch/store_listen.h"
 #include "ddp_procs/launch/store_pass.h"
 
+enum { LOOK_AGAIN_MS = 100 };
 #define LOOK_US 2e6 /* on a busy machine ranks need that long to notice, and to say what they know */
 
 /* What the launcher opens: for each rank a cause pipe and a connection to the store; and what there is once. */
@@ -45,23 +47,25 @@ enum { CAUSE_CAPACITY = 1024, PEER_FAILED_STATUS = 3, WRONG_USAGE_STATUS = 2 };
 
 typedef enum phase { RUNNING, LOOKING, ENDING, KILLED } phase;
 
-typedef struct rank_process {
-    pid_t pid; /* -1: ended, or never started */
-    int cause_fd;
-    char cause[CAUSE_CAPACITY]; /* its first error line, without the newline */
-    size_t cause_nbytes;
-    bool cause_complete;
-} rank_process;
-
 typedef struct failure {
     int rank; /* -1: none */
     pid_t pid;
     int wait_status;
 } failure;
 
+typedef struct rank_process {
+    pid_t pid; /* -1: ended, or never started */
+    int cause_fd;
+    char cause[CAUSE_CAPACITY]; /* its first error line, without the newline */
+    size_t cause_nbytes;
+    bool cause_complete;
+    failure done; /* its end with status 0; rank -1: it has not come */
+} rank_process;
+
 typedef struct job {
     const ddp_launch_options *options;
     ddp_spawn_plan plan;
+    const ddp_store_server *server;
     rank_process ranks[LS_COMM_MAX_RANKS];
     int running; /* ranks */
     bool strays; /* there are others of the ranks' group, whose parents have ended */
@@ -102,6 +106,7 @@ static void note_end(job *j, int index, int wait_status) {
     const failure end = {index, rank->pid, wait_status};
     rank->pid = -1;
     bool failed = !WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0;
+    if (!failed) rank->done = end;
     if (!failed || j->phase >= ENDING) return;
     if (j->phase == RUNNING) {
         j->phase = LOOKING;
@@ -122,6 +127,22 @@ static void reap(job *j) {
         for (int i = 0; i < j->options->nproc; i++)
             if (j->ranks[i].pid == pid) note_end(j, i, wait_status);
     j->strays = pid == 0 && j->running == 0 && j->plan.group > 0;
+}
+
+/* --- ranks that never join -------------------------------------------------------------------------------------------- */
+
+/* A rank that has ended with 0 and was never in the store, though it may be missed there; NULL: there is none. */
+static const failure *find_absent(const job *j) {
+    for (int i = 0; i < j->options->nproc; i++)
+        if (j->ranks[i].done.rank >= 0 && !ddp_store_server_has_joined(j->server, i)) return &j->ranks[i].done;
+    return NULL;
+}
+
+/* Ranks that have joined wait for all others. */
+static bool is_missed(const job *j) {
+    for (int i = 0; i < j->options->nproc; i++)
+        if (j->ranks[i].pid > 0 && ddp_store_server_has_joined(j->server, i)) return true;
+    return false;
 }
 
 /* --- phases ----------------------------------------------------------------------------------------------------------- */
@@ -190,8 +211,17 @@ static void take_signals(job *j) {
 }
 
 static int poll_timeout_ms(const job *j) {
-    if (isinf(j->next_phase_us)) return -1;
-    return (int)fmin(fmax(ceil((j->next_phase_us - ls_now_us()) / 1e3), 0), 60e3);
+    bool may_be_missed = j->phase == RUNNING && find_absent(j); /* the store tells nobody who joins */
+    if (isinf(j->next_phase_us)) return may_be_missed ? LOOK_AGAIN_MS : -1;
+    double left_ms = fmax(ceil((j->next_phase_us - ls_now_us()) / 1e3), 0);
+    return (int)fmin(left_ms, may_be_missed ? LOOK_AGAIN_MS : 60e3);
+}
+
+static void end_if_missed(job *j) {
+    const failure *absent = j->phase == RUNNING ? find_absent(j) : NULL;
+    if (!absent || !is_missed(j)) return;
+    j->culprit = *absent;
+    end_ranks(j, SIGTERM);
 }
 
 static void watch(job *j) {
@@ -204,6 +234,7 @@ static void watch(job *j) {
         for (int i = 0; i < count; i++)
             if (fds[1 + i].revents) read_cause(&j->ranks[i]);
         if (fds[0].revents) take_signals(j);
+        end_if_missed(j);
         if ((j->running > 0 || j->strays) && ls_now_us() >= j->next_phase_us) end_phase(j);
     }
 }
@@ -220,6 +251,11 @@ static ls_status report_culprit(const job *j) {
                        (int)culprit->pid, signal, strsignal(signal), colon, rank->cause);
     }
     int exit_status = WEXITSTATUS(culprit->wait_status);
+    if (exit_status == 0)
+        return ls_fail(LS_ERR_SYSTEM,
+                       "rank %d (pid %d) exited with status 0 without joining the others, which wait for it: all ranks "
+                       "must run a program that meets in this job",
+                       culprit->rank, (int)culprit->pid);
     ls_status status = exit_status == PEER_FAILED_STATUS   ? LS_ERR_PEER
                        : exit_status == WRONG_USAGE_STATUS ? LS_ERR_USAGE
                                                            : LS_ERR_SYSTEM;
@@ -316,7 +352,7 @@ ls_status ddp_launch(const ddp_launch_options *options) {
     if (options->nproc < 1 || options->nproc > LS_COMM_MAX_RANKS)
         return ls_fail(LS_ERR_USAGE, "cannot start %d ranks: a job has 1 to %d", options->nproc, LS_COMM_MAX_RANKS);
     job j = {.options = options, .next_phase_us = INFINITY, .culprit.rank = -1, .signal_fd = -1};
-    for (int i = 0; i < options->nproc; i++) j.ranks[i].pid = j.ranks[i].cause_fd = -1;
+    for (int i = 0; i < options->nproc; i++) j.ranks[i].pid = j.ranks[i].cause_fd = j.ranks[i].done.rank = -1;
     ddp_store_server *server = NULL;
     ls_status status = ls_launcher_refuse_copies(
         "start ranks of its own", "let that launcher start the ranks themselves, without ddprun and --spawn");
@@ -330,6 +366,7 @@ ls_status ddp_launch(const ddp_launch_options *options) {
     if (status == LS_OK) status = ddp_store_serve_job(&server, "unix", 0, &pass);
     char **argv = status == LS_OK ? join_arguments(options) : NULL;
     if (argv) {
+        j.server = server;
         j.plan.store = ddp_store_server_host(server);
         j.plan.token = pass.token;
         j.plan.argv = argv;

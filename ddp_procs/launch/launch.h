@@ -1,7 +1,7 @@
 /* Starts the ranks of a job on this machine, watches them, and ends all of them when one fails.
  *
  * Each rank is a process of the given program with rank.h's variables in its environment, OMP_NUM_THREADS=1 unless it
- * is set already, LS_JOB (the job's name), and LS_CAUSE_FD and LS_SAID_FD (log.h). The launcher hosts the store, on a
+ * is set already, LS_JOB (the job's name), and LS_CAUSE_FD, LS_SAID_FD and their inodes (log.h). The launcher hosts the store, on a
  * Unix socket that only processes of this user can use, with a secret that it makes for this job (LS_STORE,
  * LS_JOB_TOKEN). Nobody listens at MASTER_PORT: it is for programs that meet in a way of their own. */
 #ifndef DDP_LAUNCH_LAUNCH_H

@@ -60,7 +60,7 @@ ls_status ddp_find_program(char path[PATH_MAX], const char *name) {
 
 /* --- the environment -------------------------------------------------------------------------------------------------- */
 
-enum { OWN_COUNT = 12, OWN_CAPACITY = LS_JOB_CAPACITY + 8 };
+enum { OWN_COUNT = 14, OWN_CAPACITY = LS_JOB_CAPACITY + 8 };
 
 typedef struct environment {
     char own[OWN_COUNT][OWN_CAPACITY]; /* NAME=value */
@@ -73,6 +73,12 @@ static bool is_replaced(const environment *e, int own_count, const char *inherit
         if (strncmp(e->own[i], inherited, name_length) == 0) return true;
     }
     return false;
+}
+
+/* Which file it is, so that a rank can tell it from another of that number; 0: none. */
+static unsigned long long inode_of(int fd) {
+    struct stat info;
+    return fstat(fd, &info) == 0 ? (unsigned long long)info.st_ino : 0;
 }
 
 static bool make_environment(environment *e, const ddp_spawn_plan *plan, int rank, int cause_fd) {
@@ -95,6 +101,8 @@ static bool make_environment(environment *e, const ddp_spawn_plan *plan, int ran
     int number_count = (int)(sizeof numbers / sizeof numbers[0]) - (getenv("OMP_NUM_THREADS") ? 1 : 0);
     for (int i = 0; i < number_count; i++)
         snprintf(e->own[own_count++], OWN_CAPACITY, "%s=%d", numbers[i].name, numbers[i].value);
+    snprintf(e->own[own_count++], OWN_CAPACITY, "LS_CAUSE_INODE=%llu", inode_of(cause_fd));
+    snprintf(e->own[own_count++], OWN_CAPACITY, "LS_SAID_INODE=%llu", inode_of(plan->said_fd));
 
     size_t inherited = 0, count = 0;
     while (environ[inherited]) inherited++;

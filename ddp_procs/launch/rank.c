@@ -143,6 +143,16 @@ static ls_status find_master(const ls_launcher *launcher, ddp_rank *self) {
     return status;
 }
 
+/* PyTorch's env:// has four variables. Where rank 0's host is this machine, all ranks are on it. */
+static void assume_local_places(ls_launcher *launcher) {
+    ls_place *place = launcher->place;
+    const char *host = getenv("MASTER_ADDR");
+    bool says_where = place[LS_PLACE_LOCAL_RANK].text || place[LS_PLACE_LOCAL_SIZE].text;
+    if (!launcher->by_rank_variable || says_where || !host || !ddp_address_is_loopback(host)) return;
+    place[LS_PLACE_LOCAL_RANK] = place[LS_PLACE_RANK];
+    place[LS_PLACE_LOCAL_SIZE] = place[LS_PLACE_SIZE];
+}
+
 /* --- both ------------------------------------------------------------------------------------------------------------- */
 
 ls_status ddp_rank_discover(ddp_rank *out) {
@@ -151,7 +161,9 @@ ls_status ddp_rank_discover(ddp_rank *out) {
     ls_launcher launcher;
     bool any = false;
     ls_launcher_find(&launcher);
-    ls_status status = LS_OK;
+    ls_status status = ls_launcher_check(&launcher);
+    assume_local_places(&launcher);
+    if (status != LS_OK) return status;
     if (!launcher.name || launcher.by_rank_variable) status = expect_all(&launcher, &any);
     self.launched = any || (launcher.name && strcmp(launcher.place[LS_PLACE_SIZE].text, "1") != 0);
     if (status == LS_OK && self.launched) {

@@ -14,6 +14,8 @@
  * ranks work out a port from the job's name. torchrun's agent often listens on MASTER_PORT itself
  * (TORCHELASTIC_USE_AGENT_STORE); the store is then DDP_AGENT_PORT_OFFSET ports above it, or below where there is none.
  *
+ * Where MASTER_ADDR is this machine's loopback and neither LOCAL_RANK nor LOCAL_WORLD_SIZE is known, all ranks are here.
+ *
  * No launcher, and none of the six set: the process is alone. Some of them set is an error, and so is a launcher's rank
  * of several without a place to meet: a process never takes itself for the only rank by mistake. */
 #ifndef DDP_LAUNCH_RANK_H
@@ -23,8 +25,8 @@
 
 #include "common/base/launcher.h"
 #include "common/base/status.h"
+#include "ddp_procs/launch/store_address.h"
 
-#define DDP_HOST_CAPACITY 256
 #define DDP_AGENT_PORT_OFFSET 1000
 
 typedef struct ddp_rank {

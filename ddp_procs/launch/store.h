@@ -58,6 +58,9 @@ ls_status ddp_store_serve(ddp_store_server **out, const char *host, int port);
 const char *ddp_store_server_host(const ddp_store_server *server);
 int ddp_store_server_port(const ddp_store_server *server);
 
+/* Whether a client of that rank has been admitted since the server began. Safe in any thread. */
+bool ddp_store_server_has_joined(const ddp_store_server *server, int rank);
+
 /* How long a client may stay in the middle of a request, or leave a reply unread, before it is dropped. Default 10
  * s. For tests, which would wait for that long. */
 void ddp_store_server_set_patience(ddp_store_server *server, double patience_s);

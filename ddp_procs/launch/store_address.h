@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "ddp_procs/launch/rank.h"
+#define DDP_HOST_CAPACITY 256
 
 enum { DDP_PLACE_CAPACITY = DDP_HOST_CAPACITY + 8 };
 

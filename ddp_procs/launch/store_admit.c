@@ -21,6 +21,7 @@ ddp_store_result ddp_admit(ddp_admission *admission, const ddp_hello *hello) {
     if (admission->present[theirs->rank] > 0 && strcmp(client, hello->client) != 0) return DDP_RESULT_RANK_TAKEN;
     memcpy(client, hello->client, sizeof hello->client);
     admission->present[theirs->rank]++;
+    admission->has_joined[theirs->rank] = true;
     return DDP_RESULT_OK;
 }
 

@@ -11,6 +11,7 @@ typedef struct ddp_admission {
     /* of each rank: the connections that it has now, and the client whose they are */
     int present[LS_COMM_MAX_RANKS];
     char clients[LS_COMM_MAX_RANKS][DDP_CLIENT_NBYTES + 1];
+    _Atomic bool has_joined[LS_COMM_MAX_RANKS]; /* at any time; any thread may read it */
 } ddp_admission;
 
 /* DDP_RESULT_OK, and the rank is there until ddp_admission_leave; or why it may not come in. A client whose token is

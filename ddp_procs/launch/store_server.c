@@ -192,6 +192,10 @@ const char *ddp_store_server_host(const ddp_store_server *server) { return serve
 
 int ddp_store_server_port(const ddp_store_server *server) { return server->listener.port; }
 
+bool ddp_store_server_has_joined(const ddp_store_server *server, int rank) {
+    return server->service.admission.has_joined[rank];
+}
+
 static void wake(ddp_store_server *server) {
     uint64_t one = 1;
     if (write(server->wake_fd, &one, sizeof one) < 0) return; /* the counter is full: it is awake */

@@ -70,6 +70,7 @@ static void chunk_places(probe *p) {
     static const int many[] = {3, 64, 255, 256, 257, 1000, 65535, 65536, 65537};
     static const int bits[] = {8, 16, 24, 31, 32, 53, 63};
     for (size_t m = 0; m < sizeof many / sizeof many[0]; m++) {
+        see_some_places(p, 0, many[m]);
         see_some_places(p, 3, many[m]);
         see_some_places(p, (size_t)many[m] + 1, many[m]);
         see_some_places(p, SIZE_MAX, many[m]);

@@ -37,6 +37,7 @@ static struct {
 static struct {
     int rank;
     uint32_t step;
+    ls_status failure;
     bool failed;
     size_t taken;
 } lost = {.rank = -1};
@@ -74,7 +75,7 @@ ls_status __wrap_ls_comm_await_step(ls_comm *comm, int peer, uint32_t step, cons
     if (comm->rank == lost.rank && step == lost.step && !lost.failed) {
         lost.failed = true;
         ls_comm_abort(comm, "the probe breaks this group"); /* so that the others do not wait for their deadline */
-        return LS_ERR_TIMEOUT;
+        return lost.failure;
     }
     return __real_ls_comm_await_step(comm, peer, step, what);
 }
@@ -93,9 +94,10 @@ void order_begin(void) {
     lost.taken = 0;
 }
 
-void order_lose(int rank, uint32_t step) {
+void order_lose(int rank, uint32_t step, ls_status failure) {
     lost.rank = rank;
     lost.step = step;
+    lost.failure = failure;
 }
 
 size_t order_taken_after_loss(void) { return lost.taken; }

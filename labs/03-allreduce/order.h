@@ -5,11 +5,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/status.h"
+
 /* Forgets what was written down; before each all-reduce of at most 16 ranks. */
 void order_begin(void);
 
-/* The rank's first wait for that step fails with LS_ERR_TIMEOUT, as if the peer had never come. After order_begin. */
-void order_lose(int rank, uint32_t step);
+/* The rank's first wait for that step fails with that status, as if the peer had never come. After order_begin. */
+void order_lose(int rank, uint32_t step, ls_status failure);
 
 /* Elements that this rank has taken from others after that. */
 size_t order_taken_after_loss(void);

@@ -5,10 +5,11 @@
 #include "common/comm/comm.h"
 #include "kernels/kernels.h"
 #include "labs/03-allreduce/order.h"
+#include "labs/03-allreduce/slices.h"
 #include "labs/course/probe/crew.h"
 #include "labs/course/probe/probe.h"
 
-enum { MAX_RANKS = 8, IN_A_ROW = 2 };
+enum { MAX_RANKS = LS_COMM_MAX_RANKS, IN_A_ROW = 2 };
 
 enum look { SUMS, COUNTS, ORDER_ONLY };
 
@@ -34,26 +35,47 @@ static ls_status reduce(crew_rank *rank) {
     return run->status[rank->rank] = status;
 }
 
-/* Values of the type: large whole numbers for int64, for the others what they can hold of -1 .. 1. */
+static bool is_half(ls_dtype dtype) { return dtype == LS_FP16 || dtype == LS_BF16; }
+
+/* Values of the type: large whole numbers for int64 and int32, for the others what they can hold of -1 .. 1. */
 static void draw(probe *p, ls_dtype dtype, void *values, size_t count) {
     float *drawn = malloc(count * sizeof *drawn);
     if (drawn) probe_draw_floats(p, drawn, count);
     for (size_t i = 0; drawn && dtype == LS_INT64 && i < count; i++)
         ((int64_t *)values)[i] = ((int64_t)1 << 40) + (int64_t)(1000 * (double)drawn[i]);
     if (drawn && dtype == LS_FP32) memcpy(values, drawn, count * sizeof *drawn);
-    if (drawn && dtype == LS_FP16) ls_cast_now(dtype, values, drawn, count);
+    for (size_t i = 0; drawn && dtype == LS_INT32 && i < count; i++)
+        ((int32_t *)values)[i] = (int32_t)(1e9F * drawn[i]);
+    if (drawn && is_half(dtype)) ls_cast_now(dtype, values, drawn, count);
     free(drawn);
 }
 
-/* Halves as the whole numbers that their bits are. */
+/* The second buffer in a row ends before memory that nobody may write; the first has exactly its size. */
+enum { BEHIND_NBYTES = 64, BEHIND = 0x5a };
+
+static char *behind(const struct run *run, int rank) {
+    return (char *)run->values[1][rank] + run->count * ls_dtype_nbytes(run->dtype);
+}
+
+static bool is_written_behind(const struct run *run, int rank) {
+    for (int i = 0; i < BEHIND_NBYTES; i++)
+        if (behind(run, rank)[i] != BEHIND) return true;
+    return false;
+}
+
+/* Halves and int32 as the whole numbers that their bits are. */
 static void see_values(probe *p, const char *what, const struct run *run, const void *values) {
-    int64_t *bits = calloc(run->count, sizeof *bits);
-    for (size_t i = 0; bits && run->dtype == LS_FP16 && i < run->count; i++) bits[i] = ((const uint16_t *)values)[i];
+    int64_t *wholes = calloc(run->count, sizeof *wholes);
+    for (size_t i = 0; wholes && i < run->count; i++) {
+        if (is_half(run->dtype)) wholes[i] = ((const uint16_t *)values)[i];
+        if (run->dtype == LS_INT32) wholes[i] = ((const int32_t *)values)[i];
+        if (run->dtype == LS_INT64) wholes[i] = ((const int64_t *)values)[i];
+    }
     if (run->dtype == LS_FP32)
         probe_see_floats(p, what, values, run->count);
-    else if (bits)
-        probe_see_wholes(p, what, run->dtype == LS_INT64 ? values : bits, run->count);
-    free(bits);
+    else if (wholes)
+        probe_see_wholes(p, what, wholes, run->count);
+    free(wholes);
 }
 
 static void see(probe *p, const struct run *run, int ranks, ls_status status, enum look look) {
@@ -61,6 +83,9 @@ static void see(probe *p, const struct run *run, int ranks, ls_status status, en
     for (int i = 0; look == SUMS && i < IN_A_ROW; i++)
         for (int r = 0; r < ranks; r++)
             see_values(p, probe_name(p, "rank %d's %sresult", r, i == 0 ? "" : "second "), run, run->values[i][r]);
+    for (int r = 0; look == SUMS && r < ranks; r++)
+        probe_see(p, probe_name(p, "the memory behind rank %d's second buffer", r), "%s",
+                  is_written_behind(run, r) ? "written" : "as it was");
     for (int r = 0; look == COUNTS && r < ranks; r++) {
         probe_see_count(p, probe_name(p, "bytes that rank %d sent", r), run->traffic[r].sent_bytes);
         probe_see_count(p, probe_name(p, "messages that rank %d sent", r), run->traffic[r].sent_messages);
@@ -74,8 +99,9 @@ static bool fill(probe *p, struct run *run, int ranks, int in_a_row) {
     bool complete = true;
     for (int i = 0; i < in_a_row; i++) {
         for (int r = 0; r < ranks; r++) {
-            run->values[i][r] = malloc(run->count * ls_dtype_nbytes(run->dtype));
+            run->values[i][r] = malloc(run->count * ls_dtype_nbytes(run->dtype) + (i == 1 ? BEHIND_NBYTES : 0));
             complete = complete && run->values[i][r];
+            if (run->values[i][r] && i == 1) memset(behind(run, r), BEHIND, BEHIND_NBYTES);
             if (run->values[i][r]) draw(p, run->dtype, run->values[i][r], run->count);
         }
     }
@@ -87,9 +113,12 @@ static void release(struct run *run) {
         for (int r = 0; r < MAX_RANKS; r++) free(run->values[i][r]);
 }
 
+static bool in_two_slices;
+
 static void all_reduce(probe *p, const char *algorithm, int ranks, size_t count, enum look look) {
     struct run run = {.count = count, .dtype = LS_FP32};
-    probe_case(p, "%s, N = %d, %zu floats", algorithm, ranks, count);
+    probe_case(p, "%s, N = %d, %zu float%s%s", algorithm, ranks, count, count > 1 ? "s" : "",
+               in_two_slices ? ", in two slices" : "");
     bool complete = fill(p, &run, ranks, look == SUMS ? IN_A_ROW : 1);
     see(p, &run, ranks, complete ? crew_run(ranks, algorithm, "inline", reduce, &run) : LS_ERR_NO_MEMORY, look);
     release(&run);
@@ -105,15 +134,39 @@ static void every_case(probe *p, const char *algorithm, enum look look) {
             all_reduce(p, algorithm, worlds[w], sizes[s], look);
 }
 
+/* Messages in which chunks at the end are empty (one of 16 floats is a line), and those that are not whole lines: by the
+ * ring they may be small, direct takes such in one round. */
+static void every_small_case(probe *p, const char *algorithm, enum look look) {
+    static const size_t small[] = {1, 3, 16, 17, 33};
+    static const int small_worlds[] = {2, 3, 5};
+    for (size_t s = 0; s < sizeof small / sizeof small[0]; s++)
+        for (size_t w = 0; w < sizeof small_worlds / sizeof small_worlds[0]; w++)
+            all_reduce(p, algorithm, small_worlds[w], small[s], look);
+    all_reduce(p, algorithm, 16, 1025, look);
+}
+
+/* As many ranks as there may be (by the ring fewer, each with more than 64 steps); more elements than 16 bits count;
+ * slices. */
+static void every_large_case(probe *p, const char *algorithm, enum look look) {
+    all_reduce(p, algorithm, strcmp(algorithm, "ring") == 0 ? 40 : LS_COMM_MAX_RANKS, 2000, look);
+    all_reduce(p, algorithm, 3, 70007, look);
+    slices_use(in_two_slices = true);
+    all_reduce(p, algorithm, 2, 5000, look);
+    all_reduce(p, algorithm, 3, 16 * 1024 + 7, look);
+    slices_use(in_two_slices = false);
+}
+
 /* Not all sums are of floats, and not all reductions are sums. */
 static void other_types(probe *p, const char *algorithm) {
     static const struct {
         ls_dtype dtype;
         ls_reduce_op op;
         const char *op_name;
-    } rows[] = {{LS_INT64, LS_REDUCE_SUM, "sum"}, {LS_FP16, LS_REDUCE_SUM, "sum"}, {LS_FP32, LS_REDUCE_MAX, "maximum"}};
+    } rows[] = {{LS_INT64, LS_REDUCE_SUM, "sum"},    {LS_FP16, LS_REDUCE_SUM, "sum"},
+                {LS_FP32, LS_REDUCE_MAX, "maximum"}, {LS_INT64, LS_REDUCE_MIN, "minimum"},
+                {LS_BF16, LS_REDUCE_SUM, "sum"},     {LS_INT32, LS_REDUCE_SUM, "sum"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        for (size_t s = 0; s < (i < 3 ? sizeof sizes / sizeof sizes[0] : 2); s++) {
             struct run run = {.count = sizes[s], .dtype = rows[i].dtype, .op = rows[i].op};
             probe_case(p, "%s, N = 3, %s of %zu %s", algorithm, rows[i].op_name, run.count, ls_dtype_name(run.dtype));
             bool complete = fill(p, &run, 3, IN_A_ROW);
@@ -125,19 +178,27 @@ static void other_types(probe *p, const char *algorithm) {
 
 static void sum(probe *p, const char *algorithm) {
     every_case(p, algorithm, SUMS);
+    every_small_case(p, algorithm, SUMS);
     other_types(p, algorithm);
+    every_large_case(p, algorithm, SUMS);
+}
+
+static void count(probe *p, const char *algorithm) {
+    every_case(p, algorithm, COUNTS);
+    every_small_case(p, algorithm, COUNTS);
+    every_large_case(p, algorithm, COUNTS);
 }
 
 static void ring_sum(probe *p) { sum(p, "ring"); }
-static void ring_count(probe *p) { every_case(p, "ring", COUNTS); }
+static void ring_count(probe *p) { count(p, "ring"); }
 static void direct_sum(probe *p) { sum(p, "direct"); }
-static void direct_count(probe *p) { every_case(p, "direct", COUNTS); }
+static void direct_count(probe *p) { count(p, "direct"); }
 
 /* A wait that fails: its status comes back, and nothing is taken any more. What the others say depends on who is first. */
-static void lose(probe *p, int ranks, int rank, uint32_t step) {
+static void lose(probe *p, int ranks, int rank, uint32_t step, ls_status failure) {
     struct run run = {.count = 1024, .dtype = LS_FP32};
     order_begin();
-    order_lose(rank, step);
+    order_lose(rank, step, failure);
     probe_case(p, "ring, N = %d, rank %d's wait for step %u fails", ranks, rank, step);
     bool complete = fill(p, &run, ranks, 1);
     if (complete) (void)crew_run(ranks, "ring", "inline", reduce, &run);
@@ -157,9 +218,9 @@ static void ring_order(probe *p) {
         probe_see(p, "order", "%s", order_judge(text, sizeof text, worlds[w], &reads));
         probe_see_count(p, "elements taken from others", reads);
     }
-    lose(p, 2, 1, 1);
-    lose(p, 3, 0, 2);
-    lose(p, 4, 2, 5);
+    lose(p, 2, 1, 1, LS_ERR_TIMEOUT);
+    lose(p, 3, 0, 2, LS_ERR_PEER);
+    for (uint32_t step = 1; step <= 5; step++) lose(p, 4, 2, step, step % 2 ? LS_ERR_INVALID : LS_ERR_TIMEOUT);
 }
 
 int main(int argc, char **argv) {

@@ -23,15 +23,27 @@ static ls_status open_devices(setup *s) {
     return status;
 }
 
+static ls_status alloc_batch(setup *s) {
+    s->values = calloc(s->most_rows * INPUTS, sizeof *s->values);
+    s->inputs = calloc(s->most_rows * INPUTS, sizeof *s->values);
+    s->labels = calloc(s->most_rows, sizeof *s->labels);
+    return s->values && s->inputs && s->labels ? LS_OK : LS_ERR_NO_MEMORY;
+}
+
 void setup_open(probe *p, setup *s) {
+    if (!s->model) s->model = MODEL;
+    if (!s->most_rows) s->most_rows = MOST_ROWS;
+    if (!s->seed) s->seed = 1 + probe_draw(p, 1000000);
+    ls_generator_seed(&s->generator, s->seed);
     ls_set_wait_timeout_s(TIMEOUT_S);
-    ls_status status = open_devices(s);
-    if (status == LS_OK) status = ls_model_create(&s->module, s->device[0], MODEL, MOST_ROWS, s->precision);
-    if (status == LS_OK) status = ls_model_init(s->module, probe_draw(p, 1000));
+    ls_status status = alloc_batch(s);
+    if (status == LS_OK) status = open_devices(s);
+    if (status == LS_OK) status = ls_model_create(&s->module, s->device[0], s->model, s->most_rows, s->precision);
+    if (status == LS_OK) status = ls_model_init(s->module, s->seed);
     dp_options options = {.devices = s->device,
                           .device_count = s->devices,
                           .output_device = s->output_device,
-                          .max_batch = MOST_ROWS,
+                          .max_batch = s->most_rows,
                           .optimizer = ls_optimizer_defaults(LS_SGD)};
     options.optimizer.learning_rate = 0.1;
     if (status == LS_OK) status = dp_create(&s->parallel, s->module, &options);
@@ -43,11 +55,14 @@ void setup_close(setup *s) {
     s->parallel->ops->destroy(s->parallel);
     ls_model_destroy(s->module);
     for (int d = 0; d < s->devices; d++) ls_device_close(s->device[d]);
+    free(s->values);
+    free(s->inputs);
+    free(s->labels);
 }
 
-void setup_draw(probe *p, setup *s, size_t rows) {
-    probe_draw_floats(p, s->values, rows * INPUTS);
-    for (size_t i = 0; i < rows; i++) s->labels[i] = (int64_t)probe_draw(p, OUTPUTS);
+void setup_draw(setup *s, size_t rows) {
+    ls_fill_uniform(&s->generator, s->values, rows * INPUTS, -1, 1);
+    for (size_t i = 0; i < rows; i++) s->labels[i] = (int64_t)(ls_random32(&s->generator) % OUTPUTS);
     void *inputs = s->values;
     if (s->precision != LS_FP32) ls_cast_now(s->precision, inputs = s->inputs, s->values, rows * INPUTS);
     s->batch = (ls_batch){.inputs = inputs, .labels = s->labels, .count = rows, .global_count = rows};

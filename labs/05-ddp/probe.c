@@ -1,30 +1,52 @@
 /* What lab 05's average and its broadcast do: the state that ranks begin with, gradients, and trained weights. */
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/nn/model.h"
+#include "common/seam/parallel.h"
 #include "ddp_procs/distributed.h"
 #include "ddp_procs/reducer.h"
 #include "kernels/kernels.h"
 #include "labs/course/probe/crew.h"
 #include "labs/course/probe/probe.h"
 
-enum { RANKS = 5, STEPS = 4, MOST_ROWS = 4, INPUTS = 12, OUTPUTS = 5, MOST_STATE = 1 << 16 };
+enum {
+    RANKS = 16,
+    STEPS = 4,
+    MOST_ROWS = 4,
+    INPUTS = 12,
+    OUTPUTS = 5,
+    MOST_STATE = 1 << 16,
+    MOST_LARGE_STATE = 1 << 17
+};
 #define MLP "mlp:12,8,5"
+#define LARGE_MLP "mlp:12,6000,5" /* gradients of 5 to 72,000 elements: more than 16 bits count */
 
 /* Small enough for several buckets after the first step. */
 #define CAP_MB 0.0003
 
+/* The broadcast of one rank that is made to fail in its call, or later, on its stream. */
+enum failure { NO_FAILURE, REFUSED, FAILS_LATER };
+struct fault {
+    enum failure failure;
+    int rank;
+    bool has_come; /* filled */
+};
+
 /* What one rank brings along, drawn before the ranks start, and what is seen of it when they have ended. */
 struct rank {
-    float *state; /* MOST_STATE: what it begins with */
+    float *state; /* job.most_state: what it begins with */
     size_t rows[STEPS];
     float x[STEPS][MOST_ROWS * INPUTS], dy[STEPS][MOST_ROWS * OUTPUTS];
     int64_t labels[STEPS][MOST_ROWS];
     /* seen */
-    float *got; /* MOST_STATE: its state, or its gradients */
+    float *got;   /* most_state: its state, or its gradients */
+    float *early; /* most_state: its state when it had taken rank 0's, or NULL: nobody looks */
     size_t got_count, parameter_count;
+    bool failed;
     float outputs[MOST_ROWS * OUTPUTS], losses[STEPS];
 };
 
@@ -32,6 +54,8 @@ struct job {
     const char *model;
     ls_dtype precision, compress;
     int ranks, steps;
+    size_t most_state;  /* floats; 0: MOST_STATE */
+    struct fault fault; /* start */
     struct rank rank[RANKS];
 };
 
@@ -39,12 +63,13 @@ struct job {
 
 static bool draw(probe *p, struct job *job) {
     bool complete = true;
+    if (!job->most_state) job->most_state = MOST_STATE;
     for (int r = 0; r < job->ranks; r++) {
         struct rank *rank = &job->rank[r];
-        rank->state = malloc(MOST_STATE * sizeof(float));
-        rank->got = calloc(MOST_STATE, sizeof(float));
+        rank->state = malloc(job->most_state * sizeof(float));
+        rank->got = calloc(job->most_state, sizeof(float));
         complete = complete && rank->state && rank->got;
-        if (rank->state) probe_draw_floats(p, rank->state, MOST_STATE);
+        if (rank->state) probe_draw_floats(p, rank->state, job->most_state);
         for (int s = 0; s < STEPS; s++) {
             rank->rows[s] = 1 + (size_t)probe_draw(p, MOST_ROWS);
             probe_draw_floats(p, rank->x[s], MOST_ROWS * INPUTS);
@@ -65,6 +90,7 @@ static void release(struct job *job) {
     for (int r = 0; r < job->ranks; r++) {
         free(job->rank[r].state);
         free(job->rank[r].got);
+        free(job->rank[r].early);
     }
 }
 
@@ -92,7 +118,7 @@ static ls_status open_model(ls_model **out, const crew_rank *c) {
     if (status != LS_OK) return status;
     float *state;
     ls_model_state(*out, &state, &rank->got_count);
-    if (rank->got_count > MOST_STATE) return LS_ERR_NO_MEMORY;
+    if (rank->got_count > job_of(c)->most_state) return LS_ERR_NO_MEMORY;
     memcpy(state, rank->state, rank->got_count * sizeof *state);
     ls_model_parameters_changed(*out);
     return job_of(c)->precision == LS_FP32 ? LS_OK : look(*out, c, rank->x[0], rank->outputs);
@@ -115,13 +141,60 @@ static void keep_state(struct rank *rank, const ls_model *model) {
 
 /* --- start --------------------------------------------------------------------------------------------------------- */
 
+/* The rank whose construction this thread runs. */
+static _Thread_local crew_rank *constructing;
+
+ls_status __real_ls_comm_broadcast(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype,
+                                   int root);
+ls_status __wrap_ls_comm_broadcast(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype,
+                                   int root);
+ls_status __real_ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device,
+                                       ls_device *answers_device, const ls_model *model, size_t max_count, bool ahead);
+ls_status __wrap_ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device,
+                                       ls_device *answers_device, const ls_model *model, size_t max_count, bool ahead);
+
+static ls_status pause_stream(const void *arguments) {
+    (void)arguments;
+    usleep(20000);
+    return LS_OK;
+}
+
+/* What comes late is still to come when somebody looks who has not waited for it. What is made to fail takes place all
+ * the same, so that whoever ignores the failure comes to the end. */
+ls_status __wrap_ls_comm_broadcast(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype,
+                                   int root) {
+    if (!constructing) return __real_ls_comm_broadcast(comm, stream, buffer, count, dtype, root);
+    struct fault *fault = &job_of(constructing)->fault;
+    if (rank_of(constructing)->early) ls_stream_launch(stream, "a pause", pause_stream, "", 1);
+    ls_status status = __real_ls_comm_broadcast(comm, stream, buffer, count, dtype, root);
+    if (fault->failure == NO_FAILURE || fault->rank != constructing->rank || fault->has_come) return status;
+    fault->has_come = true;
+    if (fault->failure == REFUSED) return LS_ERR_PEER;
+    ls_device_fail(constructing->device, LS_ERR_PEER);
+    return status;
+}
+
+/* What construction does next after it has taken rank 0's state. */
+ls_status __wrap_ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device,
+                                       ls_device *answers_device, const ls_model *model, size_t max_count, bool ahead) {
+    float *state, *early = constructing ? rank_of(constructing)->early : NULL;
+    size_t count;
+    ls_model_state(model, &state, &count);
+    if (early && count <= job_of(constructing)->most_state) memcpy(early, state, count * sizeof *state);
+    return __real_ls_device_batch_alloc(batch, inputs_device, answers_device, model, max_count, ahead);
+}
+
 /* Nothing is waited for between construction and what is seen. */
 static ls_status construct(crew_rank *c) {
     struct rank *rank = rank_of(c);
     ls_model *model = NULL;
     ls_parallel *parallel = NULL;
     ls_status status = open_model(&model, c);
+    constructing = c;
     if (status == LS_OK) status = open_ddp(&parallel, model, c);
+    constructing = NULL;
+    rank->failed = status != LS_OK;
+    if (rank->failed) ls_comm_abort(c->comm, "this rank has failed"); /* the others need not wait for it */
     if (status == LS_OK) keep_state(rank, model);
     if (status == LS_OK && job_of(c)->precision != LS_FP32) status = look(model, c, rank->x[1], rank->outputs);
     if (parallel) parallel->ops->destroy(parallel);
@@ -131,6 +204,7 @@ static ls_status construct(crew_rank *c) {
 
 static void start_case(probe *p, const char *model, ls_dtype precision, int ranks, const char *streams) {
     struct job job = {.model = model, .precision = precision, .ranks = ranks};
+    if (strcmp(model, LARGE_MLP) == 0) job.most_state = MOST_LARGE_STATE;
     probe_case(p, "W = %d, %s, %s, streams %s", ranks, model, ls_dtype_name(precision), streams);
     run(p, &job, streams, construct);
     for (int r = 0; r < ranks; r++) {
@@ -141,14 +215,48 @@ static void start_case(probe *p, const char *model, ls_dtype precision, int rank
     release(&job);
 }
 
+/* Construction goes on only with rank 0's state. */
+static void start_late(probe *p, const char *model, int ranks) {
+    struct job job = {.model = model, .ranks = ranks};
+    probe_case(p, "W = %d, %s, and a broadcast that comes late", ranks, model);
+    bool complete = true;
+    for (int r = 0; r < ranks; r++) complete = (job.rank[r].early = calloc(MOST_STATE, sizeof(float))) && complete;
+    if (!complete) probe_must(p, "memory", LS_ERR_NO_MEMORY);
+    run(p, &job, "threads", construct);
+    for (int r = 0; r < ranks; r++)
+        probe_see_floats(p, probe_name(p, "what rank %d goes on with", r), job.rank[r].early, job.rank[r].got_count);
+    release(&job);
+}
+
+/* Who takes the state by other calls than broadcasts has none that fails. */
+static void start_broken(probe *p, int ranks, int rank, enum failure failure) {
+    struct job job = {.model = MLP, .ranks = ranks, .fault = {.failure = failure, .rank = rank}};
+    probe_case(p, "W = %d, rank %d's broadcast %s", ranks, rank,
+               failure == REFUSED ? "returns a failure" : "fails on its stream");
+    ls_set_wait_timeout_s(CREW_TIMEOUT_S);
+    if (draw(p, &job)) (void)crew_run(ranks, "direct", "inline", construct, &job);
+    probe_see(p, probe_name(p, "what construction returns on rank %d", rank), "%s",
+              job.rank[rank].failed || !job.fault.has_come ? "a failure" : "success");
+    release(&job);
+}
+
 static void start(probe *p) {
     char streams[40];
-    for (int ranks = 2; ranks <= RANKS; ranks++) start_case(p, MLP, LS_FP32, ranks, "inline");
+    for (int ranks = 2; ranks <= 5; ranks++) start_case(p, MLP, LS_FP32, ranks, "inline");
     start_case(p, "convnet", LS_FP32, 3, "inline");
     start_case(p, MLP, LS_BF16, 2, "inline");
+    start_case(p, MLP, LS_FP32, 1, "inline");
+    start_case(p, LARGE_MLP, LS_FP32, 2, "inline");
+    start_case(p, MLP, LS_FP32, RANKS, "inline");
     for (int seed = 0; seed < 8; seed++) {
         snprintf(streams, sizeof streams, "shuffle:%d", (int)probe_draw(p, 1000000));
         start_case(p, MLP, LS_FP32, 2, streams);
+    }
+    start_late(p, MLP, 2);
+    start_late(p, "convnet", 3);
+    for (int rank = 0; rank < 2; rank++) {
+        start_broken(p, 2, rank, REFUSED);
+        start_broken(p, 2, rank, FAILS_LATER);
     }
 }
 
@@ -184,10 +292,11 @@ static ls_status reduce(crew_rank *c) {
     return status;
 }
 
-static void reduce_case(probe *p, int ranks, int steps, ls_dtype compress) {
-    struct job job = {.model = MLP, .compress = compress, .ranks = ranks, .steps = steps};
+static void reduce_model(probe *p, const char *model, int ranks, int steps, ls_dtype compress) {
+    struct job job = {.model = model, .compress = compress, .ranks = ranks, .steps = steps};
+    if (strcmp(model, LARGE_MLP) == 0) job.most_state = MOST_LARGE_STATE;
     const char *travel = compress == LS_FP32 ? "" : ", as halves";
-    probe_case(p, "W = %d, step %d%s", ranks, steps - 1, travel);
+    probe_case(p, "W = %d, %s, step %d%s", ranks, model, steps - 1, travel);
     run(p, &job, "inline", reduce);
     for (int r = 0; r < ranks; r++) {
         probe_see_floats(p, probe_name(p, "the last gradients on rank %d", r),
@@ -197,15 +306,27 @@ static void reduce_case(probe *p, int ranks, int steps, ls_dtype compress) {
     release(&job);
 }
 
+static void reduce_case(probe *p, int ranks, int steps, ls_dtype compress) {
+    reduce_model(p, MLP, ranks, steps, compress);
+}
+
 /* For a power of two all ways to take the mean have the same bits. */
 static void mean(probe *p) {
     for (int ranks = 1; ranks <= 4; ranks *= 2)
         for (int steps = 1; steps <= 3; steps++) reduce_case(p, ranks, steps, LS_FP32);
+    for (int steps = 1; steps <= 2; steps++) {
+        reduce_case(p, RANKS, steps, LS_FP32);
+        reduce_model(p, LARGE_MLP, 2, steps, LS_FP32);
+    }
 }
 
 static void rounding(probe *p) {
-    for (int ranks = 3; ranks <= 5; ranks += 2)
+    for (int ranks = 3; ranks <= 7; ranks += 2)
         for (int steps = 1; steps <= 3; steps++) reduce_case(p, ranks, steps, LS_FP32);
+    for (int steps = 1; steps <= 3; steps++) {
+        reduce_case(p, 11, steps, LS_FP32);
+        reduce_model(p, LARGE_MLP, 3, steps, LS_FP32);
+    }
 }
 
 /* Who never divides would be right here, but for the first case. */

@@ -27,6 +27,7 @@ struct order_task {
 /* A rank's own, in memory of the probe. */
 struct order {
     const ls_stream *streams[2];
+    const size_t *parts; /* gradients of each bucket */
     struct order_vector clocks[2];
     struct order_task tasks[2][ORDER_TASKS];
     int counts[2];
@@ -44,8 +45,9 @@ struct order {
     bool is_full;
 };
 
-/* The calling thread writes down what it enqueues on this device, until order_end. */
-void order_begin(struct order *o, ls_device *device);
+/* The calling thread writes down what it enqueues on this device, until order_end. Meanwhile its buckets have so many
+ * gradients as `parts` says, whatever their bytes are. */
+void order_begin(struct order *o, ls_device *device, const size_t *parts);
 void order_end(void);
 
 /* What the probe does in the product's place, on the compute stream: a step begins; a gradient is written, and reported

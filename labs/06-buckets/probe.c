@@ -39,6 +39,24 @@ static void see_buckets(probe *p, const struct ddp_buckets *b) {
     see_list(p, "gradients of each bucket", b->sizes, count);
 }
 
+/* Whether they are the same buckets, and the last comes first: which gradients they have is for `assign` to say. */
+static void see_reversed(probe *p, const struct ddp_buckets *straight, const struct ddp_buckets *b) {
+    size_t count = straight->bucket_count, all = 0, most = straight->parameter_count;
+    for (size_t k = 0; k < count && k < most && all <= most; k++) all += straight->sizes[k];
+    probe_see(p, "whether each gradient is in one bucket", "%s", all == most ? "yes" : "no");
+    if (all != most) return;
+    probe_see(p, "whether there are as many buckets as before", "%s", b->bucket_count == count ? "yes" : "no");
+    const size_t *end = straight->parameters + most, *at = b->parameters;
+    for (size_t k = 0; k < count && b->bucket_count == count; at += b->sizes[k++]) {
+        size_t size = straight->sizes[count - 1 - k];
+        end -= size;
+        if (b->sizes[k] == size && memcmp(at, end, size * sizeof *at) == 0) continue;
+        probe_see(p, "the first bucket that is not what it was, counted from the end", "%zu", k);
+        return;
+    }
+    probe_see(p, "the first bucket that is not what it was, counted from the end", "none");
+}
+
 static void tell_list(char *text, size_t capacity, const size_t *values, size_t count) {
     size_t length = 0;
     snprintf(text, capacity, "none");
@@ -69,7 +87,15 @@ static void assign_lists(probe *p, const struct assignment *a, const size_t *all
     int64_t *order = copied(all_order, a->count * sizeof *order);
     probe_must(p, "the buckets",
                ddp_assign_buckets(&buckets, nbytes, order, a->count, limits, a->limit_count, a->reverse));
-    see_buckets(p, &buckets);
+    if (a->reverse) {
+        struct ddp_buckets straight;
+        probe_must(p, "the buckets, not reversed",
+                   ddp_assign_buckets(&straight, nbytes, order, a->count, limits, a->limit_count, false));
+        see_reversed(p, &straight, &buckets);
+        ddp_buckets_free(&straight);
+    } else {
+        see_buckets(p, &buckets);
+    }
     ddp_buckets_free(&buckets);
     free(nbytes);
     free(limits);
@@ -157,19 +183,19 @@ static void reversed(probe *p) { every_assignment(p, true); }
 /* The first step has one bucket with everything, but with find_unused. In any order: a bucket may be complete before its
  * turn, and on each rank another one. */
 static const struct kind kinds[] = {
-    {.ranks = 1, .first_bytes = 100, .bytes = 150},
-    {.ranks = 1, .first_bytes = 100, .bytes = 150, .arrival = AT_RANDOM},
-    {.ranks = 2, .first_bytes = 100, .bytes = 150},
-    {.ranks = 2, .first_bytes = 100, .bytes = 150, .arrival = AT_RANDOM},
-    {.ranks = 3, .first_bytes = 1, .bytes = 1, .arrival = AT_RANDOM},
-    {.ranks = 2, .first_bytes = 1000, .bytes = 1000, .arrival = AT_RANDOM},
-    {.ranks = 1, .first_bytes = 100, .bytes = 150, .no_overlap = true},
-    {.ranks = 2, .first_bytes = 100, .bytes = 150, .no_overlap = true, .arrival = AT_RANDOM},
-    {.ranks = 2, .first_bytes = 100, .bytes = 150, .local = true, .arrival = AT_RANDOM},
-    {.ranks = 3, .first_bytes = 100, .bytes = 150, .compress = LS_FP16, .arrival = AT_RANDOM},
-    {.ranks = 4, .first_bytes = 100, .bytes = 200, .compress = LS_BF16, .no_overlap = true},
-    {.ranks = 2, .first_bytes = 100, .bytes = 150, .find_unused = true},
-    {.ranks = 3, .first_bytes = 100, .bytes = 150, .find_unused = true, .arrival = AT_RANDOM},
+    {.ranks = 1, .most = 3},
+    {.ranks = 1, .most = 3, .arrival = AT_RANDOM},
+    {.ranks = 2, .most = 3},
+    {.ranks = 2, .most = 3, .arrival = AT_RANDOM},
+    {.ranks = 3, .most = 1, .arrival = AT_RANDOM},
+    {.ranks = 2, .most = 10, .arrival = AT_RANDOM},
+    {.ranks = 1, .most = 3, .no_overlap = true},
+    {.ranks = 2, .most = 3, .no_overlap = true, .arrival = AT_RANDOM},
+    {.ranks = 2, .most = 3, .local = true, .arrival = AT_RANDOM},
+    {.ranks = 3, .most = 3, .compress = LS_FP16, .arrival = AT_RANDOM},
+    {.ranks = 4, .most = 4, .compress = LS_BF16, .no_overlap = true},
+    {.ranks = 2, .most = 3, .find_unused = true},
+    {.ranks = 3, .most = 3, .find_unused = true, .arrival = AT_RANDOM},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -209,12 +235,20 @@ static void averaged(probe *p) {
     }
 }
 
+/* Where nothing is launched everything is ordered. */
+static void see_launches(probe *p, const struct steps *steps) {
+    bool launches = true;
+    for (int r = 0; r < steps->kind.ranks; r++) launches = launches && steps->rank[r].order.launch_count > 0;
+    probe_see(p, "whether buckets are launched", "%s", launches ? "yes" : "no");
+}
+
 /* With find_unused the host waits for the last all-reduce: what compute waits for says nothing. */
 static void ordered(probe *p) {
     char text[256];
     for (int k = 0; k < KINDS; k++) {
         if (kinds[k].find_unused) continue;
         struct steps *steps = steps_run(p, &kinds[k], "inline");
+        see_launches(p, steps);
         for (int r = 0; r < kinds[k].ranks; r++)
             probe_see(p, probe_name(p, "rank %d", r), "%s", order_judge(text, sizeof text, &steps->rank[r].order));
         free(steps);
@@ -234,17 +268,43 @@ static void overlapped(probe *p) {
     }
 }
 
+/* With find_unused the host waits, so streams say nothing. */
+static bool is_ordered(const struct steps *steps) {
+    char text[256];
+    bool is = true;
+    for (int r = 0; r < steps->kind.ranks && !steps->kind.find_unused; r++)
+        is = is && strcmp(order_judge(text, sizeof text, &steps->rank[r].order), "every access is ordered") == 0;
+    return is;
+}
+
+/* Beside the same steps with inline streams, whose results `average` looks at. Where an order is missing that order.c sees,
+ * `order` says so. */
+static void see_same(probe *p, const struct steps *inline_steps, const struct steps *steps) {
+    bool judged = is_ordered(steps);
+    see_launches(p, steps);
+    for (int s = 0; s < STEPS; s++)
+        for (int r = 0; r < steps->kind.ranks; r++) {
+            const struct rank *is = &steps->rank[r], *should = &inline_steps->rank[r];
+            bool same = memcmp(is->got[s], should->got[s], is->got_count * sizeof(float)) == 0;
+            probe_see(p, probe_name(p, "whether rank %d's gradients after step %d are those of inline streams", r, s),
+                      "%s", same || !judged ? "yes" : "no");
+        }
+}
+
 /* What order.c does not see (memory that is written without a stream) shows here. */
 static void shuffled(probe *p) {
     enum { SEEDS = 5 };
-    for (int k = 0; k < KINDS; k++)
+    for (int k = 0; k < KINDS; k++) {
+        struct steps *inline_steps = steps_run(p, &kinds[k], "inline");
         for (int seed = 0; seed < SEEDS; seed++) {
             char streams[40];
             snprintf(streams, sizeof streams, "shuffle:%d", (int)probe_draw(p, 1000000));
-            struct steps *steps = steps_run(p, &kinds[k], streams);
-            see_averages(p, steps);
+            struct steps *steps = steps_again(p, inline_steps, streams);
+            see_same(p, inline_steps, steps);
             free(steps);
         }
+        free(inline_steps);
+    }
 }
 
 int main(int argc, char **argv) {

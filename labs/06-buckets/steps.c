@@ -4,8 +4,6 @@
 
 #include "ddp_procs/reducer.h"
 
-#define MIB 1048576.0
-
 /* --- before the ranks start ---------------------------------------------------------------------------------------- */
 
 static void draw_arrival(probe *p, const struct kind *kind, size_t *arrival) {
@@ -18,6 +16,7 @@ static void draw_arrival(probe *p, const struct kind *kind, size_t *arrival) {
 }
 
 static void draw(probe *p, struct steps *steps) {
+    for (int i = 0; i < PARAMETERS; i++) steps->parts[i] = 1 + (size_t)probe_draw(p, steps->kind.most);
     for (int r = 0; r < steps->kind.ranks; r++)
         for (int s = 0; s < STEPS; s++) {
             struct rank *rank = &steps->rank[r];
@@ -81,16 +80,15 @@ static ls_status run_rank(crew_rank *c) {
     ls_model *model = NULL;
     ddp_reducer *reducer = NULL;
     struct ls_phase_clock clock;
-    ddp_reducer_options options = {.bucket_cap_mb = (double)steps->kind.bytes / MIB,
-                                   .first_bucket_mb = (double)steps->kind.first_bytes / MIB,
+    ddp_reducer_options options = {.bucket_cap_mb = 1,
                                    .overlap = !steps->kind.no_overlap,
                                    .find_unused = steps->kind.find_unused,
                                    .compress = steps->kind.compress};
     ls_phase_begin(&clock, c->device);
     ls_status status = ls_device_bind_thread(c->device);
     if (status == LS_OK) status = ls_model_create(&model, c->device, STEPS_MODEL, 1, LS_FP32);
+    order_begin(&steps->rank[c->rank].order, c->device, steps->parts);
     if (status == LS_OK) status = ddp_reducer_create(&reducer, c->comm, model, &clock, &options);
-    order_begin(&steps->rank[c->rank].order, c->device);
     if (status == LS_OK) status = all_steps(c, model, reducer, &clock);
     order_end();
     ddp_reducer_destroy(reducer);
@@ -98,20 +96,35 @@ static ls_status run_rank(crew_rank *c) {
     return status;
 }
 
-struct steps *steps_run(probe *p, const struct kind *kind, const char *streams) {
-    probe_case(p, "W = %d, buckets of %zu and %zu bytes, gradients %s%s%s%s%s, streams %s", kind->ranks,
-               kind->first_bytes, kind->bytes, kind->arrival == AT_RANDOM ? "in any order" : "last to first",
+static void begin_case(probe *p, const struct kind *kind, const char *streams) {
+    probe_case(p, "W = %d, buckets of 1 to %d gradients, which are ready %s%s%s%s%s, streams %s", kind->ranks,
+               kind->most, kind->arrival == AT_RANDOM ? "in any order" : "last to first",
                kind->no_overlap ? ", no overlap" : "", kind->find_unused ? ", find unused" : "",
                kind->local ? ", every other step reduced" : "", kind->compress == LS_FP32 ? "" : ", as halves",
                streams);
-    struct steps *steps = calloc(1, sizeof *steps);
+}
+
+/* Runs what is drawn; what fails ends the probe. */
+static void run(probe *p, struct steps *steps, const char *streams) {
     ls_set_wait_timeout_s(CREW_TIMEOUT_S);
-    ls_status status = steps ? LS_OK : LS_ERR_NO_MEMORY;
-    if (steps) {
-        steps->kind = *kind;
-        draw(p, steps);
-        status = crew_run(kind->ranks, "direct", streams, run_rank, steps);
-    }
-    probe_must(p, "the ranks", status);
+    probe_must(p, "the ranks", crew_run(steps->kind.ranks, "direct", streams, run_rank, steps));
+}
+
+struct steps *steps_run(probe *p, const struct kind *kind, const char *streams) {
+    begin_case(p, kind, streams);
+    struct steps *steps = calloc(1, sizeof *steps);
+    probe_must(p, "memory for the steps", steps ? LS_OK : LS_ERR_NO_MEMORY);
+    steps->kind = *kind;
+    draw(p, steps);
+    run(p, steps, streams);
+    return steps;
+}
+
+struct steps *steps_again(probe *p, const struct steps *drawn, const char *streams) {
+    begin_case(p, &drawn->kind, streams);
+    struct steps *steps = malloc(sizeof *steps);
+    probe_must(p, "memory for the steps", steps ? LS_OK : LS_ERR_NO_MEMORY);
+    *steps = *drawn;
+    run(p, steps, streams);
     return steps;
 }

@@ -10,13 +10,12 @@
 
 enum { RANKS = 4, STEPS = 4, PARAMETERS = 10, FLOATS = 512 };
 
-/* Gradients of 252, 28, 168, 24, 120, 20, 80, 16, 48 and 12 bytes. */
 #define STEPS_MODEL "mlp:9,7,6,5,4,3"
 
 /* What is to be done; a probe's table has some of them. */
 struct kind {
     int ranks;
-    size_t first_bytes, bytes; /* limits of buckets */
+    int most; /* gradients in a bucket: their numbers are drawn */
     enum { BACKWARDS, AT_RANDOM } arrival;
     bool no_overlap, find_unused;
     bool local; /* steps 0 and 2 are not reduced (no_sync) */
@@ -38,11 +37,15 @@ struct rank {
 
 struct steps {
     struct kind kind;
+    size_t parts[PARAMETERS]; /* gradients of each bucket, drawn, the same on all ranks */
     struct rank rank[RANKS];
 };
 
 /* Draws and runs all steps of the kind; begins the case. Free it (free). What fails ends the probe. */
 struct steps *steps_run(probe *p, const struct kind *kind, const char *streams);
+
+/* The same draws once more, on other streams. */
+struct steps *steps_again(probe *p, const struct steps *drawn, const char *streams);
 
 static inline bool steps_reduces(const struct kind *kind, int step) { return !kind->local || step % 2 == 1; }
 

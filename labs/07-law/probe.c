@@ -106,20 +106,43 @@ static void fit(probe *p) {
     see_least(p, rows, 3, 2);
 }
 
+/* Whether rows of weights have the coefficients of rows that stand there as often. So nothing of `fit` is judged again. */
+static void see_repeated(probe *p, const struct ls_fit_row *rows, const int *times, int count) {
+    struct ls_fit_row once[MOST_ROWS], often[MOST_ROWS];
+    long double c[LS_FIT_COLUMNS] = {0}, other[LS_FIT_COLUMNS] = {0};
+    const long double unit = draw(p, 0.1, 4);
+    int all = 0;
+    for (int i = 0; i < count; i++) {
+        once[i] = rows[i];
+        once[i].weight = times[i] * unit;
+        for (int k = 0; k < times[i]; k++) often[all++] = rows[i];
+    }
+    bool determined = solve(p, c, once, count, 2) && solve(p, other, often, all, 2);
+    for (int j = 0; determined && j < 2; j++) {
+        const char *name = probe_name(p, "whether c[%d] is that of rows that stand there as often", j);
+        if (fabsl(c[j] - other[j]) <= NEAR * (1 + fabsl(other[j])))
+            probe_see(p, name, "yes");
+        else
+            probe_see(p, name, "no: it is %.6Lg, and theirs is %.6Lg", c[j], other[j]);
+    }
+}
+
 static void weights(probe *p) {
     struct ls_fit_row rows[MOST_ROWS];
+    int times[MOST_ROWS];
     for (int round = 0; round < 5; round++) {
-        int count = draw_rows(p, rows, round < 4 ? 4 + round : MOST_ROWS), last = count - 1;
+        int count = draw_rows(p, rows, round < 4 ? 4 + round : 20), last = count - 1;
+        for (int i = 0; i < count; i++) times[i] = 1;
         probe_case(p, "T1 / N + a, %d points, the last of weight 3", count);
-        rows[last].weight = 3;
-        see_least(p, rows, count, 2);
+        times[last] = 3;
+        see_repeated(p, rows, times, count);
         probe_case(p, "T1 / N + a, %d points, the last of weight 0, and far off", count);
-        rows[last].weight = 0;
+        times[last] = 0;
         rows[last].t = 1000;
-        see_least(p, rows, count, 2);
+        see_repeated(p, rows, times, count);
         probe_case(p, "T1 / N + a, %d points, all of weights of their own", count);
-        for (int i = 0; i < count; i++) rows[i].weight = draw(p, 0.1, 4);
-        see_least(p, rows, count, 2);
+        for (int i = 0; i < count; i++) times[i] = 1 + (int)probe_draw(p, 3);
+        see_repeated(p, rows, times, count);
     }
 }
 
@@ -138,6 +161,11 @@ static void columns(probe *p) {
 
 /* --- what is not determined --------------------------------------------------------------------------------------- */
 
+static void see_refused(probe *p, const struct ls_fit_row *rows, int count, int columns) {
+    long double c[LS_FIT_COLUMNS] = {0};
+    (void)solve(p, c, rows, count, columns);
+}
+
 /* What is left of the second column is this part of it: far above 1e-12. */
 static void nearly_undetermined(probe *p, double part) {
     struct ls_fit_row rows[MOST_ROWS];
@@ -145,20 +173,15 @@ static void nearly_undetermined(probe *p, double part) {
         (void)draw_rows(p, rows, count);
         probe_case(p, "two columns, the second is the first but for a part of %.0e of it, %d points", part, count);
         for (int i = 0; i < count; i++) rows[i].x[1] = rows[i].x[0] * (1 + (long double)(i % 2 ? part : -part));
-        see_least(p, rows, count, 2);
+        see_refused(p, rows, count, 2);
     }
-}
-
-static void see_refused(probe *p, const struct ls_fit_row *rows, int count, int columns) {
-    long double c[LS_FIT_COLUMNS] = {0};
-    (void)solve(p, c, rows, count, columns);
 }
 
 static void undetermined(probe *p) {
     struct ls_fit_row rows[MOST_ROWS];
     int count = draw_rows(p, rows, 6);
     probe_case(p, "T1 / N + a, 6 points of different N");
-    see_least(p, rows, count, 2);
+    see_refused(p, rows, count, 2);
     probe_case(p, "T1 / N + a, all points of N = 3");
     for (int i = 0; i < count; i++) rows[i].x[0] = 1.0L / 3, rows[i].x[1] = 1;
     see_refused(p, rows, count, 2);
@@ -171,6 +194,10 @@ static void undetermined(probe *p) {
     double u = draw(p, 1, 3), v = draw(p, 1, 3);
     for (int i = 0; i < count; i++) rows[i].x[2] = u * rows[i].x[0] + v * rows[i].x[1];
     see_refused(p, rows, count, 3);
+    probe_case(p, "the same, and the last point weighs 0");
+    rows[count - 1].weight = 0;
+    see_refused(p, rows, count, 3);
+    rows[count - 1].weight = 1;
     probe_case(p, "three columns, of which the second is 0");
     for (int i = 0; i < count; i++) rows[i].x[1] = 0, rows[i].x[2] = i;
     see_refused(p, rows, count, 3);

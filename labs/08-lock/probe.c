@@ -77,68 +77,103 @@ static void see_turns(probe *p, const struct turns *t) {
 
 static void turns(probe *p) { every_case(p, see_turns); }
 
-/* --- first come, first served -------------------------------------------------------------------------------------- */
+/* --- judged only where each launch had its turn ------------------------------------------------------------------------- */
 
-static void see_order(probe *p, const struct turns *t) {
-    int overtaken = 0;
-    for (int i = 0; i < t->begun_count; i++) overtaken += t->begun[i] != i;
-    probe_see_count(p, "launches that had the lock", (uint64_t)t->begun_count);
-    probe_see_count(p, "launches out of the order in which they came", (uint64_t)overtaken);
+/* What `alone` and `turns` say is not said once more by the checks below. */
+static bool is_whole(const struct turns *t) {
+    bool whole = t->most_holders <= 1;
+    for (int i = 0; i < t->ask_count; i++) whole = whole && t->asks[i].status == LS_OK && t->asks[i].busy == 1;
+    return whole;
 }
 
-static void in_order(probe *p) { every_case(p, see_order); }
+static void see_if(probe *p, bool is_judged, const char *what, int value, int right) {
+    probe_see_count(p, what, (uint64_t)(is_judged ? value : right));
+}
+
+static void see_any_whole(probe *p, bool any) {
+    probe_see(p, "whether each launch had one whole turn, at least where one thread is alone", "%s",
+              any ? "yes" : "no");
+}
+
+/* --- first come, first served -------------------------------------------------------------------------------------- */
+
+static bool any_whole; /* so far, in this check */
+
+static void see_order(probe *p, const struct turns *t) {
+    bool judged = is_whole(t);
+    int overtaken = 0;
+    for (int i = 0; i < t->begun_count; i++) overtaken += t->begun[i] != i;
+    see_if(p, judged, "launches out of the order in which they came", overtaken, 0);
+    any_whole = any_whole || judged;
+}
+
+static void in_order(probe *p) {
+    every_case(p, see_order);
+    see_any_whole(p, any_whole);
+}
 
 /* --- a turn that does not come ------------------------------------------------------------------------------------- */
 
-static void see_loss(probe *p, const struct turns *t) {
+static void see_loss(probe *p, const struct turns *t, bool judged) {
     int served = 0, other = 0, waited = 0;
-    probe_see(p, "what the launch returns whose turn does not come", "%s", ls_status_text(t->asks[t->lost].status));
+    ls_status status = judged ? t->asks[t->lost].status : LS_ERR_TIMEOUT;
+    probe_see(p, "what the launch returns whose turn does not come", "%s", ls_status_text(status));
     for (int i = t->lost; i < t->ask_count; i++) {
         served += t->asks[i].busy > 0;
         other += t->asks[i].status != LS_ERR_TIMEOUT;
         waited += i >= t->asked_before_loss && t->asks[i].waits > 0;
     }
-    probe_see_count(p, "turns of that launch and of those that came after it", (uint64_t)served);
-    probe_see_count(p, "of these, launches with another status than a timeout", (uint64_t)other);
-    probe_see_count(p, "launches that wait, though they have come when it was over", (uint64_t)waited);
-    probe_see_count(p, "threads that report it", (uint64_t)t->reports);
-    probe_see_count(p, "threads that had the lock at the same time, at most", (uint64_t)t->most_holders);
+    see_if(p, judged, "turns of that launch and of those that came after it", served, 0);
+    see_if(p, judged, "of these, launches with another status than a timeout", other, 0);
+    see_if(p, judged, "launches that wait, though they have come when it was over", waited, 0);
+    see_if(p, judged, "threads that report it", t->reports, 1);
+    see_if(p, judged, "threads that had the lock at the same time, at most", t->most_holders, 1);
 }
 
 static void deadline(probe *p) {
     struct turns t = {0};
+    bool any = false;
     for (int threads = 1; threads <= 4; threads++) {
         probe_case(p, "%d threads, how they wait", threads);
         run(p, &t, threads, 5, -1);
         probe_see_count(p, "waits whose deadline is not ls_wait_timeout_s() from now", (uint64_t)t.wrong_deadlines);
         probe_see_count(p, "waits that do not spin for ls_device_spin_us()", (uint64_t)t.wrong_spins);
     }
-    for (int threads = 2; threads <= 5; threads++)
+    for (int threads = 1; threads <= 5; threads++)
         for (int lost = 1; lost <= threads; lost++) {
+            run(p, &t, threads, 4, -1);
+            bool judged = is_whole(&t);
+            any = any || judged;
             probe_case(p, "%d threads, 4 launches each, the turn of launch %d does not come", threads, lost);
             run(p, &t, threads, 4, lost);
-            see_loss(p, &t);
+            see_loss(p, &t, judged);
             probe_case(p, "%d threads, the lock is set anew after that", threads);
             run(p, &t, threads, 2, -1);
-            see_turns(p, &t);
+            int whole = 0;
+            for (int i = 0; i < t.ask_count; i++) whole += t.asks[i].status == LS_OK && t.asks[i].busy == 1;
+            see_if(p, judged, "launches that had the lock once, for the whole time", whole, 2 * threads);
         }
+    see_any_whole(p, any);
 }
 
 /* --- what a trace sees --------------------------------------------------------------------------------------------- */
 
-static void see_records(probe *p, const struct turns *t) {
-    probe_see_count(p, "records of a LOCK", (uint64_t)t->locks);
-    probe_see_count(p, "records of an UNLOCK", (uint64_t)t->unlocks);
-    probe_see_count(p, "records that another thread's lie between", (uint64_t)t->torn);
-    probe_see_count(p, "records of an UNLOCK that begin or end before the turn is over", (uint64_t)t->hasty);
-    probe_see_count(p, "records of a LOCK that begin only after the wait", (uint64_t)t->late);
-    probe_see_count(p, "records of a LOCK that end only after the turn has begun", (uint64_t)t->slow);
-    probe_see_count(p, "locks that they name", (uint64_t)t->objects);
-    probe_see_count(p, "records with another name than \"host lock\"", (uint64_t)t->other_labels);
+static void see_records(probe *p, const struct turns *t, bool probing) {
+    bool judged = is_whole(t);
+    int records = probing ? t->ask_count : 0;
+    see_if(p, judged, "records of a LOCK", t->locks, records);
+    see_if(p, judged, "records of an UNLOCK", t->unlocks, records);
+    see_if(p, judged, "records that another thread's lie between", t->torn, 0);
+    see_if(p, judged, "records of an UNLOCK that begin or end before the turn is over", t->hasty, 0);
+    see_if(p, judged, "records of a LOCK that begin only after the wait", t->late, 0);
+    see_if(p, judged, "records of a LOCK that end only after the turn has begun", t->slow, 0);
+    see_if(p, judged, "locks that they name", t->objects, probing);
+    see_if(p, judged, "records with another name than \"host lock\"", t->other_labels, 0);
 }
 
 static void records(probe *p) {
     struct turns t = {0};
+    bool any = false;
     for (int probing = 0; probing < 2; probing++)
         for (int threads = 1; threads <= TURNS_THREADS; threads++)
             for (int seed = 0; seed < SEEDS; seed++) {
@@ -147,15 +182,19 @@ static void records(probe *p) {
                 if (probing) ls_probe_start(false);
                 run(p, &t, threads, 5, -1);
                 if (probing) ls_probe_stop();
-                see_records(p, &t);
+                see_records(p, &t, probing);
+                any = any || is_whole(&t);
                 ls_probe_drop();
             }
+    see_any_whole(p, any);
+    run(p, &t, 3, 2, -1);
+    bool judged = is_whole(&t);
     probe_case(p, "3 threads, probes on, the turn of launch 2 does not come");
     ls_probe_start(false);
     run(p, &t, 3, 2, 2);
     ls_probe_stop();
-    probe_see_count(p, "records of a LOCK", (uint64_t)t.locks);
-    probe_see_count(p, "records of an UNLOCK", (uint64_t)t.unlocks);
+    see_if(p, judged, "records of a LOCK", t.locks, 2);
+    see_if(p, judged, "records of an UNLOCK", t.unlocks, 2);
     ls_probe_drop();
 }
 

@@ -42,10 +42,27 @@ static void see_mode(probe *p, holds_mode mode, size_t unit, see_run *see) {
     }
 }
 
+/* Batches that a float, 32 bits or a double cannot count, and more devices than 8 or 16 bits can. */
+static void see_large(probe *p, holds_mode mode, see_run *see) {
+    static const size_t batches[] = {((size_t)1 << 24) + 1, ((size_t)1 << 32) + 1, ((size_t)1 << 53) + 1};
+    static const int devices[] = {1, 2, 8, 300, (1 << 16) + 1};
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
+        for (size_t b = 0; b < sizeof batches / sizeof *batches; b++) {
+            if (mode == HOLDS_SINGLE && devices[i] > 1) break;
+            const struct holds_run run = {.mode = mode,
+                                          .devices = devices[i],
+                                          .batch = batches[b] + 2 * probe_draw(p, 1000),
+                                          .moments = (i + b) % 3,
+                                          .sizes = draw_sizes(p, 1)};
+            see(p, &run);
+        }
+}
+
 /* Small models first; the last ones have more bytes than 32 bits can say. */
 static void see_runs(probe *p, see_run *see) {
     for (size_t unit = 64; unit <= (size_t)64 << 24; unit <<= 12)
         for (int mode = HOLDS_SINGLE; mode <= HOLDS_DDP; mode++) see_mode(p, (holds_mode)mode, unit, see);
+    for (int mode = HOLDS_SINGLE; mode <= HOLDS_DDP; mode++) see_large(p, (holds_mode)mode, see);
 }
 
 enum { NAME_CAPACITY = 96 };
@@ -59,9 +76,11 @@ static const char *name_run(char text[NAME_CAPACITY], const struct holds_run *ru
     return text;
 }
 
-/* What each device is said to hold of a category. */
+/* What each device is said to hold of a category; of many devices the first ones and the last. */
 static void see_category(probe *p, const struct holds_run *run, ls_memory_category category) {
+    enum { MOST_SEEN = 17 };
     for (int d = 0; d < run->devices; d++) {
+        if (run->devices > MOST_SEEN && d > 1) d = run->devices - 1;
         const struct holds_bytes held = holds_predict(run, d);
         probe_see(p, probe_name(p, "device %d's %s bytes", d, ls_memory_name(category)), "%zu", held.of[category]);
     }

@@ -45,29 +45,58 @@ static void begin_case(probe *p, const struct weighed *w) {
                w->states > 1 ? "s" : "");
 }
 
-/* Old contents are drawn, and one state lies behind those that count. With found_inf nobody uses the factor. */
-static void see_weighed(probe *p, const struct weighed *w) {
-    struct ls_update_state states[MOST_STATES + 1], before[MOST_STATES + 1];
-    float drawn[MOST_STATES + 1];
-    probe_draw_floats(p, drawn, MOST_STATES + 1);
-    for (int s = 0; s <= MOST_STATES; s++)
-        states[s] = (struct ls_update_state){.01, 4 + s, (float)(s % 2), drawn[s], drawn[s], drawn[s], .25F, .5F};
-    memcpy(before, states, sizeof before);
+static struct ls_update_state draw_state(probe *p, int number) {
+    float drawn[3];
+    probe_draw_floats(p, drawn, 3);
+    return (struct ls_update_state){.01, 4 + number, (float)(number % 2), drawn[0], drawn[1], drawn[2], .25F, .5F};
+}
+
+/* Of many states the first ones, those around 8 and 16 bits, and the last. */
+static bool is_seen(size_t s, size_t states) {
+    return s < MOST_STATES || s + 1 == states || s == 255 || s == 256 || s == 65535 || s == 65536;
+}
+
+static void see_state(probe *p, const struct weighed *w, size_t s, const struct ls_update_state *is,
+                      const struct ls_update_state *was) {
+    probe_see(p, probe_name(p, "state %zu: found_inf", s), "%s", text_of(is->found_inf, 9));
+    probe_see(p, probe_name(p, "state %zu: scale", s), "%s", text_of(is->scale, 9));
+    probe_see(p, probe_name(p, "state %zu: norm", s), "%s", text_of(is->norm, w->digits));
+    if (is->found_inf == 0)
+        probe_see(p, probe_name(p, "state %zu: gradient_factor", s), "%s", text_of(is->gradient_factor, w->digits));
+    bool same = is->learning_rate == was->learning_rate && is->step == was->step && is->step_size == was->step_size &&
+                is->bias2_sqrt == was->bias2_sqrt;
+    probe_see(p, probe_name(p, "state %zu: whether the rest is as it was", s), "%s", same ? "yes" : "no");
+}
+
+/* Of `w->states` states, and of what lies behind them. Old contents are drawn. With found_inf nobody uses the factor. */
+static void see_weighed_in(probe *p, const struct weighed *w, struct ls_update_state *states, size_t all) {
+    struct ls_update_state *before = malloc(all * sizeof *before);
+    probe_must(p, "memory for the states", before ? LS_OK : LS_ERR_NO_MEMORY);
+    for (size_t s = 0; s < all; s++) states[s] = draw_state(p, (int)s);
+    memcpy(before, states, all * sizeof *before);
     begin_case(p, w);
     weigh(p, states, w);
-    for (size_t s = 0; s < w->states; s++) {
-        probe_see(p, probe_name(p, "state %zu: found_inf", s), "%s", text_of(states[s].found_inf, 9));
-        probe_see(p, probe_name(p, "state %zu: scale", s), "%s", text_of(states[s].scale, 9));
-        probe_see(p, probe_name(p, "state %zu: norm", s), "%s", text_of(states[s].norm, w->digits));
-        if (states[s].found_inf == 0)
-            probe_see(p, probe_name(p, "state %zu: gradient_factor", s), "%s",
-                      text_of(states[s].gradient_factor, w->digits));
-        bool same = states[s].learning_rate == before[s].learning_rate && states[s].step == before[s].step &&
-                    states[s].step_size == before[s].step_size && states[s].bias2_sqrt == before[s].bias2_sqrt;
-        probe_see(p, probe_name(p, "state %zu: whether the rest is as it was", s), "%s", same ? "yes" : "no");
+    for (size_t s = 0; s < w->states; s++)
+        if (is_seen(s, w->states)) see_state(p, w, s, &states[s], &before[s]);
+    for (size_t s = w->states; s < all && s <= w->states; s++) {
+        bool same = memcmp(&states[s], &before[s], sizeof states[s]) == 0;
+        probe_see(p, "whether the state behind the last is as it was", "%s", same ? "yes" : "no");
     }
-    bool same = memcmp(&states[w->states], &before[w->states], sizeof states[0]) == 0;
-    probe_see(p, "whether the state behind the last is as it was", "%s", same ? "yes" : "no");
+    free(before);
+}
+
+/* In memory of exactly so many states: whoever reads behind them leaves it. */
+static void see_weighed_exactly(probe *p, const struct weighed *w) {
+    struct ls_update_state *states = malloc(w->states * sizeof *states);
+    probe_must(p, "memory for the states", states ? LS_OK : LS_ERR_NO_MEMORY);
+    see_weighed_in(p, w, states, w->states);
+    free(states);
+}
+
+/* One state lies behind those that count. */
+static void see_weighed(probe *p, const struct weighed *w) {
+    static struct ls_update_state states[MOST_STATES + 1];
+    see_weighed_in(p, w, states, MOST_STATES + 1);
 }
 
 /* Four digits: any order of the same operations has them. */
@@ -82,11 +111,13 @@ static void unscale(probe *p) {
             see_weighed(p, &(struct weighed){(double)norm * norm, scales[i], 0, states, EXACT});
         }
     see_weighed(p, &(struct weighed){0, 65536, 0, 1, EXACT});
+    static const size_t exactly[] = {1, 3, 300, 66000};
+    for (int i = 0; i < 4; i++) see_weighed_exactly(p, &(struct weighed){9, 2, 0, exactly[i], EXACT});
 }
 
 static void found_inf(probe *p) {
-    const double sums[] = {1, INFINITY, (double)NAN, -(double)NAN, 0, (double)FLT_MAX, 1e60};
-    for (int i = 0; i < 7; i++)
+    const double sums[] = {1, INFINITY, (double)NAN, -(double)NAN, 0, (double)FLT_MAX, 1e60, 5e-324};
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
         for (int scaled = 0; scaled < 2; scaled++) {
             see_weighed(p, &(struct weighed){sums[i], scaled ? 1024.F : 0, 0, 2, ABOUT});
             see_weighed(p, &(struct weighed){sums[i], scaled ? 1.F : 0, 0, 1, ABOUT});
@@ -129,9 +160,10 @@ static void see_scaler(probe *p, const char *whose, const struct ls_scaler_state
 
 /* One update of a scaler that stands at `scaler`. */
 static void see_update(probe *p, struct ls_scaler_state scaler, float bad, struct ls_scaler_rule rule) {
+    char found[40] = "all is finite";
+    if (bad != 0) snprintf(found, sizeof found, "found_inf %g", (double)bad);
     probe_case(p, "scale %.9g, growth_tracker %d, %s; interval %d, factors %g and %g", (double)scaler.scale,
-               scaler.growth_tracker, bad != 0 ? "found_inf" : "all is finite", rule.growth_interval,
-               rule.growth_factor, rule.backoff_factor);
+               scaler.growth_tracker, found, rule.growth_interval, rule.growth_factor, rule.backoff_factor);
     update(p, &scaler, bad, rule);
     see_scaler(p, "", &scaler);
 }
@@ -178,10 +210,25 @@ static void edges(probe *p) {
     see_update(p, (struct ls_scaler_state){0x1p-149F, 1, 3}, 1, rule);
     see_update(p, (struct ls_scaler_state){8, 3, 4}, 0, rule); /* the interval has become shorter */
     see_update(p, (struct ls_scaler_state){8, 0, 1LL << 40}, 1, rule);
+    see_update(p, (struct ls_scaler_state){8, 0, INT32_MAX}, 1, rule);
+    static const int32_t intervals[] = {127,   128,   255,   256,   2000,    32767,
+                                        32768, 65535, 65536, 70000, 1 << 24, INT32_MAX};
+    for (size_t i = 0; i < sizeof intervals / sizeof *intervals; i++) {
+        const struct ls_scaler_rule rare = {2, 0.5, intervals[i]};
+        see_update(p, (struct ls_scaler_state){8, intervals[i] - 2, 4}, 0, rare);
+        see_update(p, (struct ls_scaler_state){8, intervals[i] - 1, 4}, 0, rare);
+        see_update(p, (struct ls_scaler_state){8, intervals[i] - 1, 4}, 1, rare);
+    }
+    /* places that have found one, counted */
+    static const float places[] = {64, 128, 256, 65536, 1e10F};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        see_update(p, (struct ls_scaler_state){8, 1, 4}, places[i], rule);
     /* the sum's root is too large for fp32, and the norm is not */
     see_weighed(p, &(struct weighed){1e80, 65536, 0, 1, ABOUT});
     see_weighed(p, &(struct weighed){1e80, 65536, 1, 1, ABOUT});
     see_weighed(p, &(struct weighed){1e80, 1, 0, 1, ABOUT}); /* every gradient is finite */
+    see_weighed(p, &(struct weighed){1e300, 8, 0, 1, ABOUT});
+    see_weighed(p, &(struct weighed){DBL_MAX, 8, 1, 2, ABOUT});
     see_weighed(p, &(struct weighed){1e-80, 0x1p-100F, 1e-20F, 1, ABOUT});
 }
 

@@ -13,7 +13,7 @@
 
 /* --- the pieces ----------------------------------------------------------------------------------------------------- */
 
-enum { MOST_SAMPLES = 64, MOST_ROW_NBYTES = 64, MOST_ANSWER = 7 };
+enum { MOST_SAMPLES = 64, MOST_ROW_NBYTES = 64, MOST_ANSWER = 7, MOST_SEEN = 16 };
 
 /* Where something lies behind the beginning of what the batch has, or that there is nothing. */
 static const char *place_of(const void *part, const void *whole) {
@@ -32,6 +32,7 @@ static void see_pieces(probe *p, const ls_batch *batch, int pieces, size_t row_n
                                : "without answers",
                pieces, pieces > 1 ? "s" : "");
     for (int k = 0; k < pieces; k++) {
+        if (pieces > MOST_SEEN && k == MOST_SEEN / 2) k = pieces - MOST_SEEN / 2; /* the first ones and the last */
         ls_batch part = ls_micro_batch(batch, k, pieces, row_nbytes, answer);
         probe_see_count(p, probe_name(p, "samples of piece %d", k), part.count);
         probe_see(p, probe_name(p, "bytes before piece %d's inputs", k), "%s", place_of(part.inputs, batch->inputs));
@@ -63,6 +64,13 @@ static void pieces(probe *p) {
     see_pieces(p, &(ls_batch){.inputs = inputs, .labels = labels, .global_count = 5}, 3, 4, 1);
     see_pieces(p, &(ls_batch){.inputs = inputs, .labels = labels, .count = 5000000000, .global_count = 5000000000}, 3,
                100, 1);
+    static const int many[] = {16, 17, 255, 256, 257, 300, 65536, 66000};
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++) { /* only places are looked at: there are no such samples */
+        see_pieces(p, &(ls_batch){.inputs = inputs, .labels = labels, .count = 1000, .global_count = 70000}, many[i], 4,
+                   1);
+        see_pieces(p, &(ls_batch){.inputs = inputs, .targets = targets, .count = 200000, .global_count = 200000},
+                   many[i], 70000, 300);
+    }
     see_pieces(p, &(ls_batch){.global_count = 5}, 3, 4, 1); /* a rank that has run out of samples */
     see_pieces(p, &(ls_batch){.labels = labels, .count = 7, .global_count = 7}, 3, 4, 1); /* inputs that lie there */
 }

@@ -5,7 +5,7 @@
 
 #include "common/seam/parallel.h"
 
-enum { DEVICES = 3, PLACES = 3 };
+enum { DEVICES = 3, PLACES = LS_MOST_BATCH_PLACES };
 
 /* The members of the table that a micro-batch calls, in their order. */
 enum call { FORWARD_BACKWARD, REDUCE, APPLY, CALLS };
@@ -92,8 +92,17 @@ static void see_micro_batch(probe *p, int k, int of) {
     probe_see(p, "what it returns", "%s", ls_status_text(status));
 }
 
+/* The pieces that are looked at: all of a few; of many the first ones and the last, and those around 8 and 16 bits. */
+static int next_piece(int k, int of) {
+    static const int edges[] = {127, 255, 256, 32767, 65535, 65536};
+    if (k < 8 || k >= of - 2) return k + 1;
+    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++)
+        if (k < edges[i] && edges[i] < of) return edges[i];
+    return of - 2;
+}
+
 static void see_good(probe *p, int of, bool no_sync) {
-    for (int k = 0; k < of; k++) {
+    for (int k = 0; k < of; k = next_piece(k, of)) {
         probe_case(p, "micro-batch %d of %d%s, all goes well", k, of, no_sync ? ", no_sync" : "");
         probe_must(p, "the devices", open_fake());
         fake.base.no_sync = no_sync;
@@ -118,13 +127,19 @@ static void see_failure(probe *p, enum call call, ls_status returned, int poison
 }
 
 void see_turns(probe *p) {
-    for (int of = 1; of <= 4; of++) see_good(p, of, false);
+    static const int many[] = {8, 9, 16, 257, 300, (1 << 16) + 1};
+    for (int of = 1; of <= 5; of++) see_good(p, of, false);
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++) see_good(p, many[i], false);
     for (int of = 1; of <= 2; of++) see_good(p, of, true);
+    static const ls_status failures[] = {
+#define FAILURE_ROW(name, value, exit_code, text) LS_##name,
+        LS_STATUS_MAP(FAILURE_ROW)
+#undef FAILURE_ROW
+    };
     for (enum call call = FORWARD_BACKWARD; call < CALLS; call++) {
-        see_failure(p, call, LS_ERR_PEER, -1);
-        see_failure(p, call, LS_ERR_NO_MEMORY, -1);
-        see_failure(p, call, LS_OK, 0);
-        see_failure(p, call, LS_OK, 2);
+        for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
+            if (failures[i] != LS_OK) see_failure(p, call, failures[i], -1);
+        for (int d = 0; d < DEVICES; d++) see_failure(p, call, LS_OK, d);
     }
 }
 
@@ -166,7 +181,10 @@ static void see_end(probe *p, int k, int of, bool no_sync, bool is_capturing, bo
 void see_ends(probe *p) {
     probe_must(p, "the devices", open_fake());
     for (int manner = 0; manner < 8; manner++)
-        for (int of = 1; of <= 5; of++)
-            for (int k = 0; k < of; k++) see_end(p, k, of, manner & 1, manner & 4, manner & 2);
+        for (int i = 0; i < 9; i++) {
+            static const int ofs[] = {1, 2, 3, 4, 5, 8, 17, 257, (1 << 16) + 1};
+            for (int k = 0; k < ofs[i]; k = next_piece(k, ofs[i]))
+                see_end(p, k, ofs[i], manner & 1, manner & 4, manner & 2);
+        }
     close_fake();
 }

@@ -45,6 +45,23 @@ static void merge_sets(probe *p, const size_t *sizes, int sets, float base, floa
     see_is(p, "M2", total.m2, all.m2, all.m2);
 }
 
+/* Sets so large that their values are nowhere: their counts are more than a float or 32 bits tell apart. */
+static void merge_large_sets(probe *p) {
+    static const double counts[] = {70000, 16777217, 3e9, 4294967301, 1e12, 1};
+    enum { COUNTS = sizeof counts / sizeof *counts };
+    for (int i = 0; i < COUNTS; i++) {
+        float drawn[2];
+        probe_draw_floats(p, drawn, 2);
+        double m = counts[(i + 1) % COUNTS];
+        struct ls_statistics total = {counts[i], (double)drawn[0], counts[i] * 2};
+        ls_statistics_merge(&total, (struct ls_statistics){m, 3 + (double)drawn[1], (m - 1) * 5});
+        probe_case(p, "sets of %.0f and %.0f values", counts[i], m);
+        probe_see(p, "count", "%.17g", total.count);
+        probe_see_near(p, "mean", total.mean, 1e-9 * (1 + fabs(total.mean)));
+        probe_see_near(p, "M2", total.m2, 1e-9 * total.m2);
+    }
+}
+
 static void merge(probe *p) {
     static const struct {
         int sets;
@@ -66,6 +83,7 @@ static void merge(probe *p) {
     }
     probe_case(p, "sets of 50 and 30 values near 1000000, all within 3 of each other");
     merge_sets(p, (size_t[]){50, 30}, 2, 1e6f, 0.5f);
+    merge_large_sets(p);
 }
 
 /* --- one pass ---------------------------------------------------------------------------------------------------- */
@@ -77,12 +95,21 @@ static const struct {
     bool relu;
     ls_dtype dtype;
 } shapes[] = {
-    {2, {1, 1}, 1, 1, 2, false, LS_FP32},       {2, {2, 2}, 1, 2, 2, false, LS_FP32},
-    {2, {2, 2}, 3, 2, 3, false, LS_FP32},       {3, {1, 1, 1}, 2, 2, 2, false, LS_FP32},
-    {2, {1, 3}, 2, 2, 2, false, LS_FP32},       {3, {4, 1, 2}, 3, 3, 2, true, LS_FP32},
-    {2, {3, 0}, 2, 2, 2, false, LS_FP32},       {2, {0, 2}, 2, 2, 2, true, LS_FP32},
-    {4, {0, 1, 0, 1}, 1, 1, 2, false, LS_FP32}, {4, {3, 5, 2, 4}, 5, 7, 3, true, LS_FP32},
-    {3, {2, 1, 3}, 3, 2, 2, true, LS_FP16},     {3, {2, 1, 3}, 3, 2, 2, true, LS_BF16},
+    {2, {1, 1}, 1, 1, 2, false, LS_FP32},
+    {2, {2, 2}, 1, 2, 2, false, LS_FP32},
+    {2, {2, 2}, 3, 2, 3, false, LS_FP32},
+    {3, {1, 1, 1}, 2, 2, 2, false, LS_FP32},
+    {2, {1, 3}, 2, 2, 2, false, LS_FP32},
+    {3, {4, 1, 2}, 3, 3, 2, true, LS_FP32},
+    {2, {3, 0}, 2, 2, 2, false, LS_FP32},
+    {2, {0, 2}, 2, 2, 2, true, LS_FP32},
+    {4, {0, 1, 0, 1}, 1, 1, 2, false, LS_FP32},
+    {4, {3, 5, 2, 4}, 5, 7, 3, true, LS_FP32},
+    {3, {2, 1, 3}, 3, 2, 2, true, LS_FP16},
+    {3, {2, 1, 3}, 3, 2, 2, true, LS_BF16},
+    {2, {2, 2}, 300, 1, 1, false, LS_FP32},
+    {2, {1, 2}, 2, 70, 80, true, LS_FP32},
+    {9, {1, 2, 0, 1, 1, 0, 2, 1, 1}, 3, 2, 2, true, LS_FP32},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -96,7 +123,7 @@ static struct bn_run begin_run(probe *p, int shape, int steps, bool accumulate) 
                          .dtype = shapes[shape].dtype,
                          .accumulate = accumulate,
                          .apart = true};
-    char text[128] = "";
+    char text[192] = "";
     for (int r = 0, at = 0; r < run.ranks; r++) {
         const char *unit = r > 0 ? "" : shapes[shape].batch[r] == 1 ? " sample" : " samples";
         at += snprintf(text + at, sizeof text - (size_t)at, "%srank %d has %zu%s", r > 0 ? ", " : "", r,
@@ -231,16 +258,21 @@ static void see_end(probe *p, struct bn_run *run) {
     bn_release(run);
 }
 
-/* All ranks fail at the same place, so that none waits for another. */
+/* All ranks fail at the same place, so that none waits for another. Each status is passed on as it is. */
 static void fails(probe *p) {
+    static const ls_status statuses[] = {LS_ERR_TIMEOUT,   LS_ERR_SYSTEM, LS_ERR_PEER,        LS_ERR_INVALID,
+                                         LS_ERR_NO_MEMORY, LS_ERR_IO,     LS_ERR_UNSUPPORTED, LS_ERR_STOPPED};
     struct bn_run run = {.ranks = 2, .steps = 1, .channels = 2, .height = 1, .width = 2, .batch = {{1, 1}}};
-    struct bn_run gather = run, reduce = run, one = run;
-    probe_case(p, "the all_gather fails");
-    gather.break_gather = LS_ERR_TIMEOUT;
-    see_end(p, &gather);
-    probe_case(p, "the all_reduce fails");
-    reduce.break_reduce = LS_ERR_SYSTEM;
-    see_end(p, &reduce);
+    struct bn_run one = run;
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
+        struct bn_run gather = run, reduce = run;
+        probe_case(p, "the all_gather fails (%s)", ls_status_text(statuses[i]));
+        gather.break_gather = statuses[i];
+        see_end(p, &gather);
+        probe_case(p, "the all_reduce fails (%s)", ls_status_text(statuses[i]));
+        reduce.break_reduce = statuses[i];
+        see_end(p, &reduce);
+    }
     probe_case(p, "all ranks together have one value per channel");
     one.width = 1;
     one.batch[0][1] = 0;

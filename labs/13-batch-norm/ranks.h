@@ -6,7 +6,7 @@
 #include "common/comm/comm.h"
 #include "labs/course/probe/probe.h"
 
-enum { MOST_RANKS = 4, MOST_STEPS = 3 };
+enum { MOST_RANKS = 9, MOST_STEPS = 3 };
 
 /* What one rank's layer has read and written, step by step: arrays of as many values as there are, and no more. */
 struct bn_rank {
@@ -29,7 +29,8 @@ struct bn_run {
 };
 
 /* Draws values, and runs the layer forward and backward in each step, or forward_only. Reads the first members; bn_release
- * frees the rest. A rank that fails says so in its status; what cannot be set up ends the probe. */
+ * frees the rest. Statistics are merged by the probe's own function, so that a wrong merge is the first check's alone. A rank
+ * that fails says so in its status; what cannot be set up ends the probe. */
 void bn_run(probe *p, struct bn_run *run);
 void bn_release(struct bn_run *run);
 

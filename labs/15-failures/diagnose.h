@@ -11,7 +11,9 @@
  *     memory     its device had no room for the model
  *     mismatch   it had been started with other settings than rank 0
  *     port       the port at which it was to serve the store was in use
- *     unknown    none of these; *rank is then -1 */
+ *     unknown    none of these; *rank is then -1
+ *
+ * A rank that died is the cause also where others did not come: who waits for the dead one is late itself. */
 const char *diagnose(const char *output, int *rank);
 
 #endif

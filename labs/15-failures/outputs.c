@@ -69,6 +69,20 @@ static void put_died(struct scene *s) {
     put(s, "ddprun: error: rank %d (pid %d) was ended by signal 9 (Killed)\nexit status 1\n", s->victim, pid(s));
 }
 
+/* A death that makes others late: who waits for one that waits for the dead one says so, before or behind those who have
+ * noticed the death. */
+static void put_died_and_late(struct scene *s) {
+    char late[192];
+    int told = draw(s, 2), by = s->others > 0 ? s->order[draw(s, s->others)] : s->first;
+    snprintf(late, sizeof late, "ddp_train[rank %d]: error: %s: rank %d did not come within %d s\n", by, s->operation,
+             s->first, s->timeout_s);
+    if (told == 0) put(s, "%s", late);
+    draw_operation(s);
+    put(s, "ddp_train[rank %d]: error: %s: rank %d died\n", s->first, s->operation, s->victim);
+    if (told == 1) put(s, "%s", late);
+    put(s, "ddprun: error: rank %d (pid %d) was ended by signal 9 (Killed)\nexit status 1\n", s->victim, pid(s));
+}
+
 static void put_late(struct scene *s, bool awakes) {
     char reason[64], before[sizeof s->operation];
     snprintf(reason, sizeof reason, "rank %d did not come within %d s", s->victim, s->timeout_s);
@@ -137,6 +151,17 @@ static void put_not_finite(struct scene *s) {
     put(s, "ddprun: error: rank %d (pid %d) exited with status 1: %s\nexit status 1\n", s->first, pid(s), reason);
 }
 
+/* Samples that end at different steps: no failure of the six, though a rank is named. */
+static void put_ran_out(struct scene *s) {
+    int step = draw(s, 1000);
+    for (int i = -1; i < s->others; i++)
+        put(s,
+            "ddp_train[rank %d]: error: rank %d has run out of samples at step %d: this rank, which has more, stops "
+            "too\n",
+            i < 0 ? s->first : s->order[i], s->victim, step);
+    put(s, "exit status 1\n");
+}
+
 void output_make(probe *p, char text[OUTPUT_CAPACITY], int kind, int ranks) {
     struct scene s = {.p = p, .text = text, .ranks = ranks};
     text[0] = 0;
@@ -148,6 +173,9 @@ void output_make(probe *p, char text[OUTPUT_CAPACITY], int kind, int ranks) {
     case 3: put_no_room(&s); break;
     case 4: put_other_settings(&s); break;
     case 5: put_taken(&s); break;
-    default: put_not_finite(&s); break;
+    case 6: put_not_finite(&s); break;
+    case 7: put_died_and_late(&s); break;
+    case 8: put_ran_out(&s); break;
+    default: put(&s, "exit status %d\n", 1 + draw(&s, 3)); break; /* nobody has said anything */
     }
 }

@@ -4,7 +4,7 @@
 
 #include "labs/course/probe/probe.h"
 
-enum { OUTPUT_KINDS = 7, OUTPUT_CAPACITY = 1 << 14 };
+enum { OUTPUT_KINDS = 10, OUTPUT_CAPACITY = 1 << 15 };
 
 /* An output of that kind, 0 <= kind < OUTPUT_KINDS, of a job of so many ranks (at least 2): who fails, who notices it
  * first, the order of the lines and all numbers are drawn. */

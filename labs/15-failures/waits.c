@@ -16,7 +16,7 @@
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"
 
-enum { MOST_RANKS = 12 };
+enum { MOST_RANKS = LS_COMM_MAX_RANKS, DRAWN_RANKS = 12 };
 #define SHORT_S 0.06 /* for deadlines that pass; a patrol comes by every 0.05 s */
 #define LONG_S 4.0   /* for those that do not */
 
@@ -42,8 +42,10 @@ static void close_group(struct group *g) {
     for (int r = 0; r < g->ranks; r++) ls_comm_destroy(g->rank[r]);
 }
 
+enum { FATES_CAPACITY = 1024 };
+
 /* "; rank 0 came; ranks 2, 3 died" */
-static const char *fates_text(const struct group *g, char text[512]) {
+static const char *fates_text(const struct group *g, char text[FATES_CAPACITY]) {
     static const struct {
         char fate;
         const char *words;
@@ -60,8 +62,8 @@ static const char *fates_text(const struct group *g, char text[512]) {
         bool chosen[LS_COMM_MAX_RANKS] = {false}, any = false;
         for (int r = 0; r < g->ranks; r++) any |= chosen[r] = r != g->self && g->fates[r] == told[i].fate;
         if (any)
-            length += (size_t)snprintf(text + length, 512 - length, "; %s %s", ls_ranks_text(ranks, chosen, g->ranks),
-                                       told[i].words);
+            length += (size_t)snprintf(text + length, FATES_CAPACITY - length, "; %s %s",
+                                       ls_ranks_text(ranks, chosen, g->ranks), told[i].words);
     }
     return text;
 }
@@ -86,21 +88,37 @@ static void set_fate(const struct group *g, int r, char fate) {
 
 /* --- what happens meanwhile ---------------------------------------------------------------------------------------- */
 
-/* The rank that does its part at the next poll(), and whether it then leaves; NULL: nothing happens. */
+/* The rank that does its part at the next poll(), and whether it then leaves, or that breaks the group; NULL: nothing
+ * happens. */
 static struct meanwhile {
     const struct group *group;
     int rank;
     bool leaves, by_flag;
+    ls_status breaks; /* LS_OK: it does its part */
 } meanwhile;
 
 enum { AWAITED_STEP = 3 };
 
+static void break_in_silence(ls_comm *comm, ls_status status, const char *reason) {
+    ls_log_sink before = ls_log_capture((char[512]){0}, 512);
+    (void)ls_comm_break(comm, status, NULL, "%s", reason);
+    ls_log_restore(before);
+}
+
+static void act(const struct meanwhile *now) {
+    if (now->breaks != LS_OK)
+        break_in_silence(now->group->rank[now->rank], now->breaks, "something else is wrong");
+    else if (now->by_flag)
+        ls_comm_step_done(now->group->rank[now->rank], AWAITED_STEP);
+    else
+        come(now->group, now->rank, true);
+    if (now->leaves) atomic_store(&self(now->group)->segment->slot[now->rank].left, LS_LEFT);
+}
+
 int poll(struct pollfd *files, nfds_t count, int timeout_ms) {
     const struct meanwhile now = meanwhile;
     meanwhile.group = NULL;
-    if (now.group && now.by_flag) ls_comm_step_done(now.group->rank[now.rank], AWAITED_STEP);
-    if (now.group && !now.by_flag) come(now.group, now.rank, true);
-    if (now.group && now.leaves) atomic_store(&self(now.group)->segment->slot[now.rank].left, LS_LEFT);
+    if (now.group) act(&now);
     const struct timespec timeout = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000L};
     return (int)syscall(SYS_ppoll, files, count, timeout_ms < 0 ? NULL : &timeout, NULL, (size_t)0);
 }
@@ -127,7 +145,7 @@ static void see_wait(probe *p, const struct group *g) {
 }
 
 static void see_fates(probe *p, struct group *g) {
-    char fates[512];
+    char fates[FATES_CAPACITY];
     probe_case(p, "%d ranks, rank %d waits %g s at most%s", g->ranks, g->self, g->timeout_s, fates_text(g, fates));
     open_group(p, g);
     for (int r = 0; r < g->ranks; r++)
@@ -138,11 +156,18 @@ static void see_fates(probe *p, struct group *g) {
 
 /* Each rank's fate is one of `possible`; one rank at least has not come. */
 static void see_drawn(probe *p, const char *possible, double timeout_s) {
-    struct group g = {.ranks = 2 + (int)probe_draw(p, MOST_RANKS - 1), .timeout_s = timeout_s};
+    struct group g = {.ranks = 2 + (int)probe_draw(p, DRAWN_RANKS - 1), .timeout_s = timeout_s};
     g.self = (int)probe_draw(p, (uint64_t)g.ranks);
     for (int r = 0; r < g.ranks; r++) g.fates[r] = possible[probe_draw(p, strlen(possible))];
     g.fates[g.self == 0 ? 1 : 0] = possible[0];
     g.fates[g.self] = '.';
+    see_fates(p, &g);
+}
+
+/* As many ranks as there may be, of fates in turn. */
+static void see_all_ranks(probe *p, const char *possible, double timeout_s) {
+    struct group g = {.ranks = MOST_RANKS, .self = 33, .timeout_s = timeout_s};
+    for (int r = 0; r < g.ranks; r++) g.fates[r] = possible[(size_t)r % strlen(possible)];
     see_fates(p, &g);
 }
 
@@ -180,7 +205,7 @@ static void *come_late(void *argument) {
 }
 
 static void see_late(probe *p, struct group *g, bool rings) {
-    char fates[512];
+    char fates[FATES_CAPACITY];
     probe_case(p, "%d ranks, rank %d waits %g s at most%s, but after 0.18 s%s", g->ranks, g->self, g->timeout_s,
                fates_text(g, fates), rings ? "" : ", and dies before it can ring the bell");
     open_group(p, g);
@@ -235,6 +260,8 @@ void waits_deadline(probe *p) {
     see_small(p, "aC", SHORT_S);
     see_small(p, "adl", SHORT_S); /* who has come before it died is not missed */
     for (int again = 0; again < 12; again++) see_drawn(p, again % 2 ? "aCdl" : "aC", SHORT_S + (double)again / 1000);
+    see_all_ranks(p, "a", SHORT_S);
+    see_all_ranks(p, "CCCda", SHORT_S);
 }
 
 /* Noticed long before the deadline; with a deadline that is over at the first patrol, too, a death is the reason. */
@@ -244,35 +271,56 @@ void waits_dead(probe *p) {
     see_small(p, "DCL", LONG_S);
     for (int again = 0; again < 10; again++) see_drawn(p, again % 2 ? "DCaL" : "LCa", LONG_S);
     for (int again = 0; again < 6; again++) see_drawn(p, again % 2 ? "DCa" : "LDadl", 0.01);
+    see_all_ranks(p, "D", LONG_S);
+    see_all_ranks(p, "CLadC", LONG_S);
 }
 
 /* --- who has given up before --------------------------------------------------------------------------------------- */
 
 static void see_broken(probe *p, struct group *g, ls_status status, const char *reason) {
     int by = g->ranks - 1;
-    char fates[512];
+    char fates[FATES_CAPACITY];
     probe_case(p, "%d ranks, rank 0 waits%s; before, rank %d has broken the group: %s (%s)", g->ranks,
                fates_text(g, fates), by, reason, ls_status_text(status));
     open_group(p, g);
     for (int r = 1; r < g->ranks; r++) set_fate(g, r, g->fates[r]);
-    ls_log_sink before = ls_log_capture((char[512]){0}, 512);
-    (void)ls_comm_break(g->rank[by], status, NULL, "%s", reason);
-    ls_log_restore(before);
+    break_in_silence(g->rank[by], status, reason);
     see_wait(p, g);
+    close_group(g);
+}
+
+/* The last rank breaks the group after the wait has asked whether it is whole. */
+static void see_broken_meanwhile(probe *p, struct group *g, ls_status status) {
+    char fates[FATES_CAPACITY];
+    probe_case(p, "%d ranks, rank 0 waits %g s at most%s; while it asks who is lost, rank %d breaks the group (%s)",
+               g->ranks, g->timeout_s, fates_text(g, fates), g->ranks - 1, ls_status_text(status));
+    open_group(p, g);
+    for (int r = 1; r < g->ranks; r++) set_fate(g, r, g->fates[r]);
+    meanwhile = (struct meanwhile){.group = g, .rank = g->ranks - 1, .breaks = status};
+    see_wait(p, g);
+    meanwhile.group = NULL;
     close_group(g);
 }
 
 void waits_broken(probe *p) {
     static const char *const fates[] = {".a", ".aa", ".Da", ".LD", ".Ca", ".aDaa", ".daL"};
-    static const ls_status reasons[] = {LS_ERR_PEER, LS_ERR_INVALID, LS_ERR_TIMEOUT};
+    static const ls_status reasons[] = {LS_ERR_PEER,   LS_ERR_INVALID, LS_ERR_TIMEOUT,  LS_ERR_NO_MEMORY,
+                                        LS_ERR_SYSTEM, LS_ERR_IO,      LS_ERR_DIVERGED, LS_ERR_STOPPED};
+    enum { FATES = sizeof fates / sizeof fates[0], REASONS = sizeof reasons / sizeof reasons[0] };
     char reason[64];
-    for (size_t i = 0; i < sizeof fates / sizeof fates[0]; i++)
-        for (int k = 0; k < 3; k++) {
+    for (int i = 0; i < FATES; i++)
+        for (int k = 0; k < REASONS; k++) {
+            if (k > 2 && (i + k) % FATES > 0) continue; /* each of the others once */
             struct group g = {.ranks = (int)strlen(fates[i]), .timeout_s = k == 2 ? 0.01 : LONG_S};
             memcpy(g.fates, fates[i], (size_t)g.ranks);
             snprintf(reason, sizeof reason, "number %d is wrong", (int)probe_draw(p, 1000000));
             see_broken(p, &g, reasons[k], reason);
         }
+    for (int k = 0; k < REASONS; k += 3) {
+        see_broken_meanwhile(p, &(struct group){.ranks = 3, .fates = ".Da", .timeout_s = LONG_S},
+                             reasons[(k + 1) % REASONS]);
+        see_broken_meanwhile(p, &(struct group){.ranks = 3, .fates = ".aa", .timeout_s = 0.01}, reasons[k]);
+    }
 }
 
 /* --- who keeps whom ------------------------------------------------------------------------------------------------ */
@@ -321,6 +369,8 @@ void waits_culprit(probe *p) {
         draw_chain(p, chain);
         see_chain(p, chain, length, AWAY, SHORT_S, false);
     }
+    draw_chain(p, chain);
+    see_chain(p, chain, MOST_RANKS, AWAY, SHORT_S, false);
     for (int length = 2; length <= 4; length++) { /* a death is one's own, whoever was waited for */
         draw_chain(p, chain);
         see_chain(p, chain, length, DIED, LONG_S, false);

@@ -5,13 +5,20 @@
 #        labs/course/build.sh own LAB OUT                OUT/own: the objects of the lab's probe
 #        labs/course/build.sh planted LAB OUT            the lab's programs with planted bugs, for its sheet
 # NO_ASAN=1: without OUT/probe_asan.
-# student: exit status 1 and OUT/refused, a line, where the code does not compile or calls what it should
-#          not; OUT/refused.words says the same in the student's language (LS_LANG).
+# student: exit status 1 and OUT/refused, a line, where the code does not compile or uses what it may not (may_use);
+#          OUT/refused.words says the same in the student's language (LS_LANG). The code is copied first, and everything reads
+#          the copy, OUT/code. It is preprocessed once and compiled twice, so that it is the same text under AddressSanitizer.
 # Settings come from labs/course/course.mk: CC, COURSE_CPPFLAGS, COURSE_CFLAGS, COURSE_LIB (the library), COURSE_LIBS, COURSE_OBJ.
 set -u
 . labs/course/conf.sh
 
 asan='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'
+
+# bounded SECONDS COMMAND...: with nothing to read, and killed after so many seconds. What it has started has limits of its own.
+bounded() { timeout --foreground -k 2 "$@" </dev/null; }
+
+# The name of a file's object.
+flat() { echo "$1" | tr / @; }
 
 # compile FOLDER INTO FLAGS FILE...: objects of the files in FOLDER, named by their paths
 compile() {
@@ -20,7 +27,7 @@ compile() {
     mkdir -p "$into"
     for file; do
         # shellcheck disable=SC2086
-        $CC -I. $COURSE_CPPFLAGS $COURSE_CFLAGS $flags -iquote "$from" -c "$from/$file" -o "$into/$(echo "$file" | tr / @).o" || return 1
+        $CC -I. $COURSE_CPPFLAGS $COURSE_CFLAGS $flags -iquote "$from" -c "$from/$file" -o "$into/$(flat "$file").o" || return 1
     done
 }
 
@@ -54,49 +61,102 @@ refuse() { # what words.sh says
     exit 1
 }
 
-# What a file is made of, by its true name, line by line: itself first, then all that it includes.
-sources() {
+# take FILE: copies a file of the submission, if it is a regular file of its own and no larger than a solution is.
+take() {
+    [ -e "$code/$1" ] || [ -L "$code/$1" ] || refuse file-missing "$1"
+    is_own "$1" && mkdir -p "$taken/$(dirname "$1")" && head -c $most_bytes "$code/$1" >"$taken/$1" || refuse not-own "$1"
+    tr -d '\000' <"$taken/$1" | cmp -s - "$taken/$1" || refuse not-own "$1"
+    echo "$1" >>"$out/taken"
+}
+
+# The header NAME that FILE includes: the submission's own, where the tree has not the same; the tree's; or one of the C library.
+take_header() { # NAME FILE
+    for header in "$(dirname "$2")/$1" "$1"; do
+        grep -qxF "$header" "$out/taken" && return
+        if ! [ "$code" -ef . ] && [ -e "$code/$header" ]; then
+            is_own "$header" && cmp -s "$code/$header" "$header" && return
+            [ "$(wc -l <"$out/taken")" -lt 100 ] || refuse too-many-headers "$2"
+            take "$header"
+            return
+        fi
+        [ -f "$header" ] && return
+    done
+    awk -v name="$1" '$1 == "header" { for (i = 2; i <= NF; i++) if ($i == name) found = 1 } END { exit !found }' labs/course/may_use ||
+        refuse other-header "$2" "$1"
+}
+
+# Copies the lab's files and the headers that they bring, and looks at their text.
+take_code() {
+    taken=$out/code
+    rm -rf "$taken" && mkdir -p "$taken" && : >"$out/taken" || exit 1
+    for file in $(cut_files "$folder"); do take "$file"; done
+    while read -r file <&3; do
+        bounded 20 awk -f labs/course/source.awk labs/course/may_use "$taken/$file" >"$out/source" || refuse no-compile "$file"
+        closed=$(sed -n 's/^closed //p' "$out/source")
+        [ -z "$closed" ] || refuse closed-text "$file" "${closed%% *}" "${closed#* }"
+        for name in $(sed -n 's/^include //p' "$out/source" | sort -u); do take_header "$name" "$file"; done
+    done 3<"$out/taken"
+}
+
+few_errors='-fmax-errors=20 -Wno-unused-command-line-argument' # gcc's; clang, which does not know it, stops after 20, too
+
+# preprocess FILE: to OUT/mine. What the compiler says names the student's file, not the copy.
+preprocess() {
+    text=$out/mine/$(flat "$1").i
     # shellcheck disable=SC2086
-    { printf '%s\n' "$1"; $CC -I. $COURSE_CPPFLAGS $COURSE_CFLAGS -iquote "$code" -E -H "$1" 2>&1 >/dev/null | sed -n 's/^\.\.* //p'; } |
-        tr '\n' '\0' | xargs -0 realpath
+    bounded 30 $CC -I. $COURSE_CPPFLAGS $COURSE_CFLAGS -Wno-error $few_errors -fmacro-prefix-map="$taken/=" -iquote "$taken" -E "$taken/$1" -o "$text.new" &&
+        [ -z "$(find "$text.new" -size +16000)" ] && sed "/^# /s|\"$taken/|\"|" "$text.new" >"$text" && rm "$text.new"
 }
 
-# The student's files are the student's: none is a link to another's, and none includes another's code. Headers may be anybody's.
-look_at_files() {
-    for file in $(cut_files "$folder"); do
-        [ -f "$code/$file" ] || refuse file-missing "$file"
-        other=$(sources "$code/$file" | WHOLE=$(realpath "$code")/ awk '
-            index($0, ENVIRON["WHOLE"]) != 1 && (NR == 1 || !/\.(h|def)$/) { print; exit }')
-        [ -z "$other" ] || refuse others-code "$file" "$other"
+# compile_text INTO FLAGS FILE...: objects of what preprocess has made. Warnings warn.
+compile_text() {
+    into=$1 flags=$2
+    shift 2
+    mkdir -p "$into"
+    for file; do
+        # shellcheck disable=SC2086
+        bounded 60 $CC $COURSE_CFLAGS -Wno-error $few_errors $flags -x cpp-output -c "$out/mine/$(flat "$file").i" -o "$into/$(flat "$file").o" || return 1
     done
 }
 
-# A solution calls what the product's own code calls there, memory, strings and numbers. It takes the place of no other function, and
-# nothing of it runs before main.
+compile_student() { # FILE...
+    mkdir -p "$out/mine"
+    for file; do preprocess "$file" || return 1; done
+    compile_text "$out/mine/cut" '' "$@"
+}
+
+# An object has the sections of ordinary code and data, and no code but in .text; its symbols are ordinary, too.
+look_at_object() {
+    readelf -SW "$1" | sed -n 's/^ *\[ *[0-9]*\] \([^ ].*\)/\1/p' | awk '
+        $1 == "NULL" { next }
+        $1 !~ /^\.(text|data|bss|rodata|tdata|tbss)(\.|$)|^\.rela?\.|^\.(comment|eh_frame|symtab|strtab|shstrtab|llvm_addrsig|symtab_shndx)$|^\.(note|debug)[._]/ ||
+        $7 ~ /X/ && $1 !~ /^\.text(\.|$)/ || $7 ~ /X/ && $7 ~ /W/ { print $1; exit }' >"$out/other"
+    [ -s "$out/other" ] || nm "$1" | awk '{ kind = NF == 3 ? $2 : $1 } kind !~ /^[TtDdBbRrU]$/ { print $NF; exit }' >"$out/other"
+    [ ! -s "$out/other" ] || refuse other-object "$(basename "$1" .o | tr @ /)" "$(cat "$out/other")"
+    if objdump -d --no-show-raw-insn "$1" | grep -qE '\b(syscall|sysenter|int +\$0x80|svc)\b'; then
+        refuse system-calls "$(basename "$1" .o | tr @ /)"
+    fi
+}
+
+# A solution calls what the product's own code calls there, and what may_use lists. It defines the lab's own names for others, no further.
 look_at() {
-    for object; do
-        if readelf -SsW "$object" | grep -qE ' (\.(preinit|init|ctors)|IFUNC )'; then
-            refuse before-main "$(basename "$object" .o | tr @ /)"
-        fi
-        if objdump -d --no-show-raw-insn "$object" | grep -qE '\b(syscall|sysenter|int +\$0x80|svc)\b'; then
-            refuse system-calls "$(basename "$object" .o | tr @ /)"
-        fi
-    done
-    extra=$(needed "$@" | grep -vxF -f "$out/allowed" |
-        grep -vxE '(mem|str)[a-z]+|__(mem|str)[a-z]+_chk|malloc|calloc|realloc|free|(f|l|ll)?abs|[a-z0-9]*(sqrt|floor|ceil|round|fma|fmin|fmax|log|log2|exp|pow)[fl]?|(f|s|sn)?printf|__[a-z]*printf_chk|puts|putchar|fputs|fputc|fwrite|stderr|stdout|__stack_chk_fail|__assert_fail|ls_todo_at|_GLOBAL_OFFSET_TABLE_|ls_fail|ls_report_error|ls_warn|ls_note')
+    for object; do look_at_object "$object"; done
+    defined "$@" | sed 's/^/defines /' | grep -vxF -f "$out/allowed" | sed 's/^defines //' >"$out/other"
+    # shellcheck disable=SC2046
+    [ ! -s "$out/other" ] || refuse defines-others "$(echo $(head -5 "$out/other") | sed 's/ /, /g')"
     # what one of the student's files defines for another is no call to elsewhere
-    extra=$(for name in $extra; do nm --defined-only "$@" | grep -qE " [A-Za-z] $name\$" || echo "$name"; done)
+    { cat "$out/allowed"; defined "$@"; } >"$out/known"
+    needed "$@" | grep -vxF -f "$out/known" >"$out/other" || return 0
+    nm -g --defined-only "$COURSE_LIB" 2>/dev/null | awk 'NF == 3 { print $3 }' >"$out/exported"
+    extra=$(awk -v denied="$(conf_lines "$folder" deny | tr '\n' ' ')" -f labs/course/calls.awk labs/course/may_use "$out/exported" "$out/other" | head -5)
     # shellcheck disable=SC2086
     [ -z "$extra" ] || refuse calls-others "$(echo $extra | sed 's/ /, /g')"
-    nm -g "$COURSE_LIB" | awk 'NF > 1 { print $NF }' >"$out/taken"
-    extra=$(defined "$@" | sed 's/^/defines /' | grep -vxF -f "$out/allowed" | sed 's/^defines //' | grep -xF -f "$out/taken")
-    # shellcheck disable=SC2086
-    [ -z "$extra" ] || refuse defines-others "$(echo $extra | sed 's/ /, /g')"
 }
 
-# No text costs a compiler more than a minute, 3 GB of memory or files of 1 GB. (Lower limits that are there stay.)
+# No text costs a compiler more than half a minute, 3 GB of memory or files of 100 MB. (Lower limits that are there stay.)
 limit_compilers() {
-    for most in '-t 60' '-v 3000000' '-f 2000000'; do
+    trap : XFSZ # a compiler that fills the file of its messages ends, and not this shell
+    for most in '-t 30' '-v 3000000' '-f 200000'; do
         # shellcheck disable=SC2086
         ulimit $most 2>/dev/null
     done
@@ -110,20 +170,26 @@ build_own() {
     [ -z "$stale" ] || { rm -rf "$out/own" && compile . "$out/own" '' $(probe_files) && touch "$out/own/made"; }
 }
 
+# What the compiler said, as far as anybody reads it.
+show_messages() { head -c 4000 "$out/compiler" | sed "s|$taken/||g" >&2; }
+
 build_student() {
     rm -rf "$out/mine" "$out/asan" "$out/refused" "$out/probe" "$out/probe_asan"
     mkdir -p "$out"
     limit_compilers
-    look_at_files
+    take_code
     # shellcheck disable=SC2046
-    compile "$code" "$out/mine/cut" '' $(cut_files "$folder") 2>"$out/compiler" ||
-        { cat "$out/compiler" >&2; refuse no-compile "$(grep -m1 'error:' "$out/compiler")"; }
+    compile_student $(cut_files "$folder") 2>"$out/compiler" || {
+        show_messages
+        refuse no-compile "$(head -c 100000 "$out/compiler" | grep -a -m1 -E 'error:|exceeded|[Kk]illed' | cut -b1-300 | sed "s|$taken/||g")"
+    }
+    show_messages
     look_at "$out"/mine/cut/*.o
     build_own && link "$out/probe" "$probe_flags" "$out"/mine/cut/*.o "$out"/own/*.o || refuse no-link
     [ "${PROBE_ONLY:-}" ] || build_programs || refuse no-link-programs
     [ -z "${NO_ASAN:-}" ] || return 0
     # shellcheck disable=SC2046
-    compile "$code" "$out/asan/cut" "$asan" $(cut_files "$folder") &&
+    compile_text "$out/asan/cut" "$asan" $(cut_files "$folder") 2>/dev/null &&
         link "$out/probe_asan" "$asan $probe_flags" "$out"/asan/cut/*.o "$out"/own/*.o || refuse no-link-asan
 }
 

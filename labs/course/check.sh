@@ -97,7 +97,6 @@ makes system calls|__asm__ volatile("syscall" ::: "memory");
 writes files|extern int open(const char *, int, ...); open("seen", 65);
 never ends|for (volatile int i = 0;; i++) {}
 allocates without end|for (;;) memset(malloc(1 << 28), 1, 1 << 28);
-runs before main|
 is a link to the reference|
 includes the reference|
 takes the place of the confinement|'
@@ -112,19 +111,40 @@ check_cheats() {
         BODY=$body awk '/ls_todo\(/ && !done { print "    " ENVIRON["BODY"]; done = 1; next } { print }' "$work/code/$first" >"$work/cheat.c"
         { printf '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n'; cat "$work/cheat.c"; } >"$work/code/$first"
         case $name in
-        'runs before main') printf '__attribute__((constructor)) static void early(void) { puts("early"); }\n' >>"$work/code/$first" ;;
         'is a link to the reference') ln -sf "$PWD/$first" "$work/code/$first" ;;
         'includes the reference') printf '#include <%s>\n' "$first" >"$work/code/$first" ;;
         'takes the place of the confinement')
             cp "$first" "$work/code/$first"
-            printf 'void probe_confine(int fd);\nvoid probe_confine(int fd) { (void)fd; }\n' >>"$work/code/$first"
+            printf '#include <stdbool.h>\nbool probe_confine(int fd);\nbool probe_confine(int fd) { return fd >= 0; }\n' >>"$work/code/$first"
             ;;
         esac
-        began=$(date +%s)
-        NO_ASAN=1 grade "$work/code" "$lab"
-        grep -q "^lab $lab: 0 of " "$work/said" || { complain "lab $lab: code that $name gets points"; cat "$work/said"; }
-        [ $(($(date +%s) - began)) -le 60 ] || complain "lab $lab: code that $name costs more than a minute"
+        gets_nothing
     done 3<"$work/cheats"
+    check_cheats_below
+}
+
+# The code in $work/code, which $name, gets no points, and soon.
+gets_nothing() {
+    began=$(date +%s)
+    NO_ASAN=1 grade "$work/code" "$lab"
+    grep -q "^lab $lab: 0 of " "$work/said" || { complain "lab $lab: code that $name gets points"; cat "$work/said"; }
+    [ $(($(date +%s) - began)) -le 60 ] || complain "lab $lab: code that $name costs more than a minute"
+}
+
+# What is put below correct code, or below stubs.
+check_cheats_below() {
+    sed -n 's/^below //p' labs/course/cheats/below.txt >"$work/below"
+    while read -r base name <&3; do
+        count=$((count + 1))
+        submission
+        [ "$base" = product ] || for file in $(cut_files "$folder"); do cut_file "$file" "$work/code/$file"; done
+        {
+            printf '#include <stddef.h>\n'
+            awk -v head="below $base $name" -v reference="$(realpath "$work/build")/$lab/reference" '
+                /^below / { on = $0 == head; next } on { gsub(/REFERENCE/, reference); print }' labs/course/cheats/below.txt
+        } >>"$work/code/$first"
+        gets_nothing
+    done 3<"$work/below"
 }
 
 # Lines of the functions that FILE has taken out: those that say something.
@@ -154,6 +174,7 @@ check_handout() {
     done
     found=$(find "$work/handout" -name '*.patch' -path '*/labs/*' -o -name "instructors*.md" -o -name bugs.txt -o -name correct.txt -o -name .git | head -1)
     [ -z "$found" ] || complain "the handout has $found"
+    check_twins
     rm -rf "$work/handout"
 }
 
@@ -164,6 +185,45 @@ check_picture() {
     [ "$(wc -c <"$folder/picture.png")" -lt 60000 ] || complain "lab $lab: its picture has 60 kB or more"
     labs/course/pictures.sh --out "$work/pictures" "$lab" >"$work/said" 2>&1 && [ -s "$work/pictures/$lab.png" ] && [ "$(wc -l <"$work/said")" -eq 1 ] ||
         { complain "lab $lab: its picture cannot be drawn"; cat "$work/said"; }
+}
+
+# A copy of the tree in which a lab's file was changed, and committed, is no reference: neither a lab nor a handout nor a grade is made with it.
+check_changed_tree() {
+    count=$((count + 3))
+    rm -rf "$work/tree"
+    mkdir -p "$work/tree" "$work/code" && git ls-files | grep -v '^data/' | tar -cf - -T - | tar -xf - -C "$work/tree" || exit 1
+    file=$(cut_files "$(lab_folder "$1")" | head -1)
+    echo '/* changed */' >>"$work/tree/$file"
+    (cd "$work/tree" && git init -q . && git add "$file" && git -c user.name=a -c user.email=a@example.org commit -qm changed) || exit 1
+    built=$(realpath "$BUILD") library=$(realpath "$COURSE_LIB") code=$(realpath "$work/code")
+    for command in "grade.sh . $code $1" "lab.sh . $code $1" "handout.sh $code/handout"; do
+        (cd "$work/tree" && BUILD=$built COURSE_LIB=$library PREDICT=skip sh -c "labs/course/$command") >"$work/said" 2>&1
+        [ $? -eq 2 ] && grep -qF "$file" "$work/said" && [ "$(wc -l <"$work/said")" -eq 1 ] ||
+            { complain "a tree in which $file was changed: $command is not refused in one line"; cat "$work/said"; }
+    done
+    labs/course/originals.sh check 2>"$work/said" || complain "$(cat "$work/said")"
+    rm -rf "$work/tree"
+}
+
+# No body that is out stands elsewhere in the handout under other names, in any language (twins.awk); and a twin that is planted is found.
+check_twins() {
+    for lab in $(all_labs); do
+        conf_lines "$(lab_folder "$lab")" cut | while read -r file name; do
+            echo "@ $lab/$name"
+            awk -v name="$name" -v body=1 -f labs/course/cut.awk "$file"
+        done
+    done >"$work/bodies"
+    count=$((count + 2))
+    twins "$work/handout" >"$work/twins" && [ ! -s "$work/twins" ] || { complain 'solutions of labs stand elsewhere in the handout:'; cat "$work/twins"; }
+    awk -v name=ls_statistics_merge -v body=1 -f labs/course/cut.awk kernels/cpu/statistics.c |
+        sed 's/total->/into./g; s/more\./from./g; s/apart/shift/g; s/double //; s/;//' >"$work/handout/docs/planted.py"
+    twins "$work/handout" | grep -q '^13/ls_statistics_merge .*docs/planted\.py' || complain 'a solution that was planted in docs/planted.py is not found'
+}
+
+# twins FOLDER: what twins.awk finds in its code and pages; exit status 1 where it finds one. (One run of awk: short names, from within.)
+twins() {
+    bodies=$(realpath "$work/bodies") finder=$PWD/labs/course/twins.awk
+    (cd "$1" && find . -type f | grep -E '\.(c|h|cu|cuh|cpp|md|awk|patch|py|sh|gp)$' | grep -v '^\./reference/' | sort | xargs awk -f "$finder" "$bodies")
 }
 
 # Every command of the sheet does what the sheet says, in the product's tree: it succeeds, or ends with the status that is told. And its
@@ -182,7 +242,7 @@ check_patches() {
     done
 }
 
-parts=$(echo " ${PARTS:-handout sheet reference forms cheats stubs bugs} " | sed 's/ bugs / first_bugs other_bugs /')
+parts=$(echo " ${PARTS:-handout changed_tree sheet reference forms cheats stubs bugs} " | sed 's/ bugs / first_bugs other_bugs /')
 is_asked() { case " $parts " in *" $1 "*) ;; *) false ;; esac }
 
 # One lab, or several: those side by side, each by scripts of its own, whose words come when all have ended.
@@ -210,6 +270,7 @@ check_labs() {
 }
 
 is_asked handout && check_handout "$@"
+is_asked changed_tree && check_changed_tree "$@"
 if [ $# -eq 1 ]; then lab=$1 && check_lab; else check_labs "$@"; fi
 [ $bad -eq 0 ] && echo "course-check: $count cases, all as they should be" && exit 0
 echo "course-check: $bad of $count cases failed"

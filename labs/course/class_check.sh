@@ -1,5 +1,5 @@
 #!/bin/sh
-# class-check: a class of thirty made-up students, graded by `make class`; every row must be right. `make class-check` calls it.
+# class-check: a class of some sixty made-up students, graded by `make class`; every row must be right. `make class-check` calls it.
 # usage: labs/course/class_check.sh LAB...
 # Six have the product's code, four what was handed out, twelve one planted bug each; the others hand in half of it, nothing, what does not
 # compile, crashes, ends the program, never ends or writes files; one has an awkward name. What is expected of a lab: full; zero; a
@@ -13,9 +13,9 @@ rm -rf "$work"
 mkdir -p "$work/students"
 expected=$work/expected.csv
 
-# The product's files, in a folder of the student's.
-student() {
-    name=$1 code=$work/students/$1
+# The product's files, in a folder of the student's. NAME_IN_CSV: where it is another.
+student() { # FOLDER [NAME_IN_CSV]
+    name=${2:-$1} code=$work/students/$1
     for lab in $labs; do
         for file in $(cut_files "$(lab_folder "$lab")"); do
             [ -f "$code/$file" ] || { mkdir -p "$code/$(dirname "$file")" && cp "$file" "$code/$file"; } || exit 1
@@ -27,7 +27,7 @@ student() {
 expect() {
     for lab in $labs; do
         word=full
-        for file in $(cut_files "$(lab_folder "$lab")"); do cmp -s "$file" "$code/$file" || word=any; done
+        for file in $(cut_files "$(lab_folder "$lab")"); do [ -f "$code/$file" ] && cmp -s "$file" "$code/$file" || word=any; done
         [ "$lab" = "$1" ] && word=$2
         printf '%s,%s,%s\n' "$name" "$lab" "$word" >>"$expected"
     done
@@ -66,7 +66,7 @@ student half-of-it
 for lab in $labs; do case $lab in *[13579]) stub "$lab" ;; esac; done
 for lab in $labs; do
     word=full
-    for file in $(cut_files "$(lab_folder "$lab")"); do cmp -s "$file" "$code/$file" || word=any; done
+    for file in $(cut_files "$(lab_folder "$lab")"); do [ -f "$code/$file" ] && cmp -s "$file" "$code/$file" || word=any; done
     case $lab in *[13579]) word=zero ;; esac
     echo "$name,$lab,$word" >>"$expected"
 done
@@ -79,16 +79,65 @@ student crashes && write_instead "$(nth 2)" '*(volatile int *)16 = 1;' && expect
 student ends-the-program && write_instead "$(nth 3)" 'extern void exit(int); exit(0);' && expect "$(nth 3)" zero
 student never-ends && write_instead "$(nth 4)" 'for (volatile int i = 0;; i++) {}' && expect "$(nth 4)" zero
 student writes-files && write_instead "$(nth 5)" 'extern int open(const char *, int, ...); open("seen", 65);' && expect "$(nth 5)" zero
-student '王 小明\054, jr.' && expect none full
+
+# Names that spreadsheets, readers of CSV or these scripts could take for something else.
+student '王 小明\054, jr.' '王 小明%5C054%2C jr.' && expect none full
+student lines.csv && expect none full
+student rows && expect none full
+student reference && expect none full
+student alice && stub "$(nth 1)" && expect "$(nth 1)" zero
+student 'alice
+' alice%0A && expect none full
+student '=1+1' %3D1%2B1 && expect none full
+student '"quoted"' %22quoted%22 && expect none full
+student -n %2Dn && expect none full
+student '%2Dn' %252Dn && stub "$(nth 2)" && expect "$(nth 2)" zero
+student '*' %2A && expect none full
+
+# A link gets a row, and no points.
+ln -s alice "$work/students/bob"
+for lab in $labs; do echo "bob,$lab,zero" >>"$expected"; done
+
+# Of one lab's first file: no regular file, or a text that no compiler should be given.
+attacked=$(nth 3) first=$(cut_files "$(lab_folder "$(nth 3)")" | head -1)
+attack() { student "$1" && file=$first && rm -f "$code/$file" && "$1" "$code/$file" && expect "$attacked" zero; }
+is_fifo() { mkfifo "$1"; }
+is_zeros() { ln -s /dev/zero "$1"; }
+is_terminal() { ln -s /dev/ptmx "$1"; }
+is_folder() { mkdir "$1"; }
+is_reference() { ln -s "$PWD/$file" "$1"; }
+is_sparse() { truncate -s 100G "$1"; }
+is_not_readable() { if [ "$(id -u)" -eq 0 ]; then ln -s /nowhere "$1"; else cp "$file" "$1" && chmod 0 "$1"; fi; }
+has_zero_bytes() { { cat "$file" && printf '\000'; } >"$1"; }
+has_400000_errors() { { cat "$file" && seq 400000 | sed 's/.*/a&;/'; } >"$1" && [ "$(wc -c <"$1")" -gt 1000000 ]; }
+has_100000_errors() { { cat "$file" && seq 100000 | sed 's/.*/a&;/'; } >"$1"; }
+includes_itself() { { cat "$file" && printf '#include __FILE__\n#include __FILE__\n'; } >"$1"; }
+includes_twice() {
+    { cat "$file" && echo '#include "twice.h"'; } >"$1"
+    printf '#include "twice.h"\n#include "twice.h"\n' >"$(dirname "$1")/twice.h"
+}
+includes_a_device() { { cat "$file" && echo '#include "/dev/ptmx"'; } >"$1"; }
+includes_a_fifo() { { cat "$file" && echo '#include "fifo.h"'; } >"$1" && mkfifo "$(dirname "$1")/fifo.h"; }
+nests_deeply() { { cat "$file" && printf 'int deep =\n' && head -c 900000 /dev/zero | tr '\000' '(' | fold -w 9000 && echo '1;'; } >"$1"; }
+grows_a_macro() {
+    { cat "$file" && echo '#define A0 1 +' && seq 40 | awk '{ print "#define A" $1 " A" $1 - 1 " A" $1 - 1 }' && echo 'int grown = A40 1;'; } >"$1"
+}
+for attack in is_fifo is_zeros is_terminal is_folder is_reference is_sparse is_not_readable has_zero_bytes has_400000_errors has_100000_errors \
+    includes_itself includes_twice includes_a_device includes_a_fifo nests_deeply grows_a_macro; do attack $attack || exit 1; done
+student links-to-the-tree && file=$first && rm -rf "${code:?}/$(dirname "$file")" && ln -s "$PWD/$(dirname "$file")" "$code/$(dirname "$file")"
+for any in $labs; do
+    word=full
+    for other in $(cut_files "$(lab_folder "$any")"); do [ "$(dirname "$other")" != "$(dirname "$file")" ] || word=zero; done
+    echo "$name,$any,$word" >>"$expected"
+done
 
 began=$(date +%s)
 labs/course/class.sh "$work/students" "$work/graded" $labs || exit 1
 took=$(($(date +%s) - began))
-students=$(find "$work/students" -mindepth 1 -maxdepth 1 -type d | wc -l)
-# The CSV has no commas in names.
+students=$(find "$work/students" -mindepth 1 -maxdepth 1 -exec printf . \; | wc -c)
 awk -F, -v students="$students" -v took=$took '
     NR == FNR { if (FNR > 1) { row = $1 "," $2; points[row] += $4; of[row] += $5; got[row "," $3] = $4; seen[$1] = 1 } next }
-    { lab = $(NF - 1); word = $NF; name = $0; sub(/,[^,]*,[^,]*$/, "", name); gsub(/,/, "_", name); row = name "," lab; rows++
+    { lab = $2; word = $3; row = $1 "," lab; rows++
       if (!(row in of) || of[row] == 0) { print "  " row ": there is no row"; bad++ }
       else if (word == "full" && points[row] != of[row]) { print "  " row ": " points[row] " of " of[row] ", and all is right"; bad++ }
       else if (word == "zero" && points[row] != 0) { print "  " row ": " points[row] " points for nothing"; bad++ }

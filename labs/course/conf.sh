@@ -36,11 +36,14 @@ conf_words() { # FOLDER KEY
 # Files of which a lab takes functions out, each once; and "FILE FUNCTION" for each.
 cut_files() { conf_lines "$1" cut | cut -d' ' -f1 | sort -u; }
 
-# Copies a file with the bodies of its labs' functions taken out: cut_file FILE TO. (The caller has a variable "lab".)
+# Files with the same functions once more, for GPUs: out of the handout too, but not the student's to write.
+twin_files() { conf_lines "$1" twin | cut -d' ' -f1 | sort -u; }
+
+# Copies a file with the bodies of its labs' functions, and of their twins, taken out: cut_file FILE TO. (The caller has a variable "lab".)
 cut_file() {
     cp "$1" "$2" || return 1
     for any_lab in $(all_labs); do # the callers have a $lab of their own
-        conf_lines "$(lab_folder "$any_lab")" cut | while read -r file name; do
+        { conf_lines "$(lab_folder "$any_lab")" cut; conf_lines "$(lab_folder "$any_lab")" twin; } | while read -r file name; do
             [ "$file" = "$1" ] || continue
             awk -v name="$name" -v lab="$any_lab" -f labs/course/cut.awk "$2" >"$2.cut" && mv "$2.cut" "$2" || exit 1
         done || return 1
@@ -72,11 +75,36 @@ plant() { # FOLDER NAME CODE
     awk -v name="$2" -f labs/course/plant.awk "$list" $(cut_files "$1" | sed "s|^|$3/|")
 }
 
+# The sums of all labs' cut files, and those files of this tree whose sums are not the recorded ones, on one line.
+original_sums() { for any_lab in $(all_labs); do cut_files "$(lab_folder "$any_lab")"; done | sort -u | xargs cksum; }
+changed_files() { original_sums 2>/dev/null | grep -vxF -f labs/course/originals | cut -d' ' -f3 | paste -sd' ' -; }
+
+# A full checkout is its own reference. Where a lab's file was changed in it, committed or not, the change would be compared with itself,
+# and get full marks. (In a handout the reference was built before.)
+refuse_changed_tree() {
+    [ -z "${COURSE_REFERENCE:-}" ] || return 0
+    changed=$(changed_files)
+    [ -z "$changed" ] || { words tree-changed "$changed" >&2; exit 2; }
+}
+
+# Larger is no solution, and no answer either.
+most_bytes=1000000
+
+# The folder $code without links in its path, also where its name ends with an end of line.
+code_root() { root=$(cd -P "$code" 2>/dev/null && pwd -P && echo .) && root=${root%??}; }
+
+# Whether $code has this as a regular file of its own: to be read, of at most $most_bytes, and with no link that leads out of the folder.
+is_own() { # FILE
+    [ -f "$code/$1" ] && [ -r "$code/$1" ] && code_root || return 1
+    case $(realpath "$code/$1") in "${root%/}"/*) ;; *) return 1 ;; esac
+    [ -z "$(find -H "$(realpath "$code/$1")" -size +$((most_bytes / 512)) 2>/dev/null)" ]
+}
+
 # Whether a function of the lab ($folder, in $code) is still a stub.
-is_unwritten() { for file in $(cut_files "$folder"); do grep -q 'ls_todo(' "$code/$file" 2>/dev/null && return; done; return 1; }
+is_unwritten() { for file in $(cut_files "$folder"); do is_own "$file" && grep -q 'ls_todo(' "$code/$file" && return; done; return 1; }
 
 # What a student wrote for a lab ($folder, in $code), as one sum: a verdict is of that code and of no other.
-code_sum() { for file in $(cut_files "$folder"); do [ ! -f "$code/$file" ] || cat "$code/$file"; done | cksum; }
+code_sum() { for file in $(cut_files "$folder"); do ! is_own "$file" || cat "$code/$file"; done | ${1:-cksum}; }
 
 # The last line "NAME: what the student predicts" of the lab's predict.txt ($notes); the colon may be a Chinese one.
 predicted() { sed -n "s/^$1\(:\|：\) *\([^ ].*\)$/\2/p" "$notes" 2>/dev/null | tail -1; }

@@ -24,7 +24,7 @@ endif
 .PHONY: lab labs report report-check lab-figures lab-pictures grade handout handout-check class class-check course-check
 lab: $(LAB_NEEDS) ## predict, run and compare: a lab with your code [LAB=03 CODE=folder with the files PREDICT=skip]
 	@$(if $(filter file,$(origin LAB)),echo 'Which lab? make lab LAB=01; labs/README.md has the list' >&2; exit 2)
-	@$(end_of_line)$(COURSE_ENV) PREDICT=$(call quoted,$(PREDICT)) labs/course/lab.sh $(call quoted,$(CODE)) $(BUILD)/labs $(call each_quoted,$(LAB))
+	@$(end_of_line)exec env $(COURSE_ENV) PREDICT=$(call quoted,$(PREDICT)) labs/course/lab.sh $(call quoted,$(CODE)) $(BUILD)/labs $(call each_quoted,$(LAB))
 
 grade: $(LAB_NEEDS) $(HAS)/grade ## judge what is written for labs [LAB=03 CODE=folder with the files SEED=]
 	@$(end_of_line)$(COURSE_ENV) SEED=$(call quoted,$(SEED)) labs/course/grade.sh $(call quoted,$(CODE)) $(BUILD)/labs $(call each_quoted,$(LAB)) || [ $$? -ne 2 ] # points missing are no error of make's

@@ -9,6 +9,7 @@ set -u
 code=$1 top=$2
 shift 2
 worst=0 unwritten=0 count=0
+refuse_changed_tree
 for lab; do
     folder=$(lab_folder "$lab") || exit 2
     out=$top/$lab

@@ -5,19 +5,21 @@
 # come to a function that is not written say so.
 set -u
 . labs/course/conf.sh
+refuse_changed_tree
 to=$1
 [ ! -e "$to" ] || [ -z "$(ls -A "$to" 2>/dev/null)" ] || { echo "$to is not empty" >&2; exit 2; }
 mkdir -p "$to" || exit 1
 to=$(realpath "$to")
 
-left_out='^(labs/[0-9][0-9]-[^/]*/(bugs/|bugs\.txt|correct\.txt|instructors(\.zh)?\.md)|labs/instructors(\.zh)?\.md|labs/course/((check|languages)\.sh|plant\.awk|cheats/|handout\.sh|class(_check)?\.sh|Containerfile)|\.ci/|tests/hostile/|tests/labs/test_course)'
+left_out='^(labs/[0-9][0-9]-[^/]*/(bugs/|bugs\.txt|correct\.txt|picture\.gp|instructors(\.zh)?\.md)|labs/instructors(\.zh)?\.md|labs/course/((check|pictures|languages|originals)\.sh|originals$|plant\.awk|cheats/|handout\.sh|class(_check)?\.sh|Containerfile)|\.ci/|tests/hostile/|tests/labs/test_course)'
 git ls-files | grep -vE "$left_out" | while read -r file; do [ -f "$file" ] && echo "$file"; done | tar -cf - -T - | tar -xf - -C "$to" || exit 1
 
 sed -i -E '/instructors(\.zh)?\.md/d' "$to"/labs/README*.md || exit 1
 
 for lab in $(all_labs); do
     folder=$(lab_folder "$lab")
-    sed -i '/^#.*instructors/d; /^cheat /d' "$to/$folder"/lab*.conf || exit 1
+    sed -i '/^#.*instructors/d; /^cheat /d; /^twin /d' "$to/$folder"/lab*.conf || exit 1
+    for file in $(twin_files "$folder"); do cut_file "$file" "$to/$file" || exit 1; done
     for file in $(cut_files "$folder"); do
         cut_file "$file" "$to/$file" && mkdir -p "$to/reference/handed-out/$(dirname "$file")" && cp "$to/$file" "$to/reference/handed-out/$file" || exit 1
     done
@@ -36,6 +38,8 @@ done
 cat >"$to/labs/handout.mk" <<'END'
 # This tree is a handout: functions that labs ask for are out, and reference/ has them as programs.
 COURSE_REFERENCE := reference
-CFLAGS += -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable -Wno-unused-but-set-variable
+UNWRITTEN := -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable -Wno-unused-but-set-variable
+CFLAGS += $(UNWRITTEN)
+CXXFLAGS += $(UNWRITTEN)
 END
 echo "handout: $to ($(du -sh "$to" | cut -f1)); begin with labs/README.md there"

@@ -5,6 +5,7 @@
 # LS_LANG=zh: it speaks Chinese (words.sh), as far as the lab has a lab.zh.conf.
 # Exit status 1: a prediction is missing (and nobody is there to be asked), the code does not build, or a run failed.
 set -u
+[ "${LS_STOPPABLE:-}" = "$0" ] || LS_STOPPABLE=$0 exec labs/bench/shared/stoppable.sh "$0" "$@"
 . labs/course/conf.sh
 code=$1 top=$2
 shift 2
@@ -68,6 +69,7 @@ compare() {
     mv "$out/results.new" "$out/results" # for the report
 }
 
+refuse_changed_tree
 for lab; do
     folder=$(lab_folder "$lab") || exit 2
     out=$top/$lab notes=$code/$folder/predict.txt

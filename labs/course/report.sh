@@ -16,9 +16,14 @@ handed_out() { # FILE TO
     if [ -f "reference/handed-out/$1" ]; then cp "reference/handed-out/$1" "$2"; else cut_file "$1" "$2"; fi
 }
 
+# Whether a file of the student's, if it is there, is one: a link out of the folder would put somebody's file into the page.
+is_fit() { # FILE
+    ! [ -e "$code/$1" ] && ! [ -L "$code/$1" ] || is_own "$1" || { words not-own "$1" >&2; return 1; }
+}
+
 diffs() {
     for file in $(cut_files "$folder"); do
-        [ ! -f "$code/$file" ] || [ "$(wc -c <"$code/$file")" -le 4000000 ] || { words too-large "$code/$file" >&2; return 1; }
+        is_fit "$file" || return 1
     done
     rm -rf "$out/handed-out"
     for file in $(cut_files "$folder"); do
@@ -33,7 +38,7 @@ is_products_own() { [ "$code" = . ] && [ -z "$COURSE_REFERENCE" ]; }
 
 is_begun() {
     [ -f "$out/grade.json" ] && [ "$graded" = same ] && return
-    [ -f "$code/$folder/answers.md" ] && grep -q '[^[:space:]]' "$code/$folder/answers.md" && return
+    is_own "$folder/answers.md" && grep -q '[^[:space:]]' "$code/$folder/answers.md" && return
     for name in $(conf_lines "$folder" predict | cut -d' ' -f1); do [ "$(predicted "$name")" ] && return; done
     ! is_products_own && [ -s "$out/report.diff" ]
 }
@@ -107,6 +112,7 @@ make_room_for_answers() {
 # What is written in predict.txt, be it huge, no file or not there.
 take_notes() {
     : >"$notes" || return 1
+    is_fit "$folder/predict.txt" || return 1
     [ ! -f "$code/$folder/predict.txt" ] || head -c 200000 "$code/$folder/predict.txt" >"$notes"
 }
 

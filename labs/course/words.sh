@@ -23,11 +23,18 @@ words_in() {
     building-yours) en='lab %s: building your code' zh='实验 %s：编译你的代码' ;;
     not-built) en='%s is not built: make' zh='%s 还没有编译：请运行 make' ;;
     # build.sh: why code is not run
-    before-main) en='%s has code that runs before main' zh='%s 里有在 main 之前运行的代码' ;;
+    closed-text) en='%s, line %s: %s is closed to a solution; labs/README.md says what may be used' \
+        zh='%s 第 %s 行：解答不能使用 %s；可以使用什么，见 labs/README.zh.md' ;;
+    other-header) en='%s includes %s: headers of this tree, of C and of POSIX threads are open' zh='%s 包含了 %s：可以包含本目录树、C 和 POSIX 线程的头文件' ;;
+    other-object) en='%s has what ordinary code has not: %s' zh='%s 里有普通代码没有的东西：%s' ;;
     system-calls) en='%s makes system calls of its own' zh='%s 里有直接的系统调用' ;;
-    calls-others) en='it calls %s, which a solution has no need of' zh='代码调用了 %s，解答不需要它' ;;
-    defines-others) en='it defines %s, which the course itself uses' zh='代码定义了 %s，而这个名字课程自己要用' ;;
-    others-code) en="%s has another's code in it: %s" zh='%s 里有别人的代码：%s' ;;
+    calls-others) en='it calls %s, which is closed to a solution; labs/README.md says what may be called' \
+        zh='代码调用了 %s，解答不能调用它；可以调用什么，见 labs/README.zh.md' ;;
+    defines-others) en="it defines %s for other files: only the lab's own names may be; make it static" \
+        zh='代码为其他文件定义了 %s：只有本实验自己的名字可以这样；请加上 static' ;;
+    not-own) en='%s is no regular text file of this folder of at most 1 MB: a link, a device, not to be read, or too large' \
+        zh='%s 不是这个文件夹里不超过 1 MB 的普通文本文件：是链接、设备、不可读，或者太大' ;;
+    too-many-headers) en='%s includes more than 100 headers of its own' zh='%s 包含了 100 个以上自己的头文件' ;;
     file-missing) en='%s is missing' zh='缺少文件 %s' ;;
     no-compile) en='it does not compile: %s' zh='编译失败：%s' ;;
     no-link) en='it does not link' zh='链接失败' ;;
@@ -37,6 +44,10 @@ words_in() {
     no-reference) en='lab %s: its reference does not build' zh='实验 %s：参考实现编译失败' ;;
     no-folder) en="there is no folder '%s'" zh='没有文件夹 %s' ;;
     student-points) en='%3d of %3d points  %s' zh='%3d/%3d 分  %s' ;;
+    not-confined) en='nothing would confine the code of a class here: this kernel offers no seccomp filter. Grade on another machine' \
+        zh='这台机器的内核不提供 seccomp 过滤器，全班的代码将不受任何限制：请换一台机器评分' ;;
+    tree-changed) en="This tree is its own reference, and it was changed: %s. Put that back, and work in a handout (make handout OUT=DIR) or in a folder with your files alone (CODE=DIR)" \
+        zh='这个目录树自己就是参考实现，而它已被修改：%s。请恢复这些文件，并在讲义目录（make handout OUT=DIR）里，或在只放自己文件的文件夹里（CODE=DIR）完成实验' ;;
     # lab.sh: the session
     session) en='lab %s, %s (%s/README.md)' zh='实验 %s，%s（%s/README.zh.md）' ;;
     not-predicted) en='Not predicted yet:%s. Write a line "NAME: what you expect, and why" for each into %s, and come back; or PREDICT=skip.' \
@@ -47,7 +58,6 @@ words_in() {
     # the columns of 18 and 22 places, as they look: a Chinese character takes two
     compare) en='                   it is                    you predicted' zh='                   实际                     你的预测' ;;
     # report.sh
-    too-large) en='%s has more than 4 MB: that is no code of this course' zh='%s 超过 4 MB：这不是本课程的代码' ;;
     answers-new) en='%s is new: write your answers there, below the questions, and come back' zh='已新建 %s：请把答案写在各个问题下面，然后重新运行' ;;
     nothing-begun) en='nothing to report: no lab is begun there; labs/README.md says how to begin one' \
         zh='报告没有内容：还没有开始任何实验；怎样开始，见 labs/README.zh.md' ;;

@@ -14,7 +14,7 @@
 struct content content_open(const char *path) {
     static const char *const keys[] = {"format",
 #define KEY(name, key, words, rule) "lockstep." key,
-                                       LS_CHECKPOINT_TEXT_MAP(KEY)};
+                                       LS_CHECKPOINT_TEXT_MAP(KEY) LS_SAFETENSORS_CRC32};
     struct content c = {.count = 0};
     assert_int_equal(ls_safetensors_open(&c.file, path), LS_OK);
     c.count = ls_safetensors_count(c.file);

@@ -308,11 +308,11 @@ static void expect_picture(program *p) {
                              scratch_path("dp_vs_ddp.csv"), scratch_folder());
     if (status != 0 || line_count(p->err_text) != 1) fail_msg("status %d: %s", status, p->err_text);
     char *svg = scratch_read_text("dp_vs_ddp_mlp_784_16_10.svg");
-    const char *const entries[] = {"DP", "DDP", "hollow: virtual", "ideal: T1"};
+    const char *const entries[] = {"DP", "DDP", "hollow: virtual", "ideal: T1", "T1"};
     int count = 0;
     for (const char *at = svg; (at = strstr(at, "<title>")); at++) count += strncmp(at + 7, "gnuplot_plot", 12) != 0;
-    assert_int_equal(count, 1 + 4); /* the document's own title, and the legend */
-    for (int i = 0; i < 4; i++) {
+    assert_int_equal(count, 1 + 5); /* the document's own title, and the legend */
+    for (int i = 0; i < 5; i++) {
         char title[60];
         snprintf(title, sizeof title, "<title>%s</title>", entries[i]);
         if (!strstr(svg, title)) fail_msg("%s is not in the legend", entries[i]);

@@ -204,6 +204,26 @@ static void test_answers_too_large_are_an_error(void **state) {
     free(many);
 }
 
+/* A link in the place of answers, predictions or code, or of a folder above them, to somebody else's file. */
+static void test_links_out_of_the_submission(void **state) {
+    (void)state;
+    static const char *const places[] = {"labs/03-allreduce/answers.md", "labs/03-allreduce/predict.txt",
+                                         "common/comm/allreduce_ring.c", "labs/03-allreduce"};
+    scratch_write("secret", "ring-bytes: a secret of somebody else\n", 38);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char place[128];
+        snprintf(place, sizeof place, "made/code/%s", places[i]);
+        make_submission();
+        assert_int_equal(rename(scratch_path(place), scratch_path("elsewhere")), 0);
+        assert_int_equal(symlink(scratch_path(strstr(place, ".") ? "secret" : "elsewhere"), scratch_path(place)), 0);
+        report("STUDENT=Eve", "03");
+        expect_one_line(1, places[i]);
+        assert_null(page);
+        assert_int_equal(unlink(scratch_path(place)), 0);
+        assert_int_equal(rename(scratch_path("elsewhere"), scratch_path(place)), 0);
+    }
+}
+
 /* A pipe that nobody writes to is waited for by nobody. */
 static void test_what_is_no_file(void **state) {
     (void)state;
@@ -214,7 +234,7 @@ static void test_what_is_no_file(void **state) {
     assert_int_equal(unlink(scratch_path("made/code/labs/02-samples/predict.txt")), 0);
     assert_int_equal(mkfifo(scratch_path("made/code/labs/02-samples/predict.txt"), 0600), 0);
     report("A=1", "02");
-    expect_one_line(1, "nothing to report");
+    expect_one_line(1, "predict.txt");
 }
 
 /* In a handout the first report makes a place for answers, and never takes one away. */
@@ -364,6 +384,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_verdicts_of_other_code_do_not_count, programs_setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_cannot_be_graded_has_no_verdict, programs_setup, teardown),
         cmocka_unit_test_setup_teardown(test_answers_too_large_are_an_error, programs_setup, teardown),
+        cmocka_unit_test_setup_teardown(test_links_out_of_the_submission, programs_setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_is_no_file, programs_setup, teardown),
         cmocka_unit_test_setup_teardown(test_room_for_answers, programs_setup, teardown),
         cmocka_unit_test(test_characters),

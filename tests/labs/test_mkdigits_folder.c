@@ -98,7 +98,7 @@ static void bad_places_and_sources_leave_nothing(void **state) {
     expect_refusal(&options, LS_ERR_IO, "none/list", "folder must exist");
     options = small_set();
     options.list = in_set("t10k-labels-idx1-ubyte");
-    expect_refusal(&options, LS_ERR_INVALID, options.list, "one of the data set's own files");
+    expect_refusal(&options, LS_ERR_USAGE, options.list, "--list and FOLDER name the same file");
     assert_int_equal(scratch_file_count(), 0);
 }
 

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -208,6 +209,66 @@ static void test_scripts_stop(void **state) {
     }
 }
 
+/* Every program is one that says its number and does not end by itself. */
+static void make_endless_programs(void) {
+    static const char *const names[] = {"mkdigits", "dp_train", "ddp_train", "replay", "tables", "bench_comm", "cc"};
+    char text[300], name[40];
+    int length = snprintf(text, sizeof text, "#!/bin/sh\necho $$ >%s\nexec sleep 500\n", scratch_path("pid"));
+    assert_int_equal(mkdir(scratch_path("endless"), 0700), 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(name, sizeof name, "endless/%s", names[i]);
+        scratch_write(name, text, (size_t)length);
+        assert_int_equal(chmod(scratch_path(name), 0700), 0);
+    }
+}
+
+/* A submission for lab 03, and what make tells the course's scripts; their compiler does not end. */
+static void start_course_script(program *p, const char *script, const char *arguments) {
+    program_start(
+        p,
+        "BUILD=%s/endless CC=%s/endless/cc COURSE_CPPFLAGS=-I. COURSE_CFLAGS=-O0 COURSE_LIB=x COURSE_LIBS=-lm "
+        "COURSE_OBJ=%s/endless/obj COURSE_REFERENCE= ORACLE=%s/endless PREDICT=skip /usr/bin/env setsid "
+        "labs/course/%s.sh %s %s/out 03",
+        scratch_folder(), scratch_folder(), scratch_folder(), scratch_folder(), script, arguments, scratch_folder());
+}
+
+static void start_script(program *p, int which) {
+    static const char *const lines[] = {"accuracy/accuracy.sh %s/endless 0", "recipes/recipes.sh %s/endless %s/results",
+                                        "claims/claims.sh %s/endless",
+                                        "shared/draw_after.sh %s/results tables %s/endless/tables",
+                                        "shared/draw_after.sh %s/results comm %s/endless/bench_comm"};
+    char words[800];
+    if (which == 5) {
+        start_course_script(p, "class", scratch_path("students"));
+    } else if (which == 6) {
+        start_course_script(p, "lab", ".");
+    } else {
+        snprintf(words, sizeof words, lines[which], scratch_folder(), scratch_folder());
+        program_start(p, "/usr/bin/env setsid labs/bench/%s", words);
+    }
+}
+
+/* Each script in the middle of a program that it has started, by each signal, the one that it cannot hear too. */
+static void test_each_script_stops_by_each_signal(void **state) {
+    (void)state;
+    static program p;
+    static const int all[] = {SIGINT, SIGTERM, SIGHUP, SIGKILL};
+    make_endless_programs();
+    assert_int_equal(mkdir(scratch_path("students"), 0700), 0);
+    assert_int_equal(mkdir(scratch_path("students/ada"), 0700), 0);
+    for (int which = 0; which < 7; which++) {
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+            start_script(&p, which);
+            pid_t child = await_pid(scratch_path("pid"));
+            kill(p.pid, all[i]);
+            assert_int_equal(program_finish(&p), 128 + all[i]);
+            programs_await_orphans();
+            await_gone(child);
+            unlink(scratch_path("pid"));
+        }
+    }
+}
+
 /* The statuses of commands that end by themselves, and one that does not end when it is told to. */
 static void test_stoppable(void **state) {
     (void)state;
@@ -238,6 +299,7 @@ int main(void) {
         RUN(test_tables_stop),
         RUN(test_other_benches_stop),
         RUN(test_scripts_stop),
+        RUN(test_each_script_stops_by_each_signal),
         RUN(test_stoppable),
     };
     return cmocka_run_group_tests_name("benches that are told to stop", tests, NULL, NULL);

@@ -43,6 +43,21 @@ static void test_plugins(void **state) {
     expect_plugins("tables", "yes", "cuda", false);         /* has no use for one */
 }
 
+/* A signal to make goes to the recipe's shell, which must be what it runs. */
+static void test_recipes_of_benches_are_replaced(void **state) {
+    (void)state;
+    static program p;
+    static const char looking[] =
+        "unset ROOMS\n"
+        "for target in accuracy recipes claims tables bench-comm bench-dp-vs-ddp 'class SUBMISSIONS=x' 'lab LAB=03'; "
+        "do\n"
+        "    MAKEFLAGS= MAKELEVEL=0 make -n BUILD=\"$1\" $target | tail -n 1 | grep -q '^exec ' || echo $target\n"
+        "done\n";
+    scratch_write("looking.sh", looking, strlen(looking));
+    assert_int_equal(program_run(&p, "/bin/sh %s %s", scratch_path("looking.sh"), scratch_path("build")), 0);
+    assert_string_equal(p.out_text, "");
+}
+
 /* What is given to make is one word of the command that it prints, or refused. */
 static void test_odd_words(void **state) {
     (void)state;
@@ -222,6 +237,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_bundle, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_values_are_no_commands, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_unknown_names, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_recipes_of_benches_are_replaced, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_odd_words, programs_setup, programs_teardown)};
     return cmocka_run_group_tests_name("targets", tests, NULL, NULL);
 }

@@ -88,12 +88,14 @@ static void test_ranks_inherit_no_pipes_and_no_signal_mask(void **state) {
 }
 
 /* This program as a rank: meets the others in the launcher's store. */
-static int meet(void) {
+static int meet(bool without_rank_1) {
     ddp_rank self;
     ddp_store *store;
     int64_t arrived = 0;
     size_t nbytes;
-    if (ddp_rank_discover(&self) != LS_OK || ddp_store_open(&store, &self, 30) != LS_OK) return 1;
+    if (ddp_rank_discover(&self) != LS_OK) return 1;
+    if (without_rank_1 && self.rank == 1) return 0;
+    if (ddp_store_open(&store, &self, 30) != LS_OK) return 1;
     if (ddp_store_add(store, "arrived", 1, &arrived) != LS_OK) return 1;
     if (arrived == self.world_size && ddp_store_set(store, "all", "", 0) != LS_OK) return 1;
     if (ddp_store_get(store, "all", NULL, 0, &nbytes) != LS_OK) return 1;
@@ -108,6 +110,18 @@ static void test_ranks_of_this_program_meet_in_the_store(void **state) {
     start_job(&r);
     assert_int_equal(finish_job(&r), 0);
     assert_string_equal(r.err_text, "");
+}
+
+/* The others would wait for it until their deadline of 30 s. */
+static void test_a_rank_that_never_joins_ends_the_job(void **state) {
+    (void)state;
+    char *argv[] = {"rank", NULL};
+    run r = {.options = {.nproc = 3, .argv = argv, .last_argument = "--meet-without-rank-1", .grace_s = 10}};
+    start_job(&r);
+    assert_int_equal(finish_job(&r), 1);
+    expect_message(&r,
+                   "launcher: error: rank 1 (pid #) exited with status 0 without joining the others, which wait for "
+                   "it: all ranks must run a program that meets in this job");
 }
 
 /* --- who is blamed ---------------------------------------------------------------------------------------------------- */
@@ -277,13 +291,15 @@ static void test_too_many_open_files(void **state) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 2 && strcmp(argv[1], "--meet") == 0) return meet();
+    if (argc == 2 && strcmp(argv[1], "--meet") == 0) return meet(false);
+    if (argc == 2 && strcmp(argv[1], "--meet-without-rank-1") == 0) return meet(true);
     alarm(150);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_jobs_have_names),
         cmocka_unit_test(test_ranks_inherit_no_pipes_and_no_signal_mask),
         cmocka_unit_test(test_ranks_of_this_program_meet_in_the_store),
+        cmocka_unit_test(test_a_rank_that_never_joins_ends_the_job),
         cmocka_unit_test(test_the_first_failure_is_named_and_the_others_end),
         cmocka_unit_test(test_a_failure_without_a_message),
         cmocka_unit_test(test_a_rank_that_lost_a_peer_is_not_the_culprit),

@@ -57,6 +57,7 @@ static void forget_launchers(void) {
                                          "SLURM_STEP_NUM_TASKS",
                                          "SLURM_TASKS_PER_NODE",
                                          "SLURM_STEP_TASKS_PER_NODE",
+                                         "GROUP_WORLD_SIZE",
                                          "TORCHELASTIC_RUN_ID",
                                          "TORCHELASTIC_RESTART_COUNT",
                                          "TORCHELASTIC_USE_AGENT_STORE"};
@@ -170,6 +171,9 @@ static void test_refusals(void **state) {
 #define TORCH(rank, size, port)                                                                                        \
     "RANK=" #rank " WORLD_SIZE=" #size " LOCAL_RANK=" #rank " LOCAL_WORLD_SIZE=" #size                                 \
     " MASTER_ADDR=h MASTER_PORT=" #port " TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=2 "
+#define HAND(rank, size)                                                                                               \
+    "RANK=" #rank " WORLD_SIZE=" #size " LOCAL_RANK=" #rank " LOCAL_WORLD_SIZE=" #size                                 \
+    " MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 "
 #define AT " MASTER_ADDR=node0 MASTER_PORT=1234 "
 
 enum { ANY_PORT = -1 };
@@ -224,6 +228,72 @@ static void test_launchers(void **state) {
         if (cases[i].job) assert_string_equal(self.job, cases[i].job);
         if (!cases[i].job) assert_int_not_equal(strlen(self.job), 0);
     }
+}
+
+/* Launchers that start one another, and those that cannot have. */
+static void test_launchers_that_contradict_each_other(void **state) {
+    (void)state;
+    static const struct {
+        const char *environment, *refused; /* NULL: taken, as the given rank */
+        int rank, world_size;
+    } cases[] = {
+        {HAND(0, 1) OMPI(1, 2, 1, 2), "the environment has RANK=0 WORLD_SIZE=1, and of mpirun OMPI_COMM_WORLD_RANK=1",
+         0, 0},
+        {HAND(0, 1) OMPI(0, 2, 0, 2),
+         "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE, or unset OMPI_COMM_WORLD_RANK", 0, 0},
+        {HAND(0, 2) OMPI(1, 2, 1, 2), "contradict each other", 0, 0},
+        {HAND(0, 1) PMI(1, 2, 1, 2), "and of mpiexec PMI_RANK=1 PMI_SIZE=2", 0, 0},
+        {HAND(0, 1) STEP(1, 2, 1, 0, "2"), "and of srun SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2", 0, 0},
+        {HAND(0, 1) STEP(1, 2, 0, 1, "1(x2)"), "contradict each other", 0, 0},
+        {"WORLD_SIZE=1 " OMPI(1, 2, 1, 2), "the environment has WORLD_SIZE=1, and of mpirun", 0, 0},
+        {"RANK=1 WORLD_SIZE=8 " OMPI(0, 2, 0, 2) AT, "contradict each other", 0, 0},
+        {OMPI(0, 1, 0, 1) STEP(1, 2, 1, 0, "2"), "the environment has OMPI_COMM_WORLD_RANK=0", 0, 0},
+        {OMPI(0, 2, 0, 2) STEP(1, 4, 0, 1, "1(x4)"), "contradict each other", 0, 0},
+        {OMPI(0, 4, 0, 4) STEP(1, 4, 1, 0, "4"), "contradict each other", 0, 0},
+        {OMPI(0, 2, 0, 2) PMI(1, 2, 1, 2), "and of mpiexec PMI_RANK=1", 0, 0},
+        {"GROUP_WORLD_SIZE=1 " TORCH(0, 2, 29500) OMPI(1, 2, 1, 2), "contradict each other", 0, 0},
+        /* the same numbers, said twice */
+        {HAND(1, 2) OMPI(1, 2, 1, 2), NULL, 1, 2},
+        {OMPI(1, 2, 1, 2) STEP(1, 2, 1, 0, "2") "PMIX_NAMESPACE=ns", NULL, 1, 2},
+        /* one process that starts others; an agent on each machine; mpirun's daemons, whose srun also speaks PMI */
+        {HAND(1, 2) OMPI(0, 1, 0, 1), NULL, 1, 2},
+        {OMPI(1, 2, 1, 2) STEP(0, 1, 0, 0, "1") "PMIX_NAMESPACE=ns", NULL, 1, 2},
+        {"GROUP_WORLD_SIZE=2 " TORCH(1, 2, 29500) OMPI(0, 2, 0, 1), NULL, 1, 2},
+        {OMPI(1, 4, 1, 4) "PMIX_NAMESPACE=ns PMI_RANK=0 PMI_SIZE=2 " STEP(0, 2, 0, 0, "1(x2)"), NULL, 1, 4},
+        {HAND(3, 4) STEP(1, 2, 0, 1, "1(x2)"), NULL, 3, 4},
+        /* sbatch's script, and a shell of salloc, are no step: mpirun within has those variables, too */
+        {OMPI(1, 2, 1, 2) "PMIX_NAMESPACE=ns SLURM_JOB_ID=77 SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_LOCALID=0", NULL, 1,
+         2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ddp_rank self;
+        char message[512] = "";
+        ls_status status = discover_in(cases[i].environment, &self, message);
+        bool is_right = cases[i].refused
+                            ? status == LS_ERR_USAGE && strstr(message, cases[i].refused)
+                            : status == LS_OK && self.rank == cases[i].rank && self.world_size == cases[i].world_size;
+        if (!is_right)
+            fail_msg("%s: %s, rank %d: %s", cases[i].environment, ls_status_text(status), self.rank, message);
+    }
+}
+
+/* PyTorch's env:// has four variables: on this machine they are enough. */
+static void test_four_variables_are_enough_on_this_machine(void **state) {
+    (void)state;
+    ddp_rank self;
+    char message[512];
+    static const char *const hosts[] = {"127.0.0.1", "localhost"};
+    for (int i = 0; i < 2; i++) {
+        const char *const four[NAME_COUNT] = {"1", "3", NULL, NULL, hosts[i], "29500"};
+        assert_int_equal(discover(four, &self, message), LS_OK);
+        assert_int_equal(self.rank, 1);
+        assert_int_equal(self.world_size, 3);
+        assert_int_equal(self.local_rank, 1);
+        assert_int_equal(self.local_world_size, 3);
+    }
+    const char *const elsewhere[NAME_COUNT] = {"1", "3", NULL, NULL, "node0", "29500"};
+    assert_int_equal(discover(elsewhere, &self, message), LS_ERR_INVALID);
+    assert_non_null(strstr(message, "the environment has RANK but not LOCAL_RANK"));
 }
 
 /* One machine's ranks work out the same place to meet, two jobs (hardly ever) the same. */
@@ -307,9 +377,6 @@ static void test_refused_launchers(void **state) {
         {STEP(0, 2, 0, 2, "1(x2)"), "the environment's SLURM_STEP_TASKS_PER_NODE is '1(x2)', but must be"},
         {STEP(0, 2, 0, 0, "?"), "the environment's SLURM_STEP_TASKS_PER_NODE is '?', but must be"},
         {OMPI(0, 2, 0, 2) "PMIX_NAMESPACE=ns MASTER_PORT=x", "the environment's MASTER_PORT is 'x', but must be"},
-        /* what is set speaks of another job than the launcher */
-        {"WORLD_SIZE=8 " OMPI(0, 2, 0, 2), "the environment has WORLD_SIZE but not RANK: "},
-        {"RANK=1 WORLD_SIZE=8 " OMPI(0, 2, 0, 2) AT, "the environment has RANK but not LOCAL_RANK: "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ddp_rank self;
@@ -327,6 +394,8 @@ int main(void) {
         cmocka_unit_test(test_launched),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_launchers),
+        cmocka_unit_test(test_launchers_that_contradict_each_other),
+        cmocka_unit_test(test_four_variables_are_enough_on_this_machine),
         cmocka_unit_test(test_ranks_agree_on_a_port),
         cmocka_unit_test(test_alone_in_a_job),
         cmocka_unit_test(test_a_long_name_is_refused),

@@ -72,6 +72,8 @@ int programs_setup(void **state) {
                                                       "LS_JOB",
                                                       "LS_JOB_TOKEN",
                                                       "LS_CAUSE_FD",
+                                                      "LS_CAUSE_INODE",
+                                                      "LS_SAID_INODE",
                                                       "LS_SAID_FD",
                                                       "LS_CPU_STREAMS",
                                                       "TORCHELASTIC_RUN_ID",
@@ -133,8 +135,9 @@ const char *build_folder(void) {
 }
 
 static bool is_program(const char *word) {
-    static const char *const programs[] = {"dp_train", "ddp_train", "ddprun",   "mkdigits",  "gpu_check", "fit_tn",
-                                           "replay",   "hello",     "who_gets", "who_holds", "grade"};
+    static const char *const programs[] = {
+        "dp_train", "ddp_train", "ddprun", "mkdigits",   "gpu_check",       "fit_tn",    "replay", "hello",
+        "who_gets", "who_holds", "grade",  "bench_comm", "bench_dp_vs_ddp", "calibrate", "tables", "course_report"};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         if (strcmp(word, programs[i]) == 0) return true;
     return false;

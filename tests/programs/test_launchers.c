@@ -8,11 +8,14 @@
 #include <cmocka.h>
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ddp_procs/launch/rank.h"
@@ -157,11 +160,53 @@ static void test_copies_are_refused(void **state) {
     assert_int_equal(program_run(&p, "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=5 dp_train %s", training), 0);
 }
 
+/* --- what a launcher leaves open ------------------------------------------------------------------------------------- */
+
+/* Runs a program that fails, with the pipe as LS_CAUSE_FD; returns what it has written there. */
+static const char *fail_beside_pipe(const char *variables, int write_fd, int read_fd) {
+    static program p;
+    static char text[4096];
+    assert_int_equal(program_run(&p, "LS_CAUSE_FD=%d %s dp_train --single --model none", write_fd, variables), 2);
+    assert_int_equal(count_lines(p.err_text), 1);
+    ssize_t got = read(read_fd, text, sizeof text - 1);
+    text[got > 0 ? got : 0] = '\0';
+    return text;
+}
+
+/* The variables may be left over from another job, and the number be that of the user's own pipe, or of a file that the
+ * program opens. */
+static void test_an_error_goes_to_no_file_that_is_not_the_launchers(void **state) {
+    (void)state;
+    static program p;
+    int fds[2];
+    struct stat info;
+    char inode[64];
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(fcntl(fds[0], F_SETFL, O_NONBLOCK), 0);
+    assert_int_equal(fstat(fds[1], &info), 0);
+    assert_string_equal(fail_beside_pipe("", fds[1], fds[0]), "");
+    assert_string_equal(fail_beside_pipe("LS_CAUSE_INODE=1", fds[1], fds[0]), "");
+    snprintf(inode, sizeof inode, "LS_CAUSE_INODE=%llu", (unsigned long long)info.st_ino);
+    assert_non_null(strstr(fail_beside_pipe(inode, fds[1], fds[0]), "there is no model"));
+    close(fds[0]);
+    close(fds[1]);
+    for (int fd = 3; fd < 12; fd++) {
+        program_run(&p, "LS_CAUSE_FD=%d dp_train %s --single --optimizer sgd --lr 1e30 --metrics %s", fd, training,
+                    scratch_path("metrics"));
+        assert_int_equal(p.status, 1);
+        char *lines = scratch_read_text("metrics");
+        if (strstr(lines, "finite")) fail_msg("descriptor %d: %s", fd, lines);
+        free(lines);
+    }
+}
+
 int main(void) {
     alarm(150);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_ranks_of_other_launchers, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_too_few_files, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_an_error_goes_to_no_file_that_is_not_the_launchers, programs_setup,
+                                        programs_teardown),
         cmocka_unit_test_setup_teardown(test_copies_are_refused, programs_setup, programs_teardown),
     };
     return cmocka_run_group_tests_name("launchers", tests, NULL, NULL);

@@ -1,9 +1,7 @@
 /* predict — who holds what: one row for each category of memory, true of every device of every mode.
  *   terms : piece = the samples of the device with the most, ceil(batch / N): every device has room for that many
- *   DP    : device 0 loads the whole batch, gathers all outputs and takes the loss, on them, in place. It has the only
- *           optimizer, and room for the gradients that each other replica sends. A replica has parameters, gradients
- *           and activations of its own, and room for its piece's inputs and for the gradients of its piece's outputs
- *   DDP   : every rank holds what one device with a piece of the batch would, but for gradients, which lie in buckets
+ *   modes : what a device holds follows from what the modes allocate: dp_threads/data_parallel.c and
+ *           ddp_procs/distributed.c
  *   exact : ls_device_memory counts the same bytes (who_holds compares) */
 #include "labs/09-memory/who_holds/predict.h"
 

@@ -127,6 +127,7 @@ typedef struct comm_settings {
     double timeout_s;                  /* of every wait */
     bool compare;                      /* with Open MPI and gloo */
     const char *folder, *json, *tune;  /* NULL: not written */
+    const char *table;                 /* that `tuning` was read from */
     const ls_allreduce_tuning *tuning; /* what "auto" goes by; NULL: the built-in table */
     bool quiet;
     int cores;

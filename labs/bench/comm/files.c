@@ -101,8 +101,14 @@ static char *json_text(const comm_results *results) {
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
 ls_status comm_prepare_files(const comm_settings *settings) {
+    const ls_named_file named[] = {{.option = "--table", .path = settings->table},
+                                   {.option = "--json", .path = settings->json, .is_output = true},
+                                   {.option = "--tune", .path = settings->tune, .is_output = true}};
+    ls_named_files files = {0};
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) ls_named_files_add(&files, &named[i]);
     ls_status status =
-        settings->tune ? bench_write_path(settings->tune, NULL) : bench_prepare_folder(settings->folder, names, 2);
+        settings->tune ? ls_named_files_check(&files) : bench_prepare_folder(&files, settings->folder, names, 2);
+    if (status == LS_OK && settings->tune) status = bench_write_path(settings->tune, NULL);
     return status == LS_OK && settings->json ? bench_write_path(settings->json, NULL) : status;
 }
 

@@ -188,7 +188,7 @@ static ls_status add_operations(comm_settings *settings, const char *list, const
 /* --- the command line -------------------------------------------------------------------------------------------------- */
 
 struct choices {
-    const char *operations, *algorithms, *sizes, *table;
+    const char *operations, *algorithms, *sizes;
     int backend, buffers, dtype, reduce;
 };
 
@@ -247,7 +247,7 @@ static void add_what(bench_options *options, comm_settings *settings, struct cho
     BENCH_ADD_OPTIONS(options, table);
 }
 
-static void add_how(bench_options *options, comm_settings *settings, struct choices *choices) {
+static void add_how(bench_options *options, comm_settings *settings) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
         {.kind = LS_OPTION_INT,
@@ -276,7 +276,7 @@ static void add_how(bench_options *options, comm_settings *settings, struct choi
          .help = "only check the results and count; no times"},
         {.kind = LS_OPTION_STRING,
          .name = "table",
-         .to.text = &choices->table,
+         .to.text = &settings->table,
          .argument = "FILE",
          .help = "what auto goes by, as --tune wrote it",
          .empty = "the built-in table"},
@@ -312,7 +312,7 @@ static ls_status parse(comm_settings *settings, struct choices *choices, int arg
                                   "algorithms, and checks every result.";
     bench_options options = {.count = 0};
     add_what(&options, settings, choices);
-    add_how(&options, settings, choices);
+    add_how(&options, settings);
     return bench_parse_options(&options, purpose, argc, argv, help);
 }
 
@@ -365,9 +365,9 @@ ls_status comm_parse(comm_settings *settings, int argc, char **argv, bool *help)
     if (status == LS_OK) status = settle_variants(settings, &choices);
     if (status == LS_OK)
         status = add_operations(settings, settings->tune ? "all_reduce" : choices.operations, choices.algorithms);
-    if (status == LS_OK && choices.table) {
+    if (status == LS_OK && settings->table) {
         ls_allreduce_tuning *tuning;
-        status = ls_allreduce_tuning_load(&tuning, choices.table);
+        status = ls_allreduce_tuning_load(&tuning, settings->table);
         settings->tuning = tuning;
     }
     return status;

@@ -196,7 +196,9 @@ enum { MEASURED, LOCKED, VIRTUAL, JSON, REPLAYED, REPORT, FILES };
 static const char *const names[FILES] = {"dp_vs_ddp.csv",  "dp_vs_ddp_locked.csv", "dp_vs_ddp_virtual.csv",
                                          "dp_vs_ddp.json", BENCH_REPLAYED_FILE,    BENCH_REPORT_FILE};
 
-ls_status bench_prepare_files(const char *folder) { return bench_prepare_folder(folder, names, FILES); }
+ls_status bench_prepare_files(const char *folder) {
+    return bench_prepare_folder(&(ls_named_files){0}, folder, names, FILES);
+}
 
 ls_status bench_write_files(const bench_results *results, const char *folder) {
     char *texts[] = {[MEASURED] = csv_text(results, put_rows),

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/named_files.h"
 #include "common/base/options.h"
 #include "common/base/results.h"
 
@@ -109,7 +110,11 @@ static ls_status run_part(gpu_check *check, int part) {
 static ls_status summarise(const char *path, const char *reference) {
     cJSON *lines;
     int held = 0, broken = 0;
-    ls_status status = gpu_check_read(path, &lines);
+    ls_named_files files = {0};
+    ls_named_files_add(&files, &(ls_named_file){.option = "--summary", .path = path});
+    ls_named_files_add(&files, &(ls_named_file){.option = "--reference", .path = reference, .is_output = true});
+    ls_status status = ls_named_files_check(&files);
+    if (status == LS_OK) status = gpu_check_read(path, &lines);
     if (status != LS_OK) return status;
     if (cJSON_GetArraySize(lines) == 0)
         status = ls_fail(LS_ERR_FORMAT, "%s has no line of a gpu_check; is it a gpu_check.jsonl?", path);

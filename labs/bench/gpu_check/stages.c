@@ -128,7 +128,9 @@ static ls_status choose(const char *only, bool chosen[GPU_CHECK_STAGES]) {
 /* A file that is gone on with is of this build; a line that was cut ends. */
 static ls_status open_log(gpu_check *check, const char *commit) {
     const char *const names[] = {"gpu_check.jsonl", "gpu_check.json"};
-    ls_status status = bench_prepare_folder(check->out, names, 2);
+    ls_named_files files = {0};
+    ls_named_files_add(&files, &(ls_named_file){.option = "--pytorch", .path = check->pytorch});
+    ls_status status = bench_prepare_folder(&files, check->out, names, 2);
     if (status != LS_OK) return status;
     FILE *file = fopen(check->path, check->go_on ? "ae" : "we");
     if (!file) return ls_fail(LS_ERR_IO, "cannot write %s: %s", check->path, strerror(errno));

@@ -11,6 +11,7 @@
 
 #include "common/base/file.h"
 #include "common/base/log.h"
+#include "common/base/named_files.h"
 #include "common/data/idx_write.h"
 #include "labs/bench/mkdigits/mkdigits.h"
 
@@ -67,32 +68,32 @@ static ls_status check_contents(const mkdigits_options *options) {
     return LS_OK;
 }
 
-/* The list must not take the place of one of the data set's own files. */
-static ls_status check_list(const mkdigits_options *options) {
-    char path[PATH_MAX];
-    struct stat folder, lists;
-    if (!options->list) return LS_OK;
-    const char *slash = strrchr(options->list, '/'), *name = slash ? slash + 1 : options->list;
-    if (snprintf(path, sizeof path, "%.*s.", (int)(name - options->list), options->list) >= PATH_MAX) return LS_OK;
-    if (stat(path, &lists) != 0 || stat(options->folder, &folder) != 0) return LS_OK; /* opening it will tell */
-    bool same = folder.st_ino == lists.st_ino && folder.st_dev == lists.st_dev;
-    for (int i = 0; same && i < OWN_COUNT; i++) {
-        if (strcmp(name, own_names[i]) != 0) continue;
-        return ls_fail(LS_ERR_INVALID, "--list %s is one of the data set's own files; name another", options->list);
-    }
-    return LS_OK;
+/* The digits that are read stay, and the list is none of the data set's own files. */
+static ls_status check_files(const mkdigits_options *options) {
+    char note[PATH_MAX];
+    ls_named_files files = {0};
+    bool fits = join_path(note, options->source, "README.md");
+    const ls_named_file named[] = {
+        {.option = "--source", .path = options->source, .owns = ls_dataset_owns_name},
+        {.option = "--source", .path = fits ? note : NULL},
+        {.option = "--list", .path = options->list, .is_output = true},
+    };
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) ls_named_files_add(&files, &named[i]);
+    ls_named_files_add_outputs(&files, "FOLDER", options->folder, own_names, OWN_COUNT);
+    return ls_named_files_check(&files);
 }
 
 static ls_status prepare(digits_folder *folder) {
     const char *path = folder->options->folder;
+    ls_status status = check_files(folder->options);
+    if (status != LS_OK) return status;
     folder->created = mkdir(path, 0777) == 0;
     if (!folder->created && errno != EEXIST)
         return ls_fail(LS_ERR_IO, "cannot make the folder %s: %s", path, strerror(errno));
     struct stat entry;
     if (stat(path, &entry) != 0 || !S_ISDIR(entry.st_mode))
         return ls_fail(LS_ERR_IO, "%s is not a folder; name one that the data set can go to", path);
-    ls_status status = check_list(folder->options);
-    return status == LS_OK ? check_contents(folder->options) : status;
+    return check_contents(folder->options);
 }
 
 /* --- the note -------------------------------------------------------------------------------------------------------------- */

@@ -25,8 +25,11 @@ ls_status bench_write_file(const char *folder, const char *name, const char *tex
     return bench_write_path(path, text);
 }
 
-ls_status bench_prepare_folder(const char *folder, const char *const *names, int count) {
+ls_status bench_prepare_folder(ls_named_files *files, const char *folder, const char *const *names, int count) {
     char path[PATH_MAX];
+    ls_named_files_add_outputs(files, "--out", folder, names, count);
+    ls_status status = ls_named_files_check(files);
+    if (status != LS_OK) return status;
     if (snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path) {
         return ls_fail(LS_ERR_IO, "the folder's name is too long: %.60s...", folder);
     }
@@ -40,7 +43,6 @@ ls_status bench_prepare_folder(const char *folder, const char *const *names, int
         if (ended == '\0') break;
         *at = ended;
     }
-    ls_status status = LS_OK;
     for (int i = 0; status == LS_OK && i < count; i++) status = bench_write_file(folder, names[i], NULL);
     return status;
 }

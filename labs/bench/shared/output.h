@@ -5,12 +5,14 @@
 #include <cjson/cJSON.h>
 #include <stdio.h>
 
+#include "common/base/named_files.h"
 #include "common/base/status.h"
 #include "labs/bench/shared/machine.h"
 
-/* Makes the folder, with those above it, if need be, and checks that FOLDER/NAME can be written for each of the `count`
- * names. */
-ls_status bench_prepare_folder(const char *folder, const char *const *names, int count);
+/* Checks that none of the `count` files FOLDER/NAME (--out) is one of `files`, the others that the command line names,
+ * nor another of them; makes the folder, with those above it, if need be, and checks that each can be written. Empties
+ * `files`. */
+ls_status bench_prepare_folder(ls_named_files *files, const char *folder, const char *const *names, int count);
 
 /* Writes FOLDER/NAME as a whole or not at all; text NULL: only checks that it could be written. */
 ls_status bench_write_file(const char *folder, const char *name, const char *text);

@@ -1,32 +1,72 @@
 #!/bin/sh
 # Runs a command so that the first SIGINT, SIGTERM, SIGHUP or SIGQUIT ends it and all that it has started, within a second or so. A shell
-# alone would wait for the command first, or end without it.
+# alone would wait for the command first, or end without it. If this is killed (SIGKILL), its guard ends them.
 # usage: labs/bench/shared/stoppable.sh COMMAND...      (exit status: the command's, or 128 + the signal)
+#        labs/bench/shared/stoppable.sh --guard SESSION      the guard: ends the session when nobody writes to its standard input any more
 set -u
 [ $# -gt 0 ] || { echo "usage: $0 COMMAND..." >&2; exit 2; }
 
-# 0 while the command has not ended; what has ended and was not waited for is a zombie, Z.
-runs() { { read -r _ _ state _ <"/proc/$child/stat"; } 2>/dev/null && [ "$state" != Z ]; }
+# signal_session SIGNAL: to every process of the command's session, in whatever process group. False if there is none; what has ended and
+# was not waited for is a zombie, Z.
+signal_session() {
+    reached=1
+    for stat in /proc/[0-9]*/stat; do
+        { read -r line <"$stat"; } 2>/dev/null || continue
+        set -- "$1" ${line##*) }
+        if [ "$5" = "$child" ] && [ "$2" != Z ]; then
+            pid=${stat#/proc/}
+            kill "-$1" "${pid%/stat}" 2>/dev/null && reached=0
+        fi
+    done
+    return $reached
+}
 
-# stop NUMBER: the command has a process group of its own, but for a moment at its start. A shell among them loses a signal that comes
-# while it starts a command, so half a second later they get it again.
+# Again and again: one of them may have started another in between.
+kill_session() { while signal_session KILL; do sleep 0.05; done; }
+
+if [ "$1" = --guard ]; then
+    child=$2
+    read -r _
+    kill_session
+    exit 0
+fi
+
+# stop NUMBER: a shell among them loses a signal that comes while it starts a command, so half a second later they get it again.
 stop() {
     trap '' INT TERM HUP QUIT
-    child=${!:-}
+    [ -n "$child" ] || child=${!:-}
     [ -n "$child" ] || exit $((128 + $1)) # it has not begun
-    kill -TERM "-$child" 2>/dev/null || kill -TERM "$child" 2>/dev/null
+    kill -TERM "$child" 2>/dev/null # it has no session of its own for a moment at its start
+    signal_session TERM
     for tenth in 1 2 3 4 5 6 7 8 9 10 11 12; do
-        runs || break
+        signal_session 0 || break
         sleep 0.1
-        if [ $tenth -eq 5 ]; then kill -TERM "-$child" 2>/dev/null; fi
+        [ $tenth -ne 5 ] || signal_session TERM
     done
-    kill -KILL "-$child" "$child" 2>/dev/null
+    kill -KILL "$child" 2>/dev/null
+    kill_session
     wait "$child"
+    dismiss_guard
     exit $((128 + $1))
 }
+
+dismiss_guard() { [ -z "$guard" ] || { kill "$guard" && wait "$guard"; } 2>/dev/null; }
+
+child='' guard=''
 trap 'stop 1' HUP
 trap 'stop 2' INT
 trap 'stop 3' QUIT # of a terminal, which does not reach the command's own session
 trap 'stop 15' TERM
-setsid "$@" &
-wait $!
+folder=$(mktemp -d) && mkfifo "$folder/pipe" || exit 1
+# Only this shell writes to the pipe, only the guard reads from it. A command in the background would have no standard input.
+exec 7<&0 9<>"$folder/pipe" 8<"$folder/pipe"
+rm -rf "$folder"
+setsid "$@" <&7 7<&- 8<&- 9>&- &
+child=$!
+setsid "$0" --guard "$child" <&8 >/dev/null 2>&1 7<&- 8<&- 9>&- &
+guard=$!
+exec 7<&- 8<&-
+wait "$child"
+status=$?
+dismiss_guard
+exit $status

@@ -5,7 +5,8 @@
  * For each check of lab.conf the student's probe runs, and then the reference's with the same seed: while student code
  * runs, the right answers are nowhere yet. The verdicts are made here, in a process that never loads student code.
  * LS_LANG=zh: it speaks Chinese; the file of --json is English in any case, since programs read it.
- * Exit status: 0 all points, 1 some or none, 3 nothing is written yet, 2 wrong usage. */
+ * Exit status: 0 all points, 1 some or none, 3 nothing is written yet, 2 wrong usage. --confines: 0 this machine can
+ * confine probes, 1 it cannot. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,12 +17,14 @@
 #include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
+#include "common/base/named_files.h"
 #include "common/base/options.h"
 #include "common/base/results.h"
 #include "labs/course/grade/attempt.h"
 #include "labs/course/grade/lab.h"
 #include "labs/course/grade/verdict.h"
 #include "labs/course/grade/words.h"
+#include "labs/course/probe/confine.h"
 
 /* Processor time and standstill (attempt.h). Most checks take the reference some hundredths of a second, a few up to 4 s,
  * and a probe gives up a deadlock after 4 s (crew.h). After a check that hangs nevertheless the others count as not run.
@@ -37,7 +40,7 @@ struct settings {
     const char *lab, *student, *asan, *reference, *refused, *refused_in_words, *json;
     words_language language;
     int64_t seed;
-    bool until_broken;
+    bool until_broken, confines;
 };
 
 struct result {
@@ -191,6 +194,23 @@ static ls_status write_json(const struct grading *g) {
 
 /* --- the program -------------------------------------------------------------------------------------------------- */
 
+static bool is_conf(const char *name) {
+    const char *ending = strrchr(name, '.');
+    return ending && strcmp(ending, ".conf") == 0;
+}
+
+static ls_status check_json(const struct settings *s) {
+    const ls_named_file named[] = {{.option = "--lab", .path = s->lab, .owns = is_conf},
+                                   {.option = "--student", .path = s->student},
+                                   {.option = "--asan", .path = s->asan},
+                                   {.option = "--reference", .path = s->reference},
+                                   {.option = "--json", .path = s->json, .is_output = true}};
+    ls_named_files files = {0};
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) ls_named_files_add(&files, &named[i]);
+    ls_status status = ls_named_files_check(&files);
+    return status == LS_OK ? ls_file_check(s->json) : status;
+}
+
 static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
     const ls_option options[] = {
         {.kind = LS_OPTION_STRING, .name = "lab", .to.text = &s->lab, .argument = "DIR", .help = "the lab's folder"},
@@ -230,6 +250,10 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
          .name = "until-broken",
          .to.flag = &s->until_broken,
          .help = "run no check after the first that does not hold"},
+        {.kind = LS_OPTION_FLAG,
+         .name = "confines",
+         .to.flag = &s->confines,
+         .help = "only find out whether this machine can confine probes (exit status 0 or 1)"},
         {.kind = LS_OPTION_STRING,
          .name = "json",
          .to.text = &s->json,
@@ -242,12 +266,11 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
     ls_parsed parsed;
     ls_status status = ls_options_parse(&command, argc, argv, &parsed);
     *help = parsed.help;
-    if (status != LS_OK || parsed.help) return status;
+    if (status != LS_OK || parsed.help || s->confines) return status;
     if (!s->lab) return ls_fail(LS_ERR_USAGE, "which lab? --lab=labs/03-allreduce");
     if (!s->refused && (!s->student || !s->reference))
         return ls_fail(LS_ERR_USAGE, "--student and --reference name the two probes");
-    if (s->json && ls_file_check(s->json) != LS_OK) return LS_ERR_IO;
-    return LS_OK;
+    return s->json ? check_json(s) : LS_OK;
 }
 
 static int64_t draw_seed(void) {
@@ -258,6 +281,8 @@ static int64_t draw_seed(void) {
 
 static ls_status run(struct grading *g) {
     ls_status status = lab_open(&g->lab, g->settings->lab, g->settings->language);
+    if (status == LS_OK && !g->settings->refused && !probe_can_confine())
+        puts(words_in(g->settings->language, WORDS_NOT_CONFINED));
     for (int i = 0; status == LS_OK && i < g->lab.check_count; i++) status = judge(g, i);
     if (status == LS_OK) print_whole(g);
     if (status == LS_OK && g->settings->json) status = write_json(g);
@@ -271,6 +296,7 @@ int main(int argc, char **argv) {
     settings.language = words_language_of(getenv("LS_LANG"));
     ls_status status = parse(&settings, argc, argv, &help);
     if (settings.seed == 0) settings.seed = draw_seed();
+    if (status == LS_OK && settings.confines) return probe_can_confine() ? 0 : 1;
     struct grading g = {.settings = &settings};
     if (status == LS_OK && !help) status = run(&g);
     bool whole = g.points == g.of, nothing = nothing_is_written(&g);

@@ -10,6 +10,8 @@
 /* clang-format off */
 #define WORDS_LAB                "lab %s, %s\n", "实验 %s，%s\n"
 #define WORDS_WAS_NOT_RUN        "  it was not run: %s\n", "  没有运行：%s\n"
+#define WORDS_NOT_CONFINED       "nothing confines the code that is graded here: this kernel offers no seccomp filter; grade only your own code, or use another machine", \
+    "这台机器的内核不提供 seccomp 过滤器，被评分的代码不受任何限制：只评自己的代码，或换一台机器"
 #define WORDS_CHECK              "  %-14s %2d of %2d  %s\n", "  %-14s %2d/%2d 分  %s\n"
 #define WORDS_WHY                "      %s: %s\n", "      %s：%s\n"
 #define WORDS_HINT               "      hint: %s\n", "      提示：%s\n"

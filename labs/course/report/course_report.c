@@ -10,6 +10,7 @@
 
 #include "common/base/file.h"
 #include "common/base/log.h"
+#include "common/base/named_files.h"
 #include "common/base/options.h"
 #include "common/base/results.h"
 #include "labs/course/report/page.h"
@@ -75,6 +76,26 @@ static ls_status write_page(const page *p, const char *path) {
     return status;
 }
 
+/* What report.sh, make lab and make grade have left, and pictures. */
+static bool is_found(const char *name) {
+    const char *ending = strrchr(name, '.');
+    return strcmp(name, "report.facts") == 0 || strcmp(name, "report.diff") == 0 || strcmp(name, "grade.json") == 0 ||
+           (ending && (strcmp(ending, ".svg") == 0 || strcmp(ending, ".png") == 0));
+}
+
+/* The page takes the place of nothing that it is made of. */
+static ls_status check_out(const page *p, const struct settings *s) {
+    ls_named_files files = {0};
+    ls_named_files_add(&files, &(ls_named_file){.option = "--out", .path = s->out, .is_output = true});
+    ls_named_files_add(&files, &(ls_named_file){.option = "--results", .path = s->results, .owns = is_found});
+    for (int i = 0; i < p->lab_count; i++) {
+        const page_lab *lab = &p->labs[i];
+        ls_named_files_add(&files, &(ls_named_file){.option = "--built", .path = lab->figures, .owns = is_found});
+        ls_named_files_add(&files, &(ls_named_file){.option = "--code", .path = lab->answers_file});
+    }
+    return ls_named_files_check(&files);
+}
+
 static ls_status run(const struct settings *s, char **numbers, int count) {
     page p = {.language = strncmp(s->language, "zh", 2) == 0 ? CHINESE : ENGLISH,
               .student = s->student,
@@ -84,6 +105,7 @@ static ls_status run(const struct settings *s, char **numbers, int count) {
     bench_describe_machine(&p.machine);
     if (s->compiler) snprintf(p.machine.compiler, sizeof p.machine.compiler, "%s", s->compiler);
     ls_status status = open_labs(&p, s, numbers);
+    if (status == LS_OK) status = check_out(&p, s);
     if (status == LS_OK) status = write_page(&p, s->out);
     for (int i = 0; i < p.lab_count; i++) page_lab_close(&p.labs[i]);
     free(p.labs);

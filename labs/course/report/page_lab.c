@@ -1,7 +1,10 @@
+#define _GNU_SOURCE
 #include "labs/course/report/page_lab.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/file.h"
@@ -19,6 +22,18 @@ static ls_status read_if_there(const char *path, size_t most, char **text, size_
     return access(path, F_OK) == 0 ? ls_file_read(path, most, text, nbytes) : LS_OK;
 }
 
+/* Whether the path is a regular file in the folder, with no link that leads out: a page shows nothing else. */
+static bool is_inside(const char *folder, const char *path) {
+    char *root = realpath(folder, NULL), *file = realpath(path, NULL);
+    struct stat about;
+    size_t length = root ? strlen(root) : 0;
+    bool inside = root && file && strncmp(file, root, length) == 0 &&
+                  (file[length] == '/' || root[length - 1] == '/') && stat(file, &about) == 0 && S_ISREG(about.st_mode);
+    free(root);
+    free(file);
+    return inside;
+}
+
 ls_status page_lab_open(page_lab *out, const char *built, const char *number, const char *code) {
     *out = (page_lab){.answers = NULL};
     char path[PAGE_PATH + 32];
@@ -33,6 +48,9 @@ ls_status page_lab_open(page_lab *out, const char *built, const char *number, co
     const char *below = strcmp(code, ".") == 0 ? "" : code; /* as a student names it */
     snprintf(out->answers_file, sizeof out->answers_file, "%s%s%s/answers.md", below, *below ? "/" : "",
              out->facts.folder);
+    struct stat about;
+    if (status == LS_OK && lstat(out->answers_file, &about) == 0 && !is_inside(code, out->answers_file))
+        return ls_fail(LS_ERR_INVALID, "%s is no regular file inside of %s; remove it", out->answers_file, code);
     if (status == LS_OK) status = read_if_there(out->answers_file, MOST_ANSWERS, &out->answers, &out->answers_nbytes);
     if (out->answers) out->answered = markdown_put(NULL, out->answers, out->answers_nbytes, NULL);
     return status;

@@ -8,6 +8,8 @@
 #include "common/base/status.h"
 
 #define LS_LIBRARY_PATH 1024
+#define LS_NODES_FOLDER "labs/replay/nodes"
+#define LS_WORKLOADS_FOLDER "labs/replay/workloads"
 
 /* The path of the file that `name` means. A name with "/" in it, or with ".json" at its end, is a path itself. Any
  * other means FOLDER/NAME.json: in the current folder, or in the folder above the running program's (for build/replay),

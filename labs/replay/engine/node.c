@@ -47,7 +47,7 @@ ls_status ls_node_open(ls_node **out, const char *name) {
     char path[LS_LIBRARY_PATH];
     ls_json *json;
     *out = NULL;
-    ls_status status = ls_library_find(path, "labs/replay/nodes", name);
+    ls_status status = ls_library_find(path, LS_NODES_FOLDER, name);
     if (status == LS_OK) status = ls_json_open(&json, path);
     return status == LS_OK ? make(out, json, path) : status;
 }

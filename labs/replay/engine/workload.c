@@ -232,7 +232,7 @@ ls_status ls_workload_open(ls_workload **out, const char *name) {
     char path[LS_LIBRARY_PATH];
     ls_json *json;
     *out = NULL;
-    ls_status status = ls_library_find(path, "labs/replay/workloads", name);
+    ls_status status = ls_library_find(path, LS_WORKLOADS_FOLDER, name);
     if (status == LS_OK) status = ls_json_open(&json, path);
     if (status != LS_OK) return status;
     status = read_workload(out, json);

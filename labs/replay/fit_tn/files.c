@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/base/named_files.h"
 #include "labs/bench/shared/child.h"
 #include "labs/bench/shared/output.h"
 #include "labs/replay/engine/library.h"
@@ -69,7 +70,13 @@ static char *json_text(const fit_tn_result *result, const fit_tn_data *data, con
 
 /* --- the picture ------------------------------------------------------------------------------------------------- */
 
-static void put_row(FILE *file, const fit_tn_data *data, const char *kind, const struct ls_fit *fit, double n,
+/* What each line of the picture's data ends with: where the points are from, and what speaks against the law. */
+struct origin {
+    const fit_tn_data *data;
+    char doubts[FIT_TN_TEXT];
+};
+
+static void put_row(FILE *file, const struct origin *origin, const char *kind, const struct ls_fit *fit, double n,
                     double ms, double residual_ms) {
     fprintf(file, "%s,", kind);
     bench_put_text(file, ls_law_name(fit->law));
@@ -78,41 +85,49 @@ static void put_row(FILE *file, const fit_tn_data *data, const char *kind, const
     bench_put_number(file, residual_ms);
     bench_put_number(file, fit->half_efficiency_n);
     fputc(',', file);
-    bench_put_text(file, data->what);
+    bench_put_text(file, origin->data->what);
     fputc(',', file);
-    bench_put_text(file, data->how);
-    fprintf(file, ",%s\n", data->weak ? "weak" : "strong");
+    bench_put_text(file, origin->data->how);
+    fprintf(file, ",%s,", origin->data->weak ? "weak" : "strong");
+    bench_put_text(file, origin->doubts);
+    fputc('\n', file);
 }
 
 static char *csv_text(const fit_tn_result *result, const fit_tn_data *data, const ls_int_list *predict) {
     bench_text text;
+    struct origin origin = {.data = data};
+    fit_tn_doubts(result, data, origin.doubts);
     double most = data->points[data->count - 1].n;
     FILE *file = bench_text_open(&text);
     if (!file) return NULL;
     for (int i = 0; i < predict->count; i++) most = fmax(most, predict->values[i]);
-    fputs("kind,law,n,step_ms,residual_ms,half_efficiency_n,what,how,scaling\n", file);
+    fputs("kind,law,n,step_ms,residual_ms,half_efficiency_n,what,how,scaling,doubts\n", file);
     for (size_t k = 0; k < result->fit_count; k++) {
         const struct ls_fit *fit = &result->fits[k];
         for (int i = 0; i < data->count; i++)
-            put_row(file, data, "point", fit, data->points[i].n, data->points[i].ms, fit->residual_ms[i]);
+            put_row(file, &origin, "point", fit, data->points[i].n, data->points[i].ms, fit->residual_ms[i]);
         for (int i = 0; i <= PLACES;
              i++) { /* even on a logarithmic axis; from behind N = 1 on, where the laws step up */
             double n = fmax(pow(most, (double)i / PLACES), 1 + 1e-9);
-            put_row(file, data, "curve", fit, n, ls_fit_ms(fit, n), NAN);
+            put_row(file, &origin, "curve", fit, n, ls_fit_ms(fit, n), NAN);
         }
         for (int i = 0; i < predict->count; i++)
-            put_row(file, data, "prediction", fit, predict->values[i], ls_fit_ms(fit, predict->values[i]), NAN);
+            put_row(file, &origin, "prediction", fit, predict->values[i], ls_fit_ms(fit, predict->values[i]), NAN);
     }
     return bench_text_close(&text);
+}
+
+/* The file beside the picture: FILE.png as FILE.csv. False: the name is too long. */
+static bool name_beside(char path[BENCH_PATH_CAPACITY], const char *png, const char *ending) {
+    int stem = (int)(strlen(png) - strlen(".png"));
+    return snprintf(path, BENCH_PATH_CAPACITY, "%.*s%s", stem, png, ending) < BENCH_PATH_CAPACITY;
 }
 
 /* FILE.csv, and gnuplot's FILE.png and FILE.svg. */
 static ls_status draw(const char *png, const char *csv) {
     static bench_output output;
     char script[LS_LIBRARY_PATH], folder[BENCH_PATH_CAPACITY], data[BENCH_PATH_CAPACITY], lib[BENCH_PATH_CAPACITY + 16];
-    size_t stem = strlen(png) - 4;
-    if (stem + 5 > sizeof data) return ls_fail(LS_ERR_IO, "--plot: the path is too long: %.60s...", png);
-    snprintf(data, sizeof data, "%.*s.csv", (int)stem, png);
+    if (!name_beside(data, png, ".csv")) return ls_fail(LS_ERR_IO, "--plot: the path is too long: %.60s...", png);
     snprintf(folder, sizeof folder, "%s", png);
     char *slash = strrchr(folder, '/');
     if (slash) slash[slash == folder] = '\0';
@@ -130,6 +145,19 @@ static ls_status draw(const char *png, const char *csv) {
         status = ls_fail(LS_ERR_SYSTEM, "gnuplot did not write %s: %s", png, bench_last_line(output.err));
     if (status == LS_OK) printf("\nwritten: %s\n", png);
     return status;
+}
+
+ls_status fit_tn_check_files(const fit_tn_settings *settings) {
+    static const char *const endings[] = {".png", ".svg", ".csv"};
+    char path[BENCH_PATH_CAPACITY];
+    ls_named_files files = {0};
+    ls_named_files_add(&files, &(ls_named_file){.option = "--csv", .path = settings->csv});
+    ls_named_files_add(&files, &(ls_named_file){.option = "--json", .path = settings->json, .is_output = true});
+    for (int i = 0; settings->plot && i < 3; i++) {
+        if (!name_beside(path, settings->plot, endings[i])) continue; /* draw refuses it */
+        ls_named_files_add(&files, &(ls_named_file){.option = "--plot", .path = path, .is_output = true});
+    }
+    return ls_named_files_check(&files);
 }
 
 ls_status fit_tn_write(const fit_tn_result *result, const fit_tn_data *data, const fit_tn_settings *settings) {

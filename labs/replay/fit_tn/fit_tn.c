@@ -11,7 +11,8 @@
 static ls_status fit(const fit_tn_settings *settings) {
     fit_tn_data data;
     fit_tn_result result;
-    ls_status status = fit_tn_take_points(&data, settings);
+    ls_status status = fit_tn_check_files(settings);
+    if (status == LS_OK) status = fit_tn_take_points(&data, settings);
     if (status == LS_OK) status = fit_tn_fit(&result, &data);
     if (status == LS_OK) status = fit_tn_print(&result, &data, settings);
     if (status == LS_OK) status = fit_tn_write(&result, &data, settings);

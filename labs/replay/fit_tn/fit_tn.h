@@ -88,6 +88,10 @@ ls_status fit_tn_fit(fit_tn_result *result, const fit_tn_data *data);
 /* Of the points. */
 double fit_tn_mean_ms(const fit_tn_data *data);
 
+/* Why the chosen law is not to be trusted, for text and picture alike: no law fits well, or there are too few different
+ * N. "" if nothing speaks against it. Always terminated. */
+void fit_tn_doubts(const fit_tn_result *result, const fit_tn_data *data, char text[FIT_TN_TEXT]);
+
 /* Whether what a law says of N lies beyond the points: "", "extrapolated", or "extrapolated far", FIT_TN_FAR times
  * beyond their largest N, too far to say much. */
 enum { FIT_TN_FAR = 4 };
@@ -113,6 +117,9 @@ extern const bench_column fit_tn_strong_columns[], fit_tn_weak_columns[], fit_tn
 extern const bench_column fit_tn_law_columns[], fit_tn_quality_columns[], fit_tn_rival_columns[];
 
 ls_status fit_tn_print(const fit_tn_result *result, const fit_tn_data *data, const fit_tn_settings *settings);
+
+/* JSON, and the picture with what lies beside it. The check refuses outputs that name an input, or each other. */
+ls_status fit_tn_check_files(const fit_tn_settings *settings);
 ls_status fit_tn_write(const fit_tn_result *result, const fit_tn_data *data, const fit_tn_settings *settings);
 
 #endif

@@ -13,6 +13,9 @@
 
 #define TWICE 2.0
 #define SMALL_SHARE 0.02
+#define POOR_SHARE 0.1 /* of the mean time: a law that errs by more fits badly */
+
+enum { ENOUGH = 4 }; /* different N, for three coefficients and one to predict */
 
 double fit_tn_efficiency(const fit_tn_result *result, const fit_tn_data *data, int n, double ms) {
     return result->t1_ms / ((data->weak ? 1 : n) * ms);
@@ -27,6 +30,29 @@ double fit_tn_mean_ms(const fit_tn_data *data) {
     double mean_ms = 0;
     for (int i = 0; i < data->count; i++) mean_ms += data->points[i].ms / data->count;
     return mean_ms;
+}
+
+/* Different N among the points, which are sorted. */
+static int count_n(const fit_tn_data *data) {
+    int count = 0;
+    for (int i = 0; i < data->count; i++) count += i == 0 || data->points[i].n != data->points[i - 1].n;
+    return count;
+}
+
+void fit_tn_doubts(const fit_tn_result *result, const fit_tn_data *data, char text[FIT_TN_TEXT]) {
+    double left_out_ms = result->fits[0].left_out_ms, mean_ms = fit_tn_mean_ms(data);
+    int length = 0, different = count_n(data);
+    text[0] = '\0';
+    if (left_out_ms > POOR_SHARE * mean_ms) {
+        length = snprintf(text, FIT_TN_TEXT,
+                          "No law fits well: the best one misses points that are left out by %.3g ms, %.0f %% of the "
+                          "mean time",
+                          left_out_ms, 100 * left_out_ms / mean_ms);
+    }
+    if (different < ENOUGH && length < FIT_TN_TEXT) {
+        snprintf(text + length, (size_t)(FIT_TN_TEXT - length), "%sOnly %d different N: too few to tell the laws apart",
+                 length > 0 ? ". " : "", different);
+    }
 }
 
 /* --- rivals ------------------------------------------------------------------------------------------------------ */

@@ -3,18 +3,7 @@
 #include "common/base/log.h"
 #include "labs/replay/fit_tn/fit_tn.h"
 
-#define POOR_SHARE 0.1 /* of the mean time: a law that errs by more fits badly */
-
-enum { ENOUGH = 4 }; /* different N, for three coefficients and one to predict */
-
 /* --- laws -------------------------------------------------------------------------------------------------------- */
-
-/* Different N among the points, which are sorted. */
-static int count_n(const fit_tn_data *data) {
-    int count = 0;
-    for (int i = 0; i < data->count; i++) count += i == 0 || data->points[i].n != data->points[i - 1].n;
-    return count;
-}
 
 /* What a law's coefficients cannot be. */
 static const char *remark(const struct ls_fit *fit) {
@@ -38,13 +27,9 @@ static ls_status print_laws(const fit_tn_result *result, const fit_tn_data *data
         bench_table_cells(&table, remarks, text);
     }
     ls_status status = bench_table_finish(&table, stdout);
-    int different = count_n(data);
-    double left_out_ms = result->fits[0].left_out_ms, mean_ms = fit_tn_mean_ms(data);
-    if (left_out_ms > POOR_SHARE * mean_ms)
-        printf(
-            "\nNo law fits well: the best one misses points that are left out by %.3g ms, %.0f %% of the mean time\n",
-            left_out_ms, 100 * left_out_ms / mean_ms);
-    if (different < ENOUGH) printf("\nOnly %d different N: too few to tell the laws apart\n", different);
+    char doubts[FIT_TN_TEXT];
+    fit_tn_doubts(result, data, doubts);
+    if (doubts[0]) printf("\n%s\n", doubts);
     return status;
 }
 

@@ -10,6 +10,9 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/named_files.h"
+#include "common/trace/chrome.h"
+#include "labs/replay/engine/library.h"
 #include "labs/replay/replay/replay.h"
 
 static const char *const names[] = {"replay.csv", "replay_devices.csv", "replay.json"};
@@ -181,8 +184,26 @@ static char *json_text(const replay_rows *rows, const replay_inputs *inputs, con
 
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
+ls_status replay_check_files(const replay_settings *s) {
+    char node[LS_LIBRARY_PATH], workload[LS_LIBRARY_PATH];
+    ls_status status = s->node ? ls_library_find(node, LS_NODES_FOLDER, s->node) : LS_OK;
+    if (status == LS_OK && s->workload) status = ls_library_find(workload, LS_WORKLOADS_FOLDER, s->workload);
+    if (status != LS_OK) return status;
+    const ls_named_file named[] = {{.option = "--trace", .path = s->trace, .owns = ls_trace_owns_name},
+                                   {.option = "--node", .path = s->node ? node : NULL},
+                                   {.option = "--workload", .path = s->workload ? workload : NULL},
+                                   {.option = "--json", .path = s->json, .is_output = true},
+                                   {.option = "--timeline", .path = s->timeline, .is_output = true},
+                                   {.option = "--gantt", .path = s->gantt, .is_output = true}};
+    ls_named_files files = {0};
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) ls_named_files_add(&files, &named[i]);
+    ls_named_files_add_outputs(&files, "--out", s->folder, names, FILES);
+    return ls_named_files_check(&files);
+}
+
 ls_status replay_prepare_files(const replay_settings *settings) {
-    ls_status status = settings->folder ? bench_prepare_folder(settings->folder, names, FILES) : LS_OK;
+    ls_named_files checked = {0};
+    ls_status status = settings->folder ? bench_prepare_folder(&checked, settings->folder, names, FILES) : LS_OK;
     const char *const paths[] = {settings->json, settings->timeline, settings->gantt};
     for (int i = 0; status == LS_OK && i < 3; i++)
         if (paths[i]) status = bench_write_path(paths[i], NULL);

@@ -28,7 +28,9 @@ static ls_status replay(replay_settings *settings) {
     replay_inputs inputs;
     ls_status status = replay_open(&inputs, settings);
     if (status != LS_OK) return status;
-    status = settings->as_recorded ? replay_recorded(&inputs, settings) : replay_all(&inputs, settings);
+    status = replay_check_files(settings);
+    if (status == LS_OK)
+        status = settings->as_recorded ? replay_recorded(&inputs, settings) : replay_all(&inputs, settings);
     replay_close(&inputs);
     return status;
 }

@@ -147,6 +147,9 @@ ls_status replay_print_modes(const replay_rows *rows, const replay_inputs *input
 
 ls_status replay_print(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);
 
+/* LS_ERR_USAGE: an output names an input, or another output. */
+ls_status replay_check_files(const replay_settings *settings);
+
 /* replay.csv, replay_devices.csv and replay.json into the folder, and the JSON. */
 ls_status replay_prepare_files(const replay_settings *settings);
 ls_status replay_write_files(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);

@@ -197,7 +197,7 @@ static void put_csv(FILE *file, const tables_book *book) {
 
 ls_status tables_prepare_files(const char *folder) {
     const char *const names[] = {csv_name, markdown_name};
-    return bench_prepare_folder(folder, names, 2);
+    return bench_prepare_folder(&(ls_named_files){0}, folder, names, 2);
 }
 
 static ls_status write_with(void (*put)(FILE *, const tables_book *), const tables_book *book, const char *folder,

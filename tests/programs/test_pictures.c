@@ -1,0 +1,213 @@
+/* What pictures say, read from the SVG that each script writes beside its PNG. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/base/scratch.h"
+#include "tests/programs/program.h"
+
+#define ON "replay --node=pcie3-4gpu --workload=resnet50 --batch=64 --quiet"
+
+static program p;
+
+/* The SVG that a script of plots/ draws from a CSV in the test's folder; the caller frees it. */
+static char *draw(const char *script, const char *csv, const char *svg) {
+    int status = program_run(&p, "LC_ALL=C.UTF-8 /usr/bin/env gnuplot -c plots/%s.gp %s %s", script, scratch_path(csv),
+                             scratch_folder());
+    if (status != 0 || strstr(p.err_text, "warning")) fail_msg("%s: status %d, %s", script, status, p.err_text);
+    return scratch_read_text(svg);
+}
+
+static int count_of(const char *text, const char *part) {
+    int count = 0;
+    for (const char *at = text; (at = strstr(at, part)); at++) count++;
+    return count;
+}
+
+static void expect_text(const char *svg, const char *text) {
+    if (!strstr(svg, text)) fail_msg("the picture does not say '%s'", text);
+}
+
+static void expect_no_text(const char *svg, const char *text) {
+    if (strstr(svg, text)) fail_msg("the picture says '%s'", text);
+}
+
+/* --- fit_tn --------------------------------------------------------------------------------------------------------- */
+
+static char *fit(const char *points) {
+    assert_int_equal(program_run(&p, "fit_tn --points=%s --plot=%s", points, scratch_path("fit.png")), 0);
+    return scratch_read_text("fit.svg");
+}
+
+/* What the text says against the chosen law, the picture and its data say, too. */
+static void test_doubts_about_a_law(void **state) {
+    (void)state;
+    static const char no_law[] = "No law fits well: the best one misses points that are left out by";
+    char *svg = fit("1:100,2:300,4:20,8:90,16:5");
+    program_expect_text(&p, no_law);
+    expect_text(svg, no_law);
+    expect_text(svg, "(best of the laws)");
+    expect_no_text(svg, "chosen");
+    free(svg);
+    char *csv = scratch_read_text("fit.csv");
+    expect_text(csv, no_law);
+    free(csv);
+
+    svg = fit("1:100,2:52,4:28");
+    expect_text(svg, "Only 3 different N: too few to tell the laws apart");
+    expect_no_text(svg, "chosen");
+    free(svg);
+
+    svg = fit("1:100,2:52,4:28,8:15");
+    expect_text(svg, "(chosen)");
+    expect_no_text(svg, "No law fits well");
+    expect_no_text(svg, "Only ");
+    free(svg);
+}
+
+/* Both panels have their ticks at N. */
+static void test_ticks_at_n(void **state) {
+    (void)state;
+    char *svg = fit("1:1000,2:520,4:280,8:150,16:90");
+    const char *const numbers[] = {">1<", ">2<", ">4<", ">8<", ">16<"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) assert_true(count_of(svg, numbers[i]) >= 2);
+    expect_text(svg, ">1e+03<"); /* each point's time */
+    expect_text(svg, ">280<");
+    free(svg);
+}
+
+/* --- replay --------------------------------------------------------------------------------------------------------- */
+
+static void test_gantt_has_totals_and_no_empty_lanes(void **state) {
+    (void)state;
+    assert_int_equal(program_run(&p, ON " --n=4 --gantt=%s", scratch_path("gantt.csv")), 0);
+    char *svg = draw("gantt", "gantt.csv", "gantt.svg");
+    expect_text(svg, ">DP: 180 ms<");
+    expect_text(svg, ">DDP: 132 ms<");
+    assert_int_equal(count_of(svg, ">busy [ms]<"), 2);
+    assert_int_equal(count_of(svg, ">129<"), 5);  /* compute of DP's device 0 and of DDP's four */
+    assert_int_equal(count_of(svg, " host<"), 4); /* DDP's are busy for 6 us of 132 ms */
+    assert_int_equal(count_of(svg, " comm<"), 4); /* DP has none */
+    assert_int_equal(count_of(svg, ">31.6<"), 4); /* their time */
+    free(svg);
+}
+
+static void test_memory_has_totals(void **state) {
+    (void)state;
+    assert_int_equal(program_run(&p, ON " --n=1,4 --out=%s", scratch_folder()), 0);
+    char *svg = draw("memory", "replay_devices.csv", "memory.svg");
+    expect_text(svg, "memory that a device holds [MiB]");
+    expect_text(svg, "N, devices");
+    char *csv = scratch_read_text("replay_devices.csv");
+    assert_non_null(strstr(csv, "memory_bytes"));
+    free(csv);
+    assert_int_equal(count_of(svg, ">DP 0: "), 2);
+    assert_int_equal(count_of(svg, ">DDP 1+: "), 1);
+    free(svg);
+}
+
+/* Filled circle, square, triangle. */
+static void test_each_n_has_a_marker(void **state) {
+    (void)state;
+    assert_int_equal(program_run(&p, ON " --mode=ddp --n=2,3,4 --bucket-cap-mb=1,25 --out=%s", scratch_folder()), 0);
+    char *svg = draw("overlap_bucket", "replay.csv", "overlap_bucket.svg");
+    const char *const markers[] = {"'#gpPt6'", "'#gpPt4'", "'#gpPt8'"};
+    for (size_t i = 0; i < sizeof markers / sizeof *markers; i++) expect_text(svg, markers[i]);
+    free(svg);
+}
+
+/* --- the benches ---------------------------------------------------------------------------------------------------- */
+
+/* Where the SVG's next marker of a kind lies, but for the white ones behind markers: at "translate(x,y)"; NULL: there is
+ * none. */
+static const char *next_place(const char **at, const char *marker) {
+    const char *place = NULL;
+    while (!place && (*at = strstr(*at, marker))) {
+        *at += 1;
+        const char *end = strstr(*at, "/>");
+        place = memmem(*at, (size_t)(end - *at), "#FFFFFF", 7) ? NULL : strstr(*at, "translate(");
+    }
+    return place;
+}
+
+/* DP and DDP that are equally fast stand side by side, and T1 is a line. */
+static void test_modes_stand_side_by_side(void **state) {
+    (void)state;
+    static const char csv[] =
+        "model,mode,n,device,device_name,cpu,cores,date,oversubscribed,scaling,batch,per_device_batch,runs,steps,"
+        "ideal_ms,step_ms,step_ms_min,step_ms_max,speedup,speedup_min,speedup_max\n"
+        "mlp,DP,1,cpu,,a CPU,2,2026-01-01T00:00:00Z,no,strong,64,64,3,10,10,10,9,11,1,1,1\n"
+        "mlp,DDP,1,cpu,,a CPU,2,2026-01-01T00:00:00Z,no,strong,64,64,3,10,10,10,9,11,1,1,1\n"
+        "mlp,DP,2,cpu,,a CPU,2,2026-01-01T00:00:00Z,no,strong,64,32,3,10,5,6,6,7,1.7,1.6,1.7\n"
+        "mlp,DDP,2,cpu,,a CPU,2,2026-01-01T00:00:00Z,no,strong,64,32,3,10,5,6,6,7,1.7,1.6,1.7\n";
+    static const char answer[] = "mlp, N = 2: no difference\n";
+    scratch_write("dp_vs_ddp.csv", csv, strlen(csv));
+    scratch_write("dp_vs_ddp_virtual.csv", csv, strcspn(csv, "\n") + 1);
+    scratch_write("dp_vs_ddp.txt", answer, strlen(answer));
+    char *svg = draw("dp_vs_ddp", "dp_vs_ddp.csv", "dp_vs_ddp_mlp.svg");
+    int count = 0;
+    for (const char *dp = svg, *place; (place = next_place(&dp, "'#gpPt6'"));) {
+        count++;
+        size_t length = strcspn(place, ")");
+        for (const char *ddp = svg, *other; (other = next_place(&ddp, "'#gpPt4'"));)
+            if (strncmp(place, other, length + 1) == 0) fail_msg("both lie at %.*s", (int)length + 1, place);
+    }
+    assert_int_equal(count, 1 + 4); /* the legend, and two N in two panels */
+    expect_text(svg, "<title>T1</title>");
+    free(svg);
+}
+
+/* Ticks have their unit, none is a power of ten; auto, which is one of the others, is no line. */
+static void test_allreduce_ticks_and_lines(void **state) {
+    (void)state;
+    FILE *file = fopen(scratch_path("comm.csv"), "w");
+    assert_non_null(file);
+    fputs("library,backend,buffers,op,algorithm,n,bytes,dtype,reduce,runs,how,time_us,p10_us,p90_us,busbw_GBps,cores,"
+          "cpu,date\n",
+          file);
+    static const char *const algorithms[] = {"direct", "ring", "auto"};
+    for (int a = 0; a < 3; a++) {
+        for (int size = 0; size < 8; size++) {
+            double bytes = 8 << (3 * size), us = 2 + bytes / 2000;
+            fprintf(file,
+                    "lockstep,shm,shared,all_reduce,%s,2,%.0f,fp32,sum,7,measured,%g,%g,%g,%g,2,a CPU,2026-01-01\n",
+                    algorithms[a], bytes, us, us / 1.1, us * 1.1, bytes / us / 1e3);
+        }
+    }
+    fclose(file);
+    char *svg = draw("allreduce", "comm.csv", "allreduce_shm_shared_n2.svg");
+    expect_text(svg, ">10 µs<");
+    expect_text(svg, ">10 ms<");
+    expect_text(svg, ">1 GB/s<");
+    expect_no_text(svg, "10^");
+    expect_no_text(svg, "baseline-shift"); /* of an exponent */
+    const char *direct = strstr(svg, "<title>direct</title>"),
+               *automatic = strstr(svg, "<title>auto, by the table</title>");
+    assert_true(direct && automatic);
+    assert_non_null(memmem(direct, 600, "<path", 5));
+    assert_null(memmem(automatic, 600, "<path", 5));
+    free(svg);
+}
+
+#define WITH_PROGRAMS(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        WITH_PROGRAMS(test_doubts_about_a_law),
+        WITH_PROGRAMS(test_ticks_at_n),
+        WITH_PROGRAMS(test_gantt_has_totals_and_no_empty_lanes),
+        WITH_PROGRAMS(test_memory_has_totals),
+        WITH_PROGRAMS(test_each_n_has_a_marker),
+        WITH_PROGRAMS(test_modes_stand_side_by_side),
+        WITH_PROGRAMS(test_allreduce_ticks_and_lines),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -4,7 +4,7 @@ set datafile columnheaders
 eval open_png(ARG2, 1080, 420)
 laws = "free constant linear logarithm"
 colors = "#707070 #E69F00 #CC79A7 #0072B2"
-set multiplot layout 1,2 margins 0.075,0.985,0.155,0.88 spacing 0.09
+set multiplot layout 1,2 margins 0.095,0.985,0.19,0.87 spacing 0.11
 set logscale x 2
 set xrange [0.93:8.6]
 set xtics (1, 2, 4, 8)

@@ -183,6 +183,15 @@ check_handout() {
     rm -rf "$work/handout"
 }
 
+# The picture that both sheets show is there and small, and its script draws it.
+check_picture() {
+    [ -f "$folder/picture.gp" ] || return 0
+    grep -q '](picture.png)' "$folder/README.md" && grep -q '](picture.png)' "$folder/README.zh.md" || complain "lab $lab: a sheet does not show its picture"
+    [ "$(wc -c <"$folder/picture.png")" -lt 60000 ] || complain "lab $lab: its picture has 60 kB or more"
+    labs/course/pictures.sh --out "$work/pictures" "$lab" >"$work/said" 2>&1 && [ -s "$work/pictures/$lab.png" ] && [ "$(wc -l <"$work/said")" -eq 1 ] ||
+        { complain "lab $lab: its picture cannot be drawn"; cat "$work/said"; }
+}
+
 # A copy of the tree in which a lab's file was changed, and committed, is no reference: neither a lab nor a handout nor a grade is made with it.
 check_changed_tree() {
     count=$((count + 3))
@@ -228,6 +237,7 @@ check_sheet() {
     count=$((count + 1))
     DOCS_DEADLINE_S=600 tests/check_docs.sh --run "$folder/README.md" >"$work/said" 2>&1 || { complain "lab $lab: a command of its sheet failed"; cat "$work/said"; }
     labs/course/figures.sh check "$lab" >"$work/said" 2>&1 || { complain "lab $lab: its sheet has figures that are not this machine's"; cat "$work/said"; }
+    check_picture
 }
 
 check_patches() {

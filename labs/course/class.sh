@@ -58,8 +58,9 @@ grade_lab() { # LAB
 if [ "$one" ]; then
     work=$out/class/$submissions code=$out/class/$submissions/submission
     name=$(cat "$work/name")
-    [ ! -f "$work/is_link" ] || exit 0
-    for lab; do grade_lab "$lab"; done
+    [ -f "$work/is_link" ] || for lab; do grade_lab "$lab"; done
+    : >"$work/done"
+    words students-graded "$(ls "$out"/class/*/done | wc -l)" "$(ls "$out"/class/*/name | wc -l)"
     exit 0
 fi
 
@@ -71,6 +72,7 @@ if [ -z "${COURSE_REFERENCE:-}" ]; then
     COURSE_REFERENCE=$out/class/reference
     export COURSE_REFERENCE
     for lab; do
+        words building-reference "$lab"
         labs/course/build.sh reference "$lab" "$COURSE_REFERENCE/$lab" && labs/course/build.sh own "$lab" "$COURSE_REFERENCE/$lab" ||
             { words no-reference "$lab" >&2; exit 2; }
     done

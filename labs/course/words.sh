@@ -43,6 +43,7 @@ words_in() {
     # grade.sh, class.sh
     no-reference) en='lab %s: its reference does not build' zh='实验 %s：参考实现编译失败' ;;
     no-folder) en="there is no folder '%s'" zh='没有文件夹 %s' ;;
+    students-graded) en='  %d of %d students graded' zh='  已评 %d/%d 名学生' ;;
     student-points) en='%3d of %3d points  %s' zh='%3d/%3d 分  %s' ;;
     not-confined) en='nothing would confine the code of a class here: this kernel offers no seccomp filter. Grade on another machine' \
         zh='这台机器的内核不提供 seccomp 过滤器，全班的代码将不受任何限制：请换一台机器评分' ;;

@@ -12,7 +12,19 @@ COURSE_ENV  = BUILD=$(BUILD) CC='$(CC)' COURSE_CPPFLAGS='$(CPPFLAGS)' COURSE_CFL
     COURSE_LIB=$(or $(COURSE_REFERENCE:%=%/liblockstep.a),$(LIB)) COURSE_LIBS='$(LDLIBS)' COURSE_OBJ=$(BUILD)/obj COURSE_REFERENCE=$(COURSE_REFERENCE) ORACLE=$(or $(COURSE_REFERENCE),$(BUILD))
 
 .PHONY: lab labs report report-check lab-figures grade handout handout-check class class-check course-check
-lab: $(PROGRAMS) ## predict, run and compare: a lab with your code [LAB=03 CODE=folder with the files PREDICT=skip]
+# What the labs' lab.conf name: programs for the student's code, planted ones, and those that figures and runs call.
+LAB_CONFS  := $(foreach lab,$(LAB),$(wildcard labs/$(lab)-*/lab.conf))
+LAB_NAMES  := $(if $(LAB_CONFS),$(shell sed -nE 's/^program //p; s/^planted [^ ]+ ([^ ]+) .*/\1/p' $(LAB_CONFS); grep -ohE '[$$]ORACLE/[a-z_]+' $(LAB_CONFS) | sed 's/.*[/]//'))
+LAB_NEEDS  := $(filter $(addprefix $(BUILD)/,$(LAB_NAMES)),$(PROGRAMS))
+
+# The first build takes minutes. It says how many files there are, and counts also where no terminal is.
+ifneq ($(filter lab,$(MAKECMDGOALS)),)
+LAB_FILES  := $(LIB_OBJ) $(LIB) $(LAB_NEEDS) $(patsubst %.c,$(BUILD)/obj/%.o,$(foreach program,$(LAB_NEEDS),$(filter %/$(notdir $(program)).c,$(MAINS))))
+LAB_MISSING := $(words $(filter-out $(wildcard $(LAB_FILES)),$(LAB_FILES)))
+say         = $(if $(V)$(QUIET),,@$(eval BUILT += x)$(if $(MAKE_TERMOUT),printf '  building: file %d of %d\r' $(words $(BUILT)) $(LAB_MISSING),$(if $(filter 1 %00 %25 %50 %75,$(words $(BUILT))),echo '  building: file $(words $(BUILT)) of $(LAB_MISSING)')))
+endif
+
+lab: $(LAB_NEEDS) ## predict, run and compare: a lab with your code [LAB=03 CODE=folder with the files PREDICT=skip]
 	@$(if $(filter file,$(origin LAB)),echo 'Which lab? make lab LAB=01; labs/README.md has the list' >&2; exit 2)
 	@$(COURSE_ENV) PREDICT=$(PREDICT) labs/course/lab.sh $(call quoted,$(CODE)) $(BUILD)/labs $(LAB)
 

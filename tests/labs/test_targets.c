@@ -102,10 +102,26 @@ static void test_bundle(void **state) {
     assert_non_null(strstr(p.err_text, "nvcc was not found"));
 }
 
+/* What `make lab LAB=01` links into an empty BUILD, and how it counts where no terminal is. */
+static void test_a_lab_builds_what_it_needs_and_counts(void **state) {
+    (void)state;
+    static program p;
+    static const char first_lab[] = "MAKEFLAGS= MAKELEVEL=0 make -n BUILD=\"$1\" SAN= lab LAB=01 | "
+                                    "grep -oE 'building: file [0-9]+ |-o [^ ]*/(hello|ddprun|replay)$'\n";
+    scratch_write("try.sh", first_lab, strlen(first_lab));
+    assert_int_equal(program_run(&p, "/bin/sh %s %s", scratch_path("try.sh"), scratch_path("build")), 0);
+    program_expect_text(&p, "build/hello");
+    program_expect_text(&p, "build/ddprun");
+    assert_null(strstr(p.out_text, "build/replay"));
+    program_expect_text(&p, "building: file 1 ");
+    program_expect_text(&p, "building: file 100 ");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_plugins, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_gpu_check_installs_nothing, programs_setup, programs_teardown),
+        cmocka_unit_test_setup_teardown(test_a_lab_builds_what_it_needs_and_counts, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_bundle, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_odd_words, programs_setup, programs_teardown)};
     return cmocka_run_group_tests_name("targets", tests, NULL, NULL);

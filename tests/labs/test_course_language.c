@@ -182,16 +182,18 @@ static void a_long_text_ends_with_a_whole_character(void **state) {
 static void make_session(void) {
     static const char *const folders[] = {"labs", "labs/91-words", "build"};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) make_folder(folders[i]);
-    char *course = realpath("labs/course", NULL);
-    assert_non_null(course);
-    assert_int_equal(symlink(course, scratch_path("labs/course")), 0);
-    free(course);
+    char *bench = realpath("labs/bench", NULL);
+    assert_non_null(bench);
+    assert_int_equal(symlink(bench, scratch_path("labs/bench")), 0);
+    free(bench);
+    assert_int_equal(program_run(&p, "/bin/cp -r labs/course %s", scratch_path("labs/course")), 0);
     write_text("add.c", "ls_todo(\"91\");\n");
     write_text("labs/91-words/lab.conf", "title words\ncut add.c add\n"
                                          "predict sum What is the sum?\npredict more And more?\npredict words Which?\n"
                                          "run echo 三\nrun false; test $? -eq 1\n"
                                          "figure sum = echo 3\nfigure more ~ echo yes\nfigure words = echo the same\n");
     write_text("labs/91-words/lab.zh.conf", "title 词句\npredict sum 和是多少？\npredict words 哪一个？\n");
+    assert_int_equal(program_run(&p, "/usr/bin/env -C %s sh labs/course/originals.sh write", scratch_folder()), 0);
 }
 
 static int session(const char *language) {

@@ -40,7 +40,7 @@ static void test_plugins(void **state) {
     expect_plugins("gpu-check", "yes", "cpu", true);        /* which is for GPUs alone */
     expect_plugins("bench-dp-vs-ddp", "yes", "cpu", false); /* nvcc takes minutes */
     expect_plugins("bench-dp-vs-ddp", "no", "cuda", false); /* there is no nvcc */
-    expect_plugins("tables", "yes", "cuda", false);         /* has no use for one */
+    expect_plugins("claims", "yes", "cuda", false);         /* has no use for one */
 }
 
 /* A signal to make goes to the recipe's shell, which must be what it runs. */
@@ -68,7 +68,7 @@ static void test_progress(void **state) {
         "export MAKEFLAGS= MAKELEVEL=0\n"
         "for target in tables bench-dp-vs-ddp; do make -n BUILD=\"$1\" $target | grep -q 'minutes' || echo $target; "
         "done\n"
-        "make BUILD=\"$1\" \"$1/obj/common/base/hash.o\" | grep -q 'building: file 1' || echo 'no file is counted'\n"
+        "make BUILD=\"$1\" \"$1/obj/common/base/hash.o\" | grep -q 'building [0-9]* files' || echo 'no file is counted'\n"
         "printf '#!/bin/sh\\nsleep 3\\necho \"[  PASSED  ] 1 test(s).\"\\n' >\"$1.slow\" && chmod +x \"$1.slow\"\n"
         "script -qec \"printf 'built-a-file\\nbuilt-a-file\\n$1.slow\\n' | tests/run.sh 1\" /dev/null </dev/null |\n"
         "    grep -q '2 files built, 0 of 1 test programs done' || echo 'run.sh does not count files'\n";
@@ -152,7 +152,7 @@ static void test_unknown_names(void **state) {
         {"soak TESTS=test_bse", "TESTS is 'test_bse'; it takes names of "},
         {"lab LAB=99", "LAB is '99'; it takes: 01 02 "},
         {"report LAB=1", "LAB is '1'; it takes: 01 02 "},
-        {"course-check PARTS=bug", "PARTS is 'bug'; it takes: handout sheet reference cheats stubs forms bugs."},
+        {"course-check PARTS=bug", "PARTS is 'bug'; it takes: handout sheet reference forms cheats stubs bugs patches changed_tree."},
         {"course-check RUNS=some", "RUNS is 'some'; it takes a whole number."},
         {"all SAN=address", "SAN is 'address'; it takes: asan ubsan tsan fuzz."},
         {"accuracy DEVICE=gpu", "DEVICE is 'gpu'; it takes: cpu cuda."},
@@ -189,7 +189,7 @@ static void test_gpu_check_installs_nothing(void **state) {
     count_said("HAVE_gnuplot=,HAVE_cmocka=", "gpu-check", patterns, counts);
     assert_int_equal(counts[0], 0);
     assert_int_equal(counts[1], 1);
-    count_said("HAVE_gnuplot=", "tables", patterns, counts);
+    count_said("HAVE_gnuplot=", "claims", patterns, counts);
     assert_true(counts[0] > 0);
 }
 

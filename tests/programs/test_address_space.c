@@ -19,7 +19,7 @@ static const char script[] = "ulimit -v $1; shift; exec \"$@\"\n";
 static void no_limit_ends_a_program_by_a_signal(void **state) {
     (void)state;
     static program p;
-    static const char *const lines[] = {"dp_train --steps 1 --no-evaluate --quiet",
+    static const char *const lines[] = {"dp_train --device-kind cpu --steps 1 --no-evaluate --quiet",
                                         "fit_tn --points 1:100,2:52,4:28,8:15"};
     scratch_write("limited", script, sizeof script - 1);
     for (size_t i = 0; i < 2; i++) {

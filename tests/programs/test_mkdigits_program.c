@@ -100,8 +100,8 @@ static void mistakes_get_one_line(void **state) {
         {"SET --source /no/such/folder", 1, "there is no data folder /no/such/folder"},
         {"/proc/set", 1, "cannot make the folder /proc/set"},
         {"/proc/self", 1, "cannot write /proc/self/"},
-        {"data/digits", 1, "data/digits holds another data set (train-images-idx3-ubyte.gz)"},
-        {"data/digits --force", 1, "name a new folder"},
+        {"data/digits", 2, "--source and FOLDER name the same file"},
+        {"data/digits --force", 2, "--source and FOLDER name the same file"},
         {"/dev/full", 1, "/dev/full is not a folder"},
         {"SET --list /dev/full", 1, "cannot write /dev/full: it is not a regular file"},
     };
@@ -115,6 +115,11 @@ static void mistakes_get_one_line(void **state) {
             fail_msg("%s: status %d, stdout '%s', stderr '%s'", cases[i].arguments, p.status, p.out_text, p.err_text);
         assert_int_equal(files_in_set(false), -1);
     }
+    const char *other = scratch_path("other");
+    assert_int_equal(program_run(&p, "mkdigits %s --count 10 --test-count 10 --source data/digits", other), 0);
+    program_run(&p, "mkdigits data/digits --source %s", other);
+    assert_int_equal(p.status, 1);
+    assert_non_null(strstr(p.err_text, "data/digits holds another data set (train-images-idx3-ubyte.gz)"));
     program_run(&p, "STREAMS=full mkdigits %s --count 10 --test-count 10", set_path());
     assert_int_equal(p.status, 1);
     assert_non_null(strstr(p.err_text, "cannot write all of the results to standard output"));

@@ -160,7 +160,7 @@ C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.
 
 help: ## this list, and what was found on this machine
 	@echo 'make TARGET, with'
-	@awk -F':.*## ' '/^[a-z -]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile labs/course/course.mk
+	@awk -f labs/course/help.awk Makefile labs/course/course.mk
 	@echo 'Found (CC=$(CC), BUILD=$(BUILD)):'
 	@$(foreach tool,$(NEEDED),echo '  $(if $(HAVE_$(tool)),✓,✗) $(tool)$(if $(HAVE_$(tool)),, (needed: package $(PACKAGE_$(tool))))';)
 	@$(foreach tool,$(OPTIONAL),echo '  $(if $(HAVE_$(tool)),✓,✗) $(tool) ($(USE_$(tool)))';)

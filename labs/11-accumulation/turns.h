@@ -1,4 +1,4 @@
-/* A way to train that does nothing but say what is asked of it. */
+/* A mock mode that records each call made to it. */
 #ifndef LABS_11_ACCUMULATION_TURNS_H
 #define LABS_11_ACCUMULATION_TURNS_H
 

@@ -11,7 +11,7 @@ to=$1
 mkdir -p "$to" || exit 1
 to=$(realpath "$to")
 
-left_out='^(labs/[0-9][0-9]-[^/]*/(bugs/|bugs\.txt|correct\.txt|picture\.gp|instructors(\.zh)?\.md)|labs/instructors(\.zh)?\.md|labs/course/((check|pictures|languages|originals)\.sh|originals$|plant\.awk|cheats/|handout\.sh|class(_check)?\.sh|Containerfile)|\.ci/|tests/hostile/|tests/labs/test_course)'
+left_out='^(labs/[0-9][0-9]-[^/]*/(bugs/|bugs\.txt|correct\.txt|picture\.gp|instructors(\.zh)?\.md)|labs/instructors(\.zh)?\.md|labs/course/((check|pictures|languages|originals|minutes)\.sh|originals$|plant\.awk|cheats/|handout\.(sh|md)|class(_check)?\.sh|Containerfile)|\.ci/|tests/hostile/|tests/labs/test_course)'
 git ls-files | grep -vE "$left_out" | while read -r file; do [ -f "$file" ] && echo "$file"; done | tar -cf - -T - | tar -xf - -C "$to" || exit 1
 
 sed -i -E '/instructors(\.zh)?\.md/d' "$to"/labs/README*.md || exit 1
@@ -35,6 +35,8 @@ cp "$COURSE_LIB" "$to/reference/liblockstep.a" && strip --strip-debug --discard-
 for program in dp_train ddp_train ddprun bench_comm bench_dp_vs_ddp replay fit_tn calibrate hello who_gets who_holds grade course_report; do
     strip -o "$to/reference/$program" "$BUILD/$program" || exit 1
 done
+# The first page speaks of the course first.
+awk 'NR == 1 { print; while ((getline line <"labs/course/handout.md") > 0) { gsub(/\]\(\.\.\//, "](labs/", line); print line }; next } { print }' README.md >"$to/README.md" || exit 1
 cat >"$to/labs/handout.mk" <<'END'
 # This tree is a handout: functions that labs ask for are out, and reference/ has them as programs.
 COURSE_REFERENCE := reference

@@ -55,7 +55,7 @@ words_in() {
         zh='还没有预测：%s。请在 %s 里为每一项写一行“名字: 你的预测和理由”，然后再来；也可以用 PREDICT=skip 跳过。' ;;
     reference-runs) en='Not all of it is written yet: what runs is the reference.' zh='代码还没有写全：下面运行的是参考实现。' ;;
     run-failed) en='this run failed' zh='这次运行失败了' ;;
-    status-comment) en='exit status' zh='退出状态' ;;
+    status-comment) en='exit status' zh='退出码' ;;
     # the columns of 18 and 22 places, as they look: a Chinese character takes two
     compare) en='                   it is                    you predicted' zh='                   实际                     你的预测' ;;
     # report.sh

@@ -225,7 +225,7 @@ static void predictions_stand_beside_what_came_out(void **state) {
     char wanted[1024] = "实验 91，词句（labs/91-words/README.zh.md）\n"
                         "代码还没有写全：下面运行的是参考实现。\n"
                         "\n$ echo 三\n三\n"
-                        "\n$ false   # 退出状态 1\n"
+                        "\n$ false   # 退出码 1\n"
                         "\n                   实际                     你的预测\n"
                         "sum                3                       = 3，因为 1 + 2\n"
                         "more               yes                    != no\n"

@@ -252,7 +252,7 @@ static void test_room_for_answers(void **state) {
     if (run.status != 0) fail_msg("status %d: %s", run.status, run.err_text);
     program_expect_text(&run, "labs/03-allreduce/answers.md is new");
     char *questions = scratch_read_text("labs/03-allreduce/answers.md");
-    assert_memory_equal(questions, "> 1. In which step", 18);
+    assert_memory_equal(questions, "> 1. Rank 1 of 4", 16);
     assert_non_null(strstr(questions, "\n> 4. With N = 2"));
     assert_null(strstr(questions, "Common problems"));
     free(questions);

@@ -31,7 +31,7 @@
 #define WORDS_DID_NOT_END        "it did not end, and was killed", "没有结束，已被强制终止"
 #define WORDS_SIGNAL             "it was ended by signal %d (%s)", "被信号 %d（%s）终止"
 #define WORDS_TOO_EARLY          "it ended the program before the check was done", "检查还没做完，程序就结束了"
-#define WORDS_STATUS             "it ended with status %d", "以退出状态 %d 结束"
+#define WORDS_STATUS             "it ended with status %d", "以退出码 %d 结束"
 #define WORDS_SAID               ": %.*s", "：%.*s"
 #define WORDS_EXPECTED           "%.*s: expected %.*s, got %.*s", "%.*s：应为 %.*s，实为 %.*s"
 #define WORDS_MISSING            "%.*s is missing", "缺少 %.*s"

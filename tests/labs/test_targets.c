@@ -40,7 +40,7 @@ static void test_plugins(void **state) {
     expect_plugins("gpu-check", "yes", "cpu", true);        /* which is for GPUs alone */
     expect_plugins("bench-dp-vs-ddp", "yes", "cpu", false); /* nvcc takes minutes */
     expect_plugins("bench-dp-vs-ddp", "no", "cuda", false); /* there is no nvcc */
-    expect_plugins("tables", "yes", "cuda", false);         /* has no use for one */
+    expect_plugins("plots", "yes", "cuda", false);          /* has no use for one */
 }
 
 /* A signal to make goes to the recipe's shell, which must be what it runs. */
@@ -188,7 +188,7 @@ static void test_gpu_check_installs_nothing(void **state) {
     count_said("HAVE_gnuplot=,HAVE_cmocka=", "gpu-check", patterns, counts);
     assert_int_equal(counts[0], 0);
     assert_int_equal(counts[1], 1);
-    count_said("HAVE_gnuplot=", "tables", patterns, counts);
+    count_said("HAVE_gnuplot=", "plots", patterns, counts);
     assert_true(counts[0] > 0);
 }
 

@@ -18,7 +18,7 @@ sed -i -E '/instructors(\.zh)?\.md/d' "$to"/labs/README*.md || exit 1
 
 for lab in $(all_labs); do
     folder=$(lab_folder "$lab")
-    sed -i '/^#.*instructors/d; /^cheat /d; /^twin /d' "$to/$folder"/lab*.conf || exit 1
+    sed -i '/^#.*instructors/d; /^cheat /d; /^twin /d; /^picture /d' "$to/$folder"/lab*.conf || exit 1
     for file in $(twin_files "$folder"); do cut_file "$file" "$to/$file" || exit 1; done
     for file in $(cut_files "$folder"); do
         cut_file "$file" "$to/$file" && mkdir -p "$to/reference/handed-out/$(dirname "$file")" && cp "$to/$file" "$to/reference/handed-out/$file" || exit 1

@@ -40,7 +40,11 @@ static void test_plugins(void **state) {
     expect_plugins("gpu-check", "yes", "cpu", true);        /* which is for GPUs alone */
     expect_plugins("bench-dp-vs-ddp", "yes", "cpu", false); /* nvcc takes minutes */
     expect_plugins("bench-dp-vs-ddp", "no", "cuda", false); /* there is no nvcc */
+<<<<<<< HEAD
     expect_plugins("claims", "yes", "cuda", false);         /* has no use for one */
+=======
+    expect_plugins("plots", "yes", "cuda", false);          /* has no use for one */
+>>>>>>> labpics
 }
 
 /* A signal to make goes to the recipe's shell, which must be what it runs. */
@@ -143,6 +147,7 @@ static void test_unknown_names(void **state) {
     (void)state;
     static const struct {
         const char *words, *told;
+<<<<<<< HEAD
     } cases[] = {
         {"bench", "There is no target 'bench'; near it: bench-comm bench-dp-vs-ddp."},
         {"tests", "There is no target 'tests'; near it: test."},
@@ -158,6 +163,22 @@ static void test_unknown_names(void **state) {
         {"accuracy DEVICE=gpu", "DEVICE is 'gpu'; it takes: cpu cuda."},
         {"guides-check PAGE=modle", "there is no page 'modle'; there are: all-reduce layer model operation"},
         {"check-docs RUN=modle", "there is no page 'modle'; "}};
+=======
+    } cases[] = {{"bench", "There is no target 'bench'; near it: bench-comm bench-dp-vs-ddp."},
+                 {"tests", "There is no target 'tests'; near it: test."},
+                 {"figures", "There is no target 'figures'; near it: lab-figures."},
+                 {"zzz", "There is no target 'zzz'; make help lists all."},
+                 {"test ROOMS=bse", "ROOMS is 'bse'; it takes: base "},
+                 {"soak TESTS=test_bse", "TESTS is 'test_bse'; it takes names of "},
+                 {"lab LAB=99", "LAB is '99'; it takes: 01 02 "},
+                 {"report LAB=1", "LAB is '1'; it takes: 01 02 "},
+                 {"course-check PARTS=bug", "PARTS is 'bug'; it takes: handout "},
+                 {"course-check RUNS=some", "RUNS is 'some'; it takes a whole number."},
+                 {"all SAN=address", "SAN is 'address'; it takes: asan ubsan tsan fuzz."},
+                 {"accuracy DEVICE=gpu", "DEVICE is 'gpu'; it takes: cpu cuda."},
+                 {"guides-check PAGE=modle", "there is no page 'modle'; there are: all-reduce layer model operation"},
+                 {"check-docs RUN=modle", "there is no page 'modle'; "}};
+>>>>>>> labpics
     static program p;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         program_run(&p, "/usr/bin/env -u ROOMS MAKEFLAGS= MAKELEVEL=0 make %s", cases[i].words);
@@ -189,7 +210,11 @@ static void test_gpu_check_installs_nothing(void **state) {
     count_said("HAVE_gnuplot=,HAVE_cmocka=", "gpu-check", patterns, counts);
     assert_int_equal(counts[0], 0);
     assert_int_equal(counts[1], 1);
+<<<<<<< HEAD
     count_said("HAVE_gnuplot=", "claims", patterns, counts);
+=======
+    count_said("HAVE_gnuplot=", "plots", patterns, counts);
+>>>>>>> labpics
     assert_true(counts[0] > 0);
 }
 
@@ -215,18 +240,18 @@ static void test_bundle(void **state) {
  * is one that only makes files. */
 static void test_lab_builds_what_it_needs(void **state) {
     (void)state;
-    static const char compiler[] =
-        "#!/bin/sh\n"
-        "case \" $* \" in *' -c '* | *' -o build/'* | *' -o '*/build/*) ;; *) exec cc \"$@\" ;; esac\n"
-        "while [ \"$1\" != -o ]; do shift; done\n"
-        ": >\"$2\"\n";
+    static const char compiler[] = "#!/bin/sh\n"
+                                   "case \" $* \" in *' -c '* | *' -o '*/for_lab/*) ;; *) exec cc \"$@\" ;; esac\n"
+                                   "while [ \"$1\" != -o ]; do shift; done\n"
+                                   ": >\"$2\"\n";
     static const char building[] =
         "unset ROOMS\n"
-        "chmod +x \"$1/cc\" && MAKEFLAGS= MAKELEVEL=0 make BUILD=\"$1/build\" SAN= V= CC=\"$1/cc\" AR=: $2 lab LAB=01 "
+        "chmod +x \"$1/cc\" && MAKEFLAGS= MAKELEVEL=0 make BUILD=\"$1/for_lab\" SAN= V= CC=\"$1/cc\" AR=: $2 lab "
+        "LAB=01 "
         "PREDICT=skip >\"$1/said\" 2>&1\n"
-        "files=$(find \"$1/build/obj\" \"$1/build/hello\" \"$1/build/ddprun\" -type f | wc -l)\n"
+        "files=$(find \"$1/for_lab/obj\" \"$1/for_lab/hello\" \"$1/for_lab/ddprun\" -type f | wc -l)\n"
         "told=$(sed -n '1s/^  building \\([0-9]*\\) files, about [0-9]* min .*/\\1/p' \"$1/said\")\n"
-        "echo $((told - files)) $(find \"$1/build\" -maxdepth 1 -type f | wc -l) "
+        "echo $((told - files)) $(find \"$1/for_lab\" -maxdepth 1 -type f | wc -l) "
         "$(grep -c \"building: file [0-9]*50 of $told\\|building: file [0-9]*00 of $told\" \"$1/said\") $((files / "
         "50)) "
         "$(grep -c 'file 1 of' \"$1/said\")\n";
@@ -241,7 +266,7 @@ static void test_lab_builds_what_it_needs(void **state) {
     assert_int_equal(programs, 2);
     assert_int_equal(lines, expected);
     assert_int_equal(shown, 0);
-    program_run(&p, "/bin/rm -r %s", scratch_path("build"));
+    program_run(&p, "/bin/rm -r %s", scratch_path("for_lab"));
     program_run(&p, "/bin/sh %s %s MAKE_TERMOUT=x", scratch_path("lab.sh"), scratch_path(".")); /* as on a terminal */
     if (sscanf(p.out_text, "%d %d %d %d %d", &library, &programs, &lines, &expected, &shown) != 5)
         fail_msg("%s", p.err_text);

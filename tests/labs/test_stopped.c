@@ -215,6 +215,8 @@ static void make_endless_programs(void) {
     char text[300], name[40];
     int length = snprintf(text, sizeof text, "#!/bin/sh\necho $$ >%s\nexec sleep 500\n", scratch_path("pid"));
     assert_int_equal(mkdir(scratch_path("endless"), 0700), 0);
+    scratch_write("endless/grade", "#!/bin/sh\n", 10); /* says that probes can be confined */
+    assert_int_equal(chmod(scratch_path("endless/grade"), 0700), 0);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(name, sizeof name, "endless/%s", names[i]);
         scratch_write(name, text, (size_t)length);

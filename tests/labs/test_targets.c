@@ -40,11 +40,7 @@ static void test_plugins(void **state) {
     expect_plugins("gpu-check", "yes", "cpu", true);        /* which is for GPUs alone */
     expect_plugins("bench-dp-vs-ddp", "yes", "cpu", false); /* nvcc takes minutes */
     expect_plugins("bench-dp-vs-ddp", "no", "cuda", false); /* there is no nvcc */
-<<<<<<< HEAD
-    expect_plugins("claims", "yes", "cuda", false);         /* has no use for one */
-=======
     expect_plugins("plots", "yes", "cuda", false);          /* has no use for one */
->>>>>>> labpics
 }
 
 /* A signal to make goes to the recipe's shell, which must be what it runs. */
@@ -72,7 +68,7 @@ static void test_progress(void **state) {
         "export MAKEFLAGS= MAKELEVEL=0\n"
         "for target in tables bench-dp-vs-ddp; do make -n BUILD=\"$1\" $target | grep -q 'minutes' || echo $target; "
         "done\n"
-        "make BUILD=\"$1\" \"$1/obj/common/base/hash.o\" | grep -q 'building [0-9]* files' || echo 'no file is counted'\n"
+        "make BUILD=\"$1\" \"$1/obj/common/base/hash.o\" | grep -q 'building: file 1' || echo 'no file is counted'\n"
         "printf '#!/bin/sh\\nsleep 3\\necho \"[  PASSED  ] 1 test(s).\"\\n' >\"$1.slow\" && chmod +x \"$1.slow\"\n"
         "script -qec \"printf 'built-a-file\\nbuilt-a-file\\n$1.slow\\n' | tests/run.sh 1\" /dev/null </dev/null |\n"
         "    grep -q '2 files built, 0 of 1 test programs done' || echo 'run.sh does not count files'\n";
@@ -147,23 +143,6 @@ static void test_unknown_names(void **state) {
     (void)state;
     static const struct {
         const char *words, *told;
-<<<<<<< HEAD
-    } cases[] = {
-        {"bench", "There is no target 'bench'; near it: bench-comm bench-dp-vs-ddp."},
-        {"tests", "There is no target 'tests'; near it: test."},
-        {"figures", "There is no target 'figures'; near it: lab-figures."},
-        {"zzz", "There is no target 'zzz'; make help lists all."},
-        {"test ROOMS=bse", "ROOMS is 'bse'; it takes: base "},
-        {"soak TESTS=test_bse", "TESTS is 'test_bse'; it takes names of "},
-        {"lab LAB=99", "LAB is '99'; it takes: 01 02 "},
-        {"report LAB=1", "LAB is '1'; it takes: 01 02 "},
-        {"course-check PARTS=bug", "PARTS is 'bug'; it takes: handout sheet reference forms cheats stubs bugs patches changed_tree."},
-        {"course-check RUNS=some", "RUNS is 'some'; it takes a whole number."},
-        {"all SAN=address", "SAN is 'address'; it takes: asan ubsan tsan fuzz."},
-        {"accuracy DEVICE=gpu", "DEVICE is 'gpu'; it takes: cpu cuda."},
-        {"guides-check PAGE=modle", "there is no page 'modle'; there are: all-reduce layer model operation"},
-        {"check-docs RUN=modle", "there is no page 'modle'; "}};
-=======
     } cases[] = {{"bench", "There is no target 'bench'; near it: bench-comm bench-dp-vs-ddp."},
                  {"tests", "There is no target 'tests'; near it: test."},
                  {"figures", "There is no target 'figures'; near it: lab-figures."},
@@ -178,7 +157,6 @@ static void test_unknown_names(void **state) {
                  {"accuracy DEVICE=gpu", "DEVICE is 'gpu'; it takes: cpu cuda."},
                  {"guides-check PAGE=modle", "there is no page 'modle'; there are: all-reduce layer model operation"},
                  {"check-docs RUN=modle", "there is no page 'modle'; "}};
->>>>>>> labpics
     static program p;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         program_run(&p, "/usr/bin/env -u ROOMS MAKEFLAGS= MAKELEVEL=0 make %s", cases[i].words);
@@ -210,11 +188,7 @@ static void test_gpu_check_installs_nothing(void **state) {
     count_said("HAVE_gnuplot=,HAVE_cmocka=", "gpu-check", patterns, counts);
     assert_int_equal(counts[0], 0);
     assert_int_equal(counts[1], 1);
-<<<<<<< HEAD
-    count_said("HAVE_gnuplot=", "claims", patterns, counts);
-=======
     count_said("HAVE_gnuplot=", "plots", patterns, counts);
->>>>>>> labpics
     assert_true(counts[0] > 0);
 }
 

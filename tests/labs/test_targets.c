@@ -104,13 +104,14 @@ static const char targets_and_variables[] =
     "soak ROOMS\nsoak SOAK_RUNS\nall SAN\nhelp BUILD\n";
 
 /* Runs the commands that make prints for each of them in a folder where nothing lies that they call: all that is left
- * to do is what a value makes the shell do. Or make refuses the value (7). */
+ * to do is what a value makes the shell do, which is a command where it is not quoted, in quotes of either kind too. Or
+ * make refuses the value (7). */
 static const char running[] =
     "unset ROOMS\n" /* of the make that runs this test */
     "mkdir \"$1.empty\"\n"
     "tree=$PWD\n"
     "while read -r target variable; do\n"
-    "    for value in ';touch X;$$(touch X)' \"';touch X;'\"; do\n"
+    "    for value in \";touch X;\\$\\$(touch X)';touch X;:'\"; do\n"
     "        cd \"$tree\"\n"
     "        MAKEFLAGS= MAKELEVEL=0 make -n BUILD=\"$1\" \"$target\" \"$variable=$value\" >\"$1.said\" 2>\"$1.told\"\n"
     "        if [ $? -ne 0 ]; then\n"

@@ -65,7 +65,7 @@ static void test_progress(void **state) {
     static program p;
     static const char saying[] =
         "unset ROOMS\n"
-        "export MAKEFLAGS= MAKELEVEL=0\n"
+        "export MAKEFLAGS= MAKELEVEL=0 V=\n"
         "for target in tables bench-dp-vs-ddp; do make -n BUILD=\"$1\" $target | grep -q 'minutes' || echo $target; "
         "done\n"
         "make BUILD=\"$1\" \"$1/obj/common/base/hash.o\" | grep -q 'building: file 1' || echo 'no file is counted'\n"

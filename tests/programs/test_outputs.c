@@ -44,9 +44,10 @@ static int make_files(void **state) {
     assert_int_equal(chdir(scratch_folder()), 0);
     expect_run("dp_train --single --data data --steps 12 --no-evaluate --quiet --trace trace --save r.st "
                "--save-weights w.st");
-    expect_run("bench_comm --op all_reduce --sizes 8 --n 2 --runs 1 --out results --tune table --quiet");
     scratch_write("t.csv", "n\n1\n", 4);
-    shell("mkdir -p lab links && echo x >lab/lab.conf && echo x >probe && echo x >gpu.jsonl && echo x >peers.py && "
+    shell("mkdir -p lab links && echo 'LS_TUNED(2, LS_TUNED_MAX, direct)' >table && echo x >lab/lab.conf && echo x "
+          ">probe && echo x "
+          ">gpu.jsonl && echo x >peers.py && "
           "ln -s ../t.csv links/csv && ln t.csv hard.csv && ln -s ../data/train-labels-idx1-ubyte.gz links/labels && "
           "ln -s new.json later.json && mkdir -p linked && ln -s ../node.json linked/replay.csv && ln -s ../table "
           "linked/comm.json && ln -s tables.md linked/tables.csv && ln -s dp_vs_ddp.json linked/dp_vs_ddp.csv && "
@@ -60,10 +61,9 @@ static int remove_files(void **state) {
     return programs_teardown(state);
 }
 
-/* Names, links, sizes, contents. */
+/* Files: names, links, inodes, sizes, and when each was last written. */
 static char *list_files(void) {
-    shell(
-        "find . \\( -type f -exec sha256sum {} + \\) -o -printf '%p %l\\n' | grep -v listing | LC_ALL=C sort >listing");
+    shell("find . ! -type d ! -name listing -printf '%p %l %i %s %T@\\n' | LC_ALL=C sort >listing");
     return scratch_read_text("listing");
 }
 

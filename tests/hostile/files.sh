@@ -90,7 +90,7 @@ limits() {
     case $limit in
     f) draw 700 ;;
     n) draw 60 ;;
-    v) draw 3000000 && drawn=$((drawn + 100000)) ;;
+    v) draw 1500000 && drawn=$((drawn / (1 + drawn % 15) + 50000)) ;; # mostly near what it needs
     esac
     # the program itself has to come up
     (ulimit -$limit $drawn && exec "$trainer" --version) >/dev/null 2>&1 || return
@@ -99,6 +99,21 @@ limits() {
     run_training sh -c 'ulimit "-$1" "$2" && shift 2 && exec "$@"' sh $limit $drawn "$trainer" $trainers --save="$work/checkpoint" --save-every=2
     expect_done_or_refused
     [ "$status" -eq 0 ] || [ "$limit" != f ] || expect_text 'ulimit -f'
+}
+
+# An output under the name of an input, in some spelling.
+same_file() {
+    mkdir "$work/there" && cp "$tree"/data/digits/*.gz "$work/there" || return
+    input=$work/there/train-labels-idx1-ubyte.gz
+    ln "$input" "$work/hard" && ln -s there/train-labels-idx1-ubyte.gz "$work/soft" && before=$(cksum <"$input") || return
+    choose_trainer
+    choose "$input" "$work/there/../there//train-labels-idx1-ubyte.gz" "$work/hard" "$work/soft"
+    place=$chosen
+    choose --metrics --dump-losses --summary --save --save-weights
+    run_training "$trainer" $trainers --data="$work/there" "$chosen=$place"
+    expect_status 2
+    expect_refusal
+    [ "$(cksum <"$input")" = "$before" ] || fail "$chosen has destroyed the data"
 }
 
 links() {
@@ -196,6 +211,6 @@ full_output() {
 }
 
 files_case() {
-    choose special_file special_file full_disk limits limits links folder_of_another odd_names odd_names full_output
+    choose special_file special_file same_file full_disk limits limits links folder_of_another odd_names odd_names full_output
     $chosen
 }

@@ -1,6 +1,6 @@
 # Ranks as mpirun, mpiexec, srun and torchrun start them, by the environment that each sets (and by mpirun itself, where
 # it is); two jobs on one port, of which none takes the other's ranks; copies under a launcher, which are refused.
-what='as other launchers start ranks; two jobs on one port; copies refused'
+what='as other launchers start ranks; two that contradict; two jobs on one port; copies refused'
 least=10
 
 launchers_begin() {
@@ -101,10 +101,32 @@ copies() {
     [ ! -s "$out" ] && [ ! -e "$work/copy" ] || fail 'a copy trained'
 }
 
+# Two launchers of different worlds: a rank trains for neither.
+contradicting() {
+    choose 'openmpi mpiexec' 'mpiexec srun' 'openmpi plain' 'plain mpiexec'
+    draw_port
+    all='' ranks=2
+    draw 2
+    for launcher in $chosen; do
+        if [ "$launcher" = plain ]; then
+            own="RANK=$drawn WORLD_SIZE=4 LOCAL_RANK=$drawn LOCAL_WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port"
+        else
+            environment_of "$launcher" "$drawn" $ranks
+        fi
+        all="$all $own" ranks=3
+    done
+    # shellcheck disable=SC2086 # lists
+    run env $all LS_JOB_TOKEN="$mark" "$build/ddp_train" $training --timeout=15 --steps=6
+    expect_status 2
+    expect_text 'contradict each other'
+    expect_one_line
+}
+
 launchers_case() {
-    draw 10
+    draw 12
     case $drawn in
     0) by_mpirun ;;
+    10 | 11) contradicting ;;
     1 | 2 | 3) as_a_launcher ;;
     4 | 5) copies ;;
     *) two_jobs ;;

@@ -1,7 +1,7 @@
 # lockstep: one network trained by one thread per device and by one process per device. `make help` lists the targets.
 
 BUILD   ?= build
-include words.mk
+include arguments.mk
 # make itself takes names apart at blanks, and hands most of these to a shell.
 ifneq ($(words $(BUILD)),1)
 $(error BUILD is '$(BUILD)'; it takes one name without blanks)

@@ -110,7 +110,8 @@ same_file() {
     choose "$input" "$work/there/../there//train-labels-idx1-ubyte.gz" "$work/hard" "$work/soft"
     place=$chosen
     choose --metrics --dump-losses --summary --save --save-weights
-    run_training "$trainer" $trainers --data="$work/there" "$chosen=$place"
+    # shellcheck disable=SC2086 # lists; the last --data counts
+    run "$trainer" $trainers $training --steps=$steps --data="$work/there" "$chosen=$place"
     expect_status 2
     expect_refusal
     [ "$(cksum <"$input")" = "$before" ] || fail "$chosen has destroyed the data"

@@ -14,6 +14,7 @@
 #include "common/base/log.h"
 
 enum { LINES_MOST = 16, SHOWN_CAPACITY = 240, LINE_CAPACITY = 1024, KEY_CAPACITY = 64, SAID_CAPACITY = 600 };
+#define VERDICT_GRACE_S 0.5
 
 /* What all have heard: how it went, and the lines of those that differ, or the one line that says what went wrong. */
 enum kind { SAME = 'S', DIFFERENT = 'D', FAILED = 'F' };
@@ -202,11 +203,14 @@ static ls_status publish(const meeting *m, const verdict *v) {
 
 /* --- all ranks ------------------------------------------------------------------------------------------------------ */
 
-/* The verdict, from rank 0; reported if there is none. */
+/* The verdict, from rank 0; reported if there is none. Rank 0 waits for the last rank as long as this rank waits for its
+ * verdict: with some time on top, the verdict comes before rank 0 and its store are gone. */
 static ls_status hear(const meeting *m, verdict *v) {
     char key[KEY_CAPACITY], said[SAID_CAPACITY], late[LINE_CAPACITY];
     size_t nbytes = 0, head = offsetof(verdict, text);
+    ddp_store_set_timeout(m->job->store, m->job->timeout_s + VERDICT_GRACE_S);
     ls_status status = get(m, verdict_key(key, m), v, sizeof *v - 1, &nbytes, said);
+    ddp_store_set_timeout(m->job->store, m->job->timeout_s);
     if (status == LS_ERR_TIMEOUT) {
         write_missing(m, late, sizeof late);
         return ls_fail(status, "%s", late);

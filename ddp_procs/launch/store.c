@@ -115,6 +115,8 @@ static ls_status check_reply(ddp_store *store, const exchange *x, ddp_store_resu
 
 static double deadline_us(const ddp_store *store) { return ls_now_us() + store->timeout_s * 1e6; }
 
+void ddp_store_set_timeout(ddp_store *store, double timeout_s) { store->timeout_s = timeout_s; }
+
 static ls_status perform(ddp_store *store, exchange *x) {
     double until_us = deadline_us(store);
     ddp_store_result result = DDP_RESULT_OK;

@@ -73,6 +73,9 @@ void ddp_store_server_stop(ddp_store_server *server, double linger_s);
 
 typedef struct ddp_store ddp_store;
 
+/* How long operations wait from now on, timeout_s > 0. */
+void ddp_store_set_timeout(ddp_store *store, double timeout_s);
+
 /* Connects and shows the pass, trying again until the server is there or timeout_s (> 0) is over. */
 ls_status ddp_store_join(ddp_store **out, const char *host, int port, const ddp_store_pass *pass, double timeout_s);
 

@@ -167,8 +167,8 @@ static ls_status check_pair(const struct ls_file_identity *a, const struct ls_fi
     bool may_be_same = (a->group != 0 && a->group == b->group) || (!a->of.is_output && !b->of.is_output) ||
                        may_replace(a, b) || may_replace(b, a);
     if (may_be_same || !is_same(a, b)) return LS_OK;
-    const char *lost = a->of.is_output && b->of.is_output ? "both would be written to it, and one be lost"
-                                                          : "it is read, and would be overwritten";
+    const char *lost =
+        a->of.is_output && b->of.is_output ? "one output would overwrite the other" : "the input would be overwritten";
     if (strcmp(a->of.path, b->of.path) == 0)
         return ls_fail(LS_ERR_USAGE, "%s and %s name the same file, %s: %s; name another file", a->of.option,
                        b->of.option, a->of.path, lost);

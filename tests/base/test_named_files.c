@@ -116,7 +116,7 @@ static void inputs_may_be_one_and_an_exception_is_for_one_option(void **state) {
         ls_named_files_add(&files, &(ls_named_file){.option = "--none"});
         ls_named_files_add(&files, &(ls_named_file){.option = outputs[i], .path = path, .is_output = true});
         assert_int_equal(ls_named_files_check(&files), i == 0 ? LS_OK : LS_ERR_USAGE);
-        if (i > 0) scratch_expect_error("--resume and --other name the same file", "it is read");
+        if (i > 0) scratch_expect_error("--resume and --other name the same file", "the input would be overwritten");
         ls_named_files_add(&files, &(ls_named_file){.option = "--a", .path = path});
         ls_named_files_add(&files, &(ls_named_file){.option = "--b", .path = path});
         assert_int_equal(ls_named_files_check(&files), LS_OK);
@@ -125,7 +125,7 @@ static void inputs_may_be_one_and_an_exception_is_for_one_option(void **state) {
     static const char *const names[] = {"x", "./x"};
     ls_named_files_add_outputs(&files, "--out", scratch_folder(), names, 2);
     assert_int_equal(ls_named_files_check(&files), LS_ERR_USAGE);
-    scratch_expect_error("--out and --out name the same file", "both would be written");
+    scratch_expect_error("--out and --out name the same file", "one output would overwrite the other");
 }
 
 int main(void) {

@@ -176,12 +176,25 @@ static void test_lists(void **state) {
     assert_string_equal(message, "option --device-ids: more than 64 numbers");
 }
 
-static void test_refusals(void **state) {
+struct refusal {
+    char *words[3];
+    const char *message;
+};
+
+static void expect_refusals(const struct refusal *cases, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        struct settings s;
+        ls_parsed parsed;
+        char message[512];
+        char *words[] = {cases[i].words[0], cases[i].words[1], cases[i].words[2], NULL};
+        assert_int_equal(parse(&s, NULL, words, &parsed, message), LS_ERR_USAGE);
+        assert_string_equal(message, cases[i].message);
+    }
+}
+
+static void test_names_are_refused(void **state) {
     (void)state;
-    static const struct {
-        char *words[3];
-        const char *message;
-    } cases[] = {
+    static const struct refusal cases[] = {
         {{"--bogus"}, "unknown option --bogus; --help lists the options"},
         {{"--bogus=3"}, "unknown option --bogus; --help lists the options"},
         {{"--no-quiet"}, "unknown option --no-quiet; --help lists the options"},
@@ -211,12 +224,21 @@ static void test_refusals(void **state) {
         {{"--no-shuffle=1"}, "option --no-shuffle takes no value"},
         {{"--help=1"}, "option --help takes no value"},
         {{"--version=1"}, "option --version takes no value"},
+        {{"file.c"}, "'file.c' is not an option; --help lists the options"},
+        {{"--", "--quiet"}, "'--quiet' is not an option; --help lists the options"},
+        {{"\033[2J\177"}, "'?[2J?' is not an option; --help lists the options"},
+    };
+    expect_refusals(cases, sizeof cases / sizeof cases[0]);
+}
+
+static void test_values_are_refused(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
         {{"--epochs", "abc"}, "option --epochs: 'abc' is not a whole number"},
         {{"--epochs="}, "option --epochs: '' is not a whole number"},
         {{"--epochs= 5"}, "option --epochs: ' 5' is not a whole number"},
         {{"--epochs=5x"}, "option --epochs: '5x' is not a whole number"},
         {{"--epochs=1\n2"}, "option --epochs: '1?2' is not a whole number"}, /* one line, and nothing for terminals */
-        {{"\033[2J\177"}, "'?[2J?' is not an option; --help lists the options"},
         {{"--epochs=1.5"}, "option --epochs: '1.5' is not a whole number"},
         {{"--epochs=0"}, "option --epochs: 0 is out of range, it must be 1 to 100"},
         {{"--epochs=101"}, "option --epochs: 101 is out of range, it must be 1 to 100"},
@@ -244,17 +266,8 @@ static void test_refusals(void **state) {
         {{"--device-ids", "0,"}, "option --device-ids: '0,' is not a list of whole numbers such as 0,1,2"},
         {{"--device-ids", "0,b"}, "option --device-ids: 'b' is not a whole number"},
         {{"--device-ids", "0,-1"}, "option --device-ids: -1 is out of range, it must be at least 0"},
-        {{"file.c"}, "'file.c' is not an option; --help lists the options"},
-        {{"--", "--quiet"}, "'--quiet' is not an option; --help lists the options"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct settings s;
-        ls_parsed parsed;
-        char message[512];
-        char *words[] = {cases[i].words[0], cases[i].words[1], cases[i].words[2], NULL};
-        assert_int_equal(parse(&s, NULL, words, &parsed, message), LS_ERR_USAGE);
-        assert_string_equal(message, cases[i].message);
-    }
+    expect_refusals(cases, sizeof cases / sizeof cases[0]);
 }
 
 static void test_operands_end_the_options(void **state) {
@@ -374,7 +387,8 @@ int main(void) {
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_untouched_fields_keep_their_defaults),
         cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_names_are_refused),
+        cmocka_unit_test(test_values_are_refused),
         cmocka_unit_test(test_operands_end_the_options),
         cmocka_unit_test(test_help_shows_every_default),
         cmocka_unit_test(test_version),

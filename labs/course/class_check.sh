@@ -127,7 +127,9 @@ for attack in is_fifo is_zeros is_terminal is_folder is_reference is_sparse is_n
 student links-to-the-tree && file=$first && rm -rf "${code:?}/$(dirname "$file")" && ln -s "$PWD/$(dirname "$file")" "$code/$(dirname "$file")"
 for any in $labs; do
     word=full
-    for other in $(cut_files "$(lab_folder "$any")"); do [ "$(dirname "$other")" != "$(dirname "$file")" ] || word=zero; done
+    for other in $(cut_files "$(lab_folder "$any")"); do # one that lies there, or takes a header of its folder from there
+        if [ "$(dirname "$other")" = "$(dirname "$file")" ] || grep -q "^#include \"$(dirname "$file")/" "$other"; then word=zero; fi
+    done
     echo "$name,$any,$word" >>"$expected"
 done
 

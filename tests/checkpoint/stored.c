@@ -192,3 +192,12 @@ bool stored_losses_follow(const char *run, const double *losses, int count) {
     }
     return true;
 }
+
+bool stored_weights_follow(const char *run, const ls_model *model) {
+    double distance = stored_state_distance(run, "after.", model);
+    double largest = stored_state_error(run, "after.", model, false);
+    if (distance <= 5e-3 && largest <= 0.1) return true;
+    fprintf(stderr, "%s: the weights are off by %g together, one of them by %g of the largest\n", run, distance,
+            largest);
+    return false;
+}

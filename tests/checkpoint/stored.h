@@ -35,4 +35,13 @@ int stored_losses(const char *run, double *losses, int capacity);
  * NaN does not. Prints the first step that does not. */
 bool stored_losses_follow(const char *run, const double *losses, int count);
 
+/* Whether the weights after a run follow the stored ones: together within 5e-3 (stored_state_distance), and none off by
+ * more than a tenth of its tensor's largest (stored_state_error). Prints what does not.
+ * Where products add up in PyTorch's order, weights agree to 1e-5. In another order (on GPUs, and on processors for
+ * which oneDNN has other kernels) a ReLU whose input is zero but for rounding may let a gradient through or not, once in
+ * a while. Adam divides each gradient by its own size: of weights that have hardly any it makes whole steps of that, of
+ * up to the learning rate each. Such weights hardly change the distance (0.002 was seen; products in TF32, which this
+ * must tell apart, have 0.007), and single ones are off by several such steps (0.04 was seen, of the largest). */
+bool stored_weights_follow(const char *run, const ls_model *model);
+
 #endif

@@ -62,7 +62,7 @@ static void micro_batches_follow_pytorch(void **state) {
     assert_int_equal(trainer_train(&t, &result), LS_OK);
     assert_true(
         stored_losses_follow(recorded_mlp.run, losses, read_losses(t.options.dump_losses, losses, STORED_MAX_STEPS)));
-    assert_true(stored_state_error(recorded_mlp.run, "after.", t.model, false) <= 1e-2);
+    assert_true(stored_weights_follow(recorded_mlp.run, t.model));
     close_here(&t);
 }
 

@@ -36,7 +36,7 @@ $(if $(call asked,test linked-tests soak asan ubsan tsan),$(foreach room,$(filte
 LABS    := $(foreach conf,$(wildcard labs/[0-9][0-9]-*/lab.conf),$(firstword $(subst -, ,$(patsubst labs/%/lab.conf,%,$(conf)))))
 $(if $(call asked,lab labs grade report lab-figures lab-pictures class class-check course-check),$(call known,LAB,$(LABS)))
 $(if $(call asked,grade),$(call whole,SEED))
-$(if $(call asked,course-check),$(call whole,RUNS)$(call known,PARTS,handout sheet reference forms cheats stubs bugs patches changed_tree))
+$(if $(call asked,course-check),$(call whole,RUNS)$(call known,PARTS,handout sheet reference forms cheats stubs bugs entries changed_tree))
 $(if $(call asked,class-check),$(call whole,DRAW))
 # A chip's number, as nvcc has it in sm_90 and sm_90a.
 $(foreach chip,$(CUDA_ARCH),$(if $(call without_digits,$(chip:%a=%)),$(error CUDA_ARCH is '$(chip)'; it takes numbers such as 80 or 90a)))

@@ -1,7 +1,7 @@
 #!/bin/sh
 # course-check: whether the labs, their graders and their bugs hold together. `make course-check` calls it.
 # usage: labs/course/check.sh LAB...    RUNS=20: how often the reference is graded; BUGS='no_*': only these bugs; FORMS= likewise; PARTS='handout stubs': only these
-#                                       parts, of all (below); "patches" only looks whether bugs and other forms apply
+#                                       parts, of all (below); "entries" only looks whether those of bugs.txt and correct.txt apply
 set -u
 export LS_LANG=en # what it reads of the grader's output
 . labs/course/conf.sh
@@ -177,7 +177,7 @@ check_handout() {
             [ $own -gt 0 ] || complain "$file: no line of what is out is its own, so nothing was checked"
         done
     done
-    found=$(find "$work/handout" -name '*.patch' -path '*/labs/*' -o -name "instructors*.md" -o -name bugs.txt -o -name correct.txt -o -name .git | head -1)
+    found=$(find "$work/handout" -name "instructors*.md" -o -name bugs.txt -o -name correct.txt -o -name .git | head -1)
     [ -z "$found" ] || complain "the handout has $found"
     check_twins
     head -n 5 "$work/handout/README.md" | grep -q 'handout of the course' || complain "the handout's README.md does not begin with the course"
@@ -243,7 +243,7 @@ check_sheet() {
     check_picture
 }
 
-check_patches() {
+check_entries() {
     for name in $(bugs_of "$folder" | cut -d' ' -f1) $(forms_of "$folder"); do
         count=$((count + 1))
         submission_with "$name"
@@ -256,14 +256,14 @@ is_asked() { case " $parts " in *" $1 "*) ;; *) false ;; esac }
 # One lab, or several: those side by side, each by scripts of its own, whose words come when all have ended.
 check_lab() {
     folder=$(lab_folder "$lab") || exit 2
-    for part in sheet reference forms cheats stubs patches first_bugs other_bugs; do is_asked "$part" && "check_$part"; done
+    for part in sheet reference forms cheats stubs entries first_bugs other_bugs; do is_asked "$part" && "check_$part"; done
 }
 
 # A lab's sheet, its bugs and the rest know nothing of each other, so they are scripts of their own. The last labs begin: 15 takes longest.
 # Much of the time they wait, for ranks that are lost or for a deadline, so there are two scripts for each core.
 check_labs() {
     rest=''
-    for part in reference forms cheats stubs patches; do if is_asked $part; then rest="$rest $part"; fi; done
+    for part in reference forms cheats stubs entries; do if is_asked $part; then rest="$rest $part"; fi; done
     for lab; do
         for part in sheet first_bugs other_bugs; do if is_asked $part; then echo "$lab $part"; fi; done
         if [ "$rest" ]; then echo "$lab$rest"; fi

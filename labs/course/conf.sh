@@ -52,23 +52,14 @@ cut_file() {
     cmp -s "$1" "$2" || sed -i '0,/^#include/s//#include "common\/base\/todo.h"\n#include/' "$2"
 }
 
-# A lab's planted bugs, "NAME CHECK" each: those of bugs.txt (plant.awk tells its form), and patches whose first line names the check.
-bugs_of() { # FOLDER
-    for patch in "$1"/bugs/*.patch; do
-        [ ! -f "$patch" ] || echo "$(basename "$patch" .patch) $(sed -n '1s/^check: //p' "$patch")"
-    done
-    [ ! -f "$1/bugs.txt" ] || sed -n 's/^bug \([^: ]*\): */\1 /p' "$1/bugs.txt"
-}
+# A lab's planted bugs, "NAME CHECK" each.
+bugs_of() { sed -n 's/^bug \([^: ]*\): */\1 /p' "$1/bugs.txt"; } # FOLDER
 
 # Correct solutions of another form, by name.
-forms_of() { [ ! -f "$1/correct.txt" ] || sed -n 's/^form //p' "$1/correct.txt"; } # FOLDER
+forms_of() { sed -n 's/^form //p' "$1/correct.txt"; } # FOLDER
 
 # Puts a bug, or a correct solution of another form, into the product's code of that lab in the folder CODE.
 plant() { # FOLDER NAME CODE
-    if [ -f "$1/bugs/$2.patch" ]; then
-        patch -s -p1 -d "$3" <"$1/bugs/$2.patch"
-        return
-    fi
     list=$1/bugs.txt
     forms_of "$1" | grep -qxF "$2" && list=$1/correct.txt
     # shellcheck disable=SC2046

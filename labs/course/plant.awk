@@ -5,6 +5,7 @@
 # An entry begins with "bug NAME: CHECK" (CHECK: the check that must catch it) or "form NAME" (correct code of another form). Its parts:
 #   in FUNCTION     the lines "-old" of its definition become the lines "+new"; several such pairs may follow each other. Old lines must
 #                   stand there once; how they are indented does not matter. Without old lines the new ones become the first of the body.
+#                   A function of one line is such an old line.
 #   body FUNCTION   the lines "+new" become the whole body.
 #   above FUNCTION  the lines "+new" go above its definition (and above the comment there).
 # Lines that begin with "#" are comments. Relies on the tree's layout, as cut.awk does.
@@ -36,14 +37,16 @@ FILENAME == list { if ($0 !~ /^[ \t]*$/) fail("line " FNR " is neither a part no
 FNR == 1 { files++; path[files] = FILENAME; count[files] = 0 }
 { text[files, ++count[files]] = $0 }
 
-# Finds a definition: first and last (from its head to its "}"), and opens (the line of its "{"); 0 if file f has none.
+# Finds a definition: first and last (from its head to its "}"), and opens (the line of its "{"; if its body is on that line, also last);
+# 0 if file f has none.
 function find(f, function_name, i) {
     for (i = 1; i <= count[f]; i++) {
         if (text[f, i] !~ ("^[a-z][A-Za-z0-9_ *]*[ *]" function_name "\\(")) continue
         first = opens = i
-        while (opens <= count[f] && text[f, opens] !~ /[{;]$/) opens++
-        if (text[f, opens] !~ /\{$/) continue # a declaration
-        for (last = opens; last <= count[f] && text[f, last] != "}"; last++) {}
+        while (opens <= count[f] && text[f, opens] !~ /[{};]$/) opens++
+        if (text[f, opens] !~ /[{}]$/) continue # a declaration
+        last = opens
+        if (text[f, opens] ~ /\{$/) while (last <= count[f] && text[f, last] != "}") last++
         return 1
     }
     return 0
@@ -71,6 +74,7 @@ function replace(f, p, from, to, i, rest, total) {
 function apply(p, f, at) {
     for (f = 1; f <= files && !find(f, where[p]); f++) {}
     if (f > files) fail("there is no function " where[p])
+    if (opens == last && kind[p] != "above" && old_count[p] == 0) fail(where[p] " is written on one line: replace that line")
     if (kind[p] == "body") replace(f, p, opens + 1, last - 1)
     else if (kind[p] == "in" && old_count[p] == 0) replace(f, p, opens + 1, opens)
     else if (kind[p] == "in") { at = place_of(f, p); replace(f, p, at, at + old_count[p] - 1) }

@@ -27,13 +27,15 @@ static const char code[] = "#include <stddef.h>\n"
                            "    return total;\n"
                            "}\n"
                            "\n"
+                           "int half(int value) { return value / 2; }\n"
+                           "\n"
                            "int twice(int value) {\n"
                            "    int total = 0;\n"
                            "    return total + 2 * value;\n"
                            "}\n";
 
 static const char list[] = "# A comment, and entries:\n"
-                           "bug two_places: sum-check\n"
+                           "bug three_places: sum-check\n"
                            "in sum\n"
                            "-int total = 0;\n"
                            "+    int total = 1;\n"
@@ -41,16 +43,19 @@ static const char list[] = "# A comment, and entries:\n"
                            "-}\n"
                            "+        total -= values[i];\n"
                            "+    }\n"
+                           "in half\n"
+                           "-int half(int value) { return value / 2; }\n"
+                           "+int half(int value) { return value / 3; }\n"
                            "in twice\n"
                            "-return total + 2 * value;\n"
                            "+    return value;\n"
                            "\n"
                            "form helper\n"
                            "above twice\n"
-                           "+static int half(int value) { return value; }\n"
+                           "+static int same(int value) { return value; }\n"
                            "+\n"
                            "body twice\n"
-                           "+    return half(4 * value);\n"
+                           "+    return same(2 * value);\n"
                            "in sum\n"
                            "+    (void)0;\n"
                            "\n"
@@ -71,6 +76,15 @@ static const char list[] = "# A comment, and entries:\n"
                            "in sum\n"
                            "-}\n"
                            "+    ;\n"
+                           "\n"
+                           "bug in_the_next_function: sum-check\n"
+                           "in half\n"
+                           "-int total = 0;\n"
+                           "+    int total = 1;\n"
+                           "\n"
+                           "bug below_one_line: sum-check\n"
+                           "body half\n"
+                           "+    return 0;\n"
                            "\n"
                            "bug empty: sum-check\n"
                            "\n"
@@ -97,7 +111,7 @@ static void expect_code(const char *text) {
 
 static void lines_are_replaced_where_they_stand(void **state) {
     (void)state;
-    assert_int_equal(apply("two_places"), 0);
+    assert_int_equal(apply("three_places"), 0);
     expect_code("#include <stddef.h>\n"
                 "\n"
                 "int sum(const int *values, int count);\n"
@@ -110,6 +124,8 @@ static void lines_are_replaced_where_they_stand(void **state) {
                 "    }\n"
                 "    return total;\n"
                 "}\n"
+                "\n"
+                "int half(int value) { return value / 3; }\n"
                 "\n"
                 "int twice(int value) {\n"
                 "    int total = 0;\n"
@@ -134,10 +150,12 @@ static void lines_go_above_a_function_and_into_its_body(void **state) {
                 "    return total;\n"
                 "}\n"
                 "\n"
-                "static int half(int value) { return value; }\n"
+                "int half(int value) { return value / 2; }\n"
+                "\n"
+                "static int same(int value) { return value; }\n"
                 "\n"
                 "int twice(int value) {\n"
-                "    return half(4 * value);\n"
+                "    return same(2 * value);\n"
                 "}\n");
 }
 
@@ -148,6 +166,8 @@ static void an_entry_that_does_not_apply_changes_nothing(void **state) {
     } tries[] = {{"not_there", "in sum the old lines stand 0 times, and should once: return 7;"},
                  {"in_two_places", "in sum the old lines stand 2 times, and should once: }"},
                  {"no_function", "there is no function thrice"},
+                 {"in_the_next_function", "in half the old lines stand 0 times, and should once: int total = 0;"},
+                 {"below_one_line", "half is written on one line: replace that line"},
                  {"empty", "it changes nothing"},
                  {"doubled", "it is there 2 times, and should be once"},
                  {"unknown", "it is there 0 times, and should be once"}};

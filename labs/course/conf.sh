@@ -61,7 +61,7 @@ forms_of() { sed -n 's/^form //p' "$1/correct.txt"; } # FOLDER
 # Puts a bug, or a correct solution of another form, into the product's code of that lab in the folder CODE.
 plant() { # FOLDER NAME CODE
     list=$1/bugs.txt
-    forms_of "$1" | grep -qxF "$2" && list=$1/correct.txt
+    grep -qxF "form $2" "$1/correct.txt" && list=$1/correct.txt
     # shellcheck disable=SC2046
     awk -v name="$2" -f labs/course/plant.awk "$list" $(cut_files "$1" | sed "s|^|$3/|")
 }

@@ -55,11 +55,6 @@ static ls_comm_path choose(const ls_comm *comm, const ddp_backend_options *o, ls
     return LS_COMM_STAGED;
 }
 
-static void note_unused_table(const ls_comm *comm, const ddp_backend_options *o) {
-    if (!o->group->tuning || ls_comm_rank(comm) > 0) return;
-    ls_note("--allreduce-table has no effect: gradients go through NCCL, which has algorithms of its own");
-}
-
 ls_status ddp_backend_attach(ls_comm *comm, ls_device *device, const ddp_backend_options *o, ddp_attachment *a) {
     static const ls_comm_path paths[] = {[DDP_BACKEND_SHM] = LS_COMM_STAGED, [DDP_BACKEND_NCCL] = LS_COMM_NCCL};
     ls_status obstacle;
@@ -73,6 +68,5 @@ ls_status ddp_backend_attach(ls_comm *comm, ls_device *device, const ddp_backend
     a->gpus = obstacle == LS_OK ? ls_comm_world_size(comm) : o->gpus;
     if (o->backend == DDP_BACKEND_NCCL && obstacle != LS_OK) return refuse_nccl(obstacle, text);
     a->path = o->backend == DDP_BACKEND_AUTO ? choose(comm, o, obstacle, text) : paths[o->backend];
-    if (a->path == LS_COMM_NCCL) note_unused_table(comm, o);
     return ls_comm_attach_device(comm, device, a->path, o->group);
 }

@@ -10,7 +10,6 @@
 #include "common/base/log.h"
 #include "common/base/results.h"
 #include "common/checkpoint/weights.h"
-#include "common/comm/allreduce_tuning.h"
 #include "common/seam/devices.h"
 #include "common/seam/virtual_time.h"
 #include "common/train/loop.h"
@@ -29,7 +28,6 @@ struct session {
     ddp_rank self;
     ddp_store *store;
     ddp_agreement agreement; /* where there is a store */
-    ls_allreduce_tuning *tuning;
     ls_comm *comm, *sync_bn;
     ls_device_choice choice;   /* of all ranks of this machine */
     ddp_attachment attachment; /* of GPUs to the groups */
@@ -113,7 +111,6 @@ static ls_status join_groups(struct session *session, const ddp_settings *s) {
                                .world_size = session->self.world_size,
                                .timeout_s = s->train.timeout_s,
                                .allreduce = named_allreduce(s),
-                               .tuning = session->tuning,
                                .group = name_group(group, session, "group0")};
     if (session->store) {
         bootstrap = ddp_store_bootstrap(session->store);
@@ -134,10 +131,6 @@ static ls_status join_groups(struct session *session, const ddp_settings *s) {
     }
     if (!ls_train_sync_bn(&s->train, session->model, session->self.rank == 0)) return LS_OK;
     return join_batchnorm(session, options);
-}
-
-static ls_status open_table(struct session *session, const ddp_settings *s) {
-    return s->allreduce_table ? ls_allreduce_tuning_load(&session->tuning, s->allreduce_table) : LS_OK;
 }
 
 static ls_status choose_devices(struct session *session, const ddp_settings *s, int flags) {
@@ -164,8 +157,7 @@ static ls_status open_model(struct session *session, const ddp_settings *s, bool
 
 /* What a rank does for itself: the others are not asked. */
 static ls_status open_own(struct session *session, const ddp_settings *s) {
-    ls_status status = open_table(session, s);
-    if (status == LS_OK) status = choose_devices(session, s, session->self.rank == 0 ? LS_DEVICES_TELL : 0);
+    ls_status status = choose_devices(session, s, session->self.rank == 0 ? LS_DEVICES_TELL : 0);
     if (status == LS_OK) {
         status = ls_devices_open(&session->device, &session->choice, session->self.local_rank, &s->train);
     }
@@ -218,7 +210,6 @@ static void take_down(struct session *session, ls_status status) {
     if (session->parallel) session->parallel->ops->destroy(session->parallel);
     ls_comm_destroy(session->comm);
     ls_comm_destroy(session->sync_bn);
-    ls_allreduce_tuning_destroy(session->tuning);
     ddp_store_close(session->store);
     ls_dataset_close(session->train);
     ls_dataset_close(session->test);
@@ -262,7 +253,6 @@ static ls_status check_before_spawn(ddp_settings *s) {
     struct session session = {.self = {.world_size = s->spawn, .local_world_size = s->spawn}};
     ls_status status = ls_train_options_check(&s->train, s->spawn);
     if (status == LS_OK) status = ddp_settings_check_uneven(s);
-    if (status == LS_OK) status = open_table(&session, s);
     if (status == LS_OK) status = choose_devices(&session, s, LS_DEVICES_APART);
     if (status == LS_OK) status = ls_devices_check(&session.choice);
     if (status == LS_OK) {
@@ -291,7 +281,6 @@ int main(int argc, char **argv) {
     ls_log_init(argv[0], -1, false);
     ls_status status = ddp_settings_parse(&settings, argc, argv, &help);
     if (status != LS_OK || help) return ls_status_exit_code(status);
-    settings.train.other_input = (ls_named_file){.option = "--allreduce-table", .path = settings.allreduce_table};
     /* waits for this process's own streams outlast those for other ranks, which say whom they wait for */
     ls_set_wait_timeout_s(2 * settings.train.timeout_s);
     status = ls_virtual_time_begin(&settings.train);

@@ -114,7 +114,8 @@ static void count_bytes(const ls_parallel *p, struct ls_step_size size, int loca
 
 static void describe(const ls_parallel *p, struct ls_trace_about *about) {
     const struct ddp *ddp = (const struct ddp *)p;
-    about->algorithm = ls_comm_allreduce(ddp->comm);
+    /* NCCL, whose operations are the only ones that can be captured, does not say which it takes */
+    if (!ls_comm_can_be_captured(ddp->comm)) about->algorithm = ls_comm_allreduce(ddp->comm);
     ddp_reducer_describe(ddp->reducer, about);
 }
 

@@ -35,9 +35,7 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
          .help = "of the process group: shm: shared memory on this node, through which GPUs' memory is staged; nccl: NCCL, with a GPU per rank; "
                  "auto: nccl where possible"},
         {.kind = LS_OPTION_CHOICE, .name = "allreduce", .to.number = &s->allreduce, .choices = s->algorithms,
-         .help = "algorithm of the gradients' all-reduce; auto: the fastest for the size and the number of ranks"},
-        {.kind = LS_OPTION_STRING, .name = "allreduce-table", .to.text = &s->allreduce_table, .argument = "FILE",
-         .help = "the table that auto reads, written by bench_comm --tune", .empty = "the built-in table"},
+         .help = "algorithm of the gradients' all-reduce; auto: " LS_ALLREDUCE_AUTO ", or NCCL's own"},
         {.kind = LS_OPTION_DOUBLE, .name = "bucket-cap-mb", .to.real = &s->bucket_cap_mb, .argument = "MIB",
          .limits = LS_ABOVE(0), .help = "size of a gradient bucket (the first: at most 1)"},
         {.kind = LS_OPTION_CHOICE, .name = "compress", .to.number = &s->compress, .choices = compressions,

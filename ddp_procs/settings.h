@@ -13,7 +13,6 @@ typedef struct ddp_settings {
     ls_int_list device_ids;
     int shard, backend, allreduce;
     const char *algorithms[DDP_MAX_ALGORITHMS + 1];
-    const char *allreduce_table;
     double bucket_cap_mb;
     int compress; /* ls_dtype of what gradients travel as; LS_FP32: of what they are */
     bool overlap, find_unused;

@@ -1,7 +1,7 @@
 # Time and bus bandwidth of all_reduce against the message size, a figure per variant and N, and against N, a figure per variant; from
 # the CSV of bench_comm:
 #     gnuplot -c plots/allreduce.gp build/results/comm.csv build/results
-# A line and a marker are an algorithm. A circle without a line is what --allreduce auto took, which is one of them.
+# A line and a marker are an algorithm.
 # writes build/results/allreduce_BACKEND_BUFFERS_nN.png and .svg, and allreduce_BACKEND_BUFFERS_by_n.png and .svg.
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/comm.csv"
@@ -45,21 +45,19 @@ series = series . others[2:*]
 # --- looks ----------------------------------------------------------------------------------------------------------
 
 # A look by name, so that an algorithm looks the same in every figure; new algorithms take the looks at the end.
-known = "\ndirect\nring\nhalving-doubling\ntree\nnaive\nauto\n"
-colors = "#0072B2 #D55E00 #009E73 #CC79A7 #999999 #000000 #56B4E9 #E69F00 #7F3F00 #5F5F00"
-points = "7 5 9 11 13 6 4 2 8 10"
+known = "\ndirect\nring\nhalving-doubling\ntree\nnaive\n"
+colors = "#0072B2 #D55E00 #009E73 #CC79A7 #999999 #56B4E9 #E69F00 #7F3F00 #5F5F00"
+points = "7 5 9 11 13 4 2 8 10"
 place_of(list, text) = (before = strstrt(list, "\n" . text . "\n"), before == 0 ? 0 : count(list[1:before]) + 1)
 unknown = 0
-is_auto(i) = i < our_count && at(series, i) eq "auto"
-look_of(i) = (name = at(series, i), i >= our_count ? 7 + i - our_count : \
-              place_of(known, name) > 0 ? place_of(known, name) : 9 + (unknown = unknown + 1) % 2)
+look_of(i) = (name = at(series, i), i >= our_count ? 6 + i - our_count : \
+              place_of(known, name) > 0 ? place_of(known, name) : 8 + (unknown = unknown + 1) % 2)
 do for [i = 0:series_count - 1] {
     look = look_of(i)
     dashes = i >= our_count ? 2 : 1
-    set style line 20 + i lc rgb word(colors, look) lw 2 pt int(word(points, look)) ps (is_auto(i) ? 1.7 : 0.9) dt dashes
+    set style line 20 + i lc rgb word(colors, look) lw 2 pt int(word(points, look)) ps 0.9 dt dashes
     set style line 60 + i lc rgb word(colors, look) lw 1
 }
-title_of(i) = is_auto(i) ? "auto, by the table" : at(series, i)
 
 # --- a row's place in a curve ---------------------------------------------------------------------------------------
 
@@ -70,12 +68,9 @@ n_of(i, nbytes) = is_row(i) && column("bytes") == nbytes ? column("n") : NaN
 # bus bandwidth follows from time, and so do the ends of its bars
 busbw(which) = column("busbw_GBps") * column("time_us") / column(which)
 
-# Every algorithm's line, with thin bars; auto's marks alone.
-lined = ""; marked = ""
-do for [i = 0:series_count - 1] { if (is_auto(i)) { marked = marked . sprintf(" %d", i) } else { lined = lined . sprintf(" %d", i) } }
-curves(x, y, low, high) = sprintf('for [s in lined] i = int(s) csv using (%s):(%s):(%s):(%s) with yerrorbars ls 60 + i ps 0 notitle, ', x, y, low, high) \
-    . sprintf('for [s in lined] i = int(s) csv using (%s):(%s) with linespoints ls 20 + i title title_of(i)', x, y) \
-    . (marked eq "" ? "" : sprintf(', for [s in marked] i = int(s) csv using (%s):(%s) with points ls 20 + i title title_of(i)', x, y))
+# Every algorithm's line, with thin bars.
+curves(x, y, low, high) = sprintf('for [i = 0:series_count - 1] csv using (%s):(%s):(%s):(%s) with yerrorbars ls 60 + i ps 0 notitle, ', x, y, low, high) \
+    . sprintf('for [i = 0:series_count - 1] csv using (%s):(%s) with linespoints ls 20 + i title (at(series, i))', x, y)
 time_curves(x)  = curves(x, 'column("time_us")', 'column("p10_us")', 'column("p90_us")')
 busbw_curves(x) = curves(x, 'busbw("time_us")', 'busbw("p90_us")', 'busbw("p10_us")')
 

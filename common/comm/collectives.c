@@ -35,10 +35,7 @@ static void copy_unless_same(char *to, const char *from, size_t nbytes) {
 }
 
 ls_status ls_run_all_reduce(const ls_operation *operation) {
-    const ls_comm *comm = operation->comm;
-    size_t nbytes = operation->what.count * ls_dtype_nbytes((ls_dtype)operation->what.dtype);
-    const ls_allreduce_algorithm *algorithm =
-        comm->allreduce ? comm->allreduce : ls_allreduce_choose(comm->tuning, comm->world_size, nbytes);
+    const ls_allreduce_algorithm *algorithm = operation->comm->allreduce;
     ls_exchange x = {.operation = operation,
                      .buffer = operation->receive,
                      .parts = 1,

@@ -44,16 +44,12 @@ typedef struct ls_bootstrap {
     ls_status (*get)(void *context, const char *key, void *value, size_t capacity, size_t *nbytes);
 } ls_bootstrap;
 
-typedef struct ls_allreduce_tuning ls_allreduce_tuning; /* allreduce_tuning.h */
-
 typedef struct ls_comm_options {
-    int rank, world_size; /* 0 <= rank < world_size <= LS_COMM_MAX_RANKS */
-    double timeout_s;     /* deadline of every wait, > 0, at most LS_COMM_LONGEST_TIMEOUT_S */
-    /* A row of ls_allreduce_algorithms, or NULL ("auto"): the fastest by size and world size, as `tuning` says. */
-    const char *allreduce;
-    const ls_allreduce_tuning *tuning; /* NULL: the built-in table; borrowed for the group's life */
-    const ls_bootstrap *bootstrap;     /* may be NULL if world_size is 1; used by create only */
-    const char *group; /* key prefix: distinct for each group made over the same store; NULL: "group0" */
+    int rank, world_size;          /* 0 <= rank < world_size <= LS_COMM_MAX_RANKS */
+    double timeout_s;              /* deadline of every wait, > 0, at most LS_COMM_LONGEST_TIMEOUT_S */
+    const char *allreduce;         /* a row of ls_allreduce_algorithms; NULL: LS_ALLREDUCE_AUTO */
+    const ls_bootstrap *bootstrap; /* may be NULL if world_size is 1; used by create only */
+    const char *group;             /* key prefix: distinct for each group made over the same store; NULL: "group0" */
 } ls_comm_options;
 
 #define LS_COMM_MAX_RANKS 64
@@ -126,7 +122,7 @@ int ls_comm_world_size(const ls_comm *comm);
 const char *ls_comm_backend(const ls_comm *comm); /* "shm", "threads"; with a GPU "nccl", "shm, staged" ... */
 /* Whether operations on GPU memory may be captured into a graph: those of NCCL only. */
 bool ls_comm_can_be_captured(const ls_comm *comm);
-const char *ls_comm_allreduce(const ls_comm *comm); /* "auto", "direct", "ring", ... */
+const char *ls_comm_allreduce(const ls_comm *comm); /* "direct", "ring", ...; NCCL has algorithms of its own */
 
 /* "rank 2" or "ranks 2, 3": those of 0 .. world_size-1 whose entry is true. Returns `text`, in which all of
  * LS_COMM_MAX_RANKS have room. */

@@ -18,7 +18,6 @@
 #include <sys/types.h>
 
 #include "common/comm/allreduce.h"
-#include "common/comm/allreduce_tuning.h"
 #include "common/comm/comm.h"
 #include "common/comm/regions.h"
 #include "common/comm/segment.h"
@@ -68,13 +67,12 @@ struct ls_comm {
     int rank, world_size;
     double timeout_s;
     ls_patience patience;
-    const ls_allreduce_algorithm *allreduce; /* NULL: ls_allreduce_choose, for each operation */
-    const ls_allreduce_tuning *tuning;       /* NULL: built in */
-    char *base;                              /* the group's memory; NULL if world_size is 1 */
-    ls_segment *segment;                     /* likewise */
-    ls_arrival *arrivals;                    /* of all ranks; likewise */
-    size_t control_nbytes;                   /* of the control area */
-    int fd;                                  /* shm: the file */
+    const ls_allreduce_algorithm *allreduce;
+    char *base;            /* the group's memory; NULL if world_size is 1 */
+    ls_segment *segment;   /* likewise */
+    ls_arrival *arrivals;  /* of all ranks; likewise */
+    size_t control_nbytes; /* of the control area */
+    int fd;                /* shm: the file */
     uint64_t name_hash; /* the group's name in probes: the same on all ranks, and almost certainly no other group's */
     /* shm: the process of each peer, to notice its death; -1: none or not watched */
     int pidfd[LS_COMM_MAX_RANKS];

@@ -32,8 +32,7 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
     comm->timeout_s = options->timeout_s;
     comm->patience.spin_us = ls_spin_us_for(options->world_size);
     comm->patience.yield_us = ls_yield_us_for(options->world_size);
-    comm->allreduce = options->allreduce ? ls_allreduce_find(options->allreduce) : NULL;
-    comm->tuning = options->tuning;
+    comm->allreduce = ls_allreduce_find(options->allreduce ? options->allreduce : LS_ALLREDUCE_AUTO);
     const char *name = options->group ? options->group : "group0";
     comm->name_hash = ls_hash(LS_HASH_SEED, name, strlen(name));
     snprintf(comm->backend, sizeof comm->backend, "%s", transport->name);

@@ -60,17 +60,11 @@ static ls_status agree(const ls_operation *operation) {
 
 /* --- traffic ------------------------------------------------------------------------------------------------------ */
 
-static const ls_allreduce_algorithm *algorithm_of(const ls_operation *operation) {
-    const ls_comm *comm = operation->comm;
-    if (comm->allreduce) return comm->allreduce;
-    return ls_allreduce_choose(comm->tuning, comm->world_size, message_nbytes(operation));
-}
-
 static void count_all_reduce(const ls_operation *operation) {
     ls_comm *comm = operation->comm;
     struct ls_allreduce_cost cost = {0};
-    algorithm_of(operation)->cost(&cost, comm->world_size, comm->rank, operation->what.count,
-                                  ls_dtype_nbytes((ls_dtype)operation->what.dtype));
+    comm->allreduce->cost(&cost, comm->world_size, comm->rank, operation->what.count,
+                          ls_dtype_nbytes((ls_dtype)operation->what.dtype));
     ls_comm_count_sent(comm, cost.sent_messages, cost.sent_bytes);
     ls_comm_count_received(comm, cost.received_messages, cost.received_bytes);
 }
@@ -120,7 +114,7 @@ static ls_status meet(const void *arguments) {
     count(operation);
     bool is_all_reduce = operation->what.kind == LS_OPERATION_ALL_REDUCE;
     if (ls_probing() && comm->world_size > 1) {
-        ls_comm_probe_meeting(operation, is_all_reduce ? algorithm_of(operation)->name : NULL);
+        ls_comm_probe_meeting(operation, is_all_reduce ? comm->allreduce->name : NULL);
     }
     return LS_OK;
 }

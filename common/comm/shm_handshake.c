@@ -7,7 +7,6 @@
  *           on (SO_PEERCRED). A caller that stays silent is dropped. Ranks that did not call in time are named */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -28,7 +27,7 @@
 struct hello {
     uint32_t magic, segment_nbytes; /* both differ between builds that do not understand each other */
     int32_t rank, world_size;
-    char allreduce[32]; /* "auto" with the table's hash, or the algorithm's name */
+    char allreduce[32]; /* the algorithm's name */
 };
 
 struct answer {
@@ -66,12 +65,7 @@ static struct hello own_hello(const ls_comm *comm) {
                           .segment_nbytes = (uint32_t)sizeof(ls_segment),
                           .rank = comm->rank,
                           .world_size = comm->world_size};
-    if (comm->allreduce) {
-        snprintf(hello.allreduce, sizeof hello.allreduce, "%s", comm->allreduce->name);
-    } else {
-        snprintf(hello.allreduce, sizeof hello.allreduce, "auto (table %016" PRIx64 ")",
-                 ls_allreduce_tuning_hash(comm->tuning));
-    }
+    snprintf(hello.allreduce, sizeof hello.allreduce, "%s", comm->allreduce->name);
     return hello;
 }
 

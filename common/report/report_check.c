@@ -33,8 +33,7 @@ static ls_status check_different(const struct output *outputs, int count, const 
         {.option = "--resume", .path = o->resume, .replaced_by = "--save"},
         {.option = "--resume-if-present", .path = o->resume_if_present, .replaced_by = "--save"},
         {.option = "--init", .path = o->init},
-        {.option = "--data", .path = ls_train_data_folder(o), .owns = ls_dataset_owns_name},
-        o->other_input};
+        {.option = "--data", .path = ls_train_data_folder(o), .owns = ls_dataset_owns_name}};
     for (int i = 0; i < count; i++) {
         const ls_named_file file = {.option = outputs[i].option, .path = outputs[i].path, .is_output = true};
         ls_named_files_add(&files, &file);

@@ -55,7 +55,6 @@ typedef struct ls_train_options {
     int64_t trace_steps; /* that are recorded at most */
     bool virtual_time;   /* virtual_time.h */
     bool evaluate, quiet, verbose;
-    ls_named_file other_input; /* that an option of the program's own names; path NULL: none */
 } ls_train_options;
 
 /* The defaults that --help shows. */

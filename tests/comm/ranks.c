@@ -223,7 +223,6 @@ static ls_comm_options comm_options(const struct rank *rank, const char *allredu
                              .world_size = rank->world_size,
                              .timeout_s = timeout_s,
                              .allreduce = allreduce,
-                             .tuning = rank->tuning,
                              .bootstrap = &rank->bootstrap,
                              .group = allreduce ? allreduce : "group"};
 }

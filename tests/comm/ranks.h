@@ -28,8 +28,7 @@ struct rank {
     struct crew *crew; /* what threads share; NULL in a process of its own */
     const void *argument;
     ls_bootstrap bootstrap;
-    char message[512];                 /* the first error since the rank began, "" if none */
-    const ls_allreduce_tuning *tuning; /* for rank_open; NULL: the built-in table */
+    char message[512]; /* the first error since the rank began, "" if none */
     /* filled by rank_open */
     ls_device *device;
     ls_stream *stream; /* the device's comm stream */

@@ -115,7 +115,7 @@ static void arguments_body(struct rank *rank) {
     /* none of them counts: the group is as good as before */
     CHECK(ls_comm_all_reduce(comm, rank->stream, &x, 1, LS_FP32, LS_REDUCE_SUM) == LS_OK && x == 2);
     CHECK(strcmp(ls_comm_backend(comm), rank->backend->name) == 0);
-    CHECK(strcmp(ls_comm_allreduce(comm), rank->argument ? rank->argument : "auto") == 0);
+    CHECK(strcmp(ls_comm_allreduce(comm), rank->argument ? rank->argument : "direct") == 0);
     CHECK(ls_comm_rank(comm) == rank->rank && ls_comm_world_size(comm) == 2);
     rank_close(rank);
 }
@@ -127,22 +127,19 @@ static void test_arguments(void **state) {
         run_good_ranks_on_all(2, arguments_body, row->name);
 }
 
-/* Without an algorithm of its own, a group takes for each message the one that the table names. */
+/* A group that is given no algorithm runs "direct", with messages of any size. */
 static void auto_body(struct rank *rank) {
-    rank->tuning = rank->argument;
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
-    CHECK(strcmp(ls_comm_allreduce(rank->comm), "auto") == 0);
     float *buffer;
     CHECK(ls_comm_alloc_shared(rank->comm, NULL, 8004, (void **)&buffer) == LS_OK);
-    const size_t counts[] = {25, 26, 2000, 2001};
-    const char *const chosen[] = {"naive", "direct", "direct", "ring"};
+    const size_t counts[] = {25, 1024, 1025, 2001};
     for (size_t i = 0; i < 4; i++) {
         ls_comm_traffic before, after;
         struct ls_allreduce_cost cost;
         ls_comm_traffic_read(rank->comm, &before);
         CHECK(ls_comm_all_reduce(rank->comm, rank->stream, buffer, counts[i], LS_FP32, LS_REDUCE_SUM) == LS_OK);
         ls_comm_traffic_read(rank->comm, &after);
-        ls_allreduce_find(chosen[i])->cost(&cost, rank->world_size, rank->rank, counts[i], sizeof *buffer);
+        ls_allreduce_find("direct")->cost(&cost, rank->world_size, rank->rank, counts[i], sizeof *buffer);
         CHECK(after.sent_bytes - before.sent_bytes == cost.sent_bytes);
         CHECK(after.received_messages - before.received_messages == cost.received_messages);
     }
@@ -151,12 +148,7 @@ static void auto_body(struct rank *rank) {
 
 static void test_auto(void **state) {
     (void)state;
-    const ls_allreduce_tuned rows[] = {{2, 100, "naive"}, {2, 8000, "direct"}, {2, LS_TUNED_MAX, "ring"}};
-    ls_allreduce_tuning *table;
-    assert_int_equal(ls_allreduce_tuning_save(scratch_path("table"), "a test's", rows, 3), LS_OK);
-    assert_int_equal(ls_allreduce_tuning_load(&table, scratch_path("table")), LS_OK);
-    run_good_ranks_on_all(4, auto_body, table);
-    ls_allreduce_tuning_destroy(table);
+    run_good_ranks_on_all(4, auto_body, NULL);
 }
 
 /* What create_threads refuses, all of out[] having become NULL; what it does not look at. */
@@ -236,12 +228,8 @@ static void test_thread_endings(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_arguments),
-        cmocka_unit_test_setup_teardown(test_auto, scratch_setup, scratch_teardown),
-        cmocka_unit_test(test_thread_options),
-        cmocka_unit_test(test_thread_endings),
+        cmocka_unit_test(test_streams), cmocka_unit_test(test_memory),         cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_auto),    cmocka_unit_test(test_thread_options), cmocka_unit_test(test_thread_endings),
     };
     return cmocka_run_group_tests_name("comm calls", tests, NULL, NULL);
 }

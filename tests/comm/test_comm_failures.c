@@ -22,7 +22,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/comm/allreduce_tuning.h"
 #include "common/comm/comm_internal.h"
 #include "tests/base/scratch.h"
 #include "tests/comm/ranks.h"
@@ -189,36 +188,23 @@ static void test_absent_rank(void **state) {
     run_and_expect(absent_body, &nobody[1], NULL, 7, 0);
 }
 
-/* Another table than the built-in one. */
-static ls_allreduce_tuning *other_table(const struct rank *rank) {
-    const ls_allreduce_tuned rows[] = {{2, 100, "naive"}, {2, LS_TUNED_MAX, "direct"}};
-    ls_allreduce_tuning *table;
-    CHECK(ls_allreduce_tuning_save(scratch_path("table"), "a test's", rows, 2) == LS_OK);
-    CHECK(ls_allreduce_tuning_load(&table, scratch_path("table")) == LS_OK);
-    return table;
-}
-
 static void different_body(struct rank *rank) {
     const char *what = rank->argument;
-    bool odd = rank->rank == 2, tables = strcmp(what, "table") == 0;
+    bool odd = rank->rank == 2, algorithms = strcmp(what, "algorithm") == 0;
     if (odd && strcmp(what, "size") == 0) rank->world_size = RANKS + 1;
     if (odd && strcmp(what, "rank") == 0) rank->rank = 1;
-    const char *algorithm = odd && strcmp(what, "algorithm") == 0 ? "naive" : "direct";
-    ls_allreduce_tuning *table = odd && tables ? other_table(rank) : NULL;
     ls_comm_options options = {.rank = rank->rank,
                                .world_size = rank->world_size,
                                .timeout_s = LONG_TIMEOUT_S,
-                               .allreduce = tables ? NULL : algorithm,
-                               .tuning = table,
+                               .allreduce = odd && algorithms ? "naive" : NULL,
                                .bootstrap = &rank->bootstrap};
     ls_status status = ls_comm_create_shm(&rank->comm, &options);
-    ls_allreduce_tuning_destroy(table);
     CHECK(rank->comm == NULL);
     /* who calls after rank 0 has turned somebody away finds it gone */
     bool late = status == LS_ERR_PEER && rank->rank != 0 &&
                 (says(rank, "rank 0, which has given up") || says(rank, "rank 0 gave up"));
     CHECK(late || (status == LS_ERR_INVALID && says(rank, "cannot form the group")));
-    CHECK(late || !tables || says(rank, "rank 2 uses the all-reduce algorithm auto (table "));
+    CHECK(late || !algorithms || says(rank, "rank 2 uses the all-reduce algorithm naive, rank 0 uses direct"));
 }
 
 static void options_body(struct rank *rank) {
@@ -241,7 +227,6 @@ static void test_different_groups(void **state) {
     run_and_expect(different_body, "size", NULL, 7, 0);
     run_and_expect(different_body, "rank", NULL, 7, 0);
     run_and_expect(different_body, "algorithm", NULL, 7, 0);
-    run_and_expect(different_body, "table", NULL, 7, 0);
     run_and_expect(options_body, NULL, NULL, 7, 0);
 }
 
@@ -384,12 +369,9 @@ static void test_nothing_left(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_rank),
-        cmocka_unit_test(test_stopped_rank),
-        cmocka_unit_test(test_exiting_rank),
-        cmocka_unit_test(test_absent_rank),
-        cmocka_unit_test_setup_teardown(test_different_groups, scratch_setup, scratch_teardown),
-        cmocka_unit_test(test_limited_space),
+        cmocka_unit_test(test_killed_rank),      cmocka_unit_test(test_stopped_rank),
+        cmocka_unit_test(test_exiting_rank),     cmocka_unit_test(test_absent_rank),
+        cmocka_unit_test(test_different_groups), cmocka_unit_test(test_limited_space),
         cmocka_unit_test(test_nothing_left),
     };
     return cmocka_run_group_tests_name("comm failures", tests, count_before, NULL);

@@ -1,4 +1,4 @@
-/* bench_comm's figures: its arithmetic, the choice of the fastest and the files, on times made by hand. */
+/* bench_comm's figures: its arithmetic and the files, on times made by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,43 +49,14 @@ static void test_bandwidths(void **state) {
     assert_true(isnan(barrier.time_us));
 }
 
-/* --- choosing ---------------------------------------------------------------------------------------------------- */
-
-/* Rows of four runs each, all of the same time. */
-static void make_rows(comm_row rows[3], double first_us, double second_us, double third_us) {
-    const double times_us[] = {first_us, second_us, third_us};
-    for (int i = 0; i < 3; i++) {
-        rows[i] = (comm_row){.operation = &comm_operations[0], .n = 2, .run_count = 4};
-        for (int run = 0; run < 4; run++) rows[i].run_us[run] = times_us[i];
-        comm_assemble(&rows[i]);
-    }
-}
-
-static void test_the_fastest_must_win_clearly(void **state) {
-    (void)state;
-    comm_row rows[3];
-    make_rows(rows, 100, 94, 120); /* 6 % */
-    assert_int_equal(comm_tune_winner(rows, 3, 0, 0), 1);
-    make_rows(rows, 100, 96, 120); /* 4 %: a near tie */
-    assert_int_equal(comm_tune_winner(rows, 3, 0, 0), 0);
-    assert_int_equal(comm_tune_winner(rows, 3, 1, 0), 0); /* goes to the preferred one, even from the one in force */
-    make_rows(rows, 100, 50, 49);
-    assert_int_equal(comm_tune_winner(rows, 3, 1, 0), 1); /* stays */
-    assert_int_equal(comm_tune_winner(rows, 3, 0, 0), 2);
-    make_rows(rows, 100, 50, 40);
-    assert_int_equal(comm_tune_winner(rows, 3, 1, 0), 2);
-    make_rows(rows, 100, 90, 120);
-    rows[1].run_us[2] = rows[1].run_us[3] = 101; /* slower in half of the runs, whatever the median says */
-    assert_int_equal(comm_tune_winner(rows, 3, 0, 0), 0);
-}
-
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
 static comm_settings settings;
 
 static comm_results *make_results(void) {
     comm_results *results;
-    char *argv[] = {"bench_comm", "--op=all_reduce,barrier", "--allreduce=ring,auto", "--n=2,4", "--sizes=8,64", NULL};
+    char *argv[] = {"bench_comm", "--op=all_reduce,barrier", "--allreduce=ring,direct", "--n=2,4", "--sizes=8,64",
+                    NULL};
     bool help;
     assert_int_equal(comm_parse(&settings, 5, argv, &help), LS_OK);
     settings.cores = 2;
@@ -121,7 +92,7 @@ static void test_files(void **state) {
     for (char *line = csv; *line; line = strchr(line, '\n') + 1, lines++)
         if (csv_fields(line) != fields) fail_msg("line %d has %d fields, not %d", lines, csv_fields(line), fields);
     assert_int_equal(lines, 1 + results->row_count + 1);
-    assert_non_null(strstr(csv, "\n\"lockstep\",shm,shared,all_reduce,auto,4,64,16,fp32,sum,1,0,measured,"));
+    assert_non_null(strstr(csv, "\n\"lockstep\",shm,shared,all_reduce,direct,4,64,16,fp32,sum,1,0,measured,"));
     assert_non_null(strstr(csv, "\n\"Other, 1.0\",,private,all_reduce,,2,8,"));
     free(csv);
     char *json = scratch_read(scratch_path("comm.json"), &nbytes), *copy = scratch_read(settings.json, &nbytes);
@@ -157,7 +128,6 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_bandwidths),
-        TEST(test_the_fastest_must_win_clearly),
         TEST(test_files),
         TEST(test_counts_that_differ),
     };

@@ -47,7 +47,6 @@ static void add_everything(void) {
              row++)
             settings.cases[settings.case_count++] = (comm_case){operation, row->name};
     }
-    settings.cases[settings.case_count++] = (comm_case){comm_operation_find("all_reduce"), "auto"};
 }
 
 static void check_rows(const comm_results *results) {
@@ -217,31 +216,6 @@ static void test_a_folder_that_cannot_be_written(void **state) {
     assert_int_equal(scratch_file_count(), 1);
 }
 
-static void test_a_table_is_written_and_read_back(void **state) {
-    (void)state;
-    char tune[600];
-    const char *path = scratch_path("table.def");
-    snprintf(tune, sizeof tune, "--tune=%s", path);
-    assert_int_equal(run_program(tune, "--n=2,3", "--sizes=8,4K", "--runs=3"), LS_OK);
-    assert_int_equal(scratch_file_count(), 1);
-    ls_allreduce_tuning *tuning;
-    assert_int_equal(ls_allreduce_tuning_load(&tuning, path), LS_OK);
-    size_t nbytes;
-    char *text = scratch_read(path, &nbytes), line[64];
-    assert_true(strncmp(text, "// ", 3) == 0);
-    assert_non_null(strstr(text, "measured by bench_comm --tune: medians over 3 runs"));
-    for (int n = 2; n <= 3; n++) {
-        /* the last row of each N says what is chosen for the largest size */
-        snprintf(line, sizeof line, "LS_TUNED(%d, LS_TUNED_MAX, %s)", n, ls_allreduce_choose(tuning, n, 1 << 20)->name);
-        if (!strstr(text, line)) fail_msg("no %s in:\n%s", line, text);
-    }
-    free(text);
-    ls_allreduce_tuning_destroy(tuning);
-    snprintf(tune, sizeof tune, "--table=%s", path);
-    assert_int_equal(run_program(tune, "--check", "--sizes=8,4K", out_option(scratch_folder())), LS_OK);
-    assert_int_equal(scratch_file_count(), 3);
-}
-
 /* --- a rank that is killed --------------------------------------------------------------------------------------- */
 
 static int long_bench(void *argument) {
@@ -308,7 +282,6 @@ int main(void) {
         TEST(test_a_count_that_differs_is_found),
         TEST(test_bad_options),
         TEST(test_a_folder_that_cannot_be_written),
-        TEST(test_a_table_is_written_and_read_back),
         TEST(test_a_rank_is_killed),
         TEST(test_the_bench_is_killed),
     };

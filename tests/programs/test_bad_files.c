@@ -230,28 +230,6 @@ static void test_weights_of_another_model(void **state) {
     expect_refusal("it is not a regular file", "--init /dev/zero");
 }
 
-/* --- the all-reduce table --------------------------------------------------------------------------------------------- */
-
-static void test_allreduce_tables(void **state) {
-    (void)state;
-    static const char good[] = "LS_TUNED(2, 4096, tree)\nLS_TUNED(2, LS_TUNED_MAX, ring)\n",
-                      bad[] = "// a machine, a day\nLS_TUNED(2, LS_TUNED_MAX, rings)\n";
-    static const char *const launches[] = {"", "--spawn 2"};
-    static program p;
-    scratch_write("good", good, sizeof good - 1);
-    scratch_write("bad", bad, sizeof bad - 1);
-    for (int i = 0; i < 2; i++) {
-        program_run(&p, "ddp_train %s --steps 1 --allreduce-table %s", launches[i], scratch_path("bad"));
-        assert_int_equal(p.status, 1);
-        assert_string_equal(p.out_text, "");
-        assert_int_equal(count_lines(p.err_text), 1);
-        if (!strstr(p.err_text, "ddp_train: error: ") || !strstr(p.err_text, "line 2: 'rings' is no all-reduce"))
-            fail_msg("%s", p.err_text);
-        program_run(&p, "ddp_train %s --steps 1 --quiet --allreduce-table %s", launches[i], scratch_path("good"));
-        assert_int_equal(p.status, 0);
-    }
-}
-
 int main(void) {
     alarm(230);
     const struct CMUnitTest tests[] = {
@@ -261,7 +239,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_classes_and_splits_follow_the_run, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_damaged_weights, programs_setup, programs_teardown),
         cmocka_unit_test_setup_teardown(test_weights_of_another_model, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_allreduce_tables, programs_setup, programs_teardown),
     };
     return cmocka_run_group_tests_name("bad files", tests, NULL, NULL);
 }

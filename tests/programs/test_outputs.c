@@ -45,12 +45,12 @@ static int make_files(void **state) {
     expect_run("dp_train --single --data data --steps 12 --no-evaluate --quiet --trace trace --save r.st "
                "--save-weights w.st");
     scratch_write("t.csv", "n\n1\n", 4);
-    shell("mkdir -p lab links && echo 'LS_TUNED(2, LS_TUNED_MAX, direct)' >table && echo x >lab/lab.conf && echo x "
+    shell("mkdir -p lab links && echo x >lab/lab.conf && echo x "
           ">probe && echo x "
           ">gpu.jsonl && echo x >peers.py && "
           "ln -s ../t.csv links/csv && ln t.csv hard.csv && ln -s ../data/train-labels-idx1-ubyte.gz links/labels && "
-          "ln -s new.json later.json && mkdir -p linked && ln -s ../node.json linked/replay.csv && ln -s ../table "
-          "linked/comm.json && ln -s tables.md linked/tables.csv && ln -s dp_vs_ddp.json linked/dp_vs_ddp.csv && "
+          "ln -s new.json later.json && mkdir -p linked && ln -s ../node.json linked/replay.csv && ln -s comm.json "
+          "linked/comm.csv && ln -s tables.md linked/tables.csv && ln -s dp_vs_ddp.json linked/dp_vs_ddp.csv && "
           "ln -s ../peers.py linked/gpu_check.json && mkdir -p built/02 && printf "
           "'number\\t02\\nfolder\\tlab\\ntitle\\tt\\n' >built/02/report.facts");
     return 0;
@@ -99,15 +99,12 @@ static const char *const refused[] = {
     "dp_train --single --data data --metrics new.json --summary later.json" FEW,
     "ddp_train --spawn 2 --data data --metrics data/t10k-labels-idx1-ubyte" FEW,
     "ddp_train --spawn 2 --data data --resume r.st --save-weights r.st" FEW,
-    "ddp_train --spawn 2 --data data --allreduce-table table --metrics table" FEW,
-    "ddp_train --data data --allreduce-table table --summary table" FEW,
+    "ddp_train --data data --init w.st --save w.st" FEW,
     "mkdigits data --force --source data --count 10 --test-count 10 --quiet",
     "mkdigits new --source data --list new/README.md --count 10 --test-count 10 --quiet",
     "mkdigits new --source data --list data/README.md --count 10 --test-count 10 --quiet",
-    "bench_comm --op all_reduce --sizes 8 --n 2 --runs 1 --table table --json table --quiet",
-    "bench_comm --op all_reduce --sizes 8 --n 2 --runs 1 --table table --tune table --quiet",
     "bench_comm --op all_reduce --sizes 8 --n 2 --runs 1 --out new --json new/comm.csv --quiet",
-    "bench_comm --op all_reduce --sizes 8 --n 2 --runs 1 --table table --out linked --quiet",
+    "bench_comm --op all_reduce --sizes 8 --n 2 --runs 1 --out linked --quiet",
     "bench_dp_vs_ddp --out linked --quiet",
     "tables --tables 2 --out linked",
     "gpu_check --pytorch peers.py --out linked",

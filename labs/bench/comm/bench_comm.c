@@ -67,8 +67,7 @@ static ls_status report(const comm_results *results) {
     ls_status status = comm_print_rows(results);
     if (status == LS_OK) status = comm_write_files(results);
     ls_status counts = comm_check_counts(results);
-    if (status == LS_OK) status = counts;
-    return status == LS_OK && results->settings->tune ? comm_tune(results) : status;
+    return status == LS_OK ? counts : status;
 }
 
 static ls_status bench(const comm_settings *settings, const bench_machine *machine) {
@@ -96,6 +95,5 @@ int main(int argc, char **argv) {
     ls_log_init(argv[0], -1, settings.quiet);
     bench_describe_machine(&machine);
     status = bench(&settings, &machine);
-    ls_allreduce_tuning_destroy((ls_allreduce_tuning *)settings.tuning);
     return ls_status_exit_code(ls_results_written(status));
 }

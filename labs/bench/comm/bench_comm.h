@@ -3,8 +3,8 @@
  *     settings.c    command line -> comm_settings         operations.c  the operations: sizes, data, calls, formulas
  *     data.c        exact contents of buffers             sweep.c       what each rank does: check, time, count
  *     group.c       the ranks, as processes or threads    rows.c        what is measured, and what follows from it
- *     others.c      Open MPI and gloo beside ours         tune.c        rows -> the table that "auto" goes by
- *     columns.c     a row in text, CSV and JSON           tables.c, files.c   rows -> stdout, CSV and JSON
+ *     others.c      Open MPI and gloo beside ours         columns.c     a row in text, CSV and JSON
+ *     tables.c, files.c   rows -> stdout, CSV and JSON
  *
  * Words. A variant is where ranks and buffers live: processes with buffers in shared memory or private ones, or
  * threads. A case is an operation, for all_reduce with an algorithm. The size S of an operation is defined as in
@@ -23,7 +23,6 @@
 
 #include "common/base/options.h"
 #include "common/comm/allreduce.h"
-#include "common/comm/allreduce_tuning.h"
 #include "common/comm/comm.h"
 #include "labs/bench/shared/columns.h"
 #include "labs/bench/shared/machine.h"
@@ -109,7 +108,7 @@ const char *comm_variant_buffers(comm_variant variant);
 
 typedef struct comm_case {
     const comm_operation *operation;
-    const char *algorithm; /* of all_reduce: a row of ls_allreduce_algorithms, or "auto"; else "" */
+    const char *algorithm; /* of all_reduce: a row of ls_allreduce_algorithms; else "" */
 } comm_case;
 
 typedef struct comm_settings {
@@ -121,14 +120,12 @@ typedef struct comm_settings {
     size_t sizes[COMM_SIZES_MAX]; /* ascending, each once */
     ls_dtype dtype;
     ls_reduce_op reduce;
-    int runs, rounds;                  /* the runs are spread over so many rounds */
-    double run_ms;                     /* what a run should last */
-    bool check_only;                   /* no times */
-    double timeout_s;                  /* of every wait */
-    bool compare;                      /* with Open MPI and gloo */
-    const char *folder, *json, *tune;  /* NULL: not written */
-    const char *table;                 /* that `tuning` was read from */
-    const ls_allreduce_tuning *tuning; /* what "auto" goes by; NULL: the built-in table */
+    int runs, rounds;          /* the runs are spread over so many rounds */
+    double run_ms;             /* what a run should last */
+    bool check_only;           /* no times */
+    double timeout_s;          /* of every wait */
+    bool compare;              /* with Open MPI and gloo */
+    const char *folder, *json; /* NULL: not written */
     bool quiet;
     int cores;
     size_t cache_bytes; /* of the last-level cache */
@@ -256,17 +253,5 @@ ls_status comm_check_counts(const comm_results *results);
 
 ls_status comm_prepare_files(const comm_settings *settings);
 ls_status comm_write_files(const comm_results *results);
-
-/* To beat another, an algorithm must be faster by this share of the other's median, and in three quarters of the
- * runs. */
-#define COMM_TUNE_MARGIN 0.05
-
-/* The index that is chosen among the rows of `count` algorithms: `preferred` unless the fastest beats it, else
- * `incumbent` unless the fastest beats it, else the fastest. */
-int comm_tune_winner(const comm_row *rows, int count, int incumbent, int preferred);
-
-/* From the all_reduce rows of the first variant: prints what is the fastest and by how much, and writes
- * settings->tune. */
-ls_status comm_tune(const comm_results *results);
 
 #endif

@@ -101,14 +101,10 @@ static char *json_text(const comm_results *results) {
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
 ls_status comm_prepare_files(const comm_settings *settings) {
-    const ls_named_file named[] = {{.option = "--table", .path = settings->table},
-                                   {.option = "--json", .path = settings->json, .is_output = true},
-                                   {.option = "--tune", .path = settings->tune, .is_output = true}};
+    const ls_named_file json = {.option = "--json", .path = settings->json, .is_output = true};
     ls_named_files files = {0};
-    for (size_t i = 0; i < sizeof named / sizeof *named; i++) ls_named_files_add(&files, &named[i]);
-    ls_status status =
-        settings->tune ? ls_named_files_check(&files) : bench_prepare_folder(&files, settings->folder, names, 2);
-    if (status == LS_OK && settings->tune) status = bench_write_path(settings->tune, NULL);
+    ls_named_files_add(&files, &json);
+    ls_status status = bench_prepare_folder(&files, settings->folder, names, 2);
     return status == LS_OK && settings->json ? bench_write_path(settings->json, NULL) : status;
 }
 
@@ -116,8 +112,8 @@ ls_status comm_write_files(const comm_results *results) {
     const comm_settings *settings = results->settings;
     char *csv = csv_text(results), *json = json_text(results);
     ls_status status = csv && json ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
-    if (status == LS_OK && !settings->tune) status = bench_write_file(settings->folder, names[0], csv);
-    if (status == LS_OK && !settings->tune) status = bench_write_file(settings->folder, names[1], json);
+    if (status == LS_OK) status = bench_write_file(settings->folder, names[0], csv);
+    if (status == LS_OK) status = bench_write_file(settings->folder, names[1], json);
     if (status == LS_OK && settings->json) status = bench_write_path(settings->json, json);
     free(csv);
     cJSON_free(json);

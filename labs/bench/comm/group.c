@@ -73,17 +73,10 @@ static void close_groups(comm_rank *rank) {
         if (comm_owner(rank->settings, c) == c) ls_comm_destroy(rank->comms[c]);
 }
 
-/* NULL for "auto" and for operations that have no algorithms. */
-static const char *algorithm_of(const comm_settings *settings, int index) {
-    const char *name = settings->cases[index].algorithm;
-    return ls_allreduce_find(name) ? name : NULL;
-}
-
 static ls_comm_options options_of(const comm_settings *settings, int n, int index) {
-    return (ls_comm_options){.world_size = n,
-                             .timeout_s = settings->timeout_s,
-                             .allreduce = algorithm_of(settings, index),
-                             .tuning = settings->tuning};
+    const char *algorithm = settings->cases[index].algorithm;
+    return (ls_comm_options){
+        .world_size = n, .timeout_s = settings->timeout_s, .allreduce = algorithm[0] ? algorithm : NULL};
 }
 
 static ls_status join_groups(comm_rank *rank, struct meeting_point *point) {

@@ -134,30 +134,23 @@ static ls_status add_case(comm_settings *settings, const comm_operation *operati
     return LS_OK;
 }
 
-/* "auto", or the row's own text. */
-static const char *algorithm_named(const char *name) {
-    const ls_allreduce_algorithm *row = ls_allreduce_find(name);
-    return row ? row->name : strcmp(name, "auto") == 0 ? "auto" : NULL;
-}
-
 static ls_status add_algorithms(comm_settings *settings, const comm_operation *operation, const char *list) {
     ls_status status = LS_OK;
     if (strcmp(list, "all") == 0) {
         for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; status == LS_OK && row->name; row++)
             status = add_case(settings, operation, row->name);
-        return status == LS_OK && !settings->tune ? add_case(settings, operation, "auto") : status;
+        return status;
     }
     while (status == LS_OK && list) {
         char name[64];
         take_name(&list, name);
-        const char *algorithm = algorithm_named(name);
-        if (!algorithm) {
-            char known[256] = "auto";
-            for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++)
-                snprintf(known + strlen(known), sizeof known - strlen(known), ", %s", row->name);
+        const ls_allreduce_algorithm *row = ls_allreduce_find(name);
+        if (!row) {
+            char known[256];
+            ls_allreduce_names(known, sizeof known);
             return ls_fail(LS_ERR_USAGE, "--allreduce: there is no algorithm '%s'; there are: all, %s", name, known);
         }
-        status = add_case(settings, operation, algorithm);
+        status = add_case(settings, operation, row->name);
     }
     return status;
 }
@@ -206,14 +199,14 @@ static void add_what(bench_options *options, comm_settings *settings, struct cho
          .name = "allreduce",
          .to.text = &choices->algorithms,
          .argument = "NAME,NAME,...",
-         .help = "all-reduce algorithms; auto: what the table says; or all"},
+         .help = "all-reduce algorithms, or all"},
         {.kind = LS_OPTION_INT_LIST,
          .name = "n",
          .to.list = &settings->n,
          .argument = "N,N,...",
          .limits = LS_BETWEEN(2, LS_COMM_MAX_RANKS),
          .help = "numbers of ranks",
-         .empty = "2,4; with --tune 2 to 8"},
+         .empty = "2,4"},
         {.kind = LS_OPTION_STRING,
          .name = "sizes",
          .to.text = &choices->sizes,
@@ -257,7 +250,7 @@ static void add_how(bench_options *options, comm_settings *settings) {
          .argument = "R",
          .limits = LS_BETWEEN(1, COMM_RUNS_MAX),
          .help = "runs of each row; the figures are medians",
-         .empty = "7; with --compare 9, with --tune 21"},
+         .empty = "7; with --compare 9"},
         {.kind = LS_OPTION_DOUBLE,
          .name = "run-ms",
          .to.real = &settings->run_ms,
@@ -275,12 +268,6 @@ static void add_how(bench_options *options, comm_settings *settings) {
          .name = "check",
          .to.flag = &settings->check_only,
          .help = "only check the results and count; no times"},
-        {.kind = LS_OPTION_STRING,
-         .name = "table",
-         .to.text = &settings->table,
-         .argument = "FILE",
-         .help = "what auto goes by, as --tune wrote it",
-         .empty = "the built-in table"},
         {.kind = LS_OPTION_DOUBLE,
          .name = "timeout",
          .to.real = &settings->timeout_s,
@@ -298,11 +285,6 @@ static void add_how(bench_options *options, comm_settings *settings) {
          .to.text = &settings->json,
          .argument = "FILE",
          .help = "the JSON, too"},
-        {.kind = LS_OPTION_STRING,
-         .name = "tune",
-         .to.text = &settings->tune,
-         .argument = "FILE",
-         .help = "measure the all-reduce algorithms only, and write the table of the fastest there"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no progress, no notes"},
     };
     BENCH_ADD_OPTIONS(options, table);
@@ -320,10 +302,7 @@ static ls_status parse(comm_settings *settings, struct choices *choices, int arg
 /* Ascending, each once; the default where there are none. */
 static void settle_n(comm_settings *settings) {
     ls_int_list *n = &settings->n;
-    if (n->count == 0) {
-        *n = (ls_int_list){.count = 2, .values = {2, 4}};
-        if (settings->tune) *n = (ls_int_list){.count = 7, .values = {2, 3, 4, 5, 6, 7, 8}};
-    }
+    if (n->count == 0) *n = (ls_int_list){.count = 2, .values = {2, 4}};
     bench_sort_numbers(n);
 }
 
@@ -339,11 +318,6 @@ static ls_status settle_variants(comm_settings *settings, const struct choices *
     for (int s = 0; settings->compare && s < settings->size_count; s++)
         if (settings->sizes[s] % 4 != 0)
             return ls_fail(LS_ERR_USAGE, "--compare: %zu bytes are not a whole number of fp32", settings->sizes[s]);
-    if (settings->tune && strstr(choices->algorithms, "auto"))
-        return ls_fail(LS_ERR_USAGE, "--tune: auto is what it writes; name the algorithms to choose from");
-    if (settings->tune && (settings->check_only || settings->compare))
-        return ls_fail(LS_ERR_USAGE, "--tune measures only our all-reduce algorithms; leave --%s out",
-                       settings->compare ? "compare" : "check");
     return LS_OK;
 }
 
@@ -359,17 +333,10 @@ ls_status comm_parse(comm_settings *settings, int argc, char **argv, bool *help)
     settings->dtype = (ls_dtype)choices.dtype;
     settings->reduce = (ls_reduce_op)choices.reduce;
     settle_n(settings);
-    if (settings->runs == 0) settings->runs = settings->tune ? 21 : settings->compare ? 9 : 7;
+    if (settings->runs == 0) settings->runs = settings->compare ? 9 : 7;
     settings->rounds =
         settings->compare && settings->runs >= COMPARE_ROUNDS && !settings->check_only ? COMPARE_ROUNDS : 1;
     status = comm_parse_sizes(settings, choices.sizes);
     if (status == LS_OK) status = settle_variants(settings, &choices);
-    if (status == LS_OK)
-        status = add_operations(settings, settings->tune ? "all_reduce" : choices.operations, choices.algorithms);
-    if (status == LS_OK && settings->table) {
-        ls_allreduce_tuning *tuning;
-        status = ls_allreduce_tuning_load(&tuning, settings->table);
-        settings->tuning = tuning;
-    }
-    return status;
+    return status == LS_OK ? add_operations(settings, choices.operations, choices.algorithms) : status;
 }

@@ -155,9 +155,7 @@ static void formula_of(const struct sweep *sweep, const comm_row *row, int rank,
         row->operation->cost(cost, row->n, rank, row->count, element_nbytes);
         return;
     }
-    const ls_allreduce_algorithm *algorithm = ls_allreduce_find(row->algorithm);
-    if (!algorithm) algorithm = ls_allreduce_choose(sweep->self->settings->tuning, row->n, row->nbytes);
-    algorithm->cost(cost, row->n, rank, row->count, element_nbytes);
+    ls_allreduce_find(row->algorithm)->cost(cost, row->n, rank, row->count, element_nbytes);
 }
 
 static size_t moved_bytes(const struct ls_allreduce_cost *cost) { return cost->sent_bytes + cost->received_bytes; }

@@ -17,7 +17,6 @@
     X(safetensors)                                                                                                     \
     X(store_protocol)                                                                                                  \
     X(workload)                                                                                                        \
-    X(allreduce_table)                                                                                                 \
     X(node)                                                                                                            \
     X(trace)                                                                                                           \
     X(report)

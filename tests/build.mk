@@ -17,7 +17,7 @@ TEST_OPT   ?= $(OPT:-O2=-O0) # of tests/*/test_*.c, which take longer to compile
 # tests/fuzz/targets is a level deeper than what every test is linked with: only test_corpora and `make fuzz` need it.
 FUZZ_SRC   := $(wildcard tests/fuzz/targets/*.c)
 FUZZ_OBJ   := $(FUZZ_SRC:%.c=$(BUILD)/obj/%.o)
-FUZZ_NAMES := $(notdir $(wildcard tests/fuzz/corpus/*))
+FUZZ_NAMES := $(patsubst tests/fuzz/corpus/%.tar.gz,%,$(wildcard tests/fuzz/corpus/*.tar.gz))
 
 # --- the CPU's CUDA ----------------------------------------------------------------------------------------------------
 

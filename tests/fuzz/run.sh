@@ -1,8 +1,10 @@
 #!/bin/sh
 # Fuzzing with libFuzzer, for `make fuzz`.
 # usage: tests/fuzz/run.sh check COMPILER                  whether the compiler has the fuzzer's runtime
-#        tests/fuzz/run.sh run FOLDER MINUTES NAME...       runs FOLDER/fuzz_NAME on tests/fuzz/corpus/NAME, each for its share of the time
-# Input that is worth keeping goes to FOLDER/corpus/NAME; input that crashes a reader to FOLDER/crash-NAME-..., and the exit status is 1.
+#        tests/fuzz/run.sh run FOLDER MINUTES NAME...       runs FOLDER/fuzz_NAME on the inputs kept of NAME, each for its share of the time
+#        tests/fuzz/run.sh keep NAME FILE...                adds the files to the inputs kept of NAME, as the first digits of their SHA-1
+# Kept inputs are tests/fuzz/corpus/NAME.tar.gz. New ones that lead a reader to new places go to FOLDER/corpus/NAME; input that crashes a
+# reader to FOLDER/crash-NAME-..., and the exit status is 1.
 set -u
 export LC_ALL=C
 
@@ -17,17 +19,43 @@ check() {
     return 1
 }
 
+# Lays the kept inputs out in a folder, which is empty before.
+unpack() { # name, folder
+    rm -rf "$2"
+    mkdir -p "$2" && tar -xzf "tests/fuzz/corpus/$1.tar.gz" -C "$2"
+}
+
+# The same files give the same bytes.
+keep() { # name, files
+    name=$1 folder=$(mktemp -d) || exit 1
+    trap 'rm -rf "$folder"' EXIT
+    shift
+    if [ ! -e "tests/fuzz/targets/$name.c" ]; then
+        echo "tests/fuzz/targets has no $name.c" >&2
+        exit 1
+    fi
+    mkdir "$folder/kept" && { [ ! -e "tests/fuzz/corpus/$name.tar.gz" ] || unpack "$name" "$folder/kept"; } || exit 1
+    for file in "$@"; do
+        cp -- "$file" "$folder/kept/$(sha1sum <"$file" | cut -c 1-12)" || exit 1
+    done
+    find "$folder/kept" -type f -printf '%P\n' | sort | tar -C "$folder/kept" --format=ustar --mtime=@0 --owner=0 --group=0 --numeric-owner \
+        --mode=644 --verbatim-files-from -T - -cf "$folder/tar" && gzip -9n "$folder/tar" || exit 1
+    cp "$folder/tar.gz" "tests/fuzz/corpus/$name.tar.gz" || exit 1
+    echo "tests/fuzz/corpus/$name.tar.gz: $(find "$folder/kept" -type f | wc -l) inputs"
+}
+
 # One target: a line with what it did, and on a crash where its input lies.
 run_one() { # folder, name, seconds
-    found=$1/corpus/$2 log=$1/log-$2
+    found=$1/corpus/$2 kept=$1/kept/$2 log=$1/log-$2
     mkdir -p "$found" "$1/tmp"
+    unpack "$2" "$kept" || return 1
     TMPDIR=$1/tmp "$1/fuzz_$2" -max_total_time="$3" -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 -max_len=4096 \
-        -artifact_prefix="$1/crash-$2-" "$found" "tests/fuzz/corpus/$2" >"$log" 2>&1
+        -artifact_prefix="$1/crash-$2-" "$found" "$kept" >"$log" 2>&1
     status=$?
     executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
     coverage=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$log" | tail -n 1)
     printf '  %-16s %10s executions in %s s, %s edges covered, %s inputs kept\n' "$2" "${executions:-no}" "$3" "${coverage:-no}" \
-        "$(find "$found" "tests/fuzz/corpus/$2" -type f | wc -l)"
+        "$(find "$found" "$kept" -type f | wc -l)"
     [ "$status" -eq 0 ] && return 0
     reproducer=$(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)
     echo "fuzz_$2 failed: $(grep -m 1 -E 'ERROR|runtime error|a promise is broken' "$log")" >&2

@@ -28,15 +28,15 @@ static void replay_file(const char *path, void (*target)(const uint8_t *data, si
 }
 
 static void replay(const char *name, void (*target)(const uint8_t *data, size_t nbytes)) {
-    char folder[64], path[400];
+    char unpack[800];
     int count = 0;
-    snprintf(folder, sizeof folder, "tests/fuzz/corpus/%s", name);
-    DIR *corpus = opendir(folder);
+    snprintf(unpack, sizeof unpack, "tar -xzf tests/fuzz/corpus/%s.tar.gz -C '%s'", name, scratch_folder());
+    assert_int_equal(system(unpack), 0);
+    DIR *corpus = opendir(scratch_folder());
     assert_non_null(corpus);
     for (struct dirent *entry; (entry = readdir(corpus));) {
         if (entry->d_name[0] == '.') continue;
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        replay_file(path, target);
+        replay_file(scratch_path(entry->d_name), target);
         count++;
     }
     closedir(corpus);
@@ -50,7 +50,7 @@ static void replay(const char *name, void (*target)(const uint8_t *data, size_t 
     }
 FUZZ_TARGET_MAP(REPLAY)
 
-#define ROW(name) cmocka_unit_test(test_##name),
+#define ROW(name) cmocka_unit_test_setup_teardown(test_##name, scratch_setup, scratch_teardown),
 
 int main(void) {
     const struct CMUnitTest tests[] = {FUZZ_TARGET_MAP(ROW)};

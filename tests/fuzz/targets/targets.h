@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* X(name): the function fuzz_NAME, in targets/NAME.c, with its corpus in corpus/NAME */
+/* X(name): the function fuzz_NAME, in targets/NAME.c, with its corpus in corpus/NAME.tar.gz */
 #define FUZZ_TARGET_MAP(X)                                                                                             \
     X(idx)                                                                                                             \
     X(checkpoint)                                                                                                      \

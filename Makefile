@@ -39,6 +39,9 @@ HAVE_nvcc    := $(if $(NVCC_RELEASE),$(shell [ $(NVCC_RELEASE) -ge 12 ] && echo 
 CUDA_LINK    := $(foreach word,-L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -Wl$(,)-rpath$(,)$(CUDA_HOME)/lib64:$(CUDA_HOME)/lib,$(call quoted,$(word)))
 HAVE_NCCL    := $(and $(call has_header,nccl.h,-I$(call quoted,$(CUDA_HOME)/include)),$(shell printf 'int main(void) { return 0; }\n' | \
     $(CC) -x c - $(CUDA_LINK) -lnccl -o /dev/null 2>/dev/null && echo yes))
+HAVE_md4c    := $(call has_header,md4c.h)
+HAVE_expat   := $(call has_header,expat.h)
+HAVE_report  := $(and $(HAVE_md4c),$(HAVE_expat))
 HAVE_MPI     := $(if $(shell command -v mpicc 2>/dev/null),yes)
 
 PACKAGE_compiler := $(if $(filter cc gcc,$(CC)),gcc libc6-dev,$(notdir $(CC)))
@@ -49,13 +52,20 @@ PACKAGE_cJSON  := libcjson-dev
 PACKAGE_zlib   := zlib1g-dev
 PACKAGE_cmocka := libcmocka-dev
 PACKAGE_gnuplot := gnuplot-nox fonts-dejavu-core
+PACKAGE_md4c   := libmd4c-dev
+PACKAGE_expat  := libexpat1-dev
 
 USE_nvcc := for GPUs: $(BUILD)/lib/ls_cuda.so$(if $(HAVE_nvcc),,; needs CUDA 12 or 13$(if $(NVCC_RELEASE), and found $(NVCC_RELEASE)))
 USE_NCCL := for a GPU per rank: $(BUILD)/lib/ls_nccl.so
 USE_MPI  := for comparison in make bench-comm
+USE_md4c := for make report: package $(PACKAGE_md4c)
+USE_expat := for make report: package $(PACKAGE_expat)
 
 NEEDED   := compiler cxx oneDNN hwloc cJSON zlib cmocka gnuplot
-OPTIONAL := nvcc NCCL MPI
+OPTIONAL := md4c expat nvcc NCCL MPI
+# make report's program needs two more libraries; without them it is neither built nor tested, and nothing else misses it.
+NEEDED   += $(if $(call asked,setup report report-check handout handout-check course-check),md4c expat)
+$(if $(HAVE_report),,$(if $(call asked,test),$(info test: md4c or expat is not here (packages $(PACKAGE_md4c) $(PACKAGE_expat)): the test of make report is left out)))
 # These two draw no pictures, and gpu-check leaves its tests out where cmocka is missing: machines with GPUs are often offline.
 ifeq ($(MAKECMDGOALS),gpu-check)
 NEEDED   := $(filter-out cmocka gnuplot,$(NEEDED))
@@ -109,11 +119,16 @@ MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/launch/ddpru
     $(addprefix labs/replay/,replay/replay.c fit_tn/fit_tn.c calibrate/calibrate.c tables/tables.c) \
     labs/course/grade/grade.c labs/course/report/course_report.c labs/01-ranks/hello/hello.c labs/02-samples/who_gets/who_gets.c \
     labs/09-memory/who_holds/who_holds.c
-MAINS      := $(wildcard $(MAINS))
+MAINS      := $(filter-out $(if $(HAVE_report),,%/course_report.c),$(wildcard $(MAINS)))
 PROGRAMS   := $(foreach main,$(MAINS),$(BUILD)/$(basename $(notdir $(main))))
 BENCH_MPI  := $(if $(HAVE_MPI),$(BUILD)/bench_mpi)
-LIB_SRC    := $(filter-out $(MAINS) labs/bench/peers/%,$(wildcard common/*/*.c kernels/*.c kernels/cpu/*.c dp_threads/*.c ddp_procs/*.c ddp_procs/*/*.c labs/*/*/*.c))
+LIB_SRC    := $(filter-out $(MAINS) labs/bench/peers/% labs/course/report/%,$(wildcard common/*/*.c kernels/*.c kernels/cpu/*.c dp_threads/*.c ddp_procs/*.c ddp_procs/*/*.c labs/*/*/*.c))
 LIB        := $(BUILD)/liblockstep.a
+# Apart from the library, since it alone needs libraries of its own; a program's or a test's own objects and libraries.
+REPORT_OBJ := $(if $(HAVE_report),$(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(MAINS),$(wildcard labs/course/report/*.c))))
+REPORT_LIBS := $(if $(HAVE_report),-lmd4c -lexpat)
+$(BUILD)/course_report: $(REPORT_OBJ)
+$(BUILD)/course_report: LDLIBS += $(REPORT_LIBS)
 
 # kernels/cpu/variant/*.c are built once for each instruction set and chosen at run time (kernels/cpu/select.c).
 MACHINE    := $(shell $(CC) -dumpmachine 2>/dev/null)
@@ -185,7 +200,7 @@ ifdef LS_SET_UP
 $(error Still missing after make setup: $(MISSING))
 endif
 .NOTPARALLEL:
-all test soak rounding bench-dp-vs-ddp bench-comm gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check: setup
+all test soak rounding bench-dp-vs-ddp bench-comm gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check report report-check handout handout-check course-check: setup
 	@$(MAKE) LS_SET_UP=1 $@
 
 else
@@ -389,7 +404,7 @@ $(LIB): $(LIB_OBJ)
 define program_rule
 $(BUILD)/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(LIB)
 	$$(say)
-	$(Q)$(CC) $(LDFLAGS) $$(filter-out $(LIB),$$^) $(WHOLE_LIB) $(LDLIBS) -o $$@
+	$(Q)$(CC) $(LDFLAGS) $$(filter-out $(LIB),$$^) $(WHOLE_LIB) $$(LDLIBS) -o $$@
 endef
 $(foreach main,$(MAINS),$(eval $(call program_rule,$(main))))
 
@@ -428,4 +443,4 @@ $(BUILD)/bench_mpi: labs/bench/peers/bench_mpi.c
 	$(Q)mpicc $(CPPFLAGS) $(CSTD) -O2 -g -Wall -Wextra $< -o $@
 
 -include $(patsubst %,$(BUILD)/obj/gpu/%.d,$(CUDA_C:.c=) $(NCCL_C:.c=) $(CUDA_CU:=))
--include $(LIB_OBJ:.o=.d) $(MAINS:%.c=$(BUILD)/obj/%.d)
+-include $(LIB_OBJ:.o=.d) $(REPORT_OBJ:.o=.d) $(MAINS:%.c=$(BUILD)/obj/%.d)

@@ -10,14 +10,15 @@ override TESTS := $(notdir $(TESTS))
 TEST_SRC   := $(foreach test,$(TESTS),$(or $(filter %/$(subst %,\%,$(test)).c,$(TEST_SRC)),\
     $(error TESTS is '$(test)'; it takes names of tests/*/test_*.c$(if $(filter-out *,$(ROOMS)), in $(ROOMS)), such as $(notdir $(call programs_of,$(wordlist 1,2,$(TEST_SRC)))))))
 endif
+TEST_SRC   := $(filter-out $(if $(HAVE_report),,%/test_course_report.c),$(TEST_SRC))
 override TESTS := $(call programs_of,$(TEST_SRC))
 TEST_BASE  := $(BUILD)/obj/tests/base.o
 TEST_OPT   ?= $(OPT:-O2=-O0) # of tests/*/test_*.c, which take longer to compile than to run
 
 # tests/fuzz/targets is a level deeper than what every test is linked with: only test_corpora and `make fuzz` need it.
-FUZZ_SRC   := $(wildcard tests/fuzz/targets/*.c)
+FUZZ_SRC   := $(filter-out $(if $(HAVE_report),,%/report.c),$(wildcard tests/fuzz/targets/*.c))
 FUZZ_OBJ   := $(FUZZ_SRC:%.c=$(BUILD)/obj/%.o)
-FUZZ_NAMES := $(patsubst tests/fuzz/corpus/%.tar.gz,%,$(wildcard tests/fuzz/corpus/*.tar.gz))
+FUZZ_NAMES := $(filter-out $(if $(HAVE_report),,report),$(patsubst tests/fuzz/corpus/%.tar.gz,%,$(wildcard tests/fuzz/corpus/*.tar.gz)))
 
 # --- the CPU's CUDA ----------------------------------------------------------------------------------------------------
 
@@ -88,21 +89,23 @@ define test_rule
 $(BUILD)/tests/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(TEST_BASE) $(if $(filter tests/cuda/%,$(1)),$(FAKE_LIB))
 	@mkdir -p $$(@D)
 	$$(say)
-	$(Q)$(CC) $(LDFLAGS) $(TEST_LD) -Wl,--as-needed $$^ $(LDLIBS) -lcmocka -Wl,-rpath,'$$$$ORIGIN/cuda_on_cpu' -o $$@
+	$(Q)$(CC) $(LDFLAGS) $(TEST_LD) -Wl,--as-needed $$^ $$(LDLIBS) -lcmocka -Wl,-rpath,'$$$$ORIGIN/cuda_on_cpu' -o $$@
 	$$(name_it)
 endef
 $(foreach test,$(TEST_SRC),$(eval $(call test_rule,$(test))))
 
 $(BUILD)/tests/test_corpora: $(FUZZ_OBJ)
+$(BUILD)/tests/test_corpora $(BUILD)/tests/test_course_report: $(REPORT_OBJ)
+$(BUILD)/tests/test_corpora $(BUILD)/tests/test_course_report: LDLIBS += $(REPORT_LIBS)
 
 $(BUILD)/hostile_attacker: $(BUILD)/obj/tests/hostile/attacker/attacker.o $(LIB)
 	$(say)
 	$(Q)$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 define fuzz_rule
-$(BUILD)/fuzz_$(1): tests/fuzz/entry/entry.c $(FUZZ_OBJ) $(LIB)
+$(BUILD)/fuzz_$(1): tests/fuzz/entry/entry.c $(FUZZ_OBJ) $(REPORT_OBJ) $(LIB)
 	$$(say)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -DFUZZ_TARGET=fuzz_$(1) $$^ $(LDLIBS) -o $$@
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -DFUZZ_TARGET=fuzz_$(1) $$^ $(LDLIBS) $(REPORT_LIBS) -o $$@
 endef
 $(foreach name,$(FUZZ_NAMES),$(eval $(call fuzz_rule,$(name))))
 

@@ -43,7 +43,7 @@ addEventListener("load", () => {
         name = (e) => e.tagName + (e.className.length ? "." + e.className : "");
     const elements = new Set(("html head meta title style script body header main section footer h1 h2 h3 h4 h5 h6 p a bdi time " +
         "table thead tbody tfoot tr th td dl div dt dd figure figcaption blockquote ul ol li pre code span strong em " +
-        "svg g path circle ellipse rect line polyline polygon text tspan use defs filter feFlood feComposite").split(" "));
+        "svg g path circle ellipse rect line polyline polygon text tspan use defs filter feFlood feComposite desc").split(" "));
     const fetching = /^(src|srcset|href|xlink:href|action|formaction|data|poster|background|ping|manifest|style)$/i;
     const leaves = (a) => /^on/i.test(a.name) || (fetching.test(a.name) && !a.value.startsWith("#")) ||
         (/(https?|javascript|data):|url\((?!#)/i.test(a.value) && !/^aria-|^content$/.test(a.name));

@@ -29,11 +29,24 @@ lab: $(LAB_NEEDS) ## predict, run and compare: a lab with your code [LAB=03 CODE
 grade: $(LAB_NEEDS) $(HAS)/grade ## judge what is written for labs [LAB=03 CODE=folder with the files SEED=]
 	@$(end_of_line)$(COURSE_ENV) SEED=$(call quoted,$(SEED)) labs/course/grade.sh $(call quoted,$(CODE)) $(BUILD)/labs $(call each_quoted,$(LAB)) || [ $$? -ne 2 ] # points missing are no error of make's
 
-report: $(HAS)/course_report ## what you did in the labs, as one HTML page to read or print [LAB=03 CODE=folder with the files OUT=file STUDENT=name LS_LANG=zh]
+ifeq ($(MISSING),)
+report: $(HAS)/course_report ## what you did in the labs, as one HTML page to read or print [LAB=03 CODE=folder with the files OUT=file.html STUDENT=name LS_LANG=zh]
 	@$(end_of_line)$(COURSE_ENV) labs/course/report.sh $(call quoted,$(CODE)) $(BUILD)/labs $(call quoted,$(or $(OUT),$(BUILD)/report.html)) $(call each_quoted,$(LAB))
 
 report-check: $(BUILD)/course_report ## a made-up report in a headless Chromium, on narrow and wide screens and on A4
 	@BUILD=$(BUILD) tests/report_in_browser.sh
+
+handout: $(PROGRAMS) ## the tree that a student gets [OUT=folder]
+	@$(end_of_line)$(COURSE_ENV) labs/course/handout.sh $(call quoted,$(or $(OUT),$(BUILD)/handout))
+
+handout-check: $(PROGRAMS) ## build a handout and run its tests, which pass or are not written yet (six minutes)
+	@rm -rf $(BUILD)/handout-check
+	@$(end_of_line)$(COURSE_ENV) labs/course/handout.sh $(BUILD)/handout-check
+	@$(MAKE) -C $(BUILD)/handout-check BUILD=build test
+
+course-check: $(PROGRAMS) ## the labs, their graders and their planted bugs [LAB=03 RUNS=20 BUGS='no_*' FORMS= PARTS='handout stubs']
+	@$(end_of_line)$(COURSE_ENV) RUNS=$(call quoted,$(RUNS)) BUGS=$(call quoted,$(BUGS)) FORMS=$(call quoted,$(FORMS)) PARTS=$(call quoted,$(PARTS)) labs/course/check.sh $(call each_quoted,$(LAB))
+endif
 
 labs: ## every lab's runs with the reference
 	@$(MAKE) lab LAB=$(call quoted,$(LAB)) PREDICT=skip
@@ -44,19 +57,8 @@ lab-figures: $(PROGRAMS) ## write the numbers in the labs' sheets, from their ow
 lab-pictures: $(PROGRAMS) ## draw the pictures in the labs' sheets, from the data that their commands print [LAB=03]
 	@$(end_of_line)$(COURSE_ENV) labs/course/pictures.sh $(call each_quoted,$(LAB))
 
-handout: $(PROGRAMS) ## the tree that a student gets [OUT=folder]
-	@$(end_of_line)$(COURSE_ENV) labs/course/handout.sh $(call quoted,$(or $(OUT),$(BUILD)/handout))
-
-handout-check: $(PROGRAMS) ## build a handout and run its tests, which pass or are not written yet (six minutes)
-	@rm -rf $(BUILD)/handout-check
-	@$(end_of_line)$(COURSE_ENV) labs/course/handout.sh $(BUILD)/handout-check
-	@$(MAKE) -C $(BUILD)/handout-check BUILD=build test
-
 class: $(PROGRAMS) ## grade a class, to CSV [SUBMISSIONS=folder with one folder a student LAB=03]
 	@$(end_of_line)exec env $(COURSE_ENV) labs/course/class.sh $(call quoted,$(SUBMISSIONS)) $(BUILD)/labs $(call each_quoted,$(LAB))
 
 class-check: $(PROGRAMS) ## a class of sixty made-up students, attackers among them, of whom every verdict must be right [LAB= DRAW=1]
 	@$(end_of_line)$(COURSE_ENV) DRAW=$(call quoted,$(DRAW)) labs/course/class_check.sh $(call each_quoted,$(LAB))
-
-course-check: $(PROGRAMS) ## the labs, their graders and their planted bugs [LAB=03 RUNS=20 BUGS='no_*' FORMS= PARTS='handout stubs']
-	@$(end_of_line)$(COURSE_ENV) RUNS=$(call quoted,$(RUNS)) BUGS=$(call quoted,$(BUGS)) FORMS=$(call quoted,$(FORMS)) PARTS=$(call quoted,$(PARTS)) labs/course/check.sh $(call each_quoted,$(LAB))

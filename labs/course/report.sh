@@ -1,5 +1,6 @@
 #!/bin/sh
-# A student's report: finds out what there is of each lab, and lets build/course_report make a page of it. `make report` calls it.
+# A student's report as one HTML page: finds out what there is of each lab, lets build/course_report make harmless what others wrote, and
+# labs/course/report/page.awk lay it out. `make report` calls it.
 # usage: labs/course/report.sh CODE OUT FILE LAB...   CODE: the tree with the student's files; OUT: where make lab and make grade have left what
 #                                                     they found; FILE: the page. STUDENT: a name for it; LS_LANG=zh: in Chinese
 # Labs that were not begun are left out. In a handout a missing answers.md is made, with the sheet's questions.
@@ -9,6 +10,9 @@ set -u
 code=${1%/} top=$2 page=$3
 shift 3
 [ -d "$code" ] || { words no-folder "$code" >&2; exit 2; }
+# By its ending the page takes the place of nothing that it is made of, also where it is a link.
+to=$(realpath "$page" 2>/dev/null) || to=''
+case $to in *.html) [ ! -d "$to" ] ;; *) false ;; esac || { words no-page "$page" >&2; exit 2; }
 
 # What a student was given: the copy that a handout has, or the product's file with the functions taken out.
 handed_out() { # FILE TO
@@ -60,28 +64,60 @@ kind_of() {
 }
 
 # A text as one field of one line.
-field() { tr '\t\r' '  ' | head -c 4000; }
+field() { tr '\t\r\n' '   ' | head -c 4000; }
 
+harmless() { "${ORACLE:-$BUILD}/course_report" "$@"; } # --as=KIND FILE
+
+# What page.awk is told of a lab.
 facts() {
-    printf 'number\t%s\nfolder\t%s\ntitle\t%s\ngraded\t%s\n' "$lab" "$folder" "$(conf_words "$folder" title)" "$graded"
+    sheet=$folder/answers.md
+    [ "$code" = . ] || sheet=$code/$sheet
+    printf 'lab\t%s\t%s\nstate\t%s\nsheet\t%s\n' "$lab" "$(conf_words "$folder" title)" "$graded" "$(printf '%s' "$sheet" | field)"
     conf_words "$folder" predict | while read -r name question; do
-        printf 'predict\t%s\t%s\n' "$name" "$question"
-        mine=$(predicted "$name" | field)
-        [ -z "$mine" ] || printf 'predicted\t%s\n' "$mine"
-        value=$(sed -n "s/^$name	//p" "$out/results" 2>/dev/null | tail -1)
-        [ "$value" ] || continue
-        conf_lines "$folder" figure | sed -n "s/^$name  *//p" | {
-            read -r mark command
-            sign='!='
-            is_right "$mine" "$value" && sign='='
-            printf 'result\t%s\t%s\t%s\n' "$sign" "$(kind_of "$mark" "$command")" "$(printf '%s' "$value" | field)"
-        }
+        mine=$(predicted "$name" | tr -d '\n' | field)
+        value=$(sed -n "s/^$name	//p" "$out/results" 2>/dev/null | tail -1 | tr -d '\n' | field)
+        figure=$(conf_lines "$folder" figure | sed -n "s/^$name  *//p")
+        sign='!='
+        is_right "$mine" "$value" && sign='='
+        printf 'predict\t%s\t%s\t%s\t%s\t%s\n' "$question" "$mine" "${value:+$sign}" "$(kind_of "${figure%% *}" "$figure")" "$value"
     done
     [ $language = en ] || sed -n "s/^check  *\([^ ]*\)  */check\t\1\t/p" "$folder/lab.zh.conf" 2>/dev/null
     # what else a student wrote there: after the run, say
     names=$(conf_lines "$folder" predict | cut -d' ' -f1 | paste -sd'|' -)
     grep -a '[^[:space:]]' "$notes" 2>/dev/null | grep -avE "^(#|($names)(:|：))" | head -200 | tr '\t\r' '  ' | cut -b1-4000 | sed 's/^/remark	/'
+    [ "$graded" != same ] || harmless --as=grade "$out/grade.json" || return 1
+    pictures "$out" "lab$lab"
+    if [ -s "$out/report.diff" ]; then
+        harmless --as=text "$out/report.diff" >"$out/report.code" || return 1
+        printf 'code\t%s\n' "$out/report.code"
+    fi
+    if [ -f "$code/$folder/answers.md" ]; then
+        harmless --as=answers "$code/$folder/answers.md" >"$out/report.answers" || return 1
+        [ ! -s "$out/report.answers" ] || printf 'answers\t%s\n' "$out/report.answers"
+    fi
+    echo end
 }
+
+# Of a folder's pictures, with what is written in each. Chromium takes its time for hundreds.
+pictures() { # FOLDER PREFIX
+    count=0
+    for picture in "$1"/*.svg; do
+        [ -e "$picture" ] && count=$((count + 1)) || continue
+        [ $count -le 24 ] || continue
+        drawn=$out/report.picture.$count name=$(printf '%s' "${picture##*/}" | field)
+        if ! harmless --as=picture --prefix="$2-$count-" "$picture" >"$drawn"; then
+            printf 'picture\t%s\t\t\t\t%s\n' "$name" "$(field <"$drawn")"
+            continue
+        fi
+        said=$(sed 's/<[^>]*>/ /g' "$drawn" | grep -aoiE 'measured|virtual|replayed|computed|gnuplot [0-9]' | tr A-Z a-z) kinds=''
+        for kind in measured virtual replayed computed; do case $said in *$kind*) kinds="$kinds $kind" ;; esac; done
+        case $said in *gnuplot*) by=gnuplot ;; *) by='' ;; esac
+        printf 'picture\t%s\t%s\t%s\t%s\n' "$name" "${kinds# }" "$by" "$drawn"
+    done
+    [ $count -le 24 ] || printf 'more\t%s\n' $((count - 24))
+}
+
+page() { awk -v folder=labs/course/report -v language=$language "$@" -f labs/course/report/page.awk; }
 
 # The questions of the sheet, each with room below it: the sheet's section that has the place of "Questions" in the English one.
 questions() {
@@ -109,14 +145,16 @@ make_room_for_answers() {
     fi
 }
 
-# What is written in predict.txt, be it huge, no file or not there.
+# What is written in predict.txt, if it is there.
 take_notes() {
     : >"$notes" || return 1
-    is_fit "$folder/predict.txt" || return 1
+    is_fit "$folder/predict.txt" && is_fit "$folder/answers.md" || return 1
     [ ! -f "$code/$folder/predict.txt" ] || head -c 200000 "$code/$folder/predict.txt" >"$notes"
 }
 
+exec 3>&1
 begun=''
+mkdir -p "$top" && rm -f "$top/report.sums" || exit 1
 for lab; do
     folder=$(lab_folder "$lab") || exit 2
     out=$top/$lab notes=$top/$lab/report.predict
@@ -124,12 +162,18 @@ for lab; do
     graded=$(graded_code)
     diffs || exit 1
     is_begun || { rm -f "$out/report.diff"; continue; }
-    make_room_for_answers
-    facts >"$out/report.facts.new" && mv "$out/report.facts.new" "$out/report.facts" || exit 1
-    begun="$begun $lab"
-done
+    make_room_for_answers >&3
+    facts >"$out/report.facts" && harmless --as=text "$out/report.facts" || exit 1
+    begun=1
+done >"$top/report.labs"
 [ "$begun" ] || { words nothing-begun >&2; exit 1; }
+out=$top
+{ printf 'programs\t%s\n' "$BUILD/results" && pictures "$BUILD/results" programs && echo end; } >"$top/report.facts" &&
+    harmless --as=text "$top/report.facts" >>"$top/report.labs" && page -v part=labs -v sums="$top/report.sums" <"$top/report.labs" >"$top/report.sections" || exit 1
 version=$(${CC:-cc} -v 2>&1 | grep -m1 ' version ' | cut -b1-120)
-# shellcheck disable=SC2086
-"${ORACLE:-$BUILD}/course_report" --out="$page" --built="$top" --code="$code" --results="$BUILD/results" --language=$language \
-    ${STUDENT:+"--student=$STUDENT"} ${version:+"--compiler=$version"} $begun
+{ harmless --as=machine ${version:+"--compiler=$version"} && printf 'student\t%s\n' "$(printf '%s' "${STUDENT:-}" | field)"; } >"$top/report.facts" || exit 1
+(: >"$to.new") 2>/dev/null || { words no-page "$page" >&2; exit 1; }
+{ harmless --as=text "$top/report.facts" && cat "$top/report.sums"; } | page -v part=head >"$to.new" && cat "$top/report.sections" >>"$to.new" &&
+    page -v part=foot </dev/null >>"$to.new" && mv "$to.new" "$to" && echo "report: $page" && exit
+rm -f "$to.new"
+exit 1

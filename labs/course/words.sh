@@ -62,6 +62,8 @@ words_in() {
     answers-new) en='%s is new: write your answers there, below the questions, and come back' zh='已新建 %s：请把答案写在各个问题下面，然后重新运行' ;;
     nothing-begun) en='nothing to report: no lab is begun there; labs/README.md says how to begin one' \
         zh='报告没有内容：还没有开始任何实验；怎样开始，见 labs/README.zh.md' ;;
+    no-page) en="%s cannot be written; the page is a file NAME.html in a folder that is there: make report OUT=NAME.html" \
+        zh='无法写入 %s；报告应是已有文件夹里的 NAME.html 文件：make report OUT=NAME.html' ;;
     # figures.sh, pictures.sh
     picture-failed) en='%s: its picture could not be drawn: see the lines above' zh='%s：图没有画成：见上面的输出' ;;
     figure-failed) en='%s: figure %s: the command failed, or printed nothing: %s' zh='%s：数字 %s：命令失败，或没有输出：%s' ;;

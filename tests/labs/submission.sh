@@ -62,21 +62,35 @@ cat >"$to/labs/03/grade.json" <<END
  "lab": "03", "points": 4, "of": 12, "seed": 77, "nothing_written": false}
 END
 
-# What gnuplot writes, and what nobody should.
+# What gnuplot writes, and what nobody should: each attack in a picture of its own.
 cat >"$to/labs/03/bytes.svg" <<'END'
 <?xml version="1.0" encoding="utf-8" standalone="no"?>
-<svg width="900" height="300" viewBox="0 0 900 300" xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" onload="hacked = 8">
+<svg width="900" height="300" viewBox="0 0 900 300" xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">
 <title>Gnuplot</title><desc>Produced by GNUPLOT 5.4 patchlevel 4 </desc>
 <defs><circle id='gpPt6' r='0.5' stroke='currentColor'/></defs>
-<script>hacked = 9</script><style>body { display: none } @import "http://192.0.2.1/x.css";</style>
-<foreignObject width="100" height="100"><body xmlns="http://www.w3.org/1999/xhtml" onload="hacked = 10">foreign words</body></foreignObject>
-<image href="http://192.0.2.1/x.png" width="10" height="10"/><a href="javascript:hacked=11"><text>linked words</text></a>
-<rect x="10" y="10" width="880" height="280" fill="#f3f7fb" stroke="black" onclick="hacked = 12" style="background:url(http://192.0.2.1/y)"/>
-<path d="M90,250 L800,60" fill="none" stroke="url(http://192.0.2.1/#z)" stroke-width="3"/>
-<path onmouseover="alert(12)" d="M90,250 L800,60" fill="none" stroke="#0072B2" stroke-width="3"/>
-<use xlink:href='#gpPt6' transform='translate(800,60) scale(12)' color='#D55E00'/><use href="http://192.0.2.1/u.svg#p"/>
+<rect x="10" y="10" width="880" height="280" fill="#f3f7fb" stroke="black"/>
+<path d="M90,250 L800,60" fill="none" stroke="#0072B2" stroke-width="3"/>
+<use xlink:href='#gpPt6' transform='translate(800,60) scale(12)' color='#D55E00'/>
 <g font-family="DejaVu Sans" font-size="20"><text x="100" y="50"><tspan>measured on this machine &amp; &lt;others&gt;</tspan></text></g>
 </svg>
+END
+number=0
+while read -r attack; do
+    number=$((number + 1))
+    printf '<svg width="900" height="300" %s</svg>\n' "$attack" >"$to/labs/03/attack-$number.svg"
+done <<'END'
+onload="hacked = 8">
+><script>hacked = 9</script>
+><style>body { display: none } @import "http://192.0.2.1/x.css";</style>
+><foreignObject width="100" height="100"><body xmlns="http://www.w3.org/1999/xhtml" onload="hacked = 10">foreign words</body></foreignObject>
+><image href="http://192.0.2.1/x.png" width="10" height="10"/>
+><a href="javascript:hacked=11"><text>linked words</text></a>
+><rect x="10" y="10" width="880" height="280" onclick="hacked = 12"/>
+><rect x="10" y="10" width="880" height="280" style="background:url(http://192.0.2.1/y)"/>
+><path d="M90,250 L800,60" stroke="url(http://192.0.2.1/#z)"/>
+><path onmouseover="alert(12)" d="M90,250 L800,60"/>
+><use href="http://192.0.2.1/u.svg#p"/>
+><image href="data:image/svg+xml;base64,PHN2Zy8+"/>
 END
 printf '<svg width="10" height="10"><g>half of a picture' >"$to/labs/03/half.svg"
 cat >"$to/build/results/speedup.svg" <<'END'

@@ -77,12 +77,12 @@ static void test_it_shows_what_was_done(void **state) {
         "4 of 12 points (seed 77)",
         "<code>ring-sum</code>: N = 3: rank 0&#39;s sum: expected 6, got",
         "<span class=\"kind\">measured</span> <code>bytes.svg</code>, drawn by gnuplot",
-        "<code>half.svg</code>; not shown: it ends in the middle",
+        "<code>half.svg</code>; not shown: it is not well-formed XML: no element found in line 1",
         "measured on this machine &amp; &lt;others&gt;</tspan>",
         "<span class=\"kind\">replayed</span> <code>speedup.svg</code>",
-        "<h4><code>common/comm/allreduce_ring.c</code></h4>",
-        "<span class=\"new\">+/* --- looks like a head of a diff\n</span>",
-        "<span class=\"old\">-    ls_todo(&quot;03&quot;);\n</span>",
+        "<pre class=\"diff\">\n--- handed out: common/comm/allreduce_ring.c\n+++ common/comm/allreduce_ring.c\n@@ ",
+        "\n+/* --- looks like a head of a diff\n",
+        "\n-    ls_todo(&quot;03&quot;);\n",
         "In step <strong>4</strong>, see <code>ls_comm_await_step</code>",
         "no answer yet",
         "环形 all-reduce",
@@ -111,6 +111,11 @@ static void test_it_runs_nothing(void **state) {
     expect("tree; \xEF\xBF\xBD\xEF\xBF\xBD \xEF\xBF\xBD"
            "edoc"); /* two bytes that are no UTF-8, and a turn of direction */
     expect("&lt;b onclick=&quot;hacked = 3&quot;&gt;bold");
+    for (int i = 1; i <= 12; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "<code>attack-%d.svg</code>; not shown: ", i);
+        expect(text);
+    }
     expect_no("foreign words");
     expect_no("linked words");
 }
@@ -149,10 +154,28 @@ static void test_bad_input_leaves_the_good_page(void **state) {
     assert_string_equal(page, good);
     free(good);
     assert_int_equal(program_run(&run, "labs/course/report.sh %s x y 03", scratch_path("nowhere")), 2);
-    assert_int_equal(program_run(&run, "%s/course_report --out=%s 03", build_folder(), scratch_path("no/page.html")),
-                     1);
-    assert_int_equal(program_run(&run, "%s/course_report --out=%s", build_folder(), scratch_path("page.html")), 2);
-    assert_int_equal(access(scratch_path("page.html"), F_OK), -1);
+    assert_int_equal(program_run(&run, "%s/course_report --as=text", build_folder()), 2);
+}
+
+/* The page takes the place of nothing that it is made of. */
+static void test_places_of_the_page(void **state) {
+    (void)state;
+    make_submission();
+    static const char *const places[] = {"no/page.html", "made/code/labs/03-allreduce/answers.md", "link.html", "made"};
+    char *before = scratch_read_text(places[1]);
+    assert_int_equal(symlink(scratch_path(places[1]), scratch_path("link.html")), 0);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char code[4096], to[4096];
+        snprintf(code, sizeof code, "%s", scratch_path("made/code"));
+        snprintf(to, sizeof to, "%s", scratch_path(places[i]));
+        program_run(&run, "BUILD=%s COURSE_REFERENCE= labs/course/report.sh %s %s %s 03", scratch_path("made/build"),
+                    code, scratch_path("made/labs"), to);
+        expect_one_line(2, "the page is a file NAME.html in a folder that is there");
+    }
+    char *after = scratch_read_text(places[1]);
+    assert_string_equal(after, before);
+    free(before);
+    free(after);
 }
 
 static void test_verdicts_of_other_code_do_not_count(void **state) {
@@ -199,7 +222,7 @@ static void test_answers_too_large_are_an_error(void **state) {
     scratch_write("made/code/labs/03-allreduce/answers.md", many, 2 << 20);
     report("A=1", "03");
     expect_one_line(1, "answers.md");
-    scratch_write("made/code/labs/03-allreduce/answers.md", many, 1 << 20); /* and as many as may be take no time */
+    scratch_write("made/code/labs/03-allreduce/answers.md", many, 999000); /* and as many as may be take no time */
     assert_int_equal(report("A=1", "03"), 0);
     free(many);
 }
@@ -296,7 +319,13 @@ static void test_characters(void **state) {
     expect_put(html_put, "\xE2\x80\xAE\xE2\x81\xA6", 6, NO NO);
 }
 
-static void put_markdown(FILE *file, const char *text, size_t nbytes) { markdown_put(file, text, nbytes, "none"); }
+static void put_markdown(FILE *file, const char *text, size_t nbytes) {
+    char *copy = malloc(nbytes + 1);
+    assert_non_null(copy);
+    memcpy(copy, text, nbytes);
+    markdown_put(file, copy, nbytes);
+    free(copy);
+}
 
 static void expect_markdown(const char *text, const char *wanted) {
     expect_put(put_markdown, text, strlen(text), wanted);
@@ -305,74 +334,171 @@ static void expect_markdown(const char *text, const char *wanted) {
 static void test_markdown(void **state) {
     (void)state;
     expect_markdown("# A *b*\ntwo\nlines\n\nthree", "<h4>A <em>b</em></h4>\n<p>two\nlines</p>\n<p>three</p>\n");
-    expect_markdown("- a\n  more\n- b\n\n3. c\n4) d",
-                    "<ul><li>a\nmore</li><li>b</li></ul>\n<ol><li value=\"3\">c</li><li value=\"4\">d</li></ol>\n");
-    expect_markdown("```\n# <x>\n```\nend", "<pre><code># &lt;x&gt;\n</code></pre>\n<p>end</p>\n");
-    expect_markdown("~~~\nnever closed", "<pre><code>never closed\n</code></pre>\n");
+    expect_markdown("- a\n  more\n- b\n\n3. c",
+                    "<ul><li>a\nmore</li>\n<li>b</li>\n</ul>\n<ol start=\"3\"><li>c</li>\n</ol>\n");
+    expect_markdown("```\n# <x>\n```\nend", "<pre># &lt;x&gt;\n</pre>\n<p>end</p>\n");
+    expect_markdown("~~~\nnever closed", "<pre>never closed\n</pre>\n");
     expect_markdown("`a*b*` **c *d* e** 2 * 3 * 4 \\*f\\*",
                     "<p><code>a*b*</code> <strong>c <em>d</em> e</strong> 2 * 3 * 4 *f*</p>\n");
-    expect_markdown("2*3*4 *e* 2*a*", "<p>2*3*4 <em>e</em> 2*a*</p>\n");
+    expect_markdown("2*3*4 *e* 2*n*(N-1) `2*3*4` _a_ __b__",
+                    "<p>2*3*4 <em>e</em> 2*n*(N-1) <code>2*3*4</code> _a_ __b__</p>\n");
+    expect_markdown("a|b\n---|---\n*c*|", "<table><thead><tr><th>a</th>\n<th>b</th>\n</tr>\n</thead>\n<tbody><tr><td>"
+                                          "<em>c</em></td>\n<td></td>\n</tr>\n</tbody>\n</table>\n");
 }
+
+/* Whatever leads elsewhere, or is HTML, is there as text. */
+static void test_markdown_leads_nowhere(void **state) {
+    (void)state;
+    expect_markdown("[a](javascript:b) ![c](data:d) <http://e>",
+                    "<p>a (javascript:b) c (data:d) http://e (http://e)</p>\n");
+    expect_markdown("[a](\"<script>b</script>) &lt;", "<p>a (&quot;&lt;script&gt;b&lt;/script&gt;) &amp;lt;</p>\n");
+    expect_markdown("<b onclick='a'>b\n\n<script>c</script>",
+                    "<p>&lt;b onclick=&#39;a&#39;&gt;b</p>\n<p>&lt;script&gt;c&lt;/script&gt;</p>\n");
+    expect_markdown("```\" onclick=a\nb\n```", "<pre>b\n</pre>\n");
+}
+
+/* A text of which far more would come than it is long is shown as it is: rows with more cells than letters, an address
+ * that is named again and again; and what lies too deep is written without its elements. */
+static void test_markdown_that_grows(void **state) {
+    (void)state;
+    enum { MANY = 20000 };
+    char *text = calloc(1, 4 * MANY), *out;
+    assert_non_null(text);
+    for (int i = 0; i < MANY; i++) memcpy(text + i, "|", 1), memcpy(text + MANY + 1 + 2 * i, "|-", 2);
+    text[MANY] = '\n';
+    for (int i = 3 * MANY; i < 4 * MANY - 1; i++) text[i] = i % 2 ? 'x' : '\n';
+    out = text_of(put_markdown, text, 4 * MANY - 1);
+    assert_true(strlen(out) < 10 * MANY);
+    free(out);
+    memset(text, 'u', 2 * MANY);
+    memcpy(text, "[a]: ", 5);
+    for (int i = 2 * MANY; i < 4 * MANY - 4; i += 4) memcpy(text + i, i == 2 * MANY ? "\n\n\n\n" : "[a] ", 4);
+    out = text_of(put_markdown, text, 4 * MANY - 4);
+    assert_true(strlen(out) < 10 * MANY);
+    free(out);
+    memset(text, '>', 1000);
+    out = text_of(put_markdown, text, 1000);
+    int quotes = 0;
+    for (const char *at = out; (at = strstr(at, "<blockquote>")); at++) quotes++;
+    assert_in_range(quotes, 1, 32);
+    free(out);
+    free(text);
+}
+
+#define QUESTION(number, words)                                                                                        \
+    "<div class=\"question\">\n<blockquote><ol start=\"" number "\"><li>" words "</li>\n</ol>\n</blockquote>\n</"      \
+    "div>\n"
+#define MISSING "<p class=\"missing\"></p>\n"
 
 static void test_questions(void **state) {
     (void)state;
-    expect_markdown("> 1. q\n\n> 2. r\nanswer",
-                    "<blockquote><p>1. q</p></blockquote>\n<p "
-                    "class=\"missing\">none</p>\n<blockquote><p>2. r</p></blockquote>\n<p>answer</p>\n");
-    expect_markdown("> 1. q\n\n## only a heading",
-                    "<blockquote><p>1. q</p></blockquote>\n<h4>only a heading</h4>\n<p class=\"missing\">none</p>\n");
+    expect_markdown("> 1. q\n\n> 2. r\nanswer", QUESTION("1", "q") MISSING QUESTION("2", "r") "<p>answer</p>\n");
+    expect_markdown("> 1. q\n> more\n> 2. s\n\n## only a heading",
+                    QUESTION("1", "q\nmore</li>\n<li>s") "<h4>only a heading</h4>\n" MISSING);
     expect_markdown("> 1. q\n\n## a heading\nand words\n\n> quoted",
-                    "<blockquote><p>1. q</p></blockquote>\n<h4>a heading</h4>\n<p>and words</p>\n"
-                    "<blockquote><p>quoted</p></blockquote>\n");
-    static const char text[] = "> 1. q\n\na\n\n> 2. r\n\n## h\n\n> 3. s\n\n- b\n\n> quoted";
-    markdown_said said = markdown_put(NULL, text, strlen(text), NULL);
-    assert_int_equal(said.questions, 3);
-    assert_int_equal(said.answered, 2);
+                    QUESTION("1", "q") "<h4>a heading</h4>\n<p>and words</p>\n<blockquote><p>quoted</p>\n"
+                                       "</blockquote>\n");
+    expect_markdown("> 1. q\n\na\n\n> 2. r\n\n## h\n\n> 3. s\n\n- b\n\n> quoted",
+                    QUESTION("1", "q") "<p>a</p>\n" QUESTION("2", "r") "<h4>h</h4>\n" MISSING QUESTION(
+                        "3", "s") "<ul><li>b</li>\n</ul>\n<blockquote><p>quoted</p>\n</blockquote>\n");
+    expect_markdown("> 1. q\n```\nnever closed\n> 2. r",
+                    QUESTION("1", "q") "<pre>never closed\n</pre>\n" QUESTION("2", "r") MISSING);
 }
 
 static void expect_svg(const char *text, const char *wanted, const char *why) {
-    char *out = NULL;
+    char *out = NULL, said[SVG_WHY_CAPACITY];
     size_t length;
-    svg_said said;
     FILE *file = open_memstream(&out, &length);
     assert_non_null(file);
-    svg_put(file, &said, text, strlen(text), "p-", "name");
+    svg_put(file, said, text, strlen(text), "p-", "name");
     fclose(file);
-    assert_string_equal(said.why, why);
+    assert_string_equal(said, why);
     if (!why[0]) assert_string_equal(out, wanted);
     free(out);
 }
 
 #define HEAD "<svg role=\"img\" viewBox=\"0 0 9 9\" aria-label=\"name\">"
 #define BEGIN "<svg viewBox='0 0 9 9'>"
+#define NO_XML "it is not well-formed XML: "
 
 static void test_pictures(void **state) {
     (void)state;
     expect_svg(BEGIN "<g fill=\"red\"><path id='a' d='M0,0 L1,-1.5e3'/></g></svg>",
                HEAD "<g fill=\"red\"><path id=\"p-a\" d=\"M0,0 L1,-1.5e3\"></path></g></svg>", "");
-    expect_svg(
-        "<svg width='9' height='9'><use xlink:href='#a'/><use href='x#a'/><rect filter='url(#t)' fill='url(x)'/></svg>",
-        HEAD "<use href=\"#p-a\"></use><use></use><rect filter=\"url(#p-t)\"></rect></svg>", "");
-    expect_svg(BEGIN "<x><g/><path/></x><g id='a' onclick='b()' class='c' style='d'>&lt;&#60;&nbsp;</g></svg>",
-               HEAD "<g>&lt;&lt;&amp;nbsp;</g></svg>", "");
-    expect_svg(BEGIN "<![CDATA[<script>]]><!-- <x> --><svg></svg></svg>", HEAD "&lt;script&gt;</svg>", "");
-    expect_svg(BEGIN "<path d='\"&quot;<'/></svg>", HEAD "<path></path></svg>", "");
+    expect_svg("<svg width='9' height='9'><use xlink:href='#a'/><rect filter='url(#t)'/></svg>",
+               HEAD "<use href=\"#p-a\"></use><rect filter=\"url(#p-t)\"></rect></svg>", "");
+    expect_svg(BEGIN "<g id='a' class='c' style='filter:url(#t)'>&lt;&#60;</g></svg>", HEAD "<g>&lt;&lt;</g></svg>",
+               "");
+    expect_svg("<?xml-stylesheet href='http://x'?><!DOCTYPE svg>" BEGIN "<![CDATA[<script>]]><!-- <x> --></svg>",
+               HEAD "&lt;script&gt;</svg>", "");
     expect_svg("", "", "it is empty");
     expect_svg("<html></html>", "", "it is no SVG picture");
     expect_svg("<svg></svg>", "", "it has no size");
-    expect_svg(BEGIN "<g></svg>", "", "it is not well-formed XML");
-    expect_svg(BEGIN "<g a=b></g></svg>", "", "it is not well-formed XML");
-    expect_svg(BEGIN "</svg><svg>", "", "it is no SVG picture");
-    expect_svg(BEGIN "</svg> more", "", "it is not well-formed XML");
-    expect_svg(BEGIN "<!-- ", "", "it ends in the middle");
+    expect_svg(BEGIN "<g></svg>", "", NO_XML "mismatched tag in line 1");
+    expect_svg(BEGIN "<g a=b></g></svg>", "", NO_XML "not well-formed (invalid token) in line 1");
+    expect_svg(BEGIN "</svg><svg>", "", NO_XML "junk after document element in line 1");
+    expect_svg(BEGIN "</svg> more", "", NO_XML "junk after document element in line 1");
+    expect_svg(BEGIN "<!-- ", "", NO_XML "unclosed token in line 1");
+    expect_svg(BEGIN "&nbsp;</svg>", "", NO_XML "undefined entity in line 1");
     expect_svg("<!DOCTYPE svg [<!ENTITY a 'b'>]>" BEGIN "</svg>", "", "it defines entities of its own");
 }
 
-static void test_pictures_too_deep(void **state) {
+/* What could run or fetch is refused as a whole: by its element, or by its attribute. */
+static void test_pictures_that_attack(void **state) {
     (void)state;
-    char text[2000] = BEGIN;
-    for (int i = 0; i < 200; i++) strcat(text, "<g>");
+    static const char *const elements[] = {"script", "style",   "foreignObject", "image",   "a",
+                                           "iframe", "animate", "set",           "svg",     "s:script",
+                                           "SCRIPT", "pattern", "mask",          "feImage", "handler"};
+    static const char *const attributes[][3] = {
+        {"g", "onclick", "a()"},
+        {"g", "ONLOAD", "a()"},
+        {"g", "xml:base", "http://x/"},
+        {"use", "href", "http://x/#a"},
+        {"use", "href", "data:image/svg+xml;base64,PHN2Zy8+"},
+        {"use", "xlink:href", "x#a"},
+        {"use", "href", "javascript:a()"},
+        {"use", "href", "url(#a)"},
+        {"rect", "href", "#a"},
+        {"rect", "style", "background:url(http://x)"},
+        {"rect", "style", "fill:u\\72l(x)"},
+        {"rect", "style", "filter:url(#a) url(x)"},
+        {"rect", "fill", "url(x)"},
+        {"rect", "fill", "URL(#a)"},
+        {"rect", "fill", "url(#a) url(x)"},
+        {"rect", "fill", "url(#a"},
+        {"rect", "fill", "&#106;avascript:a()"},
+        {"path", "d", "&quot; onload=&quot;a()"},
+        {"path", "d", "&lt;script>"},
+        {"path", "id", "a b"},
+        {"path", "id", "a&quot;"},
+    };
+    char text[200], why[SVG_WHY_CAPACITY];
+    for (size_t i = 0; i < sizeof elements / sizeof *elements; i++) {
+        snprintf(text, sizeof text, BEGIN "<g><%s/></g></svg>", elements[i]);
+        snprintf(why, sizeof why, "it has an element <%s>", elements[i]);
+        expect_svg(text, "", why);
+    }
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
+        const char *const *a = attributes[i];
+        snprintf(text, sizeof text, BEGIN "<%s %s=\"%s\"/></svg>", a[0], a[1], a[2]);
+        snprintf(why, sizeof why, "the attribute %s of its <%s> is not let through, or its value is not", a[1], a[0]);
+        expect_svg(text, "", why);
+    }
+    expect_svg("<svg viewBox='0 0 9 9' onload='a()'></svg>", "",
+               "the attribute onload of its <svg> is not let through");
+}
+
+static void test_pictures_too_large(void **state) {
+    (void)state;
+    enum { USES = 50001 };
+    char *text = malloc(USES * 8 + 100), *at = text + sprintf(text, BEGIN);
+    assert_non_null(text);
+    for (int i = 0; i < 200; i++) at = stpcpy(at, "<g>");
     expect_svg(text, "", "its elements lie too deep in each other");
+    at = text + strlen(BEGIN);
+    for (int i = 0; i < USES; i++) at = stpcpy(at, "<use/>");
+    expect_svg(text, "", "it uses shapes more than 50000 times");
+    free(text);
 }
 
 int main(void) {
@@ -381,6 +507,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_it_runs_nothing, programs_setup, teardown),
         cmocka_unit_test_setup_teardown(test_in_chinese, programs_setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_input_leaves_the_good_page, programs_setup, teardown),
+        cmocka_unit_test_setup_teardown(test_places_of_the_page, programs_setup, teardown),
         cmocka_unit_test_setup_teardown(test_verdicts_of_other_code_do_not_count, programs_setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_cannot_be_graded_has_no_verdict, programs_setup, teardown),
         cmocka_unit_test_setup_teardown(test_answers_too_large_are_an_error, programs_setup, teardown),
@@ -389,9 +516,12 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_room_for_answers, programs_setup, teardown),
         cmocka_unit_test(test_characters),
         cmocka_unit_test(test_markdown),
+        cmocka_unit_test(test_markdown_leads_nowhere),
+        cmocka_unit_test(test_markdown_that_grows),
         cmocka_unit_test(test_questions),
         cmocka_unit_test(test_pictures),
-        cmocka_unit_test(test_pictures_too_deep),
+        cmocka_unit_test(test_pictures_that_attack),
+        cmocka_unit_test(test_pictures_too_large),
     };
     return cmocka_run_group_tests_name("course_report", tests, NULL, NULL);
 }

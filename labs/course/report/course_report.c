@@ -1,123 +1,172 @@
-/* course_report — a student's report on the course, as one HTML page: `make report` calls it.
+/* course_report — the parts of a student's report (`make report`, labs/course/report.sh) that others wrote, made harmless:
+ * what it prints can stand in an HTML page.
  *
- *     build/course_report --out=report.html --built=build/labs --code=. 02 03
+ *     build/course_report --as=answers FILE
  *
- * labs/course/report.sh has found out what there is of each lab (BUILT/NN/report.facts, report.diff). Here it is put
- * together with verdicts, pictures and answers. Exit status: 0 the page is written, 1 not, and an older one is as it was, 2
- * wrong usage. */
+ * Exit status: 0 it is printed; 1 it cannot be read or, of a picture, not be shown: then what was printed is why; 2 wrong
+ * usage. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/base/bytes_text.h"
 #include "common/base/file.h"
+#include "common/base/json.h"
 #include "common/base/log.h"
-#include "common/base/named_files.h"
 #include "common/base/options.h"
 #include "common/base/results.h"
-#include "labs/course/report/page.h"
+#include "common/base/version.h"
+#include "labs/bench/shared/machine.h"
+#include "labs/course/grade/verdict.h"
+#include "labs/course/report/html.h"
+#include "labs/course/report/markdown.h"
+#include "labs/course/report/svg.h"
 
-struct settings {
-    const char *out, *built, *code, *results, *student, *language, *compiler;
-};
+enum { MOST_BYTES = 4 << 20, MOST_ANSWERS = 1 << 20 };
 
-static ls_status parse(struct settings *s, int argc, char **argv, ls_parsed *parsed) {
-    const ls_option options[] = {
-        {.kind = LS_OPTION_STRING, .name = "out", .to.text = &s->out, .argument = "FILE", .help = "the page"},
-        {.kind = LS_OPTION_STRING,
-         .name = "built",
-         .to.text = &s->built,
-         .argument = "DIR",
-         .help = "where labs/course/report.sh, make lab and make grade have left what they found"},
-        {.kind = LS_OPTION_STRING,
-         .name = "code",
-         .to.text = &s->code,
-         .argument = "DIR",
-         .help = "the student's files"},
-        {.kind = LS_OPTION_STRING,
-         .name = "results",
-         .to.text = &s->results,
-         .argument = "DIR",
-         .help = "where programs have drawn their pictures"},
-        {.kind = LS_OPTION_STRING, .name = "student", .to.text = &s->student, .argument = "NAME", .help = "who did it"},
-        {.kind = LS_OPTION_STRING,
-         .name = "compiler",
-         .to.text = &s->compiler,
-         .argument = "WORDS",
-         .help = "which compiler the labs are built with",
-         .empty = "this program's"},
-        {.kind = LS_OPTION_STRING,
-         .name = "language",
-         .to.text = &s->language,
-         .argument = "en|zh",
-         .help = "of the page's own words"},
-    };
-    const ls_command command = {.purpose = "Writes a report on labs as one HTML page: `make report` calls it.",
-                                .operands = "LAB...",
-                                .options = options,
-                                .count = sizeof options / sizeof options[0]};
-    ls_status status = ls_options_parse(&command, argc, argv, parsed);
-    if (status != LS_OK || parsed->help) return status;
-    if (parsed->first_operand == argc) return ls_fail(LS_ERR_USAGE, "which labs? their numbers, as 02 03");
-    return s->out ? ls_file_check(s->out) : ls_fail(LS_ERR_USAGE, "where to? --out=FILE.html");
-}
-
-static ls_status open_labs(page *p, const struct settings *s, char **numbers) {
-    ls_status status = LS_OK;
-    for (; status == LS_OK && *numbers; numbers++)
-        status = page_lab_open(&p->labs[p->lab_count++], s->built, *numbers, s->code);
-    return status;
-}
-
-static ls_status write_page(const page *p, const char *path) {
-    char *text = page_text(p);
-    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", path);
-    ls_status status = ls_file_write_text(path, text);
-    if (status == LS_OK) printf("report: %s\n", path);
+static ls_status put_text(const char *path) {
+    char *text;
+    size_t nbytes;
+    ls_status status = ls_file_read(path, MOST_BYTES, &text, &nbytes);
+    if (status == LS_OK) html_put(stdout, text, nbytes);
     free(text);
     return status;
 }
 
-/* What report.sh, make lab and make grade have left, and pictures. */
-static bool is_found(const char *name) {
-    const char *ending = strrchr(name, '.');
-    return strcmp(name, "report.facts") == 0 || strcmp(name, "report.diff") == 0 || strcmp(name, "grade.json") == 0 ||
-           (ending && (strcmp(ending, ".svg") == 0 || strcmp(ending, ".png") == 0));
-}
-
-/* The page takes the place of nothing that it is made of. */
-static ls_status check_out(const page *p, const struct settings *s) {
-    ls_named_files files = {0};
-    ls_named_files_add(&files, &(ls_named_file){.option = "--out", .path = s->out, .is_output = true});
-    ls_named_files_add(&files, &(ls_named_file){.option = "--results", .path = s->results, .owns = is_found});
-    for (int i = 0; i < p->lab_count; i++) {
-        const page_lab *lab = &p->labs[i];
-        ls_named_files_add(&files, &(ls_named_file){.option = "--built", .path = lab->figures, .owns = is_found});
-        ls_named_files_add(&files, &(ls_named_file){.option = "--code", .path = lab->answers_file});
-    }
-    return ls_named_files_check(&files);
-}
-
-static ls_status run(const struct settings *s, char **numbers, int count) {
-    page p = {.language = strncmp(s->language, "zh", 2) == 0 ? CHINESE : ENGLISH,
-              .student = s->student,
-              .results = s->results};
-    p.labs = calloc((size_t)count, sizeof *p.labs);
-    if (!p.labs) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %d labs", count);
-    bench_describe_machine(&p.machine);
-    if (s->compiler) snprintf(p.machine.compiler, sizeof p.machine.compiler, "%s", s->compiler);
-    ls_status status = open_labs(&p, s, numbers);
-    if (status == LS_OK) status = check_out(&p, s);
-    if (status == LS_OK) status = write_page(&p, s->out);
-    for (int i = 0; i < p.lab_count; i++) page_lab_close(&p.labs[i]);
-    free(p.labs);
+static ls_status put_answers(const char *path) {
+    char *text;
+    size_t nbytes;
+    ls_status status = ls_file_read(path, MOST_ANSWERS, &text, &nbytes);
+    if (status == LS_OK) markdown_put(stdout, text, nbytes);
+    free(text);
     return status;
 }
 
+/* Also what makes a picture unreadable is a reason for the page, and no error of this program. */
+static ls_status put_picture(const char *path, const char *prefix) {
+    char why[SVG_WHY_CAPACITY] = "", *text = NULL, *drawn = NULL;
+    size_t nbytes = 0, drawn_nbytes;
+    const char *slash = strrchr(path, '/');
+    ls_log_sink before = ls_log_capture(why, sizeof why);
+    ls_status status = ls_file_read(path, SVG_MOST_BYTES, &text, &nbytes);
+    ls_log_restore(before);
+    FILE *picture = status == LS_OK ? open_memstream(&drawn, &drawn_nbytes) : NULL;
+    if (picture) {
+        svg_put(picture, why, text, nbytes, prefix, slash ? slash + 1 : path);
+        fclose(picture);
+    }
+    if (!drawn && !why[0]) snprintf(why, sizeof why, "no memory");
+    fputs(why[0] ? why : drawn, stdout);
+    free(text);
+    free(drawn);
+    return why[0] ? LS_ERR_INVALID : LS_OK;
+}
+
+/* --- facts for page.awk: lines of a key and fields, which --as=text still has to make harmless --------------------------- */
+
+static void put_field(const char *text) {
+    putchar('\t');
+    for (; *text; text++) putchar(strchr("\t\r\n", *text) ? ' ' : *text);
+}
+
+static void put_judged(ls_json *json, const cJSON *check) {
+    const char *name = ls_json_text(json, check, "verdict"), *shown = name;
+    words_language language = words_language_of(getenv("LS_LANG"));
+    for (int v = VERDICT_HELD; v <= VERDICT_NOT_RUN; v++)
+        if (strcmp(name, verdict_name((verdict)v, WORDS_ENGLISH)) == 0) shown = verdict_name((verdict)v, language);
+    fputs("judged", stdout);
+    put_field(ls_json_text(json, check, "check"));
+    put_field(strcmp(name, "held") == 0 ? "held" : "lost");
+    put_field(shown);
+    printf("\t%d", (int)ls_json_whole(json, check, "points", 0, 1000));
+    printf("\t%d", (int)ls_json_whole(json, check, "of", 0, 1000));
+    put_field(ls_json_text(json, check, "invariant"));
+    put_field(ls_json_text(json, check, "why"));
+    putchar('\n');
+}
+
+static ls_status put_grade(const char *path) {
+    ls_json *json;
+    ls_status status = ls_json_open(&json, path);
+    if (status != LS_OK) return status;
+    const cJSON *root = ls_json_root(json), *check;
+    printf("grade\t%d", (int)ls_json_whole(json, root, "points", 0, 100000));
+    printf("\t%d", (int)ls_json_whole(json, root, "of", 0, 100000));
+    printf("\t%.0f\n", ls_json_number(json, root, "seed", 0, 1e15));
+    cJSON_ArrayForEach(check, ls_json_array(json, root, "checks")) put_judged(json, check);
+    status = ls_json_failed(json) ? LS_ERR_INVALID : LS_OK;
+    ls_json_close(json);
+    return status;
+}
+
+static void put_fact(const char *name, const char *value, const char *more) {
+    printf("machine\t%s", name);
+    put_field(value);
+    put_field(more);
+    putchar('\n');
+}
+
+static ls_status put_machine(const char *compiler) {
+    bench_machine m;
+    char cores[16], load[32] = "unknown", memory[LS_BYTES_TEXT_CAPACITY], date[32];
+    bench_describe_machine(&m);
+    snprintf(cores, sizeof cores, "%d", m.cores);
+    if (m.load >= 0) snprintf(load, sizeof load, "%.2f", m.load);
+    snprintf(date, sizeof date, "%.10s %.5s UTC", m.date, strlen(m.date) > 16 ? m.date + 11 : "");
+    put_fact("processor", m.cpu, "");
+    put_fact("cores", cores, "");
+    put_fact("memory", ls_bytes_text(memory, (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE)), "");
+    put_fact("load", load, "");
+    put_fact("system", m.system, "");
+    put_fact("compiler", compiler ? compiler : m.compiler, "");
+    put_fact("lockstep", LS_VERSION, strcmp(m.commit, "unknown") == 0 ? "" : m.commit);
+    put_fact("date", date, "");
+    return LS_OK;
+}
+
 int main(int argc, char **argv) {
-    struct settings settings = {.built = "build/labs", .code = ".", .results = "build/results", .language = "en"};
+    enum { AS_TEXT, AS_ANSWERS, AS_PICTURE, AS_GRADE, AS_MACHINE };
+    static const char *const kinds[] = {"text", "answers", "picture", "grade", "machine", NULL};
+    const char *prefix = "picture-", *compiler = NULL;
+    int as = AS_TEXT;
+    const ls_option options[] = {
+        {.kind = LS_OPTION_CHOICE,
+         .name = "as",
+         .to.number = &as,
+         .choices = kinds,
+         .help = "what FILE is; machine: this one"},
+        {.kind = LS_OPTION_STRING,
+         .name = "prefix",
+         .to.text = &prefix,
+         .argument = "NAME",
+         .help = "of a picture: begins the names in it; letters, digits and hyphens"},
+        {.kind = LS_OPTION_STRING,
+         .name = "compiler",
+         .to.text = &compiler,
+         .argument = "WORDS",
+         .help = "of a machine: which one the labs are built with",
+         .empty = "this program's"},
+    };
+    const ls_command command = {.purpose = "Prints a part of a report on labs as HTML: `make report` calls it.",
+                                .operands = "FILE",
+                                .options = options,
+                                .count = sizeof options / sizeof options[0]};
     ls_parsed parsed;
     ls_log_init(argv[0], -1, false);
-    ls_status status = parse(&settings, argc, argv, &parsed);
-    if (status == LS_OK && !parsed.help)
-        status = run(&settings, argv + parsed.first_operand, argc - parsed.first_operand);
+    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
+    if (status == LS_OK && !parsed.help) {
+        const char *file = argv[parsed.first_operand];
+        if (argc - parsed.first_operand != (as != AS_MACHINE))
+            status =
+                ls_fail(LS_ERR_USAGE, as == AS_MACHINE ? "--as=machine takes no file" : "which file? it takes one");
+        else if (prefix[strspn(prefix, "abcdefghijklmnopqrstuvwxyz0123456789-")])
+            status = ls_fail(LS_ERR_USAGE, "--prefix takes letters, digits and hyphens");
+        else
+            status = as == AS_TEXT      ? put_text(file)
+                     : as == AS_ANSWERS ? put_answers(file)
+                     : as == AS_PICTURE ? put_picture(file, prefix)
+                     : as == AS_GRADE   ? put_grade(file)
+                                        : put_machine(compiler);
+    }
     return ls_status_exit_code(ls_results_written(status));
 }

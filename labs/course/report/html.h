@@ -3,7 +3,6 @@
 #define LABS_COURSE_REPORT_HTML_H
 
 #include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 
 /* Writes `nbytes` of text so that nothing in it is markup, within an element or within an attribute's double quotes.
@@ -13,11 +12,5 @@ void html_put(FILE *page, const char *text, size_t nbytes);
 
 /* The same for a text that ends with a zero byte. */
 void html_put_text(FILE *page, const char *text);
-
-/* The character at *at, which moves on behind it; U+FFFD for a byte that begins none. *at < end. */
-uint32_t html_next_character(const char **at, const char *end);
-
-/* One character, as html_put does. */
-void html_put_character(FILE *page, uint32_t character);
 
 #endif

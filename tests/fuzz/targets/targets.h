@@ -18,8 +18,14 @@
     X(store_protocol)                                                                                                  \
     X(workload)                                                                                                        \
     X(node)                                                                                                            \
-    X(trace)                                                                                                           \
-    X(report)
+    X(trace) FUZZ_REPORT(X)
+
+/* Without its two libraries there is no report to fuzz. */
+#if __has_include(<md4c.h>) && __has_include(<expat.h>)
+#define FUZZ_REPORT(X) X(report)
+#else
+#define FUZZ_REPORT(X)
+#endif
 
 #define FUZZ_DECLARE(name) void fuzz_##name(const uint8_t *data, size_t nbytes);
 FUZZ_TARGET_MAP(FUZZ_DECLARE)

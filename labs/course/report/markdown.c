@@ -17,7 +17,8 @@ enum { MOST_LEVELS = 32, TIMES = 1 }; /* TIMES stands for a "*" that Markdown do
 
 typedef struct writer {
     FILE *page;
-    int depth;   /* elements that lie deeper than MOST_LEVELS are not written; what is in them is */
+    const char *open[MOST_LEVELS]; /* elements that lie deeper are not written; what is in them is */
+    int depth;
     size_t left; /* of what may come of this text: rows of a table can have more cells than letters */
     bool words;  /* something else than headings was written */
 } writer;
@@ -30,16 +31,20 @@ static int take(writer *w, size_t amount) {
 
 /* `element` NULL: none is written. */
 static int begin(writer *w, const char *element, unsigned first) {
-    if (element && w->depth++ < MOST_LEVELS) {
+    if (element && w->depth < MOST_LEVELS) {
         fprintf(w->page, "<%s", element);
         if (first) fprintf(w->page, " start=\"%u\"", first);
         fputc('>', w->page);
+        w->open[w->depth++] = element;
     }
     return take(w, 1);
 }
 
-static int end(writer *w, const char *element, const char *behind) {
-    if (element && --w->depth < MOST_LEVELS) fprintf(w->page, "</%s>%s", element, behind);
+/* With what was begun in it. md4c 0.4.8 may also end what it has not begun: a code span that begins in an address. */
+static int end(writer *w, const char *element) {
+    int at = w->depth - 1;
+    while (at >= 0 && element != w->open[at]) at--;
+    while (at >= 0 && w->depth > at) fprintf(w->page, "</%s>", w->open[--w->depth]);
     return 0;
 }
 
@@ -59,7 +64,12 @@ static int begin_block(MD_BLOCKTYPE type, void *detail, void *to) {
     return begin(w, element, type == MD_BLOCK_OL ? ((const MD_BLOCK_OL_DETAIL *)detail)->start : 0);
 }
 
-static int end_block(MD_BLOCKTYPE type, void *detail, void *to) { return end(to, block_element(type, detail), "\n"); }
+static int end_block(MD_BLOCKTYPE type, void *detail, void *to) {
+    writer *w = to;
+    const char *element = block_element(type, detail);
+    end(w, element);
+    return element ? fputc('\n', w->page), 0 : 0;
+}
 
 static int put_text(MD_TEXTTYPE type, const char *text, MD_SIZE nbytes, void *to) {
     writer *w = to;
@@ -93,7 +103,7 @@ static int end_span(MD_SPANTYPE type, void *detail, void *to) {
         if (put_text(MD_TEXT_NORMAL, address->text, address->size, to) != 0) return -1;
         put_text(MD_TEXT_NORMAL, ")", 1, to);
     }
-    return end(to, span_element(type), "");
+    return end(to, span_element(type));
 }
 
 /* Whether anything but headings came of it. Text of which too much would come is written as it was typed. */
@@ -108,6 +118,7 @@ static bool put_part(FILE *page, const char *text, size_t nbytes) {
                               .leave_span = end_span,
                               .text = put_text};
     bool whole = w.page && md_parse(text, (MD_SIZE)nbytes, &parser, &w) == 0;
+    if (w.depth > 0) end(&w, w.open[0]);
     if (w.page) whole = fclose(w.page) == 0 && whole;
     if (whole) {
         fwrite(drawn, 1, drawn_nbytes, page);

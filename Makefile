@@ -396,10 +396,16 @@ $(BUILD)/obj/kernels/cpu/variant/$(1)/%.o: kernels/cpu/variant/%.c
 endef
 $(foreach isa,$(VARIANTS),$(eval $(call variant_rule,$(isa))))
 
-$(LIB): $(LIB_OBJ)
+# What the library is made of; newer than it is if that has changed, as when a file has gone.
+MEMBERS    := $(BUILD)/obj/members
+$(MEMBERS): anew
+	@mkdir -p $(@D)
+	@echo '$(LIB_OBJ)' | cmp -s - $@ || echo '$(LIB_OBJ)' >$@
+
+$(LIB): $(LIB_OBJ) $(MEMBERS)
 	@rm -f $@
 	$(say)
-	$(Q)$(AR) rcs $@ $^
+	$(Q)$(AR) rcs $@ $(LIB_OBJ)
 
 define program_rule
 $(BUILD)/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(LIB)

@@ -11,7 +11,9 @@ enum { ROW_TEXT_CAPACITY = 512 };
 
 ls_status tables_book_create(tables_book **out) {
     *out = calloc(1, sizeof **out);
-    return *out ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the tables");
+    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the tables");
+    (*out)->group = "";
+    return LS_OK;
 }
 
 void tables_book_destroy(tables_book *book) {
@@ -39,7 +41,7 @@ static struct tables_item *append(tables_book *book, enum tables_item_kind kind)
         book->capacity = capacity;
     }
     struct tables_item *item = &book->items[book->count++];
-    *item = (struct tables_item){.kind = kind, .table = book->table};
+    *item = (struct tables_item){.kind = kind, .table = book->table, .group = book->group};
     return item;
 }
 
@@ -51,6 +53,7 @@ static char *copy(tables_book *book, const char *text) {
 
 void tables_begin(tables_book *book, int number, const char *title) {
     book->table = number;
+    book->group = "";
     struct tables_item *item = append(book, TABLES_TITLE);
     if (item) item->text = copy(book, title);
 }
@@ -72,7 +75,22 @@ void tables_add(tables_book *book, const struct tables_row *row) {
     item->row = *row;
     item->row.quantity = copy(book, row->quantity);
     item->row.mode = copy(book, row->mode);
-    item->row.how = copy(book, row->how);
+    item->row.how = copy(book, row->how ? row->how : "");
+}
+
+void tables_group(tables_book *book, const char *group) { book->group = group; }
+
+void tables_take(tables_book *book, const tables_book *from, const char *group, const char *how, double tolerance) {
+    book->out_of_memory |= from->out_of_memory;
+    for (size_t i = 0; i < from->count; i++) {
+        const struct tables_item *item = &from->items[i];
+        if (strcmp(item->group, group) != 0) continue;
+        struct tables_row row = item->row;
+        row.how = how;
+        if (row.bound == TABLES_WITHIN && tolerance > 0) row.tolerance = tolerance;
+        if (item->kind == TABLES_TEXT) tables_text(book, "%s", item->text);
+        if (item->kind == TABLES_ROW) tables_add(book, &row);
+    }
 }
 
 double tables_deviation(const struct tables_row *row) {
@@ -113,12 +131,12 @@ static bool misses_bound(const struct tables_item *item) {
 /* "3 in table 5, 1 in table 6", of the bounds that are missed. */
 static void put_missed(const tables_book *book, FILE *file) {
     const char *before = "";
-    for (const struct tables_table *table = tables_all; table->title; table++) {
+    for (int table = 1; table <= book->table; table++) { /* in ascending order, as they are made */
         int missed = 0;
         for (size_t i = 0; i < book->count; i++)
-            missed += book->items[i].table == table->number && misses_bound(&book->items[i]);
+            missed += book->items[i].table == table && misses_bound(&book->items[i]);
         if (missed == 0) continue;
-        fprintf(file, "%s%d in table %d", before, missed, table->number);
+        fprintf(file, "%s%d in table %d", before, missed, table);
         before = ", ";
     }
 }
@@ -137,9 +155,3 @@ ls_status tables_judge(const tables_book *book, bool strict, FILE *file) {
     if (missed == 0 || !strict) return LS_OK;
     return ls_fail(LS_ERR_INVALID, "%d of %d bounds are missed, first %s", missed, bounds, first);
 }
-
-const struct tables_table tables_all[] = {
-#define TABLES_LINE(number, name, title) {number, title, tables_make_##name},
-    TABLES_MAP(TABLES_LINE)
-#undef TABLES_LINE
-        {0, NULL, NULL}};

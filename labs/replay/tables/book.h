@@ -11,6 +11,7 @@ enum tables_item_kind { TABLES_TITLE, TABLES_TEXT, TABLES_ROW };
 struct tables_item {
     enum tables_item_kind kind;
     int table;
+    const char *group;     /* "": none */
     char *text;            /* of a title or paragraph */
     struct tables_row row; /* its texts are the book's own */
 };
@@ -18,7 +19,8 @@ struct tables_item {
 struct tables_book {
     struct tables_item *items;
     size_t count, capacity;
-    int table; /* that is being written */
+    int table;         /* that is being written */
+    const char *group; /* of it */
     bool out_of_memory;
 };
 

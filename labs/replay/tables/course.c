@@ -9,15 +9,27 @@
  *                                   gradients reduced (as PyTorch does where there is NCCL): about a constant in N
  *   copies: dp_train's default, and the course's own explanation of DP, is that device 0 copies parameters to each
  *           device and gradients from each. Such a DP is replayed with the same rates, and has no part in the fit: its
- *           times grow with N, which the course's do not
+ *           times grow with N, which the course's do not (rows of course.json)
  *   least : squares of relative deviations over the seven different cells, so four degrees of freedom are left */
 #include "labs/replay/tables/course.h"
 
+#include <math.h>
+
 const struct course_cell course_cells[COURSE_CELLS] = {
-    {"all", LS_PLAN_SINGLE, 1, 100}, {"DP", LS_PLAN_DP, 2, 60},   {"DP", LS_PLAN_DP, 4, 40},
-    {"DP", LS_PLAN_DP, 8, 30},       {"DDP", LS_PLAN_DDP, 2, 52}, {"DDP", LS_PLAN_DDP, 4, 28},
+    {"all", LS_PLAN_SINGLE, 1, 100},
+    {"DP by collectives", LS_PLAN_DP, 2, 60},
+    {"DP by collectives", LS_PLAN_DP, 4, 40},
+    {"DP by collectives", LS_PLAN_DP, 8, 30},
+    {"DDP", LS_PLAN_DDP, 2, 52},
+    {"DDP", LS_PLAN_DDP, 4, 28},
     {"DDP", LS_PLAN_DDP, 8, 15},
 };
+
+double course_ms(ls_plan_mode plan, int n) {
+    for (int i = 0; i < COURSE_CELLS; i++)
+        if (course_cells[i].n == n && (n == 1 || course_cells[i].plan == plan)) return course_cells[i].ms;
+    return NAN;
+}
 
 const struct course_parameter course_parameters[COURSE_PARAMETERS] = {
     {"device's memory, GB/s (products in proportion)",
@@ -35,8 +47,9 @@ ls_status course_open(struct course_model *model) {
         return status;
     }
     model->device = *ls_node_device(model->node);
-    model->link_GBps = ls_node_link(model->node, 0)->GBps;
-    model->bus_GBps = ls_node_collectives(model->node)->bus_GBps;
+    model->file_value[0] = model->device.memory_GBps;
+    model->file_value[1] = ls_node_link(model->node, 0)->GBps;
+    model->file_value[2] = ls_node_collectives(model->node)->bus_GBps;
     return LS_OK;
 }
 
@@ -44,12 +57,6 @@ void course_close(struct course_model *model) {
     ls_workload_close(model->workload);
     ls_node_close(model->node);
     *model = (struct course_model){0};
-}
-
-void course_file_values(const struct course_model *model, double values[COURSE_PARAMETERS]) {
-    values[0] = model->device.memory_GBps;
-    values[1] = model->link_GBps;
-    values[2] = model->bus_GBps;
 }
 
 static void set_values(struct course_model *model, const double values[COURSE_PARAMETERS]) {
@@ -60,11 +67,11 @@ static void set_values(struct course_model *model, const double values[COURSE_PA
     ls_node_change_collectives(model->node)->bus_GBps = values[2];
 }
 
-ls_status course_replay(struct tables_replayed *replayed, struct course_model *model, ls_plan_mode mode, int n,
-                        bool by_copies, const double values[COURSE_PARAMETERS]) {
-    struct ls_plan options = ls_plan_defaults(mode, n, model->workload->defaults.batch);
+ls_status course_replay(struct tables_replayed *replayed, struct course_model *model, const struct course_cell *cell,
+                        const double values[COURSE_PARAMETERS]) {
+    struct ls_plan options = ls_plan_defaults(cell->plan, cell->n, model->workload->defaults.batch);
     options.precision = model->workload->defaults.precision;
-    options.replicate_by_collectives = !by_copies;
+    options.replicate_by_collectives = true;
     set_values(model, values);
     return tables_replay(replayed, model->workload, model->node, &options);
 }
@@ -85,7 +92,7 @@ static ls_status residuals(void *context, const double *parameters, double *resi
         const struct course_cell *cell = &course_cells[i];
         struct tables_replayed replayed = {0};
         if (i == fitting->left_out) continue;
-        status = course_replay(&replayed, fitting->model, cell->plan, cell->n, false, values);
+        status = course_replay(&replayed, fitting->model, cell, values);
         residual[count++] = replayed.step_ms / cell->ms - 1;
     }
     return status;
@@ -93,11 +100,9 @@ static ls_status residuals(void *context, const double *parameters, double *resi
 
 ls_status course_fit(struct tables_fit *fit, struct course_model *model, int left_out, double held_bus_GBps) {
     struct fitting fitting = {.model = model, .left_out = left_out, .held_bus_GBps = held_bus_GBps};
-    double start[COURSE_PARAMETERS];
     *fit = (struct tables_fit){.parameters = COURSE_PARAMETERS - (held_bus_GBps > 0),
                                .points = COURSE_CELLS - (left_out >= 0)};
-    course_file_values(model, start);
-    for (int k = 0; k < COURSE_PARAMETERS; k++) fit->value[k] = start[k];
+    for (int k = 0; k < COURSE_PARAMETERS; k++) fit->value[k] = model->file_value[k];
     if (held_bus_GBps > 0) fit->value[COURSE_PARAMETERS - 1] = held_bus_GBps;
     return tables_fit_least_squares(fit, residuals, &fitting);
 }

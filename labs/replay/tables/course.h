@@ -4,18 +4,21 @@
 #define LABS_REPLAY_TABLES_COURSE_H
 
 #include "labs/replay/tables/least_squares.h"
-#include "labs/replay/tables/replayed.h"
+#include "labs/replay/tables/run.h"
 
 /* A cell of the course's table. Its two modes share T1, so that is one cell. */
 struct course_cell {
-    const char *mode;
+    const char *mode; /* as rows name it */
     ls_plan_mode plan;
     int n;
     double ms;
 };
 
-enum { COURSE_CELLS = 7, COURSE_PARAMETERS = 3, COURSE_BATCH = 384 };
+enum { COURSE_CELLS = 7, COURSE_PARAMETERS = 3 };
 extern const struct course_cell course_cells[COURSE_CELLS];
+
+/* NAN where the course has none. */
+double course_ms(ls_plan_mode plan, int n);
 
 /* A parameter of the node, with its unit. The device's products grow with its memory rate. */
 struct course_parameter {
@@ -28,20 +31,17 @@ extern const struct course_parameter course_parameters[COURSE_PARAMETERS];
 struct course_model {
     ls_workload *workload;
     ls_node *node;
-    struct ls_node_device device; /* the file's */
-    double link_GBps, bus_GBps;   /* the file's */
+    struct ls_node_device device;         /* the file's */
+    double file_value[COURSE_PARAMETERS]; /* of the parameters */
 };
 
 /* Opens the workload and the node `course`. On failure there is nothing to close. */
 ls_status course_open(struct course_model *model);
 void course_close(struct course_model *model);
 
-/* The values that the node's file has. */
-void course_file_values(const struct course_model *model, double values[COURSE_PARAMETERS]);
-
-/* The step of a mode on n devices with these parameters. DP by collectives, or by copies from and to device 0. */
-ls_status course_replay(struct tables_replayed *replayed, struct course_model *model, ls_plan_mode mode, int n,
-                        bool by_copies, const double values[COURSE_PARAMETERS]);
+/* The step of a cell's mode, DP by collectives, with these parameters. */
+ls_status course_replay(struct tables_replayed *replayed, struct course_model *model, const struct course_cell *cell,
+                        const double values[COURSE_PARAMETERS]);
 
 /* Fits the parameters to all cells but number `left_out` (-1: to all), relative deviations, from the file's values.
  * With `held_bus_GBps` > 0 the third parameter has that value, and the other two are fitted. */

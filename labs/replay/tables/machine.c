@@ -24,62 +24,42 @@
 
 enum { ROUNDS_MAX = 15, TRIES = 3, CACHE_BYTES = 32 << 20 }; /* where the system does not tell: [K] a common size */
 
-static const struct {
-    enum tables_mode mode;
-    int devices, part;
-    const char *name, *folder;
-} kinds[MACHINE_RUNS] = {
+const struct machine_kind machine_kinds[MACHINE_RUNS] = {
 #define MACHINE_RUN_ROW(name, mode, devices, part, text) {mode, devices, part, text, #name},
     MACHINE_RUN_MAP(MACHINE_RUN_ROW)
 #undef MACHINE_RUN_ROW
 };
 
-const char *machine_run_name(enum machine_run run) { return kinds[run].name; }
-int machine_run_devices(enum machine_run run) { return kinds[run].devices; }
-
 /* --- runs --------------------------------------------------------------------------------------------------------- */
 
-/* One run; with a folder it is traced. */
-static ls_status train(double *ms, const struct machine_plan *plan, enum machine_run kind, const char *folder,
+/* One run; with a folder it is traced. Digits, as for bench_dp_vs_ddp: a loader of random numbers would take the cores'
+ * time. Contiguous shards are DP's chunks. */
+static ls_status train(double *ms, const struct machine_plan *plan, enum machine_run run, const char *folder,
                        const tables_settings *settings) {
-    char trace[PATH_MAX + 16];
-    const char *extra[7];
-    int count = 0;
-    extra[count++] =
-        "--data=data/digits"; /* as bench_dp_vs_ddp: a loader of random numbers would take the cores' time */
-    if (plan->momentum) extra[count++] = plan->momentum;
-    if (kinds[kind].mode == TABLES_DDP) extra[count++] = "--shard=contiguous"; /* DP's chunks */
-    if (kind == MACHINE_APART) extra[count++] = "--no-overlap";
-    if (folder) {
-        snprintf(trace, sizeof trace, "--trace=%s", folder);
-        extra[count++] = trace;
-    }
-    extra[count] = NULL;
-    const struct tables_run run = {.mode = kinds[kind].mode,
-                                   .devices = kinds[kind].devices,
-                                   .model = plan->model,
-                                   .optimizer = plan->optimizer,
-                                   .precision = "fp32",
-                                   .batch = plan->batch / kinds[kind].part,
-                                   .steps = plan->steps,
-                                   .extra = extra};
+    const struct machine_kind *kind = &machine_kinds[run];
+    char arguments[256];
     cJSON *summary;
-    ls_status status = tables_train(&summary, &run, settings->timeout_s);
-    if (status != LS_OK) return status;
-    *ms = tables_step_ms(summary);
+    snprintf(arguments, sizeof arguments,
+             "--data=data/digits --model=%s %s --precision=fp32 --batch-size=%d --steps=%d%s%s", plan->model,
+             plan->optimizer, plan->batch / kind->part, plan->steps,
+             kind->mode == LS_PLAN_DDP ? " --shard=contiguous" : "", run == MACHINE_APART ? " --no-overlap" : "");
+    const struct tables_training training = {
+        .mode = kind->mode, .devices = kind->devices, .arguments = arguments, .trace = folder};
+    ls_status status = tables_train(&summary, &training, settings->timeout_s);
+    if (status == LS_OK) *ms = bench_number_of(summary, "median_step_ms");
     cJSON_Delete(summary);
-    return LS_OK;
+    return status;
 }
 
 /* One traced run. */
-static ls_status trace_one(ls_trace **trace, const struct machine_plan *plan, enum machine_run kind, int round,
+static ls_status trace_one(ls_trace **trace, const struct machine_plan *plan, enum machine_run run, int round,
                            const tables_settings *settings) {
     char folder[PATH_MAX];
     double ms;
-    snprintf(folder, sizeof folder, "%.3800s/traces/%s_%s_%d", settings->folder, plan->model, kinds[kind].folder,
+    snprintf(folder, sizeof folder, "%.3800s/traces/%s_%s_%d", settings->folder, plan->model, machine_kinds[run].folder,
              round + 1);
     ls_status status = bench_prepare_folder(&(ls_named_files){0}, folder, NULL, 0);
-    if (status == LS_OK) status = train(&ms, plan, kind, folder, settings);
+    if (status == LS_OK) status = train(&ms, plan, run, folder, settings);
     if (status == LS_OK) status = ls_trace_read(trace, folder);
     return status;
 }
@@ -242,10 +222,8 @@ ls_status machine_replay_recorded(struct machine_step *recorded, struct machine_
 
 ls_status machine_predict(struct machine_step *predicted, const ls_workload *workload, const ls_node *node,
                           const struct machine_plan *plan, enum machine_run run) {
-    static const ls_plan_mode modes[] = {
-        [TABLES_SINGLE] = LS_PLAN_SINGLE, [TABLES_DP] = LS_PLAN_DP, [TABLES_DDP] = LS_PLAN_DDP};
-    struct ls_plan options =
-        ls_plan_defaults(modes[kinds[run].mode], kinds[run].devices, (double)plan->batch / kinds[run].part);
+    const struct machine_kind *kind = &machine_kinds[run];
+    struct ls_plan options = ls_plan_defaults(kind->mode, kind->devices, (double)plan->batch / kind->part);
     ls_trace *trace = NULL;
     options.overlap = run != MACHINE_APART;
     options.vary = workload->step_count > 0;

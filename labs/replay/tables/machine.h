@@ -8,26 +8,31 @@
 
 /* A network, and how it is trained. */
 struct machine_plan {
-    const char *model, *optimizer, *momentum; /* momentum: an argument, or NULL */
-    int batch;                                /* samples of a step over all devices; even */
-    int steps;                                /* of a run, 10 of which are not timed */
+    const char *model, *optimizer; /* optimizer: the arguments for it */
+    int batch;                     /* samples of a step over all devices; even */
+    int steps;                     /* of a run, 10 of which are not timed */
 };
 
 /* X(NAME, mode, devices, divisor of the batch, text): what is run, each with and without a trace. */
 #define MACHINE_RUN_MAP(X)                                                                                             \
-    X(SINGLE, TABLES_SINGLE, 1, 1, "single")                                                                           \
-    X(HALF, TABLES_SINGLE, 1, 2, "single, half the batch")                                                             \
-    X(DP1, TABLES_DP, 1, 1, "DP")                                                                                      \
-    X(DDP1, TABLES_DDP, 1, 1, "DDP")                                                                                   \
-    X(DP2, TABLES_DP, 2, 1, "DP")                                                                                      \
-    X(DDP2, TABLES_DDP, 2, 1, "DDP")                                                                                   \
-    X(APART, TABLES_DDP, 2, 1, "DDP --no-overlap")
+    X(SINGLE, LS_PLAN_SINGLE, 1, 1, "single")                                                                          \
+    X(HALF, LS_PLAN_SINGLE, 1, 2, "single, half the batch")                                                            \
+    X(DP1, LS_PLAN_DP, 1, 1, "DP")                                                                                     \
+    X(DDP1, LS_PLAN_DDP, 1, 1, "DDP")                                                                                  \
+    X(DP2, LS_PLAN_DP, 2, 1, "DP")                                                                                     \
+    X(DDP2, LS_PLAN_DDP, 2, 1, "DDP")                                                                                  \
+    X(APART, LS_PLAN_DDP, 2, 1, "DDP --no-overlap")
 #define MACHINE_RUN_ENUM(name, mode, devices, part, text) MACHINE_##name,
 enum machine_run { MACHINE_RUN_MAP(MACHINE_RUN_ENUM) MACHINE_RUNS };
 #undef MACHINE_RUN_ENUM
 
-const char *machine_run_name(enum machine_run run);
-int machine_run_devices(enum machine_run run);
+/* How each is run. */
+struct machine_kind {
+    ls_plan_mode mode;
+    int devices, part; /* part: of the batch, its divisor */
+    const char *name, *folder;
+};
+extern const struct machine_kind machine_kinds[MACHINE_RUNS];
 
 /* Of one plan: step times in milliseconds, NAN where they were not measured; traces, NULL where none was recorded. */
 struct machine_record {
@@ -42,6 +47,7 @@ struct machine_record {
  * free. */
 ls_status machine_record(struct machine_record *record, const struct machine_plan *plan, const bool timed[MACHINE_RUNS],
                          const bool traced[MACHINE_RUNS], int rounds, const tables_settings *settings);
+
 /* Of the first traces up to a NULL, at most `count`, the one whose step is nearest to `ms`; of NaN, the first. */
 int machine_nearest(ls_trace *const *traces, int count, double ms);
 

@@ -1,21 +1,17 @@
-/* What the parts of `tables` share: the list of tables, and the book that they write into.
+/* What the parts of `tables` share: the tables' files, and the book that they are written into.
  *
  *     tables.c          command line, and what is done with the book
- *     book.c, book.h    rows: deviations, bounds, and whether they hold
- *     pages.c           the book -> stdout, CSV and Markdown
- *     table_NAME.c      one table each, with the help of
- *         train.c       a short run of dp_train or ddp_train            count.c     an all-reduce that is counted
- *         replayed.c    a step that is replayed                         messages.c  one that is replayed by message
- *         course.c      the course's cells, and their model             least_squares.c   its fit
- *         scenes.c      published figures beside ours                   scene_NAME.c      those of one source
- *         published.c   what is known of them                           machine.c         what this machine takes
+ *     file.c, file.h    NAME.json -> its parts: paragraphs, rows, sums     run.c      a row's step, and its columns
+ *     table.c           parts -> the book                                  train.c    a run of dp_train or ddp_train
+ *     book.c, book.h    rows: deviations, bounds, and whether they hold    pages.c    the book -> stdout, CSV, Markdown
+ *     compute_NAME.c    what is not in a file: the course's fit (course.c, least_squares.c), counted and replayed
+ *                       messages (count.c, messages.c), memory, and this machine (machine.c)
  *
- * A table is a file with one function that adds text and rows to the book, and a line in TABLES_MAP. A row compares a
- * figure that was published, asked for or computed by a formula (`reference`) with ours, and says how we obtained ours:
- * measured, virtual or replayed, and on what. It may have a bound. A bound that is missed is printed as missed, here
- * and in both files, and with --strict the program ends with status 1. Some are known to be out of reach: the table's
- * text names the mechanism that is missing. A claim of somebody else is checked like a bound; if it does not hold, that
- * is a result like others. */
+ * A table is a file NAME.json and a name in TABLES_NAMES. A row compares a figure that was published, asked for or
+ * computed by a formula (`reference`) with ours, and says how we obtained ours: measured, virtual or replayed, and on
+ * what. It may have a bound. A bound that is missed is printed as missed, here and in both files, and with --strict the
+ * program ends with status 1. Some are known to be out of reach: the table's text names the mechanism that is missing.
+ * A claim of somebody else is checked like a bound; if it does not hold, that is a result like others. */
 #ifndef LABS_REPLAY_TABLES_TABLES_H
 #define LABS_REPLAY_TABLES_TABLES_H
 
@@ -57,6 +53,13 @@ void tables_text(tables_book *book, const char *format, ...) LS_PRINTF(2, 3);
 /* Copies the row, texts included. Consecutive rows with the same `how` make up one table. */
 void tables_add(tables_book *book, const struct tables_row *row);
 
+/* Rows and texts that follow belong to this group, a literal, until a table begins. */
+void tables_group(tables_book *book, const char *group);
+
+/* Copies a group out of another book. Its rows get this `how`, and, with tolerance > 0, those WITHIN a bound get this
+ * tolerance. */
+void tables_take(tables_book *book, const tables_book *from, const char *group, const char *how, double tolerance);
+
 /* ours / reference - 1; 0 where both are the same; NAN where the reference is 0 or one of them is missing. */
 double tables_deviation(const struct tables_row *row);
 
@@ -92,31 +95,20 @@ typedef struct tables_settings {
     double timeout_s; /* of a training run */
 } tables_settings;
 
-/* Adds a table's text and rows. A bound that is missed is no failure; what keeps the table from being made is,
- * reported. */
-typedef ls_status (*tables_make_fn)(tables_book *book, const tables_settings *settings);
+/* The names of the files; table K is the K-th. */
+#define TABLES_NAMES "course", "speedups", "allreduce", "memory", "published", "machine"
 
-/* X(number, NAME, title): a file table_NAME.c with a tables_make_NAME. A new table is that file and a line here. */
-#define TABLES_MAP(X)                                                                                                  \
-    X(1, course, "the course's step times, from one workload, one node and three rates")                               \
-    X(2, speedups, "the course's speed-ups, and what devices do meanwhile")                                            \
-    X(3, allreduce, "all-reduce: messages, bytes and steps, formula against count")                                    \
-    X(4, memory, "memory per device, DP against DDP")                                                                  \
-    X(5, published, "machines that others measured, from one device's step")                                           \
-    X(6, machine, "this machine: replayed and predicted against measured")
+/* Makes rows and texts in groups, for a file whose "compute" has this name. A bound that is missed is no failure; what
+ * keeps rows from being made is, reported, and leaves those that were made. */
+typedef ls_status (*tables_compute_fn)(tables_book *groups, const tables_settings *settings);
+tables_compute_fn tables_computation(const char *name); /* NULL: there is none */
+ls_status tables_compute_course(tables_book *groups, const tables_settings *settings);
+ls_status tables_compute_allreduce(tables_book *groups, const tables_settings *settings);
+ls_status tables_compute_memory(tables_book *groups, const tables_settings *settings);
+ls_status tables_compute_machine(tables_book *groups, const tables_settings *settings);
 
-#define TABLES_DECLARE(number, name, title)                                                                            \
-    ls_status tables_make_##name(tables_book *book, const tables_settings *settings);
-TABLES_MAP(TABLES_DECLARE)
-#undef TABLES_DECLARE
-
-struct tables_table {
-    int number;
-    const char *title;
-    tables_make_fn make;
-};
-
-/* The map's lines, in its order; ends with a row whose title is NULL. */
-extern const struct tables_table tables_all[];
+/* Adds a table's parts to the book, after what its computation makes for them. Fails as a computation does. */
+struct tables_file;
+ls_status tables_make(tables_book *book, const struct tables_file *file, const tables_settings *settings);
 
 #endif

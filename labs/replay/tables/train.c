@@ -1,102 +1,61 @@
+#define _GNU_SOURCE
 #include "labs/replay/tables/train.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/log.h"
 #include "labs/bench/shared/child.h"
 
-enum { ARGUMENTS_MAX = 16, EXTRA_MAX = 8, ARGUMENT_CAPACITY = 64 };
+enum { ARGUMENTS_MAX = 32, ARGUMENT_CAPACITY = BENCH_PATH_CAPACITY + 16 };
 
-struct command {
-    int count;
-    char program[BENCH_PATH_CAPACITY];
-    char texts[ARGUMENTS_MAX][ARGUMENT_CAPACITY];
-    char *argv[ARGUMENTS_MAX + EXTRA_MAX + 2];
-};
+static const char common_arguments[] =
+    "--device-kind=cpu --drop-last --no-evaluate --quiet --summary=-"; /* of every run */
 
-static char *next_text(struct command *command) {
-    char *text = command->texts[command->count++];
-    command->argv[command->count] = text;
-    command->argv[command->count + 1] = NULL;
-    return text;
+static ls_status run_program(const struct tables_training *training, char *arguments, bench_output *output,
+                             double timeout_s) {
+    static const char *const devices[] = {
+        [LS_PLAN_SINGLE] = "--single", [LS_PLAN_DP] = "--devices=%d", [LS_PLAN_DDP] = "--spawn=%d"};
+    char program[BENCH_PATH_CAPACITY], first[32], trace[ARGUMENT_CAPACITY], *argv[ARGUMENTS_MAX + 4], *rest = arguments;
+    int count = 0;
+    snprintf(first, sizeof first, devices[training->mode], training->devices);
+    snprintf(trace, sizeof trace, "--trace=%s", training->trace ? training->trace : "");
+    argv[count++] = program;
+    argv[count++] = first;
+    while (count < ARGUMENTS_MAX && (argv[count] = strtok_r(rest, " ", &rest))) count++;
+    if (training->trace) argv[count++] = trace;
+    argv[count] = NULL;
+    ls_status status = bench_find_program(program, training->mode == LS_PLAN_DDP ? "ddp_train" : "dp_train");
+    return status == LS_OK ? bench_child_run(argv, timeout_s, output) : status;
 }
 
-static void add_text(struct command *command, const char *name, const char *value) {
-    snprintf(next_text(command), ARGUMENT_CAPACITY, "--%s%s%s", name, value[0] ? "=" : "", value);
-}
-
-static void add_number(struct command *command, const char *name, int value) {
-    snprintf(next_text(command), ARGUMENT_CAPACITY, "--%s=%d", name, value);
-}
-
-static ls_status build(struct command *command, const struct tables_run *run) {
-    *command = (struct command){.argv = {command->program}};
-    if (run->mode == TABLES_SINGLE) add_text(command, "single", "");
-    if (run->mode == TABLES_DP) add_number(command, "devices", run->devices);
-    if (run->mode == TABLES_DDP) add_number(command, "spawn", run->devices);
-    add_text(command, "device-kind", "cpu");
-    add_text(command, "model", run->model);
-    add_text(command, "data", "random:0");
-    add_text(command, "optimizer", run->optimizer);
-    add_text(command, "precision", run->precision);
-    add_number(command, "batch-size", run->batch);
-    add_number(command, "steps", run->steps);
-    add_text(command, "drop-last", "");
-    add_text(command, "no-evaluate", "");
-    add_text(command, "quiet", "");
-    add_text(command, "summary", "-");
-    for (int i = 0; run->extra && run->extra[i]; i++) {
-        if (i == EXTRA_MAX)
-            return ls_fail(LS_ERR_INVALID, "a training run takes at most %d further arguments", EXTRA_MAX);
-        command->argv[command->count + 1 + i] = (char *)(uintptr_t)run->extra[i]; /* execv's, which changes nothing */
-        command->argv[command->count + 2 + i] = NULL;
-    }
-    return bench_find_program(command->program, run->mode == TABLES_DDP ? "ddp_train" : "dp_train");
-}
-
-ls_status tables_train(cJSON **summary, const struct tables_run *run, double timeout_s) {
-    struct command *command = malloc(sizeof *command);
-    bench_output *output = malloc(sizeof *output);
+/* Takes the summary out of the line that the program ends with. */
+static ls_status read_summary(cJSON **summary, const struct tables_training *training, char *out) {
+    cJSON *wrapper = cJSON_Parse(bench_last_line(out));
+    *summary = cJSON_DetachItemFromObjectCaseSensitive(wrapper, "summary");
+    cJSON_Delete(wrapper);
+    if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(*summary, "device_table")) == training->devices)
+        return LS_OK;
+    cJSON_Delete(*summary);
     *summary = NULL;
-    ls_status status =
-        command && output ? build(command, run) : ls_fail(LS_ERR_NO_MEMORY, "no memory for a training run");
-    if (status == LS_OK) status = bench_child_run(command->argv, timeout_s, output);
-    if (status == LS_OK) {
-        cJSON *wrapper = cJSON_Parse(bench_last_line(output->out));
-        *summary = cJSON_DetachItemFromObjectCaseSensitive(wrapper, "summary");
-        cJSON_Delete(wrapper);
-        const cJSON *devices = cJSON_GetObjectItemCaseSensitive(*summary, "device_table");
-        if (cJSON_GetArraySize(devices) != run->devices) {
-            status = ls_fail(LS_ERR_FORMAT, "the summary of %s on %d devices is not what was expected",
-                             command->program, run->devices);
-        }
-    }
-    if (status != LS_OK) {
-        cJSON_Delete(*summary);
-        *summary = NULL;
-    }
-    free(command);
+    return ls_fail(LS_ERR_FORMAT, "the summary of a run on %d devices does not list them", training->devices);
+}
+
+ls_status tables_train(cJSON **summary, const struct tables_training *training, double timeout_s) {
+    bench_output *output = malloc(sizeof *output);
+    char *arguments = NULL;
+    *summary = NULL;
+    if (asprintf(&arguments, "%s %s", training->arguments, common_arguments) < 0) arguments = NULL;
+    ls_status status = arguments && output ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a training run");
+    if (status == LS_OK) status = run_program(training, arguments, output, timeout_s);
+    if (status == LS_OK) status = read_summary(summary, training, output->out);
+    free(arguments);
     free(output);
     return status;
 }
 
-static const cJSON *device_of(const cJSON *summary, int device) {
-    return cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(summary, "device_table"), device);
-}
-
-double tables_step_ms(const cJSON *summary) { return bench_number_of(summary, "median_step_ms"); }
-
-double tables_device_share(const cJSON *summary, int device, const char *name) {
-    return bench_number_of(device_of(summary, device), name);
-}
-
-double tables_peak_bytes(const cJSON *summary, int device, const char *category) {
-    return bench_number_of(cJSON_GetObjectItemCaseSensitive(device_of(summary, device), "peak_bytes"), category);
-}
-
-double tables_phase_bytes(const cJSON *summary, int device, const char *phase) {
-    return bench_number_of(cJSON_GetObjectItemCaseSensitive(device_of(summary, device), "bytes_per_step_by_phase"),
-                           phase);
+double tables_device_number(const cJSON *summary, int device, const char *group, const char *name) {
+    const cJSON *of = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(summary, "device_table"), device);
+    return bench_number_of(group ? cJSON_GetObjectItemCaseSensitive(of, group) : of, name);
 }

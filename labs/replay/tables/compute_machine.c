@@ -1,0 +1,199 @@
+/* Table 6: this machine. How far a replayed trace is from what it recorded; T2, half a batch and --no-overlap,
+ * predicted from a trace of one device and the node that calibrate measures, against what is measured; and where
+ * predictions go wrong. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/cores.h"
+#include "labs/replay/tables/machine.h"
+#include "labs/replay/tables/tables.h"
+
+/* bench_dp_vs_ddp's networks, with fewer steps. */
+static const struct machine_plan plans[] = {
+    {"mlp", "--optimizer=adam", 64, 400},
+    {"convnet", "--optimizer=sgd --momentum=0.9", 100, 40},
+    {"deep", "--optimizer=adam", 64, 30},
+};
+
+enum { PLANS = sizeof plans / sizeof *plans, ROUNDS = 5, QUICK_ROUNDS = 1, QUICK_PLANS = 1 };
+
+/* What is known of one plan. */
+struct scene {
+    const struct machine_plan *plan;
+    struct machine_record record;
+    ls_workload *whole, *half; /* of the traces of one device */
+    struct machine_step recorded[MACHINE_RUNS], replayed[MACHINE_RUNS];
+    struct machine_step predicted[MACHINE_RUNS], from_half[MACHINE_RUNS];
+};
+
+static bool has_enough_cores(int run) { return machine_kinds[run].devices <= ls_usable_cores(); }
+
+static void close_scene(struct scene *scene) {
+    ls_workload_close(scene->whole);
+    ls_workload_close(scene->half);
+    machine_record_free(&scene->record);
+}
+
+static ls_status fill_scene(struct scene *scene, const struct machine_nodes *nodes) {
+    ls_trace *const *traces = scene->record.traces;
+    ls_status status = ls_workload_from_trace(&scene->whole, traces[MACHINE_SINGLE]);
+    if (status == LS_OK) status = ls_workload_from_trace(&scene->half, traces[MACHINE_HALF]);
+    bool fits = status == LS_OK && (!nodes->beyond_caches || machine_fits_cache(scene->whole));
+    const ls_node *node = fits ? nodes->in_caches : nodes->beyond_caches;
+    for (int run = 0; status == LS_OK && run < MACHINE_RUNS; run++) {
+        if (traces[run]) status = machine_replay_recorded(&scene->recorded[run], &scene->replayed[run], traces[run]);
+        if (status == LS_OK)
+            status = machine_predict(&scene->predicted[run], scene->whole, node, scene->plan, (enum machine_run)run);
+        if (status == LS_OK)
+            status = machine_predict(&scene->from_half[run], scene->half, node, scene->plan, (enum machine_run)run);
+    }
+    return status;
+}
+
+static ls_status make_scene(struct scene *scene, const struct machine_plan *plan, const struct machine_nodes *nodes,
+                            const tables_settings *settings) {
+    bool timed[MACHINE_RUNS], traced[MACHINE_RUNS];
+    for (int run = 0; run < MACHINE_RUNS; run++) {
+        timed[run] = has_enough_cores(run) && run != MACHINE_DP1 && run != MACHINE_DDP1;
+        traced[run] = has_enough_cores(run) && run != MACHINE_APART;
+    }
+    *scene = (struct scene){.plan = plan};
+    ls_status status =
+        machine_record(&scene->record, plan, timed, traced, settings->quick ? QUICK_ROUNDS : ROUNDS, settings);
+    if (status != LS_OK) return status;
+    status = fill_scene(scene, nodes);
+    if (status != LS_OK) close_scene(scene);
+    return status;
+}
+
+/* --- rows --------------------------------------------------------------------------------------------------------- */
+
+enum figure { RECORDED, PREDICTED, PARTS, FROM_HALF };
+
+/* In the order of the table. */
+static const struct {
+    const char *group, *quantity;
+    enum figure figure;
+    enum machine_run run;
+    bool bound;
+    size_t part; /* of T2: its place in a machine_step */
+} rows[] = {
+#define RECORD(run)                                                                                                    \
+    { "recorded", "a trace replayed as it was recorded, ms", RECORDED, run, true, 0 }
+#define PART(run, what, field)                                                                                         \
+    { "parts of T2", "of T2: " what ", ms", PARTS, run, false, offsetof(struct machine_step, field) }
+#define HALF(run)                                                                                                      \
+    { "from half the batch", "T2 from T1(b/2)'s trace, ms", FROM_HALF, run, false, 0 }
+    RECORD(MACHINE_DP1),
+    RECORD(MACHINE_DDP1),
+    RECORD(MACHINE_DP2),
+    RECORD(MACHINE_DDP2),
+    {"predicted", "T1 from its own trace, ms", PREDICTED, MACHINE_SINGLE, false, 0},
+    {"predicted", "half the batch from T1's trace, ms", PREDICTED, MACHINE_HALF, true, 0},
+    {"predicted", "T2 from T1's trace, ms", PREDICTED, MACHINE_DP2, true, 0},
+    {"predicted", "T2 from T1's trace, ms", PREDICTED, MACHINE_DDP2, true, 0},
+    {"predicted", "T2 from T1's trace, ms", PREDICTED, MACHINE_APART, true, 0},
+    PART(MACHINE_DP2, "kernels", compute),
+    PART(MACHINE_DP2, "communication that nothing hides", exposed),
+    PART(MACHINE_DP2, "host", host),
+    PART(MACHINE_DP2, "idle", idle),
+    PART(MACHINE_DDP2, "kernels", compute),
+    PART(MACHINE_DDP2, "communication that nothing hides", exposed),
+    PART(MACHINE_DDP2, "host", host),
+    PART(MACHINE_DDP2, "idle", idle),
+    HALF(MACHINE_DP2),
+    HALF(MACHINE_DDP2),
+    HALF(MACHINE_APART),
+#undef RECORD
+#undef PART
+#undef HALF
+};
+
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static double part_of(const struct machine_step *step, size_t place) {
+    return *(const double *)((const char *)step + place);
+}
+
+static void add_row(tables_book *book, const struct scene *scene, int r) {
+    enum machine_run run = rows[r].run;
+    char mode[80];
+    bool of_trace = rows[r].figure == RECORDED || rows[r].figure == PARTS;
+    if (of_trace ? !scene->record.traces[run] : !has_enough_cores(run)) return;
+    snprintf(mode, sizeof mode, "%s, %s", scene->plan->model, machine_kinds[run].name);
+    struct tables_row row = {.quantity = rows[r].quantity,
+                             .mode = mode,
+                             .n = machine_kinds[run].devices,
+                             .reference = scene->record.ms[run],
+                             .bound = rows[r].bound ? TABLES_WITHIN : TABLES_SHOWN};
+    switch (rows[r].figure) {
+    case RECORDED:
+        row.reference = scene->recorded[run].mean;
+        row.ours = scene->replayed[run].mean;
+        break;
+    case PREDICTED: row.ours = scene->predicted[run].median; break;
+    case PARTS:
+        row.reference = part_of(&scene->recorded[run], rows[r].part);
+        row.ours = part_of(&scene->predicted[run], rows[r].part);
+        break;
+    case FROM_HALF: row.ours = scene->from_half[run].median; break;
+    }
+    tables_add(book, &row);
+}
+
+/* Group by group, and in it scene by scene. */
+static void add_rows(tables_book *book, const struct scene *scenes, int count) {
+    for (int first = 0, end = 0; first < ROWS; first = end) {
+        while (end < ROWS && rows[end].group == rows[first].group) end++;
+        tables_group(book, rows[first].group);
+        for (int i = 0; i < count; i++)
+            for (int r = first; r < end; r++) add_row(book, &scenes[i], r);
+    }
+}
+
+/* --- texts -------------------------------------------------------------------------------------------------------- */
+
+/* So that a prediction can be looked into with build/replay. */
+static void tell_traces(tables_book *book, const struct scene *scenes, int count) {
+    char text[400] = "The traces that predictions started from, nearest to the medians of one device:";
+    tables_group(book, "traces");
+    for (int i = 0; i < count; i++) {
+        const struct machine_record *record = &scenes[i].record;
+        size_t length = strlen(text);
+        snprintf(text + length, sizeof text - length, "%s traces/%s_SINGLE_%d and _HALF_%d", i > 0 ? "," : "",
+                 scenes[i].plan->model, record->rounds[MACHINE_SINGLE] + 1, record->rounds[MACHINE_HALF] + 1);
+    }
+    if (count > 0) tables_text(book, "%s.", text);
+}
+
+static void add_notes(tables_book *book, const struct machine_nodes *nodes) {
+    const ls_node *const all[] = {nodes->in_caches, nodes->beyond_caches};
+    tables_group(book, "notes");
+    if (ls_usable_cores() < 2)
+        tables_text(book, "This machine lends one core: two devices would only show time-slicing, so T2 and "
+                          "--no-overlap are left out.");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i] && machine_is_rough(all[i]))
+            tables_text(book,
+                        "Rough: this machine was busy while the node %s was measured, and its figures, and what is "
+                        "predicted from them, are those of a busy machine. The other rows were measured later.",
+                        ls_node_name(all[i]));
+}
+
+ls_status tables_compute_machine(tables_book *book, const tables_settings *settings) {
+    struct scene scenes[PLANS];
+    int count = settings->quick ? QUICK_PLANS : PLANS, made = 0;
+    struct machine_nodes nodes;
+    ls_status status = machine_calibrate(&nodes, settings);
+    if (status == LS_OK) add_notes(book, &nodes);
+    while (status == LS_OK && made < count) {
+        status = make_scene(&scenes[made], &plans[made], &nodes, settings);
+        made += status == LS_OK;
+    }
+    add_rows(book, scenes, made);
+    tell_traces(book, scenes, made);
+    for (int i = 0; i < made; i++) close_scene(&scenes[i]);
+    machine_close_nodes(&nodes);
+    return status;
+}

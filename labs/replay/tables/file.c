@@ -1,0 +1,267 @@
+/* file — a table's parts out of its JSON.
+ *   idea  : members are rows of a list: name, place, kind. An object of rows is read first, and each row over a copy of
+ *           it, so that what all rows share is written once
+ *   fails : json.h reports the first thing that is wrong, with its line; reading goes on and the file is then dropped */
+#include "labs/replay/tables/file.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "labs/replay/engine/library.h"
+
+#define LEAST 1e-9
+#define MOST 1e9
+
+static const char *const plans[] = {"single", "dp", "ddp", NULL}, *const frees[] = {"one rank", "single", "T1 / N",
+                                                                                    NULL};
+static const char *const t1s[] = {"step", "forward and backward", NULL};
+static const char *const musts[] = {"be shown", "be within", "be below", "be above", "count in the sums", NULL};
+#define COLUMN_NAME(name, text, what) text,
+static const char *const columns[] = {TABLES_COLUMN_MAP(COLUMN_NAME) NULL};
+
+/* PAIRS: an array of arrays of two numbers. CHOICE: one of some texts, as its number, from 1 on. */
+enum kind { TEXT, NUMBER, FLAG, NUMBERS, PAIRS, CHOICE };
+
+#define PART(name) #name, offsetof(struct tables_part, name)
+#define RUN(name) #name, offsetof(struct tables_part, run.name)
+
+static const struct member {
+    const char *name;
+    size_t offset;
+    enum kind kind;
+    const char *const *choices;
+} members[] = {
+    {PART(text), TEXT, NULL},
+    {PART(from), TEXT, NULL},
+    {PART(quantity), TEXT, NULL},
+    {PART(sums), TEXT, NULL},
+    {PART(how), TEXT, NULL},
+    {PART(source), TEXT, NULL},
+    {PART(tolerance), NUMBER, NULL},
+    {PART(before), TEXT, NULL},
+    {PART(mode), TEXT, NULL},
+    {PART(n), NUMBERS, NULL},
+    {PART(published), NUMBERS, NULL},
+    {PART(column), CHOICE, columns},
+    {PART(must), CHOICE, musts},
+    {PART(reference), CHOICE, columns},
+    {PART(free), CHOICE, frees},
+    {PART(against_course), FLAG, NULL},
+    {PART(claim), FLAG, NULL},
+    {PART(unit), TEXT, NULL},
+    {PART(mean_error), NUMBER, NULL},
+    {PART(of_free), NUMBER, NULL},
+    {RUN(plan), CHOICE, plans},
+    {RUN(node), TEXT, NULL},
+    {RUN(workload), TEXT, NULL},
+    {RUN(train), TEXT, NULL},
+    {RUN(course_times), FLAG, NULL},
+    {RUN(batch), NUMBER, NULL},
+    {RUN(samples), NUMBER, NULL},
+    {RUN(pictures), NUMBER, NULL},
+    {RUN(side), NUMBER, NULL},
+    {RUN(pictures_of_epoch), NUMBER, NULL},
+    {RUN(parameters), NUMBER, NULL},
+    {RUN(bucket_MB), NUMBER, NULL},
+    {RUN(variation), NUMBER, NULL},
+    {RUN(t1_ms), NUMBER, NULL},
+    {RUN(t1_epoch_s), NUMBER, NULL},
+    {RUN(t1_ddp_ms), NUMBER, NULL},
+    {RUN(calibrated_by), CHOICE, t1s},
+    {RUN(all_reduce_ms), PAIRS, NULL},
+    {RUN(latencies_us), NUMBERS, NULL},
+    {RUN(fp16), FLAG, NULL},
+    {RUN(lock), FLAG, NULL},
+    {RUN(by_collectives), FLAG, NULL},
+    {RUN(after_backward), FLAG, NULL},
+    {RUN(links_of_device_0), FLAG, NULL},
+};
+
+double tables_published(const struct tables_part *row, int index) {
+    int count = cJSON_GetArraySize(row->published);
+    return count > 0 ? cJSON_GetNumberValue(cJSON_GetArrayItem(row->published, count > 1 ? index : 0)) : NAN;
+}
+
+/* --- members ------------------------------------------------------------------------------------------------------ */
+
+static void check_numbers(ls_json *json, const cJSON *array, bool pairs) {
+    const cJSON *item;
+    cJSON_ArrayForEach(item, array) {
+        if (pairs && cJSON_GetArraySize(item) == 2)
+            check_numbers(json, item, false);
+        else if (pairs || !cJSON_IsNumber(item) || !(item->valuedouble >= LEAST && item->valuedouble <= MOST))
+            ls_json_refuse(json, item, pairs ? "two numbers belong here" : "a number from 1e-9 to 1e9 belongs here");
+    }
+}
+
+static int read_choice(ls_json *json, const cJSON *object, const struct member *member) {
+    char all[200] = "";
+    const char *text = ls_json_text(json, object, member->name);
+    for (int i = 0; member->choices[i]; i++) {
+        if (strcmp(text, member->choices[i]) == 0) return i + 1;
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s\"%s\"", i > 0 ? ", " : "", member->choices[i]);
+    }
+    ls_json_refuse(json, cJSON_GetObjectItemCaseSensitive(object, member->name), "%s is one of %s", member->name, all);
+    return 0;
+}
+
+static void read_member(struct tables_part *part, ls_json *json, const cJSON *object, const struct member *member) {
+    void *to = (char *)part + member->offset;
+    bool changes_run = member->offset > offsetof(struct tables_part, run.plan);
+    if (changes_run && member->offset < offsetof(struct tables_part, run) + sizeof part->run) part->run.number = 0;
+    switch (member->kind) {
+    case TEXT: *(const char **)to = ls_json_text(json, object, member->name); break;
+    case NUMBER: *(double *)to = ls_json_number(json, object, member->name, 0, MOST); break;
+    case FLAG: *(bool *)to = ls_json_bool(json, object, member->name); break;
+    case CHOICE: *(int *)to = read_choice(json, object, member); break;
+    case NUMBERS:
+    case PAIRS:
+        *(const cJSON **)to = ls_json_array(json, object, member->name);
+        check_numbers(json, *(const cJSON **)to, member->kind == PAIRS);
+    }
+}
+
+static void read_members(struct tables_part *part, ls_json *json, const cJSON *object) {
+    const size_t count = sizeof members / sizeof *members;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, object) {
+        size_t i = 0;
+        if (strcmp(item->string, "rows") == 0 || strncmp(item->string, "source_of_", 10) == 0) continue;
+        while (i < count && strcmp(item->string, members[i].name) != 0) i++;
+        if (i < count)
+            read_member(part, json, object, &members[i]);
+        else
+            ls_json_refuse(json, item, "%.80s is not known here", item->string);
+    }
+}
+
+/* --- checks ------------------------------------------------------------------------------------------------------- */
+
+static void require(const tables_file *file, const cJSON *object, bool holds, const char *what) {
+    if (!holds) ls_json_refuse(file->json, object, "%s", what);
+}
+
+static void check_run(const tables_file *file, const cJSON *object, const struct tables_run *run, bool replayed) {
+    require(file, object, !!run->train + !!run->node + run->course_times == 1,
+            "a row has a node, or trains, or has course_times");
+    require(file, object, !run->node || run->workload || !replayed, "a row that is replayed has a workload");
+    require(file, object, run->plan || !replayed, "a row has a plan");
+    require(file, object, !run->calibrated_by || run->t1_ms + run->t1_epoch_s > 0, "calibrated by a time, t1_ms");
+    require(file, object, !run->latencies_us || cJSON_GetArraySize(run->latencies_us) == 2,
+            "latencies_us are those of two and of three ranks");
+}
+
+/* Published figures are as many as N, and have a source and what must hold of them. Of a figure there is one row. */
+static void check_row(const tables_file *file, const cJSON *object, const struct tables_part *row) {
+    const cJSON *n;
+    int lines = cJSON_GetArraySize(row->n), published = cJSON_GetArraySize(row->published);
+    bool compared = row->reference || row->against_course;
+    require(file, object, row->how && row->mode && row->column, "a row has a mode, a column, and how it was obtained");
+    require(file, object, row->must,
+            "a row says what it must: be shown, be within, be below, be above, or count in the sums");
+    require(file, object, lines > 0, "\"n\" is an array of numbers of devices");
+    cJSON_ArrayForEach(n, row->n)
+        require(file, n, n->valuedouble == floor(n->valuedouble) && n->valuedouble <= LS_NODE_MAX_DEVICES,
+                "no number of devices");
+    require(file, object, published < 2 || published == lines || compared, "as many published figures as n, or one");
+    require(file, object, published == 0 || row->source || file->source || compared, "a published figure has a source");
+    require(file, object, row->must == TABLES_MUST_BE_SHOWN || published > 0 || compared,
+            "a bound, and nothing to compare with");
+    require(file, object, row->must != TABLES_MUST_BE_WITHIN || row->tolerance > 0, "within which tolerance?");
+    check_run(file, object, &row->run, row->column != TABLES_ALL_REDUCE_US);
+    for (int i = 0; i < file->count; i++) {
+        const struct tables_part *other = &file->parts[i];
+        bool same =
+            other->quantity && strcmp(other->quantity, row->quantity) == 0 && strcmp(other->mode, row->mode) == 0;
+        require(file, object, !same || strcmp(other->how, row->how) != 0, "this row is there twice");
+    }
+}
+
+/* Rows that count in the sums since the last sums; without_free: those that do not know free communication. */
+static int count_summed(const tables_file *file, int *without_free) {
+    int count = 0;
+    *without_free = 0;
+    for (int i = file->count - 1; i >= 0 && !file->parts[i].sums; i--) {
+        bool counts = file->parts[i].must == TABLES_COUNTS_IN_SUMS;
+        count += counts;
+        *without_free += counts && !file->parts[i].free;
+    }
+    return count;
+}
+
+static void check_sums(const tables_file *file, const cJSON *object, const struct tables_part *sums) {
+    int without_free, summed = count_summed(file, &without_free);
+    require(file, object, summed > 0 && sums->unit && sums->mean_error > 0,
+            "sums have a unit, a bound on the mean error, and rows that count in them");
+    require(file, object, sums->of_free == 0 || without_free == 0, "of_free, and rows that tell nothing \"free\"");
+}
+
+/* --- parts -------------------------------------------------------------------------------------------------------- */
+
+static void add_part(tables_file *file, const cJSON *object, const struct tables_part *part) {
+    if (ls_json_failed(file->json)) return;
+    if (part->quantity) check_row(file, object, part);
+    if (part->sums) check_sums(file, object, part);
+    require(file, object, !part->from || part->how, "a group of rows has how it was obtained");
+    require(file, object, file->count < TABLES_PARTS_MAX, "more rows and paragraphs than there is room for");
+    if (!ls_json_failed(file->json)) file->parts[file->count++] = *part;
+}
+
+static void read_rows(tables_file *file, const cJSON *object, const struct tables_part *shared) {
+    const cJSON *row, *rows = cJSON_GetObjectItemCaseSensitive(object, "rows");
+    rows = cJSON_IsString(rows)
+               ? ls_json_array(file->json, ls_json_object(file->json, ls_json_root(file->json), "lists"),
+                               rows->valuestring)
+               : ls_json_array(file->json, object, "rows");
+    cJSON_ArrayForEach(row, rows) {
+        struct tables_part part = *shared;
+        read_members(&part, file->json, row);
+        if (part.run.number == 0) part.run.number = ++file->run_count;
+        require(file, row, part.quantity, "a row has a quantity");
+        add_part(file, row, &part);
+    }
+}
+
+static void read_part(tables_file *file, const cJSON *object) {
+    struct tables_part part = {.run = {.bucket_MB = NAN}};
+    bool rows = ls_json_has(object, "rows");
+    read_members(&part, file->json, object);
+    part.run.number = ++file->run_count;
+    require(file, object, rows + !!part.text + !!part.from + !!part.sums == 1,
+            "a part is a text, rows, the rows from a group, or sums");
+    if (rows)
+        read_rows(file, object, &part);
+    else
+        add_part(file, object, &part);
+}
+
+static const char *text_of(tables_file *file, const char *name) {
+    const cJSON *root = ls_json_root(file->json);
+    return ls_json_has(root, name) ? ls_json_text(file->json, root, name) : NULL;
+}
+
+ls_status tables_file_open(tables_file *file, const char *name) {
+    static const char *const known[] = {"title", "source", "compute", "parts", "lists", NULL};
+    char path[LS_LIBRARY_PATH];
+    int without_free;
+    *file = (tables_file){.count = 0};
+    ls_status status = ls_library_find(path, "labs/replay/tables", name);
+    if (status == LS_OK) status = ls_json_open(&file->json, path);
+    if (status != LS_OK) return status;
+    const cJSON *part, *root = ls_json_root(file->json), *parts = ls_json_array(file->json, root, "parts");
+    ls_json_only(file->json, root, known);
+    file->title = ls_json_text(file->json, root, "title");
+    file->source = text_of(file, "source");
+    file->compute = text_of(file, "compute");
+    require(file, root, !file->compute || tables_computation(file->compute), "there is no such computation");
+    cJSON_ArrayForEach(part, parts) read_part(file, part);
+    require(file, parts, count_summed(file, &without_free) == 0, "rows count in sums that are not there");
+    if (!ls_json_failed(file->json)) return LS_OK;
+    tables_file_close(file);
+    return LS_ERR_INVALID;
+}
+
+void tables_file_close(tables_file *file) {
+    ls_json_close(file->json);
+    *file = (tables_file){.count = 0};
+}

@@ -1,0 +1,301 @@
+/* run — one row's step: replayed on a described machine, trained on this one, or published.
+ *   calibrate: T1, one device's step, sets a node's rates; all else of a node is from its sources
+ *   hooks    : PyTorch's gradients do not lie in its buckets. For each tensor a hook runs, and the gradient is copied to
+ *              the bucket and back, on one GPU, too. Where one GPU with DDP is published, a tensor costs
+ *              (T1 with DDP - T1 without) / tensors. Communication that is free has it, too, so that it is no merit of
+ *              the prediction
+ *   links    : NCCL's rings of N GPUs take the NVLinks that device 0 has to the others, each in both directions
+ *   variation: GPUs of one kind are not equally fast, and a step takes as long as the slowest. The published range is
+ *              taken for that of a box plot, which is a guess
+ *   lock     : DP's threads are those of one Python interpreter, which launches one operation at a time */
+#include "labs/replay/tables/run.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "labs/replay/engine/account.h"
+#include "labs/replay/record/record.h"
+#include "labs/replay/tables/course.h"
+#include "labs/replay/tables/train.h"
+
+#define WHISKERS 5.4 /* standard deviations between a box plot's ends: 4 x 1.349 of a normal distribution's */
+#define MB 1e6
+#define LATENCY_BYTES 8
+
+enum { MEASURED_MAX = 8 };
+
+/* --- a replayed step ---------------------------------------------------------------------------------------------- */
+
+static void add_shares(struct tables_shares *shares, const struct ls_device_account *device, double weight) {
+    shares->compute += weight * device->compute_us;
+    shares->communication += weight * device->communication_us;
+    shares->exposed += weight * device->exposed_us;
+}
+
+static void read_account(struct tables_replayed *replayed, const struct ls_account *account) {
+    *replayed = (struct tables_replayed){.step_ms = account->step_us * 1e-3};
+    int count = account->device_count, first_other = count > 1 ? 1 : 0;
+    add_shares(&replayed->first, &account->devices[0], 1 / account->step_us);
+    for (int d = 0; d < count; d++) {
+        add_shares(&replayed->mean, &account->devices[d], 1 / (count * account->step_us));
+        if (d < first_other) continue;
+        add_shares(&replayed->others, &account->devices[d], 1 / ((count - first_other) * account->step_us));
+    }
+}
+
+/* Collectives of one device follow one another on its stream, so their times add up. */
+static double collectives_us(const ls_trace *trace, const ls_timeline *timeline) {
+    double us = 0;
+    for (int i = 0; i < ls_trace_task_count(trace); i++) {
+        const struct ls_task *task = ls_trace_task(trace, i);
+        if (task->kind == LS_TASK_COLLECTIVE && task->step > 0) us += timeline->end_us[i] - timeline->start_us[i];
+    }
+    return us;
+}
+
+ls_status tables_replay(struct tables_replayed *replayed, const ls_workload *workload, const ls_node *node,
+                        const struct ls_plan *options) {
+    ls_trace *trace = NULL;
+    ls_timeline *timeline = NULL;
+    struct ls_account *account = NULL;
+    ls_status status = record_steps(&trace, workload, node, options);
+    if (status == LS_OK) status = ls_engine_run(&timeline, trace, node);
+    if (status == LS_OK) status = ls_account_make(&account, trace, timeline, node);
+    if (status == LS_OK) {
+        read_account(replayed, account);
+        double whole_us = account->step_us * account->steps * account->device_count;
+        replayed->collectives = collectives_us(trace, timeline) / whole_us;
+    }
+    ls_account_free(account);
+    ls_timeline_free(timeline);
+    ls_trace_destroy(trace);
+    return status;
+}
+
+/* --- the machine of a run ----------------------------------------------------------------------------------------- */
+
+struct machine {
+    ls_workload *workload; /* NULL: the run has none */
+    ls_node *node;
+    struct ls_node_measured all_reduces[MEASURED_MAX];
+};
+
+static ls_plan_mode mode_of(const struct tables_run *run) { return (ls_plan_mode)(run->plan - 1); }
+
+/* Of each device, as samples of the workload. */
+static double samples_of(const struct tables_run *run) {
+    return run->pictures > 0 ? run->pictures * (run->side * run->side) / (224 * 224) : run->samples;
+}
+
+static double steps_of_epoch(const struct tables_run *run, int n) {
+    return ceil(run->pictures_of_epoch / (run->pictures * n));
+}
+
+static ls_status calibrate(const struct machine *machine, const struct tables_run *run) {
+    bool without_update = run->calibrated_by == 2; /* the update is the last operation */
+    double factor = 1, t1_ms = run->t1_epoch_s > 0 ? run->t1_epoch_s / steps_of_epoch(run, 1) * 1e3 : run->t1_ms;
+    machine->workload->work_count -= without_update;
+    ls_status status =
+        ls_cost_calibrate(&factor, machine->node, machine->workload, samples_of(run), LS_FP32, t1_ms * 1e3);
+    machine->workload->work_count += without_update;
+    struct ls_node_device *device = ls_node_change_device(machine->node);
+    device->fp32_GFLOPs *= factor;
+    device->fp16_GFLOPs *= factor;
+    device->memory_GBps *= factor;
+    return status;
+}
+
+/* The same tensors, with so many parameters in all. */
+static void scale_parameters(ls_workload *workload, double parameters) {
+    double part = parameters / (double)ls_workload_parameters(workload);
+    for (int i = 0; i < workload->parameter_count; i++)
+        workload->parameter_counts[i] = (uint64_t)fmax(1, (double)workload->parameter_counts[i] * part);
+}
+
+static double links_of_device_0(const ls_node *node, int n) {
+    double GBps = 0;
+    for (int d = 1; d < n && d < ls_node_device_count(node); d++) {
+        const struct ls_route *route = ls_node_route(node, 0, d);
+        if (route->count == 1) GBps += ls_node_link(node, route->link[0])->GBps;
+    }
+    return GBps;
+}
+
+static double number_at(const cJSON *array, int index) {
+    return cJSON_GetNumberValue(cJSON_GetArrayItem(array, index));
+}
+
+static void change_collectives(struct machine *machine, const struct tables_run *run, int n) {
+    struct ls_node_collectives *collectives = ls_node_change_collectives(machine->node);
+    if (run->links_of_device_0 && n > 1) collectives->bus_GBps = links_of_device_0(machine->node, n);
+    if (run->latencies_us) {
+        collectives->hop_us = (number_at(run->latencies_us, 1) - number_at(run->latencies_us, 0)) / 2;
+        collectives->base_us = number_at(run->latencies_us, 0) - 2 * collectives->hop_us;
+    }
+    if (!run->all_reduce_ms) return;
+    collectives->table = machine->all_reduces;
+    for (int i = 0; i < cJSON_GetArraySize(run->all_reduce_ms) && i < MEASURED_MAX; i++) {
+        const cJSON *pair = cJSON_GetArrayItem(run->all_reduce_ms, i);
+        machine->all_reduces[i] =
+            (struct ls_node_measured){2, (uint64_t)(number_at(pair, 0) * MB), number_at(pair, 1) * 1e3};
+        collectives->table_count = i + 1;
+    }
+}
+
+static void close_machine(struct machine *machine) {
+    ls_workload_close(machine->workload);
+    ls_node_close(machine->node);
+}
+
+/* On failure there is nothing to close. */
+static ls_status open_machine(struct machine *machine, const struct tables_run *run, int n) {
+    *machine = (struct machine){.node = NULL};
+    ls_status status = ls_node_open(&machine->node, run->node);
+    if (status == LS_OK && run->workload) status = ls_workload_open(&machine->workload, run->workload);
+    if (status == LS_OK && run->parameters > 0) scale_parameters(machine->workload, run->parameters);
+    if (status == LS_OK && run->calibrated_by) status = calibrate(machine, run);
+    if (status == LS_OK) change_collectives(machine, run, n);
+    if (status != LS_OK) close_machine(machine);
+    return status;
+}
+
+static struct ls_plan plan_of(const struct tables_run *run, const ls_workload *workload, int n) {
+    struct ls_plan plan = ls_plan_defaults(mode_of(run), n, run->batch > 0 ? run->batch : samples_of(run) * n);
+    plan.precision = run->fp16 ? LS_FP16 : LS_FP32;
+    plan.gil = run->lock;
+    plan.replicate_by_collectives = run->by_collectives;
+    plan.overlap = !run->after_backward;
+    plan.spread = run->variation / WHISKERS;
+    if (run->t1_ddp_ms > 0) plan.tensor_us = (run->t1_ddp_ms - run->t1_ms) * 1e3 / workload->parameter_count;
+    if (!isnan(run->bucket_MB))
+        plan.first_bucket_bytes = plan.bucket_bytes = run->bucket_MB > 0 ? (uint64_t)(run->bucket_MB * MB) : 1;
+    return plan;
+}
+
+/* --- runs --------------------------------------------------------------------------------------------------------- */
+
+/* Two devices or more; the summary's busy share has the communication in it. */
+static ls_status train(struct tables_replayed *to, const struct tables_run *run, int n, double timeout_s) {
+    const struct tables_training training = {.mode = mode_of(run), .devices = n, .arguments = run->train};
+    cJSON *summary;
+    ls_status status = tables_train(&summary, &training, timeout_s);
+    for (int d = 0; status == LS_OK && d < n; d++) {
+        double exposed = tables_device_number(summary, d, NULL, "communication_share");
+        double compute = tables_device_number(summary, d, NULL, "busy_share") - exposed;
+        to->mean.exposed += exposed / n;
+        to->mean.compute += compute / n;
+        if (d == 0) to->first.compute = compute;
+        if (d > 0) to->others.compute += compute / (n - 1);
+    }
+    cJSON_Delete(summary);
+    return status;
+}
+
+static ls_status make(struct tables_replayed *to, const struct tables_run *run, int n, double timeout_s) {
+    struct machine machine;
+    *to = (struct tables_replayed){.step_ms = run->course_times ? course_ms(mode_of(run), n) : NAN};
+    if (run->train) return train(to, run, n, timeout_s);
+    if (run->course_times) return LS_OK;
+    ls_status status = open_machine(&machine, run, n);
+    if (status != LS_OK) return status;
+    const struct ls_plan plan = plan_of(run, machine.workload, n);
+    status = tables_replay(to, machine.workload, machine.node, &plan);
+    close_machine(&machine);
+    return status;
+}
+
+enum { RUNS_MAX = 256 };
+
+struct tables_runs {
+    double timeout_s;
+    int count;
+    struct made {
+        struct tables_run run;
+        int n;
+        struct tables_replayed replayed;
+    } made[RUNS_MAX];
+};
+
+ls_status tables_runs_create(tables_runs **out, double timeout_s) {
+    *out = calloc(1, sizeof **out);
+    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a table's runs");
+    (*out)->timeout_s = timeout_s;
+    return LS_OK;
+}
+
+void tables_runs_destroy(tables_runs *runs) { free(runs); }
+
+static ls_status make_once(const struct tables_replayed **to, tables_runs *runs, const struct tables_run *run, int n) {
+    struct made *made = runs->made;
+    ls_status status = LS_OK;
+    while (made < runs->made + runs->count && (made->n != n || made->run.number != run->number || made->run.plan != run->plan ||
+        made->run.course_times != run->course_times)) made++;
+    if (made == runs->made + RUNS_MAX) return ls_fail(LS_ERR_INVALID, "a table has at most %d runs", RUNS_MAX);
+    if (made == runs->made + runs->count) {
+        made->run = *run;
+        made->n = n;
+        status = make(&made->replayed, run, n, runs->timeout_s);
+        runs->count += status == LS_OK;
+    }
+    *to = &made->replayed;
+    return status;
+}
+
+/* --- columns ------------------------------------------------------------------------------------------------------ */
+
+static ls_status all_reduce_us(double *us, const struct tables_run *run, int n) {
+    struct machine machine;
+    ls_status status = open_machine(&machine, run, n);
+    if (status != LS_OK) return status;
+    *us = ls_cost_collective_us(machine.node, LS_COLLECTIVE_ALL_REDUCE, n, LATENCY_BYTES);
+    close_machine(&machine);
+    return LS_OK;
+}
+
+/* Columns of a step and of another one: of one device alone, or of DDP. */
+static ls_status derive(double *value, tables_runs *runs, const struct tables_run *run, enum tables_column column,
+                        int n, double ms) {
+    const struct tables_replayed *replayed;
+    bool ddp = column == TABLES_DP_OVER_DDP;
+    struct tables_run other = *run;
+    other.plan = 1 + (ddp ? LS_PLAN_DDP : LS_PLAN_SINGLE);
+    ls_status status = make_once(&replayed, runs, &other, ddp ? n : 1);
+    if (status != LS_OK) return status;
+    double other_ms = replayed->step_ms;
+    *value = column == TABLES_SPEED_UP       ? other_ms / ms
+             : column == TABLES_BEYOND_IDEAL ? 1 - other_ms / n / ms
+             : column == TABLES_GROWN_T1     ? run->t1_ms * (ms / other_ms)
+                                             : ms / other_ms;
+    return LS_OK;
+}
+
+ls_status tables_column(double *value, tables_runs *runs, const struct tables_run *run, enum tables_column column,
+                        int n) {
+    const struct tables_replayed *r;
+    *value = run->t1_ddp_ms;
+    if (column == TABLES_T1_DDP) return LS_OK;
+    if (column == TABLES_ALL_REDUCE_US) return all_reduce_us(value, run, n);
+    ls_status status = make_once(&r, runs, run, n);
+    if (status != LS_OK) return status;
+    switch (column) {
+    case TABLES_STEP: *value = r->step_ms; break;
+    case TABLES_COLLECTIVES: *value = r->collectives; break;
+    case TABLES_EXPOSED: *value = r->mean.exposed; break;
+    case TABLES_BUSY: *value = r->mean.compute; break;
+    case TABLES_BUSY_FIRST: *value = r->first.compute; break;
+    case TABLES_BUSY_OTHERS: *value = r->others.compute; break;
+    case TABLES_EPOCH: *value = r->step_ms * steps_of_epoch(run, n) * 1e-3; break;
+    default: return derive(value, runs, run, column, n, r->step_ms);
+    }
+    return LS_OK;
+}
+
+ls_status tables_free_column(double *value, tables_runs *runs, const struct tables_run *run, enum tables_column column,
+                             enum tables_free free, int n) {
+    struct tables_run one = *run;
+    *value = run->t1_epoch_s / n;
+    if (free == TABLES_FREE_T1_BY_N) return LS_OK;
+    if (free == TABLES_FREE_SINGLE) one.plan = 1 + LS_PLAN_SINGLE;
+    return tables_column(value, runs, &one, column, 1);
+}

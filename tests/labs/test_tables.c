@@ -16,7 +16,6 @@
 #include "labs/replay/tables/tables.h"
 #include "tests/base/scratch.h"
 #include "tests/labs/figures.h"
-#include "tests/programs/program.h"
 
 /* --- rows --------------------------------------------------------------------------------------------------------- */
 
@@ -33,43 +32,40 @@ static struct tables_row row_of(double reference, double ours, enum tables_bound
 
 static void test_deviations(void **state) {
     (void)state;
-    struct tables_row row = row_of(60, 63, TABLES_SHOWN, 0);
-    expect_near(tables_deviation(&row), 0.05);
-    row = row_of(60, 57, TABLES_SHOWN, 0);
-    expect_near(tables_deviation(&row), -0.05);
-    row = row_of(0, 0, TABLES_SHOWN, 0);
-    assert_true(tables_deviation(&row) == 0);
-    row = row_of(0, 1, TABLES_SHOWN, 0);
-    assert_true(isnan(tables_deviation(&row)));
-    row = row_of(NAN, 1, TABLES_SHOWN, 0);
-    assert_true(isnan(tables_deviation(&row)));
-    row = row_of(1, NAN, TABLES_SHOWN, 0);
-    assert_true(isnan(tables_deviation(&row)));
-}
-
-static void expect_holds(double reference, double ours, enum tables_bound bound, double tolerance, bool holds) {
-    const struct tables_row row = row_of(reference, ours, bound, tolerance);
-    assert_int_equal(tables_holds(&row), holds);
+    static const struct {
+        double reference, ours, deviation;
+    } cases[] = {{60, 63, 0.05}, {60, 57, -0.05}, {0, 0, 0}, {0, 1, NAN}, {NAN, 1, NAN}, {1, NAN, NAN}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct tables_row row = row_of(cases[i].reference, cases[i].ours, TABLES_SHOWN, 0);
+        if (isnan(cases[i].deviation))
+            assert_true(isnan(tables_deviation(&row)));
+        else
+            expect_near(tables_deviation(&row), cases[i].deviation);
+    }
 }
 
 static void test_bounds(void **state) {
     (void)state;
-    expect_holds(100, 104.9, TABLES_WITHIN, 0.05, true);
-    expect_holds(100, 95.1, TABLES_WITHIN, 0.05, true);
-    expect_holds(100, 105.1, TABLES_WITHIN, 0.05, false);
-    expect_holds(100, 94.9, TABLES_WITHIN, 0.05, false);
-    expect_holds(7, 7, TABLES_WITHIN, 0, true);
-    expect_holds(7, 7.000001, TABLES_WITHIN, 0, false);
-    expect_holds(0, 0, TABLES_WITHIN, 0, true);
-    expect_holds(0, 1, TABLES_WITHIN, 0, false);
-    expect_holds(0.1, 0.09, TABLES_BELOW, 0, true);
-    expect_holds(0.1, 0.11, TABLES_BELOW, 0, false);
-    expect_holds(0.8, 0.81, TABLES_ABOVE, 0, true);
-    expect_holds(0.8, 0.79, TABLES_ABOVE, 0, false);
-    expect_holds(100, NAN, TABLES_SHOWN, 0, true);
-    for (enum tables_bound bound = TABLES_WITHIN; bound <= TABLES_ABOVE; bound++) {
-        expect_holds(100, NAN, bound, 1e9, false);
-        expect_holds(NAN, 100, bound, 1e9, false);
+    static const struct {
+        double reference, ours;
+        enum tables_bound bound;
+        double tolerance;
+        bool holds;
+    } cases[] = {
+        {100, 104.9, TABLES_WITHIN, 0.05, true},  {100, 95.1, TABLES_WITHIN, 0.05, true},
+        {100, 105.1, TABLES_WITHIN, 0.05, false}, {100, 94.9, TABLES_WITHIN, 0.05, false},
+        {7, 7, TABLES_WITHIN, 0, true},           {7, 7.000001, TABLES_WITHIN, 0, false},
+        {0, 0, TABLES_WITHIN, 0, true},           {0, 1, TABLES_WITHIN, 0, false},
+        {0.1, 0.09, TABLES_BELOW, 0, true},       {0.1, 0.11, TABLES_BELOW, 0, false},
+        {0.8, 0.81, TABLES_ABOVE, 0, true},       {0.8, 0.79, TABLES_ABOVE, 0, false},
+        {100, NAN, TABLES_SHOWN, 0, true},        {100, NAN, TABLES_WITHIN, 1e9, false},
+        {NAN, 100, TABLES_WITHIN, 1e9, false},    {100, NAN, TABLES_BELOW, 1e9, false},
+        {NAN, 100, TABLES_BELOW, 1e9, false},     {100, NAN, TABLES_ABOVE, 1e9, false},
+        {NAN, 100, TABLES_ABOVE, 1e9, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct tables_row row = row_of(cases[i].reference, cases[i].ours, cases[i].bound, cases[i].tolerance);
+        assert_int_equal(tables_holds(&row), cases[i].holds);
     }
 }
 
@@ -93,10 +89,18 @@ static tables_book *example_book(bool missed) {
     return book;
 }
 
-/* Each table with its own, and tables where all hold are not named. */
+static void expect_judged(tables_book *book, bool strict, ls_status status, const char *line) {
+    char printed[300] = "";
+    FILE *file = fmemopen(printed, sizeof printed, "w");
+    assert_int_equal(tables_judge(book, strict, file), status);
+    fclose(file);
+    assert_string_equal(printed, line);
+}
+
+/* Each table with its own, and tables where all hold are not named; somebody's claim that does not hold is a result,
+ * and no failure. */
 static void test_tables_with_missed_bounds_are_named(void **state) {
     (void)state;
-    char printed[300] = "";
     tables_book *book = example_book(true);
     struct tables_row row = row_of(1, 2, TABLES_BELOW, 0);
     tables_begin(book, 3, "another");
@@ -108,46 +112,33 @@ static void test_tables_with_missed_bounds_are_named(void **state) {
     tables_add(book, &row);
     row.claim = true;
     tables_add(book, &row);
-    FILE *file = fmemopen(printed, sizeof printed, "w");
-    assert_int_equal(tables_judge(book, false, file), LS_OK);
-    fclose(file);
-    assert_string_equal(printed, "\n3 of 5 bounds of ours are missed (1 in table 1, 2 in table 5); "
-                                 "0 of 1 claims of others hold.\n");
+    expect_judged(book, false, LS_OK,
+                  "\n3 of 5 bounds of ours are missed (1 in table 1, 2 in table 5); 0 of 1 claims of others hold.\n");
     tables_book_destroy(book);
 }
 
 static void test_missed_bounds_are_counted_and_named(void **state) {
     (void)state;
-    char first[300] = "", printed[300] = "";
+    char first[300] = "";
     int missed;
     tables_book *book = example_book(true);
     assert_int_equal(tables_count_bounds(book, false, &missed, first, sizeof first), 2);
     assert_int_equal(missed, 1);
     assert_non_null(strstr(first, "N 4: 44, but 40"));
-    FILE *file = fmemopen(printed, sizeof printed, "w");
-    assert_int_equal(tables_judge(book, false, file), LS_OK); /* a result like others */
-    fclose(file);
-    assert_string_equal(printed, "\n1 of 2 bounds of ours are missed (1 in table 1).\n");
-    file = fmemopen(printed, sizeof printed, "w");
-    assert_int_equal(tables_judge(book, true, file), LS_ERR_INVALID);
-    fclose(file);
-    assert_string_equal(printed, "\n1 of 2 bounds of ours are missed (1 in table 1).\n");
+    expect_judged(book, false, LS_OK,
+                  "\n1 of 2 bounds of ours are missed (1 in table 1).\n"); /* a result like others */
+    expect_judged(book, true, LS_ERR_INVALID, "\n1 of 2 bounds of ours are missed (1 in table 1).\n");
     scratch_expect_error("1 of 2 bounds are missed", "table 1, step time, ms");
     tables_book_destroy(book);
-
     book = example_book(false);
-    file = fmemopen(printed, sizeof printed, "w");
-    assert_int_equal(tables_judge(book, true, file), LS_OK);
-    fclose(file);
-    assert_string_equal(printed, "\n0 of 2 bounds of ours are missed.\n");
+    expect_judged(book, true, LS_OK, "\n0 of 2 bounds of ours are missed.\n");
     tables_book_destroy(book);
     tables_book_destroy(NULL);
 }
 
-/* That somebody's claim does not hold is a result, and no failure. */
 static void test_claims_are_counted_apart(void **state) {
     (void)state;
-    char printed[300] = "", text[2000] = "";
+    char text[2000] = "";
     int missed;
     tables_book *book = example_book(false);
     struct tables_row row = row_of(0.1, 0.3, TABLES_BELOW, 0);
@@ -159,11 +150,8 @@ static void test_claims_are_counted_apart(void **state) {
     assert_int_equal(missed, 0);
     assert_int_equal(tables_count_bounds(book, true, &missed, NULL, 0), 2);
     assert_int_equal(missed, 1);
-    FILE *file = fmemopen(printed, sizeof printed, "w");
-    assert_int_equal(tables_judge(book, true, file), LS_OK);
-    fclose(file);
-    assert_string_equal(printed, "\n0 of 2 bounds of ours are missed; 1 of 2 claims of others hold.\n");
-    file = fmemopen(text, sizeof text, "w");
+    expect_judged(book, true, LS_OK, "\n0 of 2 bounds of ours are missed; 1 of 2 claims of others hold.\n");
+    FILE *file = fmemopen(text, sizeof text, "w");
     assert_int_equal(tables_print(book, 1, file), LS_OK);
     fclose(file);
     assert_non_null(strstr(text, "below 0.1: does not hold\n"));
@@ -171,60 +159,59 @@ static void test_claims_are_counted_apart(void **state) {
     tables_book_destroy(book);
 }
 
+/* A group's rows get the file's words and tolerance; exact ones stay exact without one. */
+static void test_groups_are_taken(void **state) {
+    (void)state;
+    int missed;
+    tables_book *groups = example_book(true), *book;
+    struct tables_row row = row_of(100, 104, TABLES_WITHIN, 0);
+    tables_group(groups, "wanted");
+    tables_add(groups, &row);
+    tables_text(groups, "100 %% of it");
+    assert_int_equal(tables_book_create(&book), LS_OK);
+    tables_begin(book, 1, "a table");
+    tables_take(book, groups, "wanted", "counted", 0.05);
+    assert_int_equal(tables_count_bounds(book, false, &missed, NULL, 0), 1);
+    assert_int_equal(missed, 0);
+    tables_take(book, groups, "wanted", "counted", 0.03);
+    tables_take(book, groups, "wanted", "counted", 0);
+    tables_take(book, groups, "no such group", "counted", 0);
+    expect_judged(book, false, LS_OK, "\n2 of 3 bounds of ours are missed (2 in table 1).\n");
+    assert_int_equal(tables_write_files(book, scratch_folder()), LS_OK);
+    char *csv = scratch_read_text("tables.csv"), *text = scratch_read_text("tables.md");
+    assert_non_null(strstr(csv, "\"counted; must be within 3 %: MISSED\""));
+    assert_non_null(strstr(text, "\n100 % of it\n"));
+    free(csv);
+    free(text);
+    tables_book_destroy(groups);
+    tables_book_destroy(book);
+}
+
 /* --- files -------------------------------------------------------------------------------------------------------- */
-
-static const char *line_of(const char *text, int number) {
-    for (; number > 0 && text; number--) text = (text = strchr(text, '\n')) ? text + 1 : NULL;
-    assert_non_null(text);
-    return text;
-}
-
-static void expect_field(const char *line, int index, const char *expected) {
-    char field[CSV_FIELD_CAPACITY];
-    csv_field(field, line, index);
-    assert_string_equal(field, expected);
-}
 
 static void test_csv(void **state) {
     (void)state;
-    size_t nbytes;
     tables_book *book = example_book(true);
     assert_int_equal(tables_prepare_files(scratch_folder()), LS_OK);
     assert_int_equal(tables_write_files(book, scratch_folder()), LS_OK);
     tables_book_destroy(book);
     assert_int_equal(scratch_file_count(), 2);
-    char *csv = scratch_read(scratch_path("tables.csv"), &nbytes);
-    assert_int_equal(count_lines(csv), 4);
-    static const char head[] = "table,mode,n,reference,ours,deviation,how\n";
-    assert_memory_equal(csv, head, sizeof head - 1);
-    const char *line = line_of(csv, 1);
-    assert_int_equal(csv_fields(line), 7);
-    expect_field(line, 0, "\"1 step time, ms\"");
-    expect_field(line, 1, "\"DP\"");
-    expect_field(line, 2, "2");
-    expect_field(line, 3, "60");
-    expect_field(line, 4, "61.5");
-    expect_field(line, 5, "0.025");
-    expect_field(line, 6, "\"replayed: an example; must be within 5 %: held\"");
-    line = line_of(csv, 2);
-    assert_int_equal(csv_fields(line), 7);
-    expect_field(line, 5, "0.1");
-    expect_field(line, 6, "\"replayed: an example; must be within 5 %: MISSED\"");
-    line = line_of(csv, 3);
-    expect_field(line, 2, "");
-    expect_field(line, 3, "");
-    expect_field(line, 5, "");
-    expect_field(line, 6, "\"replayed: an example\"");
+    char *csv = scratch_read_text("tables.csv");
+    assert_string_equal(csv, "table,mode,n,reference,ours,deviation,how\n"
+                             "\"1 step time, ms\",\"DP\",2,60,61.5,0.025,"
+                             "\"replayed: an example; must be within 5 %: held\"\n"
+                             "\"1 step time, ms\",\"DP, \"\"quoted\"\" | barred\",4,40,44,0.1,"
+                             "\"replayed: an example; must be within 5 %: MISSED\"\n"
+                             "\"1 aside\",\"DP\",,,0.25,,\"replayed: an example\"\n");
     free(csv);
 }
 
 static void test_markdown(void **state) {
     (void)state;
-    size_t nbytes;
     tables_book *book = example_book(true);
     assert_int_equal(tables_write_files(book, scratch_folder()), LS_OK);
     tables_book_destroy(book);
-    char *text = scratch_read(scratch_path("tables.md"), &nbytes);
+    char *text = scratch_read_text("tables.md");
     assert_non_null(strstr(text, "\n## 1. an example\n\nA paragraph of 5 words.\n\n| quantity | mode | N |"));
     assert_non_null(strstr(text, "\n| step time, ms | DP | 2 | 60 | 61.5 | +2.50 % | within 5 %: held |\n"));
     assert_non_null(
@@ -323,6 +310,7 @@ int main(void) {
         TEST(test_missed_bounds_are_counted_and_named),
         TEST(test_tables_with_missed_bounds_are_named),
         TEST(test_claims_are_counted_apart),
+        TEST(test_groups_are_taken),
         TEST(test_csv),
         TEST(test_markdown),
         TEST(test_printed),

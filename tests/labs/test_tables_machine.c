@@ -26,21 +26,21 @@ static void test_predictions(void **state) {
     (void)state;
     ls_workload *workload;
     ls_node *node;
-    struct machine_step step[MACHINE_RUNS];
+    tables_replayed step[MACHINE_RUNS];
     assert_int_equal(ls_workload_open(&workload, "resnet50"), LS_OK);
     assert_int_equal(ls_node_open(&node, "dgx1-v100"), LS_OK);
     for (int kind = 0; kind < MACHINE_RUNS; kind++) {
-        struct machine_step *s = &step[kind];
-        assert_int_equal(machine_predict(s, workload, node, &plan, (enum machine_run)kind), LS_OK);
-        assert_true(s->mean > 0 && s->median > 0 && s->compute > 0);
-        assert_true(fabs(s->compute + s->exposed + s->host + s->idle - s->mean) < 1e-9 * s->mean);
+        const double *s = step[kind];
+        assert_int_equal(machine_predict(step[kind], workload, node, &plan, (enum machine_run)kind), LS_OK);
+        assert_true(s[TABLES_STEP] > 0 && s[TABLES_MEDIAN] > 0 && s[TABLES_BUSY] > 0);
+        assert_true(fabs(s[TABLES_BUSY] + s[TABLES_EXPOSED] + s[TABLES_HOST] + s[TABLES_IDLE] - 1) < 1e-9);
     }
-    assert_true(step[MACHINE_HALF].mean < 0.6 * step[MACHINE_SINGLE].mean);
-    assert_true(step[MACHINE_DDP2].mean > step[MACHINE_HALF].mean);
-    assert_true(step[MACHINE_DDP2].mean < step[MACHINE_APART].mean);
-    assert_true(step[MACHINE_DDP2].exposed < step[MACHINE_APART].exposed);
-    assert_true(step[MACHINE_DP2].mean > step[MACHINE_DDP2].mean);
-    assert_true(step[MACHINE_DDP1].mean < 1.01 * step[MACHINE_SINGLE].mean);
+    assert_true(step[MACHINE_HALF][TABLES_STEP] < 0.6 * step[MACHINE_SINGLE][TABLES_STEP]);
+    assert_true(step[MACHINE_DDP2][TABLES_STEP] > step[MACHINE_HALF][TABLES_STEP]);
+    assert_true(step[MACHINE_DDP2][TABLES_STEP] < step[MACHINE_APART][TABLES_STEP]);
+    assert_true(step[MACHINE_DDP2][TABLES_EXPOSED] < step[MACHINE_APART][TABLES_EXPOSED]);
+    assert_true(step[MACHINE_DP2][TABLES_STEP] > step[MACHINE_DDP2][TABLES_STEP]);
+    assert_true(step[MACHINE_DDP1][TABLES_STEP] < 1.01 * step[MACHINE_SINGLE][TABLES_STEP]);
     ls_node_close(node);
     ls_workload_close(workload);
 }
@@ -50,7 +50,7 @@ static void test_half_a_batch_is_more_than_half_a_step(void **state) {
     (void)state;
     ls_workload *workload;
     ls_node *node;
-    struct machine_step whole, half;
+    tables_replayed whole, half;
     assert_int_equal(ls_workload_open(&workload, "vgg16"), LS_OK);
     assert_int_equal(ls_node_open(&node, "dgx1-v100"), LS_OK);
     const struct machine_plan few = {"vgg16", "", 4, 0};
@@ -62,10 +62,10 @@ static void test_half_a_batch_is_more_than_half_a_step(void **state) {
             device->products[0] = (struct ls_node_product){1, 1e-6};
             device->products[1] = (struct ls_node_product){1e6, 1};
         }
-        assert_int_equal(machine_predict(&whole, workload, node, &few, MACHINE_SINGLE), LS_OK);
-        assert_int_equal(machine_predict(&half, workload, node, &few, MACHINE_HALF), LS_OK);
-        if (k == 0) assert_true(half.mean < 0.75 * whole.mean);
-        if (k == 1) assert_true(half.mean > 0.9 * whole.mean);
+        assert_int_equal(machine_predict(whole, workload, node, &few, MACHINE_SINGLE), LS_OK);
+        assert_int_equal(machine_predict(half, workload, node, &few, MACHINE_HALF), LS_OK);
+        if (k == 0) assert_true(half[TABLES_STEP] < 0.75 * whole[TABLES_STEP]);
+        if (k == 1) assert_true(half[TABLES_STEP] > 0.9 * whole[TABLES_STEP]);
     }
     assert_false(machine_fits_cache(workload)); /* 1 GB and more */
     ls_node_close(node);
@@ -96,21 +96,22 @@ static void test_steps_are_predicted_one_by_one(void **state) {
     (void)state;
     ls_workload *workload;
     ls_node *node;
-    struct machine_step once, varied;
+    tables_replayed once, varied;
     assert_int_equal(ls_workload_open(&workload, "resnet50"), LS_OK);
     assert_int_equal(ls_node_open(&node, "dgx1-v100"), LS_OK);
     for (int w = 0; w < workload->work_count; w++) workload->work[w].us = 1000;
-    assert_int_equal(machine_predict(&once, workload, node, &plan, MACHINE_SINGLE), LS_OK);
+    assert_int_equal(machine_predict(once, workload, node, &plan, MACHINE_SINGLE), LS_OK);
     workload->step_count = 3;
     workload->step_us = calloc(3 * (size_t)workload->work_count, sizeof *workload->step_us); /* freed with it */
     assert_non_null(workload->step_us);
     for (int i = 0; i < 3 * workload->work_count; i++)
         workload->step_us[i] = i < workload->work_count ? 1000 : i < 2 * workload->work_count ? 2000 : 9000;
-    assert_int_equal(machine_predict(&varied, workload, node, &plan, MACHINE_SINGLE), LS_OK);
-    assert_true(fabs(varied.median / once.median - 2) < 0.05);
-    assert_true(fabs(varied.mean / once.mean - 4) < 0.05);
-    assert_int_equal(machine_predict(&varied, workload, node, &plan, MACHINE_DDP2), LS_OK);
-    assert_true(varied.median > 3 * once.median / 2); /* half of the batch, and one of the two is slow in most steps */
+    assert_int_equal(machine_predict(varied, workload, node, &plan, MACHINE_SINGLE), LS_OK);
+    assert_true(fabs(varied[TABLES_MEDIAN] / once[TABLES_MEDIAN] - 2) < 0.05);
+    assert_true(fabs(varied[TABLES_STEP] / once[TABLES_STEP] - 4) < 0.05);
+    assert_int_equal(machine_predict(varied, workload, node, &plan, MACHINE_DDP2), LS_OK);
+    assert_true(varied[TABLES_MEDIAN] >
+                3 * once[TABLES_MEDIAN] / 2); /* half of the batch, and one of the two is slow in most steps */
     ls_node_close(node);
     ls_workload_close(workload);
 }

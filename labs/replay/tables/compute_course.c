@@ -55,18 +55,18 @@ static ls_status add_parts(tables_book *book, struct course_model *model, const 
     ls_status status = LS_OK;
     tables_group(book, "kernels and communication");
     for (int i = 0; status == LS_OK && i < COURSE_CELLS; i++) {
-        struct tables_replayed r;
-        status = course_replay(&r, model, &course_cells[i], fit->value);
+        tables_replayed r;
+        status = course_replay(r, model, &course_cells[i], fit->value);
         if (status != LS_OK) break;
         struct tables_row row = {.quantity = "kernels run, ms",
                                  .mode = course_cells[i].mode,
                                  .n = course_cells[i].n,
                                  .reference = NAN,
-                                 .ours = r.mean.compute * r.step_ms,
+                                 .ours = r[TABLES_BUSY] * r[TABLES_STEP],
                                  .aside = true};
         tables_add(book, &row);
         row.quantity = "communication with no kernel beside it, ms";
-        row.ours = r.mean.exposed * r.step_ms;
+        row.ours = r[TABLES_EXPOSED] * r[TABLES_STEP];
         tables_add(book, &row);
     }
     return status;
@@ -77,11 +77,12 @@ static ls_status add_left_out(tables_book *book, struct course_model *model) {
     tables_group(book, "left out");
     for (int i = 0; status == LS_OK && i < COURSE_CELLS; i++) {
         struct tables_fit fit;
-        struct tables_replayed replayed;
+        tables_replayed replayed;
         status = course_fit(&fit, model, i, 0);
-        if (status == LS_OK) status = course_replay(&replayed, model, &course_cells[i], fit.value);
+        if (status == LS_OK) status = course_replay(replayed, model, &course_cells[i], fit.value);
         if (status == LS_OK)
-            add_cell(book, &course_cells[i], "step time, predicted without it, ms", replayed.step_ms, TABLES_SHOWN);
+            add_cell(book, &course_cells[i], "step time, predicted without it, ms", replayed[TABLES_STEP],
+                     TABLES_SHOWN);
     }
     return status;
 }

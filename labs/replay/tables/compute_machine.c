@@ -23,8 +23,7 @@ struct scene {
     const struct machine_plan *plan;
     struct machine_record record;
     ls_workload *whole, *half; /* of the traces of one device */
-    struct machine_step recorded[MACHINE_RUNS], replayed[MACHINE_RUNS];
-    struct machine_step predicted[MACHINE_RUNS], from_half[MACHINE_RUNS];
+    tables_replayed recorded[MACHINE_RUNS], replayed[MACHINE_RUNS], predicted[MACHINE_RUNS], from_half[MACHINE_RUNS];
 };
 
 static bool has_enough_cores(int run) { return machine_kinds[run].devices <= ls_usable_cores(); }
@@ -35,23 +34,24 @@ static void close_scene(struct scene *scene) {
     machine_record_free(&scene->record);
 }
 
-static ls_status fill_scene(struct scene *scene, const struct machine_nodes *nodes) {
+static ls_status fill_scene(struct scene *scene, ls_node *const nodes[2]) {
     ls_trace *const *traces = scene->record.traces;
     ls_status status = ls_workload_from_trace(&scene->whole, traces[MACHINE_SINGLE]);
     if (status == LS_OK) status = ls_workload_from_trace(&scene->half, traces[MACHINE_HALF]);
-    bool fits = status == LS_OK && (!nodes->beyond_caches || machine_fits_cache(scene->whole));
-    const ls_node *node = fits ? nodes->in_caches : nodes->beyond_caches;
+    bool fits = status == LS_OK && (!nodes[1] || machine_fits_cache(scene->whole));
+    const ls_node *node = fits ? nodes[0] : nodes[1];
     for (int run = 0; status == LS_OK && run < MACHINE_RUNS; run++) {
-        if (traces[run]) status = machine_replay_recorded(&scene->recorded[run], &scene->replayed[run], traces[run]);
+        if (traces[run]) status = tables_read_recorded(scene->recorded[run], traces[run]);
+        if (status == LS_OK && traces[run]) status = tables_replay_trace(scene->replayed[run], traces[run], NULL);
         if (status == LS_OK)
-            status = machine_predict(&scene->predicted[run], scene->whole, node, scene->plan, (enum machine_run)run);
+            status = machine_predict(scene->predicted[run], scene->whole, node, scene->plan, (enum machine_run)run);
         if (status == LS_OK)
-            status = machine_predict(&scene->from_half[run], scene->half, node, scene->plan, (enum machine_run)run);
+            status = machine_predict(scene->from_half[run], scene->half, node, scene->plan, (enum machine_run)run);
     }
     return status;
 }
 
-static ls_status make_scene(struct scene *scene, const struct machine_plan *plan, const struct machine_nodes *nodes,
+static ls_status make_scene(struct scene *scene, const struct machine_plan *plan, ls_node *const nodes[2],
                             const tables_settings *settings) {
     bool timed[MACHINE_RUNS], traced[MACHINE_RUNS];
     for (int run = 0; run < MACHINE_RUNS; run++) {
@@ -77,69 +77,67 @@ static const struct {
     enum figure figure;
     enum machine_run run;
     bool bound;
-    size_t part; /* of T2: its place in a machine_step */
+    enum tables_column part; /* of T2 */
 } rows[] = {
 #define RECORD(run)                                                                                                    \
-    { "recorded", "a trace replayed as it was recorded, ms", RECORDED, run, true, 0 }
-#define PART(run, what, field)                                                                                         \
-    { "parts of T2", "of T2: " what ", ms", PARTS, run, false, offsetof(struct machine_step, field) }
+    { "recorded", "a trace replayed as it was recorded, ms", RECORDED, run, true, TABLES_STEP }
+#define PREDICT(run, quantity)                                                                                         \
+    { "predicted", quantity " from T1's trace, ms", PREDICTED, run, true, TABLES_MEDIAN }
+#define PART(run, what, part)                                                                                          \
+    { "parts of T2", "of T2: " what ", ms", PARTS, run, false, part }
 #define HALF(run)                                                                                                      \
-    { "from half the batch", "T2 from T1(b/2)'s trace, ms", FROM_HALF, run, false, 0 }
+    { "from half the batch", "T2 from T1(b/2)'s trace, ms", FROM_HALF, run, false, TABLES_MEDIAN }
     RECORD(MACHINE_DP1),
     RECORD(MACHINE_DDP1),
     RECORD(MACHINE_DP2),
     RECORD(MACHINE_DDP2),
-    {"predicted", "T1 from its own trace, ms", PREDICTED, MACHINE_SINGLE, false, 0},
-    {"predicted", "half the batch from T1's trace, ms", PREDICTED, MACHINE_HALF, true, 0},
-    {"predicted", "T2 from T1's trace, ms", PREDICTED, MACHINE_DP2, true, 0},
-    {"predicted", "T2 from T1's trace, ms", PREDICTED, MACHINE_DDP2, true, 0},
-    {"predicted", "T2 from T1's trace, ms", PREDICTED, MACHINE_APART, true, 0},
-    PART(MACHINE_DP2, "kernels", compute),
-    PART(MACHINE_DP2, "communication that nothing hides", exposed),
-    PART(MACHINE_DP2, "host", host),
-    PART(MACHINE_DP2, "idle", idle),
-    PART(MACHINE_DDP2, "kernels", compute),
-    PART(MACHINE_DDP2, "communication that nothing hides", exposed),
-    PART(MACHINE_DDP2, "host", host),
-    PART(MACHINE_DDP2, "idle", idle),
+    {"predicted", "T1 from its own trace, ms", PREDICTED, MACHINE_SINGLE, false, TABLES_MEDIAN},
+    PREDICT(MACHINE_HALF, "half the batch"),
+    PREDICT(MACHINE_DP2, "T2"),
+    PREDICT(MACHINE_DDP2, "T2"),
+    PREDICT(MACHINE_APART, "T2"),
+    PART(MACHINE_DP2, "kernels", TABLES_BUSY),
+    PART(MACHINE_DP2, "communication that nothing hides", TABLES_EXPOSED),
+    PART(MACHINE_DP2, "host", TABLES_HOST),
+    PART(MACHINE_DP2, "idle", TABLES_IDLE),
+    PART(MACHINE_DDP2, "kernels", TABLES_BUSY),
+    PART(MACHINE_DDP2, "communication that nothing hides", TABLES_EXPOSED),
+    PART(MACHINE_DDP2, "host", TABLES_HOST),
+    PART(MACHINE_DDP2, "idle", TABLES_IDLE),
     HALF(MACHINE_DP2),
     HALF(MACHINE_DDP2),
     HALF(MACHINE_APART),
 #undef RECORD
+#undef PREDICT
 #undef PART
 #undef HALF
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static double part_of(const struct machine_step *step, size_t place) {
-    return *(const double *)((const char *)step + place);
+/* Of a step: itself, or the part in ms. */
+static double ms_of(const tables_replayed step, enum tables_column part) {
+    return step[part] * (part > TABLES_MEDIAN ? step[TABLES_STEP] : 1);
 }
 
 static void add_row(tables_book *book, const struct scene *scene, int r) {
     enum machine_run run = rows[r].run;
+    enum tables_column part = rows[r].part;
     char mode[80];
     bool of_trace = rows[r].figure == RECORDED || rows[r].figure == PARTS;
     if (of_trace ? !scene->record.traces[run] : !has_enough_cores(run)) return;
+    const tables_replayed *const ours[] = {[RECORDED] = scene->replayed,
+                                           [PREDICTED] = scene->predicted,
+                                           [PARTS] = scene->predicted,
+                                           [FROM_HALF] = scene->from_half};
     snprintf(mode, sizeof mode, "%s, %s", scene->plan->model, machine_kinds[run].name);
-    struct tables_row row = {.quantity = rows[r].quantity,
-                             .mode = mode,
-                             .n = machine_kinds[run].devices,
-                             .reference = scene->record.ms[run],
-                             .bound = rows[r].bound ? TABLES_WITHIN : TABLES_SHOWN};
-    switch (rows[r].figure) {
-    case RECORDED:
-        row.reference = scene->recorded[run].mean;
-        row.ours = scene->replayed[run].mean;
-        break;
-    case PREDICTED: row.ours = scene->predicted[run].median; break;
-    case PARTS:
-        row.reference = part_of(&scene->recorded[run], rows[r].part);
-        row.ours = part_of(&scene->predicted[run], rows[r].part);
-        break;
-    case FROM_HALF: row.ours = scene->from_half[run].median; break;
-    }
-    tables_add(book, &row);
+    tables_add(book,
+               &(struct tables_row){.quantity = rows[r].quantity,
+                                    .mode = mode,
+                                    .n = machine_kinds[run].devices,
+                                    .reference = of_trace ? ms_of(scene->recorded[run], part) : scene->record.ms[run],
+                                    .ours = ms_of(ours[rows[r].figure][run], part),
+                                    .bound = rows[r].bound ? TABLES_WITHIN : TABLES_SHOWN});
 }
 
 /* Group by group, and in it scene by scene. */
@@ -167,33 +165,32 @@ static void tell_traces(tables_book *book, const struct scene *scenes, int count
     if (count > 0) tables_text(book, "%s.", text);
 }
 
-static void add_notes(tables_book *book, const struct machine_nodes *nodes) {
-    const ls_node *const all[] = {nodes->in_caches, nodes->beyond_caches};
+static void add_notes(tables_book *book, ls_node *const nodes[2]) {
     tables_group(book, "notes");
     if (ls_usable_cores() < 2)
         tables_text(book, "This machine lends one core: two devices would only show time-slicing, so T2 and "
                           "--no-overlap are left out.");
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i] && machine_is_rough(all[i]))
+    for (int i = 0; i < 2; i++)
+        if (nodes[i] && machine_is_rough(nodes[i]))
             tables_text(book,
                         "Rough: this machine was busy while the node %s was measured, and its figures, and what is "
                         "predicted from them, are those of a busy machine. The other rows were measured later.",
-                        ls_node_name(all[i]));
+                        ls_node_name(nodes[i]));
 }
 
 ls_status tables_compute_machine(tables_book *book, const tables_settings *settings) {
     struct scene scenes[PLANS];
     int count = settings->quick ? QUICK_PLANS : PLANS, made = 0;
-    struct machine_nodes nodes;
-    ls_status status = machine_calibrate(&nodes, settings);
-    if (status == LS_OK) add_notes(book, &nodes);
+    ls_node *nodes[2] = {NULL, NULL};
+    ls_status status = machine_calibrate(nodes, settings);
+    if (status == LS_OK) add_notes(book, nodes);
     while (status == LS_OK && made < count) {
-        status = make_scene(&scenes[made], &plans[made], &nodes, settings);
+        status = make_scene(&scenes[made], &plans[made], nodes, settings);
         made += status == LS_OK;
     }
     add_rows(book, scenes, made);
     tell_traces(book, scenes, made);
     for (int i = 0; i < made; i++) close_scene(&scenes[i]);
-    machine_close_nodes(&nodes);
+    for (int i = 0; i < 2; i++) ls_node_close(nodes[i]);
     return status;
 }

@@ -15,73 +15,57 @@
 #include "labs/replay/tables/train.h"
 
 /* A sample of either model: a picture of 28 x 28 floats, a label, ten outputs. */
-enum { INPUT_BYTES = 28 * 28 * 4, LABEL_BYTES = 8, OUTPUT_BYTES = 10 * 4 };
+enum { INPUT_BYTES = 28 * 28 * 4, LABEL_BYTES = 8, OUTPUT_BYTES = 10 * 4, BATCH = 64 };
 
-/* Behind the categories: all of them together. */
-enum { TOTAL = LS_MEMORY_COUNT, SIZES = LS_MEMORY_COUNT + 1, BATCH = 64, TEXT_CAPACITY = 160 };
+/* Of the category LS_MEMORY_COUNT: all of them together. */
+enum { TOTAL = LS_MEMORY_COUNT, SIZES = LS_MEMORY_COUNT + 1, TEXT_CAPACITY = 160 };
 
 static const struct plan {
-    const char *model, *optimizer;
+    const char *model, *optimizer, *name;
     int states; /* floats that the optimizer keeps for each parameter */
-} plans[] = {{"mlp", "adam", 2}, {"mlp", "sgd", 0}, {"convnet", "adam", 2}, {"convnet", "sgd", 0}};
+} plans[] = {{"mlp", "adam", "mlp, adam", 2},
+             {"mlp", "sgd", "mlp, sgd", 0},
+             {"convnet", "adam", "convnet, adam", 2},
+             {"convnet", "sgd", "convnet, sgd", 0}};
 
 enum { PLANS = sizeof plans / sizeof *plans, N_COUNT = 4 };
 static const int ns[N_COUNT] = {1, 2, 4, 8};
 
-/* What was measured of a device. */
+/* The peaks of a run's first and last device, and the bytes of the last one's gradients, as they travel. */
 struct held {
-    double bytes[SIZES];
+    double first[SIZES], last[SIZES], parameters;
 };
 
-/* In DP and DDP on n devices. */
-struct measured {
-    int n;
-    struct held first, other, rank, last_rank; /* DP's device 0 and its last, DDP's rank 0 and its last */
-    double parameter_bytes;                    /* of the gradients, as they travel */
-};
-
-static const char *size_name(int size) { return size == TOTAL ? "total" : ls_memory_name((ls_memory_category)size); }
-
-/* One short run: what its first and its last device hold, and the bytes that the last one's gradients have. */
-static ls_status measure(struct held *first, struct held *last, double *parameter_bytes, ls_plan_mode mode, int n,
-                         const char *model, const char *optimizer, const char *precision, double timeout_s) {
+static ls_status measure(struct held *held, ls_plan_mode mode, int n, const struct plan *plan, const char *precision,
+                         double timeout_s) {
     char arguments[TEXT_CAPACITY];
     cJSON *summary;
     snprintf(arguments, sizeof arguments,
-             "--data=random:0 --model=%s --optimizer=%s --precision=%s --batch-size=%d --steps=2", model, optimizer,
-             precision, BATCH);
+             "--data=random:0 --model=%s --optimizer=%s --precision=%s --batch-size=%d --steps=2", plan->model,
+             plan->optimizer, precision, BATCH);
     const struct tables_training training = {.mode = mode, .devices = n, .arguments = arguments};
     ls_status status = tables_train(&summary, &training, timeout_s);
     for (int i = 0; status == LS_OK && i < SIZES; i++) {
-        first->bytes[i] = tables_device_number(summary, 0, "peak_bytes", size_name(i));
-        last->bytes[i] = tables_device_number(summary, n - 1, "peak_bytes", size_name(i));
+        const char *name = i == TOTAL ? "total" : ls_memory_name((ls_memory_category)i);
+        held->first[i] = tables_device_number(summary, 0, "peak_bytes", name);
+        held->last[i] = tables_device_number(summary, n - 1, "peak_bytes", name);
     }
-    if (status == LS_OK) *parameter_bytes = tables_device_number(summary, n - 1, "bytes_per_step_by_phase", "reduce");
+    held->parameters = tables_device_number(summary, n - 1, "bytes_per_step_by_phase", "reduce");
     cJSON_Delete(summary);
     return status;
 }
 
-static ls_status measure_both(struct measured *m, const struct plan *plan, int n, double timeout_s) {
-    double ignored;
-    m->n = n;
-    ls_status status = measure(&m->first, &m->other, &m->parameter_bytes, LS_PLAN_DP, n, plan->model, plan->optimizer,
-                               "fp32", timeout_s);
-    if (status != LS_OK) return status;
-    return measure(&m->rank, &m->last_rank, &ignored, LS_PLAN_DDP, n, plan->model, plan->optimizer, "fp32", timeout_s);
-}
-
-/* --- device by device --------------------------------------------------------------------------------------------- */
-
-static void add_held(tables_book *book, const struct plan *plan, const char *mode, const struct measured *m,
-                     const struct held *held, enum tables_bound bound) {
+static void add_held(tables_book *book, const struct plan *plan, const char *mode, int n, const double *reference,
+                     const double *ours, enum tables_bound bound) {
     char quantity[TEXT_CAPACITY];
     for (int i = 0; i < SIZES; i++) {
-        snprintf(quantity, sizeof quantity, "%s, %s: %s, bytes", plan->model, plan->optimizer, size_name(i));
+        snprintf(quantity, sizeof quantity, "%s: %s, bytes", plan->name,
+                 i == TOTAL ? "total" : ls_memory_name((ls_memory_category)i));
         tables_add(book, &(struct tables_row){.quantity = quantity,
                                               .mode = mode,
-                                              .n = m->n,
-                                              .reference = m->rank.bytes[i],
-                                              .ours = held->bytes[i],
+                                              .n = n,
+                                              .reference = reference[i],
+                                              .ours = ours[i],
                                               .bound = bound,
                                               .aside = i != TOTAL});
     }
@@ -89,32 +73,30 @@ static void add_held(tables_book *book, const struct plan *plan, const char *mod
 
 /* --- the surplus of device 0 -------------------------------------------------------------------------------------- */
 
-struct item {
-    int category;
-    const char *what;
-    double formula; /* NAN: a few scalars, which are shown as they are */
-    double tolerance;
-};
-
-static void add_item(tables_book *book, const struct plan *plan, int n, bool shown, const struct item *item,
-                     double ours) {
+static void add_item(tables_book *book, const struct plan *plan, int n, bool shown, const char *what, double formula,
+                     double tolerance, double ours) {
     char quantity[TEXT_CAPACITY];
-    snprintf(quantity, sizeof quantity, "%s, %s: device 0 has more, bytes", plan->model, plan->optimizer);
+    snprintf(quantity, sizeof quantity, "%s: device 0 has more, bytes", plan->name);
     tables_add(book, &(struct tables_row){.quantity = quantity,
-                                          .mode = item->what,
+                                          .mode = what,
                                           .n = n,
-                                          .reference = item->formula,
+                                          .reference = formula,
                                           .ours = ours,
-                                          .bound = isnan(item->formula) ? TABLES_SHOWN : TABLES_WITHIN,
-                                          .tolerance = item->tolerance,
+                                          .bound = isnan(formula) ? TABLES_SHOWN : TABLES_WITHIN,
+                                          .tolerance = tolerance,
                                           .aside = !shown});
 }
 
-static void add_surplus(tables_book *book, const struct plan *plan, const struct measured *m, bool shown) {
-    const double batch = BATCH, piece = batch / m->n, parameters = m->parameter_bytes;
-    const struct item items[] = {
+static void add_surplus(tables_book *book, const struct plan *plan, const struct held *dp, int n, bool shown) {
+    const double batch = BATCH, piece = batch / n, parameters = dp->parameters;
+    const struct {
+        int category;
+        const char *what;
+        double formula; /* NAN: a few scalars, which are shown as they are */
+        double tolerance;
+    } items[] = {
         {LS_MEMORY_PARAMETER, "parameters", 0, 0},
-        {LS_MEMORY_GRADIENT, "gradients received", (m->n - 1) * parameters, 0},
+        {LS_MEMORY_GRADIENT, "gradients received", (n - 1) * parameters, 0},
         {LS_MEMORY_OPTIMIZER, "optimizer state", plan->states ? plan->states * parameters : NAN, 0.01},
         {LS_MEMORY_INPUT, "the rest of the batch, and labels", (batch - piece) * INPUT_BYTES + batch * LABEL_BYTES, 0},
         {LS_MEMORY_GATHERED_OUTPUT, "gathered outputs", batch * OUTPUT_BYTES, 0},
@@ -124,34 +106,33 @@ static void add_surplus(tables_book *book, const struct plan *plan, const struct
     };
     double sum = 0;
     for (size_t i = 0; i < sizeof items / sizeof *items; i++) {
-        double more = m->first.bytes[items[i].category] - m->other.bytes[items[i].category];
+        double more = dp->first[items[i].category] - dp->last[items[i].category];
         sum += more;
-        if (more != 0 || items[i].formula > 0) add_item(book, plan, m->n, shown, &items[i], more);
+        if (more != 0 || items[i].formula > 0)
+            add_item(book, plan, n, shown, items[i].what, items[i].formula, items[i].tolerance, more);
     }
-    const struct item all = {TOTAL, "all of these; reference: the totals' difference",
-                             m->first.bytes[TOTAL] - m->other.bytes[TOTAL], 0};
-    add_item(book, plan, m->n, shown, &all, sum);
+    add_item(book, plan, n, shown, "all of these; reference: the totals' difference",
+             dp->first[TOTAL] - dp->last[TOTAL], 0, sum);
 }
 
 /* --- half precision, and ratios ----------------------------------------------------------------------------------- */
 
 /* The mlp's layers are narrower than its input, of which the half copy comes on top: there is nothing to be halved. */
-static ls_status add_precision(tables_book *book, const tables_settings *settings, const char *model, bool halves) {
+static ls_status add_precision(tables_book *book, const tables_settings *settings, const struct plan *plan,
+                               bool halves) {
     static const char *const precisions[] = {"fp32", "fp16", "bf16"};
-    struct held held[3], last;
-    double ignored;
+    struct held held[3];
     char quantity[TEXT_CAPACITY];
     ls_status status = LS_OK;
-    snprintf(quantity, sizeof quantity, "%s: activations, bytes", model);
+    snprintf(quantity, sizeof quantity, "%s: activations, bytes", plan->model);
     for (int i = 0; status == LS_OK && i < 3; i++) {
-        status =
-            measure(&held[i], &last, &ignored, LS_PLAN_SINGLE, 1, model, "adam", precisions[i], settings->timeout_s);
+        status = measure(&held[i], LS_PLAN_SINGLE, 1, plan, precisions[i], settings->timeout_s);
         if (status == LS_OK && i > 0)
             tables_add(book, &(struct tables_row){.quantity = quantity,
                                                   .mode = precisions[i],
                                                   .n = 1,
-                                                  .reference = held[0].bytes[LS_MEMORY_ACTIVATION] / 2,
-                                                  .ours = held[i].bytes[LS_MEMORY_ACTIVATION],
+                                                  .reference = held[0].first[LS_MEMORY_ACTIVATION] / 2,
+                                                  .ours = held[i].first[LS_MEMORY_ACTIVATION],
                                                   .bound = halves ? TABLES_WITHIN : TABLES_SHOWN});
     }
     return status;
@@ -162,52 +143,49 @@ static void add_ratio(tables_book *book, const char *mode, int n, double publish
                          .quantity = "device 0 : another", .mode = mode, .n = n, .reference = published, .ours = ours});
 }
 
-static void add_ratios(tables_book *book, struct measured all[PLANS][N_COUNT], int count) {
-    static const struct {
-        const char *mode;
-        int n;
-        double first, other; /* MB, as published */
-    } published[] = {{"published: huggingface/transformers#279", 0, 4000, 700},
-                     {"published: EpipolarPose#22", 0, 10761, 3651},
-                     {"published: Balanced-DataParallel#13", 0, 10505, 4958},
-                     {"published: Balanced-DataParallel#8", 2, 12179, 5245},
-                     {"published: BERT-pytorch#10 (about)", 0, 2, 1}};
-    char mode[TEXT_CAPACITY];
-    for (int p = 0; p < PLANS; p++) {
-        snprintf(mode, sizeof mode, "%s, %s", plans[p].model, plans[p].optimizer);
-        for (int i = 1; i < count; i++)
-            add_ratio(book, mode, ns[i], NAN, all[p][i].first.bytes[TOTAL] / all[p][i].other.bytes[TOTAL]);
-    }
-    for (size_t i = 0; i < sizeof published / sizeof *published; i++)
-        add_ratio(book, published[i].mode, published[i].n, published[i].first / published[i].other, NAN);
+/* MB, as users reported them (docs/published.md). */
+static void add_published(tables_book *book) {
+    add_ratio(book, "published: huggingface/transformers#279", 0, 4000.0 / 700, NAN);
+    add_ratio(book, "published: EpipolarPose#22", 0, 10761.0 / 3651, NAN);
+    add_ratio(book, "published: Balanced-DataParallel#13", 0, 10505.0 / 4958, NAN);
+    add_ratio(book, "published: Balanced-DataParallel#8", 2, 12179.0 / 5245, NAN);
+    add_ratio(book, "published: BERT-pytorch#10 (about)", 0, 2, NAN);
 }
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
+static void add_devices(tables_book *book, const struct plan *plan, int n, const struct held *dp,
+                        const struct held *ddp) {
+    add_held(book, plan, "DP, device 0", n, ddp->first, dp->first, TABLES_SHOWN);
+    if (n == 1) return;
+    add_held(book, plan, "DP, others", n, ddp->first, dp->last, TABLES_SHOWN);
+    add_held(book, plan, "DDP, last rank", n, ddp->first, ddp->last, TABLES_WITHIN);
+}
+
 ls_status tables_compute_memory(tables_book *book, const tables_settings *settings) {
-    struct measured all[PLANS][N_COUNT];
+    struct held dp[PLANS][N_COUNT], ddp[PLANS][N_COUNT];
     int count = settings->quick ? 2 : N_COUNT, itemized = count > 2 ? 2 : 1;
     ls_status status = LS_OK;
     for (int p = 0; p < PLANS; p++)
-        for (int i = 0; status == LS_OK && i < count; i++)
-            status = measure_both(&all[p][i], &plans[p], ns[i], settings->timeout_s);
+        for (int i = 0; status == LS_OK && i < count; i++) {
+            status = measure(&dp[p][i], LS_PLAN_DP, ns[i], &plans[p], "fp32", settings->timeout_s);
+            if (status == LS_OK)
+                status = measure(&ddp[p][i], LS_PLAN_DDP, ns[i], &plans[p], "fp32", settings->timeout_s);
+        }
     if (status != LS_OK) return status;
     tables_group(book, "held");
-    for (int p = 0; p < PLANS; p++) {
-        for (int i = 0; i < count; i++) {
-            const struct measured *m = &all[p][i];
-            add_held(book, &plans[p], "DP, device 0", m, &m->first, TABLES_SHOWN);
-            if (m->n > 1) add_held(book, &plans[p], "DP, others", m, &m->other, TABLES_SHOWN);
-            if (m->n > 1) add_held(book, &plans[p], "DDP, last rank", m, &m->last_rank, TABLES_WITHIN);
-        }
-    }
+    for (int p = 0; p < PLANS; p++)
+        for (int i = 0; i < count; i++) add_devices(book, &plans[p], ns[i], &dp[p][i], &ddp[p][i]);
     tables_group(book, "surplus");
     tables_text(book, "Item by item, for N = %d: what device 0 has more than another device.", ns[itemized]);
     for (int p = 0; p < PLANS; p++)
-        for (int i = 1; i < count; i++) add_surplus(book, &plans[p], &all[p][i], i == itemized);
+        for (int i = 1; i < count; i++) add_surplus(book, &plans[p], &dp[p][i], ns[i], i == itemized);
     tables_group(book, "ratios");
-    add_ratios(book, all, count);
+    for (int p = 0; p < PLANS; p++)
+        for (int i = 1; i < count; i++)
+            add_ratio(book, plans[p].name, ns[i], NAN, dp[p][i].first[TOTAL] / dp[p][i].last[TOTAL]);
+    add_published(book);
     tables_group(book, "precision");
-    status = add_precision(book, settings, "mlp", false);
-    return status == LS_OK ? add_precision(book, settings, "convnet", true) : status;
+    status = add_precision(book, settings, &plans[0], false);
+    return status == LS_OK ? add_precision(book, settings, &plans[2], true) : status;
 }

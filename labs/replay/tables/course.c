@@ -67,7 +67,7 @@ static void set_values(struct course_model *model, const double values[COURSE_PA
     ls_node_change_collectives(model->node)->bus_GBps = values[2];
 }
 
-ls_status course_replay(struct tables_replayed *replayed, struct course_model *model, const struct course_cell *cell,
+ls_status course_replay(tables_replayed replayed, struct course_model *model, const struct course_cell *cell,
                         const double values[COURSE_PARAMETERS]) {
     struct ls_plan options = ls_plan_defaults(cell->plan, cell->n, model->workload->defaults.batch);
     options.precision = model->workload->defaults.precision;
@@ -90,10 +90,10 @@ static ls_status residuals(void *context, const double *parameters, double *resi
     int count = 0;
     for (int i = 0; status == LS_OK && i < COURSE_CELLS; i++) {
         const struct course_cell *cell = &course_cells[i];
-        struct tables_replayed replayed = {0};
+        tables_replayed replayed = {0};
         if (i == fitting->left_out) continue;
-        status = course_replay(&replayed, fitting->model, cell, values);
-        residual[count++] = replayed.step_ms / cell->ms - 1;
+        status = course_replay(replayed, fitting->model, cell, values);
+        residual[count++] = replayed[TABLES_STEP] / cell->ms - 1;
     }
     return status;
 }

@@ -40,7 +40,7 @@ ls_status course_open(struct course_model *model);
 void course_close(struct course_model *model);
 
 /* The step of a cell's mode, DP by collectives, with these parameters. */
-ls_status course_replay(struct tables_replayed *replayed, struct course_model *model, const struct course_cell *cell,
+ls_status course_replay(tables_replayed replayed, struct course_model *model, const struct course_cell *cell,
                         const double values[COURSE_PARAMETERS]);
 
 /* Fits the parameters to all cells but number `left_out` (-1: to all), relative deviations, from the file's values.

@@ -12,70 +12,25 @@
 #define LEAST 1e-9
 #define MOST 1e9
 
-static const char *const plans[] = {"single", "dp", "ddp", NULL}, *const frees[] = {"one rank", "single", "T1 / N",
-                                                                                    NULL};
-static const char *const t1s[] = {"step", "forward and backward", NULL};
-static const char *const musts[] = {"be shown", "be within", "be below", "be above", "count in the sums", NULL};
 #define COLUMN_NAME(name, text, what) text,
 static const char *const columns[] = {TABLES_COLUMN_MAP(COLUMN_NAME) NULL};
 
-/* PAIRS: an array of arrays of two numbers. CHOICE: one of some texts, as its number, from 1 on. */
-enum kind { TEXT, NUMBER, FLAG, NUMBERS, PAIRS, CHOICE };
+enum kind { TEXT, NUMBER, FLAG, NUMBERS, PAIRS, PLAN, T1, FREE, MUST, COLUMN };
+static const char *const *const choices[] = {
+    [PLAN] = (const char *const[]){"single", "dp", "ddp", NULL},
+    [T1] = (const char *const[]){"step", "forward and backward", NULL},
+    [FREE] = (const char *const[]){"one rank", "single", "T1 / N", NULL},
+    [MUST] = (const char *const[]){"be shown", "be within", "be below", "be above", "count in the sums", NULL},
+    [COLUMN] = columns,
+};
 
-#define PART(name) #name, offsetof(struct tables_part, name)
-#define RUN(name) #name, offsetof(struct tables_part, run.name)
-
+#define PART_MEMBER(kind, name, what) {#name, offsetof(struct tables_part, name), kind},
+#define RUN_MEMBER(kind, name, what) {#name, offsetof(struct tables_part, run.name), kind},
 static const struct member {
     const char *name;
     size_t offset;
     enum kind kind;
-    const char *const *choices;
-} members[] = {
-    {PART(text), TEXT, NULL},
-    {PART(from), TEXT, NULL},
-    {PART(quantity), TEXT, NULL},
-    {PART(sums), TEXT, NULL},
-    {PART(how), TEXT, NULL},
-    {PART(source), TEXT, NULL},
-    {PART(tolerance), NUMBER, NULL},
-    {PART(before), TEXT, NULL},
-    {PART(mode), TEXT, NULL},
-    {PART(n), NUMBERS, NULL},
-    {PART(published), NUMBERS, NULL},
-    {PART(column), CHOICE, columns},
-    {PART(must), CHOICE, musts},
-    {PART(reference), CHOICE, columns},
-    {PART(free), CHOICE, frees},
-    {PART(against_course), FLAG, NULL},
-    {PART(claim), FLAG, NULL},
-    {PART(unit), TEXT, NULL},
-    {PART(mean_error), NUMBER, NULL},
-    {PART(of_free), NUMBER, NULL},
-    {RUN(plan), CHOICE, plans},
-    {RUN(node), TEXT, NULL},
-    {RUN(workload), TEXT, NULL},
-    {RUN(train), TEXT, NULL},
-    {RUN(course_times), FLAG, NULL},
-    {RUN(batch), NUMBER, NULL},
-    {RUN(samples), NUMBER, NULL},
-    {RUN(pictures), NUMBER, NULL},
-    {RUN(side), NUMBER, NULL},
-    {RUN(pictures_of_epoch), NUMBER, NULL},
-    {RUN(parameters), NUMBER, NULL},
-    {RUN(bucket_MB), NUMBER, NULL},
-    {RUN(variation), NUMBER, NULL},
-    {RUN(t1_ms), NUMBER, NULL},
-    {RUN(t1_epoch_s), NUMBER, NULL},
-    {RUN(t1_ddp_ms), NUMBER, NULL},
-    {RUN(calibrated_by), CHOICE, t1s},
-    {RUN(all_reduce_ms), PAIRS, NULL},
-    {RUN(latencies_us), NUMBERS, NULL},
-    {RUN(fp16), FLAG, NULL},
-    {RUN(lock), FLAG, NULL},
-    {RUN(by_collectives), FLAG, NULL},
-    {RUN(after_backward), FLAG, NULL},
-    {RUN(links_of_device_0), FLAG, NULL},
-};
+} members[] = {TABLES_PART_MAP(PART_MEMBER) TABLES_RUN_MAP(RUN_MEMBER)};
 
 double tables_published(const struct tables_part *row, int index) {
     int count = cJSON_GetArraySize(row->published);
@@ -95,11 +50,11 @@ static void check_numbers(ls_json *json, const cJSON *array, bool pairs) {
 }
 
 static int read_choice(ls_json *json, const cJSON *object, const struct member *member) {
-    char all[200] = "";
+    char all[300] = "";
     const char *text = ls_json_text(json, object, member->name);
-    for (int i = 0; member->choices[i]; i++) {
-        if (strcmp(text, member->choices[i]) == 0) return i + 1;
-        snprintf(all + strlen(all), sizeof all - strlen(all), "%s\"%s\"", i > 0 ? ", " : "", member->choices[i]);
+    for (int i = 0; choices[member->kind][i]; i++) {
+        if (strcmp(text, choices[member->kind][i]) == 0) return i + 1;
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s\"%s\"", i > 0 ? ", " : "", choices[member->kind][i]);
     }
     ls_json_refuse(json, cJSON_GetObjectItemCaseSensitive(object, member->name), "%s is one of %s", member->name, all);
     return 0;
@@ -113,11 +68,12 @@ static void read_member(struct tables_part *part, ls_json *json, const cJSON *ob
     case TEXT: *(const char **)to = ls_json_text(json, object, member->name); break;
     case NUMBER: *(double *)to = ls_json_number(json, object, member->name, 0, MOST); break;
     case FLAG: *(bool *)to = ls_json_bool(json, object, member->name); break;
-    case CHOICE: *(int *)to = read_choice(json, object, member); break;
     case NUMBERS:
     case PAIRS:
         *(const cJSON **)to = ls_json_array(json, object, member->name);
         check_numbers(json, *(const cJSON **)to, member->kind == PAIRS);
+        break;
+    default: *(int *)to = read_choice(json, object, member);
     }
 }
 

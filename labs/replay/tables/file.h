@@ -12,8 +12,8 @@
  *         {"sums": "a scene", "unit": "ms", "mean_error": 0.1, "of_free": 0.5}],
  *      "lists": {"NAME": [rows of several parts, which have "rows": "NAME"]}}
  *
- * What the object of the rows says holds for each of them, unless the row says it itself: file.c has the list of
- * members, run.h says what those of a run mean. A row has one line for each N, and says what must hold of it, even if
+ * What the object of the rows says holds for each of them, unless the row says it itself. TABLES_PART_MAP and
+ * TABLES_RUN_MAP (run.h) list the members. A row has one line for each N, and says what must hold of it, even if
  * nothing must. A published figure has a source. "source_of_..." may stand beside any other figure. */
 #ifndef LABS_REPLAY_TABLES_FILE_H
 #define LABS_REPLAY_TABLES_FILE_H
@@ -33,24 +33,31 @@ enum tables_must {
     TABLES_COUNTS_IN_SUMS
 };
 
-/* A paragraph, a group's rows, one row, or sums: the member that is not NULL. */
+/* X(KIND, name, what it is): the other members; exactly one of the first four is there. */
+#define TABLES_PART_MAP(X)                                                                                             \
+    X(TEXT, text, "a paragraph")                                                                                       \
+    X(TEXT, from, "or: the rows of this group")                                                                        \
+    X(TEXT, sums, "or: the sums over this scene's rows (table.c)")                                                     \
+    X(TEXT, quantity, "or: a row, with its unit")                                                                      \
+    X(TEXT, how, "of a row or a group: how ours was obtained")                                                         \
+    X(TEXT, source, "of the published figures, printed behind it; left out: the file's, which is not printed")         \
+    X(NUMBER, tolerance, "of a row or a group: of what must be within")                                                \
+    X(TEXT, before, "of a row, as all below: put in front of the quantity")                                            \
+    X(TEXT, mode, "what was done")                                                                                     \
+    X(NUMBERS, n, "numbers of devices, a line for each")                                                               \
+    X(NUMBERS, published, "as many, or one for all of them")                                                           \
+    X(COLUMN, column, "ours")                                                                                          \
+    X(MUST, must, "be shown, be within, be below, be above, or count in the sums")                                     \
+    X(COLUMN, reference, "a column, rather than published")                                                            \
+    X(FLAG, against_course, "or the same column of the course's times")                                                \
+    X(FREE, free, "what ours were if communication were free")                                                         \
+    X(FLAG, claim, "the bound is somebody else's claim")                                                               \
+    X(TEXT, unit, "of sums, as all below: the rows'")                                                                  \
+    X(NUMBER, mean_error, "a bound")                                                                                   \
+    X(NUMBER, of_free, "a bound: of the error of free communication; left out: none")
 struct tables_part {
-    const char *text, *from, *quantity, *sums;
-    const char *how;    /* of a group or a row: how ours was obtained */
-    const char *source; /* of the published figures, printed behind it; NULL: the file's, which is not printed */
-    double tolerance;
-    /* a row */
-    const char *before, *mode;  /* before: put in front of the quantity; NULL: nothing */
-    const cJSON *n, *published; /* as many as n, or one for all of them; NULL: none */
-    int column, must;           /* enum tables_column, enum tables_must */
-    int reference;              /* the column that ours is compared with, rather than `published`; 0: none */
-    int free;                   /* enum tables_free; 0: not known */
-    bool against_course;        /* compared with the same column of the course's times */
-    bool claim;
+    TABLES_PART_MAP(TABLES_FIELD)
     struct tables_run run;
-    /* sums over the rows that count in them, since the last sums (table.c) */
-    const char *unit;
-    double mean_error, of_free; /* bounds; of_free 0: none on it */
 };
 
 typedef struct tables_file {

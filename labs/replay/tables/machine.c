@@ -19,7 +19,6 @@
 #include "common/trace/chrome.h"
 #include "labs/bench/shared/child.h"
 #include "labs/bench/shared/output.h"
-#include "labs/replay/record/record.h"
 #include "labs/replay/tables/train.h"
 
 enum { ROUNDS_MAX = 15, TRIES = 3, CACHE_BYTES = 32 << 20 }; /* where the system does not tell: [K] a common size */
@@ -166,19 +165,10 @@ static ls_status calibrate_quietly(ls_node **node, const char *name, bool beyond
     return status;
 }
 
-void machine_close_nodes(struct machine_nodes *nodes) {
-    ls_node_close(nodes->in_caches);
-    ls_node_close(nodes->beyond_caches);
-    *nodes = (struct machine_nodes){NULL, NULL};
-}
-
-ls_status machine_calibrate(struct machine_nodes *nodes, const tables_settings *settings) {
-    *nodes = (struct machine_nodes){NULL, NULL};
-    ls_status status = calibrate_quietly(&nodes->in_caches, "this_machine", false, settings);
-    if (settings->quick) return status; /* its network fits */
-    if (status == LS_OK) status = calibrate_quietly(&nodes->beyond_caches, "this_machine_beyond_cache", true, settings);
-    if (status != LS_OK) machine_close_nodes(nodes);
-    return status;
+ls_status machine_calibrate(ls_node *nodes[2], const tables_settings *settings) {
+    ls_status status = calibrate_quietly(&nodes[0], "this_machine", false, settings);
+    if (status != LS_OK || settings->quick) return status; /* a quick table's network fits */
+    return calibrate_quietly(&nodes[1], "this_machine_beyond_cache", true, settings);
 }
 
 bool machine_fits_cache(const ls_workload *workload) {
@@ -187,49 +177,12 @@ bool machine_fits_cache(const ls_workload *workload) {
     return floats * sizeof(float) < (cache_bytes > 0 ? cache_bytes : CACHE_BYTES);
 }
 
-/* --- replays ------------------------------------------------------------------------------------------------------ */
-
-static struct machine_step step_of(const struct ls_account *account) {
-    struct machine_step step = {.median = account->median_step_us * 1e-3, .mean = account->step_us * 1e-3};
-    double part = 1e-3 / account->device_count;
-    for (int d = 0; d < account->device_count; d++) {
-        step.compute += part * account->devices[d].compute_us;
-        step.exposed += part * account->devices[d].exposed_us;
-        step.host += part * account->devices[d].host_us;
-        step.idle += part * account->devices[d].idle_us;
-    }
-    return step;
-}
-
-static ls_status replay(struct machine_step *step, const ls_trace *trace, const ls_node *node) {
-    ls_timeline *timeline = NULL;
-    struct ls_account *account = NULL;
-    ls_status status = ls_engine_run(&timeline, trace, node);
-    if (status == LS_OK) status = ls_account_make(&account, trace, timeline, node);
-    if (status == LS_OK) *step = step_of(account);
-    ls_account_free(account);
-    ls_timeline_free(timeline);
-    return status;
-}
-
-ls_status machine_replay_recorded(struct machine_step *recorded, struct machine_step *replayed, const ls_trace *trace) {
-    struct ls_account *account = NULL;
-    ls_status status = ls_account_recorded(&account, trace);
-    if (status == LS_OK) *recorded = step_of(account);
-    ls_account_free(account);
-    return status == LS_OK ? replay(replayed, trace, NULL) : status;
-}
-
-ls_status machine_predict(struct machine_step *predicted, const ls_workload *workload, const ls_node *node,
+ls_status machine_predict(tables_replayed predicted, const ls_workload *workload, const ls_node *node,
                           const struct machine_plan *plan, enum machine_run run) {
     const struct machine_kind *kind = &machine_kinds[run];
     struct ls_plan options = ls_plan_defaults(kind->mode, kind->devices, (double)plan->batch / kind->part);
-    ls_trace *trace = NULL;
     options.overlap = run != MACHINE_APART;
     options.vary = workload->step_count > 0;
     if (options.vary) options.steps = workload->step_count + 1; /* the first does not count */
-    ls_status status = record_steps(&trace, workload, node, &options);
-    if (status == LS_OK) status = replay(predicted, trace, node);
-    ls_trace_destroy(trace);
-    return status;
+    return tables_replay(predicted, workload, node, &options);
 }

@@ -2,8 +2,7 @@
 #ifndef LABS_REPLAY_TABLES_MACHINE_H
 #define LABS_REPLAY_TABLES_MACHINE_H
 
-#include "labs/replay/engine/account.h"
-#include "labs/replay/engine/plan.h"
+#include "labs/replay/tables/run.h"
 #include "labs/replay/tables/tables.h"
 
 /* A network, and how it is trained. */
@@ -53,31 +52,18 @@ int machine_nearest(ls_trace *const *traces, int count, double ms);
 
 void machine_record_free(struct machine_record *record);
 
-/* This machine as two nodes: one with figures for networks that fit into caches, one for those that do not. */
-struct machine_nodes {
-    ls_node *in_caches, *beyond_caches;
-};
-
-/* Runs `calibrate` for both, which writes FOLDER/this_machine.json and FOLDER/this_machine_beyond_cache.json (for a
- * quick table FOLDER/quick_...), and again, at most twice, while the node says that the machine was busy. On failure
- * there is nothing to close. */
-ls_status machine_calibrate(struct machine_nodes *nodes, const tables_settings *settings);
+/* This machine as two nodes: with figures for networks that fit into caches, and for those that do not. Runs `calibrate`
+ * for each, which writes FOLDER/this_machine.json and FOLDER/this_machine_beyond_cache.json, and again, at most twice,
+ * while the node says that the machine was busy. For a quick table the first is FOLDER/quick_this_machine.json and the
+ * second NULL. The caller closes both. */
+ls_status machine_calibrate(ls_node *nodes[2], const tables_settings *settings);
 bool machine_is_rough(const ls_node *node); /* calibrate says so in its description */
-void machine_close_nodes(struct machine_nodes *nodes);
 
 /* Whether what every step uses again (parameters, gradients, the optimizer's states) stays in the last-level cache. */
 bool machine_fits_cache(const ls_workload *workload);
 
-/* Milliseconds: the median of the steps; their mean, and where it goes, means over devices, which add up to it. */
-struct machine_step {
-    double median, mean, compute, exposed, host, idle;
-};
-
-/* What was recorded, and the same tasks and edges replayed without their times. */
-ls_status machine_replay_recorded(struct machine_step *recorded, struct machine_step *replayed, const ls_trace *trace);
-
 /* The step of a kind of run, replayed from a workload, on a node. */
-ls_status machine_predict(struct machine_step *predicted, const ls_workload *workload, const ls_node *node,
+ls_status machine_predict(tables_replayed predicted, const ls_workload *workload, const ls_node *node,
                           const struct machine_plan *plan, enum machine_run run);
 
 #endif

@@ -81,7 +81,7 @@ static ls_status check_memory(const tables_book *book) {
     return book->out_of_memory ? ls_fail(LS_ERR_NO_MEMORY, "no memory for the tables") : LS_OK;
 }
 
-/* --- for people --------------------------------------------------------------------------------------------------- */
+/* --- for people, and as Markdown ---------------------------------------------------------------------------------- */
 
 static ls_status print_rows(const tables_book *book, size_t first, size_t end, FILE *file) {
     bench_table table = {.count = 0};
@@ -99,39 +99,6 @@ static ls_status print_rows(const tables_book *book, size_t first, size_t end, F
     return status;
 }
 
-/* A paragraph in lines of a terminal's width. */
-static void print_wrapped(const char *text, FILE *file) {
-    size_t width = 0;
-    while (*text) {
-        size_t length = strcspn(text, " ");
-        if (width > 0 && width + 1 + length > LINE_WIDTH) {
-            fputc('\n', file);
-            width = 0;
-        }
-        fprintf(file, "%s%.*s", width > 0 ? " " : "", (int)length, text);
-        width += length + (width > 0);
-        text += length + (text[length] == ' ');
-    }
-    fputc('\n', file);
-}
-
-ls_status tables_print(const tables_book *book, int number, FILE *file) {
-    ls_status status = check_memory(book);
-    for (size_t i = 0; status == LS_OK && i < book->count; i++) {
-        const struct tables_item *item = &book->items[i];
-        if (item->table != number) continue;
-        size_t end = item->kind == TABLES_ROW ? rows_end(book, i) : i + 1;
-        if (item->kind != TABLES_ROW || is_shown(book, i, end)) fputc('\n', file);
-        if (item->kind == TABLES_TITLE) fprintf(file, "Table %d: %s\n", item->table, item->text);
-        if (item->kind == TABLES_TEXT) print_wrapped(item->text, file);
-        if (item->kind == TABLES_ROW && is_shown(book, i, end)) status = print_rows(book, i, end, file);
-        i = end - 1;
-    }
-    return status;
-}
-
-/* --- for the README ----------------------------------------------------------------------------------------------- */
-
 /* Text of a cell, in which a bar would end it. */
 static void put_cell(FILE *file, const char *text) {
     fputs(" ", file);
@@ -139,7 +106,7 @@ static void put_cell(FILE *file, const char *text) {
     fputs(" |", file);
 }
 
-static void put_markdown_rows(FILE *file, const tables_book *book, size_t first, size_t end) {
+static void put_markdown_rows(const tables_book *book, size_t first, size_t end, FILE *file) {
     char cell[BENCH_CELL];
     fputc('|', file);
     for (int c = 0; c < COLUMNS; c++) fprintf(file, " %s |", columns[c].head);
@@ -155,17 +122,46 @@ static void put_markdown_rows(FILE *file, const tables_book *book, size_t first,
     fprintf(file, "\nHow: %s.\n", book->items[first].row.how);
 }
 
+/* A paragraph in lines of a terminal's width. */
+static void print_wrapped(const char *text, FILE *file) {
+    size_t width = 0;
+    while (*text) {
+        size_t length = strcspn(text, " ");
+        bool next_line = width > 0 && width + 1 + length > LINE_WIDTH;
+        fprintf(file, "%s%.*s", next_line ? "\n" : width > 0 ? " " : "", (int)length, text);
+        width = next_line ? length : width + length + (width > 0);
+        text += length + (text[length] == ' ');
+    }
+    fputc('\n', file);
+}
+
+/* What was written of a table; 0: of all of them. */
+static ls_status put_items(const tables_book *book, int number, bool markdown, FILE *file) {
+    ls_status status = check_memory(book);
+    for (size_t i = 0, end; status == LS_OK && i < book->count; i = end) {
+        const struct tables_item *item = &book->items[i];
+        end = item->kind == TABLES_ROW ? rows_end(book, i) : i + 1;
+        if ((number > 0 && item->table != number) || (item->kind == TABLES_ROW && !is_shown(book, i, end))) continue;
+        fputc('\n', file);
+        if (item->kind == TABLES_TITLE)
+            fprintf(file, markdown ? "## %d. %s\n" : "Table %d: %s\n", item->table, item->text);
+        else if (item->kind == TABLES_TEXT && markdown)
+            fprintf(file, "%s\n", item->text);
+        else if (item->kind == TABLES_TEXT)
+            print_wrapped(item->text, file);
+        else if (markdown)
+            put_markdown_rows(book, i, end, file);
+        else
+            status = print_rows(book, i, end, file);
+    }
+    return status;
+}
+
+ls_status tables_print(const tables_book *book, int number, FILE *file) { return put_items(book, number, false, file); }
+
 static void put_markdown(FILE *file, const tables_book *book) {
     fputs("# The tables\n\nWritten by `make tables`.\n", file);
-    for (size_t i = 0; i < book->count; i++) {
-        const struct tables_item *item = &book->items[i];
-        size_t end = item->kind == TABLES_ROW ? rows_end(book, i) : i + 1;
-        if (item->kind != TABLES_ROW || is_shown(book, i, end)) fputc('\n', file);
-        if (item->kind == TABLES_TITLE) fprintf(file, "## %d. %s\n", item->table, item->text);
-        if (item->kind == TABLES_TEXT) fprintf(file, "%s\n", item->text);
-        if (item->kind == TABLES_ROW && is_shown(book, i, end)) put_markdown_rows(file, book, i, end);
-        i = end - 1;
-    }
+    (void)put_items(book, 0, true, file); /* memory was checked */
 }
 
 /* --- for programs ------------------------------------------------------------------------------------------------- */

@@ -27,20 +27,21 @@ enum { MEASURED_MAX = 8 };
 
 /* --- a replayed step ---------------------------------------------------------------------------------------------- */
 
-static void add_shares(struct tables_shares *shares, const struct ls_device_account *device, double weight) {
-    shares->compute += weight * device->compute_us;
-    shares->communication += weight * device->communication_us;
-    shares->exposed += weight * device->exposed_us;
-}
-
-static void read_account(struct tables_replayed *replayed, const struct ls_account *account) {
-    *replayed = (struct tables_replayed){.step_ms = account->step_us * 1e-3};
+static void read_account(tables_replayed r, const struct ls_account *account) {
     int count = account->device_count, first_other = count > 1 ? 1 : 0;
-    add_shares(&replayed->first, &account->devices[0], 1 / account->step_us);
+    for (int i = 0; i <= TABLES_BUSY_OTHERS; i++) r[i] = 0;
+    r[TABLES_STEP] = account->step_us * 1e-3;
+    r[TABLES_MEDIAN] = account->median_step_us * 1e-3;
     for (int d = 0; d < count; d++) {
-        add_shares(&replayed->mean, &account->devices[d], 1 / (count * account->step_us));
-        if (d < first_other) continue;
-        add_shares(&replayed->others, &account->devices[d], 1 / ((count - first_other) * account->step_us));
+        const struct ls_device_account *device = &account->devices[d];
+        double weight = 1 / (count * account->step_us);
+        r[TABLES_COMMUNICATION] += weight * device->communication_us;
+        r[TABLES_EXPOSED] += weight * device->exposed_us;
+        r[TABLES_BUSY] += weight * device->compute_us;
+        r[TABLES_HOST] += weight * device->host_us;
+        r[TABLES_IDLE] += weight * device->idle_us;
+        if (d == 0) r[TABLES_BUSY_FIRST] = device->compute_us / account->step_us;
+        if (d >= first_other) r[TABLES_BUSY_OTHERS] += device->compute_us / ((count - first_other) * account->step_us);
     }
 }
 
@@ -54,21 +55,34 @@ static double collectives_us(const ls_trace *trace, const ls_timeline *timeline)
     return us;
 }
 
-ls_status tables_replay(struct tables_replayed *replayed, const ls_workload *workload, const ls_node *node,
-                        const struct ls_plan *options) {
-    ls_trace *trace = NULL;
+ls_status tables_replay_trace(tables_replayed replayed, const ls_trace *trace, const ls_node *node) {
     ls_timeline *timeline = NULL;
     struct ls_account *account = NULL;
-    ls_status status = record_steps(&trace, workload, node, options);
-    if (status == LS_OK) status = ls_engine_run(&timeline, trace, node);
+    ls_status status = ls_engine_run(&timeline, trace, node);
     if (status == LS_OK) status = ls_account_make(&account, trace, timeline, node);
     if (status == LS_OK) {
         read_account(replayed, account);
         double whole_us = account->step_us * account->steps * account->device_count;
-        replayed->collectives = collectives_us(trace, timeline) / whole_us;
+        replayed[TABLES_COLLECTIVES] = collectives_us(trace, timeline) / whole_us;
     }
     ls_account_free(account);
     ls_timeline_free(timeline);
+    return status;
+}
+
+ls_status tables_read_recorded(tables_replayed recorded, const ls_trace *trace) {
+    struct ls_account *account = NULL;
+    ls_status status = ls_account_recorded(&account, trace);
+    if (status == LS_OK) read_account(recorded, account);
+    ls_account_free(account);
+    return status;
+}
+
+ls_status tables_replay(tables_replayed replayed, const ls_workload *workload, const ls_node *node,
+                        const struct ls_plan *options) {
+    ls_trace *trace = NULL;
+    ls_status status = record_steps(&trace, workload, node, options);
+    if (status == LS_OK) status = tables_replay_trace(replayed, trace, node);
     ls_trace_destroy(trace);
     return status;
 }
@@ -176,26 +190,27 @@ static struct ls_plan plan_of(const struct tables_run *run, const ls_workload *w
 /* --- runs --------------------------------------------------------------------------------------------------------- */
 
 /* Two devices or more; the summary's busy share has the communication in it. */
-static ls_status train(struct tables_replayed *to, const struct tables_run *run, int n, double timeout_s) {
+static ls_status train(tables_replayed r, const struct tables_run *run, int n, double timeout_s) {
     const struct tables_training training = {.mode = mode_of(run), .devices = n, .arguments = run->train};
     cJSON *summary;
     ls_status status = tables_train(&summary, &training, timeout_s);
     for (int d = 0; status == LS_OK && d < n; d++) {
         double exposed = tables_device_number(summary, d, NULL, "communication_share");
         double compute = tables_device_number(summary, d, NULL, "busy_share") - exposed;
-        to->mean.exposed += exposed / n;
-        to->mean.compute += compute / n;
-        if (d == 0) to->first.compute = compute;
-        if (d > 0) to->others.compute += compute / (n - 1);
+        r[TABLES_EXPOSED] += exposed / n;
+        r[TABLES_BUSY] += compute / n;
+        if (d == 0) r[TABLES_BUSY_FIRST] = compute;
+        if (d > 0) r[TABLES_BUSY_OTHERS] += compute / (n - 1);
     }
     cJSON_Delete(summary);
     return status;
 }
 
-static ls_status make(struct tables_replayed *to, const struct tables_run *run, int n, double timeout_s) {
+/* `to` is all zero. */
+static ls_status make(tables_replayed to, const struct tables_run *run, int n, double timeout_s) {
     struct machine machine;
-    *to = (struct tables_replayed){.step_ms = run->course_times ? course_ms(mode_of(run), n) : NAN};
     if (run->train) return train(to, run, n, timeout_s);
+    if (run->course_times) to[TABLES_STEP] = course_ms(mode_of(run), n);
     if (run->course_times) return LS_OK;
     ls_status status = open_machine(&machine, run, n);
     if (status != LS_OK) return status;
@@ -213,7 +228,7 @@ struct tables_runs {
     struct made {
         struct tables_run run;
         int n;
-        struct tables_replayed replayed;
+        tables_replayed replayed;
     } made[RUNS_MAX];
 };
 
@@ -226,19 +241,21 @@ ls_status tables_runs_create(tables_runs **out, double timeout_s) {
 
 void tables_runs_destroy(tables_runs *runs) { free(runs); }
 
-static ls_status make_once(const struct tables_replayed **to, tables_runs *runs, const struct tables_run *run, int n) {
+static ls_status make_once(const double **to, tables_runs *runs, const struct tables_run *run, int n) {
     struct made *made = runs->made;
     ls_status status = LS_OK;
-    while (made < runs->made + runs->count && (made->n != n || made->run.number != run->number || made->run.plan != run->plan ||
-        made->run.course_times != run->course_times)) made++;
+    while (made < runs->made + runs->count &&
+           (made->n != n || made->run.number != run->number || made->run.plan != run->plan ||
+            made->run.course_times != run->course_times))
+        made++;
     if (made == runs->made + RUNS_MAX) return ls_fail(LS_ERR_INVALID, "a table has at most %d runs", RUNS_MAX);
     if (made == runs->made + runs->count) {
         made->run = *run;
         made->n = n;
-        status = make(&made->replayed, run, n, runs->timeout_s);
+        status = make(made->replayed, run, n, runs->timeout_s);
         runs->count += status == LS_OK;
     }
-    *to = &made->replayed;
+    *to = made->replayed;
     return status;
 }
 
@@ -253,41 +270,26 @@ static ls_status all_reduce_us(double *us, const struct tables_run *run, int n) 
     return LS_OK;
 }
 
-/* Columns of a step and of another one: of one device alone, or of DDP. */
-static ls_status derive(double *value, tables_runs *runs, const struct tables_run *run, enum tables_column column,
-                        int n, double ms) {
-    const struct tables_replayed *replayed;
-    bool ddp = column == TABLES_DP_OVER_DDP;
-    struct tables_run other = *run;
-    other.plan = 1 + (ddp ? LS_PLAN_DDP : LS_PLAN_SINGLE);
-    ls_status status = make_once(&replayed, runs, &other, ddp ? n : 1);
-    if (status != LS_OK) return status;
-    double other_ms = replayed->step_ms;
-    *value = column == TABLES_SPEED_UP       ? other_ms / ms
-             : column == TABLES_BEYOND_IDEAL ? 1 - other_ms / n / ms
-             : column == TABLES_GROWN_T1     ? run->t1_ms * (ms / other_ms)
-                                             : ms / other_ms;
-    return LS_OK;
-}
-
 ls_status tables_column(double *value, tables_runs *runs, const struct tables_run *run, enum tables_column column,
                         int n) {
-    const struct tables_replayed *r;
+    const double *this, *other;
+    bool ddp = column == TABLES_DP_OVER_DDP;
+    struct tables_run other_run = *run; /* of one device alone, or of DDP */
     *value = run->t1_ddp_ms;
     if (column == TABLES_T1_DDP) return LS_OK;
     if (column == TABLES_ALL_REDUCE_US) return all_reduce_us(value, run, n);
-    ls_status status = make_once(&r, runs, run, n);
+    ls_status status = make_once(&this, runs, run, n);
     if (status != LS_OK) return status;
-    switch (column) {
-    case TABLES_STEP: *value = r->step_ms; break;
-    case TABLES_COLLECTIVES: *value = r->collectives; break;
-    case TABLES_EXPOSED: *value = r->mean.exposed; break;
-    case TABLES_BUSY: *value = r->mean.compute; break;
-    case TABLES_BUSY_FIRST: *value = r->first.compute; break;
-    case TABLES_BUSY_OTHERS: *value = r->others.compute; break;
-    case TABLES_EPOCH: *value = r->step_ms * steps_of_epoch(run, n) * 1e-3; break;
-    default: return derive(value, runs, run, column, n, r->step_ms);
-    }
+    *value = column <= TABLES_BUSY_OTHERS ? this[column] : this[TABLES_STEP] * steps_of_epoch(run, n) * 1e-3;
+    if (column <= TABLES_EPOCH) return LS_OK;
+    other_run.plan = 1 + (ddp ? LS_PLAN_DDP : LS_PLAN_SINGLE);
+    status = make_once(&other, runs, &other_run, ddp ? n : 1);
+    if (status != LS_OK) return status;
+    double ms = this[TABLES_STEP], other_ms = other[TABLES_STEP];
+    if (column == TABLES_SPEED_UP) *value = other_ms / ms;
+    if (column == TABLES_BEYOND_IDEAL) *value = 1 - other_ms / n / ms;
+    if (column == TABLES_GROWN_T1) *value = run->t1_ms * (ms / other_ms);
+    if (column == TABLES_DP_OVER_DDP) *value = ms / other_ms;
     return LS_OK;
 }
 

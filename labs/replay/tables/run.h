@@ -7,14 +7,19 @@
 
 #include "labs/replay/engine/plan.h"
 
-/* X(NAME, name in files, what it is): of a run on N devices. */
+/* X(NAME, name in files, what it is): of a run on N devices. Shares are of the step. Up to BUSY_OTHERS they are read from
+ * the run, the others follow from that. */
 #define TABLES_COLUMN_MAP(X)                                                                                           \
-    X(STEP, "step", "its step, ms")                                                                                    \
-    X(COLLECTIVES, "collectives", "a collective is in progress, hidden or not; share of the step")                     \
-    X(EXPOSED, "exposed", "communication during which no kernel runs; share of the step, mean over the devices")       \
-    X(BUSY, "busy", "kernels; share of the step, mean over the devices")                                               \
-    X(BUSY_FIRST, "busy_first", "the same of device 0")                                                                \
-    X(BUSY_OTHERS, "busy_others", "the mean of the others")                                                            \
+    X(STEP, "step", "ms, the mean of the steps")                                                                       \
+    X(MEDIAN, "median", "the median step, ms")                                                                         \
+    X(COLLECTIVES, "collectives", "share while a collective is in progress, hidden or not; mean over the devices")     \
+    X(COMMUNICATION, "communication", "the same of copies and collectives")                                            \
+    X(EXPOSED, "exposed", "the same while no kernel runs")                                                             \
+    X(BUSY, "busy", "share of kernels, mean over the devices")                                                         \
+    X(HOST, "host", "the same of the host, while nothing else of the device goes on")                                  \
+    X(IDLE, "idle", "the rest")                                                                                        \
+    X(BUSY_FIRST, "busy_first", "share of kernels on device 0")                                                        \
+    X(BUSY_OTHERS, "busy_others", "the mean of the others; one device: device 0")                                      \
     X(T1_DDP, "t1_ddp", "the input t1_ddp_ms")                                                                         \
     X(EPOCH, "epoch", "seconds of pictures_of_epoch")                                                                  \
     X(SPEED_UP, "speed_up", "T1 / T_N")                                                                                \
@@ -26,44 +31,61 @@
 enum tables_column { TABLES_NO_COLUMN, TABLES_COLUMN_MAP(TABLES_COLUMN_ENUM) TABLES_COLUMNS };
 #undef TABLES_COLUMN_ENUM
 
-/* The members of a table's file that say how a run is made; 0, NULL or false where the file has none. */
+/* A step in figures: replayed[TABLES_STEP], ... */
+typedef double tables_replayed[TABLES_BUSY_OTHERS + 1];
+
+/* X(KIND, name, what it is): the members of a table's file that say how a run is made; 0, NULL or false where the file
+ * has none. */
+#define TABLES_RUN_MAP(X)                                                                                              \
+    X(PLAN, plan, "single, dp or ddp")                                                                                 \
+    X(TEXT, node, "its name")                                                                                          \
+    X(TEXT, workload, "its name")                                                                                      \
+    X(TEXT, train, "instead: the arguments of a training run on this machine's CPU devices")                           \
+    X(FLAG, course_times, "instead: the step times that the course publishes (course.h)")                              \
+    X(NUMBER, batch, "samples of a step, over all devices")                                                            \
+    X(NUMBER, samples, "of each device")                                                                               \
+    X(NUMBER, pictures, "of each device, of side x side pixels, for a workload of 224 x 224")                          \
+    X(NUMBER, side, "of these")                                                                                        \
+    X(NUMBER, pictures_of_epoch, "for the column epoch")                                                               \
+    X(NUMBER, parameters, "the workload's number of parameters is scaled to this")                                     \
+    X(NUMBER, bucket_MB, "0: each tensor is a bucket; left out, NAN: ls_plan_defaults'")                               \
+    X(NUMBER, variation, "of GPUs of one kind: the range of their times, as a share (run.c)")                          \
+    X(NUMBER, t1_ms, "published: one device's step")                                                                   \
+    X(NUMBER, t1_epoch_s, "published: one device's epoch")                                                             \
+    X(NUMBER, t1_ddp_ms, "published: one device's step with DDP")                                                      \
+    X(T1, calibrated_by, "T1 is of the step, or of forward and backward, and scales the node's rates")                 \
+    X(PAIRS, all_reduce_ms, "pairs of MB and ms, of two ranks, in place of the node's formula")                        \
+    X(NUMBERS, latencies_us, "of an all-reduce of two and of three ranks")                                             \
+    X(FLAG, fp16, "else fp32")                                                                                         \
+    X(FLAG, lock, "DP's threads share one")                                                                            \
+    X(FLAG, by_collectives, "DP's parameters and gradients, else by copies")                                           \
+    X(FLAG, after_backward, "buckets wait for its end")                                                                \
+    X(FLAG, links_of_device_0, "the collectives' bus is all of its links to the others")
+
+/* The kinds of members: PLAN to COLUMN are one of some texts (file.c), as its number from 1 on. */
+#define TABLES_TYPE_TEXT const char *
+#define TABLES_TYPE_NUMBER double
+#define TABLES_TYPE_FLAG bool
+#define TABLES_TYPE_NUMBERS const cJSON * /* an array of numbers */
+#define TABLES_TYPE_PAIRS const cJSON *   /* an array of pairs of numbers */
+#define TABLES_TYPE_PLAN int              /* 1 + ls_plan_mode */
+#define TABLES_TYPE_T1 int
+#define TABLES_TYPE_FREE int   /* enum tables_free */
+#define TABLES_TYPE_MUST int   /* enum tables_must */
+#define TABLES_TYPE_COLUMN int /* enum tables_column */
+#define TABLES_FIELD(kind, name, what) TABLES_TYPE_##kind name;
 struct tables_run {
-    int number;                  /* of the runs of a file: the same where all is the same but plan and course_times */
-    int plan;                    /* 1 + ls_plan_mode */
-    const char *node, *workload; /* their names */
-    const char *train;           /* or the arguments of a training run on this machine's CPU devices */
-    bool course_times;           /* or the step times that the course publishes (course.h) */
-    /* A step's samples: over all devices, or of each; or pictures of each, of side x side pixels for a workload of
-     * 224 x 224 */
-    double batch, samples, pictures, side;
-    double pictures_of_epoch;
-    double parameters; /* the workload's number of parameters is scaled to this */
-    double bucket_MB;  /* NAN: ls_plan_defaults'; 0: each tensor is a bucket */
-    double variation;  /* of GPUs of one kind: the range of their times, as a share (run.c) */
-    /* Published figures of one device: its step, in ms, or its epoch, in s; and its step with DDP */
-    double t1_ms, t1_epoch_s, t1_ddp_ms;
-    int calibrated_by; /* what T1 is of, to scale the node's rates: 1 the step, 2 forward and backward; 0: none */
-    const cJSON *all_reduce_ms; /* pairs of MB and ms, of two ranks, in place of the node's formula */
-    const cJSON *latencies_us;  /* of an all-reduce of two and of three ranks */
-    bool fp16, lock, by_collectives, after_backward, links_of_device_0;
-};
-
-/* Of a device, as shares of the step. */
-struct tables_shares {
-    double compute;       /* a kernel runs */
-    double communication; /* a copy (the input's, too) or a collective is in progress, hidden behind kernels or not */
-    double exposed;       /* the same while no kernel runs */
-};
-
-struct tables_replayed {
-    double step_ms;
-    double collectives; /* a collective is in progress, hidden or not; share of the step, mean over the devices */
-    struct tables_shares first, others, mean; /* device 0; the mean of the others (one device: device 0); of all */
+    int number; /* of the runs of a file: the same where all is the same but plan */
+    TABLES_RUN_MAP(TABLES_FIELD)
 };
 
 /* Builds the trace that `options` ask for, runs it on the node and reads its account. */
-ls_status tables_replay(struct tables_replayed *replayed, const ls_workload *workload, const ls_node *node,
+ls_status tables_replay(tables_replayed replayed, const ls_workload *workload, const ls_node *node,
                         const struct ls_plan *options);
+
+/* The same with a trace (node NULL: without a node's links), and with a trace's own recorded times. */
+ls_status tables_replay_trace(tables_replayed replayed, const ls_trace *trace, const ls_node *node);
+ls_status tables_read_recorded(tables_replayed recorded, const ls_trace *trace);
 
 /* The runs that a table has made: rows of one run show columns of one and the same. */
 typedef struct tables_runs tables_runs;

@@ -26,8 +26,6 @@ struct scene {
     tables_replayed recorded[MACHINE_RUNS], replayed[MACHINE_RUNS], predicted[MACHINE_RUNS], from_half[MACHINE_RUNS];
 };
 
-static bool has_enough_cores(int run) { return machine_kinds[run].devices <= ls_usable_cores(); }
-
 static void close_scene(struct scene *scene) {
     ls_workload_close(scene->whole);
     ls_workload_close(scene->half);
@@ -40,27 +38,19 @@ static ls_status fill_scene(struct scene *scene, ls_node *const nodes[2]) {
     if (status == LS_OK) status = ls_workload_from_trace(&scene->half, traces[MACHINE_HALF]);
     bool fits = status == LS_OK && (!nodes[1] || machine_fits_cache(scene->whole));
     const ls_node *node = fits ? nodes[0] : nodes[1];
-    for (int run = 0; status == LS_OK && run < MACHINE_RUNS; run++) {
+    for (enum machine_run run = 0; status == LS_OK && run < MACHINE_RUNS; run++) {
         if (traces[run]) status = tables_read_recorded(scene->recorded[run], traces[run]);
         if (status == LS_OK && traces[run]) status = tables_replay_trace(scene->replayed[run], traces[run], NULL);
-        if (status == LS_OK)
-            status = machine_predict(scene->predicted[run], scene->whole, node, scene->plan, (enum machine_run)run);
-        if (status == LS_OK)
-            status = machine_predict(scene->from_half[run], scene->half, node, scene->plan, (enum machine_run)run);
+        if (status == LS_OK) status = machine_predict(scene->predicted[run], scene->whole, node, scene->plan, run);
+        if (status == LS_OK) status = machine_predict(scene->from_half[run], scene->half, node, scene->plan, run);
     }
     return status;
 }
 
 static ls_status make_scene(struct scene *scene, const struct machine_plan *plan, ls_node *const nodes[2],
                             const tables_settings *settings) {
-    bool timed[MACHINE_RUNS], traced[MACHINE_RUNS];
-    for (int run = 0; run < MACHINE_RUNS; run++) {
-        timed[run] = has_enough_cores(run) && run != MACHINE_DP1 && run != MACHINE_DDP1;
-        traced[run] = has_enough_cores(run) && run != MACHINE_APART;
-    }
     *scene = (struct scene){.plan = plan};
-    ls_status status =
-        machine_record(&scene->record, plan, timed, traced, settings->quick ? QUICK_ROUNDS : ROUNDS, settings);
+    ls_status status = machine_record(&scene->record, plan, settings->quick ? QUICK_ROUNDS : ROUNDS, settings);
     if (status != LS_OK) return status;
     status = fill_scene(scene, nodes);
     if (status != LS_OK) close_scene(scene);
@@ -125,7 +115,7 @@ static void add_row(tables_book *book, const struct scene *scene, int r) {
     enum tables_column part = rows[r].part;
     char mode[80];
     bool of_trace = rows[r].figure == RECORDED || rows[r].figure == PARTS;
-    if (of_trace ? !scene->record.traces[run] : !has_enough_cores(run)) return;
+    if (of_trace ? !scene->record.traces[run] : !machine_has_cores(run)) return;
     const tables_replayed *const ours[] = {[RECORDED] = scene->replayed,
                                            [PREDICTED] = scene->predicted,
                                            [PARTS] = scene->predicted,

@@ -70,17 +70,25 @@ struct rounds {
     ls_trace *traces[MACHINE_RUNS][ROUNDS_MAX]; /* NULL: not recorded in that round */
 };
 
-/* Predictions start from these; the others are held against themselves, for which one is enough. */
-static bool is_start(int kind) { return kind == MACHINE_SINGLE || kind == MACHINE_HALF; }
+bool machine_has_cores(enum machine_run run) { return machine_kinds[run].devices <= ls_usable_cores(); }
+
+static bool is_timed(enum machine_run run) {
+    return machine_has_cores(run) && run != MACHINE_DP1 && run != MACHINE_DDP1;
+}
+
+/* Predictions start from SINGLE and HALF; the others are held against themselves, for which one is enough. */
+static bool is_traced(enum machine_run run, int round) {
+    return machine_has_cores(run) && run != MACHINE_APART &&
+           (round == 0 || run == MACHINE_SINGLE || run == MACHINE_HALF);
+}
 
 static ls_status run_round(struct rounds *rounds, int round, const struct machine_plan *plan,
-                           const bool timed[MACHINE_RUNS], const bool traced[MACHINE_RUNS],
                            const tables_settings *settings) {
     ls_status status = LS_OK;
-    for (int kind = 0; status == LS_OK && kind < MACHINE_RUNS; kind++) {
-        if (timed[kind]) status = train(&rounds->ms[kind][round], plan, (enum machine_run)kind, NULL, settings);
-        if (status == LS_OK && traced[kind] && (round == 0 || is_start(kind)))
-            status = trace_one(&rounds->traces[kind][round], plan, (enum machine_run)kind, round, settings);
+    for (enum machine_run run = 0; status == LS_OK && run < MACHINE_RUNS; run++) {
+        if (is_timed(run)) status = train(&rounds->ms[run][round], plan, run, NULL, settings);
+        if (status == LS_OK && is_traced(run, round))
+            status = trace_one(&rounds->traces[run][round], plan, run, round, settings);
     }
     return status;
 }
@@ -98,35 +106,31 @@ int machine_nearest(ls_trace *const *traces, int count, double ms) {
 }
 
 /* The medians of all rounds. */
-static void choose(struct machine_record *record, struct rounds *rounds, const bool timed[MACHINE_RUNS]) {
-    for (int kind = 0; kind < MACHINE_RUNS; kind++) {
-        if (timed[kind]) {
-            ls_sort(rounds->ms[kind], (size_t)rounds->count);
-            record->ms[kind] = ls_quantile(rounds->ms[kind], (size_t)rounds->count, 0.5);
-        }
-        int round = record->rounds[kind] = machine_nearest(rounds->traces[kind], rounds->count, record->ms[kind]);
-        record->traces[kind] = rounds->traces[kind][round];
-        rounds->traces[kind][round] = NULL;
+static void choose(struct machine_record *record, struct rounds *rounds) {
+    for (enum machine_run run = 0; run < MACHINE_RUNS; run++) {
+        ls_sort(rounds->ms[run], (size_t)rounds->count);
+        record->ms[run] = is_timed(run) ? ls_quantile(rounds->ms[run], (size_t)rounds->count, 0.5) : NAN;
+        int round = record->rounds[run] = machine_nearest(rounds->traces[run], rounds->count, record->ms[run]);
+        record->traces[run] = rounds->traces[run][round];
+        rounds->traces[run][round] = NULL;
     }
 }
 
 void machine_record_free(struct machine_record *record) {
-    for (int kind = 0; kind < MACHINE_RUNS; kind++) ls_trace_destroy(record->traces[kind]);
+    for (int run = 0; run < MACHINE_RUNS; run++) ls_trace_destroy(record->traces[run]);
     *record = (struct machine_record){.traces = {NULL}};
 }
 
-ls_status machine_record(struct machine_record *record, const struct machine_plan *plan, const bool timed[MACHINE_RUNS],
-                         const bool traced[MACHINE_RUNS], int rounds, const tables_settings *settings) {
+ls_status machine_record(struct machine_record *record, const struct machine_plan *plan, int rounds,
+                         const tables_settings *settings) {
     *record = (struct machine_record){.traces = {NULL}};
-    for (int kind = 0; kind < MACHINE_RUNS; kind++) record->ms[kind] = NAN;
     struct rounds done = {.count = rounds < ROUNDS_MAX ? rounds : ROUNDS_MAX};
     ls_status status = LS_OK;
     for (int round = 0; status == LS_OK && round < done.count; round++)
-        status = run_round(&done, round, plan, timed, traced, settings);
-    if (status == LS_OK) choose(record, &done, timed);
-    for (int kind = 0; kind < MACHINE_RUNS; kind++) {
-        for (int round = 0; round < done.count; round++) ls_trace_destroy(done.traces[kind][round]);
-    }
+        status = run_round(&done, round, plan, settings);
+    if (status == LS_OK) choose(record, &done);
+    for (int run = 0; run < MACHINE_RUNS; run++)
+        for (int round = 0; round < done.count; round++) ls_trace_destroy(done.traces[run][round]);
     return status;
 }
 

@@ -40,12 +40,14 @@ struct machine_record {
     int rounds[MACHINE_RUNS]; /* the round of each trace, as in its folder's name */
 };
 
-/* Runs each kind that is `timed` once a round, without --trace: ms is the median over `rounds`. Runs each kind that is
- * `traced` with --trace, to FOLDER/traces/MODEL_KIND_ROUND: SINGLE and HALF in every round, of which the trace is
- * returned whose step is nearest to their median; other kinds in the first round. On failure there is nothing to
- * free. */
-ls_status machine_record(struct machine_record *record, const struct machine_plan *plan, const bool timed[MACHINE_RUNS],
-                         const bool traced[MACHINE_RUNS], int rounds, const tables_settings *settings);
+/* Whether the machine lends a core for each device; only these are run. */
+bool machine_has_cores(enum machine_run run);
+
+/* Runs each kind but DP1 and DDP1 once a round, without --trace: ms is the median over `rounds`. Runs each but APART with
+ * --trace, to FOLDER/traces/MODEL_KIND_ROUND: SINGLE and HALF in every round, of which the trace is returned whose step
+ * is nearest to their median; other kinds in the first round. On failure there is nothing to free. */
+ls_status machine_record(struct machine_record *record, const struct machine_plan *plan, int rounds,
+                         const tables_settings *settings);
 
 /* Of the first traces up to a NULL, at most `count`, the one whose step is nearest to `ms`; of NaN, the first. */
 int machine_nearest(ls_trace *const *traces, int count, double ms);

@@ -46,6 +46,9 @@ static void test_refused_files(void **state) {
         const char *parts, *refusal;
     } cases[] = {
         {"{\"txt\": \"a\"}", "txt is not known here"},
+        {"5", "an object"},
+        {"[[1]]", "an object"},
+        {"{" SHARED ", \"rows\": [3]}", "an object"},
         {"{\"text\": \"a\", \"from\": \"b\"}", "a part is a text, rows, the rows from a group, or sums"},
         {"{\"how\": \"a\"}", "a part is a text, rows, the rows from a group, or sums"},
         {"{\"from\": \"held\"}", "how it was obtained"},

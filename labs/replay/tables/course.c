@@ -13,8 +13,6 @@
  *   least : squares of relative deviations over the seven different cells, so four degrees of freedom are left */
 #include "labs/replay/tables/course.h"
 
-#include <math.h>
-
 const struct course_cell course_cells[COURSE_CELLS] = {
     {"all", LS_PLAN_SINGLE, 1, 100},
     {"DP by collectives", LS_PLAN_DP, 2, 60},
@@ -24,12 +22,6 @@ const struct course_cell course_cells[COURSE_CELLS] = {
     {"DDP", LS_PLAN_DDP, 4, 28},
     {"DDP", LS_PLAN_DDP, 8, 15},
 };
-
-double course_ms(ls_plan_mode plan, int n) {
-    for (int i = 0; i < COURSE_CELLS; i++)
-        if (course_cells[i].n == n && (n == 1 || course_cells[i].plan == plan)) return course_cells[i].ms;
-    return NAN;
-}
 
 const struct course_parameter course_parameters[COURSE_PARAMETERS] = {
     {"device's memory, GB/s (products in proportion)",

@@ -17,9 +17,6 @@ struct course_cell {
 enum { COURSE_CELLS = 7, COURSE_PARAMETERS = 3 };
 extern const struct course_cell course_cells[COURSE_CELLS];
 
-/* NAN where the course has none. */
-double course_ms(ls_plan_mode plan, int n);
-
 /* A parameter of the node, with its unit. The device's products grow with its memory rate. */
 struct course_parameter {
     const char *name;

@@ -5,6 +5,7 @@
 #include "labs/replay/tables/file.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "labs/replay/engine/library.h"
@@ -15,13 +16,16 @@
 #define COLUMN_NAME(name, text, what) text,
 static const char *const columns[] = {TABLES_COLUMN_MAP(COLUMN_NAME) NULL};
 
-enum kind { TEXT, NUMBER, FLAG, NUMBERS, PAIRS, PLAN, T1, FREE, MUST, COLUMN };
+enum kind { TEXT, NUMBER, FLAG, NUMBERS, PAIRS, PLAN, T1, FREE, MUST, COLUMN, COMPUTATION };
+#define COMPUTATION_NAME(name, function) #function,
+static const char *const computations[] = {TABLES_COMPUTATION_MAP(COMPUTATION_NAME) NULL};
 static const char *const *const choices[] = {
     [PLAN] = (const char *const[]){"single", "dp", "ddp", NULL},
     [T1] = (const char *const[]){"step", "forward and backward", NULL},
     [FREE] = (const char *const[]){"one rank", "single", "T1 / N", NULL},
     [MUST] = (const char *const[]){"be shown", "be within", "be below", "be above", "count in the sums", NULL},
     [COLUMN] = columns,
+    [COMPUTATION] = computations,
 };
 
 #define PART_MEMBER(kind, name, what) {#name, offsetof(struct tables_part, name), kind},
@@ -49,14 +53,14 @@ static void check_numbers(ls_json *json, const cJSON *array, bool pairs) {
     }
 }
 
-static int read_choice(ls_json *json, const cJSON *object, const struct member *member) {
+static int read_choice(ls_json *json, const cJSON *object, const char *name, enum kind kind) {
     char all[300] = "";
-    const char *text = ls_json_text(json, object, member->name);
-    for (int i = 0; choices[member->kind][i]; i++) {
-        if (strcmp(text, choices[member->kind][i]) == 0) return i + 1;
-        snprintf(all + strlen(all), sizeof all - strlen(all), "%s\"%s\"", i > 0 ? ", " : "", choices[member->kind][i]);
+    const char *text = ls_json_text(json, object, name);
+    for (int i = 0; choices[kind][i]; i++) {
+        if (strcmp(text, choices[kind][i]) == 0) return i + 1;
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s\"%s\"", i > 0 ? ", " : "", choices[kind][i]);
     }
-    ls_json_refuse(json, cJSON_GetObjectItemCaseSensitive(object, member->name), "%s is one of %s", member->name, all);
+    ls_json_refuse(json, cJSON_GetObjectItemCaseSensitive(object, name), "%s is one of %s", name, all);
     return 0;
 }
 
@@ -73,21 +77,26 @@ static void read_member(struct tables_part *part, ls_json *json, const cJSON *ob
         *(const cJSON **)to = ls_json_array(json, object, member->name);
         check_numbers(json, *(const cJSON **)to, member->kind == PAIRS);
         break;
-    default: *(int *)to = read_choice(json, object, member);
+    default: *(int *)to = read_choice(json, object, member->name, member->kind);
     }
 }
 
 static void read_members(struct tables_part *part, ls_json *json, const cJSON *object) {
     const size_t count = sizeof members / sizeof *members;
     const cJSON *item;
+    if (!cJSON_IsObject(object)) {
+        ls_json_refuse(json, object, "an object, { ... }, belongs here");
+        return;
+    }
     cJSON_ArrayForEach(item, object) {
+        const char *name = item->string ? item->string : "";
         size_t i = 0;
-        if (strcmp(item->string, "rows") == 0 || strncmp(item->string, "source_of_", 10) == 0) continue;
-        while (i < count && strcmp(item->string, members[i].name) != 0) i++;
+        if (strcmp(name, "rows") == 0 || strncmp(name, "source_of_", 10) == 0) continue;
+        while (i < count && strcmp(name, members[i].name) != 0) i++;
         if (i < count)
             read_member(part, json, object, &members[i]);
         else
-            ls_json_refuse(json, item, "%.80s is not known here", item->string);
+            ls_json_refuse(json, item, "%.80s is not known here", name);
     }
 }
 
@@ -98,8 +107,8 @@ static void require(const tables_file *file, const cJSON *object, bool holds, co
 }
 
 static void check_run(const tables_file *file, const cJSON *object, const struct tables_run *run, bool replayed) {
-    require(file, object, !!run->train + !!run->node + run->course_times == 1,
-            "a row has a node, or trains, or has course_times");
+    require(file, object, !!run->train + !!run->node + !!run->times_ms == 1,
+            "a row has a node, or trains, or has times_ms");
     require(file, object, !run->node || run->workload || !replayed, "a row that is replayed has a workload");
     require(file, object, run->plan || !replayed, "a row has a plan");
     require(file, object, !run->calibrated_by || run->t1_ms + run->t1_epoch_s > 0, "calibrated by a time, t1_ms");
@@ -111,7 +120,6 @@ static void check_run(const tables_file *file, const cJSON *object, const struct
 static void check_row(const tables_file *file, const cJSON *object, const struct tables_part *row) {
     const cJSON *n;
     int lines = cJSON_GetArraySize(row->n), published = cJSON_GetArraySize(row->published);
-    bool compared = row->reference || row->against_course;
     require(file, object, row->how && row->mode && row->column, "a row has a mode, a column, and how it was obtained");
     require(file, object, row->must,
             "a row says what it must: be shown, be within, be below, be above, or count in the sums");
@@ -119,9 +127,11 @@ static void check_row(const tables_file *file, const cJSON *object, const struct
     cJSON_ArrayForEach(n, row->n)
         require(file, n, n->valuedouble == floor(n->valuedouble) && n->valuedouble <= LS_NODE_MAX_DEVICES,
                 "no number of devices");
-    require(file, object, published < 2 || published == lines || compared, "as many published figures as n, or one");
-    require(file, object, published == 0 || row->source || file->source || compared, "a published figure has a source");
-    require(file, object, row->must == TABLES_MUST_BE_SHOWN || published > 0 || compared,
+    require(file, object, published < 2 || published == lines || row->reference,
+            "as many published figures as n, or one");
+    require(file, object, published == 0 || row->source || file->source || row->reference,
+            "a published figure has a source");
+    require(file, object, row->must == TABLES_MUST_BE_SHOWN || published > 0 || row->reference,
             "a bound, and nothing to compare with");
     require(file, object, row->must != TABLES_MUST_BE_WITHIN || row->tolerance > 0, "within which tolerance?");
     check_run(file, object, &row->run, row->column != TABLES_ALL_REDUCE_US);
@@ -191,11 +201,6 @@ static void read_part(tables_file *file, const cJSON *object) {
         add_part(file, object, &part);
 }
 
-static const char *text_of(tables_file *file, const char *name) {
-    const cJSON *root = ls_json_root(file->json);
-    return ls_json_has(root, name) ? ls_json_text(file->json, root, name) : NULL;
-}
-
 ls_status tables_file_open(tables_file *file, const char *name) {
     static const char *const known[] = {"title", "source", "compute", "parts", "lists", NULL};
     char path[LS_LIBRARY_PATH];
@@ -207,9 +212,8 @@ ls_status tables_file_open(tables_file *file, const char *name) {
     const cJSON *part, *root = ls_json_root(file->json), *parts = ls_json_array(file->json, root, "parts");
     ls_json_only(file->json, root, known);
     file->title = ls_json_text(file->json, root, "title");
-    file->source = text_of(file, "source");
-    file->compute = text_of(file, "compute");
-    require(file, root, !file->compute || tables_computation(file->compute), "there is no such computation");
+    if (ls_json_has(root, "source")) file->source = ls_json_text(file->json, root, "source");
+    if (ls_json_has(root, "compute")) file->compute = read_choice(file->json, root, "compute", COMPUTATION);
     cJSON_ArrayForEach(part, parts) read_part(file, part);
     require(file, parts, count_summed(file, &without_free) == 0, "rows count in sums that are not there");
     if (!ls_json_failed(file->json)) return LS_OK;

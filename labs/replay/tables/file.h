@@ -20,7 +20,6 @@
 
 #include "common/base/json.h"
 #include "labs/replay/tables/run.h"
-#include "labs/replay/tables/tables.h"
 
 enum { TABLES_PARTS_MAX = 64 };
 
@@ -32,6 +31,12 @@ enum tables_must {
     TABLES_MUST_BE_ABOVE,
     TABLES_COUNTS_IN_SUMS
 };
+
+/* What a table's file may compute. */
+#define TABLES_COMPUTATION_MAP(X) X(COURSE, course) X(ALLREDUCE, allreduce) X(MEMORY, memory) X(MACHINE, machine)
+#define TABLES_COMPUTATION_ENUM(name, function) TABLES_COMPUTE_##name,
+enum tables_computation { TABLES_COMPUTE_NOTHING, TABLES_COMPUTATION_MAP(TABLES_COMPUTATION_ENUM) };
+#undef TABLES_COMPUTATION_ENUM
 
 /* X(KIND, name, what it is): the other members; exactly one of the first four is there. */
 #define TABLES_PART_MAP(X)                                                                                             \
@@ -49,7 +54,6 @@ enum tables_must {
     X(COLUMN, column, "ours")                                                                                          \
     X(MUST, must, "be shown, be within, be below, be above, or count in the sums")                                     \
     X(COLUMN, reference, "a column, rather than published")                                                            \
-    X(FLAG, against_course, "or the same column of the course's times")                                                \
     X(FREE, free, "what ours were if communication were free")                                                         \
     X(FLAG, claim, "the bound is somebody else's claim")                                                               \
     X(TEXT, unit, "of sums, as all below: the rows'")                                                                  \
@@ -62,7 +66,8 @@ struct tables_part {
 
 typedef struct tables_file {
     ls_json *json;
-    const char *title, *source, *compute; /* source and compute may be NULL */
+    const char *title, *source; /* source may be NULL */
+    int compute;                /* enum tables_computation; 0: nothing */
     int count, run_count;
     struct tables_part parts[TABLES_PARTS_MAX];
 } tables_file;

@@ -16,7 +16,6 @@
 #include "common/base/log.h"
 #include "labs/replay/engine/account.h"
 #include "labs/replay/record/record.h"
-#include "labs/replay/tables/course.h"
 #include "labs/replay/tables/train.h"
 
 #define WHISKERS 5.4 /* standard deviations between a box plot's ends: 4 x 1.349 of a normal distribution's */
@@ -206,12 +205,19 @@ static ls_status train(tables_replayed r, const struct tables_run *run, int n, d
     return status;
 }
 
+/* NAN: none is published. */
+static double published_ms(const cJSON *times_ms, int n) {
+    const cJSON *pair;
+    cJSON_ArrayForEach(pair, times_ms) if (number_at(pair, 0) == n) return number_at(pair, 1);
+    return NAN;
+}
+
 /* `to` is all zero. */
 static ls_status make(tables_replayed to, const struct tables_run *run, int n, double timeout_s) {
     struct machine machine;
     if (run->train) return train(to, run, n, timeout_s);
-    if (run->course_times) to[TABLES_STEP] = course_ms(mode_of(run), n);
-    if (run->course_times) return LS_OK;
+    if (run->times_ms) to[TABLES_STEP] = published_ms(run->times_ms, n);
+    if (run->times_ms) return LS_OK;
     ls_status status = open_machine(&machine, run, n);
     if (status != LS_OK) return status;
     const struct ls_plan plan = plan_of(run, machine.workload, n);
@@ -245,8 +251,7 @@ static ls_status make_once(const double **to, tables_runs *runs, const struct ta
     struct made *made = runs->made;
     ls_status status = LS_OK;
     while (made < runs->made + runs->count &&
-           (made->n != n || made->run.number != run->number || made->run.plan != run->plan ||
-            made->run.course_times != run->course_times))
+           (made->n != n || made->run.number != run->number || made->run.plan != run->plan))
         made++;
     if (made == runs->made + RUNS_MAX) return ls_fail(LS_ERR_INVALID, "a table has at most %d runs", RUNS_MAX);
     if (made == runs->made + runs->count) {

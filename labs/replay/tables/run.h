@@ -41,7 +41,7 @@ typedef double tables_replayed[TABLES_BUSY_OTHERS + 1];
     X(TEXT, node, "its name")                                                                                          \
     X(TEXT, workload, "its name")                                                                                      \
     X(TEXT, train, "instead: the arguments of a training run on this machine's CPU devices")                           \
-    X(FLAG, course_times, "instead: the step times that the course publishes (course.h)")                              \
+    X(PAIRS, times_ms, "instead: pairs of N and the step time that is published for it")                               \
     X(NUMBER, batch, "samples of a step, over all devices")                                                            \
     X(NUMBER, samples, "of each device")                                                                               \
     X(NUMBER, pictures, "of each device, of side x side pixels, for a workload of 224 x 224")                          \

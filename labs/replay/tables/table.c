@@ -18,18 +18,8 @@ struct comparison {
     double reference[SUMMED_MAX], ours[SUMMED_MAX], free[SUMMED_MAX];
 };
 
-tables_compute_fn tables_computation(const char *name) {
-    static const struct {
-        const char *name;
-        tables_compute_fn compute;
-    } all[] = {{"course", tables_compute_course},
-               {"allreduce", tables_compute_allreduce},
-               {"memory", tables_compute_memory},
-               {"machine", tables_compute_machine}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (strcmp(name, all[i].name) == 0) return all[i].compute;
-    return NULL;
-}
+#define COMPUTE(name, function) [TABLES_COMPUTE_##name] = tables_compute_##function,
+static const tables_compute_fn computations[] = {TABLES_COMPUTATION_MAP(COMPUTE)};
 
 /* --- sums --------------------------------------------------------------------------------------------------------- */
 
@@ -83,28 +73,19 @@ static void add_sums(tables_book *book, const struct tables_part *part, struct c
 
 /* --- rows --------------------------------------------------------------------------------------------------------- */
 
-/* What the row's line `index` is compared with; NAN: nothing. */
-static ls_status find_reference(double *reference, tables_runs *runs, const struct tables_part *part, int index,
-                                int n) {
-    struct tables_run run = part->run;
-    *reference = tables_published(part, index);
-    if (part->reference) return tables_column(reference, runs, &run, (enum tables_column)part->reference, n);
-    run.course_times = true;
-    return part->against_course ? tables_column(reference, runs, &run, (enum tables_column)part->column, n) : LS_OK;
-}
-
 static ls_status add_line(tables_book *book, tables_runs *runs, struct comparison *c, const struct tables_part *part,
                           int index) {
     int n = (int)cJSON_GetNumberValue(cJSON_GetArrayItem(part->n, index));
     enum tables_column column = (enum tables_column)part->column;
     char quantity[160], how[640];
-    double ours = NAN, reference = NAN, free = NAN;
+    double ours = NAN, reference = tables_published(part, index), free = NAN;
     bool summed = part->must == TABLES_COUNTS_IN_SUMS;
     snprintf(quantity, sizeof quantity, "%s%s", part->before ? part->before : "", part->quantity);
     snprintf(how, sizeof how, "%s%s%s", part->how, part->source ? "; reference: " : "",
              part->source ? part->source : "");
     ls_status status = tables_column(&ours, runs, &part->run, column, n);
-    if (status == LS_OK) status = find_reference(&reference, runs, part, index, n);
+    if (status == LS_OK && part->reference)
+        status = tables_column(&reference, runs, &part->run, (enum tables_column)part->reference, n);
     if (status == LS_OK && part->free)
         status = tables_free_column(&free, runs, &part->run, column, (enum tables_free)part->free, n);
     if (status != LS_OK) return status;
@@ -142,7 +123,7 @@ ls_status tables_make(tables_book *book, const struct tables_file *file, const t
     tables_runs *runs = NULL;
     ls_status computed = LS_OK, status = tables_book_create(&groups);
     if (status == LS_OK) status = tables_runs_create(&runs, settings->timeout_s);
-    if (status == LS_OK && file->compute) computed = tables_computation(file->compute)(groups, settings);
+    if (status == LS_OK && file->compute) computed = computations[file->compute](groups, settings);
     bool any = status == LS_OK && (computed == LS_OK || groups->count > 0);
     for (int i = 0; any && status == LS_OK && i < file->count; i++)
         status = add_part(book, groups, runs, &comparison, &file->parts[i]);

@@ -9,6 +9,7 @@
 #include "common/base/results.h"
 #include "labs/bench/shared/settings.h"
 #include "labs/replay/tables/file.h"
+#include "labs/replay/tables/tables.h"
 
 static ls_status parse(tables_settings *settings, int argc, char **argv, bool *help) {
     const ls_option table[] = {

@@ -101,7 +101,6 @@ typedef struct tables_settings {
 /* Makes rows and texts in groups, for a file whose "compute" has this name. A bound that is missed is no failure; what
  * keeps rows from being made is, reported, and leaves those that were made. */
 typedef ls_status (*tables_compute_fn)(tables_book *groups, const tables_settings *settings);
-tables_compute_fn tables_computation(const char *name); /* NULL: there is none */
 ls_status tables_compute_course(tables_book *groups, const tables_settings *settings);
 ls_status tables_compute_allreduce(tables_book *groups, const tables_settings *settings);
 ls_status tables_compute_memory(tables_book *groups, const tables_settings *settings);

@@ -116,6 +116,8 @@ static void check_run(const tables_file *file, const cJSON *object, const struct
             "latencies_us are those of two and of three ranks");
 }
 
+static bool is_same(const char *a, const char *b) { return a && b && strcmp(a, b) == 0; }
+
 /* Published figures are as many as N, and have a source and what must hold of them. Of a figure there is one row. */
 static void check_row(const tables_file *file, const cJSON *object, const struct tables_part *row) {
     const cJSON *n;
@@ -137,9 +139,8 @@ static void check_row(const tables_file *file, const cJSON *object, const struct
     check_run(file, object, &row->run, row->column != TABLES_ALL_REDUCE_US);
     for (int i = 0; i < file->count; i++) {
         const struct tables_part *other = &file->parts[i];
-        bool same =
-            other->quantity && strcmp(other->quantity, row->quantity) == 0 && strcmp(other->mode, row->mode) == 0;
-        require(file, object, !same || strcmp(other->how, row->how) != 0, "this row is there twice");
+        bool same = is_same(other->quantity, row->quantity) && is_same(other->mode, row->mode);
+        require(file, object, !same || !is_same(other->how, row->how), "this row is there twice");
     }
 }
 

@@ -75,7 +75,7 @@ static void test_refused_files(void **state) {
         {PART(ON, ROW ", " SHOWN) "," PART(ON, ROW ", " SHOWN), "this row is there twice"},
         {"{\"sums\": \"a\", \"unit\": \"ms\", \"mean_error\": 0.1}", "rows that count in them"},
         {SUMMED ", {\"sums\": \"a\", \"unit\": \"ms\"}", "a bound on the mean error"},
-        {SUMMED ", {\"sums\": \"a\", \"unit\": \"ms\", \"mean_error\": 0.1, \"of_free\": 0.5}",
+        {SUMMED ", {\"sums\": \"a\", \"unit\": \"ms\", \"how\": \"h\", \"mean_error\": 0.1, \"of_free\": 0.5}",
          "tell nothing \"free\""},
         {SUMMED, "rows count in sums that are not there"},
         {"{" SHARED ", \"rows\": \"no such list\"}", "no such list"},

@@ -158,8 +158,8 @@ static int count_summed(const tables_file *file, int *without_free) {
 
 static void check_sums(const tables_file *file, const cJSON *object, const struct tables_part *sums) {
     int without_free, summed = count_summed(file, &without_free);
-    require(file, object, summed > 0 && sums->unit && sums->mean_error > 0,
-            "sums have a unit, a bound on the mean error, and rows that count in them");
+    require(file, object, summed > 0 && sums->unit && sums->how && sums->mean_error > 0,
+            "sums have a unit, how they were obtained, a bound on the mean error, and rows that count in them");
     require(file, object, sums->of_free == 0 || without_free == 0, "of_free, and rows that tell nothing \"free\"");
 }
 

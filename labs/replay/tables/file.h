@@ -9,7 +9,7 @@
  *         {"how": "...", "source": "...", "node": "dgx1-v100", "workload": "resnet50", "samples": 32, "plan": "ddp",
  *          "column": "step", "n": [2, 4], "rows": [{"quantity": "step, ms", "mode": "DDP", "published": [103, 103],
  *                                                   "must": "be within", "tolerance": 0.1}]},
- *         {"sums": "a scene", "unit": "ms", "mean_error": 0.1, "of_free": 0.5}],
+ *         {"sums": "a scene", "how": "...", "unit": "ms", "mean_error": 0.1, "of_free": 0.5}],
  *      "lists": {"NAME": [rows of several parts, which have "rows": "NAME"]}}
  *
  * What the object of the rows says holds for each of them, unless the row says it itself. TABLES_PART_MAP and
@@ -44,7 +44,7 @@ enum tables_computation { TABLES_COMPUTE_NOTHING, TABLES_COMPUTATION_MAP(TABLES_
     X(TEXT, from, "or: the rows of this group")                                                                        \
     X(TEXT, sums, "or: the sums over this scene's rows (table.c)")                                                     \
     X(TEXT, quantity, "or: a row, with its unit")                                                                      \
-    X(TEXT, how, "of a row or a group: how ours was obtained")                                                         \
+    X(TEXT, how, "of rows, a group or sums: how ours was obtained")                                                    \
     X(TEXT, source, "of the published figures, printed behind it; left out: the file's, which is not printed")         \
     X(NUMBER, tolerance, "of a row or a group: of what must be within")                                                \
     X(TEXT, before, "of a row, as all below: put in front of the quantity")                                            \

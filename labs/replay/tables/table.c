@@ -44,8 +44,7 @@ static void add_sum(tables_book *book, const struct tables_part *part, const cha
                                           .reference = reference,
                                           .ours = ours,
                                           .bound = bound,
-                                          .how = "computed from the rows of the scene; reference: half the error of "
-                                                 "\"communication is free\", the pairs of rows, or 10 %"});
+                                          .how = part->how});
 }
 
 /* Beyond T1 free communication takes nothing, and 0 has no logarithm: there both errors are taken in the rows' unit. */

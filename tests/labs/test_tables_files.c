@@ -70,6 +70,9 @@ static void test_refused_files(void **state) {
         {PART("\"node\": \"dgx1-v100\"", ROW ", " SHOWN), "a row that is replayed has a workload"},
         {PART(ON ", \"calibrated_by\": \"step\"", ROW ", " SHOWN), "calibrated by a time"},
         {PART(ON ", \"calibrated_by\": \"hope\"", ROW ", " SHOWN), "calibrated_by is one of \"step\""},
+        {"{\"how\": \"h\", \"column\": \"all_reduce_us\", \"node\": \"dgx-a100\", \"parameters\": 5, \"rows\": [{" ROW
+         ", " SHOWN "}]}",
+         "a row that is replayed has a workload"},
         {PART(ON ", \"latencies_us\": [10]", ROW ", " SHOWN), "latencies_us are those of two and of three"},
         {PART(ON ", \"all_reduce_ms\": [[1, 2, 3]]", ROW ", " SHOWN), "two numbers belong here"},
         {PART(ON, ROW ", " SHOWN) "," PART(ON, ROW ", " SHOWN), "this row is there twice"},

@@ -114,6 +114,8 @@ static void check_run(const tables_file *file, const cJSON *object, const struct
     require(file, object, !run->calibrated_by || run->t1_ms + run->t1_epoch_s > 0, "calibrated by a time, t1_ms");
     require(file, object, !run->latencies_us || cJSON_GetArraySize(run->latencies_us) == 2,
             "latencies_us are those of two and of three ranks");
+    require(file, object, cJSON_GetArraySize(run->all_reduce_ms) <= TABLES_ALL_REDUCES_MAX,
+            "more all_reduce_ms than 8");
 }
 
 static bool is_same(const char *a, const char *b) { return a && b && strcmp(a, b) == 0; }
@@ -136,7 +138,9 @@ static void check_row(const tables_file *file, const cJSON *object, const struct
     require(file, object, row->must == TABLES_MUST_BE_SHOWN || published > 0 || row->reference,
             "a bound, and nothing to compare with");
     require(file, object, row->must != TABLES_MUST_BE_WITHIN || row->tolerance > 0, "within which tolerance?");
-    check_run(file, object, &row->run, row->column != TABLES_ALL_REDUCE_US);
+    check_run(file, object, &row->run,
+              row->column != TABLES_ALL_REDUCE_US || row->reference || row->run.calibrated_by ||
+                  row->run.parameters > 0);
     for (int i = 0; i < file->count; i++) {
         const struct tables_part *other = &file->parts[i];
         bool same = is_same(other->quantity, row->quantity) && is_same(other->mode, row->mode);

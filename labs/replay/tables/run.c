@@ -22,8 +22,6 @@
 #define MB 1e6
 #define LATENCY_BYTES 8
 
-enum { MEASURED_MAX = 8 };
-
 /* --- a replayed step ---------------------------------------------------------------------------------------------- */
 
 static void read_account(tables_replayed r, const struct ls_account *account) {
@@ -91,7 +89,7 @@ ls_status tables_replay(tables_replayed replayed, const ls_workload *workload, c
 struct machine {
     ls_workload *workload; /* NULL: the run has none */
     ls_node *node;
-    struct ls_node_measured all_reduces[MEASURED_MAX];
+    struct ls_node_measured all_reduces[TABLES_ALL_REDUCES_MAX];
 };
 
 static ls_plan_mode mode_of(const struct tables_run *run) { return (ls_plan_mode)(run->plan - 1); }
@@ -148,7 +146,7 @@ static void change_collectives(struct machine *machine, const struct tables_run 
     }
     if (!run->all_reduce_ms) return;
     collectives->table = machine->all_reduces;
-    for (int i = 0; i < cJSON_GetArraySize(run->all_reduce_ms) && i < MEASURED_MAX; i++) {
+    for (int i = 0; i < cJSON_GetArraySize(run->all_reduce_ms); i++) {
         const cJSON *pair = cJSON_GetArrayItem(run->all_reduce_ms, i);
         machine->all_reduces[i] =
             (struct ls_node_measured){2, (uint64_t)(number_at(pair, 0) * MB), number_at(pair, 1) * 1e3};

@@ -31,6 +31,8 @@
 enum tables_column { TABLES_NO_COLUMN, TABLES_COLUMN_MAP(TABLES_COLUMN_ENUM) TABLES_COLUMNS };
 #undef TABLES_COLUMN_ENUM
 
+enum { TABLES_ALL_REDUCES_MAX = 8 };
+
 /* A step in figures: replayed[TABLES_STEP], ... */
 typedef double tables_replayed[TABLES_BUSY_OTHERS + 1];
 

@@ -42,3 +42,47 @@ static int scan(char *field, const char *line, int wanted) {
 void csv_field(char field[CSV_FIELD_CAPACITY], const char *line, int index) { scan(field, line, index); }
 
 int csv_fields(const char *line) { return scan(NULL, line, 0); }
+
+calibrate_spread even_spread(double us) { return (calibrate_spread){us, us, us, us, 31}; }
+
+calibrate_figures example_figures(void) {
+    calibrate_figures f = {.devices = 2,
+                           .cores = 2,
+                           .batch_count = CALIBRATE_BATCHES,
+                           .width = 512,
+                           .node_pass = CALIBRATE_NODE_PASS,
+                           .launch_us = even_spread(0.5),
+                           .smallest_us = even_spread(0.75),
+                           .event_us = even_spread(0.25),
+                           .sync_us = even_spread(1.5),
+                           .hand_over_us = even_spread(0.125),
+                           .awake_us = even_spread(0.0625),
+                           .spin_us = 50,
+                           .collective_us = even_spread(2),
+                           .products_crowded = 1.25,
+                           .passes_crowded = 1.5,
+                           .products_beside_copies = 1.0625,
+                           .copies_both = 1.25,
+                           .taken_bytes = 1e5,
+                           .taken_us = even_spread(60),
+                           .kept_us = even_spread(10),
+                           .cache_bytes = 2 << 20,
+                           .copy_bytes = 4e6,
+                           .copy_us = even_spread(400),
+                           .copy_both_us = even_spread(500),
+                           .copy_smallest_us = even_spread(3)};
+    for (int i = 0; i < CALIBRATE_BATCHES; i++) {
+        f.batches[i] = 1 << (2 * i);
+        f.gemm_flops[i] = 1e6 * (i + 1);
+        f.fp32_us[i] = even_spread(100);
+        f.bf16_us[i] = even_spread(25);
+    }
+    for (int i = 0; i < CALIBRATE_PASSES; i++) {
+        f.pass_bytes[i] = 1e6 * (i + 1);
+        f.pass_of_bytes[i] = f.pass_bytes[i] / 2;
+        f.pass_us[i] = even_spread(50);
+    }
+    f.rows[f.row_count++] = (calibrate_row){2, 1024, even_spread(4), 4};
+    f.rows[f.row_count++] = (calibrate_row){2, 4000000, even_spread(2000), 2000};
+    return f;
+}

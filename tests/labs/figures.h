@@ -1,14 +1,20 @@
-/* What the tests of benches share: figures that should be equal, a machine, and fields of CSV. */
+/* What the tests of benches share: figures that should be equal, examples of a machine and of what was measured, and
+ * fields of CSV. */
 #ifndef TESTS_LABS_FIGURES_H
 #define TESTS_LABS_FIGURES_H
 
 #include "labs/bench/shared/machine.h"
+#include "labs/replay/calibrate/calibrate.h"
 
 /* Equal but for rounding; NaN is equal to nothing. */
 void expect_near(double value, double expected);
 
 /* With two cores and a name that needs quotes. */
 extern const bench_machine example_machine;
+
+/* Runs that all took so long; round figures of a machine with two cores. */
+calibrate_spread even_spread(double us);
+calibrate_figures example_figures(void);
 
 enum { CSV_FIELD_CAPACITY = 200 };
 

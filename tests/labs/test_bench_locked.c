@@ -7,11 +7,6 @@
 
 #include <cmocka.h>
 
-#include <cjson/cJSON.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "common/train/loop.h"
@@ -80,33 +75,6 @@ static void test_what_the_rows_say(void **state) {
     expect_near(bench_find(&model, BENCH_DP, 2)->speedup, 1);
 }
 
-static void test_files(void **state) {
-    (void)state;
-    static const bench_machine machine = {.cores = 2};
-    make_model();
-    const bench_results results = {
-        .machine = &machine, .settings = &settings, .device_name = "", .model_count = 1, .models = &model};
-    assert_int_equal(bench_write_files(&results, scratch_folder()), LS_OK);
-    char *text = scratch_read_text("dp_vs_ddp_locked.csv");
-    assert_non_null(strstr(text, "model,mode,n,batch,runs,steps,step_ms,step_ms_min,step_ms_max,speedup,speedup_min,"
-                                 "speedup_max,efficiency,how,host_lock_us,device_kind,device_name,"));
-    assert_non_null(strstr(text, "\n\"mlp\",DP,2,64,3,206,12.5,10,16,0.8,0.625,1,0.4,measured,10,cpu,\"\","));
-    free(text);
-    text = scratch_read_text("dp_vs_ddp.json");
-    cJSON *all = cJSON_Parse(text);
-    const cJSON *trained = cJSON_GetArrayItem(cJSON_GetObjectItem(all, "models"), 0);
-    const cJSON *locked = cJSON_GetObjectItem(trained, "host_lock");
-    assert_non_null(locked);
-    assert_string_equal(cJSON_GetObjectItem(locked, "how")->valuestring, "measured");
-    expect_near(cJSON_GetObjectItem(locked, "host_lock_us")->valuedouble, 10);
-    const cJSON *dp = cJSON_GetArrayItem(cJSON_GetObjectItem(locked, "rows"), 1);
-    expect_near(cJSON_GetObjectItem(dp, "speedup")->valuedouble, 0.8);
-    assert_null(cJSON_GetObjectItem(dp, "busy"));
-    assert_null(cJSON_GetObjectItem(trained, "virtual"));
-    cJSON_Delete(all);
-    free(text);
-}
-
 /* A run that was asked for the lock is one only if it says so. */
 static void test_runs_have_it(void **state) {
     (void)state;
@@ -134,7 +102,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_the_most_devices_that_have_cores),
         TEST(test_what_the_rows_say),
-        TEST(test_files),
         TEST(test_runs_have_it),
     };
     return cmocka_run_group_tests_name("bench_dp_vs_ddp under the lock", tests, NULL, NULL);

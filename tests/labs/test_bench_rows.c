@@ -1,4 +1,4 @@
-/* bench_dp_vs_ddp: its arithmetic on numbers made by hand, and its files read back. */
+/* bench_dp_vs_ddp: its arithmetic on numbers made by hand; what it writes of such is in test_results.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,10 +6,8 @@
 
 #include <cmocka.h>
 
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -215,16 +213,6 @@ static void test_weights_are_compared(void **state) {
 
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
-static int csv_column(const char *head, const char *name) {
-    char field[CSV_FIELD_CAPACITY];
-    for (int i = 0; i < 60; i++) {
-        csv_field(field, head, i);
-        if (strcmp(field, name) == 0) return i;
-    }
-    fail_msg("there is no column %s", name);
-    return -1;
-}
-
 static void write_results(const char *folder) {
     make_model();
     bench_results results = {
@@ -233,67 +221,9 @@ static void write_results(const char *folder) {
     assert_int_equal(bench_write_files(&results, folder), LS_OK);
 }
 
-static void test_csv(void **state) {
+static void test_virtual_rows_are_fitted(void **state) {
     (void)state;
     write_results(scratch_folder());
-    assert_int_equal(scratch_file_count(), 5); /* the report is written apart */
-    size_t nbytes;
-    char *text = scratch_read(scratch_path("dp_vs_ddp.csv"), &nbytes), *line = text, field[CSV_FIELD_CAPACITY];
-    for (int i = 0; i < model.row_count; i++) {
-        const bench_row *row = &model.rows[i];
-        line = strchr(line, '\n') + 1;
-        csv_field(field, line, csv_column(text, "mode"));
-        assert_string_equal(field, bench_mode_name(row->mode));
-        csv_field(field, line, csv_column(text, "batch"));
-        assert_int_equal(atoi(field), row->per_device_batch * row->n);
-        csv_field(field, line, csv_column(text, "step_ms"));
-        expect_near(atof(field), row->step_ms);
-        csv_field(field, line, csv_column(text, "fixed_ms"));
-        if (row->mode == BENCH_SINGLE) assert_string_equal(field, "");
-        if (row->mode != BENCH_SINGLE) expect_near(atof(field), row->fixed_ms);
-        csv_field(field, line, csv_column(text, "same_weights"));
-        assert_string_equal(field, row->mode == BENCH_SINGLE ? "" : "yes");
-        csv_field(field, line, csv_column(text, "oversubscribed"));
-        assert_string_equal(field, row->n > 1 ? "yes" : "no");
-        csv_field(field, line, csv_column(text, "cpu"));
-        assert_string_equal(field, "\"A \"\"fast\"\" CPU, really\"");
-        csv_field(field, line, csv_column(text, "date"));
-        assert_string_equal(field, "\"2026-01-02T03:04:05Z\"");
-        csv_field(field, line, csv_column(text, "scaling"));
-        assert_string_equal(field, "strong");
-        assert_int_equal(csv_fields(line), csv_fields(text));
-    }
-    line = strchr(line, '\n') + 1;
-    assert_string_equal(line, "");
-    free(text);
-}
-
-static void test_virtual_csv(void **state) {
-    (void)state;
-    write_results(scratch_folder());
-    size_t nbytes;
-    char *text = scratch_read(scratch_path("dp_vs_ddp_virtual.csv"), &nbytes), *line = text, field[CSV_FIELD_CAPACITY];
-    for (int i = 0; i < 3; i++) {
-        const bench_row *row = &model.virtual_rows[i];
-        line = strchr(line, '\n') + 1;
-        csv_field(field, line, csv_column(text, "mode"));
-        assert_string_equal(field, bench_mode_name(row->mode));
-        csv_field(field, line, csv_column(text, "batch"));
-        assert_string_equal(field, "64");
-        csv_field(field, line, csv_column(text, "steps"));
-        assert_string_equal(field, "20");
-        csv_field(field, line, csv_column(text, "how"));
-        assert_string_equal(field, "virtual");
-        csv_field(field, line, csv_column(text, "busy"));
-        expect_near(atof(field), row->busy);
-        csv_field(field, line, csv_column(text, "speedup"));
-        if (i == 0) assert_string_equal(field, "1");
-        assert_int_equal(csv_fields(line), csv_fields(text));
-    }
-    line = strchr(line, '\n') + 1;
-    assert_string_equal(line, "");
-    free(text);
-    /* build/fit_tn takes it as it is */
     fit_tn_data data;
     const fit_tn_settings fit = {.csv = scratch_path("dp_vs_ddp_virtual.csv"), .mode = "dp"};
     assert_int_equal(fit_tn_take_points(&data, &fit), LS_OK);
@@ -301,41 +231,6 @@ static void test_virtual_csv(void **state) {
     expect_near(data.points[0].ms, 10);
     expect_near(data.points[1].ms, 6);
     assert_non_null(strstr(data.how, "virtual"));
-}
-
-static const cJSON *member(const cJSON *object, const char *name) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-    if (!item) fail_msg("there is no %s", name);
-    return item;
-}
-
-static void test_json(void **state) {
-    (void)state;
-    write_results(scratch_folder());
-    size_t nbytes;
-    char *text = scratch_read(scratch_path("dp_vs_ddp.json"), &nbytes);
-    cJSON *all = cJSON_Parse(text);
-    assert_non_null(all);
-    assert_string_equal(member(member(all, "machine"), "cpu")->valuestring, example_machine.cpu);
-    assert_string_equal(member(all, "how")->valuestring, "measured");
-    assert_int_equal(member(member(all, "options"), "rounds")->valueint, 3);
-    const cJSON *trained = cJSON_GetArrayItem(member(all, "models"), 0), *rows = member(trained, "rows");
-    assert_string_equal(member(trained, "model")->valuestring, "mlp");
-    assert_int_equal(cJSON_GetArraySize(rows), 6);
-    const cJSON *dp = cJSON_GetArrayItem(rows, 3), *part = cJSON_GetArrayItem(rows, 1);
-    expect_near(member(dp, "fixed_ms")->valuedouble, 0.75);
-    assert_int_equal(cJSON_GetArraySize(member(dp, "run_ms")), 3);
-    expect_near(cJSON_GetArrayItem(member(dp, "run_ms"), 2)->valuedouble, 4.5);
-    assert_string_equal(member(dp, "weights")->valuestring, "cc");
-    assert_true(cJSON_IsTrue(member(dp, "dp_and_ddp_have_the_same_weights")));
-    assert_true(cJSON_IsNull(member(part, "speedup")));
-    const cJSON *other = member(trained, "virtual"), *core = cJSON_GetArrayItem(member(other, "rows"), 1);
-    assert_string_equal(member(other, "how")->valuestring, "virtual");
-    assert_int_equal(cJSON_GetArraySize(member(other, "rows")), 3);
-    expect_near(member(core, "speedup")->valuedouble, 10.0 / 6);
-    assert_int_equal(cJSON_GetArraySize(member(core, "run_ms")), 3);
-    cJSON_Delete(all);
-    free(text);
 }
 
 static void test_folders(void **state) {
@@ -359,16 +254,9 @@ int main(void) {
     alarm(60);
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_what_a_row_says),
-        TEST(test_virtual_rows),
-        TEST(test_virtual_beside_measured),
-        TEST(test_which_n_are_virtual),
-        TEST(test_rows_of_gpus),
-        TEST(test_weights_are_compared),
-        TEST(test_csv),
-        TEST(test_virtual_csv),
-        TEST(test_json),
-        TEST(test_folders),
+        TEST(test_what_a_row_says),         TEST(test_virtual_rows), TEST(test_virtual_beside_measured),
+        TEST(test_which_n_are_virtual),     TEST(test_rows_of_gpus), TEST(test_weights_are_compared),
+        TEST(test_virtual_rows_are_fitted), TEST(test_folders),
     };
     return cmocka_run_group_tests_name("bench_dp_vs_ddp_rows", tests, NULL, NULL);
 }

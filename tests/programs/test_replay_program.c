@@ -164,6 +164,8 @@ static void test_options_do_what_they_say(void **state) {
     assert_true(step_ms(ON " --batch=64 --n=8 --mode=dp --host-lock=100", "DP", 8) > 1.5 * dp);
     program_expect_text(&p, "a host lock of 100 us per launch");
     expect_near(step_ms(ON " --batch=64 --n=8 --mode=dp --host-lock=0", "DP", 8), dp, 1e-9);
+    assert_true(step_ms(ON " --batch=8 --mode=single --host-lock=100", "single", 1) >
+                step_ms(ON " --batch=8 --mode=single", "single", 1));
     double t1_ms = step_ms(ON " --batch=64 --mode=single --calibrate-t1=50", "single", 1);
     expect_near(t1_ms, 50, 0.5); /* calibration knows the kernels, and not how they overlap */
     program_expect_text(&p, "T1 = 50 ms was given: the node's rates are multiplied by");
@@ -183,58 +185,19 @@ static void test_bucket_sizes_are_rows(void **state) {
     cJSON_Delete(result);
 }
 
-static int count_texts(const char *text) {
-    int count = 0;
-    for (const char *at = p.out_text; (at = strstr(at, text)); at++) count++;
-    return count;
-}
-
-/* A device of the node has 16 GiB: a rank of 8 holds its share of 128 samples, one device does not hold them all. */
-static void test_what_does_not_fit_is_marked(void **state) {
+/* A device of the node has 16 GiB. */
+static void test_memory_adds_up(void **state) {
     (void)state;
-    size_t nbytes;
     cJSON *result = replay("replay --node=course --workload=bert-large --batch=32 --n=1,8 --mode=ddp");
-    double one = number(find_row(result, "DDP", 1, 0), "memory_bytes"), most = 16.0 * (1 << 30);
-    assert_true(one > 1e9 && one < most);
-    expect_near(number(find_row(result, "DDP", 1, 0), "device_memory_bytes"), most, 0);
-    const cJSON *part,
-        *parts = cJSON_GetObjectItem(cJSON_GetObjectItem(find_row(result, "DDP", 1, 0), "device_0"), "memory_bytes");
-    double sum = 0;
-    cJSON_ArrayForEach(part, parts) sum += part->valuedouble;
-    expect_near(sum, one, 1);
+    const cJSON *row = find_row(result, "DDP", 1, 0), *part;
+    double all = number(row, "memory_bytes"), most = 16.0 * (1 << 30), sum = 0;
+    assert_true(all > 1e9 && all < most);
+    expect_near(number(row, "device_memory_bytes"), most, 0);
+    cJSON_ArrayForEach(part, cJSON_GetObjectItem(cJSON_GetObjectItem(row, "device_0"), "memory_bytes")) sum +=
+        part->valuedouble;
+    expect_near(sum, all, 1);
     cJSON_Delete(result);
-    assert_int_equal(count_texts("does not fit"), 0);
-    assert_int_equal(program_run(&p,
-                                 "replay --node=course --workload=bert-large --batch=128 --n=1,8 --mode=ddp --out=%s",
-                                 scratch_folder()),
-                     0);
-    assert_int_equal(count_texts("does not fit: "), 2); /* N = 1, of times and of memory */
-    program_expect_text(&p, "T1's step does not fit on a device");
-    program_expect_text(&p, " of 16 GiB");
-    char *text = scratch_read(scratch_path("replay_devices.csv"), &nbytes);
-    int no = 0, yes = 0;
-    for (const char *at = text; (at = strstr(at, ",no\n")); at++) no++;
-    for (const char *at = text; (at = strstr(at, ",yes\n")); at++) yes++;
-    free(text);
-    assert_int_equal(no, 2);  /* T1 and DDP on one device */
-    assert_int_equal(yes, 3); /* T1(b/8), and on 8 devices device 0 and the others */
-}
-
-/* Launches cost the lock's time in T1, too. */
-static void test_a_lock_is_of_every_mode(void **state) {
-    (void)state;
-    size_t nbytes;
-    assert_int_equal(program_run(&p, ON " --batch=64 --n=2 --host-lock=100 --out=%s", scratch_folder()), 0);
-    assert_int_equal(count_texts("a host lock of 100 us per launch in every mode"), 3); /* three titles */
-    char *text = scratch_read(scratch_path("replay.csv"), &nbytes);
-    int locked = 0;
-    for (const char *at = text; (at = strstr(at, ",\"course\",100,")); at++) locked++;
-    free(text);
-    assert_int_equal(locked, 4); /* T1, T1(b/2), DP, DDP */
-    assert_true(step_ms(ON " --batch=8 --mode=single --host-lock=100", "single", 1) >
-                step_ms(ON " --batch=8 --mode=single", "single", 1));
-    assert_int_equal(program_run(&p, "replay --help"), 0);
-    program_expect_text(&p, "in every mode and in T1");
+    assert_null(strstr(p.out_text, "does not fit"));
 }
 
 /* --- traces ------------------------------------------------------------------------------------------------------- */
@@ -305,38 +268,21 @@ static void test_the_trace_of_one_device_on_a_node(void **state) {
     assert_non_null(strstr(p.err_text, "have measured times already"));
 }
 
-/* --- the course's table ------------------------------------------------------------------------------------------ */
+/* --- defaults ---------------------------------------------------------------------------------------------------- */
 
-/* The network and the node are enough: batch, precision and both ways of DP are the file's, the N's the node's. What is
- * said of these times elsewhere (tables, pages) is said of these. */
-static void test_the_course_needs_no_options(void **state) {
+/* Those of a file; test_results.c has all that is said without any option. */
+static void test_options_go_before_the_files(void **state) {
     (void)state;
-    static const int n[] = {1, 2, 4, 8};
-    static const double copies[] = {100.9, 68.1, 63.3, 84.1}, collectives[] = {100.9, 60.3, 40.1, 30.0},
-                        ddp[] = {100.9, 51.9, 27.4, 15.2};
-    cJSON *result = replay("replay --node=course --workload=course");
-    program_expect_text(&p, "A step with DP and with DDP: replayed on course (figures from its file), workload course; "
-                            "384 samples on every N, fp16\n");
-    program_expect_text(&p, "\n8        84.115             29.997   15.161       5.55            1.98\n");
-    for (size_t i = 0; i < COUNT_OF(n); i++) {
-        expect_near(number(find_row(result, "DP", n[i], 0), "step_ms"), copies[i], 0.05);
-        expect_near(number(find_row(result, "DP by collectives", n[i], 0), "step_ms"), collectives[i], 0.05);
-        expect_near(number(find_row(result, "DDP", n[i], 0), "step_ms"), ddp[i], 0.05);
-    }
+    cJSON *result = replay("replay --node=course --workload=course --n=8");
+    double collectives_ms = number(find_row(result, "DP by collectives", 8, 0), "step_ms"),
+           ddp_ms = number(find_row(result, "DDP", 8, 0), "step_ms");
     cJSON_Delete(result);
-    /* one way, given, is DP; a precision and a batch are taken from the command line */
-    result = replay("replay --node=course --workload=course --replicate=collectives --n=8");
-    expect_near(number(find_row(result, "DP", 8, 0), "step_ms"), collectives[3], 0.05);
+    expect_near(step_ms("replay --node=course --workload=course --replicate=collectives --n=8", "DP", 8),
+                collectives_ms, 0);
     assert_null(strstr(p.out_text, "gradients by copies"));
-    cJSON_Delete(result);
-    result = replay("replay --node=course --workload=course --batch=768 --precision=fp32 --n=8 --mode=ddp");
-    assert_true(number(find_row(result, "DDP", 8, 0), "step_ms") > 2 * ddp[3]);
+    assert_true(step_ms("replay --node=course --workload=course --batch=768 --precision=fp32 --n=8 --mode=ddp", "DDP",
+                        8) > 2 * ddp_ms);
     assert_null(strstr(p.out_text, "A step with DP and with DDP")); /* of one mode there is nothing to compare */
-    cJSON_Delete(result);
-    /* its files are read by programs that know DP and DDP */
-    assert_int_equal(program_run(&p, "replay --node=course --workload=course --out=%s", scratch_folder()), 0);
-    assert_int_equal(program_run(&p, "fit_tn --csv=%s --mode=dp", scratch_path("replay.csv")), 0);
-    program_expect_text(&p, "DP, course, 384 samples per step on every N: 4 points");
 }
 
 #define WITH_PROGRAMS(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)
@@ -347,11 +293,10 @@ int main(void) {
         WITH_PROGRAMS(test_weak_scaling),
         WITH_PROGRAMS(test_options_do_what_they_say),
         WITH_PROGRAMS(test_bucket_sizes_are_rows),
-        WITH_PROGRAMS(test_what_does_not_fit_is_marked),
-        WITH_PROGRAMS(test_a_lock_is_of_every_mode),
+        WITH_PROGRAMS(test_memory_adds_up),
         WITH_PROGRAMS(test_a_trace_as_it_was_recorded),
         WITH_PROGRAMS(test_the_trace_of_one_device_on_a_node),
-        WITH_PROGRAMS(test_the_course_needs_no_options),
+        WITH_PROGRAMS(test_options_go_before_the_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
